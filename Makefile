@@ -1,0 +1,62 @@
+# outlog. `make` alone lists what can be made; meson.build says how it is built.
+#
+# Every target sets itself up first: on Debian it installs the packages it needs, elsewhere it
+# says what is missing. PREFIX and DESTDIR are honoured by `make install`.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+FUZZ_SECONDS ?= 60
+TORTURE_ROWS ?= 100000
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build run test bench lint install san tsan fuzz torture clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | \
+	    awk -F '\t' '{printf "  make %-8s  %s\n", $$1, $$2}'
+
+setup: ## install every package that building, testing and linting need
+	@scripts/setup build test lint
+
+build: ## compile into build/: outlog, liboutlog, the SQLite extension
+	@scripts/setup build
+	@scripts/build build --prefix=$(PREFIX)
+
+run: build ## see the log work, end to end, on SQLite
+	@scripts/demo
+
+test: ## every test, on SQLite and on a PostgreSQL of its own
+	@scripts/setup build test
+	@scripts/test
+
+bench: build ## measure this machine; prints ratios
+	@scripts/setup test
+	@scripts/bench
+
+lint: ## formatting, include directions, static analysis
+	@scripts/setup build lint
+	@scripts/lint
+
+install: build ## install into PREFIX (/usr/local), below DESTDIR
+	@DESTDIR='$(DESTDIR)' meson install -C build --no-rebuild --quiet
+	@if [ -z '$(DESTDIR)' ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
+	@echo 'installed $(DESTDIR)$(PREFIX)/bin/outlog'
+
+san: ## the tests under AddressSanitizer and UBSan
+	@scripts/setup build test
+	@scripts/test --sanitize address,undefined
+
+tsan: ## the tests under ThreadSanitizer
+	@scripts/setup build test
+	@scripts/test --sanitize thread
+
+fuzz: ## each fuzzer for FUZZ_SECONDS (60)
+	@scripts/setup build fuzz
+	@scripts/fuzz $(FUZZ_SECONDS)
+
+torture: ## the long torture: TORTURE_ROWS (100000) rows and a reader that must miss none
+	@scripts/setup build test
+	@OUTLOG_TORTURE_ROWS=$(TORTURE_ROWS) scripts/test --only torture
+
+clean: ## remove what was built
+	@rm -rf build build-*

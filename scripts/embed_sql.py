@@ -1,0 +1,186 @@
+#!/usr/bin/python3
+"""Turn sql/ into C: the named queries of both dialects, the migrations, the event type registry.
+
+    embed_sql.py SQLDIR OUT.h OUT.c
+
+A query file holds statements, each under a header:
+
+    -- name: events_read(after, limit literal, org_id?)
+    select … where event_id > :after
+       and org_id = :org_id    --? org_id
+     limit :limit
+
+`:name` is a bound parameter. `name?` may be absent: a line ending in `--? name` is left out then.
+`name literal` is a whole number written into the text, so that the planner sees it.
+
+A query in sql/queries serves both stores. It is written for PostgreSQL; for SQLite `outlog.events`
+becomes `outlog_events` and casts (`::uuid`) are dropped. Where the stores need different words the
+query stands in sql/postgres/queries and sql/sqlite/queries, under the same name with the same
+parameters: the build fails when they drift. One that only one store needs says so in its header:
+`-- name: head_add(…) @sqlite`.
+"""
+import pathlib
+import re
+import sys
+
+DIALECTS = ("postgres", "sqlite")
+HEADER = re.compile(r"^-- name: (\w+)\(([^)]*)\)(?: @(\w+))?\s*$")
+PARAM = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
+
+
+def fail(message):
+    sys.exit(f"embed_sql: {message}")
+
+
+def c_string(text):
+    out = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return '"' + re.sub(r"\?(?=\?)", r"?\"\"", out) + '"'
+
+
+class Query:
+    def __init__(self, where, name, signature, only):
+        self.where, self.name, self.only, self.lines = where, name, only, []
+        self.params, self.optional, self.literal = [], set(), set()
+        for word in filter(None, (part.strip() for part in signature.split(","))):
+            name = word.split()[0].rstrip("?")
+            self.params.append(name)
+            if word.endswith("?"):
+                self.optional.add(name)
+            if word.endswith(" literal"):
+                self.literal.add(name)
+        self.signature = ", ".join(signature.split())
+
+    def pieces(self, dialect):
+        """(text, parameter or None, condition or None), in order."""
+        out = []
+        for line in self.lines:
+            if dialect == "sqlite":
+                line = re.sub(r"::[a-z]+(\[\])?", "", line).replace("outlog.", "outlog_")
+            line, _, when = line.partition("--?")
+            when = when.strip() or None
+            if when and when not in self.optional:
+                fail(f"{self.where}: {self.name}: --? {when} is not an optional parameter")
+            line = re.sub(r"--.*", "", line).strip()
+            if not line:
+                continue
+            at = 0
+            for match in PARAM.finditer(line):
+                param = match.group(1)
+                if param not in self.params:
+                    fail(f"{self.where}: {self.name}: unknown parameter :{param}")
+                if param in self.optional and when != param:
+                    fail(f"{self.where}: {self.name}: :{param} needs '--? {param}' on its line")
+                out.append((line[at:match.start()], param, when))
+                at = match.end()
+            out.append((line[at:] + "\n", None, when))
+        used = {param for _, param, _ in out if param} | {when for _, _, when in out if when}
+        for param in self.params:
+            if param not in used:
+                fail(f"{self.where}: {self.name}: parameter {param} is never used")
+        merged = []  # join neighbours: fewer pieces to walk at run time
+        for text, param, when in out:
+            if merged and merged[-1][1] is None and merged[-1][2] == when:
+                merged[-1] = (merged[-1][0] + text, param, when)
+            else:
+                merged.append((text, param, when))
+        return merged
+
+
+def read_queries(*folders):
+    queries = {}
+    for path in (path for folder in folders for path in sorted(folder.glob("*.sql"))):
+        query = None
+        for line in path.read_text().splitlines():
+            header = HEADER.match(line)
+            if header:
+                query = Query(path.name, *header.groups())
+                if query.name in queries:
+                    fail(f"{path.name}: {query.name} is defined twice")
+                queries[query.name] = query
+            elif line.startswith("-- name:"):
+                fail(f"{path.name}: cannot read header: {line}")
+            elif query:
+                query.lines.append(line)
+    return queries
+
+
+def read_migrations(folder):
+    """A migration is a file 0001_name.sql, or a folder 0001_name of files taken in name order."""
+    out = []
+    for path in sorted((folder / "migrations").iterdir()):
+        number, _, name = path.stem.partition("_")
+        if int(number) != len(out) + 1:
+            fail(f"{path}: expected number {len(out) + 1:04d}")
+        files = sorted(path.glob("*.sql")) if path.is_dir() else [path]
+        out.append((int(number), name, "\n".join(file.read_text() for file in files)))
+    return out
+
+
+def bytes_array(data):
+    rows = (data[i:i + 20] for i in range(0, len(data), 20))
+    return ",\n    ".join(",".join(str(b if b < 128 else b - 256) for b in row) for row in rows)
+
+
+def main():
+    sqldir, out_h, out_c = (pathlib.Path(arg) for arg in sys.argv[1:4])
+    queries = {d: read_queries(sqldir / "queries", sqldir / d / "queries") for d in DIALECTS}
+    migrations = {d: read_migrations(sqldir / d) for d in DIALECTS}
+    first, second = (queries[d] for d in DIALECTS)
+    either = {**second, **first}
+    names = sorted(either)
+    for name in names:
+        if either[name].only:
+            continue
+        if name not in first or name not in second:
+            fail(f"{name} exists in one dialect only")
+        if (first[name].params, first[name].optional, first[name].literal) != (
+                second[name].params, second[name].optional, second[name].literal):
+            fail(f"{name}: the two dialects take different parameters")
+    if [m[:2] for m in migrations["postgres"]] != [m[:2] for m in migrations["sqlite"]]:
+        fail("the two dialects have different migrations")
+
+    header = ["/* Made from sql/ by scripts/embed_sql.py; edit the .sql files instead. */",
+              "#ifndef OL_QUERIES_H", "#define OL_QUERIES_H", "", '#include "store/query.h"', "",
+              "enum ol_query_id {"]
+    for name in names:
+        query = either[name]
+        params = ", ".join(p + ("?" if p in query.optional else "") for p in query.params)
+        header.append(f"    OL_Q_{name.upper()}, /* ({params}) */")
+    header += ["    OL_QUERY_COUNT", "};", "", "#endif", ""]
+    out_h.write_text("\n".join(header))
+
+    body = ['/* Made from sql/ by scripts/embed_sql.py; edit the .sql files instead. */',
+            '#include "queries.h"', ""]
+    for dialect in DIALECTS:
+        for name in sorted(queries[dialect]):
+            query = queries[dialect][name]
+            body.append(f"static const struct ol_query_piece {dialect}_{name}[] = {{")
+            for text, param, when in query.pieces(dialect):
+                body.append(f"    {{{c_string(text)}, {query.params.index(param) if param else -1}, "
+                            f"{query.params.index(when) if when else -1}}},")
+            body.append("    {0, -1, -1}};")
+        body.append(f"const struct ol_query ol_queries_{dialect}[] = {{")
+        for name in names:
+            query = queries[dialect].get(name)
+            if not query:
+                body.append(f"    {{{c_string(name)}, 0, 0, 0}},")
+                continue
+            literal = sum(1 << query.params.index(p) for p in query.literal)
+            body.append(f"    {{{c_string(name)}, {dialect}_{name}, {len(query.params)}, {literal}u}},")
+        body += ["};", ""]
+        for number, name, text in migrations[dialect]:
+            body.append(f"static const char {dialect}_migration_{number}[] = {{\n    "
+                        f"{bytes_array(text.encode())},0}};")
+        body.append(f"const struct ol_migration ol_migrations_{dialect}[] = {{")
+        for number, name, _ in migrations[dialect]:
+            body.append(f"    {{{number}, {c_string(name)}, {dialect}_migration_{number}}},")
+        body += ["    {0, 0, 0}};", ""]
+        bootstrap = (sqldir / dialect / "bootstrap.sql").read_bytes()
+        body.append(f"const char ol_bootstrap_{dialect}[] = {{\n    {bytes_array(bootstrap)},0}};")
+    types = (sqldir / "event_types.json").read_bytes()
+    body.append(f"const char ol_event_types_json[] = {{\n    {bytes_array(types)},0}};")
+    out_c.write_text("\n".join(body) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Fixtures every test can ask for. CONTRIBUTING.md tells how to write a test with them."""
+import itertools
+import os
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from lib.cli import ROOT, Outlog, build_dir  # noqa: E402
+from lib.postgres import Postgres  # noqa: E402
+
+STORES = ("sqlite", "postgres")
+TEMPLATE = "outlog_template"
+
+# Under a sanitizer scripts/test preloads its runtime into this Python, so that it can load the
+# extension. Other programs must not inherit that; those that load it too ask `extension_env`.
+PRELOAD = os.environ.pop("LD_PRELOAD", "")
+
+_numbers = itertools.count(1)
+
+
+def pytest_report_header():
+    return f"outlog: {build_dir()}"
+
+
+@pytest.fixture(scope="session")
+def build():
+    """The folder with what was built: outlog, liboutlog.so, src/ext/outlog.so."""
+    return build_dir()
+
+
+@pytest.fixture(scope="session")
+def root():
+    """The top of the source tree."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def extension(build):
+    """The SQLite extension, as load_extension() wants it."""
+    return str(build / "src" / "ext" / "outlog")
+
+
+@pytest.fixture(scope="session")
+def extension_env():
+    """The environment for another program that loads the extension."""
+    env = dict(os.environ)
+    if PRELOAD:
+        env["LD_PRELOAD"] = PRELOAD
+        env["ASAN_OPTIONS"] = "detect_leaks=0"
+    return env
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """The session's server, shared: make databases, never stop it."""
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def own_postgres():
+    """A server of the test's own, to stop, kill and restart."""
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def template(postgres):
+    """A database on which `outlog init` was run, to be copied."""
+    Outlog(postgres.create(TEMPLATE)).run("init")
+    return TEMPLATE
+
+
+@pytest.fixture(params=STORES)
+def store(tmp_path, request):
+    """The URL of a fresh store with its schema; the test runs once for each kind of store."""
+    if request.param == "sqlite":
+        url = f"sqlite:{tmp_path}/outlog.db"
+        Outlog(url).run("init")
+        yield url
+    else:
+        request.getfixturevalue("template")
+        yield from _database(request.getfixturevalue("postgres"), TEMPLATE)
+
+
+@pytest.fixture(params=STORES)
+def empty_store(tmp_path, request):
+    """The same without the schema."""
+    if request.param == "sqlite":
+        yield f"sqlite:{tmp_path}/outlog.db"
+    else:
+        yield from _database(request.getfixturevalue("postgres"), None)
+
+
+@pytest.fixture
+def sqlite_store(tmp_path):
+    """A fresh SQLite store, for what exists only there."""
+    url = f"sqlite:{tmp_path}/outlog.db"
+    Outlog(url).run("init")
+    return url
+
+
+@pytest.fixture
+def postgres_store(postgres, template):
+    """A fresh PostgreSQL store, for what exists only there."""
+    yield from _database(postgres, template)
+
+
+@pytest.fixture
+def outlog(request, tmp_path):
+    """The binary, bound to the test's store if it has one."""
+    store = next((request.getfixturevalue(name)
+                  for name in ("store", "empty_store", "sqlite_store", "postgres_store")
+                  if name in request.fixturenames), None)
+    binary = Outlog(store, cwd=tmp_path)
+    yield binary
+    binary.close()
+
+
+def _database(server, template):
+    name = f"t{next(_numbers)}"
+    yield server.create(name, template)
+    server.drop(name)
