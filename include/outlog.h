@@ -1,0 +1,345 @@
+/* outlog.h: the event log and the outbox, from C.
+ *
+ * Link with `pkg-config --cflags --libs outlog`. A handle (outlog, outlog_tx) belongs to one
+ * thread at a time; open as many as you like. Every function that can fail returns 0 or -1 and
+ * fills `err` exactly when it returns -1. The library never aborts, exits, logs or installs
+ * signal handlers in its host.
+ *
+ * Strings are UTF-8 and NUL-terminated. What you pass in is only read, never kept; what you get
+ * in a page belongs to the page. Times are microseconds since 1970-01-01T00:00:00Z. */
+#ifndef OUTLOG_H
+#define OUTLOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define OUTLOG_VERSION "0.1.0"
+#define OUTLOG_API __attribute__((visibility("default")))
+
+struct pg_conn; /* libpq's PGconn */
+struct sqlite3; /* SQLite's handle */
+
+typedef struct outlog outlog;
+typedef struct outlog_tx outlog_tx;
+
+/* --- errors ------------------------------------------------------------------------------- */
+
+/* Stable codes. outlog_code_name() gives the public name ("sequence_conflict"), the same word
+ * that SQL, the CLI and HTTP show. */
+enum outlog_code {
+    OUTLOG_OK = 0,
+    /* the request is wrong: sending it again cannot help */
+    OUTLOG_INVALID_JSON,
+    OUTLOG_INVALID_FIELD,
+    OUTLOG_UNKNOWN_FIELD,
+    OUTLOG_ORG_REQUIRED,
+    OUTLOG_UNKNOWN_CAUSATION,
+    OUTLOG_TOO_LARGE,
+    OUTLOG_NOT_FOUND,
+    OUTLOG_SECRET_MATERIAL,
+    OUTLOG_UNKNOWN_EVENT_TYPE,
+    /* the request lost against what the store already holds */
+    OUTLOG_SEQUENCE_CONFLICT, /* err->expected and err->actual are set */
+    OUTLOG_ID_CONFLICT,
+    OUTLOG_IDEMPOTENCY_KEY_REUSE,
+    OUTLOG_IDEMPOTENCY_IN_PROGRESS,
+    OUTLOG_ILLEGAL_TRANSITION,
+    OUTLOG_BEYOND_SETTLED,
+    /* the store */
+    OUTLOG_NO_SCHEMA,       /* run `outlog init` */
+    OUTLOG_NEWER_SCHEMA,    /* the store was written by a newer outlog */
+    OUTLOG_READ_ONLY,       /* nothing was stored */
+    OUTLOG_UNAVAILABLE,     /* surely not stored; try again later */
+    OUTLOG_OUTCOME_UNKNOWN, /* may be stored; look it up by id, or repeat it with the same id */
+    OUTLOG_STORE_ERROR,     /* surely not stored; the message says why */
+    /* this process */
+    OUTLOG_NO_MEMORY,
+    OUTLOG_MISUSE, /* the call itself is wrong; the message says how */
+    OUTLOG_CODE_COUNT
+};
+
+typedef struct outlog_err {
+    enum outlog_code code;
+    char message[480];         /* one line: what is wrong, and what to do */
+    char pointer[160];         /* JSON pointer of the field that was refused, or "" */
+    int index;                 /* which event of the call, from 0; -1 when none in particular */
+    int64_t expected, actual;  /* OUTLOG_SEQUENCE_CONFLICT: aggregate_seq asked for and found */
+} outlog_err;
+
+OUTLOG_API const char *outlog_code_name(enum outlog_code code);
+
+/* Whether the same call can succeed later without being changed. */
+OUTLOG_API bool outlog_code_is_retryable(enum outlog_code code);
+
+/* --- a store ------------------------------------------------------------------------------ */
+
+/* Open the store at `url`: "sqlite:PATH" or any libpq URL ("postgres://…").
+ *
+ * A SQLite file is created when it does not exist; the schema is not (see outlog_init).
+ * OUTLOG_UNAVAILABLE:  the database cannot be reached; the message names it and the reason.
+ * OUTLOG_NEWER_SCHEMA: a newer outlog wrote this store; nothing was touched. */
+OUTLOG_API int outlog_open(const char *url, outlog **out, outlog_err *err);
+OUTLOG_API void outlog_close(outlog *log);
+
+/* Create the schema or bring it up to this library's version; safe to repeat and to run from
+ * several processes at once. *from and *to (either may be NULL) tell the versions. */
+OUTLOG_API int outlog_init(outlog *log, int *from, int *to, outlog_err *err);
+
+/* --- transactions ------------------------------------------------------------------------- */
+
+/* A transaction of the library's own connection; one at a time per handle. */
+OUTLOG_API int outlog_begin(outlog *log, outlog_tx **out, outlog_err *err);
+
+/* Commit, and free `tx` whatever happens.
+ *
+ * OUTLOG_OUTCOME_UNKNOWN: the connection was cut, or the disk failed, while the commit was on its
+ * way. The events may be stored or not; outlog_resolve() tells. Never reported as failed. */
+OUTLOG_API int outlog_commit(outlog_tx *tx, outlog_err *err);
+
+/* Undo everything, and free `tx`. Does nothing for NULL. */
+OUTLOG_API void outlog_rollback(outlog_tx *tx);
+
+/* Take part in a transaction that the caller began on a connection of its own. The library
+ * never commits or rolls it back; an error of ours leaves the caller's transaction usable (A2).
+ * Free with outlog_leave() before the transaction ends. */
+OUTLOG_API int outlog_join_postgres(struct pg_conn *conn, outlog_tx **out, outlog_err *err);
+OUTLOG_API int outlog_join_sqlite(struct sqlite3 *db, outlog_tx **out, outlog_err *err);
+OUTLOG_API void outlog_leave(outlog_tx *tx);
+
+/* --- appending ---------------------------------------------------------------------------- */
+
+/* What the caller says of an event; start from a zeroed struct. */
+struct outlog_event {
+    const char *org_id;           /* required; NULL only together with is_infrastructure */
+    bool is_infrastructure;       /* an event without org, which tenants never see */
+    const char *aggregate_type;   /* required, 1-50 bytes */
+    const char *aggregate_id;     /* required, 1-255 bytes */
+    const char *event_type;       /* required, 1-100 bytes, past tense: "order.created" */
+    int event_version;            /* 0 counts as 1 */
+    const char *payload;          /* required, a JSON object of at most 256 KiB, kept as it is */
+    const char *metadata;         /* a JSON object, or NULL */
+    const char *id;               /* the caller's own UUID, or NULL for a new UUIDv7 */
+    const char *actor_type;       /* user | service_principal | system; NULL: system */
+    const char *actor_id;         /* NULL: "system" */
+    const char *request_id;       /* NULL: made */
+    const char *correlation_id;   /* NULL: that of the cause, else made */
+    const char *causation_id;     /* id or event_id of the causing event, or NULL */
+    const char *idempotency_key;  /* NULL: the command may be repeated */
+    const char *app_id;
+    const char *env_id;
+    const char *visibility;
+    const int64_t *expected_seq;  /* the aggregate's last aggregate_seq, 0 for none; NULL: any */
+};
+
+/* What the log made of it. */
+struct outlog_appended {
+    int64_t event_id;      /* its position in the global order */
+    char id[37];           /* its identity outside the database */
+    int64_t aggregate_seq; /* 1, 2, 3 … without gaps in its aggregate */
+    int64_t occurred_at;
+    char correlation_id[256];
+    bool duplicate; /* it was there already: the first result is repeated */
+};
+
+/* Append one event inside the open transaction.
+ *
+ * Readers see nothing before the commit; a rollback leaves no trace. With an idempotency_key the
+ * command is done once: a repeat answers with the first result and duplicate = true.
+ *
+ * OUTLOG_SEQUENCE_CONFLICT:     expected_seq lost the race; err names both values.
+ * OUTLOG_ID_CONFLICT:           the id is taken by an event with other content.
+ * OUTLOG_UNKNOWN_CAUSATION:     the cause does not exist in this org.
+ * OUTLOG_SECRET_MATERIAL:       the payload carries a secret; err names rule and field, never
+ *                               the value.
+ * OUTLOG_IDEMPOTENCY_KEY_REUSE: the key was used for another request. */
+OUTLOG_API int outlog_append(outlog_tx *tx, const struct outlog_event *event,
+                             struct outlog_appended *out, outlog_err *err);
+
+/* Append `count` events as one command: all of them or none. `out` has room for `count` results.
+ * The idempotency key, if any, is that of events[0]. err->index tells which event was refused.
+ * A later event may name an earlier one of the same call as its cause, by its own `id`. */
+OUTLOG_API int outlog_append_many(outlog_tx *tx, const struct outlog_event *events, size_t count,
+                                  struct outlog_appended *out, outlog_err *err);
+
+/* The same as a transaction of its own, committed when it returns: the fastest way to append when
+ * there is nothing else to write. OUTLOG_OUTCOME_UNKNOWN as for outlog_commit(); `out` then holds
+ * the ids to resolve or to repeat with. */
+OUTLOG_API int outlog_append_now(outlog *log, const struct outlog_event *events, size_t count,
+                                 struct outlog_appended *out, outlog_err *err);
+
+/* After OUTLOG_OUTCOME_UNKNOWN: is the event with this id stored, and as what? Asks the current
+ * primary on a new connection if need be. *stored = false is final: the transaction is over. */
+OUTLOG_API int outlog_resolve(outlog *log, const char *id, bool *stored,
+                              struct outlog_appended *out, outlog_err *err);
+
+/* --- reading ------------------------------------------------------------------------------ */
+
+/* An event as the log holds it. Absent values are NULL. */
+struct outlog_record {
+    int64_t event_id;
+    char id[37];
+    char causation_id[37]; /* "" when there is none */
+    int64_t occurred_at;
+    const char *org_id;
+    const char *aggregate_type;
+    const char *aggregate_id;
+    int64_t aggregate_seq;
+    const char *event_type;
+    int event_version;
+    const char *actor_type;
+    const char *actor_id;
+    const char *request_id;
+    const char *idempotency_key;
+    const char *correlation_id;
+    const char *app_id;
+    const char *env_id;
+    const char *visibility;
+    const char *metadata;
+    const char *payload;
+    size_t payload_bytes;
+    int depth; /* outlog_causality() only */
+};
+
+struct outlog_page {
+    struct outlog_record *events; /* in event_id order */
+    size_t count;
+    int64_t next_after; /* go on here; moves past what the filter skipped, never past settled */
+    int64_t settled;    /* the highest event_id a reader may pass at this moment */
+    void *memory;       /* the library's; outlog_page_clear() frees it */
+};
+
+/* A page may be used again and again: each read first drops what the page held before. */
+OUTLOG_API void outlog_page_clear(struct outlog_page *page);
+
+/* Which events; all fields given must match. A zeroed filter matches everything. */
+struct outlog_filter {
+    const char *org_id;
+    bool is_infrastructure; /* only events without org */
+    const char *event_type;
+    const char *aggregate_type;
+    const char *aggregate_id;
+    const char *correlation_id;
+    const char *app_id;
+    const char *env_id;
+    const char *visibility;
+    int64_t since, until; /* occurred_at in [since, until); 0: no bound */
+    bool raw;             /* as stored, without upcasting to the current event_version */
+};
+
+/* Read at most `limit` (1-10000) settled events after event_id `after`, in order.
+ *
+ * Never returns an event while one with a lower event_id can still appear (E6): whoever goes on
+ * from next_after misses nothing. `filter` may be NULL. */
+OUTLOG_API int outlog_read(outlog *log, const struct outlog_filter *filter, int64_t after,
+                           size_t limit, struct outlog_page *page, outlog_err *err);
+
+/* The same, but wait up to `timeout_ms` for at least one event. An empty page at the end of that
+ * time is not an error. Woken at once by commits of this process, soon by those of others. */
+OUTLOG_API int outlog_follow(outlog *log, const struct outlog_filter *filter, int64_t after,
+                             size_t limit, int timeout_ms, struct outlog_page *page,
+                             outlog_err *err);
+
+/* One event, by id or event_id. OUTLOG_NOT_FOUND when there is none. */
+OUTLOG_API int outlog_get(outlog *log, const char *id, struct outlog_page *page, outlog_err *err);
+
+/* The highest event_id a reader may pass now: nothing at or below it can still appear. */
+OUTLOG_API int outlog_settled(outlog *log, int64_t *settled, outlog_err *err);
+
+/* All events of one correlation_id, in order (T3); `filter` narrows the org, or is NULL. */
+OUTLOG_API int outlog_trace(outlog *log, const struct outlog_filter *filter,
+                            const char *correlation_id, struct outlog_page *page, outlog_err *err);
+
+enum outlog_direction { OUTLOG_UP, OUTLOG_DOWN };
+
+/* The chain of causes from an event up to its root, or the tree of what it caused. The event
+ * itself comes first with depth 0. */
+OUTLOG_API int outlog_causality(outlog *log, const char *id, enum outlog_direction direction,
+                                struct outlog_page *page, outlog_err *err);
+
+/* --- consumers: named, durable cursors ---------------------------------------------------- */
+
+struct outlog_consumer {
+    char name[128];
+    int64_t cursor_event_id; /* the last event fully processed */
+    int64_t lag;             /* settled - cursor_event_id, an upper bound of what is waiting */
+    int64_t updated_at;
+    char filters[1024]; /* JSON object: {"org_id": …, "event_type": …} */
+};
+
+/* Create the consumer, or do nothing when it exists (*created tells; it may be NULL). `filter`
+ * is kept with it and applied to its reads. It starts after event_id `from`. */
+OUTLOG_API int outlog_consumer_create(outlog *log, const char *name,
+                                      const struct outlog_filter *filter, int64_t from,
+                                      bool *created, outlog_err *err);
+OUTLOG_API int outlog_consumer_get(outlog *log, const char *name, struct outlog_consumer *out,
+                                   outlog_err *err);
+
+/* All consumers by name, at most `room`; *count tells how many there are. */
+OUTLOG_API int outlog_consumer_list(outlog *log, struct outlog_consumer *out, size_t room,
+                                    size_t *count, outlog_err *err);
+
+/* Read after the consumer's cursor, waiting up to timeout_ms. Moves nothing: process, then
+ * commit page.next_after. After a crash the same events come again, never fewer (C1). */
+OUTLOG_API int outlog_consumer_read(outlog *log, const char *name, size_t limit, int timeout_ms,
+                                    struct outlog_page *page, outlog_err *err);
+
+/* Move the cursor forward. *moved = false when it stood there or further already: a late commit
+ * of an older process changes nothing. OUTLOG_BEYOND_SETTLED: past what may be read. */
+OUTLOG_API int outlog_consumer_commit(outlog *log, const char *name, int64_t event_id, bool *moved,
+                                      outlog_err *err);
+
+/* Put the cursor at 0, at an event_id, or at the end (OUTLOG_END); with `at_time` before the
+ * first event that occurred at or after it. Explicit, so it may go back (C4). */
+#define OUTLOG_END INT64_MAX
+OUTLOG_API int outlog_consumer_reset(outlog *log, const char *name, int64_t to, outlog_err *err);
+OUTLOG_API int outlog_consumer_reset_to_time(outlog *log, const char *name, int64_t at_time,
+                                             outlog_err *err);
+OUTLOG_API int outlog_consumer_delete(outlog *log, const char *name, outlog_err *err);
+
+/* --- command idempotency (I1) ------------------------------------------------------------- */
+
+struct outlog_idempotency {
+    const char *org_id; /* NULL: none */
+    const char *actor_id;
+    const char *endpoint; /* the name of the command: "append", "invoice.pay" */
+    const char *key;      /* 1-512 bytes */
+    const char *request;  /* JSON; white space and the order of keys do not matter */
+};
+
+/* Claim the key inside the open transaction, before doing the work.
+ *
+ * *response = NULL: new; do the work, then call outlog_idempotent_end. Otherwise the stored answer
+ * of the first call, which stays valid until `tx` ends. A call with the same key that is still
+ * running elsewhere is waited for.
+ * OUTLOG_IDEMPOTENCY_KEY_REUSE:   the key came with another request before.
+ * OUTLOG_IDEMPOTENCY_IN_PROGRESS: the first call did not end in time. */
+OUTLOG_API int outlog_idempotent_begin(outlog_tx *tx, const struct outlog_idempotency *call,
+                                       const char **response, outlog_err *err);
+
+/* Store the answer; it is kept only if the transaction commits. */
+OUTLOG_API int outlog_idempotent_end(outlog_tx *tx, const struct outlog_idempotency *call,
+                                     const char *response, outlog_err *err);
+
+/* Delete records older than `max_age_s` (at least 24 h), in chunks; *purged tells how many. */
+OUTLOG_API int outlog_idempotency_purge(outlog *log, int64_t max_age_s, int64_t *purged,
+                                        outlog_err *err);
+
+/* SHA-256 of the request as lower-case hex, over its normal form: keys sorted, no white space,
+ * numbers as written. OUTLOG_INVALID_JSON when it is not JSON. */
+OUTLOG_API int outlog_request_hash(const char *request, char out[65], outlog_err *err);
+
+/* The deterministic key of S0 5.1: aggregate_type:aggregate_id:event_type:hash(payload) (I3).
+ * Returns the length it needs, as snprintf does, or -1. */
+OUTLOG_API int outlog_derived_key(const char *aggregate_type, const char *aggregate_id,
+                                  const char *event_type, const char *payload, char *out,
+                                  size_t room, outlog_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

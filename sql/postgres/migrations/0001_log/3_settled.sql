@@ -1,0 +1,64 @@
+-- E6: a reader must never pass an event that can still appear. Ids are taken before commit, so a
+-- lower one may become visible after a higher one.
+--
+-- Before a transaction inserts its first event it takes a shared advisory lock whose key is the
+-- sequence's last value at that moment: all its ids will be above it. The lock ends with the
+-- transaction, so the lowest such lock is the highest position that nobody can still fill below.
+--
+-- The order of the reads is the proof. settled() reads last_value first and the locks second: a
+-- writer that has taken an id at or below last_value by then either holds its lock (we see it), or
+-- has ended (a later snapshot shows its rows); one that locks after our look takes its ids above.
+--
+-- Key: 16 bits 0x6f4c, 48 bits position. A statement trigger fires before the identity default is
+-- evaluated, for INSERT … SELECT and COPY as well.
+
+create function outlog.hold_settled() returns trigger language plpgsql
+    security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    -- Once a transaction is enough. The setting is undone with a rolled-back savepoint, and so is
+    -- the lock that was taken inside it.
+    if current_setting('outlog.holds', true) is distinct from pg_current_xact_id()::text then
+        perform pg_advisory_xact_lock_shared(28492::bigint << 48 |
+                case when is_called then last_value else 0 end) from outlog.events_event_id_seq;
+        perform set_config('outlog.holds', pg_current_xact_id()::text, true);
+    end if;
+    return null;
+end $$;
+
+create trigger events_hold_settled before insert on outlog.events
+    for each statement execute function outlog.hold_settled();
+alter table outlog.events enable always trigger events_hold_settled;
+
+-- The highest event_id a reader may pass. Ask first, then read: in one statement with the read the
+-- snapshot would be older than the answer.
+create function outlog.settled() returns bigint language plpgsql volatile
+    security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    last bigint;
+    held bigint;
+begin
+    if pg_is_in_recovery() then
+        perform outlog.fail('read_only', 'a standby does not know which events are settled; ask the primary');
+    end if;
+    select case when is_called then last_value else 0 end into last from outlog.events_event_id_seq;
+    select min((classid::bigint & 65535) << 32 | objid::bigint) into held
+      from pg_locks
+     where locktype = 'advisory' and objsubid = 1 and classid::bigint >> 16 = 28492
+       and database = (select oid from pg_database where datname = current_database());
+    return least(last, held);
+end $$;
+
+-- Settled events after a position, in order: the safe read for plain SQL, in one call.
+create function outlog.read(after bigint default 0, max_rows integer default 100)
+    returns setof outlog.events language plpgsql volatile as $$
+declare
+    upto bigint;
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform outlog.fail('misuse', 'outlog.read needs READ COMMITTED: an older snapshot would miss events');
+    end if;
+    upto := outlog.settled();
+    return query select e.* from outlog.events e
+                  where e.event_id > read.after and e.event_id <= upto
+                  order by e.event_id limit read.max_rows;
+end $$;

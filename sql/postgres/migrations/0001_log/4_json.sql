@@ -1,0 +1,117 @@
+-- What a payload must be, checked in SQL with the same answers as the C library (json.c): valid
+-- JSON, an object, no duplicate keys, no U+0000, no lone surrogate, depth 64, 256 KiB.
+
+create function outlog.json_depth(value json) returns integer language sql immutable as $$
+    with recursive walk(v, depth) as (
+        select value, case when json_typeof(value) in ('object', 'array') then 1 else 0 end
+        union all
+        select c.value, w.depth + 1
+          from walk w
+         cross join lateral (
+               select e.value from json_each(case json_typeof(w.v) when 'object' then w.v end) e
+               union all
+               select a.value from json_array_elements(case json_typeof(w.v) when 'array' then w.v end) a) c
+         where json_typeof(c.value) in ('object', 'array') and w.depth <= 65)
+    select max(depth) from walk
+$$;
+
+create function outlog.json_repeats_a_key(value json) returns boolean language sql immutable as $$
+    with recursive walk(v) as (
+        select value
+        union all
+        select c.value
+          from walk w
+         cross join lateral (
+               select e.value from json_each(case json_typeof(w.v) when 'object' then w.v end) e
+               union all
+               select a.value from json_array_elements(case json_typeof(w.v) when 'array' then w.v end) a) c
+         where json_typeof(c.value) in ('object', 'array'))
+    select exists (select from walk cross join lateral (
+               select count(*) as keys, count(distinct k) as different
+                 from json_object_keys(case json_typeof(v) when 'object' then v end) k) n
+            where n.keys <> n.different)
+$$;
+
+-- The text as json, or an outlog error. Cheap tests first: most payloads have no backslash and few
+-- brackets, and then quotes tell whether jsonb dropped a repeated key.
+create function outlog.checked_json(value text, field text) returns json
+language plpgsql immutable as $$
+declare
+    parsed json;
+    binary_form jsonb;
+begin
+    if value is null then
+        perform outlog.fail('invalid_field', field || ' is required', json_build_object('pointer', '/' || field));
+    end if;
+    if octet_length(value) > 262144 then
+        perform outlog.fail('too_large', format('%s has %s bytes, the limit is 262144', field, octet_length(value)),
+                            json_build_object('pointer', '/' || field));
+    end if;
+    begin
+        parsed := value::json;
+        if position('\u' in value) > 0 then
+            binary_form := value::jsonb;        -- refuses U+0000 and lone surrogates
+        end if;
+    exception when others then
+        perform outlog.fail('invalid_json', field || ': ' || sqlerrm, json_build_object('pointer', '/' || field));
+    end;
+    if json_typeof(parsed) <> 'object' then
+        perform outlog.fail('invalid_field', format('%s must be a JSON object, not %s', field,
+                            json_typeof(parsed)), json_build_object('pointer', '/' || field));
+    end if;
+    if length(value) - length(translate(value, '{[', '')) > 64 and outlog.json_depth(parsed) > 64 then
+        perform outlog.fail('invalid_json', field || ': nested deeper than 64', json_build_object('pointer', '/' || field));
+    end if;
+    if position('\' in value) = 0 then
+        begin
+            binary_form := value::jsonb;
+        exception when numeric_value_out_of_range then
+            binary_form := null;                -- a number that json keeps and jsonb cannot
+        end;
+        if binary_form is not null then
+            if octet_length(value) - octet_length(replace(value, '"', ''))
+               = octet_length(binary_form::text) - octet_length(replace(binary_form::text, '"', '')) then
+                return parsed;
+            end if;
+            perform outlog.fail('invalid_json', field || ': duplicate key', json_build_object('pointer', '/' || field));
+        end if;
+    end if;
+    if outlog.json_repeats_a_key(parsed) then
+        perform outlog.fail('invalid_json', field || ': duplicate key', json_build_object('pointer', '/' || field));
+    end if;
+    return parsed;
+end $$;
+
+-- The normal form that request hashes are made of: keys sorted by bytes, no white space, numbers as
+-- written, strings with the fewest escapes. The same bytes as ol_json_normalize() in C.
+create function outlog.normal_json(value json) returns text language plpgsql immutable as $$
+begin
+    return case json_typeof(value)
+        when 'object' then '{' || coalesce((
+            select string_agg(to_json(key)::text || ':' || outlog.normal_json(e.value), ','
+                              order by key collate "C")
+              from json_each(normal_json.value) e), '') || '}'
+        when 'array' then '[' || coalesce((
+            select string_agg(outlog.normal_json(e), ',' order by n)
+              from json_array_elements(normal_json.value) with ordinality a(e, n)), '') || ']'
+        when 'string' then to_json(value #>> '{}')::text
+        else trim(value::text, E' \t\n\r')
+    end;
+end $$;
+
+create function outlog.request_hash(request json) returns text language sql immutable as $$
+    select encode(sha256(convert_to(outlog.normal_json(request), 'UTF8')), 'hex')
+$$;
+
+-- The deterministic key of S0 5.1 (I3).
+create function outlog.derived_key(aggregate_type text, aggregate_id text, event_type text, payload text)
+    returns text language sql immutable as $$
+    select aggregate_type || ':' || aggregate_id || ':' || event_type || ':' ||
+           outlog.request_hash(payload::json)
+$$;
+
+create function outlog.uuid7() returns uuid language sql volatile as $$
+    select encode(overlay(set_bit(set_bit(uuid_send(gen_random_uuid()), 52, 1), 53, 1)
+                  placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3)
+                  from 1 for 6), 'hex')::uuid
+$$;

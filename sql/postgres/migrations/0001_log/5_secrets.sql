@@ -1,0 +1,62 @@
+-- E13 for the SQL door: no secret material in events. The rules stand in outlog.secret_rules, put
+-- there by `outlog init` from the same table the C library uses.
+
+-- Bits a byte.
+create function outlog.entropy(value text) returns double precision language sql immutable as $$
+    select coalesce(-sum(share * log(2.0, share)), 0)::double precision
+      from (select count(*)::numeric / octet_length(value) as share
+              from generate_series(0, octet_length(value) - 1) i
+             group by get_byte(convert_to(value, 'UTF8'), i)) f
+$$;
+
+-- Every string of a document with its JSON pointer; names of members too, under their own pointer.
+create function outlog.json_strings(document json)
+    returns table (pointer text, name text, value text, is_name boolean) language sql immutable as $$
+    with recursive walk(pointer, name, v) as (
+        select '', null::text, document
+        union all
+        select w.pointer || '/' || replace(replace(c.k, '~', '~0'), '/', '~1'), c.name, c.value
+          from walk w
+         cross join lateral (
+               select e.key as k, e.key as name, e.value
+                 from json_each(case json_typeof(w.v) when 'object' then w.v end) e
+               union all
+               select (a.n - 1)::text, w.name, a.value
+                 from json_array_elements(case json_typeof(w.v) when 'array' then w.v end)
+                      with ordinality a(value, n)) c)
+    select w.pointer, w.name, w.v #>> '{}', false from walk w where json_typeof(w.v) = 'string'
+    union all
+    select w.pointer, null, w.name, true from walk w where w.name is not null
+$$;
+
+create function outlog.refuse_secrets(document json, field text) returns void
+language plpgsql stable as $$
+declare
+    found record;
+    raw text := document::text;
+begin
+    -- Most documents hold nothing that even looks like the beginning of a secret.
+    if position('\' in raw) = 0 and raw !~*
+       '(private key|a3t|akia|asia|abia|acca|gh[pousr]_|github_pat_|k_live_|xox|aiza|glpat-|olk_|whsec_|whsk_|ey[a-z0-9]|://[^/"]*@|pass|secret|token|key)' then
+        return;
+    end if;
+    for found in
+        select s.pointer, r.rule, r.mode
+          from outlog.json_strings(document) s
+          join outlog.secret_rules r on r.mode <> 'off'
+         cross join lateral (select case when r.is_key_name
+                then case when not s.is_name and s.name ~ r.pattern then s.value end
+                else substring(s.value from r.pattern) end) m(secret)
+         where octet_length(m.secret) >= greatest(r.bytes_min, 1)
+           and (r.except_suffix is null or right(m.secret, length(r.except_suffix)) <> r.except_suffix)
+           and (r.entropy_min = 0 or outlog.entropy(m.secret) >= r.entropy_min)
+         order by r.mode, s.pointer, r.rule
+    loop
+        if found.mode = 'reject' then
+            perform outlog.fail('secret_material', format('%s%s looks like a secret (rule %s); store a '
+                'reference to it instead', field, found.pointer, found.rule),
+                json_build_object('pointer', '/' || field || found.pointer, 'rule', found.rule));
+        end if;
+        raise warning 'outlog: % looks like a secret (rule %)', field || found.pointer, found.rule;
+    end loop;
+end $$;

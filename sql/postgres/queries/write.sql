@@ -1,0 +1,25 @@
+-- Appending, and the heads that number each aggregate's events.
+
+-- name: event_append(org_id, aggregate_type, aggregate_id, event_type, event_version, payload, metadata, id, actor_type, actor_id, request_id, correlation_id, causation_id, idempotency_key, app_id, env_id, visibility, expected_seq) @postgres
+-- One checked event in one statement, so that it can be a transaction by itself.
+select event_id, aggregate_seq, occurred_at
+  from outlog.append_one(:org_id, :aggregate_type, :aggregate_id, :event_type, :event_version::integer,
+       :payload::json, :metadata::json, :id::uuid, :actor_type, :actor_id, :request_id, :correlation_id,
+       :causation_id::uuid, :idempotency_key, :app_id, :env_id, :visibility, :expected_seq::bigint)
+
+-- name: events_append(head_org_key, head_aggregate_type, head_aggregate_id, head_count, head, nth, event_type, event_version, payload, metadata, id, actor_type, actor_id, request_id, correlation_id, causation_id, idempotency_key, app_id, env_id, visibility, expected_seq) @postgres
+-- Many checked events in one statement; every parameter is an array.
+select event_id, aggregate_seq, occurred_at
+  from outlog.append_batch(:head_org_key, :head_aggregate_type, :head_aggregate_id, :head_count,
+       :head, :nth, :event_type, :event_version, :payload, :metadata, :id, :actor_type, :actor_id,
+       :request_id, :correlation_id, :causation_id, :idempotency_key, :app_id, :env_id, :visibility,
+       :expected_seq)
+
+-- name: head_lock(org_key, aggregate_type, aggregate_id)
+-- Makes repeats of one event id come one after another.
+select outlog.lock_head(:org_key, :aggregate_type, :aggregate_id)
+
+-- name: idempotency_purge(before, limit literal)
+-- A bounded chunk, so that no lock is held for long.
+delete from outlog.idempotency_records where ctid = any (array(
+    select ctid from outlog.idempotency_records where created_at < :before limit :limit))

@@ -1,0 +1,5 @@
+-- What must stand before the first migration; run at the start of every `init`.
+create table if not exists outlog_schema_migrations (
+    version    integer primary key,
+    name       text    not null,
+    applied_at text    not null default (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')));

@@ -1,0 +1,121 @@
+-- The event log and what stands beside it, in the user's own database file.
+-- Times are RFC 3339 text in UTC with microseconds, so they sort and read well.
+
+create table outlog_events (
+    event_id        integer primary key autoincrement,    -- the global order (E3), never used twice
+    id              text    not null,
+    occurred_at     text    not null,
+    org_id          text,                                  -- null: infrastructure
+    aggregate_type  text    not null,
+    aggregate_id    text    not null,
+    aggregate_seq   integer not null,                      -- 1, 2, 3 … per aggregate (E4)
+    event_type      text    not null,
+    event_version   integer not null default 1,
+    actor_type      text    not null,
+    actor_id        text    not null,
+    request_id      text    not null,
+    idempotency_key text,
+    correlation_id  text    not null,
+    causation_id    text,
+    app_id          text,
+    env_id          text,
+    visibility      text,
+    metadata        text,
+    payload         text    not null,
+    constraint events_aggregate_seq_starts_at_1 check (aggregate_seq >= 1),
+    constraint events_event_version_starts_at_1 check (event_version >= 1),
+    constraint events_actor_type_is_known check (actor_type in ('user', 'service_principal', 'system')),
+    constraint events_id_is_a_uuid check (length(id) = 36),
+    constraint events_lengths check (
+        length(cast(event_type as blob))     between 1 and 100 and
+        length(cast(aggregate_type as blob)) between 1 and 50  and
+        length(cast(aggregate_id as blob))   between 1 and 255 and
+        length(cast(actor_id as blob))       between 1 and 100 and
+        length(cast(request_id as blob))     between 1 and 255 and
+        length(cast(correlation_id as blob)) between 1 and 255 and
+        (org_id is null or length(cast(org_id as blob)) between 1 and 100)),
+    constraint events_payload_is_an_object check (substr(ltrim(payload, char(32, 9, 10, 13)), 1, 1) = '{')
+);
+
+-- One index for every filter of E7, E8 and T3 (E15). coalesce: no org is as unique as any org.
+create unique index outlog_events_id on outlog_events (id);
+create unique index outlog_events_aggregate
+    on outlog_events (coalesce(org_id, ''), aggregate_type, aggregate_id, aggregate_seq);
+create index outlog_events_org on outlog_events (org_id, event_id);
+create index outlog_events_org_time on outlog_events (org_id, occurred_at);
+create index outlog_events_time on outlog_events (occurred_at);
+create index outlog_events_type on outlog_events (event_type, event_id);
+create index outlog_events_correlation on outlog_events (correlation_id, event_id);
+create index outlog_events_causation on outlog_events (causation_id, event_id) where causation_id is not null;
+create index outlog_events_app on outlog_events (app_id, event_id) where app_id is not null;
+create index outlog_events_env on outlog_events (env_id, event_id) where env_id is not null;
+create index outlog_events_visibility on outlog_events (visibility, event_id) where visibility is not null;
+
+-- E1: nobody changes the past.
+create trigger outlog_events_no_update before update on outlog_events begin
+    select raise(abort, 'read_only: UPDATE of outlog_events: events are never changed or removed; append a correction that names the wrong one as its cause');
+end;
+create trigger outlog_events_no_delete before delete on outlog_events begin
+    select raise(abort, 'read_only: DELETE of outlog_events: events are never changed or removed; append a correction that names the wrong one as its cause');
+end;
+-- INSERT OR REPLACE would delete without firing the trigger above unless recursive_triggers is on.
+create trigger outlog_events_no_replace before insert on outlog_events
+when exists (select 1 from outlog_events where event_id = new.event_id or id = new.id)
+  or exists (select 1 from outlog_events
+              where coalesce(org_id, '') = coalesce(new.org_id, '') and aggregate_type = new.aggregate_type
+                and aggregate_id = new.aggregate_id and aggregate_seq = new.aggregate_seq)
+begin
+    select raise(abort, 'id_conflict: an event with this id or sequence exists; events are never replaced');
+end;
+
+create table outlog_heads (
+    org_key        text    not null,                       -- '' stands for no org
+    aggregate_type text    not null,
+    aggregate_id   text    not null,
+    aggregate_seq  integer not null,
+    primary key (org_key, aggregate_type, aggregate_id)
+) without rowid;
+
+create table outlog_consumers (
+    name            text    primary key,
+    cursor_event_id integer not null default 0 check (cursor_event_id >= 0),
+    filters         text    not null default '{}',
+    created_at      text    not null,
+    updated_at      text    not null,
+    constraint consumers_name_length check (length(cast(name as blob)) between 1 and 100)
+) without rowid;
+
+create table outlog_idempotency_records (
+    org_key         text not null,
+    actor_id        text not null,
+    endpoint        text not null,
+    idempotency_key text not null,
+    request_hash    text not null,
+    response        text,                                  -- null only inside the transaction that does the work
+    created_at      text not null,
+    primary key (org_key, actor_id, endpoint, idempotency_key)
+) without rowid;
+create index outlog_idempotency_records_age on outlog_idempotency_records (created_at);
+
+-- What the log knows about event types (E10, E11), and which orgs refuse unknown ones.
+create table outlog_event_types (
+    event_type     text    primary key,
+    version        integer not null default 1,
+    aggregate_type text,
+    shape          text,
+    upcast         text,
+    about          text,
+    is_builtin     integer not null default 0
+) without rowid;
+create table outlog_strict_orgs (org_id text primary key) without rowid;
+
+-- Rules that keep secrets out (E13). `init` fills them; an operator may change the mode.
+create table outlog_secret_rules (
+    rule          text primary key,
+    mode          text not null check (mode in ('off', 'warn', 'reject')),
+    is_key_name   integer not null,
+    pattern       text not null,
+    entropy_min   real not null default 0,
+    bytes_min     integer not null default 0,
+    except_suffix text
+) without rowid;

@@ -1,0 +1,23 @@
+-- Is this store fit to be trusted?
+
+-- name: doctor_checks()
+-- (what; 1 well, 0 wrong, 2 worth knowing; what to know or do). Touches no big table.
+select 'encoding' as name, (select encoding from pragma_encoding) = 'UTF-8' as ok,
+       (select encoding from pragma_encoding) as detail
+union all
+select 'engine', true, 'SQLite ' || sqlite_version()
+union all
+select 'wal race', case when sqlite_version() glob '3.5[1-9].*' and sqlite_version() not in ('3.51.0', '3.51.1', '3.51.2')
+       then 1 else 2 end,
+       'before 3.51.3 SQLite can, very rarely, damage a WAL when two processes commit and checkpoint at '
+       || 'the same instant; keep one process writing, or use a newer SQLite'
+union all
+select 'durability', (select journal_mode from pragma_journal_mode) = 'wal'
+       and (select synchronous from pragma_synchronous) >= 2,
+       'journal_mode=' || (select journal_mode from pragma_journal_mode) || ' synchronous='
+       || (select synchronous from pragma_synchronous)
+union all
+select 'immutability', count(*) = 3, case when count(*) = 3 then 'triggers on events are in place'
+       else 'a trigger on outlog_events is missing: events can be changed; restore the file' end
+  from sqlite_master where type = 'trigger' and tbl_name = 'outlog_events'
+   and name in ('outlog_events_no_update', 'outlog_events_no_delete', 'outlog_events_no_replace')

@@ -1,0 +1,130 @@
+/* buf.c: a growing byte string. */
+#include "base/buf.h"
+
+#include "base/clock.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void ol_buf_clear(struct ol_buf *buf)
+{
+    free(buf->data);
+    *buf = (struct ol_buf){0};
+}
+
+void ol_buf_reset(struct ol_buf *buf)
+{
+    buf->bytes = 0;
+    buf->failed = false;
+    if (buf->data)
+        buf->data[0] = '\0';
+}
+
+static bool reserve(struct ol_buf *buf, size_t more)
+{
+    if (buf->failed)
+        return false;
+    if (buf->room - buf->bytes > more) // one byte stays for the NUL
+        return true;
+    size_t room = buf->room ? buf->room : 256;
+    while (room - buf->bytes <= more) {
+        if (room > SIZE_MAX / 4) {
+            buf->failed = true;
+            return false;
+        }
+        room *= 2;
+    }
+    char *data = realloc(buf->data, room);
+    if (!data) {
+        buf->failed = true;
+        return false;
+    }
+    buf->data = data;
+    buf->room = room;
+    return true;
+}
+
+void ol_buf_add(struct ol_buf *buf, const void *data, size_t bytes)
+{
+    if (!reserve(buf, bytes))
+        return;
+    if (bytes)
+        memcpy(buf->data + buf->bytes, data, bytes);
+    buf->bytes += bytes;
+    buf->data[buf->bytes] = '\0';
+}
+
+void ol_buf_text(struct ol_buf *buf, const char *text)
+{
+    ol_buf_add(buf, text, strlen(text));
+}
+
+void ol_buf_char(struct ol_buf *buf, char c)
+{
+    ol_buf_add(buf, &c, 1);
+}
+
+void ol_buf_int(struct ol_buf *buf, int64_t number)
+{
+    char digits[24];
+    int bytes = snprintf(digits, sizeof digits, "%lld", (long long)number);
+    ol_buf_add(buf, digits, (size_t)bytes);
+}
+
+void ol_buf_print(struct ol_buf *buf, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int bytes = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (bytes < 0 || !reserve(buf, (size_t)bytes))
+        return;
+    va_start(args, format);
+    vsnprintf(buf->data + buf->bytes, (size_t)bytes + 1, format, args);
+    va_end(args);
+    buf->bytes += (size_t)bytes;
+}
+
+/* Same escapes as PostgreSQL's to_json, so that both stores normalise to the same bytes. */
+void ol_buf_json(struct ol_buf *buf, const char *text, size_t bytes)
+{
+    static const char shorts[32] = {
+        ['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't'};
+    size_t from = 0;
+
+    ol_buf_char(buf, '"');
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c >= 0x20 && c != '"' && c != '\\')
+            continue;
+        ol_buf_add(buf, text + from, i - from);
+        from = i + 1;
+        char pair[2] = {'\\', c >= 0x20 ? (char)c : shorts[c]};
+        if (pair[1])
+            ol_buf_add(buf, pair, sizeof pair);
+        else
+            ol_buf_print(buf, "\\u%04x", c);
+    }
+    if (bytes > from)
+        ol_buf_add(buf, text + from, bytes - from);
+    ol_buf_char(buf, '"');
+}
+
+void ol_buf_json_text(struct ol_buf *buf, const char *text)
+{
+    if (text)
+        ol_buf_json(buf, text, strlen(text));
+    else
+        ol_buf_text(buf, "null");
+}
+
+void ol_buf_json_time(struct ol_buf *buf, int64_t time_us)
+{
+    char text[OL_TIME_TEXT];
+    if (time_us)
+        ol_buf_print(buf, "\"%s\"", ol_time_format(time_us, text));
+    else
+        ol_buf_text(buf, "null");
+}

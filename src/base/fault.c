@@ -1,0 +1,33 @@
+/* fault.c: see fault.h. */
+#include "base/fault.h"
+
+#ifdef OL_FAULTS
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+void ol_fault(const char *point)
+{
+    static atomic_int passes;
+    const char *wish = getenv("OUTLOG_FAULT");
+    size_t bytes = strlen(point);
+
+    if (!wish || strncmp(wish, point, bytes) != 0 || wish[bytes] != ':')
+        return;
+    char *action;
+    long nth = strtol(wish + bytes + 1, &action, 10);
+    if (atomic_fetch_add(&passes, 1) + 1 != nth || *action != ':')
+        return;
+    if (strcmp(action, ":kill") == 0)
+        kill(getpid(), SIGKILL);
+    else if (strcmp(action, ":stop") == 0)
+        kill(getpid(), SIGSTOP);
+    else if (strcmp(action, ":delay") == 0)
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+}
+#else
+typedef int ol_fault_is_off; /* ISO C wants something in every file */
+#endif

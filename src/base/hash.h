@@ -1,0 +1,11 @@
+/* hash.h: SHA-256, as lower-case hex. */
+#ifndef OL_BASE_HASH_H
+#define OL_BASE_HASH_H
+
+#include <stddef.h>
+
+enum { OL_SHA256_TEXT = 65 };
+
+void ol_sha256_hex(const void *data, size_t bytes, char out[OL_SHA256_TEXT]);
+
+#endif

@@ -1,0 +1,41 @@
+/* utf8.c: a strict UTF-8 check. */
+#include "base/utf8.h"
+
+/* How many continuation bytes follow `lead`, and which values the first of them may have. The
+ * bounds are what keeps overlong forms, surrogates and too large code points out. */
+static int sequence(unsigned char lead, unsigned char *low, unsigned char *high)
+{
+    *low = 0x80;
+    *high = 0xBF;
+    if (lead >= 0xC2 && lead <= 0xDF)
+        return 1;
+    if (lead >= 0xE0 && lead <= 0xEF) {
+        *low = lead == 0xE0 ? 0xA0 : 0x80;
+        *high = lead == 0xED ? 0x9F : 0xBF;
+        return 2;
+    }
+    if (lead >= 0xF0 && lead <= 0xF4) {
+        *low = lead == 0xF0 ? 0x90 : 0x80;
+        *high = lead == 0xF4 ? 0x8F : 0xBF;
+        return 3;
+    }
+    return -1;
+}
+
+bool ol_utf8_is_valid(const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes;) {
+        unsigned char lead = (unsigned char)text[i++], low, high;
+        if (lead == 0)
+            return false;
+        if (lead < 0x80)
+            continue;
+        int more = sequence(lead, &low, &high);
+        if (more < 0 || bytes - i < (size_t)more)
+            return false;
+        for (; more > 0; more--, i++, low = 0x80, high = 0xBF)
+            if ((unsigned char)text[i] < low || (unsigned char)text[i] > high)
+                return false;
+    }
+    return true;
+}

@@ -1,0 +1,128 @@
+/* uuid.c: UUIDv7 (RFC 9562): 48 bits of milliseconds, then a counter that keeps ids of one process
+ * in order, then random bits. */
+#include "base/uuid.h"
+
+#include "base/clock.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* The pool saves a system call a UUID; it is never shared with a forked child (see at_fork). */
+static struct {
+    pthread_mutex_t lock;
+    uint8_t pool[512];
+    size_t left;
+    uint64_t last_ms;
+    uint32_t counter; // 26 bits: the 12 of rand_a and the first 14 of rand_b
+} maker = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void ol_random(void *out, size_t bytes)
+{
+    uint8_t *at = out;
+    while (bytes > 0) {
+        ssize_t got = getrandom(at, bytes, 0);
+        if (got <= 0)
+            continue; // only EINTR is possible here
+        at += got;
+        bytes -= (size_t)got;
+    }
+}
+
+static void at_fork(void)
+{
+    pthread_mutex_init(&maker.lock, NULL);
+    maker.left = 0;
+    maker.last_ms = 0;
+}
+
+static void once(void)
+{
+    pthread_atfork(NULL, NULL, at_fork);
+}
+
+static void draw(uint8_t *out, size_t bytes)
+{
+    if (maker.left < bytes) {
+        ol_random(maker.pool, sizeof maker.pool);
+        maker.left = sizeof maker.pool;
+    }
+    maker.left -= bytes;
+    memcpy(out, maker.pool + maker.left, bytes);
+}
+
+void ol_uuid_make(char out[OL_UUID_TEXT])
+{
+    static pthread_once_t registered = PTHREAD_ONCE_INIT;
+    uint8_t bytes[16];
+    uint32_t seed;
+
+    pthread_once(&registered, once);
+    pthread_mutex_lock(&maker.lock);
+    uint64_t ms = (uint64_t)ol_clock_wall_us() / 1000;
+    if (ms > maker.last_ms) {
+        draw((uint8_t *)&seed, sizeof seed);
+        maker.counter = seed & 0x1FFFFFF; // the top bit stays free, so there is room to count
+        maker.last_ms = ms;
+    } else if (++maker.counter > 0x3FFFFFF) { // the clock stood still or went back
+        maker.counter = 0;
+        maker.last_ms++;
+    }
+    ms = maker.last_ms;
+    uint32_t counter = maker.counter;
+    draw(bytes + 10, 6);
+    pthread_mutex_unlock(&maker.lock);
+
+    for (int i = 0; i < 6; i++)
+        bytes[i] = (uint8_t)(ms >> (40 - 8 * i));
+    bytes[6] = (uint8_t)(0x70 | counter >> 22);
+    bytes[7] = (uint8_t)(counter >> 14);
+    bytes[8] = (uint8_t)(0x80 | (counter >> 8 & 0x3F));
+    bytes[9] = (uint8_t)counter;
+    ol_uuid_from_bytes(bytes, out);
+}
+
+static int hex_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return -1;
+}
+
+bool ol_uuid_parse(const char *text, char out[OL_UUID_TEXT])
+{
+    for (int i = 0; i < 36; i++) {
+        bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+        if (dash ? text[i] != '-' : hex_value(text[i]) < 0)
+            return false;
+        out[i] = dash ? '-' : "0123456789abcdef"[hex_value(text[i])];
+    }
+    out[36] = '\0';
+    return text[36] == '\0';
+}
+
+void ol_uuid_to_bytes(const char text[OL_UUID_TEXT], uint8_t out[16])
+{
+    for (int i = 0, at = 0; i < 16; i++, at += 2) {
+        if (text[at] == '-')
+            at++;
+        out[i] = (uint8_t)(hex_value(text[at]) << 4 | hex_value(text[at + 1]));
+    }
+}
+
+void ol_uuid_from_bytes(const uint8_t bytes[16], char out[OL_UUID_TEXT])
+{
+    static const char hex[] = "0123456789abcdef";
+    for (int i = 0; i < 16; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10)
+            *out++ = '-';
+        *out++ = hex[bytes[i] >> 4];
+        *out++ = hex[bytes[i] & 15];
+    }
+    *out = '\0';
+}

@@ -1,0 +1,294 @@
+/* append.c: outlog append: one event from the options, or many from NDJSON. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "log/draft.h"
+#include "log/event.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { BATCH = 100 };
+
+struct wish {
+    struct outlog_event event; /* of one event; for NDJSON what the lines leave out */
+    const char *ndjson, *backfill, *data, *aggregate, *actor;
+    int64_t version, expected;
+    bool has_version, has_expected;
+};
+
+/* --- options --- */
+
+static int parse_actor(struct ol_cli *cli, const char *text, struct outlog_event *event)
+{
+    const char *colon = strchr(text, ':');
+    if (!colon || !colon[1])
+        return ol_usage("--actor is TYPE:ID, like user:u-7 or service_principal:billing, not '%s'",
+                        text);
+    event->actor_type = ol_arena_copy(&cli->arena, text, (size_t)(colon - text));
+    event->actor_id = colon + 1;
+    return 0;
+}
+
+static int parse(struct ol_cli *cli, struct wish *wish)
+{
+    struct outlog_event *event = &wish->event;
+    const struct ol_option options[] = {
+        {"org", OL_STRING, &event->org_id, NULL},
+        {"infra", OL_FLAG, &event->is_infrastructure, NULL},
+        {"aggregate", OL_STRING, &wish->aggregate, NULL},
+        {"type", OL_STRING, &event->event_type, NULL},
+        {"data", OL_STRING, &wish->data, NULL},
+        {"metadata", OL_STRING, &event->metadata, NULL},
+        {"actor", OL_STRING, &wish->actor, NULL},
+        {"version", OL_NUMBER, &wish->version, &wish->has_version},
+        {"expect", OL_NUMBER, &wish->expected, &wish->has_expected},
+        {"correlation", OL_STRING, &event->correlation_id, NULL},
+        {"causation", OL_STRING, &event->causation_id, NULL},
+        {"key", OL_STRING, &event->idempotency_key, NULL},
+        {"request-id", OL_STRING, &event->request_id, NULL},
+        {"id", OL_STRING, &event->id, NULL},
+        {"app", OL_STRING, &event->app_id, NULL},
+        {"env", OL_STRING, &event->env_id, NULL},
+        {"visibility", OL_STRING, &event->visibility, NULL},
+        {"ndjson", OL_STRING, &wish->ndjson, NULL},
+        {"backfill", OL_STRING, &wish->backfill, NULL},
+        {0}};
+    int status = ol_options(cli, options);
+
+    if (status)
+        return status;
+    if (cli->argc)
+        return ol_usage("append takes no argument, found '%s'", cli->argv[0]);
+    if (wish->actor && (status = parse_actor(cli, wish->actor, event)))
+        return status;
+    if (wish->has_version)
+        event->event_version = wish->version < 1 || wish->version > INT32_MAX ? -1
+                                                                              : (int)wish->version;
+    if (wish->has_expected)
+        event->expected_seq = &wish->expected;
+    if (wish->ndjson)
+        return wish->aggregate || wish->data || event->id || wish->has_expected ||
+                       event->idempotency_key
+                   ? ol_usage("with --ndjson the lines carry aggregate, data, id, key and expect")
+                   : 0;
+    if (wish->backfill)
+        return ol_usage("--backfill goes with --ndjson");
+    if (!wish->aggregate || !event->event_type || !wish->data)
+        return ol_usage("append needs --aggregate TYPE/ID, --type T and --data JSON (or --ndjson "
+                        "FILE); see outlog append --help");
+    return ol_cli_aggregate(cli, wish->aggregate, &event->aggregate_type, &event->aggregate_id);
+}
+
+/* --- one --- */
+
+static void print_result(const struct ol_cli *cli, const struct outlog_appended *appended,
+                         struct ol_buf *line)
+{
+    if (cli->json)
+        ol_appended_json(appended, line);
+    else
+        ol_buf_print(line, "event %lld  seq %lld  id %s  correlation %s%s",
+                     (long long)appended->event_id, (long long)appended->aggregate_seq,
+                     appended->id, appended->correlation_id,
+                     appended->duplicate ? "  (was there already)" : "");
+    ol_put_line(line);
+}
+
+static int append_one(struct ol_cli *cli, outlog *log, struct wish *wish)
+{
+    struct outlog_appended appended;
+    struct ol_buf line = {0};
+    outlog_err err;
+
+    if (!(wish->event.payload = ol_cli_text_or_file(cli, wish->data)))
+        return OL_EXIT_FAILED;
+    if (outlog_append_now(log, &wish->event, 1, &appended, &err) < 0)
+        return ol_report(&err);
+    print_result(cli, &appended, &line);
+    ol_buf_clear(&line);
+    return OL_EXIT_DONE;
+}
+
+/* --- many --- */
+
+struct import {
+    struct ol_cli *cli;
+    outlog *log;
+    struct wish *wish;
+    struct ol_progress progress;
+    struct ol_arena arena; /* of the batch being gathered */
+    struct outlog_event events[BATCH];
+    struct outlog_appended appended[BATCH];
+    int64_t lines[BATCH]; /* where each event of the batch stands in the file */
+    size_t count;
+    int64_t stored, duplicates, bytes;
+    struct ol_buf line;
+};
+
+/* What was read so far is stored as one transaction. When one event of it is refused, those before
+ * it are stored all the same: so "the lines before are stored" is always true. */
+static int flush_batch(struct import *import, outlog_err *err)
+{
+    outlog_err why;
+    size_t count = import->count;
+    int result = 0;
+
+    if (count == 0)
+        return 0;
+    if (outlog_append_now(import->log, import->events, count, import->appended, err) < 0) {
+        result = -1;
+        count = err->index > 0 ? (size_t)err->index : 0;
+        if (count && outlog_append_now(import->log, import->events, count, import->appended, &why) < 0)
+            count = 0;
+        ol_err_prefix(err, "line %lld",
+                      (long long)import->lines[err->index >= 0 ? err->index : 0]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        import->stored += !import->appended[i].duplicate;
+        import->duplicates += import->appended[i].duplicate;
+        if (import->cli->json)
+            print_result(import->cli, &import->appended[i], &import->line);
+    }
+    import->count = 0;
+    ol_arena_reset(&import->arena);
+    return result;
+}
+
+static int take_line(struct import *import, const char *text, size_t bytes, int64_t number,
+                     outlog_err *err)
+{
+    struct outlog_event *event = &import->events[import->count];
+    // A line that is a command of its own (with a key) must not share a call with others.
+    if (ol_draft_read(text, bytes, &import->wish->event, &import->arena, event, err) < 0 ||
+        (import->wish->backfill &&
+         ol_draft_backfill(event, import->wish->backfill, &import->arena, err) < 0)) {
+        outlog_err before;
+        if (flush_batch(import, &before) < 0)
+            *err = before;
+        else
+            ol_err_prefix(err, "line %lld", (long long)number);
+        return -1;
+    }
+    import->lines[import->count++] = number;
+    bool has_key = event->idempotency_key != NULL;
+    if (has_key && import->count > 1) {
+        struct outlog_event last = *event; // its strings live in the arena: flush keeps them below
+        import->count--;
+        struct ol_arena keep = import->arena;
+        import->arena = (struct ol_arena){0};
+        int result = flush_batch(import, err);
+        ol_arena_clear(&import->arena);
+        import->arena = keep;
+        if (result < 0)
+            return -1;
+        import->events[0] = last;
+        import->lines[0] = number;
+        import->count = 1;
+    }
+    return has_key || import->count == BATCH ? flush_batch(import, err) : 0;
+}
+
+static int import_lines(struct import *import, FILE *file, outlog_err *err)
+{
+    char *text = NULL;
+    size_t room = 0;
+    ssize_t bytes;
+    int result = 0;
+
+    for (int64_t number = 1; (bytes = getline(&text, &room, file)) >= 0; number++) {
+        import->bytes += bytes;
+        size_t used = (size_t)bytes;
+        while (used && (text[used - 1] == '\n' || text[used - 1] == '\r'))
+            used--;
+        if (used && (result = take_line(import, text, used, number, err)) < 0)
+            break;
+        ol_progress_move(&import->progress,
+                         import->progress.total ? import->bytes : import->stored);
+    }
+    free(text);
+    return result < 0 ? -1 : flush_batch(import, err);
+}
+
+static int append_ndjson(struct ol_cli *cli, outlog *log, struct wish *wish)
+{
+    bool is_stdin = strcmp(wish->ndjson, "-") == 0;
+    FILE *file = is_stdin ? stdin : fopen(wish->ndjson, "r");
+    struct import *import = calloc(1, sizeof *import);
+    char stored[32], duplicates[32];
+    struct stat facts;
+    outlog_err err;
+
+    if (!file || !import) {
+        fprintf(stderr, "outlog: cannot read %s: %s\n", wish->ndjson, strerror(errno));
+        free(import);
+        return OL_EXIT_FAILED;
+    }
+    bool is_sized = fstat(fileno(file), &facts) == 0 && S_ISREG(facts.st_mode);
+    import->cli = cli;
+    import->log = log;
+    import->wish = wish;
+    ol_progress_begin(&import->progress, is_sized ? "bytes" : "events",
+                      is_sized ? facts.st_size : 0);
+    int result = import_lines(import, file, &err);
+    ol_progress_end(&import->progress);
+    double seconds = (double)(ol_clock_boot_us() - import->progress.started_at) / 1e6;
+    fprintf(cli->json ? stderr : stdout, "%s events appended, %s were there already, in %.1f s\n",
+            ol_thousands(import->stored, stored), ol_thousands(import->duplicates, duplicates),
+            seconds);
+    fflush(stdout);
+    if (result < 0) {
+        ol_report(&err);
+        if (err.code != OUTLOG_OUTCOME_UNKNOWN)
+            fputs("outlog: the lines before it are stored, it and those after it are not\n", stderr);
+    }
+    ol_arena_clear(&import->arena);
+    ol_buf_clear(&import->line);
+    free(import);
+    if (!is_stdin)
+        fclose(file);
+    return result < 0 ? OL_EXIT_FAILED : OL_EXIT_DONE;
+}
+
+static int run(struct ol_cli *cli)
+{
+    struct wish wish = {0};
+    int status = parse(cli, &wish);
+
+    if (status)
+        return status;
+    outlog *log = ol_cli_open(cli);
+    if (!log)
+        return OL_EXIT_FAILED;
+    status = wish.ndjson ? append_ndjson(cli, log, &wish) : append_one(cli, log, &wish);
+    outlog_close(log);
+    return status;
+}
+
+const struct ol_command ol_command_append = {
+    .name = "append",
+    .summary = "append an event, or many from NDJSON",
+    .help =
+        "usage: outlog append --org O | --infra  --aggregate TYPE/ID --type T --data JSON|@FILE\n"
+        "                     [--expect SEQ] [--key K] [--id UUID] [--causation ID]\n"
+        "                     [--correlation C] [--actor TYPE:ID] [--version N] [--metadata JSON]\n"
+        "                     [--app A] [--env E] [--visibility V] [--request-id R]\n"
+        "       outlog append --ndjson FILE|- [--org O] [--actor TYPE:ID] [--backfill NAME]\n\n"
+        "Appends one event and prints its position, or one event a line from a file. The payload is\n"
+        "a JSON object and is kept byte for byte.\n\n"
+        "  --expect SEQ    only if SEQ is the aggregate's last sequence (0: the first event)\n"
+        "  --key K         do it once: a repeat with the same key prints the first result\n"
+        "  --id UUID       your own id; a repeat with the same content prints the first result\n"
+        "  --causation ID  the event that caused this one; its correlation is taken over\n"
+        "  --backfill NAME label the events metadata.backfill = NAME and give each an id made from\n"
+        "                  its content, so that the same file can be loaded again and adds nothing\n\n"
+        "  outlog append --org acme --aggregate order/o-1 --type order.created "
+        "--data '{\"total\":12}'\n"
+        "  outlog append --org acme --aggregate order/o-1 --type order.paid --data @paid.json "
+        "--expect 1\n"
+        "  echo '{\"org_id\":\"acme\",\"aggregate_type\":\"order\",\"aggregate_id\":\"o-2\","
+        "\"event_type\":\"order.created\",\"payload\":{}}' | outlog append --ndjson -\n",
+    .run = run,
+};

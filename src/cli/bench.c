@@ -1,0 +1,210 @@
+/* bench.c: outlog bench: how fast is this machine with this store?
+ *
+ * The log is for ever, so nothing is written to it: SQLite gets a file of its own beside the store,
+ * PostgreSQL a database of its own on the same server; both are removed at the end. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "log/log.h"
+#include "store/scratch.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_WRITERS = 64, MOST_BATCH = 1000, AGGREGATES = 1000 };
+
+struct wish {
+    int64_t events, batch, writers, payload_bytes;
+};
+
+struct writer {
+    const char *url;
+    const struct wish *wish;
+    int number;
+    int64_t count;
+    outlog_err err;
+    int result;
+};
+
+static char *make_payload(int64_t bytes)
+{
+    static const char head[] = "{\"note\":\"", tail[] = "\"}";
+    size_t fill = bytes > 20 ? (size_t)bytes - (sizeof head + sizeof tail - 2) : 1;
+    char *payload = malloc(fill + sizeof head + sizeof tail);
+    if (payload) {
+        memcpy(payload, head, sizeof head - 1);
+        memset(payload + sizeof head - 1, 'x', fill);
+        memcpy(payload + sizeof head - 1 + fill, tail, sizeof tail);
+    }
+    return payload;
+}
+
+static void *write_events(void *argument)
+{
+    struct writer *writer = argument;
+    size_t batch = (size_t)writer->wish->batch;
+    struct outlog_event *events = calloc(batch, sizeof *events);
+    struct outlog_appended *appended = calloc(batch, sizeof *appended);
+    char (*names)[32] = calloc(batch, sizeof *names);
+    char *payload = make_payload(writer->wish->payload_bytes);
+    outlog *log = NULL;
+
+    writer->result = -1;
+    if (!events || !appended || !names || !payload)
+        ol_fail(&writer->err, OUTLOG_NO_MEMORY, "out of memory");
+    else if (outlog_open(writer->url, &log, &writer->err) == 0) {
+        writer->result = 0;
+        for (int64_t done = 0; done < writer->count && writer->result == 0;) {
+            size_t count = (size_t)(writer->count - done) < batch ? (size_t)(writer->count - done)
+                                                                  : batch;
+            for (size_t i = 0; i < count; i++) {
+                snprintf(names[i], sizeof names[i], "a-%d-%lld", writer->number,
+                         (long long)((done + (int64_t)i) % AGGREGATES));
+                events[i] = (struct outlog_event){.org_id = "bench",
+                                                  .aggregate_type = "bench",
+                                                  .aggregate_id = names[i],
+                                                  .event_type = "bench.done",
+                                                  .payload = payload};
+            }
+            writer->result = outlog_append_now(log, events, count, appended, &writer->err);
+            done += (int64_t)count;
+        }
+    }
+    outlog_close(log);
+    free(events);
+    free(appended);
+    free(names);
+    free(payload);
+    return NULL;
+}
+
+static int append_all(const char *url, const struct wish *wish, double *seconds, outlog_err *err)
+{
+    struct writer writers[MOST_WRITERS];
+    pthread_t threads[MOST_WRITERS];
+    int result = 0, started = 0;
+    int64_t begun = ol_clock_boot_us();
+
+    for (int i = 0; i < wish->writers; i++) {
+        writers[i] = (struct writer){.url = url, .wish = wish, .number = i,
+                                     .count = wish->events / wish->writers};
+        if (pthread_create(&threads[i], NULL, write_events, &writers[i]) != 0)
+            break;
+        started++;
+    }
+    for (int i = 0; i < started; i++) {
+        pthread_join(threads[i], NULL);
+        if (writers[i].result < 0) {
+            *err = writers[i].err;
+            result = -1;
+        }
+    }
+    *seconds = (double)(ol_clock_boot_us() - begun) / 1e6;
+    return result;
+}
+
+static void print_rate(const struct ol_cli *cli, const char *what, int64_t events, double seconds,
+                       const struct wish *wish)
+{
+    char rate[32], count[32];
+    double per_second = seconds > 0 ? (double)events / seconds : 0;
+    if (cli->json)
+        printf("{\"bench\":\"%s\",\"events\":%lld,\"seconds\":%.3f,\"events_per_second\":%.0f,"
+               "\"batch\":%lld,\"writers\":%lld,\"payload_bytes\":%lld}\n",
+               what, (long long)events, seconds, per_second, (long long)wish->batch,
+               (long long)wish->writers, (long long)wish->payload_bytes);
+    else
+        printf("%-8s %12s events  %8.2f s  %12s events/s   batch %lld, %lld writers, %lld B\n", what,
+               ol_thousands(events, count), seconds, ol_thousands((int64_t)per_second, rate),
+               (long long)wish->batch, (long long)wish->writers, (long long)wish->payload_bytes);
+}
+
+static int bench_feed(struct ol_cli *cli, const char *url, const struct wish *wish, outlog_err *err)
+{
+    outlog *log = NULL;
+    struct outlog_page page = {0};
+    int64_t after = 0, events = 0;
+    double seconds;
+    struct wish load = *wish;
+    int result = -1;
+
+    load.batch = MOST_BATCH;
+    if (append_all(url, &load, &seconds, err) < 0 || outlog_open(url, &log, err) < 0)
+        goto out;
+    int64_t begun = ol_clock_boot_us();
+    do {
+        if (outlog_read(log, NULL, after, 1000, &page, err) < 0)
+            goto out;
+        after = page.next_after;
+        events += (int64_t)page.count;
+    } while (page.count > 0);
+    print_rate(cli, "feed", events, (double)(ol_clock_boot_us() - begun) / 1e6, wish);
+    result = 0;
+out:
+    outlog_page_clear(&page);
+    outlog_close(log);
+    return result;
+}
+
+static int bench_append(struct ol_cli *cli, const char *url, const struct wish *wish,
+                        outlog_err *err)
+{
+    double seconds;
+    if (append_all(url, wish, &seconds, err) < 0)
+        return -1;
+    print_rate(cli, "append", wish->events / wish->writers * wish->writers, seconds, wish);
+    return 0;
+}
+
+static int run(struct ol_cli *cli)
+{
+    struct wish wish = {.events = 20000, .batch = 100, .writers = 1, .payload_bytes = 400};
+    const struct ol_option options[] = {{"events", OL_NUMBER, &wish.events, NULL},
+                                        {"batch", OL_NUMBER, &wish.batch, NULL},
+                                        {"writers", OL_NUMBER, &wish.writers, NULL},
+                                        {"payload-bytes", OL_NUMBER, &wish.payload_bytes, NULL},
+                                        {0}};
+    int status = ol_options(cli, options);
+    const char *what = cli->argc ? cli->argv[0] : "append";
+    struct ol_scratch scratch;
+    outlog_err err, ignored;
+    int from, to;
+
+    if (status)
+        return status;
+    bool is_feed = strcmp(what, "feed") == 0;
+    if (cli->argc > 1 || (!is_feed && strcmp(what, "append") != 0))
+        return ol_usage("bench measures `append` or `feed`");
+    if (wish.events < 1 || wish.batch < 1 || wish.batch > MOST_BATCH || wish.writers < 1 ||
+        wish.writers > MOST_WRITERS || wish.payload_bytes < 1 || wish.payload_bytes > 200000)
+        return ol_usage("--events from 1, --batch 1-%d, --writers 1-%d, --payload-bytes 1-200000",
+                        MOST_BATCH, MOST_WRITERS);
+    if (ol_scratch_open(cli->store, &scratch, &err) < 0)
+        return ol_report(&err);
+    outlog *log = NULL;
+    int result = outlog_open(scratch.url, &log, &err) < 0 || outlog_init(log, &from, &to, &err) < 0
+                     ? -1
+                     : 0;
+    outlog_close(log);
+    if (result == 0)
+        result = is_feed ? bench_feed(cli, scratch.url, &wish, &err)
+                         : bench_append(cli, scratch.url, &wish, &err);
+    if (result < 0)
+        status = ol_report(&err);
+    ol_scratch_close(&scratch, &ignored);
+    return status;
+}
+
+const struct ol_command ol_command_bench = {
+    .name = "bench",
+    .summary = "measure appending and reading on this machine and store",
+    .help =
+        "usage: outlog bench [append|feed] [--events N] [--batch N] [--writers N]\n"
+        "                    [--payload-bytes N] [--json]\n\n"
+        "Measures in a scratch store beside the real one (a file, or a database on the same server),\n"
+        "with the same durability, and removes it. Nothing is written to the log itself.\n\n"
+        "  outlog bench append --batch 1 --writers 16\n"
+        "  outlog bench feed --events 200000 --store postgres://localhost/app\n",
+    .run = run,
+};

@@ -1,0 +1,101 @@
+/* cli.h: what the verbs of the command line share. */
+#ifndef OL_CLI_CLI_H
+#define OL_CLI_CLI_H
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <stdio.h>
+
+enum { OL_EXIT_DONE = 0, OL_EXIT_FAILED = 1, OL_EXIT_USAGE = 2 };
+
+/* --- the command line --- */
+
+enum ol_option_kind { OL_FLAG, OL_STRING, OL_NUMBER };
+
+struct ol_option {
+    const char *name; /* without the dashes; NULL ends the table */
+    enum ol_option_kind kind;
+    void *into; /* bool *, const char ** or int64_t * */
+    bool *was_given; /* may be NULL */
+};
+
+/* Where everything a command needs comes together. */
+struct ol_cli {
+    const char *store; /* URL */
+    bool json;
+    bool color;
+    int argc; /* what is left after the options: the words */
+    char **argv;
+    struct ol_arena arena; /* dies with the command */
+};
+
+struct ol_command {
+    const char *name;
+    const char *summary; /* one line for `outlog --help` */
+    const char *help;    /* usage, what it does, examples */
+    int (*run)(struct ol_cli *cli);
+};
+
+extern const struct ol_command ol_command_init, ol_command_append, ol_command_events,
+    ol_command_trace, ol_command_causality, ol_command_consumers, ol_command_doctor,
+    ol_command_bench, ol_command_version;
+
+/* Read the options of a command (and the global ones), leaving the words in cli->argv. Returns 0,
+ * or OL_EXIT_USAGE after having said what is wrong. */
+int ol_options(struct ol_cli *cli, const struct ol_option *options);
+
+/* Say what is wrong with the command line; returns OL_EXIT_USAGE. */
+int ol_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Say what went wrong; returns OL_EXIT_FAILED. */
+int ol_report(const outlog_err *err);
+
+/* Open the store of this command; the schema must be there. NULL after having said why not. */
+outlog *ol_cli_open(struct ol_cli *cli);
+
+/* A time: RFC 3339, or how long ago ("1h"). Returns 0 or -1. */
+int ol_cli_time(const char *text, int64_t *out);
+
+/* "TYPE/ID" in two; returns 0 or OL_EXIT_USAGE. */
+int ol_cli_aggregate(struct ol_cli *cli, const char *text, const char **type, const char **id);
+
+/* Text, or @FILE for what a file holds, or @- for standard input. NULL after having said why. */
+const char *ol_cli_text_or_file(struct ol_cli *cli, const char *text);
+
+/* --- output --- */
+
+/* Colours, or "" when the output is no terminal. */
+const char *ol_dim(const struct ol_cli *cli);
+const char *ol_bold(const struct ol_cli *cli);
+const char *ol_accent(const struct ol_cli *cli);
+const char *ol_good(const struct ol_cli *cli);
+const char *ol_bad(const struct ol_cli *cli);
+const char *ol_plain(const struct ol_cli *cli);
+
+/* Text from a payload or a stranger: control bytes are shown, never sent to the terminal. */
+void ol_put_safe(struct ol_buf *out, const char *text, size_t bytes);
+
+/* 1234567 as 1,234,567. */
+const char *ol_thousands(int64_t number, char out[32]);
+
+/* Write the buffer and a newline to standard output and empty it; false when that failed. */
+bool ol_put_line(struct ol_buf *line);
+
+/* One event as a line: JSON with --json, else for people. */
+void ol_put_event(const struct ol_cli *cli, const struct outlog_record *event, struct ol_buf *out);
+
+/* Progress on standard error, drawn in place on a terminal and nowhere else. */
+struct ol_progress {
+    const char *what;
+    int64_t total; /* 0: not known */
+    int64_t done;
+    int64_t started_at, drawn_at; /* boot clock */
+    bool is_shown;
+};
+void ol_progress_begin(struct ol_progress *progress, const char *what, int64_t total);
+void ol_progress_move(struct ol_progress *progress, int64_t done);
+void ol_progress_end(struct ol_progress *progress);
+
+#endif

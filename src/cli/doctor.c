@@ -1,0 +1,82 @@
+/* doctor.c: outlog doctor: is this store fit to be trusted? */
+#include "cli/cli.h"
+
+#include "log/log.h"
+#include "store/migrate.h"
+
+#include <string.h>
+
+enum { WRONG, WELL, NOTE }; /* as doctor_checks says it */
+
+static void print_check(const struct ol_cli *cli, const char *name, int64_t state,
+                        const char *detail, struct ol_buf *line)
+{
+    static const char *const words[] = {"wrong", "ok", "note"};
+    if (cli->json) {
+        ol_buf_text(line, "{\"check\":");
+        ol_buf_json_text(line, name);
+        ol_buf_print(line, ",\"state\":\"%s\",\"detail\":", words[state]);
+        ol_buf_json_text(line, detail);
+        ol_buf_char(line, '}');
+    } else {
+        ol_buf_print(line, "%s%-5s%s %-13s ", state == WRONG ? ol_bad(cli) : ol_good(cli),
+                     words[state], ol_plain(cli), name);
+        ol_put_safe(line, detail, strlen(detail));
+    }
+    ol_put_line(line);
+}
+
+static int check(struct ol_cli *cli, outlog *log, int *wrong, outlog_err *err)
+{
+    struct ol_rows rows;
+    struct ol_buf line = {0};
+    char detail[128];
+    int64_t settled;
+    int version, more;
+
+    if (ol_migrate_version(log->conn, &version, err) < 0 || ol_migrate_check(log->conn, err) < 0 ||
+        outlog_settled(log, &settled, err) < 0)
+        return -1;
+    print_check(cli, "store", WELL, log->conn->name, &line);
+    snprintf(detail, sizeof detail, "version %d", version);
+    print_check(cli, "schema", WELL, detail, &line);
+    snprintf(detail, sizeof detail, "readers may pass event %lld", (long long)settled);
+    print_check(cli, "settled", WELL, detail, &line);
+    if (ol_query(log->conn, OL_Q_DOCTOR_CHECKS, OL_NO_PARAMS, &rows, err) < 0) {
+        ol_buf_clear(&line);
+        return -1;
+    }
+    while ((more = ol_next(&rows, err)) > 0) {
+        int64_t state = ol_column_int(&rows, 1);
+        *wrong += state == WRONG;
+        print_check(cli, ol_column_text(&rows, 0, NULL), state, ol_column_text(&rows, 2, NULL), &line);
+    }
+    ol_end(&rows);
+    ol_buf_clear(&line);
+    return more;
+}
+
+static int run(struct ol_cli *cli)
+{
+    outlog *log = NULL;
+    outlog_err err;
+    int wrong = 0, status = ol_options(cli, NULL);
+
+    if (status)
+        return status;
+    if (outlog_open(cli->store, &log, &err) < 0 || check(cli, log, &wrong, &err) < 0)
+        status = ol_report(&err);
+    else if (wrong)
+        status = OL_EXIT_FAILED;
+    outlog_close(log);
+    return status;
+}
+
+const struct ol_command ol_command_doctor = {
+    .name = "doctor",
+    .summary = "check the store: versions, durability, triggers, roles",
+    .help = "usage: outlog doctor [--json]\n\n"
+            "Looks at what outlog's promises rest on and says what to do where something is off. Changes\n"
+            "nothing. Exit 1 when a line says `wrong`.\n",
+    .run = run,
+};

@@ -1,0 +1,94 @@
+/* main.c: finds the verb and runs it. */
+#include "cli/cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct ol_command *const commands[] = {
+    &ol_command_init,      &ol_command_append,    &ol_command_events,
+    &ol_command_trace,     &ol_command_causality, &ol_command_consumers,
+    &ol_command_doctor,    &ol_command_bench,     &ol_command_version,
+};
+enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
+
+static void print_help(FILE *to)
+{
+    fputs("outlog: an event log and a transactional outbox over your own database\n\n"
+          "usage: outlog COMMAND [OPTIONS]\n\n",
+          to);
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        fprintf(to, "  %-11s %s\n", commands[i]->name, commands[i]->summary);
+    fputs("\nEvery command takes\n"
+          "  --store URL   sqlite:PATH or postgres://…   (else OUTLOG_STORE, else sqlite:outlog.db)\n"
+          "  --json        one JSON object a line\n"
+          "  --help        what the command does, with examples\n\n"
+          "Try:\n"
+          "  outlog init\n"
+          "  outlog append --org acme --aggregate order/o-1 --type order.created "
+          "--data '{\"total\":12}'\n"
+          "  outlog events\n",
+          to);
+}
+
+static const struct ol_command *find(const char *name)
+{
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(commands[i]->name, name) == 0)
+            return commands[i];
+    return NULL;
+}
+
+/* The first word that is no option is the command; global options may stand before it. */
+static int command_at(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--store") == 0)
+            i++;
+        else if (argv[i][0] != '-')
+            return i;
+    }
+    return -1;
+}
+
+static bool wants_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    int at = command_at(argc, argv);
+    if (at < 0) {
+        if (wants_help(argc, argv)) {
+            print_help(stdout);
+            return OL_EXIT_DONE;
+        }
+        if (argc > 1 && strcmp(argv[1], "--version") == 0)
+            return ol_command_version.run(&(struct ol_cli){0});
+        print_help(stderr);
+        return OL_EXIT_USAGE;
+    }
+    const struct ol_command *command = find(argv[at]);
+    if (!command)
+        return ol_usage("there is no command '%s'; `outlog --help` lists them", argv[at]);
+    if (wants_help(argc, argv)) {
+        fputs(command->help, stdout);
+        return OL_EXIT_DONE;
+    }
+
+    const char *store = getenv("OUTLOG_STORE");
+    struct ol_cli cli = {.store = store && *store ? store : "sqlite:outlog.db",
+                         .color = isatty(STDOUT_FILENO) && !getenv("NO_COLOR"),
+                         .argc = argc - 2,
+                         .argv = argv + 1};
+    memmove(argv + at, argv + at + 1, (size_t)(argc - at) * sizeof *argv); // the command itself
+    int status = command->run(&cli);
+    if (fflush(stdout) != 0 && status == OL_EXIT_DONE)
+        status = OL_EXIT_FAILED;
+    ol_arena_clear(&cli.arena);
+    return status;
+}

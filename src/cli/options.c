@@ -1,0 +1,176 @@
+/* options.c: reading the command line. Long options only, before or after the words; `--` ends
+ * them. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+int ol_usage(const char *format, ...)
+{
+    va_list args;
+    fputs("outlog: ", stderr);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+    return OL_EXIT_USAGE;
+}
+
+int ol_report(const outlog_err *err)
+{
+    struct ol_buf line = {0};
+    ol_put_safe(&line, err->message, strlen(err->message));
+    fprintf(stderr, "outlog: %s [%s]\n", line.data ? line.data : "", outlog_code_name(err->code));
+    ol_buf_clear(&line);
+    return OL_EXIT_FAILED;
+}
+
+static const struct ol_option *find(const struct ol_option *options, const char *name, size_t bytes)
+{
+    for (; options && options->name; options++)
+        if (strlen(options->name) == bytes && memcmp(options->name, name, bytes) == 0)
+            return options;
+    return NULL;
+}
+
+static int take_value(const struct ol_option *option, const char *value)
+{
+    char *end;
+    if (option->kind == OL_STRING) {
+        *(const char **)option->into = value;
+        return 0;
+    }
+    errno = 0;
+    long long number = strtoll(value, &end, 10);
+    if (errno || end == value || *end)
+        return ol_usage("--%s takes a whole number, not '%s'", option->name, value);
+    *(int64_t *)option->into = number;
+    return 0;
+}
+
+/* One option at argv[i]; returns how many arguments it used, or -1. */
+static int take(const struct ol_option *const *tables, int argc, char **argv, int i)
+{
+    const char *name = argv[i] + 2, *equals = strchr(name, '=');
+    size_t bytes = equals ? (size_t)(equals - name) : strlen(name);
+    const struct ol_option *option = find(tables[0], name, bytes);
+
+    if (!option)
+        option = find(tables[1], name, bytes);
+    if (!option) {
+        ol_usage("unknown option --%.*s; --help lists the options", (int)bytes, name);
+        return -1;
+    }
+    if (option->was_given)
+        *option->was_given = true;
+    if (option->kind == OL_FLAG) {
+        if (equals) {
+            ol_usage("--%s takes no value", option->name);
+            return -1;
+        }
+        *(bool *)option->into = true;
+        return 1;
+    }
+    if (equals)
+        return take_value(option, equals + 1) == 0 ? 1 : -1;
+    if (i + 1 >= argc) {
+        ol_usage("--%s needs a value", option->name);
+        return -1;
+    }
+    return take_value(option, argv[i + 1]) == 0 ? 2 : -1;
+}
+
+int ol_options(struct ol_cli *cli, const struct ol_option *options)
+{
+    const struct ol_option global[] = {{"store", OL_STRING, &cli->store, NULL},
+                                       {"json", OL_FLAG, &cli->json, NULL},
+                                       {0}};
+    const struct ol_option *tables[] = {options, global};
+    int words = 0;
+    bool only_words = false;
+
+    for (int i = 0; i < cli->argc;) {
+        char *word = cli->argv[i];
+        if (!only_words && strcmp(word, "--") == 0) {
+            only_words = true;
+            i++;
+        } else if (!only_words && strncmp(word, "--", 2) == 0) {
+            int used = take(tables, cli->argc, cli->argv, i);
+            if (used < 0)
+                return OL_EXIT_USAGE;
+            i += used;
+        } else if (!only_words && word[0] == '-' && word[1]) {
+            return ol_usage("unknown option %s; options begin with two dashes", word);
+        } else {
+            cli->argv[words++] = word;
+            i++;
+        }
+    }
+    cli->argc = words;
+    return 0;
+}
+
+outlog *ol_cli_open(struct ol_cli *cli)
+{
+    outlog *log = NULL;
+    outlog_err err;
+    int64_t settled;
+    if (outlog_open(cli->store, &log, &err) == 0 && outlog_settled(log, &settled, &err) == 0)
+        return log;
+    ol_report(&err);
+    outlog_close(log);
+    return NULL;
+}
+
+int ol_cli_time(const char *text, int64_t *out)
+{
+    int64_t ago;
+    if (ol_time_parse(text, strlen(text), out) == 0)
+        return 0;
+    if (ol_span_parse(text, &ago) < 0)
+        return -1;
+    *out = ol_clock_wall_us() - ago;
+    return 0;
+}
+
+int ol_cli_aggregate(struct ol_cli *cli, const char *text, const char **type, const char **id)
+{
+    const char *slash = strchr(text, '/');
+    if (!slash || slash == text || !slash[1])
+        return ol_usage("--aggregate is TYPE/ID, like order/o-1, not '%s'", text);
+    *type = ol_arena_copy(&cli->arena, text, (size_t)(slash - text));
+    *id = slash + 1;
+    return 0;
+}
+
+const char *ol_cli_text_or_file(struct ol_cli *cli, const char *text)
+{
+    if (text[0] != '@')
+        return text;
+    FILE *file = strcmp(text, "@-") == 0 ? stdin : fopen(text + 1, "rb");
+    struct ol_buf content = {0};
+    char chunk[65536];
+    size_t got;
+    const char *copy = NULL;
+
+    if (!file) {
+        fprintf(stderr, "outlog: cannot read %s: %s\n", text + 1, strerror(errno));
+        return NULL;
+    }
+    while ((got = fread(chunk, 1, sizeof chunk, file)) > 0)
+        ol_buf_add(&content, chunk, got);
+    if (ferror(file) || content.failed)
+        fprintf(stderr, "outlog: cannot read %s\n", text + 1);
+    else if (content.bytes && memchr(content.data, '\0', content.bytes))
+        fprintf(stderr, "outlog: %s holds a NUL byte, which no JSON text does\n", text + 1);
+    else
+        copy = ol_arena_copy(&cli->arena, content.data, content.bytes);
+    if (file != stdin)
+        fclose(file);
+    ol_buf_clear(&content);
+    return copy;
+}

@@ -1,0 +1,156 @@
+/* output.c: lines for people and for programs. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "log/event.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static const char *color(const struct ol_cli *cli, const char *code)
+{
+    return cli->color ? code : "";
+}
+
+const char *ol_dim(const struct ol_cli *cli)
+{
+    return color(cli, "\033[2m");
+}
+
+const char *ol_bold(const struct ol_cli *cli)
+{
+    return color(cli, "\033[1m");
+}
+
+const char *ol_accent(const struct ol_cli *cli)
+{
+    return color(cli, "\033[36m");
+}
+
+const char *ol_good(const struct ol_cli *cli)
+{
+    return color(cli, "\033[32m");
+}
+
+const char *ol_bad(const struct ol_cli *cli)
+{
+    return color(cli, "\033[31m");
+}
+
+const char *ol_plain(const struct ol_cli *cli)
+{
+    return color(cli, "\033[0m");
+}
+
+void ol_put_safe(struct ol_buf *out, const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char c = (unsigned char)text[i];
+        bool is_c1 = c == 0xC2 && i + 1 < bytes && (unsigned char)text[i + 1] < 0xA0;
+        if (c < 0x20 || c == 0x7F || is_c1)
+            ol_buf_print(out, "\\x%02x", c);
+        else
+            ol_buf_char(out, (char)c);
+    }
+}
+
+const char *ol_thousands(int64_t number, char out[32])
+{
+    char digits[24];
+    int count = snprintf(digits, sizeof digits, "%lld", (long long)number), at = 0;
+    for (int i = 0; i < count; i++) {
+        out[at++] = digits[i];
+        int left = count - i - 1;
+        if (left > 0 && left % 3 == 0 && digits[i] != '-')
+            out[at++] = ',';
+    }
+    out[at] = '\0';
+    return out;
+}
+
+bool ol_put_line(struct ol_buf *line)
+{
+    ol_buf_char(line, '\n');
+    bool ok = !line->failed && fwrite(line->data, 1, line->bytes, stdout) == line->bytes;
+    ol_buf_reset(line);
+    return ok;
+}
+
+void ol_put_event(const struct ol_cli *cli, const struct outlog_record *event, struct ol_buf *out)
+{
+    enum { SHOWN = 100 };
+    char time[OL_TIME_TEXT], name[400];
+
+    if (cli->json) {
+        ol_record_json(event, out);
+        return;
+    }
+    ol_time_format(event->occurred_at, time);
+    time[23] = '\0'; // milliseconds are enough for people
+    ol_buf_print(out, "%8lld  %s%s%s  %-12s ", (long long)event->event_id, ol_dim(cli), time,
+                 ol_plain(cli), event->org_id ? event->org_id : "-");
+    ol_buf_text(out, ol_accent(cli));
+    ol_put_safe(out, event->event_type, strlen(event->event_type));
+    ol_buf_text(out, ol_plain(cli));
+    for (size_t pad = strlen(event->event_type); pad < 24; pad++)
+        ol_buf_char(out, ' ');
+    int width = snprintf(name, sizeof name, "%s/%s#%lld", event->aggregate_type,
+                         event->aggregate_id, (long long)event->aggregate_seq);
+    ol_buf_char(out, ' ');
+    ol_put_safe(out, name, strlen(name));
+    for (; width < 20; width++)
+        ol_buf_char(out, ' ');
+    ol_buf_print(out, "  %s", ol_dim(cli));
+    size_t bytes = event->payload_bytes;
+    if (bytes > SHOWN)
+        for (bytes = SHOWN; bytes > 0 && ((unsigned char)event->payload[bytes] & 0xC0) == 0x80;)
+            bytes--; // not in the middle of a character
+    ol_put_safe(out, event->payload, bytes);
+    ol_buf_print(out, "%s%s", bytes < event->payload_bytes ? "…" : "", ol_plain(cli));
+}
+
+/* --- progress --- */
+
+void ol_progress_begin(struct ol_progress *progress, const char *what, int64_t total)
+{
+    *progress = (struct ol_progress){.what = what,
+                                     .total = total,
+                                     .started_at = ol_clock_boot_us(),
+                                     .is_shown = isatty(STDERR_FILENO)};
+}
+
+static void draw(struct ol_progress *progress, int64_t now)
+{
+    char done[32], rate[32];
+    double seconds = (double)(now - progress->started_at) / 1e6;
+    double per_second = seconds > 0 ? (double)progress->done / seconds : 0;
+    enum { WIDTH = 30 };
+
+    fprintf(stderr, "\r\033[K%s %s", ol_thousands(progress->done, done), progress->what);
+    if (progress->total > 0) {
+        double part = (double)progress->done / (double)progress->total;
+        int full = part >= 1 ? WIDTH : (int)(part * WIDTH);
+        fprintf(stderr, "  [%.*s%*s] %3.0f %%", full, "##############################",
+                WIDTH - full, "", part > 1 ? 100.0 : part * 100);
+        if (per_second > 0 && part < 1)
+            fprintf(stderr, "  %.0f s left", (double)(progress->total - progress->done) / per_second);
+    }
+    fprintf(stderr, "  %s/s", ol_thousands((int64_t)per_second, rate));
+    fflush(stderr);
+}
+
+void ol_progress_move(struct ol_progress *progress, int64_t done)
+{
+    progress->done = done;
+    int64_t now = ol_clock_boot_us();
+    if (!progress->is_shown || now - progress->drawn_at < 100000)
+        return;
+    progress->drawn_at = now;
+    draw(progress, now);
+}
+
+void ol_progress_end(struct ol_progress *progress)
+{
+    if (progress->is_shown && progress->drawn_at)
+        fputs("\r\033[K", stderr);
+}

@@ -1,0 +1,24 @@
+/* version.c: outlog version. */
+#include "cli/cli.h"
+
+#include "store/migrate.h"
+
+static int run(struct ol_cli *cli)
+{
+    int status = ol_options(cli, NULL);
+    if (status)
+        return status;
+    int schema = ol_migrate_latest(&ol_store_sqlite);
+    if (cli->json)
+        printf("{\"version\":\"%s\",\"schema\":%d}\n", OUTLOG_VERSION, schema);
+    else
+        printf("outlog %s (schema %d)\n", OUTLOG_VERSION, schema);
+    return OL_EXIT_DONE;
+}
+
+const struct ol_command ol_command_version = {
+    .name = "version",
+    .summary = "this program's version, and the schema it knows",
+    .help = "usage: outlog version [--json]\n",
+    .run = run,
+};

@@ -1,0 +1,238 @@
+/* event.c: checks, and the JSON forms of an event. Pure: no store, no clock. */
+#include "log/event.h"
+
+#include "base/clock.h"
+#include "base/utf8.h"
+#include "base/uuid.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* --- checks --- */
+
+struct limit {
+    const char *field;
+    size_t offset; /* of the const char * in struct outlog_event */
+    size_t most;   /* bytes */
+    bool is_required;
+};
+
+#define FIELD(name) #name, offsetof(struct outlog_event, name)
+
+static const struct limit limits[] = {
+    {FIELD(org_id), 100, false},         {FIELD(aggregate_type), 50, true},
+    {FIELD(aggregate_id), 255, true},    {FIELD(event_type), 100, true},
+    {FIELD(actor_id), 100, false},       {FIELD(request_id), 255, false},
+    {FIELD(correlation_id), 255, false}, {FIELD(causation_id), 64, false},
+    {FIELD(idempotency_key), 512, false}, {FIELD(app_id), 100, false},
+    {FIELD(env_id), 100, false},         {FIELD(visibility), 100, false},
+};
+
+static int check_text(const struct limit *limit, const char *text, outlog_err *err)
+{
+    char pointer[64];
+    snprintf(pointer, sizeof pointer, "/%s", limit->field);
+    if (!text)
+        return limit->is_required ? ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer,
+                                               "%s is required", limit->field)
+                                  : 0;
+    size_t bytes = strlen(text);
+    if (bytes < 1 || bytes > limit->most)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer,
+                          "%s must have 1 to %zu bytes, it has %zu", limit->field, limit->most,
+                          bytes);
+    if (!ol_utf8_is_valid(text, bytes))
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s is not UTF-8", limit->field);
+    return 0;
+}
+
+static int check_object(const char *field, const char *text, struct ol_json *out, outlog_err *err)
+{
+    char pointer[sizeof err->pointer];
+    outlog_err why;
+    snprintf(pointer, sizeof pointer, "/%s", field);
+    size_t bytes = strlen(text);
+    if (bytes > OL_PAYLOAD_BYTES)
+        return ol_fail_at(err, OUTLOG_TOO_LARGE, pointer, "%s has %zu bytes, the limit is %d", field,
+                          bytes, OL_PAYLOAD_BYTES);
+    if (ol_json_parse(text, bytes, out, &why) < 0) {
+        snprintf(pointer, sizeof pointer, "/%s%.*s", field, 120, why.pointer);
+        return ol_fail_at(err, OUTLOG_INVALID_JSON, pointer, "%s: %s", field, why.message);
+    }
+    if (out->type != OL_JSON_OBJECT)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s must be a JSON object", field);
+    return 0;
+}
+
+static bool is_actor_type(const char *text)
+{
+    return !text || strcmp(text, "user") == 0 || strcmp(text, "service_principal") == 0 ||
+           strcmp(text, "system") == 0;
+}
+
+int ol_event_check(const struct outlog_event *event, struct ol_json *payload,
+                   struct ol_json *metadata, outlog_err *err)
+{
+    char uuid[OL_UUID_TEXT];
+
+    if (!event->org_id && !event->is_infrastructure)
+        return ol_fail_at(err, OUTLOG_ORG_REQUIRED, "/org_id",
+                          "org_id is missing; give one, or say that it is an infrastructure event");
+    if (event->org_id && event->is_infrastructure)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/org_id",
+                          "an infrastructure event has no org_id");
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        const char *text;
+        memcpy(&text, (const char *)event + limits[i].offset, sizeof text);
+        if (check_text(&limits[i], text, err) < 0)
+            return -1;
+    }
+    if (event->event_version < 0)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/event_version",
+                          "event_version must be 1 or more");
+    if (event->expected_seq && *event->expected_seq < 0)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/expected_seq",
+                          "expected_seq must be 0 or more");
+    if (!is_actor_type(event->actor_type))
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/actor_type",
+                          "actor_type must be user, service_principal or system");
+    if (event->id && !ol_uuid_parse(event->id, uuid))
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/id", "id must be a UUID");
+    if (!event->payload)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/payload", "payload is required");
+    if (check_object("payload", event->payload, payload, err) < 0)
+        return -1;
+    *metadata = (struct ol_json){0};
+    return event->metadata ? check_object("metadata", event->metadata, metadata, err) : 0;
+}
+
+/* --- idempotency --- */
+
+static void member(struct ol_buf *out, const char *name, const char *text)
+{
+    if (!text)
+        return;
+    ol_buf_print(out, "\"%s\":", name);
+    ol_buf_json_text(out, text);
+    ol_buf_char(out, ',');
+}
+
+void ol_event_request(const struct outlog_event *events, size_t count, struct ol_buf *out)
+{
+    ol_buf_text(out, "{\"events\":[");
+    for (size_t i = 0; i < count; i++) {
+        const struct outlog_event *event = &events[i];
+        char uuid[OL_UUID_TEXT];
+        ol_buf_text(out, i ? ",{" : "{");
+        member(out, "aggregate_id", event->aggregate_id);
+        member(out, "aggregate_type", event->aggregate_type);
+        member(out, "app_id", event->app_id);
+        member(out, "causation_id", event->causation_id);
+        member(out, "correlation_id", event->correlation_id);
+        member(out, "env_id", event->env_id);
+        member(out, "event_type", event->event_type);
+        ol_buf_print(out, "\"event_version\":%d,", event->event_version ? event->event_version : 1);
+        if (event->expected_seq)
+            ol_buf_print(out, "\"expected_seq\":%lld,", (long long)*event->expected_seq);
+        member(out, "id", event->id && ol_uuid_parse(event->id, uuid) ? uuid : NULL);
+        member(out, "visibility", event->visibility);
+        ol_buf_print(out, "\"metadata\":%s,\"payload\":", event->metadata ? event->metadata : "null");
+        ol_buf_text(out, event->payload);
+        ol_buf_char(out, '}');
+    }
+    ol_buf_text(out, "]}");
+}
+
+void ol_appended_json(const struct outlog_appended *appended, struct ol_buf *out)
+{
+    ol_buf_print(out, "{\"event_id\":%lld,\"id\":\"%s\",\"aggregate_seq\":%lld,\"occurred_at\":",
+                 (long long)appended->event_id, appended->id, (long long)appended->aggregate_seq);
+    ol_buf_json_time(out, appended->occurred_at);
+    ol_buf_text(out, ",\"correlation_id\":");
+    ol_buf_json_text(out, appended->correlation_id);
+    ol_buf_print(out, ",\"duplicate\":%s}", appended->duplicate ? "true" : "false");
+}
+
+void ol_event_response(const struct outlog_appended *appended, size_t count, struct ol_buf *out)
+{
+    ol_buf_text(out, "{\"events\":[");
+    for (size_t i = 0; i < count; i++) {
+        if (i)
+            ol_buf_char(out, ',');
+        ol_appended_json(&appended[i], out);
+    }
+    ol_buf_text(out, "],\"messages\":[]}");
+}
+
+static bool read_appended(const struct ol_json *object, struct ol_arena *arena,
+                          struct outlog_appended *out)
+{
+    struct ol_json event_id = ol_json_get(object, "event_id"), id = ol_json_get(object, "id"),
+                   seq = ol_json_get(object, "aggregate_seq"),
+                   at = ol_json_get(object, "occurred_at"),
+                   correlation = ol_json_get(object, "correlation_id");
+    const char *id_text = ol_json_string(&id, arena, NULL);
+    const char *at_text = ol_json_string(&at, arena, NULL);
+    const char *correlation_text = ol_json_string(&correlation, arena, NULL);
+
+    *out = (struct outlog_appended){.duplicate = true};
+    if (!ol_json_int(&event_id, &out->event_id) || !ol_json_int(&seq, &out->aggregate_seq) ||
+        !id_text || !ol_uuid_parse(id_text, out->id) || !at_text || !correlation_text ||
+        ol_time_parse(at_text, strlen(at_text), &out->occurred_at) < 0)
+        return false;
+    snprintf(out->correlation_id, sizeof out->correlation_id, "%s", correlation_text);
+    return true;
+}
+
+int ol_event_replay(const char *response, struct outlog_appended *appended, size_t count,
+                    outlog_err *err)
+{
+    struct ol_json whole, events;
+    struct ol_json_iter it = {0};
+    struct ol_arena arena = {0};
+    size_t found = 0;
+
+    if (ol_json_parse(response, strlen(response), &whole, err) < 0)
+        return -1;
+    events = ol_json_get(&whole, "events");
+    while (found < count && ol_json_next(&events, &it) &&
+           read_appended(&it.value, &arena, &appended[found]))
+        found++;
+    ol_arena_clear(&arena);
+    return found == count ? 0
+                          : ol_fail(err, OUTLOG_STORE_ERROR,
+                                    "the stored answer of this idempotency key is damaged");
+}
+
+/* --- a record as JSON --- */
+
+static void text_member(struct ol_buf *out, const char *name, const char *text)
+{
+    ol_buf_print(out, ",\"%s\":", name);
+    ol_buf_json_text(out, text);
+}
+
+void ol_record_json(const struct outlog_record *record, struct ol_buf *out)
+{
+    ol_buf_print(out, "{\"event_id\":%lld,\"id\":\"%s\",\"occurred_at\":",
+                 (long long)record->event_id, record->id);
+    ol_buf_json_time(out, record->occurred_at);
+    text_member(out, "org_id", record->org_id);
+    text_member(out, "aggregate_type", record->aggregate_type);
+    text_member(out, "aggregate_id", record->aggregate_id);
+    ol_buf_print(out, ",\"aggregate_seq\":%lld", (long long)record->aggregate_seq);
+    text_member(out, "event_type", record->event_type);
+    ol_buf_print(out, ",\"event_version\":%d", record->event_version);
+    text_member(out, "actor_type", record->actor_type);
+    text_member(out, "actor_id", record->actor_id);
+    text_member(out, "request_id", record->request_id);
+    text_member(out, "idempotency_key", record->idempotency_key);
+    text_member(out, "correlation_id", record->correlation_id);
+    text_member(out, "causation_id", *record->causation_id ? record->causation_id : NULL);
+    text_member(out, "app_id", record->app_id);
+    text_member(out, "env_id", record->env_id);
+    text_member(out, "visibility", record->visibility);
+    ol_buf_print(out, ",\"metadata\":%s,\"payload\":", record->metadata ? record->metadata : "null");
+    ol_buf_add(out, record->payload, record->payload_bytes);
+    ol_buf_char(out, '}');
+}

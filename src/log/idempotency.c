@@ -1,0 +1,132 @@
+/* idempotency.c: a command is done once (I1).
+ *
+ * The key is claimed by an insert before the work and the answer is stored after it, all in one
+ * transaction: so only committed answers exist, and a second caller waits at the insert until the
+ * first has ended. */
+#include "base/clock.h"
+#include "base/hash.h"
+#include "log/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { LEAST_AGE_S = 24 * 3600, PURGE_CHUNK = 5000 };
+
+int outlog_request_hash(const char *request, char out[65], outlog_err *err)
+{
+    struct ol_json value;
+    struct ol_buf normal = {0};
+    int result = -1;
+
+    if (ol_json_parse(request, strlen(request), &value, err) < 0)
+        return -1;
+    if (ol_json_normalize(&value, &normal) == 0) {
+        ol_sha256_hex(normal.data, normal.bytes, out);
+        result = 0;
+    } else {
+        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    }
+    ol_buf_clear(&normal);
+    return result;
+}
+
+int outlog_derived_key(const char *aggregate_type, const char *aggregate_id, const char *event_type,
+                       const char *payload, char *out, size_t room, outlog_err *err)
+{
+    char hash[OL_SHA256_TEXT];
+    if (outlog_request_hash(payload, hash, err) < 0)
+        return -1;
+    return snprintf(out, room, "%s:%s:%s:%s", aggregate_type, aggregate_id, event_type, hash);
+}
+
+static const char *org_key(const struct outlog_idempotency *call)
+{
+    return call->org_id ? call->org_id : "";
+}
+
+/* The key exists: the same request gets the first answer, another one is refused. */
+static int compare(outlog_tx *tx, const struct outlog_idempotency *call, const char *hash,
+                   const char **response, outlog_err *err)
+{
+    struct ol_rows rows;
+    bool failed = false;
+    if (ol_query(tx->conn, OL_Q_IDEMPOTENCY_GET,
+                 OL_PARAMS(ol_text(org_key(call)), ol_text(call->actor_id), ol_text(call->endpoint),
+                           ol_text(call->key)),
+                 &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got == 0) // purged between the two statements
+        got = ol_fail(err, OUTLOG_UNAVAILABLE, "idempotency key %s just expired; try again",
+                      call->key);
+    else if (got > 0 && strcmp(ol_column_text(&rows, 0, NULL), hash) != 0)
+        got = ol_fail(err, OUTLOG_IDEMPOTENCY_KEY_REUSE,
+                      "key %s was used for another request; take a new key", call->key);
+    else if (got > 0)
+        *response = ol_column_copy(&rows, 1, &tx->arena, &failed);
+    ol_end(&rows);
+    if (failed)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    return got < 0 ? -1 : 0;
+}
+
+int outlog_idempotent_begin(outlog_tx *tx, const struct outlog_idempotency *call,
+                            const char **response, outlog_err *err)
+{
+    char hash[OL_SHA256_TEXT];
+    int64_t claimed;
+
+    *response = NULL;
+    if (!call->actor_id || !call->endpoint || !call->key || !call->request)
+        return ol_fail(err, OUTLOG_MISUSE, "actor_id, endpoint, key and request are required");
+    if (strlen(call->key) < 1 || strlen(call->key) > 512)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/idempotency_key",
+                          "idempotency_key must have 1 to 512 bytes");
+    if (outlog_request_hash(call->request, hash, err) < 0)
+        return -1;
+    if (ol_exec(tx->conn, OL_Q_IDEMPOTENCY_CLAIM,
+                OL_PARAMS(ol_text(org_key(call)), ol_text(call->actor_id), ol_text(call->endpoint),
+                          ol_text(call->key), ol_text(hash), ol_time(ol_clock_wall_us())),
+                &claimed, err) < 0) {
+        if (err && err->code == OUTLOG_UNAVAILABLE && strstr(err->message, "lock timeout"))
+            ol_fail(err, OUTLOG_IDEMPOTENCY_IN_PROGRESS,
+                    "the first call with key %s is still running; try again", call->key);
+        return -1;
+    }
+    return claimed ? 0 : compare(tx, call, hash, response, err);
+}
+
+int outlog_idempotent_end(outlog_tx *tx, const struct outlog_idempotency *call,
+                          const char *response, outlog_err *err)
+{
+    int64_t stored;
+    if (ol_exec(tx->conn, OL_Q_IDEMPOTENCY_STORE,
+                OL_PARAMS(ol_text(org_key(call)), ol_text(call->actor_id), ol_text(call->endpoint),
+                          ol_text(call->key), ol_text(response)),
+                &stored, err) < 0)
+        return -1;
+    return stored ? 0
+                  : ol_fail(err, OUTLOG_MISUSE,
+                            "outlog_idempotent_end: key %s was not begun in this transaction",
+                            call->key);
+}
+
+int outlog_idempotency_purge(outlog *log, int64_t max_age_s, int64_t *purged, outlog_err *err)
+{
+    int64_t chunk, total = 0;
+    if (max_age_s < LEAST_AGE_S)
+        return ol_fail(err, OUTLOG_INVALID_FIELD,
+                       "idempotency records are kept for 24 h at least (%d s)", LEAST_AGE_S);
+    if (ol_log_ready(log, err) < 0)
+        return -1;
+    int64_t before = ol_clock_wall_us() - max_age_s * 1000000;
+    do {
+        if (ol_exec(log->conn, OL_Q_IDEMPOTENCY_PURGE,
+                    OL_PARAMS(ol_time(before), ol_int(PURGE_CHUNK)), &chunk, err) < 0)
+            return -1;
+        total += chunk;
+    } while (chunk == PURGE_CHUNK);
+    if (purged)
+        *purged = total;
+    return 0;
+}

@@ -1,0 +1,164 @@
+/* log.c: opening a store, and transactions. */
+#include "log/log.h"
+
+#ifndef OL_SQLITE_EXTENSION
+#include "store/postgres.h"
+#endif
+#include "store/migrate.h"
+#include "store/sqlite.h"
+
+#include <stdlib.h>
+
+int outlog_open(const char *url, outlog **out, outlog_err *err)
+{
+    *out = NULL;
+    if (!url)
+        return ol_fail(err, OUTLOG_MISUSE, "outlog_open: url is NULL");
+    outlog *log = calloc(1, sizeof *log);
+    if (!log)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    int version;
+    if (ol_open(url, &log->conn, err) < 0 || ol_migrate_version(log->conn, &version, err) < 0)
+        goto failed;
+    if (version > ol_migrate_latest(log->conn->store)) {
+        ol_migrate_check(log->conn, err);
+        goto failed;
+    }
+    *out = log;
+    return 0;
+failed:
+    outlog_close(log);
+    return -1;
+}
+
+void outlog_close(outlog *log)
+{
+    if (!log)
+        return;
+    outlog_rollback(log->tx);
+    if (log->is_waiting)
+        ol_waiter_close(&log->waiter);
+    ol_registry_clear(&log->registry);
+    ol_close(log->conn);
+    free(log);
+}
+
+int outlog_init(outlog *log, int *from, int *to, outlog_err *err)
+{
+    int before, after;
+    if (log->conn->store->revive(log->conn, err) < 0 ||
+        ol_migrate(log->conn, &before, &after, err) < 0 ||
+        ol_registry_seed(log->conn, err) < 0)
+        return -1;
+    if (from)
+        *from = before;
+    if (to)
+        *to = after;
+    return 0;
+}
+
+int ol_log_ready(outlog *log, outlog_err *err)
+{
+    if (log->conn->store->revive(log->conn, err) < 0)
+        return -1;
+    if (!log->is_checked && ol_migrate_check(log->conn, err) < 0)
+        return -1;
+    log->is_checked = true;
+    return 0;
+}
+
+/* --- transactions --- */
+
+int outlog_begin(outlog *log, outlog_tx **out, outlog_err *err)
+{
+    *out = NULL;
+    if (log->tx)
+        return ol_fail(err, OUTLOG_MISUSE, "outlog_begin: this handle has an open transaction");
+    if (ol_log_ready(log, err) < 0 || ol_registry_refresh(&log->registry, log->conn, err) < 0)
+        return -1;
+    outlog_tx *tx = calloc(1, sizeof *tx);
+    if (!tx)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    if (log->conn->store->begin(log->conn, err) < 0) {
+        free(tx);
+        return -1;
+    }
+    tx->log = log;
+    tx->conn = log->conn;
+    tx->registry = &log->registry;
+    log->tx = *out = tx;
+    return 0;
+}
+
+static void tx_free(outlog_tx *tx)
+{
+    if (tx->log)
+        tx->log->tx = NULL;
+    else
+        ol_close(tx->conn);
+    ol_registry_clear(&tx->own_registry);
+    ol_arena_clear(&tx->arena);
+    free(tx);
+}
+
+int outlog_commit(outlog_tx *tx, outlog_err *err)
+{
+    if (!tx || !tx->log)
+        return ol_fail(err, OUTLOG_MISUSE, "outlog_commit: the transaction is the caller's own");
+    int result = tx->conn->store->commit(tx->conn, err);
+    tx_free(tx);
+    return result;
+}
+
+void outlog_rollback(outlog_tx *tx)
+{
+    if (!tx || !tx->log)
+        return;
+    tx->conn->store->rollback(tx->conn);
+    tx_free(tx);
+}
+
+/* Takes over `conn`, also when it fails. */
+static int join(struct ol_conn *conn, outlog_tx **out, outlog_err *err)
+{
+    outlog_tx *tx = calloc(1, sizeof *tx);
+    if (!tx) {
+        ol_close(conn);
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    }
+    tx->conn = conn;
+    tx->registry = &tx->own_registry;
+    // A missing schema must not spoil the caller's transaction.
+    if (conn->store->mark(conn, err) < 0)
+        goto failed;
+    bool ok = ol_migrate_check(conn, err) == 0 && ol_registry_refresh(tx->registry, conn, err) == 0;
+    if (conn->store->release(conn, ok, ok ? err : NULL) < 0 || !ok)
+        goto failed;
+    *out = tx;
+    return 0;
+failed:
+    tx_free(tx);
+    return -1;
+}
+
+#ifndef OL_SQLITE_EXTENSION
+int outlog_join_postgres(struct pg_conn *pg, outlog_tx **out, outlog_err *err)
+{
+    struct ol_conn *conn;
+    *out = NULL;
+    return ol_postgres_borrow(pg, &conn, err) < 0 ? -1 : join(conn, out, err);
+}
+#endif
+
+int outlog_join_sqlite(struct sqlite3 *db, outlog_tx **out, outlog_err *err)
+{
+    struct ol_conn *conn;
+    *out = NULL;
+    return ol_sqlite_borrow(db, &conn, err) < 0 ? -1 : join(conn, out, err);
+}
+
+void outlog_leave(outlog_tx *tx)
+{
+    if (tx && !tx->log)
+        tx_free(tx);
+}

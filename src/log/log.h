@@ -1,0 +1,30 @@
+/* log.h: the open store and the transaction, as the library sees them from inside. */
+#ifndef OL_LOG_LOG_H
+#define OL_LOG_LOG_H
+
+#include "log/registry.h"
+#include "store/store.h"
+#include "store/wake.h"
+
+struct outlog {
+    struct ol_conn *conn;
+    struct ol_registry registry;
+    struct ol_waiter waiter; /* opened by the first outlog_follow() */
+    bool is_waiting;
+    bool is_checked;         /* the schema is there and of our version */
+    int64_t settled;         /* as last heard; it only grows */
+    outlog_tx *tx;           /* the open transaction, if any */
+};
+
+struct outlog_tx {
+    outlog *log; /* NULL: the caller's own connection */
+    struct ol_conn *conn;
+    struct ol_registry *registry;
+    struct ol_registry own_registry; /* for a caller's own connection */
+    struct ol_arena arena;           /* what lives as long as the transaction */
+};
+
+/* Every call on a handle begins here: the connection is alive, the schema is ours. */
+int ol_log_ready(outlog *log, outlog_err *err);
+
+#endif

@@ -1,0 +1,290 @@
+/* read.c: reading the log in order, without ever passing an event that can still appear (E6).
+ *
+ * The settled position is asked for before the rows are read, in a statement of its own: every
+ * event at or below it is then visible to the read that follows. It only grows, so a reader that
+ * is far behind need not ask each time. */
+#include "log/read.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_ROWS = 10000, POLL_FIRST_MS = 5, POLL_LAST_MS = 50 };
+
+/* --- pages --- */
+
+struct ol_arena *ol_page_reset(struct outlog_page *page)
+{
+    if (!page->memory)
+        page->memory = calloc(1, sizeof(struct ol_arena));
+    else
+        ol_arena_reset(page->memory);
+    page->events = NULL;
+    page->count = 0;
+    return page->memory;
+}
+
+void outlog_page_clear(struct outlog_page *page)
+{
+    if (page->memory)
+        ol_arena_clear(page->memory);
+    free(page->memory);
+    *page = (struct outlog_page){0};
+}
+
+/* The columns of events_read, in order. */
+enum { EVENT_ID, ID, CAUSATION_ID, OCCURRED_AT, ORG_ID, AGGREGATE_TYPE, AGGREGATE_ID, AGGREGATE_SEQ,
+       EVENT_TYPE, EVENT_VERSION, ACTOR_TYPE, ACTOR_ID, REQUEST_ID, IDEMPOTENCY_KEY, CORRELATION_ID,
+       APP_ID, ENV_ID, VISIBILITY, METADATA, PAYLOAD, DEPTH };
+
+static bool fill_record(struct outlog_record *to, const struct ol_rows *rows, bool has_depth,
+                        struct ol_arena *arena)
+{
+    bool failed = false;
+    to->event_id = ol_column_int(rows, EVENT_ID);
+    ol_column_uuid(rows, ID, to->id);
+    ol_column_uuid(rows, CAUSATION_ID, to->causation_id);
+    to->occurred_at = ol_column_time(rows, OCCURRED_AT);
+    to->org_id = ol_column_copy(rows, ORG_ID, arena, &failed);
+    to->aggregate_type = ol_column_copy(rows, AGGREGATE_TYPE, arena, &failed);
+    to->aggregate_id = ol_column_copy(rows, AGGREGATE_ID, arena, &failed);
+    to->aggregate_seq = ol_column_int(rows, AGGREGATE_SEQ);
+    to->event_type = ol_column_copy(rows, EVENT_TYPE, arena, &failed);
+    to->event_version = (int)ol_column_int(rows, EVENT_VERSION);
+    to->actor_type = ol_column_copy(rows, ACTOR_TYPE, arena, &failed);
+    to->actor_id = ol_column_copy(rows, ACTOR_ID, arena, &failed);
+    to->request_id = ol_column_copy(rows, REQUEST_ID, arena, &failed);
+    to->idempotency_key = ol_column_copy(rows, IDEMPOTENCY_KEY, arena, &failed);
+    to->correlation_id = ol_column_copy(rows, CORRELATION_ID, arena, &failed);
+    to->app_id = ol_column_copy(rows, APP_ID, arena, &failed);
+    to->env_id = ol_column_copy(rows, ENV_ID, arena, &failed);
+    to->visibility = ol_column_copy(rows, VISIBILITY, arena, &failed);
+    to->metadata = ol_column_copy(rows, METADATA, arena, &failed);
+    ol_column_text(rows, PAYLOAD, &to->payload_bytes);
+    to->payload = ol_column_copy(rows, PAYLOAD, arena, &failed);
+    to->depth = has_depth ? (int)ol_column_int(rows, DEPTH) : 0;
+    return !failed;
+}
+
+int ol_page_fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, bool raw,
+                 bool has_depth, outlog_err *err)
+{
+    struct ol_arena *arena = page->memory;
+    size_t room = 0;
+    int more;
+
+    while ((more = ol_next(rows, err)) > 0) {
+        if (page->count == room) {
+            size_t wider = room ? room * 2 : 64;
+            struct outlog_record *events = ol_arena_array(arena, wider, sizeof *events);
+            if (!events)
+                return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+            if (room)
+                memcpy(events, page->events, room * sizeof *events);
+            page->events = events;
+            room = wider;
+        }
+        struct outlog_record *record = &page->events[page->count];
+        if (!fill_record(record, rows, has_depth, arena))
+            return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        if (!raw && ol_registry_upcast(&log->registry, record, arena, err) < 0)
+            return -1;
+        page->count++;
+    }
+    return more;
+}
+
+/* --- settled --- */
+
+int outlog_settled(outlog *log, int64_t *settled, outlog_err *err)
+{
+    int64_t now;
+    if (ol_log_ready(log, err) < 0 ||
+        ol_number(log->conn, OL_Q_EVENTS_SETTLED, OL_NO_PARAMS, &now, err) < 0)
+        return -1;
+    if (now > log->settled)
+        log->settled = now;
+    *settled = log->settled;
+    return 0;
+}
+
+/* --- reading --- */
+
+static struct ol_value since_or_absent(int64_t time_us)
+{
+    return time_us ? ol_time(time_us) : ol_absent();
+}
+
+static int read_rows(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
+                     struct outlog_page *page, outlog_err *err)
+{
+    struct ol_rows rows;
+    if (ol_query(log->conn, OL_Q_EVENTS_READ,
+                 OL_PARAMS(ol_int(after), ol_int(log->settled), ol_int((int64_t)limit),
+                           ol_optional(filter->org_id),
+                           filter->is_infrastructure ? ol_int(1) : ol_absent(),
+                           ol_optional(filter->event_type), ol_optional(filter->aggregate_type),
+                           ol_optional(filter->aggregate_id), ol_optional(filter->correlation_id),
+                           ol_optional(filter->app_id), ol_optional(filter->env_id),
+                           ol_optional(filter->visibility), since_or_absent(filter->since),
+                           since_or_absent(filter->until)),
+                 &rows, err) < 0)
+        return -1;
+    int result = ol_page_fill(log, page, &rows, filter->raw, false, err);
+    ol_end(&rows);
+    return result;
+}
+
+int outlog_read(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
+                struct outlog_page *page, outlog_err *err)
+{
+    static const struct outlog_filter everything;
+    int64_t settled;
+
+    if (!filter)
+        filter = &everything;
+    if (limit < 1 || limit > MOST_ROWS)
+        return ol_fail(err, OUTLOG_INVALID_FIELD, "limit must be 1 to %d", MOST_ROWS);
+    if (filter->org_id && filter->is_infrastructure)
+        return ol_fail(err, OUTLOG_INVALID_FIELD, "infrastructure events have no org_id");
+    if (!ol_page_reset(page))
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    if (ol_log_ready(log, err) < 0 || ol_registry_refresh(&log->registry, log->conn, err) < 0)
+        return -1;
+    bool is_fresh = filter != &everything || log->settled - after < (int64_t)limit;
+    if (is_fresh && outlog_settled(log, &settled, err) < 0)
+        return -1;
+    page->next_after = after;
+    for (;; is_fresh = true) {
+        page->settled = log->settled;
+        if (log->settled > after && read_rows(log, filter, after, limit, page, err) < 0)
+            return -1;
+        if (is_fresh || page->count == limit)
+            break;
+        // Gaps made the page short of what we knew to be settled: look again, at all of it.
+        if (outlog_settled(log, &settled, err) < 0 || !ol_page_reset(page))
+            return -1;
+    }
+    if (page->count == limit)
+        page->next_after = page->events[page->count - 1].event_id;
+    else if (page->settled > after)
+        page->next_after = page->settled; // past what the filter skipped
+    return 0;
+}
+
+int outlog_follow(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
+                  int timeout_ms, struct outlog_page *page, outlog_err *err)
+{
+    int64_t deadline = ol_clock_boot_us() + (int64_t)timeout_ms * 1000;
+    int pause_ms = POLL_FIRST_MS;
+
+    if (!log->is_waiting)
+        log->is_waiting = ol_waiter_open(&log->waiter, log->conn->wake_key) == 0;
+    for (;;) {
+        if (outlog_read(log, filter, after, limit, page, err) < 0)
+            return -1;
+        int64_t left_ms = (deadline - ol_clock_boot_us()) / 1000;
+        if (page->count > 0 || left_ms <= 0)
+            return 0;
+        if (page->next_after > after)
+            pause_ms = POLL_FIRST_MS; // rows come, only not ours
+        after = page->next_after;
+        ol_waiter_wait(&log->waiter, log->conn->store->wake_fd(log->conn),
+                       pause_ms < left_ms ? pause_ms : (int)left_ms);
+        pause_ms = pause_ms * 2 < POLL_LAST_MS ? pause_ms * 2 : POLL_LAST_MS;
+    }
+}
+
+int outlog_get(outlog *log, const char *id, struct outlog_page *page, outlog_err *err)
+{
+    char uuid[OL_UUID_TEXT];
+    struct ol_rows rows;
+    size_t digits = strspn(id, "0123456789");
+    bool is_number = digits > 0 && digits < 19 && id[digits] == '\0';
+
+    if (!is_number && !ol_uuid_parse(id, uuid))
+        return ol_fail(err, OUTLOG_INVALID_FIELD, "%.60s is neither an event_id nor a UUID", id);
+    if (!ol_page_reset(page))
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    if (ol_log_ready(log, err) < 0 ||
+        ol_registry_refresh(&log->registry, log->conn, err) < 0 ||
+        ol_query(log->conn, OL_Q_EVENT_GET,
+                 OL_PARAMS(is_number ? ol_absent() : ol_text(uuid),
+                           is_number ? ol_int(strtoll(id, NULL, 10)) : ol_absent()),
+                 &rows, err) < 0)
+        return -1;
+    int result = ol_page_fill(log, page, &rows, false, false, err);
+    ol_end(&rows);
+    if (result == 0 && page->count == 0)
+        return ol_fail(err, OUTLOG_NOT_FOUND, "no event %.60s", id);
+    return result;
+}
+
+/* --- filters as JSON --- */
+
+struct filter_field {
+    const char *name;
+    size_t offset;
+};
+
+static const struct filter_field filter_fields[] = {
+    {"org_id", offsetof(struct outlog_filter, org_id)},
+    {"event_type", offsetof(struct outlog_filter, event_type)},
+    {"aggregate_type", offsetof(struct outlog_filter, aggregate_type)},
+    {"aggregate_id", offsetof(struct outlog_filter, aggregate_id)},
+    {"correlation_id", offsetof(struct outlog_filter, correlation_id)},
+    {"app_id", offsetof(struct outlog_filter, app_id)},
+    {"env_id", offsetof(struct outlog_filter, env_id)},
+    {"visibility", offsetof(struct outlog_filter, visibility)},
+};
+enum { FILTER_FIELDS = sizeof filter_fields / sizeof *filter_fields };
+
+void ol_filter_write(const struct outlog_filter *filter, struct ol_buf *out)
+{
+    const char *comma = "";
+    ol_buf_char(out, '{');
+    if (filter->is_infrastructure) {
+        ol_buf_text(out, "\"org_id\":null");
+        comma = ",";
+    }
+    for (int i = 0; i < FILTER_FIELDS; i++) {
+        const char *text;
+        memcpy(&text, (const char *)filter + filter_fields[i].offset, sizeof text);
+        if (!text)
+            continue;
+        ol_buf_print(out, "%s\"%s\":", comma, filter_fields[i].name);
+        ol_buf_json_text(out, text);
+        comma = ",";
+    }
+    ol_buf_char(out, '}');
+}
+
+int ol_filter_read(const char *json, struct ol_arena *arena, struct outlog_filter *out,
+                   outlog_err *err)
+{
+    struct ol_json whole;
+    struct ol_json_iter it = {0};
+    *out = (struct outlog_filter){0};
+    if (ol_json_parse(json, strlen(json), &whole, err) < 0)
+        return -1;
+    while (ol_json_next(&whole, &it)) {
+        int field = 0;
+        while (field < FILTER_FIELDS && !ol_json_equals(&it.key, filter_fields[field].name))
+            field++;
+        if (field == FILTER_FIELDS)
+            return ol_fail(err, OUTLOG_UNKNOWN_FIELD, "filters: unknown field %.*s",
+                           (int)it.key.bytes, it.key.text);
+        if (field == 0 && it.value.type == OL_JSON_NULL) {
+            out->is_infrastructure = true;
+            continue;
+        }
+        const char *text = ol_json_string(&it.value, arena, NULL);
+        if (!text)
+            return ol_fail(err, OUTLOG_INVALID_FIELD, "filters: %s must be a string",
+                           filter_fields[field].name);
+        memcpy((char *)out + filter_fields[field].offset, &text, sizeof text);
+    }
+    return 0;
+}

@@ -1,0 +1,19 @@
+/* read.h: filling pages, for all who read events. */
+#ifndef OL_LOG_READ_H
+#define OL_LOG_READ_H
+
+#include "log/log.h"
+
+/* Empty the page and return its arena, made at first use; NULL when memory is out. */
+struct ol_arena *ol_page_reset(struct outlog_page *page);
+
+/* Move all rows of a query whose first columns are those of events_read into the page. */
+int ol_page_fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, bool raw,
+                 bool has_depth, outlog_err *err);
+
+/* A filter as JSON, and back; names are those of the contract, unknown ones are refused. */
+void ol_filter_write(const struct outlog_filter *filter, struct ol_buf *out);
+int ol_filter_read(const char *json, struct ol_arena *arena, struct outlog_filter *out,
+                   outlog_err *err);
+
+#endif

@@ -1,0 +1,278 @@
+/* registry.c: event types, strict orgs, secret rules: loaded together, in one round trip. */
+#include "log/registry.h"
+
+#include "base/clock.h"
+#include "log/secrets.h"
+#include "log/shape.h"
+#include "log/upcast.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_AGE_US = 1000000 };
+
+void ol_registry_clear(struct ol_registry *registry)
+{
+    ol_arena_clear(&registry->arena);
+    *registry = (struct ol_registry){0};
+}
+
+/* --- loading --- */
+
+static int read_json(const struct ol_rows *rows, int column, struct ol_arena *arena,
+                     struct ol_json *out, outlog_err *err)
+{
+    bool failed = false;
+    *out = (struct ol_json){0};
+    const char *text = ol_column_copy(rows, column, arena, &failed);
+    if (failed)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    return text ? ol_json_parse(text, strlen(text), out, err) : 0;
+}
+
+static enum ol_secret_mode mode_by_name(const char *name)
+{
+    if (strcmp(name, "reject") == 0)
+        return OL_SECRET_REJECT;
+    return strcmp(name, "warn") == 0 ? OL_SECRET_WARN : OL_SECRET_OFF;
+}
+
+static void *grow(struct ol_arena *arena, void *from, size_t count, size_t bytes)
+{
+    if (count & (count - 1)) // room doubles at powers of two
+        return from;
+    void *to = ol_arena_array(arena, count ? count * 2 : 1, bytes);
+    if (to && count)
+        memcpy(to, from, count * bytes);
+    return to;
+}
+
+static int load_row(struct ol_registry *to, const struct ol_rows *rows, outlog_err *err)
+{
+    bool failed = false;
+    const char *kind = ol_column_text(rows, 0, NULL);
+    const char *name = ol_column_copy(rows, 1, &to->arena, &failed);
+    if (failed)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    if (strcmp(kind, "rule") == 0) {
+        int rule = ol_secret_rule_by_name(name);
+        if (rule >= 0)
+            ((enum ol_secret_mode *)to->modes)[rule] = mode_by_name(ol_column_text(rows, 3, NULL));
+        return 0;
+    }
+    if (strcmp(kind, "strict") == 0) {
+        to->strict_orgs = grow(&to->arena, to->strict_orgs, to->strict_count, sizeof name);
+        if (!to->strict_orgs)
+            return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        to->strict_orgs[to->strict_count++] = name;
+        return 0;
+    }
+    to->types = grow(&to->arena, to->types, to->type_count, sizeof *to->types);
+    if (!to->types)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    struct ol_event_type *type = &to->types[to->type_count++];
+    *type = (struct ol_event_type){.event_type = name, .version = (int)ol_column_int(rows, 2)};
+    if (read_json(rows, 3, &to->arena, &type->shape, err) < 0 ||
+        read_json(rows, 4, &to->arena, &type->upcast, err) < 0)
+        return -1;
+    to->has_upcasts |= type->upcast.type == OL_JSON_OBJECT;
+    return 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct ol_event_type *one = a, *two = b;
+    return strcmp(one->event_type, two->event_type);
+}
+
+int ol_registry_refresh(struct ol_registry *registry, struct ol_conn *conn, outlog_err *err)
+{
+    int64_t now = ol_clock_boot_us();
+    if (registry->loaded_at && now - registry->loaded_at < MOST_AGE_US)
+        return 0;
+
+    struct ol_registry fresh = {.loaded_at = now};
+    struct ol_rows rows = {0};
+    int more = -1;
+    enum ol_secret_mode *modes =
+        ol_arena_array(&fresh.arena, ol_secret_rule_count, sizeof *modes);
+    if (!modes) {
+        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        goto out;
+    }
+    fresh.modes = modes;
+    for (size_t i = 0; i < ol_secret_rule_count; i++)
+        modes[i] = ol_secret_rules[i].mode_default;
+    if (ol_query(conn, OL_Q_REGISTRY_LOAD, OL_NO_PARAMS, &rows, err) < 0)
+        goto out;
+    while ((more = ol_next(&rows, err)) > 0)
+        if (load_row(&fresh, &rows, err) < 0) {
+            more = -1;
+            break;
+        }
+out:
+    ol_end(&rows);
+    if (more < 0) {
+        ol_registry_clear(&fresh);
+        return -1;
+    }
+    if (fresh.type_count)
+        qsort(fresh.types, fresh.type_count, sizeof *fresh.types, by_name);
+    ol_registry_clear(registry);
+    *registry = fresh;
+    return 0;
+}
+
+static const struct ol_event_type *find_type(const struct ol_registry *registry, const char *name)
+{
+    struct ol_event_type key = {.event_type = name};
+    if (!registry->type_count)
+        return NULL;
+    return bsearch(&key, registry->types, registry->type_count, sizeof key, by_name);
+}
+
+/* --- use --- */
+
+static bool is_strict(const struct ol_registry *registry, const char *org_id)
+{
+    for (size_t i = 0; org_id && i < registry->strict_count; i++)
+        if (strcmp(registry->strict_orgs[i], org_id) == 0)
+            return true;
+    return false;
+}
+
+static int refuse_secrets(const struct ol_registry *registry, const struct ol_json *value,
+                          const char *field, outlog_err *err)
+{
+    char pointer[sizeof err->pointer];
+    if (ol_secrets_check(value, registry->modes, NULL, err) == 0)
+        return 0;
+    if (err) {
+        int bytes = snprintf(pointer, sizeof pointer, "/%s", field);
+        snprintf(pointer + bytes, sizeof pointer - (size_t)bytes, "%.*s",
+                 (int)sizeof pointer - bytes - 1, err->pointer);
+        memcpy(err->pointer, pointer, sizeof pointer);
+        ol_err_prefix(err, "%s", field);
+    }
+    return -1;
+}
+
+int ol_registry_admit(const struct ol_registry *registry, const struct outlog_event *event,
+                      const struct ol_json *payload, const struct ol_json *metadata,
+                      outlog_err *err)
+{
+    if (refuse_secrets(registry, payload, "payload", err) < 0 ||
+        (metadata && refuse_secrets(registry, metadata, "metadata", err) < 0))
+        return -1;
+    if (!is_strict(registry, event->org_id))
+        return 0;
+    const struct ol_event_type *type = find_type(registry, event->event_type);
+    if (!type)
+        return ol_fail_at(err, OUTLOG_UNKNOWN_EVENT_TYPE, "/event_type",
+                          "org %s only takes registered event types, and %s is not one; register "
+                          "it or correct the name",
+                          event->org_id, event->event_type);
+    if (type->shape.type != OL_JSON_OBJECT || ol_shape_check(&type->shape, payload, err) == 0)
+        return 0;
+    if (err) {
+        char pointer[sizeof err->pointer];
+        memcpy(pointer, err->pointer, sizeof pointer);
+        snprintf(err->pointer, sizeof err->pointer, "/payload%.*s", (int)sizeof pointer - 9, pointer);
+        ol_err_prefix(err, "payload of %s", event->event_type);
+    }
+    return -1;
+}
+
+int ol_registry_upcast(const struct ol_registry *registry, struct outlog_record *record,
+                       struct ol_arena *arena, outlog_err *err)
+{
+    const struct ol_event_type *type =
+        registry->has_upcasts ? find_type(registry, record->event_type) : NULL;
+    if (!type || type->upcast.type != OL_JSON_OBJECT || record->event_version >= type->version)
+        return 0;
+
+    struct ol_json payload;
+    struct ol_buf out = {0};
+    int result = -1;
+    if (ol_json_parse(record->payload, record->payload_bytes, &payload, err) < 0 ||
+        ol_upcast_apply(&type->upcast, record->event_version, type->version, &payload, &out, err) <
+            0)
+        goto out;
+    char *copy = ol_arena_copy(arena, out.data, out.bytes);
+    if (!copy) {
+        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        goto out;
+    }
+    record->payload = copy;
+    record->payload_bytes = out.bytes;
+    record->event_version = type->version;
+    result = 0;
+out:
+    ol_buf_clear(&out);
+    return result;
+}
+
+/* --- seeding --- */
+
+static struct ol_value raw_text(const struct ol_json *value, struct ol_arena *arena)
+{
+    return value->type == OL_JSON_NONE ? ol_text(NULL)
+                                       : ol_text(ol_arena_copy(arena, value->text, value->bytes));
+}
+
+static int seed_types(struct ol_conn *conn, struct ol_arena *arena, outlog_err *err)
+{
+    struct ol_json all;
+    struct ol_json_iter it = {0};
+    if (ol_json_parse(ol_event_types_json, strlen(ol_event_types_json), &all, err) < 0)
+        return -1;
+    while (ol_json_next(&all, &it)) {
+        struct ol_json shape = ol_json_get(&it.value, "shape"),
+                       about = ol_json_get(&it.value, "about"),
+                       aggregate = ol_json_get(&it.value, "aggregate_type"),
+                       number = ol_json_get(&it.value, "version");
+        int64_t version = 1;
+        ol_json_int(&number, &version);
+        if (ol_exec(conn, OL_Q_EVENT_TYPE_ADD,
+                    OL_PARAMS(ol_text(ol_json_string(&it.key, arena, NULL)), ol_int(version),
+                              ol_text(ol_json_string(&aggregate, arena, NULL)),
+                              raw_text(&shape, arena),
+                              ol_text(ol_json_string(&about, arena, NULL))),
+                    NULL, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int seed_rules(struct ol_conn *conn, outlog_err *err)
+{
+    static const char *const names[] = {
+        [OL_SECRET_OFF] = "off", [OL_SECRET_WARN] = "warn", [OL_SECRET_REJECT] = "reject"};
+    for (size_t i = 0; i < ol_secret_rule_count; i++) {
+        const struct ol_secret_rule *rule = &ol_secret_rules[i];
+        if (ol_exec(conn, OL_Q_SECRET_RULE_ADD,
+                    OL_PARAMS(ol_text(rule->name), ol_text(names[rule->mode_default]),
+                              ol_int(rule->is_key_name), ol_text(rule->pattern),
+                              ol_real(rule->entropy_min), ol_int((int64_t)rule->bytes_min),
+                              ol_text(rule->except_suffix)),
+                    NULL, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int ol_registry_seed(struct ol_conn *conn, outlog_err *err)
+{
+    struct ol_arena arena = {0};
+    int result = -1;
+
+    if (conn->store->begin(conn, err) < 0)
+        return -1;
+    if (seed_types(conn, &arena, err) < 0 || seed_rules(conn, err) < 0)
+        conn->store->rollback(conn);
+    else
+        result = conn->store->commit(conn, err);
+    ol_arena_clear(&arena);
+    return result;
+}

@@ -1,0 +1,718 @@
+/* postgres.c: the store in PostgreSQL, through libpq.
+ *
+ * 1  Results come in binary: numbers, times and UUIDs are not printed and parsed again.
+ * 2  A COMMIT whose answer did not arrive, or came with a warning, is an unknown outcome.
+ * 3  Reads of the log rely on a new snapshot per statement, so our sessions are READ COMMITTED. */
+#include "store/postgres.h"
+
+#include "base/fault.h"
+#include "base/json.h"
+#include "store/store.h"
+#include "store/wake.h"
+#include "store/write.h"
+
+#include <assert.h>
+#include <endian.h>
+#include <libpq-fe.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BINARY = 1, MOST_PREPARED = 128 };
+
+static const char session_settings[] =
+    "set jit = off; set lock_timeout = '10s'; set client_min_messages = warning;"
+    "set default_transaction_isolation = 'read committed'; set client_encoding = 'UTF8'";
+
+/* A statement that the server knows under the name "ol_<number>". */
+struct prepared {
+    enum ol_query_id id;
+    uint64_t key;
+    int bound[32];
+    int bound_count;
+};
+
+struct pg_store_conn {
+    struct ol_conn base;
+    PGconn *pg;
+    char *url;
+    bool warned; /* the server sent a warning since this was last cleared */
+    struct prepared prepared[MOST_PREPARED];
+    int prepared_count;
+};
+
+static struct pg_store_conn *own(struct ol_conn *conn)
+{
+    return (struct pg_store_conn *)conn;
+}
+
+/* --- errors --- */
+
+struct state {
+    const char *prefix; /* of the SQLSTATE; the first that fits wins */
+    enum outlog_code code;
+    const char *advice;
+};
+
+static const struct state states[] = {
+    {"25006", OUTLOG_READ_ONLY, "; connect to the primary"},
+    {"42P01", OUTLOG_NO_SCHEMA, "; run `outlog init` first"},
+    {"3F000", OUTLOG_NO_SCHEMA, "; run `outlog init` first"},
+    {"42883", OUTLOG_NO_SCHEMA, "; run `outlog init` to bring the schema up to date"},
+    {"42501", OUTLOG_STORE_ERROR, "; grant the role one of outlog_append, outlog_read, outlog_admin"},
+    {"55P03", OUTLOG_UNAVAILABLE, "; another transaction holds the row, try again"},
+    {"40", OUTLOG_UNAVAILABLE, "; nothing was stored, try again"},
+    {"53", OUTLOG_UNAVAILABLE, "; nothing was stored, try again"},
+    {"57", OUTLOG_UNAVAILABLE, "; nothing was stored, try again"},
+    {"08", OUTLOG_UNAVAILABLE, "; nothing was stored, try again"},
+    {"22", OUTLOG_INVALID_FIELD, ""},
+    {"23514", OUTLOG_INVALID_FIELD, ""},
+    {"23505", OUTLOG_ID_CONFLICT, ""},
+    {"", OUTLOG_STORE_ERROR, ""},
+};
+
+/* DETAIL of our own refusals is JSON: expected, actual, index, pointer. */
+static void read_detail(outlog_err *err, const char *detail)
+{
+    struct ol_json value;
+    if (!detail || ol_json_parse(detail, strlen(detail), &value, NULL) < 0)
+        return;
+    int64_t index;
+    struct ol_json member = ol_json_get(&value, "expected");
+    ol_json_int(&member, &err->expected);
+    member = ol_json_get(&value, "actual");
+    ol_json_int(&member, &err->actual);
+    member = ol_json_get(&value, "index");
+    if (ol_json_int(&member, &index))
+        err->index = (int)index;
+    member = ol_json_get(&value, "pointer");
+    if (member.type == OL_JSON_STRING) // pointers of ours need no unescaping
+        snprintf(err->pointer, sizeof err->pointer, "%.*s", (int)member.bytes - 2, member.text + 1);
+}
+
+static bool is_lost(const struct pg_store_conn *conn)
+{
+    return PQstatus(conn->pg) != CONNECTION_OK;
+}
+
+/* Whether the answer leaves open if a transaction was committed (2): no answer at all, or the
+ * server went away while giving it. An ordinary error has rolled back. */
+static bool is_unknown(const struct pg_store_conn *conn, const PGresult *result)
+{
+    const char *severity = result ? PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED) : NULL;
+    return is_lost(conn) || !severity || strcmp(severity, "ERROR") != 0;
+}
+
+static void one_line(char *text)
+{
+    size_t bytes = strcspn(text, "\n");
+    text[bytes] = '\0';
+}
+
+static int fail(struct pg_store_conn *conn, const PGresult *result, outlog_err *err)
+{
+    char message[300];
+    const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
+    const char *primary = result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) : NULL;
+
+    snprintf(message, sizeof message, "%s", primary ? primary : PQerrorMessage(conn->pg));
+    one_line(message);
+    if (!state)
+        return ol_fail(err, OUTLOG_UNAVAILABLE, "%s: %s; nothing was stored, try again",
+                       conn->base.name, *message ? message : "connection lost");
+    if (strcmp(state, "OL000") == 0 && ol_err_from_text(err, message)) {
+        if (err)
+            read_detail(err, PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL));
+        return -1;
+    }
+    const struct state *fit = states;
+    while (strncmp(state, fit->prefix, strlen(fit->prefix)) != 0)
+        fit++;
+    return ol_fail(err, fit->code, "%s: %s%s", conn->base.name, message, fit->advice);
+}
+
+static int fail_unknown(struct pg_store_conn *conn, outlog_err *err)
+{
+    return ol_fail(err, OUTLOG_OUTCOME_UNKNOWN,
+                   "%s: no clear answer to the commit; the events may be stored or not: look them "
+                   "up by id, or repeat them with the same id",
+                   conn->base.name);
+}
+
+/* --- life --- */
+
+static void on_notice(void *argument, const PGresult *result)
+{
+    struct pg_store_conn *conn = argument;
+    const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+    const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+    if (severity && strcmp(severity, "WARNING") == 0 &&
+        !(message && strncmp(message, "outlog:", 7) == 0)) // our own warnings are no doubt
+        conn->warned = true;
+}
+
+static int connect_now(struct pg_store_conn *conn, outlog_err *err)
+{
+    // Defaults first: what the URL says comes later and wins.
+    bool many_hosts = strchr(conn->url, ',') != NULL;
+    const char *keys[] = {"fallback_application_name", "connect_timeout", "keepalives_idle",
+                          "keepalives_interval", "keepalives_count", "tcp_user_timeout",
+                          "target_session_attrs", "dbname", NULL};
+    const char *values[] = {"outlog", "10", "5", "5", "3", "20000",
+                            many_hosts ? "read-write" : "any", conn->url, NULL};
+
+    if (conn->pg)
+        PQfinish(conn->pg);
+    conn->prepared_count = 0;
+    conn->base.in_transaction = false;
+    conn->pg = PQconnectdbParams(keys, values, 1);
+    if (!conn->pg)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    snprintf(conn->base.name, sizeof conn->base.name, "postgres://%.80s:%s/%.80s",
+             PQhost(conn->pg) ? PQhost(conn->pg) : "", PQport(conn->pg) ? PQport(conn->pg) : "",
+             PQdb(conn->pg) ? PQdb(conn->pg) : "");
+    if (is_lost(conn)) {
+        char message[300];
+        snprintf(message, sizeof message, "%s", PQerrorMessage(conn->pg));
+        one_line(message);
+        return ol_fail(err, OUTLOG_UNAVAILABLE, "cannot connect to the store: %s; check --store and "
+                       "that the server runs", message);
+    }
+    PQsetNoticeReceiver(conn->pg, on_notice, conn);
+    PGresult *result = PQexec(conn->pg, session_settings);
+    bool ok = PQresultStatus(result) == PGRES_COMMAND_OK;
+    if (!ok)
+        fail(conn, result, err);
+    PQclear(result);
+    return ok ? 0 : -1;
+}
+
+static int postgres_open(const char *url, struct ol_conn **out, outlog_err *err)
+{
+    struct pg_store_conn *conn = calloc(1, sizeof *conn);
+    if (!conn || !(conn->url = strdup(url))) {
+        free(conn);
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    }
+    conn->base.store = &ol_store_postgres;
+    if (connect_now(conn, err) < 0) {
+        ol_store_postgres.close(&conn->base);
+        return -1;
+    }
+    conn->base.wake_key = ol_wake_key(conn->base.name);
+    *out = &conn->base;
+    return 0;
+}
+
+int ol_postgres_borrow(struct pg_conn *pg, struct ol_conn **out, outlog_err *err)
+{
+    struct pg_store_conn *conn = calloc(1, sizeof *conn);
+    if (!conn)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    conn->base.store = &ol_store_postgres;
+    conn->base.is_borrowed = true;
+    conn->pg = pg;
+    snprintf(conn->base.name, sizeof conn->base.name, "postgres:%.80s", PQdb(pg) ? PQdb(pg) : "");
+    *out = &conn->base;
+    return 0;
+}
+
+static void postgres_close(struct ol_conn *base)
+{
+    struct pg_store_conn *conn = own(base);
+    if (!base->is_borrowed && conn->pg)
+        PQfinish(conn->pg);
+    free(conn->url);
+    free(conn);
+}
+
+static int postgres_revive(struct ol_conn *base, outlog_err *err)
+{
+    struct pg_store_conn *conn = own(base);
+    if (!is_lost(conn) || base->is_borrowed)
+        return 0;
+    return connect_now(conn, err);
+}
+
+/* --- transactions --- */
+
+static int run(struct pg_store_conn *conn, const char *sql, outlog_err *err)
+{
+    PGresult *result = PQexec(conn->pg, sql);
+    ExecStatusType status = PQresultStatus(result);
+    bool ok = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
+    if (!ok)
+        fail(conn, result, err);
+    PQclear(result);
+    return ok ? 0 : -1;
+}
+
+static int postgres_begin(struct ol_conn *base, outlog_err *err)
+{
+    if (run(own(base), "begin isolation level read committed", err) < 0)
+        return -1;
+    base->in_transaction = true;
+    return 0;
+}
+
+static void postgres_rollback(struct ol_conn *base)
+{
+    if (!is_lost(own(base)))
+        run(own(base), "rollback", NULL);
+    base->in_transaction = false;
+}
+
+static int postgres_commit(struct ol_conn *base, outlog_err *err)
+{
+    struct pg_store_conn *conn = own(base);
+    int outcome = -1;
+
+    conn->warned = false;
+    base->in_transaction = false;
+    ol_fault("append.commit_sent");
+    PGresult *result = PQexec(conn->pg, "commit");
+    if (PQresultStatus(result) != PGRES_COMMAND_OK) {
+        if (is_unknown(conn, result))
+            fail_unknown(conn, err);
+        else
+            fail(conn, result, err);
+    } else if (strcmp(PQcmdStatus(result), "COMMIT") != 0) {
+        ol_fail(err, OUTLOG_STORE_ERROR, "%s: the transaction had failed and was rolled back",
+                base->name);
+    } else if (conn->warned) { // committed here, but the standby did not confirm
+        fail_unknown(conn, err);
+    } else {
+        ol_fault("append.commit_done");
+        ol_wake_signal(base->wake_key);
+        outcome = 0;
+    }
+    PQclear(result);
+    return outcome;
+}
+
+static int postgres_mark(struct ol_conn *base, outlog_err *err)
+{
+    return run(own(base), "savepoint outlog_mark", err);
+}
+
+static int postgres_release(struct ol_conn *base, bool ok, outlog_err *err)
+{
+    if (!ok && run(own(base), "rollback to savepoint outlog_mark", err) < 0)
+        return -1;
+    return run(own(base), "release savepoint outlog_mark", err);
+}
+
+static int postgres_script(struct ol_conn *base, const char *sql, outlog_err *err)
+{
+    return run(own(base), sql, err);
+}
+
+/* --- queries --- */
+
+/* What PQexecParams wants, for at most as many parameters as a query can have. */
+struct arguments {
+    int count;
+    Oid types[32];
+    const char *values[32];
+    int lengths[32];
+    int formats[32];
+    char numbers[32][32];
+};
+
+static void add_argument(struct arguments *to, const struct ol_value *value)
+{
+    int i = to->count++;
+    to->types[i] = 0;
+    to->formats[i] = 0;
+    switch (value->type) {
+    case OL_INT:
+        snprintf(to->numbers[i], sizeof to->numbers[i], "%lld", (long long)value->number);
+        to->values[i] = to->numbers[i];
+        break;
+    case OL_REAL:
+        snprintf(to->numbers[i], sizeof to->numbers[i], "%.17g", value->real);
+        to->values[i] = to->numbers[i];
+        break;
+    case OL_TEXT:
+        assert(value->text[value->bytes] == '\0'); // libpq's text format ends at the NUL
+        to->values[i] = value->text;
+        break;
+    default:
+        to->values[i] = NULL;
+    }
+}
+
+/* Prepare a statement once per connection; returns its slot, or -1 for one that is sent whole each
+ * time. A borrowed connection may stand behind a pooler that gives each transaction another
+ * server, so nothing is prepared there. If the statement is wrong, executing it will say so. */
+static int prepare(struct pg_store_conn *conn, enum ol_query_id id, uint64_t key,
+                   const struct ol_statement_text *text, const struct arguments *arguments)
+{
+    char name[32];
+    if (conn->base.is_borrowed || conn->prepared_count == MOST_PREPARED)
+        return -1;
+    int slot = conn->prepared_count++; // a name is never used twice, also not after a failure
+    snprintf(name, sizeof name, "ol_%d", slot);
+    PGresult *result = PQprepare(conn->pg, name, text->text, arguments->count, arguments->types);
+    struct prepared *made = &conn->prepared[slot];
+    *made = (struct prepared){.id = id, .key = key, .bound_count = text->bound_count};
+    memcpy(made->bound, text->bound, sizeof made->bound);
+    if (PQresultStatus(result) != PGRES_COMMAND_OK)
+        made->id = OL_QUERY_COUNT; // never found again
+    PQclear(result);
+    return made->id == id ? slot : -1;
+}
+
+static int find_prepared(const struct pg_store_conn *conn, enum ol_query_id id, uint64_t key)
+{
+    for (int i = 0; i < conn->prepared_count; i++)
+        if (conn->prepared[i].id == id && conn->prepared[i].key == key)
+            return i;
+    return -1;
+}
+
+static PGresult *execute(struct pg_store_conn *conn, int slot, const char *text,
+                         const struct arguments *arguments)
+{
+    char name[32];
+    if (slot < 0)
+        return PQexecParams(conn->pg, text, arguments->count, arguments->types, arguments->values,
+                            arguments->lengths, arguments->formats, BINARY);
+    snprintf(name, sizeof name, "ol_%d", slot);
+    return PQexecPrepared(conn->pg, name, arguments->count, arguments->values, arguments->lengths,
+                          arguments->formats, BINARY);
+}
+
+static int postgres_query(struct ol_conn *base, enum ol_query_id id, const struct ol_value *params,
+                          struct ol_rows *rows, outlog_err *err)
+{
+    struct pg_store_conn *conn = own(base);
+    const struct ol_query *query = &ol_queries_postgres[id];
+    uint64_t key = ol_statement_key(query, params);
+    struct ol_statement_text text;
+    struct arguments arguments = {0};
+
+    int slot = find_prepared(conn, id, key);
+    if (slot < 0 && ol_statement_build(query, params, '$', &text, err) < 0)
+        return -1;
+    const int *bound = slot < 0 ? text.bound : conn->prepared[slot].bound;
+    int bound_count = slot < 0 ? text.bound_count : conn->prepared[slot].bound_count;
+    for (int i = 0; i < bound_count; i++)
+        add_argument(&arguments, &params[bound[i]]);
+    if (slot < 0)
+        slot = prepare(conn, id, key, &text, &arguments);
+
+    PGresult *result = execute(conn, slot, slot < 0 ? text.text : NULL, &arguments);
+    ExecStatusType status = PQresultStatus(result);
+    if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
+        fail(conn, result, err);
+        PQclear(result);
+        return -1;
+    }
+    rows->handle = result;
+    rows->count = PQntuples(result);
+    rows->changed = strtoll(PQcmdTuples(result), NULL, 10);
+    return 0;
+}
+
+static int postgres_next(struct ol_rows *rows, outlog_err *err)
+{
+    (void)err; // the whole result is here already
+    if (!rows->handle)
+        return 0;
+    if (++rows->row < rows->count)
+        return 1;
+    ol_end(rows);
+    return 0;
+}
+
+static void postgres_end(struct ol_rows *rows)
+{
+    PQclear(rows->handle);
+}
+
+static bool postgres_is_null(const struct ol_rows *rows, int column)
+{
+    return PQgetisnull(rows->handle, rows->row, column);
+}
+
+static int64_t postgres_column_int(const struct ol_rows *rows, int column)
+{
+    const char *bytes = PQgetvalue(rows->handle, rows->row, column);
+    uint64_t eight;
+    uint32_t four;
+    switch (PQgetlength(rows->handle, rows->row, column)) {
+    case 8:
+        memcpy(&eight, bytes, sizeof eight);
+        return (int64_t)be64toh(eight);
+    case 4:
+        memcpy(&four, bytes, sizeof four);
+        return (int32_t)be32toh(four);
+    case 1:
+        return *bytes;
+    default:
+        return 0;
+    }
+}
+
+static const char *postgres_column_text(const struct ol_rows *rows, int column, size_t *bytes)
+{
+    *bytes = 0;
+    if (postgres_is_null(rows, column))
+        return NULL;
+    *bytes = (size_t)PQgetlength(rows->handle, rows->row, column);
+    return PQgetvalue(rows->handle, rows->row, column);
+}
+
+/* PostgreSQL counts microseconds from 2000-01-01. */
+static int64_t postgres_column_time(const struct ol_rows *rows, int column)
+{
+    return postgres_column_int(rows, column) + INT64_C(946684800000000);
+}
+
+static void postgres_column_uuid(const struct ol_rows *rows, int column, char out[OL_UUID_TEXT])
+{
+    ol_uuid_from_bytes((const uint8_t *)PQgetvalue(rows->handle, rows->row, column), out);
+}
+
+/* --- append --- */
+
+enum { BOOL_OID = 16, INT8_OID = 20, INT4_OID = 23, TEXT_OID = 25, UUID_OID = 2950 };
+enum { INT8_ARRAY = 1016, INT4_ARRAY = 1007, TEXT_ARRAY = 1009, UUID_ARRAY = 2951 };
+
+/* A one-dimensional array in PostgreSQL's binary form, built element by element. */
+static void array_begin(struct ol_buf *to, Oid element, size_t count)
+{
+    uint32_t header[5] = {htobe32(1), htobe32(1), htobe32(element), htobe32((uint32_t)count),
+                          htobe32(1)};
+    ol_buf_add(to, header, sizeof header);
+}
+
+static void array_bytes(struct ol_buf *to, const void *bytes, size_t count)
+{
+    uint32_t length = htobe32((uint32_t)count);
+    ol_buf_add(to, &length, sizeof length);
+    ol_buf_add(to, bytes, count);
+}
+
+static void array_null(struct ol_buf *to)
+{
+    uint32_t length = htobe32(UINT32_MAX);
+    ol_buf_add(to, &length, sizeof length);
+}
+
+static void array_text(struct ol_buf *to, const char *text)
+{
+    if (text)
+        array_bytes(to, text, strlen(text));
+    else
+        array_null(to);
+}
+
+static void array_int8(struct ol_buf *to, int64_t number)
+{
+    uint64_t bytes = htobe64((uint64_t)number);
+    array_bytes(to, &bytes, sizeof bytes);
+}
+
+static void array_int4(struct ol_buf *to, int number)
+{
+    uint32_t bytes = htobe32((uint32_t)number);
+    array_bytes(to, &bytes, sizeof bytes);
+}
+
+static void array_uuid(struct ol_buf *to, const char *text)
+{
+    uint8_t bytes[16];
+    if (!text) {
+        array_null(to);
+        return;
+    }
+    ol_uuid_to_bytes(text, bytes);
+    array_bytes(to, bytes, sizeof bytes);
+}
+
+/* The columns of events_append, in the order of its parameters. */
+enum column {
+    HEAD_ORG_KEY, HEAD_AGGREGATE_TYPE, HEAD_AGGREGATE_ID, HEAD_COUNT,
+    HEAD, NTH, EVENT_TYPE, EVENT_VERSION, PAYLOAD, METADATA, ID, ACTOR_TYPE, ACTOR_ID, REQUEST_ID,
+    CORRELATION_ID, CAUSATION_ID, IDEMPOTENCY_KEY, APP_ID, ENV_ID, VISIBILITY, EXPECTED_SEQ,
+    COLUMN_COUNT
+};
+
+static const struct {
+    Oid array, element;
+} column_types[COLUMN_COUNT] = {
+    [HEAD_ORG_KEY] = {TEXT_ARRAY, TEXT_OID},     [HEAD_AGGREGATE_TYPE] = {TEXT_ARRAY, TEXT_OID},
+    [HEAD_AGGREGATE_ID] = {TEXT_ARRAY, TEXT_OID}, [HEAD_COUNT] = {INT8_ARRAY, INT8_OID},
+    [HEAD] = {INT4_ARRAY, INT4_OID},             [NTH] = {INT8_ARRAY, INT8_OID},
+    [EVENT_TYPE] = {TEXT_ARRAY, TEXT_OID},       [EVENT_VERSION] = {INT4_ARRAY, INT4_OID},
+    [PAYLOAD] = {TEXT_ARRAY, TEXT_OID},          [METADATA] = {TEXT_ARRAY, TEXT_OID},
+    [ID] = {UUID_ARRAY, UUID_OID},               [ACTOR_TYPE] = {TEXT_ARRAY, TEXT_OID},
+    [ACTOR_ID] = {TEXT_ARRAY, TEXT_OID},         [REQUEST_ID] = {TEXT_ARRAY, TEXT_OID},
+    [CORRELATION_ID] = {TEXT_ARRAY, TEXT_OID},   [CAUSATION_ID] = {UUID_ARRAY, UUID_OID},
+    [IDEMPOTENCY_KEY] = {TEXT_ARRAY, TEXT_OID},  [APP_ID] = {TEXT_ARRAY, TEXT_OID},
+    [ENV_ID] = {TEXT_ARRAY, TEXT_OID},           [VISIBILITY] = {TEXT_ARRAY, TEXT_OID},
+    [EXPECTED_SEQ] = {INT8_ARRAY, INT8_OID},
+};
+
+static void fill_columns(const struct ol_write *write, struct ol_buf *columns)
+{
+    for (int i = 0; i < COLUMN_COUNT; i++)
+        array_begin(&columns[i], column_types[i].element,
+                    i <= HEAD_COUNT ? write->head_count : write->count);
+    for (size_t i = 0; i < write->head_count; i++) {
+        const struct ol_write_head *head = &write->heads[i];
+        array_text(&columns[HEAD_ORG_KEY], head->org_key);
+        array_text(&columns[HEAD_AGGREGATE_TYPE], head->aggregate_type);
+        array_text(&columns[HEAD_AGGREGATE_ID], head->aggregate_id);
+        array_int8(&columns[HEAD_COUNT], head->count);
+    }
+    for (size_t i = 0; i < write->count; i++) {
+        const struct ol_write_event *event = &write->events[i];
+        const struct outlog_event *said = event->said;
+        array_int4(&columns[HEAD], event->head + 1);
+        array_int8(&columns[NTH], event->nth);
+        array_text(&columns[EVENT_TYPE], said->event_type);
+        array_int4(&columns[EVENT_VERSION], event->event_version);
+        array_bytes(&columns[PAYLOAD], said->payload, event->payload_bytes);
+        array_text(&columns[METADATA], said->metadata);
+        array_uuid(&columns[ID], event->id);
+        array_text(&columns[ACTOR_TYPE], event->actor_type);
+        array_text(&columns[ACTOR_ID], event->actor_id);
+        array_text(&columns[REQUEST_ID], event->request_id);
+        array_text(&columns[CORRELATION_ID], event->correlation_id);
+        array_uuid(&columns[CAUSATION_ID], event->causation_id);
+        array_text(&columns[IDEMPOTENCY_KEY], said->idempotency_key);
+        array_text(&columns[APP_ID], said->app_id);
+        array_text(&columns[ENV_ID], said->env_id);
+        array_text(&columns[VISIBILITY], said->visibility);
+        if (said->expected_seq)
+            array_int8(&columns[EXPECTED_SEQ], *said->expected_seq);
+        else
+            array_null(&columns[EXPECTED_SEQ]);
+    }
+}
+
+static PGresult *send_batch(struct pg_store_conn *conn, const struct ol_write *write,
+                            outlog_err *err)
+{
+    const struct ol_query *query = &ol_queries_postgres[OL_Q_EVENTS_APPEND];
+    struct ol_value params[COLUMN_COUNT];
+    struct ol_statement_text text;
+    struct arguments arguments = {.count = COLUMN_COUNT};
+    struct ol_buf columns[COLUMN_COUNT] = {{0}};
+    PGresult *result = NULL;
+
+    for (int i = 0; i < COLUMN_COUNT; i++)
+        params[i] = ol_int(0); // all there; the values follow below
+    int slot = find_prepared(conn, OL_Q_EVENTS_APPEND, ol_statement_key(query, params));
+    if (slot < 0 && ol_statement_build(query, params, '$', &text, err) < 0)
+        return NULL;
+    fill_columns(write, columns);
+    for (int i = 0; i < COLUMN_COUNT; i++) {
+        if (columns[i].failed) {
+            ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+            goto out;
+        }
+        arguments.types[i] = column_types[i].array;
+        arguments.values[i] = columns[i].data;
+        arguments.lengths[i] = (int)columns[i].bytes;
+        arguments.formats[i] = BINARY;
+    }
+    if (slot < 0)
+        slot = prepare(conn, OL_Q_EVENTS_APPEND, ol_statement_key(query, params), &text, &arguments);
+    result = execute(conn, slot, slot < 0 ? text.text : NULL, &arguments);
+out:
+    for (int i = 0; i < COLUMN_COUNT; i++)
+        ol_buf_clear(&columns[i]);
+    return result;
+}
+
+static PGresult *send_one(struct pg_store_conn *conn, const struct ol_write *write, outlog_err *err)
+{
+    const struct ol_write_event *event = &write->events[0];
+    const struct ol_write_head *head = &write->heads[0];
+    const struct outlog_event *said = event->said;
+    struct ol_rows rows = {0};
+
+    if (postgres_query(&conn->base, OL_Q_EVENT_APPEND,
+                       OL_PARAMS(ol_text(*head->org_key ? head->org_key : NULL),
+                                 ol_text(head->aggregate_type), ol_text(head->aggregate_id),
+                                 ol_text(said->event_type), ol_int(event->event_version),
+                                 ol_bytes(said->payload, event->payload_bytes),
+                                 ol_text(said->metadata), ol_text(event->id),
+                                 ol_text(event->actor_type), ol_text(event->actor_id),
+                                 ol_text(event->request_id), ol_text(event->correlation_id),
+                                 ol_text(event->causation_id), ol_text(said->idempotency_key),
+                                 ol_text(said->app_id), ol_text(said->env_id),
+                                 ol_text(said->visibility),
+                                 said->expected_seq ? ol_int(*said->expected_seq) : ol_text(NULL)),
+                       &rows, err) < 0)
+        return NULL;
+    return rows.handle;
+}
+
+static int postgres_write(struct ol_conn *base, struct ol_write *write, outlog_err *err)
+{
+    struct pg_store_conn *conn = own(base);
+
+    conn->warned = false;
+    ol_fault("append.insert");
+    PGresult *result = write->count == 1 ? send_one(conn, write, err) : send_batch(conn, write, err);
+    if (write->is_alone && is_lost(conn))
+        fail_unknown(conn, err); // the server may have committed before it fell silent
+    else if (result && PQresultStatus(result) != PGRES_TUPLES_OK)
+        write->is_alone && is_unknown(conn, result) ? fail_unknown(conn, err)
+                                                    : fail(conn, result, err);
+    else if (result && write->is_alone && conn->warned)
+        fail_unknown(conn, err);
+    else if (result) {
+        struct ol_rows rows = {.conn = base, .handle = result};
+        assert(PQntuples(result) == (int)write->count);
+        for (rows.row = 0; rows.row < (int)write->count; rows.row++) {
+            struct outlog_appended *out = write->events[rows.row].out;
+            out->event_id = postgres_column_int(&rows, 0);
+            out->aggregate_seq = postgres_column_int(&rows, 1);
+            out->occurred_at = postgres_column_time(&rows, 2);
+        }
+        PQclear(result);
+        if (write->is_alone)
+            ol_wake_signal(base->wake_key);
+        return 0;
+    }
+    PQclear(result);
+    return -1;
+}
+
+static int postgres_wake_fd(struct ol_conn *conn)
+{
+    (void)conn;
+    return -1; // NOTIFY would halve the write rate; the reader polls
+}
+
+const struct ol_store ol_store_postgres = {
+    .name = "postgres",
+    .open = postgres_open,
+    .close = postgres_close,
+    .begin = postgres_begin,
+    .commit = postgres_commit,
+    .rollback = postgres_rollback,
+    .mark = postgres_mark,
+    .release = postgres_release,
+    .query = postgres_query,
+    .next = postgres_next,
+    .end = postgres_end,
+    .is_null = postgres_is_null,
+    .column_int = postgres_column_int,
+    .column_text = postgres_column_text,
+    .column_time = postgres_column_time,
+    .column_uuid = postgres_column_uuid,
+    .write = postgres_write,
+    .script = postgres_script,
+    .wake_fd = postgres_wake_fd,
+    .revive = postgres_revive,
+    .queries = ol_queries_postgres,
+    .migrations = ol_migrations_postgres,
+    .bootstrap = ol_bootstrap_postgres,
+};

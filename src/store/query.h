@@ -1,0 +1,32 @@
+/* query.h: the shape of what scripts/embed_sql.py makes of sql/. */
+#ifndef OL_STORE_QUERY_H
+#define OL_STORE_QUERY_H
+
+#include <stdint.h>
+
+/* A stretch of SQL, then perhaps a parameter; left out when parameter `when` is absent. */
+struct ol_query_piece {
+    const char *text;  /* NULL ends the list */
+    int16_t param;     /* -1: none follows */
+    int16_t when;      /* -1: always there */
+};
+
+struct ol_query {
+    const char *name;
+    const struct ol_query_piece *pieces;
+    uint32_t param_count;
+    uint32_t literal_mask; /* parameters written into the text as numbers */
+};
+
+struct ol_migration {
+    int version; /* 0 ends the list */
+    const char *name;
+    const char *sql;
+};
+
+extern const struct ol_query ol_queries_postgres[], ol_queries_sqlite[];
+extern const struct ol_migration ol_migrations_postgres[], ol_migrations_sqlite[];
+extern const char ol_bootstrap_postgres[], ol_bootstrap_sqlite[];
+extern const char ol_event_types_json[];
+
+#endif

@@ -1,0 +1,511 @@
+/* sqlite.c: the store in a SQLite file.
+ *
+ * Also compiled into the loadable extension, where SQLite is reached through the host's API
+ * pointer and the connection is always the host's own.
+ *
+ * 1  WAL and synchronous=FULL: an acknowledged commit survives power loss.
+ * 2  A write transaction begins with BEGIN IMMEDIATE: it never fails half-way for a lock.
+ * 3  An I/O error while committing is an unknown outcome: the row may come back after recovery. */
+#include "store/write.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "store/sqlite.h"
+#include "store/store.h"
+#include "store/wake.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#ifdef OL_SQLITE_EXTENSION
+#include <sqlite3ext.h>
+SQLITE_EXTENSION_INIT3
+#else
+#include <sqlite3.h>
+#endif
+
+enum { BUSY_TIMEOUT_MS = 10000 };
+
+/* A prepared query for one shape of parameters. */
+struct prepared {
+    uint64_t key;
+    sqlite3_stmt *statement;
+    int bound[32];
+    int bound_count;
+    struct prepared *next;
+};
+
+struct sqlite_conn {
+    struct ol_conn base;
+    sqlite3 *db;
+    char *path;
+    int watch_fd; /* inotify on the WAL; -1: not asked for yet, -2: not to be had */
+    struct prepared *prepared[OL_QUERY_COUNT];
+};
+
+static struct sqlite_conn *own(struct ol_conn *conn)
+{
+    return (struct sqlite_conn *)conn;
+}
+
+/* --- errors --- */
+
+static enum outlog_code code_of(int result, const char *message)
+{
+    switch (result & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+    case SQLITE_FULL:
+    case SQLITE_CANTOPEN:
+        return OUTLOG_UNAVAILABLE;
+    case SQLITE_READONLY:
+    case SQLITE_PERM:
+        return OUTLOG_READ_ONLY;
+    case SQLITE_NOMEM:
+        return OUTLOG_NO_MEMORY;
+    case SQLITE_TOOBIG:
+        return OUTLOG_TOO_LARGE;
+    case SQLITE_CONSTRAINT:
+        return result == SQLITE_CONSTRAINT_UNIQUE && strstr(message, "outlog_events.id")
+                   ? OUTLOG_ID_CONFLICT
+                   : OUTLOG_INVALID_FIELD;
+    default:
+        return strstr(message, "no such table: outlog_") ? OUTLOG_NO_SCHEMA : OUTLOG_STORE_ERROR;
+    }
+}
+
+static const char *advice(enum outlog_code code)
+{
+    switch (code) {
+    case OUTLOG_UNAVAILABLE:
+        return "; nothing was stored, try again";
+    case OUTLOG_READ_ONLY:
+        return "; the file or its folder cannot be written";
+    case OUTLOG_NO_SCHEMA:
+        return "; run `outlog init` first";
+    default:
+        return "";
+    }
+}
+
+static int fail(struct sqlite_conn *conn, int result, outlog_err *err)
+{
+    const char *message = sqlite3_errmsg(conn->db);
+    if (ol_err_from_text(err, message))
+        return -1;
+    enum outlog_code code = code_of(result, message);
+    return ol_fail(err, code, "%s: %s%s", conn->base.name, message, advice(code));
+}
+
+/* --- life --- */
+
+static int configure(struct sqlite_conn *conn, outlog_err *err)
+{
+    sqlite3_busy_timeout(conn->db, BUSY_TIMEOUT_MS);
+    sqlite3_extended_result_codes(conn->db, 1);
+    int result = sqlite3_exec(conn->db,
+                              "pragma journal_mode=wal; pragma synchronous=full;"
+                              "pragma foreign_keys=on; pragma temp_store=memory;",
+                              NULL, NULL, NULL);
+    // A file we may only read is still worth reading: the first write will say so.
+    if (result != SQLITE_OK && (result & 0xff) != SQLITE_READONLY)
+        return fail(conn, result, err);
+    return 0;
+}
+
+/* Connections of one process to one file share a key, whatever path they used. */
+static uint64_t wake_key(const char *path)
+{
+    char *real = realpath(path, NULL);
+    uint64_t key = ol_wake_key(real ? real : path);
+    free(real);
+    return key;
+}
+
+static int sqlite_open(const char *url, struct ol_conn **out, outlog_err *err)
+{
+    const char *path = url + strlen("sqlite:");
+    if (strncmp(path, "//", 2) == 0) // sqlite:///absolute and sqlite://relative, as others write it
+        path += 2;
+    if (!*path)
+        return ol_fail(err, OUTLOG_INVALID_FIELD, "store sqlite: names no file; say sqlite:PATH");
+
+    struct sqlite_conn *conn = calloc(1, sizeof *conn);
+    if (!conn || !(conn->path = strdup(path))) {
+        free(conn);
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    }
+    conn->base.store = &ol_store_sqlite;
+    conn->watch_fd = -1;
+    snprintf(conn->base.name, sizeof conn->base.name, "sqlite:%.200s", path);
+    int result = sqlite3_open_v2(path, &conn->db,
+                                 SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+                                 NULL);
+    if (result != SQLITE_OK) {
+        fail(conn, result, err);
+        goto failed;
+    }
+    if (configure(conn, err) < 0)
+        goto failed;
+    conn->base.wake_key = wake_key(path);
+    *out = &conn->base;
+    return 0;
+failed:
+    conn->base.store->close(&conn->base);
+    return -1;
+}
+
+int ol_sqlite_borrow(struct sqlite3 *db, struct ol_conn **out, outlog_err *err)
+{
+    struct sqlite_conn *conn = calloc(1, sizeof *conn);
+    if (!conn)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    const char *path = sqlite3_db_filename(db, "main");
+    conn->base = (struct ol_conn){.store = &ol_store_sqlite, .is_borrowed = true};
+    conn->db = db;
+    conn->watch_fd = -2;
+    snprintf(conn->base.name, sizeof conn->base.name, "sqlite:%.200s", path ? path : "");
+    conn->base.wake_key = path && *path ? wake_key(path) : 0;
+    *out = &conn->base;
+    return 0;
+}
+
+static void sqlite_close(struct ol_conn *base)
+{
+    struct sqlite_conn *conn = own(base);
+    for (int id = 0; id < OL_QUERY_COUNT; id++)
+        while (conn->prepared[id]) {
+            struct prepared *next = conn->prepared[id]->next;
+            sqlite3_finalize(conn->prepared[id]->statement);
+            free(conn->prepared[id]);
+            conn->prepared[id] = next;
+        }
+    if (conn->watch_fd >= 0)
+        close(conn->watch_fd);
+    if (!base->is_borrowed)
+        sqlite3_close(conn->db);
+    free(conn->path);
+    free(conn);
+}
+
+static int sqlite_revive(struct ol_conn *conn, outlog_err *err)
+{
+    (void)conn, (void)err; // a file does not go away
+    return 0;
+}
+
+/* --- transactions --- */
+
+static int run(struct sqlite_conn *conn, const char *sql, outlog_err *err)
+{
+    int result = sqlite3_exec(conn->db, sql, NULL, NULL, NULL);
+    return result == SQLITE_OK ? 0 : fail(conn, result, err);
+}
+
+static int sqlite_begin(struct ol_conn *base, outlog_err *err)
+{
+    if (run(own(base), "begin immediate", err) < 0)
+        return -1;
+    base->in_transaction = true;
+    return 0;
+}
+
+static void sqlite_rollback(struct ol_conn *base)
+{
+    sqlite3_exec(own(base)->db, "rollback", NULL, NULL, NULL);
+    base->in_transaction = false;
+}
+
+static int sqlite_commit(struct ol_conn *base, outlog_err *err)
+{
+    struct sqlite_conn *conn = own(base);
+
+    ol_fault("append.commit_sent");
+    int result = sqlite3_exec(conn->db, "commit", NULL, NULL, NULL);
+    base->in_transaction = false;
+    if (result == SQLITE_OK) {
+        ol_fault("append.commit_done");
+        ol_wake_signal(base->wake_key);
+        return 0;
+    }
+    fail(conn, result, err);
+    sqlite3_exec(conn->db, "rollback", NULL, NULL, NULL);
+    if ((result & 0xff) == SQLITE_IOERR)
+        ol_fail(err, OUTLOG_OUTCOME_UNKNOWN,
+                "%s: the disk failed while committing (%s); the events may be stored or not: look "
+                "them up by id, or repeat them with the same id",
+                base->name, sqlite3_errstr(result));
+    return -1;
+}
+
+static int sqlite_mark(struct ol_conn *base, outlog_err *err)
+{
+    return run(own(base), "savepoint outlog_mark", err);
+}
+
+static int sqlite_release(struct ol_conn *base, bool ok, outlog_err *err)
+{
+    if (!ok && run(own(base), "rollback to outlog_mark", err) < 0)
+        return -1;
+    return run(own(base), "release outlog_mark", err);
+}
+
+static int sqlite_script(struct ol_conn *base, const char *sql, outlog_err *err)
+{
+    return run(own(base), sql, err);
+}
+
+/* --- queries --- */
+
+static struct prepared *prepare(struct sqlite_conn *conn, enum ol_query_id id,
+                                const struct ol_value *params, outlog_err *err)
+{
+    const struct ol_query *query = &ol_queries_sqlite[id];
+    uint64_t key = ol_statement_key(query, params);
+    struct prepared *found;
+
+    for (found = conn->prepared[id]; found; found = found->next)
+        if (found->key == key)
+            return found;
+
+    struct ol_statement_text text;
+    if (ol_statement_build(query, params, '?', &text, err) < 0)
+        return NULL;
+    if (!(found = calloc(1, sizeof *found))) {
+        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        return NULL;
+    }
+    int result = sqlite3_prepare_v3(conn->db, text.text, -1, SQLITE_PREPARE_PERSISTENT,
+                                    &found->statement, NULL);
+    if (result != SQLITE_OK) {
+        free(found);
+        fail(conn, result, err);
+        return NULL;
+    }
+    found->key = key;
+    found->bound_count = text.bound_count;
+    memcpy(found->bound, text.bound, sizeof found->bound);
+    found->next = conn->prepared[id];
+    conn->prepared[id] = found;
+    return found;
+}
+
+static int bind(sqlite3_stmt *statement, int slot, const struct ol_value *value)
+{
+    switch (value->type) {
+    case OL_INT:
+        return sqlite3_bind_int64(statement, slot, value->number);
+    case OL_REAL:
+        return sqlite3_bind_double(statement, slot, value->real);
+    case OL_TEXT:
+        return sqlite3_bind_text64(statement, slot, value->text, value->bytes, SQLITE_STATIC,
+                                   SQLITE_UTF8);
+    default:
+        return sqlite3_bind_null(statement, slot);
+    }
+}
+
+static int sqlite_query(struct ol_conn *base, enum ol_query_id id, const struct ol_value *params,
+                        struct ol_rows *rows, outlog_err *err)
+{
+    struct sqlite_conn *conn = own(base);
+    struct prepared *prepared = prepare(conn, id, params, err);
+    if (!prepared)
+        return -1;
+    assert(!sqlite3_stmt_busy(prepared->statement));
+    for (int i = 0; i < prepared->bound_count; i++) {
+        int result = bind(prepared->statement, i + 1, &params[prepared->bound[i]]);
+        if (result != SQLITE_OK)
+            return fail(conn, result, err);
+    }
+    rows->handle = prepared->statement;
+    return 0;
+}
+
+static int sqlite_next(struct ol_rows *rows, outlog_err *err)
+{
+    struct sqlite_conn *conn = own(rows->conn);
+    if (!rows->handle)
+        return 0;
+    int result = sqlite3_step(rows->handle);
+    if (result == SQLITE_ROW) {
+        rows->row++;
+        return 1;
+    }
+    if (result == SQLITE_DONE) {
+        rows->changed = sqlite3_changes64(conn->db);
+        ol_end(rows);
+        return 0;
+    }
+    fail(conn, result, err);
+    ol_end(rows);
+    return -1;
+}
+
+static void sqlite_end(struct ol_rows *rows)
+{
+    sqlite3_reset(rows->handle);
+    sqlite3_clear_bindings(rows->handle); // they point into the caller's memory
+}
+
+static bool sqlite_is_null(const struct ol_rows *rows, int column)
+{
+    return sqlite3_column_type(rows->handle, column) == SQLITE_NULL;
+}
+
+static int64_t sqlite_column_int(const struct ol_rows *rows, int column)
+{
+    return sqlite3_column_int64(rows->handle, column);
+}
+
+static const char *sqlite_column_text(const struct ol_rows *rows, int column, size_t *bytes)
+{
+    const char *text = (const char *)sqlite3_column_text(rows->handle, column);
+    *bytes = (size_t)sqlite3_column_bytes(rows->handle, column);
+    return text;
+}
+
+static int64_t sqlite_column_time(const struct ol_rows *rows, int column)
+{
+    size_t bytes;
+    int64_t time_us = 0;
+    const char *text = sqlite_column_text(rows, column, &bytes);
+    if (!text || ol_time_parse(text, bytes, &time_us) < 0)
+        return 0;
+    return time_us;
+}
+
+static void sqlite_column_uuid(const struct ol_rows *rows, int column, char out[OL_UUID_TEXT])
+{
+    size_t bytes;
+    snprintf(out, OL_UUID_TEXT, "%s", sqlite_column_text(rows, column, &bytes));
+}
+
+/* --- append --- */
+
+static int take_heads(struct sqlite_conn *conn, struct ol_write *write, outlog_err *err)
+{
+    for (size_t i = 0; i < write->head_count; i++) {
+        struct ol_write_head *head = &write->heads[i];
+        int64_t last;
+        if (ol_number(&conn->base, OL_Q_HEAD_ADD,
+                      OL_PARAMS(ol_text(head->org_key), ol_text(head->aggregate_type),
+                                ol_text(head->aggregate_id), ol_int(head->count)),
+                      &last, err) < 0)
+            return -1;
+        head->base = last - head->count;
+    }
+    return 0;
+}
+
+static int insert_event(struct sqlite_conn *conn, const struct ol_write_head *head,
+                        struct ol_write_event *event, const char *now, outlog_err *err)
+{
+    const struct outlog_event *said = event->said;
+    int64_t seq = head->base + event->nth;
+
+    if (said->expected_seq && *said->expected_seq != seq - 1) {
+        ol_fail(err, OUTLOG_SEQUENCE_CONFLICT,
+                "%s/%s: expected sequence %lld, actual %lld; read it again and decide anew",
+                head->aggregate_type, head->aggregate_id, (long long)*said->expected_seq,
+                (long long)(seq - 1));
+        if (err) {
+            err->expected = *said->expected_seq;
+            err->actual = seq - 1;
+            err->index = event->index;
+        }
+        return -1;
+    }
+    if (ol_exec(&conn->base, OL_Q_EVENT_INSERT,
+                OL_PARAMS(ol_text(event->id), ol_text(now),
+                          ol_text(*head->org_key ? head->org_key : NULL),
+                          ol_text(head->aggregate_type), ol_text(head->aggregate_id), ol_int(seq),
+                          ol_text(said->event_type), ol_int(event->event_version),
+                          ol_text(event->actor_type), ol_text(event->actor_id),
+                          ol_text(event->request_id), ol_text(said->idempotency_key),
+                          ol_text(event->correlation_id), ol_text(event->causation_id),
+                          ol_text(said->app_id), ol_text(said->env_id), ol_text(said->visibility),
+                          ol_text(said->metadata), ol_bytes(said->payload, event->payload_bytes)),
+                NULL, err) < 0)
+        return -1;
+    event->out->event_id = sqlite3_last_insert_rowid(conn->db);
+    event->out->aggregate_seq = seq;
+    return 0;
+}
+
+static int sqlite_write(struct ol_conn *base, struct ol_write *write, outlog_err *err)
+{
+    struct sqlite_conn *conn = own(base);
+    int64_t now_us = ol_clock_wall_us();
+    char now[OL_TIME_TEXT];
+
+    if (write->is_alone && sqlite_begin(base, err) < 0)
+        return -1;
+    ol_time_format(now_us, now);
+    if (take_heads(conn, write, err) < 0)
+        goto failed;
+    ol_fault("append.insert");
+    for (size_t i = 0; i < write->count; i++) {
+        struct ol_write_event *event = &write->events[i];
+        if (insert_event(conn, &write->heads[event->head], event, now, err) < 0)
+            goto failed;
+        event->out->occurred_at = now_us;
+    }
+    return write->is_alone ? sqlite_commit(base, err) : 0;
+failed:
+    if (write->is_alone)
+        sqlite_rollback(base);
+    return -1;
+}
+
+/* --- waiting --- */
+
+/* The WAL file changes with every commit of any process. */
+static int sqlite_wake_fd(struct ol_conn *base)
+{
+    struct sqlite_conn *conn = own(base);
+    if (conn->watch_fd != -1)
+        return conn->watch_fd;
+    char wal[4096];
+    snprintf(wal, sizeof wal, "%s-wal", conn->path);
+    conn->watch_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (conn->watch_fd >= 0 && inotify_add_watch(conn->watch_fd, wal, IN_MODIFY) < 0) {
+        close(conn->watch_fd);
+        conn->watch_fd = -1; // no WAL yet: ask again next time
+        return -1;
+    }
+    if (conn->watch_fd < 0)
+        conn->watch_fd = -2;
+    return conn->watch_fd;
+}
+
+const struct ol_store ol_store_sqlite = {
+    .name = "sqlite",
+    .open = sqlite_open,
+    .close = sqlite_close,
+    .begin = sqlite_begin,
+    .commit = sqlite_commit,
+    .rollback = sqlite_rollback,
+    .mark = sqlite_mark,
+    .release = sqlite_release,
+    .query = sqlite_query,
+    .next = sqlite_next,
+    .end = sqlite_end,
+    .is_null = sqlite_is_null,
+    .column_int = sqlite_column_int,
+    .column_text = sqlite_column_text,
+    .column_time = sqlite_column_time,
+    .column_uuid = sqlite_column_uuid,
+    .write = sqlite_write,
+    .script = sqlite_script,
+    .wake_fd = sqlite_wake_fd,
+    .revive = sqlite_revive,
+    .queries = ol_queries_sqlite,
+    .migrations = ol_migrations_sqlite,
+    .bootstrap = ol_bootstrap_sqlite,
+};

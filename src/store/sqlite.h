@@ -1,0 +1,13 @@
+/* sqlite.h: taking part in a host's own SQLite connection. */
+#ifndef OL_STORE_SQLITE_H
+#define OL_STORE_SQLITE_H
+
+#include "base/err.h"
+
+struct ol_conn;
+struct sqlite3;
+
+/* Wrap the host's handle; ol_close() frees the wrapper and leaves the handle alone. */
+int ol_sqlite_borrow(struct sqlite3 *db, struct ol_conn **out, outlog_err *err);
+
+#endif

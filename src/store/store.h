@@ -1,0 +1,159 @@
+/* store.h: the narrow waist between outlog's logic and a database.
+ *
+ * A connection runs named queries (sql/, see query.h) and knows nothing of what they mean. The
+ * logic above is written once; what differs between stores is data (ol_store fields) or stands
+ * behind one of these functions. A connection belongs to one thread at a time. */
+#ifndef OL_STORE_STORE_H
+#define OL_STORE_STORE_H
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/uuid.h"
+#include "queries.h"
+
+struct ol_conn;
+struct ol_rows;
+struct ol_write;
+
+/* --- parameters --- */
+
+enum ol_value_type { OL_ABSENT, OL_NULL, OL_INT, OL_REAL, OL_TEXT };
+
+struct ol_value {
+    enum ol_value_type type;
+    int64_t number;
+    double real;
+    const char *text;
+    size_t bytes;
+};
+
+struct ol_value ol_int(int64_t number);
+struct ol_value ol_real(double real);
+struct ol_value ol_text(const char *text);                  /* NULL becomes null */
+struct ol_value ol_bytes(const char *text, size_t bytes);
+struct ol_value ol_optional(const char *text);              /* NULL: the clause is left out */
+struct ol_value ol_time(int64_t time_us);                   /* as RFC 3339 text */
+struct ol_value ol_absent(void);
+
+#define OL_PARAMS(...) ((const struct ol_value[]){__VA_ARGS__})
+#define OL_NO_PARAMS ((const struct ol_value[]){{0}})
+
+/* --- the implementations --- */
+
+struct ol_store {
+    const char *name; /* "sqlite", "postgres" */
+
+    /* Connect. Nothing is created but an empty SQLite file. */
+    int (*open)(const char *url, struct ol_conn **out, outlog_err *err);
+    void (*close)(struct ol_conn *conn);
+
+    /* A read-write transaction. commit: OUTLOG_OUTCOME_UNKNOWN when nobody can tell. */
+    int (*begin)(struct ol_conn *conn, outlog_err *err);
+    int (*commit)(struct ol_conn *conn, outlog_err *err);
+    void (*rollback)(struct ol_conn *conn);
+
+    /* A mark to go back to inside a transaction: `ok` keeps what was done since, else undoes it. */
+    int (*mark)(struct ol_conn *conn, outlog_err *err);
+    int (*release)(struct ol_conn *conn, bool ok, outlog_err *err);
+
+    /* Run a named query. rows may be NULL. rows->changed tells how many rows a write touched. */
+    int (*query)(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
+                 struct ol_rows *rows, outlog_err *err);
+
+    /* Go to the next row: 1, or 0 at the end, or -1. */
+    int (*next)(struct ol_rows *rows, outlog_err *err);
+    void (*end)(struct ol_rows *rows);
+    bool (*is_null)(const struct ol_rows *rows, int column);
+    int64_t (*column_int)(const struct ol_rows *rows, int column);
+    const char *(*column_text)(const struct ol_rows *rows, int column, size_t *bytes);
+    int64_t (*column_time)(const struct ol_rows *rows, int column);
+    void (*column_uuid)(const struct ol_rows *rows, int column, char out[OL_UUID_TEXT]);
+
+    /* Append checked events (store/write.h) inside a transaction, or as one of its own when
+     * write->is_alone. The one hot path that each store does in its own way. */
+    int (*write)(struct ol_conn *conn, struct ol_write *write, outlog_err *err);
+
+    /* Run a script of many statements (migrations). */
+    int (*script)(struct ol_conn *conn, const char *sql, outlog_err *err);
+
+    /* A descriptor that turns readable when another process may have committed, or -1 when only
+     * polling tells. The caller drains it. */
+    int (*wake_fd)(struct ol_conn *conn);
+
+    /* Reconnect if the connection is lost. Does nothing on a healthy one. */
+    int (*revive)(struct ol_conn *conn, outlog_err *err);
+
+    const struct ol_query *queries;
+    const struct ol_migration *migrations;
+    const char *bootstrap;
+};
+
+extern const struct ol_store ol_store_sqlite, ol_store_postgres;
+
+/* What every connection has; the implementation's own struct begins with it. */
+struct ol_conn {
+    const struct ol_store *store;
+    char name[256];      /* which database, for messages: never a password */
+    uint64_t wake_key;   /* connections of this process to the same database share it */
+    bool in_transaction;
+    bool is_borrowed;    /* the caller's connection: never closed, never reconfigured */
+};
+
+/* An open result. Start from {0}; ol_end() may be called on it at any time. */
+struct ol_rows {
+    struct ol_conn *conn;
+    void *handle;
+    int row, count;
+    int64_t changed;
+};
+
+/* --- use --- */
+
+/* Open by URL: "sqlite:PATH" or a libpq URL. */
+int ol_open(const char *url, struct ol_conn **out, outlog_err *err);
+void ol_close(struct ol_conn *conn);
+
+int ol_query(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
+             struct ol_rows *rows, outlog_err *err);
+int ol_next(struct ol_rows *rows, outlog_err *err);
+void ol_end(struct ol_rows *rows);
+
+/* Run a query for its effect; *changed (may be NULL) gets the number of rows written. */
+int ol_exec(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
+            int64_t *changed, outlog_err *err);
+
+/* Run a query for one number. OUTLOG_NOT_FOUND without a row. */
+int ol_number(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
+              int64_t *out, outlog_err *err);
+
+bool ol_is_null(const struct ol_rows *rows, int column);
+int64_t ol_column_int(const struct ol_rows *rows, int column);
+int64_t ol_column_time(const struct ol_rows *rows, int column);
+void ol_column_uuid(const struct ol_rows *rows, int column, char out[OL_UUID_TEXT]);
+
+/* The text in place, valid until the next row; NULL for null. *bytes may be NULL. */
+const char *ol_column_text(const struct ol_rows *rows, int column, size_t *bytes);
+
+/* A copy in the arena; NULL for null (and when memory is out, which *failed tells). */
+const char *ol_column_copy(const struct ol_rows *rows, int column, struct ol_arena *arena,
+                           bool *failed);
+
+/* --- for the implementations --- */
+
+/* The text of a query for these parameters, and which of them it binds, in order. */
+struct ol_statement_text {
+    char text[8192];
+    int bound[32];
+    int bound_count;
+};
+int ol_statement_build(const struct ol_query *query, const struct ol_value *params, char marker,
+                       struct ol_statement_text *out, outlog_err *err);
+
+/* Equal for two calls whose statement text is equal: which optional parameters are there, and
+ * the values of the literal ones. */
+uint64_t ol_statement_key(const struct ol_query *query, const struct ol_value *params);
+
+/* Turn "code: message" into its error; false when `message` does not begin with one of ours. */
+bool ol_err_from_text(outlog_err *err, const char *message);
+
+#endif

@@ -1,0 +1,29 @@
+/* wake.h: a commit in this process wakes those who wait for it in the same process.
+ *
+ * Other processes are found by polling (PostgreSQL) or by watching the WAL file (SQLite). */
+#ifndef OL_STORE_WAKE_H
+#define OL_STORE_WAKE_H
+
+#include <stdint.h>
+
+/* The key of a database, from a name that all its connections agree on. */
+uint64_t ol_wake_key(const char *name);
+
+/* Tell everybody who waits on `key` that something was committed. Cheap when nobody does. */
+void ol_wake_signal(uint64_t key);
+
+/* A waiter: an eventfd that turns readable at each signal. */
+struct ol_waiter {
+    uint64_t key;
+    int fd;
+    struct ol_waiter *next;
+};
+
+/* Returns 0, or -1 when there is no descriptor left (then polling alone has to do). */
+int ol_waiter_open(struct ol_waiter *waiter, uint64_t key);
+void ol_waiter_close(struct ol_waiter *waiter);
+
+/* Wait for a signal, for `other_fd` (may be -1), or for the time to pass; drains both. */
+void ol_waiter_wait(struct ol_waiter *waiter, int other_fd, int timeout_ms);
+
+#endif

@@ -1,0 +1,38 @@
+/* write.h: a batch of checked events on its way into a store. */
+#ifndef OL_STORE_WRITE_H
+#define OL_STORE_WRITE_H
+
+#include "outlog.h"
+
+/* One aggregate of the batch, and how many of its events. Sorted by key, so that two batches
+ * take their locks in the same order. */
+struct ol_write_head {
+    const char *org_key; /* "" for no org */
+    const char *aggregate_type;
+    const char *aggregate_id;
+    int64_t count;
+    int64_t base; /* filled by the store: the aggregate's last sequence before the batch */
+};
+
+/* One event, everything filled in and checked. */
+struct ol_write_event {
+    int index;                       /* its place in the caller's call, for errors */
+    int head;                        /* its aggregate */
+    int64_t nth;                     /* 1 for the first event of its aggregate in this batch */
+    const struct outlog_event *said; /* what the caller gave; never changed */
+    int event_version;
+    size_t payload_bytes;
+    const char *id, *correlation_id, *request_id, *actor_type, *actor_id;
+    const char *causation_id; /* a UUID, or NULL */
+    struct outlog_appended *out;
+};
+
+struct ol_write {
+    struct ol_write_head *heads;
+    size_t head_count;
+    struct ol_write_event *events;
+    size_t count;
+    bool is_alone; /* a transaction of its own, in as few round trips as the store can */
+};
+
+#endif

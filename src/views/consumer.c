@@ -1,0 +1,190 @@
+/* consumer.c: named, durable cursors on the log (C1, C4).
+ *
+ * A consumer reads after its cursor, processes, and commits. After a crash the same events come
+ * again, never fewer. The cursor moves forward only; going back is a reset, said explicitly. */
+#include "base/clock.h"
+#include "log/read.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int check_name(const char *name, outlog_err *err)
+{
+    size_t bytes = name ? strlen(name) : 0;
+    if (bytes < 1 || bytes > 100)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/name",
+                          "a consumer's name must have 1 to 100 bytes");
+    return 0;
+}
+
+static int no_such(const char *name, outlog_err *err)
+{
+    return ol_fail(err, OUTLOG_NOT_FOUND,
+                   "no consumer %s; create it with `outlog consumers create %s`", name, name);
+}
+
+static int ready(outlog *log, const char *name, outlog_err *err)
+{
+    return check_name(name, err) < 0 ? -1 : ol_log_ready(log, err);
+}
+
+/* --- life --- */
+
+int outlog_consumer_create(outlog *log, const char *name, const struct outlog_filter *filter,
+                           int64_t from, bool *created, outlog_err *err)
+{
+    struct ol_buf filters = {0};
+    int64_t changed;
+    int result = -1;
+
+    if (ready(log, name, err) < 0)
+        return -1;
+    if (from < 0)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/from", "from must be 0 or more");
+    ol_filter_write(filter ? filter : &(struct outlog_filter){0}, &filters);
+    if (filters.failed || filters.bytes >= sizeof((struct outlog_consumer *)0)->filters) {
+        ol_fail_at(err, OUTLOG_TOO_LARGE, "/filters", "filters are too long");
+        goto out;
+    }
+    if (from == OUTLOG_END && outlog_settled(log, &from, err) < 0)
+        goto out;
+    if (ol_exec(log->conn, OL_Q_CONSUMER_CREATE,
+                OL_PARAMS(ol_text(name), ol_text(filters.data), ol_int(from),
+                          ol_time(ol_clock_wall_us())),
+                &changed, err) < 0)
+        goto out;
+    if (created)
+        *created = changed > 0;
+    result = 0;
+out:
+    ol_buf_clear(&filters);
+    return result;
+}
+
+int outlog_consumer_delete(outlog *log, const char *name, outlog_err *err)
+{
+    int64_t changed;
+    if (ready(log, name, err) < 0 ||
+        ol_exec(log->conn, OL_Q_CONSUMER_DELETE, OL_PARAMS(ol_text(name)), &changed, err) < 0)
+        return -1;
+    return changed ? 0 : no_such(name, err);
+}
+
+/* --- questions --- */
+
+static void fill(const struct ol_rows *rows, int64_t settled, struct outlog_consumer *out)
+{
+    snprintf(out->name, sizeof out->name, "%s", ol_column_text(rows, 0, NULL));
+    out->cursor_event_id = ol_column_int(rows, 1);
+    snprintf(out->filters, sizeof out->filters, "%s", ol_column_text(rows, 2, NULL));
+    out->updated_at = ol_column_time(rows, 3);
+    out->lag = settled > out->cursor_event_id ? settled - out->cursor_event_id : 0;
+}
+
+int outlog_consumer_get(outlog *log, const char *name, struct outlog_consumer *out, outlog_err *err)
+{
+    struct ol_rows rows;
+    int64_t settled;
+
+    if (ready(log, name, err) < 0 || outlog_settled(log, &settled, err) < 0 ||
+        ol_query(log->conn, OL_Q_CONSUMER_GET, OL_PARAMS(ol_text(name)), &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0)
+        fill(&rows, settled, out);
+    ol_end(&rows);
+    return got == 0 ? no_such(name, err) : got < 0 ? -1 : 0;
+}
+
+int outlog_consumer_list(outlog *log, struct outlog_consumer *out, size_t room, size_t *count,
+                         outlog_err *err)
+{
+    struct ol_rows rows;
+    int64_t settled;
+    int more;
+
+    *count = 0;
+    if (ol_log_ready(log, err) < 0 || outlog_settled(log, &settled, err) < 0 ||
+        ol_query(log->conn, OL_Q_CONSUMER_LIST, OL_PARAMS(ol_text(""), ol_int(10000)), &rows, err) <
+            0)
+        return -1;
+    while ((more = ol_next(&rows, err)) > 0) {
+        if (*count < room)
+            fill(&rows, settled, &out[*count]);
+        ++*count;
+    }
+    ol_end(&rows);
+    return more;
+}
+
+/* --- work --- */
+
+int outlog_consumer_read(outlog *log, const char *name, size_t limit, int timeout_ms,
+                         struct outlog_page *page, outlog_err *err)
+{
+    struct outlog_consumer consumer;
+    struct outlog_filter filter;
+    struct ol_arena arena = {0};
+    int result = -1;
+
+    if (outlog_consumer_get(log, name, &consumer, err) < 0)
+        return -1;
+    if (ol_filter_read(consumer.filters, &arena, &filter, err) == 0)
+        result = outlog_follow(log, &filter, consumer.cursor_event_id, limit, timeout_ms, page, err);
+    ol_arena_clear(&arena);
+    return result;
+}
+
+int outlog_consumer_commit(outlog *log, const char *name, int64_t event_id, bool *moved,
+                           outlog_err *err)
+{
+    struct outlog_consumer consumer;
+    int64_t settled, changed;
+
+    if (ready(log, name, err) < 0 || outlog_settled(log, &settled, err) < 0)
+        return -1;
+    if (event_id > settled)
+        return ol_fail(err, OUTLOG_BEYOND_SETTLED,
+                       "event %lld is beyond the settled position %lld; commit what was read",
+                       (long long)event_id, (long long)settled);
+    if (ol_exec(log->conn, OL_Q_CONSUMER_COMMIT,
+                OL_PARAMS(ol_text(name), ol_int(event_id), ol_time(ol_clock_wall_us())), &changed,
+                err) < 0)
+        return -1;
+    if (moved)
+        *moved = changed > 0;
+    return changed ? 0 : outlog_consumer_get(log, name, &consumer, err); // or is there none?
+}
+
+static int put_cursor(outlog *log, const char *name, int64_t to, outlog_err *err)
+{
+    int64_t changed;
+    if (ol_exec(log->conn, OL_Q_CONSUMER_RESET,
+                OL_PARAMS(ol_text(name), ol_int(to), ol_time(ol_clock_wall_us())), &changed, err) <
+        0)
+        return -1;
+    return changed ? 0 : no_such(name, err);
+}
+
+int outlog_consumer_reset(outlog *log, const char *name, int64_t to, outlog_err *err)
+{
+    int64_t settled;
+    if (ready(log, name, err) < 0 || outlog_settled(log, &settled, err) < 0)
+        return -1;
+    if (to == OUTLOG_END)
+        to = settled;
+    if (to < 0 || to > settled)
+        return ol_fail(err, to < 0 ? OUTLOG_INVALID_FIELD : OUTLOG_BEYOND_SETTLED,
+                       "a cursor stands between 0 and the settled position %lld",
+                       (long long)settled);
+    return put_cursor(log, name, to, err);
+}
+
+int outlog_consumer_reset_to_time(outlog *log, const char *name, int64_t at_time, outlog_err *err)
+{
+    int64_t to, settled;
+    if (ready(log, name, err) < 0 || outlog_settled(log, &settled, err) < 0 ||
+        ol_number(log->conn, OL_Q_EVENT_AT_TIME, OL_PARAMS(ol_time(at_time)), &to, err) < 0)
+        return -1;
+    return put_cursor(log, name, to < settled ? to : settled, err);
+}
