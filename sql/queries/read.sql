@@ -2,11 +2,13 @@
 
 -- name: events_read(after, upto, limit literal, org_id?, infrastructure?, event_type?, aggregate_type?, aggregate_id?, correlation_id?, app_id?, env_id?, visibility?, since?, until?)
 -- Settled events in order; every filter has an index that ends in event_id. Reads: events.
+-- upto is kept from the planner (+ 0): a range with two ends looks small to it, and it would rather
+-- sort the whole range than walk the index to the limit.
 select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq,
        event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id,
        app_id, env_id, visibility, metadata, payload
   from outlog.events
- where event_id > :after and event_id <= :upto
+ where event_id > :after and event_id + 0 <= :upto
    and org_id = :org_id                   --? org_id
    and org_id is null                     --? infrastructure
    and event_type = :event_type           --? event_type
@@ -30,10 +32,14 @@ select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregat
    and id = :id::uuid         --? id
    and event_id = :event_id   --? event_id
 
--- name: event_at_time(at)
--- The last event before the first one that occurred at or after a time (C4).
-select coalesce(min(event_id) - 1, (select coalesce(max(event_id), 0) from outlog.events))
-  from outlog.events where occurred_at >= :at
+-- name: events_window(since?, until?)
+-- The range of event_ids that holds every event of a time window (E8), from the time index alone.
+-- + 0: else the planner walks the primary key from the beginning of time to find the smallest.
+select min(event_id + 0), max(event_id + 0)
+  from outlog.events
+ where true
+   and occurred_at >= :since   --? since
+   and occurred_at < :until    --? until
 
 -- name: causality_up(id, limit literal)
 -- From an event to its root (T3). A cause is always older, so this ends.

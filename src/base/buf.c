@@ -90,8 +90,8 @@ void ol_buf_print(struct ol_buf *buf, const char *format, ...)
 /* Same escapes as PostgreSQL's to_json, so that both stores normalise to the same bytes. */
 void ol_buf_json(struct ol_buf *buf, const char *text, size_t bytes)
 {
-    static const char shorts[32] = {
-        ['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't'};
+    static const char shorts[32] =
+        {['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't'};
     size_t from = 0;
 
     ol_buf_char(buf, '"');

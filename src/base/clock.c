@@ -68,8 +68,8 @@ char *ol_time_format(int64_t time_us, char out[OL_TIME_TEXT])
     int year, month, day;
     civil_from_days(days, &year, &month, &day);
     if (year < 0 || year > 9999) { // beyond what RFC 3339 can write
-        snprintf(out, OL_TIME_TEXT, "%s", year < 0 ? "0000-01-01T00:00:00.000000Z"
-                                                   : "9999-12-31T23:59:59.999999Z");
+        snprintf(out, OL_TIME_TEXT, "%s",
+                 year < 0 ? "0000-01-01T00:00:00.000000Z" : "9999-12-31T23:59:59.999999Z");
         return out;
     }
     int seconds = (int)(rest / 1000000), micros = (int)(rest % 1000000);
@@ -156,8 +156,7 @@ int ol_time_parse(const char *text, size_t bytes, int64_t *out)
         if (*at != 'T' && *at != 't' && *at != ' ')
             return -1;
         at++;
-        if (!digits(&at, end, 2, &hour) || !literal(&at, end, ':') ||
-            !digits(&at, end, 2, &minute))
+        if (!digits(&at, end, 2, &hour) || !literal(&at, end, ':') || !digits(&at, end, 2, &minute))
             return -1;
         if (literal(&at, end, ':') &&
             (!digits(&at, end, 2, &second) || !parse_fraction(&at, end, &micros)))
@@ -169,8 +168,8 @@ int ol_time_parse(const char *text, size_t bytes, int64_t *out)
     if (at != end || month < 1 || month > 12 || day < 1 || day > month_days[month - 1] ||
         (month == 2 && day == 29 && !leap) || hour > 23 || minute > 59 || second > 60)
         return -1;
-    int64_t seconds =
-        days_from_civil(year, month, day) * 86400 + hour * 3600 + minute * 60 + second - offset_s;
+    int64_t seconds = days_from_civil(year, month, day) * 86400 + hour * 3600 + minute * 60 +
+                      second - offset_s;
     *out = seconds * 1000000 + micros;
     return 0;
 }
@@ -182,8 +181,12 @@ int ol_span_parse(const char *text, int64_t *out_us)
     static const struct {
         const char *unit;
         int64_t us;
-    } units[] = {{"us", 1},           {"ms", 1000},                {"s", 1000000},
-                 {"m", 60 * 1000000}, {"h", INT64_C(3600000000)}, {"d", DAY_US}};
+    } units[] = {{"us", 1},
+                 {"ms", 1000},
+                 {"s", 1000000},
+                 {"m", 60 * 1000000},
+                 {"h", INT64_C(3600000000)},
+                 {"d", DAY_US}};
     size_t whole = strspn(text, "0123456789");
     size_t fraction = text[whole] == '.' ? strspn(text + whole + 1, "0123456789") : 0;
     const char *unit = text + whole + (fraction ? fraction + 1 : 0);

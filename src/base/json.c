@@ -443,10 +443,9 @@ static int parse_value(struct parser *p)
         return parse_word(p, "true", 4);
     case 'f':
         return parse_word(p, "false", 5);
-    case '-': case '0': case '1': case '2': case '3': case '4':
-    case '5': case '6': case '7': case '8': case '9':
-        return parse_number(p);
     default:
+        if (*p->at == '-' || (*p->at >= '0' && *p->at <= '9'))
+            return parse_number(p);
         return refuse(p, p->at, "value missing");
     }
 }
@@ -455,7 +454,7 @@ static int parse_value(struct parser *p)
 
 size_t ol_json_unescape(const char **at, char out[4])
 {
-    static const char shorts[128] = {['b'] = '\b', ['f'] = '\f', ['n'] = '\n', ['r'] = '\r',
+    static const char shorts[128] = {['b'] = '\b', ['f'] = '\f', ['n'] = '\n',  ['r'] = '\r',
                                      ['t'] = '\t', ['"'] = '"',  ['\\'] = '\\', ['/'] = '/'};
     char c = (*at)[1];
     if (c != 'u') {
@@ -879,8 +878,7 @@ static struct key normal_string(struct normalizer *n)
         ol_buf_reset(&n->scratch);
         ol_buf_add(&n->scratch, from, raw_bytes); // only to have the room
         if (!n->scratch.failed)
-            ol_buf_json(n->out, n->scratch.data,
-                        decode(from + 1, raw_bytes - 2, n->scratch.data));
+            ol_buf_json(n->out, n->scratch.data, decode(from + 1, raw_bytes - 2, n->scratch.data));
     }
     return make_key(from + 1, raw_bytes - 2, is_escaped);
 }

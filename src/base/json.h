@@ -43,8 +43,8 @@ int ol_json_parse(const char *text, size_t bytes, struct ol_json *out, outlog_er
  *     while (ol_json_next(&object, &it)) … it.key (raw, with quotes) … it.value …
  */
 struct ol_json_iter {
-    size_t at;            /* private */
-    struct ol_json key;   /* objects only */
+    size_t at;          /* private */
+    struct ol_json key; /* objects only */
     struct ol_json value;
 };
 bool ol_json_next(const struct ol_json *container, struct ol_json_iter *it);

@@ -58,7 +58,7 @@ static int parse(struct ol_cli *cli, struct wish *wish)
         {0}};
     int status = ol_options(cli, options);
 
-    if (status)
+    if (status || (status = ol_cli_org_or_infra(event->org_id, event->is_infrastructure)))
         return status;
     if (cli->argc)
         return ol_usage("append takes no argument, found '%s'", cli->argv[0]);
@@ -235,9 +235,9 @@ static int append_ndjson(struct ol_cli *cli, outlog *log, struct wish *wish)
     int result = import_lines(import, file, &err);
     ol_progress_end(&import->progress);
     double seconds = (double)(ol_clock_boot_us() - import->progress.started_at) / 1e6;
-    fprintf(cli->json ? stderr : stdout, "%s events appended, %s were there already, in %.1f s\n",
-            ol_thousands(import->stored, stored), ol_thousands(import->duplicates, duplicates),
-            seconds);
+    fprintf(cli->json ? stderr : stdout, "%s %s appended, %s there already, in %.1f s\n",
+            ol_thousands(import->stored, stored), import->stored == 1 ? "event" : "events",
+            ol_thousands(import->duplicates, duplicates), seconds);
     fflush(stdout);
     if (result < 0) {
         ol_report(&err);

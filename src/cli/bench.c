@@ -115,9 +115,10 @@ static void print_rate(const struct ol_cli *cli, const char *what, int64_t event
                what, (long long)events, seconds, per_second, (long long)wish->batch,
                (long long)wish->writers, (long long)wish->payload_bytes);
     else
-        printf("%-8s %12s events  %8.2f s  %12s events/s   batch %lld, %lld writers, %lld B\n", what,
+        printf("%-8s %12s events  %8.2f s  %12s events/s   batch %lld, %lld %s, %lld B\n", what,
                ol_thousands(events, count), seconds, ol_thousands((int64_t)per_second, rate),
-               (long long)wish->batch, (long long)wish->writers, (long long)wish->payload_bytes);
+               (long long)wish->batch, (long long)wish->writers,
+               wish->writers == 1 ? "writer" : "writers", (long long)wish->payload_bytes);
 }
 
 static int bench_feed(struct ol_cli *cli, const char *url, const struct wish *wish, outlog_err *err)

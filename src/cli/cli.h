@@ -61,6 +61,9 @@ int ol_cli_time(const char *text, int64_t *out);
 /* "TYPE/ID" in two; returns 0 or OL_EXIT_USAGE. */
 int ol_cli_aggregate(struct ol_cli *cli, const char *text, const char **type, const char **id);
 
+/* An event has an org or is of the infrastructure, not both; returns 0 or OL_EXIT_USAGE. */
+int ol_cli_org_or_infra(const char *org_id, bool is_infrastructure);
+
 /* Text, or @FILE for what a file holds, or @- for standard input. NULL after having said why. */
 const char *ol_cli_text_or_file(struct ol_cli *cli, const char *text);
 

@@ -3,15 +3,23 @@
 
 #include "base/clock.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 10000 };
+enum { MOST = 10000, MOST_WAIT_S = 3600 };
+
+/* Where a cursor is to stand: an event_id (OUTLOG_END for the end), or before a time. */
+struct position {
+    int64_t at;
+    bool is_time;
+};
 
 struct wish {
     struct outlog_filter filter;
-    const char *from, *to;
-    int64_t limit, wait;
+    struct position from, to;
+    bool has_to;
+    int64_t limit, wait, event_id;
 };
 
 static void print_consumer(const struct ol_cli *cli, const struct outlog_consumer *consumer)
@@ -63,45 +71,24 @@ static int show(struct ol_cli *cli, outlog *log, const char *name, outlog_err *e
     return 0;
 }
 
-/* 0, an event_id, `end`, or a time; *is_time tells. */
-static int position(const char *text, int64_t *out, bool *is_time)
-{
-    char *end;
-    *is_time = false;
-    if (strcmp(text, "end") == 0) {
-        *out = OUTLOG_END;
-        return 0;
-    }
-    *out = strtoll(text, &end, 10);
-    if (end != text && !*end && *out >= 0)
-        return 0;
-    *is_time = true;
-    return ol_cli_time(text, out);
-}
-
 static int create(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
 {
-    int64_t from = 0;
-    bool is_time = false, created;
-    if (wish->from && position(wish->from, &from, &is_time) < 0)
-        return ol_fail(err, OUTLOG_INVALID_FIELD, "--from is an event_id, end or a time");
-    if (outlog_consumer_create(log, cli->argv[1], &wish->filter, is_time ? 0 : from, &created, err) <
-        0)
+    const struct position *from = &wish->from;
+    bool created;
+    if (outlog_consumer_create(log, cli->argv[1], &wish->filter, from->is_time ? 0 : from->at,
+                               &created, err) < 0)
         return -1;
-    if (created && is_time && outlog_consumer_reset_to_time(log, cli->argv[1], from, err) < 0)
+    if (created && from->is_time &&
+        outlog_consumer_reset_to_time(log, cli->argv[1], from->at, err) < 0)
         return -1;
     return show(cli, log, cli->argv[1], err);
 }
 
 static int reset(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
 {
-    int64_t to;
-    bool is_time;
-    if (!wish->to || position(wish->to, &to, &is_time) < 0)
-        return ol_fail(err, OUTLOG_INVALID_FIELD,
-                       "say where to: --to 0, --to EVENT_ID, --to end or --to TIME");
-    if ((is_time ? outlog_consumer_reset_to_time(log, cli->argv[1], to, err)
-                 : outlog_consumer_reset(log, cli->argv[1], to, err)) < 0)
+    const struct position *to = &wish->to;
+    if ((to->is_time ? outlog_consumer_reset_to_time(log, cli->argv[1], to->at, err)
+                     : outlog_consumer_reset(log, cli->argv[1], to->at, err)) < 0)
         return -1;
     return show(cli, log, cli->argv[1], err);
 }
@@ -129,12 +116,7 @@ static int read_events(struct ol_cli *cli, outlog *log, struct wish *wish, outlo
 
 static int commit(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
 {
-    char *end;
-    long long event_id = strtoll(cli->argv[2], &end, 10);
-    (void)wish;
-    if (end == cli->argv[2] || *end)
-        return ol_fail(err, OUTLOG_INVALID_FIELD, "'%s' is no event_id", cli->argv[2]);
-    if (outlog_consumer_commit(log, cli->argv[1], event_id, NULL, err) < 0)
+    if (outlog_consumer_commit(log, cli->argv[1], wish->event_id, NULL, err) < 0)
         return -1;
     return show(cli, log, cli->argv[1], err);
 }
@@ -152,27 +134,60 @@ static const struct {
     {"commit", 3, commit, "consumers commit NAME EVENT_ID"},
 };
 
+/* A whole number from 0; false when `text` is none. */
+static bool take_event_id(const char *text, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return errno == 0 && end != text && !*end && *out >= 0;
+}
+
+/* 0, an event_id, `end`, or a time. */
+static int take_position(const char *option, const char *text, struct position *out)
+{
+    if (strcmp(text, "end") == 0) {
+        out->at = OUTLOG_END;
+        return 0;
+    }
+    if (take_event_id(text, &out->at))
+        return 0;
+    out->is_time = true;
+    return ol_cli_time(text, &out->at) == 0
+               ? 0
+               : ol_usage("--%s is 0, an event_id, end, a time like 2026-01-31T12:00:00Z or a span "
+                          "like 1h, not '%s'",
+                          option, text);
+}
+
 static int parse(struct ol_cli *cli, struct wish *wish)
 {
-    const char *aggregate = NULL;
+    const char *aggregate = NULL, *from = NULL, *to = NULL;
     struct outlog_filter *filter = &wish->filter;
     const struct ol_option options[] = {
-        {"from", OL_STRING, &wish->from, NULL},
-        {"to", OL_STRING, &wish->to, NULL},
+        {"from", OL_STRING, &from, NULL},
+        {"to", OL_STRING, &to, &wish->has_to},
         {"limit", OL_NUMBER, &wish->limit, NULL},
         {"wait", OL_NUMBER, &wish->wait, NULL},
         {"org", OL_STRING, &filter->org_id, NULL},
+        {"infra", OL_FLAG, &filter->is_infrastructure, NULL},
         {"type", OL_STRING, &filter->event_type, NULL},
         {"aggregate", OL_STRING, &aggregate, NULL},
         {"correlation", OL_STRING, &filter->correlation_id, NULL},
         {"app", OL_STRING, &filter->app_id, NULL},
         {"env", OL_STRING, &filter->env_id, NULL},
+        {"visibility", OL_STRING, &filter->visibility, NULL},
         {0}};
     int status = ol_options(cli, options);
-    if (status)
+    if (status || (status = ol_cli_org_or_infra(filter->org_id, filter->is_infrastructure)))
         return status;
     if (wish->limit < 1 || wish->limit > MOST)
         return ol_usage("--limit is 1 to %d", MOST);
+    if (wish->wait < 0 || wish->wait > MOST_WAIT_S)
+        return ol_usage("--wait is 0 to %d seconds", MOST_WAIT_S);
+    if ((from && (status = take_position("from", from, &wish->from))) ||
+        (to && (status = take_position("to", to, &wish->to))))
+        return status;
     return aggregate ? ol_cli_aggregate(cli, aggregate, &filter->aggregate_type,
                                         &filter->aggregate_id)
                      : 0;
@@ -197,8 +212,12 @@ static int run(struct ol_cli *cli)
             action = actions[i].run;
         }
         if (!action)
-            return ol_usage("consumers knows create, reset, delete, read and commit, not '%s'",
+            return ol_usage("consumers knows create, read, commit, reset and delete, not '%s'",
                             cli->argv[0]);
+        if (action == reset && !wish.has_to)
+            return ol_usage("say where to: --to 0, --to EVENT_ID, --to end or --to TIME");
+        if (action == commit && !take_event_id(cli->argv[2], &wish.event_id))
+            return ol_usage("'%s' is no event_id", cli->argv[2]);
     }
     outlog *log = ol_cli_open(cli);
     if (!log)
@@ -214,7 +233,9 @@ const struct ol_command ol_command_consumers = {
     .summary = "durable cursors: list, create, read, commit, reset, delete",
     .help =
         "usage: outlog consumers [--json]\n"
-        "       outlog consumers create NAME [--from N|end|TIME] [--org O] [--type T] …\n"
+        "       outlog consumers create NAME [--from N|end|TIME] [--org O | --infra] [--type T]\n"
+        "                 [--aggregate TYPE/ID] [--correlation C] [--app A] [--env E]\n"
+        "                 [--visibility V]\n"
         "       outlog consumers read NAME [--limit N] [--wait SECONDS]\n"
         "       outlog consumers commit NAME EVENT_ID\n"
         "       outlog consumers reset NAME --to 0|N|end|TIME\n"

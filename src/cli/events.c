@@ -42,7 +42,7 @@ static int parse(struct ol_cli *cli, struct wish *wish)
         {0}};
     int status = ol_options(cli, options);
 
-    if (status)
+    if (status || (status = ol_cli_org_or_infra(filter->org_id, filter->is_infrastructure)))
         return status;
     if (cli->argc)
         return ol_usage("events takes no argument, found '%s'", cli->argv[0]);

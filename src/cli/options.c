@@ -147,6 +147,13 @@ int ol_cli_aggregate(struct ol_cli *cli, const char *text, const char **type, co
     return 0;
 }
 
+int ol_cli_org_or_infra(const char *org_id, bool is_infrastructure)
+{
+    return org_id && is_infrastructure
+               ? ol_usage("--org and --infra exclude each other: infrastructure events have no org")
+               : 0;
+}
+
 const char *ol_cli_text_or_file(struct ol_cli *cli, const char *text)
 {
     if (text[0] != '@')

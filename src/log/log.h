@@ -6,6 +6,12 @@
 #include "store/store.h"
 #include "store/wake.h"
 
+/* The last time window that was asked for, as a range of event_ids. */
+struct ol_window_cache {
+    bool is_set;
+    int64_t since, until, first, last;
+};
+
 struct outlog {
     struct ol_conn *conn;
     struct ol_registry registry;
@@ -13,6 +19,7 @@ struct outlog {
     bool is_waiting;
     bool is_checked;         /* the schema is there and of our version */
     int64_t settled;         /* as last heard; it only grows */
+    struct ol_window_cache window;
     outlog_tx *tx;           /* the open transaction, if any */
 };
 

@@ -110,26 +110,73 @@ int outlog_settled(outlog *log, int64_t *settled, outlog_err *err)
     return 0;
 }
 
-/* --- reading --- */
+/* --- time windows --- */
 
-static struct ol_value since_or_absent(int64_t time_us)
+static struct ol_value time_or_absent(int64_t time_us)
 {
     return time_us ? ol_time(time_us) : ol_absent();
 }
+
+int ol_window(outlog *log, int64_t since, int64_t until, int64_t *first, int64_t *last,
+              outlog_err *err)
+{
+    struct ol_rows rows;
+    if (ol_query(log->conn, OL_Q_EVENTS_WINDOW,
+                 OL_PARAMS(time_or_absent(since), time_or_absent(until)), &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0) {
+        *first = ol_is_null(&rows, 0) ? 0 : ol_column_int(&rows, 0);
+        *last = ol_is_null(&rows, 1) ? 0 : ol_column_int(&rows, 1);
+    }
+    ol_end(&rows);
+    return got < 0 ? -1 : 0;
+}
+
+/* occurred_at orders nothing, but it nearly rises: a window becomes a range of event_ids that holds
+ * all of it, and the exact condition is checked inside. What is found for a window that lies in
+ * the past stays true while we page through it. */
+static int narrow(outlog *log, const struct outlog_filter *filter, int64_t *after, int64_t *upto,
+                  outlog_err *err)
+{
+    struct ol_window_cache *cache = &log->window;
+    int64_t now = ol_clock_wall_us();
+    if (!filter->since && !filter->until)
+        return 0;
+    if (!cache->is_set || cache->since != filter->since || cache->until != filter->until) {
+        if (ol_window(log, filter->since, filter->until, &cache->first, &cache->last, err) < 0)
+            return -1;
+        cache->since = filter->since;
+        cache->until = filter->until;
+        cache->is_set = filter->until && filter->until < now - 60 * INT64_C(1000000);
+    }
+    if (cache->first - 1 > *after)
+        *after = cache->first - 1;
+    if (cache->last < *upto)
+        *upto = cache->last;
+    return 0;
+}
+
+/* --- reading --- */
 
 static int read_rows(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
                      struct outlog_page *page, outlog_err *err)
 {
     struct ol_rows rows;
+    int64_t upto = log->settled;
+    if (narrow(log, filter, &after, &upto, err) < 0)
+        return -1;
+    if (upto <= after)
+        return 0;
     if (ol_query(log->conn, OL_Q_EVENTS_READ,
-                 OL_PARAMS(ol_int(after), ol_int(log->settled), ol_int((int64_t)limit),
+                 OL_PARAMS(ol_int(after), ol_int(upto), ol_int((int64_t)limit),
                            ol_optional(filter->org_id),
                            filter->is_infrastructure ? ol_int(1) : ol_absent(),
                            ol_optional(filter->event_type), ol_optional(filter->aggregate_type),
                            ol_optional(filter->aggregate_id), ol_optional(filter->correlation_id),
                            ol_optional(filter->app_id), ol_optional(filter->env_id),
-                           ol_optional(filter->visibility), since_or_absent(filter->since),
-                           since_or_absent(filter->until)),
+                           ol_optional(filter->visibility), time_or_absent(filter->since),
+                           time_or_absent(filter->until)),
                  &rows, err) < 0)
         return -1;
     int result = ol_page_fill(log, page, &rows, filter->raw, false, err);

@@ -11,6 +11,11 @@ struct ol_arena *ol_page_reset(struct outlog_page *page);
 int ol_page_fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, bool raw,
                  bool has_depth, outlog_err *err);
 
+/* The first and the last event_id among the events of a time window; 0 when it is empty. A bound of
+ * 0 is none. */
+int ol_window(outlog *log, int64_t since, int64_t until, int64_t *first, int64_t *last,
+              outlog_err *err);
+
 /* A filter as JSON, and back; names are those of the contract, unknown ones are refused. */
 void ol_filter_write(const struct outlog_filter *filter, struct ol_buf *out);
 int ol_filter_read(const char *json, struct ol_arena *arena, struct outlog_filter *out,

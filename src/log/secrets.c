@@ -89,8 +89,13 @@ const size_t ol_secret_rule_count = RULE_COUNT;
 
 /* Three bytes in a row that stand in every match of a rule and seldom elsewhere ("b_p" rather
  * than "git", ".ey" rather than "ey"). Their place in the match is known to the rule. */
-enum { BIT_SSW = 1u << RULE_COUNT, BIT_ECR = BIT_SSW << 1, BIT_TOK = BIT_SSW << 2,
-       BIT_API = BIT_SSW << 3, BIT_IVA = BIT_SSW << 4 };
+enum {
+    BIT_SSW = 1u << RULE_COUNT,
+    BIT_ECR = BIT_SSW << 1,
+    BIT_TOK = BIT_SSW << 2,
+    BIT_API = BIT_SSW << 3,
+    BIT_IVA = BIT_SSW << 4
+};
 #define BIT(rule) (1u << (rule))
 
 static const uint32_t first[256] = {
@@ -104,11 +109,15 @@ static const uint32_t first[256] = {
     ['w'] = BIT(WEBHOOK_SECRET) | BIT(WEBHOOK_KEY),
     ['.'] = BIT(JWT),
     [':'] = BIT(URL),
-    ['s'] = BIT_SSW, ['S'] = BIT_SSW,
-    ['e'] = BIT_ECR, ['E'] = BIT_ECR,
-    ['t'] = BIT_TOK, ['T'] = BIT_TOK,
+    ['s'] = BIT_SSW,
+    ['S'] = BIT_SSW,
+    ['e'] = BIT_ECR,
+    ['E'] = BIT_ECR,
+    ['t'] = BIT_TOK,
+    ['T'] = BIT_TOK,
     ['a'] = BIT_API,
-    ['i'] = BIT_IVA, ['I'] = BIT_IVA,
+    ['i'] = BIT_IVA,
+    ['I'] = BIT_IVA,
 };
 static const uint32_t second[256] = {
     ['-'] = BIT(PRIVATE_KEY),
@@ -121,13 +130,16 @@ static const uint32_t second[256] = {
     ['h'] = BIT(GITHUB) | BIT(WEBHOOK_SECRET) | BIT(WEBHOOK_KEY),
     ['l'] = BIT(GITLAB) | BIT(OUTLOG),
     ['_'] = BIT(GITHUB_PAT) | BIT(STRIPE),
-    ['o'] = BIT(SLACK) | BIT_TOK, ['O'] = BIT_TOK,
+    ['o'] = BIT(SLACK) | BIT_TOK,
+    ['O'] = BIT_TOK,
     ['e'] = BIT(JWT),
     ['/'] = BIT(URL),
     ['s'] = BIT_SSW,
     ['c'] = BIT_ECR,
-    ['p'] = BIT_API, ['P'] = BIT_API,
-    ['v'] = BIT_IVA, ['V'] = BIT_IVA,
+    ['p'] = BIT_API,
+    ['P'] = BIT_API,
+    ['v'] = BIT_IVA,
+    ['V'] = BIT_IVA,
 };
 static const uint32_t third[256] = {
     ['-'] = BIT(PRIVATE_KEY),
@@ -139,15 +151,19 @@ static const uint32_t third[256] = {
     ['o'] = BIT(GITHUB),
     ['u'] = BIT(GITHUB),
     ['s'] = BIT(GITHUB) | BIT(WEBHOOK_SECRET) | BIT(WEBHOOK_KEY),
-    ['r'] = BIT(GITHUB) | BIT_ECR, ['R'] = BIT_ECR,
+    ['r'] = BIT(GITHUB) | BIT_ECR,
+    ['R'] = BIT_ECR,
     ['l'] = BIT(STRIPE),
     ['x'] = BIT(SLACK),
-    ['k'] = BIT(OUTLOG) | BIT_TOK, ['K'] = BIT_TOK,
+    ['k'] = BIT(OUTLOG) | BIT_TOK,
+    ['K'] = BIT_TOK,
     ['y'] = BIT(JWT),
     ['/'] = BIT(URL),
-    ['w'] = BIT_SSW, ['W'] = BIT_SSW,
+    ['w'] = BIT_SSW,
+    ['W'] = BIT_SSW,
     ['i'] = BIT_API,
-    ['a'] = BIT_IVA, ['A'] = BIT_IVA,
+    ['a'] = BIT_IVA,
+    ['A'] = BIT_IVA,
 };
 
 /* The text as the pass sees it (Z1), and what to do with what it finds. */
@@ -178,7 +194,10 @@ static int pass(struct scan *s)
 int ol_secrets_check(const struct ol_json *value, const enum ol_secret_mode *modes,
                      struct ol_secret_finding *warning, outlog_err *err)
 {
-    struct scan s = {.text = value->text, .value = value, .modes = modes, .warning = warning,
+    struct scan s = {.text = value->text,
+                     .value = value,
+                     .modes = modes,
+                     .warning = warning,
                      .err = err};
     size_t bytes = value->bytes;
     char *plain = NULL;
@@ -280,8 +299,7 @@ static const char *word(const struct scan *s, const char *at, size_t skip, const
     if ((size_t)(at - s->text) < skip + 1) // the quote before the string is always there
         return NULL;
     at -= skip;
-    if ((size_t)(s->end - at) < bytes + count || is_alnum(at[-1]) ||
-        memcmp(at, prefix, bytes) != 0)
+    if ((size_t)(s->end - at) < bytes + count || is_alnum(at[-1]) || memcmp(at, prefix, bytes) != 0)
         return NULL;
     for (size_t i = bytes; i < bytes + count; i++)
         if (!is_alnum(at[i]) && (at[i] == '\0' || !strchr(also, at[i])))
@@ -383,8 +401,7 @@ static const char *skip_userinfo(const char *at, const char *end, char stop)
 /* `at` is "://". An empty user is common: redis://:password@host. */
 static const char *find_url(const struct scan *s, const char *at)
 {
-    if (at == s->text ||
-        (!is_alnum(at[-1]) && at[-1] != '+' && at[-1] != '.' && at[-1] != '-'))
+    if (at == s->text || (!is_alnum(at[-1]) && at[-1] != '+' && at[-1] != '.' && at[-1] != '-'))
         return NULL;
     const char *colon = skip_userinfo(at + 3, s->end, ':');
     if (colon == s->end || *colon != ':')
@@ -425,7 +442,7 @@ static const char *find_named(const struct scan *s, const char *at, uint32_t bit
         ptrdiff_t skip;
         const char *name;
     } names[] = {
-        {BIT_SSW, 2, "password"}, {BIT_SSW, 2, "passwd"}, {BIT_ECR, 1, "secret"},
+        {BIT_SSW, 2, "password"}, {BIT_SSW, 2, "passwd"},  {BIT_ECR, 1, "secret"},
         {BIT_TOK, 0, "token"},    {BIT_API, 0, "api_key"}, {BIT_IVA, 2, "private_key"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -491,7 +508,7 @@ static const char *find(const struct scan *s, const char *at, enum rule rule, ui
 /* Whether a pointer shows a secret: a key on the way may be one, under a rule that is off. */
 static bool shows_secret(const char *pointer)
 {
-    char text[1 + sizeof ((struct ol_secret_finding *)0)->pointer] = "\""; // begins as strings do
+    char text[1 + sizeof((struct ol_secret_finding *)0)->pointer] = "\""; // begins as strings do
     size_t bytes = 1;
 
     for (; *pointer; pointer++) {

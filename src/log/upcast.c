@@ -10,13 +10,12 @@
 
 enum op { RENAME, MOVE, DEFAULT };
 
-static const char *const op_names[] = {
-    [RENAME] = "rename", [MOVE] = "move", [DEFAULT] = "default"};
+static const char *const op_names[] = {[RENAME] = "rename", [MOVE] = "move", [DEFAULT] = "default"};
 
 /* A pointer in its parts, made once, so that the steps themselves find their way without memory. */
 struct path {
-    const char *text;    /* "/a/b~1c" */
-    const char *parent;  /* "/a" */
+    const char *text;   /* "/a/b~1c" */
+    const char *parent; /* "/a" */
     size_t count;
     const char **tokens; /* "/a", "/b~1c": each leads one level down */
     const char **keys;   /* "a", "b/c" */
@@ -421,9 +420,8 @@ static int do_step(struct work *w, const struct step *step, outlog_err *err)
     struct gap gap;
 
     if (step->op == DEFAULT)
-        return find_gap(w, &step->to, &gap)
-                   ? insert_member(w, &step->to, &gap, &step->value, err)
-                   : 0;
+        return find_gap(w, &step->to, &gap) ? insert_member(w, &step->to, &gap, &step->value, err)
+                                            : 0;
     if (!find_member(w, &step->from, &spot))
         return 0;
     if (!is_below(&step->to, &step->from) && !find_gap(w, &step->to, &gap))

@@ -21,7 +21,7 @@
 enum { BINARY = 1, MOST_PREPARED = 128 };
 
 static const char session_settings[] =
-    "set jit = off; set lock_timeout = '10s'; set client_min_messages = warning;"
+    "set jit = off; set random_page_cost = 1.1; set lock_timeout = '10s'; set client_min_messages = warning;"
     "set default_transaction_isolation = 'read committed'; set client_encoding = 'UTF8'";
 
 /* A statement that the server knows under the name "ol_<number>". */

@@ -182,9 +182,9 @@ int outlog_consumer_reset(outlog *log, const char *name, int64_t to, outlog_err 
 
 int outlog_consumer_reset_to_time(outlog *log, const char *name, int64_t at_time, outlog_err *err)
 {
-    int64_t to, settled;
+    int64_t first, last, settled;
     if (ready(log, name, err) < 0 || outlog_settled(log, &settled, err) < 0 ||
-        ol_number(log->conn, OL_Q_EVENT_AT_TIME, OL_PARAMS(ol_time(at_time)), &to, err) < 0)
+        ol_window(log, at_time, 0, &first, &last, err) < 0)
         return -1;
-    return put_cursor(log, name, to < settled ? to : settled, err);
+    return put_cursor(log, name, first && first <= settled ? first - 1 : settled, err);
 }

@@ -42,8 +42,7 @@ create unique index outlog_events_id on outlog_events (id);
 create unique index outlog_events_aggregate
     on outlog_events (coalesce(org_id, ''), aggregate_type, aggregate_id, aggregate_seq);
 create index outlog_events_org on outlog_events (org_id, event_id);
-create index outlog_events_org_time on outlog_events (org_id, occurred_at);
-create index outlog_events_time on outlog_events (occurred_at);
+create index outlog_events_time on outlog_events (occurred_at, event_id);
 create index outlog_events_type on outlog_events (event_type, event_id);
 create index outlog_events_correlation on outlog_events (correlation_id, event_id);
 create index outlog_events_causation on outlog_events (causation_id, event_id) where causation_id is not null;
