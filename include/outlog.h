@@ -151,6 +151,9 @@ struct outlog_appended {
  * Readers see nothing before the commit; a rollback leaves no trace. With an idempotency_key the
  * command is done once: a repeat answers with the first result and duplicate = true.
  *
+ * An event that is refused for what it says leaves the transaction as it was. After any other error
+ * a transaction of outlog_begin() can only be rolled back; a caller's own one stays usable.
+ *
  * OUTLOG_SEQUENCE_CONFLICT:     expected_seq lost the race; err names both values.
  * OUTLOG_ID_CONFLICT:           the id is taken by an event with other content.
  * OUTLOG_UNKNOWN_CAUSATION:     the cause does not exist in this org.
@@ -176,6 +179,42 @@ OUTLOG_API int outlog_append_now(outlog *log, const struct outlog_event *events,
  * primary on a new connection if need be. *stored = false is final: the transaction is over. */
 OUTLOG_API int outlog_resolve(outlog *log, const char *id, bool *stored,
                               struct outlog_appended *out, outlog_err *err);
+
+/* --- the outbox --------------------------------------------------------------------------- */
+
+/* A message to be delivered; start from a zeroed struct. */
+struct outlog_message_draft {
+    const char *destination; /* required, 1-100 bytes */
+    const char *event_type;  /* required, 1-100 bytes */
+    const void *payload;     /* required, any bytes, at most 256 KiB; delivered byte for byte */
+    size_t payload_bytes;
+    const char *content_type;    /* NULL: application/json */
+    const char *org_id;
+    const char *idempotency_key; /* unique per org and destination; NULL: the message's own id */
+    const char *ordering_key;    /* messages of one key go in order, one after another */
+    const char *partition_key;   /* for the transport only */
+    const char *headers;         /* a JSON object; sent as it is */
+    const char *metadata;        /* a JSON object; never sent */
+    const char *correlation_id;
+    const char *causation_id;    /* UUID of the event it came from */
+    const char *aggregate_type;
+    const char *aggregate_id;
+    const char *event_id;        /* the message's own UUID; NULL: made */
+    int64_t available_at;        /* not before; 0: at once */
+    int64_t delay_us;            /* or this long after now */
+    int max_attempts;            /* 0: the destination's */
+};
+
+struct outlog_enqueued {
+    char event_id[37];
+    bool duplicate; /* the key was there already: this is the first message's id */
+};
+
+/* Put a message into the outbox inside the open transaction: a relay delivers it after the commit,
+ * at least once (or at most once, where the destination says so).
+ * OUTLOG_INVALID_FIELD, OUTLOG_TOO_LARGE: err names the field. */
+OUTLOG_API int outlog_enqueue(outlog_tx *tx, const struct outlog_message_draft *draft,
+                              struct outlog_enqueued *out, outlog_err *err);
 
 /* --- reading ------------------------------------------------------------------------------ */
 
@@ -234,7 +273,8 @@ struct outlog_filter {
 /* Read at most `limit` (1-10000) settled events after event_id `after`, in order.
  *
  * Never returns an event while one with a lower event_id can still appear (E6): whoever goes on
- * from next_after misses nothing. `filter` may be NULL. */
+ * from next_after misses nothing. `filter` may be NULL.
+ * OUTLOG_MISUSE: the handle has an open transaction, which would see what it may yet take back. */
 OUTLOG_API int outlog_read(outlog *log, const struct outlog_filter *filter, int64_t after,
                            size_t limit, struct outlog_page *page, outlog_err *err);
 

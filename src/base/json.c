@@ -4,7 +4,8 @@
  *     no more than it needs to find its way.
  * J2  Cost grows with the text, not with its square: keys of a large object are sorted, not
  *     compared each with each, and no walk that goes deep visits a byte once per level.
- * J3  Recursion is as deep as the nesting, which J1 bounds by OL_JSON_DEPTH. */
+ * J3  Recursion is as deep as the nesting, which J1 bounds by OL_JSON_DEPTH (and
+ *     OL_JSON_WRAPPING). */
 #include "base/json.h"
 
 #include <stdint.h>
@@ -118,7 +119,7 @@ enum { KEYS_INSIDE = 64, KEYS_COMPARED = 64 };
 
 struct parser {
     const char *text, *at, *end;
-    int depth;
+    int depth, depth_most;
     struct key *keys; /* `inside` until that is full */
     size_t key_count, key_room;
     outlog_err *err;
@@ -134,7 +135,8 @@ static int refuse(struct parser *p, const char *at, const char *what)
     return ol_fail(p->err, OUTLOG_INVALID_JSON, "%s at byte %zu", what, (size_t)(at - p->text));
 }
 
-int ol_json_parse(const char *text, size_t bytes, struct ol_json *out, outlog_err *err)
+static int parse_within(const char *text, size_t bytes, int depth_most, struct ol_json *out,
+                        outlog_err *err)
 {
     struct parser p;
     int rc = -1;
@@ -142,6 +144,7 @@ int ol_json_parse(const char *text, size_t bytes, struct ol_json *out, outlog_er
     p.text = p.at = text;
     p.end = text + bytes;
     p.depth = 0;
+    p.depth_most = depth_most;
     p.keys = p.inside;
     p.key_count = 0;
     p.key_room = KEYS_INSIDE;
@@ -163,6 +166,16 @@ out:
     if (p.keys != p.inside)
         free(p.keys);
     return rc;
+}
+
+int ol_json_parse(const char *text, size_t bytes, struct ol_json *out, outlog_err *err)
+{
+    return parse_within(text, bytes, OL_JSON_DEPTH, out, err);
+}
+
+int ol_json_parse_wrapped(const char *text, size_t bytes, struct ol_json *out, outlog_err *err)
+{
+    return parse_within(text, bytes, OL_JSON_DEPTH + OL_JSON_WRAPPING, out, err);
 }
 
 /* While an error travels up, every level puts its own name before the pointer: the path costs
@@ -315,7 +328,7 @@ static int parse_array(struct parser *p)
 {
     size_t index = 0;
 
-    if (++p->depth > OL_JSON_DEPTH)
+    if (++p->depth > p->depth_most)
         return refuse(p, p->at, "nesting too deep");
     p->at++;
     if (!take_token(p, ']')) {
@@ -402,7 +415,7 @@ static int parse_object(struct parser *p)
 {
     size_t first = p->key_count;
 
-    if (++p->depth > OL_JSON_DEPTH)
+    if (++p->depth > p->depth_most)
         return refuse(p, p->at, "nesting too deep");
     p->at++;
     if (!take_token(p, '}')) {

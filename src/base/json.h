@@ -11,7 +11,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-enum { OL_JSON_DEPTH = 64 };
+enum { OL_JSON_DEPTH = 64, OL_JSON_WRAPPING = 4 };
 
 enum ol_json_type {
     OL_JSON_NONE, /* no value: what a lookup returns for an absent key */
@@ -36,6 +36,10 @@ struct ol_json {
  * OUTLOG_INVALID_JSON: the message says what and at which byte ("duplicate key at byte 17"), and
  * err->pointer where that is known. Nothing of the value is repeated in the message. */
 int ol_json_parse(const char *text, size_t bytes, struct ol_json *out, outlog_err *err);
+
+/* The same for a text of ours that carries payloads inside, such as {"events":[{"payload":…}]}: a
+ * payload may be as deep as if it came alone. */
+int ol_json_parse_wrapped(const char *text, size_t bytes, struct ol_json *out, outlog_err *err);
 
 /* Walk the members of an object or the elements of an array. Start with a zeroed iterator.
  *

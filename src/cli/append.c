@@ -99,14 +99,17 @@ static void print_result(const struct ol_cli *cli, const struct outlog_appended 
 
 static int append_one(struct ol_cli *cli, outlog *log, struct wish *wish)
 {
-    struct outlog_appended appended;
+    struct outlog_appended appended = {0};
     struct ol_buf line = {0};
     outlog_err err;
 
     if (!(wish->event.payload = ol_cli_text_or_file(cli, wish->data)))
         return OL_EXIT_FAILED;
-    if (outlog_append_now(log, &wish->event, 1, &appended, &err) < 0)
+    if (outlog_append_now(log, &wish->event, 1, &appended, &err) < 0) {
+        if (err.code == OUTLOG_OUTCOME_UNKNOWN) // also when outlog made the id: repeat with --id
+            ol_err_prefix(&err, "event %s", appended.id);
         return ol_report(&err);
+    }
     print_result(cli, &appended, &line);
     ol_buf_clear(&line);
     return OL_EXIT_DONE;

@@ -40,7 +40,7 @@ struct ol_command {
 
 extern const struct ol_command ol_command_init, ol_command_append, ol_command_events,
     ol_command_trace, ol_command_causality, ol_command_consumers, ol_command_doctor,
-    ol_command_bench, ol_command_version;
+    ol_command_bench, ol_command_version, ol_command_relay, ol_command_send;
 
 /* Read the options of a command (and the global ones), leaving the words in cli->argv. Returns 0,
  * or OL_EXIT_USAGE after having said what is wrong. */

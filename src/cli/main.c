@@ -8,7 +8,8 @@
 static const struct ol_command *const commands[] = {
     &ol_command_init,      &ol_command_append,    &ol_command_events,
     &ol_command_trace,     &ol_command_causality, &ol_command_consumers,
-    &ol_command_doctor,    &ol_command_bench,     &ol_command_version,
+    &ol_command_send,      &ol_command_relay,     &ol_command_doctor,
+    &ol_command_bench,     &ol_command_version,
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 

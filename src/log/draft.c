@@ -36,10 +36,20 @@ static int wrong(const struct member *member, const char *wanted, outlog_err *er
     return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s must be %s", member->name, wanted);
 }
 
+static int unknown(const struct ol_json *key, const char *where, outlog_err *err)
+{
+    return ol_fail(err, OUTLOG_UNKNOWN_FIELD, "%s has no field %.*s", where,
+                   (int)(key->bytes < 60 ? key->bytes : 60), key->text);
+}
+
 static int read_actor(const struct ol_json *value, struct ol_arena *arena, struct outlog_event *out,
                       const struct member *member, outlog_err *err)
 {
     struct ol_json type = ol_json_get(value, "type"), id = ol_json_get(value, "id");
+    struct ol_json_iter it = {0};
+    while (value->type == OL_JSON_OBJECT && ol_json_next(value, &it))
+        if (!ol_json_equals(&it.key, "type") && !ol_json_equals(&it.key, "id"))
+            return unknown(&it.key, "an actor", err);
     out->actor_type = ol_json_string(&type, arena, NULL);
     out->actor_id = ol_json_string(&id, arena, NULL);
     return out->actor_type && out->actor_id ? 0 : wrong(member, "{\"type\", \"id\"}", err);
@@ -94,7 +104,7 @@ int ol_draft_read(const char *text, size_t bytes, const struct outlog_event *def
     struct ol_json_iter it = {0};
 
     *out = defaults ? *defaults : (struct outlog_event){0};
-    if (ol_json_parse(text, bytes, &whole, err) < 0)
+    if (ol_json_parse_wrapped(text, bytes, &whole, err) < 0)
         return -1;
     if (whole.type != OL_JSON_OBJECT)
         return ol_fail(err, OUTLOG_INVALID_JSON, "an event is a JSON object");
@@ -103,8 +113,7 @@ int ol_draft_read(const char *text, size_t bytes, const struct outlog_event *def
         while (i < MEMBER_COUNT && !ol_json_equals(&it.key, members[i].name))
             i++;
         if (i == MEMBER_COUNT)
-            return ol_fail(err, OUTLOG_UNKNOWN_FIELD, "an event has no field %.*s",
-                           (int)(it.key.bytes < 60 ? it.key.bytes : 60), it.key.text);
+            return unknown(&it.key, "an event", err);
         bool is_org = strcmp(members[i].name, "org_id") == 0;
         if (is_org)
             out->is_infrastructure = it.value.type == OL_JSON_NULL;
@@ -119,11 +128,12 @@ int ol_draft_read(const char *text, size_t bytes, const struct outlog_event *def
     return 0;
 }
 
-/* A UUIDv8 (RFC 9562: made by a rule of one's own) from SHA-256. */
+/* A UUIDv8 (RFC 9562: made by a rule of one's own) from SHA-256 of the normal form. */
 static const char *uuid_of(const struct ol_buf *content, struct ol_arena *arena)
 {
     char hash[OL_SHA256_TEXT], id[OL_UUID_TEXT];
-    ol_sha256_hex(content->data, content->bytes, hash);
+    if (outlog_request_hash(content->data, hash, NULL) < 0)
+        return NULL;
     snprintf(id, sizeof id, "%.8s-%.4s-8%.3s-%c%.3s-%.12s", hash, hash + 8, hash + 13,
              "89ab"[hash[16] & 3], hash + 17, hash + 20);
     return ol_arena_copy(arena, id, OL_UUID_TEXT - 1);
@@ -167,9 +177,13 @@ int ol_draft_backfill(struct outlog_event *event, const char *name, struct ol_ar
     if (ol_event_check(event, &payload, &metadata, err) < 0)
         return -1;
     if (!event->id) {
+        ol_buf_char(&content, '[');
         ol_buf_json_text(&content, name);
+        ol_buf_char(&content, ',');
         ol_buf_json_text(&content, event->org_id);
+        ol_buf_char(&content, ',');
         ol_event_request(event, 1, &content);
+        ol_buf_char(&content, ']');
         if (content.failed || !(event->id = uuid_of(&content, arena))) {
             ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
             goto out;

@@ -75,7 +75,8 @@ int ol_event_check(const struct outlog_event *event, struct ol_json *payload,
 {
     char uuid[OL_UUID_TEXT];
 
-    if (!event->org_id && !event->is_infrastructure)
+    bool has_org = event->org_id && *event->org_id; // SQL cannot tell an empty one from none
+    if (!has_org && !event->is_infrastructure)
         return ol_fail_at(err, OUTLOG_ORG_REQUIRED, "/org_id",
                           "org_id is missing; give one, or say that it is an infrastructure event");
     if (event->org_id && event->is_infrastructure)
@@ -212,6 +213,16 @@ static void text_member(struct ol_buf *out, const char *name, const char *text)
     ol_buf_json_text(out, text);
 }
 
+/* A document as it is stored, on one line: an end of line in valid JSON stands between tokens. */
+static void add_document(struct ol_buf *out, const char *text, size_t bytes)
+{
+    size_t from = out->bytes;
+    ol_buf_add(out, text, bytes);
+    for (size_t i = from; i < out->bytes; i++)
+        if ((unsigned char)out->data[i] < ' ')
+            out->data[i] = ' ';
+}
+
 void ol_record_json(const struct outlog_record *record, struct ol_buf *out)
 {
     ol_buf_print(out, "{\"event_id\":%lld,\"id\":\"%s\",\"occurred_at\":",
@@ -232,7 +243,10 @@ void ol_record_json(const struct outlog_record *record, struct ol_buf *out)
     text_member(out, "app_id", record->app_id);
     text_member(out, "env_id", record->env_id);
     text_member(out, "visibility", record->visibility);
-    ol_buf_print(out, ",\"metadata\":%s,\"payload\":", record->metadata ? record->metadata : "null");
-    ol_buf_add(out, record->payload, record->payload_bytes);
+    const char *metadata = record->metadata ? record->metadata : "null";
+    ol_buf_text(out, ",\"metadata\":");
+    add_document(out, metadata, strlen(metadata));
+    ol_buf_text(out, ",\"payload\":");
+    add_document(out, record->payload, record->payload_bytes);
     ol_buf_char(out, '}');
 }

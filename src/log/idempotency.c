@@ -18,7 +18,7 @@ int outlog_request_hash(const char *request, char out[65], outlog_err *err)
     struct ol_buf normal = {0};
     int result = -1;
 
-    if (ol_json_parse(request, strlen(request), &value, err) < 0)
+    if (ol_json_parse_wrapped(request, strlen(request), &value, err) < 0)
         return -1;
     if (ol_json_normalize(&value, &normal) == 0) {
         ol_sha256_hex(normal.data, normal.bytes, out);
@@ -52,14 +52,14 @@ static int compare(outlog_tx *tx, const struct outlog_idempotency *call, const c
     bool failed = false;
     if (ol_query(tx->conn, OL_Q_IDEMPOTENCY_GET,
                  OL_PARAMS(ol_text(org_key(call)), ol_text(call->actor_id), ol_text(call->endpoint),
-                           ol_text(call->key)),
+                           ol_text(call->key), ol_text(hash)),
                  &rows, err) < 0)
         return -1;
     int got = ol_next(&rows, err);
     if (got == 0) // purged between the two statements
         got = ol_fail(err, OUTLOG_UNAVAILABLE, "idempotency key %s just expired; try again",
                       call->key);
-    else if (got > 0 && strcmp(ol_column_text(&rows, 0, NULL), hash) != 0)
+    else if (got > 0 && !ol_column_int(&rows, 0))
         got = ol_fail(err, OUTLOG_IDEMPOTENCY_KEY_REUSE,
                       "key %s was used for another request; take a new key", call->key);
     else if (got > 0)
@@ -87,12 +87,8 @@ int outlog_idempotent_begin(outlog_tx *tx, const struct outlog_idempotency *call
     if (ol_exec(tx->conn, OL_Q_IDEMPOTENCY_CLAIM,
                 OL_PARAMS(ol_text(org_key(call)), ol_text(call->actor_id), ol_text(call->endpoint),
                           ol_text(call->key), ol_text(hash), ol_time(ol_clock_wall_us())),
-                &claimed, err) < 0) {
-        if (err && err->code == OUTLOG_UNAVAILABLE && strstr(err->message, "lock timeout"))
-            ol_fail(err, OUTLOG_IDEMPOTENCY_IN_PROGRESS,
-                    "the first call with key %s is still running; try again", call->key);
+                &claimed, err) < 0)
         return -1;
-    }
     return claimed ? 0 : compare(tx, call, hash, response, err);
 }
 

@@ -105,6 +105,12 @@ int outlog_commit(outlog_tx *tx, outlog_err *err)
 {
     if (!tx || !tx->log)
         return ol_fail(err, OUTLOG_MISUSE, "outlog_commit: the transaction is the caller's own");
+    if (tx->has_failed) {
+        ol_fail(err, OUTLOG_STORE_ERROR, "%s: the transaction had failed and was rolled back",
+                tx->conn->name);
+        outlog_rollback(tx);
+        return -1;
+    }
     int result = tx->conn->store->commit(tx->conn, err);
     tx_free(tx);
     return result;

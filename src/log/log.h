@@ -29,6 +29,7 @@ struct outlog_tx {
     struct ol_registry *registry;
     struct ol_registry own_registry; /* for a caller's own connection */
     struct ol_arena arena;           /* what lives as long as the transaction */
+    bool has_failed;                 /* half of a command may be in it: it can only be rolled back */
 };
 
 /* Every call on a handle begins here: the connection is alive, the schema is ours. */

@@ -104,6 +104,10 @@ int outlog_settled(outlog *log, int64_t *settled, outlog_err *err)
     if (ol_log_ready(log, err) < 0 ||
         ol_number(log->conn, OL_Q_EVENTS_SETTLED, OL_NO_PARAMS, &now, err) < 0)
         return -1;
+    if (log->tx) { // a store with one writer counts what this very transaction may yet take back
+        *settled = now;
+        return 0;
+    }
     if (now > log->settled)
         log->settled = now;
     *settled = log->settled;
@@ -196,6 +200,9 @@ int outlog_read(outlog *log, const struct outlog_filter *filter, int64_t after, 
         return ol_fail(err, OUTLOG_INVALID_FIELD, "limit must be 1 to %d", MOST_ROWS);
     if (filter->org_id && filter->is_infrastructure)
         return ol_fail(err, OUTLOG_INVALID_FIELD, "infrastructure events have no org_id");
+    if (log->tx)
+        return ol_fail(err, OUTLOG_MISUSE,
+                       "this handle has an open transaction; end it first, or read by another one");
     if (!ol_page_reset(page))
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
     if (ol_log_ready(log, err) < 0 || ol_registry_refresh(&log->registry, log->conn, err) < 0)

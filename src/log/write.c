@@ -377,6 +377,9 @@ int outlog_append_many(outlog_tx *tx, const struct outlog_event *events, size_t 
 
     if (count == 0)
         return 0;
+    if (tx->has_failed)
+        return ol_fail(err, OUTLOG_MISUSE,
+                       "an earlier append of this transaction failed; roll it back");
     if (prepare(&call, tx->registry, err) < 0)
         goto out;
     // A caller's own transaction stays usable whatever happens to us.
@@ -386,6 +389,7 @@ int outlog_append_many(outlog_tx *tx, const struct outlog_event *events, size_t 
                                        : append_prepared(&call, err);
     if (!tx->log && store->release(tx->conn, result == 0, result == 0 ? err : NULL) < 0)
         result = -1;
+    tx->has_failed = tx->log && result < 0;
 out:
     ol_arena_clear(&call.arena);
     return result;

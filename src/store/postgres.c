@@ -2,7 +2,9 @@
  *
  * 1  Results come in binary: numbers, times and UUIDs are not printed and parsed again.
  * 2  A COMMIT whose answer did not arrive, or came with a warning, is an unknown outcome.
- * 3  Reads of the log rely on a new snapshot per statement, so our sessions are READ COMMITTED. */
+ * 3  Reads of the log rely on a new snapshot per statement, so our sessions are READ COMMITTED.
+ * 4  After an unknown outcome the handle is used again only when the server's end of the lost
+ *    connection is gone: what can be read then is final. */
 #include "store/postgres.h"
 
 #include "base/fault.h"
@@ -14,15 +16,26 @@
 #include <assert.h>
 #include <endian.h>
 #include <libpq-fe.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { BINARY = 1, MOST_PREPARED = 128 };
 
+/* A lock_timeout that the URL, the role or the database brings is respected. The last statement
+ * tells when the session began: with its process id that names it for good. */
 static const char session_settings[] =
-    "set jit = off; set random_page_cost = 1.1; set lock_timeout = '10s'; set client_min_messages = warning;"
-    "set default_transaction_isolation = 'read committed'; set client_encoding = 'UTF8'";
+    "set jit = off; set random_page_cost = 1.1; set client_min_messages = warning;"
+    "set default_transaction_isolation = 'read committed'; set client_encoding = 'UTF8';"
+    "select set_config('lock_timeout', '10s', false) where current_setting('lock_timeout') = '0';"
+    "select backend_start from pg_stat_activity where pid = pg_backend_pid()";
+
+/* The server's end of a connection. */
+struct session {
+    int pid; /* 0: none */
+    char started_at[64];
+};
 
 /* A statement that the server knows under the name "ol_<number>". */
 struct prepared {
@@ -37,6 +50,8 @@ struct pg_store_conn {
     PGconn *pg;
     char *url;
     bool warned; /* the server sent a warning since this was last cleared */
+    struct session session;
+    struct session in_doubt; /* it may still commit what we could not hear the end of (4) */
     struct prepared prepared[MOST_PREPARED];
     int prepared_count;
 };
@@ -56,6 +71,8 @@ struct state {
 
 static const struct state states[] = {
     {"25006", OUTLOG_READ_ONLY, "; connect to the primary"},
+    {"25P01", OUTLOG_MISUSE, "; begin the transaction before joining it"},
+    {"25P02", OUTLOG_MISUSE, "; roll the transaction back"},
     {"42P01", OUTLOG_NO_SCHEMA, "; run `outlog init` first"},
     {"3F000", OUTLOG_NO_SCHEMA, "; run `outlog init` first"},
     {"42883", OUTLOG_NO_SCHEMA, "; run `outlog init` to bring the schema up to date"},
@@ -133,6 +150,8 @@ static int fail(struct pg_store_conn *conn, const PGresult *result, outlog_err *
 
 static int fail_unknown(struct pg_store_conn *conn, outlog_err *err)
 {
+    if (is_lost(conn))
+        conn->in_doubt = conn->session;
     return ol_fail(err, OUTLOG_OUTCOME_UNKNOWN,
                    "%s: no clear answer to the commit; the events may be stored or not: look them "
                    "up by id, or repeat them with the same id",
@@ -180,9 +199,14 @@ static int connect_now(struct pg_store_conn *conn, outlog_err *err)
     }
     PQsetNoticeReceiver(conn->pg, on_notice, conn);
     PGresult *result = PQexec(conn->pg, session_settings);
-    bool ok = PQresultStatus(result) == PGRES_COMMAND_OK;
-    if (!ok)
+    bool ok = PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1;
+    if (ok) {
+        conn->session.pid = PQbackendPID(conn->pg);
+        snprintf(conn->session.started_at, sizeof conn->session.started_at, "%s",
+                 PQgetvalue(result, 0, 0));
+    } else {
         fail(conn, result, err);
+    }
     PQclear(result);
     return ok ? 0 : -1;
 }
@@ -226,12 +250,48 @@ static void postgres_close(struct ol_conn *base)
     free(conn);
 }
 
+/* Whether the server has gone while we were idle: then its end is closed, perhaps with a last
+ * word. Asked before something is sent, this turns many an unknown outcome into none at all. */
+static bool has_gone(struct pg_store_conn *conn)
+{
+    struct pollfd fd = {.fd = PQsocket(conn->pg), .events = POLLIN};
+    for (int i = 0; i < 3 && !is_lost(conn) && poll(&fd, 1, 0) > 0; i++)
+        PQconsumeInput(conn->pg);
+    return is_lost(conn);
+}
+
+/* (4) Not found means that it is over; so does another server after a failover. */
+static int end_session_in_doubt(struct pg_store_conn *conn, outlog_err *err)
+{
+    int64_t is_over = 1;
+    outlog_err why;
+    if (!conn->in_doubt.pid)
+        return 0;
+    if (ol_number(&conn->base, OL_Q_SESSION_END,
+                  OL_PARAMS(ol_int(conn->in_doubt.pid), ol_text(conn->in_doubt.started_at)),
+                  &is_over, &why) < 0 &&
+        why.code != OUTLOG_NOT_FOUND) {
+        if (err)
+            *err = why;
+        return -1;
+    }
+    if (!is_over)
+        return ol_fail(err, OUTLOG_UNAVAILABLE,
+                       "%s: the transaction whose outcome is unknown still runs (process %d); try "
+                       "again",
+                       conn->base.name, conn->in_doubt.pid);
+    conn->in_doubt.pid = 0;
+    return 0;
+}
+
 static int postgres_revive(struct ol_conn *base, outlog_err *err)
 {
     struct pg_store_conn *conn = own(base);
-    if (!is_lost(conn) || base->is_borrowed)
+    if (base->is_borrowed)
         return 0;
-    return connect_now(conn, err);
+    if (has_gone(conn) && connect_now(conn, err) < 0)
+        return -1;
+    return end_session_in_doubt(conn, err);
 }
 
 /* --- transactions --- */
@@ -269,6 +329,10 @@ static int postgres_commit(struct ol_conn *base, outlog_err *err)
 
     conn->warned = false;
     base->in_transaction = false;
+    if (has_gone(conn))
+        return ol_fail(err, OUTLOG_UNAVAILABLE,
+                       "%s: the connection was lost before the commit; nothing was stored, try again",
+                       base->name);
     ol_fault("append.commit_sent");
     PGresult *result = PQexec(conn->pg, "commit");
     if (PQresultStatus(result) != PGRES_COMMAND_OK) {
@@ -441,6 +505,7 @@ static int64_t postgres_column_int(const struct ol_rows *rows, int column)
     const char *bytes = PQgetvalue(rows->handle, rows->row, column);
     uint64_t eight;
     uint32_t four;
+    uint16_t two;
     switch (PQgetlength(rows->handle, rows->row, column)) {
     case 8:
         memcpy(&eight, bytes, sizeof eight);
@@ -448,9 +513,13 @@ static int64_t postgres_column_int(const struct ol_rows *rows, int column)
     case 4:
         memcpy(&four, bytes, sizeof four);
         return (int32_t)be32toh(four);
+    case 2:
+        memcpy(&two, bytes, sizeof two);
+        return (int16_t)be16toh(two);
     case 1:
         return *bytes;
     default:
+        assert(!"a column that is no number");
         return 0;
     }
 }
@@ -682,6 +751,8 @@ static int postgres_write(struct ol_conn *base, struct ol_write *write, outlog_e
         return 0;
     }
     PQclear(result);
+    if (err && err->index >= 0 && err->index < (int)write->count) // of what was sent; some were there
+        err->index = write->events[err->index].index;
     return -1;
 }
 
@@ -712,6 +783,7 @@ const struct ol_store ol_store_postgres = {
     .script = postgres_script,
     .wake_fd = postgres_wake_fd,
     .revive = postgres_revive,
+    .has_gaps = true,
     .queries = ol_queries_postgres,
     .migrations = ol_migrations_postgres,
     .bootstrap = ol_bootstrap_postgres,

@@ -5,7 +5,8 @@
  *
  * 1  WAL and synchronous=FULL: an acknowledged commit survives power loss.
  * 2  A write transaction begins with BEGIN IMMEDIATE: it never fails half-way for a lock.
- * 3  An I/O error while committing is an unknown outcome: the row may come back after recovery. */
+ * 3  An I/O error while committing is an unknown outcome: what was written may come back when the
+ *    WAL is recovered. The handle first commits something over it; what can be read is then final. */
 #include "store/write.h"
 
 #include "base/clock.h"
@@ -45,6 +46,7 @@ struct sqlite_conn {
     sqlite3 *db;
     char *path;
     int watch_fd; /* inotify on the WAL; -1: not asked for yet, -2: not to be had */
+    bool is_in_doubt; /* a commit failed half-way (3) */
     struct prepared *prepared[OL_QUERY_COUNT];
 };
 
@@ -55,14 +57,24 @@ static struct sqlite_conn *own(struct ol_conn *conn)
 
 /* --- errors --- */
 
-static enum outlog_code code_of(int result, const char *message)
+/* Whether the folder of a file cannot be written: its mode, or a read-only mount. */
+static bool is_write_protected(const char *path)
+{
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    return access(folder, W_OK) < 0 && (errno == EROFS || errno == EACCES);
+}
+
+static enum outlog_code code_of(int result, const char *message, const char *path)
 {
     switch (result & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
     case SQLITE_FULL:
-    case SQLITE_CANTOPEN:
         return OUTLOG_UNAVAILABLE;
+    case SQLITE_CANTOPEN: // WAL needs its two companions even to read
+        return path && is_write_protected(path) ? OUTLOG_READ_ONLY : OUTLOG_UNAVAILABLE;
     case SQLITE_READONLY:
     case SQLITE_PERM:
         return OUTLOG_READ_ONLY;
@@ -75,6 +87,8 @@ static enum outlog_code code_of(int result, const char *message)
                    ? OUTLOG_ID_CONFLICT
                    : OUTLOG_INVALID_FIELD;
     default:
+        if (result == SQLITE_IOERR_SHMSIZE) // a full disk, met at the shared memory file
+            return OUTLOG_UNAVAILABLE;
         return strstr(message, "no such table: outlog_") ? OUTLOG_NO_SCHEMA : OUTLOG_STORE_ERROR;
     }
 }
@@ -98,8 +112,45 @@ static int fail(struct sqlite_conn *conn, int result, outlog_err *err)
     const char *message = sqlite3_errmsg(conn->db);
     if (ol_err_from_text(err, message))
         return -1;
-    enum outlog_code code = code_of(result, message);
+    enum outlog_code code = code_of(result, message, conn->path);
     return ol_fail(err, code, "%s: %s%s", conn->base.name, message, advice(code));
+}
+
+/* --- functions that our queries use --- */
+
+/* outlog_after(us): a time that many microseconds from now, as text. */
+static void after(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    char text[OL_TIME_TEXT];
+    (void)count;
+    ol_time_format(ol_clock_wall_us() + sqlite3_value_int64(values[0]), text);
+    sqlite3_result_text(context, text, -1, SQLITE_TRANSIENT);
+}
+
+/* outlog_until(time): how many microseconds that is from now; null for null. */
+static void until(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    int64_t at;
+    const char *text = (const char *)sqlite3_value_text(values[0]);
+    (void)count;
+    if (text && ol_time_parse(text, strlen(text), &at) == 0)
+        sqlite3_result_int64(context, at - ol_clock_wall_us());
+}
+
+/* outlog_unhex(text): the bytes; null for null. SQLite before 3.41 has no unhex(). */
+static void unhex(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    const char *text = (const char *)sqlite3_value_text(values[0]);
+    int bytes = sqlite3_value_bytes(values[0]) / 2;
+    unsigned char *out = text ? sqlite3_malloc(bytes + 1) : NULL;
+    (void)count;
+    for (int i = 0; out && i < bytes; i++) {
+        int high = text[2 * i], low = text[2 * i + 1];
+        out[i] = (unsigned char)((high <= '9' ? high - '0' : high - 'a' + 10) << 4 |
+                                 (low <= '9' ? low - '0' : low - 'a' + 10));
+    }
+    if (out)
+        sqlite3_result_blob(context, out, bytes, sqlite3_free);
 }
 
 /* --- life --- */
@@ -108,10 +159,22 @@ static int configure(struct sqlite_conn *conn, outlog_err *err)
 {
     sqlite3_busy_timeout(conn->db, BUSY_TIMEOUT_MS);
     sqlite3_extended_result_codes(conn->db, 1);
-    int result = sqlite3_exec(conn->db,
-                              "pragma journal_mode=wal; pragma synchronous=full;"
-                              "pragma foreign_keys=on; pragma temp_store=memory;",
-                              NULL, NULL, NULL);
+    static const struct {
+        const char *name;
+        void (*run)(sqlite3_context *, int, sqlite3_value **);
+    } functions[] = {{"outlog_after", after}, {"outlog_until", until}, {"outlog_unhex", unhex}};
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        sqlite3_create_function_v2(conn->db, functions[i].name, 1, SQLITE_UTF8, NULL,
+                                   functions[i].run, NULL, NULL, NULL);
+    // A new file becomes a WAL one in a moment when it is nobody else's; SQLite does not wait for it.
+    int64_t deadline = ol_clock_boot_us() + BUSY_TIMEOUT_MS * 1000;
+    int result;
+    while (((result = sqlite3_exec(conn->db,
+                                   "pragma journal_mode=wal; pragma synchronous=full;"
+                                   "pragma foreign_keys=on; pragma temp_store=memory;",
+                                   NULL, NULL, NULL)) & 0xff) == SQLITE_BUSY &&
+           ol_clock_boot_us() < deadline)
+        sqlite3_sleep(5);
     // A file we may only read is still worth reading: the first write will say so.
     if (result != SQLITE_OK && (result & 0xff) != SQLITE_READONLY)
         return fail(conn, result, err);
@@ -193,12 +256,6 @@ static void sqlite_close(struct ol_conn *base)
     free(conn);
 }
 
-static int sqlite_revive(struct ol_conn *conn, outlog_err *err)
-{
-    (void)conn, (void)err; // a file does not go away
-    return 0;
-}
-
 /* --- transactions --- */
 
 static int run(struct sqlite_conn *conn, const char *sql, outlog_err *err)
@@ -235,12 +292,29 @@ static int sqlite_commit(struct ol_conn *base, outlog_err *err)
     }
     fail(conn, result, err);
     sqlite3_exec(conn->db, "rollback", NULL, NULL, NULL);
-    if ((result & 0xff) == SQLITE_IOERR)
+    if ((result & 0xff) == SQLITE_IOERR) {
+        conn->is_in_doubt = true;
         ol_fail(err, OUTLOG_OUTCOME_UNKNOWN,
                 "%s: the disk failed while committing (%s); the events may be stored or not: look "
                 "them up by id, or repeat them with the same id",
                 base->name, sqlite3_errstr(result));
+    }
     return -1;
+}
+
+/* A file does not go away, but the frames of a failed commit may still lie in its WAL (3). */
+static int sqlite_revive(struct ol_conn *base, outlog_err *err)
+{
+    struct sqlite_conn *conn = own(base);
+    if (!conn->is_in_doubt)
+        return 0;
+    if (run(conn, "begin immediate; update outlog_schema_migrations set name = name; commit", err) <
+        0) {
+        sqlite3_exec(conn->db, "rollback", NULL, NULL, NULL);
+        return -1;
+    }
+    conn->is_in_doubt = false;
+    return 0;
 }
 
 static int sqlite_mark(struct ol_conn *base, outlog_err *err)

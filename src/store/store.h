@@ -83,6 +83,7 @@ struct ol_store {
     /* Reconnect if the connection is lost. Does nothing on a healthy one. */
     int (*revive)(struct ol_conn *conn, outlog_err *err);
 
+    bool has_gaps; /* numbers are taken before commit: a lower one may appear after a higher one */
     const struct ol_query *queries;
     const struct ol_migration *migrations;
     const char *bootstrap;

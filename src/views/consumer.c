@@ -34,7 +34,7 @@ int outlog_consumer_create(outlog *log, const char *name, const struct outlog_fi
                            int64_t from, bool *created, outlog_err *err)
 {
     struct ol_buf filters = {0};
-    int64_t changed;
+    int64_t changed, settled;
     int result = -1;
 
     if (ready(log, name, err) < 0)
@@ -46,8 +46,15 @@ int outlog_consumer_create(outlog *log, const char *name, const struct outlog_fi
         ol_fail_at(err, OUTLOG_TOO_LARGE, "/filters", "filters are too long");
         goto out;
     }
-    if (from == OUTLOG_END && outlog_settled(log, &from, err) < 0)
+    if (outlog_settled(log, &settled, err) < 0)
         goto out;
+    if (from == OUTLOG_END)
+        from = settled;
+    if (from > settled) { // it would never see what comes in between
+        ol_fail(err, OUTLOG_BEYOND_SETTLED, "a cursor stands between 0 and the settled position %lld",
+                (long long)settled);
+        goto out;
+    }
     if (ol_exec(log->conn, OL_Q_CONSUMER_CREATE,
                 OL_PARAMS(ol_text(name), ol_text(filters.data), ol_int(from),
                           ol_time(ol_clock_wall_us())),

@@ -1,7 +1,7 @@
 -- Every refusal has the SQLSTATE OL000, a message "code: what, and what to do", and the same as
 -- JSON in DETAIL for programs.
 create function outlog.fail(code text, message text, detail json default '{}') returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     raise exception using errcode = 'OL000', message = code || ': ' || message,
         detail = (jsonb_build_object('code', code) || detail::jsonb)::text;
@@ -9,7 +9,8 @@ end $$;
 
 -- E1: nobody changes the past. Statement triggers, so that TRUNCATE and updates that match no row
 -- are refused too; ENABLE ALWAYS, so that session_replication_role = replica does not help.
-create function outlog.refuse_change() returns trigger language plpgsql as $$
+create function outlog.refuse_change() returns trigger language plpgsql
+    set search_path = pg_catalog, pg_temp as $$
 begin
     perform outlog.fail('read_only', format('%s of %I.%I: events are never changed or removed; '
         'append a correction that names the wrong one as its cause', tg_op, tg_table_schema, tg_table_name));

@@ -14,14 +14,21 @@
 
 create function outlog.hold_settled() returns trigger language plpgsql
     security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    mine text := pg_current_xact_id()::text || ' ';
+    held text := current_setting('outlog.holds', true);   -- 'xid position' of an earlier statement
+    at   bigint;
 begin
-    -- Once a transaction is enough. The setting is undone with a rolled-back savepoint, and so is
-    -- the lock that was taken inside it.
-    if current_setting('outlog.holds', true) is distinct from pg_current_xact_id()::text then
-        perform pg_advisory_xact_lock_shared(28492::bigint << 48 |
-                case when is_called then last_value else 0 end) from outlog.events_event_id_seq;
-        perform set_config('outlog.holds', pg_current_xact_id()::text, true);
+    select case when is_called then last_value else 0 end into at from outlog.events_event_id_seq;
+    -- A later statement takes the first one's lock again, so that a transaction has one and not
+    -- thousands. The setting is undone with a rolled-back savepoint, and so is the lock that was
+    -- taken inside it. Anybody can write the setting: it may only lower the position.
+    if starts_with(held, mine) then
+        at := least(at, greatest(0, substr(held, length(mine) + 1)::bigint));
+    else
+        perform set_config('outlog.holds', mine || at, true);
     end if;
+    perform pg_advisory_xact_lock_shared(28492::bigint << 48 | at);
     return null;
 end $$;
 
@@ -29,8 +36,12 @@ create trigger events_hold_settled before insert on outlog.events
     for each statement execute function outlog.hold_settled();
 alter table outlog.events enable always trigger events_hold_settled;
 
--- The highest event_id a reader may pass. Ask first, then read: in one statement with the read the
--- snapshot would be older than the answer.
+-- The highest event_id a reader may pass. Ask first, then read: in one statement with the read, or
+-- in a transaction that keeps its first snapshot, the rows would be older than the answer.
+--
+-- It is the id of an event, never that of a gap: what a rolled-back transaction took at the end is
+-- given out a second time when the server crashes before that was written down. A committed event
+-- is written down, and with it every number below its own.
 create function outlog.settled() returns bigint language plpgsql volatile
     security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -40,24 +51,24 @@ begin
     if pg_is_in_recovery() then
         perform outlog.fail('read_only', 'a standby does not know which events are settled; ask the primary');
     end if;
+    if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+        perform outlog.fail('misuse', 'reading the log needs READ COMMITTED: an older snapshot would miss events');
+    end if;
     select case when is_called then last_value else 0 end into last from outlog.events_event_id_seq;
     select min((classid::bigint & 65535) << 32 | objid::bigint) into held
       from pg_locks
      where locktype = 'advisory' and objsubid = 1 and classid::bigint >> 16 = 28492
        and database = (select oid from pg_database where datname = current_database());
-    return least(last, held);
+    return coalesce((select max(e.event_id) from outlog.events e where e.event_id <= least(last, held)), 0);
 end $$;
 
 -- Settled events after a position, in order: the safe read for plain SQL, in one call.
 create function outlog.read(after bigint default 0, max_rows integer default 100)
-    returns setof outlog.events language plpgsql volatile as $$
+    returns setof outlog.events language plpgsql volatile
+    set search_path = pg_catalog, pg_temp as $$
 declare
-    upto bigint;
+    upto bigint := outlog.settled();
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        perform outlog.fail('misuse', 'outlog.read needs READ COMMITTED: an older snapshot would miss events');
-    end if;
-    upto := outlog.settled();
     return query select e.* from outlog.events e
                   where e.event_id > read.after and e.event_id <= upto
                   order by e.event_id limit read.max_rows;

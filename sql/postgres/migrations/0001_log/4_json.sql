@@ -49,8 +49,9 @@ begin
     end if;
     begin
         parsed := value::json;
-        if position('\u' in value) > 0 then
-            binary_form := value::jsonb;        -- refuses U+0000 and lone surrogates
+        if position('\u' in value) > 0 then     -- jsonb refuses U+0000 and lone surrogates, and
+            -- numbers that json keeps: those are left out of the question
+            binary_form := regexp_replace(value, '([0-9])[eE][+-]?[0-9]{4,}', '\1', 'g')::jsonb;
         end if;
     exception when others then
         perform outlog.fail('invalid_json', field || ': ' || sqlerrm, json_build_object('pointer', '/' || field));

@@ -36,8 +36,6 @@ begin
     -- An application appends through functions and can change nothing that is written.
     if exists (select from pg_roles where rolname = 'outlog_append') then
         grant execute on all functions in schema outlog to outlog_append;
-        grant insert, select on outlog.idempotency_records to outlog_append;
-        grant update (response) on outlog.idempotency_records to outlog_append;
     end if;
     -- A reader keeps its own cursor.
     if exists (select from pg_roles where rolname = 'outlog_read') then

@@ -1,0 +1,202 @@
+-- The outbox: immutable messages in lanes, and what the relay knows about them.
+--
+-- A message on the plain path has no state of its own: it is above the lane's head (PENDING), in its
+-- claim (CLAIMED), or below (PUBLISHED). Only what did not go well gets a row in `parked`.
+
+create table outlog.destinations (
+    name       text        primary key,
+    settings   json        not null,               -- as written; ${NAME} is read where the delivery runs
+    guarantee  text        not null default 'at_least_once',
+    paused     boolean     not null default false,
+    on_dead    text        not null default 'skip',
+    is_alert   boolean     not null default false, -- dead letters are told here
+    updated_at timestamptz not null default now(),
+    constraint destinations_name_length check (octet_length(name) between 1 and 100),
+    constraint destinations_guarantee_is_known check (guarantee in ('at_least_once', 'at_most_once')),
+    constraint destinations_on_dead_is_known check (on_dead in ('skip', 'hold'))
+);
+
+create table outlog.routes (
+    name           text    primary key,            -- made from its content: the same route is the same row
+    pattern        text    not null,               -- `on`, as LIKE
+    is_audit       boolean not null,               -- begins with outlog.: only such routes see audit events
+    org_id         text,
+    aggregate_type text,
+    condition      json,                           -- {"/path": value}: all must be equal
+    destination    text    not null,
+    ordering_key   text,                           -- null: the aggregate
+    source         json    not null                -- as written in outlog.yaml
+);
+
+-- Which lanes new messages go to. A new generation takes over when the number changes.
+create table outlog.lane_plan (
+    generation integer  primary key,
+    first_lane smallint not null,
+    lane_count smallint not null);
+insert into outlog.lane_plan values (1, 0, 8);
+
+create table outlog.outbox (
+    lane            smallint    not null,
+    seq             bigint      not null,
+    event_id        uuid        not null default outlog.uuid7(),
+    created_at      timestamptz not null default clock_timestamp(),
+    available_at    timestamptz,
+    causation_id    uuid,
+    max_attempts    integer,
+    at_most_once    boolean     not null default false,  -- copied in: a later change cannot change a crash
+    org_id          text,
+    destination     text        not null,
+    event_type      text        not null,
+    payload         text,
+    payload_bytes   bytea,
+    content_type    text        not null default 'application/json',
+    headers         json,
+    metadata        json,
+    idempotency_key text,                                -- null: the event_id is the key, and needs no index
+    ordering_key    text,
+    partition_key   text,
+    correlation_id  text        not null,
+    aggregate_type  text,
+    aggregate_id    text,
+    constraint outbox_pkey primary key (lane, seq),
+    constraint outbox_has_one_payload check ((payload is null) <> (payload_bytes is null)),
+    constraint outbox_max_attempts_is_positive check (max_attempts > 0),
+    constraint outbox_headers_are_an_object check (headers is null or json_typeof(headers) = 'object'),
+    constraint outbox_metadata_is_an_object check (metadata is null or json_typeof(metadata) = 'object'),
+    constraint outbox_lengths check (
+        octet_length(destination) between 1 and 100 and octet_length(event_type) between 1 and 100 and
+        (org_id          is null or octet_length(org_id)          between 1 and 100) and
+        (idempotency_key is null or octet_length(idempotency_key) between 1 and 512) and
+        (ordering_key    is null or octet_length(ordering_key)    between 1 and 512) and
+        (partition_key   is null or octet_length(partition_key)   between 1 and 512) and
+        coalesce(octet_length(payload), octet_length(payload_bytes)) <= 262144)
+) with (fillfactor = 100);
+create unique index outbox_event_id on outlog.outbox (event_id);
+create unique index outbox_key on outlog.outbox (org_id, destination, idempotency_key)
+    nulls not distinct where idempotency_key is not null;
+
+-- Keys of messages that retention has removed: a repeat is still a repeat (I5).
+create table outlog.outbox_keys (
+    org_key         text not null,
+    destination     text not null,
+    idempotency_key text not null,
+    event_id        uuid not null,
+    kept_at         timestamptz not null default now(),
+    constraint outbox_keys_pkey primary key (org_key, destination, idempotency_key));
+
+-- One row a lane, and the lane's only lock.
+create table outlog.lanes (
+    lane        smallint       primary key,
+    epoch       bigint         not null default 0,
+    owner       text,                               -- a random id of the process run, never a name
+    owner_name  text,
+    lease_until timestamptz,
+    head        bigint         not null default 0,  -- the highest seq ever taken into account
+    gaps        int8multirange not null default '{}',  -- numbers <= head not seen and not known dead
+    claim       int8multirange not null default '{}',  -- the open batch
+    claim_no    bigint         not null default 0,
+    claimed_at  timestamptz,
+    parked_gen  bigint         not null default 0   -- raised by everyone but the owner who changes parked rows
+) with (fillfactor = 10, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0,
+        autovacuum_vacuum_cost_delay = 0);
+insert into outlog.lanes (lane) select generate_series(0, 7);
+do $$ begin
+    for i in 0 .. 7 loop
+        execute format('create sequence outlog.lane_%s_seq cache 1', i);   -- CACHE must stay 1
+    end loop;
+end $$;
+
+-- A message that left the plain path. Its row stays, as PUBLISHED or DEAD, until retention.
+create table outlog.parked (
+    lane         smallint    not null,
+    seq          bigint      not null,
+    attempts     integer     not null,
+    unsent       integer     not null default 0,    -- claims that were never sent: not counted against the budget
+    budget_from  integer     not null default 0,    -- attempts at the last requeue: the budget counts from here
+    state        text        not null,
+    held         boolean     not null default false, -- DEAD, and its key waits for a person
+    is_replay    boolean     not null default false,
+    available_at timestamptz not null,
+    claimed_at   timestamptz,
+    lease_until  timestamptz,
+    published_at timestamptz,
+    updated_at   timestamptz not null default now(),
+    destination  text        not null,
+    ordering_key text,
+    claimed_by   text,
+    last_error   text,
+    constraint parked_pkey primary key (lane, seq),
+    constraint parked_state_is_known check (state in ('PENDING', 'CLAIMED', 'PUBLISHED', 'DEAD')),
+    constraint parked_claimed_fields_iff_claimed check (
+        (state = 'CLAIMED') = (claimed_at is not null) and (state = 'CLAIMED') = (claimed_by is not null)
+        and (state = 'CLAIMED') = (lease_until is not null)),
+    constraint parked_published_at_iff_published check ((state = 'PUBLISHED') = (published_at is not null)),
+    constraint parked_held_only_dead check (not held or state = 'DEAD'),
+    constraint parked_counts check (attempts >= 0 and unsent between 0 and attempts and budget_from between 0 and attempts)
+) with (fillfactor = 70, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0.02);
+create index parked_due on outlog.parked (lane, destination, available_at)
+    where state = 'PENDING' and ordering_key is null;
+create index parked_open_keys on outlog.parked (lane, destination, ordering_key, seq)
+    where ordering_key is not null and (state in ('PENDING', 'CLAIMED') or held);
+create index parked_claims on outlog.parked (lane, lease_until) where state = 'CLAIMED';
+create index parked_by_state on outlog.parked (state, destination, seq);
+
+-- What was recorded as published, range by range; insert only.
+create table outlog.batches (
+    lane         smallint    not null,
+    from_seq     bigint      not null,
+    to_seq       bigint      not null,
+    claimed_by   text        not null,
+    claimed_at   timestamptz not null,
+    published_at timestamptz not null,
+    constraint batches_pkey primary key (lane, to_seq, from_seq));
+
+-- Every attempt, where R4 asks for a row of its own.
+create table outlog.attempts (
+    lane        smallint    not null,
+    seq         bigint      not null,
+    attempt     integer     not null,
+    started_at  timestamptz not null,
+    duration_ms integer     not null,
+    outcome     text        not null,
+    status      integer,
+    permanent   boolean     not null default false,
+    response    text,
+    error       text,
+    claimed_by  text        not null,
+    constraint attempts_pkey primary key (lane, seq, attempt),
+    constraint attempts_outcome_is_known check (outcome in ('ok', 'failed', 'unknown', 'released')));
+
+-- Relays that are alive; lanes are shared among them.
+create table outlog.relays (
+    run          text        primary key,
+    name         text        not null,
+    started_at   timestamptz not null default now(),
+    heartbeat_at timestamptz not null default now()) with (fillfactor = 50);
+
+create table outlog.effects (
+    effect_id        uuid        primary key,
+    org_id           text,
+    run_id           text,
+    step_id          text,
+    session_key      text,
+    checkpoint_id    text,
+    effect_type      text        not null,
+    effect_spec      json        not null,
+    destination      text        not null,
+    status           text        not null default 'PENDING',
+    idempotency_key  text        not null,
+    message_id       uuid        not null,
+    execution_result json,
+    executed_at      timestamptz,
+    attempts         integer     not null default 0,
+    last_attempt_at  timestamptz,
+    last_event_id    uuid        not null,          -- of its newest event: the cause of the next
+    correlation_id   text        not null,
+    created_at       timestamptz not null default now(),
+    updated_at       timestamptz not null default now(),
+    constraint effects_status_is_known check (status in ('PENDING', 'EXECUTING', 'COMPLETED', 'FAILED')));
+create unique index effects_message on outlog.effects (message_id);
+create index effects_run on outlog.effects (run_id) where run_id is not null;
+create index effects_session on outlog.effects (session_key, created_at) where session_key is not null;
+create index parked_pending on outlog.parked (lane, available_at) where state = 'PENDING';

@@ -1,0 +1,86 @@
+-- What the database itself refuses, whoever asks.
+
+-- O2: a message never changes. Retention removes published ones and says so by a setting.
+create function outlog.refuse_message_change() returns trigger language plpgsql as $$
+begin
+    if tg_op = 'DELETE' and current_setting('outlog.pruning', true) = 'on' then
+        return null;
+    end if;
+    perform outlog.fail('read_only', format('%s of outlog.outbox: messages are never changed; kill or requeue them', tg_op));
+    return null;
+end $$;
+create trigger outbox_is_immutable before update or delete or truncate on outlog.outbox
+    for each statement execute function outlog.refuse_message_change();
+alter table outlog.outbox enable always trigger outbox_is_immutable;
+
+-- The lane of a message: of its destination and ordering key, or of its id. The hash is for ever.
+create function outlog.lane_of(destination text, ordering_key text, event_id uuid) returns smallint
+language sql stable as $$
+    select (first_lane + ('x' || left(md5(destination || chr(31) || coalesce(ordering_key, event_id::text)), 7))::bit(28)::int
+            % lane_count)::smallint
+      from outlog.lane_plan order by generation desc limit 1
+$$;
+
+-- A plain INSERT needs destination, event_type and payload; the rest is filled in here. nextval runs
+-- inside the INSERT, under the table's lock: that is what lets a relay tell a dead gap.
+create function outlog.number_message() returns trigger language plpgsql
+    security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    if new.idempotency_key is not null and exists (select from outlog.outbox_keys k
+            where k.org_key = coalesce(new.org_id, '') and k.destination = new.destination
+              and k.idempotency_key = new.idempotency_key) then
+        raise unique_violation using message = format('idempotency key %s was used before', new.idempotency_key);
+    end if;
+    new.correlation_id := coalesce(new.correlation_id, new.event_id::text);
+    new.at_most_once := coalesce((select d.guarantee = 'at_most_once' from outlog.destinations d
+                                   where d.name = new.destination), false);
+    new.lane := outlog.lane_of(new.destination, new.ordering_key, new.event_id);
+    new.seq := nextval(format('outlog.lane_%s_seq', new.lane)::regclass);
+    return new;
+end $$;
+create trigger outbox_is_numbered before insert on outlog.outbox
+    for each row when (new.seq is null) execute function outlog.number_message();
+alter table outlog.outbox enable always trigger outbox_is_numbered;
+
+-- O7, O4: the only moves a parked message can make.
+create function outlog.guard_parked() returns trigger language plpgsql as $$
+begin
+    if new.state <> old.state and (old.state, new.state) not in (
+           ('PENDING', 'CLAIMED'), ('CLAIMED', 'PENDING'), ('CLAIMED', 'PUBLISHED'), ('CLAIMED', 'DEAD'),
+           ('PUBLISHED', 'PENDING'), ('DEAD', 'PENDING')) then
+        perform outlog.fail('illegal_transition', format('message %s/%s cannot go from %s to %s', old.lane, old.seq, old.state, new.state));
+    end if;
+    if new.attempts < old.attempts or new.attempts > old.attempts + 1
+       or (new.attempts > old.attempts and not (old.state = 'PENDING' and new.state = 'CLAIMED')) then
+        perform outlog.fail('illegal_transition', format('attempts of message %s/%s cannot go from %s to %s', old.lane, old.seq, old.attempts, new.attempts));
+    end if;
+    if new.state = 'PUBLISHED' and old.state = 'PUBLISHED' and new.published_at <> old.published_at then
+        perform outlog.fail('illegal_transition', 'published_at never changes');
+    end if;
+    if (new.lane, new.seq, new.destination, new.ordering_key) is distinct from (old.lane, old.seq, old.destination, old.ordering_key) then
+        perform outlog.fail('illegal_transition', 'a parked message keeps its place');
+    end if;
+    return new;
+end $$;
+create trigger parked_moves_are_legal before update on outlog.parked
+    for each row execute function outlog.guard_parked();
+alter table outlog.parked enable always trigger parked_moves_are_legal;
+
+create function outlog.guard_lane() returns trigger language plpgsql as $$
+begin
+    if new.epoch < old.epoch or new.head < old.head or new.claim_no < old.claim_no or new.parked_gen < old.parked_gen then
+        perform outlog.fail('illegal_transition', format('lane %s: epoch, head, claim_no and parked_gen never fall', old.lane));
+    end if;
+    if not isempty(new.gaps) and not (new.gaps <@ (old.gaps + int8multirange(int8range(old.head + 1, null)))) then
+        perform outlog.fail('illegal_transition', format('lane %s: a gap cannot open below the head', old.lane));
+    end if;
+    return new;
+end $$;
+create trigger lanes_only_advance before update on outlog.lanes
+    for each row execute function outlog.guard_lane();
+alter table outlog.lanes enable always trigger lanes_only_advance;
+
+-- Microseconds from now by the database's clock: leases and waits are counted by it.
+create function outlog.after(us bigint) returns timestamptz language sql stable as $$
+    select now() + us * interval '1 microsecond'
+$$;

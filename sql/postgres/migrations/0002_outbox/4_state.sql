@@ -1,0 +1,64 @@
+-- Every message with its current state, as if it were columns (S1). By id it is a few index probes;
+-- counts come from lanes and parked, never from here.
+create view outlog.outbox_state as
+select o.event_id, o.org_id, o.destination, o.event_type, s.state,
+       case when p.seq is not null then p.attempts when s.state = 'PENDING' then 0 else 1 end as attempts,
+       o.max_attempts, coalesce(p.available_at, o.available_at) as available_at, o.created_at,
+       coalesce(p.updated_at, b.published_at, case when s.state = 'CLAIMED' then l.claimed_at end, o.created_at) as updated_at,
+       case when s.state = 'CLAIMED' then coalesce(p.claimed_at, l.claimed_at) end as claimed_at,
+       case when s.state = 'CLAIMED' then coalesce(p.claimed_by, l.owner) end as claimed_by,
+       case when s.state = 'PUBLISHED' then coalesce(p.published_at, b.published_at) end as published_at,
+       p.last_error,
+       case when a.outcome <> 'ok' then json_build_object('outcome', a.outcome, 'status', a.status,
+            'error', a.error, 'response', a.response, 'permanent', a.permanent) end as error_details,
+       case when a.outcome = 'ok' then json_build_object('status', a.status, 'response', a.response) end as result,
+       coalesce(o.idempotency_key, o.event_id::text) as idempotency_key, o.ordering_key, o.partition_key,
+       o.content_type, o.headers, o.metadata, o.correlation_id, o.causation_id, o.aggregate_type, o.aggregate_id,
+       o.payload, o.payload_bytes, o.lane, o.seq, coalesce(p.held, false) as held, coalesce(p.is_replay, false) as is_replay
+  from outlog.outbox o
+  join outlog.lanes l on l.lane = o.lane
+  left join outlog.parked p on p.lane = o.lane and p.seq = o.seq
+ cross join lateral (select case
+       when p.seq is not null then p.state
+       when o.seq > l.head or l.gaps @> o.seq then 'PENDING'
+       when l.claim @> o.seq then 'CLAIMED'
+       else 'PUBLISHED' end) s(state)
+  left join lateral (select r.published_at from outlog.batches r       -- the inner range is the right one
+        where s.state = 'PUBLISHED' and p.seq is null and r.lane = o.lane and r.to_seq >= o.seq and r.from_seq <= o.seq
+        order by r.to_seq limit 1) b on true
+  left join lateral (select * from outlog.attempts t where t.lane = o.lane and t.seq = o.seq
+        order by t.attempt desc limit 1) a on true;
+
+-- The names of the specification's text of April 2026, for tools that expect them.
+create view outlog.open_outbox as
+select event_id, event_type, coalesce(payload_bytes, convert_to(payload, 'UTF8')) as payload,
+       case state when 'CLAIMED' then 'DELIVERING' when 'PUBLISHED' then 'DELIVERED' else state end as status,
+       created_at, partition_key, ordering_key, metadata, headers, attempts, last_error, available_at,
+       claimed_at as locked_at, claimed_by as locked_by, published_at as delivered_at, updated_at
+  from outlog.outbox_state;
+
+do $$
+begin
+    if exists (select from pg_roles where rolname = 'outlog_append') then
+        grant select on outlog.outbox_state to outlog_append;
+        grant insert (event_id, available_at, causation_id, max_attempts, org_id, destination, event_type, payload,
+            payload_bytes, content_type, headers, metadata, idempotency_key, ordering_key, partition_key,
+            correlation_id, aggregate_type, aggregate_id) on outlog.outbox to outlog_append;
+        grant execute on function outlog.enqueue, outlog.message_with_key, outlog.uuid7 to outlog_append;
+    end if;
+    if exists (select from pg_roles where rolname = 'outlog_relay') then
+        grant execute on all functions in schema outlog to outlog_relay;
+        grant select on all tables in schema outlog to outlog_relay;
+        grant insert, update on outlog.parked, outlog.lanes, outlog.relays, outlog.effects to outlog_relay;
+        grant insert on outlog.batches, outlog.attempts, outlog.outbox to outlog_relay;
+        grant delete on outlog.relays to outlog_relay;
+    end if;
+    if exists (select from pg_roles where rolname = 'outlog_admin') then
+        grant execute on all functions in schema outlog to outlog_admin;
+        grant select on all tables in schema outlog to outlog_admin;
+        grant insert, update on outlog.parked, outlog.lanes, outlog.effects to outlog_admin;
+        grant insert on outlog.outbox to outlog_admin;
+        grant insert, update, delete on outlog.destinations, outlog.routes, outlog.relays to outlog_admin;
+    end if;
+end $$;
+revoke all on all functions in schema outlog from public;

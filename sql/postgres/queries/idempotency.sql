@@ -1,0 +1,14 @@
+-- Command idempotency (I1), through functions: an application's role does not see the table.
+
+-- name: idempotency_claim(org_key, actor_id, endpoint, idempotency_key, request_hash, now)
+-- 1 row: the key is ours. 0 rows: it exists. Waits for an open transaction that holds it.
+select 1 where outlog.idempotency_claim(:org_key, :actor_id, :endpoint, :idempotency_key,
+                                        :request_hash, :now)
+
+-- name: idempotency_get(org_key, actor_id, endpoint, idempotency_key, request_hash)
+select is_same, response
+  from outlog.idempotency_get(:org_key, :actor_id, :endpoint, :idempotency_key, :request_hash)
+
+-- name: idempotency_store(org_key, actor_id, endpoint, idempotency_key, response)
+-- 1 row: stored. 0 rows: the key was not begun here.
+select 1 where outlog.idempotency_end(:org_key, :actor_id, :endpoint, :idempotency_key, :response)

@@ -1,0 +1,171 @@
+-- The lane protocol. The lane's row is its only lock; every statement here either locks it first or
+-- runs in a transaction that did (rule 1).
+
+-- name: lane_park_claim(lane)
+-- Before a free lane is taken: locks it, and parks what the former owner left (rule 3). These are
+-- first attempts whose outcome nobody knows: due at once, or DEAD where they may not be repeated.
+with l as (
+    select * from outlog.lanes where lane = :lane::smallint and (owner is null or lease_until < now())
+       for update skip locked)
+insert into outlog.parked (lane, seq, destination, ordering_key, state, held, attempts, unsent, available_at, last_error)
+select o.lane, o.seq, o.destination, o.ordering_key, case when c.is_final then 'DEAD' else 'PENDING' end,
+       c.is_final and o.ordering_key is not null and coalesce(d.on_dead = 'hold', false),
+       1, case when c.is_final then 0 else 1 end, now(), 'outcome unknown: the relay went away'
+  from l cross join lateral unnest(l.claim) r
+  join outlog.outbox o on o.lane = l.lane and o.seq >= lower(r) and o.seq < upper(r)
+ cross join lateral (select o.at_most_once or coalesce(o.max_attempts = 1, false)) c(is_final)
+  left join outlog.destinations d on d.name = o.destination
+on conflict (lane, seq) do nothing
+
+-- name: lane_take(lane, run, name, lease_us)
+-- Takes a free lane, after lane_park_claim in the same transaction, and raises its epoch.
+update outlog.lanes t
+   set epoch = t.epoch + 1, owner = :run, owner_name = :name, lease_until = now() + :lease_us::bigint * interval '1 microsecond',
+       claim = '{}', claimed_at = null, claim_no = t.claim_no + 1, parked_gen = t.parked_gen + 1
+  from (select lane, owner from outlog.lanes where lane = :lane::smallint and (owner is null or lease_until < now())
+           for update skip locked) l
+ where t.lane = l.lane
+returning t.epoch, t.head, t.gaps::text, t.parked_gen, t.claim_no, l.owner is not null
+
+-- name: lane_advance(lane, epoch, parked_gen, head, gaps, claim, lease_us)
+-- Record the open batch as published but for what is parked in the same transaction, and claim the
+-- next one. 0: fenced (another epoch), or somebody else changed parked rows (another parked_gen).
+with u as (
+    update outlog.lanes
+       set head = :head, gaps = :gaps::int8multirange, claim = :claim::int8multirange, claim_no = claim_no + 1,
+           claimed_at = case when :claim = '{}' then null else now() end,
+           lease_until = now() + :lease_us::bigint * interval '1 microsecond'
+     where lane = :lane::smallint and epoch = :epoch and parked_gen = :parked_gen
+    returning lane),
+old as (select l.* from outlog.lanes l join u using (lane)),     -- the statement's snapshot: the claim being closed
+b as (
+    insert into outlog.batches (lane, from_seq, to_seq, claimed_by, claimed_at, published_at)
+    select lane, lower(r), upper(r) - 1, owner, claimed_at, now() from old cross join lateral unnest(claim) r)
+select count(*) from u
+
+-- name: lane_release(lane, epoch)
+update outlog.lanes set owner = null, owner_name = null, lease_until = null
+ where lane = :lane::smallint and epoch = :epoch and claim = '{}'
+
+-- name: outbox_read(lane, head, limit literal)
+-- New messages, in order.
+select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.payload_bytes, o.content_type, o.headers,
+       o.metadata, o.idempotency_key, o.ordering_key, o.partition_key, o.correlation_id, o.causation_id, o.aggregate_type,
+       o.aggregate_id, o.created_at, o.available_at, o.max_attempts, o.at_most_once
+  from outlog.outbox o where o.lane = :lane::smallint and o.seq > :head order by o.seq limit :limit
+
+-- name: outbox_read_gaps(lane, head, limit literal, gaps) @postgres
+-- The same together with messages that have appeared in open gaps, from one snapshot (rules 7, 10).
+select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.payload_bytes, o.content_type, o.headers,
+       o.metadata, o.idempotency_key, o.ordering_key, o.partition_key, o.correlation_id, o.causation_id, o.aggregate_type,
+       o.aggregate_id, o.created_at, o.available_at, o.max_attempts, o.at_most_once
+  from (select seq from unnest(:gaps::int8multirange) r
+          join outlog.outbox f on f.lane = :lane::smallint and f.seq >= lower(r) and f.seq < upper(r)
+        union all
+        (select seq from outlog.outbox n where n.lane = :lane::smallint and n.seq > :head order by n.seq limit :limit)) found
+  join outlog.outbox o on o.lane = :lane::smallint and o.seq = found.seq
+ order by o.seq
+
+-- name: outbox_holders() @postgres
+-- Who may still fill a gap: whoever holds the table's insert lock. To be asked after the read that
+-- saw the gap (rule 20).
+select virtualtransaction || '/' || coalesce(pid, 0) from pg_locks
+ where locktype = 'relation' and mode = 'RowExclusiveLock' and relation = 'outlog.outbox'::regclass
+   and database = (select oid from pg_database where datname = current_database()) and pid is distinct from pg_backend_pid()
+
+-- name: lane_poll(lanes)
+-- One cheap look at all owned lanes (a JSON array): newest message, parked_gen, when the next parked
+-- message is due in microseconds (null: none).
+select l.lane, coalesce((select max(seq) from outlog.outbox o where o.lane = l.lane), 0), l.epoch, l.parked_gen,
+       (select (extract(epoch from min(available_at) - now()) * 1000000)::bigint from outlog.parked p
+         where p.lane = l.lane and p.state = 'PENDING'),
+       (select (extract(epoch from min(lease_until) - now()) * 1000000)::bigint from outlog.parked p
+         where p.lane = l.lane and p.state = 'CLAIMED')
+  from outlog.lanes l where l.lane in (select value::smallint from json_array_elements_text(:lanes))
+
+-- name: parked_add(lane, run, rows)
+-- What left the plain path, from a JSON array. A second row for one message is an error.
+insert into outlog.parked (lane, seq, destination, ordering_key, state, held, attempts, unsent, available_at,
+                           claimed_by, claimed_at, lease_until, last_error)
+select :lane::smallint, r.seq, r.destination, r.ordering_key, r.state, coalesce(r.held, false), r.attempts, r.unsent,
+       coalesce(r.available_at, now() + r.wait_us * interval '1 microsecond'),
+       case when r.state = 'CLAIMED' then :run end, case when r.state = 'CLAIMED' then now() end,
+       case when r.state = 'CLAIMED' then now() + r.lease_us * interval '1 microsecond' end, r.last_error
+  from json_to_recordset(:rows) as r(seq bigint, destination text, ordering_key text, state text, held boolean,
+       attempts integer, unsent integer, available_at timestamptz, wait_us bigint, lease_us bigint, last_error text)
+
+-- name: parked_finish(lane, run, rows)
+-- Ends claims of parked messages, each by its own token (rule 13); a row that is not ours any more
+-- changes nothing.
+update outlog.parked p
+   set state = r.state, held = coalesce(r.held, false), unsent = p.unsent + r.unsent, claimed_by = null,
+       claimed_at = null, lease_until = null, updated_at = now(), last_error = coalesce(r.last_error, case when r.state = 'PUBLISHED' then null else p.last_error end),
+       available_at = case when r.state = 'PENDING' then now() + r.wait_us * interval '1 microsecond' else p.available_at end,
+       published_at = case when r.state = 'PUBLISHED' then now() end
+  from json_to_recordset(:rows) as r(seq bigint, attempts integer, state text, held boolean, unsent integer,
+       wait_us bigint, last_error text)
+ where p.lane = :lane::smallint and p.seq = r.seq and p.state = 'CLAIMED' and p.claimed_by = :run and p.attempts = r.attempts
+returning p.seq
+
+-- name: parked_due(lane, rooms)
+-- What is due and first of its key (rule 15), as many per destination as it has room for.
+with recursive room as (
+    select * from json_to_recordset(:rooms) as r(destination text, room integer)),
+keys as (                                             -- the lowest open message of each key, by a loose scan
+    (select destination, ordering_key, seq, state, available_at from outlog.parked
+      where lane = :lane::smallint and ordering_key is not null and (state in ('PENDING', 'CLAIMED') or held)
+      order by destination, ordering_key, seq limit 1)
+    union all
+    select n.* from keys k cross join lateral (
+        select p.destination, p.ordering_key, p.seq, p.state, p.available_at from outlog.parked p
+         where p.lane = :lane::smallint and p.ordering_key is not null and (p.state in ('PENDING', 'CLAIMED') or p.held)
+           and (p.destination, p.ordering_key) > (k.destination, k.ordering_key)
+         order by p.destination, p.ordering_key, p.seq limit 1) n),
+heads as (
+    select k.seq, k.destination, row_number() over (partition by k.destination order by k.available_at, k.seq) as nth
+      from keys k join room using (destination)
+     where k.state = 'PENDING' and k.available_at <= now()
+       and not exists (select from outlog.parked c where c.lane = :lane::smallint and c.state = 'CLAIMED'
+                          and c.destination = k.destination and c.ordering_key = k.ordering_key))
+select h.seq from heads h join room using (destination) where h.nth <= room.room
+union all
+select f.seq from room cross join lateral (
+    select p.seq from outlog.parked p
+     where p.lane = :lane::smallint and p.destination = room.destination and p.ordering_key is null
+       and p.state = 'PENDING' and p.available_at <= now()
+     order by p.available_at limit room.room) f
+
+-- name: parked_mark(lane, seqs, run, lease_us)
+-- attempts grows here, before any byte leaves (O4).
+update outlog.parked
+   set state = 'CLAIMED', attempts = attempts + 1, claimed_by = :run, claimed_at = now(), updated_at = now(),
+       lease_until = now() + :lease_us::bigint * interval '1 microsecond'
+ where lane = :lane::smallint and seq in (select value::bigint from json_array_elements_text(:seqs)) and state = 'PENDING'
+
+-- name: parked_marked(lane, seqs)
+select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.payload_bytes, o.content_type, o.headers,
+       o.metadata, o.idempotency_key, o.ordering_key, o.partition_key, o.correlation_id, o.causation_id, o.aggregate_type,
+       o.aggregate_id, o.created_at, o.available_at, o.max_attempts, o.at_most_once,
+       p.attempts, p.unsent, p.budget_from, p.is_replay
+  from outlog.parked p join outlog.outbox o on o.lane = p.lane and o.seq = p.seq
+ where p.lane = :lane::smallint and p.seq in (select value::bigint from json_array_elements_text(:seqs))
+ order by o.seq
+
+-- name: parked_reap(lane)
+-- Claims whose own lease is over (rule 14): whoever held them is gone or too late.
+update outlog.parked p
+   set state = case when o.at_most_once or p.attempts - p.unsent - p.budget_from >= coalesce(o.max_attempts, 1000000) then 'DEAD' else 'PENDING' end,
+       held = (o.at_most_once or p.attempts - p.unsent - p.budget_from >= coalesce(o.max_attempts, 1000000))
+              and p.ordering_key is not null
+              and coalesce((select d.on_dead = 'hold' from outlog.destinations d where d.name = p.destination), false),
+       claimed_by = null, claimed_at = null, lease_until = null, available_at = now(), updated_at = now(),
+       last_error = 'outcome unknown: no answer within the lease'
+  from outlog.outbox o
+ where p.lane = :lane::smallint and p.state = 'CLAIMED' and p.lease_until < now() and o.lane = p.lane and o.seq = p.seq
+
+-- name: attempts_add(lane, run, rows)
+insert into outlog.attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, permanent, response, error, claimed_by)
+select :lane::smallint, r.seq, r.attempt, r.started_at, r.duration_ms, r.outcome, r.status, r.permanent, r.response, r.error, :run
+  from json_to_recordset(:rows) as r(seq bigint, attempt integer, started_at timestamptz, duration_ms integer,
+       outcome text, status integer, permanent boolean, response text, error text)
+on conflict do nothing

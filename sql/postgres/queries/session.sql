@@ -1,0 +1,8 @@
+-- Sessions on the server.
+
+-- name: session_end(pid, started_at) @postgres
+-- Ends a session of ours whose connection was lost, and waits until it is over: 1, or 0 when it is
+-- not after 10 s. No row: it is not there any more. A process id alone could be another's by now.
+select pg_terminate_backend(pid, 10000)::integer
+  from pg_stat_activity
+ where pid = :pid and backend_start = :started_at::timestamptz

@@ -1,0 +1,75 @@
+-- What relays ask of any store: heartbeats, leases, destinations.
+
+-- name: relay_beat(run, name)
+insert into outlog.relays (run, name, started_at, heartbeat_at)
+values (:run, :name, outlog.after(0), outlog.after(0))
+on conflict (run) do update set heartbeat_at = outlog.after(0)
+
+-- name: relay_gone(run)
+delete from outlog.relays where run = :run
+
+-- name: relay_forget(dead_after_us)
+delete from outlog.relays where heartbeat_at < outlog.after(-:dead_after_us::bigint)
+
+-- name: relay_count(dead_after_us)
+-- How many relays share the lanes.
+select count(*) from outlog.relays where heartbeat_at >= outlog.after(-:dead_after_us::bigint)
+
+-- name: lane_free()
+-- Lanes that may be taken: no owner, or its lease is over by the database's clock.
+select lane from outlog.lanes where owner is null or lease_until < outlog.after(0) order by lane
+
+-- name: lane_count()
+select count(*) from outlog.lanes
+
+-- name: lane_renew(lane, epoch, lease_us)
+update outlog.lanes set lease_until = outlog.after(:lease_us::bigint)
+ where lane = :lane and epoch = :epoch and owner is not null
+
+-- name: lane_look(lane)
+-- After a commit whose answer was lost: did it happen?
+select epoch, claim_no, parked_gen from outlog.lanes where lane = :lane
+
+-- name: lane_touch(lane)
+-- Locks the lane for somebody who is not its owner, and tells the owner that parked rows changed.
+update outlog.lanes set parked_gen = parked_gen + 1 where lane = :lane
+
+-- name: parked_keys(lane)
+-- The keys that must wait: one of their messages is parked and open, or dead and held (rule 9).
+select destination, ordering_key, count(*) from outlog.parked
+ where lane = :lane and ordering_key is not null and (state in ('PENDING', 'CLAIMED') or held)
+ group by destination, ordering_key
+
+-- name: destination_list()
+select name, settings, guarantee, paused, on_dead, is_alert from outlog.destinations order by name
+
+-- name: destination_get(name)
+select name, settings, guarantee, paused, on_dead, is_alert from outlog.destinations where name = :name
+
+-- name: destination_put(name, settings, guarantee, on_dead, is_alert)
+insert into outlog.destinations (name, settings, guarantee, on_dead, is_alert)
+values (:name, :settings, :guarantee, :on_dead, :is_alert::boolean)
+on conflict (name) do update set settings = excluded.settings, guarantee = excluded.guarantee,
+       on_dead = excluded.on_dead, is_alert = excluded.is_alert, updated_at = outlog.after(0)
+
+-- name: destination_delete(name)
+delete from outlog.destinations where name = :name
+
+-- name: destination_pause(name, paused)
+update outlog.destinations set paused = :paused::boolean, updated_at = outlog.after(0) where name = :name
+
+-- name: destination_stamp()
+-- Changes when any destination does.
+select count(*), max(updated_at) from outlog.destinations
+
+-- name: route_list()
+select name, pattern, is_audit, org_id, aggregate_type, condition, destination, ordering_key, source
+  from outlog.routes order by name
+
+-- name: route_put(name, pattern, is_audit, org_id, aggregate_type, condition, destination, ordering_key, source)
+insert into outlog.routes (name, pattern, is_audit, org_id, aggregate_type, condition, destination, ordering_key, source)
+values (:name, :pattern, :is_audit::boolean, :org_id, :aggregate_type, :condition, :destination, :ordering_key, :source)
+on conflict (name) do nothing
+
+-- name: route_delete(name)
+delete from outlog.routes where name = :name

@@ -1,0 +1,173 @@
+-- The outbox: immutable messages in one lane, and what the relay knows about them. See the
+-- PostgreSQL migration of the same name for why; SQLite has one writer, so there are no gaps.
+
+create table outlog_destinations (
+    name       text    primary key,
+    settings   text    not null,
+    guarantee  text    not null default 'at_least_once' check (guarantee in ('at_least_once', 'at_most_once')),
+    paused     integer not null default 0,
+    on_dead    text    not null default 'skip' check (on_dead in ('skip', 'hold')),
+    is_alert   integer not null default 0,
+    updated_at text    not null default (strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z'),
+    constraint destinations_name_length check (length(cast(name as blob)) between 1 and 100)
+) without rowid;
+
+create table outlog_routes (
+    name           text primary key,
+    pattern        text not null,              -- `on`, as GLOB
+    is_audit       integer not null,
+    org_id         text,
+    aggregate_type text,
+    condition      text,                       -- {"$.path": value}
+    destination    text not null,
+    ordering_key   text,
+    source         text not null
+) without rowid;
+
+create table outlog_outbox (
+    seq             integer primary key autoincrement,   -- never used twice, also not after pruning
+    lane            integer not null default 0,
+    event_id        text    not null default (lower(
+                        substr(printf('%012x', cast((julianday('now') - 2440587.5) * 86400000 as integer)), 1, 8) || '-' ||
+                        substr(printf('%012x', cast((julianday('now') - 2440587.5) * 86400000 as integer)), 9, 4) || '-7' ||
+                        substr(hex(randomblob(2)), 2) || '-' || substr('89ab', 1 + abs(random() % 4), 1) ||
+                        substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))),
+    created_at      text    not null default (strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z'),
+    available_at    text,
+    causation_id    text,
+    max_attempts    integer check (max_attempts > 0),
+    at_most_once    integer,                             -- copied in by a trigger below
+    org_id          text,
+    destination     text    not null,
+    event_type      text    not null,
+    payload         text,
+    payload_bytes   blob,
+    content_type    text    not null default 'application/json',
+    headers         text,
+    metadata        text,
+    idempotency_key text,
+    ordering_key    text,
+    partition_key   text,
+    correlation_id  text,
+    aggregate_type  text,
+    aggregate_id    text,
+    constraint outbox_has_one_payload check ((payload is null) <> (payload_bytes is null)),
+    constraint outbox_headers_are_an_object check (headers is null or json_type(headers) = 'object'),
+    constraint outbox_metadata_is_an_object check (metadata is null or json_type(metadata) = 'object'),
+    constraint outbox_lengths check (
+        length(cast(destination as blob)) between 1 and 100 and length(cast(event_type as blob)) between 1 and 100 and
+        (idempotency_key is null or length(cast(idempotency_key as blob)) between 1 and 512) and
+        (ordering_key    is null or length(cast(ordering_key as blob))    between 1 and 512) and
+        (partition_key   is null or length(cast(partition_key as blob))   between 1 and 512) and
+        length(cast(coalesce(payload, payload_bytes) as blob)) <= 262144)
+);
+create unique index outlog_outbox_event_id on outlog_outbox (event_id);
+create unique index outlog_outbox_key on outlog_outbox (coalesce(org_id, ''), destination, idempotency_key)
+    where idempotency_key is not null;
+
+create table outlog_outbox_keys (
+    org_key         text not null,
+    destination     text not null,
+    idempotency_key text not null,
+    event_id        text not null,
+    kept_at         text not null,
+    primary key (org_key, destination, idempotency_key)) without rowid;
+
+create table outlog_lanes (
+    lane        integer primary key,
+    epoch       integer not null default 0,
+    owner       text,
+    owner_name  text,
+    lease_until text,
+    head        integer not null default 0,
+    claim_from  integer,                       -- the open batch; null: none
+    claim_to    integer,
+    claim_no    integer not null default 0,
+    claimed_at  text,
+    parked_gen  integer not null default 0);
+insert into outlog_lanes (lane) values (0);
+
+create table outlog_parked (
+    seq          integer primary key,
+    lane         integer not null default 0,
+    attempts     integer not null,
+    unsent       integer not null default 0,
+    budget_from  integer not null default 0,
+    state        text    not null check (state in ('PENDING', 'CLAIMED', 'PUBLISHED', 'DEAD')),
+    held         integer not null default 0,
+    is_replay    integer not null default 0,
+    available_at text    not null,
+    claimed_at   text,
+    lease_until  text,
+    published_at text,
+    updated_at   text    not null,
+    destination  text    not null,
+    ordering_key text,
+    claimed_by   text,
+    last_error   text,
+    constraint parked_claimed_fields_iff_claimed check (
+        (state = 'CLAIMED') = (claimed_at is not null) and (state = 'CLAIMED') = (claimed_by is not null)
+        and (state = 'CLAIMED') = (lease_until is not null)),
+    constraint parked_published_at_iff_published check ((state = 'PUBLISHED') = (published_at is not null)),
+    constraint parked_held_only_dead check (not held or state = 'DEAD'),
+    constraint parked_counts check (attempts >= 0 and unsent between 0 and attempts and budget_from between 0 and attempts));
+create index outlog_parked_due on outlog_parked (destination, available_at)
+    where state = 'PENDING' and ordering_key is null;
+create index outlog_parked_open_keys on outlog_parked (destination, ordering_key, seq)
+    where ordering_key is not null and (state in ('PENDING', 'CLAIMED') or held);
+create index outlog_parked_claims on outlog_parked (lease_until) where state = 'CLAIMED';
+create index outlog_parked_pending on outlog_parked (available_at) where state = 'PENDING';
+create index outlog_parked_by_state on outlog_parked (state, destination, seq);
+
+create table outlog_batches (
+    to_seq       integer not null,
+    from_seq     integer not null,
+    lane         integer not null default 0,
+    claimed_by   text    not null,
+    claimed_at   text    not null,
+    published_at text    not null,
+    primary key (to_seq, from_seq)) without rowid;
+
+create table outlog_attempts (
+    seq         integer not null,
+    attempt     integer not null,
+    lane        integer not null default 0,
+    started_at  text    not null,
+    duration_ms integer not null,
+    outcome     text    not null check (outcome in ('ok', 'failed', 'unknown', 'released')),
+    status      integer,
+    permanent   integer not null default 0,
+    response    text,
+    error       text,
+    claimed_by  text    not null,
+    primary key (seq, attempt)) without rowid;
+
+create table outlog_relays (
+    run          text primary key,
+    name         text not null,
+    started_at   text not null,
+    heartbeat_at text not null) without rowid;
+
+create table outlog_effects (
+    effect_id        text primary key,
+    org_id           text,
+    run_id           text,
+    step_id          text,
+    session_key      text,
+    checkpoint_id    text,
+    effect_type      text not null,
+    effect_spec      text not null,
+    destination      text not null,
+    status           text not null default 'PENDING' check (status in ('PENDING', 'EXECUTING', 'COMPLETED', 'FAILED')),
+    idempotency_key  text not null,
+    message_id       text not null unique,
+    execution_result text,
+    executed_at      text,
+    attempts         integer not null default 0,
+    last_attempt_at  text,
+    last_event_id    text not null,
+    correlation_id   text not null,
+    created_at       text not null,
+    updated_at       text not null) without rowid;
+create index outlog_effects_run on outlog_effects (run_id) where run_id is not null;
+create index outlog_effects_session on outlog_effects (session_key, created_at) where session_key is not null;

@@ -1,0 +1,90 @@
+-- What the database itself refuses, and what it fills in, also for clients without the extension.
+
+create trigger outlog_outbox_no_delete before delete on outlog_outbox
+when not exists (select 1 from outlog_outbox_keys where org_key = '' and destination = '' and idempotency_key = 'pruning')
+begin
+    select raise(abort, 'read_only: DELETE of outlog_outbox: messages are never changed; kill or requeue them');
+end;
+-- One update is allowed, to the trigger below: filling in what a plain INSERT left out.
+create trigger outlog_outbox_no_update before update on outlog_outbox
+when old.at_most_once is not null
+  or new.seq is not old.seq or new.event_id is not old.event_id or new.destination is not old.destination
+  or new.event_type is not old.event_type or new.payload is not old.payload or new.payload_bytes is not old.payload_bytes
+  or new.headers is not old.headers or new.metadata is not old.metadata or new.idempotency_key is not old.idempotency_key
+  or new.ordering_key is not old.ordering_key or new.partition_key is not old.partition_key
+  or new.created_at is not old.created_at or new.org_id is not old.org_id
+begin
+    select raise(abort, 'read_only: UPDATE of outlog_outbox: messages are never changed; kill or requeue them');
+end;
+create trigger outlog_outbox_no_replace before insert on outlog_outbox
+when exists (select 1 from outlog_outbox where event_id = new.event_id)
+begin
+    select raise(abort, 'id_conflict: a message with this event_id exists');
+end;
+create trigger outlog_outbox_no_old_key before insert on outlog_outbox
+when new.idempotency_key is not null and exists (select 1 from outlog_outbox_keys
+     where org_key = coalesce(new.org_id, '') and destination = new.destination and idempotency_key = new.idempotency_key)
+begin
+    select raise(abort, 'UNIQUE constraint failed: this idempotency key was used before');
+end;
+create trigger outlog_outbox_fill after insert on outlog_outbox
+when new.at_most_once is null or new.correlation_id is null
+begin
+    update outlog_outbox
+       set correlation_id = coalesce(correlation_id, event_id),
+           at_most_once = coalesce((select guarantee = 'at_most_once' from outlog_destinations
+                                     where name = new.destination), 0)
+     where seq = new.seq;
+end;
+
+create trigger outlog_parked_moves_are_legal before update on outlog_parked
+when new.state <> old.state and old.state || '>' || new.state not in (
+     'PENDING>CLAIMED', 'CLAIMED>PENDING', 'CLAIMED>PUBLISHED', 'CLAIMED>DEAD', 'PUBLISHED>PENDING', 'DEAD>PENDING')
+begin
+    select raise(abort, 'illegal_transition: a message cannot make this move');
+end;
+create trigger outlog_parked_attempts_only_grow before update on outlog_parked
+when new.attempts < old.attempts or new.attempts > old.attempts + 1
+  or (new.attempts > old.attempts and not (old.state = 'PENDING' and new.state = 'CLAIMED'))
+  or (old.state = 'PUBLISHED' and new.state = 'PUBLISHED' and new.published_at is not old.published_at)
+  or new.seq <> old.seq or new.destination <> old.destination or new.ordering_key is not old.ordering_key
+begin
+    select raise(abort, 'illegal_transition: attempts only grow, and a message keeps its place');
+end;
+create trigger outlog_lanes_only_advance before update on outlog_lanes
+when new.epoch < old.epoch or new.head < old.head or new.claim_no < old.claim_no or new.parked_gen < old.parked_gen
+begin
+    select raise(abort, 'illegal_transition: epoch, head, claim_no and parked_gen never fall');
+end;
+
+-- The claim that a lane's update closes has been published: PostgreSQL does this in one statement.
+create trigger outlog_lanes_record after update of claim_no on outlog_lanes
+when new.claim_no > old.claim_no and old.claim_from is not null and new.epoch = old.epoch
+begin
+    insert into outlog_batches (lane, from_seq, to_seq, claimed_by, claimed_at, published_at)
+    values (old.lane, old.claim_from, old.claim_to, old.owner, old.claimed_at,
+            strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z');
+end;
+
+-- Routes, in the event's own transaction, whichever door it came through.
+create trigger outlog_events_are_routed after insert on outlog_events
+when exists (select 1 from outlog_routes)
+begin
+    insert into outlog_outbox (destination, event_type, payload, org_id, idempotency_key, ordering_key,
+           metadata, correlation_id, causation_id, aggregate_type, aggregate_id)
+    select r.destination, new.event_type, new.payload, new.org_id, new.id || ':' || r.destination,
+           coalesce(r.ordering_key, coalesce(new.org_id, '') || '/' || new.aggregate_type || '/' || new.aggregate_id),
+           case when json_extract(new.metadata, '$.traceparent') is not null
+                then json_object('traceparent', json_extract(new.metadata, '$.traceparent')) end,
+           new.correlation_id, new.id, new.aggregate_type, new.aggregate_id
+      from outlog_routes r
+     where new.event_type glob r.pattern
+       and (r.is_audit or new.event_type not like 'outlog.%')
+       and (r.org_id is null or r.org_id = new.org_id)
+       and (r.aggregate_type is null or r.aggregate_type = new.aggregate_type)
+       and (r.condition is null or not exists (
+            select 1 from json_each(r.condition) c
+             where json_type(new.payload, c.key) is not c.type
+                or json_extract(new.payload, c.key) is not c.value))
+     group by r.destination;
+end;

@@ -1,0 +1,128 @@
+-- The lane protocol on SQLite: one lane, one writer. A transaction (BEGIN IMMEDIATE) is the lock, so
+-- the steps that PostgreSQL does in one statement are several here.
+
+-- name: lane_take(lane, run, name, lease_us)
+-- Takes the lane; what the former owner left is parked by lane_park_claim before it.
+update outlog_lanes
+   set epoch = epoch + 1, owner = :run, owner_name = :name, lease_until = outlog_after(:lease_us),
+       claim_from = null, claim_to = null, claimed_at = null, claim_no = claim_no + 1, parked_gen = parked_gen + 1
+ where lane = :lane and (owner is null or lease_until < outlog_after(0))
+returning epoch, head, '{}', parked_gen, claim_no, 0
+
+-- name: lane_park_claim(lane)
+-- First attempts whose outcome nobody knows: due at once, or DEAD where they may not be repeated.
+insert into outlog_parked (lane, seq, destination, ordering_key, state, held, attempts, unsent, available_at, updated_at, last_error)
+select o.lane, o.seq, o.destination, o.ordering_key,
+       case when o.at_most_once or o.max_attempts = 1 then 'DEAD' else 'PENDING' end,
+       (o.at_most_once or coalesce(o.max_attempts = 1, 0)) and o.ordering_key is not null
+       and coalesce((select on_dead = 'hold' from outlog_destinations d where d.name = o.destination), 0),
+       1, case when o.at_most_once or o.max_attempts = 1 then 0 else 1 end, outlog_after(0), outlog_after(0),
+       'outcome unknown: the relay went away'
+  from outlog_lanes l join outlog_outbox o on o.seq between l.claim_from and l.claim_to
+ where l.lane = :lane and (l.owner is null or l.lease_until < outlog_after(0))
+   and not exists (select 1 from outlog_parked p where p.seq = o.seq)
+
+-- name: lane_advance(lane, epoch, parked_gen, head, gaps, claim, lease_us)
+-- Records the open batch (by trigger) and claims the next. The claim is one range, '{[from,to)}'.
+update outlog_lanes
+   set head = :head, claim_no = claim_no + 1, lease_until = outlog_after(:lease_us),
+       claim_from = case when :claim = '{}' then null else cast(substr(:claim, 3) as integer) end,
+       claim_to = case when :claim = '{}' then null else cast(substr(:claim, instr(:claim, ',') + 1) as integer) - 1 end,
+       claimed_at = case when :claim = '{}' then null else outlog_after(0) end
+ where lane = :lane and epoch = :epoch and parked_gen = :parked_gen and :gaps = '{}'
+returning 1
+
+-- name: lane_release(lane, epoch)
+update outlog_lanes set owner = null, owner_name = null, lease_until = null
+ where lane = :lane and epoch = :epoch and claim_from is null
+
+-- name: outbox_read(lane, head, limit literal)
+select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.payload_bytes, o.content_type, o.headers,
+       o.metadata, o.idempotency_key, o.ordering_key, o.partition_key, o.correlation_id, o.causation_id, o.aggregate_type,
+       o.aggregate_id, o.created_at, o.available_at, o.max_attempts, o.at_most_once
+  from outlog_outbox o where o.lane = :lane and o.seq > :head order by o.seq limit :limit
+
+-- name: lane_poll(lanes)
+select l.lane, coalesce((select max(seq) from outlog_outbox), 0), l.epoch, l.parked_gen,
+       (select outlog_until(min(available_at)) from outlog_parked where state = 'PENDING'),
+       (select outlog_until(min(lease_until)) from outlog_parked where state = 'CLAIMED')
+  from outlog_lanes l where l.lane in (select value from json_each(:lanes))
+
+-- name: parked_add(lane, run, rows)
+insert into outlog_parked (lane, seq, destination, ordering_key, state, held, attempts, unsent, available_at,
+                           claimed_by, claimed_at, lease_until, updated_at, last_error)
+select :lane, r.value ->> 'seq', r.value ->> 'destination', r.value ->> 'ordering_key', r.value ->> 'state',
+       coalesce(r.value ->> 'held', 0), r.value ->> 'attempts', r.value ->> 'unsent',
+       coalesce(r.value ->> 'available_at', outlog_after(r.value ->> 'wait_us')),
+       iif(r.value ->> 'state' = 'CLAIMED', :run, null), iif(r.value ->> 'state' = 'CLAIMED', outlog_after(0), null),
+       iif(r.value ->> 'state' = 'CLAIMED', outlog_after(r.value ->> 'lease_us'), null), outlog_after(0), r.value ->> 'last_error'
+  from json_each(:rows) r
+
+-- name: parked_finish(lane, run, rows)
+update outlog_parked as p
+   set state = r.value ->> 'state', held = coalesce(r.value ->> 'held', 0), unsent = p.unsent + (r.value ->> 'unsent'),
+       claimed_by = null, claimed_at = null, lease_until = null, updated_at = outlog_after(0),
+       last_error = coalesce(r.value ->> 'last_error', iif(r.value ->> 'state' = 'PUBLISHED', null, p.last_error)),
+       available_at = iif(r.value ->> 'state' = 'PENDING', outlog_after(r.value ->> 'wait_us'), p.available_at),
+       published_at = iif(r.value ->> 'state' = 'PUBLISHED', outlog_after(0), null)
+  from json_each(:rows) r
+ where p.lane = :lane and p.seq = r.value ->> 'seq' and p.state = 'CLAIMED' and p.claimed_by = :run
+   and p.attempts = r.value ->> 'attempts'
+returning seq
+
+-- name: parked_due(lane, rooms)
+-- What is due and first of its key (rule 15), as many per destination as it has room for.
+with recursive k(seq) as (
+    select (select seq from outlog_parked where ordering_key is not null and (state in ('PENDING', 'CLAIMED') or held)
+             order by destination, ordering_key, seq limit 1)
+    union all
+    select (select p.seq from outlog_parked p, outlog_parked q
+             where q.seq = k.seq and p.ordering_key is not null and (p.state in ('PENDING', 'CLAIMED') or p.held)
+               and (p.destination, p.ordering_key) > (q.destination, q.ordering_key)
+             order by p.destination, p.ordering_key, p.seq limit 1)
+      from k where k.seq is not null),
+heads as (
+    select p.seq, p.destination, row_number() over (partition by p.destination order by p.available_at, p.seq) as nth
+      from k join outlog_parked p on p.seq = k.seq
+     where p.state = 'PENDING' and p.available_at <= outlog_after(0)
+       and not exists (select 1 from outlog_parked c where c.state = 'CLAIMED' and c.destination = p.destination
+                          and c.ordering_key = p.ordering_key)),
+free as (
+    select p.seq, p.destination, row_number() over (partition by p.destination order by p.available_at, p.seq) as nth
+      from outlog_parked p where p.state = 'PENDING' and p.ordering_key is null and p.available_at <= outlog_after(0))
+select d.seq from (select * from heads union all select * from free) d
+  join json_each(:rooms) r on r.value ->> 'destination' = d.destination
+ where d.nth <= r.value ->> 'room' and :lane = 0
+
+-- name: parked_mark(lane, seqs, run, lease_us)
+update outlog_parked
+   set state = 'CLAIMED', attempts = attempts + 1, claimed_by = :run, claimed_at = outlog_after(0),
+       updated_at = outlog_after(0), lease_until = outlog_after(:lease_us)
+ where lane = :lane and seq in (select value from json_each(:seqs)) and state = 'PENDING'
+
+-- name: parked_marked(lane, seqs)
+select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.payload_bytes, o.content_type, o.headers,
+       o.metadata, o.idempotency_key, o.ordering_key, o.partition_key, o.correlation_id, o.causation_id, o.aggregate_type,
+       o.aggregate_id, o.created_at, o.available_at, o.max_attempts, o.at_most_once,
+       p.attempts, p.unsent, p.budget_from, p.is_replay
+  from outlog_parked p join outlog_outbox o on o.seq = p.seq
+ where p.lane = :lane and p.seq in (select value from json_each(:seqs)) order by o.seq
+
+-- name: parked_reap(lane)
+update outlog_parked as p
+   set state = iif(o.at_most_once or p.attempts - p.unsent - p.budget_from >= coalesce(o.max_attempts, 1000000), 'DEAD', 'PENDING'),
+       held = (o.at_most_once or p.attempts - p.unsent - p.budget_from >= coalesce(o.max_attempts, 1000000))
+              and p.ordering_key is not null
+              and coalesce((select d.on_dead = 'hold' from outlog_destinations d where d.name = p.destination), 0),
+       claimed_by = null, claimed_at = null, lease_until = null, available_at = outlog_after(0), updated_at = outlog_after(0),
+       last_error = 'outcome unknown: no answer within the lease'
+  from outlog_outbox o
+ where p.lane = :lane and p.state = 'CLAIMED' and p.lease_until < outlog_after(0) and o.seq = p.seq
+
+-- name: attempts_add(lane, run, rows)
+insert into outlog_attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, permanent, response, error, claimed_by)
+select :lane, r.value ->> 'seq', r.value ->> 'attempt', r.value ->> 'started_at', r.value ->> 'duration_ms',
+       r.value ->> 'outcome', r.value ->> 'status', coalesce(r.value ->> 'permanent', 0), r.value ->> 'response',
+       r.value ->> 'error', :run
+  from json_each(:rows) r where true
+on conflict do nothing

@@ -1,0 +1,71 @@
+/* map.c: open addressing; names whose count is 0 are dropped when the table grows. */
+#include "base/map.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static size_t hash(const char *key)
+{
+    uint64_t h = 14695981039346656037u;
+    for (; *key; key++)
+        h = (h ^ (unsigned char)*key) * 1099511628211u;
+    return (size_t)(h ^ h >> 29);
+}
+
+void ol_map_clear(struct ol_map *map)
+{
+    for (size_t i = 0; i < map->room; i++)
+        free(map->entries[i].key);
+    free(map->entries);
+    *map = (struct ol_map){0};
+}
+
+static struct ol_map_entry *place(const struct ol_map *map, const char *key)
+{
+    size_t i = hash(key) & (map->room - 1);
+    while (map->entries[i].key && strcmp(map->entries[i].key, key) != 0)
+        i = (i + 1) & (map->room - 1);
+    return &map->entries[i];
+}
+
+static bool grow(struct ol_map *map)
+{
+    size_t live = 0;
+    for (size_t i = 0; i < map->room; i++)
+        live += map->entries[i].key && map->entries[i].count != 0;
+    struct ol_map wider = {.room = 64};
+    while (wider.room < live * 4)
+        wider.room *= 2;
+    if (!(wider.entries = calloc(wider.room, sizeof *wider.entries)))
+        return false;
+    for (size_t i = 0; i < map->room; i++) {
+        struct ol_map_entry *entry = &map->entries[i];
+        if (entry->key && entry->count != 0) {
+            *place(&wider, entry->key) = *entry;
+            wider.used++;
+            entry->key = NULL;
+        }
+    }
+    ol_map_clear(map);
+    *map = wider;
+    return true;
+}
+
+bool ol_map_add(struct ol_map *map, const char *key, int64_t by)
+{
+    if (map->used * 2 >= map->room && !grow(map))
+        return false;
+    struct ol_map_entry *entry = place(map, key);
+    if (!entry->key) {
+        if (!(entry->key = strdup(key)))
+            return false;
+        map->used++;
+    }
+    entry->count += by;
+    return true;
+}
+
+int64_t ol_map_get(const struct ol_map *map, const char *key)
+{
+    return map->room ? place(map, key)->count : 0;
+}

@@ -1,0 +1,28 @@
+/* map.h: counts by name. */
+#ifndef OL_BASE_MAP_H
+#define OL_BASE_MAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ol_map_entry {
+    char *key; /* NULL: free */
+    int64_t count;
+};
+
+/* Start from {0}. Names are copied. */
+struct ol_map {
+    struct ol_map_entry *entries;
+    size_t room, used; /* used counts names whose count fell to 0 too, until the next growth */
+};
+
+void ol_map_clear(struct ol_map *map);
+
+/* Add to the count of `key` (by may be negative); false when memory is out. */
+bool ol_map_add(struct ol_map *map, const char *key, int64_t by);
+
+/* The count of `key`; 0 when it was never added. */
+int64_t ol_map_get(const struct ol_map *map, const char *key);
+
+#endif

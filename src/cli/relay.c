@@ -1,0 +1,129 @@
+/* relay.c: outlog relay. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "relay/worker.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_THREADS = 32 };
+
+static atomic_int is_stopped;
+
+/* The first asks for a clean end, the second ends at once. */
+static void stop(int signal)
+{
+    (void)signal;
+    atomic_fetch_add(&is_stopped, 1);
+}
+
+struct thread {
+    pthread_t id;
+    struct ol_worker_options options;
+    struct ol_worker_stats stats;
+    outlog_err err;
+    int result;
+};
+
+static void *run_thread(void *argument)
+{
+    struct thread *thread = argument;
+    thread->result = ol_worker_run(&thread->options, &is_stopped, &thread->stats, &thread->err);
+    return NULL;
+}
+
+static int parse_span(const char *name, const char *text, int64_t *out)
+{
+    if (!text || ol_span_parse(text, out) == 0)
+        return 0;
+    return ol_usage("--%s is a span like 500ms or 30s, not '%s'", name, text);
+}
+
+static int parse(struct ol_cli *cli, struct ol_worker_options *options, int64_t *threads)
+{
+    const char *id = NULL, *lease = NULL, *poll = NULL, *patience = NULL;
+    int64_t batch = (int64_t)options->batch;
+    const struct ol_option table[] = {{"id", OL_STRING, &id, NULL},
+                                      {"lease", OL_STRING, &lease, NULL},
+                                      {"poll", OL_STRING, &poll, NULL},
+                                      {"patience", OL_STRING, &patience, NULL},
+                                      {"batch", OL_NUMBER, &batch, NULL},
+                                      {"threads", OL_NUMBER, threads, NULL},
+                                      {"until-idle", OL_FLAG, &options->until_idle, NULL},
+                                      {"quiet", OL_FLAG, &options->quiet, NULL},
+                                      {0}};
+    int status = ol_options(cli, table);
+    if (status || (status = parse_span("lease", lease, &options->lease_us)) ||
+        (status = parse_span("poll", poll, &options->poll_us)) ||
+        (status = parse_span("patience", patience, &options->patience_us)))
+        return status;
+    if (cli->argc)
+        return ol_usage("relay takes no argument, found '%s'", cli->argv[0]);
+    if (batch < 1 || batch > 1000 || *threads < 1 || *threads > MOST_THREADS)
+        return ol_usage("--batch is 1 to 1000, --threads 1 to %d", MOST_THREADS);
+    if (options->lease_us < 1000000)
+        return ol_usage("--lease is at least 1s");
+    options->batch = (size_t)batch;
+    options->margin_us = options->lease_us / 15;
+    if (id)
+        options->name = id;
+    return 0;
+}
+
+static int run(struct ol_cli *cli)
+{
+    char host[100] = "relay", published[32], seconds[32];
+    struct thread threads[MOST_THREADS];
+    int64_t count = 1, started = ol_clock_boot_us();
+
+    gethostname(host, sizeof host - 1);
+    struct ol_worker_options options = ol_worker_defaults(NULL);
+    options.name = host;
+    int status = parse(cli, &options, &count);
+    if (status)
+        return status;
+    options.store = cli->store;
+    struct sigaction action = {.sa_handler = stop};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+
+    struct ol_worker_stats total = {0};
+    for (int64_t i = 0; i < count; i++) {
+        threads[i] = (struct thread){.options = options};
+        pthread_create(&threads[i].id, NULL, run_thread, &threads[i]);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        pthread_join(threads[i].id, NULL);
+        if (threads[i].result < 0)
+            status = ol_report(&threads[i].err);
+        total.published += threads[i].stats.published;
+        total.failed += threads[i].stats.failed;
+        total.dead += threads[i].stats.dead;
+        total.fenced += threads[i].stats.fenced;
+    }
+    double took = (double)(ol_clock_boot_us() - started) / 1e6;
+    snprintf(seconds, sizeof seconds, "%.2f", took);
+    if (status == OL_EXIT_DONE)
+        fprintf(stderr, "outlog relay: %s published, %lld failed attempts, %lld dead, in %s s\n",
+                ol_thousands(total.published, published), (long long)total.failed,
+                (long long)total.dead, seconds);
+    return status;
+}
+
+const struct ol_command ol_command_relay = {
+    .name = "relay",
+    .summary = "deliver the outbox's messages",
+    .help = "usage: outlog relay [--id NAME] [--threads N] [--lease SPAN] [--poll SPAN]\n"
+            "                    [--patience SPAN] [--batch N] [--until-idle] [--quiet]\n\n"
+            "Delivers messages to their destinations until it is told to stop. Start as many as you like\n"
+            "on PostgreSQL: they share the lanes. SIGTERM: no new claims, what is in flight is finished or\n"
+            "handed back, exit 0; a second one ends at once.\n\n"
+            "  --until-idle  stop when nothing is left to send now\n\n"
+            "  outlog relay --id relay-1\n",
+    .run = run,
+};

@@ -1,0 +1,51 @@
+/* item.h: a message in the relay's hands, and what became of it. */
+#ifndef OL_OUTBOX_ITEM_H
+#define OL_OUTBOX_ITEM_H
+
+#include "outlog_publisher.h"
+#include "store/store.h"
+
+/* Where an item of a batch stands. */
+enum ol_item_state {
+    OL_ITEM_WAITING,  /* claimed, not sent yet: a place or its key's turn is missing */
+    OL_ITEM_FLYING,   /* on the wire */
+    OL_ITEM_DONE,     /* its outcome is known */
+};
+
+/* One message. It lives in the arena it was read into; `message` points there too. */
+struct ol_item {
+    int64_t seq;
+    struct outlog_message message;
+    const char *metadata;
+    int64_t available_at; /* 0: at once */
+    int max_attempts;     /* 0: not said */
+    bool at_most_once;
+
+    /* of a parked message */
+    bool is_parked;
+    int attempts, unsent, budget_from;
+
+    /* while it is being sent */
+    enum ol_item_state state;
+    int64_t started_at;     /* wall clock */
+    struct ol_item *behind; /* the next one of the same key in this batch */
+    bool is_first;          /* none of the same key stands before it */
+    void *batch, *target;   /* the relay's: where it belongs and where it goes */
+
+    /* what came of it: set when DONE */
+    struct outlog_outcome outcome;
+    char error[400];
+    char *response; /* malloc'ed, or NULL */
+};
+
+/* How many attempts of its current budget the item has used, this one included. */
+int ol_item_used(const struct ol_item *item);
+
+/* Read the current row of outbox_read (or parked_marked, which has more columns) into the arena. */
+int ol_item_read(const struct ol_rows *rows, bool is_parked, struct ol_arena *arena,
+                 struct ol_item *out, outlog_err *err);
+
+/* "destination 0x1f ordering_key": what must stay in order. NULL without an ordering key. */
+const char *ol_item_key(const struct ol_item *item, struct ol_arena *arena);
+
+#endif

@@ -1,0 +1,722 @@
+/* lane.c: the lane protocol. See lane.h for its invariants. */
+#include "outbox/lane.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LIST_EVERY_US = 5000 };
+
+void ol_lane_clear(struct ol_lane *lane)
+{
+    ol_map_clear(&lane->keys);
+    free(lane->proof.holders);
+    lane->proof.holders = NULL;
+}
+
+/* --- ranges --- */
+
+/* '{[1,4),[7,8)}' into ranges. */
+static size_t ranges_read(const char *text, struct ol_range *out, size_t room)
+{
+    size_t count = 0;
+    for (const char *at = text; (at = strchr(at, '[')) && count < room; count++) {
+        char *end;
+        out[count].from = strtoll(at + 1, &end, 10);
+        out[count].to = strtoll(end + 1, NULL, 10) - 1;
+        at = end;
+    }
+    return count;
+}
+
+static void ranges_write(const struct ol_range *ranges, size_t count, struct ol_buf *out)
+{
+    ol_buf_char(out, '{');
+    for (size_t i = 0; i < count; i++)
+        ol_buf_print(out, "%s[%lld,%lld)", i ? "," : "", (long long)ranges[i].from,
+                     (long long)ranges[i].to + 1);
+    ol_buf_char(out, '}');
+}
+
+static bool ranges_hold(const struct ol_range *ranges, size_t count, int64_t seq)
+{
+    for (size_t i = 0; i < count; i++)
+        if (seq >= ranges[i].from && seq <= ranges[i].to)
+            return true;
+    return false;
+}
+
+/* Add a number at the end: ranges grow in order. */
+static void ranges_add(struct ol_range *ranges, size_t *count, int64_t from, int64_t to)
+{
+    if (*count && ranges[*count - 1].to + 1 == from) {
+        ranges[*count - 1].to = to;
+        return;
+    }
+    assert(*count < OL_LANE_GAPS);
+    ranges[(*count)++] = (struct ol_range){from, to};
+}
+
+/* --- ownership --- */
+
+static int load_keys(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
+{
+    struct ol_rows rows;
+    struct ol_map keys = {0};
+    struct ol_buf key = {0};
+    int more = -1;
+
+    if (ol_query(conn, OL_Q_PARKED_KEYS, OL_PARAMS(ol_int(lane->number)), &rows, err) < 0)
+        return -1;
+    while ((more = ol_next(&rows, err)) > 0) {
+        ol_buf_reset(&key);
+        ol_buf_print(&key, "%s\x1f%s", ol_column_text(&rows, 0, NULL), ol_column_text(&rows, 1, NULL));
+        if (key.failed || !ol_map_add(&keys, key.data, ol_column_int(&rows, 2))) {
+            more = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+            break;
+        }
+    }
+    ol_end(&rows);
+    ol_buf_clear(&key);
+    ol_map_clear(more < 0 ? &keys : &lane->keys);
+    if (more == 0)
+        lane->keys = keys;
+    return more;
+}
+
+/* The row of a lane that we just took. */
+static int read_taken(struct ol_conn *conn, struct ol_lane *lane, const char *name, bool *taken,
+                      outlog_err *err)
+{
+    struct ol_rows rows;
+    if (ol_query(conn, OL_Q_LANE_TAKE,
+                 OL_PARAMS(ol_int(lane->number), ol_text(lane->run), ol_text(name),
+                           ol_int(lane->lease_us)),
+                 &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    *taken = got > 0;
+    if (*taken) {
+        lane->epoch = ol_column_int(&rows, 0);
+        lane->head = ol_column_int(&rows, 1);
+        lane->gap_count = ranges_read(ol_column_text(&rows, 2, NULL), lane->gaps, OL_LANE_GAPS);
+        lane->parked_gen = ol_column_int(&rows, 3);
+        lane->claim_no = ol_column_int(&rows, 4);
+        lane->proof.is_listed = lane->proof.is_over = false; // evidence is gathered again
+    }
+    ol_end(&rows);
+    return got < 0 ? -1 : 0;
+}
+
+int ol_lane_take(struct ol_conn *conn, struct ol_lane *lane, const char *name, bool *taken,
+                 int64_t *parked, outlog_err *err)
+{
+    int64_t left = 0, before = ol_clock_boot_us();
+
+    *taken = false;
+    if (conn->store->begin(conn, err) < 0)
+        return -1;
+    if (ol_exec(conn, OL_Q_LANE_PARK_CLAIM, OL_PARAMS(ol_int(lane->number)), &left, err) < 0 ||
+        read_taken(conn, lane, name, taken, err) < 0 ||
+        (*taken && load_keys(conn, lane, err) < 0) || conn->store->commit(conn, err) < 0) {
+        if (conn->in_transaction)
+            conn->store->rollback(conn);
+        *taken = false;
+        return -1;
+    }
+    lane->lease_end = before + lane->lease_us;
+    if (parked)
+        *parked = left;
+    return 0;
+}
+
+int ol_lane_release(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
+{
+    return ol_exec(conn, OL_Q_LANE_RELEASE, OL_PARAMS(ol_int(lane->number), ol_int(lane->epoch)),
+                   NULL, err);
+}
+
+int ol_lane_renew(struct ol_conn *conn, struct ol_lane *lane, bool *held, outlog_err *err)
+{
+    int64_t changed, before = ol_clock_boot_us();
+    ol_fault("lease.renew");
+    if (ol_exec(conn, OL_Q_LANE_RENEW,
+                OL_PARAMS(ol_int(lane->number), ol_int(lane->epoch), ol_int(lane->lease_us)),
+                &changed, err) < 0)
+        return -1;
+    *held = changed > 0;
+    if (*held)
+        lane->lease_end = before + lane->lease_us;
+    return 0;
+}
+
+static int look(struct ol_conn *conn, const struct ol_lane *lane, int64_t *epoch, int64_t *claim_no,
+                int64_t *parked_gen, outlog_err *err)
+{
+    struct ol_rows rows;
+    if (ol_query(conn, OL_Q_LANE_LOOK, OL_PARAMS(ol_int(lane->number)), &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0) {
+        *epoch = ol_column_int(&rows, 0);
+        *claim_no = ol_column_int(&rows, 1);
+        *parked_gen = ol_column_int(&rows, 2);
+    }
+    ol_end(&rows);
+    return got > 0 ? 0 : got < 0 ? -1 : ol_fail(err, OUTLOG_STORE_ERROR, "a lane is gone");
+}
+
+int ol_lane_reload(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
+{
+    int64_t epoch, claim_no, parked_gen;
+    // The generation first: a change after it makes the next claim fail and come back here.
+    if (look(conn, lane, &epoch, &claim_no, &parked_gen, err) < 0 || load_keys(conn, lane, err) < 0)
+        return -1;
+    lane->parked_gen = parked_gen;
+    return 0;
+}
+
+/* --- gaps (rule 20) --- */
+
+static uint64_t hash_text(const char *text)
+{
+    uint64_t hash = 14695981039346656037u;
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 1099511628211u;
+    return hash;
+}
+
+static int list_holders(struct ol_conn *conn, uint64_t **out, size_t *count, outlog_err *err)
+{
+    struct ol_rows rows;
+    size_t room = 0;
+    int more;
+
+    *out = NULL;
+    *count = 0;
+    if (ol_query(conn, OL_Q_OUTBOX_HOLDERS, OL_NO_PARAMS, &rows, err) < 0)
+        return -1;
+    while ((more = ol_next(&rows, err)) > 0) {
+        if (*count == room) {
+            room = room ? room * 2 : 16;
+            uint64_t *wider = realloc(*out, room * sizeof *wider);
+            if (!wider) {
+                more = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+                break;
+            }
+            *out = wider;
+        }
+        (*out)[(*count)++] = hash_text(ol_column_text(&rows, 0, NULL));
+    }
+    ol_end(&rows);
+    return more;
+}
+
+/* Move the evidence on: list who could fill the gaps, then wait until all of those have ended. The
+ * read that comes after that decides. */
+static int gather_proof(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
+{
+    int64_t now = ol_clock_boot_us();
+    uint64_t *holders;
+    size_t count;
+
+    if (lane->gap_count == 0 || lane->proof.is_over ||
+        (lane->proof.is_listed && now - lane->proof.listed_at < LIST_EVERY_US))
+        return 0;
+    if (list_holders(conn, &holders, &count, err) < 0) {
+        free(holders);
+        return -1;
+    }
+    lane->proof.listed_at = now;
+    if (!lane->proof.is_listed) {
+        free(lane->proof.holders);
+        lane->proof.holders = holders;
+        lane->proof.holder_count = count;
+        memcpy(lane->proof.gaps, lane->gaps, lane->gap_count * sizeof *lane->gaps);
+        lane->proof.gap_count = lane->gap_count;
+        lane->proof.is_listed = true;
+        lane->proof.is_over = count == 0;
+        return 0;
+    }
+    lane->proof.is_over = true;
+    for (size_t i = 0; i < lane->proof.holder_count; i++)
+        for (size_t j = 0; j < count; j++)
+            if (lane->proof.holders[i] == holders[j])
+                lane->proof.is_over = false;
+    free(holders);
+    return 0;
+}
+
+/* After a read in a new snapshot: what it still missed of the proven gaps is dead. */
+static void bury_gaps(struct ol_lane *lane, const struct ol_item *items, size_t count)
+{
+    struct ol_range left[OL_LANE_GAPS];
+    size_t left_count = 0;
+
+    for (size_t i = 0; i < lane->gap_count; i++)
+        for (int64_t seq = lane->gaps[i].from; seq <= lane->gaps[i].to; seq++) {
+            bool is_seen = false;
+            for (size_t j = 0; j < count && items[j].seq <= seq; j++)
+                is_seen |= items[j].seq == seq;
+            if (!is_seen && ranges_hold(lane->proof.gaps, lane->proof.gap_count, seq)) {
+                // a whole dead range at a time: bulk rollbacks leave millions of numbers
+                for (size_t k = 0; k < lane->proof.gap_count; k++)
+                    if (seq >= lane->proof.gaps[k].from && seq <= lane->proof.gaps[k].to) {
+                        int64_t end = lane->proof.gaps[k].to;
+                        for (size_t j = 0; j < count; j++)
+                            if (items[j].seq > seq && items[j].seq <= end)
+                                end = items[j].seq - 1;
+                        if (end > lane->gaps[i].to)
+                            end = lane->gaps[i].to;
+                        seq = end;
+                        break;
+                    }
+                continue;
+            }
+            ranges_add(left, &left_count, seq, seq);
+        }
+    memcpy(lane->gaps, left, left_count * sizeof *left);
+    lane->gap_count = left_count;
+    lane->proof.is_listed = lane->proof.is_over = false;
+}
+
+/* --- reading --- */
+
+int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struct ol_arena *arena,
+                 struct ol_item **items, size_t *count, outlog_err *err)
+{
+    struct ol_rows rows;
+    struct ol_buf gaps = {0};
+    bool decides = lane->proof.is_over;
+    size_t room = 0;
+    int more;
+
+    *items = NULL;
+    *count = 0;
+    if (lane->gap_count) {
+        ranges_write(lane->gaps, lane->gap_count, &gaps);
+        more = ol_query(conn, OL_Q_OUTBOX_READ_GAPS,
+                        OL_PARAMS(ol_int(lane->number), ol_int(lane->head), ol_int((int64_t)limit),
+                                  ol_text(gaps.data)),
+                        &rows, err);
+    } else {
+        more = ol_query(conn, OL_Q_OUTBOX_READ,
+                        OL_PARAMS(ol_int(lane->number), ol_int(lane->head), ol_int((int64_t)limit)),
+                        &rows, err);
+    }
+    if (more < 0) {
+        ol_buf_clear(&gaps);
+        return -1;
+    }
+    while ((more = ol_next(&rows, err)) > 0) {
+        if (*count == room) {
+            size_t wider = room ? room * 2 : 64;
+            struct ol_item *more_items = ol_arena_array(arena, wider, sizeof *more_items);
+            if (!more_items) {
+                more = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+                break;
+            }
+            if (room)
+                memcpy(more_items, *items, room * sizeof *more_items);
+            *items = more_items;
+            room = wider;
+        }
+        if (ol_item_read(&rows, false, arena, &(*items)[*count], err) < 0) {
+            more = -1;
+            break;
+        }
+        ++*count;
+    }
+    ol_end(&rows);
+    ol_buf_clear(&gaps);
+    if (more < 0)
+        return -1;
+    if (decides)
+        bury_gaps(lane, *items, *count);
+    return gather_proof(conn, lane, err);
+}
+
+/* --- building a turn --- */
+
+void ol_turn_begin(struct ol_turn *turn, const struct ol_lane *lane)
+{
+    turn->head = lane->head;
+    turn->claim_count = turn->gap_count = turn->sent_count = 0;
+    turn->parked_count = turn->finished_count = turn->attempt_count = 0;
+    turn->rooms = NULL;
+    turn->reap = false;
+    memcpy(turn->gaps, lane->gaps, lane->gap_count * sizeof *lane->gaps);
+    turn->gap_count = lane->gap_count;
+    ol_buf_reset(&turn->parked);
+    ol_buf_reset(&turn->finished);
+    ol_buf_reset(&turn->attempts);
+}
+
+void ol_turn_clear(struct ol_turn *turn)
+{
+    ol_buf_clear(&turn->parked);
+    ol_buf_clear(&turn->finished);
+    ol_buf_clear(&turn->attempts);
+}
+
+bool ol_turn_has_room(const struct ol_turn *turn, const struct ol_lane *lane, int64_t seq)
+{
+    (void)lane;
+    bool opens_gap = seq > turn->head + 1;
+    return turn->claim_count < OL_LANE_GAPS - 1 &&
+           turn->gap_count < OL_LANE_GAPS - (opens_gap ? 2 : 1);
+}
+
+/* Take one number out of the gaps, which may split a range. */
+static void close_gap(struct ol_turn *turn, int64_t seq)
+{
+    for (size_t i = 0; i < turn->gap_count; i++) {
+        struct ol_range *gap = &turn->gaps[i];
+        if (seq < gap->from || seq > gap->to)
+            continue;
+        if (gap->from == gap->to) {
+            memmove(gap, gap + 1, (turn->gap_count - i - 1) * sizeof *gap);
+            turn->gap_count--;
+        } else if (seq == gap->from) {
+            gap->from++;
+        } else if (seq == gap->to) {
+            gap->to--;
+        } else {
+            memmove(gap + 1, gap, (turn->gap_count - i) * sizeof *gap);
+            turn->gap_count++;
+            gap[0].to = seq - 1;
+            gap[1].from = seq + 1;
+        }
+        return;
+    }
+}
+
+void ol_turn_cover(struct ol_turn *turn, const struct ol_lane *lane, int64_t seq, bool is_sent)
+{
+    int64_t from = seq;
+    if (seq <= lane->head)
+        close_gap(turn, seq);
+    else if (!lane->has_gaps) // a hole is a number that was rolled back: nothing will fill it
+        from = turn->claim_count ? turn->head + 1 : seq;
+    else if (seq > turn->head + 1)
+        ranges_add(turn->gaps, &turn->gap_count, turn->head + 1, seq - 1);
+    if (seq > turn->head)
+        turn->head = seq;
+    ranges_add(turn->claim, &turn->claim_count, from, seq);
+    turn->sent_count += is_sent;
+}
+
+static void array_open(struct ol_buf *out, size_t *count)
+{
+    ol_buf_text(out, (*count)++ ? ",{" : "[{");
+}
+
+void ol_turn_park(struct ol_turn *turn, const struct ol_item *item, const struct ol_parking *how)
+{
+    struct ol_buf *out = &turn->parked;
+    array_open(out, &turn->parked_count);
+    ol_buf_print(out, "\"seq\":%lld,\"state\":\"%s\",\"held\":%s,\"attempts\":%d,\"unsent\":%d,"
+                      "\"wait_us\":%lld,\"lease_us\":%lld,\"destination\":",
+                 (long long)item->seq, how->state, how->held ? "true" : "false", how->attempts,
+                 how->unsent, (long long)how->wait_us, (long long)how->lease_us);
+    ol_buf_json_text(out, item->message.destination);
+    ol_buf_text(out, ",\"ordering_key\":");
+    ol_buf_json_text(out, item->message.ordering_key);
+    ol_buf_text(out, ",\"available_at\":");
+    ol_buf_json_time(out, how->available_at);
+    ol_buf_text(out, ",\"last_error\":");
+    ol_buf_json_text(out, how->last_error);
+    ol_buf_char(out, '}');
+}
+
+void ol_turn_finish(struct ol_turn *turn, const struct ol_item *item, const struct ol_parking *how)
+{
+    struct ol_buf *out = &turn->finished;
+    array_open(out, &turn->finished_count);
+    ol_buf_print(out, "\"seq\":%lld,\"attempts\":%d,\"state\":\"%s\",\"held\":%s,\"unsent\":%d,"
+                      "\"wait_us\":%lld,\"last_error\":",
+                 (long long)item->seq, item->attempts, how->state, how->held ? "true" : "false",
+                 how->unsent, (long long)how->wait_us);
+    ol_buf_json_text(out, how->last_error);
+    ol_buf_char(out, '}');
+}
+
+static const char *outcome_name(enum outlog_outcome_kind kind)
+{
+    switch (kind) {
+    case OUTLOG_PUBLISH_OK:
+        return "ok";
+    case OUTLOG_PUBLISH_FAILED:
+        return "failed";
+    case OUTLOG_PUBLISH_RELEASED:
+        return "released";
+    default:
+        return "unknown";
+    }
+}
+
+void ol_turn_attempt(struct ol_turn *turn, const struct ol_item *item)
+{
+    struct ol_buf *out = &turn->attempts;
+    const struct outlog_outcome *outcome = &item->outcome;
+
+    array_open(out, &turn->attempt_count);
+    ol_buf_print(out, "\"seq\":%lld,\"attempt\":%d,\"duration_ms\":%lld,\"outcome\":\"%s\","
+                      "\"permanent\":%s,\"started_at\":",
+                 (long long)item->seq, item->message.attempt,
+                 (long long)(outcome->duration_us / 1000), outcome_name(outcome->kind),
+                 outcome->is_permanent ? "true" : "false");
+    ol_buf_json_time(out, item->started_at);
+    if (outcome->status)
+        ol_buf_print(out, ",\"status\":%d", outcome->status);
+    ol_buf_text(out, ",\"response\":");
+    ol_buf_json_text(out, item->response);
+    ol_buf_text(out, ",\"error\":");
+    ol_buf_json_text(out, *item->error ? item->error : NULL);
+    ol_buf_char(out, '}');
+}
+
+/* --- writing a turn --- */
+
+static int advance(struct ol_conn *conn, struct ol_lane *lane, const struct ol_turn *turn,
+                   bool *is_ours, outlog_err *err)
+{
+    struct ol_buf gaps = {0}, claim = {0};
+    int64_t moved = 0;
+    int result = -1;
+
+    ranges_write(turn->gaps, turn->gap_count, &gaps);
+    ranges_write(turn->claim, turn->sent_count ? turn->claim_count : 0, &claim);
+    if (gaps.failed || claim.failed) {
+        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        goto out;
+    }
+    ol_fault("claim.sent");
+    outlog_err why;
+    result = ol_number(conn, OL_Q_LANE_ADVANCE,
+                       OL_PARAMS(ol_int(lane->number), ol_int(lane->epoch), ol_int(lane->parked_gen),
+                                 ol_int(turn->head), ol_text(gaps.data), ol_text(claim.data),
+                                 ol_int(lane->lease_us)),
+                       &moved, &why);
+    if (result < 0 && why.code == OUTLOG_NOT_FOUND) // SQLite returns no row where none fits
+        result = 0;
+    else if (result < 0 && err)
+        *err = why;
+    *is_ours = moved > 0;
+out:
+    ol_buf_clear(&gaps);
+    ol_buf_clear(&claim);
+    return result;
+}
+
+static int write_rows(struct ol_conn *conn, const struct ol_lane *lane, enum ol_query_id query,
+                      struct ol_buf *rows, size_t count, outlog_err *err)
+{
+    if (count == 0)
+        return 0;
+    ol_buf_char(rows, ']');
+    if (rows->failed)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    return ol_exec(conn, query,
+                   OL_PARAMS(ol_int(lane->number), ol_text(lane->run), ol_text(rows->data)), NULL,
+                   err);
+}
+
+/* The seqs of parked messages that are due, as a JSON array; "" when there are none. */
+static int find_due(struct ol_conn *conn, const struct ol_lane *lane, const char *rooms,
+                    struct ol_buf *seqs, outlog_err *err)
+{
+    struct ol_rows rows;
+    int more;
+    if (ol_query(conn, OL_Q_PARKED_DUE, OL_PARAMS(ol_int(lane->number), ol_text(rooms)), &rows,
+                 err) < 0)
+        return -1;
+    while ((more = ol_next(&rows, err)) > 0)
+        ol_buf_print(seqs, "%s%lld", seqs->bytes ? "," : "[", (long long)ol_column_int(&rows, 0));
+    ol_end(&rows);
+    if (seqs->bytes)
+        ol_buf_char(seqs, ']');
+    return more;
+}
+
+static int claim_due(struct ol_conn *conn, const struct ol_lane *lane, const struct ol_turn *turn,
+                     struct ol_arena *arena, struct ol_item **items, size_t *count, outlog_err *err)
+{
+    struct ol_buf seqs = {0};
+    struct ol_rows rows = {0};
+    int64_t marked;
+    int more = -1;
+
+    if (find_due(conn, lane, turn->rooms, &seqs, err) < 0)
+        goto out;
+    if (!seqs.bytes) {
+        more = 0;
+        goto out;
+    }
+    if (ol_exec(conn, OL_Q_PARKED_MARK,
+                OL_PARAMS(ol_int(lane->number), ol_text(seqs.data), ol_text(lane->run),
+                          ol_int(turn->row_lease_us)),
+                &marked, err) < 0 ||
+        ol_query(conn, OL_Q_PARKED_MARKED, OL_PARAMS(ol_int(lane->number), ol_text(seqs.data)),
+                 &rows, err) < 0)
+        goto out;
+    *items = ol_arena_array(arena, (size_t)marked, sizeof **items);
+    if (marked && !*items) {
+        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        goto out;
+    }
+    while ((more = ol_next(&rows, err)) > 0 && (int64_t)*count < marked) {
+        if (ol_item_read(&rows, true, arena, &(*items)[*count], err) < 0) {
+            more = -1;
+            break;
+        }
+        ++*count;
+    }
+out:
+    ol_end(&rows);
+    ol_buf_clear(&seqs);
+    return more < 0 ? -1 : 0;
+}
+
+/* Everything after the lane row is locked. */
+static int write_rest(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *turn,
+                      struct ol_arena *arena, struct ol_item **items, size_t *count,
+                      int64_t *reaped, outlog_err *err)
+{
+    if (write_rows(conn, lane, OL_Q_PARKED_ADD, &turn->parked, turn->parked_count, err) < 0 ||
+        write_rows(conn, lane, OL_Q_PARKED_FINISH, &turn->finished, turn->finished_count, err) < 0 ||
+        write_rows(conn, lane, OL_Q_ATTEMPTS_ADD, &turn->attempts, turn->attempt_count, err) < 0)
+        return -1;
+    if (turn->reap &&
+        ol_exec(conn, OL_Q_PARKED_REAP, OL_PARAMS(ol_int(lane->number)), reaped, err) < 0)
+        return -1;
+    return turn->rooms ? claim_due(conn, lane, turn, arena, items, count, err) : 0;
+}
+
+/* After a commit whose answer was lost (rule 6): our epoch and our claim_no mean that it happened. */
+static int resolve(struct ol_conn *conn, const struct ol_lane *lane, bool *happened, outlog_err *err)
+{
+    int64_t epoch, claim_no, parked_gen;
+    if (conn->store->revive(conn, err) < 0 ||
+        look(conn, lane, &epoch, &claim_no, &parked_gen, err) < 0)
+        return -1;
+    *happened = epoch == lane->epoch && claim_no == lane->claim_no + 1;
+    return 0;
+}
+
+static int why_not(struct ol_conn *conn, const struct ol_lane *lane, enum ol_turn_result *result,
+                   outlog_err *err)
+{
+    int64_t epoch, claim_no, parked_gen;
+    if (look(conn, lane, &epoch, &claim_no, &parked_gen, err) < 0)
+        return -1;
+    *result = epoch == lane->epoch ? OL_TURN_STALE : OL_TURN_FENCED;
+    return 0;
+}
+
+static void take_over(struct ol_lane *lane, const struct ol_turn *turn, int64_t before)
+{
+    lane->head = turn->head;
+    memcpy(lane->gaps, turn->gaps, turn->gap_count * sizeof *turn->gaps);
+    lane->gap_count = turn->gap_count;
+    lane->claim_no++;
+    lane->lease_end = before + lane->lease_us;
+}
+
+int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *turn,
+                  struct ol_arena *arena, struct ol_item **items, size_t *count,
+                  enum ol_turn_result *result, outlog_err *err)
+{
+    bool is_plain = !turn->parked_count && !turn->finished_count && !turn->attempt_count &&
+                    !turn->rooms && !turn->reap;
+    int64_t before = ol_clock_boot_us(), reaped = 0;
+    bool is_ours = false;
+
+    *items = NULL;
+    *count = 0;
+    *result = OL_TURN_DONE;
+    if (!is_plain && conn->store->begin(conn, err) < 0)
+        return -1;
+    if (advance(conn, lane, turn, &is_ours, err) < 0)
+        goto failed;
+    if (!is_ours) {
+        if (!is_plain)
+            conn->store->rollback(conn);
+        return why_not(conn, lane, result, err);
+    }
+    if (!is_plain) {
+        if (write_rest(conn, lane, turn, arena, items, count, &reaped, err) < 0 ||
+            (reaped && load_keys(conn, lane, err) < 0))
+            goto failed;
+        ol_fault("mark.sent");
+        if (conn->store->commit(conn, err) < 0)
+            goto failed;
+    }
+    ol_fault("mark.done");
+    take_over(lane, turn, before);
+    return 0;
+failed:
+    if (conn->in_transaction)
+        conn->store->rollback(conn);
+    // Nobody can tell what became of it but the lane's own row.
+    outlog_err ignored;
+    bool happened = false;
+    if (err && (err->code == OUTLOG_OUTCOME_UNKNOWN || (is_plain && err->code == OUTLOG_UNAVAILABLE)) &&
+        resolve(conn, lane, &happened, &ignored) == 0 && happened) {
+        take_over(lane, turn, before);
+        return 0;
+    }
+    return -1;
+}
+
+int ol_turn_orphan(struct ol_conn *conn, const struct ol_lane *lane, struct ol_turn *turn,
+                   outlog_err *err)
+{
+    if (conn->store->begin(conn, err) < 0)
+        return -1;
+    if (ol_exec(conn, OL_Q_LANE_TOUCH, OL_PARAMS(ol_int(lane->number)), NULL, err) < 0 ||
+        write_rows(conn, lane, OL_Q_PARKED_FINISH, &turn->finished, turn->finished_count, err) < 0 ||
+        write_rows(conn, lane, OL_Q_ATTEMPTS_ADD, &turn->attempts, turn->attempt_count, err) < 0) {
+        conn->store->rollback(conn);
+        return -1;
+    }
+    return conn->store->commit(conn, err);
+}
+
+/* --- looking --- */
+
+int ol_lane_has_due(struct ol_conn *conn, const struct ol_lane *lane, const char *rooms, bool *has,
+                    outlog_err *err)
+{
+    struct ol_buf seqs = {0};
+    int result = find_due(conn, lane, rooms, &seqs, err);
+    *has = seqs.bytes > 0;
+    ol_buf_clear(&seqs);
+    return result;
+}
+
+int ol_lane_poll(struct ol_conn *conn, const char *numbers, struct ol_lane_news *news, size_t room,
+                 size_t *count, outlog_err *err)
+{
+    struct ol_rows rows;
+    int more;
+
+    *count = 0;
+    if (ol_query(conn, OL_Q_LANE_POLL, OL_PARAMS(ol_text(numbers)), &rows, err) < 0)
+        return -1;
+    while ((more = ol_next(&rows, err)) > 0 && *count < room)
+        news[(*count)++] = (struct ol_lane_news){
+            .number = (int)ol_column_int(&rows, 0),
+            .newest = ol_column_int(&rows, 1),
+            .epoch = ol_column_int(&rows, 2),
+            .parked_gen = ol_column_int(&rows, 3),
+            .due_us = ol_is_null(&rows, 4) ? INT64_MAX : ol_column_int(&rows, 4),
+            .expiry_us = ol_is_null(&rows, 5) ? INT64_MAX : ol_column_int(&rows, 5),
+        };
+    ol_end(&rows);
+    return more < 0 ? -1 : 0;
+}

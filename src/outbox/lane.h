@@ -1,0 +1,146 @@
+/* lane.h: the lane protocol (docs/lanes.md): who may send what, and what is written when.
+ *
+ * L1  A lane's row is its only lock; claims and records carry the epoch (rules 1, 2).
+ * L2  A claim is durable before any byte leaves, and covers exactly what one snapshot showed (7).
+ * L3  What is not meant to be sent now is parked in the claim's own transaction (8).
+ * L4  A key waits while one of its messages is parked and open (9).
+ * L5  A batch is always the first attempt of its messages (3).
+ *
+ * This file knows the store and nothing of publishers or clocks but the lease's. */
+#ifndef OL_OUTBOX_LANE_H
+#define OL_OUTBOX_LANE_H
+
+#include "base/buf.h"
+#include "base/map.h"
+#include "outbox/item.h"
+
+enum { OL_LANE_GAPS = 1000 };
+
+struct ol_range {
+    int64_t from, to; /* both included */
+};
+
+/* A lane as its owner knows it. Start from {0} with `number` and `run` set. */
+struct ol_lane {
+    int number;
+    const char *run; /* the owner's random id */
+    int64_t lease_us;
+    bool has_gaps; /* the store hands out numbers before commit (PostgreSQL) */
+
+    int64_t epoch, head, parked_gen, claim_no;
+    int64_t lease_end; /* boot clock, counted from before the claim was sent (rule 4) */
+    struct ol_map keys; /* open parked messages by key (rule 9) */
+
+    struct ol_range gaps[OL_LANE_GAPS]; /* numbers at or below head that were not seen */
+    size_t gap_count;
+    struct { /* evidence that a gap is dead (rule 20) */
+        struct ol_range gaps[OL_LANE_GAPS];
+        size_t gap_count;
+        uint64_t *holders; /* who could fill them, listed after the read that missed them */
+        size_t holder_count;
+        bool is_listed, is_over; /* over: all of them have ended; one more read decides */
+        int64_t listed_at;
+    } proof;
+};
+
+void ol_lane_clear(struct ol_lane *lane);
+
+/* Take the lane if it is free. *taken = false: it is not. What the former owner had claimed is
+ * parked in the same transaction; *parked (may be NULL) tells how many. */
+int ol_lane_take(struct ol_conn *conn, struct ol_lane *lane, const char *name, bool *taken,
+                 int64_t *parked, outlog_err *err);
+
+/* Give it back: only without an open claim. */
+int ol_lane_release(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err);
+
+/* Lengthen the lease. *held = false: somebody else has the lane. */
+int ol_lane_renew(struct ol_conn *conn, struct ol_lane *lane, bool *held, outlog_err *err);
+
+/* At most `limit` messages after the head and all that have appeared in gaps, in seq order. Also
+ * gathers the evidence that lets gaps die. */
+int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struct ol_arena *arena,
+                 struct ol_item **items, size_t *count, outlog_err *err);
+
+/* Reload which keys wait, after somebody else changed parked rows. */
+int ol_lane_reload(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err);
+
+/* --- a turn: record the open batch, park, finish, and claim the next: one transaction --- */
+
+/* What a turn writes. The buffers hold JSON arrays in the making; ol_turn_* add to them. */
+struct ol_turn {
+    int64_t head;
+    struct ol_range claim[OL_LANE_GAPS]; /* may hold parked messages too: their rows say so */
+    size_t claim_count, sent_count;
+    struct ol_range gaps[OL_LANE_GAPS];
+    size_t gap_count;
+    struct ol_buf parked, finished, attempts;
+    size_t parked_count, finished_count, attempt_count;
+    const char *rooms; /* JSON: claim due parked messages too; NULL: do not look */
+    bool reap;         /* end claims whose own lease is over */
+    int64_t row_lease_us;
+};
+
+/* Begin with nothing to claim. */
+void ol_turn_begin(struct ol_turn *turn, const struct ol_lane *lane);
+void ol_turn_clear(struct ol_turn *turn);
+
+/* Cover a message that was read, in seq order: it will be sent, or it is parked in this turn. */
+void ol_turn_cover(struct ol_turn *turn, const struct ol_lane *lane, int64_t seq, bool is_sent);
+
+/* May the turn go on to `seq`, or would it need more ranges than it has room for? */
+bool ol_turn_has_room(const struct ol_turn *turn, const struct ol_lane *lane, int64_t seq);
+
+struct ol_parking {
+    const char *state; /* PENDING, CLAIMED, DEAD */
+    bool held;
+    int attempts, unsent;
+    int64_t wait_us;      /* PENDING: due after this */
+    int64_t available_at; /* or at this time */
+    int64_t lease_us;     /* CLAIMED */
+    const char *last_error;
+};
+
+/* Park a message of the plain path. */
+void ol_turn_park(struct ol_turn *turn, const struct ol_item *item, const struct ol_parking *how);
+
+/* End the claim of a parked message: PUBLISHED, PENDING after wait_us, or DEAD. */
+void ol_turn_finish(struct ol_turn *turn, const struct ol_item *item,
+                    const struct ol_parking *how);
+
+/* Keep an attempt (R4). */
+void ol_turn_attempt(struct ol_turn *turn, const struct ol_item *item);
+
+enum ol_turn_result {
+    OL_TURN_DONE,
+    OL_TURN_FENCED, /* the lane is not ours any more: nothing was written */
+    OL_TURN_STALE,  /* parked rows were changed by somebody else: reload, plan again; nothing written */
+};
+
+/* Write the turn. On DONE the lane's head, gaps and keys are moved on, and *items holds the parked
+ * messages that were claimed (in `arena`). */
+int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *turn,
+                  struct ol_arena *arena, struct ol_item **items, size_t *count,
+                  enum ol_turn_result *result, outlog_err *err);
+
+/* A straggler of a lane that is no longer ours ends by its own token (rule 13). */
+int ol_turn_orphan(struct ol_conn *conn, const struct ol_lane *lane, struct ol_turn *turn,
+                   outlog_err *err);
+
+/* --- looking --- */
+
+/* Would a turn with these rooms find a parked message to claim? Locks nothing. */
+int ol_lane_has_due(struct ol_conn *conn, const struct ol_lane *lane, const char *rooms, bool *has,
+                    outlog_err *err);
+
+struct ol_lane_news {
+    int number;
+    int64_t newest, epoch, parked_gen;
+    int64_t due_us;   /* until the next parked message; INT64_MAX: none */
+    int64_t expiry_us; /* until the next claim of a parked message is over; INT64_MAX: none */
+};
+
+/* One look at several lanes; `numbers` is a JSON array. */
+int ol_lane_poll(struct ol_conn *conn, const char *numbers, struct ol_lane_news *news, size_t room,
+                 size_t *count, outlog_err *err);
+
+#endif

@@ -1,0 +1,197 @@
+/* message.c: putting messages into the outbox (O1, I2). */
+#include "outbox/message.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/utf8.h"
+#include "base/uuid.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAYLOAD_BYTES = 256 * 1024 };
+
+/* --- checks --- */
+
+struct limit {
+    const char *field;
+    size_t offset, most;
+    bool is_required;
+};
+
+#define FIELD(name) #name, offsetof(struct outlog_message_draft, name)
+
+static const struct limit limits[] = {
+    {FIELD(destination), 100, true},      {FIELD(event_type), 100, true},
+    {FIELD(content_type), 200, false},    {FIELD(org_id), 100, false},
+    {FIELD(idempotency_key), 512, false}, {FIELD(ordering_key), 512, false},
+    {FIELD(partition_key), 512, false},   {FIELD(correlation_id), 255, false},
+    {FIELD(aggregate_type), 50, false},   {FIELD(aggregate_id), 255, false},
+};
+
+static int check_text(const struct limit *limit, const char *text, outlog_err *err)
+{
+    char pointer[64];
+    snprintf(pointer, sizeof pointer, "/%s", limit->field);
+    size_t bytes = text ? strlen(text) : 0;
+    if (!text && !limit->is_required)
+        return 0;
+    if (!text)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s is required", limit->field);
+    if (bytes < 1 || bytes > limit->most)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer,
+                          "%s must have 1 to %zu bytes, it has %zu", limit->field, limit->most,
+                          bytes);
+    if (!ol_utf8_is_valid(text, bytes))
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s is not UTF-8", limit->field);
+    return 0;
+}
+
+static int check_object(const char *field, const char *text, outlog_err *err)
+{
+    struct ol_json value;
+    char pointer[64];
+    outlog_err why;
+    if (!text)
+        return 0;
+    snprintf(pointer, sizeof pointer, "/%s", field);
+    if (ol_json_parse(text, strlen(text), &value, &why) < 0)
+        return ol_fail_at(err, OUTLOG_INVALID_JSON, pointer, "%s: %s", field, why.message);
+    if (value.type != OL_JSON_OBJECT)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s must be a JSON object", field);
+    return 0;
+}
+
+static int check(const struct outlog_message_draft *draft, outlog_err *err)
+{
+    char uuid[OL_UUID_TEXT];
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        const char *text;
+        memcpy(&text, (const char *)draft + limits[i].offset, sizeof text);
+        if (check_text(&limits[i], text, err) < 0)
+            return -1;
+    }
+    if (!draft->payload)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/payload", "payload is required");
+    if (draft->payload_bytes > PAYLOAD_BYTES)
+        return ol_fail_at(err, OUTLOG_TOO_LARGE, "/payload",
+                          "payload has %zu bytes, the limit is %d", draft->payload_bytes,
+                          PAYLOAD_BYTES);
+    if (draft->max_attempts < 0)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/max_attempts",
+                          "max_attempts must be 1 or more");
+    if ((draft->event_id && !ol_uuid_parse(draft->event_id, uuid)) ||
+        (draft->causation_id && !ol_uuid_parse(draft->causation_id, uuid)))
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, draft->event_id ? "/event_id" : "/causation_id",
+                          "ids are UUIDs");
+    if (check_object("headers", draft->headers, err) < 0 ||
+        check_object("metadata", draft->metadata, err) < 0)
+        return -1;
+    return 0;
+}
+
+/* --- storing --- */
+
+static int find_key(outlog_tx *tx, const struct outlog_message_draft *draft,
+                    struct outlog_enqueued *out, bool *found, outlog_err *err)
+{
+    struct ol_rows rows;
+    *found = false;
+    if (!draft->idempotency_key)
+        return 0;
+    if (ol_query(tx->conn, OL_Q_MESSAGE_BY_KEY,
+                 OL_PARAMS(ol_text(draft->org_id), ol_text(draft->destination),
+                           ol_text(draft->idempotency_key)),
+                 &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0) {
+        ol_column_uuid(&rows, 0, out->event_id);
+        *found = out->duplicate = true;
+    }
+    ol_end(&rows);
+    return got < 0 ? -1 : 0;
+}
+
+static char *hex_of(const unsigned char *bytes, size_t count)
+{
+    char *text = malloc(count * 2 + 1);
+    for (size_t i = 0; text && i < count; i++) {
+        text[2 * i] = "0123456789abcdef"[bytes[i] >> 4];
+        text[2 * i + 1] = "0123456789abcdef"[bytes[i] & 15];
+    }
+    if (text)
+        text[count * 2] = '\0';
+    return text;
+}
+
+static int insert(outlog_tx *tx, const struct outlog_message_draft *draft,
+                  struct outlog_enqueued *out, int64_t *stored, outlog_err *err)
+{
+    bool is_text = ol_utf8_is_valid(draft->payload, draft->payload_bytes);
+    int64_t at = draft->available_at ? draft->available_at
+                 : draft->delay_us   ? ol_clock_wall_us() + draft->delay_us
+                                     : 0;
+    char *text = is_text ? strndup(draft->payload, draft->payload_bytes)
+                         : hex_of(draft->payload, draft->payload_bytes);
+    if (!text)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    int result = ol_exec(
+        tx->conn, OL_Q_MESSAGE_INSERT,
+        OL_PARAMS(ol_text(out->event_id), ol_text(draft->destination), ol_text(draft->event_type),
+                  ol_text(is_text ? text : NULL), ol_text(is_text ? NULL : text),
+                  ol_text(draft->content_type ? draft->content_type : "application/json"),
+                  ol_text(draft->org_id), ol_text(draft->idempotency_key),
+                  ol_text(draft->ordering_key), ol_text(draft->partition_key),
+                  ol_text(draft->headers), ol_text(draft->metadata),
+                  at ? ol_time(at) : ol_text(NULL),
+                  draft->max_attempts ? ol_int(draft->max_attempts) : ol_text(NULL),
+                  ol_text(draft->correlation_id ? draft->correlation_id : out->event_id),
+                  ol_text(draft->causation_id), ol_text(draft->aggregate_type),
+                  ol_text(draft->aggregate_id)),
+        stored, err);
+    free(text);
+    return result;
+}
+
+static int enqueue(outlog_tx *tx, const struct outlog_message_draft *draft,
+                   struct outlog_enqueued *out, outlog_err *err)
+{
+    bool found;
+    int64_t stored;
+    // Twice: another transaction may take the key between the look and the insert.
+    for (int i = 0; i < 2; i++) {
+        if (find_key(tx, draft, out, &found, err) < 0)
+            return -1;
+        if (found)
+            return 0;
+        if (insert(tx, draft, out, &stored, err) < 0)
+            return -1;
+        if (stored)
+            return 0;
+    }
+    return ol_fail_at(err, OUTLOG_ID_CONFLICT, "/event_id", "message id %s is taken", out->event_id);
+}
+
+int outlog_enqueue(outlog_tx *tx, const struct outlog_message_draft *draft,
+                   struct outlog_enqueued *out, outlog_err *err)
+{
+    *out = (struct outlog_enqueued){0};
+    if (check(draft, err) < 0)
+        return -1;
+    if (draft->event_id)
+        ol_uuid_parse(draft->event_id, out->event_id);
+    else
+        ol_uuid_make(out->event_id);
+    if (tx->log)
+        return enqueue(tx, draft, out, err);
+    // A caller's own transaction stays usable whatever happens to us.
+    const struct ol_store *store = tx->conn->store;
+    if (store->mark(tx->conn, err) < 0)
+        return -1;
+    int result = enqueue(tx, draft, out, err);
+    if (store->release(tx->conn, result == 0, result == 0 ? err : NULL) < 0)
+        result = -1;
+    return result;
+}

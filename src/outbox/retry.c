@@ -1,0 +1,264 @@
+/* retry.c: retry policies.
+ *
+ * The wait after failed attempt n is d = min(max, base * factor^n) and then up to d * jitter more:
+ * S0's 2, 4, 8 s with base 1 s. Jitter only adds, so a receiver never sees us early. */
+#include "outbox/retry.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SECOND INT64_C(1000000)
+#define MINUTE (60 * SECOND)
+
+/* R1, with S0's retries counted as attempts. */
+static const struct {
+    const char *event_type;
+    int max_attempts;
+    int64_t base_us;
+} defaults[] = {
+    {"SEND_EMAIL", 4, 2 * SECOND},
+    {"API_CALL", 6, 1 * SECOND},
+    {"SOR_UPDATE", 2, 5 * SECOND},
+    {NULL, 4, 1 * SECOND}, // every other type
+};
+
+static const double default_factor = 2, default_jitter = 0.2;
+static const int64_t default_max_us = 5 * MINUTE;
+
+/* --- from JSON ------------------------------------------------------------------------------ */
+
+static int wrong(outlog_err *err, const char *key, const char *wanted)
+{
+    char pointer[64];
+    snprintf(pointer, sizeof pointer, "/retry/%s", key);
+    return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "retry.%s: %s", key, wanted);
+}
+
+/* The text of a string or number, for values that may come through ${NAME}. */
+static bool scalar(const struct ol_json *value, char out[64])
+{
+    struct ol_json inner = *value;
+    if (value->type == OL_JSON_STRING) {
+        inner.text++;
+        inner.bytes -= 2;
+    } else if (value->type != OL_JSON_NUMBER) {
+        return false;
+    }
+    if (inner.bytes == 0 || inner.bytes > 63 || memchr(inner.text, '\\', inner.bytes))
+        return false;
+    memcpy(out, inner.text, inner.bytes);
+    out[inner.bytes] = '\0';
+    return true;
+}
+
+static bool read_span(const struct ol_json *value, int64_t *out_us)
+{
+    char text[64];
+    return value->type == OL_JSON_STRING && scalar(value, text) &&
+           ol_span_parse(text, out_us) == 0 && *out_us <= 366 * 24 * 60 * MINUTE;
+}
+
+static bool read_number(const struct ol_json *value, double *out)
+{
+    char text[64], *end;
+    if (!scalar(value, text) || text[0] < '0' || text[0] > '9')
+        return false;
+    *out = strtod(text, &end);
+    return *end == '\0';
+}
+
+static int read_delays(const struct ol_json *value, struct ol_retry *out, outlog_err *err)
+{
+    struct ol_json_iter it = {0};
+    out->delay_count = 0;
+    if (value->type != OL_JSON_ARRAY)
+        return wrong(err, "delays", "a list like [1m, 5m, 15m, 60m] is wanted");
+    while (ol_json_next(value, &it)) {
+        if (out->delay_count == OL_RETRY_DELAYS)
+            return wrong(err, "delays", "at most 32");
+        if (!read_span(&it.value, &out->delays_us[out->delay_count++]))
+            return wrong(err, "delays", "each is a time like 30s, 5m or 1h");
+    }
+    return out->delay_count ? 0 : wrong(err, "delays", "at least one is wanted");
+}
+
+static int read_policy(const struct ol_json *value, enum ol_retry_kind *kind, outlog_err *err)
+{
+    if (ol_json_equals(value, "exponential"))
+        *kind = OL_RETRY_EXPONENTIAL;
+    else if (ol_json_equals(value, "schedule"))
+        *kind = OL_RETRY_SCHEDULE;
+    else
+        return wrong(err, "policy", "exponential or schedule");
+    return 0;
+}
+
+static int read_key(const struct ol_json_iter *it, struct ol_retry *out, outlog_err *err)
+{
+    double number;
+    if (ol_json_equals(&it->key, "policy"))
+        return read_policy(&it->value, &out->kind, err);
+    if (ol_json_equals(&it->key, "delays"))
+        return read_delays(&it->value, out, err);
+    if (ol_json_equals(&it->key, "base"))
+        return read_span(&it->value, &out->base_us) && out->base_us > 0
+                   ? 0
+                   : wrong(err, "base", "a time like 1s is wanted");
+    if (ol_json_equals(&it->key, "max"))
+        return read_span(&it->value, &out->max_us) && out->max_us > 0
+                   ? 0
+                   : wrong(err, "max", "a time like 5m is wanted");
+    if (ol_json_equals(&it->key, "factor"))
+        return read_number(&it->value, &out->factor) && out->factor >= 1 && out->factor <= 100
+                   ? 0
+                   : wrong(err, "factor", "a number from 1 to 100 is wanted");
+    if (ol_json_equals(&it->key, "jitter")) {
+        out->has_jitter = true;
+        return read_number(&it->value, &out->jitter) && out->jitter <= 1
+                   ? 0
+                   : wrong(err, "jitter", "a number from 0 to 1 is wanted");
+    }
+    if (ol_json_equals(&it->key, "max_attempts")) {
+        if (!read_number(&it->value, &number) || number < 1 || number > 1000 ||
+            number != (double)(int)number)
+            return wrong(err, "max_attempts", "a whole number from 1 to 1000 is wanted");
+        out->max_attempts = (int)number;
+        return 0;
+    }
+    return ol_fail_at(err, OUTLOG_UNKNOWN_FIELD, "/retry", "retry: unknown key %.*s",
+                      (int)(it->key.bytes < 60 ? it->key.bytes : 60), it->key.text);
+}
+
+int ol_retry_parse(const struct ol_json *object, struct ol_retry *out, outlog_err *err)
+{
+    struct ol_json_iter it = {0};
+    *out = (struct ol_retry){0};
+    if (object->type != OL_JSON_OBJECT)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/retry", "retry: an object is wanted");
+    while (ol_json_next(object, &it))
+        if (read_key(&it, out, err) < 0)
+            return -1;
+    bool is_exponential = out->base_us || out->max_us || out->factor > 0;
+    if (out->kind == OL_RETRY_UNSAID)
+        out->kind = out->delay_count ? OL_RETRY_SCHEDULE
+                    : is_exponential ? OL_RETRY_EXPONENTIAL
+                                     : OL_RETRY_UNSAID;
+    if (out->kind == OL_RETRY_SCHEDULE && (is_exponential || out->delay_count == 0))
+        return wrong(err, "delays", "a schedule has delays, and no base, factor or max");
+    if (out->kind == OL_RETRY_EXPONENTIAL && out->delay_count)
+        return wrong(err, "delays", "they belong to policy: schedule");
+    return 0;
+}
+
+bool ol_retry_preset(const char *name, struct ol_retry *out)
+{
+    if (strcmp(name, "notification") != 0)
+        return false;
+    *out = (struct ol_retry){
+        .kind = OL_RETRY_SCHEDULE,
+        .delays_us = {1 * MINUTE, 5 * MINUTE, 15 * MINUTE, 60 * MINUTE},
+        .delay_count = 4,
+        .max_attempts = 5,
+    };
+    return true;
+}
+
+/* --- which policy, and what it says --------------------------------------------------------- */
+
+/* `layer` fills what `out` does not say yet. */
+static void fill(struct ol_retry *out, const struct ol_retry *layer)
+{
+    if (out->kind == OL_RETRY_UNSAID && layer->kind == OL_RETRY_SCHEDULE) {
+        out->kind = layer->kind;
+        out->delay_count = layer->delay_count;
+        memcpy(out->delays_us, layer->delays_us, sizeof out->delays_us);
+    } else if (out->kind == OL_RETRY_UNSAID) {
+        out->kind = layer->kind;
+    }
+    if (out->base_us == 0)
+        out->base_us = layer->base_us;
+    if (out->max_us == 0)
+        out->max_us = layer->max_us;
+    if (!(out->factor > 0))
+        out->factor = layer->factor;
+    if (!out->has_jitter) {
+        out->has_jitter = layer->has_jitter;
+        out->jitter = layer->jitter;
+    }
+    if (out->max_attempts == 0)
+        out->max_attempts = layer->max_attempts;
+}
+
+void ol_retry_resolve(const char *event_type, int message_max_attempts, const struct ol_retry *type,
+                      const struct ol_retry *destination, struct ol_retry *out)
+{
+    size_t i = 0;
+    *out = (struct ol_retry){.max_attempts = message_max_attempts};
+    if (type)
+        fill(out, type);
+    if (destination)
+        fill(out, destination);
+    while (defaults[i].event_type && strcmp(defaults[i].event_type, event_type) != 0)
+        i++;
+    bool is_schedule = out->kind == OL_RETRY_SCHEDULE;
+    struct ol_retry last = {
+        .kind = OL_RETRY_EXPONENTIAL,
+        .base_us = defaults[i].base_us,
+        .max_us = default_max_us,
+        .factor = default_factor,
+        .jitter = is_schedule ? 0 : default_jitter, // a schedule is meant as written
+        .has_jitter = true,
+        .max_attempts = is_schedule ? (int)out->delay_count + 1 : defaults[i].max_attempts,
+    };
+    fill(out, &last);
+}
+
+int64_t ol_retry_wait_us(const struct ol_retry *policy, int attempt, double chance,
+                         int64_t retry_after_us)
+{
+    double wait;
+    if (policy->kind == OL_RETRY_SCHEDULE) {
+        size_t i = attempt < 1 ? 0 : (size_t)attempt - 1;
+        if (i >= policy->delay_count)
+            i = policy->delay_count - 1; // more attempts than delays: the last one repeats
+        wait = (double)policy->delays_us[i];
+    } else {
+        wait = (double)policy->base_us;
+        for (int i = 0; i < attempt && wait < (double)policy->max_us; i++)
+            wait *= policy->factor;
+        if (wait > (double)policy->max_us)
+            wait = (double)policy->max_us;
+    }
+    int64_t wait_us = (int64_t)(wait + wait * policy->jitter * chance);
+    if (retry_after_us > OL_RETRY_AFTER_MAX_US)
+        retry_after_us = OL_RETRY_AFTER_MAX_US;
+    return wait_us > retry_after_us ? wait_us : retry_after_us;
+}
+
+enum ol_verdict ol_retry_decide(const struct ol_retry *policy, bool at_most_once, int attempt,
+                                const struct outlog_outcome *outcome, double chance,
+                                int64_t *wait_us)
+{
+    *wait_us = 0;
+    switch (outcome->kind) {
+    case OUTLOG_PUBLISH_OK:
+        return OL_VERDICT_DONE;
+    case OUTLOG_PUBLISH_RELEASED:
+        return OL_VERDICT_BACK;
+    case OUTLOG_PUBLISH_FAILED:
+        if (outcome->is_permanent || (at_most_once && !outcome->surely_not_sent))
+            return OL_VERDICT_DEAD;
+        break;
+    case OUTLOG_PUBLISH_UNKNOWN:
+        if (at_most_once)
+            return OL_VERDICT_DEAD;
+        break;
+    }
+    if (attempt >= policy->max_attempts)
+        return OL_VERDICT_DEAD;
+    *wait_us = ol_retry_wait_us(policy, attempt, chance, outcome->retry_after_us);
+    return OL_VERDICT_RETRY;
+}

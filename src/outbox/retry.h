@@ -1,0 +1,60 @@
+/* retry.h: whether and when a message is tried again (R1, R2). Pure: time and chance come in. */
+#ifndef OL_OUTBOX_RETRY_H
+#define OL_OUTBOX_RETRY_H
+
+#include "base/json.h"
+#include "outlog_publisher.h"
+
+enum ol_retry_kind { OL_RETRY_UNSAID, OL_RETRY_EXPONENTIAL, OL_RETRY_SCHEDULE };
+
+enum { OL_RETRY_DELAYS = 32 };
+
+/* What a destination, or an event type, says about retries. Zeroed it says nothing. */
+struct ol_retry {
+    enum ol_retry_kind kind;
+    int64_t base_us, max_us;            /* exponential; 0: not said */
+    double factor;                      /* exponential; 0: not said */
+    int64_t delays_us[OL_RETRY_DELAYS]; /* schedule: the wait after attempt 1, 2, … */
+    size_t delay_count;
+    double jitter; /* up to this share of the wait is added */
+    bool has_jitter;
+    int max_attempts; /* 0: not said */
+};
+
+/* Read {policy, base, factor, max, jitter, max_attempts} or {policy: schedule, delays, …}. `base`,
+ * `factor` or `max` without a policy mean exponential, `delays` mean schedule.
+ * OUTLOG_UNKNOWN_FIELD, OUTLOG_INVALID_FIELD: the message and the pointer name the key. */
+int ol_retry_parse(const struct ol_json *object, struct ol_retry *out, outlog_err *err);
+
+/* The policy of a preset; false when there is none of this name. "notification" is S2's: 5
+ * attempts after 1, 5, 15 and 60 minutes (N4). */
+bool ol_retry_preset(const char *name, struct ol_retry *out);
+
+/* The policy for one message: what its type says, else what the destination says, else R1's
+ * default for the type, field by field. `message_max_attempts` (0: none) comes before all. Either
+ * pointer may be NULL. */
+void ol_retry_resolve(const char *event_type, int message_max_attempts, const struct ol_retry *type,
+                      const struct ol_retry *destination, struct ol_retry *out);
+
+/* The wait after failed attempt number `attempt` (1 = the first): never shorter than the policy
+ * says, up to jitter longer by `chance` in [0, 1). A Retry-After of the receiver is honoured up to
+ * OL_RETRY_AFTER_MAX_US when it is longer. */
+int64_t ol_retry_wait_us(const struct ol_retry *policy, int attempt, double chance,
+                         int64_t retry_after_us);
+
+#define OL_RETRY_AFTER_MAX_US (INT64_C(3600) * 1000000)
+
+enum ol_verdict {
+    OL_VERDICT_DONE,  /* published */
+    OL_VERDICT_RETRY, /* pending again, after wait_us */
+    OL_VERDICT_DEAD,  /* permanent, spent, or unknown under at_most_once */
+    OL_VERDICT_BACK   /* released: pending again at once, and the attempt does not count */
+};
+
+/* What becomes of a message after an attempt. `attempt` counts within the current budget: a
+ * requeue starts it afresh. Under at_most_once only what surely was not sent is tried again. */
+enum ol_verdict ol_retry_decide(const struct ol_retry *policy, bool at_most_once, int attempt,
+                                const struct outlog_outcome *outcome, double chance,
+                                int64_t *wait_us);
+
+#endif

@@ -1,0 +1,161 @@
+/* cloudevents.c: attributes are gathered once, then written as headers or as JSON. */
+#include "publish/cloudevents.h"
+
+#include "base/clock.h"
+#include "publish/base64.h"
+
+#include <string.h>
+#include <strings.h>
+
+enum { ATTRIBUTES = 12 };
+
+struct attributes {
+    struct ol_buf source, subject;
+    char time[OL_TIME_TEXT];
+    size_t count;
+    struct outlog_header list[ATTRIBUTES];
+};
+
+static void attribute(struct attributes *a, const char *name, const char *value)
+{
+    if (value && *value) // an attribute without value is absent, never empty
+        a->list[a->count++] = (struct outlog_header){name, value};
+}
+
+/* What may stand in a path segment of a URI reference; the rest is percent-encoded. */
+static void add_segment(struct ol_buf *out, const char *text)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~";
+    for (; *text; text++)
+        if (strchr(plain, *text))
+            ol_buf_char(out, *text);
+        else
+            ol_buf_print(out, "%%%02X", (unsigned char)*text);
+}
+
+static int gather(const struct outlog_message *message, const char *source, struct attributes *a)
+{
+    if (source) {
+        ol_buf_text(&a->source, source);
+    } else {
+        ol_buf_text(&a->source, "/outlog");
+        if (message->org_id) {
+            ol_buf_char(&a->source, '/');
+            add_segment(&a->source, message->org_id);
+        }
+    }
+    if (message->aggregate_type && message->aggregate_id)
+        ol_buf_print(&a->subject, "%s/%s", message->aggregate_type, message->aggregate_id);
+    if (a->source.failed || a->subject.failed)
+        return -1;
+    attribute(a, "specversion", "1.0");
+    attribute(a, "id", message->event_id);
+    attribute(a, "source", a->source.data);
+    attribute(a, "type", message->event_type);
+    attribute(a, "time", message->created_at ? ol_time_format(message->created_at, a->time) : NULL);
+    attribute(a, "subject", a->subject.data);
+    attribute(a, "orgid", message->org_id);
+    attribute(a, "correlationid", message->correlation_id);
+    attribute(a, "causationid", message->causation_id);
+    attribute(a, "partitionkey", message->partition_key);
+    attribute(a, "idempotencykey", message->idempotency_key);
+    attribute(a, "traceparent", message->traceparent);
+    return 0;
+}
+
+static void clear(struct attributes *a)
+{
+    ol_buf_clear(&a->source);
+    ol_buf_clear(&a->subject);
+}
+
+/* HTTP binding 3.1.3.2: space, ", % and everything outside U+0021-007E as %XX of its UTF-8. */
+static void add_encoded(struct ol_buf *out, const char *value)
+{
+    for (; *value; value++) {
+        unsigned char c = (unsigned char)*value;
+        if (c > 0x20 && c < 0x7f && c != '"' && c != '%')
+            ol_buf_char(out, (char)c);
+        else
+            ol_buf_print(out, "%%%02X", c);
+    }
+}
+
+int ol_cloudevents_binary(const struct outlog_message *message, const char *source,
+                          struct ol_headers *headers, outlog_err *err)
+{
+    struct attributes a = {0};
+    struct ol_buf name = {0}, value = {0};
+    int result = -1;
+
+    if (gather(message, source, &a) < 0) {
+        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        goto out;
+    }
+    for (size_t i = 0; i < a.count; i++) {
+        ol_buf_reset(&name);
+        ol_buf_reset(&value);
+        ol_buf_print(&name, "ce-%s", a.list[i].name);
+        add_encoded(&value, a.list[i].value);
+        if (name.failed || value.failed) {
+            ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+            goto out;
+        }
+        if (ol_headers_set(headers, name.data, value.data, err) < 0)
+            goto out;
+    }
+    result = 0;
+out:
+    ol_buf_clear(&value);
+    ol_buf_clear(&name);
+    clear(&a);
+    return result;
+}
+
+bool ol_content_type_is_json(const char *content_type)
+{
+    if (!content_type)
+        return true;
+    size_t bytes = strcspn(content_type, "; \t");
+    const char *slash = memchr(content_type, '/', bytes);
+    if (!slash)
+        return false;
+    size_t subtype = bytes - (size_t)(slash + 1 - content_type);
+    if (subtype == 4 && strncasecmp(slash + 1, "json", 4) == 0)
+        return true;
+    return subtype > 5 && strncasecmp(content_type + bytes - 5, "+json", 5) == 0;
+}
+
+int ol_cloudevents_structured(const struct outlog_message *message, const char *source,
+                              struct ol_buf *out)
+{
+    struct attributes a = {0};
+    struct ol_json data;
+
+    if (gather(message, source, &a) < 0) {
+        clear(&a);
+        return -1;
+    }
+    for (size_t i = 0; i < a.count; i++) {
+        ol_buf_text(out, i ? ",\"" : "{\"");
+        ol_buf_text(out, a.list[i].name);
+        ol_buf_text(out, "\":");
+        ol_buf_json_text(out, a.list[i].value);
+    }
+    clear(&a);
+    ol_buf_text(out, ",\"datacontenttype\":");
+    ol_buf_json_text(out, message->content_type ? message->content_type : "application/json");
+    bool is_json = ol_content_type_is_json(message->content_type) &&
+                   ol_json_parse(message->payload, message->payload_bytes, &data, NULL) == 0;
+    if (is_json) {
+        ol_buf_text(out, ",\"data\":");
+        ol_buf_add(out, data.text, data.bytes);
+    } else {
+        ol_buf_text(out, ",\"data_base64\":\"");
+        ol_base64_encode(out, message->payload, message->payload_bytes, 0);
+        ol_buf_char(out, '"');
+    }
+    ol_buf_char(out, '}');
+    return out->failed ? -1 : 0;
+}

@@ -1,0 +1,28 @@
+/* cloudevents.h: a message as a CloudEvent 1.0 (D8). Pure. */
+#ifndef OL_PUBLISH_CLOUDEVENTS_H
+#define OL_PUBLISH_CLOUDEVENTS_H
+
+#include "publish/headers.h"
+
+/* The attributes: id = event_id, type = event_type, time = created_at, subject =
+ * aggregate_type/aggregate_id, source = `source`, or "/outlog/<org_id>" when NULL. Extensions where
+ * the message has the value: orgid, correlationid, causationid, partitionkey, idempotencykey,
+ * traceparent (that of the origin; the HTTP header is that of this hop). */
+
+/* Binary mode: one ce-… header an attribute, percent-encoded as the HTTP binding says. The body
+ * stays the payload, and Content-Type its type. */
+int ol_cloudevents_binary(const struct outlog_message *message, const char *source,
+                          struct ol_headers *headers, outlog_err *err);
+
+/* Structured mode: the JSON event, to be sent as OL_CLOUDEVENTS_JSON. A payload of a JSON type
+ * becomes `data` as it is, byte for byte; any other, or one that is not JSON after all, becomes
+ * data_base64. Returns 0, or -1 when memory is out. */
+int ol_cloudevents_structured(const struct outlog_message *message, const char *source,
+                              struct ol_buf *out);
+
+#define OL_CLOUDEVENTS_JSON "application/cloudevents+json; charset=UTF-8"
+
+/* Whether a content type (NULL: JSON) promises JSON: application/json, text/json, a/b+json. */
+bool ol_content_type_is_json(const char *content_type);
+
+#endif

@@ -1,0 +1,117 @@
+/* post.c: headers, signature, request, outcome. */
+#include "publish/post.h"
+
+#include "base/clock.h"
+#include "publish/answer.h"
+#include "publish/cloudevents.h"
+#include "publish/traceparent.h"
+
+#include <stdio.h>
+
+int ol_post_open(struct ol_post *post, const struct outlog_publisher_host *host, outlog_err *err)
+{
+    const struct ol_publisher_own *own = host->own;
+    *post = (struct ol_post){.host = host, .settings = own->settings, .http = own->http};
+    if (own->settings->secret_count == 0)
+        return 0;
+    return ol_sign_open(own->settings->secrets, own->settings->secret_count, &post->sign, err);
+}
+
+void ol_post_close(struct ol_post *post)
+{
+    ol_http_abandon_all(post->http, post);
+    ol_headers_clear(&post->headers);
+    ol_buf_clear(&post->signature);
+    ol_buf_clear(&post->memory);
+    ol_sign_close(post->sign);
+}
+
+void ol_post_abandon(struct ol_post *post, void *tag)
+{
+    ol_http_abandon(post->http, post, tag);
+}
+
+static void on_answer(void *owner, void *tag, const struct ol_answer *answer)
+{
+    struct ol_post *post = owner;
+    struct outlog_outcome outcome;
+    ol_answer_http(answer, post->settings, ol_clock_wall_us(), &post->memory, &outcome);
+    post->host->done(post->host->user, tag, &outcome);
+}
+
+void ol_post_refuse(struct ol_post *post, void *tag, const outlog_err *err)
+{
+    struct outlog_outcome outcome;
+    ol_answer_refusal(err, post->settings, &post->memory, &outcome);
+    post->host->done(post->host->user, tag, &outcome);
+}
+
+static int set_signature(struct ol_post *post, const struct outlog_message *message,
+                         const struct ol_post_request *request, int64_t now_s, outlog_err *err)
+{
+    ol_buf_reset(&post->signature);
+    if (ol_sign_add(post->sign, message->event_id, now_s, request->body, request->body_bytes,
+                    &post->signature) < 0)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "the signature could not be made");
+    return ol_headers_set(&post->headers, "webhook-signature", post->signature.data, err);
+}
+
+/* Ours first (H3). */
+static int set_headers(struct ol_post *post, const struct outlog_message *message,
+                       const struct ol_post_request *request, outlog_err *err)
+{
+    struct ol_headers *h = &post->headers;
+    const struct ol_settings *settings = post->settings;
+    int64_t now_s = ol_clock_wall_us() / 1000000;
+    char number[24], traceparent[OL_TRACEPARENT_TEXT];
+
+    ol_headers_reset(h);
+    snprintf(number, sizeof number, "%lld", (long long)now_s);
+    if (ol_headers_set(h, "content-type", request->content_type, err) < 0 ||
+        ol_headers_set(h, "webhook-id", message->event_id, err) < 0 ||
+        ol_headers_set(h, "webhook-timestamp", number, err) < 0 ||
+        (post->sign && set_signature(post, message, request, now_s, err) < 0) ||
+        ol_headers_set(h, "Idempotency-Key", request->key, err) < 0 ||
+        ol_headers_set(h, "X-Idempotency-Key", request->key, err) < 0 ||
+        ol_headers_set(h, "outlog-event-type", message->event_type, err) < 0)
+        return -1;
+    snprintf(number, sizeof number, "%d", message->attempt);
+    if (ol_headers_set(h, "outlog-attempt", number, err) < 0 ||
+        (message->is_replay && ol_headers_set(h, "outlog-replay", "true", err) < 0) ||
+        (ol_traceparent_next(message->traceparent, traceparent) &&
+         ol_headers_set(h, "traceparent", traceparent, err) < 0))
+        return -1;
+    if (request->envelope == OL_ENVELOPE_CLOUDEVENTS_BINARY &&
+        ol_cloudevents_binary(message, settings->source, h, err) < 0)
+        return -1;
+    if (ol_headers_offer_all(h, settings->headers, settings->header_count, err) < 0 ||
+        ol_headers_offer_all(h, request->headers, request->header_count, err) < 0 ||
+        ol_headers_offer_all(h, message->headers, message->header_count, err) < 0)
+        return -1;
+    return ol_headers_set(h, "user-agent", "outlog/" OUTLOG_VERSION, err);
+}
+
+void ol_post_send(struct ol_post *post, const struct outlog_message *message,
+                  const struct ol_post_request *request, int64_t deadline_us, void *tag)
+{
+    outlog_err err;
+    if (set_headers(post, message, request, &err) < 0) {
+        ol_post_refuse(post, tag, &err);
+        return;
+    }
+    struct ol_http_request wire = {
+        .url = request->url,
+        .method = request->method,
+        .headers = &post->headers,
+        .body = request->body,
+        .body_bytes = request->body_bytes,
+        .allow_private = post->settings->allow_private,
+        .ca_file = post->settings->ca_file,
+        .deadline_us = deadline_us,
+        .done = on_answer,
+        .owner = post,
+        .tag = tag,
+    };
+    if (ol_http_start(post->http, &wire, &err) < 0)
+        ol_post_refuse(post, tag, &err);
+}

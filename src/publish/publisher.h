@@ -1,0 +1,32 @@
+/* publisher.h: the publishers that come with outlog. */
+#ifndef OL_PUBLISH_PUBLISHER_H
+#define OL_PUBLISH_PUBLISHER_H
+
+#include "outlog_publisher.h"
+
+struct ol_http;
+struct ol_settings;
+
+/* What `host->own` is for our own publishers: the parsed settings, and the thread's engine. */
+struct ol_publisher_own {
+    const struct ol_settings *settings;
+    struct ol_http *http;
+};
+
+extern const struct outlog_publisher ol_publisher_webhook;
+extern const struct outlog_publisher ol_publisher_smtp;
+extern const struct outlog_publisher ol_publisher_sor;
+extern const struct outlog_publisher ol_publisher_exec;
+extern const struct outlog_publisher ol_publisher_stdout;
+extern const struct outlog_publisher ol_publisher_null;
+
+/* The publisher of a destination's type, or NULL. "plugin" is none: see plugin.h. */
+const struct outlog_publisher *ol_publisher_by_name(const char *name);
+
+/* The key that goes to the receiver (I4). */
+const char *ol_message_key(const struct outlog_message *message);
+
+/* What kept text is bounded to: R4. */
+enum { OL_RESPONSE_KEPT = 4096, OL_RESPONSE_READ = 64 * 1024, OL_ERROR_KEPT = 400 };
+
+#endif

@@ -1,0 +1,22 @@
+/* publishers.c: the table of publishers by the type of the destination. */
+#include "publish/publisher.h"
+
+#include <string.h>
+
+static const struct outlog_publisher *const publishers[] = {
+    &ol_publisher_webhook, &ol_publisher_smtp,   &ol_publisher_sor,
+    &ol_publisher_exec,    &ol_publisher_stdout, &ol_publisher_null,
+};
+
+const struct outlog_publisher *ol_publisher_by_name(const char *name)
+{
+    for (size_t i = 0; i < sizeof publishers / sizeof *publishers; i++)
+        if (strcmp(publishers[i]->name, name) == 0)
+            return publishers[i];
+    return NULL;
+}
+
+const char *ol_message_key(const struct outlog_message *message)
+{
+    return message->idempotency_key ? message->idempotency_key : message->event_id;
+}

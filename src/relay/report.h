@@ -1,0 +1,14 @@
+/* report.h: what the relay tells people, as logfmt lines on standard error (M2). */
+#ifndef OL_RELAY_REPORT_H
+#define OL_RELAY_REPORT_H
+
+#include "outlog_publisher.h"
+
+/* A message went from one state to another. */
+void ol_report_move(const struct outlog_message *message, const char *from, const char *to,
+                    const char *error);
+
+/* The store does not answer as it should. */
+void ol_report_trouble(const outlog_err *err);
+
+#endif

@@ -1,0 +1,180 @@
+/* target.c: see target.h. */
+#include "relay/target.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void target_free(struct ol_target *target)
+{
+    if (target->outlet)
+        ol_outlet_close(target->outlet);
+    ol_settings_close(target->settings);
+    free(target->name);
+    free(target->source);
+    free(target);
+}
+
+void ol_targets_clear(struct ol_targets *targets)
+{
+    while (targets->first) {
+        struct ol_target *next = targets->first->next;
+        target_free(targets->first);
+        targets->first = next;
+    }
+    targets->is_loaded = false;
+}
+
+static struct ol_target *find(struct ol_targets *targets, const char *name)
+{
+    for (struct ol_target *t = targets->first; t; t = t->next)
+        if (!t->is_retired && strcmp(t->name, name) == 0)
+            return t;
+    return NULL;
+}
+
+static struct ol_target *add(struct ol_targets *targets, const char *name, const char *source)
+{
+    struct ol_target *target = calloc(1, sizeof *target);
+    if (!target || !(target->name = strdup(name)) || !(target->source = strdup(source))) {
+        if (target)
+            free(target->name);
+        free(target);
+        return NULL;
+    }
+    target->next = targets->first;
+    targets->first = target;
+    return target;
+}
+
+/* Settings that cannot work are not an error of ours: the messages wait, and say why. */
+static void open_target(struct ol_targets *targets, struct ol_target *target)
+{
+    outlog_err why;
+    if (ol_settings_open(target->name, target->source, strlen(target->source), OL_SETTINGS_USE,
+                         &target->settings, &why) < 0 ||
+        ol_outlet_open(targets->sender, target->settings, &target->outlet, &why) < 0) {
+        snprintf(target->trouble, sizeof target->trouble, "%.390s", why.message);
+        return;
+    }
+    const struct ol_settings *s = target->settings;
+    ol_breaker_init(&target->breaker, s->breaker_failures, s->breaker_open_us, s->breaker_open_max_us);
+    ol_limits_init(&target->limits, s->concurrency, s->rate_count, s->rate_period_us,
+                   (size_t)s->budget_bytes);
+}
+
+static int load_row(struct ol_targets *targets, const struct ol_rows *rows, outlog_err *err)
+{
+    const char *name = ol_column_text(rows, 0, NULL), *source = ol_column_text(rows, 1, NULL);
+    struct ol_target *target = find(targets, name);
+
+    if (target && strcmp(target->source, source) != 0) {
+        target->is_retired = true;
+        target = NULL;
+    }
+    if (!target) {
+        if (!(target = add(targets, name, source)))
+            return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        open_target(targets, target);
+    }
+    target->is_paused = ol_column_int(rows, 3) != 0;
+    target->is_seen = true;
+    return 0;
+}
+
+static void sweep(struct ol_targets *targets)
+{
+    for (struct ol_target **at = &targets->first; *at;) {
+        struct ol_target *target = *at;
+        bool is_idle = !target->outlet || ol_outlet_in_flight(target->outlet) == 0;
+        if (!target->is_seen)
+            target->is_retired = true;
+        if (target->is_retired && is_idle) {
+            *at = target->next;
+            target_free(target);
+        } else {
+            at = &target->next;
+        }
+    }
+}
+
+int ol_targets_refresh(struct ol_targets *targets, struct ol_conn *conn, outlog_err *err)
+{
+    struct ol_rows rows;
+    int64_t count = 0, at = 0;
+    int more;
+
+    if (ol_query(conn, OL_Q_DESTINATION_STAMP, OL_NO_PARAMS, &rows, err) < 0)
+        return -1;
+    if ((more = ol_next(&rows, err)) > 0) {
+        count = ol_column_int(&rows, 0);
+        at = ol_is_null(&rows, 1) ? 0 : ol_column_time(&rows, 1);
+    }
+    ol_end(&rows);
+    if (more < 0)
+        return -1;
+    if (targets->is_loaded && count == targets->stamp_count && at == targets->stamp_at) {
+        sweep(targets);
+        return 0;
+    }
+    for (struct ol_target *t = targets->first; t; t = t->next)
+        t->is_seen = false;
+    if (ol_query(conn, OL_Q_DESTINATION_LIST, OL_NO_PARAMS, &rows, err) < 0)
+        return -1;
+    while ((more = ol_next(&rows, err)) > 0)
+        if (load_row(targets, &rows, err) < 0) {
+            more = -1;
+            break;
+        }
+    ol_end(&rows);
+    if (more < 0)
+        return -1;
+    sweep(targets);
+    targets->is_loaded = true;
+    targets->stamp_count = count;
+    targets->stamp_at = at;
+    return 0;
+}
+
+struct ol_target *ol_target_find(struct ol_targets *targets, const char *name)
+{
+    struct ol_target *target = find(targets, name);
+    if (!target && (target = add(targets, name, ""))) {
+        target->is_seen = true;
+        snprintf(target->trouble, sizeof target->trouble,
+                 "there is no destination %.100s; add it to outlog.yaml and run `outlog apply`", name);
+    }
+    return target;
+}
+
+bool ol_target_is_open(const struct ol_target *target, int64_t now)
+{
+    return target->outlet && !target->is_paused &&
+           ol_breaker_state(&target->breaker, now) != OL_BREAKER_OPEN;
+}
+
+int ol_target_room(const struct ol_target *target, bool at_once, int64_t patience_us, int64_t now)
+{
+    if (!ol_target_is_open(target, now))
+        return 0;
+    if (ol_breaker_state(&target->breaker, now) == OL_BREAKER_HALF_OPEN)
+        return target->breaker.is_probing ? 0 : 1;
+    if (target->limits.concurrency == 0 && !at_once)
+        return INT_MAX;
+    int free_places = target->limits.concurrency - target->limits.in_flight;
+    if (free_places < 0)
+        free_places = 0;
+    if (at_once)
+        return free_places;
+    double rounds = target->latency_us > 1 ? (double)patience_us / target->latency_us : 1000;
+    double room = free_places * (rounds < 1 ? 1 : rounds);
+    return room > 1e6 ? 1000000 : (int)room;
+}
+
+void ol_target_note(struct ol_target *target, const struct outlog_outcome *outcome, int64_t now)
+{
+    ol_breaker_note(&target->breaker, outcome, now);
+    double took = (double)outcome->duration_us;
+    target->latency_us = target->latency_us ? target->latency_us * 0.9 + took * 0.1 : took;
+}

@@ -1,0 +1,47 @@
+/* target.h: a destination as one worker sees it: settings, the way out, and how it is doing. */
+#ifndef OL_RELAY_TARGET_H
+#define OL_RELAY_TARGET_H
+
+#include "publish/sender.h"
+#include "relay/breaker.h"
+#include "relay/limits.h"
+#include "store/store.h"
+
+struct ol_target {
+    struct ol_target *next;
+    char *name, *source; /* source: the settings as stored, to see a change */
+    struct ol_settings *settings;
+    struct ol_outlet *outlet; /* NULL: it cannot be used, and `trouble` says why */
+    char trouble[400];
+    bool is_paused, is_retired, is_seen;
+    struct ol_breaker breaker;
+    struct ol_limits limits;
+    double latency_us; /* of recent attempts, smoothed */
+    int planned;       /* messages of the turn being planned */
+};
+
+struct ol_targets {
+    struct ol_sender *sender;
+    struct ol_target *first;
+    int64_t stamp_count, stamp_at; /* of the last look: changes when a destination does */
+    bool is_loaded;
+};
+
+void ol_targets_clear(struct ol_targets *targets);
+
+/* Load or reload the destinations when they have changed. A changed one is opened anew; the old one
+ * stays until what it has in flight is done. */
+int ol_targets_refresh(struct ol_targets *targets, struct ol_conn *conn, outlog_err *err);
+
+/* The destination of this name; one that is not known is made up, with its trouble. */
+struct ol_target *ol_target_find(struct ol_targets *targets, const char *name);
+
+/* May anything be sent there at all now? Otherwise its messages are parked. */
+bool ol_target_is_open(const struct ol_target *target, int64_t now);
+
+/* How many more messages a claim may hold for it: what can be sent within `patience_us`. */
+int ol_target_room(const struct ol_target *target, bool at_once, int64_t patience_us, int64_t now);
+
+void ol_target_note(struct ol_target *target, const struct outlog_outcome *outcome, int64_t now);
+
+#endif

@@ -1,0 +1,29 @@
+/* worker.h: one thread that owns lanes and carries their messages out. */
+#ifndef OL_RELAY_WORKER_H
+#define OL_RELAY_WORKER_H
+
+#include "base/err.h"
+
+#include <stdatomic.h>
+
+struct ol_worker_options {
+    const char *store; /* URL */
+    const char *name;  /* for people; ownership goes by a random id */
+    int64_t lease_us, poll_us, patience_us, margin_us, drain_us;
+    size_t batch;      /* messages a turn */
+    bool until_idle;   /* stop when there is nothing left to send (tests, benchmarks) */
+    bool quiet;
+};
+
+struct ol_worker_options ol_worker_defaults(const char *store);
+
+struct ol_worker_stats {
+    int64_t published, failed, dead, parked, fenced, taken;
+};
+
+/* Run until *stop becomes 1 (finish or hand back what is in flight, within drain_us) or 2 (at once).
+ * Survives a store that goes away: it reconnects and goes on. -1 only when it could not start. */
+int ol_worker_run(const struct ol_worker_options *options, atomic_int *stop,
+                  struct ol_worker_stats *stats, outlog_err *err);
+
+#endif
