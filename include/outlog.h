@@ -216,6 +216,33 @@ struct outlog_enqueued {
 OUTLOG_API int outlog_enqueue(outlog_tx *tx, const struct outlog_message_draft *draft,
                               struct outlog_enqueued *out, outlog_err *err);
 
+/* An effect: something asked of the outside world, whose every step is an event (U5). */
+struct outlog_effect_draft {
+    const char *org_id;
+    const char *effect_type; /* required: SEND_EMAIL, API_CALL, SOR_UPDATE, … */
+    const char *destination; /* required */
+    const char *effect_spec; /* required: a JSON object, delivered byte for byte */
+    const char *run_id, *step_id, *session_key, *checkpoint_id;
+    const char *idempotency_key; /* NULL: effect_spec.idempotency_key, else derived */
+    const char *ordering_key;
+    const char *correlation_id, *causation_id;
+    const char *actor_type, *actor_id;
+    int max_attempts;
+};
+
+struct outlog_effect_requested {
+    char effect_id[37];
+    char message_id[37];
+    int64_t event_id; /* of EFFECT_REQUESTED; 0 for a duplicate */
+    bool duplicate;   /* the key was used before: these are the first one's ids */
+};
+
+/* Store the effect, its message and EFFECT_REQUESTED inside the open transaction. The relay then
+ * writes EFFECT_EXECUTING with each claim, and COMPLETED, FAILED, RETRYING or DEAD_LETTERED with
+ * each record. */
+OUTLOG_API int outlog_request_effect(outlog_tx *tx, const struct outlog_effect_draft *draft,
+                                     struct outlog_effect_requested *out, outlog_err *err);
+
 /* --- reading ------------------------------------------------------------------------------ */
 
 /* An event as the log holds it. Absent values are NULL. */

@@ -17,14 +17,15 @@ A query in sql/queries serves both stores. It is written for PostgreSQL; for SQL
 becomes `outlog_events` and casts (`::uuid`) are dropped. Where the stores need different words the
 query stands in sql/postgres/queries and sql/sqlite/queries, under the same name with the same
 parameters: the build fails when they drift. One that only one store needs says so in its header:
-`-- name: head_add(…) @sqlite`.
+`-- name: head_add(…) @sqlite`. `@replan` asks PostgreSQL to plan anew for each set of values once an
+optional parameter is there: right for one value may be very wrong for the next.
 """
 import pathlib
 import re
 import sys
 
 DIALECTS = ("postgres", "sqlite")
-HEADER = re.compile(r"^-- name: (\w+)\(([^)]*)\)(?: @(\w+))?\s*$")
+HEADER = re.compile(r"^-- name: (\w+)\(([^)]*)\)((?: @\w+)*)\s*$")
 PARAM = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
 
 
@@ -37,9 +38,22 @@ def c_string(text):
     return '"' + re.sub(r"\?(?=\?)", r"?\"\"", out) + '"'
 
 
+def for_sqlite(line):
+    """PostgreSQL's words in SQLite's, outside of quotes."""
+    parts = re.split(r"('[^']*')", line)
+    for i in range(0, len(parts), 2):
+        parts[i] = re.sub(r"::[a-z]+(\[\])?", "", parts[i]).replace("outlog.", "outlog_")
+    return "".join(parts)
+
+
 class Query:
-    def __init__(self, where, name, signature, only):
-        self.where, self.name, self.only, self.lines = where, name, only, []
+    def __init__(self, where, name, signature, words):
+        self.where, self.name, self.lines = where, name, []
+        words = words.replace("@", "").split()
+        self.is_replanned = "replan" in words
+        self.only = next((word for word in words if word in DIALECTS), None)
+        if len(words) != self.is_replanned + bool(self.only):
+            fail(f"{where}: {name}: unknown word in {words}")
         self.params, self.optional, self.literal = [], set(), set()
         for word in filter(None, (part.strip() for part in signature.split(","))):
             name = word.split()[0].rstrip("?")
@@ -55,7 +69,7 @@ class Query:
         out = []
         for line in self.lines:
             if dialect == "sqlite":
-                line = re.sub(r"::[a-z]+(\[\])?", "", line).replace("outlog.", "outlog_")
+                line = for_sqlite(line)
             line, _, when = line.partition("--?")
             when = when.strip() or None
             if when and when not in self.optional:
@@ -163,10 +177,12 @@ def main():
         for name in names:
             query = queries[dialect].get(name)
             if not query:
-                body.append(f"    {{{c_string(name)}, 0, 0, 0}},")
+                body.append(f"    {{{c_string(name)}, 0, 0, 0, 0}},")
                 continue
             literal = sum(1 << query.params.index(p) for p in query.literal)
-            body.append(f"    {{{c_string(name)}, {dialect}_{name}, {len(query.params)}, {literal}u}},")
+            replan = query.is_replanned and sum(1 << query.params.index(p) for p in query.optional)
+            body.append(f"    {{{c_string(name)}, {dialect}_{name}, {len(query.params)}, {literal}u, "
+                        f"{int(replan)}u}},")
         body += ["};", ""]
         for number, name, text in migrations[dialect]:
             body.append(f"static const char {dialect}_migration_{number}[] = {{\n    "

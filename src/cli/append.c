@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 enum { BATCH = 100 };
@@ -87,13 +88,15 @@ static int parse(struct ol_cli *cli, struct wish *wish)
 static void print_result(const struct ol_cli *cli, const struct outlog_appended *appended,
                          struct ol_buf *line)
 {
-    if (cli->json)
+    if (cli->json) {
         ol_appended_json(appended, line);
-    else
-        ol_buf_print(line, "event %lld  seq %lld  id %s  correlation %s%s",
+    } else {
+        ol_buf_print(line, "event %lld  seq %lld  id %s  correlation ",
                      (long long)appended->event_id, (long long)appended->aggregate_seq,
-                     appended->id, appended->correlation_id,
-                     appended->duplicate ? "  (was there already)" : "");
+                     appended->id);
+        ol_put_safe(line, appended->correlation_id, strlen(appended->correlation_id));
+        ol_buf_text(line, appended->duplicate ? "  (was there already)" : "");
+    }
     ol_put_line(line);
 }
 
@@ -144,8 +147,11 @@ static int flush_batch(struct import *import, outlog_err *err)
     if (outlog_append_now(import->log, import->events, count, import->appended, err) < 0) {
         result = -1;
         count = err->index > 0 ? (size_t)err->index : 0;
-        if (count && outlog_append_now(import->log, import->events, count, import->appended, &why) < 0)
+        if (count && outlog_append_now(import->log, import->events, count, import->appended, &why) < 0) {
+            *err = why;
+            err->index = 0; // nothing of the batch is stored
             count = 0;
+        }
         ol_err_prefix(err, "line %lld",
                       (long long)import->lines[err->index >= 0 ? err->index : 0]);
     }
@@ -160,11 +166,23 @@ static int flush_batch(struct import *import, outlog_err *err)
     return result;
 }
 
+/* Whether the newest line cannot share a call with those before it: it is a command of its own, or
+ * one of them has its id. */
+static bool stands_alone(const struct import *import)
+{
+    const struct outlog_event *event = &import->events[import->count - 1];
+    if (event->idempotency_key)
+        return true;
+    for (size_t i = 0; event->id && i + 1 < import->count; i++)
+        if (import->events[i].id && strcasecmp(import->events[i].id, event->id) == 0)
+            return true;
+    return false;
+}
+
 static int take_line(struct import *import, const char *text, size_t bytes, int64_t number,
                      outlog_err *err)
 {
     struct outlog_event *event = &import->events[import->count];
-    // A line that is a command of its own (with a key) must not share a call with others.
     if (ol_draft_read(text, bytes, &import->wish->event, &import->arena, event, err) < 0 ||
         (import->wish->backfill &&
          ol_draft_backfill(event, import->wish->backfill, &import->arena, err) < 0)) {
@@ -176,8 +194,7 @@ static int take_line(struct import *import, const char *text, size_t bytes, int6
         return -1;
     }
     import->lines[import->count++] = number;
-    bool has_key = event->idempotency_key != NULL;
-    if (has_key && import->count > 1) {
+    if (stands_alone(import) && import->count > 1) {
         struct outlog_event last = *event; // its strings live in the arena: flush keeps them below
         import->count--;
         struct ol_arena keep = import->arena;
@@ -191,7 +208,9 @@ static int take_line(struct import *import, const char *text, size_t bytes, int6
         import->lines[0] = number;
         import->count = 1;
     }
-    return has_key || import->count == BATCH ? flush_batch(import, err) : 0;
+    return import->events[import->count - 1].idempotency_key || import->count == BATCH
+               ? flush_batch(import, err)
+               : 0;
 }
 
 static int import_lines(struct import *import, FILE *file, outlog_err *err)
@@ -212,7 +231,23 @@ static int import_lines(struct import *import, FILE *file, outlog_err *err)
                          import->progress.total ? import->bytes : import->stored);
     }
     free(text);
-    return result < 0 ? -1 : flush_batch(import, err);
+    if (result == 0 && (result = flush_batch(import, err)) == 0 && ferror(file))
+        result = ol_fail(err, OUTLOG_INVALID_FIELD, "cannot read on after byte %lld: %s",
+                         (long long)import->bytes, strerror(errno));
+    return result;
+}
+
+/* The one line that tells of an error also tells how far we came. */
+static int report_line(outlog_err *err)
+{
+    static const char more[] = "; the lines before it are stored, it and those after it are not";
+    size_t used = strlen(err->message);
+    if (used + sizeof more > sizeof err->message)
+        for (used = sizeof err->message - sizeof more; ((unsigned char)err->message[used] & 0xC0) == 0x80;)
+            used--; // not in the middle of a character
+    if (err->code != OUTLOG_OUTCOME_UNKNOWN)
+        memcpy(err->message + used, more, sizeof more);
+    return ol_report(err);
 }
 
 static int append_ndjson(struct ol_cli *cli, outlog *log, struct wish *wish)
@@ -225,9 +260,8 @@ static int append_ndjson(struct ol_cli *cli, outlog *log, struct wish *wish)
     outlog_err err;
 
     if (!file || !import) {
-        fprintf(stderr, "outlog: cannot read %s: %s\n", wish->ndjson, strerror(errno));
         free(import);
-        return OL_EXIT_FAILED;
+        return ol_cli_unreadable(wish->ndjson);
     }
     bool is_sized = fstat(fileno(file), &facts) == 0 && S_ISREG(facts.st_mode);
     import->cli = cli;
@@ -242,11 +276,8 @@ static int append_ndjson(struct ol_cli *cli, outlog *log, struct wish *wish)
             ol_thousands(import->stored, stored), import->stored == 1 ? "event" : "events",
             ol_thousands(import->duplicates, duplicates), seconds);
     fflush(stdout);
-    if (result < 0) {
-        ol_report(&err);
-        if (err.code != OUTLOG_OUTCOME_UNKNOWN)
-            fputs("outlog: the lines before it are stored, it and those after it are not\n", stderr);
-    }
+    if (result < 0)
+        report_line(&err);
     ol_arena_clear(&import->arena);
     ol_buf_clear(&import->line);
     free(import);
@@ -291,7 +322,8 @@ const struct ol_command ol_command_append = {
         "--data '{\"total\":12}'\n"
         "  outlog append --org acme --aggregate order/o-1 --type order.paid --data @paid.json "
         "--expect 1\n"
-        "  echo '{\"org_id\":\"acme\",\"aggregate_type\":\"order\",\"aggregate_id\":\"o-2\","
-        "\"event_type\":\"order.created\",\"payload\":{}}' | outlog append --ndjson -\n",
+        "  echo '{\"aggregate_type\":\"order\",\"aggregate_id\":\"o-2\","
+        "\"event_type\":\"order.created\",\"payload\":{}}' |\n"
+        "      outlog append --org acme --ndjson -\n",
     .run = run,
 };

@@ -64,6 +64,9 @@ int ol_cli_aggregate(struct ol_cli *cli, const char *text, const char **type, co
 /* An event has an org or is of the infrastructure, not both; returns 0 or OL_EXIT_USAGE. */
 int ol_cli_org_or_infra(const char *org_id, bool is_infrastructure);
 
+/* Say that a file cannot be read, by errno; returns OL_EXIT_FAILED. */
+int ol_cli_unreadable(const char *path);
+
 /* Text, or @FILE for what a file holds, or @- for standard input. NULL after having said why. */
 const char *ol_cli_text_or_file(struct ol_cli *cli, const char *text);
 
@@ -79,6 +82,9 @@ const char *ol_plain(const struct ol_cli *cli);
 
 /* Text from a payload or a stranger: control bytes are shown, never sent to the terminal. */
 void ol_put_safe(struct ol_buf *out, const char *text, size_t bytes);
+
+/* The same, and spaces up to `width`. */
+void ol_put_wide(struct ol_buf *out, const char *text, size_t width);
 
 /* 1234567 as 1,234,567. */
 const char *ol_thousands(int64_t number, char out[32]);

@@ -37,9 +37,10 @@ static void print_consumer(const struct ol_cli *cli, const struct outlog_consume
         char time[OL_TIME_TEXT];
         ol_time_format(consumer->updated_at, time);
         time[19] = '\0';
-        ol_buf_print(&line, "%-24s %12lld %10lld  %s  %s", consumer->name,
-                     (long long)consumer->cursor_event_id, (long long)consumer->lag, time,
-                     consumer->filters);
+        ol_put_wide(&line, consumer->name, 24);
+        ol_buf_print(&line, " %12lld %10lld  %s  ", (long long)consumer->cursor_event_id,
+                     (long long)consumer->lag, time);
+        ol_put_safe(&line, consumer->filters, strlen(consumer->filters));
     }
     ol_put_line(&line);
     ol_buf_clear(&line);

@@ -64,6 +64,8 @@ static int run(struct ol_cli *cli)
 
     if (status)
         return status;
+    if (cli->argc)
+        return ol_usage("doctor takes no argument, found '%s'", cli->argv[0]);
     if (outlog_open(cli->store, &log, &err) < 0 || check(cli, log, &wrong, &err) < 0)
         status = ol_report(&err);
     else if (wrong)
@@ -77,6 +79,8 @@ const struct ol_command ol_command_doctor = {
     .summary = "check the store: versions, durability, triggers, roles",
     .help = "usage: outlog doctor [--json]\n\n"
             "Looks at what outlog's promises rest on and says what to do where something is off. Changes\n"
-            "nothing. Exit 1 when a line says `wrong`.\n",
+            "nothing. Exit 1 when a line says `wrong`.\n\n"
+            "  outlog doctor\n"
+            "  outlog doctor --store postgres://app@localhost/app\n",
     .run = run,
 };

@@ -50,8 +50,10 @@ static int parse(struct ol_cli *cli, struct wish *wish)
         return ol_usage("--after is an event_id, 0 or more");
     if (!wish->has_limit)
         wish->limit = wish->follow ? INT64_MAX : 100;
-    else if (wish->limit < 1 || (wish->limit > MOST && !wish->follow))
-        return ol_usage("--limit is 1 to %d", MOST);
+    else if (wish->limit < 1)
+        return ol_usage("--limit is 1 or more");
+    else if (wish->limit > MOST && !wish->follow)
+        wish->limit = MOST;
     if (since && ol_cli_time(since, &filter->since) < 0)
         return ol_usage("--since is a time like 2026-01-31T12:00:00Z or a span like 1h, not '%s'",
                         since);

@@ -88,8 +88,12 @@ int main(int argc, char **argv)
                          .argv = argv + 1};
     memmove(argv + at, argv + at + 1, (size_t)(argc - at) * sizeof *argv); // the command itself
     int status = command->run(&cli);
-    if (fflush(stdout) != 0 && status == OL_EXIT_DONE)
+    if ((fflush(stdout) != 0 || ferror(stdout)) && status == OL_EXIT_DONE) {
+        fputs("outlog: the output could not be written and is not complete; free some space, or give "
+              "it another place [output_failed]\n",
+              stderr);
         status = OL_EXIT_FAILED;
+    }
     ol_arena_clear(&cli.arena);
     return status;
 }

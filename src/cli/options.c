@@ -11,12 +11,15 @@
 
 int ol_usage(const char *format, ...)
 {
+    char text[1000];
+    struct ol_buf line = {0};
     va_list args;
-    fputs("outlog: ", stderr);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fputc('\n', stderr);
+    ol_put_safe(&line, text, strlen(text));
+    fprintf(stderr, "outlog: %s\n", line.data ? line.data : "");
+    ol_buf_clear(&line);
     return OL_EXIT_USAGE;
 }
 
@@ -154,6 +157,14 @@ int ol_cli_org_or_infra(const char *org_id, bool is_infrastructure)
                : 0;
 }
 
+int ol_cli_unreadable(const char *path)
+{
+    outlog_err err;
+    ol_fail(&err, errno == ENOENT ? OUTLOG_NOT_FOUND : OUTLOG_INVALID_FIELD,
+            "cannot read %.200s: %s; check the path", path, strerror(errno));
+    return ol_report(&err);
+}
+
 const char *ol_cli_text_or_file(struct ol_cli *cli, const char *text)
 {
     if (text[0] != '@')
@@ -165,16 +176,18 @@ const char *ol_cli_text_or_file(struct ol_cli *cli, const char *text)
     const char *copy = NULL;
 
     if (!file) {
-        fprintf(stderr, "outlog: cannot read %s: %s\n", text + 1, strerror(errno));
+        ol_cli_unreadable(text + 1);
         return NULL;
     }
     while ((got = fread(chunk, 1, sizeof chunk, file)) > 0)
         ol_buf_add(&content, chunk, got);
-    if (ferror(file) || content.failed)
-        fprintf(stderr, "outlog: cannot read %s\n", text + 1);
-    else if (content.bytes && memchr(content.data, '\0', content.bytes))
-        fprintf(stderr, "outlog: %s holds a NUL byte, which no JSON text does\n", text + 1);
-    else
+    outlog_err err;
+    if (ferror(file) || content.failed) {
+        ol_cli_unreadable(text + 1);
+    } else if (content.bytes && memchr(content.data, '\0', content.bytes)) {
+        ol_fail(&err, OUTLOG_INVALID_JSON, "%.200s holds a NUL byte, which no JSON text does", text + 1);
+        ol_report(&err);
+    } else
         copy = ol_arena_copy(&cli->arena, content.data, content.bytes);
     if (file != stdin)
         fclose(file);

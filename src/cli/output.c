@@ -47,11 +47,21 @@ void ol_put_safe(struct ol_buf *out, const char *text, size_t bytes)
     for (size_t i = 0; i < bytes; i++) {
         unsigned char c = (unsigned char)text[i];
         bool is_c1 = c == 0xC2 && i + 1 < bytes && (unsigned char)text[i + 1] < 0xA0;
-        if (c < 0x20 || c == 0x7F || is_c1)
+        if (c < 0x20 || c == 0x7F)
             ol_buf_print(out, "\\x%02x", c);
+        else if (is_c1) // some terminals obey U+0080 to U+009F as well
+            ol_buf_print(out, "\\x%02x", (unsigned char)text[++i]);
         else
             ol_buf_char(out, (char)c);
     }
+}
+
+void ol_put_wide(struct ol_buf *out, const char *text, size_t width)
+{
+    size_t bytes = strlen(text);
+    ol_put_safe(out, text, bytes);
+    for (; bytes < width; bytes++)
+        ol_buf_char(out, ' ');
 }
 
 const char *ol_thousands(int64_t number, char out[32])
@@ -87,19 +97,15 @@ void ol_put_event(const struct ol_cli *cli, const struct outlog_record *event, s
     }
     ol_time_format(event->occurred_at, time);
     time[23] = '\0'; // milliseconds are enough for people
-    ol_buf_print(out, "%8lld  %s%s%s  %-12s ", (long long)event->event_id, ol_dim(cli), time,
-                 ol_plain(cli), event->org_id ? event->org_id : "-");
-    ol_buf_text(out, ol_accent(cli));
-    ol_put_safe(out, event->event_type, strlen(event->event_type));
-    ol_buf_text(out, ol_plain(cli));
-    for (size_t pad = strlen(event->event_type); pad < 24; pad++)
-        ol_buf_char(out, ' ');
-    int width = snprintf(name, sizeof name, "%s/%s#%lld", event->aggregate_type,
-                         event->aggregate_id, (long long)event->aggregate_seq);
-    ol_buf_char(out, ' ');
-    ol_put_safe(out, name, strlen(name));
-    for (; width < 20; width++)
-        ol_buf_char(out, ' ');
+    ol_buf_print(out, "%8lld  %s%s%s  ", (long long)event->event_id, ol_dim(cli), time,
+                 ol_plain(cli));
+    ol_put_wide(out, event->org_id ? event->org_id : "-", 12);
+    ol_buf_print(out, " %s", ol_accent(cli));
+    ol_put_wide(out, event->event_type, 24);
+    snprintf(name, sizeof name, "%s/%s#%lld", event->aggregate_type, event->aggregate_id,
+             (long long)event->aggregate_seq);
+    ol_buf_print(out, "%s ", ol_plain(cli));
+    ol_put_wide(out, name, 20);
     ol_buf_print(out, "  %s", ol_dim(cli));
     size_t bytes = event->payload_bytes;
     if (bytes > SHOWN)

@@ -87,6 +87,7 @@ static int run(struct ol_cli *cli)
     if (status)
         return status;
     options.store = cli->store;
+    options.siblings = (int)count;
     struct sigaction action = {.sa_handler = stop};
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);

@@ -9,6 +9,8 @@
 
 /* --- the tree --- */
 
+enum { MOST_INDENT = 160 }; /* bytes: what is deeper stands below each other */
+
 struct tree {
     const struct ol_cli *cli;
     const struct outlog_page *page;
@@ -82,7 +84,7 @@ static void draw_children(struct tree *tree, int parent)
             continue;
         size_t depth = tree->indent.bytes;
         draw_node(tree, i, parent < 0 ? "" : i == last ? "└─ " : "├─ ");
-        if (parent >= 0)
+        if (parent >= 0 && depth < MOST_INDENT)
             ol_buf_text(&tree->indent, i == last ? "   " : "│  ");
         draw_children(tree, i);
         tree->indent.bytes = depth;

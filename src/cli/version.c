@@ -8,6 +8,8 @@ static int run(struct ol_cli *cli)
     int status = ol_options(cli, NULL);
     if (status)
         return status;
+    if (cli->argc)
+        return ol_usage("version takes no argument, found '%s'", cli->argv[0]);
     int schema = ol_migrate_latest(&ol_store_sqlite);
     if (cli->json)
         printf("{\"version\":\"%s\",\"schema\":%d}\n", OUTLOG_VERSION, schema);
@@ -19,6 +21,8 @@ static int run(struct ol_cli *cli)
 const struct ol_command ol_command_version = {
     .name = "version",
     .summary = "this program's version, and the schema it knows",
-    .help = "usage: outlog version [--json]\n",
+    .help = "usage: outlog version [--json]\n\n"
+            "Prints this program's version and that of the schema it writes.\n\n"
+            "  outlog version\n",
     .run = run,
 };

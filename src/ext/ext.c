@@ -7,6 +7,7 @@
 #include "log/draft.h"
 #include "log/event.h"
 #include "log/log.h"
+#include "outbox/message.h"
 #include "store/migrate.h"
 #include "store/sqlite.h"
 
@@ -22,32 +23,69 @@ static void answer_error(sqlite3_context *context, const outlog_err *err)
     sqlite3_result_error(context, message, -1);
 }
 
-static void append(sqlite3_context *context, int count, sqlite3_value **values)
+/* What one of the writing functions does with its argument; the answer goes into `out`. */
+typedef int write_function(outlog_tx *tx, const char *text, size_t bytes, struct ol_arena *arena,
+                           struct ol_buf *out, outlog_err *err);
+
+static int append(outlog_tx *tx, const char *text, size_t bytes, struct ol_arena *arena,
+                  struct ol_buf *out, outlog_err *err)
 {
-    struct ol_arena arena = {0};
-    struct ol_buf out = {0};
     struct outlog_event event;
     struct outlog_appended appended;
+    if (ol_draft_read(text, bytes, NULL, arena, &event, err) < 0 ||
+        outlog_append(tx, &event, &appended, err) < 0)
+        return -1;
+    ol_appended_json(&appended, out);
+    return 0;
+}
+
+static int enqueue(outlog_tx *tx, const char *text, size_t bytes, struct ol_arena *arena,
+                   struct ol_buf *out, outlog_err *err)
+{
+    struct outlog_message_draft draft;
+    struct outlog_enqueued enqueued;
+    if (ol_message_read(text, bytes, arena, &draft, err) < 0 ||
+        outlog_enqueue(tx, &draft, &enqueued, err) < 0)
+        return -1;
+    ol_buf_print(out, "{\"event_id\":\"%s\",\"duplicate\":%s}", enqueued.event_id,
+                 enqueued.duplicate ? "true" : "false");
+    return 0;
+}
+
+static int request_effect(outlog_tx *tx, const char *text, size_t bytes, struct ol_arena *arena,
+                          struct ol_buf *out, outlog_err *err)
+{
+    struct outlog_effect_draft draft;
+    struct outlog_effect_requested requested;
+    if (ol_effect_read(text, bytes, arena, &draft, err) < 0 ||
+        outlog_request_effect(tx, &draft, &requested, err) < 0)
+        return -1;
+    ol_buf_print(out, "{\"effect_id\":\"%s\",\"event_id\":\"%s\",\"duplicate\":%s}",
+                 requested.effect_id, requested.message_id, requested.duplicate ? "true" : "false");
+    return 0;
+}
+
+/* All of them: join the host's transaction, write, answer. */
+static void run_write(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    static write_function *const functions[] = {append, enqueue, request_effect};
+    write_function *run = functions[(intptr_t)sqlite3_user_data(context)];
+    struct ol_arena arena = {0};
+    struct ol_buf out = {0};
     outlog_err err;
     outlog_tx *tx = NULL;
 
     (void)count;
     const char *text = (const char *)sqlite3_value_text(values[0]);
     if (!text)
-        ol_fail(&err, OUTLOG_INVALID_JSON, "outlog_append takes one JSON object");
+        ol_fail(&err, OUTLOG_INVALID_JSON, "the argument is one JSON object");
     if (!text || outlog_join_sqlite(sqlite3_context_db_handle(context), &tx, &err) < 0 ||
-        ol_draft_read(text, (size_t)sqlite3_value_bytes(values[0]), NULL, &arena, &event, &err) <
-            0 ||
-        outlog_append(tx, &event, &appended, &err) < 0) {
+        run(tx, text, (size_t)sqlite3_value_bytes(values[0]), &arena, &out, &err) < 0)
         answer_error(context, &err);
-        goto out;
-    }
-    ol_appended_json(&appended, &out);
-    if (out.failed)
+    else if (out.failed)
         sqlite3_result_error_nomem(context);
     else
         sqlite3_result_text64(context, out.data, out.bytes, SQLITE_TRANSIENT, SQLITE_UTF8);
-out:
     outlog_leave(tx); // keeps no statement open: the host could not close its connection
     ol_buf_clear(&out);
     ol_arena_clear(&arena);
@@ -116,11 +154,14 @@ int sqlite3_outlog_init(sqlite3 *db, char **message, const sqlite3_api_routines 
         const char *name;
         int arguments;
         void (*run)(sqlite3_context *, int, sqlite3_value **);
-    } functions[] = {{"outlog_append", 1, append},
-                     {"outlog_init", 0, init},
-                     {"outlog_settled", 0, settled},
-                     {"outlog_request_hash", 1, request_hash},
-                     {"outlog_version", 0, version}};
+        intptr_t which; // of run_write's functions
+    } functions[] = {{"outlog_append", 1, run_write, 0},
+                     {"outlog_enqueue", 1, run_write, 1},
+                     {"outlog_request_effect", 1, run_write, 2},
+                     {"outlog_init", 0, init, 0},
+                     {"outlog_settled", 0, settled, 0},
+                     {"outlog_request_hash", 1, request_hash, 0},
+                     {"outlog_version", 0, version, 0}};
     enum { FLAGS = SQLITE_UTF8 | SQLITE_DIRECTONLY };
 
     SQLITE_EXTENSION_INIT2(api)
@@ -128,6 +169,7 @@ int sqlite3_outlog_init(sqlite3 *db, char **message, const sqlite3_api_routines 
     int result = SQLITE_OK;
     for (size_t i = 0; result == SQLITE_OK && i < sizeof functions / sizeof *functions; i++)
         result = sqlite3_create_function_v2(db, functions[i].name, functions[i].arguments, FLAGS,
-                                            NULL, functions[i].run, NULL, NULL, NULL);
+                                            (void *)functions[i].which, functions[i].run, NULL,
+                                            NULL, NULL);
     return result;
 }

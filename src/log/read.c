@@ -168,19 +168,22 @@ static int read_rows(outlog *log, const struct outlog_filter *filter, int64_t af
 {
     struct ol_rows rows;
     int64_t upto = log->settled;
+    // Narrower than any org: the org is then only checked, see events_read.
+    bool is_narrow = filter->correlation_id || filter->aggregate_id;
+    const char *org_key = filter->is_infrastructure ? "" : filter->org_id;
     if (narrow(log, filter, &after, &upto, err) < 0)
         return -1;
     if (upto <= after)
         return 0;
     if (ol_query(log->conn, OL_Q_EVENTS_READ,
                  OL_PARAMS(ol_int(after), ol_int(upto), ol_int((int64_t)limit),
-                           ol_optional(filter->org_id),
-                           filter->is_infrastructure ? ol_int(1) : ol_absent(),
+                           ol_optional(is_narrow ? NULL : filter->org_id),
+                           filter->is_infrastructure && !is_narrow ? ol_int(1) : ol_absent(),
                            ol_optional(filter->event_type), ol_optional(filter->aggregate_type),
                            ol_optional(filter->aggregate_id), ol_optional(filter->correlation_id),
                            ol_optional(filter->app_id), ol_optional(filter->env_id),
                            ol_optional(filter->visibility), time_or_absent(filter->since),
-                           time_or_absent(filter->until)),
+                           time_or_absent(filter->until), ol_optional(is_narrow ? org_key : NULL)),
                  &rows, err) < 0)
         return -1;
     int result = ol_page_fill(log, page, &rows, filter->raw, false, err);

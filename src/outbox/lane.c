@@ -349,6 +349,7 @@ void ol_turn_begin(struct ol_turn *turn, const struct ol_lane *lane)
     turn->parked_count = turn->finished_count = turn->attempt_count = 0;
     turn->rooms = NULL;
     turn->reap = false;
+    turn->also = NULL;
     memcpy(turn->gaps, lane->gaps, lane->gap_count * sizeof *lane->gaps);
     turn->gap_count = lane->gap_count;
     ol_buf_reset(&turn->parked);
@@ -594,7 +595,9 @@ static int write_rest(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn
     if (turn->reap &&
         ol_exec(conn, OL_Q_PARKED_REAP, OL_PARAMS(ol_int(lane->number)), reaped, err) < 0)
         return -1;
-    return turn->rooms ? claim_due(conn, lane, turn, arena, items, count, err) : 0;
+    if (turn->rooms && claim_due(conn, lane, turn, arena, items, count, err) < 0)
+        return -1;
+    return turn->also ? turn->also(conn, turn->context, *items, *count, err) : 0;
 }
 
 /* After a commit whose answer was lost (rule 6): our epoch and our claim_no mean that it happened. */
@@ -632,7 +635,7 @@ int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *tu
                   enum ol_turn_result *result, outlog_err *err)
 {
     bool is_plain = !turn->parked_count && !turn->finished_count && !turn->attempt_count &&
-                    !turn->rooms && !turn->reap;
+                    !turn->rooms && !turn->reap && !turn->also;
     int64_t before = ol_clock_boot_us(), reaped = 0;
     bool is_ours = false;
 
@@ -680,7 +683,8 @@ int ol_turn_orphan(struct ol_conn *conn, const struct ol_lane *lane, struct ol_t
         return -1;
     if (ol_exec(conn, OL_Q_LANE_TOUCH, OL_PARAMS(ol_int(lane->number)), NULL, err) < 0 ||
         write_rows(conn, lane, OL_Q_PARKED_FINISH, &turn->finished, turn->finished_count, err) < 0 ||
-        write_rows(conn, lane, OL_Q_ATTEMPTS_ADD, &turn->attempts, turn->attempt_count, err) < 0) {
+        write_rows(conn, lane, OL_Q_ATTEMPTS_ADD, &turn->attempts, turn->attempt_count, err) < 0 ||
+        (turn->also && turn->also(conn, turn->context, NULL, 0, err) < 0)) {
         conn->store->rollback(conn);
         return -1;
     }

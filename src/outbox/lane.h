@@ -78,6 +78,10 @@ struct ol_turn {
     const char *rooms; /* JSON: claim due parked messages too; NULL: do not look */
     bool reap;         /* end claims whose own lease is over */
     int64_t row_lease_us;
+    /* More to write in the same transaction: effects, alerts. Gets the parked messages claimed. */
+    int (*also)(struct ol_conn *conn, void *context, struct ol_item *items, size_t count,
+                outlog_err *err);
+    void *context;
 };
 
 /* Begin with nothing to claim. */

@@ -12,6 +12,7 @@
 #include "base/fault.h"
 #include "log/log.h"
 #include "outbox/lane.h"
+#include "relay/record.h"
 #include "relay/report.h"
 #include "relay/target.h"
 #include "store/migrate.h"
@@ -53,6 +54,7 @@ struct worker {
     struct work_lane *lanes;
     size_t lane_count, owned;
     struct ol_turn turn;
+    struct ol_record record;
     struct ol_map chain;  /* keys of the batch being planned or linked */
     struct ol_map parked; /* keys of what the plan parks */
     struct ol_worker_stats *stats;
@@ -70,7 +72,8 @@ struct ol_worker_options ol_worker_defaults(const char *store)
                                       .patience_us = 250000,
                                       .margin_us = 2 * INT64_C(1000000),
                                       .drain_us = 20 * INT64_C(1000000),
-                                      .batch = 1000};
+                                      .batch = 1000,
+                                      .siblings = 1};
 }
 
 /* --- batches --- */
@@ -242,12 +245,15 @@ static void record_open(struct worker *worker, const struct batch *batch)
         struct ol_item *item = &batch->items[i];
         if (keeps_attempt(item))
             ol_turn_attempt(turn, item);
-        if (item->state == OL_ITEM_DONE && item->outcome.kind == OUTLOG_PUBLISH_OK)
-            continue;
         struct ol_parking how = {.state = "PENDING", .attempts = 1, .unsent = 1}; // never sent
-        if (item->state == OL_ITEM_DONE) {
+        bool is_published = item->state == OL_ITEM_DONE && item->outcome.kind == OUTLOG_PUBLISH_OK;
+        if (item->state == OL_ITEM_DONE && !is_published)
             how = judge(worker, item);
-        } else if (item->state == OL_ITEM_FLYING) {
+        if (item->state != OL_ITEM_FLYING)
+            ol_record_end(&worker->record, item, &how, is_published);
+        if (is_published)
+            continue;
+        if (item->state == OL_ITEM_FLYING) {
             const struct ol_target *target = item->target;
             how = (struct ol_parking){.state = "CLAIMED", .attempts = 1,
                                       .lease_us = target->settings->timeout_us +
@@ -270,6 +276,7 @@ static void record_loose(struct worker *worker, const struct batch *batch)
         struct ol_parking how = {.state = "PUBLISHED"};
         if (item->outcome.kind != OUTLOG_PUBLISH_OK)
             how = judge(worker, item);
+        ol_record_end(&worker->record, item, &how, item->outcome.kind == OUTLOG_PUBLISH_OK);
         ol_turn_finish(turn, item, &how);
     }
 }
@@ -370,7 +377,8 @@ static int plan(struct work_lane *wl, struct batch *batch, outlog_err *err)
             break;
         ol_turn_cover(turn, &wl->lane, item->seq, fates[i] == SEND);
         if (fates[i] == SEND) {
-            batch->items[sent++] = *item;
+            batch->items[sent] = *item;
+            ol_record_claim(&worker->record, &batch->items[sent++]);
             continue;
         }
         struct ol_parking how = {.state = "PENDING",
@@ -605,6 +613,7 @@ static int build(struct work_lane *wl, struct batch **fresh, struct ol_buf *room
     bool may_claim = !wl->gives_back && atomic_load(worker->stop) == 0;
 
     ol_turn_begin(turn, &wl->lane);
+    ol_record_reset(&worker->record);
     turn->row_lease_us = wl->lane.lease_us;
     turn->reap = wl->wants_reap;
     if (wl->open)
@@ -620,6 +629,7 @@ static int build(struct work_lane *wl, struct batch **fresh, struct ol_buf *room
         write_rooms(worker, rooms);
         turn->rooms = rooms->data;
     }
+    ol_record_attach(&worker->record, turn);
     return 0;
 }
 
@@ -734,8 +744,10 @@ static int end_orphans(struct work_lane *wl, outlog_err *err)
 {
     struct worker *worker = wl->worker;
     ol_turn_begin(&worker->turn, &wl->lane);
+    ol_record_reset(&worker->record);
     for (struct batch *batch = wl->loose; batch; batch = batch->next)
         record_loose(worker, batch);
+    ol_record_attach(&worker->record, &worker->turn);
     if (worker->turn.finished_count &&
         ol_turn_orphan(worker->conn, &wl->lane, &worker->turn, err) < 0) {
         wl->retry_at = worker->now + 100000;
@@ -862,6 +874,8 @@ static int beat(struct worker *worker, outlog_err *err)
         return -1;
     if (atomic_load(worker->stop))
         return 0;
+    if (live < worker->options->siblings)
+        live = worker->options->siblings; // they are starting beside us
     size_t share = (worker->lane_count + (size_t)live - 1) / (size_t)(live ? live : 1);
     if (worker->owned > share)
         for (size_t i = worker->lane_count; i-- > 0;)
@@ -1026,6 +1040,7 @@ static void finish(struct worker *worker)
     }
     ol_map_clear(&worker->chain);
     ol_map_clear(&worker->parked);
+    ol_record_clear(&worker->record);
     ol_turn_clear(&worker->turn);
     ol_waiter_close(&worker->waiter);
     free(worker->lanes);

@@ -11,6 +11,7 @@ struct ol_worker_options {
     const char *name;  /* for people; ownership goes by a random id */
     int64_t lease_us, poll_us, patience_us, margin_us, drain_us;
     size_t batch;      /* messages a turn */
+    int siblings;      /* workers of this process, itself included */
     bool until_idle;   /* stop when there is nothing left to send (tests, benchmarks) */
     bool quiet;
 };

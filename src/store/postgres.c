@@ -23,10 +23,13 @@
 
 enum { BINARY = 1, MOST_PREPARED = 128 };
 
-/* A lock_timeout that the URL, the role or the database brings is respected. The last statement
+/* Every read walks an index in the order of its rows and stops at its limit. A table that was never
+ * analyzed makes the planner believe that it is cheaper to gather a whole range and sort it; here it
+ * may not. A lock_timeout that the URL, the role or the database brings is respected. The last statement
  * tells when the session began: with its process id that names it for good. */
 static const char session_settings[] =
-    "set jit = off; set random_page_cost = 1.1; set client_min_messages = warning;"
+    "set jit = off; set random_page_cost = 1.1; set enable_bitmapscan = off; set enable_seqscan = off;"
+    "set client_min_messages = warning;"
     "set default_transaction_isolation = 'read committed'; set client_encoding = 'UTF8';"
     "select set_config('lock_timeout', '10s', false) where current_setting('lock_timeout') = '0';"
     "select backend_start from pg_stat_activity where pid = pg_backend_pid()";
@@ -230,6 +233,10 @@ static int postgres_open(const char *url, struct ol_conn **out, outlog_err *err)
 
 int ol_postgres_borrow(struct pg_conn *pg, struct ol_conn **out, outlog_err *err)
 {
+    const char *encoding = PQparameterStatus(pg, "client_encoding");
+    if (encoding && strcmp(encoding, "UTF8") != 0) // our text would be taken for another
+        return ol_fail(err, OUTLOG_MISUSE,
+                       "the connection speaks %s; set its client_encoding to UTF8", encoding);
     struct pg_store_conn *conn = calloc(1, sizeof *conn);
     if (!conn)
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
@@ -427,6 +434,15 @@ static int prepare(struct pg_store_conn *conn, enum ol_query_id id, uint64_t key
     return made->id == id ? slot : -1;
 }
 
+/* A prepared statement ends up with one plan for all values; some need one for their own. */
+static bool is_replanned(const struct ol_query *query, const struct ol_value *params)
+{
+    for (uint32_t i = 0; i < query->param_count; i++)
+        if (query->replan_mask >> i & 1 && params[i].type != OL_ABSENT)
+            return true;
+    return false;
+}
+
 static int find_prepared(const struct pg_store_conn *conn, enum ol_query_id id, uint64_t key)
 {
     for (int i = 0; i < conn->prepared_count; i++)
@@ -463,7 +479,7 @@ static int postgres_query(struct ol_conn *base, enum ol_query_id id, const struc
     int bound_count = slot < 0 ? text.bound_count : conn->prepared[slot].bound_count;
     for (int i = 0; i < bound_count; i++)
         add_argument(&arguments, &params[bound[i]]);
-    if (slot < 0)
+    if (slot < 0 && !is_replanned(query, params))
         slot = prepare(conn, id, key, &text, &arguments);
 
     PGresult *result = execute(conn, slot, slot < 0 ? text.text : NULL, &arguments);

@@ -16,6 +16,7 @@ struct ol_query {
     const struct ol_query_piece *pieces;
     uint32_t param_count;
     uint32_t literal_mask; /* parameters written into the text as numbers */
+    uint32_t replan_mask;  /* parameters whose presence asks for a plan of these values alone */
 };
 
 struct ol_migration {

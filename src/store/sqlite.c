@@ -113,7 +113,11 @@ static int fail(struct sqlite_conn *conn, int result, outlog_err *err)
     if (ol_err_from_text(err, message))
         return -1;
     enum outlog_code code = code_of(result, message, conn->path);
-    return ol_fail(err, code, "%s: %s%s", conn->base.name, message, advice(code));
+    bool is_stale = sqlite3_extended_errcode(conn->db) == SQLITE_BUSY_SNAPSHOT; // a caller's own
+    return ol_fail(err, code, "%s: %s%s", conn->base.name, message,
+                   is_stale ? "; another wrote since this transaction first read: roll it back, and "
+                              "begin it with BEGIN IMMEDIATE"
+                            : advice(code));
 }
 
 /* --- functions that our queries use --- */
@@ -153,19 +157,26 @@ static void unhex(sqlite3_context *context, int count, sqlite3_value **values)
         sqlite3_result_blob(context, out, bytes, sqlite3_free);
 }
 
+/* On a caller's own connection too: they stay, and do no harm. Repeats fail while the caller has a
+ * statement open, which is fine. */
+static void add_functions(sqlite3 *db)
+{
+    static const struct {
+        const char *name;
+        void (*run)(sqlite3_context *, int, sqlite3_value **);
+    } functions[] = {{"outlog_after", after}, {"outlog_until", until}, {"outlog_unhex", unhex}};
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        sqlite3_create_function_v2(db, functions[i].name, 1, SQLITE_UTF8, NULL,
+                                   functions[i].run, NULL, NULL, NULL);
+}
+
 /* --- life --- */
 
 static int configure(struct sqlite_conn *conn, outlog_err *err)
 {
     sqlite3_busy_timeout(conn->db, BUSY_TIMEOUT_MS);
     sqlite3_extended_result_codes(conn->db, 1);
-    static const struct {
-        const char *name;
-        void (*run)(sqlite3_context *, int, sqlite3_value **);
-    } functions[] = {{"outlog_after", after}, {"outlog_until", until}, {"outlog_unhex", unhex}};
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-        sqlite3_create_function_v2(conn->db, functions[i].name, 1, SQLITE_UTF8, NULL,
-                                   functions[i].run, NULL, NULL, NULL);
+    add_functions(conn->db);
     // A new file becomes a WAL one in a moment when it is nobody else's; SQLite does not wait for it.
     int64_t deadline = ol_clock_boot_us() + BUSY_TIMEOUT_MS * 1000;
     int result;
@@ -232,6 +243,7 @@ int ol_sqlite_borrow(struct sqlite3 *db, struct ol_conn **out, outlog_err *err)
     conn->base = (struct ol_conn){.store = &ol_store_sqlite, .is_borrowed = true};
     conn->db = db;
     conn->watch_fd = -2;
+    add_functions(db);
     snprintf(conn->base.name, sizeof conn->base.name, "sqlite:%.200s", path ? path : "");
     conn->base.wake_key = path && *path ? wake_key(path) : 0;
     *out = &conn->base;

@@ -12,7 +12,7 @@ select o.lane, o.seq, o.destination, o.ordering_key, case when c.is_final then '
        c.is_final and o.ordering_key is not null and coalesce(d.on_dead = 'hold', false),
        1, case when c.is_final then 0 else 1 end, now(), 'outcome unknown: the relay went away'
   from l cross join lateral unnest(l.claim) r
-  join outlog.outbox o on o.lane = l.lane and o.seq >= lower(r) and o.seq < upper(r)
+ cross join lateral (select * from outlog.outbox where lane = l.lane and seq >= lower(r) and seq < upper(r) offset 0) o
  cross join lateral (select o.at_most_once or coalesce(o.max_attempts = 1, false)) c(is_final)
   left join outlog.destinations d on d.name = o.destination
 on conflict (lane, seq) do nothing
@@ -59,8 +59,9 @@ select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.pa
 select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.payload_bytes, o.content_type, o.headers,
        o.metadata, o.idempotency_key, o.ordering_key, o.partition_key, o.correlation_id, o.causation_id, o.aggregate_type,
        o.aggregate_id, o.created_at, o.available_at, o.max_attempts, o.at_most_once
-  from (select seq from unnest(:gaps::int8multirange) r
-          join outlog.outbox f on f.lane = :lane::smallint and f.seq >= lower(r) and f.seq < upper(r)
+  from (select f.seq from unnest(:gaps::int8multirange) r
+         cross join lateral (select seq from outlog.outbox where lane = :lane::smallint and seq >= lower(r)
+                                and seq < upper(r) offset 0) f
         union all
         (select seq from outlog.outbox n where n.lane = :lane::smallint and n.seq > :head order by n.seq limit :limit)) found
   join outlog.outbox o on o.lane = :lane::smallint and o.seq = found.seq

@@ -65,7 +65,8 @@ end $$;
 -- Settled events after a position, in order: the safe read for plain SQL, in one call.
 create function outlog.read(after bigint default 0, max_rows integer default 100)
     returns setof outlog.events language plpgsql volatile
-    set search_path = pg_catalog, pg_temp as $$
+    set search_path = pg_catalog, pg_temp
+    set enable_bitmapscan = off set enable_seqscan = off as $$   -- as the library's sessions: walk, never sort
 declare
     upto bigint := outlog.settled();
 begin

@@ -49,10 +49,6 @@ begin
     end if;
     begin
         parsed := value::json;
-        if position('\u' in value) > 0 then     -- jsonb refuses U+0000 and lone surrogates, and
-            -- numbers that json keeps: those are left out of the question
-            binary_form := regexp_replace(value, '([0-9])[eE][+-]?[0-9]{4,}', '\1', 'g')::jsonb;
-        end if;
     exception when others then
         perform outlog.fail('invalid_json', field || ': ' || sqlerrm, json_build_object('pointer', '/' || field));
     end;
@@ -62,6 +58,17 @@ begin
     end if;
     if length(value) - length(translate(value, '{[', '')) > 64 and outlog.json_depth(parsed) > 64 then
         perform outlog.fail('invalid_json', field || ': nested deeper than 64', json_build_object('pointer', '/' || field));
+    end if;
+    if position('\u' in value) > 0 then         -- U+0000 and lone surrogates
+        begin
+            begin
+                binary_form := value::jsonb;    -- refuses them, and so does reading every string
+            exception when numeric_value_out_of_range then
+                perform count(s.value) from outlog.json_strings(parsed) s;
+            end;
+        exception when others then
+            perform outlog.fail('invalid_json', field || ': ' || sqlerrm, json_build_object('pointer', '/' || field));
+        end;
     end if;
     if position('\' in value) = 0 then
         begin

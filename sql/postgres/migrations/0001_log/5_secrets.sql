@@ -9,25 +9,35 @@ create function outlog.entropy(value text) returns double precision language sql
              group by get_byte(convert_to(value, 'UTF8'), i)) f
 $$;
 
--- Every string of a document with its JSON pointer; names of members too, under their own pointer.
+-- Every string of a document with its JSON pointer; names of members too, under their object's.
 create function outlog.json_strings(document json)
     returns table (pointer text, name text, value text, is_name boolean) language sql immutable as $$
-    with recursive walk(pointer, name, v) as (
-        select '', null::text, document
+    with recursive walk(outer_pointer, pointer, name, v) as (
+        select '', '', null::text, document
         union all
-        select w.pointer || '/' || replace(replace(c.k, '~', '~0'), '/', '~1'), c.name, c.value
+        select w.pointer, w.pointer || '/' || replace(replace(c.k, '~', '~0'), '/', '~1'), c.name, c.value
           from walk w
          cross join lateral (
                select e.key as k, e.key as name, e.value
                  from json_each(case json_typeof(w.v) when 'object' then w.v end) e
                union all
-               select (a.n - 1)::text, w.name, a.value
+               select (a.n - 1)::text, null, a.value
                  from json_array_elements(case json_typeof(w.v) when 'array' then w.v end)
                       with ordinality a(value, n)) c)
     select w.pointer, w.name, w.v #>> '{}', false from walk w where json_typeof(w.v) = 'string'
     union all
-    select w.pointer, null, w.name, true from walk w where w.name is not null
+    select w.outer_pointer, null, w.name, true from walk w where w.name is not null
 $$;
+
+-- A pointer that shows no secret: a name on the way may be one, then it ends before it.
+create function outlog.safe_pointer(pointer text) returns text language plpgsql stable as $$
+begin
+    while exists (select from outlog.secret_rules r
+                   where not r.is_key_name and replace(pointer, '~1', '/') ~ r.pattern) loop
+        pointer := regexp_replace(pointer, '/[^/]*$', '');
+    end loop;
+    return pointer;
+end $$;
 
 create function outlog.refuse_secrets(document json, field text) returns void
 language plpgsql stable as $$
@@ -41,12 +51,13 @@ begin
         return;
     end if;
     for found in
-        select s.pointer, r.rule, r.mode
+        select outlog.safe_pointer(s.pointer) as pointer, r.rule, r.mode
           from outlog.json_strings(document) s
           join outlog.secret_rules r on r.mode <> 'off'
-         cross join lateral (select case when r.is_key_name
-                then case when not s.is_name and s.name ~ r.pattern then s.value end
-                else substring(s.value from r.pattern) end) m(secret)
+         cross join lateral (
+               select s.value where r.is_key_name and not s.is_name and s.name ~ r.pattern
+               union all
+               select g[1] from regexp_matches(s.value, r.pattern, 'g') g where not r.is_key_name) m(secret)
          where octet_length(m.secret) >= greatest(r.bytes_min, 1)
            and (r.except_suffix is null or right(m.secret, length(r.except_suffix)) <> r.except_suffix)
            and (r.entropy_min = 0 or outlog.entropy(m.secret) >= r.entropy_min)

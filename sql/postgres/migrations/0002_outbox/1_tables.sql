@@ -28,12 +28,28 @@ create table outlog.routes (
     source         json    not null                -- as written in outlog.yaml
 );
 
+-- What outlog.yaml says beside destinations and routes, one value a row: `types.SEND_EMAIL`,
+-- `relay.lease`, `alerts.to`, `retention.messages`.
+create table outlog.settings (
+    key        text        primary key,
+    value      json        not null,
+    updated_at timestamptz not null default now());
+
 -- Which lanes new messages go to. A new generation takes over when the number changes.
 create table outlog.lane_plan (
-    generation integer  primary key,
-    first_lane smallint not null,
-    lane_count smallint not null);
-insert into outlog.lane_plan values (1, 0, 8);
+    generation integer    primary key,
+    first_lane smallint   not null,
+    lane_count smallint   not null,
+    sequences  regclass[] not null,          -- one a lane; CACHE must stay 1
+    is_current boolean    not null);
+create unique index lane_plan_has_one_current on outlog.lane_plan (is_current) where is_current;
+do $$ begin
+    for i in 0 .. 7 loop
+        execute format('create sequence outlog.lane_%s_seq cache 1', i);
+    end loop;
+end $$;
+insert into outlog.lane_plan
+select 1, 0, 8, array_agg(format('outlog.lane_%s_seq', i)::regclass order by i), true from generate_series(0, 7) i;
 
 create table outlog.outbox (
     lane            smallint    not null,
@@ -100,11 +116,6 @@ create table outlog.lanes (
 ) with (fillfactor = 10, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0,
         autovacuum_vacuum_cost_delay = 0);
 insert into outlog.lanes (lane) select generate_series(0, 7);
-do $$ begin
-    for i in 0 .. 7 loop
-        execute format('create sequence outlog.lane_%s_seq cache 1', i);   -- CACHE must stay 1
-    end loop;
-end $$;
 
 -- A message that left the plain path. Its row stays, as PUBLISHED or DEAD, until retention.
 create table outlog.parked (
@@ -139,7 +150,7 @@ create index parked_due on outlog.parked (lane, destination, available_at)
 create index parked_open_keys on outlog.parked (lane, destination, ordering_key, seq)
     where ordering_key is not null and (state in ('PENDING', 'CLAIMED') or held);
 create index parked_claims on outlog.parked (lane, lease_until) where state = 'CLAIMED';
-create index parked_by_state on outlog.parked (state, destination, seq);
+create index parked_by_state on outlog.parked (state, lane, seq) include (destination);
 
 -- What was recorded as published, range by range; insert only.
 create table outlog.batches (
@@ -173,6 +184,15 @@ create table outlog.relays (
     name         text        not null,
     started_at   timestamptz not null default now(),
     heartbeat_at timestamptz not null default now()) with (fillfactor = 50);
+
+-- Breakers that are not closed, as each relay sees them.
+create table outlog.breakers (
+    run         text        not null,
+    destination text        not null,
+    state       text        not null,
+    updated_at  timestamptz not null default now(),
+    constraint breakers_pkey primary key (run, destination),
+    constraint breakers_state_is_known check (state in ('open', 'half_open'))) with (fillfactor = 50);
 
 create table outlog.effects (
     effect_id        uuid        primary key,

@@ -1,7 +1,8 @@
 -- What the database itself refuses, whoever asks.
 
 -- O2: a message never changes. Retention removes published ones and says so by a setting.
-create function outlog.refuse_message_change() returns trigger language plpgsql as $$
+create function outlog.refuse_message_change() returns trigger language plpgsql
+    set search_path = pg_catalog, pg_temp as $$
 begin
     if tg_op = 'DELETE' and current_setting('outlog.pruning', true) = 'on' then
         return null;
@@ -13,29 +14,30 @@ create trigger outbox_is_immutable before update or delete or truncate on outlog
     for each statement execute function outlog.refuse_message_change();
 alter table outlog.outbox enable always trigger outbox_is_immutable;
 
--- The lane of a message: of its destination and ordering key, or of its id. The hash is for ever.
-create function outlog.lane_of(destination text, ordering_key text, event_id uuid) returns smallint
-language sql stable as $$
-    select (first_lane + ('x' || left(md5(destination || chr(31) || coalesce(ordering_key, event_id::text)), 7))::bit(28)::int
-            % lane_count)::smallint
-      from outlog.lane_plan order by generation desc limit 1
-$$;
-
--- A plain INSERT needs destination, event_type and payload; the rest is filled in here. nextval runs
--- inside the INSERT, under the table's lock: that is what lets a relay tell a dead gap.
+-- A plain INSERT needs destination, event_type and payload; the rest is filled in here. The lane is
+-- that of the destination and ordering key, or of the id; the hash is for ever. nextval runs inside
+-- the INSERT, under the table's lock: that is what lets a relay tell a dead gap. One query a row:
+-- this runs for every message.
 create function outlog.number_message() returns trigger language plpgsql
     security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    plan record;
+    lane_index integer;
 begin
+    select p.first_lane, p.lane_count, p.sequences, d.guarantee into plan
+      from outlog.lane_plan p left join outlog.destinations d on d.name = new.destination
+     where p.is_current;
+    lane_index := ('x' || left(md5(new.destination || chr(31) || coalesce(new.ordering_key, new.event_id::text)), 7))::bit(28)::int
+                  % plan.lane_count;
     if new.idempotency_key is not null and exists (select from outlog.outbox_keys k
             where k.org_key = coalesce(new.org_id, '') and k.destination = new.destination
               and k.idempotency_key = new.idempotency_key) then
         raise unique_violation using message = format('idempotency key %s was used before', new.idempotency_key);
     end if;
     new.correlation_id := coalesce(new.correlation_id, new.event_id::text);
-    new.at_most_once := coalesce((select d.guarantee = 'at_most_once' from outlog.destinations d
-                                   where d.name = new.destination), false);
-    new.lane := outlog.lane_of(new.destination, new.ordering_key, new.event_id);
-    new.seq := nextval(format('outlog.lane_%s_seq', new.lane)::regclass);
+    new.at_most_once := coalesce(plan.guarantee = 'at_most_once', false);
+    new.lane := plan.first_lane + lane_index;
+    new.seq := nextval(plan.sequences[lane_index + 1]);
     return new;
 end $$;
 create trigger outbox_is_numbered before insert on outlog.outbox
@@ -43,7 +45,8 @@ create trigger outbox_is_numbered before insert on outlog.outbox
 alter table outlog.outbox enable always trigger outbox_is_numbered;
 
 -- O7, O4: the only moves a parked message can make.
-create function outlog.guard_parked() returns trigger language plpgsql as $$
+create function outlog.guard_parked() returns trigger language plpgsql
+    set search_path = pg_catalog, pg_temp as $$
 begin
     if new.state <> old.state and (old.state, new.state) not in (
            ('PENDING', 'CLAIMED'), ('CLAIMED', 'PENDING'), ('CLAIMED', 'PUBLISHED'), ('CLAIMED', 'DEAD'),
@@ -66,7 +69,8 @@ create trigger parked_moves_are_legal before update on outlog.parked
     for each row execute function outlog.guard_parked();
 alter table outlog.parked enable always trigger parked_moves_are_legal;
 
-create function outlog.guard_lane() returns trigger language plpgsql as $$
+create function outlog.guard_lane() returns trigger language plpgsql
+    set search_path = pg_catalog, pg_temp as $$
 begin
     if new.epoch < old.epoch or new.head < old.head or new.claim_no < old.claim_no or new.parked_gen < old.parked_gen then
         perform outlog.fail('illegal_transition', format('lane %s: epoch, head, claim_no and parked_gen never fall', old.lane));

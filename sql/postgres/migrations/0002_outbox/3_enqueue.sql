@@ -104,7 +104,8 @@ begin
     end if;
     insert into outlog.outbox (destination, event_type, payload, org_id, idempotency_key, ordering_key,
             metadata, correlation_id, causation_id, aggregate_type, aggregate_id)
-    select r.destination, e.event_type, e.payload::text, e.org_id, e.id || ':' || r.destination,
+    select distinct on (e.event_id, r.destination)     -- two routes to one destination are one message
+           r.destination, e.event_type, e.payload::text, e.org_id, e.id || ':' || r.destination,
            coalesce(r.ordering_key, coalesce(e.org_id, '') || '/' || e.aggregate_type || '/' || e.aggregate_id),
            case when e.metadata -> 'traceparent' is not null
                 then json_build_object('traceparent', e.metadata ->> 'traceparent') end,
@@ -115,8 +116,8 @@ begin
        and (r.org_id is null or r.org_id = e.org_id)
        and (r.aggregate_type is null or r.aggregate_type = e.aggregate_type)
        and (r.condition is null or outlog.condition_holds(r.condition, e.payload))
-     order by e.event_id, r.name
-    on conflict do nothing;             -- two routes to one destination are one message
+     order by e.event_id, r.destination, r.name
+    on conflict do nothing;             -- the key may have been used by a message that was asked for
     return null;
 end $$;
 create trigger events_are_routed after insert on outlog.events

@@ -52,13 +52,14 @@ begin
         grant insert, update on outlog.parked, outlog.lanes, outlog.relays, outlog.effects to outlog_relay;
         grant insert on outlog.batches, outlog.attempts, outlog.outbox to outlog_relay;
         grant delete on outlog.relays to outlog_relay;
+        grant insert, update, delete on outlog.breakers to outlog_relay;
     end if;
     if exists (select from pg_roles where rolname = 'outlog_admin') then
         grant execute on all functions in schema outlog to outlog_admin;
         grant select on all tables in schema outlog to outlog_admin;
         grant insert, update on outlog.parked, outlog.lanes, outlog.effects to outlog_admin;
         grant insert on outlog.outbox to outlog_admin;
-        grant insert, update, delete on outlog.destinations, outlog.routes, outlog.relays to outlog_admin;
+        grant insert, update, delete on outlog.destinations, outlog.routes, outlog.settings, outlog.relays to outlog_admin;
     end if;
 end $$;
 revoke all on all functions in schema outlog from public;

@@ -40,7 +40,7 @@ create table outlog_events (
 -- One index for every filter of E7, E8 and T3 (E15). coalesce: no org is as unique as any org.
 create unique index outlog_events_id on outlog_events (id);
 create unique index outlog_events_aggregate
-    on outlog_events (coalesce(org_id, ''), aggregate_type, aggregate_id, aggregate_seq);
+    on outlog_events (aggregate_type, aggregate_id, coalesce(org_id, ''), aggregate_seq);
 create index outlog_events_org on outlog_events (org_id, event_id);
 create index outlog_events_time on outlog_events (occurred_at, event_id);
 create index outlog_events_type on outlog_events (event_type, event_id);

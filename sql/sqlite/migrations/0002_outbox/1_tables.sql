@@ -24,6 +24,11 @@ create table outlog_routes (
     source         text not null
 ) without rowid;
 
+create table outlog_settings (
+    key        text primary key,
+    value      text not null,
+    updated_at text not null) without rowid;
+
 create table outlog_outbox (
     seq             integer primary key autoincrement,   -- never used twice, also not after pruning
     lane            integer not null default 0,
@@ -117,7 +122,7 @@ create index outlog_parked_open_keys on outlog_parked (destination, ordering_key
     where ordering_key is not null and (state in ('PENDING', 'CLAIMED') or held);
 create index outlog_parked_claims on outlog_parked (lease_until) where state = 'CLAIMED';
 create index outlog_parked_pending on outlog_parked (available_at) where state = 'PENDING';
-create index outlog_parked_by_state on outlog_parked (state, destination, seq);
+create index outlog_parked_by_state on outlog_parked (state, seq, destination);
 
 create table outlog_batches (
     to_seq       integer not null,
@@ -147,6 +152,13 @@ create table outlog_relays (
     name         text not null,
     started_at   text not null,
     heartbeat_at text not null) without rowid;
+
+create table outlog_breakers (
+    run         text not null,
+    destination text not null,
+    state       text not null check (state in ('open', 'half_open')),
+    updated_at  text not null,
+    primary key (run, destination)) without rowid;
 
 create table outlog_effects (
     effect_id        text primary key,

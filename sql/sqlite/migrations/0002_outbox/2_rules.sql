@@ -79,12 +79,13 @@ begin
            new.correlation_id, new.id, new.aggregate_type, new.aggregate_id
       from outlog_routes r
      where new.event_type glob r.pattern
-       and (r.is_audit or new.event_type not like 'outlog.%')
+       and (r.is_audit or new.event_type not glob 'outlog.*')
        and (r.org_id is null or r.org_id = new.org_id)
        and (r.aggregate_type is null or r.aggregate_type = new.aggregate_type)
        and (r.condition is null or not exists (
             select 1 from json_each(r.condition) c
-             where json_type(new.payload, c.key) is not c.type
+             where replace(json_type(new.payload, c.key), 'real', 'integer') is not replace(c.type, 'real', 'integer')
                 or json_extract(new.payload, c.key) is not c.value))
-     group by r.destination;
+     order by r.name
+    on conflict do nothing;             -- two routes to one destination are one message
 end;

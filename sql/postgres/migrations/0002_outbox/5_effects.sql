@@ -1,0 +1,58 @@
+-- An effect, its message and EFFECT_REQUESTED in the caller's transaction (U5).
+create type outlog.effect_result as (effect_id uuid, event_id uuid, duplicate boolean);
+
+create function outlog.request_effect(
+        effect_type text, destination text, effect_spec text, org_id text default null,
+        run_id text default null, step_id text default null, session_key text default null,
+        checkpoint_id text default null, idempotency_key text default null, ordering_key text default null,
+        max_attempts integer default null, correlation_id text default null, causation_id text default null,
+        actor_type text default 'system', actor_id text default 'system')
+    returns setof outlog.effect_result
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+    result outlog.effect_result;
+    spec   json := outlog.checked_json(request_effect.effect_spec, 'effect_spec');
+    key    text;
+    asked  outlog.append_result;
+    sent   outlog.enqueue_result;
+begin
+    result.effect_id := outlog.uuid7();
+    key := coalesce(request_effect.idempotency_key, spec ->> 'idempotency_key',
+                    outlog.derived_key('EFFECT', result.effect_id::text, request_effect.effect_type, request_effect.effect_spec));
+    result.event_id := outlog.uuid7();
+    select * into sent from outlog.enqueue(destination => request_effect.destination,
+        event_type => request_effect.effect_type, payload => request_effect.effect_spec, org_id => request_effect.org_id,
+        idempotency_key => key, ordering_key => request_effect.ordering_key, max_attempts => request_effect.max_attempts,
+        correlation_id => request_effect.correlation_id, aggregate_type => 'EFFECT',
+        aggregate_id => result.effect_id::text, event_id => result.event_id);
+    if sent.duplicate then
+        select e.effect_id, sent.event_id, true into result from outlog.effects e where e.message_id = sent.event_id;
+        return next result;
+        return;
+    end if;
+    -- ids, type, destination and key; never the spec or headers (E13)
+    select * into asked from outlog.append(org_id => request_effect.org_id, aggregate_type => 'EFFECT',
+        aggregate_id => result.effect_id::text, event_type => 'EFFECT_REQUESTED',
+        payload => json_build_object('effect_id', result.effect_id, 'run_id', request_effect.run_id,
+            'effect_type', request_effect.effect_type, 'step_id', request_effect.step_id,
+            'destination', request_effect.destination, 'message_id', result.event_id, 'idempotency_key', key)::text,
+        actor_type => request_effect.actor_type, actor_id => request_effect.actor_id,
+        correlation_id => request_effect.correlation_id, causation_id => request_effect.causation_id);
+    insert into outlog.effects (effect_id, org_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec,
+            destination, idempotency_key, message_id, last_event_id, correlation_id)
+    values (result.effect_id, request_effect.org_id, request_effect.run_id, request_effect.step_id,
+            request_effect.session_key, request_effect.checkpoint_id, request_effect.effect_type, spec,
+            request_effect.destination, key, result.event_id, asked.id, asked.correlation_id);
+    result.duplicate := false;
+    return next result;
+end $$;
+revoke all on all functions in schema outlog from public;
+do $$ begin
+    if exists (select from pg_roles where rolname = 'outlog_append') then
+        grant execute on function outlog.request_effect to outlog_append;
+    end if;
+    if exists (select from pg_roles where rolname = 'outlog_admin') then
+        grant execute on function outlog.request_effect to outlog_admin;
+    end if;
+end $$;

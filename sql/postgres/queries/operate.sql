@@ -1,0 +1,179 @@
+-- Looking at messages, where PostgreSQL needs its own words. A lane is walked by its own numbers, from
+-- the newest down; `bounds` is a JSON array of [lane, lowest, below]. OFFSET 0 keeps the planner from
+-- turning a few index probes into a scan of the outbox.
+
+-- name: message_places(ids)
+select o.event_id, o.lane, o.seq
+  from json_array_elements_text(:ids) i
+ cross join lateral (select event_id, lane, seq from outlog.outbox where event_id = i::uuid offset 0) o
+
+-- name: message_rows(places)
+-- Messages by [lane, seq], in the order asked for.
+select v.event_id, v.org_id, v.destination, v.event_type, v.state, v.attempts, v.max_attempts, v.available_at,
+       v.created_at, v.updated_at, v.claimed_at, v.claimed_by, v.published_at, v.last_error, v.error_details, v.result,
+       v.idempotency_key, v.ordering_key, v.partition_key, v.content_type, v.headers, v.metadata, v.correlation_id,
+       v.causation_id, v.aggregate_type, v.aggregate_id, v.payload, v.payload_bytes, v.lane, v.seq, v.held, v.is_replay,
+       o.at_most_once, exists (select from outlog.parked p where p.lane = v.lane and p.seq = v.seq)
+  from json_array_elements(:places) with ordinality p(place, n)
+ cross join lateral (select * from outlog.outbox_state
+                      where lane = (p.place ->> 0)::smallint and seq = (p.place ->> 1)::bigint offset 0) v
+ cross join lateral (select at_most_once from outlog.outbox where lane = v.lane and seq = v.seq offset 0) o
+ order by p.n
+
+-- name: messages_parked(bounds, state, limit literal, destination?, retrying?, event_type?, since?, until?)
+-- DEAD and retrying ones all have a row of their own.
+select top.lane, top.seq
+  from json_array_elements(:bounds) b
+ cross join lateral (
+    select p.lane, p.seq, o.created_at from outlog.parked p
+     cross join lateral (select * from outlog.outbox where lane = p.lane and seq = p.seq offset 0) o
+     where p.state = :state and p.lane = (b ->> 0)::smallint and p.seq >= (b ->> 1)::bigint and p.seq < (b ->> 2)::bigint
+       and p.attempts > 0               --? retrying
+       and p.destination = :destination --? destination
+       and o.event_type = :event_type   --? event_type
+       and o.created_at >= :since       --? since
+       and o.created_at < :until        --? until
+     order by p.seq desc limit :limit) top
+ order by top.created_at desc, top.lane, top.seq desc limit :limit
+
+-- name: messages_pending(bounds, limit literal, destination?, event_type?, since?, until?)
+-- Above the head or in a gap, and parked ones.
+select top.lane, top.seq
+  from json_array_elements(:bounds) b
+  join outlog.lanes l on l.lane = (b ->> 0)::smallint
+ cross join lateral (
+    select o.lane, o.seq, o.created_at from (
+        (select n.* from outlog.outbox n
+          where n.lane = l.lane and n.seq > l.head and n.seq >= (b ->> 1)::bigint and n.seq < (b ->> 2)::bigint
+            and not exists (select from outlog.parked p where p.lane = n.lane and p.seq = n.seq)
+            and n.destination = :destination --? destination
+            and n.event_type = :event_type   --? event_type
+            and n.created_at >= :since       --? since
+            and n.created_at < :until        --? until
+          order by n.seq desc limit :limit)
+        union all
+        (select g.* from unnest(l.gaps) r
+          cross join lateral (select * from outlog.outbox where lane = l.lane and seq >= lower(r) and seq < upper(r) offset 0) g
+          where g.seq >= (b ->> 1)::bigint and g.seq < (b ->> 2)::bigint
+            and not exists (select from outlog.parked p where p.lane = g.lane and p.seq = g.seq)
+            and g.destination = :destination --? destination
+            and g.event_type = :event_type   --? event_type
+            and g.created_at >= :since       --? since
+            and g.created_at < :until        --? until
+          order by g.seq desc limit :limit)
+        union all
+        (select k.* from outlog.parked p
+          cross join lateral (select * from outlog.outbox where lane = p.lane and seq = p.seq offset 0) k
+          where p.state = 'PENDING' and p.lane = l.lane and p.seq >= (b ->> 1)::bigint and p.seq < (b ->> 2)::bigint
+            and k.destination = :destination --? destination
+            and k.event_type = :event_type   --? event_type
+            and k.created_at >= :since       --? since
+            and k.created_at < :until        --? until
+          order by p.seq desc limit :limit)) o
+     order by o.seq desc limit :limit) top
+ order by top.created_at desc, top.lane, top.seq desc limit :limit
+
+-- name: messages_claimed(bounds, limit literal, destination?, event_type?, since?, until?)
+-- In the open batch, and parked ones.
+select top.lane, top.seq
+  from json_array_elements(:bounds) b
+  join outlog.lanes l on l.lane = (b ->> 0)::smallint
+ cross join lateral (
+    select o.lane, o.seq, o.created_at from (
+        (select g.* from unnest(l.claim) r
+          cross join lateral (select * from outlog.outbox where lane = l.lane and seq >= lower(r) and seq < upper(r) offset 0) g
+          where not exists (select from outlog.parked p where p.lane = g.lane and p.seq = g.seq))
+        union all
+        (select k.* from outlog.parked p
+          cross join lateral (select * from outlog.outbox where lane = p.lane and seq = p.seq offset 0) k
+          where p.state = 'CLAIMED' and p.lane = l.lane)) o
+     where o.seq >= (b ->> 1)::bigint and o.seq < (b ->> 2)::bigint
+       and o.destination = :destination --? destination
+       and o.event_type = :event_type   --? event_type
+       and o.created_at >= :since       --? since
+       and o.created_at < :until        --? until
+     order by o.seq desc limit :limit) top
+ order by top.created_at desc, top.lane, top.seq desc limit :limit
+
+-- name: messages_published(bounds, limit literal, destination?, event_type?, since?, until?)
+-- Below the head, but for gaps, the open batch and what is parked otherwise.
+select top.lane, top.seq
+  from json_array_elements(:bounds) b
+  join outlog.lanes l on l.lane = (b ->> 0)::smallint
+ cross join lateral (
+    select o.lane, o.seq, o.created_at from outlog.outbox o
+     where o.lane = l.lane and o.seq <= l.head and o.seq >= (b ->> 1)::bigint and o.seq < (b ->> 2)::bigint
+       and coalesce((select p.state from outlog.parked p where p.lane = o.lane and p.seq = o.seq),
+                    case when l.gaps @> o.seq or l.claim @> o.seq then 'PENDING' else 'PUBLISHED' end) = 'PUBLISHED'
+       and o.destination = :destination --? destination
+       and o.event_type = :event_type   --? event_type
+       and o.created_at >= :since       --? since
+       and o.created_at < :until        --? until
+     order by o.seq desc limit :limit) top
+ order by top.created_at desc, top.lane, top.seq desc limit :limit
+
+-- name: messages_all(bounds, limit literal, destination?, event_type?, since?, until?)
+select top.lane, top.seq
+  from json_array_elements(:bounds) b
+ cross join lateral (
+    select o.lane, o.seq, o.created_at from outlog.outbox o
+     where o.lane = (b ->> 0)::smallint and o.seq >= (b ->> 1)::bigint and o.seq < (b ->> 2)::bigint
+       and o.destination = :destination --? destination
+       and o.event_type = :event_type   --? event_type
+       and o.created_at >= :since       --? since
+       and o.created_at < :until        --? until
+     order by o.seq desc limit :limit) top
+ order by top.created_at desc, top.lane, top.seq desc limit :limit
+
+-- name: published_after(lane, after, upto, limit literal, destination?, event_type?, since?, until?)
+-- Published messages in the order they were made.
+select o.event_id, o.seq
+  from outlog.lanes l
+ cross join lateral (
+    select * from outlog.outbox m
+     where m.lane = l.lane and m.seq > :after and m.seq <= :upto and m.seq <= l.head
+       and coalesce((select p.state from outlog.parked p where p.lane = m.lane and p.seq = m.seq),
+                    case when l.gaps @> m.seq or l.claim @> m.seq then 'PENDING' else 'PUBLISHED' end) = 'PUBLISHED'
+       and m.destination = :destination --? destination
+       and m.event_type = :event_type   --? event_type
+       and m.created_at >= :since       --? since
+       and m.created_at < :until        --? until
+     order by m.seq limit :limit) o
+ where l.lane = :lane
+ order by o.seq
+
+-- name: count_parked()
+-- What left the plain path and is not done, by destination and state; the oldest of each.
+select g.destination, g.state, g.number, g.retrying,
+       (select min(o.created_at) from unnest(g.lanes, g.oldest) w(lane, seq)
+         join outlog.outbox o on o.lane = w.lane and o.seq = w.seq),
+       g.held
+  from (select destination, state, sum(number)::bigint as number, sum(retrying)::bigint as retrying,
+               sum(held)::bigint as held, array_agg(lane) as lanes, array_agg(oldest) as oldest
+          from (select lane, destination, state, count(*) as number, count(*) filter (where attempts > 0) as retrying,
+                       count(*) filter (where held) as held, min(seq) as oldest
+                  from outlog.parked where state in ('PENDING', 'CLAIMED', 'DEAD') group by lane, destination, state) s
+         group by destination, state) g
+ order by 1, 2
+
+-- name: count_lanes(sample literal)
+-- What no relay has come to yet: how many numbers there are above the head, and which destinations
+-- the first of them go to.
+select l.lane, coalesce((select max(seq) from outlog.outbox o where o.lane = l.lane), 0) - l.head as ahead,
+       d.destination, d.number, d.oldest,
+       (select coalesce(sum(upper(r) - lower(r)), 0)::bigint from unnest(l.claim) r)
+  from outlog.lanes l
+  left join lateral (
+       select s.destination, count(*) as number, min(s.created_at) as oldest
+         from (select o.destination, o.created_at from outlog.outbox o
+                where o.lane = l.lane and o.seq > l.head
+                  and not exists (select from outlog.parked p where p.lane = o.lane and p.seq = o.seq)
+                order by o.seq limit :sample) s
+        group by s.destination) d on true
+ order by 1, 3
+
+-- name: last_errors()
+-- The newest trouble of each destination.
+select distinct on (destination) destination, last_error from outlog.parked
+ where state in ('PENDING', 'CLAIMED', 'DEAD') and last_error is not null
+ order by destination, updated_at desc

@@ -1,0 +1,36 @@
+-- What outlog.yaml says, where no relay is asked: settings, alerts, breakers.
+
+-- name: setting_list()
+select key, value from outlog.settings order by key
+
+-- name: setting_get(key)
+select value from outlog.settings where key = :key
+
+-- name: setting_put(key, value)
+insert into outlog.settings (key, value, updated_at) values (:key, :value, outlog.after(0))
+on conflict (key) do update set value = excluded.value, updated_at = excluded.updated_at
+
+-- name: setting_delete(key)
+delete from outlog.settings where key = :key
+
+-- name: setting_stamp()
+-- Changes when any setting does.
+select count(*), max(updated_at) from outlog.settings
+
+-- name: destination_alert(name)
+-- One destination hears of dead letters, or none ('').
+update outlog.destinations set is_alert = (name = :name), updated_at = outlog.after(0)
+ where is_alert <> (name = :name)
+
+-- name: breaker_put(run, destination, state)
+insert into outlog.breakers (run, destination, state, updated_at)
+values (:run, :destination, :state, outlog.after(0))
+on conflict (run, destination) do update set state = excluded.state, updated_at = excluded.updated_at
+
+-- name: breaker_close(run, destination)
+delete from outlog.breakers where run = :run and destination = :destination
+
+-- name: breaker_forget(dead_after_us)
+-- Of relays that are gone.
+delete from outlog.breakers where run not in (
+    select run from outlog.relays where heartbeat_at >= outlog.after(-:dead_after_us::bigint))

@@ -1,0 +1,3 @@
+-- name: config_lock()
+-- BEGIN IMMEDIATE is the lock.
+select 1

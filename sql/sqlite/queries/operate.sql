@@ -1,0 +1,118 @@
+-- Looking at messages on SQLite: one lane, whose numbers are the outbox's own.
+
+-- name: message_places(ids)
+select o.event_id, o.lane, o.seq from json_each(:ids) i cross join outlog_outbox o on o.event_id = i.value
+
+-- name: message_rows(places)
+select v.event_id, v.org_id, v.destination, v.event_type, v.state, v.attempts, v.max_attempts, v.available_at,
+       v.created_at, v.updated_at, v.claimed_at, v.claimed_by, v.published_at, v.last_error, v.error_details, v.result,
+       v.idempotency_key, v.ordering_key, v.partition_key, v.content_type, v.headers, v.metadata, v.correlation_id,
+       v.causation_id, v.aggregate_type, v.aggregate_id, v.payload, v.payload_bytes, v.lane, v.seq, v.held, v.is_replay,
+       (select at_most_once from outlog_outbox o where o.seq = v.seq), exists (select 1 from outlog_parked p where p.seq = v.seq)
+  from json_each(:places) p cross join outlog_outbox_state v on v.seq = p.value ->> 1
+ order by p.key
+
+-- name: messages_parked(bounds, state, limit literal, destination?, retrying?, event_type?, since?, until?)
+select p.lane, p.seq from outlog_parked p cross join outlog_outbox o on o.seq = p.seq
+ where p.state = :state
+   and p.seq >= (select value ->> 1 from json_each(:bounds)) and p.seq < (select value ->> 2 from json_each(:bounds))
+   and p.attempts > 0               --? retrying
+   and p.destination = :destination --? destination
+   and o.event_type = :event_type   --? event_type
+   and o.created_at >= :since       --? since
+   and o.created_at < :until        --? until
+ order by p.seq desc limit :limit
+
+-- name: messages_pending(bounds, limit literal, destination?, event_type?, since?, until?)
+select w.lane, w.seq from (
+    select * from (
+        select o.lane, o.seq from outlog_outbox o
+         where o.seq > (select head from outlog_lanes where lane = 0)
+           and o.seq >= (select value ->> 1 from json_each(:bounds)) and o.seq < (select value ->> 2 from json_each(:bounds))
+           and not exists (select 1 from outlog_parked p where p.seq = o.seq)
+           and o.destination = :destination --? destination
+           and o.event_type = :event_type   --? event_type
+           and o.created_at >= :since       --? since
+           and o.created_at < :until        --? until
+         order by o.seq desc limit :limit)
+    union all
+    select * from (
+        select p.lane, p.seq from outlog_parked p cross join outlog_outbox o on o.seq = p.seq
+         where p.state = 'PENDING'
+           and p.seq >= (select value ->> 1 from json_each(:bounds)) and p.seq < (select value ->> 2 from json_each(:bounds))
+           and p.destination = :destination --? destination
+           and o.event_type = :event_type   --? event_type
+           and o.created_at >= :since       --? since
+           and o.created_at < :until        --? until
+         order by p.seq desc limit :limit)) w
+ order by w.seq desc limit :limit
+
+-- name: messages_claimed(bounds, limit literal, destination?, event_type?, since?, until?)
+select o.lane, o.seq from (
+    select g.* from outlog_lanes l cross join outlog_outbox g on g.seq between l.claim_from and l.claim_to
+     where not exists (select 1 from outlog_parked p where p.seq = g.seq)
+    union all
+    select k.* from outlog_parked p cross join outlog_outbox k on k.seq = p.seq where p.state = 'CLAIMED') o
+ where o.seq >= (select value ->> 1 from json_each(:bounds)) and o.seq < (select value ->> 2 from json_each(:bounds))
+   and o.destination = :destination --? destination
+   and o.event_type = :event_type   --? event_type
+   and o.created_at >= :since       --? since
+   and o.created_at < :until        --? until
+ order by o.seq desc limit :limit
+
+-- name: messages_published(bounds, limit literal, destination?, event_type?, since?, until?)
+select o.lane, o.seq from outlog_outbox o
+ where o.seq <= (select head from outlog_lanes where lane = 0)
+   and o.seq >= (select value ->> 1 from json_each(:bounds)) and o.seq < (select value ->> 2 from json_each(:bounds))
+   and coalesce((select p.state from outlog_parked p where p.seq = o.seq),
+                (select iif(o.seq between l.claim_from and l.claim_to, 'CLAIMED', 'PUBLISHED') from outlog_lanes l where l.lane = 0)) = 'PUBLISHED'
+   and o.destination = :destination --? destination
+   and o.event_type = :event_type   --? event_type
+   and o.created_at >= :since       --? since
+   and o.created_at < :until        --? until
+ order by o.seq desc limit :limit
+
+-- name: messages_all(bounds, limit literal, destination?, event_type?, since?, until?)
+select o.lane, o.seq from outlog_outbox o
+ where o.seq >= (select value ->> 1 from json_each(:bounds)) and o.seq < (select value ->> 2 from json_each(:bounds))
+   and o.destination = :destination --? destination
+   and o.event_type = :event_type   --? event_type
+   and o.created_at >= :since       --? since
+   and o.created_at < :until        --? until
+ order by o.seq desc limit :limit
+
+-- name: published_after(lane, after, upto, limit literal, destination?, event_type?, since?, until?)
+select o.event_id, o.seq from outlog_outbox o
+ where o.lane = :lane and o.seq > :after and o.seq <= :upto and o.seq <= (select head from outlog_lanes where lane = :lane)
+   and coalesce((select p.state from outlog_parked p where p.seq = o.seq),
+                (select iif(o.seq between l.claim_from and l.claim_to, 'CLAIMED', 'PUBLISHED') from outlog_lanes l where l.lane = 0)) = 'PUBLISHED'
+   and o.destination = :destination --? destination
+   and o.event_type = :event_type   --? event_type
+   and o.created_at >= :since       --? since
+   and o.created_at < :until        --? until
+ order by o.seq limit :limit
+
+-- name: count_parked()
+select g.destination, g.state, g.number, g.retrying,
+       (select created_at from outlog_outbox where seq = g.oldest), g.held
+  from (select destination, state, count(*) as number, sum(attempts > 0) as retrying, min(seq) as oldest, sum(held) as held
+          from outlog_parked where state in ('PENDING', 'CLAIMED', 'DEAD') group by destination, state) g
+ order by 1, 2
+
+-- name: count_lanes(sample literal)
+select l.lane, coalesce((select max(seq) from outlog_outbox), 0) - l.head, d.destination, d.number, d.oldest,
+       coalesce(l.claim_to - l.claim_from + 1, 0)
+  from outlog_lanes l
+  left join (select s.destination, count(*) as number, min(s.created_at) as oldest
+               from (select o.destination, o.created_at from outlog_outbox o
+                      where o.seq > (select head from outlog_lanes where lane = 0)
+                        and not exists (select 1 from outlog_parked p where p.seq = o.seq)
+                      order by o.seq limit :sample) s
+              group by s.destination) d on true
+ order by 1, 3
+
+-- name: last_errors()
+select destination, last_error from (
+    select destination, last_error, max(updated_at) from outlog_parked
+     where state in ('PENDING', 'CLAIMED', 'DEAD') and last_error is not null group by destination)
+ order by destination

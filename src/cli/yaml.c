@@ -1,0 +1,296 @@
+/* yaml.c: see yaml.h. A tree is built from libyaml's events, so that lines are known; the JSON text
+ * is written from the tree, and everything after that reads JSON. */
+#include "cli/yaml.h"
+
+#include "base/json.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+enum kind { SCALAR, LIST, MAP };
+
+struct ol_yaml_node {
+    enum kind kind;
+    int line;
+    const char *key; /* of a member of a map */
+    const char *text;
+    size_t bytes;
+    bool is_plain;
+    struct ol_yaml_node *first, *last, *next;
+};
+
+struct reader {
+    yaml_parser_t parser;
+    struct ol_arena *arena;
+    outlog_err *err;
+};
+
+static int refuse(const struct reader *r, const yaml_mark_t *mark, const char *why)
+{
+    return ol_fail(r->err, OUTLOG_INVALID_FIELD, "line %zu: %s", mark->line + 1, why);
+}
+
+static int next_event(struct reader *r, yaml_event_t *event)
+{
+    if (yaml_parser_parse(&r->parser, event))
+        return 0;
+    const yaml_parser_t *p = &r->parser;
+    return ol_fail(r->err, OUTLOG_INVALID_FIELD, "line %zu: %s%s%s", p->problem_mark.line + 1,
+                   p->problem ? p->problem : "this is not YAML", p->context ? ", " : "",
+                   p->context ? p->context : "");
+}
+
+/* --- the tree --- */
+
+static struct ol_yaml_node *add_node(struct reader *r, struct ol_yaml_node *parent, enum kind kind,
+                                     const yaml_event_t *event)
+{
+    struct ol_yaml_node *node = ol_arena_alloc(r->arena, sizeof *node);
+    if (!node) {
+        ol_fail(r->err, OUTLOG_NO_MEMORY, "out of memory");
+        return NULL;
+    }
+    node->kind = kind;
+    node->line = (int)event->start_mark.line + 1;
+    if (parent && parent->last)
+        parent->last->next = node;
+    else if (parent)
+        parent->first = node;
+    if (parent)
+        parent->last = node;
+    return node;
+}
+
+static int check_scalar(struct reader *r, const yaml_event_t *event)
+{
+    if (event->data.scalar.anchor)
+        return refuse(r, &event->start_mark, "anchors are not supported; write the value out");
+    if (event->data.scalar.tag)
+        return refuse(r, &event->start_mark, "tags are not supported");
+    if (memchr(event->data.scalar.value, '\0', event->data.scalar.length))
+        return refuse(r, &event->start_mark, "a text cannot hold a NUL");
+    return 0;
+}
+
+static int read_key(struct reader *r, const yaml_event_t *event, const struct ol_yaml_node *map,
+                    const char **out)
+{
+    char why[200];
+    if (event->type != YAML_SCALAR_EVENT)
+        return refuse(r, &event->start_mark, event->type == YAML_ALIAS_EVENT
+                                                 ? "aliases are not supported; write the value out"
+                                                 : "a key is a plain text");
+    if (check_scalar(r, event) < 0)
+        return -1;
+    const char *key = (const char *)event->data.scalar.value;
+    if (strcmp(key, "<<") == 0)
+        return refuse(r, &event->start_mark, "merge keys are not supported; write the values out");
+    for (const struct ol_yaml_node *n = map->first; n; n = n->next)
+        if (strcmp(n->key, key) == 0) {
+            snprintf(why, sizeof why, "%.100s: this key stands on line %d already", key, n->line);
+            return refuse(r, &event->start_mark, why);
+        }
+    *out = ol_arena_copy(r->arena, key, event->data.scalar.length);
+    return *out ? 0 : ol_fail(r->err, OUTLOG_NO_MEMORY, "out of memory");
+}
+
+static int read_node(struct reader *r, struct ol_yaml_node *parent, const yaml_event_t *event,
+                     const char *key, int depth, struct ol_yaml_node **out);
+
+static int read_members(struct reader *r, struct ol_yaml_node *node, int depth)
+{
+    yaml_event_t event;
+    const char *key = NULL;
+    for (;;) {
+        if (next_event(r, &event) < 0)
+            return -1;
+        bool is_end = event.type == (node->kind == MAP ? YAML_MAPPING_END_EVENT
+                                                       : YAML_SEQUENCE_END_EVENT);
+        int line = (int)event.start_mark.line + 1, result = 0;
+        if (!is_end && node->kind == MAP) {
+            result = read_key(r, &event, node, &key);
+            yaml_event_delete(&event);
+            if (result < 0 || next_event(r, &event) < 0)
+                return -1;
+        }
+        struct ol_yaml_node *member = NULL;
+        if (!is_end)
+            result = read_node(r, node, &event, key, depth, &member);
+        if (member && key)
+            member->line = line; // a value is found where its key is
+        yaml_event_delete(&event);
+        if (is_end || result < 0)
+            return result;
+    }
+}
+
+static int read_node(struct reader *r, struct ol_yaml_node *parent, const yaml_event_t *event,
+                     const char *key, int depth, struct ol_yaml_node **out)
+{
+    const yaml_char_t *anchor = NULL, *tag = NULL;
+    enum kind kind = SCALAR;
+    switch (event->type) {
+    case YAML_SCALAR_EVENT:
+        if (check_scalar(r, event) < 0)
+            return -1;
+        break;
+    case YAML_SEQUENCE_START_EVENT:
+        kind = LIST;
+        anchor = event->data.sequence_start.anchor;
+        tag = event->data.sequence_start.tag;
+        break;
+    case YAML_MAPPING_START_EVENT:
+        kind = MAP;
+        anchor = event->data.mapping_start.anchor;
+        tag = event->data.mapping_start.tag;
+        break;
+    default:
+        return refuse(r, &event->start_mark, "aliases are not supported; write the value out");
+    }
+    if (anchor || tag)
+        return refuse(r, &event->start_mark, "anchors and tags are not supported");
+    if (depth > OL_JSON_DEPTH)
+        return refuse(r, &event->start_mark, "nested too deep");
+    struct ol_yaml_node *node = *out = add_node(r, parent, kind, event);
+    if (!node)
+        return -1;
+    node->key = key;
+    if (kind != SCALAR)
+        return read_members(r, node, depth + 1);
+    node->bytes = event->data.scalar.length;
+    node->text = ol_arena_copy(r->arena, event->data.scalar.value, node->bytes);
+    node->is_plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+    return node->text ? 0 : ol_fail(r->err, OUTLOG_NO_MEMORY, "out of memory");
+}
+
+/* --- JSON --- */
+
+/* The plain scalars that mean more than their text. */
+static bool write_plain(const struct ol_yaml_node *node, struct ol_buf *out)
+{
+    struct ol_json value;
+    if (node->bytes == 0 || strcmp(node->text, "~") == 0) {
+        ol_buf_text(out, "null");
+        return true;
+    }
+    if (ol_json_parse(node->text, node->bytes, &value, NULL) < 0 || value.bytes != node->bytes ||
+        value.type >= OL_JSON_STRING)
+        return false;
+    ol_buf_add(out, node->text, node->bytes);
+    return true;
+}
+
+static void write_json(const struct ol_yaml_node *node, struct ol_buf *out)
+{
+    if (node->kind == SCALAR) {
+        if (!node->is_plain || !write_plain(node, out))
+            ol_buf_json(out, node->text, node->bytes);
+        return;
+    }
+    ol_buf_char(out, node->kind == MAP ? '{' : '[');
+    for (const struct ol_yaml_node *n = node->first; n; n = n->next) {
+        if (n != node->first)
+            ol_buf_char(out, ',');
+        if (node->kind == MAP) {
+            ol_buf_json_text(out, n->key);
+            ol_buf_char(out, ':');
+        }
+        write_json(n, out);
+    }
+    ol_buf_char(out, node->kind == MAP ? '}' : ']');
+}
+
+/* --- the whole --- */
+
+static int read_document(struct reader *r, struct ol_yaml_node **root)
+{
+    yaml_event_t event;
+    int result = 0, documents = 0;
+    bool is_end = false;
+    while (result == 0 && !is_end) {
+        if (next_event(r, &event) < 0)
+            return -1;
+        switch (event.type) {
+        case YAML_STREAM_START_EVENT:
+        case YAML_DOCUMENT_END_EVENT:
+            break;
+        case YAML_STREAM_END_EVENT:
+            is_end = true;
+            break;
+        case YAML_DOCUMENT_START_EVENT:
+            if (++documents > 1)
+                result = refuse(r, &event.start_mark, "one document a file");
+            break;
+        default:
+            result = read_node(r, NULL, &event, NULL, 1, root);
+        }
+        yaml_event_delete(&event);
+    }
+    return result;
+}
+
+int ol_yaml_read(const char *text, size_t bytes, struct ol_arena *arena, struct ol_yaml *out,
+                 outlog_err *err)
+{
+    struct reader r = {.arena = arena, .err = err};
+    struct ol_buf json = {0};
+    struct ol_yaml_node *root = NULL;
+    int result = -1;
+
+    *out = (struct ol_yaml){0};
+    if (!yaml_parser_initialize(&r.parser))
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, bytes);
+    if (read_document(&r, &root) < 0)
+        goto out;
+    bool is_empty = !root || (root->kind == SCALAR && root->bytes == 0);
+    if (is_empty)
+        ol_buf_text(&json, "{}");
+    else
+        write_json(root, &json);
+    out->json = json.failed ? NULL : ol_arena_copy(arena, json.data, json.bytes);
+    out->bytes = json.bytes;
+    out->root = is_empty ? NULL : root;
+    result = out->json ? 0 : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+out:
+    yaml_parser_delete(&r.parser);
+    ol_buf_clear(&json);
+    return result;
+}
+
+/* Whether the pointer's token (~0 and ~1 unescaped) is `key`. */
+static bool token_is(const char *token, size_t bytes, const char *key)
+{
+    for (size_t i = 0; i < bytes; i++, key++) {
+        char c = token[i];
+        if (c == '~' && i + 1 < bytes)
+            c = token[++i] == '1' ? '/' : '~';
+        if (c != *key)
+            return false;
+    }
+    return *key == '\0';
+}
+
+int ol_yaml_line(const struct ol_yaml *yaml, const char *pointer)
+{
+    const struct ol_yaml_node *node = yaml->root;
+    int line = 1;
+    while (node) {
+        line = node->line;
+        if (*pointer != '/')
+            break;
+        const char *token = pointer + 1;
+        size_t bytes = strcspn(token, "/");
+        const struct ol_yaml_node *found = node->first;
+        if (node->kind == LIST)
+            for (long i = strtol(token, NULL, 10); found && i > 0; i--)
+                found = found->next;
+        else
+            while (found && !token_is(token, bytes, found->key))
+                found = found->next;
+        node = found;
+        pointer = token + bytes;
+    }
+    return line;
+}

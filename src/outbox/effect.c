@@ -1,0 +1,329 @@
+/* effect.c: an effect is requested together with its message and its event, and every step of its
+ * delivery is an event in the transaction that records it (U5, L2).
+ *
+ * The events stand on the effect's own aggregate, so that a caller who holds the run's head can
+ * never hold up a lane. */
+#include "outbox/effect.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool ol_item_is_effect(const struct ol_item *item)
+{
+    return item->message.aggregate_type && strcmp(item->message.aggregate_type, "EFFECT") == 0;
+}
+
+/* --- the row --- */
+
+struct effect {
+    char effect_id[OL_UUID_TEXT], last_event_id[OL_UUID_TEXT];
+    const char *org_id, *run_id, *effect_type, *correlation_id;
+    int64_t attempts;
+};
+
+static int load(outlog_tx *tx, const char *message_id, struct ol_arena *arena, struct effect *out,
+                bool *found, outlog_err *err)
+{
+    struct ol_rows rows;
+    bool failed = false;
+    if (ol_query(tx->conn, OL_Q_EFFECT_OF_MESSAGE, OL_PARAMS(ol_text(message_id)), &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    *found = got > 0;
+    if (*found) {
+        ol_column_uuid(&rows, 0, out->effect_id);
+        out->org_id = ol_column_copy(&rows, 1, arena, &failed);
+        out->run_id = ol_column_copy(&rows, 2, arena, &failed);
+        out->effect_type = ol_column_copy(&rows, 3, arena, &failed);
+        ol_column_uuid(&rows, 4, out->last_event_id);
+        out->correlation_id = ol_column_copy(&rows, 5, arena, &failed);
+        out->attempts = ol_column_int(&rows, 7);
+    }
+    ol_end(&rows);
+    return failed ? ol_fail(err, OUTLOG_NO_MEMORY, "out of memory") : got < 0 ? -1 : 0;
+}
+
+/* --- its events --- */
+
+static void payload_begin(struct ol_buf *out, const struct effect *effect)
+{
+    ol_buf_print(out, "{\"effect_id\":\"%s\",\"run_id\":", effect->effect_id);
+    ol_buf_json_text(out, effect->run_id);
+    ol_buf_text(out, ",\"effect_type\":");
+    ol_buf_json_text(out, effect->effect_type);
+}
+
+static void payload_error(struct ol_buf *out, const struct ol_item *item)
+{
+    char code[32] = "UNKNOWN_OUTCOME";
+    if (item->outcome.status)
+        snprintf(code, sizeof code, "STATUS_%d", item->outcome.status);
+    else if (item->outcome.kind == OUTLOG_PUBLISH_FAILED)
+        snprintf(code, sizeof code, "DELIVERY_FAILED");
+    ol_buf_print(out, ",\"error_code\":\"%s\",\"error_message\":", code);
+    ol_buf_json_text(out, *item->error ? item->error : "no answer");
+}
+
+static void payload_retry(struct ol_buf *out, const struct effect *effect, int64_t wait_us)
+{
+    ol_buf_print(out, ",\"retry_count\":%lld,\"next_retry_at\":", (long long)effect->attempts);
+    ol_buf_json_time(out, wait_us < 0 ? 0 : ol_clock_wall_us() + wait_us);
+}
+
+/* Append one event of the effect; it becomes the cause of the next. */
+static int append(outlog_tx *tx, struct effect *effect, const char *event_type, struct ol_buf *payload,
+                  outlog_err *err)
+{
+    struct outlog_appended appended;
+    ol_buf_char(payload, '}');
+    if (payload->failed)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    struct outlog_event event = {.org_id = effect->org_id,
+                                 .is_infrastructure = !effect->org_id,
+                                 .aggregate_type = "EFFECT",
+                                 .aggregate_id = effect->effect_id,
+                                 .event_type = event_type,
+                                 .payload = payload->data,
+                                 .actor_id = "relay",
+                                 .correlation_id = effect->correlation_id,
+                                 .causation_id = effect->last_event_id};
+    int result = outlog_append(tx, &event, &appended, err);
+    if (result == 0)
+        memcpy(effect->last_event_id, appended.id, sizeof effect->last_event_id);
+    ol_buf_reset(payload);
+    return result;
+}
+
+static int append_failure(outlog_tx *tx, struct effect *effect, const struct ol_item *item,
+                          int64_t wait_us, struct ol_buf *payload, outlog_err *err)
+{
+    payload_begin(payload, effect);
+    payload_error(payload, item);
+    payload_retry(payload, effect, wait_us);
+    return append(tx, effect, "EFFECT_FAILED", payload, err);
+}
+
+static void payload_result(struct ol_buf *out, const struct ol_item *item)
+{
+    ol_buf_print(out, "{\"status\":%d,\"response\":", item->outcome.status);
+    ol_buf_json_text(out, item->response);
+    ol_buf_char(out, '}');
+}
+
+static int write_step(outlog_tx *tx, struct effect *effect, const struct ol_item *item,
+                      enum ol_effect_step step, int64_t wait_us, struct ol_buf *payload,
+                      outlog_err *err)
+{
+    switch (step) {
+    case OL_EFFECT_EXECUTING:
+        payload_begin(payload, effect);
+        ol_buf_print(payload, ",\"attempt\":%lld", (long long)effect->attempts);
+        return append(tx, effect, "EFFECT_EXECUTING", payload, err);
+    case OL_EFFECT_COMPLETED:
+        payload_begin(payload, effect);
+        ol_buf_text(payload, ",\"execution_result\":");
+        payload_result(payload, item);
+        return append(tx, effect, "EFFECT_COMPLETED", payload, err);
+    case OL_EFFECT_RETRYING:
+        if (append_failure(tx, effect, item, wait_us, payload, err) < 0)
+            return -1;
+        // fall through
+    case OL_EFFECT_REQUEUED:
+        payload_begin(payload, effect);
+        payload_retry(payload, effect, wait_us);
+        return append(tx, effect, "EFFECT_RETRYING", payload, err);
+    case OL_EFFECT_DEAD:
+        if (append_failure(tx, effect, item, -1, payload, err) < 0)
+            return -1;
+        // fall through
+    case OL_EFFECT_KILLED:
+        payload_begin(payload, effect);
+        payload_error(payload, item);
+        return append(tx, effect, "EFFECT_DEAD_LETTERED", payload, err);
+    }
+    return 0;
+}
+
+static const char *const statuses[] = {
+    [OL_EFFECT_EXECUTING] = "EXECUTING", [OL_EFFECT_COMPLETED] = "COMPLETED",
+    [OL_EFFECT_RETRYING] = "PENDING",    [OL_EFFECT_DEAD] = "FAILED",
+    [OL_EFFECT_REQUEUED] = "PENDING",    [OL_EFFECT_KILLED] = "FAILED",
+};
+
+int ol_effect_write(outlog_tx *tx, const struct ol_item *item, enum ol_effect_step step,
+                    int64_t wait_us, outlog_err *err)
+{
+    struct ol_arena arena = {0};
+    struct ol_buf payload = {0}, result_json = {0};
+    struct effect effect = {0};
+    bool found;
+    int result = -1;
+
+    if (load(tx, item->message.event_id, &arena, &effect, &found, err) < 0)
+        goto out;
+    if (!found) {
+        result = 0;
+        goto out;
+    }
+    if (step == OL_EFFECT_EXECUTING)
+        effect.attempts++;
+    if (step == OL_EFFECT_COMPLETED)
+        payload_result(&result_json, item);
+    if (write_step(tx, &effect, item, step, wait_us, &payload, err) < 0)
+        goto out;
+    result = ol_exec(tx->conn, OL_Q_EFFECT_MOVE,
+                     OL_PARAMS(ol_text(effect.effect_id), ol_text(statuses[step]),
+                               ol_int(effect.attempts), ol_text(effect.last_event_id),
+                               ol_text(result_json.bytes ? result_json.data : NULL)),
+                     NULL, err);
+out:
+    ol_buf_clear(&payload);
+    ol_buf_clear(&result_json);
+    ol_arena_clear(&arena);
+    return result;
+}
+
+/* --- asking for one --- */
+
+static const char *own_key(const struct outlog_effect_draft *draft, struct ol_arena *arena)
+{
+    struct ol_json spec, key;
+    if (ol_json_parse(draft->effect_spec, strlen(draft->effect_spec), &spec, NULL) < 0)
+        return NULL;
+    key = ol_json_get(&spec, "idempotency_key");
+    return ol_json_string(&key, arena, NULL);
+}
+
+/* The key of the effect: given, else what its spec says, else derived (I3, S0 5.1). */
+static const char *key_of(const struct outlog_effect_draft *draft, const char *effect_id,
+                          struct ol_arena *arena, outlog_err *err)
+{
+    const char *key = draft->idempotency_key ? draft->idempotency_key : own_key(draft, arena);
+    if (key)
+        return key;
+    char *derived = ol_arena_alloc(arena, 512);
+    if (!derived) {
+        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        return NULL;
+    }
+    if (outlog_derived_key("EFFECT", effect_id, draft->effect_type, draft->effect_spec, derived, 512,
+                           err) < 0)
+        return NULL;
+    return derived;
+}
+
+static int find_first(outlog_tx *tx, const char *message_id, struct ol_arena *arena,
+                      struct outlog_effect_requested *out, outlog_err *err)
+{
+    struct effect effect = {0};
+    bool found;
+    if (load(tx, message_id, arena, &effect, &found, err) < 0)
+        return -1;
+    out->duplicate = true;
+    snprintf(out->message_id, sizeof out->message_id, "%s", message_id);
+    if (found)
+        memcpy(out->effect_id, effect.effect_id, sizeof out->effect_id);
+    return 0;
+}
+
+static int append_requested(outlog_tx *tx, const struct outlog_effect_draft *draft, const char *key,
+                            const char *message_id, struct outlog_effect_requested *out,
+                            struct outlog_appended *appended, outlog_err *err)
+{
+    struct ol_buf payload = {0};
+    struct effect effect = {.run_id = draft->run_id, .effect_type = draft->effect_type};
+    memcpy(effect.effect_id, out->effect_id, sizeof effect.effect_id);
+    payload_begin(&payload, &effect); // ids, type, destination and key; never the spec or headers (E13)
+    ol_buf_text(&payload, ",\"step_id\":");
+    ol_buf_json_text(&payload, draft->step_id);
+    ol_buf_text(&payload, ",\"destination\":");
+    ol_buf_json_text(&payload, draft->destination);
+    ol_buf_print(&payload, ",\"message_id\":\"%s\",\"idempotency_key\":", message_id);
+    ol_buf_json_text(&payload, key);
+    ol_buf_char(&payload, '}');
+    struct outlog_event event = {.org_id = draft->org_id,
+                                 .is_infrastructure = !draft->org_id,
+                                 .aggregate_type = "EFFECT",
+                                 .aggregate_id = out->effect_id,
+                                 .event_type = "EFFECT_REQUESTED",
+                                 .payload = payload.data,
+                                 .actor_type = draft->actor_type,
+                                 .actor_id = draft->actor_id,
+                                 .correlation_id = draft->correlation_id,
+                                 .causation_id = draft->causation_id};
+    int result = payload.failed ? ol_fail(err, OUTLOG_NO_MEMORY, "out of memory")
+                                : outlog_append(tx, &event, appended, err);
+    ol_buf_clear(&payload);
+    return result;
+}
+
+static int request(outlog_tx *tx, const struct outlog_effect_draft *draft, struct ol_arena *arena,
+                   struct outlog_effect_requested *out, outlog_err *err)
+{
+    struct outlog_appended appended;
+    struct outlog_enqueued enqueued;
+    char message_id[OL_UUID_TEXT];
+
+    ol_uuid_make(out->effect_id);
+    ol_uuid_make(message_id);
+    const char *key = key_of(draft, out->effect_id, arena, err);
+    if (!key)
+        return -1;
+    struct outlog_message_draft message = {.destination = draft->destination,
+                                           .event_type = draft->effect_type,
+                                           .payload = draft->effect_spec,
+                                           .payload_bytes = strlen(draft->effect_spec),
+                                           .org_id = draft->org_id,
+                                           .idempotency_key = key,
+                                           .ordering_key = draft->ordering_key,
+                                           .correlation_id = draft->correlation_id,
+                                           .aggregate_type = "EFFECT",
+                                           .aggregate_id = out->effect_id,
+                                           .event_id = message_id,
+                                           .max_attempts = draft->max_attempts};
+    if (outlog_enqueue(tx, &message, &enqueued, err) < 0)
+        return -1;
+    if (enqueued.duplicate)
+        return find_first(tx, enqueued.event_id, arena, out, err);
+    if (append_requested(tx, draft, key, message_id, out, &appended, err) < 0)
+        return -1;
+    out->event_id = appended.event_id;
+    snprintf(out->message_id, sizeof out->message_id, "%s", message_id);
+    return ol_exec(tx->conn, OL_Q_EFFECT_INSERT,
+                   OL_PARAMS(ol_text(out->effect_id), ol_text(draft->org_id), ol_text(draft->run_id),
+                             ol_text(draft->step_id), ol_text(draft->session_key),
+                             ol_text(draft->checkpoint_id), ol_text(draft->effect_type),
+                             ol_text(draft->effect_spec), ol_text(draft->destination), ol_text(key),
+                             ol_text(message_id), ol_text(appended.id),
+                             ol_text(appended.correlation_id)),
+                   NULL, err);
+}
+
+int outlog_request_effect(outlog_tx *tx, const struct outlog_effect_draft *draft,
+                          struct outlog_effect_requested *out, outlog_err *err)
+{
+    struct ol_arena arena = {0};
+    struct ol_json spec;
+    const struct ol_store *store = tx->conn->store;
+    int result = -1;
+
+    *out = (struct outlog_effect_requested){0};
+    if (!draft->effect_type || !draft->destination || !draft->effect_spec)
+        return ol_fail(err, OUTLOG_INVALID_FIELD,
+                       "effect_type, destination and effect_spec are required");
+    if (ol_json_parse(draft->effect_spec, strlen(draft->effect_spec), &spec, err) < 0)
+        return -1;
+    if (spec.type != OL_JSON_OBJECT)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/effect_spec",
+                          "effect_spec must be a JSON object");
+    if (!tx->log && store->mark(tx->conn, err) < 0)
+        return -1;
+    result = request(tx, draft, &arena, out, err);
+    if (!tx->log && store->release(tx->conn, result == 0, result == 0 ? err : NULL) < 0)
+        result = -1;
+    ol_arena_clear(&arena);
+    return result;
+}

@@ -1,0 +1,128 @@
+/* record.c: effects and alerts, in the transaction that moves their message. */
+#include "relay/record.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct ol_record_move {
+    const struct ol_item *item;
+    enum ol_effect_step step;
+    int64_t wait_us;
+    bool is_effect, is_dead;
+};
+
+void ol_record_clear(struct ol_record *record)
+{
+    ol_registry_clear(&record->registry);
+    free(record->moves);
+    *record = (struct ol_record){0};
+}
+
+void ol_record_reset(struct ol_record *record)
+{
+    record->count = 0;
+    record->failed = false;
+}
+
+static void add(struct ol_record *record, struct ol_record_move move)
+{
+    if (record->count == record->room) {
+        size_t room = record->room ? record->room * 2 : 64;
+        struct ol_record_move *moves = realloc(record->moves, room * sizeof *moves);
+        if (!moves) {
+            record->failed = true;
+            return;
+        }
+        record->moves = moves;
+        record->room = room;
+    }
+    record->moves[record->count++] = move;
+}
+
+void ol_record_claim(struct ol_record *record, const struct ol_item *item)
+{
+    if (ol_item_is_effect(item))
+        add(record, (struct ol_record_move){
+                        .item = item, .step = OL_EFFECT_EXECUTING, .is_effect = true});
+}
+
+void ol_record_end(struct ol_record *record, const struct ol_item *item,
+                   const struct ol_parking *how, bool is_published)
+{
+    bool is_dead = !is_published && strcmp(how->state, "DEAD") == 0;
+    bool is_effect = ol_item_is_effect(item);
+    if (!is_effect && !is_dead)
+        return;
+    add(record, (struct ol_record_move){.item = item,
+                                        .step = is_published ? OL_EFFECT_COMPLETED
+                                                : is_dead    ? OL_EFFECT_DEAD
+                                                : how->unsent ? OL_EFFECT_REQUEUED // nothing failed
+                                                             : OL_EFFECT_RETRYING,
+                                        .wait_us = how->wait_us,
+                                        .is_effect = is_effect,
+                                        .is_dead = is_dead});
+}
+
+/* A dead letter is told to the alert destinations; a dead alert is not. */
+static int write_alert(struct ol_conn *conn, const struct ol_item *item, outlog_err *err)
+{
+    const struct outlog_message *message = &item->message;
+    struct ol_buf payload = {0}, key = {0};
+    int result = -1;
+
+    if (strcmp(message->event_type, "outlog.dead_letter") == 0)
+        return 0;
+    ol_buf_print(&payload, "{\"event_id\":\"%s\",\"destination\":", message->event_id);
+    ol_buf_json_text(&payload, message->destination);
+    ol_buf_text(&payload, ",\"event_type\":");
+    ol_buf_json_text(&payload, message->event_type);
+    ol_buf_text(&payload, ",\"org_id\":");
+    ol_buf_json_text(&payload, message->org_id);
+    ol_buf_print(&payload, ",\"attempts\":%d,\"last_error\":", message->attempt);
+    ol_buf_json_text(&payload, *item->error ? item->error : NULL);
+    ol_buf_char(&payload, '}');
+    ol_buf_print(&key, "dead:%s:%d", message->event_id, message->attempt);
+    if (payload.failed || key.failed)
+        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    else
+        result = ol_exec(conn, OL_Q_ALERT_ADD,
+                         OL_PARAMS(ol_text(payload.data), ol_text(message->correlation_id),
+                                   ol_text(message->causation_id), ol_text(key.data),
+                                   ol_text(message->destination)),
+                         NULL, err);
+    ol_buf_clear(&payload);
+    ol_buf_clear(&key);
+    return result;
+}
+
+static int write_moves(struct ol_conn *conn, void *context, struct ol_item *items, size_t count,
+                       outlog_err *err)
+{
+    struct ol_record *record = context;
+    struct outlog log = {.conn = conn};
+    struct outlog_tx tx = {.log = &log, .conn = conn, .registry = &record->registry};
+
+    for (size_t i = 0; i < count; i++) // parked messages that this very transaction has claimed
+        ol_record_claim(record, &items[i]);
+    if (record->failed)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    if (record->count && ol_registry_refresh(&record->registry, conn, err) < 0)
+        return -1;
+    for (size_t i = 0; i < record->count; i++) {
+        const struct ol_record_move *move = &record->moves[i];
+        if (move->is_effect &&
+            ol_effect_write(&tx, move->item, move->step, move->wait_us, err) < 0)
+            return -1;
+        if (move->is_dead && write_alert(conn, move->item, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+void ol_record_attach(struct ol_record *record, struct ol_turn *turn)
+{
+    if (record->count == 0 && !record->failed && !turn->rooms)
+        return;
+    turn->also = write_moves;
+    turn->context = record;
+}
