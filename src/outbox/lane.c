@@ -15,7 +15,9 @@ void ol_lane_clear(struct ol_lane *lane)
 {
     ol_map_clear(&lane->keys);
     free(lane->proof.holders);
+    free(lane->ahead);
     lane->proof.holders = NULL;
+    lane->ahead = NULL;
 }
 
 /* --- ranges --- */
@@ -88,6 +90,43 @@ static int load_keys(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err
     return more;
 }
 
+/* What operators have parked before the lane came to it: few, if any. */
+static int load_ahead(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
+{
+    struct ol_rows rows;
+    size_t room = 0;
+    int more;
+
+    free(lane->ahead);
+    lane->ahead = NULL;
+    lane->ahead_count = 0;
+    if (ol_query(conn, OL_Q_PARKED_AHEAD, OL_PARAMS(ol_int(lane->number), ol_int(lane->head)), &rows,
+                 err) < 0)
+        return -1;
+    while ((more = ol_next(&rows, err)) > 0) {
+        if (lane->ahead_count == room) {
+            room = room ? room * 2 : 16;
+            int64_t *wider = realloc(lane->ahead, room * sizeof *wider);
+            if (!wider) {
+                more = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+                break;
+            }
+            lane->ahead = wider;
+        }
+        lane->ahead[lane->ahead_count++] = ol_column_int(&rows, 0);
+    }
+    ol_end(&rows);
+    return more;
+}
+
+bool ol_lane_is_settled(const struct ol_lane *lane, int64_t seq)
+{
+    for (size_t i = 0; i < lane->ahead_count && lane->ahead[i] <= seq; i++)
+        if (lane->ahead[i] == seq)
+            return true;
+    return false;
+}
+
 /* The row of a lane that we just took. */
 static int read_taken(struct ol_conn *conn, struct ol_lane *lane, const char *name, bool *taken,
                       outlog_err *err)
@@ -122,7 +161,8 @@ int ol_lane_take(struct ol_conn *conn, struct ol_lane *lane, const char *name, b
         return -1;
     if (ol_exec(conn, OL_Q_LANE_PARK_CLAIM, OL_PARAMS(ol_int(lane->number)), &left, err) < 0 ||
         read_taken(conn, lane, name, taken, err) < 0 ||
-        (*taken && load_keys(conn, lane, err) < 0) || conn->store->commit(conn, err) < 0) {
+        (*taken && (load_keys(conn, lane, err) < 0 || load_ahead(conn, lane, err) < 0)) ||
+        conn->store->commit(conn, err) < 0) {
         if (conn->in_transaction)
             conn->store->rollback(conn);
         *taken = false;
@@ -174,7 +214,8 @@ int ol_lane_reload(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
 {
     int64_t epoch, claim_no, parked_gen;
     // The generation first: a change after it makes the next claim fail and come back here.
-    if (look(conn, lane, &epoch, &claim_no, &parked_gen, err) < 0 || load_keys(conn, lane, err) < 0)
+    if (look(conn, lane, &epoch, &claim_no, &parked_gen, err) < 0 ||
+        load_keys(conn, lane, err) < 0 || load_ahead(conn, lane, err) < 0)
         return -1;
     lane->parked_gen = parked_gen;
     return 0;

@@ -30,6 +30,8 @@ struct ol_lane {
     int64_t epoch, head, parked_gen, claim_no;
     int64_t lease_end; /* boot clock, counted from before the claim was sent (rule 4) */
     struct ol_map keys; /* open parked messages by key (rule 9) */
+    int64_t *ahead;     /* messages above the head that an operator has parked, ascending */
+    size_t ahead_count;
 
     struct ol_range gaps[OL_LANE_GAPS]; /* numbers at or below head that were not seen */
     size_t gap_count;
@@ -60,6 +62,9 @@ int ol_lane_renew(struct ol_conn *conn, struct ol_lane *lane, bool *held, outlog
  * gathers the evidence that lets gaps die. */
 int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struct ol_arena *arena,
                  struct ol_item **items, size_t *count, outlog_err *err);
+
+/* Has this message above the head a parked row already? Then it is passed by. */
+bool ol_lane_is_settled(const struct ol_lane *lane, int64_t seq);
 
 /* Reload which keys wait, after somebody else changed parked rows. */
 int ol_lane_reload(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err);

@@ -620,11 +620,14 @@ static int finish(struct reader *r)
 
 static int read_member(struct reader *r, const struct ol_json_iter *it, uint64_t *seen)
 {
+    char pointer[80];
+    snprintf(pointer, sizeof pointer, "/%.*s", (int)(it->key.bytes < 70 ? it->key.bytes - 2 : 68),
+             it->key.text + 1);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         if (!ol_json_equals(&it->key, keys[i].name))
             continue;
         if (!(keys[i].types & r->type))
-            return ol_fail_at(r->err, OUTLOG_UNKNOWN_FIELD, "",
+            return ol_fail_at(r->err, OUTLOG_UNKNOWN_FIELD, pointer,
                               "%s: a destination of type %s has no such key", keys[i].name,
                               r->settings->type);
         if (it->value.type == OL_JSON_NULL)
@@ -632,7 +635,7 @@ static int read_member(struct reader *r, const struct ol_json_iter *it, uint64_t
         *seen |= UINT64_C(1) << i;
         return keys[i].read(r, &keys[i], &it->value);
     }
-    return ol_fail_at(r->err, OUTLOG_UNKNOWN_FIELD, "", "unknown key %.*s",
+    return ol_fail_at(r->err, OUTLOG_UNKNOWN_FIELD, pointer, "unknown key %.*s",
                       (int)(it->key.bytes < 60 ? it->key.bytes : 60), it->key.text);
 }
 

@@ -160,15 +160,19 @@ int ol_target_room(const struct ol_target *target, bool at_once, int64_t patienc
         return 0;
     if (ol_breaker_state(&target->breaker, now) == OL_BREAKER_HALF_OPEN)
         return target->breaker.is_probing ? 0 : 1;
-    if (target->limits.concurrency == 0 && !at_once)
+    if (target->limits.concurrency == 0 && !at_once && !target->limits.interval_us)
         return INT_MAX;
     int free_places = target->limits.concurrency - target->limits.in_flight;
+    if (target->limits.concurrency == 0)
+        free_places = INT_MAX;
     if (free_places < 0)
         free_places = 0;
-    if (at_once)
-        return free_places;
     double rounds = target->latency_us > 1 ? (double)patience_us / target->latency_us : 1000;
-    double room = free_places * (rounds < 1 ? 1 : rounds);
+    double room = at_once ? free_places : free_places * (rounds < 1 ? 1 : rounds);
+    if (target->limits.interval_us) { // what the rate lets through meanwhile
+        double paced = (double)(at_once ? 0 : patience_us) / (double)target->limits.interval_us + 1;
+        room = room < paced ? room : paced;
+    }
     return room > 1e6 ? 1000000 : (int)room;
 }
 

@@ -57,6 +57,7 @@ struct worker {
     struct ol_record record;
     struct ol_map chain;  /* keys of the batch being planned or linked */
     struct ol_map parked; /* keys of what the plan parks */
+    struct ol_map single; /* keys of at_most_once messages that the plan sends */
     struct ol_worker_stats *stats;
     atomic_int *stop;
     int64_t now, beat_at, polled_at, told_at;
@@ -122,12 +123,14 @@ static void on_outcome(void *user, void *tag, const struct outlog_outcome *outco
 
 /* --- sending --- */
 
-/* Rule 4: a byte leaves only while the lease surely outlasts the attempt. */
+/* Rule 4: a byte leaves only while the lease surely outlasts the attempt. The clock is read here and
+ * now: a process that was stopped in between must not send on an old look at it. */
 static bool send(struct worker *worker, struct batch *batch, struct ol_item *item)
 {
     struct ol_target *target = ol_target_find(&worker->targets, item->message.destination);
     if (!target || !target->outlet || target->is_paused)
         return false;
+    worker->now = ol_clock_boot_us();
     int64_t left = batch->lane->lane.lease_end - worker->options->margin_us - worker->now;
     int64_t half = worker->options->lease_us / 2, timeout = target->settings->timeout_us;
     if (left < (timeout < half ? timeout : half))
@@ -283,7 +286,7 @@ static void record_loose(struct worker *worker, const struct batch *batch)
 
 /* --- building a turn: what to claim --- */
 
-enum fate { SEND, PARK, SURPLUS, STOP };
+enum fate { SEND, PARK, SURPLUS, PASS, STOP };
 
 /* A hole in the numbers that is only milliseconds old most often closes by itself. */
 static bool is_young_hole(struct work_lane *wl, int64_t seq)
@@ -304,14 +307,21 @@ static enum fate fate_of(struct worker *worker, struct work_lane *wl, const stru
     struct ol_target *target = ol_target_find(&worker->targets, item->message.destination);
     if (!target)
         return STOP;
+    if (ol_lane_is_settled(&wl->lane, item->seq))
+        return PASS; // an operator ended it before we came to it
     if (item->available_at > ol_clock_wall_us() ||
         (key && (ol_map_get(&wl->lane.keys, key) || ol_map_get(&worker->chain, key))))
         return PARK; // not due, or behind its key (rules 8, 9)
     if (!ol_target_is_open(target, worker->now))
         return SURPLUS;
+    // A crash condemns what is claimed at_most_once: so claim no more of it than leaves at once.
+    if (item->at_most_once && key && ol_map_get(&worker->single, key))
+        return SURPLUS;
     int room = ol_target_room(target, item->at_most_once, worker->options->patience_us, worker->now);
     if (target->planned >= room)
         return SURPLUS;
+    if (item->at_most_once && key && !ol_map_add(&worker->single, key, 1))
+        return STOP;
     target->planned++;
     return SEND;
 }
@@ -328,6 +338,7 @@ static int decide(struct work_lane *wl, struct batch *batch, enum fate *fates, s
     for (struct ol_target *t = worker->targets.first; t; t = t->next)
         t->planned = 0;
     ol_map_clear(&worker->chain); // keys that are parked in this very turn
+    ol_map_clear(&worker->single);
     for (size_t i = 0; i < batch->count; i++) {
         const char *key = ol_item_key(&batch->items[i], &batch->arena);
         fates[i] = fate_of(worker, wl, &batch->items[i], key);
@@ -338,7 +349,7 @@ static int decide(struct work_lane *wl, struct batch *batch, enum fate *fates, s
         if (fates[i] == SEND) {
             last_send = i;
             sends = true;
-        } else if (key && !ol_map_add(&worker->chain, key, 1)) {
+        } else if (key && fates[i] != PASS && !ol_map_add(&worker->chain, key, 1)) {
             return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
         }
     }
@@ -381,6 +392,8 @@ static int plan(struct work_lane *wl, struct batch *batch, outlog_err *err)
             ol_record_claim(&worker->record, &batch->items[sent++]);
             continue;
         }
+        if (fates[i] == PASS)
+            continue;
         struct ol_parking how = {.state = "PENDING",
                                  .available_at = fates[i] == PARK ? item->available_at : 0,
                                  .last_error = why_parked(worker, item)};
@@ -995,11 +1008,19 @@ static void drain(struct worker *worker)
     ol_exec(worker->conn, OL_Q_RELAY_GONE, OL_PARAMS(ol_text(worker->run)), NULL, &err);
 }
 
+/* Rule 5: a session of ours that hangs must not hold a lane's row for longer than a third of the
+ * lease. A new connection has to be told again. */
+static int limit_session(struct worker *worker, outlog_err *err)
+{
+    return ol_exec(worker->conn, OL_Q_RELAY_SESSION,
+                   OL_PARAMS(ol_int(worker->options->lease_us / 3000)), NULL, err);
+}
+
 static int start(struct worker *worker, outlog_err *err)
 {
     int64_t lanes;
     if (ol_open(worker->options->store, &worker->conn, err) < 0 ||
-        ol_migrate_check(worker->conn, err) < 0 ||
+        ol_migrate_check(worker->conn, err) < 0 || limit_session(worker, err) < 0 ||
         ol_number(worker->conn, OL_Q_LANE_COUNT, OL_NO_PARAMS, &lanes, err) < 0 ||
         ol_sender_open(&worker->targets.sender, on_outcome, worker, err) < 0)
         return -1;
@@ -1040,6 +1061,7 @@ static void finish(struct worker *worker)
     }
     ol_map_clear(&worker->chain);
     ol_map_clear(&worker->parked);
+    ol_map_clear(&worker->single);
     ol_record_clear(&worker->record);
     ol_turn_clear(&worker->turn);
     ol_waiter_close(&worker->waiter);
@@ -1076,7 +1098,8 @@ int ol_worker_run(const struct ol_worker_options *options, atomic_int *stop,
             moved = false;
             worker->polled_at = worker->now;
             worker->pause_us = worker->options->poll_us;
-            worker->conn->store->revive(worker->conn, &why);
+            if (worker->conn->store->revive(worker->conn, &why) == 0)
+                limit_session(worker, &why);
         }
         idle_rounds = !moved && is_idle(worker) ? idle_rounds + 1 : 0;
         if (options->until_idle && idle_rounds > 3 && worker->owned > 0)

@@ -591,6 +591,7 @@ const struct ol_store ol_store_sqlite = {
     .script = sqlite_script,
     .wake_fd = sqlite_wake_fd,
     .revive = sqlite_revive,
+    .has_globs = true,
     .queries = ol_queries_sqlite,
     .migrations = ol_migrations_sqlite,
     .bootstrap = ol_bootstrap_sqlite,

@@ -84,6 +84,7 @@ struct ol_store {
     int (*revive)(struct ol_conn *conn, outlog_err *err);
 
     bool has_gaps; /* numbers are taken before commit: a lower one may appear after a higher one */
+    bool has_globs; /* routes are matched by GLOB and JSON paths; else by LIKE and JSON pointers */
     const struct ol_query *queries;
     const struct ol_migration *migrations;
     const char *bootstrap;

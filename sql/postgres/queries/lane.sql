@@ -170,3 +170,8 @@ select :lane::smallint, r.seq, r.attempt, r.started_at, r.duration_ms, r.outcome
   from json_to_recordset(:rows) as r(seq bigint, attempt integer, started_at timestamptz, duration_ms integer,
        outcome text, status integer, permanent boolean, response text, error text)
 on conflict do nothing
+
+-- name: relay_session(timeout_ms)
+-- A hanging session must let go of the lane's row well before its lease ends (rule 5).
+select set_config('idle_in_transaction_session_timeout', :timeout_ms::text, false),
+       set_config('statement_timeout', :timeout_ms::text, false), set_config('lock_timeout', :timeout_ms::text, false)

@@ -126,3 +126,7 @@ select :lane, r.value ->> 'seq', r.value ->> 'attempt', r.value ->> 'started_at'
        r.value ->> 'error', :run
   from json_each(:rows) r where true
 on conflict do nothing
+
+-- name: relay_session(timeout_ms)
+-- SQLite ends no transaction by itself: ours do nothing but write.
+select 1 where :timeout_ms > 0
