@@ -22,17 +22,6 @@ struct wish {
 
 /* --- options --- */
 
-static int parse_actor(struct ol_cli *cli, const char *text, struct outlog_event *event)
-{
-    const char *colon = strchr(text, ':');
-    if (!colon || !colon[1])
-        return ol_usage("--actor is TYPE:ID, like user:u-7 or service_principal:billing, not '%s'",
-                        text);
-    event->actor_type = ol_arena_copy(&cli->arena, text, (size_t)(colon - text));
-    event->actor_id = colon + 1;
-    return 0;
-}
-
 static int parse(struct ol_cli *cli, struct wish *wish)
 {
     struct outlog_event *event = &wish->event;
@@ -63,7 +52,7 @@ static int parse(struct ol_cli *cli, struct wish *wish)
         return status;
     if (cli->argc)
         return ol_usage("append takes no argument, found '%s'", cli->argv[0]);
-    if (wish->actor && (status = parse_actor(cli, wish->actor, event)))
+    if (wish->actor && (status = ol_cli_actor(cli, wish->actor, &event->actor_type, &event->actor_id)))
         return status;
     if (wish->has_version)
         event->event_version = wish->version < 1 || wish->version > INT32_MAX ? -1

@@ -21,9 +21,13 @@ struct ol_option {
     bool *was_given; /* may be NULL */
 };
 
+/* Where a setting came from. */
+enum ol_from { OL_FROM_DEFAULT, OL_FROM_FILE, OL_FROM_ENVIRONMENT, OL_FROM_FLAG, OL_FROM_STORE };
+
 /* Where everything a command needs comes together. */
 struct ol_cli {
     const char *store; /* URL */
+    enum ol_from store_from;
     bool json;
     bool color;
     int argc; /* what is left after the options: the words */
@@ -40,7 +44,9 @@ struct ol_command {
 
 extern const struct ol_command ol_command_init, ol_command_append, ol_command_events,
     ol_command_trace, ol_command_causality, ol_command_consumers, ol_command_doctor,
-    ol_command_bench, ol_command_version, ol_command_relay, ol_command_send;
+    ol_command_bench, ol_command_version, ol_command_relay, ol_command_send, ol_command_apply,
+    ol_command_outbox, ol_command_dead, ol_command_requeue, ol_command_kill,
+    ol_command_destinations, ol_command_stats, ol_command_config;
 
 /* Read the options of a command (and the global ones), leaving the words in cli->argv. Returns 0,
  * or OL_EXIT_USAGE after having said what is wrong. */
@@ -60,6 +66,9 @@ int ol_cli_time(const char *text, int64_t *out);
 
 /* "TYPE/ID" in two; returns 0 or OL_EXIT_USAGE. */
 int ol_cli_aggregate(struct ol_cli *cli, const char *text, const char **type, const char **id);
+
+/* "TYPE:ID" in two; NULL leaves both as they are. Returns 0 or OL_EXIT_USAGE. */
+int ol_cli_actor(struct ol_cli *cli, const char *text, const char **type, const char **id);
 
 /* An event has an org or is of the infrastructure, not both; returns 0 or OL_EXIT_USAGE. */
 int ol_cli_org_or_infra(const char *org_id, bool is_infrastructure);

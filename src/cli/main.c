@@ -8,8 +8,8 @@
 static const struct ol_command *const commands[] = {
     &ol_command_init,      &ol_command_append,    &ol_command_events,
     &ol_command_trace,     &ol_command_causality, &ol_command_consumers,
-    &ol_command_send,      &ol_command_relay,     &ol_command_doctor,
-    &ol_command_bench,     &ol_command_version,
+    &ol_command_apply,     &ol_command_send,      &ol_command_relay,
+    &ol_command_doctor,    &ol_command_bench,     &ol_command_version,
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
@@ -83,6 +83,7 @@ int main(int argc, char **argv)
 
     const char *store = getenv("OUTLOG_STORE");
     struct ol_cli cli = {.store = store && *store ? store : "sqlite:outlog.db",
+                         .store_from = store && *store ? OL_FROM_ENVIRONMENT : OL_FROM_DEFAULT,
                          .color = isatty(STDOUT_FILENO) && !getenv("NO_COLOR"),
                          .argc = argc - 2,
                          .argv = argv + 1};

@@ -1,5 +1,5 @@
-/* options.c: reading the command line. Long options only, before or after the words; `--` ends
- * them. */
+/* options.c: reading the command line. Long options (and -f where it is usual), before or after the
+ * words; `--` ends them. */
 #include "cli/cli.h"
 
 #include "base/clock.h"
@@ -40,6 +40,12 @@ static const struct ol_option *find(const struct ol_option *options, const char 
     return NULL;
 }
 
+/* -f, where the command has such an option. */
+static bool is_short(const struct ol_option *options, const char *word)
+{
+    return word[0] == '-' && word[1] && !word[2] && find(options, word + 1, 1);
+}
+
 static int take_value(const struct ol_option *option, const char *value)
 {
     char *end;
@@ -58,7 +64,7 @@ static int take_value(const struct ol_option *option, const char *value)
 /* One option at argv[i]; returns how many arguments it used, or -1. */
 static int take(const struct ol_option *const *tables, int argc, char **argv, int i)
 {
-    const char *name = argv[i] + 2, *equals = strchr(name, '=');
+    const char *name = argv[i] + (argv[i][1] == '-' ? 2 : 1), *equals = strchr(name, '=');
     size_t bytes = equals ? (size_t)(equals - name) : strlen(name);
     const struct ol_option *option = find(tables[0], name, bytes);
 
@@ -89,7 +95,8 @@ static int take(const struct ol_option *const *tables, int argc, char **argv, in
 
 int ol_options(struct ol_cli *cli, const struct ol_option *options)
 {
-    const struct ol_option global[] = {{"store", OL_STRING, &cli->store, NULL},
+    bool has_store = false;
+    const struct ol_option global[] = {{"store", OL_STRING, &cli->store, &has_store},
                                        {"json", OL_FLAG, &cli->json, NULL},
                                        {0}};
     const struct ol_option *tables[] = {options, global};
@@ -101,7 +108,7 @@ int ol_options(struct ol_cli *cli, const struct ol_option *options)
         if (!only_words && strcmp(word, "--") == 0) {
             only_words = true;
             i++;
-        } else if (!only_words && strncmp(word, "--", 2) == 0) {
+        } else if (!only_words && (strncmp(word, "--", 2) == 0 || is_short(options, word))) {
             int used = take(tables, cli->argc, cli->argv, i);
             if (used < 0)
                 return OL_EXIT_USAGE;
@@ -114,6 +121,8 @@ int ol_options(struct ol_cli *cli, const struct ol_option *options)
         }
     }
     cli->argc = words;
+    if (has_store)
+        cli->store_from = OL_FROM_FLAG;
     return 0;
 }
 
@@ -147,6 +156,19 @@ int ol_cli_aggregate(struct ol_cli *cli, const char *text, const char **type, co
         return ol_usage("--aggregate is TYPE/ID, like order/o-1, not '%s'", text);
     *type = ol_arena_copy(&cli->arena, text, (size_t)(slash - text));
     *id = slash + 1;
+    return 0;
+}
+
+int ol_cli_actor(struct ol_cli *cli, const char *text, const char **type, const char **id)
+{
+    const char *colon = text ? strchr(text, ':') : NULL;
+    if (!text)
+        return 0;
+    if (!colon || colon == text || !colon[1])
+        return ol_usage("--actor is TYPE:ID, like user:u-7 or service_principal:billing, not '%s'",
+                        text);
+    *type = ol_arena_copy(&cli->arena, text, (size_t)(colon - text));
+    *id = colon + 1;
     return 0;
 }
 

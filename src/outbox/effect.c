@@ -64,7 +64,7 @@ static void payload_error(struct ol_buf *out, const struct ol_item *item)
     else if (item->outcome.kind == OUTLOG_PUBLISH_FAILED)
         snprintf(code, sizeof code, "DELIVERY_FAILED");
     ol_buf_print(out, ",\"error_code\":\"%s\",\"error_message\":", code);
-    ol_buf_json_text(out, *item->error ? item->error : "no answer");
+    ol_buf_json_text(out, item->error ? item->error : "no answer");
 }
 
 static void payload_retry(struct ol_buf *out, const struct effect *effect, int64_t wait_us)

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* The columns of outbox_read and parked_marked. */
@@ -26,6 +27,23 @@ static const char *uuid_copy(const struct ol_rows *rows, int column, struct ol_a
     char *copy = ol_arena_copy(arena, text, OL_UUID_TEXT - 1);
     *failed |= !copy;
     return copy;
+}
+
+static const char *join_key(const struct outlog_message *message, struct ol_arena *arena,
+                            bool *failed)
+{
+    if (!message->ordering_key)
+        return NULL;
+    size_t first = strlen(message->destination), second = strlen(message->ordering_key);
+    char *key = ol_arena_alloc(arena, first + second + 2);
+    if (!key) {
+        *failed = true;
+        return NULL;
+    }
+    memcpy(key, message->destination, first);
+    key[first] = '\x1f';
+    memcpy(key + first + 1, message->ordering_key, second + 1);
+    return key;
 }
 
 /* Header values are strings; anything else is sent as its JSON text. */
@@ -82,6 +100,7 @@ int ol_item_read(const struct ol_rows *rows, bool is_parked, struct ol_arena *ar
     message->content_type = ol_column_copy(rows, CONTENT_TYPE, arena, &failed);
     message->idempotency_key = ol_column_copy(rows, IDEMPOTENCY_KEY, arena, &failed);
     message->ordering_key = ol_column_copy(rows, ORDERING_KEY, arena, &failed);
+    out->key = join_key(message, arena, &failed);
     message->partition_key = ol_column_copy(rows, PARTITION_KEY, arena, &failed);
     message->correlation_id = ol_column_copy(rows, CORRELATION_ID, arena, &failed);
     message->causation_id = uuid_copy(rows, CAUSATION_ID, arena, &failed);
@@ -108,10 +127,9 @@ int ol_item_read(const struct ol_rows *rows, bool is_parked, struct ol_arena *ar
     return failed ? ol_fail(err, OUTLOG_NO_MEMORY, "out of memory") : 0;
 }
 
-const char *ol_item_key(const struct ol_item *item, struct ol_arena *arena)
+void ol_item_clear(struct ol_item *item)
 {
-    const struct outlog_message *message = &item->message;
-    if (!message->ordering_key)
-        return NULL;
-    return ol_arena_print(arena, "%s\x1f%s", message->destination, message->ordering_key);
+    free(item->error);
+    free(item->response);
+    item->error = item->response = NULL;
 }

@@ -16,6 +16,7 @@ enum ol_item_state {
 struct ol_item {
     int64_t seq;
     struct outlog_message message;
+    const char *key; /* "destination 0x1f ordering_key": what must stay in order, or NULL */
     const char *metadata;
     int64_t available_at; /* 0: at once */
     int max_attempts;     /* 0: not said */
@@ -34,8 +35,7 @@ struct ol_item {
 
     /* what came of it: set when DONE */
     struct outlog_outcome outcome;
-    char error[400];
-    char *response; /* malloc'ed, or NULL */
+    char *error, *response; /* malloc'ed, or NULL: ol_item_clear */
 };
 
 /* How many attempts of its current budget the item has used, this one included. */
@@ -45,7 +45,7 @@ int ol_item_used(const struct ol_item *item);
 int ol_item_read(const struct ol_rows *rows, bool is_parked, struct ol_arena *arena,
                  struct ol_item *out, outlog_err *err);
 
-/* "destination 0x1f ordering_key": what must stay in order. NULL without an ordering key. */
-const char *ol_item_key(const struct ol_item *item, struct ol_arena *arena);
+/* Free what an outcome left. */
+void ol_item_clear(struct ol_item *item);
 
 #endif

@@ -333,11 +333,12 @@ int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struc
     struct ol_rows rows;
     struct ol_buf gaps = {0};
     bool decides = lane->proof.is_over;
-    size_t room = 0;
+    size_t room = limit;
     int more;
 
-    *items = NULL;
     *count = 0;
+    if (!(*items = ol_arena_array(arena, room, sizeof **items)))
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
     if (lane->gap_count) {
         ranges_write(lane->gaps, lane->gap_count, &gaps);
         more = ol_query(conn, OL_Q_OUTBOX_READ_GAPS,
@@ -355,14 +356,13 @@ int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struc
     }
     while ((more = ol_next(&rows, err)) > 0) {
         if (*count == room) {
-            size_t wider = room ? room * 2 : 64;
+            size_t wider = room * 2;
             struct ol_item *more_items = ol_arena_array(arena, wider, sizeof *more_items);
             if (!more_items) {
                 more = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
                 break;
             }
-            if (room)
-                memcpy(more_items, *items, room * sizeof *more_items);
+            memcpy(more_items, *items, room * sizeof *more_items);
             *items = more_items;
             room = wider;
         }
@@ -518,7 +518,7 @@ void ol_turn_attempt(struct ol_turn *turn, const struct ol_item *item)
     ol_buf_text(out, ",\"response\":");
     ol_buf_json_text(out, item->response);
     ol_buf_text(out, ",\"error\":");
-    ol_buf_json_text(out, *item->error ? item->error : NULL);
+    ol_buf_json_text(out, item->error);
     ol_buf_char(out, '}');
 }
 

@@ -609,15 +609,16 @@ static const char *changed_keys(struct ol_arena *arena, const char *before, cons
     return copy;
 }
 
-/* What ships with outlog is changed only where the file says so. */
-static const char *overlay(struct ol_arena *arena, const struct item *base, const struct item *over)
+/* An event type in full: what the file leaves out is the default, or stays for a type that ships with
+ * outlog. */
+static const char *overlay(struct ol_arena *arena, const char *base, const char *over)
 {
     struct ol_json under, above;
     struct ol_buf out = {0};
     struct ol_json_iter it = {0};
     const char *comma = "{", *copy = NULL;
-    if (ol_json_parse(base->text, strlen(base->text), &under, NULL) < 0 ||
-        ol_json_parse(over->text, strlen(over->text), &above, NULL) < 0)
+    if (ol_json_parse(base, strlen(base), &under, NULL) < 0 ||
+        ol_json_parse(over, strlen(over), &above, NULL) < 0)
         return NULL;
     while (ol_json_next(&under, &it)) {
         const char *key = ol_json_string(&it.key, arena, NULL);
@@ -628,10 +629,15 @@ static const char *overlay(struct ol_arena *arena, const struct item *base, cons
                      (int)it.value.bytes, it.value.text);
         comma = ",";
     }
-    for (it = (struct ol_json_iter){0}; ol_json_next(&above, &it); comma = ",")
+    it = (struct ol_json_iter){0};
+    while (ol_json_next(&above, &it)) {
+        if (it.value.type == OL_JSON_NULL)
+            continue;
         ol_buf_print(&out, "%s%.*s:%.*s", comma, (int)it.key.bytes, it.key.text,
                      (int)it.value.bytes, it.value.text);
-    ol_buf_char(&out, '}');
+        comma = ",";
+    }
+    ol_buf_text(&out, *comma == '{' ? "{}" : "}");
     if (!out.failed && ol_json_parse(out.data, out.bytes, &under, NULL) == 0)
         copy = normal(arena, &under);
     ol_buf_clear(&out);
@@ -911,11 +917,10 @@ static int compare(struct apply *a)
 {
     for (struct item *i = a->wanted.first; i; i = i->next) {
         const struct item *before = find_item(&a->stored, i->noun, i->name);
-        if (before && before->is_fixed) {
-            i->is_fixed = true;
-            if (!(i->text = overlay(a->arena, before, i)))
-                return no_memory(a->err);
-        }
+        i->is_fixed = before && before->is_fixed;
+        if (i->noun == EVENT_TYPE &&
+            !(i->text = overlay(a->arena, i->is_fixed ? before->text : "{\"version\":1}", i->text)))
+            return no_memory(a->err);
         if (before && strcmp(before->text, i->text) == 0) {
             a->out->same_count++;
             continue;

@@ -79,7 +79,7 @@ static int write_alert(struct ol_conn *conn, const struct ol_item *item, outlog_
     ol_buf_text(&payload, ",\"org_id\":");
     ol_buf_json_text(&payload, message->org_id);
     ol_buf_print(&payload, ",\"attempts\":%d,\"last_error\":", message->attempt);
-    ol_buf_json_text(&payload, *item->error ? item->error : NULL);
+    ol_buf_json_text(&payload, item->error);
     ol_buf_char(&payload, '}');
     ol_buf_print(&key, "dead:%s:%d", message->event_id, message->attempt);
     if (payload.failed || key.failed)

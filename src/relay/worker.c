@@ -82,7 +82,7 @@ struct ol_worker_options ol_worker_defaults(const char *store)
 static void batch_free(struct batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++)
-        free(batch->items[i].response);
+        ol_item_clear(&batch->items[i]);
     ol_arena_clear(&batch->arena);
     free(batch);
 }
@@ -109,7 +109,7 @@ static void on_outcome(void *user, void *tag, const struct outlog_outcome *outco
     item->outcome = *outcome;
     item->outcome.response = item->outcome.error = NULL;
     if (outcome->error)
-        snprintf(item->error, sizeof item->error, "%s", outcome->error);
+        item->error = strdup(outcome->error);
     if (outcome->response)
         item->response = strndup(outcome->response, outcome->response_bytes);
     if (outcome->kind == OUTLOG_PUBLISH_OK && item->behind)
@@ -170,17 +170,14 @@ static bool link_keys(struct worker *worker, struct batch *batch)
         struct ol_item *item = &batch->items[i];
         item->batch = batch;
         item->is_first = true;
-        if (!item->message.ordering_key)
+        if (!item->key)
             continue;
-        const char *key = ol_item_key(item, &batch->arena);
-        if (!key)
-            return false;
-        int64_t before = ol_map_get(&worker->chain, key);
+        int64_t before = ol_map_get(&worker->chain, item->key);
         if (before) {
             item->is_first = false;
             batch->items[before - 1].behind = item;
         }
-        if (!ol_map_add(&worker->chain, key, (int64_t)i + 1 - before))
+        if (!ol_map_add(&worker->chain, item->key, (int64_t)i + 1 - before))
             return false;
     }
     return true;
@@ -207,7 +204,7 @@ static struct ol_parking judge(struct worker *worker, const struct ol_item *item
     struct ol_target *target = ol_target_find(&worker->targets, item->message.destination);
     struct ol_retry policy;
     struct ol_parking how = {.state = "PENDING", .attempts = 1,
-                             .last_error = *item->error ? item->error : NULL};
+                             .last_error = item->error};
 
     ol_retry_resolve(item->message.event_type, item->max_attempts, NULL,
                      target && target->settings ? &target->settings->retry : NULL, &policy);
@@ -340,7 +337,7 @@ static int decide(struct work_lane *wl, struct batch *batch, enum fate *fates, s
     ol_map_clear(&worker->chain); // keys that are parked in this very turn
     ol_map_clear(&worker->single);
     for (size_t i = 0; i < batch->count; i++) {
-        const char *key = ol_item_key(&batch->items[i], &batch->arena);
+        const char *key = batch->items[i].key;
         fates[i] = fate_of(worker, wl, &batch->items[i], key);
         if (fates[i] == STOP) {
             batch->count = i;
@@ -397,8 +394,7 @@ static int plan(struct work_lane *wl, struct batch *batch, outlog_err *err)
         struct ol_parking how = {.state = "PENDING",
                                  .available_at = fates[i] == PARK ? item->available_at : 0,
                                  .last_error = why_parked(worker, item)};
-        const char *key = ol_item_key(item, &batch->arena);
-        if (key && !ol_map_add(&worker->parked, key, 1))
+        if (item->key && !ol_map_add(&worker->parked, item->key, 1))
             return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
         ol_turn_park(turn, item, &how);
     }
@@ -466,19 +462,17 @@ static void write_rooms(struct worker *worker, struct ol_buf *out)
 
 /* --- applying a turn --- */
 
-static void count_key(struct work_lane *wl, const struct ol_item *item, struct ol_arena *arena,
-                      int64_t by)
+static void count_key(struct work_lane *wl, const struct ol_item *item, int64_t by)
 {
-    const char *key = ol_item_key(item, arena);
-    if (key)
-        ol_map_add(&wl->lane.keys, key, by); // out of memory: the next claim reloads
+    if (item->key)
+        ol_map_add(&wl->lane.keys, item->key, by); // out of memory: the next claim reloads
 }
 
 static void log_move(struct worker *worker, const struct ol_item *item, const char *from,
                      const char *to)
 {
     if (!worker->options->quiet)
-        ol_report_move(&item->message, from, to, *item->error ? item->error : NULL);
+        ol_report_move(&item->message, from, to, item->error);
 }
 
 /* After the record of the open batch: what is still on the wire becomes a straggler. */
@@ -497,7 +491,7 @@ static void apply_open(struct worker *worker, struct work_lane *wl)
             how = judge(worker, item);
         bool is_dead = strcmp(how.state, "DEAD") == 0;
         if (!is_dead || how.held)
-            count_key(wl, item, &batch->arena, 1);
+            count_key(wl, item, 1);
         if (item->state == OL_ITEM_DONE) {
             worker->stats->failed++;
             worker->stats->dead += is_dead;
@@ -537,7 +531,7 @@ static void apply_loose(struct worker *worker, struct work_lane *wl)
                                           : judge(worker, item);
             bool is_dead = strcmp(how.state, "DEAD") == 0;
             if (is_ok || (is_dead && !how.held))
-                count_key(wl, item, &batch->arena, -1);
+                count_key(wl, item, -1);
             worker->stats->published += is_ok;
             worker->stats->failed += !is_ok;
             worker->stats->dead += is_dead;
@@ -599,7 +593,7 @@ static void end_if_spent(struct work_lane *wl, struct ol_item *item)
     struct batch *batch = item->batch;
     item->state = OL_ITEM_DONE;
     item->outcome = (struct outlog_outcome){.kind = OUTLOG_PUBLISH_FAILED, .is_permanent = true};
-    snprintf(item->error, sizeof item->error, "attempts are used up; the last outcomes are unknown");
+    item->error = strdup("attempts are used up; the last outcomes are unknown");
     batch->done++;
     wl->has_finished = true;
 }
@@ -652,7 +646,7 @@ static void block_failed_keys(struct work_lane *wl, int64_t by)
     for (size_t i = 0; wl->open && i < wl->open->count; i++) {
         struct ol_item *item = &wl->open->items[i];
         if (item->state != OL_ITEM_DONE || item->outcome.kind != OUTLOG_PUBLISH_OK)
-            count_key(wl, item, &wl->open->arena, by);
+            count_key(wl, item, by);
     }
 }
 

@@ -1,0 +1,149 @@
+/* apply.c: outlog apply: what outlog.yaml says becomes what the store says. */
+#include "cli/cli.h"
+
+#include "cli/yaml.h"
+#include "relay/config.h"
+
+#include <string.h>
+
+struct wish {
+    const char *file, *actor;
+    struct ol_config_options options;
+};
+
+static int parse(struct ol_cli *cli, struct wish *wish)
+{
+    const struct ol_option options[] = {{"f", OL_STRING, &wish->file, NULL},
+                                        {"file", OL_STRING, &wish->file, NULL},
+                                        {"prune", OL_FLAG, &wish->options.prune, NULL},
+                                        {"dry-run", OL_FLAG, &wish->options.dry_run, NULL},
+                                        {"actor", OL_STRING, &wish->actor, NULL},
+                                        {0}};
+    int status = ol_options(cli, options);
+    if (status)
+        return status;
+    if (cli->argc)
+        return ol_usage("apply takes no argument, found '%s'; the file is -f FILE", cli->argv[0]);
+    if (!wish->file)
+        return ol_usage("apply needs -f FILE, as in: outlog apply -f outlog.yaml");
+    return ol_cli_actor(cli, wish->actor, &wish->options.actor_type, &wish->options.actor_id);
+}
+
+static void print_change(const struct ol_cli *cli, const struct ol_change *change)
+{
+    static const char *const words[] = {"added", "changed", "removed"};
+    static const char signs[] = {'+', '~', '-'};
+    struct ol_buf line = {0};
+    if (cli->json) {
+        ol_buf_print(&line, "{\"change\":\"%s\",\"noun\":\"%s\",\"name\":", words[change->kind],
+                     change->noun);
+        ol_buf_json_text(&line, change->name);
+        ol_buf_text(&line, ",\"keys\":");
+        ol_buf_json_text(&line, change->keys);
+        ol_buf_char(&line, '}');
+    } else {
+        const char *color = change->kind == OL_CHANGE_ADD      ? ol_good(cli)
+                            : change->kind == OL_CHANGE_REMOVE ? ol_bad(cli)
+                                                               : ol_accent(cli);
+        ol_buf_print(&line, "%s%c %-11s ", color, signs[change->kind], change->noun);
+        ol_put_safe(&line, change->name, strlen(change->name));
+        if (change->keys) {
+            ol_buf_text(&line, ": ");
+            ol_put_safe(&line, change->keys, strlen(change->keys));
+        }
+        ol_buf_text(&line, ol_plain(cli));
+    }
+    ol_put_line(&line);
+    ol_buf_clear(&line);
+}
+
+static void print(const struct ol_cli *cli, const struct wish *wish, const struct ol_changes *changes)
+{
+    size_t counts[3] = {0};
+    for (size_t i = 0; i < changes->count; i++) {
+        print_change(cli, &changes->all[i]);
+        counts[changes->all[i].kind]++;
+    }
+    if (cli->json)
+        return;
+    printf("= %zu same\n", changes->same_count);
+    if (changes->count == 0)
+        printf("nothing to change\n");
+    else
+        printf("%s%zu added, %zu changed, %zu removed\n", wish->options.dry_run ? "would be: " : "",
+               counts[OL_CHANGE_ADD], counts[OL_CHANGE_EDIT], counts[OL_CHANGE_REMOVE]);
+}
+
+/* `store:` in the file counts when neither a flag nor the environment names one. */
+static void take_store(struct ol_cli *cli, const struct ol_yaml *yaml)
+{
+    struct ol_json object, store;
+    if (cli->store_from != OL_FROM_DEFAULT || ol_json_parse(yaml->json, yaml->bytes, &object, NULL) < 0)
+        return;
+    store = ol_json_get(&object, "store");
+    const char *url = ol_json_string(&store, &cli->arena, NULL);
+    if (url) {
+        cli->store = url;
+        cli->store_from = OL_FROM_FILE;
+    }
+}
+
+static int run(struct ol_cli *cli)
+{
+    struct wish wish = {0};
+    struct ol_yaml yaml;
+    struct ol_changes changes;
+    outlog_err err;
+    outlog *log = NULL;
+    int status = parse(cli, &wish);
+
+    if (status)
+        return status;
+    const char *text = ol_cli_text_or_file(
+        cli, ol_arena_print(&cli->arena, "@%s", wish.file));
+    if (!text)
+        return OL_EXIT_FAILED;
+    const char *name = strcmp(wish.file, "-") == 0 ? "standard input" : wish.file;
+    if (ol_yaml_read(text, strlen(text), &cli->arena, &yaml, &err) < 0) {
+        ol_err_prefix(&err, "%s", name);
+        return ol_report(&err);
+    }
+    if (ol_config_check(yaml.json, yaml.bytes, &err) < 0) {
+        ol_err_prefix(&err, "%s: line %d", name, ol_yaml_line(&yaml, err.pointer));
+        return ol_report(&err);
+    }
+    take_store(cli, &yaml);
+    if (!(log = ol_cli_open(cli)))
+        return OL_EXIT_FAILED;
+    if (ol_config_apply(log, yaml.json, yaml.bytes, &wish.options, &cli->arena, &changes, &err) < 0) {
+        if (*err.pointer)
+            ol_err_prefix(&err, "%s: line %d", name, ol_yaml_line(&yaml, err.pointer));
+        status = ol_report(&err);
+    } else {
+        print(cli, &wish, &changes);
+    }
+    outlog_close(log);
+    return status;
+}
+
+const struct ol_command ol_command_apply = {
+    .name = "apply",
+    .summary = "destinations, routes and settings from outlog.yaml",
+    .help =
+        "usage: outlog apply -f FILE [--prune] [--dry-run] [--actor TYPE:ID] [--json]\n\n"
+        "Makes the store say what the file says, all of it or nothing, and shows the difference:\n"
+        "+ added, ~ changed with the keys that differ, - removed, = how many are the same. Safe to\n"
+        "repeat. What the file does not name is left alone; --prune removes it. ${NAME} is stored as\n"
+        "written and read where the delivery runs. Each change leaves an audit event.\n\n"
+        "  destinations:\n"
+        "    billing: {type: webhook, url: \"https://billing.example/hooks\", secret: \"${BILLING_SECRET}\"}\n"
+        "    ops: {type: stdout}\n"
+        "  routes:\n"
+        "    - {on: \"order.*\", to: billing, when: {/country: DE}}\n"
+        "  types: {SEND_EMAIL: {retry: {base: 2s, max_attempts: 4}}}\n"
+        "  alerts: {to: ops}\n\n"
+        "  outlog apply -f outlog.yaml --dry-run\n"
+        "  outlog apply -f outlog.yaml --prune\n"
+        "  outlog events --infra --aggregate outlog.destination/billing\n",
+    .run = run,
+};
