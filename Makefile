@@ -22,8 +22,8 @@ build: ## compile into build/: outlog, liboutlog, the SQLite extension
 	@scripts/setup build
 	@scripts/build build --prefix=$(PREFIX)
 
-run: build ## see the log work, end to end, on SQLite
-	@scripts/demo
+run: build ## see the log work, end to end, on SQLite or STORE=postgres://…
+	@scripts/demo $(if $(STORE),'$(STORE)')
 
 test: ## every test, on SQLite and on a PostgreSQL of its own
 	@scripts/setup build test

@@ -8,7 +8,9 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from lib.cli import ROOT, Outlog, build_dir  # noqa: E402
+from lib.outbox import History, Outbox, Relays  # noqa: E402
 from lib.postgres import Postgres  # noqa: E402
+from lib.receiver import Receiver  # noqa: E402
 
 STORES = ("sqlite", "postgres")
 TEMPLATE = "outlog_template"
@@ -123,3 +125,33 @@ def _database(server, template):
     name = f"t{next(_numbers)}"
     yield server.create(name, template)
     server.drop(name)
+
+
+@pytest.fixture
+def outbox(request):
+    """The test's store, asked by plain SQL."""
+    store = next(request.getfixturevalue(name) for name in ("store", "sqlite_store", "postgres_store")
+                 if name in request.fixturenames)
+    with Outbox(store) as outbox:
+        yield outbox
+
+
+@pytest.fixture
+def receiver():
+    """A webhook receiver that remembers, and misbehaves on demand."""
+    with Receiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def relays(outbox, tmp_path):
+    """Starts `outlog relay` on the test's store: relays("a", lease="2s", fault="publish.sent:1:kill")."""
+    relays = Relays(outbox.url, tmp_path)
+    yield relays
+    relays.close()
+
+
+@pytest.fixture
+def history():
+    """What everybody saw, for the checker."""
+    return History()

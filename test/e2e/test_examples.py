@@ -1,0 +1,122 @@
+"""Every example does what its first lines say; so does the demonstration of `make run`."""
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from lib.docs import compile_c
+from lib.install import install, user_env
+
+STORY = ["order o-1 is event 1", "order o-2: out of stock"]
+
+
+@pytest.fixture(scope="module")
+def prefix(build, tmp_path_factory):
+    return install(build, tmp_path_factory.mktemp("installed"))
+
+
+@pytest.fixture
+def run(root, prefix, extension_env, tmp_path):
+    """Run a program the way a user does; the lines of both its streams."""
+    def call(*command, env=None, loads_extension=False, **options):
+        base = extension_env if loads_extension else os.environ
+        done = subprocess.run(
+            [str(word) for word in command], cwd=tmp_path, env={**user_env(prefix, base), **(env or {})},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", timeout=60, **options)
+        assert done.returncode == 0, done.stdout
+        return done.stdout.splitlines()
+
+    return call
+
+
+def test_a2_the_c_example_joins_the_callers_transaction(root, prefix, run, store, outlog, tmp_path,
+                                                        extension_env):
+    program = tmp_path / "append"
+    compile_c(root / "examples" / "append.c", program, user_env(prefix, extension_env))
+    lines = run(program, store)
+    assert lines[0] == "own transaction: event 1, seq 1"
+    assert re.fullmatch(r"rollback: event \d+, seq 2", lines[1])
+    assert re.fullmatch(r"commit: event \d+, seq 2", lines[2])
+    assert [event["aggregate_seq"] for event in outlog.run("events", "--json").json()] == [1, 2]
+
+
+def test_a1_python_appends_in_its_own_sqlite_transaction(root, run, prefix, tmp_path):
+    lines = run(root / "examples" / "python_sqlite.py", "app.db", prefix / "lib/outlog/outlog",
+                loads_extension=True)
+    assert lines[:2] == STORY
+    assert lines[2].startswith("refused: sequence_conflict: order/o-1: expected sequence 0, actual 1")
+    assert lines[3] == "1 order, 1 event"
+    assert "order.created" in run("outlog", "events", "--store", f"sqlite:{tmp_path}/app.db")[0]
+
+
+def test_a1_python_appends_in_its_own_postgres_transaction(root, run, postgres_store):
+    assert run(root / "examples" / "python_postgres.py", postgres_store) == [
+        *STORY, "refused: OL000 sequence_conflict actual 1", "1 order, 1 event"]
+
+
+def test_a1_node_appends_in_its_own_postgres_transaction(root, run, postgres_store, tmp_path):
+    modules = root / "test" / "node_modules"
+    if not shutil.which("node") or not (modules / "pg").exists():
+        pytest.skip("node or its package pg is missing; run scripts/setup test")
+    (tmp_path / "node_modules").symlink_to(modules)
+    shutil.copy(root / "examples" / "node_postgres.mjs", tmp_path)
+    assert run("node", "node_postgres.mjs", postgres_store) == [
+        *STORY, "refused: OL000 sequence_conflict actual 1", "1 order, 1 event"]
+
+
+def test_a1_psql_appends_beside_an_ordinary_row(root, run, postgres_store):
+    lines = run("psql", "-X", "-tA", postgres_store, "-f", root / "examples" / "psql.sql")
+    text = "\n".join(lines)
+    assert "\n1|1\n" in text and "\n2|2\n" in text
+    assert "ERROR:  sequence_conflict: order/o-1: expected sequence 1, actual 2" in text
+    assert lines[-2:] == ['1|order.created|o-1|1|{"total":12}', '2|order.paid|o-1|2|{"amount":12}']
+
+
+def test_c1_the_shell_consumer_goes_on_where_it_stopped(root, run, outlog, store):
+    for n in (1, 2, 3):
+        outlog.run("append", "--org", "acme", "--aggregate", f"order/o-{n}",
+                   "--type", "order.created", "--data", f'{{"total":{n}0}}')
+    outlog.run("append", "--org", "acme", "--aggregate", "order/o-1", "--type", "order.paid",
+               "--data", "{}")
+    follow, env = root / "examples" / "follow.sh", {"OUTLOG_STORE": store}
+    assert run(follow, 2, env=env) == ["mail for o-1: thank you, 10 EUR",
+                                       "mail for o-2: thank you, 20 EUR"]
+    assert run(follow, 1, env=env) == ["mail for o-3: thank you, 30 EUR"]
+
+
+# make run
+
+
+def demo(root, build, folder, *args):
+    return subprocess.run(
+        [root / "scripts" / "demo", *args], cwd=folder, encoding="utf-8", timeout=120,
+        env={**os.environ, "OUTLOG_BUILD": str(build), "OUTLOG_DEMO": str(folder / "demo")},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def told(done, folder):
+    """What the demonstration must have shown, whatever the store."""
+    assert done.returncode == 0, done.stdout
+    assert "\033[" not in done.stdout  # no terminal, no colours
+    for word in ("sequence_conflict", "(was there already)", "secret_material", "└─ ", "lag"):
+        assert word in done.stdout, f"{word} is missing:\n{done.stdout}"
+    live = re.findall(r"^ *live │ +(\d+)  .*$", done.stdout, re.M)
+    assert len(live) >= 5 and live == sorted(live, key=int), done.stdout
+    tries = re.findall(r"^  (\S*outlog .*)$", done.stdout.split("Try", 1)[1], re.M)
+    assert len(tries) == 3, done.stdout
+    for line in tries:
+        if "--follow" not in line:
+            subprocess.run(line, shell=True, check=True, cwd=folder, stdout=subprocess.DEVNULL)
+
+
+def test_the_demonstration_runs_on_sqlite_twice(root, build, tmp_path):
+    for _ in range(2):
+        told(demo(root, build, tmp_path), tmp_path)
+
+
+def test_the_demonstration_runs_on_a_given_store_twice(root, build, tmp_path, postgres_store):
+    for _ in range(2):
+        told(demo(root, build, tmp_path, postgres_store), tmp_path)
+    assert not (tmp_path / "demo" / "outlog.db").exists()

@@ -1,0 +1,32 @@
+"""A streaming standby of a server of lib/postgres.py."""
+import os
+import pathlib
+import tempfile
+
+from lib.postgres import PREFIX, Postgres
+
+
+class Standby(Postgres):
+    """Follows `primary` from the moment it is entered; to be read from only."""
+
+    def __init__(self, primary):
+        super().__init__()
+        self.primary = primary
+        self.password = primary.password
+
+    def _create(self):
+        self._folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
+        self.data = self._folder / "data"
+        self.socket_dir = self._folder / "socket"
+        self.log_path = self._folder / "log"
+        self.socket_dir.mkdir(mode=0o700)
+        self.log_path.touch()
+        if self._owner:
+            for path in (self._folder, self.socket_dir, self.log_path):
+                os.chown(path, self._owner.pw_uid, self._owner.pw_gid)
+        copy = self._spawn(self._bin / "pg_basebackup", "-D", self.data, "-R", "-X", "stream",
+                           "-c", "fast", "--no-sync", "-d", self.primary.url(), output=self.log_path)
+        if copy.wait() != 0:
+            raise RuntimeError(f"pg_basebackup failed:\n{self.log()}")
+        with open(self.data / "postgresql.auto.conf", "a") as conf:
+            conf.write(f"unix_socket_directories = '{self.socket_dir}'\n")
