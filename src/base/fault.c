@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 void ol_fault(const char *point)
 {
@@ -21,10 +20,11 @@ void ol_fault(const char *point)
     long nth = strtol(wish + bytes + 1, &action, 10);
     if (atomic_fetch_add(&passes, 1) + 1 != nth || *action != ':')
         return;
+    // raise, not kill: a signal to the process may be taken by another thread, and this one go on
     if (strcmp(action, ":kill") == 0)
-        kill(getpid(), SIGKILL);
+        raise(SIGKILL);
     else if (strcmp(action, ":stop") == 0)
-        kill(getpid(), SIGSTOP);
+        raise(SIGSTOP);
     else if (strcmp(action, ":delay") == 0)
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
 }

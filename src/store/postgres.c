@@ -25,16 +25,13 @@ enum { BINARY = 1, MOST_PREPARED = 128 };
 
 /* Every read walks an index in the order of its rows and stops at its limit. A table that was never
  * analyzed makes the planner believe that it is cheaper to gather a whole range and sort it; here it
- * may not. A lock_timeout that the URL, the role or the database brings is respected. The last statement
- * tells when the session began: with its process id that names it for good. */
+ * may not. */
 static const char session_settings[] =
     "set jit = off; set random_page_cost = 1.1; set enable_bitmapscan = off; set enable_seqscan = off;"
     "set client_min_messages = warning;"
-    "set default_transaction_isolation = 'read committed'; set client_encoding = 'UTF8';"
-    "select set_config('lock_timeout', '10s', false) where current_setting('lock_timeout') = '0';"
-    "select backend_start from pg_stat_activity where pid = pg_backend_pid()";
+    "set default_transaction_isolation = 'read committed'; set client_encoding = 'UTF8'";
 
-/* The server's end of a connection. */
+/* The server's end of a connection; a process id alone can be another's later. */
 struct session {
     int pid; /* 0: none */
     char started_at[64];
@@ -173,6 +170,26 @@ static void on_notice(void *argument, const PGresult *result)
         conn->warned = true;
 }
 
+static int begin_session(struct pg_store_conn *conn, outlog_err *err)
+{
+    struct ol_rows rows;
+    PGresult *result = PQexec(conn->pg, session_settings);
+    bool ok = PQresultStatus(result) == PGRES_COMMAND_OK;
+    if (!ok)
+        fail(conn, result, err);
+    PQclear(result);
+    if (!ok || ol_query(&conn->base, OL_Q_SESSION_BEGIN, OL_NO_PARAMS, &rows, err) < 0)
+        return -1;
+    conn->session = (struct session){0};
+    if (ol_next(&rows, err) > 0) {
+        conn->session.pid = PQbackendPID(conn->pg);
+        snprintf(conn->session.started_at, sizeof conn->session.started_at, "%s",
+                 ol_column_text(&rows, 0, NULL));
+    }
+    ol_end(&rows);
+    return 0;
+}
+
 static int connect_now(struct pg_store_conn *conn, outlog_err *err)
 {
     // Defaults first: what the URL says comes later and wins.
@@ -201,17 +218,7 @@ static int connect_now(struct pg_store_conn *conn, outlog_err *err)
                        "that the server runs", message);
     }
     PQsetNoticeReceiver(conn->pg, on_notice, conn);
-    PGresult *result = PQexec(conn->pg, session_settings);
-    bool ok = PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1;
-    if (ok) {
-        conn->session.pid = PQbackendPID(conn->pg);
-        snprintf(conn->session.started_at, sizeof conn->session.started_at, "%s",
-                 PQgetvalue(result, 0, 0));
-    } else {
-        fail(conn, result, err);
-    }
-    PQclear(result);
-    return ok ? 0 : -1;
+    return begin_session(conn, err);
 }
 
 static int postgres_open(const char *url, struct ol_conn **out, outlog_err *err)

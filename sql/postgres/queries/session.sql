@@ -1,5 +1,12 @@
 -- Sessions on the server.
 
+-- name: session_begin() @postgres
+-- When this session began. Locks are waited for 10 s, unless the URL, the role or the database says
+-- otherwise.
+select backend_start::text,
+       case current_setting('lock_timeout') when '0' then set_config('lock_timeout', '10s', false) end
+  from pg_stat_activity where pid = pg_backend_pid()
+
 -- name: session_end(pid, started_at) @postgres
 -- Ends a session of ours whose connection was lost, and waits until it is over: 1, or 0 when it is
 -- not after 10 s. No row: it is not there any more. A process id alone could be another's by now.

@@ -1,0 +1,277 @@
+"""E15: every filter of E7, E8 and T3 has an index, and a read costs what it returns, however long the log.
+
+The statements are the product's own: scripts/embed_sql.py renders them from sql/ as the library sends
+them, and PostgreSQL plans them with the library's session settings, on a log that was never analyzed
+and on one that was. What the library prepares is executed often enough to get its generic plan; what it
+sends whole each time (@replan) is planned for its values.
+"""
+import contextlib
+import json
+import re
+import sqlite3
+import sys
+
+import psycopg2
+import pytest
+
+from lib.cli import ROOT, Outlog
+
+sys.path.insert(0, str(ROOT / "scripts"))
+import embed_sql  # noqa: E402
+
+EVENTS = 200_000
+LIMIT = 100
+MIDDLE = EVENTS // 2
+
+# Event n: one a second; 50 orgs, 1 in 100 without; 20 types; 10 events an aggregate and a
+# correlation; app, env and visibility on every second one; a few are rare. Every tenth event was
+# caused by the tenth before it: one long chain.
+ROWS = {
+    "id": "('00000000-0000-4000-8000-' || {hex}){uuid}",
+    "occurred_at": "{time}",
+    "org_id": "case when n % 100 = 0 then null when n % 20000 = 1 then 'tiny' "
+              "else 'org-' || (n % 50) end",
+    "aggregate_type": "'order'",
+    "aggregate_id": "'o-' || (n / 10)",
+    "aggregate_seq": "n % 10 + 1",
+    "event_type": "case when n % 50000 = 3 then 'rare.thing' else 'kind.' || (n % 20) end",
+    "actor_type": "'system'",
+    "actor_id": "'system'",
+    "request_id": "'r-' || n",
+    "correlation_id": "'c-' || (n / 10)",
+    "causation_id": "case when n % 10 = 0 and n > 10 then "
+                    "('00000000-0000-4000-8000-' || {hex_of_cause}){uuid} end",
+    "app_id": "case when n % 2 = 0 then 'app-' || (n % 7) end",
+    "env_id": "case when n % 2 = 0 then 'env-' || (n % 3) end",
+    "visibility": "case when n % 2 = 0 then 'v-' || (n % 5) end",
+    "payload": "'{{\"n\":' || n || '}}'",
+}
+FIRST = "2026-01-01T00:00:00.000000Z"
+
+
+def at(n):
+    """When event n occurred, as the library writes it."""
+    day, second = divmod(n, 86400)
+    hour, second = divmod(second, 3600)
+    return f"2026-01-{day + 1:02d}T{hour:02d}:{second // 60:02d}:{second % 60:02d}.000000Z"
+
+
+def uuid_of(n):
+    return f"00000000-0000-4000-8000-{n:012x}"
+
+
+@pytest.fixture(scope="module")
+def postgres_log(postgres, template):
+    """The URL of a long log that was never analyzed."""
+    url = postgres.create("plans", template)
+    words = {"hex": "lpad(to_hex(n), 12, '0')", "hex_of_cause": "lpad(to_hex(n - 10), 12, '0')",
+             "uuid": "::uuid", "time": f"'{FIRST}'::timestamptz + n * interval '1 second'"}
+    row = {name: text.format(**words) for name, text in ROWS.items()}
+    row["payload"] = f"({row['payload']})::json"
+    with contextlib.closing(psycopg2.connect(url)) as db, db.cursor() as cursor:
+        cursor.execute("alter table outlog.events set (autovacuum_enabled = off)")
+        for half in (0, 1):  # the log grew; it was not loaded at once
+            cursor.execute(f"insert into outlog.events ({', '.join(row)}) select {', '.join(row.values())} "
+                           f"from generate_series({half * MIDDLE + 1}, {(half + 1) * MIDDLE}) n")
+        db.commit()
+    yield url
+    postgres.drop("plans")
+
+
+@pytest.fixture(scope="module")
+def sqlite_log(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plans") / "outlog.db"
+    Outlog(f"sqlite:{path}").run("init")
+    words = {"hex": "printf('%012x', n)", "hex_of_cause": "printf('%012x', n - 10)", "uuid": "",
+             "time": f"strftime('%Y-%m-%dT%H:%M:%S.000000Z', '{FIRST}', n || ' seconds')"}
+    row = {name: text.format(**words) for name, text in ROWS.items()}
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("pragma synchronous = off")
+        db.execute(f"insert into outlog_events ({', '.join(row)}) with recursive s(n) as (select 1 union "
+                   f"all select n + 1 from s where n < {EVENTS}) select {', '.join(row.values())} from s")
+        db.commit()
+    return path
+
+
+# Statements as the library sends them
+
+def query_of(dialect, name):
+    return embed_sql.read_queries(ROOT / "sql" / "queries", ROOT / "sql" / dialect / "queries")[name]
+
+
+def render(dialect, name, given):
+    """The text for these parameters, and the values it binds, in order."""
+    query = query_of(dialect, name)
+    text, bound = "", []
+    for piece, param, when in query.pieces(dialect):
+        if when and when not in given:
+            continue
+        text += piece
+        if param in query.literal:
+            text += str(given[param])
+        elif param:
+            if param not in bound:
+                bound.append(param)
+            text += f"{'$' if dialect == 'postgres' else '?'}{bound.index(param) + 1}"
+    return text, [given[param] for param in bound]
+
+
+def session_settings():
+    """What the library sets on each of its sessions."""
+    source = (ROOT / "src" / "store" / "postgres.c").read_text()
+    literals = re.search(r"session_settings\[\] =\s*((?:\"[^\n]*\"\s*)+);", source)[1]
+    return "".join(re.findall(r'"(.*)"', literals))
+
+
+def window(first, end):
+    return {"after": first - 1, "upto": end, "limit": LIMIT}
+
+
+PAGE = {"after": 0, "upto": EVENTS, "limit": LIMIT}
+DEEP = {"after": MIDDLE, "upto": EVENTS, "limit": LIMIT}
+
+# name: (query, parameters, rows it returns)
+READS = {
+    "everything": ("events_read", PAGE, LIMIT),
+    "everything, deep": ("events_read", DEEP, LIMIT),
+    "everything, a wide page": ("events_read", {**PAGE, "limit": 10000}, 10000),
+    "the end": ("events_read", {**PAGE, "after": EVENTS - 5}, 5),
+    "org": ("events_read", {**PAGE, "org_id": "org-7"}, LIMIT),
+    "org, deep": ("events_read", {**DEEP, "org_id": "org-7"}, LIMIT),
+    "org, tiny": ("events_read", {**PAGE, "org_id": "tiny"}, 10),
+    "org, none": ("events_read", {**PAGE, "org_id": "nobody"}, 0),
+    "infrastructure": ("events_read", {**PAGE, "infrastructure": 1}, LIMIT),
+    "type": ("events_read", {**PAGE, "event_type": "kind.4"}, LIMIT),
+    "type, deep": ("events_read", {**DEEP, "event_type": "kind.4"}, LIMIT),
+    "type, rare": ("events_read", {**PAGE, "event_type": "rare.thing"}, 4),
+    "aggregate": ("events_read", {**PAGE, "org_key": "org-7", "aggregate_type": "order",
+                                  "aggregate_id": "o-1230"}, 1),
+    "aggregate, infrastructure": ("events_read", {**PAGE, "org_key": "", "aggregate_type": "order",
+                                                  "aggregate_id": "o-1230"}, 1),
+    "aggregate of any org": ("events_read", {**PAGE, "aggregate_type": "order",
+                                             "aggregate_id": "o-1230"}, 10),
+    "correlation": ("events_read", {**PAGE, "correlation_id": "c-1230"}, 10),
+    "correlation in an org": ("events_read", {**PAGE, "org_key": "org-7", "correlation_id": "c-1230"}, 1),
+    "app": ("events_read", {**PAGE, "app_id": "app-3"}, LIMIT),
+    "app, none": ("events_read", {**PAGE, "app_id": "app-99"}, 0),
+    "env": ("events_read", {**PAGE, "env_id": "env-1"}, LIMIT),
+    "visibility": ("events_read", {**PAGE, "visibility": "v-2"}, LIMIT),
+    # A time window is first turned into a range of event_ids; the read then stays inside it.
+    "window": ("events_window", {"since": at(MIDDLE), "until": at(MIDDLE + 50)}, 1),
+    "window since": ("events_window", {"since": at(EVENTS - 50)}, 1),
+    "window until": ("events_window", {"until": at(50)}, 1),
+    "window after the end": ("events_window", {"since": at(EVENTS + 10)}, 1),
+    "org and time": ("events_read", {**window(MIDDLE, MIDDLE + 2500), "org_id": "org-7",
+                                     "since": at(MIDDLE), "until": at(MIDDLE + 2500)}, 50),
+    "org since": ("events_read", {**window(EVENTS - 2500, EVENTS), "org_id": "org-7",
+                                  "since": at(EVENTS - 2500)}, 50),
+    "time": ("events_read", {**window(MIDDLE, MIDDLE + 50), "since": at(MIDDLE),
+                             "until": at(MIDDLE + 50)}, 50),
+    "since": ("events_read", {**window(EVENTS - 50, EVENTS), "since": at(EVENTS - 50)}, 51),
+    "event by id": ("event_get", {"id": uuid_of(MIDDLE)}, 1),
+    "event by event_id": ("event_get", {"event_id": MIDDLE}, 1),
+    "no such event": ("event_get", {"id": uuid_of(EVENTS * 2)}, 0),
+    "cause": ("event_cause", {"id": uuid_of(MIDDLE)}, 1),
+    "first with this id": ("event_first", {"id": uuid_of(MIDDLE)}, 1),
+    "causality up": ("causality_up", {"id": uuid_of(500), "limit": 10000}, 50),
+    "causality down": ("causality_down", {"id": uuid_of(EVENTS - 500), "limit": 10000}, 51),
+    "settled": ("events_settled", {}, 1),
+}
+
+
+# PostgreSQL
+
+def nodes(plan):
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
+
+
+def touched(plan):
+    """How many rows of the log the plan looked at."""
+    return sum((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
+                + node.get("Rows Removed by Index Recheck", 0)) * node["Actual Loops"]
+               for node in nodes(plan) if node.get("Relation Name") == "events")
+
+
+def explain(cursor, name, values):
+    arguments = cursor.mogrify(", ".join(["%s"] * len(values)), values).decode()
+    call = f"execute {name}({arguments})" if values else f"execute {name}"
+    cursor.execute(f"explain (analyze, buffers, timing off, format json) {call}")
+    return cursor.fetchone()[0][0]["Plan"]
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["never analyzed", "analyzed"])
+def test_e15_postgres_reads_cost_what_they_return(postgres_log, analyzed):
+    wrong = []
+    with contextlib.closing(psycopg2.connect(postgres_log)) as db, db.cursor() as cursor:
+        db.autocommit = True
+        if analyzed:
+            cursor.execute("analyze outlog.events")
+        cursor.execute(session_settings())
+        for number, (what, (query, given, count)) in enumerate(READS.items()):
+            if query == "events_settled":
+                continue
+            text, values = render("postgres", query, given)
+            known = query_of("postgres", query)
+            is_prepared = not (known.is_replanned and known.optional & set(given))
+            cursor.execute(f"prepare q{number} as {text}")
+            for turn in range(12 if is_prepared else 1):  # after five it may become a generic plan
+                plan = explain(cursor, f"q{number}", values)
+                buffers = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+                scans = {node["Node Type"] for node in nodes(plan)}
+                if plan["Actual Rows"] != count:
+                    wrong.append(f"{what}: returned {plan['Actual Rows']}, not {count}")
+                elif ("Seq Scan" in scans or touched(plan) > 3 * count + 60
+                      or buffers > 12 * count + 60):
+                    wrong.append(f"{what}, execution {turn + 1}: {touched(plan)} rows and {buffers} pages "
+                                 f"for {count}: {json.dumps(outline(plan))}")
+                else:
+                    continue
+                break
+    assert not wrong, "\n".join(wrong)
+
+
+def test_e15_postgres_sql_door_costs_what_it_returns(postgres_log):
+    """In anybody's session, with the settings of anybody."""
+    with contextlib.closing(psycopg2.connect(postgres_log)) as db, db.cursor() as cursor:
+        for call, count in (("outlog.settled()", 1), (f"outlog.read({MIDDLE}, {LIMIT})", LIMIT),
+                            (f"outlog.read({EVENTS - 5}, {LIMIT})", 5)):
+            cursor.execute(f"select * from {call}")  # the first call also reads the catalog
+            cursor.execute(f"explain (analyze, buffers, timing off, format json) select * from {call}")
+            plan = cursor.fetchone()[0][0]["Plan"]
+            assert plan["Actual Rows"] == count
+            assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] <= 12 * count + 60, call
+
+
+def outline(plan):
+    return [node["Node Type"] + " " + node.get("Index Name", "") + " "
+            + node.get("Filter", "") for node in nodes(plan)]
+
+
+# SQLite
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["never analyzed", "analyzed"])
+def test_e15_sqlite_reads_cost_what_they_return(sqlite_log, analyzed):
+    wrong = []
+    with contextlib.closing(sqlite3.connect(sqlite_log)) as db:
+        if analyzed:
+            db.execute("analyze")
+        for what, (query, given, count) in READS.items():
+            text, values = render("sqlite", query, given)
+            plan = [row[3] for row in db.execute("explain query plan " + text, values)]
+            steps = 0
+
+            def count_steps():
+                nonlocal steps
+                steps += 1
+            db.set_progress_handler(count_steps, 100)
+            rows = db.execute(text, values).fetchall()
+            db.set_progress_handler(None, 0)
+            scans = [line for line in plan if line.startswith("SCAN")
+                     and not re.match(r"SCAN (chain|tree|CONSTANT ROW|outlog_events USING COVERING)", line)]
+            if len(rows) != count:
+                wrong.append(f"{what}: returned {len(rows)}, not {count}")
+            elif scans or steps * 100 > 300 * count + 2000 :
+                wrong.append(f"{what}: {steps * 100} steps for {count}: {plan}")
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,583 @@
+/* test_store.c: the narrow waist, one suite for every store: statements, rows, marks, commits.
+ *
+ * A store is finished when this is green for it. PostgreSQL's part needs OUTLOG_TEST_POSTGRES. */
+#include "base/clock.h"
+#include "log/registry.h"
+#include "store/migrate.h"
+#include "store/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+/* A fresh store with its schema, for all tests of a group; each test takes names of its own. */
+struct fixture {
+    struct ol_scratch scratch;
+    struct ol_conn *conn;
+    char folder[64];
+};
+
+#define OK(call) assert_true_or_say((call) >= 0, &err)
+
+static void assert_true_or_say(bool ok, const outlog_err *err)
+{
+    if (!ok)
+        fail_msg("%s [%s]", err->message, outlog_code_name(err->code));
+}
+
+static struct ol_conn *conn_of(void **state)
+{
+    return ((struct fixture *)*state)->conn;
+}
+
+static bool is_sqlite(const struct ol_conn *conn)
+{
+    return strcmp(conn->store->name, "sqlite") == 0;
+}
+
+/* --- consumers, the simplest table there is, as the subject of our statements --- */
+
+static int put(struct ol_conn *conn, const char *name, int64_t cursor, int64_t *changed,
+               outlog_err *err)
+{
+    return ol_exec(conn, OL_Q_CONSUMER_CREATE,
+                   OL_PARAMS(ol_text(name), ol_text("{}"), ol_int(cursor), ol_time(0)), changed,
+                   err);
+}
+
+static int64_t cursor_of(struct ol_conn *conn, const char *name)
+{
+    struct ol_rows rows;
+    outlog_err err;
+    OK(ol_query(conn, OL_Q_CONSUMER_GET, OL_PARAMS(ol_text(name)), &rows, &err));
+    int64_t cursor = ol_next(&rows, &err) > 0 ? ol_column_int(&rows, 1) : -1;
+    ol_end(&rows);
+    return cursor;
+}
+
+/* --- statements, as text --- */
+
+static const struct ol_query_piece pieces[] = {{"select a from t where n > ", 0, -1},
+                                               {" and ", -1, -1},
+                                               {"o = ", 1, 1},
+                                               {" and ", -1, 1},
+                                               {"m > ", 0, -1},
+                                               {" and x is null ", -1, 2},
+                                               {" limit ", 3, -1},
+                                               {"\n", -1, -1},
+                                               {NULL, -1, -1}};
+static const struct ol_query query = {"sample", pieces, 4, 1u << 3, 0};
+
+static void statement_holds_only_what_is_there(void **state)
+{
+    struct ol_statement_text text;
+    outlog_err err;
+    (void)state;
+    OK(ol_statement_build(&query, OL_PARAMS(ol_int(7), ol_absent(), ol_absent(), ol_int(10)), '$',
+                          &text, &err));
+    assert_string_equal(text.text, "select a from t where n > $1 and m > $1 limit 10\n");
+    assert_int_equal(text.bound_count, 1);
+    assert_int_equal(text.bound[0], 0);
+
+    OK(ol_statement_build(&query, OL_PARAMS(ol_int(7), ol_text("x"), ol_int(1), ol_int(-3)), '?',
+                          &text, &err));
+    assert_string_equal(text.text,
+                        "select a from t where n > ?1 and o = ?2 and m > ?1 and x is null "
+                        " limit -3\n");
+    assert_int_equal(text.bound_count, 2);
+    assert_int_equal(text.bound[1], 1);
+}
+
+/* null is a value and stays in the statement; absent is the lack of a condition. */
+static void statement_tells_null_from_absent(void **state)
+{
+    struct ol_statement_text text;
+    outlog_err err;
+    (void)state;
+    OK(ol_statement_build(&query, OL_PARAMS(ol_int(7), ol_text(NULL), ol_absent(), ol_int(1)), '$',
+                          &text, &err));
+    assert_non_null(strstr(text.text, "o = $2"));
+    assert_int_equal(ol_optional(NULL).type, OL_ABSENT);
+    assert_int_equal(ol_text(NULL).type, OL_NULL);
+}
+
+/* Equal keys for equal texts, over every shape and some limits: no two texts share a key. */
+static void statement_key_is_that_of_the_text(void **state)
+{
+    static struct {
+        uint64_t key;
+        char text[256];
+    } seen[64];
+    size_t count = 0;
+    outlog_err err;
+    (void)state;
+    for (int shape = 0; shape < 4; shape++)
+        for (int64_t limit = 1; limit <= 10000; limit *= 10)
+            for (int64_t value = 0; value < 2; value++) {
+                struct ol_statement_text text;
+                const struct ol_value params[] = {ol_int(value),
+                                                  shape & 1 ? ol_text("o") : ol_absent(),
+                                                  shape & 2 ? ol_int(1) : ol_absent(),
+                                                  ol_int(limit)};
+                uint64_t key = ol_statement_key(&query, params);
+                OK(ol_statement_build(&query, params, '$', &text, &err));
+                size_t i = 0;
+                while (i < count && strcmp(seen[i].text, text.text) != 0)
+                    i++;
+                for (size_t j = 0; j < count; j++)
+                    assert_int_equal(seen[j].key == key, j == i);
+                if (i == count) {
+                    seen[count].key = key;
+                    snprintf(seen[count++].text, sizeof seen[0].text, "%.255s", text.text);
+                }
+            }
+    assert_int_equal(count, 4 * 5);
+}
+
+static void statement_too_long_is_refused(void **state)
+{
+    static char word[9000];
+    struct ol_query_piece long_pieces[] = {{word, -1, -1}, {NULL, -1, -1}};
+    struct ol_query long_query = {"long", long_pieces, 0, 0, 0};
+    struct ol_statement_text text;
+    outlog_err err;
+    (void)state;
+    memset(word, 'x', sizeof word - 1);
+    assert_int_equal(ol_statement_build(&long_query, OL_NO_PARAMS, '$', &text, &err), -1);
+    assert_int_equal(err.code, OUTLOG_MISUSE);
+}
+
+static void url_that_is_none_is_refused(void **state)
+{
+    static const char *const urls[] = {"", "mysql://x", "sqlite", "/tmp/x.db", "Postgres://x"};
+    struct ol_conn *conn;
+    outlog_err err;
+    (void)state;
+    for (size_t i = 0; i < COUNT(urls); i++) {
+        assert_int_equal(ol_open(urls[i], &conn, &err), -1);
+        assert_int_equal(err.code, OUTLOG_INVALID_FIELD);
+        assert_null(conn);
+    }
+    assert_int_equal(ol_open("sqlite:", &conn, &err), -1);
+    assert_int_equal(err.code, OUTLOG_INVALID_FIELD);
+    assert_int_equal(ol_open("postgres://127.0.0.1:1/none", &conn, &err), -1);
+    assert_int_equal(err.code, OUTLOG_UNAVAILABLE);
+    assert_null(strchr(err.message, '\n'));
+}
+
+/* --- rows --- */
+
+static void rows_give_text_number_and_time(void **state)
+{
+    struct ol_conn *conn = conn_of(state);
+    struct ol_rows rows;
+    struct ol_arena arena = {0};
+    outlog_err err;
+    bool failed = false;
+    size_t bytes;
+    const int64_t now = INT64_C(1767528300123456);
+    const char *name = "Grüße \"it's\" \\ %s $1 ?1 \xf0\x9f\x90\x98";
+
+    OK(ol_exec(conn, OL_Q_CONSUMER_CREATE,
+               OL_PARAMS(ol_text(name), ol_text("{\"org_id\":\"\"}"), ol_int(INT64_MAX),
+                         ol_time(now)),
+               NULL, &err));
+    OK(ol_query(conn, OL_Q_CONSUMER_GET, OL_PARAMS(ol_text(name)), &rows, &err));
+    assert_int_equal(ol_next(&rows, &err), 1);
+    assert_string_equal(ol_column_text(&rows, 0, &bytes), name);
+    assert_int_equal(bytes, strlen(name));
+    assert_true(ol_column_int(&rows, 1) == INT64_MAX);
+    assert_string_equal(ol_column_copy(&rows, 2, &arena, &failed), "{\"org_id\":\"\"}");
+    assert_true(ol_column_time(&rows, 3) == now);
+    assert_false(failed || ol_is_null(&rows, 0));
+    assert_int_equal(ol_next(&rows, &err), 0);
+    assert_int_equal(ol_next(&rows, &err), 0); // the end stays the end
+    ol_end(&rows);
+    ol_end(&rows);
+    ol_arena_clear(&arena);
+}
+
+static void rows_give_null_truth_and_real(void **state)
+{
+    struct ol_conn *conn = conn_of(state);
+    struct ol_rows rows;
+    outlog_err err;
+    int found = 0, checks = 0;
+    size_t bytes = 7;
+
+    OK(ol_exec(conn, OL_Q_EVENT_TYPE_PUT,
+               OL_PARAMS(ol_text("store.tested"), ol_int(INT32_MAX), ol_text(NULL), ol_text("{}"),
+                         ol_text(NULL), ol_text(""), ol_int(0)),
+               NULL, &err));
+    OK(ol_query(conn, OL_Q_EVENT_TYPE_LIST, OL_NO_PARAMS, &rows, &err));
+    while (ol_next(&rows, &err) > 0) {
+        bool is_builtin = ol_column_int(&rows, 6);
+        if (strcmp(ol_column_text(&rows, 0, NULL), "store.tested") != 0) {
+            assert_true(is_builtin);
+            continue;
+        }
+        found++;
+        assert_false(is_builtin);
+        assert_int_equal(ol_column_int(&rows, 1), INT32_MAX);
+        assert_true(ol_is_null(&rows, 2) && ol_is_null(&rows, 4));
+        assert_null(ol_column_text(&rows, 2, &bytes));
+        assert_int_equal(bytes, 0);
+        assert_string_equal(ol_column_text(&rows, 3, NULL), "{}");
+        assert_false(ol_is_null(&rows, 5)); // "" is not null
+        assert_string_equal(ol_column_text(&rows, 5, &bytes), "");
+    }
+    ol_end(&rows);
+    assert_int_equal(found, 1);
+
+    OK(ol_exec(conn, OL_Q_SECRET_RULE_ADD,
+               OL_PARAMS(ol_text("test-rule"), ol_text("warn"), ol_int(1), ol_text("p"),
+                         ol_real(3.25), ol_int(0), ol_text(NULL)),
+               NULL, &err));
+    OK(ol_query(conn, OL_Q_DOCTOR_CHECKS, OL_NO_PARAMS, &rows, &err));
+    for (; ol_next(&rows, &err) > 0; checks++)
+        assert_in_range(ol_column_int(&rows, 1), 0, 2);
+    ol_end(&rows);
+    assert_true(checks >= 3);
+}
+
+static void rows_give_uuids(void **state)
+{
+    static const char id[] = "01890a5d-ac96-774b-bcce-b302099a8057";
+    struct ol_conn *conn = conn_of(state);
+    struct ol_rows rows;
+    char out[OL_UUID_TEXT];
+    outlog_err err;
+
+    OK(conn->store->script(
+        conn,
+        is_sqlite(conn)
+            ? "insert into outlog_events (id, occurred_at, aggregate_type, aggregate_id, aggregate_seq,"
+              " event_type, actor_type, actor_id, request_id, correlation_id, payload) values "
+              "('01890a5d-ac96-774b-bcce-b302099a8057', '2026-01-04T12:05:00.123456Z', 'a', 'b', 1, 't',"
+              " 'system', 's', 'r', 'c', '{}')"
+            : "insert into outlog.events (id, occurred_at, aggregate_type, aggregate_id, aggregate_seq,"
+              " event_type, actor_type, actor_id, request_id, correlation_id, payload) values "
+              "('01890a5d-ac96-774b-bcce-b302099a8057', '2026-01-04T12:05:00.123456Z', 'a', 'b', 1, 't',"
+              " 'system', 's', 'r', 'c', '{}')",
+        &err));
+    OK(ol_query(conn, OL_Q_EVENT_GET, OL_PARAMS(ol_text(id), ol_absent()), &rows, &err));
+    assert_int_equal(ol_next(&rows, &err), 1);
+    ol_column_uuid(&rows, 1, out);
+    assert_string_equal(out, id);
+    ol_column_uuid(&rows, 2, out); // no cause
+    assert_string_equal(out, "");
+    assert_true(ol_column_time(&rows, 3) == INT64_C(1767528300123456));
+    assert_true(ol_is_null(&rows, 4)); // no org
+    ol_end(&rows);                     // before the last row: the statement can be used again
+    int64_t event_id;
+    OK(ol_number(conn, OL_Q_EVENT_GET, OL_PARAMS(ol_text(id), ol_absent()), &event_id, &err));
+    assert_true(event_id > 0);
+}
+
+static void number_without_a_row_is_not_found(void **state)
+{
+    int64_t number;
+    outlog_err err;
+    assert_int_equal(ol_number(conn_of(state), OL_Q_CONSUMER_GET, OL_PARAMS(ol_text("nobody")),
+                               &number, &err),
+                     -1);
+    assert_int_equal(err.code, OUTLOG_NOT_FOUND);
+}
+
+static void long_text_comes_back_whole(void **state)
+{
+    enum { BYTES = 300000 };
+    struct ol_conn *conn = conn_of(state);
+    struct ol_rows rows;
+    outlog_err err;
+    size_t bytes;
+    char *about = malloc(BYTES + 1);
+    assert_non_null(about);
+    for (size_t i = 0; i < BYTES; i++)
+        about[i] = (char)('a' + i % 26);
+    about[BYTES] = '\0';
+    OK(ol_exec(conn, OL_Q_EVENT_TYPE_PUT,
+               OL_PARAMS(ol_text("!long"), ol_int(1), ol_text(NULL), ol_text(NULL), ol_text(NULL),
+                         ol_bytes(about, BYTES), ol_int(0)),
+               NULL, &err));
+    OK(ol_query(conn, OL_Q_EVENT_TYPE_LIST, OL_NO_PARAMS, &rows, &err));
+    assert_int_equal(ol_next(&rows, &err), 1); // the first by name
+    const char *text = ol_column_text(&rows, 5, &bytes);
+    assert_int_equal(bytes, BYTES);
+    assert_memory_equal(text, about, BYTES);
+    ol_end(&rows);
+    free(about);
+}
+
+/* More shapes of a statement than a connection keeps prepared. */
+static void statements_may_outnumber_the_prepared_ones(void **state)
+{
+    struct ol_conn *conn = conn_of(state);
+    struct ol_rows rows;
+    outlog_err err;
+    int64_t changed;
+    OK(put(conn, "shape-1", 0, &changed, &err));
+    OK(put(conn, "shape-2", 0, &changed, &err));
+    for (int round = 0; round < 2; round++)
+        for (int64_t limit = 1; limit <= 300; limit++) {
+            int count = 0;
+            OK(ol_query(conn, OL_Q_CONSUMER_LIST, OL_PARAMS(ol_text("shape-"), ol_int(limit)),
+                        &rows, &err));
+            while (ol_next(&rows, &err) > 0)
+                count += strncmp(ol_column_text(&rows, 0, NULL), "shape-", 6) == 0;
+            ol_end(&rows);
+            assert_int_equal(count, limit < 2 ? 1 : 2);
+        }
+}
+
+/* --- writes --- */
+
+static void changed_tells_how_many(void **state)
+{
+    struct ol_conn *conn = conn_of(state);
+    outlog_err err;
+    int64_t changed;
+    OK(put(conn, "count", 5, &changed, &err));
+    assert_int_equal(changed, 1);
+    OK(put(conn, "count", 9, &changed, &err)); // it exists: on conflict do nothing
+    assert_int_equal(changed, 0);
+    static const struct {
+        int64_t to, changed, cursor;
+    } commits[] = {{6, 1, 6}, {6, 0, 6}, {3, 0, 6}, {7, 1, 7}};
+    for (size_t i = 0; i < COUNT(commits); i++) {
+        OK(ol_exec(conn, OL_Q_CONSUMER_COMMIT,
+                   OL_PARAMS(ol_text("count"), ol_int(commits[i].to), ol_time(0)), &changed, &err));
+        assert_int_equal(changed, commits[i].changed);
+        assert_int_equal(cursor_of(conn, "count"), commits[i].cursor);
+    }
+    OK(ol_exec(conn, OL_Q_CONSUMER_DELETE, OL_PARAMS(ol_text("count")), &changed, &err));
+    assert_int_equal(changed, 1);
+    OK(ol_exec(conn, OL_Q_CONSUMER_DELETE, OL_PARAMS(ol_text("count")), &changed, &err));
+    assert_int_equal(changed, 0);
+}
+
+static void broken_constraint_is_an_invalid_field(void **state)
+{
+    struct ol_conn *conn = conn_of(state);
+    outlog_err err;
+    assert_int_equal(put(conn, "negative", -1, NULL, &err), -1);
+    assert_int_equal(err.code, OUTLOG_INVALID_FIELD);
+    assert_null(strchr(err.message, '\n'));
+    assert_int_equal(put(conn, "", 0, NULL, &err), -1);
+    assert_int_equal(err.code, OUTLOG_INVALID_FIELD);
+    assert_int_equal(put(conn, "negative", -1, NULL, NULL), -1); // err may be NULL
+    assert_int_equal(cursor_of(conn, "negative"), -1);
+}
+
+/* --- transactions --- */
+
+static void transaction_is_all_or_nothing(void **state)
+{
+    struct ol_conn *conn = conn_of(state);
+    const struct ol_store *store = conn->store;
+    struct ol_conn *other;
+    outlog_err err;
+
+    OK(ol_open(((struct fixture *)*state)->scratch.url, &other, &err));
+    OK(store->begin(conn, &err));
+    assert_true(conn->in_transaction);
+    OK(put(conn, "tx", 1, NULL, &err));
+    assert_int_equal(cursor_of(conn, "tx"), 1);
+    assert_int_equal(cursor_of(other, "tx"), -1); // unseen before the commit
+    store->rollback(conn);
+    assert_false(conn->in_transaction);
+    assert_int_equal(cursor_of(conn, "tx"), -1);
+
+    OK(store->begin(conn, &err));
+    OK(put(conn, "tx", 2, NULL, &err));
+    OK(store->commit(conn, &err));
+    assert_false(conn->in_transaction);
+    assert_int_equal(cursor_of(other, "tx"), 2);
+    ol_close(other);
+}
+
+static void mark_undoes_or_keeps(void **state)
+{
+    struct ol_conn *conn = conn_of(state);
+    const struct ol_store *store = conn->store;
+    outlog_err err;
+
+    OK(store->begin(conn, &err));
+    OK(put(conn, "before", 1, NULL, &err));
+    OK(store->mark(conn, &err));
+    OK(put(conn, "undone", 1, NULL, &err));
+    OK(store->release(conn, false, &err));
+    OK(store->mark(conn, &err));
+    OK(put(conn, "kept", 1, NULL, &err));
+    OK(store->release(conn, true, &err));
+    OK(store->mark(conn, &err)); // an error inside leaves what is outside usable (A2)
+    assert_int_equal(put(conn, "wrong", -1, NULL, &err), -1);
+    OK(store->release(conn, false, &err));
+    OK(put(conn, "after", 1, NULL, &err));
+    OK(store->commit(conn, &err));
+    static const char *const there[] = {"before", "kept", "after"};
+    for (size_t i = 0; i < COUNT(there); i++)
+        assert_int_equal(cursor_of(conn, there[i]), 1);
+    assert_int_equal(cursor_of(conn, "undone"), -1);
+}
+
+/* Never "committed" when it was not: PostgreSQL rolls back a transaction in which something failed. */
+static void commit_of_a_failed_transaction_is_no_success(void **state)
+{
+    struct ol_conn *conn = conn_of(state);
+    outlog_err err;
+    OK(conn->store->begin(conn, &err));
+    OK(put(conn, "half", 1, NULL, &err));
+    assert_int_equal(put(conn, "wrong", -1, NULL, &err), -1);
+    int committed = conn->store->commit(conn, &err);
+    assert_int_equal(cursor_of(conn, "half"), committed == 0 ? 1 : -1);
+    assert_int_equal(committed == 0, is_sqlite(conn));
+    if (committed < 0)
+        assert_int_equal(err.code, OUTLOG_STORE_ERROR);
+    OK(put(conn, "next", 1, NULL, &err)); // and the connection is as good as before
+}
+
+/* --- schema --- */
+
+static void store_without_schema_says_so(void **state)
+{
+    struct ol_scratch scratch;
+    struct ol_conn *conn;
+    outlog_err err;
+    int version = -1, from, to;
+
+    OK(ol_scratch_open(((struct fixture *)*state)->scratch.url, &scratch, &err));
+    OK(ol_open(scratch.url, &conn, &err));
+    OK(ol_migrate_version(conn, &version, &err));
+    assert_int_equal(version, 0);
+    assert_int_equal(ol_migrate_check(conn, &err), -1);
+    assert_int_equal(err.code, OUTLOG_NO_SCHEMA);
+    assert_int_equal(put(conn, "x", 1, NULL, &err), -1);
+    assert_int_equal(err.code, OUTLOG_NO_SCHEMA);
+    assert_non_null(strstr(err.message, "outlog init"));
+
+    OK(ol_migrate(conn, &from, &to, &err));
+    assert_int_equal(from, 0);
+    assert_int_equal(to, ol_migrate_latest(conn->store));
+    OK(ol_migrate(conn, &from, &to, &err));
+    assert_int_equal(from, to);
+    OK(ol_migrate_check(conn, &err));
+
+    OK(ol_exec(conn, OL_Q_SCHEMA_APPLIED, OL_PARAMS(ol_int(to + 1), ol_text("later")), NULL, &err));
+    assert_int_equal(ol_migrate(conn, &from, &to, &err), -1);
+    assert_int_equal(err.code, OUTLOG_NEWER_SCHEMA);
+    assert_int_equal(ol_migrate_check(conn, &err), -1);
+    assert_int_equal(err.code, OUTLOG_NEWER_SCHEMA);
+    ol_close(conn);
+    OK(ol_scratch_close(&scratch, &err));
+}
+
+static void revive_does_nothing_to_a_healthy_connection(void **state)
+{
+    struct ol_conn *conn = conn_of(state);
+    outlog_err err;
+    for (int i = 0; i < 3; i++)
+        OK(conn->store->revive(conn, &err));
+    OK(put(conn, "alive", 1, NULL, &err));
+}
+
+static void password_is_in_no_message(void **state)
+{
+    struct ol_conn *conn = conn_of(state);
+    outlog_err err;
+    assert_null(strstr(conn->name, "@"));
+    assert_int_equal(put(conn, "", 0, NULL, &err), -1);
+    assert_non_null(strstr(err.message, conn->name));
+}
+
+/* --- the suite, once a store --- */
+
+static struct fixture *fixture_open(const char *beside, const char *folder)
+{
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    outlog_err err = {0};
+    int from, to;
+    if (fixture && ol_scratch_open(beside, &fixture->scratch, &err) == 0 &&
+        ol_open(fixture->scratch.url, &fixture->conn, &err) == 0 &&
+        ol_migrate(fixture->conn, &from, &to, &err) == 0 &&
+        ol_registry_seed(fixture->conn, &err) == 0) {
+        snprintf(fixture->folder, sizeof fixture->folder, "%s", folder);
+        return fixture;
+    }
+    fprintf(stderr, "%s\n", err.message);
+    exit(1);
+}
+
+static void fixture_close(struct fixture *fixture)
+{
+    outlog_err err;
+    ol_close(fixture->conn);
+    ol_scratch_close(&fixture->scratch, &err);
+    if (*fixture->folder)
+        rmdir(fixture->folder);
+    free(fixture);
+}
+
+static const struct CMUnitTest texts[] = {
+    cmocka_unit_test(statement_holds_only_what_is_there),
+    cmocka_unit_test(statement_tells_null_from_absent),
+    cmocka_unit_test(statement_key_is_that_of_the_text),
+    cmocka_unit_test(statement_too_long_is_refused),
+    cmocka_unit_test(url_that_is_none_is_refused),
+};
+
+static const struct CMUnitTest suite[] = {
+    cmocka_unit_test(rows_give_text_number_and_time),
+    cmocka_unit_test(rows_give_null_truth_and_real),
+    cmocka_unit_test(rows_give_uuids),
+    cmocka_unit_test(number_without_a_row_is_not_found),
+    cmocka_unit_test(long_text_comes_back_whole),
+    cmocka_unit_test(statements_may_outnumber_the_prepared_ones),
+    cmocka_unit_test(changed_tells_how_many),
+    cmocka_unit_test(broken_constraint_is_an_invalid_field),
+    cmocka_unit_test(transaction_is_all_or_nothing),
+    cmocka_unit_test(mark_undoes_or_keeps),
+    cmocka_unit_test(commit_of_a_failed_transaction_is_no_success),
+    cmocka_unit_test(store_without_schema_says_so),
+    cmocka_unit_test(revive_does_nothing_to_a_healthy_connection),
+    cmocka_unit_test(password_is_in_no_message),
+};
+
+int main(void)
+{
+    static struct CMUnitTest tests[COUNT(texts) + 2 * COUNT(suite)];
+    static char names[COUNT(tests)][80];
+    struct fixture *fixtures[2];
+    char folder[] = "/tmp/outlog-store-XXXXXX", url[96];
+    const char *postgres = getenv("OUTLOG_TEST_POSTGRES");
+    size_t count = COUNT(texts), stores = 0;
+
+    if (!mkdtemp(folder))
+        return 1;
+    snprintf(url, sizeof url, "sqlite:%s/store", folder);
+    fixtures[stores++] = fixture_open(url, folder);
+    if (postgres)
+        fixtures[stores++] = fixture_open(postgres, "");
+
+    memcpy(tests, texts, sizeof texts);
+    for (size_t i = 0; i < stores; i++)
+        for (size_t j = 0; j < COUNT(suite); j++, count++) {
+            snprintf(names[count], sizeof names[count], "%s: %s", fixtures[i]->conn->store->name,
+                     suite[j].name);
+            tests[count] = suite[j];
+            tests[count].name = names[count];
+            tests[count].initial_state = fixtures[i];
+        }
+    int failed = _cmocka_run_group_tests("store", tests, count, NULL, NULL);
+    while (stores > 0)
+        fixture_close(fixtures[--stores]);
+    return failed;
+}
