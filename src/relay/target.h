@@ -15,6 +15,7 @@ struct ol_target {
     char trouble[400];
     bool is_paused, is_retired, is_seen;
     struct ol_breaker breaker;
+    enum ol_breaker_state shown; /* as others see it */
     struct ol_limits limits;
     double latency_us; /* of recent attempts, smoothed */
     int planned;       /* messages of the turn being planned */

@@ -12,6 +12,7 @@
 #include "base/fault.h"
 #include "log/log.h"
 #include "outbox/lane.h"
+#include "relay/janitor.h"
 #include "relay/record.h"
 #include "relay/report.h"
 #include "relay/target.h"
@@ -50,6 +51,7 @@ struct worker {
     struct ol_conn *conn;
     struct ol_waiter waiter;
     struct ol_targets targets;
+    struct ol_policy policy;
     char run[OL_UUID_TEXT];
     struct work_lane *lanes;
     size_t lane_count, owned;
@@ -60,7 +62,7 @@ struct worker {
     struct ol_map single; /* keys of at_most_once messages that the plan sends */
     struct ol_worker_stats *stats;
     atomic_int *stop;
-    int64_t now, beat_at, polled_at, told_at;
+    int64_t now, beat_at, polled_at, told_at, swept_at;
     int64_t pause_us; /* between polls while nothing happens */
 };
 
@@ -206,7 +208,8 @@ static struct ol_parking judge(struct worker *worker, const struct ol_item *item
     struct ol_parking how = {.state = "PENDING", .attempts = 1,
                              .last_error = item->error};
 
-    ol_retry_resolve(item->message.event_type, item->max_attempts, NULL,
+    ol_retry_resolve(item->message.event_type, item->max_attempts,
+                     ol_policy_retry(&worker->policy, item->message.event_type),
                      target && target->settings ? &target->settings->retry : NULL, &policy);
     switch (ol_retry_decide(&policy, item->at_most_once, ol_item_used(item), &item->outcome, chance(),
                             &how.wait_us)) {
@@ -586,7 +589,8 @@ static void end_if_spent(struct work_lane *wl, struct ol_item *item)
 {
     struct ol_target *target = ol_target_find(&wl->worker->targets, item->message.destination);
     struct ol_retry policy;
-    ol_retry_resolve(item->message.event_type, item->max_attempts, NULL,
+    ol_retry_resolve(item->message.event_type, item->max_attempts,
+                     ol_policy_retry(&wl->worker->policy, item->message.event_type),
                      target && target->settings ? &target->settings->retry : NULL, &policy);
     if (ol_item_used(item) <= policy.max_attempts)
         return;
@@ -868,6 +872,38 @@ static int give_back(struct worker *worker, struct work_lane *wl, outlog_err *er
     return 0;
 }
 
+/* Show breakers to whoever asks: rows only for those that are not closed. */
+static int show_breakers(struct worker *worker, outlog_err *err)
+{
+    for (struct ol_target *t = worker->targets.first; t; t = t->next) {
+        enum ol_breaker_state state = ol_breaker_state(&t->breaker, worker->now);
+        if (!t->outlet || t->is_retired || state == t->shown)
+            continue;
+        const struct ol_value run = ol_text(worker->run), name = ol_text(t->name);
+        if ((state == OL_BREAKER_CLOSED
+                 ? ol_exec(worker->conn, OL_Q_BREAKER_CLOSE, OL_PARAMS(run, name), NULL, err)
+                 : ol_exec(worker->conn, OL_Q_BREAKER_PUT,
+                           OL_PARAMS(run, name, ol_text(ol_breaker_name(state))), NULL, err)) < 0)
+            return -1;
+        t->shown = state;
+    }
+    return 0;
+}
+
+/* Every minute, by whoever owns the first lane. */
+static int sweep(struct worker *worker, outlog_err *err)
+{
+    int64_t removed;
+    if (!worker->lanes[0].is_owned || worker->now - worker->swept_at < 60 * BEAT_US)
+        return 0;
+    worker->swept_at = worker->now;
+    return ol_janitor_sweep(worker->conn, &worker->policy, &removed, err) < 0 ||
+                   ol_exec(worker->conn, OL_Q_BREAKER_FORGET,
+                           OL_PARAMS(ol_int(worker->options->lease_us * 10)), NULL, err) < 0
+               ? -1
+               : 0;
+}
+
 /* Once a second: tell that we live, take what is free up to a fair share, hand one lane over when we
  * hold more. */
 static int beat(struct worker *worker, outlog_err *err)
@@ -877,7 +913,9 @@ static int beat(struct worker *worker, outlog_err *err)
         return 0;
     worker->beat_at = worker->now + BEAT_US;
     if (count_relays(worker, &live, err) < 0 || renew_all(worker, err) < 0 ||
-        ol_targets_refresh(&worker->targets, worker->conn, err) < 0)
+        ol_targets_refresh(&worker->targets, worker->conn, err) < 0 ||
+        ol_policy_refresh(&worker->policy, worker->conn, err) < 0 ||
+        show_breakers(worker, err) < 0 || sweep(worker, err) < 0)
         return -1;
     if (atomic_load(worker->stop))
         return 0;
@@ -1057,6 +1095,7 @@ static void finish(struct worker *worker)
     ol_map_clear(&worker->parked);
     ol_map_clear(&worker->single);
     ol_record_clear(&worker->record);
+    ol_policy_clear(&worker->policy);
     ol_turn_clear(&worker->turn);
     ol_waiter_close(&worker->waiter);
     free(worker->lanes);

@@ -189,9 +189,7 @@ MAY = {
 }
 
 
-@pytest.mark.parametrize("role", [
-    pytest.param(role, marks=pytest.mark.xfail(reason="0002 grants it every function and table"))
-    if role == "app_outlog_relay" else role for role in MAY])
+@pytest.mark.parametrize("role", MAY)
 def test_x2_role_may_do_what_it_needs_and_no_more(login, unchanged, role):
     who = login(role)
     for need, statements in NEED.items():

@@ -47,8 +47,13 @@ begin
         grant execute on function outlog.enqueue, outlog.message_with_key, outlog.uuid7 to outlog_append;
     end if;
     if exists (select from pg_roles where rolname = 'outlog_relay') then
-        grant execute on all functions in schema outlog to outlog_relay;
-        grant select on all tables in schema outlog to outlog_relay;
+        -- It writes the events of effects, and nothing else into the log.
+        grant execute on function outlog.append_one, outlog.append_batch, outlog.lock_head, outlog.after,
+            outlog.uuid7, outlog.message_with_key to outlog_relay;
+        grant select on outlog.heads, outlog.outbox, outlog.outbox_state, outlog.open_outbox, outlog.outbox_keys,
+            outlog.lanes, outlog.lane_plan, outlog.parked, outlog.batches, outlog.attempts, outlog.relays,
+            outlog.effects, outlog.destinations, outlog.routes, outlog.settings, outlog.breakers,
+            outlog.consumers to outlog_relay;
         grant insert, update on outlog.parked, outlog.lanes, outlog.relays, outlog.effects to outlog_relay;
         grant insert on outlog.batches, outlog.attempts, outlog.outbox to outlog_relay;
         grant delete on outlog.relays to outlog_relay;

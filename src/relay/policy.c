@@ -1,0 +1,109 @@
+/* policy.c: see policy.h. Settings were checked when they were applied; what cannot be read here is
+ * left out. */
+#include "relay/policy.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DAY_US (24 * 3600 * INT64_C(1000000))
+
+void ol_policy_clear(struct ol_policy *policy)
+{
+    for (size_t i = 0; i < policy->type_count; i++)
+        free(policy->types[i].event_type);
+    free(policy->types);
+    *policy = (struct ol_policy){0};
+}
+
+/* {"SEND_EMAIL": {"retry": {…}}, …} */
+static void read_types(struct ol_policy *policy, const struct ol_json *types)
+{
+    struct ol_json_iter it = {0};
+    struct ol_arena arena = {0};
+    while (ol_json_next(types, &it)) {
+        struct ol_json retry = ol_json_get(&it.value, "retry");
+        struct ol_policy_type type = {0};
+        const char *name = ol_json_string(&it.key, &arena, NULL);
+        struct ol_policy_type *wider =
+            realloc(policy->types, (policy->type_count + 1) * sizeof *wider);
+        if (!wider)
+            break;
+        policy->types = wider;
+        if (!name || ol_retry_parse(&retry, &type.retry, NULL) < 0 ||
+            !(type.event_type = strdup(name)))
+            continue;
+        policy->types[policy->type_count++] = type;
+    }
+    ol_arena_clear(&arena);
+}
+
+static void read_retention(struct ol_policy *policy, const struct ol_json *retention)
+{
+    struct ol_arena arena = {0};
+    struct ol_json span = ol_json_get(retention, "idempotency");
+    const char *text = ol_json_string(&span, &arena, NULL);
+    int64_t us;
+    if (text && ol_span_parse(text, &us) == 0 && us > DAY_US)
+        policy->idempotency_us = us;
+    ol_arena_clear(&arena);
+}
+
+static int load(struct ol_policy *policy, struct ol_conn *conn, outlog_err *err)
+{
+    struct ol_rows rows;
+    struct ol_json value;
+    size_t bytes;
+    int more;
+
+    if (ol_query(conn, OL_Q_SETTING_LIST, OL_NO_PARAMS, &rows, err) < 0)
+        return -1;
+    while ((more = ol_next(&rows, err)) > 0) {
+        const char *text = ol_column_text(&rows, 1, &bytes), *key = ol_column_text(&rows, 0, NULL);
+        if (!text || ol_json_parse(text, bytes, &value, NULL) < 0)
+            continue;
+        if (strcmp(key, "types") == 0)
+            read_types(policy, &value);
+        else if (strcmp(key, "retention") == 0)
+            read_retention(policy, &value);
+    }
+    ol_end(&rows);
+    return more;
+}
+
+int ol_policy_refresh(struct ol_policy *policy, struct ol_conn *conn, outlog_err *err)
+{
+    struct ol_rows rows;
+    int64_t count = 0, at = 0;
+
+    if (ol_query(conn, OL_Q_SETTING_STAMP, OL_NO_PARAMS, &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0) {
+        count = ol_column_int(&rows, 0);
+        at = ol_is_null(&rows, 1) ? 0 : ol_column_time(&rows, 1);
+    }
+    ol_end(&rows);
+    if (got < 0)
+        return -1;
+    if (policy->is_loaded && count == policy->stamp_count && at == policy->stamp_at)
+        return 0;
+    struct ol_policy fresh = {.idempotency_us = DAY_US, .stamp_count = count, .stamp_at = at,
+                              .is_loaded = true};
+    if (load(&fresh, conn, err) < 0) {
+        ol_policy_clear(&fresh);
+        return -1;
+    }
+    ol_policy_clear(policy);
+    *policy = fresh;
+    return 0;
+}
+
+const struct ol_retry *ol_policy_retry(const struct ol_policy *policy, const char *event_type)
+{
+    for (size_t i = 0; i < policy->type_count; i++)
+        if (strcmp(policy->types[i].event_type, event_type) == 0)
+            return &policy->types[i].retry;
+    return NULL;
+}

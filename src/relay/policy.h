@@ -1,0 +1,31 @@
+/* policy.h: what outlog.yaml says beyond destinations, as a worker needs it: retries by event type,
+ * and how long things are kept. */
+#ifndef OL_RELAY_POLICY_H
+#define OL_RELAY_POLICY_H
+
+#include "outbox/retry.h"
+#include "store/store.h"
+
+struct ol_policy_type {
+    char *event_type;
+    struct ol_retry retry;
+};
+
+/* Start from {0}. */
+struct ol_policy {
+    struct ol_policy_type *types;
+    size_t type_count;
+    int64_t idempotency_us; /* how long answers are kept: 24 h at least */
+    int64_t stamp_count, stamp_at;
+    bool is_loaded;
+};
+
+void ol_policy_clear(struct ol_policy *policy);
+
+/* Read the settings again when they have changed. */
+int ol_policy_refresh(struct ol_policy *policy, struct ol_conn *conn, outlog_err *err);
+
+/* What is said about retries of this type, or NULL. */
+const struct ol_retry *ol_policy_retry(const struct ol_policy *policy, const char *event_type);
+
+#endif
