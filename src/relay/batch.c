@@ -1,0 +1,125 @@
+/* batch.c: messages on the wire: one at a time within a key, side by side across keys (rule 11). */
+#include "relay/work.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void ol_batch_free(struct ol_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        ol_item_clear(&batch->items[i]);
+    ol_arena_clear(&batch->arena);
+    free(batch);
+}
+
+static bool is_over(const struct ol_batch *batch)
+{
+    return batch->done == batch->count;
+}
+
+/* The next message of a key may go when the one before it got through. */
+static bool is_next(const struct ol_item *item)
+{
+    return item->state == OL_ITEM_WAITING && item->is_first;
+}
+
+void ol_batch_done(void *user, void *tag, const struct outlog_outcome *outcome)
+{
+    struct ol_worker *worker = user;
+    struct ol_item *item = tag;
+    struct ol_batch *batch = item->batch;
+    struct ol_target *target = item->target;
+
+    item->state = OL_ITEM_DONE;
+    item->outcome = *outcome;
+    item->outcome.response = item->outcome.error = NULL;
+    if (outcome->error)
+        item->error = strdup(outcome->error);
+    if (outcome->response)
+        item->response = strndup(outcome->response, outcome->response_bytes);
+    if (outcome->kind == OUTLOG_PUBLISH_OK && item->behind)
+        item->behind->is_first = true;
+    batch->flying--;
+    batch->done++;
+    batch->lane->has_finished = true;
+    ol_limits_give(&target->limits, item->message.payload_bytes);
+    ol_target_note(target, &item->outcome, worker->now);
+}
+
+/* --- sending --- */
+
+/* Rule 4: a byte leaves only while the lease surely outlasts the attempt. The clock is read here and
+ * now: a process that was stopped in between must not send on an old look at it. */
+static bool send(struct ol_worker *worker, struct ol_batch *batch, struct ol_item *item)
+{
+    struct ol_target *target = ol_target_find(&worker->targets, item->message.destination);
+    if (!target || !target->outlet || target->is_paused)
+        return false;
+    worker->now = ol_clock_boot_us();
+    int64_t left = batch->lane->lane.lease_end - worker->options->margin_us - worker->now;
+    int64_t half = worker->options->lease_us / 2, timeout = target->settings->timeout_us;
+    if (left < (timeout < half ? timeout : half))
+        return false;
+    int64_t end = worker->now + (timeout < left ? timeout : left);
+    if (!ol_limits_take(&target->limits, item->message.payload_bytes, worker->now))
+        return false;
+    if (!ol_breaker_admit(&target->breaker, worker->now)) {
+        ol_limits_give(&target->limits, item->message.payload_bytes);
+        return false;
+    }
+    item->state = OL_ITEM_FLYING;
+    item->started_at = ol_clock_wall_us();
+    item->target = target;
+    batch->flying++;
+    ol_fault("publish.sent");
+    ol_outlet_submit(target->outlet, &item->message, end, item);
+    return true;
+}
+
+void ol_batch_pump(struct ol_worker *worker, struct ol_batch *batch)
+{
+    bool moved = atomic_load(worker->stop) == 0; // when we stop, what was not sent is handed back
+    while (moved && batch->flying + batch->done < batch->count) {
+        moved = false;
+        for (size_t i = 0; i < batch->count; i++)
+            if (is_next(&batch->items[i]) && send(worker, batch, &batch->items[i]))
+                moved = true; // an outcome that came at once may have freed the next of its key
+    }
+}
+
+/* Put the messages of one key behind each other. */
+bool ol_batch_link(struct ol_worker *worker, struct ol_batch *batch)
+{
+    ol_map_clear(&worker->chain);
+    for (size_t i = 0; i < batch->count; i++) {
+        struct ol_item *item = &batch->items[i];
+        item->batch = batch;
+        item->is_first = true;
+        if (!item->key)
+            continue;
+        int64_t before = ol_map_get(&worker->chain, item->key);
+        if (before) {
+            item->is_first = false;
+            batch->items[before - 1].behind = item;
+        }
+        if (!ol_map_add(&worker->chain, item->key, (int64_t)i + 1 - before))
+            return false;
+    }
+    return true;
+}
+
+/* The open batch is recorded when nothing more can happen to it now, or patience is over. */
+bool ol_batch_is_ready(struct ol_worker *worker, const struct ol_batch *batch)
+{
+    if (is_over(batch) || worker->now - batch->claimed_at >= worker->options->patience_us)
+        return true;
+    if (batch->flying)
+        return false;
+    for (size_t i = 0; i < batch->count && atomic_load(worker->stop) == 0; i++)
+        if (is_next(&batch->items[i]))
+            return false; // waits for a place
+    return true;
+}

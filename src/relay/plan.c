@@ -1,0 +1,192 @@
+/* plan.c: which messages to claim. Nothing is claimed that is not meant to be sent now: what must wait
+ * is parked in the same turn, with attempts 0 (rule 8). */
+#include "relay/work.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+
+enum { SMALLEST_BATCH = 15, BATCH_BYTES = 8 * 1024 * 1024 };
+
+enum fate { SEND, PARK, SURPLUS, PASS, STOP };
+
+/* A hole in the numbers that is only milliseconds old most often closes by itself. */
+static bool is_young_hole(struct ol_work_lane *wl, int64_t seq)
+{
+    enum { YOUNG_US = 5000 };
+    if (!wl->lane.has_gaps || seq <= wl->worker->turn.head + 1)
+        return false;
+    if (wl->hole != wl->worker->turn.head + 1) {
+        wl->hole = wl->worker->turn.head + 1;
+        wl->hole_at = wl->worker->now;
+    }
+    return wl->worker->now - wl->hole_at < YOUNG_US;
+}
+
+static enum fate fate_of(struct ol_worker *worker, struct ol_work_lane *wl, const struct ol_item *item,
+                         const char *key)
+{
+    struct ol_target *target = ol_target_find(&worker->targets, item->message.destination);
+    if (!target)
+        return STOP;
+    if (ol_lane_is_settled(&wl->lane, item->seq))
+        return PASS; // an operator ended it before we came to it
+    if (item->available_at > ol_clock_wall_us() ||
+        (key && (ol_map_get(&wl->lane.keys, key) || ol_map_get(&worker->chain, key))))
+        return PARK; // not due, or behind its key (rules 8, 9)
+    if (!ol_target_is_open(target, worker->now))
+        return SURPLUS;
+    // A crash condemns what is claimed at_most_once: so claim no more of it than leaves at once.
+    if (item->at_most_once && key && ol_map_get(&worker->single, key))
+        return SURPLUS;
+    int room = ol_target_room(target, item->at_most_once, worker->options->patience_us, worker->now);
+    if (target->planned >= room)
+        return SURPLUS;
+    if (item->at_most_once && key && !ol_map_add(&worker->single, key, 1))
+        return STOP;
+    target->planned++;
+    return SEND;
+}
+
+/* Decide about every message that was read. What cannot go now is parked only when something else
+ * behind it can (so that others pass); otherwise the batch simply ends before it. */
+static int decide(struct ol_work_lane *wl, struct ol_batch *batch, enum fate *fates, size_t *kept,
+                  outlog_err *err)
+{
+    struct ol_worker *worker = wl->worker;
+    size_t last_send = 0;
+    bool sends = false;
+
+    for (struct ol_target *t = worker->targets.first; t; t = t->next)
+        t->planned = 0;
+    ol_map_clear(&worker->chain); // keys that are parked in this very turn
+    ol_map_clear(&worker->single);
+    for (size_t i = 0; i < batch->count; i++) {
+        const char *key = batch->items[i].key;
+        fates[i] = fate_of(worker, wl, &batch->items[i], key);
+        if (fates[i] == STOP) {
+            batch->count = i;
+            break;
+        }
+        if (fates[i] == SEND) {
+            last_send = i;
+            sends = true;
+        } else if (key && fates[i] != PASS && !ol_map_add(&worker->chain, key, 1)) {
+            return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        }
+    }
+    *kept = batch->count;
+    for (size_t i = sends ? last_send + 1 : 0; i < batch->count; i++)
+        if (fates[i] == SURPLUS) {
+            *kept = i;
+            break;
+        }
+    return 0;
+}
+
+static const char *why_parked(struct ol_worker *worker, const struct ol_item *item)
+{
+    struct ol_target *target = ol_target_find(&worker->targets, item->message.destination);
+    return target && !target->outlet ? target->trouble : NULL;
+}
+
+/* Cover what was read: the ones to send stay in the batch, the others are parked with attempts 0. */
+static int plan(struct ol_work_lane *wl, struct ol_batch *batch, outlog_err *err)
+{
+    struct ol_worker *worker = wl->worker;
+    struct ol_turn *turn = &worker->turn;
+    enum fate *fates = ol_arena_array(&batch->arena, batch->count, sizeof *fates);
+    size_t kept, sent = 0, read = batch->count;
+
+    if (batch->count == 0)
+        return 0;
+    if (!fates)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    if (decide(wl, batch, fates, &kept, err) < 0)
+        return -1;
+    for (size_t i = 0; i < kept; i++) {
+        struct ol_item *item = &batch->items[i];
+        if (!ol_turn_has_room(turn, &wl->lane, item->seq) || is_young_hole(wl, item->seq))
+            break;
+        ol_turn_cover(turn, &wl->lane, item->seq, fates[i] == SEND);
+        if (fates[i] == SEND) {
+            batch->items[sent] = *item;
+            ol_record_claim(&worker->record, &batch->items[sent++]);
+            continue;
+        }
+        if (fates[i] == PASS)
+            continue;
+        struct ol_parking how = {.state = "PENDING",
+                                 .available_at = fates[i] == PARK ? item->available_at : 0,
+                                 .last_error = why_parked(worker, item)};
+        if (item->key && !ol_map_add(&worker->parked, item->key, 1))
+            return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        ol_turn_park(turn, item, &how);
+    }
+    batch->count = sent;
+    if (kept == 0 && read > 0) // everything here must wait for its destination
+        wl->read_after = worker->now + worker->options->poll_us * 2;
+    return 0;
+}
+
+/* Messages a read may bring: fewer when they are large. */
+static void adapt_limit(struct ol_work_lane *wl, const struct ol_batch *batch)
+{
+    size_t bytes = 0, most = wl->worker->options->batch;
+    for (size_t i = 0; i < batch->count; i++)
+        bytes += batch->items[i].message.payload_bytes;
+    size_t average = batch->count ? bytes / batch->count + 1 : 1;
+    size_t limit = BATCH_BYTES / average;
+    size_t steps[] = {1000, 250, 60, SMALLEST_BATCH};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        if (limit >= steps[i] || i == 3) {
+            wl->limit = steps[i] < most ? steps[i] : most;
+            return;
+        }
+}
+
+static struct ol_batch *read_new(struct ol_work_lane *wl, outlog_err *err)
+{
+    struct ol_worker *worker = wl->worker;
+    struct ol_batch *batch = calloc(1, sizeof *batch);
+    if (!batch) {
+        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        return NULL;
+    }
+    batch->lane = wl;
+    if (ol_lane_read(worker->conn, &wl->lane, wl->limit, &batch->arena, &batch->items, &batch->count,
+                     err) < 0) {
+        ol_batch_free(batch);
+        return NULL;
+    }
+    wl->wants_read = batch->count >= wl->limit; // a full read: there may be more
+    if (batch->count)
+        adapt_limit(wl, batch);
+    return batch;
+}
+
+int ol_plan_claim(struct ol_work_lane *wl, struct ol_batch **fresh, outlog_err *err)
+{
+    *fresh = read_new(wl, err);
+    return *fresh ? plan(wl, *fresh, err) : -1;
+}
+
+/* Destinations that can take parked messages now, as JSON. */
+void ol_plan_rooms(struct ol_worker *worker, struct ol_buf *out)
+{
+    const char *comma = "[";
+    for (struct ol_target *t = worker->targets.first; t; t = t->next) {
+        if (t->is_retired || !ol_target_is_open(t, worker->now))
+            continue;
+        int room = ol_target_room(t, true, worker->options->patience_us, worker->now) - t->planned;
+        if (t->limits.concurrency == 0 || room > 1000)
+            room = 1000;
+        if (room < 1)
+            continue;
+        ol_buf_print(out, "%s{\"destination\":", comma);
+        ol_buf_json_text(out, t->name);
+        ol_buf_print(out, ",\"room\":%d}", room);
+        comma = ",";
+    }
+    ol_buf_text(out, *comma == ',' ? "]" : "[]");
+}

@@ -1,0 +1,215 @@
+/* settle.c: what became of the messages that were claimed. First as additions to a turn, which change
+ * nothing; then, when the turn is stored, in memory. */
+#include "relay/work.h"
+
+#include "relay/report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double chance(void)
+{
+    uint32_t bits;
+    ol_random(&bits, sizeof bits);
+    return bits / 4294967296.0;
+}
+
+static bool holds(const struct ol_target *target, const struct ol_item *item)
+{
+    return item->message.ordering_key && target->settings &&
+           target->settings->on_dead == OL_ON_DEAD_HOLD;
+}
+
+/* What a message becomes after an attempt that did not publish it. */
+static struct ol_parking judge(struct ol_worker *worker, const struct ol_item *item)
+{
+    struct ol_target *target = ol_target_find(&worker->targets, item->message.destination);
+    struct ol_retry policy;
+    struct ol_parking how = {.state = "PENDING", .attempts = 1,
+                             .last_error = item->error};
+
+    ol_retry_resolve(item->message.event_type, item->max_attempts,
+                     ol_policy_retry(&worker->policy, item->message.event_type),
+                     target && target->settings ? &target->settings->retry : NULL, &policy);
+    switch (ol_retry_decide(&policy, item->at_most_once, ol_item_used(item), &item->outcome, chance(),
+                            &how.wait_us)) {
+    case OL_VERDICT_DEAD:
+        how.state = "DEAD";
+        how.held = target && holds(target, item);
+        how.wait_us = 0;
+        break;
+    case OL_VERDICT_BACK:
+        how.unsent = 1;
+        how.wait_us = 0;
+        break;
+    default:
+        break;
+    }
+    return how;
+}
+
+static bool keeps_attempt(const struct ol_item *item)
+{
+    const struct ol_target *target = item->target;
+    if (item->state != OL_ITEM_DONE || !target || !target->outlet ||
+        item->outcome.kind == OUTLOG_PUBLISH_RELEASED)
+        return false;
+    if (item->outcome.kind != OUTLOG_PUBLISH_OK)
+        return true;
+    return ol_outlet_publisher(target->outlet)->keeps_attempts &&
+           target->settings->keep == OL_KEEP_ALL;
+}
+
+/* The open batch: nothing for what was published, a parked row for everything else (rule 12). */
+void ol_settle_open(struct ol_worker *worker, const struct ol_batch *batch)
+{
+    struct ol_turn *turn = &worker->turn;
+    for (size_t i = 0; i < batch->count; i++) {
+        struct ol_item *item = &batch->items[i];
+        if (keeps_attempt(item))
+            ol_turn_attempt(turn, item);
+        struct ol_parking how = {.state = "PENDING", .attempts = 1, .unsent = 1}; // never sent
+        bool is_published = item->state == OL_ITEM_DONE && item->outcome.kind == OUTLOG_PUBLISH_OK;
+        if (item->state == OL_ITEM_DONE && !is_published)
+            how = judge(worker, item);
+        if (item->state != OL_ITEM_FLYING)
+            ol_record_end(&worker->record, item, &how, is_published);
+        if (is_published)
+            continue;
+        if (item->state == OL_ITEM_FLYING) {
+            const struct ol_target *target = item->target;
+            how = (struct ol_parking){.state = "CLAIMED", .attempts = 1,
+                                      .lease_us = target->settings->timeout_us +
+                                                  worker->options->margin_us};
+        }
+        ol_turn_park(turn, item, &how);
+    }
+}
+
+/* Parked messages and stragglers whose outcome is here. */
+void ol_settle_loose(struct ol_worker *worker, const struct ol_batch *batch)
+{
+    struct ol_turn *turn = &worker->turn;
+    for (size_t i = 0; i < batch->count; i++) {
+        struct ol_item *item = &batch->items[i];
+        if (item->state != OL_ITEM_DONE || !item->is_parked)
+            continue;
+        if (keeps_attempt(item))
+            ol_turn_attempt(turn, item);
+        struct ol_parking how = {.state = "PUBLISHED"};
+        if (item->outcome.kind != OUTLOG_PUBLISH_OK)
+            how = judge(worker, item);
+        ol_record_end(&worker->record, item, &how, item->outcome.kind == OUTLOG_PUBLISH_OK);
+        ol_turn_finish(turn, item, &how);
+    }
+}
+
+/* --- applying a turn --- */
+
+void ol_settle_count_key(struct ol_work_lane *wl, const struct ol_item *item, int64_t by)
+{
+    if (item->key)
+        ol_map_add(&wl->lane.keys, item->key, by); // out of memory: the next claim reloads
+}
+
+static void log_move(struct ol_worker *worker, const struct ol_item *item, const char *from,
+                     const char *to)
+{
+    if (!worker->options->quiet)
+        ol_report_move(&item->message, from, to, item->error);
+}
+
+/* After the record of the open batch: what is still on the wire becomes a straggler. */
+void ol_settle_apply_open(struct ol_work_lane *wl)
+{
+    struct ol_worker *worker = wl->worker;
+    struct ol_batch *batch = wl->open;
+    for (size_t i = 0; i < batch->count; i++) {
+        struct ol_item *item = &batch->items[i];
+        if (item->state == OL_ITEM_DONE && item->outcome.kind == OUTLOG_PUBLISH_OK) {
+            worker->stats->published++;
+            continue;
+        }
+        worker->stats->parked++;
+        struct ol_parking how = {.state = "PENDING"};
+        if (item->state == OL_ITEM_DONE)
+            how = judge(worker, item);
+        bool is_dead = strcmp(how.state, "DEAD") == 0;
+        if (!is_dead || how.held)
+            ol_settle_count_key(wl, item, 1);
+        if (item->state == OL_ITEM_DONE) {
+            worker->stats->failed++;
+            worker->stats->dead += is_dead;
+            log_move(worker, item, "CLAIMED", how.state);
+        }
+        item->is_parked = item->state == OL_ITEM_FLYING;
+        item->attempts = 1;
+    }
+    wl->open = NULL;
+    if (batch->flying == 0) {
+        ol_batch_free(batch);
+        return;
+    }
+    batch->next = wl->loose;
+    wl->loose = batch;
+}
+
+/* Does it still hold a message that has to be recorded by its own token? */
+static bool has_parked(const struct ol_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->items[i].is_parked)
+            return true;
+    return false;
+}
+
+void ol_settle_apply_loose(struct ol_work_lane *wl)
+{
+    struct ol_worker *worker = wl->worker;
+    for (struct ol_batch **at = &wl->loose; *at;) {
+        struct ol_batch *batch = *at;
+        for (size_t i = 0; i < batch->count; i++) {
+            struct ol_item *item = &batch->items[i];
+            if (item->state != OL_ITEM_DONE || !item->is_parked)
+                continue;
+            bool is_ok = item->outcome.kind == OUTLOG_PUBLISH_OK;
+            struct ol_parking how = is_ok ? (struct ol_parking){.state = "PUBLISHED"}
+                                          : judge(worker, item);
+            bool is_dead = strcmp(how.state, "DEAD") == 0;
+            if (is_ok || (is_dead && !how.held))
+                ol_settle_count_key(wl, item, -1);
+            worker->stats->published += is_ok;
+            worker->stats->failed += !is_ok;
+            worker->stats->dead += is_dead;
+            if (!is_ok)
+                log_move(worker, item, "CLAIMED", how.state);
+            item->is_parked = false; // recorded
+        }
+        if (batch->flying == 0 && !has_parked(batch)) {
+            *at = batch->next;
+            ol_batch_free(batch);
+        } else {
+            at = &batch->next;
+        }
+    }
+    wl->has_finished = false;
+}
+
+/* A message whose relays went away as often as it may be tried is not sent once more (rule 14). */
+void ol_settle_if_spent(struct ol_work_lane *wl, struct ol_item *item)
+{
+    struct ol_target *target = ol_target_find(&wl->worker->targets, item->message.destination);
+    struct ol_retry policy;
+    ol_retry_resolve(item->message.event_type, item->max_attempts,
+                     ol_policy_retry(&wl->worker->policy, item->message.event_type),
+                     target && target->settings ? &target->settings->retry : NULL, &policy);
+    if (ol_item_used(item) <= policy.max_attempts)
+        return;
+    struct ol_batch *batch = item->batch;
+    item->state = OL_ITEM_DONE;
+    item->outcome = (struct outlog_outcome){.kind = OUTLOG_PUBLISH_FAILED, .is_permanent = true};
+    item->error = strdup("attempts are used up; the last outcomes are unknown");
+    batch->done++;
+    wl->has_finished = true;
+}

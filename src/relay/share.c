@@ -1,0 +1,138 @@
+/* share.c: which lanes are ours, and that others know it. */
+#include "relay/work.h"
+
+#include "relay/janitor.h"
+
+enum { BEAT_US = 1000000 };
+
+static int count_relays(struct ol_worker *worker, int64_t *live, outlog_err *err)
+{
+    int64_t dead_after = worker->options->lease_us;
+    if (ol_exec(worker->conn, OL_Q_RELAY_BEAT,
+                OL_PARAMS(ol_text(worker->run), ol_text(worker->options->name)), NULL, err) < 0 ||
+        ol_exec(worker->conn, OL_Q_RELAY_FORGET, OL_PARAMS(ol_int(dead_after * 10)), NULL, err) < 0)
+        return -1;
+    return ol_number(worker->conn, OL_Q_RELAY_COUNT, OL_PARAMS(ol_int(dead_after)), live, err);
+}
+
+static int take_free(struct ol_worker *worker, size_t share, outlog_err *err)
+{
+    int free_lanes[OL_MOST_LANES];
+    size_t count = 0;
+    struct ol_rows rows;
+    int more;
+
+    if (worker->owned >= share)
+        return 0;
+    if (ol_query(worker->conn, OL_Q_LANE_FREE, OL_NO_PARAMS, &rows, err) < 0)
+        return -1;
+    while ((more = ol_next(&rows, err)) > 0 && count < OL_MOST_LANES)
+        free_lanes[count++] = (int)ol_column_int(&rows, 0);
+    ol_end(&rows);
+    for (size_t i = 0; more >= 0 && i < count && worker->owned < share; i++) {
+        struct ol_work_lane *wl = &worker->lanes[free_lanes[i]];
+        bool taken;
+        int64_t parked;
+        if ((size_t)free_lanes[i] >= worker->lane_count || wl->is_owned || wl->loose)
+            continue;
+        wl->lane.number = free_lanes[i];
+        if (ol_lane_take(worker->conn, &wl->lane, worker->options->name, &taken, &parked, err) < 0)
+            return -1;
+        if (!taken)
+            continue;
+        wl->is_owned = wl->wants_read = wl->wants_due = true;
+        wl->gives_back = false;
+        worker->owned++;
+        worker->stats->taken++;
+        worker->stats->parked += parked;
+    }
+    return more < 0 ? -1 : 0;
+}
+
+static int renew_all(struct ol_worker *worker, outlog_err *err)
+{
+    for (size_t i = 0; i < worker->lane_count; i++) {
+        struct ol_work_lane *wl = &worker->lanes[i];
+        bool held;
+        if (!wl->is_owned || wl->lane.lease_end - worker->now > worker->options->lease_us * 2 / 3)
+            continue;
+        if (ol_lane_renew(worker->conn, &wl->lane, &held, err) < 0)
+            return -1;
+        if (!held) {
+            worker->stats->fenced++;
+            ol_step_lose(wl);
+        }
+    }
+    return 0;
+}
+
+int ol_share_give_back(struct ol_work_lane *wl, outlog_err *err)
+{
+    struct ol_worker *worker = wl->worker;
+    if (wl->open || wl->has_finished)
+        return 0;
+    if (ol_lane_release(worker->conn, &wl->lane, err) < 0)
+        return -1;
+    wl->is_owned = wl->gives_back = false;
+    worker->owned--;
+    return 0;
+}
+
+/* Show breakers to whoever asks: rows only for those that are not closed. */
+static int show_breakers(struct ol_worker *worker, outlog_err *err)
+{
+    for (struct ol_target *t = worker->targets.first; t; t = t->next) {
+        enum ol_breaker_state state = ol_breaker_state(&t->breaker, worker->now);
+        if (!t->outlet || t->is_retired || state == t->shown)
+            continue;
+        const struct ol_value run = ol_text(worker->run), name = ol_text(t->name);
+        if ((state == OL_BREAKER_CLOSED
+                 ? ol_exec(worker->conn, OL_Q_BREAKER_CLOSE, OL_PARAMS(run, name), NULL, err)
+                 : ol_exec(worker->conn, OL_Q_BREAKER_PUT,
+                           OL_PARAMS(run, name, ol_text(ol_breaker_name(state))), NULL, err)) < 0)
+            return -1;
+        t->shown = state;
+    }
+    return 0;
+}
+
+/* Every minute, by whoever owns the first lane. */
+static int sweep(struct ol_worker *worker, outlog_err *err)
+{
+    int64_t removed;
+    if (!worker->lanes[0].is_owned || worker->now - worker->swept_at < 60 * BEAT_US)
+        return 0;
+    worker->swept_at = worker->now;
+    return ol_janitor_sweep(worker->conn, &worker->policy, &removed, err) < 0 ||
+                   ol_exec(worker->conn, OL_Q_BREAKER_FORGET,
+                           OL_PARAMS(ol_int(worker->options->lease_us * 10)), NULL, err) < 0
+               ? -1
+               : 0;
+}
+
+/* Once a second: tell that we live, take what is free up to a fair share, hand one lane over when we
+ * hold more. */
+int ol_share_beat(struct ol_worker *worker, outlog_err *err)
+{
+    int64_t live;
+    if (worker->now < worker->beat_at)
+        return 0;
+    worker->beat_at = worker->now + BEAT_US;
+    if (count_relays(worker, &live, err) < 0 || renew_all(worker, err) < 0 ||
+        ol_targets_refresh(&worker->targets, worker->conn, err) < 0 ||
+        ol_policy_refresh(&worker->policy, worker->conn, err) < 0 ||
+        show_breakers(worker, err) < 0 || sweep(worker, err) < 0)
+        return -1;
+    if (atomic_load(worker->stop))
+        return 0;
+    if (live < worker->options->siblings)
+        live = worker->options->siblings; // they are starting beside us
+    size_t share = (worker->lane_count + (size_t)live - 1) / (size_t)(live ? live : 1);
+    if (worker->owned > share)
+        for (size_t i = worker->lane_count; i-- > 0;)
+            if (worker->lanes[i].is_owned && !worker->lanes[i].gives_back) {
+                worker->lanes[i].gives_back = true;
+                break;
+            }
+    return take_free(worker, share, err);
+}

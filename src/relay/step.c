@@ -1,0 +1,223 @@
+/* step.c: a lane's step: record what was claimed, claim what comes next.
+ *
+ * A turn is built without changing anything, written in one transaction, and applied to memory only
+ * when it is known to be stored. So a turn can be built again after a lost connection, and a fenced
+ * one leaves no trace. */
+#include "relay/work.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+
+/* Forget a lane that is not ours any more. Whatever is on the wire ends by its own token, if it has
+ * one; the rest was parked by whoever took the lane. */
+void ol_step_lose(struct ol_work_lane *wl)
+{
+    struct ol_worker *worker = wl->worker;
+    wl->is_owned = false;
+    worker->owned--;
+    if (wl->open) {
+        for (size_t i = 0; i < wl->open->count; i++)
+            wl->open->items[i].is_parked = false; // outcomes of these are dropped
+        wl->open->next = wl->loose;
+        wl->loose = wl->open;
+        wl->open = NULL;
+    }
+}
+
+static bool claims_parked(const struct ol_work_lane *wl)
+{
+    return wl->wants_due && !wl->gives_back && atomic_load(wl->worker->stop) == 0;
+}
+
+static int start_parked(struct ol_work_lane *wl, struct ol_batch *holder, struct ol_item *items,
+                        size_t count, outlog_err *err)
+{
+    holder->items = items;
+    holder->count = count;
+    holder->claimed_at = wl->worker->now;
+    if (!ol_batch_link(wl->worker, holder))
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < count; i++)
+        ol_settle_if_spent(wl, &items[i]);
+    holder->next = wl->loose;
+    wl->loose = holder;
+    return 0;
+}
+
+static int build(struct ol_work_lane *wl, struct ol_batch **fresh, struct ol_buf *rooms, outlog_err *err)
+{
+    struct ol_worker *worker = wl->worker;
+    struct ol_turn *turn = &worker->turn;
+    bool may_claim = !wl->gives_back && atomic_load(worker->stop) == 0;
+
+    ol_turn_begin(turn, &wl->lane);
+    ol_record_reset(&worker->record);
+    turn->row_lease_us = wl->lane.lease_us;
+    turn->reap = wl->wants_reap;
+    if (wl->open)
+        ol_settle_open(worker, wl->open);
+    for (struct ol_batch *batch = wl->loose; batch; batch = batch->next)
+        ol_settle_loose(worker, batch);
+    ol_map_clear(&worker->parked);
+    if (may_claim && wl->wants_read && worker->now >= wl->read_after) {
+        if (ol_plan_claim(wl, fresh, err) < 0)
+            return -1;
+    }
+    if (claims_parked(wl)) {
+        ol_plan_rooms(worker, rooms);
+        turn->rooms = rooms->data;
+    }
+    ol_record_attach(&worker->record, turn);
+    return 0;
+}
+
+/* Keys that failed in the batch being recorded must block the plan made beside it. */
+static void block_failed_keys(struct ol_work_lane *wl, int64_t by)
+{
+    for (size_t i = 0; wl->open && i < wl->open->count; i++) {
+        struct ol_item *item = &wl->open->items[i];
+        if (item->state != OL_ITEM_DONE || item->outcome.kind != OUTLOG_PUBLISH_OK)
+            ol_settle_count_key(wl, item, by);
+    }
+}
+
+/* Keys of the messages that the plan parked with attempts 0. */
+static void apply_parked_keys(struct ol_work_lane *wl)
+{
+    struct ol_map *parked = &wl->worker->parked;
+    for (size_t i = 0; i < parked->room; i++)
+        if (parked->entries[i].key)
+            ol_map_add(&wl->lane.keys, parked->entries[i].key, parked->entries[i].count);
+}
+
+static int turn(struct ol_work_lane *wl, outlog_err *err)
+{
+    struct ol_worker *worker = wl->worker;
+    struct ol_batch *fresh = NULL, *holder = calloc(1, sizeof *holder);
+    struct ol_buf rooms = {0};
+    struct ol_item *items;
+    size_t count;
+    enum ol_turn_result result;
+    int outcome = -1;
+
+    if (!holder)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    holder->lane = wl;
+    block_failed_keys(wl, 1);
+    int built = build(wl, &fresh, &rooms, err);
+    block_failed_keys(wl, -1);
+    if (built < 0)
+        goto out;
+    struct ol_turn *t = &worker->turn;
+    bool is_empty = !wl->open && !t->finished_count && !t->parked_count && !t->sent_count &&
+                    t->head == wl->lane.head && !t->rooms && !t->reap;
+    if (is_empty) {
+        outcome = 0;
+        goto out;
+    }
+    if (ol_turn_write(worker->conn, &wl->lane, t, &holder->arena, &items, &count, &result, err) < 0)
+        goto out;
+    outcome = 0;
+    if (result == OL_TURN_STALE) {
+        outcome = ol_lane_reload(worker->conn, &wl->lane, err);
+        wl->wants_read = true; // what was read must be read again
+        goto out;
+    }
+    if (result == OL_TURN_FENCED) {
+        worker->stats->fenced++;
+        ol_step_lose(wl);
+        goto out;
+    }
+    wl->wants_reap = false;
+    wl->wants_due = count > 0;
+    if (wl->open)
+        ol_settle_apply_open(wl);
+    ol_settle_apply_loose(wl);
+    apply_parked_keys(wl);
+    if (fresh && fresh->count) {
+        fresh->claimed_at = worker->now;
+        wl->open = fresh;
+        fresh = NULL;
+        if (!ol_batch_link(worker, wl->open)) {
+            outcome = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+            goto out;
+        }
+    }
+    if (count) {
+        outcome = start_parked(wl, holder, items, count, err);
+        holder = outcome == 0 ? NULL : holder;
+    }
+out:
+    if (fresh)
+        ol_batch_free(fresh);
+    if (holder)
+        ol_batch_free(holder);
+    ol_buf_clear(&rooms);
+    return outcome;
+}
+
+/* --- a lane's step --- */
+
+/* Rows that are due may all stand behind their keys or a closed destination: look before writing. */
+static bool finds_due(struct ol_work_lane *wl, outlog_err *err)
+{
+    struct ol_buf rooms = {0};
+    bool has = false;
+    for (struct ol_target *t = wl->worker->targets.first; t; t = t->next)
+        t->planned = 0;
+    ol_plan_rooms(wl->worker, &rooms);
+    if (ol_lane_has_due(wl->worker->conn, &wl->lane, rooms.data, &has, err) < 0)
+        has = false;
+    wl->wants_due = has;
+    ol_buf_clear(&rooms);
+    return has;
+}
+
+/* Stragglers of a lane that somebody else has now still end by their own token (rule 13). */
+static int end_orphans(struct ol_work_lane *wl, outlog_err *err)
+{
+    struct ol_worker *worker = wl->worker;
+    ol_turn_begin(&worker->turn, &wl->lane);
+    ol_record_reset(&worker->record);
+    for (struct ol_batch *batch = wl->loose; batch; batch = batch->next)
+        ol_settle_loose(worker, batch);
+    ol_record_attach(&worker->record, &worker->turn);
+    if (worker->turn.finished_count &&
+        ol_turn_orphan(worker->conn, &wl->lane, &worker->turn, err) < 0) {
+        wl->retry_at = worker->now + 100000;
+        return -1;
+    }
+    ol_settle_apply_loose(wl);
+    return 0;
+}
+
+int ol_step_lane(struct ol_work_lane *wl, bool *moved, outlog_err *err)
+{
+    struct ol_worker *worker = wl->worker;
+    if (worker->now < wl->retry_at)
+        return 0;
+    if (!wl->is_owned)
+        return wl->has_finished ? end_orphans(wl, err) : 0;
+    if (wl->open)
+        ol_batch_pump(worker, wl->open);
+    for (struct ol_batch *batch = wl->loose; batch; batch = batch->next)
+        ol_batch_pump(worker, batch);
+    if (wl->open && !ol_batch_is_ready(worker, wl->open))
+        return 0;
+    bool reads = wl->wants_read && worker->now >= wl->read_after;
+    if (!wl->open && !wl->has_finished && !reads && !wl->wants_reap &&
+        (!wl->wants_due || !finds_due(wl, err)))
+        return 0;
+    int64_t claim_no = wl->lane.claim_no;
+    if (turn(wl, err) < 0) {
+        wl->retry_at = worker->now + 100000;
+        if (worker->now > wl->lane.lease_end)
+            ol_step_lose(wl);
+        return -1;
+    }
+    *moved |= wl->lane.claim_no != claim_no || wl->wants_read;
+    if (wl->open)
+        ol_batch_pump(worker, wl->open);
+    return 0;
+}

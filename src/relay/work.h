@@ -1,0 +1,121 @@
+/* work.h: what the files of a worker share. Data flows down this list:
+ *
+ *   share    which lanes are ours
+ *   step     a lane's step: record, claim, in one transaction
+ *   plan     which messages to claim
+ *   settle   what became of those that were claimed
+ *   batch    messages on the wire
+ *
+ *   open   the batch that is claimed: all of its messages are recorded by the next turn
+ *   loose  batches of messages that are recorded one by one: stragglers, and parked ones */
+#ifndef OL_RELAY_WORK_H
+#define OL_RELAY_WORK_H
+
+#include "outbox/lane.h"
+#include "relay/policy.h"
+#include "relay/record.h"
+#include "relay/target.h"
+#include "relay/worker.h"
+#include "store/wake.h"
+
+enum { OL_MOST_LANES = 256 };
+
+struct ol_batch {
+    struct ol_batch *next;
+    struct ol_work_lane *lane;
+    struct ol_arena arena;
+    struct ol_item *items;
+    size_t count, flying, done;
+    int64_t claimed_at; /* boot clock */
+};
+
+struct ol_work_lane {
+    struct ol_worker *worker;
+    struct ol_lane lane;
+    bool is_owned, gives_back;
+    struct ol_batch *open, *loose;
+    bool wants_read, wants_due, wants_reap, has_finished;
+    int64_t read_after;     /* do not look for new messages before: all that is there must wait */
+    int64_t hole, hole_at;  /* a young gap we stopped at, and since when */
+    int64_t retry_at;       /* after a store error */
+    size_t limit;           /* messages a read, by their size */
+};
+
+struct ol_worker {
+    const struct ol_worker_options *options;
+    struct ol_conn *conn;
+    struct ol_waiter waiter;
+    struct ol_targets targets;
+    struct ol_policy policy;
+    char run[OL_UUID_TEXT];
+    struct ol_work_lane *lanes;
+    size_t lane_count, owned;
+    struct ol_turn turn;
+    struct ol_record record;
+    struct ol_map chain;  /* keys of the batch being planned or linked */
+    struct ol_map parked; /* keys of what the plan parks */
+    struct ol_map single; /* keys of at_most_once messages that the plan sends */
+    struct ol_worker_stats *stats;
+    atomic_int *stop;
+    int64_t now, beat_at, polled_at, told_at, swept_at;
+    int64_t pause_us; /* between polls while nothing happens */
+};
+
+/* --- batch.c --- */
+
+void ol_batch_free(struct ol_batch *batch);
+
+/* Put the messages of one key behind each other; false when memory is out. */
+bool ol_batch_link(struct ol_worker *worker, struct ol_batch *batch);
+
+/* Send what may go now. */
+void ol_batch_pump(struct ol_worker *worker, struct ol_batch *batch);
+
+/* May it be recorded: can nothing more happen to it now, or is patience over? */
+bool ol_batch_is_ready(struct ol_worker *worker, const struct ol_batch *batch);
+
+/* Where outcomes arrive: an outlog_publish_done. */
+void ol_batch_done(void *worker, void *item, const struct outlog_outcome *outcome);
+
+/* --- settle.c --- */
+
+/* Add to the worker's turn what became of the open batch, or of a loose one. Changes nothing else. */
+void ol_settle_open(struct ol_worker *worker, const struct ol_batch *batch);
+void ol_settle_loose(struct ol_worker *worker, const struct ol_batch *batch);
+
+/* After the turn is stored: carry it over into memory. */
+void ol_settle_apply_open(struct ol_work_lane *wl);
+void ol_settle_apply_loose(struct ol_work_lane *wl);
+
+/* Count the key of a message as waiting, or not any more. */
+void ol_settle_count_key(struct ol_work_lane *wl, const struct ol_item *item, int64_t by);
+
+/* End a parked message whose budget was used up by relays that went away (rule 14). */
+void ol_settle_if_spent(struct ol_work_lane *wl, struct ol_item *item);
+
+/* --- plan.c --- */
+
+/* Read new messages and add to the turn which are claimed and which are parked. *fresh holds those to
+ * send; NULL and -1 on failure. */
+int ol_plan_claim(struct ol_work_lane *wl, struct ol_batch **fresh, outlog_err *err);
+
+/* Destinations that can take parked messages now, as JSON. */
+void ol_plan_rooms(struct ol_worker *worker, struct ol_buf *out);
+
+/* --- step.c --- */
+
+/* Do what can be done for a lane now. *moved: there may be more to do at once. */
+int ol_step_lane(struct ol_work_lane *wl, bool *moved, outlog_err *err);
+
+/* Forget a lane that is not ours any more. */
+void ol_step_lose(struct ol_work_lane *wl);
+
+/* --- share.c --- */
+
+/* Once a second: tell that we live, renew leases, take and hand over lanes, look at settings. */
+int ol_share_beat(struct ol_worker *worker, outlog_err *err);
+
+/* Give a lane back, once nothing of it is open. */
+int ol_share_give_back(struct ol_work_lane *wl, outlog_err *err);
+
+#endif
