@@ -1,6 +1,7 @@
 /* main.c: finds the verb and runs it. */
 #include "cli/cli.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,7 +10,9 @@ static const struct ol_command *const commands[] = {
     &ol_command_init,      &ol_command_append,    &ol_command_events,
     &ol_command_trace,     &ol_command_causality, &ol_command_consumers,
     &ol_command_apply,     &ol_command_send,      &ol_command_relay,
-    &ol_command_doctor,    &ol_command_bench,     &ol_command_version,
+    &ol_command_outbox,    &ol_command_dead,      &ol_command_requeue,
+    &ol_command_kill,      &ol_command_doctor,    &ol_command_bench,
+    &ol_command_version,
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
@@ -60,6 +63,13 @@ static bool wants_help(int argc, char **argv)
     return false;
 }
 
+/* Whoever closes the pipe has seen enough: `outlog events | head`. */
+static bool reader_has_gone(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO};
+    return poll(&out, 1, 0) > 0 && out.revents & (POLLERR | POLLHUP);
+}
+
 int main(int argc, char **argv)
 {
     int at = command_at(argc, argv);
@@ -89,7 +99,8 @@ int main(int argc, char **argv)
                          .argv = argv + 1};
     memmove(argv + at, argv + at + 1, (size_t)(argc - at) * sizeof *argv); // the command itself
     int status = command->run(&cli);
-    if ((fflush(stdout) != 0 || ferror(stdout)) && status == OL_EXIT_DONE) {
+    bool is_cut = fflush(stdout) != 0 || ferror(stdout);
+    if (is_cut && status == OL_EXIT_DONE && !reader_has_gone()) {
         fputs("outlog: the output could not be written and is not complete; free some space, or give "
               "it another place [output_failed]\n",
               stderr);

@@ -10,6 +10,7 @@ time and happens once; afterwards, and before, everything passes. Where the cut 
     request   the statement never reaches the server, which sees the connection end
     reply     the server has done it and answered; the client sees only the connection end
     held      the client sees the connection end; the server waits until release(), then gets it
+    down      as reply, and nobody can connect again until down(False)
 """
 import contextlib
 import re
@@ -28,6 +29,7 @@ class Proxy:
         self.port = self.listener.getsockname()[1]
         self.happened = threading.Event()
         self._armed = None       # (pattern, where)
+        self._is_down = False
         self._byte_limit = None  # reset both sides after so many bytes of the client
         self._release = threading.Event()
         self._released = threading.Event()
@@ -63,6 +65,10 @@ class Proxy:
         self.happened.clear()
         self._byte_limit = count
 
+    def down(self, is_down=True):
+        """Take no new connections, until down(False)."""
+        self._is_down = is_down
+
     def release(self):
         """Let the server have what was held, and wait until it has answered it."""
         self._release.set()
@@ -77,6 +83,8 @@ class Proxy:
             except OSError:
                 return
             try:
+                if self._is_down:
+                    raise OSError
                 server = socket.create_connection(("127.0.0.1", self.server_port))
             except OSError:
                 _close(client)
@@ -123,7 +131,9 @@ class Proxy:
         return None
 
     def _cut(self, where, client, server, data):
-        if where == "reply":
+        if where == "down":
+            self._is_down = True
+        if where in ("reply", "down"):
             server.sendall(data)
             _read_until_ready(server)
         if where == "held":
