@@ -93,6 +93,16 @@ static void draw_children(struct tree *tree, int parent)
     }
 }
 
+/* The library reads this many; more than that no person follows. */
+enum { MOST = 10000 };
+
+static void tell_if_cut(const struct outlog_page *page)
+{
+    if (page->count >= MOST)
+        fprintf(stderr, "outlog: only the first %d events are shown; `outlog events` has them all\n",
+                MOST);
+}
+
 static int draw(struct ol_cli *cli, const struct outlog_page *page)
 {
     struct tree tree = {.cli = cli, .page = page};
@@ -143,6 +153,7 @@ static int run_trace(struct ol_cli *cli)
         print_json(&page, false);
     else
         status = draw(cli, &page);
+    tell_if_cut(&page);
     outlog_page_clear(&page);
     outlog_close(log);
     return status;
@@ -175,6 +186,7 @@ static int run_causality(struct ol_cli *cli)
             }
         status = draw(cli, &page);
     }
+    tell_if_cut(&page);
     outlog_page_clear(&page);
     outlog_close(log);
     return status;

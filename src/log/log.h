@@ -8,8 +8,8 @@
 
 /* The last time window that was asked for, as a range of event_ids. */
 struct ol_window_cache {
-    bool is_set;
     int64_t since, until, first, last;
+    int64_t settled; /* what was settled when we looked: late events of the window lie above it */
 };
 
 struct outlog {

@@ -138,25 +138,30 @@ int ol_window(outlog *log, int64_t since, int64_t until, int64_t *first, int64_t
 }
 
 /* occurred_at orders nothing, but it nearly rises: a window becomes a range of event_ids that holds
- * all of it, and the exact condition is checked inside. What is found for a window that lies in
- * the past stays true while we page through it. */
+ * all of it, and the exact condition is checked inside.
+ *
+ * What was found stays true for what was settled then. So a reader pages through a window without
+ * looking again, until a page is not full: a writer that was open for long may have committed an
+ * event of the window since, and `is_stale` makes it look once more. */
 static int narrow(outlog *log, const struct outlog_filter *filter, int64_t *after, int64_t *upto,
-                  outlog_err *err)
+                  bool *is_stale, outlog_err *err)
 {
     struct ol_window_cache *cache = &log->window;
-    int64_t now = ol_clock_wall_us();
+    *is_stale = false;
     if (!filter->since && !filter->until)
         return 0;
-    if (!cache->is_set || cache->since != filter->since || cache->until != filter->until) {
+    if (!cache->settled || cache->since != filter->since || cache->until != filter->until) {
         if (ol_window(log, filter->since, filter->until, &cache->first, &cache->last, err) < 0)
             return -1;
         cache->since = filter->since;
         cache->until = filter->until;
-        cache->is_set = filter->until && filter->until < now - 60 * INT64_C(1000000);
+        cache->settled = log->settled;
     }
+    bool is_open = !filter->until && cache->first; // its beginning is known and it has no end
+    *is_stale = !is_open && cache->settled != log->settled;
     if (cache->first - 1 > *after)
         *after = cache->first - 1;
-    if (cache->last < *upto)
+    if (!is_open && cache->last < *upto)
         *upto = cache->last;
     return 0;
 }
@@ -167,16 +172,17 @@ static int read_rows(outlog *log, const struct outlog_filter *filter, int64_t af
                      struct outlog_page *page, outlog_err *err)
 {
     struct ol_rows rows;
-    int64_t upto = log->settled;
+    int64_t upto = log->settled, from = after;
     // Narrower than any org: the org is then only checked, see events_read.
     bool is_narrow = filter->correlation_id || filter->aggregate_id;
     const char *org_key = filter->is_infrastructure ? "" : filter->org_id;
-    if (narrow(log, filter, &after, &upto, err) < 0)
+    bool is_stale;
+    if (narrow(log, filter, &from, &upto, &is_stale, err) < 0)
         return -1;
-    if (upto <= after)
+    if (upto <= from && !is_stale)
         return 0;
     if (ol_query(log->conn, OL_Q_EVENTS_READ,
-                 OL_PARAMS(ol_int(after), ol_int(upto), ol_int((int64_t)limit),
+                 OL_PARAMS(ol_int(from), ol_int(upto), ol_int((int64_t)limit),
                            ol_optional(is_narrow ? NULL : filter->org_id),
                            filter->is_infrastructure && !is_narrow ? ol_int(1) : ol_absent(),
                            ol_optional(filter->event_type), ol_optional(filter->aggregate_type),
@@ -188,7 +194,10 @@ static int read_rows(outlog *log, const struct outlog_filter *filter, int64_t af
         return -1;
     int result = ol_page_fill(log, page, &rows, filter->raw, false, err);
     ol_end(&rows);
-    return result;
+    if (result < 0 || !is_stale || page->count == limit)
+        return result;
+    log->window.settled = 0; // look again, and read it anew
+    return ol_page_reset(page) ? read_rows(log, filter, after, limit, page, err) : -1;
 }
 
 int outlog_read(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
