@@ -243,6 +243,128 @@ struct outlog_effect_requested {
 OUTLOG_API int outlog_request_effect(outlog_tx *tx, const struct outlog_effect_draft *draft,
                                      struct outlog_effect_requested *out, outlog_err *err);
 
+/* --- looking at messages ------------------------------------------------------------------ */
+
+/* One attempt to deliver a message. */
+struct outlog_attempt {
+    int attempt; /* 1 for the first */
+    int64_t started_at;
+    int64_t duration_ms;
+    const char *outcome; /* ok, failed, unknown, released */
+    int status;          /* HTTP or SMTP status, exit code; 0: none */
+    bool permanent;
+    const char *response, *error, *claimed_by;
+};
+
+/* A message and what became of it so far. Absent values are NULL, absent times 0. */
+struct outlog_message_view {
+    char event_id[37];
+    char causation_id[37]; /* "" when there is none */
+    const char *org_id, *destination, *event_type;
+    const char *state; /* PENDING, CLAIMED, PUBLISHED, DEAD */
+    int attempts;
+    int max_attempts; /* 0: the destination's */
+    int64_t available_at, created_at, updated_at, claimed_at, published_at;
+    const char *claimed_by, *last_error;
+    const char *error_details, *result; /* JSON objects, of the last attempt */
+    const char *idempotency_key, *ordering_key, *partition_key, *content_type;
+    const char *headers, *metadata; /* JSON objects */
+    const char *correlation_id, *aggregate_type, *aggregate_id;
+    const char *payload; /* outlog_message_get() only; perhaps with NULs inside */
+    size_t payload_bytes;
+    bool at_most_once;
+    bool is_replay; /* an operator sends it again after it was published */
+    bool is_held;   /* DEAD, and the messages of its key wait for a person */
+    const struct outlog_attempt *attempts_log; /* outlog_message_get() only */
+    size_t attempt_count;
+};
+
+struct outlog_message_page {
+    struct outlog_message_view *messages; /* the newest first */
+    size_t count;
+    const char *next_after; /* opaque; NULL at the end */
+    void *memory;           /* the library's; outlog_message_page_clear() frees it */
+};
+
+/* A page may be used again and again: each call first drops what it held before. */
+OUTLOG_API void outlog_message_page_clear(struct outlog_message_page *page);
+
+/* Which messages; all fields given must match. A zeroed filter matches everything. */
+struct outlog_message_filter {
+    const char *state;
+    const char *destination;
+    const char *event_type;
+    bool is_retrying;     /* PENDING with attempts > 0 */
+    int64_t since, until; /* created_at in [since, until); 0: no bound */
+};
+
+/* At most `limit` (1-10000) messages, the newest first; `after` is the next_after of the page before,
+ * or NULL. What is DEAD, CLAIMED, PENDING or retrying is found without walking the outbox; of
+ * PUBLISHED ones, and with further filters, as much is read as it takes to find `limit`.
+ * OUTLOG_INVALID_FIELD: the state or `after` is none. */
+OUTLOG_API int outlog_messages(outlog *log, const struct outlog_message_filter *filter,
+                               const char *after, size_t limit, struct outlog_message_page *page,
+                               outlog_err *err);
+
+/* One message with its payload and every attempt. OUTLOG_NOT_FOUND when there is none. */
+OUTLOG_API int outlog_message_get(outlog *log, const char *event_id,
+                                  struct outlog_message_page *page, outlog_err *err);
+
+/* --- operating messages ------------------------------------------------------------------- */
+
+/* Who does it, for the audit event that every change leaves in its own transaction (X4). */
+struct outlog_operator {
+    const char *actor_type; /* NULL: system */
+    const char *actor_id;   /* NULL: "system" */
+    const char *request_id; /* NULL: made */
+};
+
+struct outlog_requeue {
+    struct outlog_operator by;
+    bool even_if_unknown; /* also what is DEAD under at_most_once because nobody knows whether it
+                             arrived: it may arrive twice */
+    bool dry_run;         /* only count */
+    /* Called for each message; may be NULL. */
+    void (*on_message)(void *user, const char *event_id);
+    void *user;
+};
+
+/* Send messages again: DEAD or PUBLISHED becomes PENDING, due now. attempts goes on, the budget starts
+ * afresh, last_error is cleared; what was published is marked as a replay. Under `on_dead: skip`
+ * younger messages of the key may have gone before: that order cannot be repaired. All or none.
+ *
+ * OUTLOG_NOT_FOUND:          there is no such message.
+ * OUTLOG_ILLEGAL_TRANSITION: it is PENDING or CLAIMED, or its outcome is unknown (see above). */
+OUTLOG_API int outlog_requeue_ids(outlog *log, const char *const *event_ids, size_t count,
+                                  const struct outlog_requeue *how, outlog_err *err);
+
+/* The same for all that match; filter->state is DEAD (also when NULL) or PUBLISHED. In chunks, oldest
+ * first, each a transaction of its own. *requeued and *skipped (unknown outcomes; either may be
+ * NULL) tell how many, also after an error. */
+OUTLOG_API int outlog_requeue_all(outlog *log, const struct outlog_message_filter *filter,
+                                  const struct outlog_requeue *how, int64_t *requeued,
+                                  int64_t *skipped, outlog_err *err);
+
+/* End messages that wait: PENDING becomes DEAD, attempts as before. Their keys go on. All or none.
+ * OUTLOG_ILLEGAL_TRANSITION: one is CLAIMED (it is on its way), PUBLISHED or DEAD. */
+OUTLOG_API int outlog_kill(outlog *log, const char *const *event_ids, size_t count,
+                           const struct outlog_operator *by, outlog_err *err);
+
+/* Let the keys of held dead messages go on; the messages stay DEAD. All or none.
+ * OUTLOG_ILLEGAL_TRANSITION: one holds nothing. */
+OUTLOG_API int outlog_release_keys(outlog *log, const char *const *event_ids, size_t count,
+                                   const struct outlog_operator *by, outlog_err *err);
+
+/* Try now what waits for its time at this destination (L6). *hurried (may be NULL): how many. */
+OUTLOG_API int outlog_deliver(outlog *log, const char *destination,
+                              const struct outlog_operator *by, int64_t *hurried, outlog_err *err);
+
+/* Stop or resume sending to a destination. Nothing is lost: its messages wait. *changed (may be NULL)
+ * tells whether it was otherwise before. OUTLOG_NOT_FOUND when there is no such destination. */
+OUTLOG_API int outlog_destination_pause(outlog *log, const char *destination, bool paused,
+                                        const struct outlog_operator *by, bool *changed,
+                                        outlog_err *err);
+
 /* --- reading ------------------------------------------------------------------------------ */
 
 /* An event as the log holds it. Absent values are NULL. */

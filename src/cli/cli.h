@@ -64,6 +64,9 @@ outlog *ol_cli_open(struct ol_cli *cli);
 /* A time: RFC 3339, or how long ago ("1h"). Returns 0 or -1. */
 int ol_cli_time(const char *text, int64_t *out);
 
+/* --since and --until, either of which may be NULL; returns 0 or OL_EXIT_USAGE. */
+int ol_cli_window(const char *since, const char *until, int64_t *from, int64_t *to);
+
 /* "TYPE/ID" in two; returns 0 or OL_EXIT_USAGE. */
 int ol_cli_aggregate(struct ol_cli *cli, const char *text, const char **type, const char **id);
 
@@ -98,11 +101,22 @@ void ol_put_wide(struct ol_buf *out, const char *text, size_t width);
 /* 1234567 as 1,234,567. */
 const char *ol_thousands(int64_t number, char out[32]);
 
+/* How long ago, in words; "-" for 0. */
+const char *ol_cli_age(int64_t since, char out[32]);
+
 /* Write the buffer and a newline to standard output and empty it; false when that failed. */
 bool ol_put_line(struct ol_buf *line);
 
 /* One event as a line: JSON with --json, else for people. */
 void ol_put_event(const struct ol_cli *cli, const struct outlog_record *event, struct ol_buf *out);
+
+/* One message as a line, the same way. */
+void ol_put_message(const struct ol_cli *cli, const struct outlog_message_view *message,
+                    struct ol_buf *out);
+
+/* A page of messages, with a hint on standard error when there are more. */
+int ol_put_messages(struct ol_cli *cli, outlog *log, const struct outlog_message_filter *filter,
+                    const char *after, size_t limit, outlog_err *err);
 
 /* Progress on standard error, drawn in place on a terminal and nowhere else. */
 struct ol_progress {

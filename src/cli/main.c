@@ -11,7 +11,8 @@ static const struct ol_command *const commands[] = {
     &ol_command_trace,     &ol_command_causality, &ol_command_consumers,
     &ol_command_apply,     &ol_command_send,      &ol_command_relay,
     &ol_command_outbox,    &ol_command_dead,      &ol_command_requeue,
-    &ol_command_kill,      &ol_command_doctor,    &ol_command_bench,
+    &ol_command_kill,      &ol_command_destinations, &ol_command_stats,
+    &ol_command_config,    &ol_command_doctor,    &ol_command_bench,
     &ol_command_version,
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
@@ -22,7 +23,7 @@ static void print_help(FILE *to)
           "usage: outlog COMMAND [OPTIONS]\n\n",
           to);
     for (int i = 0; i < COMMAND_COUNT; i++)
-        fprintf(to, "  %-11s %s\n", commands[i]->name, commands[i]->summary);
+        fprintf(to, "  %-12s %s\n", commands[i]->name, commands[i]->summary);
     fputs("\nEvery command takes\n"
           "  --store URL   sqlite:PATH or postgres://…   (else OUTLOG_STORE, else sqlite:outlog.db)\n"
           "  --json        one JSON object a line\n"

@@ -149,6 +149,13 @@ int ol_cli_time(const char *text, int64_t *out)
     return 0;
 }
 
+int ol_cli_window(const char *since, const char *until, int64_t *from, int64_t *to)
+{
+    if ((since && ol_cli_time(since, from) < 0) || (until && ol_cli_time(until, to) < 0))
+        return ol_usage("--since and --until are times like 2026-01-31T12:00:00Z or spans like 1h");
+    return 0;
+}
+
 int ol_cli_aggregate(struct ol_cli *cli, const char *text, const char **type, const char **id)
 {
     const char *slash = strchr(text, '/');

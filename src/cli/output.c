@@ -78,6 +78,20 @@ const char *ol_thousands(int64_t number, char out[32])
     return out;
 }
 
+const char *ol_cli_age(int64_t since, char out[32])
+{
+    int64_t seconds = since ? (ol_clock_wall_us() - since) / 1000000 : 0;
+    if (!since)
+        snprintf(out, 32, "-");
+    else if (seconds < 120)
+        snprintf(out, 32, "%lld s", (long long)seconds);
+    else if (seconds < 7200)
+        snprintf(out, 32, "%lld min", (long long)(seconds / 60));
+    else
+        snprintf(out, 32, "%lld h", (long long)(seconds / 3600));
+    return out;
+}
+
 bool ol_put_line(struct ol_buf *line)
 {
     ol_buf_char(line, '\n');

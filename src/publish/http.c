@@ -7,6 +7,8 @@
  * C3  The address is checked where the socket is made, and again before each request, because a
  *     kept connection may have been opened for a destination with other rights.
  * C4  No callback of ours calls `done`: transfers end in one place, `finish`.
+ * C5  No request leaves after its deadline, however long the process stood still in between: that is
+ *     looked at in `before_request` too, for a transfer that was added may start much later.
  *
  * Curl tells us its sockets and its next timer, and we wait in an epoll of our own: with
  * curl_multi_poll every call looks at every transfer, and 64 that hang halved the speed of the
@@ -45,7 +47,7 @@ struct transfer {
     struct transfer *next, *previous; /* in flight: both; in the pool: next */
     ol_http_done *done;
     void *owner, *tag;
-    int64_t started_us;
+    int64_t started_us, deadline_us;
     struct ol_buf body;
     size_t body_sent;
     struct curl_slist *headers, *recipients;
@@ -54,6 +56,7 @@ struct transfer {
     bool is_sent;      /* C2 */
     bool is_body_sent; /* mail: curl has read the body to its end */
     bool is_repeated;  /* C1 struck */
+    bool is_late;      /* C5 struck */
     bool is_head_done; /* the final head is complete */
     bool is_head_long;
     bool is_reply_done; /* mail: the next line begins a new reply */
@@ -231,6 +234,10 @@ static int before_request(void *data, char *peer, char *local, int peer_port, in
 
     if (t->is_sent) {
         t->is_repeated = true;
+        return CURL_PREREQFUNC_ABORT;
+    }
+    if (ol_clock_boot_us() >= t->deadline_us) {
+        t->is_late = true;
         return CURL_PREREQFUNC_ABORT;
     }
     if (inet_pton(AF_INET, peer, &four.sin_addr) == 1) {
@@ -449,7 +456,8 @@ static bool set_mail(struct transfer *t, const struct ol_http_request *request)
 static void forget(struct transfer *t)
 {
     t->body_sent = t->head_bytes = t->read_bytes = t->kept_bytes = 0;
-    t->is_sent = t->is_body_sent = t->is_repeated = t->is_head_done = t->is_head_long = false;
+    t->is_sent = t->is_body_sent = t->is_repeated = t->is_late = t->is_head_done = false;
+    t->is_head_long = false;
     t->is_reply_done = false;
     t->denied = NULL;
     t->denied_address[0] = t->retry_after[0] = t->error[0] = '\0';
@@ -463,6 +471,7 @@ int ol_http_start(struct ol_http *http, const struct ol_http_request *request, o
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
     forget(t);
     t->started_us = ol_clock_boot_us();
+    t->deadline_us = request->deadline_us;
     t->done = request->done;
     t->owner = request->owner;
     t->tag = request->tag;
@@ -514,6 +523,8 @@ static const char *reason(const struct transfer *t, CURLcode code, bool is_aband
         snprintf(room, room_bytes, "given up before its deadline");
     else if (t->is_repeated)
         snprintf(room, room_bytes, "the connection was closed before an answer came");
+    else if (t->is_late)
+        snprintf(room, room_bytes, "its time was over before it could be sent");
     else if (t->is_head_long)
         snprintf(room, room_bytes, "the answer's headers are longer than %d bytes", HEAD_MAX);
     else

@@ -17,33 +17,25 @@ void ol_policy_clear(struct ol_policy *policy)
     *policy = (struct ol_policy){0};
 }
 
-/* {"SEND_EMAIL": {"retry": {…}}, …} */
-static void read_types(struct ol_policy *policy, const struct ol_json *types)
+/* `types.SEND_EMAIL` is {"retry": {…}}. */
+static void read_type(struct ol_policy *policy, const char *name, const struct ol_json *value)
 {
-    struct ol_json_iter it = {0};
-    struct ol_arena arena = {0};
-    while (ol_json_next(types, &it)) {
-        struct ol_json retry = ol_json_get(&it.value, "retry");
-        struct ol_policy_type type = {0};
-        const char *name = ol_json_string(&it.key, &arena, NULL);
-        struct ol_policy_type *wider =
-            realloc(policy->types, (policy->type_count + 1) * sizeof *wider);
-        if (!wider)
-            break;
-        policy->types = wider;
-        if (!name || ol_retry_parse(&retry, &type.retry, NULL) < 0 ||
-            !(type.event_type = strdup(name)))
-            continue;
+    struct ol_json retry = ol_json_get(value, "retry");
+    struct ol_policy_type type = {0};
+    struct ol_policy_type *wider =
+        realloc(policy->types, (policy->type_count + 1) * sizeof *wider);
+    if (!wider)
+        return;
+    policy->types = wider;
+    if (ol_retry_parse(&retry, &type.retry, NULL) == 0 && (type.event_type = strdup(name)))
         policy->types[policy->type_count++] = type;
-    }
-    ol_arena_clear(&arena);
 }
 
-static void read_retention(struct ol_policy *policy, const struct ol_json *retention)
+/* `retention.idempotency` is "48h". */
+static void read_idempotency(struct ol_policy *policy, const struct ol_json *value)
 {
     struct ol_arena arena = {0};
-    struct ol_json span = ol_json_get(retention, "idempotency");
-    const char *text = ol_json_string(&span, &arena, NULL);
+    const char *text = ol_json_string(value, &arena, NULL);
     int64_t us;
     if (text && ol_span_parse(text, &us) == 0 && us > DAY_US)
         policy->idempotency_us = us;
@@ -63,10 +55,10 @@ static int load(struct ol_policy *policy, struct ol_conn *conn, outlog_err *err)
         const char *text = ol_column_text(&rows, 1, &bytes), *key = ol_column_text(&rows, 0, NULL);
         if (!text || ol_json_parse(text, bytes, &value, NULL) < 0)
             continue;
-        if (strcmp(key, "types") == 0)
-            read_types(policy, &value);
-        else if (strcmp(key, "retention") == 0)
-            read_retention(policy, &value);
+        if (strncmp(key, "types.", 6) == 0)
+            read_type(policy, key + 6, &value);
+        else if (strcmp(key, "retention.idempotency") == 0)
+            read_idempotency(policy, &value);
     }
     ol_end(&rows);
     return more;

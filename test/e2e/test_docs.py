@@ -103,7 +103,7 @@ def test_errors_are_those_of_the_table_in_err_c(root):
 def test_the_cli_page_names_every_command_and_option(root, build):
     text = (root / "docs" / "cli.md").read_text()
     usage = subprocess.run([build / "outlog", "--help"], capture_output=True, text=True).stdout
-    commands = re.findall(r"^  (\w+)  +\S", usage.split("Every command")[0], re.M)
+    commands = re.findall(r"^  (\w+) +\S", usage.split("Every command")[0], re.M)
     assert commands
     unfinished = re.findall(r"`(\w+)`", text.split("## Not yet")[1])
     for command in commands:
@@ -136,3 +136,16 @@ def test_the_sql_page_names_every_argument_and_function(root, postgres_store, po
     assert ours
     for function in ours:
         assert f"`{function}(" in text, function
+
+
+def test_the_config_page_names_every_key(root):
+    text = (root / "docs" / "config.md").read_text()
+    source = (root / "src" / "publish" / "settings.c").read_text()
+    keys = re.findall(r'^    \{"(\w+)", [A-Z]+(?: \||,)', source, re.M)
+    types = re.findall(r'^    \{"(\w+)", [A-Z]+, \d+ \* SECOND', source, re.M)
+    assert "url" in keys and "webhook" in types
+    for key in keys:
+        assert f"`{key}`" in text, key
+    for section, key in re.findall(r'^    \{"(\w+)", "(\w+)", [A-Z]', (
+            root / "src" / "relay" / "config.c").read_text(), re.M):
+        assert f"`{section}`" in text and f"`{key}`" in text, f"{section}.{key}"

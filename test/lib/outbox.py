@@ -234,7 +234,7 @@ class Outbox(Session):
             own.commit()
 
     def requeue(self, id):
-        self.operate(id, f"state = 'PENDING', held = false, published_at = null, budget_from = attempts, "
+        self.operate(id, f"state = 'PENDING', held = false, published_at = null, budget_from = attempts - unsent, "
                          f"available_at = {self.now()}, updated_at = {self.now()}")
 
     def kill(self, id):
@@ -243,7 +243,7 @@ class Outbox(Session):
             own.begin()
             where = own.one("select lane, seq from {}outbox where event_id = %s", str(id))
             own.run("update {}lanes set parked_gen = parked_gen + 1 where lane = %s", where["lane"])
-            for change in (f"state = 'CLAIMED', attempts = attempts + 1, unsent = unsent + 1, claimed_by = 'operator', "
+            for change in (f"state = 'CLAIMED', claimed_by = 'operator', "
                            f"claimed_at = {self.now()}, lease_until = {self.now()}",
                            "state = 'DEAD', claimed_by = null, claimed_at = null, lease_until = null, "
                            "last_error = 'killed by an operator'"):

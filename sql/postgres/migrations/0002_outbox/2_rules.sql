@@ -69,6 +69,40 @@ create trigger parked_moves_are_legal before update on outlog.parked
     for each row execute function outlog.guard_parked();
 alter table outlog.parked enable always trigger parked_moves_are_legal;
 
+-- A row of its own begins as what the relay or an operator can know of a message, and goes only with
+-- the message: without it the message would be PUBLISHED.
+create function outlog.guard_parked_birth() returns trigger language plpgsql as $$
+begin
+    if new.state = 'PUBLISHED' or new.attempts > 1 then
+        perform outlog.fail('illegal_transition', format('message %s/%s cannot begin its own row as %s with %s attempts', new.lane, new.seq, new.state, new.attempts));
+    end if;
+    return new;
+end $$;
+create trigger parked_begins_legally before insert on outlog.parked
+    for each row execute function outlog.guard_parked_birth();
+alter table outlog.parked enable always trigger parked_begins_legally;
+
+create function outlog.refuse_removal() returns trigger language plpgsql as $$
+begin
+    if tg_op = 'DELETE' and current_setting('outlog.pruning', true) = 'on' then
+        return null;
+    end if;
+    perform outlog.fail('read_only', format('%s of outlog.%s: it says what became of messages', tg_op, tg_table_name));
+    return null;
+end $$;
+create trigger parked_stays before delete or truncate on outlog.parked
+    for each statement execute function outlog.refuse_removal();
+create trigger lanes_stay before delete or truncate on outlog.lanes
+    for each statement execute function outlog.refuse_removal();
+create trigger batches_stay before update or delete or truncate on outlog.batches
+    for each statement execute function outlog.refuse_removal();
+create trigger attempts_stay before update or delete or truncate on outlog.attempts
+    for each statement execute function outlog.refuse_removal();
+alter table outlog.parked enable always trigger parked_stays;
+alter table outlog.lanes enable always trigger lanes_stay;
+alter table outlog.batches enable always trigger batches_stay;
+alter table outlog.attempts enable always trigger attempts_stay;
+
 create function outlog.guard_lane() returns trigger language plpgsql
     set search_path = pg_catalog, pg_temp as $$
 begin

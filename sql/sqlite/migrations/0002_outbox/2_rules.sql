@@ -18,8 +18,9 @@ begin
 end;
 create trigger outlog_outbox_no_replace before insert on outlog_outbox
 when exists (select 1 from outlog_outbox where event_id = new.event_id)
+  or exists (select 1 from outlog_outbox where seq = new.seq)
 begin
-    select raise(abort, 'id_conflict: a message with this event_id exists');
+    select raise(abort, 'id_conflict: a message with this event_id or seq exists');
 end;
 create trigger outlog_outbox_no_old_key before insert on outlog_outbox
 when new.idempotency_key is not null and exists (select 1 from outlog_outbox_keys
@@ -51,6 +52,46 @@ when new.attempts < old.attempts or new.attempts > old.attempts + 1
 begin
     select raise(abort, 'illegal_transition: attempts only grow, and a message keeps its place');
 end;
+-- A row of its own begins as what the relay or an operator can know of a message, and goes only with
+-- the message: without it the message would be PUBLISHED. REPLACE fires no delete triggers.
+create trigger outlog_parked_begins_legally before insert on outlog_parked
+when new.state = 'PUBLISHED' or new.attempts > 1 or exists (select 1 from outlog_parked where seq = new.seq)
+begin
+    select raise(abort, 'illegal_transition: a message cannot begin its own row like this');
+end;
+create trigger outlog_parked_stays before delete on outlog_parked
+when not exists (select 1 from outlog_outbox_keys where org_key = '' and destination = '' and idempotency_key = 'pruning')
+begin
+    select raise(abort, 'read_only: DELETE of outlog_parked: it says what became of messages');
+end;
+create trigger outlog_lanes_stay before delete on outlog_lanes
+begin
+    select raise(abort, 'read_only: DELETE of outlog_lanes: it says what became of messages');
+end;
+create trigger outlog_lanes_no_replace before insert on outlog_lanes
+when exists (select 1 from outlog_lanes where lane = new.lane)
+begin
+    select raise(abort, 'read_only: a lane is never replaced');
+end;
+create trigger outlog_batches_no_update before update on outlog_batches
+begin
+    select raise(abort, 'read_only: UPDATE of outlog_batches: it says what became of messages');
+end;
+create trigger outlog_batches_stay before delete on outlog_batches
+when not exists (select 1 from outlog_outbox_keys where org_key = '' and destination = '' and idempotency_key = 'pruning')
+begin
+    select raise(abort, 'read_only: DELETE of outlog_batches: it says what became of messages');
+end;
+create trigger outlog_attempts_no_update before update on outlog_attempts
+begin
+    select raise(abort, 'read_only: UPDATE of outlog_attempts: it says what became of messages');
+end;
+create trigger outlog_attempts_stay before delete on outlog_attempts
+when not exists (select 1 from outlog_outbox_keys where org_key = '' and destination = '' and idempotency_key = 'pruning')
+begin
+    select raise(abort, 'read_only: DELETE of outlog_attempts: it says what became of messages');
+end;
+
 create trigger outlog_lanes_only_advance before update on outlog_lanes
 when new.epoch < old.epoch or new.head < old.head or new.claim_no < old.claim_no or new.parked_gen < old.parked_gen
 begin

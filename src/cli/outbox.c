@@ -1,0 +1,240 @@
+/* outbox.c: outlog outbox: messages and what became of them. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/utf8.h"
+#include "publish/base64.h"
+#include "views/message.h"
+
+#include <string.h>
+
+enum { MOST = 10000 };
+
+struct wish {
+    struct outlog_message_filter filter;
+    int64_t limit;
+    const char *after;
+};
+
+void ol_put_message(const struct ol_cli *cli, const struct outlog_message_view *message,
+                    struct ol_buf *out)
+{
+    char time[OL_TIME_TEXT], attempts[16];
+    if (cli->json) {
+        ol_message_json(message, false, out);
+        return;
+    }
+    const char *color = strcmp(message->state, "DEAD") == 0        ? ol_bad(cli)
+                        : strcmp(message->state, "PUBLISHED") == 0 ? ol_good(cli)
+                                                                   : ol_accent(cli);
+    ol_time_format(message->created_at, time);
+    time[19] = '\0';
+    snprintf(attempts, sizeof attempts, "%d", message->attempts);
+    ol_buf_print(out, "%s  %s", message->event_id, color);
+    ol_put_wide(out, message->state, 9);
+    ol_buf_print(out, "%s %3s  %s%s%s  ", ol_plain(cli), attempts, ol_dim(cli), time, ol_plain(cli));
+    ol_put_wide(out, message->destination, 14);
+    ol_buf_char(out, ' ');
+    ol_put_wide(out, message->event_type, 20);
+    if (message->is_held)
+        ol_buf_text(out, "  [holds its key]");
+    if (message->last_error) {
+        ol_buf_text(out, "  ");
+        size_t bytes = strlen(message->last_error);
+        ol_put_safe(out, message->last_error, bytes < 100 ? bytes : 100);
+    }
+}
+
+int ol_put_messages(struct ol_cli *cli, outlog *log, const struct outlog_message_filter *filter,
+                    const char *after, size_t limit, outlog_err *err)
+{
+    struct outlog_message_page page = {0};
+    struct ol_buf line = {0};
+    int result = outlog_messages(log, filter, after, limit, &page, err);
+    if (result == 0 && !cli->json && page.count)
+        printf("%s%-36s  %-9s %3s  %-19s  %-14s %s%s\n", ol_bold(cli), "event_id", "state", "try",
+               "created", "destination", "event_type", ol_plain(cli));
+    for (size_t i = 0; i < page.count; i++) {
+        ol_put_message(cli, &page.messages[i], &line);
+        ol_put_line(&line);
+    }
+    if (result == 0 && page.next_after)
+        fprintf(stderr, "outlog: there are more: --after %s\n", page.next_after);
+    ol_buf_clear(&line);
+    outlog_message_page_clear(&page);
+    return result;
+}
+
+/* --- show --- */
+
+static void field(const struct ol_cli *cli, const char *name, const char *value)
+{
+    struct ol_buf line = {0};
+    if (!value)
+        return;
+    ol_buf_print(&line, "%s%-16s%s ", ol_dim(cli), name, ol_plain(cli));
+    ol_put_safe(&line, value, strlen(value));
+    ol_put_line(&line);
+    ol_buf_clear(&line);
+}
+
+static void time_field(const struct ol_cli *cli, const char *name, int64_t time)
+{
+    char text[OL_TIME_TEXT];
+    if (time)
+        field(cli, name, ol_time_format(time, text));
+}
+
+static void attempt_line(const struct ol_cli *cli, const struct outlog_attempt *attempt)
+{
+    char time[OL_TIME_TEXT];
+    struct ol_buf line = {0};
+    ol_time_format(attempt->started_at, time);
+    time[23] = '\0';
+    ol_buf_print(&line, "  %d  %s%s%s  %s%s%s  %lld ms", attempt->attempt, ol_dim(cli), time,
+                 ol_plain(cli), strcmp(attempt->outcome, "ok") == 0 ? ol_good(cli) : ol_bad(cli),
+                 attempt->outcome, ol_plain(cli), (long long)attempt->duration_ms);
+    if (attempt->status)
+        ol_buf_print(&line, "  status %d", attempt->status);
+    if (attempt->permanent)
+        ol_buf_text(&line, "  permanent");
+    const char *texts[] = {attempt->error, attempt->response};
+    for (int i = 0; i < 2; i++)
+        if (texts[i]) {
+            ol_buf_text(&line, "  ");
+            ol_put_safe(&line, texts[i], strlen(texts[i]));
+        }
+    ol_put_line(&line);
+    ol_buf_clear(&line);
+}
+
+static void show_message(const struct ol_cli *cli, const struct outlog_message_view *m)
+{
+    struct ol_buf text = {0};
+    char attempts[40];
+    snprintf(attempts, sizeof attempts, m->max_attempts ? "%d of %d" : "%d", m->attempts,
+             m->max_attempts);
+    field(cli, "event_id", m->event_id);
+    field(cli, "state", m->state);
+    field(cli, "destination", m->destination);
+    field(cli, "event_type", m->event_type);
+    field(cli, "attempts", attempts);
+    field(cli, "last_error", m->last_error);
+    field(cli, "held", m->is_held ? "yes: later messages of its key wait" : NULL);
+    field(cli, "replay", m->is_replay ? "yes" : NULL);
+    time_field(cli, "created_at", m->created_at);
+    time_field(cli, "available_at", m->available_at);
+    time_field(cli, "claimed_at", m->claimed_at);
+    field(cli, "claimed_by", m->claimed_by);
+    time_field(cli, "published_at", m->published_at);
+    time_field(cli, "updated_at", m->updated_at);
+    field(cli, "org_id", m->org_id);
+    field(cli, "ordering_key", m->ordering_key);
+    field(cli, "partition_key", m->partition_key);
+    field(cli, "idempotency_key", m->idempotency_key);
+    field(cli, "correlation_id", m->correlation_id);
+    field(cli, "causation_id", *m->causation_id ? m->causation_id : NULL);
+    field(cli, "aggregate_type", m->aggregate_type);
+    field(cli, "aggregate_id", m->aggregate_id);
+    field(cli, "content_type", m->content_type);
+    ol_message_json(m, true, &text); // headers and metadata as JSON shows them, masked
+    for (int i = 0; i < 2 && !text.failed; i++) {
+        const char *name = i ? "metadata" : "headers";
+        struct ol_json object, value;
+        if (ol_json_parse_wrapped(text.data, text.bytes, &object, NULL) < 0)
+            break;
+        value = ol_json_get(&object, name);
+        if (value.type != OL_JSON_OBJECT)
+            continue;
+        printf("%s%-16s%s %.*s\n", ol_dim(cli), name, ol_plain(cli), (int)value.bytes, value.text);
+    }
+    ol_buf_reset(&text);
+    ol_buf_print(&text, "%s%-16s%s ", ol_dim(cli), "payload", ol_plain(cli));
+    if (m->payload && ol_utf8_is_valid(m->payload, m->payload_bytes)) {
+        ol_put_safe(&text, m->payload, m->payload_bytes);
+    } else if (m->payload) {
+        ol_buf_print(&text, "(%zu bytes, base64) ", m->payload_bytes);
+        ol_base64_encode(&text, m->payload, m->payload_bytes, 0);
+    }
+    ol_put_line(&text);
+    ol_buf_clear(&text);
+    printf("attempts\n");
+    for (size_t i = 0; i < m->attempt_count; i++)
+        attempt_line(cli, &m->attempts_log[i]);
+}
+
+static int show(struct ol_cli *cli, outlog *log, const char *id, outlog_err *err)
+{
+    struct outlog_message_page page = {0};
+    struct ol_buf line = {0};
+    int result = outlog_message_get(log, id, &page, err);
+    if (result == 0 && cli->json) {
+        ol_message_json(&page.messages[0], true, &line);
+        ol_put_line(&line);
+    } else if (result == 0) {
+        show_message(cli, &page.messages[0]);
+    }
+    ol_buf_clear(&line);
+    outlog_message_page_clear(&page);
+    return result;
+}
+
+/* --- the command --- */
+
+static int parse(struct ol_cli *cli, struct wish *wish)
+{
+    const char *since = NULL, *until = NULL;
+    struct outlog_message_filter *filter = &wish->filter;
+    const struct ol_option options[] = {{"state", OL_STRING, &filter->state, NULL},
+                                        {"to", OL_STRING, &filter->destination, NULL},
+                                        {"type", OL_STRING, &filter->event_type, NULL},
+                                        {"retrying", OL_FLAG, &filter->is_retrying, NULL},
+                                        {"since", OL_STRING, &since, NULL},
+                                        {"until", OL_STRING, &until, NULL},
+                                        {"limit", OL_NUMBER, &wish->limit, NULL},
+                                        {"after", OL_STRING, &wish->after, NULL},
+                                        {0}};
+    int status = ol_options(cli, options);
+    if (status || (status = ol_cli_window(since, until, &filter->since, &filter->until)))
+        return status;
+    if (wish->limit < 1 || wish->limit > MOST)
+        return ol_usage("--limit is 1 to %d", MOST);
+    bool is_show = cli->argc == 2 && strcmp(cli->argv[0], "show") == 0;
+    if (cli->argc && !is_show)
+        return ol_usage("outbox lists, or shows one: outlog outbox show ID");
+    return 0;
+}
+
+static int run(struct ol_cli *cli)
+{
+    struct wish wish = {.limit = 100};
+    outlog_err err;
+    int status = parse(cli, &wish);
+    if (status)
+        return status;
+    outlog *log = ol_cli_open(cli);
+    if (!log)
+        return OL_EXIT_FAILED;
+    if ((cli->argc ? show(cli, log, cli->argv[1], &err)
+                   : ol_put_messages(cli, log, &wish.filter, wish.after, (size_t)wish.limit, &err)) < 0)
+        status = ol_report(&err);
+    outlog_close(log);
+    return status;
+}
+
+const struct ol_command ol_command_outbox = {
+    .name = "outbox",
+    .summary = "messages and their state; one with every attempt",
+    .help =
+        "usage: outlog outbox [--state PENDING|CLAIMED|PUBLISHED|DEAD] [--to DESTINATION] [--type T]\n"
+        "                     [--retrying] [--since T] [--until T] [--limit N] [--after X] [--json]\n"
+        "       outlog outbox show ID [--json]\n\n"
+        "Lists messages, the newest first. PENDING with attempts above 0 waits for its next try:\n"
+        "--retrying lists only those. --after goes on where a list said it ended. Looking changes\n"
+        "nothing.\n\n"
+        "  outlog outbox --to billing --since 1h\n"
+        "  outlog outbox --retrying\n"
+        "  outlog outbox show 019a7c3e-0000-7000-8000-000000000001\n",
+    .run = run,
+};

@@ -1,0 +1,61 @@
+/* look.h: what is in the outbox, without changing anything. */
+#ifndef OL_OUTBOX_LOOK_H
+#define OL_OUTBOX_LOOK_H
+
+#include "log/log.h"
+
+enum { OL_LANES = 256 };
+
+/* Where a message is, for ever. */
+struct ol_place {
+    char event_id[OL_UUID_TEXT];
+    int lane;
+    int64_t seq;
+};
+
+/* The numbers of all lanes, ascending. */
+int ol_look_lanes(struct ol_conn *conn, int lanes[OL_LANES], size_t *count, outlog_err *err);
+
+/* Find messages by id; those that do not exist are left out. */
+int ol_look_places(struct ol_conn *conn, const char *const *ids, size_t count,
+                   struct ol_arena *arena, struct ol_place **out, size_t *found, outlog_err *err);
+
+/* A message as it stands now, for somebody who wants to change it. */
+struct ol_standing {
+    struct outlog_message_view view;
+    int lane;
+    int64_t seq;
+    bool is_parked;  /* it has a row of its own */
+    bool is_unknown; /* DEAD, and nobody knows whether it arrived */
+};
+
+/* The messages at these places, in the same order; one that is gone is left out. */
+int ol_look_standing(struct ol_conn *conn, const struct ol_place *places, size_t count,
+                     bool with_payload, struct ol_arena *arena, struct ol_standing **out,
+                     size_t *found, outlog_err *err);
+
+/* The lowest number of a lane that a message created at `time` can have; times of different writers
+ * are not exactly in order, so this is a little too low. */
+int ol_look_seq_at(struct ol_conn *conn, int lane, int64_t time, int64_t *seq, outlog_err *err);
+
+/* --- counts --- */
+
+struct ol_count {
+    const char *destination;
+    int64_t pending, retrying, claimed, dead, held;
+    int64_t oldest_pending_at; /* 0: none */
+    bool is_estimate;          /* `pending` is projected from the first messages of each lane */
+};
+
+struct ol_counts {
+    struct ol_count *all; /* by destination */
+    size_t count;
+    struct ol_count total;
+};
+
+/* How many messages there are by destination and state. Reads `parked`, the lanes, and at most a few
+ * thousand messages of each lane's backlog; never the whole outbox. */
+int ol_look_counts(struct ol_conn *conn, struct ol_arena *arena, struct ol_counts *out,
+                   outlog_err *err);
+
+#endif

@@ -1,0 +1,566 @@
+/* operate.c: requeue, kill, release, deliver now, pause.
+ *
+ * P1  A change begins by touching the lanes it is about, in ascending order: that is the lock, and it
+ *     tells the owner that parked rows are not as it knows them (rules 1, 9).
+ * P2  What a message is, is read after that, and it moves only from there.
+ * P3  The audit event is in the same transaction (X4): no change without it, and none without a
+ *     change. */
+#include "outbox/operate.h"
+
+#include "base/buf.h"
+#include "outbox/effect.h"
+#include "outbox/look.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int no_memory(outlog_err *err)
+{
+    return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+}
+
+/* --- audit --- */
+
+int ol_operate_audit(outlog_tx *tx, const struct outlog_operator *by, const char *event_type,
+                     const char *aggregate_type, const char *aggregate_id, const char *payload,
+                     outlog_err *err)
+{
+    struct outlog_appended appended;
+    struct outlog_event event = {.is_infrastructure = true,
+                                 .aggregate_type = aggregate_type,
+                                 .aggregate_id = aggregate_id,
+                                 .event_type = event_type,
+                                 .payload = payload,
+                                 .actor_type = by ? by->actor_type : NULL,
+                                 .actor_id = by ? by->actor_id : NULL,
+                                 .request_id = by ? by->request_id : NULL};
+    return outlog_append(tx, &event, &appended, err);
+}
+
+/* Ids and numbers only: an error text or a header might hold what an event must not. */
+static const char *message_payload(const struct ol_standing *standing, struct ol_arena *arena)
+{
+    const struct outlog_message_view *view = &standing->view;
+    struct ol_buf out = {0};
+    ol_buf_print(&out, "{\"message_id\":\"%s\",\"org_id\":", view->event_id);
+    ol_buf_json_text(&out, view->org_id);
+    ol_buf_text(&out, ",\"destination\":");
+    ol_buf_json_text(&out, view->destination);
+    ol_buf_text(&out, ",\"event_type\":");
+    ol_buf_json_text(&out, view->event_type);
+    ol_buf_print(&out, ",\"from\":\"%s\",\"attempts\":%d,\"published_at\":", view->state,
+                 view->attempts);
+    ol_buf_json_time(&out, view->published_at);
+    ol_buf_char(&out, '}');
+    const char *copy = out.failed ? NULL : ol_arena_copy(arena, out.data, out.bytes);
+    ol_buf_clear(&out);
+    return copy;
+}
+
+/* --- a change of some messages --- */
+
+struct change {
+    outlog *log;
+    outlog_tx *tx;
+    const struct outlog_operator *by;
+    char who[180]; /* "user:u-7" */
+    struct ol_arena arena;
+    char correlation_id[OL_UUID_TEXT];
+    outlog_err *err;
+};
+
+static void change_open(struct change *c, outlog *log, const struct outlog_operator *by,
+                        outlog_err *err)
+{
+    static const struct outlog_operator nobody;
+    *c = (struct change){.log = log, .by = by ? by : &nobody, .err = err};
+    snprintf(c->who, sizeof c->who, "%.40s:%.120s",
+             c->by->actor_type ? c->by->actor_type : "system",
+             c->by->actor_id ? c->by->actor_id : "system");
+    ol_uuid_make(c->correlation_id);
+}
+
+static void change_close(struct change *c)
+{
+    outlog_rollback(c->tx);
+    ol_arena_clear(&c->arena);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct ol_place *one = a, *two = b;
+    if (one->lane != two->lane)
+        return one->lane < two->lane ? -1 : 1;
+    return one->seq < two->seq ? -1 : one->seq > two->seq;
+}
+
+/* P1, P2. `places` are sorted here, which is also the order in which messages are changed. */
+static int lock(struct change *c, struct ol_place *places, size_t count,
+                struct ol_standing **standing, size_t *found)
+{
+    qsort(places, count, sizeof *places, by_place);
+    if (outlog_begin(c->log, &c->tx, c->err) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        if ((i == 0 || places[i].lane != places[i - 1].lane) &&
+            ol_exec(c->tx->conn, OL_Q_LANE_TOUCH, OL_PARAMS(ol_int(places[i].lane)), NULL, c->err) < 0)
+            return -1;
+    return ol_look_standing(c->tx->conn, places, count, false, &c->arena, standing, found, c->err);
+}
+
+static int unlock(struct change *c)
+{
+    outlog_tx *tx = c->tx;
+    c->tx = NULL;
+    return outlog_commit(tx, c->err);
+}
+
+/* One row must change: it is ours to change, for the lane is locked. */
+static int write_one(struct change *c, enum ol_query_id query, const struct ol_value *params,
+                     const struct ol_standing *standing)
+{
+    int64_t changed;
+    if (ol_exec(c->tx->conn, query, params, &changed, c->err) < 0)
+        return -1;
+    return changed == 1 ? 0
+                        : ol_fail(c->err, OUTLOG_ILLEGAL_TRANSITION,
+                                  "message %s is not %s any more; look at it again",
+                                  standing->view.event_id, standing->view.state);
+}
+
+static int tell_effect(struct change *c, const struct ol_standing *standing,
+                       enum ol_effect_step step, char *why)
+{
+    struct ol_item item = {.message = {.event_id = standing->view.event_id,
+                                       .aggregate_type = standing->view.aggregate_type}};
+    if (!ol_item_is_effect(&item))
+        return 0;
+    item.outcome.kind = OUTLOG_PUBLISH_FAILED;
+    item.error = why;
+    return ol_effect_write(c->tx, &item, step, 0, c->err);
+}
+
+/* P3: one event a message, all with the same correlation_id. */
+static int audit(struct change *c, const struct ol_standing *standing, size_t count,
+                 const char *(*event_type)(const struct ol_standing *))
+{
+    struct outlog_event *events = ol_arena_array(&c->arena, count, sizeof *events);
+    struct outlog_appended *appended = ol_arena_array(&c->arena, count, sizeof *appended);
+    if (count == 0)
+        return 0;
+    if (!events || !appended)
+        return no_memory(c->err);
+    for (size_t i = 0; i < count; i++) {
+        events[i] = (struct outlog_event){.is_infrastructure = true,
+                                          .aggregate_type = "outlog.message",
+                                          .aggregate_id = standing[i].view.event_id,
+                                          .event_type = event_type(&standing[i]),
+                                          .payload = message_payload(&standing[i], &c->arena),
+                                          .actor_type = c->by->actor_type,
+                                          .actor_id = c->by->actor_id,
+                                          .request_id = c->by->request_id,
+                                          .correlation_id = c->correlation_id};
+        if (!events[i].payload)
+            return no_memory(c->err);
+    }
+    return outlog_append_many(c->tx, events, count, appended, c->err);
+}
+
+/* Messages by id, each once; one that does not exist fails the call. */
+static int find(struct change *c, const char *const *ids, size_t count, struct ol_place **places,
+                size_t *found)
+{
+    if (count > OL_OPERATE_IDS)
+        return ol_fail(c->err, OUTLOG_INVALID_FIELD, "at most %d messages at a time", OL_OPERATE_IDS);
+    if (ol_log_ready(c->log, c->err) < 0 ||
+        ol_look_places(c->log->conn, ids, count, &c->arena, places, found, c->err) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        char id[OL_UUID_TEXT];
+        bool is_there = false;
+        ol_uuid_parse(ids[i], id);
+        for (size_t j = 0; j < *found && !is_there; j++)
+            is_there = strcmp((*places)[j].event_id, id) == 0;
+        if (!is_there)
+            return ol_fail(c->err, OUTLOG_NOT_FOUND, "there is no message %s", id);
+    }
+    qsort(*places, *found, sizeof **places, by_place);
+    size_t kept = 0;
+    for (size_t i = 0; i < *found; i++)
+        if (kept == 0 || by_place(&(*places)[kept - 1], &(*places)[i]) != 0)
+            (*places)[kept++] = (*places)[i];
+    *found = kept;
+    return 0;
+}
+
+/* --- requeue --- */
+
+static bool is_in(const struct ol_standing *standing, const char *state)
+{
+    return strcmp(standing->view.state, state) == 0;
+}
+
+static int check_requeue(const struct ol_standing *standing, const struct outlog_requeue *how,
+                         outlog_err *err)
+{
+    const struct outlog_message_view *view = &standing->view;
+    if (!is_in(standing, "DEAD") && !is_in(standing, "PUBLISHED"))
+        return ol_fail(err, OUTLOG_ILLEGAL_TRANSITION,
+                       "message %s is %s: only DEAD and PUBLISHED messages are requeued",
+                       view->event_id, view->state);
+    if (standing->is_unknown && !how->even_if_unknown)
+        return ol_fail(err, OUTLOG_ILLEGAL_TRANSITION,
+                       "message %s goes at most once and nobody knows whether it arrived; ask the "
+                       "receiver, then send it all the same with --even-if-unknown",
+                       view->event_id);
+    return 0;
+}
+
+static const char *requeue_event(const struct ol_standing *standing)
+{
+    return is_in(standing, "PUBLISHED") ? "outlog.message.replayed" : "outlog.message.requeued";
+}
+
+static int requeue_one(struct change *c, const struct ol_standing *standing)
+{
+    struct ol_value lane = ol_int(standing->lane), seq = ol_int(standing->seq);
+    int result = standing->is_parked
+                     ? write_one(c, OL_Q_PARKED_REQUEUE,
+                                 OL_PARAMS(lane, seq, ol_text(standing->view.state)), standing)
+                     : write_one(c, OL_Q_PARKED_REPLAY, OL_PARAMS(lane, seq), standing);
+    return result < 0 ? -1 : tell_effect(c, standing, OL_EFFECT_REQUEUED, NULL);
+}
+
+/* Requeue these, one transaction. When `skipped` is there, what may not be requeued is counted and
+ * left alone; else it fails the call. */
+static int requeue(struct change *c, struct ol_place *places, size_t count,
+                   const struct outlog_requeue *how, int64_t *requeued, int64_t *skipped)
+{
+    struct ol_standing *standing;
+    size_t found, kept = 0;
+    if (lock(c, places, count, &standing, &found) < 0)
+        return -1;
+    for (size_t i = 0; i < found; i++) {
+        if (check_requeue(&standing[i], how, c->err) < 0) {
+            if (!skipped)
+                return -1;
+            *skipped += standing[i].is_unknown;
+            continue;
+        }
+        if (!how->dry_run && requeue_one(c, &standing[i]) < 0)
+            return -1;
+        standing[kept++] = standing[i];
+    }
+    if (how->dry_run) {
+        outlog_rollback(c->tx);
+        c->tx = NULL;
+    } else if (audit(c, standing, kept, requeue_event) < 0 || unlock(c) < 0) {
+        return -1;
+    }
+    for (size_t i = 0; i < kept && how->on_message; i++)
+        how->on_message(how->user, standing[i].view.event_id);
+    *requeued += (int64_t)kept;
+    return 0;
+}
+
+int outlog_requeue_ids(outlog *log, const char *const *event_ids, size_t count,
+                       const struct outlog_requeue *how, outlog_err *err)
+{
+    static const struct outlog_requeue plain;
+    struct change c;
+    struct ol_place *places;
+    size_t found;
+    int64_t requeued = 0;
+    int result = -1;
+
+    if (!how)
+        how = &plain;
+    change_open(&c, log, &how->by, err);
+    if (find(&c, event_ids, count, &places, &found) == 0)
+        result = requeue(&c, places, found, how, &requeued, NULL);
+    change_close(&c);
+    return result;
+}
+
+/* The next chunk of a lane, in the order the messages were made. */
+static int next_chunk(struct change *c, const struct outlog_message_filter *filter, int lane,
+                      int64_t after, int64_t upto, struct ol_place *places, size_t *count)
+{
+    bool is_dead = !filter->state || strcmp(filter->state, "DEAD") == 0;
+    struct ol_rows rows;
+    int more;
+    *count = 0;
+    if (ol_query(c->log->conn, is_dead ? OL_Q_DEAD_AFTER : OL_Q_PUBLISHED_AFTER,
+                 OL_PARAMS(ol_int(lane), ol_int(after), ol_int(upto), ol_int(OL_OPERATE_CHUNK),
+                           ol_optional(filter->destination), ol_optional(filter->event_type),
+                           filter->since ? ol_time(filter->since) : ol_absent(),
+                           filter->until ? ol_time(filter->until) : ol_absent()),
+                 &rows, c->err) < 0)
+        return -1;
+    while ((more = ol_next(&rows, c->err)) > 0 && *count < OL_OPERATE_CHUNK) {
+        struct ol_place *place = &places[(*count)++];
+        ol_column_uuid(&rows, 0, place->event_id);
+        place->lane = lane;
+        place->seq = ol_column_int(&rows, 1);
+    }
+    ol_end(&rows);
+    return more < 0 ? -1 : 0;
+}
+
+static int requeue_lane(struct change *c, const struct outlog_message_filter *filter, int lane,
+                        const struct outlog_requeue *how, int64_t *requeued, int64_t *skipped)
+{
+    struct ol_place places[OL_OPERATE_CHUNK];
+    int64_t after = 0, upto;
+    size_t count;
+    // What dies or is published from here on is not meant.
+    if (ol_number(c->log->conn, OL_Q_LANE_NEWEST, OL_PARAMS(ol_int(lane)), &upto, c->err) < 0)
+        return -1;
+    if (filter->since) {
+        if (ol_look_seq_at(c->log->conn, lane, filter->since, &after, c->err) < 0)
+            return -1;
+        after--;
+    }
+    do {
+        if (next_chunk(c, filter, lane, after, upto, places, &count) < 0)
+            return -1;
+        if (count == 0)
+            break;
+        after = places[count - 1].seq;
+        if (requeue(c, places, count, how, requeued, skipped) < 0)
+            return -1;
+        ol_arena_reset(&c->arena);
+    } while (count == OL_OPERATE_CHUNK);
+    return 0;
+}
+
+int outlog_requeue_all(outlog *log, const struct outlog_message_filter *filter,
+                       const struct outlog_requeue *how, int64_t *requeued, int64_t *skipped,
+                       outlog_err *err)
+{
+    static const struct outlog_requeue plain;
+    struct change c;
+    int lanes[OL_LANES], result = -1;
+    size_t count = 0;
+    int64_t done = 0, left = 0;
+
+    if (!how)
+        how = &plain;
+    if (filter->state && strcmp(filter->state, "DEAD") != 0 && strcmp(filter->state, "PUBLISHED") != 0)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/state",
+                          "only DEAD and PUBLISHED messages are requeued, not '%.40s'",
+                          filter->state);
+    change_open(&c, log, &how->by, err);
+    if (ol_log_ready(log, err) < 0 || ol_look_lanes(log->conn, lanes, &count, err) < 0)
+        goto out;
+    for (size_t i = 0; i < count; i++)
+        if (requeue_lane(&c, filter, lanes[i], how, &done, &left) < 0)
+            goto out;
+    result = 0;
+out:
+    if (requeued)
+        *requeued = done;
+    if (skipped)
+        *skipped = left;
+    change_close(&c);
+    return result;
+}
+
+/* --- kill --- */
+
+static const char *kill_event(const struct ol_standing *standing)
+{
+    (void)standing;
+    return "outlog.message.killed";
+}
+
+/* There is no way from PENDING to DEAD but through CLAIMED, and nobody sees it there. */
+static int kill_one(struct change *c, const struct ol_standing *standing)
+{
+    const struct outlog_message_view *view = &standing->view;
+    struct ol_value lane = ol_int(standing->lane), seq = ol_int(standing->seq);
+    if (!is_in(standing, "PENDING"))
+        return ol_fail(c->err, OUTLOG_ILLEGAL_TRANSITION, "message %s is %s: %s", view->event_id,
+                       view->state,
+                       is_in(standing, "CLAIMED") ? "it is on its way; wait for what comes of it"
+                                                  : "only what is PENDING can be killed");
+    char *why = ol_arena_print(&c->arena, "killed by %s", c->who);
+    const char *operator = ol_arena_print(&c->arena, "operator:%s", c->who);
+    if (!operator || !why)
+        return no_memory(c->err);
+    if ((!standing->is_parked &&
+         write_one(c, OL_Q_PARKED_WAITING, OL_PARAMS(lane, seq), standing) < 0) ||
+        write_one(c, OL_Q_PARKED_SEIZE, OL_PARAMS(lane, seq, ol_text(operator)), standing) < 0 ||
+        write_one(c, OL_Q_PARKED_BURY, OL_PARAMS(lane, seq, ol_text(operator), ol_text(why)),
+                  standing) < 0)
+        return -1;
+    return tell_effect(c, standing, OL_EFFECT_KILLED, why);
+}
+
+/* --- release --- */
+
+static const char *release_event(const struct ol_standing *standing)
+{
+    (void)standing;
+    return "outlog.key.released";
+}
+
+static int release_one(struct change *c, const struct ol_standing *standing)
+{
+    if (!standing->view.is_held)
+        return ol_fail(c->err, OUTLOG_ILLEGAL_TRANSITION, "message %s holds no key back: it is %s",
+                       standing->view.event_id, standing->view.state);
+    return write_one(c, OL_Q_PARKED_RELEASE, OL_PARAMS(ol_int(standing->lane), ol_int(standing->seq)),
+                     standing);
+}
+
+static int each(outlog *log, const char *const *ids, size_t count, const struct outlog_operator *by,
+                int (*one)(struct change *, const struct ol_standing *),
+                const char *(*event_type)(const struct ol_standing *), outlog_err *err)
+{
+    struct change c;
+    struct ol_place *places;
+    struct ol_standing *standing;
+    size_t found, standing_count;
+    int result = -1;
+
+    change_open(&c, log, by, err);
+    if (find(&c, ids, count, &places, &found) < 0 ||
+        lock(&c, places, found, &standing, &standing_count) < 0)
+        goto out;
+    for (size_t i = 0; i < standing_count; i++)
+        if (one(&c, &standing[i]) < 0)
+            goto out;
+    if (audit(&c, standing, standing_count, event_type) == 0)
+        result = unlock(&c);
+out:
+    change_close(&c);
+    return result;
+}
+
+int outlog_kill(outlog *log, const char *const *event_ids, size_t count,
+                const struct outlog_operator *by, outlog_err *err)
+{
+    return each(log, event_ids, count, by, kill_one, kill_event, err);
+}
+
+int outlog_release_keys(outlog *log, const char *const *event_ids, size_t count,
+                        const struct outlog_operator *by, outlog_err *err)
+{
+    return each(log, event_ids, count, by, release_one, release_event, err);
+}
+
+/* --- destinations --- */
+
+static int find_destination(struct ol_conn *conn, const char *name, bool *is_there, bool *paused,
+                            outlog_err *err)
+{
+    struct ol_rows rows;
+    if (ol_query(conn, OL_Q_DESTINATION_GET, OL_PARAMS(ol_text(name)), &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    *is_there = got > 0;
+    if (*is_there && paused)
+        *paused = ol_column_int(&rows, 3) != 0;
+    ol_end(&rows);
+    return got < 0 ? -1 : 0;
+}
+
+static int no_destination(outlog_err *err, const char *name)
+{
+    return ol_fail(err, OUTLOG_NOT_FOUND,
+                   "there is no destination %.100s; `outlog destinations` lists them", name);
+}
+
+/* A chunk of one lane: -1, or how many. */
+static int64_t hurry(struct change *c, const char *destination, int lane)
+{
+    enum { CHUNK = 5000 };
+    int64_t changed;
+    char payload[64];
+    if (outlog_begin(c->log, &c->tx, c->err) < 0 ||
+        ol_exec(c->tx->conn, OL_Q_LANE_TOUCH, OL_PARAMS(ol_int(lane)), NULL, c->err) < 0 ||
+        ol_exec(c->tx->conn, OL_Q_PARKED_HURRY,
+                OL_PARAMS(ol_int(lane), ol_text(destination), ol_int(CHUNK)), &changed, c->err) < 0)
+        return -1;
+    if (changed == 0) {
+        outlog_rollback(c->tx);
+        c->tx = NULL;
+        return 0;
+    }
+    snprintf(payload, sizeof payload, "{\"lane\":%d,\"messages\":%lld}", lane, (long long)changed);
+    if (ol_operate_audit(c->tx, c->by, "outlog.destination.delivered", "outlog.destination",
+                         destination, payload, c->err) < 0 ||
+        unlock(c) < 0)
+        return -1;
+    return changed;
+}
+
+int outlog_deliver(outlog *log, const char *destination, const struct outlog_operator *by,
+                   int64_t *hurried, outlog_err *err)
+{
+    struct change c;
+    int lanes[OL_LANES], result = -1;
+    size_t count = 0;
+    int64_t total = 0, moved;
+    bool is_there = false;
+
+    change_open(&c, log, by, err);
+    if (ol_log_ready(log, err) < 0 ||
+        find_destination(log->conn, destination, &is_there, NULL, err) < 0 ||
+        ol_look_lanes(log->conn, lanes, &count, err) < 0)
+        goto out;
+    if (!is_there) {
+        no_destination(err, destination);
+        goto out;
+    }
+    for (size_t i = 0; i < count; i++)
+        do {
+            if ((moved = hurry(&c, destination, lanes[i])) < 0)
+                goto out;
+            total += moved;
+        } while (moved);
+    result = 0;
+out:
+    if (hurried)
+        *hurried = total;
+    change_close(&c);
+    return result;
+}
+
+int outlog_destination_pause(outlog *log, const char *destination, bool paused,
+                             const struct outlog_operator *by, bool *changed, outlog_err *err)
+{
+    outlog_tx *tx;
+    bool is_there, is_paused = false;
+    int result = -1;
+
+    if (changed)
+        *changed = false;
+    if (outlog_begin(log, &tx, err) < 0)
+        return -1;
+    if (ol_exec(tx->conn, OL_Q_CONFIG_LOCK, OL_NO_PARAMS, NULL, err) < 0 ||
+        find_destination(tx->conn, destination, &is_there, &is_paused, err) < 0)
+        goto out;
+    if (!is_there) {
+        no_destination(err, destination);
+        goto out;
+    }
+    if (is_paused == paused) {
+        result = 0;
+        goto out;
+    }
+    if (ol_exec(tx->conn, OL_Q_DESTINATION_PAUSE, OL_PARAMS(ol_text(destination), ol_int(paused)),
+                NULL, err) < 0 ||
+        ol_operate_audit(tx, by, paused ? "outlog.destination.paused" : "outlog.destination.resumed",
+                         "outlog.destination", destination, "{}", err) < 0)
+        goto out;
+    result = outlog_commit(tx, err);
+    tx = NULL;
+    if (changed)
+        *changed = result == 0;
+out:
+    outlog_rollback(tx);
+    return result;
+}

@@ -1,0 +1,497 @@
+"""Any plug pulled while relays work (L1, L3, L4): killed, frozen, cut off, told to stop.
+
+Writers, receivers and the store are asked what they saw, and test/checker judges: nothing lost,
+nothing from a rollback delivered, first deliveries in order, attempts counted, states legal, and a
+second delivery only where a crash, a cut or an unknown answer explains it.
+
+`make torture` runs the random kills long: 500 instead of 30.
+"""
+import contextlib
+import json
+import os
+import random
+import signal
+import threading
+import time
+import uuid
+
+import psycopg2
+import pytest
+
+from lib.outbox import Outbox, Writer, keys_in_lane, sha256, wait_for
+from lib.postgres import Postgres
+from lib.proxy import Proxy
+
+POINTS = ["claim.sent", "mark.sent", "mark.done", "publish.sent", "lease.renew"]
+IS_LONG = "OUTLOG_TORTURE_ROWS" in os.environ
+KILLS = 250 if IS_LONG else 15  # a store
+
+
+def fill(writer, destination, count, keys=7, start=0):
+    """Messages of a few keys and of none, some delayed, each tenth rolled back; the ids committed."""
+    ids = []
+    for n in range(start, start + count):
+        key = None if n % 5 == 4 else f"k-{n % keys}"
+        more = {"due_us": 30_000} if n % 10 == 5 else {}
+        id = writer.send(destination, {"n": n}, key=key, rollback=n % 10 == 3, **more)
+        if n % 10 != 3:
+            ids.append(id)
+    return ids
+
+
+class Load:
+    """A writer in the background: begin, put, commit or roll back, until it is told to end."""
+
+    def __init__(self, outbox, history, destinations, pause=0.003, name="load", keys=12):
+        self.outbox, self.history, self.destinations = outbox, history, destinations
+        self.pause, self.name, self.keys, self.sent = pause, name, keys, 0
+        self.is_over = threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.error = None
+        self.thread.start()
+
+    def run(self):
+        writer, chance = None, random.Random(self.name)
+        while not self.is_over.is_set():
+            try:
+                writer = writer or Writer(self.outbox, self.history)
+                key = f"{self.name}-{chance.randrange(self.keys)}" if chance.random() < 0.8 else None
+                writer.send(chance.choice(self.destinations), {"n": self.sent, "by": self.name},
+                            key=key, rollback=chance.random() < 0.05)
+                self.sent += 1
+            except psycopg2.Error:      # the server is away: the history says unknown
+                if writer:
+                    writer.close()
+                writer = None
+            except Exception as error:
+                self.error = error
+                return
+            self.is_over.wait(self.pause)
+        if writer:
+            writer.close()
+
+    def end(self):
+        self.is_over.set()
+        self.thread.join(30)
+        assert not self.thread.is_alive() and not self.error, self.error
+
+
+# kill -9 at each point
+
+@pytest.mark.parametrize("publisher", ["webhook", "null"])
+@pytest.mark.parametrize("point", POINTS)
+def test_l4_killed_at_a_point(store, outbox, receiver, relays, history, point, publisher):
+    if publisher == "webhook":
+        outbox.destination("d", receiver)
+        receiver.rule(500, attempt=1, probability=0.2)
+    else:
+        outbox.destination("d", type="null")
+    writer = Writer(outbox, history)
+    fill(writer, "d", 40)
+    first = relays("a", fault=f"{point}:{1 if point == 'lease.renew' else 2}:kill")
+    deadline = time.monotonic() + 20
+    n = 40
+    while first.is_running():          # each point is passed sooner or later
+        assert time.monotonic() < deadline, f"{point} was never reached"
+        if point != "lease.renew":     # which a relay does only when nothing else does it
+            fill(writer, "d", 2, start=n)
+            n += 2
+        time.sleep(0.02)
+    assert first.wait() == -signal.SIGKILL
+    history.fault("kill", point=point)
+    fill(writer, "d", 10, start=n)
+    outbox.bury(first)
+    relays("b")
+    outbox.wait_drained()
+    counts = history.check(outbox, [receiver], observed=["d"] if publisher == "webhook" else [])
+    assert counts["states"] == {"PUBLISHED": counts["appended"]["ok"]}
+    if publisher == "webhook":
+        assert counts["delivered"] == counts["appended"]["ok"]
+
+
+def said_lines(relay):
+    """What the stdout publisher wrote, as a receiver's lines; a torn last line was not delivered."""
+    for line in relay.said().splitlines():
+        if line.startswith('{"event_id"') and line.endswith("}"):
+            with contextlib.suppress(json.JSONDecodeError):
+                one = json.loads(line)
+                yield {"id": one["event_id"], "attempt": one["attempt"], "destination": one["destination"],
+                       "body": sha256(line.split(',"payload":', 1)[1][:-1])}
+
+
+@pytest.mark.parametrize("publisher", ["stdout", "exec"])
+def test_l4_killed_with_other_publishers(store, outbox, relays, history, publisher, tmp_path):
+    seen = tmp_path / "seen"
+    seen.touch()
+    if publisher == "exec":
+        script = f'b=$(sha256sum | cut -d" " -f1); echo "$OUTLOG_EVENT_ID $OUTLOG_ATTEMPT $b" >>{seen}'
+        outbox.destination("d", type="exec", command=["/bin/sh", "-c", script])
+    else:
+        outbox.destination("d", type="stdout")
+    writer = Writer(outbox, history)
+    fill(writer, "d", 20)
+    first = relays("a", fault="mark.sent:2:kill")
+    fill(writer, "d", 10, start=20)
+    wait_for(lambda: not first.is_running(), "the kill")
+    history.fault("kill")
+    outbox.bury(first)
+    relays("b")
+    outbox.wait_drained()
+    if publisher == "exec":
+        arrivals = [dict(zip(("id", "attempt", "body"), line.split())) for line in
+                    seen.read_text().splitlines()]
+    else:
+        arrivals = [one for relay in relays.all for one in said_lines(relay)]
+    for n, one in enumerate(arrivals):
+        history.note(**{"from": "receiver", "n": n, "answer": 200, "ended": None, "replay": False,
+                        "destination": "d", **one, "attempt": int(one["attempt"])})
+    counts = history.check(outbox, observed=["d"])
+    assert counts["delivered"] == counts["appended"]["ok"]
+
+
+@pytest.mark.torture
+def test_l4_killed_at_any_instant_under_load(store, outbox, receiver, relays, history):
+    """Two relays at work, one of them killed again and again; the receiver fails now and then."""
+    chance = random.Random(uuid.uuid4().int)
+    for name in ("d-0", "d-1", "d-2"):
+        outbox.destination(name, receiver, concurrency=16)
+    receiver.rule("slow", seconds=0.02, probability=0.05)
+    receiver.rule(503, probability=0.02)
+    receiver.rule("reset", probability=0.01)
+    outbox.destination("n", type="null")
+    load = [Load(outbox, history, ["d-0", "d-1", "d-2", "n"], name=f"w-{n}", pause=0.006) for n in range(2)]
+    running = [relays(f"r-{n}") for n in range(2)]
+    wait_for(lambda: receiver.count() > 20, "the first deliveries")
+    for n in range(KILLS):
+        time.sleep(chance.uniform(0.02, 0.35))  # the instant is what varies; nothing depends on it
+        victim = running.pop(chance.randrange(2))
+        victim.kill()
+        history.fault("kill")
+        outbox.bury(victim)
+        running.append(relays(f"r-{n + 2}"))
+    for one in load:
+        one.end()
+    outbox.wait_drained(60)
+    counts = history.check(outbox, [receiver], observed=["d-0", "d-1", "d-2"])
+    assert counts["faults"] == KILLS and counts["appended"]["rolled_back"] > 0
+    print(counts)
+
+
+# SIGSTOP
+
+@pytest.mark.parametrize("point", ["publish.sent", "mark.done"])
+def test_l1_frozen_past_its_lease_under_load(store, outbox, receiver, relays, history, point):
+    """It wakes to find its lanes gone: it records nothing and sends nothing that was claimed before."""
+    outbox.destination("d", receiver)
+    load = Load(outbox, history, ["d"], pause=0.01)
+    wait_for(lambda: load.sent > 10, "some messages")
+    first = relays("a", fault=f"{point}:5:stop")
+    first.wait_frozen()
+    history.fault("stop")
+    frozen = {row["owner"] for row in outbox.run("select owner from {}lanes where owner_name = 'a'")}
+    second = relays("b")
+    wait_for(lambda: not outbox.run("select 1 from {}lanes where owner_name = 'a'"), "the takeover")
+    load.end()
+    outbox.wait_drained()
+    requests, batches = receiver.count(), outbox.run("select * from {}batches order by lane, to_seq, from_seq")
+    parked = outbox.run("select * from {}parked order by lane, seq")
+    second.term()                        # so that nobody else can have done what happens now
+    assert second.wait() == 0
+    first.thaw()
+    wait_for(lambda: outbox.run("select 1 from {}lanes where owner_name = 'a'"), "it to take lanes anew")
+    assert receiver.count() == requests, receiver.requests[requests:]
+    assert outbox.run("select * from {}batches order by lane, to_seq, from_seq") == batches
+    assert outbox.run("select * from {}parked order by lane, seq") == parked
+    assert frozen
+    history.check(outbox, [receiver])
+    last = outbox.put("d", {"n": "last"}, key="k")
+    outbox.wait(last, "PUBLISHED")
+
+
+# Relays come and go
+
+def test_l1_two_relays_with_one_name(store, outbox, receiver, relays, history):
+    outbox.destination("d", receiver)
+    load = Load(outbox, history, ["d"], pause=0.005)
+    both = [relays("same", threads=1), relays("same", threads=1)]
+    wait_for(lambda: receiver.count() > 150, "deliveries")
+    if not outbox.is_sqlite:
+        wait_for(lambda: len({row["owner"] for row in outbox.run("select owner from {}lanes")}) >= 2,
+                 "both to own lanes")
+    load.end()
+    outbox.wait_drained()
+    counts = history.check(outbox, [receiver])
+    assert counts["duplicates"] == 0 and all(one.is_running() for one in both)
+
+
+def test_l1_lanes_follow_within_one_lease(postgres_store, outbox, receiver, relays, history):
+    outbox.destination("d", receiver)
+    stays, goes = relays("stays"), relays("goes")
+
+    def owned(name):
+        return outbox.one("select count(*) as n from {}lanes where owner_name = %s", name)["n"]
+    wait_for(lambda: (owned("stays"), owned("goes")) == (4, 4), "fair shares")
+    goes.kill()
+    died = time.monotonic()
+    history.fault("kill")
+    wait_for(lambda: owned("stays") == 8, "the takeover")
+    assert time.monotonic() - died < 2 + 1 + 1.5  # a lease, a beat, and a busy machine
+    assert stays.is_running()
+    writer = Writer(outbox, history)
+    fill(writer, "d", 30)
+    outbox.wait_drained()
+    history.check(outbox, [receiver])
+
+
+def test_l1_relays_come_and_go_every_second(postgres_store, outbox, receiver, relays, history):
+    outbox.destination("d", receiver)
+    load = Load(outbox, history, ["d"], pause=0.01, keys=40)
+    running = [relays("r-0"), relays("r-1")]
+    slowest = 0
+    for n in range(2, 9):
+        started = time.monotonic()
+        wait_for(lambda: time.monotonic() - started > 1, "a second", pause=0.05)
+        victim = running.pop(0)
+        if n % 2:
+            victim.kill()
+            history.fault("kill")
+        else:
+            victim.term()
+        running.append(relays(f"r-{n}"))
+    load.end()
+    outbox.wait_drained()
+    counts = history.check(outbox, [receiver])
+    told = {line["id"]: line["t"] for line in history.written if line.get("what") == "ok"}
+    arrived = {}
+    for one in receiver.requests:
+        arrived.setdefault(one.id, one.at)
+    slowest = max(arrived[id] - at for id, at in told.items())
+    assert slowest < 2 * 2 + 1 + 2, f"a message waited {slowest:.1f} s"  # two deaths in a row at worst
+    assert counts["delivered"] == counts["appended"]["ok"]
+
+
+# SIGTERM
+
+def test_l3_sigterm_finishes_what_is_on_the_wire(store, outbox, receiver, relays, history):
+    """Exit 0, nothing twice, and the next relay goes on at once: it waits for no lease."""
+    outbox.destination("d", receiver, concurrency=8)
+    receiver.rule("slow", seconds=0.03)
+    writer = Writer(outbox, history)
+    ids = fill(writer, "d", 200, keys=20)
+    first = relays("a", lease="60s")
+    wait_for(lambda: receiver.count() > 15, "some deliveries")
+    first.term()
+    assert first.wait() == 0, first.said()
+    assert outbox.run("select * from {}lanes where owner is not null") == []
+    assert "CLAIMED" not in outbox.states().values()
+    left = sum(state == "PENDING" for state in outbox.states().values())
+    assert left > 0, "it was too fast to prove anything"
+    relays("b", lease="60s")
+    outbox.wait_drained(20)
+    counts = history.check(outbox, [receiver])
+    assert counts["duplicates"] == 0 and counts["arrivals"] == counts["delivered"] == len(ids)
+
+
+def test_l3_sigterm_waits_for_a_slow_answer(store, outbox, receiver, relays, history):
+    outbox.destination("d", receiver)
+    receiver.rule("hang")
+    writer = Writer(outbox, history)
+    id = writer.send("d", {"n": 1}, key="k")
+    later = writer.send("d", {"n": 2}, key="k")
+    first = relays("a", lease="30s")
+    wait_for(lambda: outbox.parked(id), "a straggler")
+    first.term()
+    time.sleep(0.1)
+    assert first.is_running()
+    receiver.release()
+    assert first.wait(10) == 0
+    assert outbox.state(id)["state"] == "PUBLISHED" and outbox.state(later)["state"] == "PENDING"
+    relays("b", lease="30s")
+    outbox.wait_drained(15)
+    assert receiver.ids() == [id, later]
+    history.check(outbox, [receiver])
+
+
+def test_l3_sigterm_hands_back_what_the_rate_held_back(store, outbox, receiver, relays):
+    outbox.destination("d", receiver, rate="1/s")
+    for n in range(10):
+        outbox.put("d", {"n": n}, due_us=200_000)
+    first = relays("a", lease="30s")
+    wait_for(lambda: receiver.count() >= 1, "the first delivery")
+    first.term()
+    assert first.wait(8) == 0
+    assert "CLAIMED" not in outbox.states().values()
+    assert outbox.run("select * from {}lanes where owner is not null") == []
+
+
+def test_l3_a_second_sigterm_ends_at_once(store, outbox, receiver, relays, history):
+    outbox.destination("d", receiver, timeout="5s")
+    receiver.rule("hang", times=1)
+    writer = Writer(outbox, history)
+    id = writer.send("d", {"n": 1}, key="k")
+    first = relays("a")
+    wait_for(lambda: receiver.count() == 1, "the request")
+    first.term()
+    wait_for(lambda: outbox.parked(id) or outbox.state(id)["state"] != "CLAIMED", "the drain to begin", 5)
+    first.term()
+    history.fault("term")
+    first.wait(3)
+    assert outbox.state(id)["state"] == "CLAIMED"    # nobody knows: as after a crash
+    outbox.bury(first)
+    outbox.run(f"update {{}}parked set lease_until = {outbox.now(-1)} where state = 'CLAIMED'")
+    relays("b")
+    outbox.wait_drained()
+    receiver.release()
+    wait_for(lambda: receiver.requests[0].answer, "the late answer")
+    history.check(outbox, [receiver])
+
+
+# PostgreSQL goes away
+
+@pytest.fixture(scope="module")
+def server():
+    """A server of this file's own, to restart."""
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def own_store(server, tmp_path):
+    from lib.cli import Outlog
+    name = f"r{uuid.uuid4().hex[:8]}"
+    url = server.create(name)
+    Outlog(url).run("init")
+    yield url
+    server.drop(name)
+
+
+@pytest.fixture
+def away(own_store, tmp_path):
+    """(outbox, relays) on the file's own server; the outbox connects anew after a restart."""
+    from lib.outbox import Relays
+    relays = Relays(own_store, tmp_path)
+    yield Outbox(own_store), relays
+    relays.close()
+
+
+def test_l4_postgres_is_restarted_under_load(server, own_store, away, receiver, history):
+    outbox, relays = away
+    outbox.destination("d", receiver)
+    load = [Load(outbox, history, ["d"], pause=0.004, name=f"w-{n}") for n in range(2)]
+    relays("a")
+    relays("b")
+    for _ in range(3):
+        before = receiver.count()
+        wait_for(lambda: receiver.count() > before + 60, "deliveries")
+        history.fault("restart")
+        server.restart("immediate")
+        history.fault("restarted")
+    before = receiver.count()
+    wait_for(lambda: receiver.count() > before + 60, "deliveries after the restarts")
+    for one in load:
+        one.end()
+    outbox = Outbox(own_store)
+    outbox.wait_drained()
+    history.check(outbox, [receiver])
+    assert all(relay.is_running() for relay in relays.all)
+
+
+def test_l4_backends_are_terminated_under_load(server, own_store, away, receiver, history):
+    outbox, relays = away
+    outbox.destination("d", receiver)
+    receiver.rule(500, attempt=1, probability=0.1)
+    load = Load(outbox, history, ["d"], pause=0.003)
+    relays("a")
+    relays("b")
+    wait_for(lambda: receiver.count() > 20, "the first deliveries")
+    deadline, killed = time.monotonic() + 4, 0
+    with Outbox(own_store) as killer:
+        while time.monotonic() < deadline:
+            killed += len(killer.run("select pg_terminate_backend(pid) from pg_stat_activity where "
+                                     "application_name like 'outlog%%' and datname = current_database()"))
+            history.fault("terminate")
+            time.sleep(0.2)
+    load.end()
+    outbox = Outbox(own_store)
+    outbox.wait_drained()
+    history.check(outbox, [receiver])
+    assert killed > 10 and all(relay.is_running() for relay in relays.all)
+
+
+PLAIN = r"update outlog\.lanes\s+set head"  # the record of a batch that went well: one statement
+
+
+@pytest.mark.parametrize("where", ["request", "reply", "down"])
+@pytest.mark.parametrize("statement", ["^commit$", PLAIN])
+def test_l4_the_answer_of_a_commit_is_lost(postgres, postgres_store, outbox, receiver, relays, history,
+                                           statement, where):
+    """Rule 6: its own row tells the relay whether its turn was stored; if it cannot ask, as after a crash."""
+    outbox.destination("d", receiver, retry={"base": "20ms", "jitter": 0, "max_attempts": 90})
+    receiver.rule(500, attempt=1, probability=0.5 if statement == "^commit$" else 0)
+    load = Load(outbox, history, ["d"], pause=0.01, keys=4)
+    try:
+        with Proxy(postgres.port) as proxy:
+            relay = relays("a", store=proxy.url(postgres_store))
+            wait_for(lambda: receiver.count() > 20, "the first deliveries")
+            for _ in range(3):
+                proxy.cut_at(statement, where)
+                history.fault("cut")
+                assert proxy.happened.wait(10)
+                before = receiver.count()
+                if where == "down":
+                    time.sleep(0.3)
+                    proxy.down(False)
+                wait_for(lambda: receiver.count() > before + 20, "deliveries after the cut", seconds=15)
+                history.fault("healed")
+            load.end()
+            outbox.wait_drained(15)
+            history.check(outbox, [receiver])
+            assert relay.is_running()
+    finally:
+        load.is_over.set()
+
+
+def test_l4_a_frozen_server_of_one_relay_does_not_stop_the_other(postgres, postgres_store, outbox, receiver,
+                                                                 relays, history):
+    """The relay's connection is cut off without a word (held): the other takes its lanes."""
+    outbox.destination("d", receiver)
+    load = Load(outbox, history, ["d"], pause=0.01, keys=20)
+    with Proxy(postgres.port) as proxy:
+        relays("a", store=proxy.url(postgres_store), threads=1)
+        wait_for(lambda: receiver.count() > 20, "the first deliveries")
+        proxy.cut_at(PLAIN, "held")
+        history.fault("cut")
+        assert proxy.happened.wait(10)
+        proxy.down(True)
+        relays("b")
+        wait_for(lambda: not outbox.run("select 1 from {}lanes where owner_name = 'a'"), "the takeover")
+        proxy.release()                  # the statement of the old owner arrives now: fenced, or too late
+        history.fault("released")
+        proxy.down(False)
+        before = receiver.count()
+        wait_for(lambda: receiver.count() > before + 50, "deliveries")
+        load.end()
+        outbox.wait_drained()
+        history.check(outbox, [receiver])
+
+
+def test_l4_lanes_of_one_key_after_everything(store, outbox, receiver, relays, history):
+    """One key, one lane, and every plug in a row: freeze, kill, stop, failures."""
+    outbox.destination("d", receiver)
+    key = next(keys_in_lane(0, ["d"]))[1]
+    writer = Writer(outbox, history)
+    receiver.rule(500, probability=0.1)
+    receiver.rule("reset", probability=0.05)
+    for n, point in enumerate(["publish.sent:3:kill", "mark.sent:2:kill", "claim.sent:3:kill", None]):
+        for m in range(10):
+            writer.send("d", {"n": f"{n}-{m}"}, key=key)
+        relay = relays(f"r-{n}", fault=point)
+        if point:
+            wait_for(lambda: not relay.is_running(), f"{point}; {relay.said()}")
+            history.fault("kill")
+            outbox.bury(relay)
+    outbox.wait_drained()
+    counts = history.check(outbox, [receiver])
+    assert counts["delivered"] == 40
+    relays.all[-1].term()
+    assert relays.all[-1].wait() == 0

@@ -1,0 +1,224 @@
+"""Routes: an event becomes messages in its own transaction, whichever door it came through."""
+import json
+import uuid
+
+import pytest
+
+from doors import CALLERS, DOORS, TRANSACTING, Refused, connect, execute, open_door
+
+ORG = "acme"
+
+
+def apply(outlog, config, *args, **options):
+    return outlog.run("apply", "-f", "-", *args, input=json.dumps(config), **options)
+
+
+def routes(outlog, *some, destinations=("one", "two")):
+    """These routes and no others."""
+    apply(outlog, {"destinations": {name: {"type": "null"} for name in destinations},
+                   "routes": list(some)}, "--prune")
+
+
+def fields(**more):
+    return {"org_id": ORG, "aggregate_type": "order", "aggregate_id": "o-1",
+            "event_type": "order.created", "payload": '{"total":12}', **more}
+
+
+def messages(store):
+    names = ("event_id", "org_id", "destination", "event_type", "payload", "idempotency_key", "ordering_key",
+             "correlation_id", "causation_id", "aggregate_type", "aggregate_id", "content_type", "metadata")
+    with_names = execute(connect(store), f"select {', '.join(names)} from outlog_outbox order by destination, lane, seq")
+    return [dict(zip(names, row)) for row in with_names]
+
+
+def send(outlog, type="order.created", payload='{"total":12}', **more):
+    args = ["--org", more.pop("org", ORG)] if more.get("org", ORG) else ["--infra"]
+    more.pop("org", None)
+    args += ["--aggregate", more.pop("aggregate", "order/o-1"), "--type", type, "--data", payload, "--json"]
+    return outlog.run("append", *args).json()[0]
+
+
+def types(store, destination="one"):
+    return {row["event_type"] for row in messages(store) if row["destination"] == destination}
+
+
+# --- every door ---
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_o8_a_routed_message_carries_what_the_event_says(store, outlog, name):
+    routes(outlog, {"on": "order.*", "to": "one"})
+    payload = '{ "total" : 12.50,\t"name":"\\u00e4ä\\\\", "z":1, "a":[1, 2] }'
+    door = open_door(name, store)
+    event = door.append(**fields(payload=payload, correlation_id="c-1",
+                                 metadata='{"traceparent":"00-1-2-01","x":1}'))
+    door.close()
+    one, = messages(store)
+    assert one["payload"] == payload, "the bytes are the event's"
+    assert str(one["causation_id"]) == event["id"]
+    assert one["idempotency_key"] == f"{event['id']}:one"
+    assert (one["org_id"], one["aggregate_type"], one["aggregate_id"]) == (ORG, "order", "o-1")
+    assert (one["event_type"], one["correlation_id"]) == ("order.created", "c-1")
+    assert one["ordering_key"] == "acme/order/o-1"
+    assert one["content_type"] == "application/json"
+    metadata = one["metadata"] if isinstance(one["metadata"], dict) else json.loads(one["metadata"])
+    assert metadata == {"traceparent": "00-1-2-01"}, "T4, and nothing internal leaves by this way"
+
+
+@pytest.mark.parametrize("name", TRANSACTING)
+def test_e5_a_rollback_leaves_neither_event_nor_message(store, outlog, name):
+    routes(outlog, {"on": "order.*", "to": "one"})
+    door = open_door(name, store)
+    door.begin()
+    door.append(**fields())
+    door.rollback()
+    door.close()
+    assert messages(store) == []
+    assert outlog.run("events", "--org", ORG, "--json").json() == []
+
+
+@pytest.mark.parametrize("name", CALLERS)
+def test_a1_message_event_and_the_callers_own_row_commit_together(store, outlog, name):
+    routes(outlog, {"on": "*", "to": "one"})
+    connection = connect(store)
+    execute(connection, "create table if not exists mine (id text)")
+    door = open_door(name, store)
+    door.begin()
+    door.append(**fields())
+    door.append(**fields(event_type="order.paid"))
+    assert messages(store) == [], "nobody sees them yet"
+    door.commit()
+    door.close()
+    assert types(store) == {"order.created", "order.paid"}
+
+
+@pytest.mark.parametrize("name", ("c", "sql"))
+def test_i2_an_event_that_is_repeated_makes_no_second_message(store, outlog, name):
+    routes(outlog, {"on": "*", "to": "one"})
+    door, id = open_door(name, store), str(uuid.uuid4())
+    first, second = door.append(**fields(id=id)), door.append(**fields(id=id))
+    door.close()
+    assert second["duplicate"] and first["event_id"] == second["event_id"]
+    assert len(messages(store)) == 1
+
+
+def test_a_refused_event_makes_no_message(store, outlog):
+    routes(outlog, {"on": "*", "to": "one"})
+    door = open_door("c", store)
+    with pytest.raises(Refused):
+        door.append(**fields(expected_seq=7))
+    door.close()
+    assert messages(store) == []
+
+
+# --- patterns ---
+
+
+@pytest.mark.parametrize("on, hits, misses", [
+    ("order.created", ["order.created"], ["order.create", "order.createdx", "xorder.created"]),
+    ("order.*", ["order.created", "order.a.b"], ["orders.created", "order"]),
+    ("*.created", ["order.created", "a.b.created"], ["order.createdx"]),
+    ("o*r.*d", ["order.created", "or.d"], ["order.create"]),
+    ("*", ["order.created", "x"], []),
+    ("a%b", ["a%b"], ["axb", "ab", "axxb"]),
+    ("a_b", ["a_b"], ["axb"]),
+    ("a?b", ["a?b"], ["axb"]),
+    ("a[bc]d", ["a[bc]d"], ["abd", "acd"]),
+    ("a]b", ["a]b"], ["ab"]),
+    ("a\\b", ["a\\b"], ["ab", "a\\\\b"]),
+    ("a\\%*", ["a\\%x"], ["a%x", "ax"]),
+    ("Order.*", ["Order.created"], ["order.created"]),
+    ("ä.*", ["ä.b"], ["a.b"]),
+])
+def test_d_a_star_is_anything_and_all_else_is_itself(store, outlog, on, hits, misses):
+    routes(outlog, {"on": on, "to": "one"})
+    for type in hits + misses:
+        send(outlog, type)
+    assert types(store) == set(hits)
+
+
+def test_x4_audit_events_are_routed_only_when_they_are_named(store, outlog):
+    routes(outlog, {"on": "*", "to": "one"}, {"on": "outlog.destination.*", "to": "two"})
+    assert messages(store) == [], "destinations come before routes, so this apply did not route itself"
+    outlog.run("destinations", "pause", "one")
+    outlog.run("destinations", "resume", "one")
+    assert types(store, "one") == set()
+    assert types(store, "two") == {"outlog.destination.paused", "outlog.destination.resumed"}
+    assert {row["org_id"] for row in messages(store)} == {None}
+    assert {row["ordering_key"] for row in messages(store)} == {"/outlog.destination/one"}
+
+
+def test_x4_a_type_that_only_looks_like_ours_is_an_ordinary_one(store, outlog):
+    routes(outlog, {"on": "*", "to": "one"})
+    for type in ("Outlog.x", "outlogx", "xoutlog.y"):
+        send(outlog, type)
+    assert types(store) == {"Outlog.x", "outlogx", "xoutlog.y"}
+
+
+# --- what else a route asks for ---
+
+
+def test_d_org_and_aggregate_type_narrow_a_route(store, outlog):
+    routes(outlog, {"on": "*", "to": "one", "org_id": "acme"},
+           {"on": "*", "to": "two", "aggregate_type": "invoice"})
+    send(outlog, "a", org="acme", aggregate="order/1")
+    send(outlog, "b", org="other", aggregate="invoice/1")
+    send(outlog, "c", org=None, aggregate="invoice/1")
+    assert types(store, "one") == {"a"}
+    assert types(store, "two") == {"b", "c"}
+
+
+PAYLOADS = {
+    "text": '{"v":"12"}', "number": '{"v":12}', "real": '{"v":12.0}', "other": '{"v":13}', "yes": '{"v":true}',
+    "no": '{"v":false}', "null": '{"v":null}', "none": '{"w":1}', "deep": '{"v":{"a":{"b c":"x"}}}',
+    "list": '{"v":["x","y"]}', "one": '{"v":1}', "empty": '{"v":""}', "slash": '{"v":{"a/b":1,"a~b":2}}',
+}
+
+
+@pytest.mark.parametrize("when, hits", [
+    ({"/v": "12"}, {"text"}),
+    ({"/v": 12}, {"number", "real"}),
+    ({"/v": 12.0}, {"number", "real"}),
+    ({"/v": 1}, {"one"}),
+    ({"/v": True}, {"yes"}),
+    ({"/v": False}, {"no"}),
+    ({"/v": None}, {"null"}),
+    ({"/v": ""}, {"empty"}),
+    ({"/v/a/b c": "x"}, {"deep"}),
+    ({"/v/1": "y"}, {"list"}),
+    ({"/v/a~1b": 1, "/v/a~0b": 2}, {"slash"}),
+    ({"/v": 12, "/w": 1}, set()),
+    ({"/w": 1}, {"none"}),
+    ({"/v'); drop table x; --": 1}, set()),
+])
+def test_d_when_compares_values_as_json_does(store, outlog, when, hits):
+    routes(outlog, {"on": "*", "to": "one", "when": when})
+    for type, payload in PAYLOADS.items():
+        send(outlog, type, payload)
+    assert types(store) == hits
+
+
+def test_d_an_ordering_key_of_the_route_replaces_the_aggregates(store, outlog):
+    routes(outlog, {"on": "*", "to": "one", "ordering_key": "all"})
+    send(outlog, "a", aggregate="order/1")
+    send(outlog, "b", aggregate="order/2")
+    assert {row["ordering_key"] for row in messages(store)} == {"all"}
+
+
+def test_i2_two_routes_to_one_destination_are_one_message_to_two_are_two(store, outlog):
+    routes(outlog, {"on": "order.*", "to": "one"}, {"on": "*.created", "to": "one"},
+           {"on": "*", "to": "one", "ordering_key": "z"}, {"on": "*", "to": "two"})
+    event = send(outlog)
+    assert [row["idempotency_key"] for row in messages(store)] == [f"{event['id']}:one", f"{event['id']}:two"]
+    # "* -> one …" comes first by its name, on both stores
+    assert messages(store)[0]["ordering_key"] == "z"
+
+
+def test_e5_many_events_at_once_are_routed_one_by_one_in_order(store, outlog):
+    routes(outlog, {"on": "*", "to": "one"})
+    lines = "\n".join(json.dumps({"org_id": ORG, "aggregate_type": "order", "aggregate_id": "o-1",
+                                  "event_type": f"n.{i}", "payload": {"n": i}}) for i in range(50))
+    outlog.run("append", "--ndjson", "-", input=lines)
+    rows = messages(store)
+    assert [row["event_type"] for row in rows] == [f"n.{i}" for i in range(50)]
+    assert len({row["causation_id"] for row in rows}) == 50
