@@ -29,9 +29,9 @@ test: ## every test, on SQLite and on a PostgreSQL of its own
 	@scripts/setup build test
 	@scripts/test
 
-bench: build ## measure this machine; prints ratios
-	@scripts/setup test
-	@scripts/bench
+bench: ## measure this machine, print ratios; BENCH='--full --save' for more
+	@scripts/setup build test
+	@scripts/bench $(BENCH)
 
 lint: ## formatting, include directions, static analysis
 	@scripts/setup build lint

@@ -40,10 +40,6 @@ select destination, ordering_key, count(*) from outlog.parked
  where lane = :lane and ordering_key is not null and (state in ('PENDING', 'CLAIMED') or held)
  group by destination, ordering_key
 
--- name: parked_ahead(lane, head)
--- Messages that an operator parked before the lane came to them.
-select seq from outlog.parked where lane = :lane and seq > :head order by seq
-
 -- name: destination_list()
 select name, settings, guarantee, paused, on_dead, is_alert from outlog.destinations order by name
 

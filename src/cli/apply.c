@@ -57,7 +57,8 @@ static void print_change(const struct ol_cli *cli, const struct ol_change *chang
     ol_buf_clear(&line);
 }
 
-static void print(const struct ol_cli *cli, const struct wish *wish, const struct ol_changes *changes)
+static void print(const struct ol_cli *cli, const struct wish *wish,
+                  const struct ol_changes *changes)
 {
     size_t counts[3] = {0};
     for (size_t i = 0; i < changes->count; i++) {
@@ -78,7 +79,8 @@ static void print(const struct ol_cli *cli, const struct wish *wish, const struc
 static void take_store(struct ol_cli *cli, const struct ol_yaml *yaml)
 {
     struct ol_json object, store;
-    if (cli->store_from != OL_FROM_DEFAULT || ol_json_parse(yaml->json, yaml->bytes, &object, NULL) < 0)
+    if (cli->store_from != OL_FROM_DEFAULT ||
+        ol_json_parse(yaml->json, yaml->bytes, &object, NULL) < 0)
         return;
     store = ol_json_get(&object, "store");
     const char *url = ol_json_string(&store, &cli->arena, NULL);
@@ -99,8 +101,7 @@ static int run(struct ol_cli *cli)
 
     if (status)
         return status;
-    const char *text = ol_cli_text_or_file(
-        cli, ol_arena_print(&cli->arena, "@%s", wish.file));
+    const char *text = ol_cli_text_or_file(cli, ol_arena_print(&cli->arena, "@%s", wish.file));
     if (!text)
         return OL_EXIT_FAILED;
     const char *name = strcmp(wish.file, "-") == 0 ? "standard input" : wish.file;
@@ -115,7 +116,8 @@ static int run(struct ol_cli *cli)
     take_store(cli, &yaml);
     if (!(log = ol_cli_open(cli)))
         return OL_EXIT_FAILED;
-    if (ol_config_apply(log, yaml.json, yaml.bytes, &wish.options, &cli->arena, &changes, &err) < 0) {
+    if (ol_config_apply(log, yaml.json, yaml.bytes, &wish.options, &cli->arena, &changes, &err) <
+        0) {
         if (*err.pointer)
             ol_err_prefix(&err, "%s: line %d", name, ol_yaml_line(&yaml, err.pointer));
         status = ol_report(&err);

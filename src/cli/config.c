@@ -7,9 +7,11 @@
 
 #include <string.h>
 
-static const char *const origins[] = {
-    [OL_FROM_DEFAULT] = "default",         [OL_FROM_FILE] = "file", [OL_FROM_STORE] = "store",
-    [OL_FROM_ENVIRONMENT] = "environment", [OL_FROM_FLAG] = "flag"};
+static const char *const origins[] = {[OL_FROM_DEFAULT] = "default",
+                                      [OL_FROM_FILE] = "file",
+                                      [OL_FROM_STORE] = "store",
+                                      [OL_FROM_ENVIRONMENT] = "environment",
+                                      [OL_FROM_FLAG] = "flag"};
 
 struct line {
     const char *key, *value;
@@ -154,8 +156,9 @@ static void print(const struct ol_cli *cli, const struct table *table)
 static int run(struct ol_cli *cli)
 {
     const char *file = NULL, *store = NULL;
-    const struct ol_option options[] = {
-        {"f", OL_STRING, &file, NULL}, {"config", OL_STRING, &file, NULL}, {0}};
+    const struct ol_option options[] = {{"f", OL_STRING, &file, NULL},
+                                        {"config", OL_STRING, &file, NULL},
+                                        {0}};
     static struct table table, from_file;
     outlog_err err;
     int status = ol_options(cli, options);
@@ -193,11 +196,12 @@ static int run(struct ol_cli *cli)
 const struct ol_command ol_command_config = {
     .name = "config",
     .summary = "the settings in force, and where each came from",
-    .help = "usage: outlog config [-f FILE] [--json]\n\n"
-            "Prints every setting with its origin: default, store (put there by `outlog apply`), file\n"
-            "(-f FILE, as it would be applied), environment, flag. What stands further right in this list\n"
-            "wins. Passwords are not shown.\n\n"
-            "  outlog config\n"
-            "  outlog config -f outlog.yaml\n",
+    .help =
+        "usage: outlog config [-f FILE] [--json]\n\n"
+        "Prints every setting with its origin: default, store (put there by `outlog apply`), file\n"
+        "(-f FILE, as it would be applied), environment, flag. What stands further right in this list\n"
+        "wins. Passwords are not shown.\n\n"
+        "  outlog config\n"
+        "  outlog config -f outlog.yaml\n",
     .run = run,
 };

@@ -40,7 +40,8 @@ struct trouble {
     const char *destination, *error;
 };
 
-static int load_troubles(outlog *log, struct ol_arena *arena, struct trouble **first, outlog_err *err)
+static int load_troubles(outlog *log, struct ol_arena *arena, struct trouble **first,
+                         outlog_err *err)
 {
     struct ol_rows rows;
     bool failed = false;
@@ -84,8 +85,9 @@ static void print_json(const char *name, const char *type, bool paused, const ch
 {
     ol_buf_text(line, "{\"name\":");
     ol_buf_json_text(line, name);
-    ol_buf_print(line, ",\"type\":\"%s\",\"paused\":%s,\"breaker\":\"%s\",\"pending\":%lld,"
-                       "\"oldest_pending_ms\":",
+    ol_buf_print(line,
+                 ",\"type\":\"%s\",\"paused\":%s,\"breaker\":\"%s\",\"pending\":%lld,"
+                 "\"oldest_pending_ms\":",
                  type, paused ? "true" : "false", breaker, (long long)count->pending);
     if (count->oldest_pending_at)
         ol_buf_int(line, (ol_clock_wall_us() - count->oldest_pending_at) / 1000);
@@ -141,8 +143,8 @@ static int list(struct ol_cli *cli, outlog *log, outlog_err *err)
         ol_query(log->conn, OL_Q_DESTINATION_LIST, OL_NO_PARAMS, &rows, err) < 0)
         goto out;
     if (!cli->json)
-        printf("%s%-16s %-9s %-9s %12s %9s %8s  %s%s\n", ol_bold(cli), "destination", "type", "state",
-               "pending", "dead", "oldest", "last error", ol_plain(cli));
+        printf("%s%-16s %-9s %-9s %12s %9s %8s  %s%s\n", ol_bold(cli), "destination", "type",
+               "state", "pending", "dead", "oldest", "last error", ol_plain(cli));
     while ((more = ol_next(&rows, err)) > 0)
         print_row(cli, &rows, &state, troubles);
     ol_end(&rows);
@@ -213,8 +215,8 @@ static const char *sample_payload(const struct ol_settings *settings, struct ol_
     return "{\"test\":true}";
 }
 
-static int try_settings(const struct ol_settings *settings, const char *payload, struct trial *trial,
-                        outlog_err *err)
+static int try_settings(const struct ol_settings *settings, const char *payload,
+                        struct trial *trial, outlog_err *err)
 {
     struct ol_sender *sender;
     struct ol_outlet *outlet;
@@ -292,8 +294,8 @@ static int test(struct ol_cli *cli, outlog *log, const char *name, const struct 
         ol_buf_json_text(&line, *trial.error ? trial.error : NULL);
         ol_buf_char(&line, '}');
     } else {
-        ol_buf_print(&line, "%s%s%s", *is_ok ? ol_good(cli) : ol_bad(cli), words[trial.outcome.kind],
-                     ol_plain(cli));
+        ol_buf_print(&line, "%s%s%s", *is_ok ? ol_good(cli) : ol_bad(cli),
+                     words[trial.outcome.kind], ol_plain(cli));
         if (trial.outcome.status)
             ol_buf_print(&line, "  status %d", trial.outcome.status);
         ol_buf_print(&line, "  %lld ms", (long long)(trial.outcome.duration_us / 1000));
@@ -322,7 +324,8 @@ static int run(struct ol_cli *cli)
     while (cli->argc && verb < 4 && strcmp(cli->argv[0], verbs[verb]) != 0)
         verb++;
     if (cli->argc && (verb == 4 || cli->argc != 2))
-        return ol_usage("destinations lists, or: outlog destinations pause|resume|test|deliver NAME");
+        return ol_usage(
+            "destinations lists, or: outlog destinations pause|resume|test|deliver NAME");
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;

@@ -45,10 +45,11 @@ static int run(struct ol_cli *cli)
 const struct ol_command ol_command_kill = {
     .name = "kill",
     .summary = "end messages that wait, without sending them",
-    .help = "usage: outlog kill ID… [--actor TYPE:ID] [--json]\n\n"
-            "PENDING messages become DEAD; all of them or none. attempts stays as it was, and later\n"
-            "messages of the same key go on. What is CLAIMED is on its way and cannot be killed. A killed\n"
-            "message can be requeued. Each leaves an audit event.\n\n"
-            "  outlog kill 019a7c3e-0000-7000-8000-000000000001\n",
+    .help =
+        "usage: outlog kill ID… [--actor TYPE:ID] [--json]\n\n"
+        "PENDING messages become DEAD; all of them or none. attempts stays as it was, and later\n"
+        "messages of the same key go on. What is CLAIMED is on its way and cannot be killed. A killed\n"
+        "message can be requeued. Each leaves an audit event.\n\n"
+        "  outlog kill 019a7c3e-0000-7000-8000-000000000001\n",
     .run = run,
 };

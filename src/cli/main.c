@@ -7,13 +7,11 @@
 #include <unistd.h>
 
 static const struct ol_command *const commands[] = {
-    &ol_command_init,      &ol_command_append,    &ol_command_events,
-    &ol_command_trace,     &ol_command_causality, &ol_command_consumers,
-    &ol_command_apply,     &ol_command_send,      &ol_command_relay,
-    &ol_command_outbox,    &ol_command_dead,      &ol_command_requeue,
-    &ol_command_kill,      &ol_command_destinations, &ol_command_stats,
-    &ol_command_config,    &ol_command_doctor,    &ol_command_bench,
-    &ol_command_version,
+    &ol_command_init,      &ol_command_append,       &ol_command_events,  &ol_command_trace,
+    &ol_command_causality, &ol_command_consumers,    &ol_command_apply,   &ol_command_send,
+    &ol_command_relay,     &ol_command_outbox,       &ol_command_dead,    &ol_command_requeue,
+    &ol_command_kill,      &ol_command_destinations, &ol_command_stats,   &ol_command_config,
+    &ol_command_doctor,    &ol_command_bench,        &ol_command_version,
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
@@ -24,16 +22,17 @@ static void print_help(FILE *to)
           to);
     for (int i = 0; i < COMMAND_COUNT; i++)
         fprintf(to, "  %-12s %s\n", commands[i]->name, commands[i]->summary);
-    fputs("\nEvery command takes\n"
-          "  --store URL   sqlite:PATH or postgres://…   (else OUTLOG_STORE, else sqlite:outlog.db)\n"
-          "  --json        one JSON object a line\n"
-          "  --help        what the command does, with examples\n\n"
-          "Try:\n"
-          "  outlog init\n"
-          "  outlog append --org acme --aggregate order/o-1 --type order.created "
-          "--data '{\"total\":12}'\n"
-          "  outlog events\n",
-          to);
+    fputs(
+        "\nEvery command takes\n"
+        "  --store URL   sqlite:PATH or postgres://…   (else OUTLOG_STORE, else sqlite:outlog.db)\n"
+        "  --json        one JSON object a line\n"
+        "  --help        what the command does, with examples\n\n"
+        "Try:\n"
+        "  outlog init\n"
+        "  outlog append --org acme --aggregate order/o-1 --type order.created "
+        "--data '{\"total\":12}'\n"
+        "  outlog events\n",
+        to);
 }
 
 static const struct ol_command *find(const char *name)
@@ -102,9 +101,10 @@ int main(int argc, char **argv)
     int status = command->run(&cli);
     bool is_cut = fflush(stdout) != 0 || ferror(stdout);
     if (is_cut && status == OL_EXIT_DONE && !reader_has_gone()) {
-        fputs("outlog: the output could not be written and is not complete; free some space, or give "
-              "it another place [output_failed]\n",
-              stderr);
+        fputs(
+            "outlog: the output could not be written and is not complete; free some space, or give "
+            "it another place [output_failed]\n",
+            stderr);
         status = OL_EXIT_FAILED;
     }
     ol_arena_clear(&cli.arena);

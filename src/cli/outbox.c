@@ -33,7 +33,8 @@ void ol_put_message(const struct ol_cli *cli, const struct outlog_message_view *
     snprintf(attempts, sizeof attempts, "%d", message->attempts);
     ol_buf_print(out, "%s  %s", message->event_id, color);
     ol_put_wide(out, message->state, 9);
-    ol_buf_print(out, "%s %3s  %s%s%s  ", ol_plain(cli), attempts, ol_dim(cli), time, ol_plain(cli));
+    ol_buf_print(out, "%s %3s  %s%s%s  ", ol_plain(cli), attempts, ol_dim(cli), time,
+                 ol_plain(cli));
     ol_put_wide(out, message->destination, 14);
     ol_buf_char(out, ' ');
     ol_put_wide(out, message->event_type, 20);
@@ -216,8 +217,9 @@ static int run(struct ol_cli *cli)
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
-    if ((cli->argc ? show(cli, log, cli->argv[1], &err)
-                   : ol_put_messages(cli, log, &wish.filter, wish.after, (size_t)wish.limit, &err)) < 0)
+    if ((cli->argc
+             ? show(cli, log, cli->argv[1], &err)
+             : ol_put_messages(cli, log, &wish.filter, wish.after, (size_t)wish.limit, &err)) < 0)
         status = ol_report(&err);
     outlog_close(log);
     return status;

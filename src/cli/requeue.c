@@ -18,12 +18,15 @@ static int check(struct ol_cli *cli, const struct wish *wish)
     if (filter->state && !is_published && strcmp(filter->state, "DEAD") != 0)
         return ol_usage("--state is DEAD or PUBLISHED, not '%s'", filter->state);
     if (cli->argc && (wish->all || is_narrow || filter->state))
-        return ol_usage("give ids, or say which by --all, --to, --type, --since, --until; not both");
+        return ol_usage(
+            "give ids, or say which by --all, --to, --type, --since, --until; not both");
     if (!cli->argc && !wish->all && !is_narrow)
-        return ol_usage("requeue what? ID…, --all, --to DESTINATION, --type T, --since T or --until T");
+        return ol_usage(
+            "requeue what? ID…, --all, --to DESTINATION, --type T, --since T or --until T");
     if (is_published && !is_narrow)
-        return ol_usage("everything ever published is too much: narrow it by --to, --type, --since or "
-                        "--until");
+        return ol_usage(
+            "everything ever published is too much: narrow it by --to, --type, --since or "
+            "--until");
     return 0;
 }
 
@@ -31,17 +34,17 @@ static int parse(struct ol_cli *cli, struct wish *wish)
 {
     const char *since = NULL, *until = NULL;
     struct outlog_message_filter *filter = &wish->filter;
-    const struct ol_option options[] = {
-        {"all", OL_FLAG, &wish->all, NULL},
-        {"to", OL_STRING, &filter->destination, NULL},
-        {"type", OL_STRING, &filter->event_type, NULL},
-        {"since", OL_STRING, &since, NULL},
-        {"until", OL_STRING, &until, NULL},
-        {"state", OL_STRING, &filter->state, NULL},
-        {"dry-run", OL_FLAG, &wish->how.dry_run, NULL},
-        {"even-if-unknown", OL_FLAG, &wish->how.even_if_unknown, NULL},
-        {"actor", OL_STRING, &wish->actor, NULL},
-        {0}};
+    const struct ol_option options[] = {{"all", OL_FLAG, &wish->all, NULL},
+                                        {"to", OL_STRING, &filter->destination, NULL},
+                                        {"type", OL_STRING, &filter->event_type, NULL},
+                                        {"since", OL_STRING, &since, NULL},
+                                        {"until", OL_STRING, &until, NULL},
+                                        {"state", OL_STRING, &filter->state, NULL},
+                                        {"dry-run", OL_FLAG, &wish->how.dry_run, NULL},
+                                        {"even-if-unknown", OL_FLAG, &wish->how.even_if_unknown,
+                                         NULL},
+                                        {"actor", OL_STRING, &wish->actor, NULL},
+                                        {0}};
     int status = ol_options(cli, options);
     if (status || (status = ol_cli_window(since, until, &filter->since, &filter->until)) ||
         (status = ol_cli_actor(cli, wish->actor, &wish->how.by.actor_type, &wish->how.by.actor_id)))
@@ -73,10 +76,11 @@ static void print(const struct ol_cli *cli, const struct wish *wish, const struc
         printf("%s %s requeued\n", ol_thousands(result->requeued, number),
                wish->how.dry_run ? "would be" : "are");
     if (result->skipped)
-        fprintf(stderr,
-                "outlog: %s left alone: they go at most once and nobody knows whether they arrived; "
-                "--even-if-unknown sends them all the same\n",
-                ol_thousands(result->skipped, number));
+        fprintf(
+            stderr,
+            "outlog: %s left alone: they go at most once and nobody knows whether they arrived; "
+            "--even-if-unknown sends them all the same\n",
+            ol_thousands(result->skipped, number));
 }
 
 static int run(struct ol_cli *cli)
@@ -93,9 +97,10 @@ static int run(struct ol_cli *cli)
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
-    int done = cli->argc ? outlog_requeue_ids(log, (const char *const *)cli->argv, (size_t)cli->argc,
-                                              &wish.how, &err)
-                         : outlog_requeue_all(log, &wish.filter, &wish.how, NULL, &result.skipped, &err);
+    int done = cli->argc
+                   ? outlog_requeue_ids(log, (const char *const *)cli->argv, (size_t)cli->argc,
+                                        &wish.how, &err)
+                   : outlog_requeue_all(log, &wish.filter, &wish.how, NULL, &result.skipped, &err);
     if (done == 0 || result.requeued) // after an error: what was done before it
         print(cli, &wish, &result);
     if (done < 0)

@@ -18,7 +18,8 @@ static int load_rate(outlog *log, double *rate, outlog_err *err)
 {
     struct ol_rows rows;
     int64_t since = ol_clock_wall_us() - RATE_SECONDS * INT64_C(1000000);
-    if (ol_query(log->conn, OL_Q_EVENTS_WINDOW, OL_PARAMS(ol_time(since), ol_absent()), &rows, err) < 0)
+    if (ol_query(log->conn, OL_Q_EVENTS_WINDOW, OL_PARAMS(ol_time(since), ol_absent()), &rows,
+                 err) < 0)
         return -1;
     int got = ol_next(&rows, err);
     if (got > 0 && !ol_is_null(&rows, 0))
@@ -39,8 +40,9 @@ static int load(struct ol_cli *cli, outlog *log, struct stats *out, outlog_err *
 
 static void json_count(struct ol_buf *line, const struct ol_count *count)
 {
-    ol_buf_print(line, "\"pending\":%lld,\"retrying\":%lld,\"claimed\":%lld,\"dead\":%lld,"
-                       "\"held\":%lld,\"is_estimate\":%s,\"oldest_pending_ms\":",
+    ol_buf_print(line,
+                 "\"pending\":%lld,\"retrying\":%lld,\"claimed\":%lld,\"dead\":%lld,"
+                 "\"held\":%lld,\"is_estimate\":%s,\"oldest_pending_ms\":",
                  (long long)count->pending, (long long)count->retrying, (long long)count->claimed,
                  (long long)count->dead, (long long)count->held,
                  count->is_estimate ? "true" : "false");
@@ -58,7 +60,8 @@ static int json_lanes(outlog *log, struct ol_buf *line, outlog_err *err)
     if (ol_query(log->conn, OL_Q_LANE_LIST, OL_NO_PARAMS, &rows, err) < 0)
         return -1;
     while ((more = ol_next(&rows, err)) > 0) {
-        ol_buf_print(line, "%s{\"lane\":%lld,\"owner\":", comma, (long long)ol_column_int(&rows, 0));
+        ol_buf_print(line, "%s{\"lane\":%lld,\"owner\":", comma,
+                     (long long)ol_column_int(&rows, 0));
         ol_buf_json_text(line, ol_column_text(&rows, 1, NULL));
         ol_buf_print(line, ",\"head\":%lld}", (long long)ol_column_int(&rows, 3));
         comma = ",";
@@ -217,11 +220,12 @@ static int run(struct ol_cli *cli)
 const struct ol_command ol_command_stats = {
     .name = "stats",
     .summary = "events, backlog, dead letters, lanes, relays",
-    .help = "usage: outlog stats [--json]\n\n"
-            "How many events there are and how fast they come, what waits for each destination, what is\n"
-            "dead, who owns the lanes, and which relays are alive. Cheap at any size: ~ marks a number\n"
-            "that is projected from the first messages of a long backlog.\n\n"
-            "  outlog stats\n"
-            "  outlog stats --json | jq .messages.dead\n",
+    .help =
+        "usage: outlog stats [--json]\n\n"
+        "How many events there are and how fast they come, what waits for each destination, what is\n"
+        "dead, who owns the lanes, and which relays are alive. Cheap at any size: ~ marks a number\n"
+        "that is projected from the first messages of a long backlog.\n\n"
+        "  outlog stats\n"
+        "  outlog stats --json | jq .messages.dead\n",
     .run = run,
 };

@@ -78,9 +78,10 @@ static int read_key(struct reader *r, const yaml_event_t *event, const struct ol
 {
     char why[200];
     if (event->type != YAML_SCALAR_EVENT)
-        return refuse(r, &event->start_mark, event->type == YAML_ALIAS_EVENT
-                                                 ? "aliases are not supported; write the value out"
-                                                 : "a key is a plain text");
+        return refuse(r, &event->start_mark,
+                      event->type == YAML_ALIAS_EVENT
+                          ? "aliases are not supported; write the value out"
+                          : "a key is a plain text");
     if (check_scalar(r, event) < 0)
         return -1;
     const char *key = (const char *)event->data.scalar.value;
@@ -105,8 +106,8 @@ static int read_members(struct reader *r, struct ol_yaml_node *node, int depth)
     for (;;) {
         if (next_event(r, &event) < 0)
             return -1;
-        bool is_end = event.type == (node->kind == MAP ? YAML_MAPPING_END_EVENT
-                                                       : YAML_SEQUENCE_END_EVENT);
+        bool is_end = event.type ==
+                      (node->kind == MAP ? YAML_MAPPING_END_EVENT : YAML_SEQUENCE_END_EVENT);
         int line = (int)event.start_mark.line + 1, result = 0;
         if (!is_end && node->kind == MAP) {
             result = read_key(r, &event, node, &key);

@@ -28,22 +28,27 @@ static const struct limit limits[] = {
     {FIELD(env_id), 100, false},         {FIELD(visibility), 100, false},
 };
 
-static int check_text(const struct limit *limit, const char *text, outlog_err *err)
+/* Which of the limits a text breaks is found out here, once it is known that it breaks one. */
+static int refuse_text(const struct limit *limit, const char *text, outlog_err *err)
 {
     char pointer[64];
     snprintf(pointer, sizeof pointer, "/%s", limit->field);
     if (!text)
-        return limit->is_required ? ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer,
-                                               "%s is required", limit->field)
-                                  : 0;
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s is required", limit->field);
     size_t bytes = strlen(text);
     if (bytes < 1 || bytes > limit->most)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer,
                           "%s must have 1 to %zu bytes, it has %zu", limit->field, limit->most,
                           bytes);
-    if (!ol_utf8_is_valid(text, bytes))
-        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s is not UTF-8", limit->field);
-    return 0;
+    return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s is not UTF-8", limit->field);
+}
+
+static bool is_within(const struct limit *limit, const char *text)
+{
+    if (!text)
+        return !limit->is_required;
+    size_t bytes = strlen(text);
+    return bytes >= 1 && bytes <= limit->most && ol_utf8_is_valid(text, bytes);
 }
 
 static int check_object(const char *field, const char *text, struct ol_json *out, outlog_err *err)
@@ -85,8 +90,8 @@ int ol_event_check(const struct outlog_event *event, struct ol_json *payload,
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         const char *text;
         memcpy(&text, (const char *)event + limits[i].offset, sizeof text);
-        if (check_text(&limits[i], text, err) < 0)
-            return -1;
+        if (!is_within(&limits[i], text))
+            return refuse_text(&limits[i], text, err);
     }
     if (event->event_version < 0)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/event_version",

@@ -142,8 +142,8 @@ static bool is_strict(const struct ol_registry *registry, const char *org_id)
     return false;
 }
 
-static int refuse_secrets(const struct ol_registry *registry, const struct ol_json *value,
-                          const char *field, outlog_err *err)
+int ol_registry_refuse_secrets(const struct ol_registry *registry, const struct ol_json *value,
+                               const char *field, outlog_err *err)
 {
     char pointer[sizeof err->pointer];
     if (ol_secrets_check(value, registry->modes, NULL, err) == 0)
@@ -162,8 +162,8 @@ int ol_registry_admit(const struct ol_registry *registry, const struct outlog_ev
                       const struct ol_json *payload, const struct ol_json *metadata,
                       outlog_err *err)
 {
-    if (refuse_secrets(registry, payload, "payload", err) < 0 ||
-        (metadata && refuse_secrets(registry, metadata, "metadata", err) < 0))
+    if (ol_registry_refuse_secrets(registry, payload, "payload", err) < 0 ||
+        (metadata && ol_registry_refuse_secrets(registry, metadata, "metadata", err) < 0))
         return -1;
     if (!is_strict(registry, event->org_id))
         return 0;

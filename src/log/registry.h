@@ -36,6 +36,10 @@ int ol_registry_admit(const struct ol_registry *registry, const struct outlog_ev
                       const struct ol_json *payload, const struct ol_json *metadata,
                       outlog_err *err);
 
+/* Refuse secret material in a document (E13); `field` is how errors call it. */
+int ol_registry_refuse_secrets(const struct ol_registry *registry, const struct ol_json *value,
+                               const char *field, outlog_err *err);
+
 /* Bring a payload to its type's current version (E11). `record` is changed in place; new bytes
  * come from `arena`. */
 int ol_registry_upcast(const struct ol_registry *registry, struct outlog_record *record,

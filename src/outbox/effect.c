@@ -272,6 +272,21 @@ static int request(outlog_tx *tx, const struct outlog_effect_draft *draft, struc
     const char *key = key_of(draft, out->effect_id, arena, err);
     if (!key)
         return -1;
+    struct ol_rows rows;
+    char first[OL_UUID_TEXT] = "";
+    if (ol_query(tx->conn, OL_Q_MESSAGE_BY_KEY,
+                 OL_PARAMS(ol_text(draft->org_id), ol_text(draft->destination), ol_text(key)), &rows,
+                 err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0)
+        ol_column_uuid(&rows, 0, first);
+    ol_end(&rows);
+    if (got != 0)
+        return got < 0 ? -1 : find_first(tx, first, arena, out, err);
+    // The event first: the message has its correlation, and is caused by it.
+    if (append_requested(tx, draft, key, message_id, out, &appended, err) < 0)
+        return -1;
     struct outlog_message_draft message = {.destination = draft->destination,
                                            .event_type = draft->effect_type,
                                            .payload = draft->effect_spec,
@@ -279,17 +294,17 @@ static int request(outlog_tx *tx, const struct outlog_effect_draft *draft, struc
                                            .org_id = draft->org_id,
                                            .idempotency_key = key,
                                            .ordering_key = draft->ordering_key,
-                                           .correlation_id = draft->correlation_id,
+                                           .correlation_id = appended.correlation_id,
+                                           .causation_id = appended.id,
                                            .aggregate_type = "EFFECT",
                                            .aggregate_id = out->effect_id,
                                            .event_id = message_id,
                                            .max_attempts = draft->max_attempts};
     if (outlog_enqueue(tx, &message, &enqueued, err) < 0)
         return -1;
-    if (enqueued.duplicate)
-        return find_first(tx, enqueued.event_id, arena, out, err);
-    if (append_requested(tx, draft, key, message_id, out, &appended, err) < 0)
-        return -1;
+    if (enqueued.duplicate) // somebody committed the same key between our look and here
+        return ol_fail(err, OUTLOG_UNAVAILABLE,
+                       "an effect with key %.100s was just requested; roll back and try again", key);
     out->event_id = appended.event_id;
     snprintf(out->message_id, sizeof out->message_id, "%s", message_id);
     return ol_exec(tx->conn, OL_Q_EFFECT_INSERT,

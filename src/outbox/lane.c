@@ -151,6 +151,63 @@ static int read_taken(struct ol_conn *conn, struct ol_lane *lane, const char *na
     return got < 0 ? -1 : 0;
 }
 
+/* The messages with these seqs (a JSON array) as the parked rows have them now. */
+static int load_parked(struct ol_conn *conn, const struct ol_lane *lane, const char *seqs,
+                       size_t room, struct ol_arena *arena, struct ol_item **items, size_t *count,
+                       outlog_err *err)
+{
+    struct ol_rows rows;
+    int more;
+    *count = 0;
+    if (!(*items = ol_arena_array(arena, room, sizeof **items)))
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    if (ol_query(conn, OL_Q_PARKED_MARKED, OL_PARAMS(ol_int(lane->number), ol_text(seqs)), &rows,
+                 err) < 0)
+        return -1;
+    while ((more = ol_next(&rows, err)) > 0 && *count < room)
+        if (ol_item_read(&rows, true, arena, &(*items)[(*count)++], err) < 0) {
+            more = -1;
+            break;
+        }
+    ol_end(&rows);
+    return more < 0 ? -1 : 0;
+}
+
+/* Run a statement that gives up claims (returning seq, state), and tell what fell by it: first what
+ * is due again, then what is dead. */
+static int fall(struct ol_conn *conn, const struct ol_lane *lane, enum ol_query_id query,
+                int64_t *fallen, outlog_err *err)
+{
+    struct ol_arena arena = {0};
+    struct ol_buf seqs[2] = {{0}};
+    size_t counts[2] = {0}, count;
+    struct ol_rows rows;
+    struct ol_item *items;
+    int result;
+
+    if (ol_query(conn, query, OL_PARAMS(ol_int(lane->number)), &rows, err) < 0)
+        return -1;
+    while ((result = ol_next(&rows, err)) > 0) {
+        bool is_dead = strcmp(ol_column_text(&rows, 1, NULL), "DEAD") == 0;
+        ol_buf_print(&seqs[is_dead], "%s%lld", counts[is_dead]++ ? "," : "[",
+                     (long long)ol_column_int(&rows, 0));
+    }
+    ol_end(&rows);
+    *fallen = (int64_t)(counts[false] + counts[true]);
+    for (int is_dead = 0; is_dead < 2; is_dead++) {
+        if (result == 0 && counts[is_dead] && lane->fallen) {
+            ol_buf_char(&seqs[is_dead], ']');
+            result = load_parked(conn, lane, seqs[is_dead].data ? seqs[is_dead].data : "[]",
+                                 counts[is_dead], &arena, &items, &count, err);
+            if (result == 0)
+                result = lane->fallen(conn, lane->context, items, count, is_dead, err);
+        }
+        ol_buf_clear(&seqs[is_dead]);
+    }
+    ol_arena_clear(&arena);
+    return result;
+}
+
 int ol_lane_take(struct ol_conn *conn, struct ol_lane *lane, const char *name, bool *taken,
                  int64_t *parked, outlog_err *err)
 {
@@ -159,7 +216,7 @@ int ol_lane_take(struct ol_conn *conn, struct ol_lane *lane, const char *name, b
     *taken = false;
     if (conn->store->begin(conn, err) < 0)
         return -1;
-    if (ol_exec(conn, OL_Q_LANE_PARK_CLAIM, OL_PARAMS(ol_int(lane->number)), &left, err) < 0 ||
+    if (fall(conn, lane, OL_Q_LANE_PARK_CLAIM, &left, err) < 0 ||
         read_taken(conn, lane, name, taken, err) < 0 ||
         (*taken && (load_keys(conn, lane, err) < 0 || load_ahead(conn, lane, err) < 0)) ||
         conn->store->commit(conn, err) < 0) {
@@ -589,7 +646,6 @@ static int claim_due(struct ol_conn *conn, const struct ol_lane *lane, const str
                      struct ol_arena *arena, struct ol_item **items, size_t *count, outlog_err *err)
 {
     struct ol_buf seqs = {0};
-    struct ol_rows rows = {0};
     int64_t marked;
     int more = -1;
 
@@ -602,24 +658,10 @@ static int claim_due(struct ol_conn *conn, const struct ol_lane *lane, const str
     if (ol_exec(conn, OL_Q_PARKED_MARK,
                 OL_PARAMS(ol_int(lane->number), ol_text(seqs.data), ol_text(lane->run),
                           ol_int(turn->row_lease_us)),
-                &marked, err) < 0 ||
-        ol_query(conn, OL_Q_PARKED_MARKED, OL_PARAMS(ol_int(lane->number), ol_text(seqs.data)),
-                 &rows, err) < 0)
+                &marked, err) < 0)
         goto out;
-    *items = ol_arena_array(arena, (size_t)marked, sizeof **items);
-    if (marked && !*items) {
-        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-        goto out;
-    }
-    while ((more = ol_next(&rows, err)) > 0 && (int64_t)*count < marked) {
-        if (ol_item_read(&rows, true, arena, &(*items)[*count], err) < 0) {
-            more = -1;
-            break;
-        }
-        ++*count;
-    }
+    more = marked ? load_parked(conn, lane, seqs.data, (size_t)marked, arena, items, count, err) : 0;
 out:
-    ol_end(&rows);
     ol_buf_clear(&seqs);
     return more < 0 ? -1 : 0;
 }
@@ -633,8 +675,7 @@ static int write_rest(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn
         write_rows(conn, lane, OL_Q_PARKED_FINISH, &turn->finished, turn->finished_count, err) < 0 ||
         write_rows(conn, lane, OL_Q_ATTEMPTS_ADD, &turn->attempts, turn->attempt_count, err) < 0)
         return -1;
-    if (turn->reap &&
-        ol_exec(conn, OL_Q_PARKED_REAP, OL_PARAMS(ol_int(lane->number)), reaped, err) < 0)
+    if (turn->reap && fall(conn, lane, OL_Q_PARKED_REAP, reaped, err) < 0)
         return -1;
     if (turn->rooms && claim_due(conn, lane, turn, arena, items, count, err) < 0)
         return -1;

@@ -27,6 +27,12 @@ struct ol_lane {
     int64_t lease_us;
     bool has_gaps; /* the store hands out numbers before commit (PostgreSQL) */
 
+    /* Told, inside the transaction, of messages whose outcome nobody will ever know: they became
+     * DEAD or PENDING. May be NULL. */
+    int (*fallen)(struct ol_conn *conn, void *context, struct ol_item *items, size_t count,
+                  bool is_dead, outlog_err *err);
+    void *context;
+
     int64_t epoch, head, parked_gen, claim_no;
     int64_t lease_end; /* boot clock, counted from before the claim was sent (rule 4) */
     struct ol_map keys; /* open parked messages by key (rule 9) */

@@ -100,11 +100,13 @@ out:
 /* --- a message --- */
 
 /* The columns of message_rows, in order. */
+// clang-format off
 enum { EVENT_ID, ORG_ID, DESTINATION, EVENT_TYPE, STATE, ATTEMPTS, MAX_ATTEMPTS, AVAILABLE_AT,
        CREATED_AT, UPDATED_AT, CLAIMED_AT, CLAIMED_BY, PUBLISHED_AT, LAST_ERROR, ERROR_DETAILS,
        RESULT, IDEMPOTENCY_KEY, ORDERING_KEY, PARTITION_KEY, CONTENT_TYPE, HEADERS, METADATA,
        CORRELATION_ID, CAUSATION_ID, AGGREGATE_TYPE, AGGREGATE_ID, PAYLOAD, PAYLOAD_BYTES, LANE,
        SEQ, HELD, IS_REPLAY, AT_MOST_ONCE, IS_PARKED };
+// clang-format on
 
 static int64_t time_or_0(const struct ol_rows *rows, int column)
 {
@@ -216,7 +218,8 @@ int ol_look_seq_at(struct ol_conn *conn, int lane, int64_t time, int64_t *seq, o
     while (low < high) {
         int64_t middle = low + (high - low) / 2, at = 0, found = 0;
         struct ol_rows rows;
-        if (ol_query(conn, OL_Q_MESSAGE_NEAR, OL_PARAMS(ol_int(lane), ol_int(middle)), &rows, err) < 0)
+        if (ol_query(conn, OL_Q_MESSAGE_NEAR, OL_PARAMS(ol_int(lane), ol_int(middle)), &rows, err) <
+            0)
             return -1;
         int got = ol_next(&rows, err);
         if (got > 0) {
@@ -259,10 +262,9 @@ static int read_after(struct bounds *bounds, const char *after, outlog_err *err)
                 bounds->high[i] = seq;
         after = *end ? end + 1 : end;
     }
-    return after && *after
-               ? ol_fail_at(err, OUTLOG_INVALID_FIELD, "/after",
-                            "after is the next_after of another page, and this is none")
-               : 0;
+    return after && *after ? ol_fail_at(err, OUTLOG_INVALID_FIELD, "/after",
+                                        "after is the next_after of another page, and this is none")
+                           : 0;
 }
 
 static int find_bounds(struct ol_conn *conn, const struct outlog_message_filter *filter,
@@ -277,7 +279,8 @@ static int find_bounds(struct ol_conn *conn, const struct outlog_message_filter 
             ol_look_seq_at(conn, out->lanes[i], filter->since, &out->low[i], err) < 0)
             return -1;
         if (filter->until && // past it by as much as the other end is before it
-            ol_look_seq_at(conn, out->lanes[i], filter->until + 2 * SLACK_US, &out->high[i], err) < 0)
+            ol_look_seq_at(conn, out->lanes[i], filter->until + 2 * SLACK_US, &out->high[i], err) <
+                0)
             return -1;
     }
     return read_after(out, after, err);
@@ -318,7 +321,8 @@ static int query_list(struct ol_conn *conn, const struct outlog_message_filter *
                              : strcmp(state, "CLAIMED") == 0   ? OL_Q_MESSAGES_CLAIMED
                              : strcmp(state, "PUBLISHED") == 0 ? OL_Q_MESSAGES_PUBLISHED
                                                                : OL_Q_MESSAGES_ALL;
-    return ol_query(conn, query, OL_PARAMS(which, most, destination, type, since, until), rows, err);
+    return ol_query(conn, query, OL_PARAMS(which, most, destination, type, since, until), rows,
+                    err);
 }
 
 /* Where the messages of a page are, the newest first. */
@@ -364,7 +368,8 @@ static int check_filter(const struct outlog_message_filter *filter, size_t limit
         is_known = strcmp(filter->state, states[i]) == 0;
     if (!is_known)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/state",
-                          "state is PENDING, CLAIMED, PUBLISHED or DEAD, not '%.40s'", filter->state);
+                          "state is PENDING, CLAIMED, PUBLISHED or DEAD, not '%.40s'",
+                          filter->state);
     if (filter->is_retrying && filter->state && strcmp(filter->state, "PENDING") != 0)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/retrying",
                           "what is being retried is PENDING, not %s", filter->state);
@@ -580,8 +585,8 @@ struct backlog {
 };
 
 /* A lane's backlog by destination: as it is, or projected from its first messages. */
-static int count_backlog(struct counter *c, const struct backlog *parts, size_t count, int64_t ahead,
-                         outlog_err *err)
+static int count_backlog(struct counter *c, const struct backlog *parts, size_t count,
+                         int64_t ahead, outlog_err *err)
 {
     int64_t seen = 0;
     for (size_t i = 0; i < count; i++)

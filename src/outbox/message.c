@@ -48,7 +48,8 @@ static int check_text(const struct limit *limit, const char *text, outlog_err *e
     return 0;
 }
 
-static int check_object(const char *field, const char *text, outlog_err *err)
+static int check_object(const struct ol_registry *registry, const char *field, const char *text,
+                        outlog_err *err)
 {
     struct ol_json value;
     char pointer[64];
@@ -60,10 +61,11 @@ static int check_object(const char *field, const char *text, outlog_err *err)
         return ol_fail_at(err, OUTLOG_INVALID_JSON, pointer, "%s: %s", field, why.message);
     if (value.type != OL_JSON_OBJECT)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s must be a JSON object", field);
-    return 0;
+    return registry ? ol_registry_refuse_secrets(registry, &value, field, err) : 0;
 }
 
-static int check(const struct outlog_message_draft *draft, outlog_err *err)
+static int check(const struct ol_registry *registry, const struct outlog_message_draft *draft,
+                 outlog_err *err)
 {
     char uuid[OL_UUID_TEXT];
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
@@ -85,8 +87,9 @@ static int check(const struct outlog_message_draft *draft, outlog_err *err)
         (draft->causation_id && !ol_uuid_parse(draft->causation_id, uuid)))
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, draft->event_id ? "/event_id" : "/causation_id",
                           "ids are UUIDs");
-    if (check_object("headers", draft->headers, err) < 0 ||
-        check_object("metadata", draft->metadata, err) < 0)
+    // Headers go out as they are and may carry credentials; metadata stays with us for good (E13).
+    if (check_object(NULL, "headers", draft->headers, err) < 0 ||
+        check_object(registry, "metadata", draft->metadata, err) < 0)
         return -1;
     return 0;
 }
@@ -178,7 +181,7 @@ int outlog_enqueue(outlog_tx *tx, const struct outlog_message_draft *draft,
                    struct outlog_enqueued *out, outlog_err *err)
 {
     *out = (struct outlog_enqueued){0};
-    if (check(draft, err) < 0)
+    if (check(tx->registry, draft, err) < 0)
         return -1;
     if (draft->event_id)
         ol_uuid_parse(draft->event_id, out->event_id);

@@ -99,12 +99,14 @@ static int by_place(const void *a, const void *b)
 static int lock(struct change *c, struct ol_place *places, size_t count,
                 struct ol_standing **standing, size_t *found)
 {
-    qsort(places, count, sizeof *places, by_place);
+    if (count)
+        qsort(places, count, sizeof *places, by_place);
     if (outlog_begin(c->log, &c->tx, c->err) < 0)
         return -1;
     for (size_t i = 0; i < count; i++)
         if ((i == 0 || places[i].lane != places[i - 1].lane) &&
-            ol_exec(c->tx->conn, OL_Q_LANE_TOUCH, OL_PARAMS(ol_int(places[i].lane)), NULL, c->err) < 0)
+            ol_exec(c->tx->conn, OL_Q_LANE_TOUCH, OL_PARAMS(ol_int(places[i].lane)), NULL, c->err) <
+                0)
             return -1;
     return ol_look_standing(c->tx->conn, places, count, false, &c->arena, standing, found, c->err);
 }
@@ -172,7 +174,8 @@ static int find(struct change *c, const char *const *ids, size_t count, struct o
                 size_t *found)
 {
     if (count > OL_OPERATE_IDS)
-        return ol_fail(c->err, OUTLOG_INVALID_FIELD, "at most %d messages at a time", OL_OPERATE_IDS);
+        return ol_fail(c->err, OUTLOG_INVALID_FIELD, "at most %d messages at a time",
+                       OL_OPERATE_IDS);
     if (ol_log_ready(c->log, c->err) < 0 ||
         ol_look_places(c->log->conn, ids, count, &c->arena, places, found, c->err) < 0)
         return -1;
@@ -269,8 +272,8 @@ int outlog_requeue_ids(outlog *log, const char *const *event_ids, size_t count,
 {
     static const struct outlog_requeue plain;
     struct change c;
-    struct ol_place *places;
-    size_t found;
+    struct ol_place *places = NULL;
+    size_t found = 0;
     int64_t requeued = 0;
     int result = -1;
 
@@ -347,7 +350,8 @@ int outlog_requeue_all(outlog *log, const struct outlog_message_filter *filter,
 
     if (!how)
         how = &plain;
-    if (filter->state && strcmp(filter->state, "DEAD") != 0 && strcmp(filter->state, "PUBLISHED") != 0)
+    if (filter->state && strcmp(filter->state, "DEAD") != 0 &&
+        strcmp(filter->state, "PUBLISHED") != 0)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/state",
                           "only DEAD and PUBLISHED messages are requeued, not '%.40s'",
                           filter->state);
@@ -386,8 +390,8 @@ static int kill_one(struct change *c, const struct ol_standing *standing)
                        is_in(standing, "CLAIMED") ? "it is on its way; wait for what comes of it"
                                                   : "only what is PENDING can be killed");
     char *why = ol_arena_print(&c->arena, "killed by %s", c->who);
-    const char *operator = ol_arena_print(&c->arena, "operator:%s", c->who);
-    if (!operator || !why)
+    const char *operator= ol_arena_print(&c->arena, "operator:%s", c->who);
+    if (!operator|| !why)
         return no_memory(c->err);
     if ((!standing->is_parked &&
          write_one(c, OL_Q_PARKED_WAITING, OL_PARAMS(lane, seq), standing) < 0) ||
@@ -411,8 +415,8 @@ static int release_one(struct change *c, const struct ol_standing *standing)
     if (!standing->view.is_held)
         return ol_fail(c->err, OUTLOG_ILLEGAL_TRANSITION, "message %s holds no key back: it is %s",
                        standing->view.event_id, standing->view.state);
-    return write_one(c, OL_Q_PARKED_RELEASE, OL_PARAMS(ol_int(standing->lane), ol_int(standing->seq)),
-                     standing);
+    return write_one(c, OL_Q_PARKED_RELEASE,
+                     OL_PARAMS(ol_int(standing->lane), ol_int(standing->seq)), standing);
 }
 
 static int each(outlog *log, const char *const *ids, size_t count, const struct outlog_operator *by,
@@ -420,9 +424,9 @@ static int each(outlog *log, const char *const *ids, size_t count, const struct 
                 const char *(*event_type)(const struct ol_standing *), outlog_err *err)
 {
     struct change c;
-    struct ol_place *places;
-    struct ol_standing *standing;
-    size_t found, standing_count;
+    struct ol_place *places = NULL;
+    struct ol_standing *standing = NULL;
+    size_t found = 0, standing_count = 0;
     int result = -1;
 
     change_open(&c, log, by, err);
@@ -553,7 +557,8 @@ int outlog_destination_pause(outlog *log, const char *destination, bool paused,
     }
     if (ol_exec(tx->conn, OL_Q_DESTINATION_PAUSE, OL_PARAMS(ol_text(destination), ol_int(paused)),
                 NULL, err) < 0 ||
-        ol_operate_audit(tx, by, paused ? "outlog.destination.paused" : "outlog.destination.resumed",
+        ol_operate_audit(tx, by,
+                         paused ? "outlog.destination.paused" : "outlog.destination.resumed",
                          "outlog.destination", destination, "{}", err) < 0)
         goto out;
     result = outlog_commit(tx, err);

@@ -282,8 +282,8 @@ static int read_strict(struct reader *r, const struct ol_json *list)
 static int read_event_type(struct reader *r, const char *name, const struct ol_json *value,
                            const char *pointer)
 {
-    static const char *const known[] = {"version", "upcast", "aggregate_type", "shape", "about",
-                                        NULL};
+    static const char *const known[] = {"version", "upcast", "aggregate_type",
+                                        "shape",   "about",  NULL};
     struct ol_json version = ol_json_get(value, "version"), upcast = ol_json_get(value, "upcast"),
                    shape = ol_json_get(value, "shape");
     const char *text;
@@ -340,7 +340,8 @@ static const struct setting {
     const char *wanted;
 } known_settings[] = {
     {"alerts", "to", TEXT, 1, 100, "the name of a destination is wanted"},
-    {"retention", "messages", SPAN_OR_FOREVER, 1000000, INT64_MAX, "a span like 30d, or forever, is wanted"},
+    {"retention", "messages", SPAN_OR_FOREVER, 1000000, INT64_MAX,
+     "a span like 30d, or forever, is wanted"},
     {"retention", "idempotency", SPAN, INT64_C(86400000000), INT64_MAX,
      "a span of 24h or more is wanted"},
     {"relay", "lease", SPAN, 1000000, INT64_C(3600000000), "a span from 1s to 1h is wanted"},
@@ -427,7 +428,7 @@ static int read_event_type_or_strict(struct reader *r, const struct ol_json *obj
         if (!name)
             return no_memory(r->err);
         const char *at = below(r->arena, "/event_types", name);
-        int result = strcmp(name, "strict") == 0      ? read_strict(r, &it.value)
+        int result = strcmp(name, "strict") == 0       ? read_strict(r, &it.value)
                      : it.value.type != OL_JSON_OBJECT ? wrong(r->err, at, name, "a map is wanted")
                                                        : read_event_type(r, name, &it.value, at);
         if (result < 0)
@@ -440,12 +441,14 @@ static int read_one(struct reader *r, const char *section, const struct ol_json 
 {
     const char *pointer = below(r->arena, "", section);
     if (strcmp(section, "store") == 0 || strcmp(section, "listen") == 0)
-        return value->type == OL_JSON_STRING ? 0 : wrong(r->err, pointer, section, "a text is wanted");
+        return value->type == OL_JSON_STRING ? 0
+                                             : wrong(r->err, pointer, section, "a text is wanted");
     if (is_known(section, (const char *const[]){"projections", "notifications", "agents", NULL}))
         return ol_fail_at(r->err, OUTLOG_UNKNOWN_FIELD, pointer,
                           "%s: not yet: this version of outlog has none; take the section out",
                           section);
-    bool is_section = is_known(section, (const char *const[]){"alerts", "retention", "relay", NULL});
+    bool is_section =
+        is_known(section, (const char *const[]){"alerts", "retention", "relay", NULL});
     if (!is_section && !is_known(section, (const char *const[]){"destinations", "routes",
                                                                 "event_types", "types", NULL}))
         return ol_fail_at(r->err, OUTLOG_UNKNOWN_FIELD, pointer,
@@ -532,23 +535,24 @@ static const char *type_json(const struct ol_rows *rows, struct ol_arena *arena)
     return copy;
 }
 
-static int load_row(struct items *items, enum noun noun, const struct ol_rows *rows, outlog_err *err)
+static int load_row(struct items *items, enum noun noun, const struct ol_rows *rows,
+                    outlog_err *err)
 {
     static const int value_column[NOUN_COUNT] = {[DESTINATION] = 1, [ROUTE] = 8, [SETTING] = 1};
     bool failed = false;
     const char *name = ol_column_copy(rows, 0, items->arena, &failed);
-    const char *text = noun == STRICT_ORG   ? "true"
-                       : noun == EVENT_TYPE ? type_json(rows, items->arena)
-                                            : ol_column_copy(rows, value_column[noun],
-                                                             items->arena, &failed);
+    const char *text = noun == STRICT_ORG ? "true"
+                       : noun == EVENT_TYPE
+                           ? type_json(rows, items->arena)
+                           : ol_column_copy(rows, value_column[noun], items->arena, &failed);
     return add_stored(items, noun, name, text, noun == EVENT_TYPE && ol_column_int(rows, 6), err);
 }
 
 static int load(struct ol_conn *conn, struct items *items, outlog_err *err)
 {
-    static const enum ol_query_id queries[NOUN_COUNT] = {
-        OL_Q_DESTINATION_LIST, OL_Q_ROUTE_LIST, OL_Q_EVENT_TYPE_LIST, OL_Q_STRICT_ORG_LIST,
-        OL_Q_SETTING_LIST};
+    static const enum ol_query_id queries[NOUN_COUNT] = {OL_Q_DESTINATION_LIST, OL_Q_ROUTE_LIST,
+                                                         OL_Q_EVENT_TYPE_LIST, OL_Q_STRICT_ORG_LIST,
+                                                         OL_Q_SETTING_LIST};
     for (int noun = 0; noun < NOUN_COUNT; noun++) {
         struct ol_rows rows;
         int more;
@@ -596,10 +600,12 @@ static const char *changed_keys(struct ol_arena *arena, const char *before, cons
         struct ol_json_iter it = {0};
         while (ol_json_next(mine, &it)) {
             const char *key = ol_json_string(&it.key, arena, NULL);
-            struct ol_json twin = key ? ol_json_get(other, key) : (struct ol_json){0};
+            if (!key)
+                continue;
+            struct ol_json twin = ol_json_get(other, key);
             bool is_same = twin.bytes == it.value.bytes && twin.type == it.value.type &&
-                           memcmp(twin.text, it.value.text, twin.bytes) == 0;
-            if (!key || is_same || (side && twin.type != OL_JSON_NONE))
+                           (twin.bytes == 0 || memcmp(twin.text, it.value.text, twin.bytes) == 0);
+            if (is_same || (side && twin.type != OL_JSON_NONE))
                 continue;
             ol_buf_print(&out, "%s%s", out.bytes ? ", " : "", key);
         }
@@ -658,13 +664,14 @@ static int put_destination(struct apply *a, const struct item *item)
     if (ol_settings_open(item->name, item->source, strlen(item->source), OL_SETTINGS_CHECK,
                          &settings, a->err) < 0)
         return -1;
-    int result = ol_exec(
-        a->conn, OL_Q_DESTINATION_PUT,
-        OL_PARAMS(ol_text(item->name), ol_text(item->source),
-                  ol_text(settings->guarantee == OL_AT_MOST_ONCE ? "at_most_once" : "at_least_once"),
-                  ol_text(settings->on_dead == OL_ON_DEAD_HOLD ? "hold" : "skip"),
-                  ol_int(a->alert && strcmp(a->alert, item->name) == 0)),
-        NULL, a->err);
+    int result =
+        ol_exec(a->conn, OL_Q_DESTINATION_PUT,
+                OL_PARAMS(ol_text(item->name), ol_text(item->source),
+                          ol_text(settings->guarantee == OL_AT_MOST_ONCE ? "at_most_once"
+                                                                         : "at_least_once"),
+                          ol_text(settings->on_dead == OL_ON_DEAD_HOLD ? "hold" : "skip"),
+                          ol_int(a->alert && strcmp(a->alert, item->name) == 0)),
+                NULL, a->err);
     ol_settings_close(settings);
     return result;
 }
@@ -738,18 +745,18 @@ static int put_route(struct apply *a, const struct item *item)
     write_pattern(on, is_glob, &pattern);
     if (when.type == OL_JSON_OBJECT)
         write_condition(a, &when, is_glob, &condition);
-    int result = pattern.failed || condition.failed
-                     ? no_memory(a->err)
-                     : ol_exec(a->conn, OL_Q_ROUTE_PUT,
-                               OL_PARAMS(ol_text(item->name), ol_text(pattern.data),
-                                         ol_int(strncmp(on, "outlog.", 7) == 0),
-                                         ol_text(string_at(a, &route, "org_id")),
-                                         ol_text(string_at(a, &route, "aggregate_type")),
-                                         ol_text(condition.data),
-                                         ol_text(string_at(a, &route, "to")),
-                                         ol_text(string_at(a, &route, "ordering_key")),
-                                         ol_text(item->source)),
-                               NULL, a->err);
+    int result =
+        pattern.failed || condition.failed
+            ? no_memory(a->err)
+            : ol_exec(a->conn, OL_Q_ROUTE_PUT,
+                      OL_PARAMS(ol_text(item->name), ol_text(pattern.data),
+                                ol_int(strncmp(on, "outlog.", 7) == 0),
+                                ol_text(string_at(a, &route, "org_id")),
+                                ol_text(string_at(a, &route, "aggregate_type")),
+                                ol_text(condition.data), ol_text(string_at(a, &route, "to")),
+                                ol_text(string_at(a, &route, "ordering_key")),
+                                ol_text(item->source)),
+                      NULL, a->err);
     ol_buf_clear(&pattern);
     ol_buf_clear(&condition);
     return result;
@@ -772,7 +779,8 @@ static int put_event_type(struct apply *a, const struct item *item)
     return ol_exec(a->conn, OL_Q_EVENT_TYPE_PUT,
                    OL_PARAMS(ol_text(item->name), ol_int(version),
                              ol_text(string_at(a, &type, "aggregate_type")),
-                             ol_text(raw_at(a, &type, "shape")), ol_text(raw_at(a, &type, "upcast")),
+                             ol_text(raw_at(a, &type, "shape")),
+                             ol_text(raw_at(a, &type, "upcast")),
                              ol_text(string_at(a, &type, "about")), ol_int(item->is_fixed)),
                    NULL, a->err);
 }
@@ -794,11 +802,12 @@ static int put(struct apply *a, const struct item *item)
     }
 }
 
-static int delete(struct apply *a, const struct item *item)
+static int delete (struct apply *a, const struct item *item)
 {
-    static const enum ol_query_id queries[NOUN_COUNT] = {
-        OL_Q_DESTINATION_DELETE, OL_Q_ROUTE_DELETE, OL_Q_EVENT_TYPE_DELETE, OL_Q_STRICT_ORG_DELETE,
-        OL_Q_SETTING_DELETE};
+    static const enum ol_query_id queries[NOUN_COUNT] = {OL_Q_DESTINATION_DELETE, OL_Q_ROUTE_DELETE,
+                                                         OL_Q_EVENT_TYPE_DELETE,
+                                                         OL_Q_STRICT_ORG_DELETE,
+                                                         OL_Q_SETTING_DELETE};
     return ol_exec(a->conn, queries[item->noun], OL_PARAMS(ol_text(item->name)), NULL, a->err);
 }
 
@@ -866,7 +875,7 @@ static int change(struct apply *a, const struct item *item, enum ol_change_kind 
     *made = (struct ol_change){kind, nouns[item->noun], item->name, keys};
     if (a->options->dry_run)
         return 0;
-    if ((kind == OL_CHANGE_REMOVE ? delete(a, item) : put(a, item)) < 0)
+    if ((kind == OL_CHANGE_REMOVE ? delete (a, item) : put(a, item)) < 0)
         return -1;
     return tell(a, item, made);
 }

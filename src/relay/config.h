@@ -13,8 +13,8 @@
 #include "base/json.h"
 
 struct ol_config_options {
-    bool prune;   /* what the text does not name is removed */
-    bool dry_run; /* only compare */
+    bool prune;                        /* what the text does not name is removed */
+    bool dry_run;                      /* only compare */
     const char *actor_type, *actor_id; /* who does it; NULL: system */
 };
 

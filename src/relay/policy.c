@@ -22,8 +22,7 @@ static void read_type(struct ol_policy *policy, const char *name, const struct o
 {
     struct ol_json retry = ol_json_get(value, "retry");
     struct ol_policy_type type = {0};
-    struct ol_policy_type *wider =
-        realloc(policy->types, (policy->type_count + 1) * sizeof *wider);
+    struct ol_policy_type *wider = realloc(policy->types, (policy->type_count + 1) * sizeof *wider);
     if (!wider)
         return;
     policy->types = wider;
@@ -81,7 +80,9 @@ int ol_policy_refresh(struct ol_policy *policy, struct ol_conn *conn, outlog_err
         return -1;
     if (policy->is_loaded && count == policy->stamp_count && at == policy->stamp_at)
         return 0;
-    struct ol_policy fresh = {.idempotency_us = DAY_US, .stamp_count = count, .stamp_at = at,
+    struct ol_policy fresh = {.idempotency_us = DAY_US,
+                              .stamp_count = count,
+                              .stamp_at = at,
                               .is_loaded = true};
     if (load(&fresh, conn, err) < 0) {
         ol_policy_clear(&fresh);

@@ -119,6 +119,30 @@ static int write_moves(struct ol_conn *conn, void *context, struct ol_item *item
     return 0;
 }
 
+int ol_record_fallen(struct ol_conn *conn, void *context, struct ol_item *items, size_t count,
+                     bool is_dead, outlog_err *err)
+{
+    struct ol_record *record = context;
+    struct outlog log = {.conn = conn};
+    struct outlog_tx tx = {.log = &log, .conn = conn, .registry = &record->registry};
+    static char unknown[] = "outcome unknown: the relay went away or fell silent";
+    int result = 0;
+
+    if (ol_registry_refresh(&record->registry, conn, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count && result == 0; i++) {
+        items[i].outcome.kind = OUTLOG_PUBLISH_UNKNOWN;
+        items[i].error = unknown;
+        if (ol_item_is_effect(&items[i]))
+            result = ol_effect_write(&tx, &items[i], is_dead ? OL_EFFECT_DEAD : OL_EFFECT_RETRYING,
+                                     0, err);
+        if (result == 0 && is_dead)
+            result = write_alert(conn, &items[i], err);
+        items[i].error = NULL;
+    }
+    return result;
+}
+
 void ol_record_attach(struct ol_record *record, struct ol_turn *turn)
 {
     if (record->count == 0 && !record->failed && !turn->rooms)

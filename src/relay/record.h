@@ -24,6 +24,11 @@ void ol_record_claim(struct ol_record *record, const struct ol_item *item);
 void ol_record_end(struct ol_record *record, const struct ol_item *item,
                    const struct ol_parking *how, bool is_published);
 
+/* Messages whose relay went away or fell silent: for struct ol_lane's `fallen`; the context is the
+ * record. */
+int ol_record_fallen(struct ol_conn *conn, void *record, struct ol_item *items, size_t count,
+                     bool is_dead, outlog_err *err);
+
 /* Hang the moves onto a turn, if there are any, or if it may claim parked messages that are
  * effects. */
 void ol_record_attach(struct ol_record *record, struct ol_turn *turn);

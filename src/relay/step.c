@@ -160,7 +160,7 @@ out:
 /* --- a lane's step --- */
 
 /* Rows that are due may all stand behind their keys or a closed destination: look before writing. */
-static bool finds_due(struct ol_work_lane *wl, outlog_err *err)
+bool ol_step_finds_due(struct ol_work_lane *wl, outlog_err *err)
 {
     struct ol_buf rooms = {0};
     bool has = false;
@@ -207,7 +207,7 @@ int ol_step_lane(struct ol_work_lane *wl, bool *moved, outlog_err *err)
         return 0;
     bool reads = wl->wants_read && worker->now >= wl->read_after;
     if (!wl->open && !wl->has_finished && !reads && !wl->wants_reap &&
-        (!wl->wants_due || !finds_due(wl, err)))
+        (!wl->wants_due || !ol_step_finds_due(wl, err)))
         return 0;
     int64_t claim_no = wl->lane.claim_no;
     if (turn(wl, err) < 0) {

@@ -107,6 +107,9 @@ void ol_plan_rooms(struct ol_worker *worker, struct ol_buf *out);
 /* Do what can be done for a lane now. *moved: there may be more to do at once. */
 int ol_step_lane(struct ol_work_lane *wl, bool *moved, outlog_err *err);
 
+/* Is there a parked message that could be claimed now? Sets wants_due. */
+bool ol_step_finds_due(struct ol_work_lane *wl, outlog_err *err);
+
 /* Forget a lane that is not ours any more. */
 void ol_step_lose(struct ol_work_lane *wl);
 

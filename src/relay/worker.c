@@ -47,14 +47,15 @@ static int poll_lanes(struct ol_worker *worker, bool *news, outlog_err *err)
         struct ol_work_lane *wl = &worker->lanes[found[i].number];
         if (found[i].newest > wl->lane.head || wl->lane.gap_count)
             wl->wants_read = true;
+        // Many may be due by their time and yet stand behind a key or a closed destination.
         if (found[i].due_us <= 0)
-            wl->wants_due = true;
+            ol_step_finds_due(wl, err);
         if (found[i].expiry_us <= 0)
             wl->wants_reap = true;
         if (found[i].parked_gen != wl->lane.parked_gen && found[i].epoch == wl->lane.epoch &&
             ol_lane_reload(worker->conn, &wl->lane, err) < 0)
             return -1;
-        *news |= wl->wants_read || wl->wants_due || wl->wants_reap;
+        *news |= (wl->wants_read && worker->now >= wl->read_after) || wl->wants_due || wl->wants_reap;
     }
     return result;
 }
@@ -63,7 +64,8 @@ static bool is_idle(const struct ol_worker *worker)
 {
     for (size_t i = 0; i < worker->lane_count; i++) {
         const struct ol_work_lane *wl = &worker->lanes[i];
-        if (wl->is_owned && (wl->open || wl->loose || wl->wants_read || wl->wants_due))
+        bool reads = wl->wants_read && worker->now >= wl->read_after;
+        if (wl->is_owned && (wl->open || wl->loose || reads || wl->wants_due))
             return false;
     }
     return ol_sender_in_flight(worker->targets.sender) == 0;
@@ -162,7 +164,9 @@ static int start(struct ol_worker *worker, outlog_err *err)
         worker->lanes[i].lane = (struct ol_lane){.number = (int)i,
                                                  .run = worker->run,
                                                  .lease_us = worker->options->lease_us,
-                                                 .has_gaps = worker->conn->store->has_gaps};
+                                                 .has_gaps = worker->conn->store->has_gaps,
+                                                 .fallen = ol_record_fallen,
+                                                 .context = &worker->record};
     }
     return ol_waiter_open(&worker->waiter, worker->conn->wake_key) == 0
                ? 0
@@ -229,7 +233,11 @@ int ol_worker_run(const struct ol_worker_options *options, atomic_int *stop,
             if (worker->conn->store->revive(worker->conn, &why) == 0)
                 limit_session(worker, &why);
         }
-        idle_rounds = !moved && is_idle(worker) ? idle_rounds + 1 : 0;
+        bool polled = worker->polled_at == worker->now;
+        if (moved || !is_idle(worker))
+            idle_rounds = 0;
+        else
+            idle_rounds += polled; // nothing found by a look, and not for want of one
         if (options->until_idle && idle_rounds > 3 && worker->owned > 0)
             break;
         rest(worker, moved);

@@ -54,6 +54,7 @@ struct pg_store_conn {
     struct session in_doubt; /* it may still commit what we could not hear the end of (4) */
     struct prepared prepared[MOST_PREPARED];
     int prepared_count;
+    struct ol_statement_text text; /* of the statement at hand, if the server does not know it */
 };
 
 static struct pg_store_conn *own(struct ol_conn *conn)
@@ -476,20 +477,20 @@ static int postgres_query(struct ol_conn *base, enum ol_query_id id, const struc
     struct pg_store_conn *conn = own(base);
     const struct ol_query *query = &ol_queries_postgres[id];
     uint64_t key = ol_statement_key(query, params);
-    struct ol_statement_text text;
+    struct ol_statement_text *text = &conn->text;
     struct arguments arguments = {0};
 
     int slot = find_prepared(conn, id, key);
-    if (slot < 0 && ol_statement_build(query, params, '$', &text, err) < 0)
+    if (slot < 0 && ol_statement_build(query, params, '$', text, err) < 0)
         return -1;
-    const int *bound = slot < 0 ? text.bound : conn->prepared[slot].bound;
-    int bound_count = slot < 0 ? text.bound_count : conn->prepared[slot].bound_count;
+    const int *bound = slot < 0 ? text->bound : conn->prepared[slot].bound;
+    int bound_count = slot < 0 ? text->bound_count : conn->prepared[slot].bound_count;
     for (int i = 0; i < bound_count; i++)
         add_argument(&arguments, &params[bound[i]]);
     if (slot < 0 && !is_replanned(query, params))
-        slot = prepare(conn, id, key, &text, &arguments);
+        slot = prepare(conn, id, key, text, &arguments);
 
-    PGresult *result = execute(conn, slot, slot < 0 ? text.text : NULL, &arguments);
+    PGresult *result = execute(conn, slot, text->text, &arguments);
     ExecStatusType status = PQresultStatus(result);
     if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
         fail(conn, result, err);
@@ -557,9 +558,11 @@ static const char *postgres_column_text(const struct ol_rows *rows, int column, 
 }
 
 /* PostgreSQL counts microseconds from 2000-01-01. */
+#define EPOCH INT64_C(946684800000000)
+
 static int64_t postgres_column_time(const struct ol_rows *rows, int column)
 {
-    return postgres_column_int(rows, column) + INT64_C(946684800000000);
+    return postgres_column_int(rows, column) + EPOCH;
 }
 
 static void postgres_column_uuid(const struct ol_rows *rows, int column, char out[OL_UUID_TEXT])
@@ -691,7 +694,7 @@ static PGresult *send_batch(struct pg_store_conn *conn, const struct ol_write *w
 {
     const struct ol_query *query = &ol_queries_postgres[OL_Q_EVENTS_APPEND];
     struct ol_value params[COLUMN_COUNT];
-    struct ol_statement_text text;
+    struct ol_statement_text *text = &conn->text;
     struct arguments arguments = {.count = COLUMN_COUNT};
     struct ol_buf columns[COLUMN_COUNT] = {{0}};
     PGresult *result = NULL;
@@ -699,7 +702,7 @@ static PGresult *send_batch(struct pg_store_conn *conn, const struct ol_write *w
     for (int i = 0; i < COLUMN_COUNT; i++)
         params[i] = ol_int(0); // all there; the values follow below
     int slot = find_prepared(conn, OL_Q_EVENTS_APPEND, ol_statement_key(query, params));
-    if (slot < 0 && ol_statement_build(query, params, '$', &text, err) < 0)
+    if (slot < 0 && ol_statement_build(query, params, '$', text, err) < 0)
         return NULL;
     fill_columns(write, columns);
     for (int i = 0; i < COLUMN_COUNT; i++) {
@@ -713,8 +716,8 @@ static PGresult *send_batch(struct pg_store_conn *conn, const struct ol_write *w
         arguments.formats[i] = BINARY;
     }
     if (slot < 0)
-        slot = prepare(conn, OL_Q_EVENTS_APPEND, ol_statement_key(query, params), &text, &arguments);
-    result = execute(conn, slot, slot < 0 ? text.text : NULL, &arguments);
+        slot = prepare(conn, OL_Q_EVENTS_APPEND, ol_statement_key(query, params), text, &arguments);
+    result = execute(conn, slot, text->text, &arguments);
 out:
     for (int i = 0; i < COLUMN_COUNT; i++)
         ol_buf_clear(&columns[i]);
@@ -745,6 +748,34 @@ static PGresult *send_one(struct pg_store_conn *conn, const struct ol_write *wri
     return rows.handle;
 }
 
+/* A record in binary: how many fields, then for each its type, its length and its bytes; ours are
+ * three numbers of eight bytes. */
+static int64_t record_number(const PGresult *result, int field)
+{
+    enum { HEADER = 4, FIELD = 16 };
+    uint64_t number;
+    assert(PQgetlength(result, 0, 0) == HEADER + 3 * FIELD);
+    memcpy(&number, PQgetvalue(result, 0, 0) + HEADER + field * FIELD + 8, sizeof number);
+    return (int64_t)be64toh(number);
+}
+
+static void read_one(const PGresult *result, struct outlog_appended *out)
+{
+    out->event_id = record_number(result, 0);
+    out->aggregate_seq = record_number(result, 1);
+    out->occurred_at = record_number(result, 2) + EPOCH;
+}
+
+static void read_batch(struct ol_rows *rows, struct ol_write *write)
+{
+    for (rows->row = 0; rows->row < (int)write->count; rows->row++) {
+        struct outlog_appended *out = write->events[rows->row].out;
+        out->event_id = postgres_column_int(rows, 0);
+        out->aggregate_seq = postgres_column_int(rows, 1);
+        out->occurred_at = postgres_column_time(rows, 2);
+    }
+}
+
 static int postgres_write(struct ol_conn *base, struct ol_write *write, outlog_err *err)
 {
     struct pg_store_conn *conn = own(base);
@@ -762,12 +793,10 @@ static int postgres_write(struct ol_conn *base, struct ol_write *write, outlog_e
     else if (result) {
         struct ol_rows rows = {.conn = base, .handle = result};
         assert(PQntuples(result) == (int)write->count);
-        for (rows.row = 0; rows.row < (int)write->count; rows.row++) {
-            struct outlog_appended *out = write->events[rows.row].out;
-            out->event_id = postgres_column_int(&rows, 0);
-            out->aggregate_seq = postgres_column_int(&rows, 1);
-            out->occurred_at = postgres_column_time(&rows, 2);
-        }
+        if (write->count == 1)
+            read_one(result, write->events[0].out);
+        else
+            read_batch(&rows, write);
         PQclear(result);
         if (write->is_alone)
             ol_wake_signal(base->wake_key);

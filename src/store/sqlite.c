@@ -32,9 +32,10 @@ SQLITE_EXTENSION_INIT3
 
 enum { BUSY_TIMEOUT_MS = 10000 };
 
-/* A prepared query for one shape of parameters. */
+/* A prepared query for one shape of parameters; an INSERT may take many rows at once. */
 struct prepared {
     uint64_t key;
+    size_t rows;
     sqlite3_stmt *statement;
     int bound[32];
     int bound_count;
@@ -348,20 +349,51 @@ static int sqlite_script(struct ol_conn *base, const char *sql, outlog_err *err)
 
 /* --- queries --- */
 
+/* Make the INSERT of one row one of many: repeat the row of its VALUES. Parameters without a number
+ * are counted as they come, so the second row's follow the first one's. */
+static bool repeat_values(struct ol_statement_text *text, size_t rows)
+{
+    char one[sizeof text->text];
+    char *at = strstr(text->text, "values ("), *end = text->text + sizeof text->text;
+    assert(at);
+    size_t bytes = 0;
+    at += strlen("values ");
+    for (const char *from = at; bytes == 0 || one[bytes - 1] != ')'; from++)
+        if (*from < '0' || *from > '9') // only parameters stand there
+            one[bytes++] = *from;
+    const char *rest = strchr(at, ')') + 1;
+    size_t rest_bytes = strlen(rest) + 1;
+    char *rest_at = at + rows * (bytes + 1) - 1;
+    if (rest_at + rest_bytes > end)
+        return false;
+    memmove(rest_at, rest, rest_bytes);
+    for (size_t i = 0; i < rows; i++) {
+        if (i > 0)
+            *at++ = ',';
+        memcpy(at, one, bytes);
+        at += bytes;
+    }
+    return true;
+}
+
 static struct prepared *prepare(struct sqlite_conn *conn, enum ol_query_id id,
-                                const struct ol_value *params, outlog_err *err)
+                                const struct ol_value *params, size_t rows, outlog_err *err)
 {
     const struct ol_query *query = &ol_queries_sqlite[id];
     uint64_t key = ol_statement_key(query, params);
     struct prepared *found;
 
     for (found = conn->prepared[id]; found; found = found->next)
-        if (found->key == key)
+        if (found->key == key && found->rows == rows)
             return found;
 
     struct ol_statement_text text;
     if (ol_statement_build(query, params, '?', &text, err) < 0)
         return NULL;
+    if (rows > 1 && !repeat_values(&text, rows)) {
+        ol_fail(err, OUTLOG_MISUSE, "query %s is too long", query->name);
+        return NULL;
+    }
     if (!(found = calloc(1, sizeof *found))) {
         ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
         return NULL;
@@ -374,6 +406,7 @@ static struct prepared *prepare(struct sqlite_conn *conn, enum ol_query_id id,
         return NULL;
     }
     found->key = key;
+    found->rows = rows;
     found->bound_count = text.bound_count;
     memcpy(found->bound, text.bound, sizeof found->bound);
     found->next = conn->prepared[id];
@@ -396,19 +429,29 @@ static int bind(sqlite3_stmt *statement, int slot, const struct ol_value *value)
     }
 }
 
+/* Bind the parameters of one row, the first one's being row 0. */
+static int bind_row(struct sqlite_conn *conn, const struct prepared *prepared, size_t row,
+                    const struct ol_value *params, outlog_err *err)
+{
+    for (int i = 0; i < prepared->bound_count; i++) {
+        int result = bind(prepared->statement, (int)row * prepared->bound_count + i + 1,
+                          &params[prepared->bound[i]]);
+        if (result != SQLITE_OK)
+            return fail(conn, result, err);
+    }
+    return 0;
+}
+
 static int sqlite_query(struct ol_conn *base, enum ol_query_id id, const struct ol_value *params,
                         struct ol_rows *rows, outlog_err *err)
 {
     struct sqlite_conn *conn = own(base);
-    struct prepared *prepared = prepare(conn, id, params, err);
+    struct prepared *prepared = prepare(conn, id, params, 1, err);
     if (!prepared)
         return -1;
     assert(!sqlite3_stmt_busy(prepared->statement));
-    for (int i = 0; i < prepared->bound_count; i++) {
-        int result = bind(prepared->statement, i + 1, &params[prepared->bound[i]]);
-        if (result != SQLITE_OK)
-            return fail(conn, result, err);
-    }
+    if (bind_row(conn, prepared, 0, params, err) < 0)
+        return -1;
     rows->handle = prepared->statement;
     return 0;
 }
@@ -474,14 +517,67 @@ static void sqlite_column_uuid(const struct ol_rows *rows, int column, char out[
 
 /* --- append --- */
 
-static int take_heads(struct sqlite_conn *conn, struct ol_write *write, outlog_err *err)
+enum { MOST_ROWS = 64, MOST_PARAMS = 20 };
+
+/* A write on its way: what all its events have in common. */
+struct batch {
+    struct ol_write *write;
+    int64_t last_id; /* the highest event_id before it */
+    char now[OL_TIME_TEXT];
+};
+
+/* Fills in the parameters of row `i`. */
+typedef void fill_row(const struct batch *batch, size_t i, struct ol_value *params);
+
+/* Insert many rows with few statements. One for each row would open and close a dozen b-trees and,
+ * because of the triggers, keep a copy of every page it touches so that this one row could be
+ * undone: together more than the insert itself. Powers of two, so that few forms are prepared. */
+static int insert_rows(struct sqlite_conn *conn, enum ol_query_id id, const struct batch *batch,
+                       size_t count, fill_row *fill, outlog_err *err)
 {
+    struct ol_value params[MOST_PARAMS];
+    size_t rows;
+    for (size_t at = 0; at < count; at += rows) {
+        for (rows = MOST_ROWS; rows > count - at; rows /= 2)
+            ;
+        fill(batch, at, params);
+        struct prepared *prepared = prepare(conn, id, params, rows, err);
+        if (!prepared)
+            return -1;
+        struct ol_rows result = {.conn = &conn->base, .handle = prepared->statement};
+        for (size_t i = 0; i < rows; i++) {
+            fill(batch, at + i, params);
+            if (bind_row(conn, prepared, i, params, err) < 0) {
+                ol_end(&result);
+                return -1;
+            }
+        }
+        if (ol_next(&result, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void fill_head(const struct batch *batch, size_t i, struct ol_value *params)
+{
+    const struct ol_write_head *head = &batch->write->heads[i];
+    params[0] = ol_text(head->org_key);
+    params[1] = ol_text(head->aggregate_type);
+    params[2] = ol_text(head->aggregate_id);
+    params[3] = ol_int(head->count);
+}
+
+static int take_heads(struct sqlite_conn *conn, const struct batch *batch, outlog_err *err)
+{
+    struct ol_write *write = batch->write;
+    if (insert_rows(conn, OL_Q_HEAD_ADD, batch, write->head_count, fill_head, err) < 0)
+        return -1;
     for (size_t i = 0; i < write->head_count; i++) {
         struct ol_write_head *head = &write->heads[i];
         int64_t last;
-        if (ol_number(&conn->base, OL_Q_HEAD_ADD,
+        if (ol_number(&conn->base, OL_Q_HEAD_GET,
                       OL_PARAMS(ol_text(head->org_key), ol_text(head->aggregate_type),
-                                ol_text(head->aggregate_id), ol_int(head->count)),
+                                ol_text(head->aggregate_id)),
                       &last, err) < 0)
             return -1;
         head->base = last - head->count;
@@ -489,59 +585,80 @@ static int take_heads(struct sqlite_conn *conn, struct ol_write *write, outlog_e
     return 0;
 }
 
-static int insert_event(struct sqlite_conn *conn, const struct ol_write_head *head,
-                        struct ol_write_event *event, const char *now, outlog_err *err)
+/* Number the events; refuse one that was to have another number. */
+static int number_events(const struct batch *batch, outlog_err *err)
 {
-    const struct outlog_event *said = event->said;
-    int64_t seq = head->base + event->nth;
-
-    if (said->expected_seq && *said->expected_seq != seq - 1) {
-        ol_fail(err, OUTLOG_SEQUENCE_CONFLICT,
-                "%s/%s: expected sequence %lld, actual %lld; read it again and decide anew",
-                head->aggregate_type, head->aggregate_id, (long long)*said->expected_seq,
-                (long long)(seq - 1));
-        if (err) {
-            err->expected = *said->expected_seq;
-            err->actual = seq - 1;
-            err->index = event->index;
+    for (size_t i = 0; i < batch->write->count; i++) {
+        struct ol_write_event *event = &batch->write->events[i];
+        const struct ol_write_head *head = &batch->write->heads[event->head];
+        const int64_t *expected = event->said->expected_seq;
+        int64_t seq = head->base + event->nth;
+        if (expected && *expected != seq - 1) {
+            ol_fail(err, OUTLOG_SEQUENCE_CONFLICT,
+                    "%s/%s: expected sequence %lld, actual %lld; read it again and decide anew",
+                    head->aggregate_type, head->aggregate_id, (long long)*expected,
+                    (long long)(seq - 1));
+            if (err) {
+                err->expected = *expected;
+                err->actual = seq - 1;
+                err->index = event->index;
+            }
+            return -1;
         }
-        return -1;
+        event->out->event_id = batch->last_id + (int64_t)i + 1;
+        event->out->aggregate_seq = seq;
     }
-    if (ol_exec(&conn->base, OL_Q_EVENT_INSERT,
-                OL_PARAMS(ol_text(event->id), ol_text(now),
-                          ol_text(*head->org_key ? head->org_key : NULL),
-                          ol_text(head->aggregate_type), ol_text(head->aggregate_id), ol_int(seq),
-                          ol_text(said->event_type), ol_int(event->event_version),
-                          ol_text(event->actor_type), ol_text(event->actor_id),
-                          ol_text(event->request_id), ol_text(said->idempotency_key),
-                          ol_text(event->correlation_id), ol_text(event->causation_id),
-                          ol_text(said->app_id), ol_text(said->env_id), ol_text(said->visibility),
-                          ol_text(said->metadata), ol_bytes(said->payload, event->payload_bytes)),
-                NULL, err) < 0)
-        return -1;
-    event->out->event_id = sqlite3_last_insert_rowid(conn->db);
-    event->out->aggregate_seq = seq;
     return 0;
+}
+
+static void fill_event(const struct batch *batch, size_t i, struct ol_value *params)
+{
+    const struct ol_write_event *event = &batch->write->events[i];
+    const struct ol_write_head *head = &batch->write->heads[event->head];
+    const struct outlog_event *said = event->said;
+    const struct ol_value values[MOST_PARAMS] = {
+        ol_int(event->out->event_id),
+        ol_text(event->id),
+        ol_text(batch->now),
+        ol_text(*head->org_key ? head->org_key : NULL),
+        ol_text(head->aggregate_type),
+        ol_text(head->aggregate_id),
+        ol_int(event->out->aggregate_seq),
+        ol_text(said->event_type),
+        ol_int(event->event_version),
+        ol_text(event->actor_type),
+        ol_text(event->actor_id),
+        ol_text(event->request_id),
+        ol_text(said->idempotency_key),
+        ol_text(event->correlation_id),
+        ol_text(event->causation_id),
+        ol_text(said->app_id),
+        ol_text(said->env_id),
+        ol_text(said->visibility),
+        ol_text(said->metadata),
+        ol_bytes(said->payload, event->payload_bytes),
+    };
+    memcpy(params, values, sizeof values);
 }
 
 static int sqlite_write(struct ol_conn *base, struct ol_write *write, outlog_err *err)
 {
     struct sqlite_conn *conn = own(base);
+    struct batch batch = {.write = write};
     int64_t now_us = ol_clock_wall_us();
-    char now[OL_TIME_TEXT];
 
     if (write->is_alone && sqlite_begin(base, err) < 0)
         return -1;
-    ol_time_format(now_us, now);
-    if (take_heads(conn, write, err) < 0)
+    ol_time_format(now_us, batch.now);
+    if (take_heads(conn, &batch, err) < 0 ||
+        ol_number(base, OL_Q_EVENT_LAST, OL_NO_PARAMS, &batch.last_id, err) < 0 ||
+        number_events(&batch, err) < 0)
         goto failed;
     ol_fault("append.insert");
-    for (size_t i = 0; i < write->count; i++) {
-        struct ol_write_event *event = &write->events[i];
-        if (insert_event(conn, &write->heads[event->head], event, now, err) < 0)
-            goto failed;
-        event->out->occurred_at = now_us;
-    }
+    if (insert_rows(conn, OL_Q_EVENT_INSERT, &batch, write->count, fill_event, err) < 0)
+        goto failed;
+    for (size_t i = 0; i < write->count; i++)
+        write->events[i].out->occurred_at = now_us;
     return write->is_alone ? sqlite_commit(base, err) : 0;
 failed:
     if (write->is_alone)

@@ -11,8 +11,8 @@
 
 static bool is_secret(const struct ol_json *key)
 {
-    static const char *const words[] = {"authorization", "cookie",  "token",    "secret",
-                                        "password",      "api-key", "api_key",  "apikey",
+    static const char *const words[] = {"authorization", "cookie",  "token",     "secret",
+                                        "password",      "api-key", "api_key",   "apikey",
                                         "signature",     "private", "credential"};
     char name[128];
     size_t bytes = key->bytes < sizeof name ? key->bytes : sizeof name - 1;

@@ -11,6 +11,7 @@ time and happens once; afterwards, and before, everything passes. Where the cut 
     reply     the server has done it and answered; the client sees only the connection end
     held      the client sees the connection end; the server waits until release(), then gets it
     down      as reply, and nobody can connect again until down(False)
+    away      as held, and nobody can connect again until down(False)
 """
 import contextlib
 import re
@@ -131,12 +132,12 @@ class Proxy:
         return None
 
     def _cut(self, where, client, server, data):
-        if where == "down":
+        if where in ("down", "away"):
             self._is_down = True
         if where in ("reply", "down"):
             server.sendall(data)
             _read_until_ready(server)
-        if where == "held":
+        if where in ("held", "away"):
             _close(client)
             self.happened.set()
             self._release.wait(30)

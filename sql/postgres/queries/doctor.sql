@@ -24,9 +24,11 @@ select 'immutability', count(*) = 2, case when count(*) = 2 then 'triggers on ev
   from pg_trigger where tgrelid = 'outlog.events'::regclass and tgenabled = 'A'
    and tgname in ('events_are_immutable', 'events_hold_settled')
 union all
-select 'sequence', s.cache_size = 1 and s.increment_by = 1 and not s.cycle and
+select 'sequence', not has_sequence_privilege('outlog.events_event_id_seq', 'select,usage') or s.cache_size = 1 and s.increment_by = 1 and not s.cycle and
        coalesce(s.last_value, 0) >= coalesce((select max(event_id) from outlog.events), 0),
-       case when s.cache_size <> 1 then 'events_event_id_seq must have CACHE 1'
+       case when not has_sequence_privilege('outlog.events_event_id_seq', 'select,usage')
+       then 'only the owner can see it'
+       when s.cache_size <> 1 then 'events_event_id_seq must have CACHE 1'
        when coalesce(s.last_value, 0) < coalesce((select max(event_id) from outlog.events), 0)
        then 'the sequence is behind the log (a careless restore?): setval it to max(event_id)'
        else 'ids are ahead of the log' end

@@ -16,6 +16,7 @@ select o.lane, o.seq, o.destination, o.ordering_key, case when c.is_final then '
  cross join lateral (select o.at_most_once or coalesce(o.max_attempts = 1, false)) c(is_final)
   left join outlog.destinations d on d.name = o.destination
 on conflict (lane, seq) do nothing
+returning seq, state
 
 -- name: lane_take(lane, run, name, lease_us)
 -- Takes a free lane, after lane_park_claim in the same transaction, and raises its epoch.
@@ -126,6 +127,7 @@ heads as (
     select k.seq, k.destination, row_number() over (partition by k.destination order by k.available_at, k.seq) as nth
       from keys k join room using (destination)
      where k.state = 'PENDING' and k.available_at <= now()
+       and k.seq <= (select l.head from outlog.lanes l where l.lane = :lane::smallint)   -- lower ones come first
        and not exists (select from outlog.parked c where c.lane = :lane::smallint and c.state = 'CLAIMED'
                           and c.destination = k.destination and c.ordering_key = k.ordering_key))
 select h.seq from heads h join room using (destination) where h.nth <= room.room
@@ -163,6 +165,7 @@ update outlog.parked p
        last_error = 'outcome unknown: no answer within the lease'
   from outlog.outbox o
  where p.lane = :lane::smallint and p.state = 'CLAIMED' and p.lease_until < now() and o.lane = p.lane and o.seq = p.seq
+returning p.seq, p.state
 
 -- name: attempts_add(lane, run, rows)
 insert into outlog.attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, permanent, response, error, claimed_by)
@@ -175,3 +178,8 @@ on conflict do nothing
 -- A hanging session must let go of the lane's row well before its lease ends (rule 5).
 select set_config('idle_in_transaction_session_timeout', :timeout_ms::text, false),
        set_config('statement_timeout', :timeout_ms::text, false), set_config('lock_timeout', :timeout_ms::text, false)
+
+-- name: parked_ahead(lane, head)
+-- Messages that an operator parked before the lane came to them: above the head, or in a gap.
+select p.seq from outlog.parked p join outlog.lanes l on l.lane = p.lane
+ where p.lane = :lane::smallint and (p.seq > :head or l.gaps @> p.seq) order by p.seq

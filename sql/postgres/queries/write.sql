@@ -1,9 +1,9 @@
 -- Appending, and the heads that number each aggregate's events.
 
 -- name: event_append(org_id, aggregate_type, aggregate_id, event_type, event_version, payload, metadata, id, actor_type, actor_id, request_id, correlation_id, causation_id, idempotency_key, app_id, env_id, visibility, expected_seq) @postgres
--- One checked event in one statement, so that it can be a transaction by itself.
-select event_id, aggregate_seq, occurred_at
-  from outlog.append_one(:org_id, :aggregate_type, :aggregate_id, :event_type, :event_version::integer,
+-- One checked event in one statement, so that it can be a transaction by itself. Its three results
+-- come as one record: as a row source the function would cost an eighth more.
+select outlog.append_one(:org_id, :aggregate_type, :aggregate_id, :event_type, :event_version::integer,
        :payload::json, :metadata::json, :id::uuid, :actor_type, :actor_id, :request_id, :correlation_id,
        :causation_id::uuid, :idempotency_key, :app_id, :env_id, :visibility, :expected_seq::bigint)
 
@@ -20,6 +20,5 @@ select event_id, aggregate_seq, occurred_at
 select outlog.lock_head(:org_key, :aggregate_type, :aggregate_id)
 
 -- name: idempotency_purge(before, limit literal)
--- A bounded chunk, so that no lock is held for long.
-delete from outlog.idempotency_records where ctid = any (array(
-    select ctid from outlog.idempotency_records where created_at < :before limit :limit))
+-- A bounded chunk, so that no lock is held for long; a row for each record that went.
+select * from outlog.purge_idempotency(:before, :limit)

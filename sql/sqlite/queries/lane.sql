@@ -21,6 +21,7 @@ select o.lane, o.seq, o.destination, o.ordering_key,
   from outlog_lanes l join outlog_outbox o on o.seq between l.claim_from and l.claim_to
  where l.lane = :lane and (l.owner is null or l.lease_until < outlog_after(0))
    and not exists (select 1 from outlog_parked p where p.seq = o.seq)
+returning seq, state
 
 -- name: lane_advance(lane, epoch, parked_gen, head, gaps, claim, lease_us)
 -- Records the open batch (by trigger) and claims the next. The claim is one range, '{[from,to)}'.
@@ -85,6 +86,7 @@ heads as (
     select p.seq, p.destination, row_number() over (partition by p.destination order by p.available_at, p.seq) as nth
       from k join outlog_parked p on p.seq = k.seq
      where p.state = 'PENDING' and p.available_at <= outlog_after(0)
+       and p.seq <= (select l.head from outlog_lanes l where l.lane = p.lane)   -- lower ones come first
        and not exists (select 1 from outlog_parked c where c.state = 'CLAIMED' and c.destination = p.destination
                           and c.ordering_key = p.ordering_key)),
 free as (
@@ -118,6 +120,7 @@ update outlog_parked as p
        last_error = 'outcome unknown: no answer within the lease'
   from outlog_outbox o
  where p.lane = :lane and p.state = 'CLAIMED' and p.lease_until < outlog_after(0) and o.seq = p.seq
+returning seq, state
 
 -- name: attempts_add(lane, run, rows)
 insert into outlog_attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, permanent, response, error, claimed_by)
@@ -130,3 +133,7 @@ on conflict do nothing
 -- name: relay_session(timeout_ms)
 -- SQLite ends no transaction by itself: ours do nothing but write.
 select 1 where :timeout_ms > 0
+
+-- name: parked_ahead(lane, head)
+-- Messages that an operator parked before the lane came to them.
+select seq from outlog_parked where lane = :lane and seq > :head order by seq

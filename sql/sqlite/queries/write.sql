@@ -1,17 +1,28 @@
 -- Appending, and the heads that number each aggregate's events.
 
 -- name: head_add(org_key, aggregate_type, aggregate_id, count) @sqlite
--- Takes the next `count` numbers of an aggregate; returns the last of them.
+-- Takes the next `count` numbers of an aggregate. Its values are repeated for many rows (sqlite.c), as
+-- are those of event_insert. It writes before anything is read: so it waits for another writer,
+-- where a transaction that has read could only fail.
 insert into outlog_heads (org_key, aggregate_type, aggregate_id, aggregate_seq)
 values (:org_key, :aggregate_type, :aggregate_id, :count)
 on conflict do update set aggregate_seq = aggregate_seq + excluded.aggregate_seq
-returning aggregate_seq
 
--- name: event_insert(id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq, event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id, causation_id, app_id, env_id, visibility, metadata, payload) @sqlite
-insert into outlog_events (id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq,
+-- name: head_get(org_key, aggregate_type, aggregate_id) @sqlite
+-- The last number taken. RETURNING would tell as well, but costs more than both statements.
+select aggregate_seq from outlog_heads
+ where org_key = :org_key and aggregate_type = :aggregate_type and aggregate_id = :aggregate_id
+
+-- name: event_last() @sqlite
+-- The highest event_id that was ever given out.
+select max(coalesce((select max(event_id) from outlog_events), 0),
+           coalesce((select max(seq) from sqlite_sequence where name = 'outlog_events'), 0))
+
+-- name: event_insert(event_id, id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq, event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id, causation_id, app_id, env_id, visibility, metadata, payload) @sqlite
+insert into outlog_events (event_id, id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq,
        event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id,
        causation_id, app_id, env_id, visibility, metadata, payload)
-values (:id, :occurred_at, :org_id, :aggregate_type, :aggregate_id, :aggregate_seq,
+values (:event_id, :id, :occurred_at, :org_id, :aggregate_type, :aggregate_id, :aggregate_seq,
        :event_type, :event_version, :actor_type, :actor_id, :request_id, :idempotency_key, :correlation_id,
        :causation_id, :app_id, :env_id, :visibility, :metadata, :payload)
 

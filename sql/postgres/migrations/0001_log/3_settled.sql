@@ -12,23 +12,24 @@
 -- Key: 16 bits 0x6f4c, 48 bits position. A statement trigger fires before the identity default is
 -- evaluated, for INSERT … SELECT and COPY as well.
 
+-- This runs with every INSERT, so it is made of plain calls, for which plpgsql needs no query.
 create function outlog.hold_settled() returns trigger language plpgsql
     security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    mine text := pg_current_xact_id()::text || ' ';
-    held text := current_setting('outlog.holds', true);   -- 'xid position' of an earlier statement
-    at   bigint;
+    mine text   := pg_current_xact_id()::text || ' ';
+    held text   := current_setting('outlog.holds', true);   -- 'xid position' of an earlier statement
+    at   bigint := coalesce(pg_sequence_last_value('outlog.events_event_id_seq'), 0);
+    done text;
 begin
-    select case when is_called then last_value else 0 end into at from outlog.events_event_id_seq;
     -- A later statement takes the first one's lock again, so that a transaction has one and not
     -- thousands. The setting is undone with a rolled-back savepoint, and so is the lock that was
     -- taken inside it. Anybody can write the setting: it may only lower the position.
     if starts_with(held, mine) then
         at := least(at, greatest(0, substr(held, length(mine) + 1)::bigint));
     else
-        perform set_config('outlog.holds', mine || at, true);
+        done := set_config('outlog.holds', mine || at, true);
     end if;
-    perform pg_advisory_xact_lock_shared(28492::bigint << 48 | at);
+    done := pg_advisory_xact_lock_shared(28492::bigint << 48 | at);
     return null;
 end $$;
 

@@ -56,7 +56,8 @@ begin
         perform outlog.fail('invalid_field', format('%s must be a JSON object, not %s', field,
                             json_typeof(parsed)), json_build_object('pointer', '/' || field));
     end if;
-    if length(value) - length(translate(value, '{[', '')) > 64 and outlog.json_depth(parsed) > 64 then
+    if 2 * octet_length(value) - octet_length(replace(value, '{', '')) - octet_length(replace(value, '[', '')) > 64
+       and outlog.json_depth(parsed) > 64 then
         perform outlog.fail('invalid_json', field || ': nested deeper than 64', json_build_object('pointer', '/' || field));
     end if;
     if position('\u' in value) > 0 then         -- U+0000 and lone surrogates

@@ -66,3 +66,14 @@ begin
        and r.response is null;
     return found;
 end $$;
+
+-- Removes at most max_rows answers that are older than a time; a row for each. 24 h are kept always.
+create function outlog.purge_idempotency(before timestamptz, max_rows integer) returns setof integer
+    language sql security definer set search_path = pg_catalog, pg_temp as $$
+    with gone as (
+        delete from outlog.idempotency_records where ctid = any (array(
+            select ctid from outlog.idempotency_records
+             where created_at < least(before, now() - interval '24 hours') limit max_rows))
+        returning 1)
+    select 1 from gone
+$$;

@@ -54,7 +54,7 @@ declare
 begin
     with taken as (
         insert into outlog.heads as h (org_key, aggregate_type, aggregate_id, aggregate_seq)
-        select * from unnest(head_org_key, head_aggregate_type, head_aggregate_id, head_count)
+        select unnest(head_org_key), unnest(head_aggregate_type), unnest(head_aggregate_id), unnest(head_count)
         on conflict on constraint heads_pkey do update set aggregate_seq = h.aggregate_seq + excluded.aggregate_seq
         returning h.aggregate_seq)
     select array_agg(t.aggregate_seq) into bases from taken t;
@@ -78,15 +78,18 @@ begin
            head_aggregate_id[u.head], bases[u.head] + u.nth, u.event_type, u.event_version, u.actor_type,
            u.actor_id, u.request_id, u.correlation_id, u.idempotency_key, u.app_id, u.env_id,
            u.visibility, u.metadata::json, u.payload::json
-      from unnest(append_batch.head, append_batch.nth, append_batch.event_type, append_batch.event_version,
-                  append_batch.payload, append_batch.metadata, append_batch.id, append_batch.actor_type,
-                  append_batch.actor_id, append_batch.request_id, append_batch.correlation_id,
-                  append_batch.causation_id, append_batch.idempotency_key, append_batch.app_id,
-                  append_batch.env_id, append_batch.visibility)
-           with ordinality u(head, nth, event_type, event_version, payload, metadata, id, actor_type, actor_id,
-                  request_id, correlation_id, causation_id, idempotency_key, app_id, env_id, visibility, ord)
-     order by u.ord
-    returning e.event_id, e.aggregate_seq, e.occurred_at;
+      from (select unnest(append_batch.head) as head, unnest(append_batch.nth) as nth,
+                   unnest(append_batch.event_type) as event_type,
+                   unnest(append_batch.event_version) as event_version,
+                   unnest(append_batch.payload) as payload, unnest(append_batch.metadata) as metadata,
+                   unnest(append_batch.id) as id, unnest(append_batch.actor_type) as actor_type,
+                   unnest(append_batch.actor_id) as actor_id, unnest(append_batch.request_id) as request_id,
+                   unnest(append_batch.correlation_id) as correlation_id,
+                   unnest(append_batch.causation_id) as causation_id,
+                   unnest(append_batch.idempotency_key) as idempotency_key,
+                   unnest(append_batch.app_id) as app_id, unnest(append_batch.env_id) as env_id,
+                   unnest(append_batch.visibility) as visibility) u
+    returning e.event_id, e.aggregate_seq::bigint, e.occurred_at;
 end $$;
 
 -- Locks an aggregate's head without moving it, so that repeats of one id come one after another.
@@ -268,12 +271,11 @@ begin
 
     if not result.duplicate then
         begin
-            select a.event_id, a.aggregate_seq, a.occurred_at into taken
-              from outlog.append_one(append.org_id, append.aggregate_type, append.aggregate_id, append.event_type,
+            taken := outlog.append_one(append.org_id, append.aggregate_type, append.aggregate_id, append.event_type,
                        append.event_version, body, extra, result.id, append.actor_type, append.actor_id,
                        coalesce(append.request_id, outlog.uuid7()::text), result.correlation_id, cause.id,
                        append.idempotency_key, append.app_id, append.env_id, append.visibility,
-                       append.expected_seq) a;
+                       append.expected_seq);
         exception when unique_violation then
             perform outlog.fail('id_conflict', format('id %s is taken by another event; take a new id', result.id),
                                 json_build_object('pointer', '/id'));

@@ -99,6 +99,9 @@ $$;
 create function outlog.route_events() returns trigger language plpgsql
     security definer set search_path = pg_catalog, pg_temp as $$
 begin
+    if pg_relation_size('outlog.routes') = 0 then
+        return null;                    -- not one page: without a query, as this follows every INSERT
+    end if;
     if not exists (select from outlog.routes) then
         return null;
     end if;

@@ -40,7 +40,6 @@ select event_id, event_type, coalesce(payload_bytes, convert_to(payload, 'UTF8')
 do $$
 begin
     if exists (select from pg_roles where rolname = 'outlog_append') then
-        grant select on outlog.outbox_state to outlog_append;
         grant insert (event_id, available_at, causation_id, max_attempts, org_id, destination, event_type, payload,
             payload_bytes, content_type, headers, metadata, idempotency_key, ordering_key, partition_key,
             correlation_id, aggregate_type, aggregate_id) on outlog.outbox to outlog_append;
@@ -49,7 +48,7 @@ begin
     if exists (select from pg_roles where rolname = 'outlog_relay') then
         -- It writes the events of effects, and nothing else into the log.
         grant execute on function outlog.append_one, outlog.append_batch, outlog.lock_head, outlog.after,
-            outlog.uuid7, outlog.message_with_key to outlog_relay;
+            outlog.uuid7, outlog.message_with_key, outlog.purge_idempotency to outlog_relay;
         grant select on outlog.heads, outlog.outbox, outlog.outbox_state, outlog.open_outbox, outlog.outbox_keys,
             outlog.lanes, outlog.lane_plan, outlog.parked, outlog.batches, outlog.attempts, outlog.relays,
             outlog.effects, outlog.destinations, outlog.routes, outlog.settings, outlog.breakers,

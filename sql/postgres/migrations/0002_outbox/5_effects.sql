@@ -21,12 +21,8 @@ begin
     key := coalesce(request_effect.idempotency_key, spec ->> 'idempotency_key',
                     outlog.derived_key('EFFECT', result.effect_id::text, request_effect.effect_type, request_effect.effect_spec));
     result.event_id := outlog.uuid7();
-    select * into sent from outlog.enqueue(destination => request_effect.destination,
-        event_type => request_effect.effect_type, payload => request_effect.effect_spec, org_id => request_effect.org_id,
-        idempotency_key => key, ordering_key => request_effect.ordering_key, max_attempts => request_effect.max_attempts,
-        correlation_id => request_effect.correlation_id, aggregate_type => 'EFFECT',
-        aggregate_id => result.effect_id::text, event_id => result.event_id);
-    if sent.duplicate then
+    sent.event_id := outlog.message_with_key(request_effect.org_id, request_effect.destination, key);
+    if sent.event_id is not null then
         select e.effect_id, sent.event_id, true into result from outlog.effects e where e.message_id = sent.event_id;
         return next result;
         return;
@@ -39,6 +35,15 @@ begin
             'destination', request_effect.destination, 'message_id', result.event_id, 'idempotency_key', key)::text,
         actor_type => request_effect.actor_type, actor_id => request_effect.actor_id,
         correlation_id => request_effect.correlation_id, causation_id => request_effect.causation_id);
+    -- The event first: the message has its correlation, and is caused by it.
+    select * into sent from outlog.enqueue(destination => request_effect.destination,
+        event_type => request_effect.effect_type, payload => request_effect.effect_spec, org_id => request_effect.org_id,
+        idempotency_key => key, ordering_key => request_effect.ordering_key, max_attempts => request_effect.max_attempts,
+        correlation_id => asked.correlation_id, causation_id => asked.id, aggregate_type => 'EFFECT',
+        aggregate_id => result.effect_id::text, event_id => result.event_id);
+    if sent.duplicate then
+        perform outlog.fail('unavailable', 'an effect with this key was just requested; roll back and try again');
+    end if;
     insert into outlog.effects (effect_id, org_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec,
             destination, idempotency_key, message_id, last_event_id, correlation_id)
     values (result.effect_id, request_effect.org_id, request_effect.run_id, request_effect.step_id,
