@@ -444,19 +444,26 @@ void ol_turn_begin(struct ol_turn *turn, const struct ol_lane *lane)
 {
     turn->head = lane->head;
     turn->claim_count = turn->gap_count = turn->sent_count = 0;
-    turn->parked_count = turn->finished_count = turn->attempt_count = 0;
+    turn->parked_count = turn->planned_count = turn->finished_count = turn->attempt_count = 0;
     turn->rooms = NULL;
     turn->reap = false;
     turn->also = NULL;
-    memcpy(turn->gaps, lane->gaps, lane->gap_count * sizeof *lane->gaps);
-    turn->gap_count = lane->gap_count;
+    ol_turn_gaps(turn, lane);
     ol_buf_reset(&turn->parked);
+    ol_buf_reset(&turn->planned);
     ol_buf_reset(&turn->finished);
     ol_buf_reset(&turn->attempts);
 }
 
+void ol_turn_gaps(struct ol_turn *turn, const struct ol_lane *lane)
+{
+    memcpy(turn->gaps, lane->gaps, lane->gap_count * sizeof *lane->gaps);
+    turn->gap_count = lane->gap_count;
+}
+
 void ol_turn_clear(struct ol_turn *turn)
 {
+    ol_buf_clear(&turn->planned);
     ol_buf_clear(&turn->parked);
     ol_buf_clear(&turn->finished);
     ol_buf_clear(&turn->attempts);
@@ -514,10 +521,11 @@ static void array_open(struct ol_buf *out, size_t *count)
     ol_buf_text(out, (*count)++ ? ",{" : "[{");
 }
 
-void ol_turn_park(struct ol_turn *turn, const struct ol_item *item, const struct ol_parking *how)
+void ol_turn_park(struct ol_turn *turn, const struct ol_item *item, const struct ol_parking *how,
+                  bool is_planned)
 {
-    struct ol_buf *out = &turn->parked;
-    array_open(out, &turn->parked_count);
+    struct ol_buf *out = is_planned ? &turn->planned : &turn->parked;
+    array_open(out, is_planned ? &turn->planned_count : &turn->parked_count);
     ol_buf_print(out, "\"seq\":%lld,\"state\":\"%s\",\"held\":%s,\"attempts\":%d,\"unsent\":%d,"
                       "\"wait_us\":%lld,\"lease_us\":%lld,\"destination\":",
                  (long long)item->seq, how->state, how->held ? "true" : "false", how->attempts,
@@ -679,6 +687,8 @@ static int write_rest(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn
         return -1;
     if (turn->rooms && claim_due(conn, lane, turn, arena, items, count, err) < 0)
         return -1;
+    if (write_rows(conn, lane, OL_Q_PARKED_ADD, &turn->planned, turn->planned_count, err) < 0)
+        return -1;
     return turn->also ? turn->also(conn, turn->context, *items, *count, err) : 0;
 }
 
@@ -716,7 +726,7 @@ int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *tu
                   struct ol_arena *arena, struct ol_item **items, size_t *count,
                   enum ol_turn_result *result, outlog_err *err)
 {
-    bool is_plain = !turn->parked_count && !turn->finished_count && !turn->attempt_count &&
+    bool is_plain = !turn->parked_count && !turn->planned_count && !turn->finished_count && !turn->attempt_count &&
                     !turn->rooms && !turn->reap && !turn->also;
     int64_t before = ol_clock_boot_us(), reaped = 0;
     bool is_ours = false;
@@ -734,24 +744,30 @@ int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *tu
         return why_not(conn, lane, result, err);
     }
     if (!is_plain) {
-        if (write_rest(conn, lane, turn, arena, items, count, &reaped, err) < 0 ||
-            (reaped && load_keys(conn, lane, err) < 0))
+        if (write_rest(conn, lane, turn, arena, items, count, &reaped, err) < 0)
             goto failed;
         ol_fault("mark.sent");
         if (conn->store->commit(conn, err) < 0)
             goto failed;
     }
     ol_fault("mark.done");
+    lane->is_reaped = reaped > 0;
     take_over(lane, turn, before);
     return 0;
 failed:
     if (conn->in_transaction)
         conn->store->rollback(conn);
-    // Nobody can tell what became of it but the lane's own row.
+    // Nobody can tell what became of it but the lane's own row; and if that cannot be read, we
+    // behave as after a crash (rule 6).
     outlog_err ignored;
     bool happened = false;
-    if (err && (err->code == OUTLOG_OUTCOME_UNKNOWN || (is_plain && err->code == OUTLOG_UNAVAILABLE)) &&
-        resolve(conn, lane, &happened, &ignored) == 0 && happened) {
+    if (!err || !(err->code == OUTLOG_OUTCOME_UNKNOWN || (is_plain && err->code == OUTLOG_UNAVAILABLE)))
+        return -1;
+    if (resolve(conn, lane, &happened, &ignored) < 0) {
+        *result = OL_TURN_FENCED;
+        return 0;
+    }
+    if (happened) {
         take_over(lane, turn, before);
         return 0;
     }

@@ -36,6 +36,7 @@ struct ol_lane {
     int64_t epoch, head, parked_gen, claim_no;
     int64_t lease_end; /* boot clock, counted from before the claim was sent (rule 4) */
     struct ol_map keys; /* open parked messages by key (rule 9) */
+    bool is_reaped;     /* claims were reaped by the last turn: the keys must be loaded again */
     int64_t *ahead;     /* messages above the head that an operator has parked, ascending */
     size_t ahead_count;
 
@@ -84,8 +85,8 @@ struct ol_turn {
     size_t claim_count, sent_count;
     struct ol_range gaps[OL_LANE_GAPS];
     size_t gap_count;
-    struct ol_buf parked, finished, attempts;
-    size_t parked_count, finished_count, attempt_count;
+    struct ol_buf parked, planned, finished, attempts;
+    size_t parked_count, planned_count, finished_count, attempt_count;
     const char *rooms; /* JSON: claim due parked messages too; NULL: do not look */
     bool reap;         /* end claims whose own lease is over */
     int64_t row_lease_us;
@@ -115,8 +116,13 @@ struct ol_parking {
     const char *last_error;
 };
 
-/* Park a message of the plain path. */
-void ol_turn_park(struct ol_turn *turn, const struct ol_item *item, const struct ol_parking *how);
+/* The lane's gaps as they are now: a read may have buried some. */
+void ol_turn_gaps(struct ol_turn *turn, const struct ol_lane *lane);
+
+/* Park a message of the batch that is recorded, or (is_planned) one that was read and must wait. The
+ * latter come last: this very turn must not claim them beside the batch of their key (rule 15). */
+void ol_turn_park(struct ol_turn *turn, const struct ol_item *item, const struct ol_parking *how,
+                  bool is_planned);
 
 /* End the claim of a parked message: PUBLISHED, PENDING after wait_us, or DEAD. */
 void ol_turn_finish(struct ol_turn *turn, const struct ol_item *item,

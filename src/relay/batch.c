@@ -90,6 +90,31 @@ void ol_batch_pump(struct ol_worker *worker, struct ol_batch *batch)
     }
 }
 
+/* What was not sent is not ours to send any more: its row says who may. */
+void ol_batch_drop_unsent(struct ol_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->items[i].state == OL_ITEM_WAITING) {
+            batch->items[i].state = OL_ITEM_DONE;
+            batch->items[i].is_parked = false;
+            batch->done++;
+        }
+}
+
+/* Parked messages that could not be sent in time go back, as if never tried. */
+void ol_batch_release_unsent(struct ol_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        struct ol_item *item = &batch->items[i];
+        if (item->state != OL_ITEM_WAITING || !item->is_parked)
+            continue;
+        item->state = OL_ITEM_DONE;
+        item->outcome = (struct outlog_outcome){.kind = OUTLOG_PUBLISH_RELEASED};
+        batch->done++;
+        batch->lane->has_finished = true;
+    }
+}
+
 /* Put the messages of one key behind each other. */
 bool ol_batch_link(struct ol_worker *worker, struct ol_batch *batch)
 {

@@ -10,17 +10,22 @@ enum { SMALLEST_BATCH = 15, BATCH_BYTES = 8 * 1024 * 1024 };
 
 enum fate { SEND, PARK, SURPLUS, PASS, STOP };
 
-/* A hole in the numbers that is only milliseconds old most often closes by itself. */
-static bool is_young_hole(struct ol_work_lane *wl, int64_t seq)
+/* A hole in the numbers that is only milliseconds old most often closes by itself. All holes of one
+ * read are of one age, so a backlog waits once a read and not once a hole. */
+static bool is_young_hole(const struct ol_work_lane *wl, int64_t seq)
+{
+    return wl->lane.has_gaps && seq > wl->worker->turn.head + 1 && seq > wl->old_to;
+}
+
+static void note_read(struct ol_work_lane *wl, const struct ol_batch *batch)
 {
     enum { YOUNG_US = 5000 };
-    if (!wl->lane.has_gaps || seq <= wl->worker->turn.head + 1)
-        return false;
-    if (wl->hole != wl->worker->turn.head + 1) {
-        wl->hole = wl->worker->turn.head + 1;
-        wl->hole_at = wl->worker->now;
-    }
-    return wl->worker->now - wl->hole_at < YOUNG_US;
+    int64_t now = wl->worker->now;
+    if (batch->count == 0 || now - wl->seen_at < YOUNG_US)
+        return;
+    wl->old_to = wl->seen_to;
+    wl->seen_to = batch->items[batch->count - 1].seq;
+    wl->seen_at = now;
 }
 
 static enum fate fate_of(struct ol_worker *worker, struct ol_work_lane *wl, const struct ol_item *item,
@@ -76,6 +81,8 @@ static int decide(struct ol_work_lane *wl, struct ol_batch *batch, enum fate *fa
         }
     }
     *kept = batch->count;
+    if (!sends && batch->count >= wl->limit)
+        return 0; // a full read of what must wait would hide whatever comes after it: park it all
     for (size_t i = sends ? last_send + 1 : 0; i < batch->count; i++)
         if (fates[i] == SURPLUS) {
             *kept = i;
@@ -121,7 +128,7 @@ static int plan(struct ol_work_lane *wl, struct ol_batch *batch, outlog_err *err
                                  .last_error = why_parked(worker, item)};
         if (item->key && !ol_map_add(&worker->parked, item->key, 1))
             return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-        ol_turn_park(turn, item, &how);
+        ol_turn_park(turn, item, &how, true);
     }
     batch->count = sent;
     if (kept == 0 && read > 0) // everything here must wait for its destination
@@ -160,6 +167,7 @@ static struct ol_batch *read_new(struct ol_work_lane *wl, outlog_err *err)
         return NULL;
     }
     wl->wants_read = batch->count >= wl->limit; // a full read: there may be more
+    note_read(wl, batch);
     if (batch->count)
         adapt_limit(wl, batch);
     return batch;
@@ -168,6 +176,7 @@ static struct ol_batch *read_new(struct ol_work_lane *wl, outlog_err *err)
 int ol_plan_claim(struct ol_work_lane *wl, struct ol_batch **fresh, outlog_err *err)
 {
     *fresh = read_new(wl, err);
+    ol_turn_gaps(&wl->worker->turn, &wl->lane);
     return *fresh ? plan(wl, *fresh, err) : -1;
 }
 

@@ -83,7 +83,7 @@ void ol_settle_open(struct ol_worker *worker, const struct ol_batch *batch)
                                       .lease_us = target->settings->timeout_us +
                                                   worker->options->margin_us};
         }
-        ol_turn_park(turn, item, &how);
+        ol_turn_park(turn, item, &how, false);
     }
 }
 
@@ -147,6 +147,7 @@ void ol_settle_apply_open(struct ol_work_lane *wl)
         item->attempts = 1;
     }
     wl->open = NULL;
+    ol_batch_drop_unsent(batch); // parked by this turn: another claim sends them
     if (batch->flying == 0) {
         ol_batch_free(batch);
         return;

@@ -23,6 +23,9 @@ void ol_step_lose(struct ol_work_lane *wl)
         wl->loose = wl->open;
         wl->open = NULL;
     }
+    for (struct ol_batch *batch = wl->loose; batch; batch = batch->next)
+        ol_batch_drop_unsent(batch);
+    wl->has_finished = true; // what ended already is recorded by its own token, or dropped
 }
 
 static bool claims_parked(const struct ol_work_lane *wl)
@@ -110,7 +113,7 @@ static int turn(struct ol_work_lane *wl, outlog_err *err)
     if (built < 0)
         goto out;
     struct ol_turn *t = &worker->turn;
-    bool is_empty = !wl->open && !t->finished_count && !t->parked_count && !t->sent_count &&
+    bool is_empty = !wl->open && !t->finished_count && !t->planned_count && !t->sent_count &&
                     t->head == wl->lane.head && !t->rooms && !t->reap;
     if (is_empty) {
         outcome = 0;
@@ -135,6 +138,8 @@ static int turn(struct ol_work_lane *wl, outlog_err *err)
         ol_settle_apply_open(wl);
     ol_settle_apply_loose(wl);
     apply_parked_keys(wl);
+    if (wl->lane.is_reaped && ol_lane_reload(worker->conn, &wl->lane, err) < 0)
+        goto out;
     if (fresh && fresh->count) {
         fresh->claimed_at = worker->now;
         wl->open = fresh;
@@ -201,8 +206,12 @@ int ol_step_lane(struct ol_work_lane *wl, bool *moved, outlog_err *err)
         return wl->has_finished ? end_orphans(wl, err) : 0;
     if (wl->open)
         ol_batch_pump(worker, wl->open);
-    for (struct ol_batch *batch = wl->loose; batch; batch = batch->next)
+    for (struct ol_batch *batch = wl->loose; batch; batch = batch->next) {
         ol_batch_pump(worker, batch);
+        if (worker->now - batch->claimed_at > worker->options->patience_us ||
+            atomic_load(worker->stop))
+            ol_batch_release_unsent(batch);
+    }
     if (wl->open && !ol_batch_is_ready(worker, wl->open))
         return 0;
     bool reads = wl->wants_read && worker->now >= wl->read_after;

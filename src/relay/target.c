@@ -60,8 +60,11 @@ static void open_target(struct ol_targets *targets, struct ol_target *target)
     }
     const struct ol_settings *s = target->settings;
     ol_breaker_init(&target->breaker, s->breaker_failures, s->breaker_open_us, s->breaker_open_max_us);
-    ol_limits_init(&target->limits, s->concurrency, s->rate_count, s->rate_period_us,
-                   (size_t)s->budget_bytes);
+    // Each thread gets its share, so that together they keep what the destination asks for.
+    int share = targets->siblings > 1 ? targets->siblings : 1;
+    int concurrency = s->concurrency > share ? s->concurrency / share : s->concurrency ? 1 : 0;
+    ol_limits_init(&target->limits, concurrency, s->rate_count, s->rate_period_us * share,
+                   (size_t)(s->budget_bytes / share));
 }
 
 static int load_row(struct ol_targets *targets, const struct ol_rows *rows, outlog_err *err)

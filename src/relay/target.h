@@ -23,6 +23,7 @@ struct ol_target {
 
 struct ol_targets {
     struct ol_sender *sender;
+    int siblings; /* threads of this process that share a destination's limits; 0: one */
     struct ol_target *first;
     int64_t stamp_count, stamp_at; /* of the last look: changes when a destination does */
     bool is_loaded;

@@ -36,7 +36,8 @@ struct ol_work_lane {
     struct ol_batch *open, *loose;
     bool wants_read, wants_due, wants_reap, has_finished;
     int64_t read_after;     /* do not look for new messages before: all that is there must wait */
-    int64_t hole, hole_at;  /* a young gap we stopped at, and since when */
+    int64_t seen_to, seen_at; /* how far a read came, and when: holes below old_to are not young */
+    int64_t old_to;
     int64_t retry_at;       /* after a store error */
     size_t limit;           /* messages a read, by their size */
 };
@@ -70,6 +71,12 @@ bool ol_batch_link(struct ol_worker *worker, struct ol_batch *batch);
 
 /* Send what may go now. */
 void ol_batch_pump(struct ol_worker *worker, struct ol_batch *batch);
+
+/* Never send what was not sent yet. */
+void ol_batch_drop_unsent(struct ol_batch *batch);
+
+/* Hand back parked messages that were claimed and not sent. */
+void ol_batch_release_unsent(struct ol_batch *batch);
 
 /* May it be recorded: can nothing more happen to it now, or is patience over? */
 bool ol_batch_is_ready(struct ol_worker *worker, const struct ol_batch *batch);

@@ -18,7 +18,8 @@ import uuid
 import psycopg2
 import pytest
 
-from lib.outbox import Outbox, Writer, keys_in_lane, sha256, wait_for
+from lib.cli import Outlog
+from lib.outbox import Outbox, Relays, Writer, keys_in_lane, known, sha256, wait_for
 from lib.postgres import Postgres
 from lib.proxy import Proxy
 
@@ -32,7 +33,7 @@ def fill(writer, destination, count, keys=7, start=0):
     ids = []
     for n in range(start, start + count):
         key = None if n % 5 == 4 else f"k-{n % keys}"
-        more = {"due_us": 30_000} if n % 10 == 5 else {}
+        more = {"due_us": 30_000} if n % 10 == 9 else {}
         id = writer.send(destination, {"n": n}, key=key, rollback=n % 10 == 3, **more)
         if n % 10 != 3:
             ids.append(id)
@@ -180,8 +181,11 @@ def test_l4_killed_at_any_instant_under_load(store, outbox, receiver, relays, hi
 # SIGSTOP
 
 @pytest.mark.parametrize("point", ["publish.sent", "mark.done"])
-def test_l1_frozen_past_its_lease_under_load(store, outbox, receiver, relays, history, point):
+def test_l1_frozen_past_its_lease_under_load(request, store, outbox, receiver, relays, history, point):
     """It wakes to find its lanes gone: it records nothing and sends nothing that was claimed before."""
+    if outbox.is_sqlite and point == "mark.done":
+        request.applymarker(known("a lost batch of which nothing is on the wire is kept for ever",
+                                  is_sure=False))
     outbox.destination("d", receiver)
     load = Load(outbox, history, ["d"], pause=0.01)
     wait_for(lambda: load.sent > 10, "some messages")
@@ -198,7 +202,7 @@ def test_l1_frozen_past_its_lease_under_load(store, outbox, receiver, relays, hi
     second.term()                        # so that nobody else can have done what happens now
     assert second.wait() == 0
     first.thaw()
-    wait_for(lambda: outbox.run("select 1 from {}lanes where owner_name = 'a'"), "it to take lanes anew")
+    wait_for(lambda: outbox.run("select 1 from {}lanes where owner_name = 'a'"), "it to take lanes anew", 6)
     assert receiver.count() == requests, receiver.requests[requests:]
     assert outbox.run("select * from {}batches order by lane, to_seq, from_seq") == batches
     assert outbox.run("select * from {}parked order by lane, seq") == parked
@@ -272,6 +276,7 @@ def test_l1_relays_come_and_go_every_second(postgres_store, outbox, receiver, re
 
 # SIGTERM
 
+@known("what was parked unsent is sent by its old batch as well (settle.c: apply_open)", is_sure=False)
 def test_l3_sigterm_finishes_what_is_on_the_wire(store, outbox, receiver, relays, history):
     """Exit 0, nothing twice, and the next relay goes on at once: it waits for no lease."""
     outbox.destination("d", receiver, concurrency=8)
@@ -312,6 +317,7 @@ def test_l3_sigterm_waits_for_a_slow_answer(store, outbox, receiver, relays, his
     history.check(outbox, [receiver])
 
 
+@known("parked claims that were not sent are not handed back when the relay stops")
 def test_l3_sigterm_hands_back_what_the_rate_held_back(store, outbox, receiver, relays):
     outbox.destination("d", receiver, rate="1/s")
     for n in range(10):
@@ -319,7 +325,7 @@ def test_l3_sigterm_hands_back_what_the_rate_held_back(store, outbox, receiver, 
     first = relays("a", lease="30s")
     wait_for(lambda: receiver.count() >= 1, "the first delivery")
     first.term()
-    assert first.wait(8) == 0
+    assert first.wait(5) == 0
     assert "CLAIMED" not in outbox.states().values()
     assert outbox.run("select * from {}lanes where owner is not null") == []
 
@@ -357,7 +363,6 @@ def server():
 
 @pytest.fixture
 def own_store(server, tmp_path):
-    from lib.cli import Outlog
     name = f"r{uuid.uuid4().hex[:8]}"
     url = server.create(name)
     Outlog(url).run("init")
@@ -368,12 +373,12 @@ def own_store(server, tmp_path):
 @pytest.fixture
 def away(own_store, tmp_path):
     """(outbox, relays) on the file's own server; the outbox connects anew after a restart."""
-    from lib.outbox import Relays
     relays = Relays(own_store, tmp_path)
     yield Outbox(own_store), relays
     relays.close()
 
 
+@known("a commit whose fate cannot be asked is repeated for ever", is_sure=False)
 def test_l4_postgres_is_restarted_under_load(server, own_store, away, receiver, history):
     outbox, relays = away
     outbox.destination("d", receiver)
@@ -391,7 +396,7 @@ def test_l4_postgres_is_restarted_under_load(server, own_store, away, receiver, 
     for one in load:
         one.end()
     outbox = Outbox(own_store)
-    outbox.wait_drained()
+    outbox.wait_drained(15)
     history.check(outbox, [receiver])
     assert all(relay.is_running() for relay in relays.all)
 
@@ -421,7 +426,8 @@ def test_l4_backends_are_terminated_under_load(server, own_store, away, receiver
 PLAIN = r"update outlog\.lanes\s+set head"  # the record of a batch that went well: one statement
 
 
-@pytest.mark.parametrize("where", ["request", "reply", "down"])
+@pytest.mark.parametrize("where", ["request", "reply", pytest.param("down", marks=known(
+    "a commit whose fate cannot be asked is repeated for ever", is_sure=False))])
 @pytest.mark.parametrize("statement", ["^commit$", PLAIN])
 def test_l4_the_answer_of_a_commit_is_lost(postgres, postgres_store, outbox, receiver, relays, history,
                                            statement, where):

@@ -24,6 +24,7 @@ import uuid
 
 import psycopg2
 import psycopg2.extras
+import pytest
 
 from lib.cli import SANITIZER_EXIT, Outlog
 
@@ -33,6 +34,11 @@ PREFIX = re.compile(r"\{\}(?=[a-z])")
 CHECKER = pathlib.Path(__file__).resolve().parents[1] / "checker" / "check.py"
 
 psycopg2.extras.register_uuid()
+
+
+def known(reason, is_sure=True):
+    """A test that shows a bug of the relay which is not mended yet; not sure: it shows by chance."""
+    return pytest.mark.xfail(strict=False, reason=reason)
 
 
 def wait_for(condition, what="the condition", seconds=DEADLINE, pause=0.01):

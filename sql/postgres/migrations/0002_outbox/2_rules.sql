@@ -71,7 +71,8 @@ alter table outlog.parked enable always trigger parked_moves_are_legal;
 
 -- A row of its own begins as what the relay or an operator can know of a message, and goes only with
 -- the message: without it the message would be PUBLISHED.
-create function outlog.guard_parked_birth() returns trigger language plpgsql as $$
+create function outlog.guard_parked_birth() returns trigger language plpgsql
+    set search_path = pg_catalog, pg_temp as $$
 begin
     if new.state = 'PUBLISHED' or new.attempts > 1 then
         perform outlog.fail('illegal_transition', format('message %s/%s cannot begin its own row as %s with %s attempts', new.lane, new.seq, new.state, new.attempts));
@@ -82,7 +83,8 @@ create trigger parked_begins_legally before insert on outlog.parked
     for each row execute function outlog.guard_parked_birth();
 alter table outlog.parked enable always trigger parked_begins_legally;
 
-create function outlog.refuse_removal() returns trigger language plpgsql as $$
+create function outlog.refuse_removal() returns trigger language plpgsql
+    set search_path = pg_catalog, pg_temp as $$
 begin
     if tg_op = 'DELETE' and current_setting('outlog.pruning', true) = 'on' then
         return null;
