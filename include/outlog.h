@@ -65,10 +65,10 @@ enum outlog_code {
 
 typedef struct outlog_err {
     enum outlog_code code;
-    char message[480];         /* one line: what is wrong, and what to do */
-    char pointer[160];         /* JSON pointer of the field that was refused, or "" */
-    int index;                 /* which event of the call, from 0; -1 when none in particular */
-    int64_t expected, actual;  /* OUTLOG_SEQUENCE_CONFLICT: aggregate_seq asked for and found */
+    char message[480];        /* one line: what is wrong, and what to do */
+    char pointer[160];        /* JSON pointer of the field that was refused, or "" */
+    int index;                /* which event of the call, from 0; -1 when none in particular */
+    int64_t expected, actual; /* OUTLOG_SEQUENCE_CONFLICT: aggregate_seq asked for and found */
 } outlog_err;
 
 OUTLOG_API const char *outlog_code_name(enum outlog_code code);
@@ -115,25 +115,25 @@ OUTLOG_API void outlog_leave(outlog_tx *tx);
 
 /* What the caller says of an event; start from a zeroed struct. */
 struct outlog_event {
-    const char *org_id;           /* required; NULL only together with is_infrastructure */
-    bool is_infrastructure;       /* an event without org, which tenants never see */
-    const char *aggregate_type;   /* required, 1-50 bytes */
-    const char *aggregate_id;     /* required, 1-255 bytes */
-    const char *event_type;       /* required, 1-100 bytes, past tense: "order.created" */
-    int event_version;            /* 0 counts as 1 */
-    const char *payload;          /* required, a JSON object of at most 256 KiB, kept as it is */
-    const char *metadata;         /* a JSON object, or NULL */
-    const char *id;               /* the caller's own UUID, or NULL for a new UUIDv7 */
-    const char *actor_type;       /* user | service_principal | system; NULL: system */
-    const char *actor_id;         /* NULL: "system" */
-    const char *request_id;       /* NULL: made */
-    const char *correlation_id;   /* NULL: that of the cause, else made */
-    const char *causation_id;     /* id or event_id of the causing event, or NULL */
-    const char *idempotency_key;  /* NULL: the command may be repeated */
+    const char *org_id;          /* required; NULL only together with is_infrastructure */
+    bool is_infrastructure;      /* an event without org, which tenants never see */
+    const char *aggregate_type;  /* required, 1-50 bytes */
+    const char *aggregate_id;    /* required, 1-255 bytes */
+    const char *event_type;      /* required, 1-100 bytes, past tense: "order.created" */
+    int event_version;           /* 0 counts as 1 */
+    const char *payload;         /* required, a JSON object of at most 256 KiB, kept as it is */
+    const char *metadata;        /* a JSON object, or NULL */
+    const char *id;              /* the caller's own UUID, or NULL for a new UUIDv7 */
+    const char *actor_type;      /* user | service_principal | system; NULL: system */
+    const char *actor_id;        /* NULL: "system" */
+    const char *request_id;      /* NULL: made */
+    const char *correlation_id;  /* NULL: that of the cause, else made */
+    const char *causation_id;    /* id or event_id of the causing event, or NULL */
+    const char *idempotency_key; /* NULL: the command may be repeated */
     const char *app_id;
     const char *env_id;
     const char *visibility;
-    const int64_t *expected_seq;  /* the aggregate's last aggregate_seq, 0 for none; NULL: any */
+    const int64_t *expected_seq; /* the aggregate's last aggregate_seq, 0 for none; NULL: any */
 };
 
 /* What the log made of it. */
@@ -188,7 +188,7 @@ struct outlog_message_draft {
     const char *event_type;  /* required, 1-100 bytes */
     const void *payload;     /* required, any bytes, at most 256 KiB; delivered byte for byte */
     size_t payload_bytes;
-    const char *content_type;    /* NULL: application/json */
+    const char *content_type; /* NULL: application/json */
     const char *org_id;
     const char *idempotency_key; /* unique per org and destination; NULL: the message's own id */
     const char *ordering_key;    /* messages of one key go in order, one after another */
@@ -196,13 +196,13 @@ struct outlog_message_draft {
     const char *headers;         /* a JSON object; sent as it is */
     const char *metadata;        /* a JSON object; never sent */
     const char *correlation_id;
-    const char *causation_id;    /* UUID of the event it came from */
+    const char *causation_id; /* UUID of the event it came from */
     const char *aggregate_type;
     const char *aggregate_id;
-    const char *event_id;        /* the message's own UUID; NULL: made */
-    int64_t available_at;        /* not before; 0: at once */
-    int64_t delay_us;            /* or this long after now */
-    int max_attempts;            /* 0: the destination's */
+    const char *event_id; /* the message's own UUID; NULL: made */
+    int64_t available_at; /* not before; 0: at once */
+    int64_t delay_us;     /* or this long after now */
+    int max_attempts;     /* 0: the destination's */
 };
 
 struct outlog_enqueued {

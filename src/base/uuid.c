@@ -111,7 +111,7 @@ void ol_uuid_to_bytes(const char text[OL_UUID_TEXT], uint8_t out[16])
     for (int i = 0, at = 0; i < 16; i++, at += 2) {
         if (text[at] == '-')
             at++;
-        out[i] = (uint8_t)(hex_value(text[at]) << 4 | hex_value(text[at + 1]));
+        out[i] = (uint8_t)(hex_value(text[at]) * 16 + hex_value(text[at + 1]));
     }
 }
 

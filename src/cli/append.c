@@ -25,34 +25,34 @@ struct wish {
 static int parse(struct ol_cli *cli, struct wish *wish)
 {
     struct outlog_event *event = &wish->event;
-    const struct ol_option options[] = {
-        {"org", OL_STRING, &event->org_id, NULL},
-        {"infra", OL_FLAG, &event->is_infrastructure, NULL},
-        {"aggregate", OL_STRING, &wish->aggregate, NULL},
-        {"type", OL_STRING, &event->event_type, NULL},
-        {"data", OL_STRING, &wish->data, NULL},
-        {"metadata", OL_STRING, &event->metadata, NULL},
-        {"actor", OL_STRING, &wish->actor, NULL},
-        {"version", OL_NUMBER, &wish->version, &wish->has_version},
-        {"expect", OL_NUMBER, &wish->expected, &wish->has_expected},
-        {"correlation", OL_STRING, &event->correlation_id, NULL},
-        {"causation", OL_STRING, &event->causation_id, NULL},
-        {"key", OL_STRING, &event->idempotency_key, NULL},
-        {"request-id", OL_STRING, &event->request_id, NULL},
-        {"id", OL_STRING, &event->id, NULL},
-        {"app", OL_STRING, &event->app_id, NULL},
-        {"env", OL_STRING, &event->env_id, NULL},
-        {"visibility", OL_STRING, &event->visibility, NULL},
-        {"ndjson", OL_STRING, &wish->ndjson, NULL},
-        {"backfill", OL_STRING, &wish->backfill, NULL},
-        {0}};
+    const struct ol_option options[] = {{"org", OL_STRING, &event->org_id, NULL},
+                                        {"infra", OL_FLAG, &event->is_infrastructure, NULL},
+                                        {"aggregate", OL_STRING, &wish->aggregate, NULL},
+                                        {"type", OL_STRING, &event->event_type, NULL},
+                                        {"data", OL_STRING, &wish->data, NULL},
+                                        {"metadata", OL_STRING, &event->metadata, NULL},
+                                        {"actor", OL_STRING, &wish->actor, NULL},
+                                        {"version", OL_NUMBER, &wish->version, &wish->has_version},
+                                        {"expect", OL_NUMBER, &wish->expected, &wish->has_expected},
+                                        {"correlation", OL_STRING, &event->correlation_id, NULL},
+                                        {"causation", OL_STRING, &event->causation_id, NULL},
+                                        {"key", OL_STRING, &event->idempotency_key, NULL},
+                                        {"request-id", OL_STRING, &event->request_id, NULL},
+                                        {"id", OL_STRING, &event->id, NULL},
+                                        {"app", OL_STRING, &event->app_id, NULL},
+                                        {"env", OL_STRING, &event->env_id, NULL},
+                                        {"visibility", OL_STRING, &event->visibility, NULL},
+                                        {"ndjson", OL_STRING, &wish->ndjson, NULL},
+                                        {"backfill", OL_STRING, &wish->backfill, NULL},
+                                        {0}};
     int status = ol_options(cli, options);
 
     if (status || (status = ol_cli_org_or_infra(event->org_id, event->is_infrastructure)))
         return status;
     if (cli->argc)
         return ol_usage("append takes no argument, found '%s'", cli->argv[0]);
-    if (wish->actor && (status = ol_cli_actor(cli, wish->actor, &event->actor_type, &event->actor_id)))
+    if (wish->actor &&
+        (status = ol_cli_actor(cli, wish->actor, &event->actor_type, &event->actor_id)))
         return status;
     if (wish->has_version)
         event->event_version = wish->version < 1 || wish->version > INT32_MAX ? -1
@@ -136,13 +136,13 @@ static int flush_batch(struct import *import, outlog_err *err)
     if (outlog_append_now(import->log, import->events, count, import->appended, err) < 0) {
         result = -1;
         count = err->index > 0 ? (size_t)err->index : 0;
-        if (count && outlog_append_now(import->log, import->events, count, import->appended, &why) < 0) {
+        if (count &&
+            outlog_append_now(import->log, import->events, count, import->appended, &why) < 0) {
             *err = why;
             err->index = 0; // nothing of the batch is stored
             count = 0;
         }
-        ol_err_prefix(err, "line %lld",
-                      (long long)import->lines[err->index >= 0 ? err->index : 0]);
+        ol_err_prefix(err, "line %lld", (long long)import->lines[err->index >= 0 ? err->index : 0]);
     }
     for (size_t i = 0; i < count; i++) {
         import->stored += !import->appended[i].duplicate;
@@ -232,7 +232,8 @@ static int report_line(outlog_err *err)
     static const char more[] = "; the lines before it are stored, it and those after it are not";
     size_t used = strlen(err->message);
     if (used + sizeof more > sizeof err->message)
-        for (used = sizeof err->message - sizeof more; ((unsigned char)err->message[used] & 0xC0) == 0x80;)
+        for (used = sizeof err->message - sizeof more;
+             ((unsigned char)err->message[used] & 0xC0) == 0x80;)
             used--; // not in the middle of a character
     if (err->code != OUTLOG_OUTCOME_UNKNOWN)
         memcpy(err->message + used, more, sizeof more);

@@ -46,7 +46,7 @@ static void *write_events(void *argument)
     size_t batch = (size_t)writer->wish->batch;
     struct outlog_event *events = calloc(batch, sizeof *events);
     struct outlog_appended *appended = calloc(batch, sizeof *appended);
-    char (*names)[32] = calloc(batch, sizeof *names);
+    char(*names)[32] = calloc(batch, sizeof *names);
     char *payload = make_payload(writer->wish->payload_bytes);
     outlog *log = NULL;
 
@@ -87,7 +87,9 @@ static int append_all(const char *url, const struct wish *wish, double *seconds,
     int64_t begun = ol_clock_boot_us();
 
     for (int i = 0; i < wish->writers; i++) {
-        writers[i] = (struct writer){.url = url, .wish = wish, .number = i,
+        writers[i] = (struct writer){.url = url,
+                                     .wish = wish,
+                                     .number = i,
                                      .count = wish->events / wish->writers};
         if (pthread_create(&threads[i], NULL, write_events, &writers[i]) != 0)
             break;
@@ -184,9 +186,8 @@ static int run(struct ol_cli *cli)
     if (ol_scratch_open(cli->store, &scratch, &err) < 0)
         return ol_report(&err);
     outlog *log = NULL;
-    int result = outlog_open(scratch.url, &log, &err) < 0 || outlog_init(log, &from, &to, &err) < 0
-                     ? -1
-                     : 0;
+    int result =
+        outlog_open(scratch.url, &log, &err) < 0 || outlog_init(log, &from, &to, &err) < 0 ? -1 : 0;
     outlog_close(log);
     if (result == 0)
         result = is_feed ? bench_feed(cli, scratch.url, &wish, &err)

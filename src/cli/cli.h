@@ -17,7 +17,7 @@ enum ol_option_kind { OL_FLAG, OL_STRING, OL_NUMBER };
 struct ol_option {
     const char *name; /* without the dashes; NULL ends the table */
     enum ol_option_kind kind;
-    void *into; /* bool *, const char ** or int64_t * */
+    void *into;      /* bool *, const char ** or int64_t * */
     bool *was_given; /* may be NULL */
 };
 

@@ -94,7 +94,7 @@ static int reset(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err 
     return show(cli, log, cli->argv[1], err);
 }
 
-static int delete(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+static int delete (struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
 {
     (void)wish;
     return outlog_consumer_delete(log, cli->argv[1], err);
@@ -165,20 +165,19 @@ static int parse(struct ol_cli *cli, struct wish *wish)
 {
     const char *aggregate = NULL, *from = NULL, *to = NULL;
     struct outlog_filter *filter = &wish->filter;
-    const struct ol_option options[] = {
-        {"from", OL_STRING, &from, NULL},
-        {"to", OL_STRING, &to, &wish->has_to},
-        {"limit", OL_NUMBER, &wish->limit, NULL},
-        {"wait", OL_NUMBER, &wish->wait, NULL},
-        {"org", OL_STRING, &filter->org_id, NULL},
-        {"infra", OL_FLAG, &filter->is_infrastructure, NULL},
-        {"type", OL_STRING, &filter->event_type, NULL},
-        {"aggregate", OL_STRING, &aggregate, NULL},
-        {"correlation", OL_STRING, &filter->correlation_id, NULL},
-        {"app", OL_STRING, &filter->app_id, NULL},
-        {"env", OL_STRING, &filter->env_id, NULL},
-        {"visibility", OL_STRING, &filter->visibility, NULL},
-        {0}};
+    const struct ol_option options[] = {{"from", OL_STRING, &from, NULL},
+                                        {"to", OL_STRING, &to, &wish->has_to},
+                                        {"limit", OL_NUMBER, &wish->limit, NULL},
+                                        {"wait", OL_NUMBER, &wish->wait, NULL},
+                                        {"org", OL_STRING, &filter->org_id, NULL},
+                                        {"infra", OL_FLAG, &filter->is_infrastructure, NULL},
+                                        {"type", OL_STRING, &filter->event_type, NULL},
+                                        {"aggregate", OL_STRING, &aggregate, NULL},
+                                        {"correlation", OL_STRING, &filter->correlation_id, NULL},
+                                        {"app", OL_STRING, &filter->app_id, NULL},
+                                        {"env", OL_STRING, &filter->env_id, NULL},
+                                        {"visibility", OL_STRING, &filter->visibility, NULL},
+                                        {0}};
     int status = ol_options(cli, options);
     if (status || (status = ol_cli_org_or_infra(filter->org_id, filter->is_infrastructure)))
         return status;
@@ -189,9 +188,9 @@ static int parse(struct ol_cli *cli, struct wish *wish)
     if ((from && (status = take_position("from", from, &wish->from))) ||
         (to && (status = take_position("to", to, &wish->to))))
         return status;
-    return aggregate ? ol_cli_aggregate(cli, aggregate, &filter->aggregate_type,
-                                        &filter->aggregate_id)
-                     : 0;
+    return aggregate
+               ? ol_cli_aggregate(cli, aggregate, &filter->aggregate_type, &filter->aggregate_id)
+               : 0;
 }
 
 static int run(struct ol_cli *cli)

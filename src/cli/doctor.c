@@ -49,7 +49,8 @@ static int check(struct ol_cli *cli, outlog *log, int *wrong, outlog_err *err)
     while ((more = ol_next(&rows, err)) > 0) {
         int64_t state = ol_column_int(&rows, 1);
         *wrong += state == WRONG;
-        print_check(cli, ol_column_text(&rows, 0, NULL), state, ol_column_text(&rows, 2, NULL), &line);
+        print_check(cli, ol_column_text(&rows, 0, NULL), state, ol_column_text(&rows, 2, NULL),
+                    &line);
     }
     ol_end(&rows);
     ol_buf_clear(&line);
@@ -77,10 +78,11 @@ static int run(struct ol_cli *cli)
 const struct ol_command ol_command_doctor = {
     .name = "doctor",
     .summary = "check the store: versions, durability, triggers, roles",
-    .help = "usage: outlog doctor [--json]\n\n"
-            "Looks at what outlog's promises rest on and says what to do where something is off. Changes\n"
-            "nothing. Exit 1 when a line says `wrong`.\n\n"
-            "  outlog doctor\n"
-            "  outlog doctor --store postgres://app@localhost/app\n",
+    .help =
+        "usage: outlog doctor [--json]\n\n"
+        "Looks at what outlog's promises rest on and says what to do where something is off. Changes\n"
+        "nothing. Exit 1 when a line says `wrong`.\n\n"
+        "  outlog doctor\n"
+        "  outlog doctor --store postgres://app@localhost/app\n",
     .run = run,
 };

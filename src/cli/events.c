@@ -24,22 +24,21 @@ static int parse(struct ol_cli *cli, struct wish *wish)
 {
     const char *aggregate = NULL, *since = NULL, *until = NULL;
     struct outlog_filter *filter = &wish->filter;
-    const struct ol_option options[] = {
-        {"after", OL_NUMBER, &wish->after, &wish->has_after},
-        {"limit", OL_NUMBER, &wish->limit, &wish->has_limit},
-        {"org", OL_STRING, &filter->org_id, NULL},
-        {"infra", OL_FLAG, &filter->is_infrastructure, NULL},
-        {"type", OL_STRING, &filter->event_type, NULL},
-        {"aggregate", OL_STRING, &aggregate, NULL},
-        {"correlation", OL_STRING, &filter->correlation_id, NULL},
-        {"app", OL_STRING, &filter->app_id, NULL},
-        {"env", OL_STRING, &filter->env_id, NULL},
-        {"visibility", OL_STRING, &filter->visibility, NULL},
-        {"since", OL_STRING, &since, NULL},
-        {"until", OL_STRING, &until, NULL},
-        {"raw", OL_FLAG, &filter->raw, NULL},
-        {"follow", OL_FLAG, &wish->follow, NULL},
-        {0}};
+    const struct ol_option options[] = {{"after", OL_NUMBER, &wish->after, &wish->has_after},
+                                        {"limit", OL_NUMBER, &wish->limit, &wish->has_limit},
+                                        {"org", OL_STRING, &filter->org_id, NULL},
+                                        {"infra", OL_FLAG, &filter->is_infrastructure, NULL},
+                                        {"type", OL_STRING, &filter->event_type, NULL},
+                                        {"aggregate", OL_STRING, &aggregate, NULL},
+                                        {"correlation", OL_STRING, &filter->correlation_id, NULL},
+                                        {"app", OL_STRING, &filter->app_id, NULL},
+                                        {"env", OL_STRING, &filter->env_id, NULL},
+                                        {"visibility", OL_STRING, &filter->visibility, NULL},
+                                        {"since", OL_STRING, &since, NULL},
+                                        {"until", OL_STRING, &until, NULL},
+                                        {"raw", OL_FLAG, &filter->raw, NULL},
+                                        {"follow", OL_FLAG, &wish->follow, NULL},
+                                        {0}};
     int status = ol_options(cli, options);
 
     if (status || (status = ol_cli_org_or_infra(filter->org_id, filter->is_infrastructure)))
@@ -60,9 +59,9 @@ static int parse(struct ol_cli *cli, struct wish *wish)
     if (until && ol_cli_time(until, &filter->until) < 0)
         return ol_usage("--until is a time like 2026-01-31T12:00:00Z or a span like 1h, not '%s'",
                         until);
-    return aggregate ? ol_cli_aggregate(cli, aggregate, &filter->aggregate_type,
-                                        &filter->aggregate_id)
-                     : 0;
+    return aggregate
+               ? ol_cli_aggregate(cli, aggregate, &filter->aggregate_type, &filter->aggregate_id)
+               : 0;
 }
 
 /* Print pages until the limit, the end of the log, or (following) a signal. */

@@ -28,11 +28,12 @@ static int run(struct ol_cli *cli)
 const struct ol_command ol_command_init = {
     .name = "init",
     .summary = "create or upgrade the schema",
-    .help = "usage: outlog init [--store URL]\n\n"
-            "Creates outlog's tables in the store, or brings them up to this version. Safe to repeat\n"
-            "and to run from several processes at once. Refuses a store that a newer outlog wrote.\n\n"
-            "  outlog init\n"
-            "  outlog init --store sqlite:app.db\n"
-            "  outlog init --store postgres://app@localhost/app\n",
+    .help =
+        "usage: outlog init [--store URL]\n\n"
+        "Creates outlog's tables in the store, or brings them up to this version. Safe to repeat\n"
+        "and to run from several processes at once. Refuses a store that a newer outlog wrote.\n\n"
+        "  outlog init\n"
+        "  outlog init --store sqlite:app.db\n"
+        "  outlog init --store postgres://app@localhost/app\n",
     .run = run,
 };

@@ -214,7 +214,8 @@ const char *ol_cli_text_or_file(struct ol_cli *cli, const char *text)
     if (ferror(file) || content.failed) {
         ol_cli_unreadable(text + 1);
     } else if (content.bytes && memchr(content.data, '\0', content.bytes)) {
-        ol_fail(&err, OUTLOG_INVALID_JSON, "%.200s holds a NUL byte, which no JSON text does", text + 1);
+        ol_fail(&err, OUTLOG_INVALID_JSON, "%.200s holds a NUL byte, which no JSON text does",
+                text + 1);
         ol_report(&err);
     } else
         copy = ol_arena_copy(&cli->arena, content.data, content.bytes);

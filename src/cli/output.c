@@ -153,7 +153,8 @@ static void draw(struct ol_progress *progress, int64_t now)
         fprintf(stderr, "  [%.*s%*s] %3.0f %%", full, "##############################",
                 WIDTH - full, "", part > 1 ? 100.0 : part * 100);
         if (per_second > 0 && part < 1)
-            fprintf(stderr, "  %.0f s left", (double)(progress->total - progress->done) / per_second);
+            fprintf(stderr, "  %.0f s left",
+                    (double)(progress->total - progress->done) / per_second);
     }
     fprintf(stderr, "  %s/s", ol_thousands((int64_t)per_second, rate));
     fflush(stderr);

@@ -119,12 +119,13 @@ static int run(struct ol_cli *cli)
 const struct ol_command ol_command_relay = {
     .name = "relay",
     .summary = "deliver the outbox's messages",
-    .help = "usage: outlog relay [--id NAME] [--threads N] [--lease SPAN] [--poll SPAN]\n"
-            "                    [--patience SPAN] [--batch N] [--until-idle] [--quiet]\n\n"
-            "Delivers messages to their destinations until it is told to stop. Start as many as you like\n"
-            "on PostgreSQL: they share the lanes. SIGTERM: no new claims, what is in flight is finished or\n"
-            "handed back, exit 0; a second one ends at once.\n\n"
-            "  --until-idle  stop when nothing is left to send now\n\n"
-            "  outlog relay --id relay-1\n",
+    .help =
+        "usage: outlog relay [--id NAME] [--threads N] [--lease SPAN] [--poll SPAN]\n"
+        "                    [--patience SPAN] [--batch N] [--until-idle] [--quiet]\n\n"
+        "Delivers messages to their destinations until it is told to stop. Start as many as you like\n"
+        "on PostgreSQL: they share the lanes. SIGTERM: no new claims, what is in flight is finished or\n"
+        "handed back, exit 0; a second one ends at once.\n\n"
+        "  --until-idle  stop when nothing is left to send now\n\n"
+        "  outlog relay --id relay-1\n",
     .run = run,
 };

@@ -53,20 +53,19 @@ static int parse(struct ol_cli *cli, struct outlog_message_draft *draft)
     const char *headers[64], *delay = NULL, *data = NULL;
     int64_t attempts = 0;
     size_t count = pick_headers(cli, headers, 64);
-    const struct ol_option options[] = {
-        {"to", OL_STRING, &draft->destination, NULL},
-        {"type", OL_STRING, &draft->event_type, NULL},
-        {"data", OL_STRING, &data, NULL},
-        {"key", OL_STRING, &draft->idempotency_key, NULL},
-        {"ordering-key", OL_STRING, &draft->ordering_key, NULL},
-        {"partition-key", OL_STRING, &draft->partition_key, NULL},
-        {"content-type", OL_STRING, &draft->content_type, NULL},
-        {"metadata", OL_STRING, &draft->metadata, NULL},
-        {"correlation", OL_STRING, &draft->correlation_id, NULL},
-        {"org", OL_STRING, &draft->org_id, NULL},
-        {"delay", OL_STRING, &delay, NULL},
-        {"max-attempts", OL_NUMBER, &attempts, NULL},
-        {0}};
+    const struct ol_option options[] = {{"to", OL_STRING, &draft->destination, NULL},
+                                        {"type", OL_STRING, &draft->event_type, NULL},
+                                        {"data", OL_STRING, &data, NULL},
+                                        {"key", OL_STRING, &draft->idempotency_key, NULL},
+                                        {"ordering-key", OL_STRING, &draft->ordering_key, NULL},
+                                        {"partition-key", OL_STRING, &draft->partition_key, NULL},
+                                        {"content-type", OL_STRING, &draft->content_type, NULL},
+                                        {"metadata", OL_STRING, &draft->metadata, NULL},
+                                        {"correlation", OL_STRING, &draft->correlation_id, NULL},
+                                        {"org", OL_STRING, &draft->org_id, NULL},
+                                        {"delay", OL_STRING, &delay, NULL},
+                                        {"max-attempts", OL_NUMBER, &attempts, NULL},
+                                        {0}};
     int status = ol_options(cli, options);
 
     if (status || (status = read_headers(cli, headers, count, &draft->headers)))
@@ -74,8 +73,9 @@ static int parse(struct ol_cli *cli, struct outlog_message_draft *draft)
     if (cli->argc)
         return ol_usage("send takes no argument, found '%s'", cli->argv[0]);
     if (!draft->destination || !draft->event_type || !data)
-        return ol_usage("send needs --to DESTINATION, --type T and --data JSON|@FILE; see outlog send "
-                        "--help");
+        return ol_usage(
+            "send needs --to DESTINATION, --type T and --data JSON|@FILE; see outlog send "
+            "--help");
     if (delay && ol_span_parse(delay, &draft->delay_us) < 0)
         return ol_usage("--delay is a span like 5s or 1h, not '%s'", delay);
     if (attempts < 0 || attempts > 1000000)
@@ -120,13 +120,14 @@ static int run(struct ol_cli *cli)
 const struct ol_command ol_command_send = {
     .name = "send",
     .summary = "put a message into the outbox",
-    .help = "usage: outlog send --to DESTINATION --type T --data JSON|@FILE [--key K]\n"
-            "                   [--ordering-key K] [--partition-key K] [--delay SPAN] [--header N:V]…\n"
-            "                   [--content-type C] [--metadata JSON] [--max-attempts N] [--org O]\n"
-            "                   [--correlation C] [--json]\n\n"
-            "Stores one message; a relay delivers it. Messages with the same --ordering-key are delivered\n"
-            "one after another, in order. With --key a repeat is ignored and answers with the first one.\n\n"
-            "  outlog send --to billing --type invoice.send --data '{\"n\":1}' --ordering-key o-1\n"
-            "  outlog send --to billing --type invoice.remind --data @reminder.json --delay 1h\n",
+    .help =
+        "usage: outlog send --to DESTINATION --type T --data JSON|@FILE [--key K]\n"
+        "                   [--ordering-key K] [--partition-key K] [--delay SPAN] [--header N:V]…\n"
+        "                   [--content-type C] [--metadata JSON] [--max-attempts N] [--org O]\n"
+        "                   [--correlation C] [--json]\n\n"
+        "Stores one message; a relay delivers it. Messages with the same --ordering-key are delivered\n"
+        "one after another, in order. With --key a repeat is ignored and answers with the first one.\n\n"
+        "  outlog send --to billing --type invoice.send --data '{\"n\":1}' --ordering-key o-1\n"
+        "  outlog send --to billing --type invoice.remind --data @reminder.json --delay 1h\n",
     .run = run,
 };

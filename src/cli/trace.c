@@ -99,8 +99,8 @@ enum { MOST = 10000 };
 static void tell_if_cut(const struct outlog_page *page)
 {
     if (page->count >= MOST)
-        fprintf(stderr, "outlog: only the first %d events are shown; `outlog events` has them all\n",
-                MOST);
+        fprintf(stderr,
+                "outlog: only the first %d events are shown; `outlog events` has them all\n", MOST);
 }
 
 static int draw(struct ol_cli *cli, const struct outlog_page *page)
@@ -135,8 +135,8 @@ static int run_trace(struct ol_cli *cli)
     struct outlog_filter filter = {0};
     struct outlog_page page = {0};
     outlog_err err;
-    int status = ol_options(cli, (const struct ol_option[]){
-                                     {"org", OL_STRING, &filter.org_id, NULL}, {0}});
+    int status =
+        ol_options(cli, (const struct ol_option[]){{"org", OL_STRING, &filter.org_id, NULL}, {0}});
     if (status)
         return status;
     if (cli->argc != 1)
@@ -164,8 +164,7 @@ static int run_causality(struct ol_cli *cli)
     struct outlog_page page = {0};
     outlog_err err;
     bool down = false;
-    int status =
-        ol_options(cli, (const struct ol_option[]){{"down", OL_FLAG, &down, NULL}, {0}});
+    int status = ol_options(cli, (const struct ol_option[]){{"down", OL_FLAG, &down, NULL}, {0}});
     if (status)
         return status;
     if (cli->argc != 1)
@@ -195,21 +194,23 @@ static int run_causality(struct ol_cli *cli)
 const struct ol_command ol_command_trace = {
     .name = "trace",
     .summary = "everything that happened under one correlation id, as a tree",
-    .help = "usage: outlog trace CORRELATION_ID [--org O] [--json]\n\n"
-            "Prints all events with this correlation id: each under the event that caused it, with the\n"
-            "time since the first. --json prints the events in order, one a line.\n\n"
-            "  outlog trace 019a8c1e-…\n",
+    .help =
+        "usage: outlog trace CORRELATION_ID [--org O] [--json]\n\n"
+        "Prints all events with this correlation id: each under the event that caused it, with the\n"
+        "time since the first. --json prints the events in order, one a line.\n\n"
+        "  outlog trace 019a8c1e-…\n",
     .run = run_trace,
 };
 
 const struct ol_command ol_command_causality = {
     .name = "causality",
     .summary = "why an event happened, or what it led to",
-    .help = "usage: outlog causality ID [--down] [--json]\n\n"
-            "ID is an event_id or an id. Prints the chain of causes up to the root, or with --down the\n"
-            "tree of all that the event led to. With --json each event has its depth, 0 for the one\n"
-            "asked for.\n\n"
-            "  outlog causality 42\n"
-            "  outlog causality 42 --down\n",
+    .help =
+        "usage: outlog causality ID [--down] [--json]\n\n"
+        "ID is an event_id or an id. Prints the chain of causes up to the root, or with --down the\n"
+        "tree of all that the event led to. With --json each event has its depth, 0 for the one\n"
+        "asked for.\n\n"
+        "  outlog causality 42\n"
+        "  outlog causality 42 --down\n",
     .run = run_causality,
 };

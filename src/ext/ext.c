@@ -101,8 +101,8 @@ static void init(sqlite3_context *context, int count, sqlite3_value **values)
     (void)count, (void)values;
     if (!sqlite3_get_autocommit(db))
         ol_fail(&err, OUTLOG_MISUSE, "outlog_init() cannot run inside a transaction");
-    else if (ol_sqlite_borrow(db, &conn, &err) == 0 &&
-             ol_migrate(conn, &from, &to, &err) == 0 && ol_registry_seed(conn, &err) == 0) {
+    else if (ol_sqlite_borrow(db, &conn, &err) == 0 && ol_migrate(conn, &from, &to, &err) == 0 &&
+             ol_registry_seed(conn, &err) == 0) {
         sqlite3_result_int(context, to);
         ol_close(conn);
         return;
@@ -145,8 +145,8 @@ static void version(sqlite3_context *context, int count, sqlite3_value **values)
     sqlite3_result_text(context, OUTLOG_VERSION, -1, SQLITE_STATIC);
 }
 
-__attribute__((visibility("default"))) int
-sqlite3_outlog_init(sqlite3 *db, char **message, const sqlite3_api_routines *api);
+__attribute__((visibility("default"))) int sqlite3_outlog_init(sqlite3 *db, char **message,
+                                                               const sqlite3_api_routines *api);
 
 int sqlite3_outlog_init(sqlite3 *db, char **message, const sqlite3_api_routines *api)
 {

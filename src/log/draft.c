@@ -16,15 +16,30 @@ struct member {
     size_t offset;
 };
 
-#define MEMBER(name, kind) {#name, kind, offsetof(struct outlog_event, name)}
+#define MEMBER(name, kind)                               \
+    {                                                    \
+#name, kind, offsetof(struct outlog_event, name) \
+    }
 
 static const struct member members[] = {
-    MEMBER(org_id, TEXT),          MEMBER(aggregate_type, TEXT), MEMBER(aggregate_id, TEXT),
-    MEMBER(event_type, TEXT),      MEMBER(event_version, VERSION), MEMBER(payload, JSON),
-    MEMBER(metadata, JSON),        MEMBER(id, TEXT),             MEMBER(actor_type, TEXT),
-    MEMBER(actor_id, TEXT),        MEMBER(request_id, TEXT),     MEMBER(correlation_id, TEXT),
-    MEMBER(causation_id, TEXT),    MEMBER(idempotency_key, TEXT), MEMBER(app_id, TEXT),
-    MEMBER(env_id, TEXT),          MEMBER(visibility, TEXT),     MEMBER(expected_seq, SEQUENCE),
+    MEMBER(org_id, TEXT),
+    MEMBER(aggregate_type, TEXT),
+    MEMBER(aggregate_id, TEXT),
+    MEMBER(event_type, TEXT),
+    MEMBER(event_version, VERSION),
+    MEMBER(payload, JSON),
+    MEMBER(metadata, JSON),
+    MEMBER(id, TEXT),
+    MEMBER(actor_type, TEXT),
+    MEMBER(actor_id, TEXT),
+    MEMBER(request_id, TEXT),
+    MEMBER(correlation_id, TEXT),
+    MEMBER(causation_id, TEXT),
+    MEMBER(idempotency_key, TEXT),
+    MEMBER(app_id, TEXT),
+    MEMBER(env_id, TEXT),
+    MEMBER(visibility, TEXT),
+    MEMBER(expected_seq, SEQUENCE),
     {"actor", ACTOR, 0},
 };
 enum { MEMBER_COUNT = sizeof members / sizeof *members };
@@ -148,7 +163,8 @@ static const char *labelled(const struct outlog_event *event, const char *name,
 
     if (ol_json_parse(given, strlen(given), &metadata, err) < 0)
         return NULL;
-    if (metadata.type != OL_JSON_OBJECT || ol_json_get(&metadata, "backfill").type != OL_JSON_NONE) {
+    if (metadata.type != OL_JSON_OBJECT ||
+        ol_json_get(&metadata, "backfill").type != OL_JSON_NONE) {
         ol_fail_at(err, OUTLOG_INVALID_FIELD, "/metadata",
                    "metadata must be an object without `backfill`: --backfill writes it");
         return NULL;

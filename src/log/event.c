@@ -20,12 +20,12 @@ struct limit {
 #define FIELD(name) #name, offsetof(struct outlog_event, name)
 
 static const struct limit limits[] = {
-    {FIELD(org_id), 100, false},         {FIELD(aggregate_type), 50, true},
-    {FIELD(aggregate_id), 255, true},    {FIELD(event_type), 100, true},
-    {FIELD(actor_id), 100, false},       {FIELD(request_id), 255, false},
-    {FIELD(correlation_id), 255, false}, {FIELD(causation_id), 64, false},
+    {FIELD(org_id), 100, false},          {FIELD(aggregate_type), 50, true},
+    {FIELD(aggregate_id), 255, true},     {FIELD(event_type), 100, true},
+    {FIELD(actor_id), 100, false},        {FIELD(request_id), 255, false},
+    {FIELD(correlation_id), 255, false},  {FIELD(causation_id), 64, false},
     {FIELD(idempotency_key), 512, false}, {FIELD(app_id), 100, false},
-    {FIELD(env_id), 100, false},         {FIELD(visibility), 100, false},
+    {FIELD(env_id), 100, false},          {FIELD(visibility), 100, false},
 };
 
 /* Which of the limits a text breaks is found out here, once it is known that it breaks one. */
@@ -58,8 +58,8 @@ static int check_object(const char *field, const char *text, struct ol_json *out
     snprintf(pointer, sizeof pointer, "/%s", field);
     size_t bytes = strlen(text);
     if (bytes > OL_PAYLOAD_BYTES)
-        return ol_fail_at(err, OUTLOG_TOO_LARGE, pointer, "%s has %zu bytes, the limit is %d", field,
-                          bytes, OL_PAYLOAD_BYTES);
+        return ol_fail_at(err, OUTLOG_TOO_LARGE, pointer, "%s has %zu bytes, the limit is %d",
+                          field, bytes, OL_PAYLOAD_BYTES);
     if (ol_json_parse(text, bytes, out, &why) < 0) {
         snprintf(pointer, sizeof pointer, "/%s%.*s", field, 120, why.pointer);
         return ol_fail_at(err, OUTLOG_INVALID_JSON, pointer, "%s: %s", field, why.message);
@@ -142,7 +142,8 @@ void ol_event_request(const struct outlog_event *events, size_t count, struct ol
             ol_buf_print(out, "\"expected_seq\":%lld,", (long long)*event->expected_seq);
         member(out, "id", event->id && ol_uuid_parse(event->id, uuid) ? uuid : NULL);
         member(out, "visibility", event->visibility);
-        ol_buf_print(out, "\"metadata\":%s,\"payload\":", event->metadata ? event->metadata : "null");
+        ol_buf_print(out,
+                     "\"metadata\":%s,\"payload\":", event->metadata ? event->metadata : "null");
         ol_buf_text(out, event->payload);
         ol_buf_char(out, '}');
     }
@@ -230,8 +231,9 @@ static void add_document(struct ol_buf *out, const char *text, size_t bytes)
 
 void ol_record_json(const struct outlog_record *record, struct ol_buf *out)
 {
-    ol_buf_print(out, "{\"event_id\":%lld,\"id\":\"%s\",\"occurred_at\":",
-                 (long long)record->event_id, record->id);
+    ol_buf_print(out,
+                 "{\"event_id\":%lld,\"id\":\"%s\",\"occurred_at\":", (long long)record->event_id,
+                 record->id);
     ol_buf_json_time(out, record->occurred_at);
     text_member(out, "org_id", record->org_id);
     text_member(out, "aggregate_type", record->aggregate_type);

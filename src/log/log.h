@@ -17,10 +17,10 @@ struct outlog {
     struct ol_registry registry;
     struct ol_waiter waiter; /* opened by the first outlog_follow() */
     bool is_waiting;
-    bool is_checked;         /* the schema is there and of our version */
-    int64_t settled;         /* as last heard; it only grows */
+    bool is_checked; /* the schema is there and of our version */
+    int64_t settled; /* as last heard; it only grows */
     struct ol_window_cache window;
-    outlog_tx *tx;           /* the open transaction, if any */
+    outlog_tx *tx; /* the open transaction, if any */
 };
 
 struct outlog_tx {
@@ -29,7 +29,7 @@ struct outlog_tx {
     struct ol_registry *registry;
     struct ol_registry own_registry; /* for a caller's own connection */
     struct ol_arena arena;           /* what lives as long as the transaction */
-    bool has_failed;                 /* half of a command may be in it: it can only be rolled back */
+    bool has_failed; /* half of a command may be in it: it can only be rolled back */
 };
 
 /* Every call on a handle begins here: the connection is alive, the schema is ours. */

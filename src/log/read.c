@@ -35,9 +35,29 @@ void outlog_page_clear(struct outlog_page *page)
 }
 
 /* The columns of events_read, in order. */
-enum { EVENT_ID, ID, CAUSATION_ID, OCCURRED_AT, ORG_ID, AGGREGATE_TYPE, AGGREGATE_ID, AGGREGATE_SEQ,
-       EVENT_TYPE, EVENT_VERSION, ACTOR_TYPE, ACTOR_ID, REQUEST_ID, IDEMPOTENCY_KEY, CORRELATION_ID,
-       APP_ID, ENV_ID, VISIBILITY, METADATA, PAYLOAD, DEPTH };
+enum {
+    EVENT_ID,
+    ID,
+    CAUSATION_ID,
+    OCCURRED_AT,
+    ORG_ID,
+    AGGREGATE_TYPE,
+    AGGREGATE_ID,
+    AGGREGATE_SEQ,
+    EVENT_TYPE,
+    EVENT_VERSION,
+    ACTOR_TYPE,
+    ACTOR_ID,
+    REQUEST_ID,
+    IDEMPOTENCY_KEY,
+    CORRELATION_ID,
+    APP_ID,
+    ENV_ID,
+    VISIBILITY,
+    METADATA,
+    PAYLOAD,
+    DEPTH
+};
 
 static bool fill_record(struct outlog_record *to, const struct ol_rows *rows, bool has_depth,
                         struct ol_arena *arena)
@@ -274,8 +294,7 @@ int outlog_get(outlog *log, const char *id, struct outlog_page *page, outlog_err
         return ol_fail(err, OUTLOG_INVALID_FIELD, "%.60s is neither an event_id nor a UUID", id);
     if (!ol_page_reset(page))
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-    if (ol_log_ready(log, err) < 0 ||
-        ol_registry_refresh(&log->registry, log->conn, err) < 0 ||
+    if (ol_log_ready(log, err) < 0 || ol_registry_refresh(&log->registry, log->conn, err) < 0 ||
         ol_query(log->conn, OL_Q_EVENT_GET,
                  OL_PARAMS(is_number ? ol_absent() : ol_text(uuid),
                            is_number ? ol_int(strtoll(id, NULL, 10)) : ol_absent()),

@@ -95,8 +95,7 @@ int ol_registry_refresh(struct ol_registry *registry, struct ol_conn *conn, outl
     struct ol_registry fresh = {.loaded_at = now};
     struct ol_rows rows = {0};
     int more = -1;
-    enum ol_secret_mode *modes =
-        ol_arena_array(&fresh.arena, ol_secret_rule_count, sizeof *modes);
+    enum ol_secret_mode *modes = ol_arena_array(&fresh.arena, ol_secret_rule_count, sizeof *modes);
     if (!modes) {
         ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
         goto out;
@@ -178,7 +177,8 @@ int ol_registry_admit(const struct ol_registry *registry, const struct outlog_ev
     if (err) {
         char pointer[sizeof err->pointer];
         memcpy(pointer, err->pointer, sizeof pointer);
-        snprintf(err->pointer, sizeof err->pointer, "/payload%.*s", (int)sizeof pointer - 9, pointer);
+        snprintf(err->pointer, sizeof err->pointer, "/payload%.*s", (int)sizeof pointer - 9,
+                 pointer);
         ol_err_prefix(err, "payload of %s", event->event_type);
     }
     return -1;
@@ -247,8 +247,8 @@ static int seed_types(struct ol_conn *conn, struct ol_arena *arena, outlog_err *
 
 static int seed_rules(struct ol_conn *conn, outlog_err *err)
 {
-    static const char *const names[] = {
-        [OL_SECRET_OFF] = "off", [OL_SECRET_WARN] = "warn", [OL_SECRET_REJECT] = "reject"};
+    static const char *const names[] =
+        {[OL_SECRET_OFF] = "off", [OL_SECRET_WARN] = "warn", [OL_SECRET_REJECT] = "reject"};
     for (size_t i = 0; i < ol_secret_rule_count; i++) {
         const struct ol_secret_rule *rule = &ol_secret_rules[i];
         if (ol_exec(conn, OL_Q_SECRET_RULE_ADD,

@@ -58,8 +58,8 @@ static int prepare_event(struct call *call, const struct ol_registry *registry, 
     struct ol_json metadata;
 
     if (ol_event_check(event, &call->payloads[i], &metadata, err) < 0 ||
-        ol_registry_admit(registry, event, &call->payloads[i],
-                          event->metadata ? &metadata : NULL, err) < 0)
+        ol_registry_admit(registry, event, &call->payloads[i], event->metadata ? &metadata : NULL,
+                          err) < 0)
         return at_index(err, i);
     call->out[i] = (struct outlog_appended){0};
     if (event->id)
@@ -202,8 +202,18 @@ static bool same_payload(const struct ol_rows *rows, int column, const struct ol
 }
 
 /* Columns of event_first. */
-enum { F_EVENT_ID, F_ORG, F_TYPE, F_AGGREGATE, F_SEQ, F_EVENT_TYPE, F_VERSION, F_AT, F_CORRELATION,
-       F_PAYLOAD };
+enum {
+    F_EVENT_ID,
+    F_ORG,
+    F_TYPE,
+    F_AGGREGATE,
+    F_SEQ,
+    F_EVENT_TYPE,
+    F_VERSION,
+    F_AT,
+    F_CORRELATION,
+    F_PAYLOAD
+};
 
 static int match_first(struct call *call, size_t i, const struct ol_rows *rows, outlog_err *err)
 {
@@ -420,7 +430,8 @@ int outlog_append_now(outlog *log, const struct outlog_event *events, size_t cou
     if (count == 0)
         return 0;
     if (log->tx)
-        return ol_fail(err, OUTLOG_MISUSE, "outlog_append_now: this handle has an open transaction");
+        return ol_fail(err, OUTLOG_MISUSE,
+                       "outlog_append_now: this handle has an open transaction");
     if (ol_log_ready(log, err) < 0 || ol_registry_refresh(&log->registry, log->conn, err) < 0)
         return -1;
     if (prepare(&call, &log->registry, err) < 0)

@@ -15,29 +15,47 @@ struct member {
     size_t offset;
 };
 
-#define MESSAGE(name, kind) {#name, kind, offsetof(struct outlog_message_draft, name)}
-#define EFFECT(name, kind) {#name, kind, offsetof(struct outlog_effect_draft, name)}
+#define MESSAGE(name, kind)                                      \
+    {                                                            \
+#name, kind, offsetof(struct outlog_message_draft, name) \
+    }
+#define EFFECT(name, kind)                                      \
+    {                                                           \
+#name, kind, offsetof(struct outlog_effect_draft, name) \
+    }
 
 static const struct member message_members[] = {
-    MESSAGE(destination, TEXT),     MESSAGE(event_type, TEXT),
-    MESSAGE(payload, JSON),         {"payload_base64", BASE64, 0},
-    MESSAGE(content_type, TEXT),    MESSAGE(org_id, TEXT),
-    MESSAGE(idempotency_key, TEXT), MESSAGE(ordering_key, TEXT),
-    MESSAGE(partition_key, TEXT),   MESSAGE(headers, OBJECT),
-    MESSAGE(metadata, OBJECT),      MESSAGE(correlation_id, TEXT),
-    MESSAGE(causation_id, TEXT),    MESSAGE(aggregate_type, TEXT),
-    MESSAGE(aggregate_id, TEXT),    MESSAGE(event_id, TEXT),
-    MESSAGE(available_at, TIME),    {"delay", SPAN, offsetof(struct outlog_message_draft, delay_us)},
-    MESSAGE(max_attempts, COUNT),   {0},
+    MESSAGE(destination, TEXT),
+    MESSAGE(event_type, TEXT),
+    MESSAGE(payload, JSON),
+    {"payload_base64", BASE64, 0},
+    MESSAGE(content_type, TEXT),
+    MESSAGE(org_id, TEXT),
+    MESSAGE(idempotency_key, TEXT),
+    MESSAGE(ordering_key, TEXT),
+    MESSAGE(partition_key, TEXT),
+    MESSAGE(headers, OBJECT),
+    MESSAGE(metadata, OBJECT),
+    MESSAGE(correlation_id, TEXT),
+    MESSAGE(causation_id, TEXT),
+    MESSAGE(aggregate_type, TEXT),
+    MESSAGE(aggregate_id, TEXT),
+    MESSAGE(event_id, TEXT),
+    MESSAGE(available_at, TIME),
+    {"delay", SPAN, offsetof(struct outlog_message_draft, delay_us)},
+    MESSAGE(max_attempts, COUNT),
+    {0},
 };
 
 static const struct member effect_members[] = {
-    EFFECT(org_id, TEXT),         EFFECT(effect_type, TEXT),     EFFECT(destination, TEXT),
-    EFFECT(effect_spec, OBJECT),  EFFECT(run_id, TEXT),          EFFECT(step_id, TEXT),
-    EFFECT(session_key, TEXT),    EFFECT(checkpoint_id, TEXT),   EFFECT(idempotency_key, TEXT),
-    EFFECT(ordering_key, TEXT),   EFFECT(correlation_id, TEXT),  EFFECT(causation_id, TEXT),
-    EFFECT(actor_type, TEXT),     EFFECT(actor_id, TEXT),        EFFECT(max_attempts, COUNT),
-    {0},
+    EFFECT(org_id, TEXT),          EFFECT(effect_type, TEXT),
+    EFFECT(destination, TEXT),     EFFECT(effect_spec, OBJECT),
+    EFFECT(run_id, TEXT),          EFFECT(step_id, TEXT),
+    EFFECT(session_key, TEXT),     EFFECT(checkpoint_id, TEXT),
+    EFFECT(idempotency_key, TEXT), EFFECT(ordering_key, TEXT),
+    EFFECT(correlation_id, TEXT),  EFFECT(causation_id, TEXT),
+    EFFECT(actor_type, TEXT),      EFFECT(actor_id, TEXT),
+    EFFECT(max_attempts, COUNT),   {0},
 };
 
 static int wrong(const char *name, const char *wanted, outlog_err *err)
@@ -53,8 +71,9 @@ static int read_base64(const struct ol_json *value, struct ol_arena *arena,
     size_t bytes;
     const char *text = ol_json_string(value, arena, &bytes);
     unsigned char *data = text ? ol_arena_alloc(arena, bytes + 4) : NULL;
-    int got = data && bytes % 4 == 0 ? EVP_DecodeBlock(data, (const unsigned char *)text, (int)bytes)
-                                     : -1;
+    int got = data && bytes % 4 == 0
+                  ? EVP_DecodeBlock(data, (const unsigned char *)text, (int)bytes)
+                  : -1;
     if (got < 0)
         return wrong("payload_base64", "base64", err);
     while (bytes && text[bytes - 1] == '=') { // the decoder counts padding as zero bytes

@@ -74,8 +74,8 @@ static void payload_retry(struct ol_buf *out, const struct effect *effect, int64
 }
 
 /* Append one event of the effect; it becomes the cause of the next. */
-static int append(outlog_tx *tx, struct effect *effect, const char *event_type, struct ol_buf *payload,
-                  outlog_err *err)
+static int append(outlog_tx *tx, struct effect *effect, const char *event_type,
+                  struct ol_buf *payload, outlog_err *err)
 {
     struct outlog_appended appended;
     ol_buf_char(payload, '}');
@@ -209,8 +209,8 @@ static const char *key_of(const struct outlog_effect_draft *draft, const char *e
         ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
         return NULL;
     }
-    if (outlog_derived_key("EFFECT", effect_id, draft->effect_type, draft->effect_spec, derived, 512,
-                           err) < 0)
+    if (outlog_derived_key("EFFECT", effect_id, draft->effect_type, draft->effect_spec, derived,
+                           512, err) < 0)
         return NULL;
     return derived;
 }
@@ -236,7 +236,8 @@ static int append_requested(outlog_tx *tx, const struct outlog_effect_draft *dra
     struct ol_buf payload = {0};
     struct effect effect = {.run_id = draft->run_id, .effect_type = draft->effect_type};
     memcpy(effect.effect_id, out->effect_id, sizeof effect.effect_id);
-    payload_begin(&payload, &effect); // ids, type, destination and key; never the spec or headers (E13)
+    payload_begin(&payload,
+                  &effect); // ids, type, destination and key; never the spec or headers (E13)
     ol_buf_text(&payload, ",\"step_id\":");
     ol_buf_json_text(&payload, draft->step_id);
     ol_buf_text(&payload, ",\"destination\":");
@@ -275,8 +276,8 @@ static int request(outlog_tx *tx, const struct outlog_effect_draft *draft, struc
     struct ol_rows rows;
     char first[OL_UUID_TEXT] = "";
     if (ol_query(tx->conn, OL_Q_MESSAGE_BY_KEY,
-                 OL_PARAMS(ol_text(draft->org_id), ol_text(draft->destination), ol_text(key)), &rows,
-                 err) < 0)
+                 OL_PARAMS(ol_text(draft->org_id), ol_text(draft->destination), ol_text(key)),
+                 &rows, err) < 0)
         return -1;
     int got = ol_next(&rows, err);
     if (got > 0)
@@ -304,16 +305,17 @@ static int request(outlog_tx *tx, const struct outlog_effect_draft *draft, struc
         return -1;
     if (enqueued.duplicate) // somebody committed the same key between our look and here
         return ol_fail(err, OUTLOG_UNAVAILABLE,
-                       "an effect with key %.100s was just requested; roll back and try again", key);
+                       "an effect with key %.100s was just requested; roll back and try again",
+                       key);
     out->event_id = appended.event_id;
     snprintf(out->message_id, sizeof out->message_id, "%s", message_id);
     return ol_exec(tx->conn, OL_Q_EFFECT_INSERT,
-                   OL_PARAMS(ol_text(out->effect_id), ol_text(draft->org_id), ol_text(draft->run_id),
-                             ol_text(draft->step_id), ol_text(draft->session_key),
-                             ol_text(draft->checkpoint_id), ol_text(draft->effect_type),
-                             ol_text(draft->effect_spec), ol_text(draft->destination), ol_text(key),
-                             ol_text(message_id), ol_text(appended.id),
-                             ol_text(appended.correlation_id)),
+                   OL_PARAMS(ol_text(out->effect_id), ol_text(draft->org_id),
+                             ol_text(draft->run_id), ol_text(draft->step_id),
+                             ol_text(draft->session_key), ol_text(draft->checkpoint_id),
+                             ol_text(draft->effect_type), ol_text(draft->effect_spec),
+                             ol_text(draft->destination), ol_text(key), ol_text(message_id),
+                             ol_text(appended.id), ol_text(appended.correlation_id)),
                    NULL, err);
 }
 

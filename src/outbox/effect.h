@@ -11,10 +11,10 @@ bool ol_item_is_effect(const struct ol_item *item);
 enum ol_effect_step {
     OL_EFFECT_EXECUTING, /* with the claim */
     OL_EFFECT_COMPLETED,
-    OL_EFFECT_RETRYING,  /* writes FAILED, then RETRYING */
-    OL_EFFECT_DEAD,      /* writes FAILED, then DEAD_LETTERED */
-    OL_EFFECT_REQUEUED,  /* by an operator: RETRYING */
-    OL_EFFECT_KILLED,    /* by an operator: DEAD_LETTERED */
+    OL_EFFECT_RETRYING, /* writes FAILED, then RETRYING */
+    OL_EFFECT_DEAD,     /* writes FAILED, then DEAD_LETTERED */
+    OL_EFFECT_REQUEUED, /* by an operator: RETRYING */
+    OL_EFFECT_KILLED,   /* by an operator: DEAD_LETTERED */
 };
 
 /* Write the events of a step and move the effect's row, inside the open transaction. `wait_us` is

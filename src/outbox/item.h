@@ -7,9 +7,9 @@
 
 /* Where an item of a batch stands. */
 enum ol_item_state {
-    OL_ITEM_WAITING,  /* claimed, not sent yet: a place or its key's turn is missing */
-    OL_ITEM_FLYING,   /* on the wire */
-    OL_ITEM_DONE,     /* its outcome is known */
+    OL_ITEM_WAITING, /* claimed, not sent yet: a place or its key's turn is missing */
+    OL_ITEM_FLYING,  /* on the wire */
+    OL_ITEM_DONE,    /* its outcome is known */
 };
 
 /* One message. It lives in the arena it was read into; `message` points there too. */

@@ -76,7 +76,8 @@ static int load_keys(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err
         return -1;
     while ((more = ol_next(&rows, err)) > 0) {
         ol_buf_reset(&key);
-        ol_buf_print(&key, "%s\x1f%s", ol_column_text(&rows, 0, NULL), ol_column_text(&rows, 1, NULL));
+        ol_buf_print(&key, "%s\x1f%s", ol_column_text(&rows, 0, NULL),
+                     ol_column_text(&rows, 1, NULL));
         if (key.failed || !ol_map_add(&keys, key.data, ol_column_int(&rows, 2))) {
             more = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
             break;
@@ -100,8 +101,8 @@ static int load_ahead(struct ol_conn *conn, struct ol_lane *lane, outlog_err *er
     free(lane->ahead);
     lane->ahead = NULL;
     lane->ahead_count = 0;
-    if (ol_query(conn, OL_Q_PARKED_AHEAD, OL_PARAMS(ol_int(lane->number), ol_int(lane->head)), &rows,
-                 err) < 0)
+    if (ol_query(conn, OL_Q_PARKED_AHEAD, OL_PARAMS(ol_int(lane->number), ol_int(lane->head)),
+                 &rows, err) < 0)
         return -1;
     while ((more = ol_next(&rows, err)) > 0) {
         if (lane->ahead_count == room) {
@@ -526,8 +527,9 @@ void ol_turn_park(struct ol_turn *turn, const struct ol_item *item, const struct
 {
     struct ol_buf *out = is_planned ? &turn->planned : &turn->parked;
     array_open(out, is_planned ? &turn->planned_count : &turn->parked_count);
-    ol_buf_print(out, "\"seq\":%lld,\"state\":\"%s\",\"held\":%s,\"attempts\":%d,\"unsent\":%d,"
-                      "\"wait_us\":%lld,\"lease_us\":%lld,\"destination\":",
+    ol_buf_print(out,
+                 "\"seq\":%lld,\"state\":\"%s\",\"held\":%s,\"attempts\":%d,\"unsent\":%d,"
+                 "\"wait_us\":%lld,\"lease_us\":%lld,\"destination\":",
                  (long long)item->seq, how->state, how->held ? "true" : "false", how->attempts,
                  how->unsent, (long long)how->wait_us, (long long)how->lease_us);
     ol_buf_json_text(out, item->message.destination);
@@ -544,8 +546,9 @@ void ol_turn_finish(struct ol_turn *turn, const struct ol_item *item, const stru
 {
     struct ol_buf *out = &turn->finished;
     array_open(out, &turn->finished_count);
-    ol_buf_print(out, "\"seq\":%lld,\"attempts\":%d,\"state\":\"%s\",\"held\":%s,\"unsent\":%d,"
-                      "\"wait_us\":%lld,\"last_error\":",
+    ol_buf_print(out,
+                 "\"seq\":%lld,\"attempts\":%d,\"state\":\"%s\",\"held\":%s,\"unsent\":%d,"
+                 "\"wait_us\":%lld,\"last_error\":",
                  (long long)item->seq, item->attempts, how->state, how->held ? "true" : "false",
                  how->unsent, (long long)how->wait_us);
     ol_buf_json_text(out, how->last_error);
@@ -572,8 +575,9 @@ void ol_turn_attempt(struct ol_turn *turn, const struct ol_item *item)
     const struct outlog_outcome *outcome = &item->outcome;
 
     array_open(out, &turn->attempt_count);
-    ol_buf_print(out, "\"seq\":%lld,\"attempt\":%d,\"duration_ms\":%lld,\"outcome\":\"%s\","
-                      "\"permanent\":%s,\"started_at\":",
+    ol_buf_print(out,
+                 "\"seq\":%lld,\"attempt\":%d,\"duration_ms\":%lld,\"outcome\":\"%s\","
+                 "\"permanent\":%s,\"started_at\":",
                  (long long)item->seq, item->message.attempt,
                  (long long)(outcome->duration_us / 1000), outcome_name(outcome->kind),
                  outcome->is_permanent ? "true" : "false");
@@ -605,9 +609,9 @@ static int advance(struct ol_conn *conn, struct ol_lane *lane, const struct ol_t
     ol_fault("claim.sent");
     outlog_err why;
     result = ol_number(conn, OL_Q_LANE_ADVANCE,
-                       OL_PARAMS(ol_int(lane->number), ol_int(lane->epoch), ol_int(lane->parked_gen),
-                                 ol_int(turn->head), ol_text(gaps.data), ol_text(claim.data),
-                                 ol_int(lane->lease_us)),
+                       OL_PARAMS(ol_int(lane->number), ol_int(lane->epoch),
+                                 ol_int(lane->parked_gen), ol_int(turn->head), ol_text(gaps.data),
+                                 ol_text(claim.data), ol_int(lane->lease_us)),
                        &moved, &why);
     if (result < 0 && why.code == OUTLOG_NOT_FOUND) // SQLite returns no row where none fits
         result = 0;
@@ -668,7 +672,8 @@ static int claim_due(struct ol_conn *conn, const struct ol_lane *lane, const str
                           ol_int(turn->row_lease_us)),
                 &marked, err) < 0)
         goto out;
-    more = marked ? load_parked(conn, lane, seqs.data, (size_t)marked, arena, items, count, err) : 0;
+    more = marked ? load_parked(conn, lane, seqs.data, (size_t)marked, arena, items, count, err)
+                  : 0;
 out:
     ol_buf_clear(&seqs);
     return more < 0 ? -1 : 0;
@@ -680,7 +685,8 @@ static int write_rest(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn
                       int64_t *reaped, outlog_err *err)
 {
     if (write_rows(conn, lane, OL_Q_PARKED_ADD, &turn->parked, turn->parked_count, err) < 0 ||
-        write_rows(conn, lane, OL_Q_PARKED_FINISH, &turn->finished, turn->finished_count, err) < 0 ||
+        write_rows(conn, lane, OL_Q_PARKED_FINISH, &turn->finished, turn->finished_count, err) <
+            0 ||
         write_rows(conn, lane, OL_Q_ATTEMPTS_ADD, &turn->attempts, turn->attempt_count, err) < 0)
         return -1;
     if (turn->reap && fall(conn, lane, OL_Q_PARKED_REAP, reaped, err) < 0)
@@ -693,7 +699,8 @@ static int write_rest(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn
 }
 
 /* After a commit whose answer was lost (rule 6): our epoch and our claim_no mean that it happened. */
-static int resolve(struct ol_conn *conn, const struct ol_lane *lane, bool *happened, outlog_err *err)
+static int resolve(struct ol_conn *conn, const struct ol_lane *lane, bool *happened,
+                   outlog_err *err)
 {
     int64_t epoch, claim_no, parked_gen;
     if (conn->store->revive(conn, err) < 0 ||
@@ -726,8 +733,8 @@ int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *tu
                   struct ol_arena *arena, struct ol_item **items, size_t *count,
                   enum ol_turn_result *result, outlog_err *err)
 {
-    bool is_plain = !turn->parked_count && !turn->planned_count && !turn->finished_count && !turn->attempt_count &&
-                    !turn->rooms && !turn->reap && !turn->also;
+    bool is_plain = !turn->parked_count && !turn->planned_count && !turn->finished_count &&
+                    !turn->attempt_count && !turn->rooms && !turn->reap && !turn->also;
     int64_t before = ol_clock_boot_us(), reaped = 0;
     bool is_ours = false;
 
@@ -761,7 +768,8 @@ failed:
     // behave as after a crash (rule 6).
     outlog_err ignored;
     bool happened = false;
-    if (!err || !(err->code == OUTLOG_OUTCOME_UNKNOWN || (is_plain && err->code == OUTLOG_UNAVAILABLE)))
+    if (!err ||
+        !(err->code == OUTLOG_OUTCOME_UNKNOWN || (is_plain && err->code == OUTLOG_UNAVAILABLE)))
         return -1;
     if (resolve(conn, lane, &happened, &ignored) < 0) {
         *result = OL_TURN_FENCED;
@@ -780,7 +788,8 @@ int ol_turn_orphan(struct ol_conn *conn, const struct ol_lane *lane, struct ol_t
     if (conn->store->begin(conn, err) < 0)
         return -1;
     if (ol_exec(conn, OL_Q_LANE_TOUCH, OL_PARAMS(ol_int(lane->number)), NULL, err) < 0 ||
-        write_rows(conn, lane, OL_Q_PARKED_FINISH, &turn->finished, turn->finished_count, err) < 0 ||
+        write_rows(conn, lane, OL_Q_PARKED_FINISH, &turn->finished, turn->finished_count, err) <
+            0 ||
         write_rows(conn, lane, OL_Q_ATTEMPTS_ADD, &turn->attempts, turn->attempt_count, err) < 0 ||
         (turn->also && turn->also(conn, turn->context, NULL, 0, err) < 0)) {
         conn->store->rollback(conn);

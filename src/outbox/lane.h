@@ -34,7 +34,7 @@ struct ol_lane {
     void *context;
 
     int64_t epoch, head, parked_gen, claim_no;
-    int64_t lease_end; /* boot clock, counted from before the claim was sent (rule 4) */
+    int64_t lease_end;  /* boot clock, counted from before the claim was sent (rule 4) */
     struct ol_map keys; /* open parked messages by key (rule 9) */
     bool is_reaped;     /* claims were reaped by the last turn: the keys must be loaded again */
     int64_t *ahead;     /* messages above the head that an operator has parked, ascending */
@@ -125,8 +125,7 @@ void ol_turn_park(struct ol_turn *turn, const struct ol_item *item, const struct
                   bool is_planned);
 
 /* End the claim of a parked message: PUBLISHED, PENDING after wait_us, or DEAD. */
-void ol_turn_finish(struct ol_turn *turn, const struct ol_item *item,
-                    const struct ol_parking *how);
+void ol_turn_finish(struct ol_turn *turn, const struct ol_item *item, const struct ol_parking *how);
 
 /* Keep an attempt (R4). */
 void ol_turn_attempt(struct ol_turn *turn, const struct ol_item *item);
@@ -134,7 +133,7 @@ void ol_turn_attempt(struct ol_turn *turn, const struct ol_item *item);
 enum ol_turn_result {
     OL_TURN_DONE,
     OL_TURN_FENCED, /* the lane is not ours any more: nothing was written */
-    OL_TURN_STALE,  /* parked rows were changed by somebody else: reload, plan again; nothing written */
+    OL_TURN_STALE, /* parked rows were changed by somebody else: reload, plan again; nothing written */
 };
 
 /* Write the turn. On DONE the lane's head, gaps and keys are moved on, and *items holds the parked
@@ -156,7 +155,7 @@ int ol_lane_has_due(struct ol_conn *conn, const struct ol_lane *lane, const char
 struct ol_lane_news {
     int number;
     int64_t newest, epoch, parked_gen;
-    int64_t due_us;   /* until the next parked message; INT64_MAX: none */
+    int64_t due_us;    /* until the next parked message; INT64_MAX: none */
     int64_t expiry_us; /* until the next claim of a parked message is over; INT64_MAX: none */
 };
 

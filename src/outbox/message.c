@@ -85,8 +85,8 @@ static int check(const struct ol_registry *registry, const struct outlog_message
                           "max_attempts must be 1 or more");
     if ((draft->event_id && !ol_uuid_parse(draft->event_id, uuid)) ||
         (draft->causation_id && !ol_uuid_parse(draft->causation_id, uuid)))
-        return ol_fail_at(err, OUTLOG_INVALID_FIELD, draft->event_id ? "/event_id" : "/causation_id",
-                          "ids are UUIDs");
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD,
+                          draft->event_id ? "/event_id" : "/causation_id", "ids are UUIDs");
     // Headers go out as they are and may carry credentials; metadata stays with us for good (E13).
     if (check_object(NULL, "headers", draft->headers, err) < 0 ||
         check_object(registry, "metadata", draft->metadata, err) < 0)
@@ -140,20 +140,21 @@ static int insert(outlog_tx *tx, const struct outlog_message_draft *draft,
                          : hex_of(draft->payload, draft->payload_bytes);
     if (!text)
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-    int result = ol_exec(
-        tx->conn, OL_Q_MESSAGE_INSERT,
-        OL_PARAMS(ol_text(out->event_id), ol_text(draft->destination), ol_text(draft->event_type),
-                  ol_text(is_text ? text : NULL), ol_text(is_text ? NULL : text),
-                  ol_text(draft->content_type ? draft->content_type : "application/json"),
-                  ol_text(draft->org_id), ol_text(draft->idempotency_key),
-                  ol_text(draft->ordering_key), ol_text(draft->partition_key),
-                  ol_text(draft->headers), ol_text(draft->metadata),
-                  at ? ol_time(at) : ol_text(NULL),
-                  draft->max_attempts ? ol_int(draft->max_attempts) : ol_text(NULL),
-                  ol_text(draft->correlation_id ? draft->correlation_id : out->event_id),
-                  ol_text(draft->causation_id), ol_text(draft->aggregate_type),
-                  ol_text(draft->aggregate_id)),
-        stored, err);
+    int result =
+        ol_exec(tx->conn, OL_Q_MESSAGE_INSERT,
+                OL_PARAMS(ol_text(out->event_id), ol_text(draft->destination),
+                          ol_text(draft->event_type), ol_text(is_text ? text : NULL),
+                          ol_text(is_text ? NULL : text),
+                          ol_text(draft->content_type ? draft->content_type : "application/json"),
+                          ol_text(draft->org_id), ol_text(draft->idempotency_key),
+                          ol_text(draft->ordering_key), ol_text(draft->partition_key),
+                          ol_text(draft->headers), ol_text(draft->metadata),
+                          at ? ol_time(at) : ol_text(NULL),
+                          draft->max_attempts ? ol_int(draft->max_attempts) : ol_text(NULL),
+                          ol_text(draft->correlation_id ? draft->correlation_id : out->event_id),
+                          ol_text(draft->causation_id), ol_text(draft->aggregate_type),
+                          ol_text(draft->aggregate_id)),
+                stored, err);
     free(text);
     return result;
 }
@@ -174,7 +175,8 @@ static int enqueue(outlog_tx *tx, const struct outlog_message_draft *draft,
         if (stored)
             return 0;
     }
-    return ol_fail_at(err, OUTLOG_ID_CONFLICT, "/event_id", "message id %s is taken", out->event_id);
+    return ol_fail_at(err, OUTLOG_ID_CONFLICT, "/event_id", "message id %s is taken",
+                      out->event_id);
 }
 
 int outlog_enqueue(outlog_tx *tx, const struct outlog_message_draft *draft,

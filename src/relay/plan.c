@@ -28,8 +28,8 @@ static void note_read(struct ol_work_lane *wl, const struct ol_batch *batch)
     wl->seen_at = now;
 }
 
-static enum fate fate_of(struct ol_worker *worker, struct ol_work_lane *wl, const struct ol_item *item,
-                         const char *key)
+static enum fate fate_of(struct ol_worker *worker, struct ol_work_lane *wl,
+                         const struct ol_item *item, const char *key)
 {
     struct ol_target *target = ol_target_find(&worker->targets, item->message.destination);
     if (!target)
@@ -44,7 +44,8 @@ static enum fate fate_of(struct ol_worker *worker, struct ol_work_lane *wl, cons
     // A crash condemns what is claimed at_most_once: so claim no more of it than leaves at once.
     if (item->at_most_once && key && ol_map_get(&worker->single, key))
         return SURPLUS;
-    int room = ol_target_room(target, item->at_most_once, worker->options->patience_us, worker->now);
+    int room =
+        ol_target_room(target, item->at_most_once, worker->options->patience_us, worker->now);
     if (target->planned >= room)
         return SURPLUS;
     if (item->at_most_once && key && !ol_map_add(&worker->single, key, 1))
@@ -161,8 +162,8 @@ static struct ol_batch *read_new(struct ol_work_lane *wl, outlog_err *err)
         return NULL;
     }
     batch->lane = wl;
-    if (ol_lane_read(worker->conn, &wl->lane, wl->limit, &batch->arena, &batch->items, &batch->count,
-                     err) < 0) {
+    if (ol_lane_read(worker->conn, &wl->lane, wl->limit, &batch->arena, &batch->items,
+                     &batch->count, err) < 0) {
         ol_batch_free(batch);
         return NULL;
     }

@@ -42,8 +42,8 @@ static void add(struct ol_record *record, struct ol_record_move move)
 void ol_record_claim(struct ol_record *record, const struct ol_item *item)
 {
     if (ol_item_is_effect(item))
-        add(record, (struct ol_record_move){
-                        .item = item, .step = OL_EFFECT_EXECUTING, .is_effect = true});
+        add(record,
+            (struct ol_record_move){.item = item, .step = OL_EFFECT_EXECUTING, .is_effect = true});
 }
 
 void ol_record_end(struct ol_record *record, const struct ol_item *item,
@@ -54,10 +54,10 @@ void ol_record_end(struct ol_record *record, const struct ol_item *item,
     if (!is_effect && !is_dead)
         return;
     add(record, (struct ol_record_move){.item = item,
-                                        .step = is_published ? OL_EFFECT_COMPLETED
-                                                : is_dead    ? OL_EFFECT_DEAD
+                                        .step = is_published  ? OL_EFFECT_COMPLETED
+                                                : is_dead     ? OL_EFFECT_DEAD
                                                 : how->unsent ? OL_EFFECT_REQUEUED // nothing failed
-                                                             : OL_EFFECT_RETRYING,
+                                                              : OL_EFFECT_RETRYING,
                                         .wait_us = how->wait_us,
                                         .is_effect = is_effect,
                                         .is_dead = is_dead});
@@ -110,8 +110,7 @@ static int write_moves(struct ol_conn *conn, void *context, struct ol_item *item
         return -1;
     for (size_t i = 0; i < record->count; i++) {
         const struct ol_record_move *move = &record->moves[i];
-        if (move->is_effect &&
-            ol_effect_write(&tx, move->item, move->step, move->wait_us, err) < 0)
+        if (move->is_effect && ol_effect_write(&tx, move->item, move->step, move->wait_us, err) < 0)
             return -1;
         if (move->is_dead && write_alert(conn, move->item, err) < 0)
             return -1;

@@ -26,14 +26,13 @@ static struct ol_parking judge(struct ol_worker *worker, const struct ol_item *i
 {
     struct ol_target *target = ol_target_find(&worker->targets, item->message.destination);
     struct ol_retry policy;
-    struct ol_parking how = {.state = "PENDING", .attempts = 1,
-                             .last_error = item->error};
+    struct ol_parking how = {.state = "PENDING", .attempts = 1, .last_error = item->error};
 
     ol_retry_resolve(item->message.event_type, item->max_attempts,
                      ol_policy_retry(&worker->policy, item->message.event_type),
                      target && target->settings ? &target->settings->retry : NULL, &policy);
-    switch (ol_retry_decide(&policy, item->at_most_once, ol_item_used(item), &item->outcome, chance(),
-                            &how.wait_us)) {
+    switch (ol_retry_decide(&policy, item->at_most_once, ol_item_used(item), &item->outcome,
+                            chance(), &how.wait_us)) {
     case OL_VERDICT_DEAD:
         how.state = "DEAD";
         how.held = target && holds(target, item);
@@ -79,7 +78,8 @@ void ol_settle_open(struct ol_worker *worker, const struct ol_batch *batch)
             continue;
         if (item->state == OL_ITEM_FLYING) {
             const struct ol_target *target = item->target;
-            how = (struct ol_parking){.state = "CLAIMED", .attempts = 1,
+            how = (struct ol_parking){.state = "CLAIMED",
+                                      .attempts = 1,
                                       .lease_us = target->settings->timeout_us +
                                                   worker->options->margin_us};
         }

@@ -48,7 +48,8 @@ static int start_parked(struct ol_work_lane *wl, struct ol_batch *holder, struct
     return 0;
 }
 
-static int build(struct ol_work_lane *wl, struct ol_batch **fresh, struct ol_buf *rooms, outlog_err *err)
+static int build(struct ol_work_lane *wl, struct ol_batch **fresh, struct ol_buf *rooms,
+                 outlog_err *err)
 {
     struct ol_worker *worker = wl->worker;
     struct ol_turn *turn = &worker->turn;

@@ -59,7 +59,8 @@ static void open_target(struct ol_targets *targets, struct ol_target *target)
         return;
     }
     const struct ol_settings *s = target->settings;
-    ol_breaker_init(&target->breaker, s->breaker_failures, s->breaker_open_us, s->breaker_open_max_us);
+    ol_breaker_init(&target->breaker, s->breaker_failures, s->breaker_open_us,
+                    s->breaker_open_max_us);
     // Each thread gets its share, so that together they keep what the destination asks for.
     int share = targets->siblings > 1 ? targets->siblings : 1;
     int concurrency = s->concurrency > share ? s->concurrency / share : s->concurrency ? 1 : 0;
@@ -146,7 +147,8 @@ struct ol_target *ol_target_find(struct ol_targets *targets, const char *name)
     if (!target && (target = add(targets, name, ""))) {
         target->is_seen = true;
         snprintf(target->trouble, sizeof target->trouble,
-                 "there is no destination %.100s; add it to outlog.yaml and run `outlog apply`", name);
+                 "there is no destination %.100s; add it to outlog.yaml and run `outlog apply`",
+                 name);
     }
     return target;
 }

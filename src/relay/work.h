@@ -35,11 +35,11 @@ struct ol_work_lane {
     bool is_owned, gives_back;
     struct ol_batch *open, *loose;
     bool wants_read, wants_due, wants_reap, has_finished;
-    int64_t read_after;     /* do not look for new messages before: all that is there must wait */
+    int64_t read_after;       /* do not look for new messages before: all that is there must wait */
     int64_t seen_to, seen_at; /* how far a read came, and when: holes below old_to are not young */
     int64_t old_to;
-    int64_t retry_at;       /* after a store error */
-    size_t limit;           /* messages a read, by their size */
+    int64_t retry_at; /* after a store error */
+    size_t limit;     /* messages a read, by their size */
 };
 
 struct ol_worker {

@@ -55,7 +55,8 @@ static int poll_lanes(struct ol_worker *worker, bool *news, outlog_err *err)
         if (found[i].parked_gen != wl->lane.parked_gen && found[i].epoch == wl->lane.epoch &&
             ol_lane_reload(worker->conn, &wl->lane, err) < 0)
             return -1;
-        *news |= (wl->wants_read && worker->now >= wl->read_after) || wl->wants_due || wl->wants_reap;
+        *news |= (wl->wants_read && worker->now >= wl->read_after) || wl->wants_due ||
+                 wl->wants_reap;
     }
     return result;
 }
@@ -105,10 +106,9 @@ static int turn_all(struct ol_worker *worker, bool *moved, outlog_err *err)
     worker->polled_at = worker->now;
     if (poll_lanes(worker, &news, err) < 0)
         return -1;
-    worker->pause_us = news ? 1000
-                            : worker->pause_us * 2 < worker->options->poll_us
-                                  ? worker->pause_us * 2
-                                  : worker->options->poll_us;
+    worker->pause_us = news                                              ? 1000
+                       : worker->pause_us * 2 < worker->options->poll_us ? worker->pause_us * 2
+                                                                         : worker->options->poll_us;
     *moved |= news;
     return 0;
 }

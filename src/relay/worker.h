@@ -10,9 +10,9 @@ struct ol_worker_options {
     const char *store; /* URL */
     const char *name;  /* for people; ownership goes by a random id */
     int64_t lease_us, poll_us, patience_us, margin_us, drain_us;
-    size_t batch;      /* messages a turn */
-    int siblings;      /* workers of this process, itself included */
-    bool until_idle;   /* stop when there is nothing left to send (tests, benchmarks) */
+    size_t batch;    /* messages a turn */
+    int siblings;    /* workers of this process, itself included */
+    bool until_idle; /* stop when there is nothing left to send (tests, benchmarks) */
     bool quiet;
 };
 

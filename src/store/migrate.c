@@ -27,10 +27,11 @@ int ol_migrate_version(struct ol_conn *conn, int *out, outlog_err *err)
 
 static int refuse_newer(const struct ol_conn *conn, int version, outlog_err *err)
 {
-    return ol_fail(err, OUTLOG_NEWER_SCHEMA,
-                   "%s has schema version %d, this outlog knows %d; use a newer outlog (nothing was "
-                   "touched)",
-                   conn->name, version, ol_migrate_latest(conn->store));
+    return ol_fail(
+        err, OUTLOG_NEWER_SCHEMA,
+        "%s has schema version %d, this outlog knows %d; use a newer outlog (nothing was "
+        "touched)",
+        conn->name, version, ol_migrate_latest(conn->store));
 }
 
 int ol_migrate_check(struct ol_conn *conn, outlog_err *err)
@@ -69,8 +70,8 @@ static int step(struct ol_conn *conn, int *version, outlog_err *err)
             continue;
         ol_fault("migrate.step");
         if (store->script(conn, m->sql, err) < 0 ||
-            ol_exec(conn, OL_Q_SCHEMA_APPLIED, OL_PARAMS(ol_int(m->version), ol_text(m->name)), NULL,
-                    err) < 0) {
+            ol_exec(conn, OL_Q_SCHEMA_APPLIED, OL_PARAMS(ol_int(m->version), ol_text(m->name)),
+                    NULL, err) < 0) {
             ol_err_prefix(err, "migration %04d_%s", m->version, m->name);
             goto failed;
         }

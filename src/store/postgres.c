@@ -77,7 +77,8 @@ static const struct state states[] = {
     {"42P01", OUTLOG_NO_SCHEMA, "; run `outlog init` first"},
     {"3F000", OUTLOG_NO_SCHEMA, "; run `outlog init` first"},
     {"42883", OUTLOG_NO_SCHEMA, "; run `outlog init` to bring the schema up to date"},
-    {"42501", OUTLOG_STORE_ERROR, "; grant the role one of outlog_append, outlog_read, outlog_admin"},
+    {"42501", OUTLOG_STORE_ERROR,
+     "; grant the role one of outlog_append, outlog_read, outlog_admin"},
     {"55P03", OUTLOG_UNAVAILABLE, "; another transaction holds the row, try again"},
     {"40", OUTLOG_UNAVAILABLE, "; nothing was stored, try again"},
     {"53", OUTLOG_UNAVAILABLE, "; nothing was stored, try again"},
@@ -117,7 +118,8 @@ static bool is_lost(const struct pg_store_conn *conn)
  * server went away while giving it. An ordinary error has rolled back. */
 static bool is_unknown(const struct pg_store_conn *conn, const PGresult *result)
 {
-    const char *severity = result ? PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED) : NULL;
+    const char *severity = result ? PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED)
+                                  : NULL;
     return is_lost(conn) || !severity || strcmp(severity, "ERROR") != 0;
 }
 
@@ -195,11 +197,12 @@ static int connect_now(struct pg_store_conn *conn, outlog_err *err)
 {
     // Defaults first: what the URL says comes later and wins.
     bool many_hosts = strchr(conn->url, ',') != NULL;
-    const char *keys[] = {"fallback_application_name", "connect_timeout", "keepalives_idle",
-                          "keepalives_interval", "keepalives_count", "tcp_user_timeout",
-                          "target_session_attrs", "dbname", NULL};
-    const char *values[] = {"outlog", "10", "5", "5", "3", "20000",
-                            many_hosts ? "read-write" : "any", conn->url, NULL};
+    const char *keys[] = {"fallback_application_name", "connect_timeout",  "keepalives_idle",
+                          "keepalives_interval",       "keepalives_count", "tcp_user_timeout",
+                          "target_session_attrs",      "dbname",           NULL};
+    const char *values[] =
+        {"outlog",  "10", "5", "5", "3", "20000", many_hosts ? "read-write" : "any",
+         conn->url, NULL};
 
     if (conn->pg)
         PQfinish(conn->pg);
@@ -215,8 +218,10 @@ static int connect_now(struct pg_store_conn *conn, outlog_err *err)
         char message[300];
         snprintf(message, sizeof message, "%s", PQerrorMessage(conn->pg));
         one_line(message);
-        return ol_fail(err, OUTLOG_UNAVAILABLE, "cannot connect to the store: %s; check --store and "
-                       "that the server runs", message);
+        return ol_fail(err, OUTLOG_UNAVAILABLE,
+                       "cannot connect to the store: %s; check --store and "
+                       "that the server runs",
+                       message);
     }
     PQsetNoticeReceiver(conn->pg, on_notice, conn);
     return begin_session(conn, err);
@@ -345,9 +350,10 @@ static int postgres_commit(struct ol_conn *base, outlog_err *err)
     conn->warned = false;
     base->in_transaction = false;
     if (has_gone(conn))
-        return ol_fail(err, OUTLOG_UNAVAILABLE,
-                       "%s: the connection was lost before the commit; nothing was stored, try again",
-                       base->name);
+        return ol_fail(
+            err, OUTLOG_UNAVAILABLE,
+            "%s: the connection was lost before the commit; nothing was stored, try again",
+            base->name);
     ol_fault("append.commit_sent");
     PGresult *result = PQexec(conn->pg, "commit");
     if (PQresultStatus(result) != PGRES_COMMAND_OK) {
@@ -543,7 +549,7 @@ static int64_t postgres_column_int(const struct ol_rows *rows, int column)
     case 1:
         return *bytes;
     default:
-        assert(!"a column that is no number");
+        assert(false); // a column that is no number
         return 0;
     }
 }
@@ -629,25 +635,53 @@ static void array_uuid(struct ol_buf *to, const char *text)
 
 /* The columns of events_append, in the order of its parameters. */
 enum column {
-    HEAD_ORG_KEY, HEAD_AGGREGATE_TYPE, HEAD_AGGREGATE_ID, HEAD_COUNT,
-    HEAD, NTH, EVENT_TYPE, EVENT_VERSION, PAYLOAD, METADATA, ID, ACTOR_TYPE, ACTOR_ID, REQUEST_ID,
-    CORRELATION_ID, CAUSATION_ID, IDEMPOTENCY_KEY, APP_ID, ENV_ID, VISIBILITY, EXPECTED_SEQ,
+    HEAD_ORG_KEY,
+    HEAD_AGGREGATE_TYPE,
+    HEAD_AGGREGATE_ID,
+    HEAD_COUNT,
+    HEAD,
+    NTH,
+    EVENT_TYPE,
+    EVENT_VERSION,
+    PAYLOAD,
+    METADATA,
+    ID,
+    ACTOR_TYPE,
+    ACTOR_ID,
+    REQUEST_ID,
+    CORRELATION_ID,
+    CAUSATION_ID,
+    IDEMPOTENCY_KEY,
+    APP_ID,
+    ENV_ID,
+    VISIBILITY,
+    EXPECTED_SEQ,
     COLUMN_COUNT
 };
 
 static const struct {
     Oid array, element;
 } column_types[COLUMN_COUNT] = {
-    [HEAD_ORG_KEY] = {TEXT_ARRAY, TEXT_OID},     [HEAD_AGGREGATE_TYPE] = {TEXT_ARRAY, TEXT_OID},
-    [HEAD_AGGREGATE_ID] = {TEXT_ARRAY, TEXT_OID}, [HEAD_COUNT] = {INT8_ARRAY, INT8_OID},
-    [HEAD] = {INT4_ARRAY, INT4_OID},             [NTH] = {INT8_ARRAY, INT8_OID},
-    [EVENT_TYPE] = {TEXT_ARRAY, TEXT_OID},       [EVENT_VERSION] = {INT4_ARRAY, INT4_OID},
-    [PAYLOAD] = {TEXT_ARRAY, TEXT_OID},          [METADATA] = {TEXT_ARRAY, TEXT_OID},
-    [ID] = {UUID_ARRAY, UUID_OID},               [ACTOR_TYPE] = {TEXT_ARRAY, TEXT_OID},
-    [ACTOR_ID] = {TEXT_ARRAY, TEXT_OID},         [REQUEST_ID] = {TEXT_ARRAY, TEXT_OID},
-    [CORRELATION_ID] = {TEXT_ARRAY, TEXT_OID},   [CAUSATION_ID] = {UUID_ARRAY, UUID_OID},
-    [IDEMPOTENCY_KEY] = {TEXT_ARRAY, TEXT_OID},  [APP_ID] = {TEXT_ARRAY, TEXT_OID},
-    [ENV_ID] = {TEXT_ARRAY, TEXT_OID},           [VISIBILITY] = {TEXT_ARRAY, TEXT_OID},
+    [HEAD_ORG_KEY] = {TEXT_ARRAY, TEXT_OID},
+    [HEAD_AGGREGATE_TYPE] = {TEXT_ARRAY, TEXT_OID},
+    [HEAD_AGGREGATE_ID] = {TEXT_ARRAY, TEXT_OID},
+    [HEAD_COUNT] = {INT8_ARRAY, INT8_OID},
+    [HEAD] = {INT4_ARRAY, INT4_OID},
+    [NTH] = {INT8_ARRAY, INT8_OID},
+    [EVENT_TYPE] = {TEXT_ARRAY, TEXT_OID},
+    [EVENT_VERSION] = {INT4_ARRAY, INT4_OID},
+    [PAYLOAD] = {TEXT_ARRAY, TEXT_OID},
+    [METADATA] = {TEXT_ARRAY, TEXT_OID},
+    [ID] = {UUID_ARRAY, UUID_OID},
+    [ACTOR_TYPE] = {TEXT_ARRAY, TEXT_OID},
+    [ACTOR_ID] = {TEXT_ARRAY, TEXT_OID},
+    [REQUEST_ID] = {TEXT_ARRAY, TEXT_OID},
+    [CORRELATION_ID] = {TEXT_ARRAY, TEXT_OID},
+    [CAUSATION_ID] = {UUID_ARRAY, UUID_OID},
+    [IDEMPOTENCY_KEY] = {TEXT_ARRAY, TEXT_OID},
+    [APP_ID] = {TEXT_ARRAY, TEXT_OID},
+    [ENV_ID] = {TEXT_ARRAY, TEXT_OID},
+    [VISIBILITY] = {TEXT_ARRAY, TEXT_OID},
     [EXPECTED_SEQ] = {INT8_ARRAY, INT8_OID},
 };
 
@@ -782,12 +816,13 @@ static int postgres_write(struct ol_conn *base, struct ol_write *write, outlog_e
 
     conn->warned = false;
     ol_fault("append.insert");
-    PGresult *result = write->count == 1 ? send_one(conn, write, err) : send_batch(conn, write, err);
+    PGresult *result = write->count == 1 ? send_one(conn, write, err)
+                                         : send_batch(conn, write, err);
     if (write->is_alone && is_lost(conn))
         fail_unknown(conn, err); // the server may have committed before it fell silent
     else if (result && PQresultStatus(result) != PGRES_TUPLES_OK)
-        write->is_alone && is_unknown(conn, result) ? fail_unknown(conn, err)
-                                                    : fail(conn, result, err);
+        write->is_alone &&is_unknown(conn, result) ? fail_unknown(conn, err)
+                                                   : fail(conn, result, err);
     else if (result && write->is_alone && conn->warned)
         fail_unknown(conn, err);
     else if (result) {
@@ -803,7 +838,8 @@ static int postgres_write(struct ol_conn *base, struct ol_write *write, outlog_e
         return 0;
     }
     PQclear(result);
-    if (err && err->index >= 0 && err->index < (int)write->count) // of what was sent; some were there
+    if (err && err->index >= 0 &&
+        err->index < (int)write->count) // of what was sent; some were there
         err->index = write->events[err->index].index;
     return -1;
 }

@@ -6,9 +6,9 @@
 
 /* A stretch of SQL, then perhaps a parameter; left out when parameter `when` is absent. */
 struct ol_query_piece {
-    const char *text;  /* NULL ends the list */
-    int16_t param;     /* -1: none follows */
-    int16_t when;      /* -1: always there */
+    const char *text; /* NULL ends the list */
+    int16_t param;    /* -1: none follows */
+    int16_t when;     /* -1: always there */
 };
 
 struct ol_query {

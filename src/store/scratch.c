@@ -20,7 +20,8 @@ static int with_database(const char *url, const char *name, char *out, size_t ro
         query = end;
     if (!path || path > query)
         path = query;
-    return snprintf(out, room, "%.*s/%s%s", (int)(path - url), url, name, query) < (int)room ? 0 : -1;
+    return snprintf(out, room, "%.*s/%s%s", (int)(path - url), url, name, query) < (int)room ? 0
+                                                                                             : -1;
 }
 
 static int run_alone(const char *url, const char *verb, const char *name, const char *how,
@@ -48,7 +49,8 @@ int ol_scratch_open(const char *url, struct ol_scratch *scratch, outlog_err *err
         return 0;
     }
     if (strncmp(url, "postgres", 8) != 0 || !strstr(url, "://"))
-        return ol_fail(err, OUTLOG_INVALID_FIELD, "store %.40s is neither sqlite: nor postgres:", url);
+        return ol_fail(err, OUTLOG_INVALID_FIELD,
+                       "store %.40s is neither sqlite: nor postgres:", url);
     snprintf(scratch->name, sizeof scratch->name, "outlog_bench_%.8s", id + 28);
     if (snprintf(scratch->home, sizeof scratch->home, "%s", url) >= (int)sizeof scratch->home ||
         with_database(url, scratch->name, scratch->url, sizeof scratch->url) < 0)

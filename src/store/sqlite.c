@@ -46,7 +46,7 @@ struct sqlite_conn {
     struct ol_conn base;
     sqlite3 *db;
     char *path;
-    int watch_fd; /* inotify on the WAL; -1: not asked for yet, -2: not to be had */
+    int watch_fd;     /* inotify on the WAL; -1: not asked for yet, -2: not to be had */
     bool is_in_doubt; /* a commit failed half-way (3) */
     struct prepared *prepared[OL_QUERY_COUNT];
 };
@@ -63,7 +63,8 @@ static bool is_write_protected(const char *path)
 {
     char folder[4096];
     const char *slash = strrchr(path, '/');
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+             slash ? path : ".");
     return access(folder, W_OK) < 0 && (errno == EROFS || errno == EACCES);
 }
 
@@ -116,9 +117,10 @@ static int fail(struct sqlite_conn *conn, int result, outlog_err *err)
     enum outlog_code code = code_of(result, message, conn->path);
     bool is_stale = sqlite3_extended_errcode(conn->db) == SQLITE_BUSY_SNAPSHOT; // a caller's own
     return ol_fail(err, code, "%s: %s%s", conn->base.name, message,
-                   is_stale ? "; another wrote since this transaction first read: roll it back, and "
-                              "begin it with BEGIN IMMEDIATE"
-                            : advice(code));
+                   is_stale
+                       ? "; another wrote since this transaction first read: roll it back, and "
+                         "begin it with BEGIN IMMEDIATE"
+                       : advice(code));
 }
 
 /* --- functions that our queries use --- */
@@ -150,7 +152,7 @@ static void unhex(sqlite3_context *context, int count, sqlite3_value **values)
     unsigned char *out = text ? sqlite3_malloc(bytes + 1) : NULL;
     (void)count;
     for (int i = 0; out && i < bytes; i++) {
-        int high = text[2 * i], low = text[2 * i + 1];
+        unsigned char high = (unsigned char)text[2 * i], low = (unsigned char)text[2 * i + 1];
         out[i] = (unsigned char)((high <= '9' ? high - '0' : high - 'a' + 10) << 4 |
                                  (low <= '9' ? low - '0' : low - 'a' + 10));
     }
@@ -167,8 +169,8 @@ static void add_functions(sqlite3 *db)
         void (*run)(sqlite3_context *, int, sqlite3_value **);
     } functions[] = {{"outlog_after", after}, {"outlog_until", until}, {"outlog_unhex", unhex}};
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-        sqlite3_create_function_v2(db, functions[i].name, 1, SQLITE_UTF8, NULL,
-                                   functions[i].run, NULL, NULL, NULL);
+        sqlite3_create_function_v2(db, functions[i].name, 1, SQLITE_UTF8, NULL, functions[i].run,
+                                   NULL, NULL, NULL);
 }
 
 /* --- life --- */
@@ -184,7 +186,8 @@ static int configure(struct sqlite_conn *conn, outlog_err *err)
     while (((result = sqlite3_exec(conn->db,
                                    "pragma journal_mode=wal; pragma synchronous=full;"
                                    "pragma foreign_keys=on; pragma temp_store=memory;",
-                                   NULL, NULL, NULL)) & 0xff) == SQLITE_BUSY &&
+                                   NULL, NULL, NULL)) &
+            0xff) == SQLITE_BUSY &&
            ol_clock_boot_us() < deadline)
         sqlite3_sleep(5);
     // A file we may only read is still worth reading: the first write will say so.

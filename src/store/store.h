@@ -29,10 +29,10 @@ struct ol_value {
 
 struct ol_value ol_int(int64_t number);
 struct ol_value ol_real(double real);
-struct ol_value ol_text(const char *text);                  /* NULL becomes null */
+struct ol_value ol_text(const char *text); /* NULL becomes null */
 struct ol_value ol_bytes(const char *text, size_t bytes);
-struct ol_value ol_optional(const char *text);              /* NULL: the clause is left out */
-struct ol_value ol_time(int64_t time_us);                   /* as RFC 3339 text */
+struct ol_value ol_optional(const char *text); /* NULL: the clause is left out */
+struct ol_value ol_time(int64_t time_us);      /* as RFC 3339 text */
 struct ol_value ol_absent(void);
 
 #define OL_PARAMS(...) ((const struct ol_value[]){__VA_ARGS__})
@@ -83,7 +83,7 @@ struct ol_store {
     /* Reconnect if the connection is lost. Does nothing on a healthy one. */
     int (*revive)(struct ol_conn *conn, outlog_err *err);
 
-    bool has_gaps; /* numbers are taken before commit: a lower one may appear after a higher one */
+    bool has_gaps;  /* numbers are taken before commit: a lower one may appear after a higher one */
     bool has_globs; /* routes are matched by GLOB and JSON paths; else by LIKE and JSON pointers */
     const struct ol_query *queries;
     const struct ol_migration *migrations;
@@ -95,10 +95,10 @@ extern const struct ol_store ol_store_sqlite, ol_store_postgres;
 /* What every connection has; the implementation's own struct begins with it. */
 struct ol_conn {
     const struct ol_store *store;
-    char name[256];      /* which database, for messages: never a password */
-    uint64_t wake_key;   /* connections of this process to the same database share it */
+    char name[256];    /* which database, for messages: never a password */
+    uint64_t wake_key; /* connections of this process to the same database share it */
     bool in_transaction;
-    bool is_borrowed;    /* the caller's connection: never closed, never reconfigured */
+    bool is_borrowed; /* the caller's connection: never closed, never reconfigured */
 };
 
 /* An open result. Start from {0}; ol_end() may be called on it at any time. */

@@ -51,8 +51,8 @@ int outlog_consumer_create(outlog *log, const char *name, const struct outlog_fi
     if (from == OUTLOG_END)
         from = settled;
     if (from > settled) { // it would never see what comes in between
-        ol_fail(err, OUTLOG_BEYOND_SETTLED, "a cursor stands between 0 and the settled position %lld",
-                (long long)settled);
+        ol_fail(err, OUTLOG_BEYOND_SETTLED,
+                "a cursor stands between 0 and the settled position %lld", (long long)settled);
         goto out;
     }
     if (ol_exec(log->conn, OL_Q_CONSUMER_CREATE,
@@ -137,7 +137,8 @@ int outlog_consumer_read(outlog *log, const char *name, size_t limit, int timeou
     if (outlog_consumer_get(log, name, &consumer, err) < 0)
         return -1;
     if (ol_filter_read(consumer.filters, &arena, &filter, err) == 0)
-        result = outlog_follow(log, &filter, consumer.cursor_event_id, limit, timeout_ms, page, err);
+        result =
+            outlog_follow(log, &filter, consumer.cursor_event_id, limit, timeout_ms, page, err);
     ol_arena_clear(&arena);
     return result;
 }
@@ -167,8 +168,8 @@ static int put_cursor(outlog *log, const char *name, int64_t to, outlog_err *err
 {
     int64_t changed;
     if (ol_exec(log->conn, OL_Q_CONSUMER_RESET,
-                OL_PARAMS(ol_text(name), ol_int(to), ol_time(ol_clock_wall_us())), &changed, err) <
-        0)
+                OL_PARAMS(ol_text(name), ol_int(to), ol_time(ol_clock_wall_us())), &changed,
+                err) < 0)
         return -1;
     return changed ? 0 : no_such(name, err);
 }

@@ -136,7 +136,7 @@ def test_20_a_rolled_back_number_is_forgotten(gap, outbox, receiver, relays, one
     assert m1 not in receiver.ids()
 
 
-@known("the turn copies the gaps before the read buries some")
+@known("fails by chance on a loaded machine; the cause is not found yet", is_sure=False)
 def test_20_gaps_die_also_while_messages_never_stop(postgres_store, outbox, relays, one):
     """Rollbacks beside a stream of others: the read that decides brings messages too."""
     outbox.destination("one", type="null")
@@ -157,7 +157,6 @@ def test_20_gaps_die_also_while_messages_never_stop(postgres_store, outbox, rela
     assert most < 100, f"{most} gaps were kept although all of their writers had ended"
 
 
-@known("every hole of a backlog is waited for as if it were young")
 def test_20_old_gaps_do_not_slow_a_backlog(postgres_store, outbox, relays, one):
     """A hundred rolled-back numbers between messages: by turns, not by time."""
     outbox.destination("one", type="null")
@@ -302,8 +301,6 @@ def test_4_a_relay_that_wakes_after_its_lease_sends_nothing(store, outbox, recei
 
 
 def test_4_a_relay_that_was_fenced_can_take_the_lane_again(request, store, outbox, receiver, relays, one):
-    if outbox.is_sqlite:
-        request.applymarker(known("a lost batch of which nothing is on the wire is kept for ever"))
     m1 = outbox.put("one", {"m": 1}, key=one("one"))
     first = relays("a", fault="mark.done:1:stop")
     first.wait_frozen()
@@ -419,7 +416,6 @@ def test_15_an_operators_requeue_waits_for_the_open_batch(store, outbox, receive
     assert not [one for one in receiver.of(key=key) if one.concurrent]
 
 
-@known("keys are loaded inside a turn that reaps, and then counted once more")
 def test_9_a_claim_that_ends_beside_a_reaped_one_keeps_its_key_in_order(postgres_store, outbox, receiver,
                                                                         relays, one):
     """One turn ends m1 and reaps another's claim: m3 still waits for m2, which is on the wire by then.
@@ -455,7 +451,6 @@ def test_9_a_claim_that_ends_beside_a_reaped_one_keeps_its_key_in_order(postgres
     assert receiver.ids(key=key) == [m1, m2, m3]
 
 
-@known("a turn may claim what it parked itself beside the batch of its key")
 def test_15_a_message_that_falls_due_in_its_own_turn_waits_for_the_batch(sqlite_store, outbox, receiver,
                                                                          relays, one):
     """m2 is parked as not yet due in the turn that claims m1, and is due when the turn looks for due ones.
@@ -476,7 +471,6 @@ def test_15_a_message_that_falls_due_in_its_own_turn_waits_for_the_batch(sqlite_
 
 # 11, 12, 13, 14: the wire, the record, stragglers
 
-@known("what was parked unsent is sent by its old batch as well (settle.c: apply_open)")
 def test_11_one_message_of_a_key_is_on_the_wire(store, outbox, receiver, relays, one):
     some = [one("one") for _ in range(4)]
     receiver.rule("slow", seconds=0.01)
@@ -491,7 +485,6 @@ def test_11_one_message_of_a_key_is_on_the_wire(store, outbox, receiver, relays,
         assert not [one for one in receiver.of(key=key) if one.concurrent]
 
 
-@known("what was parked unsent is sent by its old batch as well (settle.c: apply_open)")
 def test_12_a_straggler_is_parked_and_only_its_key_waits(store, outbox, receiver, relays, one):
     key = one("one")
     receiver.rule("hang", key=key)
@@ -808,7 +801,6 @@ def test_8_a_breaker_that_opens_hands_back_what_was_claimed_unsent(store, outbox
         assert row["attempts"] - row["unsent"] == receiver.count(id=id), row
 
 
-@known("what was parked unsent is sent by its old batch as well (settle.c: apply_open)", is_sure=False)
 def test_l5_one_of_ten_hangs_and_the_others_get_everything(store, outbox, receiver, relays):
     names = [f"d-{n}" for n in range(10)]
     for name in names:
@@ -835,7 +827,6 @@ def test_l5_one_of_ten_hangs_and_the_others_get_everything(store, outbox, receiv
             assert receiver.first_ids(destination=name, key=f"k-{n}") == mine
 
 
-@known("a full read of one stuck destination hides what comes after it")
 def test_l5_a_long_queue_of_a_hanging_destination_does_not_hide_others(store, outbox, receiver, relays):
     """More messages than one read brings stand before one of a healthy destination."""
     make = pair(outbox, receiver, concurrency=2, timeout="500ms",
@@ -868,7 +859,6 @@ def test_l5_the_rate_is_kept(store, outbox, receiver, relays):
         assert last - first + 1 <= (times[last] - times[first]) * 20 + 5 + 2
 
 
-@known("each thread has its own limits, rate and breaker")
 def test_l5_limits_hold_for_all_threads_of_a_relay(postgres_store, outbox, receiver, relays):
     """A relay has two threads by default: the destination's limits are of the destination."""
     outbox.destination("one", receiver, concurrency=3)
@@ -900,7 +890,6 @@ def test_l5_nothing_that_must_wait_makes_the_relay_busy(postgres_store, postgres
     assert commits() - before < 2 * 20 * 4, "many more transactions than polls"
 
 
-@known("parked claims outlive the lease of their row")
 def test_l5_what_the_rate_holds_back_is_sent_once(store, outbox, receiver, relays):
     """Parked messages that are due together, more than the rate lets go within a lease."""
     make = keys("one")
@@ -914,7 +903,6 @@ def test_l5_what_the_rate_holds_back_is_sent_once(store, outbox, receiver, relay
         assert row["attempts"] - row["unsent"] == 1, row
 
 
-@known("what was parked unsent is sent by its old batch as well (settle.c: apply_open)", is_sure=False)
 def test_l5_concurrency_is_kept_across_lanes(store, outbox, receiver, relays):
     outbox.destination("one", receiver, concurrency=3)
     receiver.rule("slow", seconds=0.03)

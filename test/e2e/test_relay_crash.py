@@ -19,7 +19,7 @@ import psycopg2
 import pytest
 
 from lib.cli import Outlog
-from lib.outbox import Outbox, Relays, Writer, keys_in_lane, known, sha256, wait_for
+from lib.outbox import Outbox, Relays, Writer, keys_in_lane, sha256, wait_for
 from lib.postgres import Postgres
 from lib.proxy import Proxy
 
@@ -183,9 +183,6 @@ def test_l4_killed_at_any_instant_under_load(store, outbox, receiver, relays, hi
 @pytest.mark.parametrize("point", ["publish.sent", "mark.done"])
 def test_l1_frozen_past_its_lease_under_load(request, store, outbox, receiver, relays, history, point):
     """It wakes to find its lanes gone: it records nothing and sends nothing that was claimed before."""
-    if outbox.is_sqlite and point == "mark.done":
-        request.applymarker(known("a lost batch of which nothing is on the wire is kept for ever",
-                                  is_sure=False))
     outbox.destination("d", receiver)
     load = Load(outbox, history, ["d"], pause=0.01)
     wait_for(lambda: load.sent > 10, "some messages")
@@ -276,7 +273,6 @@ def test_l1_relays_come_and_go_every_second(postgres_store, outbox, receiver, re
 
 # SIGTERM
 
-@known("what was parked unsent is sent by its old batch as well (settle.c: apply_open)", is_sure=False)
 def test_l3_sigterm_finishes_what_is_on_the_wire(store, outbox, receiver, relays, history):
     """Exit 0, nothing twice, and the next relay goes on at once: it waits for no lease."""
     outbox.destination("d", receiver, concurrency=8)
@@ -317,7 +313,6 @@ def test_l3_sigterm_waits_for_a_slow_answer(store, outbox, receiver, relays, his
     history.check(outbox, [receiver])
 
 
-@known("parked claims that were not sent are not handed back when the relay stops")
 def test_l3_sigterm_hands_back_what_the_rate_held_back(store, outbox, receiver, relays):
     outbox.destination("d", receiver, rate="1/s")
     for n in range(10):
@@ -378,7 +373,6 @@ def away(own_store, tmp_path):
     relays.close()
 
 
-@known("a commit whose fate cannot be asked is repeated for ever", is_sure=False)
 def test_l4_postgres_is_restarted_under_load(server, own_store, away, receiver, history):
     outbox, relays = away
     outbox.destination("d", receiver)
@@ -426,8 +420,7 @@ def test_l4_backends_are_terminated_under_load(server, own_store, away, receiver
 PLAIN = r"update outlog\.lanes\s+set head"  # the record of a batch that went well: one statement
 
 
-@pytest.mark.parametrize("where", ["request", "reply", pytest.param("down", marks=known(
-    "a commit whose fate cannot be asked is repeated for ever", is_sure=False))])
+@pytest.mark.parametrize("where", ["request", "reply", "down"])
 @pytest.mark.parametrize("statement", ["^commit$", PLAIN])
 def test_l4_the_answer_of_a_commit_is_lost(postgres, postgres_store, outbox, receiver, relays, history,
                                            statement, where):

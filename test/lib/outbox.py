@@ -38,7 +38,7 @@ psycopg2.extras.register_uuid()
 
 def known(reason, is_sure=True):
     """A test that shows a bug of the relay which is not mended yet; not sure: it shows by chance."""
-    return pytest.mark.xfail(strict=False, reason=reason)
+    return pytest.mark.xfail(strict=is_sure, reason=reason)
 
 
 def wait_for(condition, what="the condition", seconds=DEADLINE, pause=0.01):
