@@ -128,8 +128,10 @@ void ol_err_prefix(outlog_err *err, const char *format, ...)
     if (vsnprintf(prefix, sizeof prefix - 2, format, args) >= (int)sizeof prefix - 2)
         trim(prefix);
     va_end(args);
-    strcat(prefix, ": ");
-    size_t more = strlen(prefix), bytes = strlen(err->message);
+    size_t more = strlen(prefix);
+    memcpy(prefix + more, ": ", sizeof ": "); // room for it was kept
+    more += strlen(": ");
+    size_t bytes = strlen(err->message);
     bool fits = more + bytes < sizeof err->message;
     if (!fits)
         bytes = sizeof err->message - 1 - more;

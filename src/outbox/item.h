@@ -35,6 +35,7 @@ struct ol_item {
 
     /* what came of it: set when DONE */
     struct outlog_outcome outcome;
+    bool is_kept;           /* as an attempt of its own (R4) */
     char *error, *response; /* malloc'ed, or NULL: ol_item_clear */
 };
 

@@ -26,6 +26,16 @@ static bool is_next(const struct ol_item *item)
     return item->state == OL_ITEM_WAITING && item->is_first;
 }
 
+/* R4: every failure, and successes where the publisher and the destination ask for it. */
+static bool keeps_attempt(const struct ol_target *target, const struct outlog_outcome *outcome)
+{
+    if (outcome->kind == OUTLOG_PUBLISH_RELEASED)
+        return false;
+    return outcome->kind != OUTLOG_PUBLISH_OK ||
+           (ol_outlet_publisher(target->outlet)->keeps_attempts &&
+            target->settings->keep == OL_KEEP_ALL);
+}
+
 void ol_batch_done(void *user, void *tag, const struct outlog_outcome *outcome)
 {
     struct ol_worker *worker = user;
@@ -45,6 +55,8 @@ void ol_batch_done(void *user, void *tag, const struct outlog_outcome *outcome)
     batch->flying--;
     batch->done++;
     batch->lane->has_finished = true;
+    item->is_kept = keeps_attempt(target, outcome);
+    item->target = NULL; // it may be closed before this is recorded
     ol_limits_give(&target->limits, item->message.payload_bytes);
     ol_target_note(target, &item->outcome, worker->now);
 }

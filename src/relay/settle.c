@@ -48,25 +48,13 @@ static struct ol_parking judge(struct ol_worker *worker, const struct ol_item *i
     return how;
 }
 
-static bool keeps_attempt(const struct ol_item *item)
-{
-    const struct ol_target *target = item->target;
-    if (item->state != OL_ITEM_DONE || !target || !target->outlet ||
-        item->outcome.kind == OUTLOG_PUBLISH_RELEASED)
-        return false;
-    if (item->outcome.kind != OUTLOG_PUBLISH_OK)
-        return true;
-    return ol_outlet_publisher(target->outlet)->keeps_attempts &&
-           target->settings->keep == OL_KEEP_ALL;
-}
-
 /* The open batch: nothing for what was published, a parked row for everything else (rule 12). */
 void ol_settle_open(struct ol_worker *worker, const struct ol_batch *batch)
 {
     struct ol_turn *turn = &worker->turn;
     for (size_t i = 0; i < batch->count; i++) {
         struct ol_item *item = &batch->items[i];
-        if (keeps_attempt(item))
+        if (item->is_kept)
             ol_turn_attempt(turn, item);
         struct ol_parking how = {.state = "PENDING", .attempts = 1, .unsent = 1}; // never sent
         bool is_published = item->state == OL_ITEM_DONE && item->outcome.kind == OUTLOG_PUBLISH_OK;
@@ -95,7 +83,7 @@ void ol_settle_loose(struct ol_worker *worker, const struct ol_batch *batch)
         struct ol_item *item = &batch->items[i];
         if (item->state != OL_ITEM_DONE || !item->is_parked)
             continue;
-        if (keeps_attempt(item))
+        if (item->is_kept)
             ol_turn_attempt(turn, item);
         struct ol_parking how = {.state = "PUBLISHED"};
         if (item->outcome.kind != OUTLOG_PUBLISH_OK)
@@ -175,8 +163,9 @@ void ol_settle_apply_loose(struct ol_work_lane *wl)
             if (item->state != OL_ITEM_DONE || !item->is_parked)
                 continue;
             bool is_ok = item->outcome.kind == OUTLOG_PUBLISH_OK;
-            struct ol_parking how = is_ok ? (struct ol_parking){.state = "PUBLISHED"}
-                                          : judge(worker, item);
+            struct ol_parking how = {.state = "PUBLISHED"};
+            if (!is_ok)
+                how = judge(worker, item);
             bool is_dead = strcmp(how.state, "DEAD") == 0;
             if (is_ok || (is_dead && !how.held))
                 ol_settle_count_key(wl, item, -1);

@@ -117,7 +117,8 @@ int ol_share_beat(struct ol_worker *worker, outlog_err *err)
     int64_t live;
     if (worker->now < worker->beat_at)
         return 0;
-    worker->beat_at = worker->now + BEAT_US;
+    int64_t third = worker->options->lease_us / 3;
+    worker->beat_at = worker->now + (third < BEAT_US ? third : BEAT_US);
     if (count_relays(worker, &live, err) < 0 || renew_all(worker, err) < 0 ||
         ol_targets_refresh(&worker->targets, worker->conn, err) < 0 ||
         ol_policy_refresh(&worker->policy, worker->conn, err) < 0 ||

@@ -209,7 +209,7 @@ int ol_step_lane(struct ol_work_lane *wl, bool *moved, outlog_err *err)
         ol_batch_pump(worker, wl->open);
     for (struct ol_batch *batch = wl->loose; batch; batch = batch->next) {
         ol_batch_pump(worker, batch);
-        if (worker->now - batch->claimed_at > worker->options->patience_us ||
+        if (worker->now - batch->claimed_at > worker->options->patience_us || wl->gives_back ||
             atomic_load(worker->stop))
             ol_batch_release_unsent(batch);
     }

@@ -185,5 +185,5 @@ void ol_target_note(struct ol_target *target, const struct outlog_outcome *outco
 {
     ol_breaker_note(&target->breaker, outcome, now);
     double took = (double)outcome->duration_us;
-    target->latency_us = target->latency_us ? target->latency_us * 0.9 + took * 0.1 : took;
+    target->latency_us = target->latency_us > 0 ? target->latency_us * 0.9 + took * 0.1 : took;
 }
