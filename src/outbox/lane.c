@@ -378,7 +378,8 @@ static void bury_gaps(struct ol_lane *lane, const struct ol_item *items, size_t 
             }
             ranges_add(left, &left_count, seq, seq);
         }
-    memcpy(lane->gaps, left, left_count * sizeof *left);
+    if (left_count)
+        memcpy(lane->gaps, left, left_count * sizeof *left);
     lane->gap_count = left_count;
     lane->proof.is_listed = lane->proof.is_over = false;
 }
