@@ -123,8 +123,8 @@ def read_migrations(folder):
     out = []
     for path in sorted((folder / "migrations").iterdir()):
         number, _, name = path.stem.partition("_")
-        if int(number) != len(out) + 1:
-            fail(f"{path}: expected number {len(out) + 1:04d}")
+        if out and int(number) <= out[-1][0]:
+            fail(f"{path}: the number is taken")
         files = sorted(path.glob("*.sql")) if path.is_dir() else [path]
         out.append((int(number), name, "\n".join(file.read_text() for file in files)))
     return out

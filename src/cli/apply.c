@@ -1,8 +1,5 @@
 /* apply.c: outlog apply: what outlog.yaml says becomes what the store says. */
-#include "cli/cli.h"
-
-#include "cli/yaml.h"
-#include "relay/config.h"
+#include "cli/apply.h"
 
 #include <string.h>
 
@@ -90,40 +87,54 @@ static void take_store(struct ol_cli *cli, const struct ol_yaml *yaml)
     }
 }
 
+int ol_cli_config_read(struct ol_cli *cli, const char *file, struct ol_yaml *out)
+{
+    const char *name = strcmp(file, "-") == 0 ? "standard input" : file;
+    const char *text = ol_cli_text_or_file(cli, ol_arena_print(&cli->arena, "@%s", file));
+    outlog_err err;
+
+    if (!text)
+        return OL_EXIT_FAILED;
+    if (ol_yaml_read(text, strlen(text), &cli->arena, out, &err) < 0) {
+        ol_err_prefix(&err, "%s", name);
+        return ol_report(&err);
+    }
+    if (ol_config_check(out->json, out->bytes, &err) < 0) {
+        ol_err_prefix(&err, "%s: line %d", name, ol_yaml_line(out, err.pointer));
+        return ol_report(&err);
+    }
+    take_store(cli, out);
+    return OL_EXIT_DONE;
+}
+
+int ol_cli_config_apply(struct ol_cli *cli, outlog *log, const char *file,
+                        const struct ol_yaml *yaml, const struct ol_config_options *options,
+                        struct ol_changes *changes)
+{
+    outlog_err err;
+    if (ol_config_apply(log, yaml->json, yaml->bytes, options, &cli->arena, changes, &err) == 0)
+        return OL_EXIT_DONE;
+    if (*err.pointer)
+        ol_err_prefix(&err, "%s: line %d", strcmp(file, "-") == 0 ? "standard input" : file,
+                      ol_yaml_line(yaml, err.pointer));
+    return ol_report(&err);
+}
+
 static int run(struct ol_cli *cli)
 {
     struct wish wish = {0};
     struct ol_yaml yaml;
     struct ol_changes changes;
-    outlog_err err;
-    outlog *log = NULL;
     int status = parse(cli, &wish);
 
-    if (status)
+    if (status || (status = ol_cli_config_read(cli, wish.file, &yaml)))
         return status;
-    const char *text = ol_cli_text_or_file(cli, ol_arena_print(&cli->arena, "@%s", wish.file));
-    if (!text)
+    outlog *log = ol_cli_open(cli);
+    if (!log)
         return OL_EXIT_FAILED;
-    const char *name = strcmp(wish.file, "-") == 0 ? "standard input" : wish.file;
-    if (ol_yaml_read(text, strlen(text), &cli->arena, &yaml, &err) < 0) {
-        ol_err_prefix(&err, "%s", name);
-        return ol_report(&err);
-    }
-    if (ol_config_check(yaml.json, yaml.bytes, &err) < 0) {
-        ol_err_prefix(&err, "%s: line %d", name, ol_yaml_line(&yaml, err.pointer));
-        return ol_report(&err);
-    }
-    take_store(cli, &yaml);
-    if (!(log = ol_cli_open(cli)))
-        return OL_EXIT_FAILED;
-    if (ol_config_apply(log, yaml.json, yaml.bytes, &wish.options, &cli->arena, &changes, &err) <
-        0) {
-        if (*err.pointer)
-            ol_err_prefix(&err, "%s: line %d", name, ol_yaml_line(&yaml, err.pointer));
-        status = ol_report(&err);
-    } else {
+    status = ol_cli_config_apply(cli, log, wish.file, &yaml, &wish.options, &changes);
+    if (status == OL_EXIT_DONE)
         print(cli, &wish, &changes);
-    }
     outlog_close(log);
     return status;
 }

@@ -1,0 +1,108 @@
+/* clerk.c: a queue and some threads. */
+#include "api/clerk.h"
+
+#include "base/err.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+struct ol_clerks {
+    const char *store;
+    void (*work)(struct ol_request *request);
+    pthread_mutex_t lock;
+    pthread_cond_t has_work;
+    struct ol_request *first, **last;
+    size_t queued, most;
+    bool is_over;
+    int count;
+    pthread_t threads[];
+};
+
+static struct ol_request *take(struct ol_clerks *clerks)
+{
+    pthread_mutex_lock(&clerks->lock);
+    while (!clerks->first && !clerks->is_over)
+        pthread_cond_wait(&clerks->has_work, &clerks->lock);
+    struct ol_request *request = clerks->first;
+    if (request) {
+        clerks->first = request->next;
+        if (!clerks->first)
+            clerks->last = &clerks->first;
+        request->next = NULL;
+        clerks->queued--;
+    }
+    pthread_mutex_unlock(&clerks->lock);
+    return request;
+}
+
+/* A store that cannot be reached yet is asked again with the next request. */
+static void *run(void *argument)
+{
+    struct ol_clerks *clerks = argument;
+    struct ol_request *request;
+    outlog *log = NULL;
+    outlog_err err;
+
+    while ((request = take(clerks))) {
+        if (!log && outlog_open(clerks->store, &log, &err) < 0) {
+            ol_problem(request, &err);
+            request->answer = OL_ANSWERED;
+            ol_request_finish(request);
+            continue;
+        }
+        request->log = log;
+        clerks->work(request);
+    }
+    outlog_close(log);
+    return NULL;
+}
+
+int ol_clerks_open(struct ol_clerks **out, const char *store, int count, size_t most,
+                   void (*work)(struct ol_request *request), outlog_err *err)
+{
+    struct ol_clerks *clerks = calloc(1, sizeof *clerks + (size_t)count * sizeof(pthread_t));
+    if (!clerks)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    *clerks = (struct ol_clerks){.store = store, .work = work, .most = most};
+    clerks->last = &clerks->first;
+    pthread_mutex_init(&clerks->lock, NULL);
+    pthread_cond_init(&clerks->has_work, NULL);
+    while (clerks->count < count &&
+           pthread_create(&clerks->threads[clerks->count], NULL, run, clerks) == 0)
+        clerks->count++;
+    *out = clerks;
+    if (clerks->count == count)
+        return 0;
+    ol_clerks_close(clerks);
+    return ol_fail(err, OUTLOG_NO_MEMORY, "cannot start %d threads", count);
+}
+
+void ol_clerks_close(struct ol_clerks *clerks)
+{
+    if (!clerks)
+        return;
+    pthread_mutex_lock(&clerks->lock);
+    clerks->is_over = true;
+    pthread_cond_broadcast(&clerks->has_work);
+    pthread_mutex_unlock(&clerks->lock);
+    for (int i = 0; i < clerks->count; i++)
+        pthread_join(clerks->threads[i], NULL);
+    pthread_mutex_destroy(&clerks->lock);
+    pthread_cond_destroy(&clerks->has_work);
+    free(clerks);
+}
+
+bool ol_clerks_submit(struct ol_clerks *clerks, struct ol_request *request)
+{
+    pthread_mutex_lock(&clerks->lock);
+    bool has_room = clerks->queued < clerks->most && !clerks->is_over;
+    if (has_room) {
+        request->next = NULL;
+        *clerks->last = request;
+        clerks->last = &request->next;
+        clerks->queued++;
+        pthread_cond_signal(&clerks->has_work);
+    }
+    pthread_mutex_unlock(&clerks->lock);
+    return has_room;
+}

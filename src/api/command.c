@@ -1,0 +1,256 @@
+/* command.c: from a body to events and messages, and back. */
+#include "api/command.h"
+
+#include "base/err.h"
+#include "log/draft.h"
+#include "log/event.h"
+#include "outbox/message.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_EVENTS = 1000 };
+
+/* --- reading --- */
+
+struct reading {
+    struct ol_request *request;
+    struct ol_arena *arena;
+    struct ol_command_draft *out;
+    struct outlog_event defaults;
+    bool has_org;
+};
+
+static const char *text_of(const struct ol_json *object, const char *name, struct ol_arena *arena,
+                           int *result, outlog_err *err)
+{
+    struct ol_json value = ol_json_get(object, name);
+    char pointer[64];
+    if (value.type == OL_JSON_NONE || value.type == OL_JSON_NULL)
+        return NULL;
+    const char *text = ol_json_string(&value, arena, NULL);
+    if (!text) {
+        snprintf(pointer, sizeof pointer, "/%s", name);
+        *result = ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s must be a string", name);
+    }
+    return text;
+}
+
+static int check_members(const struct ol_json *object, outlog_err *err)
+{
+    static const char *const known[] = {"org_id",         "actor",  "request_id",
+                                        "correlation_id", "events", "messages"};
+    struct ol_json_iter it = {0};
+    while (ol_json_next(object, &it)) {
+        bool found = false;
+        for (size_t i = 0; i < sizeof known / sizeof *known && !found; i++)
+            found = ol_json_equals(&it.key, known[i]);
+        if (!found)
+            return ol_fail(err, OUTLOG_UNKNOWN_FIELD, "a command has no field %.*s",
+                           (int)(it.key.bytes < 60 ? it.key.bytes : 60), it.key.text);
+    }
+    return 0;
+}
+
+static int read_defaults(struct reading *reading, const struct ol_json *object, outlog_err *err)
+{
+    struct outlog_event *defaults = &reading->defaults;
+    struct outlog_operator by = ol_request_operator(reading->request);
+    struct ol_json org = ol_json_get(object, "org_id"), actor = ol_json_get(object, "actor");
+    int result = 0;
+
+    reading->has_org = org.type != OL_JSON_NONE;
+    defaults->org_id = text_of(object, "org_id", reading->arena, &result, err);
+    defaults->is_infrastructure = org.type == OL_JSON_NULL;
+    if (!reading->has_org && reading->request->who.org_id) {
+        defaults->org_id = reading->request->who.org_id;
+        reading->has_org = true;
+    }
+    defaults->actor_type = by.actor_type;
+    defaults->actor_id = by.actor_id;
+    defaults->request_id = text_of(object, "request_id", reading->arena, &result, err);
+    defaults->correlation_id = text_of(object, "correlation_id", reading->arena, &result, err);
+    if (!defaults->request_id)
+        defaults->request_id = by.request_id;
+    if (result < 0)
+        return -1;
+    if (actor.type != OL_JSON_NONE && actor.type != OL_JSON_NULL) {
+        struct ol_json type = ol_json_get(&actor, "type"), id = ol_json_get(&actor, "id");
+        defaults->actor_type = ol_json_string(&type, reading->arena, NULL);
+        defaults->actor_id = ol_json_string(&id, reading->arena, NULL);
+        if (!defaults->actor_type || !defaults->actor_id)
+            return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/actor", "actor must be {type, id}");
+    }
+    return 0;
+}
+
+static int forbid(outlog_err *err)
+{
+    ol_fail(err, OUTLOG_OK, "this token is of another org");
+    return -1;
+}
+
+static size_t count_of(const struct ol_json *array)
+{
+    struct ol_json_iter it = {0};
+    size_t count = 0;
+    while (array->type == OL_JSON_ARRAY && ol_json_next(array, &it))
+        count++;
+    return count;
+}
+
+/* The error of one part, with the part's own place in the command. */
+static int misplace(const char *list, size_t index, outlog_err *err)
+{
+    char pointer[sizeof err->pointer];
+    snprintf(pointer, sizeof pointer, "/%s/%zu%.100s", list, index, err->pointer);
+    memcpy(err->pointer, pointer, sizeof pointer);
+    err->index = (int)index;
+    return -1;
+}
+
+static int read_events(struct reading *reading, const struct ol_json *array, outlog_err *err)
+{
+    struct ol_command_draft *out = reading->out;
+    const char *own = reading->request->who.org_id;
+    struct ol_json_iter it = {0};
+
+    for (size_t i = 0; ol_json_next(array, &it); i++) {
+        struct outlog_event *event = &out->events[i];
+        if (ol_draft_read(it.value.text, it.value.bytes, &reading->defaults, reading->arena, event,
+                          err) < 0)
+            return misplace("events", i, err);
+        if (event->idempotency_key && (i > 0 || out->key))
+            return ol_fail(err, OUTLOG_INVALID_FIELD,
+                           "the key of a command is its Idempotency-Key header");
+        if (own && (!event->org_id || strcmp(event->org_id, own) != 0))
+            return forbid(err);
+        out->event_count++;
+    }
+    if (out->event_count && out->key)
+        out->events[0].idempotency_key = out->key;
+    else if (out->event_count)
+        out->key = out->events[0].idempotency_key;
+    return 0;
+}
+
+static int read_messages(struct reading *reading, const struct ol_json *array, outlog_err *err)
+{
+    struct ol_command_draft *out = reading->out;
+    const char *own = reading->request->who.org_id;
+    struct ol_json_iter it = {0};
+
+    for (size_t i = 0; ol_json_next(array, &it); i++) {
+        struct outlog_message_draft *message = &out->messages[i];
+        if (ol_message_read(it.value.text, it.value.bytes, reading->arena, message, err) < 0)
+            return misplace("messages", i, err);
+        if (!message->org_id)
+            message->org_id = reading->defaults.org_id;
+        if (!message->correlation_id)
+            message->correlation_id = reading->defaults.correlation_id;
+        if (own && (!message->org_id || strcmp(message->org_id, own) != 0))
+            return forbid(err);
+        out->message_count++;
+    }
+    return 0;
+}
+
+static int read_lists(struct reading *reading, const struct ol_json *object, outlog_err *err)
+{
+    struct ol_json events = ol_json_get(object, "events"),
+                   messages = ol_json_get(object, "messages");
+    size_t event_count = count_of(&events), message_count = count_of(&messages);
+    struct ol_command_draft *out = reading->out;
+
+    if ((events.type > OL_JSON_NULL && events.type != OL_JSON_ARRAY) ||
+        (messages.type > OL_JSON_NULL && messages.type != OL_JSON_ARRAY))
+        return ol_fail(err, OUTLOG_INVALID_FIELD, "events and messages are arrays");
+    if (event_count + message_count == 0)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/events",
+                          "a command has at least one event or message");
+    if (event_count > MOST_EVENTS || message_count > MOST_EVENTS)
+        return ol_fail(err, OUTLOG_TOO_LARGE,
+                       "a command has at most %d events and as many messages", MOST_EVENTS);
+    out->events = ol_arena_array(reading->arena, event_count + 1, sizeof *out->events);
+    out->appended = ol_arena_array(reading->arena, event_count + 1, sizeof *out->appended);
+    out->messages = ol_arena_array(reading->arena, message_count + 1, sizeof *out->messages);
+    out->enqueued = ol_arena_array(reading->arena, message_count + 1, sizeof *out->enqueued);
+    if (!out->events || !out->appended || !out->messages || !out->enqueued)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    return read_events(reading, &events, err) < 0 || read_messages(reading, &messages, err) < 0 ? -1
+                                                                                                : 0;
+}
+
+int ol_command_parse(struct ol_request *request, const char *text, size_t bytes, const char *key,
+                     struct ol_arena *arena, struct ol_command_draft *out, outlog_err *err)
+{
+    struct reading reading = {.request = request, .arena = arena, .out = out};
+    struct ol_json object;
+
+    *out = (struct ol_command_draft){.key = key};
+    if (ol_json_parse_wrapped(text, bytes, &object, err) < 0)
+        return -1;
+    if (object.type != OL_JSON_OBJECT)
+        return ol_fail(err, OUTLOG_INVALID_JSON, "a command is a JSON object");
+    return check_members(&object, err) < 0 || read_defaults(&reading, &object, err) < 0 ||
+                   read_lists(&reading, &object, err) < 0
+               ? -1
+               : 0;
+}
+
+/* --- doing --- */
+
+static int store(outlog_tx *tx, struct ol_command_draft *command, outlog_err *err)
+{
+    if (command->event_count &&
+        outlog_append_many(tx, command->events, command->event_count, command->appended, err) < 0)
+        return err->index >= 0 ? misplace("events", (size_t)err->index, err) : -1;
+    if (command->key && command->event_count && command->appended[0].duplicate) {
+        command->is_replayed = true;
+        for (size_t i = 0; i < command->event_count; i++)
+            command->appended[i].duplicate = false; // the same body as the first time
+    }
+    for (size_t i = 0; i < command->message_count; i++)
+        if (outlog_enqueue(tx, &command->messages[i], &command->enqueued[i], err) < 0)
+            return misplace("messages", i, err);
+    return 0;
+}
+
+int ol_command_run(outlog *log, struct ol_command_draft *command, outlog_err *err)
+{
+    outlog_tx *tx;
+    if (!command->message_count) {
+        int result =
+            outlog_append_now(log, command->events, command->event_count, command->appended, err);
+        if (result < 0)
+            return err->index >= 0 ? misplace("events", (size_t)err->index, err) : -1;
+        if (command->key && command->appended[0].duplicate) {
+            command->is_replayed = true;
+            for (size_t i = 0; i < command->event_count; i++)
+                command->appended[i].duplicate = false;
+        }
+        return 0;
+    }
+    if (outlog_begin(log, &tx, err) < 0)
+        return -1;
+    if (store(tx, command, err) < 0) {
+        outlog_rollback(tx);
+        return -1;
+    }
+    return outlog_commit(tx, err);
+}
+
+void ol_command_json(const struct ol_command_draft *command, struct ol_buf *out)
+{
+    ol_buf_text(out, "{\"events\":[");
+    for (size_t i = 0; i < command->event_count; i++) {
+        ol_buf_text(out, i ? "," : "");
+        ol_appended_json(&command->appended[i], out);
+    }
+    ol_buf_text(out, "],\"messages\":[");
+    for (size_t i = 0; i < command->message_count; i++)
+        ol_buf_print(out, "%s{\"event_id\":\"%s\",\"duplicate\":%s}", i ? "," : "",
+                     command->enqueued[i].event_id,
+                     command->enqueued[i].duplicate ? "true" : "false");
+    ol_buf_text(out, "]}");
+}

@@ -1,0 +1,202 @@
+/* follow.c: who waits for what. */
+#include "api/follow.h"
+
+#include "api/auth.h"
+#include "api/clerk.h"
+#include "api/http.h"
+#include "api/hub.h"
+#include "base/clock.h"
+
+enum { CHUNK = 64 * 1024, READ_PAGE = 500, BEAT_MS = 15000 };
+
+static void pump(struct ol_followers *followers, struct ol_request *request);
+
+static void unlink_follower(struct ol_followers *followers, struct ol_request *request)
+{
+    if (!request->follower_link)
+        return;
+    *request->follower_link = request->next_follower;
+    if (request->next_follower)
+        request->next_follower->follower_link = request->follower_link;
+    request->follower_link = NULL;
+    followers->stream_count -= request->is_streaming;
+    ol_hub_listen(followers->hub, -1);
+}
+
+static void link_follower(struct ol_followers *followers, struct ol_request *request)
+{
+    request->next_follower = followers->first;
+    request->follower_link = &followers->first;
+    if (followers->first)
+        followers->first->follower_link = &request->next_follower;
+    followers->first = request;
+    followers->stream_count += request->is_streaming;
+    ol_hub_listen(followers->hub, 1);
+}
+
+/* --- waiting --- */
+
+/* Ask the handler again. A full queue is no reason to fail: we come back at the next move or sweep. */
+static void ask_again(struct ol_followers *followers, struct ol_request *request)
+{
+    unlink_follower(followers, request);
+    request->is_working = true;
+    if (!ol_clerks_submit(followers->clerks, request)) {
+        request->is_working = false;
+        link_follower(followers, request);
+    }
+}
+
+static bool has_news(struct ol_followers *followers, struct ol_request *request)
+{
+    struct ol_buf found = {0};
+    size_t matched = 0;
+    bool reaches =
+        ol_hub_take(followers->hub, &request->filter, &request->after, 1, &found, &matched);
+    ol_buf_clear(&found);
+    return !reaches || matched;
+}
+
+/* --- streams --- */
+
+/* The job of a clerk: events further back than the hub knows. */
+static enum ol_answer read_store(struct ol_request *request)
+{
+    struct outlog_page page = {0};
+    outlog_err err;
+
+    ol_buf_reset(&request->reply);
+    if (outlog_read(request->log, &request->filter, request->after, READ_PAGE, &page, &err) == 0) {
+        for (size_t i = 0; i < page.count; i++)
+            ol_hub_put_event(&page.events[i], &request->reply);
+        if (!request->reply.failed)
+            request->after = page.next_after;
+    }
+    outlog_page_clear(&page);
+    return OL_STREAMING; // after a store error the next sweep tries again
+}
+
+static void pump(struct ol_followers *followers, struct ol_request *request)
+{
+    struct ol_buf out = {0};
+    while (request->http && !request->is_working && ol_http_queued(request) == 0) {
+        int64_t before = request->after;
+        ol_buf_reset(&out);
+        if (!ol_hub_take(followers->hub, &request->filter, &request->after, CHUNK, &out, NULL)) {
+            request->job = read_store;
+            request->is_working = ol_clerks_submit(followers->clerks, request);
+            break;
+        }
+        if (out.failed) {
+            ol_http_end(request);
+            break;
+        }
+        if (out.bytes)
+            ol_http_push(request, out.data, out.bytes);
+        else if (request->after == before)
+            break;
+    }
+    ol_buf_clear(&out);
+}
+
+static void begin_stream(struct ol_followers *followers, struct ol_request *request, uint64_t now)
+{
+    request->is_streaming = true;
+    request->status = 200;
+    request->content_type = "text/event-stream";
+    request->beat_at = now + BEAT_MS;
+    ol_request_add(request, "cache-control", "no-store");
+    ol_request_add(request, "x-accel-buffering", "no");
+    link_follower(followers, request);
+    ol_http_stream(request);
+    ol_buf_reset(&request->reply);
+}
+
+/* --- --- */
+
+void ol_follow_put(struct ol_followers *followers, struct ol_request *request, uint64_t now)
+{
+    request->is_working = false;
+    if (!request->http) {
+        unlink_follower(followers, request);
+        ol_request_free(request);
+    } else if (request->answer == OL_WAITING) {
+        link_follower(followers, request);
+        if (has_news(followers, request))
+            request->beat_at = now; // not at once: the sweep asks again
+    } else if (!request->is_streaming) {
+        begin_stream(followers, request, now);
+        pump(followers, request);
+    } else {
+        if (request->reply.bytes)
+            ol_http_push(request, request->reply.data, request->reply.bytes);
+        ol_buf_reset(&request->reply);
+        if (request->http)
+            pump(followers, request);
+    }
+}
+
+void ol_follow_moved(struct ol_followers *followers)
+{
+    for (struct ol_request *request = followers->first, *next; request; request = next) {
+        next = request->next_follower;
+        if (request->is_streaming)
+            pump(followers, request);
+        else if (has_news(followers, request))
+            ask_again(followers, request);
+    }
+}
+
+void ol_follow_drained(struct ol_followers *followers, struct ol_request *request)
+{
+    pump(followers, request);
+}
+
+static void sweep_stream(struct ol_followers *followers, struct ol_request *request, uint64_t now)
+{
+    if (!ol_auth_is_valid(followers->auth, &request->who)) {
+        ol_http_end(request);
+        return;
+    }
+    if (now >= request->beat_at) {
+        request->beat_at = now + BEAT_MS;
+        if (ol_http_queued(request) == 0)
+            ol_http_push(request, ": still here\n\n", 14);
+    }
+    if (request->http)
+        pump(followers, request);
+}
+
+void ol_follow_sweep(struct ol_followers *followers, uint64_t now)
+{
+    for (struct ol_request *request = followers->first, *next; request; request = next) {
+        next = request->next_follower;
+        if (request->is_streaming)
+            sweep_stream(followers, request, now);
+        else if (request->beat_at || ol_clock_boot_us() >= request->wait_until) {
+            request->beat_at = 0;
+            ask_again(followers, request);
+        }
+    }
+}
+
+void ol_follow_gone(struct ol_followers *followers, struct ol_request *request)
+{
+    if (request->is_working)
+        return; // it comes back through ol_follow_put(), or is answered to nobody
+    unlink_follower(followers, request);
+    ol_request_free(request);
+}
+
+void ol_follow_end_all(struct ol_followers *followers)
+{
+    for (struct ol_request *request = followers->first, *next; request; request = next) {
+        next = request->next_follower;
+        if (request->is_streaming)
+            ol_http_end(request);
+        else {
+            request->wait_until = 0;
+            ask_again(followers, request);
+        }
+    }
+}

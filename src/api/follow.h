@@ -1,0 +1,39 @@
+/* follow.h: requests that wait for the log to move: long polls and event streams.
+ *
+ * The loop's thread only. */
+#ifndef OL_API_FOLLOW_H
+#define OL_API_FOLLOW_H
+
+#include "api/request.h"
+
+struct ol_clerks;
+struct ol_hub;
+struct ol_auth;
+
+struct ol_followers {
+    struct ol_clerks *clerks;
+    struct ol_hub *hub;
+    struct ol_auth *auth;
+    struct ol_request *first;
+    size_t stream_count;
+};
+
+/* A clerk is done with it: it waits (OL_WAITING), or streams (OL_STREAMING; `reply` is sent). */
+void ol_follow_put(struct ol_followers *followers, struct ol_request *request, uint64_t now);
+
+/* The hub has something new. */
+void ol_follow_moved(struct ol_followers *followers);
+
+/* A stream's client has taken what was sent. */
+void ol_follow_drained(struct ol_followers *followers, struct ol_request *request);
+
+/* Now and then: waits that are over, signs of life, tokens that were revoked. */
+void ol_follow_sweep(struct ol_followers *followers, uint64_t now);
+
+/* The client went away. Frees the request unless a clerk has it. */
+void ol_follow_gone(struct ol_followers *followers, struct ol_request *request);
+
+/* End all of them. */
+void ol_follow_end_all(struct ol_followers *followers);
+
+#endif

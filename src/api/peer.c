@@ -1,0 +1,281 @@
+/* peer.c: a client's connection on the loop. */
+#include "api/peer.h"
+
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINGER_MS = 1000 };
+
+struct outgoing {
+    uv_write_t write;
+    struct ol_peer *peer;
+    size_t bytes;
+    char data[];
+};
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct ol_peer *peer = handle->data;
+    SSL_free(peer->ssl); // frees both BIOs
+    free(peer);
+}
+
+void ol_peer_drop(struct ol_peer *peer)
+{
+    if (peer->is_closing)
+        return;
+    peer->is_closing = true;
+    *peer->link = peer->next;
+    if (peer->next)
+        peer->next->link = peer->link;
+    peer->peers->count--;
+    uv_close((uv_handle_t *)&peer->tcp, on_closed);
+}
+
+void ol_peer_close(struct ol_peer *peer)
+{
+    if (peer->is_closing)
+        return;
+    ol_peer_drop(peer);
+    peer->user->closed(peer);
+}
+
+/* --- out --- */
+
+static void on_shutdown(uv_shutdown_t *shutdown, int status)
+{
+    (void)status;
+    free(shutdown);
+}
+
+/* Half close, and read on for a moment: closing at once with unread bytes would reset the connection,
+ * and the client might never see the answer. */
+static void linger(struct ol_peer *peer)
+{
+    uv_shutdown_t *shutdown = calloc(1, sizeof *shutdown);
+    if (!shutdown || uv_shutdown(shutdown, (uv_stream_t *)&peer->tcp, on_shutdown) < 0) {
+        free(shutdown);
+        ol_peer_close(peer);
+        return;
+    }
+    peer->is_lingering = true;
+    peer->deadline = uv_now(peer->peers->loop) + LINGER_MS;
+    ol_peer_pause(peer, false);
+}
+
+static void written(struct ol_peer *peer, int status)
+{
+    if (peer->is_closing || peer->is_lingering)
+        return;
+    if (status < 0)
+        ol_peer_close(peer);
+    else if (peer->queued == 0 && peer->ends_when_written)
+        linger(peer);
+    else if (peer->queued == 0)
+        peer->user->drained(peer);
+}
+
+static void on_written(uv_write_t *write, int status)
+{
+    struct outgoing *out = write->data;
+    struct ol_peer *peer = out->peer;
+    peer->queued -= out->bytes;
+    free(out);
+    written(peer, status);
+}
+
+/* Most answers fit into the socket's buffer: they are never copied. */
+static void write_raw(struct ol_peer *peer, const char *data, size_t bytes)
+{
+    if (peer->is_closing || peer->is_lingering || bytes == 0)
+        return;
+    if (peer->queued == 0) {
+        uv_buf_t now = uv_buf_init((char *)data, (unsigned)bytes);
+        int sent = uv_try_write((uv_stream_t *)&peer->tcp, &now, 1);
+        if (sent < 0 && sent != UV_EAGAIN) {
+            ol_peer_close(peer);
+            return;
+        }
+        if (sent > 0) {
+            data += sent;
+            bytes -= (size_t)sent;
+        }
+        if (bytes == 0)
+            return;
+    }
+    struct outgoing *out = malloc(sizeof *out + bytes);
+    if (!out) {
+        ol_peer_close(peer);
+        return;
+    }
+    memcpy(out->data, data, bytes);
+    out->peer = peer;
+    out->bytes = bytes;
+    out->write.data = out;
+    peer->queued += bytes;
+    uv_buf_t rest = uv_buf_init(out->data, (unsigned)bytes);
+    if (uv_write(&out->write, (uv_stream_t *)&peer->tcp, &rest, 1, on_written) < 0) {
+        peer->queued -= bytes;
+        free(out);
+        ol_peer_close(peer);
+    }
+}
+
+static void flush_tls(struct ol_peer *peer)
+{
+    char *data;
+    long bytes = BIO_get_mem_data(peer->to_wire, &data);
+    if (bytes > 0) {
+        write_raw(peer, data, (size_t)bytes);
+        if (!peer->is_closing)
+            (void)BIO_reset(peer->to_wire);
+    }
+}
+
+void ol_peer_write(struct ol_peer *peer, const char *data, size_t bytes)
+{
+    if (peer->is_closing || bytes == 0)
+        return;
+    if (!peer->ssl) {
+        write_raw(peer, data, bytes);
+        return;
+    }
+    if (SSL_write(peer->ssl, data, (int)bytes) <= 0)
+        ol_peer_close(peer);
+    else
+        flush_tls(peer);
+}
+
+void ol_peer_end(struct ol_peer *peer)
+{
+    if (peer->is_closing)
+        return;
+    if (peer->ssl) {
+        SSL_shutdown(peer->ssl);
+        flush_tls(peer);
+    }
+    peer->ends_when_written = true;
+    if (!peer->is_closing && !peer->is_lingering && peer->queued == 0)
+        linger(peer);
+}
+
+/* --- in --- */
+
+static void give_chunk(uv_handle_t *handle, size_t wanted, uv_buf_t *out)
+{
+    struct ol_peer *peer = handle->data;
+    (void)wanted;
+    *out = uv_buf_init(peer->peers->chunk, sizeof peer->peers->chunk);
+}
+
+static void read_tls(struct ol_peer *peer, const char *data, size_t bytes)
+{
+    char plain[16 * 1024];
+    BIO_write(peer->from_wire, data, (int)bytes);
+    while (!peer->is_closing) {
+        int got = SSL_read(peer->ssl, plain, sizeof plain);
+        flush_tls(peer); // handshake and alerts
+        if (got > 0) {
+            peer->user->data(peer, plain, (size_t)got);
+            continue;
+        }
+        int why = SSL_get_error(peer->ssl, got);
+        if (!peer->is_closing && why != SSL_ERROR_WANT_READ)
+            ol_peer_end(peer);
+        return;
+    }
+}
+
+static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *chunk)
+{
+    struct ol_peer *peer = stream->data;
+    if (got < 0)
+        ol_peer_close(peer);
+    else if (peer->is_lingering)
+        return;
+    else if (got > 0 && peer->ssl)
+        read_tls(peer, chunk->base, (size_t)got);
+    else if (got > 0)
+        peer->user->data(peer, chunk->base, (size_t)got);
+}
+
+void ol_peer_pause(struct ol_peer *peer, bool paused)
+{
+    if (peer->is_closing || peer->is_paused == paused)
+        return;
+    peer->is_paused = paused;
+    if (paused)
+        uv_read_stop((uv_stream_t *)&peer->tcp);
+    else
+        uv_read_start((uv_stream_t *)&peer->tcp, give_chunk, on_read);
+}
+
+/* --- life --- */
+
+static int begin_tls(struct ol_peer *peer)
+{
+    if (!(peer->ssl = SSL_new(peer->peers->tls)))
+        return -1;
+    peer->from_wire = BIO_new(BIO_s_mem());
+    peer->to_wire = BIO_new(BIO_s_mem());
+    SSL_set_bio(peer->ssl, peer->from_wire, peer->to_wire);
+    SSL_set_accept_state(peer->ssl);
+    return peer->from_wire && peer->to_wire ? 0 : -1;
+}
+
+static void name_peer(struct ol_peer *peer)
+{
+    struct sockaddr_storage from;
+    int bytes = sizeof from;
+    if (uv_tcp_getpeername(&peer->tcp, (struct sockaddr *)&from, &bytes) == 0)
+        uv_ip_name((struct sockaddr *)&from, peer->address, sizeof peer->address);
+}
+
+struct ol_peer *ol_peer_accept(struct ol_peers *peers, uv_stream_t *listener,
+                               const struct ol_peer_user *user)
+{
+    struct ol_peer *peer = calloc(1, sizeof *peer);
+    if (!peer)
+        return NULL;
+    uv_tcp_init(peers->loop, &peer->tcp);
+    peer->tcp.data = peer;
+    peer->peers = peers;
+    peer->user = user;
+    if (uv_accept(listener, (uv_stream_t *)&peer->tcp) < 0 || peers->count >= peers->most ||
+        (peers->tls && begin_tls(peer) < 0) ||
+        uv_read_start((uv_stream_t *)&peer->tcp, give_chunk, on_read) < 0) {
+        uv_close((uv_handle_t *)&peer->tcp, on_closed);
+        return NULL;
+    }
+    uv_tcp_nodelay(&peer->tcp, 1);
+    name_peer(peer);
+    peer->next = peers->first;
+    peer->link = &peers->first;
+    if (peer->next)
+        peer->next->link = &peer->next;
+    peers->first = peer;
+    peers->count++;
+    return peer;
+}
+
+void ol_peers_sweep(struct ol_peers *peers)
+{
+    uint64_t now = uv_now(peers->loop);
+    for (struct ol_peer *peer = peers->first, *next; peer; peer = next) {
+        next = peer->next;
+        if (peer->deadline && now >= peer->deadline) {
+            peer->deadline = 0;
+            if (peer->is_lingering)
+                ol_peer_close(peer);
+            else
+                peer->user->expired(peer);
+        }
+    }
+}
+
+void ol_peers_close_all(struct ol_peers *peers)
+{
+    while (peers->first)
+        ol_peer_close(peers->first);
+}

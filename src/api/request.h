@@ -1,0 +1,136 @@
+/* request.h: a request on its way through the server, and its answer.
+ *
+ * The loop reads it, a clerk (clerk.h) works on it, the loop writes the answer: it belongs to one of
+ * them at a time. Handlers see nothing of connections. */
+#ifndef OL_API_REQUEST_H
+#define OL_API_REQUEST_H
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/json.h"
+#include "outlog.h"
+
+struct ol_server;
+struct ol_http;
+struct ol_route;
+struct ol_request;
+
+enum { OL_ROUTE_ARGS = 3 };
+
+/* What a token may do. */
+enum ol_scope { OL_SCOPE_NONE, OL_SCOPE_READ, OL_SCOPE_APPEND, OL_SCOPE_ADMIN };
+
+struct ol_identity {
+    char token_id[37]; /* "" in dev mode */
+    enum ol_scope scope;
+    bool is_dev;
+    const char *org_id; /* NULL: every org, and infrastructure */
+};
+
+struct ol_pair {
+    const char *name, *value;
+};
+
+/* What a handler says. */
+enum ol_answer {
+    OL_ANSWERED,  /* status and body are set */
+    OL_WAITING,   /* nothing yet: ask again when the log has moved past `after`, or time is over */
+    OL_LATER,     /* somebody else calls ol_request_finish() */
+    OL_STREAMING, /* from now on events that match `filter`, as they come (stream.h) */
+    OL_UPGRADING, /* the connection becomes a WebSocket (socket.h) */
+};
+
+struct ol_request {
+    struct ol_request *next; /* in whatever queue it stands */
+    struct ol_server *server;
+    struct ol_http *http; /* the loop's alone; NULL: the client went away */
+    struct ol_arena arena;
+
+    /* what was asked */
+    const char *method, *path;
+    struct ol_pair *headers, *params;
+    size_t header_count, param_count;
+    struct ol_buf body;
+    const struct ol_route *route;
+    const char *args[OL_ROUTE_ARGS]; /* the {…} of the route's path, decoded */
+    const char *request_id;
+    int64_t began_at; /* boot clock */
+
+    /* while a handler runs */
+    struct ol_identity who;
+    outlog *log;
+
+    /* the answer */
+    enum ol_answer answer;
+    int status;
+    const char *content_type;
+    struct ol_buf extra; /* more header lines */
+    struct ol_buf reply;
+    void *owner; /* of whoever finishes it later */
+
+    /* OL_WAITING, OL_STREAMING: for what, from where, until when (boot clock) */
+    struct outlog_filter filter;
+    int64_t after, wait_until;
+
+    /* the loop's and the clerks' own */
+    enum ol_answer (*job)(struct ol_request *request); /* instead of the route's handler */
+    bool is_admitted, is_working, is_streaming;
+    uint64_t beat_at; /* of a stream: when to say that we live */
+    struct ol_request *next_follower, **follower_link;
+};
+
+struct ol_request *ol_request_new(struct ol_server *server);
+void ol_request_free(struct ol_request *request);
+
+/* From any thread: the answer is complete. */
+void ol_request_finish(struct ol_request *request);
+
+/* --- what was asked --- */
+
+/* A header by its lower-case name; NULL when it is not there. */
+const char *ol_request_header(const struct ol_request *request, const char *name);
+
+/* A parameter of the query; NULL when it is not there. */
+const char *ol_request_param(const struct ol_request *request, const char *name);
+
+/* A whole number from `least` to `most`, or the default. -1 after having answered. */
+int ol_request_number(struct ol_request *request, const char *name, int64_t least, int64_t most,
+                      int64_t fallback, int64_t *out);
+
+/* A time (RFC 3339, or how long ago: "1h"); 0 when it is not there. -1 after having answered. */
+int ol_request_time(struct ol_request *request, const char *name, int64_t *out);
+
+/* The body as a JSON object whose members are all among `allowed` (NULL: any); an empty body counts
+ * as {}. -1 after having answered. */
+int ol_request_object(struct ol_request *request, const char *const *allowed, struct ol_json *out);
+
+/* A member that is text; *out = NULL when absent or null. -1 after having answered. */
+int ol_request_text(struct ol_request *request, const struct ol_json *object, const char *name,
+                    const char **out);
+int ol_request_flag(struct ol_request *request, const struct ol_json *object, const char *name,
+                    bool *out);
+
+/* Who does it, for audit events and as the default actor. */
+struct outlog_operator ol_request_operator(struct ol_request *request);
+
+/* The org a reader may see: its own; or the one it asks for, if that is allowed. -1 after having
+ * answered 403. */
+int ol_request_org(struct ol_request *request, const char *asked, const char **out);
+
+/* --- the answer --- */
+
+/* The body's buffer, emptied; JSON unless content_type is set afterwards. */
+struct ol_buf *ol_request_reply(struct ol_request *request, int status);
+
+/* Add a header line. */
+void ol_request_add(struct ol_request *request, const char *name, const char *value);
+
+/* Answer with a problem (RFC 9457); returns OL_ANSWERED. */
+enum ol_answer ol_problem(struct ol_request *request, const outlog_err *err);
+enum ol_answer ol_problem_say(struct ol_request *request, int status, const char *code,
+                              const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* An error as a problem object, for answers of many parts. */
+void ol_problem_json(const struct ol_request *request, const outlog_err *err, struct ol_buf *out);
+
+#endif

@@ -1,0 +1,34 @@
+/* route.h: which call is which: one table a resource, and what the API's description says of it. */
+#ifndef OL_API_ROUTE_H
+#define OL_API_ROUTE_H
+
+#include "api/request.h"
+
+struct ol_route {
+    const char *method, *path; /* "/v1/events/{id}" */
+    enum ol_scope scope;       /* OL_SCOPE_NONE: without a token */
+    enum ol_answer (*handle)(struct ol_request *request);
+    const char *name;    /* of the operation, unique */
+    const char *summary; /* one line */
+    const char *query;   /* allowed parameters: "after limit wait" */
+    const char *body;    /* schema of the body, or NULL */
+    const char *reply;   /* schema of the answer, or NULL */
+    int status;          /* of success; 0: 200 */
+    bool is_instant;     /* answered by the loop itself, without store or token */
+    bool takes_org;      /* may be asked for with an org-bound token */
+};
+
+/* All tables; each ends with a route without path. */
+extern const struct ol_route *const ol_routes[];
+
+/* Find the route and fill request->route and args. False after having answered 404, 405 or 400. */
+bool ol_route_find(struct ol_request *request);
+
+/* Whether the query has only what the route allows; false after having answered. */
+bool ol_route_check_query(struct ol_request *request);
+
+extern const struct ol_route ol_event_routes[], ol_trace_routes[], ol_message_routes[],
+    ol_destination_routes[], ol_consumer_routes[], ol_token_routes[], ol_stats_routes[],
+    ol_health_routes[], ol_console_routes[], ol_openapi_routes[];
+
+#endif

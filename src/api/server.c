@@ -1,0 +1,369 @@
+/* server.c: the loop, and the way of a request through it.
+ *
+ *   peer ▶ http ▶ take() ▶ clerk: auth, handler ▶ finished() ▶ http ▶ peer
+ *                             ▲                       │
+ *                             └────── follow ◀────────┘  long polls and streams */
+#include "api/server.h"
+
+#include "api/origin.h"
+#include "api/route.h"
+#include "base/clock.h"
+#include "base/err.h"
+
+#include <netdb.h>
+#include <openssl/err.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SWEEP_MS = 250, REFRESH_MS = 2000, STOP_MS = 10000 };
+
+struct ol_server_options ol_server_defaults(const char *store)
+{
+    return (struct ol_server_options){
+        .store = store,
+        .listen = "127.0.0.1:7400",
+        .clerks = 4,
+        .body_bytes = (size_t)16 * 1024 * 1024,
+        .most_peers = 4096,
+        .most_queued = 1024,
+    };
+}
+
+/* --- a request's way --- */
+
+/* In a clerk's thread. */
+static void work(struct ol_request *request)
+{
+    struct ol_server *server = request->server;
+    enum ol_answer answer = OL_ANSWERED;
+
+    if (request->job)
+        answer = request->job(request);
+    else if (request->is_admitted ||
+             (ol_auth_admit(server->auth, request) && ol_auth_allows(request))) {
+        request->is_admitted = true;
+        answer = request->route->handle(request);
+        if (answer == OL_LATER)
+            return; // it may be gone already
+    }
+    request->answer = answer;
+    ol_request_finish(request);
+}
+
+void ol_request_finish(struct ol_request *request)
+{
+    struct ol_server *server = request->server;
+    pthread_mutex_lock(&server->lock);
+    bool was_empty = !server->done;
+    request->next = server->done;
+    server->done = request;
+    pthread_mutex_unlock(&server->lock);
+    if (was_empty)
+        uv_async_send(&server->woken);
+}
+
+static void answer(struct ol_server *server, struct ol_request *request)
+{
+    atomic_fetch_add(&server->requests, 1);
+    if (request->status >= 500)
+        atomic_fetch_add(&server->failures, 1);
+    if (request->reply.failed || request->extra.failed)
+        ol_problem_say(request, 503, "no_memory", "out of memory");
+    ol_http_answer(request);
+}
+
+static void finished(struct ol_server *server, struct ol_request *request)
+{
+    if (request->answer == OL_WAITING || request->answer == OL_STREAMING) {
+        ol_follow_put(&server->followers, request, uv_now(&server->loop));
+        if (server->is_stopping)
+            ol_follow_end_all(&server->followers);
+        return;
+    }
+    request->is_working = false;
+    answer(server, request);
+}
+
+/* In the loop: a whole request came. */
+static void take(struct ol_server *server, struct ol_request *request)
+{
+    request->who.is_dev = server->options.is_dev;
+    if (server->options.is_dev)
+        request->who.scope = OL_SCOPE_ADMIN;
+    if (!ol_origin_check(request, server->options.is_dev) || !ol_route_find(request) ||
+        !ol_route_check_query(request)) {
+        answer(server, request);
+    } else if (request->route->is_instant) {
+        request->route->handle(request);
+        answer(server, request);
+    } else {
+        request->is_working = true;
+        if (!ol_clerks_submit(server->clerks, request)) {
+            request->is_working = false;
+            ol_problem_say(request, 503, "unavailable",
+                           "too many requests wait; nothing was stored");
+            answer(server, request);
+        }
+    }
+}
+
+static void gone(struct ol_server *server, struct ol_request *request)
+{
+    ol_follow_gone(&server->followers, request);
+}
+
+static void drained(struct ol_server *server, struct ol_request *request)
+{
+    ol_follow_drained(&server->followers, request);
+}
+
+/* --- what wakes the loop --- */
+
+static void moved(void *user)
+{
+    struct ol_server *server = user;
+    if (!atomic_exchange(&server->has_moved, true))
+        uv_async_send(&server->woken);
+}
+
+static void on_woken(uv_async_t *async)
+{
+    struct ol_server *server = async->data;
+    struct ol_request *all = NULL;
+
+    pthread_mutex_lock(&server->lock);
+    struct ol_request *done = server->done;
+    server->done = NULL;
+    pthread_mutex_unlock(&server->lock);
+    for (struct ol_request *next; done; done = next) { // the oldest first
+        next = done->next;
+        done->next = all;
+        all = done;
+    }
+    for (struct ol_request *next; all; all = next) {
+        next = all->next;
+        all->next = NULL;
+        finished(server, all);
+    }
+    if (atomic_exchange(&server->has_moved, false))
+        ol_follow_moved(&server->followers);
+}
+
+/* A job without a client. */
+static enum ol_answer refresh_tokens(struct ol_request *request)
+{
+    outlog_err err;
+    ol_auth_refresh(request->server->auth, request->log, &err); // the store is away: as before
+    request->server->is_refreshing = false;
+    return OL_ANSWERED;
+}
+
+static void refresh(struct ol_server *server)
+{
+    struct ol_request *request = ol_request_new(server);
+    if (!request)
+        return;
+    request->job = refresh_tokens;
+    server->is_refreshing = true;
+    if (!ol_clerks_submit(server->clerks, request)) {
+        server->is_refreshing = false;
+        ol_request_free(request);
+    }
+}
+
+static void begin_stop(struct ol_server *server)
+{
+    if (server->is_stopping) { // asked twice
+        uv_stop(&server->loop);
+        return;
+    }
+    server->is_stopping = true;
+    server->stop_by = uv_now(&server->loop) + STOP_MS;
+    uv_close((uv_handle_t *)&server->listener, NULL);
+    ol_follow_end_all(&server->followers);
+    ol_http_finish_all(&server->peers);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct ol_server *server = timer->data;
+    uint64_t now = uv_now(&server->loop);
+
+    ol_peers_sweep(&server->peers);
+    ol_follow_sweep(&server->followers, now);
+    if (!server->options.is_dev && now >= server->refresh_at && !server->is_refreshing) {
+        server->refresh_at = now + REFRESH_MS;
+        refresh(server);
+    }
+    if (*server->stop && !server->is_stopping)
+        begin_stop(server);
+    if (server->is_stopping && (!server->peers.first || now >= server->stop_by))
+        uv_stop(&server->loop);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct ol_server *server = handle->data;
+    (void)number;
+    atomic_fetch_add(server->stop, 1);
+    begin_stop(server);
+}
+
+static void on_connection(uv_stream_t *listener, int status)
+{
+    struct ol_server *server = listener->data;
+    if (status == 0)
+        ol_http_accept(&server->peers, listener, &server->http);
+}
+
+/* --- starting --- */
+
+static int split_address(const char *listen, char host[256], char port[16], outlog_err *err)
+{
+    const char *colon = strrchr(listen, ':');
+    size_t bytes = colon ? (size_t)(colon - listen) : 0;
+    const char *start = listen;
+
+    if (!colon || !colon[1] || strlen(colon + 1) >= 16 || bytes >= 256)
+        return ol_fail(err, OUTLOG_INVALID_FIELD, "listen is HOST:PORT, not '%.80s'", listen);
+    if (bytes >= 2 && start[0] == '[' && start[bytes - 1] == ']') {
+        start++;
+        bytes -= 2;
+    }
+    memcpy(host, start, bytes);
+    host[bytes] = '\0';
+    strcpy(port, colon + 1);
+    return 0;
+}
+
+static int bind_listener(struct ol_server *server, outlog_err *err)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    struct addrinfo *found = NULL;
+    struct sockaddr_storage bound;
+    int bytes = sizeof bound, result;
+    char host[256], port[16], name[64] = "";
+
+    if (split_address(server->options.listen, host, port, err) < 0)
+        return -1;
+    if ((result = getaddrinfo(*host ? host : NULL, port, &hints, &found)) != 0)
+        return ol_fail(err, OUTLOG_INVALID_FIELD, "cannot listen on '%.80s': %s",
+                       server->options.listen, gai_strerror(result));
+    uv_tcp_init(&server->loop, &server->listener);
+    server->listener.data = server;
+    result = uv_tcp_bind(&server->listener, found->ai_addr, 0);
+    freeaddrinfo(found);
+    if (result == 0)
+        result = uv_listen((uv_stream_t *)&server->listener, 512, on_connection);
+    if (result < 0)
+        return ol_fail(err, OUTLOG_UNAVAILABLE,
+                       "cannot listen on %.80s: %s; choose another with "
+                       "--listen",
+                       server->options.listen, uv_strerror(result));
+    uv_tcp_getsockname(&server->listener, (struct sockaddr *)&bound, &bytes);
+    uv_ip_name((struct sockaddr *)&bound, name, sizeof name);
+    int number = bound.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&bound)->sin6_port)
+                                             : ntohs(((struct sockaddr_in *)&bound)->sin_port);
+    if (server->options.ready)
+        server->options.ready(server->options.user, name, number);
+    return 0;
+}
+
+static int load_tls(struct ol_server *server, outlog_err *err)
+{
+    const struct ol_server_options *options = &server->options;
+    if (!options->tls_cert && !options->tls_key)
+        return 0;
+    if (!options->tls_cert || !options->tls_key)
+        return ol_fail(err, OUTLOG_INVALID_FIELD, "TLS needs both --tls-cert and --tls-key");
+    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
+    if (!context)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
+    server->peers.tls = context;
+    if (SSL_CTX_use_certificate_chain_file(context, options->tls_cert) != 1 ||
+        SSL_CTX_use_PrivateKey_file(context, options->tls_key, SSL_FILETYPE_PEM) != 1 ||
+        SSL_CTX_check_private_key(context) != 1)
+        return ol_fail(err, OUTLOG_INVALID_FIELD,
+                       "cannot use the certificate %.120s with its key: %s", options->tls_cert,
+                       ERR_reason_error_string(ERR_peek_last_error()));
+    return 0;
+}
+
+static void close_handle(uv_handle_t *handle, void *unused)
+{
+    (void)unused;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+static int start(struct ol_server *server, outlog_err *err)
+{
+    uv_loop_init(&server->loop);
+    uv_async_init(&server->loop, &server->woken, on_woken);
+    uv_timer_init(&server->loop, &server->timer);
+    uv_signal_init(&server->loop, &server->term);
+    uv_signal_init(&server->loop, &server->interrupt);
+    server->woken.data = server->timer.data = server->term.data = server->interrupt.data = server;
+    const struct ol_server_options *options = &server->options;
+    if (load_tls(server, err) < 0 || ol_auth_open(&server->auth, err) < 0 ||
+        ol_hub_open(&server->hub, options->store, moved, server, err) < 0 ||
+        ol_clerks_open(&server->clerks, options->store, options->clerks, options->most_queued, work,
+                       err) < 0)
+        return -1;
+    server->followers = (struct ol_followers){server->clerks, server->hub, server->auth, NULL, 0};
+    uv_timer_start(&server->timer, on_timer, SWEEP_MS, SWEEP_MS);
+    uv_signal_start(&server->term, on_signal, SIGTERM);
+    uv_signal_start(&server->interrupt, on_signal, SIGINT);
+    return bind_listener(server, err);
+}
+
+/* Clerks end first: they may still finish requests, which the loop then answers to nobody. */
+static void clear(struct ol_server *server)
+{
+    ol_clerks_close(server->clerks);
+    on_woken(&server->woken);
+    ol_peers_close_all(&server->peers);
+    uv_walk(&server->loop, close_handle, NULL);
+    uv_run(&server->loop, UV_RUN_DEFAULT);
+    ol_hub_close(server->hub);
+    ol_auth_close(server->auth);
+    SSL_CTX_free(server->peers.tls);
+    uv_loop_close(&server->loop);
+    pthread_mutex_destroy(&server->lock);
+    free(server);
+}
+
+int ol_server_run(const struct ol_server_options *options, atomic_int *stop, outlog_err *err)
+{
+    struct ol_server *server = calloc(1, sizeof *server);
+    if (!server)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    server->options = *options;
+    server->stop = stop;
+    server->started_at = ol_clock_boot_us();
+    server->peers.loop = &server->loop;
+    server->peers.most = options->most_peers;
+    server->http = (struct ol_http_user){
+        .server = server,
+        .limits = {.head_bytes = 16 * 1024,
+                   .body_bytes = options->body_bytes,
+                   .head_ms = 10000,
+                   .body_ms = 30000,
+                   .idle_ms = 75000,
+                   .write_ms = 30000},
+        .request = take,
+        .gone = gone,
+        .drained = drained,
+    };
+    pthread_mutex_init(&server->lock, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    int result = start(server, err);
+    if (result == 0)
+        uv_run(&server->loop, UV_RUN_DEFAULT);
+    clear(server);
+    return result;
+}

@@ -1,0 +1,55 @@
+/* server.h: outlog serve: the API, the console and, unless told otherwise, the relay. */
+#ifndef OL_API_SERVER_H
+#define OL_API_SERVER_H
+
+#include "api/auth.h"
+#include "api/clerk.h"
+#include "api/follow.h"
+#include "api/http.h"
+#include "api/hub.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct ol_server_options {
+    const char *store, *listen; /* listen: HOST:PORT, [HOST]:PORT */
+    const char *tls_cert, *tls_key;
+    bool is_dev;
+    int clerks;
+    size_t body_bytes, most_peers, most_queued;
+    /* Called once, when requests are answered; `port` is the one that was bound. */
+    void (*ready)(void *user, const char *host, int port);
+    void *user;
+};
+
+struct ol_server {
+    struct ol_server_options options;
+    uv_loop_t loop;
+    uv_tcp_t listener;
+    uv_async_t woken;
+    uv_timer_t timer;
+    uv_signal_t term, interrupt;
+    struct ol_peers peers;
+    struct ol_http_user http;
+    struct ol_clerks *clerks;
+    struct ol_hub *hub;
+    struct ol_auth *auth;
+    struct ol_followers followers;
+    pthread_mutex_t lock;
+    struct ol_request *done; /* finished by others, newest first */
+    atomic_bool has_moved;
+    bool is_stopping;
+    atomic_bool is_refreshing;
+    uint64_t refresh_at, stop_by;
+    int64_t started_at;
+    atomic_llong requests, failures; /* answered; of these with 5xx */
+    atomic_int *stop;                /* 1: finish and return */
+};
+
+struct ol_server_options ol_server_defaults(const char *store);
+
+/* Serve until *stop becomes 1 or SIGTERM comes; then what runs is finished, in a bounded time. A second
+ * signal ends it at once. -1 when it could not start. */
+int ol_server_run(const struct ol_server_options *options, atomic_int *stop, outlog_err *err);
+
+#endif

@@ -1,0 +1,158 @@
+/* serve.c: outlog serve: API, console and relay in one process. */
+#include "cli/apply.h"
+#include "cli/cli.h"
+
+#include "api/server.h"
+#include "base/clock.h"
+#include "relay/worker.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+static atomic_int is_stopped;
+
+struct relay {
+    pthread_t id;
+    bool is_running;
+    struct ol_worker_options options;
+    struct ol_worker_stats stats;
+};
+
+static void *run_relay(void *argument)
+{
+    struct relay *relay = argument;
+    outlog_err err;
+    // The worker ends only when told to, or when the store cannot be opened at all: then again.
+    while (!atomic_load(&is_stopped) &&
+           ol_worker_run(&relay->options, &is_stopped, &relay->stats, &err) < 0) {
+        ol_report(&err);
+        sleep(1);
+    }
+    return NULL;
+}
+
+static void say_ready(void *user, const char *host, int port)
+{
+    const struct ol_server_options *options = user;
+    bool is_v6 = strchr(host, ':') != NULL;
+    printf("outlog serve: http%s://%s%s%s:%d/%s\n", options->tls_cert ? "s" : "", is_v6 ? "[" : "",
+           host, is_v6 ? "]" : "", port, options->is_dev ? "  (dev: no token needed)" : "");
+    fflush(stdout);
+}
+
+static int parse(struct ol_cli *cli, struct ol_server_options *options, bool *no_relay,
+                 bool *has_listen, const char **config)
+{
+    int64_t threads = options->clerks;
+    const struct ol_option table[] = {{"listen", OL_STRING, &options->listen, has_listen},
+                                      {"config", OL_STRING, config, NULL},
+                                      {"dev", OL_FLAG, &options->is_dev, NULL},
+                                      {"no-relay", OL_FLAG, no_relay, NULL},
+                                      {"tls-cert", OL_STRING, &options->tls_cert, NULL},
+                                      {"tls-key", OL_STRING, &options->tls_key, NULL},
+                                      {"threads", OL_NUMBER, &threads, NULL},
+                                      {0}};
+    int status = ol_options(cli, table);
+    if (status)
+        return status;
+    if (cli->argc)
+        return ol_usage("serve takes no argument, found '%s'", cli->argv[0]);
+    if (threads < 1 || threads > 64)
+        return ol_usage("--threads is 1 to 64");
+    options->clerks = (int)threads;
+    return 0;
+}
+
+/* The store, whose schema is there; with --dev it is made now. NULL after having said why not. */
+static outlog *open_store(struct ol_cli *cli, bool is_dev)
+{
+    outlog *log;
+    outlog_err err;
+    if (!is_dev)
+        return ol_cli_open(cli);
+    if (outlog_open(cli->store, &log, &err) == 0 && outlog_init(log, NULL, NULL, &err) == 0)
+        return log;
+    outlog_close(log);
+    ol_report(&err);
+    return NULL;
+}
+
+/* `listen:` in the file counts when no flag names an address. */
+static void take_listen(struct ol_cli *cli, const struct ol_yaml *yaml, const char **listen)
+{
+    struct ol_json object;
+    if (ol_json_parse(yaml->json, yaml->bytes, &object, NULL) < 0)
+        return;
+    struct ol_json value = ol_json_get(&object, "listen");
+    const char *text = ol_json_string(&value, &cli->arena, NULL);
+    if (text)
+        *listen = text;
+}
+
+static int prepare(struct ol_cli *cli, const char *config, struct ol_server_options *options,
+                   bool has_listen)
+{
+    const struct ol_config_options plain = {0};
+    struct ol_changes changes;
+    struct ol_yaml yaml;
+    int status = config ? ol_cli_config_read(cli, config, &yaml) : OL_EXIT_DONE;
+
+    if (status)
+        return status;
+    if (config && !has_listen)
+        take_listen(cli, &yaml, &options->listen);
+    outlog *log = open_store(cli, options->is_dev);
+    if (!log)
+        return OL_EXIT_FAILED;
+    if (config)
+        status = ol_cli_config_apply(cli, log, config, &yaml, &plain, &changes);
+    outlog_close(log);
+    return status;
+}
+
+static int run(struct ol_cli *cli)
+{
+    struct ol_server_options options = ol_server_defaults(NULL);
+    struct relay relay = {.options = ol_worker_defaults(NULL)};
+    bool no_relay = false, has_listen = false;
+    const char *config = NULL;
+    char host[100] = "serve";
+    outlog_err err;
+
+    int status = parse(cli, &options, &no_relay, &has_listen, &config);
+    if (status || (status = prepare(cli, config, &options, has_listen)))
+        return status;
+    gethostname(host, sizeof host - 1);
+    options.store = relay.options.store = cli->store;
+    options.ready = say_ready;
+    options.user = &options;
+    relay.options.name = host;
+    relay.options.siblings = 1;
+    if (!no_relay)
+        relay.is_running = pthread_create(&relay.id, NULL, run_relay, &relay) == 0;
+    if (ol_server_run(&options, &is_stopped, &err) < 0)
+        status = ol_report(&err);
+    if (!atomic_load(&is_stopped))
+        atomic_store(&is_stopped, 1);
+    if (relay.is_running)
+        pthread_join(relay.id, NULL);
+    return status;
+}
+
+const struct ol_command ol_command_serve = {
+    .name = "serve",
+    .summary = "serve the API and the console, and deliver",
+    .help =
+        "usage: outlog serve [--listen HOST:PORT] [--config outlog.yaml] [--dev] [--no-relay]\n"
+        "                    [--threads N] [--tls-cert FILE --tls-key FILE]\n\n"
+        "API, console and relay in one process, until SIGTERM. Every call needs a token (outlog token\n"
+        "create); --dev needs none, makes the schema where it is missing, and answers only to\n"
+        "loopback names.\n\n"
+        "  --listen    127.0.0.1:7400 unless told otherwise; port 0 takes a free one\n"
+        "  --config    apply this file first, as `outlog apply` does\n"
+        "  --no-relay  deliver nothing: relays run elsewhere\n\n"
+        "  outlog serve --dev\n"
+        "  outlog serve --store postgres://db/app --listen 0.0.0.0:7400 --tls-cert c.pem --tls-key k.pem\n",
+    .run = run,
+};
