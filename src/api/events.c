@@ -1,6 +1,7 @@
 /* events.c: /v1/events: appending, reading, following. */
 #include "api/command.h"
 #include "api/events.h"
+#include "api/once.h"
 #include "api/route.h"
 
 #include "base/clock.h"
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_KEY = 512, MOST_WAIT_S = 60 };
+enum { MOST_WAIT_S = 60 };
 
 /* --- appending --- */
 
@@ -20,35 +21,13 @@ static enum ol_answer refuse(struct ol_request *request, const outlog_err *err)
                                   : ol_problem(request, err);
 }
 
-/* The key may come in quotes, as the draft standard has it. */
-static int read_key(struct ol_request *request, const char **out)
-{
-    const char *given = ol_request_header(request, "idempotency-key");
-    size_t bytes = given ? strlen(given) : 0;
-
-    *out = NULL;
-    if (!given)
-        return 0;
-    if (bytes >= 2 && given[0] == '"' && given[bytes - 1] == '"') {
-        given++;
-        bytes -= 2;
-    }
-    if (bytes == 0 || bytes > MOST_KEY) {
-        ol_problem_say(request, 400, "invalid_field", "Idempotency-Key has 1 to %d bytes",
-                       MOST_KEY);
-        return -1;
-    }
-    *out = ol_arena_copy(&request->arena, given, bytes);
-    return 0;
-}
-
 static enum ol_answer append_one(struct ol_request *request)
 {
     struct ol_command_draft command;
     const char *key;
     outlog_err err;
 
-    if (read_key(request, &key) < 0)
+    if (ol_once_key(request, &key) < 0)
         return OL_ANSWERED;
     if (ol_command_parse(request, request->body.data ? request->body.data : "", request->body.bytes,
                          key, &request->arena, &command, &err) < 0 ||
@@ -197,8 +176,8 @@ static enum ol_answer get(struct ol_request *request)
 
 const struct ol_route ol_event_routes[] = {
     {"POST", "/v1/events", OL_SCOPE_APPEND, append, "appendEvents",
-     "Append events and messages in one transaction", .body = "Command", .reply = "CommandResult",
-     .status = 201, .takes_org = true},
+     "Append events and messages in one transaction", .body = "Command", .has_own_key = true,
+     .reply = "CommandResult", .status = 201, .takes_org = true},
     {"GET", "/v1/events", OL_SCOPE_READ, list, "listEvents",
      "Read settled events in order; wait is a long poll in seconds",
      .query = "after limit wait " FILTERS, .reply = "EventPage", .takes_org = true},

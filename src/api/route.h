@@ -14,8 +14,11 @@ struct ol_route {
     const char *body;    /* schema of the body, or NULL */
     const char *reply;   /* schema of the answer, or NULL */
     int status;          /* of success; 0: 200 */
+    bool has_own_key;    /* the handler itself honours Idempotency-Key */
     bool is_instant;     /* answered by the loop itself, without store or token */
     bool takes_org;      /* may be asked for with an org-bound token */
+    /* Instead of handle: inside one transaction, committed when the status says success. */
+    enum ol_answer (*change)(struct ol_request *request, outlog_tx *tx);
 };
 
 /* All tables; each ends with a route without path. */

@@ -5,6 +5,7 @@
  *                             └────── follow ◀────────┘  long polls and streams */
 #include "api/server.h"
 
+#include "api/once.h"
 #include "api/origin.h"
 #include "api/route.h"
 #include "base/clock.h"
@@ -44,7 +45,7 @@ static void work(struct ol_request *request)
     else if (request->is_admitted ||
              (ol_auth_admit(server->auth, request) && ol_auth_allows(request))) {
         request->is_admitted = true;
-        answer = request->route->handle(request);
+        answer = ol_once_run(request);
         if (answer == OL_LATER)
             return; // it may be gone already
     }

@@ -1,0 +1,171 @@
+/* once.c: keys, and the answers kept under them. */
+#include "api/once.h"
+
+#include "api/route.h"
+#include "base/err.h"
+
+#include <string.h>
+
+enum { MOST_KEY = 512 };
+
+int ol_once_key(struct ol_request *request, const char **out)
+{
+    const char *given = ol_request_header(request, "idempotency-key");
+    size_t bytes = given ? strlen(given) : 0;
+
+    *out = NULL;
+    if (!given)
+        return 0;
+    if (bytes >= 2 && given[0] == '"' && given[bytes - 1] == '"') { // as the draft standard has it
+        given++;
+        bytes -= 2;
+    }
+    if (bytes == 0 || bytes > MOST_KEY) {
+        ol_problem_say(request, 400, "invalid_field", "Idempotency-Key has 1 to %d bytes",
+                       MOST_KEY);
+        return -1;
+    }
+    *out = ol_arena_copy(&request->arena, given, bytes);
+    return 0;
+}
+
+/* --- the call, as its key sees it --- */
+
+/* The path says on what, the body says what. */
+static int describe(struct ol_request *request, const char *key, struct outlog_idempotency *out)
+{
+    struct ol_json body;
+    struct ol_buf text = {0};
+
+    if (ol_request_object(request, NULL, &body) < 0)
+        return -1;
+    struct ol_json org = ol_json_get(&body, "org_id");
+    const char *asked = ol_json_string(&org, &request->arena, NULL);
+    ol_buf_text(&text, "{\"path\":");
+    ol_buf_json_text(&text, request->path);
+    ol_buf_text(&text, ",\"body\":");
+    ol_buf_add(&text, body.text, body.bytes);
+    ol_buf_char(&text, '}');
+    *out = (struct outlog_idempotency){
+        .org_id = request->who.org_id ? request->who.org_id : asked,
+        .actor_id = request->who.token_id[0] ? request->who.token_id : "system",
+        .endpoint = request->route->name,
+        .key = key,
+        .request = text.failed ? NULL : ol_arena_copy(&request->arena, text.data, text.bytes),
+    };
+    ol_buf_clear(&text);
+    if (!out->request)
+        ol_problem_say(request, 503, "no_memory", "out of memory");
+    return out->request ? 0 : -1;
+}
+
+/* --- the answer, as it is kept: {"status":201,"body":…} --- */
+
+static int keep(struct ol_request *request, outlog_tx *tx, const struct outlog_idempotency *call,
+                outlog_err *err)
+{
+    struct ol_buf text = {0};
+    ol_buf_print(&text, "{\"status\":%d,\"body\":", request->status);
+    if (request->reply.bytes)
+        ol_buf_add(&text, request->reply.data, request->reply.bytes);
+    else
+        ol_buf_text(&text, "null");
+    ol_buf_char(&text, '}');
+    int result = text.failed ? ol_fail(err, OUTLOG_NO_MEMORY, "out of memory")
+                             : outlog_idempotent_end(tx, call, text.data, err);
+    ol_buf_clear(&text);
+    return result;
+}
+
+static enum ol_answer repeat(struct ol_request *request, const char *stored)
+{
+    struct ol_json answer;
+    int64_t status = 200;
+
+    if (ol_json_parse_wrapped(stored, strlen(stored), &answer, NULL) < 0)
+        return ol_problem_say(request, 500, "store_error", "the stored answer cannot be read");
+    struct ol_json code = ol_json_get(&answer, "status"), body = ol_json_get(&answer, "body");
+    ol_json_int(&code, &status);
+    struct ol_buf *out = ol_request_reply(request, (int)status);
+    if (body.type > OL_JSON_NULL)
+        ol_buf_add(out, body.text, body.bytes);
+    ol_request_add(request, "idempotency-replayed", "true");
+    return OL_ANSWERED;
+}
+
+/* --- doing it --- */
+
+static bool has_failed(const struct ol_request *request)
+{
+    return request->status >= 400;
+}
+
+static enum ol_answer change(struct ol_request *request, const struct outlog_idempotency *call)
+{
+    const char *stored = NULL;
+    outlog_tx *tx;
+    outlog_err err;
+
+    if (outlog_begin(request->log, &tx, &err) < 0)
+        return ol_problem(request, &err);
+    if (call && outlog_idempotent_begin(tx, call, &stored, &err) < 0) {
+        outlog_rollback(tx);
+        return ol_problem(request, &err);
+    }
+    if (stored) {
+        repeat(request, stored);
+        outlog_rollback(tx);
+        return OL_ANSWERED;
+    }
+    request->route->change(request, tx);
+    if (has_failed(request) || (call && keep(request, tx, call, &err) < 0)) {
+        outlog_rollback(tx);
+        return has_failed(request) ? OL_ANSWERED : ol_problem(request, &err);
+    }
+    return outlog_commit(tx, &err) < 0 ? ol_problem(request, &err) : OL_ANSWERED;
+}
+
+/* What a handler does in transactions of its own cannot be one with its answer: after a crash between
+ * the two a repeat does it again. Such calls are those that say so themselves (illegal_transition). */
+static enum ol_answer handle(struct ol_request *request, const struct outlog_idempotency *call)
+{
+    const char *stored = NULL;
+    outlog_tx *tx;
+    outlog_err err;
+
+    if (outlog_begin(request->log, &tx, &err) < 0)
+        return ol_problem(request, &err);
+    int result = outlog_idempotent_begin(tx, call, &stored, &err);
+    if (result == 0 && stored)
+        repeat(request, stored);
+    outlog_rollback(tx);
+    if (result < 0)
+        return ol_problem(request, &err);
+    if (stored)
+        return OL_ANSWERED;
+    enum ol_answer answer = request->route->handle(request);
+    if (answer != OL_ANSWERED || has_failed(request) || outlog_begin(request->log, &tx, &err) < 0)
+        return answer;
+    if (outlog_idempotent_begin(tx, call, &stored, &err) < 0 || stored ||
+        keep(request, tx, call, &err) < 0)
+        outlog_rollback(tx);
+    else
+        outlog_commit(tx, &err);
+    return OL_ANSWERED;
+}
+
+enum ol_answer ol_once_run(struct ol_request *request)
+{
+    const struct ol_route *route = request->route;
+    struct outlog_idempotency call;
+    const char *key = NULL;
+
+    bool is_post = strcmp(request->method, "POST") == 0 && !route->has_own_key;
+    if (is_post && ol_once_key(request, &key) < 0)
+        return OL_ANSWERED;
+    if (key && describe(request, key, &call) < 0)
+        return OL_ANSWERED;
+    if (route->change)
+        return change(request, key ? &call : NULL);
+    return key ? handle(request, &call) : route->handle(request);
+}

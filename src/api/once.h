@@ -1,0 +1,17 @@
+/* once.h: a POST with an Idempotency-Key is done once (I1).
+ *
+ * Scope of a key: org, who asks, the operation. Only answers of success are kept; they come again
+ * word for word, with Idempotency-Replayed: true. */
+#ifndef OL_API_ONCE_H
+#define OL_API_ONCE_H
+
+#include "api/request.h"
+
+/* The key of the request, without its quotes; NULL when it has none. -1 after having answered. */
+int ol_once_key(struct ol_request *request, const char **out);
+
+/* Run the route: `change` inside one transaction that also keeps the answer; or `handle`, whose answer
+ * is kept in a transaction of its own afterwards. */
+enum ol_answer ol_once_run(struct ol_request *request);
+
+#endif
