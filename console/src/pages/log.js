@@ -1,0 +1,182 @@
+// The log: a list of which only what is seen is drawn, with a live tail that holds still while
+// somebody reads.
+import { useEffect, useLayoutEffect, useReducer, useRef, useState } from 'preact/hooks';
+import { brief, clock, exact, plural } from '../format.js';
+import { html } from '../html.js';
+import { go, here, refine, to } from '../router.js';
+import { live, person } from '../shared.js';
+import { Shape } from '../state.js';
+import { Tail } from '../tail.js';
+import { Empty, Failure, Loading, Page } from '../ui.js';
+import { EventDetail } from './event.js';
+
+const ROW = 32;
+const OVERSCAN = 8;
+const FILTERS = [
+    ['event_type', 'type', 'order.created'],
+    ['aggregate', 'aggregate', 'order/o-1'],
+    ['correlation_id', 'correlation', 'id'],
+    ['since', 'since', '1h'],
+    ['until', 'until', 'time'],
+];
+
+export function Log({ query }) {
+    const filters = filtersOf(query);
+    const key = JSON.stringify(filters);
+    return html`<${Page} title="Log" wide tools=${html`<${Filters} query=${query} />`}>
+        <div class=${`split${query.event ? ' opened' : ''}`}>
+            <${List} key=${key} filters=${filters} selected=${query.event} />
+            ${query.event && html`<aside class="panel" aria-label="Event ${query.event}">
+                <div class="bar"><a href=${to('events', query.event)}>Event ${query.event}</a>
+                    <button type="button" class="quiet" onClick=${() => refine({ event: '' })}
+                        aria-label="Close event">Close</button></div>
+                <${EventDetail} key=${query.event} id=${query.event} /></aside>`}
+        </div><//>`;
+}
+
+// What the server is asked, from what stands in the address.
+function filtersOf(query) {
+    const { aggregate = '', ...rest } = query;
+    const slash = aggregate.indexOf('/');
+    const names = ['event_type', 'correlation_id', 'org_id', 'app_id', 'env_id', 'actor'];
+    const filters = Object.fromEntries(names.filter((name) => rest[name]).map((name) => [name, rest[name]]));
+    if (aggregate) {
+        filters.aggregate_type = slash < 0 ? aggregate : aggregate.slice(0, slash);
+        if (slash >= 0) filters.aggregate_id = aggregate.slice(slash + 1);
+    }
+    for (const name of ['since', 'until']) if (rest[name]) filters[name] = timeOf(rest[name]);
+    return filters;
+}
+
+// A span back from now (15m, 1h, 7d) is kept as written in the address and counted when it is asked.
+function timeOf(text) {
+    const back = /^(\d+)\s*(s|m|h|d)$/.exec(text);
+    if (!back) return text;
+    const ms = { s: 1e3, m: 60e3, h: 3600e3, d: 86400e3 }[back[2]];
+    return new Date(Math.floor(Date.now() / 1e4) * 1e4 - back[1] * ms).toISOString();
+}
+
+function Filters({ query }) {
+    const isFiltered = FILTERS.some(([name]) => query[name]);
+    const set = (name) => (event) => refine({ [name]: event.target.value.trim(), event: '' });
+    return html`<form class="filters" onSubmit=${(event) => event.preventDefault()} aria-label="Filters">
+        ${FILTERS.map(([name, label, hint]) => html`<label>${label}<input type="text" value=${query[name] || ''}
+            placeholder=${hint} spellcheck="false" autocomplete="off" onChange=${set(name)} /></label>`)}
+        <button type="button" class="quiet" disabled=${!isFiltered}
+            onClick=${() => go(to('log'))}>Clear</button></form>`;
+}
+
+function List({ filters, selected }) {
+    const tail = useRef();
+    const box = useRef();
+    const [, redraw] = useReducer((n) => n + 1, 0);
+    const [view, setView] = useState({ top: 0, height: 600 });
+    const isLive = live.use();
+    const isFollowing = useRef(true);
+
+    useEffect(() => {
+        tail.current = new Tail(filters, redraw);
+        tail.current.isLive = live.get();
+        tail.current.open();
+        return () => tail.current.close();
+    }, []);
+    useEffect(() => {
+        if (tail.current?.isLive !== isLive) tail.current?.setLive(isLive);
+    }, [isLive]);
+    useEffect(() => {
+        const hide = () => tail.current?.setLive(!document.hidden && live.get());
+        document.addEventListener('visibilitychange', hide);
+        return () => document.removeEventListener('visibilitychange', hide);
+    }, []);
+
+    const events = tail.current?.events || [];
+    useLayoutEffect(() => {
+        const element = box.current;
+        if (!element) return;
+        if (isFollowing.current) element.scrollTop = element.scrollHeight;
+        if (element.clientHeight !== view.height) setView({ top: element.scrollTop, height: element.clientHeight });
+    });
+
+    function scrolled() {
+        const { scrollTop, scrollHeight, clientHeight } = box.current;
+        isFollowing.current = scrollHeight - scrollTop - clientHeight < ROW;
+        tail.current.watch(isFollowing.current);
+        setView({ top: scrollTop, height: clientHeight });
+        if (scrollTop < ROW * 20) loadOlder();
+    }
+
+    // Rows that come in above push the others down; the view moves with them, so nothing jumps.
+    async function loadOlder() {
+        const added = await tail.current.older();
+        if (added && box.current) requestAnimationFrame(() => { box.current.scrollTop += added * ROW; });
+    }
+
+    function toEnd() {
+        isFollowing.current = true;
+        tail.current.watch(true);
+        redraw();
+    }
+
+    const now = tail.current;
+    if (now?.error && !events.length) return html`<${Failure} error=${now.error} what="the log" retry=${() => location.reload()} />`;
+    if (!now?.isLoaded) return html`<${Loading} what="the log" rows=${10} />`;
+    if (!events.length) return html`<${NoEvents} isFiltered=${Object.keys(filters).length > 0} />`;
+
+    const first = Math.max(0, Math.floor(view.top / ROW) - OVERSCAN);
+    const last = Math.min(events.length, Math.ceil((view.top + view.height) / ROW) + OVERSCAN);
+    return html`<div class="loglist">
+        <div class="list" role="table" aria-label="Events" aria-rowcount=${events.length} tabindex="0" ref=${box} onScroll=${scrolled}
+            onKeyDown=${(event) => moveSelection(event, events, selected)}>
+            <div class="room" role="rowgroup" style=${{ height: `${events.length * ROW}px` }}>
+                ${events.slice(first, last).map((event, i) => html`<${EventRow} key=${event.event_id} event=${event}
+                    top=${(first + i) * ROW} isSelected=${String(event.event_id) === selected} />`)}
+            </div></div>
+        <${Status} tail=${now} isFollowing=${isFollowing.current} isLive=${isLive} toEnd=${toEnd} /></div>`;
+}
+
+// j and k walk from row to row with the open event; the first j opens none, it only marks.
+function moveSelection(event, events, selected) {
+    if (event.key !== 'ArrowDown' && event.key !== 'ArrowUp') return;
+    if (!selected) return;
+    const at = events.findIndex((one) => String(one.event_id) === selected);
+    const next = events[at + (event.key === 'ArrowDown' ? 1 : -1)];
+    if (!next) return;
+    event.preventDefault();
+    refine({ event: next.event_id });
+}
+
+function EventRow({ event, top, isSelected }) {
+    const { query } = here();
+    const href = to('log', { ...query, event: event.event_id });
+    return html`<div class=${`row${isSelected ? ' selected' : ''}`} role="row" data-row data-href=${href} tabindex="-1"
+        style=${{ transform: `translateY(${top}px)` }}
+        onClick=${(press) => { if (!press.target.closest('a') && !String(getSelection())) refine({ event: event.event_id }, { replace: false }); }}>
+        <span role="cell" class="number">${event.event_id}</span>
+        <time role="cell" class="time" datetime=${event.occurred_at} title=${exact(event.occurred_at)}>${clock(event.occurred_at, { millis: true })}</time>
+        <a role="cell" class="type" href=${href}>${event.event_type}</a>
+        <span role="cell" class="about" title="${event.aggregate_type}/${event.aggregate_id}">${event.aggregate_type}/${brief(event.aggregate_id)}</span>
+        <span role="cell" class="who">${event.org_id ?? 'infrastructure'}</span>
+        <span role="cell" class="said">${JSON.stringify(event.payload).slice(0, 240)}</span></div>`;
+}
+
+function Status({ tail, isFollowing, isLive, toEnd }) {
+    const words = !isLive ? ['pause', 'calm', 'paused']
+        : tail.params.until ? ['ring', 'calm', 'a closed stretch']
+        : tail.state === 'lost' ? ['half', 'warn', 'reconnecting']
+        : isFollowing ? ['dot', 'good', 'following'] : ['pause', 'calm', 'holding still'];
+    const shown = tail.events.length;
+    return html`<div class="foot" role="status">
+        <span class="state ${words[1]}"><${Shape} name=${words[0]} />${words[2]}</span>
+        <span class="dim">${plural(shown, 'event')} here${tail.isStart ? ', from the first' : ''}</span>
+        ${!isFollowing && html`<button type="button" onClick=${toEnd}>
+            ${tail.state === 'behind' ? `more than ${plural(tail.missed - 1, 'new event')}` : tail.missed ? plural(tail.missed, 'new event') : 'To the end'} ↓</button>`}</div>`;
+}
+
+function NoEvents({ isFiltered }) {
+    if (isFiltered) {
+        return html`<${Empty} title="Nothing fits these filters">New events that fit appear here by themselves. <a href=${to('log')}>Show all</a><//>`;
+    }
+    const who = person.use();
+    return html`<${Empty} title="The log is empty">Append the first event${who.org_id ? ` of ${who.org_id}` : ''}:
+        <code>outlog append --org ${who.org_id || 'acme'} --aggregate order/o-1 --type order.created --data '{"total":12}'</code><//>`;
+}
