@@ -68,6 +68,9 @@ struct ol_request {
     struct ol_buf reply;
     void *owner; /* of whoever finishes it later */
 
+    /* OL_UPGRADING: what the loop calls; it owns the request then (socket.h) */
+    void (*upgrade)(struct ol_request *request);
+
     /* OL_WAITING, OL_STREAMING: for what, from where, until when (boot clock) */
     struct outlog_filter filter;
     int64_t after, wait_until;

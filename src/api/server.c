@@ -84,7 +84,10 @@ static void finished(struct ol_server *server, struct ol_request *request)
         return;
     }
     request->is_working = false;
-    answer(server, request);
+    if (request->answer == OL_UPGRADING && request->http)
+        request->upgrade(request);
+    else
+        answer(server, request);
 }
 
 /* In the loop: a whole request came. */

@@ -1,0 +1,32 @@
+/* socket.h: a WebSocket: text frames in, text frames out. The loop's thread only. */
+#ifndef OL_API_SOCKET_H
+#define OL_API_SOCKET_H
+
+#include "api/request.h"
+
+struct ol_socket;
+
+enum { OL_SOCKET_MESSAGE_BYTES = 64 * 1024, OL_SOCKET_QUEUE_BYTES = 1024 * 1024 };
+
+struct ol_socket_user {
+    void (*text)(struct ol_socket *socket, const char *text, size_t bytes);
+    void (*closed)(struct ol_socket *socket); /* it is over: forget it */
+};
+
+/* Whether the request asks for a WebSocket as RFC 6455 wants it; false after having answered 400. For
+ * handlers, before they return OL_UPGRADING. */
+bool ol_socket_is_asked(struct ol_request *request);
+
+/* Turn the request's connection into a WebSocket; the request is freed. NULL when the client is gone. */
+struct ol_socket *ol_socket_open(struct ol_request *request, const struct ol_socket_user *user,
+                                 void *owner);
+void *ol_socket_owner(const struct ol_socket *socket);
+
+/* Send one text frame. A reader so slow that more than OL_SOCKET_QUEUE_BYTES wait is dropped: false,
+ * and `closed` was called. */
+bool ol_socket_send(struct ol_socket *socket, const char *text, size_t bytes);
+
+/* Say goodbye with a code of RFC 6455 (1000: done, 1001: we go, 1008: not allowed) and close. */
+void ol_socket_close(struct ol_socket *socket, int code, const char *why);
+
+#endif
