@@ -2,6 +2,7 @@
 #include "api/clerk.h"
 
 #include "base/err.h"
+#include "log/log.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -16,6 +17,11 @@ struct ol_clerks {
     bool is_over;
     int count;
     pthread_t threads[];
+};
+
+struct desk {
+    outlog *log;
+    outlog *tenant; /* sees one org at a time; opened when first needed */
 };
 
 static struct ol_request *take(struct ol_clerks *clerks)
@@ -40,21 +46,43 @@ static void *run(void *argument)
 {
     struct ol_clerks *clerks = argument;
     struct ol_request *request;
-    outlog *log = NULL;
+    struct desk desk = {0};
     outlog_err err;
 
     while ((request = take(clerks))) {
-        if (!log && outlog_open(clerks->store, &log, &err) < 0) {
+        if (!desk.log && outlog_open(clerks->store, &desk.log, &err) < 0) {
             ol_problem(request, &err);
             request->answer = OL_ANSWERED;
             ol_request_finish(request);
             continue;
         }
-        request->log = log;
+        request->log = desk.log;
+        request->desk = &desk;
         clerks->work(request);
     }
-    outlog_close(log);
+    outlog_close(desk.log);
+    outlog_close(desk.tenant);
     return NULL;
+}
+
+int ol_clerk_confine(struct ol_request *request, const char *store, outlog_err *err)
+{
+    struct desk *desk = request->desk;
+    struct ol_rows rows;
+
+    if (!request->who.org_id || desk->log->conn->store != &ol_store_postgres)
+        return 0;
+    if (!desk->tenant && outlog_open(store, &desk->tenant, err) < 0)
+        return -1;
+    if (ol_log_ready(desk->tenant, err) < 0 ||
+        ol_query(desk->tenant->conn, OL_Q_SESSION_CONFINE, OL_PARAMS(ol_text(request->who.org_id)),
+                 &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    ol_end(&rows);
+    if (got > 0) // else the filters of the handlers stand alone; `outlog doctor` tells
+        request->log = desk->tenant;
+    return got < 0 ? -1 : 0;
 }
 
 int ol_clerks_open(struct ol_clerks **out, const char *store, int count, size_t most,

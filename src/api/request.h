@@ -59,6 +59,7 @@ struct ol_request {
     /* while a handler runs */
     struct ol_identity who;
     outlog *log;
+    void *desk; /* the clerk's */
 
     /* the answer */
     enum ol_answer answer;

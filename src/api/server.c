@@ -34,21 +34,30 @@ struct ol_server_options ol_server_defaults(const char *store)
 
 /* --- a request's way --- */
 
+static bool is_reading(const struct ol_request *request)
+{
+    return request->route && strcmp(request->route->method, "GET") == 0;
+}
+
 /* In a clerk's thread. */
 static void work(struct ol_request *request)
 {
     struct ol_server *server = request->server;
     enum ol_answer answer = OL_ANSWERED;
+    outlog_err err;
 
-    if (request->job)
+    if (request->route && !request->is_admitted)
+        request->is_admitted = ol_auth_admit(server->auth, request) && ol_auth_allows(request);
+    if (request->route && !request->is_admitted)
+        answer = OL_ANSWERED;
+    else if (is_reading(request) && ol_clerk_confine(request, server->options.store, &err) < 0)
+        answer = ol_problem(request, &err);
+    else if (request->job)
         answer = request->job(request);
-    else if (request->is_admitted ||
-             (ol_auth_admit(server->auth, request) && ol_auth_allows(request))) {
-        request->is_admitted = true;
+    else
         answer = ol_once_run(request);
-        if (answer == OL_LATER)
-            return; // it may be gone already
-    }
+    if (answer == OL_LATER)
+        return; // it may be gone already
     request->answer = answer;
     ol_request_finish(request);
 }

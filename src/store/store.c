@@ -198,7 +198,7 @@ int64_t ol_column_int(const struct ol_rows *rows, int column)
 
 int64_t ol_column_time(const struct ol_rows *rows, int column)
 {
-    return rows->conn->store->column_time(rows, column);
+    return ol_is_null(rows, column) ? 0 : rows->conn->store->column_time(rows, column);
 }
 
 void ol_column_uuid(const struct ol_rows *rows, int column, char out[OL_UUID_TEXT])

@@ -130,7 +130,7 @@ int ol_number(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *
 
 bool ol_is_null(const struct ol_rows *rows, int column);
 int64_t ol_column_int(const struct ol_rows *rows, int column);
-int64_t ol_column_time(const struct ol_rows *rows, int column);
+int64_t ol_column_time(const struct ol_rows *rows, int column); /* 0 for null */
 void ol_column_uuid(const struct ol_rows *rows, int column, char out[OL_UUID_TEXT]);
 
 /* The text in place, valid until the next row; NULL for null. *bytes may be NULL. */

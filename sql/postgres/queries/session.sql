@@ -13,3 +13,8 @@ select backend_start::text,
 select pg_terminate_backend(pid, 10000)::integer
   from pg_stat_activity
  where pid = :pid and backend_start = :started_at::timestamptz
+
+-- name: session_confine(org_id) @postgres
+-- From now on this session sees one org. No row: the role is not there, or not ours.
+select set_config('outlog.org_id', :org_id, false), set_config('role', 'outlog_tenant', false)
+ where exists (select from pg_roles where rolname = 'outlog_tenant' and pg_has_role(oid, 'member'))
