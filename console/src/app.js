@@ -136,7 +136,9 @@ function Org({ who, current = '' }) {
 
 function Navigation({ current }) {
     const count = dead.use();
-    return html`<nav class="side" aria-label="Pages">${Object.entries(PLACES).map(([key, [path, name]]) => html`
+    const bar = useRef();
+    useEffect(() => bar.current.querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' }), [current]);
+    return html`<nav class="side" aria-label="Pages" ref=${bar}>${Object.entries(PLACES).map(([key, [path, name]]) => html`
         <a href=${to(path)} aria-current=${path === current ? 'page' : null} title="g ${key}">
             <span>${name}</span>
             ${path === 'dead' && count > 0 && html`<span class="badge">${count}</span>`}</a>`)}</nav>`;

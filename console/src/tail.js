@@ -39,14 +39,18 @@ export class Tail {
         };
     }
 
-    async open() {
+    // At the end; or, for a link to an event further back, around that one.
+    async open(around = 0) {
+        const { signal } = this.stop;
         try {
-            const { settled } = await get('/v1/events', { limit: 1, after: 0, ...this.params }, { signal: this.stop.signal });
-            this.position = settled;
-            Object.assign(this, await before(settled + 1, this.params, PAGE, this.stop.signal));
+            const { settled } = await get('/v1/events', { limit: 1, after: 0, ...this.params }, { signal });
+            const isBack = around > 0 && around <= settled - PAGE;
+            this.position = isBack ? around : settled;
+            Object.assign(this, await before(this.position + 1, this.params, PAGE, signal));
             this.isLoaded = true;
-            this.state = 'open';
-            if (this.isLive && !this.params.until) this.start();
+            this.state = isBack ? 'behind' : 'open';
+            if (isBack) await this.newer();
+            else if (this.isLive && !this.params.until) this.start();
         } catch (error) {
             if (error.name === 'AbortError') return;
             this.error = error;
@@ -63,8 +67,8 @@ export class Tail {
     setLive(isLive) {
         this.isLive = isLive;
         if (!this.isLoaded || this.params.until) return;
-        if (isLive) this.start();
-        else this.stream?.abort();
+        if (isLive && this.state !== 'behind') this.start();
+        else if (!isLive) this.stream?.abort();
     }
 
     start() {
@@ -96,19 +100,42 @@ export class Tail {
         this.isStart = false;
     }
 
-    // Whether the person looks at the end. Coming back to it takes up the stream where it was left,
-    // or begins anew at the end when too much went by.
-    async watch(isWatched) {
+    // Whether the person looks at the end of the list.
+    watch(isWatched) {
+        if (isWatched && this.state === 'behind') this.newer();
         if (isWatched === this.isWatched) return;
         this.isWatched = isWatched;
         this.missed = 0;
-        if (isWatched && this.state === 'behind') {
-            this.isLoaded = false;
-            await this.open();
-        } else if (isWatched) {
-            this.trim();
-        }
+        if (isWatched) this.trim();
         this.changed();
+    }
+
+    // To the end of the log, whatever lies between.
+    toEnd() {
+        if (this.state === 'behind') this.open();
+        else this.watch(true);
+        this.isWatched = true;
+        this.missed = 0;
+    }
+
+    // Reads on where the stream was left; takes it up again at the end.
+    async newer() {
+        if (this.isBusy) return;
+        this.isBusy = true;
+        try {
+            const page = await get('/v1/events', { ...this.params, after: this.position, limit: PAGE }, { signal: this.stop.signal });
+            this.events = [...this.events, ...page.events];
+            this.position = Math.max(this.position, page.next_after ?? page.events.at(-1)?.event_id ?? 0);
+            if (page.events.length < PAGE) {
+                this.state = 'open';
+                if (this.isLive && !this.params.until) this.start();
+            }
+        } catch (error) {
+            if (error.name !== 'AbortError') this.error = error;
+        } finally {
+            this.isBusy = false;
+            this.changed();
+        }
     }
 
     // How many rows came in above; 0 at the start of the log.

@@ -73,11 +73,12 @@ function List({ filters, selected }) {
     const [view, setView] = useState({ top: 0, height: 600 });
     const isLive = live.use();
     const isFollowing = useRef(true);
+    const wanted = useRef(Number(selected) || 0); // the event a link points at, until it was shown once
 
     useEffect(() => {
         tail.current = new Tail(filters, redraw);
         tail.current.isLive = live.get();
-        tail.current.open();
+        tail.current.open(Number(selected) || 0);
         return () => tail.current.close();
     }, []);
     useEffect(() => {
@@ -93,7 +94,10 @@ function List({ filters, selected }) {
     useLayoutEffect(() => {
         const element = box.current;
         if (!element) return;
-        if (isFollowing.current) element.scrollTop = element.scrollHeight;
+        const at = wanted.current ? events.findIndex((event) => event.event_id === wanted.current) : -1;
+        if (at >= 0) element.scrollTop = at * ROW - element.clientHeight / 3;
+        else if (isFollowing.current) element.scrollTop = element.scrollHeight;
+        wanted.current = 0;
         if (element.clientHeight !== view.height) setView({ top: element.scrollTop, height: element.clientHeight });
     });
 
@@ -113,7 +117,7 @@ function List({ filters, selected }) {
 
     function toEnd() {
         isFollowing.current = true;
-        tail.current.watch(true);
+        tail.current.toEnd();
         redraw();
     }
 
