@@ -15,9 +15,10 @@ export async function before(end, params, want, signal) {
     let width = want;
     while (upper > 1 && found.length < want) {
         const after = Math.max(0, upper - 1 - width);
-        const { events } = await get('/v1/events', { ...params, after, limit: MOST }, { signal });
+        const limit = Math.min(MOST, width);
+        const { events } = await get('/v1/events', { ...params, after, limit }, { signal });
         const fresh = events.filter((event) => event.event_id < upper);
-        if (events.length >= MOST && events.at(-1).event_id < upper - 1) {
+        if (limit < width && events.length >= limit && events.at(-1).event_id < upper - 1) {
             width = Math.ceil(width / 4); // more than a page: come closer
             continue;
         }
@@ -43,7 +44,7 @@ export class Tail {
     async open(around = 0) {
         const { signal } = this.stop;
         try {
-            const { settled } = await get('/v1/events', { limit: 1, after: 0, ...this.params }, { signal });
+            const { settled } = await get('/v1/events', { limit: 1, org_id: this.params.org_id }, { signal });
             const isBack = around > 0 && around <= settled - PAGE;
             this.position = isBack ? around : settled;
             Object.assign(this, await before(this.position + 1, this.params, PAGE, signal));
@@ -138,22 +139,19 @@ export class Tail {
         }
     }
 
-    // How many rows came in above; 0 at the start of the log.
     async older() {
-        if (this.isStart || this.isBusy || !this.isLoaded) return 0;
+        if (this.isStart || this.isBusy || !this.isLoaded) return;
         this.isBusy = true;
         try {
             const end = this.events.length ? this.events[0].event_id : this.position + 1;
             const { events, isStart } = await before(end, this.params, PAGE, this.stop.signal);
             this.events = [...events, ...this.events];
             this.isStart = isStart;
-            this.changed();
-            return events.length;
         } catch (error) {
-            if (error.name !== 'AbortError') { this.error = error; this.changed(); }
-            return 0;
+            if (error.name !== 'AbortError') this.error = error;
         } finally {
             this.isBusy = false;
+            this.changed();
         }
     }
 }

@@ -13,6 +13,7 @@ import { Ago, Copy, Empty, Id, Loaded, ofOne, Page, Table } from '../ui.js';
 
 const RECENT = 1000;
 const MOST_MESSAGES = 60;   // whose attempts are asked for
+const MOST_DRAWN = 1500;    // a longer story is read in the log
 
 export function Traces({ query }) {
     const recent = useLoad(`traces ${query.org_id}`, async (signal) => {
@@ -74,7 +75,8 @@ export async function loadTrace(id, canLook, query, signal) {
             attempts[one.event_id] = (await get(`/v1/messages/${one.event_id}`, {}, { signal })).attempts_log;
         }));
     }
-    return { events: trace.events || [], messages, attempts };
+    return { events: (trace.events || []).slice(0, MOST_DRAWN), messages: messages.slice(0, MOST_DRAWN), attempts,
+        isCut: trace.events?.length > MOST_DRAWN || messages.length > MOST_DRAWN };
 }
 
 export function Graph({ id, trace }) {
@@ -83,7 +85,7 @@ export function Graph({ id, trace }) {
     const path = lit ? pathOf(graph.nodes.find((node) => node.key === lit)) : null;
     const took = tookOf(graph.nodes.map((node) => node.at));
     const off = () => setLit(null);
-    return html`<div class="tracehead"><span>${plural(trace.events.length, 'event')}, ${plural(trace.messages.length, 'message')}, ${span(took)} from first to last</span>
+    return html`<div class="tracehead"><span>${plural(trace.events.length, 'event')}, ${plural(trace.messages.length, 'message')}, ${span(took)} from first to last${trace.isCut ? '; the rest is in the log' : ''}</span>
             <${Copy} text=${() => asText(`trace ${id}`, graph)} what="Copy as text" /></div>
         <div class="scroll"><div class=${`graph${path ? ' lit' : ''}`} style=${{ height: `${graph.height}px`, minWidth: `${graph.width + 400}px` }}>
         <svg width=${graph.width} height=${graph.height} aria-hidden="true">
