@@ -13,7 +13,7 @@ function credits() {
     return Object.keys(dependencies).map((name) => {
         const of = JSON.parse(readFileSync(join(here, 'node_modules', name, 'package.json')));
         const author = typeof of.author === 'object' ? of.author.name : of.author;
-        return ` * ${name} ${of.version}, ${of.license}${author ? `, by ${author}` : ''}`;
+        return ` * ${name} ${of.version}, ${of.license}${author ? `, by ${author.replace(/ <.*/, '')}` : ''}`;
     }).join('\n');
 }
 

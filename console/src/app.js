@@ -3,7 +3,7 @@ import 'uplot/dist/uPlot.min.css';
 import './app.css';
 import { render } from 'preact';
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
-import { signOut, whoami } from './api.js';
+import { may, signOut, whoami } from './api.js';
 import { count } from './format.js';
 import { html } from './html.js';
 import { PLACES, useKeys } from './keys.js';
@@ -69,11 +69,12 @@ function Frame({ who }) {
     const [isHelp, setHelp] = useState(false);
     const main = useRef();
     const [name = '', id] = route.parts;
-    const [list, one, title] = PAGES[name] || [];
+    // Who may only read begins with the log: the overview is about deliveries.
+    const [list, one, title] = PAGES[name || (may.operate(who) ? '' : 'log')] || [];
     const View = id === undefined ? list : one;
 
     useKeys({ onHelp: useCallback(() => setHelp(true), []), onTheme: switchTheme });
-    useDeadCount(title);
+    useDeadCount(title, may.operate(who));
     useEffect(() => main.current.scrollTo(0, 0), [name, id]);
 
     return html`
@@ -136,15 +137,17 @@ function Org({ who, current = '' }) {
 
 function Navigation({ current }) {
     const count = dead.use();
-    return html`<nav class="side" aria-label="Pages">${Object.entries(PLACES).map(([key, [path, name]]) => html`
+    const bar = useRef();
+    useEffect(() => bar.current.querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' }), [current]);
+    return html`<nav class="side" aria-label="Pages" ref=${bar}>${Object.entries(PLACES).map(([key, [path, name]]) => html`
         <a href=${to(path)} aria-current=${path === current ? 'page' : null} title="g ${key}">
             <span>${name}</span>
             ${path === 'dead' && count > 0 && html`<span class="badge">${count}</span>`}</a>`)}</nav>`;
 }
 
 // The dead-letter count shows where a person looks who does not look here: title and icon.
-function useDeadCount(title) {
-    const stats = useGet('/v1/stats', {}, { every: STATS_MS });
+function useDeadCount(title, mayLook) {
+    const stats = useGet(mayLook ? '/v1/stats' : null, {}, { every: STATS_MS });
     const total = dead.use();
     useEffect(() => { if (stats.data) dead.set(stats.data.dead || 0); }, [stats.data]);
     useEffect(() => {

@@ -5,7 +5,7 @@
 // column, columns stand in the order of time, the gap between two grows with the logarithm of the time
 // between them, and each column says how long after the start it is. A cause always stands left of what
 // it caused, also when both were committed together.
-import { clock, span } from './format.js';
+import { brief, clock, span } from './format.js';
 
 export const ROW = 32;
 const LEFT = 20;
@@ -31,7 +31,7 @@ export function layout(events, messages = [], attempts = {}) {
 function ofEvent(event) {
     return { key: event.id, parentKey: event.causation_id, at: Date.parse(event.occurred_at), order: event.event_id,
         shape: KINDS[String(event.aggregate_type).toLowerCase()] || 'dot', tone: toneOfType(event.event_type),
-        label: event.event_type, about: `${event.aggregate_type}/${event.aggregate_id}`,
+        label: event.event_type, about: `${event.aggregate_type}/${brief(event.aggregate_id)}`,
         href: ['events', event.event_id], children: [] };
 }
 
@@ -81,6 +81,16 @@ function columns(rows) {
     return ticks;
 }
 
+// How long after the start: +5 ms, +3.2 s, +12:33, +2:05:10
+export function offset(ms) {
+    if (ms < 60e3) return ms ? `+${span(ms)}` : '0';
+    const seconds = Math.floor(ms / 1000);
+    const two = (n) => String(n).padStart(2, '0');
+    const hours = Math.floor(seconds / 3600);
+    const minutes = Math.floor(seconds / 60) % 60;
+    return `+${hours ? `${hours}:${two(minutes)}` : minutes}:${two(seconds % 60)}`;
+}
+
 // What lights up under the pointer: the node, and all its causes.
 export function pathOf(node) {
     const path = new Set();
@@ -94,7 +104,7 @@ export function asText(title, { nodes }) {
     const lines = [title];
     function put(node, indent, isLast, isRoot) {
         const branch = isRoot ? '' : isLast ? '└─ ' : '├─ ';
-        lines.push(`${indent}${branch}${node.label}  ${node.about}  +${span(node.at - start)}`);
+        lines.push(`${indent}${branch}${node.label}  ${node.about}  ${offset(node.at - start)}`);
         const below = isRoot ? '' : isLast ? '   ' : '│  ';
         node.children.forEach((child, i) =>
             put(child, indent + below, i === node.children.length - 1, false));

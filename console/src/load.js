@@ -22,6 +22,7 @@ export function useLoad(key, load, { every } = {}) {
         const stop = new AbortController();
         let timer = 0;
         let isBusy = false;
+        let isRefused = false; // forbidden or not there: asking again by itself would be noise
 
         async function turn() {
             clearTimeout(timer);
@@ -29,14 +30,16 @@ export function useLoad(key, load, { every } = {}) {
             isBusy = true;
             try {
                 const data = await loader.current(stop.signal);
+                isRefused = false;
                 if (!stop.signal.aborted) setState({ key, data });
             } catch (error) {
+                isRefused = error.status === 403 || error.status === 404;
                 if (!stop.signal.aborted) {
                     setState((old) => ({ key, error, data: old.key === key ? old.data : undefined }));
                 }
             }
             isBusy = false;
-            if (every && isLive && !document.hidden && !stop.signal.aborted) {
+            if (every && isLive && !isRefused && !document.hidden && !stop.signal.aborted) {
                 timer = setTimeout(turn, every);
             }
         }

@@ -15,9 +15,10 @@ export async function before(end, params, want, signal) {
     let width = want;
     while (upper > 1 && found.length < want) {
         const after = Math.max(0, upper - 1 - width);
-        const { events } = await get('/v1/events', { ...params, after, limit: MOST }, { signal });
+        const limit = Math.min(MOST, width);
+        const { events } = await get('/v1/events', { ...params, after, limit }, { signal });
         const fresh = events.filter((event) => event.event_id < upper);
-        if (events.length >= MOST && events.at(-1).event_id < upper - 1) {
+        if (limit < width && events.length >= limit && events.at(-1).event_id < upper - 1) {
             width = Math.ceil(width / 4); // more than a page: come closer
             continue;
         }
@@ -39,14 +40,18 @@ export class Tail {
         };
     }
 
-    async open() {
+    // At the end; or, for a link to an event further back, around that one.
+    async open(around = 0) {
+        const { signal } = this.stop;
         try {
-            const { settled } = await get('/v1/events', { limit: 1, after: 0, ...this.params }, { signal: this.stop.signal });
-            this.position = settled;
-            Object.assign(this, await before(settled + 1, this.params, PAGE, this.stop.signal));
+            const { settled } = await get('/v1/events', { limit: 1, org_id: this.params.org_id }, { signal });
+            const isBack = around > 0 && around <= settled - PAGE;
+            this.position = isBack ? around : settled;
+            Object.assign(this, await before(this.position + 1, this.params, PAGE, signal));
             this.isLoaded = true;
-            this.state = 'open';
-            if (this.isLive && !this.params.until) this.start();
+            this.state = isBack ? 'behind' : 'open';
+            if (isBack) await this.newer();
+            else if (this.isLive && !this.params.until) this.start();
         } catch (error) {
             if (error.name === 'AbortError') return;
             this.error = error;
@@ -63,8 +68,8 @@ export class Tail {
     setLive(isLive) {
         this.isLive = isLive;
         if (!this.isLoaded || this.params.until) return;
-        if (isLive) this.start();
-        else this.stream?.abort();
+        if (isLive && this.state !== 'behind') this.start();
+        else if (!isLive) this.stream?.abort();
     }
 
     start() {
@@ -96,37 +101,57 @@ export class Tail {
         this.isStart = false;
     }
 
-    // Whether the person looks at the end. Coming back to it takes up the stream where it was left,
-    // or begins anew at the end when too much went by.
-    async watch(isWatched) {
+    // Whether the person looks at the end of the list.
+    watch(isWatched) {
+        if (isWatched && this.state === 'behind') this.newer();
         if (isWatched === this.isWatched) return;
         this.isWatched = isWatched;
         this.missed = 0;
-        if (isWatched && this.state === 'behind') {
-            this.isLoaded = false;
-            await this.open();
-        } else if (isWatched) {
-            this.trim();
-        }
+        if (isWatched) this.trim();
         this.changed();
     }
 
-    // How many rows came in above; 0 at the start of the log.
+    // To the end of the log, whatever lies between.
+    toEnd() {
+        if (this.state === 'behind') this.open();
+        else this.watch(true);
+        this.isWatched = true;
+        this.missed = 0;
+    }
+
+    // Reads on where the stream was left; takes it up again at the end.
+    async newer() {
+        if (this.isBusy) return;
+        this.isBusy = true;
+        try {
+            const page = await get('/v1/events', { ...this.params, after: this.position, limit: PAGE }, { signal: this.stop.signal });
+            this.events = [...this.events, ...page.events];
+            this.position = Math.max(this.position, page.next_after ?? page.events.at(-1)?.event_id ?? 0);
+            if (page.events.length < PAGE) {
+                this.state = 'open';
+                if (this.isLive && !this.params.until) this.start();
+            }
+        } catch (error) {
+            if (error.name !== 'AbortError') this.error = error;
+        } finally {
+            this.isBusy = false;
+            this.changed();
+        }
+    }
+
     async older() {
-        if (this.isStart || this.isBusy || !this.isLoaded) return 0;
+        if (this.isStart || this.isBusy || !this.isLoaded) return;
         this.isBusy = true;
         try {
             const end = this.events.length ? this.events[0].event_id : this.position + 1;
             const { events, isStart } = await before(end, this.params, PAGE, this.stop.signal);
             this.events = [...events, ...this.events];
             this.isStart = isStart;
-            this.changed();
-            return events.length;
         } catch (error) {
-            if (error.name !== 'AbortError') { this.error = error; this.changed(); }
-            return 0;
+            if (error.name !== 'AbortError') this.error = error;
         } finally {
             this.isBusy = false;
+            this.changed();
         }
     }
 }

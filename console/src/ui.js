@@ -15,6 +15,12 @@ export function Ago({ at, none = '–' }) {
     return html`<time datetime=${at} title=${exact(at)}>${relative(at, time)}</time>`;
 }
 
+// When the next try is; "due" once that time has come.
+export function Due({ at }) {
+    const time = now.use();
+    return !at || Date.parse(at) <= time ? 'due' : html`<${Ago} at=${at} />`;
+}
+
 export function Clock({ at, millis }) {
     if (!at) return '–';
     return html`<time datetime=${at} title=${exact(at)}>${clock(at, { seconds: true, millis })}</time>`;
@@ -159,14 +165,17 @@ export class Fence extends Component {
     }
 }
 
-// --- tables: columns are {label, cell(row), right?, wide?, title?}; wide ones leave on a phone ---
+// --- tables: columns are {label, cell(row), right?, wide?, grow?, title?} ---
+//
+// On a phone a row becomes a few lines and wide columns leave. The roles are spelled out because a
+// table that is not displayed as one loses its own.
 
 export function Table({ label, columns, rows, keyOf, hrefOf, empty }) {
     if (!rows.length && empty) return empty;
-    return html`<div class="scroll" tabindex="-1"><table aria-label=${label}>
-        <thead><tr>${columns.map((column) => html`<th scope="col" class=${classes(column)}
-            title=${column.title}>${column.label}</th>`)}</tr></thead>
-        <tbody>${rows.map((row) => html`<${Row} key=${keyOf(row)} row=${row} columns=${columns}
+    return html`<div class="scroll" tabindex="-1"><table aria-label=${label} role="table">
+        <thead role="rowgroup"><tr role="row">${columns.map((column) => html`<th scope="col" role="columnheader"
+            class=${classes(column)} title=${column.title}>${column.label}</th>`)}</tr></thead>
+        <tbody role="rowgroup">${rows.map((row) => html`<${Row} key=${keyOf(row)} row=${row} columns=${columns}
             href=${hrefOf?.(row)} />`)}</tbody>
     </table></div>`;
 }
@@ -177,8 +186,9 @@ function Row({ row, columns, href }) {
             go(href);
         }
     };
-    return html`<tr data-row tabindex="-1" class=${href ? 'leads' : ''} data-href=${href} onClick=${open}>
-        ${columns.map((column) => html`<td class=${classes(column)}>${column.cell(row)}</td>`)}</tr>`;
+    return html`<tr role="row" data-row tabindex="-1" class=${href ? 'leads' : ''} data-href=${href} onClick=${open}>
+        ${columns.map((column) => html`<td role="cell" class=${classes(column)}
+            data-label=${typeof column.label === 'string' ? column.label : null}>${column.cell(row)}</td>`)}</tr>`;
 }
 
 const classes = (column) =>

@@ -8,7 +8,7 @@ import { useGet } from '../load.js';
 import { refine, to } from '../router.js';
 import { person } from '../shared.js';
 import { Shape } from '../state.js';
-import { Ago, Destination, Empty, Id, Loaded, Page, Table, Tabs } from '../ui.js';
+import { Ago, Destination, Due, Empty, Id, Loaded, Page, Table, Tabs } from '../ui.js';
 import { useWaiting } from './message.js';
 import { DestinationFilter, Messages } from './outbox.js';
 import { each, one, Operation, requeueAll } from './requeue.js';
@@ -105,7 +105,7 @@ function Retrying({ query, canOperate }) {
         { label: 'to', cell: (one) => html`<${Destination} name=${one.destination} />` },
         { label: 'type', cell: (one) => one.event_type },
         { label: 'attempts', right: true, cell: (one) => html`${count(one.attempts)}<span class="dim">${one.max_attempts ? ` / ${one.max_attempts}` : ''}</span>` },
-        { label: 'next try', right: true, cell: (one) => html`<${Ago} at=${one.available_at} none="now" />` },
+        { label: 'next try', right: true, cell: (one) => html`<${Due} at=${one.available_at} />` },
         { label: 'error', wide: true, grow: true, cell: (one) => html`<span class="dim" title=${one.last_error}>${firstLine(one.last_error, 80)}</span>` },
         ...(canOperate ? [{ label: html`<span class="unseen">actions</span>`, right: true, cell: (message) => html`<button type="button" class="danger"
             aria-label="Kill ${message.event_id}" onClick=${() => setDoing({ of: one('kill', message), what: 'this message', refresh })}>Kill…</button>` }] : []),

@@ -73,11 +73,13 @@ function List({ filters, selected }) {
     const [view, setView] = useState({ top: 0, height: 600 });
     const isLive = live.use();
     const isFollowing = useRef(true);
+    const first = useRef();
+    const wanted = useRef(Number(selected) || 0); // the event a link points at, until it was shown once
 
     useEffect(() => {
         tail.current = new Tail(filters, redraw);
         tail.current.isLive = live.get();
-        tail.current.open();
+        tail.current.open(Number(selected) || 0);
         return () => tail.current.close();
     }, []);
     useEffect(() => {
@@ -93,27 +95,33 @@ function List({ filters, selected }) {
     useLayoutEffect(() => {
         const element = box.current;
         if (!element) return;
-        if (isFollowing.current) element.scrollTop = element.scrollHeight;
+        const at = wanted.current ? events.findIndex((event) => event.event_id === wanted.current) : -1;
+        if (at >= 0) {
+            element.scrollTop = at * ROW - element.clientHeight / 3;
+            isFollowing.current = isAtEnd(element);
+            tail.current.watch(isFollowing.current);
+        } else if (isFollowing.current) {
+            element.scrollTop = element.scrollHeight;
+        } else if (events[0]?.event_id < first.current) {
+            // Rows came in above and pushed the others down: the view moves with them.
+            element.scrollTop += events.findIndex((event) => event.event_id === first.current) * ROW;
+        }
+        wanted.current = 0;
+        first.current = events[0]?.event_id;
         if (element.clientHeight !== view.height) setView({ top: element.scrollTop, height: element.clientHeight });
     });
 
     function scrolled() {
-        const { scrollTop, scrollHeight, clientHeight } = box.current;
-        isFollowing.current = scrollHeight - scrollTop - clientHeight < ROW;
+        const { scrollTop, clientHeight } = box.current;
+        isFollowing.current = isAtEnd(box.current);
         tail.current.watch(isFollowing.current);
         setView({ top: scrollTop, height: clientHeight });
-        if (scrollTop < ROW * 20) loadOlder();
-    }
-
-    // Rows that come in above push the others down; the view moves with them, so nothing jumps.
-    async function loadOlder() {
-        const added = await tail.current.older();
-        if (added && box.current) requestAnimationFrame(() => { box.current.scrollTop += added * ROW; });
+        if (scrollTop < ROW * 20) tail.current.older();
     }
 
     function toEnd() {
         isFollowing.current = true;
-        tail.current.watch(true);
+        tail.current.toEnd();
         redraw();
     }
 
@@ -122,19 +130,21 @@ function List({ filters, selected }) {
     if (!now?.isLoaded) return html`<${Loading} what="the log" rows=${10} />`;
     if (!events.length) return html`<${NoEvents} isFiltered=${Object.keys(filters).length > 0} />`;
 
-    const first = Math.max(0, Math.floor(view.top / ROW) - OVERSCAN);
-    const last = Math.min(events.length, Math.ceil((view.top + view.height) / ROW) + OVERSCAN);
+    const from = Math.max(0, Math.floor(view.top / ROW) - OVERSCAN);
+    const upto = Math.min(events.length, Math.ceil((view.top + view.height) / ROW) + OVERSCAN);
     return html`<div class="loglist">
         <div class="list" role="table" aria-label="Events" aria-rowcount=${events.length} tabindex="0" ref=${box} onScroll=${scrolled}
             onKeyDown=${(event) => moveSelection(event, events, selected)}>
             <div class="room" role="rowgroup" style=${{ height: `${events.length * ROW}px` }}>
-                ${events.slice(first, last).map((event, i) => html`<${EventRow} key=${event.event_id} event=${event}
-                    top=${(first + i) * ROW} isSelected=${String(event.event_id) === selected} />`)}
+                ${events.slice(from, upto).map((event, i) => html`<${EventRow} key=${event.event_id} event=${event}
+                    top=${(from + i) * ROW} isSelected=${String(event.event_id) === selected} />`)}
             </div></div>
         <${Status} tail=${now} isFollowing=${isFollowing.current} isLive=${isLive} toEnd=${toEnd} /></div>`;
 }
 
-// j and k walk from row to row with the open event; the first j opens none, it only marks.
+const isAtEnd = (element) => element.scrollHeight - element.scrollTop - element.clientHeight < ROW;
+
+// With an event open, the arrow keys open its neighbours.
 function moveSelection(event, events, selected) {
     if (event.key !== 'ArrowDown' && event.key !== 'ArrowUp') return;
     if (!selected) return;

@@ -9,7 +9,7 @@ import { Payload } from '../payload.js';
 import { to } from '../router.js';
 import { person } from '../shared.js';
 import { messageState, State } from '../state.js';
-import { Aggregate, Ago, Clock, Copy, Destination, Fields, Id, Loaded, ofOne, Page } from '../ui.js';
+import { Aggregate, Ago, Clock, Copy, Destination, Due, Fields, Id, Loaded, ofOne, Page } from '../ui.js';
 import { one, Operation } from './requeue.js';
 
 export function Message({ id, rest }) {
@@ -37,7 +37,7 @@ function told(message) {
     switch (messageState(message)) {
     case 'PUBLISHED': return html`, delivered <${Ago} at=${message.published_at} /> after ${plural(message.attempts, 'attempt')}`;
     case 'DEAD': return html`, given up <${Ago} at=${message.updated_at} /> after ${plural(message.attempts, 'attempt')}`;
-    case 'RETRYING': return html`, next try <${Ago} at=${message.available_at} none="now" />`;
+    case 'RETRYING': return html`, next try <${Due} at=${message.available_at} />`;
     case 'CLAIMED': return html`, on its way by ${message.claimed_by} since <${Ago} at=${message.claimed_at} />`;
     default: return html`, waiting since <${Ago} at=${message.created_at} />`;
     }
@@ -104,10 +104,10 @@ function Attempts({ message, open }) {
     return html`<section aria-label="Attempts"><h2>Attempts</h2>
         ${log.length === 0 && html`<p class="dim">${message.attempts > 0 ? 'This destination keeps no record of single attempts.' : 'None yet.'}</p>`}
         <ol class="attempts">${[...log].sort((a, b) => b.attempt - a.attempt).map((attempt) => html`
-            <${Attempt} key=${attempt.attempt} attempt=${attempt} isOpen=${open === attempt.attempt} />`)}</ol></section>`;
+            <${Attempt} key=${attempt.attempt} attempt=${attempt} message=${message} isOpen=${open === attempt.attempt} />`)}</ol></section>`;
 }
 
-function Attempt({ attempt, isOpen }) {
+function Attempt({ attempt, message, isOpen }) {
     const has = attempt.response != null || attempt.error != null;
     const response = typeof attempt.response === 'string' ? attempt.response
         : attempt.response == null ? null : JSON.stringify(attempt.response, null, 2);
@@ -118,6 +118,7 @@ function Attempt({ attempt, isOpen }) {
         <div class="inner"><${Fields} of=${[
             ['started_at', html`<${Clock} at=${attempt.started_at} millis />`],
             ['duration', span(attempt.duration_ms)],
+            ['sent', html`the payload below${message.content_type ? ` as ${message.content_type}` : ''}, key <${Id} of=${message.idempotency_key ?? message.event_id} />`],
             ['by', attempt.claimed_by],
             ['status', attempt.status],
             ['error', attempt.error && html`<span class="bad wrap">${attempt.error}</span>`],

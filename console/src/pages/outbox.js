@@ -6,7 +6,7 @@ import { html } from '../html.js';
 import { useGet, useLoad } from '../load.js';
 import { refine, to } from '../router.js';
 import { messageState, Shape, shapeOf, State, toneOf } from '../state.js';
-import { Ago, Destination, Empty, Id, Loaded, Page, say, Table, Tabs } from '../ui.js';
+import { Ago, Destination, Due, Empty, Id, Loaded, Page, say, Table, Tabs } from '../ui.js';
 
 const STATES = [[undefined, 'All'], ['PENDING', 'Pending', 'pending'], ['RETRYING', 'Retrying', 'retrying'],
     ['CLAIMED', 'Claimed', 'claimed'], ['PUBLISHED', 'Published'], ['DEAD', 'Dead', 'dead']];
@@ -68,6 +68,6 @@ export const COLUMNS = [
     { label: 'attempts', right: true, wide: true, cell: (one) => html`${count(one.attempts)}${one.max_attempts ? html`<span class="dim"> / ${count(one.max_attempts)}</span>` : ''}` },
     { label: 'key', wide: true, cell: (one) => html`<span class="id clip" title=${one.ordering_key}>${one.ordering_key ?? ''}</span>` },
     { label: 'created', right: true, cell: (one) => html`<${Ago} at=${one.created_at} />` },
-    { label: 'next try', right: true, wide: true, cell: (one) => (one.state === 'PENDING' ? html`<${Ago} at=${one.available_at} none="now" />` : '') },
+    { label: 'next try', right: true, wide: true, cell: (one) => (one.state === 'PENDING' ? html`<${Due} at=${one.available_at} />` : '') },
     { label: 'error', wide: true, grow: true, cell: (one) => html`<span class="dim" title=${one.last_error}>${firstLine(one.last_error, 80)}</span>` },
 ];

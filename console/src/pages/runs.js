@@ -65,7 +65,7 @@ function Timeline({ run, trace }) {
     const rows = useMemo(() => rowsOf(run, trace), [run, trace]);
     const [open, setOpen] = useState(null);
     if (!rows.length) return html`<p class="dim">No steps yet.</p>`;
-    const end = Math.max(Date.now() * (run.completed_at ? 0 : 1), ...rows.map((row) => row.to));
+    const end = Math.max(...rows.map((row) => row.to));
     const start = Math.min(Date.parse(run.started_at), ...rows.map((row) => row.from));
     const at = (time) => `${((time - start) / Math.max(1, end - start)) * 100}%`;
     return html`<section aria-label="Timeline"><h2>Timeline <span class="dim">${span(end - start)}</span></h2>

@@ -2,7 +2,7 @@
 import { useMemo, useState } from 'preact/hooks';
 import { get, may } from '../api.js';
 import { count, plural, span } from '../format.js';
-import { asText, layout, pathOf, ROW } from '../graph.js';
+import { asText, layout, offset, pathOf, ROW } from '../graph.js';
 import { html } from '../html.js';
 import { useLoad } from '../load.js';
 import { go, to } from '../router.js';
@@ -13,6 +13,7 @@ import { Ago, Copy, Empty, Id, Loaded, ofOne, Page, Table } from '../ui.js';
 
 const RECENT = 1000;
 const MOST_MESSAGES = 60;   // whose attempts are asked for
+const MOST_DRAWN = 1500;    // a longer story is read in the log
 
 export function Traces({ query }) {
     const recent = useLoad(`traces ${query.org_id}`, async (signal) => {
@@ -50,9 +51,11 @@ function group(events) {
         traces.get(id).events.push(event);
     }
     return [...traces.values()].map((trace) => ({ ...trace, first: trace.events[0], last: trace.events.at(-1),
-        took: Date.parse(trace.events.at(-1).occurred_at) - Date.parse(trace.events[0].occurred_at) }))
+        took: tookOf(trace.events.map((event) => Date.parse(event.occurred_at))) }))
         .sort((a, b) => b.last.event_id - a.last.event_id).slice(0, 200);
 }
+
+const tookOf = (times) => Math.max(...times) - Math.min(...times);
 
 export function Trace({ id, query }) {
     const canLook = may.operate(person.use());
@@ -72,21 +75,22 @@ export async function loadTrace(id, canLook, query, signal) {
             attempts[one.event_id] = (await get(`/v1/messages/${one.event_id}`, {}, { signal })).attempts_log;
         }));
     }
-    return { events: trace.events || [], messages, attempts };
+    return { events: (trace.events || []).slice(0, MOST_DRAWN), messages: messages.slice(0, MOST_DRAWN), attempts,
+        isCut: trace.events?.length > MOST_DRAWN || messages.length > MOST_DRAWN };
 }
 
 export function Graph({ id, trace }) {
     const graph = useMemo(() => layout(trace.events, trace.messages, trace.attempts), [trace]);
     const [lit, setLit] = useState(null);
     const path = lit ? pathOf(graph.nodes.find((node) => node.key === lit)) : null;
-    const took = graph.nodes.length ? Math.max(...graph.nodes.map((node) => node.at)) - Math.min(...graph.nodes.map((node) => node.at)) : 0;
+    const took = tookOf(graph.nodes.map((node) => node.at));
     const off = () => setLit(null);
-    return html`<div class="tracehead"><span>${plural(trace.events.length, 'event')}, ${plural(trace.messages.length, 'message')}, ${span(took)} from first to last</span>
+    return html`<div class="tracehead"><span>${plural(trace.events.length, 'event')}, ${plural(trace.messages.length, 'message')}, ${span(took)} from first to last${trace.isCut ? '; the rest is in the log' : ''}</span>
             <${Copy} text=${() => asText(`trace ${id}`, graph)} what="Copy as text" /></div>
-        <div class="scroll"><div class=${`graph${path ? ' lit' : ''}`} style=${{ height: `${graph.height}px`, minWidth: `${graph.width + 320}px` }}>
+        <div class="scroll"><div class=${`graph${path ? ' lit' : ''}`} style=${{ height: `${graph.height}px`, minWidth: `${graph.width + 400}px` }}>
         <svg width=${graph.width} height=${graph.height} aria-hidden="true">
             ${graph.ticks.map((tick, i) => html`<line class="tick" x1=${tick.x} x2=${tick.x} y1="20" y2=${graph.height} />
-                ${shows(graph.ticks, i) && html`<text class="ticktext" x=${tick.x} y="13">${tick.offset ? `+${span(tick.offset)}` : '0'}</text>`}`)}
+                ${shows(graph.ticks, i) && html`<text class="ticktext" x=${tick.x} y="13">${offset(tick.offset)}</text>`}`)}
             ${graph.nodes.filter((node) => node.parent).map((node) => html`<path class=${`edge${path?.has(node.key) ? ' on' : ''}`}
                 d=${`M${node.parent.x} ${node.parent.y}V${node.y - 6}q0 6 6 6H${node.x - 7}`} />`)}
             ${graph.nodes.map((node) => html`<g class=${`node ${node.tone}${path?.has(node.key) ? ' on' : ''}`} transform="translate(${node.x - 6} ${node.y - 6})"><${Mark} shape=${node.shape} /></g>`)}

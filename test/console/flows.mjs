@@ -1,0 +1,330 @@
+// What people do at the console. Each flow is a fresh browser page on a fresh server; test_console.py
+// says what stands in its store.
+import assert from 'node:assert/strict';
+
+// A person was paged: what hurts, why, the one message, its attempts, requeue, delivered.
+export async function dead(visit, { message }) {
+    const { page } = visit;
+    await visit.go();
+    await visit.see(visit.role('row', /partner-api/));
+    await visit.until(async () => /^\(1\) /.test(await page.title()), 'the count in the title');
+    assert.match(await page.locator('link[rel=icon]').getAttribute('href'), /^data:image\/svg/);
+    await visit.see('1 dead letter of partner-api waits for your decision');
+    await visit.shot('flow-dead-1-overview');
+
+    await visit.role('table', 'Destinations, worst first').getByRole('link', { name: 'partner-api' }).click();
+    await visit.see(visit.role('heading', 'partner-api'));
+    await page.locator('dl').getByRole('link', { name: '1', exact: true }).last().click();
+    await visit.see(visit.role('heading', 'Dead letters'));
+    const groups = visit.role('table', 'Dead letters by destination and error');
+    await visit.see(groups.getByRole('row', { name: /1 × .*503.* partner-api/ }));
+    await visit.shot('flow-dead-2-groups');
+
+    await page.getByTitle(message).first().click();
+    await visit.see(visit.role('heading', 'Message'));
+    const attempts = page.getByRole('region', { name: 'Attempts' });
+    assert.equal(await attempts.getByRole('listitem').count(), 2);
+    await attempts.locator('summary').first().click();
+    await visit.see(attempts.getByText('upstream is down'));
+    await visit.shot('flow-dead-3-attempt');
+
+    await visit.ask('heal');
+    await visit.role('button', 'Requeue').click();
+    const dialog = visit.role('dialog', 'Requeue this message');
+    await visit.see(dialog.getByText('1 message to partner-api will be requeued.'));
+    await visit.shot('flow-dead-4-preview');
+    await dialog.getByRole('button', { name: 'Requeue 1 message' }).click();
+    await visit.see(dialog.getByText('1 message requeued.'));
+    await visit.see(dialog.getByText('PUBLISHED'));
+    await visit.shot('flow-dead-5-result');
+    await dialog.getByRole('button', { name: 'Close' }).click();
+    await visit.see(page.getByText(/delivered .* after 3 attempts/));
+    await visit.until(async () => !/^\(/.test(await page.title()), 'the count to leave the title');
+    await visit.shot('flow-dead-6-delivered');
+}
+
+// Many at once: a group with its preview, and what is still retried, killed.
+export async function group(visit) {
+    const { page } = visit;
+    await visit.go('dead');
+    await visit.role('button', 'Requeue 3 messages of partner-api').first().waitFor();
+    await visit.ask('heal');
+    await visit.role('button', 'Requeue 3 messages of partner-api').click();
+    const dialog = page.getByRole('dialog');
+    await visit.see(dialog.getByText('3 messages to partner-api will be requeued.'));
+    await dialog.getByRole('button', { name: 'Requeue 3 messages' }).click();
+    await visit.see(dialog.getByText('3 messages requeued.'));
+    await visit.see(dialog.getByRole('listitem').filter({ hasText: /PUBLISHED.*3/ }));
+    await dialog.getByRole('button', { name: 'Close' }).click();
+    await visit.see('No dead letters');
+
+    await visit.go('dead?tab=retrying');
+    await visit.role('button', 'Kill all…').click();
+    await visit.see(dialog.getByText(/2 messages.* will be killed/));
+    await dialog.getByRole('button', { name: 'Kill 2 messages' }).click();
+    await visit.see(dialog.getByText('2 messages killed.'));
+    await dialog.getByRole('button', { name: 'Close' }).click();
+    await visit.see('Nothing is being retried');
+}
+
+// From a filter to a trace to the cause.
+export async function trace(visit) {
+    const { page } = visit;
+    await visit.go('log');
+    await page.getByLabel('type').fill('order.shipped');
+    await page.getByLabel('type').press('Enter');
+    await visit.until(async () => await page.locator('.list .row').count() === 1, 'the filter to leave one row');
+    assert.match(page.url(), /event_type=order\.shipped/);
+    await page.locator('.list .row').getByRole('cell', { name: 'order.shipped' }).click();
+    const panel = page.getByRole('complementary');
+    await visit.see(panel.getByText('"tracked"'));
+    await panel.getByRole('button', { name: 'Raw' }).click();
+    assert.equal(await panel.locator('pre.raw').innerText(), '{"parcel":"P-1", "weight":12345678901234567890.10,"how":"tracked"}');
+    await visit.shot('flow-trace-1-log');
+
+    await panel.getByRole('link', { name: 'Trace' }).click();
+    const nodes = page.getByRole('list', { name: /Trace/ }).getByRole('listitem');
+    await visit.see(nodes.filter({ hasText: 'attempt 1' }).first());
+    await nodes.filter({ hasText: 'order.shipped' }).first().hover();
+    const lit = await page.locator('.labels li.on').allInnerTexts();
+    assert.deepEqual(lit.map((text) => text.split(' ')[0]), ['order.created', 'order.paid', 'order.shipped']);
+    await visit.shot('flow-trace-2-lit');
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+    await page.getByRole('button', { name: 'Copy as text' }).click();
+    const text = await page.evaluate(() => navigator.clipboard.readText());
+    assert.match(text, /order\.created .*\n(.*\n)*.*└─ order\.paid .*\n(.*\n)* +└─ order\.shipped/);
+
+    await nodes.getByRole('link', { name: 'order.shipped', exact: true }).click();
+    await visit.see(visit.role('heading', /Event \d/));
+    await visit.role('link', 'Cause').click();
+    await visit.see(page.locator('.lead').getByText('order.paid'));
+    await visit.role('link', 'Cause').click();
+    await visit.see(page.locator('.lead').getByText('order.created'));
+    assert.equal(await visit.role('link', 'Cause').count(), 0, 'the root has no cause');
+}
+
+export async function pause(visit) {
+    const { page } = visit;
+    await visit.go('destinations/billing');
+    await visit.role('button', 'Pause billing').click();
+    await visit.see('billing is paused: its messages wait, nothing is lost.');
+    await visit.see(page.locator('.lead .state').getByText('paused'));
+    await visit.ask('append', { type: 'order.created', aggregate: 'order/o-2' });
+    await visit.see(page.locator('.lead').getByText(/1 message waits until somebody resumes it/));
+    await visit.shot('flow-pause-1-paused');
+    await visit.role('button', 'Resume billing').click();
+    await visit.see('billing is resumed: what waited goes out now.');
+    await visit.see(page.locator('.lead').getByText(/takes messages/));
+    await visit.role('button', 'Test billing').click();
+    await visit.see(page.getByText(/billing answered 200/));
+    await visit.role('button', 'Deliver what waits for billing now').click();
+    await visit.see('What waits for billing is being tried now.');
+}
+
+// Without --dev: a token gets in, makes another, which reaches less, and is revoked.
+export async function tokens(visit, { admin }) {
+    const { page } = visit;
+    visit.forgive(/status of 40[13]/);
+    const signIn = async (token) => {
+        await page.getByLabel('Token').fill(token);
+        await visit.role('button', 'Sign in').click();
+    };
+    await visit.go('tokens');
+    await visit.see(visit.role('button', 'Sign in'));
+    await visit.checkPage('sign in');
+    await visit.shot('flow-tokens-1-signin');
+    await signIn('not a token');
+    await visit.see('This server does not know that token, or it was revoked.');
+    await signIn(admin);
+    await visit.role('button', 'New token').click();
+    await page.getByRole('radio', { name: /^read/ }).check();
+    await page.getByLabel('Org', { exact: true }).fill('acme');
+    await visit.role('button', 'Make it').click();
+    const secret = await page.locator('.secret code').innerText();
+    await visit.shot('flow-tokens-2-made');
+    await visit.role('button', 'Done').click();
+    assert.equal(await page.getByText(secret).count(), 0, 'it is shown once');
+    const bearer = { Authorization: `Bearer ${secret}` };
+    assert.equal((await visit.get('/v1/events', bearer)).status, 200);
+    assert.deepEqual(await page.evaluate(() => Object.keys(localStorage)), [], 'nothing outlives the tab');
+
+    await visit.role('button', 'Sign out').click();
+    await signIn(secret);
+    await visit.see(page.locator('.org').getByText('acme'));
+    await visit.go('outbox');
+    await visit.see('Your token does not reach this');
+    await visit.shot('flow-tokens-3-forbidden');
+    await visit.go('log');
+    await visit.see(page.locator('.list .row').first());
+
+    await visit.role('button', 'Sign out').click();
+    await signIn(admin);
+    await visit.go('tokens');
+    const row = visit.role('row', /active .* read acme/);
+    await row.getByRole('button', { name: /^Revoke/ }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Revoke' }).click();
+    await visit.see(visit.role('row', /revoked .* read acme/));
+    await visit.until(async () => (await visit.get('/v1/events', bearer)).status === 401, 'the token to be refused');
+    await visit.role('button', 'Sign out').click();
+    await signIn(secret);
+    await visit.see('This server does not know that token, or it was revoked.');
+}
+
+export async function dark(visit) {
+    const theme = () => visit.page.evaluate(() => document.documentElement.dataset.theme);
+    await visit.open({ theme: 'dark' });
+    await visit.go();
+    await visit.see(visit.role('table', /Destinations/));
+    assert.equal(await theme(), 'dark', 'as the system says');
+    await visit.role('button', 'Light colours').click();
+    assert.equal(await theme(), 'light');
+    await visit.page.reload();
+    await visit.see(visit.role('button', 'Dark colours'));
+    assert.equal(await theme(), 'light', 'the choice is kept');
+    await visit.page.keyboard.press('Shift+T');
+    await visit.see(visit.role('button', 'Light colours'));
+    assert.equal(await theme(), 'dark');
+}
+
+export async function narrow(visit, { pages }) {
+    await visit.open({ width: 360, height: 740 });
+    for (const [name, hash] of Object.entries(pages)) {
+        await visit.go(hash);
+        await settled(visit);
+        await visit.checkPage(`${name} at 360 px`);
+        await visit.shot(`narrow-${name}`);
+    }
+    await visit.go();
+    await visit.page.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: /^Dead letters/ }).click();
+    await visit.page.getByRole('table', { name: 'Messages' }).getByRole('link').first().click();
+    await visit.see(visit.role('heading', 'Attempts'));
+}
+
+// No mouse: to the dead letter, its requeue, and back.
+export async function keyboard(visit) {
+    const { page } = visit;
+    const { keyboard: keys } = page;
+    await visit.go();
+    await visit.see(visit.role('table', /Destinations/));
+    await keys.press('?');
+    await visit.see(visit.role('dialog', 'Keys'));
+    await visit.shot('flow-keyboard-help');
+    await keys.press('Escape');
+    await visit.until(async () => await page.getByRole('dialog').count() === 0, 'the help to close');
+    await keys.type('gl');
+    await visit.see(visit.role('heading', 'Log'));
+    await keys.type('gd');
+    await visit.see(visit.role('heading', 'Dead letters'));
+    await visit.see(visit.role('table', 'Messages'));
+    await keys.press('j');
+    await keys.press('j');
+    assert.ok(await page.locator('tr:focus').innerText(), 'a row has the focus');
+    await keys.press('k');
+    await keys.press('j');
+    await keys.press('Enter');
+    await visit.see(visit.role('heading', 'Message'));
+    await tabTo(visit, 'Requeue');
+    await keys.press('Enter');
+    const dialog = page.getByRole('dialog');
+    await visit.see(dialog.getByText('1 message to partner-api will be requeued.'));
+    await keys.press('Escape');
+    await visit.until(async () => await dialog.count() === 0, 'the dialog to close');
+    assert.equal(await page.locator(':focus').innerText(), 'Requeue', 'the focus comes back');
+    await keys.press('Escape');
+    await visit.see(visit.role('heading', 'Dead letters'));
+    await keys.press('/');
+    await keys.type('order/o-1');
+    await keys.press('Enter');
+    await visit.see(visit.role('heading', 'Log'));
+    assert.match(page.url(), /aggregate=order%2Fo-1/);
+}
+
+async function tabTo(visit, name) {
+    for (let i = 0; i < 60; i++) {
+        await visit.page.keyboard.press('Tab');
+        if (await visit.page.evaluate(() => document.activeElement.textContent) === name) return;
+    }
+    assert.fail(`${name} cannot be reached with the tab key`);
+}
+
+// A long log: only what is seen is drawn; the tail follows, holds still while one reads, and goes on.
+export async function tail(visit, { count }) {
+    const { page } = visit;
+    const list = page.locator('.list');
+    const rows = page.locator('.list .row');
+    await visit.go('log');
+    await visit.see(rows.filter({ hasText: String(count) }).first());
+    assert.ok(await rows.count() < 80, 'rows that nobody sees are not drawn');
+    await visit.ask('append', { type: 'live.first', aggregate: 'visit/v-1' });
+    await visit.see(rows.filter({ hasText: 'live.first' }));
+    await list.hover();
+    await page.mouse.wheel(0, -900);
+    await visit.see('holding still');
+    const top = () => rows.first().innerText();
+    await visit.until(async () => { const one = await top(); await page.waitForTimeout(100); return one === await top(); }, 'the list to rest');
+    const before = await top();
+    await visit.ask('append', { type: 'live.second', aggregate: 'visit/v-1' });
+    await visit.role('button', '1 new event ↓').waitFor();
+    assert.equal(await top(), before, 'the view holds still');
+    await visit.role('button', '1 new event ↓').click();
+    await visit.see(rows.filter({ hasText: 'live.second' }));
+    await visit.see('following');
+
+    await list.hover();
+    await visit.until(async () => { await page.mouse.wheel(0, -40000); return Number(await rows.first().locator('.number').innerText()) < count - 600; }, 'older events');
+    await visit.shot('flow-tail-older');
+
+    await page.goto('about:blank');
+    await visit.go('log?event=7');
+    await visit.see(page.locator('.list .row.selected').getByText('7', { exact: true }));
+}
+
+export async function empty(visit, { pages }) {
+    for (const [name, hash] of Object.entries(pages)) {
+        await visit.go(hash);
+        await settled(visit);
+        await visit.checkPage(`${name}, empty`);
+        await visit.shot(`empty-${name}`);
+    }
+    await visit.go();
+    await visit.see('Nothing has been appended yet.');
+    await visit.go('log');
+    await visit.see('The log is empty');
+    await visit.go('dead');
+    await visit.see('No dead letters');
+}
+
+// The server goes away and comes back: what was seen stays, and is said to be old.
+export async function away(visit) {
+    visit.forgive(/Failed to load resource|ERR_CONNECTION/);
+    await visit.go('destinations');
+    await visit.see(visit.role('row', /billing/));
+    await visit.ask('stop');
+    await visit.see('Not refreshed: The server does not answer.');
+    await visit.see('offline');
+    await visit.see(visit.role('row', /billing/));
+    await visit.shot('flow-away');
+    await visit.ask('start');
+    await visit.role('button', 'Try again').click();
+    await visit.see(visit.page.locator('.status').getByText('live'));
+    await visit.until(async () => await visit.page.getByText('Not refreshed').count() === 0, 'fresh data');
+}
+
+// Every page in both colours: pictures to look at, and what every page owes.
+export async function every(visit, { pages }) {
+    for (const theme of ['light', 'dark']) {
+        await visit.open({ theme, width: 1360, height: 860 });
+        for (const [name, hash] of Object.entries(pages)) {
+            await visit.go(hash);
+            await settled(visit);
+            await visit.checkPage(`${name}, ${theme}`);
+            await visit.shot(`${name}-${theme}`);
+        }
+    }
+}
+
+async function settled(visit) {
+    await visit.page.locator('main h1').first().waitFor({ state: 'attached' });
+    await visit.until(async () => await visit.page.locator('.loading').count() === 0, 'the page to load');
+    await visit.page.waitForTimeout(120); // fonts, charts, a second look at what just came
+}

@@ -1,0 +1,320 @@
+"""The console in a real browser, on a real server with a receiver that fails.
+
+What people do stands in test/console/flows.mjs. Pictures of every page stay in console/ of the build
+folder: look at them.
+"""
+import contextlib
+import json
+import os
+import pathlib
+import select
+import shutil
+import signal
+import subprocess
+import urllib.request
+
+import pytest
+
+from lib.cli import ROOT, build_dir
+from lib.outbox import wait_for
+from lib.postgres import die_with_parent
+
+BROWSER = os.environ.get("CHROMIUM") or shutil.which("chromium")
+PLAYWRIGHT = ROOT / "test" / "node_modules" / "playwright-core"
+FLOW_SECONDS = 120
+
+PAGES = {"overview": "", "log": "log", "traces": "traces", "outbox": "outbox", "dead": "dead",
+         "retrying": "dead?tab=retrying", "destinations": "destinations",
+         "destination": "destinations/partner-api", "consumers": "consumers", "views": "views",
+         "runs": "runs", "sessions": "sessions", "tokens": "tokens", "find": "find?q=nothing",
+         "no-page": "nowhere"}
+
+
+def why_not():
+    """Why there is no browser here, or None."""
+    if not BROWSER or not PLAYWRIGHT.exists():
+        return "needs chromium and playwright-core (make setup)"
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout
+    return None if int(version.lstrip("v").split(".")[0]) >= 20 else "playwright needs node 20"
+
+
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
+
+
+class Browser:
+    """test/console/run.mjs: one Chromium for the whole session, a page a flow."""
+
+    def __init__(self):
+        env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+        self._node = subprocess.Popen(
+            ["node", ROOT / "test" / "console" / "run.mjs"], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, env={**env, "CHROMIUM": BROWSER}, text=True,
+            preexec_fn=die_with_parent(signal.SIGTERM))
+
+    def flow(self, name, server, shots, answers=None, **args):
+        """Run a flow to its end; what it asks for on the way is done by `answers`."""
+        self._put({"flow": name, "base": server.url, "shots": str(shots), "args": args})
+        while True:
+            line = self._line(name)
+            if "ask" not in line:
+                assert line["ok"], line["error"]
+                return
+            asked = line.pop("ask")
+            self._put({"answer": answers[asked](**line)})
+
+    def close(self):
+        self._node.stdin.close()
+        try:
+            self._node.wait(10)
+        except subprocess.TimeoutExpired:
+            self._node.kill()
+            self._node.wait()
+
+    def _put(self, line):
+        self._node.stdin.write(json.dumps(line) + "\n")
+        self._node.stdin.flush()
+
+    def _line(self, flow):
+        ready, _, _ = select.select([self._node.stdout], [], [], FLOW_SECONDS)
+        assert ready, f"{flow} did not end within {FLOW_SECONDS} s"
+        line = self._node.stdout.readline()
+        assert line, f"the browser ended during {flow}"
+        return json.loads(line)
+
+
+class Server:
+    """`outlog serve` on a free port, with the destinations of outlog.yaml."""
+
+    def __init__(self, outlog, folder, *args):
+        self.outlog, self.folder, self.args = outlog, folder, args
+        self.port = 0
+        self.start()
+
+    def start(self):
+        self._log = open(self.folder / "serve.log", "w+")
+        self.process = self.outlog.start(
+            "serve", "--listen", f"127.0.0.1:{self.port}", "--config", "outlog.yaml", *self.args,
+            stdout=self._log, stderr=self._log)
+        wait_for(self._is_up, what=lambda: (self.folder / "serve.log").read_text())
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(20) == 0, (self.folder / "serve.log").read_text()
+        self._log.close()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def get(self, path):
+        with urllib.request.urlopen(self.url + path) as answer:
+            return json.load(answer)
+
+    def _is_up(self):
+        assert self.process.poll() is None, (self.folder / "serve.log").read_text()
+        said = (self.folder / "serve.log").read_text()
+        if "http://127.0.0.1:" not in said:
+            return False
+        self.port = int(said.split("http://127.0.0.1:")[1].split("/")[0])
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(self.url + "/healthz").close()
+            return True
+        return False
+
+
+@pytest.fixture(scope="module")
+def browser():
+    browser = Browser()
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def shots(request):
+    folder = build_dir() / "console-shots" / ("postgres" if "postgres" in request.node.name else "sqlite")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+CONFIG = """
+destinations:
+  billing: {{type: webhook, url: "{billing}", allow_private: true}}
+  partner-api:
+    type: webhook
+    url: "{partner}"
+    allow_private: true
+    retry: {{policy: exponential, base: 20ms, factor: 1, max: 20ms, jitter: 0, max_attempts: 2}}
+  slow-api:
+    type: webhook
+    url: "{slow}"
+    allow_private: true
+    retry: {{policy: exponential, base: 1h, factor: 1, max: 1h, jitter: 0, max_attempts: 5}}
+routes:
+  - {{on: "order.created", to: billing}}
+  - {{on: "order.shipped", to: partner-api}}
+  - {{on: "order.late", to: slow-api}}
+"""
+
+
+@pytest.fixture
+def start(outlog, receiver, tmp_path):
+    """Starts the server; the partner answers 503 until heal()."""
+    (tmp_path / "outlog.yaml").write_text(CONFIG.format(
+        billing=receiver.url("billing"), partner=receiver.url("partner-api"),
+        slow=receiver.url("slow-api")))
+    receiver.rule(503, destination="partner-api", body=b"upstream is down")
+    receiver.rule(503, destination="slow-api", body=b"not now")
+    servers = []
+
+    def start(*args):
+        servers.append(Server(outlog, tmp_path, *args))
+        return servers[-1]
+    yield start
+    for server in servers:
+        if server.process.poll() is None:
+            server.stop()
+
+
+@pytest.fixture
+def answers(outlog, receiver):
+    """What a flow may ask of us."""
+    return {"heal": lambda: receiver.forget(),
+            "append": lambda type, aggregate: append(outlog, type, aggregate)["event_id"]}
+
+
+def append(outlog, type, aggregate="order/o-1", data='{"n":1}', *more):
+    return outlog.run("append", "--org", "acme", "--aggregate", aggregate, "--type", type, "--data", data,
+                      "--json", *more).json()[0]
+
+
+def tell_story(outlog):
+    """An order that was created, paid and shipped, the last of which the partner refuses."""
+    created = append(outlog, "order.created")
+    paid = append(outlog, "order.paid", "order/o-1", '{"by":"card"}', "--causation", created["id"])
+    append(outlog, "order.shipped", "order/o-1",
+           '{"parcel":"P-1", "weight":12345678901234567890.10,"how":"tracked"}', "--causation", paid["id"])
+
+
+def wait_dead(server, count=1):
+    return wait_for(lambda: len(server.get("/v1/messages?state=DEAD")["messages"]) == count
+                    and server.get("/v1/messages?state=DEAD")["messages"], "dead letters")
+
+
+def test_m5_r3_a_dead_letter_is_found_requeued_and_seen_delivered(
+        store, outlog, receiver, start, browser, answers, shots):
+    server = start("--dev")
+    tell_story(outlog)
+    message = wait_dead(server)[0]["event_id"]
+    browser.flow("dead", server, shots, answers, message=message)
+    assert [one.answer for one in receiver.of(id=message)] == [503, 503, 200]
+    audit = outlog.run("events", "--json").json()
+    assert "outlog.message.requeued" in [one["event_type"] for one in audit]
+
+
+def test_m5_r3_many_are_requeued_and_killed_with_a_preview(
+        store, outlog, receiver, start, browser, answers, shots):
+    server = start("--dev")
+    for n in range(3):
+        append(outlog, "order.shipped", f"order/o-{n}")
+    for n in range(2):
+        append(outlog, "order.late", f"order/o-{n}")
+    wait_dead(server, 3)
+    wait_for(lambda: len(server.get("/v1/messages?retrying=true")["messages"]) == 2, "two retries")
+    browser.flow("group", server, shots,
+                 {"heal": lambda: receiver.rule(200, destination="partner-api") and None})
+    dead = server.get("/v1/messages?state=DEAD")["messages"]
+    assert [one["destination"] for one in dead] == ["slow-api", "slow-api"]
+    assert receiver.count(destination="slow-api") == 2, "a killed message is not tried again"
+
+
+def test_m5_t3_from_a_filter_to_the_trace_to_the_cause(store, outlog, start, browser, answers, shots):
+    server = start("--dev")
+    tell_story(outlog)
+    wait_dead(server)
+    browser.flow("trace", server, shots, answers)
+
+
+def test_m5_a_destination_is_paused_resumed_tested(
+        store, outlog, receiver, start, browser, answers, shots):
+    server = start("--dev")
+    browser.flow("pause", server, shots, answers)
+    wait_for(lambda: receiver.count(destination="billing", type="order.created") == 1, "the delivery")
+
+
+def test_m5_x1_a_token_is_made_used_and_revoked(store, outlog, start, browser, shots):
+    server = start()
+    append(outlog, "order.created")
+    admin = outlog.run("token", "create", "--scope", "admin", "--json").json()[0]["token"]
+    browser.flow("tokens", server, shots, admin=admin)
+
+
+def test_m5_the_log_is_followed_and_only_what_is_seen_is_drawn(
+        store, outlog, start, browser, answers, shots):
+    server = start("--dev")
+    lines = "".join(json.dumps({"org_id": "acme", "aggregate_type": "visit", "aggregate_id": f"v-{n}",
+                                "event_type": "page.viewed", "payload": {"n": n}}) + "\n"
+                    for n in range(2500))
+    outlog.run("append", "--ndjson", "-", input=lines)
+    count = server.get("/v1/events?limit=1")["settled"]
+    browser.flow("tail", server, shots, answers, count=count)
+
+
+def test_m5_by_keyboard_alone(sqlite_store, outlog, start, browser, answers, shots):
+    server = start("--dev")
+    tell_story(outlog)
+    wait_dead(server)
+    browser.flow("keyboard", server, shots, answers)
+
+
+def test_m5_dark_as_the_system_says_or_the_person(sqlite_store, outlog, start, browser, shots):
+    browser.flow("dark", start("--dev"), shots)
+
+
+def test_m5_an_empty_store_says_what_to_do(sqlite_store, outlog, tmp_path, start, browser, shots):
+    (tmp_path / "outlog.yaml").write_text("destinations: {}\n")
+    pages = {name: hash for name, hash in PAGES.items() if name != "destination"}
+    browser.flow("empty", start("--dev"), shots, pages=pages)
+
+
+def test_m5_a_server_that_went_away_is_said_so(sqlite_store, outlog, start, browser, shots):
+    server = start("--dev")
+    browser.flow("away", server, shots, {"stop": server.stop, "start": server.start})
+
+
+def pages_of(server):
+    """Every page, the ones of a single thing too."""
+    message = server.get("/v1/messages?state=DEAD")["messages"][0]["event_id"]
+    event = server.get("/v1/events?event_type=order.shipped&limit=1")["events"][0]
+    return {**PAGES, "message": f"messages/{message}", "event": f"events/{event['event_id']}",
+            "log-event": f"log?event={event['event_id']}", "trace": f"traces/{event['correlation_id']}"}
+
+
+def test_m5_every_page_in_both_colours(store, outlog, start, browser, shots):
+    """No error in the browser, a name for all that can be used, AA contrast, nobody else is asked."""
+    server = start("--dev")
+    tell_story(outlog)
+    wait_dead(server)
+    browser.flow("every", server, shots, pages=pages_of(server))
+
+
+def test_m5_every_page_at_360_pixels(sqlite_store, outlog, start, browser, shots):
+    server = start("--dev")
+    tell_story(outlog)
+    wait_dead(server)
+    browser.flow("narrow", server, shots, pages=pages_of(server))
+
+
+def test_the_parts_that_need_no_browser(root, build):
+    """Built, so console/node_modules is there."""
+    done = subprocess.run(["node", "--test", root / "test" / "console" / "units.mjs"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_bundle_is_small_and_whole(build):
+    """Under 100 KB as it is sent, and no address of anybody else in it to load from."""
+    folder = next(path.parent for path in pathlib.Path(build).rglob("console_stamp.h"))
+    sent = sum((folder / name).stat().st_size for name in
+               ("index.html.gz", "app.js.gz", "app.css.gz", "favicon.svg"))
+    assert sent < 100_000, sent
+    page = (folder / "index.html").read_text()
+    assert "//" not in page.replace("<!doctype html>", ""), page
