@@ -11,6 +11,10 @@ select coalesce(max(seq), 0) from outlog.outbox where lane = :lane
 -- For finding a time by halving: numbers and times grow together.
 select seq, created_at from outlog.outbox where lane = :lane and seq >= :seq order by seq limit 1
 
+-- name: messages_of_trace(correlation_id, limit literal)
+-- By an index of its own; a trace has few messages.
+select lane, seq from outlog.outbox where correlation_id = :correlation_id order by created_at, lane, seq limit :limit
+
 -- name: attempt_list(lane, seq)
 select attempt, started_at, duration_ms, outcome, status, permanent, response, error, claimed_by
   from outlog.attempts where lane = :lane and seq = :seq order by attempt

@@ -116,8 +116,10 @@ static enum ol_answer list(struct ol_request *request)
         ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0 ||
         ol_request_number(request, "wait", 0, MOST_WAIT_S, 0, &wait) < 0)
         return OL_ANSWERED;
-    if (outlog_read(request->log, &request->filter, after, (size_t)limit, &page, &err) < 0)
+    if (outlog_read(request->log, &request->filter, after, (size_t)limit, &page, &err) < 0) {
+        outlog_page_clear(&page);
         return ol_problem(request, &err);
+    }
     if (!request->wait_until)
         request->wait_until = request->began_at + wait * 1000000;
     if (!page.count && ol_clock_boot_us() < request->wait_until) {
@@ -160,8 +162,10 @@ static enum ol_answer get(struct ol_request *request)
     outlog_err err;
     const char *own = request->who.org_id;
 
-    if (outlog_get(request->log, request->args[0], &page, &err) < 0)
+    if (outlog_get(request->log, request->args[0], &page, &err) < 0) {
+        outlog_page_clear(&page);
         return ol_problem(request, &err);
+    }
     bool is_hidden = own && (!page.events[0].org_id || strcmp(page.events[0].org_id, own) != 0);
     if (is_hidden)
         ol_problem_say(request, 404, "not_found", "there is no event %.80s", request->args[0]);

@@ -67,9 +67,8 @@ int ol_request_number(struct ol_request *request, const char *name, int64_t leas
     return 0;
 }
 
-int ol_request_time(struct ol_request *request, const char *name, int64_t *out)
+static int read_time(struct ol_request *request, const char *name, const char *text, int64_t *out)
 {
-    const char *text = ol_request_param(request, name);
     int64_t span;
 
     *out = 0;
@@ -83,6 +82,21 @@ int ol_request_time(struct ol_request *request, const char *name, int64_t *out)
                    "%s is a time like 2026-01-04T12:00:00Z, or a span like 1h, not '%.40s'", name,
                    text);
     return -1;
+}
+
+int ol_request_time(struct ol_request *request, const char *name, int64_t *out)
+{
+    return read_time(request, name, ol_request_param(request, name), out);
+}
+
+int ol_request_moment(struct ol_request *request, const struct ol_json *object, const char *name,
+                      int64_t *out)
+{
+    const char *text;
+    return ol_request_text(request, object, name, &text) < 0 ||
+                   read_time(request, name, text, out) < 0
+               ? -1
+               : 0;
 }
 
 static bool is_allowed(const struct ol_json *key, const char *const *allowed)

@@ -114,6 +114,10 @@ int ol_request_text(struct ol_request *request, const struct ol_json *object, co
 int ol_request_flag(struct ol_request *request, const struct ol_json *object, const char *name,
                     bool *out);
 
+/* A member that is a time, as ol_request_time() takes them; 0 when absent. -1 after having answered. */
+int ol_request_moment(struct ol_request *request, const struct ol_json *object, const char *name,
+                      int64_t *out);
+
 /* Who does it, for audit events and as the default actor. */
 struct outlog_operator ol_request_operator(struct ol_request *request);
 

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
+#include "views/consumer.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -26,13 +27,7 @@ static void print_consumer(const struct ol_cli *cli, const struct outlog_consume
 {
     struct ol_buf line = {0};
     if (cli->json) {
-        ol_buf_text(&line, "{\"name\":");
-        ol_buf_json_text(&line, consumer->name);
-        ol_buf_print(&line, ",\"cursor_event_id\":%lld,\"lag\":%lld,\"filters\":%s,\"updated_at\":",
-                     (long long)consumer->cursor_event_id, (long long)consumer->lag,
-                     consumer->filters);
-        ol_buf_json_time(&line, consumer->updated_at);
-        ol_buf_char(&line, '}');
+        ol_consumer_json(consumer, &line);
     } else {
         char time[OL_TIME_TEXT];
         ol_time_format(consumer->updated_at, time);

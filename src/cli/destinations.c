@@ -1,11 +1,7 @@
 /* destinations.c: outlog destinations: where messages go, and how it is doing. */
 #include "cli/cli.h"
 
-#include "base/clock.h"
-#include "base/map.h"
-#include "base/uuid.h"
-#include "outbox/look.h"
-#include "publish/sender.h"
+#include "views/destination.h"
 
 #include <string.h>
 
@@ -16,115 +12,24 @@ struct wish {
 
 /* --- the list --- */
 
-struct state {
-    struct ol_counts counts;
-    struct ol_map breakers; /* 1: half open, 2: open */
-    struct ol_arena *arena;
-};
-
-static int load_breakers(outlog *log, struct state *state, outlog_err *err)
+static void print_one(struct ol_cli *cli, const struct ol_destination *one)
 {
-    struct ol_rows rows;
-    int more;
-    if (ol_query(log->conn, OL_Q_BREAKER_LIST, OL_NO_PARAMS, &rows, err) < 0)
-        return -1;
-    while ((more = ol_next(&rows, err)) > 0)
-        ol_map_add(&state->breakers, ol_column_text(&rows, 0, NULL),
-                   strcmp(ol_column_text(&rows, 1, NULL), "open") == 0 ? 2 : 1);
-    ol_end(&rows);
-    return more < 0 ? -1 : 0;
-}
-
-struct trouble {
-    struct trouble *next;
-    const char *destination, *error;
-};
-
-static int load_troubles(outlog *log, struct ol_arena *arena, struct trouble **first,
-                         outlog_err *err)
-{
-    struct ol_rows rows;
-    bool failed = false;
-    int more;
-    if (ol_query(log->conn, OL_Q_LAST_ERRORS, OL_NO_PARAMS, &rows, err) < 0)
-        return -1;
-    while ((more = ol_next(&rows, err)) > 0) {
-        struct trouble *trouble = ol_arena_alloc(arena, sizeof *trouble);
-        if (!trouble)
-            break;
-        trouble->destination = ol_column_copy(&rows, 0, arena, &failed);
-        trouble->error = ol_column_copy(&rows, 1, arena, &failed);
-        trouble->next = *first;
-        *first = trouble;
-    }
-    ol_end(&rows);
-    return more < 0 || failed ? -1 : 0;
-}
-
-static const struct ol_count *count_of(const struct state *state, const char *name)
-{
-    static const struct ol_count none;
-    for (size_t i = 0; i < state->counts.count; i++)
-        if (strcmp(state->counts.all[i].destination, name) == 0)
-            return &state->counts.all[i];
-    return &none;
-}
-
-static const char *type_of(const char *settings, struct ol_arena *arena)
-{
-    struct ol_json object, type;
-    if (ol_json_parse(settings, strlen(settings), &object, NULL) < 0)
-        return "?";
-    type = ol_json_get(&object, "type");
-    const char *text = ol_json_string(&type, arena, NULL);
-    return text ? text : "?";
-}
-
-static void print_json(const char *name, const char *type, bool paused, const char *breaker,
-                       const struct ol_count *count, const char *error, struct ol_buf *line)
-{
-    ol_buf_text(line, "{\"name\":");
-    ol_buf_json_text(line, name);
-    ol_buf_print(line,
-                 ",\"type\":\"%s\",\"paused\":%s,\"breaker\":\"%s\",\"pending\":%lld,"
-                 "\"oldest_pending_ms\":",
-                 type, paused ? "true" : "false", breaker, (long long)count->pending);
-    if (count->oldest_pending_at)
-        ol_buf_int(line, (ol_clock_wall_us() - count->oldest_pending_at) / 1000);
-    else
-        ol_buf_text(line, "null");
-    ol_buf_text(line, ",\"last_error\":");
-    ol_buf_json_text(line, error);
-    ol_buf_char(line, '}');
-}
-
-static void print_row(struct ol_cli *cli, const struct ol_rows *rows, const struct state *state,
-                      const struct trouble *trouble)
-{
-    static const char *const breakers[] = {"closed", "half_open", "open"};
     struct ol_buf line = {0};
-    const char *name = ol_column_text(rows, 0, NULL);
-    const char *type = type_of(ol_column_text(rows, 1, NULL), &cli->arena);
-    bool paused = ol_column_int(rows, 3) != 0;
-    const struct ol_count *count = count_of(state, name);
-    int64_t worst = ol_map_get(&state->breakers, name);
-    const char *breaker = breakers[worst > 2 ? 2 : worst];
+    const struct ol_count *count = &one->count;
+    bool is_well = !one->is_paused && strcmp(one->breaker, "closed") == 0;
     char pending[32], dead[32], age[32];
 
-    while (trouble && strcmp(trouble->destination, name) != 0)
-        trouble = trouble->next;
-    const char *error = trouble ? trouble->error : NULL;
     if (cli->json) {
-        print_json(name, type, paused, breaker, count, error, &line);
+        ol_destination_json(one, &line);
     } else {
-        ol_put_wide(&line, name, 16);
-        ol_buf_print(&line, " %-9s %s%-9s%s %s%11s %9s %8s  ", type,
-                     paused || worst ? ol_bad(cli) : ol_good(cli), paused ? "paused" : breaker,
+        ol_put_wide(&line, one->name, 16);
+        ol_buf_print(&line, " %-9s %s%-9s%s %s%11s %9s %8s  ", one->type,
+                     is_well ? ol_good(cli) : ol_bad(cli), one->is_paused ? "paused" : one->breaker,
                      ol_plain(cli), count->is_estimate ? "~" : " ",
                      ol_thousands(count->pending, pending), ol_thousands(count->dead, dead),
                      ol_cli_age(count->oldest_pending_at, age));
-        if (error)
-            ol_put_safe(&line, error, strlen(error) < 80 ? strlen(error) : 80);
+        size_t bytes = one->last_error ? strlen(one->last_error) : 0;
+        ol_put_safe(&line, one->last_error ? one->last_error : "", bytes < 80 ? bytes : 80);
     }
     ol_put_line(&line);
     ol_buf_clear(&line);
@@ -132,25 +37,15 @@ static void print_row(struct ol_cli *cli, const struct ol_rows *rows, const stru
 
 static int list(struct ol_cli *cli, outlog *log, outlog_err *err)
 {
-    struct state state = {.arena = &cli->arena};
-    struct trouble *troubles = NULL;
-    struct ol_rows rows;
-    int more = -1;
-
-    if (ol_look_counts(log->conn, &cli->arena, &state.counts, err) < 0 ||
-        load_breakers(log, &state, err) < 0 ||
-        load_troubles(log, &cli->arena, &troubles, err) < 0 ||
-        ol_query(log->conn, OL_Q_DESTINATION_LIST, OL_NO_PARAMS, &rows, err) < 0)
-        goto out;
+    struct ol_destinations all;
+    if (ol_destination_list(log, &cli->arena, &all, err) < 0)
+        return -1;
     if (!cli->json)
         printf("%s%-16s %-9s %-9s %12s %9s %8s  %s%s\n", ol_bold(cli), "destination", "type",
                "state", "pending", "dead", "oldest", "last error", ol_plain(cli));
-    while ((more = ol_next(&rows, err)) > 0)
-        print_row(cli, &rows, &state, troubles);
-    ol_end(&rows);
-out:
-    ol_map_clear(&state.breakers);
-    return more < 0 ? -1 : 0;
+    for (size_t i = 0; i < all.count; i++)
+        print_one(cli, &all.all[i]);
+    return 0;
 }
 
 /* --- pause, resume, deliver --- */
@@ -185,117 +80,22 @@ static int deliver(struct ol_cli *cli, outlog *log, const char *name, const stru
 
 /* --- test --- */
 
-struct trial {
-    bool is_over;
-    struct outlog_outcome outcome;
-    char error[400], response[400];
-};
-
-static void on_outcome(void *user, void *tag, const struct outlog_outcome *outcome)
-{
-    struct trial *trial = user;
-    (void)tag;
-    trial->is_over = true;
-    trial->outcome = *outcome;
-    snprintf(trial->error, sizeof trial->error, "%s", outcome->error ? outcome->error : "");
-}
-
-/* What each kind of destination can make something of. */
-static const char *sample_payload(const struct ol_settings *settings, struct ol_arena *arena)
-{
-    if (strcmp(settings->type, "smtp") == 0)
-        return ol_arena_print(arena,
-                              "{\"to\":[\"%s\"],\"subject\":\"outlog test\","
-                              "\"body_html\":\"<p>A test of outlog.</p>\","
-                              "\"body_text\":\"A test of outlog.\"}",
-                              settings->from ? settings->from : "");
-    if (strcmp(settings->type, "sor") == 0)
-        return "{\"entity_type\":\"outlog.test\",\"entity_id\":\"test\",\"change\":{\"test\":true},"
-               "\"evidence_pack\":{}}";
-    return "{\"test\":true}";
-}
-
-static int try_settings(const struct ol_settings *settings, const char *payload,
-                        struct trial *trial, outlog_err *err)
-{
-    struct ol_sender *sender;
-    struct ol_outlet *outlet;
-    char id[OL_UUID_TEXT];
-
-    ol_uuid_make(id);
-    if (ol_sender_open(&sender, on_outcome, trial, err) < 0)
-        return -1;
-    if (ol_outlet_open(sender, settings, &outlet, err) < 0) {
-        ol_sender_close(sender);
-        return -1;
-    }
-    struct outlog_message message = {.event_id = id,
-                                     .destination = settings->name,
-                                     .event_type = "outlog.test",
-                                     .payload = payload,
-                                     .payload_bytes = strlen(payload),
-                                     .content_type = "application/json",
-                                     .correlation_id = id,
-                                     .created_at = ol_clock_wall_us(),
-                                     .attempt = 1};
-    int64_t deadline = ol_clock_boot_us() + settings->timeout_us;
-    ol_outlet_submit(outlet, &message, deadline, trial);
-    while (!trial->is_over && ol_clock_boot_us() < deadline + 1000000)
-        ol_sender_drive(sender, 100);
-    ol_outlet_close(outlet); // the outcome is there at the latest now
-    ol_sender_close(sender);
-    return 0;
-}
-
-static int read_settings(outlog *log, const char *name, struct ol_settings **out, outlog_err *err)
-{
-    struct ol_rows rows;
-    if (ol_query(log->conn, OL_Q_DESTINATION_GET, OL_PARAMS(ol_text(name)), &rows, err) < 0)
-        return -1;
-    int got = ol_next(&rows, err), result = -1;
-    if (got > 0) {
-        size_t bytes;
-        const char *json = ol_column_text(&rows, 1, &bytes);
-        result = ol_settings_open(name, json, bytes, OL_SETTINGS_USE, out, err);
-    } else if (got == 0) {
-        ol_fail(err, OUTLOG_NOT_FOUND,
-                "there is no destination %.100s; `outlog destinations` lists them", name);
-    }
-    ol_end(&rows);
-    return result;
-}
-
 static int test(struct ol_cli *cli, outlog *log, const char *name, const struct wish *wish,
                 bool *is_ok, outlog_err *err)
 {
-    static const char *const words[] = {"ok", "failed", "unknown", "released"};
-    struct ol_settings *settings = NULL;
-    struct trial trial = {0};
+    struct ol_trial trial;
     struct ol_buf line = {0};
     const char *payload = wish->data ? ol_cli_text_or_file(cli, wish->data) : NULL;
     if (wish->data && !payload)
         return ol_fail(err, OUTLOG_INVALID_FIELD, "--data cannot be read");
-    if (read_settings(log, name, &settings, err) < 0)
-        return -1;
-    int result = try_settings(settings, payload ? payload : sample_payload(settings, &cli->arena),
-                              &trial, err);
-    ol_settings_close(settings);
-    if (result < 0)
+    if (ol_destination_test(log, name, payload, &trial, err) < 0)
         return -1;
     *is_ok = trial.outcome.kind == OUTLOG_PUBLISH_OK;
     if (cli->json) {
-        ol_buf_print(&line, "{\"outcome\":\"%s\",\"status\":", words[trial.outcome.kind]);
-        if (trial.outcome.status)
-            ol_buf_int(&line, trial.outcome.status);
-        else
-            ol_buf_text(&line, "null");
-        ol_buf_print(&line, ",\"duration_ms\":%lld,\"error\":",
-                     (long long)(trial.outcome.duration_us / 1000));
-        ol_buf_json_text(&line, *trial.error ? trial.error : NULL);
-        ol_buf_char(&line, '}');
+        ol_trial_json(&trial, &line);
     } else {
-        ol_buf_print(&line, "%s%s%s", *is_ok ? ol_good(cli) : ol_bad(cli),
-                     words[trial.outcome.kind], ol_plain(cli));
+        ol_buf_print(&line, "%s%s%s", *is_ok ? ol_good(cli) : ol_bad(cli), ol_trial_word(&trial),
+                     ol_plain(cli));
         if (trial.outcome.status)
             ol_buf_print(&line, "  status %d", trial.outcome.status);
         ol_buf_print(&line, "  %lld ms", (long long)(trial.outcome.duration_us / 1000));

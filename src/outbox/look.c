@@ -410,6 +410,38 @@ int outlog_messages(outlog *log, const struct outlog_message_filter *filter, con
     return 0;
 }
 
+int ol_look_trace(outlog *log, const char *correlation_id, struct outlog_message_page *page,
+                  outlog_err *err)
+{
+    enum { MOST = 1000 };
+    struct ol_arena *arena = page_reset(page);
+    struct ol_place *places = arena ? ol_arena_array(arena, MOST, sizeof *places) : NULL;
+    struct ol_standing *standing;
+    struct ol_rows rows;
+    size_t count = 0, found;
+    int more;
+
+    if (!places)
+        return no_memory(err);
+    if (ol_log_ready(log, err) < 0 ||
+        ol_query(log->conn, OL_Q_MESSAGES_OF_TRACE,
+                 OL_PARAMS(ol_text(correlation_id), ol_int(MOST)), &rows, err) < 0)
+        return -1;
+    while ((more = ol_next(&rows, err)) > 0 && count < MOST) {
+        places[count].lane = (int)ol_column_int(&rows, 0);
+        places[count++].seq = ol_column_int(&rows, 1);
+    }
+    ol_end(&rows);
+    if (more < 0 ||
+        ol_look_standing(log->conn, places, count, false, arena, &standing, &found, err) < 0)
+        return -1;
+    if (!(page->messages = ol_arena_array(arena, found ? found : 1, sizeof *page->messages)))
+        return no_memory(err);
+    for (; page->count < found; page->count++)
+        page->messages[page->count] = standing[page->count].view;
+    return 0;
+}
+
 /* --- one message --- */
 
 static int read_attempts(struct ol_conn *conn, const struct ol_standing *standing,

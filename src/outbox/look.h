@@ -38,6 +38,10 @@ int ol_look_standing(struct ol_conn *conn, const struct ol_place *places, size_t
  * are not exactly in order, so this is a little too low. */
 int ol_look_seq_at(struct ol_conn *conn, int lane, int64_t time, int64_t *seq, outlog_err *err);
 
+/* The first thousand messages of one correlation_id, the oldest first. */
+int ol_look_trace(outlog *log, const char *correlation_id, struct outlog_message_page *page,
+                  outlog_err *err);
+
 /* --- counts --- */
 
 struct ol_count {

@@ -851,6 +851,7 @@ static int tell(struct apply *a, const struct item *item, const struct ol_change
                                  .payload = payload.data,
                                  .actor_type = a->options->actor_type,
                                  .actor_id = a->options->actor_id,
+                                 .request_id = a->options->request_id,
                                  .correlation_id = a->correlation_id};
     int result = payload.failed ? no_memory(a->err)
                                 : outlog_append(a->tx, &event, &appended, a->err);
@@ -974,5 +975,60 @@ int ol_config_apply(outlog *log, const char *json, size_t bytes,
     a.tx = NULL;
 out:
     outlog_rollback(a.tx);
+    return result;
+}
+
+/* --- one destination --- */
+
+/* What still points at it; NULL: nothing. */
+static const struct item *user_of(struct apply *a, const char *destination)
+{
+    struct ol_json value;
+    for (const struct item *i = a->stored.first; i; i = i->next) {
+        bool is_alert = i->noun == SETTING && strcmp(i->name, "alerts.to") == 0;
+        if ((i->noun != ROUTE && !is_alert) ||
+            ol_json_parse(i->text, strlen(i->text), &value, NULL) < 0)
+            continue;
+        const char *name = is_alert ? ol_json_string(&value, a->arena, NULL)
+                                    : string_at(a, &value, "to");
+        if (name && strcmp(name, destination) == 0)
+            return i;
+    }
+    return NULL;
+}
+
+static int remove_one(struct apply *a, const char *destination)
+{
+    const struct item *item = find_item(&a->stored, DESTINATION, destination);
+    const struct item *user = user_of(a, destination);
+    if (!item)
+        return ol_fail(a->err, OUTLOG_NOT_FOUND, "there is no destination %.100s", destination);
+    if (user)
+        return ol_fail(a->err, OUTLOG_ILLEGAL_TRANSITION,
+                       "destination %.100s is in use: %s %.100s goes there; change that first",
+                       destination, nouns[user->noun], user->name);
+    return change(a, item, OL_CHANGE_REMOVE, NULL);
+}
+
+int ol_config_remove(outlog *log, const char *destination, const struct ol_config_options *options,
+                     outlog_err *err)
+{
+    struct ol_arena arena = {0};
+    struct ol_changes changes = {0};
+    struct apply a = {.options = options, .arena = &arena, .out = &changes, .err = err};
+    int result = -1;
+
+    a.stored = (struct items){.end = &a.stored.first, .arena = &arena};
+    ol_uuid_make(a.correlation_id);
+    if (outlog_begin(log, &a.tx, err) < 0)
+        return -1;
+    a.conn = a.tx->conn;
+    if (ol_exec(a.conn, OL_Q_CONFIG_LOCK, OL_NO_PARAMS, NULL, err) == 0 &&
+        load(a.conn, &a.stored, err) == 0 && remove_one(&a, destination) == 0) {
+        result = outlog_commit(a.tx, err);
+        a.tx = NULL;
+    }
+    outlog_rollback(a.tx);
+    ol_arena_clear(&arena);
     return result;
 }

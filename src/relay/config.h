@@ -16,6 +16,7 @@ struct ol_config_options {
     bool prune;                        /* what the text does not name is removed */
     bool dry_run;                      /* only compare */
     const char *actor_type, *actor_id; /* who does it; NULL: system */
+    const char *request_id;            /* of the audit events; NULL: made */
 };
 
 enum ol_change_kind { OL_CHANGE_ADD, OL_CHANGE_EDIT, OL_CHANGE_REMOVE };
@@ -41,5 +42,10 @@ int ol_config_check(const char *json, size_t bytes, outlog_err *err);
 int ol_config_apply(outlog *log, const char *json, size_t bytes,
                     const struct ol_config_options *options, struct ol_arena *arena,
                     struct ol_changes *out, outlog_err *err);
+
+/* Remove one destination, with its audit event; what waits for it stays where it is.
+ * OUTLOG_NOT_FOUND: there is none. OUTLOG_ILLEGAL_TRANSITION: a route or the alerts go there. */
+int ol_config_remove(outlog *log, const char *destination, const struct ol_config_options *options,
+                     outlog_err *err);
 
 #endif

@@ -2,6 +2,8 @@
  *
  * A consumer reads after its cursor, processes, and commits. After a crash the same events come
  * again, never fewer. The cursor moves forward only; going back is a reset, said explicitly. */
+#include "views/consumer.h"
+
 #include "base/clock.h"
 #include "log/read.h"
 
@@ -122,6 +124,16 @@ int outlog_consumer_list(outlog *log, struct outlog_consumer *out, size_t room, 
     }
     ol_end(&rows);
     return more;
+}
+
+void ol_consumer_json(const struct outlog_consumer *consumer, struct ol_buf *out)
+{
+    ol_buf_text(out, "{\"name\":");
+    ol_buf_json_text(out, consumer->name);
+    ol_buf_print(out, ",\"cursor_event_id\":%lld,\"lag\":%lld,\"filters\":%s,\"updated_at\":",
+                 (long long)consumer->cursor_event_id, (long long)consumer->lag, consumer->filters);
+    ol_buf_json_time(out, consumer->updated_at);
+    ol_buf_char(out, '}');
 }
 
 /* --- work --- */

@@ -152,3 +152,13 @@ void ol_message_json(const struct outlog_message_view *m, bool alone, struct ol_
     }
     ol_buf_char(out, '}');
 }
+
+void ol_messages_json(const struct outlog_message_page *page, struct ol_buf *out)
+{
+    ol_buf_text(out, "\"messages\":[");
+    for (size_t i = 0; i < page->count; i++) {
+        ol_buf_text(out, i ? "," : "");
+        ol_message_json(&page->messages[i], false, out);
+    }
+    ol_buf_char(out, ']');
+}

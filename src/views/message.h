@@ -9,6 +9,9 @@
  * headers and metadata whose names speak of secrets are shown as ***. */
 void ol_message_json(const struct outlog_message_view *message, bool alone, struct ol_buf *out);
 
+/* "messages":[…] */
+void ol_messages_json(const struct outlog_message_page *page, struct ol_buf *out);
+
 void ol_attempt_json(const struct outlog_attempt *attempt, struct ol_buf *out);
 
 #endif

@@ -1,0 +1,257 @@
+/* messages.c: /v1/messages: the outbox, and what operators do to it. */
+#include "api/route.h"
+
+#include "outbox/message.h"
+#include "views/message.h"
+
+#include <string.h>
+
+/* --- enqueueing --- */
+
+static int store(outlog *log, const struct outlog_message_draft *draft, struct outlog_enqueued *out,
+                 outlog_err *err)
+{
+    outlog_tx *tx;
+    if (outlog_begin(log, &tx, err) < 0)
+        return -1;
+    if (outlog_enqueue(tx, draft, out, err) < 0) {
+        outlog_rollback(tx);
+        return -1;
+    }
+    return outlog_commit(tx, err);
+}
+
+static enum ol_answer enqueue(struct ol_request *request)
+{
+    struct outlog_message_draft draft = {0};
+    struct outlog_enqueued stored;
+    struct ol_json body;
+    outlog_err err;
+
+    if (ol_request_object(request, NULL, &body) < 0)
+        return OL_ANSWERED;
+    if (ol_message_read(body.text, body.bytes, &request->arena, &draft, &err) < 0)
+        return ol_problem(request, &err);
+    if (ol_request_org(request, draft.org_id, &draft.org_id) < 0)
+        return OL_ANSWERED;
+    if (store(request->log, &draft, &stored, &err) < 0)
+        return ol_problem(request, &err);
+    ol_buf_print(ol_request_reply(request, stored.duplicate ? 200 : 201),
+                 "{\"event_id\":\"%s\",\"duplicate\":%s}", stored.event_id,
+                 stored.duplicate ? "true" : "false");
+    return OL_ANSWERED;
+}
+
+/* --- looking --- */
+
+static enum ol_answer list(struct ol_request *request)
+{
+    struct outlog_message_filter filter = {
+        .state = ol_request_param(request, "state"),
+        .destination = ol_request_param(request, "destination"),
+        .event_type = ol_request_param(request, "event_type"),
+    };
+    const char *retrying = ol_request_param(request, "retrying");
+    struct outlog_message_page page = {0};
+    int64_t limit;
+    outlog_err err;
+
+    if (ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0 ||
+        ol_request_time(request, "since", &filter.since) < 0 ||
+        ol_request_time(request, "until", &filter.until) < 0)
+        return OL_ANSWERED;
+    if (retrying && strcmp(retrying, "true") != 0 && strcmp(retrying, "false") != 0)
+        return ol_problem_say(request, 400, "invalid_field", "retrying is true or false");
+    filter.is_retrying = retrying && *retrying == 't';
+    if (outlog_messages(request->log, &filter, ol_request_param(request, "after"), (size_t)limit,
+                        &page, &err) < 0) {
+        outlog_message_page_clear(&page);
+        return ol_problem(request, &err);
+    }
+    struct ol_buf *out = ol_request_reply(request, 200);
+    ol_buf_char(out, '{');
+    ol_messages_json(&page, out);
+    ol_buf_text(out, ",\"next_after\":");
+    ol_buf_json_text(out, page.next_after);
+    ol_buf_char(out, '}');
+    outlog_message_page_clear(&page);
+    return OL_ANSWERED;
+}
+
+/* One message as it stands now, after whatever was done to it. */
+static enum ol_answer show(struct ol_request *request, bool alone)
+{
+    struct outlog_message_page page = {0};
+    outlog_err err;
+    if (outlog_message_get(request->log, request->args[0], &page, &err) < 0)
+        ol_problem(request, &err);
+    else
+        ol_message_json(&page.messages[0], alone, ol_request_reply(request, 200));
+    outlog_message_page_clear(&page);
+    return OL_ANSWERED;
+}
+
+static enum ol_answer get(struct ol_request *request)
+{
+    return show(request, true);
+}
+
+/* --- operating --- */
+
+enum { MOST_IDS = 10000 };
+
+struct requeued {
+    struct ol_buf ids;
+    int64_t count, named;
+};
+
+static void note(void *user, const char *event_id)
+{
+    struct requeued *requeued = user;
+    requeued->count++;
+    if (requeued->named < MOST_IDS) { // a million ids help nobody
+        ol_buf_print(&requeued->ids, "%s\"%s\"", requeued->ids.bytes ? "," : "", event_id);
+        requeued->named++;
+    }
+}
+
+static enum ol_answer say_requeued(struct ol_request *request, struct requeued *done,
+                                   int64_t skipped, bool is_dry)
+{
+    struct ol_buf *out = ol_request_reply(request, 200);
+    ol_buf_print(out, "{\"requeued\":%lld,\"skipped\":%lld,\"dry_run\":%s,\"event_ids\":[",
+                 (long long)done->count, (long long)skipped, is_dry ? "true" : "false");
+    if (!is_dry && done->ids.bytes)
+        ol_buf_add(out, done->ids.data, done->ids.bytes);
+    ol_buf_text(out, "]}");
+    if (done->ids.failed)
+        out->failed = true;
+    ol_buf_clear(&done->ids);
+    return OL_ANSWERED;
+}
+
+static int read_how(struct ol_request *request, const struct ol_json *body,
+                    struct requeued *requeued, struct outlog_requeue *how)
+{
+    *how = (struct outlog_requeue){.by = ol_request_operator(request),
+                                   .on_message = note,
+                                   .user = requeued};
+    return ol_request_flag(request, body, "dry_run", &how->dry_run) < 0 ||
+                   ol_request_flag(request, body, "even_if_unknown", &how->even_if_unknown) < 0
+               ? -1
+               : 0;
+}
+
+static enum ol_answer requeue_one(struct ol_request *request)
+{
+    static const char *const allowed[] = {"dry_run", "even_if_unknown", NULL};
+    struct requeued requeued = {0};
+    struct outlog_requeue how;
+    struct ol_json body;
+    outlog_err err;
+
+    if (ol_request_object(request, allowed, &body) < 0 ||
+        read_how(request, &body, &requeued, &how) < 0)
+        return OL_ANSWERED;
+    if (outlog_requeue_ids(request->log, &request->args[0], 1, &how, &err) < 0) {
+        ol_buf_clear(&requeued.ids);
+        return ol_problem(request, &err);
+    }
+    return say_requeued(request, &requeued, 0, how.dry_run);
+}
+
+static int read_which(struct ol_request *request, const struct ol_json *body,
+                      struct outlog_message_filter *filter)
+{
+    if (ol_request_text(request, body, "state", &filter->state) < 0 ||
+        ol_request_text(request, body, "destination", &filter->destination) < 0 ||
+        ol_request_text(request, body, "event_type", &filter->event_type) < 0 ||
+        ol_request_moment(request, body, "since", &filter->since) < 0 ||
+        ol_request_moment(request, body, "until", &filter->until) < 0)
+        return -1;
+    bool is_narrow = filter->destination || filter->event_type || filter->since || filter->until;
+    bool is_published = filter->state && strcmp(filter->state, "PUBLISHED") == 0;
+    if (filter->state && !is_published && strcmp(filter->state, "DEAD") != 0)
+        ol_problem_say(request, 400, "invalid_field", "state is DEAD or PUBLISHED");
+    else if (!is_narrow && !filter->state)
+        ol_problem_say(request, 400, "invalid_field",
+                       "requeue what? state DEAD means all dead letters; or destination, "
+                       "event_type, since, until");
+    else if (!is_narrow && is_published)
+        ol_problem_say(request, 400, "invalid_field",
+                       "everything ever published is too much: narrow it by destination, "
+                       "event_type, since or until");
+    else
+        return 0;
+    return -1;
+}
+
+static enum ol_answer requeue_many(struct ol_request *request)
+{
+    static const char *const allowed[] = {"state", "destination", "event_type",      "since",
+                                          "until", "dry_run",     "even_if_unknown", NULL};
+    struct outlog_message_filter filter = {0};
+    struct requeued requeued = {0};
+    struct outlog_requeue how;
+    struct ol_json body;
+    int64_t skipped = 0;
+    outlog_err err;
+
+    if (ol_request_object(request, allowed, &body) < 0 ||
+        read_how(request, &body, &requeued, &how) < 0 || read_which(request, &body, &filter) < 0)
+        return OL_ANSWERED;
+    if (outlog_requeue_all(request->log, &filter, &how, NULL, &skipped, &err) < 0) {
+        ol_buf_clear(&requeued.ids);
+        return ol_problem(request, &err); // it went in chunks: what was done stays done
+    }
+    return say_requeued(request, &requeued, skipped, how.dry_run);
+}
+
+static enum ol_answer kill_one(struct ol_request *request)
+{
+    static const char *const allowed[] = {NULL};
+    struct outlog_operator by = ol_request_operator(request);
+    struct ol_json body;
+    outlog_err err;
+
+    if (ol_request_object(request, allowed, &body) < 0)
+        return OL_ANSWERED;
+    if (outlog_kill(request->log, &request->args[0], 1, &by, &err) < 0)
+        return ol_problem(request, &err);
+    return show(request, false);
+}
+
+/* on_dead: hold: the key of a dead message goes on without it. */
+static enum ol_answer release(struct ol_request *request)
+{
+    static const char *const allowed[] = {NULL};
+    struct outlog_operator by = ol_request_operator(request);
+    struct ol_json body;
+    outlog_err err;
+
+    if (ol_request_object(request, allowed, &body) < 0)
+        return OL_ANSWERED;
+    if (outlog_release_keys(request->log, &request->args[0], 1, &by, &err) < 0)
+        return ol_problem(request, &err);
+    return show(request, false);
+}
+
+const struct ol_route ol_message_routes[] = {
+    {"POST", "/v1/messages", OL_SCOPE_APPEND, enqueue, "enqueueMessage",
+     "Put a message into the outbox; 200 when its key was there before", .body = "MessageDraft",
+     .reply = "Enqueued", .status = 201, .takes_org = true},
+    {"GET", "/v1/messages", OL_SCOPE_ADMIN, list, "listMessages", "Messages, the newest first",
+     .query = "state destination event_type retrying since until limit after",
+     .reply = "MessagePage"},
+    {"POST", "/v1/messages/requeue", OL_SCOPE_ADMIN, requeue_many, "requeueMessages",
+     "Send many dead or published messages again", .body = "RequeueMany", .reply = "Requeued"},
+    {"GET", "/v1/messages/{event_id}", OL_SCOPE_ADMIN, get, "getMessage",
+     "One message with its payload and every attempt", .reply = "MessageAlone"},
+    {"POST", "/v1/messages/{event_id}/requeue", OL_SCOPE_ADMIN, requeue_one, "requeueMessage",
+     "Send a dead or published message again", .body = "Requeue", .reply = "Requeued"},
+    {"POST", "/v1/messages/{event_id}/kill", OL_SCOPE_ADMIN, kill_one, "killMessage",
+     "End a waiting message without sending it", .body = "Empty", .reply = "Message"},
+    {"POST", "/v1/messages/{event_id}/release", OL_SCOPE_ADMIN, release, "releaseMessage",
+     "Let the key of a held dead message go on", .body = "Empty", .reply = "Message"},
+    {0},
+};
