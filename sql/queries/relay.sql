@@ -12,8 +12,8 @@ delete from outlog.relays where run = :run
 delete from outlog.relays where heartbeat_at < outlog.after(-:dead_after_us::bigint)
 
 -- name: relay_count(dead_after_us)
--- How many relays share the lanes.
-select count(*) from outlog.relays where heartbeat_at >= outlog.after(-:dead_after_us::bigint)
+-- How many relays share the lanes, and what time it is there.
+select count(*), outlog.after(0) from outlog.relays where heartbeat_at >= outlog.after(-:dead_after_us::bigint)
 
 -- name: lane_free()
 -- Lanes that may be taken: no owner, or its lease is over by the database's clock.

@@ -65,6 +65,11 @@ static void ranges_add(struct ol_range *ranges, size_t *count, int64_t from, int
 
 /* --- ownership --- */
 
+int ol_lane_session(struct ol_conn *conn, int64_t lease_us, outlog_err *err)
+{
+    return ol_exec(conn, OL_Q_RELAY_SESSION, OL_PARAMS(ol_int(lease_us / 3000)), NULL, err);
+}
+
 static int load_keys(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
 {
     struct ol_rows rows;
@@ -609,11 +614,12 @@ static int advance(struct ol_conn *conn, struct ol_lane *lane, const struct ol_t
     }
     ol_fault("claim.sent");
     outlog_err why;
-    result = ol_number(conn, OL_Q_LANE_ADVANCE,
-                       OL_PARAMS(ol_int(lane->number), ol_int(lane->epoch),
-                                 ol_int(lane->parked_gen), ol_int(turn->head), ol_text(gaps.data),
-                                 ol_text(claim.data), ol_int(lane->lease_us)),
-                       &moved, &why);
+    result =
+        ol_number(conn, OL_Q_LANE_ADVANCE,
+                  OL_PARAMS(ol_int(lane->number), ol_int(lane->epoch), ol_int(lane->parked_gen),
+                            ol_int(lane->claim_no), ol_int(turn->head), ol_text(gaps.data),
+                            ol_text(claim.data), ol_int(lane->lease_us)),
+                  &moved, &why);
     if (result < 0 && why.code == OUTLOG_NOT_FOUND) // SQLite returns no row where none fits
         result = 0;
     else if (result < 0 && err)
@@ -704,7 +710,7 @@ static int resolve(struct ol_conn *conn, const struct ol_lane *lane, bool *happe
                    outlog_err *err)
 {
     int64_t epoch, claim_no, parked_gen;
-    if (conn->store->revive(conn, err) < 0 ||
+    if (conn->store->revive(conn, err) < 0 || ol_lane_session(conn, lane->lease_us, err) < 0 ||
         look(conn, lane, &epoch, &claim_no, &parked_gen, err) < 0)
         return -1;
     *happened = epoch == lane->epoch && claim_no == lane->claim_no + 1;
@@ -717,7 +723,10 @@ static int why_not(struct ol_conn *conn, const struct ol_lane *lane, enum ol_tur
     int64_t epoch, claim_no, parked_gen;
     if (look(conn, lane, &epoch, &claim_no, &parked_gen, err) < 0)
         return -1;
-    *result = epoch == lane->epoch ? OL_TURN_STALE : OL_TURN_FENCED;
+    // Our epoch with another claim_no: a turn that we took for lost was stored later. What it claimed
+    // is not known here any more, so we go on as after a crash (rule 6).
+    bool is_ours = epoch == lane->epoch && claim_no == lane->claim_no;
+    *result = is_ours ? OL_TURN_STALE : OL_TURN_FENCED;
     return 0;
 }
 

@@ -54,6 +54,10 @@ struct ol_lane {
 
 void ol_lane_clear(struct ol_lane *lane);
 
+/* Rule 5: a session of ours that hangs must not hold a lane's row for longer than a third of the
+ * lease. Every new connection has to be told, also a revived one. */
+int ol_lane_session(struct ol_conn *conn, int64_t lease_us, outlog_err *err);
+
 /* Take the lane if it is free. *taken = false: it is not. What the former owner had claimed is
  * parked in the same transaction; *parked (may be NULL) tells how many. */
 int ol_lane_take(struct ol_conn *conn, struct ol_lane *lane, const char *name, bool *taken,

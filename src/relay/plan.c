@@ -2,8 +2,6 @@
  * is parked in the same turn, with attempts 0 (rule 8). */
 #include "relay/work.h"
 
-#include "base/clock.h"
-
 #include <stdlib.h>
 
 enum { SMALLEST_BATCH = 15, BATCH_BYTES = 8 * 1024 * 1024 };
@@ -36,7 +34,7 @@ static enum fate fate_of(struct ol_worker *worker, struct ol_work_lane *wl,
         return STOP;
     if (ol_lane_is_settled(&wl->lane, item->seq))
         return PASS; // an operator ended it before we came to it
-    if (item->available_at > ol_clock_wall_us() ||
+    if (item->available_at > worker->now + worker->ahead_us ||
         (key && (ol_map_get(&wl->lane.keys, key) || ol_map_get(&worker->chain, key))))
         return PARK; // not due, or behind its key (rules 8, 9)
     if (!ol_target_is_open(target, worker->now))

@@ -1,18 +1,30 @@
 /* share.c: which lanes are ours, and that others know it. */
 #include "relay/work.h"
 
+#include "base/clock.h"
 #include "relay/janitor.h"
 
 enum { BEAT_US = 1000000 };
 
+/* Tell that we live, see who else does, and learn the database's clock: times in messages are its
+ * times. It is read after the answer came, so a message can be late by that much and never early. */
 static int count_relays(struct ol_worker *worker, int64_t *live, outlog_err *err)
 {
     int64_t dead_after = worker->options->lease_us;
+    struct ol_rows rows;
     if (ol_exec(worker->conn, OL_Q_RELAY_BEAT,
                 OL_PARAMS(ol_text(worker->run), ol_text(worker->options->name)), NULL, err) < 0 ||
         ol_exec(worker->conn, OL_Q_RELAY_FORGET, OL_PARAMS(ol_int(dead_after * 10)), NULL, err) < 0)
         return -1;
-    return ol_number(worker->conn, OL_Q_RELAY_COUNT, OL_PARAMS(ol_int(dead_after)), live, err);
+    if (ol_query(worker->conn, OL_Q_RELAY_COUNT, OL_PARAMS(ol_int(dead_after)), &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0) {
+        *live = ol_column_int(&rows, 0);
+        worker->ahead_us = ol_column_time(&rows, 1) - ol_clock_boot_us();
+    }
+    ol_end(&rows);
+    return got < 0 ? -1 : 0;
 }
 
 static int take_free(struct ol_worker *worker, size_t share, outlog_err *err)

@@ -59,6 +59,7 @@ struct ol_worker {
     struct ol_worker_stats *stats;
     atomic_int *stop;
     int64_t now, beat_at, polled_at, told_at, swept_at;
+    int64_t ahead_us; /* the database's clock, counted from the boot clock */
     int64_t pause_us; /* between polls while nothing happens */
 };
 

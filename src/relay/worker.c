@@ -137,19 +137,12 @@ static void drain(struct ol_worker *worker)
     ol_exec(worker->conn, OL_Q_RELAY_GONE, OL_PARAMS(ol_text(worker->run)), NULL, &err);
 }
 
-/* Rule 5: a session of ours that hangs must not hold a lane's row for longer than a third of the
- * lease. A new connection has to be told again. */
-static int limit_session(struct ol_worker *worker, outlog_err *err)
-{
-    return ol_exec(worker->conn, OL_Q_RELAY_SESSION,
-                   OL_PARAMS(ol_int(worker->options->lease_us / 3000)), NULL, err);
-}
-
 static int start(struct ol_worker *worker, outlog_err *err)
 {
     int64_t lanes;
     if (ol_open(worker->options->store, &worker->conn, err) < 0 ||
-        ol_migrate_check(worker->conn, err) < 0 || limit_session(worker, err) < 0 ||
+        ol_migrate_check(worker->conn, err) < 0 ||
+        ol_lane_session(worker->conn, worker->options->lease_us, err) < 0 ||
         ol_number(worker->conn, OL_Q_LANE_COUNT, OL_NO_PARAMS, &lanes, err) < 0 ||
         ol_sender_open(&worker->targets.sender, ol_batch_done, worker, err) < 0)
         return -1;
@@ -232,7 +225,7 @@ int ol_worker_run(const struct ol_worker_options *options, atomic_int *stop,
             worker->polled_at = worker->now;
             worker->pause_us = worker->options->poll_us;
             if (worker->conn->store->revive(worker->conn, &why) == 0)
-                limit_session(worker, &why);
+                ol_lane_session(worker->conn, worker->options->lease_us, &why);
         }
         bool polled = worker->polled_at == worker->now;
         if (moved || !is_idle(worker))

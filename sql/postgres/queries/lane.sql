@@ -28,15 +28,16 @@ update outlog.lanes t
  where t.lane = l.lane
 returning t.epoch, t.head, t.gaps::text, t.parked_gen, t.claim_no, l.owner is not null
 
--- name: lane_advance(lane, epoch, parked_gen, head, gaps, claim, lease_us)
+-- name: lane_advance(lane, epoch, parked_gen, claim_no, head, gaps, claim, lease_us)
 -- Record the open batch as published but for what is parked in the same transaction, and claim the
--- next one. 0: fenced (another epoch), or somebody else changed parked rows (another parked_gen).
+-- next one. 0: fenced (another epoch), somebody else changed parked rows (another parked_gen), or a turn
+-- that was given up for lost has happened after all (another claim_no).
 with u as (
     update outlog.lanes
        set head = :head, gaps = :gaps::int8multirange, claim = :claim::int8multirange, claim_no = claim_no + 1,
            claimed_at = case when :claim = '{}' then null else now() end,
            lease_until = now() + :lease_us::bigint * interval '1 microsecond'
-     where lane = :lane::smallint and epoch = :epoch and parked_gen = :parked_gen
+     where lane = :lane::smallint and epoch = :epoch and parked_gen = :parked_gen and claim_no = :claim_no
     returning lane),
 old as (select l.* from outlog.lanes l join u using (lane)),     -- the statement's snapshot: the claim being closed
 b as (

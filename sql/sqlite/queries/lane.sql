@@ -23,14 +23,14 @@ select o.lane, o.seq, o.destination, o.ordering_key,
    and not exists (select 1 from outlog_parked p where p.seq = o.seq)
 returning seq, state
 
--- name: lane_advance(lane, epoch, parked_gen, head, gaps, claim, lease_us)
+-- name: lane_advance(lane, epoch, parked_gen, claim_no, head, gaps, claim, lease_us)
 -- Records the open batch (by trigger) and claims the next. The claim is one range, '{[from,to)}'.
 update outlog_lanes
    set head = :head, claim_no = claim_no + 1, lease_until = outlog_after(:lease_us),
        claim_from = case when :claim = '{}' then null else cast(substr(:claim, 3) as integer) end,
        claim_to = case when :claim = '{}' then null else cast(substr(:claim, instr(:claim, ',') + 1) as integer) - 1 end,
        claimed_at = case when :claim = '{}' then null else outlog_after(0) end
- where lane = :lane and epoch = :epoch and parked_gen = :parked_gen and :gaps = '{}'
+ where lane = :lane and epoch = :epoch and parked_gen = :parked_gen and claim_no = :claim_no and :gaps = '{}'
 returning 1
 
 -- name: lane_release(lane, epoch)
