@@ -73,3 +73,8 @@ on conflict (name) do nothing
 
 -- name: route_delete(name)
 delete from outlog.routes where name = :name
+
+-- name: outbox_window(lane, after, limit literal)
+-- A stretch of a lane: where it ends, how old its newest message is, how many there are.
+select max(seq), max(created_at), count(*) from (
+    select seq, created_at from outlog.outbox where lane = :lane and seq > :after order by seq limit :limit) w

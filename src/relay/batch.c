@@ -71,7 +71,7 @@ static bool send(struct ol_worker *worker, struct ol_batch *batch, struct ol_ite
     if (!target || !target->outlet || target->is_paused)
         return false;
     worker->now = ol_clock_boot_us();
-    int64_t left = batch->lane->lane.lease_end - worker->options->margin_us - worker->now;
+    int64_t left = batch->lane->lane.lease_end - worker->margin_us - worker->now;
     int64_t half = worker->options->lease_us / 2, timeout = target->settings->timeout_us;
     if (left < (timeout < half ? timeout : half))
         return false;

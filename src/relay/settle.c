@@ -68,8 +68,7 @@ void ol_settle_open(struct ol_worker *worker, const struct ol_batch *batch)
             const struct ol_target *target = item->target;
             how = (struct ol_parking){.state = "CLAIMED",
                                       .attempts = 1,
-                                      .lease_us = target->settings->timeout_us +
-                                                  worker->options->margin_us};
+                                      .lease_us = target->settings->timeout_us + worker->margin_us};
         }
         ol_turn_park(turn, item, &how, false);
     }

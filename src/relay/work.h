@@ -38,8 +38,9 @@ struct ol_work_lane {
     int64_t read_after;       /* do not look for new messages before: all that is there must wait */
     int64_t seen_to, seen_at; /* how far a read came, and when: holes below old_to are not young */
     int64_t old_to;
-    int64_t retry_at; /* after a store error */
-    size_t limit;     /* messages a read, by their size */
+    int64_t retry_at;            /* after a store error */
+    size_t limit;                /* messages a read, by their size */
+    int64_t pruned_to, prune_at; /* how far old messages were removed, and when to begin again */
 };
 
 struct ol_worker {
@@ -58,7 +59,8 @@ struct ol_worker {
     struct ol_map single; /* keys of at_most_once messages that the plan sends */
     struct ol_worker_stats *stats;
     atomic_int *stop;
-    int64_t now, beat_at, polled_at, told_at, swept_at;
+    int64_t now, beat_at, polled_at, told_at, sweep_at;
+    int64_t margin_us;
     int64_t ahead_us; /* the database's clock, counted from the boot clock */
     int64_t pause_us; /* between polls while nothing happens */
 };

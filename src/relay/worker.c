@@ -20,10 +20,36 @@ struct ol_worker_options ol_worker_defaults(const char *store)
                                       .lease_us = 30 * INT64_C(1000000),
                                       .poll_us = 50000,
                                       .patience_us = 250000,
-                                      .margin_us = 2 * INT64_C(1000000),
                                       .drain_us = 20 * INT64_C(1000000),
                                       .batch = 1000,
                                       .siblings = 1};
+}
+
+int ol_worker_load(struct ol_worker_options *options, outlog_err *err)
+{
+    struct ol_conn *conn = NULL;
+    struct ol_policy policy = {0};
+    int result = -1;
+
+    if (ol_open(options->store, &conn, err) < 0 || ol_migrate_check(conn, err) < 0 ||
+        ol_policy_refresh(&policy, conn, err) < 0)
+        goto out;
+    if (policy.relay.lease_us)
+        options->lease_us = policy.relay.lease_us;
+    if (policy.relay.poll_us)
+        options->poll_us = policy.relay.poll_us;
+    if (policy.relay.patience_us)
+        options->patience_us = policy.relay.patience_us;
+    if (policy.relay.batch)
+        options->batch = (size_t)policy.relay.batch;
+    if (policy.relay.threads)
+        options->siblings = (int)policy.relay.threads;
+    options->notify = policy.relay.notify;
+    result = 0;
+out:
+    ol_policy_clear(&policy);
+    ol_close(conn);
+    return result;
 }
 
 /* --- the loop --- */
@@ -205,6 +231,7 @@ int ol_worker_run(const struct ol_worker_options *options, atomic_int *stop,
     if (!worker)
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
     worker->options = options;
+    worker->margin_us = options->margin_us ? options->margin_us : options->lease_us / 15;
     worker->stop = stop;
     worker->stats = stats;
     worker->pause_us = 1000;

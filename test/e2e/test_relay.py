@@ -2,6 +2,8 @@
 
 The rules themselves are in test_lanes.py, crashes in test_relay_crash.py.
 """
+import datetime
+import json
 import re
 
 import pytest
@@ -11,6 +13,16 @@ from lib.proxy import Proxy
 
 HOUR = 3600
 HOUR_US = HOUR * 1_000_000
+
+
+def apply(outlog, text):
+    return outlog.run("apply", "-f", "-", input=text)
+
+
+def setting(outbox, key, value):
+    outbox.run("delete from {}settings where key = %s", key)
+    outbox.run(f"insert into {{}}settings (key, value, updated_at) values (%s, %s, {outbox.now()})", key,
+               json.dumps(value))
 
 
 # Clocks and doubts
@@ -64,3 +76,150 @@ def test_5_a_connection_revived_within_a_lost_commit_keeps_its_time_limits(postg
         wait_for(lambda: re.search(r"lock timeout|statement timeout", relay.said()), relay.said, seconds=6)
         other.rollback()
         outbox.wait_drained()
+
+
+# Settings
+
+def seconds_between(later, earlier):
+    times = [datetime.datetime.fromisoformat(str(one).replace("Z", "+00:00")) for one in (later, earlier)]
+    return (times[0] - times[1]).total_seconds()
+
+
+def lease_of(outbox):
+    """How long the lease is, by what a heartbeat left: within its renewals."""
+    row = outbox.one("select max(l.lease_until) as lease_until, max(r.heartbeat_at) as beat from {}lanes l, {}relays r")
+    return seconds_between(row["lease_until"], row["beat"]) if row["lease_until"] and row["beat"] else 0
+
+
+def test_settings_of_the_relay_are_read_from_the_store_and_flags_come_first(store, outlog, outbox, relays):
+    apply(outlog, "relay: {lease: 500s, poll: 10ms, patience: 20ms, batch: 7, threads: 3}\n"
+                  "destinations: {d: {type: null}}".replace("null", '"null"'))
+    shown = {line["key"]: (line["value"], line["from"]) for line in outlog.run("config", "--json").json()}
+    assert shown["relay.lease"] == ("500s", "store") and shown["relay.threads"] == ("3", "store")
+    for n in range(50):
+        outbox.put("d", {"n": n}, key="k")
+    relay = relays("a", lease=None, poll=None, patience=None)
+    outbox.wait_drained()
+    assert outbox.one("select count(*) as n from {}relays")["n"] == 3
+    assert 300 < lease_of(outbox) <= 501
+    assert len(outbox.run("select 1 from {}batches")) >= 8     # at most 7 messages a claim
+    relay.term()
+    assert relay.wait() == 0
+    relays("b", lease="60s", threads=1)
+    wait_for(lambda: outbox.run("select 1 from {}lanes where owner is not null"), "a lane")
+    assert 30 < lease_of(outbox) <= 61
+    assert outbox.one("select count(*) as n from {}relays")["n"] == 1
+
+
+def test_wrong_flags_are_told_before_the_store_is_asked(outlog):
+    for flags in (["--threads", "0"], ["--threads", "33"], ["--batch", "1001"], ["--lease", "10ms"], ["--poll", "x"]):
+        done = outlog.run("relay", "--store", "sqlite:/nowhere/at/all.db", *flags, check=False)
+        assert done.returncode == 2, done
+
+
+def test_r1_the_retry_of_a_type_comes_before_the_destinations(store, outlog, outbox, receiver, relays):
+    outbox.destination("d", receiver, retry={"base": "10ms", "jitter": 0, "max_attempts": 50})
+    apply(outlog, "types: {order.paid: {retry: {max_attempts: 2}}, order.sent: {retry: {base: 1h}}}")
+    receiver.rule(500)
+    relays("a")
+    paid = outbox.put("d", {"n": 1}, type="order.paid")
+    sent = outbox.put("d", {"n": 2}, type="order.sent")
+    outbox.wait(paid, "DEAD", attempts=2)
+    row = outbox.wait(sent, "PENDING", attempts=1)
+    assert seconds_between(row["available_at"], row["updated_at"]) > 299     # an hour, up to the default max
+    setting(outbox, "types.order.held", {"retry": {"max_attempts": 1}})
+
+    def is_seen():
+        return outbox.wait(outbox.put("d", {"n": 3}, type="order.held"), "DEAD", "PENDING", attempts=1)["state"] == "DEAD"
+    wait_for(is_seen, "the new setting to be seen by the running relay")
+
+
+# Retention
+
+@pytest.fixture
+def kept(outbox, receiver, relays):
+    """One message of each fate: a plain one, one that was retried, a dead one, one that waits."""
+    outbox.destination("d", receiver, retry={"base": "10ms", "jitter": 0, "max_attempts": 2})
+    outbox.destination("closed", receiver)
+    outbox.run("update {}destinations set paused = true where name = 'closed'")
+    receiver.rule(500, type="dies")
+    receiver.rule(500, type="retried", attempt=1)
+    ids = {type: outbox.put("d", {"n": 1}, key="k", type=type, idempotency_key=f"key-{type}", org_id=org)
+           for type, org in (("plain", None), ("retried", "acme"), ("dies", None), ("second", None))}
+    ids["waits"] = outbox.put("closed", {"n": 1}, idempotency_key="key-waits")
+    ids["later"] = outbox.put("d", {"n": 1}, due_us=HOUR_US)
+    relays("a")
+    for type, state in (("plain", "PUBLISHED"), ("retried", "PUBLISHED"), ("dies", "DEAD"), ("second", "PUBLISHED")):
+        outbox.wait(ids[type], state)
+    return ids
+
+
+def test_o10_published_messages_go_after_a_time_and_nothing_else(store, outlog, outbox, receiver, relays, kept):
+    setting(outbox, "retention.messages", "1h")
+    assert set(outbox.states()) == set(kept.values())
+    setting(outbox, "retention.messages", "1s")
+    left = {kept["dies"]: "DEAD", kept["waits"]: "PENDING", kept["later"]: "PENDING"}
+    wait_for(lambda: outbox.states() == left, lambda: f"the old ones to go: {outbox.states()}")
+    assert [str(row["event_id"]) for row in outbox.run(
+        "select o.event_id from {}parked p join {}outbox o on o.lane = p.lane and o.seq = p.seq "
+        "where p.state = 'DEAD'")] == [kept["dies"]]
+    assert outbox.one("select count(*) as n from {}parked where state = 'PUBLISHED'")["n"] == 0
+    assert len(outbox.attempts(kept["dies"])) == 2
+    assert outbox.one("select count(*) as n from {}attempts")["n"] == 2
+    gone = outlog.run("outbox", "show", kept["plain"], check=False)
+    assert gone.returncode == 1 and "not_found" in gone.stderr
+    # The lane goes on above, the dead one can be brought back, and goes in its turn.
+    receiver.forget()
+    outlog.run("requeue", kept["dies"])
+    wait_for(lambda: receiver.count(id=kept["dies"]) == 3, "the requeued one")
+    new = outbox.put("d", {"n": 2}, key="k")
+    wait_for(lambda: receiver.count(id=new) == 1, "a new message")
+    wait_for(lambda: set(outbox.states()) == {kept["waits"], kept["later"]}, "the rest to go")
+
+
+def test_i5_the_key_of_a_message_that_is_gone_is_still_taken(store, outlog, outbox, receiver, relays, kept):
+    setting(outbox, "retention.messages", "1s")
+    wait_for(lambda: kept["plain"] not in outbox.states() and kept["retried"] not in outbox.states(), "the old to go")
+    again = outlog.run("send", "--to", "d", "--type", "plain", "--data", "{}", "--key", "key-plain", "--json").json()[0]
+    assert again == {"event_id": kept["plain"], "duplicate": True}
+    again = outlog.run("send", "--to", "d", "--type", "plain", "--data", "{}", "--key", "key-retried", "--org", "acme",
+                       "--json").json()[0]
+    assert again == {"event_id": kept["retried"], "duplicate": True}
+    with pytest.raises(Exception, match="(?i)unique|used before"):
+        outbox.put("d", {"n": 9}, idempotency_key="key-plain")
+    assert receiver.count(id=kept["plain"]) == 1
+
+
+def test_i1_old_answers_and_keys_are_swept_and_young_ones_stay(store, outlog, outbox, relays):
+    """retention.idempotency: 24 h at least, whatever somebody writes into the table."""
+    setting(outbox, "retention.idempotency", "72h")
+    for hours in (1, 71, 73, 500):
+        at = outbox.now(-hours * HOUR_US)
+        outbox.run("insert into {}idempotency_records (org_key, actor_id, endpoint, idempotency_key, request_hash, "
+                   f"response, created_at) values ('acme', 'a', 'append', %s, 'hash', '[]', {at})", f"k-{hours}")
+        outbox.run("insert into {}outbox_keys (org_key, destination, idempotency_key, event_id, kept_at) "
+                   f"values ('acme', 'd', %s, '018f0000-0000-7000-8000-000000000000', {at})", f"k-{hours}")
+    relays("a")
+    for table in ("idempotency_records", "outbox_keys"):
+        wait_for(lambda: {row["idempotency_key"] for row in outbox.run(f"select idempotency_key from {{}}{table}")}
+                 == {"k-1", "k-71"}, lambda: outbox.run(f"select * from {{}}{table}"))
+
+
+def test_o10_nothing_at_or_above_the_cursor_goes(store, outbox, receiver, relays):
+    """An open claim and what was parked stay, however old they are."""
+    outbox.destination("d", receiver)
+    setting(outbox, "retention.messages", "1s")
+    receiver.rule("hang", type="hangs")
+    first = outbox.put("d", {"n": 0}, key="a")
+    hangs = outbox.put("d", {"n": 1}, key="b", type="hangs")
+    behind = outbox.put("d", {"n": 2}, key="b")
+    relays("a", lease="5s", patience="60s")
+    wait_for(lambda: receiver.count(id=hangs) == 1, "the claim")
+    wait_for(lambda: first not in outbox.states() or outbox.state(first)["state"] == "CLAIMED", "the first")
+    before = outbox.lane(outbox.lane_for(hangs))
+    wait_for(lambda: len(outbox.run("select 1 from {}relays")) == 1, "the relay")
+    assert outbox.state(hangs)["state"] == "CLAIMED" and outbox.state(hangs)["attempts"] == 1
+    assert outbox.state(behind)["state"] in ("CLAIMED", "PENDING") and before["head"] >= 1
+    receiver.release()
+    wait_for(lambda: not outbox.states(), lambda: f"all to go: {outbox.states()}")
+    assert receiver.ids(key="b") == [hangs, behind]

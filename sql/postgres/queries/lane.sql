@@ -184,3 +184,11 @@ select set_config('idle_in_transaction_session_timeout', :timeout_ms::text, fals
 -- Messages that an operator parked before the lane came to them: above the head, or in a gap.
 select p.seq from outlog.parked p join outlog.lanes l on l.lane = p.lane
  where p.lane = :lane::smallint and (p.seq > :head or l.gaps @> p.seq) order by p.seq
+
+-- name: prune(lane, epoch, after, last, before)
+-- Removes what was published before a time from a stretch of a lane that is ours.
+select outlog.prune(:lane::smallint, :epoch, :after, :last, :before)
+
+-- name: outbox_keys_purge(before, limit literal)
+-- A bounded chunk; a row for each key that went.
+select * from outlog.purge_keys(:before, :limit)

@@ -137,3 +137,13 @@ select 1 where :timeout_ms > 0
 -- name: parked_ahead(lane, head)
 -- Messages that an operator parked before the lane came to them.
 select seq from outlog_parked where lane = :lane and seq > :head order by seq
+
+-- name: prune(lane, epoch, after, last, before)
+-- Removes what was published before a time, by a trigger; if the lane is ours.
+insert into outlog_prunings (after_seq, last_seq, before)
+select :after, :last, :before from outlog_lanes where lane = :lane and epoch = :epoch
+
+-- name: outbox_keys_purge(before, limit literal)
+-- A bounded chunk.
+delete from outlog_outbox_keys where (org_key, destination, idempotency_key) in (
+    select org_key, destination, idempotency_key from outlog_outbox_keys where kept_at < :before limit :limit)
