@@ -294,7 +294,7 @@ static uint64_t hash_text(const char *text)
     return hash;
 }
 
-static int list_holders(struct ol_conn *conn, uint64_t **out, size_t *count, outlog_err *err)
+int ol_lane_holders(struct ol_conn *conn, uint64_t **out, size_t *count, outlog_err *err)
 {
     struct ol_rows rows;
     size_t room = 0;
@@ -320,6 +320,15 @@ static int list_holders(struct ol_conn *conn, uint64_t **out, size_t *count, out
     return more;
 }
 
+bool ol_lane_holds(const uint64_t *before, size_t before_count, const uint64_t *now, size_t count)
+{
+    for (size_t i = 0; i < before_count; i++)
+        for (size_t j = 0; j < count; j++)
+            if (before[i] == now[j])
+                return true;
+    return false;
+}
+
 /* Move the evidence on: list who could fill the gaps, then wait until all of those have ended. The
  * read that comes after that decides. */
 static int gather_proof(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
@@ -331,7 +340,7 @@ static int gather_proof(struct ol_conn *conn, struct ol_lane *lane, outlog_err *
     if (lane->gap_count == 0 || lane->proof.is_over ||
         (lane->proof.is_listed && now - lane->proof.listed_at < LIST_EVERY_US))
         return 0;
-    if (list_holders(conn, &holders, &count, err) < 0) {
+    if (ol_lane_holders(conn, &holders, &count, err) < 0) {
         free(holders);
         return -1;
     }
@@ -346,11 +355,8 @@ static int gather_proof(struct ol_conn *conn, struct ol_lane *lane, outlog_err *
         lane->proof.is_over = count == 0;
         return 0;
     }
-    lane->proof.is_over = true;
-    for (size_t i = 0; i < lane->proof.holder_count; i++)
-        for (size_t j = 0; j < count; j++)
-            if (lane->proof.holders[i] == holders[j])
-                lane->proof.is_over = false;
+    lane->proof.is_over =
+        !ol_lane_holds(lane->proof.holders, lane->proof.holder_count, holders, count);
     free(holders);
     return 0;
 }

@@ -156,6 +156,12 @@ int ol_turn_orphan(struct ol_conn *conn, const struct ol_lane *lane, struct ol_t
 int ol_lane_has_due(struct ol_conn *conn, const struct ol_lane *lane, const char *rooms, bool *has,
                     outlog_err *err);
 
+/* Who is inserting messages now: transactions, as numbers. *out is malloc'ed, also on failure. */
+int ol_lane_holders(struct ol_conn *conn, uint64_t **out, size_t *count, outlog_err *err);
+
+/* Is one of those before still there? */
+bool ol_lane_holds(const uint64_t *before, size_t before_count, const uint64_t *now, size_t count);
+
 struct ol_lane_news {
     int number;
     int64_t newest, epoch, parked_gen;

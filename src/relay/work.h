@@ -5,6 +5,7 @@
  *   plan     which messages to claim
  *   settle   what became of those that were claimed
  *   batch    messages on the wire
+ *   sleep    when there is nothing to do
  *
  *   open   the batch that is claimed: all of its messages are recorded by the next turn
  *   loose  batches of messages that are recorded one by one: stragglers, and parked ones */
@@ -19,6 +20,8 @@
 #include "store/wake.h"
 
 enum { OL_MOST_LANES = 256 };
+
+enum ol_mood { OL_AWAKE, OL_DOZING, OL_ASLEEP };
 
 struct ol_batch {
     struct ol_batch *next;
@@ -63,6 +66,11 @@ struct ol_worker {
     int64_t margin_us;
     int64_t ahead_us; /* the database's clock, counted from the boot clock */
     int64_t pause_us; /* between polls while nothing happens */
+    int64_t next_us;  /* until something is due by its time, as the last poll said */
+    enum ol_mood mood;
+    uint64_t *holders; /* DOZING: who inserted when we lay down */
+    size_t holder_count;
+    bool is_quiet; /* DOZING: all of them have ended */
 };
 
 /* --- batch.c --- */
@@ -111,6 +119,19 @@ int ol_plan_claim(struct ol_work_lane *wl, struct ol_batch **fresh, outlog_err *
 
 /* Destinations that can take parked messages now, as JSON. */
 void ol_plan_rooms(struct ol_worker *worker, struct ol_buf *out);
+
+/* --- sleep.c --- */
+
+/* Get ready to be woken: for each new connection. */
+int ol_sleep_listen(struct ol_worker *worker, outlog_err *err);
+
+/* Around each poll; has_work: something is to be done, or waits for what no writer will tell. */
+int ol_sleep_before_poll(struct ol_worker *worker, outlog_err *err);
+int ol_sleep_after_poll(struct ol_worker *worker, bool has_work, outlog_err *err);
+int ol_sleep_wake(struct ol_worker *worker, outlog_err *err);
+
+/* How long until the next poll. */
+int64_t ol_sleep_pause_us(const struct ol_worker *worker);
 
 /* --- step.c --- */
 

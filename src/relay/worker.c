@@ -54,8 +54,9 @@ out:
 
 /* --- the loop --- */
 
-/* One look at all lanes that have nothing to do. */
-static int poll_lanes(struct ol_worker *worker, bool *news, outlog_err *err)
+/* One look at all lanes that have nothing to do. *waits: something is there that cannot be done now, and
+ * nobody will say when. */
+static int poll_lanes(struct ol_worker *worker, bool *news, bool *waits, outlog_err *err)
 {
     struct ol_lane_news found[OL_MOST_LANES];
     struct ol_buf numbers = {0};
@@ -64,6 +65,7 @@ static int poll_lanes(struct ol_worker *worker, bool *news, outlog_err *err)
     for (size_t i = 0; i < worker->lane_count; i++)
         if (worker->lanes[i].is_owned)
             ol_buf_print(&numbers, "%s%d", numbers.bytes ? "," : "[", worker->lanes[i].lane.number);
+    worker->next_us = INT64_MAX;
     if (!numbers.bytes)
         return 0;
     ol_buf_char(&numbers, ']');
@@ -83,6 +85,11 @@ static int poll_lanes(struct ol_worker *worker, bool *news, outlog_err *err)
             return -1;
         *news |= (wl->wants_read && worker->now >= wl->read_after) || wl->wants_due ||
                  wl->wants_reap;
+        *waits |= wl->wants_read || found[i].due_us <= 0;
+        if (found[i].due_us > 0 && found[i].due_us < worker->next_us)
+            worker->next_us = found[i].due_us;
+        if (found[i].expiry_us > 0 && found[i].expiry_us < worker->next_us)
+            worker->next_us = found[i].expiry_us;
     }
     return result;
 }
@@ -98,25 +105,42 @@ static bool is_idle(const struct ol_worker *worker)
     return ol_sender_in_flight(worker->targets.sender) == 0;
 }
 
+/* When to look again. */
+static int64_t next_poll(const struct ol_worker *worker)
+{
+    int64_t pause = ol_sleep_pause_us(worker);
+    return worker->polled_at + (worker->next_us < pause ? worker->next_us : pause);
+}
+
 /* Wait for outcomes while something is in flight, else for a commit or the next poll. */
 static void rest(struct ol_worker *worker, bool moved)
 {
+    const struct ol_store *store = worker->conn->store;
     if (moved)
         worker->pause_us = 1000;
     if (ol_sender_in_flight(worker->targets.sender)) {
         ol_sender_drive(worker->targets.sender, moved ? 0 : 2);
         return;
     }
-    int64_t left_us = worker->polled_at + worker->pause_us - ol_clock_boot_us();
-    if (!moved && left_us > 0 &&
-        ol_waiter_wait(&worker->waiter, worker->conn->store->wake_fd(worker->conn),
-                       (int)((left_us + 999) / 1000)))
+    int64_t until = next_poll(worker);
+    if (until > worker->beat_at)
+        until = worker->beat_at;
+    int64_t left_us = until - ol_clock_boot_us();
+    if (moved || left_us <= 0)
+        return;
+    bool is_woken = store->woken(worker->conn);
+    if (!is_woken)
+        is_woken = ol_waiter_wait(&worker->waiter, store->wake_fd(worker->conn),
+                                  (int)((left_us + 999) / 1000));
+    if (is_woken) {
+        store->woken(worker->conn);
         worker->polled_at = 0; // somebody committed: look at once
+    }
 }
 
 static int turn_all(struct ol_worker *worker, bool *moved, outlog_err *err)
 {
-    bool news = false;
+    bool news = false, waits = false;
     if (ol_share_beat(worker, err) < 0)
         return -1;
     for (size_t i = 0; i < worker->lane_count; i++)
@@ -127,10 +151,13 @@ static int turn_all(struct ol_worker *worker, bool *moved, outlog_err *err)
         if (wl->is_owned && wl->gives_back && ol_share_give_back(wl, err) < 0)
             return -1;
     }
-    if (*moved || worker->now - worker->polled_at < worker->pause_us)
+    if (*moved)
+        return ol_sleep_wake(worker, err);
+    if (worker->now < next_poll(worker))
         return 0;
     worker->polled_at = worker->now;
-    if (poll_lanes(worker, &news, err) < 0)
+    if (ol_sleep_before_poll(worker, err) < 0 || poll_lanes(worker, &news, &waits, err) < 0 ||
+        ol_sleep_after_poll(worker, news || waits || !is_idle(worker), err) < 0)
         return -1;
     worker->pause_us = news                                              ? 1000
                        : worker->pause_us * 2 < worker->options->poll_us ? worker->pause_us * 2
@@ -169,6 +196,7 @@ static int start(struct ol_worker *worker, outlog_err *err)
     if (ol_open(worker->options->store, &worker->conn, err) < 0 ||
         ol_migrate_check(worker->conn, err) < 0 ||
         ol_lane_session(worker->conn, worker->options->lease_us, err) < 0 ||
+        ol_sleep_listen(worker, err) < 0 ||
         ol_number(worker->conn, OL_Q_LANE_COUNT, OL_NO_PARAMS, &lanes, err) < 0 ||
         ol_sender_open(&worker->targets.sender, ol_batch_done, worker, err) < 0)
         return -1;
@@ -218,6 +246,7 @@ static void finish(struct ol_worker *worker)
     ol_turn_clear(&worker->turn);
     ol_waiter_close(&worker->waiter);
     free(worker->lanes);
+    free(worker->holders);
     ol_close(worker->conn);
 }
 
@@ -251,8 +280,9 @@ int ol_worker_run(const struct ol_worker_options *options, atomic_int *stop,
             moved = false;
             worker->polled_at = worker->now;
             worker->pause_us = worker->options->poll_us;
-            if (worker->conn->store->revive(worker->conn, &why) == 0)
-                ol_lane_session(worker->conn, worker->options->lease_us, &why);
+            if (worker->conn->store->revive(worker->conn, &why) == 0 &&
+                ol_lane_session(worker->conn, worker->options->lease_us, &why) == 0)
+                ol_sleep_listen(worker, &why);
         }
         bool polled = worker->polled_at == worker->now;
         if (moved || !is_idle(worker))

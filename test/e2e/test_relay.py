@@ -134,6 +134,81 @@ def test_r1_the_retry_of_a_type_comes_before_the_destinations(store, outlog, out
     wait_for(is_seen, "the new setting to be seen by the running relay")
 
 
+# Waking up
+
+def sleepers(outbox):
+    """How many relays show that they sleep."""
+    return outbox.one("select count(*) as n from pg_locks where locktype = 'advisory' and classid = 28492 "
+                      "and objid = 2 and objsubid = 2 and mode = 'ShareLock'")["n"]
+
+
+def notes(session):
+    session.db.poll()
+    count = len(session.db.notifies)
+    session.db.notifies.clear()
+    return count
+
+
+def test_wakeup_notify_a_sleeping_relay_is_woken_and_nobody_else_is_told(postgres_store, outbox, receiver, relays):
+    """Between its looks it sleeps for half a minute: only a writer can have woken it."""
+    outbox.destination("d", receiver)
+    setting(outbox, "relay.wakeup", "notify")
+    with outbox.session() as ear:
+        ear.run("listen outlog")
+        outbox.wait(outbox.put("d", {"n": 0}), "PENDING")
+        assert notes(ear) == 0, "nobody sleeps, nobody is told"
+        relays("a", poll="30s", lease="60s", threads=2)
+        outbox.wait_drained(10)
+        for n in range(1, 4):
+            wait_for(lambda: sleepers(outbox) == 2, "the relay's threads to lie down")
+            outbox.wait(outbox.put("d", {"n": n}, key="k"), "PUBLISHED", seconds=10)
+        assert 3 <= notes(ear) <= 6
+
+
+def test_wakeup_notify_who_wrote_before_it_lay_down_is_waited_for(postgres_store, outbox, receiver, relays):
+    """It keeps looking until the last writer has ended that could not know that somebody sleeps."""
+    outbox.destination("d", receiver)
+    setting(outbox, "relay.wakeup", "notify")
+    with outbox.session() as writer, outbox.session() as ear:
+        ear.run("listen outlog")
+        writer.begin()
+        id = writer.put("d", {"n": 1})
+        relays("a", poll="30s", lease="60s")
+        wait_for(lambda: sleepers(outbox) == 1, "the relay to lie down")
+        writer.commit()
+        outbox.wait(id, "PUBLISHED", seconds=10)
+        assert notes(ear) == 0
+
+
+def test_wakeup_notify_a_retry_comes_in_its_time(postgres_store, outbox, receiver, relays):
+    outbox.destination("d", receiver, retry={"base": "300ms", "jitter": 0, "max_attempts": 9})
+    setting(outbox, "relay.wakeup", "notify")
+    receiver.rule(500, attempt=1)
+    relays("a", poll="30s", lease="60s")
+    wait_for(lambda: sleepers(outbox) == 1, "the relay to lie down")
+    outbox.wait(outbox.put("d", {"n": 1}), "PUBLISHED", attempts=2, seconds=10)
+
+
+def test_wakeup_a_commit_in_another_process_is_seen_between_polls(sqlite_store, outbox, receiver, relays):
+    outbox.destination("d", receiver)
+    setting(outbox, "relay.wakeup", "notify")          # SQLite watches its file, whatever it says
+    relays("a", poll="30s", lease="60s")
+    for n in range(3):
+        outbox.wait(outbox.put("d", {"n": n}), "PUBLISHED", seconds=10)
+
+
+def test_l1_a_lease_is_renewed_also_between_rare_looks(store, outbox, receiver, relays):
+    outbox.destination("d", receiver)
+    relays("a", poll="30s", lease="2s")
+    wait_for(lambda: not outbox.run("select 1 from {}lanes where owner is null"), "the lanes")
+    epochs = outbox.run("select lane, epoch from {}lanes order by lane")
+    beat = outbox.one("select heartbeat_at from {}relays")["heartbeat_at"]
+    wait_for(lambda: seconds_between(outbox.one("select heartbeat_at from {}relays")["heartbeat_at"], beat) > 2.5,
+             "a lease and a half")
+    assert outbox.run("select lane, epoch from {}lanes order by lane") == epochs
+    assert lease_of(outbox) > 0
+
+
 # Retention
 
 @pytest.fixture

@@ -192,3 +192,14 @@ select outlog.prune(:lane::smallint, :epoch, :after, :last, :before)
 -- name: outbox_keys_purge(before, limit literal)
 -- A bounded chunk; a row for each key that went.
 select * from outlog.purge_keys(:before, :limit)
+
+-- name: relay_listen() @postgres
+listen outlog
+
+-- name: relay_sleep() @postgres
+-- 1: writers see from now on that somebody sleeps. 0: a writer was just looking.
+select pg_try_advisory_lock_shared(28492, 2)::integer
+
+-- name: relay_wake() @postgres
+-- All of this session's, however often it lay down. It has no other advisory locks of its own.
+select pg_advisory_unlock_all()
