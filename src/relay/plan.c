@@ -187,7 +187,7 @@ void ol_plan_rooms(struct ol_worker *worker, struct ol_buf *out)
         if (t->is_retired || !ol_target_is_open(t, worker->now))
             continue;
         int room = ol_target_room(t, true, worker->options->patience_us, worker->now) - t->planned;
-        if (t->limits.concurrency == 0 || room > 1000)
+        if (room > 1000)
             room = 1000;
         if (room < 1)
             continue;

@@ -203,7 +203,7 @@ static int start(struct ol_worker *worker, outlog_err *err)
     if (lanes > OL_MOST_LANES)
         return ol_fail(err, OUTLOG_STORE_ERROR, "more lanes than this relay knows");
     worker->lane_count = (size_t)lanes;
-    worker->targets.siblings = worker->options->siblings;
+    worker->targets.store = worker->conn->wake_key;
     if (!(worker->lanes = calloc(worker->lane_count, sizeof *worker->lanes)))
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < worker->lane_count; i++) {
