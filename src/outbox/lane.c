@@ -14,6 +14,8 @@ enum { LIST_EVERY_US = 5000 };
 void ol_lane_clear(struct ol_lane *lane)
 {
     ol_map_clear(&lane->keys);
+    ol_map_clear(&lane->elders);
+    ol_map_clear(&lane->waiting);
     free(lane->proof.holders);
     free(lane->ahead);
     lane->proof.holders = NULL;
@@ -70,30 +72,65 @@ int ol_lane_session(struct ol_conn *conn, int64_t lease_us, outlog_err *err)
     return ol_exec(conn, OL_Q_RELAY_SESSION, OL_PARAMS(ol_int(lease_us / 3000)), NULL, err);
 }
 
-static int load_keys(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
+/* Counts by name into a map: the columns before the last one make the name. */
+static int load_map(struct ol_conn *conn, const struct ol_lane *lane, enum ol_query_id query,
+                    int name_columns, struct ol_map *map, outlog_err *err)
 {
     struct ol_rows rows;
-    struct ol_map keys = {0};
-    struct ol_buf key = {0};
+    struct ol_map fresh = {0};
+    struct ol_buf name = {0};
     int more = -1;
 
-    if (ol_query(conn, OL_Q_PARKED_KEYS, OL_PARAMS(ol_int(lane->number)), &rows, err) < 0)
+    if (ol_query(conn, query, OL_PARAMS(ol_int(lane->number)), &rows, err) < 0)
         return -1;
     while ((more = ol_next(&rows, err)) > 0) {
-        ol_buf_reset(&key);
-        ol_buf_print(&key, "%s\x1f%s", ol_column_text(&rows, 0, NULL),
-                     ol_column_text(&rows, 1, NULL));
-        if (key.failed || !ol_map_add(&keys, key.data, ol_column_int(&rows, 2))) {
+        ol_buf_reset(&name);
+        for (int i = 0; i < name_columns; i++)
+            ol_buf_print(&name, "%s%s", i ? "\x1f" : "", ol_column_text(&rows, i, NULL));
+        if (name.failed || !ol_map_add(&fresh, name.data, ol_column_int(&rows, name_columns))) {
             more = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
             break;
         }
     }
     ol_end(&rows);
-    ol_buf_clear(&key);
-    ol_map_clear(more < 0 ? &keys : &lane->keys);
+    ol_buf_clear(&name);
+    ol_map_clear(more < 0 ? &fresh : map);
     if (more == 0)
-        lane->keys = keys;
+        *map = fresh;
     return more;
+}
+
+static int load_keys(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
+{
+    return load_map(conn, lane, OL_Q_PARKED_KEYS, 2, &lane->keys, err) < 0 ||
+                   load_map(conn, lane, OL_Q_ELDER_KEYS, 2, &lane->elders, err) < 0 ||
+                   load_map(conn, lane, OL_Q_PARKED_COUNTS, 1, &lane->waiting, err) < 0
+               ? -1
+               : 0;
+}
+
+bool ol_lane_is_blocked(const struct ol_lane *lane, const char *key)
+{
+    return ol_map_get(&lane->keys, key) || ol_map_get(&lane->elders, key);
+}
+
+int ol_lane_reload_elders(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
+{
+    return lane->elders.used ? load_map(conn, lane, OL_Q_ELDER_KEYS, 2, &lane->elders, err) : 0;
+}
+
+int ol_lane_check(struct ol_conn *conn, const struct ol_lane *lane, outlog_err *err)
+{
+    int64_t is_sane;
+    if (ol_number(conn, OL_Q_LANE_IS_SANE, OL_PARAMS(ol_int(lane->number)), &is_sane, err) < 0)
+        return -1;
+    return is_sane
+               ? 0
+               : ol_fail(err, OUTLOG_STORE_ERROR,
+                         "lane %d: its sequence is behind its messages (a careless restore?), so "
+                         "new ones would never be seen; set it to the highest number, see "
+                         "`outlog doctor`",
+                         lane->number);
 }
 
 /* What operators have parked before the lane came to it: few, if any. */

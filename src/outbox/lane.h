@@ -34,10 +34,12 @@ struct ol_lane {
     void *context;
 
     int64_t epoch, head, parked_gen, claim_no;
-    int64_t lease_end;  /* boot clock, counted from before the claim was sent (rule 4) */
-    struct ol_map keys; /* open parked messages by key (rule 9) */
-    bool is_reaped;     /* claims were reaped by the last turn: the keys must be loaded again */
-    int64_t *ahead;     /* messages above the head that an operator has parked, ascending */
+    int64_t lease_end;     /* boot clock, counted from before the claim was sent (rule 4) */
+    struct ol_map keys;    /* open parked messages by key (rule 9) */
+    struct ol_map elders;  /* the same of older generations of lanes: they block too */
+    struct ol_map waiting; /* open parked messages by destination */
+    bool is_reaped;        /* claims were reaped by the last turn: the keys must be loaded again */
+    int64_t *ahead;        /* messages above the head that an operator has parked, ascending */
     size_t ahead_count;
 
     struct ol_range gaps[OL_LANE_GAPS]; /* numbers at or below head that were not seen */
@@ -58,6 +60,10 @@ void ol_lane_clear(struct ol_lane *lane);
  * lease. Every new connection has to be told, also a revived one. */
 int ol_lane_session(struct ol_conn *conn, int64_t lease_us, outlog_err *err);
 
+/* OUTLOG_STORE_ERROR: the store hands out numbers of this lane a second time, so it must not be taken:
+ * messages would be lost. */
+int ol_lane_check(struct ol_conn *conn, const struct ol_lane *lane, outlog_err *err);
+
 /* Take the lane if it is free. *taken = false: it is not. What the former owner had claimed is
  * parked in the same transaction; *parked (may be NULL) tells how many. */
 int ol_lane_take(struct ol_conn *conn, struct ol_lane *lane, const char *name, bool *taken,
@@ -76,6 +82,12 @@ int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struc
 
 /* Has this message above the head a parked row already? Then it is passed by. */
 bool ol_lane_is_settled(const struct ol_lane *lane, int64_t seq);
+
+/* Must messages of this key wait? */
+bool ol_lane_is_blocked(const struct ol_lane *lane, const char *key);
+
+/* Look again which keys wait for messages in older lanes. Does nothing when none did. */
+int ol_lane_reload_elders(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err);
 
 /* Reload which keys wait, after somebody else changed parked rows. */
 int ol_lane_reload(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err);

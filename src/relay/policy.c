@@ -67,6 +67,8 @@ static void read_setting(struct ol_policy *policy, const char *key, const struct
         policy->relay.batch = count_of(value);
     } else if (strcmp(key, "relay.threads") == 0) {
         policy->relay.threads = count_of(value);
+    } else if (strcmp(key, "relay.parked") == 0) {
+        policy->relay.parked = count_of(value);
     } else if (strcmp(key, "relay.wakeup") == 0) {
         policy->relay.notify = value->bytes == 8 && memcmp(value->text, "\"notify\"", 8) == 0;
     }

@@ -18,7 +18,7 @@ struct ol_policy {
     int64_t idempotency_us; /* how long answers and keys are kept: 24 h at least */
     int64_t messages_us;    /* how long published messages are kept; 0: for ever */
     struct {                /* 0: not said */
-        int64_t lease_us, poll_us, patience_us, batch, threads;
+        int64_t lease_us, poll_us, patience_us, batch, threads, parked;
         bool notify;
     } relay;
     int64_t stamp_count, stamp_at;

@@ -36,6 +36,7 @@ struct ol_work_lane {
     struct ol_worker *worker;
     struct ol_lane lane;
     bool is_owned, gives_back;
+    int first_lane, generation_size; /* of the generation it belongs to */
     struct ol_batch *open, *loose;
     bool wants_read, wants_due, wants_reap, has_finished;
     int64_t read_after;       /* do not look for new messages before: all that is there must wait */
@@ -55,11 +56,14 @@ struct ol_worker {
     char run[OL_UUID_TEXT];
     struct ol_work_lane *lanes;
     size_t lane_count, owned;
+    int newest_first; /* where the newest generation of lanes begins: those below are to be emptied */
+    int64_t ownerless; /* lanes that nobody has */
     struct ol_turn turn;
     struct ol_record record;
-    struct ol_map chain;  /* keys of the batch being planned or linked */
-    struct ol_map parked; /* keys of what the plan parks */
-    struct ol_map single; /* keys of at_most_once messages that the plan sends */
+    struct ol_map chain;     /* keys of the batch being planned or linked */
+    struct ol_map parked;    /* keys of what the plan parks */
+    struct ol_map parked_to; /* destinations of the same */
+    struct ol_map single;    /* keys of at_most_once messages that the plan sends */
     struct ol_worker_stats *stats;
     atomic_int *stop;
     int64_t now, beat_at, polled_at, told_at, sweep_at;
@@ -107,6 +111,9 @@ void ol_settle_apply_loose(struct ol_work_lane *wl);
 
 /* Count the key of a message as waiting, or not any more. */
 void ol_settle_count_key(struct ol_work_lane *wl, const struct ol_item *item, int64_t by);
+
+/* Count a message as parked and open, or not any more. */
+void ol_settle_count_parked(struct ol_work_lane *wl, const struct ol_item *item, int64_t by);
 
 /* End a parked message whose budget was used up by relays that went away (rule 14). */
 void ol_settle_if_spent(struct ol_work_lane *wl, struct ol_item *item);

@@ -85,6 +85,8 @@ static int poll_lanes(struct ol_worker *worker, bool *news, bool *waits, outlog_
             return -1;
         *news |= (wl->wants_read && worker->now >= wl->read_after) || wl->wants_due ||
                  wl->wants_reap;
+        if (ol_lane_reload_elders(worker->conn, &wl->lane, err) < 0)
+            return -1;
         *waits |= wl->wants_read || found[i].due_us <= 0;
         if (found[i].due_us > 0 && found[i].due_us < worker->next_us)
             worker->next_us = found[i].due_us;
@@ -151,9 +153,10 @@ static int turn_all(struct ol_worker *worker, bool *moved, outlog_err *err)
         if (wl->is_owned && wl->gives_back && ol_share_give_back(wl, err) < 0)
             return -1;
     }
-    if (*moved)
+    // Also under load: what is due by its time is found by a look.
+    if (*moved && worker->now - worker->polled_at < worker->options->poll_us)
         return ol_sleep_wake(worker, err);
-    if (worker->now < next_poll(worker))
+    if (!*moved && worker->now < next_poll(worker))
         return 0;
     worker->polled_at = worker->now;
     if (ol_sleep_before_poll(worker, err) < 0 || poll_lanes(worker, &news, &waits, err) < 0 ||
@@ -192,30 +195,15 @@ static void drain(struct ol_worker *worker)
 
 static int start(struct ol_worker *worker, outlog_err *err)
 {
-    int64_t lanes;
     if (ol_open(worker->options->store, &worker->conn, err) < 0 ||
         ol_migrate_check(worker->conn, err) < 0 ||
         ol_lane_session(worker->conn, worker->options->lease_us, err) < 0 ||
         ol_sleep_listen(worker, err) < 0 ||
-        ol_number(worker->conn, OL_Q_LANE_COUNT, OL_NO_PARAMS, &lanes, err) < 0 ||
         ol_sender_open(&worker->targets.sender, ol_batch_done, worker, err) < 0)
         return -1;
-    if (lanes > OL_MOST_LANES)
-        return ol_fail(err, OUTLOG_STORE_ERROR, "more lanes than this relay knows");
-    worker->lane_count = (size_t)lanes;
     worker->targets.store = worker->conn->wake_key;
-    if (!(worker->lanes = calloc(worker->lane_count, sizeof *worker->lanes)))
+    if (!(worker->lanes = calloc(OL_MOST_LANES, sizeof *worker->lanes))) // as many as there can be
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-    for (size_t i = 0; i < worker->lane_count; i++) {
-        worker->lanes[i].worker = worker;
-        worker->lanes[i].limit = worker->options->batch;
-        worker->lanes[i].lane = (struct ol_lane){.number = (int)i,
-                                                 .run = worker->run,
-                                                 .lease_us = worker->options->lease_us,
-                                                 .has_gaps = worker->conn->store->has_gaps,
-                                                 .fallen = ol_record_fallen,
-                                                 .context = &worker->record};
-    }
     return ol_waiter_open(&worker->waiter, worker->conn->wake_key) == 0
                ? 0
                : ol_fail(err, OUTLOG_NO_MEMORY, "no file descriptor left");
@@ -240,6 +228,7 @@ static void finish(struct ol_worker *worker)
     }
     ol_map_clear(&worker->chain);
     ol_map_clear(&worker->parked);
+    ol_map_clear(&worker->parked_to);
     ol_map_clear(&worker->single);
     ol_record_clear(&worker->record);
     ol_policy_clear(&worker->policy);
@@ -289,7 +278,7 @@ int ol_worker_run(const struct ol_worker_options *options, atomic_int *stop,
             idle_rounds = 0;
         else
             idle_rounds += polled; // nothing found by a look, and not for want of one
-        if (options->until_idle && idle_rounds > 3 && worker->owned > 0)
+        if (options->until_idle && idle_rounds > 3 && worker->owned > 0 && worker->ownerless == 0)
             break;
         rest(worker, moved);
     }

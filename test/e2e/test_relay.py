@@ -5,10 +5,11 @@ The rules themselves are in test_lanes.py, crashes in test_relay_crash.py.
 import datetime
 import json
 import re
+import subprocess
 
 import pytest
 
-from lib.outbox import wait_for
+from lib.outbox import Writer, keys_in_lane, wait_for
 from lib.proxy import Proxy
 
 HOUR = 3600
@@ -23,6 +24,15 @@ def setting(outbox, key, value):
     outbox.run("delete from {}settings where key = %s", key)
     outbox.run(f"insert into {{}}settings (key, value, updated_at) values (%s, %s, {outbox.now()})", key,
                json.dumps(value))
+
+
+def is_alive(outbox, relay):
+    """Wait until the relay is seen to work after now: its heartbeat moves."""
+    def beats():
+        return [row["heartbeat_at"] for row in
+                outbox.run("select heartbeat_at from {}relays where name = %s", relay.name)]
+    before = beats()
+    wait_for(lambda: beats() and beats() != before, f"a heartbeat of {relay.name}")
 
 
 # Clocks and doubts
@@ -298,3 +308,189 @@ def test_o10_nothing_at_or_above_the_cursor_goes(store, outbox, receiver, relays
     receiver.release()
     wait_for(lambda: not outbox.states(), lambda: f"all to go: {outbox.states()}")
     assert receiver.ids(key="b") == [hangs, behind]
+
+
+# Another number of lanes
+
+@pytest.fixture
+def resize(outlog):
+    return lambda count: apply(outlog, f"relay: {{lanes: {count}}}")
+
+
+def generation(outbox, id):
+    return outbox.one("select first_lane from {}lanes l join {}outbox o on o.lane = l.lane where o.event_id = %s",
+                      id)["first_lane"]
+
+
+def test_resize_keeps_the_order_of_every_key(postgres_store, outbox, receiver, relays, history, resize):
+    """Under load, with failures on the way, up and down again; judged by the checker."""
+    outbox.destination("d", receiver)
+    receiver.rule(500, attempt=1, probability=0.2)
+    relays("a", threads=2)
+    relays("b")
+    writer = Writer(outbox, history)
+    for n in range(240):
+        if n in (60, 120, 180):
+            resize({60: 16, 120: 3, 180: 8}[n])
+        writer.send("d", {"n": n}, key=f"k-{n % 11}")
+    writer.close()
+    outbox.wait_drained()
+    history.check(outbox, [receiver])
+    assert outbox.one("select count(distinct lane) as n from {}outbox where lane >= 8")["n"] > 8
+    assert outbox.one("select count(*) as n from {}lanes")["n"] == 8 + 16 + 3 + 8
+
+
+def test_resize_a_key_waits_for_its_messages_in_older_lanes(postgres_store, outlog, outbox, receiver, relays, resize):
+    outbox.destination("d", receiver, on_dead="hold")
+    receiver.rule(404, key="held", times=1)
+    relays("a")
+    first = outbox.put("d", {"n": 1}, key="held")
+    outbox.wait(first, "DEAD")
+    resize(5)
+    second, other = outbox.put("d", {"n": 2}, key="held"), outbox.put("d", {"n": 3}, key="other")
+    third = outbox.put("d", {"n": 4}, key="held")
+    outbox.wait(other, "PUBLISHED")
+    assert generation(outbox, first) == 0 and generation(outbox, second) == generation(outbox, other) == 8
+    wait_for(lambda: outbox.parked(second) and outbox.parked(third), "both to be parked behind the held one")
+    assert receiver.ids(key="held") == [first]
+    outlog.run("dead", "release", first)
+    outbox.wait(third, "PUBLISHED", attempts=1)
+    assert receiver.ids(key="held") == [first, second, third]
+    assert outbox.state(first)["state"] == "DEAD"
+
+
+def test_resize_a_replay_in_an_older_lane_is_waited_for_too(postgres_store, outlog, outbox, receiver, relays, resize):
+    outbox.destination("d", receiver)
+    relays("a")
+    first = outbox.put("d", {"n": 1}, key="k")
+    outbox.wait(first, "PUBLISHED")
+    resize(3)
+    outbox.wait(outbox.put("d", {"n": 2}, key="k"), "PUBLISHED")
+    receiver.rule("hang", id=first)
+    outlog.run("requeue", first)
+    wait_for(lambda: receiver.count(id=first) == 2, "the replay")
+    late = outbox.put("d", {"n": 3}, key="k")
+    outbox.wait(outbox.put("d", {"n": 4}, key="other"), "PUBLISHED")
+    wait_for(lambda: outbox.parked(late), "it to be parked")
+    assert receiver.count(id=late) == 0
+    receiver.release()
+    outbox.wait(late, "PUBLISHED")
+
+
+def test_resize_is_not_held_up_by_a_destination_that_is_down(postgres_store, outlog, outbox, receiver, relays, resize):
+    outbox.destination("d", receiver)
+    outbox.destination("down", receiver)
+    outlog.run("destinations", "pause", "down")
+    old = [outbox.put("down", {"n": n}, key=f"k-{n}") for n in range(20)]
+    relays("a")
+    wait_for(lambda: outbox.run("select 1 from {}lanes where owner is not null"), "the lanes")
+    resize(4)
+    outbox.wait(outbox.put("d", {"n": 1}), "PUBLISHED")
+    new = outbox.put("down", {"n": 2}, key="k-3")
+    assert generation(outbox, new) == 8 and {outbox.state(id)["attempts"] for id in old} == {0}
+    outlog.run("destinations", "resume", "down")
+    outbox.wait_drained()
+    assert receiver.ids(key="k-3") == [old[3], new]
+
+
+def test_resize_waits_for_writers_that_know_the_old_lanes(postgres_store, outlog, outbox, receiver, relays):
+    outbox.destination("d", receiver)
+    with outbox.session() as writer:
+        writer.begin()
+        old = writer.put("d", {"n": 1}, key="k")
+        apply = outlog.start("apply", "-f", "-", stdin=subprocess.PIPE)
+        apply.stdin.write("relay: {lanes: 2}")
+        apply.stdin.close()
+        apply.stdin = None
+        wait_for(lambda: outbox.run("select 1 from pg_locks where not granted and relation = 'outlog.outbox'::regclass"),
+                 "apply to wait")
+        writer.commit()
+    assert apply.wait(10) == 0
+    new = outbox.put("d", {"n": 2}, key="k")
+    assert (generation(outbox, old), generation(outbox, new)) == (0, 8)
+    relays("a")
+    outbox.wait(new, "PUBLISHED")
+    assert receiver.ids() == [old, new]
+
+
+def test_resize_has_its_bounds(store, outlog, outbox, resize):
+    count = "select count(*) as n from {}lanes"
+    if outbox.is_sqlite:
+        resize(16)                          # one writer, one lane, whatever it says
+        assert outbox.one(count)["n"] == 1
+        return
+    resize(200)
+    resize(200)
+    assert outbox.one(count)["n"] == 208
+    refused = outlog.run("apply", "-f", "-", input="relay: {lanes: 100}", check=False)
+    assert refused.returncode == 1 and "256" in refused.stderr
+    assert outbox.one(count)["n"] == 208
+    outlog.run("apply", "-f", "-", "--prune", input="relay: {}")
+    assert outbox.one("select lane_count from {}lane_plan where is_current")["lane_count"] == 8
+
+
+# What a lane may hold, and when it may be taken
+
+def test_6_6_beyond_so_many_parked_messages_the_lane_waits(store, outlog, outbox, receiver, relays):
+    setting(outbox, "relay.parked", 5)
+    outbox.destination("d", receiver)
+    outbox.destination("down", receiver)
+    outlog.run("destinations", "pause", "down")
+    make = {name: (key for _, key in keys_in_lane(0, [name])) for name in ("d", "down")}
+    key = next(make["down"])
+    many = []
+    for n in range(12):                     # something that can go beside each: so the others are parked
+        many.append(outbox.put("down", {"n": n}, key=key if n % 2 else next(make["down"])))
+        outbox.put("d", {"n": n}, key=next(make["d"]))
+    relay = relays("a")
+    wait_for(lambda: outbox.one("select count(*) as n from {}parked")["n"] == 5, "five to be parked")
+    is_alive(outbox, relay)
+    is_alive(outbox, relay)
+    assert outbox.one("select count(*) as n from {}parked")["n"] == 5
+    assert receiver.count(destination="d") < 12
+    outlog.run("destinations", "resume", "down")
+    outbox.wait_drained()
+    assert sorted(receiver.ids(destination="down")) == sorted(many)
+    assert receiver.ids(key=key) == many[1::2]
+
+
+def test_6_14_a_lane_whose_numbers_would_repeat_is_not_taken(store, outlog, outbox, receiver, relays):
+    """As after a careless restore: new messages would lie below the head and never be seen."""
+    outbox.destination("d", receiver)
+    key = next(keys_in_lane(0, ["d"]))[1]
+    relay = relays("a")
+    outbox.wait(outbox.put("d", {"n": 1}, key=key), "PUBLISHED")
+    relay.term()
+    assert relay.wait() == 0
+    outbox.run("update {}lanes set head = 100 where lane = 0")
+    relay = relays("b")
+    wait_for(lambda: "lane 0: its sequence is behind" in relay.said(), relay.said)
+    assert outbox.lane(0)["owner"] is None
+    doctor = outlog.run("doctor", check=False)
+    assert doctor.returncode == 1 and "lanes" in doctor.stdout and "behind" in doctor.stdout
+    if not outbox.is_sqlite:                # the other lanes are well
+        outbox.wait(outbox.put("d", {"n": 2}, key=next(keys_in_lane(1, ["d"]))[1]), "PUBLISHED")
+    outbox.run("update sqlite_sequence set seq = 100" if outbox.is_sqlite else "select setval('outlog.lane_0_seq', 100)")
+    outbox.wait(outbox.put("d", {"n": 3}, key=key), "PUBLISHED")
+    assert outlog.run("doctor").returncode == 0
+
+
+def test_6_13_an_unknown_server_s_clock_ends_no_lease(postgres_store, outbox, receiver, relays):
+    """After a failover another clock rules: for a lease nobody takes what an owner may still have."""
+    outbox.destination("d", receiver)
+    receiver.rule("hang", attempt=1)
+    old = relays("a", lease="30s")
+    id = outbox.put("d", {"n": 1}, key="k")
+    wait_for(lambda: receiver.count(id=id) == 1, "the request")
+    old.kill()
+    outbox.run("delete from {}relays")
+    outbox.run("delete from {}servers")                         # as if it had just been promoted
+    outbox.run(f"update {{}}lanes set lease_until = {outbox.now(-1_000_000)}")   # by its own clock
+    outbox.run("update {}lanes set owner = null, owner_name = null where lane <> %s", outbox.lane_for(id))
+    new = relays("b", lease="30s")
+    wait_for(lambda: len(outbox.run("select 1 from {}lanes where owner_name = 'b'")) == 7, "the free lanes")
+    is_alive(outbox, new)
+    is_alive(outbox, new)
+    assert outbox.lane(outbox.lane_for(id))["owner_name"] == "a" and receiver.count(id=id) == 1
+    outbox.run("update {}servers set met_at = met_at - interval '1 minute'")
+    outbox.wait(id, "PUBLISHED", attempts=2)

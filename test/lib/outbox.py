@@ -224,6 +224,8 @@ class Outbox(Session):
         self.run("delete from {}relays where name = %s", relay.name)
         self.run(f"update {{}}lanes set lease_until = {past} where owner_name = %s and lease_until > {past}",
                  relay.name)
+        if not self.is_sqlite:
+            self.run("update {}servers set met_at = met_at - interval '1 hour'")
         for run in runs:
             self.run(f"update {{}}parked set lease_until = {past} where state = 'CLAIMED' and claimed_by = %s", run)
 

@@ -1,6 +1,37 @@
 -- The lane protocol. The lane's row is its only lock; every statement here either locks it first or
 -- runs in a transaction that did (rule 1).
 
+-- name: lane_free(is_safe)
+-- Lanes that may be taken: no owner, or its lease is over by the database's clock, if that can be trusted;
+-- and all that stood on the plain path of older generations is done. With their generation and its size.
+select l.lane, l.first_lane, (select count(*) from outlog.lanes g where g.first_lane = l.first_lane)
+  from outlog.lanes l
+ where (l.owner is null or (l.lease_until < now() and :is_safe::integer = 1))
+   and not exists (select from outlog.lanes e where e.lane < l.first_lane and (not isempty(e.claim)
+           or exists (select from outlog.outbox o where o.lane = e.lane and o.seq > e.head)
+           or exists (select from unnest(e.gaps) r cross join lateral (select 1 from outlog.outbox o
+                       where o.lane = e.lane and o.seq >= lower(r) and o.seq < upper(r) limit 1) f)))
+ order by l.lane
+
+-- name: lane_is_sane(lane)
+select outlog.lane_is_sane(:lane::smallint)::integer
+
+-- name: server_is_known(lease_us)
+select outlog.knows_server(:lease_us)::integer
+
+-- name: lanes_resize(lanes)
+select outlog.resize_lanes(:lanes::integer)::integer
+
+-- name: lanes_touch(lanes)
+-- Locks the lanes (a JSON array) for an operator, and all of newer generations, whose keys may have to wait;
+-- in ascending order (rule 1).
+update outlog.lanes t set parked_gen = t.parked_gen + 1
+  from (select l.lane from outlog.lanes l
+         where l.lane in (select value::smallint from json_array_elements_text(:lanes))
+            or l.first_lane > (select min(value::smallint) from json_array_elements_text(:lanes))
+         order by l.lane for update) l
+ where t.lane = l.lane
+
 -- name: lane_park_claim(lane)
 -- Before a free lane is taken: locks it, and parks what the former owner left (rule 3). These are
 -- first attempts whose outcome nobody knows: due at once, or DEAD where they may not be repeated.
@@ -130,7 +161,10 @@ heads as (
      where k.state = 'PENDING' and k.available_at <= now()
        and k.seq <= (select l.head from outlog.lanes l where l.lane = :lane::smallint)   -- lower ones come first
        and not exists (select from outlog.parked c where c.lane = :lane::smallint and c.state = 'CLAIMED'
-                          and c.destination = k.destination and c.ordering_key = k.ordering_key))
+                          and c.destination = k.destination and c.ordering_key = k.ordering_key)
+       and not exists (select from outlog.lanes l join outlog.parked e on e.lane < l.first_lane      -- of older lanes
+                        where l.lane = :lane::smallint and e.destination = k.destination and e.ordering_key = k.ordering_key
+                          and (e.state in ('PENDING', 'CLAIMED') or e.held)))
 select h.seq from heads h join room using (destination) where h.nth <= room.room
 union all
 select f.seq from room cross join lateral (

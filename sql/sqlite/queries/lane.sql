@@ -1,6 +1,26 @@
 -- The lane protocol on SQLite: one lane, one writer. A transaction (BEGIN IMMEDIATE) is the lock, so
 -- the steps that PostgreSQL does in one statement are several here.
 
+-- name: lane_free(is_safe)
+-- The lane, if it may be taken: no owner, or its lease is over. There is one generation, of one lane.
+select lane, first_lane, 1 from outlog_lanes where owner is null or (lease_until < outlog_after(0) and :is_safe = 1)
+
+-- name: lane_is_sane(lane)
+-- Are its numbers ahead of everything that was ever read?
+select max(coalesce((select seq from sqlite_sequence where name = 'outlog_outbox'), 0),
+           coalesce((select max(seq) from outlog_outbox), 0)) >= head from outlog_lanes where lane = :lane
+
+-- name: server_is_known(lease_us)
+-- The clock is this machine's.
+select 1 where :lease_us > 0
+
+-- name: lanes_resize(lanes)
+-- One writer, one lane.
+select 0 where :lanes > 0
+
+-- name: lanes_touch(lanes)
+update outlog_lanes set parked_gen = parked_gen + 1 where lane in (select value from json_each(:lanes))
+
 -- name: lane_take(lane, run, name, lease_us)
 -- Takes the lane; what the former owner left is parked by lane_park_claim before it.
 update outlog_lanes

@@ -6,12 +6,13 @@
 -- its message, a batch with the last message of its range, and a key stays in outbox_keys (I5).
 create function outlog.prune(lane smallint, epoch bigint, after_seq bigint, last_seq bigint, before timestamptz)
     returns void language plpgsql security definer
-    set search_path = pg_catalog, pg_temp set outlog.pruning = 'on' as $$
+    set search_path = pg_catalog, pg_temp as $$
 begin
     perform from outlog.lanes l where l.lane = prune.lane and l.epoch = prune.epoch for update;
     if not found then
         return;
     end if;
+    perform set_config('outlog.pruning', 'on', true);      -- for the triggers that refuse every DELETE
     with gone as (
         delete from outlog.outbox o using outlog.outbox_state s
          where o.lane = prune.lane and o.seq > after_seq and o.seq <= last_seq
@@ -27,6 +28,7 @@ begin
        and not exists (select from outlog.outbox o where o.lane = a.lane and o.seq = a.seq);
     delete from outlog.batches b where b.lane = prune.lane and b.to_seq > after_seq and b.to_seq <= last_seq
        and not exists (select from outlog.outbox o where o.lane = b.lane and o.seq between b.from_seq and b.to_seq);
+    perform set_config('outlog.pruning', 'off', true);
 end $$;
 
 -- Keys of messages that are gone are kept as long as answers are (retention.idempotency), 24 h at least.
