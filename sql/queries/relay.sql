@@ -12,12 +12,10 @@ delete from outlog.relays where run = :run
 delete from outlog.relays where heartbeat_at < outlog.after(-:dead_after_us::bigint)
 
 -- name: relay_count(dead_after_us)
--- How many relays share the lanes.
-select count(*) from outlog.relays where heartbeat_at >= outlog.after(-:dead_after_us::bigint)
-
--- name: lane_free()
--- Lanes that may be taken: no owner, or its lease is over by the database's clock.
-select lane from outlog.lanes where owner is null or lease_until < outlog.after(0) order by lane
+-- How many relays share the lanes, what time it is there, how many lanes there are, where the newest
+-- generation of them begins, and how many nobody has.
+select count(*), outlog.after(0), (select count(*) from outlog.lanes), (select max(first_lane) from outlog.lanes),
+       (select count(*) from outlog.lanes where owner is null) from outlog.relays where heartbeat_at >= outlog.after(-:dead_after_us::bigint)
 
 -- name: lane_count()
 select count(*) from outlog.lanes
@@ -39,6 +37,18 @@ update outlog.lanes set parked_gen = parked_gen + 1 where lane = :lane
 select destination, ordering_key, count(*) from outlog.parked
  where lane = :lane and ordering_key is not null and (state in ('PENDING', 'CLAIMED') or held)
  group by destination, ordering_key
+
+-- name: elder_keys(lane)
+-- The same of older generations of lanes: younger messages of these keys wait too.
+select destination, ordering_key, count(*) from outlog.parked
+ where lane < (select l.first_lane from outlog.lanes l where l.lane = :lane)
+   and ordering_key is not null and (state in ('PENDING', 'CLAIMED') or held)
+ group by destination, ordering_key
+
+-- name: parked_counts(lane)
+-- How many open messages of each destination have left the plain path.
+select destination, count(*) from outlog.parked where lane = :lane and state in ('PENDING', 'CLAIMED')
+ group by destination
 
 -- name: destination_list()
 select name, settings, guarantee, paused, on_dead, is_alert from outlog.destinations order by name
@@ -73,3 +83,8 @@ on conflict (name) do nothing
 
 -- name: route_delete(name)
 delete from outlog.routes where name = :name
+
+-- name: outbox_window(lane, after, limit literal)
+-- A stretch of a lane: where it ends, how old its newest message is, how many there are.
+select max(seq), max(created_at), count(*) from (
+    select seq, created_at from outlog.outbox where lane = :lane and seq > :after order by seq limit :limit) w

@@ -11,6 +11,12 @@ int64_t ol_clock_wall_us(void);
 /* Microseconds by CLOCK_BOOTTIME, which counts on while the machine sleeps: for leases, waits. */
 int64_t ol_clock_boot_us(void);
 
+#ifdef OL_FAULTS
+/* Test builds: from now on both clocks say this, until it is turned on (0: the machine's clocks
+ * again). Not for several threads. OUTLOG_SKEW=seconds makes the wall clock alone wrong. */
+void ol_clock_turn(int64_t now_us);
+#endif
+
 enum { OL_TIME_TEXT = 32 };
 
 /* "2026-01-04T12:05:00.000001Z" into `out`; returns `out`. */

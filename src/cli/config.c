@@ -28,6 +28,7 @@ static const struct line defaults[] = {
     {"relay.lanes", NULL, OL_FROM_DEFAULT}, /* 8, on SQLite 1 */
     {"relay.batch", "1000", OL_FROM_DEFAULT},
     {"relay.threads", "1", OL_FROM_DEFAULT},
+    {"relay.parked", "100000", OL_FROM_DEFAULT},
     {"relay.wakeup", "poll", OL_FROM_DEFAULT},
     {"alerts.to", "none", OL_FROM_DEFAULT},
     {"retention.messages", "forever", OL_FROM_DEFAULT},

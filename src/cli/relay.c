@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_THREADS = 32 };
+enum { MOST_THREADS = 32, UNSAID = INT32_MIN };
 
 static atomic_int is_stopped;
 
@@ -36,41 +36,58 @@ static void *run_thread(void *argument)
     return NULL;
 }
 
-static int parse_span(const char *name, const char *text, int64_t *out)
+/* What was said on the command line; 0 and NULL: nothing. */
+struct flags {
+    const char *id;
+    const char *lease, *poll, *patience;
+    int64_t batch, threads;
+    bool until_idle, quiet;
+};
+
+static int parse(struct ol_cli *cli, struct flags *flags)
+{
+    const struct ol_option table[] = {{"id", OL_STRING, &flags->id, NULL},
+                                      {"lease", OL_STRING, &flags->lease, NULL},
+                                      {"poll", OL_STRING, &flags->poll, NULL},
+                                      {"patience", OL_STRING, &flags->patience, NULL},
+                                      {"batch", OL_NUMBER, &flags->batch, NULL},
+                                      {"threads", OL_NUMBER, &flags->threads, NULL},
+                                      {"until-idle", OL_FLAG, &flags->until_idle, NULL},
+                                      {"quiet", OL_FLAG, &flags->quiet, NULL},
+                                      {0}};
+    int status = ol_options(cli, table);
+    if (!status && cli->argc)
+        return ol_usage("relay takes no argument, found '%s'", cli->argv[0]);
+    return status;
+}
+
+static int override_span(const char *name, const char *text, int64_t *out)
 {
     if (!text || ol_span_parse(text, out) == 0)
         return 0;
     return ol_usage("--%s is a span like 500ms or 30s, not '%s'", name, text);
 }
 
-static int parse(struct ol_cli *cli, struct ol_worker_options *options, int64_t *threads)
+/* Flags come before what outlog.yaml says. */
+static int override(const struct flags *flags, struct ol_worker_options *options)
 {
-    const char *id = NULL, *lease = NULL, *poll = NULL, *patience = NULL;
-    int64_t batch = (int64_t)options->batch;
-    const struct ol_option table[] = {{"id", OL_STRING, &id, NULL},
-                                      {"lease", OL_STRING, &lease, NULL},
-                                      {"poll", OL_STRING, &poll, NULL},
-                                      {"patience", OL_STRING, &patience, NULL},
-                                      {"batch", OL_NUMBER, &batch, NULL},
-                                      {"threads", OL_NUMBER, threads, NULL},
-                                      {"until-idle", OL_FLAG, &options->until_idle, NULL},
-                                      {"quiet", OL_FLAG, &options->quiet, NULL},
-                                      {0}};
-    int status = ol_options(cli, table);
-    if (status || (status = parse_span("lease", lease, &options->lease_us)) ||
-        (status = parse_span("poll", poll, &options->poll_us)) ||
-        (status = parse_span("patience", patience, &options->patience_us)))
+    int status;
+    if ((status = override_span("lease", flags->lease, &options->lease_us)) ||
+        (status = override_span("poll", flags->poll, &options->poll_us)) ||
+        (status = override_span("patience", flags->patience, &options->patience_us)))
         return status;
-    if (cli->argc)
-        return ol_usage("relay takes no argument, found '%s'", cli->argv[0]);
-    if (batch < 1 || batch > 1000 || *threads < 1 || *threads > MOST_THREADS)
+    if (flags->batch != UNSAID)
+        options->batch = flags->batch > 0 ? (size_t)flags->batch : 0;
+    if (flags->threads != UNSAID)
+        options->siblings = flags->threads > MOST_THREADS ? -1 : (int)flags->threads;
+    if (options->batch < 1 || options->batch > 1000 || options->siblings < 1)
         return ol_usage("--batch is 1 to 1000, --threads 1 to %d", MOST_THREADS);
     if (options->lease_us < 1000000)
         return ol_usage("--lease is at least 1s");
-    options->batch = (size_t)batch;
-    options->margin_us = options->lease_us / 15;
-    if (id)
-        options->name = id;
+    options->until_idle = flags->until_idle;
+    options->quiet = flags->quiet;
+    if (flags->id)
+        options->name = flags->id;
     return 0;
 }
 
@@ -78,27 +95,33 @@ static int run(struct ol_cli *cli)
 {
     char host[100] = "relay", published[32], seconds[32];
     struct thread threads[MOST_THREADS];
-    int64_t count = 1, started = ol_clock_boot_us();
+    struct flags flags = {.batch = UNSAID, .threads = UNSAID};
+    int64_t started = ol_clock_boot_us();
+    outlog_err err;
 
     gethostname(host, sizeof host - 1);
-    struct ol_worker_options options = ol_worker_defaults(NULL);
-    options.name = host;
-    int status = parse(cli, &options, &count);
+    int status = parse(cli, &flags);
     if (status)
         return status;
-    options.store = cli->store;
-    options.siblings = (int)count;
+    struct ol_worker_options options = ol_worker_defaults(cli->store);
+    options.name = host;
+    if ((status = override(&flags, &options))) // wrong usage is told before the store is asked
+        return status;
+    if (ol_worker_load(&options, &err) < 0)
+        return ol_report(&err);
+    override(&flags, &options);
+    int count = options.siblings;
     struct sigaction action = {.sa_handler = stop};
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
 
     struct ol_worker_stats total = {0};
-    for (int64_t i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++) {
         threads[i] = (struct thread){.options = options};
         pthread_create(&threads[i].id, NULL, run_thread, &threads[i]);
     }
-    for (int64_t i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++) {
         pthread_join(threads[i].id, NULL);
         if (threads[i].result < 0)
             status = ol_report(&threads[i].err);
@@ -125,6 +148,8 @@ const struct ol_command ol_command_relay = {
         "Delivers messages to their destinations until it is told to stop. Start as many as you like\n"
         "on PostgreSQL: they share the lanes. SIGTERM: no new claims, what is in flight is finished or\n"
         "handed back, exit 0; a second one ends at once.\n\n"
+        "Spans, batch and threads come from `relay:` of outlog.yaml (outlog config shows them) unless a\n"
+        "flag says otherwise.\n\n"
         "  --until-idle  stop when nothing is left to send now\n\n"
         "  outlog relay --id relay-1\n",
     .run = run,

@@ -128,6 +128,8 @@ static int run(struct ol_cli *cli)
     options.ready = say_ready;
     options.user = &options;
     relay.options.name = host;
+    if (!no_relay && ol_worker_load(&relay.options, &err) < 0)
+        return ol_report(&err);
     relay.options.siblings = 1;
     if (!no_relay)
         relay.is_running = pthread_create(&relay.id, NULL, run_relay, &relay) == 0;

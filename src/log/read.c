@@ -279,6 +279,7 @@ int outlog_follow(outlog *log, const struct outlog_filter *filter, int64_t after
         after = page->next_after;
         ol_waiter_wait(&log->waiter, log->conn->store->wake_fd(log->conn),
                        pause_ms < left_ms ? pause_ms : (int)left_ms);
+        log->conn->store->woken(log->conn);
         pause_ms = pause_ms * 2 < POLL_LAST_MS ? pause_ms * 2 : POLL_LAST_MS;
     }
 }

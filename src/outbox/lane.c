@@ -14,6 +14,8 @@ enum { LIST_EVERY_US = 5000 };
 void ol_lane_clear(struct ol_lane *lane)
 {
     ol_map_clear(&lane->keys);
+    ol_map_clear(&lane->elders);
+    ol_map_clear(&lane->waiting);
     free(lane->proof.holders);
     free(lane->ahead);
     lane->proof.holders = NULL;
@@ -65,30 +67,70 @@ static void ranges_add(struct ol_range *ranges, size_t *count, int64_t from, int
 
 /* --- ownership --- */
 
-static int load_keys(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
+int ol_lane_session(struct ol_conn *conn, int64_t lease_us, outlog_err *err)
+{
+    return ol_exec(conn, OL_Q_RELAY_SESSION, OL_PARAMS(ol_int(lease_us / 3000)), NULL, err);
+}
+
+/* Counts by name into a map: the columns before the last one make the name. */
+static int load_map(struct ol_conn *conn, const struct ol_lane *lane, enum ol_query_id query,
+                    int name_columns, struct ol_map *map, outlog_err *err)
 {
     struct ol_rows rows;
-    struct ol_map keys = {0};
-    struct ol_buf key = {0};
+    struct ol_map fresh = {0};
+    struct ol_buf name = {0};
     int more = -1;
 
-    if (ol_query(conn, OL_Q_PARKED_KEYS, OL_PARAMS(ol_int(lane->number)), &rows, err) < 0)
+    if (ol_query(conn, query, OL_PARAMS(ol_int(lane->number)), &rows, err) < 0)
         return -1;
     while ((more = ol_next(&rows, err)) > 0) {
-        ol_buf_reset(&key);
-        ol_buf_print(&key, "%s\x1f%s", ol_column_text(&rows, 0, NULL),
-                     ol_column_text(&rows, 1, NULL));
-        if (key.failed || !ol_map_add(&keys, key.data, ol_column_int(&rows, 2))) {
+        ol_buf_reset(&name);
+        for (int i = 0; i < name_columns; i++)
+            ol_buf_print(&name, "%s%s", i ? "\x1f" : "", ol_column_text(&rows, i, NULL));
+        if (name.failed || !ol_map_add(&fresh, name.data, ol_column_int(&rows, name_columns))) {
             more = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
             break;
         }
     }
     ol_end(&rows);
-    ol_buf_clear(&key);
-    ol_map_clear(more < 0 ? &keys : &lane->keys);
+    ol_buf_clear(&name);
+    ol_map_clear(more < 0 ? &fresh : map);
     if (more == 0)
-        lane->keys = keys;
+        *map = fresh;
     return more;
+}
+
+static int load_keys(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
+{
+    return load_map(conn, lane, OL_Q_PARKED_KEYS, 2, &lane->keys, err) < 0 ||
+                   load_map(conn, lane, OL_Q_ELDER_KEYS, 2, &lane->elders, err) < 0 ||
+                   load_map(conn, lane, OL_Q_PARKED_COUNTS, 1, &lane->waiting, err) < 0
+               ? -1
+               : 0;
+}
+
+bool ol_lane_is_blocked(const struct ol_lane *lane, const char *key)
+{
+    return ol_map_get(&lane->keys, key) || ol_map_get(&lane->elders, key);
+}
+
+int ol_lane_reload_elders(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
+{
+    return lane->elders.used ? load_map(conn, lane, OL_Q_ELDER_KEYS, 2, &lane->elders, err) : 0;
+}
+
+int ol_lane_check(struct ol_conn *conn, const struct ol_lane *lane, outlog_err *err)
+{
+    int64_t is_sane;
+    if (ol_number(conn, OL_Q_LANE_IS_SANE, OL_PARAMS(ol_int(lane->number)), &is_sane, err) < 0)
+        return -1;
+    return is_sane
+               ? 0
+               : ol_fail(err, OUTLOG_STORE_ERROR,
+                         "lane %d: its sequence is behind its messages (a careless restore?), so "
+                         "new ones would never be seen; set it to the highest number, see "
+                         "`outlog doctor`",
+                         lane->number);
 }
 
 /* What operators have parked before the lane came to it: few, if any. */
@@ -289,7 +331,7 @@ static uint64_t hash_text(const char *text)
     return hash;
 }
 
-static int list_holders(struct ol_conn *conn, uint64_t **out, size_t *count, outlog_err *err)
+int ol_lane_holders(struct ol_conn *conn, uint64_t **out, size_t *count, outlog_err *err)
 {
     struct ol_rows rows;
     size_t room = 0;
@@ -315,6 +357,15 @@ static int list_holders(struct ol_conn *conn, uint64_t **out, size_t *count, out
     return more;
 }
 
+bool ol_lane_holds(const uint64_t *before, size_t before_count, const uint64_t *now, size_t count)
+{
+    for (size_t i = 0; i < before_count; i++)
+        for (size_t j = 0; j < count; j++)
+            if (before[i] == now[j])
+                return true;
+    return false;
+}
+
 /* Move the evidence on: list who could fill the gaps, then wait until all of those have ended. The
  * read that comes after that decides. */
 static int gather_proof(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
@@ -326,7 +377,7 @@ static int gather_proof(struct ol_conn *conn, struct ol_lane *lane, outlog_err *
     if (lane->gap_count == 0 || lane->proof.is_over ||
         (lane->proof.is_listed && now - lane->proof.listed_at < LIST_EVERY_US))
         return 0;
-    if (list_holders(conn, &holders, &count, err) < 0) {
+    if (ol_lane_holders(conn, &holders, &count, err) < 0) {
         free(holders);
         return -1;
     }
@@ -341,11 +392,8 @@ static int gather_proof(struct ol_conn *conn, struct ol_lane *lane, outlog_err *
         lane->proof.is_over = count == 0;
         return 0;
     }
-    lane->proof.is_over = true;
-    for (size_t i = 0; i < lane->proof.holder_count; i++)
-        for (size_t j = 0; j < count; j++)
-            if (lane->proof.holders[i] == holders[j])
-                lane->proof.is_over = false;
+    lane->proof.is_over =
+        !ol_lane_holds(lane->proof.holders, lane->proof.holder_count, holders, count);
     free(holders);
     return 0;
 }
@@ -609,11 +657,12 @@ static int advance(struct ol_conn *conn, struct ol_lane *lane, const struct ol_t
     }
     ol_fault("claim.sent");
     outlog_err why;
-    result = ol_number(conn, OL_Q_LANE_ADVANCE,
-                       OL_PARAMS(ol_int(lane->number), ol_int(lane->epoch),
-                                 ol_int(lane->parked_gen), ol_int(turn->head), ol_text(gaps.data),
-                                 ol_text(claim.data), ol_int(lane->lease_us)),
-                       &moved, &why);
+    result =
+        ol_number(conn, OL_Q_LANE_ADVANCE,
+                  OL_PARAMS(ol_int(lane->number), ol_int(lane->epoch), ol_int(lane->parked_gen),
+                            ol_int(lane->claim_no), ol_int(turn->head), ol_text(gaps.data),
+                            ol_text(claim.data), ol_int(lane->lease_us)),
+                  &moved, &why);
     if (result < 0 && why.code == OUTLOG_NOT_FOUND) // SQLite returns no row where none fits
         result = 0;
     else if (result < 0 && err)
@@ -704,7 +753,7 @@ static int resolve(struct ol_conn *conn, const struct ol_lane *lane, bool *happe
                    outlog_err *err)
 {
     int64_t epoch, claim_no, parked_gen;
-    if (conn->store->revive(conn, err) < 0 ||
+    if (conn->store->revive(conn, err) < 0 || ol_lane_session(conn, lane->lease_us, err) < 0 ||
         look(conn, lane, &epoch, &claim_no, &parked_gen, err) < 0)
         return -1;
     *happened = epoch == lane->epoch && claim_no == lane->claim_no + 1;
@@ -717,7 +766,10 @@ static int why_not(struct ol_conn *conn, const struct ol_lane *lane, enum ol_tur
     int64_t epoch, claim_no, parked_gen;
     if (look(conn, lane, &epoch, &claim_no, &parked_gen, err) < 0)
         return -1;
-    *result = epoch == lane->epoch ? OL_TURN_STALE : OL_TURN_FENCED;
+    // Our epoch with another claim_no: a turn that we took for lost was stored later. What it claimed
+    // is not known here any more, so we go on as after a crash (rule 6).
+    bool is_ours = epoch == lane->epoch && claim_no == lane->claim_no;
+    *result = is_ours ? OL_TURN_STALE : OL_TURN_FENCED;
     return 0;
 }
 

@@ -34,10 +34,12 @@ struct ol_lane {
     void *context;
 
     int64_t epoch, head, parked_gen, claim_no;
-    int64_t lease_end;  /* boot clock, counted from before the claim was sent (rule 4) */
-    struct ol_map keys; /* open parked messages by key (rule 9) */
-    bool is_reaped;     /* claims were reaped by the last turn: the keys must be loaded again */
-    int64_t *ahead;     /* messages above the head that an operator has parked, ascending */
+    int64_t lease_end;     /* boot clock, counted from before the claim was sent (rule 4) */
+    struct ol_map keys;    /* open parked messages by key (rule 9) */
+    struct ol_map elders;  /* the same of older generations of lanes: they block too */
+    struct ol_map waiting; /* open parked messages by destination */
+    bool is_reaped;        /* claims were reaped by the last turn: the keys must be loaded again */
+    int64_t *ahead;        /* messages above the head that an operator has parked, ascending */
     size_t ahead_count;
 
     struct ol_range gaps[OL_LANE_GAPS]; /* numbers at or below head that were not seen */
@@ -53,6 +55,14 @@ struct ol_lane {
 };
 
 void ol_lane_clear(struct ol_lane *lane);
+
+/* Rule 5: a session of ours that hangs must not hold a lane's row for longer than a third of the
+ * lease. Every new connection has to be told, also a revived one. */
+int ol_lane_session(struct ol_conn *conn, int64_t lease_us, outlog_err *err);
+
+/* OUTLOG_STORE_ERROR: the store hands out numbers of this lane a second time, so it must not be taken:
+ * messages would be lost. */
+int ol_lane_check(struct ol_conn *conn, const struct ol_lane *lane, outlog_err *err);
 
 /* Take the lane if it is free. *taken = false: it is not. What the former owner had claimed is
  * parked in the same transaction; *parked (may be NULL) tells how many. */
@@ -72,6 +82,12 @@ int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struc
 
 /* Has this message above the head a parked row already? Then it is passed by. */
 bool ol_lane_is_settled(const struct ol_lane *lane, int64_t seq);
+
+/* Must messages of this key wait? */
+bool ol_lane_is_blocked(const struct ol_lane *lane, const char *key);
+
+/* Look again which keys wait for messages in older lanes. Does nothing when none did. */
+int ol_lane_reload_elders(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err);
 
 /* Reload which keys wait, after somebody else changed parked rows. */
 int ol_lane_reload(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err);
@@ -151,6 +167,12 @@ int ol_turn_orphan(struct ol_conn *conn, const struct ol_lane *lane, struct ol_t
 /* Would a turn with these rooms find a parked message to claim? Locks nothing. */
 int ol_lane_has_due(struct ol_conn *conn, const struct ol_lane *lane, const char *rooms, bool *has,
                     outlog_err *err);
+
+/* Who is inserting messages now: transactions, as numbers. *out is malloc'ed, also on failure. */
+int ol_lane_holders(struct ol_conn *conn, uint64_t **out, size_t *count, outlog_err *err);
+
+/* Is one of those before still there? */
+bool ol_lane_holds(const uint64_t *before, size_t before_count, const uint64_t *now, size_t count);
 
 struct ol_lane_news {
     int number;

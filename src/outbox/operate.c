@@ -103,11 +103,16 @@ static int lock(struct change *c, struct ol_place *places, size_t count,
         qsort(places, count, sizeof *places, by_place);
     if (outlog_begin(c->log, &c->tx, c->err) < 0)
         return -1;
+    struct ol_buf lanes = {0};
     for (size_t i = 0; i < count; i++)
-        if ((i == 0 || places[i].lane != places[i - 1].lane) &&
-            ol_exec(c->tx->conn, OL_Q_LANE_TOUCH, OL_PARAMS(ol_int(places[i].lane)), NULL, c->err) <
-                0)
-            return -1;
+        if (i == 0 || places[i].lane != places[i - 1].lane)
+            ol_buf_print(&lanes, "%s%d", i ? "," : "[", places[i].lane);
+    ol_buf_text(&lanes, count ? "]" : "[]");
+    int touched =
+        ol_exec(c->tx->conn, OL_Q_LANES_TOUCH, OL_PARAMS(ol_text(lanes.data)), NULL, c->err);
+    ol_buf_clear(&lanes);
+    if (touched < 0)
+        return -1;
     return ol_look_standing(c->tx->conn, places, count, false, &c->arena, standing, found, c->err);
 }
 

@@ -57,7 +57,7 @@ void ol_batch_done(void *user, void *tag, const struct outlog_outcome *outcome)
     batch->lane->has_finished = true;
     item->is_kept = keeps_attempt(target, outcome);
     item->target = NULL; // it may be closed before this is recorded
-    ol_limits_give(&target->limits, item->message.payload_bytes);
+    ol_quota_give(&target->quota, item->message.payload_bytes);
     ol_target_note(target, &item->outcome, worker->now);
 }
 
@@ -71,15 +71,15 @@ static bool send(struct ol_worker *worker, struct ol_batch *batch, struct ol_ite
     if (!target || !target->outlet || target->is_paused)
         return false;
     worker->now = ol_clock_boot_us();
-    int64_t left = batch->lane->lane.lease_end - worker->options->margin_us - worker->now;
+    int64_t left = batch->lane->lane.lease_end - worker->margin_us - worker->now;
     int64_t half = worker->options->lease_us / 2, timeout = target->settings->timeout_us;
     if (left < (timeout < half ? timeout : half))
         return false;
     int64_t end = worker->now + (timeout < left ? timeout : left);
-    if (!ol_limits_take(&target->limits, item->message.payload_bytes, worker->now))
+    if (!ol_quota_take(&target->quota, item->message.payload_bytes, worker->now))
         return false;
     if (!ol_breaker_admit(&target->breaker, worker->now)) {
-        ol_limits_give(&target->limits, item->message.payload_bytes);
+        ol_quota_give(&target->quota, item->message.payload_bytes);
         return false;
     }
     item->state = OL_ITEM_FLYING;

@@ -350,6 +350,7 @@ static const struct setting {
     {"relay", "lanes", COUNT, 1, 256, "a whole number from 1 to 256 is wanted"},
     {"relay", "batch", COUNT, 1, 1000, "a whole number from 1 to 1000 is wanted"},
     {"relay", "threads", COUNT, 1, 32, "a whole number from 1 to 32 is wanted"},
+    {"relay", "parked", COUNT, 1, 10000000, "a whole number from 1 to 10000000 is wanted"},
     {"relay", "wakeup", WAKEUP, 0, 0, "poll or notify is wanted"},
 };
 enum { SETTING_COUNT = sizeof known_settings / sizeof *known_settings };
@@ -785,6 +786,12 @@ static int put_event_type(struct apply *a, const struct item *item)
                    NULL, a->err);
 }
 
+/* New messages go to so many lanes from now on. Waits for writers; does nothing when it is so already. */
+static int resize(struct apply *a, int64_t lanes)
+{
+    return ol_exec(a->conn, OL_Q_LANES_RESIZE, OL_PARAMS(ol_int(lanes)), NULL, a->err);
+}
+
 static int put(struct apply *a, const struct item *item)
 {
     switch (item->noun) {
@@ -797,8 +804,11 @@ static int put(struct apply *a, const struct item *item)
     case STRICT_ORG:
         return ol_exec(a->conn, OL_Q_STRICT_ORG_ADD, OL_PARAMS(ol_text(item->name)), NULL, a->err);
     default:
-        return ol_exec(a->conn, OL_Q_SETTING_PUT,
-                       OL_PARAMS(ol_text(item->name), ol_text(item->source)), NULL, a->err);
+        if (ol_exec(a->conn, OL_Q_SETTING_PUT,
+                    OL_PARAMS(ol_text(item->name), ol_text(item->source)), NULL, a->err) < 0)
+            return -1;
+        return strcmp(item->name, "relay.lanes") == 0 ? resize(a, strtoll(item->source, NULL, 10))
+                                                      : 0;
     }
 }
 
@@ -808,7 +818,10 @@ static int delete (struct apply *a, const struct item *item)
                                                          OL_Q_EVENT_TYPE_DELETE,
                                                          OL_Q_STRICT_ORG_DELETE,
                                                          OL_Q_SETTING_DELETE};
-    return ol_exec(a->conn, queries[item->noun], OL_PARAMS(ol_text(item->name)), NULL, a->err);
+    enum { LANES = 8 }; // where nothing is said
+    if (ol_exec(a->conn, queries[item->noun], OL_PARAMS(ol_text(item->name)), NULL, a->err) < 0)
+        return -1;
+    return item->noun == SETTING && strcmp(item->name, "relay.lanes") == 0 ? resize(a, LANES) : 0;
 }
 
 /* --- telling --- */

@@ -3,12 +3,52 @@
 
 #include "base/clock.h"
 
-enum { CHUNK = 5000 };
+enum { CHUNK = 5000, STRETCH = 2000 };
 
 int ol_janitor_sweep(struct ol_conn *conn, const struct ol_policy *policy, int64_t *removed,
                      outlog_err *err)
 {
-    int64_t before = ol_clock_wall_us() - policy->idempotency_us;
-    return ol_exec(conn, OL_Q_IDEMPOTENCY_PURGE, OL_PARAMS(ol_time(before), ol_int(CHUNK)), removed,
-                   err);
+    int64_t before = ol_clock_wall_us() - policy->idempotency_us, keys;
+    if (ol_exec(conn, OL_Q_IDEMPOTENCY_PURGE, OL_PARAMS(ol_time(before), ol_int(CHUNK)), removed,
+                err) < 0 ||
+        ol_exec(conn, OL_Q_OUTBOX_KEYS_PURGE, OL_PARAMS(ol_time(before), ol_int(CHUNK)), &keys,
+                err) < 0)
+        return -1;
+    *removed += keys;
+    return 0;
+}
+
+int ol_janitor_prune(struct ol_conn *conn, const struct ol_policy *policy,
+                     const struct ol_lane *lane, int64_t now_us, int64_t *after, outlog_err *err)
+{
+    int64_t before = now_us - policy->messages_us, last = 0, newest = 0, count = 0;
+    struct ol_rows rows;
+
+    if (ol_query(conn, OL_Q_OUTBOX_WINDOW,
+                 OL_PARAMS(ol_int(lane->number), ol_int(*after), ol_int(STRETCH)), &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0 && !ol_is_null(&rows, 0)) {
+        last = ol_column_int(&rows, 0);
+        newest = ol_column_time(&rows, 1);
+        count = ol_column_int(&rows, 2);
+    }
+    ol_end(&rows);
+    if (got < 0)
+        return -1;
+    if (count && ol_exec(conn, OL_Q_PRUNE,
+                         OL_PARAMS(ol_int(lane->number), ol_int(lane->epoch), ol_int(*after),
+                                   ol_int(last), ol_time(before)),
+                         NULL, err) < 0)
+        return -1;
+    // Numbers and times rise together, more or less: what comes after is younger still.
+    *after = count < STRETCH || newest >= before ? 0 : last;
+    return 0;
+}
+
+int64_t ol_janitor_pause_us(const struct ol_policy *policy)
+{
+    enum { SHORTEST_US = 1000000, LONGEST_US = 60000000 };
+    int64_t tenth = policy->messages_us / 10;
+    return tenth < SHORTEST_US ? SHORTEST_US : tenth > LONGEST_US ? LONGEST_US : tenth;
 }

@@ -1,12 +1,22 @@
-/* janitor.h: what has to be swept out from time to time. */
+/* janitor.h: what has to be swept out from time to time. A bounded amount of work a call. */
 #ifndef OL_RELAY_JANITOR_H
 #define OL_RELAY_JANITOR_H
 
+#include "outbox/lane.h"
 #include "relay/policy.h"
 
-/* Delete idempotency records that are older than the policy keeps them (I1). A bounded amount of work
- * a call; *removed tells how much. */
+/* Delete answers of commands (I1), and keys of messages that are gone (I5), that are older than the
+ * policy keeps them. *removed tells how many. */
 int ol_janitor_sweep(struct ol_conn *conn, const struct ol_policy *policy, int64_t *removed,
                      outlog_err *err);
+
+/* Delete published messages that are older than the policy keeps them (O10), from the next stretch of
+ * a lane that is ours. *after is where the stretch begins, 0 first, and is moved on; 0 again: all that
+ * was old enough has been seen. now_us is the database's time. */
+int ol_janitor_prune(struct ol_conn *conn, const struct ol_policy *policy,
+                     const struct ol_lane *lane, int64_t now_us, int64_t *after, outlog_err *err);
+
+/* How long to wait after the end of one round of pruning before the next. */
+int64_t ol_janitor_pause_us(const struct ol_policy *policy);
 
 #endif

@@ -2,11 +2,9 @@
  * is parked in the same turn, with attempts 0 (rule 8). */
 #include "relay/work.h"
 
-#include "base/clock.h"
-
 #include <stdlib.h>
 
-enum { SMALLEST_BATCH = 15, BATCH_BYTES = 8 * 1024 * 1024 };
+enum { SMALLEST_BATCH = 15, BATCH_BYTES = 8 * 1024 * 1024, MOST_PARKED = 100000 };
 
 enum fate { SEND, PARK, SURPLUS, PASS, STOP };
 
@@ -36,8 +34,8 @@ static enum fate fate_of(struct ol_worker *worker, struct ol_work_lane *wl,
         return STOP;
     if (ol_lane_is_settled(&wl->lane, item->seq))
         return PASS; // an operator ended it before we came to it
-    if (item->available_at > ol_clock_wall_us() ||
-        (key && (ol_map_get(&wl->lane.keys, key) || ol_map_get(&worker->chain, key))))
+    if (item->available_at > worker->now + worker->ahead_us ||
+        (key && (ol_lane_is_blocked(&wl->lane, key) || ol_map_get(&worker->chain, key))))
         return PARK; // not due, or behind its key (rules 8, 9)
     if (!ol_target_is_open(target, worker->now))
         return SURPLUS;
@@ -82,8 +80,10 @@ static int decide(struct ol_work_lane *wl, struct ol_batch *batch, enum fate *fa
         }
     }
     *kept = batch->count;
-    if (!sends && batch->count >= wl->limit)
-        return 0; // a full read of what must wait would hide whatever comes after it: park it all
+    // A full read of what must wait would hide whatever comes after it, and an older generation of lanes
+    // holds up the newer ones until it is empty: park it all.
+    if ((!sends && batch->count >= wl->limit) || wl->lane.number < worker->newest_first)
+        return 0;
     for (size_t i = sends ? last_send + 1 : 0; i < batch->count; i++)
         if (fates[i] == SURPLUS) {
             *kept = i;
@@ -98,6 +98,16 @@ static const char *why_parked(struct ol_worker *worker, const struct ol_item *it
     return target && !target->outlet ? target->trouble : NULL;
 }
 
+/* A destination that is down for long must not fill the table: beyond so many the lane waits. */
+static bool is_full(struct ol_work_lane *wl, const struct ol_item *item)
+{
+    struct ol_worker *worker = wl->worker;
+    int64_t most = worker->policy.relay.parked ? worker->policy.relay.parked : MOST_PARKED;
+    return ol_map_get(&wl->lane.waiting, item->message.destination) +
+               ol_map_get(&worker->parked_to, item->message.destination) >=
+           most;
+}
+
 /* Cover what was read: the ones to send stay in the batch, the others are parked with attempts 0. */
 static int plan(struct ol_work_lane *wl, struct ol_batch *batch, outlog_err *err)
 {
@@ -105,6 +115,7 @@ static int plan(struct ol_work_lane *wl, struct ol_batch *batch, outlog_err *err
     struct ol_turn *turn = &worker->turn;
     enum fate *fates = ol_arena_array(&batch->arena, batch->count, sizeof *fates);
     size_t kept, sent = 0, read = batch->count;
+    bool must_wait = false;
 
     if (batch->count == 0)
         return 0;
@@ -116,6 +127,10 @@ static int plan(struct ol_work_lane *wl, struct ol_batch *batch, outlog_err *err
         struct ol_item *item = &batch->items[i];
         if (!ol_turn_has_room(turn, &wl->lane, item->seq) || is_young_hole(wl, item->seq))
             break;
+        if ((fates[i] == PARK || fates[i] == SURPLUS) && is_full(wl, item)) {
+            must_wait = true;
+            break;
+        }
         ol_turn_cover(turn, &wl->lane, item->seq, fates[i] == SEND);
         if (fates[i] == SEND) {
             batch->items[sent] = *item;
@@ -127,12 +142,13 @@ static int plan(struct ol_work_lane *wl, struct ol_batch *batch, outlog_err *err
         struct ol_parking how = {.state = "PENDING",
                                  .available_at = fates[i] == PARK ? item->available_at : 0,
                                  .last_error = why_parked(worker, item)};
-        if (item->key && !ol_map_add(&worker->parked, item->key, 1))
+        if ((item->key && !ol_map_add(&worker->parked, item->key, 1)) ||
+            !ol_map_add(&worker->parked_to, item->message.destination, 1))
             return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
         ol_turn_park(turn, item, &how, true);
     }
     batch->count = sent;
-    if (kept == 0 && read > 0) // everything here must wait for its destination
+    if (must_wait || (kept == 0 && read > 0)) // for its destination
         wl->read_after = worker->now + worker->options->poll_us * 2;
     return 0;
 }
@@ -189,7 +205,7 @@ void ol_plan_rooms(struct ol_worker *worker, struct ol_buf *out)
         if (t->is_retired || !ol_target_is_open(t, worker->now))
             continue;
         int room = ol_target_room(t, true, worker->options->patience_us, worker->now) - t->planned;
-        if (t->limits.concurrency == 0 || room > 1000)
+        if (room > 1000)
             room = 1000;
         if (room < 1)
             continue;

@@ -30,15 +30,48 @@ static void read_type(struct ol_policy *policy, const char *name, const struct o
         policy->types[policy->type_count++] = type;
 }
 
-/* `retention.idempotency` is "48h". */
-static void read_idempotency(struct ol_policy *policy, const struct ol_json *value)
+/* "48h" in microseconds; 0 when it is not a span, as "forever" is not. */
+static int64_t span_of(const struct ol_json *value)
 {
     struct ol_arena arena = {0};
     const char *text = ol_json_string(value, &arena, NULL);
     int64_t us;
-    if (text && ol_span_parse(text, &us) == 0 && us > DAY_US)
-        policy->idempotency_us = us;
+    if (!text || ol_span_parse(text, &us) < 0)
+        us = 0;
     ol_arena_clear(&arena);
+    return us;
+}
+
+static int64_t count_of(const struct ol_json *value)
+{
+    int64_t number;
+    return ol_json_int(value, &number) ? number : 0;
+}
+
+static void read_setting(struct ol_policy *policy, const char *key, const struct ol_json *value)
+{
+    if (strncmp(key, "types.", 6) == 0) {
+        read_type(policy, key + 6, value);
+    } else if (strcmp(key, "retention.idempotency") == 0) {
+        int64_t us = span_of(value);
+        policy->idempotency_us = us > DAY_US ? us : DAY_US;
+    } else if (strcmp(key, "retention.messages") == 0) {
+        policy->messages_us = span_of(value);
+    } else if (strcmp(key, "relay.lease") == 0) {
+        policy->relay.lease_us = span_of(value);
+    } else if (strcmp(key, "relay.poll") == 0) {
+        policy->relay.poll_us = span_of(value);
+    } else if (strcmp(key, "relay.patience") == 0) {
+        policy->relay.patience_us = span_of(value);
+    } else if (strcmp(key, "relay.batch") == 0) {
+        policy->relay.batch = count_of(value);
+    } else if (strcmp(key, "relay.threads") == 0) {
+        policy->relay.threads = count_of(value);
+    } else if (strcmp(key, "relay.parked") == 0) {
+        policy->relay.parked = count_of(value);
+    } else if (strcmp(key, "relay.wakeup") == 0) {
+        policy->relay.notify = value->bytes == 8 && memcmp(value->text, "\"notify\"", 8) == 0;
+    }
 }
 
 static int load(struct ol_policy *policy, struct ol_conn *conn, outlog_err *err)
@@ -52,12 +85,8 @@ static int load(struct ol_policy *policy, struct ol_conn *conn, outlog_err *err)
         return -1;
     while ((more = ol_next(&rows, err)) > 0) {
         const char *text = ol_column_text(&rows, 1, &bytes), *key = ol_column_text(&rows, 0, NULL);
-        if (!text || ol_json_parse(text, bytes, &value, NULL) < 0)
-            continue;
-        if (strncmp(key, "types.", 6) == 0)
-            read_type(policy, key + 6, &value);
-        else if (strcmp(key, "retention.idempotency") == 0)
-            read_idempotency(policy, &value);
+        if (text && ol_json_parse(text, bytes, &value, NULL) == 0)
+            read_setting(policy, key, &value);
     }
     ol_end(&rows);
     return more;

@@ -1,5 +1,5 @@
 /* policy.h: what outlog.yaml says beyond destinations, as a worker needs it: retries by event type,
- * and how long things are kept. */
+ * how long things are kept, and how a relay runs. */
 #ifndef OL_RELAY_POLICY_H
 #define OL_RELAY_POLICY_H
 
@@ -15,7 +15,12 @@ struct ol_policy_type {
 struct ol_policy {
     struct ol_policy_type *types;
     size_t type_count;
-    int64_t idempotency_us; /* how long answers are kept: 24 h at least */
+    int64_t idempotency_us; /* how long answers and keys are kept: 24 h at least */
+    int64_t messages_us;    /* how long published messages are kept; 0: for ever */
+    struct {                /* 0: not said */
+        int64_t lease_us, poll_us, patience_us, batch, threads, parked;
+        bool notify;
+    } relay;
     int64_t stamp_count, stamp_at;
     bool is_loaded;
 };

@@ -68,8 +68,7 @@ void ol_settle_open(struct ol_worker *worker, const struct ol_batch *batch)
             const struct ol_target *target = item->target;
             how = (struct ol_parking){.state = "CLAIMED",
                                       .attempts = 1,
-                                      .lease_us = target->settings->timeout_us +
-                                                  worker->options->margin_us};
+                                      .lease_us = target->settings->timeout_us + worker->margin_us};
         }
         ol_turn_park(turn, item, &how, false);
     }
@@ -101,6 +100,11 @@ void ol_settle_count_key(struct ol_work_lane *wl, const struct ol_item *item, in
         ol_map_add(&wl->lane.keys, item->key, by); // out of memory: the next claim reloads
 }
 
+void ol_settle_count_parked(struct ol_work_lane *wl, const struct ol_item *item, int64_t by)
+{
+    ol_map_add(&wl->lane.waiting, item->message.destination, by);
+}
+
 static void log_move(struct ol_worker *worker, const struct ol_item *item, const char *from,
                      const char *to)
 {
@@ -126,6 +130,8 @@ void ol_settle_apply_open(struct ol_work_lane *wl)
         bool is_dead = strcmp(how.state, "DEAD") == 0;
         if (!is_dead || how.held)
             ol_settle_count_key(wl, item, 1);
+        if (!is_dead)
+            ol_settle_count_parked(wl, item, 1);
         if (item->state == OL_ITEM_DONE) {
             worker->stats->failed++;
             worker->stats->dead += is_dead;
@@ -169,6 +175,8 @@ void ol_settle_apply_loose(struct ol_work_lane *wl)
             bool is_dead = strcmp(how.state, "DEAD") == 0;
             if (is_ok || (is_dead && !how.held))
                 ol_settle_count_key(wl, item, -1);
+            if (is_ok || is_dead)
+                ol_settle_count_parked(wl, item, -1);
             worker->stats->published += is_ok;
             worker->stats->failed += !is_ok;
             worker->stats->dead += is_dead;

@@ -1,52 +1,155 @@
 /* share.c: which lanes are ours, and that others know it. */
 #include "relay/work.h"
 
+#include "base/clock.h"
 #include "relay/janitor.h"
+#include "relay/report.h"
 
 enum { BEAT_US = 1000000 };
 
+/* Lanes come with a new generation, and stay. */
+static int know_lanes(struct ol_worker *worker, int64_t count, outlog_err *err)
+{
+    if (count > OL_MOST_LANES)
+        return ol_fail(err, OUTLOG_STORE_ERROR, "more lanes than this relay knows");
+    for (; worker->lane_count < (size_t)count; worker->lane_count++) {
+        struct ol_work_lane *wl = &worker->lanes[worker->lane_count];
+        wl->worker = worker;
+        wl->limit = worker->options->batch;
+        wl->lane = (struct ol_lane){.number = (int)worker->lane_count,
+                                    .run = worker->run,
+                                    .lease_us = worker->options->lease_us,
+                                    .has_gaps = worker->conn->store->has_gaps,
+                                    .fallen = ol_record_fallen,
+                                    .context = &worker->record};
+    }
+    return 0;
+}
+
+/* Tell that we live, see who else does, and learn the database's clock: times in messages are its
+ * times. It is read after the answer came, so a message can be late by that much and never early. */
 static int count_relays(struct ol_worker *worker, int64_t *live, outlog_err *err)
 {
     int64_t dead_after = worker->options->lease_us;
+    struct ol_rows rows;
     if (ol_exec(worker->conn, OL_Q_RELAY_BEAT,
                 OL_PARAMS(ol_text(worker->run), ol_text(worker->options->name)), NULL, err) < 0 ||
         ol_exec(worker->conn, OL_Q_RELAY_FORGET, OL_PARAMS(ol_int(dead_after * 10)), NULL, err) < 0)
         return -1;
-    return ol_number(worker->conn, OL_Q_RELAY_COUNT, OL_PARAMS(ol_int(dead_after)), live, err);
+    if (ol_query(worker->conn, OL_Q_RELAY_COUNT, OL_PARAMS(ol_int(dead_after)), &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    int64_t lanes = 0;
+    if (got > 0) {
+        *live = ol_column_int(&rows, 0);
+        worker->ahead_us = ol_column_time(&rows, 1) - ol_clock_boot_us();
+        lanes = ol_column_int(&rows, 2);
+        worker->newest_first = (int)ol_column_int(&rows, 3);
+        worker->ownerless = ol_column_int(&rows, 4);
+    }
+    ol_end(&rows);
+    return got < 0 ? -1 : know_lanes(worker, lanes, err);
 }
 
-static int take_free(struct ol_worker *worker, size_t share, outlog_err *err)
+struct free_lane {
+    int number, first_lane, generation_size;
+};
+
+static int find_free(struct ol_worker *worker, struct free_lane *free_lanes, size_t *count,
+                     outlog_err *err)
 {
-    int free_lanes[OL_MOST_LANES];
-    size_t count = 0;
     struct ol_rows rows;
+    int64_t is_safe;
     int more;
 
-    if (worker->owned >= share)
-        return 0;
-    if (ol_query(worker->conn, OL_Q_LANE_FREE, OL_NO_PARAMS, &rows, err) < 0)
+    *count = 0;
+    if (ol_number(worker->conn, OL_Q_SERVER_IS_KNOWN, OL_PARAMS(ol_int(worker->options->lease_us)),
+                  &is_safe, err) < 0 ||
+        ol_query(worker->conn, OL_Q_LANE_FREE, OL_PARAMS(ol_int(is_safe)), &rows, err) < 0)
         return -1;
-    while ((more = ol_next(&rows, err)) > 0 && count < OL_MOST_LANES)
-        free_lanes[count++] = (int)ol_column_int(&rows, 0);
+    while ((more = ol_next(&rows, err)) > 0 && *count < OL_MOST_LANES)
+        free_lanes[(*count)++] = (struct free_lane){(int)ol_column_int(&rows, 0),
+                                                    (int)ol_column_int(&rows, 1),
+                                                    (int)ol_column_int(&rows, 2)};
     ol_end(&rows);
-    for (size_t i = 0; more >= 0 && i < count && worker->owned < share; i++) {
-        struct ol_work_lane *wl = &worker->lanes[free_lanes[i]];
-        bool taken;
-        int64_t parked;
-        if ((size_t)free_lanes[i] >= worker->lane_count || wl->is_owned || wl->loose)
-            continue;
-        wl->lane.number = free_lanes[i];
-        if (ol_lane_take(worker->conn, &wl->lane, worker->options->name, &taken, &parked, err) < 0)
-            return -1;
-        if (!taken)
-            continue;
-        wl->is_owned = wl->wants_read = wl->wants_due = true;
-        wl->gives_back = false;
-        worker->owned++;
-        worker->stats->taken++;
-        worker->stats->parked += parked;
-    }
     return more < 0 ? -1 : 0;
+}
+
+static int take(struct ol_work_lane *wl, const struct free_lane *free_lane, outlog_err *err)
+{
+    struct ol_worker *worker = wl->worker;
+    bool taken;
+    int64_t parked;
+    outlog_err why;
+
+    if (ol_lane_check(worker->conn, &wl->lane, &why) < 0) {
+        if (why.code != OUTLOG_STORE_ERROR) {
+            *err = why;
+            return -1;
+        }
+        ol_report_trouble(&why); // the other lanes are well
+        return 0;
+    }
+    if (ol_lane_take(worker->conn, &wl->lane, worker->options->name, &taken, &parked, err) < 0)
+        return -1;
+    if (!taken)
+        return 0;
+    wl->first_lane = free_lane->first_lane;
+    wl->generation_size = free_lane->generation_size;
+    wl->is_owned = wl->wants_read = wl->wants_due = true;
+    wl->gives_back = false;
+    worker->owned++;
+    worker->stats->taken++;
+    worker->stats->parked += parked;
+    return 0;
+}
+
+static size_t owned_of(const struct ol_worker *worker, int first_lane)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < worker->lane_count; i++)
+        count += worker->lanes[i].is_owned && worker->lanes[i].first_lane == first_lane;
+    return count;
+}
+
+/* Each generation is shared by itself: the lanes of an old one have nothing to do. */
+static size_t share_of(int generation_size, int64_t live)
+{
+    return ((size_t)generation_size + (size_t)live - 1) / (size_t)live;
+}
+
+static int take_free(struct ol_worker *worker, int64_t live, outlog_err *err)
+{
+    struct free_lane free_lanes[OL_MOST_LANES];
+    size_t count;
+
+    if (worker->owned >= worker->lane_count)
+        return 0;
+    if (find_free(worker, free_lanes, &count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        const struct free_lane *f = &free_lanes[i];
+        struct ol_work_lane *wl = &worker->lanes[f->number];
+        if ((size_t)f->number >= worker->lane_count || wl->is_owned || wl->loose ||
+            owned_of(worker, f->first_lane) >= share_of(f->generation_size, live))
+            continue;
+        if (take(wl, f, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Hand one lane over where we hold more than our share. */
+static void give_some(struct ol_worker *worker, int64_t live)
+{
+    for (size_t i = worker->lane_count; i-- > 0;) {
+        struct ol_work_lane *wl = &worker->lanes[i];
+        if (wl->is_owned && !wl->gives_back &&
+            owned_of(worker, wl->first_lane) > share_of(wl->generation_size, live)) {
+            wl->gives_back = true;
+            return;
+        }
+    }
 }
 
 static int renew_all(struct ol_worker *worker, outlog_err *err)
@@ -96,13 +199,29 @@ static int show_breakers(struct ol_worker *worker, outlog_err *err)
     return 0;
 }
 
+/* Old messages go, a stretch of each lane a second, by the lane's owner (O10). */
+static int prune(struct ol_worker *worker, outlog_err *err)
+{
+    for (size_t i = 0; worker->policy.messages_us && i < worker->lane_count; i++) {
+        struct ol_work_lane *wl = &worker->lanes[i];
+        if (!wl->is_owned || worker->now < wl->prune_at)
+            continue;
+        if (ol_janitor_prune(worker->conn, &worker->policy, &wl->lane,
+                             worker->now + worker->ahead_us, &wl->pruned_to, err) < 0)
+            return -1;
+        if (wl->pruned_to == 0)
+            wl->prune_at = worker->now + ol_janitor_pause_us(&worker->policy);
+    }
+    return 0;
+}
+
 /* Every minute, by whoever owns the first lane. */
 static int sweep(struct ol_worker *worker, outlog_err *err)
 {
     int64_t removed;
-    if (!worker->lanes[0].is_owned || worker->now - worker->swept_at < 60 * BEAT_US)
+    if (!worker->lanes[0].is_owned || worker->now < worker->sweep_at)
         return 0;
-    worker->swept_at = worker->now;
+    worker->sweep_at = worker->now + 60 * BEAT_US;
     return ol_janitor_sweep(worker->conn, &worker->policy, &removed, err) < 0 ||
                    ol_exec(worker->conn, OL_Q_BREAKER_FORGET,
                            OL_PARAMS(ol_int(worker->options->lease_us * 10)), NULL, err) < 0
@@ -122,18 +241,12 @@ int ol_share_beat(struct ol_worker *worker, outlog_err *err)
     if (count_relays(worker, &live, err) < 0 || renew_all(worker, err) < 0 ||
         ol_targets_refresh(&worker->targets, worker->conn, err) < 0 ||
         ol_policy_refresh(&worker->policy, worker->conn, err) < 0 ||
-        show_breakers(worker, err) < 0 || sweep(worker, err) < 0)
+        show_breakers(worker, err) < 0 || sweep(worker, err) < 0 || prune(worker, err) < 0)
         return -1;
     if (atomic_load(worker->stop))
         return 0;
     if (live < worker->options->siblings)
         live = worker->options->siblings; // they are starting beside us
-    size_t share = (worker->lane_count + (size_t)live - 1) / (size_t)(live ? live : 1);
-    if (worker->owned > share)
-        for (size_t i = worker->lane_count; i-- > 0;)
-            if (worker->lanes[i].is_owned && !worker->lanes[i].gives_back) {
-                worker->lanes[i].gives_back = true;
-                break;
-            }
-    return take_free(worker, share, err);
+    give_some(worker, live ? live : 1);
+    return take_free(worker, live ? live : 1, err);
 }

@@ -64,6 +64,7 @@ static int build(struct ol_work_lane *wl, struct ol_batch **fresh, struct ol_buf
     for (struct ol_batch *batch = wl->loose; batch; batch = batch->next)
         ol_settle_loose(worker, batch);
     ol_map_clear(&worker->parked);
+    ol_map_clear(&worker->parked_to);
     if (may_claim && wl->wants_read && worker->now >= wl->read_after) {
         if (ol_plan_claim(wl, fresh, err) < 0)
             return -1;
@@ -93,6 +94,10 @@ static void apply_parked_keys(struct ol_work_lane *wl)
     for (size_t i = 0; i < parked->room; i++)
         if (parked->entries[i].key)
             ol_map_add(&wl->lane.keys, parked->entries[i].key, parked->entries[i].count);
+    parked = &wl->worker->parked_to;
+    for (size_t i = 0; i < parked->room; i++)
+        if (parked->entries[i].key)
+            ol_map_add(&wl->lane.waiting, parked->entries[i].key, parked->entries[i].count);
 }
 
 static int turn(struct ol_work_lane *wl, outlog_err *err)

@@ -9,7 +9,9 @@
 static void target_free(struct ol_target *target)
 {
     if (target->outlet)
-        ol_outlet_close(target->outlet);
+        ol_outlet_close(
+            target->outlet); // ends what is in flight, so that nothing is counted any more
+    ol_quota_leave(&target->quota);
     ol_settings_close(target->settings);
     free(target->name);
     free(target->source);
@@ -61,11 +63,11 @@ static void open_target(struct ol_targets *targets, struct ol_target *target)
     const struct ol_settings *s = target->settings;
     ol_breaker_init(&target->breaker, s->breaker_failures, s->breaker_open_us,
                     s->breaker_open_max_us);
-    // Each thread gets its share, so that together they keep what the destination asks for.
-    int share = targets->siblings > 1 ? targets->siblings : 1;
-    int concurrency = s->concurrency > share ? s->concurrency / share : s->concurrency ? 1 : 0;
-    ol_limits_init(&target->limits, concurrency, s->rate_count, s->rate_period_us * share,
-                   (size_t)(s->budget_bytes / share));
+    if (!ol_quota_join(&target->quota, targets->store, target->name, s)) {
+        ol_outlet_close(target->outlet);
+        target->outlet = NULL;
+        snprintf(target->trouble, sizeof target->trouble, "out of memory");
+    }
 }
 
 static int load_row(struct ol_targets *targets, const struct ol_rows *rows, outlog_err *err)
@@ -159,23 +161,20 @@ bool ol_target_is_open(const struct ol_target *target, int64_t now)
            ol_breaker_state(&target->breaker, now) != OL_BREAKER_OPEN;
 }
 
-int ol_target_room(const struct ol_target *target, bool at_once, int64_t patience_us, int64_t now)
+int ol_target_room(struct ol_target *target, bool at_once, int64_t patience_us, int64_t now)
 {
+    int64_t interval_us;
     if (!ol_target_is_open(target, now))
         return 0;
     if (ol_breaker_state(&target->breaker, now) == OL_BREAKER_HALF_OPEN)
         return target->breaker.is_probing ? 0 : 1;
-    if (target->limits.concurrency == 0 && !at_once && !target->limits.interval_us)
+    int places = ol_quota_places(&target->quota, now, &interval_us);
+    if (places == INT_MAX && !interval_us)
         return INT_MAX;
-    int free_places = target->limits.concurrency - target->limits.in_flight;
-    if (target->limits.concurrency == 0)
-        free_places = INT_MAX;
-    if (free_places < 0)
-        free_places = 0;
     double rounds = target->latency_us > 1 ? (double)patience_us / target->latency_us : 1000;
-    double room = at_once ? free_places : free_places * (rounds < 1 ? 1 : rounds);
-    if (target->limits.interval_us) { // what the rate lets through meanwhile
-        double paced = (double)(at_once ? 0 : patience_us) / (double)target->limits.interval_us + 1;
+    double room = at_once ? places : places * (rounds < 1 ? 1 : rounds);
+    if (interval_us) { // what the rate lets through meanwhile
+        double paced = (double)(at_once ? 0 : patience_us) / (double)interval_us + 1;
         room = room < paced ? room : paced;
     }
     return room > 1e6 ? 1000000 : (int)room;

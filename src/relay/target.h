@@ -4,7 +4,7 @@
 
 #include "publish/sender.h"
 #include "relay/breaker.h"
-#include "relay/limits.h"
+#include "relay/quota.h"
 #include "store/store.h"
 
 struct ol_target {
@@ -16,14 +16,14 @@ struct ol_target {
     bool is_paused, is_retired, is_seen;
     struct ol_breaker breaker;
     enum ol_breaker_state shown; /* as others see it */
-    struct ol_limits limits;
+    struct ol_quota_member quota;
     double latency_us; /* of recent attempts, smoothed */
     int planned;       /* messages of the turn being planned */
 };
 
 struct ol_targets {
     struct ol_sender *sender;
-    int siblings; /* threads of this process that share a destination's limits; 0: one */
+    uint64_t store; /* its wake_key: threads of this process on one store share the limits */
     struct ol_target *first;
     int64_t stamp_count, stamp_at; /* of the last look: changes when a destination does */
     bool is_loaded;
@@ -42,7 +42,7 @@ struct ol_target *ol_target_find(struct ol_targets *targets, const char *name);
 bool ol_target_is_open(const struct ol_target *target, int64_t now);
 
 /* How many more messages a claim may hold for it: what can be sent within `patience_us`. */
-int ol_target_room(const struct ol_target *target, bool at_once, int64_t patience_us, int64_t now);
+int ol_target_room(struct ol_target *target, bool at_once, int64_t patience_us, int64_t now);
 
 void ol_target_note(struct ol_target *target, const struct outlog_outcome *outcome, int64_t now);
 

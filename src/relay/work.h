@@ -5,6 +5,7 @@
  *   plan     which messages to claim
  *   settle   what became of those that were claimed
  *   batch    messages on the wire
+ *   sleep    when there is nothing to do
  *
  *   open   the batch that is claimed: all of its messages are recorded by the next turn
  *   loose  batches of messages that are recorded one by one: stragglers, and parked ones */
@@ -20,6 +21,8 @@
 
 enum { OL_MOST_LANES = 256 };
 
+enum ol_mood { OL_AWAKE, OL_DOZING, OL_ASLEEP };
+
 struct ol_batch {
     struct ol_batch *next;
     struct ol_work_lane *lane;
@@ -33,13 +36,15 @@ struct ol_work_lane {
     struct ol_worker *worker;
     struct ol_lane lane;
     bool is_owned, gives_back;
+    int first_lane, generation_size; /* of the generation it belongs to */
     struct ol_batch *open, *loose;
     bool wants_read, wants_due, wants_reap, has_finished;
     int64_t read_after;       /* do not look for new messages before: all that is there must wait */
     int64_t seen_to, seen_at; /* how far a read came, and when: holes below old_to are not young */
     int64_t old_to;
-    int64_t retry_at; /* after a store error */
-    size_t limit;     /* messages a read, by their size */
+    int64_t retry_at;            /* after a store error */
+    size_t limit;                /* messages a read, by their size */
+    int64_t pruned_to, prune_at; /* how far old messages were removed, and when to begin again */
 };
 
 struct ol_worker {
@@ -51,15 +56,25 @@ struct ol_worker {
     char run[OL_UUID_TEXT];
     struct ol_work_lane *lanes;
     size_t lane_count, owned;
+    int newest_first; /* where the newest generation of lanes begins: those below are to be emptied */
+    int64_t ownerless; /* lanes that nobody has */
     struct ol_turn turn;
     struct ol_record record;
-    struct ol_map chain;  /* keys of the batch being planned or linked */
-    struct ol_map parked; /* keys of what the plan parks */
-    struct ol_map single; /* keys of at_most_once messages that the plan sends */
+    struct ol_map chain;     /* keys of the batch being planned or linked */
+    struct ol_map parked;    /* keys of what the plan parks */
+    struct ol_map parked_to; /* destinations of the same */
+    struct ol_map single;    /* keys of at_most_once messages that the plan sends */
     struct ol_worker_stats *stats;
     atomic_int *stop;
-    int64_t now, beat_at, polled_at, told_at, swept_at;
+    int64_t now, beat_at, polled_at, told_at, sweep_at;
+    int64_t margin_us;
+    int64_t ahead_us; /* the database's clock, counted from the boot clock */
     int64_t pause_us; /* between polls while nothing happens */
+    int64_t next_us;  /* until something is due by its time, as the last poll said */
+    enum ol_mood mood;
+    uint64_t *holders; /* DOZING: who inserted when we lay down */
+    size_t holder_count;
+    bool is_quiet; /* DOZING: all of them have ended */
 };
 
 /* --- batch.c --- */
@@ -97,6 +112,9 @@ void ol_settle_apply_loose(struct ol_work_lane *wl);
 /* Count the key of a message as waiting, or not any more. */
 void ol_settle_count_key(struct ol_work_lane *wl, const struct ol_item *item, int64_t by);
 
+/* Count a message as parked and open, or not any more. */
+void ol_settle_count_parked(struct ol_work_lane *wl, const struct ol_item *item, int64_t by);
+
 /* End a parked message whose budget was used up by relays that went away (rule 14). */
 void ol_settle_if_spent(struct ol_work_lane *wl, struct ol_item *item);
 
@@ -108,6 +126,19 @@ int ol_plan_claim(struct ol_work_lane *wl, struct ol_batch **fresh, outlog_err *
 
 /* Destinations that can take parked messages now, as JSON. */
 void ol_plan_rooms(struct ol_worker *worker, struct ol_buf *out);
+
+/* --- sleep.c --- */
+
+/* Get ready to be woken: for each new connection. */
+int ol_sleep_listen(struct ol_worker *worker, outlog_err *err);
+
+/* Around each poll; has_work: something is to be done, or waits for what no writer will tell. */
+int ol_sleep_before_poll(struct ol_worker *worker, outlog_err *err);
+int ol_sleep_after_poll(struct ol_worker *worker, bool has_work, outlog_err *err);
+int ol_sleep_wake(struct ol_worker *worker, outlog_err *err);
+
+/* How long until the next poll. */
+int64_t ol_sleep_pause_us(const struct ol_worker *worker);
 
 /* --- step.c --- */
 

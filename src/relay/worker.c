@@ -20,16 +20,43 @@ struct ol_worker_options ol_worker_defaults(const char *store)
                                       .lease_us = 30 * INT64_C(1000000),
                                       .poll_us = 50000,
                                       .patience_us = 250000,
-                                      .margin_us = 2 * INT64_C(1000000),
                                       .drain_us = 20 * INT64_C(1000000),
                                       .batch = 1000,
                                       .siblings = 1};
 }
 
+int ol_worker_load(struct ol_worker_options *options, outlog_err *err)
+{
+    struct ol_conn *conn = NULL;
+    struct ol_policy policy = {0};
+    int result = -1;
+
+    if (ol_open(options->store, &conn, err) < 0 || ol_migrate_check(conn, err) < 0 ||
+        ol_policy_refresh(&policy, conn, err) < 0)
+        goto out;
+    if (policy.relay.lease_us)
+        options->lease_us = policy.relay.lease_us;
+    if (policy.relay.poll_us)
+        options->poll_us = policy.relay.poll_us;
+    if (policy.relay.patience_us)
+        options->patience_us = policy.relay.patience_us;
+    if (policy.relay.batch)
+        options->batch = (size_t)policy.relay.batch;
+    if (policy.relay.threads)
+        options->siblings = (int)policy.relay.threads;
+    options->notify = policy.relay.notify;
+    result = 0;
+out:
+    ol_policy_clear(&policy);
+    ol_close(conn);
+    return result;
+}
+
 /* --- the loop --- */
 
-/* One look at all lanes that have nothing to do. */
-static int poll_lanes(struct ol_worker *worker, bool *news, outlog_err *err)
+/* One look at all lanes that have nothing to do. *waits: something is there that cannot be done now, and
+ * nobody will say when. */
+static int poll_lanes(struct ol_worker *worker, bool *news, bool *waits, outlog_err *err)
 {
     struct ol_lane_news found[OL_MOST_LANES];
     struct ol_buf numbers = {0};
@@ -38,6 +65,7 @@ static int poll_lanes(struct ol_worker *worker, bool *news, outlog_err *err)
     for (size_t i = 0; i < worker->lane_count; i++)
         if (worker->lanes[i].is_owned)
             ol_buf_print(&numbers, "%s%d", numbers.bytes ? "," : "[", worker->lanes[i].lane.number);
+    worker->next_us = INT64_MAX;
     if (!numbers.bytes)
         return 0;
     ol_buf_char(&numbers, ']');
@@ -57,6 +85,13 @@ static int poll_lanes(struct ol_worker *worker, bool *news, outlog_err *err)
             return -1;
         *news |= (wl->wants_read && worker->now >= wl->read_after) || wl->wants_due ||
                  wl->wants_reap;
+        if (ol_lane_reload_elders(worker->conn, &wl->lane, err) < 0)
+            return -1;
+        *waits |= wl->wants_read || found[i].due_us <= 0;
+        if (found[i].due_us > 0 && found[i].due_us < worker->next_us)
+            worker->next_us = found[i].due_us;
+        if (found[i].expiry_us > 0 && found[i].expiry_us < worker->next_us)
+            worker->next_us = found[i].expiry_us;
     }
     return result;
 }
@@ -72,25 +107,42 @@ static bool is_idle(const struct ol_worker *worker)
     return ol_sender_in_flight(worker->targets.sender) == 0;
 }
 
+/* When to look again. */
+static int64_t next_poll(const struct ol_worker *worker)
+{
+    int64_t pause = ol_sleep_pause_us(worker);
+    return worker->polled_at + (worker->next_us < pause ? worker->next_us : pause);
+}
+
 /* Wait for outcomes while something is in flight, else for a commit or the next poll. */
 static void rest(struct ol_worker *worker, bool moved)
 {
+    const struct ol_store *store = worker->conn->store;
     if (moved)
         worker->pause_us = 1000;
     if (ol_sender_in_flight(worker->targets.sender)) {
         ol_sender_drive(worker->targets.sender, moved ? 0 : 2);
         return;
     }
-    int64_t left_us = worker->polled_at + worker->pause_us - ol_clock_boot_us();
-    if (!moved && left_us > 0 &&
-        ol_waiter_wait(&worker->waiter, worker->conn->store->wake_fd(worker->conn),
-                       (int)((left_us + 999) / 1000)))
+    int64_t until = next_poll(worker);
+    if (until > worker->beat_at)
+        until = worker->beat_at;
+    int64_t left_us = until - ol_clock_boot_us();
+    if (moved || left_us <= 0)
+        return;
+    bool is_woken = store->woken(worker->conn);
+    if (!is_woken)
+        is_woken = ol_waiter_wait(&worker->waiter, store->wake_fd(worker->conn),
+                                  (int)((left_us + 999) / 1000));
+    if (is_woken) {
+        store->woken(worker->conn);
         worker->polled_at = 0; // somebody committed: look at once
+    }
 }
 
 static int turn_all(struct ol_worker *worker, bool *moved, outlog_err *err)
 {
-    bool news = false;
+    bool news = false, waits = false;
     if (ol_share_beat(worker, err) < 0)
         return -1;
     for (size_t i = 0; i < worker->lane_count; i++)
@@ -101,10 +153,14 @@ static int turn_all(struct ol_worker *worker, bool *moved, outlog_err *err)
         if (wl->is_owned && wl->gives_back && ol_share_give_back(wl, err) < 0)
             return -1;
     }
-    if (*moved || worker->now - worker->polled_at < worker->pause_us)
+    // Also under load: what is due by its time is found by a look.
+    if (*moved && worker->now - worker->polled_at < worker->options->poll_us)
+        return ol_sleep_wake(worker, err);
+    if (!*moved && worker->now < next_poll(worker))
         return 0;
     worker->polled_at = worker->now;
-    if (poll_lanes(worker, &news, err) < 0)
+    if (ol_sleep_before_poll(worker, err) < 0 || poll_lanes(worker, &news, &waits, err) < 0 ||
+        ol_sleep_after_poll(worker, news || waits || !is_idle(worker), err) < 0)
         return -1;
     worker->pause_us = news                                              ? 1000
                        : worker->pause_us * 2 < worker->options->poll_us ? worker->pause_us * 2
@@ -137,38 +193,17 @@ static void drain(struct ol_worker *worker)
     ol_exec(worker->conn, OL_Q_RELAY_GONE, OL_PARAMS(ol_text(worker->run)), NULL, &err);
 }
 
-/* Rule 5: a session of ours that hangs must not hold a lane's row for longer than a third of the
- * lease. A new connection has to be told again. */
-static int limit_session(struct ol_worker *worker, outlog_err *err)
-{
-    return ol_exec(worker->conn, OL_Q_RELAY_SESSION,
-                   OL_PARAMS(ol_int(worker->options->lease_us / 3000)), NULL, err);
-}
-
 static int start(struct ol_worker *worker, outlog_err *err)
 {
-    int64_t lanes;
     if (ol_open(worker->options->store, &worker->conn, err) < 0 ||
-        ol_migrate_check(worker->conn, err) < 0 || limit_session(worker, err) < 0 ||
-        ol_number(worker->conn, OL_Q_LANE_COUNT, OL_NO_PARAMS, &lanes, err) < 0 ||
+        ol_migrate_check(worker->conn, err) < 0 ||
+        ol_lane_session(worker->conn, worker->options->lease_us, err) < 0 ||
+        ol_sleep_listen(worker, err) < 0 ||
         ol_sender_open(&worker->targets.sender, ol_batch_done, worker, err) < 0)
         return -1;
-    if (lanes > OL_MOST_LANES)
-        return ol_fail(err, OUTLOG_STORE_ERROR, "more lanes than this relay knows");
-    worker->lane_count = (size_t)lanes;
-    worker->targets.siblings = worker->options->siblings;
-    if (!(worker->lanes = calloc(worker->lane_count, sizeof *worker->lanes)))
+    worker->targets.store = worker->conn->wake_key;
+    if (!(worker->lanes = calloc(OL_MOST_LANES, sizeof *worker->lanes))) // as many as there can be
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-    for (size_t i = 0; i < worker->lane_count; i++) {
-        worker->lanes[i].worker = worker;
-        worker->lanes[i].limit = worker->options->batch;
-        worker->lanes[i].lane = (struct ol_lane){.number = (int)i,
-                                                 .run = worker->run,
-                                                 .lease_us = worker->options->lease_us,
-                                                 .has_gaps = worker->conn->store->has_gaps,
-                                                 .fallen = ol_record_fallen,
-                                                 .context = &worker->record};
-    }
     return ol_waiter_open(&worker->waiter, worker->conn->wake_key) == 0
                ? 0
                : ol_fail(err, OUTLOG_NO_MEMORY, "no file descriptor left");
@@ -193,12 +228,14 @@ static void finish(struct ol_worker *worker)
     }
     ol_map_clear(&worker->chain);
     ol_map_clear(&worker->parked);
+    ol_map_clear(&worker->parked_to);
     ol_map_clear(&worker->single);
     ol_record_clear(&worker->record);
     ol_policy_clear(&worker->policy);
     ol_turn_clear(&worker->turn);
     ol_waiter_close(&worker->waiter);
     free(worker->lanes);
+    free(worker->holders);
     ol_close(worker->conn);
 }
 
@@ -212,6 +249,7 @@ int ol_worker_run(const struct ol_worker_options *options, atomic_int *stop,
     if (!worker)
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
     worker->options = options;
+    worker->margin_us = options->margin_us ? options->margin_us : options->lease_us / 15;
     worker->stop = stop;
     worker->stats = stats;
     worker->pause_us = 1000;
@@ -231,15 +269,16 @@ int ol_worker_run(const struct ol_worker_options *options, atomic_int *stop,
             moved = false;
             worker->polled_at = worker->now;
             worker->pause_us = worker->options->poll_us;
-            if (worker->conn->store->revive(worker->conn, &why) == 0)
-                limit_session(worker, &why);
+            if (worker->conn->store->revive(worker->conn, &why) == 0 &&
+                ol_lane_session(worker->conn, worker->options->lease_us, &why) == 0)
+                ol_sleep_listen(worker, &why);
         }
         bool polled = worker->polled_at == worker->now;
         if (moved || !is_idle(worker))
             idle_rounds = 0;
         else
             idle_rounds += polled; // nothing found by a look, and not for want of one
-        if (options->until_idle && idle_rounds > 3 && worker->owned > 0)
+        if (options->until_idle && idle_rounds > 3 && worker->owned > 0 && worker->ownerless == 0)
             break;
         rest(worker, moved);
     }

@@ -9,14 +9,20 @@
 struct ol_worker_options {
     const char *store; /* URL */
     const char *name;  /* for people; ownership goes by a random id */
-    int64_t lease_us, poll_us, patience_us, margin_us, drain_us;
-    size_t batch;    /* messages a turn */
-    int siblings;    /* workers of this process, itself included */
-    bool until_idle; /* stop when there is nothing left to send (tests, benchmarks) */
+    int64_t lease_us, poll_us, patience_us, drain_us;
+    int64_t margin_us; /* of a lease, in which nothing is sent any more; 0: a fifteenth of it */
+    size_t batch;      /* messages a turn */
+    int siblings;      /* workers of this process, itself included */
+    bool notify;       /* sleep until a writer says something, where the store can (PostgreSQL) */
+    bool until_idle;   /* stop when there is nothing left to send (tests, benchmarks) */
     bool quiet;
 };
 
 struct ol_worker_options ol_worker_defaults(const char *store);
+
+/* Take over what outlog.yaml says about relays (`relay: {lease: 30s, …}`) from the store: lease, poll,
+ * patience, batch, wakeup, and threads as `siblings`. What it does not say stays as it is. */
+int ol_worker_load(struct ol_worker_options *options, outlog_err *err);
 
 struct ol_worker_stats {
     int64_t published, failed, dead, parked, fenced, taken;

@@ -844,10 +844,23 @@ static int postgres_write(struct ol_conn *base, struct ol_write *write, outlog_e
     return -1;
 }
 
-static int postgres_wake_fd(struct ol_conn *conn)
+/* Readable when the server says something unasked: a NOTIFY to a session that listens, or its end. */
+static int postgres_wake_fd(struct ol_conn *base)
 {
-    (void)conn;
-    return -1; // NOTIFY would halve the write rate; the reader polls
+    return PQsocket(own(base)->pg);
+}
+
+/* What came along with the answer of a query counts too. */
+static bool postgres_woken(struct ol_conn *base)
+{
+    struct pg_store_conn *conn = own(base);
+    PGnotify *note;
+    bool is_woken = PQconsumeInput(conn->pg) == 0;
+    while ((note = PQnotifies(conn->pg))) {
+        is_woken = true;
+        PQfreemem(note);
+    }
+    return is_woken;
 }
 
 const struct ol_store ol_store_postgres = {
@@ -870,8 +883,10 @@ const struct ol_store ol_store_postgres = {
     .write = postgres_write,
     .script = postgres_script,
     .wake_fd = postgres_wake_fd,
+    .woken = postgres_woken,
     .revive = postgres_revive,
     .has_gaps = true,
+    .can_notify = true,
     .queries = ol_queries_postgres,
     .migrations = ol_migrations_postgres,
     .bootstrap = ol_bootstrap_postgres,

@@ -690,6 +690,15 @@ static int sqlite_wake_fd(struct ol_conn *base)
     return conn->watch_fd;
 }
 
+static bool sqlite_woken(struct ol_conn *base)
+{
+    char dropped[4096];
+    bool is_woken = false;
+    while (own(base)->watch_fd >= 0 && read(own(base)->watch_fd, dropped, sizeof dropped) > 0)
+        is_woken = true;
+    return is_woken;
+}
+
 const struct ol_store ol_store_sqlite = {
     .name = "sqlite",
     .open = sqlite_open,
@@ -710,6 +719,7 @@ const struct ol_store ol_store_sqlite = {
     .write = sqlite_write,
     .script = sqlite_script,
     .wake_fd = sqlite_wake_fd,
+    .woken = sqlite_woken,
     .revive = sqlite_revive,
     .has_globs = true,
     .queries = ol_queries_sqlite,

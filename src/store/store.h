@@ -77,14 +77,18 @@ struct ol_store {
     int (*script)(struct ol_conn *conn, const char *sql, outlog_err *err);
 
     /* A descriptor that turns readable when another process may have committed, or -1 when only
-     * polling tells. The caller drains it. */
+     * polling tells. */
     int (*wake_fd)(struct ol_conn *conn);
+
+    /* Has it turned readable since the last call? Takes what there is to read. */
+    bool (*woken)(struct ol_conn *conn);
 
     /* Reconnect if the connection is lost. Does nothing on a healthy one. */
     int (*revive)(struct ol_conn *conn, outlog_err *err);
 
-    bool has_gaps;  /* numbers are taken before commit: a lower one may appear after a higher one */
-    bool has_globs; /* routes are matched by GLOB and JSON paths; else by LIKE and JSON pointers */
+    bool has_gaps; /* numbers are taken before commit: a lower one may appear after a higher one */
+    bool can_notify; /* LISTEN and NOTIFY: writers can wake a sleeping relay */
+    bool has_globs;  /* routes are matched by GLOB and JSON paths; else by LIKE and JSON pointers */
     const struct ol_query *queries;
     const struct ol_migration *migrations;
     const char *bootstrap;

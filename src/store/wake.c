@@ -63,13 +63,12 @@ void ol_waiter_close(struct ol_waiter *waiter)
 
 bool ol_waiter_wait(struct ol_waiter *waiter, int other_fd, int timeout_ms)
 {
-    char dropped[4096];
+    uint64_t dropped;
     struct pollfd fds[2] = {{.fd = waiter->fd, .events = POLLIN},
                             {.fd = other_fd, .events = POLLIN}};
 
     bool is_woken = poll(fds, 2, timeout_ms) > 0;
-    for (int i = 0; i < 2; i++)
-        while (fds[i].revents & POLLIN && read(fds[i].fd, dropped, sizeof dropped) > 0)
-            ;
+    while (fds[0].revents & POLLIN && read(fds[0].fd, &dropped, sizeof dropped) > 0)
+        ;
     return is_woken;
 }

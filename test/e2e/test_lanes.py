@@ -859,16 +859,21 @@ def test_l5_the_rate_is_kept(store, outbox, receiver, relays):
         assert last - first + 1 <= (times[last] - times[first]) * 20 + 5 + 2
 
 
-def test_l5_limits_hold_for_all_threads_of_a_relay(postgres_store, outbox, receiver, relays):
-    """A relay has two threads by default: the destination's limits are of the destination."""
-    outbox.destination("one", receiver, concurrency=3)
-    receiver.rule("slow", seconds=0.05)
-    for n in range(40):
-        outbox.put("one", {"n": n})
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_l5_limits_hold_for_all_threads_of_a_relay(postgres_store, outbox, receiver, relays, concurrency):
+    """The destination's limits are of the destination: one place is one, and each thread gets its turn."""
+    outbox.destination("one", receiver, concurrency=concurrency)
+    receiver.rule("slow", seconds=0.02)
+    with outbox.session() as own:
+        own.begin()
+        ids = [own.put("one", {"n": n}) for n in range(60)]
+        own.commit()
     relays("a", threads=2)
     outbox.wait_drained()
     starts = [(one.at, 1) for one in receiver.requests] + [(one.ended_at, -1) for one in receiver.requests]
-    assert max(itertools.accumulate(step for _, step in sorted(starts))) <= 3
+    assert max(itertools.accumulate(step for _, step in sorted(starts))) <= concurrency
+    assert sorted(receiver.ids()) == sorted(ids)
+    assert outbox.one("select count(distinct claimed_by) as n from {}attempts")["n"] == 2
 
 
 def test_l5_nothing_that_must_wait_makes_the_relay_busy(postgres_store, postgres, outbox, receiver, relays):

@@ -429,6 +429,22 @@ def test_o2_a_message_is_neither_removed_nor_replaced(store, outbox):
     must_refuse(outbox, replace % "seq", seq)
 
 
+def test_i2_a_repeated_key_never_replaces_the_older_message(store, outbox):
+    """Refused by a plain INSERT, ignored where it says so; SQLite's OR REPLACE is refused too."""
+    id = outbox.put("d", {"n": 1}, idempotency_key="key-1")
+    outbox.put("d", {"n": 2}, idempotency_key="key-1", org_id="acme")       # another org: another key
+    insert = ("insert %s into {}outbox (destination, event_type, payload, idempotency_key) "
+              "values ('d', 't', '{}', 'key-1') %s")
+    assert "unique" in must_refuse(outbox, insert % ("", "")).lower()
+    outbox.run(insert % ("", "on conflict do nothing"))
+    if outbox.is_sqlite:
+        outbox.run(insert % ("or ignore", ""))
+        assert "id_conflict" in must_refuse(outbox, insert % ("or replace", ""))
+        assert "unique" in must_refuse(outbox, insert % ("or fail", "")).lower()
+    rows = outbox.run("select event_id, payload from {}outbox order by created_at")
+    assert [row["payload"] for row in rows] == ['{"n": 1}', '{"n": 2}'] and str(rows[0]["event_id"]) == id
+
+
 # Message keys (I2-I5)
 
 def send(outlog, *more):

@@ -224,6 +224,8 @@ class Outbox(Session):
         self.run("delete from {}relays where name = %s", relay.name)
         self.run(f"update {{}}lanes set lease_until = {past} where owner_name = %s and lease_until > {past}",
                  relay.name)
+        if not self.is_sqlite:
+            self.run("update {}servers set met_at = met_at - interval '1 hour'")
         for run in runs:
             self.run(f"update {{}}parked set lease_until = {past} where state = 'CLAIMED' and claimed_by = %s", run)
 
@@ -347,12 +349,12 @@ class Writer:
 class Relay:
     """`outlog relay` as a process."""
 
-    def __init__(self, store, name, fault, args, log):
+    def __init__(self, store, name, env, args, log):
         self.name, self.log = name, log
         self.outlog = Outlog(store)
         self.file = open(log, "ab")
         self.process = self.outlog.start(
-            "relay", "--id", name, *args, env={"OUTLOG_FAULT": fault} if fault else None,
+            "relay", "--id", name, *args, env=env,
             stdout=self.file, stderr=self.file)
         self.pid = self.process.pid
 
@@ -409,11 +411,17 @@ class Relays:
         self.store, self.folder, self.all = store, pathlib.Path(folder), []
 
     def __call__(self, name="relay", fault=None, lease="2s", poll="20ms", patience="100ms",
-                 store=None, *args, **options):
-        flags = ["--lease", lease, "--poll", poll, "--patience", patience]
+                 store=None, skew=None, *args, **options):
+        """With a fault that happens there, or with a wall clock that is wrong by `skew` seconds."""
+        env = {"OUTLOG_FAULT": fault} if fault else {}
+        if skew:
+            env["OUTLOG_SKEW"] = str(skew)
+        flags = []
+        for option, value in {"lease": lease, "poll": poll, "patience": patience}.items():
+            flags += [f"--{option}", value] if value else []
         for option, value in options.items():
             flags += [f"--{option.replace('_', '-')}"] + ([] if value is True else [str(value)])
-        relay = Relay(store or self.store, name, fault, flags + list(args),
+        relay = Relay(store or self.store, name, env, flags + list(args),
                       self.folder / f"relay-{len(self.all)}.log")
         self.all.append(relay)
         return relay

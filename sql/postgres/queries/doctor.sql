@@ -34,6 +34,11 @@ select 'sequence', not has_sequence_privilege('outlog.events_event_id_seq', 'sel
        else 'ids are ahead of the log' end
   from pg_sequences s where s.schemaname = 'outlog' and s.sequencename = 'events_event_id_seq'
 union all
+select 'lanes', cardinality(behind) = 0, case when cardinality(behind) = 0 then 'numbers are ahead of the outbox'
+       else format('the sequences of lanes %s are behind their messages (a careless restore?): setval outlog.lane_N_seq to '
+                   'the highest of head in outlog.lanes and seq in outlog.outbox', array_to_string(behind, ', ')) end
+  from (select outlog.lanes_behind() as behind) b
+union all
 select 'roles', count(*) = 4, case when count(*) = 4 then 'outlog_append, outlog_read, outlog_relay, outlog_admin'
        else 'have an administrator create the roles outlog_append, outlog_read, outlog_relay and outlog_admin, then run `outlog init`' end
   from pg_roles where rolname in ('outlog_append', 'outlog_read', 'outlog_relay', 'outlog_admin')

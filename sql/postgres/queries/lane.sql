@@ -1,6 +1,37 @@
 -- The lane protocol. The lane's row is its only lock; every statement here either locks it first or
 -- runs in a transaction that did (rule 1).
 
+-- name: lane_free(is_safe)
+-- Lanes that may be taken: no owner, or its lease is over by the database's clock, if that can be trusted;
+-- and all that stood on the plain path of older generations is done. With their generation and its size.
+select l.lane, l.first_lane, (select count(*) from outlog.lanes g where g.first_lane = l.first_lane)
+  from outlog.lanes l
+ where (l.owner is null or (l.lease_until < now() and :is_safe::integer = 1))
+   and not exists (select from outlog.lanes e where e.lane < l.first_lane and (not isempty(e.claim)
+           or exists (select from outlog.outbox o where o.lane = e.lane and o.seq > e.head)
+           or exists (select from unnest(e.gaps) r cross join lateral (select 1 from outlog.outbox o
+                       where o.lane = e.lane and o.seq >= lower(r) and o.seq < upper(r) limit 1) f)))
+ order by l.lane
+
+-- name: lane_is_sane(lane)
+select outlog.lane_is_sane(:lane::smallint)::integer
+
+-- name: server_is_known(lease_us)
+select outlog.knows_server(:lease_us)::integer
+
+-- name: lanes_resize(lanes)
+select outlog.resize_lanes(:lanes::integer)::integer
+
+-- name: lanes_touch(lanes)
+-- Locks the lanes (a JSON array) for an operator, and all of newer generations, whose keys may have to wait;
+-- in ascending order (rule 1).
+update outlog.lanes t set parked_gen = t.parked_gen + 1
+  from (select l.lane from outlog.lanes l
+         where l.lane in (select value::smallint from json_array_elements_text(:lanes))
+            or l.first_lane > (select min(value::smallint) from json_array_elements_text(:lanes))
+         order by l.lane for update) l
+ where t.lane = l.lane
+
 -- name: lane_park_claim(lane)
 -- Before a free lane is taken: locks it, and parks what the former owner left (rule 3). These are
 -- first attempts whose outcome nobody knows: due at once, or DEAD where they may not be repeated.
@@ -28,15 +59,16 @@ update outlog.lanes t
  where t.lane = l.lane
 returning t.epoch, t.head, t.gaps::text, t.parked_gen, t.claim_no, l.owner is not null
 
--- name: lane_advance(lane, epoch, parked_gen, head, gaps, claim, lease_us)
+-- name: lane_advance(lane, epoch, parked_gen, claim_no, head, gaps, claim, lease_us)
 -- Record the open batch as published but for what is parked in the same transaction, and claim the
--- next one. 0: fenced (another epoch), or somebody else changed parked rows (another parked_gen).
+-- next one. 0: fenced (another epoch), somebody else changed parked rows (another parked_gen), or a turn
+-- that was given up for lost has happened after all (another claim_no).
 with u as (
     update outlog.lanes
        set head = :head, gaps = :gaps::int8multirange, claim = :claim::int8multirange, claim_no = claim_no + 1,
            claimed_at = case when :claim = '{}' then null else now() end,
            lease_until = now() + :lease_us::bigint * interval '1 microsecond'
-     where lane = :lane::smallint and epoch = :epoch and parked_gen = :parked_gen
+     where lane = :lane::smallint and epoch = :epoch and parked_gen = :parked_gen and claim_no = :claim_no
     returning lane),
 old as (select l.* from outlog.lanes l join u using (lane)),     -- the statement's snapshot: the claim being closed
 b as (
@@ -129,7 +161,10 @@ heads as (
      where k.state = 'PENDING' and k.available_at <= now()
        and k.seq <= (select l.head from outlog.lanes l where l.lane = :lane::smallint)   -- lower ones come first
        and not exists (select from outlog.parked c where c.lane = :lane::smallint and c.state = 'CLAIMED'
-                          and c.destination = k.destination and c.ordering_key = k.ordering_key))
+                          and c.destination = k.destination and c.ordering_key = k.ordering_key)
+       and not exists (select from outlog.lanes l join outlog.parked e on e.lane < l.first_lane      -- of older lanes
+                        where l.lane = :lane::smallint and e.destination = k.destination and e.ordering_key = k.ordering_key
+                          and (e.state in ('PENDING', 'CLAIMED') or e.held)))
 select h.seq from heads h join room using (destination) where h.nth <= room.room
 union all
 select f.seq from room cross join lateral (
@@ -183,3 +218,22 @@ select set_config('idle_in_transaction_session_timeout', :timeout_ms::text, fals
 -- Messages that an operator parked before the lane came to them: above the head, or in a gap.
 select p.seq from outlog.parked p join outlog.lanes l on l.lane = p.lane
  where p.lane = :lane::smallint and (p.seq > :head or l.gaps @> p.seq) order by p.seq
+
+-- name: prune(lane, epoch, after, last, before)
+-- Removes what was published before a time from a stretch of a lane that is ours.
+select outlog.prune(:lane::smallint, :epoch, :after, :last, :before)
+
+-- name: outbox_keys_purge(before, limit literal)
+-- A bounded chunk; a row for each key that went.
+select * from outlog.purge_keys(:before, :limit)
+
+-- name: relay_listen() @postgres
+listen outlog
+
+-- name: relay_sleep() @postgres
+-- 1: writers see from now on that somebody sleeps. 0: a writer was just looking.
+select pg_try_advisory_lock_shared(28492, 2)::integer
+
+-- name: relay_wake() @postgres
+-- All of this session's, however often it lay down. It has no other advisory locks of its own.
+select pg_advisory_unlock_all()

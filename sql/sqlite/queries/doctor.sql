@@ -21,3 +21,8 @@ select 'immutability', count(*) = 3, case when count(*) = 3 then 'triggers on ev
        else 'a trigger on outlog_events is missing: events can be changed; restore the file' end
   from sqlite_master where type = 'trigger' and tbl_name = 'outlog_events'
    and name in ('outlog_events_no_update', 'outlog_events_no_delete', 'outlog_events_no_replace')
+union all
+select 'lanes', n >= head, case when n >= head then 'numbers are ahead of the outbox'
+       else 'the numbers of outlog_outbox are behind (a careless restore?): set seq in sqlite_sequence to head of outlog_lanes' end
+  from (select head, max(coalesce((select seq from sqlite_sequence where name = 'outlog_outbox'), 0),
+                         coalesce((select max(seq) from outlog_outbox), 0)) as n from outlog_lanes)

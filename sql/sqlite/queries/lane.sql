@@ -1,6 +1,26 @@
 -- The lane protocol on SQLite: one lane, one writer. A transaction (BEGIN IMMEDIATE) is the lock, so
 -- the steps that PostgreSQL does in one statement are several here.
 
+-- name: lane_free(is_safe)
+-- The lane, if it may be taken: no owner, or its lease is over. There is one generation, of one lane.
+select lane, first_lane, 1 from outlog_lanes where owner is null or (lease_until < outlog_after(0) and :is_safe = 1)
+
+-- name: lane_is_sane(lane)
+-- Are its numbers ahead of everything that was ever read?
+select max(coalesce((select seq from sqlite_sequence where name = 'outlog_outbox'), 0),
+           coalesce((select max(seq) from outlog_outbox), 0)) >= head from outlog_lanes where lane = :lane
+
+-- name: server_is_known(lease_us)
+-- The clock is this machine's.
+select 1 where :lease_us > 0
+
+-- name: lanes_resize(lanes)
+-- One writer, one lane.
+select 0 where :lanes > 0
+
+-- name: lanes_touch(lanes)
+update outlog_lanes set parked_gen = parked_gen + 1 where lane in (select value from json_each(:lanes))
+
 -- name: lane_take(lane, run, name, lease_us)
 -- Takes the lane; what the former owner left is parked by lane_park_claim before it.
 update outlog_lanes
@@ -23,14 +43,14 @@ select o.lane, o.seq, o.destination, o.ordering_key,
    and not exists (select 1 from outlog_parked p where p.seq = o.seq)
 returning seq, state
 
--- name: lane_advance(lane, epoch, parked_gen, head, gaps, claim, lease_us)
+-- name: lane_advance(lane, epoch, parked_gen, claim_no, head, gaps, claim, lease_us)
 -- Records the open batch (by trigger) and claims the next. The claim is one range, '{[from,to)}'.
 update outlog_lanes
    set head = :head, claim_no = claim_no + 1, lease_until = outlog_after(:lease_us),
        claim_from = case when :claim = '{}' then null else cast(substr(:claim, 3) as integer) end,
        claim_to = case when :claim = '{}' then null else cast(substr(:claim, instr(:claim, ',') + 1) as integer) - 1 end,
        claimed_at = case when :claim = '{}' then null else outlog_after(0) end
- where lane = :lane and epoch = :epoch and parked_gen = :parked_gen and :gaps = '{}'
+ where lane = :lane and epoch = :epoch and parked_gen = :parked_gen and claim_no = :claim_no and :gaps = '{}'
 returning 1
 
 -- name: lane_release(lane, epoch)
@@ -137,3 +157,13 @@ select 1 where :timeout_ms > 0
 -- name: parked_ahead(lane, head)
 -- Messages that an operator parked before the lane came to them.
 select seq from outlog_parked where lane = :lane and seq > :head order by seq
+
+-- name: prune(lane, epoch, after, last, before)
+-- Removes what was published before a time, by a trigger; if the lane is ours.
+insert into outlog_prunings (after_seq, last_seq, before)
+select :after, :last, :before from outlog_lanes where lane = :lane and epoch = :epoch
+
+-- name: outbox_keys_purge(before, limit literal)
+-- A bounded chunk.
+delete from outlog_outbox_keys where (org_key, destination, idempotency_key) in (
+    select org_key, destination, idempotency_key from outlog_outbox_keys where kept_at < :before limit :limit)

@@ -103,6 +103,7 @@ create table outlog.outbox_keys (
 -- One row a lane, and the lane's only lock.
 create table outlog.lanes (
     lane        smallint       primary key,
+    first_lane  smallint       not null default 0,  -- of its generation: lanes below it are older
     epoch       bigint         not null default 0,
     owner       text,                               -- a random id of the process run, never a name
     owner_name  text,

@@ -80,6 +80,7 @@ create table outlog_outbox_keys (
 
 create table outlog_lanes (
     lane        integer primary key,
+    first_lane  integer not null default 0,    -- PostgreSQL has generations of lanes
     epoch       integer not null default 0,
     owner       text,
     owner_name  text,

@@ -22,6 +22,22 @@ when exists (select 1 from outlog_outbox where event_id = new.event_id)
 begin
     select raise(abort, 'id_conflict: a message with this event_id or seq exists');
 end;
+-- A repeated key may be refused or ignored, as the INSERT says, but never replace the older message. What
+-- a trigger writes follows the conflict rule of the statement that fired it: only under OR REPLACE does
+-- this row go in a second time.
+create table outlog_replaced (only integer primary key check (only = 1)) without rowid;
+insert into outlog_replaced values (1);
+create trigger outlog_replaced_is_refused after insert on outlog_replaced
+begin
+    select raise(abort, 'id_conflict: a message with this idempotency key exists, and is never replaced');
+end;
+create trigger outlog_outbox_no_replaced_key before insert on outlog_outbox
+when new.idempotency_key is not null and exists (select 1 from outlog_outbox
+     where coalesce(org_id, '') = coalesce(new.org_id, '') and destination = new.destination
+       and idempotency_key = new.idempotency_key)
+begin
+    insert or ignore into outlog_replaced values (1);
+end;
 create trigger outlog_outbox_no_old_key before insert on outlog_outbox
 when new.idempotency_key is not null and exists (select 1 from outlog_outbox_keys
      where org_key = coalesce(new.org_id, '') and destination = new.destination and idempotency_key = new.idempotency_key)
