@@ -13,3 +13,7 @@ select backend_start::text,
 select pg_terminate_backend(pid, 10000)::integer
   from pg_stat_activity
  where pid = :pid and backend_start = :started_at::timestamptz
+
+-- name: lock_wait(ms)
+-- How long this transaction waits for a lock.
+select set_config('lock_timeout', :ms::text, true)
