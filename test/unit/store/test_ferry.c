@@ -237,8 +237,9 @@ static void *append_all(void *argument)
     outlog_err err;
     outlog *log = NULL;
 
-    if (outlog_open(scratch.url, &log, &err) < 0)
-        abort();
+    while (outlog_open(scratch.url, &log, &err) < 0) // it may be killed at birth
+        if (err.code != OUTLOG_UNAVAILABLE)
+            abort();
     for (int i = 0; i < writer->rounds; i++) {
         if (outlog_append_now(log, &event, 1, &out, &err) == 0)
             writer->stored++;
