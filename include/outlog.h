@@ -170,8 +170,9 @@ OUTLOG_API int outlog_append_many(outlog_tx *tx, const struct outlog_event *even
                                   struct outlog_appended *out, outlog_err *err);
 
 /* The same as a transaction of its own, committed when it returns: the fastest way to append when
- * there is nothing else to write. OUTLOG_OUTCOME_UNKNOWN as for outlog_commit(); `out` then holds
- * the ids to resolve or to repeat with. */
+ * there is nothing else to write. On PostgreSQL, calls of several threads, each on its handle of the
+ * same URL, may share a commit; one that is refused does not touch the others.
+ * OUTLOG_OUTCOME_UNKNOWN as for outlog_commit(); `out` then holds the ids to resolve or to repeat with. */
 OUTLOG_API int outlog_append_now(outlog *log, const struct outlog_event *events, size_t count,
                                  struct outlog_appended *out, outlog_err *err);
 

@@ -256,50 +256,18 @@ static int find_first(struct call *call, size_t i, outlog_err *err)
 
 /* --- 4. heads --- */
 
-static int compare_heads(const void *a, const void *b)
-{
-    const struct ol_write_head *one = a, *two = b;
-    int order = strcmp(one->org_key, two->org_key);
-    if (order == 0)
-        order = strcmp(one->aggregate_type, two->aggregate_type);
-    return order ? order : strcmp(one->aggregate_id, two->aggregate_id);
-}
-
-static struct ol_write_head head_of(const struct outlog_event *event)
-{
-    return (struct ol_write_head){.org_key = event->org_id ? event->org_id : "",
-                                  .aggregate_type = event->aggregate_type,
-                                  .aggregate_id = event->aggregate_id};
-}
-
-/* The distinct aggregates of the events that are not duplicates, sorted. */
+/* The events that are not duplicates, with their aggregates. */
 static int gather_heads(struct call *call, outlog_err *err)
 {
     struct ol_write *write = &call->write;
-    write->heads = ol_arena_array(&call->arena, call->count, sizeof *write->heads);
     write->events = ol_arena_array(&call->arena, call->count, sizeof *write->events);
-    if (!write->heads || !write->events)
+    if (!write->events)
         return out_of_memory(err);
-    write->count = write->head_count = 0;
-    for (size_t i = 0; i < call->count; i++) {
-        if (call->out[i].duplicate)
-            continue;
-        write->events[write->count] = call->rows[i];
-        write->heads[write->count++] = head_of(&call->events[i]);
-    }
-    if (write->count > 1)
-        qsort(write->heads, write->count, sizeof *write->heads, compare_heads);
-    for (size_t i = 0; i < write->count; i++)
-        if (i == 0 || compare_heads(&write->heads[i], &write->heads[write->head_count - 1]) != 0)
-            write->heads[write->head_count++] = write->heads[i];
-    for (size_t i = 0; i < write->count; i++) {
-        struct ol_write_head key = head_of(write->events[i].said);
-        struct ol_write_head *head =
-            bsearch(&key, write->heads, write->head_count, sizeof key, compare_heads);
-        write->events[i].head = (int)(head - write->heads);
-        write->events[i].nth = ++head->count;
-    }
-    return 0;
+    write->count = 0;
+    for (size_t i = 0; i < call->count; i++)
+        if (!call->out[i].duplicate)
+            write->events[write->count++] = call->rows[i];
+    return ol_write_number(write, &call->arena, err);
 }
 
 static int lock_heads(struct call *call, outlog_err *err)

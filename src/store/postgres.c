@@ -9,6 +9,7 @@
 
 #include "base/fault.h"
 #include "base/json.h"
+#include "store/ferry.h"
 #include "store/store.h"
 #include "store/wake.h"
 #include "store/write.h"
@@ -31,12 +32,6 @@ static const char session_settings[] =
     "set client_min_messages = warning;"
     "set default_transaction_isolation = 'read committed'; set client_encoding = 'UTF8'";
 
-/* The server's end of a connection; a process id alone can be another's later. */
-struct session {
-    int pid; /* 0: none */
-    char started_at[64];
-};
-
 /* A statement that the server knows under the name "ol_<number>". */
 struct prepared {
     enum ol_query_id id;
@@ -50,10 +45,11 @@ struct pg_store_conn {
     PGconn *pg;
     char *url;
     bool warned; /* the server sent a warning since this was last cleared */
-    struct session session;
-    struct session in_doubt; /* it may still commit what we could not hear the end of (4) */
+    struct ol_session session;
+    struct ol_session in_doubt; /* it may still commit what we could not hear the end of (4) */
     struct prepared prepared[MOST_PREPARED];
     int prepared_count;
+    struct ol_ferry *ferry;        /* NULL: appends go alone */
     struct ol_statement_text text; /* of the statement at hand, if the server does not know it */
 };
 
@@ -151,10 +147,16 @@ static int fail(struct pg_store_conn *conn, const PGresult *result, outlog_err *
     return ol_fail(err, fit->code, "%s: %s%s", conn->base.name, message, fit->advice);
 }
 
-static int fail_unknown(struct pg_store_conn *conn, outlog_err *err)
+/* What may still commit something that nobody could hear the end of (4). */
+static struct ol_session doubtful(const struct pg_store_conn *conn)
 {
-    if (is_lost(conn))
-        conn->in_doubt = conn->session;
+    return is_lost(conn) ? conn->session : (struct ol_session){0};
+}
+
+static int fail_unknown(struct pg_store_conn *conn, struct ol_session in_doubt, outlog_err *err)
+{
+    if (in_doubt.pid)
+        conn->in_doubt = in_doubt;
     return ol_fail(err, OUTLOG_OUTCOME_UNKNOWN,
                    "%s: no clear answer to the commit; the events may be stored or not: look them "
                    "up by id, or repeat them with the same id",
@@ -183,7 +185,7 @@ static int begin_session(struct pg_store_conn *conn, outlog_err *err)
     PQclear(result);
     if (!ok || ol_query(&conn->base, OL_Q_SESSION_BEGIN, OL_NO_PARAMS, &rows, err) < 0)
         return -1;
-    conn->session = (struct session){0};
+    conn->session = (struct ol_session){0};
     if (ol_next(&rows, err) > 0) {
         conn->session.pid = PQbackendPID(conn->pg);
         snprintf(conn->session.started_at, sizeof conn->session.started_at, "%s",
@@ -191,6 +193,16 @@ static int begin_session(struct pg_store_conn *conn, outlog_err *err)
     }
     ol_end(&rows);
     return 0;
+}
+
+/* Handles of one URL share crossings while they are connected to the same server as the same user. */
+static void join_ferry(struct pg_store_conn *conn)
+{
+    char key[2048];
+    int bytes = snprintf(key, sizeof key, "%s %s %s %s %s", PQhost(conn->pg), PQport(conn->pg),
+                         PQuser(conn->pg), PQdb(conn->pg), conn->url);
+    ol_ferry_leave(conn->ferry);
+    conn->ferry = bytes < (int)sizeof key ? ol_ferry_join(key) : NULL;
 }
 
 static int connect_now(struct pg_store_conn *conn, outlog_err *err)
@@ -224,6 +236,7 @@ static int connect_now(struct pg_store_conn *conn, outlog_err *err)
                        message);
     }
     PQsetNoticeReceiver(conn->pg, on_notice, conn);
+    join_ferry(conn);
     return begin_session(conn, err);
 }
 
@@ -266,6 +279,7 @@ static void postgres_close(struct ol_conn *base)
     struct pg_store_conn *conn = own(base);
     if (!base->is_borrowed && conn->pg)
         PQfinish(conn->pg);
+    ol_ferry_leave(conn->ferry);
     free(conn->url);
     free(conn);
 }
@@ -358,14 +372,14 @@ static int postgres_commit(struct ol_conn *base, outlog_err *err)
     PGresult *result = PQexec(conn->pg, "commit");
     if (PQresultStatus(result) != PGRES_COMMAND_OK) {
         if (is_unknown(conn, result))
-            fail_unknown(conn, err);
+            fail_unknown(conn, doubtful(conn), err);
         else
             fail(conn, result, err);
     } else if (strcmp(PQcmdStatus(result), "COMMIT") != 0) {
         ol_fail(err, OUTLOG_STORE_ERROR, "%s: the transaction had failed and was rolled back",
                 base->name);
     } else if (conn->warned) { // committed here, but the standby did not confirm
-        fail_unknown(conn, err);
+        fail_unknown(conn, doubtful(conn), err);
     } else {
         ol_fault("append.commit_done");
         ol_wake_signal(base->wake_key);
@@ -641,6 +655,9 @@ enum column {
     HEAD_COUNT,
     HEAD,
     NTH,
+    ORG_ID,
+    AGGREGATE_TYPE,
+    AGGREGATE_ID,
     EVENT_TYPE,
     EVENT_VERSION,
     PAYLOAD,
@@ -656,6 +673,7 @@ enum column {
     ENV_ID,
     VISIBILITY,
     EXPECTED_SEQ,
+    WAIT_MS, /* the only one that is no array */
     COLUMN_COUNT
 };
 
@@ -668,6 +686,9 @@ static const struct {
     [HEAD_COUNT] = {INT8_ARRAY, INT8_OID},
     [HEAD] = {INT4_ARRAY, INT4_OID},
     [NTH] = {INT8_ARRAY, INT8_OID},
+    [ORG_ID] = {TEXT_ARRAY, TEXT_OID},
+    [AGGREGATE_TYPE] = {TEXT_ARRAY, TEXT_OID},
+    [AGGREGATE_ID] = {TEXT_ARRAY, TEXT_OID},
     [EVENT_TYPE] = {TEXT_ARRAY, TEXT_OID},
     [EVENT_VERSION] = {INT4_ARRAY, INT4_OID},
     [PAYLOAD] = {TEXT_ARRAY, TEXT_OID},
@@ -683,11 +704,12 @@ static const struct {
     [ENV_ID] = {TEXT_ARRAY, TEXT_OID},
     [VISIBILITY] = {TEXT_ARRAY, TEXT_OID},
     [EXPECTED_SEQ] = {INT8_ARRAY, INT8_OID},
+    [WAIT_MS] = {INT4_OID, INT4_OID},
 };
 
 static void fill_columns(const struct ol_write *write, struct ol_buf *columns)
 {
-    for (int i = 0; i < COLUMN_COUNT; i++)
+    for (int i = 0; i < WAIT_MS; i++)
         array_begin(&columns[i], column_types[i].element,
                     i <= HEAD_COUNT ? write->head_count : write->count);
     for (size_t i = 0; i < write->head_count; i++) {
@@ -702,6 +724,9 @@ static void fill_columns(const struct ol_write *write, struct ol_buf *columns)
         const struct outlog_event *said = event->said;
         array_int4(&columns[HEAD], event->head + 1);
         array_int8(&columns[NTH], event->nth);
+        array_text(&columns[ORG_ID], said->org_id);
+        array_text(&columns[AGGREGATE_TYPE], said->aggregate_type);
+        array_text(&columns[AGGREGATE_ID], said->aggregate_id);
         array_text(&columns[EVENT_TYPE], said->event_type);
         array_int4(&columns[EVENT_VERSION], event->event_version);
         array_bytes(&columns[PAYLOAD], said->payload, event->payload_bytes);
@@ -723,9 +748,22 @@ static void fill_columns(const struct ol_write *write, struct ol_buf *columns)
     }
 }
 
-static PGresult *send_batch(struct pg_store_conn *conn, const struct ol_write *write,
-                            outlog_err *err)
+/* An array of nulls is sent as none: one of them costs the server nothing, many do. */
+static bool is_all_null(const struct ol_buf *array, size_t count)
 {
+    enum { HEADER = 20, WORD = 4 };
+    if (array->bytes != HEADER + count * WORD)
+        return false;
+    for (size_t i = HEADER; i < array->bytes; i++)
+        if ((unsigned char)array->data[i] != 0xff)
+            return false;
+    return true;
+}
+
+static PGresult *send_batch(struct pg_store_conn *conn, const struct ol_write *write,
+                            bool is_shared, outlog_err *err)
+{
+    const uint32_t wait_ms = htobe32(OL_FERRY_LOCK_MS);
     const struct ol_query *query = &ol_queries_postgres[OL_Q_EVENTS_APPEND];
     struct ol_value params[COLUMN_COUNT];
     struct ol_statement_text *text = &conn->text;
@@ -739,13 +777,15 @@ static PGresult *send_batch(struct pg_store_conn *conn, const struct ol_write *w
     if (slot < 0 && ol_statement_build(query, params, '$', text, err) < 0)
         return NULL;
     fill_columns(write, columns);
+    if (is_shared)
+        ol_buf_add(&columns[WAIT_MS], &wait_ms, sizeof wait_ms);
     for (int i = 0; i < COLUMN_COUNT; i++) {
         if (columns[i].failed) {
             ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
             goto out;
         }
         arguments.types[i] = column_types[i].array;
-        arguments.values[i] = columns[i].data;
+        arguments.values[i] = is_all_null(&columns[i], write->count) ? NULL : columns[i].data;
         arguments.lengths[i] = (int)columns[i].bytes;
         arguments.formats[i] = BINARY;
     }
@@ -810,34 +850,61 @@ static void read_batch(struct ol_rows *rows, struct ol_write *write)
     }
 }
 
+static void read_results(struct ol_conn *conn, PGresult *result, struct ol_write *write)
+{
+    struct ol_rows rows = {.conn = conn, .handle = result};
+    assert(PQntuples(result) == (int)write->count);
+    if (write->count == 1)
+        read_one(result, write->events[0].out);
+    else
+        read_batch(&rows, write);
+}
+
+static PGresult *send_write(struct pg_store_conn *conn, const struct ol_write *write,
+                            bool is_shared, outlog_err *err)
+{
+    conn->warned = false;
+    ol_fault("append.insert");
+    return write->count == 1 ? send_one(conn, write, err) : send_batch(conn, write, is_shared, err);
+}
+
+/* One write, or those of several handles as a transaction of its own. */
+static struct ol_ferry_end cross(struct ol_conn *base, struct ol_write *write, bool is_shared,
+                                 outlog_err *err)
+{
+    struct pg_store_conn *conn = own(base);
+    struct ol_ferry_end end = {.fate = is_shared ? OL_FERRY_ALONE : OL_FERRY_FAILED};
+    PGresult *result = send_write(conn, write, is_shared, err);
+    bool is_ok = result && PQresultStatus(result) == PGRES_TUPLES_OK;
+
+    // The server may have committed before it fell silent, or without its standby (2).
+    if (write->is_alone && (is_lost(conn) || (is_ok && conn->warned) ||
+                            (result && !is_ok && is_unknown(conn, result))))
+        end = (struct ol_ferry_end){OL_FERRY_UNKNOWN, doubtful(conn)};
+    else if (is_ok) {
+        end.fate = OL_FERRY_DONE;
+        read_results(base, result, write);
+        if (write->is_alone)
+            ol_wake_signal(base->wake_key);
+    } else if (result && !is_shared)
+        fail(conn, result, err);
+    PQclear(result);
+    return end;
+}
+
 static int postgres_write(struct ol_conn *base, struct ol_write *write, outlog_err *err)
 {
     struct pg_store_conn *conn = own(base);
+    struct ol_ferry_end end = {.fate = OL_FERRY_ALONE};
 
-    conn->warned = false;
-    ol_fault("append.insert");
-    PGresult *result = write->count == 1 ? send_one(conn, write, err)
-                                         : send_batch(conn, write, err);
-    if (write->is_alone && is_lost(conn))
-        fail_unknown(conn, err); // the server may have committed before it fell silent
-    else if (result && PQresultStatus(result) != PGRES_TUPLES_OK)
-        write->is_alone &&is_unknown(conn, result) ? fail_unknown(conn, err)
-                                                   : fail(conn, result, err);
-    else if (result && write->is_alone && conn->warned)
-        fail_unknown(conn, err);
-    else if (result) {
-        struct ol_rows rows = {.conn = base, .handle = result};
-        assert(PQntuples(result) == (int)write->count);
-        if (write->count == 1)
-            read_one(result, write->events[0].out);
-        else
-            read_batch(&rows, write);
-        PQclear(result);
-        if (write->is_alone)
-            ol_wake_signal(base->wake_key);
+    if (write->is_alone)
+        end = ol_ferry_carry(conn->ferry, base, write, cross, err);
+    if (end.fate == OL_FERRY_ALONE)
+        end = cross(base, write, false, err);
+    if (end.fate == OL_FERRY_DONE)
         return 0;
-    }
-    PQclear(result);
+    if (end.fate == OL_FERRY_UNKNOWN)
+        fail_unknown(conn, end.in_doubt, err);
     if (err && err->index >= 0 &&
         err->index < (int)write->count) // of what was sent; some were there
         err->index = write->events[err->index].index;

@@ -4,6 +4,8 @@
 
 #include "outlog.h"
 
+struct ol_arena;
+
 /* One aggregate of the batch, and how many of its events. Sorted by key, so that two batches
  * take their locks in the same order. */
 struct ol_write_head {
@@ -34,5 +36,9 @@ struct ol_write {
     size_t count;
     bool is_alone; /* a transaction of its own, in as few round trips as the store can */
 };
+
+/* From `events` (count, said) make `heads`, and fill in each event's `head` and `nth`: events of one
+ * aggregate are numbered in the order they stand. */
+int ol_write_number(struct ol_write *write, struct ol_arena *arena, outlog_err *err);
 
 #endif

@@ -18,3 +18,7 @@ select pg_terminate_backend(pid, 10000)::integer
 -- From now on this session sees one org. No row: the role is not there, or not ours.
 select set_config('outlog.org_id', :org_id, false), set_config('role', 'outlog_tenant', false)
  where exists (select from pg_roles where rolname = 'outlog_tenant' and pg_has_role(oid, 'member'))
+
+-- name: lock_wait(ms)
+-- How long this transaction waits for a lock.
+select set_config('lock_timeout', :ms::text, true)

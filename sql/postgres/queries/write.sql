@@ -7,13 +7,13 @@ select outlog.append_one(:org_id, :aggregate_type, :aggregate_id, :event_type, :
        :payload::json, :metadata::json, :id::uuid, :actor_type, :actor_id, :request_id, :correlation_id,
        :causation_id::uuid, :idempotency_key, :app_id, :env_id, :visibility, :expected_seq::bigint)
 
--- name: events_append(head_org_key, head_aggregate_type, head_aggregate_id, head_count, head, nth, event_type, event_version, payload, metadata, id, actor_type, actor_id, request_id, correlation_id, causation_id, idempotency_key, app_id, env_id, visibility, expected_seq) @postgres
--- Many checked events in one statement; every parameter is an array.
+-- name: events_append(head_org_key, head_aggregate_type, head_aggregate_id, head_count, head, nth, org_id, aggregate_type, aggregate_id, event_type, event_version, payload, metadata, id, actor_type, actor_id, request_id, correlation_id, causation_id, idempotency_key, app_id, env_id, visibility, expected_seq, wait_ms) @postgres
+-- Many checked events in one statement; every parameter but the last is an array.
 select event_id, aggregate_seq, occurred_at
   from outlog.append_batch(:head_org_key, :head_aggregate_type, :head_aggregate_id, :head_count,
-       :head, :nth, :event_type, :event_version, :payload, :metadata, :id, :actor_type, :actor_id,
+       :head, :nth, :org_id, :aggregate_type, :aggregate_id, :event_type, :event_version, :payload, :metadata, :id, :actor_type, :actor_id,
        :request_id, :correlation_id, :causation_id, :idempotency_key, :app_id, :env_id, :visibility,
-       :expected_seq)
+       :expected_seq, :wait_ms)
 
 -- name: head_lock(org_key, aggregate_type, aggregate_id)
 -- Makes repeats of one event id come one after another.

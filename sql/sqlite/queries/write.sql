@@ -35,3 +35,7 @@ select 1 where :org_key is not null and :aggregate_type is not null and :aggrega
 delete from outlog_idempotency_records where (org_key, actor_id, endpoint, idempotency_key) in (
     select org_key, actor_id, endpoint, idempotency_key from outlog_idempotency_records
      where created_at < :before limit :limit)
+
+-- name: lock_wait(ms)
+-- How long this transaction waits for a lock: never, as it has the only one.
+select :ms

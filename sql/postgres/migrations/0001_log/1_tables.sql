@@ -2,15 +2,16 @@
 
 -- Limits (E16) as types. A domain's check is planned once a session; a CHECK of a table is parsed
 -- from its stored text again by every INSERT, which for these limits cost more than the insert
--- itself. Collation C: names are compared as bytes, fast, and an index outlives a change of libc.
+-- itself. "1 to n bytes" as one comparison without sign, in which 0 - 1 is large: oid is the type that has
+-- none. Collation C: names are compared as bytes, fast, and an index outlives a change of libc.
 create domain outlog.text_50 as text collate "C"
-    constraint has_1_to_50_bytes check (octet_length(value) between 1 and 50);
+    constraint has_1_to_50_bytes check ((octet_length(value) - 1)::oid < 50::oid);
 create domain outlog.text_100 as text collate "C"
-    constraint has_1_to_100_bytes check (octet_length(value) between 1 and 100);
+    constraint has_1_to_100_bytes check ((octet_length(value) - 1)::oid < 100::oid);
 create domain outlog.text_255 as text collate "C"
-    constraint has_1_to_255_bytes check (octet_length(value) between 1 and 255);
+    constraint has_1_to_255_bytes check ((octet_length(value) - 1)::oid < 255::oid);
 create domain outlog.text_512 as text collate "C"
-    constraint has_1_to_512_bytes check (octet_length(value) between 1 and 512);
+    constraint has_1_to_512_bytes check ((octet_length(value) - 1)::oid < 512::oid);
 create domain outlog.actor_type as text collate "C"
     constraint actor_type_is_known check (value in ('user', 'service_principal', 'system'));
 create domain outlog.event_version as integer

@@ -38,47 +38,50 @@ end $$;
 
 -- head_* has one entry for each aggregate of the batch, in key order (so two batches cannot
 -- deadlock), with the number of events it gets. Event n belongs to head number head[n] and is the
--- nth[n]-th of it.
+-- nth[n]-th of it. An array that would hold only nulls is null itself.
 create function outlog.append_batch(
         head_org_key text[], head_aggregate_type text[], head_aggregate_id text[], head_count bigint[],
-        head integer[], nth bigint[], event_type text[], event_version integer[], payload text[],
-        metadata text[], id uuid[], actor_type text[], actor_id text[], request_id text[],
-        correlation_id text[], causation_id uuid[], idempotency_key text[], app_id text[],
-        env_id text[], visibility text[], expected_seq bigint[])
+        head integer[], nth bigint[], org_id text[], aggregate_type text[], aggregate_id text[],
+        event_type text[], event_version integer[], payload text[], metadata text[], id uuid[],
+        actor_type text[], actor_id text[], request_id text[], correlation_id text[],
+        causation_id uuid[], idempotency_key text[], app_id text[], env_id text[], visibility text[],
+        expected_seq bigint[], wait_ms integer)
     returns table (event_id bigint, aggregate_seq bigint, occurred_at timestamptz)
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-    bases bigint[];   -- the last aggregate_seq before this batch, per head
-    wrong record;
+    lasts bigint[];   -- the last aggregate_seq of each head, this batch included
+    done text;
 begin
+    if wait_ms is not null then     -- the events of several callers: none waits long for another's lock
+        done := set_config('lock_timeout', wait_ms::text, true);
+    end if;
     with taken as (
         insert into outlog.heads as h (org_key, aggregate_type, aggregate_id, aggregate_seq)
-        select unnest(head_org_key), unnest(head_aggregate_type), unnest(head_aggregate_id), unnest(head_count)
-        on conflict on constraint heads_pkey do update set aggregate_seq = h.aggregate_seq + excluded.aggregate_seq
+        select unnest(head_org_key), unnest(head_aggregate_type),
+               unnest(head_aggregate_id), unnest(head_count)
+        on conflict on constraint heads_pkey do update
+           set aggregate_seq = h.aggregate_seq + excluded.aggregate_seq
         returning h.aggregate_seq)
-    select array_agg(t.aggregate_seq) into bases from taken t;
-    for i in 1 .. cardinality(bases) loop
-        bases[i] := bases[i] - head_count[i];
-    end loop;
-
-    select n, bases[head[n]] + nth[n] - 1 as actual, expected_seq[n] as expected into wrong
-      from generate_subscripts(append_batch.expected_seq, 1) n
-     where expected_seq[n] <> bases[head[n]] + nth[n] - 1 limit 1;
-    if found then
-        perform outlog.refuse_sequence(head_aggregate_type[head[wrong.n]], head_aggregate_id[head[wrong.n]],
-                                       wrong.expected, wrong.actual, wrong.n - 1);
+    select array_agg(t.aggregate_seq) into lasts from taken t;
+    if expected_seq is not null then
+        perform outlog.refuse_sequences(head_aggregate_type, head_aggregate_id, head_count, lasts, head, nth,
+                                        expected_seq);
     end if;
 
     return query
     insert into outlog.events as e (id, causation_id, org_id, aggregate_type, aggregate_id, aggregate_seq,
             event_type, event_version, actor_type, actor_id, request_id, correlation_id, idempotency_key,
             app_id, env_id, visibility, metadata, payload)
-    select u.id, u.causation_id, nullif(head_org_key[u.head], ''), head_aggregate_type[u.head],
-           head_aggregate_id[u.head], bases[u.head] + u.nth, u.event_type, u.event_version, u.actor_type,
-           u.actor_id, u.request_id, u.correlation_id, u.idempotency_key, u.app_id, u.env_id,
-           u.visibility, u.metadata::json, u.payload::json
+    select u.id, u.causation_id, u.org_id, u.aggregate_type, u.aggregate_id,
+           lasts[u.head] - head_count[u.head] + u.nth,
+           u.event_type, u.event_version, u.actor_type, u.actor_id, u.request_id, u.correlation_id,
+           u.idempotency_key, u.app_id, u.env_id, u.visibility, u.metadata::json,
+           u.payload::json
       from (select unnest(append_batch.head) as head, unnest(append_batch.nth) as nth,
+                   unnest(append_batch.org_id) as org_id,
+                   unnest(append_batch.aggregate_type) as aggregate_type,
+                   unnest(append_batch.aggregate_id) as aggregate_id,
                    unnest(append_batch.event_type) as event_type,
                    unnest(append_batch.event_version) as event_version,
                    unnest(append_batch.payload) as payload, unnest(append_batch.metadata) as metadata,
@@ -90,6 +93,22 @@ begin
                    unnest(append_batch.app_id) as app_id, unnest(append_batch.env_id) as env_id,
                    unnest(append_batch.visibility) as visibility) u
     returning e.event_id, e.aggregate_seq::bigint, e.occurred_at;
+end $$;
+
+-- Refuses the first event of a batch that expected another sequence of its aggregate.
+create function outlog.refuse_sequences(head_aggregate_type text[], head_aggregate_id text[], head_count bigint[],
+        lasts bigint[], head integer[], nth bigint[], expected_seq bigint[])
+    returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    actual bigint;
+begin
+    for n in 1 .. cardinality(expected_seq) loop
+        actual := lasts[head[n]] - head_count[head[n]] + nth[n] - 1;
+        if expected_seq[n] <> actual then
+            perform outlog.refuse_sequence(head_aggregate_type[head[n]], head_aggregate_id[head[n]],
+                                           expected_seq[n], actual, n - 1);
+        end if;
+    end loop;
 end $$;
 
 -- Locks an aggregate's head without moving it, so that repeats of one id come one after another.
