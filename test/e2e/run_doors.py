@@ -14,7 +14,7 @@ import sqlite3
 
 import psycopg2
 
-from e2e.doors import ERROR_LINE, Program, Refused, connect, execute, is_postgres
+from doors import ERROR_LINE, Program, Refused, connect, execute, is_postgres
 from lib.cli import Outlog, build_dir
 
 DOORS = ("c", "c-join", "sql", "cli")
