@@ -244,6 +244,60 @@ struct outlog_effect_requested {
 OUTLOG_API int outlog_request_effect(outlog_tx *tx, const struct outlog_effect_draft *draft,
                                      struct outlog_effect_requested *out, outlog_err *err);
 
+/* --- runs --------------------------------------------------------------------------------- */
+
+/* JSON that the library made; start from a zeroed struct. A struct may be used again and again. */
+struct outlog_json {
+    const char *text;
+    size_t bytes;
+    bool is_replay; /* outlog_run_command(): the key was used before, this is the first answer */
+    void *memory;   /* the library's; outlog_json_clear() frees it */
+};
+OUTLOG_API void outlog_json_clear(struct outlog_json *json);
+
+/* A command of a signal, run, step or tool call (U1); docs/runs.md lists them with their bodies. */
+struct outlog_run_call {
+    const char *verb;   /* "start_run", "complete_step", … */
+    const char *id;     /* of the run, step or tool call it is about; NULL for what is new */
+    const char *org_id; /* what the caller may touch; NULL: every org */
+    const char *actor_type, *actor_id, *request_id; /* as in struct outlog_event */
+    const char *idempotency_key;                    /* NULL: the command may be repeated */
+    const char *body;                               /* a JSON object; NULL: {} */
+};
+
+/* Do it inside the open transaction: its events, the change of its row, and the answer, which is the
+ * object as JSON. Commands of one run come one after another.
+ *
+ * What is refused for its body leaves the transaction as it was. After any other error a
+ * transaction of outlog_begin() can only be rolled back; a caller's own one stays usable.
+ *
+ * OUTLOG_NOT_FOUND:          there is no such run, step, tool call or signal (in org_id).
+ * OUTLOG_ILLEGAL_TRANSITION: its state does not allow it; err names the state and what is needed.
+ * OUTLOG_SEQUENCE_CONFLICT:  body.expected_seq is not the last aggregate_seq of what `id` names.
+ * OUTLOG_INVALID_FIELD, OUTLOG_UNKNOWN_FIELD, OUTLOG_ORG_REQUIRED: err names the member. */
+OUTLOG_API int outlog_run_command(outlog_tx *tx, const struct outlog_run_call *call,
+                                  struct outlog_json *answer, outlog_err *err);
+
+/* A run with its steps, effects and checkpoints, in one consistent read, as each of the following. */
+OUTLOG_API int outlog_run_get(outlog *log, const char *run_id, struct outlog_json *out,
+                              outlog_err *err);
+
+/* {runs, next_after}, the newest first; `status` and `after` may be NULL, limit is 1-10000. */
+OUTLOG_API int outlog_run_list(outlog *log, const char *status, const char *after, size_t limit,
+                               struct outlog_json *out, outlog_err *err);
+
+/* {run, checkpoint, events}: the latest checkpoint, or null, and the run's events after it (U4). */
+OUTLOG_API int outlog_run_resume(outlog *log, const char *run_id, struct outlog_json *out,
+                                 outlog_err *err);
+
+/* {run, steps, effects, checkpoints}, rebuilt from events alone (U3). */
+OUTLOG_API int outlog_run_replay(outlog *log, const char *run_id, struct outlog_json *out,
+                                 outlog_err *err);
+
+/* {matches, differences: [{table, id, field, stored, replayed}]}: the same against what is stored. */
+OUTLOG_API int outlog_run_verify(outlog *log, const char *run_id, struct outlog_json *out,
+                                 outlog_err *err);
+
 /* --- looking at messages ------------------------------------------------------------------ */
 
 /* One attempt to deliver a message. */

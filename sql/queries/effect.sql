@@ -1,22 +1,22 @@
 -- Effects: what was asked of the world, and what came of it (U5).
 
--- name: effect_insert(effect_id, org_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec, destination, idempotency_key, message_id, last_event_id, correlation_id)
+-- name: effect_insert(effect_id, org_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec, destination, idempotency_key, message_id, last_event_id, correlation_id, at)
 insert into outlog.effects (effect_id, org_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec,
        destination, idempotency_key, message_id, last_event_id, correlation_id, created_at, updated_at)
 values (:effect_id::uuid, :org_id, :run_id, :step_id, :session_key, :checkpoint_id, :effect_type, :effect_spec::json,
-       :destination, :idempotency_key, :message_id::uuid, :last_event_id::uuid, :correlation_id, outlog.after(0), outlog.after(0))
+       :destination, :idempotency_key, :message_id::uuid, :last_event_id::uuid, :correlation_id, :at::timestamptz, :at::timestamptz)
 
 -- name: effect_of_message(message_id)
 select effect_id, org_id, run_id, effect_type, last_event_id, correlation_id, status, attempts
   from outlog.effects where message_id = :message_id::uuid
 
--- name: effect_move(effect_id, status, attempts, last_event_id, execution_result)
--- The newest event and the state it stands for, together. A result, once there, stays.
+-- name: effect_move(effect_id, status, attempts, last_event_id, execution_result, at)
+-- The newest event and the state it stands for, at its own time. A result, once there, stays.
 update outlog.effects
-   set status = :status, attempts = :attempts, last_event_id = :last_event_id::uuid, updated_at = outlog.after(0),
+   set status = :status, attempts = :attempts, last_event_id = :last_event_id::uuid, updated_at = :at::timestamptz,
        execution_result = coalesce(:execution_result::json, execution_result),
-       executed_at = case when :status = 'COMPLETED' then outlog.after(0) else executed_at end,
-       last_attempt_at = case when :status = 'EXECUTING' then outlog.after(0) else last_attempt_at end
+       executed_at = case when :status = 'COMPLETED' then :at::timestamptz else executed_at end,
+       last_attempt_at = case when :status = 'EXECUTING' then :at::timestamptz else last_attempt_at end
  where effect_id = :effect_id::uuid
 
 -- name: alert_add(payload, correlation_id, causation_id, key, except)

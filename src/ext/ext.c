@@ -8,6 +8,7 @@
 #include "log/event.h"
 #include "log/log.h"
 #include "outbox/message.h"
+#include "runs/command.h"
 #include "store/migrate.h"
 #include "store/sqlite.h"
 
@@ -65,11 +66,27 @@ static int request_effect(outlog_tx *tx, const char *text, size_t bytes, struct 
     return 0;
 }
 
+/* The commands of runs, in the order of sqlite3_outlog_init(). */
+static const char *const commands[] = {"receive_signal", "start_run",      "start_step",
+                                       "complete_step",  "fail_step",      "skip_step",
+                                       "retry_step",     "correct_step",   "call_tool",
+                                       "end_tool",       "checkpoint_run", "end_run"};
+
+static int run_command(outlog_tx *tx, const char *name, const char *text, size_t bytes,
+                       struct ol_arena *arena, struct ol_buf *out, outlog_err *err)
+{
+    struct ol_run_call call;
+    return ol_run_call_read(name, text, bytes, arena, &call, err) < 0
+               ? -1
+               : ol_run_command(tx, &call, out, NULL, err);
+}
+
 /* All of them: join the host's transaction, write, answer. */
 static void run_write(sqlite3_context *context, int count, sqlite3_value **values)
 {
     static write_function *const functions[] = {append, enqueue, request_effect};
-    write_function *run = functions[(intptr_t)sqlite3_user_data(context)];
+    intptr_t which = (intptr_t)sqlite3_user_data(context);
+    enum { PLAIN = sizeof functions / sizeof *functions };
     struct ol_arena arena = {0};
     struct ol_buf out = {0};
     outlog_err err;
@@ -79,8 +96,11 @@ static void run_write(sqlite3_context *context, int count, sqlite3_value **value
     const char *text = (const char *)sqlite3_value_text(values[0]);
     if (!text)
         ol_fail(&err, OUTLOG_INVALID_JSON, "the argument is one JSON object");
+    size_t bytes = (size_t)sqlite3_value_bytes(values[0]);
     if (!text || outlog_join_sqlite(sqlite3_context_db_handle(context), &tx, &err) < 0 ||
-        run(tx, text, (size_t)sqlite3_value_bytes(values[0]), &arena, &out, &err) < 0)
+        (which < PLAIN
+             ? functions[which](tx, text, bytes, &arena, &out, &err)
+             : run_command(tx, commands[which - PLAIN], text, bytes, &arena, &out, &err)) < 0)
         answer_error(context, &err);
     else if (out.failed)
         sqlite3_result_error_nomem(context);
@@ -155,13 +175,17 @@ int sqlite3_outlog_init(sqlite3 *db, char **message, const sqlite3_api_routines 
         int arguments;
         void (*run)(sqlite3_context *, int, sqlite3_value **);
         intptr_t which; // of run_write's functions
-    } functions[] = {{"outlog_append", 1, run_write, 0},
-                     {"outlog_enqueue", 1, run_write, 1},
-                     {"outlog_request_effect", 1, run_write, 2},
-                     {"outlog_init", 0, init, 0},
-                     {"outlog_settled", 0, settled, 0},
-                     {"outlog_request_hash", 1, request_hash, 0},
-                     {"outlog_version", 0, version, 0}};
+    } functions[] =
+        {{"outlog_append", 1, run_write, 0},         {"outlog_enqueue", 1, run_write, 1},
+         {"outlog_request_effect", 1, run_write, 2}, {"outlog_receive_signal", 1, run_write, 3},
+         {"outlog_start_run", 1, run_write, 4},      {"outlog_start_step", 1, run_write, 5},
+         {"outlog_complete_step", 1, run_write, 6},  {"outlog_fail_step", 1, run_write, 7},
+         {"outlog_skip_step", 1, run_write, 8},      {"outlog_retry_step", 1, run_write, 9},
+         {"outlog_correct_step", 1, run_write, 10},  {"outlog_call_tool", 1, run_write, 11},
+         {"outlog_end_tool", 1, run_write, 12},      {"outlog_checkpoint_run", 1, run_write, 13},
+         {"outlog_end_run", 1, run_write, 14},       {"outlog_init", 0, init, 0},
+         {"outlog_settled", 0, settled, 0},          {"outlog_request_hash", 1, request_hash, 0},
+         {"outlog_version", 0, version, 0}};
     enum { FLAGS = SQLITE_UTF8 | SQLITE_DIRECTONLY };
 
     SQLITE_EXTENSION_INIT2(api)

@@ -9,6 +9,7 @@
  * Z3  Nothing of a secret leaves this file: neither in a message nor in a pointer. */
 #include "log/secrets.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -553,4 +554,46 @@ static int ask_rules(struct scan *s, const char *at, uint32_t bits)
             return -1;
     }
     return 0;
+}
+
+/* --- masking (E13, X5) --- */
+
+static bool names_a_secret(const struct ol_json *key)
+{
+    static const char *const words[] = {"authorization", "cookie",  "token",     "secret",
+                                        "password",      "api-key", "api_key",   "apikey",
+                                        "signature",     "private", "credential"};
+    char name[128];
+    size_t bytes = key->bytes < sizeof name ? key->bytes : sizeof name - 1;
+    for (size_t i = 0; i < bytes; i++)
+        name[i] = (char)tolower((unsigned char)key->text[i]);
+    name[bytes] = '\0';
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strstr(name, words[i]))
+            return true;
+    return false;
+}
+
+void ol_secrets_mask(const struct ol_json *value, struct ol_buf *out)
+{
+    struct ol_json_iter it = {0};
+    if (value->type != OL_JSON_OBJECT && value->type != OL_JSON_ARRAY) {
+        ol_buf_add(out, value->text, value->bytes);
+        return;
+    }
+    bool is_object = value->type == OL_JSON_OBJECT;
+    ol_buf_char(out, is_object ? '{' : '[');
+    for (bool is_first = true; ol_json_next(value, &it); is_first = false) {
+        if (!is_first)
+            ol_buf_char(out, ',');
+        if (is_object) {
+            ol_buf_add(out, it.key.text, it.key.bytes);
+            ol_buf_char(out, ':');
+        }
+        if (is_object && names_a_secret(&it.key))
+            ol_buf_text(out, "\"***\"");
+        else
+            ol_secrets_mask(&it.value, out);
+    }
+    ol_buf_char(out, is_object ? '}' : ']');
 }

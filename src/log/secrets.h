@@ -39,6 +39,10 @@ struct ol_secret_finding {
 int ol_secrets_check(const struct ol_json *value, const enum ol_secret_mode *modes,
                      struct ol_secret_finding *warning, outlog_err *err);
 
+/* The value with the strings of members that are named like a secret (authorization, cookie, token, …)
+ * replaced by "***": for whoever looks at what was stored. */
+void ol_secrets_mask(const struct ol_json *value, struct ol_buf *out);
+
 /* The rule with this name, as an index into ol_secret_rules, or -1. */
 int ol_secret_rule_by_name(const char *name);
 

@@ -22,6 +22,7 @@ struct effect {
     char effect_id[OL_UUID_TEXT], last_event_id[OL_UUID_TEXT];
     const char *org_id, *run_id, *effect_type, *correlation_id;
     int64_t attempts;
+    int64_t moved_at; // when its newest event occurred
 };
 
 static int load(outlog_tx *tx, const char *message_id, struct ol_arena *arena, struct effect *out,
@@ -91,8 +92,10 @@ static int append(outlog_tx *tx, struct effect *effect, const char *event_type,
                                  .correlation_id = effect->correlation_id,
                                  .causation_id = effect->last_event_id};
     int result = outlog_append(tx, &event, &appended, err);
-    if (result == 0)
+    if (result == 0) {
         memcpy(effect->last_event_id, appended.id, sizeof effect->last_event_id);
+        effect->moved_at = appended.occurred_at;
+    }
     ol_buf_reset(payload);
     return result;
 }
@@ -177,7 +180,8 @@ int ol_effect_write(outlog_tx *tx, const struct ol_item *item, enum ol_effect_st
     result = ol_exec(tx->conn, OL_Q_EFFECT_MOVE,
                      OL_PARAMS(ol_text(effect.effect_id), ol_text(statuses[step]),
                                ol_int(effect.attempts), ol_text(effect.last_event_id),
-                               ol_text(result_json.bytes ? result_json.data : NULL)),
+                               ol_text(result_json.bytes ? result_json.data : NULL),
+                               ol_time(effect.moved_at)),
                      NULL, err);
 out:
     ol_buf_clear(&payload);
@@ -240,6 +244,10 @@ static int append_requested(outlog_tx *tx, const struct outlog_effect_draft *dra
                   &effect); // ids, type, destination and key; never the spec or headers (E13)
     ol_buf_text(&payload, ",\"step_id\":");
     ol_buf_json_text(&payload, draft->step_id);
+    ol_buf_text(&payload, ",\"session_key\":");
+    ol_buf_json_text(&payload, draft->session_key);
+    ol_buf_text(&payload, ",\"checkpoint_id\":");
+    ol_buf_json_text(&payload, draft->checkpoint_id);
     ol_buf_text(&payload, ",\"destination\":");
     ol_buf_json_text(&payload, draft->destination);
     ol_buf_print(&payload, ",\"message_id\":\"%s\",\"idempotency_key\":", message_id);
@@ -259,6 +267,45 @@ static int append_requested(outlog_tx *tx, const struct outlog_effect_draft *dra
                                 : outlog_append(tx, &event, appended, err);
     ol_buf_clear(&payload);
     return result;
+}
+
+/* In a run of ours the effect has its org and correlation, and is caused by its step, else its start. */
+static int join_run(outlog_tx *tx, struct outlog_effect_draft *draft, struct ol_arena *arena,
+                    outlog_err *err)
+{
+    struct ol_rows rows;
+    bool failed = false;
+    char cause[OL_UUID_TEXT];
+
+    if (!draft->run_id)
+        return 0;
+    if (ol_query(tx->conn, OL_Q_RUN_OF_EFFECT,
+                 OL_PARAMS(ol_text(draft->run_id), ol_text(draft->step_id)), &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0) {
+        const char *org_id = ol_column_copy(&rows, 0, arena, &failed);
+        const char *status = ol_column_copy(&rows, 1, arena, &failed);
+        const char *correlation_id = ol_column_copy(&rows, 2, arena, &failed);
+        ol_column_uuid(&rows, 3, cause);
+        bool is_ours = !draft->org_id || (org_id && strcmp(draft->org_id, org_id) == 0);
+        if (failed)
+            got = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        else if (!is_ours || !ol_column_int(&rows, 4))
+            got = ol_fail(err, OUTLOG_NOT_FOUND, "run %.60s has no step %.60s", draft->run_id,
+                          draft->step_id ? draft->step_id : "");
+        else if (strcmp(status, "RUNNING") != 0)
+            got = ol_fail(err, OUTLOG_ILLEGAL_TRANSITION,
+                          "run %.60s is %s; request_effect needs a RUNNING run", draft->run_id,
+                          status);
+        draft->org_id = org_id;
+        if (!draft->correlation_id)
+            draft->correlation_id = correlation_id;
+        if (!draft->causation_id)
+            draft->causation_id = ol_arena_copy(arena, cause, OL_UUID_TEXT - 1);
+    }
+    ol_end(&rows);
+    return got < 0 ? -1 : 0;
 }
 
 static int request(outlog_tx *tx, const struct outlog_effect_draft *draft, struct ol_arena *arena,
@@ -315,7 +362,8 @@ static int request(outlog_tx *tx, const struct outlog_effect_draft *draft, struc
                              ol_text(draft->session_key), ol_text(draft->checkpoint_id),
                              ol_text(draft->effect_type), ol_text(draft->effect_spec),
                              ol_text(draft->destination), ol_text(key), ol_text(message_id),
-                             ol_text(appended.id), ol_text(appended.correlation_id)),
+                             ol_text(appended.id), ol_text(appended.correlation_id),
+                             ol_time(appended.occurred_at)),
                    NULL, err);
 }
 
@@ -338,7 +386,8 @@ int outlog_request_effect(outlog_tx *tx, const struct outlog_effect_draft *draft
                           "effect_spec must be a JSON object");
     if (!tx->log && store->mark(tx->conn, err) < 0)
         return -1;
-    result = request(tx, draft, &arena, out, err);
+    struct outlog_effect_draft joined = *draft;
+    result = join_run(tx, &joined, &arena, err) < 0 ? -1 : request(tx, &joined, &arena, out, err);
     if (!tx->log && store->release(tx->conn, result == 0, result == 0 ? err : NULL) < 0)
         result = -1;
     ol_arena_clear(&arena);

@@ -349,6 +349,14 @@ static int postgres_begin(struct ol_conn *base, outlog_err *err)
     return 0;
 }
 
+static int postgres_snapshot(struct ol_conn *base, outlog_err *err)
+{
+    if (run(own(base), "begin isolation level repeatable read read only", err) < 0)
+        return -1;
+    base->in_transaction = true;
+    return 0;
+}
+
 static void postgres_rollback(struct ol_conn *base)
 {
     if (!is_lost(own(base)))
@@ -937,6 +945,7 @@ const struct ol_store ol_store_postgres = {
     .begin = postgres_begin,
     .commit = postgres_commit,
     .rollback = postgres_rollback,
+    .snapshot = postgres_snapshot,
     .mark = postgres_mark,
     .release = postgres_release,
     .query = postgres_query,
@@ -954,6 +963,7 @@ const struct ol_store ol_store_postgres = {
     .revive = postgres_revive,
     .has_gaps = true,
     .can_notify = true,
+    .has_functions = true,
     .queries = ol_queries_postgres,
     .migrations = ol_migrations_postgres,
     .bootstrap = ol_bootstrap_postgres,

@@ -288,6 +288,14 @@ static int sqlite_begin(struct ol_conn *base, outlog_err *err)
     return 0;
 }
 
+static int sqlite_snapshot(struct ol_conn *base, outlog_err *err)
+{
+    if (run(own(base), "begin", err) < 0)
+        return -1;
+    base->in_transaction = true;
+    return 0;
+}
+
 static void sqlite_rollback(struct ol_conn *base)
 {
     sqlite3_exec(own(base)->db, "rollback", NULL, NULL, NULL);
@@ -706,6 +714,7 @@ const struct ol_store ol_store_sqlite = {
     .begin = sqlite_begin,
     .commit = sqlite_commit,
     .rollback = sqlite_rollback,
+    .snapshot = sqlite_snapshot,
     .mark = sqlite_mark,
     .release = sqlite_release,
     .query = sqlite_query,

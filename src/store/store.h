@@ -52,6 +52,9 @@ struct ol_store {
     int (*commit)(struct ol_conn *conn, outlog_err *err);
     void (*rollback)(struct ol_conn *conn);
 
+    /* A transaction that only reads, and sees one moment of the store. Ended by rollback. */
+    int (*snapshot)(struct ol_conn *conn, outlog_err *err);
+
     /* A mark to go back to inside a transaction: `ok` keeps what was done since, else undoes it. */
     int (*mark)(struct ol_conn *conn, outlog_err *err);
     int (*release)(struct ol_conn *conn, bool ok, outlog_err *err);
@@ -89,6 +92,7 @@ struct ol_store {
     bool has_gaps; /* numbers are taken before commit: a lower one may appear after a higher one */
     bool can_notify; /* LISTEN and NOTIFY: writers can wake a sleeping relay */
     bool has_globs;  /* routes are matched by GLOB and JSON paths; else by LIKE and JSON pointers */
+    bool has_functions; /* commands of runs are functions of the database itself */
     const struct ol_query *queries;
     const struct ol_migration *migrations;
     const char *bootstrap;

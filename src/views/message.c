@@ -2,59 +2,19 @@
 #include "views/message.h"
 
 #include "base/json.h"
+#include "log/secrets.h"
 #include "publish/base64.h"
 
-#include <ctype.h>
 #include <string.h>
 
 /* --- secrets (E13, X5) --- */
-
-static bool is_secret(const struct ol_json *key)
-{
-    static const char *const words[] = {"authorization", "cookie",  "token",     "secret",
-                                        "password",      "api-key", "api_key",   "apikey",
-                                        "signature",     "private", "credential"};
-    char name[128];
-    size_t bytes = key->bytes < sizeof name ? key->bytes : sizeof name - 1;
-    for (size_t i = 0; i < bytes; i++)
-        name[i] = (char)tolower((unsigned char)key->text[i]);
-    name[bytes] = '\0';
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strstr(name, words[i]))
-            return true;
-    return false;
-}
-
-static void put_masked(const struct ol_json *value, struct ol_buf *out)
-{
-    struct ol_json_iter it = {0};
-    if (value->type != OL_JSON_OBJECT && value->type != OL_JSON_ARRAY) {
-        ol_buf_add(out, value->text, value->bytes);
-        return;
-    }
-    bool is_object = value->type == OL_JSON_OBJECT;
-    ol_buf_char(out, is_object ? '{' : '[');
-    for (bool is_first = true; ol_json_next(value, &it); is_first = false) {
-        if (!is_first)
-            ol_buf_char(out, ',');
-        if (is_object) {
-            ol_buf_add(out, it.key.text, it.key.bytes);
-            ol_buf_char(out, ':');
-        }
-        if (is_object && is_secret(&it.key))
-            ol_buf_text(out, "\"***\"");
-        else
-            put_masked(&it.value, out);
-    }
-    ol_buf_char(out, is_object ? '}' : ']');
-}
 
 static void put_object(struct ol_buf *out, const char *name, const char *text)
 {
     struct ol_json value;
     ol_buf_print(out, ",\"%s\":", name);
     if (text && ol_json_parse(text, strlen(text), &value, NULL) == 0)
-        put_masked(&value, out);
+        ol_secrets_mask(&value, out);
     else
         ol_buf_text(out, "null");
 }

@@ -14,6 +14,8 @@
  *                                            the caller's, with a row of the caller's own table
  *   {"do": "sql", "sql": …}                  on the caller's connection
  *   {"do": "read"|"follow", "filter": {…}, "after": N, "limit": N, "timeout_ms": N}
+ *   {"do": "run", "verb": "start_step", "id": …, "body": "{…}"}      in the open transaction
+ *   run_get, run_list, run_resume, run_replay, run_verify
  *   get, resolve, trace, causality, settled, consumer_*, idempotent_begin, idempotent_end, hash, key */
 #include "base/json.h"
 
@@ -270,6 +272,48 @@ static int append(const struct ol_json *command, outlog_err *err)
     return 0;
 }
 
+/* --- runs --- */
+
+static int run_command(const struct ol_json *command, outlog_err *err)
+{
+    static struct outlog_json json; // used again and again
+    struct outlog_run_call call = {.verb = text(command, "verb"),
+                                   .id = text(command, "id"),
+                                   .org_id = text(command, "org_id"),
+                                   .actor_type = text(command, "actor_type"),
+                                   .actor_id = text(command, "actor_id"),
+                                   .request_id = text(command, "request_id"),
+                                   .idempotency_key = text(command, "key"),
+                                   .body = text(command, "body")};
+    if (outlog_run_command(joined ? joined : own, &call, &json, err) < 0)
+        return -1;
+    ol_buf_print(&answer, "{\"is_replay\":%s,\"answer\":", json.is_replay ? "true" : "false");
+    ol_buf_add(&answer, json.text, json.bytes);
+    ol_buf_char(&answer, '}');
+    return 0;
+}
+
+static int run_look(const struct ol_json *command, const char *verb, outlog_err *err)
+{
+    static struct outlog_json json;
+    const char *id = text(command, "id");
+    int result;
+    if (strcmp(verb, "run_get") == 0)
+        result = outlog_run_get(handle, id, &json, err);
+    else if (strcmp(verb, "run_resume") == 0)
+        result = outlog_run_resume(handle, id, &json, err);
+    else if (strcmp(verb, "run_replay") == 0)
+        result = outlog_run_replay(handle, id, &json, err);
+    else if (strcmp(verb, "run_verify") == 0)
+        result = outlog_run_verify(handle, id, &json, err);
+    else
+        result = outlog_run_list(handle, text(command, "status"), text(command, "after"),
+                                 (size_t)number(command, "limit", 100), &json, err);
+    if (result == 0)
+        ol_buf_add(&answer, json.text, json.bytes);
+    return result;
+}
+
 /* --- the caller's own connection --- */
 
 static void caller_sql(const char *sql)
@@ -470,6 +514,10 @@ static int obey(const struct ol_json *command, outlog_err *err)
         return caller_join(err);
     if (strcmp(verb, "join_outside") == 0) // a mistake: there is no transaction to join
         return pg ? outlog_join_postgres(pg, &joined, err) : 0;
+    if (strcmp(verb, "run") == 0)
+        return run_command(command, err);
+    if (strncmp(verb, "run_", 4) == 0)
+        return run_look(command, verb, err);
     if (strncmp(verb, "consumer_", 9) == 0)
         return consumer(command, verb, err);
     if (strncmp(verb, "idempotent_", 11) == 0)

@@ -114,7 +114,7 @@ class Program:
         self._outlog.path = build_dir() / "test" / "door_c"
         self._process = self._outlog.start(store, stdin=subprocess.PIPE, stderr=None)
 
-    def ask(self, verb, **arguments):
+    def ask(self, verb, /, **arguments):
         command = json.dumps({"do": verb, **{name: self._text(value)
                                              for name, value in arguments.items()}})
         self._process.stdin.write(command + "\n")

@@ -16,7 +16,20 @@ declare
     key    text;
     asked  outlog.append_result;
     sent   outlog.enqueue_result;
+    run    record;
 begin
+    -- In a run of ours the effect has its org and correlation, and is caused by its step, else its start.
+    for run in select * from outlog.run_of_effect(request_effect.run_id, request_effect.step_id) loop
+        if not run.has_step or run.org_id is distinct from coalesce(request_effect.org_id, run.org_id) then
+            perform outlog.fail('not_found', format('run %s has no step %s', request_effect.run_id, request_effect.step_id));
+        elsif run.status <> 'RUNNING' then
+            perform outlog.fail('illegal_transition', format('run %s is %s; request_effect needs a RUNNING run',
+                                request_effect.run_id, run.status));
+        end if;
+        request_effect.org_id := run.org_id;
+        request_effect.correlation_id := coalesce(request_effect.correlation_id, run.correlation_id);
+        request_effect.causation_id := coalesce(request_effect.causation_id, run.cause::text);
+    end loop;
     result.effect_id := outlog.uuid7();
     key := coalesce(request_effect.idempotency_key, spec ->> 'idempotency_key',
                     outlog.derived_key('EFFECT', result.effect_id::text, request_effect.effect_type, request_effect.effect_spec));
@@ -32,6 +45,7 @@ begin
         aggregate_id => result.effect_id::text, event_type => 'EFFECT_REQUESTED',
         payload => json_build_object('effect_id', result.effect_id, 'run_id', request_effect.run_id,
             'effect_type', request_effect.effect_type, 'step_id', request_effect.step_id,
+            'session_key', request_effect.session_key, 'checkpoint_id', request_effect.checkpoint_id,
             'destination', request_effect.destination, 'message_id', result.event_id, 'idempotency_key', key)::text,
         actor_type => request_effect.actor_type, actor_id => request_effect.actor_id,
         correlation_id => request_effect.correlation_id, causation_id => request_effect.causation_id);
@@ -45,10 +59,11 @@ begin
         perform outlog.fail('unavailable', 'an effect with this key was just requested; roll back and try again');
     end if;
     insert into outlog.effects (effect_id, org_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec,
-            destination, idempotency_key, message_id, last_event_id, correlation_id)
+            destination, idempotency_key, message_id, last_event_id, correlation_id, created_at, updated_at)
     values (result.effect_id, request_effect.org_id, request_effect.run_id, request_effect.step_id,
             request_effect.session_key, request_effect.checkpoint_id, request_effect.effect_type, spec,
-            request_effect.destination, key, result.event_id, asked.id, asked.correlation_id);
+            request_effect.destination, key, result.event_id, asked.id, asked.correlation_id,
+            asked.occurred_at, asked.occurred_at);
     result.duplicate := false;
     return next result;
 end $$;

@@ -1,0 +1,21 @@
+-- Runs, where PostgreSQL needs its own words. The moves themselves are functions (migration 0003).
+
+-- name: run_command(verb, id, org_id, actor_type, actor_id, request_id, idempotency_key, body) @postgres
+select answer, replayed::integer::bigint
+  from outlog.run_command(:verb, :id, :org_id, :actor_type, :actor_id, :request_id, :idempotency_key, :body::json)
+
+-- name: run_of_effect(run_id, step_id)
+-- What an effect takes from its run, which is locked. No row: the run is not one of ours.
+select org_id, status, correlation_id, cause, has_step::integer::bigint
+  from outlog.run_of_effect(:run_id, :step_id)
+
+-- name: run_events(run_id, org_key, after, limit literal)
+-- All that names the run, in order (U3); of its own org only.
+select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq,
+       event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id,
+       app_id, env_id, visibility, metadata, payload
+  from outlog.events
+ where payload ->> 'run_id' = :run_id and event_id > :after
+   and aggregate_type in ('RUN', 'STEP', 'EFFECT')
+   and coalesce(org_id, '') = :org_key
+ order by event_id limit :limit

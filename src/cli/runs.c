@@ -1,0 +1,105 @@
+/* runs.c: outlog runs: the runs there are, the newest first. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "runs/story.h"
+
+#include <string.h>
+
+static const char *color_of(const struct ol_cli *cli, const char *status)
+{
+    return strcmp(status, "COMPLETED") == 0 ? ol_good(cli)
+           : strcmp(status, "FAILED") == 0  ? ol_bad(cli)
+           : strcmp(status, "RUNNING") == 0 ? ol_accent(cli)
+                                            : ol_dim(cli);
+}
+
+static const char *text(struct ol_cli *cli, const struct ol_json *run, const char *name)
+{
+    struct ol_json value = ol_json_get(run, name);
+    const char *found = ol_json_string(&value, &cli->arena, NULL);
+    return found ? found : "-";
+}
+
+static void put_run(struct ol_cli *cli, const struct ol_json *run, struct ol_buf *line)
+{
+    const char *status = text(cli, run, "status"), *started = text(cli, run, "started_at");
+    struct ol_json total = ol_json_get(run, "total_steps"), bad = ol_json_get(run, "failed_steps");
+    int64_t at = 0, failures = 0;
+    char age[32];
+
+    ol_time_parse(started, strlen(started), &at);
+    ol_json_int(&bad, &failures);
+    ol_buf_print(line, "%s  ", text(cli, run, "run_id"));
+    ol_buf_text(line, color_of(cli, status));
+    ol_put_wide(line, status, 9);
+    ol_buf_print(line, "%s  ", ol_plain(cli));
+    ol_put_wide(line, text(cli, run, "org_id"), 12);
+    ol_buf_text(line, "  ");
+    ol_put_wide(line, text(cli, run, "run_type"), 20);
+    ol_buf_print(line, "  %3.*s done", (int)total.bytes, total.text);
+    if (failures)
+        ol_buf_print(line, ", %s%lld failed%s", ol_bad(cli), (long long)failures, ol_plain(cli));
+    ol_buf_print(line, "  %s%s%s", ol_dim(cli), ol_cli_age(at, age), ol_plain(cli));
+}
+
+static int print(struct ol_cli *cli, const struct ol_buf *page)
+{
+    struct ol_json whole, runs, next;
+    struct ol_json_iter it = {0};
+    struct ol_buf line = {0};
+    if (ol_json_parse_wrapped(page->data, page->bytes, &whole, NULL) < 0)
+        return OL_EXIT_FAILED;
+    runs = ol_json_get(&whole, "runs");
+    while (ol_json_next(&runs, &it)) {
+        if (cli->json)
+            ol_buf_add(&line, it.value.text, it.value.bytes);
+        else
+            put_run(cli, &it.value, &line);
+        ol_put_line(&line);
+    }
+    next = ol_json_get(&whole, "next_after");
+    if (next.type == OL_JSON_STRING)
+        fprintf(stderr, "There are more: --after %.*s\n", (int)next.bytes - 2, next.text + 1);
+    ol_buf_clear(&line);
+    return OL_EXIT_DONE;
+}
+
+static int run(struct ol_cli *cli)
+{
+    const char *state = NULL, *org = NULL, *after = NULL;
+    int64_t limit = 100;
+    struct ol_buf page = {0};
+    outlog_err err;
+    int status = ol_options(cli, (const struct ol_option[]){{"status", OL_STRING, &state, NULL},
+                                                            {"org", OL_STRING, &org, NULL},
+                                                            {"after", OL_STRING, &after, NULL},
+                                                            {"limit", OL_NUMBER, &limit, NULL},
+                                                            {0}});
+    if (status)
+        return status;
+    if (cli->argc || limit < 1 || limit > 10000)
+        return ol_usage("runs takes no words, and --limit 1 to 10000");
+    outlog *log = ol_cli_open(cli);
+    if (!log)
+        return OL_EXIT_FAILED;
+    status = ol_run_list(log, state, org, after, (size_t)limit, &page, &err) < 0
+                 ? ol_report(&err)
+                 : print(cli, &page);
+    ol_buf_clear(&page);
+    outlog_close(log);
+    return status;
+}
+
+const struct ol_command ol_command_runs = {
+    .name = "runs",
+    .summary = "orchestration runs, the newest first",
+    .help =
+        "usage: outlog runs [--status RUNNING|COMPLETED|FAILED|CANCELLED] [--org O]\n"
+        "                   [--after RUN_ID] [--limit N] [--json]\n\n"
+        "Lists runs with their state, how many steps completed and how many failures there were.\n\n"
+        "  outlog runs --status RUNNING\n"
+        "  outlog run show 019a…\n",
+    .run = run,
+};

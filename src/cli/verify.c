@@ -1,0 +1,104 @@
+/* verify.c: outlog verify --all: every signal and run against its events. */
+#include "cli/command.h"
+
+#include "runs/story.h"
+
+#include <signal.h>
+
+enum { CHUNK = 100 };
+
+static volatile sig_atomic_t is_stopped;
+
+static void stop(int signal_number)
+{
+    (void)signal_number;
+    is_stopped = 1;
+}
+
+static int verify_all(outlog *log, struct ol_verify *verify, outlog_err *err)
+{
+    struct ol_progress progress = {0};
+    int more = 1;
+
+    signal(SIGINT, stop);
+    signal(SIGTERM, stop);
+    if (outlog_settled(log, &verify->upto, err) < 0)
+        return -1;
+    ol_progress_begin(&progress, "events", verify->upto);
+    while (!is_stopped && (more = ol_verify_next(log, verify, CHUNK, err)) > 0)
+        ol_progress_move(&progress, verify->after);
+    if (!is_stopped && more == 0)
+        more = ol_verify_strays(log, verify, err);
+    ol_progress_end(&progress);
+    return more < 0 ? -1 : 0;
+}
+
+static const char *plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+static void print(const struct ol_cli *cli, const struct ol_verify *verify)
+{
+    char runs[32], signals[32], differences[32];
+    if (cli->json) {
+        printf("{\"runs\":%lld,\"signals\":%lld,\"differences\":%lld,\"after\":%lld,"
+               "\"complete\":%s}\n",
+               (long long)verify->runs, (long long)verify->signals, (long long)verify->differences,
+               (long long)verify->after, is_stopped ? "false" : "true");
+        return;
+    }
+    ol_thousands(verify->runs, runs);
+    ol_thousands(verify->signals, signals);
+    if (verify->differences)
+        printf("%s%s difference%s%s in %s runs and %s signals.\n", ol_bad(cli),
+               ol_thousands(verify->differences, differences), verify->differences == 1 ? "" : "s",
+               ol_plain(cli), runs, signals);
+    else
+        printf("%sEvery run matches its events:%s %s run%s, %s signal%s.\n", ol_good(cli),
+               ol_plain(cli), runs, plural(verify->runs), signals, plural(verify->signals));
+}
+
+static int run(struct ol_cli *cli)
+{
+    struct ol_verify verify = {.tell = ol_cli_difference, .user = cli};
+    bool all = false;
+    outlog_err err;
+    int status =
+        ol_options(cli, (const struct ol_option[]){{"all", OL_FLAG, &all, NULL},
+                                                   {"after", OL_NUMBER, &verify.after, NULL},
+                                                   {0}});
+    if (status)
+        return status;
+    if (!all || cli->argc)
+        return ol_usage("verify takes --all; `outlog run verify ID` looks at one run");
+    outlog *log = ol_cli_open(cli);
+    if (!log)
+        return OL_EXIT_FAILED;
+    int result = verify_all(log, &verify, &err);
+    if (result == 0)
+        print(cli, &verify);
+    if (result < 0 || is_stopped)
+        fprintf(stderr, "Go on where this stopped: outlog verify --all --after %lld\n",
+                (long long)verify.after);
+    if (result < 0)
+        status = ol_report(&err);
+    else if (verify.differences || is_stopped)
+        status = OL_EXIT_FAILED;
+    outlog_close(log);
+    return status;
+}
+
+const struct ol_command ol_command_verify = {
+    .name = "verify",
+    .summary = "compare the state of every run with its events",
+    .help =
+        "usage: outlog verify --all [--after EVENT_ID] [--json]\n\n"
+        "Rebuilds every signal and run from the log, in the order in which they began, and compares\n"
+        "it with the stored rows. Prints each difference as table, id, field, what is stored and\n"
+        "what the events say, and exits with 1 if there is any. It can run beside writers, needs\n"
+        "memory for one run only, and when it is stopped it says with which --after to go on.\n\n"
+        "  outlog verify --all\n"
+        "  outlog verify --all --json | head\n",
+    .run = run,
+};

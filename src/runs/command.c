@@ -1,0 +1,370 @@
+/* command.c: reads and checks a command, makes it idempotent, and hands it to whoever moves the rows:
+ * the database's own function where it has functions, else move.c. */
+#include "runs/command.h"
+
+#include "base/uuid.h"
+#include "runs/move.h"
+#include "store/store.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* --- the verbs and their bodies --- */
+
+enum kind { TEXT, COUNT, ANY, OBJECT };
+
+struct member {
+    const char *name; /* NULL ends the list */
+    enum kind kind;
+    bool is_required;
+    size_t most; /* bytes of a text; 0: what a payload may hold */
+};
+
+#define SEQ                          \
+    {                                \
+        "expected_seq", COUNT, false \
+    }
+#define FAILURE                        \
+    {"error_code", TEXT, true, 100},   \
+    {                                  \
+        "error_message", TEXT, true, 0 \
+    }
+
+static const struct verb {
+    const char *name, *target;
+    struct member members[10];
+} verbs[] = {
+    [OL_RECEIVE_SIGNAL] = {"receive_signal",
+                           NULL,
+                           {{"org_id", TEXT, false, 100},
+                            {"signal_type", TEXT, true, 100},
+                            {"payload", ANY},
+                            {"correlation_id", TEXT, false, 255},
+                            SEQ}},
+    [OL_START_RUN] = {"start_run",
+                      NULL,
+                      {{"org_id", TEXT, false, 100},
+                       {"signal_id", TEXT, false, 0},
+                       {"run_type", TEXT, true, 100},
+                       {"orchestrator_version", TEXT, true, 100},
+                       SEQ}},
+    [OL_CHECKPOINT_RUN] = {"checkpoint_run", "run_id", {{"checkpoint_data", ANY, true}, SEQ}},
+    [OL_COMPLETE_RUN] = {"complete_run", "run_id", {SEQ}},
+    [OL_FAIL_RUN] = {"fail_run", "run_id", {FAILURE, SEQ}},
+    [OL_CANCEL_RUN] = {"cancel_run", "run_id", {{"reason", TEXT}, SEQ}},
+    [OL_START_STEP] = {"start_step",
+                       "run_id",
+                       {{"step_type", TEXT, true, 100}, {"step_index", COUNT}, SEQ}},
+    [OL_COMPLETE_STEP] = {"complete_step",
+                          "step_id",
+                          {{"output_result", ANY, true}, {"duration_ms", COUNT}, SEQ}},
+    [OL_FAIL_STEP] = {"fail_step", "step_id", {FAILURE, SEQ}},
+    [OL_SKIP_STEP] = {"skip_step", "step_id", {{"reason", TEXT}, SEQ}},
+    [OL_RETRY_STEP] = {"retry_step", "step_id", {SEQ}},
+    [OL_CORRECT_STEP] = {"correct_step",
+                         "step_id",
+                         {{"output_result", ANY, true}, {"causation_id", TEXT, false, 64}, SEQ}},
+    [OL_CALL_TOOL] = {"call_tool",
+                      "step_id",
+                      {{"tool_name", TEXT, true, 100}, {"input", ANY}, SEQ}},
+    [OL_COMPLETE_TOOL] = {"complete_tool", "tool_call_id", {{"result", ANY}, SEQ}},
+    [OL_FAIL_TOOL] = {"fail_tool", "tool_call_id", {FAILURE, SEQ}},
+    [OL_REQUEST_EFFECT] = {"request_effect",
+                           "run_id",
+                           {{"effect_type", TEXT, true, 100},
+                            {"destination", TEXT, true, 100},
+                            {"effect_spec", OBJECT, true},
+                            {"idempotency_key", TEXT, false, 512},
+                            {"ordering_key", TEXT, false, 512},
+                            {"step_id", TEXT},
+                            {"max_attempts", COUNT},
+                            SEQ}},
+};
+
+int ol_run_verb(const char *name)
+{
+    for (int i = 0; i < OL_RUN_VERB_COUNT; i++)
+        if (strcmp(verbs[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+const char *ol_run_verb_name(enum ol_run_verb verb)
+{
+    return verbs[verb].name;
+}
+
+const char *ol_run_verb_target(enum ol_run_verb verb)
+{
+    return verbs[verb].target;
+}
+
+/* --- the body --- */
+
+static const struct member *find_member(const struct verb *verb, const struct ol_json *key)
+{
+    const struct member *member = verb->members;
+    while (member->name && !ol_json_equals(key, member->name))
+        member++;
+    return member->name ? member : NULL;
+}
+
+static int wrong(const char *name, const char *wanted, outlog_err *err)
+{
+    char pointer[64];
+    snprintf(pointer, sizeof pointer, "/%s", name);
+    return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s %s", name, wanted);
+}
+
+static int check_text(const struct member *member, const struct ol_json *value,
+                      struct ol_arena *arena, outlog_err *err)
+{
+    char wanted[64];
+    size_t bytes;
+    const char *text = ol_json_string(value, arena, &bytes);
+    if (!text)
+        return wrong(member->name, "must be a string", err);
+    if (bytes >= 1 && (!member->most || bytes <= member->most))
+        return 0;
+    snprintf(wanted, sizeof wanted, "must have 1 to %zu bytes, it has %zu",
+             member->most ? member->most : 262144, bytes);
+    return wrong(member->name, wanted, err);
+}
+
+static int check_member(const struct member *member, const struct ol_json *value,
+                        struct ol_arena *arena, outlog_err *err)
+{
+    int64_t number;
+    if (member->kind == ANY)
+        return 0;
+    if (value->type == OL_JSON_NULL)
+        return member->is_required ? wrong(member->name, "is required", err) : 0;
+    if (member->kind == COUNT && (!ol_json_int(value, &number) || number < 0))
+        return wrong(member->name, "must be a whole number from 0", err);
+    if (member->kind == OBJECT && value->type != OL_JSON_OBJECT)
+        return wrong(member->name, "must be a JSON object", err);
+    return member->kind == TEXT ? check_text(member, value, arena, err) : 0;
+}
+
+static int check_body(const struct verb *verb, const struct ol_json *body, struct ol_arena *arena,
+                      outlog_err *err)
+{
+    struct ol_json_iter it = {0};
+    if (body->type != OL_JSON_OBJECT)
+        return ol_fail(err, OUTLOG_INVALID_JSON, "the body of %s is a JSON object", verb->name);
+    while (ol_json_next(body, &it)) {
+        const struct member *member = find_member(verb, &it.key);
+        if (!member)
+            return ol_fail(err, OUTLOG_UNKNOWN_FIELD, "%s has no field %.*s", verb->name,
+                           (int)(it.key.bytes < 60 ? it.key.bytes : 60), it.key.text);
+        if (check_member(member, &it.value, arena, err) < 0)
+            return -1;
+    }
+    for (const struct member *member = verb->members; member->name; member++)
+        if (member->is_required && ol_json_get(body, member->name).type == OL_JSON_NONE)
+            return wrong(member->name, "is required", err);
+    return 0;
+}
+
+/* --- doing it --- */
+
+/* Where the database has functions, the command is one of them. */
+static int ask_store(outlog_tx *tx, const struct ol_run_call *call, const struct ol_json *body,
+                     struct ol_buf *answer, bool *replayed, outlog_err *err)
+{
+    struct ol_rows rows;
+    size_t bytes;
+    if (ol_query(tx->conn, OL_Q_RUN_COMMAND,
+                 OL_PARAMS(ol_text(verbs[call->verb].name), ol_text(call->id),
+                           ol_text(call->org_id), ol_text(call->actor_type),
+                           ol_text(call->actor_id), ol_text(call->request_id),
+                           ol_text(call->idempotency_key), ol_bytes(body->text, body->bytes)),
+                 &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0) {
+        const char *text = ol_column_text(&rows, 0, &bytes);
+        ol_buf_add(answer, text, bytes);
+        *replayed = ol_column_int(&rows, 1);
+    }
+    ol_end(&rows);
+    return got > 0 ? 0 : got < 0 ? -1 : ol_fail(err, OUTLOG_STORE_ERROR, "the store said nothing");
+}
+
+static int move_once(outlog_tx *tx, struct ol_move *move, const char *key, struct ol_buf *answer,
+                     bool *replayed, outlog_err *err)
+{
+    struct ol_buf request = {0};
+    const char *stored;
+    int result = -1;
+
+    ol_buf_text(&request, "{\"id\":");
+    ol_buf_json_text(&request, move->id);
+    ol_buf_text(&request, ",\"body\":");
+    ol_buf_add(&request, move->body.text, move->body.bytes);
+    ol_buf_char(&request, '}');
+    struct outlog_idempotency once = {.org_id = move->org_id,
+                                      .actor_id = move->actor_id ? move->actor_id : "system",
+                                      .endpoint = verbs[move->verb].name,
+                                      .key = key,
+                                      .request = request.data};
+    if (request.failed) {
+        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        goto out;
+    }
+    if (outlog_idempotent_begin(tx, &once, &stored, err) < 0)
+        goto out;
+    if (stored) {
+        ol_buf_text(answer, stored);
+        *replayed = true;
+        result = 0;
+        goto out;
+    }
+    if (ol_move(tx, move, answer, err) < 0)
+        goto out;
+    result = answer->failed ? ol_fail(err, OUTLOG_NO_MEMORY, "out of memory")
+                            : outlog_idempotent_end(tx, &once, answer->data, err);
+out:
+    ol_buf_clear(&request);
+    return result;
+}
+
+static int move_here(outlog_tx *tx, const struct ol_run_call *call, const struct ol_json *body,
+                     struct ol_arena *arena, struct ol_buf *answer, bool *replayed, outlog_err *err)
+{
+    struct ol_move move = {.verb = call->verb,
+                           .verb_name = verbs[call->verb].name,
+                           .id = call->id,
+                           .actor_type = call->actor_type,
+                           .actor_id = call->actor_id,
+                           .request_id = call->request_id,
+                           .body = *body,
+                           .arena = arena};
+    if (ol_move_find(tx, &move, call->org_id, err) < 0)
+        return -1;
+    if (call->idempotency_key)
+        return move_once(tx, &move, call->idempotency_key, answer, replayed, err);
+    return ol_move(tx, &move, answer, err);
+}
+
+int ol_run_command(outlog_tx *tx, const struct ol_run_call *call, struct ol_buf *answer,
+                   bool *replayed, outlog_err *err)
+{
+    const struct ol_store *store = tx->conn->store;
+    const struct verb *verb = &verbs[call->verb];
+    struct ol_run_call lower = *call;
+    struct ol_arena arena = {0};
+    struct ol_json body;
+    bool was_replayed = false;
+    char id[OL_UUID_TEXT];
+    int result = -1;
+
+    if (tx->has_failed)
+        return ol_fail(err, OUTLOG_MISUSE,
+                       "an earlier command of this transaction failed; roll it back");
+    if (ol_json_parse_wrapped(call->body ? call->body : "{}", call->body ? call->body_bytes : 2,
+                              &body, err) < 0 ||
+        check_body(verb, &body, &arena, err) < 0)
+        goto out;
+    if (verb->target && !call->id) {
+        wrong(verb->target, "is required", err);
+        goto out;
+    }
+    if (call->id && ol_uuid_parse(call->id, id)) // ids are lower case
+        lower.id = id;
+    // A caller's own transaction stays usable whatever happens to us.
+    if (!tx->log && store->mark(tx->conn, err) < 0)
+        goto out;
+    result = store->has_functions
+                 ? ask_store(tx, &lower, &body, answer, &was_replayed, err)
+                 : move_here(tx, &lower, &body, &arena, answer, &was_replayed, err);
+    if (!tx->log && store->release(tx->conn, result == 0, result == 0 ? err : NULL) < 0)
+        result = -1;
+    tx->has_failed = tx->log && result < 0;
+    if (replayed)
+        *replayed = was_replayed;
+    if (result == 0 && answer->failed)
+        result = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+out:
+    ol_arena_clear(&arena);
+    return result;
+}
+
+/* --- one flat object --- */
+
+/* A member of the call itself, not of its body. */
+static const char **own_member(struct ol_run_call *call, const struct ol_json *key)
+{
+    const char *target = verbs[call->verb].target;
+    if (target && ol_json_equals(key, target))
+        return &call->id;
+    if (ol_json_equals(key, "actor_type"))
+        return &call->actor_type;
+    if (ol_json_equals(key, "actor_id"))
+        return &call->actor_id;
+    if (ol_json_equals(key, "request_id"))
+        return &call->request_id;
+    if (ol_json_equals(key, "idempotency_key") && call->verb != OL_REQUEST_EFFECT)
+        return &call->idempotency_key;
+    return NULL;
+}
+
+/* end_run and end_tool say how in `status`; else an error tells. */
+static int ending(const char *name, const struct ol_json *whole, outlog_err *err)
+{
+    struct ol_json status = ol_json_get(whole, "status"), code = ol_json_get(whole, "error_code");
+    bool is_run = strcmp(name, "end_run") == 0;
+    bool is_said = status.type == OL_JSON_STRING;
+    bool has_error = code.type == OL_JSON_STRING;
+
+    if (is_said ? ol_json_equals(&status, "COMPLETED") : !has_error)
+        return is_run ? OL_COMPLETE_RUN : OL_COMPLETE_TOOL;
+    if (is_said ? ol_json_equals(&status, "FAILED") : has_error)
+        return is_run ? OL_FAIL_RUN : OL_FAIL_TOOL;
+    if (is_run && ol_json_equals(&status, "CANCELLED"))
+        return OL_CANCEL_RUN;
+    return wrong("status",
+                 is_run ? "must be COMPLETED, FAILED or CANCELLED" : "must be COMPLETED or FAILED",
+                 err);
+}
+
+int ol_run_call_read(const char *name, const char *text, size_t bytes, struct ol_arena *arena,
+                     struct ol_run_call *out, outlog_err *err)
+{
+    struct ol_buf body = {0};
+    struct ol_json whole;
+    struct ol_json_iter it = {0};
+    bool is_ending = strcmp(name, "end_run") == 0 || strcmp(name, "end_tool") == 0;
+
+    *out = (struct ol_run_call){0};
+    if (ol_json_parse_wrapped(text, bytes, &whole, err) < 0)
+        return -1;
+    if (whole.type != OL_JSON_OBJECT)
+        return ol_fail(err, OUTLOG_INVALID_JSON, "the argument is one JSON object");
+    int verb = is_ending ? ending(name, &whole, err) : ol_run_verb(name);
+    if (verb < 0)
+        return is_ending ? -1 : ol_fail(err, OUTLOG_MISUSE, "there is no command %s", name);
+    out->verb = verb;
+    ol_buf_char(&body, '{');
+    while (ol_json_next(&whole, &it)) {
+        const char **own = own_member(out, &it.key);
+        if (own && it.value.type != OL_JSON_NULL) {
+            if (!(*own = ol_json_string(&it.value, arena, NULL))) {
+                ol_buf_clear(&body);
+                return ol_fail(err, OUTLOG_INVALID_FIELD, "%.*s must be a string",
+                               (int)it.key.bytes, it.key.text);
+            }
+        } else if (!own && !(is_ending && (ol_json_equals(&it.key, "status")))) {
+            if (body.bytes > 1)
+                ol_buf_char(&body, ',');
+            ol_buf_add(&body, it.key.text, it.key.bytes);
+            ol_buf_char(&body, ':');
+            ol_buf_add(&body, it.value.text, it.value.bytes);
+        }
+    }
+    ol_buf_char(&body, '}');
+    out->body_bytes = body.bytes;
+    out->body = body.failed ? NULL : ol_arena_copy(arena, body.data, body.bytes);
+    ol_buf_clear(&body);
+    return out->body ? 0 : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+}

@@ -1,0 +1,31 @@
+/* move.h: a command's move, for stores that cannot do it themselves. */
+#ifndef OL_RUNS_MOVE_H
+#define OL_RUNS_MOVE_H
+
+#include "runs/command.h"
+#include "runs/object.h"
+
+/* A command on its way. Everything it makes lives in `arena`. */
+struct ol_move {
+    enum ol_run_verb verb;
+    const char *verb_name, *id;
+    const char *actor_type, *actor_id, *request_id;
+    struct ol_json body;
+    struct ol_arena *arena;
+    /* found by ol_move_find() */
+    const char *org_id;
+    struct ol_objects list; /* the run, then the step, where the verb is about one */
+    struct ol_object *run, *step;
+    char started_event_id[OL_UUID_TEXT];  /* RUN_STARTED */
+    char last_event_id[OL_UUID_TEXT];     /* of the run */
+    char step_event_id[OL_UUID_TEXT];     /* the event that set the step */
+    const char *tool_step_id, *tool_name; /* what TOOL_CALLED said */
+};
+
+/* Find what the command is about. OUTLOG_NOT_FOUND: it does not exist, or not in `org_id`. */
+int ol_move_find(outlog_tx *tx, struct ol_move *move, const char *org_id, outlog_err *err);
+
+/* Check that the move is legal, append its events, move the rows, and answer with the object. */
+int ol_move(outlog_tx *tx, struct ol_move *move, struct ol_buf *answer, outlog_err *err);
+
+#endif

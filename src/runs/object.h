@@ -1,0 +1,144 @@
+/* object.h: a signal, run, step, effect or checkpoint as its fields, each of them JSON text.
+ *
+ * What is stored and what is replayed have this one form: so they are printed by one function, and
+ * compared field by field without knowing what a field means. */
+#ifndef OL_RUNS_OBJECT_H
+#define OL_RUNS_OBJECT_H
+
+#include "base/json.h"
+#include "log/log.h"
+
+enum ol_field_type {
+    OL_FIELD_TEXT,
+    OL_FIELD_NUMBER,
+    OL_FIELD_JSON,
+    OL_FIELD_TIME,
+    OL_FIELD_UUID,
+    OL_FIELD_SPEC, /* JSON that may carry credentials: masked, and not in any event (E13) */
+};
+
+struct ol_field {
+    const char *name;
+    enum ol_field_type type;
+};
+
+enum { OL_FIELDS_MOST = 18 };
+
+/* The tables, and the order in which their queries name the columns. */
+struct ol_kind {
+    const char *table;
+    struct ol_field fields[OL_FIELDS_MOST]; /* the first is the id */
+    int count;
+};
+
+enum {
+    OL_IN_SIGNAL_ID,
+    OL_IN_SIGNAL_ORG,
+    OL_IN_SIGNAL_TYPE,
+    OL_IN_SIGNAL_PAYLOAD,
+    OL_IN_SIGNAL_STATUS,
+    OL_IN_SIGNAL_CORRELATION,
+    OL_IN_SIGNAL_RECEIVED_AT
+};
+enum {
+    OL_IN_RUN_ID,
+    OL_IN_RUN_ORG,
+    OL_IN_RUN_SIGNAL,
+    OL_IN_RUN_TYPE,
+    OL_IN_RUN_VERSION,
+    OL_IN_RUN_STATUS,
+    OL_IN_RUN_TOTAL,
+    OL_IN_RUN_FAILED,
+    OL_IN_RUN_CORRELATION,
+    OL_IN_RUN_STARTED_AT,
+    OL_IN_RUN_COMPLETED_AT
+};
+enum {
+    OL_IN_STEP_ID,
+    OL_IN_STEP_RUN,
+    OL_IN_STEP_INDEX,
+    OL_IN_STEP_TYPE,
+    OL_IN_STEP_STATUS,
+    OL_IN_STEP_OUTPUT,
+    OL_IN_STEP_ERROR_CODE,
+    OL_IN_STEP_ERROR_MESSAGE,
+    OL_IN_STEP_DURATION,
+    OL_IN_STEP_RETRIES,
+    OL_IN_STEP_STARTED_AT,
+    OL_IN_STEP_COMPLETED_AT
+};
+enum {
+    OL_IN_EFFECT_ID,
+    OL_IN_EFFECT_RUN,
+    OL_IN_EFFECT_STEP,
+    OL_IN_EFFECT_SESSION,
+    OL_IN_EFFECT_CHECKPOINT,
+    OL_IN_EFFECT_TYPE,
+    OL_IN_EFFECT_SPEC,
+    OL_IN_EFFECT_DESTINATION,
+    OL_IN_EFFECT_STATUS,
+    OL_IN_EFFECT_KEY,
+    OL_IN_EFFECT_MESSAGE,
+    OL_IN_EFFECT_RESULT,
+    OL_IN_EFFECT_EXECUTED_AT,
+    OL_IN_EFFECT_ATTEMPTS,
+    OL_IN_EFFECT_LAST_ATTEMPT_AT,
+    OL_IN_EFFECT_CREATED_AT,
+    OL_IN_EFFECT_UPDATED_AT
+};
+enum {
+    OL_IN_CHECKPOINT_RUN,
+    OL_IN_CHECKPOINT_INDEX,
+    OL_IN_CHECKPOINT_DATA,
+    OL_IN_CHECKPOINT_EVENT,
+    OL_IN_CHECKPOINT_CREATED_AT
+};
+
+extern const struct ol_kind ol_kind_signal, ol_kind_run, ol_kind_step, ol_kind_effect,
+    ol_kind_checkpoint;
+
+struct ol_object {
+    const struct ol_kind *kind;
+    const char *values[OL_FIELDS_MOST]; /* JSON text; NULL is null */
+    struct ol_object *next;
+};
+
+/* A list in the order it was made. Start from {0}. */
+struct ol_objects {
+    struct ol_object *first, *last;
+};
+
+/* A new object at the end of the list, all null; NULL when memory is out. */
+struct ol_object *ol_object_add(struct ol_objects *list, const struct ol_kind *kind,
+                                struct ol_arena *arena);
+
+/* Run a query whose columns are the kind's fields, and add an object for each row. */
+int ol_objects_load(struct ol_conn *conn, enum ol_query_id query, const struct ol_value *params,
+                    const struct ol_kind *kind, struct ol_arena *arena, struct ol_objects *list,
+                    outlog_err *err);
+
+/* The object whose id, or for a checkpoint whose index, is this JSON text; NULL when there is none. */
+struct ol_object *ol_object_find(const struct ol_objects *list, const char *id);
+
+/* What tells an object from others of its list. */
+const char *ol_object_key(const struct ol_object *object);
+
+/* JSON text for a field, in the arena; NULL for a NULL. */
+const char *ol_value_text(struct ol_arena *arena, const char *text);
+const char *ol_value_int(struct ol_arena *arena, int64_t number);
+const char *ol_value_time(struct ol_arena *arena, int64_t time_us);
+const char *ol_value_json(struct ol_arena *arena, const struct ol_json *value);
+
+/* What a field says: the string without quotes (NULL when it is none), the number (0 for none). */
+const char *ol_object_text(const struct ol_object *object, int field, struct ol_arena *arena);
+int64_t ol_object_int(const struct ol_object *object, int field);
+bool ol_object_is(const struct ol_object *object, int field, const char *text);
+
+/* The object as JSON; for a list as an array. */
+void ol_object_json(const struct ol_object *object, struct ol_buf *out);
+void ol_objects_json(const struct ol_objects *list, struct ol_buf *out);
+
+/* The members alone, without braces: for an object with more to it. */
+void ol_object_members(const struct ol_object *object, struct ol_buf *out);
+
+#endif

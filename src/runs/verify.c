@@ -1,0 +1,266 @@
+/* verify.c: what the tables hold against what the events come to (U3).
+ *
+ * V1  Both are read in one snapshot: a run that moves meanwhile shows no difference.
+ * V2  Memory is that of one run: the next one takes its place.
+ * V3  Each side is asked what the other lacks: a row that was deleted is found as well as one that
+ *     was changed or made up. */
+#include "runs/story.h"
+
+#include <string.h>
+
+struct comparison {
+    struct ol_story stored, replayed;
+    ol_difference_function *tell;
+    void *user;
+    int64_t differences;
+};
+
+static void clear(struct comparison *c)
+{
+    ol_story_clear(&c->stored);
+    ol_story_clear(&c->replayed);
+}
+
+/* --- comparing --- */
+
+static void report(struct comparison *c, const struct ol_object *object, const char *field,
+                   const char *stored, const char *replayed)
+{
+    const char *id = ol_object_text(object, 0, &c->stored.arena);
+    c->differences++;
+    if (c->tell)
+        c->tell(c->user, object->kind->table, id ? id : "", field, stored ? stored : "null",
+                replayed ? replayed : "null");
+}
+
+static void tell_row(struct comparison *c, const struct ol_object *object, bool is_stored)
+{
+    struct ol_buf json = {0};
+    ol_object_json(object, &json);
+    const char *text = json.failed ? "{}" : json.data;
+    report(c, object, "row", is_stored ? text : NULL, is_stored ? NULL : text);
+    ol_buf_clear(&json);
+}
+
+static bool same(const char *one, const char *two)
+{
+    return one == two || (one && two && strcmp(one, two) == 0);
+}
+
+static void compare_objects(struct comparison *c, const struct ol_object *stored,
+                            const struct ol_object *replayed)
+{
+    for (int i = 0; i < stored->kind->count; i++) {
+        if (stored->kind->fields[i].type == OL_FIELD_SPEC) // never in an event (E13)
+            continue;
+        if (!same(stored->values[i], replayed->values[i]))
+            report(c, stored, stored->kind->fields[i].name, stored->values[i], replayed->values[i]);
+    }
+}
+
+static void compare_lists(struct comparison *c, const struct ol_objects *stored,
+                          const struct ol_objects *replayed)
+{
+    for (const struct ol_object *one = stored->first; one; one = one->next) {
+        const struct ol_object *other = ol_object_find(replayed, ol_object_key(one));
+        if (other)
+            compare_objects(c, one, other);
+        else
+            tell_row(c, one, true);
+    }
+    for (const struct ol_object *one = replayed->first; one; one = one->next)
+        if (!ol_object_find(stored, ol_object_key(one)))
+            tell_row(c, one, false);
+}
+
+static void compare(struct comparison *c)
+{
+    compare_lists(c, &c->stored.signals, &c->replayed.signals);
+    compare_lists(c, &c->stored.runs, &c->replayed.runs);
+    compare_lists(c, &c->stored.steps, &c->replayed.steps);
+    compare_lists(c, &c->stored.effects, &c->replayed.effects);
+    compare_lists(c, &c->stored.checkpoints, &c->replayed.checkpoints);
+}
+
+static int check_signal(outlog *log, const char *signal_id, const char *org_key,
+                        struct comparison *c, outlog_err *err)
+{
+    ol_story_reset(&c->stored);
+    ol_story_reset(&c->replayed);
+    if (ol_story_load_signal(log->conn, signal_id, &c->stored, err) < 0 ||
+        ol_story_replay_signal(log, signal_id, org_key, &c->replayed, err) < 0)
+        return -1;
+    compare(c);
+    return 0;
+}
+
+static int check_run(outlog *log, const char *run_id, const char *org_key, struct comparison *c,
+                     outlog_err *err)
+{
+    ol_story_reset(&c->stored);
+    ol_story_reset(&c->replayed);
+    if (ol_story_load_run(log->conn, run_id, &c->stored, err) < 0 ||
+        ol_story_replay_run(log, run_id, org_key, &c->replayed, err) < 0)
+        return -1;
+    compare(c);
+    return 0;
+}
+
+static int begin(outlog *log, outlog_err *err)
+{
+    if (log->tx)
+        return ol_fail(err, OUTLOG_MISUSE, "this handle has an open transaction");
+    if (ol_log_ready(log, err) < 0 || ol_registry_refresh(&log->registry, log->conn, err) < 0)
+        return -1;
+    return log->conn->store->snapshot(log->conn, err);
+}
+
+/* --- one run --- */
+
+static int verify_run(outlog *log, const char *run_id, const char *org_id, struct comparison *c,
+                      struct ol_arena *arena, outlog_err *err)
+{
+    const char *owner, *signal_id = NULL;
+    if (ol_story_owner(log, run_id, org_id, arena, &owner, err) < 0)
+        return -1;
+    const char *org_key = owner ? owner : "";
+    if (check_run(log, run_id, org_key, c, err) < 0)
+        return -1;
+    if (c->replayed.runs.first)
+        signal_id = ol_object_text(c->replayed.runs.first, OL_IN_RUN_SIGNAL, arena);
+    return signal_id ? check_signal(log, signal_id, org_key, c, err) : 0;
+}
+
+int ol_run_verify(outlog *log, const char *run_id, const char *org_id, ol_difference_function *tell,
+                  void *user, int64_t *differences, outlog_err *err)
+{
+    struct comparison c = {.tell = tell, .user = user};
+    struct ol_arena arena = {0};
+    char id[OL_UUID_TEXT];
+
+    if (ol_uuid_parse(run_id, id))
+        run_id = id;
+    if (begin(log, err) < 0)
+        return -1;
+    int result = verify_run(log, run_id, org_id, &c, &arena, err);
+    log->conn->store->rollback(log->conn);
+    *differences = c.differences;
+    clear(&c);
+    ol_arena_clear(&arena);
+    return result;
+}
+
+static void tell_json(void *user, const char *table, const char *id, const char *field,
+                      const char *stored, const char *replayed)
+{
+    struct ol_buf *out = user;
+    ol_buf_print(out, "%s{\"table\":\"%s\",\"id\":", out->bytes ? "," : "", table);
+    ol_buf_json_text(out, id);
+    ol_buf_print(out, ",\"field\":\"%s\",\"stored\":", field);
+    ol_buf_text(out, stored);
+    ol_buf_text(out, ",\"replayed\":");
+    ol_buf_text(out, replayed);
+    ol_buf_char(out, '}');
+}
+
+int ol_run_verify_json(outlog *log, const char *run_id, const char *org_id, struct ol_buf *out,
+                       outlog_err *err)
+{
+    struct ol_buf list = {0};
+    int64_t count;
+    int result = ol_run_verify(log, run_id, org_id, tell_json, &list, &count, err);
+    if (result == 0) {
+        ol_buf_print(out, "{\"matches\":%s,\"differences\":[", count ? "false" : "true");
+        ol_buf_text(out, list.bytes ? list.data : "");
+        ol_buf_text(out, "]}");
+        if (out->failed || list.failed)
+            result = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    }
+    ol_buf_clear(&list);
+    return result;
+}
+
+/* --- all of them --- */
+
+enum { CHUNK_MOST = 1000 };
+
+struct start {
+    int64_t event_id;
+    bool is_run;
+    const char *id, *org_key;
+};
+
+static int read_starts(outlog *log, const struct ol_verify *verify, int limit,
+                       struct ol_arena *arena, struct start *out, outlog_err *err)
+{
+    struct ol_rows rows;
+    bool failed = false;
+    int count = 0, more = 0;
+    if (ol_query(log->conn, OL_Q_STORY_STARTS,
+                 OL_PARAMS(ol_int(verify->after), ol_int(verify->upto), ol_int(limit)), &rows,
+                 err) < 0)
+        return -1;
+    while (count < limit && (more = ol_next(&rows, err)) > 0) {
+        const char *org = ol_column_copy(&rows, 3, arena, &failed);
+        out[count++] = (struct start){
+            .event_id = ol_column_int(&rows, 0),
+            .is_run = strcmp(ol_column_text(&rows, 1, NULL), "RUN_STARTED") == 0,
+            .id = ol_column_copy(&rows, 2, arena, &failed),
+            .org_key = org ? org : "",
+        };
+    }
+    ol_end(&rows);
+    if (failed)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    return count < limit && more < 0 ? -1 : count;
+}
+
+int ol_verify_next(outlog *log, struct ol_verify *verify, int limit, outlog_err *err)
+{
+    struct start starts[CHUNK_MOST];
+    struct comparison c = {.tell = verify->tell, .user = verify->user};
+    struct ol_arena arena = {0};
+    int result = -1;
+
+    if (limit > CHUNK_MOST)
+        limit = CHUNK_MOST;
+    if (!verify->upto && outlog_settled(log, &verify->upto, err) < 0)
+        return -1;
+    if (begin(log, err) < 0)
+        return -1;
+    int count = read_starts(log, verify, limit, &arena, starts, err);
+    for (int i = 0; i < count; i++) {
+        const struct start *start = &starts[i];
+        if ((start->is_run ? check_run : check_signal)(log, start->id, start->org_key, &c, err) < 0)
+            goto out;
+        *(start->is_run ? &verify->runs : &verify->signals) += 1;
+        verify->differences += c.differences;
+        c.differences = 0;
+        verify->after = start->event_id;
+    }
+    if (count == 0)
+        verify->after = verify->upto;
+    result = count;
+out:
+    log->conn->store->rollback(log->conn);
+    clear(&c);
+    ol_arena_clear(&arena);
+    return result;
+}
+
+int ol_verify_strays(outlog *log, struct ol_verify *verify, outlog_err *err)
+{
+    struct ol_rows rows;
+    int more;
+    if (ol_log_ready(log, err) < 0 ||
+        ol_query(log->conn, OL_Q_STORY_STRAYS, OL_PARAMS(ol_int(CHUNK_MOST)), &rows, err) < 0)
+        return -1;
+    while ((more = ol_next(&rows, err)) > 0) {
+        verify->differences++;
+        if (verify->tell)
+            verify->tell(verify->user, ol_column_text(&rows, 0, NULL),
+                         ol_column_text(&rows, 1, NULL), "row", "{}", "null");
+    }
+    ol_end(&rows);
+    return more;
+}

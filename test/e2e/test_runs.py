@@ -1,0 +1,700 @@
+"""Runs: every command through every door, replay, verify and resume, on both stores (U1-U5, E9)."""
+import json
+import random
+import threading
+
+import pytest
+
+from doors import Refused, connect, execute, is_postgres
+from lib.outbox import wait_for
+from run_doors import DOORS, open_runs
+
+TAMPERED = {  # a changed value for each field of each table, as SQL
+    "signals": {"status": "'FAILED'", "signal_type": "'x'", "payload": "'{\"o\":2}'", "org_id": "'other'",
+                "correlation_id": "'x'", "received_at": "'2001-01-01T00:00:00.000000Z'"},
+    "runs": {"status": "'FAILED'", "total_steps": "7", "failed_steps": "7", "run_type": "'x'",
+             "orchestrator_version": "'x'", "signal_id": "null", "correlation_id": "'x'", "org_id": "'other'",
+             "started_at": "'2001-01-01T00:00:00.000000Z'", "completed_at": "null"},
+    "steps": {"status": "'SKIPPED'", "output_result": "'{\"x\":3}'", "error_code": "'E'", "error_message": "'m'",
+              "duration_ms": "99999", "retry_count": "9", "step_index": "9", "step_type": "'x'",
+              "started_at": "'2001-01-01T00:00:00.000000Z'", "completed_at": "null"},
+    "effects": {"status": "'COMPLETED'", "attempts": "9", "destination": "'x'", "idempotency_key": "'x'",
+                "effect_type": "'x'", "step_id": "null", "execution_result": "'{}'",
+                "executed_at": "'2001-01-01T00:00:00.000000Z'", "created_at": "'2001-01-01T00:00:00.000000Z'",
+                "updated_at": "'2001-01-01T00:00:00.000000Z'"},
+    "run_checkpoints": {"checkpoint_data": "'{\"n\":2}'", "event_id": "1",
+                        "created_at": "'2001-01-01T00:00:00.000000Z'"},
+}
+
+
+@pytest.fixture(params=[name for name in DOORS if name != "c-join"])
+def door(store, request):
+    door = open_runs(request.param, store)
+    yield door
+    door.close()
+
+
+@pytest.fixture
+def runs(store):
+    """The fastest door, for what is not about doors."""
+    runs = open_runs("c", store)
+    yield runs
+    runs.close()
+
+
+@pytest.fixture
+def db(store):
+    connection = connect(store)
+    yield connection
+    connection.close()
+
+
+def start(door, **more):
+    return door.do("start_run", org_id="acme", run_type="ORDER", orchestrator_version="v1.2.3", **more)["run_id"]
+
+
+def step(door, run, kind="CHARGE", **more):
+    return door.do("start_step", run, step_type=kind, **more)["step_id"]
+
+
+def refused(code, call, *args, **named):
+    with pytest.raises(Refused) as caught:
+        call(*args, **named)
+    assert caught.value.code == code, str(caught.value)
+    return caught.value
+
+
+def events(db, where="true", *args):
+    """Events as dicts, in order, payloads parsed and ids as text."""
+    names = ("event_id", "id", "causation_id", "event_type", "aggregate_type", "aggregate_id", "aggregate_seq",
+             "correlation_id", "actor_id", "request_id", "payload")
+    rows = execute(db, f"select {', '.join(names)} from outlog_events where {where} order by event_id", *args)
+    out = [dict(zip(names, row)) for row in rows]
+    for event in out:
+        event["id"] = str(event["id"])
+        event["causation_id"] = event["causation_id"] and str(event["causation_id"])
+        if isinstance(event["payload"], str):
+            event["payload"] = json.loads(event["payload"])
+    return out
+
+
+def whole_run(door):
+    """A run with something of everything; returns its ids."""
+    signal = door.do("receive_signal", org_id="acme", signal_type="order.placed", payload={"o": 1})
+    run = start(door, signal_id=signal["signal_id"])
+    one = step(door, run, "RESERVE")
+    tool = door.do("call_tool", one, tool_name="stock.lookup", input={"sku": [1, 2]})["tool_call_id"]
+    door.do("complete_tool", tool, result={"left": 4})
+    door.do("complete_step", one, output_result={"x": 1.50}, duration_ms=1523)
+    door.do("checkpoint_run", run, checkpoint_data={"n": 1})
+    two = step(door, run)
+    bad = door.do("call_tool", two, tool_name="card.charge", input=None)["tool_call_id"]
+    door.do("fail_tool", bad, error_code="TIMEOUT", error_message="30 s")
+    door.do("fail_step", two, error_code="CARD", error_message="no answer")
+    door.do("retry_step", two)
+    effect = door.do("request_effect", run, effect_type="SEND_EMAIL", destination="mail", step_id=two,
+                     effect_spec={"to": ["a@b.example"]})
+    door.do("complete_step", two, output_result="ok")
+    three = step(door, run, "THANK")
+    door.do("skip_step", three, reason="nothing to say")
+    door.do("correct_step", one, output_result={"x": 2})
+    door.do("complete_run", run)
+    return {"signal": signal["signal_id"], "run": run, "steps": [one, two, three], "tools": [tool, bad],
+            "effect": effect["effect_id"], "correlation": signal["correlation_id"]}
+
+
+# U1: commands
+
+
+def test_a2_a_run_inside_the_callers_own_transactions(store):
+    door = open_runs("c-join", store)
+    assert door.verify(whole_run(door)["run"]) == {"matches": True, "differences": []}
+    door.close()
+
+
+def test_u1_a_run_from_its_signal_to_its_end(door, db):
+    ids = whole_run(door)
+    said = [e for e in events(db) if not e["event_type"].startswith("EFFECT")]
+    assert [e["event_type"] for e in said] == [
+        "SIGNAL_RECEIVED", "SIGNAL_PROCESSING_STARTED", "RUN_STARTED", "STEP_STARTED", "TOOL_CALLED",
+        "TOOL_COMPLETED", "STEP_COMPLETED", "RUN_CHECKPOINT_CREATED", "STEP_STARTED", "TOOL_CALLED",
+        "TOOL_FAILED", "STEP_FAILED", "STEP_RETRIED", "STEP_COMPLETED", "STEP_STARTED", "STEP_SKIPPED",
+        "STEP_CORRECTED", "RUN_COMPLETED", "SIGNAL_PROCESSED"]
+    assert {e["correlation_id"] for e in said} == {ids["correlation"]}
+    run, (one, two, three) = ids["run"], ids["steps"]
+    payloads = [e["payload"] for e in said]
+    assert payloads[2] == {"run_id": run, "signal_id": ids["signal"], "run_type": "ORDER",
+                           "orchestrator_version": "v1.2.3"}
+    assert payloads[6] == {"step_id": one, "run_id": run, "step_index": 1, "step_type": "RESERVE",
+                           "output_result": {"x": 1.5}, "duration_ms": 1523}
+    failed = payloads[11]
+    assert failed.pop("duration_ms") >= 0
+    assert failed == {"step_id": two, "run_id": run, "step_index": 2, "step_type": "CHARGE",
+                      "error_code": "CARD", "error_message": "no answer"}
+    assert payloads[12]["retry_count"] == 1
+    assert payloads[4]["tool_name"] == "stock.lookup" and payloads[4]["input"] == {"sku": [1, 2]}
+    assert payloads[5]["result"] == {"left": 4} and payloads[10]["error_code"] == "TIMEOUT"
+    assert door.verify(run) == {"matches": True, "differences": []}
+
+    found = door.get(run)
+    assert (found["status"], found["total_steps"], found["failed_steps"]) == ("COMPLETED", 2, 1)
+    assert [(s["status"], s["retry_count"], s["output_result"], s["error_code"]) for s in found["steps"]] == [
+        ("COMPLETED", 0, {"x": 2}, None), ("COMPLETED", 1, "ok", None), ("SKIPPED", 0, None, None)]
+    assert execute(db, "select status from outlog_signals") == [("PROCESSED",)]
+
+
+def test_t2_the_commands_set_the_causes(door, db):
+    whole_run(door)
+    by_id = {e["id"]: e for e in events(db)}
+    cause = [(e["event_type"], by_id[e["causation_id"]]["event_type"] if e["causation_id"] else None)
+             for e in by_id.values()]
+    assert [pair for pair in cause if not pair[0].startswith("EFFECT")] == [
+        ("SIGNAL_RECEIVED", None), ("SIGNAL_PROCESSING_STARTED", "SIGNAL_RECEIVED"),
+        ("RUN_STARTED", "SIGNAL_RECEIVED"), ("STEP_STARTED", "RUN_STARTED"), ("TOOL_CALLED", "STEP_STARTED"),
+        ("TOOL_COMPLETED", "TOOL_CALLED"), ("STEP_COMPLETED", "STEP_STARTED"),
+        ("RUN_CHECKPOINT_CREATED", "STEP_COMPLETED"), ("STEP_STARTED", "RUN_STARTED"),
+        ("TOOL_CALLED", "STEP_STARTED"), ("TOOL_FAILED", "TOOL_CALLED"), ("STEP_FAILED", "STEP_STARTED"),
+        ("STEP_RETRIED", "STEP_FAILED"), ("STEP_COMPLETED", "STEP_RETRIED"), ("STEP_STARTED", "RUN_STARTED"),
+        ("STEP_SKIPPED", "STEP_STARTED"), ("STEP_CORRECTED", "STEP_COMPLETED"),
+        ("RUN_COMPLETED", "STEP_CORRECTED"), ("SIGNAL_PROCESSED", "RUN_COMPLETED")]
+    assert ("EFFECT_REQUESTED", "STEP_RETRIED") in cause
+
+
+def test_u1_the_rows_times_are_the_events(door, db):
+    ids = whole_run(door)
+    times = dict(execute(db, """select event_type || aggregate_id, occurred_at from outlog_events
+                                 where event_type not in ('TOOL_CALLED', 'TOOL_COMPLETED', 'TOOL_FAILED')"""))
+    run, (one, two, _) = ids["run"], ids["steps"]
+    assert execute(db, "select started_at, completed_at from outlog_runs") == [
+        (times["RUN_STARTED" + run], times["RUN_COMPLETED" + run])]
+    rows = {row[0]: row[1:] for row in execute(db, "select step_id, started_at, completed_at from outlog_steps")}
+    assert rows[one] == (times["STEP_STARTED" + one], times["STEP_COMPLETED" + one])
+    assert rows[two] == (times["STEP_RETRIED" + two], times["STEP_COMPLETED" + two])
+    assert execute(db, "select received_at from outlog_signals") == [(times["SIGNAL_RECEIVED" + ids["signal"]],)]
+    assert execute(db, "select created_at from outlog_run_checkpoints") == [(times["RUN_CHECKPOINT_CREATED" + run],)]
+
+
+def test_u1_a_run_with_an_open_or_failed_step_does_not_complete(door):
+    run = start(door)
+    one = step(door, run)
+    assert one in refused("illegal_transition", door.do, "complete_run", run).message
+    door.do("fail_step", one, error_code="E", error_message="m")
+    assert "is FAILED" in refused("illegal_transition", door.do, "complete_run", run).message
+    door.do("skip_step", one)
+    assert door.do("complete_run", run)["status"] == "COMPLETED"
+
+
+@pytest.mark.parametrize("how, body, reason", [
+    ("fail_run", {"error_code": "E", "error_message": "m"}, {"error_code": "E", "error_message": "m"}),
+    ("cancel_run", {"reason": "too late"}, {"reason": "too late"})])
+def test_u1_a_run_that_ends_badly_takes_its_signal_along(door, db, how, body, reason):
+    signal = door.do("receive_signal", org_id="acme", signal_type="s")["signal_id"]
+    run = start(door, signal_id=signal)
+    refused("illegal_transition", start, door, signal_id=signal)   # it is being worked on
+    ended = door.do(how, run, **body)
+    assert ended["status"] == {"fail_run": "FAILED", "cancel_run": "CANCELLED"}[how] and ended["completed_at"]
+    last = events(db)[-2:]
+    assert [e["event_type"] for e in last] == [f"RUN_{ended['status']}", "SIGNAL_PROCESSING_FAILED"]
+    assert last[1]["payload"] == {"signal_id": signal, "run_id": run, **reason}
+    again = start(door, signal_id=signal)                          # a second try of the signal
+    door.do("complete_run", again)
+    assert execute(db, "select status from outlog_signals") == [("PROCESSED",)]
+    refused("illegal_transition", start, door, signal_id=signal)
+    assert door.verify(run)["matches"] and door.verify(again)["matches"]
+
+
+def test_u1_counters_after_retry_and_correct(door):
+    run = start(door)
+    one, two = step(door, run), step(door, run)
+    for _ in range(2):
+        door.do("fail_step", one, error_code="E", error_message="m")
+        door.do("retry_step", one)
+    door.do("complete_step", one, output_result=1)
+    door.do("correct_step", one, output_result=2)
+    door.do("fail_step", two, error_code="E", error_message="m")
+    corrected = door.do("correct_step", two, output_result=3)
+    assert (corrected["status"], corrected["output_result"], corrected["error_code"]) == ("COMPLETED", 3, None)
+    found = door.get(run)
+    assert (found["total_steps"], found["failed_steps"]) == (2, 3)
+    assert door.verify(run)["matches"]
+
+
+def test_e9_a_correction_names_what_it_corrects(door, db):
+    run = start(door)
+    one = step(door, run)
+    door.do("complete_step", one, output_result=1)
+    completed = events(db)[-1]
+    door.do("complete_run", run)
+    door.do("correct_step", one, output_result=2)                  # also after the end
+    door.do("correct_step", one, output_result=3)
+    first, second = (e for e in events(db) if e["event_type"] == "STEP_CORRECTED")
+    assert first["causation_id"] == completed["id"] and second["causation_id"] == first["id"]
+    door.do("correct_step", one, output_result=4, causation_id=completed["id"])
+    assert events(db)[-1]["causation_id"] == completed["id"]
+    assert door.verify(run)["matches"]
+
+
+def test_u1_tools_end_once(door):
+    run = start(door)
+    one = step(door, run)
+    tool = door.do("call_tool", one, tool_name="t", input={"a": 1})
+    assert tool["status"] == "RUNNING" and tool["step_id"] == one and tool["run_id"] == run
+    done = door.do("complete_tool", tool["tool_call_id"], result=[1])
+    assert (done["status"], done["tool_name"]) == ("COMPLETED", "t")
+    for verb, body in (("complete_tool", {"result": 1}), ("fail_tool", {"error_code": "E", "error_message": "m"})):
+        assert "is COMPLETED" in refused("illegal_transition", door.do, verb, tool["tool_call_id"], **body).message
+    door.do("complete_step", one, output_result=None)
+    refused("illegal_transition", door.do, "call_tool", one, tool_name="t")
+    refused("not_found", door.do, "complete_tool", one, result=1)  # no tool call
+
+
+def test_u1_what_is_not_there_is_not_found(door):
+    nobody = "019a8c1e-0000-7000-8000-000000000000"
+    for verb, body in (("start_step", {"step_type": "A"}), ("complete_step", {"output_result": 1}),
+                       ("complete_tool", {"result": 1}), ("complete_run", {}), ("checkpoint_run", {"checkpoint_data": 1})):
+        refused("not_found", door.do, verb, nobody, **body)
+        refused("not_found", door.do, verb, "no-uuid", **body)
+    refused("not_found", start, door, signal_id=nobody)
+    other = door.do("receive_signal", org_id="other", signal_type="s")["signal_id"]
+    refused("not_found", start, door, signal_id=other)             # of another org
+
+
+def test_e4_expected_seq_is_that_of_what_the_command_names(door):
+    run = start(door, expected_seq=0)
+    error = refused("sequence_conflict", step, door, run, expected_seq=0)
+    assert error.expected in (0, None) and error.actual in (1, None)
+    one = step(door, run, expected_seq=1)
+    refused("sequence_conflict", door.do, "complete_step", one, output_result=1, expected_seq=2)
+    door.do("call_tool", one, tool_name="t", expected_seq=1)
+    door.do("complete_step", one, output_result=1, expected_seq=2)
+    door.do("checkpoint_run", run, checkpoint_data={}, expected_seq=1)
+    refused("sequence_conflict", door.do, "complete_run", run, expected_seq=1)
+    door.do("complete_run", run, expected_seq=2)
+    assert door.verify(run)["matches"]
+
+
+def test_i1_a_command_with_a_key_is_done_once(door, db):
+    run = start(door)
+    first = door.do("start_step", run, step_type="A", key="k")
+    count = len(events(db))
+    again = door.do("start_step", run, step_type="A", key="k")
+    assert again == first and len(events(db)) == count
+    assert getattr(door, "is_replay", True) is True
+    refused("idempotency_key_reuse", door.do, "start_step", run, step_type="B", key="k")
+    refused("idempotency_key_reuse", door.do, "start_step", start(door), step_type="A", key="k")
+    door.do("start_step", run, step_type="A", key="k", actor_id="somebody-else")
+    done = door.do("complete_step", first["step_id"], output_result=1, key="k")   # another endpoint
+    assert done["status"] == "COMPLETED"
+    assert door.do("complete_step", first["step_id"], output_result=1, key="k") == done
+    assert getattr(door, "is_replay", True) is True
+
+
+def test_e2_events_carry_the_caller(door, db):
+    run = start(door, actor_id="planner", request_id="r-1")
+    said, = events(db)
+    assert said["actor_id"] == "planner" and said["request_id"] == "r-1" and said["aggregate_id"] == run
+
+
+def test_u1_infrastructure_runs_have_no_org(door):
+    run = door.do("start_run", org_id=None, run_type="ROTATE", orchestrator_version="v1")
+    assert run["org_id"] is None
+    step(door, run["run_id"])
+    assert door.verify(run["run_id"])["matches"]
+
+
+WRONG = [
+    ("receive_signal", {"signal_type": "s"}, "org_required", "/org_id"),
+    ("receive_signal", {"org_id": "acme"}, "invalid_field", "/signal_type"),
+    ("receive_signal", {"org_id": "acme", "signal_type": "x" * 101}, "invalid_field", "/signal_type"),
+    ("start_run", {"org_id": "acme", "run_type": "R"}, "invalid_field", "/orchestrator_version"),
+    ("start_run", {"org_id": "acme", "run_type": "R", "orchestrator_version": ""}, "invalid_field",
+     "/orchestrator_version"),
+    ("receive_signal", {"org_id": "acme", "signal_type": "s", "payload": {"key": "ghp_" + "a1B2c3D4e5F6" * 3}},
+     "secret_material", None),
+    ("receive_signal", {"org_id": "acme", "signal_type": "s", "payload": {"x": "a" * 262144}}, "too_large", None),
+]
+
+
+@pytest.mark.parametrize("name", ["c", "c-join", "sql"])
+def test_u1_a_wrong_body_is_refused_by_name(store, db, name):
+    door = open_runs(name, store)
+    for verb, body, code, pointer in WRONG:
+        error = refused(code, door.do, verb, **body)
+        if pointer and error.pointer:
+            assert error.pointer == pointer, body
+    door.close()
+    assert events(db) == []
+
+
+def test_u1_an_unknown_field_is_refused(store):
+    runs = open_runs("c", store)
+    run = start(runs)
+    one = step(runs, run)
+    for verb, target, body in (("start_step", run, {"step_type": "A", "colour": 1}),
+                               ("retry_step", one, {"x": None}), ("complete_run", run, {"reason": "x"})):
+        refused("unknown_field", runs.do, verb, target, **body)
+    for verb, target, body in (("start_step", run, {"step_type": 7}), ("start_step", run, {"step_type": "A", "step_index": -1}),
+                               ("fail_step", one, {"error_code": "E"}), ("complete_step", one, {}),
+                               ("complete_step", one, {"output_result": 1, "duration_ms": 1.5})):
+        refused("invalid_field", runs.do, verb, target, **body)
+    runs.close()
+
+
+def test_u1_a_refusal_leaves_nothing_and_a_rollback_too(store, db):
+    runs = open_runs("c-join", store)
+    run = start(runs)
+    before = len(events(db))
+    runs.program.ask("join")
+    refused("invalid_field", runs.program.ask, "run", verb="start_step", id=run, body='{"step_type":""}')
+    runs.program.ask("run", verb="start_step", id=run, body='{"step_type":"A"}')   # still usable
+    runs.program.ask("end", how="rollback")
+    assert len(events(db)) == before and execute(db, "select count(*) from outlog_steps") == [(0,)]
+    assert runs.verify(run)["matches"]
+    runs.close()
+
+
+def test_u1_no_two_commands_of_a_run_at_once(store, db):
+    """Racing completions: one wins, the rest are told; no event without its row."""
+    setup = open_runs("c", store)
+    run = start(setup)
+    steps = [step(setup, run) for _ in range(6)]
+    wins, losses = [], []
+
+    def race():
+        door = open_runs("c", store)
+        for one in steps:
+            try:
+                door.do("complete_step", one, output_result=1)
+                wins.append(one)
+            except Refused as error:
+                assert error.code in ("illegal_transition", "unavailable"), str(error)
+                losses.append(error.code)
+        door.close()
+
+    threads = [threading.Thread(target=race) for _ in range(3)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert sorted(wins) == sorted(steps) and len(losses) == 12
+    assert setup.get(run)["total_steps"] == 6 and setup.verify(run)["matches"]
+    setup.close()
+
+
+# The legal moves, against a model
+
+
+class Model:
+    """docs/runs.md as a program: what is legal, and what comes of it."""
+
+    STEP = {"complete_step": ({"RUNNING"}, "COMPLETED"), "fail_step": ({"RUNNING"}, "FAILED"),
+            "skip_step": ({"RUNNING", "FAILED"}, "SKIPPED"), "retry_step": ({"FAILED"}, "RUNNING"),
+            "correct_step": ({"COMPLETED", "FAILED"}, "COMPLETED"), "call_tool": ({"RUNNING"}, None)}
+    END = {"complete_run": "COMPLETED", "fail_run": "FAILED", "cancel_run": "CANCELLED"}
+
+    def __init__(self):
+        self.status, self.steps, self.tools = "RUNNING", {}, {}
+        self.total = self.failed = self.checkpoints = 0
+
+    def allows(self, verb, target):
+        if verb == "correct_step":
+            return self.steps[target] in ("COMPLETED", "FAILED")
+        if self.status != "RUNNING":
+            return False
+        if verb in self.STEP:
+            return self.steps[target] in self.STEP[verb][0]
+        if verb in ("complete_tool", "fail_tool"):
+            return self.tools[target] == "RUNNING"
+        return verb != "complete_run" or not {"RUNNING", "FAILED"} & set(self.steps.values())
+
+    def apply(self, verb, target, answer):
+        if verb == "start_step":
+            self.steps[answer["step_id"]] = "RUNNING"
+        elif verb == "call_tool":
+            self.tools[answer["tool_call_id"]] = "RUNNING"
+        elif verb in self.STEP:
+            was, now = self.steps[target], self.STEP[verb][1]
+            self.total += now == "COMPLETED" != was
+            self.failed += now == "FAILED"
+            self.steps[target] = now
+        elif verb in ("complete_tool", "fail_tool"):
+            self.tools[target] = "ended"
+        elif verb == "checkpoint_run":
+            self.checkpoints += 1
+        else:
+            self.status = self.END[verb]
+
+
+BODIES = {"start_step": {"step_type": "A"}, "complete_step": {"output_result": {"n": 1}},
+          "fail_step": {"error_code": "E", "error_message": "m"}, "skip_step": {}, "retry_step": {},
+          "correct_step": {"output_result": 2}, "call_tool": {"tool_name": "t"}, "complete_tool": {"result": 1},
+          "fail_tool": {"error_code": "E", "error_message": "m"}, "checkpoint_run": {"checkpoint_data": {}},
+          "complete_run": {}, "fail_run": {"error_code": "E", "error_message": "m"}, "cancel_run": {}}
+OFTEN = [verb for verb in BODIES if not verb.endswith("_run")] * 4 + list(BODIES)
+
+
+@pytest.mark.parametrize("name", ["c", "sql"])
+@pytest.mark.parametrize("seed", range(3))
+def test_u1_every_move_is_as_the_table_says(store, name, seed):
+    door, dice = open_runs(name, store), random.Random(seed)
+    for _ in range(6):
+        model, run = Model(), start(door)
+        for _ in range(25):
+            verb = dice.choice(OFTEN)
+            places = (list(model.tools) if verb in ("complete_tool", "fail_tool") else
+                      list(model.steps) if verb in Model.STEP else [run])
+            if not places:
+                continue
+            target = dice.choice(places)
+            if model.allows(verb, target):
+                model.apply(verb, target, door.do(verb, target, **BODIES[verb]))
+            else:
+                refused("illegal_transition", door.do, verb, target, **BODIES[verb])
+        found = door.get(run)
+        assert (found["status"], found["total_steps"], found["failed_steps"], len(found["checkpoints"])) == (
+            model.status, model.total, model.failed, model.checkpoints)
+        assert {s["step_id"]: s["status"] for s in found["steps"]} == model.steps
+        assert door.verify(run) == {"matches": True, "differences": []}
+    door.close()
+
+
+# U3: replay and verify
+
+
+def test_u3_replay_rebuilds_the_run_from_events_alone(runs, db):
+    ids = whole_run(runs)
+    stored = runs.get(ids["run"])
+    for table in ("runs", "steps", "effects", "run_checkpoints"):
+        execute(db, f"delete from outlog_{table}")
+    replayed = runs.replay(ids["run"])
+    for effect in stored["effects"]:
+        effect["effect_spec"] = None                               # never in an event (E13)
+    for part in ("steps", "effects", "checkpoints"):
+        assert sorted(replayed[part], key=str) == sorted(stored.pop(part), key=str)
+    assert replayed["run"] == stored
+
+
+def test_u3_two_runs_under_one_correlation_are_kept_apart(runs):
+    shared = {"org_id": "acme", "signal_type": "s", "correlation_id": "the-same"}
+    both = [start(runs, signal_id=runs.do("receive_signal", **shared)["signal_id"]) for _ in range(2)]
+    for run in both:
+        runs.do("complete_step", step(runs, run), output_result=run)
+    runs.do("fail_step", step(runs, both[1]), error_code="E", error_message="m")
+    one, two = (runs.replay(run) for run in both)
+    assert one["run"]["correlation_id"] == two["run"]["correlation_id"] == "the-same"
+    assert [s["output_result"] for s in one["steps"]] == [both[0]]
+    assert (one["run"]["failed_steps"], two["run"]["failed_steps"]) == (0, 1)
+    assert runs.verify(both[0])["matches"] and runs.verify(both[1])["matches"]
+
+
+def test_x1_another_org_cannot_write_into_a_run(runs, outlog):
+    run = start(runs)
+    outlog.run("append", "--org", "evil", "--aggregate", f"RUN/{run}", "--type", "RUN_FAILED",
+               "--data", json.dumps({"run_id": run}))
+    assert runs.verify(run)["matches"] and runs.replay(run)["run"]["status"] == "RUNNING"
+    assert [e["event_type"] for e in runs.resume(run)["events"]] == ["RUN_STARTED"]
+
+
+@pytest.mark.parametrize("table", TAMPERED)
+def test_u3_verify_finds_every_tampered_field(runs, db, outlog, table):
+    ids = whole_run(runs)
+    key = {"runs": "run_id", "signals": "signal_id", "steps": "step_id", "effects": "effect_id",
+           "run_checkpoints": "run_id"}[table]
+    id = {"runs": ids["run"], "signals": ids["signal"], "steps": ids["steps"][0], "effects": ids["effect"],
+          "run_checkpoints": ids["run"]}[table]
+    for field, value in TAMPERED[table].items():
+        before, = execute(db, f"select {field} from outlog_{table} where {key} = ?", id)
+        execute(db, f"update outlog_{table} set {field} = {value} where {key} = ?", id)
+        found = runs.verify(ids["run"])
+        assert [(d["table"], d["id"], d["field"]) for d in found["differences"]] == [(table, id, field)], field
+        difference, = found["differences"]
+        assert difference["stored"] != difference["replayed"] and not found["matches"]
+        old = before[0]
+        if isinstance(old, (dict, list)):
+            old = json.dumps(old)
+        execute(db, f"update outlog_{table} set {field} = ? where {key} = ?", old, id)
+        assert runs.verify(ids["run"])["matches"], field
+    execute(db, f"delete from outlog_{table} where {key} = ?", id)
+    found = runs.verify(ids["run"])["differences"]
+    assert (table, id, "row", None) in [(d["table"], d["id"], d["field"], d["stored"]) for d in found]
+    done = outlog.run("verify", "--all", check=False)
+    assert done.returncode == 1 and f"{table} {id}  row" in done.stdout
+
+
+def test_u3_verify_finds_rows_that_nobody_wrote(runs, db, outlog):
+    ids = whole_run(runs)
+    execute(db, """insert into outlog_steps (step_id, run_id, step_index, step_type, status, started_at, last_event_id)
+                   select 'made-up', run_id, 9, 'X', 'RUNNING', started_at, last_event_id from outlog_runs""")
+    found = runs.verify(ids["run"])["differences"]
+    assert [(d["table"], d["id"], d["field"], d["replayed"]) for d in found] == [("steps", "made-up", "row", None)]
+    execute(db, "update outlog_steps set run_id = 'no-run' where step_id = 'made-up'")
+    assert runs.verify(ids["run"])["matches"]
+    done = outlog.run("verify", "--all", "--json", check=False)
+    assert done.returncode == 1
+    assert [(d["table"], d["id"]) for d in done.json()[:-1]] == [("steps", "made-up")]
+
+
+def test_u3_verify_all_goes_on_where_it_stopped(runs, db, outlog):
+    whole = [whole_run(runs) for _ in range(3)]
+    assert "Every run matches its events: 3 runs, 3 signals." in outlog.run("verify", "--all").stdout
+    execute(db, "update outlog_runs set total_steps = 5")
+    done = outlog.run("verify", "--all", "--json", check=False)
+    assert done.returncode == 1 and done.json()[-1]["differences"] == 3
+    second = events(db, "aggregate_id = ?", whole[1]["run"])[0]["event_id"]
+    rest = outlog.run("verify", "--all", "--after", second, "--json", check=False).json()
+    assert [(d["id"], d["field"], d["stored"], d["replayed"]) for d in rest[:-1]] == [(whole[2]["run"], "total_steps", 5, 2)]
+    done = outlog.run("run", "verify", whole[0]["run"], check=False)
+    assert done.returncode == 1
+    assert done.stdout == f"runs {whole[0]['run']}  total_steps  stored 5  replayed 2\n"
+
+
+def test_u3_verify_beside_writers_sees_no_difference(store, outlog):
+    """V1: state and events are read at one moment, while the runs move on."""
+    halt = threading.Event()
+
+    def work(name):
+        door = open_runs(name, store)
+        while not halt.is_set():
+            run = start(door)
+            one = step(door, run)
+            door.do("fail_step", one, error_code="E", error_message="m")
+            door.do("retry_step", one)
+            door.do("complete_step", one, output_result=1)
+            door.do("complete_run", run)
+        door.close()
+
+    threads = [threading.Thread(target=work, args=("c",)) for _ in range(2)]
+    [thread.start() for thread in threads]
+    try:
+        for _ in range(6):
+            outlog.run("verify", "--all")
+    finally:
+        halt.set()
+        [thread.join() for thread in threads]
+    assert json.loads(outlog.run("verify", "--all", "--json").stdout)["runs"] > 0
+
+
+# U4: resume
+
+
+def test_u4_resume_hands_out_the_checkpoint_and_what_came_after(door, db):
+    run = start(door)
+    assert door.resume(run)["checkpoint"] is None
+    assert [e["event_type"] for e in door.resume(run)["events"]] == ["RUN_STARTED"]
+    for n in (1, 2):
+        door.do("complete_step", step(door, run), output_result=n)
+        made = door.do("checkpoint_run", run, checkpoint_data={"done": n})
+        assert (made["checkpoint_index"], made["checkpoint_data"]) == (n, {"done": n})
+        assert made["event_id"] == events(db)[-1]["event_id"]
+    open_step = step(door, run)
+    resumed = door.resume(run)
+    assert resumed["checkpoint"]["checkpoint_index"] == 2 and resumed["checkpoint"]["checkpoint_data"] == {"done": 2}
+    assert [(e["event_type"], e["aggregate_id"]) for e in resumed["events"]] == [("STEP_STARTED", open_step)]
+    assert resumed["run"]["status"] == "RUNNING" and len(resumed["run"]["steps"]) == 3
+
+
+def test_u4_resume_goes_by_event_id_not_by_time(runs, db):
+    run = start(runs)
+    one = step(runs, run)
+    made = runs.do("checkpoint_run", run, checkpoint_data=1)
+    runs.do("complete_step", one, output_result=1)
+    execute(db, "update outlog_run_checkpoints set created_at = '2999-01-01T00:00:00.000000Z'")  # a clock that lied
+    resumed = runs.resume(run)
+    assert [e["event_type"] for e in resumed["events"]] == ["STEP_COMPLETED"]
+    assert resumed["events"][0]["event_id"] > made["event_id"]
+
+
+# U5: effects
+
+
+def test_u5_an_effect_belongs_to_its_run(runs, db):
+    run = start(runs)
+    one = step(runs, run)
+    asked = {"effect_type": "API_CALL", "destination": "d", "effect_spec": {"n": 1}}
+    refused("not_found", runs.do, "request_effect", run, step_id="no-step", **asked)
+    first = runs.do("request_effect", run, step_id=one, idempotency_key="k", **asked)
+    again = runs.do("request_effect", run, step_id=one, idempotency_key="k", **asked)
+    assert again == {**first, "duplicate": True}
+    said = events(db)[-1]
+    assert said["event_type"] == "EFFECT_REQUESTED" and said["correlation_id"] == runs.get(run)["correlation_id"]
+    assert said["payload"]["run_id"] == run and said["payload"]["step_id"] == one and "n" not in said["payload"]
+    runs.do("skip_step", one)
+    runs.do("complete_run", run)
+    assert "is COMPLETED" in refused("illegal_transition", runs.do, "request_effect", run, **asked).message
+    assert runs.verify(run)["matches"]
+
+
+def test_u5_the_relay_moves_effects_and_wakes_their_run(store, runs, db, outbox, relays, receiver, outlog):
+    outbox.destination("hook", receiver)
+    receiver.rule(500, times=1)
+    run = start(runs)
+    correlation = runs.get(run)["correlation_id"]
+    follower = outlog.start("events", "--follow", "--after", "0", "--correlation", correlation, "--json")
+    effect = runs.do("request_effect", run, effect_type="API_CALL", destination="hook", effect_spec={"n": 1})
+    relays("a")
+    seen = []
+    while "EFFECT_COMPLETED" not in seen:                           # the orchestrator is told as it happens
+        seen.append(json.loads(follower.stdout.readline())["event_type"])
+    assert seen == ["RUN_STARTED", "EFFECT_REQUESTED", "EFFECT_EXECUTING", "EFFECT_FAILED", "EFFECT_RETRYING",
+                    "EFFECT_EXECUTING", "EFFECT_COMPLETED"]
+    found, = wait_for(lambda: [e for e in runs.get(run)["effects"] if e["status"] == "COMPLETED"])
+    assert found["effect_id"] == effect["effect_id"] and found["attempts"] == 2 and found["executed_at"]
+    assert runs.verify(run) == {"matches": True, "differences": []}
+    assert runs.replay(run)["effects"][0]["execution_result"] == found["execution_result"]
+
+
+def test_u5_a_dead_effect_and_its_requeue_replay(store, runs, outbox, relays, receiver, outlog):
+    outbox.destination("hook", receiver)
+    run = start(runs)
+    asked = runs.do("request_effect", run, effect_type="API_CALL", destination="nowhere", effect_spec={"n": 1})
+    outlog.run("kill", asked["event_id"])
+    assert runs.get(run)["effects"][0]["status"] == "FAILED"
+    assert runs.verify(run) == {"matches": True, "differences": []}
+    outlog.run("requeue", asked["event_id"])
+    assert runs.get(run)["effects"][0]["status"] == "PENDING"
+    assert runs.verify(run) == {"matches": True, "differences": []}
+
+
+# Looking
+
+
+def test_u2_runs_are_listed_newest_first(runs, outlog):
+    made = [start(runs) for _ in range(5)]
+    runs.do("cancel_run", made[1])
+    page = runs.list(limit=2)
+    assert [r["run_id"] for r in page["runs"]] == made[:2:-1] and page["next_after"] == made[3]
+    rest = runs.list(limit=3, after=page["next_after"])
+    assert [r["run_id"] for r in rest["runs"]] == made[2::-1] and rest["next_after"] is None
+    assert [r["run_id"] for r in runs.list(status="CANCELLED")["runs"]] == [made[1]]
+    refused("invalid_field", runs.list, status="ASLEEP")
+    listed = outlog.run("runs", "--json").json()
+    assert [r["run_id"] for r in listed] == made[::-1]
+    assert outlog.run("runs", "--limit", "1", "--org", "acme").lines()[0].startswith(made[4])
+    assert outlog.run("runs", "--org", "nobody").stdout == ""
+
+
+def test_u2_show_draws_the_run(runs, outlog):
+    ids = whole_run(runs)
+    drawn = outlog.run("run", "show", ids["run"]).stdout
+    lines = drawn.splitlines()
+    assert lines[0].startswith(f"ORDER {ids['run']}  COMPLETED in ")
+    assert lines[1] == "org acme · v1.2.3 · signal order.placed PROCESSED · 2 steps done, 1 failure"
+    for part in ("1  RESERVE", "⚙ stock.lookup  ok", "✎ corrected by system", "◆  checkpoint 1", "2  CHARGE",
+                 "⚙ card.charge  failed", "✗ CARD: no answer", "↻ tried again", "→ SEND_EMAIL to mail  PENDING",
+                 "3  THANK", "↷ nothing to say", "█"):
+        assert part in drawn, f"{part} is missing in\n{drawn}"
+    assert outlog.run("run", "show", ids["run"], "--json").json()[0] == runs.get(ids["run"])
+    assert outlog.run("run", "show", "no-such-run", check=False).returncode == 1
+
+
+def test_u3_a_runs_events_are_found_by_index(store, runs, db):
+    whole_run(runs)
+    if is_postgres(store):
+        execute(db, "set enable_seqscan = off")
+        plan = execute(db, """explain select 1 from outlog_events where payload ->> 'run_id' = 'x' and event_id > 0
+                               and aggregate_type in ('RUN', 'STEP', 'EFFECT') order by event_id limit 500""")
+    else:
+        plan = execute(db, """explain query plan select 1 from outlog_events
+                               where json_extract(payload, '$.run_id') = 'x' and event_id > 0
+                                 and (aggregate_type = 'RUN' or aggregate_type = 'STEP' or aggregate_type = 'EFFECT')
+                               order by event_id limit 500""")
+    text = "\n".join(str(row) for row in plan)
+    assert "events_run" in text and "Sort" not in text and "B-TREE" not in text, text
