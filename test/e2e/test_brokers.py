@@ -1,0 +1,280 @@
+"""One suite over every broker's publisher, against the real server (D4); Kafka against the mock cluster
+of its own client library, because there is no Debian package of the server.
+
+What a broker cannot do is data of its class in lib/brokers.py. Nothing here asserts how long something
+took: a slow broker is proved harmless by what becomes of the messages.
+"""
+import itertools
+import json
+import time
+import uuid
+
+import pytest
+
+from lib import brokers
+from lib.outbox import wait_for
+from test_publishers import Driver, TRACE, certificates, driver  # noqa: F401  (fixtures)
+
+ALL = [brokers.Redis, brokers.Nats]
+NAMES = [broker.name for broker in ALL]
+_names = (f"orders{number}" for number in itertools.count(1))
+
+
+@pytest.fixture(scope="session", params=ALL, ids=NAMES)
+def shared(request, tmp_path_factory):
+    """A broker for all tests that leave it alone."""
+    with request.param(tmp_path_factory.mktemp(request.param.name)) as broker:
+        yield broker
+
+
+@pytest.fixture(params=ALL, ids=NAMES)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def name():
+    return next(_names)
+
+
+def new_id():
+    return str(uuid.uuid4())
+
+
+def send_many(driver, to, ids, **more):
+    return {driver.send(to, event_id=id, idempotency_key=None, payload={"n": n}, **more): id
+            for n, id in enumerate(ids)}
+
+
+def kinds(driver, tags):
+    return [driver.outcomes[tag]["kind"] for tag in tags]
+
+
+def test_d4_success_is_what_the_broker_says(shared, driver, name):
+    shared.prepare(name)
+    driver.must_open("it", **shared.settings(name, headers={"x-fixed": "1"}))
+    id = new_id()
+    outcome = driver.deliver("it", event_id=id, payload_text='{ "a":1.0,  "z":0 }', org_id="acme",
+                             idempotency_key="k-1", correlation_id="c-1", traceparent=TRACE,
+                             headers={"x-own": "yes", "outlog-event-id": "forged", "x-fixed": "2"})
+    assert (outcome["kind"], outcome["error"]) == ("ok", None), outcome
+    [message] = shared.received(name)
+    assert (message["id"], message["payload"]) == (id, '{ "a":1.0,  "z":0 }')  # byte for byte
+    assert message["content_type"] == "application/json"
+    headers = message["headers"]
+    assert headers["outlog-event-type"] == "order.created" and headers["outlog-org-id"] == "acme"
+    assert headers["idempotency-key"] == "k-1" and headers["outlog-attempt"] == "1"
+    assert headers["x-own"] == "yes" and headers["x-fixed"] == "1"
+    assert headers["traceparent"][:36] == TRACE[:36]
+
+
+def test_d4_a_batch_arrives_whole_and_in_order(shared, driver, name):
+    shared.prepare(name)
+    driver.must_open("it", **shared.settings(name))
+    ids = [new_id() for _ in range(500)]
+    tags = send_many(driver, "it", ids)
+    driver.wait(len(ids))
+    assert set(kinds(driver, tags)) == {"ok"}
+    assert [message["id"] for message in shared.received(name)] == ids
+
+
+def test_d4_names_are_made_of_the_message(shared, driver, name):
+    template = name + shared.DOT + "{event_type}" + shared.DOT + "{org_id}"
+    made = name + shared.DOT + "order.created" + shared.DOT + "_"
+    shared.prepare(shared.holder(name, made))
+    driver.must_open("it", **shared.settings(template))
+    assert driver.deliver("it")["kind"] == "ok"
+    assert len(shared.received(shared.holder(name, made))) == 1
+    error = driver.open("bad", **shared.settings("a.{payload}"))["error"]
+    assert "{event_type}" in error
+
+
+def test_d8_cloudevents_structured(shared, driver, name):
+    shared.prepare(name)
+    driver.must_open("it", **shared.settings(name, envelope="cloudevents-structured"))
+    id = new_id()
+    assert driver.deliver("it", event_id=id, org_id="acme")["kind"] == "ok"
+    [message] = shared.received(name)
+    event = json.loads(message["payload"])
+    assert (event["specversion"], event["id"], event["type"]) == ("1.0", id, "order.created")
+    assert event["source"] == "/outlog/acme" and event["data"] == {"n": 1}
+    assert message["content_type"].startswith("application/cloudevents+json")
+
+
+def test_d8_cloudevents_binary_where_there_are_headers(shared, driver, name):
+    shared.prepare(name)
+    settings = shared.settings(name, envelope="cloudevents-binary")
+    if shared.CE_PREFIX is None:
+        assert "cloudevents-structured" in driver.open("it", **settings)["error"]
+        return
+    driver.must_open("it", **settings)
+    id = new_id()
+    assert driver.deliver("it", event_id=id, org_id="ä")["kind"] == "ok"
+    [message] = shared.received(name)
+    attribute = lambda key: message["headers"][shared.CE_PREFIX + key]  # noqa: E731
+    assert (attribute("specversion"), attribute("id")) == ("1.0", id)
+    assert attribute("type") == "order.created" and attribute("orgid") == "ä"
+    assert json.loads(message["payload"]) == {"n": 1}
+
+
+def test_d4_partial_failure_is_told_apart_message_by_message(shared, driver, name):
+    """In one batch: some to a name that is refused, some to one that takes them."""
+    good, bad = name + "-good", name + "-bad"
+    shared.prepare(good)
+    shared.spoil(bad)
+    driver.must_open("it", **shared.settings("{ordering_key}"))
+    tags = {driver.send("it", event_id=new_id(), ordering_key=good if n % 3 else bad): n
+            for n in range(60)}
+    driver.wait(60)
+    for tag, n in tags.items():
+        outcome = driver.outcomes[tag]
+        if n % 3:
+            assert outcome["kind"] == "ok", outcome
+        else:
+            assert outcome["kind"] == "failed" and not outcome["permanent"], outcome
+            assert outcome["surely_not_sent"]
+    assert len(shared.received(good)) == 40
+
+
+def test_d4_unroutable_is_failed(shared, driver, name):
+    if not shared.UNROUTABLE:
+        pytest.skip(f"with {shared.name} every name leads somewhere")
+    driver.must_open("it", **shared.settings(name + ".nowhere"))
+    outcome = driver.deliver("it")
+    assert outcome["kind"] == "failed" and not outcome["permanent"], outcome
+    assert outcome["surely_not_sent"] and name in outcome["error"]
+
+
+def test_d4_a_header_with_a_line_break_is_never_sent(shared, driver, name):
+    shared.prepare(name)
+    driver.must_open("it", **shared.settings(name))
+    for bad in ({"idempotency_key": "a\r\nx: 1"}, {"headers": {"x": "a\nb"}}):
+        outcome = driver.deliver("it", **bad)
+        assert outcome["kind"] == "failed" and outcome["permanent"] and outcome["surely_not_sent"]
+    assert shared.received(name) == []
+
+
+def test_i4_repeats_are_known_by_their_id(shared, driver, name):
+    shared.prepare(name)
+    driver.must_open("it", **shared.settings(name, **shared.DEDUPE))
+    id = new_id()
+    first, again = driver.deliver("it", event_id=id), driver.deliver("it", event_id=id, attempt=2)
+    assert first["kind"] == again["kind"] == "ok"
+    received = shared.received(name)
+    assert {message["id"] for message in received} == {id}
+    assert len(received) == (1 if shared.DROPS_REPEATS else 2)
+
+
+def test_l5_a_broker_that_is_down_costs_no_attempt(kind, driver, tmp_path, name):
+    broker = kind(tmp_path)  # never started
+    driver.must_open("it", **broker.settings(name, timeout="2s"))
+    tags = send_many(driver, "it", [new_id() for _ in range(20)], timeout_ms=10000)
+    driver.wait(20)
+    for tag in tags:
+        outcome = driver.outcomes[tag]
+        assert outcome["kind"] == "released" and outcome["unreached"], outcome
+        assert outcome["error"]
+
+
+def test_d4_wrong_credentials_are_the_operators_trouble(kind, driver, tmp_path, name):
+    if kind.user is None:
+        pytest.skip(f"the mock of {kind.name} asks for no login")
+    with kind(tmp_path, password=brokers.PASSWORD) as broker:
+        broker.prepare(name)
+        driver.must_open("wrong", **{**broker.settings(name, timeout="5s"), "password": "hunter22"})
+        outcome = driver.deliver("wrong")
+        assert outcome["kind"] == "released" and outcome["unreached"], outcome
+        assert outcome["error"] and "hunter22" not in json.dumps(outcome)
+        driver.must_open("right", **broker.settings(name))
+        assert driver.deliver("right")["kind"] == "ok"
+        url = broker.settings(name)["url"].replace("://", f"://{broker.user}:{broker.password}@")
+        plain = {key: value for key, value in broker.settings(name).items()
+                 if key not in ("user", "password")}
+        driver.must_open("in_url", **{**plain, "url": url})
+        assert driver.deliver("in_url", event_id=new_id())["kind"] == "ok"
+        assert len(broker.received(name)) == 2
+
+
+def test_d4_tls_is_verified(kind, driver, certificates, tmp_path, name):  # noqa: F811
+    if not kind.TLS:
+        pytest.skip(f"the mock of {kind.name} speaks no TLS")
+    with kind(tmp_path, tls=certificates) as broker:
+        broker.prepare(name)
+        driver.must_open("it", **broker.settings(name))
+        assert driver.deliver("it")["kind"] == "ok"
+        other = {**broker.settings(name), "ca_file": str(certificates / "wrong.example.pem")}
+        driver.must_open("other", **other)
+        outcome = driver.deliver("other")
+        assert outcome["kind"] == "released" and outcome["unreached"], outcome
+        assert len(broker.received(name)) == 1
+
+
+def test_d4_a_message_too_large_fails_alone_and_for_good(kind, driver, tmp_path, name):
+    with kind(tmp_path, limit=brokers.LIMIT) as broker:
+        broker.prepare(name)
+        driver.must_open("it", **broker.settings(name, timeout="5s"))
+        small = [driver.send("it", event_id=new_id(), timeout_ms=5000) for _ in range(5)]
+        large = driver.send("it", payload_text="x" * (broker.TOO_LARGE + 1000), timeout_ms=5000)
+        driver.wait(6)
+        outcome = driver.outcomes[large]
+        assert outcome["kind"] == "failed" and outcome["permanent"], outcome
+        again = [tag for tag in small if driver.outcomes[tag]["kind"] != "ok"]
+        assert all(driver.outcomes[tag]["kind"] in ("unknown", "released") for tag in again)
+        assert driver.deliver("it", event_id=new_id())["kind"] == "ok"  # it goes on
+
+
+def test_d4_a_slow_broker_is_unknown_at_the_deadline(kind, driver, tmp_path, name):
+    with kind(tmp_path) as broker:
+        broker.prepare(name)
+        driver.must_open("it", **broker.settings(name, timeout="2s"))
+        assert driver.deliver("it", event_id=new_id())["kind"] == "ok"  # connected
+        broker.freeze()
+        ids = [new_id() for _ in range(10)]
+        tags = send_many(driver, "it", ids, timeout_ms=700)
+        driver.wait(10)
+        assert set(kinds(driver, tags)) == {"unknown"}
+        broker.thaw()
+        wait_for(lambda: driver.deliver("it", event_id=new_id(), timeout_ms=5000)["kind"] == "ok",
+                 "the broker to be back")
+
+
+def test_l5_a_restart_in_mid_batch_loses_nothing(kind, driver, tmp_path, name):
+    """Killed with a batch on the wire: each message is ok, unknown or released, and sending those that
+    are not ok again brings every one of them there."""
+    with kind(tmp_path) as broker:
+        broker.prepare(name)
+        driver.must_open("it", **broker.settings(name, timeout="3s", **broker.DEDUPE))
+        assert driver.deliver("it", event_id=new_id())["kind"] == "ok"
+        open_ids = {new_id(): None for _ in range(300)}
+        sent = list(open_ids)
+        tags = send_many(driver, "it", sent[:150], timeout_ms=3000)
+        broker.freeze()
+        tags |= send_many(driver, "it", sent[150:], timeout_ms=3000)
+        broker.thaw()
+        broker.restart()
+        driver.wait(len(tags))
+        assert set(kinds(driver, tags)) <= {"ok", "unknown", "released"}
+        deadline = time.monotonic() + 60
+        left = [id for tag, id in tags.items() if driver.outcomes[tag]["kind"] != "ok"]
+        while left and time.monotonic() < deadline:
+            tags = send_many(driver, "it", left, timeout_ms=5000)
+            driver.wait(len(tags))
+            left = [id for tag, id in tags.items() if driver.outcomes[tag]["kind"] != "ok"]
+        assert not left
+        if broker.KEEPS:
+            received = [message["id"] for message in broker.received(name)]
+            assert set(sent) <= set(received)
+            if broker.DROPS_REPEATS:
+                assert len(received) == 301
+
+
+def test_d4_closing_ends_every_attempt(kind, driver, tmp_path, name):
+    with kind(tmp_path) as broker:
+        broker.prepare(name)
+        driver.must_open("it", **broker.settings(name))
+        assert driver.deliver("it", event_id=new_id())["kind"] == "ok"
+        broker.freeze()
+        tags = send_many(driver, "it", [new_id() for _ in range(50)], timeout_ms=60000)
+        driver.close("it")
+        assert set(kinds(driver, tags)) <= {"unknown", "released"}
+        broker.thaw()

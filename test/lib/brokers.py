@@ -1,0 +1,282 @@
+"""Real brokers for tests, each on a free loopback port with a folder of its own, ended with the test.
+
+    with Redis(folder) as broker:
+        broker.settings(stream="orders")      # a destination that publishes there
+        broker.received("orders")             # what lies there now, as [{"id", "payload", "headers", …}]
+
+Kafka is not packaged for Debian: KafkaMock is librdkafka's own mock cluster in a process of its own.
+"""
+import base64
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import time
+
+from lib.cli import build_dir
+from lib.outbox import wait_for
+from lib.postgres import die_with_parent, free_port
+
+PASSWORD = "open-sesame-42"
+LIMIT = 64 * 1024  # what a broker with a limit takes at most
+
+
+class Broker:
+    """What all of them can do. `tls` is a folder with localhost.pem and localhost.key."""
+    START_SECONDS = 60
+    DOT = "."             # between the parts of a name
+    CE_PREFIX = None      # binary CloudEvents: before the attributes
+    UNROUTABLE = True     # a name may lead nowhere
+    DEDUPE = {}           # settings that make the broker drop repeats
+    DROPS_REPEATS = False
+    TLS = True
+    KEEPS = True          # what it has survives kill -9
+
+    @staticmethod
+    def holder(name, made):
+        """Where messages lie whose name was made of `name`."""
+        return made
+
+    def __init__(self, folder, password=None, tls=None, limit=None):
+        self.folder = pathlib.Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.port, self.password, self.tls, self.limit = free_port(), password, tls, limit
+        self.process = None
+
+    def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.thaw()
+        self.kill()
+
+    def start(self):
+        log = open(self.folder / "log", "ab")
+        self.process = subprocess.Popen(
+            [str(word) for word in self.command()], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            cwd=self.folder, env={**os.environ, **self.env()},
+            preexec_fn=die_with_parent(signal.SIGKILL))
+        log.close()
+        wait_for(self._is_up, lambda: f"{self}: {self.said()}", seconds=self.START_SECONDS)
+
+    def _is_up(self):
+        assert self.process.poll() is None, f"{self} ended: {self.said()}"
+        return self.is_up()
+
+    def is_up(self):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+        return False
+
+    def said(self):
+        return (self.folder / "log").read_text(errors="replace")[-2000:]
+
+    def env(self):
+        return {}
+
+    def kill(self):
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def restart(self):
+        self.kill()
+        self.start()
+
+    def freeze(self):
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+    def thaw(self):
+        if self.process:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGCONT)
+
+    def login(self):
+        return {"user": self.user, "password": self.password} if self.password else {}
+
+    def trust(self):
+        return {"ca_file": str(self.tls / "localhost.pem")} if self.tls else {}
+
+    def url(self, scheme, tls_scheme, path=""):
+        return f"{tls_scheme if self.tls else scheme}://localhost:{self.port}{path}"
+
+
+# --- Redis --------------------------------------------------------------------------------------------
+
+class Redis(Broker):
+    name, user = "redis", "writer"
+    UNROUTABLE = False
+    DEDUPE, DROPS_REPEATS = {"dedupe": "1h"}, True
+
+    def command(self):
+        line = ["redis-server", "--bind", "127.0.0.1", "--dir", self.folder, "--save", "",
+                "--appendonly", "yes", "--appendfsync", "always", "--daemonize", "no"]
+        if self.password:
+            line += ["--user", "default", "off", "--user",
+                     self.user, "on", f">{self.password}", "~*", "&*", "+@all"]
+        if self.limit:
+            line += ["--proto-max-bulk-len", "1mb"]  # it takes no less
+        if self.tls:
+            line += ["--port", "0", "--tls-port", self.port, "--tls-auth-clients", "no",
+                     "--tls-cert-file", self.tls / "localhost.pem",
+                     "--tls-key-file", self.tls / "localhost.key"]
+        else:
+            line += ["--port", self.port]
+        return line
+
+    TOO_LARGE = 1 << 20
+
+    def settings(self, name="orders", **more):
+        return {"type": "redis", "url": self.url("redis", "rediss"), "stream": name,
+                **self.login(), **self.trust(), **more}
+
+    def prepare(self, name):
+        """Streams come by themselves."""
+
+    def spoil(self, name):
+        """Make the broker refuse what goes to this name."""
+        assert self.ask("SET", name, "no stream") == "OK"
+
+    def ask(self, *words):
+        with socket.create_connection(("127.0.0.1", self.port), 30) as link:
+            if self.tls:
+                link = client_context(self.tls).wrap_socket(link, server_hostname="localhost")
+            stream = link.makefile("rwb")
+            if self.password:
+                self._say(stream, "AUTH", self.user, self.password)
+            return self._say(stream, *words)
+
+    def _say(self, stream, *words):
+        stream.write(b"*%d\r\n" % len(words))
+        for word in words:
+            word = str(word).encode()
+            stream.write(b"$%d\r\n%s\r\n" % (len(word), word))
+        stream.flush()
+        return self._read(stream)
+
+    def _read(self, stream):
+        line = stream.readline().decode().rstrip("\r\n")
+        kind, rest = line[:1], line[1:]
+        if kind == "$":
+            return None if rest == "-1" else stream.read(int(rest) + 2)[:-2].decode()
+        if kind == "*":
+            return None if rest == "-1" else [self._read(stream) for _ in range(int(rest))]
+        return rest
+
+    def is_up(self):
+        try:
+            return self.ask("PING") == "PONG"
+        except (OSError, ValueError):
+            return False
+
+    def received(self, name):
+        out = []
+        for number, pairs in self.ask("XRANGE", name, "-", "+"):
+            fields = dict(zip(pairs[::2], pairs[1::2]))
+            out.append({"id": fields.pop("outlog-event-id"), "payload": fields.pop("payload"),
+                        "content_type": fields.pop("content-type"), "headers": fields,
+                        "number": number})
+        return out
+
+
+def client_context(folder):
+    import ssl
+    return ssl.create_default_context(cafile=folder / "localhost.pem")
+
+
+# --- NATS ---------------------------------------------------------------------------------------------
+
+class Nats(Broker):
+    name, user = "nats", "writer"
+    TOO_LARGE, CE_PREFIX, DROPS_REPEATS = LIMIT, "ce-", True
+
+    @staticmethod
+    def holder(name, made):
+        return name  # the stream listens to everything below
+
+    def command(self):
+        config = [f"listen: 127.0.0.1:{self.port}",
+                  f'jetstream: {{store_dir: "{self.folder}", max_mem: 100000000, max_file: 1000000000}}']
+        if self.password:
+            config.append(f"authorization: {{user: {self.user}, password: {self.password}}}")
+        if self.limit:
+            config.append(f"max_payload: {self.limit}")
+        if self.tls:
+            config.append(f'tls: {{cert_file: "{self.tls}/localhost.pem", '
+                          f'key_file: "{self.tls}/localhost.key"}}')
+        (self.folder / "nats.conf").write_text("\n".join(config))
+        return ["/usr/sbin/nats-server", "-c", self.folder / "nats.conf"]
+
+    def settings(self, name="orders", **more):
+        return {"type": "nats", "url": self.url("nats", "tls"), "subject": name,
+                **self.login(), **self.trust(), **more}
+
+    def prepare(self, name, **more):
+        stream = name.replace(".", "_").upper()
+        answer = self.ask(f"$JS.API.STREAM.CREATE.{stream}",
+                          {"name": stream, "subjects": [name, f"{name}.>"], "storage": "file", **more})
+        assert "error" not in answer, answer
+
+    def spoil(self, name):
+        self.prepare(name, max_msgs=1, discard="new")
+        self.ask(name, "full")
+
+    @contextlib.contextmanager
+    def _session(self):
+        with socket.create_connection(("127.0.0.1", self.port), 30) as link:
+            info = link.makefile("rb").readline()
+            assert info.startswith(b"INFO"), info
+            if self.tls:
+                link = client_context(self.tls).wrap_socket(link, server_hostname="localhost")
+            login = {"user": self.user, "pass": self.password} if self.password else {}
+            hello = {"verbose": False, "headers": True, "no_responders": True, **login}
+            link.sendall(f"CONNECT {json.dumps(hello)}\r\nSUB in 1\r\n".encode())
+            yield link, link.makefile("rb")
+
+    def _call(self, link, stream, subject, body):
+        data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        link.sendall(f"PUB {subject} in {len(data)}\r\n".encode() + data + b"\r\n")
+        while True:
+            words = stream.readline().decode().split()
+            if not words or words[0] == "-ERR":
+                raise OSError(f"nats: {words}")
+            if words[0] == "MSG":
+                return json.loads(stream.read(int(words[-1]) + 2) or "null")
+            if words[0] == "HMSG":
+                stream.read(int(words[-1]) + 2)
+                return {"error": {"description": "no responders"}}
+
+    def ask(self, subject, body):
+        with self._session() as (link, stream):
+            return self._call(link, stream, subject, body)
+
+    def is_up(self):
+        try:
+            return "error" not in self.ask("$JS.API.INFO", "")
+        except (OSError, ValueError, AssertionError):
+            return False
+
+    def received(self, name):
+        stream_name, out = name.replace(".", "_").upper(), []
+        with self._session() as (link, stream):
+            state = self._call(link, stream, f"$JS.API.STREAM.INFO.{stream_name}", "")["state"]
+            for number in range(state["first_seq"], state["first_seq"] + state["messages"]):
+                got = self._call(link, stream, f"$JS.API.STREAM.MSG.GET.{stream_name}", {"seq": number})
+                message = got["message"]
+                lines = base64.b64decode(message.get("hdrs", "")).decode().split("\r\n")[1:]
+                headers = dict(line.split(":", 1) for line in lines if line)
+                headers = {key: value.strip() for key, value in headers.items()}
+                out.append({"id": headers.pop("outlog-event-id", None), "number": number,
+                            "payload": base64.b64decode(message.get("data", "")).decode(),
+                            "content_type": headers.pop("content-type", None),
+                            "subject": message["subject"], "headers": headers})
+        return out
