@@ -4,6 +4,7 @@ of its own client library, because there is no Debian package of the server.
 What a broker cannot do is data of its class in lib/brokers.py. Nothing here asserts how long something
 took: a slow broker is proved harmless by what becomes of the messages.
 """
+import contextlib
 import itertools
 import json
 import time
@@ -15,21 +16,46 @@ from lib import brokers
 from lib.outbox import wait_for
 from test_publishers import Driver, TRACE, certificates, driver  # noqa: F401  (fixtures)
 
-ALL = [brokers.Redis, brokers.Nats]
+ALL = [brokers.Redis, brokers.Nats, brokers.Rabbit]
 NAMES = [broker.name for broker in ALL]
 _names = (f"orders{number}" for number in itertools.count(1))
 
 
-@pytest.fixture(scope="session", params=ALL, ids=NAMES)
-def shared(request, tmp_path_factory):
-    """A broker for all tests that leave it alone."""
-    with request.param(tmp_path_factory.mktemp(request.param.name)) as broker:
-        yield broker
+@pytest.fixture(scope="session")
+def running(tmp_path_factory, certificates):  # noqa: F811
+    """Brokers for all tests, by kind, started when they are asked for."""
+    started = {}
+    with contextlib.ExitStack() as stack:
+        def get(kind):
+            if kind not in started:
+                folder = tmp_path_factory.mktemp(kind.name)
+                options = {"password": brokers.PASSWORD, "limit": brokers.LIMIT, "tls": certificates}
+                broker = kind(folder, **options) if kind.IS_SLOW else kind(folder)
+                started[kind] = stack.enter_context(broker)
+            return started[kind]
+        yield get
 
 
 @pytest.fixture(params=ALL, ids=NAMES)
 def kind(request):
     return request.param
+
+
+@pytest.fixture
+def shared(kind, running):
+    """A broker for tests that leave it as it was."""
+    return running(kind)
+
+
+@pytest.fixture
+def own(kind, running, tmp_path):
+    """A broker to freeze, restart and set up: own(password=…, tls=…, limit=…)."""
+    def start(**options):
+        if not kind.IS_SLOW:
+            return kind(tmp_path, **options)
+        broker = running(kind)
+        return contextlib.nullcontext(broker.over_tls() if options.get("tls") else broker)
+    return start
 
 
 @pytest.fixture
@@ -176,10 +202,10 @@ def test_l5_a_broker_that_is_down_costs_no_attempt(kind, driver, tmp_path, name)
         assert outcome["error"]
 
 
-def test_d4_wrong_credentials_are_the_operators_trouble(kind, driver, tmp_path, name):
+def test_d4_wrong_credentials_are_the_operators_trouble(kind, own, driver, name):
     if kind.user is None:
         pytest.skip(f"the mock of {kind.name} asks for no login")
-    with kind(tmp_path, password=brokers.PASSWORD) as broker:
+    with own(password=brokers.PASSWORD) as broker:
         broker.prepare(name)
         driver.must_open("wrong", **{**broker.settings(name, timeout="5s"), "password": "hunter22"})
         outcome = driver.deliver("wrong")
@@ -195,10 +221,10 @@ def test_d4_wrong_credentials_are_the_operators_trouble(kind, driver, tmp_path, 
         assert len(broker.received(name)) == 2
 
 
-def test_d4_tls_is_verified(kind, driver, certificates, tmp_path, name):  # noqa: F811
+def test_d4_tls_is_verified(kind, own, driver, certificates, name):  # noqa: F811
     if not kind.TLS:
         pytest.skip(f"the mock of {kind.name} speaks no TLS")
-    with kind(tmp_path, tls=certificates) as broker:
+    with own(tls=certificates) as broker:
         broker.prepare(name)
         driver.must_open("it", **broker.settings(name))
         assert driver.deliver("it")["kind"] == "ok"
@@ -209,8 +235,8 @@ def test_d4_tls_is_verified(kind, driver, certificates, tmp_path, name):  # noqa
         assert len(broker.received(name)) == 1
 
 
-def test_d4_a_message_too_large_fails_alone_and_for_good(kind, driver, tmp_path, name):
-    with kind(tmp_path, limit=brokers.LIMIT) as broker:
+def test_d4_a_message_too_large_fails_alone_and_for_good(own, driver, name):
+    with own(limit=brokers.LIMIT) as broker:
         broker.prepare(name)
         driver.must_open("it", **broker.settings(name, timeout="5s"))
         small = [driver.send("it", event_id=new_id(), timeout_ms=5000) for _ in range(5)]
@@ -223,8 +249,8 @@ def test_d4_a_message_too_large_fails_alone_and_for_good(kind, driver, tmp_path,
         assert driver.deliver("it", event_id=new_id())["kind"] == "ok"  # it goes on
 
 
-def test_d4_a_slow_broker_is_unknown_at_the_deadline(kind, driver, tmp_path, name):
-    with kind(tmp_path) as broker:
+def test_d4_a_slow_broker_is_unknown_at_the_deadline(own, driver, name):
+    with own() as broker:
         broker.prepare(name)
         driver.must_open("it", **broker.settings(name, timeout="2s"))
         assert driver.deliver("it", event_id=new_id())["kind"] == "ok"  # connected
@@ -238,10 +264,10 @@ def test_d4_a_slow_broker_is_unknown_at_the_deadline(kind, driver, tmp_path, nam
                  "the broker to be back")
 
 
-def test_l5_a_restart_in_mid_batch_loses_nothing(kind, driver, tmp_path, name):
+def test_l5_a_restart_in_mid_batch_loses_nothing(own, driver, name):
     """Killed with a batch on the wire: each message is ok, unknown or released, and sending those that
     are not ok again brings every one of them there."""
-    with kind(tmp_path) as broker:
+    with own() as broker:
         broker.prepare(name)
         driver.must_open("it", **broker.settings(name, timeout="3s", **broker.DEDUPE))
         assert driver.deliver("it", event_id=new_id())["kind"] == "ok"
@@ -268,8 +294,8 @@ def test_l5_a_restart_in_mid_batch_loses_nothing(kind, driver, tmp_path, name):
                 assert len(received) == 301
 
 
-def test_d4_closing_ends_every_attempt(kind, driver, tmp_path, name):
-    with kind(tmp_path) as broker:
+def test_d4_closing_ends_every_attempt(own, driver, name):
+    with own() as broker:
         broker.prepare(name)
         driver.must_open("it", **broker.settings(name))
         assert driver.deliver("it", event_id=new_id())["kind"] == "ok"

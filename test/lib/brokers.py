@@ -8,6 +8,7 @@ Kafka is not packaged for Debian: KafkaMock is librdkafka's own mock cluster in 
 """
 import base64
 import contextlib
+import copy
 import json
 import os
 import pathlib
@@ -34,6 +35,7 @@ class Broker:
     DROPS_REPEATS = False
     TLS = True
     KEEPS = True          # what it has survives kill -9
+    IS_SLOW = False       # to start: one for all tests, with a login, a limit and TLS
 
     @staticmethod
     def holder(name, made):
@@ -280,3 +282,145 @@ class Nats(Broker):
                             "content_type": headers.pop("content-type", None),
                             "subject": message["subject"], "headers": headers})
         return out
+
+
+# --- RabbitMQ -----------------------------------------------------------------------------------------
+
+class Rabbit(Broker):
+    """It takes seconds to start, so it listens with and without TLS: over_tls() is the same broker."""
+    name, user = "rabbitmq", "writer"
+    TOO_LARGE, IS_SLOW = LIMIT, True
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.certificates, self.tls = self.tls, None
+        self.tls_port, self.dist_port, self.epmd_port = free_port(), free_port(), free_port()
+
+    def over_tls(self):
+        other = copy.copy(self)
+        other.port, other.tls = self.tls_port, self.certificates
+        return other
+
+    def command(self):
+        config = ["log.file = false", "log.console = true", "log.console.level = error",
+                  "vm_memory_high_watermark.absolute = 500MB", "disk_free_limit.absolute = 1MB"]
+        if self.certificates:
+            config += [f"listeners.ssl.1 = 127.0.0.1:{self.tls_port}",
+                       f"ssl_options.cacertfile = {self.certificates}/localhost.pem",
+                       f"ssl_options.certfile = {self.certificates}/localhost.pem",
+                       f"ssl_options.keyfile = {self.certificates}/localhost.key",
+                       "ssl_options.verify = verify_none"]
+        if self.limit:
+            config.append(f"max_message_size = {self.limit}")
+        if self.password:
+            config += [f"default_user = {self.user}", f"default_pass = {self.password}"]
+        (self.folder / "rabbitmq.conf").write_text("\n".join(config) + "\n")
+        (self.folder / "plugins").write_text("[].\n")
+        return ["/usr/lib/rabbitmq/bin/rabbitmq-server"]
+
+    def env(self):
+        folder = str(self.folder)
+        return {"HOME": folder, "RABBITMQ_NODENAME": f"t{self.port}@localhost",
+                "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+                "RABBITMQ_NODE_PORT": str(self.port), "RABBITMQ_DIST_PORT": str(self.dist_port),
+                "ERL_EPMD_ADDRESS": "127.0.0.1", "ERL_EPMD_PORT": str(self.epmd_port),
+                "RABBITMQ_MNESIA_BASE": folder, "RABBITMQ_LOG_BASE": folder,
+                "RABBITMQ_CONFIG_FILE": f"{folder}/rabbitmq.conf",
+                "RABBITMQ_ENABLED_PLUGINS_FILE": f"{folder}/plugins",
+                "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS":
+                    "-kernel inet_dist_use_interface {127,0,0,1} +S 1:1 +sbwt none"}
+
+    def beam(self):
+        """The process that is the broker: the last of the scripts' children."""
+        pid = self.process.pid
+        while pid:
+            if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "beam.smp":
+                return pid
+            pid = next(iter(children(pid)), None)
+        raise AssertionError("no beam.smp below the script")
+
+    def freeze(self):
+        os.kill(self.beam(), signal.SIGSTOP)
+
+    def thaw(self):
+        with contextlib.suppress(AssertionError, ProcessLookupError, FileNotFoundError,
+                                 AttributeError):
+            os.kill(self.beam(), signal.SIGCONT)
+
+    def kill(self):
+        if self.process:
+            for pid in descendants(self.process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        super().kill()
+        for pid in epmd_on(self.epmd_port):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def settings(self, name="orders", **more):
+        return {"type": "rabbitmq", "url": self.url("amqp", "amqps"), "routing_key": name,
+                **self.login(), **self.trust(), **more}
+
+    @contextlib.contextmanager
+    def channel(self):
+        import pika
+        login = pika.PlainCredentials(*((self.user, self.password) if self.password
+                                        else ("guest", "guest")))
+        tls = pika.SSLOptions(client_context(self.tls), "localhost") if self.tls else None
+        link = pika.BlockingConnection(pika.ConnectionParameters(
+            "127.0.0.1", self.port, credentials=login, ssl_options=tls))
+        try:
+            yield link.channel()
+        finally:
+            with contextlib.suppress(pika.exceptions.AMQPError):
+                link.close()
+
+    def is_up(self):
+        import pika
+        try:
+            with self.channel():
+                return True
+        except (pika.exceptions.AMQPError, OSError):
+            return False
+
+    def prepare(self, name, **more):
+        with self.channel() as channel:
+            channel.queue_declare(name, durable=True, arguments=more)
+
+    def spoil(self, name):
+        """A queue that refuses what does not fit: the broker nacks."""
+        self.prepare(name, **{"x-max-length": 0, "x-overflow": "reject-publish"})
+
+    def received(self, name):
+        out = []
+        with self.channel() as channel:
+            while True:
+                how, properties, body = channel.basic_get(name)  # not acknowledged: they stay
+                if how is None:
+                    return out
+                assert properties.delivery_mode == 2
+                headers = dict(properties.headers)
+                assert headers.pop("outlog-event-id") == properties.message_id
+                out.append({"id": properties.message_id, "payload": body.decode(),
+                            "content_type": properties.content_type, "headers": headers})
+
+
+def children(pid):
+    try:
+        return [int(word) for word in
+                pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def descendants(pid):
+    return [pid for child in children(pid) for pid in (child, *descendants(child))]
+
+
+def epmd_on(port):
+    """Erlang's name server stays behind; ours is known by the port in its environment."""
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (path / "comm").read_text().strip() == "epmd" and \
+                    f"ERL_EPMD_PORT={port}".encode() in (path / "environ").read_bytes().split(b"\0"):
+                yield int(path.name)
