@@ -16,7 +16,7 @@ from lib import brokers
 from lib.outbox import wait_for
 from test_publishers import Driver, TRACE, certificates, driver  # noqa: F401  (fixtures)
 
-ALL = [brokers.Redis, brokers.Nats, brokers.Rabbit]
+ALL = [brokers.Redis, brokers.Nats, brokers.Rabbit, brokers.Mosquitto]
 NAMES = [broker.name for broker in ALL]
 _names = (f"orders{number}" for number in itertools.count(1))
 
@@ -145,21 +145,26 @@ def test_d8_cloudevents_binary_where_there_are_headers(shared, driver, name):
 
 def test_d4_partial_failure_is_told_apart_message_by_message(shared, driver, name):
     """In one batch: some to a name that is refused, some to one that takes them."""
-    good, bad = name + "-good", name + "-bad"
+    good, bad = name + "-good", shared.spoil(name + "-bad")
     shared.prepare(good)
-    shared.spoil(bad)
     driver.must_open("it", **shared.settings("{ordering_key}"))
-    tags = {driver.send("it", event_id=new_id(), ordering_key=good if n % 3 else bad): n
-            for n in range(60)}
-    driver.wait(60)
-    for tag, n in tags.items():
+    send = lambda n: driver.send("it", event_id=ids[n], ordering_key=good if n % 3 else bad)  # noqa: E731
+    ids = [new_id() for _ in range(30)]
+    tags = {n: send(n) for n in range(30)}
+    driver.wait(30)
+    for n, tag in tags.items():
+        for _ in range(3):
+            if shared.HANGS_UP and driver.outcomes[tag]["kind"] == "unknown":  # one by one, then
+                tag = send(n)
+                driver.wait(1)
         outcome = driver.outcomes[tag]
         if n % 3:
             assert outcome["kind"] == "ok", outcome
         else:
             assert outcome["kind"] == "failed" and not outcome["permanent"], outcome
             assert outcome["surely_not_sent"]
-    assert len(shared.received(good)) == 40
+    received = {message["id"] for message in shared.received(good)}
+    assert received == {id for n, id in enumerate(ids) if n % 3}
 
 
 def test_d4_unroutable_is_failed(shared, driver, name):

@@ -35,6 +35,7 @@ class Broker:
     DROPS_REPEATS = False
     TLS = True
     KEEPS = True          # what it has survives kill -9
+    HANGS_UP = False      # after it refused one message, with others on their way
     IS_SLOW = False       # to start: one for all tests, with a login, a limit and TLS
 
     @staticmethod
@@ -145,8 +146,9 @@ class Redis(Broker):
         """Streams come by themselves."""
 
     def spoil(self, name):
-        """Make the broker refuse what goes to this name."""
+        """A name like this one, to which the broker refuses what is sent."""
         assert self.ask("SET", name, "no stream") == "OK"
+        return name
 
     def ask(self, *words):
         with socket.create_connection(("127.0.0.1", self.port), 30) as link:
@@ -231,6 +233,7 @@ class Nats(Broker):
     def spoil(self, name):
         self.prepare(name, max_msgs=1, discard="new")
         self.ask(name, "full")
+        return name
 
     @contextlib.contextmanager
     def _session(self):
@@ -390,6 +393,7 @@ class Rabbit(Broker):
     def spoil(self, name):
         """A queue that refuses what does not fit: the broker nacks."""
         self.prepare(name, **{"x-max-length": 0, "x-overflow": "reject-publish"})
+        return name
 
     def received(self, name):
         out = []
@@ -424,3 +428,79 @@ def epmd_on(port):
             if (path / "comm").read_text().strip() == "epmd" and \
                     f"ERL_EPMD_PORT={port}".encode() in (path / "environ").read_bytes().split(b"\0"):
                 yield int(path.name)
+
+
+# --- MQTT ---------------------------------------------------------------------------------------------
+
+class Mosquitto(Broker):
+    """Topics keep nothing: prepare() subscribes, received() waits for a mark of its own to come by."""
+    name, user, DOT = "mqtt", "writer", "/"
+    TOO_LARGE, CE_PREFIX, UNROUTABLE, KEEPS = LIMIT, "", False, False
+    HANGS_UP = True
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.clients, self.messages = {}, {}
+
+    @staticmethod
+    def holder(name, made):
+        return name
+
+    def command(self):
+        (self.folder / "acl").write_text("topic readwrite #\ntopic deny spoiled/#\n"
+                                         f"user {self.user}\ntopic readwrite #\n")
+        config = [f"listener {self.port} 127.0.0.1", "user root", "max_queued_messages 0",
+                  f"allow_anonymous {'false' if self.password else 'true'}",
+                  f"acl_file {self.folder}/acl"]
+        if self.password:
+            subprocess.run(["mosquitto_passwd", "-c", "-b", self.folder / "passwords", self.user,
+                            self.password], check=True)
+            config.append(f"password_file {self.folder}/passwords")
+        if self.limit:
+            config.append(f"message_size_limit {self.limit}")
+        if self.tls:
+            config += [f"certfile {self.tls}/localhost.pem", f"keyfile {self.tls}/localhost.key"]
+        (self.folder / "mosquitto.conf").write_text("\n".join(config) + "\n")
+        return ["/usr/sbin/mosquitto", "-c", self.folder / "mosquitto.conf"]
+
+    def __exit__(self, *args):
+        for client in self.clients.values():
+            client.loop_stop()
+        super().__exit__(*args)
+
+    def settings(self, name="orders", **more):
+        return {"type": "mqtt", "url": self.url("mqtt", "mqtts"), "topic": name,
+                **self.login(), **self.trust(), **more}
+
+    def prepare(self, name):
+        import paho.mqtt.client as mqtt
+        client = self.clients[name] = mqtt.Client(protocol=mqtt.MQTTv5)
+        self.messages[name], subscribed = [], []
+        if self.password:
+            client.username_pw_set(self.user, self.password)
+        if self.tls:
+            client.tls_set(str(self.tls / "localhost.pem"))
+        client.on_message = lambda _, __, message: self.messages[name].append(message)
+        client.on_connect = lambda *_: client.subscribe(f"{name}/#", 1)  # and name itself
+        client.on_subscribe = lambda *_: subscribed.append(True)
+        client.connect("localhost", self.port)
+        client.loop_start()
+        wait_for(lambda: subscribed, "the subscription")
+
+    def spoil(self, name):
+        return f"spoiled/{name}"
+
+    def received(self, name):
+        self.clients[name].publish(f"{name}/mark", "mark", qos=1)
+        wait_for(lambda: any(message.topic == f"{name}/mark" for message in self.messages[name]),
+                 "the mark")
+        out = []
+        for message in self.messages[name]:
+            if message.topic == f"{name}/mark":
+                continue
+            headers = dict(getattr(message.properties, "UserProperty", []))
+            out.append({"id": headers.pop("outlog-event-id", None),
+                        "payload": message.payload.decode(), "headers": headers,
+                        "content_type": getattr(message.properties, "ContentType", None)})
+        self.messages[name] = [m for m in self.messages[name] if m.topic != f"{name}/mark"]
+        return out
