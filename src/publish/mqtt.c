@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEEPALIVE_S = 30, IN_FLIGHT_MAX = 200, BUCKETS = 256, NOT_YET = -1 };
+enum { KEEPALIVE_S = 30, IN_FLIGHT_MAX = 200, IN_FLIGHT_OLD = 20, BUCKETS = 256, NOT_YET = -1 };
 
 struct mqtt {
     struct ol_courier courier; /* first */
@@ -165,12 +165,13 @@ static int set_options(struct mqtt *m, outlog_err *err)
     const struct ol_settings *s = m->courier.freight.settings;
     int status = mosquitto_int_option(m->link, MOSQ_OPT_PROTOCOL_VERSION,
                                       is_5(m) ? MQTT_PROTOCOL_V5 : MQTT_PROTOCOL_V311);
-    unsigned in_flight = s->concurrency > 0 && s->concurrency < IN_FLIGHT_MAX
-                             ? (unsigned)s->concurrency
-                             : IN_FLIGHT_MAX;
+    // MQTT 5 brokers say how many they take at once; the others hang up when it is too many.
+    int in_flight = is_5(m) ? IN_FLIGHT_MAX : IN_FLIGHT_OLD;
+    if (s->concurrency > 0 && s->concurrency < in_flight)
+        in_flight = s->concurrency;
 
     mosquitto_int_option(m->link, MOSQ_OPT_TCP_NODELAY, 1);
-    mosquitto_max_inflight_messages_set(m->link, in_flight);
+    mosquitto_max_inflight_messages_set(m->link, (unsigned)in_flight);
     mosquitto_connect_v5_callback_set(m->link, on_connect);
     mosquitto_publish_v5_callback_set(m->link, on_publish);
     if (status == MOSQ_ERR_SUCCESS && s->user)

@@ -16,7 +16,7 @@ from lib import brokers
 from lib.outbox import wait_for
 from test_publishers import Driver, TRACE, certificates, driver  # noqa: F401  (fixtures)
 
-ALL = [brokers.Redis, brokers.Nats, brokers.Rabbit, brokers.Mosquitto]
+ALL = [brokers.Redis, brokers.Nats, brokers.Rabbit, brokers.Mosquitto, brokers.KafkaMock]
 NAMES = [broker.name for broker in ALL]
 _names = (f"orders{number}" for number in itertools.count(1))
 
@@ -147,7 +147,7 @@ def test_d4_partial_failure_is_told_apart_message_by_message(shared, driver, nam
     """In one batch: some to a name that is refused, some to one that takes them."""
     good, bad = name + "-good", shared.spoil(name + "-bad")
     shared.prepare(good)
-    driver.must_open("it", **shared.settings("{ordering_key}"))
+    driver.must_open("it", **shared.settings("{ordering_key}", timeout="3s"))
     send = lambda n: driver.send("it", event_id=ids[n], ordering_key=good if n % 3 else bad)  # noqa: E731
     ids = [new_id() for _ in range(30)]
     tags = {n: send(n) for n in range(30)}
@@ -170,7 +170,7 @@ def test_d4_partial_failure_is_told_apart_message_by_message(shared, driver, nam
 def test_d4_unroutable_is_failed(shared, driver, name):
     if not shared.UNROUTABLE:
         pytest.skip(f"with {shared.name} every name leads somewhere")
-    driver.must_open("it", **shared.settings(name + ".nowhere"))
+    driver.must_open("it", **shared.settings(shared.nowhere(name), timeout="2s"))
     outcome = driver.deliver("it")
     assert outcome["kind"] == "failed" and not outcome["permanent"], outcome
     assert outcome["surely_not_sent"] and name in outcome["error"]
@@ -309,3 +309,82 @@ def test_d4_closing_ends_every_attempt(own, driver, name):
         driver.close("it")
         assert set(kinds(driver, tags)) <= {"unknown", "released"}
         broker.thaw()
+
+
+# --- what only one of them has -----------------------------------------------------------------------------
+
+@pytest.fixture
+def kafka(running):
+    return running(brokers.KafkaMock)
+
+
+@pytest.mark.parametrize("keys,key", [
+    ({"partition_key": "p", "ordering_key": "o"}, "p"), ({"ordering_key": "o"}, "o"), ({}, None)])
+def test_d4_kafka_keys_are_the_partition_key_or_the_ordering_key(kafka, driver, name, keys, key):
+    kafka.prepare(name)
+    driver.must_open("it", **kafka.settings(name))
+    assert driver.deliver("it", **keys)["kind"] == "ok"
+    assert [record["key"] for record in kafka.received(name)] == [key]
+
+
+def test_d4_kafka_makes_a_new_producer_after_a_fatal_error(kafka, driver, name):
+    kafka.prepare(name)
+    driver.must_open("it", **kafka.settings(name, timeout="3s"))
+    assert driver.deliver("it", event_id=new_id())["kind"] == "ok"
+    kafka.tell("fatal")
+    outcome = driver.deliver("it", event_id=new_id())
+    assert outcome["kind"] in ("unknown", "failed"), outcome
+    assert driver.deliver("it", event_id=new_id())["kind"] == "ok"
+
+
+def test_d4_kafka_options_cannot_weaken_what_success_means(kafka, driver):
+    for option in ("acks", "enable.idempotence"):
+        error = driver.open("it", **kafka.settings(options={option: "0"}))["error"]
+        assert f"{option} cannot be changed" in error
+    assert "no.such" in driver.open("it", **kafka.settings(options={"no.such": 1}))["error"]
+
+
+def test_d4_redis_keeps_about_max_len(running, driver, name):
+    redis = running(brokers.Redis)
+    driver.must_open("it", **redis.settings(name, max_len=100))
+    send_many(driver, "it", [new_id() for _ in range(600)])
+    driver.wait(600)
+    assert 100 <= len(redis.received(name)) < 400  # whole nodes of the stream are dropped
+
+
+def test_d4_nats_expects_the_stream_it_was_told(running, driver, name):
+    nats = running(brokers.Nats)
+    nats.prepare(name)
+    driver.must_open("right", **nats.settings(name, stream=name.upper()))
+    driver.must_open("wrong", **nats.settings(name, stream="OTHER"))
+    assert driver.deliver("right")["kind"] == "ok"
+    outcome = driver.deliver("wrong", event_id=new_id())
+    assert outcome["kind"] == "failed" and "expected stream" in outcome["error"]
+
+
+@pytest.mark.parametrize("protocol", ["3.1.1", "5"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_d4_mqtt_protocols_and_qualities(running, driver, name, protocol, qos):
+    broker = running(brokers.Mosquitto)
+    broker.prepare(name)
+    driver.must_open("it", **broker.settings(name, protocol=protocol, qos=qos))
+    tags = send_many(driver, "it", [new_id() for _ in range(50)])
+    driver.wait(50)
+    assert set(kinds(driver, tags)) == {"ok"}
+    assert [json.loads(message["payload"])["n"] for message in broker.received(name)] == list(range(50))
+
+
+def test_d4_rabbitmq_exchange_routes_by_key(running, driver, name):
+    rabbit = running(brokers.Rabbit)
+    rabbit.prepare(name)
+    with rabbit.channel() as channel:
+        channel.exchange_declare(name + "-x", "topic", durable=True)
+        channel.queue_bind(name, name + "-x", "order.*")
+    driver.must_open("it", **rabbit.settings("{event_type}", exchange=name + "-x"))
+    assert driver.deliver("it")["kind"] == "ok"
+    outcome = driver.deliver("it", event_type="invoice.sent")
+    assert outcome["kind"] == "failed" and "no queue" in outcome["error"]
+    driver.must_open("gone", **rabbit.settings("a", exchange="no-such"))
+    outcome = driver.deliver("gone")
+    assert outcome["kind"] == "unknown" and "no-such" in outcome["error"]
+    assert len(rabbit.received(name)) == 1

@@ -97,11 +97,21 @@ class Broker:
 
     def freeze(self):
         os.kill(self.process.pid, signal.SIGSTOP)
+        self.wait_frozen(self.process.pid)
+
+    def wait_frozen(self, pid):
+        wait_for(lambda: all(path.read_text().rpartition(")")[2].split()[0] == "T"
+                             for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")),
+                 "every thread to stop")
 
     def thaw(self):
         if self.process:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process.pid, signal.SIGCONT)
+
+    def nowhere(self, name):
+        """A name like this one, which nobody takes messages for."""
+        return name + ".nowhere"
 
     def login(self):
         return {"user": self.user, "password": self.password} if self.password else {}
@@ -344,6 +354,7 @@ class Rabbit(Broker):
 
     def freeze(self):
         os.kill(self.beam(), signal.SIGSTOP)
+        self.wait_frozen(self.beam())
 
     def thaw(self):
         with contextlib.suppress(AssertionError, ProcessLookupError, FileNotFoundError,
@@ -503,4 +514,58 @@ class Mosquitto(Broker):
                         "payload": message.payload.decode(), "headers": headers,
                         "content_type": getattr(message.properties, "ContentType", None)})
         self.messages[name] = [m for m in self.messages[name] if m.topic != f"{name}/mark"]
+        return out
+
+
+# --- Kafka --------------------------------------------------------------------------------------------
+
+class KafkaMock(Broker):
+    """Three mock brokers of librdkafka. They keep records in memory, ask for no login, speak no TLS and
+    check no sizes: what is too large is refused by the client, by the setting of its own."""
+    name, user = "kafka", None
+    TOO_LARGE, CE_PREFIX, TLS, KEEPS = LIMIT, "ce_", False, False
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [build_dir() / "test" / "kafka_mock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True, bufsize=1, preexec_fn=die_with_parent(signal.SIGKILL))
+        self.brokers = self.process.stdout.readline().strip()
+        assert self.brokers, "kafka_mock ended"
+
+    def tell(self, line):
+        self.process.stdin.write(line + "\n")
+        assert self.process.stdout.readline() == "done\n"
+
+    def settings(self, name="orders", **more):
+        limit = {"options": {"message.max.bytes": str(self.limit)}} if self.limit else {}
+        brokers = getattr(self, "brokers", f"127.0.0.1:{self.port}")
+        return {"type": "kafka", "brokers": brokers, "topic": name, **limit, **more}
+
+    def restart(self):
+        """The brokers go away and come back, with what they had."""
+        self.tell("down")
+        time.sleep(0.2)  # long enough for the client to see it
+        self.tell("up")
+
+    def prepare(self, name):
+        self.tell(f"topic {name}")
+
+    def spoil(self, name):
+        self.tell(f"refuse {name}")
+        return name
+
+    nowhere = spoil
+
+    def received(self, name):
+        lines = subprocess.run(
+            ["kcat", "-C", "-b", self.brokers, "-t", name, "-e", "-q", "-J", "-o", "beginning"],
+            capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+        out = []
+        for line in lines:
+            record = json.loads(line)
+            pairs = record.get("headers", [])
+            headers = dict(zip(pairs[::2], pairs[1::2]))
+            out.append({"id": headers.pop("outlog-event-id"), "payload": record["payload"],
+                        "content_type": headers.pop("content-type"), "headers": headers,
+                        "key": record["key"]})
         return out
