@@ -21,7 +21,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { HEADERS_MAX = 80, FLUSH_MS = 100 };
+enum { FLUSH_MS = 100, SCAN_MS = 1200 };
 
 struct kafka {
     struct ol_freight freight; /* first */
@@ -138,7 +138,9 @@ static int make_conf(struct kafka *k, rd_kafka_conf_t **out, outlog_err *err)
     char timeout[24], patience[24];
     long long timeout_ms = s->timeout_us / 1000;
 
-    snprintf(timeout, sizeof timeout, "%lld", timeout_ms);
+    // The client looks once a second for what is late; its word that nothing left is worth waiting for.
+    snprintf(timeout, sizeof timeout, "%lld",
+             timeout_ms > 2 * SCAN_MS ? timeout_ms - SCAN_MS : (timeout_ms + 1) / 2);
     snprintf(patience, sizeof patience, "%lld", timeout_ms < 10000 ? timeout_ms / 2 : 5000);
     *out = conf;
     if (set(conf, "bootstrap.servers", s->brokers, err) < 0 ||

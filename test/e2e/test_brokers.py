@@ -53,9 +53,16 @@ def own(kind, running, tmp_path):
     def start(**options):
         if not kind.IS_SLOW:
             return kind(tmp_path, **options)
-        broker = running(kind)
-        return contextlib.nullcontext(broker.over_tls() if options.get("tls") else broker)
+        return borrowed(running(kind), options)
     return start
+
+
+@contextlib.contextmanager
+def borrowed(broker, options):
+    yield broker.over_tls() if options.get("tls") else broker
+    broker.thaw()
+    if not broker.process:
+        broker.up()
 
 
 @pytest.fixture
@@ -144,7 +151,8 @@ def test_d8_cloudevents_binary_where_there_are_headers(shared, driver, name):
 
 
 def test_d4_partial_failure_is_told_apart_message_by_message(shared, driver, name):
-    """In one batch: some to a name that is refused, some to one that takes them."""
+    """In one batch: some to a name that is refused, some to one that takes them. Where the broker hangs up
+    after a refusal, the others are unknown, and go one by one."""
     good, bad = name + "-good", shared.spoil(name + "-bad")
     shared.prepare(good)
     driver.must_open("it", **shared.settings("{ordering_key}", timeout="3s"))
@@ -154,7 +162,7 @@ def test_d4_partial_failure_is_told_apart_message_by_message(shared, driver, nam
     driver.wait(30)
     for n, tag in tags.items():
         for _ in range(3):
-            if shared.HANGS_UP and driver.outcomes[tag]["kind"] == "unknown":  # one by one, then
+            if shared.HANGS_UP and driver.outcomes[tag]["kind"] in ("unknown", "released"):
                 tag = send(n)
                 driver.wait(1)
         outcome = driver.outcomes[tag]
@@ -309,6 +317,51 @@ def test_d4_closing_ends_every_attempt(own, driver, name):
         driver.close("it")
         assert set(kinds(driver, tags)) <= {"unknown", "released"}
         broker.thaw()
+
+
+# --- through the relay ---------------------------------------------------------------------------------------
+
+def first_of_each(messages):
+    """The numbers of each key in the order they first came."""
+    out = {}
+    for message in messages:
+        body = json.loads(message["payload"])
+        numbers = out.setdefault(body["key"], [])
+        if body["n"] not in numbers:
+            numbers.append(body["n"])
+    return out
+
+
+def test_l5_through_the_relay_a_broker_may_go_and_come_back(own, name, store, outbox, outlog, relays):
+    """While it is down nobody's attempts are spent; when it comes back everything arrives, each key in
+    order; killed in between, nothing is lost."""
+    with own() as broker:
+        broker.prepare(name)
+        broker.down()
+        outbox.destination("it", **broker.settings(name), timeout="4s",
+                           retry={"base": "50ms", "max": "100ms", "max_attempts": 50},
+                           breaker={"failures": 5, "open": "100ms", "open_max": "300ms"})
+        put = lambda n: outbox.put("it", {"key": f"k{n % 7}", "n": n}, key=f"k{n % 7}")  # noqa: E731
+        ids = [put(n) for n in range(40)]
+        relays("a", lease="20s")  # as in life, longer than the timeout
+        health = lambda: outlog.run("destinations", "--json").json()[0]  # noqa: E731
+        wait_for(lambda: health()["breaker"] != "closed", lambda: f"an open breaker: {health()}")
+        states = [outbox.state(id) for id in ids]
+        assert {state["state"] for state in states} <= {"PENDING", "CLAIMED"}
+        assert any(state["last_error"] for state in states)
+        assert all(row["attempts"] == row["unsent"] for row in outbox.run(
+            "select * from {}parked where state = 'PENDING'"))  # nothing of the budget is used
+        assert outbox.run("select * from {}attempts") == []
+        broker.up()
+        outbox.wait_drained()
+        ids += [put(n) for n in range(40, 140)]
+        broker.restart()
+        ids += [put(n) for n in range(140, 160)]
+        outbox.wait_drained()
+        assert {outbox.state(id)["state"] for id in ids} == {"PUBLISHED"}
+        if broker.KEEPS:
+            got = first_of_each(broker.received(name))
+            assert got == {f"k{k}": [n for n in range(160) if n % 7 == k] for k in range(7)}
 
 
 # --- what only one of them has -----------------------------------------------------------------------------

@@ -15,7 +15,6 @@ import pathlib
 import signal
 import socket
 import subprocess
-import time
 
 from lib.cli import build_dir
 from lib.outbox import wait_for
@@ -91,9 +90,15 @@ class Broker:
             self.process.wait()
             self.process = None
 
-    def restart(self):
+    def down(self):
         self.kill()
+
+    def up(self):
         self.start()
+
+    def restart(self):
+        self.down()
+        self.up()
 
     def freeze(self):
         os.kill(self.process.pid, signal.SIGSTOP)
@@ -523,7 +528,7 @@ class KafkaMock(Broker):
     """Three mock brokers of librdkafka. They keep records in memory, ask for no login, speak no TLS and
     check no sizes: what is too large is refused by the client, by the setting of its own."""
     name, user = "kafka", None
-    TOO_LARGE, CE_PREFIX, TLS, KEEPS = LIMIT, "ce_", False, False
+    TOO_LARGE, CE_PREFIX, TLS = LIMIT, "ce_", False
 
     def start(self):
         self.process = subprocess.Popen(
@@ -541,10 +546,11 @@ class KafkaMock(Broker):
         brokers = getattr(self, "brokers", f"127.0.0.1:{self.port}")
         return {"type": "kafka", "brokers": brokers, "topic": name, **limit, **more}
 
-    def restart(self):
-        """The brokers go away and come back, with what they had."""
+    def down(self):
+        """The brokers go away; they keep what they have."""
         self.tell("down")
-        time.sleep(0.2)  # long enough for the client to see it
+
+    def up(self):
         self.tell("up")
 
     def prepare(self, name):
