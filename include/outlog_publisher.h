@@ -64,6 +64,7 @@ struct outlog_outcome {
     int status;             /* HTTP or SMTP status, exit code; 0 when there is none */
     bool is_permanent;      /* FAILED: the same message cannot succeed later (R2) */
     bool surely_not_sent;   /* FAILED: at_most_once may try again (no connection, 429, …) */
+    bool is_unreached;      /* RELEASED: there was no way to the target; the breaker counts it */
     int64_t retry_after_us; /* the target asks for this pause; 0: it does not */
     int64_t duration_us;    /* from submit() to the outcome */
     const char *response;   /* at most 4 KiB of UTF-8 with secrets masked, or NULL */

@@ -247,6 +247,8 @@ enum ol_verdict ol_retry_decide(const struct ol_retry *policy, bool at_most_once
     case OUTLOG_PUBLISH_OK:
         return OL_VERDICT_DONE;
     case OUTLOG_PUBLISH_RELEASED:
+        if (outcome->is_unreached)
+            *wait_us = ol_retry_wait_us(policy, 1, chance, outcome->retry_after_us);
         return OL_VERDICT_BACK;
     case OUTLOG_PUBLISH_FAILED:
         if (outcome->is_permanent || (at_most_once && !outcome->surely_not_sent))

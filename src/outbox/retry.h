@@ -48,7 +48,8 @@ enum ol_verdict {
     OL_VERDICT_DONE,  /* published */
     OL_VERDICT_RETRY, /* pending again, after wait_us */
     OL_VERDICT_DEAD,  /* permanent, spent, or unknown under at_most_once */
-    OL_VERDICT_BACK   /* released: pending again at once, and the attempt does not count */
+    OL_VERDICT_BACK   /* released: pending again, and the attempt does not count; at once, or after
+                         wait_us when there was no way to the target */
 };
 
 /* What becomes of a message after an attempt. `attempt` counts within the current budget: a

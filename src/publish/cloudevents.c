@@ -113,6 +113,27 @@ out:
     return result;
 }
 
+int ol_cloudevents_list(const struct outlog_message *message, const char *source,
+                        const char *prefix, struct ol_arena *arena, struct outlog_header **list,
+                        size_t *count, outlog_err *err)
+{
+    struct attributes a = {0};
+    int result = 0;
+
+    *list = ol_arena_array(arena, ATTRIBUTES, sizeof **list);
+    if (!*list || gather(message, source, &a) < 0)
+        result = -1;
+    for (*count = 0; result == 0 && *count < a.count; (*count)++) {
+        struct outlog_header *to = &(*list)[*count], *from = &a.list[*count];
+        to->name = ol_arena_print(arena, "%s%s", prefix, from->name);
+        to->value = ol_arena_copy(arena, from->value, strlen(from->value));
+        if (!to->name || !to->value)
+            result = -1;
+    }
+    clear(&a);
+    return result == 0 ? 0 : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+}
+
 bool ol_content_type_is_json(const char *content_type)
 {
     if (!content_type)

@@ -14,6 +14,12 @@
 int ol_cloudevents_binary(const struct outlog_message *message, const char *source,
                           struct ol_headers *headers, outlog_err *err);
 
+/* The attributes themselves, named `prefix` and the attribute, values as they are: for brokers, whose
+ * bindings leave UTF-8 alone ("ce_" for Kafka, "" for MQTT 5). The list lives in the arena. */
+int ol_cloudevents_list(const struct outlog_message *message, const char *source,
+                        const char *prefix, struct ol_arena *arena, struct outlog_header **list,
+                        size_t *count, outlog_err *err);
+
 /* Structured mode: the JSON event, to be sent as OL_CLOUDEVENTS_JSON. A payload of a JSON type
  * becomes `data` as it is, byte for byte; any other, or one that is not JSON after all, becomes
  * data_base64. Returns 0, or -1 when memory is out. */

@@ -20,6 +20,13 @@ extern const struct outlog_publisher ol_publisher_exec;
 extern const struct outlog_publisher ol_publisher_stdout;
 extern const struct outlog_publisher ol_publisher_null;
 
+/* Each is there when its client library was there at build time: OL_WITH_KAFKA and so on. */
+extern const struct outlog_publisher ol_publisher_kafka;
+extern const struct outlog_publisher ol_publisher_mqtt;
+extern const struct outlog_publisher ol_publisher_nats;
+extern const struct outlog_publisher ol_publisher_rabbitmq;
+extern const struct outlog_publisher ol_publisher_redis;
+
 /* The publisher of a destination's type, or NULL. "plugin" is none: see plugin.h. */
 const struct outlog_publisher *ol_publisher_by_name(const char *name);
 

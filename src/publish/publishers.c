@@ -6,6 +6,21 @@
 static const struct outlog_publisher *const publishers[] = {
     &ol_publisher_webhook, &ol_publisher_smtp,   &ol_publisher_sor,
     &ol_publisher_exec,    &ol_publisher_stdout, &ol_publisher_null,
+#ifdef OL_WITH_KAFKA
+    &ol_publisher_kafka,
+#endif
+#ifdef OL_WITH_MQTT
+    &ol_publisher_mqtt,
+#endif
+#ifdef OL_WITH_NATS
+    &ol_publisher_nats,
+#endif
+#ifdef OL_WITH_RABBITMQ
+    &ol_publisher_rabbitmq,
+#endif
+#ifdef OL_WITH_REDIS
+    &ol_publisher_redis,
+#endif
 };
 
 const struct outlog_publisher *ol_publisher_by_name(const char *name)

@@ -5,6 +5,7 @@
 #include "publish/expand.h"
 #include "publish/guard.h"
 #include "publish/headers.h"
+#include "publish/parcel.h"
 #include "publish/sign.h"
 
 #include <stdio.h>
@@ -374,6 +375,19 @@ static int read_url(struct reader *r, const struct key *key, const struct ol_jso
     return read_text(r, key, value);
 }
 
+/* A subject, topic, stream or routing key, perhaps with {event_type} and the like. */
+static int read_name(struct reader *r, const struct key *key, const struct ol_json *value)
+{
+    if (read_text(r, key, value) < 0)
+        return -1;
+    const char *unknown = ol_parcel_unknown_field(*(const char **)field(r, key));
+    if (unknown && !is_pending(r, value))
+        return wrong(r, key->name,
+                     "of {…} only {event_type}, {org_id}, {ordering_key} and {partition_key}"
+                     " are known");
+    return 0;
+}
+
 static int read_options(struct reader *r, const struct key *key, const struct ol_json *value)
 {
     if (value->type != OL_JSON_OBJECT)
@@ -386,6 +400,7 @@ static const char *const guarantees[] = {"at_least_once", "at_most_once", NULL};
 static const char *const on_deads[] = {"skip", "hold", NULL};
 static const char *const keeps[] = {"all", "failures", NULL};
 static const char *const requests[] = {"destination", "payload", NULL};
+static const char *const protocols[] = {"5", "3.1.1", NULL};
 static const char *const tlses[] = {"starttls", "implicit", "none", NULL};
 static const char *const envelopes[] = {"none", "cloudevents-binary", "cloudevents-structured",
                                         NULL};
@@ -393,6 +408,7 @@ static const char *const envelopes[] = {"none", "cloudevents-binary", "cloudeven
 #define AT(member) offsetof(struct ol_settings, member)
 #define ONE_OF(member, names) read_choice, AT(member), 0, 0, names
 #define OWN(read) read, 0, 0, 0, NULL
+#define OWN_AT(read, member) read, AT(member), 0, 0, NULL
 #define TEXT(member) read_text, AT(member), 0, 0, NULL
 
 static const struct key keys[] = {
@@ -413,7 +429,7 @@ static const struct key keys[] = {
     {"secret_previous", WEBHOOK | SOR, 0, OWN(read_secret)},
     {"secrets", WEBHOOK | SOR, 0, OWN(read_secrets)},
     {"method", WEBHOOK | SOR, 0, OWN(read_method)},
-    {"headers", WEBHOOK | SOR | SMTP, 0, OWN(read_headers)},
+    {"headers", WEBHOOK | SOR | SMTP | BROKERS, 0, OWN(read_headers)},
     {"allow_private", WEBHOOK | SOR, 0, read_bool, AT(allow_private), 0, 0, NULL},
     {"allow_hosts", WEBHOOK, 0, OWN(read_allow_hosts)},
     {"envelope", WEBHOOK | BROKERS, 0, ONE_OF(envelope, envelopes)},
@@ -425,18 +441,25 @@ static const struct key keys[] = {
     {"user", SMTP | BROKERS, 0, TEXT(user)},
     {"password", SMTP | BROKERS, 0, TEXT(password)},
     {"hello", SMTP, 0, TEXT(hello)},
-    {"tls", SMTP, 0, ONE_OF(tls, tlses)},
+    {"tls", SMTP | KAFKA, 0, ONE_OF(tls, tlses)},
     {"command", EXEC, EXEC, OWN(read_command)},
     {"env", EXEC, 0, OWN(read_env)},
     {"path", PLUGIN, PLUGIN, TEXT(path)},
-    {"options", PLUGIN, 0, OWN(read_options)},
-    {"subject", NATS, NATS, TEXT(subject)},
+    {"options", PLUGIN | KAFKA, 0, OWN(read_options)},
+    {"subject", NATS, NATS, OWN_AT(read_name, subject)},
     {"brokers", KAFKA, KAFKA, TEXT(brokers)},
-    {"topic", KAFKA | MQTT, KAFKA | MQTT, TEXT(topic)},
+    {"topic", KAFKA | MQTT, KAFKA | MQTT, OWN_AT(read_name, topic)},
     {"exchange", RABBITMQ, 0, TEXT(exchange)},
-    {"routing_key", RABBITMQ, RABBITMQ, TEXT(routing_key)},
-    {"stream", REDIS | NATS, REDIS, TEXT(stream)},
+    {"routing_key", RABBITMQ, RABBITMQ, OWN_AT(read_name, routing_key)},
+    {"stream", REDIS | NATS, REDIS, OWN_AT(read_name, stream)},
     {"qos", MQTT, 0, read_int, AT(qos), 0, 2, NULL},
+    {"protocol", MQTT, 0, ONE_OF(protocol, protocols)},
+    {"client_id", MQTT, 0, TEXT(client_id)},
+    {"cert_file", BROKERS, 0, TEXT(cert_file)},
+    {"key_file", BROKERS, 0, TEXT(key_file)},
+    {"credentials", NATS, 0, TEXT(credentials)},
+    {"max_len", REDIS, 0, read_bytes, AT(max_len), 1, INT64_C(1) << 40, NULL},
+    {"dedupe", REDIS, 0, read_span, AT(dedupe_us), 1000, 366 * 86400 * SECOND, NULL},
 };
 
 /* --- what only the whole can tell ---------------------------------------------------------------- */
@@ -586,6 +609,49 @@ static int finish_webhook(struct reader *r)
     return r->is_url_pending ? 0 : ol_guard_url(s->url, s->allow_private, &parts, r->err);
 }
 
+/* The address and the login of a broker. */
+static int finish_broker(struct reader *r)
+{
+    static const struct ol_address_scheme nats[] = {{"nats", 4222, false},
+                                                    {"tls", 4222, true},
+                                                    {NULL, 0, false}};
+    static const struct ol_address_scheme amqp[] = {{"amqp", 5672, false},
+                                                    {"amqps", 5671, true},
+                                                    {NULL, 0, false}};
+    static const struct ol_address_scheme redis[] = {{"redis", 6379, false},
+                                                     {"rediss", 6379, true},
+                                                     {NULL, 0, false}};
+    static const struct ol_address_scheme mqtt[] = {{"mqtt", 1883, false},
+                                                    {"mqtts", 8883, true},
+                                                    {NULL, 0, false}};
+    struct ol_settings *s = r->settings;
+    struct ol_address *list = NULL;
+    const struct ol_address_scheme *schemes = r->type == NATS       ? nats
+                                              : r->type == RABBITMQ ? amqp
+                                              : r->type == REDIS    ? redis
+                                                                    : mqtt;
+
+    bool has_headers = r->type == KAFKA || r->type == NATS ||
+                       (r->type == MQTT && s->protocol == OL_PROTOCOL_5);
+    if (s->envelope == OL_ENVELOPE_CLOUDEVENTS_BINARY && !has_headers)
+        return wrong(r, "envelope", "here CloudEvents are sent only as cloudevents-structured");
+    if (!s->cert_file != !s->key_file)
+        return wrong(r, s->cert_file ? "key_file" : "cert_file", "the two go together");
+    if (r->type == KAFKA)
+        return 0;
+    if (ol_address_parse(s->url, schemes, s->arena, &list, &s->address_count, r->err) < 0)
+        return -1;
+    if (s->address_count > 1 && r->type != NATS)
+        return wrong(r, "url", "one address is wanted");
+    s->addresses = list;
+    if (!s->user) {
+        s->user = list[0].user;
+        if (!s->password)
+            s->password = list[0].password;
+    }
+    return 0;
+}
+
 static int finish(struct reader *r)
 {
     struct ol_settings *s = r->settings;
@@ -612,6 +678,8 @@ static int finish(struct reader *r)
     if (r->type == SMTP && !r->is_url_pending && finish_smtp(r) < 0)
         return -1;
     if ((r->type == WEBHOOK || r->type == SOR) && finish_webhook(r) < 0)
+        return -1;
+    if ((r->type & BROKERS) && !r->is_url_pending && finish_broker(r) < 0)
         return -1;
     return finish_masked(r);
 }

@@ -5,12 +5,14 @@
 #include "base/err.h"
 #include "outbox/retry.h"
 #include "outlog_publisher.h"
+#include "publish/address.h"
 
 enum ol_guarantee { OL_AT_LEAST_ONCE, OL_AT_MOST_ONCE };
 enum ol_on_dead { OL_ON_DEAD_SKIP, OL_ON_DEAD_HOLD };
 enum ol_keep { OL_KEEP_ALL, OL_KEEP_FAILURES };
 enum ol_envelope { OL_ENVELOPE_NONE, OL_ENVELOPE_CLOUDEVENTS_BINARY, OL_ENVELOPE_CLOUDEVENTS };
 enum ol_request { OL_REQUEST_DESTINATION, OL_REQUEST_PAYLOAD }; /* who names the URL */
+enum ol_protocol { OL_PROTOCOL_5, OL_PROTOCOL_3_1_1 };
 enum ol_tls { OL_TLS_STARTTLS, OL_TLS_IMPLICIT, OL_TLS_NONE };
 
 /* Texts that are absent are NULL. Lists are NULL-terminated and counted. */
@@ -64,7 +66,15 @@ struct ol_settings {
 
     /* brokers: names may hold {event_type}, {org_id}, {ordering_key}, {partition_key} */
     const char *subject, *brokers, *topic, *exchange, *routing_key, *stream;
+    const struct ol_address *addresses; /* `url`, read; the login is in `user` and `password` */
+    size_t address_count;
+    const char *cert_file, *key_file; /* who we are, for TLS */
+    const char *credentials;          /* nats: a .creds file */
+    const char *client_id;            /* mqtt */
     int qos;
+    enum ol_protocol protocol; /* mqtt */
+    int64_t max_len;           /* redis: about this many entries stay; 0: all */
+    int64_t dedupe_us; /* redis: a repeat within this time is not added; 0: never looked at */
 
     const char *const *masked; /* what must never be shown: for ol_mask_add */
     struct ol_arena *arena;    /* private: holds all of the above */

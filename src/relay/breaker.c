@@ -78,7 +78,10 @@ void ol_breaker_note(struct ol_breaker *breaker, const struct outlog_outcome *ou
         note_failure(breaker, now_us);
         break;
     case OUTLOG_PUBLISH_RELEASED:
-        breaker->is_probing = false;
+        if (outcome->is_unreached)
+            note_failure(breaker, now_us);
+        else
+            breaker->is_probing = false;
         break;
     }
 }

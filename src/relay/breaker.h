@@ -31,7 +31,8 @@ void ol_breaker_init(struct ol_breaker *breaker, int failures_max, int64_t open_
 bool ol_breaker_admit(struct ol_breaker *breaker, int64_t now_us);
 
 /* What became of an attempt that was admitted. A permanent failure counts as success: whoever
- * answers 404 is alive. A released one gives the probe's place back. */
+ * answers 404 is alive. A released one gives the probe's place back, unless it was released because
+ * there was no way to the target: that is a failure, though it spends no attempt. */
 void ol_breaker_note(struct ol_breaker *breaker, const struct outlog_outcome *outcome,
                      int64_t now_us);
 

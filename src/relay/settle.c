@@ -40,7 +40,6 @@ static struct ol_parking judge(struct ol_worker *worker, const struct ol_item *i
         break;
     case OL_VERDICT_BACK:
         how.unsent = 1;
-        how.wait_us = 0;
         break;
     default:
         break;

@@ -44,10 +44,12 @@ static void on_outcome(void *user, void *tag, const struct outlog_outcome *outco
     ol_buf_print(
         &line,
         "{\"tag\":%ld,\"kind\":\"%s\",\"status\":%d,\"permanent\":%s,"
-        "\"surely_not_sent\":%s,\"retry_after_us\":%lld,\"duration_us\":%lld,\"response\":",
+        "\"surely_not_sent\":%s,\"unreached\":%s,\"retry_after_us\":%lld,\"duration_us\":%lld,"
+        "\"response\":",
         (long)(intptr_t)tag, kinds[outcome->kind], outcome->status,
         outcome->is_permanent ? "true" : "false", outcome->surely_not_sent ? "true" : "false",
-        (long long)outcome->retry_after_us, (long long)outcome->duration_us);
+        outcome->is_unreached ? "true" : "false", (long long)outcome->retry_after_us,
+        (long long)outcome->duration_us);
     if (outcome->response)
         ol_buf_json(&line, outcome->response, outcome->response_bytes);
     else

@@ -232,7 +232,7 @@ def receiver():
     it.end()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def certificates(tmp_path_factory):
     """A certificate for localhost and one for another name, each its own authority."""
     folder = tmp_path_factory.mktemp("tls")

@@ -1,0 +1,304 @@
+/* mqtt.c: a message on a topic of an MQTT broker (D4).
+ *
+ * Success is PUBACK for QoS 1, PUBCOMP for QoS 2, with a reason below 0x80 where MQTT 5 gives one; for
+ * QoS 0 only that the bytes were written. MQTT knows no streams: a broker that nobody subscribed to
+ * takes a message and drops it, and that is success here too (0x10, no matching subscribers).
+ *
+ * The client runs without a thread of its own, inside the courier's. It would send again, on a new
+ * connection, what it holds from the old one; a message is one attempt, so each connection has a
+ * client of its own. */
+#include "base/clock.h"
+#include "publish/courier.h"
+#include "publish/wire.h"
+
+#include <mosquitto.h>
+#include <mqtt_protocol.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEEPALIVE_S = 30, IN_FLIGHT_MAX = 200, IN_FLIGHT_OLD = 20, BUCKETS = 256, NOT_YET = -1 };
+
+struct mqtt {
+    struct ol_courier courier; /* first */
+    struct mosquitto *link;
+    struct ol_load *sent[BUCKETS]; /* by packet id */
+    int answer;                    /* to CONNECT; NOT_YET: none */
+    bool is_in_send, is_done_in_send;
+};
+
+static bool is_5(const struct mqtt *m)
+{
+    return m->courier.freight.settings->protocol == OL_PROTOCOL_5;
+}
+
+/* --- what the broker says ------------------------------------------------------------------------------ */
+
+static struct ol_load *find_load(struct mqtt *m, uint64_t number)
+{
+    struct ol_load **at = &m->sent[number % BUCKETS];
+    while (*at && (*at)->number != number)
+        at = &(*at)->next;
+    struct ol_load *load = *at;
+    if (load)
+        *at = load->next;
+    return load;
+}
+
+/* Reasons that the same message will meet again. */
+static bool is_permanent(int reason)
+{
+    return reason == MQTT_RC_PACKET_TOO_LARGE || reason == MQTT_RC_TOPIC_NAME_INVALID ||
+           reason == MQTT_RC_PAYLOAD_FORMAT_INVALID;
+}
+
+static void on_publish(struct mosquitto *link, void *arg, int number, int reason,
+                       const mosquitto_property *properties)
+{
+    struct mqtt *m = arg;
+    struct ol_load *load = find_load(m, (uint64_t)number);
+    (void)link, (void)properties;
+    if (!load) { // QoS 0: written before the call that sends it returned
+        m->is_done_in_send = m->is_in_send;
+        return;
+    }
+    if (reason >= 0x80)
+        ol_load_refuse(load, is_permanent(reason), "mqtt: %s: %s", load->parcel.name,
+                       mosquitto_reason_string(reason));
+    else
+        ol_load_end(load, OUTLOG_PUBLISH_OK, "%s",
+                    reason == MQTT_RC_NO_MATCHING_SUBSCRIBERS ? "no subscriber" : "acknowledged");
+}
+
+static void on_connect(struct mosquitto *link, void *arg, int answer, int flags,
+                       const mosquitto_property *properties)
+{
+    struct mqtt *m = arg;
+    (void)link, (void)flags, (void)properties;
+    m->answer = answer;
+}
+
+static int broke(int status, outlog_err *err)
+{
+    return ol_fail(err, OUTLOG_UNAVAILABLE, "mqtt: %s", mosquitto_strerror(status));
+}
+
+static int mqtt_listen(void *self, outlog_err *err)
+{
+    struct mqtt *m = self;
+    struct pollfd poll_fd = {.fd = mosquitto_socket(m->link), .events = POLLIN};
+    int status = MOSQ_ERR_SUCCESS;
+
+    while (status == MOSQ_ERR_SUCCESS && poll(&poll_fd, 1, 0) > 0) {
+        ol_courier_heard(&m->courier);
+        status = mosquitto_loop_read(m->link, 1);
+        poll_fd.fd = mosquitto_socket(m->link);
+    }
+    if (status == MOSQ_ERR_SUCCESS && mosquitto_want_write(m->link))
+        status = mosquitto_loop_write(m->link, 1);
+    if (status == MOSQ_ERR_SUCCESS)
+        status = mosquitto_loop_misc(m->link);
+    return status == MOSQ_ERR_SUCCESS ? 0 : broke(status, err);
+}
+
+/* --- messages ---------------------------------------------------------------------------------------------- */
+
+static int add_properties(const struct ol_parcel *parcel, mosquitto_property **list)
+{
+    int status = mosquitto_property_add_string(list, MQTT_PROP_CONTENT_TYPE, parcel->content_type);
+    if (status == MOSQ_ERR_SUCCESS && parcel->correlation_id)
+        status = mosquitto_property_add_binary(list, MQTT_PROP_CORRELATION_DATA,
+                                               parcel->correlation_id,
+                                               (uint16_t)strlen(parcel->correlation_id));
+    for (size_t i = 0; status == MOSQ_ERR_SUCCESS && i < parcel->header_count; i++)
+        status = mosquitto_property_add_string_pair(list, MQTT_PROP_USER_PROPERTY,
+                                                    parcel->headers[i].name,
+                                                    parcel->headers[i].value);
+    return status;
+}
+
+static int mqtt_send(void *self, struct ol_load *load, outlog_err *err)
+{
+    struct mqtt *m = self;
+    const struct ol_parcel *parcel = &load->parcel;
+    mosquitto_property *properties = NULL;
+    int number = 0, status = is_5(m) ? add_properties(parcel, &properties) : MOSQ_ERR_SUCCESS;
+
+    m->is_in_send = true;
+    m->is_done_in_send = false;
+    if (status == MOSQ_ERR_SUCCESS)
+        status = mosquitto_publish_v5(m->link, &number, parcel->name, (int)parcel->body_bytes,
+                                      parcel->body, m->courier.freight.settings->qos, false,
+                                      properties);
+    m->is_in_send = false;
+    mosquitto_property_free_all(&properties);
+    switch (status) {
+    case MOSQ_ERR_SUCCESS:
+        if (m->is_done_in_send) {
+            ol_load_end(load, OUTLOG_PUBLISH_OK, "written");
+            return 0;
+        }
+        break;
+    case MOSQ_ERR_INVAL:
+    case MOSQ_ERR_PAYLOAD_SIZE:
+    case MOSQ_ERR_OVERSIZE_PACKET:
+    case MOSQ_ERR_MALFORMED_UTF8: // nothing was written
+        ol_load_refuse(load, true, "mqtt: %s: %s", parcel->name, mosquitto_strerror(status));
+        return 0;
+    case MOSQ_ERR_QOS_NOT_SUPPORTED:
+        ol_load_refuse(load, false, "mqtt: %s", mosquitto_strerror(status));
+        return 0;
+    default:
+        break;
+    }
+    load->number = (uint64_t)number;
+    load->next = m->sent[load->number % BUCKETS];
+    m->sent[load->number % BUCKETS] = load;
+    return status == MOSQ_ERR_SUCCESS ? 0 : broke(status, err);
+}
+
+/* --- the connection -------------------------------------------------------------------------------------- */
+
+static int set_options(struct mqtt *m, outlog_err *err)
+{
+    const struct ol_settings *s = m->courier.freight.settings;
+    int status = mosquitto_int_option(m->link, MOSQ_OPT_PROTOCOL_VERSION,
+                                      is_5(m) ? MQTT_PROTOCOL_V5 : MQTT_PROTOCOL_V311);
+    // MQTT 5 brokers say how many they take at once; the others hang up when it is too many.
+    int in_flight = is_5(m) ? IN_FLIGHT_MAX : IN_FLIGHT_OLD;
+    if (s->concurrency > 0 && s->concurrency < in_flight)
+        in_flight = s->concurrency;
+
+    mosquitto_int_option(m->link, MOSQ_OPT_TCP_NODELAY, 1);
+    mosquitto_max_inflight_messages_set(m->link, (unsigned)in_flight);
+    mosquitto_connect_v5_callback_set(m->link, on_connect);
+    mosquitto_publish_v5_callback_set(m->link, on_publish);
+    if (status == MOSQ_ERR_SUCCESS && s->user)
+        status = mosquitto_username_pw_set(m->link, s->user, s->password);
+    if (status == MOSQ_ERR_SUCCESS && s->addresses[0].is_tls && !s->ca_file)
+        status = mosquitto_int_option(m->link, MOSQ_OPT_TLS_USE_OS_CERTS, 1);
+    if (status == MOSQ_ERR_SUCCESS && s->addresses[0].is_tls)
+        status = mosquitto_tls_set(m->link, s->ca_file, NULL, s->cert_file, s->key_file, NULL);
+    return status == MOSQ_ERR_SUCCESS ? 0 : broke(status, err);
+}
+
+static int wait_answer(struct mqtt *m, int timeout_ms, outlog_err *err)
+{
+    int64_t end_us = ol_clock_boot_us() + timeout_ms * INT64_C(1000);
+    while (m->answer == NOT_YET) {
+        int64_t left_ms = (end_us - ol_clock_boot_us()) / 1000;
+        if (left_ms <= 0)
+            return ol_fail(err, OUTLOG_UNAVAILABLE, "mqtt: no answer in %d ms", timeout_ms);
+        struct pollfd poll_fd = {.fd = mosquitto_socket(m->link),
+                                 .events = mosquitto_want_write(m->link) ? POLLIN | POLLOUT
+                                                                         : POLLIN};
+        poll(&poll_fd, 1, left_ms < 200 ? (int)left_ms : 200);
+        if (mqtt_listen(m, err) < 0 && m->answer == NOT_YET)
+            return -1;
+    }
+    if (m->answer == 0)
+        return 0;
+    return ol_fail(err, OUTLOG_UNAVAILABLE, "mqtt: %s",
+                   is_5(m) ? mosquitto_reason_string(m->answer)
+                           : mosquitto_connack_string(m->answer));
+}
+
+static int mqtt_connect(void *self, int timeout_ms, outlog_err *err)
+{
+    struct mqtt *m = self;
+    const struct ol_settings *s = m->courier.freight.settings;
+    struct ol_address plain = s->addresses[0];
+    struct ol_wire probe = {.fd = -1};
+
+    // The client connects without a limit of time: look first whether anybody is there.
+    plain.is_tls = false;
+    if (ol_wire_open(&probe, &plain, s, timeout_ms, err) < 0)
+        return -1;
+    ol_wire_close(&probe);
+    m->answer = NOT_YET;
+    if (!(m->link = mosquitto_new(s->client_id, true, m)))
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    if (set_options(m, err) < 0)
+        return -1;
+    int status =
+        mosquitto_connect_bind_v5(m->link, plain.host, plain.port, KEEPALIVE_S, NULL, NULL);
+    if (status != MOSQ_ERR_SUCCESS)
+        return broke(status, err);
+    return wait_answer(m, timeout_ms, err);
+}
+
+static void mqtt_disconnect(void *self, const char *why)
+{
+    struct mqtt *m = self;
+    if (m->link)
+        mosquitto_destroy(m->link);
+    m->link = NULL;
+    for (int i = 0; i < BUCKETS; i++)
+        while (m->sent[i]) {
+            struct ol_load *load = m->sent[i];
+            m->sent[i] = load->next;
+            ol_load_end(load, OUTLOG_PUBLISH_UNKNOWN, "sent, but not acknowledged: %s", why);
+        }
+}
+
+static int mqtt_fd(void *self)
+{
+    struct mqtt *m = self;
+    return m->link ? mosquitto_socket(m->link) : -1;
+}
+
+static const struct ol_trade trade = {
+    .connect = mqtt_connect,
+    .send = mqtt_send,
+    .flush = mqtt_listen,
+    .listen = mqtt_listen,
+    .fd = mqtt_fd,
+    .disconnect = mqtt_disconnect,
+    .tick_ms = 1000,
+};
+
+/* --- the publisher ------------------------------------------------------------------------------------------- */
+
+static void start_library(void)
+{
+    mosquitto_lib_init();
+}
+
+static int mqtt_open(const struct outlog_publisher_host *host, void **instance, outlog_err *err)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const struct ol_publisher_own *own = host->own;
+    struct ol_parcel_form form = {.name = own->settings->topic,
+                                  .forbidden = "+#",
+                                  .name_max = 65535,
+                                  .ce_prefix = ""};
+    struct mqtt *m = calloc(1, sizeof *m);
+    if (!m)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    pthread_once(&once, start_library);
+    if (ol_courier_open(&m->courier, host, &form, &trade, m, err) < 0) {
+        free(m);
+        return -1;
+    }
+    *instance = m;
+    return 0;
+}
+
+static void mqtt_close(void *instance)
+{
+    struct mqtt *m = instance;
+    ol_courier_close(&m->courier);
+    free(m);
+}
+
+const struct outlog_publisher ol_publisher_mqtt = {
+    .name = "mqtt",
+    .batch_max = IN_FLIGHT_MAX,
+    .open = mqtt_open,
+    .submit = ol_courier_submit,
+    .drive = ol_courier_drive,
+    .fd = ol_courier_fd,
+    .abandon = ol_courier_abandon,
+    .close = mqtt_close,
+};
