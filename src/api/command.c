@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "log/draft.h"
 #include "log/event.h"
+#include "outbox/group.h"
 #include "outbox/message.h"
 
 #include <stdio.h>
@@ -86,7 +87,7 @@ static int read_defaults(struct reading *reading, const struct ol_json *object, 
 
 static int forbid(outlog_err *err)
 {
-    ol_fail(err, OUTLOG_OK, "this token is of another org");
+    ol_fail(err, OL_FORBIDDEN, "this token is of another org");
     return -1;
 }
 
@@ -120,17 +121,15 @@ static int read_events(struct reading *reading, const struct ol_json *array, out
         if (ol_draft_read(it.value.text, it.value.bytes, &reading->defaults, reading->arena, event,
                           err) < 0)
             return misplace("events", i, err);
-        if (event->idempotency_key && (i > 0 || out->key))
+        if (event->idempotency_key && (i > 0 || out->idempotency.key))
             return ol_fail(err, OUTLOG_INVALID_FIELD,
                            "the key of a command is its Idempotency-Key header");
         if (own && (!event->org_id || strcmp(event->org_id, own) != 0))
             return forbid(err);
         out->event_count++;
     }
-    if (out->event_count && out->key)
-        out->events[0].idempotency_key = out->key;
-    else if (out->event_count)
-        out->key = out->events[0].idempotency_key;
+    if (out->event_count && !out->idempotency.key)
+        out->idempotency.key = out->events[0].idempotency_key;
     return 0;
 }
 
@@ -172,85 +171,118 @@ static int read_lists(struct reading *reading, const struct ol_json *object, out
         return ol_fail(err, OUTLOG_TOO_LARGE,
                        "a command has at most %d events and as many messages", MOST_EVENTS);
     out->events = ol_arena_array(reading->arena, event_count + 1, sizeof *out->events);
-    out->appended = ol_arena_array(reading->arena, event_count + 1, sizeof *out->appended);
     out->messages = ol_arena_array(reading->arena, message_count + 1, sizeof *out->messages);
-    out->enqueued = ol_arena_array(reading->arena, message_count + 1, sizeof *out->enqueued);
-    if (!out->events || !out->appended || !out->messages || !out->enqueued)
+    out->submitted = ol_arena_alloc(reading->arena, sizeof *out->submitted);
+    if (!out->events || !out->messages || !out->submitted)
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
     return read_events(reading, &events, err) < 0 || read_messages(reading, &messages, err) < 0 ? -1
                                                                                                 : 0;
 }
 
-int ol_command_parse(struct ol_request *request, const char *text, size_t bytes, const char *key,
-                     struct ol_arena *arena, struct ol_command_draft *out, outlog_err *err)
+/* The key, as every door sees it: without messages it is that of outlog_append_many(). */
+static int set_key(struct reading *reading, const struct ol_json *object, outlog_err *err)
 {
-    struct reading reading = {.request = request, .arena = arena, .out = out};
-    struct ol_json object;
+    struct ol_command_draft *out = reading->out;
+    struct ol_json messages = ol_json_get(object, "messages");
+    struct ol_buf text = {0};
 
-    *out = (struct ol_command_draft){.key = key};
+    if (!out->idempotency.key)
+        return 0;
+    if (out->event_count)
+        out->events[0].idempotency_key = out->message_count ? NULL : out->idempotency.key;
+    if (!out->message_count)
+        return 0;
+    ol_event_request(out->events, out->event_count, &text);
+    text.bytes--; // the closing brace
+    ol_buf_text(&text, ",\"messages\":");
+    ol_buf_add(&text, messages.text, messages.bytes);
+    ol_buf_char(&text, '}');
+    const char *actor = out->event_count ? out->events[0].actor_id : reading->defaults.actor_id;
+    out->idempotency.org_id = reading->defaults.org_id;
+    out->idempotency.actor_id = actor ? actor : "system";
+    out->idempotency.endpoint = "append";
+    out->idempotency.request = text.failed ? NULL
+                                           : ol_arena_copy(reading->arena, text.data, text.bytes);
+    ol_buf_clear(&text);
+    return out->idempotency.request ? 0 : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+}
+
+static int parse(struct reading *reading, const char *text, size_t bytes, outlog_err *err)
+{
+    struct ol_json object;
     if (ol_json_parse_wrapped(text, bytes, &object, err) < 0)
         return -1;
     if (object.type != OL_JSON_OBJECT)
         return ol_fail(err, OUTLOG_INVALID_JSON, "a command is a JSON object");
-    return check_members(&object, err) < 0 || read_defaults(&reading, &object, err) < 0 ||
-                   read_lists(&reading, &object, err) < 0
+    return check_members(&object, err) < 0 || read_defaults(reading, &object, err) < 0 ||
+                   read_lists(reading, &object, err) < 0 || set_key(reading, &object, err) < 0
                ? -1
                : 0;
 }
 
-/* --- doing --- */
+/* --- answering --- */
 
-static int store(outlog_tx *tx, struct ol_command_draft *command, outlog_err *err)
+static void refuse(struct ol_command_draft *draft, const outlog_err *err)
 {
-    if (command->event_count &&
-        outlog_append_many(tx, command->events, command->event_count, command->appended, err) < 0)
-        return err->index >= 0 ? misplace("events", (size_t)err->index, err) : -1;
-    if (command->key && command->event_count && command->appended[0].duplicate) {
-        command->is_replayed = true;
-        for (size_t i = 0; i < command->event_count; i++)
-            command->appended[i].duplicate = false; // the same body as the first time
-    }
-    for (size_t i = 0; i < command->message_count; i++)
-        if (outlog_enqueue(tx, &command->messages[i], &command->enqueued[i], err) < 0)
-            return misplace("messages", i, err);
-    return 0;
+    draft->status = ol_problem_json(draft->request, err, &draft->answer);
 }
 
-int ol_command_run(outlog *log, struct ol_command_draft *command, outlog_err *err)
+int ol_command_parse(struct ol_request *request, const char *text, size_t bytes, const char *key,
+                     struct ol_command_draft *out)
 {
-    outlog_tx *tx;
-    if (!command->message_count) {
-        int result =
-            outlog_append_now(log, command->events, command->event_count, command->appended, err);
-        if (result < 0)
-            return err->index >= 0 ? misplace("events", (size_t)err->index, err) : -1;
-        if (command->key && command->appended[0].duplicate) {
-            command->is_replayed = true;
-            for (size_t i = 0; i < command->event_count; i++)
-                command->appended[i].duplicate = false;
-        }
+    struct reading reading = {.request = request, .arena = &request->arena, .out = out};
+    outlog_err err;
+
+    *out = (struct ol_command_draft){.request = request, .idempotency = {.key = key}};
+    if (parse(&reading, text, bytes, &err) == 0)
         return 0;
-    }
-    if (outlog_begin(log, &tx, err) < 0)
-        return -1;
-    if (store(tx, command, err) < 0) {
-        outlog_rollback(tx);
-        return -1;
-    }
-    return outlog_commit(tx, err);
+    refuse(out, &err);
+    return -1;
 }
 
-void ol_command_json(const struct ol_command_draft *command, struct ol_buf *out)
+static void put_answer(struct ol_command_draft *draft, const struct ol_command *command)
 {
-    ol_buf_text(out, "{\"events\":[");
-    for (size_t i = 0; i < command->event_count; i++) {
-        ol_buf_text(out, i ? "," : "");
-        ol_appended_json(&command->appended[i], out);
+    bool was_there = draft->event_count && draft->events[0].idempotency_key &&
+                     command->appended[0].duplicate;
+    draft->status = 201;
+    draft->is_replayed = command->is_replayed || was_there;
+    if (!was_there) {
+        ol_buf_add(&draft->answer, command->response.data, command->response.bytes);
+        return;
     }
-    ol_buf_text(out, "],\"messages\":[");
-    for (size_t i = 0; i < command->message_count; i++)
-        ol_buf_print(out, "%s{\"event_id\":\"%s\",\"duplicate\":%s}", i ? "," : "",
-                     command->enqueued[i].event_id,
-                     command->enqueued[i].duplicate ? "true" : "false");
-    ol_buf_text(out, "]}");
+    for (size_t i = 0; i < draft->event_count; i++)
+        command->appended[i].duplicate = false; // the same body as the first time
+    ol_event_response(command->appended, draft->event_count, &draft->answer);
+}
+
+static void finish(struct ol_command *command, int result)
+{
+    struct ol_command_draft *draft = command->user;
+    if (result == 0)
+        put_answer(draft, command);
+    else {
+        if (command->err.index >= 0)
+            misplace(command->is_message ? "messages" : "events", (size_t)command->err.index,
+                     &command->err);
+        refuse(draft, &command->err);
+    }
+    draft->done(draft);
+}
+
+void ol_command_submit(struct ol_group *group, struct ol_command_draft *draft)
+{
+    outlog_err err;
+    *draft->submitted = (struct ol_command){
+        .events = draft->events,
+        .event_count = draft->event_count,
+        .messages = draft->messages,
+        .message_count = draft->message_count,
+        .idempotency = draft->idempotency.request ? &draft->idempotency : NULL,
+        .done = finish,
+        .user = draft,
+    };
+    if (ol_group_submit(group, draft->submitted, &err) < 0) {
+        refuse(draft, &err);
+        draft->done(draft);
+    }
 }

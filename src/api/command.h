@@ -4,25 +4,27 @@
 
 #include "api/request.h"
 
+struct ol_group;
+
 struct ol_command_draft {
     struct outlog_event *events;
     struct outlog_message_draft *messages;
     size_t event_count, message_count;
-    const char *key; /* idempotency, or NULL */
-    struct outlog_appended *appended;
-    struct outlog_enqueued *enqueued;
+    struct outlog_idempotency idempotency; /* .key NULL: may be repeated */
+    struct ol_command *submitted;
+    struct ol_buf answer; /* {"events":[…],"messages":[…]}, or a problem */
+    int status;           /* 201, or the problem's */
     bool is_replayed;
+    void (*done)(struct ol_command_draft *draft); /* on the group's thread */
+    struct ol_request *request;
 };
 
-/* Read a command; defaults come from the request (who asks, its id, its key). 403 is err->code
- * OUTLOG_OK: the token is of another org. */
+/* Read a command; defaults come from the request (who asks, its id). `key` is its Idempotency-Key, or
+ * NULL. -1: `answer` and `status` hold the problem. */
 int ol_command_parse(struct ol_request *request, const char *text, size_t bytes, const char *key,
-                     struct ol_arena *arena, struct ol_command_draft *out, outlog_err *err);
+                     struct ol_command_draft *out);
 
-/* Do it as a transaction of its own. */
-int ol_command_run(outlog *log, struct ol_command_draft *command, outlog_err *err);
-
-/* {"events":[…],"messages":[…]} */
-void ol_command_json(const struct ol_command_draft *command, struct ol_buf *out);
+/* Hand it to the group; `done` is called with the answer, perhaps before this returns. */
+void ol_command_submit(struct ol_group *group, struct ol_command_draft *draft);
 
 #endif

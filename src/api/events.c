@@ -3,11 +3,13 @@
 #include "api/events.h"
 #include "api/once.h"
 #include "api/route.h"
+#include "api/server.h"
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "log/event.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,58 +17,112 @@ enum { MOST_WAIT_S = 60 };
 
 /* --- appending --- */
 
-static enum ol_answer refuse(struct ol_request *request, const outlog_err *err)
+static void end_one(struct ol_command_draft *draft)
 {
-    return err->code == OUTLOG_OK ? ol_problem_say(request, 403, "forbidden", "%s", err->message)
-                                  : ol_problem(request, err);
+    struct ol_request *request = draft->request;
+    struct ol_buf *out = ol_request_reply(request, draft->status);
+    *out = draft->answer;
+    if (draft->status >= 400)
+        ol_problem_head(request, draft->status);
+    if (draft->is_replayed)
+        ol_request_add(request, "idempotency-replayed", "true");
+    request->answer = OL_ANSWERED;
+    ol_request_finish(request);
 }
 
 static enum ol_answer append_one(struct ol_request *request)
 {
-    struct ol_command_draft command;
+    struct ol_command_draft *draft = ol_arena_alloc(&request->arena, sizeof *draft);
     const char *key;
-    outlog_err err;
 
+    if (!draft)
+        return ol_problem_say(request, 503, "no_memory", "out of memory");
     if (ol_once_key(request, &key) < 0)
         return OL_ANSWERED;
-    if (ol_command_parse(request, request->body.data ? request->body.data : "", request->body.bytes,
-                         key, &request->arena, &command, &err) < 0 ||
-        ol_command_run(request->log, &command, &err) < 0)
-        return refuse(request, &err);
-    ol_command_json(&command, ol_request_reply(request, 201));
-    if (command.is_replayed)
-        ol_request_add(request, "idempotency-replayed", "true");
-    return OL_ANSWERED;
+    int result = ol_command_parse(request, request->body.data ? request->body.data : "",
+                                  request->body.bytes, key, draft);
+    draft->done = end_one;
+    if (result < 0)
+        end_one(draft);
+    else
+        ol_command_submit(request->server->group, draft);
+    return OL_LATER;
 }
 
 /* A command a line, each with an outcome of its own. */
-static enum ol_answer append_lines(struct ol_request *request)
+struct lines {
+    struct ol_request *request;
+    struct ol_command_draft *drafts;
+    size_t count;
+    atomic_size_t open; /* the last one done answers */
+};
+
+static void end_lines(struct lines *lines)
 {
+    struct ol_request *request = lines->request;
     struct ol_buf *out = ol_request_reply(request, 200);
-    struct ol_arena arena = {0};
-    struct ol_command_draft command;
-    outlog_err err;
-    const char *at = request->body.data, *end = at + request->body.bytes;
 
     request->content_type = "application/x-ndjson";
-    while (at < end) {
-        const char *stop = memchr(at, '\n', (size_t)(end - at));
-        size_t bytes = (size_t)((stop ? stop : end) - at);
-        if (bytes && at[bytes - 1] == '\r')
-            bytes--;
-        if (bytes) {
-            if (ol_command_parse(request, at, bytes, NULL, &arena, &command, &err) < 0 ||
-                ol_command_run(request->log, &command, &err) < 0)
-                ol_problem_json(request, &err, out);
-            else
-                ol_command_json(&command, out);
-            ol_buf_char(out, '\n');
-        }
-        ol_arena_reset(&arena);
-        at = stop ? stop + 1 : end;
+    for (size_t i = 0; i < lines->count; i++) {
+        ol_buf_add(out, lines->drafts[i].answer.data, lines->drafts[i].answer.bytes);
+        ol_buf_char(out, '\n');
+        ol_buf_clear(&lines->drafts[i].answer);
     }
-    ol_arena_clear(&arena);
-    return OL_ANSWERED;
+    request->answer = OL_ANSWERED;
+    ol_request_finish(request);
+}
+
+static void end_line(struct ol_command_draft *draft)
+{
+    struct lines *lines = draft->request->owner;
+    if (atomic_fetch_sub(&lines->open, 1) == 1)
+        end_lines(lines);
+}
+
+/* The next line that is not empty; false at the end. */
+static bool next_line(const char **at, const char *end, const char **line, size_t *bytes)
+{
+    while (*at < end) {
+        const char *stop = memchr(*at, '\n', (size_t)(end - *at));
+        *line = *at;
+        *bytes = (size_t)((stop ? stop : end) - *at);
+        *at = stop ? stop + 1 : end;
+        if (*bytes && (*line)[*bytes - 1] == '\r')
+            --*bytes;
+        if (*bytes)
+            return true;
+    }
+    return false;
+}
+
+static enum ol_answer append_lines(struct ol_request *request)
+{
+    const char *at = request->body.data, *end = at + request->body.bytes, *line;
+    struct lines *lines = ol_arena_alloc(&request->arena, sizeof *lines);
+    size_t bytes, count = 0;
+
+    while (next_line(&at, end, &line, &bytes))
+        count++;
+    if (!lines ||
+        !(lines->drafts = ol_arena_array(&request->arena, count + 1, sizeof *lines->drafts)))
+        return ol_problem_say(request, 503, "no_memory", "out of memory");
+    lines->request = request;
+    lines->count = count;
+    atomic_init(&lines->open, count + 1); // one is ours, until all are handed over
+    request->owner = lines;
+    at = request->body.data;
+    for (size_t i = 0; next_line(&at, end, &line, &bytes); i++) {
+        struct ol_command_draft *draft = &lines->drafts[i];
+        int result = ol_command_parse(request, line, bytes, NULL, draft);
+        draft->done = end_line;
+        if (result < 0)
+            end_line(draft);
+        else
+            ol_command_submit(request->server->group, draft);
+    }
+    if (atomic_fetch_sub(&lines->open, 1) == 1)
+        end_lines(lines);
+    return OL_LATER;
 }
 
 static enum ol_answer append(struct ol_request *request)

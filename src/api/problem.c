@@ -54,20 +54,26 @@ static void put(const struct ol_request *request, const struct problem *problem,
 
 static enum ol_answer answer(struct ol_request *request, const struct problem *problem)
 {
-    struct ol_buf *out = ol_request_reply(request, problem->status);
-    request->content_type = "application/problem+json";
-    put(request, problem, out);
-    if (problem->status == 503 || problem->status == 429)
-        ol_request_add(request, "retry-after", "1");
-    if (problem->status == 401)
-        ol_request_add(request, "www-authenticate", "Bearer");
+    put(request, problem, ol_request_reply(request, problem->status));
+    ol_problem_head(request, problem->status);
     return OL_ANSWERED;
+}
+
+void ol_problem_head(struct ol_request *request, int status)
+{
+    request->status = status;
+    request->content_type = "application/problem+json";
+    if (status == 503 || status == 429)
+        ol_request_add(request, "retry-after", "1");
+    if (status == 401)
+        ol_request_add(request, "www-authenticate", "Bearer");
 }
 
 static struct problem of_error(const outlog_err *err)
 {
-    return (struct problem){.status = ol_code_http_status(err->code),
-                            .code = outlog_code_name(err->code),
+    bool is_forbidden = err->code == OUTLOG_OK; // see OL_FORBIDDEN
+    return (struct problem){.status = is_forbidden ? 403 : ol_code_http_status(err->code),
+                            .code = is_forbidden ? "forbidden" : outlog_code_name(err->code),
                             .detail = err->message,
                             .pointer = err->pointer,
                             .err = err};
@@ -79,10 +85,11 @@ enum ol_answer ol_problem(struct ol_request *request, const outlog_err *err)
     return answer(request, &problem);
 }
 
-void ol_problem_json(const struct ol_request *request, const outlog_err *err, struct ol_buf *out)
+int ol_problem_json(const struct ol_request *request, const outlog_err *err, struct ol_buf *out)
 {
     struct problem problem = of_error(err);
     put(request, &problem, out);
+    return problem.status;
 }
 
 enum ol_answer ol_problem_say(struct ol_request *request, int status, const char *code,

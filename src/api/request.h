@@ -138,7 +138,13 @@ enum ol_answer ol_problem(struct ol_request *request, const outlog_err *err);
 enum ol_answer ol_problem_say(struct ol_request *request, int status, const char *code,
                               const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/* An error as a problem object, for answers of many parts. */
-void ol_problem_json(const struct ol_request *request, const outlog_err *err, struct ol_buf *out);
+/* The library knows no tokens: an error of code OUTLOG_OK says that this token may not do that. */
+#define OL_FORBIDDEN OUTLOG_OK
+
+/* An error as a problem object, for answers of many parts; returns its status. */
+int ol_problem_json(const struct ol_request *request, const outlog_err *err, struct ol_buf *out);
+
+/* Set status and headers of a problem whose body was written elsewhere. */
+void ol_problem_head(struct ol_request *request, int status);
 
 #endif

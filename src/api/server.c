@@ -10,6 +10,7 @@
 #include "api/route.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "outbox/group.h"
 
 #include <netdb.h>
 #include <openssl/err.h>
@@ -28,7 +29,7 @@ struct ol_server_options ol_server_defaults(const char *store)
         .clerks = 4,
         .body_bytes = (size_t)16 * 1024 * 1024,
         .most_peers = 4096,
-        .most_queued = 1024,
+        .most_queued = 4096,
     };
 }
 
@@ -324,6 +325,7 @@ static int start(struct ol_server *server, outlog_err *err)
     const struct ol_server_options *options = &server->options;
     if (load_tls(server, err) < 0 || ol_auth_open(&server->auth, err) < 0 ||
         ol_hub_open(&server->hub, options->store, moved, server, err) < 0 ||
+        ol_group_open(options->store, options->most_queued, &server->group, err) < 0 ||
         ol_clerks_open(&server->clerks, options->store, options->clerks, options->most_queued, work,
                        err) < 0)
         return -1;
@@ -334,10 +336,11 @@ static int start(struct ol_server *server, outlog_err *err)
     return bind_listener(server, err);
 }
 
-/* Clerks end first: they may still finish requests, which the loop then answers to nobody. */
+/* Clerks and the group end first: they may still finish requests, which the loop then answers to nobody. */
 static void clear(struct ol_server *server)
 {
     ol_clerks_close(server->clerks);
+    ol_group_close(server->group);
     on_woken(&server->woken);
     ol_peers_close_all(&server->peers);
     uv_walk(&server->loop, close_handle, NULL);

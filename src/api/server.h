@@ -11,6 +11,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+struct ol_group;
+
 struct ol_server_options {
     const char *store, *listen; /* listen: HOST:PORT, [HOST]:PORT */
     const char *tls_cert, *tls_key;
@@ -33,6 +35,7 @@ struct ol_server {
     struct ol_http_user http;
     struct ol_clerks *clerks;
     struct ol_hub *hub;
+    struct ol_group *group; /* appends of many requests in one transaction */
     struct ol_auth *auth;
     struct ol_followers followers;
     pthread_mutex_t lock;
