@@ -17,8 +17,10 @@ struct ol_route {
     bool has_own_key;    /* the handler itself honours Idempotency-Key */
     bool is_instant;     /* answered by the loop itself, without store or token */
     bool takes_org;      /* may be asked for with an org-bound token */
+    bool is_confined;    /* reads nothing but events: row security applies too (clerk.h) */
     /* Instead of handle: inside one transaction, committed when the status says success. */
     enum ol_answer (*change)(struct ol_request *request, outlog_tx *tx);
+    int tag; /* the handler's own */
 };
 
 /* All tables; each ends with a route without path. */
@@ -32,6 +34,6 @@ bool ol_route_check_query(struct ol_request *request);
 
 extern const struct ol_route ol_event_routes[], ol_trace_routes[], ol_message_routes[],
     ol_destination_routes[], ol_consumer_routes[], ol_token_routes[], ol_stats_routes[],
-    ol_health_routes[], ol_console_routes[], ol_openapi_routes[];
+    ol_health_routes[], ol_console_routes[], ol_openapi_routes[], ol_run_routes[];
 
 #endif

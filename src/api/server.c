@@ -35,11 +35,6 @@ struct ol_server_options ol_server_defaults(const char *store)
 
 /* --- a request's way --- */
 
-static bool is_reading(const struct ol_request *request)
-{
-    return request->route && strcmp(request->route->method, "GET") == 0;
-}
-
 /* In a clerk's thread. */
 static void work(struct ol_request *request)
 {
@@ -51,7 +46,9 @@ static void work(struct ol_request *request)
         request->is_admitted = ol_auth_admit(server->auth, request) && ol_auth_allows(request);
     if (request->route && !request->is_admitted)
         answer = OL_ANSWERED;
-    else if (is_reading(request) && ol_clerk_confine(request, server->options.store, &err) < 0)
+    else if (request->route && request->route->is_confined &&
+             request->who.scope != OL_SCOPE_ADMIN &&
+             ol_clerk_confine(request, server->options.store, &err) < 0)
         answer = ol_problem(request, &err);
     else if (request->job)
         answer = request->job(request);

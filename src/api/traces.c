@@ -88,8 +88,8 @@ static enum ol_answer trace(struct ol_request *request)
 const struct ol_route ol_trace_routes[] = {
     {"GET", "/v1/events/{id}/causality", OL_SCOPE_READ, causality, "getCausality",
      "The chain of causes of an event (up), or the tree of what it caused (down)",
-     .query = "direction", .reply = "Causality", .takes_org = true},
+     .query = "direction", .reply = "Causality", .takes_org = true, .is_confined = true},
     {"GET", "/v1/traces/{correlation_id}", OL_SCOPE_READ, trace, "getTrace",
-     "Everything of one execution", .reply = "Trace", .takes_org = true},
+     "Everything of one execution", .reply = "Trace", .takes_org = true, .is_confined = true},
     {0},
 };
