@@ -6,9 +6,18 @@
 #include <string.h>
 
 const struct ol_route *const ol_routes[] = {
-    ol_event_routes,       ol_trace_routes,    ol_token_routes,
-    ol_health_routes,      ol_console_routes,  ol_message_routes,
-    ol_destination_routes, ol_consumer_routes, NULL,
+    // clang-format off
+    ol_event_routes,
+    ol_trace_routes,
+    ol_token_routes,
+    ol_health_routes,
+    ol_console_routes,
+    ol_message_routes,
+    ol_destination_routes,
+    ol_consumer_routes,
+    ol_stats_routes,
+    NULL,
+    // clang-format on
 };
 
 static size_t segment(const char *path)
