@@ -16,6 +16,7 @@ const struct ol_route *const ol_routes[] = {
     ol_destination_routes,
     ol_consumer_routes,
     ol_stats_routes,
+    ol_metrics_routes,
     NULL,
     // clang-format on
 };

@@ -6,7 +6,7 @@
 
 struct ol_route {
     const char *method, *path; /* "/v1/events/{id}" */
-    enum ol_scope scope;       /* OL_SCOPE_NONE: without a token */
+    enum ol_scope scope;       /* OL_SCOPE_NONE: any token */
     enum ol_answer (*handle)(struct ol_request *request);
     const char *name;    /* of the operation, unique */
     const char *summary; /* one line */
@@ -16,6 +16,7 @@ struct ol_route {
     int status;          /* of success; 0: 200 */
     bool has_own_key;    /* the handler itself honours Idempotency-Key */
     bool is_instant;     /* answered by the loop itself, without store or token */
+    bool is_open;        /* needs no token at all */
     bool takes_org;      /* may be asked for with an org-bound token */
     /* Instead of handle: inside one transaction, committed when the status says success. */
     enum ol_answer (*change)(struct ol_request *request, outlog_tx *tx);
@@ -32,6 +33,6 @@ bool ol_route_check_query(struct ol_request *request);
 
 extern const struct ol_route ol_event_routes[], ol_trace_routes[], ol_message_routes[],
     ol_destination_routes[], ol_consumer_routes[], ol_token_routes[], ol_stats_routes[],
-    ol_health_routes[], ol_console_routes[], ol_openapi_routes[];
+    ol_metrics_routes[], ol_health_routes[], ol_console_routes[], ol_openapi_routes[];
 
 #endif

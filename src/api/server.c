@@ -49,7 +49,8 @@ static void work(struct ol_request *request)
     outlog_err err;
 
     if (request->route && !request->is_admitted)
-        request->is_admitted = ol_auth_admit(server->auth, request) && ol_auth_allows(request);
+        request->is_admitted = request->route->is_open ||
+                               (ol_auth_admit(server->auth, request) && ol_auth_allows(request));
     if (request->route && !request->is_admitted)
         answer = OL_ANSWERED;
     else if (is_reading(request) && ol_clerk_confine(request, server->options.store, &err) < 0)
