@@ -17,6 +17,7 @@ const struct ol_route *const ol_routes[] = {
     ol_consumer_routes,
     ol_stats_routes,
     ol_metrics_routes,
+    ol_openapi_routes,
     NULL,
     // clang-format on
 };

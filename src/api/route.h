@@ -12,8 +12,9 @@ struct ol_route {
     const char *summary; /* one line */
     const char *query;   /* allowed parameters: "after limit wait" */
     const char *body;    /* schema of the body, or NULL */
-    const char *reply;   /* schema of the answer, or NULL */
+    const char *reply;   /* schema of the answer, or its media type; NULL: it has no body */
     int status;          /* of success; 0: 200 */
+    int other_status;    /* also possible; 0: none */
     bool has_own_key;    /* the handler itself honours Idempotency-Key */
     bool is_instant;     /* answered by the loop itself, without store or token */
     bool is_open;        /* needs no token at all */
