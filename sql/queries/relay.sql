@@ -51,7 +51,7 @@ select destination, count(*) from outlog.parked where lane = :lane and state in 
  group by destination
 
 -- name: destination_list()
-select name, settings, guarantee, paused, on_dead, is_alert from outlog.destinations order by name
+select name, settings, guarantee, paused, on_dead, is_alert, updated_at from outlog.destinations order by name
 
 -- name: destination_get(name)
 select name, settings, guarantee, paused, on_dead, is_alert from outlog.destinations where name = :name

@@ -69,12 +69,13 @@ static enum ol_answer serve(struct ol_request *request)
 }
 
 const struct ol_route ol_console_routes[] = {
-    {"GET", "/", OL_SCOPE_NONE, serve, "getConsole", "The console", .is_instant = true},
+    {"GET", "/", OL_SCOPE_NONE, serve, "getConsole", "The console", .reply = "text/html",
+     .is_instant = true},
     {"GET", "/app.js", OL_SCOPE_NONE, serve, "getConsoleScript", "The console's script",
-     .is_instant = true},
+     .reply = "text/javascript", .is_instant = true},
     {"GET", "/app.css", OL_SCOPE_NONE, serve, "getConsoleStyle", "The console's style",
-     .is_instant = true},
+     .reply = "text/css", .is_instant = true},
     {"GET", "/favicon.svg", OL_SCOPE_NONE, serve, "getConsoleIcon", "The console's icon",
-     .is_instant = true},
+     .reply = "image/svg+xml", .is_instant = true},
     {0},
 };

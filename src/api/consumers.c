@@ -272,7 +272,7 @@ const struct ol_route ol_consumer_routes[] = {
      .reply = "Consumer", .takes_org = true},
     {"PUT", "/v1/consumers/{name}", OL_SCOPE_ADMIN, put, "putConsumer",
      "Make a consumer; a repeat moves nothing; 201 when it is new", .body = "ConsumerDraft",
-     .reply = "Consumer", .takes_org = true},
+     .reply = "Consumer", .other_status = 201, .takes_org = true},
     {"DELETE", "/v1/consumers/{name}", OL_SCOPE_ADMIN, delete_one, "deleteConsumer",
      "Forget a consumer and its cursor", .status = 204, .takes_org = true},
     {"GET", "/v1/consumers/{name}/events", OL_SCOPE_READ, events, "readConsumer",

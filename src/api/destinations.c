@@ -172,7 +172,7 @@ const struct ol_route ol_destination_routes[] = {
      .reply = "Destination"},
     {"PUT", "/v1/destinations/{name}", OL_SCOPE_ADMIN, put, "putDestination",
      "Make or change a destination: the keys of outlog.yaml; 201 when it is new",
-     .body = "DestinationSettings", .reply = "Destination"},
+     .body = "DestinationSettings", .reply = "Destination", .other_status = 201},
     {"DELETE", "/v1/destinations/{name}", OL_SCOPE_ADMIN, delete_one, "deleteDestination",
      "Remove a destination that nothing goes to any more", .status = 204},
     {"POST", "/v1/destinations/{name}/pause", OL_SCOPE_ADMIN, pause_one, "pauseDestination",

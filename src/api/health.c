@@ -3,7 +3,7 @@
 #include "api/server.h"
 
 #include "base/clock.h"
-#include "outbox/look.h"
+#include "log/log.h"
 
 static enum ol_answer alive(struct ol_request *request)
 {
@@ -12,15 +12,77 @@ static enum ol_answer alive(struct ol_request *request)
     return OL_ANSWERED;
 }
 
-/* Ready: the store answers and can be read. */
+/* `relay.lease` of outlog.yaml. */
+static int read_lease(struct ol_request *request, int64_t *out, outlog_err *err)
+{
+    struct ol_rows rows;
+    struct ol_json value;
+    size_t bytes;
+
+    *out = INT64_C(30000000);
+    if (ol_query(request->log->conn, OL_Q_SETTING_GET, OL_PARAMS(ol_text("relay.lease")), &rows,
+                 err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    const char *json = got > 0 ? ol_column_text(&rows, 0, &bytes) : NULL;
+    if (json && ol_json_parse(json, bytes, &value, NULL) == 0) {
+        const char *text = ol_json_string(&value, &request->arena, NULL);
+        if (text)
+            ol_span_parse(text, out);
+    }
+    ol_end(&rows);
+    return got < 0 ? -1 : 0;
+}
+
+/* Does anybody say that messages are delivered? We do, or a relay has said so and not taken leave. */
+static int expects_relay(struct ol_request *request, bool *out, outlog_err *err)
+{
+    struct ol_rows rows;
+    *out = request->server->options.has_relay;
+    if (*out)
+        return 0;
+    if (ol_query(request->log->conn, OL_Q_RELAY_LIST, OL_NO_PARAMS, &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    *out = got > 0;
+    ol_end(&rows);
+    return got < 0 ? -1 : 0;
+}
+
+/* The number of a lane where something is due and nobody works; -1: none. */
+static int find_stalled(struct ol_request *request, int64_t *lane, outlog_err *err)
+{
+    struct ol_rows rows;
+    int64_t lease_us;
+    bool is_expected;
+
+    *lane = -1;
+    if (expects_relay(request, &is_expected, err) < 0 || read_lease(request, &lease_us, err) < 0)
+        return -1;
+    if (!is_expected)
+        return 0;
+    if (ol_query(request->log->conn, OL_Q_LANE_STALLED, OL_PARAMS(ol_int(lease_us)), &rows, err) <
+        0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0)
+        *lane = ol_column_int(&rows, 0);
+    ol_end(&rows);
+    return got < 0 ? -1 : 0;
+}
+
+/* Ready: the store answers, and what is due is being delivered (M3). */
 static enum ol_answer ready(struct ol_request *request)
 {
-    int64_t settled;
+    int64_t settled, lane;
     outlog_err err;
-    if (outlog_settled(request->log, &settled, &err) < 0)
+    if (outlog_settled(request->log, &settled, &err) < 0 || find_stalled(request, &lane, &err) < 0)
         return ol_problem(request, &err);
-    struct ol_buf *out = ol_request_reply(request, 200);
-    ol_buf_print(out, "{\"status\":\"ready\",\"settled\":%lld}", (long long)settled);
+    if (lane >= 0)
+        return ol_problem_say(request, 503, "unavailable",
+                              "lane %lld stands still: messages are due and no relay has it",
+                              (long long)lane);
+    ol_buf_text(ol_request_reply(request, 200), "{\"status\":\"ready\"}");
     return OL_ANSWERED;
 }
 
@@ -42,7 +104,7 @@ const struct ol_route ol_health_routes[] = {
     {"GET", "/healthz", OL_SCOPE_NONE, alive, "getHealth", "Whether the process lives",
      .reply = "Health", .is_instant = true},
     {"GET", "/readyz", OL_SCOPE_NONE, ready, "getReadiness",
-     "Whether the store answers and no lane stands still", .reply = "Readiness"},
+     "Whether the store answers and no lane stands still", .reply = "Readiness", .is_open = true},
     {"GET", "/v1/whoami", OL_SCOPE_NONE, whoami, "whoAmI", "What this token may do",
      .reply = "Identity", .takes_org = true},
     {0},

@@ -239,7 +239,7 @@ static enum ol_answer release(struct ol_request *request)
 const struct ol_route ol_message_routes[] = {
     {"POST", "/v1/messages", OL_SCOPE_APPEND, enqueue, "enqueueMessage",
      "Put a message into the outbox; 200 when its key was there before", .body = "MessageDraft",
-     .reply = "Enqueued", .status = 201, .takes_org = true},
+     .reply = "Enqueued", .status = 201, .other_status = 200, .takes_org = true},
     {"GET", "/v1/messages", OL_SCOPE_ADMIN, list, "listMessages", "Messages, the newest first",
      .query = "state destination event_type retrying since until limit after",
      .reply = "MessagePage"},

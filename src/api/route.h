@@ -6,16 +6,18 @@
 
 struct ol_route {
     const char *method, *path; /* "/v1/events/{id}" */
-    enum ol_scope scope;       /* OL_SCOPE_NONE: without a token */
+    enum ol_scope scope;       /* OL_SCOPE_NONE: any token */
     enum ol_answer (*handle)(struct ol_request *request);
     const char *name;    /* of the operation, unique */
     const char *summary; /* one line */
     const char *query;   /* allowed parameters: "after limit wait" */
     const char *body;    /* schema of the body, or NULL */
-    const char *reply;   /* schema of the answer, or NULL */
+    const char *reply;   /* schema of the answer, or its media type; NULL: it has no body */
     int status;          /* of success; 0: 200 */
+    int other_status;    /* also possible; 0: none */
     bool has_own_key;    /* the handler itself honours Idempotency-Key */
     bool is_instant;     /* answered by the loop itself, without store or token */
+    bool is_open;        /* needs no token at all */
     bool takes_org;      /* may be asked for with an org-bound token */
     bool is_confined;    /* reads nothing but events: row security applies too (clerk.h) */
     /* Instead of handle: inside one transaction, committed when the status says success. */
@@ -34,6 +36,7 @@ bool ol_route_check_query(struct ol_request *request);
 
 extern const struct ol_route ol_event_routes[], ol_trace_routes[], ol_message_routes[],
     ol_destination_routes[], ol_consumer_routes[], ol_token_routes[], ol_stats_routes[],
-    ol_health_routes[], ol_console_routes[], ol_openapi_routes[], ol_run_routes[];
+    ol_metrics_routes[], ol_health_routes[], ol_console_routes[], ol_openapi_routes[],
+    ol_run_routes[];
 
 #endif

@@ -5,6 +5,7 @@
  *                             └────── follow ◀────────┘  long polls and streams */
 #include "api/server.h"
 
+#include "api/journal.h"
 #include "api/once.h"
 #include "api/origin.h"
 #include "api/route.h"
@@ -43,7 +44,8 @@ static void work(struct ol_request *request)
     outlog_err err;
 
     if (request->route && !request->is_admitted)
-        request->is_admitted = ol_auth_admit(server->auth, request) && ol_auth_allows(request);
+        request->is_admitted = request->route->is_open ||
+                               (ol_auth_admit(server->auth, request) && ol_auth_allows(request));
     if (request->route && !request->is_admitted)
         answer = OL_ANSWERED;
     else if (request->route && request->route->is_confined &&
@@ -72,18 +74,69 @@ void ol_request_finish(struct ol_request *request)
         uv_async_send(&server->woken);
 }
 
+static void count(struct ol_server *server, const struct ol_request *request)
+{
+    int kind = request->status / 100;
+    atomic_fetch_add(&server->answers[kind >= 1 && kind <= 5 ? kind : 0], 1);
+    if (request->route && strcmp(request->route->name, "appendEvents") == 0 && kind == 2)
+        ol_pulse_append(server->pulse, ol_clock_boot_us() - request->began_at);
+}
+
 static void answer(struct ol_server *server, struct ol_request *request)
 {
-    atomic_fetch_add(&server->requests, 1);
-    if (request->status >= 500)
-        atomic_fetch_add(&server->failures, 1);
     if (request->reply.failed || request->extra.failed)
         ol_problem_say(request, 503, "no_memory", "out of memory");
+    count(server, request);
+    ol_journal_answer(request);
     ol_http_answer(request);
+}
+
+/* --- jobs without a client --- */
+
+static enum ol_answer refresh_tokens(struct ol_request *request)
+{
+    outlog_err err;
+    ol_auth_refresh(request->server->auth, request->log, &err); // the store is away: as before
+    return OL_ANSWERED;
+}
+
+static enum ol_answer beat(struct ol_request *request)
+{
+    ol_pulse_beat(request->server->pulse, request->log);
+    return OL_ANSWERED;
+}
+
+/* Give a clerk a job, unless the last one of its kind still runs. */
+static void start_job(struct ol_server *server, enum ol_answer (*job)(struct ol_request *request),
+                      bool *is_running)
+{
+    struct ol_request *request = ol_request_new(server);
+    if (!request)
+        return;
+    request->job = job;
+    *is_running = true;
+    if (!ol_clerks_submit(server->clerks, request)) {
+        *is_running = false;
+        ol_request_free(request);
+    }
+}
+
+/* Done, or the store could not be opened. */
+static void end_job(struct ol_server *server, struct ol_request *request)
+{
+    if (request->job == beat)
+        server->is_beating = false;
+    else
+        server->is_refreshing = false;
+    ol_request_free(request);
 }
 
 static void finished(struct ol_server *server, struct ol_request *request)
 {
+    if (!request->route) {
+        end_job(server, request);
+        return;
+    }
     if (request->answer == OL_WAITING || request->answer == OL_STREAMING) {
         ol_follow_put(&server->followers, request, uv_now(&server->loop));
         if (server->is_stopping)
@@ -162,28 +215,6 @@ static void on_woken(uv_async_t *async)
         ol_follow_moved(&server->followers);
 }
 
-/* A job without a client. */
-static enum ol_answer refresh_tokens(struct ol_request *request)
-{
-    outlog_err err;
-    ol_auth_refresh(request->server->auth, request->log, &err); // the store is away: as before
-    request->server->is_refreshing = false;
-    return OL_ANSWERED;
-}
-
-static void refresh(struct ol_server *server)
-{
-    struct ol_request *request = ol_request_new(server);
-    if (!request)
-        return;
-    request->job = refresh_tokens;
-    server->is_refreshing = true;
-    if (!ol_clerks_submit(server->clerks, request)) {
-        server->is_refreshing = false;
-        ol_request_free(request);
-    }
-}
-
 static void begin_stop(struct ol_server *server)
 {
     if (server->is_stopping) { // asked twice
@@ -206,7 +237,11 @@ static void on_timer(uv_timer_t *timer)
     ol_follow_sweep(&server->followers, now);
     if (!server->options.is_dev && now >= server->refresh_at && !server->is_refreshing) {
         server->refresh_at = now + REFRESH_MS;
-        refresh(server);
+        start_job(server, refresh_tokens, &server->is_refreshing);
+    }
+    if (now >= server->beat_at && !server->is_beating) {
+        server->beat_at = now + OL_PULSE_MS;
+        start_job(server, beat, &server->is_beating);
     }
     if (*server->stop && !server->is_stopping)
         begin_stop(server);
@@ -321,6 +356,7 @@ static int start(struct ol_server *server, outlog_err *err)
     server->woken.data = server->timer.data = server->term.data = server->interrupt.data = server;
     const struct ol_server_options *options = &server->options;
     if (load_tls(server, err) < 0 || ol_auth_open(&server->auth, err) < 0 ||
+        ol_pulse_open(&server->pulse, err) < 0 ||
         ol_hub_open(&server->hub, options->store, moved, server, err) < 0 ||
         ol_group_open(options->store, options->most_queued, &server->group, err) < 0 ||
         ol_clerks_open(&server->clerks, options->store, options->clerks, options->most_queued, work,
@@ -344,6 +380,7 @@ static void clear(struct ol_server *server)
     uv_run(&server->loop, UV_RUN_DEFAULT);
     ol_hub_close(server->hub);
     ol_auth_close(server->auth);
+    ol_pulse_close(server->pulse);
     SSL_CTX_free(server->peers.tls);
     uv_loop_close(&server->loop);
     pthread_mutex_destroy(&server->lock);

@@ -7,6 +7,7 @@
 #include "api/follow.h"
 #include "api/http.h"
 #include "api/hub.h"
+#include "api/pulse.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -17,6 +18,7 @@ struct ol_server_options {
     const char *store, *listen; /* listen: HOST:PORT, [HOST]:PORT */
     const char *tls_cert, *tls_key;
     bool is_dev;
+    bool has_relay; /* this process delivers too */
     int clerks;
     size_t body_bytes, most_peers, most_queued;
     /* Called once, when requests are answered; `port` is the one that was bound. */
@@ -37,16 +39,17 @@ struct ol_server {
     struct ol_hub *hub;
     struct ol_group *group; /* appends of many requests in one transaction */
     struct ol_auth *auth;
+    struct ol_pulse *pulse;
     struct ol_followers followers;
     pthread_mutex_t lock;
     struct ol_request *done; /* finished by others, newest first */
     atomic_bool has_moved;
     bool is_stopping;
-    atomic_bool is_refreshing;
-    uint64_t refresh_at, stop_by;
+    bool is_refreshing, is_beating;
+    uint64_t refresh_at, beat_at, stop_by;
     int64_t started_at;
-    atomic_llong requests, failures; /* answered; of these with 5xx */
-    atomic_int *stop;                /* 1: finish and return */
+    atomic_llong answers[6]; /* by the hundreds of their status */
+    atomic_int *stop;        /* 1: finish and return */
 };
 
 struct ol_server_options ol_server_defaults(const char *store);

@@ -1,11 +1,8 @@
 /* dead.c: outlog dead: dead letters, what they have in common first. */
 #include "cli/cli.h"
 
-#include "base/clock.h"
-#include "log/log.h"
+#include "views/dead.h"
 
-#include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { SHOWN = 20, MOST = 10000 };
@@ -18,102 +15,11 @@ struct wish {
     bool groups;
 };
 
-struct group {
-    const char *destination, *error;
-    int64_t count, held, first_at, last_at;
-};
-
-struct groups {
-    struct group *all;
-    size_t count, room;
-};
-
-/* Ids and times inside an error would make a group of each message. */
-static const char *general(const char *error, struct ol_arena *arena)
-{
-    char *text = ol_arena_copy(arena, error, strlen(error)), *to = text;
-    for (const char *from = text; from && *from; from++) {
-        if (isdigit((unsigned char)*from) && to > text && to[-1] == '#')
-            continue;
-        *to++ = isdigit((unsigned char)*from) ? '#' : *from;
-    }
-    if (text)
-        *to = '\0';
-    return text;
-}
-
-static struct group *group_of(struct groups *groups, const char *destination, const char *error,
-                              struct ol_arena *arena)
-{
-    for (size_t i = 0; i < groups->count; i++)
-        if (strcmp(groups->all[i].destination, destination) == 0 &&
-            strcmp(groups->all[i].error, error) == 0)
-            return &groups->all[i];
-    if (groups->count == groups->room) {
-        size_t room = groups->room ? groups->room * 2 : 16;
-        struct group *wider = realloc(groups->all, room * sizeof *wider);
-        if (!wider)
-            return NULL;
-        groups->all = wider;
-        groups->room = room;
-    }
-    struct group *group = &groups->all[groups->count++];
-    *group = (struct group){.destination = ol_arena_copy(arena, destination, strlen(destination)),
-                            .error = error};
-    return group->destination ? group : NULL;
-}
-
-static int by_count(const void *a, const void *b)
-{
-    const struct group *one = a, *two = b;
-    if (one->count != two->count)
-        return one->count > two->count ? -1 : 1;
-    int order = strcmp(one->destination, two->destination);
-    return order ? order : strcmp(one->error, two->error);
-}
-
-static int load(struct ol_cli *cli, outlog *log, const char *destination, struct groups *groups,
-                outlog_err *err)
-{
-    struct ol_rows rows;
-    int more;
-    if (ol_query(log->conn, OL_Q_DEAD_GROUPS, OL_PARAMS(ol_optional(destination)), &rows, err) < 0)
-        return -1;
-    while ((more = ol_next(&rows, err)) > 0) {
-        const char *said = ol_column_text(&rows, 1, NULL);
-        const char *error = general(said ? said : "", &cli->arena);
-        struct group *group =
-            error ? group_of(groups, ol_column_text(&rows, 0, NULL), error, &cli->arena) : NULL;
-        if (!group) {
-            more = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-            break;
-        }
-        int64_t first = ol_column_time(&rows, 3), last = ol_column_time(&rows, 4);
-        group->count += ol_column_int(&rows, 2);
-        group->held += ol_column_int(&rows, 5);
-        group->first_at = group->first_at && group->first_at < first ? group->first_at : first;
-        group->last_at = group->last_at > last ? group->last_at : last;
-    }
-    ol_end(&rows);
-    if (groups->count)
-        qsort(groups->all, groups->count, sizeof *groups->all, by_count);
-    return more < 0 ? -1 : 0;
-}
-
-static void print_group(const struct ol_cli *cli, const struct group *group)
+static void print_group(const struct ol_cli *cli, const struct ol_dead_group *group)
 {
     struct ol_buf line = {0};
     if (cli->json) {
-        ol_buf_text(&line, "{\"destination\":");
-        ol_buf_json_text(&line, group->destination);
-        ol_buf_text(&line, ",\"error\":");
-        ol_buf_json_text(&line, group->error);
-        ol_buf_print(&line, ",\"count\":%lld,\"held\":%lld,\"first_at\":", (long long)group->count,
-                     (long long)group->held);
-        ol_buf_json_time(&line, group->first_at);
-        ol_buf_text(&line, ",\"last_at\":");
-        ol_buf_json_time(&line, group->last_at);
-        ol_buf_char(&line, '}');
+        ol_dead_group_json(group, &line);
     } else {
         char number[32];
         ol_buf_print(&line, "%s%10s%s  ", ol_bad(cli), ol_thousands(group->count, number),
@@ -131,10 +37,11 @@ static void print_group(const struct ol_cli *cli, const struct group *group)
 
 static int list(struct ol_cli *cli, outlog *log, const struct wish *wish, outlog_err *err)
 {
-    struct groups groups = {0};
+    struct ol_dead_groups groups = {0};
     int result = 0;
     bool has_groups = wish->groups || (!cli->json && !wish->after);
-    if (has_groups && (result = load(cli, log, wish->filter.destination, &groups, err)) == 0) {
+    if (has_groups &&
+        (result = ol_dead_groups(log, wish->filter.destination, &cli->arena, &groups, err)) == 0) {
         for (size_t i = 0; i < groups.count && (wish->groups || i < SHOWN); i++)
             print_group(cli, &groups.all[i]);
         if (groups.count > SHOWN && !wish->groups)
@@ -146,7 +53,6 @@ static int list(struct ol_cli *cli, outlog *log, const struct wish *wish, outlog
     }
     if (result == 0 && !wish->groups)
         result = ol_put_messages(cli, log, &wish->filter, wish->after, (size_t)wish->limit, err);
-    free(groups.all);
     return result;
 }
 

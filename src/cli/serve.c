@@ -131,6 +131,7 @@ static int run(struct ol_cli *cli)
     if (!no_relay && ol_worker_load(&relay.options, &err) < 0)
         return ol_report(&err);
     relay.options.siblings = 1;
+    options.has_relay = !no_relay;
     if (!no_relay)
         relay.is_running = pthread_create(&relay.id, NULL, run_relay, &relay) == 0;
     if (ol_server_run(&options, &is_stopped, &err) < 0)

@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/json.h"
-#include "base/map.h"
 #include "base/uuid.h"
 #include "publish/sender.h"
 
@@ -17,11 +16,17 @@ struct trouble {
     const char *destination, *error;
 };
 
+struct breaker {
+    struct breaker *next;
+    const char *destination, *state;
+    int64_t since;
+};
+
 struct loading {
     outlog *log;
     struct ol_arena *arena;
     struct ol_counts counts;
-    struct ol_map breakers; /* 1: half open, 2: open */
+    struct breaker *breakers; /* those that are not closed */
     struct trouble *troubles;
 };
 
@@ -33,14 +38,24 @@ static int no_memory(outlog_err *err)
 static int load_breakers(struct loading *loading, outlog_err *err)
 {
     struct ol_rows rows;
-    int more;
+    bool failed = false;
+    int more = 0;
     if (ol_query(loading->log->conn, OL_Q_BREAKER_LIST, OL_NO_PARAMS, &rows, err) < 0)
         return -1;
-    while ((more = ol_next(&rows, err)) > 0)
-        ol_map_add(&loading->breakers, ol_column_text(&rows, 0, NULL),
-                   strcmp(ol_column_text(&rows, 1, NULL), "open") == 0 ? 2 : 1);
+    while (!failed && (more = ol_next(&rows, err)) > 0) {
+        struct breaker *breaker = ol_arena_alloc(loading->arena, sizeof *breaker);
+        if (!breaker) {
+            failed = true;
+            break;
+        }
+        breaker->destination = ol_column_copy(&rows, 0, loading->arena, &failed);
+        breaker->state = ol_column_copy(&rows, 1, loading->arena, &failed);
+        breaker->since = ol_column_time(&rows, 2);
+        breaker->next = loading->breakers;
+        loading->breakers = breaker;
+    }
     ol_end(&rows);
-    return more < 0 ? -1 : 0;
+    return failed ? no_memory(err) : more < 0 ? -1 : 0;
 }
 
 static int load_troubles(struct loading *loading, outlog_err *err)
@@ -86,17 +101,19 @@ static const char *type_of(const char *settings, struct ol_arena *arena)
 static int read_row(const struct loading *loading, const struct ol_rows *rows,
                     struct ol_destination *out)
 {
-    static const char *const breakers[] = {"closed", "half_open", "open"};
+    const struct breaker *breaker = loading->breakers;
     const struct trouble *trouble = loading->troubles;
     bool failed = false;
 
     out->name = ol_column_copy(rows, 0, loading->arena, &failed);
     if (failed)
         return -1;
-    int64_t worst = ol_map_get(&loading->breakers, out->name);
+    while (breaker && strcmp(breaker->destination, out->name) != 0)
+        breaker = breaker->next;
     out->type = type_of(ol_column_text(rows, 1, NULL), loading->arena);
     out->is_paused = ol_column_int(rows, 3) != 0;
-    out->breaker = breakers[worst > 2 ? 2 : worst];
+    out->breaker = breaker ? breaker->state : "closed";
+    out->since = breaker ? breaker->since : out->is_paused ? ol_column_time(rows, 6) : 0;
     out->count = count_of(loading, out->name);
     while (trouble && strcmp(trouble->destination, out->name) != 0)
         trouble = trouble->next;
@@ -133,18 +150,14 @@ int ol_destination_list(outlog *log, struct ol_arena *arena, struct ol_destinati
                         outlog_err *err)
 {
     struct loading loading = {.log = log, .arena = arena};
-    int result = -1;
 
     *out = (struct ol_destinations){0};
-    if (ol_log_ready(log, err) == 0 &&
-        ol_look_counts(log->conn, arena, &loading.counts, err) == 0 &&
-        load_breakers(&loading, err) == 0 && load_troubles(&loading, err) == 0 &&
-        read_rows(&loading, out, err) == 0) {
-        out->total = loading.counts.total;
-        result = 0;
-    }
-    ol_map_clear(&loading.breakers);
-    return result;
+    if (ol_log_ready(log, err) < 0 || ol_look_counts(log->conn, arena, &loading.counts, err) < 0 ||
+        load_breakers(&loading, err) < 0 || load_troubles(&loading, err) < 0 ||
+        read_rows(&loading, out, err) < 0)
+        return -1;
+    out->total = loading.counts.total;
+    return 0;
 }
 
 const struct ol_destination *ol_destination_find(const struct ol_destinations *list,

@@ -11,6 +11,7 @@ struct ol_destination {
     const char *breaker;    /* closed, half_open, open: the worst any relay sees */
     const char *last_error; /* NULL: none among what is not delivered */
     bool is_paused;
+    int64_t since; /* when the breaker opened or the pause began; 0: it does well */
     struct ol_count count;
 };
 

@@ -203,8 +203,8 @@ update outlog.parked p
 returning p.seq, p.state
 
 -- name: attempts_add(lane, run, rows)
-insert into outlog.attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, permanent, response, error, claimed_by)
-select :lane::smallint, r.seq, r.attempt, r.started_at, r.duration_ms, r.outcome, r.status, r.permanent, r.response, r.error, :run
+insert into outlog.attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, permanent, response, error, claimed_by, recorded_at)
+select :lane::smallint, r.seq, r.attempt, r.started_at, r.duration_ms, r.outcome, r.status, r.permanent, r.response, r.error, :run, now()
   from json_to_recordset(:rows) as r(seq bigint, attempt integer, started_at timestamptz, duration_ms integer,
        outcome text, status integer, permanent boolean, response text, error text)
 on conflict do nothing

@@ -143,10 +143,10 @@ update outlog_parked as p
 returning seq, state
 
 -- name: attempts_add(lane, run, rows)
-insert into outlog_attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, permanent, response, error, claimed_by)
+insert into outlog_attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, permanent, response, error, claimed_by, recorded_at)
 select :lane, r.value ->> 'seq', r.value ->> 'attempt', r.value ->> 'started_at', r.value ->> 'duration_ms',
        r.value ->> 'outcome', r.value ->> 'status', coalesce(r.value ->> 'permanent', 0), r.value ->> 'response',
-       r.value ->> 'error', :run
+       r.value ->> 'error', :run, outlog_after(0)
   from json_each(:rows) r where true
 on conflict do nothing
 

@@ -1,0 +1,42 @@
+-- What happened lately, by indexes on time: each reads as much as happened, never a whole table.
+
+-- name: clock_at(us)
+-- The store's own clock, which wrote the times below.
+select outlog.after(:us::bigint)
+
+-- name: batch_total(since, until)
+-- How many numbers were recorded as published on the plain path.
+select coalesce(sum(to_seq - from_seq + 1), 0)::bigint from outlog.batches where published_at > :since and published_at <= :until
+
+-- name: batch_newest(since, until, limit literal)
+select lane, from_seq, to_seq, published_at from outlog.batches
+ where published_at > :since and published_at <= :until order by published_at desc limit :limit
+
+-- name: batch_sample(lane, from_seq, to_seq, limit literal)
+-- Some messages of a batch; those with a row of their own did not go with it.
+select o.destination, o.created_at, case when p.seq is null then 0 else 1 end
+  from outlog.outbox o left join outlog.parked p on p.lane = o.lane and p.seq = o.seq
+ where o.lane = :lane and o.seq between :from_seq and :to_seq order by o.seq limit :limit
+
+-- name: parked_published(since, until, limit literal)
+-- What got through after it had left the plain path.
+select p.destination, p.published_at, o.created_at
+  from outlog.parked p join outlog.outbox o on o.lane = p.lane and o.seq = p.seq
+ where p.state = 'PUBLISHED' and p.published_at > :since and p.published_at <= :until
+ order by p.published_at desc limit :limit
+
+-- name: attempts_failed(since, until)
+select p.destination, count(*)
+  from outlog.attempts a join outlog.parked p on p.lane = a.lane and p.seq = a.seq
+ where a.outcome in ('failed', 'unknown') and a.recorded_at > :since and a.recorded_at <= :until
+ group by p.destination
+
+-- name: lane_stalled(lease_us)
+-- Lanes that nobody works on though something has been due for longer than a lease.
+select l.lane from outlog.lanes l
+ where (l.owner is null or l.lease_until < outlog.after(-:lease_us::bigint))
+   and ((select coalesce(o.available_at, o.created_at) from outlog.outbox o
+          where o.lane = l.lane and o.seq > l.head order by o.seq limit 1) < outlog.after(-:lease_us::bigint)
+     or exists (select 1 from outlog.parked p
+                 where p.lane = l.lane and p.state = 'PENDING' and p.available_at < outlog.after(-:lease_us::bigint)))
+ order by l.lane limit 1
