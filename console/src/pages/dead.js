@@ -48,7 +48,7 @@ function Graves({ query, canOperate, destinations }) {
                 ${canOperate && !query.error && html`<button type="button" onClick=${() => setDoing({ of: requeueAll(clean({ destination: query.destination })), what: query.destination ? `everything of ${query.destination}` : 'every dead letter' })}>
                     Requeue all${query.destination ? ` of ${query.destination}` : ''}…</button>`}</div>
             <${Messages} params=${{ state: 'DEAD', destination: query.destination }} fits=${isOfError}
-                columns=${(refresh) => columns(waiting, canOperate, (of, what) => setDoing({ of, what, refresh }))} />`;
+                columns=${(refresh) => columns((one) => one.destination === held?.name && waiting[one.ordering_key], canOperate, (of, what) => setDoing({ of, what, refresh }))} />`;
     }}<//>
     ${doing && html`<${Operation} of=${doing.of} what=${doing.what} onClose=${close} />`}`;
 }
@@ -70,12 +70,11 @@ function Groups({ groups, all, query, canOperate, act }) {
             { label: 'newest', right: true, wide: true, cell: (group) => html`<${Ago} at=${group.newest} />` },
             ...(canOperate ? [{ label: html`<span class="unseen">actions</span>`, right: true, cell: (group) => html`<button type="button"
                 aria-label="Requeue ${plural(group.count, 'message')} of ${group.destination}"
-                onClick=${() => act({ of: plan(group), what: `${firstLine(group.error, 60)} of ${group.destination}` })}>Requeue…</button>` }] : []),
+                onClick=${() => act({ of: plan(group), what: `“${firstLine(group.error, 60)}” of ${group.destination}` })}>Requeue…</button>` }] : []),
         ]} />`;
 }
 
-function columns(waiting, canOperate, act) {
-    const queue = (one) => waiting[one.ordering_key];
+function columns(queue, canOperate, act) {
     return [
         { label: 'message', cell: (one) => html`<${Id} of=${one.event_id} href=${to('messages', one.event_id)} />` },
         { label: 'to', cell: (one) => html`<${Destination} name=${one.destination} />` },
