@@ -1,7 +1,7 @@
 // The keyboard: / searches, g and a letter goes somewhere, j and k move over rows, enter opens, esc
 // goes back, ? explains. Keys typed into a field stay there.
 import { useEffect } from 'preact/hooks';
-import { go, to } from './router.js';
+import { go, here, refine, to } from './router.js';
 
 export const PLACES = {
     o: ['', 'Overview'], l: ['log', 'Log'], t: ['traces', 'Traces'], b: ['outbox', 'Outbox'],
@@ -43,11 +43,27 @@ function act(event, { onHelp, onTheme, startChord }) {
     case 'j': return moveRow(1);
     case 'k': return moveRow(-1);
     case 'Enter': return openRow(event.target);
-    case 'Escape': history.back(); return true;
+    case 'Escape': return back();
     case '?': onHelp(); return true;
     case 'T': onTheme(); return true;
     default: return false;
     }
+}
+
+// Close what is open beside the list; else one page back, but never out of the console.
+let steps = 0;
+addEventListener('hashchange', (event) => { if (event.isTrusted) steps++; });
+
+function back() {
+    if (here().query.event) {
+        refine({ event: '' });
+    } else if (steps > 0) {
+        steps -= 2; // going back is a change of the hash too
+        history.back();
+    } else {
+        go(to(''));
+    }
+    return true;
 }
 
 function moveRow(step) {

@@ -10,7 +10,7 @@ import { person } from '../shared.js';
 import { Shape } from '../state.js';
 import { Ago, Destination, Due, Empty, Id, Loaded, Page, Table, Tabs } from '../ui.js';
 import { useWaiting } from './message.js';
-import { DestinationFilter, Messages } from './outbox.js';
+import { DestinationFilter, Messages, ofOrg } from './outbox.js';
 import { each, one, Operation, requeueAll } from './requeue.js';
 
 export function Dead({ query }) {
@@ -37,7 +37,7 @@ function Graves({ query, canOperate, destinations }) {
     const held = destinations.find((one) => one.name === query.destination && one.held > 0) || destinations.find((one) => one.held > 0);
     const waiting = useWaiting(held?.name);
     const close = () => { setDoing(null); groups.refresh(); doing.refresh?.(); };
-    const isOfError = (message) => !query.error || sameError(message.last_error, query.error);
+    const isOfError = (message) => ofOrg(query)(message) && (!query.error || sameError(message.last_error, query.error));
 
     return html`<${Loaded} from=${groups} what="dead letters" rows=${8}>${(data) => {
         const shown = data.groups.filter((group) => !query.destination || group.destination === query.destination);
@@ -47,8 +47,8 @@ function Graves({ query, canOperate, destinations }) {
                 ${query.error && html`<button type="button" class="quiet" onClick=${() => refine({ error: '' })}>Show all</button>`}
                 ${canOperate && !query.error && html`<button type="button" onClick=${() => setDoing({ of: requeueAll(clean({ destination: query.destination })), what: query.destination ? `everything of ${query.destination}` : 'every dead letter' })}>
                     Requeue all${query.destination ? ` of ${query.destination}` : ''}…</button>`}</div>
-            <${Messages} params=${{ state: 'DEAD', destination: query.destination, org_id: query.org_id }} fits=${isOfError}
-                columns=${(refresh) => columns(waiting, canOperate, (of, what) => setDoing({ of, what, refresh }))} />`;
+            <${Messages} params=${{ state: 'DEAD', destination: query.destination }} fits=${isOfError}
+                columns=${(refresh) => columns((one) => one.destination === held?.name && waiting[one.ordering_key], canOperate, (of, what) => setDoing({ of, what, refresh }))} />`;
     }}<//>
     ${doing && html`<${Operation} of=${doing.of} what=${doing.what} onClose=${close} />`}`;
 }
@@ -70,12 +70,11 @@ function Groups({ groups, all, query, canOperate, act }) {
             { label: 'newest', right: true, wide: true, cell: (group) => html`<${Ago} at=${group.newest} />` },
             ...(canOperate ? [{ label: html`<span class="unseen">actions</span>`, right: true, cell: (group) => html`<button type="button"
                 aria-label="Requeue ${plural(group.count, 'message')} of ${group.destination}"
-                onClick=${() => act({ of: plan(group), what: `${firstLine(group.error, 60)} of ${group.destination}` })}>Requeue…</button>` }] : []),
+                onClick=${() => act({ of: plan(group), what: `“${firstLine(group.error, 60)}” of ${group.destination}` })}>Requeue…</button>` }] : []),
         ]} />`;
 }
 
-function columns(waiting, canOperate, act) {
-    const queue = (one) => waiting[one.ordering_key];
+function columns(queue, canOperate, act) {
     return [
         { label: 'message', cell: (one) => html`<${Id} of=${one.event_id} href=${to('messages', one.event_id)} />` },
         { label: 'to', cell: (one) => html`<${Destination} name=${one.destination} />` },
@@ -97,7 +96,7 @@ function NoneDead({ destination }) {
 
 function Retrying({ query, canOperate }) {
     const [doing, setDoing] = useState(null);
-    const params = { retrying: true, destination: query.destination, org_id: query.org_id };
+    const params = { retrying: true, destination: query.destination };
     const close = () => { doing.refresh?.(); setDoing(null); };
     const [shown, setShown] = useState({ messages: [] });
     const list = (refresh) => [
@@ -113,7 +112,7 @@ function Retrying({ query, canOperate }) {
     return html`${canOperate && shown.messages.length > 0 && html`<div class="bar gap"><h2>One by one</h2><button type="button" class="danger"
             onClick=${() => setDoing({ of: each('kill', params), what: query.destination ? `what ${query.destination} retries` : 'everything that retries', refresh: shown.refresh })}>
             Kill all${query.destination ? ` of ${query.destination}` : ''}…</button></div>`}
-        <${Messages} params=${params} columns=${list} onShown=${(messages, refresh) => setShown({ messages, refresh })}
+        <${Messages} params=${params} fits=${ofOrg(query)} columns=${list} onShown=${(messages, refresh) => setShown({ messages, refresh })}
             empty=${html`<${Empty} title="Nothing is being retried" shape="check" tone="good">Each message was taken at the first try, or is dead.<//>`} />
         ${doing && html`<${Operation} of=${doing.of} what=${doing.what} onClose=${close} />`}`;
 }

@@ -51,6 +51,7 @@ function Acts({ message, raw, refresh }) {
         <${Copy} text=${raw} what="Copy JSON" />
         ${canOperate && ['DEAD', 'PUBLISHED'].includes(message.state) && html`<button type="button" class="primary" onClick=${() => setDoing('requeue')}>Requeue</button>`}
         ${canOperate && message.state === 'PENDING' && html`<button type="button" class="danger" onClick=${() => setDoing('kill')}>Kill</button>`}
+        ${canOperate && message.held && html`<button type="button" onClick=${() => setDoing('release')}>Release its key</button>`}
         ${doing && html`<${Operation} of=${one(doing, message)} what="this message" onClose=${close} />`}`;
 }
 
@@ -62,7 +63,7 @@ function Held({ message }) {
     const queue = waiting[message.ordering_key];
     return html`<p class="heldline warn">The key <span class="id">${message.ordering_key}</span> is held by this message${queue
         ? html`: ${plural(queue.count, 'message')} ${queue.count === 1 ? 'waits' : 'wait'} behind it, the oldest since <${Ago} at=${queue.oldest} />` : ''}.
-        Requeue it to let the key go on.</p>`;
+        Requeue it, or release the key to go on without it.</p>`;
 }
 
 // ordering_key → {count, oldest} of what waits for a destination.

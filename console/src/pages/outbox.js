@@ -19,13 +19,16 @@ export function Outbox({ query }) {
         shape: name && html`<${Shape} name=${shapeOf(name)} tone=${toneOf(name)} />`, href: to('outbox', { ...query, state: name }) }));
     return html`<${Page} title="Outbox" tools=${html`<${DestinationFilter} value=${destination} all=${stats.data?.destinations} />`}>
         <${Tabs} label="State" items=${tabs} current=${state} />
-        <${Messages} params=${paramsOf(query)} empty=${html`<${Empty} title=${destination || state ? 'No message fits' : 'The outbox is empty'} shape="check">
+        <${Messages} params=${paramsOf(query)} fits=${ofOrg(query)} empty=${html`<${Empty} title=${destination || state ? 'No message fits' : 'The outbox is empty'} shape="check">
             ${destination || state ? 'Choose another state or destination.' : html`Send one: <code>outlog send --to billing --type invoice.send --data '{"n":1}'</code>`}<//>`} /><//>`;
 }
 
-export function paramsOf({ state, destination, org_id }) {
-    return state === 'RETRYING' ? { retrying: true, destination, org_id } : { state, destination, org_id };
+export function paramsOf({ state, destination }) {
+    return state === 'RETRYING' ? { retrying: true, destination } : { state, destination };
 }
+
+// The outbox is the operator's, and listed for all orgs; a person may still look at one.
+export const ofOrg = ({ org_id }) => (message) => !org_id || message.org_id === org_id;
 
 export function DestinationFilter({ value, all = [] }) {
     const names = [...new Set([...all.map((one) => one.name), ...(value ? [value] : [])])].sort();

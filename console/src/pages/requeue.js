@@ -12,14 +12,21 @@ const WATCHED = 20;     // messages whose further way is shown
 const WATCH_MS = 700;
 const WATCH_FOR_MS = 60e3;
 
-// What one can do to messages: {verb, from, count(signal), run(onProgress) → ids}.
+// What one can do to messages: {verb, destination, count(signal) → {n, unknown}, run(onProgress, how) →
+// {n, ids}}. `unknown` are those that go at most once and may have arrived: they are left out unless `how`
+// says {even_if_unknown: true}.
 
 export function one(verb, message) {
+    const path = `/v1/messages/${message.event_id}/${verb}`;
     return { verb, destination: message.destination,
-        count: async () => 1,
-        run: async () => {
-            await post(`/v1/messages/${message.event_id}/${verb}`);
-            return [message.event_id];
+        count: async () => {
+            if (verb !== 'requeue') return { n: 1, unknown: 0 };
+            await post(path, { dry_run: true, even_if_unknown: true });
+            return post(path, { dry_run: true }).then(() => ({ n: 1, unknown: 0 }), () => ({ n: 0, unknown: 1 }));
+        },
+        run: async (_, how) => {
+            await post(path, verb === 'requeue' ? how : {});
+            return { n: 1, ids: [message.event_id] };
         } };
 }
 
@@ -27,8 +34,14 @@ export function one(verb, message) {
 export function requeueAll(filter) {
     const body = { state: 'DEAD', ...filter };
     return { verb: 'requeue', destination: filter.destination,
-        count: async () => (await post('/v1/messages/requeue', { ...body, dry_run: true })).requeued,
-        run: async () => (await post('/v1/messages/requeue', body)).event_ids || [] };
+        count: async () => {
+            const { requeued, skipped = 0 } = await post('/v1/messages/requeue', { ...body, dry_run: true });
+            return { n: requeued, unknown: skipped };
+        },
+        run: async (_, how) => {
+            const { requeued, event_ids } = await post('/v1/messages/requeue', { ...body, ...how });
+            return { n: requeued, ids: event_ids || [] };
+        } };
 }
 
 // Those the server cannot pick by itself: found page by page, done one by one.
@@ -43,7 +56,7 @@ export function each(verb, params, fits = () => true) {
                 found.push(...page.messages.filter(fits));
                 after = page.next_after;
             } while (after);
-            return found.length;
+            return { n: found.length, unknown: 0 };
         },
         run: async (onProgress) => {
             const ids = found.map((message) => message.event_id);
@@ -59,7 +72,7 @@ export function each(verb, params, fits = () => true) {
                     onProgress(done.length);
                 }
             }));
-            return done;
+            return { n: done.length, ids: done };
         } };
 }
 
@@ -67,35 +80,41 @@ const WORDS = {
     requeue: { title: 'Requeue', done: 'requeued',
         means: 'They are tried again as soon as the relay takes them, in the order of their keys. Past attempts stay on record; each message gets a fresh budget of attempts.' },
     kill: { title: 'Kill', done: 'killed',
-        means: 'They become dead letters now and are not tried again by themselves. Later messages of the same key go on, unless the destination holds its keys. Requeue brings them back.' },
+        means: 'They become dead letters now and are not tried again by themselves. Later messages of the same key go on. Requeue brings them back.' },
+    release: { title: 'Release', done: 'released',
+        means: 'The message stays dead; what waits behind it with the same key is delivered without it.' },
 };
 
 export function Operation({ of, what, onClose }) {
     const words = WORDS[of.verb];
     const [step, setStep] = useState({ name: 'counting' });
+    const [isBold, setBold] = useState(false); // also what may have arrived already
     const stop = useRef(new AbortController());
 
     useEffect(() => {
-        of.count(stop.current.signal).then((n) => setStep({ name: 'preview', n }),
+        of.count(stop.current.signal).then((found) => setStep({ name: 'preview', ...found }),
             (problem) => setStep({ name: 'failed', problem }));
         return () => stop.current.abort();
     }, []);
 
+    const n = step.n + (isBold ? step.unknown : 0);
     async function run() {
-        setStep({ name: 'running', n: step.n, done: 0 });
+        setStep({ name: 'running', n, done: 0 });
         try {
-            const ids = await of.run((done) => setStep({ name: 'running', n: step.n, done }));
-            setStep({ name: 'done', ids });
+            const result = await of.run((done) => setStep({ name: 'running', n, done }), isBold ? { even_if_unknown: true } : {});
+            setStep({ name: 'done', ...result });
         } catch (problem) {
             setStep({ name: 'failed', problem });
         }
     }
 
     return html`<${Dialog} title="${words.title} ${what}" onClose=${onClose}>
-        <${Step} step=${step} words=${words} of=${of} />
+        <${Step} step=${{ ...step, n: step.name === 'preview' ? n : step.n }} words=${words} of=${of} />
+        ${step.name === 'preview' && step.unknown > 0 && html`<label class="choice warn"><input type="checkbox" checked=${isBold} onChange=${(event) => setBold(event.target.checked)} />
+            also ${plural(step.unknown, 'message')} that may have arrived already: ask the receiver first</label>`}
         <form method="dialog" class="buttons">
-            ${step.name === 'preview' && step.n > 0 && html`<button type="button" autofocus
-                class=${of.verb === 'kill' ? 'danger' : 'primary'} onClick=${run}>${words.title} ${plural(step.n, 'message')}</button>`}
+            ${step.name === 'preview' && n > 0 && html`<button type="button" autofocus
+                class=${of.verb === 'kill' ? 'danger' : 'primary'} onClick=${run}>${words.title} ${plural(n, 'message')}</button>`}
             <button disabled=${step.name === 'running'}>${step.name === 'done' || step.name === 'failed' ? 'Close' : 'Cancel'}</button></form>
     <//>`;
 }
@@ -104,12 +123,13 @@ function Step({ step, words, of }) {
     switch (step.name) {
     case 'counting': return html`<p role="status">Counting what this touches…</p>`;
     case 'preview':
+        if (!step.n && step.unknown) return html`<p>It goes at most once and may have arrived; nobody but the receiver knows.</p>`;
         if (!step.n) return html`<p>Nothing fits any more: somebody was faster, or it was delivered meanwhile.</p>`;
         return html`<p><strong>${plural(step.n, 'message')}</strong>${of.destination && html` to <strong>${of.destination}</strong>`} will be ${words.done}.</p>
             <p class="dim">${words.means}</p><${Warning} destination=${of.destination} verb=${of.verb} />`;
     case 'running': return html`<p role="status">${step.done ? `${count(step.done)} of ${count(step.n)} ${words.done}…` : 'On it…'}</p>`;
     case 'failed': return html`<p class="bad" role="alert">${step.problem.message}</p>`;
-    default: return html`<p role="status"><strong>${plural(step.ids.length, 'message')} ${words.done}.</strong></p>
+    default: return html`<p role="status"><strong>${plural(step.n, 'message')} ${words.done}.</strong></p>
         ${of.verb === 'requeue' && step.ids.length > 0 && html`<${Outcome} ids=${step.ids} />`}`;
     }
 }
