@@ -1,10 +1,12 @@
 """The documentation is true: what it shows runs, what it lists is complete, what it names exists."""
+import contextlib
 import os
 import re
 import subprocess
 
 import pytest
 
+from lib import brokers
 from lib.cli import ROOT
 from lib.docs import Page
 from lib.install import install, user_env
@@ -45,10 +47,14 @@ def database(postgres):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
-def test_a_page_runs_from_top_to_bottom(path, prefix, database, extension_env, tmp_path):
-    env, loader_env = ({**user_env(prefix, base), "DATABASE_URL": database}
-                       for base in (os.environ, extension_env))
-    Page(path, tmp_path, prefix, env, loader_env).run()
+def test_a_page_runs_from_top_to_bottom(path, prefix, database, extension_env, tmp_path,
+                                        tmp_path_factory):
+    with contextlib.ExitStack() as stack:
+        where = brokers.start_all(stack, tmp_path_factory.mktemp("brokers")) \
+            if "KAFKA_BROKERS" in TEXTS[path] else {}
+        env, loader_env = ({**user_env(prefix, base), "DATABASE_URL": database, **where}
+                           for base in (os.environ, extension_env))
+        Page(path, tmp_path, prefix, env, loader_env).run()
 
 
 # What is named exists

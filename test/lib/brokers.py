@@ -396,6 +396,8 @@ class Rabbit(Broker):
 
     def is_up(self):
         import pika
+        if not super().is_up():
+            return False
         try:
             with self.channel():
                 return True
@@ -575,3 +577,11 @@ class KafkaMock(Broker):
                         "content_type": headers.pop("content-type"), "headers": headers,
                         "key": record["key"]})
         return out
+
+
+def start_all(stack, folder):
+    """One of each, for the pages of the documentation: where they are, as environment variables."""
+    start = lambda kind: stack.enter_context(kind(folder / kind.name))  # noqa: E731
+    return {"NATS_URL": start(Nats).url("nats", "tls"), "REDIS_URL": start(Redis).url("redis", "rediss"),
+            "MQTT_URL": start(Mosquitto).url("mqtt", "mqtts"), "KAFKA_BROKERS": start(KafkaMock).brokers,
+            "AMQP_URL": start(Rabbit).url("amqp", "amqps")}
