@@ -19,6 +19,10 @@ struct ol_program {
     size_t count;
     struct ol_conn *conn; /* filled by prepare */
     void *handle;         /* the store's own */
+
+    /* Called once while a server works on a batch, by a store that has one; may be NULL. */
+    void (*meanwhile)(void *context);
+    void *context;
 };
 
 /* One statement with its values. Their text must live until apply returns. */

@@ -275,6 +275,17 @@ static const char *text_of(const struct ol_value *value, char room[32], size_t *
     }
 }
 
+/* What came of a command that was sent. */
+static PGresult *last_result(PGconn *pg)
+{
+    PGresult *last = NULL, *next;
+    while ((next = PQgetResult(pg))) {
+        PQclear(last);
+        last = next;
+    }
+    return last;
+}
+
 static int apply_all(struct ol_program *program, const struct ol_call *calls, size_t count,
                      outlog_err *err)
 {
@@ -300,12 +311,13 @@ static int apply_all(struct ol_program *program, const struct ol_call *calls, si
     if (own->which.failed || own->values.failed)
         return no_memory(err);
     snprintf(name, sizeof name, "outlog_user_%d", own->number);
-    return done(pg,
-                PQexecPrepared(pg, name, 2,
-                               (const char *const[]){own->which.data, own->values.data},
-                               (const int[]){(int)own->which.bytes, (int)own->values.bytes},
-                               (const int[]){BINARY, BINARY}, BINARY),
-                err);
+    if (!PQsendQueryPrepared(pg, name, 2, (const char *const[]){own->which.data, own->values.data},
+                             (const int[]){(int)own->which.bytes, (int)own->values.bytes},
+                             (const int[]){BINARY, BINARY}, BINARY))
+        return fail(pg, NULL, err);
+    if (program->meanwhile)
+        program->meanwhile(program->context);
+    return done(pg, last_result(pg), err);
 }
 
 static int apply_one(struct ol_program *program, const struct ol_call *call, outlog_err *err)

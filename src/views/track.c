@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_EVENTS = 4000, LEAST_EVENTS = 10, BATCH_BYTES = 8 << 20 };
+enum { MOST_EVENTS = 10000, LEAST_EVENTS = 10, BATCH_BYTES = 8 << 20 };
+
+static void read_ahead(void *context);
 
 static int no_memory(outlog_err *err)
 {
@@ -64,8 +66,10 @@ static int make_program(struct ol_track *track, outlog_err *err)
         if (!statements[i].wants_json)
             return no_memory(err);
     }
-    track->program =
-        (struct ol_program){.statements = statements, .count = definition->template_count};
+    track->program = (struct ol_program){.statements = statements,
+                                         .count = definition->template_count,
+                                         .meanwhile = read_ahead,
+                                         .context = track};
     return 0;
 }
 
@@ -112,13 +116,15 @@ void ol_track_close(struct ol_track *track)
     if (track->program.handle)
         track->conn->store->user->forget(&track->program);
     outlog_page_clear(&track->page);
+    outlog_page_clear(&track->ahead);
     ol_arena_clear(&track->arena);
     ol_arena_clear(&track->batch);
     free(track->calls);
     *track = (struct ol_track){.conn = track->conn,
                                .keeper = track->keeper,
                                .context = track->context,
-                               .position = track->position};
+                               .position = track->position,
+                               .ahead_of = -1};
 }
 
 /* --- planning a batch --- */
@@ -305,6 +311,43 @@ failed:
     return -1;
 }
 
+/* --- reading --- */
+
+static int read_page(struct ol_track *track, int64_t after, struct outlog_page *page,
+                     outlog_err *err)
+{
+    struct outlog_filter as_stored = {.raw = true};
+    return outlog_read(track->reader, &as_stored, after, track->limit, page, err);
+}
+
+/* While the server applies a page, the next one comes by the other connection. If that fails, the next
+ * step reads it and says why. */
+static void read_ahead(void *context)
+{
+    struct ol_track *track = context;
+    outlog_err ignored;
+    if (track->page.count == track->limit_read &&
+        read_page(track, track->page.next_after, &track->ahead, &ignored) == 0) {
+        track->ahead_of = track->page.next_after;
+        track->ahead_limit = track->limit;
+    }
+}
+
+static int next_page(struct ol_track *track, outlog_err *err)
+{
+    if (track->ahead_of == track->position && track->ahead.count) {
+        struct outlog_page page = track->page;
+        track->page = track->ahead;
+        track->ahead = page;
+        track->limit_read = track->ahead_limit;
+        track->ahead_of = -1;
+        return 0;
+    }
+    track->ahead_of = -1;
+    track->limit_read = track->limit;
+    return read_page(track, track->position, &track->page, err);
+}
+
 /* A page of large events becomes a smaller one. */
 static void fit_limit(struct ol_track *track)
 {
@@ -320,15 +363,15 @@ static void fit_limit(struct ol_track *track)
 int ol_track_step(struct ol_track *track, outlog *reader, struct ol_track_step *out,
                   outlog_err *err)
 {
-    struct outlog_filter as_stored = {.raw = true};
     struct plan plan = {0};
     bool is_user;
     int result = -1;
 
     *out = (struct ol_track_step){0};
-    if (outlog_read(reader, &as_stored, track->position, track->limit, &track->page, err) < 0)
+    track->reader = reader;
+    if (next_page(track, err) < 0)
         return -1;
-    out->is_at_end = track->page.count < track->limit;
+    out->is_at_end = track->page.count < track->limit_read;
     if (track->page.next_after == track->position)
         return 0;
     fit_limit(track);

@@ -38,10 +38,14 @@ struct ol_track {
     bool is_open;
 
     struct outlog_page page;
+    struct outlog_page ahead; /* the page after it, read while a server applied this one */
+    int64_t ahead_of;         /* where `ahead` begins; -1: it holds nothing */
+    outlog *reader;           /* of the step that is under way */
     struct ol_arena batch;
     struct ol_call *calls;
     size_t call_room;
-    size_t limit; /* events a step, by their size */
+    size_t limit;                   /* events a step, by their size */
+    size_t limit_read, ahead_limit; /* those that the pages were read with */
 };
 
 struct ol_track_step {
