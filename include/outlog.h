@@ -50,6 +50,7 @@ enum outlog_code {
     OUTLOG_IDEMPOTENCY_IN_PROGRESS,
     OUTLOG_ILLEGAL_TRANSITION,
     OUTLOG_BEYOND_SETTLED,
+    OUTLOG_PROJECTION_BEHIND, /* not there in time */
     /* the store */
     OUTLOG_NO_SCHEMA,       /* run `outlog init` */
     OUTLOG_NEWER_SCHEMA,    /* the store was written by a newer outlog */
@@ -544,6 +545,88 @@ OUTLOG_API int outlog_consumer_reset(outlog *log, const char *name, int64_t to, 
 OUTLOG_API int outlog_consumer_reset_to_time(outlog *log, const char *name, int64_t at_time,
                                              outlog_err *err);
 OUTLOG_API int outlog_consumer_delete(outlog *log, const char *name, outlog_err *err);
+
+/* --- projections: views derived from the log ----------------------------------------------- */
+
+struct outlog_projection {
+    char name[64];
+    int version;                   /* of what is live; 0: nothing yet */
+    char status[16];               /* running, rebuilding, stopped */
+    int64_t last_applied_event_id; /* everything up to here is in the view */
+    int64_t lag;                   /* settled - last_applied_event_id: an upper bound */
+    int64_t updated_at;
+    char owner[128]; /* the worker that fills it, or "" */
+    char
+        error[4096]; /* why it stopped, {"event_id", "event_type", "statement", "message"}; or "" */
+    char rebuild[16]; /* "", in_place, aside */
+    int rebuild_version;
+    int64_t rebuild_event_id, rebuild_upto, rebuild_started_at;
+    char rebuild_error[4096]; /* like error; the live view goes on */
+};
+
+/* All projections by name, at most `room`; *count tells how many there are. */
+OUTLOG_API int outlog_projection_list(outlog *log, struct outlog_projection *out, size_t room,
+                                      size_t *count, outlog_err *err);
+OUTLOG_API int outlog_projection_get(outlog *log, const char *name, struct outlog_projection *out,
+                                     outlog_err *err);
+
+/* Wait up to timeout_ms until the projection has applied `event_id` (P4); *last_applied (may be NULL)
+ * tells where it is, also when it is not there in time. The event must be committed.
+ * OUTLOG_PROJECTION_BEHIND: not in time. OUTLOG_NOT_FOUND: there is no such projection. */
+OUTLOG_API int outlog_projection_wait(outlog *log, const char *name, int64_t event_id,
+                                      int timeout_ms, int64_t *last_applied, outlog_err *err);
+
+/* Ask for the view to be made again from the whole log (P3). In place it is emptied and filled anew,
+ * which readers see. Aside it is built beside the live one, which goes on, and takes its place when
+ * it has caught up: readers see the old one, then the new one. A worker does it; this only asks.
+ * OUTLOG_ILLEGAL_TRANSITION: in place, while another version waits to take its place. */
+OUTLOG_API int outlog_projection_rebuild(outlog *log, const char *name, bool aside,
+                                         const struct outlog_operator *by, outlog_err *err);
+
+/* Give up a rebuild aside; the live view stays as it is.
+ * OUTLOG_ILLEGAL_TRANSITION: there is none. */
+OUTLOG_API int outlog_projection_cancel(outlog *log, const char *name,
+                                        const struct outlog_operator *by, outlog_err *err);
+
+/* Let the projection go on behind an event that it cannot apply (P6). Rebuilds of this version leave the
+ * event out too. OUTLOG_ILLEGAL_TRANSITION: it is not this event that it stopped at. */
+OUTLOG_API int outlog_projection_skip(outlog *log, const char *name, int64_t event_id,
+                                      const struct outlog_operator *by, outlog_err *err);
+
+/* Try again. OUTLOG_ILLEGAL_TRANSITION: it has not stopped. */
+OUTLOG_API int outlog_projection_retry(outlog *log, const char *name,
+                                       const struct outlog_operator *by, outlog_err *err);
+
+/* A projection in C. */
+struct outlog_project {
+    const char *name;
+    int version; /* 0 counts as 1; another one begins anew */
+
+    /* Make the tables if they are not there, and empty them: called before the first event, for a new
+     * version, and after outlog_projection_rebuild(). May be NULL. */
+    int (*begin)(void *user, outlog_tx *tx, outlog_err *err);
+
+    /* Apply the events, in order, inside `tx`, by its own connection: outlog_tx_postgres(),
+     * outlog_tx_sqlite(). -1 undoes the batch; err->index may name the event. */
+    int (*apply)(void *user, outlog_tx *tx, const struct outlog_record *events, size_t count,
+                 outlog_err *err);
+    void *user;
+};
+
+/* Apply the next events, at most `limit` (1-10000), waiting up to timeout_ms for the first: what `apply`
+ * writes and the checkpoint commit together, so each event has its effect exactly once (P1), however
+ * many processes do this. *count (may be NULL) tells how many; 0 at the end of the time.
+ *
+ * When `apply` fails, its error is returned, kept with the projection and shown by
+ * outlog_projection_list(); the next call tries again, or after outlog_projection_skip() goes on
+ * behind the event. */
+OUTLOG_API int outlog_project(outlog *log, const struct outlog_project *projection, size_t limit,
+                              int timeout_ms, size_t *count, outlog_err *err);
+
+/* The connection of a transaction, to write to tables of your own in it; NULL for the other store's.
+ * Never commit, roll back or close it. */
+OUTLOG_API struct pg_conn *outlog_tx_postgres(outlog_tx *tx);
+OUTLOG_API struct sqlite3 *outlog_tx_sqlite(outlog_tx *tx);
 
 /* --- command idempotency (I1) ------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
  *
  * The functions work on the connection that calls them, inside its transaction: what they write
  * commits or rolls back with everything else (A1). Each takes one JSON object and returns JSON. */
+#include "base/clock.h"
 #include "log/draft.h"
 #include "log/event.h"
 #include "log/log.h"
@@ -14,6 +15,7 @@
 
 #include <sqlite3ext.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 SQLITE_EXTENSION_INIT1
 
@@ -159,6 +161,93 @@ static void request_hash(sqlite3_context *context, int count, sqlite3_value **va
         sqlite3_result_text(context, hash, -1, SQLITE_TRANSIENT);
 }
 
+struct wait {
+    const char *name;
+    int64_t event_id;
+    double timeout_s;
+};
+
+static int read_wait(const char *text, struct ol_arena *arena, struct wait *out, outlog_err *err)
+{
+    struct ol_json object;
+    struct ol_json_iter it = {0};
+    *out = (struct wait){.timeout_s = 5};
+    if (ol_json_parse(text, strlen(text), &object, err) < 0)
+        return -1;
+    while (ol_json_next(&object, &it)) {
+        bool is_right;
+        if (ol_json_equals(&it.key, "name"))
+            is_right = (out->name = ol_json_string(&it.value, arena, NULL)) != NULL;
+        else if (ol_json_equals(&it.key, "event_id"))
+            is_right = ol_json_int(&it.value, &out->event_id);
+        else if (ol_json_equals(&it.key, "timeout") && it.value.type == OL_JSON_NUMBER)
+            is_right = (out->timeout_s = strtod(it.value.text, NULL)) >= 0 &&
+                       out->timeout_s <= 3600;
+        else
+            return ol_fail(err, OUTLOG_UNKNOWN_FIELD,
+                           "name, event_id and timeout (seconds, a number) are known");
+        if (!is_right)
+            return ol_fail(err, OUTLOG_INVALID_FIELD, "%.*s is not right", (int)it.key.bytes,
+                           it.key.text);
+    }
+    return out->name && out->event_id > 0
+               ? 0
+               : ol_fail(err, OUTLOG_INVALID_FIELD, "name and event_id are wanted");
+}
+
+/* Look until it is there, by a connection of our own: the host's keeps the snapshot of the statement
+ * that called us. */
+static int look(struct ol_conn *conn, const struct wait *wait, int64_t *reached, outlog_err *err)
+{
+    int64_t deadline = ol_clock_boot_us() + (int64_t)(wait->timeout_s * 1e6);
+    for (int pause_ms = 2;; pause_ms = pause_ms < 25 ? pause_ms * 2 : 50) {
+        if (ol_number(conn, OL_Q_CHECKPOINT_POSITION, OL_PARAMS(ol_text(wait->name)), reached,
+                      err) < 0) {
+            if (err->code == OUTLOG_NOT_FOUND)
+                ol_fail(err, OUTLOG_NOT_FOUND,
+                        "no projection %.60s; `outlog projections` lists them", wait->name);
+            return -1;
+        }
+        int64_t left_ms = (deadline - ol_clock_boot_us()) / 1000;
+        if (*reached >= wait->event_id || left_ms <= 0)
+            return 0;
+        sqlite3_sleep(left_ms < pause_ms ? (int)left_ms : pause_ms);
+    }
+}
+
+static void wait_projection(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    const char *path = sqlite3_db_filename(sqlite3_context_db_handle(context), "main");
+    const char *text = (const char *)sqlite3_value_text(values[0]);
+    struct ol_arena arena = {0};
+    struct ol_buf out = {0};
+    struct ol_conn *conn = NULL;
+    struct wait wait;
+    int64_t reached = 0;
+    outlog_err err;
+
+    (void)count;
+    const char *url = path && *path ? ol_arena_print(&arena, "sqlite:%s", path) : NULL;
+    if (!url)
+        ol_fail(&err, OUTLOG_MISUSE, "a database in memory has no projections");
+    if (!url || read_wait(text ? text : "", &arena, &wait, &err) < 0 ||
+        ol_open(url, &conn, &err) < 0 || look(conn, &wait, &reached, &err) < 0) {
+        answer_error(context, &err);
+    } else {
+        ol_buf_text(&out, "{\"name\":");
+        ol_buf_json_text(&out, wait.name);
+        ol_buf_print(&out, ",\"last_applied_event_id\":%lld,\"reached\":%s}", (long long)reached,
+                     reached >= wait.event_id ? "true" : "false");
+        if (out.failed)
+            sqlite3_result_error_nomem(context);
+        else
+            sqlite3_result_text64(context, out.data, out.bytes, SQLITE_TRANSIENT, SQLITE_UTF8);
+    }
+    ol_close(conn);
+    ol_buf_clear(&out);
+    ol_arena_clear(&arena);
+}
+
 static void version(sqlite3_context *context, int count, sqlite3_value **values)
 {
     (void)count, (void)values;
@@ -185,6 +274,7 @@ int sqlite3_outlog_init(sqlite3 *db, char **message, const sqlite3_api_routines 
          {"outlog_end_tool", 1, run_write, 12},      {"outlog_checkpoint_run", 1, run_write, 13},
          {"outlog_end_run", 1, run_write, 14},       {"outlog_init", 0, init, 0},
          {"outlog_settled", 0, settled, 0},          {"outlog_request_hash", 1, request_hash, 0},
+         {"outlog_wait_projection", 1, wait_projection, 0},
          {"outlog_version", 0, version, 0}};
     enum { FLAGS = SQLITE_UTF8 | SQLITE_DIRECTONLY };
 

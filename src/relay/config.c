@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/uuid.h"
 #include "log/log.h"
+#include "log/projection.h"
 #include "log/shape.h"
 #include "log/upcast.h"
 #include "outbox/retry.h"
@@ -17,10 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum noun { DESTINATION, ROUTE, EVENT_TYPE, STRICT_ORG, SETTING, NOUN_COUNT };
+enum noun { DESTINATION, ROUTE, EVENT_TYPE, STRICT_ORG, SETTING, PROJECTION, NOUN_COUNT };
 
-static const char *const nouns[NOUN_COUNT] = {"destination", "route", "event_type", "strict_org",
-                                              "setting"};
+static const char *const nouns[NOUN_COUNT] = {"destination", "route",   "event_type",
+                                              "strict_org",  "setting", "projection"};
 
 struct item {
     struct item *next;
@@ -305,6 +306,15 @@ static int read_event_type(struct reader *r, const char *name, const struct ol_j
     return add_item(r->items, EVENT_TYPE, name, value, pointer, r->err);
 }
 
+static int read_projection(struct reader *r, const char *name, const struct ol_json *value,
+                           const char *pointer)
+{
+    struct ol_projection projection;
+    if (ol_projection_read(name, value, r->arena, &projection, r->err) < 0)
+        return deepen(r->err, pointer, name);
+    return add_item(r->items, PROJECTION, name, value, pointer, r->err);
+}
+
 /* --- settings, one row a value --- */
 
 static int put_setting(struct reader *r, const char *section, const char *key,
@@ -444,17 +454,18 @@ static int read_one(struct reader *r, const char *section, const struct ol_json 
     if (strcmp(section, "store") == 0 || strcmp(section, "listen") == 0)
         return value->type == OL_JSON_STRING ? 0
                                              : wrong(r->err, pointer, section, "a text is wanted");
-    if (is_known(section, (const char *const[]){"projections", "notifications", "agents", NULL}))
+    if (is_known(section, (const char *const[]){"notifications", "agents", NULL}))
         return ol_fail_at(r->err, OUTLOG_UNKNOWN_FIELD, pointer,
                           "%s: not yet: this version of outlog has none; take the section out",
                           section);
     bool is_section =
         is_known(section, (const char *const[]){"alerts", "retention", "relay", NULL});
-    if (!is_section && !is_known(section, (const char *const[]){"destinations", "routes",
-                                                                "event_types", "types", NULL}))
+    if (!is_section &&
+        !is_known(section, (const char *const[]){"destinations", "routes", "event_types", "types",
+                                                 "projections", NULL}))
         return ol_fail_at(r->err, OUTLOG_UNKNOWN_FIELD, pointer,
                           "unknown key %.60s; store, listen, destinations, routes, event_types, "
-                          "types, alerts, retention and relay are known",
+                          "types, projections, alerts, retention and relay are known",
                           section);
     if (value->type == OL_JSON_NULL) // `routes:` with nothing below
         return 0;
@@ -464,6 +475,8 @@ static int read_one(struct reader *r, const char *section, const struct ol_json 
         return each(r, value, pointer, read_destination);
     if (strcmp(section, "types") == 0)
         return each(r, value, pointer, read_type);
+    if (strcmp(section, "projections") == 0)
+        return each(r, value, pointer, read_projection);
     return strcmp(section, "routes") == 0 ? read_routes(r, value)
                                           : read_event_type_or_strict(r, value);
 }
@@ -539,7 +552,8 @@ static const char *type_json(const struct ol_rows *rows, struct ol_arena *arena)
 static int load_row(struct items *items, enum noun noun, const struct ol_rows *rows,
                     outlog_err *err)
 {
-    static const int value_column[NOUN_COUNT] = {[DESTINATION] = 1, [ROUTE] = 8, [SETTING] = 1};
+    static const int value_column[NOUN_COUNT] =
+        {[DESTINATION] = 1, [ROUTE] = 8, [SETTING] = 1, [PROJECTION] = 1};
     bool failed = false;
     const char *name = ol_column_copy(rows, 0, items->arena, &failed);
     const char *text = noun == STRICT_ORG ? "true"
@@ -551,9 +565,12 @@ static int load_row(struct items *items, enum noun noun, const struct ol_rows *r
 
 static int load(struct ol_conn *conn, struct items *items, outlog_err *err)
 {
-    static const enum ol_query_id queries[NOUN_COUNT] = {OL_Q_DESTINATION_LIST, OL_Q_ROUTE_LIST,
-                                                         OL_Q_EVENT_TYPE_LIST, OL_Q_STRICT_ORG_LIST,
-                                                         OL_Q_SETTING_LIST};
+    static const enum ol_query_id queries[NOUN_COUNT] = {OL_Q_DESTINATION_LIST,
+                                                         OL_Q_ROUTE_LIST,
+                                                         OL_Q_EVENT_TYPE_LIST,
+                                                         OL_Q_STRICT_ORG_LIST,
+                                                         OL_Q_SETTING_LIST,
+                                                         OL_Q_PROJECTION_DECLARED};
     for (int noun = 0; noun < NOUN_COUNT; noun++) {
         struct ol_rows rows;
         int more;
@@ -803,6 +820,10 @@ static int put(struct apply *a, const struct item *item)
         return put_event_type(a, item);
     case STRICT_ORG:
         return ol_exec(a->conn, OL_Q_STRICT_ORG_ADD, OL_PARAMS(ol_text(item->name)), NULL, a->err);
+    case PROJECTION:
+        if (ol_projection_put(a->conn, item->name, item->source, a->err) == 0)
+            return 0;
+        return deepen(a->err, item->pointer, item->name);
     default:
         if (ol_exec(a->conn, OL_Q_SETTING_PUT,
                     OL_PARAMS(ol_text(item->name), ol_text(item->source)), NULL, a->err) < 0)
@@ -818,6 +839,8 @@ static int delete (struct apply *a, const struct item *item)
                                                          OL_Q_EVENT_TYPE_DELETE,
                                                          OL_Q_STRICT_ORG_DELETE,
                                                          OL_Q_SETTING_DELETE};
+    if (item->noun == PROJECTION)
+        return ol_projection_delete(a->conn, item->name, a->err);
     enum { LANES = 8 }; // where nothing is said
     if (ol_exec(a->conn, queries[item->noun], OL_PARAMS(ol_text(item->name)), NULL, a->err) < 0)
         return -1;

@@ -44,6 +44,16 @@ void ol_report_move(const struct outlog_message *message, const char *from, cons
     end(&line);
 }
 
+void ol_report_projection(const char *name, const char *what, const char *error)
+{
+    struct ol_buf line = {0};
+    begin(&line, error ? "warn" : "info", "projection");
+    field(&line, "projection", name);
+    field(&line, "what", what);
+    field(&line, "error", error);
+    end(&line);
+}
+
 void ol_report_trouble(const outlog_err *err)
 {
     struct ol_buf line = {0};

@@ -8,6 +8,9 @@
 void ol_report_move(const struct outlog_message *message, const char *from, const char *to,
                     const char *error);
 
+/* Something happened to a projection; `error` is JSON, or NULL. */
+void ol_report_projection(const char *name, const char *what, const char *error);
+
 /* The store does not answer as it should. */
 void ol_report_trouble(const outlog_err *err);
 

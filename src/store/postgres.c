@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "store/ferry.h"
 #include "store/store.h"
+#include "store/user.h"
 #include "store/wake.h"
 #include "store/write.h"
 
@@ -272,6 +273,11 @@ int ol_postgres_borrow(struct pg_conn *pg, struct ol_conn **out, outlog_err *err
     snprintf(conn->base.name, sizeof conn->base.name, "postgres:%.80s", PQdb(pg) ? PQdb(pg) : "");
     *out = &conn->base;
     return 0;
+}
+
+struct pg_conn *ol_postgres_native(struct ol_conn *conn)
+{
+    return own(conn)->pg;
 }
 
 static void postgres_close(struct ol_conn *base)
@@ -964,6 +970,7 @@ const struct ol_store ol_store_postgres = {
     .has_gaps = true,
     .can_notify = true,
     .has_functions = true,
+    .user = &ol_user_postgres,
     .queries = ol_queries_postgres,
     .migrations = ol_migrations_postgres,
     .bootstrap = ol_bootstrap_postgres,

@@ -10,4 +10,7 @@ struct pg_conn;
 /* Wrap the host's PGconn; ol_close() frees the wrapper and leaves the connection alone. */
 int ol_postgres_borrow(struct pg_conn *pg, struct ol_conn **out, outlog_err *err);
 
+/* The PGconn of a connection. */
+struct pg_conn *ol_postgres_native(struct ol_conn *conn);
+
 #endif

@@ -13,6 +13,7 @@
 #include "base/fault.h"
 #include "store/sqlite.h"
 #include "store/store.h"
+#include "store/user.h"
 #include "store/wake.h"
 
 #include <assert.h>
@@ -252,6 +253,11 @@ int ol_sqlite_borrow(struct sqlite3 *db, struct ol_conn **out, outlog_err *err)
     conn->base.wake_key = path && *path ? wake_key(path) : 0;
     *out = &conn->base;
     return 0;
+}
+
+struct sqlite3 *ol_sqlite_native(struct ol_conn *conn)
+{
+    return own(conn)->db;
 }
 
 static void sqlite_close(struct ol_conn *base)
@@ -731,6 +737,7 @@ const struct ol_store ol_store_sqlite = {
     .woken = sqlite_woken,
     .revive = sqlite_revive,
     .has_globs = true,
+    .user = &ol_user_sqlite,
     .queries = ol_queries_sqlite,
     .migrations = ol_migrations_sqlite,
     .bootstrap = ol_bootstrap_sqlite,

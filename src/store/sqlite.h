@@ -10,4 +10,7 @@ struct sqlite3;
 /* Wrap the host's handle; ol_close() frees the wrapper and leaves the handle alone. */
 int ol_sqlite_borrow(struct sqlite3 *db, struct ol_conn **out, outlog_err *err);
 
+/* The SQLite handle of a connection. */
+struct sqlite3 *ol_sqlite_native(struct ol_conn *conn);
+
 #endif

@@ -208,7 +208,6 @@ def test_e10_a_type_that_ships_keeps_what_the_file_does_not_say(store, outlog):
     ("relay:\n  lanes: many\n", 2, "relay.lanes", "invalid_field"),
     ("relay: {wakeup: often}", 1, "poll or notify", "invalid_field"),
     ("relay: {leash: 1s}", 1, "unknown key leash", "unknown_field"),
-    ("projections: {}", 1, "not yet", "unknown_field"),
     ("notifications: {}", 1, "not yet", "unknown_field"),
     ("agents: {}", 1, "not yet", "unknown_field"),
     ("a: &x 1\nb: *x\n", 1, "anchors", "invalid_field"),

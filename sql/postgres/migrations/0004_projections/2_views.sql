@@ -1,0 +1,130 @@
+-- What projections do to their tables. These run with the rights of whoever calls, in the schemas of
+-- its search_path: they set none of their own, and name what is theirs in full.
+
+-- A table with rows that no projection made is not ours to empty.
+create function outlog.projection_refuse_filled(tables json) returns void language plpgsql as $$
+declare
+    one   text;
+    found boolean;
+begin
+    for one in select pg_catalog.json_array_elements_text(tables) loop
+        continue when pg_catalog.to_regclass(pg_catalog.format('%I.%I', pg_catalog.current_schema(), one)) is null;
+        execute pg_catalog.format('select exists (select from %I)', one) into found;
+        if found then
+            perform outlog.fail('illegal_transition', pg_catalog.format('table %s exists and is not empty, and no '
+                'projection has filled it; drop it or choose another name', one));
+        end if;
+    end loop;
+end $$;
+
+create function outlog.projection_clear(tables json) returns void language plpgsql as $$
+declare
+    names text := (select pg_catalog.string_agg(pg_catalog.quote_ident(t), ', ') from pg_catalog.json_array_elements_text(tables) t);
+begin
+    if names is not null then
+        execute 'truncate table ' || names;
+    end if;
+end $$;
+
+-- Goes to a schema of its own, where the tables are built beside the live ones: what is created without
+-- a schema's name goes there, what is read is looked for there first.
+create function outlog.projection_aside(build text) returns void language plpgsql as $$
+begin
+    execute pg_catalog.format('create schema if not exists %I', build);
+    perform pg_catalog.set_config('search_path', pg_catalog.quote_ident(build) || ', '
+        || pg_catalog.current_setting('search_path'), false);
+end $$;
+
+create function outlog.projection_aside_drop(build text) returns void language plpgsql as $$
+begin
+    execute pg_catalog.format('drop schema if exists %I cascade', build);
+end $$;
+
+-- The tables that were built take the place of the live ones, with the rights that were given on those.
+-- The lock on outlog_build comes first: a worker that lost the projection and does not know it begins
+-- every transaction there, and must not find the live tables under the names of the built ones.
+create function outlog.projection_swap(build text, tables json, event_id bigint) returns void language plpgsql as $$
+declare
+    built bigint;
+    live  text := pg_catalog.current_schema();
+    one   text;
+    given record;
+    old   text;
+begin
+    perform pg_catalog.set_config('lock_timeout', '1s', true);   -- readers queue behind us: not for long
+    execute pg_catalog.format('lock table %I.outlog_build in access exclusive mode', build);
+    execute pg_catalog.format('select event_id from %I.outlog_build', build) into built;
+    if built is distinct from projection_swap.event_id then
+        perform outlog.fail('unavailable', 'another worker went on with what was built; look again');
+    end if;
+    for one in select pg_catalog.json_array_elements_text(tables) loop
+        for given in
+            select a.privilege_type, a.is_grantable, case a.grantee when 0 then 'public'
+                   else pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) end as grantee
+              from pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a
+             where c.oid = pg_catalog.to_regclass(pg_catalog.format('%I.%I', live, one)) and a.grantee <> c.relowner
+        loop
+            execute pg_catalog.format('grant %s on %I.%I to %s%s', given.privilege_type, build, one, given.grantee,
+                case when given.is_grantable then ' with grant option' else '' end);
+        end loop;
+    end loop;
+    select pg_catalog.string_agg(pg_catalog.format('%I.%I', live, t), ', ') into old
+      from pg_catalog.json_array_elements_text(tables) t;
+    if old is not null then
+        execute 'drop table if exists ' || old;
+    end if;
+    for one in select pg_catalog.json_array_elements_text(tables) loop
+        execute pg_catalog.format('alter table %I.%I set schema %I', build, one, live);
+    end loop;
+    execute pg_catalog.format('drop schema %I cascade', build);
+end $$;
+
+-- Read-your-writes (P4): true when the projection has reached the event, false when it has not in
+-- time. The event must be committed: a transaction that waits for its own event waits in vain.
+create function outlog.wait_projection(name text, event_id bigint, timeout interval default '5 seconds')
+    returns boolean language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+    deadline timestamptz := clock_timestamp() + wait_projection.timeout;
+    pause    double precision := 0.002;
+    reached  bigint;
+begin
+    if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+        perform outlog.fail('misuse', 'waiting for a projection needs READ COMMITTED: an older snapshot never sees it move');
+    end if;
+    loop
+        select c.last_applied_event_id into reached
+          from outlog.projection_checkpoints c where c.name = wait_projection.name;
+        if not found then
+            perform outlog.fail('not_found', format('no projection %s; `outlog projections` lists them', wait_projection.name));
+        end if;
+        if reached >= wait_projection.event_id then
+            return true;
+        elsif clock_timestamp() >= deadline then
+            return false;
+        end if;
+        perform pg_sleep(least(pause, extract(epoch from deadline - clock_timestamp())));
+        pause := least(pause * 2, 0.05);
+    end loop;
+end $$;
+
+revoke all on function outlog.projection_refuse_filled(json), outlog.projection_clear(json), outlog.projection_aside(text),
+    outlog.projection_aside_drop(text), outlog.projection_swap(text, json, bigint),
+    outlog.wait_projection(text, bigint, interval) from public;
+
+do $$
+declare
+    name text;
+begin
+    foreach name in array array['outlog_append', 'outlog_read', 'outlog_relay', 'outlog_admin'] loop
+        continue when not exists (select from pg_roles where rolname = name);
+        execute format('grant select on outlog.projections, outlog.projection_checkpoints, outlog.projection_skips to %I', name);
+        execute format('grant execute on function outlog.wait_projection(text, bigint, interval) to %I', name);
+    end loop;
+    foreach name in array array['outlog_relay', 'outlog_admin'] loop
+        continue when not exists (select from pg_roles where rolname = name);
+        execute format('grant insert, update, delete on outlog.projections, outlog.projection_checkpoints, '
+            'outlog.projection_skips to %I', name);
+        execute format('grant execute on function outlog.projection_refuse_filled(json), outlog.projection_clear(json), '
+            'outlog.projection_aside(text), outlog.projection_aside_drop(text), outlog.projection_swap(text, json, bigint) to %I', name);
+    end loop;
+end $$;

@@ -1,0 +1,29 @@
+-- Projections, where SQLite has its own words.
+
+-- name: projector_session(timeout_ms)
+-- SQLite ends no transaction by itself: ours do nothing but write.
+select 1 where :timeout_ms > 0
+
+-- name: live_attach(path) @sqlite
+-- On a connection to the file that is being built: the user's own, for what the statements only read.
+attach :path as outlog_live
+
+-- name: aside_attach(path) @sqlite
+-- On a connection to the user's own file: the one that was built.
+attach :path as outlog_aside
+
+-- name: aside_detach() @sqlite
+detach outlog_aside
+
+-- name: aside_position() @sqlite
+select event_id from outlog_aside.outlog_build
+
+-- name: aside_triggers() @sqlite
+select count(*) from sqlite_master where type = 'trigger'
+
+-- name: transactions_open()
+-- A reader keeps its snapshot, tables included: there is nobody to wait for.
+select '[]'
+
+-- name: transactions_left(list)
+select json_array_length(:list)

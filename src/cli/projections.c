@@ -1,0 +1,410 @@
+/* projections.c: outlog projections: views derived from the log. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "views/checkpoint.h"
+#include "views/projector.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST = 1000, MOST_WAIT_S = 3600 };
+
+struct wish {
+    bool aside, no_wait;
+    const char *actor;
+    struct outlog_operator by;
+    struct ol_projector_options worker;
+    const char *timeout;
+    int64_t event_id;
+};
+
+static atomic_int is_stopped;
+
+static void stop(int signal)
+{
+    (void)signal;
+    atomic_fetch_add(&is_stopped, 1);
+}
+
+static void watch_signals(void)
+{
+    struct sigaction action = {.sa_handler = stop};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+/* --- showing --- */
+
+/* On one line, whatever the file says. */
+static void put_folded(struct ol_buf *out, const char *text)
+{
+    while (*text) {
+        size_t bytes = strcspn(text, " \t\r\n");
+        ol_put_safe(out, text, bytes);
+        text += bytes;
+        text += strspn(text, " \t\r\n");
+        if (*text)
+            ol_buf_char(out, ' ');
+    }
+}
+
+static const char *member(const struct ol_json *object, const char *key, struct ol_arena *arena)
+{
+    struct ol_json value = ol_json_get(object, key);
+    const char *text = ol_json_string(&value, arena, NULL);
+    return text ? text : "";
+}
+
+/* An error for people: the event, what the database said, the statement. */
+static void print_error(const struct ol_cli *cli, const char *what, const char *error)
+{
+    struct ol_arena arena = {0};
+    struct ol_json value;
+    struct ol_buf line = {0};
+    if (!*error || ol_json_parse(error, strlen(error), &value, NULL) < 0)
+        return;
+    struct ol_json event = ol_json_get(&value, "event_id");
+    ol_buf_print(&line, "  %s%s", ol_bad(cli), what);
+    if (event.type == OL_JSON_NUMBER) {
+        ol_buf_print(&line, " at event %.*s ", (int)event.bytes, event.text);
+        put_folded(&line, member(&value, "event_type", &arena));
+    }
+    ol_buf_text(&line, ": ");
+    put_folded(&line, member(&value, "message", &arena));
+    ol_buf_text(&line, ol_plain(cli));
+    ol_put_line(&line);
+    const char *statement = member(&value, "statement", &arena);
+    if (*statement) {
+        ol_buf_text(&line, "    ");
+        put_folded(&line, statement);
+        ol_put_line(&line);
+    }
+    ol_buf_clear(&line);
+    ol_arena_clear(&arena);
+}
+
+static void print_projection(const struct ol_cli *cli, const struct outlog_projection *p)
+{
+    struct ol_buf line = {0};
+    if (cli->json) {
+        ol_projection_json(p, &line);
+        ol_put_line(&line);
+    } else {
+        const char *color = strcmp(p->status, "stopped") == 0   ? ol_bad(cli)
+                            : strcmp(p->status, "running") == 0 ? ol_good(cli)
+                                                                : ol_accent(cli);
+        ol_put_wide(&line, p->name, 24);
+        ol_buf_print(&line, " %4d  %s%-10s%s %12lld %10lld  ", p->version, color, p->status,
+                     ol_plain(cli), (long long)p->last_applied_event_id, (long long)p->lag);
+        ol_put_safe(&line, p->owner, strlen(p->owner));
+        ol_put_line(&line);
+        print_error(cli, "stopped", p->error);
+        if (strcmp(p->rebuild, "aside") == 0 && !*p->rebuild_error)
+            printf("  version %d is built aside: event %lld of %lld\n", p->rebuild_version,
+                   (long long)p->rebuild_event_id, (long long)p->rebuild_upto);
+        print_error(cli, "the rebuild stopped", p->rebuild_error);
+    }
+    ol_buf_clear(&line);
+}
+
+static int list(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+{
+    struct outlog_projection *all = calloc(MOST, sizeof *all);
+    size_t count;
+    (void)wish;
+    if (!all)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    int result = outlog_projection_list(log, all, MOST, &count, err);
+    if (result == 0 && !cli->json)
+        printf("%s%-24s %4s  %-10s %12s %10s  %s%s\n", ol_bold(cli), "projection", "vers", "status",
+               "applied", "lag", "worker", ol_plain(cli));
+    for (size_t i = 0; result == 0 && i < count && i < MOST; i++)
+        print_projection(cli, &all[i]);
+    free(all);
+    return result;
+}
+
+static int show(struct ol_cli *cli, outlog *log, const char *name, outlog_err *err)
+{
+    struct outlog_projection projection;
+    if (outlog_projection_get(log, name, &projection, err) < 0)
+        return -1;
+    print_projection(cli, &projection);
+    return 0;
+}
+
+/* --- a worker --- */
+
+static int run_worker(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+{
+    struct ol_projector_stats stats = {0};
+    int64_t started = ol_clock_boot_us();
+    char applied[32];
+    (void)log;
+    watch_signals();
+    wish->worker.store = cli->store;
+    if (ol_projector_run(&wish->worker, &is_stopped, &stats, err) < 0)
+        return -1;
+    fprintf(stderr, "outlog projections: %s events applied, %lld swaps, %lld stops, in %.2f s\n",
+            ol_thousands(stats.applied, applied), (long long)stats.swaps, (long long)stats.stops,
+            (double)(ol_clock_boot_us() - started) / 1e6);
+    return 0;
+}
+
+struct thread {
+    pthread_t id;
+    struct ol_projector_options options;
+    struct ol_projector_stats stats;
+    atomic_int stop;
+    outlog_err err;
+    atomic_int has_failed;
+};
+
+static void *run_thread(void *argument)
+{
+    struct thread *thread = argument;
+    if (ol_projector_run(&thread->options, &thread->stop, &thread->stats, &thread->err) < 0)
+        atomic_store(&thread->has_failed, 1);
+    return NULL;
+}
+
+/* --- rebuild --- */
+
+static void draw(struct ol_progress *progress, const struct outlog_projection *p)
+{
+    if (p->rebuild_upto > progress->total)
+        progress->total = p->rebuild_upto;
+    ol_progress_move(progress, p->rebuild_event_id);
+}
+
+/* Until it is done, has stopped, or we are asked to stop; then somebody else goes on with it. */
+static int follow(struct ol_cli *cli, outlog *log, struct thread *thread, const char *name,
+                  outlog_err *err)
+{
+    struct ol_progress progress;
+    struct outlog_projection p;
+    int result;
+    ol_progress_begin(&progress, "events", 0);
+    for (;;) {
+        result = outlog_projection_get(log, name, &p, err);
+        bool has_stopped = *p.rebuild_error || (*p.error && strcmp(p.rebuild, "in_place") == 0);
+        if (result < 0 || !*p.rebuild || has_stopped || atomic_load(&is_stopped))
+            break;
+        if (atomic_load(&thread->has_failed)) {
+            *err = thread->err;
+            result = -1;
+            break;
+        }
+        draw(&progress, &p);
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    }
+    ol_progress_end(&progress);
+    double seconds = (double)(ol_clock_boot_us() - progress.started_at) / 1e6;
+    if (result < 0)
+        return -1;
+    if (!cli->json && !*p.rebuild)
+        fprintf(stderr, "%s rebuilt up to event %lld in %.1f s, %.0f events/s\n", name,
+                (long long)p.last_applied_event_id, seconds,
+                seconds > 0 ? (double)p.last_applied_event_id / seconds : 0.0);
+    else if (atomic_load(&is_stopped))
+        fprintf(stderr, "the rebuild of %s goes on where a worker runs: outlog projections run\n",
+                name);
+    print_projection(cli, &p);
+    return *p.rebuild && !atomic_load(&is_stopped)
+               ? ol_fail(err, OUTLOG_STORE_ERROR,
+                         "the rebuild of %s stopped; see above, then skip the event or correct the "
+                         "definition and retry",
+                         name)
+               : 0;
+}
+
+static int rebuild(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+{
+    const char *name = cli->argv[1];
+    struct outlog_projection before;
+    if (outlog_projection_rebuild(log, name, wish->aside, &wish->by, err) < 0 ||
+        outlog_projection_get(log, name, &before, err) < 0)
+        return -1;
+    if (wish->no_wait)
+        return show(cli, log, name, err);
+    struct thread thread = {.options = wish->worker};
+    thread.options.store = cli->store;
+    thread.options.only = name;
+    watch_signals();
+    if (pthread_create(&thread.id, NULL, run_thread, &thread) != 0)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "no thread left");
+    int result = follow(cli, log, &thread, name, err);
+    atomic_store(&thread.stop, 1);
+    pthread_join(thread.id, NULL);
+    return result;
+}
+
+/* --- the other verbs --- */
+
+static int cancel(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+{
+    return outlog_projection_cancel(log, cli->argv[1], &wish->by, err) < 0
+               ? -1
+               : show(cli, log, cli->argv[1], err);
+}
+
+static int skip(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+{
+    return outlog_projection_skip(log, cli->argv[1], wish->event_id, &wish->by, err) < 0
+               ? -1
+               : show(cli, log, cli->argv[1], err);
+}
+
+static int retry(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+{
+    return outlog_projection_retry(log, cli->argv[1], &wish->by, err) < 0
+               ? -1
+               : show(cli, log, cli->argv[1], err);
+}
+
+static int wait_for(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+{
+    int64_t timeout_us = 5 * INT64_C(1000000), reached;
+    struct ol_buf line = {0};
+    if (wish->timeout)
+        ol_span_parse(wish->timeout, &timeout_us);
+    if (outlog_projection_wait(log, cli->argv[1], wish->event_id, (int)(timeout_us / 1000),
+                               &reached, err) < 0)
+        return -1;
+    if (cli->json) {
+        ol_buf_text(&line, "{\"name\":");
+        ol_buf_json_text(&line, cli->argv[1]);
+        ol_buf_print(&line, ",\"last_applied_event_id\":%lld}", (long long)reached);
+    } else {
+        ol_buf_print(&line, "%s has applied event %lld", cli->argv[1], (long long)reached);
+    }
+    ol_put_line(&line);
+    ol_buf_clear(&line);
+    return 0;
+}
+
+static const struct action {
+    const char *name;
+    int words; /* with its own name */
+    int (*run)(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err);
+    const char *usage;
+} actions[] = {
+    {"run", 1, run_worker,
+     "projections run [--id NAME] [--lease SPAN] [--poll SPAN] [--until-idle]"},
+    {"rebuild", 2, rebuild, "projections rebuild NAME [--aside] [--no-wait]"},
+    {"cancel", 2, cancel, "projections cancel NAME"},
+    {"skip", 3, skip, "projections skip NAME EVENT_ID"},
+    {"retry", 2, retry, "projections retry NAME"},
+    {"wait", 3, wait_for, "projections wait NAME EVENT_ID [--timeout SPAN]"},
+};
+
+static int parse_span(const char *name, const char *text, int64_t least_us, int64_t *out)
+{
+    int64_t ignored;
+    if (!text || (ol_span_parse(text, out ? out : &ignored) == 0 && (!out || *out >= least_us)))
+        return 0;
+    return ol_usage("--%s is a span like 500ms or 30s, not '%s'", name, text);
+}
+
+static int parse(struct ol_cli *cli, struct wish *wish)
+{
+    const char *id = NULL, *lease = NULL, *poll = NULL;
+    const struct ol_option options[] = {{"aside", OL_FLAG, &wish->aside, NULL},
+                                        {"no-wait", OL_FLAG, &wish->no_wait, NULL},
+                                        {"actor", OL_STRING, &wish->actor, NULL},
+                                        {"id", OL_STRING, &id, NULL},
+                                        {"lease", OL_STRING, &lease, NULL},
+                                        {"poll", OL_STRING, &poll, NULL},
+                                        {"until-idle", OL_FLAG, &wish->worker.until_idle, NULL},
+                                        {"timeout", OL_STRING, &wish->timeout, NULL},
+                                        {0}};
+    int status = ol_options(cli, options);
+    if (status || (status = parse_span("lease", lease, 1000000, &wish->worker.lease_us)) ||
+        (status = parse_span("poll", poll, 1000, &wish->worker.poll_us)) ||
+        (status = parse_span("timeout", wish->timeout, 0, NULL)) ||
+        (status = ol_cli_actor(cli, wish->actor, &wish->by.actor_type, &wish->by.actor_id)))
+        return status;
+    if (id)
+        wish->worker.name = id;
+    return 0;
+}
+
+/* The word after the name, for skip and wait. */
+static int take_event_id(const char *text, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return errno == 0 && end != text && !*end && *out > 0 ? 0
+                                                          : ol_usage("'%s' is no event_id", text);
+}
+
+static int run(struct ol_cli *cli)
+{
+    struct wish wish = {.worker = ol_projector_defaults(NULL)};
+    int (*action)(struct ol_cli *, outlog *, struct wish *, outlog_err *) = list;
+    char host[100] = "projector";
+    outlog_err err;
+
+    gethostname(host, sizeof host - 1);
+    wish.worker.name = host;
+    int status = parse(cli, &wish);
+    if (status)
+        return status;
+    if (cli->argc) {
+        const struct action *found = NULL;
+        for (size_t i = 0; i < sizeof actions / sizeof *actions; i++)
+            if (strcmp(actions[i].name, cli->argv[0]) == 0)
+                found = &actions[i];
+        if (!found)
+            return ol_usage(
+                "projections knows run, rebuild, cancel, skip, retry and wait, not '%s'",
+                cli->argv[0]);
+        if (cli->argc != found->words)
+            return ol_usage("usage: outlog %s", found->usage);
+        if (found->words == 3 && (status = take_event_id(cli->argv[2], &wish.event_id)))
+            return status;
+        action = found->run;
+    }
+    outlog *log = ol_cli_open(cli);
+    if (!log)
+        return OL_EXIT_FAILED;
+    if (action(cli, log, &wish, &err) < 0)
+        status = ol_report(&err);
+    outlog_close(log);
+    return status;
+}
+
+const struct ol_command ol_command_projections = {
+    .name = "projections",
+    .summary = "views derived from the log: list, run, rebuild, skip, retry, wait",
+    .help =
+        "usage: outlog projections [--json]\n"
+        "       outlog projections run [--id NAME] [--lease SPAN] [--poll SPAN] [--until-idle]\n"
+        "       outlog projections rebuild NAME [--aside] [--no-wait] [--actor TYPE:ID]\n"
+        "       outlog projections cancel NAME [--actor TYPE:ID]\n"
+        "       outlog projections skip NAME EVENT_ID [--actor TYPE:ID]\n"
+        "       outlog projections retry NAME [--actor TYPE:ID]\n"
+        "       outlog projections wait NAME EVENT_ID [--timeout SPAN]\n\n"
+        "Projections are declared in outlog.yaml (`outlog apply`). `run` fills them until it is told\n"
+        "to stop; start as many as you like, each projection belongs to one at a time.\n\n"
+        "  rebuild     from the whole log: in place, which readers see, or\n"
+        "  --aside     beside the live view, which it replaces when it has caught up\n"
+        "  --no-wait   only ask; a worker does it\n"
+        "  cancel      give up a rebuild aside\n"
+        "  skip        go on behind an event that cannot be applied\n"
+        "  retry       try again where it stopped\n"
+        "  wait        until the event is in the view; 5s unless --timeout says otherwise\n"
+        "  --until-idle  stop when everything is applied\n\n"
+        "  outlog projections run --id projector-1\n"
+        "  outlog projections rebuild totals --aside\n"
+        "  outlog projections wait totals 42 --timeout 2s\n",
+    .run = run,
+};

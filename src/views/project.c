@@ -1,0 +1,149 @@
+/* project.c: a projection written in C, filled by its own process.
+ *
+ * It needs no owner: the transaction moves the checkpoint from where the events were read, so of two
+ * that apply the same batch one commits and the other finds that it came too late (P1). */
+#include "base/fault.h"
+#include "store/postgres.h"
+#include "store/sqlite.h"
+#include "views/checkpoint.h"
+
+#include <string.h>
+
+struct pg_conn *outlog_tx_postgres(outlog_tx *tx)
+{
+    return tx->conn->store == &ol_store_postgres ? ol_postgres_native(tx->conn) : NULL;
+}
+
+struct sqlite3 *outlog_tx_sqlite(outlog_tx *tx)
+{
+    return tx->conn->store == &ol_store_sqlite ? ol_sqlite_native(tx->conn) : NULL;
+}
+
+static int check(const struct outlog_project *projection, outlog_err *err)
+{
+    size_t bytes = projection && projection->name ? strlen(projection->name) : 0;
+    if (bytes < 1 || bytes > 48)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/name",
+                          "a projection's name must have 1 to 48 bytes");
+    return projection->apply ? 0 : ol_fail(err, OUTLOG_MISUSE, "outlog_project: apply is NULL");
+}
+
+/* For the first time, for a new version, or because somebody asked for it. */
+static int begin_anew(outlog *log, const struct outlog_project *projection, int version,
+                      outlog_err *err)
+{
+    outlog_tx *tx;
+    int64_t changed;
+    if (outlog_begin(log, &tx, err) < 0)
+        return -1;
+    if (ol_exec(tx->conn, OL_Q_CHECKPOINT_OWN,
+                OL_PARAMS(ol_text(projection->name), ol_int(version)), NULL, err) < 0 ||
+        ol_exec(tx->conn, OL_Q_CHECKPOINT_RESTART,
+                OL_PARAMS(ol_text(projection->name), ol_int(version)), &changed, err) < 0)
+        goto failed;
+    if (!changed) {
+        ol_fail(err, OUTLOG_ILLEGAL_TRANSITION, "projection %s is declared in outlog.yaml",
+                projection->name);
+        goto failed;
+    }
+    if (projection->begin && projection->begin(projection->user, tx, err) < 0)
+        goto failed;
+    return outlog_commit(tx, err);
+failed:
+    outlog_rollback(tx);
+    return -1;
+}
+
+static int find(outlog *log, const struct outlog_project *projection, int version,
+                struct ol_checkpoint *row, outlog_err *err)
+{
+    outlog_err why;
+    bool is_there = ol_checkpoint_get(log->conn, projection->name, row, &why) == 0;
+    if (!is_there && why.code != OUTLOG_NOT_FOUND) {
+        if (err)
+            *err = why;
+        return -1;
+    }
+    if (is_there && !row->is_in_c)
+        return ol_fail(err, OUTLOG_ILLEGAL_TRANSITION, "projection %s is declared in outlog.yaml",
+                       projection->name);
+    if (is_there && row->shown.version == version && !*row->shown.rebuild)
+        return 0;
+    if (begin_anew(log, projection, version, err) < 0)
+        return -1;
+    return ol_checkpoint_get(log->conn, projection->name, row, err);
+}
+
+/* Kept for people to see; the call itself has failed already. */
+static void keep_error(outlog *log, const struct outlog_project *projection,
+                       const struct outlog_record *event, const outlog_err *why)
+{
+    struct ol_buf error = {0};
+    outlog_err ignored;
+    if (outlog_code_is_retryable(why->code))
+        return;
+    ol_checkpoint_error(event, NULL, why->message, &error);
+    if (!error.failed)
+        ol_exec(log->conn, OL_Q_CHECKPOINT_FAIL,
+                OL_PARAMS(ol_text(projection->name), ol_text(error.data)), NULL, &ignored);
+    ol_buf_clear(&error);
+}
+
+/* *moved = false: another process did it. */
+static int apply(outlog *log, const struct outlog_project *projection,
+                 const struct outlog_page *page, int64_t from, bool *moved, outlog_err *err)
+{
+    outlog_tx *tx;
+    int64_t changed;
+    if (outlog_begin(log, &tx, err) < 0)
+        return -1;
+    if (ol_exec(tx->conn, OL_Q_CHECKPOINT_ADVANCE,
+                OL_PARAMS(ol_text(projection->name), ol_int(from), ol_int(page->next_after)),
+                &changed, err) < 0) {
+        outlog_rollback(tx);
+        return -1;
+    }
+    *moved = changed > 0;
+    if (!*moved) {
+        outlog_rollback(tx);
+        return 0;
+    }
+    outlog_err why = {.index = -1};
+    if (page->count &&
+        projection->apply(projection->user, tx, page->events, page->count, &why) < 0) {
+        outlog_rollback(tx);
+        bool is_named = why.index >= 0 && (size_t)why.index < page->count;
+        keep_error(log, projection, &page->events[is_named ? why.index : 0], &why);
+        if (err)
+            *err = why;
+        return -1;
+    }
+    ol_fault("projection.applied");
+    return outlog_commit(tx, err);
+}
+
+int outlog_project(outlog *log, const struct outlog_project *projection, size_t limit,
+                   int timeout_ms, size_t *count, outlog_err *err)
+{
+    struct outlog_page page = {0};
+    struct ol_checkpoint row;
+    bool moved = true;
+    int result = -1;
+
+    if (count)
+        *count = 0;
+    if (check(projection, err) < 0 || ol_log_ready(log, err) < 0 ||
+        find(log, projection, projection->version ? projection->version : 1, &row, err) < 0)
+        return -1;
+    int64_t from = row.shown.last_applied_event_id;
+    if (outlog_follow(log, NULL, from, limit, timeout_ms, &page, err) < 0)
+        goto out;
+    if (page.next_after > from && apply(log, projection, &page, from, &moved, err) < 0)
+        goto out;
+    if (count && moved)
+        *count = page.count;
+    result = 0;
+out:
+    outlog_page_clear(&page);
+    return result;
+}
