@@ -159,6 +159,7 @@ static void adapt_limit(struct ol_work_lane *wl, const struct ol_batch *batch)
     size_t bytes = 0, most = wl->worker->options->batch;
     for (size_t i = 0; i < batch->count; i++)
         bytes += batch->items[i].message.payload_bytes;
+    wl->bytes = bytes;
     size_t average = batch->count ? bytes / batch->count + 1 : 1;
     size_t limit = BATCH_BYTES / average;
     size_t steps[] = {1000, 250, 60, SMALLEST_BATCH};
@@ -192,9 +193,14 @@ static struct ol_batch *read_new(struct ol_work_lane *wl, outlog_err *err)
 
 int ol_plan_claim(struct ol_work_lane *wl, struct ol_batch **fresh, outlog_err *err)
 {
+    enum { AHEAD_BYTES = 1024 * 1024 }; // of each lane, beside what is being sent
     *fresh = read_new(wl, err);
     ol_turn_gaps(&wl->worker->turn, &wl->lane);
-    return *fresh ? plan(wl, *fresh, err) : -1;
+    if (!*fresh || plan(wl, *fresh, err) < 0)
+        return -1;
+    if (wl->wants_read && wl->bytes < AHEAD_BYTES)
+        wl->worker->turn.ahead = wl->limit;
+    return 0;
 }
 
 /* Destinations that can take parked messages now, as JSON. */

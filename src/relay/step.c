@@ -128,6 +128,7 @@ static int turn(struct ol_work_lane *wl, outlog_err *err)
     if (ol_turn_write(worker->conn, &wl->lane, t, &holder->arena, &items, &count, &result, err) < 0)
         goto out;
     outcome = 0;
+    worker->stats->recorded_at = ol_clock_boot_us();
     if (result == OL_TURN_STALE) {
         outcome = ol_lane_reload(worker->conn, &wl->lane, err);
         wl->wants_read = true; // what was read must be read again

@@ -45,6 +45,7 @@ struct ol_work_lane {
     int64_t retry_at;            /* after a store error */
     size_t limit;                /* messages a read, by their size */
     int64_t pruned_to, prune_at; /* how far old messages were removed, and when to begin again */
+    size_t bytes;                /* of the last read */
 };
 
 struct ol_worker {
