@@ -1,6 +1,8 @@
 /* drain.c: how fast a full outbox empties, and what else could empty it.
  *
- *     bench_drain outlog URL [THREADS]   the relay: claims, null publisher, records
+ *     bench_drain outlog URL [THREADS [UNTIL]]
+ *                                        the relay: claims, null publisher, records; until all is sent,
+ *                                        or this many messages
  *     bench_drain rows URL               a row a message with its state: claim by UPDATE … SKIP LOCKED,
  *                                        UPDATE again when it is done; on SQLite too
  *     bench_drain pgq URL                PgQ: next_batch, get_batch_events, finish_batch
@@ -20,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { MOST_THREADS = 8 };
 
@@ -37,19 +40,31 @@ struct relay {
     pthread_t thread;
 };
 
-static atomic_int never;
+static atomic_int stop;
 
 static void *relay(void *argument)
 {
     struct relay *relay = argument;
-    if (ol_worker_run(&relay->options, &never, &relay->stats, &relay->err) < 0)
+    if (ol_worker_run(&relay->options, &stop, &relay->stats, &relay->err) < 0)
         bench_die("%s", relay->err.message);
     return NULL;
 }
 
+/* Where some never end: stop at once when as many were published. */
+static void wait_for(const struct relay *relays, int threads, int64_t until)
+{
+    for (int64_t published = 0; published < until;) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        published = 0;
+        for (int i = 0; i < threads; i++)
+            published += *(const volatile int64_t *)&relays[i].stats.published;
+    }
+    atomic_store(&stop, 2);
+}
+
 /* From the first claim to the last record: what it needs to find out that nothing is left is not
  * part of the work. */
-static struct tally drain_outlog(const char *url, int threads)
+static struct tally drain_outlog(const char *url, int threads, int64_t until)
 {
     static struct relay relays[MOST_THREADS];
     struct tally tally = {0};
@@ -63,10 +78,12 @@ static struct tally drain_outlog(const char *url, int threads)
         relays[i].options.siblings = threads;
         pthread_create(&relays[i].thread, NULL, relay, &relays[i]);
     }
+    if (until)
+        wait_for(relays, threads, until);
     for (int i = 0; i < threads; i++) {
         const struct ol_worker_stats *stats = &relays[i].stats;
         pthread_join(relays[i].thread, NULL);
-        if (stats->failed || stats->dead || stats->fenced)
+        if (!until && (stats->failed || stats->dead || stats->fenced))
             bench_die("a message was not published at once");
         tally.messages += stats->published;
         if (stats->published == 0)
@@ -296,7 +313,8 @@ int main(int argc, char **argv)
     const char *subject = argv[1], *url = argv[2];
     bool is_sqlite = strncmp(url, "sqlite:", 7) == 0;
     if (strcmp(subject, "outlog") == 0)
-        tally = drain_outlog(url, argc > 3 ? bench_number(argv[3], "THREADS") : 1);
+        tally = drain_outlog(url, argc > 3 ? bench_number(argv[3], "THREADS") : 1,
+                             argc > 4 ? bench_number(argv[4], "UNTIL") : 0);
     else if (strcmp(subject, "rows") == 0)
         tally = is_sqlite ? drain_rows_sqlite(url + 7) : drain_rows(url);
     else if (strcmp(subject, "pgq") == 0)

@@ -125,8 +125,11 @@ static double write_all(int per_second)
     }
     double rate = count / (bench_now() - begun);
     given_up = bench_now() + 30;
-    while (*(volatile double *)&published[count - 1] == 0 && bench_now() < given_up)
-        sleep_until(bench_now() + 0.001);
+    for (int i = 0; i < count && bench_now() < given_up;)
+        if (*(volatile double *)&published[i] > 0)
+            i++;
+        else
+            sleep_until(bench_now() + 0.001); // lanes do not keep the order of each other
     outlog_close(log);
     return rate;
 }
