@@ -29,8 +29,9 @@ test: ## every test, on SQLite and on a PostgreSQL of its own
 	@scripts/setup build test
 	@scripts/test
 
-bench: ## measure this machine, print ratios; BENCH='--full --save' for more
+bench: ## measure this machine, print ratios; BENCH='--full --save' or '--only relay'
 	@scripts/setup build test
+	@scripts/setup bench
 	@scripts/bench $(BENCH)
 
 lint: ## formatting, include directions, static analysis

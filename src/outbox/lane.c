@@ -495,6 +495,7 @@ void ol_turn_begin(struct ol_turn *turn, const struct ol_lane *lane)
     turn->head = lane->head;
     turn->claim_count = turn->gap_count = turn->sent_count = 0;
     turn->parked_count = turn->planned_count = turn->finished_count = turn->attempt_count = 0;
+    turn->ahead = 0;
     turn->rooms = NULL;
     turn->reap = false;
     turn->also = NULL;
@@ -796,6 +797,9 @@ int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *tu
     *result = OL_TURN_DONE;
     if (!is_plain && conn->store->begin(conn, err) < 0)
         return -1;
+    if (is_plain && turn->ahead && turn->gap_count == 0)
+        ol_ahead(conn, OL_Q_OUTBOX_READ,
+                 OL_PARAMS(ol_int(lane->number), ol_int(turn->head), ol_int((int64_t)turn->ahead)));
     if (advance(conn, lane, turn, &is_ours, err) < 0)
         goto failed;
     if (!is_ours) {

@@ -83,6 +83,9 @@ static bool send(struct ol_worker *worker, struct ol_batch *batch, struct ol_ite
         return false;
     }
     item->state = OL_ITEM_FLYING;
+    worker->waiting--;
+    if (ol_outlet_in_flight(target->outlet) == 0)
+        target->moved_at = worker->now;
     item->started_at = ol_clock_wall_us();
     item->target = target;
     batch->flying++;
@@ -110,6 +113,7 @@ void ol_batch_drop_unsent(struct ol_batch *batch)
             batch->items[i].state = OL_ITEM_DONE;
             batch->items[i].is_parked = false;
             batch->done++;
+            batch->lane->worker->waiting--;
         }
 }
 
@@ -123,6 +127,7 @@ void ol_batch_release_unsent(struct ol_batch *batch)
         item->state = OL_ITEM_DONE;
         item->outcome = (struct outlog_outcome){.kind = OUTLOG_PUBLISH_RELEASED};
         batch->done++;
+        batch->lane->worker->waiting--;
         batch->lane->has_finished = true;
     }
 }
@@ -130,6 +135,7 @@ void ol_batch_release_unsent(struct ol_batch *batch)
 /* Put the messages of one key behind each other. */
 bool ol_batch_link(struct ol_worker *worker, struct ol_batch *batch)
 {
+    worker->waiting += batch->count;
     ol_map_clear(&worker->chain);
     for (size_t i = 0; i < batch->count; i++) {
         struct ol_item *item = &batch->items[i];

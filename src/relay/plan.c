@@ -4,9 +4,15 @@
 
 #include <stdlib.h>
 
-enum { SMALLEST_BATCH = 15, BATCH_BYTES = 8 * 1024 * 1024, MOST_PARKED = 100000 };
+enum {
+    SMALLEST_BATCH = 15,
+    BATCH_BYTES = 8 * 1024 * 1024,
+    MOST_PARKED = 100000,
+    MOST_WAITING = 1000
+};
 
-enum fate { SEND, PARK, SURPLUS, PASS, STOP };
+/* BUSY: its destination has no room, but soon will. SURPLUS: nobody knows when. */
+enum fate { SEND, PARK, BUSY, SURPLUS, PASS, STOP };
 
 /* A hole in the numbers that is only milliseconds old most often closes by itself. All holes of one
  * read are of one age, so a backlog waits once a read and not once a hole. */
@@ -24,6 +30,36 @@ static void note_read(struct ol_work_lane *wl, const struct ol_batch *batch)
     wl->old_to = wl->seen_to;
     wl->seen_to = batch->items[batch->count - 1].seq;
     wl->seen_at = now;
+}
+
+/* A read that ends in nothing but another look at the clock costs milliseconds in which nobody looks
+ * at the wire: so a lane that stood before a busy destination waits for half of the queue to leave. */
+bool ol_plan_may_read(const struct ol_work_lane *wl)
+{
+    size_t waiting = wl->worker->waiting;
+    int64_t now = wl->worker->now;
+    return wl->wants_read && waiting < MOST_WAITING &&
+           (wl->read_below ? waiting <= wl->read_below || now >= wl->read_after
+                           : now >= wl->read_after);
+}
+
+/* Messages that wait for a place take from their destination's room. */
+static void count_waiting(struct ol_worker *worker)
+{
+    for (struct ol_target *t = worker->targets.first; t; t = t->next)
+        t->planned = 0;
+    for (size_t i = 0; worker->waiting && i < worker->lane_count; i++) {
+        const struct ol_batch *batch = worker->lanes[i].open;
+        for (size_t j = 0; batch && j < batch->count; j++) {
+            const struct ol_item *item = &batch->items[j];
+            struct ol_target *target =
+                item->state != OL_ITEM_WAITING
+                    ? NULL
+                    : ol_target_find(&worker->targets, item->message.destination);
+            if (target)
+                target->planned++;
+        }
+    }
 }
 
 static enum fate fate_of(struct ol_worker *worker, struct ol_work_lane *wl,
@@ -45,7 +81,8 @@ static enum fate fate_of(struct ol_worker *worker, struct ol_work_lane *wl,
     int room =
         ol_target_room(target, item->at_most_once, worker->options->patience_us, worker->now);
     if (target->planned >= room)
-        return SURPLUS;
+        return ol_target_is_quick(target, worker->options->patience_us, worker->now) ? BUSY
+                                                                                     : SURPLUS;
     if (item->at_most_once && key && !ol_map_add(&worker->single, key, 1))
         return STOP;
     target->planned++;
@@ -59,10 +96,9 @@ static int decide(struct ol_work_lane *wl, struct ol_batch *batch, enum fate *fa
 {
     struct ol_worker *worker = wl->worker;
     size_t last_send = 0;
-    bool sends = false;
+    bool sends = false, is_busy = false;
 
-    for (struct ol_target *t = worker->targets.first; t; t = t->next)
-        t->planned = 0;
+    count_waiting(worker);
     ol_map_clear(&worker->chain); // keys that are parked in this very turn
     ol_map_clear(&worker->single);
     for (size_t i = 0; i < batch->count; i++) {
@@ -72,6 +108,7 @@ static int decide(struct ol_work_lane *wl, struct ol_batch *batch, enum fate *fa
             batch->count = i;
             break;
         }
+        is_busy = is_busy || fates[i] == BUSY;
         if (fates[i] == SEND) {
             last_send = i;
             sends = true;
@@ -82,10 +119,10 @@ static int decide(struct ol_work_lane *wl, struct ol_batch *batch, enum fate *fa
     *kept = batch->count;
     // A full read of what must wait would hide whatever comes after it, and an older generation of lanes
     // holds up the newer ones until it is empty: park it all.
-    if ((!sends && batch->count >= wl->limit) || wl->lane.number < worker->newest_first)
+    if ((!sends && !is_busy && batch->count >= wl->limit) || wl->lane.number < worker->newest_first)
         return 0;
     for (size_t i = sends ? last_send + 1 : 0; i < batch->count; i++)
-        if (fates[i] == SURPLUS) {
+        if (fates[i] == SURPLUS || fates[i] == BUSY) {
             *kept = i;
             break;
         }
@@ -150,6 +187,7 @@ static int plan(struct ol_work_lane *wl, struct ol_batch *batch, outlog_err *err
     batch->count = sent;
     if (must_wait || (kept == 0 && read > 0)) // for its destination
         wl->read_after = worker->now + worker->options->poll_us * 2;
+    wl->read_below = kept < read && fates[kept] == BUSY ? worker->waiting / 2 : 0;
     return 0;
 }
 
@@ -159,6 +197,7 @@ static void adapt_limit(struct ol_work_lane *wl, const struct ol_batch *batch)
     size_t bytes = 0, most = wl->worker->options->batch;
     for (size_t i = 0; i < batch->count; i++)
         bytes += batch->items[i].message.payload_bytes;
+    wl->bytes = bytes;
     size_t average = batch->count ? bytes / batch->count + 1 : 1;
     size_t limit = BATCH_BYTES / average;
     size_t steps[] = {1000, 250, 60, SMALLEST_BATCH};
@@ -192,9 +231,14 @@ static struct ol_batch *read_new(struct ol_work_lane *wl, outlog_err *err)
 
 int ol_plan_claim(struct ol_work_lane *wl, struct ol_batch **fresh, outlog_err *err)
 {
+    enum { AHEAD_BYTES = 1024 * 1024 }; // of each lane, beside what is being sent
     *fresh = read_new(wl, err);
     ol_turn_gaps(&wl->worker->turn, &wl->lane);
-    return *fresh ? plan(wl, *fresh, err) : -1;
+    if (!*fresh || plan(wl, *fresh, err) < 0)
+        return -1;
+    if (wl->wants_read && wl->bytes < AHEAD_BYTES)
+        wl->worker->turn.ahead = wl->limit;
+    return 0;
 }
 
 /* Destinations that can take parked messages now, as JSON. */

@@ -65,7 +65,7 @@ static int build(struct ol_work_lane *wl, struct ol_batch **fresh, struct ol_buf
         ol_settle_loose(worker, batch);
     ol_map_clear(&worker->parked);
     ol_map_clear(&worker->parked_to);
-    if (may_claim && wl->wants_read && worker->now >= wl->read_after) {
+    if (may_claim && ol_plan_may_read(wl)) {
         if (ol_plan_claim(wl, fresh, err) < 0)
             return -1;
     }
@@ -128,6 +128,7 @@ static int turn(struct ol_work_lane *wl, outlog_err *err)
     if (ol_turn_write(worker->conn, &wl->lane, t, &holder->arena, &items, &count, &result, err) < 0)
         goto out;
     outcome = 0;
+    worker->stats->recorded_at = ol_clock_boot_us();
     if (result == OL_TURN_STALE) {
         outcome = ol_lane_reload(worker->conn, &wl->lane, err);
         wl->wants_read = true; // what was read must be read again
@@ -220,7 +221,7 @@ int ol_step_lane(struct ol_work_lane *wl, bool *moved, outlog_err *err)
     }
     if (wl->open && !ol_batch_is_ready(worker, wl->open))
         return 0;
-    bool reads = wl->wants_read && worker->now >= wl->read_after;
+    bool reads = ol_plan_may_read(wl);
     if (!wl->open && !wl->has_finished && !reads && !wl->wants_reap &&
         (!wl->wants_due || !ol_step_finds_due(wl, err)))
         return 0;
@@ -231,7 +232,7 @@ int ol_step_lane(struct ol_work_lane *wl, bool *moved, outlog_err *err)
             ol_step_lose(wl);
         return -1;
     }
-    *moved |= wl->lane.claim_no != claim_no || wl->wants_read;
+    *moved |= wl->lane.claim_no != claim_no || ol_plan_may_read(wl);
     if (wl->open)
         ol_batch_pump(worker, wl->open);
     return 0;

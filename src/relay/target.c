@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Messages a place is taken to send within our patience while nobody knows how fast it is. */
+enum { UNKNOWN_ROUNDS = 4 };
+
 static void target_free(struct ol_target *target)
 {
     if (target->outlet)
@@ -171,8 +174,13 @@ int ol_target_room(struct ol_target *target, bool at_once, int64_t patience_us, 
     int places = ol_quota_places(&target->quota, now, &interval_us);
     if (places == INT_MAX && !interval_us)
         return INT_MAX;
-    double rounds = target->latency_us > 1 ? (double)patience_us / target->latency_us : 1000;
-    double room = at_once ? places : places * (rounds < 1 ? 1 : rounds);
+    // All places taken and none given back for as long as we wait for anyone: it hangs.
+    int in_flight = (int)ol_outlet_in_flight(target->outlet);
+    bool hangs = places == 0 && now - target->moved_at > patience_us;
+    double rounds = at_once || hangs         ? 1
+                    : target->latency_us > 1 ? (double)patience_us / 2 / target->latency_us
+                                             : UNKNOWN_ROUNDS;
+    double room = ((double)places + in_flight) * (rounds < 1 ? 1 : rounds) - in_flight;
     if (interval_us) { // what the rate lets through meanwhile
         double paced = (double)(at_once ? 0 : patience_us) / (double)interval_us + 1;
         room = room < paced ? room : paced;
@@ -180,9 +188,16 @@ int ol_target_room(struct ol_target *target, bool at_once, int64_t patience_us, 
     return room > 1e6 ? 1000000 : (int)room;
 }
 
+bool ol_target_is_quick(const struct ol_target *target, int64_t patience_us, int64_t now)
+{
+    return ol_target_is_open(target, now) && !target->settings->rate_count &&
+           target->latency_us < (double)patience_us / 4 && now - target->moved_at < patience_us;
+}
+
 void ol_target_note(struct ol_target *target, const struct outlog_outcome *outcome, int64_t now)
 {
     ol_breaker_note(&target->breaker, outcome, now);
+    target->moved_at = now;
     double took = (double)outcome->duration_us;
     target->latency_us = target->latency_us > 0 ? target->latency_us * 0.9 + took * 0.1 : took;
 }

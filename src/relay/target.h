@@ -18,7 +18,8 @@ struct ol_target {
     enum ol_breaker_state shown; /* as others see it */
     struct ol_quota_member quota;
     double latency_us; /* of recent attempts, smoothed */
-    int planned;       /* messages of the turn being planned */
+    int planned;       /* messages of the turn being planned, and those that wait for a place */
+    int64_t moved_at;  /* the last outcome, or the first message in flight after none */
 };
 
 struct ol_targets {
@@ -43,6 +44,9 @@ bool ol_target_is_open(const struct ol_target *target, int64_t now);
 
 /* How many more messages a claim may hold for it: what can be sent within `patience_us`. */
 int ol_target_room(struct ol_target *target, bool at_once, int64_t patience_us, int64_t now);
+
+/* Full as it may be, will it have room again within a fraction of our patience? */
+bool ol_target_is_quick(const struct ol_target *target, int64_t patience_us, int64_t now);
 
 void ol_target_note(struct ol_target *target, const struct outlog_outcome *outcome, int64_t now);
 

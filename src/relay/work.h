@@ -40,11 +40,13 @@ struct ol_work_lane {
     struct ol_batch *open, *loose;
     bool wants_read, wants_due, wants_reap, has_finished;
     int64_t read_after;       /* do not look for new messages before: all that is there must wait */
+    size_t read_below;        /* or, if not 0: before no more claimed messages than this wait */
     int64_t seen_to, seen_at; /* how far a read came, and when: holes below old_to are not young */
     int64_t old_to;
     int64_t retry_at;            /* after a store error */
     size_t limit;                /* messages a read, by their size */
     int64_t pruned_to, prune_at; /* how far old messages were removed, and when to begin again */
+    size_t bytes;                /* of the last read */
 };
 
 struct ol_worker {
@@ -55,9 +57,10 @@ struct ol_worker {
     struct ol_policy policy;
     char run[OL_UUID_TEXT];
     struct ol_work_lane *lanes;
-    size_t lane_count, owned;
+    size_t lane_count, owned, first_lane;
     int newest_first; /* where the newest generation of lanes begins: those below are to be emptied */
     int64_t ownerless; /* lanes that nobody has */
+    size_t waiting;    /* messages that are claimed and not sent yet */
     struct ol_turn turn;
     struct ol_record record;
     struct ol_map chain;     /* keys of the batch being planned or linked */
@@ -123,6 +126,10 @@ void ol_settle_if_spent(struct ol_work_lane *wl, struct ol_item *item);
 /* Read new messages and add to the turn which are claimed and which are parked. *fresh holds those to
  * send; NULL and -1 on failure. */
 int ol_plan_claim(struct ol_work_lane *wl, struct ol_batch **fresh, outlog_err *err);
+
+/* Is it time to look for new messages? Not while so many claimed ones wait for a place that more of
+ * them would only outlast their patience. */
+bool ol_plan_may_read(const struct ol_work_lane *wl);
 
 /* Destinations that can take parked messages now, as JSON. */
 void ol_plan_rooms(struct ol_worker *worker, struct ol_buf *out);

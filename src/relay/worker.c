@@ -83,8 +83,7 @@ static int poll_lanes(struct ol_worker *worker, bool *news, bool *waits, outlog_
         if (found[i].parked_gen != wl->lane.parked_gen && found[i].epoch == wl->lane.epoch &&
             ol_lane_reload(worker->conn, &wl->lane, err) < 0)
             return -1;
-        *news |= (wl->wants_read && worker->now >= wl->read_after) || wl->wants_due ||
-                 wl->wants_reap;
+        *news |= ol_plan_may_read(wl) || wl->wants_due || wl->wants_reap;
         if (ol_lane_reload_elders(worker->conn, &wl->lane, err) < 0)
             return -1;
         *waits |= wl->wants_read || found[i].due_us <= 0;
@@ -100,8 +99,7 @@ static bool is_idle(const struct ol_worker *worker)
 {
     for (size_t i = 0; i < worker->lane_count; i++) {
         const struct ol_work_lane *wl = &worker->lanes[i];
-        bool reads = wl->wants_read && worker->now >= wl->read_after;
-        if (wl->is_owned && (wl->open || wl->loose || reads || wl->wants_due))
+        if (wl->is_owned && (wl->open || wl->loose || ol_plan_may_read(wl) || wl->wants_due))
             return false;
     }
     return ol_sender_in_flight(worker->targets.sender) == 0;
@@ -145,8 +143,10 @@ static int turn_all(struct ol_worker *worker, bool *moved, outlog_err *err)
     bool news = false, waits = false;
     if (ol_share_beat(worker, err) < 0)
         return -1;
+    worker->first_lane++; // else the last lanes would get the places that the first ones leave
     for (size_t i = 0; i < worker->lane_count; i++)
-        if (ol_step_lane(&worker->lanes[i], moved, err) < 0)
+        if (ol_step_lane(&worker->lanes[(worker->first_lane + i) % worker->lane_count], moved,
+                         err) < 0)
             return -1;
     for (size_t i = 0; i < worker->lane_count; i++) {
         struct ol_work_lane *wl = &worker->lanes[i];

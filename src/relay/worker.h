@@ -26,6 +26,8 @@ int ol_worker_load(struct ol_worker_options *options, outlog_err *err);
 
 struct ol_worker_stats {
     int64_t published, failed, dead, parked, fenced, taken;
+    int64_t started_at,
+        recorded_at; /* boot clock: the first lane was taken, the last turn stored */
 };
 
 /* Run until *stop becomes 1 (finish or hand back what is in flight, within drain_us) or 2 (at once).

@@ -9,6 +9,7 @@
 
 #include "base/fault.h"
 #include "base/json.h"
+#include "store/ahead.h"
 #include "store/ferry.h"
 #include "store/store.h"
 #include "store/user.h"
@@ -39,6 +40,7 @@ struct prepared {
     uint64_t key;
     int bound[32];
     int bound_count;
+    bool is_asked_ahead; /* an answer may be here already (store/ahead.h) */
 };
 
 struct pg_store_conn {
@@ -51,12 +53,20 @@ struct pg_store_conn {
     struct prepared prepared[MOST_PREPARED];
     int prepared_count;
     struct ol_ferry *ferry;        /* NULL: appends go alone */
+    struct ol_ahead ahead;
     struct ol_statement_text text; /* of the statement at hand, if the server does not know it */
 };
 
 static struct pg_store_conn *own(struct ol_conn *conn)
 {
     return (struct pg_store_conn *)conn;
+}
+
+/* The connection, with nothing under way on it. */
+static PGconn *quiet(struct pg_store_conn *conn)
+{
+    ol_ahead_settle(&conn->ahead, conn->pg);
+    return conn->pg;
 }
 
 /* --- errors --- */
@@ -217,6 +227,7 @@ static int connect_now(struct pg_store_conn *conn, outlog_err *err)
         {"outlog",  "10", "5", "5", "3", "20000", many_hosts ? "read-write" : "any",
          conn->url, NULL};
 
+    ol_ahead_drop(&conn->ahead);
     if (conn->pg)
         PQfinish(conn->pg);
     conn->prepared_count = 0;
@@ -283,6 +294,7 @@ struct pg_conn *ol_postgres_native(struct ol_conn *conn)
 static void postgres_close(struct ol_conn *base)
 {
     struct pg_store_conn *conn = own(base);
+    ol_ahead_drop(&conn->ahead);
     if (!base->is_borrowed && conn->pg)
         PQfinish(conn->pg);
     ol_ferry_leave(conn->ferry);
@@ -338,7 +350,7 @@ static int postgres_revive(struct ol_conn *base, outlog_err *err)
 
 static int run(struct pg_store_conn *conn, const char *sql, outlog_err *err)
 {
-    PGresult *result = PQexec(conn->pg, sql);
+    PGresult *result = PQexec(quiet(conn), sql);
     ExecStatusType status = PQresultStatus(result);
     bool ok = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
     if (!ok)
@@ -383,7 +395,7 @@ static int postgres_commit(struct ol_conn *base, outlog_err *err)
             "%s: the connection was lost before the commit; nothing was stored, try again",
             base->name);
     ol_fault("append.commit_sent");
-    PGresult *result = PQexec(conn->pg, "commit");
+    PGresult *result = PQexec(quiet(conn), "commit");
     if (PQresultStatus(result) != PGRES_COMMAND_OK) {
         if (is_unknown(conn, result))
             fail_unknown(conn, doubtful(conn), err);
@@ -466,7 +478,7 @@ static int prepare(struct pg_store_conn *conn, enum ol_query_id id, uint64_t key
         return -1;
     int slot = conn->prepared_count++; // a name is never used twice, also not after a failure
     snprintf(name, sizeof name, "ol_%d", slot);
-    PGresult *result = PQprepare(conn->pg, name, text->text, arguments->count, arguments->types);
+    PGresult *result = PQprepare(quiet(conn), name, text->text, arguments->count, arguments->types);
     struct prepared *made = &conn->prepared[slot];
     *made = (struct prepared){.id = id, .key = key, .bound_count = text->bound_count};
     memcpy(made->bound, text->bound, sizeof made->bound);
@@ -498,11 +510,52 @@ static PGresult *execute(struct pg_store_conn *conn, int slot, const char *text,
 {
     char name[32];
     if (slot < 0)
-        return PQexecParams(conn->pg, text, arguments->count, arguments->types, arguments->values,
-                            arguments->lengths, arguments->formats, BINARY);
+        return PQexecParams(quiet(conn), text, arguments->count, arguments->types,
+                            arguments->values, arguments->lengths, arguments->formats, BINARY);
     snprintf(name, sizeof name, "ol_%d", slot);
-    return PQexecPrepared(conn->pg, name, arguments->count, arguments->values, arguments->lengths,
-                          arguments->formats, BINARY);
+    if (ol_ahead_is_busy(&conn->ahead) && !conn->base.in_transaction)
+        return ol_ahead_execute(&conn->ahead, conn->pg,
+                                &(struct ol_ahead_statement){name, arguments->count,
+                                                             arguments->values, arguments->lengths,
+                                                             arguments->formats});
+    return PQexecPrepared(quiet(conn), name, arguments->count, arguments->values,
+                          arguments->lengths, arguments->formats, BINARY);
+}
+
+/* What is asked ahead has numbers for arguments; the literal ones are part of the key. */
+static struct ol_ahead_question question(const struct prepared *prepared,
+                                         const struct ol_value *params)
+{
+    struct ol_ahead_question question = {.id = prepared->id,
+                                         .key = prepared->key,
+                                         .count = prepared->bound_count};
+    assert(prepared->bound_count <= OL_AHEAD_NUMBERS);
+    for (int i = 0; i < prepared->bound_count; i++) {
+        assert(params[prepared->bound[i]].type == OL_INT);
+        question.numbers[i] = params[prepared->bound[i]].number;
+    }
+    return question;
+}
+
+static void postgres_ahead(struct ol_conn *base, enum ol_query_id id, const struct ol_value *params)
+{
+    struct pg_store_conn *conn = own(base);
+    char name[32];
+    int slot = find_prepared(conn, id, ol_statement_key(&ol_queries_postgres[id], params));
+    if (slot < 0 || base->in_transaction || base->is_borrowed)
+        return; // it will be asked when it is needed
+    struct ol_ahead_question wish = question(&conn->prepared[slot], params);
+    snprintf(name, sizeof name, "ol_%d", slot);
+    ol_ahead_wish(&conn->ahead, name, &wish);
+    conn->prepared[slot].is_asked_ahead = true;
+}
+
+static PGresult *answer_of_old(struct pg_store_conn *conn, int slot, const struct ol_value *params)
+{
+    if (slot < 0 || !conn->prepared[slot].is_asked_ahead || conn->base.in_transaction)
+        return NULL;
+    struct ol_ahead_question wish = question(&conn->prepared[slot], params);
+    return ol_ahead_take(&conn->ahead, conn->pg, &wish);
 }
 
 static int postgres_query(struct ol_conn *base, enum ol_query_id id, const struct ol_value *params,
@@ -515,6 +568,12 @@ static int postgres_query(struct ol_conn *base, enum ol_query_id id, const struc
     struct arguments arguments = {0};
 
     int slot = find_prepared(conn, id, key);
+    PGresult *result = answer_of_old(conn, slot, params);
+    if (result) {
+        rows->handle = result;
+        rows->count = PQntuples(result);
+        return 0;
+    }
     if (slot < 0 && ol_statement_build(query, params, '$', text, err) < 0)
         return -1;
     const int *bound = slot < 0 ? text->bound : conn->prepared[slot].bound;
@@ -524,7 +583,7 @@ static int postgres_query(struct ol_conn *base, enum ol_query_id id, const struc
     if (slot < 0 && !is_replanned(query, params))
         slot = prepare(conn, id, key, text, &arguments);
 
-    PGresult *result = execute(conn, slot, text->text, &arguments);
+    result = execute(conn, slot, text->text, &arguments);
     ExecStatusType status = PQresultStatus(result);
     if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
         fail(conn, result, err);
@@ -955,6 +1014,7 @@ const struct ol_store ol_store_postgres = {
     .mark = postgres_mark,
     .release = postgres_release,
     .query = postgres_query,
+    .ahead = postgres_ahead,
     .next = postgres_next,
     .end = postgres_end,
     .is_null = postgres_is_null,

@@ -139,6 +139,12 @@ int ol_query(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *p
     return conn->store->query(conn, id, params, rows, err);
 }
 
+void ol_ahead(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params)
+{
+    if (conn->store->ahead)
+        conn->store->ahead(conn, id, params);
+}
+
 int ol_next(struct ol_rows *rows, outlog_err *err)
 {
     return rows->conn->store->next(rows, err);

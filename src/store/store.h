@@ -64,6 +64,11 @@ struct ol_store {
     int (*query)(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
                  struct ol_rows *rows, outlog_err *err);
 
+    /* A hint: this query with these numbers will be asked after the next statement. The store may
+     * gather the answer meanwhile; it then shows what was there when that statement ended, or later.
+     * NULL: the store has nobody who could work meanwhile. */
+    void (*ahead)(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params);
+
     /* Go to the next row: 1, or 0 at the end, or -1. */
     int (*next)(struct ol_rows *rows, outlog_err *err);
     void (*end)(struct ol_rows *rows);
@@ -127,6 +132,7 @@ void ol_close(struct ol_conn *conn);
 
 int ol_query(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
              struct ol_rows *rows, outlog_err *err);
+void ol_ahead(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params);
 int ol_next(struct ol_rows *rows, outlog_err *err);
 void ol_end(struct ol_rows *rows);
 

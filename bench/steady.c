@@ -1,0 +1,208 @@
+/* steady.c: from the commit of a message to the moment its publisher has it.
+ *
+ *     bench_steady thread|process URL PROBE PER_SECOND SECONDS
+ *
+ * A writer commits single messages at a steady pace; a relay runs beside it, in a thread of the same
+ * process or in a process of its own. Times are taken when the commit has returned and when PROBE (the
+ * plug-in of probe.c) gets the message: a relay may be first, which counts as 0.
+ *
+ *     bench_steady idle URL PROBE 1 SECONDS
+ *
+ * tells what a relay costs while nothing happens: its own CPU time, in percent of one core. */
+#include "bench.h"
+
+#include "base/clock.h"
+#include "relay/worker.h"
+#include "store/store.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WARM_UP = 100 }; /* the first messages also pay for plans and connections */
+
+static const char *url;
+static int count;
+static double *committed, *published; /* by number; shared between processes */
+static atomic_int *stop;
+
+static void *share(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        bench_die("out of memory");
+    return memory;
+}
+
+static void load_probe(const char *path)
+{
+    void *probe = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    if (!probe)
+        bench_die("%s", dlerror());
+    double **times = dlsym(probe, "bench_probe_times");
+    long *room = dlsym(probe, "bench_probe_count");
+    if (!times || !room)
+        bench_die("%s is not the probe", path);
+    *times = published;
+    *room = count;
+}
+
+static void add_destination(const char *path)
+{
+    struct ol_conn *conn;
+    char settings[1024];
+    outlog_err err;
+    snprintf(settings, sizeof settings, "{\"type\":\"plugin\",\"path\":\"%s\"}", path);
+    if (ol_open(url, &conn, &err) < 0 ||
+        ol_exec(conn, OL_Q_DESTINATION_PUT,
+                OL_PARAMS(ol_text("bench"), ol_text(settings), ol_text("at_least_once"),
+                          ol_text("skip"), ol_int(0)),
+                NULL, &err) < 0)
+        bench_die("%s", err.message);
+    ol_close(conn);
+}
+
+static void *relay(void *unused)
+{
+    struct ol_worker_options options = ol_worker_defaults(url);
+    struct ol_worker_stats stats = {0};
+    outlog_err err;
+    (void)unused;
+    options.quiet = true;
+    if (ol_worker_run(&options, stop, &stats, &err) < 0)
+        bench_die("%s", err.message);
+    return NULL;
+}
+
+static void sleep_until(double when)
+{
+    double left = when - bench_now();
+    if (left > 0)
+        nanosleep(&(struct timespec){(time_t)left, (long)((left - (double)(time_t)left) * 1e9)},
+                  NULL);
+}
+
+static void send_one(outlog *log, int number)
+{
+    char payload[512];
+    outlog_tx *tx;
+    struct outlog_enqueued enqueued;
+    outlog_err err;
+    int bytes = snprintf(payload, sizeof payload,
+                         "{\"order_id\":\"ord_%010d\",\"note\":\"%0364d\"}", number, 0);
+    struct outlog_message_draft draft = {.destination = "bench",
+                                         .event_type = "order.created",
+                                         .payload = payload,
+                                         .payload_bytes = (size_t)bytes};
+    if (outlog_begin(log, &tx, &err) < 0 || outlog_enqueue(tx, &draft, &enqueued, &err) < 0 ||
+        outlog_commit(tx, &err) < 0)
+        bench_die("%s", err.message);
+    committed[number] = bench_now();
+}
+
+static double write_all(int per_second)
+{
+    outlog *log;
+    outlog_err err;
+    if (outlog_open(url, &log, &err) < 0)
+        bench_die("%s", err.message);
+    send_one(log, 0);
+    double given_up = bench_now() + 30;
+    while (*(volatile double *)&published[0] == 0 && bench_now() < given_up)
+        sleep_until(bench_now() + 0.001); // the relay is there
+    double begun = bench_now();
+    for (int i = 1; i < count; i++) {
+        sleep_until(begun + (double)i / per_second);
+        send_one(log, i);
+    }
+    double rate = count / (bench_now() - begun);
+    given_up = bench_now() + 30;
+    for (int i = 0; i < count && bench_now() < given_up;)
+        if (*(volatile double *)&published[i] > 0)
+            i++;
+        else
+            sleep_until(bench_now() + 0.001); // lanes do not keep the order of each other
+    outlog_close(log);
+    return rate;
+}
+
+static double measure(bool is_thread, int per_second)
+{
+    pthread_t thread;
+    double rate;
+    if (is_thread) {
+        pthread_create(&thread, NULL, relay, NULL);
+        rate = write_all(per_second);
+        atomic_store(stop, 1);
+        pthread_join(thread, NULL);
+        return rate;
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        relay(NULL);
+        _exit(0);
+    }
+    rate = write_all(per_second);
+    atomic_store(stop, 1);
+    int status;
+    if (waitpid(child, &status, 0) < 0 || status != 0)
+        bench_die("the relay failed");
+    return rate;
+}
+
+static void idle(int seconds)
+{
+    struct rusage usage;
+    pthread_t thread;
+    double begun = bench_now();
+    pthread_create(&thread, NULL, relay, NULL);
+    sleep_until(begun + seconds);
+    getrusage(RUSAGE_SELF, &usage);
+    double cpu = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+                 (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+    printf("{\"cpu_percent\":%.3f}\n", 100 * cpu / (bench_now() - begun));
+    atomic_store(stop, 1);
+    pthread_join(thread, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 6)
+        bench_die("usage: bench_steady thread|process|idle URL PROBE PER_SECOND SECONDS");
+    int per_second = bench_number(argv[4], "PER_SECOND"),
+        seconds = bench_number(argv[5], "SECONDS");
+    url = argv[2];
+    count = per_second * seconds + WARM_UP;
+    committed = share((size_t)count * sizeof *committed);
+    published = share((size_t)count * sizeof *published);
+    stop = share(sizeof *stop);
+    load_probe(argv[3]);
+    add_destination(argv[3]);
+    if (strcmp(argv[1], "idle") == 0) {
+        idle(seconds);
+        return 0;
+    }
+    double rate = measure(strcmp(argv[1], "thread") == 0, per_second);
+    double *late = published + WARM_UP;
+    for (int i = WARM_UP; i < count; i++) {
+        if (published[i] == 0)
+            bench_die("message %d was not published", i);
+        published[i] -= committed[i];
+        if (published[i] < 0)
+            published[i] = 0;
+    }
+    size_t measured = (size_t)(count - WARM_UP);
+    printf(
+        "{\"messages\":%zu,\"per_second\":%.0f,\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"max_ms\":%.3f}\n",
+        measured, rate, bench_quantile(late, measured, 0.5) * 1e3,
+        bench_quantile(late, measured, 0.99) * 1e3, bench_quantile(late, measured, 1) * 1e3);
+    return 0;
+}
