@@ -20,7 +20,9 @@ static void unlink_follower(struct ol_followers *followers, struct ol_request *r
         request->next_follower->follower_link = request->follower_link;
     request->follower_link = NULL;
     followers->stream_count -= request->is_streaming;
-    ol_hub_listen(followers->hub, -1);
+    followers->poll_count -= request->is_polling;
+    if (!request->is_polling)
+        ol_hub_listen(followers->hub, -1);
 }
 
 static void link_follower(struct ol_followers *followers, struct ol_request *request)
@@ -31,7 +33,9 @@ static void link_follower(struct ol_followers *followers, struct ol_request *req
         followers->first->follower_link = &request->next_follower;
     followers->first = request;
     followers->stream_count += request->is_streaming;
-    ol_hub_listen(followers->hub, 1);
+    followers->poll_count += request->is_polling;
+    if (!request->is_polling)
+        ol_hub_listen(followers->hub, 1);
 }
 
 /* --- waiting --- */
@@ -122,7 +126,7 @@ void ol_follow_put(struct ol_followers *followers, struct ol_request *request, u
         ol_request_free(request);
     } else if (request->answer == OL_WAITING) {
         link_follower(followers, request);
-        if (has_news(followers, request))
+        if (!request->is_polling && has_news(followers, request))
             request->beat_at = now; // not at once: the sweep asks again
     } else if (!request->is_streaming) {
         begin_stream(followers, request, now);
@@ -142,7 +146,16 @@ void ol_follow_moved(struct ol_followers *followers)
         next = request->next_follower;
         if (request->is_streaming)
             pump(followers, request);
-        else if (has_news(followers, request))
+        else if (!request->is_polling && has_news(followers, request))
+            ask_again(followers, request);
+    }
+}
+
+void ol_follow_poll(struct ol_followers *followers)
+{
+    for (struct ol_request *request = followers->first, *next; request; request = next) {
+        next = request->next_follower;
+        if (request->is_polling)
             ask_again(followers, request);
     }
 }

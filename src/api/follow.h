@@ -15,7 +15,7 @@ struct ol_followers {
     struct ol_hub *hub;
     struct ol_auth *auth;
     struct ol_request *first;
-    size_t stream_count;
+    size_t stream_count, poll_count;
 };
 
 /* A clerk is done with it: it waits (OL_WAITING), or streams (OL_STREAMING; `reply` is sent). */
@@ -23,6 +23,9 @@ void ol_follow_put(struct ol_followers *followers, struct ol_request *request, u
 
 /* The hub has something new. */
 void ol_follow_moved(struct ol_followers *followers);
+
+/* Ask again on behalf of those that wait for something else than the log. */
+void ol_follow_poll(struct ol_followers *followers);
 
 /* A stream's client has taken what was sent. */
 void ol_follow_drained(struct ol_followers *followers, struct ol_request *request);

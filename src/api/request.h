@@ -79,6 +79,7 @@ struct ol_request {
     /* the loop's and the clerks' own */
     enum ol_answer (*job)(struct ol_request *request); /* instead of the route's handler */
     bool is_admitted, is_working, is_streaming;
+    bool is_polling;  /* OL_WAITING for something else than the log: ask again soon */
     uint64_t beat_at; /* of a stream: when to say that we live */
     struct ol_request *next_follower, **follower_link;
 };

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SWEEP_MS = 250, REFRESH_MS = 2000, STOP_MS = 10000 };
+enum { SWEEP_MS = 250, POLL_MS = 10, REFRESH_MS = 2000, STOP_MS = 10000 };
 
 struct ol_server_options ol_server_defaults(const char *store)
 {
@@ -131,6 +131,12 @@ static void end_job(struct ol_server *server, struct ol_request *request)
     ol_request_free(request);
 }
 
+static void on_quick(uv_timer_t *timer)
+{
+    struct ol_server *server = timer->data;
+    ol_follow_poll(&server->followers);
+}
+
 static void finished(struct ol_server *server, struct ol_request *request)
 {
     if (!request->route) {
@@ -139,6 +145,8 @@ static void finished(struct ol_server *server, struct ol_request *request)
     }
     if (request->answer == OL_WAITING || request->answer == OL_STREAMING) {
         ol_follow_put(&server->followers, request, uv_now(&server->loop));
+        if (server->followers.poll_count && !uv_is_active((uv_handle_t *)&server->quick))
+            uv_timer_start(&server->quick, on_quick, POLL_MS, 0);
         if (server->is_stopping)
             ol_follow_end_all(&server->followers);
         return;
@@ -351,9 +359,11 @@ static int start(struct ol_server *server, outlog_err *err)
     uv_loop_init(&server->loop);
     uv_async_init(&server->loop, &server->woken, on_woken);
     uv_timer_init(&server->loop, &server->timer);
+    uv_timer_init(&server->loop, &server->quick);
     uv_signal_init(&server->loop, &server->term);
     uv_signal_init(&server->loop, &server->interrupt);
-    server->woken.data = server->timer.data = server->term.data = server->interrupt.data = server;
+    server->woken.data = server->timer.data = server->quick.data = server->term.data =
+        server->interrupt.data = server;
     const struct ol_server_options *options = &server->options;
     if (load_tls(server, err) < 0 || ol_auth_open(&server->auth, err) < 0 ||
         ol_pulse_open(&server->pulse, err) < 0 ||
@@ -362,7 +372,8 @@ static int start(struct ol_server *server, outlog_err *err)
         ol_clerks_open(&server->clerks, options->store, options->clerks, options->most_queued, work,
                        err) < 0)
         return -1;
-    server->followers = (struct ol_followers){server->clerks, server->hub, server->auth, NULL, 0};
+    server->followers =
+        (struct ol_followers){.clerks = server->clerks, .hub = server->hub, .auth = server->auth};
     uv_timer_start(&server->timer, on_timer, SWEEP_MS, SWEEP_MS);
     uv_signal_start(&server->term, on_signal, SIGTERM);
     uv_signal_start(&server->interrupt, on_signal, SIGINT);

@@ -31,7 +31,7 @@ struct ol_server {
     uv_loop_t loop;
     uv_tcp_t listener;
     uv_async_t woken;
-    uv_timer_t timer;
+    uv_timer_t timer, quick;
     uv_signal_t term, interrupt;
     struct ol_peers peers;
     struct ol_http_user http;

@@ -5,6 +5,7 @@
 #include "api/server.h"
 #include "base/clock.h"
 #include "relay/worker.h"
+#include "views/projector.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -12,24 +13,42 @@
 
 static atomic_int is_stopped;
 
-struct relay {
+/* What runs beside the server, each in a thread of its own. */
+struct engine {
     pthread_t id;
     bool is_running;
-    struct ol_worker_options options;
-    struct ol_worker_stats stats;
+    int (*run)(struct engine *engine, outlog_err *err);
+    struct ol_worker_options relay;
+    struct ol_projector_options projector;
 };
 
-static void *run_relay(void *argument)
+static int run_relay(struct engine *engine, outlog_err *err)
 {
-    struct relay *relay = argument;
+    struct ol_worker_stats stats = {0};
+    return ol_worker_run(&engine->relay, &is_stopped, &stats, err);
+}
+
+static int run_projector(struct engine *engine, outlog_err *err)
+{
+    struct ol_projector_stats stats = {0};
+    return ol_projector_run(&engine->projector, &is_stopped, &stats, err);
+}
+
+/* An engine ends when told to, or when it cannot start: then it is tried again. */
+static void *run_engine(void *argument)
+{
+    struct engine *engine = argument;
     outlog_err err;
-    // The worker ends only when told to, or when the store cannot be opened at all: then again.
-    while (!atomic_load(&is_stopped) &&
-           ol_worker_run(&relay->options, &is_stopped, &relay->stats, &err) < 0) {
+    while (!atomic_load(&is_stopped) && engine->run(engine, &err) < 0) {
         ol_report(&err);
         sleep(1);
     }
     return NULL;
+}
+
+static void start(struct engine *engine)
+{
+    engine->is_running = pthread_create(&engine->id, NULL, run_engine, engine) == 0;
 }
 
 static void say_ready(void *user, const char *host, int port)
@@ -114,7 +133,6 @@ static int prepare(struct ol_cli *cli, const char *config, struct ol_server_opti
 static int run(struct ol_cli *cli)
 {
     struct ol_server_options options = ol_server_defaults(NULL);
-    struct relay relay = {.options = ol_worker_defaults(NULL)};
     bool no_relay = false, has_listen = false;
     const char *config = NULL;
     char host[100] = "serve";
@@ -124,22 +142,26 @@ static int run(struct ol_cli *cli)
     if (status || (status = prepare(cli, config, &options, has_listen)))
         return status;
     gethostname(host, sizeof host - 1);
-    options.store = relay.options.store = cli->store;
+    options.store = cli->store;
     options.ready = say_ready;
     options.user = &options;
-    relay.options.name = host;
-    if (!no_relay && ol_worker_load(&relay.options, &err) < 0)
-        return ol_report(&err);
-    relay.options.siblings = 1;
     options.has_relay = !no_relay;
-    if (!no_relay)
-        relay.is_running = pthread_create(&relay.id, NULL, run_relay, &relay) == 0;
+    struct engine engines[] = {{.run = run_relay, .relay = ol_worker_defaults(cli->store)},
+                               {.run = run_projector,
+                                .projector = ol_projector_defaults(cli->store)}};
+    engines[0].relay.name = engines[1].projector.name = host;
+    if (!no_relay && ol_worker_load(&engines[0].relay, &err) < 0)
+        return ol_report(&err);
+    engines[0].relay.siblings = 1;
+    for (size_t i = no_relay; i < sizeof engines / sizeof *engines; i++)
+        start(&engines[i]);
     if (ol_server_run(&options, &is_stopped, &err) < 0)
         status = ol_report(&err);
     if (!atomic_load(&is_stopped))
         atomic_store(&is_stopped, 1);
-    if (relay.is_running)
-        pthread_join(relay.id, NULL);
+    for (size_t i = 0; i < sizeof engines / sizeof *engines; i++)
+        if (engines[i].is_running)
+            pthread_join(engines[i].id, NULL);
     return status;
 }
 
