@@ -9,7 +9,7 @@ FUZZ_SECONDS ?= 60
 TORTURE_ROWS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test bench lint install san tsan fuzz torture clean
+.PHONY: help setup build run tour test bench lint install san tsan fuzz torture clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | \
@@ -22,8 +22,11 @@ build: ## compile into build/: outlog, liboutlog, the SQLite extension
 	@scripts/setup build
 	@scripts/build build --prefix=$(PREFIX)
 
-run: build ## see the log work, end to end, on SQLite or STORE=postgres://…
-	@scripts/demo $(if $(STORE),'$(STORE)')
+run: build ## outlog with a console and a small shop, on SQLite or STORE=postgres://…
+	@scripts/run $(if $(STORE),'$(STORE)')
+
+tour: build ## the log from the command line, step by step, on SQLite or STORE=postgres://…
+	@scripts/tour $(if $(STORE),'$(STORE)')
 
 test: ## every test, on SQLite and on a PostgreSQL of its own
 	@scripts/setup build test

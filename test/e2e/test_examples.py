@@ -1,8 +1,11 @@
-"""Every example does what its first lines say; so does the demonstration of `make run`."""
+"""Every example does what its first lines say; so does the demonstrations of `make run` and `make tour`."""
+import json
 import os
 import re
 import shutil
 import subprocess
+import time
+import urllib.request
 
 import pytest
 
@@ -89,9 +92,65 @@ def test_c1_the_shell_consumer_goes_on_where_it_stopped(root, run, outlog, store
 # make run
 
 
+@pytest.fixture
+def shop(root, build, tmp_path):
+    """`make run` on the store given; what it says of itself."""
+    started = []
+
+    def start(*args):
+        process = subprocess.Popen(
+            [root / "scripts" / "run", *args], cwd=tmp_path, encoding="utf-8", start_new_session=True,
+            env={**os.environ, "OUTLOG_BUILD": str(build), "OUTLOG_DEMO": str(tmp_path / "demo")},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        started.append(process)
+        told = "".join(iter(process.stdout.readline, "  Ctrl-C ends it; what happened stays in the store.\n"))
+        return process, *re.findall(r"http://[0-9.]+:[0-9]+", told)
+
+    yield start
+    for process in started:
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+def http_call(method, url, body=None):
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, data, method=method), timeout=30) as answer:
+        return json.loads(answer.read() or "null") if "json" in answer.headers["content-type"] else None
+
+
+def until(what, is_true, seconds=60):
+    end = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < end, f"{what}: not in {seconds} s"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_make_run_shows_a_dead_letter_that_can_be_repaired(shop, kind, request):
+    """What issue after issue leads up to: see it fail, repair it, requeue it, see it delivered."""
+    stores = [request.getfixturevalue("postgres_store")] if kind == "postgres" else []
+    _, console, world = shop(*stores)
+    with urllib.request.urlopen(console) as page:
+        assert b"outlog" in page.read()
+    dead = f"{console}/v1/messages?state=DEAD"
+    until("a dead letter", lambda: http_call("GET", dead)["messages"])
+    letter = http_call("GET", dead)["messages"][0]
+    assert (letter["destination"], letter["attempts"]) == ("partner-api", 4)
+    urllib.request.urlopen(f"{world}/repair", b"")
+    answer = http_call("POST", f"{console}/v1/messages/{letter['event_id']}/requeue", {})
+    assert answer["requeued"] == 1
+    message = f"{console}/v1/messages/{letter['event_id']}"
+    until("the delivery", lambda: http_call("GET", message)["state"] == "PUBLISHED")
+    until("a view", lambda: http_call("GET", f"{console}/v1/projections")["projections"][0]
+          ["last_applied_event_id"] > 0)
+
+
+# make tour
+
+
 def demo(root, build, folder, *args):
     return subprocess.run(
-        [root / "scripts" / "demo", *args], cwd=folder, encoding="utf-8", timeout=120,
+        [root / "scripts" / "tour", *args], cwd=folder, encoding="utf-8", timeout=120,
         env={**os.environ, "OUTLOG_BUILD": str(build), "OUTLOG_DEMO": str(folder / "demo")},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
