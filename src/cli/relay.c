@@ -107,15 +107,14 @@ static int run(struct ol_cli *cli)
     options.name = host;
     if ((status = override(&flags, &options))) // wrong usage is told before the store is asked
         return status;
-    if (ol_worker_load(&options, &err) < 0)
-        return ol_report(&err);
-    override(&flags, &options);
-    int count = options.siblings;
     struct sigaction action = {.sa_handler = stop};
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
-
+    if (ol_worker_load(&options, &err) < 0)
+        return ol_report(&err);
+    override(&flags, &options);
+    int count = options.siblings;
     struct ol_worker_stats total = {0};
     for (int i = 0; i < count; i++) {
         threads[i] = (struct thread){.options = options};

@@ -74,7 +74,9 @@ static void print(const struct ol_cli *cli, const struct wish *wish, const struc
                result->ids.bytes ? result->ids.data : "");
     else
         printf("%s %s requeued\n", ol_thousands(result->requeued, number),
-               wish->how.dry_run ? "would be" : "are");
+               wish->how.dry_run       ? "would be"
+               : result->requeued == 1 ? "is"
+                                       : "are");
     if (result->skipped)
         fprintf(
             stderr,

@@ -63,15 +63,19 @@ void ol_batch_done(void *user, void *tag, const struct outlog_outcome *outcome)
 
 /* --- sending --- */
 
-/* Rule 4: a byte leaves only while the lease surely outlasts the attempt. The clock is read here and
- * now: a process that was stopped in between must not send on an old look at it. */
+/* Rule 4: a byte leaves only while the lease surely outlasts the attempt: the lane's, and that of the
+ * message's own row, which nobody renews. The clock is read here and now: a process that was stopped in
+ * between must not send on an old look at it. */
 static bool send(struct ol_worker *worker, struct ol_batch *batch, struct ol_item *item)
 {
     struct ol_target *target = ol_target_find(&worker->targets, item->message.destination);
     if (!target || !target->outlet || target->is_paused)
         return false;
     worker->now = ol_clock_boot_us();
-    int64_t left = batch->lane->lane.lease_end - worker->margin_us - worker->now;
+    int64_t lease_end = batch->lane->lane.lease_end;
+    if (batch->lease_end && batch->lease_end < lease_end)
+        lease_end = batch->lease_end;
+    int64_t left = lease_end - worker->margin_us - worker->now;
     int64_t half = worker->options->lease_us / 2, timeout = target->settings->timeout_us;
     if (left < (timeout < half ? timeout : half))
         return false;

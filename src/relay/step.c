@@ -39,6 +39,7 @@ static int start_parked(struct ol_work_lane *wl, struct ol_batch *holder, struct
     holder->items = items;
     holder->count = count;
     holder->claimed_at = wl->worker->now;
+    holder->lease_end = wl->worker->now + wl->worker->turn.row_lease_us;
     if (!ol_batch_link(wl->worker, holder))
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < count; i++)

@@ -30,6 +30,7 @@ struct ol_batch {
     struct ol_item *items;
     size_t count, flying, done;
     int64_t claimed_at; /* boot clock */
+    int64_t lease_end;  /* of parked messages, whose rows have leases of their own; 0: the lane's */
 };
 
 struct ol_work_lane {

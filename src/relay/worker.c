@@ -239,15 +239,14 @@ static void finish(struct ol_worker *worker)
     ol_close(worker->conn);
 }
 
-int ol_worker_run(const struct ol_worker_options *options, atomic_int *stop,
-                  struct ol_worker_stats *stats, outlog_err *err)
+struct ol_worker *ol_worker_open(const struct ol_worker_options *options, atomic_int *stop,
+                                 struct ol_worker_stats *stats, outlog_err *err)
 {
     struct ol_worker *worker = calloc(1, sizeof *worker);
-    int result = -1, idle_rounds = 0;
-    outlog_err why;
-
-    if (!worker)
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    if (!worker) {
+        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        return NULL;
+    }
     worker->options = options;
     worker->margin_us = options->margin_us ? options->margin_us : options->lease_us / 15;
     worker->stop = stop;
@@ -255,24 +254,49 @@ int ol_worker_run(const struct ol_worker_options *options, atomic_int *stop,
     worker->pause_us = 1000;
     worker->waiter.fd = -1;
     ol_uuid_make(worker->run);
-    if (start(worker, err) < 0)
-        goto out;
-    result = 0;
+    if (start(worker, err) < 0) {
+        ol_worker_close(worker);
+        return NULL;
+    }
+    return worker;
+}
+
+bool ol_worker_round(struct ol_worker *worker)
+{
+    bool moved = false;
+    outlog_err why;
+
+    worker->now = ol_clock_boot_us();
+    if (turn_all(worker, &moved, &why) == 0)
+        return moved;
+    if (worker->now - worker->told_at > TELL_US) {
+        ol_report_trouble(&why);
+        worker->told_at = worker->now;
+    }
+    worker->polled_at = worker->now;
+    worker->pause_us = worker->options->poll_us;
+    if (worker->conn->store->revive(worker->conn, &why) == 0 &&
+        ol_lane_session(worker->conn, worker->options->lease_us, &why) == 0)
+        ol_sleep_listen(worker, &why);
+    return false;
+}
+
+void ol_worker_close(struct ol_worker *worker)
+{
+    finish(worker);
+    free(worker);
+}
+
+int ol_worker_run(const struct ol_worker_options *options, atomic_int *stop,
+                  struct ol_worker_stats *stats, outlog_err *err)
+{
+    struct ol_worker *worker = ol_worker_open(options, stop, stats, err);
+    int idle_rounds = 0;
+
+    if (!worker)
+        return -1;
     while (atomic_load(stop) == 0) {
-        bool moved = false;
-        worker->now = ol_clock_boot_us();
-        if (turn_all(worker, &moved, &why) < 0) {
-            if (worker->now - worker->told_at > TELL_US) {
-                ol_report_trouble(&why);
-                worker->told_at = worker->now;
-            }
-            moved = false;
-            worker->polled_at = worker->now;
-            worker->pause_us = worker->options->poll_us;
-            if (worker->conn->store->revive(worker->conn, &why) == 0 &&
-                ol_lane_session(worker->conn, worker->options->lease_us, &why) == 0)
-                ol_sleep_listen(worker, &why);
-        }
+        bool moved = ol_worker_round(worker);
         bool polled = worker->polled_at == worker->now;
         if (moved || !is_idle(worker))
             idle_rounds = 0;
@@ -284,8 +308,6 @@ int ol_worker_run(const struct ol_worker_options *options, atomic_int *stop,
     }
     if (atomic_load(stop) < 2)
         drain(worker);
-out:
-    finish(worker);
-    free(worker);
-    return result;
+    ol_worker_close(worker);
+    return 0;
 }

@@ -35,4 +35,12 @@ struct ol_worker_stats {
 int ol_worker_run(const struct ol_worker_options *options, atomic_int *stop,
                   struct ol_worker_stats *stats, outlog_err *err);
 
+/* The same by hand, for a simulation that turns the clock: one round without the rest after it (true:
+ * there is more to do at once), and an end without a word to the store, as by a crash. */
+struct ol_worker;
+struct ol_worker *ol_worker_open(const struct ol_worker_options *options, atomic_int *stop,
+                                 struct ol_worker_stats *stats, outlog_err *err);
+bool ol_worker_round(struct ol_worker *worker);
+void ol_worker_close(struct ol_worker *worker);
+
 #endif

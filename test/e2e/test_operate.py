@@ -140,6 +140,27 @@ def test_s1_one_message_shows_every_field_and_every_attempt(store, outlog, outbo
     refused(outlog, "outbox", "show", "019a7c3e-0000-7000-8000-000000000001", code="not_found")
 
 
+def test_r4_a_success_is_kept_with_its_answer_where_it_is_asked_for(store, outlog, outbox, receiver, relays):
+    """Webhooks keep every attempt; `keep: failures` only what went wrong, and then the batch is the record."""
+    outbox.destination("all", receiver)
+    outbox.destination("few", receiver, keep="failures")
+    receiver.rule(201, body=b"made", headers={"content-type": "text/plain"})
+    kept, plain = outbox.put("all", {"n": 1}), outbox.put("few", {"n": 2})
+    receiver.rule(503, destination="few", type="retried", attempt=1)
+    retried = outbox.put("few", {"n": 3}, type="retried")
+    relays("a")
+    for id in (kept, plain, retried):
+        outbox.wait(id, "PUBLISHED")
+    row, = outbox.attempts(kept)
+    assert (row["attempt"], row["outcome"], row["status"], row["response"]) == (1, "ok", 201, "made")
+    assert row["error"] is None and row["duration_ms"] >= 0
+    assert outbox.attempts(plain) == []
+    assert [(row["attempt"], row["outcome"], row["status"]) for row in outbox.attempts(retried)] == [(1, "failed", 503)]
+    shown = show(outlog, kept)
+    assert shown["result"] == {"status": 201, "response": "made"} and len(shown["attempts_log"]) == 1
+    assert show(outlog, plain)["attempts_log"][0]["outcome"] == "ok"
+
+
 def test_r4_where_no_row_was_kept_the_batch_is_the_attempt(store, outlog, outbox, relays):
     outbox.destination("one", type="null")
     id = outbox.put("one", {"n": 1})
@@ -456,28 +477,88 @@ def test_d_test_sends_one_message_past_the_outbox(store, outlog, outbox, receive
 # --- effects ---
 
 
+def request_effect(store, max_attempts):
+    """An effect to `one`; its id and that of its message."""
+    if is_postgres(store):
+        return execute(connect(store),
+                       "select effect_id::text, event_id::text from outlog.request_effect(effect_type => 'API_CALL', "
+                       "destination => 'one', effect_spec => '{\"n\":1}', org_id => 'acme', "
+                       f"run_id => 'r-1', max_attempts => {max_attempts})")[0]
+    asked = {"effect_type": "API_CALL", "destination": "one", "effect_spec": {"n": 1}, "org_id": "acme", "run_id": "r-1",
+             "max_attempts": max_attempts}
+    door = SqliteDoor(store)
+    text, = door.connection.execute("select outlog_request_effect(?)", (json.dumps(asked),)).fetchone()
+    door.close()
+    return json.loads(text)["effect_id"], json.loads(text)["event_id"]
+
+
+def effect_events(outlog, effect):
+    return [event["event_type"] for event in
+            outlog.run("events", "--org", "acme", "--aggregate", f"EFFECT/{effect}", "--json").json()]
+
+
+@pytest.fixture
+def fallen(request, outbox, receiver, relays):
+    """Sends an effect, and ends the relay that has it: while it is in a batch (takeover), or as a straggler with
+    a lease of its own (reap). Then another relay comes. (start(store, max_attempts) -> effect, message)"""
+    how = request.param
+    outbox.destination("ops", receiver)
+    outbox.run("update {}destinations set is_alert = true where name = 'ops'")
+
+    def start(store, max_attempts):
+        receiver.rule("hang", destination="one", attempt=1)
+        effect, message = request_effect(store, max_attempts)
+        first = relays("a", patience="60s" if how == "takeover" else "10ms")
+        wait_for(lambda: receiver.count(id=message) == 1, "the first attempt")
+        if how == "reap":
+            wait_for(lambda: outbox.parked(message), "the straggler")
+        assert outbox.state(message)["state"] == "CLAIMED"
+        first.kill()
+        outbox.bury(first)
+        relays("b")
+        return effect, message
+    return start
+
+
+@pytest.mark.parametrize("fallen", ["takeover", "reap"], indirect=True)
+@pytest.mark.parametrize("max_attempts, guarantee", [(1, "at_least_once"), (5, "at_most_once")])
+def test_r3_u5_what_dies_with_its_relay_is_told(store, outlog, outbox, receiver, fallen, max_attempts, guarantee):
+    """DEAD, as nobody knows the outcome: its alert and its events are written by whoever finds it."""
+    outbox.destination("one", receiver, guarantee=guarantee)
+    effect, message = fallen(store, max_attempts)
+    outbox.wait(message, "DEAD", attempts=1)
+    wait_for(lambda: receiver.count(destination="ops"), "the alert")
+    alert, = receiver.of(destination="ops")
+    told = json.loads(alert.body)
+    assert (told["event_id"], told["destination"], told["attempts"]) == (message, "one", 1)
+    assert "outcome unknown" in told["last_error"] and alert.type == "outlog.dead_letter"
+    assert effect_events(outlog, effect) == ["EFFECT_REQUESTED", "EFFECT_EXECUTING", "EFFECT_FAILED",
+                                             "EFFECT_DEAD_LETTERED"]
+    assert outbox.one("select status from {}effects")["status"] == "FAILED"
+    assert receiver.count(id=message) == 1
+
+
+@pytest.mark.parametrize("fallen", ["takeover", "reap"], indirect=True)
+def test_u5_what_is_tried_again_after_its_relay_writes_its_events(store, outlog, outbox, receiver, fallen):
+    outbox.destination("one", receiver)
+    effect, message = fallen(store, 5)
+    outbox.wait(message, "PUBLISHED", attempts=2)
+    assert effect_events(outlog, effect) == ["EFFECT_REQUESTED", "EFFECT_EXECUTING", "EFFECT_FAILED", "EFFECT_RETRYING",
+                                             "EFFECT_EXECUTING", "EFFECT_COMPLETED"]
+    assert outbox.one("select status from {}effects")["status"] == "COMPLETED"
+    assert receiver.count(destination="ops") == 0
+
+
 def test_u5_requeue_and_kill_of_an_effect_write_its_events(store, outlog, outbox, receiver, relays):
     outbox.destination("one", receiver, retry=FAST)
     receiver.rule(500)
-    asked = {"effect_type": "API_CALL", "destination": "one", "effect_spec": {"n": 1}, "org_id": "acme", "run_id": "r-1",
-             "max_attempts": 1}
-    if is_postgres(store):
-        effect, message = execute(connect(store),
-                                  "select effect_id, event_id from outlog.request_effect(effect_type => 'API_CALL', "
-                                  "destination => 'one', effect_spec => '{\"n\":1}', org_id => 'acme', "
-                                  "run_id => 'r-1', max_attempts => 1)")[0]
-    else:
-        door = SqliteDoor(store)
-        text, = door.connection.execute("select outlog_request_effect(?)", (json.dumps(asked),)).fetchone()
-        door.close()
-        effect, message = json.loads(text)["effect_id"], json.loads(text)["event_id"]
+    effect, message = request_effect(store, 1)
     relay = relays()
     outbox.wait(message, "DEAD")
     stop(outbox, relay)
 
     def events():
-        return [event["event_type"] for event in
-                outlog.run("events", "--org", "acme", "--aggregate", f"EFFECT/{effect}", "--json").json()]
+        return effect_events(outlog, effect)
     assert events() == ["EFFECT_REQUESTED", "EFFECT_EXECUTING", "EFFECT_FAILED", "EFFECT_DEAD_LETTERED"]
     outlog.run("requeue", message)
     assert events()[4:] == ["EFFECT_RETRYING"]

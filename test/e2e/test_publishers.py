@@ -18,6 +18,7 @@ import ssl
 import struct
 import subprocess
 import threading
+import time
 
 import pytest
 from aiosmtpd.smtp import SMTP, AuthResult
@@ -35,9 +36,9 @@ TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 class Driver:
     """publish_driver as a child; outcomes by tag."""
 
-    def __init__(self, env=None):
+    def __init__(self, env=None, inside=()):
         self.process = subprocess.Popen(
-            [build_dir() / "test" / "publish_driver"], stdin=subprocess.PIPE,
+            [*inside, build_dir() / "test" / "publish_driver"], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, text=True, bufsize=1, env=env,
             preexec_fn=die_with_parent(signal.SIGKILL))
         self.outcomes, self.tags = {}, 0
@@ -102,10 +103,10 @@ def driver():
 class Receiver:
     """One thread a connection; the path of the request says how to behave."""
 
-    def __init__(self, tls=None):
+    def __init__(self, tls=None, port=0):
         self.tls, self.requests, self.connections = tls, [], 0
         self.lock, self.ended = threading.Lock(), threading.Event()
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener = socket.create_server(("127.0.0.1", port))
         self.port = self.listener.getsockname()[1]
         self.sockets = []
         self.thread = threading.Thread(target=self._accept, daemon=True)
@@ -475,6 +476,79 @@ def test_d1_tls_is_verified(driver, certificates):
     finally:
         for it in (right, wrong, plain):
             it.end()
+
+
+def test_d1_guard_looks_again_at_a_connection_that_is_reused(driver, certificates):
+    """One destination may go inside and has left a connection open; another may not, and must not get it."""
+    try:
+        inside = Receiver(context(certificates, "localhost"), port=443)    # the guard knows no other port
+    except OSError as error:
+        pytest.skip(f"port 443 is taken: {error}")
+    try:
+        both = {"type": "webhook", "url": "https://localhost/ok", "ca_file": str(certificates / "localhost.pem")}
+        driver.must_open("inside", allow_private=True, **both)
+        assert driver.deliver("inside")["kind"] == "ok"
+        driver.must_open("outside", **both)
+        outcome = driver.deliver("outside")
+        assert outcome["kind"] == "failed" and outcome["permanent"] and outcome["surely_not_sent"], outcome
+        assert "loopback" in outcome["error"]
+        assert driver.deliver("inside")["kind"] == "ok"
+        assert len(inside.requests) == 2
+    finally:
+        inside.end()
+
+
+def test_d1_http_2_is_spoken_where_it_is_offered(driver, receiver, certificates, tmp_path):
+    """nghttpx in front of the receiver: many messages, one connection, and it tells what was spoken."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    log = tmp_path / "access.log"
+    proxy = subprocess.Popen(
+        ["nghttpx", f"--frontend=127.0.0.1,{port}", f"--backend=127.0.0.1,{receiver.port}", "--workers=1",
+         "--conf=/dev/null", f"--accesslog-file={log}", "--accesslog-format=$alpn $client_port $status", "--no-ocsp",
+         f"--errorlog-file={tmp_path}/error.log", str(certificates / "localhost.key"), str(certificates / "localhost.pem")],
+        preexec_fn=die_with_parent(signal.SIGKILL))
+    try:
+        driver.must_open("hook", type="webhook", url=f"https://localhost:{port}/ok", allow_private=True,
+                         ca_file=str(certificates / "localhost.pem"), secret=SECRET)
+        deadline = time.monotonic() + 20
+        while driver.deliver("hook")["kind"] != "ok":      # until it listens
+            assert time.monotonic() < deadline and proxy.poll() is None
+        tags = [driver.send("hook", payload={"n": n}) for n in range(40)]
+        driver.wait(len(tags))
+        assert {driver.outcomes[tag]["kind"] for tag in tags} == {"ok"}
+        assert {json.loads(one["body"])["n"] for one in receiver.requests[-40:]} == set(range(40))
+        assert all("2 nghttpx" in one["headers"]["via"] for one in receiver.requests)
+    finally:
+        proxy.terminate()
+        proxy.wait(20)
+    spoken = [line.split() for line in log.read_text().splitlines()]
+    assert {line[0] for line in spoken} == {"h2"} and len({line[1] for line in spoken}) == 1
+
+
+def test_d1_a_name_server_that_hangs_holds_up_nobody(receiver, tmp_path):
+    """The name is asked of a server that never answers: the others go on, and nothing was sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        try:
+            silent.bind(("127.0.0.99", 53))
+        except OSError as error:
+            pytest.skip(f"port 53 cannot be had: {error}")
+        (tmp_path / "resolv.conf").write_text("nameserver 127.0.0.99\n")
+        driver = Driver(inside=["unshare", "--mount", "sh", "-c",
+                                f'mount --bind {tmp_path}/resolv.conf "$(readlink -f /etc/resolv.conf)" && exec "$0"'])
+        driver.must_open("dark", type="webhook", url="https://dark.example/hook")
+        driver.must_open("well", type="webhook", url=f"http://127.0.0.1:{receiver.port}/ok", allow_private=True)
+        dark = [driver.send("dark", timeout_ms=2000) for _ in range(5)]
+        well = [driver.send("well") for _ in range(100)]
+        driver.wait(len(well))
+        assert {driver.outcomes[tag]["kind"] for tag in well} == {"ok"}
+        driver.wait(len(dark))
+        for tag in dark:
+            outcome = driver.outcomes[tag]
+            assert outcome["kind"] == "failed" and outcome["surely_not_sent"] and not outcome["permanent"], outcome
+        silent.settimeout(5)
+        assert b"dark" in silent.recv(512), "the name was really asked for"
+        driver.end()
 
 
 def test_d1_header_that_would_split_the_request_is_refused(driver, receiver):
