@@ -26,7 +26,7 @@ export async function dead(visit, { message }) {
     await visit.see(attempts.locator('summary').first());
     assert.equal(await attempts.getByRole('listitem').count(), 2);
     await attempts.locator('summary').first().click();
-    await visit.see(attempts.getByText('upstream is down'));
+    await visit.see(attempts.getByText('upstream is down').first());
     await visit.shot('flow-dead-3-attempt');
 
     await visit.ask('heal');
