@@ -195,7 +195,7 @@ const classes = (column) =>
     [column.right && 'right', column.wide && 'wide', column.grow && 'grow'].filter(Boolean).join(' ');
 
 export function Fields({ of }) {
-    return html`<dl class="fields">${of.filter(([, value]) => value !== undefined && value !== null)
+    return html`<dl class="fields">${of.filter(([, value]) => value != null && value !== false)
         .map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 

@@ -33,6 +33,7 @@ export function Dead({ query }) {
 
 function Graves({ query, canOperate, destinations }) {
     const [doing, setDoing] = useState(null);
+    const [said, hear] = useSaid();
     const groups = useGet('/v1/dead/groups', {}, { every: 3000 });
     const held = destinations.find((one) => one.name === query.destination && one.held > 0) || destinations.find((one) => one.held > 0);
     const waiting = useWaiting(held?.name);
@@ -42,21 +43,41 @@ function Graves({ query, canOperate, destinations }) {
     return html`<${Loaded} from=${groups} what="dead letters" rows=${8}>${(data) => {
         const shown = data.groups.filter((group) => !query.destination || group.destination === query.destination);
         if (!shown.length) return html`<${NoneDead} destination=${query.destination} />`;
-        return html`<${Groups} groups=${shown} all=${data.groups} query=${query} canOperate=${canOperate} act=${setDoing} />
-            <div class="bar gap"><h2>${query.error ? html`With “${firstLine(query.error, 90)}”` : 'One by one'}</h2>
+        return html`<${Groups} groups=${shown} all=${data.groups} said=${said} query=${query} canOperate=${canOperate} act=${setDoing} />
+            <div class="bar gap"><h2>${query.error ? html`With “${firstLine(spell({ destination: query.destination, error: query.error }, said), 90)}”` : 'One by one'}</h2>
                 ${query.error && html`<button type="button" class="quiet" onClick=${() => refine({ error: '' })}>Show all</button>`}
                 ${canOperate && !query.error && html`<button type="button" onClick=${() => setDoing({ of: requeueAll(clean({ destination: query.destination })), what: query.destination ? `everything of ${query.destination}` : 'every dead letter' })}>
                     Requeue all${query.destination ? ` of ${query.destination}` : ''}…</button>`}</div>
-            <${Messages} params=${{ state: 'DEAD', destination: query.destination }} fits=${isOfError}
+            <${Messages} params=${{ state: 'DEAD', destination: query.destination }} fits=${isOfError} onShown=${hear}
                 columns=${(refresh) => columns((one) => one.destination === held?.name && waiting[one.ordering_key], canOperate, (of, what) => setDoing({ of, what, refresh }))} />`;
     }}<//>
     ${doing && html`<${Operation} of=${doing.of} what=${doing.what} onClose=${close} />`}`;
 }
 
 const clean = (object) => Object.fromEntries(Object.entries(object).filter(([, value]) => value));
-const sameError = (error, wanted) => error === wanted || firstLine(error) === firstLine(wanted) || String(error).startsWith(wanted);
 
-function Groups({ groups, all, query, canOperate, act }) {
+// The server groups errors that differ in numbers only, and writes # for those. What they really said is
+// known of the messages that are loaded, and shown instead.
+const general = (error) => String(error ?? '').replace(/\d+/g, '#');
+const sameError = (error, wanted) => general(error) === general(wanted);
+const groupKey = (one, error) => `${one.destination} ${general(error)}`;
+
+function spell(group, said) {
+    const errors = [...(said[groupKey(group, group.error)] || [])];
+    return errors.length > 0 && errors.length <= 3 ? errors.map((error) => firstLine(error, 110)).join(' · ') : firstLine(group.error || 'no error kept', 110);
+}
+
+function useSaid() {
+    const [said, setSaid] = useState({});
+    const hear = (messages) => {
+        const next = { ...said };
+        for (const one of messages) (next[groupKey(one, one.last_error)] ||= new Set()).add(one.last_error ?? '');
+        setSaid(next);
+    };
+    return [said, hear];
+}
+
+function Groups({ groups, all, said, query, canOperate, act }) {
     // A group that is all of its destination goes in one call; else the server cannot tell it apart.
     const plan = (group) => (all.filter((other) => other.destination === group.destination).length === 1
         ? requeueAll({ destination: group.destination })
@@ -64,13 +85,13 @@ function Groups({ groups, all, query, canOperate, act }) {
     return html`<${Table} label="Dead letters by destination and error" rows=${groups} keyOf=${(group) => `${group.destination} ${group.error}`}
         hrefOf=${(group) => to('dead', { ...query, destination: group.destination, error: group.error })} columns=${[
             { label: 'how many', right: true, cell: (group) => html`<strong>${count(group.count)}</strong> ×` },
-            { label: 'error', grow: true, cell: (group) => html`<a href=${to('dead', { ...query, destination: group.destination, error: group.error })} title=${group.error}>${firstLine(group.error || 'no error kept', 110)}</a>` },
+            { label: 'error', grow: true, cell: (group) => html`<a href=${to('dead', { ...query, destination: group.destination, error: group.error })} title=${group.error}>${spell(group, said)}</a>` },
             { label: 'from', cell: (group) => html`<${Destination} name=${group.destination} />` },
             { label: 'oldest', right: true, wide: true, cell: (group) => html`<${Ago} at=${group.oldest} />` },
             { label: 'newest', right: true, wide: true, cell: (group) => html`<${Ago} at=${group.newest} />` },
             ...(canOperate ? [{ label: html`<span class="unseen">actions</span>`, right: true, cell: (group) => html`<button type="button"
                 aria-label="Requeue ${plural(group.count, 'message')} of ${group.destination}"
-                onClick=${() => act({ of: plan(group), what: `“${firstLine(group.error, 60)}” of ${group.destination}` })}>Requeue…</button>` }] : []),
+                onClick=${() => act({ of: plan(group), what: `“${firstLine(spell(group, said), 60)}” of ${group.destination}` })}>Requeue…</button>` }] : []),
         ]} />`;
 }
 

@@ -42,11 +42,11 @@ export function DestinationPage({ id: name }) {
             <${Fields} of=${[
                 ['breaker', one.breaker], ['since', one.since && html`<${Clock} at=${one.since} />`],
                 ['pending', html`<a href=${to('outbox', { state: 'PENDING', destination: name })}>${count(one.pending)}</a>`],
-                ['retrying', html`<a href=${to('dead', { tab: 'retrying', destination: name })}>${count(one.retrying)}</a>`],
-                ['dead', html`<a href=${to('dead', { destination: name })}>${count(one.dead)}</a>`],
+                ['retrying', one.retrying != null && html`<a href=${to('dead', { tab: 'retrying', destination: name })}>${count(one.retrying)}</a>`],
+                ['dead', one.dead != null && html`<a href=${to('dead', { destination: name })}>${count(one.dead)}</a>`],
                 ['held keys', one.held > 0 ? html`<a href=${to('dead', { destination: name })}>${count(one.held)}</a>` : undefined],
                 ['oldest pending', one.pending > 0 ? span(one.oldest_pending_ms) : undefined],
-                ['a minute', `${rate(one.ok_per_min)} ok, ${rate(one.fail_per_min)} failed`], ['p99', span(one.p99_ms)],
+                ['a minute', one.ok_per_min != null && `${rate(one.ok_per_min)} ok, ${rate(one.fail_per_min)} failed`], ['p99', one.p99_ms != null && span(one.p99_ms)],
                 ['last error', one.last_error && html`<span class="bad wrap">${one.last_error}</span>`],
             ]} />
             <h2>Newest messages</h2>

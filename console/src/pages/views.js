@@ -1,7 +1,7 @@
 // Views: projections, how far each is, and what stopped one.
 import { useState } from 'preact/hooks';
 import { may, post } from '../api.js';
-import { count, plural } from '../format.js';
+import { count, plural, span } from '../format.js';
 import { html } from '../html.js';
 import { useGet } from '../load.js';
 import { to } from '../router.js';
@@ -25,7 +25,7 @@ export function Views() {
     };
     const actions = (one) => html`
         ${one.status === 'stopped' && html`<${Button} onPress=${retry(one)} label="Retry ${one.name}">Retry<//>
-            <${Button} tone="danger" onPress=${skip(one)} label="Skip the event that stopped ${one.name}">Skip ${poison(one)}<//>`}
+            ${poison(one) && html`<${Button} tone="danger" onPress=${skip(one)} label="Skip the event that stopped ${one.name}">Skip ${poison(one)}<//>`}`}
         <button type="button" aria-label="Rebuild ${one.name}" onClick=${() => setRebuild(one)}>Rebuild…</button>`;
     return html`<${Page} title="Views" note="Tables kept up to date from the log.">
         <${Loaded} from=${views} what="views" rows=${6}>${(data) => html`<${Table} label="Views" keyOf=${(one) => one.name}
@@ -37,14 +37,25 @@ export function Views() {
                 { label: 'behind', right: true, cell: (one) => (one.lag > 0 ? plural(one.lag, 'event') : 'up to date') },
                 { label: 'at event', right: true, cell: (one) => (one.last_applied_event_id ? html`<a class="id" href=${to('events', one.last_applied_event_id)}>${count(one.last_applied_event_id)}</a>` : 'the start') },
                 { label: 'moved', right: true, wide: true, cell: (one) => html`<${Ago} at=${one.updated_at} />` },
-                { label: 'error', grow: true, cell: (one) => html`<span class="bad wrap">${one.error ?? ''}</span>` },
+                { label: 'what', grow: true, cell: (one) => html`<${What} view=${one} />` },
                 ...(canOperate ? [{ label: html`<span class="unseen">actions</span>`, right: true, cell: actions }] : []),
             ]} />`}<//>
         ${rebuild && html`<${Rebuild} view=${rebuild} path=${at(rebuild, 'rebuild')} onClose=${close} />`}<//>`;
 }
 
-// The event a stopped view stands before: told, or the next one.
-const poison = (one) => one.error_event_id ?? one.failed_event_id ?? (one.last_applied_event_id || 0) + 1;
+// The event that stopped a view; none where it could not even be made.
+const poison = (one) => one.error?.event_id;
+
+// Why it stopped, or how far its rebuild is.
+function What({ view: { error, rebuild } }) {
+    const why = error || rebuild?.error;
+    if (why) {
+        return html`<span class="bad wrap" title=${why.statement}>${why.event_id && html`<a href=${to('events', why.event_id)}>event ${why.event_id}</a> (${why.event_type}): `}${why.message}</span>`;
+    }
+    if (!rebuild) return html`<span></span>`;
+    return html`<span class="dim">version ${rebuild.version}${rebuild.kind === 'aside' ? ' beside it' : ''}: ${count(rebuild.event_id)} of ${count(rebuild.upto)} events,
+        ${count(rebuild.events_per_s)}/s${rebuild.eta_s == null ? '' : `, ${span(rebuild.eta_s * 1000)} left`}</span>`;
+}
 
 function Rebuild({ view, path, onClose }) {
     const [isAside, setAside] = useState(true);
