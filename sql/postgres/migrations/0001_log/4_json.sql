@@ -1,4 +1,4 @@
--- What a payload must be, checked in SQL with the same answers as the C library (json.c): valid
+-- What a payload must be, checked in SQL with the same answers as the C library (json_parse.c): valid
 -- JSON, an object, no duplicate keys, no U+0000, no lone surrogate, depth 64, 256 KiB.
 
 create function outlog.json_depth(value json) returns integer language sql immutable as $$
