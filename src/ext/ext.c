@@ -5,6 +5,7 @@
  * The functions work on the connection that calls them, inside its transaction: what they write
  * commits or rolls back with everything else (A1). Each takes one JSON object and returns JSON. */
 #include "base/clock.h"
+#include "ext/door.h"
 #include "log/draft.h"
 #include "log/event.h"
 #include "log/log.h"
@@ -68,11 +69,12 @@ static int request_effect(outlog_tx *tx, const char *text, size_t bytes, struct 
     return 0;
 }
 
-/* The commands of runs, in the order of sqlite3_outlog_init(). */
-static const char *const commands[] = {"receive_signal", "start_run",      "start_step",
-                                       "complete_step",  "fail_step",      "skip_step",
-                                       "retry_step",     "correct_step",   "call_tool",
-                                       "end_tool",       "checkpoint_run", "end_run"};
+/* What SQLite hands to a function of ours. */
+struct entry {
+    struct ol_door *door;
+    write_function *write;
+    const char *command; /* of runs; for those that have no `write` */
+};
 
 static int run_command(outlog_tx *tx, const char *name, const char *text, size_t bytes,
                        struct ol_arena *arena, struct ol_buf *out, outlog_err *err)
@@ -86,9 +88,7 @@ static int run_command(outlog_tx *tx, const char *name, const char *text, size_t
 /* All of them: join the host's transaction, write, answer. */
 static void run_write(sqlite3_context *context, int count, sqlite3_value **values)
 {
-    static write_function *const functions[] = {append, enqueue, request_effect};
-    intptr_t which = (intptr_t)sqlite3_user_data(context);
-    enum { PLAIN = sizeof functions / sizeof *functions };
+    const struct entry *entry = sqlite3_user_data(context);
     struct ol_arena arena = {0};
     struct ol_buf out = {0};
     outlog_err err;
@@ -99,16 +99,15 @@ static void run_write(sqlite3_context *context, int count, sqlite3_value **value
     if (!text)
         ol_fail(&err, OUTLOG_INVALID_JSON, "the argument is one JSON object");
     size_t bytes = (size_t)sqlite3_value_bytes(values[0]);
-    if (!text || outlog_join_sqlite(sqlite3_context_db_handle(context), &tx, &err) < 0 ||
-        (which < PLAIN
-             ? functions[which](tx, text, bytes, &arena, &out, &err)
-             : run_command(tx, commands[which - PLAIN], text, bytes, &arena, &out, &err)) < 0)
+    if (!text || ol_door_enter(entry->door, &tx, &err) < 0 ||
+        (entry->write ? entry->write(tx, text, bytes, &arena, &out, &err)
+                      : run_command(tx, entry->command, text, bytes, &arena, &out, &err)) < 0)
         answer_error(context, &err);
     else if (out.failed)
         sqlite3_result_error_nomem(context);
     else
         sqlite3_result_text64(context, out.data, out.bytes, SQLITE_TRANSIENT, SQLITE_UTF8);
-    outlog_leave(tx); // keeps no statement open: the host could not close its connection
+    ol_door_leave(entry->door, tx);
     ol_buf_clear(&out);
     ol_arena_clear(&arena);
 }
@@ -135,17 +134,18 @@ static void init(sqlite3_context *context, int count, sqlite3_value **values)
 
 static void settled(sqlite3_context *context, int count, sqlite3_value **values)
 {
+    const struct entry *entry = sqlite3_user_data(context);
     int64_t position;
     outlog_err err;
     outlog_tx *tx;
 
     (void)count, (void)values;
-    if (outlog_join_sqlite(sqlite3_context_db_handle(context), &tx, &err) < 0 ||
+    if (ol_door_enter(entry->door, &tx, &err) < 0 ||
         ol_number(tx->conn, OL_Q_EVENTS_SETTLED, OL_NO_PARAMS, &position, &err) < 0)
         answer_error(context, &err);
     else
         sqlite3_result_int64(context, position);
-    outlog_leave(tx);
+    ol_door_leave(entry->door, tx);
 }
 
 static void request_hash(sqlite3_context *context, int count, sqlite3_value **values)
@@ -254,36 +254,70 @@ static void version(sqlite3_context *context, int count, sqlite3_value **values)
     sqlite3_result_text(context, OUTLOG_VERSION, -1, SQLITE_STATIC);
 }
 
+/* --- loading --- */
+
+struct function {
+    const char *name;
+    int arguments;
+    void (*run)(sqlite3_context *, int, sqlite3_value **);
+    write_function *write;
+    const char *command;
+};
+
+static const struct function functions[] = {
+    {"outlog_append", 1, run_write, append, NULL},
+    {"outlog_enqueue", 1, run_write, enqueue, NULL},
+    {"outlog_request_effect", 1, run_write, request_effect, NULL},
+    {"outlog_receive_signal", 1, run_write, NULL, "receive_signal"},
+    {"outlog_start_run", 1, run_write, NULL, "start_run"},
+    {"outlog_start_step", 1, run_write, NULL, "start_step"},
+    {"outlog_complete_step", 1, run_write, NULL, "complete_step"},
+    {"outlog_fail_step", 1, run_write, NULL, "fail_step"},
+    {"outlog_skip_step", 1, run_write, NULL, "skip_step"},
+    {"outlog_retry_step", 1, run_write, NULL, "retry_step"},
+    {"outlog_correct_step", 1, run_write, NULL, "correct_step"},
+    {"outlog_call_tool", 1, run_write, NULL, "call_tool"},
+    {"outlog_end_tool", 1, run_write, NULL, "end_tool"},
+    {"outlog_checkpoint_run", 1, run_write, NULL, "checkpoint_run"},
+    {"outlog_end_run", 1, run_write, NULL, "end_run"},
+    {"outlog_init", 0, init, NULL, NULL},
+    {"outlog_settled", 0, settled, NULL, NULL},
+    {"outlog_request_hash", 1, request_hash, NULL, NULL},
+    {"outlog_wait_projection", 1, wait_projection, NULL, NULL},
+    {"outlog_version", 0, version, NULL, NULL},
+};
+
+static void entry_free(void *argument)
+{
+    struct entry *entry = argument;
+    ol_door_release(entry->door);
+    sqlite3_free(entry);
+}
+
+static int add(sqlite3 *db, const struct function *function, struct ol_door *door)
+{
+    enum { FLAGS = SQLITE_UTF8 | SQLITE_DIRECTONLY };
+    struct entry *entry = sqlite3_malloc(sizeof *entry);
+    if (!entry)
+        return SQLITE_NOMEM;
+    *entry = (struct entry){ol_door_retain(door), function->write, function->command};
+    return sqlite3_create_function_v2(db, function->name, function->arguments, FLAGS, entry,
+                                      function->run, NULL, NULL,
+                                      entry_free); // freed also when it fails
+}
+
 __attribute__((visibility("default"))) int sqlite3_outlog_init(sqlite3 *db, char **message,
                                                                const sqlite3_api_routines *api);
 
 int sqlite3_outlog_init(sqlite3 *db, char **message, const sqlite3_api_routines *api)
 {
-    static const struct {
-        const char *name;
-        int arguments;
-        void (*run)(sqlite3_context *, int, sqlite3_value **);
-        intptr_t which; // of run_write's functions
-    } functions[] =
-        {{"outlog_append", 1, run_write, 0},         {"outlog_enqueue", 1, run_write, 1},
-         {"outlog_request_effect", 1, run_write, 2}, {"outlog_receive_signal", 1, run_write, 3},
-         {"outlog_start_run", 1, run_write, 4},      {"outlog_start_step", 1, run_write, 5},
-         {"outlog_complete_step", 1, run_write, 6},  {"outlog_fail_step", 1, run_write, 7},
-         {"outlog_skip_step", 1, run_write, 8},      {"outlog_retry_step", 1, run_write, 9},
-         {"outlog_correct_step", 1, run_write, 10},  {"outlog_call_tool", 1, run_write, 11},
-         {"outlog_end_tool", 1, run_write, 12},      {"outlog_checkpoint_run", 1, run_write, 13},
-         {"outlog_end_run", 1, run_write, 14},       {"outlog_init", 0, init, 0},
-         {"outlog_settled", 0, settled, 0},          {"outlog_request_hash", 1, request_hash, 0},
-         {"outlog_wait_projection", 1, wait_projection, 0},
-         {"outlog_version", 0, version, 0}};
-    enum { FLAGS = SQLITE_UTF8 | SQLITE_DIRECTONLY };
-
     SQLITE_EXTENSION_INIT2(api)
     (void)message;
-    int result = SQLITE_OK;
+    struct ol_door *door = ol_door_open(db);
+    int result = door ? SQLITE_OK : SQLITE_ERROR;
     for (size_t i = 0; result == SQLITE_OK && i < sizeof functions / sizeof *functions; i++)
-        result = sqlite3_create_function_v2(db, functions[i].name, functions[i].arguments, FLAGS,
-                                            (void *)functions[i].which, functions[i].run, NULL,
-                                            NULL, NULL);
+        result = add(db, &functions[i], door);
+    if (door)
+        ol_door_release(door);
     return result;
 }

@@ -1,7 +1,7 @@
 /* fuzz_json.c: our reader against jansson, and against itself.
  *
  *     clang -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -Iinclude -Isrc \
- *         test/fuzz/fuzz_json.c src/base/{json,buf,arena,err,clock}.c -ljansson -o fuzz_json
+ *         test/fuzz/fuzz_json.c src/base/{json,json_normal,json_parse,json_text,buf,arena,err,clock}.c -ljansson -o fuzz_json
  *     ./fuzz_json -max_total_time=60 /tmp/corpus test/fuzz/corpus/json */
 #include "base/json.h"
 

@@ -1,4 +1,4 @@
--- What a payload must be, checked in SQL with the same answers as the C library (json.c): valid
+-- What a payload must be, checked in SQL with the same answers as the C library (json_parse.c): valid
 -- JSON, an object, no duplicate keys, no U+0000, no lone surrogate, depth 64, 256 KiB.
 
 create function outlog.json_depth(value json) returns integer language sql immutable as $$
@@ -37,6 +37,7 @@ $$;
 create function outlog.checked_json(value text, field text) returns json
 language plpgsql immutable as $$
 declare
+    has_escapes boolean := position('\' in value) > 0;
     parsed json;
     binary_form jsonb;
 begin
@@ -47,10 +48,15 @@ begin
         perform outlog.fail('too_large', format('%s has %s bytes, the limit is 262144', field, octet_length(value)),
                             json_build_object('pointer', '/' || field));
     end if;
-    begin
+    begin                                       -- a subtransaction: one for both
         parsed := value::json;
-    exception when others then
-        perform outlog.fail('invalid_json', field || ': ' || sqlerrm, json_build_object('pointer', '/' || field));
+        if not has_escapes then
+            binary_form := value::jsonb;
+        end if;
+    exception
+        when numeric_value_out_of_range then null;  -- a number that json keeps and jsonb cannot
+        when others then
+            perform outlog.fail('invalid_json', field || ': ' || sqlerrm, json_build_object('pointer', '/' || field));
     end;
     if json_typeof(parsed) <> 'object' then
         perform outlog.fail('invalid_field', format('%s must be a JSON object, not %s', field,
@@ -60,7 +66,7 @@ begin
        and outlog.json_depth(parsed) > 64 then
         perform outlog.fail('invalid_json', field || ': nested deeper than 64', json_build_object('pointer', '/' || field));
     end if;
-    if position('\u' in value) > 0 then         -- U+0000 and lone surrogates
+    if has_escapes and position('\u' in value) > 0 then         -- U+0000 and lone surrogates
         begin
             begin
                 binary_form := value::jsonb;    -- refuses them, and so does reading every string
@@ -71,19 +77,12 @@ begin
             perform outlog.fail('invalid_json', field || ': ' || sqlerrm, json_build_object('pointer', '/' || field));
         end;
     end if;
-    if position('\' in value) = 0 then
-        begin
-            binary_form := value::jsonb;
-        exception when numeric_value_out_of_range then
-            binary_form := null;                -- a number that json keeps and jsonb cannot
-        end;
-        if binary_form is not null then
-            if octet_length(value) - octet_length(replace(value, '"', ''))
-               = octet_length(binary_form::text) - octet_length(replace(binary_form::text, '"', '')) then
-                return parsed;
-            end if;
-            perform outlog.fail('invalid_json', field || ': duplicate key', json_build_object('pointer', '/' || field));
+    if not has_escapes and binary_form is not null then
+        if octet_length(value) - octet_length(replace(value, '"', ''))
+           = octet_length(binary_form::text) - octet_length(replace(binary_form::text, '"', '')) then
+            return parsed;
         end if;
+        perform outlog.fail('invalid_json', field || ': duplicate key', json_build_object('pointer', '/' || field));
     end if;
     if outlog.json_repeats_a_key(parsed) then
         perform outlog.fail('invalid_json', field || ': duplicate key', json_build_object('pointer', '/' || field));
@@ -121,6 +120,6 @@ $$;
 
 create function outlog.uuid7() returns uuid language sql volatile as $$
     select encode(overlay(set_bit(set_bit(uuid_send(gen_random_uuid()), 52, 1), 53, 1)
-                  placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3)
+                  placing substring(int8send((date_part('epoch', clock_timestamp()) * 1000)::bigint) from 3)
                   from 1 for 6), 'hex')::uuid
 $$;
