@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 # Each folder may include those before it.
-ORDER = ["base", "store", "log", "outbox", "runs", "publish", "relay", "views", "api", "cli"]
+ORDER = ["base", "store", "log", "outbox", "runs", "publish", "sessions", "relay", "views", "api", "cli"]
 UPSTREAM = {folder: set(ORDER[:at + 1]) for at, folder in enumerate(ORDER)}
 UPSTREAM["ext"] = {"base", "store", "log", "outbox", "runs", "ext"}  # a door of its own; nobody includes it
 
@@ -26,7 +26,7 @@ GENERATED = {"queries.h": "store"}
 FOREIGN = [
     (r"libpq|postgres_ext\.h", {"store", "ext"}),
     (r"sqlite3(ext)?\.h", {"store", "ext"}),
-    (r"curl/", {"publish"}),
+    (r"curl/", {"publish", "sessions"}),
     (r"(nats/)?nats\.h|librdkafka/|amqp|rabbitmq-c/|hiredis/|mosquitto\.h", {"publish"}),
     (r"uv\.h|llhttp|wslay/", {"api"}),
     (r"cyaml/|yaml\.h", {"cli"}),

@@ -78,6 +78,7 @@ struct ol_request {
 
     /* the loop's and the clerks' own */
     enum ol_answer (*job)(struct ol_request *request); /* instead of the route's handler */
+    void (*done)(struct ol_request *request); /* in the loop, instead of an answer; owns it */
     bool is_admitted, is_working, is_streaming;
     bool is_polling;  /* OL_WAITING for something else than the log: ask again soon */
     uint64_t beat_at; /* of a stream: when to say that we live */

@@ -8,6 +8,7 @@
 #include "api/journal.h"
 #include "api/once.h"
 #include "api/origin.h"
+#include "api/rooms.h"
 #include "api/route.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -82,6 +83,31 @@ static void count(struct ol_server *server, const struct ol_request *request)
         ol_pulse_append(server->pulse, ol_clock_boot_us() - request->began_at);
 }
 
+void ol_server_post(struct ol_server *server, struct ol_post *post)
+{
+    post->next = NULL;
+    pthread_mutex_lock(&server->lock);
+    bool was_empty = !server->posts;
+    *server->last_post = post;
+    server->last_post = &post->next;
+    pthread_mutex_unlock(&server->lock);
+    if (was_empty)
+        uv_async_send(&server->woken);
+}
+
+static void run_posts(struct ol_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    struct ol_post *post = server->posts;
+    server->posts = NULL;
+    server->last_post = &server->posts;
+    pthread_mutex_unlock(&server->lock);
+    for (struct ol_post *next; post; post = next) {
+        next = post->next;
+        post->run(post);
+    }
+}
+
 static void answer(struct ol_server *server, struct ol_request *request)
 {
     if (request->reply.failed || request->extra.failed)
@@ -139,6 +165,10 @@ static void on_quick(uv_timer_t *timer)
 
 static void finished(struct ol_server *server, struct ol_request *request)
 {
+    if (request->done) {
+        request->done(request);
+        return;
+    }
     if (!request->route) {
         end_job(server, request);
         return;
@@ -219,6 +249,7 @@ static void on_woken(uv_async_t *async)
         all->next = NULL;
         finished(server, all);
     }
+    run_posts(server);
     if (atomic_exchange(&server->has_moved, false))
         ol_follow_moved(&server->followers);
 }
@@ -233,6 +264,7 @@ static void begin_stop(struct ol_server *server)
     server->stop_by = uv_now(&server->loop) + STOP_MS;
     uv_close((uv_handle_t *)&server->listener, NULL);
     ol_follow_end_all(&server->followers);
+    ol_rooms_leave(server->rooms);
     ol_http_finish_all(&server->peers);
 }
 
@@ -243,6 +275,7 @@ static void on_timer(uv_timer_t *timer)
 
     ol_peers_sweep(&server->peers);
     ol_follow_sweep(&server->followers, now);
+    ol_rooms_sweep(server->rooms);
     if (!server->options.is_dev && now >= server->refresh_at && !server->is_refreshing) {
         server->refresh_at = now + REFRESH_MS;
         start_job(server, refresh_tokens, &server->is_refreshing);
@@ -374,6 +407,8 @@ static int start(struct ol_server *server, outlog_err *err)
         return -1;
     server->followers =
         (struct ol_followers){.clerks = server->clerks, .hub = server->hub, .auth = server->auth};
+    if (ol_rooms_open(server, &server->rooms, err) < 0)
+        return -1;
     uv_timer_start(&server->timer, on_timer, SWEEP_MS, SWEEP_MS);
     uv_signal_start(&server->term, on_signal, SIGTERM);
     uv_signal_start(&server->interrupt, on_signal, SIGINT);
@@ -383,12 +418,14 @@ static int start(struct ol_server *server, outlog_err *err)
 /* Clerks and the group end first: they may still finish requests, which the loop then answers to nobody. */
 static void clear(struct ol_server *server)
 {
+    ol_rooms_end_runner(server->rooms);
     ol_clerks_close(server->clerks);
     ol_group_close(server->group);
     on_woken(&server->woken);
     ol_peers_close_all(&server->peers);
     uv_walk(&server->loop, close_handle, NULL);
     uv_run(&server->loop, UV_RUN_DEFAULT);
+    ol_rooms_close(server->rooms);
     ol_hub_close(server->hub);
     ol_auth_close(server->auth);
     ol_pulse_close(server->pulse);
@@ -421,6 +458,7 @@ int ol_server_run(const struct ol_server_options *options, atomic_int *stop, out
         .drained = drained,
     };
     pthread_mutex_init(&server->lock, NULL);
+    server->last_post = &server->posts;
     signal(SIGPIPE, SIG_IGN);
     int result = start(server, err);
     if (result == 0)

@@ -26,6 +26,14 @@ struct ol_server_options {
     void *user;
 };
 
+/* Something for the loop to do, from another thread. */
+struct ol_post {
+    struct ol_post *next;
+    void (*run)(struct ol_post *post); /* owns it */
+};
+
+struct ol_rooms;
+
 struct ol_server {
     struct ol_server_options options;
     uv_loop_t loop;
@@ -43,6 +51,8 @@ struct ol_server {
     struct ol_followers followers;
     pthread_mutex_t lock;
     struct ol_request *done; /* finished by others, newest first */
+    struct ol_post *posts, **last_post;
+    struct ol_rooms *rooms; /* live sessions */
     atomic_bool has_moved;
     bool is_stopping;
     bool is_refreshing, is_beating;
@@ -57,5 +67,8 @@ struct ol_server_options ol_server_defaults(const char *store);
 /* Serve until *stop becomes 1 or SIGTERM comes; then what runs is finished, in a bounded time. A second
  * signal ends it at once. -1 when it could not start. */
 int ol_server_run(const struct ol_server_options *options, atomic_int *stop, outlog_err *err);
+
+/* Have the loop do it, in order, from any thread. */
+void ol_server_post(struct ol_server *server, struct ol_post *post);
 
 #endif

@@ -13,6 +13,7 @@
 #include "log/upcast.h"
 #include "outbox/retry.h"
 #include "publish/settings.h"
+#include "sessions/agent.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -341,6 +342,18 @@ static int read_type(struct reader *r, const char *name, const struct ol_json *v
     return put_setting(r, "types", name, value, pointer);
 }
 
+/* agents.<agentId>: who answers the sessions with this agent in their key. */
+static int read_agent(struct reader *r, const char *name, const struct ol_json *value,
+                      const char *pointer)
+{
+    struct ol_agent agent;
+    if (!*name || strlen(name) > 128)
+        return wrong(r->err, pointer, "agents", "an agent's id has 1 to 128 bytes");
+    if (ol_agent_parse(value, r->arena, &agent, r->err) < 0)
+        return deepen(r->err, pointer, name);
+    return put_setting(r, "agents", name, value, pointer);
+}
+
 enum value_kind { SPAN, SPAN_OR_FOREVER, COUNT, TEXT, WAKEUP };
 
 static const struct setting {
@@ -454,7 +467,7 @@ static int read_one(struct reader *r, const char *section, const struct ol_json 
     if (strcmp(section, "store") == 0 || strcmp(section, "listen") == 0)
         return value->type == OL_JSON_STRING ? 0
                                              : wrong(r->err, pointer, section, "a text is wanted");
-    if (is_known(section, (const char *const[]){"notifications", "agents", NULL}))
+    if (is_known(section, (const char *const[]){"notifications", NULL}))
         return ol_fail_at(r->err, OUTLOG_UNKNOWN_FIELD, pointer,
                           "%s: not yet: this version of outlog has none; take the section out",
                           section);
@@ -462,10 +475,10 @@ static int read_one(struct reader *r, const char *section, const struct ol_json 
         is_known(section, (const char *const[]){"alerts", "retention", "relay", NULL});
     if (!is_section &&
         !is_known(section, (const char *const[]){"destinations", "routes", "event_types", "types",
-                                                 "projections", NULL}))
+                                                 "projections", "agents", NULL}))
         return ol_fail_at(r->err, OUTLOG_UNKNOWN_FIELD, pointer,
                           "unknown key %.60s; store, listen, destinations, routes, event_types, "
-                          "types, projections, alerts, retention and relay are known",
+                          "types, projections, agents, alerts, retention and relay are known",
                           section);
     if (value->type == OL_JSON_NULL) // `routes:` with nothing below
         return 0;
@@ -477,6 +490,8 @@ static int read_one(struct reader *r, const char *section, const struct ol_json 
         return each(r, value, pointer, read_type);
     if (strcmp(section, "projections") == 0)
         return each(r, value, pointer, read_projection);
+    if (strcmp(section, "agents") == 0)
+        return each(r, value, pointer, read_agent);
     return strcmp(section, "routes") == 0 ? read_routes(r, value)
                                           : read_event_type_or_strict(r, value);
 }

@@ -1,0 +1,63 @@
+-- Live sessions (S-1 … S-6): what was said is on the log, aggregate session/<session_key>; here stands how
+-- far it has been answered. An answer is an effect with the session's key and no message of the outbox:
+-- sockets deliver it.
+create table outlog.sessions (
+    org_id      text        not null,
+    session_key text        not null,             -- userId:agentId:threadId
+    last_seq    bigint      not null,             -- the newest event of the session
+    done_seq    bigint      not null default 0,   -- answered up to here
+    checkpoint  json,                             -- what the agent wants to see next time
+    tries       integer     not null default 0,   -- of the message after done_seq
+    retry_at    timestamptz,                      -- not before
+    last_error  text,
+    owner       uuid,                             -- the daemon that answers it now
+    epoch       bigint      not null default 0,   -- grows with each owner: an older one cannot record
+    lease_until timestamptz,
+    created_at  timestamptz not null default clock_timestamp(),
+    updated_at  timestamptz not null default clock_timestamp(),
+    primary key (org_id, session_key));
+create index sessions_waiting on outlog.sessions (updated_at) where last_seq > done_seq;
+create index sessions_newest on outlog.sessions (updated_at, session_key);
+
+-- Every door that appends to a session is heard, a plain INSERT too.
+create function outlog.note_session() returns trigger language plpgsql
+security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    insert into outlog.sessions (org_id, session_key, last_seq)
+    values (new.org_id, new.aggregate_id, new.aggregate_seq)
+    on conflict (org_id, session_key) do update
+       set last_seq = greatest(outlog.sessions.last_seq, excluded.last_seq), updated_at = clock_timestamp();
+    return null;
+end $$;
+create trigger events_of_sessions after insert on outlog.events
+    for each row when (new.aggregate_type = 'session' and new.org_id is not null)
+    execute function outlog.note_session();
+alter table outlog.events enable always trigger events_of_sessions;
+
+-- One answer to each message, whatever a second run of the agent says (S-4).
+create unique index effects_answer on outlog.effects (org_id, checkpoint_id)
+    where session_key is not null and effect_type = 'send_message';
+create index effects_owed on outlog.effects (created_at)
+    where session_key is not null and status = 'PENDING';
+
+-- A ticket opens one session, once, for a short time.
+create table outlog.tickets (
+    hash        text        primary key,
+    org_id      text        not null,
+    session_key text        not null,
+    expires_at  timestamptz not null);
+
+select outlog.confine('outlog.sessions');
+do $$
+begin
+    if exists (select from pg_roles where rolname = 'outlog_relay') then
+        grant select, insert, update on outlog.sessions, outlog.effects to outlog_relay;
+    end if;
+    if exists (select from pg_roles where rolname = 'outlog_admin') then
+        grant select, insert, update, delete on outlog.sessions, outlog.tickets, outlog.effects to outlog_admin;
+    end if;
+    if exists (select from pg_roles where rolname = 'outlog_read') then
+        grant select on outlog.sessions to outlog_read;
+    end if;
+end $$;
+revoke all on function outlog.note_session from public;

@@ -1,0 +1,90 @@
+-- Live sessions.
+
+-- name: session_list(before_at?, before_key, org_id?, limit literal)
+select org_id, session_key, last_seq, done_seq, tries, last_error, created_at, updated_at
+  from outlog.sessions
+ where true
+   and org_id = :org_id                                                    --? org_id
+   and (updated_at, session_key) < (:before_at::timestamptz, :before_key)  --? before_at
+ order by updated_at desc, session_key desc limit :limit
+
+-- name: session_waiting(limit literal)
+-- Sessions with something to answer that nobody answers.
+select org_id, session_key from outlog.sessions
+ where last_seq > done_seq and (lease_until is null or lease_until < outlog.after(0))
+   and (retry_at is null or retry_at <= outlog.after(0))
+ order by updated_at limit :limit
+
+-- name: session_take(org_id, session_key, owner, lease_us)
+update outlog.sessions
+   set owner = :owner::uuid, epoch = epoch + 1, lease_until = outlog.after(:lease_us::bigint)
+ where org_id = :org_id and session_key = :session_key and last_seq > done_seq
+   and (lease_until is null or lease_until < outlog.after(0))
+   and (retry_at is null or retry_at <= outlog.after(0))
+returning done_seq, last_seq, epoch, tries, checkpoint
+
+-- name: session_renew(org_id, session_key, epoch, lease_us)
+update outlog.sessions set lease_until = outlog.after(:lease_us::bigint)
+ where org_id = :org_id and session_key = :session_key and epoch = :epoch::bigint
+
+-- name: session_answered(org_id, session_key, epoch, seq, checkpoint, error)
+-- 0 rows: it is another's by now.
+update outlog.sessions
+   set done_seq = :seq::bigint, tries = 0, retry_at = null, last_error = :error, owner = null, lease_until = null,
+       checkpoint = coalesce(:checkpoint::json, checkpoint), updated_at = outlog.after(0)
+ where org_id = :org_id and session_key = :session_key and epoch = :epoch::bigint
+   and done_seq = :seq::bigint - 1
+
+-- name: session_failed(org_id, session_key, epoch, error, wait_us)
+update outlog.sessions
+   set tries = tries + 1, last_error = :error, retry_at = outlog.after(:wait_us::bigint), owner = null, lease_until = null
+ where org_id = :org_id and session_key = :session_key and epoch = :epoch::bigint
+
+-- name: session_release(org_id, session_key, epoch)
+update outlog.sessions set owner = null, lease_until = null
+ where org_id = :org_id and session_key = :session_key and epoch = :epoch::bigint
+
+-- name: session_event(org_id, session_key, seq)
+select id, event_type, payload, correlation_id from outlog.events
+ where org_id = :org_id and aggregate_type = 'session' and aggregate_id = :session_key
+   and aggregate_seq = :seq::bigint
+
+-- name: session_effects(org_id, session_key, status?, limit literal)
+select effect_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec, destination, status,
+       idempotency_key, message_id, execution_result, executed_at, attempts, last_attempt_at, created_at, updated_at
+  from outlog.effects
+ where session_key = :session_key and org_id = :org_id
+   and status = :status      --? status
+ order by created_at, effect_id limit :limit
+
+-- name: session_owed(org_id, session_key)
+-- What no client has acknowledged, in order.
+select effect_id, effect_spec from outlog.effects
+ where session_key = :session_key and org_id = :org_id and status = 'PENDING'
+ order by created_at, effect_id limit 200
+
+-- name: sessions_owed(since_us)
+-- Whose effects became due just now.
+select distinct org_id, session_key from outlog.effects
+ where session_key is not null and status = 'PENDING' and created_at >= outlog.after(-:since_us::bigint)
+
+-- name: session_effect(org_id, session_key, effect_id)
+select effect_type, last_event_id, correlation_id, attempts from outlog.effects
+ where effect_id = :effect_id::uuid and session_key = :session_key and org_id = :org_id and status = 'PENDING'
+
+-- name: session_attempted(effect_id)
+update outlog.effects set attempts = attempts + 1, last_attempt_at = outlog.after(0), updated_at = outlog.after(0)
+ where effect_id = :effect_id::uuid and status = 'PENDING'
+
+-- name: ticket_add(hash, org_id, session_key, life_us)
+insert into outlog.tickets (hash, org_id, session_key, expires_at)
+values (:hash, :org_id, :session_key, outlog.after(:life_us::bigint))
+returning expires_at
+
+-- name: ticket_use(hash, session_key)
+-- Once: who deletes it has it.
+delete from outlog.tickets where hash = :hash and session_key = :session_key and expires_at > outlog.after(0)
+returning org_id
+
+-- name: tickets_sweep()
+delete from outlog.tickets where expires_at < outlog.after(-60000000)

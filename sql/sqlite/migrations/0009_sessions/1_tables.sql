@@ -1,0 +1,39 @@
+-- Live sessions; see the PostgreSQL migration of the same name.
+create table outlog_sessions (
+    org_id      text    not null,
+    session_key text    not null,
+    last_seq    integer not null,
+    done_seq    integer not null default 0,
+    checkpoint  text,
+    tries       integer not null default 0,
+    retry_at    text,
+    last_error  text,
+    owner       text,
+    epoch       integer not null default 0,
+    lease_until text,
+    created_at  text    not null default (strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z'),
+    updated_at  text    not null default (strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z'),
+    primary key (org_id, session_key)) without rowid;
+create index outlog_sessions_waiting on outlog_sessions (updated_at) where last_seq > done_seq;
+create index outlog_sessions_newest on outlog_sessions (updated_at, session_key);
+
+create trigger outlog_events_of_sessions after insert on outlog_events
+when new.aggregate_type = 'session' and new.org_id is not null
+begin
+    insert into outlog_sessions (org_id, session_key, last_seq)
+    values (new.org_id, new.aggregate_id, new.aggregate_seq)
+    on conflict (org_id, session_key) do update
+       set last_seq = max(last_seq, excluded.last_seq),
+           updated_at = strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z';
+end;
+
+create unique index outlog_effects_answer on outlog_effects (org_id, checkpoint_id)
+    where session_key is not null and effect_type = 'send_message';
+create index outlog_effects_owed on outlog_effects (created_at)
+    where session_key is not null and status = 'PENDING';
+
+create table outlog_tickets (
+    hash        text primary key,
+    org_id      text not null,
+    session_key text not null,
+    expires_at  text not null) without rowid;

@@ -1,0 +1,179 @@
+/* sessions.c: /v1/sessions: the socket, and what was said and is owed. */
+#include "api/auth.h"
+#include "api/events.h"
+#include "api/rooms.h"
+#include "api/route.h"
+#include "api/server.h"
+#include "api/socket.h"
+
+#include "sessions/session.h"
+
+#include <string.h>
+
+enum { TICKET_US = 60 * 1000000 };
+
+/* The session's key, checked; NULL after having answered. */
+static const char *session_key(struct ol_request *request)
+{
+    if (ol_session_key_is_valid(request->args[0]))
+        return request->args[0];
+    ol_problem_say(
+        request, 400, "bad_session_key",
+        "a session key is userId:agentId:threadId, each of 1 to 128 of A-Z a-z 0-9 . _ ~ @ -");
+    return NULL;
+}
+
+/* Of the token, else as asked for, else `default`. */
+static int session_org(struct ol_request *request, const char **out)
+{
+    if (ol_request_org(request, ol_request_param(request, "org_id"), out) < 0)
+        return -1;
+    if (!*out)
+        *out = "default";
+    return 0;
+}
+
+/* --- the socket --- */
+
+/* A ticket opens this session and no other; a token needs the scope of those who append. */
+static bool admit(struct ol_request *request, const char *key, const char **org_id)
+{
+    const char *ticket = ol_request_param(request, "ticket");
+    outlog_err err;
+
+    if (ticket) {
+        int used = ol_ticket_use(request->log, ticket, key, &request->arena, org_id, &err);
+        if (used < 0)
+            ol_problem(request, &err);
+        else if (used == 0)
+            ol_problem_say(request, 401, "unauthorized",
+                           "this ticket is not known, used, over, or of another session");
+        return used > 0;
+    }
+    if (!ol_auth_admit(request->server->auth, request))
+        return false;
+    if (request->who.scope != OL_SCOPE_APPEND && request->who.scope != OL_SCOPE_ADMIN) {
+        ol_problem_say(request, 403, "forbidden", "a socket needs a token of scope append");
+        return false;
+    }
+    return session_org(request, org_id) == 0;
+}
+
+static enum ol_answer open_socket(struct ol_request *request)
+{
+    struct ol_entrance *entrance = ol_arena_alloc(&request->arena, sizeof *entrance);
+    const char *key = session_key(request);
+
+    if (!key || !entrance || !ol_socket_is_asked(request) ||
+        !admit(request, key, &entrance->org_id))
+        return OL_ANSWERED;
+    entrance->session_key = key;
+    request->owner = entrance;
+    request->upgrade = ol_rooms_enter;
+    return OL_UPGRADING;
+}
+
+/* --- looking --- */
+
+static enum ol_answer list(struct ol_request *request)
+{
+    const char *org_id;
+    int64_t limit;
+    outlog_err err;
+
+    if (ol_request_org(request, ol_request_param(request, "org_id"), &org_id) < 0 ||
+        ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0)
+        return OL_ANSWERED;
+    struct ol_buf *out = ol_request_reply(request, 200);
+    return ol_session_list(request->log, org_id, ol_request_param(request, "after"), (int)limit,
+                           out, &err) < 0
+               ? ol_problem(request, &err)
+               : OL_ANSWERED;
+}
+
+static enum ol_answer events(struct ol_request *request)
+{
+    struct outlog_filter filter = {.aggregate_type = "session"};
+    struct outlog_page page = {0};
+    int64_t after, limit;
+    outlog_err err;
+
+    if (!(filter.aggregate_id = session_key(request)) || session_org(request, &filter.org_id) < 0 ||
+        ol_request_number(request, "after", 0, INT64_MAX, 0, &after) < 0 ||
+        ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0)
+        return OL_ANSWERED;
+    if (outlog_read(request->log, &filter, after, (size_t)limit, &page, &err) < 0)
+        return ol_problem(request, &err);
+    struct ol_buf *out = ol_request_reply(request, 200);
+    ol_buf_char(out, '{');
+    ol_events_json(&page, out);
+    ol_buf_print(out, ",\"next_after\":%lld}", (long long)page.next_after);
+    outlog_page_clear(&page);
+    return OL_ANSWERED;
+}
+
+static enum ol_answer effects(struct ol_request *request)
+{
+    const char *key = session_key(request), *org_id;
+    int64_t limit;
+    outlog_err err;
+
+    if (!key || session_org(request, &org_id) < 0 ||
+        ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0)
+        return OL_ANSWERED;
+    struct ol_buf *out = ol_request_reply(request, 200);
+    return ol_session_effects(request->log, org_id, key, ol_request_param(request, "status"),
+                              (int)limit, out, &err) < 0
+               ? ol_problem(request, &err)
+               : OL_ANSWERED;
+}
+
+/* --- tickets, and delivery on demand --- */
+
+static enum ol_answer ticket(struct ol_request *request)
+{
+    const char *key = session_key(request), *org_id;
+    char secret[OL_TICKET_TEXT];
+    int64_t expires_at = 0;
+    outlog_err err;
+
+    if (!key || session_org(request, &org_id) < 0)
+        return OL_ANSWERED;
+    if (ol_ticket_make(request->log, org_id, key, TICKET_US, secret, &expires_at, &err) < 0)
+        return ol_problem(request, &err);
+    struct ol_buf *out = ol_request_reply(request, 201);
+    ol_buf_print(out, "{\"ticket\":\"%s\",\"expires_at\":", secret);
+    ol_buf_json_time(out, expires_at);
+    ol_buf_char(out, '}');
+    return OL_ANSWERED;
+}
+
+static enum ol_answer deliver(struct ol_request *request)
+{
+    const char *key = session_key(request), *org_id;
+    if (!key || session_org(request, &org_id) < 0)
+        return OL_ANSWERED;
+    ol_rooms_ask(request->server, org_id, key);
+    ol_buf_text(ol_request_reply(request, 202), "{}");
+    return OL_ANSWERED;
+}
+
+const struct ol_route ol_session_routes[] = {
+    {"GET", "/v1/sessions", OL_SCOPE_READ, list, "listSessions", "Sessions, the newest first",
+     .query = "org_id after limit", .reply = "SessionList", .takes_org = true},
+    {"GET", "/v1/sessions/{session_key}/socket", OL_SCOPE_NONE, open_socket, "openSessionSocket",
+     "The session's WebSocket", .query = "ticket org_id", .status = 101, .is_open = true,
+     .takes_org = true},
+    {"GET", "/v1/sessions/{session_key}/events", OL_SCOPE_READ, events, "listSessionEvents",
+     "What was said", .query = "org_id after limit", .reply = "SessionEvents", .takes_org = true},
+    {"GET", "/v1/sessions/{session_key}/effects", OL_SCOPE_READ, effects, "listSessionEffects",
+     "What is owed, and was; the oldest first", .query = "org_id status limit",
+     .reply = "SessionEffects", .takes_org = true},
+    {"POST", "/v1/sessions/{session_key}/ticket", OL_SCOPE_APPEND, ticket, "makeTicket",
+     "A ticket for one socket of this session: short-lived, used once", .query = "org_id",
+     .body = "Empty", .reply = "Ticket", .status = 201, .takes_org = true},
+    {"POST", "/v1/sessions/{session_key}/deliver", OL_SCOPE_ADMIN, deliver, "deliverSession",
+     "Try now what is owed", .query = "org_id", .body = "Empty", .reply = "Empty", .status = 202,
+     .takes_org = true},
+    {0},
+};

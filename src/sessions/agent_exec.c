@@ -1,0 +1,126 @@
+/* agent_exec.c: an agent that is a program. */
+#include "sessions/agent.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { TICK_MS = 100 };
+
+extern char **environ;
+
+struct child {
+    pid_t pid;
+    int in, out; /* its standard input and output, seen from here */
+};
+
+static void close_pair(const int pair[2])
+{
+    close(pair[0]);
+    close(pair[1]);
+}
+
+/* In a process group of its own, so that what it starts can be ended with it. */
+static int start(const struct ol_agent *agent, struct child *child, outlog_err *err)
+{
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t how;
+    int in[2], out[2];
+
+    if (pipe2(in, O_CLOEXEC) < 0)
+        return ol_fail(err, OUTLOG_UNAVAILABLE, "no pipe: %s", strerror(errno));
+    if (pipe2(out, O_CLOEXEC) < 0) {
+        close_pair(in);
+        return ol_fail(err, OUTLOG_UNAVAILABLE, "no pipe: %s", strerror(errno));
+    }
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, in[0], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&files, out[1], STDOUT_FILENO);
+    posix_spawnattr_init(&how);
+    posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
+    sigset_t defaults;
+    sigemptyset(&defaults);
+    sigaddset(&defaults, SIGPIPE);
+    posix_spawnattr_setsigdefault(&how, &defaults);
+    int result = posix_spawnp(&child->pid, agent->argv[0], &files, &how, (char *const *)agent->argv,
+                              environ);
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&how);
+    close(in[0]);
+    close(out[1]);
+    child->in = in[1];
+    child->out = out[0];
+    if (result == 0)
+        return 0;
+    close(child->in);
+    close(child->out);
+    return ol_fail(err, OUTLOG_UNAVAILABLE, "cannot start the agent %.80s: %s", agent->argv[0],
+                   strerror(result));
+}
+
+/* Hand over the line and read what comes. */
+static int hear_out(struct child *child, const char *line, size_t bytes, int64_t until,
+                    struct ol_agent_ear *ear, outlog_err *err)
+{
+    char chunk[4096];
+    fcntl(child->in, F_SETFL, O_NONBLOCK);
+    for (;;) {
+        struct pollfd ends[] = {{child->out, POLLIN, 0}, {child->in, POLLOUT, 0}};
+        poll(ends, child->in >= 0 ? 2 : 1, TICK_MS);
+        if (child->in >= 0 && ends[1].revents) {
+            ssize_t done = write(child->in, line, bytes);
+            if (done > 0) {
+                line += done;
+                bytes -= (size_t)done;
+            }
+            if (bytes == 0 || (done < 0 && errno != EAGAIN)) { // it need not read what it is told
+                close(child->in);
+                child->in = -1;
+            }
+        }
+        if (ends[0].revents) {
+            ssize_t got = read(child->out, chunk, sizeof chunk);
+            if (got == 0)
+                return ol_agent_hear_end(ear) ? 0 : (*err = ear->err, -1);
+            if (got > 0 && !ol_agent_hear(ear, chunk, (size_t)got))
+                return *err = ear->err, -1;
+        }
+        if (!ear->goes_on(ear->user))
+            return ol_fail(err, OUTLOG_UNAVAILABLE, "given up");
+        if (ol_clock_boot_us() >= until)
+            return ol_fail(err, OUTLOG_UNAVAILABLE, "the agent did not end in time");
+    }
+}
+
+int ol_agent_exec(const struct ol_agent *agent, const char *line, size_t bytes,
+                  struct ol_agent_ear *ear, outlog_err *err)
+{
+    struct child child;
+    int status = 0;
+
+    if (start(agent, &child, err) < 0)
+        return -1;
+    int result = hear_out(&child, line, bytes, ol_clock_boot_us() + agent->timeout_us, ear, err);
+    if (result < 0)
+        kill(-child.pid, SIGKILL);
+    if (child.in >= 0)
+        close(child.in);
+    close(child.out);
+    while (waitpid(child.pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (result == 0 && !(WIFEXITED(status) && WEXITSTATUS(status) == 0))
+        result = WIFEXITED(status)
+                     ? ol_fail(err, OUTLOG_UNAVAILABLE, "the agent ended with exit code %d",
+                               WEXITSTATUS(status))
+                     : ol_fail(err, OUTLOG_UNAVAILABLE, "the agent was killed by signal %d",
+                               WTERMSIG(status));
+    return result;
+}

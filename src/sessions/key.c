@@ -1,0 +1,80 @@
+/* key.c: names: of a session, of a message in it. */
+#include "base/err.h"
+#include "base/hash.h"
+#include "sessions/session.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static size_t part(const char *text)
+{
+    return strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~@-");
+}
+
+bool ol_session_key_is_valid(const char *key)
+{
+    for (int i = 0; i < 3; i++) {
+        size_t bytes = part(key);
+        if (bytes < 1 || bytes > 128 || key[bytes] != (i < 2 ? ':' : '\0'))
+            return false;
+        key += bytes + 1;
+    }
+    return true;
+}
+
+const char *ol_session_agent(const char *key, struct ol_arena *arena)
+{
+    const char *agent = key + part(key) + 1;
+    return ol_arena_copy(arena, agent, part(agent));
+}
+
+void ol_session_message_id(const char *org_id, const char *key, const char *request_id,
+                           char out[37])
+{
+    char hash[OL_SHA256_TEXT];
+    struct ol_buf text = {0};
+
+    ol_buf_text(&text, "[\"session\",");
+    ol_buf_json_text(&text, org_id);
+    ol_buf_char(&text, ',');
+    ol_buf_json_text(&text, key);
+    ol_buf_char(&text, ',');
+    ol_buf_json_text(&text, request_id);
+    ol_buf_char(&text, ']');
+    ol_sha256_hex(text.data ? text.data : "", text.bytes, hash);
+    ol_buf_clear(&text);
+    // A UUIDv8: made by a rule of our own
+    snprintf(out, 37, "%.8s-%.4s-8%.3s-%c%.3s-%.12s", hash, hash + 8, hash + 13,
+             "89ab"[hash[16] & 3], hash + 17, hash + 20);
+}
+
+int ol_session_message(const char *org_id, const char *key, const char *request_id,
+                       const char *text, struct ol_arena *arena, struct outlog_event *out,
+                       outlog_err *err)
+{
+    struct ol_buf payload = {0};
+    char id[37];
+
+    if (!*request_id || strlen(request_id) > 255)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/requestId", "requestId has 1 to 255 bytes");
+    ol_session_message_id(org_id, key, request_id, id);
+    ol_buf_text(&payload, "{\"text\":");
+    ol_buf_json_text(&payload, text);
+    ol_buf_text(&payload, ",\"requestId\":");
+    ol_buf_json_text(&payload, request_id);
+    ol_buf_char(&payload, '}');
+    *out = (struct outlog_event){
+        .org_id = org_id,
+        .aggregate_type = "session",
+        .aggregate_id = key,
+        .event_type = "user_message",
+        .payload = payload.failed ? NULL : ol_arena_copy(arena, payload.data, payload.bytes),
+        .id = ol_arena_copy(arena, id, 36),
+        .actor_type = "user",
+        .actor_id = ol_arena_copy(arena, key, part(key)),
+    };
+    ol_buf_clear(&payload);
+    return out->payload && out->id && out->actor_id
+               ? 0
+               : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+}

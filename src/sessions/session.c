@@ -1,0 +1,488 @@
+/* session.c: the rows of sessions, and the effects owed to them. */
+#include "sessions/session.h"
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "log/log.h"
+#include "runs/object.h"
+
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int no_memory(outlog_err *err)
+{
+    return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+}
+
+/* --- answering --- */
+
+static int names(outlog *log, enum ol_query_id query, const struct ol_value *params,
+                 void (*each)(void *user, const char *org_id, const char *key), void *user,
+                 outlog_err *err)
+{
+    struct ol_rows rows;
+    int more;
+    if (ol_log_ready(log, err) < 0 || ol_query(log->conn, query, params, &rows, err) < 0)
+        return -1;
+    while ((more = ol_next(&rows, err)) > 0)
+        each(user, ol_column_text(&rows, 0, NULL), ol_column_text(&rows, 1, NULL));
+    ol_end(&rows);
+    return more;
+}
+
+int ol_session_waiting(outlog *log, int limit,
+                       void (*each)(void *user, const char *org_id, const char *key), void *user,
+                       outlog_err *err)
+{
+    return names(log, OL_Q_SESSION_WAITING, OL_PARAMS(ol_int(limit)), each, user, err);
+}
+
+int ol_session_newly_owed(outlog *log, int64_t since_us,
+                          void (*each)(void *user, const char *org_id, const char *key), void *user,
+                          outlog_err *err)
+{
+    return names(log, OL_Q_SESSIONS_OWED, OL_PARAMS(ol_int(since_us)), each, user, err);
+}
+
+/* The event after what is done. */
+static int read_message(outlog *log, struct ol_arena *arena, struct ol_session_work *out,
+                        outlog_err *err)
+{
+    struct ol_rows rows;
+    struct ol_json payload;
+    bool failed = false;
+
+    if (ol_query(log->conn, OL_Q_SESSION_EVENT,
+                 OL_PARAMS(ol_text(out->org_id), ol_text(out->session_key), ol_int(out->seq)),
+                 &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0) {
+        ol_column_uuid(&rows, 0, out->event_id);
+        out->is_message = strcmp(ol_column_text(&rows, 1, NULL), "user_message") == 0;
+        const char *text = ol_column_copy(&rows, 2, arena, &failed);
+        out->correlation_id = ol_column_copy(&rows, 3, arena, &failed);
+        if (text && ol_json_parse_wrapped(text, strlen(text), &payload, NULL) == 0) {
+            struct ol_json said = ol_json_get(&payload, "text");
+            struct ol_json request = ol_json_get(&payload, "requestId");
+            out->text = ol_json_string(&said, arena, NULL);
+            out->request_id = ol_json_string(&request, arena, NULL);
+        }
+        out->is_message = out->is_message && out->text;
+    }
+    ol_end(&rows);
+    return failed ? no_memory(err) : got < 0 ? -1 : 0;
+}
+
+int ol_session_take(outlog *log, const char *owner, int64_t lease_us, const char *org_id,
+                    const char *key, struct ol_arena *arena, struct ol_session_work *out,
+                    outlog_err *err)
+{
+    struct ol_rows rows;
+    bool failed = false;
+
+    *out = (struct ol_session_work){.org_id = ol_arena_copy(arena, org_id, strlen(org_id)),
+                                    .session_key = ol_arena_copy(arena, key, strlen(key))};
+    if (!out->org_id || !out->session_key)
+        return no_memory(err);
+    if (ol_log_ready(log, err) < 0 ||
+        ol_query(log->conn, OL_Q_SESSION_TAKE,
+                 OL_PARAMS(ol_text(org_id), ol_text(key), ol_text(owner), ol_int(lease_us)), &rows,
+                 err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0) {
+        out->seq = ol_column_int(&rows, 0) + 1;
+        out->epoch = ol_column_int(&rows, 2);
+        out->tries = (int)ol_column_int(&rows, 3);
+        out->checkpoint = ol_column_copy(&rows, 4, arena, &failed);
+    }
+    ol_end(&rows);
+    if (failed)
+        return no_memory(err);
+    return got <= 0 ? got : read_message(log, arena, out, err) < 0 ? -1 : 1;
+}
+
+static int changed(struct ol_conn *conn, enum ol_query_id query, const struct ol_value *params,
+                   outlog_err *err)
+{
+    int64_t count = 0;
+    return ol_exec(conn, query, params, &count, err) < 0 ? -1 : count > 0;
+}
+
+int ol_session_renew(outlog *log, const struct ol_session_work *work, int64_t lease_us,
+                     outlog_err *err)
+{
+    return ol_log_ready(log, err) < 0
+               ? -1
+               : changed(log->conn, OL_Q_SESSION_RENEW,
+                         OL_PARAMS(ol_text(work->org_id), ol_text(work->session_key),
+                                   ol_int(work->epoch), ol_int(lease_us)),
+                         err);
+}
+
+static int advance(struct ol_conn *conn, const struct ol_session_work *work, const char *checkpoint,
+                   const char *error, outlog_err *err)
+{
+    return changed(conn, OL_Q_SESSION_ANSWERED,
+                   OL_PARAMS(ol_text(work->org_id), ol_text(work->session_key), ol_int(work->epoch),
+                             ol_int(work->seq), ol_text(checkpoint), ol_text(error)),
+                   err);
+}
+
+int ol_session_pass(outlog *log, const struct ol_session_work *work, const char *error,
+                    outlog_err *err)
+{
+    return ol_log_ready(log, err) < 0 ? -1 : advance(log->conn, work, NULL, error, err);
+}
+
+int ol_session_fail(outlog *log, const struct ol_session_work *work, const char *error,
+                    int64_t wait_us, outlog_err *err)
+{
+    return ol_log_ready(log, err) < 0
+               ? -1
+               : changed(log->conn, OL_Q_SESSION_FAILED,
+                         OL_PARAMS(ol_text(work->org_id), ol_text(work->session_key),
+                                   ol_int(work->epoch), ol_text(error), ol_int(wait_us)),
+                         err);
+}
+
+int ol_session_release(outlog *log, const struct ol_session_work *work, outlog_err *err)
+{
+    return ol_log_ready(log, err) < 0
+               ? -1
+               : changed(log->conn, OL_Q_SESSION_RELEASE,
+                         OL_PARAMS(ol_text(work->org_id), ol_text(work->session_key),
+                                   ol_int(work->epoch)),
+                         err);
+}
+
+/* --- the answer --- */
+
+struct answer {
+    char effect_id[37], checkpoint_id[OL_SESSION_KEY_BYTES + 24], key[65];
+    struct ol_buf spec, payload;
+};
+
+/* SHA-256(checkpoint_id + type + payload), the payload without white space. */
+static void compose(const struct ol_session_work *work, const char *content, size_t bytes,
+                    struct answer *out)
+{
+    struct ol_buf text = {0};
+    ol_uuid_make(out->effect_id);
+    snprintf(out->checkpoint_id, sizeof out->checkpoint_id, "%s#%lld", work->session_key,
+             (long long)work->seq);
+    ol_buf_text(&out->spec, "{\"content\":");
+    ol_buf_json(&out->spec, content, bytes);
+    ol_buf_text(&out->spec, ",\"requestId\":");
+    ol_buf_json_text(&out->spec, work->request_id);
+    ol_buf_text(&out->spec, ",\"isFinal\":true}");
+    ol_buf_text(&text, out->checkpoint_id);
+    ol_buf_text(&text, "send_message");
+    ol_buf_add(&text, out->spec.data, out->spec.bytes);
+    ol_sha256_hex(text.data ? text.data : "", text.bytes, out->key);
+    ol_buf_clear(&text);
+    ol_buf_print(&out->payload,
+                 "{\"effect_id\":\"%s\",\"run_id\":null,\"effect_type\":\"send_message\",",
+                 out->effect_id);
+    ol_buf_text(&out->payload, "\"session_key\":");
+    ol_buf_json_text(&out->payload, work->session_key);
+    ol_buf_text(&out->payload, ",\"checkpoint_id\":");
+    ol_buf_json_text(&out->payload, out->checkpoint_id);
+    ol_buf_print(&out->payload, ",\"destination\":\"session\",\"idempotency_key\":\"%s\"}",
+                 out->key);
+}
+
+static int store_answer(outlog_tx *tx, const struct ol_session_work *work,
+                        const struct answer *answer, outlog_err *err)
+{
+    struct outlog_appended appended;
+    const struct outlog_event event = {.org_id = work->org_id,
+                                       .aggregate_type = "EFFECT",
+                                       .aggregate_id = answer->effect_id,
+                                       .event_type = "EFFECT_REQUESTED",
+                                       .payload = answer->payload.data,
+                                       .actor_id = "session",
+                                       .correlation_id = work->correlation_id,
+                                       .causation_id = work->event_id};
+    if (outlog_append(tx, &event, &appended, err) < 0)
+        return -1;
+    return ol_exec(tx->conn, OL_Q_EFFECT_INSERT,
+                   OL_PARAMS(ol_text(answer->effect_id), ol_text(work->org_id), ol_text(NULL),
+                             ol_text(NULL), ol_text(work->session_key),
+                             ol_text(answer->checkpoint_id), ol_text("send_message"),
+                             ol_bytes(answer->spec.data, answer->spec.bytes), ol_text("session"),
+                             ol_text(answer->key), ol_text(answer->effect_id), ol_text(appended.id),
+                             ol_text(appended.correlation_id), ol_time(appended.occurred_at)),
+                   NULL, err);
+}
+
+int ol_session_answer(outlog *log, const struct ol_session_work *work, const char *content,
+                      size_t bytes, const char *checkpoint, outlog_err *err)
+{
+    struct answer answer = {0};
+    outlog_tx *tx = NULL;
+    int result = -1;
+
+    compose(work, content, bytes, &answer);
+    if (answer.spec.failed || answer.payload.failed) {
+        no_memory(err);
+    } else if (outlog_begin(log, &tx, err) == 0) {
+        // The session first: whoever has its row decides whose answer counts (I2, I3).
+        result = advance(log->conn, work, checkpoint, NULL, err);
+        if (result > 0 && store_answer(tx, work, &answer, err) < 0)
+            result = -1;
+        if (result <= 0)
+            outlog_rollback(tx);
+        else if (outlog_commit(tx, err) < 0)
+            result = -1;
+    }
+    ol_buf_clear(&answer.spec);
+    ol_buf_clear(&answer.payload);
+    return result;
+}
+
+/* --- delivering --- */
+
+int ol_session_owed(outlog *log, const char *org_id, const char *key, struct ol_arena *arena,
+                    struct ol_owed **out, size_t *count, outlog_err *err)
+{
+    enum { MOST = 200 };
+    struct ol_rows rows;
+    bool failed = false;
+    int more;
+
+    *count = 0;
+    if (!(*out = ol_arena_array(arena, MOST, sizeof **out)))
+        return no_memory(err);
+    if (ol_log_ready(log, err) < 0 ||
+        ol_query(log->conn, OL_Q_SESSION_OWED, OL_PARAMS(ol_text(org_id), ol_text(key)), &rows,
+                 err) < 0)
+        return -1;
+    while ((more = ol_next(&rows, err)) > 0 && *count < MOST) {
+        struct ol_owed *owed = &(*out)[(*count)++];
+        ol_column_uuid(&rows, 0, owed->effect_id);
+        owed->spec = ol_column_copy(&rows, 1, arena, &failed);
+    }
+    ol_end(&rows);
+    return failed ? no_memory(err) : more < 0 ? -1 : 0;
+}
+
+int ol_session_attempted(outlog *log, const char *effect_id, outlog_err *err)
+{
+    return ol_log_ready(log, err) < 0 ? -1
+                                      : ol_exec(log->conn, OL_Q_SESSION_ATTEMPTED,
+                                                OL_PARAMS(ol_text(effect_id)), NULL, err);
+}
+
+struct pending {
+    char last_event_id[37];
+    const char *effect_type, *correlation_id;
+    int64_t attempts;
+};
+
+static int find_pending(struct ol_conn *conn, const char *org_id, const char *key,
+                        const char *effect_id, struct ol_arena *arena, struct pending *out,
+                        outlog_err *err)
+{
+    struct ol_rows rows;
+    bool failed = false;
+    if (ol_query(conn, OL_Q_SESSION_EFFECT,
+                 OL_PARAMS(ol_text(org_id), ol_text(key), ol_text(effect_id)), &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0) {
+        out->effect_type = ol_column_copy(&rows, 0, arena, &failed);
+        ol_column_uuid(&rows, 1, out->last_event_id);
+        out->correlation_id = ol_column_copy(&rows, 2, arena, &failed);
+        out->attempts = ol_column_int(&rows, 3);
+    }
+    ol_end(&rows);
+    return failed ? no_memory(err) : got;
+}
+
+static int complete(outlog_tx *tx, const char *org_id, const char *effect_id,
+                    const struct pending *pending, outlog_err *err)
+{
+    struct outlog_appended appended;
+    char payload[160];
+    snprintf(
+        payload, sizeof payload,
+        "{\"effect_id\":\"%s\",\"run_id\":null,\"effect_type\":\"send_message\",\"result\":null}",
+        effect_id);
+    const struct outlog_event event = {.org_id = org_id,
+                                       .aggregate_type = "EFFECT",
+                                       .aggregate_id = effect_id,
+                                       .event_type = "EFFECT_COMPLETED",
+                                       .payload = payload,
+                                       .actor_id = "session",
+                                       .correlation_id = pending->correlation_id,
+                                       .causation_id = pending->last_event_id};
+    if (outlog_append(tx, &event, &appended, err) < 0)
+        return -1;
+    return ol_exec(tx->conn, OL_Q_EFFECT_MOVE,
+                   OL_PARAMS(ol_text(effect_id), ol_text("COMPLETED"), ol_int(pending->attempts),
+                             ol_text(appended.id), ol_text(NULL), ol_time(appended.occurred_at)),
+                   NULL, err);
+}
+
+int ol_session_ack(outlog *log, const char *org_id, const char *key, const char *effect_id,
+                   bool *first, outlog_err *err)
+{
+    char uuid[37];
+    struct pending pending = {0};
+    struct ol_arena arena = {0};
+    outlog_tx *tx;
+
+    if (first)
+        *first = false;
+    if (!ol_uuid_parse(effect_id, uuid))
+        return ol_fail(err, OUTLOG_INVALID_FIELD, "effect_id is the id of an effect");
+    if (outlog_begin(log, &tx, err) < 0)
+        return -1;
+    int result = find_pending(log->conn, org_id, key, uuid, &arena, &pending, err);
+    bool was_pending = result > 0;
+    if (was_pending)
+        result = complete(tx, org_id, uuid, &pending, err);
+    if (!was_pending || result < 0)
+        outlog_rollback(tx);
+    else
+        result = outlog_commit(tx, err);
+    ol_arena_clear(&arena);
+    if (first)
+        *first = was_pending && result == 0;
+    return result < 0 ? -1 : 0;
+}
+
+/* --- looking --- */
+
+static void put_session(const struct ol_rows *rows, struct ol_buf *out)
+{
+    ol_buf_text(out, "{\"session_key\":");
+    ol_buf_json_text(out, ol_column_text(rows, 1, NULL));
+    ol_buf_text(out, ",\"org_id\":");
+    ol_buf_json_text(out, ol_column_text(rows, 0, NULL));
+    ol_buf_print(out, ",\"last_seq\":%lld,\"done_seq\":%lld,\"tries\":%lld,\"last_error\":",
+                 (long long)ol_column_int(rows, 2), (long long)ol_column_int(rows, 3),
+                 (long long)ol_column_int(rows, 4));
+    ol_buf_json_text(out, ol_column_text(rows, 5, NULL));
+    ol_buf_text(out, ",\"created_at\":");
+    ol_buf_json_time(out, ol_column_time(rows, 6));
+    ol_buf_text(out, ",\"updated_at\":");
+    ol_buf_json_time(out, ol_column_time(rows, 7));
+    ol_buf_char(out, '}');
+}
+
+/* `after` is "<time> <session_key>" of the last one shown. */
+static int split_after(const char *after, struct ol_arena *arena, const char **at, const char **key,
+                       outlog_err *err)
+{
+    const char *space = strchr(after, ' ');
+    if (!space)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/after", "after is the next_after of a page");
+    *at = ol_arena_copy(arena, after, (size_t)(space - after));
+    *key = space + 1;
+    return *at ? 0 : no_memory(err);
+}
+
+int ol_session_list(outlog *log, const char *org_id, const char *after, int limit,
+                    struct ol_buf *out, outlog_err *err)
+{
+    struct ol_arena arena = {0};
+    const char *at = NULL, *key = "";
+    char last[OL_SESSION_KEY_BYTES + 40] = "", time[OL_TIME_TEXT];
+    struct ol_rows rows;
+    int more = -1, count = 0;
+
+    if (after && split_after(after, &arena, &at, &key, err) < 0)
+        goto out;
+    if (ol_log_ready(log, err) < 0 ||
+        ol_query(log->conn, OL_Q_SESSION_LIST,
+                 OL_PARAMS(ol_optional(at), ol_text(key), ol_optional(org_id), ol_int(limit)),
+                 &rows, err) < 0)
+        goto out;
+    ol_buf_text(out, "{\"sessions\":[");
+    while ((more = ol_next(&rows, err)) > 0) {
+        ol_buf_text(out, count++ ? "," : "");
+        put_session(&rows, out);
+        snprintf(last, sizeof last, "%s %s", ol_time_format(ol_column_time(&rows, 7), time),
+                 ol_column_text(&rows, 1, NULL));
+    }
+    ol_end(&rows);
+    ol_buf_text(out, "],\"next_after\":");
+    ol_buf_json_text(out, count == limit ? last : NULL);
+    ol_buf_char(out, '}');
+out:
+    ol_arena_clear(&arena);
+    return more < 0 ? -1 : 0;
+}
+
+int ol_session_effects(outlog *log, const char *org_id, const char *key, const char *status,
+                       int limit, struct ol_buf *out, outlog_err *err)
+{
+    struct ol_arena arena = {0};
+    struct ol_objects effects = {0};
+    int result = ol_log_ready(log, err) < 0
+                     ? -1
+                     : ol_objects_load(log->conn, OL_Q_SESSION_EFFECTS,
+                                       OL_PARAMS(ol_text(org_id), ol_text(key), ol_optional(status),
+                                                 ol_int(limit)),
+                                       &ol_kind_effect, &arena, &effects, err);
+    if (result == 0) {
+        ol_buf_text(out, "{\"effects\":");
+        ol_objects_json(&effects, out);
+        ol_buf_char(out, '}');
+    }
+    ol_arena_clear(&arena);
+    return result;
+}
+
+/* --- tickets --- */
+
+int ol_ticket_make(outlog *log, const char *org_id, const char *key, int64_t life_us,
+                   char secret[OL_TICKET_TEXT], int64_t *expires_at, outlog_err *err)
+{
+    unsigned char random[24], text[40];
+    char hash[OL_SHA256_TEXT];
+    struct ol_rows rows;
+
+    ol_random(random, sizeof random);
+    EVP_EncodeBlock(text, random, sizeof random); // 24 bytes need no padding
+    for (unsigned char *c = text; *c; c++)
+        *c = *c == '+' ? '-' : *c == '/' ? '_' : *c;
+    snprintf(secret, OL_TICKET_TEXT, "olk_%s", (const char *)text);
+    ol_sha256_hex(secret, strlen(secret), hash);
+    if (ol_log_ready(log, err) < 0 ||
+        ol_exec(log->conn, OL_Q_TICKETS_SWEEP, OL_NO_PARAMS, NULL, err) < 0 ||
+        ol_query(log->conn, OL_Q_TICKET_ADD,
+                 OL_PARAMS(ol_text(hash), ol_text(org_id), ol_text(key), ol_int(life_us)), &rows,
+                 err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0)
+        *expires_at = ol_column_time(&rows, 0);
+    ol_end(&rows);
+    return got < 0 ? -1 : 0;
+}
+
+int ol_ticket_use(outlog *log, const char *secret, const char *key, struct ol_arena *arena,
+                  const char **org_id, outlog_err *err)
+{
+    char hash[OL_SHA256_TEXT];
+    struct ol_rows rows;
+    bool failed = false;
+
+    ol_sha256_hex(secret, strlen(secret), hash);
+    if (ol_log_ready(log, err) < 0 ||
+        ol_query(log->conn, OL_Q_TICKET_USE, OL_PARAMS(ol_text(hash), ol_text(key)), &rows, err) <
+            0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0)
+        *org_id = ol_column_copy(&rows, 0, arena, &failed);
+    ol_end(&rows);
+    return failed ? no_memory(err) : got;
+}
