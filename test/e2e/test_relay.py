@@ -110,7 +110,7 @@ def test_settings_of_the_relay_are_read_from_the_store_and_flags_come_first(stor
         outbox.put("d", {"n": n}, key="k")
     relay = relays("a", lease=None, poll=None, patience=None)
     outbox.wait_drained()
-    assert outbox.one("select count(*) as n from {}relays")["n"] == 3
+    wait_for(lambda: outbox.one("select count(*) as n from {}relays")["n"] == 3, "three threads")
     assert 300 < lease_of(outbox) <= 501
     assert len(outbox.run("select 1 from {}batches")) >= 8     # at most 7 messages a claim
     relay.term()
