@@ -12,13 +12,12 @@ delete from outlog.relays where run = :run
 delete from outlog.relays where heartbeat_at < outlog.after(-:dead_after_us::bigint)
 
 -- name: relay_count(dead_after_us)
--- How many relays share the lanes, what time it is there, how many lanes there are, where the newest
--- generation of them begins, and how many nobody has.
-select count(*), outlog.after(0), (select count(*) from outlog.lanes), (select max(first_lane) from outlog.lanes),
-       (select count(*) from outlog.lanes where owner is null) from outlog.relays where heartbeat_at >= outlog.after(-:dead_after_us::bigint)
+-- How many relays share the lanes, what time it is there, how many lanes there are, and where the newest
+-- generation of them begins.
+select count(*), outlog.after(0), (select count(*) from outlog.lanes), (select max(first_lane) from outlog.lanes) from outlog.relays where heartbeat_at >= outlog.after(-:dead_after_us::bigint)
 
--- name: lane_count()
-select count(*) from outlog.lanes
+-- name: lanes_ownerless()
+select count(*) from outlog.lanes where owner is null
 
 -- name: lane_renew(lane, epoch, lease_us)
 update outlog.lanes set lease_until = outlog.after(:lease_us::bigint)

@@ -1,15 +1,13 @@
-/* lane.c: the lane protocol. See lane.h for its invariants. */
+/* lane.c: the lane protocol. See lane.h for its invariants; gap.c tells when a gap is dead, turn.c puts
+ * together what ol_turn_write() writes. */
 #include "outbox/lane.h"
 
 #include "base/clock.h"
 #include "base/fault.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { LIST_EVERY_US = 5000 };
 
 void ol_lane_clear(struct ol_lane *lane)
 {
@@ -44,25 +42,6 @@ static void ranges_write(const struct ol_range *ranges, size_t count, struct ol_
         ol_buf_print(out, "%s[%lld,%lld)", i ? "," : "", (long long)ranges[i].from,
                      (long long)ranges[i].to + 1);
     ol_buf_char(out, '}');
-}
-
-static bool ranges_hold(const struct ol_range *ranges, size_t count, int64_t seq)
-{
-    for (size_t i = 0; i < count; i++)
-        if (seq >= ranges[i].from && seq <= ranges[i].to)
-            return true;
-    return false;
-}
-
-/* Add a number at the end: ranges grow in order. */
-static void ranges_add(struct ol_range *ranges, size_t *count, int64_t from, int64_t to)
-{
-    if (*count && ranges[*count - 1].to + 1 == from) {
-        ranges[*count - 1].to = to;
-        return;
-    }
-    assert(*count < OL_LANE_GAPS);
-    ranges[(*count)++] = (struct ol_range){from, to};
 }
 
 /* --- ownership --- */
@@ -321,117 +300,6 @@ int ol_lane_reload(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
     return 0;
 }
 
-/* --- gaps (rule 20) --- */
-
-static uint64_t hash_text(const char *text)
-{
-    uint64_t hash = 14695981039346656037u;
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 1099511628211u;
-    return hash;
-}
-
-int ol_lane_holders(struct ol_conn *conn, uint64_t **out, size_t *count, outlog_err *err)
-{
-    struct ol_rows rows;
-    size_t room = 0;
-    int more;
-
-    *out = NULL;
-    *count = 0;
-    if (ol_query(conn, OL_Q_OUTBOX_HOLDERS, OL_NO_PARAMS, &rows, err) < 0)
-        return -1;
-    while ((more = ol_next(&rows, err)) > 0) {
-        if (*count == room) {
-            room = room ? room * 2 : 16;
-            uint64_t *wider = realloc(*out, room * sizeof *wider);
-            if (!wider) {
-                more = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-                break;
-            }
-            *out = wider;
-        }
-        (*out)[(*count)++] = hash_text(ol_column_text(&rows, 0, NULL));
-    }
-    ol_end(&rows);
-    return more;
-}
-
-bool ol_lane_holds(const uint64_t *before, size_t before_count, const uint64_t *now, size_t count)
-{
-    for (size_t i = 0; i < before_count; i++)
-        for (size_t j = 0; j < count; j++)
-            if (before[i] == now[j])
-                return true;
-    return false;
-}
-
-/* Move the evidence on: list who could fill the gaps, then wait until all of those have ended. The
- * read that comes after that decides. */
-static int gather_proof(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
-{
-    int64_t now = ol_clock_boot_us();
-    uint64_t *holders;
-    size_t count;
-
-    if (lane->gap_count == 0 || lane->proof.is_over ||
-        (lane->proof.is_listed && now - lane->proof.listed_at < LIST_EVERY_US))
-        return 0;
-    if (ol_lane_holders(conn, &holders, &count, err) < 0) {
-        free(holders);
-        return -1;
-    }
-    lane->proof.listed_at = now;
-    if (!lane->proof.is_listed) {
-        free(lane->proof.holders);
-        lane->proof.holders = holders;
-        lane->proof.holder_count = count;
-        memcpy(lane->proof.gaps, lane->gaps, lane->gap_count * sizeof *lane->gaps);
-        lane->proof.gap_count = lane->gap_count;
-        lane->proof.is_listed = true;
-        lane->proof.is_over = count == 0;
-        return 0;
-    }
-    lane->proof.is_over =
-        !ol_lane_holds(lane->proof.holders, lane->proof.holder_count, holders, count);
-    free(holders);
-    return 0;
-}
-
-/* After a read in a new snapshot: what it still missed of the proven gaps is dead. */
-static void bury_gaps(struct ol_lane *lane, const struct ol_item *items, size_t count)
-{
-    struct ol_range left[OL_LANE_GAPS];
-    size_t left_count = 0;
-
-    for (size_t i = 0; i < lane->gap_count; i++)
-        for (int64_t seq = lane->gaps[i].from; seq <= lane->gaps[i].to; seq++) {
-            bool is_seen = false;
-            for (size_t j = 0; j < count && items[j].seq <= seq; j++)
-                is_seen |= items[j].seq == seq;
-            if (!is_seen && ranges_hold(lane->proof.gaps, lane->proof.gap_count, seq)) {
-                // a whole dead range at a time: bulk rollbacks leave millions of numbers
-                for (size_t k = 0; k < lane->proof.gap_count; k++)
-                    if (seq >= lane->proof.gaps[k].from && seq <= lane->proof.gaps[k].to) {
-                        int64_t end = lane->proof.gaps[k].to;
-                        for (size_t j = 0; j < count; j++)
-                            if (items[j].seq > seq && items[j].seq <= end)
-                                end = items[j].seq - 1;
-                        if (end > lane->gaps[i].to)
-                            end = lane->gaps[i].to;
-                        seq = end;
-                        break;
-                    }
-                continue;
-            }
-            ranges_add(left, &left_count, seq, seq);
-        }
-    if (left_count)
-        memcpy(lane->gaps, left, left_count * sizeof *left);
-    lane->gap_count = left_count;
-    lane->proof.is_listed = lane->proof.is_over = false;
-}
-
 /* --- reading --- */
 
 int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struct ol_arena *arena,
@@ -484,161 +352,8 @@ int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struc
     if (more < 0)
         return -1;
     if (decides)
-        bury_gaps(lane, *items, *count);
-    return gather_proof(conn, lane, err);
-}
-
-/* --- building a turn --- */
-
-void ol_turn_begin(struct ol_turn *turn, const struct ol_lane *lane)
-{
-    turn->head = lane->head;
-    turn->claim_count = turn->gap_count = turn->sent_count = 0;
-    turn->parked_count = turn->planned_count = turn->finished_count = turn->attempt_count = 0;
-    turn->ahead = 0;
-    turn->rooms = NULL;
-    turn->reap = false;
-    turn->also = NULL;
-    ol_turn_gaps(turn, lane);
-    ol_buf_reset(&turn->parked);
-    ol_buf_reset(&turn->planned);
-    ol_buf_reset(&turn->finished);
-    ol_buf_reset(&turn->attempts);
-}
-
-void ol_turn_gaps(struct ol_turn *turn, const struct ol_lane *lane)
-{
-    memcpy(turn->gaps, lane->gaps, lane->gap_count * sizeof *lane->gaps);
-    turn->gap_count = lane->gap_count;
-}
-
-void ol_turn_clear(struct ol_turn *turn)
-{
-    ol_buf_clear(&turn->planned);
-    ol_buf_clear(&turn->parked);
-    ol_buf_clear(&turn->finished);
-    ol_buf_clear(&turn->attempts);
-}
-
-bool ol_turn_has_room(const struct ol_turn *turn, const struct ol_lane *lane, int64_t seq)
-{
-    (void)lane;
-    bool opens_gap = seq > turn->head + 1;
-    return turn->claim_count < OL_LANE_GAPS - 1 &&
-           turn->gap_count < OL_LANE_GAPS - (opens_gap ? 2 : 1);
-}
-
-/* Take one number out of the gaps, which may split a range. */
-static void close_gap(struct ol_turn *turn, int64_t seq)
-{
-    for (size_t i = 0; i < turn->gap_count; i++) {
-        struct ol_range *gap = &turn->gaps[i];
-        if (seq < gap->from || seq > gap->to)
-            continue;
-        if (gap->from == gap->to) {
-            memmove(gap, gap + 1, (turn->gap_count - i - 1) * sizeof *gap);
-            turn->gap_count--;
-        } else if (seq == gap->from) {
-            gap->from++;
-        } else if (seq == gap->to) {
-            gap->to--;
-        } else {
-            memmove(gap + 1, gap, (turn->gap_count - i) * sizeof *gap);
-            turn->gap_count++;
-            gap[0].to = seq - 1;
-            gap[1].from = seq + 1;
-        }
-        return;
-    }
-}
-
-void ol_turn_cover(struct ol_turn *turn, const struct ol_lane *lane, int64_t seq, bool is_sent)
-{
-    int64_t from = seq;
-    if (seq <= lane->head)
-        close_gap(turn, seq);
-    else if (!lane->has_gaps) // a hole is a number that was rolled back: nothing will fill it
-        from = turn->claim_count ? turn->head + 1 : seq;
-    else if (seq > turn->head + 1)
-        ranges_add(turn->gaps, &turn->gap_count, turn->head + 1, seq - 1);
-    if (seq > turn->head)
-        turn->head = seq;
-    ranges_add(turn->claim, &turn->claim_count, from, seq);
-    turn->sent_count += is_sent;
-}
-
-static void array_open(struct ol_buf *out, size_t *count)
-{
-    ol_buf_text(out, (*count)++ ? ",{" : "[{");
-}
-
-void ol_turn_park(struct ol_turn *turn, const struct ol_item *item, const struct ol_parking *how,
-                  bool is_planned)
-{
-    struct ol_buf *out = is_planned ? &turn->planned : &turn->parked;
-    array_open(out, is_planned ? &turn->planned_count : &turn->parked_count);
-    ol_buf_print(out,
-                 "\"seq\":%lld,\"state\":\"%s\",\"held\":%s,\"attempts\":%d,\"unsent\":%d,"
-                 "\"wait_us\":%lld,\"lease_us\":%lld,\"destination\":",
-                 (long long)item->seq, how->state, how->held ? "true" : "false", how->attempts,
-                 how->unsent, (long long)how->wait_us, (long long)how->lease_us);
-    ol_buf_json_text(out, item->message.destination);
-    ol_buf_text(out, ",\"ordering_key\":");
-    ol_buf_json_text(out, item->message.ordering_key);
-    ol_buf_text(out, ",\"available_at\":");
-    ol_buf_json_time(out, how->available_at);
-    ol_buf_text(out, ",\"last_error\":");
-    ol_buf_json_text(out, how->last_error);
-    ol_buf_char(out, '}');
-}
-
-void ol_turn_finish(struct ol_turn *turn, const struct ol_item *item, const struct ol_parking *how)
-{
-    struct ol_buf *out = &turn->finished;
-    array_open(out, &turn->finished_count);
-    ol_buf_print(out,
-                 "\"seq\":%lld,\"attempts\":%d,\"state\":\"%s\",\"held\":%s,\"unsent\":%d,"
-                 "\"wait_us\":%lld,\"last_error\":",
-                 (long long)item->seq, item->attempts, how->state, how->held ? "true" : "false",
-                 how->unsent, (long long)how->wait_us);
-    ol_buf_json_text(out, how->last_error);
-    ol_buf_char(out, '}');
-}
-
-static const char *outcome_name(enum outlog_outcome_kind kind)
-{
-    switch (kind) {
-    case OUTLOG_PUBLISH_OK:
-        return "ok";
-    case OUTLOG_PUBLISH_FAILED:
-        return "failed";
-    case OUTLOG_PUBLISH_RELEASED:
-        return "released";
-    default:
-        return "unknown";
-    }
-}
-
-void ol_turn_attempt(struct ol_turn *turn, const struct ol_item *item)
-{
-    struct ol_buf *out = &turn->attempts;
-    const struct outlog_outcome *outcome = &item->outcome;
-
-    array_open(out, &turn->attempt_count);
-    ol_buf_print(out,
-                 "\"seq\":%lld,\"attempt\":%d,\"duration_ms\":%lld,\"outcome\":\"%s\","
-                 "\"permanent\":%s,\"started_at\":",
-                 (long long)item->seq, item->message.attempt,
-                 (long long)(outcome->duration_us / 1000), outcome_name(outcome->kind),
-                 outcome->is_permanent ? "true" : "false");
-    ol_buf_json_time(out, item->started_at);
-    if (outcome->status)
-        ol_buf_print(out, ",\"status\":%d", outcome->status);
-    ol_buf_text(out, ",\"response\":");
-    ol_buf_json_text(out, item->response);
-    ol_buf_text(out, ",\"error\":");
-    ol_buf_json_text(out, item->error);
-    ol_buf_char(out, '}');
+        ol_gap_bury(lane, *items, *count);
+    return ol_gap_prove(conn, lane, err);
 }
 
 /* --- writing a turn --- */

@@ -20,6 +20,9 @@ struct ol_range {
     int64_t from, to; /* both included */
 };
 
+/* Add numbers at the end: ranges grow in order. */
+void ol_range_add(struct ol_range *ranges, size_t *count, int64_t from, int64_t to);
+
 /* A lane as its owner knows it. Start from {0} with `number` and `run` set. */
 struct ol_lane {
     int number;
@@ -168,6 +171,15 @@ int ol_turn_orphan(struct ol_conn *conn, const struct ol_lane *lane, struct ol_t
 /* Would a turn with these rooms find a parked message to claim? Locks nothing. */
 int ol_lane_has_due(struct ol_conn *conn, const struct ol_lane *lane, const char *rooms, bool *has,
                     outlog_err *err);
+
+/* --- gap.c --- */
+
+/* Move the evidence on that lets gaps die: list who could fill them, then wait until all of those have
+ * ended. The read that comes after that decides. */
+int ol_gap_prove(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err);
+
+/* After that read: what it still missed of the proven gaps is dead. */
+void ol_gap_bury(struct ol_lane *lane, const struct ol_item *items, size_t count);
 
 /* Who is inserting messages now: transactions, as numbers. *out is malloc'ed, also on failure. */
 int ol_lane_holders(struct ol_conn *conn, uint64_t **out, size_t *count, outlog_err *err);

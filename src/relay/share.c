@@ -45,7 +45,6 @@ static int count_relays(struct ol_worker *worker, int64_t *live, outlog_err *err
         worker->ahead_us = ol_column_time(&rows, 1) - ol_clock_boot_us();
         lanes = ol_column_int(&rows, 2);
         worker->newest_first = (int)ol_column_int(&rows, 3);
-        worker->ownerless = ol_column_int(&rows, 4);
     }
     ol_end(&rows);
     return got < 0 ? -1 : know_lanes(worker, lanes, err);

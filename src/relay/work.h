@@ -60,7 +60,6 @@ struct ol_worker {
     struct ol_work_lane *lanes;
     size_t lane_count, owned, first_lane;
     int newest_first; /* where the newest generation of lanes begins: those below are to be emptied */
-    int64_t ownerless; /* lanes that nobody has */
     size_t waiting;    /* messages that are claimed and not sent yet */
     struct ol_turn turn;
     struct ol_record record;

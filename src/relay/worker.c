@@ -105,6 +105,16 @@ static bool is_idle(const struct ol_worker *worker)
     return ol_sender_in_flight(worker->targets.sender) == 0;
 }
 
+/* Is there no lane that nobody has, so that nothing can be left in one? */
+static bool has_all(struct ol_worker *worker)
+{
+    outlog_err ignored;
+    int64_t count;
+    return worker->owned > 0 &&
+           ol_number(worker->conn, OL_Q_LANES_OWNERLESS, OL_NO_PARAMS, &count, &ignored) == 0 &&
+           count == 0;
+}
+
 /* When to look again. */
 static int64_t next_poll(const struct ol_worker *worker)
 {
@@ -302,7 +312,7 @@ int ol_worker_run(const struct ol_worker_options *options, atomic_int *stop,
             idle_rounds = 0;
         else
             idle_rounds += polled; // nothing found by a look, and not for want of one
-        if (options->until_idle && idle_rounds > 3 && worker->owned > 0 && worker->ownerless == 0)
+        if (options->until_idle && idle_rounds > 3 && has_all(worker))
             break;
         rest(worker, moved);
     }

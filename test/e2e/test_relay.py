@@ -110,7 +110,7 @@ def test_settings_of_the_relay_are_read_from_the_store_and_flags_come_first(stor
         outbox.put("d", {"n": n}, key="k")
     relay = relays("a", lease=None, poll=None, patience=None)
     outbox.wait_drained()
-    assert outbox.one("select count(*) as n from {}relays")["n"] == 3
+    wait_for(lambda: outbox.one("select count(*) as n from {}relays")["n"] == 3, "three threads")
     assert 300 < lease_of(outbox) <= 501
     assert len(outbox.run("select 1 from {}batches")) >= 8     # at most 7 messages a claim
     relay.term()
@@ -142,6 +142,22 @@ def test_r1_the_retry_of_a_type_comes_before_the_destinations(store, outlog, out
     def is_seen():
         return outbox.wait(outbox.put("d", {"n": 3}, type="order.held"), "DEAD", "PENDING", attempts=1)["state"] == "DEAD"
     wait_for(is_seen, "the new setting to be seen by the running relay")
+
+
+def test_x2_a_relay_needs_no_more_than_its_role(postgres, postgres_store, outlog, outbox, receiver, relays):
+    """Also for waking, sweeping, resizing and takeover."""
+    outbox.run("do $$ begin create role relay_login login password 'relay' in role outlog_relay; "
+               "exception when duplicate_object then null; end $$")
+    apply(outlog, "relay: {wakeup: notify, lanes: 3}\nretention: {messages: 1s}")
+    outbox.destination("d", receiver)
+    receiver.rule(500, attempt=1)
+    url = re.sub(r"//[^@/]*@?(?=[^@/]+/)", "//relay_login:relay@", postgres_store, count=1)
+    id = outbox.put("d", {"n": 1}, key="k", idempotency_key="key-1")
+    dead = outbox.put("d", {"n": 2}, max_attempts=1)
+    relay = relays("a", store=url)
+    wait_for(lambda: outbox.states() == {dead: "DEAD"}, lambda: f"all but the dead one to go: {outbox.states()}")
+    assert receiver.count(id=id) == 2 and "permission" not in relay.said(), relay.said()
+    assert outbox.run("select 1 from pg_stat_activity where usename = 'relay_login' and datname = current_database()")
 
 
 # Waking up

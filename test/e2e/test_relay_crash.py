@@ -175,7 +175,8 @@ def test_l4_killed_at_any_instant_under_load(store, outbox, receiver, relays, hi
     outbox.wait_drained(60)
     counts = history.check(outbox, [receiver], observed=["d-0", "d-1", "d-2"])
     assert counts["faults"] == KILLS and counts["appended"]["rolled_back"] > 0
-    print(counts)
+    print(counts, [(row["destination"], row["attempts"], row["last_error"]) for row in outbox.run(
+        "select destination, attempts, last_error from {}outbox_state where state = 'DEAD'")])
 
 
 # SIGSTOP
