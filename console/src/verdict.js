@@ -33,7 +33,7 @@ function isHalfOpen(one) {
 function fails(one) {
     const doing = one.retrying > 0 ? `${plural(one.retrying, 'message')} will be tried again. ` : '';
     return { tone: 'warn', acts: ['test', 'pause'],
-        text: `fails in part${share(one)}${one.last_error ? `: ${firstLine(one.last_error, 100)}` : ''}. ${doing}Nothing is lost.` };
+        text: `${one.ok_per_min > 0 ? 'fails in part' : 'fails'}${share(one)}${one.last_error ? `: ${firstLine(one.last_error, 100)}` : ''}. ${doing}Nothing is lost.` };
 }
 
 function isBehind(one) {
