@@ -175,6 +175,54 @@ export async function tokens(visit, { admin }) {
     await visit.see('This server does not know that token, or it was revoked.');
 }
 
+// A view that an event stopped: skipped, rebuilt. A consumer: reset, deleted.
+export async function readers(visit) {
+    const { page } = visit;
+    await visit.go('views');
+    const view = visit.role('row', /totals/);
+    await visit.see(view.getByText('stopped'));
+    await visit.see(view.getByText(/event \d+ \(order\.paid\): .*NULL/i));
+    await visit.shot('flow-readers-1-stopped');
+    await visit.role('button', 'Skip the event that stopped totals').click();
+    await visit.see(view.getByText('running'));
+    await visit.see(view.getByText('up to date'));
+    await visit.role('button', 'Rebuild totals').click();
+    await visit.role('dialog', 'Rebuild totals').getByRole('button', { name: 'Rebuild' }).click();
+    await visit.see('totals is being rebuilt beside the one in use.');
+
+    await visit.go('consumers');
+    const consumer = visit.role('row', /search/);
+    await visit.see(consumer.getByText(/\d+ events/));
+    await visit.role('button', 'Reset search').click();
+    await visit.shot('flow-readers-2-reset');
+    await page.getByRole('dialog').getByRole('button', { name: 'Reset' }).click();
+    await visit.see(consumer.getByText('up to date'));
+    await visit.role('button', 'Delete search').click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Delete search' }).click();
+    await visit.see('No consumers yet');
+}
+
+// A run: its steps in time, what the events say, and a row that somebody changed behind their back.
+export async function run(visit, { run: id }) {
+    const { page } = visit;
+    await visit.go('runs');
+    await page.getByRole('table', { name: 'Runs' }).getByTitle(id).click();
+    const timeline = page.getByRole('region', { name: 'Timeline' });
+    await visit.see(timeline.getByText('1 classify'));
+    await visit.see(timeline.getByText('effect SEND_EMAIL'));
+    await visit.see(timeline.getByText('attempt 1: 200'));
+    await visit.see(timeline.getByText('2 file'));
+    await timeline.getByRole('button', { name: /2 file/ }).click();
+    await visit.see(timeline.getByText('"no folder fits"'));
+    await visit.role('button', 'Verify against its events').click();
+    await visit.see('The stored state is what the events say.');
+    await visit.shot('flow-run-1-verified');
+    await visit.ask('tamper');
+    await visit.role('button', 'Verify against its events').click();
+    await visit.see(visit.role('row', /runs .* total_steps 5 1/));
+    await visit.shot('flow-run-2-differs');
+}
+
 export async function dark(visit) {
     const theme = () => visit.page.evaluate(() => document.documentElement.dataset.theme);
     await visit.open({ theme: 'dark' });

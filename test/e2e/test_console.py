@@ -153,6 +153,12 @@ routes:
   - {{on: "order.created", to: billing}}
   - {{on: "order.shipped", to: partner-api}}
   - {{on: "order.late", to: slow-api}}
+projections:
+  totals:
+    version: 1
+    tables: [totals]
+    create: "create table if not exists totals (id text not null, total integer not null)"
+    on: {{order.paid: "insert into totals values (:aggregate_id, :payload.total)"}}
 """
 
 
@@ -190,9 +196,25 @@ def append(outlog, type, aggregate="order/o-1", data='{"n":1}', *more):
 def tell_story(outlog):
     """An order that was created, paid and shipped, the last of which the partner refuses."""
     created = append(outlog, "order.created")
-    paid = append(outlog, "order.paid", "order/o-1", '{"by":"card"}', "--causation", created["id"])
+    paid = append(outlog, "order.paid", "order/o-1", '{"total":12}', "--causation", created["id"])
     append(outlog, "order.shipped", "order/o-1",
            '{"parcel":"P-1", "weight":12345678901234567890.10,"how":"tracked"}', "--causation", paid["id"])
+
+
+def tell_run(outlog):
+    """A run with a tool, an effect that is delivered, and a step that failed; its id."""
+    def do(*words):
+        return outlog.run(*words, "--json").json()[0]
+    run = do("run", "start", "--org", "acme", "--type", "triage", "--version", "1")["run_id"]
+    step = do("run", "step", run, "--type", "classify")["step_id"]
+    call = do("tool", "call", step, "--name", "search", "--data", '{"q":"invoice"}')["tool_call_id"]
+    do("tool", "complete", call, "--data", '{"hits":3}')
+    do("run", "effect", run, "--type", "SEND_EMAIL", "--to", "billing", "--data", '{"to":"x"}', "--step", step)
+    do("step", "complete", step, "--data", '{"label":"invoice"}')
+    do("run", "checkpoint", run, "--data", '{"done":1}')
+    step = do("run", "step", run, "--type", "file")["step_id"]
+    do("step", "fail", step, "--code", "no_match", "--message", "no folder fits")
+    return run
 
 
 def wait_dead(server, count=1):
@@ -260,6 +282,25 @@ def test_m5_the_log_is_followed_and_only_what_is_seen_is_drawn(
     browser.flow("tail", server, shots, answers, count=count)
 
 
+def test_m5_p6_c4_a_view_is_unstuck_and_a_consumer_reset(store, outlog, start, browser, shots):
+    server = start("--dev")
+    append(outlog, "order.paid", "order/o-1", '{"total":7}')
+    append(outlog, "order.paid", "order/o-2", '{"total":null}')
+    append(outlog, "order.paid", "order/o-3", '{"total":9}')
+    outlog.run("consumers", "create", "search")
+    wait_for(lambda: server.get("/v1/projections")["projections"][0]["status"] == "stopped", "the view to stop")
+    browser.flow("readers", server, shots)
+
+
+def test_m5_u3_a_run_is_looked_at_and_verified(store, outlog, outbox, start, browser, shots):
+    server = start("--dev")
+    run = tell_run(outlog)
+    message = wait_for(lambda: server.get("/v1/messages?destination=billing")["messages"], "the effect")[0]
+    wait_for(lambda: server.get(f"/v1/messages/{message['event_id']}")["state"] == "PUBLISHED", "its delivery")
+    browser.flow("run", server, shots, {"tamper": lambda: outbox.run("update {}runs set total_steps = 5") and None},
+                 run=run)
+
+
 def test_m5_by_keyboard_alone(sqlite_store, outlog, start, browser, answers, shots):
     server = start("--dev")
     tell_story(outlog)
@@ -287,13 +328,16 @@ def pages_of(server):
     message = server.get("/v1/messages?state=DEAD")["messages"][0]["event_id"]
     event = server.get("/v1/events?event_type=order.shipped&limit=1")["events"][0]
     return {**PAGES, "message": f"messages/{message}", "event": f"events/{event['event_id']}",
-            "log-event": f"log?event={event['event_id']}", "trace": f"traces/{event['correlation_id']}"}
+            "log-event": f"log?event={event['event_id']}", "trace": f"traces/{event['correlation_id']}",
+            "run": f"runs/{server.get('/v1/runs')['runs'][0]['run_id']}"}
 
 
 def test_m5_every_page_in_both_colours(store, outlog, start, browser, shots):
     """No error in the browser, a name for all that can be used, AA contrast, nobody else is asked."""
     server = start("--dev")
     tell_story(outlog)
+    tell_run(outlog)
+    outlog.run("consumers", "create", "search")
     wait_dead(server)
     themes = ["light", "dark"] if store.startswith("sqlite:") else ["light"]  # colours know no store
     browser.flow("every", server, shots, pages=pages_of(server), themes=themes)
@@ -302,6 +346,8 @@ def test_m5_every_page_in_both_colours(store, outlog, start, browser, shots):
 def test_m5_every_page_at_360_pixels(sqlite_store, outlog, start, browser, shots):
     server = start("--dev")
     tell_story(outlog)
+    tell_run(outlog)
+    outlog.run("consumers", "create", "search")
     wait_dead(server)
     browser.flow("narrow", server, shots, pages=pages_of(server))
 
