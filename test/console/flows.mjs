@@ -245,7 +245,7 @@ export async function narrow(visit, { pages }) {
     for (const [name, hash] of Object.entries(pages)) {
         await visit.go(hash);
         await settled(visit);
-        await visit.checkPage(`${name} at 360 px`);
+        await visit.checkPage(`${name} at 360 px`, ['width']);
         await visit.shot(`narrow-${name}`);
     }
     await visit.go();
@@ -373,7 +373,7 @@ export async function every(visit, { pages, themes }) {
         for (const [name, hash] of Object.entries(pages)) {
             await visit.go(hash);
             await settled(visit);
-            await visit.checkPage(`${name}, ${theme}`);
+            await visit.checkPage(`${name}, ${theme}`, theme === 'light' ? undefined : ['contrast']);
             await visit.shot(`${name}-${theme}`);
         }
     }
