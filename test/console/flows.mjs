@@ -68,6 +68,24 @@ export async function group(visit) {
     await visit.see('Nothing is being retried');
 }
 
+// A dead head holds its key; the queue behind it is shown, and let go without it.
+export async function held(visit) {
+    const { page } = visit;
+    await visit.go();
+    await visit.see(page.getByText(/holds 1 key behind a dead letter/));
+    await visit.role('region', 'Right now, in words').getByRole('link', { name: 'Dead letters' }).first().click();
+    await visit.see(page.getByText(/held: 2 wait/));
+    await visit.shot('flow-held-1');
+    await page.getByRole('table', { name: 'Messages' }).getByRole('link').first().click();
+    await visit.see(page.getByText(/is held by this message: 2 messages wait behind it/));
+    await visit.role('button', 'Release its key').click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('button', { name: 'Release 1 message' }).click();
+    await visit.see(dialog.getByText('1 message released.'));
+    await dialog.getByRole('button', { name: 'Close' }).click();
+    await visit.until(async () => await visit.role('button', 'Release its key').count() === 0, 'the key to be free');
+}
+
 // From a filter to a trace to the cause.
 export async function trace(visit) {
     const { page } = visit;

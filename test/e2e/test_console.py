@@ -149,7 +149,14 @@ destinations:
     url: "{slow}"
     allow_private: true
     retry: {{policy: exponential, base: 1h, factor: 1, max: 1h, jitter: 0, max_attempts: 5}}
+  ledger:
+    type: webhook
+    url: "{ledger}"
+    allow_private: true
+    on_dead: hold
+    retry: {{policy: exponential, base: 20ms, factor: 1, max: 20ms, jitter: 0, max_attempts: 1}}
 routes:
+  - {{on: "order.booked", to: ledger}}
   - {{on: "order.created", to: billing}}
   - {{on: "order.shipped", to: partner-api}}
   - {{on: "order.late", to: slow-api}}
@@ -167,7 +174,7 @@ def start(outlog, receiver, tmp_path):
     """Starts the server; the partner answers 503 until heal()."""
     (tmp_path / "outlog.yaml").write_text(CONFIG.format(
         billing=receiver.url("billing"), partner=receiver.url("partner-api"),
-        slow=receiver.url("slow-api")))
+        slow=receiver.url("slow-api"), ledger=receiver.url("ledger")))
     receiver.rule(503, destination="partner-api", body=b"upstream is down")
     receiver.rule(503, destination="slow-api", body=b"not now")
     servers = []
@@ -247,6 +254,17 @@ def test_m5_r3_many_are_requeued_and_killed_with_a_preview(
     dead = server.get("/v1/messages?state=DEAD")["messages"]
     assert [one["destination"] for one in dead] == ["slow-api", "slow-api"]
     assert receiver.count(destination="slow-api") == 2, "a killed message is not tried again"
+
+
+def test_m5_r3_a_held_key_is_seen_and_released(store, outlog, receiver, start, browser, shots):
+    server = start("--dev")
+    receiver.rule(422, destination="ledger", times=1, body=b"no such account")
+    for n in range(3):
+        append(outlog, "order.booked", "order/o-1", json.dumps({"n": n}))
+    wait_dead(server)
+    browser.flow("held", server, shots)
+    wait_for(lambda: [json.loads(one.body)["n"] for one in receiver.of(destination="ledger")] == [0, 1, 2],
+             "those behind it, in their order")
 
 
 def test_m5_t3_from_a_filter_to_the_trace_to_the_cause(store, outlog, start, browser, answers, shots):
@@ -356,6 +374,21 @@ def test_the_parts_that_need_no_browser(root, build):
     """Built, so console/node_modules is there."""
     done = subprocess.run(["node", "--test", root / "test" / "console" / "units.mjs"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+def test_without_npm_a_plain_page_is_built_in(root, tmp_path):
+    """The page says so itself, and how to get the whole console."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in ("bash", "realpath", "dirname", "mkdir", "cp"):
+        (tools / tool).symlink_to(shutil.which(tool))
+    done = subprocess.run([root / "scripts" / "console", tmp_path / "out"], env={"PATH": str(tools)},
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "node or npm is missing" in done.stderr
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "app.css", "app.js", "favicon.svg", "index.html"]
+    assert "npm" in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_the_bundle_is_small_and_whole(build):
