@@ -40,8 +40,9 @@ const tell = (problem) => { $('truth').textContent = problem.message; };
 async function refresh() {
     try {
         const stats = await call('GET', '/v1/stats');
-        $('truth').textContent = `${stats.settled} events, ${stats.rates.appended}/s appended, ` +
-            `${stats.rates.published}/s published; ${stats.pending} pending, ${stats.dead} dead.`;
+        const rate = (name) => (stats.rates[name] == null ? '–' : Math.round(stats.rates[name] * 10) / 10);
+        $('truth').textContent = `${stats.settled} events, ${rate('appended')}/s appended, ` +
+            `${rate('published')}/s published; ${stats.pending} pending, ${stats.dead} dead.`;
         fill($('destinations'), ['name', 'type', 'breaker', 'pending', 'dead', 'last error'], stats.destinations.map((one) =>
             [one.name, one.type, one.paused ? 'paused' : one.breaker, one.pending, one.dead, one.last_error]));
         const { messages } = await call('GET', '/v1/messages?state=DEAD&limit=50');

@@ -58,7 +58,7 @@ function options(place, colour, onAt) {
     return {
         width: place.clientWidth || 300,
         height: HEIGHT,
-        padding: [8, 8, 0, 0],
+        padding: [8, 16, 0, 0],
         legend: { show: false },
         cursor: { sync: { key: 'overview' }, y: false, drag: { x: false, y: false },
             points: { size: 6 } },
@@ -68,7 +68,7 @@ function options(place, colour, onAt) {
                 values: (_, ticks) => ticks.map((tick) => clock(tick * 1000).slice(-5)) },
             { ...axis, size: 36, gap: 4, space: 32, values: (_, ticks) => ticks.map(rate) },
         ],
-        series: [{}, { stroke: ink, width: 1.5, fill: `${ink}22`, points: { show: false } }],
+        series: [{}, { stroke: ink, width: 1.5, fill: `${ink}22`, points: { size: 4, space: 12 } }],
         hooks: { setCursor: [(self) => onAt(self.cursor.idx ?? null)] },
     };
 }

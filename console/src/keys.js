@@ -12,7 +12,7 @@ const CHORD_MS = 1200;
 
 export function useKeys({ onHelp, onTheme }) {
     useEffect(() => {
-        let chordAt = 0;
+        let chordAt = -Infinity; // when g was pressed
         function press(event) {
             if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
             if (document.querySelector('dialog[open]')) return;
@@ -21,12 +21,12 @@ export function useKeys({ onHelp, onTheme }) {
                 return;
             }
             if (event.timeStamp - chordAt < CHORD_MS && PLACES[event.key]) {
-                chordAt = 0;
+                chordAt = -Infinity;
                 event.preventDefault();
                 go(to(...PLACES[event.key][0].split('/')));
                 return;
             }
-            chordAt = 0;
+            chordAt = -Infinity;
             if (act(event, { onHelp, onTheme, startChord: () => { chordAt = event.timeStamp; } })) {
                 event.preventDefault();
             }

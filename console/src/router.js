@@ -50,8 +50,9 @@ export function refine(changes, { replace = true } = {}) {
 export function useRoute() {
     const [route, setRoute] = useState(here);
     useEffect(() => {
-        const change = () => setRoute(here());
+        const change = () => setRoute((old) => (JSON.stringify(old) === JSON.stringify(here()) ? old : here()));
         addEventListener('hashchange', change);
+        change(); // it may have changed before we listened
         return () => removeEventListener('hashchange', change);
     }, []);
     return route;

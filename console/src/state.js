@@ -37,6 +37,7 @@ const STATES = {
     'attempt.unknown': ['question', 'warn', 'unknown'],
     'attempt.released': ['skip', 'calm', 'released'],
     // runs, steps, effects, signals
+    checkpoint: ['diamond', 'calm', 'checkpoint'],
     RUNNING: ['half', 'calm', 'RUNNING'],
     EXECUTING: ['half', 'calm', 'EXECUTING'],
     PROCESSING: ['half', 'calm', 'PROCESSING'],

@@ -1,7 +1,9 @@
 // The end of the log, backwards and forwards. The server reads forwards only, from any position, and
 // a position costs nothing: so the end is found by stepping back over wider and wider stretches, and a
 // page of a million events opens as fast as one of ten.
+import { useEffect, useReducer, useRef } from 'preact/hooks';
 import { follow, get } from './api.js';
+import { live } from './shared.js';
 
 const PAGE = 200;
 const MOST = 10000;   // the server's cap for one page
@@ -154,4 +156,27 @@ export class Tail {
             this.changed();
         }
     }
+}
+
+// A tail for as long as the caller is on the screen; its params do not change (give it a key). It rests
+// while the tab is hidden or the person stopped it. Null before the first draw.
+export function useTail(params, around) {
+    const tail = useRef(null);
+    const [, redraw] = useReducer((n) => n + 1, 0);
+    const isLive = live.use();
+    useEffect(() => {
+        tail.current = new Tail(params, redraw);
+        tail.current.isLive = live.get();
+        tail.current.open(around);
+        const hide = () => tail.current.setLive(!document.hidden && live.get());
+        document.addEventListener('visibilitychange', hide);
+        return () => {
+            document.removeEventListener('visibilitychange', hide);
+            tail.current.close();
+        };
+    }, []);
+    useEffect(() => {
+        if (tail.current.isLive !== isLive) tail.current.setLive(isLive);
+    }, [isLive]);
+    return tail.current;
 }

@@ -4,20 +4,21 @@ import { byHurt, healthOf } from './state.js';
 
 // [{tone, destination?, parts: [text…], acts: ['test', 'pause', 'resume', 'dead', …]}], worst first.
 export function verdict(stats) {
-    const lines = [...stats.destinations].sort(byHurt).map(ofDestination).filter(Boolean);
+    const lines = [...stats.destinations].sort(byHurt).flatMap((one) => [ofHealth(one), ofHeld(one)]).filter(Boolean);
     if (stats.dead > 0) lines.push(ofDead(stats));
     return lines.length ? lines : [allWell(stats)];
 }
 
-function ofDestination(one) {
+function ofHealth(one) {
     const say = { open: isOpen, half_open: isHalfOpen, failing: fails, behind: isBehind,
         paused: isPaused }[healthOf(one)];
-    if (say) return { destination: one.name, ...say(one) };
-    if (one.held > 0) {
-        return { tone: 'warn', destination: one.name, acts: ['dead'],
-            text: `holds ${plural(one.held, 'key')} behind a dead letter. What comes later with the same key waits until you requeue or release it.` };
-    }
-    return null;
+    return say ? { destination: one.name, ...say(one) } : null;
+}
+
+function ofHeld(one) {
+    if (!(one.held > 0)) return null;
+    return { tone: 'warn', destination: one.name, acts: ['dead'],
+        text: `holds ${plural(one.held, 'key')} behind a dead letter. What comes later with the same key waits until you requeue or release it.` };
 }
 
 function isOpen(one) {
@@ -33,7 +34,7 @@ function isHalfOpen(one) {
 function fails(one) {
     const doing = one.retrying > 0 ? `${plural(one.retrying, 'message')} will be tried again. ` : '';
     return { tone: 'warn', acts: ['test', 'pause'],
-        text: `fails in part${share(one)}${one.last_error ? `: ${firstLine(one.last_error, 100)}` : ''}. ${doing}Nothing is lost.` };
+        text: `${one.ok_per_min > 0 ? 'fails in part' : 'fails'}${share(one)}${one.last_error ? `: ${firstLine(one.last_error, 100)}` : ''}. ${doing}Nothing is lost.` };
 }
 
 function isBehind(one) {

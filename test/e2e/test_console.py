@@ -149,10 +149,23 @@ destinations:
     url: "{slow}"
     allow_private: true
     retry: {{policy: exponential, base: 1h, factor: 1, max: 1h, jitter: 0, max_attempts: 5}}
+  ledger:
+    type: webhook
+    url: "{ledger}"
+    allow_private: true
+    on_dead: hold
+    retry: {{policy: exponential, base: 20ms, factor: 1, max: 20ms, jitter: 0, max_attempts: 1}}
 routes:
+  - {{on: "order.booked", to: ledger}}
   - {{on: "order.created", to: billing}}
   - {{on: "order.shipped", to: partner-api}}
   - {{on: "order.late", to: slow-api}}
+projections:
+  totals:
+    version: 1
+    tables: [totals]
+    create: "create table if not exists totals (id text not null, total integer not null)"
+    on: {{order.paid: "insert into totals values (:aggregate_id, :payload.total)"}}
 """
 
 
@@ -161,7 +174,7 @@ def start(outlog, receiver, tmp_path):
     """Starts the server; the partner answers 503 until heal()."""
     (tmp_path / "outlog.yaml").write_text(CONFIG.format(
         billing=receiver.url("billing"), partner=receiver.url("partner-api"),
-        slow=receiver.url("slow-api")))
+        slow=receiver.url("slow-api"), ledger=receiver.url("ledger")))
     receiver.rule(503, destination="partner-api", body=b"upstream is down")
     receiver.rule(503, destination="slow-api", body=b"not now")
     servers = []
@@ -190,9 +203,25 @@ def append(outlog, type, aggregate="order/o-1", data='{"n":1}', *more):
 def tell_story(outlog):
     """An order that was created, paid and shipped, the last of which the partner refuses."""
     created = append(outlog, "order.created")
-    paid = append(outlog, "order.paid", "order/o-1", '{"by":"card"}', "--causation", created["id"])
+    paid = append(outlog, "order.paid", "order/o-1", '{"total":12}', "--causation", created["id"])
     append(outlog, "order.shipped", "order/o-1",
            '{"parcel":"P-1", "weight":12345678901234567890.10,"how":"tracked"}', "--causation", paid["id"])
+
+
+def tell_run(outlog):
+    """A run with a tool, an effect that is delivered, and a step that failed; its id."""
+    def do(*words):
+        return outlog.run(*words, "--json").json()[0]
+    run = do("run", "start", "--org", "acme", "--type", "triage", "--version", "1")["run_id"]
+    step = do("run", "step", run, "--type", "classify")["step_id"]
+    call = do("tool", "call", step, "--name", "search", "--data", '{"q":"invoice"}')["tool_call_id"]
+    do("tool", "complete", call, "--data", '{"hits":3}')
+    do("run", "effect", run, "--type", "SEND_EMAIL", "--to", "billing", "--data", '{"to":"x"}', "--step", step)
+    do("step", "complete", step, "--data", '{"label":"invoice"}')
+    do("run", "checkpoint", run, "--data", '{"done":1}')
+    step = do("run", "step", run, "--type", "file")["step_id"]
+    do("step", "fail", step, "--code", "no_match", "--message", "no folder fits")
+    return run
 
 
 def wait_dead(server, count=1):
@@ -225,6 +254,17 @@ def test_m5_r3_many_are_requeued_and_killed_with_a_preview(
     dead = server.get("/v1/messages?state=DEAD")["messages"]
     assert [one["destination"] for one in dead] == ["slow-api", "slow-api"]
     assert receiver.count(destination="slow-api") == 2, "a killed message is not tried again"
+
+
+def test_m5_r3_a_held_key_is_seen_and_released(store, outlog, receiver, start, browser, shots):
+    server = start("--dev")
+    receiver.rule(422, destination="ledger", times=1, body=b"no such account")
+    for n in range(3):
+        append(outlog, "order.booked", "order/o-1", json.dumps({"n": n}))
+    wait_dead(server)
+    browser.flow("held", server, shots)
+    wait_for(lambda: [json.loads(one.body)["n"] for one in receiver.of(destination="ledger")] == [0, 1, 2],
+             "those behind it, in their order")
 
 
 def test_m5_t3_from_a_filter_to_the_trace_to_the_cause(store, outlog, start, browser, answers, shots):
@@ -260,6 +300,25 @@ def test_m5_the_log_is_followed_and_only_what_is_seen_is_drawn(
     browser.flow("tail", server, shots, answers, count=count)
 
 
+def test_m5_p6_c4_a_view_is_unstuck_and_a_consumer_reset(store, outlog, start, browser, shots):
+    server = start("--dev")
+    append(outlog, "order.paid", "order/o-1", '{"total":7}')
+    append(outlog, "order.paid", "order/o-2", '{"total":null}')
+    append(outlog, "order.paid", "order/o-3", '{"total":9}')
+    outlog.run("consumers", "create", "search")
+    wait_for(lambda: server.get("/v1/projections")["projections"][0]["status"] == "stopped", "the view to stop")
+    browser.flow("readers", server, shots)
+
+
+def test_m5_u3_a_run_is_looked_at_and_verified(store, outlog, outbox, start, browser, shots):
+    server = start("--dev")
+    run = tell_run(outlog)
+    message = wait_for(lambda: server.get("/v1/messages?destination=billing")["messages"], "the effect")[0]
+    wait_for(lambda: server.get(f"/v1/messages/{message['event_id']}")["state"] == "PUBLISHED", "its delivery")
+    browser.flow("run", server, shots, {"tamper": lambda: outbox.run("update {}runs set total_steps = 5") and None},
+                 run=run)
+
+
 def test_m5_by_keyboard_alone(sqlite_store, outlog, start, browser, answers, shots):
     server = start("--dev")
     tell_story(outlog)
@@ -287,20 +346,26 @@ def pages_of(server):
     message = server.get("/v1/messages?state=DEAD")["messages"][0]["event_id"]
     event = server.get("/v1/events?event_type=order.shipped&limit=1")["events"][0]
     return {**PAGES, "message": f"messages/{message}", "event": f"events/{event['event_id']}",
-            "log-event": f"log?event={event['event_id']}", "trace": f"traces/{event['correlation_id']}"}
+            "log-event": f"log?event={event['event_id']}", "trace": f"traces/{event['correlation_id']}",
+            "run": f"runs/{server.get('/v1/runs')['runs'][0]['run_id']}"}
 
 
 def test_m5_every_page_in_both_colours(store, outlog, start, browser, shots):
     """No error in the browser, a name for all that can be used, AA contrast, nobody else is asked."""
     server = start("--dev")
     tell_story(outlog)
+    tell_run(outlog)
+    outlog.run("consumers", "create", "search")
     wait_dead(server)
-    browser.flow("every", server, shots, pages=pages_of(server))
+    themes = ["light", "dark"] if store.startswith("sqlite:") else ["light"]  # colours know no store
+    browser.flow("every", server, shots, pages=pages_of(server), themes=themes)
 
 
 def test_m5_every_page_at_360_pixels(sqlite_store, outlog, start, browser, shots):
     server = start("--dev")
     tell_story(outlog)
+    tell_run(outlog)
+    outlog.run("consumers", "create", "search")
     wait_dead(server)
     browser.flow("narrow", server, shots, pages=pages_of(server))
 
@@ -309,6 +374,21 @@ def test_the_parts_that_need_no_browser(root, build):
     """Built, so console/node_modules is there."""
     done = subprocess.run(["node", "--test", root / "test" / "console" / "units.mjs"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+def test_without_npm_a_plain_page_is_built_in(root, tmp_path):
+    """The page says so itself, and how to get the whole console."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in ("bash", "realpath", "dirname", "mkdir", "cp"):
+        (tools / tool).symlink_to(shutil.which(tool))
+    done = subprocess.run([root / "scripts" / "console", tmp_path / "out"], env={"PATH": str(tools)},
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "node or npm is missing" in done.stderr
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "app.css", "app.js", "favicon.svg", "index.html"]
+    assert "npm" in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_the_bundle_is_small_and_whole(build):

@@ -1,12 +1,12 @@
 // The log: a list of which only what is seen is drawn, with a live tail that holds still while
 // somebody reads.
-import { useEffect, useLayoutEffect, useReducer, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useReducer, useRef, useState } from 'preact/hooks';
 import { brief, clock, exact, plural } from '../format.js';
 import { html } from '../html.js';
 import { go, here, refine, to } from '../router.js';
 import { live, person } from '../shared.js';
 import { Shape } from '../state.js';
-import { Tail } from '../tail.js';
+import { useTail } from '../tail.js';
 import { Empty, Failure, Loading, Page } from '../ui.js';
 import { EventDetail } from './event.js';
 
@@ -67,7 +67,7 @@ function Filters({ query }) {
 }
 
 function List({ filters, selected }) {
-    const tail = useRef();
+    const tail = useTail(filters, Number(selected) || 0);
     const box = useRef();
     const [, redraw] = useReducer((n) => n + 1, 0);
     const [view, setView] = useState({ top: 0, height: 600 });
@@ -76,22 +76,7 @@ function List({ filters, selected }) {
     const first = useRef();
     const wanted = useRef(Number(selected) || 0); // the event a link points at, until it was shown once
 
-    useEffect(() => {
-        tail.current = new Tail(filters, redraw);
-        tail.current.isLive = live.get();
-        tail.current.open(Number(selected) || 0);
-        return () => tail.current.close();
-    }, []);
-    useEffect(() => {
-        if (tail.current?.isLive !== isLive) tail.current?.setLive(isLive);
-    }, [isLive]);
-    useEffect(() => {
-        const hide = () => tail.current?.setLive(!document.hidden && live.get());
-        document.addEventListener('visibilitychange', hide);
-        return () => document.removeEventListener('visibilitychange', hide);
-    }, []);
-
-    const events = tail.current?.events || [];
+    const events = tail?.events || [];
     useLayoutEffect(() => {
         const element = box.current;
         if (!element) return;
@@ -99,7 +84,7 @@ function List({ filters, selected }) {
         if (at >= 0) {
             element.scrollTop = at * ROW - element.clientHeight / 3;
             isFollowing.current = isAtEnd(element);
-            tail.current.watch(isFollowing.current);
+            tail.watch(isFollowing.current);
         } else if (isFollowing.current) {
             element.scrollTop = element.scrollHeight;
         } else if (events[0]?.event_id < first.current) {
@@ -114,20 +99,19 @@ function List({ filters, selected }) {
     function scrolled() {
         const { scrollTop, clientHeight } = box.current;
         isFollowing.current = isAtEnd(box.current);
-        tail.current.watch(isFollowing.current);
+        tail.watch(isFollowing.current);
         setView({ top: scrollTop, height: clientHeight });
-        if (scrollTop < ROW * 20) tail.current.older();
+        if (scrollTop < ROW * 20) tail.older();
     }
 
     function toEnd() {
         isFollowing.current = true;
-        tail.current.toEnd();
+        tail.toEnd();
         redraw();
     }
 
-    const now = tail.current;
-    if (now?.error && !events.length) return html`<${Failure} error=${now.error} what="the log" retry=${() => location.reload()} />`;
-    if (!now?.isLoaded) return html`<${Loading} what="the log" rows=${10} />`;
+    if (tail?.error && !events.length) return html`<${Failure} error=${tail.error} what="the log" retry=${() => location.reload()} />`;
+    if (!tail?.isLoaded) return html`<${Loading} what="the log" rows=${10} />`;
     if (!events.length) return html`<${NoEvents} isFiltered=${Object.keys(filters).length > 0} />`;
 
     const from = Math.max(0, Math.floor(view.top / ROW) - OVERSCAN);
@@ -139,7 +123,7 @@ function List({ filters, selected }) {
                 ${events.slice(from, upto).map((event, i) => html`<${EventRow} key=${event.event_id} event=${event}
                     top=${(from + i) * ROW} isSelected=${String(event.event_id) === selected} />`)}
             </div></div>
-        <${Status} tail=${now} isFollowing=${isFollowing.current} isLive=${isLive} toEnd=${toEnd} /></div>`;
+        <${Status} tail=${tail} isFollowing=${isFollowing.current} isLive=${isLive} toEnd=${toEnd} /></div>`;
 }
 
 const isAtEnd = (element) => element.scrollHeight - element.scrollTop - element.clientHeight < ROW;

@@ -8,14 +8,16 @@ import { useGet, useLoad } from '../load.js';
 import { to } from '../router.js';
 import { person } from '../shared.js';
 import { byHurt, healthOf, Shape, State } from '../state.js';
-import { Copy, Loaded, Table } from '../ui.js';
+import { useTail } from '../tail.js';
+import { Aggregate, Clock, Copy, Loaded, Table } from '../ui.js';
 import { verdict } from '../verdict.js';
 import { Deliver, Pause, Test } from './operate.js';
 
 const STATS_MS = 2000;
+const LATEST = 8;
 const LINES = [['appended', 'appended', 'accent'], ['published', 'published', 'good'], ['failed', 'failed', 'bad']];
 
-export function Overview() {
+export function Overview({ query }) {
     const stats = useGet('/v1/stats', {}, { every: STATS_MS });
     const series = useLoad('series', (signal) => get('/v1/stats/series', {}, { signal }), { every: STATS_MS });
     return html`<section class="page">
@@ -25,8 +27,20 @@ export function Overview() {
             <${RightNow} stats=${data} refresh=${stats.refresh} />
             ${series.data ? html`<${Charts} series=${series.data} lines=${LINES} />`
                 : html`<div class="charts room"><p class="dim">${series.error?.status === 404 ? 'Charts are not available in this version.' : ''}</p></div>`}
-            <${Health} destinations=${data.destinations} />`}<//>
+            <${Health} destinations=${data.destinations} />
+            ${data.settled > 0 && html`<${JustNow} key=${query.org_id} org_id=${query.org_id} />`}`}<//>
     </section>`;
+}
+
+// The newest events as they come: the pulse of the house.
+function JustNow({ org_id }) {
+    const tail = useTail(org_id ? { org_id } : {});
+    const events = tail?.events.slice(-LATEST).reverse() || [];
+    return html`<section aria-label="Just now"><div class="bar"><h2>Just now</h2><a href=${to('log')}>Log</a></div>
+        <ol class="latest">${events.map((event) => html`<li key=${event.event_id}>
+            <${Clock} at=${event.occurred_at} millis />
+            <a href=${to('events', event.event_id)}>${event.event_type}</a><${Aggregate} of=${event} />
+            <span class="said">${JSON.stringify(event.payload).slice(0, 200)}</span></li>`)}</ol></section>`;
 }
 
 // One line of truth; each number leads to where it comes from.

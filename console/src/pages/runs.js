@@ -99,9 +99,10 @@ function rowsOf(run, trace) {
             detail: step.output_result ?? (step.error_message ? { error_code: step.error_code, error_message: step.error_message } : {}), detailLabel: step.error_message ? 'Error' : 'Output' },
         ...(tools[step.step_id] || []), ...effects.filter((effect) => effect.step_id === step.step_id).flatMap(ofEffect)];
     };
-    return [...(run.steps || []).flatMap(ofStep), ...effects.filter((effect) => !effect.step_id).flatMap(ofEffect),
-        ...(run.checkpoints || []).map((point) => ({ key: `c${point.checkpoint_index}`, depth: 0, state: 'ok', label: `checkpoint ${point.checkpoint_index}`,
-            from: Date.parse(point.created_at), to: Date.parse(point.created_at), detail: point.checkpoint_data ?? {}, detailLabel: 'Checkpoint' }))];
+    const blocks = [...(run.steps || []).map(ofStep), ...effects.filter((effect) => !effect.step_id).map(ofEffect),
+        ...(run.checkpoints || []).map((point) => [{ key: `c${point.checkpoint_index}`, depth: 0, state: 'checkpoint', label: `checkpoint ${point.checkpoint_index}`,
+            from: Date.parse(point.created_at), to: Date.parse(point.created_at), detail: point.checkpoint_data ?? {}, detailLabel: 'Checkpoint' }])];
+    return blocks.sort((a, b) => a[0].from - b[0].from).flat();
 }
 
 // Tool calls are known by their events alone: called, then completed or failed.

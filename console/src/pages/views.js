@@ -23,9 +23,11 @@ export function Views() {
         say(`${one.name} goes on without event ${poison(one)}.`);
         views.refresh();
     };
+    const cancel = (one) => async () => { await post(at(one, 'cancel')); say(`The rebuild of ${one.name} is cancelled.`); views.refresh(); };
     const actions = (one) => html`
         ${one.status === 'stopped' && html`<${Button} onPress=${retry(one)} label="Retry ${one.name}">Retry<//>
             ${poison(one) && html`<${Button} tone="danger" onPress=${skip(one)} label="Skip the event that stopped ${one.name}">Skip ${poison(one)}<//>`}`}
+        ${one.rebuild && html`<${Button} onPress=${cancel(one)} label="Cancel the rebuild of ${one.name}">Cancel rebuild<//>`}
         <button type="button" aria-label="Rebuild ${one.name}" onClick=${() => setRebuild(one)}>Rebuild…</button>`;
     return html`<${Page} title="Views" note="Tables kept up to date from the log.">
         <${Loaded} from=${views} what="views" rows=${6}>${(data) => html`<${Table} label="Views" keyOf=${(one) => one.name}
