@@ -1,6 +1,5 @@
 """examples/orchestrator.py: killed half-way, it goes on from its checkpoint and does no step twice (U4)."""
 import json
-import os
 import re
 import signal
 import subprocess
@@ -23,12 +22,8 @@ def where(request, store, outlog):
     if request.param == "sql":
         return store
     server = outlog.start("serve", "--dev", "--no-relay", "--listen", "127.0.0.1:0")
-    for line in server.stderr:
-        found = re.search(r"http://127\.0\.0\.1:\d+", line)
-        if found:
-            break
-    else:
-        pytest.fail("serve said nothing of where it listens")
+    found = re.search(r"http://127\.0\.0\.1:\d+", server.stdout.readline())
+    assert found, "serve said nothing of where it listens"
     try:
         urllib.request.urlopen(f"{found[0]}/v1/runs", timeout=10).close()
     except urllib.error.HTTPError as error:
