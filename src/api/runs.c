@@ -19,8 +19,14 @@ static enum ol_answer command(struct ol_request *request, outlog_tx *tx)
         .body_bytes = request->body.bytes ? request->body.bytes : 2,
     };
     bool is_replayed = false;
+    const char *asked, *org_id;
+    struct ol_json body;
     outlog_err err;
 
+    if (ol_request_object(request, NULL, &body) < 0 ||
+        (!call.id && (ol_request_text(request, &body, "org_id", &asked) < 0 ||
+                      ol_request_org(request, asked, &org_id) < 0)))
+        return OL_ANSWERED;
     if (ol_once_key(request, &call.idempotency_key) < 0)
         return OL_ANSWERED;
     struct ol_buf *out = ol_request_reply(request, request->route->status);

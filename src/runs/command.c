@@ -166,6 +166,15 @@ static int check_body(const struct verb *verb, const struct ol_json *body, struc
     return 0;
 }
 
+/* Whoever is bound to an org makes nothing in another, nor in none. */
+static int check_org(const struct ol_run_call *call, const struct ol_json *body, outlog_err *err)
+{
+    struct ol_json said = ol_json_get(body, "org_id");
+    if (!call->org_id || said.type == OL_JSON_NONE || ol_json_equals(&said, call->org_id))
+        return 0;
+    return wrong("org_id", "is another org than the caller's", err);
+}
+
 /* --- doing it --- */
 
 /* Where the database has functions, the command is one of them. */
@@ -264,7 +273,7 @@ int ol_run_command(outlog_tx *tx, const struct ol_run_call *call, struct ol_buf 
                        "an earlier command of this transaction failed; roll it back");
     if (ol_json_parse_wrapped(call->body ? call->body : "{}", call->body ? call->body_bytes : 2,
                               &body, err) < 0 ||
-        check_body(verb, &body, &arena, err) < 0)
+        check_body(verb, &body, &arena, err) < 0 || check_org(call, &body, err) < 0)
         goto out;
     if (verb->target && !call->id) {
         wrong(verb->target, "is required", err);

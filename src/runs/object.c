@@ -80,15 +80,10 @@ const char *ol_value_time(struct ol_arena *arena, int64_t time_us)
     return take(arena, &json);
 }
 
-/* In normal form, so that the same value is the same text. */
 const char *ol_value_json(struct ol_arena *arena, const struct ol_json *value)
 {
-    struct ol_buf json = {0};
-    if (value->type == OL_JSON_NONE || value->type == OL_JSON_NULL)
-        return NULL;
-    if (ol_json_normalize(value, &json) < 0)
-        json.failed = true;
-    return take(arena, &json);
+    bool is_null = value->type == OL_JSON_NONE || value->type == OL_JSON_NULL;
+    return is_null ? NULL : ol_arena_copy(arena, value->text, value->bytes);
 }
 
 static const char *column(const struct ol_rows *rows, int at, enum ol_field_type type,

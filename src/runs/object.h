@@ -123,7 +123,7 @@ struct ol_object *ol_object_find(const struct ol_objects *list, const char *id);
 /* What tells an object from others of its list. */
 const char *ol_object_key(const struct ol_object *object);
 
-/* JSON text for a field, in the arena; NULL for a NULL. */
+/* JSON text for a field, in the arena; NULL for a NULL. JSON stays as it was written. */
 const char *ol_value_text(struct ol_arena *arena, const char *text);
 const char *ol_value_int(struct ol_arena *arena, int64_t number);
 const char *ol_value_time(struct ol_arena *arena, int64_t time_us);

@@ -17,10 +17,14 @@ struct fold {
     struct ol_json payload;
 };
 
+/* A member as it was written; a string in the form that every string of ours has. */
 static const char *text_of(const struct fold *fold, const char *name)
 {
+    struct ol_arena *arena = &fold->story->arena;
     struct ol_json value = ol_json_get(&fold->payload, name);
-    return ol_value_json(&fold->story->arena, &value);
+    if (value.type == OL_JSON_STRING)
+        return ol_value_text(arena, ol_json_string(&value, arena, NULL));
+    return ol_value_json(arena, &value);
 }
 
 static const char *at(const struct fold *fold)

@@ -4,20 +4,24 @@
     c-join   the C library inside a transaction of the caller's own connection
     sql      PostgreSQL: outlog.start_step(run_id => …); SQLite: outlog_start_step('{…}')
     cli      outlog run step …
+    http     POST /v1/runs/{id}/steps of `outlog serve --dev`
 
 `do` takes the verb of docs/runs.md, the id of what it is about and the members of its body; org_id is
 one of them for what is new. `key`, `actor_id` and `request_id` are the caller's. It answers with the
 object as a dict, its times RFC 3339 text, or raises Refused.
 """
 import json
+import re
 import sqlite3
+import urllib.error
+import urllib.request
 
 import psycopg2
 
 from doors import ERROR_LINE, Program, Refused, connect, execute, is_postgres
 from lib.cli import Outlog, build_dir
 
-DOORS = ("c", "c-join", "sql", "cli")
+DOORS = ("c", "c-join", "sql", "cli", "http")
 TARGETS = {"step": "step_id", "tool": "tool_call_id", "run": "run_id"}
 CALLER = ("actor_id", "request_id", "key")
 
@@ -173,5 +177,61 @@ class CliRuns(Runs):
         raise Refused(error[2], error[1])
 
 
+class HttpRuns(Runs):
+    """Also looks by HTTP. Only tokens have other actors than system, so `actor_id` cannot be given."""
+
+    PATHS = {"receive_signal": "signals", "start_run": "runs", "start_step": "runs/{}/steps",
+             "request_effect": "runs/{}/effects", "call_tool": "steps/{}/tools"}
+    CREATED = ("receive_signal", "start_run", "start_step", "request_effect", "call_tool", "checkpoint_run")
+    is_replay = None
+
+    def __init__(self, store):
+        super().__init__(store)
+        self.outlog = Outlog(store)
+        server = self.outlog.start("serve", "--dev", "--no-relay", "--listen", "127.0.0.1:0")
+        self.base = re.search(r"http://127\.0\.0\.1:\d+", server.stdout.readline())[0]
+
+    def do(self, verb, id=None, **body):
+        how, what = verb.split("_")
+        path = self.PATHS.get(verb, f"{what}s/{{}}/{how}").format(id)
+        headers = {name: body.pop(member) for name, member in (("idempotency-key", "key"), ("x-request-id", "request_id"))
+                   if member in body}
+        answer, status, got = self.call("POST", path, body, headers)
+        assert status == (201 if verb in self.CREATED else 200)
+        self.is_replay = got.get("idempotency-replayed") == "true"
+        return answer
+
+    def call(self, method, path, body=None, headers=None):
+        request = urllib.request.Request(f"{self.base}/v1/{path}", method=method, headers=headers or {})
+        if body is not None:
+            request.data = json.dumps(body).encode()
+            request.add_header("content-type", "application/json")
+        try:
+            with urllib.request.urlopen(request, timeout=30) as done:
+                return json.load(done), done.status, done.headers
+        except urllib.error.HTTPError as error:
+            problem = json.load(error)
+            pointer = (problem.get("errors") or [{}])[0].get("pointer")
+            raise Refused(problem["code"], problem["detail"], pointer, problem.get("expected"),
+                          problem.get("actual")) from None
+
+    def get(self, run_id):
+        return self.call("GET", f"runs/{run_id}")[0]
+
+    def resume(self, run_id):
+        return self.call("POST", f"runs/{run_id}/resume", {})[0]
+
+    def replay(self, run_id):
+        return self.call("GET", f"runs/{run_id}/replay")[0]
+
+    def verify(self, run_id):
+        return self.call("GET", f"runs/{run_id}/verify")[0]
+
+    def close(self):
+        self.outlog.close()
+        super().close()
+
+
 def open_runs(name, store):
-    return {"c": CRuns, "c-join": CJoinRuns, "sql": SqlRuns, "cli": CliRuns}[name](store)
+    kinds = {"c": CRuns, "c-join": CJoinRuns, "sql": SqlRuns, "cli": CliRuns, "http": HttpRuns}
+    return kinds[name](store)

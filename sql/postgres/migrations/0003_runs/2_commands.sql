@@ -22,24 +22,28 @@ create type outlog.tool_view as (tool_call_id text, step_id text, run_id text, t
 create type outlog.run_call as (verb text, id text, actor_type text, actor_id text, request_id text,
     expected_seq bigint, body json);
 
-create function outlog.signal_json(s outlog.signals) returns json language sql stable as $$
-    select json_build_object('signal_id', s.signal_id, 'org_id', s.org_id, 'signal_type', s.signal_type,
+-- plpgsql, where SQL would be enough: a function in SQL starts an executor of its own at each call.
+create function outlog.signal_json(s outlog.signals) returns json language plpgsql stable as $$
+begin
+    return json_build_object('signal_id', s.signal_id, 'org_id', s.org_id, 'signal_type', s.signal_type,
         'payload', s.payload, 'status', s.status, 'correlation_id', s.correlation_id,
-        'received_at', outlog.rfc3339(s.received_at))
-$$;
-create function outlog.run_json(r outlog.runs) returns json language sql stable as $$
-    select json_build_object('run_id', r.run_id, 'org_id', r.org_id, 'signal_id', r.signal_id,
+        'received_at', outlog.rfc3339(s.received_at));
+end $$;
+create function outlog.run_json(r outlog.runs) returns json language plpgsql stable as $$
+begin
+    return json_build_object('run_id', r.run_id, 'org_id', r.org_id, 'signal_id', r.signal_id,
         'run_type', r.run_type, 'orchestrator_version', r.orchestrator_version, 'status', r.status,
         'total_steps', r.total_steps, 'failed_steps', r.failed_steps, 'correlation_id', r.correlation_id,
-        'started_at', outlog.rfc3339(r.started_at), 'completed_at', outlog.rfc3339(r.completed_at))
-$$;
-create function outlog.step_json(s outlog.steps) returns json language sql stable as $$
-    select json_build_object('step_id', s.step_id, 'run_id', s.run_id, 'step_index', s.step_index,
+        'started_at', outlog.rfc3339(r.started_at), 'completed_at', outlog.rfc3339(r.completed_at));
+end $$;
+create function outlog.step_json(s outlog.steps) returns json language plpgsql stable as $$
+begin
+    return json_build_object('step_id', s.step_id, 'run_id', s.run_id, 'step_index', s.step_index,
         'step_type', s.step_type, 'status', s.status, 'output_result', s.output_result,
         'error_code', s.error_code, 'error_message', s.error_message, 'duration_ms', s.duration_ms,
         'retry_count', s.retry_count, 'started_at', outlog.rfc3339(s.started_at),
-        'completed_at', outlog.rfc3339(s.completed_at))
-$$;
+        'completed_at', outlog.rfc3339(s.completed_at));
+end $$;
 
 create function outlog.run_missing(what text, id text) returns void language plpgsql as $$
 begin
@@ -54,8 +58,8 @@ begin
 end $$;
 
 create function outlog.run_append(call outlog.run_call, org_id text, aggregate_type text, aggregate_id text,
-        event_type text, payload json, correlation_id text, causation_id uuid, expected_seq bigint default null,
-        id text default null) returns outlog.append_result language plpgsql as $$
+        event_type text, payload json, correlation_id text, causation_id uuid, expected_seq bigint,
+        id text) returns outlog.append_result language plpgsql as $$
 #variable_conflict use_variable
 declare
     result outlog.append_result;
@@ -101,7 +105,7 @@ begin
     s.status := 'RECEIVED';
     at := outlog.run_append(call, org_id, 'SIGNAL', s.signal_id, 'SIGNAL_RECEIVED',
         json_build_object('signal_id', s.signal_id, 'signal_type', s.signal_type, 'payload', s.payload),
-        call.body ->> 'correlation_id', null, call.expected_seq);
+        call.body ->> 'correlation_id', null, call.expected_seq, null);
     s.correlation_id := at.correlation_id;
     s.received_at := at.occurred_at;
     s.last_event_id := at.id;
@@ -133,7 +137,7 @@ begin
             perform outlog.run_refuse(call.verb, 'signal', s.signal_id, s.status, 'RECEIVED or FAILED');
         end if;
         picked := outlog.run_append(call, org_id, 'SIGNAL', s.signal_id, 'SIGNAL_PROCESSING_STARTED',
-            json_build_object('signal_id', s.signal_id, 'run_id', r.run_id), s.correlation_id, s.last_event_id);
+            json_build_object('signal_id', s.signal_id, 'run_id', r.run_id), s.correlation_id, s.last_event_id, null, null);
     end if;
     r.status := 'RUNNING';
     r.total_steps := 0;
@@ -141,7 +145,7 @@ begin
     at := outlog.run_append(call, org_id, 'RUN', r.run_id, 'RUN_STARTED',
         json_build_object('run_id', r.run_id, 'signal_id', r.signal_id, 'run_type', r.run_type,
             'orchestrator_version', r.orchestrator_version),
-        s.correlation_id, s.last_event_id, call.expected_seq);
+        s.correlation_id, s.last_event_id, call.expected_seq, null);
     r.correlation_id := at.correlation_id;
     r.started_at := at.occurred_at;
     r.started_event_id := at.id;
@@ -165,7 +169,7 @@ begin
     select coalesce(max(c.checkpoint_index), 0) + 1 into n from outlog.run_checkpoints c where c.run_id = r.run_id;
     at := outlog.run_append(call, r.org_id, 'RUN', r.run_id, 'RUN_CHECKPOINT_CREATED',
         json_build_object('run_id', r.run_id, 'checkpoint_index', n, 'checkpoint_data', call.body -> 'checkpoint_data'),
-        r.correlation_id, r.last_event_id, call.expected_seq);
+        r.correlation_id, r.last_event_id, call.expected_seq, null);
     insert into outlog.run_checkpoints
     values (r.run_id, n, call.body -> 'checkpoint_data', at.event_id, at.occurred_at);
     update outlog.runs u set last_event_id = at.id where u.run_id = r.run_id;
@@ -202,7 +206,7 @@ begin
     end if;
     at := outlog.run_append(call, r.org_id, 'RUN', r.run_id, 'RUN_' || r.status,
         outlog.json_join(json_build_object('run_id', r.run_id), why), r.correlation_id, r.last_event_id,
-        call.expected_seq);
+        call.expected_seq, null);
     r.completed_at := at.occurred_at;
     update outlog.runs u set status = r.status, completed_at = r.completed_at, last_event_id = at.id
      where u.run_id = r.run_id;
@@ -212,17 +216,18 @@ begin
         at := outlog.run_append(call, r.org_id, 'SIGNAL', r.signal_id,
             case r.status when 'COMPLETED' then 'SIGNAL_PROCESSED' else 'SIGNAL_PROCESSING_FAILED' end,
             outlog.json_join(json_build_object('signal_id', r.signal_id, 'run_id', r.run_id), why),
-            r.correlation_id, at.id);
+            r.correlation_id, at.id, null, null);
         update outlog.signals g set status = s.status, last_event_id = at.id where g.signal_id = r.signal_id;
     end if;
     return outlog.run_json(r);
 end $$;
 
 -- The members of two objects, values as they are written.
-create function outlog.json_join(one json, two json) returns json language sql immutable as $$
-    select case when two::text = '{}' then one
-           else (rtrim(one::text, '} ') || ', ' || ltrim(two::text, '{ '))::json end
-$$;
+create function outlog.json_join(one json, two json) returns json language plpgsql immutable as $$
+begin
+    return case when two::text = '{}' then one
+           else (rtrim(one::text, '} ') || ', ' || ltrim(two::text, '{ '))::json end;
+end $$;
 
 -- --- steps and tools ---
 
@@ -248,7 +253,7 @@ begin
     s.retry_count := 0;
     at := outlog.run_append(call, r.org_id, 'STEP', s.step_id, 'STEP_STARTED',
         json_build_object('step_id', s.step_id, 'run_id', s.run_id, 'step_index', s.step_index, 'step_type', s.step_type),
-        r.correlation_id, r.started_event_id);
+        r.correlation_id, r.started_event_id, null, null);
     s.started_at := at.occurred_at;
     s.last_event_id := at.id;
     insert into outlog.steps values (s.*);
@@ -367,7 +372,7 @@ begin
             'tool_name', called.payload ->> 'tool_name'),
             case outcome when 'COMPLETED' then json_build_object('result', call.body -> 'result')
             else json_build_object('error_code', call.body ->> 'error_code', 'error_message', call.body ->> 'error_message') end),
-        r.correlation_id, called.id, call.expected_seq);
+        r.correlation_id, called.id, call.expected_seq, null);
     return json_build_object('tool_call_id', call.id, 'step_id', called.aggregate_id, 'run_id', r.run_id,
         'tool_name', called.payload ->> 'tool_name', 'status', outcome);
 end $$;

@@ -1,0 +1,173 @@
+/* runs.c: what the commands of runs cost beside plain appends, and verify's memory.
+ *
+ *     bench_runs append URL MILLISECONDS     one event a transaction, by outlog_append()
+ *     bench_runs commands URL MILLISECONDS   one command a transaction: steps started and completed
+ *     bench_runs fill URL RUNS               runs of ten events each, many in a transaction
+ *     bench_runs verify URL                  all of them, as `outlog verify --all` does it
+ *
+ * Both of the first begin and commit a transaction of the library's for every event, so that they
+ * differ only in what is measured. Each transaction is durable before it counts. */
+#include "bench.h"
+#include "runs/story.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { WARM_UP = 20, STEPS_A_RUN = 50, FILL_STEPS = 3, FILL_CHUNK = 100 };
+
+static outlog *handle;
+static outlog_err err;
+static struct outlog_json answer;
+
+static void begin(outlog_tx **tx)
+{
+    if (outlog_begin(handle, tx, &err) < 0)
+        bench_die("%s", err.message);
+}
+
+static void commit(outlog_tx *tx)
+{
+    if (outlog_commit(tx, &err) < 0)
+        bench_die("%s", err.message);
+}
+
+/* The text member of the last answer. */
+static void keep(const char *member, char out[OL_UUID_TEXT])
+{
+    struct ol_json object;
+    if (ol_json_parse(answer.text, answer.bytes, &object, &err) < 0)
+        bench_die("%s", err.message);
+    struct ol_json id = ol_json_get(&object, member);
+    snprintf(out, OL_UUID_TEXT, "%.*s", (int)id.bytes - 2, id.text + 1);
+}
+
+static void command(outlog_tx *tx, const char *verb, const char *id, const char *body)
+{
+    struct outlog_run_call call = {.verb = verb, .id = id, .body = body};
+    if (outlog_run_command(tx, &call, &answer, &err) < 0)
+        bench_die("%s: %s", verb, err.message);
+}
+
+static const char *const output =
+    "{\"output_result\":{\"order_id\":\"ord_0000000017\",\"total_cents\":12900,\"currency\":"
+    "\"EUR\",\"lines\":[{\"sku\":\"SKU-10041\",\"quantity\":1}],\"note\":\"leave at the door\"}}";
+
+/* --- one at a time --- */
+
+static int64_t append_one(int64_t number)
+{
+    static char name[32];
+    struct outlog_appended appended;
+    outlog_tx *tx;
+    snprintf(name, sizeof name, "s-%lld", (long long)(number / 2));
+    struct outlog_event event = {.org_id = "org_acme",
+                                 .aggregate_type = "step",
+                                 .aggregate_id = name,
+                                 .event_type = number % 2 ? "step.completed" : "step.started",
+                                 .payload = number % 2 ? output : "{\"step_type\":\"CHARGE\"}"};
+    begin(&tx);
+    if (outlog_append(tx, &event, &appended, &err) < 0)
+        bench_die("%s", err.message);
+    commit(tx);
+    return 1;
+}
+
+static int64_t command_one(int64_t number)
+{
+    static char run_id[OL_UUID_TEXT], step_id[OL_UUID_TEXT];
+    outlog_tx *tx;
+    begin(&tx);
+    if (number % (2 * STEPS_A_RUN) == 0) {
+        command(tx, "start_run", NULL,
+                "{\"org_id\":\"org_acme\",\"run_type\":\"ORDER\",\"orchestrator_version\":\"v1\"}");
+        keep("run_id", run_id);
+    }
+    if (number % 2 == 0) {
+        command(tx, "start_step", run_id, "{\"step_type\":\"CHARGE\"}");
+        keep("step_id", step_id);
+    } else {
+        command(tx, "complete_step", step_id, output);
+    }
+    commit(tx);
+    return 1;
+}
+
+static void measure(int64_t (*one)(int64_t), int milliseconds)
+{
+    int64_t number = 0, events = 0;
+    while (number < WARM_UP)
+        one(number++);
+    double begun = bench_now(), until = begun + milliseconds / 1e3;
+    while (bench_now() < until)
+        events += one(number++);
+    printf("{\"per_second\":%.1f}\n", (double)events / (bench_now() - begun));
+}
+
+/* --- many --- */
+
+static void fill_one(outlog_tx *tx)
+{
+    char signal_id[OL_UUID_TEXT], run_id[OL_UUID_TEXT], step_id[OL_UUID_TEXT], body[256];
+    command(tx, "receive_signal", NULL, "{\"org_id\":\"org_acme\",\"signal_type\":\"order\"}");
+    keep("signal_id", signal_id);
+    snprintf(body, sizeof body,
+             "{\"org_id\":\"org_acme\",\"run_type\":\"ORDER\",\"orchestrator_version\":\"v1\","
+             "\"signal_id\":\"%s\"}",
+             signal_id);
+    command(tx, "start_run", NULL, body);
+    keep("run_id", run_id);
+    for (int i = 0; i < FILL_STEPS; i++) {
+        command(tx, "start_step", run_id, "{\"step_type\":\"CHARGE\"}");
+        keep("step_id", step_id);
+        command(tx, "complete_step", step_id, output);
+    }
+    command(tx, "complete_run", run_id, NULL);
+}
+
+static void fill(int runs)
+{
+    for (int done = 0; done < runs;) {
+        outlog_tx *tx;
+        begin(&tx);
+        for (int i = 0; i < FILL_CHUNK && done < runs; i++, done++)
+            fill_one(tx);
+        commit(tx);
+    }
+    printf("{\"runs\":%d}\n", runs);
+}
+
+static void verify(void)
+{
+    struct ol_verify all = {0};
+    double begun = bench_now();
+    int more;
+    while ((more = ol_verify_next(handle, &all, 100, &err)) > 0)
+        continue;
+    if (more < 0 || ol_verify_strays(handle, &all, &err) < 0)
+        bench_die("%s", err.message);
+    printf("{\"runs\":%lld,\"differences\":%lld,\"per_second\":%.1f,\"resident_peak\":%lld}\n",
+           (long long)all.runs, (long long)all.differences,
+           (double)all.runs / (bench_now() - begun), (long long)bench_resident_peak());
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 3)
+        bench_die("usage: bench_runs append|commands|fill|verify URL [NUMBER]");
+    if (outlog_open(argv[2], &handle, &err) < 0)
+        bench_die("%s", err.message);
+    int number = argc > 3 ? bench_number(argv[3], "the last argument") : 1000;
+    if (strcmp(argv[1], "append") == 0)
+        measure(append_one, number);
+    else if (strcmp(argv[1], "commands") == 0)
+        measure(command_one, number);
+    else if (strcmp(argv[1], "fill") == 0)
+        fill(number);
+    else if (strcmp(argv[1], "verify") == 0)
+        verify();
+    else
+        bench_die("there is no %s", argv[1]);
+    outlog_json_clear(&answer);
+    outlog_close(handle);
+    return 0;
+}
