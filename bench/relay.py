@@ -35,7 +35,7 @@ class Relay:
     def __init__(self, bench):
         self.bench, self.server, self.args = bench, bench.server, bench.args
         self.programs = bench.build / "bench"
-        self.rounds = max(3, bench.args.rounds) if bench.args.full else 3
+        self.rounds = bench.args.rounds if bench.args.full else min(3, bench.args.rounds)
         self.filled = {}
         self.resident = {}
 
@@ -325,7 +325,12 @@ class Relay:
 
     def make_bare(self, database):
         """The outbox's columns and indexes without limits and triggers."""
+        columns = self.server.sql(
+            "select string_agg(format('alter %I type %s', attname, format_type(typbasetype, null)), ', ') "
+            "from pg_attribute join pg_type t on t.oid = atttypid "
+            "where attrelid = 'outlog.outbox'::regclass and attnum > 0 and typtype = 'd'", database=database)[0][0]
         self.server.sql("create table bench_outbox (like outlog.outbox including indexes); "
+                        f"alter table bench_outbox {columns}; "
                         "create sequence bench_outbox_seq; "
                         "alter table bench_outbox alter lane set default 0, alter seq set default nextval('bench_outbox_seq'), "
                         "alter event_id set default gen_random_uuid(), alter created_at set default clock_timestamp(), "

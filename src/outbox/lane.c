@@ -167,6 +167,7 @@ static int read_taken(struct ol_conn *conn, struct ol_lane *lane, const char *na
         lane->gap_count = ranges_read(ol_column_text(&rows, 2, NULL), lane->gaps, OL_LANE_GAPS);
         lane->parked_gen = ol_column_int(&rows, 3);
         lane->claim_no = ol_column_int(&rows, 4);
+        lane->place[0] = '\0';
         lane->proof.is_listed = lane->proof.is_over = false; // evidence is gathered again
     }
     ol_end(&rows);
@@ -358,13 +359,31 @@ int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struc
 
 /* --- writing a turn --- */
 
+/* Run lane_advance in one of its forms. A row that fits tells its new place. */
+static int advance_by(struct ol_conn *conn, enum ol_query_id query, struct ol_lane *lane,
+                      const struct ol_value *params, bool *is_ours, outlog_err *err)
+{
+    struct ol_rows rows;
+    if (ol_query(conn, query, params, &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    *is_ours = got > 0;
+    lane->place[0] = '\0';
+    if (got > 0)
+        snprintf(lane->place, sizeof lane->place, "%s", ol_column_text(&rows, 0, NULL));
+    ol_end(&rows);
+    return got < 0 ? -1 : 0;
+}
+
+/* By its place; by its key every so often, because only that lets the server clean the page. */
 static int advance(struct ol_conn *conn, struct ol_lane *lane, const struct ol_turn *turn,
                    bool *is_ours, outlog_err *err)
 {
+    enum { MOST_TURNS = 50 };
     struct ol_buf gaps = {0}, claim = {0};
-    int64_t moved = 0;
     int result = -1;
 
+    *is_ours = false;
     ranges_write(turn->gaps, turn->gap_count, &gaps);
     ranges_write(turn->claim, turn->sent_count ? turn->claim_count : 0, &claim);
     if (gaps.failed || claim.failed) {
@@ -372,18 +391,19 @@ static int advance(struct ol_conn *conn, struct ol_lane *lane, const struct ol_t
         goto out;
     }
     ol_fault("claim.sent");
-    outlog_err why;
-    result =
-        ol_number(conn, OL_Q_LANE_ADVANCE,
-                  OL_PARAMS(ol_int(lane->number), ol_int(lane->epoch), ol_int(lane->parked_gen),
-                            ol_int(lane->claim_no), ol_int(turn->head), ol_text(gaps.data),
-                            ol_text(claim.data), ol_int(lane->lease_us)),
-                  &moved, &why);
-    if (result < 0 && why.code == OUTLOG_NOT_FOUND) // SQLite returns no row where none fits
-        result = 0;
-    else if (result < 0 && err)
-        *err = why;
-    *is_ours = moved > 0;
+    char place[sizeof lane->place];
+    memcpy(place, lane->place, sizeof place);
+    const struct ol_value *params =
+        OL_PARAMS(ol_int(lane->number), ol_int(lane->epoch), ol_int(lane->parked_gen),
+                  ol_int(lane->claim_no), ol_int(turn->head), ol_text(gaps.data),
+                  ol_text(claim.data), ol_int(lane->lease_us), ol_text(place));
+    result = 0;
+    if (*place && lane->turns++ < MOST_TURNS)
+        result = advance_by(conn, OL_Q_LANE_ADVANCE_AT, lane, params, is_ours, err);
+    if (result == 0 && !*is_ours) {
+        lane->turns = 0;
+        result = advance_by(conn, OL_Q_LANE_ADVANCE, lane, params, is_ours, err);
+    }
 out:
     ol_buf_clear(&gaps);
     ol_buf_clear(&claim);

@@ -37,6 +37,8 @@ struct ol_lane {
     void *context;
 
     int64_t epoch, head, parked_gen, claim_no;
+    char place[32];        /* where the last turn left the lane's row; \"\": not known */
+    int turns;             /* since it was last found by its key */
     int64_t lease_end;     /* boot clock, counted from before the claim was sent (rule 4) */
     struct ol_map keys;    /* open parked messages by key (rule 9) */
     struct ol_map elders;  /* the same of older generations of lanes: they block too */

@@ -158,11 +158,30 @@ bool ol_batch_link(struct ol_worker *worker, struct ol_batch *batch)
     return true;
 }
 
-/* The open batch is recorded when nothing more can happen to it now, or patience is over. */
+/* Would a message of it leave by itself soon? Not one behind its key: how long that takes is not ours. */
+static bool waits_for_place(struct ol_worker *worker, const struct ol_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct ol_item *item = &batch->items[i];
+        struct ol_target *target =
+            is_next(item) ? ol_target_find(&worker->targets, item->message.destination) : NULL;
+        if (target && ol_target_is_quick(target, worker->options->patience_us, worker->now))
+            return true;
+    }
+    return false;
+}
+
+/* The open batch is recorded when nothing more can happen to it now, or patience is over. It is
+ * longer for what waits for a place where places come free: on a machine that is short of time to
+ * park such messages would take more of it. */
 bool ol_batch_is_ready(struct ol_worker *worker, const struct ol_batch *batch)
 {
-    if (is_over(batch) || worker->now - batch->claimed_at >= worker->options->patience_us)
+    enum { LONGER = 8 };
+    int64_t waited = worker->now - batch->claimed_at, patience = worker->options->patience_us;
+    if (is_over(batch) || waited >= patience * LONGER)
         return true;
+    if (waited >= patience)
+        return atomic_load(worker->stop) != 0 || !waits_for_place(worker, batch);
     if (batch->flying)
         return false;
     for (size_t i = 0; i < batch->count && atomic_load(worker->stop) == 0; i++)

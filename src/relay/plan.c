@@ -8,7 +8,8 @@ enum {
     SMALLEST_BATCH = 15,
     BATCH_BYTES = 8 * 1024 * 1024,
     MOST_PARKED = 100000,
-    MOST_WAITING = 1000
+    MOST_WAITING = 1000,
+    BUSY_US = 20000
 };
 
 /* BUSY: its destination has no room, but soon will. SURPLUS: nobody knows when. */
@@ -108,7 +109,13 @@ static int decide(struct ol_work_lane *wl, struct ol_batch *batch, enum fate *fa
             batch->count = i;
             break;
         }
-        is_busy = is_busy || fates[i] == BUSY;
+        // A busy destination gives a place back in a moment: the batch ends there. To park would cost
+        // more, and most where it is the relay that is slow.
+        if (fates[i] == BUSY) {
+            is_busy = true;
+            batch->count = i;
+            break;
+        }
         if (fates[i] == SEND) {
             last_send = i;
             sends = true;
@@ -122,7 +129,7 @@ static int decide(struct ol_work_lane *wl, struct ol_batch *batch, enum fate *fa
     if ((!sends && !is_busy && batch->count >= wl->limit) || wl->lane.number < worker->newest_first)
         return 0;
     for (size_t i = sends ? last_send + 1 : 0; i < batch->count; i++)
-        if (fates[i] == SURPLUS || fates[i] == BUSY) {
+        if (fates[i] == SURPLUS) {
             *kept = i;
             break;
         }
@@ -185,9 +192,10 @@ static int plan(struct ol_work_lane *wl, struct ol_batch *batch, outlog_err *err
         ol_turn_park(turn, item, &how, true);
     }
     batch->count = sent;
+    bool is_busy = kept < read && fates[kept] == BUSY;
     if (must_wait || (kept == 0 && read > 0)) // for its destination
-        wl->read_after = worker->now + worker->options->poll_us * 2;
-    wl->read_below = kept < read && fates[kept] == BUSY ? worker->waiting / 2 : 0;
+        wl->read_after = worker->now + (is_busy ? BUSY_US : worker->options->poll_us * 2);
+    wl->read_below = is_busy ? worker->waiting / 2 : 0;
     return 0;
 }
 

@@ -98,7 +98,8 @@ static int take(struct ol_work_lane *wl, const struct free_lane *free_lane, outl
     wl->is_owned = wl->wants_read = wl->wants_due = true;
     wl->gives_back = false;
     worker->owned++;
-    worker->stats->taken++;
+    if (worker->stats->taken++ == 0)
+        worker->stats->started_at = ol_clock_boot_us();
     worker->stats->parked += parked;
     return 0;
 }

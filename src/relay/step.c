@@ -205,6 +205,30 @@ static int end_orphans(struct ol_work_lane *wl, outlog_err *err)
     return 0;
 }
 
+/* A batch that went well can wait a moment to be recorded: at a steady pace the next claim of the lane
+ * comes within milliseconds and records it in the same commit. Not what a crash meanwhile would
+ * condemn, nor what others wait for. */
+static bool lingers(struct ol_work_lane *wl)
+{
+    enum { LINGER_US = 20000 };
+    struct ol_worker *worker = wl->worker;
+    const struct ol_batch *batch = wl->open;
+    int64_t until = batch ? batch->claimed_at + LINGER_US : 0;
+
+    if (until <= worker->now || wl->loose || wl->wants_due || wl->wants_reap || wl->gives_back ||
+        atomic_load(worker->stop))
+        return false;
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct ol_item *item = &batch->items[i];
+        if (item->state != OL_ITEM_DONE || item->outcome.kind != OUTLOG_PUBLISH_OK ||
+            item->is_kept || item->at_most_once || ol_item_is_effect(item))
+            return false;
+    }
+    if (until < worker->linger_until)
+        worker->linger_until = until;
+    return true;
+}
+
 int ol_step_lane(struct ol_work_lane *wl, bool *moved, outlog_err *err)
 {
     struct ol_worker *worker = wl->worker;
@@ -223,6 +247,8 @@ int ol_step_lane(struct ol_work_lane *wl, bool *moved, outlog_err *err)
     if (wl->open && !ol_batch_is_ready(worker, wl->open))
         return 0;
     bool reads = ol_plan_may_read(wl);
+    if (!reads && lingers(wl))
+        return 0;
     if (!wl->open && !wl->has_finished && !reads && !wl->wants_reap &&
         (!wl->wants_due || !ol_step_finds_due(wl, err)))
         return 0;

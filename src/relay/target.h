@@ -19,7 +19,7 @@ struct ol_target {
     struct ol_quota_member quota;
     double latency_us; /* of recent attempts, smoothed */
     int planned;       /* messages of the turn being planned, and those that wait for a place */
-    int64_t moved_at;  /* the last outcome, or the first message in flight after none */
+    int64_t moved_at;  /* the last success, or the first message in flight after none */
 };
 
 struct ol_targets {
@@ -45,7 +45,7 @@ bool ol_target_is_open(const struct ol_target *target, int64_t now);
 /* How many more messages a claim may hold for it: what can be sent within `patience_us`. */
 int ol_target_room(struct ol_target *target, bool at_once, int64_t patience_us, int64_t now);
 
-/* Full as it may be, will it have room again within a fraction of our patience? */
+/* Full as it may be, does it still answer, and soon enough that waiting for a place beats parking? */
 bool ol_target_is_quick(const struct ol_target *target, int64_t patience_us, int64_t now);
 
 void ol_target_note(struct ol_target *target, const struct outlog_outcome *outcome, int64_t now);

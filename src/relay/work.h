@@ -71,9 +71,10 @@ struct ol_worker {
     atomic_int *stop;
     int64_t now, beat_at, polled_at, told_at, sweep_at;
     int64_t margin_us;
-    int64_t ahead_us; /* the database's clock, counted from the boot clock */
-    int64_t pause_us; /* between polls while nothing happens */
-    int64_t next_us;  /* until something is due by its time, as the last poll said */
+    int64_t ahead_us;     /* the database's clock, counted from the boot clock */
+    int64_t linger_until; /* when a batch that waits to be recorded may wait no longer */
+    int64_t pause_us;     /* between polls while nothing happens */
+    int64_t next_us;      /* until something is due by its time, as the last poll said */
     enum ol_mood mood;
     uint64_t *holders; /* DOZING: who inserted when we lay down */
     size_t holder_count;

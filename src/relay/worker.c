@@ -135,6 +135,8 @@ static void rest(struct ol_worker *worker, bool moved)
     int64_t until = next_poll(worker);
     if (until > worker->beat_at)
         until = worker->beat_at;
+    if (until > worker->linger_until)
+        until = worker->linger_until;
     int64_t left_us = until - ol_clock_boot_us();
     if (moved || left_us <= 0)
         return;
@@ -153,6 +155,7 @@ static int turn_all(struct ol_worker *worker, bool *moved, outlog_err *err)
     bool news = false, waits = false;
     if (ol_share_beat(worker, err) < 0)
         return -1;
+    worker->linger_until = INT64_MAX;
     worker->first_lane++; // else the last lanes would get the places that the first ones leave
     for (size_t i = 0; i < worker->lane_count; i++)
         if (ol_step_lane(&worker->lanes[(worker->first_lane + i) % worker->lane_count], moved,

@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifdef OL_SQLITE_EXTENSION
@@ -46,6 +47,7 @@ struct prepared {
 struct sqlite_conn {
     struct ol_conn base;
     sqlite3 *db;
+    int64_t busy_since; /* boot clock: when the lock was first found taken */
     char *path;
     int watch_fd;     /* inotify on the WAL; -1: not asked for yet, -2: not to be had */
     bool is_in_doubt; /* a commit failed half-way (3) */
@@ -176,9 +178,23 @@ static void add_functions(sqlite3 *db)
 
 /* --- life --- */
 
+/* SQLite's own way is to sleep the longer the longer it has waited, up to 100 ms at a time: beside a
+ * process that writes without a pause nobody else gets a turn. Who looks often gets one. */
+static int on_busy(void *data, int count)
+{
+    struct sqlite_conn *conn = data;
+    int64_t now = ol_clock_boot_us();
+    if (count == 0)
+        conn->busy_since = now;
+    if (now - conn->busy_since > BUSY_TIMEOUT_MS * INT64_C(1000))
+        return 0;
+    nanosleep(&(struct timespec){.tv_nsec = count < 10 ? 200000 : 1000000}, NULL);
+    return 1;
+}
+
 static int configure(struct sqlite_conn *conn, outlog_err *err)
 {
-    sqlite3_busy_timeout(conn->db, BUSY_TIMEOUT_MS);
+    sqlite3_busy_handler(conn->db, on_busy, conn);
     sqlite3_extended_result_codes(conn->db, 1);
     add_functions(conn->db);
     // A new file becomes a WAL one in a moment when it is nobody else's; SQLite does not wait for it.

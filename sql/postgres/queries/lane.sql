@@ -61,20 +61,40 @@ returning t.epoch, t.head, t.gaps::text, t.parked_gen, t.claim_no, l.owner is no
 
 -- name: lane_advance(lane, epoch, parked_gen, claim_no, head, gaps, claim, lease_us)
 -- Record the open batch as published but for what is parked in the same transaction, and claim the
--- next one. 0: fenced (another epoch), somebody else changed parked rows (another parked_gen), or a turn
--- that was given up for lost has happened after all (another claim_no).
+-- next one. No row: fenced (another epoch), somebody else changed parked rows (another parked_gen), or a
+-- turn that was given up for lost has happened after all (another claim_no). Returns where the row is now.
 with u as (
     update outlog.lanes
        set head = :head, gaps = :gaps::int8multirange, claim = :claim::int8multirange, claim_no = claim_no + 1,
            claimed_at = case when :claim = '{}' then null else now() end,
            lease_until = now() + :lease_us::bigint * interval '1 microsecond'
      where lane = :lane::smallint and epoch = :epoch and parked_gen = :parked_gen and claim_no = :claim_no
-    returning lane),
+    returning lane, ctid),
 old as (select l.* from outlog.lanes l join u using (lane)),     -- the statement's snapshot: the claim being closed
 b as (
     insert into outlog.batches (lane, from_seq, to_seq, claimed_by, claimed_at, published_at)
     select lane, lower(r), upper(r) - 1, owner, claimed_at, now() from old cross join lateral unnest(claim) r)
-select count(*) from u
+select ctid::text from u
+
+-- name: lane_advance_at(lane, epoch, parked_gen, claim_no, head, gaps, claim, lease_us, place) @postgres
+-- The same by the place where the last turn left the row. While another session keeps a transaction open,
+-- every old version of a row stays in its index, and finding it by its key takes the longer the more
+-- turns there were; its place does not. No row: it was moved; ask by key.
+with old as (
+    select * from outlog.lanes
+     where ctid = :place::tid and lane = :lane::smallint and epoch = :epoch and parked_gen = :parked_gen and claim_no = :claim_no
+       for no key update),
+u as (
+    update outlog.lanes l
+       set head = :head, gaps = :gaps::int8multirange, claim = :claim::int8multirange, claim_no = l.claim_no + 1,
+           claimed_at = case when :claim = '{}' then null else now() end,
+           lease_until = now() + :lease_us::bigint * interval '1 microsecond'
+      from old where l.ctid = :place::tid
+    returning l.ctid),
+b as (
+    insert into outlog.batches (lane, from_seq, to_seq, claimed_by, claimed_at, published_at)
+    select lane, lower(r), upper(r) - 1, owner, claimed_at, now() from old cross join lateral unnest(claim) r)
+select ctid::text from u
 
 -- name: lane_release(lane, epoch)
 update outlog.lanes set owner = null, owner_name = null, lease_until = null

@@ -51,7 +51,7 @@ update outlog_lanes
        claim_to = case when :claim = '{}' then null else cast(substr(:claim, instr(:claim, ',') + 1) as integer) - 1 end,
        claimed_at = case when :claim = '{}' then null else outlog_after(0) end
  where lane = :lane and epoch = :epoch and parked_gen = :parked_gen and claim_no = :claim_no and :gaps = '{}'
-returning 1
+returning ''
 
 -- name: lane_release(lane, epoch)
 update outlog_lanes set owner = null, owner_name = null, lease_until = null

@@ -16,12 +16,18 @@ create function outlog.enqueue(
 declare
     result outlog.enqueue_result;
 begin
-    perform outlog.refuse_field('destination', enqueue.destination, 100, true);
-    perform outlog.refuse_field('event_type', enqueue.event_type, 100, true);
-    perform outlog.refuse_field('org_id', enqueue.org_id, 100, false);
-    perform outlog.refuse_field('idempotency_key', enqueue.idempotency_key, 512, false);
-    perform outlog.refuse_field('ordering_key', enqueue.ordering_key, 512, false);
-    perform outlog.refuse_field('partition_key', enqueue.partition_key, 512, false);
+    if (octet_length(enqueue.destination) between 1 and 100 and octet_length(enqueue.event_type) between 1 and 100
+            and coalesce(octet_length(enqueue.org_id) between 1 and 100, true)
+            and coalesce(octet_length(enqueue.idempotency_key) between 1 and 512, true)
+            and coalesce(octet_length(enqueue.ordering_key) between 1 and 512, true)
+            and coalesce(octet_length(enqueue.partition_key) between 1 and 512, true)) is not true then
+        perform outlog.refuse_field('destination', enqueue.destination, 100, true);
+        perform outlog.refuse_field('event_type', enqueue.event_type, 100, true);
+        perform outlog.refuse_field('org_id', enqueue.org_id, 100, false);
+        perform outlog.refuse_field('idempotency_key', enqueue.idempotency_key, 512, false);
+        perform outlog.refuse_field('ordering_key', enqueue.ordering_key, 512, false);
+        perform outlog.refuse_field('partition_key', enqueue.partition_key, 512, false);
+    end if;
     if (enqueue.payload is null) = (enqueue.payload_bytes is null) then
         perform outlog.fail('invalid_field', 'give payload or payload_bytes', json_build_object('pointer', '/payload'));
     end if;
