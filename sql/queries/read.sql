@@ -25,6 +25,30 @@ select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregat
  order by event_id
  limit :limit
 
+-- name: events_read_some(after, upto, limit literal, id?, causation_id?, occurred_at?, org_id?, aggregate_type?, aggregate_id?, aggregate_seq?, actor_type?, actor_id?, request_id?, idempotency_key?, correlation_id?, app_id?, env_id?, visibility?, metadata?)
+-- All settled events, but only the fields that are asked for: the others are not even fetched.
+select event_id, event_type, event_version, payload
+     , id                --? id
+     , causation_id      --? causation_id
+     , occurred_at       --? occurred_at
+     , org_id            --? org_id
+     , aggregate_type    --? aggregate_type
+     , aggregate_id      --? aggregate_id
+     , aggregate_seq     --? aggregate_seq
+     , actor_type        --? actor_type
+     , actor_id          --? actor_id
+     , request_id        --? request_id
+     , idempotency_key   --? idempotency_key
+     , correlation_id    --? correlation_id
+     , app_id            --? app_id
+     , env_id            --? env_id
+     , visibility        --? visibility
+     , metadata          --? metadata
+  from outlog.events
+ where event_id > :after and event_id <= :upto
+ order by event_id
+ limit :limit
+
 -- name: event_get(id?, event_id?)
 select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq,
        event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id,

@@ -102,7 +102,12 @@ static int read_statement(const struct ol_json *value, struct ol_arena *arena,
     const char *sql = ol_json_string(value, arena, NULL);
     if (!sql)
         return ol_fail(err, OUTLOG_INVALID_FIELD, "an SQL statement, or a list of them, is wanted");
-    return ol_template_read(sql, arena, &out->templates[out->template_count++], err);
+    struct ol_template *template = &out->templates[out->template_count++];
+    if (ol_template_read(sql, arena, template, err) < 0)
+        return -1;
+    for (int i = 0; i < template->param_count; i++)
+        out->fields |= UINT32_C(1) << template->params[i].field;
+    return 0;
 }
 
 static int read_handler(const struct ol_json *key, const struct ol_json *value,

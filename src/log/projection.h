@@ -1,7 +1,7 @@
 /* projection.h: what a projection is: its tables, how they are made, and what each event does to them.
  *
- *     {"version": 1, "tables": ["totals"], "create": "create table if not exists totals (…)",
- *      "on": {"order.created": "insert into totals …", "order.created@1": ["…", "…"]}}
+ *     {"version": 1, "tables": ["totals"], "create": SQL,
+ *      "on": {"order.created": SQL, "order.created@1": [SQL, SQL]}}
  *
  * TYPE@VERSION sees events of that version as they are stored. TYPE alone sees all others, brought to
  * the current version (upcast.h). */
@@ -30,6 +30,7 @@ struct ol_projection {
     size_t handler_count;
     struct ol_template *templates;
     size_t template_count;
+    uint32_t fields;    /* those that the templates name (field.h) */
     const char *source; /* the JSON it was read from */
 };
 

@@ -6,6 +6,7 @@
 #include "log/read.h"
 
 #include "base/clock.h"
+#include "log/field.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -258,6 +259,79 @@ int outlog_read(outlog *log, const struct outlog_filter *filter, int64_t after, 
     else if (page->settled > after)
         page->next_after = page->settled; // past what the filter skipped
     return 0;
+}
+
+/* --- reading some fields --- */
+
+static bool fill_field(struct outlog_record *to, const struct ol_field *field,
+                       const struct ol_rows *rows, int column, struct ol_arena *arena)
+{
+    char *at = (char *)to + field->offset;
+    bool failed = false;
+    if (field->kind == OL_FIELD_UUID) {
+        ol_column_uuid(rows, column, at);
+    } else if (field->kind == OL_FIELD_TIME || field->kind == OL_FIELD_NUMBER) {
+        int64_t number = field->kind == OL_FIELD_TIME ? ol_column_time(rows, column)
+                                                      : ol_column_int(rows, column);
+        memcpy(at, &number, sizeof number);
+    } else {
+        const char *text = ol_column_copy(rows, column, arena, &failed);
+        memcpy(at, &text, sizeof text);
+    }
+    return !failed;
+}
+
+static int fill_some(struct outlog_page *page, struct ol_rows *rows, uint32_t mask, size_t limit,
+                     outlog_err *err)
+{
+    struct ol_arena *arena = page->memory;
+    int more;
+    if (!(page->events = ol_arena_array(arena, limit, sizeof *page->events)))
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    while ((more = ol_next(rows, err)) > 0) {
+        struct outlog_record *record = &page->events[page->count++];
+        bool failed = false;
+        record->event_id = ol_column_int(rows, 0);
+        record->event_type = ol_column_copy(rows, 1, arena, &failed);
+        record->event_version = (int)ol_column_int(rows, 2);
+        ol_column_text(rows, 3, &record->payload_bytes);
+        record->payload = ol_column_copy(rows, 3, arena, &failed);
+        for (int i = OL_FIELD_ALWAYS, column = i; i < OL_FIELD_COUNT; i++)
+            if (mask >> i & 1)
+                failed |= !fill_field(record, &ol_fields[i], rows, column++, arena);
+        if (failed)
+            return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    }
+    return more;
+}
+
+int ol_read_some(outlog *log, uint32_t mask, int64_t after, size_t limit, struct outlog_page *page,
+                 outlog_err *err)
+{
+    struct ol_value params[3 + OL_FIELD_COUNT - OL_FIELD_ALWAYS] = {ol_int(after), ol_int(0),
+                                                                    ol_int((int64_t)limit)};
+    struct ol_rows rows;
+    int64_t settled;
+
+    if (!ol_page_reset(page))
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    if (ol_log_ready(log, err) < 0 || ol_registry_refresh(&log->registry, log->conn, err) < 0 ||
+        outlog_settled(log, &settled, err) < 0)
+        return -1;
+    page->settled = settled;
+    page->next_after = after;
+    if (settled <= after)
+        return 0;
+    params[1] = ol_int(settled);
+    for (int i = OL_FIELD_ALWAYS; i < OL_FIELD_COUNT; i++)
+        params[3 + i - OL_FIELD_ALWAYS] = mask >> i & 1 ? ol_int(1) : ol_absent();
+    if (ol_query(log->conn, OL_Q_EVENTS_READ_SOME, params, &rows, err) < 0)
+        return -1;
+    int result = fill_some(page, &rows, mask, limit, err);
+    ol_end(&rows);
+    if (result == 0)
+        page->next_after = page->count == limit ? page->events[page->count - 1].event_id : settled;
+    return result;
 }
 
 int outlog_follow(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,

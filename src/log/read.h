@@ -11,6 +11,12 @@ struct ol_arena *ol_page_reset(struct outlog_page *page);
 int ol_page_fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, bool raw,
                  bool has_depth, outlog_err *err);
 
+/* Read all settled events after `after` as they are stored, with only the fields of `mask` (field.h)
+ * filled in beside event_id, event_type, event_version and payload: for those who read the whole log
+ * for little of each event. */
+int ol_read_some(outlog *log, uint32_t mask, int64_t after, size_t limit, struct outlog_page *page,
+                 outlog_err *err);
+
 /* The first and the last event_id among the events of a time window; 0 when it is empty. A bound of
  * 0 is none. */
 int ol_window(outlog *log, int64_t since, int64_t until, int64_t *first, int64_t *last,

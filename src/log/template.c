@@ -2,6 +2,7 @@
 #include "log/template.h"
 
 #include "base/clock.h"
+#include "log/field.h"
 
 #include <ctype.h>
 #include <stddef.h>
@@ -11,33 +12,6 @@
 #include <strings.h>
 
 enum { MOST_PARAMS = 60 };
-
-/* --- the event's fields --- */
-
-enum kind { TEXT, NUMBER, VERSION, TIME, UUID, JSON };
-
-static const struct field {
-    const char *name;
-    enum kind kind;
-    size_t offset;
-} fields[] = {
-#define FIELD(name, kind)                                 \
-    {                                                     \
-#name, kind, offsetof(struct outlog_record, name) \
-    }
-    FIELD(event_id, NUMBER),       FIELD(id, UUID),
-    FIELD(occurred_at, TIME),      FIELD(org_id, TEXT),
-    FIELD(aggregate_type, TEXT),   FIELD(aggregate_id, TEXT),
-    FIELD(aggregate_seq, NUMBER),  FIELD(event_type, TEXT),
-    FIELD(event_version, VERSION), FIELD(actor_type, TEXT),
-    FIELD(actor_id, TEXT),         FIELD(request_id, TEXT),
-    FIELD(idempotency_key, TEXT),  FIELD(correlation_id, TEXT),
-    FIELD(causation_id, UUID),     FIELD(app_id, TEXT),
-    FIELD(env_id, TEXT),           FIELD(visibility, TEXT),
-    FIELD(metadata, JSON),         FIELD(payload, JSON),
-#undef FIELD
-};
-enum { FIELD_COUNT = sizeof fields / sizeof *fields };
 
 /* --- reading --- */
 
@@ -101,10 +75,10 @@ static int read_name(struct reader *r, const char *name, struct ol_template_para
 {
     size_t bytes = strcspn(name, ".");
     int field = 0;
-    while (field < FIELD_COUNT &&
-           (strncmp(fields[field].name, name, bytes) != 0 || fields[field].name[bytes] != '\0'))
+    while (field < OL_FIELD_COUNT && (strncmp(ol_fields[field].name, name, bytes) != 0 ||
+                                      ol_fields[field].name[bytes] != '\0'))
         field++;
-    if (field == FIELD_COUNT || (name[bytes] && fields[field].kind != JSON))
+    if (field == OL_FIELD_COUNT || (name[bytes] && ol_fields[field].kind != OL_FIELD_JSON))
         return ol_fail(
             r->err, OUTLOG_INVALID_FIELD,
             "unknown parameter :%.60s; a field of the event like :aggregate_id, or a path "
@@ -250,26 +224,26 @@ static int json_value(const struct ol_json *value, bool wants_json, bool has_typ
 }
 
 /* A field of its own. */
-static int field_value(const struct field *field, const struct outlog_record *event,
+static int field_value(const struct ol_field *field, const struct outlog_record *event,
                        struct ol_arena *arena, struct ol_value *out, outlog_err *err)
 {
     const char *at = (const char *)event + field->offset, *text;
     char time[OL_TIME_TEXT];
     int64_t number;
     switch (field->kind) {
-    case NUMBER:
-    case TIME:
+    case OL_FIELD_NUMBER:
+    case OL_FIELD_TIME:
         memcpy(&number, at, sizeof number);
         *out = ol_int(number);
-        if (field->kind == NUMBER)
+        if (field->kind == OL_FIELD_NUMBER)
             return 0;
         ol_time_format(number, time);
         *out = ol_text(ol_arena_copy(arena, time, strlen(time)));
         return out->text ? 0 : no_memory(err);
-    case VERSION:
+    case OL_FIELD_VERSION:
         *out = ol_int(event->event_version);
         return 0;
-    case UUID:
+    case OL_FIELD_UUID:
         *out = ol_text(*at ? at : NULL);
         return 0;
     default:
@@ -286,7 +260,7 @@ int ol_template_values(const struct ol_template *template, const struct outlog_r
     struct ol_json payload = {0}, metadata = {0};
     for (int i = 0; i < template->param_count; i++) {
         const struct ol_template_param *param = &template->params[i];
-        const struct field *field = &fields[param->field];
+        const struct ol_field *field = &ol_fields[param->field];
         if (!param->pointer) {
             if (field_value(field, event, arena, &values[i], err) < 0)
                 return -1;

@@ -155,23 +155,31 @@ out:
 }
 
 /* A statement that plpgsql does not take, for whatever reason, is still run: one by one. */
+static void put_function(const struct pg_program *own, const char *body, struct ol_buf *out)
+{
+    static const char head[] = "create function pg_temp."; // lint: sql
+    ol_buf_print(out,
+                 "%soutlog_user_%d(outlog_which int4[], outlog_values text[])\n"
+                 "returns void language plpgsql as $outlog_user_%d$\n"
+                 "declare\n    outlog_at int4 := 0;\n    outlog_one int4;\nbegin\n"
+                 "foreach outlog_one in array outlog_which loop\ncase outlog_one\n%s"
+                 "end case;\nend loop;\nend $outlog_user_%d$",
+                 head, own->number, own->number, body, own->number);
+}
+
 static int make_function(struct ol_conn *conn, struct pg_program *own, const struct ol_buf *body,
                          outlog_err *err)
 {
     PGconn *pg = ol_postgres_native(conn);
     struct ol_buf text = {0};
     char name[40];
-    ol_buf_print(
-        &text,
-        "create function pg_temp.outlog_user_%d(outlog_which int4[], outlog_values text[])\n"
-        "returns void language plpgsql as $outlog_user_%d$\n" // lint: sql
-        "declare\n    outlog_at int4 := 0;\n    outlog_one int4;\nbegin\n"
-        "foreach outlog_one in array outlog_which loop\ncase outlog_one\n%s"
-        "end case;\nend loop;\nend $outlog_user_%d$",
-        own->number, own->number, body->data, own->number);
+    int result = -1;
+
+    if (!body->failed)
+        put_function(own, body->data, &text);
     if (text.failed || body->failed) {
-        ol_buf_clear(&text);
-        return no_memory(err);
+        no_memory(err);
+        goto out;
     }
     PGresult *made = PQexec(pg, text.data);
     own->has_function = is_ok(made);
@@ -179,11 +187,9 @@ static int make_function(struct ol_conn *conn, struct pg_program *own, const str
     ol_buf_reset(&text);
     ol_buf_print(&text, "select pg_temp.outlog_user_%d($1, $2)", own->number); // lint: sql
     snprintf(name, sizeof name, "outlog_user_%d", own->number);
-    int result =
-        !own->has_function
-            ? 0
-            : done(pg, PQprepare(pg, name, text.data, 2, (const Oid[]){INT4_ARRAY, TEXT_ARRAY}),
-                   err);
+    const Oid types[] = {INT4_ARRAY, TEXT_ARRAY};
+    result = own->has_function ? done(pg, PQprepare(pg, name, text.data, 2, types), err) : 0;
+out:
     ol_buf_clear(&text);
     return result;
 }

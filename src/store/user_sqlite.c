@@ -300,9 +300,8 @@ static int put_columns(struct ol_conn *conn, const char *table, struct ol_buf *o
     sqlite3 *db = ol_sqlite_native(conn);
     sqlite3_stmt *statement = NULL;
     const char *comma = "";
-    int result = sqlite3_prepare_v2(db, "select name from pragma_table_info(?1, 'main')",
-                                    -1, // lint: sql
-                                    &statement, NULL);
+    static const char sql[] = "select name from pragma_table_info(?1, 'main')"; // lint: sql
+    int result = sqlite3_prepare_v2(db, sql, -1, &statement, NULL);
     if (result == SQLITE_OK)
         result = sqlite3_bind_text(statement, 1, table, -1, SQLITE_STATIC);
     while (result == SQLITE_OK || result == SQLITE_ROW) {

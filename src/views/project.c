@@ -80,8 +80,6 @@ static void keep_error(outlog *log, const struct outlog_project *projection,
 {
     struct ol_buf error = {0};
     outlog_err ignored;
-    if (outlog_code_is_retryable(why->code))
-        return;
     ol_checkpoint_error(event, NULL, why->message, &error);
     if (!error.failed)
         ol_exec(log->conn, OL_Q_CHECKPOINT_FAIL,
@@ -89,12 +87,34 @@ static void keep_error(outlog *log, const struct outlog_project *projection,
     ol_buf_clear(&error);
 }
 
-/* *moved = false: another process did it. */
+/* What a person left out is not handed on. */
+static int drop_skipped(outlog *log, const struct outlog_project *projection, int version,
+                        struct outlog_page *page, outlog_err *err)
+{
+    struct ol_rows rows;
+    int more;
+    if (ol_query(log->conn, OL_Q_SKIP_LIST, OL_PARAMS(ol_text(projection->name), ol_int(version)),
+                 &rows, err) < 0)
+        return -1;
+    while ((more = ol_next(&rows, err)) > 0)
+        for (size_t i = 0; i < page->count; i++)
+            if (page->events[i].event_id == ol_column_int(&rows, 0)) {
+                memmove(&page->events[i], &page->events[i + 1],
+                        (page->count - i - 1) * sizeof *page->events);
+                page->count--;
+            }
+    ol_end(&rows);
+    return more;
+}
+
+/* *moved = false: another process did it. *failed_at: the event that `apply` named, or the first. */
 static int apply(outlog *log, const struct outlog_project *projection,
-                 const struct outlog_page *page, int64_t from, bool *moved, outlog_err *err)
+                 const struct outlog_page *page, int64_t from, bool *moved, size_t *failed_at,
+                 outlog_err *err)
 {
     outlog_tx *tx;
     int64_t changed;
+    *failed_at = SIZE_MAX;
     if (outlog_begin(log, &tx, err) < 0)
         return -1;
     if (ol_exec(tx->conn, OL_Q_CHECKPOINT_ADVANCE,
@@ -112,8 +132,7 @@ static int apply(outlog *log, const struct outlog_project *projection,
     if (page->count &&
         projection->apply(projection->user, tx, page->events, page->count, &why) < 0) {
         outlog_rollback(tx);
-        bool is_named = why.index >= 0 && (size_t)why.index < page->count;
-        keep_error(log, projection, &page->events[is_named ? why.index : 0], &why);
+        *failed_at = why.index >= 0 && (size_t)why.index < page->count ? (size_t)why.index : 0;
         if (err)
             *err = why;
         return -1;
@@ -122,12 +141,34 @@ static int apply(outlog *log, const struct outlog_project *projection,
     return outlog_commit(tx, err);
 }
 
+/* What comes before the event that cannot be applied is applied: whoever skips it skips nothing else. */
+static void apply_before(outlog *log, const struct outlog_project *projection,
+                         const struct outlog_page *page, int64_t from, size_t failed_at,
+                         const outlog_err *why)
+{
+    struct outlog_page before = *page;
+    bool moved;
+    size_t ignored_at;
+    outlog_err ignored;
+    if (outlog_code_is_retryable(why->code))
+        return;
+    before.count = failed_at;
+    if (failed_at > 0) {
+        before.next_after = page->events[failed_at - 1].event_id;
+        if (apply(log, projection, &before, from, &moved, &ignored_at, &ignored) < 0 || !moved)
+            return; // the next call meets it again
+    }
+    keep_error(log, projection, &page->events[failed_at], why);
+}
+
 int outlog_project(outlog *log, const struct outlog_project *projection, size_t limit,
                    int timeout_ms, size_t *count, outlog_err *err)
 {
     struct outlog_page page = {0};
     struct ol_checkpoint row;
     bool moved = true;
+    size_t failed_at;
+    outlog_err why;
     int result = -1;
 
     if (count)
@@ -136,10 +177,17 @@ int outlog_project(outlog *log, const struct outlog_project *projection, size_t 
         find(log, projection, projection->version ? projection->version : 1, &row, err) < 0)
         return -1;
     int64_t from = row.shown.last_applied_event_id;
-    if (outlog_follow(log, NULL, from, limit, timeout_ms, &page, err) < 0)
+    if (outlog_follow(log, NULL, from, limit, timeout_ms, &page, err) < 0 ||
+        drop_skipped(log, projection, row.shown.version, &page, err) < 0)
         goto out;
-    if (page.next_after > from && apply(log, projection, &page, from, &moved, err) < 0)
+    if (page.next_after > from &&
+        apply(log, projection, &page, from, &moved, &failed_at, &why) < 0) {
+        if (failed_at != SIZE_MAX)
+            apply_before(log, projection, &page, from, failed_at, &why);
+        if (err)
+            *err = why;
         goto out;
+    }
     if (count && moved)
         *count = page.count;
     result = 0;

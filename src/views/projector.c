@@ -203,12 +203,13 @@ static bool is_done(const struct ol_projector *projector)
 {
     for (const struct ol_view *view = projector->views; view; view = view->next) {
         const struct outlog_projection *shown = &view->row.shown;
-        if (!view->is_seen || *shown->error)
+        bool is_built = strcmp(shown->rebuild, "aside") == 0 && !*shown->rebuild_error;
+        if (!view->is_seen || (*shown->error && !is_built))
             continue;
-        if (view->is_owned && (!view->live.is_open || view->live.position < projector->settled ||
-                               (*shown->rebuild && !*shown->rebuild_error)))
+        if (is_built || strcmp(shown->rebuild, "in_place") == 0)
             return false;
-        if (!view->is_owned && shown->last_applied_event_id < projector->settled)
+        if (view->is_owned ? !view->live.is_open || view->live.position < projector->settled
+                           : shown->last_applied_event_id < projector->settled)
             return false;
     }
     return true;

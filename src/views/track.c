@@ -316,8 +316,7 @@ failed:
 static int read_page(struct ol_track *track, int64_t after, struct outlog_page *page,
                      outlog_err *err)
 {
-    struct outlog_filter as_stored = {.raw = true};
-    return outlog_read(track->reader, &as_stored, after, track->limit, page, err);
+    return ol_read_some(track->reader, track->definition.fields, after, track->limit, page, err);
 }
 
 /* While the server applies a page, the next one comes by the other connection. If that fails, the next
