@@ -11,6 +11,7 @@ from lib.cli import ROOT, Outlog, build_dir  # noqa: E402
 from lib.outbox import History, Outbox, Relays  # noqa: E402
 from lib.postgres import Postgres  # noqa: E402
 from lib.receiver import Receiver  # noqa: E402
+from lib.server import Server  # noqa: E402
 
 STORES = ("sqlite", "postgres")
 TEMPLATE = "outlog_template"
@@ -149,6 +150,20 @@ def relays(outbox, tmp_path):
     relays = Relays(outbox.url, tmp_path)
     yield relays
     relays.close()
+
+
+@pytest.fixture
+def serve(outlog, tmp_path):
+    """Starts `outlog serve` on the test's store: serve(), serve("--no-relay", dev=False)."""
+    servers = []
+
+    def start(*args, **how):
+        servers.append(Server(outlog, tmp_path / f"serve-{len(servers)}.log", args, **how))
+        return servers[-1]
+    yield start
+    for server in servers:
+        if server.process.poll() is None or server.process.returncode != -9:
+            server.stop()
 
 
 @pytest.fixture

@@ -208,7 +208,7 @@ void ol_follow_end_all(struct ol_followers *followers)
         if (request->is_streaming)
             ol_http_end(request);
         else {
-            request->wait_until = 0;
+            request->wait_until = 1; // long ago, but known: 0 would make it wait anew
             ask_again(followers, request);
         }
     }

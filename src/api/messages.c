@@ -8,20 +8,7 @@
 
 /* --- enqueueing --- */
 
-static int store(outlog *log, const struct outlog_message_draft *draft, struct outlog_enqueued *out,
-                 outlog_err *err)
-{
-    outlog_tx *tx;
-    if (outlog_begin(log, &tx, err) < 0)
-        return -1;
-    if (outlog_enqueue(tx, draft, out, err) < 0) {
-        outlog_rollback(tx);
-        return -1;
-    }
-    return outlog_commit(tx, err);
-}
-
-static enum ol_answer enqueue(struct ol_request *request)
+static enum ol_answer enqueue(struct ol_request *request, outlog_tx *tx)
 {
     struct outlog_message_draft draft = {0};
     struct outlog_enqueued stored;
@@ -34,7 +21,7 @@ static enum ol_answer enqueue(struct ol_request *request)
         return ol_problem(request, &err);
     if (ol_request_org(request, draft.org_id, &draft.org_id) < 0)
         return OL_ANSWERED;
-    if (store(request->log, &draft, &stored, &err) < 0)
+    if (outlog_enqueue(tx, &draft, &stored, &err) < 0)
         return ol_problem(request, &err);
     ol_buf_print(ol_request_reply(request, stored.duplicate ? 200 : 201),
                  "{\"event_id\":\"%s\",\"duplicate\":%s}", stored.event_id,
@@ -237,9 +224,9 @@ static enum ol_answer release(struct ol_request *request)
 }
 
 const struct ol_route ol_message_routes[] = {
-    {"POST", "/v1/messages", OL_SCOPE_APPEND, enqueue, "enqueueMessage",
+    {"POST", "/v1/messages", OL_SCOPE_APPEND, NULL, "enqueueMessage",
      "Put a message into the outbox; 200 when its key was there before", .body = "MessageDraft",
-     .reply = "Enqueued", .status = 201, .other_status = 200, .takes_org = true},
+     .reply = "Enqueued", .status = 201, .other_status = 200, .takes_org = true, .change = enqueue},
     {"GET", "/v1/messages", OL_SCOPE_ADMIN, list, "listMessages", "Messages, the newest first",
      .query = "state destination event_type retrying since until limit after",
      .reply = "MessagePage"},

@@ -46,7 +46,8 @@ static void put_content(const char *schema, struct ol_buf *out)
 {
     bool is_media = strchr(schema, '/') != NULL;
     if (is_media)
-        ol_buf_print(out, "\"content\":{\"%s\":{\"schema\":{\"type\":\"string\"}}}", schema);
+        ol_buf_print(out, "\"content\":{\"%s\":{\"schema\":{\"type\":\"%s\"}}}", schema,
+                     strstr(schema, "json") ? "object" : "string");
     else
         ol_buf_print(
             out,

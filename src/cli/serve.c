@@ -63,7 +63,7 @@ static void say_ready(void *user, const char *host, int port)
 static int parse(struct ol_cli *cli, struct ol_server_options *options, bool *no_relay,
                  bool *has_listen, const char **config)
 {
-    int64_t threads = options->clerks;
+    int64_t threads = options->clerks, queue = (int64_t)options->most_queued;
     const struct ol_option table[] = {{"listen", OL_STRING, &options->listen, has_listen},
                                       {"config", OL_STRING, config, NULL},
                                       {"dev", OL_FLAG, &options->is_dev, NULL},
@@ -71,6 +71,7 @@ static int parse(struct ol_cli *cli, struct ol_server_options *options, bool *no
                                       {"tls-cert", OL_STRING, &options->tls_cert, NULL},
                                       {"tls-key", OL_STRING, &options->tls_key, NULL},
                                       {"threads", OL_NUMBER, &threads, NULL},
+                                      {"queue", OL_NUMBER, &queue, NULL},
                                       {0}};
     int status = ol_options(cli, table);
     if (status)
@@ -79,7 +80,10 @@ static int parse(struct ol_cli *cli, struct ol_server_options *options, bool *no
         return ol_usage("serve takes no argument, found '%s'", cli->argv[0]);
     if (threads < 1 || threads > 64)
         return ol_usage("--threads is 1 to 64");
+    if (queue < 1 || queue > 1000000)
+        return ol_usage("--queue is 1 to 1000000");
     options->clerks = (int)threads;
+    options->most_queued = (size_t)queue;
     return 0;
 }
 
@@ -170,13 +174,15 @@ const struct ol_command ol_command_serve = {
     .summary = "serve the API and the console, and deliver",
     .help =
         "usage: outlog serve [--listen HOST:PORT] [--config outlog.yaml] [--dev] [--no-relay]\n"
-        "                    [--threads N] [--tls-cert FILE --tls-key FILE]\n\n"
+        "                    [--threads N] [--queue N] [--tls-cert FILE --tls-key FILE]\n\n"
         "API, console and relay in one process, until SIGTERM. Every call needs a token (outlog token\n"
         "create); --dev needs none, makes the schema where it is missing, and answers only to\n"
         "loopback names.\n\n"
         "  --listen    127.0.0.1:7400 unless told otherwise; port 0 takes a free one\n"
         "  --config    apply this file first, as `outlog apply` does\n"
-        "  --no-relay  deliver nothing: relays run elsewhere\n\n"
+        "  --no-relay  deliver nothing: relays run elsewhere\n"
+        "  --threads   how many requests are worked on at a time, each with its own connection\n"
+        "  --queue     how many may wait for that; the next one is answered 503 at once\n\n"
         "  outlog serve --dev\n"
         "  outlog serve --store postgres://db/app --listen 0.0.0.0:7400 --tls-cert c.pem --tls-key k.pem\n",
     .run = run,

@@ -153,8 +153,16 @@ static int read_members(const struct member *members, const char *what, const ch
 int ol_message_read(const char *text, size_t bytes, struct ol_arena *arena,
                     struct outlog_message_draft *out, outlog_err *err)
 {
+    struct ol_json whole;
+
     *out = (struct outlog_message_draft){0};
-    return read_members(message_members, "a message", text, bytes, arena, out, err);
+    if (read_members(message_members, "a message", text, bytes, arena, out, err) < 0 ||
+        ol_json_parse(text, bytes, &whole, err) < 0)
+        return -1;
+    if (ol_json_get(&whole, "payload").type != OL_JSON_NONE &&
+        ol_json_get(&whole, "payload_base64").type > OL_JSON_NULL)
+        return wrong("payload_base64", "absent where payload is given", err);
+    return 0;
 }
 
 int ol_effect_read(const char *text, size_t bytes, struct ol_arena *arena,

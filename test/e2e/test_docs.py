@@ -155,3 +155,31 @@ def test_the_config_page_names_every_key(root):
     for section, key in re.findall(r'^    \{"(\w+)", "(\w+)", [A-Z]', (
             root / "src" / "relay" / "config.c").read_text(), re.M):
         assert f"`{section}`" in text and f"`{key}`" in text, f"{section}.{key}"
+
+
+def test_the_errors_page_names_the_codes_of_the_api(root, build):
+    source = "".join(path.read_text() for path in (root / "src" / "api").glob("*.c"))
+    said = set(re.findall(r'ol_problem_say\(\s*\w+,\s*\d+,\s*"(\w+)"', source)) | set(
+        re.findall(r'\{\d{3}, "(\w+)"\}', source)) | {"invalid_request"}
+    text = (root / "docs" / "errors.md").read_text()
+    assert {"unauthorized", "forbidden", "rate_limited", "timeout"} <= said
+    for code in said:
+        assert f"`{code}`" in text, code
+
+
+def test_the_metrics_page_names_every_metric_and_no_other(root, sqlite_store, serve):
+    answer = serve("--no-relay").get("/metrics").body.decode()
+    given = dict(re.findall(r"^# TYPE (\w+) (\w+)$", answer, re.M))
+    listed = {row[0].strip("`"): row[1] for row in rows(root / "docs" / "metrics.md") if row[0].startswith("`")}
+    assert given and listed == given
+
+
+def test_the_http_page_shows_every_call(root, sqlite_store, serve):
+    text = (root / "docs" / "http.md").read_text()
+    for path, methods in serve("--no-relay").get("/openapi.json").json["paths"].items():
+        pattern = re.sub(r"\\\{[^}]*\\\}", r"[^/ '\"|]+", re.escape(path))
+        if path.startswith("/v1/") or path in ("/metrics", "/healthz", "/readyz", "/openapi.json"):
+            assert re.search(rf"127\.0\.0\.1:7400{pattern}[ '\"?\n]", text), path
+        for method in methods:
+            if method in ("put", "delete"):
+                assert re.search(rf"-X {method.upper()} http://127\.0\.0\.1:7400{pattern}[ '\"?\n]", text), (method, path)

@@ -2,7 +2,7 @@
 
 A page is run from top to bottom in an empty folder, with an empty PostgreSQL database in
 DATABASE_URL, outlog in PATH and `outlog.db` as its store. `/usr/local` stands for where outlog was
-installed. The word after the fence says what a block is:
+installed, port 7400 for a free one. The word after the fence says what a block is:
 
     console         lines with `$ ` are typed into one shell (`> ` continues a line); what follows
                     is their output. `…` matches anything, alone on a line any lines. Ids, times,
@@ -22,6 +22,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import threading
 
@@ -121,6 +122,12 @@ class Page:
         self.blocks, self.folder, self.prefix = blocks(path), folder, str(prefix)
         self.env, self.loader_env = env, loader_env
         self.shell = Shell(folder, env)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+
+    def local(self, text):
+        """As it is on this machine."""
+        return text.replace("/usr/local", self.prefix).replace("127.0.0.1:7400", f"127.0.0.1:{self.port}")
 
     def run(self):
         try:
@@ -137,8 +144,8 @@ class Page:
         if not block.is_run:
             assert block.kind == "text" or block.has_reason, f"{block.where}: norun, but why?"
             return
-        block.lines = [line.replace("/usr/local", self.prefix) for line in block.lines]
-        block.text = block.text.replace("/usr/local", self.prefix)
+        block.lines = [self.local(line) for line in block.lines]
+        block.text = self.local(block.text)
         runners[block.kind](block)
 
     def console(self, block):

@@ -1,0 +1,485 @@
+"""The HTTP API's resources: what is asked rightly, wrongly and with ill will, on both stores."""
+import base64
+import json
+import subprocess
+import threading
+import time
+import urllib.parse
+import uuid
+
+import pytest
+
+from lib.outbox import wait_for
+
+
+@pytest.fixture
+def server(store, serve):
+    """With a relay of its own, without tokens."""
+    return serve()
+
+
+@pytest.fixture
+def still(store, serve):
+    """Nothing is delivered."""
+    return serve("--no-relay")
+
+
+def command(org="acme", **event):
+    return {"org_id": org, "events": [{"aggregate_type": "order", "aggregate_id": "1", "event_type": "order.made",
+                                       "payload": {"total": 1}, **event}]}
+
+
+def send(server, destination="none", **more):
+    status, sent = server.post("/v1/messages", {"destination": destination, "event_type": "t", "payload": {"n": 1}, **more})
+    assert status in (200, 201), sent
+    return sent["event_id"]
+
+
+# --- messages ---------------------------------------------------------------------------------
+
+
+def test_o1_a_message_is_stored_and_delivered_and_shown_with_its_attempts(server, receiver):
+    server.put("/v1/destinations/hook", {"type": "webhook", "url": receiver.url("d"), "allow_private": True})
+    status, sent = server.post("/v1/messages", {
+        "destination": "hook", "event_type": "invoice.made", "payload": {"b": 1, "a": [1.0, 2e3]}, "org_id": "acme",
+        "ordering_key": "k", "headers": {"x-a": "b", "authorization": "Bearer s3cret"}, "metadata": {"m": 1}})
+    assert status == 201 and sent["duplicate"] is False
+    message = server.wait_message(sent["event_id"], "PUBLISHED")
+    assert message["payload"] == {"b": 1, "a": [1.0, 2e3]} and message["org_id"] == "acme"
+    assert message["headers"] == {"x-a": "b", "authorization": "***"}, "E13: a secret is not shown"
+    assert [one["outcome"] for one in message["attempts_log"]] == ["ok"]
+    listed = server.get("/v1/messages?destination=hook").json["messages"]
+    assert [one["event_id"] for one in listed] == [sent["event_id"]]
+    assert "payload" not in listed[0] and "attempts_log" not in listed[0]
+
+
+def test_i2_the_key_of_a_message_makes_a_repeat_a_duplicate(still):
+    body = {"destination": "d", "event_type": "t", "payload": 1, "idempotency_key": "k"}
+    first, second = still.post("/v1/messages", body), still.post("/v1/messages", body)
+    assert (first.status, second.status) == (201, 200)
+    assert second.json == {"event_id": first.json["event_id"], "duplicate": True}
+
+
+def test_i1_the_header_repeats_status_and_body(still):
+    body = {"destination": "d", "event_type": "t", "payload": 1}
+    first = still.post("/v1/messages", body, headers={"idempotency-key": '"a"'})
+    second = still.post("/v1/messages", body, headers={"idempotency-key": "a"})
+    assert (first.status, second.status) == (201, 201) and first.body == second.body
+    assert second.headers["idempotency-replayed"] == "true" and "idempotency-replayed" not in first.headers
+    other = still.post("/v1/messages", {**body, "payload": 2}, headers={"idempotency-key": "a"})
+    assert (other.status, other.code) == (409, "idempotency_key_reuse")
+    assert len(still.get("/v1/messages").json["messages"]) == 1
+
+
+def test_any_payload_is_kept_as_sent(still):
+    for payload in ("null", "0", '"x"', "[]", '{"b":1,  "a":1.50}', "true"):
+        sent = still.post("/v1/messages", f'{{"destination":"d","event_type":"t","payload":{payload}}}')
+        assert sent.status == 201, sent
+        shown = still.get(f"/v1/messages/{sent.json['event_id']}")
+        assert f'"payload":{payload},' in shown.body.decode()
+    raw = bytes(range(256))
+    sent = still.post("/v1/messages", {"destination": "d", "event_type": "t",
+                                       "payload_base64": base64.b64encode(raw).decode(),
+                                       "content_type": "application/octet-stream"})
+    shown = still.get(f"/v1/messages/{sent.json['event_id']}").json
+    assert base64.b64decode(shown["payload_base64"]) == raw
+
+
+def test_a_wrong_message_is_refused_and_nothing_is_stored(still):
+    for change, status, code in [
+        ({"destination": None}, 400, "invalid_field"),
+        ({"destination": ""}, 400, "invalid_field"),
+        ({"destination": "x" * 101}, 400, "invalid_field"),
+        ({"event_type": 7}, 400, "invalid_field"),
+        ({"payload": ...}, 400, "invalid_field"),
+        ({"payload_base64": "AA=="}, 400, "invalid_field"),
+        ({"payload": "x" * 300000}, 413, "too_large"),
+        ({"headers": []}, 400, "invalid_field"),
+        ({"metadata": {"key": "-----BEGIN PRIVATE KEY-----"}}, 422, "secret_material"),
+        ({"delay": "soon"}, 400, "invalid_field"),
+        ({"max_attempts": 0}, 400, "invalid_field"),
+        ({"causation_id": "x"}, 400, "invalid_field"),
+        ({"surprise": 1}, 400, "unknown_field"),
+    ]:
+        body = {"destination": "d", "event_type": "t", "payload": {"n": 1}, **change}
+        answer = still.post("/v1/messages", {k: v for k, v in body.items() if v is not ...})
+        assert (answer.status, answer.code) == (status, code), answer
+        assert still.get("/v1/messages").json["messages"] == []
+
+
+def test_messages_come_newest_first_in_pages(still):
+    ids = [send(still) for _ in range(7)]
+    seen, after = [], ""
+    while True:
+        page = still.get(f"/v1/messages?limit=3{after}").json
+        seen += [one["event_id"] for one in page["messages"]]
+        if not page["next_after"]:
+            break
+        after = "&after=" + page["next_after"]
+    assert sorted(seen) == sorted(ids)
+
+
+def test_a_wrong_question_is_refused(still):
+    for query, code in [
+        ("state=SENT", "invalid_field"), ("limit=0", "invalid_field"), ("limit=-1", "invalid_field"),
+        ("limit=x", "invalid_field"), ("after=zzz", "invalid_field"), ("since=yesterday", "invalid_field"),
+        ("retrying=maybe", "invalid_field"), ("retrying=true&state=DEAD", "invalid_field"),
+        ("nonsense=1", "unknown_field"), ("state=DEAD&state=DEAD", "invalid_field"),
+    ]:
+        answer = still.get(f"/v1/messages?{query}")
+        assert (answer.status, answer.code) == (400, code)
+
+
+def test_o3_dead_is_requeued_and_pending_is_killed_and_each_leaves_an_audit_event(still):
+    one, two = send(still), send(still)
+    killed = still.post(f"/v1/messages/{one}/kill")
+    assert killed.status == 200 and killed.json["state"] == "DEAD" and killed.json["attempts"] == 0
+    again = still.post(f"/v1/messages/{one}/kill")
+    assert (again.status, again.code) == (409, "illegal_transition")
+    assert still.post(f"/v1/messages/{one}/requeue", {"dry_run": True}).json["requeued"] == 1
+    assert still.get(f"/v1/messages/{one}").json["state"] == "DEAD", "a dry run changes nothing"
+    requeued = still.post(f"/v1/messages/{one}/requeue")
+    assert requeued.status == 200 and requeued.json["event_ids"] == [one]
+    assert still.post(f"/v1/messages/{two}/requeue").code == "illegal_transition"
+    audit = [event for event in still.get("/v1/events").json["events"] if event["event_type"].startswith("outlog.message.")]
+    assert [event["event_type"] for event in audit] == ["outlog.message.killed", "outlog.message.requeued"]
+    assert all(event["org_id"] is None for event in audit)
+    assert audit[0]["request_id"] == killed.headers["x-request-id"]
+
+
+def test_many_are_requeued_by_what_they_have_in_common(still):
+    a, b, c = send(still, "a"), send(still, "a", event_type="u"), send(still, "b")
+    for id in (a, b, c):
+        still.post(f"/v1/messages/{id}/kill")
+    for body, code in [({}, "invalid_field"), ({"state": "PENDING"}, "invalid_field"), ({"state": "PUBLISHED"}, "invalid_field"),
+                       ({"ids": []}, "unknown_field"), ({"since": 5}, "invalid_field"), ({"dry_run": "yes"}, "invalid_field"),
+                       ([], "invalid_field")]:
+        answer = still.post("/v1/messages/requeue", body)
+        assert (answer.status, answer.code) == (400, code), body
+    dry = still.post("/v1/messages/requeue", {"state": "DEAD", "dry_run": True}).json
+    assert (dry["requeued"], dry["event_ids"]) == (3, [])
+    assert still.post("/v1/messages/requeue", {"destination": "a", "event_type": "u"}).json["event_ids"] == [b]
+    assert still.post("/v1/messages/requeue", {"until": "2020-01-01T00:00:00Z"}).json["requeued"] == 0
+    assert set(still.post("/v1/messages/requeue", {"state": "DEAD", "since": "1h"}).json["event_ids"]) == {a, c}
+    assert still.get("/v1/messages?state=DEAD").json["messages"] == []
+
+
+def test_messages_that_are_not_there(still):
+    for id in ("x", str(uuid.uuid4()), "%00", "..%2f..", "a" * 300, "%F0%9F%98%80", "'; drop table outbox; --"):
+        for verb in ("", "/kill", "/requeue", "/release"):
+            path = f"/v1/messages/{urllib.parse.quote(id, safe='%')}{verb}"
+            answer = still.post(path) if verb else still.get(path)
+            assert (answer.status, answer.code) in ((404, "not_found"), (400, "invalid_field")), answer
+
+
+def test_dead_letters_are_grouped_by_what_went_wrong(server):
+    server.put("/v1/destinations/off", {"type": "webhook", "url": "http://127.0.0.1:1/", "allow_private": True,
+                                        "retry": {"max_attempts": 1}})
+    ids = [send(server, "off") for _ in range(3)]
+    for id in ids:
+        server.wait_message(id, "DEAD")
+    groups = server.get("/v1/dead/groups").json["groups"]
+    assert [(one["destination"], one["count"]) for one in groups] == [("off", 3)]
+    assert "127" not in groups[0]["error"] and groups[0]["oldest"] <= groups[0]["newest"]
+    assert server.get("/v1/dead/groups?destination=other").json["groups"] == []
+
+
+# --- destinations -----------------------------------------------------------------------------
+
+
+def test_x4_a_destination_is_made_changed_and_removed_and_each_is_an_event(still):
+    made = still.put("/v1/destinations/d", {"type": "null"})
+    assert made.status == 201 and made.json == {"name": "d", "type": "null", "paused": False, "breaker": "closed",
+                                                "pending": 0, "oldest_pending_ms": None, "last_error": None}
+    assert still.put("/v1/destinations/d", {"type": "null"}).status == 200, "a repeat changes nothing"
+    changed = still.put("/v1/destinations/d", {"type": "null", "timeout": "3s"})
+    assert changed.status == 200
+    assert [one["name"] for one in still.get("/v1/destinations").json["destinations"]] == ["d"]
+    assert still.get("/v1/destinations/d").json["type"] == "null"
+    gone = still.delete("/v1/destinations/d")
+    assert (gone.status, gone.body) == (204, b"")
+    assert still.delete("/v1/destinations/d").code == "not_found"
+    audit = [(e["event_type"], e["payload"]["change"], e["request_id"]) for e in still.get("/v1/events").json["events"]]
+    assert audit == [("outlog.destination.applied", "added", made.headers["x-request-id"]),
+                     ("outlog.destination.applied", "changed", changed.headers["x-request-id"]),
+                     ("outlog.destination.deleted", "deleted", gone.headers["x-request-id"])]
+
+
+def test_a_destination_in_use_stays(still, outlog, tmp_path):
+    (tmp_path / "o.yaml").write_text("destinations: {d: {type: 'null'}, ops: {type: 'null'}}\n"
+                                     "routes: [{on: 'x.*', to: d}]\nalerts: {to: ops}\n")
+    outlog.run("apply", "-f", tmp_path / "o.yaml")
+    for name in ("d", "ops"):
+        answer = still.delete(f"/v1/destinations/{name}")
+        assert (answer.status, answer.code) == (409, "illegal_transition"), answer
+
+
+def test_a_wrong_destination_names_the_place(still):
+    for body, pointer, code in [
+        ({}, None, "invalid_field"),
+        ({"type": "pigeon"}, "/type", "invalid_field"),
+        ({"type": "webhook", "url": 5}, "/url", "invalid_field"),
+        ({"type": "null", "retry": {"max_attempts": "many"}}, "/retry/max_attempts", "invalid_field"),
+        ({"type": "null", "timeuot": "3s"}, "/timeuot", "unknown_field"),
+        ([], None, "invalid_field"),
+        ("{", None, "invalid_json"),
+        ('{"type":"null","type":"null"}', None, "invalid_json"),
+    ]:
+        answer = still.put("/v1/destinations/d", body)
+        assert (answer.status, answer.code) == (400, code), answer
+        if pointer:
+            assert [error["pointer"] for error in answer.json["errors"]] == [pointer]
+        assert still.get("/v1/destinations").json["destinations"] == []
+
+
+def test_secrets_of_a_destination_are_never_shown(still):
+    still.put("/v1/destinations/d", {"type": "webhook", "url": "https://u:pass9@h.example/x", "secret": "whsec_" + "c2VjcmV0" * 4})
+    everything = b"".join(still.get(path).body for path in ("/v1/destinations", "/v1/destinations/d", "/v1/stats", "/v1/events"))
+    assert b"c2VjcmV0" not in everything and b"pass9" not in everything
+
+
+def test_a_paused_destination_waits_and_a_resumed_one_goes_on(server, receiver):
+    server.put("/v1/destinations/d", {"type": "webhook", "url": receiver.url("d"), "allow_private": True})
+    paused = server.post("/v1/destinations/d/pause")
+    assert paused.status == 200 and paused.json["paused"] is True
+    id = send(server, "d")
+    wait_for(lambda: server.get("/v1/stats").json["destinations"][0]["pending"] == 1, "it to wait")
+    stats = server.get("/v1/stats").json["destinations"][0]
+    assert stats["paused"] and stats["since"] and stats["oldest_pending_ms"] >= 0
+    assert server.get(f"/v1/messages/{id}").json["state"] == "PENDING"
+    assert server.post("/v1/destinations/d/resume").json["paused"] is False
+    server.wait_message(id, "PUBLISHED")
+    for verb in ("pause", "resume", "deliver", "test"):
+        assert server.post(f"/v1/destinations/nowhere/{verb}").code == "not_found"
+        assert server.post(f"/v1/destinations/d/{verb}", {"x": 1}).code == "unknown_field"
+
+
+def test_l6_deliver_makes_due_what_waits(server, receiver):
+    server.put("/v1/destinations/d", {"type": "webhook", "url": receiver.url("d"), "allow_private": True})
+    id = send(server, "d", delay="1h")
+    wait_for(lambda: server.get("/v1/stats").json["pending"] == 1, "it to wait")
+
+    def hurry():
+        answer = server.post("/v1/destinations/d/deliver")
+        assert answer.status == 202
+        return answer.json["hurried"] == 1
+    wait_for(hurry, "the relay to have seen it")
+    server.wait_message(id, "PUBLISHED")
+
+
+def test_testing_a_destination_says_what_came_of_it(still, receiver):
+    still.put("/v1/destinations/d", {"type": "webhook", "url": receiver.url("d"), "allow_private": True})
+    trial = still.post("/v1/destinations/d/test")
+    assert trial.status == 200 and trial.json["outcome"] == "ok" and trial.json["status"] == 200
+    trial = still.post("/v1/destinations/d/test", {"payload": {"mine": [1, 2]}}).json
+    assert trial["outcome"] == "ok" and json.loads(receiver.requests[-1].body) == {"mine": [1, 2]}
+    still.put("/v1/destinations/off", {"type": "webhook", "url": "http://127.0.0.1:1/", "allow_private": True})
+    trial = still.post("/v1/destinations/off/test").json
+    assert trial["outcome"] == "failed" and "127.0.0.1" in trial["error"]
+    assert still.get("/v1/messages").json["messages"] == [], "past the outbox"
+
+
+# --- consumers --------------------------------------------------------------------------------
+
+
+def test_c1_a_consumer_reads_commits_and_resumes(still):
+    made = still.put("/v1/consumers/c", {"filters": {"org_id": "acme"}})
+    assert made.status == 201 and made.json["cursor_event_id"] == 0 and made.json["filters"] == {"org_id": "acme"}
+    assert still.put("/v1/consumers/c", {}).status == 200
+    ids = [event["event_id"] for event in still.append("acme", 3) + still.append("other", 1)][:3]
+    page = still.get("/v1/consumers/c/events?limit=2").json
+    assert [event["event_id"] for event in page["events"]] == ids[:2] and page["cursor_event_id"] == 0
+    assert still.get("/v1/consumers/c/events?limit=2").json == page, "reading moves nothing"
+    assert still.post("/v1/consumers/c/commit", {"event_id": ids[1]}).json == {"cursor_event_id": ids[1], "moved": True}
+    assert still.post("/v1/consumers/c/commit", {"event_id": ids[0]}).json == {"cursor_event_id": ids[1], "moved": False}
+    assert [e["event_id"] for e in still.get("/v1/consumers/c/events").json["events"]] == ids[2:]
+    beyond = still.post("/v1/consumers/c/commit", {"event_id": 10**9})
+    assert (beyond.status, beyond.code) == (409, "beyond_settled")
+    listed = still.get("/v1/consumers").json["consumers"]
+    assert [(one["name"], one["lag"]) for one in listed] == [("c", 2)], "C3"
+    assert still.get("/v1/consumers/c").json == listed[0]
+    assert still.delete("/v1/consumers/c").status == 204
+    assert still.get("/v1/consumers/c/events").code == "not_found"
+
+
+def test_c4_a_cursor_is_reset_to_0_an_event_a_time_or_the_end(still):
+    still.put("/v1/consumers/c")
+    events = still.append("acme", 4)
+
+    def reset(to):
+        answer = still.post("/v1/consumers/c/reset", {"to": to})
+        assert answer.status == 200, answer
+        return answer.json["cursor_event_id"]
+    assert reset("end") == events[-1]["event_id"]
+    assert reset(0) == 0
+    assert reset(events[1]["event_id"]) == events[1]["event_id"]
+    assert reset(events[0]["occurred_at"]) < events[0]["event_id"]
+    assert reset("2099-01-01T00:00:00Z") == events[-1]["event_id"]
+    assert reset("1h") < events[0]["event_id"]
+    for to, status in [(-1, 400), ("soon", 400), (None, 400), (True, 400), ([], 400), (1.5, 400), (10**9, 409), (10**30, 400)]:
+        assert still.post("/v1/consumers/c/reset", {"to": to}).status == status, to
+    assert still.put("/v1/consumers/late", {"from": "end"}).json["cursor_event_id"] == events[-1]["event_id"]
+    assert still.put("/v1/consumers/early", {"from": events[0]["occurred_at"]}).json["lag"] >= 4
+
+
+def test_a_wrong_consumer_is_refused(still):
+    for body, code in [
+        ({"filters": {"color": "red"}}, "unknown_field"), ({"filters": []}, "invalid_field"), ({"filter": {}}, "unknown_field"),
+        ({"filters": {"event_type": 5}}, "invalid_field"), ({"from": {}}, "invalid_field"), ("nonsense", "invalid_json"),
+        ({"filters": {"event_type": "x" * 2000}}, "too_large"),
+    ]:
+        answer = still.put("/v1/consumers/c", body)
+        assert answer.code == code, answer
+        assert still.get("/v1/consumers").json["consumers"] == []
+
+
+def test_a_consumers_name_is_any_text_of_100_bytes(still):
+    for name in ("ä/b c?", "x" * 100, "😀"):
+        path = "/v1/consumers/" + urllib.parse.quote(name, safe="")
+        assert still.put(path).json["name"] == name
+        assert still.get(path).json["name"] == name
+    assert still.put("/v1/consumers/" + "x" * 101).code == "invalid_field"
+
+
+def test_c2_a_long_poll_answers_when_something_comes(still):
+    still.put("/v1/consumers/c")
+    result = []
+    polls = [threading.Thread(target=lambda path=path: result.append(still.get(path)))
+             for path in ("/v1/events?after=0&wait=20", "/v1/consumers/c/events?wait=20")]
+    for poll in polls:
+        poll.start()
+    polls[0].join(0.3)
+    assert all(poll.is_alive() for poll in polls), "nothing is there yet"
+    event = still.append("acme")[0]
+    for poll in polls:
+        poll.join(15)
+    assert [[e["event_id"] for e in one.json["events"]] for one in result] == [[event["event_id"]]] * 2
+
+
+def test_c2_a_long_poll_ends_when_nothing_comes(still):
+    still.put("/v1/consumers/c")
+    for path in ("/v1/events?after=0&wait=1", "/v1/consumers/c/events?wait=1"):
+        began = time.monotonic()
+        answer = still.get(path)
+        assert answer.status == 200 and answer.json["events"] == [] and time.monotonic() - began >= 0.9
+
+
+def test_long_polls_hold_no_thread(store, serve):
+    """More of them wait than there are threads, and the server answers others at once."""
+    server = serve("--no-relay", "--threads", "1")
+    polls = [threading.Thread(target=server.get, args=("/v1/events?wait=20",)) for _ in range(8)]
+    for poll in polls:
+        poll.start()
+    assert server.get("/v1/consumers").status == 200
+    server.append("acme")
+    for poll in polls:
+        poll.join(15)
+        assert not poll.is_alive()
+
+
+# --- traces -----------------------------------------------------------------------------------
+
+
+def test_t3_a_trace_has_its_events_and_messages(still):
+    event = still.append("acme", correlation_id="story-1")[0]
+    first = send(still, correlation_id="story-1")
+    second = send(still, correlation_id="story-1")
+    send(still, correlation_id="story-2")
+    trace = still.get("/v1/traces/story-1").json
+    assert [e["event_id"] for e in trace["events"]] == [event["event_id"]]
+    assert [m["event_id"] for m in trace["messages"]] == [first, second]
+
+
+# --- numbers ----------------------------------------------------------------------------------
+
+
+def test_stats_say_what_happened(server, receiver):
+    server.put("/v1/destinations/good", {"type": "webhook", "url": receiver.url("d"), "allow_private": True})
+    server.put("/v1/destinations/bad", {"type": "webhook", "url": "http://127.0.0.1:1/", "allow_private": True,
+                                        "retry": {"max_attempts": 2, "base": "100ms"}})
+    wait_for(lambda: server.get("/v1/stats").json["rates"]["published"] is not None, "a first sample")
+    for _ in range(6):
+        send(server, "good")
+        send(server, "bad")
+    server.append("acme", 5)
+
+    def counted():
+        by_name = {one["name"]: one for one in server.get("/v1/stats").json["destinations"]}
+        return (by_name["good"]["ok_per_min"], by_name["bad"]["fail_per_min"]) == (6, 12) and by_name
+    by_name = wait_for(counted, lambda: server.get("/v1/stats").json)
+    assert by_name["bad"]["dead"] == 6 and by_name["bad"]["p99_ms"] is None and by_name["bad"]["ok_per_min"] == 0
+    assert by_name["good"]["dead"] == 0 and by_name["good"]["p99_ms"] >= 0 and by_name["good"]["fail_per_min"] == 0
+    stats = server.get("/v1/stats").json
+    assert stats["dead"] == 6 and stats["settled"] == stats["events_total"] == server.get("/v1/events").json["settled"]
+    assert stats["rates"]["published"] > 0 and stats["rates"]["failed"] > 0 and stats["publish_p50_ms"] <= stats["publish_p99_ms"]
+    series = server.get("/v1/stats/series").json
+    lengths = {len(series[name]) for name in ("appended", "published", "failed")}
+    assert lengths == {900 // series["step_s"]}
+    assert series["published"][0] is None, "unknown before it began"
+
+    def drawn():
+        known = [x for x in server.get("/v1/stats/series").json["failed"] if x is not None]
+        return sum(known) * series["step_s"] > 0
+    wait_for(drawn, "the failures to be drawn")
+
+
+def test_paused_messages_are_not_counted_as_published(server):
+    server.put("/v1/destinations/d", {"type": "null"})
+    server.post("/v1/destinations/d/pause")
+    wait_for(lambda: server.get("/v1/stats").json["rates"]["published"] is not None, "a first sample")
+    for _ in range(5):
+        send(server, "d")
+    wait_for(lambda: server.get("/v1/stats").json["pending"] == 5, "them to wait")
+    time.sleep(3.2)  # for two samples
+    stats = server.get("/v1/stats").json
+    assert stats["rates"]["published"] == 0 and stats["destinations"][0]["ok_per_min"] == 0
+
+
+def test_m1_prometheus_understands_the_metrics(server):
+    for name in ('d', 'with "quotes" and \\', "ü"):
+        server.put("/v1/destinations/" + urllib.parse.quote(name, safe=""), {"type": "null"})
+    server.put("/v1/consumers/c")
+    server.append("acme", 2)
+    id = send(server, "d")
+    server.wait_message(id, "PUBLISHED")
+    wait_for(lambda: b'outlog_attempts_total{destination="d",outcome="ok"} 1' in server.get("/metrics").body, "the sample")
+    answer = server.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    checked = subprocess.run(["promtool", "check", "metrics"], input=answer.body, capture_output=True, timeout=30)
+    assert checked.returncode == 0, checked.stderr.decode() + checked.stdout.decode()
+    lines = answer.body.decode().splitlines()
+    assert f"outlog_events_appended_total {server.get('/v1/events').json['settled']}" in lines
+    assert 'outlog_append_duration_seconds_count 1' in lines
+    assert 'outlog_messages{destination="d",state="PENDING"} 0' in lines
+    assert any(line.startswith('outlog_consumer_lag{consumer="c"} ') for line in lines)
+
+
+# --- health -----------------------------------------------------------------------------------
+
+
+def test_m3_not_ready_while_a_lane_stands_still(still, outlog, relays, tmp_path):
+    (tmp_path / "o.yaml").write_text("destinations: {d: {type: 'null'}}\nrelay: {lease: 1s}\n")
+    outlog.run("apply", "-f", tmp_path / "o.yaml")
+    send(still, "d")
+    time.sleep(1.5)
+    assert still.get("/readyz").status == 200, "nobody said that messages are delivered"
+    relay = relays("a", lease="1s")
+    wait_for(lambda: still.get("/v1/messages").json["messages"][0]["state"] == "PUBLISHED", "the relay")
+    relay.kill()
+    id = send(still, "d")
+    assert still.get("/v1/messages/" + id).json["state"] != "PUBLISHED"
+    wait_for(lambda: still.get("/readyz").status == 503, "the lane to be missed")
+    assert "stands still" in still.get("/readyz").json["detail"]
+    assert still.get("/healthz").status == 200
+    relays("b", lease="1s")
+    wait_for(lambda: still.get("/readyz").status == 200, "another relay")
+
+
+def test_m2_each_admin_change_and_each_5xx_is_a_line(still):
+    made = still.put("/v1/destinations/d", {"type": "null"}, headers={"x-request-id": "req-7"})
+    assert made.headers["x-request-id"] == "req-7"
+    still.get("/v1/destinations")
+    still.put("/v1/destinations/d", {"type": "pigeon"})
+    lines = [line for line in still.lines() if " msg=admin " in line or " msg=request " in line]
+    assert len(lines) == 1 and 'request_id="req-7"' in lines[0] and 'operation="putDestination"' in lines[0]
+    assert " status=201 " in lines[0]

@@ -1,0 +1,281 @@
+"""The bytes of HTTP: smuggling, slow clients, sizes, pipelines, streams, and a server that is killed."""
+import http.client
+import json
+import random
+import re
+import select
+import socket
+import threading
+import time
+
+import pytest
+
+from lib.outbox import wait_for
+from lib.server import Stream
+
+HOST = b"Host: localhost\r\n"
+EVENT = {"aggregate_type": "thing", "aggregate_id": "1", "event_type": "t", "payload": {}}
+BODY = json.dumps({"org_id": "acme", "events": [EVENT]}).encode()
+
+
+@pytest.fixture
+def server(store, serve):
+    return serve("--no-relay")
+
+
+def post(*lines, body=BODY):
+    """A POST /v1/events with these header lines as they stand."""
+    return b"POST /v1/events HTTP/1.1\r\n" + HOST + b"".join(line + b"\r\n" for line in lines) + b"\r\n" + body
+
+
+def statuses(answer):
+    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", answer)]
+
+
+SIZE = b"Content-Length: %d" % len(BODY)
+SMUGGLED = [
+    ("two lengths", post(SIZE, b"Content-Length: 5")),
+    ("the same length twice", post(SIZE, SIZE)),
+    ("a list of lengths", post(b"Content-Length: %d, %d" % (len(BODY), len(BODY)))),
+    ("length and chunks", post(SIZE, b"Transfer-Encoding: chunked", body=b"0\r\n\r\nGET / HTTP/1.1\r\n\r\n")),
+    ("chunks and length", post(b"Transfer-Encoding: chunked", SIZE, body=b"0\r\n\r\n")),
+    ("another coding", post(b"Transfer-Encoding: gzip")),
+    ("chunked not last", post(b"Transfer-Encoding: chunked, identity", body=b"0\r\n\r\n")),
+    ("chunked twice", post(b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked", body=b"0\r\n\r\n")),
+    ("a folded header", post(SIZE, b"X-A: 1\r\n folded")),
+    ("a space before the colon", post(b"Content-Length : %d" % len(BODY))),
+    ("a space before the name", post(b" Content-Length: %d" % len(BODY))),
+    ("bare line feeds", post(SIZE).replace(b"\r\n", b"\n", 3)),
+    ("a bare carriage return", post(SIZE, b"X-A: 1\rContent-Length: 0")),
+    ("a negative length", post(b"Content-Length: -1")),
+    ("a length with a sign", post(b"Content-Length: +%d" % len(BODY))),
+    ("a length in hex", post(b"Content-Length: 0x10")),
+    ("a huge length", post(b"Content-Length: 99999999999999999999999")),
+    ("a chunk of no size", post(b"Transfer-Encoding: chunked", body=b"x\r\nabc\r\n0\r\n\r\n")),
+    ("a chunk of too large a size", post(b"Transfer-Encoding: chunked", body=b"ffffffffffffffffff\r\nabc")),
+    ("a NUL in a header", post(SIZE, b"X-A: a\0b")),
+    ("no host", b"GET /v1/events HTTP/1.1\r\n\r\n"),
+    ("two hosts", b"GET /v1/events HTTP/1.1\r\n" + HOST + HOST + b"\r\n"),
+    ("another version", b"GET /v1/events HTTP/3.0\r\n" + HOST + b"\r\n"),
+    ("a very old one", b"GET /v1/events\r\n\r\n"),
+    ("no method", b"/v1/events HTTP/1.1\r\n" + HOST + b"\r\n"),
+    ("TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64)),
+    ("HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+    ("noise", bytes(range(256)) * 4),
+]
+
+
+def test_nothing_is_smuggled(server):
+    """Each is refused, the connection ends, and what stood behind it is never read as a request."""
+    behind = b"POST /v1/events HTTP/1.1\r\n" + HOST + SIZE + b"\r\n\r\n" + BODY
+    for what, sent in SMUGGLED:
+        answer = server.raw(sent + behind, timeout=5, end=False)
+        got = statuses(answer)
+        assert len(got) <= 1 and all(400 <= status < 600 for status in got), (what, answer)
+        assert b"connection: close" in answer.lower() or not got, (what, answer)
+    assert server.get("/v1/events").json["events"] == []
+    assert server.get("/healthz").status == 200
+
+
+def test_requests_in_one_packet_are_answered_in_order(server):
+    one = b"GET /v1/events?limit=%d HTTP/1.1\r\n" + HOST + b"\r\n"
+    answer = server.raw(b"".join(one % n for n in range(1, 30)) + b"GET /healthz HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n",
+                        end=False)
+    assert statuses(answer) == [200] * 30 and answer.rstrip().endswith(b'}') and b'"version"' in answer[-200:]
+
+
+def test_bodies_come_in_any_pieces(server):
+    chunked = b"".join(b"%x;ext=1\r\n%c\r\n" % (1, byte) for byte in BODY) + b"0\r\nX-Trailer: 1\r\n\r\n"
+    sent = post(b"Transfer-Encoding: chunked", b"Connection: close", body=chunked)
+    with socket.create_connection(("127.0.0.1", server.port), 10) as link:
+        for i in range(0, len(sent), 7):
+            link.sendall(sent[i:i + 7])
+        answer = b"".join(iter(lambda: link.recv(65536), b""))
+    assert statuses(answer) == [201]
+    answer = server.raw(post(SIZE, b"Expect: 100-continue", b"Connection: close"), end=False)
+    assert statuses(answer) == [100, 201]
+    assert len(server.get("/v1/events").json["events"]) == 2
+
+
+def test_sizes_are_bounded(server):
+    assert statuses(server.raw(b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n" + HOST + b"\r\n"))[0] in (400, 414, 431)
+    assert statuses(server.raw(b"GET / HTTP/1.1\r\n" + HOST + b"X-A: " + b"a" * 100000 + b"\r\n\r\n"))[0] in (400, 431)
+    assert statuses(server.raw(b"GET / HTTP/1.1\r\n" + HOST + b"X: y\r\n" * 20000 + b"\r\n"))[0] in (400, 431)
+    large = server.raw(post(b"Content-Length: 17000000", body=b" " * 70000), timeout=5)
+    assert statuses(large)[0] == 413
+    with socket.create_connection(("127.0.0.1", server.port), 10) as link:
+        link.sendall(post(b"Transfer-Encoding: chunked", body=b""))
+        with pytest.raises(OSError):  # a body without end: the server hangs up
+            while True:
+                link.sendall(b"10000\r\n" + b" " * 65536 + b"\r\n")
+    answer = server.post("/v1/events", {"org_id": "acme", "events": [{**EVENT, "payload": {"x": "y" * 300000}}]})
+    assert (answer.status, answer.code) == (413, "too_large")
+    deep = server.post("/v1/events", "[" * 5000 + "]" * 5000)
+    assert (deep.status, deep.code) == (400, "invalid_json")
+    assert server.get("/healthz").status == 200
+
+
+def test_slow_clients_keep_nobody_waiting(server):
+    slow = []
+    for _ in range(50):
+        link = socket.create_connection(("127.0.0.1", server.port), 10)
+        link.sendall(b"POST /v1/events HTTP/1.1\r\nHost: lo")
+        slow.append(link)
+    began = time.monotonic()
+    for _ in range(5):
+        assert server.get("/v1/events").status == 200
+    assert time.monotonic() - began < 8
+    for link in slow:
+        link.close()
+
+
+@pytest.mark.torture
+def test_a_head_that_never_ends_is_given_up(server):
+    with socket.create_connection(("127.0.0.1", server.port), 30) as link:
+        link.sendall(b"GET / HTTP/1.1\r\n")
+        began = time.monotonic()
+        assert b"408" in link.recv(65536)[:20]
+        assert 5 < time.monotonic() - began < 20
+
+
+def test_a_full_queue_says_503_and_when_to_come_back(store, serve):
+    """One thread, held by a destination that does not answer; what cannot wait is refused at once."""
+    server = serve("--no-relay", "--threads", "1", "--queue", "20")
+    blocker = socket.create_server(("127.0.0.1", 0))
+    server.put("/v1/destinations/hang", {"type": "webhook", "url": f"http://127.0.0.1:{blocker.getsockname()[1]}/",
+                                         "allow_private": True, "timeout": "60s"})
+    test = threading.Thread(target=lambda: server.post("/v1/destinations/hang/test", timeout=90))
+    test.start()
+    held = blocker.accept()[0]
+    links = []
+    for _ in range(100):  # a connection holds one request at a time
+        links.append(socket.create_connection(("127.0.0.1", server.port), 30))
+        links[-1].sendall(b"GET /v1/events HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n")
+    poll = select.poll()
+    for link in links:
+        poll.register(link, select.POLLIN)
+    refused = wait_for(lambda: len(poll.poll(0)) >= 50 and poll.poll(0), "refusals")
+    by_number = {link.fileno(): link for link in links}
+    answer = by_number[refused[0][0]].recv(65536)
+    assert b" 503 " in answer[:20] and b"retry-after: " in answer.lower() and b'"code":"unavailable"' in answer
+    held.close()
+    blocker.close()
+    test.join(90)
+    kept = [link for link in links if link.fileno() not in {number for number, _ in refused}]
+    assert all(b" 200 " in link.recv(65536)[:20] for link in kept[:15]), "who was let in is answered"
+    for link in links:
+        link.close()
+    assert server.get("/v1/events").status == 200
+    assert any(" msg=request status=503 " in line for line in server.lines())
+
+
+# --- streams ----------------------------------------------------------------------------------
+
+
+def follow(server, path, total, seen, breaks, timeout=60):
+    """Read until `total` events came, with `breaks` lost connections on the way."""
+    last, left = 0, breaks
+    deadline = time.monotonic() + timeout
+    while len(seen) < total and time.monotonic() < deadline:
+        stream = Stream(server, path, last=last, timeout=15)
+        try:
+            until = random.randint(1, total) if left else total + 1
+            for number, event in stream:
+                assert number == event["event_id"] and number > last
+                seen.append(number)
+                last = number
+                until -= 1
+                if until == 0 or len(seen) == total:
+                    break
+        except OSError:
+            pass
+        finally:
+            left = max(0, left - 1)
+            stream.close()
+
+
+def test_c2_followers_that_come_and_go_miss_nothing(server):
+    """200 of them on two filters, each reconnecting at random, while several writers append."""
+    number, writers = 200, 4
+    events = 60 * writers
+    seen = [[] for _ in range(number)]
+    paths = ["/v1/events/stream?after=0", "/v1/events/stream?after=0&org_id=o1"]
+    totals = [events, events // writers]
+    followers = [threading.Thread(target=follow, args=(server, paths[i % 2], totals[i % 2], seen[i], random.randint(0, 2)))
+                 for i in range(number)]
+
+    def write(org):
+        for _ in range(20):
+            server.append(f"o{org}", 3)
+    writing = [threading.Thread(target=write, args=(org,)) for org in range(writers)]
+    for thread in followers[:100] + writing + followers[100:]:
+        thread.start()
+    for thread in writing + followers:
+        thread.join(90)
+    everything, of_one = (
+        [e["event_id"] for e in server.get(f"/v1/events?limit=10000{q}").json["events"]] for q in ("", "&org_id=o1"))
+    assert len(everything) == events and len(of_one) == events // writers
+    for i, got in enumerate(seen):
+        assert got == (everything, of_one)[i % 2], f"follower {i} has {len(got)}"
+
+
+def test_last_event_id_wins_and_wrong_ones_are_refused(server):
+    ids = [e["event_id"] for e in server.append("acme", 3)]
+    stream = Stream(server, "/v1/events/stream?after=0", last=ids[1])
+    assert next(iter(stream))[0] == ids[2]
+    stream.close()
+    for last in ("x", "-1", "1e3", "9" * 30):
+        assert server.get("/v1/events/stream", headers={"last-event-id": last}).code == "invalid_field"
+
+
+def test_sigterm_ends_streams_and_polls_and_finishes_requests(server):
+    stream = Stream(server)
+    poll = []
+    waiting = threading.Thread(target=lambda: poll.append(server.get("/v1/events?after=0&wait=30")))
+    waiting.start()
+    time.sleep(0.3)
+    began = time.monotonic()
+    assert server.stop() == 0
+    assert time.monotonic() - began < 15
+    waiting.join(5)
+    assert poll and poll[0].status == 200 and poll[0].json["events"] == []
+    assert list(stream) == []
+
+
+# --- killed -----------------------------------------------------------------------------------
+
+
+def test_i1_killed_under_load_every_acknowledged_event_is_there_once(store, serve):
+    """Clients retry with their key until they are answered; the server is killed twice meanwhile."""
+    server = serve("--no-relay")
+    port, acknowledged, lock = server.port, {}, threading.Lock()
+
+    def client(number):
+        for n in range(25):
+            key = f"c{number}-{n}"
+            body = {"org_id": "acme", "events": [{**EVENT, "aggregate_id": f"{number}", "payload": {"key": key}}]}
+            for _ in range(400):
+                try:
+                    answer = server.post("/v1/events", body, headers={"idempotency-key": key}, timeout=10)
+                except (OSError, http.client.HTTPException):
+                    time.sleep(0.03)
+                    continue
+                if answer.status == 201:
+                    with lock:
+                        acknowledged[key] = answer.json["events"][0]["event_id"]
+                    break
+                assert answer.status in (409, 503), answer
+                time.sleep(0.03)
+    clients = [threading.Thread(target=client, args=(number,)) for number in range(6)]
+    for one in clients:
+        one.start()
+    for goal in (25, 70):
+        wait_for(lambda: len(acknowledged) >= goal or not any(one.is_alive() for one in clients), "some appends", 60)
+        server.kill()
+        server.start(port)
+    for one in clients:
+        one.join(90)
+    stored = server.get("/v1/events?limit=10000").json["events"]
+    by_key = {event["payload"]["key"]: event["event_id"] for event in stored}
+    assert len(stored) == len(by_key) == 150, "each once"
+    assert by_key == acknowledged

@@ -1,0 +1,160 @@
+"""/openapi.json is true: every route is in it, every answer is as it says, and nothing made from it breaks us."""
+import json
+import os
+import re
+import urllib.parse
+
+import jsonschema
+import pytest
+
+from lib.cli import ROOT
+from lib.openapi import Maker
+
+ID = "0190a7c3-0000-7000-8000-000000000001"
+ENDLESS = {"streamEvents"}  # an answer without end
+
+
+@pytest.fixture
+def server(store, serve):
+    server = serve("--no-relay")
+    server.document = server.get("/openapi.json").json
+    return server
+
+
+def operations(document):
+    for path, methods in sorted(document["paths"].items()):
+        for method, operation in methods.items():
+            yield method.upper(), path, operation
+
+
+def check(document, operation, answer):
+    """The status is documented, and the body is what the schema of that status says."""
+    name = operation["operationId"]
+    assert str(answer.status) in operation["responses"], (name, answer)
+    response = operation["responses"][str(answer.status)]
+    if "$ref" in response:
+        response = document["components"]["responses"][response["$ref"].rsplit("/", 1)[1]]
+    content = response.get("content")
+    if not content:
+        assert answer.body == b"", (name, answer)
+        return
+    media, = content
+    assert answer.headers["content-type"].split(";")[0] == media, (name, answer)
+    if media.endswith("json"):
+        schema = {**content[media]["schema"], "components": document["components"]}
+        wrong = [f"{error.json_path}: {error.message[:300]}" for error in jsonschema.Draft202012Validator(schema).iter_errors(answer.json)]
+        assert not wrong, (name, wrong, answer)
+
+
+def test_it_is_valid_and_names_every_route(server):
+    document = server.document
+    assert document["openapi"].startswith("3.1")
+    for name, schema in document["components"]["schemas"].items():
+        jsonschema.Draft202012Validator.check_schema(schema)
+    names = [operation["operationId"] for _, _, operation in operations(document)]
+    assert len(names) == len(set(names))
+    described = {(method, path) for method, path, _ in operations(document)}
+    written = set()
+    for file in (ROOT / "src" / "api").glob("*.c"):
+        written |= set(re.findall(r'\{"(GET|POST|PUT|DELETE)",\s*"(/[^"]*)"', file.read_text()))
+    assert written and described == written
+    text = json.dumps(document)
+    for used in set(re.findall(r'"#/components/(\w+)/([\w-]+)"', text)):
+        assert used[1] in document["components"][used[0]], used
+    for name in document["components"]["schemas"]:
+        assert f"#/components/schemas/{name}\"" in text, f"{name} is used nowhere"
+
+
+BODIES = {
+    "appendEvents": {"org_id": "acme", "events": [{"aggregate_type": "t", "aggregate_id": "1", "event_type": "e", "payload": {}}],
+                     "messages": [{"destination": "d", "event_type": "t", "payload": 1}]},
+    "enqueueMessage": {"destination": "d", "event_type": "t", "payload": {"n": 1}},
+    "putDestination": {"type": "null"}, "commitConsumer": {"event_id": 0}, "resetConsumer": {"to": 0},
+    "createToken": {"scope": "read"}, "requeueMessages": {"state": "DEAD", "dry_run": True},
+}
+
+
+def test_every_call_answers_as_described_when_all_is_well(server):
+    """The things the paths name exist; deleting comes last."""
+    event = server.append("acme", correlation_id=ID)[0]["id"]
+    waiting, dead = ([server.post("/v1/messages", BODIES["enqueueMessage"] | {"correlation_id": ID}).json["event_id"]
+                      for _ in range(2)])
+    server.post(f"/v1/messages/{dead}/kill")
+    server.put("/v1/destinations/d", {"type": "null"})
+    server.put("/v1/consumers/d", {"filters": {"org_id": "acme", "event_type": "t"}})
+    token = server.post("/v1/tokens", {"scope": "read"}).json["id"]
+    last = []
+    for method, path, operation in sorted(operations(server.document), key=lambda one: one[0] == "DELETE"):
+        name = operation["operationId"]
+        if name in ENDLESS:
+            continue
+        of = {"/v1/events/": event, "/v1/tokens/": token, "/v1/traces/": ID, "/v1/messages/": dead}
+        id = next((id for prefix, id in of.items() if path.startswith(prefix)), "d")
+        if name == "killMessage":
+            id = waiting
+        path = re.sub(r"\{[^}]*\}", id, path)
+        body = BODIES.get(name, {}) if "requestBody" in operation else None
+        answer = server.call(method, path, body)
+        check(server.document, operation, answer)
+        if name == "releaseMessage":
+            assert answer.status == 409, "it holds no key"
+        else:
+            assert answer.status < 300, (name, answer)
+        last.append(name)
+    assert last[-1].startswith(("delete", "revoke"))
+
+
+def test_every_call_answers_as_described_when_nothing_is_there(server):
+    for method, path, operation in operations(server.document):
+        if operation["operationId"] in ENDLESS:
+            continue
+        body = {} if "requestBody" in operation else None
+        check(server.document, operation, server.call(method, re.sub(r"\{[^}]*\}", ID, path), body))
+        wrong = server.call(method, re.sub(r"\{[^}]*\}", "%20", path) + "?surprise=1", body)
+        check(server.document, operation, wrong)
+        assert wrong.status == 400, (path, wrong)
+
+
+def test_other_methods_are_told_which_are_possible(server):
+    for path in server.document["paths"]:
+        known = {method.upper() for method in server.document["paths"][path]}
+        for method in {"GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"} - known:
+            if path.startswith("/v1/messages/requeue") and method == "GET":
+                continue  # also the path of a message
+            answer = server.call(method, re.sub(r"\{[^}]*\}", ID, path))
+            assert answer.status in (405, 501), (method, path, answer)
+            if answer.status == 405:
+                assert known <= set(answer.headers["allow"].split(", ")), (method, path, answer)
+
+
+def test_random_requests_break_nothing(server):
+    """OUTLOG_RANDOM_REQUESTS says how many; a seed that failed is in the message."""
+    number, seed = int(os.environ.get("OUTLOG_RANDOM_REQUESTS", 600)), int(os.environ.get("OUTLOG_SEED", os.getpid()))
+    maker = Maker(server.document, seed)
+    calls = [one for one in operations(server.document) if one[2]["operationId"] not in ENDLESS | {"testDestination"}]
+    seen = set()
+    for i in range(number):
+        method, path, operation = maker.random.choice(calls)
+        for argument in re.findall(r"\{[^}]*\}", path):
+            text = maker.random.choice([ID, "d", "none", maker.text({})]) or "d"
+            path = path.replace(argument, urllib.parse.quote(text, safe=""), 1)
+        query = [(name, "0" if name == "wait" else value) for name, value in maker.question(operation)]
+        if query:
+            path += "?" + urllib.parse.urlencode(query)
+        body = None
+        if "requestBody" in operation:
+            content, = operation["requestBody"]["content"].values()
+            body = json.dumps(maker.value(content["schema"]))
+            if maker.random.random() < 0.03:
+                body = body[:maker.random.randrange(len(body) + 1)]
+        headers = {"idempotency-key": maker.text({}) or "k"} if method == "POST" and maker.random.random() < 0.2 else {}
+        headers = {k: urllib.parse.quote(v) for k, v in headers.items()}
+        answer = server.call(method, path, body, headers=headers)
+        assert answer.status < 500, (seed, i, method, path, body, answer)
+        try:
+            check(server.document, operation, answer)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}, request {i}: {method} {path} {body}\n{error}") from None
+        seen.add((operation["operationId"], answer.status))
+    assert server.get("/healthz").status == 200
+    assert len(seen) > 30
