@@ -182,6 +182,7 @@ begin
     end loop;
     foreach name in array array['outlog_append', 'outlog_read', 'outlog_admin'] loop
         continue when not exists (select from pg_roles where rolname = name);
-        execute format('grant select on outlog.signals, outlog.runs, outlog.steps, outlog.run_checkpoints to %I', name);
+        execute format('grant select on outlog.signals, outlog.runs, outlog.steps, outlog.effects, '
+            'outlog.run_checkpoints to %I', name);
     end loop;
 end $$;
