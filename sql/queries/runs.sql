@@ -79,7 +79,8 @@ select kind, id from (
 -- name: run_org(run_id)
 -- Whose run it is, by its first event; by the row where the log knows nothing of it.
 select org_id from (
-    select org_id, 1 as place, event_id from outlog.events where aggregate_type = 'RUN' and aggregate_id = :run_id and aggregate_seq = 1
+    select org_id, 1 as place, event_id from outlog.events
+     where aggregate_type = 'RUN' and aggregate_id = :run_id and aggregate_seq = 1
     union all
     select org_id, 2, 0 from outlog.runs where run_id = :run_id) r
  order by place, event_id limit 1

@@ -6,6 +6,7 @@ import threading
 import urllib.error
 import urllib.request
 
+import psycopg2
 import pytest
 
 from doors import Refused, connect, execute, is_postgres
@@ -32,6 +33,14 @@ TAMPERED = {  # a changed value for each field of each table, as SQL
 
 @pytest.fixture(params=[name for name in DOORS if name != "c-join"])
 def door(store, request):
+    door = open_runs(request.param, store)
+    yield door
+    door.close()
+
+
+@pytest.fixture(params=["c", "sql"])
+def logic(store, request):
+    """Two doors, where the case is about what is done and not about how it is said."""
     door = open_runs(request.param, store)
     yield door
     door.close()
@@ -146,8 +155,8 @@ def test_u1_a_run_from_its_signal_to_its_end(door, db):
     assert execute(db, "select status from outlog_signals") == [("PROCESSED",)]
 
 
-def test_t2_the_commands_set_the_causes(door, db):
-    whole_run(door)
+def test_t2_the_commands_set_the_causes(logic, db):
+    whole_run(logic)
     by_id = {e["id"]: e for e in events(db)}
     cause = [(e["event_type"], by_id[e["causation_id"]]["event_type"] if e["causation_id"] else None)
              for e in by_id.values()]
@@ -163,8 +172,8 @@ def test_t2_the_commands_set_the_causes(door, db):
     assert ("EFFECT_REQUESTED", "STEP_RETRIED") in cause
 
 
-def test_u1_the_rows_times_are_the_events(door, db):
-    ids = whole_run(door)
+def test_u1_the_rows_times_are_the_events(logic, db):
+    ids = whole_run(logic)
     times = dict(execute(db, """select event_type || aggregate_id, occurred_at from outlog_events
                                  where event_type not in ('TOOL_CALLED', 'TOOL_COMPLETED', 'TOOL_FAILED')"""))
     run, (one, two, _) = ids["run"], ids["steps"]
@@ -177,64 +186,64 @@ def test_u1_the_rows_times_are_the_events(door, db):
     assert execute(db, "select created_at from outlog_run_checkpoints") == [(times["RUN_CHECKPOINT_CREATED" + run],)]
 
 
-def test_u1_a_run_with_an_open_or_failed_step_does_not_complete(door):
-    run = start(door)
-    one = step(door, run)
-    assert one in refused("illegal_transition", door.do, "complete_run", run).message
-    door.do("fail_step", one, error_code="E", error_message="m")
-    assert "is FAILED" in refused("illegal_transition", door.do, "complete_run", run).message
-    door.do("skip_step", one)
-    assert door.do("complete_run", run)["status"] == "COMPLETED"
+def test_u1_a_run_with_an_open_or_failed_step_does_not_complete(logic):
+    run = start(logic)
+    one = step(logic, run)
+    assert one in refused("illegal_transition", logic.do, "complete_run", run).message
+    logic.do("fail_step", one, error_code="E", error_message="m")
+    assert "is FAILED" in refused("illegal_transition", logic.do, "complete_run", run).message
+    logic.do("skip_step", one)
+    assert logic.do("complete_run", run)["status"] == "COMPLETED"
 
 
 @pytest.mark.parametrize("how, body, reason", [
     ("fail_run", {"error_code": "E", "error_message": "m"}, {"error_code": "E", "error_message": "m"}),
     ("cancel_run", {"reason": "too late"}, {"reason": "too late"})])
-def test_u1_a_run_that_ends_badly_takes_its_signal_along(door, db, how, body, reason):
-    signal = door.do("receive_signal", org_id="acme", signal_type="s")["signal_id"]
-    run = start(door, signal_id=signal)
-    refused("illegal_transition", start, door, signal_id=signal)   # it is being worked on
-    ended = door.do(how, run, **body)
+def test_u1_a_run_that_ends_badly_takes_its_signal_along(logic, db, how, body, reason):
+    signal = logic.do("receive_signal", org_id="acme", signal_type="s")["signal_id"]
+    run = start(logic, signal_id=signal)
+    refused("illegal_transition", start, logic, signal_id=signal)   # it is being worked on
+    ended = logic.do(how, run, **body)
     assert ended["status"] == {"fail_run": "FAILED", "cancel_run": "CANCELLED"}[how] and ended["completed_at"]
     last = events(db)[-2:]
     assert [e["event_type"] for e in last] == [f"RUN_{ended['status']}", "SIGNAL_PROCESSING_FAILED"]
     assert last[1]["payload"] == {"signal_id": signal, "run_id": run, **reason}
-    again = start(door, signal_id=signal)                          # a second try of the signal
-    door.do("complete_run", again)
+    again = start(logic, signal_id=signal)                          # a second try of the signal
+    logic.do("complete_run", again)
     assert execute(db, "select status from outlog_signals") == [("PROCESSED",)]
-    refused("illegal_transition", start, door, signal_id=signal)
-    assert door.verify(run)["matches"] and door.verify(again)["matches"]
+    refused("illegal_transition", start, logic, signal_id=signal)
+    assert logic.verify(run)["matches"] and logic.verify(again)["matches"]
 
 
-def test_u1_counters_after_retry_and_correct(door):
-    run = start(door)
-    one, two = step(door, run), step(door, run)
+def test_u1_counters_after_retry_and_correct(logic):
+    run = start(logic)
+    one, two = step(logic, run), step(logic, run)
     for _ in range(2):
-        door.do("fail_step", one, error_code="E", error_message="m")
-        door.do("retry_step", one)
-    door.do("complete_step", one, output_result=1)
-    door.do("correct_step", one, output_result=2)
-    door.do("fail_step", two, error_code="E", error_message="m")
-    corrected = door.do("correct_step", two, output_result=3)
+        logic.do("fail_step", one, error_code="E", error_message="m")
+        logic.do("retry_step", one)
+    logic.do("complete_step", one, output_result=1)
+    logic.do("correct_step", one, output_result=2)
+    logic.do("fail_step", two, error_code="E", error_message="m")
+    corrected = logic.do("correct_step", two, output_result=3)
     assert (corrected["status"], corrected["output_result"], corrected["error_code"]) == ("COMPLETED", 3, None)
-    found = door.get(run)
+    found = logic.get(run)
     assert (found["total_steps"], found["failed_steps"]) == (2, 3)
-    assert door.verify(run)["matches"]
+    assert logic.verify(run)["matches"]
 
 
-def test_e9_a_correction_names_what_it_corrects(door, db):
-    run = start(door)
-    one = step(door, run)
-    door.do("complete_step", one, output_result=1)
+def test_e9_a_correction_names_what_it_corrects(logic, db):
+    run = start(logic)
+    one = step(logic, run)
+    logic.do("complete_step", one, output_result=1)
     completed = events(db)[-1]
-    door.do("complete_run", run)
-    door.do("correct_step", one, output_result=2)                  # also after the end
-    door.do("correct_step", one, output_result=3)
+    logic.do("complete_run", run)
+    logic.do("correct_step", one, output_result=2)                  # also after the end
+    logic.do("correct_step", one, output_result=3)
     first, second = (e for e in events(db) if e["event_type"] == "STEP_CORRECTED")
     assert first["causation_id"] == completed["id"] and second["causation_id"] == first["id"]
-    door.do("correct_step", one, output_result=4, causation_id=completed["id"])
+    logic.do("correct_step", one, output_result=4, causation_id=completed["id"])
     assert events(db)[-1]["causation_id"] == completed["id"]
-    assert door.verify(run)["matches"]
+    assert logic.verify(run)["matches"]
 
 
 def test_u1_tools_end_once(door):
@@ -301,11 +310,11 @@ def test_e2_events_carry_the_caller(door, db):
     assert said["aggregate_id"] == run
 
 
-def test_u1_infrastructure_runs_have_no_org(door):
-    run = door.do("start_run", org_id=None, run_type="ROTATE", orchestrator_version="v1")
+def test_u1_infrastructure_runs_have_no_org(logic):
+    run = logic.do("start_run", org_id=None, run_type="ROTATE", orchestrator_version="v1")
     assert run["org_id"] is None
-    step(door, run["run_id"])
-    assert door.verify(run["run_id"])["matches"]
+    step(logic, run["run_id"])
+    assert logic.verify(run["run_id"])["matches"]
 
 
 WRONG = [
@@ -699,6 +708,29 @@ def test_u5_a_dead_effect_and_its_requeue_replay(store, runs, outbox, relays, re
     outlog.run("requeue", asked["event_id"])
     assert runs.get(run)["effects"][0]["status"] == "PENDING"
     assert runs.verify(run) == {"matches": True, "differences": []}
+
+
+# Rights
+
+
+def test_x2_roles_for_runs(postgres_store, postgres):
+    """An appender moves runs by the functions alone; a reader looks."""
+    door = open_runs("sql", postgres_store)
+    door.connection.cursor().execute("set role outlog_append")
+    run = start(door)
+    one = step(door, run)
+    door.do("request_effect", run, step_id=one, effect_type="API_CALL", destination="d", effect_spec={})
+    door.do("complete_step", one, output_result=1)
+    door.do("complete_run", run)
+    for table in ("runs", "steps", "signals", "run_checkpoints"):
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+            execute(door.connection, f"delete from outlog_{table}")
+    door.connection.cursor().execute("set role outlog_read")
+    assert execute(door.connection, "select status from outlog_runs") == [("COMPLETED",)]
+    assert execute(door.connection, "select count(*) from outlog_effects") == [(1,)]
+    with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+        start(door)
+    door.close()
 
 
 # Looking

@@ -137,7 +137,8 @@ begin
             perform outlog.run_refuse(call.verb, 'signal', s.signal_id, s.status, 'RECEIVED or FAILED');
         end if;
         picked := outlog.run_append(call, org_id, 'SIGNAL', s.signal_id, 'SIGNAL_PROCESSING_STARTED',
-            json_build_object('signal_id', s.signal_id, 'run_id', r.run_id), s.correlation_id, s.last_event_id, null, null);
+            json_build_object('signal_id', s.signal_id, 'run_id', r.run_id), s.correlation_id, s.last_event_id,
+            null, null);
     end if;
     r.status := 'RUNNING';
     r.total_steps := 0;
@@ -199,7 +200,8 @@ begin
         perform outlog.refuse_field('error_code', call.body ->> 'error_code', 100, true);
         perform outlog.refuse_field('error_message', call.body ->> 'error_message', 262144, true);
         r.status := 'FAILED';
-        why := json_build_object('error_code', call.body ->> 'error_code', 'error_message', call.body ->> 'error_message');
+        why := json_build_object('error_code', call.body ->> 'error_code',
+                                 'error_message', call.body ->> 'error_message');
     else
         r.status := 'CANCELLED';
         why := json_build_object('reason', call.body ->> 'reason');
@@ -243,7 +245,8 @@ begin
     s.step_index := call.body ->> 'step_index';
     perform outlog.refuse_field('step_type', s.step_type, 100, true);
     if s.step_index < 0 then
-        perform outlog.fail('invalid_field', 'step_index must be a whole number from 0', json_build_object('pointer', '/step_index'));
+        perform outlog.fail('invalid_field', 'step_index must be a whole number from 0',
+                            json_build_object('pointer', '/step_index'));
     end if;
     perform outlog.run_expect(call, r.org_id, 'RUN');
     if s.step_index is null then
@@ -271,16 +274,18 @@ declare
                                     'step_type', s.step_type);
     cause text;
 begin
-    s.duration_ms := case when call.verb in ('complete_step', 'fail_step') then coalesce((call.body ->> 'duration_ms')::bigint,
-        greatest(0, floor(extract(epoch from clock_timestamp() - s.started_at) * 1000))::bigint) else s.duration_ms end;
+    s.duration_ms := case when call.verb in ('complete_step', 'fail_step') then coalesce(
+        (call.body ->> 'duration_ms')::bigint, greatest(0, floor(extract(epoch from clock_timestamp() - s.started_at) * 1000))::bigint) else s.duration_ms end;
     if call.verb in ('complete_step', 'correct_step') and call.body -> 'output_result' is null then
         perform outlog.refuse_field('output_result', null, 1, true);
     elsif s.duration_ms < 0 then
-        perform outlog.fail('invalid_field', 'duration_ms must be a whole number from 0', json_build_object('pointer', '/duration_ms'));
+        perform outlog.fail('invalid_field', 'duration_ms must be a whole number from 0',
+                            json_build_object('pointer', '/duration_ms'));
     end if;
     case call.verb
     when 'complete_step' then
-        head := outlog.json_join(head, json_build_object('output_result', call.body -> 'output_result', 'duration_ms', s.duration_ms));
+        head := outlog.json_join(head, json_build_object('output_result', call.body -> 'output_result',
+                                                         'duration_ms', s.duration_ms));
         s.status := 'COMPLETED';
         s.output_result := call.body -> 'output_result';
     when 'fail_step' then

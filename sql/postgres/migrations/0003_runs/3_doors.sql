@@ -14,6 +14,11 @@ create function outlog.json_given(names text[], given json[]) returns json langu
      where g.value is not null
 $$;
 
+-- An org that was given: '' is none, null is the infrastructure's.
+create function outlog.json_org(org_id text) returns json language sql immutable as $$
+    select case when org_id is null then json 'null' when org_id <> '' then to_json(org_id) end
+$$;
+
 -- How a run or a tool call ends: said, or told by whether there is an error.
 create function outlog.ending(what text, status text, error_code text) returns text language plpgsql immutable as $$
 begin
@@ -25,31 +30,27 @@ begin
     return case status when 'COMPLETED' then 'complete_' when 'FAILED' then 'fail_' else 'cancel_' end || what;
 end $$;
 
-create function outlog.receive_signal(org_id text default '', signal_type text default null, payload text default null, correlation_id text default null,
-        actor_type text default 'system', actor_id text default 'system', request_id text default null,
-        idempotency_key text default null, expected_seq bigint default null)
+create function outlog.receive_signal(org_id text default '', signal_type text default null,
+        payload text default null, correlation_id text default null, actor_type text default 'system',
+        actor_id text default 'system', request_id text default null, idempotency_key text default null,
+        expected_seq bigint default null)
     returns setof outlog.signal_view language sql security definer set search_path = pg_catalog, pg_temp as $$
-    select v.* from outlog.run_command('receive_signal', null, null, receive_signal.actor_type, receive_signal.actor_id,
-        receive_signal.request_id, receive_signal.idempotency_key, outlog.json_given(array['org_id', 'signal_type', 'payload', 'correlation_id', 'expected_seq'],
-        array[case when receive_signal.org_id is null then json 'null' when receive_signal.org_id <> '' then to_json(receive_signal.org_id) end,
-              to_json(receive_signal.signal_type),
-              outlog.any_json(receive_signal.payload, 'payload'),
-              to_json(receive_signal.correlation_id),
-              to_json(receive_signal.expected_seq)])) c
+    select v.* from outlog.run_command('receive_signal', null, null, actor_type, actor_id, request_id, idempotency_key,
+        outlog.json_given('{org_id, signal_type, payload, correlation_id, expected_seq}',
+            array[outlog.json_org(org_id), to_json(signal_type), outlog.any_json(payload, 'payload'),
+                  to_json(correlation_id), to_json(expected_seq)])) c
      cross join lateral json_populate_record(null::outlog.signal_view, c.answer) v
 $$;
 
-create function outlog.start_run(org_id text default '', run_type text default null, orchestrator_version text default null, signal_id text default null,
-        actor_type text default 'system', actor_id text default 'system', request_id text default null,
-        idempotency_key text default null, expected_seq bigint default null)
+create function outlog.start_run(org_id text default '', run_type text default null,
+        orchestrator_version text default null, signal_id text default null, actor_type text default 'system',
+        actor_id text default 'system', request_id text default null, idempotency_key text default null,
+        expected_seq bigint default null)
     returns setof outlog.run_view language sql security definer set search_path = pg_catalog, pg_temp as $$
-    select v.* from outlog.run_command('start_run', null, null, start_run.actor_type, start_run.actor_id,
-        start_run.request_id, start_run.idempotency_key, outlog.json_given(array['org_id', 'run_type', 'orchestrator_version', 'signal_id', 'expected_seq'],
-        array[case when start_run.org_id is null then json 'null' when start_run.org_id <> '' then to_json(start_run.org_id) end,
-              to_json(start_run.run_type),
-              to_json(start_run.orchestrator_version),
-              to_json(start_run.signal_id),
-              to_json(start_run.expected_seq)])) c
+    select v.* from outlog.run_command('start_run', null, null, actor_type, actor_id, request_id, idempotency_key,
+        outlog.json_given('{org_id, run_type, orchestrator_version, signal_id, expected_seq}',
+            array[outlog.json_org(org_id), to_json(run_type), to_json(orchestrator_version), to_json(signal_id),
+                  to_json(expected_seq)])) c
      cross join lateral json_populate_record(null::outlog.run_view, c.answer) v
 $$;
 
@@ -57,11 +58,9 @@ create function outlog.start_step(run_id text, step_type text, step_index intege
         actor_type text default 'system', actor_id text default 'system', request_id text default null,
         idempotency_key text default null, expected_seq bigint default null)
     returns setof outlog.step_view language sql security definer set search_path = pg_catalog, pg_temp as $$
-    select v.* from outlog.run_command('start_step', start_step.run_id, null, start_step.actor_type, start_step.actor_id,
-        start_step.request_id, start_step.idempotency_key, outlog.json_given(array['step_type', 'step_index', 'expected_seq'],
-        array[to_json(start_step.step_type),
-              to_json(start_step.step_index),
-              to_json(start_step.expected_seq)])) c
+    select v.* from outlog.run_command('start_step', run_id, null, actor_type, actor_id, request_id, idempotency_key,
+        outlog.json_given('{step_type, step_index, expected_seq}',
+            array[to_json(step_type), to_json(step_index), to_json(expected_seq)])) c
      cross join lateral json_populate_record(null::outlog.step_view, c.answer) v
 $$;
 
@@ -69,44 +68,40 @@ create function outlog.complete_step(step_id text, output_result text, duration_
         actor_type text default 'system', actor_id text default 'system', request_id text default null,
         idempotency_key text default null, expected_seq bigint default null)
     returns setof outlog.step_view language sql security definer set search_path = pg_catalog, pg_temp as $$
-    select v.* from outlog.run_command('complete_step', complete_step.step_id, null, complete_step.actor_type, complete_step.actor_id,
-        complete_step.request_id, complete_step.idempotency_key, outlog.json_given(array['output_result', 'duration_ms', 'expected_seq'],
-        array[coalesce(outlog.any_json(complete_step.output_result, 'output_result'), json 'null'),
-              to_json(complete_step.duration_ms),
-              to_json(complete_step.expected_seq)])) c
+    select v.* from outlog.run_command('complete_step', step_id, null, actor_type, actor_id, request_id,
+        idempotency_key,
+        outlog.json_given('{output_result, duration_ms, expected_seq}',
+            array[coalesce(outlog.any_json(output_result, 'output_result'), json 'null'), to_json(duration_ms),
+                  to_json(expected_seq)])) c
      cross join lateral json_populate_record(null::outlog.step_view, c.answer) v
 $$;
 
-create function outlog.fail_step(step_id text, error_code text, error_message text,
-        actor_type text default 'system', actor_id text default 'system', request_id text default null,
-        idempotency_key text default null, expected_seq bigint default null)
+create function outlog.fail_step(step_id text, error_code text, error_message text, actor_type text default 'system',
+        actor_id text default 'system', request_id text default null, idempotency_key text default null,
+        expected_seq bigint default null)
     returns setof outlog.step_view language sql security definer set search_path = pg_catalog, pg_temp as $$
-    select v.* from outlog.run_command('fail_step', fail_step.step_id, null, fail_step.actor_type, fail_step.actor_id,
-        fail_step.request_id, fail_step.idempotency_key, outlog.json_given(array['error_code', 'error_message', 'expected_seq'],
-        array[to_json(fail_step.error_code),
-              to_json(fail_step.error_message),
-              to_json(fail_step.expected_seq)])) c
+    select v.* from outlog.run_command('fail_step', step_id, null, actor_type, actor_id, request_id, idempotency_key,
+        outlog.json_given('{error_code, error_message, expected_seq}',
+            array[to_json(error_code), to_json(error_message), to_json(expected_seq)])) c
      cross join lateral json_populate_record(null::outlog.step_view, c.answer) v
 $$;
 
-create function outlog.skip_step(step_id text, reason text default null,
-        actor_type text default 'system', actor_id text default 'system', request_id text default null,
-        idempotency_key text default null, expected_seq bigint default null)
+create function outlog.skip_step(step_id text, reason text default null, actor_type text default 'system',
+        actor_id text default 'system', request_id text default null, idempotency_key text default null,
+        expected_seq bigint default null)
     returns setof outlog.step_view language sql security definer set search_path = pg_catalog, pg_temp as $$
-    select v.* from outlog.run_command('skip_step', skip_step.step_id, null, skip_step.actor_type, skip_step.actor_id,
-        skip_step.request_id, skip_step.idempotency_key, outlog.json_given(array['reason', 'expected_seq'],
-        array[to_json(skip_step.reason),
-              to_json(skip_step.expected_seq)])) c
+    select v.* from outlog.run_command('skip_step', step_id, null, actor_type, actor_id, request_id, idempotency_key,
+        outlog.json_given('{reason, expected_seq}',
+            array[to_json(reason), to_json(expected_seq)])) c
      cross join lateral json_populate_record(null::outlog.step_view, c.answer) v
 $$;
 
-create function outlog.retry_step(step_id text,
-        actor_type text default 'system', actor_id text default 'system', request_id text default null,
-        idempotency_key text default null, expected_seq bigint default null)
+create function outlog.retry_step(step_id text, actor_type text default 'system', actor_id text default 'system',
+        request_id text default null, idempotency_key text default null, expected_seq bigint default null)
     returns setof outlog.step_view language sql security definer set search_path = pg_catalog, pg_temp as $$
-    select v.* from outlog.run_command('retry_step', retry_step.step_id, null, retry_step.actor_type, retry_step.actor_id,
-        retry_step.request_id, retry_step.idempotency_key, outlog.json_given(array['expected_seq'],
-        array[to_json(retry_step.expected_seq)])) c
+    select v.* from outlog.run_command('retry_step', step_id, null, actor_type, actor_id, request_id, idempotency_key,
+        outlog.json_given('{expected_seq}',
+            array[to_json(expected_seq)])) c
      cross join lateral json_populate_record(null::outlog.step_view, c.answer) v
 $$;
 
@@ -114,11 +109,11 @@ create function outlog.correct_step(step_id text, output_result text, causation_
         actor_type text default 'system', actor_id text default 'system', request_id text default null,
         idempotency_key text default null, expected_seq bigint default null)
     returns setof outlog.step_view language sql security definer set search_path = pg_catalog, pg_temp as $$
-    select v.* from outlog.run_command('correct_step', correct_step.step_id, null, correct_step.actor_type, correct_step.actor_id,
-        correct_step.request_id, correct_step.idempotency_key, outlog.json_given(array['output_result', 'causation_id', 'expected_seq'],
-        array[coalesce(outlog.any_json(correct_step.output_result, 'output_result'), json 'null'),
-              to_json(correct_step.causation_id),
-              to_json(correct_step.expected_seq)])) c
+    select v.* from outlog.run_command('correct_step', step_id, null, actor_type, actor_id, request_id,
+        idempotency_key,
+        outlog.json_given('{output_result, causation_id, expected_seq}',
+            array[coalesce(outlog.any_json(output_result, 'output_result'), json 'null'), to_json(causation_id),
+                  to_json(expected_seq)])) c
      cross join lateral json_populate_record(null::outlog.step_view, c.answer) v
 $$;
 
@@ -126,48 +121,45 @@ create function outlog.call_tool(step_id text, tool_name text, input text defaul
         actor_type text default 'system', actor_id text default 'system', request_id text default null,
         idempotency_key text default null, expected_seq bigint default null)
     returns setof outlog.tool_view language sql security definer set search_path = pg_catalog, pg_temp as $$
-    select v.* from outlog.run_command('call_tool', call_tool.step_id, null, call_tool.actor_type, call_tool.actor_id,
-        call_tool.request_id, call_tool.idempotency_key, outlog.json_given(array['tool_name', 'input', 'expected_seq'],
-        array[to_json(call_tool.tool_name),
-              outlog.any_json(call_tool.input, 'input'),
-              to_json(call_tool.expected_seq)])) c
+    select v.* from outlog.run_command('call_tool', step_id, null, actor_type, actor_id, request_id, idempotency_key,
+        outlog.json_given('{tool_name, input, expected_seq}',
+            array[to_json(tool_name), outlog.any_json(input, 'input'), to_json(expected_seq)])) c
      cross join lateral json_populate_record(null::outlog.tool_view, c.answer) v
 $$;
 
-create function outlog.end_tool(tool_call_id text, result text default null, error_code text default null, error_message text default null, status text default null,
-        actor_type text default 'system', actor_id text default 'system', request_id text default null,
-        idempotency_key text default null, expected_seq bigint default null)
+create function outlog.end_tool(tool_call_id text, result text default null, error_code text default null,
+        error_message text default null, status text default null, actor_type text default 'system',
+        actor_id text default 'system', request_id text default null, idempotency_key text default null,
+        expected_seq bigint default null)
     returns setof outlog.tool_view language sql security definer set search_path = pg_catalog, pg_temp as $$
-    select v.* from outlog.run_command(outlog.ending('tool', end_tool.status, end_tool.error_code), end_tool.tool_call_id, null, end_tool.actor_type, end_tool.actor_id,
-        end_tool.request_id, end_tool.idempotency_key, outlog.json_given(array['result', 'error_code', 'error_message', 'expected_seq'],
-        array[outlog.any_json(end_tool.result, 'result'),
-              to_json(end_tool.error_code),
-              to_json(end_tool.error_message),
-              to_json(end_tool.expected_seq)])) c
+    select v.* from outlog.run_command(outlog.ending('tool', status, error_code), tool_call_id, null, actor_type,
+        actor_id, request_id, idempotency_key,
+        outlog.json_given('{result, error_code, error_message, expected_seq}',
+            array[outlog.any_json(result, 'result'), to_json(error_code), to_json(error_message),
+                  to_json(expected_seq)])) c
      cross join lateral json_populate_record(null::outlog.tool_view, c.answer) v
 $$;
 
-create function outlog.checkpoint_run(run_id text, checkpoint_data text,
-        actor_type text default 'system', actor_id text default 'system', request_id text default null,
-        idempotency_key text default null, expected_seq bigint default null)
+create function outlog.checkpoint_run(run_id text, checkpoint_data text, actor_type text default 'system',
+        actor_id text default 'system', request_id text default null, idempotency_key text default null,
+        expected_seq bigint default null)
     returns setof outlog.checkpoint_view language sql security definer set search_path = pg_catalog, pg_temp as $$
-    select v.* from outlog.run_command('checkpoint_run', checkpoint_run.run_id, null, checkpoint_run.actor_type, checkpoint_run.actor_id,
-        checkpoint_run.request_id, checkpoint_run.idempotency_key, outlog.json_given(array['checkpoint_data', 'expected_seq'],
-        array[coalesce(outlog.any_json(checkpoint_run.checkpoint_data, 'checkpoint_data'), json 'null'),
-              to_json(checkpoint_run.expected_seq)])) c
+    select v.* from outlog.run_command('checkpoint_run', run_id, null, actor_type, actor_id, request_id,
+        idempotency_key,
+        outlog.json_given('{checkpoint_data, expected_seq}',
+            array[coalesce(outlog.any_json(checkpoint_data, 'checkpoint_data'), json 'null'), to_json(expected_seq)])) c
      cross join lateral json_populate_record(null::outlog.checkpoint_view, c.answer) v
 $$;
 
-create function outlog.end_run(run_id text, status text default null, error_code text default null, error_message text default null, reason text default null,
-        actor_type text default 'system', actor_id text default 'system', request_id text default null,
-        idempotency_key text default null, expected_seq bigint default null)
+create function outlog.end_run(run_id text, status text default null, error_code text default null,
+        error_message text default null, reason text default null, actor_type text default 'system',
+        actor_id text default 'system', request_id text default null, idempotency_key text default null,
+        expected_seq bigint default null)
     returns setof outlog.run_view language sql security definer set search_path = pg_catalog, pg_temp as $$
-    select v.* from outlog.run_command(outlog.ending('run', end_run.status, end_run.error_code), end_run.run_id, null, end_run.actor_type, end_run.actor_id,
-        end_run.request_id, end_run.idempotency_key, outlog.json_given(array['error_code', 'error_message', 'reason', 'expected_seq'],
-        array[to_json(end_run.error_code),
-              to_json(end_run.error_message),
-              to_json(end_run.reason),
-              to_json(end_run.expected_seq)])) c
+    select v.* from outlog.run_command(outlog.ending('run', status, error_code), run_id, null, actor_type, actor_id,
+        request_id, idempotency_key,
+        outlog.json_given('{error_code, error_message, reason, expected_seq}',
+            array[to_json(error_code), to_json(error_message), to_json(reason), to_json(expected_seq)])) c
      cross join lateral json_populate_record(null::outlog.run_view, c.answer) v
 $$;
 
@@ -178,10 +170,14 @@ declare
 begin
     foreach name in array array['outlog_append', 'outlog_admin'] loop
         continue when not exists (select from pg_roles where rolname = name);
-        execute format('grant execute on function outlog.run_command, outlog.run_of_effect, %s to %I', 'outlog.receive_signal, outlog.start_run, outlog.start_step, outlog.complete_step, outlog.fail_step, outlog.skip_step, outlog.retry_step, outlog.correct_step, outlog.call_tool, outlog.end_tool, outlog.checkpoint_run, outlog.end_run', name);
+        execute format('grant execute on function outlog.run_command, outlog.run_of_effect, %s to %I',
+            'outlog.receive_signal, outlog.start_run, outlog.start_step, outlog.complete_step, outlog.fail_step, '
+            'outlog.skip_step, outlog.retry_step, outlog.correct_step, outlog.call_tool, outlog.end_tool, '
+            'outlog.checkpoint_run, outlog.end_run', name);
     end loop;
     foreach name in array array['outlog_append', 'outlog_read', 'outlog_admin'] loop
         continue when not exists (select from pg_roles where rolname = name);
-        execute format('grant select on outlog.signals, outlog.runs, outlog.steps, outlog.run_checkpoints to %I', name);
+        execute format('grant select on outlog.signals, outlog.runs, outlog.steps, outlog.effects, '
+            'outlog.run_checkpoints to %I', name);
     end loop;
 end $$;
