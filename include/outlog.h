@@ -562,6 +562,7 @@ struct outlog_projection {
     int rebuild_version;
     int64_t rebuild_event_id, rebuild_upto, rebuild_started_at;
     char rebuild_error[4096]; /* like error; the live view goes on */
+    bool is_in_c;             /* outlog_project() fills it, no worker does */
 };
 
 /* All projections by name, at most `room`; *count tells how many there are. */

@@ -232,7 +232,7 @@ static int rebuild(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_er
     if (outlog_projection_rebuild(log, name, wish->aside, &wish->by, err) < 0 ||
         outlog_projection_get(log, name, &before, err) < 0)
         return -1;
-    if (wish->no_wait)
+    if (wish->no_wait || before.is_in_c) // its own process begins anew with its next batch
         return show(cli, log, name, err);
     struct thread thread = {.options = wish->worker};
     thread.options.store = cli->store;

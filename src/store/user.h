@@ -78,9 +78,6 @@ struct ol_user_sql {
     /* A transaction there, which does not lock the live tables. Ended as any other. */
     int (*aside_begin)(struct ol_conn *aside, outlog_err *err);
 
-    /* Whether what was built there can be swapped; says why not. */
-    int (*aside_check)(struct ol_conn *aside, outlog_err *err);
-
     /* Throw the place away. */
     int (*aside_drop)(struct ol_conn *live, const char *name, outlog_err *err);
 

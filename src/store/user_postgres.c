@@ -427,12 +427,6 @@ static int aside_begin(struct ol_conn *aside, outlog_err *err)
     return aside->store->begin(aside, err);
 }
 
-static int aside_check(struct ol_conn *aside, outlog_err *err)
-{
-    (void)aside, (void)err;
-    return 0;
-}
-
 static int aside_drop(struct ol_conn *live, const char *name, outlog_err *err)
 {
     char schema[SCHEMA_NAME];
@@ -465,7 +459,6 @@ const struct ol_user_sql ol_user_postgres = {
     .clear = clear,
     .aside_open = aside_open,
     .aside_begin = aside_begin,
-    .aside_check = aside_check,
     .aside_drop = aside_drop,
     .aside_swap = aside_swap,
     .has_types = true,

@@ -269,17 +269,6 @@ static int aside_begin(struct ol_conn *aside, outlog_err *err)
     return 0;
 }
 
-static int aside_check(struct ol_conn *aside, outlog_err *err)
-{
-    int64_t triggers;
-    if (ol_number(aside, OL_Q_ASIDE_TRIGGERS, OL_NO_PARAMS, &triggers, err) < 0)
-        return -1;
-    return triggers ? ol_fail(err, OUTLOG_STORE_ERROR,
-                              "`create` makes triggers, which would run a second time when the "
-                              "tables are copied; rebuild it in place")
-                    : 0;
-}
-
 static int aside_drop(struct ol_conn *live, const char *name, outlog_err *err)
 {
     static const char *const endings[] = {"", "-wal", "-shm"};
@@ -388,7 +377,6 @@ const struct ol_user_sql ol_user_sqlite = {
     .clear = clear,
     .aside_open = aside_open,
     .aside_begin = aside_begin,
-    .aside_check = aside_check,
     .aside_drop = aside_drop,
     .aside_swap = aside_swap,
 };

@@ -99,6 +99,26 @@ static bool is_ours(struct ol_view *view, int64_t *event_id)
     return found;
 }
 
+/* Something that the tables need but could not take along. */
+static int refuse_stranger(struct ol_conn *aside, const struct ol_projection *definition,
+                           outlog_err *err)
+{
+    struct ol_rows rows;
+    int result = 0;
+    if (ol_query(aside, OL_Q_ASIDE_STRANGER, OL_PARAMS(ol_text(definition->tables_json)), &rows,
+                 err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0 && !ol_is_null(&rows, 0))
+        result =
+            ol_fail(err, OUTLOG_STORE_ERROR,
+                    "`create` makes %.100s beside the tables, which cannot be built aside; list "
+                    "it if it is a table, or rebuild in place",
+                    ol_column_text(&rows, 0, NULL));
+    ol_end(&rows);
+    return got < 0 ? -1 : result;
+}
+
 static int make_tables(struct ol_view *view, const struct ol_projection *definition,
                        outlog_err *err)
 {
@@ -118,7 +138,7 @@ static int make_tables(struct ol_view *view, const struct ol_projection *definit
                            "without a schema",
                            definition->tables[i]);
     }
-    return user->aside_check(aside, err);
+    return refuse_stranger(aside, definition, err);
 }
 
 /* An empty place, with the tables in it. */

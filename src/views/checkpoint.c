@@ -43,7 +43,7 @@ static void fill(const struct ol_rows *rows, struct ol_checkpoint *out)
     shown->updated_at = ol_column_time(rows, 15);
     shown->rebuild_version = (int)ol_column_int(rows, 16);
     out->declared_at = time_or_0(rows, 17);
-    out->is_in_c = ol_column_int(rows, 18) != 0;
+    out->shown.is_in_c = ol_column_int(rows, 18) != 0;
     if (out->is_free)
         shown->owner[0] = '\0';
     if (strcmp(shown->rebuild, "in_place") == 0) // it is the live one that moves

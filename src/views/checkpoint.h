@@ -13,7 +13,6 @@ struct ol_checkpoint {
     int64_t epoch;
     char owner[OL_UUID_TEXT]; /* the run that owns it, or "" */
     bool is_free;             /* it may be taken: nobody owns it, or the lease is over */
-    bool is_in_c;             /* outlog_project() runs it, no worker does */
     int64_t declared_at;      /* when outlog.yaml last changed it; 0: it is not declared */
 };
 

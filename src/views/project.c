@@ -64,7 +64,7 @@ static int find(outlog *log, const struct outlog_project *projection, int versio
             *err = why;
         return -1;
     }
-    if (is_there && !row->is_in_c)
+    if (is_there && !row->shown.is_in_c)
         return ol_fail(err, OUTLOG_ILLEGAL_TRANSITION, "projection %s is declared in outlog.yaml",
                        projection->name);
     if (is_there && row->shown.version == version && !*row->shown.rebuild)

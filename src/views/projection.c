@@ -141,7 +141,7 @@ static int ask(struct change *c, bool aside)
 {
     char rebuild_id[OL_UUID_TEXT];
     const struct outlog_projection *shown = &c->row.shown;
-    if (c->row.is_in_c && aside)
+    if (c->row.shown.is_in_c && aside)
         return ol_fail(c->err, OUTLOG_ILLEGAL_TRANSITION,
                        "projection %s is made in C and can only be rebuilt in place", shown->name);
     if (!aside && shown->version > 0 && c->row.declared_at &&

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOOK_US = 100000, TELL_US = 1000000, RETRY_US = 200000 };
+enum { LOOK_US = 100000, TELL_US = 1000000, RETRY_US = 200000, NOTHING_US = 300000 };
 
 struct ol_projector_options ol_projector_defaults(const char *store)
 {
@@ -91,7 +91,7 @@ static int look(struct ol_projector *projector, outlog_err *err)
         view->is_seen = false;
     for (size_t i = 0; result == 0 && i < count; i++) {
         const char *only = projector->options->only;
-        if (rows[i].is_in_c || (only && strcmp(only, rows[i].shown.name) != 0))
+        if (rows[i].shown.is_in_c || (only && strcmp(only, rows[i].shown.name) != 0))
             continue;
         struct ol_view *view = find_view(projector, rows[i].shown.name);
         if (!view) {
@@ -221,7 +221,7 @@ static int turn_all(struct ol_projector *projector, bool *moved, outlog_err *err
     if ((projector->looks_again || projector->now - projector->looked_at >= LOOK_US) &&
         look(projector, err) < 0)
         return -1;
-    if (outlog_settled(projector->reader, &projector->settled, err) < 0)
+    if (projector->views && outlog_settled(projector->reader, &projector->settled, err) < 0)
         return -1;
     for (struct ol_view *view = projector->views; view; view = view->next)
         if (projector->now >= view->retry_at && turn_view(view, moved, &why) < 0)
@@ -231,6 +231,7 @@ static int turn_all(struct ol_projector *projector, bool *moved, outlog_err *err
 
 static void rest(struct ol_projector *projector, bool moved)
 {
+    int64_t most_us = projector->views ? projector->options->poll_us : NOTHING_US;
     if (moved) {
         projector->pause_us = 1000;
         return;
@@ -238,8 +239,8 @@ static void rest(struct ol_projector *projector, bool moved)
     ol_waiter_wait(&projector->waiter, projector->conn->store->wake_fd(projector->conn),
                    (int)((projector->pause_us + 999) / 1000));
     projector->pause_us *= 2;
-    if (projector->pause_us > projector->options->poll_us)
-        projector->pause_us = projector->options->poll_us;
+    if (projector->pause_us > most_us)
+        projector->pause_us = most_us;
 }
 
 static int start(struct ol_projector *projector, outlog_err *err)

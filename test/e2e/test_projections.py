@@ -493,6 +493,18 @@ def test_p3_what_depends_on_the_table_stops_the_swap_and_not_the_view(postgres_s
     assert_exact(postgres_store)
 
 
+def test_p3_what_the_tables_could_not_take_along_is_refused(store, outlog):
+    more = "create type size as enum ('s', 'm');" if is_postgres(store) else "create view small as select * from orders;"
+    apply(outlog, TOTALS)
+    append(outlog, *orders(0, 20))
+    catch_up(outlog)
+    apply(outlog, NEWER.replace("create: |", f"create: |\n      {more}"))
+    catch_up(outlog)
+    state = shown(outlog)
+    assert state["version"] == 1 and "cannot be built aside" in state["rebuild"]["error"]["message"], state
+    assert_exact(store)
+
+
 # --- P4, P5 ---
 
 def test_p4_wait_returns_when_the_event_is_in_the_view(store, outlog, extension):

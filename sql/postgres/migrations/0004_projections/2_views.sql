@@ -76,8 +76,24 @@ begin
     for one in select pg_catalog.json_array_elements_text(tables) loop
         execute pg_catalog.format('alter table %I.%I set schema %I', build, one, live);
     end loop;
-    execute pg_catalog.format('drop schema %I cascade', build);
+    execute pg_catalog.format('drop table %I.outlog_build', build);
+    execute pg_catalog.format('drop schema %I', build);   -- nothing that the tables need may be left behind
 end $$;
+
+-- What `create` has made in the schema at hand beside its tables: it could not come along with them.
+create function outlog.projection_stranger(tables json) returns text language sql as $$
+    select kind || ' ' || name from (
+        select 'relation', relname from pg_catalog.pg_class
+         where relnamespace = pg_catalog.current_schema()::regnamespace and relkind in ('r', 'p', 'v', 'm', 'f')
+        union all
+        select 'type', typname from pg_catalog.pg_type
+         where typnamespace = pg_catalog.current_schema()::regnamespace and typtype in ('e', 'd', 'r')
+        union all
+        select 'function', proname from pg_catalog.pg_proc
+         where pronamespace = pg_catalog.current_schema()::regnamespace) as made (kind, name)
+     where name <> 'outlog_build' and name not in (select pg_catalog.json_array_elements_text(tables))
+     order by name limit 1
+$$;
 
 -- Read-your-writes (P4): true when the projection has reached the event, false when it has not in
 -- time. The event must be committed: a transaction that waits for its own event waits in vain.
@@ -108,7 +124,7 @@ begin
 end $$;
 
 revoke all on function outlog.projection_refuse_filled(json), outlog.projection_clear(json), outlog.projection_aside(text),
-    outlog.projection_aside_drop(text), outlog.projection_swap(text, json, bigint),
+    outlog.projection_aside_drop(text), outlog.projection_swap(text, json, bigint), outlog.projection_stranger(json),
     outlog.wait_projection(text, bigint, interval) from public;
 
 do $$
@@ -125,6 +141,7 @@ begin
         execute format('grant insert, update, delete on outlog.projections, outlog.projection_checkpoints, '
             'outlog.projection_skips to %I', name);
         execute format('grant execute on function outlog.projection_refuse_filled(json), outlog.projection_clear(json), '
-            'outlog.projection_aside(text), outlog.projection_aside_drop(text), outlog.projection_swap(text, json, bigint) to %I', name);
+            'outlog.projection_aside(text), outlog.projection_aside_drop(text), outlog.projection_swap(text, json, bigint), '
+            'outlog.projection_stranger(json) to %I', name);
     end loop;
 end $$;
