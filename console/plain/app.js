@@ -6,7 +6,8 @@ const $ = (id) => document.getElementById(id);
 async function call(method, path) {
     const token = sessionStorage.getItem(KEPT_AS);
     const response = await fetch(path, { method, cache: 'no-store',
-        headers: { ...(token && { Authorization: `Bearer ${token}` }), ...(method === 'POST' && { 'Content-Type': 'application/json' }) },
+        headers: { ...(token && { Authorization: `Bearer ${token}` }),
+            ...(method === 'POST' && { 'Content-Type': 'application/json' }) },
         body: method === 'POST' ? '{}' : undefined });
     $('door').hidden = response.status !== 401;
     const body = await response.json();
@@ -24,14 +25,16 @@ function fill(table, heads, rows) {
         }
         return row;
     };
-    table.replaceChildren(...(rows.length ? [line(heads, 'th'), ...rows.map((row) => line(row, 'td'))] : [line(['none'], 'td')]));
+    table.replaceChildren(...(rows.length
+        ? [line(heads, 'th'), ...rows.map((row) => line(row, 'td'))] : [line(['none'], 'td')]));
 }
 
 function requeue(message) {
     const button = document.createElement('button');
     button.textContent = 'Requeue';
     button.setAttribute('aria-label', `Requeue ${message.event_id}`);
-    button.onclick = () => call('POST', `/v1/messages/${message.event_id}/requeue`).then(refresh, tell);
+    button.onclick = () => call('POST', `/v1/messages/${message.event_id}/requeue`).then(refresh,
+        tell);
     return button;
 }
 
@@ -40,14 +43,18 @@ const tell = (problem) => { $('truth').textContent = problem.message; };
 async function refresh() {
     try {
         const stats = await call('GET', '/v1/stats');
-        const rate = (name) => (stats.rates[name] == null ? '–' : Math.round(stats.rates[name] * 10) / 10);
+        const rate = (name) => (stats.rates[name] == null ? '–'
+            : Math.round(stats.rates[name] * 10) / 10);
         $('truth').textContent = `${stats.settled} events, ${rate('appended')}/s appended, ` +
             `${rate('published')}/s published; ${stats.pending} pending, ${stats.dead} dead.`;
-        fill($('destinations'), ['name', 'type', 'breaker', 'pending', 'dead', 'last error'], stats.destinations.map((one) =>
-            [one.name, one.type, one.paused ? 'paused' : one.breaker, one.pending, one.dead, one.last_error]));
+        fill($('destinations'), ['name', 'type', 'breaker', 'pending', 'dead', 'last error'],
+            stats.destinations.map((one) =>
+            [one.name, one.type, one.paused ? 'paused' : one.breaker, one.pending, one.dead,
+                one.last_error]));
         const { messages } = await call('GET', '/v1/messages?state=DEAD&limit=50');
         fill($('dead'), ['message', 'to', 'type', 'attempts', 'error', ''], messages.map((one) =>
-            [one.event_id, one.destination, one.event_type, one.attempts, one.last_error, requeue(one)]));
+            [one.event_id, one.destination, one.event_type, one.attempts, one.last_error,
+                requeue(one)]));
     } catch (problem) {
         tell(problem);
     }

@@ -27,7 +27,7 @@ import { go, refine, to, useRoute } from './router.js';
 import { dead, isReachable, live, person } from './shared.js';
 import { Shape } from './state.js';
 import { switchTheme, theme } from './theme.js';
-import { Dialog, Empty, Failure, Fence, Notes, Page } from './ui.js';
+import { Dialog, Draft, Empty, Failure, Fence, Notes, Page } from './ui.js';
 
 // Path → [page, page of one thing, title]
 const PAGES = {
@@ -58,8 +58,10 @@ function App() {
     }, []);
     useEffect(start, []);
 
-    if (failure) return html`<main class="alone"><${Failure} error=${failure} retry=${start} what="the console" /></main>`;
-    if (who === null) return html`<header class="top"><span class="brand"><${Mark} />outlog</span></header>`;
+    if (failure) return html`<main class="alone">
+        <${Failure} error=${failure} retry=${start} what="the console" /></main>`;
+    if (who === null) return html`<header class="top"><span class="brand">
+        <${Mark} />outlog</span></header>`;
     if (who === 'nobody') return html`<${SignIn} />`;
     return html`<${Frame} who=${who} />`;
 }
@@ -78,14 +80,16 @@ function Frame({ who }) {
     useEffect(() => main.current.scrollTo(0, 0), [name, id]);
 
     return html`
-        <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); main.current.focus(); }}>
+        <a class="skip" href="#main"
+            onClick=${(event) => { event.preventDefault(); main.current.focus(); }}>
             Skip to the page</a>
         <${Top} who=${who} route=${route} onHelp=${() => setHelp(true)} />
         <div class="frame">
             <${Navigation} current=${PARENTS[name] || name} />
             <main id="main" tabindex="-1" ref=${main}>
                 <${Fence} route=${route}>
-                    ${View ? html`<${View} key=${`${name}/${id}`} id=${id} rest=${route.parts.slice(2)} query=${route.query} />`
+                    ${View ? html`<${View} key=${`${name}/${id}`} id=${id}
+                        rest=${route.parts.slice(2)} query=${route.query} />`
                         : html`<${Page} title="Nothing here"><${Empty} title="No such page">
                             <a href=${to('')}>Go to the overview</a>, or press <kbd>?</kbd> for the keys.<//><//>`}
                 <//>
@@ -105,44 +109,54 @@ function Top({ who, route, onHelp }) {
         if (search.trim()) go(to('find', { q: search.trim() }));
         document.activeElement.blur();
     };
-    const status = !canReach ? ['broken', 'bad', 'offline'] : isLive ? ['dot', 'good', 'live'] : ['pause', 'calm', 'paused'];
+    const status = !canReach ? ['broken', 'bad', 'offline'] : isLive ? ['dot', 'good', 'live']
+        : ['pause', 'calm', 'paused'];
 
     return html`<header class="top">
-        <a class="brand" href=${to('')} aria-label="outlog, overview"><${Mark} /><span>outlog</span></a>
+        <a class="brand" href=${to('')} aria-label="outlog, overview"><${Mark} />
+            <span>outlog</span></a>
         <${Org} who=${who} current=${route.query.org_id} />
         <form class="search" role="search" onSubmit=${submit}>
-            <input id="search" type="search" placeholder="id, correlation, aggregate…" autocomplete="off"
+            <input id="search" type="search" placeholder="id, correlation, aggregate…"
+                autocomplete="off"
                 aria-label="Find an id, a correlation, an aggregate" value=${search}
                 onInput=${(event) => setSearch(event.target.value)} />
             <kbd aria-hidden="true">/</kbd>
         </form>
-        <button type="button" class="quiet status" aria-pressed=${isLive} onClick=${() => live.set(!isLive)}
-            title=${isLive ? 'Pages refresh by themselves; press to stop that' : 'Press to refresh by itself again'}>
+        <button type="button" class="quiet status" aria-pressed=${isLive}
+            onClick=${() => live.set(!isLive)}
+            title=${isLive ? 'Pages refresh by themselves; press to stop that'
+                : 'Press to refresh by itself again'}>
             <${Shape} name=${status[0]} tone=${status[1]} /><span>${status[2]}</span></button>
         <button type="button" class="quiet icon" onClick=${switchTheme}
-            aria-label=${look === 'dark' ? 'Light colours' : 'Dark colours'} title="Light or dark (T)">
+            aria-label=${look === 'dark' ? 'Light colours' : 'Dark colours'}
+                title="Light or dark (T)">
             <${Shape} name="half" /></button>
-        <button type="button" class="quiet icon" onClick=${onHelp} aria-label="Keys" title="Keys (?)">?</button>
-        ${!who.dev && html`<button type="button" class="quiet" onClick=${signOut}>Sign out</button>`}
+        <button type="button" class="quiet icon" onClick=${onHelp} aria-label="Keys"
+            title="Keys (?)">?</button>
+        ${!who.dev && html`<button type="button" class="quiet"
+            onClick=${signOut}>Sign out</button>`}
     </header>`;
 }
 
 // A token of an org sees that org; a global one all of them, or the one asked for.
 function Org({ who, current = '' }) {
     if (who.org_id) return html`<span class="org">${who.org_id}</span>`;
-    return html`<input class="org" aria-label="Org to look at, empty for all" placeholder="all orgs"
-        autocomplete="off" key=${current} value=${current}
-        onChange=${(event) => refine({ org_id: event.target.value.trim() }, { replace: false })} />`;
+    return html`<${Draft} class="org" aria-label="Org to look at, empty for all" value=${current}
+        placeholder="all orgs" onCommit=${(org_id) => refine({ org_id }, { replace: false })} />`;
 }
 
 function Navigation({ current }) {
     const count = dead.use();
     const bar = useRef();
-    useEffect(() => bar.current.querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' }), [current]);
-    return html`<nav class="side" aria-label="Pages" ref=${bar}>${Object.entries(PLACES).map(([key, [path, name]]) => html`
+    useEffect(() => bar.current.querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest',
+        inline: 'nearest' }), [current]);
+    return html`<nav class="side" aria-label="Pages" ref=${bar}>
+        ${Object.entries(PLACES).map(([key, [path, name]]) => html`
         <a href=${to(path)} aria-current=${path === current ? 'page' : null} title="g ${key}">
             <span>${name}</span>
-            ${path === 'dead' && count > 0 && html`<span class="badge">${count}</span>`}</a>`)}</nav>`;
+            ${path === 'dead' && count > 0
+                && html`<span class="badge">${count}</span>`}</a>`)}</nav>`;
 }
 
 // The dead-letter count shows where a person looks who does not look here: title and icon.
@@ -158,14 +172,18 @@ function useDeadCount(title, mayLook) {
 
 function badge(total) {
     const text = total > 99 ? '99+' : String(total);
-    const svg = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="7" fill="#c62a2f"/>` +
-        `<text x="16" y="22.5" font-family="system-ui,sans-serif" font-size="${[19, 19, 17, 14][text.length]}" font-weight="700" fill="#fff" text-anchor="middle">${text}</text></svg>`;
+    const size = text.length > 2 ? 14 : 18;
+    const svg = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">' +
+        '<rect width="32" height="32" rx="7" fill="#c62a2f"/>' +
+        `<text x="16" y="22.5" font-family="system-ui,sans-serif" font-size="${size}" ` +
+        `font-weight="700" fill="#fff" text-anchor="middle">${text}</text></svg>`;
     return `data:image/svg+xml,${encodeURIComponent(svg)}`;
 }
 
 function Mark() {
     return html`<svg class="mark" viewBox="0 0 32 32" width="20" height="20" aria-hidden="true">
-        <rect width="32" height="32" rx="7" /><path d="M8 10h10M8 16h7M8 22h10M20 12l4 4-4 4" /></svg>`;
+        <rect width="32" height="32" rx="7" />
+            <path d="M8 10h10M8 16h7M8 22h10M20 12l4 4-4 4" /></svg>`;
 }
 
 function Help({ onClose }) {
@@ -173,7 +191,8 @@ function Help({ onClose }) {
         ['esc', 'back'], ['T', 'light or dark'], ['?', 'this list'],
         ...Object.entries(PLACES).map(([key, [, name]]) => [`g ${key}`, name])];
     return html`<${Dialog} title="Keys" onClose=${onClose}>
-        <dl class="keys">${keys.map(([key, does]) => html`<div><dt>${key.split(/ +/).map((one) => html`<kbd>${one}</kbd>`)}</dt>
+        <dl class="keys">${keys.map(([key, does]) => html`<div>
+            <dt>${key.split(/ +/).map((one) => html`<kbd>${one}</kbd>`)}</dt>
             <dd>${does}</dd></div>`)}</dl>
         <form method="dialog" class="buttons"><button>Close</button></form>
     <//>`;

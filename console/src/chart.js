@@ -16,7 +16,8 @@ export function Charts({ series, lines }) {
         return Array.from({ length }, (_, i) => from + i * series.step_s);
     }, [series]);
     return html`<div class="charts">${lines.map(([key, label, colour]) => html`
-        <${Chart} key=${key} label=${label} colour=${colour} times=${times} values=${series[key] || []}
+        <${Chart} key=${key} label=${label} colour=${colour} times=${times}
+            values=${series[key] || []}
             at=${at} onAt=${setAt} />`)}</div>`;
 }
 
@@ -28,7 +29,8 @@ function Chart({ label, colour, times, values, at, onAt }) {
     const index = at ?? values.length - 1;
 
     useLayoutEffect(() => {
-        plot.current = new uPlot(options(place.current, colour, onAt), [times, values], place.current);
+        plot.current = new uPlot(options(place.current, colour, onAt), [times, values],
+            place.current);
         const watch = new ResizeObserver(() =>
             plot.current.setSize({ width: place.current.clientWidth, height: HEIGHT }));
         watch.observe(place.current);
@@ -42,7 +44,8 @@ function Chart({ label, colour, times, values, at, onAt }) {
     return html`<figure>
         <figcaption><span class="key ${colour}"></span>${label}
             <strong>${rate(values[index])}/s</strong>
-            <span class="dim">${at === null ? 'now' : clock(times[index] * 1000, { seconds: true })}</span></figcaption>
+            <span class="dim">${at === null ? 'now'
+                : clock(times[index] * 1000, { seconds: true })}</span></figcaption>
         <div class="plot" ref=${place} role="img"
             aria-label="${label}: now ${rate(values.at(-1))} a second, at most ${rate(highest)} in the last 15 minutes"></div>
     </figure>`;
@@ -62,7 +65,8 @@ function options(place, colour, onAt) {
         legend: { show: false },
         cursor: { sync: { key: 'overview' }, y: false, drag: { x: false, y: false },
             points: { size: 6 } },
-        scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high * 1.15, 1)] } },
+        scales: { x: { time: true },
+            y: { range: (_, low, high) => [0, Math.max(high * 1.15, 1)] } },
         axes: [
             { ...axis, size: 20, gap: 4, space: 60, grid: { show: false },
                 values: (_, ticks) => ticks.map((tick) => clock(tick * 1000).slice(-5)) },

@@ -6,7 +6,8 @@ import { go, here, refine, to } from './router.js';
 export const PLACES = {
     o: ['', 'Overview'], l: ['log', 'Log'], t: ['traces', 'Traces'], b: ['outbox', 'Outbox'],
     d: ['dead', 'Dead letters'], e: ['destinations', 'Destinations'], c: ['consumers', 'Consumers'],
-    v: ['views', 'Views'], r: ['runs', 'Runs'], s: ['sessions', 'Sessions'], k: ['tokens', 'Tokens'],
+    v: ['views', 'Views'], r: ['runs', 'Runs'], s: ['sessions', 'Sessions'],
+        k: ['tokens', 'Tokens'],
 };
 const CHORD_MS = 1200;
 

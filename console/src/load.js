@@ -35,7 +35,8 @@ export function useLoad(key, load, { every } = {}) {
             } catch (error) {
                 isRefused = error.status === 403 || error.status === 404;
                 if (!stop.signal.aborted) {
-                    setState((old) => ({ key, error, data: old.key === key ? old.data : undefined }));
+                    setState((old) => ({ key, error,
+                        data: old.key === key ? old.data : undefined }));
                 }
             }
             isBusy = false;

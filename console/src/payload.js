@@ -17,11 +17,15 @@ export function Payload({ text, base64, label = 'Payload' }) {
         [text, base64]);
     return html`<section class="payload" aria-label=${label}>
         <div class="bar"><h2>${label}</h2><span class="dim">${plural(bytes.length, 'byte')}</span>
-            ${node && html`<div class="switch" role="group" aria-label="Show ${label.toLowerCase()} as">
-                <button type="button" aria-pressed=${!isRaw} onClick=${() => setRaw(false)}>Tree</button>
-                <button type="button" aria-pressed=${isRaw} onClick=${() => setRaw(true)}>Raw</button></div>`}
+            ${node && html`<div class="switch" role="group"
+                aria-label="Show ${label.toLowerCase()} as">
+                <button type="button" aria-pressed=${!isRaw}
+                    onClick=${() => setRaw(false)}>Tree</button>
+                <button type="button" aria-pressed=${isRaw}
+                    onClick=${() => setRaw(true)}>Raw</button></div>`}
             <${Copy} text=${text ?? base64} /></div>
-        ${node && !isRaw ? html`<div class="tree"><${Node} text=${text} node=${node} depth=${0} /></div>`
+        ${node && !isRaw ? html`<div class="tree">
+            <${Node} text=${text} node=${node} depth=${0} /></div>`
             : html`<pre class="raw" tabindex="0">${base64 ? hexDump(bytes) : text}</pre>`}
     </section>`;
 }
@@ -38,18 +42,22 @@ function Node({ text, node, name, depth }) {
     const label = name === undefined ? null
         : html`<span class=${typeof name === 'number' ? 'index' : 'name'}>${name}</span>`;
     if (!node.items) {
-        return html`<div class="leaf">${label}<span class=${node.kind}>${text.slice(node.from, node.to)}</span></div>`;
+        return html`<div class="leaf">${label}
+            <span class=${node.kind}>${text.slice(node.from, node.to)}</span></div>`;
     }
     if (!node.items.length) {
-        return html`<div class="leaf">${label}<span class="dim">${node.kind === 'array' ? '[]' : '{}'}</span></div>`;
+        return html`<div class="leaf">${label}
+            <span class="dim">${node.kind === 'array' ? '[]' : '{}'}</span></div>`;
     }
     const isOpen = depth < OPEN_DEPTH && node.items.length <= OPEN_ITEMS;
     return html`<${Branch} label=${label} isOpen=${isOpen}
-        about=${node.kind === 'array' ? plural(node.items.length, 'item') : plural(node.items.length, 'field')}>
+        about=${node.kind === 'array' ? plural(node.items.length, 'item')
+            : plural(node.items.length, 'field')}>
         ${() => node.items.slice(0, SHOWN_ITEMS).map((item, i) => html`
             <${Node} text=${text} node=${item.node} name=${item.name ?? i} depth=${depth + 1} />`)}
         ${() => node.items.length > SHOWN_ITEMS &&
-            html`<div class="leaf dim">${plural(node.items.length - SHOWN_ITEMS, 'more item')}: see Raw</div>`}
+            html`<div class="leaf dim">
+                ${plural(node.items.length - SHOWN_ITEMS, 'more item')}: see Raw</div>`}
     <//>`;
 }
 
@@ -71,7 +79,8 @@ function hexDump(bytes) {
         const row = [...bytes.slice(at, at + 16)];
         lines.push(`${at.toString(16).padStart(6, '0')}  ` +
             `${row.map((byte) => byte.toString(16).padStart(2, '0')).join(' ').padEnd(49)} ` +
-            row.map((byte) => (byte > 31 && byte < 127 ? String.fromCharCode(byte) : '.')).join(''));
+            row.map((byte) => (byte > 31 && byte < 127 ? String.fromCharCode(byte)
+                : '.')).join(''));
     }
     if (bytes.length > 4096) lines.push(`… ${bytes.length - 4096} more bytes`);
     return lines.join('\n');

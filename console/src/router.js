@@ -50,7 +50,8 @@ export function refine(changes, { replace = true } = {}) {
 export function useRoute() {
     const [route, setRoute] = useState(here);
     useEffect(() => {
-        const change = () => setRoute((old) => (JSON.stringify(old) === JSON.stringify(here()) ? old : here()));
+        const change = () => setRoute((old) => (JSON.stringify(old) === JSON.stringify(here())
+            ? old : here()));
         addEventListener('hashchange', change);
         change(); // it may have changed before we listened
         return () => removeEventListener('hashchange', change);

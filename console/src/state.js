@@ -4,8 +4,10 @@ import { html } from './html.js';
 const SHAPES = {
     dot: html`<circle cx="6" cy="6" r="4.5" />`,
     ring: html`<circle cx="6" cy="6" r="3.75" class="hollow" />`,
-    half: html`<g><circle cx="6" cy="6" r="3.75" class="hollow" /><path d="M6 2.25a3.75 3.75 0 0 1 0 7.5z" /></g>`,
-    broken: html`<g><circle cx="6" cy="6" r="3.9" class="hollow" /><path d="M2.5 9.5l7-7" class="hollow" /></g>`,
+    half: html`<g><circle cx="6" cy="6" r="3.75" class="hollow" />
+        <path d="M6 2.25a3.75 3.75 0 0 1 0 7.5z" /></g>`,
+    broken: html`<g><circle cx="6" cy="6" r="3.9" class="hollow" />
+        <path d="M2.5 9.5l7-7" class="hollow" /></g>`,
     pause: html`<path d="M3 2h2.2v8H3zM6.8 2H9v8H6.8z" />`,
     cross: html`<path d="M2.5 2.5l7 7M9.5 2.5l-7 7" class="hollow" />`,
     check: html`<path d="M1.8 6.5l3 3 5.4-7" class="hollow" />`,
@@ -13,7 +15,8 @@ const SHAPES = {
     square: html`<rect x="2" y="2" width="8" height="8" rx="1" />`,
     diamond: html`<path d="M6 .8l5.2 5.2L6 11.2.8 6z" />`,
     triangle: html`<path d="M2 1.5l8.5 4.5L2 10.5z" />`,
-    question: html`<path d="M3.8 4a2.2 2.2 0 1 1 3.3 2c-.8.5-1.1.9-1.1 1.7M6 9.6v.9" class="hollow" />`,
+    question: html`<path d="M3.8 4a2.2 2.2 0 1 1 3.3 2c-.8.5-1.1.9-1.1 1.7M6 9.6v.9" class="hollow"
+        />`,
     skip: html`<path d="M1.5 2l4 4-4 4M6.5 2l4 4-4 4" class="hollow" />`,
 };
 

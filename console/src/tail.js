@@ -46,7 +46,8 @@ export class Tail {
     async open(around = 0) {
         const { signal } = this.stop;
         try {
-            const { settled } = await get('/v1/events', { limit: 1, org_id: this.params.org_id }, { signal });
+            const { settled } = await get('/v1/events', { limit: 1, org_id: this.params.org_id },
+                { signal });
             const isBack = around > 0 && around <= settled - PAGE;
             this.position = isBack ? around : settled;
             Object.assign(this, await before(this.position + 1, this.params, PAGE, signal));
@@ -79,7 +80,11 @@ export class Tail {
         this.stream = new AbortController();
         const { signal } = this.stream;
         follow(this.params, this.position, { signal,
-            onState: (state, error) => { this.state = state; if (state === 'refused') this.error = error; this.changed(); },
+            onState: (state, error) => {
+                this.state = state;
+                if (error) this.error = error;
+                this.changed();
+            },
             onEvents: (events) => { if (!signal.aborted) this.take(events); },
         });
     }
@@ -126,9 +131,12 @@ export class Tail {
         if (this.isBusy) return;
         this.isBusy = true;
         try {
-            const page = await get('/v1/events', { ...this.params, after: this.position, limit: PAGE }, { signal: this.stop.signal });
+            const page = await get('/v1/events',
+                { ...this.params, after: this.position, limit: PAGE },
+                { signal: this.stop.signal });
             this.events = [...this.events, ...page.events];
-            this.position = Math.max(this.position, page.next_after ?? page.events.at(-1)?.event_id ?? 0);
+            this.position = Math.max(this.position,
+                page.next_after ?? page.events.at(-1)?.event_id ?? 0);
             if (page.events.length < PAGE) {
                 this.state = 'open';
                 if (this.isLive && !this.params.until) this.start();

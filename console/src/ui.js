@@ -23,7 +23,8 @@ export function Due({ at }) {
 
 export function Clock({ at, millis }) {
     if (!at) return '–';
-    return html`<time datetime=${at} title=${exact(at)}>${clock(at, { seconds: true, millis })}</time>`;
+    return html`<time datetime=${at} title=${exact(at)}>
+        ${clock(at, { seconds: true, millis })}</time>`;
 }
 
 // An id is a link wherever it leads somewhere.
@@ -40,7 +41,8 @@ export function Aggregate({ of }) {
     if (!of.aggregate_type) return '–';
     const name = `${of.aggregate_type}/${of.aggregate_id}`;
     return html`<a class="id" title="Every event of ${name}"
-        href=${to('log', { aggregate: name, org_id: of.org_id })}>${of.aggregate_type}/${brief(of.aggregate_id)}</a>`;
+        href=${to('log', { aggregate: name, org_id: of.org_id })}>
+            ${of.aggregate_type}/${brief(of.aggregate_id)}</a>`;
 }
 
 export function Copy({ text, what = 'Copy' }) {
@@ -50,7 +52,8 @@ export function Copy({ text, what = 'Copy' }) {
         setDone(true);
         setTimeout(() => setDone(false), 1500);
     }
-    return html`<button type="button" class="quiet" onClick=${copy}>${isDone ? 'Copied' : what}</button>`;
+    return html`<button type="button" class="quiet" onClick=${copy}>
+        ${isDone ? 'Copied' : what}</button>`;
 }
 
 // navigator.clipboard is missing where the page came over plain HTTP from another machine.
@@ -87,7 +90,8 @@ export function Loaded({ from, what, children, rows = 6 }) {
         return html`${from.error && html`<${Stale} error=${from.error} retry=${from.refresh} />`}
             ${children(from.data)}`;
     }
-    if (from.error) return html`<${Failure} error=${from.error} what=${what} retry=${from.refresh} />`;
+    if (from.error) return html`<${Failure} error=${from.error} what=${what} retry=${from.refresh}
+        />`;
     return html`<${Loading} what=${what} rows=${rows} />`;
 }
 
@@ -119,7 +123,8 @@ function faceOf(error, what = 'this') {
         return { shape: 'broken', tone: 'bad', title: 'The server does not answer', canRetry: true,
             advice: html`Is <code>outlog serve</code> running, and can this machine reach it? Nothing is lost: the log is in its store.` };
     case 401:
-        return { shape: 'pause', tone: 'calm', title: 'Signed out', advice: 'Sign in again to go on.' };
+        return { shape: 'pause', tone: 'calm', title: 'Signed out',
+            advice: 'Sign in again to go on.' };
     case 403:
         return { shape: 'pause', tone: 'warn', title: 'Your token does not reach this',
             advice: html`To see ${what} one needs more than this token's scope. Sign in with an <code>admin</code> token; <code>outlog token create --scope admin</code> makes one.` };
@@ -173,9 +178,11 @@ export class Fence extends Component {
 export function Table({ label, columns, rows, keyOf, hrefOf, empty }) {
     if (!rows.length && empty) return empty;
     return html`<div class="scroll" tabindex="-1"><table aria-label=${label} role="table">
-        <thead role="rowgroup"><tr role="row">${columns.map((column) => html`<th scope="col" role="columnheader"
+        <thead role="rowgroup"><tr role="row">
+            ${columns.map((column) => html`<th scope="col" role="columnheader"
             class=${classes(column)} title=${column.title}>${column.label}</th>`)}</tr></thead>
-        <tbody role="rowgroup">${rows.map((row) => html`<${Row} key=${keyOf(row)} row=${row} columns=${columns}
+        <tbody role="rowgroup">${rows.map((row) =>
+            html`<${Row} key=${keyOf(row)} row=${row} columns=${columns}
             href=${hrefOf?.(row)} />`)}</tbody>
     </table></div>`;
 }
@@ -186,13 +193,16 @@ function Row({ row, columns, href }) {
             go(href);
         }
     };
-    return html`<tr role="row" data-row tabindex="-1" class=${href ? 'leads' : ''} data-href=${href} onClick=${open}>
+    return html`<tr role="row" data-row tabindex="-1" class=${href ? 'leads' : ''}
+        data-href=${href} onClick=${open}>
         ${columns.map((column) => html`<td role="cell" class=${classes(column)}
-            data-label=${typeof column.label === 'string' ? column.label : null}>${column.cell(row)}</td>`)}</tr>`;
+            data-label=${typeof column.label === 'string' ? column.label : null}>
+                ${column.cell(row)}</td>`)}</tr>`;
 }
 
 const classes = (column) =>
-    [column.right && 'right', column.wide && 'wide', column.grow && 'grow'].filter(Boolean).join(' ');
+    [column.right && 'right', column.wide && 'wide',
+        column.grow && 'grow'].filter(Boolean).join(' ');
 
 export function Fields({ of }) {
     return html`<dl class="fields">${of.filter(([, value]) => value != null && value !== false)
@@ -202,10 +212,20 @@ export function Fields({ of }) {
 export function Tabs({ label, items, current }) {
     return html`<nav class="tabs" aria-label=${label}>${items.map((item) => html`
         <a href=${item.href} aria-current=${item.name === current ? 'true' : null}>
-            ${item.shape}${item.label}${item.count != null && html` <span class="count">${item.count}</span>`}</a>`)}</nav>`;
+            ${item.shape}${item.label}${item.count != null
+                && html` <span class="count">${item.count}</span>`}</a>`)}</nav>`;
 }
 
 // --- acting ---
+
+// A field whose text is the person's until they are done with it, however often the page is drawn.
+export function Draft({ value = '', onCommit, ...rest }) {
+    const [text, setText] = useState(value);
+    useEffect(() => setText(value), [value]);
+    return html`<input type="text" spellcheck="false" autocomplete="off" ...${rest} value=${text}
+        onInput=${(event) => setText(event.target.value)}
+        onChange=${(event) => onCommit(event.target.value.trim())} />`;
+}
 
 export function Button({ onPress, children, tone, quiet, label, disabled }) {
     const [isBusy, setBusy] = useState(false);
@@ -220,7 +240,8 @@ export function Button({ onPress, children, tone, quiet, label, disabled }) {
         }
         if (isThere.current) setBusy(false);
     }
-    return html`<button type="button" class="${tone || ''} ${quiet ? 'quiet' : ''}" aria-label=${label}
+    return html`<button type="button" class="${tone || ''} ${quiet ? 'quiet' : ''}"
+        aria-label=${label}
         disabled=${isBusy || disabled} aria-busy=${isBusy} onClick=${press}>${children}</button>`;
 }
 
@@ -243,11 +264,14 @@ let noteNumber = 0;
 export function say(text, tone = 'good') {
     const note = { id: ++noteNumber, text, tone };
     notes.set([...notes.get().slice(-2), note]);
-    setTimeout(() => notes.set(notes.get().filter((one) => one !== note)), tone === 'bad' ? 12000 : 6000);
+    setTimeout(() => notes.set(notes.get().filter((one) => one !== note)),
+        tone === 'bad' ? 12000 : 6000);
 }
 
 export function Notes() {
-    return html`<div class="notes" role="status" aria-live="polite">${notes.use().map((note) => html`
+    return html`<div class="notes" role="status" aria-live="polite">
+        ${notes.use().map((note) => html`
         <p key=${note.id} class=${note.tone}>
-            <${Shape} name=${note.tone === 'bad' ? 'cross' : 'check'} tone=${note.tone} />${note.text}</p>`)}</div>`;
+            <${Shape} name=${note.tone === 'bad' ? 'cross' : 'check'} tone=${note.tone} />
+                ${note.text}</p>`)}</div>`;
 }

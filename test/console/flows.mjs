@@ -12,7 +12,8 @@ export async function dead(visit, { message }) {
     await visit.see('1 dead letter of partner-api waits for your decision');
     await visit.shot('flow-dead-1-overview');
 
-    await visit.role('table', 'Destinations, worst first').getByRole('link', { name: 'partner-api' }).click();
+    await visit.role('table', 'Destinations, worst first').getByRole('link',
+        { name: 'partner-api' }).click();
     await visit.see(visit.role('heading', 'partner-api'));
     await page.locator('dl').getByRole('link', { name: '1', exact: true }).last().click();
     await visit.see(visit.role('heading', 'Dead letters'));
@@ -73,7 +74,8 @@ export async function held(visit) {
     const { page } = visit;
     await visit.go();
     await visit.see(page.getByText(/holds 1 key behind a dead letter/));
-    await visit.role('region', 'Right now, in words').getByRole('link', { name: 'Dead letters' }).first().click();
+    await visit.role('region', 'Right now, in words').getByRole('link',
+        { name: 'Dead letters' }).first().click();
     await visit.see(page.getByText(/held: 2 wait/));
     await visit.shot('flow-held-1');
     await page.getByRole('table', { name: 'Messages' }).getByRole('link').first().click();
@@ -83,7 +85,8 @@ export async function held(visit) {
     await dialog.getByRole('button', { name: 'Release 1 message' }).click();
     await visit.see(dialog.getByText('1 message released.'));
     await dialog.getByRole('button', { name: 'Close' }).click();
-    await visit.until(async () => await visit.role('button', 'Release its key').count() === 0, 'the key to be free');
+    await visit.until(async () => await visit.role('button', 'Release its key').count() === 0,
+        'the key to be free');
 }
 
 // From a filter to a trace to the cause.
@@ -91,14 +94,19 @@ export async function trace(visit) {
     const { page } = visit;
     await visit.go('log');
     await page.getByLabel('type').fill('order.shipped');
+    await visit.ask('append', { type: 'order.seen', aggregate: 'order/o-9' });
+    await visit.see(page.locator('.list .row').filter({ hasText: 'order.seen' }));
+    assert.equal(await page.getByLabel('type').inputValue(), 'order.shipped', 'what is typed stays');
     await page.getByLabel('type').press('Enter');
-    await visit.until(async () => await page.locator('.list .row').count() === 1, 'the filter to leave one row');
+    await visit.until(async () => await page.locator('.list .row').count() === 1,
+        'the filter to leave one row');
     assert.match(page.url(), /event_type=order\.shipped/);
     await page.locator('.list .row').getByRole('cell', { name: 'order.shipped' }).click();
     const panel = page.getByRole('complementary');
     await visit.see(panel.getByText('"tracked"'));
     await panel.getByRole('button', { name: 'Raw' }).click();
-    assert.equal(await panel.locator('pre.raw').innerText(), '{"parcel":"P-1", "weight":12345678901234567890.10,"how":"tracked"}');
+    assert.equal(await panel.locator('pre.raw').innerText(),
+        '{"parcel":"P-1", "weight":12345678901234567890.10,"how":"tracked"}');
     await visit.shot('flow-trace-1-log');
 
     await panel.getByRole('link', { name: 'Trace' }).click();
@@ -106,7 +114,8 @@ export async function trace(visit) {
     await visit.see(nodes.filter({ hasText: 'attempt 1' }).first());
     await nodes.filter({ hasText: 'order.shipped' }).first().hover();
     const lit = await page.locator('.labels li.on').allInnerTexts();
-    assert.deepEqual(lit.map((text) => text.split(' ')[0]), ['order.created', 'order.paid', 'order.shipped']);
+    assert.deepEqual(lit.map((text) => text.split(' ')[0]),
+        ['order.created', 'order.paid', 'order.shipped']);
     await visit.shot('flow-trace-2-lit');
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
     await page.getByRole('button', { name: 'Copy as text' }).click();
@@ -166,10 +175,12 @@ export async function tokens(visit, { admin }) {
     const secret = await page.locator('.secret code').innerText();
     await visit.shot('flow-tokens-2-made');
     await visit.role('button', 'Done').click();
-    await visit.until(async () => await page.getByText(secret).count() === 0, 'the token to go: it is shown once');
+    await visit.until(async () => await page.getByText(secret).count() === 0,
+        'the token to go: it is shown once');
     const bearer = { Authorization: `Bearer ${secret}` };
     assert.equal((await visit.get('/v1/events', bearer)).status, 200);
-    assert.deepEqual(await page.evaluate(() => Object.keys(localStorage)), [], 'nothing outlives the tab');
+    assert.deepEqual(await page.evaluate(() => Object.keys(localStorage)), [],
+        'nothing outlives the tab');
 
     await visit.role('button', 'Sign out').click();
     await signIn(secret);
@@ -187,7 +198,8 @@ export async function tokens(visit, { admin }) {
     await row.getByRole('button', { name: /^Revoke/ }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Revoke' }).click();
     await visit.see(visit.role('row', /revoked .* read acme/));
-    await visit.until(async () => (await visit.get('/v1/events', bearer)).status === 401, 'the token to be refused');
+    await visit.until(async () => (await visit.get('/v1/events', bearer)).status === 401,
+        'the token to be refused');
     await visit.role('button', 'Sign out').click();
     await signIn(secret);
     await visit.see('This server does not know that token, or it was revoked.');
@@ -267,7 +279,8 @@ export async function narrow(visit, { pages }) {
         await visit.shot(`narrow-${name}`);
     }
     await visit.go();
-    await visit.page.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: /^Dead letters/ }).click();
+    await visit.page.getByRole('navigation', { name: 'Pages' }).getByRole('link',
+        { name: /^Dead letters/ }).click();
     await visit.page.getByRole('table', { name: 'Messages' }).getByRole('link').first().click();
     await visit.see(visit.role('heading', 'Attempts'));
 }
@@ -282,7 +295,8 @@ export async function keyboard(visit) {
     await visit.see(visit.role('dialog', 'Keys'));
     await visit.shot('flow-keyboard-help');
     await keys.press('Escape');
-    await visit.until(async () => await page.getByRole('dialog').count() === 0, 'the help to close');
+    await visit.until(async () => await page.getByRole('dialog').count() === 0,
+        'the help to close');
     await keys.type('gl');
     await visit.see(visit.role('heading', 'Log'));
     await keys.type('gd');
@@ -343,7 +357,9 @@ export async function tail(visit, { count }) {
     await visit.see('following');
 
     await list.hover();
-    await visit.until(async () => { await page.mouse.wheel(0, -40000); return Number(await rows.first().locator('.number').innerText()) < count - 600; }, 'older events');
+    await visit.until(async () => { await page.mouse.wheel(0,
+        -40000); return Number(await rows.first().locator('.number').innerText()) < count - 600; },
+        'older events');
     await visit.shot('flow-tail-older');
 
     await page.goto('about:blank');
@@ -380,7 +396,8 @@ export async function away(visit) {
     await visit.ask('start');
     await visit.role('button', 'Try again').click();
     await visit.see(visit.page.locator('.status').getByText('live'));
-    await visit.until(async () => await visit.page.getByText('Not refreshed').count() === 0, 'fresh data');
+    await visit.until(async () => await visit.page.getByText('Not refreshed').count() === 0,
+        'fresh data');
 }
 
 // Every page in both colours: pictures to look at, and what every page owes.
@@ -391,7 +408,8 @@ export async function every(visit, { pages, themes }) {
         for (const [name, hash] of Object.entries(pages)) {
             await visit.go(hash);
             await settled(visit);
-            await visit.checkPage(`${name}, ${theme}`, theme === 'light' ? undefined : ['contrast']);
+            await visit.checkPage(`${name}, ${theme}`,
+                theme === 'light' ? undefined : ['contrast']);
             await visit.shot(`${name}-${theme}`);
         }
     }
@@ -399,6 +417,7 @@ export async function every(visit, { pages, themes }) {
 
 async function settled(visit) {
     await visit.page.locator('main h1').first().waitFor({ state: 'attached' });
-    await visit.until(async () => await visit.page.locator('.loading').count() === 0, 'the page to load');
+    await visit.until(async () => await visit.page.locator('.loading').count() === 0,
+        'the page to load');
     await visit.page.waitForTimeout(120); // fonts, charts, a second look at what just came
 }

@@ -9,15 +9,18 @@ import { verdict } from '../../console/src/verdict.js';
 
 test('a payload is cut out of its answer byte for byte', () => {
     const text = '{"id":1,"payload":{"a": 1.10 ,"b":"\\"}]","c":[1,{}],"d":12345678901234567890}, "z":null}';
-    assert.equal(field(text, 'payload'), '{"a": 1.10 ,"b":"\\"}]","c":[1,{}],"d":12345678901234567890}');
+    assert.equal(field(text, 'payload'),
+        '{"a": 1.10 ,"b":"\\"}]","c":[1,{}],"d":12345678901234567890}');
     assert.equal(field(text, 'z'), 'null');
     assert.equal(field(text, 'nothing'), undefined);
-    assert.equal(field('{"p\\u0061yload":[]}', 'payload'), '[]', 'names are compared as what they mean');
+    assert.equal(field('{"p\\u0061yload":[]}', 'payload'), '[]',
+        'names are compared as what they mean');
 });
 
 test('the tree knows kinds and places', () => {
     const node = parse(' [true, -1e3, "x\\\\", {"k": null}] ');
-    assert.deepEqual(node.items.map((item) => item.node.kind), ['boolean', 'number', 'string', 'object']);
+    assert.deepEqual(node.items.map((item) => item.node.kind),
+        ['boolean', 'number', 'string', 'object']);
     assert.throws(() => parse('{"a":'));
     assert.throws(() => parse('<html>'));
     assert.throws(() => parse('"open'));
@@ -37,24 +40,31 @@ test('numbers and spans as people read them', () => {
     assert.match(clock('2020-05-05T10:00:00Z'), /May/);
 });
 
-const event = (n, cause, at) => ({ id: `e${n}`, event_id: n, causation_id: cause && `e${cause}`, occurred_at: at,
+const event = (n, cause,
+    at) => ({ id: `e${n}`, event_id: n, causation_id: cause && `e${cause}`, occurred_at: at,
     aggregate_type: 'order', aggregate_id: 'o-1', event_type: `type.${n}` });
 const T = '2026-01-01T12:00:00.000Z';
 
 test('a cause stands left of what it caused, also within one transaction', () => {
-    const { nodes, ticks } = layout([event(1, null, T), event(2, 1, T), event(3, 2, T), event(4, 1, '2026-01-01T12:10:00Z')]);
-    for (const node of nodes) if (node.parent) assert.ok(node.x > node.parent.x, `${node.label} right of ${node.parent.label}`);
-    assert.deepEqual(nodes.map((node) => [node.label, node.depth]), [['type.1', 0], ['type.2', 1], ['type.3', 2], ['type.4', 1]]);
+    const { nodes, ticks } = layout([event(1, null, T), event(2, 1, T), event(3, 2, T),
+        event(4, 1, '2026-01-01T12:10:00Z')]);
+    for (const node of nodes) if (node.parent) assert.ok(node.x > node.parent.x,
+        `${node.label} right of ${node.parent.label}`);
+    assert.deepEqual(nodes.map((node) => [node.label, node.depth]),
+        [['type.1', 0], ['type.2', 1], ['type.3', 2], ['type.4', 1]]);
     assert.equal(offset(ticks.at(-1).offset), '+10:00');
     assert.deepEqual([...pathOf(nodes[2])], ['e3', 'e2', 'e1']);
 });
 
 test('messages and attempts hang on the event they came from', () => {
-    const message = { event_id: 'm', causation_id: 'e1', created_at: T, destination: 'billing', event_type: 'x', state: 'DEAD', attempts: 1 };
-    const graph = layout([event(1, null, T)], [message], { m: [{ attempt: 1, started_at: T, duration_ms: 4, outcome: 'failed', status: 503 }] });
+    const message = { event_id: 'm', causation_id: 'e1', created_at: T, destination: 'billing',
+        event_type: 'x', state: 'DEAD', attempts: 1 };
+    const graph = layout([event(1, null, T)], [message],
+        { m: [{ attempt: 1, started_at: T, duration_ms: 4, outcome: 'failed', status: 503 }] });
     assert.deepEqual(graph.nodes.map((node) => node.label), ['type.1', '→ billing', 'attempt 1']);
     assert.equal(asText('trace t', graph).split('\n').slice(2).join('\n'), [
-        'type.1  order/o-1  0', '└─ → billing  x, DEAD  0', '   └─ attempt 1  failed · 503 · 4 ms  0', ''].join('\n'));
+        'type.1  order/o-1  0', '└─ → billing  x, DEAD  0',
+            '   └─ attempt 1  failed · 503 · 4 ms  0', ''].join('\n'));
 });
 
 test('an unknown cause makes a root, nothing makes an empty graph', () => {
@@ -62,25 +72,32 @@ test('an unknown cause makes a root, nothing makes an empty graph', () => {
     assert.deepEqual(layout([]).nodes, []);
 });
 
-const destination = (more) => ({ name: 'd', breaker: 'closed', paused: false, pending: 0, oldest_pending_ms: null,
+const destination = (more) => ({ name: 'd', breaker: 'closed', paused: false, pending: 0,
+    oldest_pending_ms: null,
     ok_per_min: 0, fail_per_min: 0, retrying: 0, dead: 0, held: 0, ...more });
-const stats = (more, ...destinations) => ({ settled: 9, events_total: 9, pending: 0, claimed: 0, dead: 0, destinations, ...more });
+const stats = (more, ...destinations) => ({ settled: 9, events_total: 9, pending: 0, claimed: 0,
+    dead: 0, destinations, ...more });
 
 test('what hurts comes first', () => {
-    const all = [destination({ name: 'fine' }), destination({ name: 'idle', paused: true }), destination({ name: 'open', breaker: 'open' }),
-        destination({ name: 'held up', paused: true, pending: 3 }), destination({ name: 'late', pending: 1, oldest_pending_ms: 90e3 })];
-    assert.deepEqual(all.sort(byHurt).map((one) => one.name), ['open', 'held up', 'late', 'idle', 'fine']);
+    const all = [destination({ name: 'fine' }), destination({ name: 'idle', paused: true }),
+        destination({ name: 'open', breaker: 'open' }),
+        destination({ name: 'held up', paused: true, pending: 3 }),
+            destination({ name: 'late', pending: 1, oldest_pending_ms: 90e3 })];
+    assert.deepEqual(all.sort(byHurt).map((one) => one.name),
+        ['open', 'held up', 'late', 'idle', 'fine']);
     assert.equal(healthOf(destination({ retrying: 1 })), 'failing');
 });
 
 test('each state has its sentence', () => {
     const say = (more, of = {}) => verdict(stats(of, destination(more)))[0];
-    assert.match(say({ breaker: 'open', last_error: 'HTTP 503', fail_per_min: 96, pending: 812 }).text,
+    assert.match(say({ breaker: 'open', last_error: 'HTTP 503', fail_per_min: 96,
+        pending: 812 }).text,
         /^does not take messages: HTTP 503 \(96 of 96 in the last minute\)\. 812 messages wait; nothing is lost\.$/);
     assert.deepEqual(say({ paused: true, pending: 1 }).acts, ['resume']);
     assert.match(say({ pending: 5, oldest_pending_ms: 300e3 }).text, /Is a relay running\?/);
     assert.match(say({ held: 1 }).text, /holds 1 key behind a dead letter/);
-    assert.match(verdict(stats({ dead: 2 }, destination({ dead: 2 }))).at(-1).text, /^2 dead letters of d wait for your decision/);
+    assert.match(verdict(stats({ dead: 2 }, destination({ dead: 2 }))).at(-1).text,
+        /^2 dead letters of d wait for your decision/);
     assert.equal(verdict(stats({}))[0].tone, 'good');
     assert.deepEqual(verdict(stats({ settled: 0, events_total: 0 }))[0].acts, ['append']);
 });

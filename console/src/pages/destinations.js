@@ -16,13 +16,15 @@ import { Deliver, Pause, Test } from './operate.js';
 export function Destinations() {
     const stats = useHealth();
     return html`<${Page} title="Destinations" note="Worst first.">
-        <${Loaded} from=${stats} what="destinations" rows=${8}>${(all) => html`<${Health} destinations=${all} />`}<//><//>`;
+        <${Loaded} from=${stats} what="destinations" rows=${8}>
+            ${(all) => html`<${Health} destinations=${all} />`}<//><//>`;
 }
 
 // The stats know more of each destination; an older server has the plain list.
 function useHealth() {
     const stats = useGet('/v1/stats', {}, { every: 2000 });
-    const plain = useGet(stats.error?.status === 404 ? '/v1/destinations' : null, {}, { every: 2000 });
+    const plain = useGet(stats.error?.status === 404 ? '/v1/destinations' : null, {},
+        { every: 2000 });
     const from = stats.error?.status === 404 ? plain : stats;
     return { ...from, data: from.data?.destinations };
 }
@@ -33,29 +35,47 @@ export function DestinationPage({ id: name }) {
     const [result, setResult] = useState(null);
     const one = stats.data?.find((each) => each.name === name);
     return html`<${Page} title=${name} note=${one?.type} tools=${one && canOperate && html`
-        <${Test} name=${name} onResult=${setResult} /><${Deliver} name=${name} done=${stats.refresh} />
+        <${Test} name=${name} onResult=${setResult} />
+            <${Deliver} name=${name} done=${stats.refresh} />
         <${Pause} name=${name} paused=${one.paused} done=${stats.refresh} />`}>
         <${Loaded} from=${stats} what="the destination" rows=${12}>${() => (one ? html`
             <p class="lead"><${State} of=${healthOf(one)} /> <span>${words(one)}</span></p>
-            ${result && html`<p class="testresult" role="status"><${State} of="attempt.${result.outcome}" word="Test: ${result.outcome}" />
-                ${[result.status, result.duration_ms != null && span(result.duration_ms), result.error].filter(Boolean).join(' · ')}</p>`}
+            ${result && html`<p class="testresult" role="status">
+                <${State} of="attempt.${result.outcome}" word="Test: ${result.outcome}" />
+                ${[result.status, result.duration_ms != null && span(result.duration_ms),
+                    result.error].filter(Boolean).join(' · ')}</p>`}
             <${Fields} of=${[
-                ['breaker', one.breaker], ['since', one.since && html`<${Clock} at=${one.since} />`],
-                ['pending', html`<a href=${to('outbox', { state: 'PENDING', destination: name })}>${count(one.pending)}</a>`],
-                ['retrying', one.retrying != null && html`<a href=${to('dead', { tab: 'retrying', destination: name })}>${count(one.retrying)}</a>`],
-                ['dead', one.dead != null && html`<a href=${to('dead', { destination: name })}>${count(one.dead)}</a>`],
-                ['held keys', one.held > 0 ? html`<a href=${to('dead', { destination: name })}>${count(one.held)}</a>` : undefined],
+                ['breaker', one.breaker],
+                    ['since', one.since && html`<${Clock} at=${one.since} />`],
+                ['pending', html`<a href=${to('outbox', { state: 'PENDING', destination: name })}>
+                    ${count(one.pending)}</a>`],
+                ['retrying', one.retrying != null
+                    && html`<a href=${to('dead', { tab: 'retrying', destination: name })}>
+                    ${count(one.retrying)}</a>`],
+                ['dead', one.dead != null
+                    && html`<a href=${to('dead', { destination: name })}>${count(one.dead)}</a>`],
+                ['held keys', one.held > 0
+                    ? html`<a href=${to('dead', { destination: name })}>${count(one.held)}</a>`
+                    : undefined],
                 ['oldest pending', one.pending > 0 ? span(one.oldest_pending_ms) : undefined],
-                ['a minute', one.ok_per_min != null && `${rate(one.ok_per_min)} ok, ${rate(one.fail_per_min)} failed`], ['p99', one.p99_ms != null && span(one.p99_ms)],
-                ['last error', one.last_error && html`<span class="bad wrap">${one.last_error}</span>`],
+                ['a minute', one.ok_per_min != null
+                    && `${rate(one.ok_per_min)} ok, ${rate(one.fail_per_min)} failed`],
+                    ['p99', one.p99_ms != null && span(one.p99_ms)],
+                ['last error', one.last_error
+                    && html`<span class="bad wrap">${one.last_error}</span>`],
             ]} />
             <h2>Newest messages</h2>
-            <${Messages} params=${{ destination: name }} empty=${html`<${Empty} title="Nothing was sent to ${name} yet">
+            <${Messages} params=${{ destination: name }}
+                empty=${html`<${Empty} title="Nothing was sent to ${name} yet">
                 Try it: <code>outlog send --to ${name} --type test --data '{}'</code><//>`} />`
-            : html`<${Empty} title="No such destination" shape="question">It may have been removed. <a href=${to('destinations')}>All destinations</a><//>`)}<//><//>`;
+            : html`<${Empty} title="No such destination"
+                shape="question">It may have been removed. <a
+                href=${to('destinations')}>All destinations</a><//>`)}<//><//>`;
 }
 
 function words(one) {
-    const line = verdict({ destinations: [one], dead: 0, pending: one.pending, claimed: 0, settled: 1 })[0];
-    return line.destination ? `${line.destination} ${line.text}` : one.pending > 0 ? `takes messages; ${count(one.pending)} on the way.` : 'takes messages; nothing waits.';
+    const line = verdict({ destinations: [one], dead: 0, pending: one.pending, claimed: 0,
+        settled: 1 })[0];
+    return line.destination ? `${line.destination} ${line.text}` : one.pending > 0
+        ? `takes messages; ${count(one.pending)} on the way.` : 'takes messages; nothing waits.';
 }

@@ -6,7 +6,8 @@ import { useGet, useLoad } from '../load.js';
 import { Payload } from '../payload.js';
 import { to } from '../router.js';
 import { messageState, State } from '../state.js';
-import { Aggregate, Ago, Clock, Copy, Destination, Fields, Id, Loaded, ofOne, Page, Table } from '../ui.js';
+import { Aggregate, Ago, Clock, Copy, Destination, Fields, Id, Loaded, ofOne, Page,
+    Table } from '../ui.js';
 
 export function EventPage({ id }) {
     return html`<${Page} title="Event ${id}"><${EventDetail} id=${id} /><//>`;
@@ -18,13 +19,17 @@ export function EventDetail({ id }) {
     return html`<${Loaded} from=${text} what="the event" rows=${12}>${(raw) => {
         const event = JSON.parse(raw);
         return html`<div class="detail">
-            <p class="lead"><strong>${event.event_type}</strong> of <${Aggregate} of=${event} /> <${Ago} at=${event.occurred_at} /></p>
+            <p class="lead"><strong>
+                ${event.event_type}</strong> of <${Aggregate} of=${event} /> <${Ago}
+                at=${event.occurred_at} /></p>
             <${Fields} of=${fieldsOf(event)} />
             <div class="acts"><a class="button" href=${to('traces', event.correlation_id)}>Trace</a>
-                ${event.causation_id && html`<a class="button" href=${to('events', event.causation_id)}>Cause</a>`}
+                ${event.causation_id && html`<a class="button"
+                    href=${to('events', event.causation_id)}>Cause</a>`}
                 <${Copy} text=${raw} what="Copy JSON" /></div>
             <${Payload} text=${field(raw, 'payload')} />
-            ${event.metadata && Object.keys(event.metadata).length > 0 && html`<${Payload} label="Metadata" text=${field(raw, 'metadata')} />`}
+            ${event.metadata && Object.keys(event.metadata).length > 0
+                && html`<${Payload} label="Metadata" text=${field(raw, 'metadata')} />`}
             <${Consequences} event=${event} />
         </div>`;
     }}<//>`;
@@ -39,8 +44,10 @@ function fieldsOf(event) {
         ['aggregate', html`<${Aggregate} of=${event} />, number ${event.aggregate_seq}`],
         ['event_version', event.event_version],
         ['actor', `${event.actor_type}:${event.actor_id}`],
-        ['correlation_id', html`<${Id} of=${event.correlation_id} href=${to('traces', event.correlation_id)} />`],
-        ['causation_id', event.causation_id && html`<${Id} of=${event.causation_id} href=${to('events', event.causation_id)} />`],
+        ['correlation_id', html`<${Id} of=${event.correlation_id}
+            href=${to('traces', event.correlation_id)} />`],
+        ['causation_id', event.causation_id
+            && html`<${Id} of=${event.causation_id} href=${to('events', event.causation_id)} />`],
         ['request_id', event.request_id && html`<span class="id">${event.request_id}</span>`],
         ['idempotency_key', event.idempotency_key],
         ['app_id', event.app_id], ['env_id', event.env_id], ['visibility', event.visibility],
@@ -54,14 +61,19 @@ function Consequences({ event }) {
     const messages = (trace.data?.messages || []).filter((one) => one.causation_id === event.id);
     if (!effects.length && !messages.length) return null;
     return html`<section aria-label="What came of it"><h2>What came of it</h2>
-        ${effects.length > 0 && html`<${Table} label="Events it caused" rows=${effects} keyOf=${(one) => one.event_id}
+        ${effects.length > 0 && html`<${Table} label="Events it caused" rows=${effects}
+            keyOf=${(one) => one.event_id}
             hrefOf=${(one) => to('events', one.event_id)} columns=${[
-                { label: 'event', cell: (one) => html`<a href=${to('events', one.event_id)}>${one.event_type}</a>` },
+                { label: 'event', cell: (one) => html`<a href=${to('events', one.event_id)}>
+                    ${one.event_type}</a>` },
                 { label: 'about', cell: (one) => html`<${Aggregate} of=${one} />` },
-                { label: 'when', right: true, cell: (one) => html`<${Ago} at=${one.occurred_at} />` }]} />`}
-        ${messages.length > 0 && html`<${Table} label="Messages it caused" rows=${messages} keyOf=${(one) => one.event_id}
+                { label: 'when', right: true,
+                    cell: (one) => html`<${Ago} at=${one.occurred_at} />` }]} />`}
+        ${messages.length > 0 && html`<${Table} label="Messages it caused" rows=${messages}
+            keyOf=${(one) => one.event_id}
             hrefOf=${(one) => to('messages', one.event_id)} columns=${[
-                { label: 'message', cell: (one) => html`<${Id} of=${one.event_id} href=${to('messages', one.event_id)} />` },
+                { label: 'message', cell: (one) =>
+                    html`<${Id} of=${one.event_id} href=${to('messages', one.event_id)} />` },
                 { label: 'to', cell: (one) => html`<${Destination} name=${one.destination} />` },
                 { label: 'state', cell: (one) => html`<${State} of=${messageState(one)} />` }]} />`}
     </section>`;

@@ -7,7 +7,7 @@ import { go, here, refine, to } from '../router.js';
 import { live, person } from '../shared.js';
 import { Shape } from '../state.js';
 import { useTail } from '../tail.js';
-import { Empty, Failure, Loading, Page } from '../ui.js';
+import { Draft, Empty, Failure, Loading, Page } from '../ui.js';
 import { EventDetail } from './event.js';
 
 const ROW = 32;
@@ -39,7 +39,8 @@ function filtersOf(query) {
     const { aggregate = '', ...rest } = query;
     const slash = aggregate.indexOf('/');
     const names = ['event_type', 'correlation_id', 'org_id', 'app_id', 'env_id', 'actor'];
-    const filters = Object.fromEntries(names.filter((name) => rest[name]).map((name) => [name, rest[name]]));
+    const filters = Object.fromEntries(names.filter((name) => rest[name]).map((name) =>
+        [name, rest[name]]));
     if (aggregate) {
         filters.aggregate_type = slash < 0 ? aggregate : aggregate.slice(0, slash);
         if (slash >= 0) filters.aggregate_id = aggregate.slice(slash + 1);
@@ -58,10 +59,11 @@ function timeOf(text) {
 
 function Filters({ query }) {
     const isFiltered = FILTERS.some(([name]) => query[name]);
-    const set = (name) => (event) => refine({ [name]: event.target.value.trim(), event: '' });
-    return html`<form class="filters" onSubmit=${(event) => event.preventDefault()} aria-label="Filters">
-        ${FILTERS.map(([name, label, hint]) => html`<label>${label}<input type="text" value=${query[name] || ''}
-            placeholder=${hint} spellcheck="false" autocomplete="off" onChange=${set(name)} /></label>`)}
+    const set = (name) => (value) => refine({ [name]: value, event: '' });
+    return html`<form class="filters" onSubmit=${(event) => event.preventDefault()}
+        aria-label="Filters">
+        ${FILTERS.map(([name, label, hint]) => html`<label>${label}
+            <${Draft} value=${query[name]} placeholder=${hint} onCommit=${set(name)} /></label>`)}
         <button type="button" class="quiet" disabled=${!isFiltered}
             onClick=${() => go(to('log'))}>Clear</button></form>`;
 }
@@ -74,13 +76,15 @@ function List({ filters, selected }) {
     const isLive = live.use();
     const isFollowing = useRef(true);
     const first = useRef();
-    const wanted = useRef(Number(selected) || 0); // the event a link points at, until it was shown once
+    const wanted = useRef(Number(selected)
+        || 0); // the event a link points at, until it was shown once
 
     const events = tail?.events || [];
     useLayoutEffect(() => {
         const element = box.current;
         if (!element) return;
-        const at = wanted.current ? events.findIndex((event) => event.event_id === wanted.current) : -1;
+        const at = wanted.current ? events.findIndex((event) => event.event_id === wanted.current)
+            : -1;
         if (at >= 0) {
             element.scrollTop = at * ROW - element.clientHeight / 3;
             isFollowing.current = isAtEnd(element);
@@ -89,11 +93,13 @@ function List({ filters, selected }) {
             element.scrollTop = element.scrollHeight;
         } else if (events[0]?.event_id < first.current) {
             // Rows came in above and pushed the others down: the view moves with them.
-            element.scrollTop += events.findIndex((event) => event.event_id === first.current) * ROW;
+            element.scrollTop += events.findIndex((event) =>
+                event.event_id === first.current) * ROW;
         }
         wanted.current = 0;
         first.current = events[0]?.event_id;
-        if (element.clientHeight !== view.height) setView({ top: element.scrollTop, height: element.clientHeight });
+        if (element.clientHeight !== view.height) setView({ top: element.scrollTop,
+            height: element.clientHeight });
     });
 
     function scrolled() {
@@ -110,20 +116,24 @@ function List({ filters, selected }) {
         redraw();
     }
 
-    if (tail?.error && !events.length) return html`<${Failure} error=${tail.error} what="the log" retry=${() => location.reload()} />`;
+    if (tail?.error && !events.length) return html`<${Failure} error=${tail.error} what="the log"
+        retry=${() => location.reload()} />`;
     if (!tail?.isLoaded) return html`<${Loading} what="the log" rows=${10} />`;
     if (!events.length) return html`<${NoEvents} isFiltered=${Object.keys(filters).length > 0} />`;
 
     const from = Math.max(0, Math.floor(view.top / ROW) - OVERSCAN);
     const upto = Math.min(events.length, Math.ceil((view.top + view.height) / ROW) + OVERSCAN);
     return html`<div class="loglist">
-        <div class="list" role="table" aria-label="Events" aria-rowcount=${events.length} tabindex="0" ref=${box} onScroll=${scrolled}
+        <div class="list" role="table" aria-label="Events" aria-rowcount=${events.length}
+            tabindex="0" ref=${box} onScroll=${scrolled}
             onKeyDown=${(event) => moveSelection(event, events, selected)}>
             <div class="room" role="rowgroup" style=${{ height: `${events.length * ROW}px` }}>
-                ${events.slice(from, upto).map((event, i) => html`<${EventRow} key=${event.event_id} event=${event}
+                ${events.slice(from, upto).map((event, i) =>
+                    html`<${EventRow} key=${event.event_id} event=${event}
                     top=${(from + i) * ROW} isSelected=${String(event.event_id) === selected} />`)}
             </div></div>
-        <${Status} tail=${tail} isFollowing=${isFollowing.current} isLive=${isLive} toEnd=${toEnd} /></div>`;
+        <${Status} tail=${tail} isFollowing=${isFollowing.current} isLive=${isLive} toEnd=${toEnd}
+            /></div>`;
 }
 
 const isAtEnd = (element) => element.scrollHeight - element.scrollTop - element.clientHeight < ROW;
@@ -142,13 +152,17 @@ function moveSelection(event, events, selected) {
 function EventRow({ event, top, isSelected }) {
     const { query } = here();
     const href = to('log', { ...query, event: event.event_id });
-    return html`<div class=${`row${isSelected ? ' selected' : ''}`} role="row" data-row data-href=${href} tabindex="-1"
+    return html`<div class=${`row${isSelected ? ' selected' : ''}`} role="row" data-row
+        data-href=${href} tabindex="-1"
         style=${{ transform: `translateY(${top}px)` }}
-        onClick=${(press) => { if (!press.target.closest('a') && !String(getSelection())) refine({ event: event.event_id }, { replace: false }); }}>
+        onClick=${(press) => { if (!press.target.closest('a')
+            && !String(getSelection())) refine({ event: event.event_id }, { replace: false }); }}>
         <span role="cell" class="number">${event.event_id}</span>
-        <time role="cell" class="time" datetime=${event.occurred_at} title=${exact(event.occurred_at)}>${clock(event.occurred_at, { millis: true })}</time>
+        <time role="cell" class="time" datetime=${event.occurred_at}
+            title=${exact(event.occurred_at)}>${clock(event.occurred_at, { millis: true })}</time>
         <a role="cell" class="type" href=${href}>${event.event_type}</a>
-        <span role="cell" class="about" title="${event.aggregate_type}/${event.aggregate_id}">${event.aggregate_type}/${brief(event.aggregate_id)}</span>
+        <span role="cell" class="about" title="${event.aggregate_type}/${event.aggregate_id}">
+            ${event.aggregate_type}/${brief(event.aggregate_id)}</span>
         <span role="cell" class="who">${event.org_id ?? 'infrastructure'}</span>
         <span role="cell" class="said">${JSON.stringify(event.payload).slice(0, 240)}</span></div>`;
 }
@@ -161,9 +175,12 @@ function Status({ tail, isFollowing, isLive, toEnd }) {
     const shown = tail.events.length;
     return html`<div class="foot" role="status">
         <span class="state ${words[1]}"><${Shape} name=${words[0]} />${words[2]}</span>
-        <span class="dim">${plural(shown, 'event')} here${tail.isStart ? ', from the first' : ''}</span>
+        <span class="dim">${plural(shown, 'event')} here${tail.isStart ? ', from the first'
+            : ''}</span>
         ${!isFollowing && html`<button type="button" onClick=${toEnd}>
-            ${tail.state === 'behind' ? `more than ${plural(tail.missed - 1, 'new event')}` : tail.missed ? plural(tail.missed, 'new event') : 'To the end'} ↓</button>`}</div>`;
+            ${tail.state === 'behind' ? `more than ${plural(tail.missed - 1, 'new event')}`
+                : tail.missed ? plural(tail.missed, 'new event')
+                : 'To the end'} ↓</button>`}</div>`;
 }
 
 function NoEvents({ isFiltered }) {
@@ -171,6 +188,8 @@ function NoEvents({ isFiltered }) {
         return html`<${Empty} title="Nothing fits these filters">New events that fit appear here by themselves. <a href=${to('log')}>Show all</a><//>`;
     }
     const who = person.use();
-    return html`<${Empty} title="The log is empty">Append the first event${who.org_id ? ` of ${who.org_id}` : ''}:
-        <code>outlog append --org ${who.org_id || 'acme'} --aggregate order/o-1 --type order.created --data '{"total":12}'</code><//>`;
+    return html`<${Empty} title="The log is empty">Append the first event${who.org_id
+        ? ` of ${who.org_id}` : ''}:
+        <code>outlog append --org ${who.org_id
+            || 'acme'} --aggregate order/o-1 --type order.created --data '{"total":12}'</code><//>`;
 }

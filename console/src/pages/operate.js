@@ -13,7 +13,8 @@ export function Pause({ name, paused, done }) {
             : `${name} is paused: its messages wait, nothing is lost.`);
         done?.();
     }
-    return html`<${Button} onPress=${press} label="${paused ? 'Resume' : 'Pause'} ${name}">${paused ? 'Resume' : 'Pause'}<//>`;
+    return html`<${Button} onPress=${press} label="${paused ? 'Resume' : 'Pause'} ${name}">
+        ${paused ? 'Resume' : 'Pause'}<//>`;
 }
 
 export function Test({ name, onResult }) {
@@ -33,5 +34,6 @@ export function Deliver({ name, done }) {
         say(`What waits for ${name} is being tried now.`);
         done?.();
     }
-    return html`<${Button} onPress=${press} label="Deliver what waits for ${name} now">Deliver now<//>`;
+    return html`<${Button} onPress=${press}
+        label="Deliver what waits for ${name} now">Deliver now<//>`;
 }

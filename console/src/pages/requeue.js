@@ -22,7 +22,8 @@ export function one(verb, message) {
         count: async () => {
             if (verb !== 'requeue') return { n: 1, unknown: 0 };
             await post(path, { dry_run: true, even_if_unknown: true });
-            return post(path, { dry_run: true }).then(() => ({ n: 1, unknown: 0 }), () => ({ n: 0, unknown: 1 }));
+            return post(path, { dry_run: true }).then(() => ({ n: 1, unknown: 0 }),
+                () => ({ n: 0, unknown: 1 }));
         },
         run: async (_, how) => {
             await post(path, verb === 'requeue' ? how : {});
@@ -35,7 +36,8 @@ export function requeueAll(filter) {
     const body = { state: 'DEAD', ...filter };
     return { verb: 'requeue', destination: filter.destination,
         count: async () => {
-            const { requeued, skipped = 0 } = await post('/v1/messages/requeue', { ...body, dry_run: true });
+            const { requeued, skipped = 0 } = await post('/v1/messages/requeue',
+                { ...body, dry_run: true });
             return { n: requeued, unknown: skipped };
         },
         run: async (_, how) => {
@@ -52,7 +54,8 @@ export function each(verb, params, fits = () => true) {
             found = [];
             let after;
             do {
-                const page = await get('/v1/messages', { ...params, limit: 1000, after }, { signal });
+                const page = await get('/v1/messages', { ...params, limit: 1000, after },
+                    { signal });
                 found.push(...page.messages.filter(fits));
                 after = page.next_after;
             } while (after);
@@ -101,7 +104,8 @@ export function Operation({ of, what, onClose }) {
     async function run() {
         setStep({ name: 'running', n, done: 0 });
         try {
-            const result = await of.run((done) => setStep({ name: 'running', n, done }), isBold ? { even_if_unknown: true } : {});
+            const result = await of.run((done) => setStep({ name: 'running', n, done }),
+                isBold ? { even_if_unknown: true } : {});
             setStep({ name: 'done', ...result });
         } catch (problem) {
             setStep({ name: 'failed', problem });
@@ -109,13 +113,20 @@ export function Operation({ of, what, onClose }) {
     }
 
     return html`<${Dialog} title="${words.title} ${what}" onClose=${onClose}>
-        <${Step} step=${{ ...step, n: step.name === 'preview' ? n : step.n }} words=${words} of=${of} />
-        ${step.name === 'preview' && step.unknown > 0 && html`<label class="choice warn"><input type="checkbox" checked=${isBold} onChange=${(event) => setBold(event.target.checked)} />
-            also ${plural(step.unknown, 'message')} that may have arrived already: ask the receiver first</label>`}
+        <${Step} step=${{ ...step, n: step.name === 'preview' ? n : step.n }} words=${words}
+            of=${of} />
+        ${step.name === 'preview' && step.unknown > 0 && html`<label class="choice warn">
+            <input type="checkbox" checked=${isBold}
+            onChange=${(event) => setBold(event.target.checked)} />
+            also ${plural(step.unknown,
+                'message')} that may have arrived already: ask the receiver first</label>`}
         <form method="dialog" class="buttons">
             ${step.name === 'preview' && n > 0 && html`<button type="button" autofocus
-                class=${of.verb === 'kill' ? 'danger' : 'primary'} onClick=${run}>${words.title} ${plural(n, 'message')}</button>`}
-            <button disabled=${step.name === 'running'}>${step.name === 'done' || step.name === 'failed' ? 'Close' : 'Cancel'}</button></form>
+                class=${of.verb === 'kill' ? 'danger' : 'primary'} onClick=${run}>
+                    ${words.title} ${plural(n, 'message')}</button>`}
+            <button disabled=${step.name === 'running'}>
+                ${step.name === 'done' || step.name === 'failed' ? 'Close'
+                : 'Cancel'}</button></form>
     <//>`;
 }
 
@@ -125,11 +136,16 @@ function Step({ step, words, of }) {
     case 'preview':
         if (!step.n && step.unknown) return html`<p>It goes at most once and may have arrived; nobody but the receiver knows.</p>`;
         if (!step.n) return html`<p>Nothing fits any more: somebody was faster, or it was delivered meanwhile.</p>`;
-        return html`<p><strong>${plural(step.n, 'message')}</strong>${of.destination && html` to <strong>${of.destination}</strong>`} will be ${words.done}.</p>
-            <p class="dim">${words.means}</p><${Warning} destination=${of.destination} verb=${of.verb} />`;
-    case 'running': return html`<p role="status">${step.done ? `${count(step.done)} of ${count(step.n)} ${words.done}…` : 'On it…'}</p>`;
+        return html`<p><strong>${plural(step.n, 'message')}</strong>
+            ${of.destination && html` to <strong>
+            ${of.destination}</strong>`} will be ${words.done}.</p>
+            <p class="dim">${words.means}</p>
+                <${Warning} destination=${of.destination} verb=${of.verb} />`;
+    case 'running': return html`<p role="status">
+        ${step.done ? `${count(step.done)} of ${count(step.n)} ${words.done}…` : 'On it…'}</p>`;
     case 'failed': return html`<p class="bad" role="alert">${step.problem.message}</p>`;
-    default: return html`<p role="status"><strong>${plural(step.n, 'message')} ${words.done}.</strong></p>
+    default: return html`<p role="status">
+        <strong>${plural(step.n, 'message')} ${words.done}.</strong></p>
         ${of.verb === 'requeue' && step.ids.length > 0 && html`<${Outcome} ids=${step.ids} />`}`;
     }
 }
@@ -139,10 +155,13 @@ function Warning({ destination, verb }) {
     const [state, setState] = useState(null);
     useEffect(() => {
         if (!destination || verb !== 'requeue') return;
-        get('/v1/destinations').then(({ destinations }) => setState(destinations.find((d) => d.name === destination)), () => {});
+        get('/v1/destinations').then(({ destinations }) =>
+            setState(destinations.find((d) => d.name === destination)), () => {});
     }, [destination]);
-    if (state?.paused) return html`<p class="warn">${destination} is paused: they will wait until it is resumed.</p>`;
-    if (state?.breaker === 'open') return html`<p class="warn">${destination} still refuses (breaker open): they may well die again. Test it first.</p>`;
+    if (state?.paused) return html`<p class="warn">
+        ${destination} is paused: they will wait until it is resumed.</p>`;
+    if (state?.breaker === 'open') return html`<p class="warn">
+        ${destination} still refuses (breaker open): they may well die again. Test it first.</p>`;
     return null;
 }
 
@@ -153,7 +172,8 @@ function Outcome({ ids }) {
         let timer = 0;
         const until = Date.now() + WATCH_FOR_MS;
         async function look() {
-            const now = await Promise.all(ids.slice(0, WATCHED).map((id) => get(`/v1/messages/${id}`).catch(() => null)));
+            const now = await Promise.all(ids.slice(0,
+                WATCHED).map((id) => get(`/v1/messages/${id}`).catch(() => null)));
             const known = now.filter(Boolean);
             setMessages(known);
             const isOver = known.every((message) => ['PUBLISHED', 'DEAD'].includes(message.state));
@@ -163,9 +183,12 @@ function Outcome({ ids }) {
         return () => clearTimeout(timer);
     }, []);
     const tally = {};
-    messages.forEach((message) => { tally[messageState(message)] = (tally[messageState(message)] || 0) + 1; });
+    messages.forEach((message) => { tally[messageState(message)] = (tally[messageState(message)]
+        || 0) + 1; });
     return html`<div class="outcome" role="status">
         ${ids.length > WATCHED && html`<p class="dim">The first ${WATCHED} of them:</p>`}
-        <ul>${Object.entries(tally).map(([state, n]) => html`<li><${State} of=${state} /> ${count(n)}</li>`)}</ul>
-        ${ids.length === 1 && html`<p><a href=${to('messages', ids[0])}>Open the message</a></p>`}</div>`;
+        <ul>${Object.entries(tally).map(([state, n]) => html`<li>
+            <${State} of=${state} /> ${count(n)}</li>`)}</ul>
+        ${ids.length === 1 && html`<p>
+            <a href=${to('messages', ids[0])}>Open the message</a></p>`}</div>`;
 }

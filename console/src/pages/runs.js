@@ -11,26 +11,40 @@ import { Shape, shapeOf, State, toneOf } from '../state.js';
 import { Ago, Button, Clock, Empty, Fields, Id, Loaded, ofOne, Page, Table, Tabs } from '../ui.js';
 import { Graph, loadTrace } from './traces.js';
 
-const STATUSES = [[undefined, 'All'], ['RUNNING', 'Running'], ['FAILED', 'Failed'], ['COMPLETED', 'Completed'], ['CANCELLED', 'Cancelled']];
+const STATUSES = [[undefined, 'All'], ['RUNNING', 'Running'], ['FAILED', 'Failed'],
+    ['COMPLETED', 'Completed'], ['CANCELLED', 'Cancelled']];
 
 export function Runs({ query }) {
-    const runs = useGet('/v1/runs', { status: query.status, org_id: query.org_id, limit: 200 }, { every: 3000 });
+    const runs = useGet('/v1/runs', { status: query.status, org_id: query.org_id, limit: 200 },
+        { every: 3000 });
     const tabs = STATUSES.map(([name, label]) => ({ name, label, href: to('runs', { status: name }),
         shape: name && html`<${Shape} name=${shapeOf(name)} tone=${toneOf(name)} />` }));
-    return html`<${Page} title="Runs"><${Tabs} label="Status" items=${tabs} current=${query.status} />
-        <${Loaded} from=${runs} what="runs" rows=${10}>${(data) => html`<${Table} label="Runs" rows=${data.runs} keyOf=${(one) => one.run_id}
+    return html`<${Page} title="Runs">
+        <${Tabs} label="Status" items=${tabs} current=${query.status} />
+        <${Loaded} from=${runs} what="runs" rows=${10}>
+            ${(data) => html`<${Table} label="Runs" rows=${data.runs} keyOf=${(one) => one.run_id}
             hrefOf=${(one) => to('runs', one.run_id)}
-            empty=${html`<${Empty} title=${query.status ? 'No run has this status' : 'No runs yet'}>A run begins with <code>POST /v1/runs</code> or <code>outlog.start_run()</code> in SQL.<//>`}
+            empty=${html`<${Empty} title=${query.status ? 'No run has this status'
+                : 'No runs yet'}>A run begins with <code>POST /v1/runs</code> or <code>outlog.start_run()</code> in SQL.<//>`}
             columns=${[
                 { label: 'status', cell: (one) => html`<${State} of=${one.status} />` },
-                { label: 'run', cell: (one) => html`<${Id} of=${one.run_id} href=${to('runs', one.run_id)} />` },
+                { label: 'run', cell: (one) =>
+                    html`<${Id} of=${one.run_id} href=${to('runs', one.run_id)} />` },
                 { label: 'type', cell: (one) => one.run_type },
                 { label: 'steps', right: true, cell: (one) => count(one.total_steps) },
-                { label: 'failures', right: true, cell: (one) => html`<span class=${one.failed_steps > 0 ? 'bad' : ''}>${count(one.failed_steps)}</span>` },
-                { label: 'took', right: true, wide: true, cell: (one) => (one.completed_at ? span(Date.parse(one.completed_at) - Date.parse(one.started_at)) : 'running') },
+                { label: 'failures', right: true,
+                    cell: (one) => html`<span class=${one.failed_steps > 0 ? 'bad' : ''}>
+                    ${count(one.failed_steps)}</span>` },
+                { label: 'took', right: true, wide: true,
+                    cell: (one) => (one.completed_at
+                    ? span(Date.parse(one.completed_at) - Date.parse(one.started_at))
+                    : 'running') },
                 { label: 'org', wide: true, cell: (one) => one.org_id },
-                { label: 'started', right: true, cell: (one) => html`<${Ago} at=${one.started_at} />` },
-                { label: 'trace', wide: true, cell: (one) => html`<${Id} of=${one.correlation_id} href=${to('traces', one.correlation_id)} />` },
+                { label: 'started', right: true,
+                    cell: (one) => html`<${Ago} at=${one.started_at} />` },
+                { label: 'trace', wide: true,
+                    cell: (one) => html`<${Id} of=${one.correlation_id}
+                    href=${to('traces', one.correlation_id)} />` },
             ]} />`}<//><//>`;
 }
 
@@ -42,22 +56,30 @@ export function Run({ id }) {
         const trace = await loadTrace(data.correlation_id, canLook, {}, signal).catch(() => null);
         return { run: data, trace };
     }, { every: 3000 }), 'run');
-    return html`<${Page} title="Run" note=${html`<${Id} of=${id} />`} tools=${run.data && html`<a class="button" href=${to('traces', run.data.run.correlation_id)}>Trace</a>`}>
+    return html`<${Page} title="Run" note=${html`<${Id} of=${id} />`}
+        tools=${run.data && html`<a class="button"
+        href=${to('traces', run.data.run.correlation_id)}>Trace</a>`}>
         <${Loaded} from=${run} what="the run" rows=${14}>${({ run: one, trace }) => html`
-            <p class="lead"><${State} of=${one.status} /> <strong>${one.run_type}</strong> ${one.completed_at
+            <p class="lead"><${State} of=${one.status} /> <strong>
+                ${one.run_type}</strong> ${one.completed_at
                 ? html`took ${span(Date.parse(one.completed_at) - Date.parse(one.started_at))}, ended <${Ago} at=${one.completed_at} />`
                 : html`runs since <${Ago} at=${one.started_at} />`}</p>
             <${Fields} of=${[
                 ['org_id', one.org_id], ['orchestrator_version', one.orchestrator_version],
-                ['signal', one.signal_id && html`<${Id} of=${one.signal_id} href=${to('log', { aggregate: `SIGNAL/${one.signal_id}` })} />`],
+                ['signal', one.signal_id
+                    && html`<${Id} of=${one.signal_id}
+                    href=${to('log', { aggregate: `SIGNAL/${one.signal_id}` })} />`],
                 ['steps', `${count(one.total_steps)} completed, ${count(one.failed_steps)} failed`],
                 ['started_at', html`<${Clock} at=${one.started_at} millis />`],
-                ['completed_at', one.completed_at && html`<${Clock} at=${one.completed_at} millis />`],
-                ['error', one.error_message && html`<span class="bad wrap">${one.error_message}</span>`],
+                ['completed_at', one.completed_at
+                    && html`<${Clock} at=${one.completed_at} millis />`],
+                ['error', one.error_message
+                    && html`<span class="bad wrap">${one.error_message}</span>`],
             ]} />
             <${Timeline} run=${one} trace=${trace} />
             <${Verify} path=${path} />
-            ${trace && html`<h2>Cause and effect</h2><${Graph} id=${one.correlation_id} trace=${trace} />`}`}<//><//>`;
+            ${trace && html`<h2>Cause and effect</h2>
+                <${Graph} id=${one.correlation_id} trace=${trace} />`}`}<//><//>`;
 }
 
 // One row a step, below it its tools, its effects and their attempts, each where it stood in time.
@@ -68,41 +90,75 @@ function Timeline({ run, trace }) {
     const end = Math.max(...rows.map((row) => row.to));
     const start = Math.min(Date.parse(run.started_at), ...rows.map((row) => row.from));
     const at = (time) => `${((time - start) / Math.max(1, end - start)) * 100}%`;
-    return html`<section aria-label="Timeline"><h2>Timeline <span class="dim">${span(end - start)}</span></h2>
+    return html`<section aria-label="Timeline">
+        <h2>Timeline <span class="dim">${span(end - start)}</span></h2>
         <ol class="timeline">${rows.map((row) => html`<li key=${row.key} class="depth${row.depth}">
-            <button type="button" class="line" data-row aria-expanded=${row.detail ? open === row.key : null} onClick=${() => setOpen(open === row.key ? null : row.key)}>
+            <button type="button" class="line" data-row
+                aria-expanded=${row.detail ? open === row.key : null}
+                onClick=${() => setOpen(open === row.key ? null : row.key)}>
                 <span class="label"><${State} of=${row.state} word=${row.label} /></span>
-                <span class="lane"><span class="span ${toneOf(row.state)}" style=${{ left: at(row.from), width: `max(3px, calc(${at(row.to)} - ${at(row.from)}))` }}></span></span>
-                <span class="took">${row.isOpenEnd ? 'running' : span(row.to - row.from)}</span></button>
-            ${open === row.key && row.detail && html`<div class="inner">${row.href && html`<p><a href=${row.href}>${row.hrefLabel}</a></p>`}<${Payload} label=${row.detailLabel} text=${JSON.stringify(row.detail)} /></div>`}
+                <span class="lane"><span class="span ${toneOf(row.state)}"
+                    style=${{ left: at(row.from),
+                    width: `max(3px, calc(${at(row.to)} - ${at(row.from)}))` }}></span></span>
+                <span class="took">${row.isOpenEnd ? 'running'
+                    : span(row.to - row.from)}</span></button>
+            ${open === row.key && row.detail
+                && html`<div class="inner">
+                ${row.href && html`<p><a href=${row.href}>${row.hrefLabel}</a></p>`}
+                <${Payload} label=${row.detailLabel} text=${JSON.stringify(row.detail)} /></div>`}
         </li>`)}</ol></section>`;
 }
 
+// Blocks in the order of time: a step with what it did, an effect of no step, a checkpoint.
 function rowsOf(run, trace) {
     const tools = toolsOf(trace?.events || []);
     const effects = run.effects || [];
-    const now = Date.now();
-    const ofEffect = (effect) => {
-        const from = Date.parse(effect.created_at);
-        const tries = (trace?.attempts?.[effect.message_id] || []).map((attempt) => ({
-            key: `${effect.effect_id}/${attempt.attempt}`, depth: 2, state: `attempt.${attempt.outcome}`,
-            label: `attempt ${attempt.attempt}: ${attempt.status ?? attempt.outcome}`, from: Date.parse(attempt.started_at),
-            to: Date.parse(attempt.started_at) + (attempt.duration_ms || 0), detail: attempt, detailLabel: 'Attempt' }));
-        return [{ key: effect.effect_id, depth: 1, state: effect.status, label: `effect ${effect.effect_type}`, from,
-            to: Math.max(from, Date.parse(effect.executed_at || effect.updated_at || effect.created_at), ...tries.map((one) => one.to)),
-            detail: effect.effect_spec ?? {}, detailLabel: 'Effect', href: effect.message_id && to('messages', effect.message_id), hrefLabel: 'Its message, with every attempt' }, ...tries];
-    };
-    const ofStep = (step) => {
-        const from = Date.parse(step.started_at);
-        return [{ key: step.step_id, depth: 0, state: step.status, label: `${step.step_index} ${step.step_type}`, from,
-            to: step.completed_at ? Date.parse(step.completed_at) : step.duration_ms ? from + step.duration_ms : now, isOpenEnd: step.status === 'RUNNING',
-            detail: step.output_result ?? (step.error_message ? { error_code: step.error_code, error_message: step.error_message } : {}), detailLabel: step.error_message ? 'Error' : 'Output' },
-        ...(tools[step.step_id] || []), ...effects.filter((effect) => effect.step_id === step.step_id).flatMap(ofEffect)];
-    };
-    const blocks = [...(run.steps || []).map(ofStep), ...effects.filter((effect) => !effect.step_id).map(ofEffect),
-        ...(run.checkpoints || []).map((point) => [{ key: `c${point.checkpoint_index}`, depth: 0, state: 'checkpoint', label: `checkpoint ${point.checkpoint_index}`,
-            from: Date.parse(point.created_at), to: Date.parse(point.created_at), detail: point.checkpoint_data ?? {}, detailLabel: 'Checkpoint' }])];
+    const effectRows = (effect) => rowsOfEffect(effect, trace?.attempts?.[effect.message_id]);
+    const blocks = [
+        ...(run.steps || []).map((step) => [rowOfStep(step), ...(tools[step.step_id] || []),
+            ...effects.filter((effect) => effect.step_id === step.step_id).flatMap(effectRows)]),
+        ...effects.filter((effect) => !effect.step_id).map(effectRows),
+        ...(run.checkpoints || []).map((point) => [rowOfCheckpoint(point)]),
+    ];
     return blocks.sort((a, b) => a[0].from - b[0].from).flat();
+}
+
+function rowOfStep(step) {
+    const from = Date.parse(step.started_at);
+    const error = step.error_message
+        && { error_code: step.error_code, error_message: step.error_message };
+    return { key: step.step_id, depth: 0, state: step.status, from,
+        to: step.completed_at ? Date.parse(step.completed_at) : Date.now(),
+        isOpenEnd: !step.completed_at && step.status === 'RUNNING',
+        label: `${step.step_index} ${step.step_type}`,
+        detail: error || (step.output_result ?? {}), detailLabel: error ? 'Error' : 'Output' };
+}
+
+function rowsOfEffect(effect, attempts = []) {
+    const from = Date.parse(effect.created_at);
+    const ended = Date.parse(effect.executed_at || effect.updated_at || effect.created_at);
+    const tries = attempts.map((attempt) => rowOfAttempt(effect, attempt));
+    return [{ key: effect.effect_id, depth: 1, state: effect.status, from,
+        to: Math.max(from, ended, ...tries.map((one) => one.to)),
+        label: `effect ${effect.effect_type}`,
+        detail: effect.effect_spec ?? {}, detailLabel: 'Effect',
+        href: effect.message_id && to('messages', effect.message_id),
+        hrefLabel: 'Its message, with every attempt' }, ...tries];
+}
+
+function rowOfAttempt(effect, attempt) {
+    const from = Date.parse(attempt.started_at);
+    return { key: `${effect.effect_id}/${attempt.attempt}`, depth: 2,
+        state: `attempt.${attempt.outcome}`, from, to: from + (attempt.duration_ms || 0),
+        label: `attempt ${attempt.attempt}: ${attempt.status ?? attempt.outcome}`,
+        detail: attempt, detailLabel: 'Attempt' };
+}
+
+function rowOfCheckpoint(point) {
+    const at = Date.parse(point.created_at);
+    return { key: `c${point.checkpoint_index}`, depth: 0, state: 'checkpoint', from: at, to: at,
+        label: `checkpoint ${point.checkpoint_index}`,
+        detail: point.checkpoint_data ?? {}, detailLabel: 'Checkpoint' };
 }
 
 // Tool calls are known by their events alone: called, then completed or failed.
@@ -113,11 +169,15 @@ function toolsOf(events) {
         const { tool_call_id: id, tool_name: name } = event.payload;
         const at = Date.parse(event.occurred_at);
         if (!calls[id]) {
-            calls[id] = { key: `tool ${id}`, depth: 1, state: 'RUNNING', label: `tool ${name ?? ''}`, from: at, to: at, detail: event.payload, detailLabel: 'Tool call' };
+            calls[id] = { key: `tool ${id}`, depth: 1, state: 'RUNNING',
+                label: `tool ${name ?? ''}`, from: at, to: at, detail: event.payload,
+                detailLabel: 'Tool call' };
             (steps[event.aggregate_id] ||= []).push(calls[id]);
         }
         if (event.event_type === 'TOOL_COMPLETED' || event.event_type === 'TOOL_FAILED') {
-            Object.assign(calls[id], { to: at, state: event.event_type === 'TOOL_FAILED' ? 'FAILED' : 'COMPLETED', detail: { ...calls[id].detail, ...event.payload } });
+            Object.assign(calls[id],
+                { to: at, state: event.event_type === 'TOOL_FAILED' ? 'FAILED' : 'COMPLETED',
+                detail: { ...calls[id].detail, ...event.payload } });
         }
     }
     return steps;
@@ -127,11 +187,21 @@ function toolsOf(events) {
 function Verify({ path }) {
     const [result, setResult] = useState(null);
     return html`<section aria-label="Verify"><div class="bar"><h2>Replay</h2>
-            <${Button} onPress=${async () => setResult(await get(`${path}/verify`))}>Verify against its events<//></div>
-        ${result === null ? html`<p class="dim">Rebuilds this run from its events alone and compares.</p>`
-            : result.matches ? html`<p role="status"><${State} of="COMPLETED" word="The stored state is what the events say." /></p>`
-            : html`<p class="bad" role="status">The stored state differs from its events:</p><${Table} label="Differences" rows=${result.differences}
+            <${Button} onPress=${async () =>
+                setResult(await get(`${path}/verify`))}>Verify against its events<//></div>
+        ${result === null ? html`<p
+            class="dim">Rebuilds this run from its events alone and compares.</p>`
+            : result.matches ? html`<p role="status">
+                <${State} of="COMPLETED" word="The stored state is what the events say." /></p>`
+            : html`<p class="bad" role="status">The stored state differs from its events:</p>
+                <${Table} label="Differences" rows=${result.differences}
                 keyOf=${(one) => `${one.table} ${one.id} ${one.field}`} columns=${[
-                    { label: 'table', cell: (one) => one.table }, { label: 'row', cell: (one) => html`<${Id} of=${one.id} />` }, { label: 'field', cell: (one) => one.field },
-                    { label: 'stored', cell: (one) => html`<code>${JSON.stringify(one.stored)}</code>` }, { label: 'replayed', grow: true, cell: (one) => html`<code>${JSON.stringify(one.replayed)}</code>` }]} />`}</section>`;
+                    { label: 'table', cell: (one) => one.table },
+                        { label: 'row', cell: (one) => html`<${Id} of=${one.id} />` },
+                        { label: 'field', cell: (one) => one.field },
+                    { label: 'stored', cell: (one) => html`<code>
+                        ${JSON.stringify(one.stored)}</code>` },
+                        { label: 'replayed', grow: true,
+                        cell: (one) => html`<code>${JSON.stringify(one.replayed)}</code>` }]}
+                        />`}</section>`;
 }

@@ -11,15 +11,23 @@ import { Ago, Button, Empty, Id, Loaded, Page, say, Table } from '../ui.js';
 export function Sessions({ query }) {
     const sessions = useGet('/v1/sessions', { org_id: query.org_id }, { every: 3000 });
     return html`<${Page} title="Sessions" note="Conversations: userId:agentId:threadId.">
-        <${Loaded} from=${sessions} what="sessions" rows=${10}>${(data) => html`<${Table} label="Sessions" rows=${data.sessions} keyOf=${(one) => `${one.org_id} ${one.session_key}`}
-            hrefOf=${(one) => to('sessions', one.session_key, { org_id: query.org_id || one.org_id })}
+        <${Loaded} from=${sessions} what="sessions" rows=${10}>
+            ${(data) => html`<${Table} label="Sessions" rows=${data.sessions}
+            keyOf=${(one) => `${one.org_id} ${one.session_key}`}
+            hrefOf=${(one) => to('sessions', one.session_key,
+                { org_id: query.org_id || one.org_id })}
             empty=${html`<${Empty} title="No sessions yet">A session begins when a client opens <code>/v1/sessions/USER:AGENT:THREAD/socket</code> and says something.<//>`}
             columns=${[
-                { label: 'session', cell: (one) => html`<a class="id" href=${to('sessions', one.session_key, { org_id: query.org_id || one.org_id })}>${one.session_key}</a>` },
-                { label: 'said', right: true, cell: (one) => count(one.last_seq ?? one.seq ?? one.events) },
-                { label: 'owed', right: true, cell: (one) => count(one.pending_effects ?? one.pending) },
+                { label: 'session', cell: (one) =>
+                    html`<a class="id" href=${to('sessions', one.session_key,
+                    { org_id: query.org_id || one.org_id })}>${one.session_key}</a>` },
+                { label: 'said', right: true,
+                    cell: (one) => count(one.last_seq ?? one.seq ?? one.events) },
+                { label: 'owed', right: true,
+                    cell: (one) => count(one.pending_effects ?? one.pending) },
                 { label: 'org', wide: true, cell: (one) => one.org_id ?? '' },
-                { label: 'last', right: true, cell: (one) => html`<${Ago} at=${one.updated_at ?? one.last_event_at} />` },
+                { label: 'last', right: true,
+                    cell: (one) => html`<${Ago} at=${one.updated_at ?? one.last_event_at} />` },
             ]} />`}<//><//>`;
 }
 
@@ -34,17 +42,30 @@ export function Session({ id, query }) {
         say('What is owed is being sent again now.');
     }
     return html`<${Page} title="Session" note=${html`<span class="id">${id}</span>`} tools=${html`
-        <a class="button" href=${to('log', { aggregate: `session/${id}` })}>In the log</a>${canOperate && html`<${Button} onPress=${deliver}>Deliver now<//>`}`}>
+        <a class="button" href=${to('log', { aggregate: `session/${id}` })}>In the log</a>
+            ${canOperate && html`<${Button} onPress=${deliver}>Deliver now<//>`}`}>
         <div class="columns even"><section aria-label="Said"><h2>Said</h2>
-            <${Loaded} from=${events} what="what was said" rows=${8}>${(data) => (data.events.length ? html`<ol class="talk">${data.events.map((event) => html`
-                <li key=${event.event_id}><span class="number">${event.aggregate_seq}</span><div><p>${textOf(event)}</p>
-                    <p class="dim"><a href=${to('events', event.event_id)}>${event.event_type}</a> <${Ago} at=${event.occurred_at} /></p></div></li>`)}</ol>`
+            <${Loaded} from=${events} what="what was said" rows=${8}>
+                ${(data) => (data.events.length
+                ? html`<ol class="talk">${data.events.map((event) => html`
+                <li key=${event.event_id}><span class="number">${event.aggregate_seq}</span><div>
+                    <p>${textOf(event)}</p>
+                    <p class="dim"><a href=${to('events', event.event_id)}>
+                        ${event.event_type}</a> <${Ago} at=${event.occurred_at}
+                        /></p></div></li>`)}</ol>`
                 : html`<p class="dim">Nothing yet.</p>`)}<//></section>
         <section aria-label="Owed"><h2>Owed and done</h2>
-            <${Loaded} from=${effects} what="effects" rows=${8}>${(data) => (data.effects.length ? html`<ol class="talk">${data.effects.map((effect) => html`
-                <li key=${effect.effect_id}><${State} of=${effect.status} /><div><p>${effect.effect_spec?.content ?? effect.effect_type}</p>
-                    <p class="dim">${effect.effect_type} <${Ago} at=${effect.created_at} />${effect.attempts > 0 ? `, ${count(effect.attempts)} sent` : ''}${effect.message_id
-                        ? html`, <${Id} of=${effect.message_id} href=${to('messages', effect.message_id)} />` : ''}</p></div></li>`)}</ol>`
+            <${Loaded} from=${effects} what="effects" rows=${8}>
+                ${(data) => (data.effects.length
+                ? html`<ol class="talk">${data.effects.map((effect) => html`
+                <li key=${effect.effect_id}><${State} of=${effect.status} /><div>
+                    <p>${effect.effect_spec?.content ?? effect.effect_type}</p>
+                    <p class="dim">${effect.effect_type} <${Ago} at=${effect.created_at} />
+                        ${effect.attempts > 0 ? `, ${count(effect.attempts)} sent`
+                        : ''}${effect.message_id
+                        ? html`, <${Id} of=${effect.message_id}
+                            href=${to('messages', effect.message_id)} />`
+                            : ''}</p></div></li>`)}</ol>`
                 : html`<p class="dim">Nothing is owed.</p>`)}<//></section></div><//>`;
 }
 
