@@ -305,7 +305,7 @@ static void on_done(void *user, void *tag, const struct outlog_outcome *outcome)
     struct sink *sink = item->sink;
 
     sink->flying--;
-    ol_limits_give(&item->target->limits, item->bytes);
+    ol_quota_give(&item->target->quota, item->bytes);
     ol_target_note(item->target, outcome, all->now);
     item->state = outcome->kind == OUTLOG_PUBLISH_OK ? DONE : WAITING;
     if (item->state == DONE) {
@@ -373,10 +373,10 @@ static bool send(struct sinks *all, struct sink *sink, struct item *item)
     if (end_us - all->now < all->options->lease_us / 4 &&
         end_us - all->now < target->settings->timeout_us)
         return false;
-    if (!ol_limits_take(&target->limits, item->bytes, all->now))
+    if (!ol_quota_take(&target->quota, item->bytes, all->now))
         return false;
     if (!ol_breaker_admit(&target->breaker, all->now)) {
-        ol_limits_give(&target->limits, item->bytes);
+        ol_quota_give(&target->quota, item->bytes);
         return false;
     }
     item->target = target;
@@ -535,6 +535,7 @@ int ol_sinks_run(const struct ol_worker_options *options, atomic_int *stop, outl
     if (outlog_open(options->store, &all.log, err) < 0 || ol_log_ready(all.log, err) < 0 ||
         ol_sender_open(&all.targets.sender, on_done, &all, err) < 0)
         goto out;
+    all.targets.store = all.log->conn->wake_key; // limits are shared with the workers
     ol_waiter_open(&waiter, all.log->conn->wake_key);
     result = 0;
     while (atomic_load(stop) == 0) {
