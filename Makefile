@@ -36,6 +36,7 @@ bench: ## measure this machine, print ratios; BENCH='--full --save' or '--only r
 	@scripts/setup build test
 	@scripts/setup bench
 	@scripts/bench $(BENCH)
+	@[ -n "$(BENCH)" ] || scripts/bench-brokers
 
 lint: ## formatting, include directions, static analysis
 	@scripts/setup build lint

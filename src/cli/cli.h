@@ -48,7 +48,8 @@ extern const struct ol_command ol_command_init, ol_command_append, ol_command_ev
     ol_command_outbox, ol_command_dead, ol_command_requeue, ol_command_kill,
     ol_command_destinations, ol_command_stats, ol_command_config, ol_command_serve,
     ol_command_token, ol_command_runs, ol_command_run_one, ol_command_verify, ol_command_signal,
-    ol_command_step, ol_command_tool, ol_command_projections;
+    ol_command_step, ol_command_tool, ol_command_projections, ol_command_sinks, ol_command_export,
+    ol_command_import;
 
 /* Read the options of a command (and the global ones), leaving the words in cli->argv. Returns 0,
  * or OL_EXIT_USAGE after having said what is wrong. */

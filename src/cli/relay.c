@@ -2,7 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
-#include "relay/worker.h"
+#include "relay/sink.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -116,6 +116,8 @@ static int run(struct ol_cli *cli)
     override(&flags, &options);
     int count = options.siblings;
     struct ol_worker_stats total = {0};
+    struct ol_sinks_thread sinks;
+    ol_sinks_start(&sinks, &options, &is_stopped);
     for (int i = 0; i < count; i++) {
         threads[i] = (struct thread){.options = options};
         pthread_create(&threads[i].id, NULL, run_thread, &threads[i]);
@@ -129,6 +131,7 @@ static int run(struct ol_cli *cli)
         total.dead += threads[i].stats.dead;
         total.fenced += threads[i].stats.fenced;
     }
+    ol_sinks_join(&sinks);
     double took = (double)(ol_clock_boot_us() - started) / 1e6;
     snprintf(seconds, sizeof seconds, "%.2f", took);
     if (status == OL_EXIT_DONE)
@@ -146,7 +149,7 @@ const struct ol_command ol_command_relay = {
         "                    [--patience SPAN] [--batch N] [--until-idle] [--quiet]\n\n"
         "Delivers messages to their destinations until it is told to stop. Start as many as you like\n"
         "on PostgreSQL: they share the lanes. SIGTERM: no new claims, what is in flight is finished or\n"
-        "handed back, exit 0; a second one ends at once.\n\n"
+        "handed back, exit 0; a second one ends at once. Also moves the sinks of outlog.yaml.\n\n"
         "Spans, batch and threads come from `relay:` of outlog.yaml (outlog config shows them) unless a\n"
         "flag says otherwise.\n\n"
         "  --until-idle  stop when nothing is left to send now\n\n"

@@ -4,7 +4,7 @@
 
 #include "api/server.h"
 #include "base/clock.h"
-#include "relay/worker.h"
+#include "relay/sink.h"
 #include "views/projector.h"
 
 #include <pthread.h>
@@ -159,6 +159,9 @@ static int run(struct ol_cli *cli)
     engines[0].relay.siblings = 1;
     for (size_t i = no_relay; i < sizeof engines / sizeof *engines; i++)
         start(&engines[i]);
+    struct ol_sinks_thread sinks = {0};
+    if (!no_relay)
+        ol_sinks_start(&sinks, &engines[0].relay, &is_stopped);
     if (ol_server_run(&options, &is_stopped, &err) < 0)
         status = ol_report(&err);
     if (!atomic_load(&is_stopped))
@@ -166,6 +169,7 @@ static int run(struct ol_cli *cli)
     for (size_t i = 0; i < sizeof engines / sizeof *engines; i++)
         if (engines[i].is_running)
             pthread_join(engines[i].id, NULL);
+    ol_sinks_join(&sinks);
     return status;
 }
 

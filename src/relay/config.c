@@ -354,6 +354,34 @@ static int read_agent(struct reader *r, const char *name, const struct ol_json *
     return put_setting(r, "agents", name, value, pointer);
 }
 
+/* `sinks.archive` is {"to": …, "event_type": …}; relay/sink.h says what it does. */
+static int read_sink(struct reader *r, const char *name, const struct ol_json *value,
+                     const char *pointer)
+{
+    static const char *const known[] = {"to",   "event_type",     "org_id",
+                                        "from", "infrastructure", NULL};
+    static const char *const texts[] = {"to", "event_type", "org_id", NULL};
+    struct ol_json from = ol_json_get(value, "from"), all = ol_json_get(value, "infrastructure");
+    if (!*name || strlen(name) > 94)
+        return wrong(r->err, pointer, "sinks", "a name has 1 to 94 bytes");
+    if (check_keys(r, value, pointer, name, known) < 0)
+        return -1;
+    for (int i = 0; texts[i]; i++) {
+        struct ol_json text = ol_json_get(value, texts[i]);
+        if (text.type != OL_JSON_NONE && (text.type != OL_JSON_STRING || text.bytes < 3))
+            return wrong(r->err, below(r->arena, pointer, texts[i]), texts[i], "a text is wanted");
+        if (i == 0 && text.type == OL_JSON_NONE)
+            return wrong(r->err, pointer, name, "to is missing");
+    }
+    if (from.type != OL_JSON_NONE && !ol_json_equals(&from, "beginning") &&
+        !ol_json_equals(&from, "end"))
+        return wrong(r->err, below(r->arena, pointer, "from"), "from", "beginning or end");
+    if (all.type != OL_JSON_NONE && all.type != OL_JSON_TRUE && all.type != OL_JSON_FALSE)
+        return wrong(r->err, below(r->arena, pointer, "infrastructure"), "infrastructure",
+                     "true or false is wanted");
+    return put_setting(r, "sinks", name, value, pointer);
+}
+
 enum value_kind { SPAN, SPAN_OR_FOREVER, COUNT, TEXT, WAKEUP };
 
 static const struct setting {
@@ -475,11 +503,12 @@ static int read_one(struct reader *r, const char *section, const struct ol_json 
         is_known(section, (const char *const[]){"alerts", "retention", "relay", NULL});
     if (!is_section &&
         !is_known(section, (const char *const[]){"destinations", "routes", "event_types", "types",
-                                                 "projections", "agents", NULL}))
-        return ol_fail_at(r->err, OUTLOG_UNKNOWN_FIELD, pointer,
-                          "unknown key %.60s; store, listen, destinations, routes, event_types, "
-                          "types, projections, agents, alerts, retention and relay are known",
-                          section);
+                                                 "projections", "agents", "sinks", NULL}))
+        return ol_fail_at(
+            r->err, OUTLOG_UNKNOWN_FIELD, pointer,
+            "unknown key %.60s; store, listen, destinations, routes, event_types, "
+            "types, projections, agents, sinks, alerts, retention and relay are known",
+            section);
     if (value->type == OL_JSON_NULL) // `routes:` with nothing below
         return 0;
     if (is_section)
@@ -492,6 +521,8 @@ static int read_one(struct reader *r, const char *section, const struct ol_json 
         return each(r, value, pointer, read_projection);
     if (strcmp(section, "agents") == 0)
         return each(r, value, pointer, read_agent);
+    if (strcmp(section, "sinks") == 0)
+        return each(r, value, pointer, read_sink);
     return strcmp(section, "routes") == 0 ? read_routes(r, value)
                                           : read_event_type_or_strict(r, value);
 }
@@ -951,12 +982,17 @@ static int check_target(struct apply *a, const struct item *item, const char *ke
                       key, name, a->options->prune ? " after --prune" : "");
 }
 
+static bool is_sink(const struct item *item)
+{
+    return item->noun == SETTING && strncmp(item->name, "sinks.", 6) == 0;
+}
+
 static int check_targets(struct apply *a)
 {
     struct ol_json value;
     for (const struct item *i = a->wanted.first; i; i = i->next) {
         bool is_alert = i->noun == SETTING && strcmp(i->name, "alerts.to") == 0;
-        if (i->noun != ROUTE && !is_alert)
+        if (i->noun != ROUTE && !is_alert && !is_sink(i))
             continue;
         if (ol_json_parse(i->text, strlen(i->text), &value, a->err) < 0)
             return -1;
@@ -1037,7 +1073,7 @@ static const struct item *user_of(struct apply *a, const char *destination)
     struct ol_json value;
     for (const struct item *i = a->stored.first; i; i = i->next) {
         bool is_alert = i->noun == SETTING && strcmp(i->name, "alerts.to") == 0;
-        if ((i->noun != ROUTE && !is_alert) ||
+        if ((i->noun != ROUTE && !is_alert && !is_sink(i)) ||
             ol_json_parse(i->text, strlen(i->text), &value, NULL) < 0)
             continue;
         const char *name = is_alert ? ol_json_string(&value, a->arena, NULL)

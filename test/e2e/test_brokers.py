@@ -265,7 +265,7 @@ def test_d4_a_message_too_large_fails_alone_and_for_good(own, driver, name):
 def test_d4_a_slow_broker_is_unknown_at_the_deadline(own, driver, name):
     with own() as broker:
         broker.prepare(name)
-        driver.must_open("it", **broker.settings(name, timeout="2s"))
+        driver.must_open("it", **broker.settings(name, timeout="10s"))
         assert driver.deliver("it", event_id=new_id())["kind"] == "ok"  # connected
         broker.freeze()
         ids = [new_id() for _ in range(10)]

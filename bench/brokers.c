@@ -1,0 +1,319 @@
+/* brokers.c: messages to a broker, acknowledged one by one: by outlog's publisher, and by the bare client
+ * library with the same subject, headers and body.
+ *
+ *     bench_brokers outlog|bare SETTINGS COUNT        prints acknowledged messages a second
+ *
+ * Both keep at most WINDOW messages in flight. */
+#include "base/clock.h"
+#include "publish/parcel.h"
+#include "publish/publisher.h"
+#include "publish/sender.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined OL_WITH_KAFKA && defined OL_WITH_MQTT && defined OL_WITH_NATS && \
+    defined OL_WITH_RABBITMQ && defined OL_WITH_REDIS
+#include <amqp.h>
+#include <amqp_framing.h>
+#include <amqp_tcp_socket.h>
+#include <hiredis.h>
+#include <librdkafka/rdkafka.h>
+#include <mosquitto.h>
+#include <mqtt_protocol.h>
+#include <nats/nats.h>
+#include <poll.h>
+#include <unistd.h>
+
+enum { WINDOW = 1000, MQTT_WINDOW = 200 };
+
+static long acked, failed;
+static struct ol_settings *settings;
+static struct ol_parcel parcel;
+static char id[64];
+
+static const char *next_id(long n)
+{
+    snprintf(id, sizeof id, "0190e6a0-%04lx-7000-8000-%012lx", (long)getpid() & 0xffff, n);
+    return id;
+}
+
+static struct outlog_message message_of(long n)
+{
+    static char payload[201];
+    memset(payload, 'x', 200);
+    memcpy(payload, "{\"text\":\"", 9);
+    memcpy(payload + 198, "\"}", 2);
+    return (struct outlog_message){.event_id = next_id(n),
+                                   .org_id = "acme",
+                                   .destination = "bench",
+                                   .event_type = "order.created",
+                                   .payload = payload,
+                                   .payload_bytes = 200,
+                                   .created_at = 1767528300000001,
+                                   .attempt = 1};
+}
+
+/* --- outlog ------------------------------------------------------------------------------------------- */
+
+static void on_done(void *user, void *tag, const struct outlog_outcome *outcome)
+{
+    (void)user, (void)tag;
+    if (outcome->kind == OUTLOG_PUBLISH_OK)
+        acked++;
+    else if (failed++ == 0)
+        fprintf(stderr, "%s\n", outcome->error ? outcome->error : "?");
+}
+
+static void by_outlog(long count)
+{
+    struct ol_sender *sender;
+    struct ol_outlet *outlet;
+    outlog_err err;
+    int window = strcmp(settings->type, "mqtt") == 0 ? MQTT_WINDOW : WINDOW;
+    if (ol_sender_open(&sender, on_done, NULL, &err) < 0 ||
+        ol_outlet_open(sender, settings, &outlet, &err) < 0) {
+        fprintf(stderr, "%s\n", err.message);
+        exit(1);
+    }
+    for (long n = 0; n < count || ol_sender_in_flight(sender);) {
+        while (n < count && ol_sender_in_flight(sender) < (size_t)window) {
+            struct outlog_message message = message_of(n++);
+            ol_outlet_submit(outlet, &message, ol_clock_boot_us() + 30000000, NULL);
+        }
+        ol_sender_drive(sender, 100);
+    }
+    ol_sender_close(sender);
+}
+
+/* --- the bare clients ----------------------------------------------------------------------------------- */
+
+static void die(const char *what)
+{
+    fprintf(stderr, "bare: %s\n", what);
+    exit(1);
+}
+
+static void by_redis(long count)
+{
+    const struct ol_address *a = settings->addresses;
+    redisContext *link = redisConnect(a->host, a->port);
+    const char *argv[64] = {"XADD",         parcel.name,        "*", "payload", parcel.body,
+                            "content-type", parcel.content_type};
+    size_t bytes[64];
+    int argc = 7;
+    void *reply;
+
+    if (!link || link->err)
+        die("redis");
+    for (size_t i = 0; i < parcel.header_count; i++) {
+        argv[argc++] = parcel.headers[i].name;
+        argv[argc++] = parcel.headers[i].value;
+    }
+    for (int i = 0; i < argc; i++)
+        bytes[i] = strlen(argv[i]);
+    for (long n = 0; n < count; n += WINDOW) {
+        for (int i = 0; i < WINDOW; i++)
+            redisAppendCommandArgv(link, argc, argv, bytes);
+        for (int i = 0; i < WINDOW; i++) {
+            if (redisGetReply(link, &reply) != REDIS_OK)
+                die("redis: reply");
+            acked += ((redisReply *)reply)->type != REDIS_REPLY_ERROR;
+            freeReplyObject(reply);
+        }
+    }
+    redisFree(link);
+}
+
+static void by_nats(long count)
+{
+    natsConnection *link = NULL;
+    jsCtx *js = NULL;
+    jsOptions options;
+    jsOptions_Init(&options);
+    options.PublishAsync.MaxPending = WINDOW;
+    options.PublishAsync.StallWait = 30000;
+    if (natsConnection_ConnectTo(&link, settings->url) != NATS_OK ||
+        natsConnection_JetStream(&js, link, &options) != NATS_OK)
+        die("nats");
+    for (long n = 0; n < count; n++) {
+        natsMsg *message = NULL;
+        natsMsg_Create(&message, parcel.name, NULL, parcel.body, (int)parcel.body_bytes);
+        natsMsgHeader_Set(message, "Nats-Msg-Id", next_id(n));
+        for (size_t i = 0; i < parcel.header_count; i++)
+            natsMsgHeader_Set(message, parcel.headers[i].name, parcel.headers[i].value);
+        if (js_PublishMsgAsync(js, &message, NULL) != NATS_OK)
+            die("nats: publish");
+    }
+    if (js_PublishAsyncComplete(js, NULL) != NATS_OK)
+        die("nats: acknowledgements");
+    acked = count;
+    jsCtx_Destroy(js);
+    natsConnection_Destroy(link);
+}
+
+static void by_rabbitmq(long count)
+{
+    const struct ol_address *a = settings->addresses;
+    amqp_connection_state_t link = amqp_new_connection();
+    amqp_socket_t *socket = amqp_tcp_socket_new(link);
+    amqp_table_entry_t entries[64];
+    amqp_basic_properties_t properties = {._flags = AMQP_BASIC_DELIVERY_MODE_FLAG |
+                                                    AMQP_BASIC_MESSAGE_ID_FLAG |
+                                                    AMQP_BASIC_HEADERS_FLAG |
+                                                    AMQP_BASIC_CONTENT_TYPE_FLAG,
+                                          .delivery_mode = 2,
+                                          .content_type = amqp_cstring_bytes(parcel.content_type)};
+    amqp_frame_t frame;
+
+    if (amqp_socket_open(socket, a->host, a->port) != AMQP_STATUS_OK ||
+        amqp_login(link, "/", 0, 131072, 0, AMQP_SASL_METHOD_PLAIN, "guest", "guest").reply_type !=
+            AMQP_RESPONSE_NORMAL)
+        die("rabbitmq");
+    amqp_channel_open(link, 1);
+    amqp_confirm_select(link, 1);
+    for (size_t i = 0; i < parcel.header_count; i++) {
+        entries[i].key = amqp_cstring_bytes(parcel.headers[i].name);
+        entries[i].value.kind = AMQP_FIELD_KIND_UTF8;
+        entries[i].value.value.bytes = amqp_cstring_bytes(parcel.headers[i].value);
+    }
+    properties.headers = (amqp_table_t){(int)parcel.header_count, entries};
+    for (long n = 0; acked < count;) {
+        for (; n < count && n - acked < WINDOW; n++) {
+            properties.message_id = amqp_cstring_bytes(next_id(n));
+            if (amqp_basic_publish(link, 1, amqp_empty_bytes, amqp_cstring_bytes(parcel.name), 1, 0,
+                                   &properties, amqp_cstring_bytes(parcel.body)) != AMQP_STATUS_OK)
+                die("rabbitmq: publish");
+        }
+        amqp_maybe_release_buffers(link);
+        if (amqp_simple_wait_frame(link, &frame) != AMQP_STATUS_OK)
+            die("rabbitmq: confirm");
+        if (frame.frame_type != AMQP_FRAME_METHOD ||
+            frame.payload.method.id != AMQP_BASIC_ACK_METHOD)
+            continue;
+        const amqp_basic_ack_t *ack = frame.payload.method.decoded;
+        acked = ack->multiple ? (long)ack->delivery_tag : acked + 1;
+    }
+    amqp_destroy_connection(link);
+}
+
+static void on_mqtt(struct mosquitto *link, void *arg, int number)
+{
+    (void)link, (void)arg, (void)number;
+    acked++;
+}
+
+static void by_mqtt(long count)
+{
+    const struct ol_address *a = settings->addresses;
+    mosquitto_property *properties = NULL;
+    mosquitto_lib_init();
+    struct mosquitto *link = mosquitto_new(NULL, true, NULL);
+    mosquitto_int_option(link, MOSQ_OPT_PROTOCOL_VERSION, MQTT_PROTOCOL_V5);
+    mosquitto_int_option(link, MOSQ_OPT_TCP_NODELAY, 1);
+    mosquitto_max_inflight_messages_set(link, MQTT_WINDOW);
+    mosquitto_publish_callback_set(link, on_mqtt);
+    if (mosquitto_connect(link, a->host, a->port, 30) != MOSQ_ERR_SUCCESS)
+        die("mqtt");
+    mosquitto_property_add_string(&properties, MQTT_PROP_CONTENT_TYPE, parcel.content_type);
+    for (size_t i = 0; i < parcel.header_count; i++)
+        mosquitto_property_add_string_pair(&properties, MQTT_PROP_USER_PROPERTY,
+                                           parcel.headers[i].name, parcel.headers[i].value);
+    for (long n = 0; acked < count;) {
+        for (; n < count && n - acked < MQTT_WINDOW; n++)
+            mosquitto_publish_v5(link, NULL, parcel.name, (int)parcel.body_bytes, parcel.body,
+                                 settings->qos, false, properties);
+        if (mosquitto_loop(link, 100, 1) != MOSQ_ERR_SUCCESS)
+            die("mqtt: loop");
+    }
+    mosquitto_property_free_all(&properties);
+    mosquitto_destroy(link);
+}
+
+static void on_kafka(rd_kafka_t *producer, const rd_kafka_message_t *report, void *arg)
+{
+    (void)producer, (void)arg;
+    acked += report->err == RD_KAFKA_RESP_ERR_NO_ERROR;
+    failed += report->err != RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+static void by_kafka(long count)
+{
+    char why[200];
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    rd_kafka_conf_set(conf, "bootstrap.servers", settings->brokers, why, sizeof why);
+    rd_kafka_conf_set(conf, "enable.idempotence", "true", why, sizeof why);
+    rd_kafka_conf_set(conf, "linger.ms", "1", why, sizeof why);
+    rd_kafka_conf_set_dr_msg_cb(conf, on_kafka);
+    rd_kafka_t *producer = rd_kafka_new(RD_KAFKA_PRODUCER, conf, why, sizeof why);
+    if (!producer)
+        die(why);
+    for (long n = 0; acked + failed < count;) {
+        for (; n < count && n - acked - failed < WINDOW; n++) {
+            rd_kafka_headers_t *headers = rd_kafka_headers_new(parcel.header_count);
+            for (size_t i = 0; i < parcel.header_count; i++)
+                rd_kafka_header_add(headers, parcel.headers[i].name, -1, parcel.headers[i].value,
+                                    -1);
+            rd_kafka_producev(producer, RD_KAFKA_V_TOPIC(parcel.name),
+                              RD_KAFKA_V_VALUE((void *)(uintptr_t)parcel.body, parcel.body_bytes),
+                              RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_END);
+        }
+        rd_kafka_poll(producer, 10);
+    }
+    rd_kafka_destroy(producer);
+}
+
+/* --- the whole ------------------------------------------------------------------------------------------- */
+
+static void by_client(long count)
+{
+    const struct {
+        const char *type, *name;
+        void (*run)(long count);
+    } clients[] = {{"redis", settings->stream, by_redis},
+                   {"nats", settings->subject, by_nats},
+                   {"rabbitmq", settings->routing_key, by_rabbitmq},
+                   {"mqtt", settings->topic, by_mqtt},
+                   {"kafka", settings->topic, by_kafka}};
+    struct ol_arena arena = {0};
+    struct outlog_message message = message_of(0);
+    outlog_err err;
+    for (size_t i = 0; i < sizeof clients / sizeof *clients; i++)
+        if (strcmp(clients[i].type, settings->type) == 0) {
+            struct ol_parcel_form form = {.name = clients[i].name,
+                                          .forbidden = "",
+                                          .ce_prefix = ""};
+            if (ol_parcel_make(settings, &form, &message, &arena, &parcel, &err) < 0)
+                die(err.message);
+            clients[i].run(count);
+        }
+    ol_arena_clear(&arena);
+}
+
+int main(int argc, char **argv)
+{
+    outlog_err err;
+    if (argc != 4 ||
+        ol_settings_open("bench", argv[2], strlen(argv[2]), OL_SETTINGS_USE, &settings, &err) < 0) {
+        fprintf(stderr, "bench_brokers outlog|bare SETTINGS COUNT\n");
+        return 2;
+    }
+    long count = atol(argv[3]);
+    int64_t started = ol_clock_boot_us();
+    if (strcmp(argv[1], "outlog") == 0)
+        by_outlog(count);
+    else
+        by_client(count);
+    double seconds = (double)(ol_clock_boot_us() - started) / 1e6;
+    printf("%.0f\n", (double)acked / seconds);
+    ol_settings_close(settings);
+    return failed || acked < count;
+}
+#else
+int main(void)
+{
+    fprintf(stderr, "this build has not all of the brokers\n");
+    return 2;
+}
+#endif

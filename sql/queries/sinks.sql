@@ -1,0 +1,35 @@
+-- Sinks: cursors on the log that a relay moves. One owner at a time, by lease and epoch, as with lanes.
+
+-- name: sink_make(name, cursor_event_id)
+-- A sink that was just declared; one that is there stays where it stands.
+insert into outlog.sinks (name, cursor_event_id, updated_at) values (:name, :cursor_event_id, outlog.after(0))
+on conflict do nothing
+
+-- name: sink_take(name, run, owner_name, lease_us)
+-- Takes a sink that nobody holds, and raises its epoch: whoever held it is fenced from now on.
+update outlog.sinks
+   set epoch = epoch + 1, owner = :run, owner_name = :owner_name, lease_until = outlog.after(:lease_us)
+ where name = :name and (owner is null or lease_until < outlog.after(0))
+returning epoch, cursor_event_id
+
+-- name: sink_hold(name, epoch, cursor_event_id, last_error, lease_us)
+-- Moves the cursor and holds on for another lease. 0 rows: another owner has taken it, nothing changes.
+update outlog.sinks
+   set cursor_event_id = :cursor_event_id, last_error = :last_error, lease_until = outlog.after(:lease_us),
+       updated_at = outlog.after(0)
+ where name = :name and epoch = :epoch
+
+-- name: sink_release(name, epoch)
+update outlog.sinks set owner = null, owner_name = null, lease_until = null
+ where name = :name and epoch = :epoch
+
+-- name: sink_reset(name, cursor_event_id)
+-- By a person: it may go back, and takes the sink away from whoever moves it.
+update outlog.sinks
+   set cursor_event_id = :cursor_event_id, epoch = epoch + 1, owner = null, owner_name = null, lease_until = null,
+       last_error = null, updated_at = outlog.after(0)
+ where name = :name
+
+-- name: sink_list()
+select name, cursor_event_id, case when lease_until > outlog.after(0) then owner_name end, last_error, updated_at
+  from outlog.sinks order by name

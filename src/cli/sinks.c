@@ -1,0 +1,104 @@
+/* sinks.c: outlog sinks: how far the log has been streamed, and where to. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "relay/sink.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void print_json(const struct ol_sink_view *sink, struct ol_buf *line)
+{
+    ol_buf_text(line, "{\"name\":");
+    ol_buf_json_text(line, sink->name);
+    ol_buf_text(line, ",\"to\":");
+    ol_buf_json_text(line, sink->to);
+    ol_buf_print(line, ",\"cursor_event_id\":%lld,\"lag\":%lld,\"claimed_by\":",
+                 (long long)sink->cursor_event_id, (long long)sink->lag);
+    ol_buf_json_text(line, sink->owner);
+    ol_buf_text(line, ",\"last_error\":");
+    ol_buf_json_text(line, sink->last_error);
+    ol_buf_text(line, ",\"updated_at\":");
+    ol_buf_json_time(line, sink->updated_at);
+    ol_buf_char(line, '}');
+}
+
+static void print_sink(void *user, const struct ol_sink_view *sink)
+{
+    const struct ol_cli *cli = user;
+    struct ol_buf line = {0};
+    if (cli->json) {
+        print_json(sink, &line);
+    } else {
+        ol_put_wide(&line, sink->name, 20);
+        ol_buf_char(&line, ' ');
+        ol_put_wide(&line, sink->to, 16);
+        ol_buf_print(&line, " %12lld %10lld  ", (long long)sink->cursor_event_id,
+                     (long long)sink->lag);
+        ol_put_wide(&line, sink->owner ? sink->owner : "-", 16);
+        ol_buf_text(&line, "  ");
+        if (sink->last_error)
+            ol_put_safe(&line, sink->last_error, strlen(sink->last_error));
+    }
+    ol_put_line(&line);
+    ol_buf_clear(&line);
+}
+
+/* `beginning`, `end` or an event_id. */
+static bool take_position(const char *text, int64_t *out)
+{
+    char *end;
+    if (strcmp(text, "beginning") == 0)
+        *out = 0;
+    else if (strcmp(text, "end") == 0)
+        *out = OUTLOG_END;
+    else {
+        errno = 0;
+        *out = strtoll(text, &end, 10);
+        return errno == 0 && end != text && !*end && *out >= 0;
+    }
+    return true;
+}
+
+static int run(struct ol_cli *cli)
+{
+    const char *to = NULL;
+    const struct ol_option table[] = {{"to", OL_STRING, &to, NULL}, {0}};
+    int64_t position = 0;
+    outlog_err err;
+
+    int status = ol_options(cli, table);
+    if (status)
+        return status;
+    bool is_reset = cli->argc == 2 && strcmp(cli->argv[0], "reset") == 0;
+    if (cli->argc && !is_reset)
+        return ol_usage("sinks [reset NAME --to beginning|end|EVENT_ID]");
+    if (is_reset && (!to || !take_position(to, &position)))
+        return ol_usage("sinks reset NAME --to beginning|end|EVENT_ID");
+    outlog *log = ol_cli_open(cli);
+    if (!log)
+        return OL_EXIT_FAILED;
+    if (is_reset && ol_sinks_reset(log, cli->argv[1], position, &err) < 0)
+        status = ol_report(&err);
+    if (!status && !cli->json)
+        printf("%s%-20s %-16s %12s %10s  %-16s  %s%s\n", ol_bold(cli), "sink", "to", "cursor",
+               "lag", "moved by", "last error", ol_plain(cli));
+    if (!status && ol_sinks_list(log, print_sink, cli, &err) < 0)
+        status = ol_report(&err);
+    outlog_close(log);
+    return status;
+}
+
+const struct ol_command ol_command_sinks = {
+    .name = "sinks",
+    .summary = "the log streamed to brokers: cursors and lag",
+    .help =
+        "usage: outlog sinks [--json]\n"
+        "       outlog sinks reset NAME --to beginning|end|EVENT_ID\n\n"
+        "Lists the sinks that outlog.yaml declares, with how far each has come and how far it is\n"
+        "behind. `reset` puts one somewhere else: it sends what follows again.\n\n"
+        "  outlog sinks\n"
+        "  outlog sinks reset archive --to beginning\n",
+    .run = run,
+};

@@ -1,0 +1,506 @@
+/* archive.c: see archive.h. One table says what stands beside the log, for both directions. */
+#include "views/archive.h"
+
+#include "log/event.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGE = 1000, COLUMNS = 10, KEYS = 4, FORMAT = 1, OPEN_MS = 60000 };
+
+/* t: text, j: JSON kept as text, i: number, T: time. The first `keys` columns are the key. */
+struct column {
+    const char *name;
+    char kind;
+};
+
+static const struct table {
+    const char *name;
+    enum ol_query_id list, put;
+    int keys;
+    struct column columns[COLUMNS];
+} tables[] = {
+    {"record",
+     OL_Q_ARCHIVE_RECORD_LIST,
+     OL_Q_ARCHIVE_RECORD_PUT,
+     4,
+     {{"org_key", 't'},
+      {"actor_id", 't'},
+      {"endpoint", 't'},
+      {"idempotency_key", 't'},
+      {"request_hash", 't'},
+      {"response", 't'},
+      {"created_at", 'T'}}},
+    {"key",
+     OL_Q_ARCHIVE_KEY_LIST,
+     OL_Q_ARCHIVE_KEY_PUT,
+     3,
+     {{"org_key", 't'},
+      {"destination", 't'},
+      {"idempotency_key", 't'},
+      {"event_id", 't'},
+      {"kept_at", 'T'}}},
+    {"consumer",
+     OL_Q_ARCHIVE_CONSUMER_LIST,
+     OL_Q_ARCHIVE_CONSUMER_PUT,
+     1,
+     {{"name", 't'},
+      {"cursor_event_id", 'i'},
+      {"filters", 't'},
+      {"created_at", 'T'},
+      {"updated_at", 'T'}}},
+    {"event_type",
+     OL_Q_ARCHIVE_TYPE_LIST,
+     OL_Q_ARCHIVE_TYPE_PUT,
+     1,
+     {{"event_type", 't'},
+      {"version", 'i'},
+      {"aggregate_type", 't'},
+      {"shape", 't'},
+      {"upcast", 't'},
+      {"about", 't'}}},
+    {"strict_org", OL_Q_ARCHIVE_STRICT_LIST, OL_Q_ARCHIVE_STRICT_PUT, 1, {{"org_id", 't'}}},
+    {"destination",
+     OL_Q_ARCHIVE_DESTINATION_LIST,
+     OL_Q_ARCHIVE_DESTINATION_PUT,
+     1,
+     {{"name", 't'},
+      {"settings", 't'},
+      {"guarantee", 't'},
+      {"on_dead", 't'},
+      {"paused", 'i'},
+      {"is_alert", 'i'}}},
+    {"route",
+     OL_Q_ARCHIVE_ROUTE_LIST,
+     OL_Q_ARCHIVE_ROUTE_PUT,
+     1,
+     {{"name", 't'},
+      {"pattern", 't'},
+      {"is_audit", 'i'},
+      {"org_id", 't'},
+      {"aggregate_type", 't'},
+      {"condition", 't'},
+      {"destination", 't'},
+      {"ordering_key", 't'},
+      {"source", 't'}}},
+    {"setting",
+     OL_Q_ARCHIVE_SETTING_LIST,
+     OL_Q_ARCHIVE_SETTING_PUT,
+     1,
+     {{"key", 't'}, {"value", 't'}}},
+    {"sink",
+     OL_Q_ARCHIVE_SINK_LIST,
+     OL_Q_ARCHIVE_SINK_PUT,
+     1,
+     {{"name", 't'}, {"cursor_event_id", 'i'}}},
+};
+
+enum { TABLES = sizeof tables / sizeof *tables };
+
+static int no_memory(outlog_err *err)
+{
+    return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+}
+
+/* --- out ------------------------------------------------------------------------------------------------ */
+
+void ol_archive_head(struct ol_buf *line, int64_t after, int64_t settled)
+{
+    ol_buf_print(line, "{\"outlog_export\":{\"format\":%d,\"after\":%lld,\"settled\":%lld}}\n",
+                 FORMAT, (long long)after, (long long)settled);
+}
+
+void ol_archive_end(struct ol_buf *line, int64_t events)
+{
+    ol_buf_print(line, "{\"end\":{\"events\":%lld}}\n", (long long)events);
+}
+
+/* A document with line breaks reads well as JSON, and is kept byte for byte beside it. */
+static void add_text(struct ol_buf *line, const char *name, const char *text, size_t bytes)
+{
+    bool is_plain = true;
+    for (size_t i = 0; text && i < bytes && is_plain; i++)
+        is_plain = (unsigned char)text[i] >= ' ';
+    if (is_plain)
+        return;
+    ol_buf_print(line, ",\"%s\":", name);
+    ol_buf_json(line, text, bytes);
+}
+
+static void event_line(const struct outlog_record *event, struct ol_buf *line)
+{
+    ol_buf_reset(line);
+    ol_buf_text(line, "{\"event\":");
+    ol_record_json(event, line);
+    if (!line->failed)
+        line->bytes--; // the closing brace: more follows
+    add_text(line, "metadata_text", event->metadata, event->metadata ? strlen(event->metadata) : 0);
+    add_text(line, "payload_text", event->payload, event->payload_bytes);
+    ol_buf_text(line, "}}\n");
+}
+
+int ol_archive_events(outlog *log, int64_t after, int64_t upto, int64_t limit,
+                      ol_archive_sink *write, void *user, int64_t *last, int64_t *count,
+                      outlog_err *err)
+{
+    const struct outlog_filter filter = {.raw = true}; // as stored
+    struct outlog_page page = {0};
+    struct ol_buf line = {0};
+    int result = -1;
+
+    *last = after;
+    *count = 0;
+    do {
+        size_t wanted = limit && limit - *count < PAGE ? (size_t)(limit - *count) : PAGE;
+        if (wanted == 0)
+            break;
+        if (outlog_follow(log, &filter, *last, wanted, *last < upto ? OPEN_MS : 0, &page, err) < 0)
+            goto out;
+        if (page.count == 0 && *last < upto) {
+            ol_fail(err, OUTLOG_UNAVAILABLE,
+                    "a transaction that appends is open for a minute: end it, and export again");
+            goto out;
+        }
+        for (size_t i = 0; i < page.count; i++) {
+            event_line(&page.events[i], &line);
+            if (line.failed) {
+                no_memory(err);
+                goto out;
+            }
+            if (write(user, line.data, line.bytes, err) < 0)
+                goto out;
+            *last = page.events[i].event_id;
+            ++*count;
+        }
+    } while (page.count > 0);
+    result = 0;
+out:
+    ol_buf_clear(&line);
+    outlog_page_clear(&page);
+    return result;
+}
+
+static void row_line(const struct table *table, const struct ol_rows *rows, struct ol_buf *line)
+{
+    ol_buf_reset(line);
+    ol_buf_print(line, "{\"%s\":{", table->name);
+    for (int i = 0; i < COLUMNS && table->columns[i].name; i++) {
+        size_t bytes = 0;
+        const char *text = ol_column_text(rows, i, &bytes);
+        ol_buf_print(line, "%s\"%s\":", i ? "," : "", table->columns[i].name);
+        if (ol_is_null(rows, i))
+            ol_buf_text(line, "null");
+        else if (table->columns[i].kind == 'i')
+            ol_buf_int(line, ol_column_int(rows, i));
+        else if (table->columns[i].kind == 'T')
+            ol_buf_json_time(line, ol_column_time(rows, i));
+        else
+            ol_buf_json(line, text, bytes);
+    }
+    ol_buf_text(line, "}}\n");
+}
+
+/* One page; the key of its last row becomes `after`. */
+static int table_page(outlog *log, const struct table *table, char *after[KEYS],
+                      ol_archive_sink *write, void *user, int *count, outlog_err *err)
+{
+    struct ol_value params[KEYS + 1];
+    struct ol_rows rows;
+    struct ol_buf line = {0};
+    int more;
+
+    for (int i = 0; i < table->keys; i++)
+        params[i] = ol_text(after[i] ? after[i] : "");
+    params[table->keys] = ol_int(PAGE);
+    if (ol_query(log->conn, table->list, params, &rows, err) < 0)
+        return -1;
+    *count = 0;
+    while ((more = ol_next(&rows, err)) > 0) {
+        row_line(table, &rows, &line);
+        if (line.failed || write(user, line.data, line.bytes, err) < 0) {
+            more = line.failed ? no_memory(err) : -1;
+            break;
+        }
+        for (int i = 0; i < table->keys; i++) {
+            free(after[i]);
+            after[i] = strdup(ol_column_text(&rows, i, NULL));
+        }
+        ++*count;
+    }
+    ol_end(&rows);
+    ol_buf_clear(&line);
+    return more;
+}
+
+int ol_archive_state(outlog *log, ol_archive_sink *write, void *user, int64_t *upto,
+                     outlog_err *err)
+{
+    int result = 0;
+    for (size_t i = 0; i < TABLES && result == 0; i++) {
+        char *after[KEYS] = {0};
+        int count = PAGE;
+        while (result == 0 && count == PAGE)
+            result = table_page(log, &tables[i], after, write, user, &count, err);
+        for (int k = 0; k < KEYS; k++)
+            free(after[k]);
+    }
+    return result < 0 ? -1 : ol_number(log->conn, OL_Q_ARCHIVE_LAST, OL_NO_PARAMS, upto, err);
+}
+
+int ol_archive_open_messages(outlog *log, int64_t *count, outlog_err *err)
+{
+    return ol_number(log->conn, OL_Q_ARCHIVE_OPEN_MESSAGES, OL_NO_PARAMS, count, err);
+}
+
+/* --- in -------------------------------------------------------------------------------------------------- */
+
+struct ol_import {
+    outlog *log;
+    outlog_tx *tx;       /* open while events are being stored */
+    int in_tx;           /* how many of them */
+    int64_t last;        /* the highest event_id that is stored */
+    int64_t seen, count; /* events that came by; those that were stored */
+    int64_t claimed;     /* what the end says came; -1: no end yet */
+    bool has_head;
+    struct ol_buf state; /* lines that wait for the end */
+    struct ol_arena arena;
+};
+
+int ol_import_open(outlog *log, struct ol_import **out, outlog_err *err)
+{
+    struct ol_import *import = calloc(1, sizeof *import);
+    int64_t used;
+    if (!import)
+        return no_memory(err);
+    import->log = log;
+    import->claimed = -1;
+    if (ol_log_ready(log, err) < 0 ||
+        ol_number(log->conn, OL_Q_ARCHIVE_IN_USE, OL_NO_PARAMS, &used, err) < 0 ||
+        ol_number(log->conn, OL_Q_ARCHIVE_LAST, OL_NO_PARAMS, &import->last, err) < 0) {
+        free(import);
+        return -1;
+    }
+    if (used) {
+        free(import);
+        return ol_fail(
+            err, OUTLOG_ILLEGAL_TRANSITION,
+            "the store has events of its own: import into a new one, made by `outlog init`");
+    }
+    *out = import;
+    return 0;
+}
+
+void ol_import_close(struct ol_import *import)
+{
+    if (!import)
+        return;
+    outlog_rollback(import->tx);
+    ol_buf_clear(&import->state);
+    ol_arena_clear(&import->arena);
+    free(import);
+}
+
+static int commit(struct ol_import *import, outlog_err *err)
+{
+    outlog_tx *tx = import->tx;
+    import->tx = NULL;
+    import->in_tx = 0;
+    return tx ? outlog_commit(tx, err) : 0;
+}
+
+static int begin(struct ol_import *import, outlog_err *err)
+{
+    return import->tx ? 0 : outlog_begin(import->log, &import->tx, err);
+}
+
+static struct ol_value text_of(struct ol_import *import, const struct ol_json *object,
+                               const char *key)
+{
+    struct ol_json value = ol_json_get(object, key);
+    return ol_text(ol_json_string(&value, &import->arena, NULL));
+}
+
+static struct ol_value int_of(const struct ol_json *object, const char *key)
+{
+    struct ol_json value = ol_json_get(object, key);
+    int64_t number = 0;
+    ol_json_int(&value, &number);
+    return ol_int(number);
+}
+
+/* `payload_text` where there is one, else the bytes of `payload` as they stand. */
+static struct ol_value document_of(struct ol_import *import, const struct ol_json *object,
+                                   const char *key, const char *text_key)
+{
+    struct ol_json text = ol_json_get(object, text_key), value = ol_json_get(object, key);
+    if (text.type == OL_JSON_STRING)
+        return text_of(import, object, text_key);
+    if (value.type != OL_JSON_OBJECT)
+        return ol_text(NULL);
+    const char *copy = ol_arena_copy(&import->arena, value.text, value.bytes);
+    return copy ? ol_bytes(copy, value.bytes) : ol_text(NULL);
+}
+
+/* It is there already; is it the same one? Only the last is looked at: ids never repeat. */
+static int check_same(struct ol_import *import, const struct ol_json *event, outlog_err *err)
+{
+    struct ol_json id = ol_json_get(event, "id");
+    struct ol_rows rows;
+    if (ol_query(import->log->conn, OL_Q_ARCHIVE_EVENT_ID, OL_PARAMS(ol_int(import->last)), &rows,
+                 err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    bool is_same = got > 0 && ol_json_equals(&id, ol_column_text(&rows, 0, NULL));
+    ol_end(&rows);
+    if (got < 0)
+        return -1;
+    return is_same ? 0
+                   : ol_fail(err, OUTLOG_INVALID_FIELD,
+                             "event %lld in the store is another one: this is not the rest of the"
+                             " same log",
+                             (long long)import->last);
+}
+
+static int take_event(struct ol_import *import, const struct ol_json *e, outlog_err *err)
+{
+    struct ol_import *i = import;
+    int64_t number = int_of(e, "event_id").number;
+
+    import->seen++;
+    if (number <= import->last)
+        return number == import->last && import->count == 0 ? check_same(import, e, err) : 0;
+    if (begin(import, err) < 0)
+        return -1;
+    const struct ol_value params[] = {int_of(e, "event_id"),
+                                      text_of(i, e, "id"),
+                                      text_of(i, e, "occurred_at"),
+                                      text_of(i, e, "org_id"),
+                                      text_of(i, e, "aggregate_type"),
+                                      text_of(i, e, "aggregate_id"),
+                                      int_of(e, "aggregate_seq"),
+                                      text_of(i, e, "event_type"),
+                                      int_of(e, "event_version"),
+                                      text_of(i, e, "actor_type"),
+                                      text_of(i, e, "actor_id"),
+                                      text_of(i, e, "request_id"),
+                                      text_of(i, e, "idempotency_key"),
+                                      text_of(i, e, "correlation_id"),
+                                      text_of(i, e, "causation_id"),
+                                      text_of(i, e, "app_id"),
+                                      text_of(i, e, "env_id"),
+                                      text_of(i, e, "visibility"),
+                                      document_of(i, e, "metadata", "metadata_text"),
+                                      document_of(i, e, "payload", "payload_text")};
+    if (ol_exec(import->tx->conn, OL_Q_ARCHIVE_EVENT, params, NULL, err) < 0) {
+        ol_err_prefix(err, "event %lld", (long long)number);
+        return -1;
+    }
+    import->last = number;
+    import->count++;
+    return ++import->in_tx < PAGE ? 0 : commit(import, err);
+}
+
+static int take_row(struct ol_import *import, const struct table *table, const struct ol_json *row,
+                    outlog_err *err)
+{
+    struct ol_value params[COLUMNS];
+    for (int i = 0; i < COLUMNS && table->columns[i].name; i++)
+        params[i] = table->columns[i].kind == 'i' ? int_of(row, table->columns[i].name)
+                                                  : text_of(import, row, table->columns[i].name);
+    if (ol_exec(import->tx->conn, table->put, params, NULL, err) == 0)
+        return 0;
+    ol_err_prefix(err, "%s", table->name);
+    return -1;
+}
+
+static const struct table *find_table(const struct ol_json *key)
+{
+    for (size_t i = 0; i < TABLES; i++)
+        if (ol_json_equals(key, tables[i].name))
+            return &tables[i];
+    return NULL;
+}
+
+static int take_head(struct ol_import *import, const struct ol_json *head, outlog_err *err)
+{
+    int64_t after = int_of(head, "after").number;
+    if (int_of(head, "format").number != FORMAT)
+        return ol_fail(err, OUTLOG_INVALID_FIELD,
+                       "this export has another format than %d: a newer outlog reads it", FORMAT);
+    if (after > import->last)
+        return ol_fail(
+            err, OUTLOG_INVALID_FIELD,
+            "this part begins after event %lld, but the store ends at %lld: one is missing",
+            (long long)after, (long long)import->last);
+    import->has_head = true;
+    import->claimed = -1;
+    import->seen = 0;
+    return 0;
+}
+
+int ol_import_line(struct ol_import *import, const char *line, size_t bytes, outlog_err *err)
+{
+    struct ol_json whole;
+    struct ol_json_iter it = {0};
+
+    ol_arena_reset(&import->arena);
+    if (ol_json_parse(line, bytes, &whole, err) < 0)
+        return -1;
+    if (whole.type != OL_JSON_OBJECT || !ol_json_next(&whole, &it))
+        return ol_fail(err, OUTLOG_INVALID_FIELD, "this is no line of an export");
+    if (ol_json_equals(&it.key, "outlog_export"))
+        return take_head(import, &it.value, err);
+    if (!import->has_head)
+        return ol_fail(err, OUTLOG_INVALID_FIELD,
+                       "an export begins with {\"outlog_export\": …}; this does not");
+    if (ol_json_equals(&it.key, "event"))
+        return take_event(import, &it.value, err);
+    if (ol_json_equals(&it.key, "end")) {
+        import->claimed = int_of(&it.value, "events").number;
+        if (import->claimed == import->seen)
+            return 0;
+        return ol_fail(err, OUTLOG_INVALID_FIELD, "%lld events were said to be there, %lld came",
+                       (long long)import->claimed, (long long)import->seen);
+    }
+    if (!find_table(&it.key))
+        return ol_fail(err, OUTLOG_UNKNOWN_FIELD, "%.*s: what is this?",
+                       (int)(it.key.bytes < 60 ? it.key.bytes : 60), it.key.text);
+    ol_buf_add(&import->state, line, bytes); // after the events: routes must not see them
+    ol_buf_char(&import->state, '\n');
+    return import->state.failed ? no_memory(err) : 0;
+}
+
+static int take_state(struct ol_import *import, outlog_err *err)
+{
+    struct ol_json whole;
+    for (size_t at = 0; at < import->state.bytes;) {
+        const char *line = import->state.data + at;
+        size_t bytes = (size_t)((char *)memchr(line, '\n', import->state.bytes - at) - line);
+        struct ol_json_iter it = {0};
+        ol_arena_reset(&import->arena);
+        if (bytes > 0 &&
+            (ol_json_parse(line, bytes, &whole, err) < 0 || !ol_json_next(&whole, &it) ||
+             take_row(import, find_table(&it.key), &it.value, err) < 0))
+            return -1;
+        at += bytes + 1;
+    }
+    return 0;
+}
+
+int ol_import_finish(struct ol_import *import, int64_t *events, outlog_err *err)
+{
+    int64_t number;
+    if (!import->has_head || import->claimed < 0)
+        return ol_fail(
+            err, OUTLOG_INVALID_FIELD,
+            "the end is missing: the export was cut off; what came is stored, so import a"
+            " whole one into the same store");
+    if (begin(import, err) < 0 ||
+        ol_exec(import->tx->conn, OL_Q_ARCHIVE_HEADS, OL_NO_PARAMS, NULL, err) < 0 ||
+        ol_number(import->tx->conn, OL_Q_ARCHIVE_NUMBER, OL_PARAMS(ol_int(import->last)), &number,
+                  err) < 0 ||
+        take_state(import, err) < 0)
+        return -1;
+    *events = import->count;
+    return commit(import, err);
+}

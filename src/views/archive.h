@@ -1,0 +1,59 @@
+/* archive.h: the log as lines, for backup and for moving to another store.
+ *
+ * A line is a JSON object with one member, whose name says what it is:
+ *
+ *     {"outlog_export":{"format":1,"after":0,"settled":1204}}      the first
+ *     {"record":{…}} {"key":{…}} {"consumer":{…}} …                what stands beside the log
+ *     {"event":{"event_id":1,"id":…}}                              in order
+ *     {"end":{"events":1204}}                                      the last: without it, it is cut off
+ *
+ * Everything keeps its id and its number. What is not in it: messages and how they fared (deliver or
+ * requeue them first; their keys are in it), effects, tokens, secret rules. Heads are made anew from the
+ * events.
+ *
+ * Under traffic the state is read first and the events after it, up to the last one that was there
+ * then: a record whose event is missing would turn a repeat into a loss. */
+#ifndef OL_VIEWS_ARCHIVE_H
+#define OL_VIEWS_ARCHIVE_H
+
+#include "base/buf.h"
+#include "log/log.h"
+
+/* Where lines go: each ends in a line feed. -1 and err: no further. */
+typedef int ol_archive_sink(void *user, const char *line, size_t bytes, outlog_err *err);
+
+/* Write what stands beside the log. *upto gets the number the events must reach to go with it. */
+int ol_archive_state(outlog *log, ol_archive_sink *write, void *user, int64_t *upto,
+                     outlog_err *err);
+
+/* Write the events after `after`, at most `limit` of them (0: all that are settled, and at least up to
+ * `upto`, for which open transactions are waited); *last gets the event_id of the last one, or
+ * `after`, *count how many. */
+int ol_archive_events(outlog *log, int64_t after, int64_t upto, int64_t limit,
+                      ol_archive_sink *write, void *user, int64_t *last, int64_t *count,
+                      outlog_err *err);
+
+/* How many messages are not PUBLISHED, and will not be there on the other side. */
+int ol_archive_open_messages(outlog *log, int64_t *count, outlog_err *err);
+
+void ol_archive_head(struct ol_buf *line, int64_t after, int64_t settled);
+void ol_archive_end(struct ol_buf *line, int64_t events);
+
+/* --- the other way ------------------------------------------------------------------------------------ */
+
+struct ol_import;
+
+/* Begin, or go on after an interruption: events that are there already are passed by.
+ * OUTLOG_ILLEGAL_TRANSITION: the store is in use; an import needs one that is new. */
+int ol_import_open(outlog *log, struct ol_import **out, outlog_err *err);
+
+/* Take one line. Events are stored a thousand at a time.
+ * OUTLOG_INVALID_FIELD: not a line of an export, a gap, or another log than the one that is there. */
+int ol_import_line(struct ol_import *import, const char *line, size_t bytes, outlog_err *err);
+
+/* Everything came: store the rest, the heads and what stands beside the log, in one transaction.
+ * OUTLOG_INVALID_FIELD: the last line was missing. *events: how many events this import stored. */
+int ol_import_finish(struct ol_import *import, int64_t *events, outlog_err *err);
+void ol_import_close(struct ol_import *import);
+
+#endif
