@@ -1,0 +1,400 @@
+"""Live sessions (S-1 … S-6): nothing said to a person is lost."""
+import hashlib
+import json
+import random
+import sys
+import threading
+
+import pytest
+import websocket
+
+from lib.chat import Agent, Chat
+from lib.outbox import wait_for
+
+pytestmark = pytest.mark.usefixtures("store")
+KEY = "u-1:helper:t-1"
+
+
+def echo(question):
+    return ["you ", "said ", question["text"], {"checkpoint": {"seq": question["seq"]}}]
+
+
+@pytest.fixture
+def agent():
+    made = []
+
+    def make(words=echo, **how):
+        made.append(Agent(words, **how))
+        return made[-1]
+    yield make
+    for one in made:
+        one.shutdown()
+        one.server_close()
+
+
+@pytest.fixture
+def configure(outlog, tmp_path):
+    def apply(**agents):
+        path = tmp_path / "agents.json"
+        path.write_text(json.dumps({"agents": agents}))  # JSON is YAML
+        outlog.run("apply", "-f", path)
+    return apply
+
+
+@pytest.fixture
+def chat():
+    made = []
+
+    def make(*args, **how):
+        made.append(Chat(*args, **how))
+        return made[-1]
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def live(serve, agent, configure):
+    """A server with an agent that echoes."""
+    configure(helper={"type": "http", "url": agent().url, "tries": 1})
+    return serve()
+
+
+def effects(server, key=KEY, **query):
+    more = "".join(f"&{name}={value}" for name, value in query.items())
+    status, answer = server.get(f"/v1/sessions/{key}/effects?limit=1000{more}")
+    assert status == 200, answer
+    return answer["effects"]
+
+
+# what is promised
+
+
+def test_s2_a_message_is_accepted_answered_and_acknowledged(live, chat):
+    one = chat(live, KEY)
+    one.say("r-1", "hello")
+    assert one.next() == {"type": "accepted", "requestId": "r-1", "seq": 1}
+    message = one.next("send_message")
+    tokens = [frame["text"] for frame in one.frames if frame["type"] == "token"]
+    assert "".join(tokens) == message["content"] == "you said hello"
+    assert (message["requestId"], message["isFinal"]) == ("r-1", True)
+    effect, = effects(live)
+    assert (effect["status"], effect["effect_type"], effect["checkpoint_id"]) == (
+        "PENDING", "send_message", f"{KEY}#1")
+    body = '{"content":"you said hello","requestId":"r-1","isFinal":true}'
+    assert effect["idempotency_key"] == hashlib.sha256(f"{KEY}#1send_message{body}".encode()).hexdigest()
+    one.ack(message["effect_id"])
+    wait_for(lambda: effects(live, status="COMPLETED"), "the ack")
+    done, = effects(live)
+    assert done["attempts"] == 1 and done["last_attempt_at"] and done["executed_at"]
+    said, = live.get(f"/v1/sessions/{KEY}/events").json["events"]
+    assert (said["event_type"], said["aggregate_seq"], said["payload"]) == (
+        "user_message", 1, {"text": "hello", "requestId": "r-1"})
+    assert (said["actor_type"], said["actor_id"], said["org_id"]) == ("user", "u-1", "default")
+
+
+def test_s2_a_repeated_request_is_the_same_event_and_runs_once(live, chat, agent):
+    one = chat(live, KEY)
+    for _ in range(3):
+        one.say("r-1", "hello")
+        assert one.next("accepted")["seq"] == 1
+    one.next("send_message")
+    one.say("r-1", "something else")
+    error = one.next("error")
+    assert (error["code"], error["requestId"]) == ("id_conflict", "r-1")
+    one.say("r-2", "more")
+    assert one.next("accepted")["seq"] == 2
+    assert len(live.get(f"/v1/sessions/{KEY}/events").json["events"]) == 2
+
+
+def test_s5_what_was_missed_comes_at_reconnect_in_order_until_acknowledged(live, chat):
+    one = chat(live, KEY)
+    for n in range(5):
+        one.say(f"r-{n}", f"word {n}")
+    wait_for(lambda: len(effects(live)) == 5, "five answers")
+    one.close()
+    two = chat(live, KEY)
+    came = [two.next() for _ in range(5)]
+    assert [frame["content"] for frame in came] == [f"you said word {n}" for n in range(5)]
+    two.ack(came[0]["effect_id"])
+    two.ack(came[1]["effect_id"])
+    wait_for(lambda: len(effects(live, status="COMPLETED")) == 2, "two acks")
+    three = chat(live, KEY)
+    assert [three.next()["effect_id"] for _ in range(3)] == [frame["effect_id"] for frame in came[2:]]
+    assert three.silent()
+
+
+def test_s5_every_socket_of_a_session_gets_it_and_the_first_ack_ends_it(live, chat):
+    sockets = [chat(live, KEY) for _ in range(3)]
+    sockets[0].say("r-1", "hello")
+    ids = {one.next("send_message")["effect_id"] for one in sockets}
+    assert len(ids) == 1
+    sockets[2].ack(ids.pop())
+    wait_for(lambda: effects(live, status="COMPLETED"), "the ack")
+    late = chat(live, KEY)
+    assert late.silent()
+
+
+def test_s4_the_last_checkpoint_goes_to_the_agent(live, chat, serve, agent, configure):
+    listener = agent()
+    configure(helper={"type": "http", "url": listener.url})
+    one = chat(live, KEY)
+    for n in (1, 2):
+        one.say(f"r-{n}", "x")
+        one.next("send_message")
+    assert [q["checkpoint"] for q in listener.questions] == [None, {"seq": 1}]
+    assert listener.questions[1] == {"session_key": KEY, "seq": 2, "requestId": "r-2", "text": "x",
+                                     "checkpoint": {"seq": 1}}
+
+
+def test_s4_openai_deltas_and_programs_answer_too(serve, chat, agent, configure, tmp_path):
+    program = tmp_path / "agent.py"
+    program.write_text("import json, sys\n"
+                       "q = json.loads(sys.stdin.readline())\n"
+                       "for word in ('a ', 'program ', 'says ', q['text']):\n"
+                       "    print(json.dumps({'token': word}), flush=True)\n")
+    configure(gpt={"type": "http", "url": agent(style="openai").url},
+              program={"type": "exec", "command": [sys.executable, str(program)]})
+    server = serve()
+    for name, answer in (("gpt", "you said hi"), ("program", "a program says hi")):
+        one = chat(server, f"u:{name}:t")
+        one.say("r", "hi")
+        assert one.next("send_message")["content"] == answer
+
+
+def test_s3_one_message_at_a_time_and_sessions_side_by_side(serve, chat, agent, configure):
+    gate = threading.Barrier(4, timeout=60)
+
+    def words(question):
+        if question["text"] == "meet":
+            gate.wait()  # all four sessions are answered at once, or none is
+        return [question["text"]]
+    busy = agent(words)
+    configure(helper={"type": "http", "url": busy.url})
+    server = serve()
+    sockets = [chat(server, f"u-{n}:helper:t", timeout=60) for n in range(4)]
+    for one in sockets:
+        for number, text in enumerate(("meet", "b", "c")):
+            one.say(f"r-{number}", text)
+    for one in sockets:
+        assert [one.next("send_message")["content"] for _ in range(3)] == ["meet", "b", "c"]
+    assert busy.most_busy == 1
+
+
+def test_s4_a_failing_agent_is_told_and_the_session_goes_on(serve, chat, agent, configure):
+    def words(question):
+        return {"die": 500, "cut": ["half", None], "garbage": [{"neither": 1}]}.get(
+            question["text"], ["fine"])
+    configure(helper={"type": "http", "url": agent(words).url, "tries": 1},
+              slow={"type": "http", "url": agent(lambda _: ["a", 60]).url, "tries": 1, "timeout": "1s"})
+    server = serve()
+    one = chat(server, KEY)
+    for n, text in enumerate(("die", "cut", "garbage", "good")):
+        one.say(f"r-{n}", text)
+    codes = [(one.next("error")["code"], one.frames[-1]["requestId"]) for _ in range(3)]
+    assert codes == [("agent_failed", f"r-{n}") for n in range(3)]
+    assert one.next("send_message")["content"] == "fine"
+    assert len(effects(server)) == 1  # a half answer is none
+    for agent_id in ("slow", "nobody"):
+        two = chat(server, f"u:{agent_id}:t", timeout=30)
+        two.say("r", "x")
+        assert two.next("error")["code"] == "agent_failed"
+
+
+def test_s4_a_second_run_of_the_agent_does_not_make_a_second_answer(serve, chat, agent, configure):
+    """Killed after the answer was heard and before it was stored: the agent is asked again and says
+    something else; one answer is stored, and the client sees that one."""
+    configure(helper={"type": "http", "url": agent(lambda _: [str(random.random())]).url})
+    server = serve(env={"OUTLOG_FAULT": "session.answer"})
+    one = chat(server, KEY)
+    one.say("r-1", "hello")
+    assert one.next("accepted")["seq"] == 1
+    server.process.wait(20)
+    server.kill()
+    again = serve()
+    two = chat(again, KEY, timeout=60)
+    message = two.next("send_message")
+    assert [effect["effect_spec"]["content"] for effect in effects(again)] == [message["content"]]
+
+
+@pytest.mark.parametrize("point", ["session.answer", "session.answered"])
+def test_s2_the_daemon_dies_while_an_answer_streams(serve, chat, agent, configure, point):
+    """The chat example's promise: killed in mid-answer, started again, the answer is there, whole, once."""
+    configure(helper={"type": "http", "url": agent().url})
+    server = serve(env={"OUTLOG_FAULT": point})
+    one = chat(server, KEY)
+    one.say("r-1", "hello")
+    one.next("accepted")
+    server.process.wait(20)
+    server.kill()
+    again = serve()
+    two = chat(again, KEY, timeout=60)
+    message = two.next("send_message")
+    assert message["content"] == "you said hello"
+    two.ack(message["effect_id"])
+    wait_for(lambda: effects(again, status="COMPLETED"), "the ack")
+    assert len(effects(again)) == 1
+
+
+def test_s3_two_daemons_share_sessions_and_either_holds_the_socket(serve, chat, agent, configure):
+    busy = agent()
+    configure(helper={"type": "http", "url": busy.url})
+    servers = [serve(), serve()]
+    for n in range(6):
+        one = chat(servers[n % 2], KEY)
+        one.say(f"r-{n}", f"word {n}")
+        one.next("accepted")
+    last = chat(servers[1], KEY)
+    seen = []
+    while len(seen) < 6:
+        frame = last.next("send_message")
+        seen += [frame["content"]] if frame["content"] not in seen else []
+    assert seen == [f"you said word {n}" for n in range(6)]
+    assert busy.most_busy == 1 and len(effects(servers[0])) == 6
+
+
+def test_s7_other_types_of_events_pass_through(live, chat):
+    live.post("/v1/events", {"org_id": "default", "events": [
+        {"aggregate_type": "session", "aggregate_id": KEY, "event_type": "user_edit",
+         "payload": {"of": 1}}]})
+    one = chat(live, KEY)
+    one.say("r-1", "hello")
+    assert one.next("accepted")["seq"] == 2
+    assert one.next("send_message")["content"] == "you said hello"
+
+
+def test_a_message_appended_by_another_door_is_answered(live, chat, outlog):
+    outlog.run("append", "--org", "default", "--aggregate", f"session/{KEY}", "--type", "user_message",
+               "--data", '{"text":"from the shell","requestId":"cli-1"}')
+    assert chat(live, KEY).next("send_message")["content"] == "you said from the shell"
+
+
+# what is refused
+
+
+@pytest.mark.parametrize("key", ["u:a", "u:a:t:x", ":a:t", "u::t", "u:a:", "u;x:a:t", "u:a:t%20", "u:a:%C3%A4",
+                                 "u:a:" + "t" * 129])
+def test_s1_bad_keys_are_refused(live, key):
+    for path in ("events", "effects", "socket"):
+        assert live.get(f"/v1/sessions/{key}/{path}").code == "bad_session_key"
+    assert live.post(f"/v1/sessions/{key}/ticket").code == "bad_session_key"
+
+
+def test_hostile_frames_get_an_error_and_then_the_door(live, chat):
+    one = chat(live, KEY)
+    for frame, code in (("{", "invalid_json"), ("[]", "invalid_field"), ('{"type":"nope"}', "invalid_field"),
+                        ('{"type":"user_message","text":"x"}', "invalid_field"),
+                        ('{"type":"user_message","requestId":1,"text":"x"}', "invalid_field"),
+                        ('{"type":"user_message","requestId":"r","text":"key olk_0123456789abcdef"}',
+                         "secret_material"),
+                        ('{"type":"ack","effect_id":7}', "invalid_field")):
+        one.send(frame)
+        assert one.next()["code"] == code
+    one.say("r-1", "still here")
+    assert one.next("accepted")["seq"] == 1
+    with pytest.raises((websocket.WebSocketException, OSError)):
+        for _ in range(40):
+            one.send("{")
+            one.next()
+    big = chat(live, KEY)
+    with pytest.raises((websocket.WebSocketException, OSError)):
+        big.say("r-2", "x" * 70_000)
+        big.next("accepted")
+    raw = chat(live, KEY)
+    with pytest.raises((websocket.WebSocketException, OSError)):
+        raw.socket.send_binary(b"\x00\x01")
+        raw.next("accepted")
+
+
+def test_a_plain_request_is_told_that_this_is_a_socket(live):
+    assert live.get(f"/v1/sessions/{KEY}/socket").code == "invalid_request"
+
+
+def test_x1_sockets_want_a_token_or_a_ticket(serve, outlog, chat, agent, configure):
+    configure(helper={"type": "http", "url": agent().url})
+    server = serve(dev=False)
+
+    def token(*args):
+        return json.loads(outlog.run("token", "create", "--json", *args).stdout)["token"]
+
+    def status_of(query="", **headers):
+        with pytest.raises(websocket.WebSocketBadStatusException) as refused:
+            chat(server, KEY, query, **headers)
+        return refused.value.status_code
+    append = token("--scope", "append", "--org", "acme")
+    assert status_of() == 401
+    assert status_of(authorization=f"Bearer {token('--scope', 'read')}") == 403
+    assert status_of("?org_id=other", authorization=f"Bearer {append}") == 403
+    one = chat(server, KEY, authorization=f"Bearer {append}")
+    one.say("r-1", "hello")
+    one.next("send_message")
+    ticket = server.post(f"/v1/sessions/{KEY}/ticket", token=append).json["ticket"]
+    with pytest.raises(websocket.WebSocketBadStatusException):
+        chat(server, "u-2:helper:t-1", f"?ticket={ticket}")  # of another session
+    two = chat(server, KEY, f"?ticket={ticket}")
+    assert two.next("send_message")["content"] == "you said hello"
+    assert status_of(f"?ticket={ticket}") == 401  # used
+    assert status_of(origin="http://evil.example", authorization=f"Bearer {append}") == 403
+    admin = token("--scope", "admin")
+    assert [s["org_id"] for s in server.get("/v1/sessions", token=admin).json["sessions"]] == ["acme"]
+    other = token("--scope", "read", "--org", "other")
+    assert server.get("/v1/sessions", token=other).json["sessions"] == []
+    assert server.get(f"/v1/sessions/{KEY}/effects", token=other).json["effects"] == []
+    assert server.get(f"/v1/sessions/{KEY}/events", token=other).json["events"] == []
+
+
+def test_l6_delivery_on_demand(live, chat):
+    one = chat(live, KEY)
+    one.say("r-1", "hello")
+    one.next("send_message")
+    assert live.post(f"/v1/sessions/{KEY}/deliver").status == 202
+
+
+# many
+
+
+def test_many_sockets_with_random_cuts_each_see_every_answer_in_order(serve, agent, configure):
+    """A short form: clients that drop and come back, a daemon that is killed twice. Every accepted message
+    has exactly one answer, and each client saw each of its answers at least once, in order."""
+    configure(helper={"type": "http", "url": agent().url})
+    server = serve()
+    port, people, words = server.port, 20, 4
+    accepted, seen, failures = {}, {}, []
+
+    def person(number):
+        key, said, got = f"u-{number}:helper:t", 0, []
+        chance = random.Random(number)
+        while len(got) < words:
+            try:
+                one = Chat(server, key, timeout=3)
+                while len(got) < words:
+                    if said < words:
+                        one.say(f"r-{said}", f"{number}/{said}")
+                        accepted[key, one.next("accepted")["requestId"]] = True
+                        said += 1
+                    frame = one.next("send_message")
+                    if frame["content"] not in got:
+                        got.append(frame["content"])
+                    if chance.random() < 0.3:
+                        one.socket.shutdown()  # gone without a word, before the ack
+                        break
+                    one.ack(frame["effect_id"])
+            except (websocket.WebSocketException, OSError, ValueError):
+                pass
+        seen[key] = got
+
+    threads = [threading.Thread(target=person, args=(n,), daemon=True) for n in range(people)]
+    for thread in threads:
+        thread.start()
+    for _ in range(2):
+        threads[0].join(1.5)
+        server.kill()
+        server.start(port)
+    for thread in threads:
+        thread.join(120)
+    assert not failures and len(seen) == people, f"{people - len(seen)} never saw all their answers"
+    for number in range(people):
+        key = f"u-{number}:helper:t"
+        assert seen[key] == [f"you said {number}/{n}" for n in range(words)]
+        assert len(effects(server, key)) == words
+        assert all((key, f"r-{n}") in accepted for n in range(words))
