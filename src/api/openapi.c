@@ -104,7 +104,7 @@ static void put_responses(const struct ol_route *route, struct ol_buf *out)
     }
     if (route->query && strstr(route->query, "timeout"))
         put_problem(504, out);
-    if (strchr(route->path, '{'))
+    if (strchr(route->path, '{') || !is_read) // a path or a body names what may not be there
         put_problem(404, out);
     if (!is_read) {
         put_problem(409, out);
