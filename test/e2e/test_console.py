@@ -370,15 +370,14 @@ def pages_of(server):
             "run": f"runs/{server.get('/v1/runs')['runs'][0]['run_id']}"}
 
 
-def test_m5_every_page_in_both_colours(store, outlog, start, browser, shots):
+def test_m5_every_page_in_both_colours(sqlite_store, outlog, start, browser, shots):
     """No error in the browser, a name for all that can be used, AA contrast, nobody else is asked."""
     server = start("--dev")
     tell_story(outlog)
     tell_run(outlog)
     outlog.run("consumers", "create", "search")
     wait_dead(server)
-    themes = ["light", "dark"] if store.startswith("sqlite:") else ["light"]  # colours know no store
-    browser.flow("every", server, shots, pages=pages_of(server), themes=themes)
+    browser.flow("every", server, shots, pages=pages_of(server))
 
 
 def test_m5_every_page_at_360_pixels(sqlite_store, outlog, start, browser, shots):
