@@ -309,9 +309,9 @@ class Relay:
         call = f"select outlog.enqueue('bench', 'order.created', '{payload}') from generate_series(1, {{n}})"
         for what, sql in (("plain INSERT", plain), ("outlog.enqueue()", call)):
             for writers, batch in ((16, 1), (1, 100)):
-                name = (f"relay postgres: {what}, single, {writers} writers" if batch == 1 else
-                        f"relay postgres: {what}, {batch} a statement, {writers} writer")
-                if not self.wants(name + " insert"):
+                name = (f"relay postgres: insert by {what}, single, {writers} writers" if batch == 1 else
+                        f"relay postgres: insert by {what}, {batch} a statement, {writers} writer")
+                if not self.wants(name):
                     continue
                 rates = {"bare": [], "outlog": []}
                 for _ in range(self.rounds):
@@ -319,7 +319,7 @@ class Relay:
                         with self.bench.store("postgres") as url:
                             self.make_bare(url.rsplit("/", 1)[1])
                             script = self.bench.folder / "insert.sql"
-                            script.write_text(text.format(n=batch) + ";\n")
+                            script.write_text(text.replace("{n}", str(batch)) + ";\n")
                             rates[which].append(batch * self.pgbench(pgbench, url, script, writers))
                 yield self.bench.compared(name + ", beside a bare INSERT", rates["outlog"], rates["bare"], None)
 

@@ -19,10 +19,10 @@ select o.destination, o.created_at, case when p.seq is null then 0 else 1 end
  where o.lane = :lane and o.seq between :from_seq and :to_seq order by o.seq limit :limit
 
 -- name: parked_published(since, until, limit literal)
--- What got through after it had left the plain path.
+-- What got through after it had left the plain path: the time is there if and only if it is PUBLISHED.
 select p.destination, p.published_at, o.created_at
   from outlog.parked p join outlog.outbox o on o.lane = p.lane and o.seq = p.seq
- where p.state = 'PUBLISHED' and p.published_at > :since and p.published_at <= :until
+ where p.published_at > :since and p.published_at <= :until
  order by p.published_at desc limit :limit
 
 -- name: attempts_failed(since, until)

@@ -125,6 +125,23 @@ static int put_consumers(outlog *log, struct ol_buf *out, outlog_err *err)
     return result;
 }
 
+static int put_projections(outlog *log, struct ol_buf *out, outlog_err *err)
+{
+    enum { MOST = 1000 };
+    struct outlog_projection *all = calloc(MOST, sizeof *all);
+    size_t count;
+
+    if (!all)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    int result = outlog_projection_list(log, all, MOST, &count, err);
+    head(out, "outlog_projection_lag", "gauge",
+         "Events between what a projection has applied and the settled position; the first 1000.");
+    for (size_t i = 0; result == 0 && i < count && i < MOST; i++)
+        line(out, "outlog_projection_lag", "projection", all[i].name, NULL, (double)all[i].lag);
+    free(all);
+    return result;
+}
+
 /* --- the outbox --- */
 
 static void put_messages(const struct ol_destinations *all, struct ol_buf *out)
@@ -259,7 +276,8 @@ static enum ol_answer metrics(struct ol_request *request)
     request->content_type = "text/plain; version=0.0.4; charset=utf-8";
     put_process(request->server, out);
     if (put_log(request->log, out, &err) < 0 || put_consumers(request->log, out, &err) < 0 ||
-        put_outbox(request, out, &err) < 0 || put_lanes(request->log, out, &err) < 0)
+        put_projections(request->log, out, &err) < 0 || put_outbox(request, out, &err) < 0 ||
+        put_lanes(request->log, out, &err) < 0)
         return ol_problem(request, &err);
     put_delivery(request->server->pulse, out);
     return OL_ANSWERED;

@@ -68,7 +68,8 @@ static void put_body(const struct ol_route *route, struct ol_buf *out)
 static void put_success(const struct ol_route *route, int status, struct ol_buf *out)
 {
     ol_buf_print(out, "\"%d\":{\"description\":\"%s\"", status,
-                 status == 201   ? "Made"
+                 status == 101   ? "A WebSocket"
+                 : status == 201 ? "Made"
                  : status == 202 ? "Taken"
                  : status == 204 ? "Done"
                                  : "As asked");
@@ -95,12 +96,15 @@ static void put_responses(const struct ol_route *route, struct ol_buf *out)
         put_success(route, route->other_status, out);
     }
     put_problem(400, out);
-    if (has_token && !route->is_instant) {
+    bool is_socket = route->status == 101; // it looks at tokens itself
+    if ((has_token && !route->is_instant) || is_socket) {
         put_problem(401, out);
         put_problem(403, out);
         put_problem(429, out);
     }
-    if (strchr(route->path, '{'))
+    if (route->query && strstr(route->query, "timeout"))
+        put_problem(504, out);
+    if (strchr(route->path, '{') || !is_read) // a path or a body names what may not be there
         put_problem(404, out);
     if (!is_read) {
         put_problem(409, out);

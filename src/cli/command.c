@@ -164,7 +164,7 @@ static int build_body(struct ol_cli *cli, const struct form *form, const struct 
     return 0;
 }
 
-static void print(struct ol_cli *cli, const struct form *form, struct ol_buf *answer)
+static void print(struct ol_cli *cli, struct ol_buf *answer)
 {
     struct ol_json object, id, status;
     struct ol_buf line = {0};
@@ -186,7 +186,6 @@ static void print(struct ol_cli *cli, const struct form *form, struct ol_buf *an
         ol_put_safe(&line, status.text + 1, status.bytes - 2);
         ol_buf_text(&line, ol_plain(cli));
     }
-    (void)form;
     ol_put_line(&line);
     ol_buf_clear(&line);
 }
@@ -232,7 +231,7 @@ int ol_cli_command(struct ol_cli *cli, const char *noun)
     } else if (outlog_commit(tx, &err) < 0) {
         ol_report(&err);
     } else {
-        print(cli, form, &answer);
+        print(cli, &answer);
         status = OL_EXIT_DONE;
     }
 out:

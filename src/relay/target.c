@@ -190,15 +190,18 @@ int ol_target_room(struct ol_target *target, bool at_once, int64_t patience_us, 
 
 bool ol_target_is_quick(const struct ol_target *target, int64_t patience_us, int64_t now)
 {
+    int64_t window_us = target->has_answered ? patience_us * 4 : patience_us;
     return ol_target_is_open(target, now) && !target->settings->rate_count &&
-           target->latency_us < (double)patience_us * 4 && now - target->moved_at < patience_us * 4;
+           target->latency_us < (double)window_us && now - target->moved_at < window_us;
 }
 
 void ol_target_note(struct ol_target *target, const struct outlog_outcome *outcome, int64_t now)
 {
     ol_breaker_note(&target->breaker, outcome, now);
-    if (outcome->kind == OUTLOG_PUBLISH_OK)
+    if (outcome->kind == OUTLOG_PUBLISH_OK) {
         target->moved_at = now;
+        target->has_answered = true;
+    }
     double took = (double)outcome->duration_us;
     target->latency_us = target->latency_us > 0 ? target->latency_us * 0.9 + took * 0.1 : took;
 }

@@ -14,6 +14,7 @@ struct ol_target {
     struct ol_outlet *outlet; /* NULL: it cannot be used, and `trouble` says why */
     char trouble[400];
     bool is_paused, is_retired, is_seen;
+    bool has_answered; /* with success, since it was opened */
     struct ol_breaker breaker;
     enum ol_breaker_state shown; /* as others see it */
     struct ol_quota_member quota;

@@ -115,7 +115,7 @@ static int append(outlog_tx *tx, const struct ol_move *move, const struct fact *
 
 /* --- finding what it is about --- */
 
-/* The first row of a query: uuids in the order of `uuids`, or NULL. 1, 0 or -1. */
+/* The first row of a query about `id`, its columns as text. 1, 0 when there is none, or -1. */
 static int first_texts(outlog_tx *tx, enum ol_query_id query, const char *id,
                        struct ol_arena *arena, const char **out, int count, outlog_err *err)
 {

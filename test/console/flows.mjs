@@ -253,6 +253,31 @@ export async function run(visit, { run: id }) {
     await visit.shot('flow-run-2-differs');
 }
 
+// A client speaks and does not acknowledge the answer: it is owed, until it does.
+export async function session(visit) {
+    const { page } = visit;
+    await visit.go('sessions');
+    await visit.see('No sessions yet');
+    await page.evaluate(() => new Promise((done, fail) => {
+        window.socket = new WebSocket(`ws://${location.host}/v1/sessions/u-7:helper:t-1/socket?org_id=acme`);
+        window.socket.onopen = () => window.socket.send(
+            JSON.stringify({ type: 'user_message', requestId: 'r-1', text: 'Where is my tea?' }));
+        window.socket.onmessage = ({ data }) => {
+            window.owed = JSON.parse(data);
+            if (window.owed.type === 'send_message') done();
+        };
+        window.socket.onerror = () => fail(new Error('no socket'));
+    }));
+    await page.getByRole('table', { name: 'Sessions' }).getByRole('link').first().click();
+    await visit.see('Where is my tea?');
+    const owed = page.getByRole('region', { name: 'Owed' }).getByRole('listitem');
+    await visit.see(owed.filter({ hasText: 'You said: Where is my tea?' }));
+    await visit.see(owed.getByText(/PENDING|EXECUTING/));
+    await visit.shot('flow-session-owed');
+    await page.evaluate(() => window.socket.send(JSON.stringify({ type: 'ack', effect_id: window.owed.effect_id })));
+    await visit.see(owed.getByText('COMPLETED'));
+}
+
 export async function dark(visit) {
     const theme = () => visit.page.evaluate(() => document.documentElement.dataset.theme);
     await visit.open({ theme: 'dark' });
@@ -401,9 +426,9 @@ export async function away(visit) {
 }
 
 // Every page in both colours: pictures to look at, and what every page owes.
-export async function every(visit, { pages, themes }) {
+export async function every(visit, { pages }) {
     await visit.forgiveAbsent();
-    for (const theme of themes) {
+    for (const theme of ['light', 'dark']) {
         await visit.open({ theme, width: 1360, height: 860 });
         for (const [name, hash] of Object.entries(pages)) {
             await visit.go(hash);

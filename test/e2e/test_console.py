@@ -161,6 +161,8 @@ routes:
   - {{on: "order.created", to: billing}}
   - {{on: "order.shipped", to: partner-api}}
   - {{on: "order.late", to: slow-api}}
+agents:
+  helper: {{type: exec, command: [python3, "{agent}"]}}
 projections:
   totals:
     version: 1
@@ -170,12 +172,21 @@ projections:
 """
 
 
+AGENT = """
+import json, sys
+asked = json.loads(sys.stdin.readline())
+print(json.dumps({"token": "You said: " + asked["text"]}))
+"""
+
+
 @pytest.fixture
 def start(outlog, receiver, tmp_path):
     """Starts the server; the partner answers 503 until heal()."""
     (tmp_path / "outlog.yaml").write_text(CONFIG.format(
         billing=receiver.url("billing"), partner=receiver.url("partner-api"),
-        slow=receiver.url("slow-api"), ledger=receiver.url("ledger")))
+        slow=receiver.url("slow-api"), ledger=receiver.url("ledger"),
+        agent=tmp_path / "agent.py"))
+    (tmp_path / "agent.py").write_text(AGENT)
     receiver.rule(503, destination="partner-api", body=b"upstream is down")
     receiver.rule(503, destination="slow-api", body=b"not now")
     servers = []
@@ -324,6 +335,10 @@ def test_m5_u3_a_run_is_looked_at_and_verified(store, outlog, outbox, start, bro
                  {"tamper": lambda: outbox.run("update {}runs set total_steps = 5")}, run=run)
 
 
+def test_m5_s5_a_session_shows_what_was_said_and_is_owed(store, outlog, start, browser, shots):
+    browser.flow("session", start("--dev"), shots)
+
+
 def test_m5_by_keyboard_alone(sqlite_store, outlog, start, browser, answers, shots):
     server = start("--dev")
     tell_story(outlog)
@@ -355,15 +370,14 @@ def pages_of(server):
             "run": f"runs/{server.get('/v1/runs')['runs'][0]['run_id']}"}
 
 
-def test_m5_every_page_in_both_colours(store, outlog, start, browser, shots):
+def test_m5_every_page_in_both_colours(sqlite_store, outlog, start, browser, shots):
     """No error in the browser, a name for all that can be used, AA contrast, nobody else is asked."""
     server = start("--dev")
     tell_story(outlog)
     tell_run(outlog)
     outlog.run("consumers", "create", "search")
     wait_dead(server)
-    themes = ["light", "dark"] if store.startswith("sqlite:") else ["light"]  # colours know no store
-    browser.flow("every", server, shots, pages=pages_of(server), themes=themes)
+    browser.flow("every", server, shots, pages=pages_of(server))
 
 
 def test_m5_every_page_at_360_pixels(sqlite_store, outlog, start, browser, shots):

@@ -1,7 +1,10 @@
 """The HTTP API's resources: what is asked rightly, wrongly and with ill will, on both stores."""
 import base64
+import contextlib
 import json
+import sqlite3
 import subprocess
+import sys
 import threading
 import time
 import urllib.parse
@@ -9,7 +12,11 @@ import uuid
 
 import pytest
 
+from lib.cli import ROOT
 from lib.outbox import wait_for
+
+sys.path.insert(0, str(ROOT / "scripts"))
+import embed_sql  # noqa: E402
 
 
 @pytest.fixture
@@ -483,3 +490,19 @@ def test_m2_each_admin_change_and_each_5xx_is_a_line(still):
     lines = [line for line in still.lines() if " msg=admin " in line or " msg=request " in line]
     assert len(lines) == 1 and 'request_id="req-7"' in lines[0] and 'operation="putDestination"' in lines[0]
     assert " status=201 " in lines[0]
+
+# --- cost -------------------------------------------------------------------------------------
+
+
+def test_e15_what_the_api_looks_up_is_found_by_index(sqlite_store):
+    """Samples and traces read as much as happened, however large the tables are."""
+    queries = embed_sql.read_queries(ROOT / "sql" / "queries", ROOT / "sql" / "sqlite" / "queries")
+    indexes = {"batch_total": "outlog_batches_lately", "batch_newest": "outlog_batches_lately",
+               "parked_published": "outlog_parked_lately", "attempts_failed": "outlog_attempts_lately",
+               "messages_of_trace": "outlog_outbox_trace"}
+    with contextlib.closing(sqlite3.connect(sqlite_store[len("sqlite:"):])) as db:
+        for name, index in indexes.items():
+            text = "".join(text + (f":{param}" if param else "") for text, param, _ in queries[name].pieces("sqlite"))
+            plan = [row[3] for row in db.execute("explain query plan " + text, {param: 1 for param in queries[name].params})]
+            assert any(index in step for step in plan), (name, plan)
+            assert not any(step.startswith("SCAN ") and "INDEX" not in step for step in plan), (name, plan)

@@ -1,6 +1,6 @@
 // Sessions: what was said, and what is owed.
-import { may, post } from '../api.js';
-import { count } from '../format.js';
+import { may, post, search } from '../api.js';
+import { count, firstLine } from '../format.js';
 import { html } from '../html.js';
 import { useGet } from '../load.js';
 import { to } from '../router.js';
@@ -21,13 +21,14 @@ export function Sessions({ query }) {
                 { label: 'session', cell: (one) =>
                     html`<a class="id" href=${to('sessions', one.session_key,
                     { org_id: query.org_id || one.org_id })}>${one.session_key}</a>` },
-                { label: 'said', right: true,
-                    cell: (one) => count(one.last_seq ?? one.seq ?? one.events) },
-                { label: 'owed', right: true,
-                    cell: (one) => count(one.pending_effects ?? one.pending) },
-                { label: 'org', wide: true, cell: (one) => one.org_id ?? '' },
-                { label: 'last', right: true,
-                    cell: (one) => html`<${Ago} at=${one.updated_at ?? one.last_event_at} />` },
+                { label: 'said', right: true, cell: (one) => count(one.last_seq) },
+                { label: 'unanswered', right: true, cell: (one) =>
+                    html`<span class=${one.tries > 0 ? 'bad' : ''}>${
+                        count(one.last_seq - one.done_seq)}</span>` },
+                { label: 'org', wide: true, cell: (one) => one.org_id },
+                { label: 'last', right: true, cell: (one) => html`<${Ago} at=${one.updated_at} />` },
+                { label: 'error', wide: true, grow: true, cell: (one) =>
+                    html`<span class="bad" title=${one.last_error}>${firstLine(one.last_error, 80)}</span>` },
             ]} />`}<//><//>`;
 }
 
@@ -38,7 +39,7 @@ export function Session({ id, query }) {
     const effects = useGet(`${path}/effects`, params, { every: 2000 });
     const canOperate = may.operate(person.use());
     async function deliver() {
-        await post(`${path}/deliver`);
+        await post(`${path}/deliver${search(params)}`);
         say('What is owed is being sent again now.');
     }
     return html`<${Page} title="Session" note=${html`<span class="id">${id}</span>`} tools=${html`
