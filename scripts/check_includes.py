@@ -21,7 +21,7 @@ ORDER = ["base", "store", "log", "outbox", "runs", "publish", "sessions", "relay
 UPSTREAM = {folder: set(ORDER[:at + 1]) for at, folder in enumerate(ORDER)}
 UPSTREAM["ext"] = {"base", "store", "log", "outbox", "runs", "ext"}  # a door of its own; nobody includes it
 
-GENERATED = {"queries.h": "store"}
+GENERATED = {"queries.h": "store", "console_stamp.h": "api"}
 
 FOREIGN = [
     (r"libpq|postgres_ext\.h", {"store", "ext"}),

@@ -69,12 +69,19 @@ select distinct org_id, session_key from outlog.effects
  where session_key is not null and status = 'PENDING' and created_at >= outlog.after(-:since_us::bigint)
 
 -- name: session_effect(org_id, session_key, effect_id)
-select effect_type, last_event_id, correlation_id, attempts from outlog.effects
+select effect_type, last_event_id, correlation_id from outlog.effects
  where effect_id = :effect_id::uuid and session_key = :session_key and org_id = :org_id and status = 'PENDING'
 
 -- name: session_attempted(effect_id)
 update outlog.effects set attempts = attempts + 1, last_attempt_at = outlog.after(0), updated_at = outlog.after(0)
- where effect_id = :effect_id::uuid and status = 'PENDING'
+ where effect_id = :effect_id::uuid
+
+-- name: session_completed(effect_id, last_event_id, at)
+-- attempts is left alone: the sending may be noted after the answer to it.
+update outlog.effects
+   set status = 'COMPLETED', last_event_id = :last_event_id::uuid, executed_at = :at::timestamptz,
+       updated_at = :at::timestamptz
+ where effect_id = :effect_id::uuid
 
 -- name: ticket_add(hash, org_id, session_key, life_us)
 insert into outlog.tickets (hash, org_id, session_key, expires_at)

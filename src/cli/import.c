@@ -116,6 +116,7 @@ const struct ol_command ol_command_import = {
         "Reads what `outlog export` wrote, compressed or not, into a store that `outlog init` has just\n"
         "made. Everything keeps its id, so that a repeat after the move is still a repeat. An import\n"
         "that was interrupted is run again on the same store; nobody may append to it meanwhile.\n\n"
+        "  outlog import backup.ndjson.gz --store sqlite:new.db\n"
         "  outlog --store sqlite:old.db export | outlog --store postgres://… import -\n",
     .run = run,
 };

@@ -15,7 +15,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { PAGE = 500, REFRESH_US = 1000000, REST_MS = 50, HEADERS = 4 };
+enum {
+    PAGE = 500,
+    REFRESH_US = 1000000,
+    REST_MS = 50,
+    NONE_MS = 1000 /* while there is no sink */,
+    HEADERS = 4
+};
 enum { RETRY_US = 200000, RETRY_MAX_US = 30000000 };
 
 enum item_state { WAITING, FLYING, DONE };
@@ -553,7 +559,8 @@ int ol_sinks_run(const struct ol_worker_options *options, atomic_int *stop, outl
         if (ol_sender_in_flight(all.targets.sender))
             ol_sender_drive(all.targets.sender, moved ? 0 : 5);
         else if (!moved)
-            ol_waiter_wait(&waiter, all.log->conn->store->wake_fd(all.log->conn), REST_MS);
+            ol_waiter_wait(&waiter, all.log->conn->store->wake_fd(all.log->conn),
+                           all.first ? REST_MS : NONE_MS);
     }
 out:
     finish(&all);

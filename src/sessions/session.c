@@ -281,7 +281,6 @@ int ol_session_attempted(outlog *log, const char *effect_id, outlog_err *err)
 struct pending {
     char last_event_id[37];
     const char *effect_type, *correlation_id;
-    int64_t attempts;
 };
 
 static int find_pending(struct ol_conn *conn, const char *org_id, const char *key,
@@ -298,7 +297,6 @@ static int find_pending(struct ol_conn *conn, const char *org_id, const char *ke
         out->effect_type = ol_column_copy(&rows, 0, arena, &failed);
         ol_column_uuid(&rows, 1, out->last_event_id);
         out->correlation_id = ol_column_copy(&rows, 2, arena, &failed);
-        out->attempts = ol_column_int(&rows, 3);
     }
     ol_end(&rows);
     return failed ? no_memory(err) : got;
@@ -323,9 +321,9 @@ static int complete(outlog_tx *tx, const char *org_id, const char *effect_id,
                                        .causation_id = pending->last_event_id};
     if (outlog_append(tx, &event, &appended, err) < 0)
         return -1;
-    return ol_exec(tx->conn, OL_Q_EFFECT_MOVE,
-                   OL_PARAMS(ol_text(effect_id), ol_text("COMPLETED"), ol_int(pending->attempts),
-                             ol_text(appended.id), ol_text(NULL), ol_time(appended.occurred_at)),
+    return ol_exec(tx->conn, OL_Q_SESSION_COMPLETED,
+                   OL_PARAMS(ol_text(effect_id), ol_text(appended.id),
+                             ol_time(appended.occurred_at)),
                    NULL, err);
 }
 

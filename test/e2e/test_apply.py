@@ -209,7 +209,7 @@ def test_e10_a_type_that_ships_keeps_what_the_file_does_not_say(store, outlog):
     ("relay: {wakeup: often}", 1, "poll or notify", "invalid_field"),
     ("relay: {leash: 1s}", 1, "unknown key leash", "unknown_field"),
     ("notifications: {}", 1, "not yet", "unknown_field"),
-    ("agents: {}", 1, "not yet", "unknown_field"),
+    ("agents: {a: {type: smoke}}", 1, "http or exec", "invalid_field"),
     ("a: &x 1\nb: *x\n", 1, "anchors", "invalid_field"),
     ("destinations:\n  a: *x\n", 2, "aliases", "invalid_field"),
     ("relay:\n  <<: {lease: 3s}\n", 2, "merge keys", "invalid_field"),

@@ -10,9 +10,9 @@ import websocket  # Debian's python3-websocket
 class Chat:
     """One socket of a session. What it was sent is in `frames`, in order."""
 
-    def __init__(self, server, key, query="", timeout=20, **headers):
+    def __init__(self, server, key, query="", timeout=20, origin=None, **headers):
         self.socket = websocket.create_connection(
-            f"ws://127.0.0.1:{server.port}/v1/sessions/{key}/socket{query}", timeout=timeout,
+            f"ws://127.0.0.1:{server.port}/v1/sessions/{key}/socket{query}", timeout=timeout, origin=origin,
             header=[f"{name}: {value}" for name, value in headers.items()])
         self.frames = []
 
