@@ -558,9 +558,11 @@ int ol_sinks_run(const struct ol_worker_options *options, atomic_int *stop, outl
             break;
         if (ol_sender_in_flight(all.targets.sender))
             ol_sender_drive(all.targets.sender, moved ? 0 : 5);
-        else if (!moved)
+        else if (!moved) {
             ol_waiter_wait(&waiter, all.log->conn->store->wake_fd(all.log->conn),
                            all.first ? REST_MS : NONE_MS);
+            all.log->conn->store->woken(all.log->conn);
+        }
     }
 out:
     finish(&all);

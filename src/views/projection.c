@@ -80,6 +80,7 @@ int outlog_projection_wait(outlog *log, const char *name, int64_t event_id, int 
                 name, (long long)reached, (long long)event_id);
         ol_waiter_wait(&log->waiter, log->conn->store->wake_fd(log->conn),
                        pause_ms < left_ms ? pause_ms : (int)left_ms);
+        log->conn->store->woken(log->conn);
         pause_ms = pause_ms * 2 < 50 ? pause_ms * 2 : 50;
     }
 }

@@ -238,6 +238,7 @@ static void rest(struct ol_projector *projector, bool moved)
     }
     ol_waiter_wait(&projector->waiter, projector->conn->store->wake_fd(projector->conn),
                    (int)((projector->pause_us + 999) / 1000));
+    projector->conn->store->woken(projector->conn);
     projector->pause_us *= 2;
     if (projector->pause_us > most_us)
         projector->pause_us = most_us;
