@@ -122,6 +122,8 @@ void ol_clerks_close(struct ol_clerks *clerks)
 
 bool ol_clerks_submit(struct ol_clerks *clerks, struct ol_request *request)
 {
+    if (!clerks)
+        return false; // the server ends
     pthread_mutex_lock(&clerks->lock);
     bool has_room = clerks->queued < clerks->most && !clerks->is_over;
     if (has_room) {

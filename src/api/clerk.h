@@ -15,7 +15,7 @@ int ol_clerks_open(struct ol_clerks **out, const char *store, int count, size_t 
 /* Finish what is queued, then end. */
 void ol_clerks_close(struct ol_clerks *clerks);
 
-/* Queue a request; false when the queue is full. */
+/* Queue a request; false when the queue is full, or when there are no clerks any more (NULL). */
 bool ol_clerks_submit(struct ol_clerks *clerks, struct ol_request *request);
 
 /* In a clerk's thread: from here on request->log sees the asker's org alone, where the database can

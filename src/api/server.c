@@ -3,6 +3,7 @@
  *   peer ▶ http ▶ take() ▶ clerk: auth, handler ▶ finished() ▶ http ▶ peer
  *                             ▲                       │
  *                             └────── follow ◀────────┘  long polls and streams */
+#include "api/feed.h"
 #include "api/server.h"
 
 #include "api/journal.h"
@@ -265,6 +266,7 @@ static void begin_stop(struct ol_server *server)
     uv_close((uv_handle_t *)&server->listener, NULL);
     ol_follow_end_all(&server->followers);
     ol_rooms_leave(server->rooms);
+    ol_feed_leave(server->feed);
     ol_http_finish_all(&server->peers);
 }
 
@@ -276,6 +278,7 @@ static void on_timer(uv_timer_t *timer)
     ol_peers_sweep(&server->peers);
     ol_follow_sweep(&server->followers, now);
     ol_rooms_sweep(server->rooms);
+    ol_feed_sweep(server->feed);
     if (!server->options.is_dev && now >= server->refresh_at && !server->is_refreshing) {
         server->refresh_at = now + REFRESH_MS;
         start_job(server, refresh_tokens, &server->is_refreshing);
@@ -407,7 +410,8 @@ static int start(struct ol_server *server, outlog_err *err)
         return -1;
     server->followers =
         (struct ol_followers){.clerks = server->clerks, .hub = server->hub, .auth = server->auth};
-    if (ol_rooms_open(server, &server->rooms, err) < 0)
+    if (ol_rooms_open(server, &server->rooms, err) < 0 ||
+        ol_feed_open(server, &server->feed, err) < 0)
         return -1;
     uv_timer_start(&server->timer, on_timer, SWEEP_MS, SWEEP_MS);
     uv_signal_start(&server->term, on_signal, SIGTERM);
@@ -420,12 +424,14 @@ static void clear(struct ol_server *server)
 {
     ol_rooms_end_runner(server->rooms);
     ol_clerks_close(server->clerks);
+    server->clerks = NULL; // what they finished last may want one more job done
     ol_group_close(server->group);
     on_woken(&server->woken);
     ol_peers_close_all(&server->peers);
     uv_walk(&server->loop, close_handle, NULL);
     uv_run(&server->loop, UV_RUN_DEFAULT);
     ol_rooms_close(server->rooms);
+    ol_feed_close(server->feed);
     ol_hub_close(server->hub);
     ol_auth_close(server->auth);
     ol_pulse_close(server->pulse);

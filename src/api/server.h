@@ -32,6 +32,7 @@ struct ol_post {
     void (*run)(struct ol_post *post); /* owns it */
 };
 
+struct ol_feed;
 struct ol_rooms;
 
 struct ol_server {
@@ -53,6 +54,7 @@ struct ol_server {
     struct ol_request *done; /* finished by others, newest first */
     struct ol_post *posts, **last_post;
     struct ol_rooms *rooms; /* live sessions */
+    struct ol_feed *feed;   /* users who listen for notices */
     atomic_bool has_moved;
     bool is_stopping;
     bool is_refreshing, is_beating;

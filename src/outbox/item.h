@@ -12,6 +12,8 @@ enum ol_item_state {
     OL_ITEM_DONE,    /* its outcome is known */
 };
 
+struct ol_notice; /* relay/notice.h */
+
 /* One message. It lives in the arena it was read into; `message` points there too. */
 struct ol_item {
     int64_t seq;
@@ -32,6 +34,8 @@ struct ol_item {
     struct ol_item *behind; /* the next one of the same key in this batch */
     bool is_first;          /* none of the same key stands before it */
     void *batch, *target;   /* the relay's: where it belongs and where it goes */
+    const struct ol_notice
+        *notice; /* a notification, once it is rendered: `payload` is what leaves */
 
     /* what came of it: set when DONE */
     struct outlog_outcome outcome;

@@ -19,6 +19,7 @@ extern const struct outlog_publisher ol_publisher_sor;
 extern const struct outlog_publisher ol_publisher_exec;
 extern const struct outlog_publisher ol_publisher_stdout;
 extern const struct outlog_publisher ol_publisher_null;
+extern const struct outlog_publisher ol_publisher_in_app;
 
 /* Each is there when its client library was there at build time: OL_WITH_KAFKA and so on. */
 extern const struct outlog_publisher ol_publisher_kafka;
@@ -32,6 +33,9 @@ const struct outlog_publisher *ol_publisher_by_name(const char *name);
 
 /* The key that goes to the receiver (I4). */
 const char *ol_message_key(const struct outlog_message *message);
+
+/* The content type of a message that a notification rule has made. */
+#define OL_NOTICE_TYPE "application/vnd.outlog.notification+json"
 
 /* What kept text is bounded to: R4. */
 enum { OL_RESPONSE_KEPT = 4096, OL_RESPONSE_READ = 64 * 1024, OL_ERROR_KEPT = 400 };

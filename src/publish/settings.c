@@ -31,8 +31,9 @@ enum {
     REDIS = 1 << 10,
     MQTT = 1 << 11,
     WEBSOCKET = 1 << 12,
+    IN_APP = 1 << 13,
     BROKERS = NATS | KAFKA | RABBITMQ | REDIS | MQTT,
-    ANY = (1 << 13) - 1,
+    ANY = (1 << 14) - 1,
 };
 
 static const struct {
@@ -54,6 +55,7 @@ static const struct {
     {"redis", REDIS, 10 * SECOND, 1024},
     {"mqtt", MQTT, 10 * SECOND, 200},
     {"websocket", WEBSOCKET, 10 * SECOND, 64},
+    {"in_app", IN_APP, 10 * SECOND, 0},
 };
 
 /* --- reading one value ------------------------------------------------------------------------ */
@@ -725,7 +727,7 @@ static int read_all(struct reader *r, const struct ol_json *object)
     if (!r->type)
         return wrong(r, "type",
                      "one of webhook, smtp, sor, exec, stdout, null, plugin, nats, kafka,"
-                     " rabbitmq, redis, mqtt, websocket is wanted");
+                     " rabbitmq, redis, mqtt, websocket, in_app is wanted");
     r->has_guarantee = ol_json_get(object, "guarantee").type == OL_JSON_STRING;
     while (ol_json_next(object, &it))
         if (read_member(r, &it, &seen) < 0)

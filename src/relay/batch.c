@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "relay/report.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -63,13 +64,46 @@ void ol_batch_done(void *user, void *tag, const struct outlog_outcome *outcome)
 
 /* --- sending --- */
 
+/* What cannot be rendered, now or ever, ends without an attempt on the wire. */
+static void refuse(struct ol_worker *worker, struct ol_batch *batch, struct ol_item *item,
+                   const outlog_err *why)
+{
+    item->state = OL_ITEM_DONE;
+    item->started_at = ol_clock_wall_us();
+    item->outcome = (struct outlog_outcome){.kind = OUTLOG_PUBLISH_FAILED, .is_permanent = true};
+    item->error = strdup(why->message);
+    item->is_kept = true;
+    batch->done++;
+    batch->lane->has_finished = true;
+    worker->waiting--;
+}
+
+/* A notification gets its words before it leaves. False: not now, or it is over. */
+static bool has_words(struct ol_worker *worker, struct ol_batch *batch, struct ol_item *item,
+                      const struct ol_target *target)
+{
+    outlog_err err;
+    if (item->notice || !ol_notice_is(&item->message))
+        return true;
+    bool is_feed = strcmp(target->settings->type, "in_app") == 0;
+    if (ol_notice_prepare(&worker->notices, worker->conn, is_feed, &batch->arena, item, &err) ==
+        0) {
+        if (!worker->options->quiet)
+            ol_report_move(&item->message, "PENDING", "CLAIMED", NULL);
+        return true;
+    }
+    if (ol_notice_is_final(&err))
+        refuse(worker, batch, item, &err);
+    return false;
+}
+
 /* Rule 4: a byte leaves only while the lease surely outlasts the attempt: the lane's, and that of the
  * message's own row, which nobody renews. The clock is read here and now: a process that was stopped in
  * between must not send on an old look at it. */
 static bool send(struct ol_worker *worker, struct ol_batch *batch, struct ol_item *item)
 {
     struct ol_target *target = ol_target_find(&worker->targets, item->message.destination);
-    if (!target || !target->outlet || target->is_paused)
+    if (!target || !target->outlet || target->is_paused || !has_words(worker, batch, item, target))
         return false;
     worker->now = ol_clock_boot_us();
     int64_t lease_end = batch->lane->lane.lease_end;

@@ -13,16 +13,29 @@
 #include "log/upcast.h"
 #include "outbox/retry.h"
 #include "publish/settings.h"
+#include "relay/pattern.h"
+#include "relay/rule.h"
 #include "sessions/agent.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum noun { DESTINATION, ROUTE, EVENT_TYPE, STRICT_ORG, SETTING, PROJECTION, NOUN_COUNT };
+enum noun {
+    DESTINATION,
+    ROUTE,
+    EVENT_TYPE,
+    STRICT_ORG,
+    SETTING,
+    PROJECTION,
+    TEMPLATE,
+    RULE,
+    NOUN_COUNT
+};
 
 static const char *const nouns[NOUN_COUNT] = {"destination", "route",   "event_type",
-                                              "strict_org",  "setting", "projection"};
+                                              "strict_org",  "setting", "projection",
+                                              "template",    "rule"};
 
 struct item {
     struct item *next;
@@ -32,11 +45,13 @@ struct item {
     const char *source;  /* as written */
     const char *pointer; /* where it stands, for errors */
     bool is_fixed;       /* ships with outlog: never pruned */
+    bool is_implied;     /* only where nothing else is said of it */
 };
 
 struct items {
     struct item *first, **end;
     struct ol_arena *arena;
+    bool wants_feed; /* a rule writes to the app's own feed */
 };
 
 /* --- errors --- */
@@ -44,23 +59,6 @@ struct items {
 static int no_memory(outlog_err *err)
 {
     return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-}
-
-/* "/a/b" and a key, escaped, make "/a/b/key". */
-static const char *below(struct ol_arena *arena, const char *pointer, const char *key)
-{
-    struct ol_buf out = {0};
-    ol_buf_text(&out, pointer);
-    ol_buf_char(&out, '/');
-    for (; *key; key++) {
-        if (*key == '~' || *key == '/')
-            ol_buf_text(&out, *key == '~' ? "~0" : "~1");
-        else
-            ol_buf_char(&out, *key);
-    }
-    const char *copy = out.failed ? NULL : ol_arena_copy(arena, out.data, out.bytes);
-    ol_buf_clear(&out);
-    return copy ? copy : pointer;
 }
 
 /* An error inside a value, seen from outside: its pointer grows at the front. */
@@ -151,7 +149,8 @@ static int check_keys(struct reader *r, const struct ol_json *object, const char
         if (!key)
             return no_memory(r->err);
         if (!is_known(key, known))
-            return ol_fail_at(r->err, OUTLOG_UNKNOWN_FIELD, below(r->arena, pointer, key),
+            return ol_fail_at(r->err, OUTLOG_UNKNOWN_FIELD,
+                              ol_pattern_below(r->arena, pointer, key),
                               "%s: unknown key %.60s; %s are known", what, key, list);
     }
     return 0;
@@ -171,7 +170,7 @@ static int read_text(struct reader *r, const struct ol_json *object, const char 
     if (!*out || bytes < 1 || bytes > most) {
         char wanted[60];
         snprintf(wanted, sizeof wanted, "a text of 1 to %zu bytes is wanted", most);
-        return wrong(r->err, below(r->arena, pointer, key), key, wanted);
+        return wrong(r->err, ol_pattern_below(r->arena, pointer, key), key, wanted);
     }
     return 0;
 }
@@ -186,25 +185,6 @@ static int read_destination(struct reader *r, const char *name, const struct ol_
         return deepen(r->err, pointer, NULL);
     ol_settings_close(settings);
     return add_item(r->items, DESTINATION, name, value, pointer, r->err);
-}
-
-/* Paths that mean the same to both stores: names without quotes, and only plain values. */
-static int check_when(struct reader *r, const struct ol_json *when, const char *pointer)
-{
-    struct ol_json_iter it = {0};
-    if (when->type != OL_JSON_OBJECT)
-        return wrong(r->err, pointer, "when", "a map of {\"/path\": value} is wanted");
-    while (ol_json_next(when, &it)) {
-        const char *path = ol_json_string(&it.key, r->arena, NULL);
-        if (!path)
-            return no_memory(r->err);
-        const char *at = below(r->arena, pointer, path);
-        if (path[0] != '/' || !path[1] || strpbrk(path, "\"\\\n") || strstr(path, "//"))
-            return wrong(r->err, at, "when", "a path is like /total or /customer/country");
-        if (it.value.type == OL_JSON_ARRAY || it.value.type == OL_JSON_OBJECT)
-            return wrong(r->err, at, "when", "a text, a number, true, false or null is wanted");
-    }
-    return 0;
 }
 
 /* The same route is the same row: its name is made of what it says. */
@@ -239,7 +219,8 @@ static int read_route(struct reader *r, const struct ol_json *value, const char 
         return -1;
     struct ol_json when = ol_json_get(value, "when");
     if (when.type != OL_JSON_NONE && when.type != OL_JSON_NULL &&
-        check_when(r, &when, below(r->arena, pointer, "when")) < 0)
+        ol_pattern_check_when(&when, ol_pattern_below(r->arena, pointer, "when"), r->arena,
+                              r->err) < 0)
         return -1;
     const char *name = route_name(r->arena, on, to, value);
     if (name && find_item(r->items, ROUTE, name))
@@ -298,12 +279,12 @@ static int read_event_type(struct reader *r, const char *name, const struct ol_j
         return -1;
     if (version.type != OL_JSON_NONE &&
         (!ol_json_int(&version, &number) || number < 1 || number > 1000000))
-        return wrong(r->err, below(r->arena, pointer, "version"), "version",
+        return wrong(r->err, ol_pattern_below(r->arena, pointer, "version"), "version",
                      "a whole number from 1 is wanted");
     if (upcast.type > OL_JSON_NULL && ol_upcast_check(&upcast, (int)number, r->err) < 0)
-        return deepen(r->err, below(r->arena, pointer, "upcast"), name);
+        return deepen(r->err, ol_pattern_below(r->arena, pointer, "upcast"), name);
     if (shape.type > OL_JSON_NULL && ol_shape_valid(&shape, r->err) < 0)
-        return deepen(r->err, below(r->arena, pointer, "shape"), name);
+        return deepen(r->err, ol_pattern_below(r->arena, pointer, "shape"), name);
     return add_item(r->items, EVENT_TYPE, name, value, pointer, r->err);
 }
 
@@ -314,6 +295,99 @@ static int read_projection(struct reader *r, const char *name, const struct ol_j
     if (ol_projection_read(name, value, r->arena, &projection, r->err) < 0)
         return deepen(r->err, pointer, name);
     return add_item(r->items, PROJECTION, name, value, pointer, r->err);
+}
+
+/* --- notifications --- */
+
+static int put_setting(struct reader *r, const char *section, const char *key,
+                       const struct ol_json *value, const char *pointer);
+
+static int read_template(struct reader *r, const char *name, const struct ol_json *value,
+                         const char *pointer)
+{
+    if (!*name || strlen(name) > 100)
+        return wrong(r->err, pointer, "templates", "a name has 1 to 100 bytes");
+    if (ol_rule_check_template(value, r->arena, r->err) < 0)
+        return deepen(r->err, pointer, name);
+    return add_item(r->items, TEMPLATE, name, value, pointer, r->err);
+}
+
+static int read_rule(struct reader *r, const struct ol_json *value, const char *pointer)
+{
+    struct ol_rule rule;
+    if (ol_rule_read(value, r->arena, &rule, r->err) < 0)
+        return deepen(r->err, pointer, NULL);
+    const char *name = route_name(r->arena, rule.on, rule.template, value);
+    if (name && find_item(r->items, RULE, name))
+        return wrong(r->err, pointer, "rules", "this rule stands here twice");
+    if (add_item(r->items, RULE, name, value, pointer, r->err) < 0)
+        return -1;
+    r->items->wants_feed |= rule.in_app_to && strcmp(rule.in_app_to, "in_app") == 0;
+    return 0;
+}
+
+/* The app's own feed needs no word of configuration. */
+static int imply_feed(struct reader *r)
+{
+    static const char in_app[] = "{\"type\":\"in_app\"}";
+    struct ol_json own;
+    if (!r->items->wants_feed || find_item(r->items, DESTINATION, "in_app"))
+        return 0;
+    if (ol_json_parse(in_app, strlen(in_app), &own, r->err) < 0 ||
+        add_item(r->items, DESTINATION, "in_app", &own, "/notifications", r->err) < 0)
+        return -1;
+    find_item(r->items, DESTINATION, "in_app")->is_implied = true;
+    return 0;
+}
+
+/* {acme: [u-1, u-2], "*": [u-3]}: who has this role, by org. */
+static int read_role(struct reader *r, const char *name, const struct ol_json *value,
+                     const char *pointer)
+{
+    struct ol_json_iter org = {0};
+    if (!*name || strlen(name) > 80)
+        return wrong(r->err, pointer, "roles", "a name has 1 to 80 bytes");
+    while (ol_json_next(value, &org)) {
+        struct ol_json_iter user = {0};
+        bool is_list = org.value.type == OL_JSON_ARRAY;
+        while (is_list && ol_json_next(&org.value, &user))
+            is_list = user.value.type == OL_JSON_STRING && user.value.bytes > 2;
+        if (!is_list)
+            return wrong(r->err, pointer, name, "{org: [user, user]} is wanted");
+    }
+    return put_setting(r, "roles", name, value, pointer);
+}
+
+static int read_rules(struct reader *r, const struct ol_json *list)
+{
+    struct ol_json_iter it = {0};
+    if (list->type != OL_JSON_ARRAY)
+        return wrong(r->err, "/notifications/rules", "rules", "a list is wanted");
+    for (int i = 0; ol_json_next(list, &it); i++) {
+        const char *at = ol_arena_print(r->arena, "/notifications/rules/%d", i);
+        if (read_rule(r, &it.value, at ? at : "/notifications/rules") < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int each(struct reader *r, const struct ol_json *object, const char *pointer,
+                int (*read)(struct reader *, const char *, const struct ol_json *, const char *));
+
+static int read_notifications(struct reader *r, const struct ol_json *section)
+{
+    static const char *const known[] = {"rules", "templates", "roles", NULL};
+    struct ol_json rules = ol_json_get(section, "rules"),
+                   templates = ol_json_get(section, "templates"),
+                   roles = ol_json_get(section, "roles");
+    if (check_keys(r, section, "/notifications", "notifications", known) < 0)
+        return -1;
+    if (templates.type > OL_JSON_NULL &&
+        each(r, &templates, "/notifications/templates", read_template) < 0)
+        return -1;
+    if (roles.type > OL_JSON_NULL && each(r, &roles, "/notifications/roles", read_role) < 0)
+        return -1;
+    return rules.type > OL_JSON_NULL ? read_rules(r, &rules) : 0;
 }
 
 /* --- settings, one row a value --- */
@@ -369,16 +443,18 @@ static int read_sink(struct reader *r, const char *name, const struct ol_json *v
     for (int i = 0; texts[i]; i++) {
         struct ol_json text = ol_json_get(value, texts[i]);
         if (text.type != OL_JSON_NONE && (text.type != OL_JSON_STRING || text.bytes < 3))
-            return wrong(r->err, below(r->arena, pointer, texts[i]), texts[i], "a text is wanted");
+            return wrong(r->err, ol_pattern_below(r->arena, pointer, texts[i]), texts[i],
+                         "a text is wanted");
         if (i == 0 && text.type == OL_JSON_NONE)
             return wrong(r->err, pointer, name, "to is missing");
     }
     if (from.type != OL_JSON_NONE && !ol_json_equals(&from, "beginning") &&
         !ol_json_equals(&from, "end"))
-        return wrong(r->err, below(r->arena, pointer, "from"), "from", "beginning or end");
+        return wrong(r->err, ol_pattern_below(r->arena, pointer, "from"), "from",
+                     "beginning or end");
     if (all.type != OL_JSON_NONE && all.type != OL_JSON_TRUE && all.type != OL_JSON_FALSE)
-        return wrong(r->err, below(r->arena, pointer, "infrastructure"), "infrastructure",
-                     "true or false is wanted");
+        return wrong(r->err, ol_pattern_below(r->arena, pointer, "infrastructure"),
+                     "infrastructure", "true or false is wanted");
     return put_setting(r, "sinks", name, value, pointer);
 }
 
@@ -439,7 +515,7 @@ static int read_section(struct reader *r, const char *section, const struct ol_j
         struct ol_json value = ol_json_get(object, setting->key);
         if (strcmp(setting->section, section) != 0 || value.type <= OL_JSON_NULL)
             continue;
-        const char *at = below(r->arena, pointer, setting->key);
+        const char *at = ol_pattern_below(r->arena, pointer, setting->key);
         if (!is_right(r, setting, &value))
             return ol_fail_at(r->err, OUTLOG_INVALID_FIELD, at, "%s.%s: %s", section, setting->key,
                               setting->wanted);
@@ -461,7 +537,7 @@ static int each(struct reader *r, const struct ol_json *object, const char *poin
         const char *name = ol_json_string(&it.key, r->arena, NULL);
         if (!name)
             return no_memory(r->err);
-        const char *at = below(r->arena, pointer, name);
+        const char *at = ol_pattern_below(r->arena, pointer, name);
         if (it.value.type != OL_JSON_OBJECT)
             return wrong(r->err, at, name, "a map is wanted");
         if (read(r, name, &it.value, at) < 0)
@@ -479,7 +555,7 @@ static int read_event_type_or_strict(struct reader *r, const struct ol_json *obj
         const char *name = ol_json_string(&it.key, r->arena, NULL);
         if (!name)
             return no_memory(r->err);
-        const char *at = below(r->arena, "/event_types", name);
+        const char *at = ol_pattern_below(r->arena, "/event_types", name);
         int result = strcmp(name, "strict") == 0       ? read_strict(r, &it.value)
                      : it.value.type != OL_JSON_OBJECT ? wrong(r->err, at, name, "a map is wanted")
                                                        : read_event_type(r, name, &it.value, at);
@@ -491,23 +567,20 @@ static int read_event_type_or_strict(struct reader *r, const struct ol_json *obj
 
 static int read_one(struct reader *r, const char *section, const struct ol_json *value)
 {
-    const char *pointer = below(r->arena, "", section);
+    const char *pointer = ol_pattern_below(r->arena, "", section);
     if (strcmp(section, "store") == 0 || strcmp(section, "listen") == 0)
         return value->type == OL_JSON_STRING ? 0
                                              : wrong(r->err, pointer, section, "a text is wanted");
-    if (is_known(section, (const char *const[]){"notifications", NULL}))
-        return ol_fail_at(r->err, OUTLOG_UNKNOWN_FIELD, pointer,
-                          "%s: not yet: this version of outlog has none; take the section out",
-                          section);
     bool is_section =
         is_known(section, (const char *const[]){"alerts", "retention", "relay", NULL});
     if (!is_section &&
-        !is_known(section, (const char *const[]){"destinations", "routes", "event_types", "types",
-                                                 "projections", "agents", "sinks", NULL}))
+        !is_known(section,
+                  (const char *const[]){"destinations", "routes", "event_types", "types",
+                                        "projections", "agents", "sinks", "notifications", NULL}))
         return ol_fail_at(
             r->err, OUTLOG_UNKNOWN_FIELD, pointer,
             "unknown key %.60s; store, listen, destinations, routes, event_types, "
-            "types, projections, agents, sinks, alerts, retention and relay are known",
+            "types, projections, agents, sinks, notifications, alerts, retention and relay are known",
             section);
     if (value->type == OL_JSON_NULL) // `routes:` with nothing below
         return 0;
@@ -523,6 +596,8 @@ static int read_one(struct reader *r, const char *section, const struct ol_json 
         return each(r, value, pointer, read_agent);
     if (strcmp(section, "sinks") == 0)
         return each(r, value, pointer, read_sink);
+    if (strcmp(section, "notifications") == 0)
+        return read_notifications(r, value);
     return strcmp(section, "routes") == 0 ? read_routes(r, value)
                                           : read_event_type_or_strict(r, value);
 }
@@ -543,7 +618,7 @@ static int read_all(struct items *items, const char *json, size_t bytes, outlog_
         if (read_one(&r, section, &it.value) < 0)
             return -1;
     }
-    return 0;
+    return imply_feed(&r);
 }
 
 int ol_config_check(const char *json, size_t bytes, outlog_err *err)
@@ -598,8 +673,8 @@ static const char *type_json(const struct ol_rows *rows, struct ol_arena *arena)
 static int load_row(struct items *items, enum noun noun, const struct ol_rows *rows,
                     outlog_err *err)
 {
-    static const int value_column[NOUN_COUNT] =
-        {[DESTINATION] = 1, [ROUTE] = 8, [SETTING] = 1, [PROJECTION] = 1};
+    static const int value_column[NOUN_COUNT] = {[DESTINATION] = 1, [ROUTE] = 8,    [SETTING] = 1,
+                                                 [PROJECTION] = 1,  [TEMPLATE] = 1, [RULE] = 1};
     bool failed = false;
     const char *name = ol_column_copy(rows, 0, items->arena, &failed);
     const char *text = noun == STRICT_ORG ? "true"
@@ -611,12 +686,10 @@ static int load_row(struct items *items, enum noun noun, const struct ol_rows *r
 
 static int load(struct ol_conn *conn, struct items *items, outlog_err *err)
 {
-    static const enum ol_query_id queries[NOUN_COUNT] = {OL_Q_DESTINATION_LIST,
-                                                         OL_Q_ROUTE_LIST,
-                                                         OL_Q_EVENT_TYPE_LIST,
-                                                         OL_Q_STRICT_ORG_LIST,
-                                                         OL_Q_SETTING_LIST,
-                                                         OL_Q_PROJECTION_DECLARED};
+    static const enum ol_query_id queries[NOUN_COUNT] =
+        {OL_Q_DESTINATION_LIST, OL_Q_ROUTE_LIST,   OL_Q_EVENT_TYPE_LIST,
+         OL_Q_STRICT_ORG_LIST,  OL_Q_SETTING_LIST, OL_Q_PROJECTION_DECLARED,
+         OL_Q_TEMPLATE_LIST,    OL_Q_RULE_LIST};
     for (int noun = 0; noun < NOUN_COUNT; noun++) {
         struct ol_rows rows;
         int more;
@@ -740,61 +813,6 @@ static int put_destination(struct apply *a, const struct item *item)
     return result;
 }
 
-/* `on` as the store matches it: `*` is anything, all else is itself. */
-static void write_pattern(const char *on, bool is_glob, struct ol_buf *out)
-{
-    for (; *on; on++) {
-        if (*on == '*')
-            ol_buf_char(out, is_glob ? '*' : '%');
-        else if (is_glob && (*on == '?' || *on == '['))
-            ol_buf_print(out, "[%c]", *on);
-        else if (!is_glob && (*on == '%' || *on == '_' || *on == '\\'))
-            ol_buf_print(out, "\\%c", *on);
-        else
-            ol_buf_char(out, *on);
-    }
-}
-
-/* "/a/0/b" as SQLite's $."a"[0]."b". */
-static void write_path(const char *pointer, struct ol_buf *out)
-{
-    ol_buf_char(out, '$');
-    while (*pointer == '/') {
-        const char *token = pointer + 1;
-        size_t bytes = strcspn(token, "/");
-        pointer = token + bytes;
-        bool is_index = bytes > 0 && strspn(token, "0123456789") >= bytes && bytes < 10;
-        ol_buf_text(out, is_index ? "[" : ".\"");
-        for (size_t i = 0; i < bytes; i++) {
-            bool is_escape = token[i] == '~' && i + 1 < bytes;
-            ol_buf_char(out, is_escape ? (token[++i] == '1' ? '/' : '~') : token[i]);
-        }
-        ol_buf_text(out, is_index ? "]" : "\"");
-    }
-}
-
-static void write_condition(struct apply *a, const struct ol_json *when, bool has_paths,
-                            struct ol_buf *out)
-{
-    struct ol_json_iter it = {0};
-    struct ol_buf path = {0};
-    const char *comma = "{";
-    while (ol_json_next(when, &it)) {
-        const char *pointer = ol_json_string(&it.key, a->arena, NULL);
-        ol_buf_reset(&path);
-        if (pointer && has_paths)
-            write_path(pointer, &path);
-        else if (pointer)
-            ol_buf_text(&path, pointer);
-        ol_buf_text(out, comma);
-        ol_buf_json_text(out, path.data);
-        ol_buf_print(out, ":%.*s", (int)it.value.bytes, it.value.text);
-        comma = ",";
-    }
-    ol_buf_text(out, *comma == '{' ? "{}" : "}");
-    ol_buf_clear(&path);
-}
-
 static int put_route(struct apply *a, const struct item *item)
 {
     struct ol_json route;
@@ -806,9 +824,9 @@ static int put_route(struct apply *a, const struct item *item)
     const char *on = string_at(a, &route, "on");
     if (!on)
         return no_memory(a->err);
-    write_pattern(on, is_glob, &pattern);
+    ol_pattern_write(on, is_glob, &pattern);
     if (when.type == OL_JSON_OBJECT)
-        write_condition(a, &when, is_glob, &condition);
+        ol_pattern_write_when(&when, is_glob, a->arena, &condition);
     int result =
         pattern.failed || condition.failed
             ? no_memory(a->err)
@@ -870,6 +888,12 @@ static int put(struct apply *a, const struct item *item)
         if (ol_projection_put(a->conn, item->name, item->source, a->err) == 0)
             return 0;
         return deepen(a->err, item->pointer, item->name);
+    case TEMPLATE:
+        return ol_rule_put_template(a->conn, item->name, item->source, a->err);
+    case RULE:
+        if (ol_rule_put(a->conn, item->name, item->source, a->arena, a->err) == 0)
+            return 0;
+        return deepen(a->err, item->pointer, item->name);
     default:
         if (ol_exec(a->conn, OL_Q_SETTING_PUT,
                     OL_PARAMS(ol_text(item->name), ol_text(item->source)), NULL, a->err) < 0)
@@ -887,6 +911,10 @@ static int delete (struct apply *a, const struct item *item)
                                                          OL_Q_SETTING_DELETE};
     if (item->noun == PROJECTION)
         return ol_projection_delete(a->conn, item->name, a->err);
+    if (item->noun == RULE)
+        return ol_rule_delete(a->conn, item->name, a->err);
+    if (item->noun == TEMPLATE)
+        return ol_exec(a->conn, OL_Q_TEMPLATE_RETIRE, OL_PARAMS(ol_text(item->name)), NULL, a->err);
     enum { LANES = 8 }; // where nothing is said
     if (ol_exec(a->conn, queries[item->noun], OL_PARAMS(ol_text(item->name)), NULL, a->err) < 0)
         return -1;
@@ -923,7 +951,8 @@ static int tell(struct apply *a, const struct item *item, const struct ol_change
     ol_buf_json_text(&payload, item->name);
     ol_buf_print(&payload, ",\"change\":\"%s\",\"keys\":", words[change->kind]);
     write_keys(&payload, item->noun == SETTING ? NULL : change->keys);
-    if ((item->noun == ROUTE || item->noun == SETTING) && change->kind != OL_CHANGE_REMOVE)
+    if ((item->noun == ROUTE || item->noun == RULE || item->noun == SETTING) &&
+        change->kind != OL_CHANGE_REMOVE)
         ol_buf_print(&payload, ",\"value\":%s", item->text);
     ol_buf_char(&payload, '}');
     struct outlog_event event = {.is_infrastructure = true,
@@ -976,7 +1005,8 @@ static int check_target(struct apply *a, const struct item *item, const char *ke
 {
     if (!name || will_exist(a, name))
         return 0;
-    const char *pointer = item->noun == ROUTE ? below(a->arena, item->pointer, key) : item->pointer;
+    const char *pointer = item->noun != SETTING ? ol_pattern_below(a->arena, item->pointer, key)
+                                                : item->pointer;
     return ol_fail_at(a->err, OUTLOG_INVALID_FIELD, pointer,
                       "%s: there is no destination %.100s, neither in this file nor in the store%s",
                       key, name, a->options->prune ? " after --prune" : "");
@@ -987,10 +1017,32 @@ static bool is_sink(const struct item *item)
     return item->noun == SETTING && strncmp(item->name, "sinks.", 6) == 0;
 }
 
+/* A rule needs its destinations and its words. */
+static int check_rule(struct apply *a, const struct item *item)
+{
+    struct ol_json value;
+    struct ol_rule rule;
+    if (ol_json_parse(item->text, strlen(item->text), &value, a->err) < 0 ||
+        ol_rule_read(&value, a->arena, &rule, a->err) < 0 ||
+        check_target(a, item, "channels", rule.email_to) < 0 ||
+        check_target(a, item, "channels", rule.in_app_to) < 0)
+        return -1;
+    if (find_item(&a->wanted, TEMPLATE, rule.template) ||
+        (!a->options->prune && find_item(&a->stored, TEMPLATE, rule.template)))
+        return 0;
+    return ol_fail_at(a->err, OUTLOG_INVALID_FIELD,
+                      ol_pattern_below(a->arena, item->pointer, "template"),
+                      "template: there is no template %.100s, neither in this file nor in the "
+                      "store%s",
+                      rule.template, a->options->prune ? " after --prune" : "");
+}
+
 static int check_targets(struct apply *a)
 {
     struct ol_json value;
     for (const struct item *i = a->wanted.first; i; i = i->next) {
+        if (i->noun == RULE && check_rule(a, i) < 0)
+            return -1;
         bool is_alert = i->noun == SETTING && strcmp(i->name, "alerts.to") == 0;
         if (i->noun != ROUTE && !is_alert && !is_sink(i))
             continue;
@@ -1014,6 +1066,8 @@ static int compare(struct apply *a)
 {
     for (struct item *i = a->wanted.first; i; i = i->next) {
         const struct item *before = find_item(&a->stored, i->noun, i->name);
+        if (i->is_implied && before)
+            continue;
         i->is_fixed = before && before->is_fixed;
         if (i->noun == EVENT_TYPE &&
             !(i->text = overlay(a->arena, i->is_fixed ? before->text : "{\"version\":1}", i->text)))
@@ -1068,10 +1122,23 @@ out:
 /* --- one destination --- */
 
 /* What still points at it; NULL: nothing. */
+static bool rule_goes_to(struct apply *a, const struct item *item, const char *destination)
+{
+    struct ol_json value;
+    struct ol_rule rule;
+    if (ol_json_parse(item->text, strlen(item->text), &value, NULL) < 0 ||
+        ol_rule_read(&value, a->arena, &rule, NULL) < 0)
+        return false;
+    return (rule.email_to && strcmp(rule.email_to, destination) == 0) ||
+           (rule.in_app_to && strcmp(rule.in_app_to, destination) == 0);
+}
+
 static const struct item *user_of(struct apply *a, const char *destination)
 {
     struct ol_json value;
     for (const struct item *i = a->stored.first; i; i = i->next) {
+        if (i->noun == RULE && rule_goes_to(a, i, destination))
+            return i;
         bool is_alert = i->noun == SETTING && strcmp(i->name, "alerts.to") == 0;
         if ((i->noun != ROUTE && !is_alert && !is_sink(i)) ||
             ol_json_parse(i->text, strlen(i->text), &value, NULL) < 0)

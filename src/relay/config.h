@@ -23,7 +23,8 @@ enum ol_change_kind { OL_CHANGE_ADD, OL_CHANGE_EDIT, OL_CHANGE_REMOVE };
 
 struct ol_change {
     enum ol_change_kind kind;
-    const char *noun; /* destination, route, event_type, strict_org, setting */
+    const char
+        *noun; /* destination, route, event_type, strict_org, setting, projection, template, rule */
     const char *name;
     const char *keys; /* OL_CHANGE_EDIT: the keys that differ, "timeout, url"; else NULL */
 };

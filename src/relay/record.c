@@ -1,6 +1,8 @@
 /* record.c: effects and alerts, in the transaction that moves their message. */
 #include "relay/record.h"
 
+#include "relay/notice.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +10,7 @@ struct ol_record_move {
     const struct ol_item *item;
     enum ol_effect_step step;
     int64_t wait_us;
-    bool is_effect, is_dead;
+    bool is_effect, is_dead, is_notice;
 };
 
 void ol_record_clear(struct ol_record *record)
@@ -46,12 +48,20 @@ void ol_record_claim(struct ol_record *record, const struct ol_item *item)
             (struct ol_record_move){.item = item, .step = OL_EFFECT_EXECUTING, .is_effect = true});
 }
 
+/* The server of a mail has refused its one recipient for good. */
+static bool is_bounce(const struct ol_item *item)
+{
+    return item->notice->address && item->outcome.kind == OUTLOG_PUBLISH_FAILED &&
+           item->outcome.is_permanent && item->outcome.status >= 550 && item->outcome.status <= 553;
+}
+
 void ol_record_end(struct ol_record *record, const struct ol_item *item,
                    const struct ol_parking *how, bool is_published)
 {
     bool is_dead = !is_published && strcmp(how->state, "DEAD") == 0;
     bool is_effect = ol_item_is_effect(item);
-    if (!is_effect && !is_dead)
+    bool is_notice = item->notice && (is_published ? item->notice->is_feed : is_bounce(item));
+    if (!is_effect && !is_dead && !is_notice)
         return;
     add(record, (struct ol_record_move){.item = item,
                                         .step = is_published  ? OL_EFFECT_COMPLETED
@@ -60,7 +70,8 @@ void ol_record_end(struct ol_record *record, const struct ol_item *item,
                                                               : OL_EFFECT_RETRYING,
                                         .wait_us = how->wait_us,
                                         .is_effect = is_effect,
-                                        .is_dead = is_dead});
+                                        .is_dead = is_dead,
+                                        .is_notice = is_notice});
 }
 
 /* A dead letter is told to the alert destinations; a dead alert is not. */
@@ -113,6 +124,9 @@ static int write_moves(struct ol_conn *conn, void *context, struct ol_item *item
         if (move->is_effect && ol_effect_write(&tx, move->item, move->step, move->wait_us, err) < 0)
             return -1;
         if (move->is_dead && write_alert(conn, move->item, err) < 0)
+            return -1;
+        if (move->is_notice && (move->is_dead ? ol_notice_suppress(conn, move->item, err)
+                                              : ol_notice_write(conn, move->item, err)) < 0)
             return -1;
     }
     return 0;

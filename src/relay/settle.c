@@ -120,6 +120,8 @@ void ol_settle_apply_open(struct ol_work_lane *wl)
         struct ol_item *item = &batch->items[i];
         if (item->state == OL_ITEM_DONE && item->outcome.kind == OUTLOG_PUBLISH_OK) {
             worker->stats->published++;
+            if (item->notice)
+                log_move(worker, item, "CLAIMED", "PUBLISHED");
             continue;
         }
         worker->stats->parked++;
@@ -179,7 +181,7 @@ void ol_settle_apply_loose(struct ol_work_lane *wl)
             worker->stats->published += is_ok;
             worker->stats->failed += !is_ok;
             worker->stats->dead += is_dead;
-            if (!is_ok)
+            if (!is_ok || item->notice)
                 log_move(worker, item, "CLAIMED", how.state);
             item->is_parked = false; // recorded
         }

@@ -13,6 +13,7 @@
 #define OL_RELAY_WORK_H
 
 #include "outbox/lane.h"
+#include "relay/notice.h"
 #include "relay/policy.h"
 #include "relay/record.h"
 #include "relay/target.h"
@@ -56,11 +57,12 @@ struct ol_worker {
     struct ol_waiter waiter;
     struct ol_targets targets;
     struct ol_policy policy;
+    struct ol_notices notices;
     char run[OL_UUID_TEXT];
     struct ol_work_lane *lanes;
     size_t lane_count, owned, first_lane;
     int newest_first; /* where the newest generation of lanes begins: those below are to be emptied */
-    size_t waiting;    /* messages that are claimed and not sent yet */
+    size_t waiting;   /* messages that are claimed and not sent yet */
     struct ol_turn turn;
     struct ol_record record;
     struct ol_map chain;     /* keys of the batch being planned or linked */

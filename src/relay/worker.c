@@ -245,6 +245,7 @@ static void finish(struct ol_worker *worker)
     ol_map_clear(&worker->single);
     ol_record_clear(&worker->record);
     ol_policy_clear(&worker->policy);
+    ol_notices_clear(&worker->notices);
     ol_turn_clear(&worker->turn);
     ol_waiter_close(&worker->waiter);
     free(worker->lanes);

@@ -85,6 +85,10 @@ struct ol_user_sql {
      * Nobody sees anything between. OUTLOG_UNAVAILABLE: not now, readers hold the tables. */
     int (*aside_swap)(struct ol_conn *live, const struct ol_swap *swap, outlog_err *err);
 
+    /* A rule's own query for recipients, ready to run as the database evaluates the rule, and tried once
+     * inside the caller's transaction; NULL: no longer. */
+    int (*lookup)(struct ol_conn *conn, const char *rule, const char *sql, outlog_err *err);
+
     bool has_types; /* values are read as text by their type; else they carry their own */
 };
 

@@ -449,6 +449,13 @@ static int aside_swap(struct ol_conn *live, const struct ol_swap *swap, outlog_e
     return live->store->commit(live, err);
 }
 
+/* The query is a text of the rule's row; here it is only tried. */
+static int lookup(struct ol_conn *conn, const char *rule, const char *sql, outlog_err *err)
+{
+    (void)rule;
+    return sql ? ol_exec(conn, OL_Q_LOOKUP_TRY, OL_PARAMS(ol_text(sql)), NULL, err) : 0;
+}
+
 const struct ol_user_sql ol_user_postgres = {
     .prepare = prepare,
     .apply = apply,
@@ -461,5 +468,6 @@ const struct ol_user_sql ol_user_postgres = {
     .aside_begin = aside_begin,
     .aside_drop = aside_drop,
     .aside_swap = aside_swap,
+    .lookup = lookup,
     .has_types = true,
 };

@@ -367,6 +367,68 @@ static int aside_swap(struct ol_conn *live, const struct ol_swap *swap, outlog_e
     return result;
 }
 
+static void put_text(struct ol_buf *out, const char *text)
+{
+    ol_buf_char(out, '\'');
+    for (; *text; text++) {
+        if (*text == '\'')
+            ol_buf_char(out, '\'');
+        ol_buf_char(out, *text);
+    }
+    ol_buf_char(out, '\'');
+}
+
+/* Nothing runs a text as SQL inside a trigger, so a query becomes a trigger. */
+static void put_lookup(const char *name, const char *rule, const char *sql, struct ol_buf *out)
+{
+    static const char head[] = "create trigger "; // lint: sql
+    static const char guard[] =
+        " after insert on outlog_events when exists ("
+        "select 1 from outlog_notification_rules where name = "; // lint: sql
+    static const char body[] =
+        " and new.event_type glob pattern) begin "
+        "insert into outlog_notifying (event_id, rule, recipient) " // lint: sql
+        "select new.event_id, ";                                    // lint: sql
+    ol_buf_text(out, head);
+    put_name(out, name);
+    ol_buf_text(out, guard);
+    put_text(out, rule);
+    ol_buf_text(out, body);
+    put_text(out, rule);
+    ol_buf_text(out, ", looked_up.* from (");
+    ol_buf_text(out, sql);
+    ol_buf_text(out, "\n) looked_up; end");
+}
+
+/* Triggers are compiled by the statement that fires them: this compiles one and runs nothing. */
+static int compile(struct ol_conn *conn, outlog_err *err)
+{
+    static const char sql[] = "insert into outlog_events (event_id) values (null)"; // lint: sql
+    sqlite3 *db = ol_sqlite_native(conn);
+    sqlite3_stmt *statement = NULL;
+    int result = sqlite3_prepare_v2(db, sql, -1, &statement, NULL);
+    sqlite3_finalize(statement);
+    return result == SQLITE_OK ? 0 : fail(db, result, err);
+}
+
+static int lookup(struct ol_conn *conn, const char *rule, const char *sql, outlog_err *err)
+{
+    struct ol_buf text = {0}, name = {0};
+    ol_buf_print(&name, "outlog_lookup %s", rule);
+    ol_buf_text(&text, "drop trigger if exists ");
+    put_name(&text, name.data);
+    ol_buf_text(&text, "; ");
+    if (sql)
+        put_lookup(name.data, rule, sql, &text);
+    int result = text.failed || name.failed ? ol_fail(err, OUTLOG_NO_MEMORY, "out of memory")
+                                            : script(conn, text.data, err);
+    if (result == 0 && sql)
+        result = compile(conn, err);
+    ol_buf_clear(&text);
+    ol_buf_clear(&name);
+    return result;
+}
+
 const struct ol_user_sql ol_user_sqlite = {
     .prepare = prepare,
     .apply = apply,
@@ -379,4 +441,5 @@ const struct ol_user_sql ol_user_sqlite = {
     .aside_begin = aside_begin,
     .aside_drop = aside_drop,
     .aside_swap = aside_swap,
+    .lookup = lookup,
 };

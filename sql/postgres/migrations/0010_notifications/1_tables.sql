@@ -1,0 +1,76 @@
+-- Notifications (N1 … N4): which events tell whom, by which channel, in which words.
+
+-- Words are never changed: a message keeps the version that was current when its event was appended.
+create table outlog.templates (
+    name       text        not null,
+    version    integer     not null,
+    body       json        not null,               -- {subject, text, html}, mustache
+    is_current boolean     not null default true,
+    created_at timestamptz not null default now(),
+    constraint templates_pkey primary key (name, version));
+create unique index templates_have_one_current on outlog.templates (name) where is_current;
+
+create table outlog.notification_rules (
+    name           text    primary key,            -- made from its content, as a route's
+    pattern        text    not null,
+    is_audit       boolean not null,
+    org_id         text,
+    aggregate_type text,
+    condition      json,
+    path           text,                           -- who: a path into the payload,
+    role           text,                           -- or a role, listed in settings as roles.<role>,
+    lookup         text,                           -- or a query; $1 is the event
+    email_to       text,                           -- the channels: each with its destination
+    in_app_to      text,
+    template       text    not null,
+    category       text,                           -- null: the event type up to its first dot
+    once_event     boolean not null,               -- else once for the entity: S2's key
+    source         json    not null,
+    constraint notification_rules_say_who check (num_nonnulls(path, role, lookup) = 1));
+
+-- What a user has in the app. The id is the message's event_id: delivering it again changes nothing.
+create table outlog.notices (
+    id               uuid        primary key,
+    org_id           text        not null,         -- '': none
+    user_id          text        not null,
+    category         text        not null,
+    template         text        not null,
+    template_version integer     not null,
+    event_type       text        not null,
+    event_id         uuid,                         -- the event's id
+    aggregate_type   text,
+    aggregate_id     text,
+    correlation_id   text,
+    subject          text,
+    body_text        text,
+    body_html        text,
+    created_at       timestamptz not null default clock_timestamp(),
+    read_at          timestamptz);
+create index notices_feed on outlog.notices (org_id, user_id, created_at desc, id desc);
+create index notices_unread on outlog.notices (org_id, user_id, created_at desc, id desc) where read_at is null;
+create index notices_recent on outlog.notices (created_at);
+
+-- What a user does not want; a category beats '*'. No row: yes.
+create table outlog.preferences (
+    org_id     text        not null,
+    user_id    text        not null,
+    category   text        not null,
+    channel    text        not null,
+    enabled    boolean     not null,
+    updated_at timestamptz not null default now(),
+    constraint preferences_pkey primary key (org_id, user_id, category, channel),
+    constraint preferences_channel_is_known check (channel in ('email', 'in_app')));
+
+-- Where a user who is not named by an address gets mail.
+create table outlog.contacts (
+    org_id     text        not null,
+    user_id    text        not null,
+    email      text        not null,
+    updated_at timestamptz not null default now(),
+    constraint contacts_pkey primary key (org_id, user_id));
+
+-- Addresses that a server has refused for good: nothing is sent there until somebody takes them out.
+create table outlog.suppressions (
+    address    text        primary key,            -- in lower case
+    reason     text        not null,
+    created_at timestamptz not null default now());

@@ -1,0 +1,120 @@
+-- The rules are evaluated once a statement, in the event's own transaction, whichever door it came
+-- through, as routes are (ADR 9).
+
+-- A part of a key: what separates parts cannot stand inside one.
+create function outlog.key_part(part text) returns text language sql immutable as $$
+    select replace(replace(coalesce(part, ''), '%', '%25'), ':', '%3A')
+$$;
+
+-- A user's query, with the event as $1. It sees `public`: its tables are the user's. It has the rights of
+-- whoever evaluates rules, outlog's owner, who let it in by `apply`.
+create function outlog.look_up(query text, event json) returns setof text language plpgsql stable
+    set search_path = pg_catalog, public, pg_temp as $$
+begin
+    return query execute 'select l.recipient::text from (' || query || ') l (recipient)' using event;
+end $$;
+
+-- Whom a rule names. '' stands for nobody where somebody is wanted: such a message is written, and dies
+-- with words that say so. An empty list is an answer: no message.
+create function outlog.recipients(rule outlog.notification_rules, event json) returns setof text
+    language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    who json;
+begin
+    if rule.lookup is not null then
+        return query select coalesce(l, '') from outlog.look_up(rule.lookup, event) l;
+        return;
+    end if;
+    if rule.path is not null then
+        who := event -> 'payload' #> outlog.json_path(rule.path);
+    else
+        select coalesce(s.value -> (event ->> 'org_id'), s.value -> '*') into who
+          from outlog.settings s where s.key = 'roles.' || rule.role;
+    end if;
+    if json_typeof(who) = 'array' then
+        return query select case when json_typeof(w) = 'string' or w::text ~ '^-?[0-9]+$' then w #>> '{}' else '' end
+                       from json_array_elements(who) w;
+    else
+        return next case when json_typeof(who) = 'string' or who::text ~ '^-?[0-9]+$' then who #>> '{}' else '' end;
+    end if;
+end $$;
+
+create function outlog.notify_of_events() returns trigger language plpgsql
+    security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    if pg_relation_size('outlog.notification_rules') = 0 then
+        return null;                    -- as in route_events
+    end if;
+    insert into outlog.outbox (destination, event_type, payload, content_type, org_id, idempotency_key, metadata,
+            correlation_id, causation_id, aggregate_type, aggregate_id)
+    select m.destination, m.event_type,
+           json_build_object('recipient', m.recipient, 'channel', m.channel, 'template', m.template,
+                             'template_version', m.version, 'category', m.category, 'rule', m.rule, 'event', m.event)::text,
+           'application/vnd.outlog.notification+json', m.org_id, m.key,
+           json_strip_nulls(json_build_object('traceparent', m.traceparent, 'recipient', m.recipient,
+                             'channel', m.channel, 'template', m.template, 'template_version', m.version,
+                             'category', m.category, 'rule', m.rule)),
+           m.correlation_id, m.id, m.aggregate_type, m.aggregate_id
+      from (select e.event_id, e.event_type, e.org_id, e.correlation_id, e.id, e.aggregate_type, e.aggregate_id, e.event,
+                   e.traceparent, r.name as rule, r.template, t.version, u.recipient, c.channel, c.destination, g.category,
+                   case when octet_length(k.key) <= 512 then k.key    -- else by the event, whose parts are short
+                        else 'notification_dispatch:' || e.id || ':' || u.recipient || ':' || c.channel || ':' || r.template
+                   end as key
+              from (select a.*, a.metadata ->> 'traceparent' as traceparent,
+                           json_build_object('event_id', a.event_id, 'id', a.id, 'org_id', a.org_id,
+                               'event_type', a.event_type, 'event_version', a.event_version,
+                               'aggregate_type', a.aggregate_type, 'aggregate_id', a.aggregate_id,
+                               'aggregate_seq', a.aggregate_seq, 'occurred_at', outlog.rfc3339(a.occurred_at),
+                               'actor_type', a.actor_type, 'actor_id', a.actor_id, 'correlation_id', a.correlation_id,
+                               'payload', case when octet_length(a.payload::text) <= 200000 then a.payload::json end) as event
+                      from appended a) e
+              join outlog.notification_rules r on e.event_type like r.pattern
+               and (r.is_audit or e.event_type not like 'outlog.%')
+               and (r.org_id is null or r.org_id = e.org_id)
+               and (r.aggregate_type is null or r.aggregate_type = e.aggregate_type)
+               and (r.condition is null or outlog.condition_holds(r.condition, e.payload))
+              left join outlog.templates t on t.name = r.template and t.is_current
+             cross join lateral (select case when octet_length(w) <= 320 then w else '' end as recipient
+                                   from outlog.recipients(r, e.event) w) u
+             cross join lateral (values ('email', r.email_to), ('in_app', r.in_app_to)) c (channel, destination)
+             cross join lateral (select coalesce(r.category, split_part(e.event_type, '.', 1)) as category) g
+             cross join lateral (select 'notification_dispatch:' || outlog.key_part(e.org_id) || ':' || outlog.key_part(e.event_type)
+                   || ':' || outlog.key_part(e.aggregate_type) || ':' || outlog.key_part(e.aggregate_id)
+                   || ':' || outlog.key_part(u.recipient) || ':' || c.channel || ':' || outlog.key_part(r.template)
+                   || case when r.once_event then ':' || e.aggregate_seq else '' end as key) k
+             where c.destination is not null) m
+     where coalesce((select p.enabled from outlog.preferences p
+                      where p.org_id = coalesce(m.org_id, '') and p.user_id = m.recipient and p.channel = m.channel
+                        and p.category in (m.category, '*')
+                      order by p.category = '*' limit 1), true)
+       and not exists (select from outlog.outbox_keys o where o.org_key = coalesce(m.org_id, '')
+                          and o.destination = m.destination and o.idempotency_key = m.key)
+     order by m.event_id, m.rule, m.channel
+    on conflict do nothing;             -- told already, or by another rule in the same words
+    return null;
+end $$;
+create trigger events_are_notified after insert on outlog.events
+    referencing new table as appended for each statement execute function outlog.notify_of_events();
+alter table outlog.events enable always trigger events_are_notified;
+
+select outlog.confine('outlog.notices');
+select outlog.confine('outlog.preferences');
+select outlog.confine('outlog.contacts');
+revoke all on function outlog.key_part, outlog.look_up, outlog.recipients, outlog.notify_of_events from public;
+do $$
+begin
+    if exists (select from pg_roles where rolname = 'outlog_relay') then
+        grant select on outlog.templates, outlog.notification_rules, outlog.contacts, outlog.suppressions to outlog_relay;
+        grant select, insert on outlog.notices to outlog_relay;
+        grant insert on outlog.suppressions to outlog_relay;
+    end if;
+    if exists (select from pg_roles where rolname = 'outlog_admin') then
+        grant select, insert, update, delete on outlog.templates, outlog.notification_rules, outlog.notices,
+            outlog.preferences, outlog.contacts, outlog.suppressions to outlog_admin;
+        grant execute on function outlog.key_part, outlog.look_up, outlog.recipients to outlog_admin;
+    end if;
+    if exists (select from pg_roles where rolname = 'outlog_read') then
+        grant select on outlog.templates, outlog.notification_rules, outlog.notices, outlog.preferences,
+            outlog.contacts to outlog_read;
+    end if;
+end $$;

@@ -1,0 +1,105 @@
+-- Notifications: rules, templates, the feed, what users want.
+
+-- name: rule_list()
+select name, source from outlog.notification_rules order by name
+
+-- name: rule_put(name, pattern, is_audit, org_id, aggregate_type, condition, path, role, lookup, email_to, in_app_to, template, category, once_event, source)
+insert into outlog.notification_rules (name, pattern, is_audit, org_id, aggregate_type, condition, path, role, lookup,
+       email_to, in_app_to, template, category, once_event, source)
+values (:name, :pattern, :is_audit::boolean, :org_id, :aggregate_type, :condition, :path, :role, :lookup,
+       :email_to, :in_app_to, :template, :category, :once_event::boolean, :source)
+on conflict (name) do nothing
+
+-- name: rule_delete(name)
+delete from outlog.notification_rules where name = :name
+
+-- name: template_list()
+select name, body from outlog.templates where is_current order by name
+
+-- name: template_get(name, version)
+select body from outlog.templates where name = :name and version = :version
+
+-- name: template_retire(name)
+update outlog.templates set is_current = false where name = :name and is_current
+
+-- name: template_add(name, body)
+-- After template_retire.
+insert into outlog.templates (name, version, body)
+select :name, coalesce(max(version), 0) + 1, :body from outlog.templates where name = :name
+
+-- name: notice_address(org_id, user_id)
+-- Where a user gets mail, and why not.
+select a.address, s.reason
+  from (select coalesce((select email from outlog.contacts where org_id = :org_id and user_id = :user_id),
+               case when :user_id::text like '%@%' then :user_id::text end) as address) a
+  left join outlog.suppressions s on s.address = lower(a.address)
+
+-- name: notice_add(id, org_id, user_id, category, template, template_version, event_type, event_id, aggregate_type, aggregate_id, correlation_id, subject, body_text, body_html)
+-- In the transaction that records the message as published; a repeat changes nothing.
+insert into outlog.notices (id, org_id, user_id, category, template, template_version, event_type, event_id,
+       aggregate_type, aggregate_id, correlation_id, subject, body_text, body_html)
+values (:id::uuid, :org_id, :user_id, :category, :template, :template_version, :event_type, :event_id::uuid,
+       :aggregate_type, :aggregate_id, :correlation_id, :subject, :body_text, :body_html)
+on conflict (id) do nothing
+
+-- name: notice_feed(org_id, user_id, unread?, before_at?, before_id, limit literal)
+-- A user's notices, the newest first.
+select id, org_id, user_id, category, template, template_version, event_type, event_id, aggregate_type, aggregate_id,
+       correlation_id, subject, body_text, body_html, created_at, read_at
+  from outlog.notices
+ where org_id = :org_id and user_id = :user_id
+   and (read_at is null) = :unread::boolean                         --? unread
+   and (created_at, id) < (:before_at::timestamptz, :before_id::uuid)  --? before_at
+ order by created_at desc, id desc limit :limit
+
+-- name: notice_recent(org_id, user_id, back_us)
+-- What may be new to whoever listens, the oldest first.
+select id, org_id, user_id, category, template, template_version, event_type, event_id, aggregate_type, aggregate_id,
+       correlation_id, subject, body_text, body_html, created_at, read_at
+  from outlog.notices
+ where org_id = :org_id and user_id = :user_id and created_at >= outlog.after(-:back_us::bigint)
+ order by created_at, id limit 1000
+
+-- name: notice_newly(back_us)
+-- Whose feeds have moved.
+select org_id, user_id, count(*), max(created_at) from outlog.notices
+ where created_at >= outlog.after(-:back_us::bigint) group by org_id, user_id
+
+-- name: notice_get(id)
+select id, org_id, user_id, category, template, template_version, event_type, event_id, aggregate_type, aggregate_id,
+       correlation_id, subject, body_text, body_html, created_at, read_at
+  from outlog.notices where id = :id::uuid
+
+-- name: notice_read(id)
+-- The first time counts.
+update outlog.notices set read_at = outlog.after(0) where id = :id::uuid and read_at is null
+
+-- name: preference_list(org_id, user_id)
+select category, channel, enabled from outlog.preferences
+ where org_id = :org_id and user_id = :user_id order by category, channel
+
+-- name: preference_clear(org_id, user_id)
+delete from outlog.preferences where org_id = :org_id and user_id = :user_id
+
+-- name: preference_add(org_id, user_id, category, channel, enabled)
+insert into outlog.preferences (org_id, user_id, category, channel, enabled)
+values (:org_id, :user_id, :category, :channel, :enabled::boolean)
+
+-- name: contact_get(org_id, user_id)
+select email from outlog.contacts where org_id = :org_id and user_id = :user_id
+
+-- name: contact_put(org_id, user_id, email)
+insert into outlog.contacts (org_id, user_id, email, updated_at) values (:org_id, :user_id, :email, outlog.after(0))
+on conflict (org_id, user_id) do update set email = excluded.email, updated_at = excluded.updated_at
+
+-- name: contact_delete(org_id, user_id)
+delete from outlog.contacts where org_id = :org_id and user_id = :user_id
+
+-- name: suppression_add(address, reason)
+insert into outlog.suppressions (address, reason) values (lower(:address::text), :reason) on conflict (address) do nothing
+
+-- name: suppression_list(limit literal)
+select address, reason, created_at from outlog.suppressions order by address limit :limit
+
+-- name: suppression_delete(address)
+delete from outlog.suppressions where address = lower(:address::text)

@@ -1,0 +1,342 @@
+/* inbox.c: see inbox.h. */
+#include "views/inbox.h"
+
+#include "base/clock.h"
+#include "base/uuid.h"
+#include "log/log.h"
+#include "publish/mail.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_UNREAD = 100, MOST_NEW = 1000 };
+
+static int no_memory(outlog_err *err)
+{
+    return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+}
+
+/* --- notices --- */
+
+/* The columns of every query of notices. */
+enum { ID, ORG_ID, VERSION = 5, CREATED_AT = 14, READ_AT = 15 };
+
+static void put_notice(const struct ol_rows *rows, struct ol_buf *out)
+{
+    static const char *const names[] = {"id",           "org_id",         "user_id",
+                                        "category",     "template",       "template_version",
+                                        "event_type",   "event_id",       "aggregate_type",
+                                        "aggregate_id", "correlation_id", "subject",
+                                        "body_text",    "body_html"};
+    for (int i = 0; i < CREATED_AT; i++) {
+        char uuid[OL_UUID_TEXT] = "";
+        ol_buf_print(out, "%c\"%s\":", i ? ',' : '{', names[i]);
+        if (i == VERSION) {
+            ol_buf_print(out, "%lld", (long long)ol_column_int(rows, i));
+        } else if (i == ID || i == 7) {
+            ol_column_uuid(rows, i, uuid);
+            ol_buf_json_text(out, *uuid ? uuid : NULL);
+        } else {
+            ol_buf_json_text(out, ol_column_text(rows, i, NULL));
+        }
+    }
+    ol_buf_text(out, ",\"created_at\":");
+    ol_buf_json_time(out, ol_column_time(rows, CREATED_AT));
+    ol_buf_text(out, ",\"read_at\":");
+    ol_buf_json_time(out, ol_column_time(rows, READ_AT));
+    ol_buf_char(out, '}');
+}
+
+/* "TIME ID": where the last page ended. */
+static int split_after(const char *after, char time[OL_TIME_TEXT], char id[OL_UUID_TEXT],
+                       outlog_err *err)
+{
+    const char *space = strchr(after, ' ');
+    int64_t parsed;
+    if (space && (size_t)(space - after) < OL_TIME_TEXT && strlen(space + 1) == OL_UUID_TEXT - 1) {
+        memcpy(time, after, (size_t)(space - after));
+        time[space - after] = '\0';
+        memcpy(id, space + 1, OL_UUID_TEXT);
+        if (ol_time_parse(time, strlen(time), &parsed) == 0 && ol_uuid_parse(id, id))
+            return 0;
+    }
+    return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/after", "after: a next_after is wanted");
+}
+
+int ol_inbox_list(outlog *log, const char *org_id, const char *user_id, int unread,
+                  const char *after, int limit, struct ol_buf *out, outlog_err *err)
+{
+    char time[OL_TIME_TEXT] = "", id[OL_UUID_TEXT] = "00000000-0000-0000-0000-000000000000";
+    char last[OL_TIME_TEXT + OL_UUID_TEXT] = "";
+    struct ol_rows rows;
+    int more, count = 0;
+
+    if ((after && split_after(after, time, id, err) < 0) || ol_log_ready(log, err) < 0 ||
+        ol_query(log->conn, OL_Q_NOTICE_FEED,
+                 OL_PARAMS(ol_text(org_id), ol_text(user_id),
+                           unread < 0 ? ol_absent() : ol_int(unread),
+                           ol_optional(after ? time : NULL), ol_text(id), ol_int(limit)),
+                 &rows, err) < 0)
+        return -1;
+    ol_buf_text(out, "{\"notifications\":[");
+    while ((more = ol_next(&rows, err)) > 0) {
+        ol_buf_text(out, count++ ? "," : "");
+        put_notice(&rows, out);
+        ol_column_uuid(&rows, ID, id);
+        snprintf(last, sizeof last, "%s %s",
+                 ol_time_format(ol_column_time(&rows, CREATED_AT), time), id);
+    }
+    ol_end(&rows);
+    ol_buf_text(out, "],\"next_after\":");
+    ol_buf_json_text(out, count == limit ? last : NULL);
+    ol_buf_char(out, '}');
+    return more < 0 ? -1 : 0;
+}
+
+static int gather(struct ol_rows *rows, size_t most, struct ol_arena *arena,
+                  struct ol_inbox_item **out, size_t *count, outlog_err *err)
+{
+    struct ol_buf json = {0};
+    int more = 0;
+    *count = 0;
+    if (!(*out = ol_arena_array(arena, most, sizeof **out)))
+        more = no_memory(err);
+    while (more >= 0 && *count < most && (more = ol_next(rows, err)) > 0) {
+        struct ol_inbox_item *item = &(*out)[(*count)++];
+        ol_buf_reset(&json);
+        put_notice(rows, &json);
+        ol_column_uuid(rows, ID, item->id);
+        item->json = json.failed ? NULL : ol_arena_copy(arena, json.data, json.bytes);
+        item->bytes = json.bytes;
+        item->is_read = !ol_is_null(rows, READ_AT);
+        if (!item->json)
+            more = no_memory(err);
+    }
+    ol_end(rows);
+    ol_buf_clear(&json);
+    return more < 0 ? -1 : 0;
+}
+
+int ol_inbox_unread(outlog *log, const char *org_id, const char *user_id, struct ol_arena *arena,
+                    struct ol_inbox_item **out, size_t *count, outlog_err *err)
+{
+    struct ol_rows rows;
+    if (ol_log_ready(log, err) < 0 ||
+        ol_query(log->conn, OL_Q_NOTICE_FEED,
+                 OL_PARAMS(ol_text(org_id), ol_text(user_id), ol_int(1), ol_absent(), ol_text(""),
+                           ol_int(MOST_UNREAD)),
+                 &rows, err) < 0 ||
+        gather(&rows, MOST_UNREAD, arena, out, count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < *count / 2; i++) { // the oldest first
+        struct ol_inbox_item item = (*out)[i];
+        (*out)[i] = (*out)[*count - 1 - i];
+        (*out)[*count - 1 - i] = item;
+    }
+    return 0;
+}
+
+int ol_inbox_recent(outlog *log, const char *org_id, const char *user_id, int64_t back_us,
+                    struct ol_arena *arena, struct ol_inbox_item **out, size_t *count,
+                    outlog_err *err)
+{
+    struct ol_rows rows;
+    if (ol_log_ready(log, err) < 0 ||
+        ol_query(log->conn, OL_Q_NOTICE_RECENT,
+                 OL_PARAMS(ol_text(org_id), ol_text(user_id), ol_int(back_us)), &rows, err) < 0)
+        return -1;
+    return gather(&rows, MOST_NEW, arena, out, count, err);
+}
+
+int ol_inbox_moved(outlog *log, int64_t back_us,
+                   void (*each)(void *user, const char *org_id, const char *user_id, int64_t stamp),
+                   void *user, outlog_err *err)
+{
+    struct ol_rows rows;
+    int more;
+    if (ol_log_ready(log, err) < 0 ||
+        ol_query(log->conn, OL_Q_NOTICE_NEWLY, OL_PARAMS(ol_int(back_us)), &rows, err) < 0)
+        return -1;
+    while ((more = ol_next(&rows, err)) > 0)
+        each(user, ol_column_text(&rows, 0, NULL), ol_column_text(&rows, 1, NULL),
+             ol_column_time(&rows, 3) + ol_column_int(&rows, 2));
+    ol_end(&rows);
+    return more;
+}
+
+int ol_inbox_read(outlog_tx *tx, const char *org_id, const char *id, struct ol_buf *out,
+                  outlog_err *err)
+{
+    struct ol_rows rows;
+    char uuid[OL_UUID_TEXT];
+    if (!ol_uuid_parse(id, uuid))
+        return ol_fail(err, OUTLOG_NOT_FOUND, "there is no notification %.40s", id);
+    for (int round = 0; round < 2; round++) { // look, mark, and show it as it is then
+        if (round == 1 &&
+            ol_exec(tx->conn, OL_Q_NOTICE_READ, OL_PARAMS(ol_text(uuid)), NULL, err) < 0)
+            return -1;
+        if (ol_query(tx->conn, OL_Q_NOTICE_GET, OL_PARAMS(ol_text(uuid)), &rows, err) < 0)
+            return -1;
+        int got = ol_next(&rows, err);
+        bool is_ours = got > 0 &&
+                       (!org_id || strcmp(ol_column_text(&rows, ORG_ID, NULL), org_id) == 0);
+        if (is_ours && round == 1)
+            put_notice(&rows, out);
+        ol_end(&rows);
+        if (got < 0)
+            return -1;
+        if (!is_ours)
+            return ol_fail(err, OUTLOG_NOT_FOUND, "there is no notification %.40s", id);
+    }
+    return 0;
+}
+
+/* --- preferences --- */
+
+static int put_channels(struct ol_conn *conn, const char *org_id, const char *user_id,
+                        struct ol_buf *out, outlog_err *err)
+{
+    struct ol_rows rows;
+    char last[128] = "";
+    int more, count = 0;
+    if (ol_query(conn, OL_Q_PREFERENCE_LIST, OL_PARAMS(ol_text(org_id), ol_text(user_id)), &rows,
+                 err) < 0)
+        return -1;
+    ol_buf_char(out, '{');
+    while ((more = ol_next(&rows, err)) > 0) {
+        const char *category = ol_column_text(&rows, 0, NULL);
+        bool is_next = !count || strcmp(category, last) != 0;
+        if (is_next) {
+            ol_buf_text(out, count ? "}," : "");
+            ol_buf_json_text(out, category);
+            ol_buf_text(out, ":{");
+        }
+        ol_buf_print(out, "%s\"%s\":%s", is_next ? "" : ",", ol_column_text(&rows, 1, NULL),
+                     ol_column_int(&rows, 2) ? "true" : "false");
+        snprintf(last, sizeof last, "%s", category);
+        count++;
+    }
+    ol_end(&rows);
+    ol_buf_text(out, count ? "}}" : "}");
+    return more;
+}
+
+static int put_preferences(struct ol_conn *conn, const char *org_id, const char *user_id,
+                           struct ol_buf *out, outlog_err *err)
+{
+    struct ol_rows rows;
+    ol_buf_text(out, "{\"org_id\":");
+    ol_buf_json_text(out, org_id);
+    ol_buf_text(out, ",\"user_id\":");
+    ol_buf_json_text(out, user_id);
+    if (ol_query(conn, OL_Q_CONTACT_GET, OL_PARAMS(ol_text(org_id), ol_text(user_id)), &rows, err) <
+        0)
+        return -1;
+    int got = ol_next(&rows, err);
+    ol_buf_text(out, ",\"email\":");
+    ol_buf_json_text(out, got > 0 ? ol_column_text(&rows, 0, NULL) : NULL);
+    ol_end(&rows);
+    ol_buf_text(out, ",\"channels\":");
+    if (got < 0 || put_channels(conn, org_id, user_id, out, err) < 0)
+        return -1;
+    ol_buf_char(out, '}');
+    return 0;
+}
+
+int ol_inbox_preferences(outlog *log, const char *org_id, const char *user_id, struct ol_buf *out,
+                         outlog_err *err)
+{
+    return ol_log_ready(log, err) < 0 ? -1 : put_preferences(log->conn, org_id, user_id, out, err);
+}
+
+static int prefer_email(outlog_tx *tx, const char *org_id, const char *user_id,
+                        const struct ol_json *value, outlog_err *err)
+{
+    struct ol_mailbox box;
+    if (value->type == OL_JSON_NULL)
+        return ol_exec(tx->conn, OL_Q_CONTACT_DELETE, OL_PARAMS(ol_text(org_id), ol_text(user_id)),
+                       NULL, err);
+    const char *text = ol_json_string(value, &tx->arena, NULL);
+    if (!text || ol_mailbox_parse(text, "email", &tx->arena, &box, err) < 0 || box.name)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/email",
+                          "email: an address like a@b.example is wanted");
+    return ol_exec(tx->conn, OL_Q_CONTACT_PUT,
+                   OL_PARAMS(ol_text(org_id), ol_text(user_id), ol_text(text)), NULL, err);
+}
+
+static int prefer_category(outlog_tx *tx, const char *org_id, const char *user_id,
+                           const struct ol_json_iter *it, outlog_err *err)
+{
+    size_t bytes = 0;
+    const char *category = ol_json_string(&it->key, &tx->arena, &bytes);
+    struct ol_json_iter channel = {0};
+    bool is_right = category && bytes >= 1 && bytes <= 100 && it->value.type == OL_JSON_OBJECT;
+    while (is_right && ol_json_next(&it->value, &channel)) {
+        const char *name = ol_json_equals(&channel.key, "email")    ? "email"
+                           : ol_json_equals(&channel.key, "in_app") ? "in_app"
+                                                                    : NULL;
+        bool is_on = channel.value.type == OL_JSON_TRUE;
+        is_right = name && (is_on || channel.value.type == OL_JSON_FALSE);
+        if (is_right && ol_exec(tx->conn, OL_Q_PREFERENCE_ADD,
+                                OL_PARAMS(ol_text(org_id), ol_text(user_id), ol_text(category),
+                                          ol_text(name), ol_int(is_on)),
+                                NULL, err) < 0)
+            return -1;
+    }
+    return is_right ? 0
+                    : ol_fail_at(err, OUTLOG_INVALID_FIELD, "/channels",
+                                 "channels: {category: {email: true, in_app: false}} is wanted");
+}
+
+int ol_inbox_prefer(outlog_tx *tx, const char *org_id, const char *user_id,
+                    const struct ol_json *body, struct ol_buf *out, outlog_err *err)
+{
+    struct ol_json email = ol_json_get(body, "email"), channels = ol_json_get(body, "channels");
+    struct ol_json_iter it = {0};
+    if (email.type != OL_JSON_NONE && prefer_email(tx, org_id, user_id, &email, err) < 0)
+        return -1;
+    if (channels.type > OL_JSON_NULL) {
+        if (channels.type != OL_JSON_OBJECT)
+            return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/channels",
+                              "channels: an object is wanted");
+        if (ol_exec(tx->conn, OL_Q_PREFERENCE_CLEAR, OL_PARAMS(ol_text(org_id), ol_text(user_id)),
+                    NULL, err) < 0)
+            return -1;
+        while (ol_json_next(&channels, &it))
+            if (prefer_category(tx, org_id, user_id, &it, err) < 0)
+                return -1;
+    }
+    return put_preferences(tx->conn, org_id, user_id, out, err);
+}
+
+/* --- suppressions --- */
+
+int ol_inbox_suppressions(outlog *log, int limit, struct ol_buf *out, outlog_err *err)
+{
+    struct ol_rows rows;
+    int more, count = 0;
+    if (ol_log_ready(log, err) < 0 ||
+        ol_query(log->conn, OL_Q_SUPPRESSION_LIST, OL_PARAMS(ol_int(limit)), &rows, err) < 0)
+        return -1;
+    ol_buf_text(out, "{\"suppressions\":[");
+    while ((more = ol_next(&rows, err)) > 0) {
+        ol_buf_text(out, count++ ? ",{\"address\":" : "{\"address\":");
+        ol_buf_json_text(out, ol_column_text(&rows, 0, NULL));
+        ol_buf_text(out, ",\"reason\":");
+        ol_buf_json_text(out, ol_column_text(&rows, 1, NULL));
+        ol_buf_text(out, ",\"created_at\":");
+        ol_buf_json_time(out, ol_column_time(&rows, 2));
+        ol_buf_char(out, '}');
+    }
+    ol_end(&rows);
+    ol_buf_text(out, "],\"next_after\":null}");
+    return more < 0 ? -1 : 0;
+}
+
+int ol_inbox_unsuppress(outlog_tx *tx, const char *address, outlog_err *err)
+{
+    int64_t changed = 0;
+    if (ol_exec(tx->conn, OL_Q_SUPPRESSION_DELETE, OL_PARAMS(ol_text(address)), &changed, err) < 0)
+        return -1;
+    return changed ? 0 : ol_fail(err, OUTLOG_NOT_FOUND, "%.100s is not suppressed", address);
+}

@@ -1,0 +1,49 @@
+/* inbox.h: a user's notices and preferences, as JSON objects (N3). An org is a text here; '' is none. */
+#ifndef OL_VIEWS_INBOX_H
+#define OL_VIEWS_INBOX_H
+
+#include "base/json.h"
+#include "outlog.h"
+
+/* {notifications: […], next_after}, the newest first. unread: 1 only those, 0 only the others, -1 all.
+ * OUTLOG_INVALID_FIELD: `after` is not a next_after. */
+int ol_inbox_list(outlog *log, const char *org_id, const char *user_id, int unread,
+                  const char *after, int limit, struct ol_buf *out, outlog_err *err);
+
+/* One notice in a listener's hands. */
+struct ol_inbox_item {
+    char id[37];
+    const char *json;
+    size_t bytes;
+    bool is_read;
+};
+
+/* What may be new, the oldest first: all that is unread (up to 100), or what came within `back_us`. */
+int ol_inbox_unread(outlog *log, const char *org_id, const char *user_id, struct ol_arena *arena,
+                    struct ol_inbox_item **out, size_t *count, outlog_err *err);
+int ol_inbox_recent(outlog *log, const char *org_id, const char *user_id, int64_t back_us,
+                    struct ol_arena *arena, struct ol_inbox_item **out, size_t *count,
+                    outlog_err *err);
+
+/* Whose feeds have moved within `back_us`; `stamp` differs when one has moved again. */
+int ol_inbox_moved(outlog *log, int64_t back_us,
+                   void (*each)(void *user, const char *org_id, const char *user_id, int64_t stamp),
+                   void *user, outlog_err *err);
+
+/* Mark it as read and write it as JSON. org_id NULL: any. OUTLOG_NOT_FOUND: no such notice there. */
+int ol_inbox_read(outlog_tx *tx, const char *org_id, const char *id, struct ol_buf *out,
+                  outlog_err *err);
+
+/* {org_id, user_id, email, channels: {category: {email, in_app}}} */
+int ol_inbox_preferences(outlog *log, const char *org_id, const char *user_id, struct ol_buf *out,
+                         outlog_err *err);
+
+/* Replace them by {email, channels}; what the object does not name stays as it is. */
+int ol_inbox_prefer(outlog_tx *tx, const char *org_id, const char *user_id,
+                    const struct ol_json *body, struct ol_buf *out, outlog_err *err);
+
+/* {suppressions: [{address, reason, created_at}], next_after} */
+int ol_inbox_suppressions(outlog *log, int limit, struct ol_buf *out, outlog_err *err);
+int ol_inbox_unsuppress(outlog_tx *tx, const char *address, outlog_err *err);
+
+#endif
