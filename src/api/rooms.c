@@ -669,11 +669,13 @@ void ol_rooms_sweep(struct ol_rooms *rooms)
 
 int ol_rooms_open(struct ol_server *server, struct ol_rooms **out, outlog_err *err)
 {
-    const struct ol_runner_options options = ol_runner_defaults(server->options.store);
+    struct ol_runner_options options = ol_runner_defaults(server->options.store);
     struct ol_rooms *rooms = calloc(1, sizeof *rooms);
     if (!rooms)
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
     rooms->server = server;
+    if (server->options.lease_us)
+        options.lease_us = server->options.lease_us;
     const struct ol_runner_user user = {on_token, on_owed, on_failed, rooms};
     *out = rooms;
     return ol_runner_open(&options, &user, &rooms->runner, err);

@@ -154,8 +154,9 @@ static int run(struct ol_cli *cli)
                                {.run = run_projector,
                                 .projector = ol_projector_defaults(cli->store)}};
     engines[0].relay.name = engines[1].projector.name = host;
-    if (!no_relay && ol_worker_load(&engines[0].relay, &err) < 0)
+    if (ol_worker_load(&engines[0].relay, &err) < 0)
         return ol_report(&err);
+    options.lease_us = engines[0].relay.lease_us; // sessions are leased as lanes are
     engines[0].relay.siblings = 1;
     for (size_t i = no_relay; i < sizeof engines / sizeof *engines; i++)
         start(&engines[i]);

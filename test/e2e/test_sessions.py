@@ -36,7 +36,7 @@ def agent():
 def configure(outlog, tmp_path):
     def apply(**agents):
         path = tmp_path / "agents.json"
-        path.write_text(json.dumps({"agents": agents}))  # JSON is YAML
+        path.write_text(json.dumps({"agents": agents, "relay": {"lease": "3s"}}))  # JSON is YAML
         outlog.run("apply", "-f", path)
     return apply
 
