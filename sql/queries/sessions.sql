@@ -15,6 +15,13 @@ select org_id, session_key from outlog.sessions
    and (retry_at is null or retry_at <= outlog.after(0))
  order by updated_at limit :limit
 
+-- name: session_ready(org_id, session_key)
+-- A look before the write: most hints come too late.
+select 1 from outlog.sessions
+ where org_id = :org_id and session_key = :session_key and last_seq > done_seq
+   and (lease_until is null or lease_until < outlog.after(0))
+   and (retry_at is null or retry_at <= outlog.after(0))
+
 -- name: session_take(org_id, session_key, owner, lease_us)
 update outlog.sessions
    set owner = :owner::uuid, epoch = epoch + 1, lease_until = outlog.after(:lease_us::bigint)

@@ -39,7 +39,7 @@ struct ol_runner {
 struct ol_runner_options ol_runner_defaults(const char *store)
 {
     return (struct ol_runner_options){.store = store,
-                                      .threads = 16,
+                                      .threads = 8,
                                       .lease_us = 30 * 1000000,
                                       .poll_us = 500000};
 }

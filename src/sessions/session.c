@@ -83,13 +83,18 @@ int ol_session_take(outlog *log, const char *owner, int64_t lease_us, const char
 {
     struct ol_rows rows;
     bool failed = false;
+    int64_t ready;
 
     *out = (struct ol_session_work){.org_id = ol_arena_copy(arena, org_id, strlen(org_id)),
                                     .session_key = ol_arena_copy(arena, key, strlen(key))};
     if (!out->org_id || !out->session_key)
         return no_memory(err);
-    if (ol_log_ready(log, err) < 0 ||
-        ol_query(log->conn, OL_Q_SESSION_TAKE,
+    if (ol_log_ready(log, err) < 0)
+        return -1;
+    if (ol_number(log->conn, OL_Q_SESSION_READY, OL_PARAMS(ol_text(org_id), ol_text(key)), &ready,
+                  err) < 0)
+        return err->code == OUTLOG_NOT_FOUND ? 0 : -1;
+    if (ol_query(log->conn, OL_Q_SESSION_TAKE,
                  OL_PARAMS(ol_text(org_id), ol_text(key), ol_text(owner), ol_int(lease_us)), &rows,
                  err) < 0)
         return -1;
