@@ -19,7 +19,7 @@ struct ol_server_options {
     const char *tls_cert, *tls_key;
     bool is_dev;
     int64_t lease_us; /* of sessions; 0: the default */
-    bool has_relay; /* this process delivers too */
+    bool has_relay;   /* this process delivers too */
     int clerks;
     size_t body_bytes, most_peers, most_queued;
     /* Called once, when requests are answered; `port` is the one that was bound. */

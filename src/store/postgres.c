@@ -52,7 +52,7 @@ struct pg_store_conn {
     struct ol_session in_doubt; /* it may still commit what we could not hear the end of (4) */
     struct prepared prepared[MOST_PREPARED];
     int prepared_count;
-    struct ol_ferry *ferry;        /* NULL: appends go alone */
+    struct ol_ferry *ferry; /* NULL: appends go alone */
     struct ol_ahead ahead;
     struct ol_statement_text text; /* of the statement at hand, if the server does not know it */
 };
