@@ -47,7 +47,7 @@ static int by_hash(const void *a, const void *b)
 
 static struct entry *find(struct ol_auth *auth, const char *hash)
 {
-    struct entry key;
+    struct entry key = {0};
     memcpy(key.token.hash, hash, sizeof key.token.hash);
     return auth->count ? bsearch(&key, auth->entries, auth->count, sizeof key, by_hash) : NULL;
 }

@@ -127,7 +127,7 @@ static void put_tag(const char *path, struct ol_buf *out)
 static void put_operation(const struct ol_route *route, struct ol_buf *out)
 {
     char method[8] = "";
-    for (size_t i = 0; route->method[i] && i < sizeof method - 1; i++)
+    for (size_t i = 0; i < sizeof method - 1 && route->method[i]; i++)
         method[i] = (char)(route->method[i] - 'A' + 'a');
     ol_buf_print(out, "\"%s\":{", method);
     put_tag(route->path, out);
