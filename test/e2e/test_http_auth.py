@@ -61,7 +61,7 @@ def test_x1_every_call_with_every_kind_of_token(server, tokens):
         if name == "streamEvents":
             path += "?after=x"  # refused after it was let in: a stream would not end
         if operation.get("security") == []:
-            assert server.call(method, path, body, token=None).status in (200, 304) or name == "openSessionSocket", name
+            assert server.call(method, path, body, token=None).status in (200, 304) or "Socket" in name, name
             continue
         for bad in (None, "", "nonsense", "olt_" + "0" * 40, revoked["token"], "ü" * 10):
             headers = {"authorization": b"Bearer " + bad.encode()} if bad else {}
