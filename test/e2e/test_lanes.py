@@ -903,6 +903,8 @@ def test_l5_nothing_that_must_wait_makes_the_relay_busy(postgres_store, postgres
     def commits():
         return postgres.sql("select xact_commit from pg_stat_database where datname = %s", name)[0][0]
     wait_for(lambda: commits() > 0, "statistics")
+    started = time.monotonic()
+    wait_for(lambda: time.monotonic() - started > 2, "what came before to be counted", pause=0.1)
     before, started = commits(), time.monotonic()
     wait_for(lambda: time.monotonic() - started > 2, "two seconds", pause=0.1)
     assert commits() - before < 2 * 20 * 4, "many more transactions than polls"
