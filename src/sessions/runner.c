@@ -57,6 +57,8 @@ static void free_hint(struct hint *hint)
 
 void ol_runner_hint(struct ol_runner *runner, const char *org_id, const char *key)
 {
+    if (!runner)
+        return; // the daemon ends: whoever runs next finds the message
     struct hint *hint = calloc(1, sizeof *hint);
     if (hint) {
         hint->org_id = strdup(org_id);

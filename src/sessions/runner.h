@@ -33,7 +33,7 @@ int ol_runner_open(const struct ol_runner_options *options, const struct ol_runn
 /* Agents that speak are given up: their messages are answered by whoever runs next. NULL: nothing. */
 void ol_runner_close(struct ol_runner *runner);
 
-/* A message was stored for this session: do not wait for the next look. */
+/* A message was stored for this session: do not wait for the next look. NULL: nothing. */
 void ol_runner_hint(struct ol_runner *runner, const char *org_id, const char *key);
 
 #endif

@@ -149,16 +149,12 @@ def test_s4_the_last_checkpoint_goes_to_the_agent(live, chat, serve, agent, conf
                                      "checkpoint": {"seq": 1}}
 
 
-def test_s4_openai_deltas_and_programs_answer_too(serve, chat, agent, configure, tmp_path):
-    program = tmp_path / "agent.py"
-    program.write_text("import json, sys\n"
-                       "q = json.loads(sys.stdin.readline())\n"
-                       "for word in ('a ', 'program ', 'says ', q['text']):\n"
-                       "    print(json.dumps({'token': word}), flush=True)\n")
+def test_s4_openai_deltas_and_programs_answer_too(serve, chat, agent, configure, root):
+    program = root / "examples" / "agent.py"
     configure(gpt={"type": "http", "url": agent(style="openai").url},
-              program={"type": "exec", "command": [sys.executable, str(program)]})
+              program={"type": "exec", "command": [sys.executable, str(program), "0"]})
     server = serve()
-    for name, answer in (("gpt", "you said hi"), ("program", "a program says hi")):
+    for name, answer in (("gpt", "you said hi"), ("program", "You said: hi (this was your message number 1) ")):
         one = chat(server, f"u:{name}:t")
         one.say("r", "hi")
         assert one.next("send_message")["content"] == answer
@@ -343,6 +339,20 @@ def test_x1_sockets_want_a_token_or_a_ticket(serve, outlog, chat, agent, configu
     assert server.get("/v1/sessions", token=other).json["sessions"] == []
     assert server.get(f"/v1/sessions/{KEY}/effects", token=other).json["effects"] == []
     assert server.get(f"/v1/sessions/{KEY}/events", token=other).json["events"] == []
+
+
+def test_sigterm_while_messages_are_being_stored_ends_in_order(serve, chat, agent, configure):
+    """What was accepted is answered by whoever runs next; the daemon itself ends with 0."""
+    configure(helper={"type": "http", "url": agent().url})
+    for round in range(5):
+        server = serve()
+        one = chat(server, KEY)
+        for n in range(20):
+            one.say(f"r-{round}-{n}", "x")
+        assert server.stop() == 0
+    again = serve()
+    said = again.get(f"/v1/sessions/{KEY}/events?limit=1000").json["events"]
+    wait_for(lambda: len(effects(again)) == len(said), "every message to be answered")
 
 
 def test_l6_delivery_on_demand(live, chat):
