@@ -696,6 +696,10 @@ def test_u5_the_relay_moves_effects_and_wakes_their_run(store, runs, db, outbox,
     assert found["effect_id"] == effect["effect_id"] and found["attempts"] == 2 and found["executed_at"]
     assert runs.verify(run) == {"matches": True, "differences": []}
     assert runs.replay(run)["effects"][0]["execution_result"] == found["execution_result"]
+    asked, = outlog.run("events", "--correlation", correlation, "--type", "EFFECT_REQUESTED", "--json").json()
+    message = outbox.one("select correlation_id, causation_id, aggregate_id from {}outbox")      # O8
+    assert (message["correlation_id"], str(message["causation_id"]), message["aggregate_id"]) == \
+        (correlation, asked["id"], effect["effect_id"])
 
 
 def test_u5_a_dead_effect_and_its_requeue_replay(store, runs, outbox, relays, receiver, outlog):
