@@ -20,7 +20,7 @@ struct ol_program {
     struct ol_conn *conn; /* filled by prepare */
     void *handle;         /* the store's own */
 
-    /* Called once while a server works on a batch, by a store that has one; may be NULL. */
+    /* Called at most once while a batch is applied, perhaps by another thread; may be NULL. */
     void (*meanwhile)(void *context);
     void *context;
 };

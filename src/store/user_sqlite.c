@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "store/sqlite.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ SQLITE_EXTENSION_INIT3
 #include <sqlite3.h>
 #endif
 
-enum { PATH_ROOM = 4096 };
+enum { PATH_ROOM = 4096, COMPANY_CALLS = 1000 };
 
 /* --- errors --- */
 
@@ -115,12 +116,11 @@ static int bind(sqlite3_stmt *statement, int slot, const struct ol_value *value)
     }
 }
 
-static int apply(struct ol_program *program, const struct ol_call *calls, size_t count,
-                 bool one_by_one, outlog_err *err)
+static int apply_calls(struct ol_program *program, const struct ol_call *calls, size_t count,
+                       outlog_err *err)
 {
     sqlite3_stmt **statements = program->handle;
     sqlite3 *db = ol_sqlite_native(program->conn);
-    (void)one_by_one; // it always is
     for (size_t i = 0; i < count; i++) {
         sqlite3_stmt *statement = statements[calls[i].statement];
         int params = program->statements[calls[i].statement].param_count, result = SQLITE_OK;
@@ -140,6 +140,27 @@ static int apply(struct ol_program *program, const struct ol_call *calls, size_t
         return -1;
     }
     return 0;
+}
+
+static void *run_meanwhile(void *context)
+{
+    const struct ol_program *program = context;
+    program->meanwhile(program->context);
+    return NULL;
+}
+
+/* Always one by one. There is no server that works while we do something else, so a second thread does
+ * that: it has a connection of its own. */
+static int apply(struct ol_program *program, const struct ol_call *calls, size_t count,
+                 bool one_by_one, outlog_err *err)
+{
+    pthread_t thread;
+    bool has_company = !one_by_one && count >= COMPANY_CALLS && program->meanwhile &&
+                       pthread_create(&thread, NULL, run_meanwhile, program) == 0;
+    int result = apply_calls(program, calls, count, err);
+    if (has_company)
+        pthread_join(thread, NULL);
+    return result;
 }
 
 /* --- tables --- */

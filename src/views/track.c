@@ -319,7 +319,7 @@ static int read_page(struct ol_track *track, int64_t after, struct outlog_page *
     return ol_read_some(track->reader, track->definition.fields, after, track->limit, page, err);
 }
 
-/* While the server applies a page, the next one comes by the other connection. If that fails, the next
+/* While a page is applied, the next one comes by the other connection. If that fails, the next
  * step reads it and says why. */
 static void read_ahead(void *context)
 {
