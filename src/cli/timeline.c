@@ -313,6 +313,7 @@ static void draw_mark(struct drawing *d, const struct outlog_record *event)
             }
     } else if (is(event, "RUN_FAILED")) {
         put_offset(d, event->occurred_at);
+        ol_buf_text(&d->line, "  ■  failed");
         ol_put_line(&d->line);
         put_error(d, "✗", member(d, event, "error_code"), member(d, event, "error_message"));
     } else if (is(event, "RUN_CANCELLED")) {
