@@ -255,9 +255,10 @@ static void by_kafka(long count)
             for (size_t i = 0; i < parcel.header_count; i++)
                 rd_kafka_header_add(headers, parcel.headers[i].name, -1, parcel.headers[i].value,
                                     -1);
-            rd_kafka_producev(producer, RD_KAFKA_V_TOPIC(parcel.name),
-                              RD_KAFKA_V_VALUE((void *)(uintptr_t)parcel.body, parcel.body_bytes),
-                              RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_END);
+            __extension__ rd_kafka_producev(producer, RD_KAFKA_V_TOPIC(parcel.name),
+                                            RD_KAFKA_V_VALUE((void *)(uintptr_t)parcel.body,
+                                                             parcel.body_bytes),
+                                            RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_END);
         }
         rd_kafka_poll(producer, 10);
     }

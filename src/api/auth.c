@@ -162,7 +162,7 @@ static enum verdict look(struct ol_auth *auth, const char *hash, struct ol_reque
         verdict = is_within_rate(entry) ? GOOD : TOO_FAST;
         entry->used_at = ol_clock_wall_us();
         memcpy(request->who.token_id, entry->token.id, sizeof request->who.token_id);
-        request->who.scope = entry->token.scope;
+        request->who.scope = (enum ol_scope)entry->token.scope;
         request->who.org_id =
             entry->token.has_org
                 ? ol_arena_copy(&request->arena, entry->token.org_id, strlen(entry->token.org_id))

@@ -397,6 +397,7 @@ static void find_latency(const struct ol_pulse *pulse, int place, struct ol_flow
     }
     if (!count)
         return;
+    // cppcheck-suppress uninitvar // count of them are set
     qsort(found, count, sizeof *found, by_size);
     out->p50_ms = found[count / 2];
     out->p99_ms = found[(count * 99) / 100 < count ? (count * 99) / 100 : count - 1];

@@ -222,7 +222,7 @@ static void produce(struct kafka *k, struct ol_load *load)
 {
     const struct ol_parcel *parcel = &load->parcel;
     rd_kafka_headers_t *headers = make_headers(parcel);
-    rd_kafka_resp_err_t failed =
+    rd_kafka_resp_err_t failed = __extension__ // its macros are GNU's
         rd_kafka_producev(k->producer, RD_KAFKA_V_TOPIC(parcel->name),
                           RD_KAFKA_V_VALUE((void *)(uintptr_t)parcel->body, parcel->body_bytes),
                           RD_KAFKA_V_KEY(parcel->key, parcel->key ? strlen(parcel->key) : 0),

@@ -353,7 +353,7 @@ int ol_run_call_read(const char *name, const char *text, size_t bytes, struct ol
     int verb = is_ending ? ending(name, &whole, err) : ol_run_verb(name);
     if (verb < 0)
         return is_ending ? -1 : ol_fail(err, OUTLOG_MISUSE, "there is no command %s", name);
-    out->verb = verb;
+    out->verb = (enum ol_run_verb)verb;
     ol_buf_char(&body, '{');
     while (ol_json_next(&whole, &it)) {
         const char **own = own_member(out, &it.key);
