@@ -74,13 +74,17 @@ int ol_clerk_confine(struct ol_request *request, const char *store, outlog_err *
         return 0;
     if (!desk->tenant && outlog_open(store, &desk->tenant, err) < 0)
         return -1;
-    if (ol_log_ready(desk->tenant, err) < 0 ||
-        ol_query(desk->tenant->conn, OL_Q_SESSION_CONFINE, OL_PARAMS(ol_text(request->who.org_id)),
+    if (ol_log_ready(desk->tenant, err) < 0)
+        return -1;
+    if (desk->tenant->conn->is_pooled) // whoever got that session next would be confined
+        return 0;
+    if (ol_query(desk->tenant->conn, OL_Q_SESSION_CONFINE, OL_PARAMS(ol_text(request->who.org_id)),
                  &rows, err) < 0)
         return -1;
     int got = ol_next(&rows, err);
     ol_end(&rows);
-    if (got > 0) // else the filters of the handlers stand alone; `outlog doctor` tells
+    if (got >
+        0) // else, as with a pooler, the filters of the handlers stand alone; `outlog doctor` tells
         request->log = desk->tenant;
     return got < 0 ? -1 : 0;
 }

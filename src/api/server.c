@@ -52,7 +52,7 @@ static void work(struct ol_request *request)
         answer = OL_ANSWERED;
     else if (request->route && request->route->is_confined &&
              request->who.scope != OL_SCOPE_ADMIN &&
-             ol_clerk_confine(request, server->options.store, &err) < 0)
+             ol_clerk_confine(request, server->options.direct_store, &err) < 0)
         answer = ol_problem(request, &err);
     else if (request->job)
         answer = request->job(request);

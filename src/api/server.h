@@ -16,6 +16,7 @@ struct ol_group;
 
 struct ol_server_options {
     const char *store, *listen; /* listen: HOST:PORT, [HOST]:PORT */
+    const char *direct_store;   /* the same database without a pooler between; may be `store` */
     const char *tls_cert, *tls_key;
     bool is_dev;
     int64_t lease_us; /* of sessions; 0: the default */

@@ -34,13 +34,15 @@ static int run_projector(struct engine *engine, outlog_err *err)
     return ol_projector_run(&engine->projector, &is_stopped, &stats, err);
 }
 
-/* An engine ends when told to, or when it cannot start: then it is tried again. */
+/* An engine ends when told to, or when it cannot start: then it is tried again, if that can help. */
 static void *run_engine(void *argument)
 {
     struct engine *engine = argument;
     outlog_err err;
     while (!atomic_load(&is_stopped) && engine->run(engine, &err) < 0) {
         ol_report(&err);
+        if (err.code == OUTLOG_MISUSE)
+            break;
         sleep(1);
     }
     return NULL;
@@ -49,6 +51,13 @@ static void *run_engine(void *argument)
 static void start(struct engine *engine)
 {
     engine->is_running = pthread_create(&engine->id, NULL, run_engine, engine) == 0;
+}
+
+/* Past a pooler, for what needs a session of its own. */
+static const char *direct_store(const struct ol_cli *cli)
+{
+    const char *direct = getenv("OUTLOG_STORE_DIRECT");
+    return direct && *direct ? direct : cli->store;
 }
 
 static void say_ready(void *user, const char *host, int port)
@@ -147,12 +156,13 @@ static int run(struct ol_cli *cli)
         return status;
     gethostname(host, sizeof host - 1);
     options.store = cli->store;
+    options.direct_store = direct_store(cli);
     options.ready = say_ready;
     options.user = &options;
     options.has_relay = !no_relay;
     struct engine engines[] = {{.run = run_relay, .relay = ol_worker_defaults(cli->store)},
                                {.run = run_projector,
-                                .projector = ol_projector_defaults(cli->store)}};
+                                .projector = ol_projector_defaults(options.direct_store)}};
     engines[0].relay.name = engines[1].projector.name = host;
     if (ol_worker_load(&engines[0].relay, &err) < 0)
         return ol_report(&err);

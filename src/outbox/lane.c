@@ -48,7 +48,7 @@ static void ranges_write(const struct ol_range *ranges, size_t count, struct ol_
 
 int ol_lane_session(struct ol_conn *conn, int64_t lease_us, outlog_err *err)
 {
-    return ol_exec(conn, OL_Q_RELAY_SESSION, OL_PARAMS(ol_int(lease_us / 3000)), NULL, err);
+    return ol_limit(conn, OL_Q_RELAY_SESSION, lease_us / 3000, err);
 }
 
 /* Counts by name into a map: the columns before the last one make the name. */

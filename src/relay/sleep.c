@@ -23,7 +23,7 @@ static int64_t doze_us(const struct ol_worker *worker)
 static bool can_sleep(const struct ol_worker *worker)
 {
     return worker->options->notify && !worker->options->until_idle &&
-           worker->conn->store->can_notify;
+           worker->conn->store->can_notify && !worker->conn->is_pooled;
 }
 
 int ol_sleep_listen(struct ol_worker *worker, outlog_err *err)

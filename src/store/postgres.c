@@ -4,7 +4,10 @@
  * 2  A COMMIT whose answer did not arrive, or came with a warning, is an unknown outcome.
  * 3  Reads of the log rely on a new snapshot per statement, so our sessions are READ COMMITTED.
  * 4  After an unknown outcome the handle is used again only when the server's end of the lost
- *    connection is gone: what can be read then is final. */
+ *    connection is gone: what can be read then is final.
+ * 5  Behind a pooler (PgBouncer in transaction mode) a session is ours for one transaction only: nothing
+ *    is prepared, and what is set is set for the transaction. The server's end is known by our name,
+ *    which a pooler takes along from session to session. */
 #include "store/postgres.h"
 
 #include "base/fault.h"
@@ -24,15 +27,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BINARY = 1, MOST_PREPARED = 128 };
+enum { BINARY = 1, MOST_PREPARED = 128, POOLED_LOCK_MS = 10000 };
 
 /* Every read walks an index in the order of its rows and stops at its limit. A table that was never
  * analyzed makes the planner believe that it is cheaper to gather a whole range and sort it; here it
  * may not. */
-static const char session_settings[] =
+static const char planner_settings[] =
     "set jit = off; set random_page_cost = 1.1; set enable_bitmapscan = off; set enable_seqscan = off;"
-    "set client_min_messages = warning;"
-    "set default_transaction_isolation = 'read committed'; set client_encoding = 'UTF8'";
+    "set client_min_messages = warning; set default_transaction_isolation = 'read committed'";
+
+/* The same for a transaction (5); %lld is how long it may hang, in milliseconds. */
+static const char pooled_begin[] =
+    "begin isolation level read committed; set local jit = off; set local random_page_cost = 1.1;"
+    "set local enable_bitmapscan = off; set local enable_seqscan = off; set local lock_timeout = %lld";
+static const char pooled_limits[] =
+    "; set local idle_in_transaction_session_timeout = %lld; set local statement_timeout = %lld";
 
 /* A statement that the server knows under the name "ol_<number>". */
 struct prepared {
@@ -186,24 +195,49 @@ static void on_notice(void *argument, const PGresult *result)
         conn->warned = true;
 }
 
-static int begin_session(struct pg_store_conn *conn, outlog_err *err)
+static int say(struct pg_store_conn *conn, const char *sql, outlog_err *err)
 {
-    struct ol_rows rows;
-    PGresult *result = PQexec(conn->pg, session_settings);
+    PGresult *result = PQexec(conn->pg, sql);
     bool ok = PQresultStatus(result) == PGRES_COMMAND_OK;
     if (!ok)
         fail(conn, result, err);
     PQclear(result);
-    if (!ok || ol_query(&conn->base, OL_Q_SESSION_BEGIN, OL_NO_PARAMS, &rows, err) < 0)
-        return -1;
+    return ok ? 0 : -1;
+}
+
+/* (5) The name is ours alone, so that what works under it works for this connection. */
+static int begin_pooled(struct pg_store_conn *conn, outlog_err *err)
+{
+    char id[OL_UUID_TEXT], sql[80];
+    ol_uuid_make(id);
+    conn->session.pid = PQbackendPID(conn->pg); // the pooler's, which nobody is asked about
+    snprintf(conn->session.started_at, sizeof conn->session.started_at, "outlog %.23s", id + 13);
+    snprintf(sql, sizeof sql, "set application_name = '%.40s'",
+             conn->session.started_at); // lint: sql
+    return say(conn, sql, err);
+}
+
+/* Who really serves us tells whether somebody stands between. */
+static int begin_session(struct pg_store_conn *conn, outlog_err *err)
+{
+    struct ol_rows rows;
     conn->session = (struct ol_session){0};
+    conn->base.is_pooled = true; // until we know: nothing is prepared
+    if (ol_query(&conn->base, OL_Q_SESSION_BEGIN, OL_NO_PARAMS, &rows, err) < 0)
+        return -1;
     if (ol_next(&rows, err) > 0) {
-        conn->session.pid = PQbackendPID(conn->pg);
+        conn->session.pid = (int)ol_column_int(&rows, 1);
         snprintf(conn->session.started_at, sizeof conn->session.started_at, "%s",
                  ol_column_text(&rows, 0, NULL));
     }
     ol_end(&rows);
-    return 0;
+    conn->base.is_pooled = conn->session.pid != PQbackendPID(conn->pg);
+    if (conn->base.is_pooled)
+        return begin_pooled(conn, err);
+    return say(conn, planner_settings, err) < 0 ||
+                   ol_exec(&conn->base, OL_Q_SESSION_WAIT, OL_NO_PARAMS, NULL, err) < 0
+               ? -1
+               : 0;
 }
 
 /* Handles of one URL share crossings while they are connected to the same server as the same user. */
@@ -220,12 +254,19 @@ static int connect_now(struct pg_store_conn *conn, outlog_err *err)
 {
     // Defaults first: what the URL says comes later and wins.
     bool many_hosts = strchr(conn->url, ',') != NULL;
-    const char *keys[] = {"fallback_application_name", "connect_timeout",  "keepalives_idle",
-                          "keepalives_interval",       "keepalives_count", "tcp_user_timeout",
-                          "target_session_attrs",      "dbname",           NULL};
+    const char *keys[] = {"fallback_application_name",
+                          "connect_timeout",
+                          "keepalives_idle",
+                          "keepalives_interval",
+                          "keepalives_count",
+                          "tcp_user_timeout",
+                          "target_session_attrs",
+                          "client_encoding",
+                          "dbname",
+                          NULL};
     const char *values[] =
-        {"outlog",  "10", "5", "5", "3", "20000", many_hosts ? "read-write" : "any",
-         conn->url, NULL};
+        {"outlog", "10",      "5", "5", "3", "20000", many_hosts ? "read-write" : "any",
+         "UTF8",   conn->url, NULL};
 
     ol_ahead_drop(&conn->ahead);
     if (conn->pg)
@@ -319,8 +360,11 @@ static int end_session_in_doubt(struct pg_store_conn *conn, outlog_err *err)
     outlog_err why;
     if (!conn->in_doubt.pid)
         return 0;
-    if (ol_number(&conn->base, OL_Q_SESSION_END,
-                  OL_PARAMS(ol_int(conn->in_doubt.pid), ol_text(conn->in_doubt.started_at)),
+    bool is_named = strncmp(conn->in_doubt.started_at, "outlog ", 7) == 0;
+    if (ol_number(&conn->base, is_named ? OL_Q_SESSION_END_NAMED : OL_Q_SESSION_END,
+                  is_named
+                      ? OL_PARAMS(ol_text(conn->in_doubt.started_at))
+                      : OL_PARAMS(ol_int(conn->in_doubt.pid), ol_text(conn->in_doubt.started_at)),
                   &is_over, &why) < 0 &&
         why.code != OUTLOG_NOT_FOUND) {
         if (err)
@@ -361,7 +405,14 @@ static int run(struct pg_store_conn *conn, const char *sql, outlog_err *err)
 
 static int postgres_begin(struct ol_conn *base, outlog_err *err)
 {
-    if (run(own(base), "begin isolation level read committed", err) < 0)
+    char sql[512] = "begin isolation level read committed";
+    if (base->is_pooled) {
+        long long limit_ms = base->limit_ms;
+        int bytes = snprintf(sql, sizeof sql, pooled_begin, limit_ms ? limit_ms : POOLED_LOCK_MS);
+        if (limit_ms)
+            snprintf(sql + bytes, sizeof sql - (size_t)bytes, pooled_limits, limit_ms, limit_ms);
+    }
+    if (run(own(base), sql, err) < 0)
         return -1;
     base->in_transaction = true;
     return 0;
@@ -468,13 +519,12 @@ static void add_argument(struct arguments *to, const struct ol_value *value)
 }
 
 /* Prepare a statement once per connection; returns its slot, or -1 for one that is sent whole each
- * time. A borrowed connection may stand behind a pooler that gives each transaction another
- * server, so nothing is prepared there. If the statement is wrong, executing it will say so. */
+ * time. A borrowed connection may stand behind a pooler as well as one of ours (5). If the statement is wrong, executing it will say so. */
 static int prepare(struct pg_store_conn *conn, enum ol_query_id id, uint64_t key,
                    const struct ol_statement_text *text, const struct arguments *arguments)
 {
     char name[32];
-    if (conn->base.is_borrowed || conn->prepared_count == MOST_PREPARED)
+    if (conn->base.is_borrowed || conn->base.is_pooled || conn->prepared_count == MOST_PREPARED)
         return -1;
     int slot = conn->prepared_count++; // a name is never used twice, also not after a failure
     snprintf(name, sizeof name, "ol_%d", slot);
@@ -836,7 +886,7 @@ static bool is_all_null(const struct ol_buf *array, size_t count)
 static PGresult *send_batch(struct pg_store_conn *conn, const struct ol_write *write,
                             bool is_shared, outlog_err *err)
 {
-    const uint32_t wait_ms = htobe32(OL_FERRY_LOCK_MS);
+    const uint32_t wait_ms = htobe32(is_shared ? OL_FERRY_LOCK_MS : POOLED_LOCK_MS);
     const struct ol_query *query = &ol_queries_postgres[OL_Q_EVENTS_APPEND];
     struct ol_value params[COLUMN_COUNT];
     struct ol_statement_text *text = &conn->text;
@@ -850,7 +900,7 @@ static PGresult *send_batch(struct pg_store_conn *conn, const struct ol_write *w
     if (slot < 0 && ol_statement_build(query, params, '$', text, err) < 0)
         return NULL;
     fill_columns(write, columns);
-    if (is_shared)
+    if (is_shared || (conn->base.is_pooled && write->is_alone))
         ol_buf_add(&columns[WAIT_MS], &wait_ms, sizeof wait_ms);
     for (int i = 0; i < COLUMN_COUNT; i++) {
         if (columns[i].failed) {
@@ -923,11 +973,17 @@ static void read_batch(struct ol_rows *rows, struct ol_write *write)
     }
 }
 
+/* A single event has a statement of its own; only the one for many can be told how long to wait (5). */
+static bool is_single(const struct pg_store_conn *conn, const struct ol_write *write)
+{
+    return write->count == 1 && !(conn->base.is_pooled && write->is_alone);
+}
+
 static void read_results(struct ol_conn *conn, PGresult *result, struct ol_write *write)
 {
     struct ol_rows rows = {.conn = conn, .handle = result};
     assert(PQntuples(result) == (int)write->count);
-    if (write->count == 1)
+    if (is_single(own(conn), write))
         read_one(result, write->events[0].out);
     else
         read_batch(&rows, write);
@@ -938,7 +994,8 @@ static PGresult *send_write(struct pg_store_conn *conn, const struct ol_write *w
 {
     conn->warned = false;
     ol_fault("append.insert");
-    return write->count == 1 ? send_one(conn, write, err) : send_batch(conn, write, is_shared, err);
+    return is_single(conn, write) ? send_one(conn, write, err)
+                                  : send_batch(conn, write, is_shared, err);
 }
 
 /* One write, or those of several handles as a transaction of its own. */

@@ -114,6 +114,8 @@ struct ol_conn {
     uint64_t wake_key; /* connections of this process to the same database share it */
     bool in_transaction;
     bool is_borrowed; /* the caller's connection: never closed, never reconfigured */
+    bool is_pooled;   /* behind a pooler: each transaction may be another session's */
+    int64_t limit_ms; /* pooled: how long a transaction may hang; 0: nobody said */
 };
 
 /* An open result. Start from {0}; ol_end() may be called on it at any time. */
@@ -143,6 +145,10 @@ int ol_exec(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *pa
 /* Run a query for one number. OUTLOG_NOT_FOUND without a row. */
 int ol_number(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
               int64_t *out, outlog_err *err);
+
+/* From now on a session that hangs lets go of what it holds; `query` tells the session. Behind a pooler
+ * there is none to tell: each transaction begins with it. */
+int ol_limit(struct ol_conn *conn, enum ol_query_id query, int64_t limit_ms, outlog_err *err);
 
 bool ol_is_null(const struct ol_rows *rows, int column);
 int64_t ol_column_int(const struct ol_rows *rows, int column);

@@ -184,8 +184,7 @@ static int open_build(struct ol_view *view, outlog_err *err)
         return stop_for(view, NULL, &why, err);
     if (!is_ours(view, &event_id) && begin_build(view, &definition, &why) < 0)
         return stop_for(view, definition.create, &why, err);
-    if (ol_exec(view->aside, OL_Q_PROJECTOR_SESSION,
-                OL_PARAMS(ol_int(projector->options->lease_us / 3000)), NULL, err) < 0)
+    if (ol_limit(view->aside, OL_Q_PROJECTOR_SESSION, projector->options->lease_us / 3000, err) < 0)
         return -1;
     view->build = (struct ol_track){.conn = view->aside,
                                     .keeper = &keeper,

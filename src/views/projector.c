@@ -195,8 +195,8 @@ static void trouble(struct ol_projector *projector, struct ol_view *view, const 
     if (projector->conn->in_transaction)
         projector->conn->store->rollback(projector->conn);
     if (projector->conn->store->revive(projector->conn, &again) == 0)
-        ol_exec(projector->conn, OL_Q_PROJECTOR_SESSION,
-                OL_PARAMS(ol_int(projector->options->lease_us / 3000)), NULL, &again);
+        ol_limit(projector->conn, OL_Q_PROJECTOR_SESSION, projector->options->lease_us / 3000,
+                 &again);
 }
 
 static bool is_done(const struct ol_projector *projector)
@@ -249,9 +249,16 @@ static int start(struct ol_projector *projector, outlog_err *err)
     if (outlog_open(projector->options->store, &projector->reader, err) < 0 ||
         ol_open(projector->options->store, &projector->conn, err) < 0 ||
         ol_migrate_check(projector->conn, err) < 0 ||
-        ol_exec(projector->conn, OL_Q_PROJECTOR_SESSION,
-                OL_PARAMS(ol_int(projector->options->lease_us / 3000)), NULL, err) < 0)
+        ol_limit(projector->conn, OL_Q_PROJECTOR_SESSION, projector->options->lease_us / 3000,
+                 err) < 0)
         return -1;
+    if (projector->conn->is_pooled) // its statements and the place aside belong to a session
+        return ol_fail(
+            err, OUTLOG_MISUSE,
+            "%s: projections need a session of their own, and this is a pooler; give them "
+            "the server itself by OUTLOG_STORE_DIRECT, or by --store of `outlog "
+            "projections run`",
+            projector->conn->name);
     return ol_waiter_open(&projector->waiter, projector->conn->wake_key) == 0
                ? 0
                : ol_fail(err, OUTLOG_NO_MEMORY, "no file descriptor left");

@@ -20,6 +20,7 @@ def main(url, name):
                             correlation_id=ids[0], payload='{"size":%d}' % len(ids))
                       for i, id in enumerate(ids)]
             _say("try", ids)
+            tx = None
             try:
                 if n % 2:
                     log.append_now(*events)
@@ -28,6 +29,8 @@ def main(url, name):
                     tx.append(*events)
                     tx.commit()
             except Refused as refused:
+                if tx:
+                    tx.rollback()
                 _say("refused " + refused.code, ids)
                 if refused.code not in ("unavailable", "outcome_unknown"):
                     raise

@@ -3,11 +3,12 @@ import os
 import pathlib
 import tempfile
 
+from lib.outbox import wait_for
 from lib.postgres import PREFIX, Postgres
 
 
 class Standby(Postgres):
-    """Follows `primary` from the moment it is entered; to be read from only."""
+    """Follows `primary` from the moment it is entered; to be read from only, until promote()."""
 
     def __init__(self, primary):
         super().__init__()
@@ -30,3 +31,14 @@ class Standby(Postgres):
             raise RuntimeError(f"pg_basebackup failed:\n{self.log()}")
         with open(self.data / "postgresql.auto.conf", "a") as conf:
             conf.write(f"unix_socket_directories = '{self.socket_dir}'\n")
+
+    def follow_synchronously(self):
+        """From now on a commit of the primary is acknowledged when it is on our disk too."""
+        self.primary.sql("alter system set synchronous_standby_names = '*'")
+        self.primary.sql("select pg_reload_conf()")
+        wait_for(lambda: self.primary.sql("select sync_state from pg_stat_replication") == [("sync",)],
+                 "the standby to be synchronous")
+
+    def promote(self):
+        """Become the primary, of a new timeline."""
+        self.sql("select pg_promote(true, 30)")

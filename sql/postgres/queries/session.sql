@@ -1,11 +1,12 @@
 -- Sessions on the server.
 
 -- name: session_begin() @postgres
--- When this session began. Locks are waited for 10 s, unless the URL, the role or the database says
--- otherwise.
-select backend_start::text,
-       case current_setting('lock_timeout') when '0' then set_config('lock_timeout', '10s', false) end
-  from pg_stat_activity where pid = pg_backend_pid()
+-- When this session began, and its process: another than the connection was told of is behind a pooler.
+select backend_start::text, pid from pg_stat_activity where pid = pg_backend_pid()
+
+-- name: session_wait() @postgres
+-- Locks are waited for 10 s, unless the URL, the role or the database says otherwise.
+select set_config('lock_timeout', '10s', false) where current_setting('lock_timeout') = '0'
 
 -- name: session_end(pid, started_at) @postgres
 -- Ends a session of ours whose connection was lost, and waits until it is over: 1, or 0 when it is
@@ -13,6 +14,13 @@ select backend_start::text,
 select pg_terminate_backend(pid, 10000)::integer
   from pg_stat_activity
  where pid = :pid and backend_start = :started_at::timestamptz
+
+-- name: session_end_named(name) @postgres
+-- The same behind a pooler. A session that works under our name works for the connection we lost: whoever
+-- gets it next brings a name of their own. One that is idle has ended what it did.
+select pg_terminate_backend(pid, 10000)::integer
+  from pg_stat_activity
+ where application_name = :name and state <> 'idle' and pid <> pg_backend_pid()
 
 -- name: session_confine(org_id) @postgres
 -- From now on this session sees one org. No row: the role is not there, or not ours.
