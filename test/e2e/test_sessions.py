@@ -341,6 +341,29 @@ def test_x1_sockets_want_a_token_or_a_ticket(serve, outlog, chat, agent, configu
     assert server.get(f"/v1/sessions/{KEY}/events", token=other).json["events"] == []
 
 
+def test_x1_pages_of_named_origins_open_sockets_and_nothing_else(serve, outlog, chat, tmp_path):
+    def name(*origins):
+        path = tmp_path / "serve.json"
+        path.write_text(json.dumps({"serve": {"origins": origins}}))
+        return outlog.run("apply", "-f", path, check=False)
+    for wrong in ("chat.example", "https://chat.example/page", "*", "https://*.example", "https://a@b", ""):
+        refused = name(wrong)
+        assert refused.returncode == 1 and "serve.origins" in refused.stderr
+    assert name("https://chat.example", "http://127.0.0.1:7480").returncode == 0
+    server = serve()
+    assert chat(server, KEY, origin="https://chat.example").socket.connected
+    assert chat(server, KEY, origin="http://127.0.0.1:7480").socket.connected
+    assert chat(server, KEY, origin=f"http://127.0.0.1:{server.port}").socket.connected
+    for other in ("http://chat.example", "https://chat.example.evil", "https://chat.example:8443", "null"):
+        with pytest.raises(websocket.WebSocketBadStatusException) as refused:
+            chat(server, KEY, origin=other)
+        assert refused.value.status_code == 403
+    assert server.get("/v1/sessions", headers={"origin": "https://chat.example"}).code == "forbidden"
+    name()
+    wait_for(lambda: server.get(f"/v1/sessions/{KEY}/socket", headers={
+        "origin": "https://chat.example", "upgrade": "websocket"}).status == 403, "the origin to be forgotten")
+
+
 def test_sigterm_while_messages_are_being_stored_ends_in_order(serve, chat, agent, configure):
     """What was accepted is answered by whoever runs next; the daemon itself ends with 0."""
     configure(helper={"type": "http", "url": agent().url})
