@@ -59,7 +59,7 @@ fuzz: ## each fuzzer for FUZZ_SECONDS (60)
 	@scripts/setup build fuzz
 	@scripts/fuzz $(FUZZ_SECONDS)
 
-torture: ## the long torture: TORTURE_ROWS (100000) rows and a reader that must miss none
+torture: ## the long ones: TORTURE_ROWS (100000) rows and a reader that misses none; 1,000 sockets under fire
 	@scripts/setup build test
 	@OUTLOG_TORTURE_ROWS=$(TORTURE_ROWS) scripts/test --only torture
 

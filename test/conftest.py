@@ -7,6 +7,7 @@ import sys
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from lib.browser import Browser  # noqa: E402
 from lib.cli import ROOT, Outlog, build_dir  # noqa: E402
 from lib.outbox import History, Outbox, Relays  # noqa: E402
 from lib.postgres import Postgres  # noqa: E402
@@ -170,3 +171,20 @@ def serve(outlog, tmp_path):
 def history():
     """What everybody saw, for the checker."""
     return History()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """test/console/run.mjs: a Chromium; a test that asks for it skips itself when lib.browser.why_not()."""
+    browser = Browser()
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def shots(request):
+    """Where pictures are put: look at them."""
+    kind = "postgres" if "postgres" in request.node.name else "sqlite"
+    folder = build_dir() / "console-shots" / kind
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

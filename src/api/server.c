@@ -130,6 +130,7 @@ static enum ol_answer refresh_tokens(struct ol_request *request)
 static enum ol_answer beat(struct ol_request *request)
 {
     ol_pulse_beat(request->server->pulse, request->log);
+    ol_origins_refresh(request->server->origins, request->log);
     return OL_ANSWERED;
 }
 
@@ -195,8 +196,8 @@ static void take(struct ol_server *server, struct ol_request *request)
     request->who.is_dev = server->options.is_dev;
     if (server->options.is_dev)
         request->who.scope = OL_SCOPE_ADMIN;
-    if (!ol_origin_check(request, server->options.is_dev) || !ol_route_find(request) ||
-        !ol_route_check_query(request)) {
+    if (!ol_origin_check(request, server->origins, server->options.is_dev) ||
+        !ol_route_find(request) || !ol_route_check_query(request)) {
         answer(server, request);
     } else if (request->route->is_instant) {
         request->route->handle(request);
@@ -402,6 +403,7 @@ static int start(struct ol_server *server, outlog_err *err)
         server->interrupt.data = server;
     const struct ol_server_options *options = &server->options;
     if (load_tls(server, err) < 0 || ol_auth_open(&server->auth, err) < 0 ||
+        ol_origins_open(&server->origins, options->store, err) < 0 ||
         ol_pulse_open(&server->pulse, err) < 0 ||
         ol_hub_open(&server->hub, options->store, moved, server, err) < 0 ||
         ol_group_open(options->store, options->most_queued, &server->group, err) < 0 ||
@@ -434,6 +436,7 @@ static void clear(struct ol_server *server)
     ol_feed_close(server->feed);
     ol_hub_close(server->hub);
     ol_auth_close(server->auth);
+    ol_origins_close(server->origins);
     ol_pulse_close(server->pulse);
     SSL_CTX_free(server->peers.tls);
     uv_loop_close(&server->loop);

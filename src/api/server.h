@@ -35,6 +35,7 @@ struct ol_post {
 };
 
 struct ol_feed;
+struct ol_origins;
 struct ol_rooms;
 
 struct ol_server {
@@ -50,6 +51,7 @@ struct ol_server {
     struct ol_hub *hub;
     struct ol_group *group; /* appends of many requests in one transaction */
     struct ol_auth *auth;
+    struct ol_origins *origins; /* pages of others that may open sockets */
     struct ol_pulse *pulse;
     struct ol_followers followers;
     pthread_mutex_t lock;

@@ -458,7 +458,7 @@ static int read_sink(struct reader *r, const char *name, const struct ol_json *v
     return put_setting(r, "sinks", name, value, pointer);
 }
 
-enum value_kind { SPAN, SPAN_OR_FOREVER, COUNT, TEXT, WAKEUP };
+enum value_kind { SPAN, SPAN_OR_FOREVER, COUNT, TEXT, WAKEUP, ORIGINS };
 
 static const struct setting {
     const char *section, *key;
@@ -479,12 +479,36 @@ static const struct setting {
     {"relay", "threads", COUNT, 1, 32, "a whole number from 1 to 32 is wanted"},
     {"relay", "parked", COUNT, 1, 10000000, "a whole number from 1 to 10000000 is wanted"},
     {"relay", "wakeup", WAKEUP, 0, 0, "poll or notify is wanted"},
+    {"serve", "origins", ORIGINS, 0, 0,
+     "a list of origins like https://chat.example is wanted, without a path"},
 };
 enum { SETTING_COUNT = sizeof known_settings / sizeof *known_settings };
+
+/* As browsers say it in the header Origin: scheme, host and, when it is not the scheme's own, port. */
+static bool is_origin(const char *text)
+{
+    const char *host = text && strncmp(text, "http://", 7) == 0    ? text + 7
+                       : text && strncmp(text, "https://", 8) == 0 ? text + 8
+                                                                   : "";
+    return *host && strlen(text) <= 300 && !strpbrk(host, "/?#*@ \t");
+}
+
+static bool are_origins(struct reader *r, const struct ol_json *list)
+{
+    struct ol_json_iter it = {0};
+    if (list->type != OL_JSON_ARRAY)
+        return false;
+    while (ol_json_next(list, &it))
+        if (!is_origin(ol_json_string(&it.value, r->arena, NULL)))
+            return false;
+    return true;
+}
 
 static bool is_right(struct reader *r, const struct setting *setting, const struct ol_json *value)
 {
     int64_t number;
+    if (setting->kind == ORIGINS)
+        return are_origins(r, value);
     if (setting->kind == COUNT)
         return ol_json_int(value, &number) && number >= setting->min && number <= setting->max;
     const char *text = ol_json_string(value, r->arena, NULL);
@@ -572,7 +596,7 @@ static int read_one(struct reader *r, const char *section, const struct ol_json 
         return value->type == OL_JSON_STRING ? 0
                                              : wrong(r->err, pointer, section, "a text is wanted");
     bool is_section =
-        is_known(section, (const char *const[]){"alerts", "retention", "relay", NULL});
+        is_known(section, (const char *const[]){"alerts", "retention", "relay", "serve", NULL});
     if (!is_section &&
         !is_known(section,
                   (const char *const[]){"destinations", "routes", "event_types", "types",
@@ -580,7 +604,7 @@ static int read_one(struct reader *r, const char *section, const struct ol_json 
         return ol_fail_at(
             r->err, OUTLOG_UNKNOWN_FIELD, pointer,
             "unknown key %.60s; store, listen, destinations, routes, event_types, "
-            "types, projections, agents, sinks, notifications, alerts, retention and relay are known",
+            "types, projections, agents, sinks, notifications, alerts, retention, relay and serve are known",
             section);
     if (value->type == OL_JSON_NULL) // `routes:` with nothing below
         return 0;

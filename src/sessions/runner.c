@@ -14,8 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { MOST_HINTS = 4096, LOOK = 64, RETRY_US = 1000000 };
+enum { MOST_HINTS = 4096, LOOK = 64, RETRY_US = 1000000, STORE_MS = 100 };
 
 struct hint {
     struct hint *next;
@@ -185,25 +186,41 @@ static void put_question(const struct ol_session_work *work, struct ol_buf *out)
     ol_buf_print(out, ",\"checkpoint\":%s}\n", work->checkpoint ? work->checkpoint : "null");
 }
 
-/* It is stored, or it will be asked again. */
-static int answer(struct turn *turn, const struct ol_agent *agent, outlog_err *err)
+/* The agent has answered: a store that is away is no reason to ask it again, as long as the session may
+ * still be ours. What a commit of unknown outcome did store is not stored twice: the session has moved on.
+ * -1: it is refused for good. */
+static int store(struct turn *turn, const struct ol_agent_ear *ear, outlog_err *err)
 {
     const struct ol_session_work *work = &turn->work;
+    const char *content = ear->content.data ? ear->content.data : "";
+    const char *checkpoint = ear->checkpoint.bytes ? ear->checkpoint.data : NULL;
+    int64_t until = ol_clock_boot_us() + turn->runner->options.lease_us;
+    int result;
+
+    while ((result = ol_session_answer(turn->log, work, content, ear->content.bytes, checkpoint,
+                                       err)) < 0 &&
+           outlog_code_is_retryable(err->code) && !atomic_load(&turn->runner->is_over) &&
+           ol_clock_boot_us() < until)
+        nanosleep(&(struct timespec){.tv_nsec = STORE_MS * 1000000}, NULL);
+    ol_fault("session.answered");
+    if (result > 0)
+        turn->runner->user.owed(turn->runner->user.user, work->org_id, work->session_key);
+    return result < 0 && !outlog_code_is_retryable(err->code) ? -1 : 0;
+}
+
+/* -1: there is no answer. Else it is stored, or the agent will be asked again. */
+static int answer(struct turn *turn, const struct ol_agent *agent, outlog_err *err)
+{
     struct ol_agent_ear ear = {.token = on_token, .goes_on = goes_on, .user = turn};
     struct ol_buf question = {0};
 
     turn->renew_at = ol_clock_boot_us() + turn->runner->options.lease_us / 3;
-    put_question(work, &question);
+    put_question(&turn->work, &question);
     int result = question.failed ? ol_fail(err, OUTLOG_NO_MEMORY, "out of memory")
                                  : ol_agent_ask(agent, question.data, question.bytes, &ear, err);
     ol_fault("session.answer");
     if (result == 0)
-        result = ol_session_answer(turn->log, work, ear.content.data ? ear.content.data : "",
-                                   ear.content.bytes,
-                                   ear.checkpoint.bytes ? ear.checkpoint.data : NULL, err);
-    ol_fault("session.answered");
-    if (result > 0)
-        turn->runner->user.owed(turn->runner->user.user, work->org_id, work->session_key);
+        result = store(turn, &ear, err);
     ol_buf_clear(&question);
     ol_agent_ear_clear(&ear);
     return result;
@@ -242,7 +259,12 @@ static bool step(struct turn *turn, const struct hint *hint)
         return false;
     if (!turn->work.is_message)
         return ol_session_pass(turn->log, &turn->work, NULL, &err) > 0;
-    if (load_agent(turn, &agent, &err) < 0 || answer(turn, &agent, &err) < 0) {
+    int found = load_agent(turn, &agent, &err);
+    if (found < 0 && outlog_code_is_retryable(err.code)) {
+        ol_session_release(turn->log, &turn->work, &err); // the store is away, not the agent
+        return false;
+    }
+    if (found < 0 || answer(turn, &agent, &err) < 0) {
         fail(turn, agent.tries, &err);
         return false;
     }

@@ -1,4 +1,4 @@
-// A browser for test/e2e/test_console.py. Each line on standard input names a flow and where to run it:
+// A browser for test/e2e/test_console.py and test_chat.py. Each line on standard input names a flow and where to run it:
 //
 //     {"flow": "dead", "base": "http://127.0.0.1:7400", "shots": DIR, "args": {…}}
 //
@@ -6,6 +6,7 @@
 // the test for something only it can do, {"ask": "heal", …}; the next line on standard input is the answer.
 import { createInterface } from 'node:readline';
 import { chromium } from 'playwright-core';
+import * as chat from './chat.mjs';
 import * as flows from './flows.mjs';
 import { Visit } from './visit.mjs';
 
@@ -26,7 +27,7 @@ for (let next = await lines.next(); !next.done; next = await lines.next()) {
     const visit = new Visit(browser, order, ask);
     try {
         await visit.open();
-        await flows[order.flow](visit, order.args || {});
+        await { ...flows, ...chat }[order.flow](visit, order.args || {});
         visit.checkErrors();
         put({ ok: true });
     } catch (error) {

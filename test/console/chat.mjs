@@ -1,0 +1,100 @@
+// What people do at the chat page of examples/. test_chat.py cuts cables and kills daemons when asked to.
+import assert from 'node:assert/strict';
+
+const TEXT = 'tell me everything about the sea, the sky and all that lies between them';
+const WHOLE = (text, number) => `You said: ${text} (this was your message number ${number})`;
+
+// Lines that the browser writes when a server is away.
+function forgiveOutages(visit) {
+    visit.forgive(/WebSocket connection to .* failed/);
+    visit.forgive(/status of 503/);
+}
+
+async function say(visit, text) {
+    await visit.role('textbox', 'Message').fill(text);
+    await visit.page.keyboard.press('Enter');
+}
+
+// The answers on the screen that are whole, in order.
+function answers({ page }) {
+    return page.locator('.answer:not(.streams)').evaluateAll((all) =>
+        all.map((one) => one.textContent.trim()).filter(Boolean));
+}
+
+async function seeAnswers(visit, ...wanted) {
+    await visit.until(async () => (await answers(visit)).length >= wanted.length
+        && (await visit.page.locator('.streams').count()) === 0, `${wanted.length} answers`);
+    assert.deepEqual(await answers(visit), wanted);
+}
+
+async function seeStream(visit) {
+    await visit.until(async () => /You said: tell/.test(
+        await visit.page.locator('.streams').textContent().catch(() => '')), 'tokens');
+}
+
+// The connection is cut in mid-answer; a message said meanwhile waits. Back again: each answer whole, once.
+export async function chatCut(visit) {
+    const { page } = visit;
+    forgiveOutages(visit);
+    await page.goto(`${visit.base}/#cut`);
+    await visit.see('connected');
+    await visit.shot('chat-0-empty');
+    await say(visit, TEXT);
+    await seeStream(visit);
+    await visit.shot('chat-1-streams');
+    await visit.checkPage('chat');
+
+    await visit.ask('cut');
+    await visit.see('reconnecting');
+    await say(visit, 'are you there?');
+    await visit.see('sending');
+    await visit.shot('chat-2-cut');
+    await page.reload();
+    await visit.see('are you there?');
+
+    await visit.ask('mend');
+    await visit.see('connected');
+    await seeAnswers(visit, WHOLE(TEXT, 1), WHOLE('are you there?', 2));
+    await visit.ask('settled', { count: 2 });
+    await visit.shot('chat-3-back');
+
+    await page.reload();
+    await visit.see('connected');
+    await seeAnswers(visit, WHOLE(TEXT, 1), WHOLE('are you there?', 2));
+    assert.equal(await page.locator('.said').count(), 2);
+
+    await visit.open({ width: 390, height: 700, theme: 'dark' });
+    await visit.page.goto(`${visit.base}/#cut`);
+    await seeAnswers(visit, WHOLE(TEXT, 1), WHOLE('are you there?', 2));
+    await visit.checkPage('chat, small and dark');
+    await visit.shot('chat-4-dark');
+}
+
+// The daemon is killed while an answer streams and started again; the page is loaded anew.
+export async function chatKill(visit) {
+    const { page } = visit;
+    forgiveOutages(visit);
+    await page.goto(`${visit.base}/#kill`);
+    await visit.see('connected');
+    await say(visit, TEXT);
+    await seeStream(visit);
+    await visit.ask('kill');
+    await visit.see('reconnecting');
+    await visit.ask('start');
+    await page.reload();
+    await visit.see('connected');
+    await seeAnswers(visit, WHOLE(TEXT, 1));
+    await visit.ask('settled', { count: 1 });
+    await page.reload();
+    await visit.see('connected');
+    await seeAnswers(visit, WHOLE(TEXT, 1));
+}
+
+// A page whose origin nobody named cannot open a socket.
+export async function chatForeign(visit) {
+    forgiveOutages(visit);
+    await visit.page.goto(`${visit.base}/#foreign`);
+    await visit.see('reconnecting');
+    await visit.ask('name');
+    await visit.see('connected');
+}

@@ -1,0 +1,89 @@
+"""The chat of examples/ in a real browser: an answer reaches the person, whole and once, whatever is cut or
+killed while it streams. Pictures stay in console-shots/ of the build folder."""
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from lib.browser import why_not
+from lib.cable import Cable
+from lib.outbox import wait_for
+from lib.postgres import die_with_parent
+
+pytestmark = [pytest.mark.usefixtures("store"),
+              pytest.mark.skipif(why_not() is not None, reason=why_not() or "")]
+
+
+class Page:
+    """examples/chat.py, whose browser reaches the daemon by a cable."""
+
+    def __init__(self, root, server):
+        self.cable = Cable(server.port)
+        self.process = subprocess.Popen(
+            [sys.executable, root / "examples" / "chat.py", "--listen", "127.0.0.1:0", "--outlog", self.cable.url],
+            stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent(signal.SIGTERM))
+        self.url = re.search(r"http://\S+(?=/)", self.process.stdout.readline()).group()
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait(10)
+        self.process.stdout.close()
+        self.cable.close()
+
+
+@pytest.fixture
+def open_chat(serve, outlog, root, tmp_path):
+    """A daemon with the example's agent, and its page; `named`: the page's origin may open sockets."""
+    pages = []
+
+    def name(page):
+        (tmp_path / "chat.json").write_text(json.dumps({
+            "agents": {"helper": {"type": "exec",
+                                  "command": [sys.executable, str(root / "examples" / "agent.py"), "0.12"]}},
+            "relay": {"lease": "2s"}, "serve": {"origins": [page.url]}}))
+        outlog.run("apply", "-f", tmp_path / "chat.json")
+
+    def make(named=True):
+        server = serve()
+        pages.append(Page(root, server))
+        if named:
+            name(pages[-1])
+            server.stop()
+            server.start(server.port)  # leases are read when it starts
+        return server, pages[-1], lambda: name(pages[-1])
+    yield make
+    for page in pages:
+        page.close()
+
+
+def settled(server, thread):
+    """Every answer is acknowledged, and there is one for each message."""
+    def look(count):
+        def is_so():
+            effects = server.get(f"/v1/sessions/you:helper:{thread}/effects").json["effects"]
+            return [one["status"] for one in effects] == ["COMPLETED"] * count
+        wait_for(is_so, f"{count} answers to be acknowledged")
+        events = server.get(f"/v1/sessions/you:helper:{thread}/events").json["events"]
+        assert len(events) == count
+        return True
+    return look
+
+
+def test_s5_a_connection_cut_in_mid_answer_costs_nothing(open_chat, browser, shots):
+    server, page, _ = open_chat()
+    browser.flow("chatCut", page, shots, answers={
+        "cut": page.cable.cut, "mend": page.cable.mend, "settled": settled(server, "cut")})
+
+
+def test_s4_the_daemon_is_killed_in_mid_answer_and_the_page_shows_it_whole_once(open_chat, browser, shots):
+    server, page, _ = open_chat()
+    browser.flow("chatKill", page, shots, answers={
+        "kill": server.kill, "start": lambda: server.start(server.port), "settled": settled(server, "kill")})
+
+
+def test_x1_a_page_opens_sockets_when_its_origin_is_named(open_chat, browser, shots):
+    _, page, name = open_chat(named=False)
+    browser.flow("chatForeign", page, shots, answers={"name": name})
