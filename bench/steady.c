@@ -1,9 +1,10 @@
 /* steady.c: from the commit of a message to the moment its publisher has it.
  *
- *     bench_steady thread|process URL PROBE PER_SECOND SECONDS
+ *     bench_steady thread|process URL PROBE PER_SECOND SECONDS [WRITERS]
  *
- * A writer commits single messages at a steady pace; a relay runs beside it, in a thread of the same
- * process or in a process of its own. Times are taken when the commit has returned and when PROBE (the
+ * Writers (4, on SQLite one) commit single messages at a steady pace, in turns: one alone that waits for the
+ * disk each time could not keep it. A relay runs beside them, in a thread of the same process or in a
+ * process of its own. Times are taken when the commit has returned and when PROBE (the
  * plug-in of probe.c) gets the message: a relay may be first, which counts as 0.
  *
  *     bench_steady idle URL PROBE 1 SECONDS
@@ -27,10 +28,12 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { MOST_WRITERS = 64 };
 enum { WARM_UP = 100 }; /* the first messages also pay for plans and connections */
 
 static const char *url;
-static int count;
+static int count, per_second, writers;
+static double begun;
 static double *committed, *published; /* by number; shared between processes */
 static atomic_int *stop;
 
@@ -108,39 +111,63 @@ static void send_one(outlog *log, int number)
     committed[number] = bench_now();
 }
 
-static double write_all(int per_second)
-{
+struct writer {
+    pthread_t thread;
     outlog *log;
-    outlog_err err;
-    if (outlog_open(url, &log, &err) < 0)
-        bench_die("%s", err.message);
-    send_one(log, 0);
+    int number;
+};
+
+static void *write_share(void *argument)
+{
+    const struct writer *writer = argument;
+    for (int i = writer->number; i < count; i += writers)
+        if (i > 0) {
+            sleep_until(begun + (double)i / per_second);
+            send_one(writer->log, i);
+        }
+    return NULL;
+}
+
+static void wait_for(int from, int to)
+{
     double given_up = bench_now() + 30;
-    while (*(volatile double *)&published[0] == 0 && bench_now() < given_up)
-        sleep_until(bench_now() + 0.001); // the relay is there
-    double begun = bench_now();
-    for (int i = 1; i < count; i++) {
-        sleep_until(begun + (double)i / per_second);
-        send_one(log, i);
-    }
-    double rate = count / (bench_now() - begun);
-    given_up = bench_now() + 30;
-    for (int i = 0; i < count && bench_now() < given_up;)
+    for (int i = from; i < to && bench_now() < given_up;)
         if (*(volatile double *)&published[i] > 0)
             i++;
         else
             sleep_until(bench_now() + 0.001); // lanes do not keep the order of each other
-    outlog_close(log);
+}
+
+static double write_all(void)
+{
+    struct writer all[MOST_WRITERS];
+    outlog_err err;
+    for (int i = 0; i < writers; i++) {
+        all[i].number = i;
+        if (outlog_open(url, &all[i].log, &err) < 0)
+            bench_die("%s", err.message);
+    }
+    send_one(all[0].log, 0);
+    wait_for(0, 1); // the relay is there
+    begun = bench_now();
+    for (int i = 0; i < writers; i++)
+        pthread_create(&all[i].thread, NULL, write_share, &all[i]);
+    for (int i = 0; i < writers; i++)
+        pthread_join(all[i].thread, NULL);
+    double rate = count / (bench_now() - begun);
+    wait_for(0, count);
+    for (int i = 0; i < writers; i++)
+        outlog_close(all[i].log);
     return rate;
 }
 
-static double measure(bool is_thread, int per_second)
+static double measure(bool is_thread)
 {
     pthread_t thread;
     double rate;
     if (is_thread) {
         pthread_create(&thread, NULL, relay, NULL);
-        rate = write_all(per_second);
+        rate = write_all();
         atomic_store(stop, 1);
         pthread_join(thread, NULL);
         return rate;
@@ -150,7 +177,7 @@ static double measure(bool is_thread, int per_second)
         relay(NULL);
         _exit(0);
     }
-    rate = write_all(per_second);
+    rate = write_all();
     atomic_store(stop, 1);
     int status;
     if (waitpid(child, &status, 0) < 0 || status != 0)
@@ -162,7 +189,7 @@ static void idle(int seconds)
 {
     struct rusage usage;
     pthread_t thread;
-    double begun = bench_now();
+    begun = bench_now();
     pthread_create(&thread, NULL, relay, NULL);
     sleep_until(begun + seconds);
     getrusage(RUSAGE_SELF, &usage);
@@ -175,11 +202,14 @@ static void idle(int seconds)
 
 int main(int argc, char **argv)
 {
-    if (argc != 6)
-        bench_die("usage: bench_steady thread|process|idle URL PROBE PER_SECOND SECONDS");
-    int per_second = bench_number(argv[4], "PER_SECOND"),
-        seconds = bench_number(argv[5], "SECONDS");
+    if (argc < 6)
+        bench_die("usage: bench_steady thread|process|idle URL PROBE PER_SECOND SECONDS [WRITERS]");
+    int seconds = bench_number(argv[5], "SECONDS");
+    per_second = bench_number(argv[4], "PER_SECOND");
     url = argv[2];
+    writers = argc > 6 ? bench_number(argv[6], "WRITERS") : strncmp(url, "sqlite:", 7) == 0 ? 1 : 4;
+    if (writers < 1 || writers > MOST_WRITERS)
+        bench_die("1 to %d writers", MOST_WRITERS);
     count = per_second * seconds + WARM_UP;
     committed = share((size_t)count * sizeof *committed);
     published = share((size_t)count * sizeof *published);
@@ -190,7 +220,7 @@ int main(int argc, char **argv)
         idle(seconds);
         return 0;
     }
-    double rate = measure(strcmp(argv[1], "thread") == 0, per_second);
+    double rate = measure(strcmp(argv[1], "thread") == 0);
     double *late = published + WARM_UP;
     for (int i = WARM_UP; i < count; i++) {
         if (published[i] == 0)

@@ -150,6 +150,23 @@ int ol_item_read(const struct ol_rows *rows, bool is_parked, struct ol_arena *ar
     return failed ? ol_fail(err, OUTLOG_NO_MEMORY, "out of memory") : 0;
 }
 
+struct ol_item *ol_items_add(struct ol_item **items, size_t *count, size_t *room,
+                             struct ol_arena *arena)
+{
+    enum { FIRST = 16 };
+    if (*count == *room) {
+        size_t wider = *room ? *room * 4 : FIRST;
+        struct ol_item *more = ol_arena_array(arena, wider, sizeof *more);
+        if (!more)
+            return NULL;
+        if (*count)
+            memcpy(more, *items, *count * sizeof *more);
+        *items = more;
+        *room = wider;
+    }
+    return &(*items)[(*count)++];
+}
+
 void ol_item_clear(struct ol_item *item)
 {
     free(item->error);

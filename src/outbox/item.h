@@ -50,6 +50,11 @@ int ol_item_used(const struct ol_item *item);
 int ol_item_read(const struct ol_rows *rows, bool is_parked, struct ol_arena *arena,
                  struct ol_item *out, outlog_err *err);
 
+/* One more item at the end of an array in the arena, which grows; start from NULL, 0, 0. NULL: out of
+ * memory. */
+struct ol_item *ol_items_add(struct ol_item **items, size_t *count, size_t *room,
+                             struct ol_arena *arena);
+
 /* Free what an outcome left. */
 void ol_item_clear(struct ol_item *item);
 

@@ -1,6 +1,6 @@
 /* lane.c: the lane protocol. See lane.h for its invariants; gap.c tells when a gap is dead, turn.c puts
- * together what ol_turn_write() writes. */
-#include "outbox/lane.h"
+ * together what ol_turn_write() writes, advance.c moves the lane's row. */
+#include "outbox/advance.h"
 
 #include "base/clock.h"
 #include "base/fault.h"
@@ -33,15 +33,6 @@ static size_t ranges_read(const char *text, struct ol_range *out, size_t room)
         at = end;
     }
     return count;
-}
-
-static void ranges_write(const struct ol_range *ranges, size_t count, struct ol_buf *out)
-{
-    ol_buf_char(out, '{');
-    for (size_t i = 0; i < count; i++)
-        ol_buf_print(out, "%s[%lld,%lld)", i ? "," : "", (long long)ranges[i].from,
-                     (long long)ranges[i].to + 1);
-    ol_buf_char(out, '}');
 }
 
 /* --- ownership --- */
@@ -274,27 +265,11 @@ int ol_lane_renew(struct ol_conn *conn, struct ol_lane *lane, bool *held, outlog
     return 0;
 }
 
-static int look(struct ol_conn *conn, const struct ol_lane *lane, int64_t *epoch, int64_t *claim_no,
-                int64_t *parked_gen, outlog_err *err)
-{
-    struct ol_rows rows;
-    if (ol_query(conn, OL_Q_LANE_LOOK, OL_PARAMS(ol_int(lane->number)), &rows, err) < 0)
-        return -1;
-    int got = ol_next(&rows, err);
-    if (got > 0) {
-        *epoch = ol_column_int(&rows, 0);
-        *claim_no = ol_column_int(&rows, 1);
-        *parked_gen = ol_column_int(&rows, 2);
-    }
-    ol_end(&rows);
-    return got > 0 ? 0 : got < 0 ? -1 : ol_fail(err, OUTLOG_STORE_ERROR, "a lane is gone");
-}
-
 int ol_lane_reload(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
 {
     int64_t epoch, claim_no, parked_gen;
     // The generation first: a change after it makes the next claim fail and come back here.
-    if (look(conn, lane, &epoch, &claim_no, &parked_gen, err) < 0 ||
+    if (ol_lane_look(conn, lane, &epoch, &claim_no, &parked_gen, err) < 0 ||
         load_keys(conn, lane, err) < 0 || load_ahead(conn, lane, err) < 0)
         return -1;
     lane->parked_gen = parked_gen;
@@ -309,14 +284,13 @@ int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struc
     struct ol_rows rows;
     struct ol_buf gaps = {0};
     bool decides = lane->proof.is_over;
-    size_t room = limit;
+    size_t room = 0;
     int more;
 
+    *items = NULL;
     *count = 0;
-    if (!(*items = ol_arena_array(arena, room, sizeof **items)))
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
     if (lane->gap_count) {
-        ranges_write(lane->gaps, lane->gap_count, &gaps);
+        ol_ranges_write(lane->gaps, lane->gap_count, &gaps);
         more = ol_query(conn, OL_Q_OUTBOX_READ_GAPS,
                         OL_PARAMS(ol_int(lane->number), ol_int(lane->head), ol_int((int64_t)limit),
                                   ol_text(gaps.data)),
@@ -331,22 +305,15 @@ int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struc
         return -1;
     }
     while ((more = ol_next(&rows, err)) > 0) {
-        if (*count == room) {
-            size_t wider = room * 2;
-            struct ol_item *more_items = ol_arena_array(arena, wider, sizeof *more_items);
-            if (!more_items) {
-                more = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-                break;
-            }
-            memcpy(more_items, *items, room * sizeof *more_items);
-            *items = more_items;
-            room = wider;
+        struct ol_item *item = ol_items_add(items, count, &room, arena);
+        if (!item) {
+            more = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+            break;
         }
-        if (ol_item_read(&rows, false, arena, &(*items)[*count], err) < 0) {
+        if (ol_item_read(&rows, false, arena, item, err) < 0) {
             more = -1;
             break;
         }
-        ++*count;
     }
     ol_end(&rows);
     ol_buf_clear(&gaps);
@@ -358,57 +325,6 @@ int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struc
 }
 
 /* --- writing a turn --- */
-
-/* Run lane_advance in one of its forms. A row that fits tells its new place. */
-static int advance_by(struct ol_conn *conn, enum ol_query_id query, struct ol_lane *lane,
-                      const struct ol_value *params, bool *is_ours, outlog_err *err)
-{
-    struct ol_rows rows;
-    if (ol_query(conn, query, params, &rows, err) < 0)
-        return -1;
-    int got = ol_next(&rows, err);
-    *is_ours = got > 0;
-    lane->place[0] = '\0';
-    if (got > 0)
-        snprintf(lane->place, sizeof lane->place, "%s", ol_column_text(&rows, 0, NULL));
-    ol_end(&rows);
-    return got < 0 ? -1 : 0;
-}
-
-/* By its place; by its key every so often, because only that lets the server clean the page. */
-static int advance(struct ol_conn *conn, struct ol_lane *lane, const struct ol_turn *turn,
-                   bool *is_ours, outlog_err *err)
-{
-    enum { MOST_TURNS = 50 };
-    struct ol_buf gaps = {0}, claim = {0};
-    int result = -1;
-
-    *is_ours = false;
-    ranges_write(turn->gaps, turn->gap_count, &gaps);
-    ranges_write(turn->claim, turn->sent_count ? turn->claim_count : 0, &claim);
-    if (gaps.failed || claim.failed) {
-        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-        goto out;
-    }
-    ol_fault("claim.sent");
-    char place[sizeof lane->place];
-    memcpy(place, lane->place, sizeof place);
-    const struct ol_value *params =
-        OL_PARAMS(ol_int(lane->number), ol_int(lane->epoch), ol_int(lane->parked_gen),
-                  ol_int(lane->claim_no), ol_int(turn->head), ol_text(gaps.data),
-                  ol_text(claim.data), ol_int(lane->lease_us), ol_text(place));
-    result = 0;
-    if (*place && lane->turns++ < MOST_TURNS)
-        result = advance_by(conn, OL_Q_LANE_ADVANCE_AT, lane, params, is_ours, err);
-    if (result == 0 && !*is_ours) {
-        lane->turns = 0;
-        result = advance_by(conn, OL_Q_LANE_ADVANCE, lane, params, is_ours, err);
-    }
-out:
-    ol_buf_clear(&gaps);
-    ol_buf_clear(&claim);
-    return result;
-}
 
 static int write_rows(struct ol_conn *conn, const struct ol_lane *lane, enum ol_query_id query,
                       struct ol_buf *rows, size_t count, outlog_err *err)
@@ -484,40 +400,6 @@ static int write_rest(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn
     return turn->also ? turn->also(conn, turn->context, *items, *count, err) : 0;
 }
 
-/* After a commit whose answer was lost (rule 6): our epoch and our claim_no mean that it happened. */
-static int resolve(struct ol_conn *conn, const struct ol_lane *lane, bool *happened,
-                   outlog_err *err)
-{
-    int64_t epoch, claim_no, parked_gen;
-    if (conn->store->revive(conn, err) < 0 || ol_lane_session(conn, lane->lease_us, err) < 0 ||
-        look(conn, lane, &epoch, &claim_no, &parked_gen, err) < 0)
-        return -1;
-    *happened = epoch == lane->epoch && claim_no == lane->claim_no + 1;
-    return 0;
-}
-
-static int why_not(struct ol_conn *conn, const struct ol_lane *lane, enum ol_turn_result *result,
-                   outlog_err *err)
-{
-    int64_t epoch, claim_no, parked_gen;
-    if (look(conn, lane, &epoch, &claim_no, &parked_gen, err) < 0)
-        return -1;
-    // Our epoch with another claim_no: a turn that we took for lost was stored later. What it claimed
-    // is not known here any more, so we go on as after a crash (rule 6).
-    bool is_ours = epoch == lane->epoch && claim_no == lane->claim_no;
-    *result = is_ours ? OL_TURN_STALE : OL_TURN_FENCED;
-    return 0;
-}
-
-static void take_over(struct ol_lane *lane, const struct ol_turn *turn, int64_t before)
-{
-    lane->head = turn->head;
-    memcpy(lane->gaps, turn->gaps, turn->gap_count * sizeof *turn->gaps);
-    lane->gap_count = turn->gap_count;
-    lane->claim_no++;
-    lane->lease_end = before + lane->lease_us;
-}
-
 int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *turn,
                   struct ol_arena *arena, struct ol_item **items, size_t *count,
                   enum ol_turn_result *result, outlog_err *err)
@@ -535,12 +417,12 @@ int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *tu
     if (is_plain && turn->ahead && turn->gap_count == 0)
         ol_ahead(conn, OL_Q_OUTBOX_READ,
                  OL_PARAMS(ol_int(lane->number), ol_int(turn->head), ol_int((int64_t)turn->ahead)));
-    if (advance(conn, lane, turn, &is_ours, err) < 0)
+    if (ol_lane_advance(conn, lane, turn, &is_ours, err) < 0)
         goto failed;
     if (!is_ours) {
         if (!is_plain)
             conn->store->rollback(conn);
-        return why_not(conn, lane, result, err);
+        return ol_lane_why_not(conn, lane, result, err);
     }
     if (!is_plain) {
         if (write_rest(conn, lane, turn, arena, items, count, &reaped, err) < 0)
@@ -551,27 +433,14 @@ int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *tu
     }
     ol_fault("mark.done");
     lane->is_reaped = reaped > 0;
-    take_over(lane, turn, before);
+    ol_lane_move(lane, turn, before);
     return 0;
 failed:
     if (conn->in_transaction)
         conn->store->rollback(conn);
-    // Nobody can tell what became of it but the lane's own row; and if that cannot be read, we
-    // behave as after a crash (rule 6).
-    outlog_err ignored;
-    bool happened = false;
-    if (!err ||
-        !(err->code == OUTLOG_OUTCOME_UNKNOWN || (is_plain && err->code == OUTLOG_UNAVAILABLE)))
-        return -1;
-    if (resolve(conn, lane, &happened, &ignored) < 0) {
-        *result = OL_TURN_FENCED;
-        return 0;
-    }
-    if (happened) {
-        take_over(lane, turn, before);
-        return 0;
-    }
-    return -1;
+    return is_plain || err->code == OUTLOG_OUTCOME_UNKNOWN
+               ? ol_lane_resolve(conn, lane, turn, before, result, err)
+               : -1;
 }
 
 int ol_turn_orphan(struct ol_conn *conn, const struct ol_lane *lane, struct ol_turn *turn,

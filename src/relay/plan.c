@@ -17,9 +17,9 @@ enum fate { SEND, PARK, BUSY, SURPLUS, PASS, STOP };
 
 /* A hole in the numbers that is only milliseconds old most often closes by itself. All holes of one
  * read are of one age, so a backlog waits once a read and not once a hole. */
-static bool is_young_hole(const struct ol_work_lane *wl, int64_t seq)
+static bool is_young_hole(const struct ol_work_lane *wl, const struct ol_turn *turn, int64_t seq)
 {
-    return wl->lane.has_gaps && seq > wl->worker->turn.head + 1 && seq > wl->old_to;
+    return wl->lane.has_gaps && seq > turn->head + 1 && seq > wl->old_to;
 }
 
 static void note_read(struct ol_work_lane *wl, const struct ol_batch *batch)
@@ -44,23 +44,29 @@ bool ol_plan_may_read(const struct ol_work_lane *wl)
                            : now >= wl->read_after);
 }
 
-/* Messages that wait for a place take from their destination's room. */
+static void count_batch(struct ol_worker *worker, const struct ol_batch *batch)
+{
+    for (size_t i = 0; batch && i < batch->count; i++) {
+        const struct ol_item *item = &batch->items[i];
+        struct ol_target *target =
+            item->state != OL_ITEM_WAITING
+                ? NULL
+                : ol_target_find(&worker->targets, item->message.destination);
+        if (target)
+            target->planned++;
+    }
+}
+
+/* Messages that wait for a place take from their destination's room, and so do those that this very
+ * claim takes from other lanes. */
 static void count_waiting(struct ol_worker *worker)
 {
     for (struct ol_target *t = worker->targets.first; t; t = t->next)
         t->planned = 0;
-    for (size_t i = 0; worker->waiting && i < worker->lane_count; i++) {
-        const struct ol_batch *batch = worker->lanes[i].open;
-        for (size_t j = 0; batch && j < batch->count; j++) {
-            const struct ol_item *item = &batch->items[j];
-            struct ol_target *target =
-                item->state != OL_ITEM_WAITING
-                    ? NULL
-                    : ol_target_find(&worker->targets, item->message.destination);
-            if (target)
-                target->planned++;
-        }
-    }
+    for (size_t i = 0; worker->waiting && i < worker->lane_count; i++)
+        count_batch(worker, worker->lanes[i].open);
+    for (size_t i = 0; i < worker->joint_count; i++)
+        count_batch(worker, worker->joint[i].fresh);
 }
 
 static enum fate fate_of(struct ol_worker *worker, struct ol_work_lane *wl,
@@ -153,10 +159,10 @@ static bool is_full(struct ol_work_lane *wl, const struct ol_item *item)
 }
 
 /* Cover what was read: the ones to send stay in the batch, the others are parked with attempts 0. */
-static int plan(struct ol_work_lane *wl, struct ol_batch *batch, outlog_err *err)
+static int plan(struct ol_work_lane *wl, struct ol_turn *turn, struct ol_batch *batch,
+                outlog_err *err)
 {
     struct ol_worker *worker = wl->worker;
-    struct ol_turn *turn = &worker->turn;
     enum fate *fates = ol_arena_array(&batch->arena, batch->count, sizeof *fates);
     size_t kept, sent = 0, read = batch->count;
     bool must_wait = false;
@@ -169,7 +175,7 @@ static int plan(struct ol_work_lane *wl, struct ol_batch *batch, outlog_err *err
         return -1;
     for (size_t i = 0; i < kept; i++) {
         struct ol_item *item = &batch->items[i];
-        if (!ol_turn_has_room(turn, &wl->lane, item->seq) || is_young_hole(wl, item->seq))
+        if (!ol_turn_has_room(turn, &wl->lane, item->seq) || is_young_hole(wl, turn, item->seq))
             break;
         if ((fates[i] == PARK || fates[i] == SURPLUS) && is_full(wl, item)) {
             must_wait = true;
@@ -230,22 +236,29 @@ static struct ol_batch *read_new(struct ol_work_lane *wl, outlog_err *err)
         ol_batch_free(batch);
         return NULL;
     }
-    wl->wants_read = batch->count >= wl->limit; // a full read: there may be more
+    return batch;
+}
+
+int ol_plan_batch(struct ol_work_lane *wl, struct ol_turn *turn, struct ol_batch *batch,
+                  size_t limit, outlog_err *err)
+{
+    wl->wants_read = wl->is_full = batch->count >= limit; // there may be more
     note_read(wl, batch);
     if (batch->count)
         adapt_limit(wl, batch);
-    return batch;
+    ol_turn_gaps(turn, &wl->lane);
+    return plan(wl, turn, batch, err);
 }
 
 int ol_plan_claim(struct ol_work_lane *wl, struct ol_batch **fresh, outlog_err *err)
 {
     enum { AHEAD_BYTES = 1024 * 1024 }; // of each lane, beside what is being sent
+    struct ol_turn *turn = &wl->worker->turn;
     *fresh = read_new(wl, err);
-    ol_turn_gaps(&wl->worker->turn, &wl->lane);
-    if (!*fresh || plan(wl, *fresh, err) < 0)
+    if (!*fresh || ol_plan_batch(wl, turn, *fresh, wl->limit, err) < 0)
         return -1;
     if (wl->wants_read && wl->bytes < AHEAD_BYTES)
-        wl->worker->turn.ahead = wl->limit;
+        turn->ahead = wl->limit;
     return 0;
 }
 

@@ -101,6 +101,14 @@ static void apply_parked_keys(struct ol_work_lane *wl)
             ol_map_add(&wl->lane.waiting, parked->entries[i].key, parked->entries[i].count);
 }
 
+/* What was claimed is on its way. */
+int ol_step_open(struct ol_work_lane *wl, struct ol_batch *fresh, outlog_err *err)
+{
+    fresh->claimed_at = wl->worker->now;
+    wl->open = fresh;
+    return ol_batch_link(wl->worker, fresh) ? 0 : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+}
+
 static int turn(struct ol_work_lane *wl, outlog_err *err)
 {
     struct ol_worker *worker = wl->worker;
@@ -149,13 +157,10 @@ static int turn(struct ol_work_lane *wl, outlog_err *err)
     if (wl->lane.is_reaped && ol_lane_reload(worker->conn, &wl->lane, err) < 0)
         goto out;
     if (fresh && fresh->count) {
-        fresh->claimed_at = worker->now;
-        wl->open = fresh;
+        outcome = ol_step_open(wl, fresh, err);
         fresh = NULL;
-        if (!ol_batch_link(worker, wl->open)) {
-            outcome = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        if (outcome < 0)
             goto out;
-        }
     }
     if (count) {
         outcome = start_parked(wl, holder, items, count, err);
@@ -205,25 +210,30 @@ static int end_orphans(struct ol_work_lane *wl, outlog_err *err)
     return 0;
 }
 
+bool ol_step_is_plain(const struct ol_work_lane *wl)
+{
+    if (wl->loose || wl->wants_due || wl->wants_reap || wl->gives_back ||
+        atomic_load(wl->worker->stop))
+        return false;
+    for (size_t i = 0; wl->open && i < wl->open->count; i++) {
+        const struct ol_item *item = &wl->open->items[i];
+        if (item->state != OL_ITEM_DONE || item->outcome.kind != OUTLOG_PUBLISH_OK ||
+            item->is_kept || item->at_most_once || item->notice || ol_item_is_effect(item))
+            return false;
+    }
+    return true;
+}
+
 /* A batch that went well can wait a moment to be recorded: at a steady pace the next claim of the lane
  * comes within milliseconds and records it in the same commit. Not what a crash meanwhile would
  * condemn, nor what others wait for. */
 static bool lingers(struct ol_work_lane *wl)
 {
-    enum { LINGER_US = 20000 };
     struct ol_worker *worker = wl->worker;
-    const struct ol_batch *batch = wl->open;
-    int64_t until = batch ? batch->claimed_at + LINGER_US : 0;
+    int64_t until = wl->open ? wl->open->claimed_at + OL_LINGER_US : 0;
 
-    if (until <= worker->now || wl->loose || wl->wants_due || wl->wants_reap || wl->gives_back ||
-        atomic_load(worker->stop))
+    if (until <= worker->now || !ol_step_is_plain(wl))
         return false;
-    for (size_t i = 0; i < batch->count; i++) {
-        const struct ol_item *item = &batch->items[i];
-        if (item->state != OL_ITEM_DONE || item->outcome.kind != OUTLOG_PUBLISH_OK ||
-            item->is_kept || item->at_most_once || ol_item_is_effect(item))
-            return false;
-    }
     if (until < worker->linger_until)
         worker->linger_until = until;
     return true;

@@ -2,6 +2,7 @@
  *
  *   share    which lanes are ours
  *   step     a lane's step: record, claim, in one transaction
+ *   joint    the same for several lanes at once
  *   plan     which messages to claim
  *   settle   what became of those that were claimed
  *   batch    messages on the wire
@@ -12,7 +13,7 @@
 #ifndef OL_RELAY_WORK_H
 #define OL_RELAY_WORK_H
 
-#include "outbox/lane.h"
+#include "outbox/convoy.h"
 #include "relay/notice.h"
 #include "relay/policy.h"
 #include "relay/record.h"
@@ -20,7 +21,10 @@
 #include "relay/worker.h"
 #include "store/wake.h"
 
-enum { OL_MOST_LANES = 256 };
+enum {
+    OL_MOST_LANES = 256,
+    OL_LINGER_US = 20000, /* how long a batch that went well may wait to be recorded */
+};
 
 enum ol_mood { OL_AWAKE, OL_DOZING, OL_ASLEEP };
 
@@ -41,6 +45,7 @@ struct ol_work_lane {
     int first_lane, generation_size; /* of the generation it belongs to */
     struct ol_batch *open, *loose;
     bool wants_read, wants_due, wants_reap, has_finished;
+    bool is_full;             /* the last read brought as many as it may */
     int64_t read_after;       /* do not look for new messages before: all that is there must wait */
     size_t read_below;        /* or, if not 0: before no more claimed messages than this wait */
     int64_t seen_to, seen_at; /* how far a read came, and when: holes below old_to are not young */
@@ -49,6 +54,14 @@ struct ol_work_lane {
     size_t limit;                /* messages a read, by their size */
     int64_t pruned_to, prune_at; /* how far old messages were removed, and when to begin again */
     size_t bytes;                /* of the last read */
+};
+
+/* A lane in a joint turn. */
+struct ol_joint_lane {
+    struct ol_work_lane *wl;
+    struct ol_batch *fresh; /* read and planned, not claimed yet */
+    struct ol_turn turn;
+    bool is_written;
 };
 
 struct ol_worker {
@@ -64,6 +77,8 @@ struct ol_worker {
     int newest_first; /* where the newest generation of lanes begins: those below are to be emptied */
     size_t waiting;   /* messages that are claimed and not sent yet */
     struct ol_turn turn;
+    struct ol_joint_lane *joint;
+    size_t joint_count;
     struct ol_record record;
     struct ol_map chain;     /* keys of the batch being planned or linked */
     struct ol_map parked;    /* keys of what the plan parks */
@@ -72,6 +87,9 @@ struct ol_worker {
     struct ol_worker_stats *stats;
     atomic_int *stop;
     int64_t now, beat_at, polled_at, told_at, sweep_at;
+    int64_t looked_at; /* when all lanes were last read, without a poll */
+    bool wants_look;   /* somebody committed, or may have: read all lanes */
+    bool is_told;      /* somebody committed, and no look has found what: poll soon */
     int64_t margin_us;
     int64_t ahead_us;     /* the database's clock, counted from the boot clock */
     int64_t linger_until; /* when a batch that waits to be recorded may wait no longer */
@@ -130,6 +148,10 @@ void ol_settle_if_spent(struct ol_work_lane *wl, struct ol_item *item);
  * send; NULL and -1 on failure. */
 int ol_plan_claim(struct ol_work_lane *wl, struct ol_batch **fresh, outlog_err *err);
 
+/* The same with what was read already, at most `limit` messages. */
+int ol_plan_batch(struct ol_work_lane *wl, struct ol_turn *turn, struct ol_batch *batch,
+                  size_t limit, outlog_err *err);
+
 /* Is it time to look for new messages? Not while so many claimed ones wait for a place that more of
  * them would only outlast their patience. */
 bool ol_plan_may_read(const struct ol_work_lane *wl);
@@ -155,11 +177,23 @@ int64_t ol_sleep_pause_us(const struct ol_worker *worker);
 /* Do what can be done for a lane now. *moved: there may be more to do at once. */
 int ol_step_lane(struct ol_work_lane *wl, bool *moved, outlog_err *err);
 
+/* Would recording what is open write nothing but the lane's row? */
+bool ol_step_is_plain(const struct ol_work_lane *wl);
+
+/* Begin to send what was claimed. Takes `fresh`, also on failure. */
+int ol_step_open(struct ol_work_lane *wl, struct ol_batch *fresh, outlog_err *err);
+
 /* Is there a parked message that could be claimed now? Sets wants_due. */
 bool ol_step_finds_due(struct ol_work_lane *wl, outlog_err *err);
 
 /* Forget a lane that is not ours any more. */
 void ol_step_lose(struct ol_work_lane *wl);
+
+/* --- joint.c --- */
+
+/* Do for all lanes at once what can be done in one read and one commit. *moved: something was. */
+int ol_joint_step(struct ol_worker *worker, bool *moved, outlog_err *err);
+void ol_joint_clear(struct ol_worker *worker);
 
 /* --- share.c --- */
 

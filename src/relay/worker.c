@@ -115,21 +115,60 @@ static bool has_all(struct ol_worker *worker)
            count == 0;
 }
 
-/* When to look again. */
+/* When to poll again. */
 static int64_t next_poll(const struct ol_worker *worker)
 {
-    int64_t pause = ol_sleep_pause_us(worker);
-    return worker->polled_at + (worker->next_us < pause ? worker->next_us : pause);
+    enum { SOON_US = 5000 };
+    int64_t pause = ol_sleep_pause_us(worker), polled_at = worker->polled_at;
+    int64_t next = pause + (polled_at > worker->looked_at ? polled_at : worker->looked_at);
+    if (worker->is_told && next > polled_at + SOON_US)
+        next = polled_at + SOON_US;
+    return worker->next_us < next - polled_at ? polled_at + worker->next_us : next;
+}
+
+/* Read all lanes instead of asking first which of them have something new. */
+static void look(struct ol_worker *worker)
+{
+    for (size_t i = 0; i < worker->lane_count; i++)
+        worker->lanes[i].wants_read |= worker->lanes[i].is_owned;
+    worker->wants_look = false;
+    worker->looked_at = worker->now;
+}
+
+/* Where something just came the next comes soon: look again at once. Lanes with a backlog need no look,
+ * and the others wait for them a moment. */
+static void look_again(struct ol_worker *worker)
+{
+    enum { SELDOM_US = 5000 };
+    bool has_backlog = false;
+    for (size_t i = 0; i < worker->lane_count; i++)
+        has_backlog |= worker->lanes[i].is_owned && worker->lanes[i].is_full;
+    worker->wants_look = !has_backlog || worker->now - worker->looked_at >= SELDOM_US;
+    worker->is_told = false;
+}
+
+/* Wait until somebody commits. */
+static void listen(struct ol_worker *worker, int64_t left_us)
+{
+    const struct ol_store *store = worker->conn->store;
+    bool is_woken = store->woken(worker->conn);
+    if (!is_woken)
+        is_woken = ol_waiter_wait(&worker->waiter, store->wake_fd(worker->conn),
+                                  (int)((left_us + 999) / 1000));
+    if (is_woken) {
+        store->woken(worker->conn);
+        worker->wants_look = worker->is_told = true;
+    }
 }
 
 /* Wait for outcomes while something is in flight, else for a commit or the next poll. */
 static void rest(struct ol_worker *worker, bool moved)
 {
-    const struct ol_store *store = worker->conn->store;
     if (moved)
         worker->pause_us = 1000;
     if (ol_sender_in_flight(worker->targets.sender)) {
         ol_sender_drive(worker->targets.sender, moved ? 0 : 2);
+        listen(worker, 0);
         return;
     }
     int64_t until = next_poll(worker);
@@ -138,16 +177,8 @@ static void rest(struct ol_worker *worker, bool moved)
     if (until > worker->linger_until)
         until = worker->linger_until;
     int64_t left_us = until - ol_clock_boot_us();
-    if (moved || left_us <= 0)
-        return;
-    bool is_woken = store->woken(worker->conn);
-    if (!is_woken)
-        is_woken = ol_waiter_wait(&worker->waiter, store->wake_fd(worker->conn),
-                                  (int)((left_us + 999) / 1000));
-    if (is_woken) {
-        store->woken(worker->conn);
-        worker->polled_at = 0; // somebody committed: look at once
-    }
+    if (!moved && left_us > 0)
+        listen(worker, left_us);
 }
 
 static int turn_all(struct ol_worker *worker, bool *moved, outlog_err *err)
@@ -156,6 +187,10 @@ static int turn_all(struct ol_worker *worker, bool *moved, outlog_err *err)
     if (ol_share_beat(worker, err) < 0)
         return -1;
     worker->linger_until = INT64_MAX;
+    if (worker->wants_look)
+        look(worker);
+    if (ol_joint_step(worker, moved, err) < 0)
+        return -1;
     worker->first_lane++; // else the last lanes would get the places that the first ones leave
     for (size_t i = 0; i < worker->lane_count; i++)
         if (ol_step_lane(&worker->lanes[(worker->first_lane + i) % worker->lane_count], moved,
@@ -166,12 +201,15 @@ static int turn_all(struct ol_worker *worker, bool *moved, outlog_err *err)
         if (wl->is_owned && wl->gives_back && ol_share_give_back(wl, err) < 0)
             return -1;
     }
-    // Also under load: what is due by its time is found by a look.
+    if (*moved)
+        look_again(worker);
+    // Also under load: what is due by its time is found by a poll.
     if (*moved && worker->now - worker->polled_at < worker->options->poll_us)
         return ol_sleep_wake(worker, err);
     if (!*moved && worker->now < next_poll(worker))
         return 0;
     worker->polled_at = worker->now;
+    worker->is_told = false;
     if (ol_sleep_before_poll(worker, err) < 0 || poll_lanes(worker, &news, &waits, err) < 0 ||
         ol_sleep_after_poll(worker, news || waits || !is_idle(worker), err) < 0)
         return -1;
@@ -247,6 +285,7 @@ static void finish(struct ol_worker *worker)
     ol_policy_clear(&worker->policy);
     ol_notices_clear(&worker->notices);
     ol_turn_clear(&worker->turn);
+    ol_joint_clear(worker);
     ol_waiter_close(&worker->waiter);
     free(worker->lanes);
     free(worker->holders);

@@ -646,6 +646,93 @@ static int postgres_query(struct ol_conn *base, enum ol_query_id id, const struc
     return 0;
 }
 
+/* --- several at once --- */
+
+/* The slot of a statement that the server knows, or -1. */
+static int know(struct pg_store_conn *conn, const struct ol_ask *ask, outlog_err *err)
+{
+    const struct ol_query *query = &ol_queries_postgres[ask->id];
+    uint64_t key = ol_statement_key(query, ask->params);
+    struct arguments arguments = {0};
+    int slot = find_prepared(conn, ask->id, key);
+    if (slot >= 0)
+        return slot;
+    if (ol_statement_build(query, ask->params, '$', &conn->text, err) < 0)
+        return -1;
+    for (int i = 0; i < conn->text.bound_count; i++)
+        add_argument(&arguments, &ask->params[conn->text.bound[i]]);
+    slot = prepare(conn, ask->id, key, &conn->text, &arguments);
+    return slot >= 0 ? slot
+                     : ol_fail(err, OUTLOG_STORE_ERROR, "%s could not be prepared", query->name);
+}
+
+static bool send_known(struct pg_store_conn *conn, int slot, const struct ol_value *params)
+{
+    const struct prepared *prepared = &conn->prepared[slot];
+    struct arguments arguments = {0};
+    char name[32];
+    for (int i = 0; i < prepared->bound_count; i++)
+        add_argument(&arguments, &params[prepared->bound[i]]);
+    snprintf(name, sizeof name, "ol_%d", slot);
+    return PQsendQueryPrepared(conn->pg, name, arguments.count, arguments.values, arguments.lengths,
+                               arguments.formats, BINARY);
+}
+
+/* One result after the other, each followed by NULL; then the sync, which is the commit. The first that
+ * failed speaks for all: what came after it was not run. */
+static int collect_all(struct pg_store_conn *conn, struct ol_rows *rows, size_t count,
+                       outlog_err *err)
+{
+    int outcome = 0;
+    for (size_t i = 0; i <= count; i++) {
+        PGresult *result = PQgetResult(conn->pg);
+        ExecStatusType status = PQresultStatus(result);
+        bool is_good = i < count ? status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK
+                                 : status == PGRES_PIPELINE_SYNC;
+        if (!is_good && outcome == 0) {
+            fail(conn, result, err);
+            outcome = -1;
+        }
+        if (!is_good || i == count) {
+            PQclear(result);
+        } else {
+            rows[i].handle = result;
+            rows[i].count = PQntuples(result);
+            rows[i].changed = strtoll(PQcmdTuples(result), NULL, 10);
+        }
+        while (result && status != PGRES_PIPELINE_SYNC && (result = PQgetResult(conn->pg))) {
+            status = PQresultStatus(result);
+            PQclear(result);
+        }
+    }
+    return outcome;
+}
+
+/* Statements without BEGIN up to a sync are one transaction: all of it crosses at once. */
+static int postgres_together(struct ol_conn *base, const struct ol_ask *asks, size_t count,
+                             struct ol_rows *rows, outlog_err *err)
+{
+    enum { MOST = 256 };
+    struct pg_store_conn *conn = own(base);
+    int slots[MOST];
+
+    assert(count <= MOST && !base->is_borrowed);
+    for (size_t i = 0; i < count; i++)
+        if ((slots[i] = know(conn, &asks[i], err)) < 0)
+            return -1;
+    PGconn *pg = quiet(conn);
+    bool is_sent = PQenterPipelineMode(pg);
+    for (size_t i = 0; is_sent && i < count; i++)
+        is_sent = send_known(conn, slots[i], asks[i].params);
+    if (!is_sent || !PQpipelineSync(pg)) {
+        fail(conn, NULL, err);
+        return -1;
+    }
+    int outcome = collect_all(conn, rows, count, err);
+    PQexitPipelineMode(pg);
+    return outcome;
+}
+
 static int postgres_next(struct ol_rows *rows, outlog_err *err)
 {
     (void)err; // the whole result is here already
@@ -1072,6 +1159,7 @@ const struct ol_store ol_store_postgres = {
     .release = postgres_release,
     .query = postgres_query,
     .ahead = postgres_ahead,
+    .together = postgres_together,
     .next = postgres_next,
     .end = postgres_end,
     .is_null = postgres_is_null,

@@ -145,6 +145,18 @@ void ol_ahead(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *
         conn->store->ahead(conn, id, params);
 }
 
+int ol_together(struct ol_conn *conn, const struct ol_ask *asks, size_t count, struct ol_rows *rows,
+                outlog_err *err)
+{
+    assert(!conn->in_transaction);
+    for (size_t i = 0; i < count; i++)
+        rows[i] = (struct ol_rows){.conn = conn, .row = -1};
+    int result = conn->store->together(conn, asks, count, rows, err);
+    for (size_t i = 0; result < 0 && i < count; i++)
+        ol_end(&rows[i]);
+    return result;
+}
+
 int ol_next(struct ol_rows *rows, outlog_err *err)
 {
     return rows->conn->store->next(rows, err);

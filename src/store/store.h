@@ -39,6 +39,12 @@ struct ol_value ol_absent(void);
 #define OL_PARAMS(...) ((const struct ol_value[]){__VA_ARGS__})
 #define OL_NO_PARAMS ((const struct ol_value[]){{0}})
 
+/* A query with its parameters, one of several that are asked together. */
+struct ol_ask {
+    enum ol_query_id id;
+    const struct ol_value *params;
+};
+
 /* --- the implementations --- */
 
 struct ol_store {
@@ -68,6 +74,10 @@ struct ol_store {
      * gather the answer meanwhile; it then shows what was there when that statement ended, or later.
      * NULL: the store has nobody who could work meanwhile. */
     void (*ahead)(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params);
+
+    /* ol_together(). NULL: the store has one lane, so nobody needs it. */
+    int (*together)(struct ol_conn *conn, const struct ol_ask *asks, size_t count,
+                    struct ol_rows *rows, outlog_err *err);
 
     /* Go to the next row: 1, or 0 at the end, or -1. */
     int (*next)(struct ol_rows *rows, outlog_err *err);
@@ -135,6 +145,12 @@ void ol_close(struct ol_conn *conn);
 int ol_query(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
              struct ol_rows *rows, outlog_err *err);
 void ol_ahead(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params);
+
+/* Run queries in their order as one transaction and in one round trip, outside of any other. rows[i]
+ * answers asks[i]; each has to be ended by the caller. -1: there are no rows, and nothing was stored unless the code is
+ * OUTLOG_OUTCOME_UNKNOWN or OUTLOG_UNAVAILABLE. */
+int ol_together(struct ol_conn *conn, const struct ol_ask *asks, size_t count, struct ol_rows *rows,
+                outlog_err *err);
 int ol_next(struct ol_rows *rows, outlog_err *err);
 void ol_end(struct ol_rows *rows);
 

@@ -120,6 +120,20 @@ select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.pa
   join outlog.outbox o on o.lane = :lane::smallint and o.seq = found.seq
  order by o.seq
 
+-- name: outbox_read_lanes(lanes, limit literal) @postgres
+-- The same of several lanes (a JSON array of lane, head, gaps in ascending order) from one snapshot, each
+-- up to the limit. The lane comes last.
+select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.payload_bytes, o.content_type, o.headers,
+       o.metadata, o.idempotency_key, o.ordering_key, o.partition_key, o.correlation_id, o.causation_id, o.aggregate_type,
+       o.aggregate_id, o.created_at, o.available_at, o.max_attempts, o.at_most_once, o.lane
+  from json_to_recordset(:lanes) as r(lane smallint, head bigint, gaps int8multirange)
+ cross join lateral (
+       (select * from outlog.outbox n where n.lane = r.lane and n.seq > r.head order by n.seq limit :limit)
+       union all
+       select f.* from unnest(r.gaps) g
+        cross join lateral (select * from outlog.outbox where lane = r.lane and seq >= lower(g) and seq < upper(g) offset 0) f) o
+ order by o.lane, o.seq
+
 -- name: outbox_holders() @postgres
 -- Who may still fill a gap: whoever holds the table's insert lock. To be asked after the read that
 -- saw the gap (rule 20).
