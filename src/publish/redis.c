@@ -117,9 +117,8 @@ static int redis_send(void *self, struct ol_load *load, outlog_err *err)
     return append(r, &c) == 0 ? 0 : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
 }
 
-static int redis_flush(void *self, outlog_err *err)
+static int write_out(struct redis *r, outlog_err *err)
 {
-    struct redis *r = self;
     int result = ol_wire_write(&r->wire, r->out.data ? r->out.data : "", r->out.bytes, err);
     ol_buf_reset(&r->out);
     if (r->out.room > 4 << 20)
@@ -180,6 +179,16 @@ static int redis_listen(void *self, outlog_err *err)
     return got < 0 ? -1 : 0;
 }
 
+/* A server that refuses says why and hangs up: that may lie there when writing fails. */
+static int redis_flush(void *self, outlog_err *err)
+{
+    outlog_err ignored;
+    if (write_out(self, err) == 0)
+        return 0;
+    redis_listen(self, &ignored);
+    return -1;
+}
+
 /* --- the connection ------------------------------------------------------------------------------------- */
 
 /* One command and its reply, before any message is on its way. */
@@ -191,7 +200,7 @@ static int ask(struct redis *r, const struct command *c, int timeout_ms, outlog_
 
     if (append(r, c) < 0)
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-    if (redis_flush(r, err) < 0)
+    if (write_out(r, err) < 0)
         return -1;
     while (!reply) {
         got = ol_wire_read(&r->wire, data, sizeof data, timeout_ms, err);

@@ -64,7 +64,7 @@ def stop(outbox, relay):
 def published_one(outbox, receiver, relays, destination="one"):
     outbox.destination(destination, receiver, retry=FAST)
     id = outbox.put(destination, {"n": 1})
-    relay = relays()
+    relay = relays(patience="30s")                  # so that it is not parked on a busy machine
     outbox.wait(id, "PUBLISHED")
     stop(outbox, relay)
     return id
