@@ -34,6 +34,8 @@ struct ol_item {
     struct ol_item *behind; /* the next one of the same key in this batch */
     bool is_first;          /* none of the same key stands before it */
     void *batch, *target;   /* the relay's: where it belongs and where it goes */
+    void *queue;            /* the relay's: with whom it waits for a place */
+    struct ol_item *next;   /* in that queue */
     const struct ol_notice
         *notice; /* a notification, once it is rendered: `payload` is what leaves */
 

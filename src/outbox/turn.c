@@ -151,18 +151,22 @@ void ol_turn_attempt(struct ol_turn *turn, const struct ol_item *item)
     const struct outlog_outcome *outcome = &item->outcome;
 
     array_open(out, &turn->attempt_count);
-    ol_buf_print(out,
-                 "\"seq\":%lld,\"attempt\":%d,\"duration_ms\":%lld,\"outcome\":\"%s\","
-                 "\"permanent\":%s,\"started_at\":",
-                 (long long)item->seq, item->message.attempt,
-                 (long long)(outcome->duration_us / 1000), outcome_name(outcome->kind),
-                 outcome->is_permanent ? "true" : "false");
+    ol_buf_print(
+        out, "\"seq\":%lld,\"attempt\":%d,\"duration_ms\":%lld,\"outcome\":\"%s\",\"started_at\":",
+        (long long)item->seq, item->message.attempt, (long long)(outcome->duration_us / 1000),
+        outcome_name(outcome->kind));
     ol_buf_json_time(out, item->started_at);
     if (outcome->status)
         ol_buf_print(out, ",\"status\":%d", outcome->status);
-    ol_buf_text(out, ",\"response\":");
-    ol_buf_json_text(out, item->response);
-    ol_buf_text(out, ",\"error\":");
-    ol_buf_json_text(out, item->error);
+    if (outcome->is_permanent)
+        ol_buf_text(out, ",\"permanent\":true");
+    if (item->response) {
+        ol_buf_text(out, ",\"response\":");
+        ol_buf_json_text(out, item->response);
+    }
+    if (item->error) {
+        ol_buf_text(out, ",\"error\":");
+        ol_buf_json_text(out, item->error);
+    }
     ol_buf_char(out, '}');
 }

@@ -1,8 +1,9 @@
-/* http.h: the engine of one thread for everything that goes through curl: HTTP, and mail.
+/* http.h: the engine for everything that goes through curl: HTTP, and mail.
  *
- * It keeps connections alive, speaks HTTP/2 where offered, and has hundreds of transfers under way
- * in one thread. A transfer is one attempt: curl's own repeat on a connection that died is cut off,
- * for a receiver may have acted on the first copy. */
+ * It keeps connections alive, speaks HTTP/2 where offered, and has hundreds of transfers under way in
+ * one thread of its own, so that connections go on while their owner is at the store. A transfer is
+ * one attempt: curl's own repeat on a connection that died is cut off, for a receiver may have acted
+ * on the first copy. */
 #ifndef OL_PUBLISH_HTTP_H
 #define OL_PUBLISH_HTTP_H
 
@@ -10,6 +11,7 @@
 #include "publish/headers.h"
 
 struct ol_http;
+struct ol_line; /* the way to one destination, with connections of its own */
 
 /* How far an exchange came. */
 enum ol_reach {
@@ -45,7 +47,7 @@ struct ol_mail_envelope {
     bool is_plain;               /* no TLS at all; else it is required */
 };
 
-/* Everything is copied by ol_http_start. */
+/* Everything is copied by ol_line_start. */
 struct ol_http_request {
     const char *url; /* passed ol_guard_url; for mail smtp://host:port or smtps://… */
     const char *method;
@@ -56,23 +58,18 @@ struct ol_http_request {
     const char *ca_file; /* trust these certificates instead of the system's; NULL: the system's */
     const struct ol_mail_envelope *mail; /* NULL: HTTP */
     int64_t deadline_us;                 /* CLOCK_BOOTTIME */
-    ol_http_done *done;
-    void *owner, *tag;
+    void *tag;
 };
 
-/* An engine belongs to one thread. Opening it blocks SIGPIPE in that thread: TLS libraries write
- * to sockets whose other end is gone. */
+/* An engine and its lines belong to the thread that opened them: answers arrive there. Opening it
+ * blocks SIGPIPE in that thread. The engine's own thread starts with the first line. */
 int ol_http_open(struct ol_http **out, outlog_err *err);
 
-/* Abandons what is under way, then closes every connection. */
+/* Every line is closed. */
 void ol_http_close(struct ol_http *http);
 
-/* Start one transfer. 0: `done` will be called once, from ol_http_drive or one of the functions
- * below. -1: it cannot be started (memory), and `done` will not be called. */
-int ol_http_start(struct ol_http *http, const struct ol_http_request *request, outlog_err *err);
-
-/* Move every transfer on; wait up to timeout_ms for one of them, for a watched descriptor to become
- * readable, or for ol_http_wake. Transfers that only hang cost nothing here. */
+/* Report what has ended; wait up to timeout_ms for that, for a watched descriptor to become readable,
+ * or for ol_http_wake. */
 void ol_http_drive(struct ol_http *http, int timeout_ms);
 
 /* Let the drive also end its wait when `fd` becomes readable. */
@@ -81,10 +78,18 @@ int ol_http_watch(struct ol_http *http, int fd, outlog_err *err);
 /* End the drive's wait. The one function that another thread may call. */
 void ol_http_wake(struct ol_http *http);
 
-/* End transfers now: the one with this tag, or all of an owner. `done` is called for each. */
-void ol_http_abandon(struct ol_http *http, void *owner, void *tag);
-void ol_http_abandon_all(struct ol_http *http, void *owner);
+/* Open a line that keeps up to so many connections (0: as many as there are), and reports to `done`. */
+int ol_line_open(struct ol_http *http, int connections, ol_http_done *done, void *owner,
+                 struct ol_line **out, outlog_err *err);
 
-size_t ol_http_in_flight(const struct ol_http *http);
+/* Ends what is under way, with an answer for each, then closes its connections. NULL is fine. */
+void ol_line_close(struct ol_line *line);
+
+/* Start one transfer. 0: `done` will be called once, from ol_http_drive or one of the functions of a
+ * line. -1: it cannot be started (memory), and `done` will not be called. */
+int ol_line_start(struct ol_line *line, const struct ol_http_request *request, outlog_err *err);
+
+/* End the transfer with this tag now. */
+void ol_line_abandon(struct ol_line *line, void *tag);
 
 #endif

@@ -8,18 +8,32 @@
 
 #include <stdio.h>
 
+static void on_answer(void *owner, void *tag, const struct ol_answer *answer)
+{
+    struct ol_post *post = owner;
+    struct outlog_outcome outcome;
+    ol_answer_http(answer, post->settings, ol_clock_wall_us(), &post->memory, &outcome);
+    post->host->done(post->host->user, tag, &outcome);
+}
+
 int ol_post_open(struct ol_post *post, const struct outlog_publisher_host *host, outlog_err *err)
 {
     const struct ol_publisher_own *own = host->own;
-    *post = (struct ol_post){.host = host, .settings = own->settings, .http = own->http};
-    if (own->settings->secret_count == 0)
-        return 0;
-    return ol_sign_open(own->settings->secrets, own->settings->secret_count, &post->sign, err);
+    const struct ol_settings *settings = own->settings;
+    *post = (struct ol_post){.host = host, .settings = settings};
+    if (settings->secret_count &&
+        ol_sign_open(settings->secrets, settings->secret_count, &post->sign, err) < 0)
+        return -1;
+    if (ol_line_open(own->http, settings->concurrency, on_answer, post, &post->line, err) < 0) {
+        ol_sign_close(post->sign);
+        return -1;
+    }
+    return 0;
 }
 
 void ol_post_close(struct ol_post *post)
 {
-    ol_http_abandon_all(post->http, post);
+    ol_line_close(post->line);
     ol_headers_clear(&post->headers);
     ol_buf_clear(&post->signature);
     ol_buf_clear(&post->memory);
@@ -28,15 +42,7 @@ void ol_post_close(struct ol_post *post)
 
 void ol_post_abandon(struct ol_post *post, void *tag)
 {
-    ol_http_abandon(post->http, post, tag);
-}
-
-static void on_answer(void *owner, void *tag, const struct ol_answer *answer)
-{
-    struct ol_post *post = owner;
-    struct outlog_outcome outcome;
-    ol_answer_http(answer, post->settings, ol_clock_wall_us(), &post->memory, &outcome);
-    post->host->done(post->host->user, tag, &outcome);
+    ol_line_abandon(post->line, tag);
 }
 
 void ol_post_refuse(struct ol_post *post, void *tag, const outlog_err *err)
@@ -108,10 +114,8 @@ void ol_post_send(struct ol_post *post, const struct outlog_message *message,
         .allow_private = post->settings->allow_private,
         .ca_file = post->settings->ca_file,
         .deadline_us = deadline_us,
-        .done = on_answer,
-        .owner = post,
         .tag = tag,
     };
-    if (ol_http_start(post->http, &wire, &err) < 0)
+    if (ol_line_start(post->line, &wire, &err) < 0)
         ol_post_refuse(post, tag, &err);
 }

@@ -14,16 +14,24 @@
 struct smtp {
     const struct outlog_publisher_host *host;
     const struct ol_settings *settings;
-    struct ol_http *http;
+    struct ol_line *line;
     struct ol_mailbox from;
     struct ol_arena own, arena; /* for the instance, and for the mail being built */
     struct ol_buf mail, memory;
 };
 
+static void on_answer(void *owner, void *tag, const struct ol_answer *answer)
+{
+    struct smtp *s = owner;
+    struct outlog_outcome outcome;
+    ol_answer_mail(answer, s->settings, &s->memory, &outcome);
+    s->host->done(s->host->user, tag, &outcome);
+}
+
 static void smtp_close(void *instance)
 {
     struct smtp *s = instance;
-    ol_http_abandon_all(s->http, s);
+    ol_line_close(s->line);
     ol_buf_clear(&s->mail);
     ol_buf_clear(&s->memory);
     ol_arena_clear(&s->arena);
@@ -39,21 +47,13 @@ static int smtp_open(const struct outlog_publisher_host *host, void **instance, 
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
     s->host = host;
     s->settings = own->settings;
-    s->http = own->http;
-    if (ol_mailbox_parse(s->settings->from, "from", &s->own, &s->from, err) < 0) {
+    if (ol_mailbox_parse(s->settings->from, "from", &s->own, &s->from, err) < 0 ||
+        ol_line_open(own->http, s->settings->concurrency, on_answer, s, &s->line, err) < 0) {
         smtp_close(s);
         return -1;
     }
     *instance = s;
     return 0;
-}
-
-static void on_answer(void *owner, void *tag, const struct ol_answer *answer)
-{
-    struct smtp *s = owner;
-    struct outlog_outcome outcome;
-    ol_answer_mail(answer, s->settings, &s->memory, &outcome);
-    s->host->done(s->host->user, tag, &outcome);
 }
 
 static void refuse(struct smtp *s, void *tag, const outlog_err *err)
@@ -92,18 +92,16 @@ static void smtp_submit(void *instance, const struct outlog_message *message, in
         .ca_file = s->settings->ca_file,
         .mail = &envelope,
         .deadline_us = deadline_us,
-        .done = on_answer,
-        .owner = s,
         .tag = tag,
     };
-    if (ol_http_start(s->http, &request, &err) < 0)
+    if (ol_line_start(s->line, &request, &err) < 0)
         refuse(s, tag, &err);
 }
 
 static void smtp_abandon(void *instance, void *tag)
 {
     struct smtp *s = instance;
-    ol_http_abandon(s->http, s, tag);
+    ol_line_abandon(s->line, tag);
 }
 
 const struct outlog_publisher ol_publisher_smtp = {

@@ -21,11 +21,93 @@ static bool is_over(const struct ol_batch *batch)
     return batch->done == batch->count;
 }
 
-/* The next message of a key may go when the one before it got through. */
-static bool is_next(const struct ol_item *item)
+/* --- queues --- */
+
+static void stand_in_line(struct ol_item *item)
 {
-    return item->state == OL_ITEM_WAITING && item->is_first;
+    struct ol_queue *queue = item->queue;
+    if (queue->last)
+        queue->last->next = item;
+    else
+        queue->first = item;
+    queue->last = item;
 }
+
+/* Who goes next, past those that have ended since they stood in line; NULL: nobody. */
+static struct ol_item *next_in_line(struct ol_queue *queue)
+{
+    while (queue->first && queue->first->state != OL_ITEM_WAITING)
+        queue->first = queue->first->next;
+    if (!queue->first)
+        queue->last = NULL;
+    return queue->first;
+}
+
+void ol_batch_unqueue(struct ol_worker *worker, struct ol_item *item)
+{
+    struct ol_queue *queue = item->queue;
+    if (!queue)
+        return; // memory was out when it should have been put in one
+    queue->waiting--;
+    worker->waiting--;
+}
+
+/* The queue of a destination; NULL when memory is out. */
+static struct ol_queue *find_queue(struct ol_worker *worker, struct ol_batch *batch,
+                                   const char *destination)
+{
+    size_t count = batch->queue_count;
+    if (count && strcmp(batch->queues[count - 1].destination, destination) == 0)
+        return &batch->queues[count - 1]; // most batches have one
+    int64_t number = ol_map_get(&worker->queues, destination);
+    if (number)
+        return &batch->queues[number - 1];
+    if (!ol_map_add(&worker->queues, destination, (int64_t)batch->queue_count + 1))
+        return NULL;
+    batch->queues[batch->queue_count] = (struct ol_queue){.destination = destination};
+    return &batch->queues[batch->queue_count++];
+}
+
+/* The next message of a key may go when the one before it got through. */
+static bool link_key(struct ol_worker *worker, struct ol_batch *batch, size_t i)
+{
+    struct ol_item *item = &batch->items[i];
+    item->is_first = true;
+    if (!item->key)
+        return true;
+    int64_t before = ol_map_get(&worker->chain, item->key);
+    if (before) {
+        item->is_first = false;
+        batch->items[before - 1].behind = item;
+    }
+    return ol_map_add(&worker->chain, item->key, (int64_t)i + 1 - before);
+}
+
+bool ol_batch_link(struct ol_worker *worker, struct ol_batch *batch)
+{
+    ol_map_clear(&worker->chain);
+    ol_map_clear(&worker->queues);
+    batch->queues = ol_arena_array(&batch->arena, batch->count, sizeof *batch->queues);
+    if (!batch->queues)
+        return false;
+    for (size_t i = 0; i < batch->count; i++) {
+        struct ol_item *item = &batch->items[i];
+        item->batch = batch;
+        struct ol_queue *queue = find_queue(worker, batch, item->message.destination);
+        if (!queue)
+            return false;
+        item->queue = queue;
+        queue->waiting++;
+        worker->waiting++;
+        if (!link_key(worker, batch, i))
+            return false;
+        if (item->is_first)
+            stand_in_line(item);
+    }
+    return true;
+}
+
+/* --- outcomes --- */
 
 /* R4: every failure, and successes where the publisher and the destination ask for it. */
 static bool keeps_attempt(const struct ol_target *target, const struct outlog_outcome *outcome)
@@ -51,8 +133,10 @@ void ol_batch_done(void *user, void *tag, const struct outlog_outcome *outcome)
         item->error = strdup(outcome->error);
     if (outcome->response)
         item->response = strndup(outcome->response, outcome->response_bytes);
-    if (outcome->kind == OUTLOG_PUBLISH_OK && item->behind)
+    if (outcome->kind == OUTLOG_PUBLISH_OK && item->behind) {
         item->behind->is_first = true;
+        stand_in_line(item->behind);
+    }
     batch->flying--;
     batch->done++;
     batch->lane->has_finished = true;
@@ -75,10 +159,10 @@ static void refuse(struct ol_worker *worker, struct ol_batch *batch, struct ol_i
     item->is_kept = true;
     batch->done++;
     batch->lane->has_finished = true;
-    worker->waiting--;
+    ol_batch_unqueue(worker, item);
 }
 
-/* A notification gets its words before it leaves. False: not now, or it is over. */
+/* A notification gets its words before it leaves. False: the store did not say, or it is over. */
 static bool has_words(struct ol_worker *worker, struct ol_batch *batch, struct ol_item *item,
                       const struct ol_target *target)
 {
@@ -99,12 +183,10 @@ static bool has_words(struct ol_worker *worker, struct ol_batch *batch, struct o
 
 /* Rule 4: a byte leaves only while the lease surely outlasts the attempt: the lane's, and that of the
  * message's own row, which nobody renews. The clock is read here and now: a process that was stopped in
- * between must not send on an old look at it. */
-static bool send(struct ol_worker *worker, struct ol_batch *batch, struct ol_item *item)
+ * between must not send on an old look at it. False: none of its destination can go now. */
+static bool send(struct ol_worker *worker, struct ol_batch *batch, struct ol_target *target,
+                 struct ol_item *item)
 {
-    struct ol_target *target = ol_target_find(&worker->targets, item->message.destination);
-    if (!target || !target->outlet || target->is_paused || !has_words(worker, batch, item, target))
-        return false;
     worker->now = ol_clock_boot_us();
     int64_t lease_end = batch->lane->lane.lease_end;
     if (batch->lease_end && batch->lease_end < lease_end)
@@ -121,7 +203,7 @@ static bool send(struct ol_worker *worker, struct ol_batch *batch, struct ol_ite
         return false;
     }
     item->state = OL_ITEM_FLYING;
-    worker->waiting--;
+    ol_batch_unqueue(worker, item);
     if (ol_outlet_in_flight(target->outlet) == 0)
         target->moved_at = worker->now;
     item->started_at = ol_clock_wall_us();
@@ -132,15 +214,26 @@ static bool send(struct ol_worker *worker, struct ol_batch *batch, struct ol_ite
     return true;
 }
 
+/* Send until the destination takes no more. Outcomes that come at once lengthen the line. */
+static void pump_queue(struct ol_worker *worker, struct ol_batch *batch, struct ol_queue *queue)
+{
+    struct ol_item *item = next_in_line(queue);
+    struct ol_target *target = item ? ol_target_find(&worker->targets, queue->destination) : NULL;
+    if (!target || !target->outlet || target->is_paused)
+        return;
+    for (; item; item = next_in_line(queue)) {
+        bool may_go = has_words(worker, batch, item, target);
+        if (item->state == OL_ITEM_WAITING && (!may_go || !send(worker, batch, target, item)))
+            return;
+    }
+}
+
 void ol_batch_pump(struct ol_worker *worker, struct ol_batch *batch)
 {
-    bool moved = atomic_load(worker->stop) == 0; // when we stop, what was not sent is handed back
-    while (moved && batch->flying + batch->done < batch->count) {
-        moved = false;
-        for (size_t i = 0; i < batch->count; i++)
-            if (is_next(&batch->items[i]) && send(worker, batch, &batch->items[i]))
-                moved = true; // an outcome that came at once may have freed the next of its key
-    }
+    if (atomic_load(worker->stop)) // what was not sent is handed back
+        return;
+    for (size_t i = 0; i < batch->queue_count; i++)
+        pump_queue(worker, batch, &batch->queues[i]);
 }
 
 /* What was not sent is not ours to send any more: its row says who may. */
@@ -151,7 +244,7 @@ void ol_batch_drop_unsent(struct ol_batch *batch)
             batch->items[i].state = OL_ITEM_DONE;
             batch->items[i].is_parked = false;
             batch->done++;
-            batch->lane->worker->waiting--;
+            ol_batch_unqueue(batch->lane->worker, &batch->items[i]);
         }
 }
 
@@ -165,40 +258,19 @@ void ol_batch_release_unsent(struct ol_batch *batch)
         item->state = OL_ITEM_DONE;
         item->outcome = (struct outlog_outcome){.kind = OUTLOG_PUBLISH_RELEASED};
         batch->done++;
-        batch->lane->worker->waiting--;
+        ol_batch_unqueue(batch->lane->worker, item);
         batch->lane->has_finished = true;
     }
-}
-
-/* Put the messages of one key behind each other. */
-bool ol_batch_link(struct ol_worker *worker, struct ol_batch *batch)
-{
-    worker->waiting += batch->count;
-    ol_map_clear(&worker->chain);
-    for (size_t i = 0; i < batch->count; i++) {
-        struct ol_item *item = &batch->items[i];
-        item->batch = batch;
-        item->is_first = true;
-        if (!item->key)
-            continue;
-        int64_t before = ol_map_get(&worker->chain, item->key);
-        if (before) {
-            item->is_first = false;
-            batch->items[before - 1].behind = item;
-        }
-        if (!ol_map_add(&worker->chain, item->key, (int64_t)i + 1 - before))
-            return false;
-    }
-    return true;
 }
 
 /* Would a message of it leave by itself soon? Not one behind its key: how long that takes is not ours. */
 static bool waits_for_place(struct ol_worker *worker, const struct ol_batch *batch)
 {
-    for (size_t i = 0; i < batch->count; i++) {
-        const struct ol_item *item = &batch->items[i];
-        struct ol_target *target =
-            is_next(item) ? ol_target_find(&worker->targets, item->message.destination) : NULL;
+    for (size_t i = 0; i < batch->queue_count; i++) {
+        const struct ol_target *target =
+            next_in_line(&batch->queues[i])
+                ? ol_target_find(&worker->targets, batch->queues[i].destination)
+                : NULL;
         if (target && ol_target_is_quick(target, worker->options->patience_us, worker->now))
             return true;
     }
@@ -218,8 +290,8 @@ bool ol_batch_is_ready(struct ol_worker *worker, const struct ol_batch *batch)
         return atomic_load(worker->stop) != 0 || !waits_for_place(worker, batch);
     if (batch->flying)
         return false;
-    for (size_t i = 0; i < batch->count && atomic_load(worker->stop) == 0; i++)
-        if (is_next(&batch->items[i]))
+    for (size_t i = 0; i < batch->queue_count && atomic_load(worker->stop) == 0; i++)
+        if (next_in_line(&batch->queues[i]))
             return false; // waits for a place
     return true;
 }

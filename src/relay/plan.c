@@ -44,14 +44,21 @@ bool ol_plan_may_read(const struct ol_work_lane *wl)
                            : now >= wl->read_after);
 }
 
+static void count_queues(struct ol_worker *worker, const struct ol_batch *batch)
+{
+    for (size_t i = 0; batch && i < batch->queue_count; i++) {
+        struct ol_target *target = ol_target_find(&worker->targets, batch->queues[i].destination);
+        if (target)
+            target->planned += (int)batch->queues[i].waiting;
+    }
+}
+
+/* The same of a batch that is planned and has no queues yet. */
 static void count_batch(struct ol_worker *worker, const struct ol_batch *batch)
 {
     for (size_t i = 0; batch && i < batch->count; i++) {
-        const struct ol_item *item = &batch->items[i];
         struct ol_target *target =
-            item->state != OL_ITEM_WAITING
-                ? NULL
-                : ol_target_find(&worker->targets, item->message.destination);
+            ol_target_find(&worker->targets, batch->items[i].message.destination);
         if (target)
             target->planned++;
     }
@@ -64,7 +71,7 @@ static void count_waiting(struct ol_worker *worker)
     for (struct ol_target *t = worker->targets.first; t; t = t->next)
         t->planned = 0;
     for (size_t i = 0; worker->waiting && i < worker->lane_count; i++)
-        count_batch(worker, worker->lanes[i].open);
+        count_queues(worker, worker->lanes[i].open);
     for (size_t i = 0; i < worker->joint_count; i++)
         count_batch(worker, worker->joint[i].fresh);
 }
@@ -202,24 +209,30 @@ static int plan(struct ol_work_lane *wl, struct ol_turn *turn, struct ol_batch *
     if (must_wait || (kept == 0 && read > 0)) // for its destination
         wl->read_after = worker->now + (is_busy ? BUSY_US : worker->options->poll_us * 2);
     wl->read_below = is_busy ? worker->waiting / 2 : 0;
+    wl->wanted = is_busy ? kept * 2 : wl->limit * 4;
     return 0;
 }
 
-/* Messages a read may bring: fewer when they are large. */
-static void adapt_limit(struct ol_work_lane *wl, const struct ol_batch *batch)
+static size_t bytes_of(const struct ol_batch *batch)
 {
-    size_t bytes = 0, most = wl->worker->options->batch;
+    size_t bytes = 0;
     for (size_t i = 0; i < batch->count; i++)
         bytes += batch->items[i].message.payload_bytes;
-    wl->bytes = bytes;
-    size_t average = batch->count ? bytes / batch->count + 1 : 1;
-    size_t limit = BATCH_BYTES / average;
-    size_t steps[] = {1000, 250, 60, SMALLEST_BATCH};
-    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-        if (limit >= steps[i] || i == 3) {
-            wl->limit = steps[i] < most ? steps[i] : most;
-            return;
-        }
+    return bytes;
+}
+
+/* Messages the next read may bring: fewer when they are large, or when most of what was read had to be
+ * left for want of places. Few sizes, for each is a statement of its own. */
+static void adapt_limit(struct ol_work_lane *wl, size_t read)
+{
+    static const size_t sizes[] = {1000, 250, 60, SMALLEST_BATCH};
+    size_t most = wl->worker->options->batch, i = 0;
+    size_t fitting = BATCH_BYTES / (wl->bytes / read + 1);
+    while (i < 3 && sizes[i] > fitting)
+        i++;
+    while (i < 2 && sizes[i + 1] >= wl->wanted)
+        i++;
+    wl->limit = sizes[i] < most ? sizes[i] : most;
 }
 
 static struct ol_batch *read_new(struct ol_work_lane *wl, outlog_err *err)
@@ -242,12 +255,16 @@ static struct ol_batch *read_new(struct ol_work_lane *wl, outlog_err *err)
 int ol_plan_batch(struct ol_work_lane *wl, struct ol_turn *turn, struct ol_batch *batch,
                   size_t limit, outlog_err *err)
 {
-    wl->wants_read = wl->is_full = batch->count >= limit; // there may be more
+    size_t read = batch->count;
+    wl->wants_read = wl->is_full = read >= limit; // there may be more
+    wl->bytes = bytes_of(batch);
     note_read(wl, batch);
-    if (batch->count)
-        adapt_limit(wl, batch);
     ol_turn_gaps(turn, &wl->lane);
-    return plan(wl, turn, batch, err);
+    if (plan(wl, turn, batch, err) < 0)
+        return -1;
+    if (read)
+        adapt_limit(wl, read);
+    return 0;
 }
 
 int ol_plan_claim(struct ol_work_lane *wl, struct ol_batch **fresh, outlog_err *err)

@@ -210,6 +210,6 @@ void ol_settle_if_spent(struct ol_work_lane *wl, struct ol_item *item)
     item->outcome = (struct outlog_outcome){.kind = OUTLOG_PUBLISH_FAILED, .is_permanent = true};
     item->error = strdup("attempts are used up; the last outcomes are unknown");
     batch->done++;
-    wl->worker->waiting--;
+    ol_batch_unqueue(wl->worker, item);
     wl->has_finished = true;
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Messages a place is taken to send within our patience while nobody knows how fast it is. */
-enum { UNKNOWN_ROUNDS = 4 };
+enum { UNKNOWN_ROUNDS = 4, LEAST_ROUNDS = 2 };
 
 static void target_free(struct ol_target *target)
 {
@@ -180,7 +180,10 @@ int ol_target_room(struct ol_target *target, bool at_once, int64_t patience_us, 
     double rounds = at_once || hangs         ? 1
                     : target->latency_us > 1 ? (double)patience_us / 2 / target->latency_us
                                              : UNKNOWN_ROUNDS;
-    double room = ((double)places + in_flight) * (rounds < 1 ? 1 : rounds) - in_flight;
+    // Who answers at all has the next ones waiting beside those on the wire, or its places stand empty
+    // for as long as a claim takes.
+    double least = !at_once && ol_target_is_quick(target, patience_us, now) ? LEAST_ROUNDS : 1;
+    double room = ((double)places + in_flight) * (rounds < least ? least : rounds) - in_flight;
     if (interval_us) { // what the rate lets through meanwhile
         double paced = (double)(at_once ? 0 : patience_us) / (double)interval_us + 1;
         room = room < paced ? room : paced;

@@ -28,12 +28,22 @@ enum {
 
 enum ol_mood { OL_AWAKE, OL_DOZING, OL_ASLEEP };
 
+/* Messages of a batch for one destination. In line are those that may go as soon as it has a place: not
+ * those behind their key. Some in line may have ended meanwhile. */
+struct ol_queue {
+    const char *destination;
+    struct ol_item *first, *last;
+    size_t waiting; /* in line or behind their key */
+};
+
 struct ol_batch {
     struct ol_batch *next;
     struct ol_work_lane *lane;
     struct ol_arena arena;
     struct ol_item *items;
     size_t count, flying, done;
+    struct ol_queue *queues;
+    size_t queue_count;
     int64_t claimed_at; /* boot clock */
     int64_t lease_end;  /* of parked messages, whose rows have leases of their own; 0: the lane's */
 };
@@ -50,8 +60,9 @@ struct ol_work_lane {
     size_t read_below;        /* or, if not 0: before no more claimed messages than this wait */
     int64_t seen_to, seen_at; /* how far a read came, and when: holes below old_to are not young */
     int64_t old_to;
-    int64_t retry_at;            /* after a store error */
-    size_t limit;                /* messages a read, by their size */
+    int64_t retry_at; /* after a store error */
+    size_t limit;     /* messages a read */
+    size_t wanted;    /* messages that the next read had better bring, by what there is room for */
     int64_t pruned_to, prune_at; /* how far old messages were removed, and when to begin again */
     size_t bytes;                /* of the last read */
 };
@@ -81,6 +92,7 @@ struct ol_worker {
     size_t joint_count;
     struct ol_record record;
     struct ol_map chain;     /* keys of the batch being planned or linked */
+    struct ol_map queues;    /* destinations of the batch being linked */
     struct ol_map parked;    /* keys of what the plan parks */
     struct ol_map parked_to; /* destinations of the same */
     struct ol_map single;    /* keys of at_most_once messages that the plan sends */
@@ -105,7 +117,8 @@ struct ol_worker {
 
 void ol_batch_free(struct ol_batch *batch);
 
-/* Put the messages of one key behind each other; false when memory is out. */
+/* Put messages into the queues of their destinations, those of one key behind each other; false when
+ * memory is out. */
 bool ol_batch_link(struct ol_worker *worker, struct ol_batch *batch);
 
 /* Send what may go now. */
@@ -113,6 +126,9 @@ void ol_batch_pump(struct ol_worker *worker, struct ol_batch *batch);
 
 /* Never send what was not sent yet. */
 void ol_batch_drop_unsent(struct ol_batch *batch);
+
+/* It waits no more: it is being sent, or never will be by this batch. */
+void ol_batch_unqueue(struct ol_worker *worker, struct ol_item *item);
 
 /* Hand back parked messages that were claimed and not sent. */
 void ol_batch_release_unsent(struct ol_batch *batch);

@@ -278,6 +278,7 @@ static void finish(struct ol_worker *worker)
         ol_lane_clear(&wl->lane);
     }
     ol_map_clear(&worker->chain);
+    ol_map_clear(&worker->queues);
     ol_map_clear(&worker->parked);
     ol_map_clear(&worker->parked_to);
     ol_map_clear(&worker->single);

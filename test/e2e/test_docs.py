@@ -147,13 +147,13 @@ def test_the_sql_page_names_every_argument_and_function(root, postgres_store, po
 def test_the_config_page_names_every_key(root):
     text = (root / "docs" / "config.md").read_text()
     source = (root / "src" / "publish" / "settings.c").read_text()
-    keys = re.findall(r'^    \{"(\w+)", [A-Z]+(?: \||,)', source, re.M)
-    types = re.findall(r'^    \{"(\w+)", [A-Z]+, \d+ \* SECOND', source, re.M)
+    keys = re.findall(r'^    \{"(\w+)",\s+OL_TO_[A-Z_]+(?: \||,)', source, re.M)
+    types = re.findall(r'^    \{"(\w+)", OL_TO_[A-Z_]+, \d+ \* SECOND', source, re.M)
     assert "url" in keys and "webhook" in types
     for key in keys:
         assert f"`{key}`" in text, key
     for section, key in re.findall(r'^    \{"(\w+)", "(\w+)", [A-Z]', (
-            root / "src" / "relay" / "config.c").read_text(), re.M):
+            root / "src" / "relay" / "setting.c").read_text(), re.M):
         assert f"`{section}`" in text and f"`{key}`" in text, f"{section}.{key}"
 
 

@@ -238,7 +238,7 @@ returning p.seq, p.state
 
 -- name: attempts_add(lane, run, rows)
 insert into outlog.attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, permanent, response, error, claimed_by, recorded_at)
-select :lane::smallint, r.seq, r.attempt, r.started_at, r.duration_ms, r.outcome, r.status, r.permanent, r.response, r.error, :run, now()
+select :lane::smallint, r.seq, r.attempt, r.started_at, r.duration_ms, r.outcome, r.status, coalesce(r.permanent, false), r.response, r.error, :run, now()
   from json_to_recordset(:rows) as r(seq bigint, attempt integer, started_at timestamptz, duration_ms integer,
        outcome text, status integer, permanent boolean, response text, error text)
 on conflict do nothing

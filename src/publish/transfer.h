@@ -1,0 +1,76 @@
+/* transfer.h: one attempt through curl, without the connections it goes over: those are http.c's.
+ *
+ * C1  A transfer is one attempt. Curl repeats a request by itself when a kept connection turns out
+ *     to be dead; the second time `before_request` is asked it says no.
+ * C2  `is_sent` is set before the first byte of a request leaves (for mail: before MAIL FROM), so a
+ *     transfer without it surely did not reach the receiver.
+ * C3  The address is checked where the socket is made, and again before each request.
+ * C4  No callback of ours calls `done`: transfers end in one place, ol_transfer_end().
+ * C5  No request leaves after its deadline, however long the process stood still in between: that is
+ *     looked at in `before_request` too, for a transfer that was added may start much later.
+ *
+ * A transfer is used again and again, and by one line: most of what curl is told stays as it is. */
+#ifndef OL_PUBLISH_TRANSFER_H
+#define OL_PUBLISH_TRANSFER_H
+
+#include "publish/http.h"
+#include "publish/publisher.h"
+
+#include <curl/curl.h>
+
+/* Whoever waits for the connections is told when they come and go. */
+struct ol_sockets {
+    void (*opened)(void *engine, int fd);
+    int (*close)(void *engine, curl_socket_t fd); /* and closes it */
+    void *engine;
+};
+
+struct ol_transfer {
+    struct ol_transfer *next;           /* in a list: of the engine, or of those to be used again */
+    struct ol_transfer *before, *after; /* in flight, as the owner knows it */
+    struct ol_transfer *next_end;       /* among those to be given up */
+    void *line;                         /* http.c's */
+    bool is_over, is_ended; /* for the engine; and for the owner, under the engine's lock */
+    CURL *easy;
+    void *tag;
+    struct ol_answer answer; /* once it has ended */
+
+    /* private */
+    int64_t started_us, deadline_us;
+    const struct ol_sockets *sockets;
+    struct ol_buf body, head;
+    struct curl_slist lines[OL_HEADERS_MAX + 1]; /* in `head` */
+    struct curl_slist *recipients;
+    size_t body_sent;
+    bool is_mail, is_get, allow_private;
+    struct ol_buf url; /* as curl knows it; empty: it knows nothing yet */
+    char method[16];
+
+    bool is_sent;      /* C2 */
+    bool is_body_sent; /* mail: curl has read the body to its end */
+    bool is_repeated;  /* C1 struck */
+    bool is_late;      /* C5 struck */
+    bool is_head_done; /* the final head is complete */
+    bool is_head_long;
+    bool is_reply_done; /* mail: the next line begins a new reply */
+    const char *denied; /* the range that the guard refused, and the address */
+    char denied_address[64];
+    int status;
+    size_t head_bytes, read_bytes, kept_bytes;
+    char retry_after[64];
+    char reason[200];
+    char error[CURL_ERROR_SIZE];
+    char kept[OL_RESPONSE_KEPT];
+};
+
+/* `sockets` must outlive the connections. NULL: memory is out. */
+struct ol_transfer *ol_transfer_new(const struct ol_sockets *sockets);
+void ol_transfer_free(struct ol_transfer *transfer);
+
+/* Get it ready to be added to a multi handle. False: memory is out. */
+bool ol_transfer_prepare(struct ol_transfer *transfer, const struct ol_http_request *request);
+
+/* It is over, by curl's code or because we gave it up: fill in its answer. */
+void ol_transfer_end(struct ol_transfer *transfer, CURLcode code, bool is_abandoned);
+
+#endif

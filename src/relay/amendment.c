@@ -1,0 +1,230 @@
+/* amendment.c: see amendment.h. */
+#include "relay/amendment.h"
+
+#include "log/projection.h"
+#include "publish/settings.h"
+#include "relay/pattern.h"
+#include "relay/rule.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int no_memory(outlog_err *err)
+{
+    return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+}
+
+/* --- writing --- */
+
+const char *ol_amendment_text(struct ol_amendment *a, const struct ol_json *object, const char *key)
+{
+    struct ol_json value = ol_json_get(object, key);
+    return ol_json_string(&value, a->arena, NULL);
+}
+
+static int put_destination(struct ol_amendment *a, const struct ol_clause *clause)
+{
+    struct ol_settings *settings;
+    if (ol_settings_open(clause->name, clause->source, strlen(clause->source), OL_SETTINGS_CHECK,
+                         &settings, a->err) < 0)
+        return -1;
+    int result =
+        ol_exec(a->conn, OL_Q_DESTINATION_PUT,
+                OL_PARAMS(ol_text(clause->name), ol_text(clause->source),
+                          ol_text(settings->guarantee == OL_AT_MOST_ONCE ? "at_most_once"
+                                                                         : "at_least_once"),
+                          ol_text(settings->on_dead == OL_ON_DEAD_HOLD ? "hold" : "skip"),
+                          ol_int(a->alert && strcmp(a->alert, clause->name) == 0)),
+                NULL, a->err);
+    ol_settings_close(settings);
+    return result;
+}
+
+static int put_route(struct ol_amendment *a, const struct ol_clause *clause)
+{
+    struct ol_json route;
+    struct ol_buf pattern = {0}, condition = {0};
+    bool is_glob = a->conn->store->has_globs;
+    if (ol_json_parse(clause->source, strlen(clause->source), &route, a->err) < 0)
+        return -1;
+    struct ol_json when = ol_json_get(&route, "when");
+    const char *on = ol_amendment_text(a, &route, "on");
+    if (!on)
+        return no_memory(a->err);
+    ol_pattern_write(on, is_glob, &pattern);
+    if (when.type == OL_JSON_OBJECT)
+        ol_pattern_write_when(&when, is_glob, a->arena, &condition);
+    int result = pattern.failed || condition.failed
+                     ? no_memory(a->err)
+                     : ol_exec(a->conn, OL_Q_ROUTE_PUT,
+                               OL_PARAMS(ol_text(clause->name), ol_text(pattern.data),
+                                         ol_int(strncmp(on, "outlog.", 7) == 0),
+                                         ol_text(ol_amendment_text(a, &route, "org_id")),
+                                         ol_text(ol_amendment_text(a, &route, "aggregate_type")),
+                                         ol_text(condition.data),
+                                         ol_text(ol_amendment_text(a, &route, "to")),
+                                         ol_text(ol_amendment_text(a, &route, "ordering_key")),
+                                         ol_text(clause->source)),
+                               NULL, a->err);
+    ol_buf_clear(&pattern);
+    ol_buf_clear(&condition);
+    return result;
+}
+
+static const char *raw_at(struct ol_amendment *a, const struct ol_json *object, const char *key)
+{
+    struct ol_json value = ol_json_get(object, key);
+    return value.type <= OL_JSON_NULL ? NULL : ol_arena_copy(a->arena, value.text, value.bytes);
+}
+
+static int put_event_type(struct ol_amendment *a, const struct ol_clause *clause)
+{
+    struct ol_json type;
+    int64_t version = 1;
+    if (ol_json_parse(clause->text, strlen(clause->text), &type, a->err) < 0)
+        return -1;
+    struct ol_json number = ol_json_get(&type, "version");
+    ol_json_int(&number, &version);
+    return ol_exec(a->conn, OL_Q_EVENT_TYPE_PUT,
+                   OL_PARAMS(ol_text(clause->name), ol_int(version),
+                             ol_text(ol_amendment_text(a, &type, "aggregate_type")),
+                             ol_text(raw_at(a, &type, "shape")),
+                             ol_text(raw_at(a, &type, "upcast")),
+                             ol_text(ol_amendment_text(a, &type, "about")),
+                             ol_int(clause->is_fixed)),
+                   NULL, a->err);
+}
+
+/* New messages go to so many lanes from now on. Waits for writers; does nothing when it is so already. */
+static int resize(struct ol_amendment *a, int64_t lanes)
+{
+    return ol_exec(a->conn, OL_Q_LANES_RESIZE, OL_PARAMS(ol_int(lanes)), NULL, a->err);
+}
+
+static int put(struct ol_amendment *a, const struct ol_clause *clause)
+{
+    switch (clause->noun) {
+    case OL_NOUN_DESTINATION:
+        return put_destination(a, clause);
+    case OL_NOUN_ROUTE:
+        return put_route(a, clause);
+    case OL_NOUN_EVENT_TYPE:
+        return put_event_type(a, clause);
+    case OL_NOUN_STRICT_ORG:
+        return ol_exec(a->conn, OL_Q_STRICT_ORG_ADD, OL_PARAMS(ol_text(clause->name)), NULL,
+                       a->err);
+    case OL_NOUN_PROJECTION:
+        if (ol_projection_put(a->conn, clause->name, clause->source, a->err) == 0)
+            return 0;
+        return ol_clause_deepen(a->err, clause->pointer, clause->name);
+    case OL_NOUN_TEMPLATE:
+        return ol_rule_put_template(a->conn, clause->name, clause->source, a->err);
+    case OL_NOUN_RULE:
+        if (ol_rule_put(a->conn, clause->name, clause->source, a->arena, a->err) == 0)
+            return 0;
+        return ol_clause_deepen(a->err, clause->pointer, clause->name);
+    default:
+        if (ol_exec(a->conn, OL_Q_SETTING_PUT,
+                    OL_PARAMS(ol_text(clause->name), ol_text(clause->source)), NULL, a->err) < 0)
+            return -1;
+        return strcmp(clause->name, "relay.lanes") == 0
+                   ? resize(a, strtoll(clause->source, NULL, 10))
+                   : 0;
+    }
+}
+
+static int delete (struct ol_amendment *a, const struct ol_clause *clause)
+{
+    static const enum ol_query_id queries[OL_NOUN_COUNT] = {OL_Q_DESTINATION_DELETE,
+                                                            OL_Q_ROUTE_DELETE,
+                                                            OL_Q_EVENT_TYPE_DELETE,
+                                                            OL_Q_STRICT_ORG_DELETE,
+                                                            OL_Q_SETTING_DELETE};
+    if (clause->noun == OL_NOUN_PROJECTION)
+        return ol_projection_delete(a->conn, clause->name, a->err);
+    if (clause->noun == OL_NOUN_RULE)
+        return ol_rule_delete(a->conn, clause->name, a->err);
+    if (clause->noun == OL_NOUN_TEMPLATE)
+        return ol_exec(a->conn, OL_Q_TEMPLATE_RETIRE, OL_PARAMS(ol_text(clause->name)), NULL,
+                       a->err);
+    enum { LANES = 8 }; // where nothing is said
+    if (ol_exec(a->conn, queries[clause->noun], OL_PARAMS(ol_text(clause->name)), NULL, a->err) < 0)
+        return -1;
+    return clause->noun == OL_NOUN_SETTING && strcmp(clause->name, "relay.lanes") == 0
+               ? resize(a, LANES)
+               : 0;
+}
+
+/* --- telling --- */
+
+static void write_keys(struct ol_buf *out, const char *keys)
+{
+    const char *comma = "[";
+    for (const char *at = keys; at && *at; comma = ",") {
+        size_t bytes = strcspn(at, ",");
+        ol_buf_text(out, comma);
+        ol_buf_json(out, at, bytes);
+        at += bytes + strspn(at + bytes, ", ");
+    }
+    ol_buf_text(out, *comma == '[' ? "[]" : "]");
+}
+
+/* X4. Names and keys, never a destination's values: there may be secrets among them. */
+static int tell(struct ol_amendment *a, const struct ol_clause *clause,
+                const struct ol_change *change)
+{
+    static const char *const words[] = {"added", "changed", "deleted"};
+    struct ol_buf payload = {0};
+    struct outlog_appended appended;
+    char aggregate[64], type[100];
+    const char *noun = ol_nouns[clause->noun];
+
+    snprintf(aggregate, sizeof aggregate, "outlog.%s", noun);
+    snprintf(type, sizeof type, "outlog.%s.%s", noun,
+             change->kind == OL_CHANGE_REMOVE ? "deleted" : "applied");
+    ol_buf_text(&payload, "{\"name\":");
+    ol_buf_json_text(&payload, clause->name);
+    ol_buf_print(&payload, ",\"change\":\"%s\",\"keys\":", words[change->kind]);
+    write_keys(&payload, clause->noun == OL_NOUN_SETTING ? NULL : change->keys);
+    if ((clause->noun == OL_NOUN_ROUTE || clause->noun == OL_NOUN_RULE ||
+         clause->noun == OL_NOUN_SETTING) &&
+        change->kind != OL_CHANGE_REMOVE)
+        ol_buf_print(&payload, ",\"value\":%s", clause->text);
+    ol_buf_char(&payload, '}');
+    struct outlog_event event = {.is_infrastructure = true,
+                                 .aggregate_type = aggregate,
+                                 .aggregate_id = clause->name,
+                                 .event_type = type,
+                                 .payload = payload.data,
+                                 .actor_type = a->options->actor_type,
+                                 .actor_id = a->options->actor_id,
+                                 .request_id = a->options->request_id,
+                                 .correlation_id = a->correlation_id};
+    int result = payload.failed ? no_memory(a->err)
+                                : outlog_append(a->tx, &event, &appended, a->err);
+    ol_buf_clear(&payload);
+    return result;
+}
+
+int ol_amendment_make(struct ol_amendment *a, const struct ol_clause *clause,
+                      enum ol_change_kind kind, const char *keys)
+{
+    if (a->out->count == a->room) {
+        size_t wider = a->room ? a->room * 2 : 16;
+        struct ol_change *all = ol_arena_array(a->arena, wider, sizeof *all);
+        if (!all)
+            return no_memory(a->err);
+        if (a->room)
+            memcpy(all, a->out->all, a->room * sizeof *all);
+        a->out->all = all;
+        a->room = wider;
+    }
+    struct ol_change *made = &a->out->all[a->out->count++];
+    *made = (struct ol_change){kind, ol_nouns[clause->noun], clause->name, keys};
+    if (a->options->dry_run)
+        return 0;
+    if ((kind == OL_CHANGE_REMOVE ? delete (a, clause) : put(a, clause)) < 0)
+        return -1;
+    return tell(a, clause, made);
+}

@@ -1,0 +1,32 @@
+/* amendment.h: one change of what the store says, written and told. */
+#ifndef OL_RELAY_AMENDMENT_H
+#define OL_RELAY_AMENDMENT_H
+
+#include "base/uuid.h"
+#include "log/log.h"
+#include "relay/clause.h"
+#include "relay/config.h"
+
+/* What an apply has in hand. */
+struct ol_amendment {
+    outlog_tx *tx;
+    struct ol_conn *conn;
+    const struct ol_config_options *options;
+    struct ol_clauses wanted, stored;
+    struct ol_arena *arena;
+    struct ol_changes *out;
+    size_t room;
+    const char *alert; /* the destination that hears of dead letters, or NULL */
+    char correlation_id[OL_UUID_TEXT];
+    outlog_err *err;
+};
+
+/* Note a change and, but for a dry run, write it with its audit event. `keys`: those that differ. */
+int ol_amendment_make(struct ol_amendment *a, const struct ol_clause *clause,
+                      enum ol_change_kind kind, const char *keys);
+
+/* The text of a member, in the arena; NULL: there is none. */
+const char *ol_amendment_text(struct ol_amendment *a, const struct ol_json *object,
+                              const char *key);
+
+#endif
