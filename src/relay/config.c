@@ -12,7 +12,9 @@
 #include "log/shape.h"
 #include "log/upcast.h"
 #include "outbox/retry.h"
+#include "publish/headers.h"
 #include "publish/settings.h"
+#include "publish/tracer.h"
 #include "relay/pattern.h"
 #include "relay/rule.h"
 #include "sessions/agent.h"
@@ -458,7 +460,7 @@ static int read_sink(struct reader *r, const char *name, const struct ol_json *v
     return put_setting(r, "sinks", name, value, pointer);
 }
 
-enum value_kind { SPAN, SPAN_OR_FOREVER, COUNT, TEXT, WAKEUP, ORIGINS };
+enum value_kind { SPAN, SPAN_OR_FOREVER, COUNT, TEXT, WAKEUP, ORIGINS, ADDRESS, HEADERS };
 
 static const struct setting {
     const char *section, *key;
@@ -481,6 +483,9 @@ static const struct setting {
     {"relay", "wakeup", WAKEUP, 0, 0, "poll or notify is wanted"},
     {"serve", "origins", ORIGINS, 0, 0,
      "a list of origins like https://chat.example is wanted, without a path"},
+    {"tracing", "endpoint", ADDRESS, 0, 0, "a URL like http://127.0.0.1:4318 is wanted"},
+    {"tracing", "headers", HEADERS, 0, 0,
+     "a map of texts is wanted, each value with a ${NAME} of the environment"},
 };
 enum { SETTING_COUNT = sizeof known_settings / sizeof *known_settings };
 
@@ -504,6 +509,22 @@ static bool are_origins(struct reader *r, const struct ol_json *list)
     return true;
 }
 
+/* Headers of a collector carry its key, which belongs into the environment and not into the store. */
+static bool are_headers(struct reader *r, const struct ol_json *value)
+{
+    struct ol_json_iter it = {0};
+    struct outlog_header *list;
+    size_t count;
+    if (value->type != OL_JSON_OBJECT ||
+        ol_headers_read(value, r->arena, &list, &count, r->err) < 0)
+        return false;
+    for (size_t i = 0; ol_json_next(value, &it); i++)
+        if (it.value.type != OL_JSON_STRING || !memmem(it.value.text, it.value.bytes, "${", 2) ||
+            !ol_header_name_is_valid(list[i].name))
+            return false;
+    return true;
+}
+
 static bool is_right(struct reader *r, const struct setting *setting, const struct ol_json *value)
 {
     int64_t number;
@@ -511,9 +532,13 @@ static bool is_right(struct reader *r, const struct setting *setting, const stru
         return are_origins(r, value);
     if (setting->kind == COUNT)
         return ol_json_int(value, &number) && number >= setting->min && number <= setting->max;
+    if (setting->kind == HEADERS)
+        return are_headers(r, value);
     const char *text = ol_json_string(value, r->arena, NULL);
     if (!text)
         return false;
+    if (setting->kind == ADDRESS)
+        return ol_tracer_check(text) == NULL;
     if (setting->kind == TEXT)
         return (int64_t)strlen(text) >= setting->min && (int64_t)strlen(text) <= setting->max;
     if (setting->kind == WAKEUP)
@@ -595,8 +620,8 @@ static int read_one(struct reader *r, const char *section, const struct ol_json 
     if (strcmp(section, "store") == 0 || strcmp(section, "listen") == 0)
         return value->type == OL_JSON_STRING ? 0
                                              : wrong(r->err, pointer, section, "a text is wanted");
-    bool is_section =
-        is_known(section, (const char *const[]){"alerts", "retention", "relay", "serve", NULL});
+    bool is_section = is_known(section, (const char *const[]){"alerts", "retention", "relay",
+                                                              "serve", "tracing", NULL});
     if (!is_section &&
         !is_known(section,
                   (const char *const[]){"destinations", "routes", "event_types", "types",
@@ -604,7 +629,8 @@ static int read_one(struct reader *r, const char *section, const struct ol_json 
         return ol_fail_at(
             r->err, OUTLOG_UNKNOWN_FIELD, pointer,
             "unknown key %.60s; store, listen, destinations, routes, event_types, "
-            "types, projections, agents, sinks, notifications, alerts, retention, relay and serve are known",
+            "types, projections, agents, sinks, notifications, alerts, retention, relay, serve and "
+            "tracing are known",
             section);
     if (value->type == OL_JSON_NULL) // `routes:` with nothing below
         return 0;
