@@ -4,11 +4,13 @@
  *
  * Subjects on PostgreSQL (scripts/bench prepares the tables):
  *   outlog      outlog_append_now()
+ *   each        outlog_begin(), outlog_append_many(), outlog_commit(): nothing is shared
  *   bare        one prepared INSERT into bench.bare: the same columns and indexes, nothing else
  *   triggered   the same into bench.triggered, which also has the trigger that holds settled
  *   door        select outlog.append(…), the function for SQL
  * and on SQLite:
  *   outlog      outlog_append_now()
+ *   each        as above
  *   bare        a prepared INSERT into bench_bare, BATCH of them a transaction
  *   door        select outlog_append('{…}') of the loadable extension, BATCH a transaction; the
  *               extension's path is in OUTLOG_EXTENSION
@@ -68,6 +70,17 @@ static void append_outlog(struct writer *writer)
     outlog_err err;
     struct bench_batch *batch = &writer->batch;
     if (outlog_append_now(writer->log, batch->events, batch->count, batch->appended, &err) < 0)
+        bench_die("%s", err.message);
+}
+
+static void append_each(struct writer *writer)
+{
+    outlog_err err;
+    outlog_tx *tx;
+    struct bench_batch *batch = &writer->batch;
+    if (outlog_begin(writer->log, &tx, &err) < 0 ||
+        outlog_append_many(tx, batch->events, batch->count, batch->appended, &err) < 0 ||
+        outlog_commit(tx, &err) < 0)
         bench_die("%s", err.message);
 }
 
@@ -338,6 +351,7 @@ static void append_db_door(struct writer *writer)
 
 static const struct subject on_postgres[] = {
     {"outlog", NULL, open_outlog, append_outlog},
+    {"each", NULL, open_outlog, append_each},
     {"bare", "bare", open_pg_bare, append_pg_bare},
     {"triggered", "triggered", open_pg_bare, append_pg_bare},
     {"door", NULL, open_pg_door, append_pg_door},
@@ -346,6 +360,7 @@ static const struct subject on_postgres[] = {
 
 static const struct subject on_sqlite[] = {
     {"outlog", NULL, open_outlog, append_outlog},
+    {"each", NULL, open_outlog, append_each},
     {"bare", NULL, open_db_bare, append_db_bare},
     {"door", NULL, open_db_door, append_db_door},
     {0},

@@ -135,6 +135,8 @@ struct outlog_event {
     const char *env_id;
     const char *visibility;
     const int64_t *expected_seq; /* the aggregate's last aggregate_seq, 0 for none; NULL: any */
+    const char *traceparent; /* W3C, kept as metadata.traceparent unless that is there; one that is
+                              * not valid is left out; a repeat with the same key may bring another */
 };
 
 /* What the log made of it. */
@@ -230,6 +232,7 @@ struct outlog_effect_draft {
     const char *correlation_id, *causation_id;
     const char *actor_type, *actor_id;
     int max_attempts;
+    const char *traceparent; /* W3C, of the event and the message, as with outlog_append() */
 };
 
 struct outlog_effect_requested {

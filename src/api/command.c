@@ -1,7 +1,9 @@
 /* command.c: from a body to events and messages, and back. */
 #include "api/command.h"
 
+#include "api/span.h"
 #include "base/err.h"
+#include "base/traceparent.h"
 #include "log/draft.h"
 #include "log/event.h"
 #include "outbox/group.h"
@@ -53,6 +55,20 @@ static int check_members(const struct ol_json *object, outlog_err *err)
     return 0;
 }
 
+/* What the command's trace is called by: its own correlation_id, or that of its first event. */
+static const char *correlation_of(struct reading *reading, const struct ol_json *object)
+{
+    struct ol_json events = ol_json_get(object, "events"), said;
+    struct ol_json_iter it = {0};
+    if (reading->defaults.correlation_id)
+        return reading->defaults.correlation_id;
+    if (events.type != OL_JSON_ARRAY || !ol_json_next(&events, &it) ||
+        it.value.type != OL_JSON_OBJECT)
+        return NULL;
+    said = ol_json_get(&it.value, "correlation_id");
+    return ol_json_string(&said, reading->arena, NULL);
+}
+
 static int read_defaults(struct reading *reading, const struct ol_json *object, outlog_err *err)
 {
     struct outlog_event *defaults = &reading->defaults;
@@ -75,6 +91,7 @@ static int read_defaults(struct reading *reading, const struct ol_json *object, 
         defaults->request_id = by.request_id;
     if (result < 0)
         return -1;
+    defaults->traceparent = ol_span_traceparent(reading->request, correlation_of(reading, object));
     if (actor.type != OL_JSON_NONE && actor.type != OL_JSON_NULL) {
         struct ol_json type = ol_json_get(&actor, "type"), id = ol_json_get(&actor, "id");
         defaults->actor_type = ol_json_string(&type, reading->arena, NULL);
@@ -149,6 +166,11 @@ static int read_messages(struct reading *reading, const struct ol_json *array, o
             message->correlation_id = reading->defaults.correlation_id;
         if (own && (!message->org_id || strcmp(message->org_id, own) != 0))
             return forbid(err);
+        const char *traceparent = reading->defaults.traceparent;
+        if (traceparent &&
+            !(message->metadata =
+                  ol_traceparent_store(traceparent, message->metadata, reading->arena)))
+            return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
         out->message_count++;
     }
     return 0;

@@ -182,7 +182,8 @@ static enum ol_answer delete_one(struct ol_request *request)
 
     if (find(request, &consumer) < 0)
         return OL_ANSWERED;
-    if (outlog_consumer_delete(request->log, request->args[0], &err) < 0)
+    const struct outlog_operator by = ol_request_operator(request);
+    if (ol_consumer_delete(request->log, request->args[0], &by, &err) < 0)
         return ol_problem(request, &err);
     ol_request_reply(request, 204);
     request->content_type = NULL;
@@ -200,8 +201,9 @@ static enum ol_answer reset(struct ol_request *request)
     if (ol_request_object(request, allowed, &body) < 0 ||
         read_position(request, &body, "to", &to) < 0 || find(request, &consumer) < 0)
         return OL_ANSWERED;
-    if ((to.is_time ? outlog_consumer_reset_to_time(request->log, request->args[0], to.at, &err)
-                    : outlog_consumer_reset(request->log, request->args[0], to.at, &err)) < 0)
+    const struct outlog_operator by = ol_request_operator(request);
+    if ((to.is_time ? ol_consumer_reset_to_time(request->log, request->args[0], to.at, &by, &err)
+                    : ol_consumer_reset(request->log, request->args[0], to.at, &by, &err)) < 0)
         return ol_problem(request, &err);
     return show(request, 200);
 }

@@ -180,9 +180,10 @@ const struct ol_route ol_destination_routes[] = {
     {"POST", "/v1/destinations/{name}/resume", OL_SCOPE_ADMIN, resume, "resumeDestination",
      "Send again", .body = "Empty", .reply = "Destination"},
     {"POST", "/v1/destinations/{name}/test", OL_SCOPE_ADMIN, test, "testDestination",
-     "Send one message past the outbox and say what came of it", .body = "Test", .reply = "Trial"},
+     "Send one message past the outbox and say what came of it", .body = "Test", .reply = "Trial",
+     .goes_in_parts = true},
     {"POST", "/v1/destinations/{name}/deliver", OL_SCOPE_ADMIN, deliver, "deliverDestination",
      "Try now what waits for its next try or its time", .body = "Empty", .reply = "Hurried",
-     .status = 202},
+     .status = 202, .goes_in_parts = true},
     {0},
 };

@@ -3,17 +3,9 @@
 
 #include "api/route.h"
 #include "base/clock.h"
+#include "base/line.h"
 
-#include <stdio.h>
 #include <string.h>
-
-static void field(struct ol_buf *line, const char *name, const char *value)
-{
-    if (!value || !*value)
-        return;
-    ol_buf_print(line, " %s=", name);
-    ol_buf_json_text(line, value); // quotes keep spaces and control bytes harmless
-}
 
 /* The code of a problem, which is all that a log should repeat of it beside its detail. */
 static void put_problem(const struct ol_request *request, struct ol_buf *line)
@@ -24,8 +16,8 @@ static void put_problem(const struct ol_request *request, struct ol_buf *line)
         ol_json_parse(request->reply.data, request->reply.bytes, &problem, NULL) == 0) {
         struct ol_json code = ol_json_get(&problem, "code"),
                        detail = ol_json_get(&problem, "detail");
-        field(line, "code", ol_json_string(&code, &arena, NULL));
-        field(line, "error", ol_json_string(&detail, &arena, NULL));
+        ol_line_text(line, "code", ol_json_string(&code, &arena, NULL));
+        ol_line_text(line, "error", ol_json_string(&detail, &arena, NULL));
     }
     ol_arena_clear(&arena);
 }
@@ -41,23 +33,19 @@ void ol_journal_answer(const struct ol_request *request)
 {
     bool has_failed = request->status >= 500;
     struct ol_buf line = {0};
-    char time[OL_TIME_TEXT];
 
     if (!has_failed && !is_change(request))
         return;
-    ol_buf_print(&line, "time=%s level=%s msg=%s status=%d",
-                 ol_time_format(ol_clock_wall_us(), time), has_failed ? "error" : "info",
-                 has_failed ? "request" : "admin", request->status);
-    field(&line, "request_id", request->request_id);
-    field(&line, "method", request->method);
-    field(&line, "path", request->path);
-    field(&line, "operation", request->route ? request->route->name : NULL);
-    field(&line, "token_id", request->who.token_id);
+    ol_line_begin(&line, has_failed ? OL_LINE_ERROR : OL_LINE_INFO,
+                  has_failed ? "request" : "admin");
+    ol_line_int(&line, "status", request->status);
+    ol_line_text(&line, "request_id", request->request_id);
+    ol_line_text(&line, "method", request->method);
+    ol_line_text(&line, "path", request->path);
+    ol_line_text(&line, "operation", request->route ? request->route->name : NULL);
+    ol_line_text(&line, "token_id", request->who.token_id);
     if (has_failed)
         put_problem(request, &line);
-    ol_buf_print(&line, " duration_ms=%lld\n",
-                 (long long)((ol_clock_boot_us() - request->began_at) / 1000));
-    if (!line.failed)
-        fwrite(line.data, 1, line.bytes, stderr);
-    ol_buf_clear(&line);
+    ol_line_int(&line, "duration_ms", (ol_clock_boot_us() - request->began_at) / 1000);
+    ol_line_end(&line);
 }

@@ -1,4 +1,4 @@
-/* journal.h: what the server tells its operator, as logfmt lines on standard error (M2). */
+/* journal.h: what the server tells its operator, as lines on standard error (M2). */
 #ifndef OL_API_JOURNAL_H
 #define OL_API_JOURNAL_H
 

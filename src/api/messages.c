@@ -1,6 +1,8 @@
 /* messages.c: /v1/messages: the outbox, and what operators do to it. */
 #include "api/route.h"
+#include "api/span.h"
 
+#include "base/traceparent.h"
 #include "outbox/message.h"
 #include "views/message.h"
 
@@ -21,6 +23,10 @@ static enum ol_answer enqueue(struct ol_request *request, outlog_tx *tx)
         return ol_problem(request, &err);
     if (ol_request_org(request, draft.org_id, &draft.org_id) < 0)
         return OL_ANSWERED;
+    const char *traceparent = ol_span_traceparent(request, draft.correlation_id);
+    if (traceparent &&
+        !(draft.metadata = ol_traceparent_store(traceparent, draft.metadata, &request->arena)))
+        return ol_problem_say(request, 503, "no_memory", "out of memory");
     if (outlog_enqueue(tx, &draft, &stored, &err) < 0)
         return ol_problem(request, &err);
     ol_buf_print(ol_request_reply(request, stored.duplicate ? 200 : 201),
@@ -231,7 +237,8 @@ const struct ol_route ol_message_routes[] = {
      .query = "state destination event_type retrying since until limit after",
      .reply = "MessagePage"},
     {"POST", "/v1/messages/requeue", OL_SCOPE_ADMIN, requeue_many, "requeueMessages",
-     "Send many dead or published messages again", .body = "RequeueMany", .reply = "Requeued"},
+     "Send many dead or published messages again", .body = "RequeueMany", .reply = "Requeued",
+     .goes_in_parts = true},
     {"GET", "/v1/messages/{event_id}", OL_SCOPE_ADMIN, get, "getMessage",
      "One message with its payload and every attempt", .reply = "MessageAlone"},
     {"POST", "/v1/messages/{event_id}/requeue", OL_SCOPE_ADMIN, requeue_one, "requeueMessage",

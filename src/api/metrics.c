@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "publish/tracer.h"
 #include "views/destination.h"
 
 #include <stdlib.h>
@@ -72,6 +73,19 @@ static void put_histogram(struct ol_buf *out, const char *name, const char *help
 
 /* --- this process --- */
 
+static void put_spans(struct ol_tracer *tracer, struct ol_buf *out)
+{
+    struct ol_tracer_counts counts = tracer ? ol_tracer_counts(tracer)
+                                            : (struct ol_tracer_counts){0};
+    head(
+        out, "outlog_trace_spans_total", "counter",
+        "Spans of this process: taken by the collector, failed to reach it, or dropped because too "
+        "many waited for it.");
+    line(out, "outlog_trace_spans_total", "outcome", "exported", NULL, (double)counts.exported);
+    line(out, "outlog_trace_spans_total", "outcome", "failed", NULL, (double)counts.failed);
+    line(out, "outlog_trace_spans_total", "outcome", "dropped", NULL, (double)counts.dropped);
+}
+
 static void put_process(struct ol_server *server, struct ol_buf *out)
 {
     static const char *const kinds[] = {"other", "1xx", "2xx", "3xx", "4xx", "5xx"};
@@ -89,6 +103,7 @@ static void put_process(struct ol_server *server, struct ol_buf *out)
                   "How long POST /v1/events took, from its first byte to its answer, in this "
                   "process.",
                   &appends);
+    put_spans(server->options.tracer, out);
 }
 
 /* --- the log --- */

@@ -190,7 +190,7 @@ const struct ol_route ol_notification_routes[] = {
      .status = 101, .is_open = true, .takes_org = true},
     {"POST", "/v1/users/{user_id}/ticket", OL_SCOPE_APPEND, ticket, "makeUserTicket",
      "A ticket for one socket of this user: short-lived, used once", .query = "org_id",
-     .body = "Empty", .reply = "Ticket", .status = 201, .takes_org = true},
+     .body = "Empty", .reply = "Ticket", .status = 201, .takes_org = true, .goes_in_parts = true},
     {"GET", "/v1/notifications/suppressions", OL_SCOPE_ADMIN, suppressions, "listSuppressions",
      "Addresses that were refused for good: no mail goes there", .query = "limit",
      .reply = "SuppressionList"},

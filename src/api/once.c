@@ -3,6 +3,8 @@
 
 #include "api/route.h"
 #include "base/err.h"
+#include "base/fault.h"
+#include "log/log.h"
 
 #include <string.h>
 
@@ -66,7 +68,9 @@ static int keep(struct ol_request *request, outlog_tx *tx, const struct outlog_i
 {
     struct ol_buf text = {0};
     ol_buf_print(&text, "{\"status\":%d,\"body\":", request->status);
-    if (request->reply.bytes)
+    if (request->kept.bytes)
+        ol_buf_add(&text, request->kept.data, request->kept.bytes);
+    else if (request->reply.bytes)
         ol_buf_add(&text, request->reply.data, request->reply.bytes);
     else
         ol_buf_text(&text, "null");
@@ -122,11 +126,11 @@ static enum ol_answer change(struct ol_request *request, const struct outlog_ide
         outlog_rollback(tx);
         return has_failed(request) ? OL_ANSWERED : ol_problem(request, &err);
     }
+    ol_fault("once.done");
     return outlog_commit(tx, &err) < 0 ? ol_problem(request, &err) : OL_ANSWERED;
 }
 
-/* What a handler does in transactions of its own cannot be one with its answer: after a crash between
- * the two a repeat does it again. Such calls are those that say so themselves (illegal_transition). */
+/* The handler's own transactions join ours, which also keeps the answer. */
 static enum ol_answer handle(struct ol_request *request, const struct outlog_idempotency *call)
 {
     const char *stored = NULL;
@@ -135,23 +139,71 @@ static enum ol_answer handle(struct ol_request *request, const struct outlog_ide
 
     if (outlog_begin(request->log, &tx, &err) < 0)
         return ol_problem(request, &err);
+    if (outlog_idempotent_begin(tx, call, &stored, &err) < 0) {
+        outlog_rollback(tx);
+        return ol_problem(request, &err);
+    }
+    if (stored) {
+        repeat(request, stored);
+        outlog_rollback(tx);
+        return OL_ANSWERED;
+    }
+    tx->is_shared = true;
+    enum ol_answer answer = request->route->handle(request);
+    if (answer != OL_ANSWERED || has_failed(request) || keep(request, tx, call, &err) < 0) {
+        outlog_rollback(tx);
+        return answer != OL_ANSWERED || has_failed(request) ? answer : ol_problem(request, &err);
+    }
+    ol_fault("once.done");
+    return outlog_commit(tx, &err) < 0 ? ol_problem(request, &err) : OL_ANSWERED;
+}
+
+/* --- work in parts --- */
+
+/* Claim the key in a transaction of its own. -1 after having answered. */
+static int claim(struct ol_request *request, const struct outlog_idempotency *call)
+{
+    const char *stored = NULL;
+    outlog_tx *tx;
+    outlog_err err;
+
+    if (outlog_begin(request->log, &tx, &err) < 0) {
+        ol_problem(request, &err);
+        return -1;
+    }
     int result = outlog_idempotent_begin(tx, call, &stored, &err);
     if (result == 0 && stored)
         repeat(request, stored);
-    outlog_rollback(tx);
+    if (result < 0 || stored)
+        outlog_rollback(tx);
+    else
+        result = outlog_commit(tx, &err);
     if (result < 0)
-        return ol_problem(request, &err);
-    if (stored)
+        ol_problem(request, &err);
+    return result < 0 || stored ? -1 : 0;
+}
+
+/* The work is done in several transactions, or outside of any. Its key is claimed before it, so that no
+ * crash lets a repeat do it again; a repeat is told so. */
+static enum ol_answer handle_parts(struct ol_request *request,
+                                   const struct outlog_idempotency *call)
+{
+    outlog_tx *tx;
+    outlog_err err;
+
+    if (claim(request, call) < 0)
         return OL_ANSWERED;
     enum ol_answer answer = request->route->handle(request);
-    if (answer != OL_ANSWERED || has_failed(request) || outlog_begin(request->log, &tx, &err) < 0)
-        return answer;
-    if (outlog_idempotent_begin(tx, call, &stored, &err) < 0 || stored ||
-        keep(request, tx, call, &err) < 0)
+    ol_fault("once.done");
+    if (outlog_begin(request->log, &tx, &err) < 0)
+        return answer; // done, but the answer is lost: a repeat is refused
+    int result = has_failed(request) ? ol_idempotent_forget(tx, call, &err)
+                                     : keep(request, tx, call, &err);
+    if (result < 0)
         outlog_rollback(tx);
     else
         outlog_commit(tx, &err);
-    return OL_ANSWERED;
+    return answer;
 }
 
 enum ol_answer ol_once_run(struct ol_request *request)
@@ -167,5 +219,7 @@ enum ol_answer ol_once_run(struct ol_request *request)
         return OL_ANSWERED;
     if (route->change)
         return change(request, key ? &call : NULL);
-    return key ? handle(request, &call) : route->handle(request);
+    if (!key)
+        return route->handle(request);
+    return route->goes_in_parts ? handle_parts(request, &call) : handle(request, &call);
 }

@@ -10,8 +10,8 @@
 /* The key of the request, without its quotes; NULL when it has none. -1 after having answered. */
 int ol_once_key(struct ol_request *request, const char **out);
 
-/* Run the route: `change` inside one transaction that also keeps the answer; or `handle`, whose answer
- * is kept in a transaction of its own afterwards. */
+/* Run the route in one transaction with its key and its answer; or, where it goes in parts, between the
+ * two. */
 enum ol_answer ol_once_run(struct ol_request *request);
 
 #endif

@@ -2,6 +2,7 @@
 #include "api/peer.h"
 
 #include <netinet/in.h>
+#include <openssl/err.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,6 +142,7 @@ void ol_peer_write(struct ol_peer *peer, const char *data, size_t bytes)
         write_raw(peer, data, bytes);
         return;
     }
+    ERR_clear_error();
     if (SSL_write(peer->ssl, data, (int)bytes) <= 0)
         ol_peer_close(peer);
     else
@@ -174,6 +176,7 @@ static void read_tls(struct ol_peer *peer, const char *data, size_t bytes)
     char plain[16 * 1024];
     BIO_write(peer->from_wire, data, (int)bytes);
     while (!peer->is_closing) {
+        ERR_clear_error(); // of another connection: it would be taken for this one's
         int got = SSL_read(peer->ssl, plain, sizeof plain);
         flush_tls(peer); // handshake and alerts
         if (got > 0) {

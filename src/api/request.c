@@ -23,6 +23,7 @@ void ol_request_free(struct ol_request *request)
     ol_buf_clear(&request->body);
     ol_buf_clear(&request->extra);
     ol_buf_clear(&request->reply);
+    ol_buf_clear(&request->kept);
     ol_arena_clear(&request->arena);
     free(request);
 }

@@ -56,6 +56,13 @@ struct ol_request {
     const char *request_id;
     int64_t began_at; /* boot clock */
 
+    struct {                        /* span.h */
+        char traceparent[56];       /* what its events and messages keep; "": nothing */
+        char parent_id[17];         /* the caller's span, or "" */
+        const char *correlation_id; /* as far as it was said */
+        bool is_told;               /* the collector hears of it */
+    } span;
+
     /* while a handler runs */
     struct ol_identity who;
     outlog *log;
@@ -67,7 +74,9 @@ struct ol_request {
     const char *content_type;
     struct ol_buf extra; /* more header lines */
     struct ol_buf reply;
-    void *owner; /* of whoever finishes it later */
+    struct ol_buf kept; /* what a repeat with the same key is answered, if not the same: a secret is
+                         * shown once */
+    void *owner;        /* of whoever finishes it later */
 
     /* OL_UPGRADING: what the loop calls; it owns the request then (socket.h) */
     void (*upgrade)(struct ol_request *request);

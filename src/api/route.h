@@ -16,6 +16,7 @@ struct ol_route {
     int status;          /* of success; 0: 200 */
     int other_status;    /* also possible; 0: none */
     bool has_own_key;    /* the handler itself honours Idempotency-Key */
+    bool goes_in_parts;  /* several transactions, or none: see once.c */
     bool is_instant;     /* answered by the loop itself, without store or token */
     bool is_open;        /* needs no token at all */
     bool takes_org;      /* may be asked for with an org-bound token */

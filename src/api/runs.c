@@ -1,6 +1,7 @@
 /* runs.c: signals, runs, steps, tools and effects of runs over HTTP: a verb of runs/command.h a path. */
 #include "api/once.h"
 #include "api/route.h"
+#include "api/span.h"
 
 #include "runs/command.h"
 #include "runs/story.h"
@@ -29,6 +30,7 @@ static enum ol_answer command(struct ol_request *request, outlog_tx *tx)
         return OL_ANSWERED;
     if (ol_once_key(request, &call.idempotency_key) < 0)
         return OL_ANSWERED;
+    call.traceparent = ol_span_traceparent(request, NULL);
     struct ol_buf *out = ol_request_reply(request, request->route->status);
     if (ol_run_command(tx, &call, out, &is_replayed, &err) < 0)
         return ol_problem(request, &err);

@@ -11,6 +11,7 @@
 #include "api/origin.h"
 #include "api/rooms.h"
 #include "api/route.h"
+#include "api/span.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "outbox/group.h"
@@ -115,6 +116,7 @@ static void answer(struct ol_server *server, struct ol_request *request)
         ol_problem_say(request, 503, "no_memory", "out of memory");
     count(server, request);
     ol_journal_answer(request);
+    ol_span_end(request);
     ol_http_answer(request);
 }
 

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 
 struct ol_group;
+struct ol_tracer;
 
 struct ol_server_options {
     const char *store, *listen; /* listen: HOST:PORT, [HOST]:PORT */
@@ -23,6 +24,7 @@ struct ol_server_options {
     bool has_relay;   /* this process delivers too */
     int clerks;
     size_t body_bytes, most_peers, most_queued;
+    struct ol_tracer *tracer; /* the caller's; NULL: no spans */
     /* Called once, when requests are answered; `port` is the one that was bound. */
     void (*ready)(void *user, const char *host, int port);
     void *user;

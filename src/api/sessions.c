@@ -171,9 +171,9 @@ const struct ol_route ol_session_routes[] = {
      .reply = "SessionEffects", .takes_org = true},
     {"POST", "/v1/sessions/{session_key}/ticket", OL_SCOPE_APPEND, ticket, "makeTicket",
      "A ticket for one socket of this session: short-lived, used once", .query = "org_id",
-     .body = "Empty", .reply = "Ticket", .status = 201, .takes_org = true},
+     .body = "Empty", .reply = "Ticket", .status = 201, .takes_org = true, .goes_in_parts = true},
     {"POST", "/v1/sessions/{session_key}/deliver", OL_SCOPE_ADMIN, deliver, "deliverSession",
      "Try now what is owed", .query = "org_id", .body = "Empty", .reply = "Empty", .status = 202,
-     .takes_org = true},
+     .takes_org = true, .goes_in_parts = true},
     {0},
 };

@@ -52,6 +52,7 @@ static enum ol_answer create(struct ol_request *request)
                         &err) < 0)
         return ol_problem(request, &err);
     ol_token_json(&token, secret, ol_request_reply(request, 201));
+    ol_token_json(&token, NULL, &request->kept); // hashed at rest, also where answers are kept
     return OL_ANSWERED;
 }
 

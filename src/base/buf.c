@@ -46,6 +46,11 @@ static bool reserve(struct ol_buf *buf, size_t more)
     return true;
 }
 
+char *ol_buf_room(struct ol_buf *buf, size_t bytes)
+{
+    return reserve(buf, bytes) ? buf->data + buf->bytes : NULL;
+}
+
 void ol_buf_add(struct ol_buf *buf, const void *data, size_t bytes)
 {
     if (!reserve(buf, bytes))
@@ -68,23 +73,52 @@ void ol_buf_char(struct ol_buf *buf, char c)
 
 void ol_buf_int(struct ol_buf *buf, int64_t number)
 {
-    char digits[24];
-    int bytes = snprintf(digits, sizeof digits, "%lld", (long long)number);
-    ol_buf_add(buf, digits, (size_t)bytes);
+    char digits[24], *at = digits + sizeof digits;
+    uint64_t left = number < 0 ? -(uint64_t)number : (uint64_t)number;
+    do
+        *--at = (char)('0' + left % 10);
+    while (left /= 10);
+    if (number < 0)
+        *--at = '-';
+    ol_buf_add(buf, at, (size_t)(digits + sizeof digits - at));
 }
 
 void ol_buf_print(struct ol_buf *buf, const char *format, ...)
 {
+    enum { USUAL = 120 };
     va_list args;
+    if (!reserve(buf, USUAL))
+        return;
     va_start(args, format);
-    int bytes = vsnprintf(NULL, 0, format, args);
+    int bytes = vsnprintf(buf->data + buf->bytes, buf->room - buf->bytes, format, args);
     va_end(args);
+    if (bytes >= 0 && (size_t)bytes < buf->room - buf->bytes) {
+        buf->bytes += (size_t)bytes;
+        return;
+    }
+    buf->data[buf->bytes] = '\0';
     if (bytes < 0 || !reserve(buf, (size_t)bytes))
         return;
     va_start(args, format);
     vsnprintf(buf->data + buf->bytes, (size_t)bytes + 1, format, args);
     va_end(args);
     buf->bytes += (size_t)bytes;
+}
+
+/* How many bytes at the beginning surely need no escape, eight at a time. */
+static size_t plain_bytes(const char *text, size_t bytes)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101), tops = ones << 7;
+    size_t at = 0;
+    for (; bytes - at >= 8; at += 8) {
+        uint64_t word;
+        memcpy(&word, text + at, sizeof word);
+        if ((((word - ones * 0x20) & ~word) | ((word ^ (ones * '"')) - ones) |
+             ((word ^ (ones * '\\')) - ones)) &
+            tops)
+            break;
+    }
+    return at;
 }
 
 /* Same escapes as PostgreSQL's to_json, so that both stores normalise to the same bytes. */
@@ -95,7 +129,7 @@ void ol_buf_json(struct ol_buf *buf, const char *text, size_t bytes)
     size_t from = 0;
 
     ol_buf_char(buf, '"');
-    for (size_t i = 0; i < bytes; i++) {
+    for (size_t i = 0; (i += plain_bytes(text + i, bytes - i)) < bytes; i++) {
         unsigned char c = (unsigned char)text[i];
         if (c >= 0x20 && c != '"' && c != '\\')
             continue;
@@ -123,8 +157,11 @@ void ol_buf_json_text(struct ol_buf *buf, const char *text)
 void ol_buf_json_time(struct ol_buf *buf, int64_t time_us)
 {
     char text[OL_TIME_TEXT];
-    if (time_us)
-        ol_buf_print(buf, "\"%s\"", ol_time_format(time_us, text));
-    else
+    if (!time_us) {
         ol_buf_text(buf, "null");
+        return;
+    }
+    ol_buf_char(buf, '"');
+    ol_buf_text(buf, ol_time_format(time_us, text));
+    ol_buf_char(buf, '"');
 }

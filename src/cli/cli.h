@@ -61,6 +61,9 @@ int ol_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Say what went wrong; returns OL_EXIT_FAILED. */
 int ol_report(const outlog_err *err);
 
+/* --log-format logfmt|json and --log-level debug|info|warn|error, as given or NULL. 0, or wrong usage. */
+int ol_cli_log(const char *format, const char *level);
+
 /* Open the store of this command; the schema must be there. NULL after having said why not. */
 outlog *ol_cli_open(struct ol_cli *cli);
 

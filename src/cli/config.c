@@ -34,6 +34,7 @@ static const struct line defaults[] = {
     {"retention.messages", "forever", OL_FROM_DEFAULT},
     {"retention.idempotency", "24h", OL_FROM_DEFAULT},
     {"serve.origins", "[]", OL_FROM_DEFAULT},
+    {"tracing.endpoint", "none", OL_FROM_DEFAULT},
 };
 enum { DEFAULT_COUNT = sizeof defaults / sizeof *defaults, MOST = 1000 };
 
@@ -106,7 +107,7 @@ static void read_file(struct ol_cli *cli, const struct ol_yaml *yaml, struct tab
             set(table, name, plain(&section.value, &cli->arena), OL_FROM_FILE);
         bool is_settings = strcmp(name, "relay") == 0 || strcmp(name, "alerts") == 0 ||
                            strcmp(name, "retention") == 0 || strcmp(name, "types") == 0 ||
-                           strcmp(name, "serve") == 0;
+                           strcmp(name, "serve") == 0 || strcmp(name, "tracing") == 0;
         while (is_settings && ol_json_next(&section.value, &it)) {
             const char *key = ol_json_string(&it.key, &cli->arena, NULL);
             set(table, ol_arena_print(&cli->arena, "%s.%s", name, key),

@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
+#include "base/line.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -30,6 +31,31 @@ int ol_report(const outlog_err *err)
     fprintf(stderr, "outlog: %s [%s]\n", line.data ? line.data : "", outlog_code_name(err->code));
     ol_buf_clear(&line);
     return OL_EXIT_FAILED;
+}
+
+static int choose(const char *name, const char *value, const char *const *known)
+{
+    for (int i = 0; known[i]; i++)
+        if (strcmp(value, known[i]) == 0)
+            return i;
+    ol_usage("--%s is %s or %s, not '%s'", name, known[0],
+             known[2] ? "info, warn, error" : known[1], value);
+    return -1;
+}
+
+int ol_cli_log(const char *format, const char *level)
+{
+    static const char *const formats[] = {"logfmt", "json", NULL}, *const levels[] = {"debug",
+                                                                                      "info",
+                                                                                      "warn",
+                                                                                      "error",
+                                                                                      NULL};
+    int how = choose("log-format", format ? format : "logfmt", formats);
+    int least = how < 0 ? -1 : choose("log-level", level ? level : "info", levels);
+    if (least < 0)
+        return OL_EXIT_USAGE;
+    ol_line_setup((enum ol_line_format)how, (enum ol_line_level)least);
+    return 0;
 }
 
 static const struct ol_option *find(const struct ol_option *options, const char *name, size_t bytes)

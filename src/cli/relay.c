@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "relay/sink.h"
+#include "relay/tracing.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -39,7 +40,7 @@ static void *run_thread(void *argument)
 /* What was said on the command line; 0 and NULL: nothing. */
 struct flags {
     const char *id;
-    const char *lease, *poll, *patience;
+    const char *lease, *poll, *patience, *log_format, *log_level;
     int64_t batch, threads;
     bool until_idle, quiet;
 };
@@ -54,11 +55,13 @@ static int parse(struct ol_cli *cli, struct flags *flags)
                                       {"threads", OL_NUMBER, &flags->threads, NULL},
                                       {"until-idle", OL_FLAG, &flags->until_idle, NULL},
                                       {"quiet", OL_FLAG, &flags->quiet, NULL},
+                                      {"log-format", OL_STRING, &flags->log_format, NULL},
+                                      {"log-level", OL_STRING, &flags->log_level, NULL},
                                       {0}};
     int status = ol_options(cli, table);
     if (!status && cli->argc)
         return ol_usage("relay takes no argument, found '%s'", cli->argv[0]);
-    return status;
+    return status ? status : ol_cli_log(flags->log_format, flags->log_level);
 }
 
 static int override_span(const char *name, const char *text, int64_t *out)
@@ -111,7 +114,8 @@ static int run(struct ol_cli *cli)
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
-    if (ol_worker_load(&options, &err) < 0)
+    if (ol_worker_load(&options, &err) < 0 ||
+        ol_tracing_open(cli->store, &options.tracer, &err) < 0)
         return ol_report(&err);
     override(&flags, &options);
     int count = options.siblings;
@@ -132,6 +136,7 @@ static int run(struct ol_cli *cli)
         total.fenced += threads[i].stats.fenced;
     }
     ol_sinks_join(&sinks);
+    ol_tracer_close(options.tracer);
     double took = (double)(ol_clock_boot_us() - started) / 1e6;
     snprintf(seconds, sizeof seconds, "%.2f", took);
     if (status == OL_EXIT_DONE)
@@ -146,7 +151,8 @@ const struct ol_command ol_command_relay = {
     .summary = "deliver the outbox's messages",
     .help =
         "usage: outlog relay [--id NAME] [--threads N] [--lease SPAN] [--poll SPAN]\n"
-        "                    [--patience SPAN] [--batch N] [--until-idle] [--quiet]\n\n"
+        "                    [--patience SPAN] [--batch N] [--until-idle] [--quiet]\n"
+        "                    [--log-format logfmt|json] [--log-level debug|info|warn|error]\n\n"
         "Delivers messages to their destinations until it is told to stop. Start as many as you like\n"
         "on PostgreSQL: they share the lanes. SIGTERM: no new claims, what is in flight is finished or\n"
         "handed back, exit 0; a second one ends at once. Also moves the sinks of outlog.yaml.\n\n"

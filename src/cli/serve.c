@@ -5,6 +5,7 @@
 #include "api/server.h"
 #include "base/clock.h"
 #include "relay/sink.h"
+#include "relay/tracing.h"
 #include "views/projector.h"
 
 #include <pthread.h>
@@ -73,6 +74,7 @@ static int parse(struct ol_cli *cli, struct ol_server_options *options, bool *no
                  bool *has_listen, const char **config)
 {
     int64_t threads = options->clerks, queue = (int64_t)options->most_queued;
+    const char *log_format = NULL, *log_level = NULL;
     const struct ol_option table[] = {{"listen", OL_STRING, &options->listen, has_listen},
                                       {"config", OL_STRING, config, NULL},
                                       {"dev", OL_FLAG, &options->is_dev, NULL},
@@ -81,9 +83,11 @@ static int parse(struct ol_cli *cli, struct ol_server_options *options, bool *no
                                       {"tls-key", OL_STRING, &options->tls_key, NULL},
                                       {"threads", OL_NUMBER, &threads, NULL},
                                       {"queue", OL_NUMBER, &queue, NULL},
+                                      {"log-format", OL_STRING, &log_format, NULL},
+                                      {"log-level", OL_STRING, &log_level, NULL},
                                       {0}};
     int status = ol_options(cli, table);
-    if (status)
+    if (status || (status = ol_cli_log(log_format, log_level)))
         return status;
     if (cli->argc)
         return ol_usage("serve takes no argument, found '%s'", cli->argv[0]);
@@ -166,6 +170,9 @@ static int run(struct ol_cli *cli)
     engines[0].relay.name = engines[1].projector.name = host;
     if (ol_worker_load(&engines[0].relay, &err) < 0)
         return ol_report(&err);
+    if (ol_tracing_open(cli->store, &options.tracer, &err) < 0)
+        return ol_report(&err);
+    engines[0].relay.tracer = options.tracer;
     options.lease_us = engines[0].relay.lease_us; // sessions are leased as lanes are
     engines[0].relay.siblings = 1;
     for (size_t i = no_relay; i < sizeof engines / sizeof *engines; i++)
@@ -181,6 +188,7 @@ static int run(struct ol_cli *cli)
         if (engines[i].is_running)
             pthread_join(engines[i].id, NULL);
     ol_sinks_join(&sinks);
+    ol_tracer_close(options.tracer);
     return status;
 }
 
@@ -189,7 +197,8 @@ const struct ol_command ol_command_serve = {
     .summary = "serve the API and the console, and deliver",
     .help =
         "usage: outlog serve [--listen HOST:PORT] [--config outlog.yaml] [--dev] [--no-relay]\n"
-        "                    [--threads N] [--queue N] [--tls-cert FILE --tls-key FILE]\n\n"
+        "                    [--threads N] [--queue N] [--tls-cert FILE --tls-key FILE]\n"
+        "                    [--log-format logfmt|json] [--log-level debug|info|warn|error]\n\n"
         "API, console and relay in one process, until SIGTERM. Every call needs a token (outlog token\n"
         "create); --dev needs none, makes the schema where it is missing, and answers only to\n"
         "loopback names.\n\n"

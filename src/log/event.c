@@ -213,43 +213,55 @@ int ol_event_replay(const char *response, struct outlog_appended *appended, size
 
 /* --- a record as JSON --- */
 
-static void text_member(struct ol_buf *out, const char *name, const char *text)
-{
-    ol_buf_print(out, ",\"%s\":", name);
-    ol_buf_json_text(out, text);
-}
+/* `name` is `,"name":` whole: a page has a dozen of them an event. */
+#define TEXT_MEMBER(out, name, text)                        \
+    do {                                                    \
+        ol_buf_add(out, ",\"" name "\":", sizeof name + 3); \
+        ol_buf_json_text(out, text);                        \
+    } while (0)
 
 /* A document as it is stored, on one line: an end of line in valid JSON stands between tokens. */
 static void add_document(struct ol_buf *out, const char *text, size_t bytes)
 {
-    size_t from = out->bytes;
-    ol_buf_add(out, text, bytes);
-    for (size_t i = from; i < out->bytes; i++)
-        if ((unsigned char)out->data[i] < ' ')
-            out->data[i] = ' ';
+    char *to = ol_buf_room(out, bytes);
+    unsigned char least = 0xff;
+    if (!to)
+        return;
+    for (size_t i = 0; i < bytes; i++) {
+        to[i] = text[i];
+        least = (unsigned char)text[i] < least ? (unsigned char)text[i] : least;
+    }
+    for (size_t i = 0; least < ' ' && i < bytes; i++)
+        if ((unsigned char)to[i] < ' ')
+            to[i] = ' ';
+    to[bytes] = '\0';
+    out->bytes += bytes;
 }
 
 void ol_record_json(const struct outlog_record *record, struct ol_buf *out)
 {
-    ol_buf_print(out,
-                 "{\"event_id\":%lld,\"id\":\"%s\",\"occurred_at\":", (long long)record->event_id,
-                 record->id);
+    ol_buf_text(out, "{\"event_id\":");
+    ol_buf_int(out, record->event_id);
+    TEXT_MEMBER(out, "id", record->id);
+    ol_buf_text(out, ",\"occurred_at\":");
     ol_buf_json_time(out, record->occurred_at);
-    text_member(out, "org_id", record->org_id);
-    text_member(out, "aggregate_type", record->aggregate_type);
-    text_member(out, "aggregate_id", record->aggregate_id);
-    ol_buf_print(out, ",\"aggregate_seq\":%lld", (long long)record->aggregate_seq);
-    text_member(out, "event_type", record->event_type);
-    ol_buf_print(out, ",\"event_version\":%d", record->event_version);
-    text_member(out, "actor_type", record->actor_type);
-    text_member(out, "actor_id", record->actor_id);
-    text_member(out, "request_id", record->request_id);
-    text_member(out, "idempotency_key", record->idempotency_key);
-    text_member(out, "correlation_id", record->correlation_id);
-    text_member(out, "causation_id", *record->causation_id ? record->causation_id : NULL);
-    text_member(out, "app_id", record->app_id);
-    text_member(out, "env_id", record->env_id);
-    text_member(out, "visibility", record->visibility);
+    TEXT_MEMBER(out, "org_id", record->org_id);
+    TEXT_MEMBER(out, "aggregate_type", record->aggregate_type);
+    TEXT_MEMBER(out, "aggregate_id", record->aggregate_id);
+    ol_buf_text(out, ",\"aggregate_seq\":");
+    ol_buf_int(out, record->aggregate_seq);
+    TEXT_MEMBER(out, "event_type", record->event_type);
+    ol_buf_text(out, ",\"event_version\":");
+    ol_buf_int(out, record->event_version);
+    TEXT_MEMBER(out, "actor_type", record->actor_type);
+    TEXT_MEMBER(out, "actor_id", record->actor_id);
+    TEXT_MEMBER(out, "request_id", record->request_id);
+    TEXT_MEMBER(out, "idempotency_key", record->idempotency_key);
+    TEXT_MEMBER(out, "correlation_id", record->correlation_id);
+    TEXT_MEMBER(out, "causation_id", *record->causation_id ? record->causation_id : NULL);
+    TEXT_MEMBER(out, "app_id", record->app_id);
+    TEXT_MEMBER(out, "env_id", record->env_id);
+    TEXT_MEMBER(out, "visibility", record->visibility);
     const char *metadata = record->metadata ? record->metadata : "null";
     ol_buf_text(out, ",\"metadata\":");
     add_document(out, metadata, strlen(metadata));

@@ -62,6 +62,11 @@ static int compare(outlog_tx *tx, const struct outlog_idempotency *call, const c
     else if (got > 0 && !ol_column_int(&rows, 0))
         got = ol_fail(err, OUTLOG_IDEMPOTENCY_KEY_REUSE,
                       "key %s was used for another request; take a new key", call->key);
+    else if (got > 0 && ol_is_null(&rows, 1)) // see ol_idempotent_forget()
+        got = ol_fail(err, OUTLOG_IDEMPOTENCY_IN_PROGRESS,
+                      "a call with key %s was begun and is not answered; if nobody works on it any "
+                      "more, look what it did and take a new key",
+                      call->key);
     else if (got > 0)
         *response = ol_column_copy(&rows, 1, &tx->arena, &failed);
     ol_end(&rows);
@@ -105,6 +110,14 @@ int outlog_idempotent_end(outlog_tx *tx, const struct outlog_idempotency *call,
                   : ol_fail(err, OUTLOG_MISUSE,
                             "outlog_idempotent_end: key %s was not begun in this transaction",
                             call->key);
+}
+
+int ol_idempotent_forget(outlog_tx *tx, const struct outlog_idempotency *call, outlog_err *err)
+{
+    return ol_exec(tx->conn, OL_Q_IDEMPOTENCY_FORGET,
+                   OL_PARAMS(ol_text(org_key(call)), ol_text(call->actor_id),
+                             ol_text(call->endpoint), ol_text(call->key)),
+                   NULL, err);
 }
 
 int outlog_idempotency_purge(outlog *log, int64_t max_age_s, int64_t *purged, outlog_err *err)

@@ -68,9 +68,28 @@ int ol_log_ready(outlog *log, outlog_err *err)
 
 /* --- transactions --- */
 
+static int join_shared(outlog_tx *tx, outlog_tx **out, outlog_err *err)
+{
+    if (tx->conn->store->mark(tx->conn, err) < 0)
+        return -1;
+    tx->depth++;
+    *out = tx;
+    return 0;
+}
+
+/* What was done since joining stays with the others, or is undone. */
+static int leave_shared(outlog_tx *tx, bool is_kept, outlog_err *err)
+{
+    tx->depth--;
+    tx->has_failed = false;
+    return tx->conn->store->release(tx->conn, is_kept, err);
+}
+
 int outlog_begin(outlog *log, outlog_tx **out, outlog_err *err)
 {
     *out = NULL;
+    if (log->tx && log->tx->is_shared)
+        return join_shared(log->tx, out, err);
     if (log->tx)
         return ol_fail(err, OUTLOG_MISUSE, "outlog_begin: this handle has an open transaction");
     if (ol_log_ready(log, err) < 0 || ol_registry_refresh(&log->registry, log->conn, err) < 0)
@@ -110,6 +129,8 @@ int outlog_commit(outlog_tx *tx, outlog_err *err)
         outlog_rollback(tx);
         return -1;
     }
+    if (tx->depth)
+        return leave_shared(tx, true, err);
     int result = tx->conn->store->commit(tx->conn, err);
     tx_free(tx);
     return result;
@@ -117,8 +138,13 @@ int outlog_commit(outlog_tx *tx, outlog_err *err)
 
 void outlog_rollback(outlog_tx *tx)
 {
+    outlog_err ignored;
     if (!tx || !tx->log)
         return;
+    if (tx->depth) {
+        tx->has_failed = leave_shared(tx, false, &ignored) < 0;
+        return;
+    }
     tx->conn->store->rollback(tx->conn);
     tx_free(tx);
 }

@@ -30,9 +30,17 @@ struct outlog_tx {
     struct ol_registry own_registry; /* for a caller's own connection */
     struct ol_arena arena;           /* what lives as long as the transaction */
     bool has_failed; /* half of a command may be in it: it can only be rolled back */
+    bool
+        is_shared; /* outlog_begin() on its handle joins it: a savepoint, for whoever began inside */
+    int depth;     /* how many have joined */
 };
 
 /* Every call on a handle begins here: the connection is alive, the schema is ours. */
 int ol_log_ready(outlog *log, outlog_err *err);
+
+/* A call in several transactions commits its key before them and its answer after them; until then
+ * a repeat is told that it is under way. When it has failed the key is forgotten: what is left can be
+ * asked for again. */
+int ol_idempotent_forget(outlog_tx *tx, const struct outlog_idempotency *call, outlog_err *err);
 
 #endif

@@ -4,6 +4,7 @@
  * W2  aggregate_seq has no gaps: the store numbers under the aggregate's head (E4).
  * W3  A cause is stored before its effect, in the same org (T2): so causes form no cycle.
  * W4  The same id with the same content is the same event; with other content it is refused. */
+#include "base/traceparent.h"
 #include "base/uuid.h"
 #include "log/event.h"
 #include "log/log.h"
@@ -50,6 +51,20 @@ static const char *or_new_uuid(const char *text, struct ol_arena *arena)
     return ol_arena_copy(arena, made, OL_UUID_TEXT - 1);
 }
 
+/* The event as it is stored. Its key sees it as it was said: a repeat may come by another way. */
+static const struct outlog_event *with_trace(const struct outlog_event *event,
+                                             struct ol_arena *arena)
+{
+    if (!event->traceparent || !ol_traceparent_is_valid(event->traceparent))
+        return event;
+    struct outlog_event *traced = ol_arena_alloc(arena, sizeof *traced);
+    if (!traced)
+        return NULL;
+    *traced = *event;
+    traced->metadata = ol_traceparent_store(event->traceparent, event->metadata, arena);
+    return traced->metadata ? traced : NULL;
+}
+
 static int prepare_event(struct call *call, const struct ol_registry *registry, size_t i,
                          outlog_err *err)
 {
@@ -61,6 +76,8 @@ static int prepare_event(struct call *call, const struct ol_registry *registry, 
         ol_registry_admit(registry, event, &call->payloads[i], event->metadata ? &metadata : NULL,
                           err) < 0)
         return at_index(err, i);
+    if (!(event = with_trace(event, &call->arena)))
+        return out_of_memory(err);
     call->out[i] = (struct outlog_appended){0};
     if (event->id)
         ol_uuid_parse(event->id, call->out[i].id);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/traceparent.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -261,6 +262,7 @@ static int append_requested(outlog_tx *tx, const struct outlog_effect_draft *dra
                                  .payload = payload.data,
                                  .actor_type = draft->actor_type,
                                  .actor_id = draft->actor_id,
+                                 .traceparent = draft->traceparent,
                                  .correlation_id = draft->correlation_id,
                                  .causation_id = draft->causation_id};
     int result = payload.failed ? ol_fail(err, OUTLOG_NO_MEMORY, "out of memory")
@@ -335,8 +337,13 @@ static int request(outlog_tx *tx, const struct outlog_effect_draft *draft, struc
     // The event first: the message has its correlation, and is caused by it.
     if (append_requested(tx, draft, key, message_id, out, &appended, err) < 0)
         return -1;
+    bool is_traced = draft->traceparent && ol_traceparent_is_valid(draft->traceparent);
+    const char *metadata = is_traced ? ol_traceparent_store(draft->traceparent, NULL, arena) : NULL;
+    if (is_traced && !metadata)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
     struct outlog_message_draft message = {.destination = draft->destination,
                                            .event_type = draft->effect_type,
+                                           .metadata = metadata,
                                            .payload = draft->effect_spec,
                                            .payload_bytes = strlen(draft->effect_spec),
                                            .org_id = draft->org_id,

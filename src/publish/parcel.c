@@ -1,10 +1,10 @@
 /* parcel.c: names by template, headers by precedence, the body perhaps in an envelope. */
 #include "publish/parcel.h"
 
+#include "base/traceparent.h"
 #include "publish/cloudevents.h"
 #include "publish/headers.h"
 #include "publish/publisher.h"
-#include "publish/traceparent.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -169,7 +169,7 @@ static int make_headers(const struct ol_settings *settings, const struct ol_parc
     add(&list, "outlog-org-id", keep(arena, message->org_id, &failed));
     add(&list, "outlog-attempt", keep(arena, number, &failed));
     add(&list, "outlog-replay", message->is_replay ? "true" : NULL);
-    if (ol_traceparent_next(message->traceparent, trace))
+    if (ol_traceparent_next(message->traceparent, message->event_id, message->attempt, trace))
         add(&list, "traceparent", keep(arena, trace, &failed));
     for (size_t i = 0; i < ce_count; i++)
         if (!has(&list, ce[i].name))

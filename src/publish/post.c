@@ -2,9 +2,9 @@
 #include "publish/post.h"
 
 #include "base/clock.h"
+#include "base/traceparent.h"
 #include "publish/answer.h"
 #include "publish/cloudevents.h"
-#include "publish/traceparent.h"
 
 #include <stdio.h>
 
@@ -84,7 +84,8 @@ static int set_headers(struct ol_post *post, const struct outlog_message *messag
     snprintf(number, sizeof number, "%d", message->attempt);
     if (ol_headers_set(h, "outlog-attempt", number, err) < 0 ||
         (message->is_replay && ol_headers_set(h, "outlog-replay", "true", err) < 0) ||
-        (ol_traceparent_next(message->traceparent, traceparent) &&
+        (ol_traceparent_next(message->traceparent, message->event_id, message->attempt,
+                             traceparent) &&
          ol_headers_set(h, "traceparent", traceparent, err) < 0))
         return -1;
     if (request->envelope == OL_ENVELOPE_CLOUDEVENTS_BINARY &&

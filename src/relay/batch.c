@@ -144,6 +144,7 @@ void ol_batch_done(void *user, void *tag, const struct outlog_outcome *outcome)
     item->target = NULL; // it may be closed before this is recorded
     ol_quota_give(&target->quota, item->message.payload_bytes);
     ol_target_note(target, &item->outcome, worker->now);
+    ol_tracing_attempt(worker->options->tracer, &batch->claim, item);
 }
 
 /* --- sending --- */
@@ -173,7 +174,7 @@ static bool has_words(struct ol_worker *worker, struct ol_batch *batch, struct o
     if (ol_notice_prepare(&worker->notices, worker->conn, is_feed, &batch->arena, item, &err) ==
         0) {
         if (!worker->options->quiet)
-            ol_report_move(&item->message, "PENDING", "CLAIMED", NULL);
+            ol_report_move(OL_LINE_INFO, &item->message, "PENDING", "CLAIMED", NULL);
         return true;
     }
     if (ol_notice_is_final(&err))
@@ -202,6 +203,10 @@ static bool send(struct ol_worker *worker, struct ol_batch *batch, struct ol_tar
         ol_quota_give(&target->quota, item->message.payload_bytes);
         return false;
     }
+    if (worker->options->tracer)
+        ol_tracing_join(item, &batch->arena);
+    if (!worker->options->quiet && !item->notice) // a notification told it when it got its words
+        ol_report_move(OL_LINE_DEBUG, &item->message, "PENDING", "CLAIMED", NULL);
     item->state = OL_ITEM_FLYING;
     ol_batch_unqueue(worker, item);
     if (ol_outlet_in_flight(target->outlet) == 0)

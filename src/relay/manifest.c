@@ -331,8 +331,8 @@ static int read_one(struct ol_manifest_reader *r, const char *section, const str
         return value->type == OL_JSON_STRING
                    ? 0
                    : ol_clause_wrong(r->err, pointer, section, "a text is wanted");
-    bool is_section =
-        is_known(section, (const char *const[]){"alerts", "retention", "relay", "serve", NULL});
+    bool is_section = is_known(section, (const char *const[]){"alerts", "retention", "relay",
+                                                              "serve", "tracing", NULL});
     if (!is_section &&
         !is_known(section,
                   (const char *const[]){"destinations", "routes", "event_types", "types",
@@ -340,7 +340,8 @@ static int read_one(struct ol_manifest_reader *r, const char *section, const str
         return ol_fail_at(
             r->err, OUTLOG_UNKNOWN_FIELD, pointer,
             "unknown key %.60s; store, listen, destinations, routes, event_types, "
-            "types, projections, agents, sinks, notifications, alerts, retention, relay and serve are known",
+            "types, projections, agents, sinks, notifications, alerts, retention, relay, serve and "
+            "tracing are known",
             section);
     if (value->type == OL_JSON_NULL) // `routes:` with nothing below
         return 0;

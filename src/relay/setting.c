@@ -3,6 +3,8 @@
 
 #include "base/clock.h"
 #include "outbox/retry.h"
+#include "publish/headers.h"
+#include "publish/tracer.h"
 #include "relay/pattern.h"
 #include "sessions/agent.h"
 
@@ -72,7 +74,7 @@ int ol_setting_read_sink(struct ol_manifest_reader *r, const char *name,
     return ol_setting_put(r, "sinks", name, value, pointer);
 }
 
-enum value_kind { SPAN, SPAN_OR_FOREVER, COUNT, TEXT, WAKEUP, ORIGINS };
+enum value_kind { SPAN, SPAN_OR_FOREVER, COUNT, TEXT, WAKEUP, ORIGINS, ADDRESS, HEADERS };
 
 static const struct setting {
     const char *section, *key;
@@ -95,6 +97,9 @@ static const struct setting {
     {"relay", "wakeup", WAKEUP, 0, 0, "poll or notify is wanted"},
     {"serve", "origins", ORIGINS, 0, 0,
      "a list of origins like https://chat.example is wanted, without a path"},
+    {"tracing", "endpoint", ADDRESS, 0, 0, "a URL like http://127.0.0.1:4318 is wanted"},
+    {"tracing", "headers", HEADERS, 0, 0,
+     "a map of texts is wanted, each value with a ${NAME} of the environment"},
 };
 enum { SETTING_COUNT = sizeof known_settings / sizeof *known_settings };
 
@@ -118,6 +123,22 @@ static bool are_origins(struct ol_manifest_reader *r, const struct ol_json *list
     return true;
 }
 
+/* Headers of a collector carry its key, which belongs into the environment and not into the store. */
+static bool are_headers(struct ol_manifest_reader *r, const struct ol_json *value)
+{
+    struct ol_json_iter it = {0};
+    struct outlog_header *list;
+    size_t count;
+    if (value->type != OL_JSON_OBJECT ||
+        ol_headers_read(value, r->arena, &list, &count, r->err) < 0)
+        return false;
+    for (size_t i = 0; ol_json_next(value, &it); i++)
+        if (it.value.type != OL_JSON_STRING || !memmem(it.value.text, it.value.bytes, "${", 2) ||
+            !ol_header_name_is_valid(list[i].name))
+            return false;
+    return true;
+}
+
 static bool is_right(struct ol_manifest_reader *r, const struct setting *setting,
                      const struct ol_json *value)
 {
@@ -126,9 +147,13 @@ static bool is_right(struct ol_manifest_reader *r, const struct setting *setting
         return are_origins(r, value);
     if (setting->kind == COUNT)
         return ol_json_int(value, &number) && number >= setting->min && number <= setting->max;
+    if (setting->kind == HEADERS)
+        return are_headers(r, value);
     const char *text = ol_json_string(value, r->arena, NULL);
     if (!text)
         return false;
+    if (setting->kind == ADDRESS)
+        return ol_tracer_check(text) == NULL;
     if (setting->kind == TEXT)
         return (int64_t)strlen(text) >= setting->min && (int64_t)strlen(text) <= setting->max;
     if (setting->kind == WAKEUP)

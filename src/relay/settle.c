@@ -104,11 +104,14 @@ void ol_settle_count_parked(struct ol_work_lane *wl, const struct ol_item *item,
     ol_map_add(&wl->lane.waiting, item->message.destination, by);
 }
 
+/* What went well is told of notifications, and of the rest only to those who want to hear it all. */
 static void log_move(struct ol_worker *worker, const struct ol_item *item, const char *from,
                      const char *to)
 {
+    bool is_good = item->state == OL_ITEM_DONE && item->outcome.kind == OUTLOG_PUBLISH_OK;
     if (!worker->options->quiet)
-        ol_report_move(&item->message, from, to, item->error);
+        ol_report_move(is_good && !item->notice ? OL_LINE_DEBUG : OL_LINE_INFO, &item->message,
+                       from, to, item->error);
 }
 
 /* After the record of the open batch: what is still on the wire becomes a straggler. */
@@ -120,8 +123,7 @@ void ol_settle_apply_open(struct ol_work_lane *wl)
         struct ol_item *item = &batch->items[i];
         if (item->state == OL_ITEM_DONE && item->outcome.kind == OUTLOG_PUBLISH_OK) {
             worker->stats->published++;
-            if (item->notice)
-                log_move(worker, item, "CLAIMED", "PUBLISHED");
+            log_move(worker, item, "CLAIMED", "PUBLISHED");
             continue;
         }
         worker->stats->parked++;
@@ -181,8 +183,7 @@ void ol_settle_apply_loose(struct ol_work_lane *wl)
             worker->stats->published += is_ok;
             worker->stats->failed += !is_ok;
             worker->stats->dead += is_dead;
-            if (!is_ok || item->notice)
-                log_move(worker, item, "CLAIMED", how.state);
+            log_move(worker, item, "CLAIMED", how.state);
             item->is_parked = false; // recorded
         }
         if (batch->flying == 0 && !has_parked(batch)) {

@@ -39,6 +39,7 @@ static int start_parked(struct ol_work_lane *wl, struct ol_batch *holder, struct
     holder->items = items;
     holder->count = count;
     holder->claimed_at = wl->worker->now;
+    holder->claim = ol_tracing_since(wl->worker->now);
     holder->lease_end = wl->worker->now + wl->worker->turn.row_lease_us;
     if (!ol_batch_link(wl->worker, holder))
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
@@ -105,6 +106,7 @@ static void apply_parked_keys(struct ol_work_lane *wl)
 int ol_step_open(struct ol_work_lane *wl, struct ol_batch *fresh, outlog_err *err)
 {
     fresh->claimed_at = wl->worker->now;
+    fresh->claim = ol_tracing_since(wl->worker->now);
     wl->open = fresh;
     return ol_batch_link(wl->worker, fresh) ? 0 : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
 }

@@ -18,6 +18,7 @@
 #include "relay/policy.h"
 #include "relay/record.h"
 #include "relay/target.h"
+#include "relay/tracing.h"
 #include "relay/worker.h"
 #include "store/wake.h"
 
@@ -45,7 +46,8 @@ struct ol_batch {
     struct ol_queue *queues;
     size_t queue_count;
     int64_t claimed_at; /* boot clock */
-    int64_t lease_end;  /* of parked messages, whose rows have leases of their own; 0: the lane's */
+    struct ol_tracing_claim claim;
+    int64_t lease_end; /* of parked messages, whose rows have leases of their own; 0: the lane's */
 };
 
 struct ol_work_lane {

@@ -6,6 +6,8 @@
 
 #include <stdatomic.h>
 
+struct ol_tracer;
+
 struct ol_worker_options {
     const char *store; /* URL */
     const char *name;  /* for people; ownership goes by a random id */
@@ -16,6 +18,7 @@ struct ol_worker_options {
     bool notify;       /* sleep until a writer says something, where the store can (PostgreSQL) */
     bool until_idle;   /* stop when there is nothing left to send (tests, benchmarks) */
     bool quiet;
+    struct ol_tracer *tracer; /* shared by all; NULL: nobody wants to know */
 };
 
 struct ol_worker_options ol_worker_defaults(const char *store);

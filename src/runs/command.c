@@ -183,6 +183,9 @@ static int ask_store(outlog_tx *tx, const struct ol_run_call *call, const struct
 {
     struct ol_rows rows;
     size_t bytes;
+    if (call->traceparent &&
+        ol_exec(tx->conn, OL_Q_TRACE_SET, OL_PARAMS(ol_text(call->traceparent)), NULL, err) < 0)
+        return -1;
     if (ol_query(tx->conn, OL_Q_RUN_COMMAND,
                  OL_PARAMS(ol_text(verbs[call->verb].name), ol_text(call->id),
                            ol_text(call->org_id), ol_text(call->actor_type),
@@ -247,6 +250,7 @@ static int move_here(outlog_tx *tx, const struct ol_run_call *call, const struct
                            .actor_type = call->actor_type,
                            .actor_id = call->actor_id,
                            .request_id = call->request_id,
+                           .traceparent = call->traceparent,
                            .body = *body,
                            .arena = arena};
     if (ol_move_find(tx, &move, call->org_id, err) < 0)

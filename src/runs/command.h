@@ -43,6 +43,7 @@ struct ol_run_call {
     const char *org_id; /* what the caller may touch; NULL: every org */
     const char *actor_type, *actor_id, *request_id; /* NULL: as outlog_append() says */
     const char *idempotency_key;                    /* of the command; NULL: it may be repeated */
+    const char *traceparent;                        /* of its events and messages, or NULL */
     const char *body;                               /* a JSON object; NULL: {} */
     size_t body_bytes;
 };

@@ -107,7 +107,8 @@ static int append(outlog_tx *tx, const struct ol_move *move, const struct fact *
                                  .request_id = move->request_id,
                                  .correlation_id = fact->correlation_id,
                                  .causation_id = fact->causation_id,
-                                 .expected_seq = fact->expected_seq};
+                                 .expected_seq = fact->expected_seq,
+                                 .traceparent = move->traceparent};
     int result = outlog_append(tx, &event, out, err);
     ol_buf_reset(payload);
     return result;
@@ -728,7 +729,8 @@ static int request_effect(outlog_tx *tx, struct ol_move *move, struct ol_buf *an
                                         .ordering_key = text(move, "ordering_key"),
                                         .actor_type = move->actor_type,
                                         .actor_id = move->actor_id,
-                                        .max_attempts = (int)most};
+                                        .max_attempts = (int)most,
+                                        .traceparent = move->traceparent};
     if (outlog_request_effect(tx, &draft, &requested, err) < 0)
         return -1;
     ol_buf_print(answer, "{\"effect_id\":\"%s\",\"event_id\":\"%s\",\"duplicate\":%s}",

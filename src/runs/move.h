@@ -9,7 +9,7 @@
 struct ol_move {
     enum ol_run_verb verb;
     const char *verb_name, *id;
-    const char *actor_type, *actor_id, *request_id;
+    const char *actor_type, *actor_id, *request_id, *traceparent;
     struct ol_json body;
     struct ol_arena *arena;
     /* found by ol_move_find() */

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/line.h"
 #include "log/log.h"
 #include "publish/expand.h"
 #include "sessions/agent.h"
@@ -226,6 +227,18 @@ static int answer(struct turn *turn, const struct ol_agent *agent, outlog_err *e
     return result;
 }
 
+static void tell(const struct ol_session_work *work, const outlog_err *why)
+{
+    struct ol_buf line = {0};
+    ol_line_begin(&line, OL_LINE_WARN, "agent");
+    ol_line_text(&line, "session_key", work->session_key);
+    ol_line_int(&line, "seq", work->seq);
+    ol_line_text(&line, "request_id", work->request_id);
+    ol_line_int(&line, "attempt", work->tries + 1);
+    ol_line_text(&line, "error", why->message);
+    ol_line_end(&line);
+}
+
 /* The agent failed: again in a while, or, when it had its tries, on without an answer. */
 static void fail(struct turn *turn, int tries, const outlog_err *why)
 {
@@ -236,8 +249,7 @@ static void fail(struct turn *turn, int tries, const outlog_err *why)
         ol_session_release(turn->log, work, &err); // it was not the agent's fault
         return;
     }
-    fprintf(stderr, "outlog: session %s, message %lld, try %d: %s\n", work->session_key,
-            (long long)work->seq, work->tries + 1, why->message);
+    tell(work, why);
     if (work->tries + 1 < tries) {
         ol_session_fail(turn->log, work, why->message, RETRY_US << work->tries, &err);
         return;

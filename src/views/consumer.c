@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "log/read.h"
+#include "outbox/operate.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -70,13 +71,72 @@ out:
     return result;
 }
 
+/* A change by hand leaves an event without org (X4). `to` < 0: it is gone. */
+static int audit(outlog_tx *tx, const struct outlog_operator *by, const char *event_type,
+                 const char *name, int64_t from, int64_t to, outlog_err *err)
+{
+    struct ol_buf payload = {0};
+    ol_buf_text(&payload, "{\"name\":");
+    ol_buf_json_text(&payload, name);
+    ol_buf_print(&payload, ",\"from_event_id\":%lld", (long long)from);
+    if (to >= 0)
+        ol_buf_print(&payload, ",\"to_event_id\":%lld", (long long)to);
+    ol_buf_char(&payload, '}');
+    int result = payload.failed ? ol_fail(err, OUTLOG_NO_MEMORY, "out of memory")
+                                : ol_operate_audit(tx, by, event_type, "outlog.consumer", name,
+                                                   payload.data, err);
+    ol_buf_clear(&payload);
+    return result;
+}
+
+/* Where it stands, as the open transaction sees it. */
+static int cursor_of(outlog_tx *tx, const char *name, int64_t *out, outlog_err *err)
+{
+    struct ol_rows rows;
+    if (ol_query(tx->conn, OL_Q_CONSUMER_GET, OL_PARAMS(ol_text(name)), &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0)
+        *out = ol_column_int(&rows, 1);
+    ol_end(&rows);
+    return got == 0 ? no_such(name, err) : got < 0 ? -1 : 0;
+}
+
+/* to < 0: remove it. */
+static int change(outlog *log, const char *name, int64_t to, const struct outlog_operator *by,
+                  outlog_err *err)
+{
+    int64_t from = 0, changed = 0;
+    outlog_tx *tx;
+
+    if (outlog_begin(log, &tx, err) < 0)
+        return -1;
+    int result = cursor_of(tx, name, &from, err);
+    if (result == 0 && to < 0)
+        result = ol_exec(tx->conn, OL_Q_CONSUMER_DELETE, OL_PARAMS(ol_text(name)), &changed, err);
+    else if (result == 0)
+        result = ol_exec(tx->conn, OL_Q_CONSUMER_RESET,
+                         OL_PARAMS(ol_text(name), ol_int(to), ol_time(ol_clock_wall_us())),
+                         &changed, err);
+    if (result == 0 && !changed)
+        result = no_such(name, err);
+    if (result < 0 || audit(tx, by, to < 0 ? "outlog.consumer.deleted" : "outlog.consumer.reset",
+                            name, from, to, err) < 0) {
+        outlog_rollback(tx);
+        return -1;
+    }
+    return outlog_commit(tx, err);
+}
+
+int ol_consumer_delete(outlog *log, const char *name, const struct outlog_operator *by,
+                       outlog_err *err)
+{
+    return ready(log, name, err) < 0 ? -1 : change(log, name, -1, by, err);
+}
+
 int outlog_consumer_delete(outlog *log, const char *name, outlog_err *err)
 {
-    int64_t changed;
-    if (ready(log, name, err) < 0 ||
-        ol_exec(log->conn, OL_Q_CONSUMER_DELETE, OL_PARAMS(ol_text(name)), &changed, err) < 0)
-        return -1;
-    return changed ? 0 : no_such(name, err);
+    return ol_consumer_delete(log, name, NULL, err);
 }
 
 /* --- questions --- */
@@ -176,35 +236,53 @@ int outlog_consumer_commit(outlog *log, const char *name, int64_t event_id, bool
     return changed ? 0 : outlog_consumer_get(log, name, &consumer, err); // or is there none?
 }
 
-static int put_cursor(outlog *log, const char *name, int64_t to, outlog_err *err)
+/* The end is behind the event that tells of it, as soon as that is settled. */
+static int pass_own_event(outlog *log, const char *name, outlog_err *err)
 {
-    int64_t changed;
-    if (ol_exec(log->conn, OL_Q_CONSUMER_RESET,
-                OL_PARAMS(ol_text(name), ol_int(to), ol_time(ol_clock_wall_us())), &changed,
-                err) < 0)
+    int64_t settled;
+    if (log->tx) // it is not, before somebody else commits
+        return 0;
+    if (outlog_settled(log, &settled, err) < 0)
         return -1;
-    return changed ? 0 : no_such(name, err);
+    return ol_exec(log->conn, OL_Q_CONSUMER_COMMIT,
+                   OL_PARAMS(ol_text(name), ol_int(settled), ol_time(ol_clock_wall_us())), NULL,
+                   err);
 }
 
-int outlog_consumer_reset(outlog *log, const char *name, int64_t to, outlog_err *err)
+int ol_consumer_reset(outlog *log, const char *name, int64_t to, const struct outlog_operator *by,
+                      outlog_err *err)
 {
     int64_t settled;
     if (ready(log, name, err) < 0 || outlog_settled(log, &settled, err) < 0)
         return -1;
-    if (to == OUTLOG_END)
+    bool is_end = to == OUTLOG_END;
+    if (is_end)
         to = settled;
     if (to < 0 || to > settled)
         return ol_fail(err, to < 0 ? OUTLOG_INVALID_FIELD : OUTLOG_BEYOND_SETTLED,
                        "a cursor stands between 0 and the settled position %lld",
                        (long long)settled);
-    return put_cursor(log, name, to, err);
+    if (change(log, name, to, by, err) < 0)
+        return -1;
+    return is_end ? pass_own_event(log, name, err) : 0;
 }
 
-int outlog_consumer_reset_to_time(outlog *log, const char *name, int64_t at_time, outlog_err *err)
+int outlog_consumer_reset(outlog *log, const char *name, int64_t to, outlog_err *err)
+{
+    return ol_consumer_reset(log, name, to, NULL, err);
+}
+
+int ol_consumer_reset_to_time(outlog *log, const char *name, int64_t at_time,
+                              const struct outlog_operator *by, outlog_err *err)
 {
     int64_t first, last, settled;
     if (ready(log, name, err) < 0 || outlog_settled(log, &settled, err) < 0 ||
         ol_window(log, at_time, 0, &first, &last, err) < 0)
         return -1;
-    return put_cursor(log, name, first && first <= settled ? first - 1 : settled, err);
+    return change(log, name, first && first <= settled ? first - 1 : settled, by, err);
+}
+
+int outlog_consumer_reset_to_time(outlog *log, const char *name, int64_t at_time, outlog_err *err)
+{
+    return ol_consumer_reset_to_time(log, name, at_time, NULL, err);
 }

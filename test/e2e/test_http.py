@@ -1,6 +1,7 @@
 """The HTTP API's resources: what is asked rightly, wrongly and with ill will, on both stores."""
 import base64
 import contextlib
+import http.client
 import json
 import sqlite3
 import subprocess
@@ -318,15 +319,15 @@ def test_c4_a_cursor_is_reset_to_0_an_event_a_time_or_the_end(still):
         answer = still.post("/v1/consumers/c/reset", {"to": to})
         assert answer.status == 200, answer
         return answer.json["cursor_event_id"]
-    assert reset("end") == events[-1]["event_id"]
+    assert reset("end") == events[-1]["event_id"] + 1, "past the event that tells of it"
     assert reset(0) == 0
     assert reset(events[1]["event_id"]) == events[1]["event_id"]
     assert reset(events[0]["occurred_at"]) < events[0]["event_id"]
-    assert reset("2099-01-01T00:00:00Z") == events[-1]["event_id"]
+    assert reset("2099-01-01T00:00:00Z") == events[-1]["event_id"] + 4
     assert reset("1h") < events[0]["event_id"]
     for to, status in [(-1, 400), ("soon", 400), (None, 400), (True, 400), ([], 400), (1.5, 400), (10**9, 409), (10**30, 400)]:
         assert still.post("/v1/consumers/c/reset", {"to": to}).status == status, to
-    assert still.put("/v1/consumers/late", {"from": "end"}).json["cursor_event_id"] == events[-1]["event_id"]
+    assert still.put("/v1/consumers/late", {"from": "end"}).json["lag"] == 0
     assert still.put("/v1/consumers/early", {"from": events[0]["occurred_at"]}).json["lag"] >= 4
 
 
@@ -507,3 +508,93 @@ def test_e15_what_the_api_looks_up_is_found_by_index(sqlite_store):
             plan = [row[3] for row in db.execute("explain query plan " + text, {param: 1 for param in queries[name].params})]
             assert any(index in step for step in plan), (name, plan)
             assert not any(step.startswith("SCAN ") and "INDEX" not in step for step in plan), (name, plan)
+
+
+# --- I1: one transaction with the key ---------------------------------------------------------
+
+
+def dead_letter(server, outlog=None):
+    sent = send(server, "nowhere")
+    assert server.post(f"/v1/messages/{sent}/kill").status == 200
+    return sent
+
+
+@pytest.mark.parametrize("call", ["requeue", "kill", "release", "pause", "token", "reset", "many"])
+def test_i1_a_crash_after_the_work_lets_no_repeat_do_it_again(store, serve, outbox, outlog, tmp_path, call):
+    """At the last moment before the answer: what is there is there with its key, or neither is."""
+    calm = serve("--no-relay")
+    sent = dead_letter(calm)
+    if call == "kill":
+        sent = send(calm, "nowhere")
+    if call == "release":
+        calm.put("/v1/destinations/held", {"type": "exec", "command": ["false"], "on_dead": "hold",
+                                           "retry": {"max_attempts": 1}})
+        sent = send(calm, "held", ordering_key="k")
+        outlog.run("relay", "--until-idle", "--quiet")
+    calm.put("/v1/destinations/d", {"type": "null"})
+    calm.put("/v1/consumers/c")
+    calm.stop()
+    path, body = {
+        "requeue": (f"/v1/messages/{sent}/requeue", {}), "kill": (f"/v1/messages/{sent}/kill", {}),
+        "release": (f"/v1/messages/{sent}/release", {}), "pause": ("/v1/destinations/d/pause", {}),
+        "token": ("/v1/tokens", {"scope": "read"}), "reset": ("/v1/consumers/c/reset", {"to": "end"}),
+        "many": ("/v1/messages/requeue", {"state": "DEAD"})}[call]
+    headers = {"idempotency-key": "k"}
+
+    def audits(server):
+        return [one["event_type"] for one in server.get("/v1/events?limit=1000").json["events"]
+                if one["event_type"].startswith("outlog.")]
+    crashing = serve("--no-relay", env={"OUTLOG_FAULT": "once.done:1:kill"})
+    before = audits(crashing)
+    with pytest.raises((OSError, http.client.HTTPException)):
+        crashing.post(path, body, headers=headers)
+    crashing.process.wait()
+    server = serve("--no-relay")
+    after = audits(server)
+    again = server.post(path, body, headers=headers)
+    if call == "many":  # it went in parts: it is done, and nobody knows any more what was answered
+        assert len(after) == len(before) + 1 and again.code == "idempotency_in_progress"
+        assert audits(server) == after
+    else:
+        assert after == before, "neither the work"
+        assert again.status in (200, 201) and "idempotency-replayed" not in again.headers, "nor its key"
+        assert len(audits(server)) == len(before) + 1
+        third = server.post(path, body, headers=headers)
+        assert third.headers["idempotency-replayed"] == "true" and third.status == again.status
+        assert call == "token" or third.body == again.body
+        assert len(audits(server)) == len(before) + 1
+
+
+def test_i1_x1_a_repeat_does_not_show_a_tokens_secret_and_the_store_does_not_keep_it(still, outbox):
+    first = still.post("/v1/tokens", {"scope": "read"}, headers={"idempotency-key": "k"}).json
+    again = still.post("/v1/tokens", {"scope": "read"}, headers={"idempotency-key": "k"}).json
+    assert first["token"] and again["id"] == first["id"] and not again.get("token")
+    assert len(still.get("/v1/tokens").json["tokens"]) == 1
+    kept = outbox.run("select response from {}idempotency_records")
+    assert kept and first["token"] not in str(kept)
+
+
+def test_i1_many_that_fail_forget_their_key(still):
+    body = {"state": "PUBLISHED"}
+    assert still.post("/v1/messages/requeue", body, headers={"idempotency-key": "k"}).status == 400
+    dead = dead_letter(still)
+    done = still.post("/v1/messages/requeue", {"state": "DEAD"}, headers={"idempotency-key": "m"})
+    assert done.json["event_ids"] == [dead]
+    again = still.post("/v1/messages/requeue", {"state": "DEAD"}, headers={"idempotency-key": "m"})
+    assert again.body == done.body and again.headers["idempotency-replayed"] == "true"
+    assert still.post("/v1/messages/requeue", body, headers={"idempotency-key": "k"}).status == 400
+
+
+def test_x4_a_cursor_that_is_moved_or_removed_by_hand_is_an_event(still, outlog):
+    still.append("acme", 3)
+    still.put("/v1/consumers/c", {"from": 2})
+    still.post("/v1/consumers/c/reset", {"to": 0}, headers={"x-request-id": "r-1"})
+    still.post("/v1/consumers/c/reset", {"to": "2001-01-01T00:00:00Z"})
+    outlog.run("consumers", "reset", "c", "--to", "1")
+    still.delete("/v1/consumers/c")
+    assert still.delete("/v1/consumers/c").status == 404
+    events = [one for one in still.get("/v1/events").json["events"] if one["aggregate_type"] == "outlog.consumer"]
+    assert [one["event_type"] for one in events] == ["outlog.consumer.reset"] * 3 + ["outlog.consumer.deleted"]
+    assert events[0]["payload"] == {"name": "c", "from_event_id": 2, "to_event_id": 0}
+    assert events[0]["request_id"] == "r-1" and events[0]["org_id"] is None
+    assert events[3]["payload"] == {"name": "c", "from_event_id": 1}

@@ -12,3 +12,9 @@ select is_same, response
 -- name: idempotency_store(org_key, actor_id, endpoint, idempotency_key, response)
 -- 1 row: stored. 0 rows: the key was not begun here.
 select 1 where outlog.idempotency_end(:org_key, :actor_id, :endpoint, :idempotency_key, :response)
+
+-- name: idempotency_forget(org_key, actor_id, endpoint, idempotency_key)
+-- A key that was claimed and never answered.
+delete from outlog.idempotency_records
+ where org_key = :org_key and actor_id = :actor_id and endpoint = :endpoint
+   and idempotency_key = :idempotency_key and response is null

@@ -4,6 +4,10 @@
 select answer, replayed::integer::bigint
   from outlog.run_command(:verb, :id, :org_id, :actor_type, :actor_id, :request_id, :idempotency_key, :body::json)
 
+-- name: trace_set(traceparent) @postgres
+-- For what the rest of the transaction stores (T4).
+select set_config('outlog.traceparent', :traceparent, true)
+
 -- name: run_of_effect(run_id, step_id)
 -- What an effect takes from its run, which is locked. No row: the run is not one of ours.
 select org_id, status, correlation_id, cause, has_step::integer::bigint

@@ -17,3 +17,9 @@ select request_hash = :request_hash as is_same, response
 update outlog_idempotency_records set response = :response
  where org_key = :org_key and actor_id = :actor_id and endpoint = :endpoint
    and idempotency_key = :idempotency_key and response is null
+
+-- name: idempotency_forget(org_key, actor_id, endpoint, idempotency_key)
+-- A key that was claimed and never answered.
+delete from outlog_idempotency_records
+ where org_key = :org_key and actor_id = :actor_id and endpoint = :endpoint
+   and idempotency_key = :idempotency_key and response is null

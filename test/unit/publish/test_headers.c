@@ -1,6 +1,6 @@
 /* Outgoing headers: H1-H3 of headers.h; traceparent. */
+#include "base/traceparent.h"
 #include "publish/headers.h"
-#include "publish/traceparent.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -113,21 +113,21 @@ static void o1_headers_are_read_from_json(void **state)
     ol_arena_clear(&arena);
 }
 
-static void t4_traceparent_keeps_the_trace_with_a_new_span(void **state)
+static void t4_traceparent_keeps_the_trace_with_the_attempts_span(void **state)
 {
     static const char from[] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     char first[OL_TRACEPARENT_TEXT], second[OL_TRACEPARENT_TEXT];
     (void)state;
-    assert_true(ol_traceparent_next(from, first));
-    assert_true(ol_traceparent_next(from, second));
+    assert_true(ol_traceparent_next(from, "m", 1, first));
+    assert_true(ol_traceparent_next(from, "m", 2, second));
     assert_int_equal(strlen(first), 55);
     assert_memory_equal(first, from, 36);
     assert_string_equal(first + 52, "-01");
     assert_memory_not_equal(first + 36, from + 36, 16);
     assert_memory_not_equal(first + 36, second + 36, 16);
     /* a later version is re-emitted as 00 */
-    assert_true(
-        ol_traceparent_next("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-what", first));
+    assert_true(ol_traceparent_next("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-what",
+                                    "m", 1, first));
     assert_memory_equal(first, "00-", 3);
 }
 
@@ -145,9 +145,40 @@ static void t4_bad_traceparent_is_not_sent(void **state)
          "00_4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"};
     char out[OL_TRACEPARENT_TEXT];
     (void)state;
-    assert_false(ol_traceparent_next(NULL, out));
+    assert_false(ol_traceparent_next(NULL, "m", 1, out));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_false(ol_traceparent_next(bad[i], out));
+        assert_false(ol_traceparent_next(bad[i], "m", 1, out));
+}
+
+static void check_stored(const char *metadata, const char *expected)
+{
+    struct ol_arena arena = {0};
+    assert_string_equal(
+        ol_traceparent_store("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", metadata,
+                             &arena),
+        expected);
+    ol_arena_clear(&arena);
+}
+
+static void t4_metadata_says_where_it_came_from(void **state)
+{
+#define CAME "{\"traceparent\":\"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\""
+    (void)state;
+    check_stored(NULL, CAME "}");
+    check_stored(" {} ", CAME "}");
+    check_stored("{\"a\": 1}", CAME ",\"a\": 1}");
+    check_stored("{\"traceparent\":\"mine\"}", "{\"traceparent\":\"mine\"}");
+    check_stored("[1]", "[1]"); /* refused by whoever stores it */
+}
+
+static void t4_a_correlation_id_names_a_trace(void **state)
+{
+    char id[OL_TRACE_ID_TEXT];
+    (void)state;
+    ol_trace_id("0190a0b0-c0d0-7e0f-8000-000000000001", id);
+    assert_string_equal(id, "0190a0b0c0d07e0f8000000000000001");
+    ol_trace_id("order 17", id);
+    assert_int_equal(strspn(id, "0123456789abcdef"), 32);
 }
 
 int main(void)
@@ -158,8 +189,10 @@ int main(void)
         cmocka_unit_test(d1_message_header_of_a_name_we_set_loses),
         cmocka_unit_test(d1_headers_are_bounded),
         cmocka_unit_test(o1_headers_are_read_from_json),
-        cmocka_unit_test(t4_traceparent_keeps_the_trace_with_a_new_span),
+        cmocka_unit_test(t4_traceparent_keeps_the_trace_with_the_attempts_span),
         cmocka_unit_test(t4_bad_traceparent_is_not_sent),
+        cmocka_unit_test(t4_metadata_says_where_it_came_from),
+        cmocka_unit_test(t4_a_correlation_id_names_a_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

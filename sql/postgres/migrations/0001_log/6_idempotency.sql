@@ -50,6 +50,10 @@ begin
         perform outlog.fail('idempotency_key_reuse', format('key %s was used for another request; '
             'take a new key', idempotency_key));
     end if;
+    if first.response is null then
+        perform outlog.fail('idempotency_in_progress', format('a call with key %s was begun and is not answered; if '
+            'nobody works on it any more, look what it did and take a new key', idempotency_key));
+    end if;
     return first.response;
 end $$;
 

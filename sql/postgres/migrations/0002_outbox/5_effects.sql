@@ -1,6 +1,13 @@
 -- An effect, its message and EFFECT_REQUESTED in the caller's transaction (U5).
 create type outlog.effect_result as (effect_id uuid, event_id uuid, duplicate boolean);
 
+-- T4: where a transaction came from, for what its commands store: `set local outlog.traceparent = '00-…'`.
+create function outlog.trace_metadata() returns text language plpgsql stable as $$
+begin
+    return '{"traceparent":"' || substring(current_setting('outlog.traceparent', true)
+                                           from '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}') || '"}';
+end $$;
+
 create function outlog.request_effect(
         effect_type text, destination text, effect_spec text, org_id text default null,
         run_id text default null, step_id text default null, session_key text default null,
@@ -48,13 +55,14 @@ begin
             'session_key', request_effect.session_key, 'checkpoint_id', request_effect.checkpoint_id,
             'destination', request_effect.destination, 'message_id', result.event_id, 'idempotency_key', key)::text,
         actor_type => request_effect.actor_type, actor_id => request_effect.actor_id,
-        correlation_id => request_effect.correlation_id, causation_id => request_effect.causation_id);
+        correlation_id => request_effect.correlation_id, causation_id => request_effect.causation_id,
+        metadata => outlog.trace_metadata());
     -- The event first: the message has its correlation, and is caused by it.
     select * into sent from outlog.enqueue(destination => request_effect.destination,
         event_type => request_effect.effect_type, payload => request_effect.effect_spec, org_id => request_effect.org_id,
         idempotency_key => key, ordering_key => request_effect.ordering_key, max_attempts => request_effect.max_attempts,
         correlation_id => asked.correlation_id, causation_id => asked.id, aggregate_type => 'EFFECT',
-        aggregate_id => result.effect_id::text, event_id => result.event_id);
+        aggregate_id => result.effect_id::text, event_id => result.event_id, metadata => outlog.trace_metadata());
     if sent.duplicate then
         perform outlog.fail('unavailable', 'an effect with this key was just requested; roll back and try again');
     end if;

@@ -68,7 +68,7 @@ begin
         aggregate_id => aggregate_id, event_type => event_type, payload => payload::text,
         actor_type => call.actor_type, actor_id => call.actor_id, request_id => call.request_id,
         correlation_id => correlation_id, causation_id => causation_id::text, expected_seq => expected_seq,
-        id => id);
+        id => id, metadata => outlog.trace_metadata());
     return result;
 end $$;
 

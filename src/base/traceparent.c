@@ -1,0 +1,88 @@
+/* traceparent.c: see traceparent.h. All digits are lower case. */
+#include "base/traceparent.h"
+
+#include "base/hash.h"
+#include "base/json.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool is_hex(const char *text, size_t bytes)
+{
+    return strspn(text, "0123456789abcdef") >= bytes;
+}
+
+static bool is_zero(const char *text, size_t bytes)
+{
+    return strspn(text, "0") >= bytes;
+}
+
+bool ol_traceparent_is_valid(const char *text)
+{
+    if (strlen(text) < 55 || !is_hex(text, 2) || memcmp(text, "ff", 2) == 0)
+        return false;
+    /* A later version may go on after the flags; ours may not. */
+    if (text[55] != '\0' && (text[55] != '-' || memcmp(text, "00", 2) == 0))
+        return false;
+    return text[2] == '-' && is_hex(text + 3, 32) && !is_zero(text + 3, 32) && text[35] == '-' &&
+           is_hex(text + 36, 16) && !is_zero(text + 36, 16) && text[52] == '-' &&
+           is_hex(text + 53, 2);
+}
+
+bool ol_traceparent_is_sampled(const char *text)
+{
+    return strchr("13579bdf", text[54]) != NULL;
+}
+
+/* Digits of a hash are never all zero, as far as anybody has seen. */
+void ol_span_id(const char *what, const char *id, int number, char out[OL_SPAN_ID_TEXT])
+{
+    char text[160], hash[OL_SHA256_TEXT];
+    int bytes = snprintf(text, sizeof text, "%.40s %.80s %d", what, id, number);
+    ol_sha256_hex(text, (size_t)bytes, hash);
+    snprintf(out, OL_SPAN_ID_TEXT, "%.16s", hash);
+}
+
+/* A UUID is a trace id already, so that people find the one by the other. */
+void ol_trace_id(const char *correlation_id, char out[OL_TRACE_ID_TEXT])
+{
+    char hash[OL_SHA256_TEXT], digits[OL_TRACE_ID_TEXT];
+    size_t count = 0;
+    for (const char *c = correlation_id; *c && count < 32; c++)
+        if (*c != '-')
+            digits[count++] = *c;
+    digits[count] = '\0';
+    if (strlen(correlation_id) == 36 && count == 32 && is_hex(digits, 32) && !is_zero(digits, 32)) {
+        memcpy(out, digits, sizeof digits);
+        return;
+    }
+    ol_sha256_hex(correlation_id, strlen(correlation_id), hash);
+    snprintf(out, OL_TRACE_ID_TEXT, "%.32s", hash);
+}
+
+bool ol_traceparent_next(const char *from, const char *message_id, int attempt,
+                         char out[OL_TRACEPARENT_TEXT])
+{
+    char span[OL_SPAN_ID_TEXT];
+    if (!from || !ol_traceparent_is_valid(from))
+        return false;
+    ol_span_id("publish", message_id, attempt, span);
+    snprintf(out, OL_TRACEPARENT_TEXT, "00-%.32s-%s-%.2s", from + 3, span, from + 53);
+    return true;
+}
+
+const char *ol_traceparent_store(const char *traceparent, const char *metadata,
+                                 struct ol_arena *arena)
+{
+    struct ol_json object;
+    struct ol_json_iter it = {0};
+
+    if (!metadata)
+        return ol_arena_print(arena, "{\"traceparent\":\"%.55s\"}", traceparent);
+    if (ol_json_parse(metadata, strlen(metadata), &object, NULL) < 0 ||
+        object.type != OL_JSON_OBJECT || ol_json_get(&object, "traceparent").type != OL_JSON_NONE)
+        return metadata;
+    return ol_arena_print(arena, "{\"traceparent\":\"%.55s\"%s%.*s", traceparent,
+                          ol_json_next(&object, &it) ? "," : "", (int)object.bytes - 1,
+                          object.text + 1);
+}

@@ -1,0 +1,34 @@
+/* traceparent.h: W3C trace context: 00-<trace id>-<span id>-<flags> (T4). */
+#ifndef OL_BASE_TRACEPARENT_H
+#define OL_BASE_TRACEPARENT_H
+
+#include "base/arena.h"
+
+#include <stdbool.h>
+
+enum { OL_TRACEPARENT_TEXT = 56, OL_TRACE_ID_TEXT = 33, OL_SPAN_ID_TEXT = 17 };
+
+bool ol_traceparent_is_valid(const char *text);
+
+/* Whether the one who began it wants the trace recorded; of a valid one. */
+bool ol_traceparent_is_sampled(const char *text);
+
+/* The id of a span that everybody can name who knows what it is about: the attempt `number` at `id`. So a
+ * receiver's span hangs below ours, whoever tells the collector of it. */
+void ol_span_id(const char *what, const char *id, int number, char out[OL_SPAN_ID_TEXT]);
+
+/* The trace of a correlation id that came without trace context. */
+void ol_trace_id(const char *correlation_id, char out[OL_TRACE_ID_TEXT]);
+
+/* The header for one delivery: the trace id and flags of `from` with the span id of this attempt, so
+ * that the receiver's span hangs below it. False when `from` is NULL or no valid traceparent: then
+ * none is sent, for an invented trace would connect nothing. */
+bool ol_traceparent_next(const char *from, const char *message_id, int attempt,
+                         char out[OL_TRACEPARENT_TEXT]);
+
+/* The metadata of an event or message, with where it came from. Metadata that says so already stays
+ * as it is, and so does what is no JSON object: whoever stores it refuses that. NULL: no memory. */
+const char *ol_traceparent_store(const char *traceparent, const char *metadata,
+                                 struct ol_arena *arena);
+
+#endif

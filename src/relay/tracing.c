@@ -1,0 +1,131 @@
+/* tracing.c: see tracing.h. append ◀ claim ◀ publish ◀ the receiver's own span. */
+#include "relay/tracing.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "store/migrate.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* --- the setting --- */
+
+static int read_settings(struct ol_conn *conn, struct ol_arena *arena, const char **endpoint,
+                         const char **headers, outlog_err *err)
+{
+    struct ol_rows rows;
+    struct ol_json value;
+    bool failed = false;
+    int more;
+
+    if (ol_query(conn, OL_Q_SETTING_LIST, OL_NO_PARAMS, &rows, err) < 0)
+        return -1;
+    while ((more = ol_next(&rows, err)) > 0) {
+        const char *key = ol_column_text(&rows, 0, NULL);
+        const char *text = ol_column_copy(&rows, 1, arena, &failed);
+        if (!text || ol_json_parse(text, strlen(text), &value, NULL) < 0)
+            continue;
+        if (strcmp(key, "tracing.endpoint") == 0)
+            *endpoint = ol_json_string(&value, arena, NULL);
+        else if (strcmp(key, "tracing.headers") == 0)
+            *headers = text;
+    }
+    ol_end(&rows);
+    return failed ? ol_fail(err, OUTLOG_NO_MEMORY, "out of memory") : more;
+}
+
+int ol_tracing_open(const char *store, struct ol_tracer **out, outlog_err *err)
+{
+    const char *endpoint = NULL, *headers = NULL;
+    struct ol_arena arena = {0};
+    struct ol_conn *conn = NULL;
+
+    *out = NULL;
+    int result = ol_open(store, &conn, err) < 0 || ol_migrate_check(conn, err) < 0 ||
+                         read_settings(conn, &arena, &endpoint, &headers, err) < 0
+                     ? -1
+                     : 0;
+    ol_close(conn);
+    if (result == 0 && endpoint)
+        result = ol_tracer_open(endpoint, headers, out, err);
+    ol_arena_clear(&arena);
+    return result;
+}
+
+/* --- spans --- */
+
+struct ol_tracing_claim ol_tracing_since(int64_t boot_us)
+{
+    int64_t now = ol_clock_wall_us();
+    return (struct ol_tracing_claim){.from = now - (ol_clock_boot_us() - boot_us), .to = now};
+}
+
+static bool is_joined(const struct outlog_message *message)
+{
+    return message->traceparent && ol_traceparent_is_valid(message->traceparent);
+}
+
+void ol_tracing_join(struct ol_item *item, struct ol_arena *arena)
+{
+    char trace_id[OL_TRACE_ID_TEXT], span_id[OL_SPAN_ID_TEXT];
+    const struct outlog_message *message = &item->message;
+    if (is_joined(message) || !message->correlation_id)
+        return;
+    ol_trace_id(message->correlation_id, trace_id);
+    ol_span_id("origin", message->event_id, 0, span_id);
+    item->message.traceparent = ol_arena_print(arena, "00-%s-%s-01", trace_id, span_id);
+}
+
+/* What both spans of an attempt have in common. */
+static struct ol_span describe(const struct ol_item *item, const char *name, const char *parent_id)
+{
+    const struct outlog_message *message = &item->message;
+    struct ol_span span = {.name = name, .attempt = message->attempt};
+    ol_span_id(name, message->event_id, message->attempt, span.span_id);
+    snprintf(span.trace_id, sizeof span.trace_id, "%.32s", message->traceparent + 3);
+    OL_SPAN_TEXT(span.parent_id, parent_id);
+    OL_SPAN_TEXT(span.org_id, message->org_id);
+    OL_SPAN_TEXT(span.correlation_id, message->correlation_id);
+    OL_SPAN_TEXT(span.message_id, message->event_id);
+    OL_SPAN_TEXT(span.event_type, message->event_type);
+    OL_SPAN_TEXT(span.destination, message->destination);
+    return span;
+}
+
+/* The span the message was appended in; "" when it came without one, and we made up its trace. */
+static void find_origin(const struct outlog_message *message, char out[OL_SPAN_ID_TEXT])
+{
+    char made_up[OL_SPAN_ID_TEXT];
+    ol_span_id("origin", message->event_id, 0, made_up);
+    snprintf(out, OL_SPAN_ID_TEXT, "%.16s", message->traceparent + 36);
+    if (strcmp(out, made_up) == 0)
+        out[0] = '\0';
+}
+
+void ol_tracing_attempt(struct ol_tracer *tracer, const struct ol_tracing_claim *claim,
+                        const struct ol_item *item)
+{
+    const struct outlog_message *message = &item->message;
+    const struct outlog_outcome *outcome = &item->outcome;
+    char origin[OL_SPAN_ID_TEXT];
+
+    if (!tracer || outcome->kind == OUTLOG_PUBLISH_RELEASED || !is_joined(message) ||
+        !ol_traceparent_is_sampled(message->traceparent))
+        return;
+    find_origin(message, origin);
+    struct ol_span span = describe(item, "claim", origin);
+    span.kind = OL_SPAN_INTERNAL;
+    span.start_us = claim->from;
+    span.end_us = claim->to;
+    ol_tracer_add(tracer, &span);
+    char parent[OL_SPAN_ID_TEXT];
+    memcpy(parent, span.span_id, sizeof parent);
+    span = describe(item, "publish", parent);
+    span.kind = OL_SPAN_PRODUCER;
+    span.start_us = item->started_at;
+    span.end_us = item->started_at + outcome->duration_us;
+    span.status = outcome->status;
+    span.is_error = outcome->kind != OUTLOG_PUBLISH_OK;
+    OL_SPAN_TEXT(span.error, span.is_error ? item->error : NULL);
+    ol_tracer_add(tracer, &span);
+}
