@@ -813,32 +813,33 @@ static int put_destination(struct apply *a, const struct item *item)
     return result;
 }
 
-static int put_route(struct apply *a, const struct item *item)
+int ol_config_put_route(struct ol_conn *conn, const char *name, const char *source,
+                        struct ol_arena *arena, outlog_err *err)
 {
+    struct apply a = {.conn = conn, .arena = arena, .err = err}; // for string_at
     struct ol_json route;
     struct ol_buf pattern = {0}, condition = {0};
-    bool is_glob = a->conn->store->has_globs;
-    if (ol_json_parse(item->source, strlen(item->source), &route, a->err) < 0)
+    bool is_glob = conn->store->has_globs;
+    if (ol_json_parse(source, strlen(source), &route, err) < 0)
         return -1;
     struct ol_json when = ol_json_get(&route, "when");
-    const char *on = string_at(a, &route, "on");
+    const char *on = string_at(&a, &route, "on");
     if (!on)
-        return no_memory(a->err);
+        return no_memory(err);
     ol_pattern_write(on, is_glob, &pattern);
     if (when.type == OL_JSON_OBJECT)
-        ol_pattern_write_when(&when, is_glob, a->arena, &condition);
+        ol_pattern_write_when(&when, is_glob, arena, &condition);
     int result =
         pattern.failed || condition.failed
-            ? no_memory(a->err)
-            : ol_exec(a->conn, OL_Q_ROUTE_PUT,
-                      OL_PARAMS(ol_text(item->name), ol_text(pattern.data),
+            ? no_memory(err)
+            : ol_exec(conn, OL_Q_ROUTE_PUT,
+                      OL_PARAMS(ol_text(name), ol_text(pattern.data),
                                 ol_int(strncmp(on, "outlog.", 7) == 0),
-                                ol_text(string_at(a, &route, "org_id")),
-                                ol_text(string_at(a, &route, "aggregate_type")),
-                                ol_text(condition.data), ol_text(string_at(a, &route, "to")),
-                                ol_text(string_at(a, &route, "ordering_key")),
-                                ol_text(item->source)),
-                      NULL, a->err);
+                                ol_text(string_at(&a, &route, "org_id")),
+                                ol_text(string_at(&a, &route, "aggregate_type")),
+                                ol_text(condition.data), ol_text(string_at(&a, &route, "to")),
+                                ol_text(string_at(&a, &route, "ordering_key")), ol_text(source)),
+                      NULL, err);
     ol_buf_clear(&pattern);
     ol_buf_clear(&condition);
     return result;
@@ -879,7 +880,7 @@ static int put(struct apply *a, const struct item *item)
     case DESTINATION:
         return put_destination(a, item);
     case ROUTE:
-        return put_route(a, item);
+        return ol_config_put_route(a->conn, item->name, item->source, a->arena, a->err);
     case EVENT_TYPE:
         return put_event_type(a, item);
     case STRICT_ORG:

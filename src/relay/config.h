@@ -12,6 +12,8 @@
 #include "base/arena.h"
 #include "base/json.h"
 
+struct ol_conn;
+
 struct ol_config_options {
     bool prune;                        /* what the text does not name is removed */
     bool dry_run;                      /* only compare */
@@ -48,5 +50,9 @@ int ol_config_apply(outlog *log, const char *json, size_t bytes,
  * OUTLOG_NOT_FOUND: there is none. OUTLOG_ILLEGAL_TRANSITION: a route or the alerts go there. */
 int ol_config_remove(outlog *log, const char *destination, const struct ol_config_options *options,
                      outlog_err *err);
+
+/* Put a route in place as it is written, in the words of the store, inside the caller's transaction. */
+int ol_config_put_route(struct ol_conn *conn, const char *name, const char *source,
+                        struct ol_arena *arena, outlog_err *err);
 
 #endif
