@@ -11,8 +11,13 @@ select id::text from outlog.events where event_id = :event_id
 -- Heads are written by appends, and by an import only at its end.
 select count(*) from (select 1 from outlog.heads limit 1) h
 
--- name: archive_open_messages()
-select count(*) from outlog.outbox_state where state <> 'PUBLISHED'
+-- name: archive_claimed_messages()
+-- What a relay has in hand: where it stops, or dies, is not yet known.
+select count(*) from outlog.outbox_state where state = 'CLAIMED'
+
+-- name: archive_lanes()
+-- All messages are there, and what is not delivered has a row of its own: the lanes go on after them.
+update outlog.lanes set head = coalesce((select max(seq) from outlog.outbox o where o.lane = outlog.lanes.lane), head)
 
 -- name: archive_heads()
 insert into outlog.heads (org_key, aggregate_type, aggregate_id, aggregate_seq)
@@ -31,12 +36,8 @@ insert into outlog.idempotency_records (org_key, actor_id, endpoint, idempotency
 values (:org_key, :actor_id, :endpoint, :idempotency_key, :request_hash, :response, :created_at)
 
 -- name: archive_key_list(org_key, destination, idempotency_key, limit literal)
--- Keys of messages, those that are there and those that retention has removed.
-select org_key, destination, idempotency_key, event_id, kept_at from (
-    select coalesce(org_id, '') as org_key, destination, idempotency_key, event_id::text, created_at as kept_at
-      from outlog.outbox where idempotency_key is not null
-    union all
-    select org_key, destination, idempotency_key, event_id::text, kept_at from outlog.outbox_keys) k
+-- Keys of messages that retention has removed; the others have theirs.
+select org_key, destination, idempotency_key, event_id::text, kept_at from outlog.outbox_keys
  where (org_key, destination, idempotency_key) > (:org_key, :destination, :idempotency_key)
  order by org_key, destination, idempotency_key limit :limit
 
@@ -79,13 +80,18 @@ insert into outlog.destinations (name, settings, guarantee, on_dead, paused, is_
 values (:name, :settings, :guarantee, :on_dead, :paused::bigint = 1, :is_alert::bigint = 1, outlog.after(0))
 
 -- name: archive_route_list(name, limit literal)
-select name, pattern, case when is_audit then 1 else 0 end, org_id, aggregate_type, condition::text, destination,
-       ordering_key, source::text
-  from outlog.routes where name > :name order by name limit :limit
+-- As written: each store has its own words for patterns.
+select name, source::text from outlog.routes where name > :name order by name limit :limit
 
--- name: archive_route_put(name, pattern, is_audit, org_id, aggregate_type, condition, destination, ordering_key, source)
-insert into outlog.routes (name, pattern, is_audit, org_id, aggregate_type, condition, destination, ordering_key, source)
-values (:name, :pattern, :is_audit::bigint = 1, :org_id, :aggregate_type, :condition, :destination, :ordering_key, :source)
+-- name: archive_rule_list(name, limit literal)
+select name, source::text from outlog.notification_rules where name > :name order by name limit :limit
+
+-- name: archive_secret_list(rule, limit literal)
+select rule, mode from outlog.secret_rules where rule > :rule order by rule limit :limit
+
+-- name: archive_secret_put(rule, mode)
+-- `init` has made them; an operator may have changed the mode.
+update outlog.secret_rules set mode = :mode where rule = :rule
 
 -- name: archive_setting_list(key, limit literal)
 select key, value::text from outlog.settings where key > :key order by key limit :limit
@@ -98,3 +104,159 @@ select name, cursor_event_id from outlog.sinks where name > :name order by name 
 
 -- name: archive_sink_put(name, cursor_event_id)
 insert into outlog.sinks (name, cursor_event_id, updated_at) values (:name, :cursor_event_id, outlog.after(0))
+
+-- name: archive_effect_list(effect_id, limit literal)
+select effect_id::text, org_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec::text,
+       destination, status, idempotency_key, message_id::text, execution_result::text, executed_at, attempts,
+       last_attempt_at, last_event_id::text, correlation_id, created_at, updated_at
+  from outlog.effects where effect_id::text > :effect_id
+ order by effect_id::text limit :limit
+
+-- name: archive_effect_put(effect_id, org_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec, destination, status, idempotency_key, message_id, execution_result, executed_at, attempts, last_attempt_at, last_event_id, correlation_id, created_at, updated_at)
+insert into outlog.effects (effect_id, org_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec,
+                            destination, status, idempotency_key, message_id, execution_result, executed_at,
+                            attempts, last_attempt_at, last_event_id, correlation_id, created_at, updated_at)
+values (:effect_id::uuid, :org_id, :run_id, :step_id, :session_key, :checkpoint_id, :effect_type, :effect_spec,
+        :destination, :status, :idempotency_key, :message_id::uuid, :execution_result, :executed_at, :attempts,
+        :last_attempt_at, :last_event_id::uuid, :correlation_id, :created_at, :updated_at)
+
+-- name: archive_signal_list(signal_id, limit literal)
+select signal_id, org_id, signal_type, payload::text, status, correlation_id, received_at, last_event_id::text
+  from outlog.signals where signal_id > :signal_id
+ order by signal_id limit :limit
+
+-- name: archive_signal_put(signal_id, org_id, signal_type, payload, status, correlation_id, received_at, last_event_id)
+insert into outlog.signals (signal_id, org_id, signal_type, payload, status, correlation_id, received_at,
+                            last_event_id)
+values (:signal_id, :org_id, :signal_type, :payload, :status, :correlation_id, :received_at, :last_event_id::uuid)
+
+-- name: archive_run_list(run_id, limit literal)
+select run_id, org_id, signal_id, run_type, orchestrator_version, status, total_steps, failed_steps, correlation_id,
+       started_at, completed_at, started_event_id::text, last_event_id::text
+  from outlog.runs where run_id > :run_id
+ order by run_id limit :limit
+
+-- name: archive_run_put(run_id, org_id, signal_id, run_type, orchestrator_version, status, total_steps, failed_steps, correlation_id, started_at, completed_at, started_event_id, last_event_id)
+insert into outlog.runs (run_id, org_id, signal_id, run_type, orchestrator_version, status, total_steps,
+                         failed_steps, correlation_id, started_at, completed_at, started_event_id, last_event_id)
+values (:run_id, :org_id, :signal_id, :run_type, :orchestrator_version, :status, :total_steps, :failed_steps,
+        :correlation_id, :started_at, :completed_at, :started_event_id::uuid, :last_event_id::uuid)
+
+-- name: archive_step_list(step_id, limit literal)
+select step_id, run_id, step_index, step_type, status, output_result::text, error_code, error_message, duration_ms,
+       retry_count, started_at, completed_at, last_event_id::text
+  from outlog.steps where step_id > :step_id
+ order by step_id limit :limit
+
+-- name: archive_step_put(step_id, run_id, step_index, step_type, status, output_result, error_code, error_message, duration_ms, retry_count, started_at, completed_at, last_event_id)
+insert into outlog.steps (step_id, run_id, step_index, step_type, status, output_result, error_code, error_message,
+                          duration_ms, retry_count, started_at, completed_at, last_event_id)
+values (:step_id, :run_id, :step_index, :step_type, :status, :output_result, :error_code, :error_message,
+        :duration_ms, :retry_count, :started_at, :completed_at, :last_event_id::uuid)
+
+-- name: archive_checkpoint_list(run_id, checkpoint_index, limit literal)
+select run_id, cast(checkpoint_index as text), checkpoint_data::text, event_id, created_at
+  from outlog.run_checkpoints where (run_id, cast(checkpoint_index as text)) > (:run_id, :checkpoint_index)
+ order by run_id, cast(checkpoint_index as text) limit :limit
+
+-- name: archive_checkpoint_put(run_id, checkpoint_index, checkpoint_data, event_id, created_at)
+insert into outlog.run_checkpoints (run_id, checkpoint_index, checkpoint_data, event_id, created_at)
+values (:run_id, cast(:checkpoint_index::text as bigint), :checkpoint_data, :event_id, :created_at)
+
+-- name: archive_session_list(org_id, session_key, limit literal)
+select org_id, session_key, last_seq, done_seq, checkpoint::text, tries, retry_at, last_error, created_at, updated_at
+  from outlog.sessions where (org_id, session_key) > (:org_id, :session_key)
+ order by org_id, session_key limit :limit
+
+-- name: archive_session_put(org_id, session_key, last_seq, done_seq, checkpoint, tries, retry_at, last_error, created_at, updated_at)
+-- The events have made the row already.
+insert into outlog.sessions (org_id, session_key, last_seq, done_seq, checkpoint, tries, retry_at, last_error,
+                             created_at, updated_at)
+values (:org_id, :session_key, :last_seq, :done_seq, :checkpoint, :tries, :retry_at, :last_error, :created_at,
+        :updated_at)
+on conflict (org_id, session_key) do update
+   set last_seq = excluded.last_seq, done_seq = excluded.done_seq, checkpoint = excluded.checkpoint, tries = excluded.tries,
+       retry_at = excluded.retry_at, last_error = excluded.last_error, created_at = excluded.created_at,
+       updated_at = excluded.updated_at
+
+-- name: archive_projection_list(name, limit literal)
+select name, version, definition::text, updated_at
+  from outlog.projections where name > :name
+ order by name limit :limit
+
+-- name: archive_projection_put(name, version, definition, updated_at)
+insert into outlog.projections (name, version, definition, updated_at)
+values (:name, :version, :definition, :updated_at)
+
+-- name: archive_views()
+-- The views are not here: each is filled from the beginning.
+insert into outlog.projection_checkpoints (name, rebuild, rebuild_id, updated_at)
+select name, 'in_place', 'import', outlog.after(0) from outlog.projections where true on conflict (name) do nothing
+
+-- name: archive_skip_list(name, version, event_id, limit literal)
+select name, cast(version as text), cast(event_id as text), skipped_at
+  from outlog.projection_skips where (name, cast(version as text), cast(event_id as text)) > (:name, :version, :event_id)
+ order by name, cast(version as text), cast(event_id as text) limit :limit
+
+-- name: archive_skip_put(name, version, event_id, skipped_at)
+insert into outlog.projection_skips (name, version, event_id, skipped_at)
+values (:name, cast(:version::text as bigint), cast(:event_id::text as bigint), :skipped_at)
+
+-- name: archive_token_list(id, limit literal)
+select id::text, scope, org_id, hash, rate_milli, created_at, last_used_at, revoked_at
+  from outlog.tokens where id::text > :id
+ order by id::text limit :limit
+
+-- name: archive_token_put(id, scope, org_id, hash, rate_milli, created_at, last_used_at, revoked_at)
+-- Hashes of random secrets: whoever has a token can go on using it, nobody can make one from this.
+insert into outlog.tokens (id, scope, org_id, hash, rate_milli, created_at, last_used_at, revoked_at)
+values (:id::uuid, :scope, :org_id, :hash, :rate_milli, :created_at, :last_used_at, :revoked_at)
+
+-- name: archive_template_list(name, version, limit literal)
+select name, cast(version as text), body::text, case when is_current then 1 else 0 end, created_at
+  from outlog.templates where (name, cast(version as text)) > (:name, :version)
+ order by name, cast(version as text) limit :limit
+
+-- name: archive_template_put(name, version, body, is_current, created_at)
+insert into outlog.templates (name, version, body, is_current, created_at)
+values (:name, cast(:version::text as bigint), :body, :is_current::bigint = 1, :created_at)
+
+-- name: archive_notice_list(id, limit literal)
+select id::text, org_id, user_id, category, template, template_version, event_type, event_id::text, aggregate_type,
+       aggregate_id, correlation_id, subject, body_text, body_html, created_at, read_at
+  from outlog.notices where id::text > :id
+ order by id::text limit :limit
+
+-- name: archive_notice_put(id, org_id, user_id, category, template, template_version, event_type, event_id, aggregate_type, aggregate_id, correlation_id, subject, body_text, body_html, created_at, read_at)
+insert into outlog.notices (id, org_id, user_id, category, template, template_version, event_type, event_id,
+                            aggregate_type, aggregate_id, correlation_id, subject, body_text, body_html, created_at,
+                            read_at)
+values (:id::uuid, :org_id, :user_id, :category, :template, :template_version, :event_type, :event_id::uuid,
+        :aggregate_type, :aggregate_id, :correlation_id, :subject, :body_text, :body_html, :created_at, :read_at)
+
+-- name: archive_preference_list(org_id, user_id, category, channel, limit literal)
+select org_id, user_id, category, channel, case when enabled then 1 else 0 end, updated_at
+  from outlog.preferences where (org_id, user_id, category, channel) > (:org_id, :user_id, :category, :channel)
+ order by org_id, user_id, category, channel limit :limit
+
+-- name: archive_preference_put(org_id, user_id, category, channel, enabled, updated_at)
+insert into outlog.preferences (org_id, user_id, category, channel, enabled, updated_at)
+values (:org_id, :user_id, :category, :channel, :enabled::bigint = 1, :updated_at)
+
+-- name: archive_contact_list(org_id, user_id, limit literal)
+select org_id, user_id, email, updated_at
+  from outlog.contacts where (org_id, user_id) > (:org_id, :user_id)
+ order by org_id, user_id limit :limit
+
+-- name: archive_contact_put(org_id, user_id, email, updated_at)
+insert into outlog.contacts (org_id, user_id, email, updated_at)
+values (:org_id, :user_id, :email, :updated_at)
+
+-- name: archive_suppression_list(address, limit literal)
+select address, reason, created_at
+  from outlog.suppressions where address > :address
+ order by address limit :limit
+
+-- name: archive_suppression_put(address, reason, created_at)
+insert into outlog.suppressions (address, reason, created_at)
+values (:address, :reason, :created_at)

@@ -177,7 +177,7 @@ static int run(struct ol_cli *cli)
     const struct ol_option table[] = {{"output", OL_STRING, &output, NULL},
                                       {"segments", OL_STRING, &segments, NULL},
                                       {0}};
-    int64_t count = 0, open = 0;
+    int64_t count = 0, claimed = 0;
     char number[32];
     outlog_err err;
 
@@ -192,16 +192,17 @@ static int run(struct ol_cli *cli)
         return OL_EXIT_FAILED;
     if ((segments ? to_segments(log, segments, &count, &err)
                   : to_stream(log, output, &count, &err)) < 0 ||
-        ol_archive_open_messages(log, &open, &err) < 0)
+        ol_archive_claimed(log, &claimed, &err) < 0)
         status = ol_report(&err);
     outlog_close(log);
     if (status == OL_EXIT_DONE)
         fprintf(stderr, "outlog export: %s events\n", ol_thousands(count, number));
-    if (status == OL_EXIT_DONE && open)
-        fprintf(stderr,
-                "outlog export: %s messages are not delivered yet, and messages are not exported:"
-                " let the relay finish, or requeue or kill dead ones\n",
-                ol_thousands(open, number));
+    if (status == OL_EXIT_DONE && claimed)
+        fprintf(
+            stderr,
+            "outlog export: %s messages are on their way, and would be delivered again: stop the"
+            " relays before the last export of a move\n",
+            ol_thousands(claimed, number));
     return status;
 }
 
@@ -210,10 +211,12 @@ const struct ol_command ol_command_export = {
     .summary = "the log as lines, for backup or another store",
     .help =
         "usage: outlog export [--output FILE] [--segments FOLDER]\n\n"
-        "Writes events, idempotency records, keys of messages, consumers, event types, destinations,\n"
-        "routes, settings and sinks as NDJSON to standard output or a file (compressed when it ends in\n"
-        ".gz). With --segments into a folder of compressed files of 100,000 events each; a repeat adds\n"
-        "only what came since. Everything keeps its id; messages themselves are not exported.\n\n"
+        "Writes everything a store holds as NDJSON to standard output or a file (compressed when it\n"
+        "ends in .gz): events, messages and what became of them, effects, runs, sessions, consumers,\n"
+        "idempotency records, configuration and the hashes of tokens; not the views of projections,\n"
+        "which are built anew. With --segments into a folder of compressed files of 100,000 events\n"
+        "each; a repeat adds only the events that came since. Everything keeps its id. For a move, stop\n"
+        "writers and relays before the last export.\n\n"
         "  outlog export > log.ndjson\n"
         "  outlog export --segments /backup/log\n",
     .run = run,

@@ -1,4 +1,4 @@
-/* http.c: lines, and the thread that drives them.
+/* http.c: links, and the thread that drives them.
  *
  *     owner: prepare ---begun---> engine: curl, sockets
  *     owner: report  <--ended---- engine
@@ -8,9 +8,9 @@
  * H2  Only the engine's thread touches multi handles and connections.
  * H3  `done` is called on the owner's thread alone.
  *
- * A line has a multi handle of its own: curl looks through all connections to a host for each request,
- * and one line's hundreds would slow down all others to the same host. The engine waits for the sockets
- * of all lines in one epoll, for with curl_multi_poll every call looks at every transfer. */
+ * A link has a multi handle of its own: curl looks through all connections to a host for each request,
+ * and one link's hundreds would slow down all others to the same host. The engine waits for the sockets
+ * of all links in one epoll, for with curl_multi_poll every call looks at every transfer. */
 #include "publish/http.h"
 
 #include "base/clock.h"
@@ -28,7 +28,7 @@
 
 enum { CONNECTIONS_KEPT = 512, EVENTS = 256 };
 
-struct ol_line {
+struct ol_link {
     struct ol_http *http;
     ol_http_done *done;
     void *owner;
@@ -36,16 +36,16 @@ struct ol_line {
 
     /* the engine's */
     CURLM *multi;
-    struct ol_line *next;   /* among those that have something under way */
+    struct ol_link *next;   /* among those that have something under way */
     size_t count;           /* of transfers under way */
     int64_t timer_us;       /* when curl wants to be called without a socket; INT64_MAX: never */
-    struct ol_line *closed; /* among those to be closed */
+    struct ol_link *closed; /* among those to be closed */
     bool is_closed;         /* under the lock */
 };
 
 /* What the engine waits for at a socket. A connection that rests stays in the epoll. */
 struct watched {
-    struct ol_line *line;
+    struct ol_link *link;
     uint32_t events, wanted;
     bool is_connection; /* and not curl's own, which it closes without a word */
 };
@@ -56,16 +56,16 @@ struct ol_http {
     pthread_t thread;
 
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* something ended, or a line was closed */
+    pthread_cond_t changed; /* something ended, or a link was closed */
     struct ol_transfer *begun, **begun_end;
     struct ol_transfer *ended, **ended_end;
     struct ol_transfer *given_up;
-    struct ol_line *closing;
+    struct ol_link *closing;
     bool is_asleep, is_stopped;
 
     /* the engine's */
     int epoll, wakeup;
-    struct ol_line *active;
+    struct ol_link *active;
     struct ol_sockets told;
     struct watched *sockets; /* by descriptor */
     size_t socket_room;
@@ -200,17 +200,17 @@ static void report(struct ol_http *http)
     pthread_mutex_unlock(&http->lock);
     while (list) {
         struct ol_transfer *t = list;
-        struct ol_line *line = t->line;
+        struct ol_link *link = t->link;
         list = t->next;
         if (t->before)
             t->before->after = t->after;
         else
-            line->first = t->after;
+            link->first = t->after;
         if (t->after)
             t->after->before = t->before;
-        line->done(line->owner, t->tag, &t->answer);
-        t->next = line->spare;
-        line->spare = t;
+        link->done(link->owner, t->tag, &t->answer);
+        t->next = link->spare;
+        link->spare = t;
     }
 }
 
@@ -229,52 +229,52 @@ void ol_http_wake(struct ol_http *http)
     ring(http->bell);
 }
 
-int ol_line_open(struct ol_http *http, int connections, ol_http_done *done, void *owner,
-                 struct ol_line **out, outlog_err *err)
+int ol_link_open(struct ol_http *http, int connections, ol_http_done *done, void *owner,
+                 struct ol_link **out, outlog_err *err)
 {
-    struct ol_line *line = calloc(1, sizeof *line);
-    if (!line || !(line->multi = curl_multi_init())) {
-        free(line);
+    struct ol_link *link = calloc(1, sizeof *link);
+    if (!link || !(link->multi = curl_multi_init())) {
+        free(link);
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
     }
     if (start_engine(http, err) < 0) {
-        curl_multi_cleanup(line->multi);
-        free(line);
+        curl_multi_cleanup(link->multi);
+        free(link);
         return -1;
     }
-    line->http = http;
-    line->done = done;
-    line->owner = owner;
-    line->timer_us = INT64_MAX;
-    curl_multi_setopt(line->multi, CURLMOPT_MAXCONNECTS,
+    link->http = http;
+    link->done = done;
+    link->owner = owner;
+    link->timer_us = INT64_MAX;
+    curl_multi_setopt(link->multi, CURLMOPT_MAXCONNECTS,
                       (long)(connections > 0 ? connections : CONNECTIONS_KEPT));
-    curl_multi_setopt(line->multi, CURLMOPT_PIPELINING, CURLPIPE_MULTIPLEX);
-    curl_multi_setopt(line->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
-    curl_multi_setopt(line->multi, CURLMOPT_SOCKETDATA, line);
-    curl_multi_setopt(line->multi, CURLMOPT_TIMERFUNCTION, on_timer);
-    curl_multi_setopt(line->multi, CURLMOPT_TIMERDATA, line);
-    *out = line;
+    curl_multi_setopt(link->multi, CURLMOPT_PIPELINING, CURLPIPE_MULTIPLEX);
+    curl_multi_setopt(link->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
+    curl_multi_setopt(link->multi, CURLMOPT_SOCKETDATA, link);
+    curl_multi_setopt(link->multi, CURLMOPT_TIMERFUNCTION, on_timer);
+    curl_multi_setopt(link->multi, CURLMOPT_TIMERDATA, link);
+    *out = link;
     return 0;
 }
 
-int ol_line_start(struct ol_line *line, const struct ol_http_request *request, outlog_err *err)
+int ol_link_start(struct ol_link *link, const struct ol_http_request *request, outlog_err *err)
 {
-    struct ol_http *http = line->http;
-    struct ol_transfer *t = line->spare;
+    struct ol_http *http = link->http;
+    struct ol_transfer *t = link->spare;
     if (t)
-        line->spare = t->next;
+        link->spare = t->next;
     else if (!(t = ol_transfer_new(&http->told)))
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-    t->line = line;
+    t->link = link;
     if (!ol_transfer_prepare(t, request)) {
-        t->next = line->spare;
-        line->spare = t;
+        t->next = link->spare;
+        link->spare = t;
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
     }
     t->before = NULL;
-    if ((t->after = line->first))
+    if ((t->after = link->first))
         t->after->before = t;
-    line->first = t;
+    link->first = t;
     t->next = NULL;
     pthread_mutex_lock(&http->lock);
     *http->begun_end = t;
@@ -285,52 +285,52 @@ int ol_line_start(struct ol_line *line, const struct ol_http_request *request, o
 }
 
 /* Ask for the end of one, or of all, and wait for it: the engine never waits for a receiver. */
-static void give_up(struct ol_line *line, const struct ol_transfer *one)
+static void give_up(struct ol_link *link, const struct ol_transfer *one)
 {
-    struct ol_http *http = line->http;
+    struct ol_http *http = link->http;
     pthread_mutex_lock(&http->lock);
-    for (struct ol_transfer *t = line->first; t; t = t->after)
+    for (struct ol_transfer *t = link->first; t; t = t->after)
         if (!t->is_ended && (!one || t == one)) {
             t->next_end = http->given_up;
             http->given_up = t;
         }
     wake_engine(http);
-    for (const struct ol_transfer *t = line->first; t; t = t->after)
+    for (const struct ol_transfer *t = link->first; t; t = t->after)
         while (!t->is_ended && (!one || t == one))
             pthread_cond_wait(&http->changed, &http->lock);
     pthread_mutex_unlock(&http->lock);
     report(http);
 }
 
-void ol_line_abandon(struct ol_line *line, void *tag)
+void ol_link_abandon(struct ol_link *link, void *tag)
 {
-    for (const struct ol_transfer *t = line->first; t; t = t->after)
+    for (const struct ol_transfer *t = link->first; t; t = t->after)
         if (t->tag == tag) {
-            give_up(line, t);
+            give_up(link, t);
             return;
         }
 }
 
-void ol_line_close(struct ol_line *line)
+void ol_link_close(struct ol_link *link)
 {
-    struct ol_http *http = line ? line->http : NULL;
-    if (!line)
+    struct ol_http *http = link ? link->http : NULL;
+    if (!link)
         return;
-    give_up(line, NULL);
-    assert(!line->first);
+    give_up(link, NULL);
+    assert(!link->first);
     pthread_mutex_lock(&http->lock);
-    line->closed = http->closing;
-    http->closing = line;
+    link->closed = http->closing;
+    http->closing = link;
     wake_engine(http);
-    while (!line->is_closed)
+    while (!link->is_closed)
         pthread_cond_wait(&http->changed, &http->lock);
     pthread_mutex_unlock(&http->lock);
-    while (line->spare) {
-        struct ol_transfer *t = line->spare;
-        line->spare = t->next;
+    while (link->spare) {
+        struct ol_transfer *t = link->spare;
+        link->spare = t->next;
         ol_transfer_free(t);
     }
-    free(line);
+    free(link);
 }
 
 /* --- the engine: sockets --------------------------------------------------------------------------- */
@@ -370,13 +370,13 @@ static int watch(struct ol_http *http, int fd, struct watched *socket)
  * waited for to be readable stays in the epoll meanwhile. */
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *data, void *of_socket)
 {
-    struct ol_line *line = data;
-    struct watched *socket = socket_of(line->http, fd);
+    struct ol_link *link = data;
+    struct watched *socket = socket_of(link->http, fd);
     (void)easy, (void)of_socket;
 
     if (!socket)
         return -1;
-    socket->line = line;
+    socket->link = link;
     socket->wanted = 0;
     if (what == CURL_POLL_REMOVE && socket->is_connection && socket->events == EPOLLIN)
         return 0;
@@ -384,7 +384,7 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *data, void *o
         socket->wanted |= EPOLLIN;
     if (what == CURL_POLL_OUT || what == CURL_POLL_INOUT)
         socket->wanted |= EPOLLOUT;
-    return watch(line->http, fd, socket);
+    return watch(link->http, fd, socket);
 }
 
 static void opened(void *engine, int fd)
@@ -422,16 +422,16 @@ static void handle(struct ol_http *http, const struct epoll_event *event)
         what |= CURL_CSELECT_OUT;
     if (event->events & (EPOLLERR | EPOLLHUP))
         what |= CURL_CSELECT_ERR;
-    curl_multi_socket_action(socket->line->multi, fd, what, &running);
+    curl_multi_socket_action(socket->link->multi, fd, what, &running);
 }
 
 /* --- the engine: transfers -------------------------------------------------------------------------- */
 
 static int on_timer(CURLM *multi, long timeout_ms, void *data)
 {
-    struct ol_line *line = data;
+    struct ol_link *link = data;
     (void)multi;
-    line->timer_us = timeout_ms < 0    ? INT64_MAX
+    link->timer_us = timeout_ms < 0    ? INT64_MAX
                      : timeout_ms == 0 ? 0
                                        : ol_clock_boot_us() + timeout_ms * 1000;
     return 0;
@@ -439,11 +439,11 @@ static int on_timer(CURLM *multi, long timeout_ms, void *data)
 
 static void end(struct ol_http *http, struct ol_transfer *t, CURLcode code, bool is_abandoned)
 {
-    struct ol_line *line = t->line;
+    struct ol_link *link = t->link;
     ol_transfer_end(t, code, is_abandoned);
     t->is_over = true;
-    curl_multi_remove_handle(line->multi, t->easy);
-    line->count--;
+    curl_multi_remove_handle(link->multi, t->easy);
+    link->count--;
     t->next = NULL;
     *http->news_end = t;
     http->news_end = &t->next;
@@ -451,25 +451,25 @@ static void end(struct ol_http *http, struct ol_transfer *t, CURLcode code, bool
 
 static void begin(struct ol_http *http, struct ol_transfer *t)
 {
-    struct ol_line *line = t->line;
-    if (line->count++ == 0) {
+    struct ol_link *link = t->link;
+    if (link->count++ == 0) {
         bool is_active = false;
-        for (struct ol_line *l = http->active; l; l = l->next)
-            is_active |= l == line;
+        for (struct ol_link *l = http->active; l; l = l->next)
+            is_active |= l == link;
         if (!is_active) {
-            line->next = http->active;
-            http->active = line;
+            link->next = http->active;
+            http->active = link;
         }
     }
-    if (curl_multi_add_handle(line->multi, t->easy) != CURLM_OK)
+    if (curl_multi_add_handle(link->multi, t->easy) != CURLM_OK)
         end(http, t, CURLE_OUT_OF_MEMORY, false);
 }
 
-static void collect(struct ol_http *http, struct ol_line *line)
+static void collect(struct ol_http *http, struct ol_link *link)
 {
     int queued;
     CURLMsg *message;
-    while ((message = curl_multi_info_read(line->multi, &queued))) {
+    while ((message = curl_multi_info_read(link->multi, &queued))) {
         char *private = NULL;
         if (message->msg != CURLMSG_DONE)
             continue;
@@ -484,25 +484,25 @@ static void fire_timers(struct ol_http *http)
 {
     int64_t now = ol_clock_boot_us();
     int running;
-    for (struct ol_line **at = &http->active; *at;) {
-        struct ol_line *line = *at;
-        if (line->timer_us <= now) {
-            line->timer_us = INT64_MAX;
-            curl_multi_socket_action(line->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+    for (struct ol_link **at = &http->active; *at;) {
+        struct ol_link *link = *at;
+        if (link->timer_us <= now) {
+            link->timer_us = INT64_MAX;
+            curl_multi_socket_action(link->multi, CURL_SOCKET_TIMEOUT, 0, &running);
         }
-        collect(http, line);
-        if (line->count == 0)
-            *at = line->next;
+        collect(http, link);
+        if (link->count == 0)
+            *at = link->next;
         else
-            at = &line->next;
+            at = &link->next;
     }
 }
 
 static int patience_ms(const struct ol_http *http)
 {
     int64_t first = INT64_MAX;
-    for (const struct ol_line *line = http->active; line; line = line->next)
-        first = line->timer_us < first ? line->timer_us : first;
+    for (const struct ol_link *link = http->active; link; link = link->next)
+        first = link->timer_us < first ? link->timer_us : first;
     if (first == INT64_MAX)
         return -1;
     int64_t left_us = first - ol_clock_boot_us();
@@ -513,7 +513,7 @@ static int patience_ms(const struct ol_http *http)
 
 struct orders {
     struct ol_transfer *begun, *given_up;
-    struct ol_line *closing;
+    struct ol_link *closing;
     bool is_stopped, is_none;
 };
 
@@ -562,11 +562,11 @@ static void obey(struct ol_http *http, const struct orders *orders)
     for (struct ol_transfer *t = orders->given_up; t; t = t->next_end)
         if (!t->is_over)
             end(http, t, CURLE_ABORTED_BY_CALLBACK, true);
-    for (struct ol_line *line = orders->closing, *next; line; line = next) {
-        next = line->closed;
-        curl_multi_cleanup(line->multi);
+    for (struct ol_link *link = orders->closing, *next; link; link = next) {
+        next = link->closed;
+        curl_multi_cleanup(link->multi);
         pthread_mutex_lock(&http->lock);
-        line->is_closed = true; // from here on it is the owner's to free
+        link->is_closed = true; // from here on it is the owner's to free
         pthread_cond_broadcast(&http->changed);
         pthread_mutex_unlock(&http->lock);
     }

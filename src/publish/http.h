@@ -11,7 +11,7 @@
 #include "publish/headers.h"
 
 struct ol_http;
-struct ol_line; /* the way to one destination, with connections of its own */
+struct ol_link; /* the way to one destination, with connections of its own */
 
 /* How far an exchange came. */
 enum ol_reach {
@@ -47,7 +47,7 @@ struct ol_mail_envelope {
     bool is_plain;               /* no TLS at all; else it is required */
 };
 
-/* Everything is copied by ol_line_start. */
+/* Everything is copied by ol_link_start. */
 struct ol_http_request {
     const char *url; /* passed ol_guard_url; for mail smtp://host:port or smtps://… */
     const char *method;
@@ -61,11 +61,11 @@ struct ol_http_request {
     void *tag;
 };
 
-/* An engine and its lines belong to the thread that opened them: answers arrive there. Opening it
- * blocks SIGPIPE in that thread. The engine's own thread starts with the first line. */
+/* An engine and its links belong to the thread that opened them: answers arrive there. Opening it
+ * blocks SIGPIPE in that thread. The engine's own thread starts with the first link. */
 int ol_http_open(struct ol_http **out, outlog_err *err);
 
-/* Every line is closed. */
+/* Every link is closed. */
 void ol_http_close(struct ol_http *http);
 
 /* Report what has ended; wait up to timeout_ms for that, for a watched descriptor to become readable,
@@ -78,18 +78,18 @@ int ol_http_watch(struct ol_http *http, int fd, outlog_err *err);
 /* End the drive's wait. The one function that another thread may call. */
 void ol_http_wake(struct ol_http *http);
 
-/* Open a line that keeps up to so many connections (0: as many as there are), and reports to `done`. */
-int ol_line_open(struct ol_http *http, int connections, ol_http_done *done, void *owner,
-                 struct ol_line **out, outlog_err *err);
+/* Open a link that keeps up to so many connections (0: as many as there are), and reports to `done`. */
+int ol_link_open(struct ol_http *http, int connections, ol_http_done *done, void *owner,
+                 struct ol_link **out, outlog_err *err);
 
 /* Ends what is under way, with an answer for each, then closes its connections. NULL is fine. */
-void ol_line_close(struct ol_line *line);
+void ol_link_close(struct ol_link *link);
 
 /* Start one transfer. 0: `done` will be called once, from ol_http_drive or one of the functions of a
- * line. -1: it cannot be started (memory), and `done` will not be called. */
-int ol_line_start(struct ol_line *line, const struct ol_http_request *request, outlog_err *err);
+ * link. -1: it cannot be started (memory), and `done` will not be called. */
+int ol_link_start(struct ol_link *link, const struct ol_http_request *request, outlog_err *err);
 
 /* End the transfer with this tag now. */
-void ol_line_abandon(struct ol_line *line, void *tag);
+void ol_link_abandon(struct ol_link *link, void *tag);
 
 #endif

@@ -24,7 +24,7 @@ int ol_post_open(struct ol_post *post, const struct outlog_publisher_host *host,
     if (settings->secret_count &&
         ol_sign_open(settings->secrets, settings->secret_count, &post->sign, err) < 0)
         return -1;
-    if (ol_line_open(own->http, settings->concurrency, on_answer, post, &post->line, err) < 0) {
+    if (ol_link_open(own->http, settings->concurrency, on_answer, post, &post->link, err) < 0) {
         ol_sign_close(post->sign);
         return -1;
     }
@@ -33,7 +33,7 @@ int ol_post_open(struct ol_post *post, const struct outlog_publisher_host *host,
 
 void ol_post_close(struct ol_post *post)
 {
-    ol_line_close(post->line);
+    ol_link_close(post->link);
     ol_headers_clear(&post->headers);
     ol_buf_clear(&post->signature);
     ol_buf_clear(&post->memory);
@@ -42,7 +42,7 @@ void ol_post_close(struct ol_post *post)
 
 void ol_post_abandon(struct ol_post *post, void *tag)
 {
-    ol_line_abandon(post->line, tag);
+    ol_link_abandon(post->link, tag);
 }
 
 void ol_post_refuse(struct ol_post *post, void *tag, const outlog_err *err)
@@ -117,6 +117,6 @@ void ol_post_send(struct ol_post *post, const struct outlog_message *message,
         .deadline_us = deadline_us,
         .tag = tag,
     };
-    if (ol_line_start(post->line, &wire, &err) < 0)
+    if (ol_link_start(post->link, &wire, &err) < 0)
         ol_post_refuse(post, tag, &err);
 }

@@ -11,7 +11,7 @@
 struct ol_post {
     const struct outlog_publisher_host *host;
     const struct ol_settings *settings;
-    struct ol_line *line;
+    struct ol_link *link;
     struct ol_sign *sign; /* NULL: no secret, no signature */
     struct ol_headers headers;
     struct ol_buf signature, memory;

@@ -14,7 +14,7 @@
 struct smtp {
     const struct outlog_publisher_host *host;
     const struct ol_settings *settings;
-    struct ol_line *line;
+    struct ol_link *link;
     struct ol_mailbox from;
     struct ol_arena own, arena; /* for the instance, and for the mail being built */
     struct ol_buf mail, memory;
@@ -31,7 +31,7 @@ static void on_answer(void *owner, void *tag, const struct ol_answer *answer)
 static void smtp_close(void *instance)
 {
     struct smtp *s = instance;
-    ol_line_close(s->line);
+    ol_link_close(s->link);
     ol_buf_clear(&s->mail);
     ol_buf_clear(&s->memory);
     ol_arena_clear(&s->arena);
@@ -48,7 +48,7 @@ static int smtp_open(const struct outlog_publisher_host *host, void **instance, 
     s->host = host;
     s->settings = own->settings;
     if (ol_mailbox_parse(s->settings->from, "from", &s->own, &s->from, err) < 0 ||
-        ol_line_open(own->http, s->settings->concurrency, on_answer, s, &s->line, err) < 0) {
+        ol_link_open(own->http, s->settings->concurrency, on_answer, s, &s->link, err) < 0) {
         smtp_close(s);
         return -1;
     }
@@ -94,14 +94,14 @@ static void smtp_submit(void *instance, const struct outlog_message *message, in
         .deadline_us = deadline_us,
         .tag = tag,
     };
-    if (ol_line_start(s->line, &request, &err) < 0)
+    if (ol_link_start(s->link, &request, &err) < 0)
         refuse(s, tag, &err);
 }
 
 static void smtp_abandon(void *instance, void *tag)
 {
     struct smtp *s = instance;
-    ol_line_abandon(s->line, tag);
+    ol_link_abandon(s->link, tag);
 }
 
 const struct outlog_publisher ol_publisher_smtp = {

@@ -27,6 +27,7 @@ struct ol_tracer {
     int64_t close_by; /* boot clock; 0: nobody wants to end */
     struct ol_tracer_counts counts;
     struct ol_http *http; /* the thread's own, from here on */
+    struct ol_link *link;
     bool is_done;
     struct ol_answer answer;
     struct ol_span batch[BATCH];
@@ -117,16 +118,14 @@ static bool post(struct ol_tracer *tracer, const struct ol_buf *body)
         .body_bytes = body->bytes,
         .allow_private = true,
         .deadline_us = ol_clock_boot_us() + (int64_t)TIMEOUT_MS * 1000,
-        .done = on_answer,
-        .owner = tracer,
     };
     tracer->is_done = false;
-    if (body->failed || ol_http_start(tracer->http, &request, &err) < 0)
+    if (body->failed || ol_link_start(tracer->link, &request, &err) < 0)
         return false;
     while (!tracer->is_done) {
         ol_http_drive(tracer->http, 100);
         if (!tracer->is_done && is_over(tracer))
-            ol_http_abandon_all(tracer->http, tracer);
+            ol_link_abandon(tracer->link, NULL);
     }
     return tracer->answer.reach == OL_REACH_ANSWERED;
 }
@@ -169,15 +168,24 @@ static void export(struct ol_tracer *tracer, size_t count)
     pthread_mutex_unlock(&tracer->lock);
 }
 
+static int open_link(struct ol_tracer *tracer, outlog_err *err)
+{
+    if (!tracer->http && ol_http_open(&tracer->http, err) < 0)
+        return -1;
+    return tracer->link ? 0 : ol_link_open(tracer->http, 1, on_answer, tracer, &tracer->link, err);
+}
+
 static void *run(void *argument)
 {
     struct ol_tracer *tracer = argument;
     size_t count;
     outlog_err err;
     while ((count = take(tracer)))
-        if (tracer->http || ol_http_open(&tracer->http, &err) == 0)
+        if (open_link(tracer, &err) == 0)
             export(tracer, count);
-    ol_http_close(tracer->http);
+    ol_link_close(tracer->link);
+    if (tracer->http)
+        ol_http_close(tracer->http);
     return NULL;
 }
 

@@ -9,7 +9,7 @@
  * C5  No request leaves after its deadline, however long the process stood still in between: that is
  *     looked at in `before_request` too, for a transfer that was added may start much later.
  *
- * A transfer is used again and again, and by one line: most of what curl is told stays as it is. */
+ * A transfer is used again and again, and by one link: most of what curl is told stays as it is. */
 #ifndef OL_PUBLISH_TRANSFER_H
 #define OL_PUBLISH_TRANSFER_H
 
@@ -29,7 +29,7 @@ struct ol_transfer {
     struct ol_transfer *next;           /* in a list: of the engine, or of those to be used again */
     struct ol_transfer *before, *after; /* in flight, as the owner knows it */
     struct ol_transfer *next_end;       /* among those to be given up */
-    void *line;                         /* http.c's */
+    void *link;                         /* http.c's */
     bool is_over, is_ended; /* for the engine; and for the owner, under the engine's lock */
     CURL *easy;
     void *tag;

@@ -41,32 +41,34 @@ static int put_destination(struct ol_amendment *a, const struct ol_clause *claus
     return result;
 }
 
-static int put_route(struct ol_amendment *a, const struct ol_clause *clause)
+int ol_amendment_put_route(struct ol_conn *conn, const char *name, const char *source,
+                           struct ol_arena *arena, outlog_err *err)
 {
+    struct ol_amendment a = {.conn = conn, .arena = arena, .err = err}; // for its texts
     struct ol_json route;
     struct ol_buf pattern = {0}, condition = {0};
-    bool is_glob = a->conn->store->has_globs;
-    if (ol_json_parse(clause->source, strlen(clause->source), &route, a->err) < 0)
+    bool is_glob = conn->store->has_globs;
+    if (ol_json_parse(source, strlen(source), &route, err) < 0)
         return -1;
     struct ol_json when = ol_json_get(&route, "when");
-    const char *on = ol_amendment_text(a, &route, "on");
+    const char *on = ol_amendment_text(&a, &route, "on");
     if (!on)
-        return no_memory(a->err);
+        return no_memory(err);
     ol_pattern_write(on, is_glob, &pattern);
     if (when.type == OL_JSON_OBJECT)
-        ol_pattern_write_when(&when, is_glob, a->arena, &condition);
+        ol_pattern_write_when(&when, is_glob, arena, &condition);
     int result = pattern.failed || condition.failed
-                     ? no_memory(a->err)
-                     : ol_exec(a->conn, OL_Q_ROUTE_PUT,
-                               OL_PARAMS(ol_text(clause->name), ol_text(pattern.data),
+                     ? no_memory(err)
+                     : ol_exec(conn, OL_Q_ROUTE_PUT,
+                               OL_PARAMS(ol_text(name), ol_text(pattern.data),
                                          ol_int(strncmp(on, "outlog.", 7) == 0),
-                                         ol_text(ol_amendment_text(a, &route, "org_id")),
-                                         ol_text(ol_amendment_text(a, &route, "aggregate_type")),
+                                         ol_text(ol_amendment_text(&a, &route, "org_id")),
+                                         ol_text(ol_amendment_text(&a, &route, "aggregate_type")),
                                          ol_text(condition.data),
-                                         ol_text(ol_amendment_text(a, &route, "to")),
-                                         ol_text(ol_amendment_text(a, &route, "ordering_key")),
-                                         ol_text(clause->source)),
-                               NULL, a->err);
+                                         ol_text(ol_amendment_text(&a, &route, "to")),
+                                         ol_text(ol_amendment_text(&a, &route, "ordering_key")),
+                                         ol_text(source)),
+                               NULL, err);
     ol_buf_clear(&pattern);
     ol_buf_clear(&condition);
     return result;
@@ -108,7 +110,7 @@ static int put(struct ol_amendment *a, const struct ol_clause *clause)
     case OL_NOUN_DESTINATION:
         return put_destination(a, clause);
     case OL_NOUN_ROUTE:
-        return put_route(a, clause);
+        return ol_amendment_put_route(a->conn, clause->name, clause->source, a->arena, a->err);
     case OL_NOUN_EVENT_TYPE:
         return put_event_type(a, clause);
     case OL_NOUN_STRICT_ORG:

@@ -29,4 +29,8 @@ int ol_amendment_make(struct ol_amendment *a, const struct ol_clause *clause,
 const char *ol_amendment_text(struct ol_amendment *a, const struct ol_json *object,
                               const char *key);
 
+/* Put a route in place as it is written, in the words of the store, inside the caller's transaction. */
+int ol_amendment_put_route(struct ol_conn *conn, const char *name, const char *source,
+                           struct ol_arena *arena, outlog_err *err);
+
 #endif

@@ -12,6 +12,8 @@
 #include "base/arena.h"
 #include "base/json.h"
 
+struct ol_conn;
+
 struct ol_config_options {
     bool prune;                        /* what the text does not name is removed */
     bool dry_run;                      /* only compare */

@@ -1,101 +1,15 @@
-/* archive.c: see archive.h. One table says what stands beside the log, for both directions. */
+/* archive.c: see archive.h. What stands beside the log is told by shelf.h, for both directions. */
 #include "views/archive.h"
 
 #include "log/event.h"
+#include "views/shelf.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAGE = 1000, COLUMNS = 10, KEYS = 4, FORMAT = 1, OPEN_MS = 60000 };
-
-/* t: text, j: JSON kept as text, i: number, T: time. The first `keys` columns are the key. */
-struct column {
-    const char *name;
-    char kind;
-};
-
-static const struct table {
-    const char *name;
-    enum ol_query_id list, put;
-    int keys;
-    struct column columns[COLUMNS];
-} tables[] = {
-    {"record",
-     OL_Q_ARCHIVE_RECORD_LIST,
-     OL_Q_ARCHIVE_RECORD_PUT,
-     4,
-     {{"org_key", 't'},
-      {"actor_id", 't'},
-      {"endpoint", 't'},
-      {"idempotency_key", 't'},
-      {"request_hash", 't'},
-      {"response", 't'},
-      {"created_at", 'T'}}},
-    {"key",
-     OL_Q_ARCHIVE_KEY_LIST,
-     OL_Q_ARCHIVE_KEY_PUT,
-     3,
-     {{"org_key", 't'},
-      {"destination", 't'},
-      {"idempotency_key", 't'},
-      {"event_id", 't'},
-      {"kept_at", 'T'}}},
-    {"consumer",
-     OL_Q_ARCHIVE_CONSUMER_LIST,
-     OL_Q_ARCHIVE_CONSUMER_PUT,
-     1,
-     {{"name", 't'},
-      {"cursor_event_id", 'i'},
-      {"filters", 't'},
-      {"created_at", 'T'},
-      {"updated_at", 'T'}}},
-    {"event_type",
-     OL_Q_ARCHIVE_TYPE_LIST,
-     OL_Q_ARCHIVE_TYPE_PUT,
-     1,
-     {{"event_type", 't'},
-      {"version", 'i'},
-      {"aggregate_type", 't'},
-      {"shape", 't'},
-      {"upcast", 't'},
-      {"about", 't'}}},
-    {"strict_org", OL_Q_ARCHIVE_STRICT_LIST, OL_Q_ARCHIVE_STRICT_PUT, 1, {{"org_id", 't'}}},
-    {"destination",
-     OL_Q_ARCHIVE_DESTINATION_LIST,
-     OL_Q_ARCHIVE_DESTINATION_PUT,
-     1,
-     {{"name", 't'},
-      {"settings", 't'},
-      {"guarantee", 't'},
-      {"on_dead", 't'},
-      {"paused", 'i'},
-      {"is_alert", 'i'}}},
-    {"route",
-     OL_Q_ARCHIVE_ROUTE_LIST,
-     OL_Q_ARCHIVE_ROUTE_PUT,
-     1,
-     {{"name", 't'},
-      {"pattern", 't'},
-      {"is_audit", 'i'},
-      {"org_id", 't'},
-      {"aggregate_type", 't'},
-      {"condition", 't'},
-      {"destination", 't'},
-      {"ordering_key", 't'},
-      {"source", 't'}}},
-    {"setting",
-     OL_Q_ARCHIVE_SETTING_LIST,
-     OL_Q_ARCHIVE_SETTING_PUT,
-     1,
-     {{"key", 't'}, {"value", 't'}}},
-    {"sink",
-     OL_Q_ARCHIVE_SINK_LIST,
-     OL_Q_ARCHIVE_SINK_PUT,
-     1,
-     {{"name", 't'}, {"cursor_event_id", 'i'}}},
-};
-
-enum { TABLES = sizeof tables / sizeof *tables };
+enum { PAGE = 1000, FORMAT = 2, OPEN_MS = 60000 };
 
 static int no_memory(outlog_err *err)
 {
@@ -180,48 +94,58 @@ out:
     return result;
 }
 
-static void row_line(const struct table *table, const struct ol_rows *rows, struct ol_buf *line)
+static void add_value(const struct ol_rows *rows, int column, char kind, struct ol_buf *line)
 {
+    size_t bytes = 0;
+    if (ol_is_null(rows, column))
+        ol_buf_text(line, "null");
+    else if (kind == 'i')
+        ol_buf_int(line, ol_column_int(rows, column));
+    else if (kind == 'T')
+        ol_buf_json_time(line, ol_column_time(rows, column));
+    else {
+        const char *text = ol_column_text(rows, column, &bytes);
+        ol_buf_json(line, text, bytes);
+    }
+}
+
+static void row_line(const struct ol_shelf *shelf, const struct ol_rows *rows, struct ol_buf *line)
+{
+    const char *comma = "";
     ol_buf_reset(line);
-    ol_buf_print(line, "{\"%s\":{", table->name);
-    for (int i = 0; i < COLUMNS && table->columns[i].name; i++) {
-        size_t bytes = 0;
-        const char *text = ol_column_text(rows, i, &bytes);
-        ol_buf_print(line, "%s\"%s\":", i ? "," : "", table->columns[i].name);
-        if (ol_is_null(rows, i))
-            ol_buf_text(line, "null");
-        else if (table->columns[i].kind == 'i')
-            ol_buf_int(line, ol_column_int(rows, i));
-        else if (table->columns[i].kind == 'T')
-            ol_buf_json_time(line, ol_column_time(rows, i));
-        else
-            ol_buf_json(line, text, bytes);
+    ol_buf_print(line, "{\"%s\":{", shelf->name);
+    for (int i = 0; i < OL_SHELF_COLUMNS && shelf->columns[i].name; i++) {
+        if (shelf->columns[i].kind == 'k')
+            continue;
+        ol_buf_print(line, "%s\"%s\":", comma, shelf->columns[i].name);
+        add_value(rows, i, shelf->columns[i].kind, line);
+        comma = ",";
     }
     ol_buf_text(line, "}}\n");
 }
 
 /* One page; the key of its last row becomes `after`. */
-static int table_page(outlog *log, const struct table *table, char *after[KEYS],
+static int shelf_page(outlog *log, const struct ol_shelf *shelf, char *after[OL_SHELF_KEYS],
                       ol_archive_sink *write, void *user, int *count, outlog_err *err)
 {
-    struct ol_value params[KEYS + 1];
+    struct ol_value params[OL_SHELF_KEYS + 1];
     struct ol_rows rows;
     struct ol_buf line = {0};
     int more;
 
-    for (int i = 0; i < table->keys; i++)
+    for (int i = 0; i < shelf->keys; i++)
         params[i] = ol_text(after[i] ? after[i] : "");
-    params[table->keys] = ol_int(PAGE);
-    if (ol_query(log->conn, table->list, params, &rows, err) < 0)
+    params[shelf->keys] = ol_int(PAGE);
+    if (ol_query(log->conn, shelf->list, params, &rows, err) < 0)
         return -1;
     *count = 0;
     while ((more = ol_next(&rows, err)) > 0) {
-        row_line(table, &rows, &line);
+        row_line(shelf, &rows, &line);
         if (line.failed || write(user, line.data, line.bytes, err) < 0) {
             more = line.failed ? no_memory(err) : -1;
             break;
         }
-        for (int i = 0; i < table->keys; i++) {
+        for (int i = 0; i < shelf->keys; i++) {
             free(after[i]);
             after[i] = strdup(ol_column_text(&rows, i, NULL));
         }
@@ -232,24 +156,36 @@ static int table_page(outlog *log, const struct table *table, char *after[KEYS],
     return more;
 }
 
+static int write_shelf(outlog *log, const struct ol_shelf *shelf, ol_archive_sink *write,
+                       void *user, outlog_err *err)
+{
+    char *after[OL_SHELF_KEYS] = {0};
+    int result = 0, count = PAGE;
+    while (result == 0 && count == PAGE)
+        result = shelf_page(log, shelf, after, write, user, &count, err);
+    for (int k = 0; k < OL_SHELF_KEYS; k++)
+        free(after[k]);
+    return result;
+}
+
 int ol_archive_state(outlog *log, ol_archive_sink *write, void *user, int64_t *upto,
                      outlog_err *err)
 {
-    int result = 0;
-    for (size_t i = 0; i < TABLES && result == 0; i++) {
-        char *after[KEYS] = {0};
-        int count = PAGE;
-        while (result == 0 && count == PAGE)
-            result = table_page(log, &tables[i], after, write, user, &count, err);
-        for (int k = 0; k < KEYS; k++)
-            free(after[k]);
-    }
-    return result < 0 ? -1 : ol_number(log->conn, OL_Q_ARCHIVE_LAST, OL_NO_PARAMS, upto, err);
+    const struct ol_shelf *shelf;
+    int result = log->conn->store->snapshot(log->conn, err);
+    if (result < 0)
+        return -1;
+    for (size_t i = 0; result == 0 && (shelf = ol_shelf_at(i)); i++)
+        result = write_shelf(log, shelf, write, user, err);
+    if (result == 0)
+        result = ol_number(log->conn, OL_Q_ARCHIVE_LAST, OL_NO_PARAMS, upto, err);
+    log->conn->store->rollback(log->conn);
+    return result;
 }
 
-int ol_archive_open_messages(outlog *log, int64_t *count, outlog_err *err)
+int ol_archive_claimed(outlog *log, int64_t *count, outlog_err *err)
 {
-    return ol_number(log->conn, OL_Q_ARCHIVE_OPEN_MESSAGES, OL_NO_PARAMS, count, err);
+    return ol_number(log->conn, OL_Q_ARCHIVE_CLAIMED_MESSAGES, OL_NO_PARAMS, count, err);
 }
 
 /* --- in -------------------------------------------------------------------------------------------------- */
@@ -262,7 +198,7 @@ struct ol_import {
     int64_t seen, count; /* events that came by; those that were stored */
     int64_t claimed;     /* what the end says came; -1: no end yet */
     bool has_head;
-    struct ol_buf state; /* lines that wait for the end */
+    FILE *state; /* lines that wait for the end: a file without a name, as they may be many */
     struct ol_arena arena;
 };
 
@@ -274,14 +210,18 @@ int ol_import_open(outlog *log, struct ol_import **out, outlog_err *err)
         return no_memory(err);
     import->log = log;
     import->claimed = -1;
+    if (!(import->state = tmpfile())) {
+        free(import);
+        return ol_fail(err, OUTLOG_STORE_ERROR, "a temporary file: %s", strerror(errno));
+    }
     if (ol_log_ready(log, err) < 0 ||
         ol_number(log->conn, OL_Q_ARCHIVE_IN_USE, OL_NO_PARAMS, &used, err) < 0 ||
         ol_number(log->conn, OL_Q_ARCHIVE_LAST, OL_NO_PARAMS, &import->last, err) < 0) {
-        free(import);
+        ol_import_close(import);
         return -1;
     }
     if (used) {
-        free(import);
+        ol_import_close(import);
         return ol_fail(
             err, OUTLOG_ILLEGAL_TRANSITION,
             "the store has events of its own: import into a new one, made by `outlog init`");
@@ -295,7 +235,8 @@ void ol_import_close(struct ol_import *import)
     if (!import)
         return;
     outlog_rollback(import->tx);
-    ol_buf_clear(&import->state);
+    if (import->state)
+        fclose(import->state);
     ol_arena_clear(&import->arena);
     free(import);
 }
@@ -324,6 +265,8 @@ static struct ol_value int_of(const struct ol_json *object, const char *key)
 {
     struct ol_json value = ol_json_get(object, key);
     int64_t number = 0;
+    if (value.type == OL_JSON_NULL)
+        return ol_text(NULL);
     ol_json_int(&value, &number);
     return ol_int(number);
 }
@@ -400,25 +343,22 @@ static int take_event(struct ol_import *import, const struct ol_json *e, outlog_
     return ++import->in_tx < PAGE ? 0 : commit(import, err);
 }
 
-static int take_row(struct ol_import *import, const struct table *table, const struct ol_json *row,
-                    outlog_err *err)
+static int take_row(struct ol_import *import, const struct ol_shelf *shelf,
+                    const struct ol_json *row, outlog_err *err)
 {
-    struct ol_value params[COLUMNS];
-    for (int i = 0; i < COLUMNS && table->columns[i].name; i++)
-        params[i] = table->columns[i].kind == 'i' ? int_of(row, table->columns[i].name)
-                                                  : text_of(import, row, table->columns[i].name);
-    if (ol_exec(import->tx->conn, table->put, params, NULL, err) == 0)
-        return 0;
-    ol_err_prefix(err, "%s", table->name);
-    return -1;
-}
-
-static const struct table *find_table(const struct ol_json *key)
-{
-    for (size_t i = 0; i < TABLES; i++)
-        if (ol_json_equals(key, tables[i].name))
-            return &tables[i];
-    return NULL;
+    struct ol_value params[OL_SHELF_COLUMNS];
+    int count = 0;
+    for (int i = 0; i < OL_SHELF_COLUMNS && shelf->columns[i].name; i++)
+        if (shelf->columns[i].kind != 'k')
+            params[count++] = shelf->columns[i].kind == 'i'
+                                  ? int_of(row, shelf->columns[i].name)
+                                  : text_of(import, row, shelf->columns[i].name);
+    int result = shelf->make ? shelf->make(import->tx->conn, params[0].text, params[1].text,
+                                           &import->arena, err)
+                             : ol_exec(import->tx->conn, shelf->put, params, NULL, err);
+    if (result < 0)
+        ol_err_prefix(err, "%s", shelf->name);
+    return result;
 }
 
 static int take_head(struct ol_import *import, const struct ol_json *head, outlog_err *err)
@@ -462,29 +402,43 @@ int ol_import_line(struct ol_import *import, const char *line, size_t bytes, out
         return ol_fail(err, OUTLOG_INVALID_FIELD, "%lld events were said to be there, %lld came",
                        (long long)import->claimed, (long long)import->seen);
     }
-    if (!find_table(&it.key))
+    if (!ol_shelf_named(&it.key))
         return ol_fail(err, OUTLOG_UNKNOWN_FIELD, "%.*s: what is this?",
                        (int)(it.key.bytes < 60 ? it.key.bytes : 60), it.key.text);
-    ol_buf_add(&import->state, line, bytes); // after the events: routes must not see them
-    ol_buf_char(&import->state, '\n');
-    return import->state.failed ? no_memory(err) : 0;
+    // After the events: routes must not see them.
+    return fwrite(line, 1, bytes, import->state) == bytes && fputc('\n', import->state) != EOF
+               ? 0
+               : ol_fail(err, OUTLOG_STORE_ERROR, "a temporary file: %s", strerror(errno));
+}
+
+static int take_line(struct ol_import *import, const char *line, size_t bytes, outlog_err *err)
+{
+    struct ol_json whole;
+    struct ol_json_iter it = {0};
+    ol_arena_reset(&import->arena);
+    return ol_json_parse(line, bytes, &whole, err) < 0 || !ol_json_next(&whole, &it)
+               ? -1
+               : take_row(import, ol_shelf_named(&it.key), &it.value, err);
 }
 
 static int take_state(struct ol_import *import, outlog_err *err)
 {
-    struct ol_json whole;
-    for (size_t at = 0; at < import->state.bytes;) {
-        const char *line = import->state.data + at;
-        size_t bytes = (size_t)((char *)memchr(line, '\n', import->state.bytes - at) - line);
-        struct ol_json_iter it = {0};
-        ol_arena_reset(&import->arena);
-        if (bytes > 0 &&
-            (ol_json_parse(line, bytes, &whole, err) < 0 || !ol_json_next(&whole, &it) ||
-             take_row(import, find_table(&it.key), &it.value, err) < 0))
-            return -1;
-        at += bytes + 1;
-    }
-    return 0;
+    struct ol_conn *conn = import->tx->conn;
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t bytes = 0;
+    int result = ol_exec(conn, OL_Q_ARCHIVE_BEGIN, OL_NO_PARAMS, NULL, err);
+
+    rewind(import->state);
+    while (result == 0 && (bytes = getline(&line, &room, import->state)) > 0)
+        result = bytes > 1 ? take_line(import, line, (size_t)bytes - 1, err) : 0;
+    if (result == 0 && ferror(import->state))
+        result = ol_fail(err, OUTLOG_STORE_ERROR, "a temporary file: %s", strerror(errno));
+    free(line);
+    return result < 0 || ol_exec(conn, OL_Q_ARCHIVE_LANES, OL_NO_PARAMS, NULL, err) < 0 ||
+                   ol_exec(conn, OL_Q_ARCHIVE_VIEWS, OL_NO_PARAMS, NULL, err) < 0
+               ? -1
+               : ol_exec(conn, OL_Q_ARCHIVE_DONE, OL_NO_PARAMS, NULL, err);
 }
 
 int ol_import_finish(struct ol_import *import, int64_t *events, outlog_err *err)

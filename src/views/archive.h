@@ -2,17 +2,18 @@
  *
  * A line is a JSON object with one member, whose name says what it is:
  *
- *     {"outlog_export":{"format":1,"after":0,"settled":1204}}      the first
+ *     {"outlog_export":{"format":2,"after":0,"settled":1204}}      the first
  *     {"record":{…}} {"key":{…}} {"consumer":{…}} …                what stands beside the log
  *     {"event":{"event_id":1,"id":…}}                              in order
  *     {"end":{"events":1204}}                                      the last: without it, it is cut off
  *
- * Everything keeps its id and its number. What is not in it: messages and how they fared (deliver or
- * requeue them first; their keys are in it), effects, tokens, secret rules. Heads are made anew from the
- * events.
+ * Everything keeps its id, events their number, messages their state: what is not delivered will be,
+ * what is delivered will not be again. Messages get a new place in the lanes of the new store, in their
+ * order. Heads are made anew from the events. What is not in it: the views of projections, which are
+ * built anew from their definitions, and what ends with a process (relays, breakers, leases, tickets).
  *
- * Under traffic the state is read first and the events after it, up to the last one that was there
- * then: a record whose event is missing would turn a repeat into a loss. */
+ * Under traffic the state is read first, as of one moment, and the events after it, up to the last one
+ * that was there then: a record whose event is missing would turn a repeat into a loss. */
 #ifndef OL_VIEWS_ARCHIVE_H
 #define OL_VIEWS_ARCHIVE_H
 
@@ -33,8 +34,8 @@ int ol_archive_events(outlog *log, int64_t after, int64_t upto, int64_t limit,
                       ol_archive_sink *write, void *user, int64_t *last, int64_t *count,
                       outlog_err *err);
 
-/* How many messages are not PUBLISHED, and will not be there on the other side. */
-int ol_archive_open_messages(outlog *log, int64_t *count, outlog_err *err);
+/* How many messages a relay has in hand, so that nobody knows yet what becomes of them. */
+int ol_archive_claimed(outlog *log, int64_t *count, outlog_err *err);
 
 void ol_archive_head(struct ol_buf *line, int64_t after, int64_t settled);
 void ol_archive_end(struct ol_buf *line, int64_t events);

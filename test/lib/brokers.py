@@ -12,6 +12,7 @@ import copy
 import json
 import os
 import pathlib
+import secrets
 import signal
 import socket
 import subprocess
@@ -217,6 +218,7 @@ def client_context(folder):
 class Nats(Broker):
     name, user = "nats", "writer"
     TOO_LARGE, CE_PREFIX, DROPS_REPEATS = LIMIT, "ce-", True
+    PATIENCE = 30         # seconds for an answer
 
     @staticmethod
     def holder(name, made):
@@ -252,19 +254,20 @@ class Nats(Broker):
 
     @contextlib.contextmanager
     def _session(self):
-        with socket.create_connection(("127.0.0.1", self.port), 30) as link:
+        with socket.create_connection(("127.0.0.1", self.port), self.PATIENCE) as link:
             info = link.makefile("rb").readline()
             assert info.startswith(b"INFO"), info
             if self.tls:
                 link = client_context(self.tls).wrap_socket(link, server_hostname="localhost")
             login = {"user": self.user, "pass": self.password} if self.password else {}
             hello = {"verbose": False, "headers": True, "no_responders": True, **login}
-            link.sendall(f"CONNECT {json.dumps(hello)}\r\nSUB in 1\r\n".encode())
+            self.inbox = f"in.{secrets.token_hex(6)}"  # a late answer to another session is not ours
+            link.sendall(f"CONNECT {json.dumps(hello)}\r\nSUB {self.inbox} 1\r\n".encode())
             yield link, link.makefile("rb")
 
     def _call(self, link, stream, subject, body):
         data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
-        link.sendall(f"PUB {subject} in {len(data)}\r\n".encode() + data + b"\r\n")
+        link.sendall(f"PUB {subject} {self.inbox} {len(data)}\r\n".encode() + data + b"\r\n")
         while True:
             words = stream.readline().decode().split()
             if not words or words[0] == "-ERR":
@@ -285,6 +288,36 @@ class Nats(Broker):
         except (OSError, ValueError, AssertionError):
             return False
 
+    def consume(self, stream_name, consumer):
+        """Everything a durable consumer has not had yet, acknowledged one by one; ids in order of arrival."""
+        made = self.ask(f"$JS.API.CONSUMER.DURABLE.CREATE.{stream_name}.{consumer}",
+                        {"stream_name": stream_name, "config": {"durable_name": consumer, "ack_policy": "explicit"}})
+        assert "error" not in made, made
+        ids = []
+        with self._session() as (link, stream):
+            while True:
+                ask = b'{"batch":200,"no_wait":true}'
+                link.sendall(f"PUB $JS.API.CONSUMER.MSG.NEXT.{stream_name}.{consumer} {self.inbox} {len(ask)}\r\n".encode()
+                             + ask + b"\r\n")
+                got = 0
+                while True:
+                    words = stream.readline().decode().split()
+                    if words == ["PING"]:
+                        link.sendall(b"PONG\r\n")
+                        continue
+                    assert words and words[0] == "HMSG", words
+                    body = stream.read(int(words[-1]) + 2)
+                    head = body[:int(words[-2])].decode().split("\r\n")
+                    if len(words) < 6:          # no reply to acknowledge to: a status
+                        break
+                    ids.append(next(line.split(":", 1)[1].strip() for line in head if line.startswith("outlog-event-id:")))
+                    link.sendall(f"PUB {words[3]} 4\r\n+ACK\r\n".encode())
+                    got += 1
+                    if got == 200:
+                        break
+                if got < 200:
+                    return ids
+
     def received(self, name):
         stream_name, out = name.replace(".", "_").upper(), []
         with self._session() as (link, stream):
@@ -300,6 +333,77 @@ class Nats(Broker):
                             "content_type": headers.pop("content-type", None),
                             "subject": message["subject"], "headers": headers})
         return out
+
+
+class NatsNode(Nats):
+    """One of a cluster: nodes know each other by the ports of their routes. While they choose a leader
+    nobody answers, and one asks again."""
+    PATIENCE = 2
+
+    def __init__(self, folder, number, routes):
+        super().__init__(folder)
+        self.number, self.routes = number, routes
+
+    def command(self):
+        others = ", ".join(f'"nats://127.0.0.1:{port}"' for port in self.routes)
+        (self.folder / "nats.conf").write_text("\n".join([
+            f"listen: 127.0.0.1:{self.port}", f"server_name: n{self.number}",
+            f'jetstream: {{store_dir: "{self.folder}", max_mem: 100000000, max_file: 1000000000}}',
+            f"cluster: {{name: c, listen: 127.0.0.1:{self.routes[self.number]}, routes: [{others}]}}"]))
+        return ["/usr/sbin/nats-server", "-c", self.folder / "nats.conf"]
+
+    def start(self):
+        """It runs; the cluster has a leader when more than half of them do."""
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                [str(word) for word in self.command()], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                cwd=self.folder, preexec_fn=die_with_parent(signal.SIGKILL))
+
+
+class NatsCluster:
+    """Three nodes; `at(n)` is one of them, to kill and to ask."""
+
+    def __init__(self, folder, count=3):
+        routes = [free_port() for _ in range(count)]
+        self.nodes = [NatsNode(pathlib.Path(folder) / f"n{n}", n, routes) for n in range(count)]
+
+    def __enter__(self):
+        try:
+            for node in self.nodes:
+                node.start()
+            wait_for(lambda: all(node.is_up() for node in self.nodes),
+                     lambda: "\n".join(node.said() for node in self.nodes), seconds=30)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for node in self.nodes:
+            node.kill()
+
+    def url(self):
+        return ",".join(f"nats://127.0.0.1:{node.port}" for node in self.nodes)
+
+    def alive(self):
+        return next(node for node in self.nodes if node.process)
+
+    def ask(self, subject, body=""):
+        """The answer, or nothing."""
+        with contextlib.suppress(OSError, ValueError, AssertionError):
+            return self.alive().ask(subject, body)
+        return {}
+
+    def leader(self, stream):
+        """The node that leads the stream's replicas, or None while they choose."""
+        name = self.ask(f"$JS.API.STREAM.INFO.{stream}").get("cluster", {}).get("leader")
+        return next((node for node in self.nodes if name == f"n{node.number}" and node.process), None)
+
+    def consume(self, stream, consumer):
+        """The same as a node's, or nothing yet."""
+        with contextlib.suppress(OSError):
+            return self.alive().consume(stream, consumer)
+        return None
 
 
 # --- RabbitMQ -----------------------------------------------------------------------------------------

@@ -39,18 +39,19 @@ class Result:
 
 
 class Outlog:
-    """The binary, bound to a store (or to none)."""
+    """The binary, bound to a store (or to none), here or on a host of lib/hosts.py."""
 
-    def __init__(self, store=None, cwd=None):
+    def __init__(self, store=None, cwd=None, host=None):
         self.store, self.cwd = store, cwd
         self.path = build_dir() / "outlog"
+        self.prefix = host.prefix if host else []
         self._started = []
 
     def run(self, *args, input=None, check=True, timeout=60, env=None):
         """Run to the end. check=True fails the test, with both outputs, unless it exits with 0."""
         args = [str(arg) for arg in args]
         done = subprocess.run(
-            [self.path, *args], input=input, capture_output=True, timeout=timeout, cwd=self.cwd,
+            [*self.prefix, self.path, *args], input=input, capture_output=True, timeout=timeout, cwd=self.cwd,
             encoding=None if isinstance(input, bytes) else "utf-8", env=self._env(env),
             preexec_fn=die_with_parent(signal.SIGKILL))
         out, err = (text.decode(errors="replace") if isinstance(text, bytes) else text
@@ -64,7 +65,7 @@ class Outlog:
     def start(self, *args, env=None, **popen):
         """Start in the background, with pipes; what still runs when the test ends is killed."""
         process = subprocess.Popen(
-            [self.path, *map(str, args)], encoding="utf-8", cwd=self.cwd, env=self._env(env),
+            [*self.prefix, self.path, *map(str, args)], encoding="utf-8", cwd=self.cwd, env=self._env(env),
             preexec_fn=die_with_parent(signal.SIGKILL),
             **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
                **popen})

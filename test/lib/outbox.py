@@ -349,9 +349,9 @@ class Writer:
 class Relay:
     """`outlog relay` as a process."""
 
-    def __init__(self, store, name, env, args, log):
+    def __init__(self, store, name, env, args, log, host=None):
         self.name, self.log = name, log
-        self.outlog = Outlog(store)
+        self.outlog = Outlog(store, host=host)
         self.file = open(log, "ab")
         self.process = self.outlog.start(
             "relay", "--id", name, *args, env=env,
@@ -411,8 +411,8 @@ class Relays:
         self.store, self.folder, self.all = store, pathlib.Path(folder), []
 
     def __call__(self, name="relay", fault=None, lease="2s", poll="20ms", patience="100ms",
-                 store=None, skew=None, *args, **options):
-        """With a fault that happens there, or with a wall clock that is wrong by `skew` seconds."""
+                 store=None, skew=None, host=None, *args, **options):
+        """With a fault that happens there, with a wall clock that is wrong by `skew` seconds, or on another host."""
         env = {"OUTLOG_FAULT": fault} if fault else {}
         if skew:
             env["OUTLOG_SKEW"] = str(skew)
@@ -422,7 +422,7 @@ class Relays:
         for option, value in options.items():
             flags += [f"--{option.replace('_', '-')}"] + ([] if value is True else [str(value)])
         relay = Relay(store or self.store, name, env, flags + list(args),
-                      self.folder / f"relay-{len(self.all)}.log")
+                      self.folder / f"relay-{len(self.all)}.log", host)
         self.all.append(relay)
         return relay
 

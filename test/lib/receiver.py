@@ -72,7 +72,8 @@ class Rule:
 
 
 class Receiver:
-    def __init__(self):
+    def __init__(self, address="127.0.0.1"):
+        self.address = address
         self.requests = []
         self._lock = threading.Lock()
         self._rules = []
@@ -81,7 +82,7 @@ class Receiver:
         self._open = {}    # (destination, key) -> requests without an answer
         self._counts = {}  # (destination, key) -> requests
         self._sockets = set()
-        self._server = _Server(("127.0.0.1", 0), _handler(self))
+        self._server = _Server((address, 0), _handler(self))
         self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
@@ -101,7 +102,7 @@ class Receiver:
                     pass
 
     def url(self, destination):
-        return f"http://127.0.0.1:{self.port}/{destination}"
+        return f"http://{self.address}:{self.port}/{destination}"
 
     # Orders
 

@@ -70,11 +70,11 @@ create trigger parked_moves_are_legal before update on outlog.parked
 alter table outlog.parked enable always trigger parked_moves_are_legal;
 
 -- A row of its own begins as what the relay or an operator can know of a message, and goes only with
--- the message: without it the message would be PUBLISHED.
+-- the message: without it the message would be PUBLISHED. An import brings what it became elsewhere.
 create function outlog.guard_parked_birth() returns trigger language plpgsql
     set search_path = pg_catalog, pg_temp as $$
 begin
-    if new.state = 'PUBLISHED' or new.attempts > 1 then
+    if (new.state = 'PUBLISHED' or new.attempts > 1) and current_setting('outlog.importing', true) is distinct from 'on' then
         perform outlog.fail('illegal_transition', format('message %s/%s cannot begin its own row as %s with %s attempts', new.lane, new.seq, new.state, new.attempts));
     end if;
     return new;

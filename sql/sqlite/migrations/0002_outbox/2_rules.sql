@@ -69,9 +69,12 @@ begin
     select raise(abort, 'illegal_transition: attempts only grow, and a message keeps its place');
 end;
 -- A row of its own begins as what the relay or an operator can know of a message, and goes only with
--- the message: without it the message would be PUBLISHED. REPLACE fires no delete triggers.
+-- the message: without it the message would be PUBLISHED. An import brings what it became elsewhere. REPLACE
+-- fires no delete triggers.
 create trigger outlog_parked_begins_legally before insert on outlog_parked
-when new.state = 'PUBLISHED' or new.attempts > 1 or exists (select 1 from outlog_parked where seq = new.seq)
+when ((new.state = 'PUBLISHED' or new.attempts > 1) and not exists (select 1 from outlog_outbox_keys
+          where org_key = '' and destination = '' and idempotency_key = 'importing'))
+  or exists (select 1 from outlog_parked where seq = new.seq)
 begin
     select raise(abort, 'illegal_transition: a message cannot begin its own row like this');
 end;
