@@ -291,7 +291,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_append = {
+const struct ol_cli_command ol_command_append = {
     .name = "append",
     .summary = "append an event, or many from NDJSON",
     .help =

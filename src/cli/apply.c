@@ -139,7 +139,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_apply = {
+const struct ol_cli_command ol_command_apply = {
     .name = "apply",
     .summary = "destinations, routes and settings from outlog.yaml",
     .help =

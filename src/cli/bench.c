@@ -347,7 +347,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_bench = {
+const struct ol_cli_command ol_command_bench = {
     .name = "bench",
     .summary = "measure appending, reading and relaying on this machine and store",
     .help =

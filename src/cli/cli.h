@@ -35,14 +35,14 @@ struct ol_cli {
     struct ol_arena arena; /* dies with the command */
 };
 
-struct ol_command {
+struct ol_cli_command {
     const char *name;
     const char *summary; /* one line for `outlog --help` */
     const char *help;    /* usage, what it does, examples */
     int (*run)(struct ol_cli *cli);
 };
 
-extern const struct ol_command ol_command_init, ol_command_append, ol_command_events,
+extern const struct ol_cli_command ol_command_init, ol_command_append, ol_command_events,
     ol_command_trace, ol_command_causality, ol_command_consumers, ol_command_doctor,
     ol_command_bench, ol_command_version, ol_command_relay, ol_command_send, ol_command_apply,
     ol_command_outbox, ol_command_dead, ol_command_requeue, ol_command_kill,

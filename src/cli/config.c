@@ -197,7 +197,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_config = {
+const struct ol_cli_command ol_command_config = {
     .name = "config",
     .summary = "the settings in force, and where each came from",
     .help =

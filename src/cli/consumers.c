@@ -223,7 +223,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_consumers = {
+const struct ol_cli_command ol_command_consumers = {
     .name = "consumers",
     .summary = "durable cursors: list, create, read, commit, reset, delete",
     .help =

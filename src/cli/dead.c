@@ -112,7 +112,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_dead = {
+const struct ol_cli_command ol_command_dead = {
     .name = "dead",
     .summary = "dead letters, grouped by what went wrong",
     .help =

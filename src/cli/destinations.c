@@ -143,7 +143,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_destinations = {
+const struct ol_cli_command ol_command_destinations = {
     .name = "destinations",
     .summary = "where messages go: health, pause, resume, test",
     .help =

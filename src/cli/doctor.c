@@ -75,7 +75,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_doctor = {
+const struct ol_cli_command ol_command_doctor = {
     .name = "doctor",
     .summary = "check the store: versions, durability, triggers, roles",
     .help =

@@ -119,7 +119,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_events = {
+const struct ol_cli_command ol_command_events = {
     .name = "events",
     .summary = "read the log, or follow it",
     .help =

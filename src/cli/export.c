@@ -206,7 +206,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_export = {
+const struct ol_cli_command ol_command_export = {
     .name = "export",
     .summary = "the log as lines, for backup or another store",
     .help =

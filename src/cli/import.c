@@ -108,7 +108,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_import = {
+const struct ol_cli_command ol_command_import = {
     .name = "import",
     .summary = "an export into a new store",
     .help =

@@ -25,7 +25,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_init = {
+const struct ol_cli_command ol_command_init = {
     .name = "init",
     .summary = "create or upgrade the schema",
     .help =

@@ -42,7 +42,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_kill = {
+const struct ol_cli_command ol_command_kill = {
     .name = "kill",
     .summary = "end messages that wait, without sending them",
     .help =

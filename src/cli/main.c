@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct ol_command *const commands[] = {
+static const struct ol_cli_command *const commands[] = {
     &ol_command_init,      &ol_command_append,    &ol_command_events,       &ol_command_trace,
     &ol_command_causality, &ol_command_consumers, &ol_command_projections,  &ol_command_apply,
     &ol_command_send,      &ol_command_relay,     &ol_command_outbox,       &ol_command_dead,
@@ -38,7 +38,7 @@ static void print_help(FILE *to)
         to);
 }
 
-static const struct ol_command *find(const char *name)
+static const struct ol_cli_command *find(const char *name)
 {
     for (int i = 0; i < COMMAND_COUNT; i++)
         if (strcmp(commands[i]->name, name) == 0)
@@ -86,7 +86,7 @@ int main(int argc, char **argv)
         print_help(stderr);
         return OL_EXIT_USAGE;
     }
-    const struct ol_command *command = find(argv[at]);
+    const struct ol_cli_command *command = find(argv[at]);
     if (!command)
         return ol_usage("there is no command '%s'; `outlog --help` lists them", argv[at]);
     if (wants_help(argc, argv)) {

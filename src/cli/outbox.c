@@ -225,7 +225,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_outbox = {
+const struct ol_cli_command ol_command_outbox = {
     .name = "outbox",
     .summary = "messages and their state; one with every attempt",
     .help =

@@ -382,7 +382,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_projections = {
+const struct ol_cli_command ol_command_projections = {
     .name = "projections",
     .summary = "views derived from the log: list, run, rebuild, skip, retry, wait",
     .help =

@@ -146,7 +146,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_relay = {
+const struct ol_cli_command ol_command_relay = {
     .name = "relay",
     .summary = "deliver the outbox's messages",
     .help =

@@ -112,7 +112,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_requeue = {
+const struct ol_cli_command ol_command_requeue = {
     .name = "requeue",
     .summary = "send dead or published messages again",
     .help =

@@ -108,7 +108,7 @@ static int run(struct ol_cli *cli)
     return ol_cli_command(cli, "run");
 }
 
-const struct ol_command ol_command_run_one = {
+const struct ol_cli_command ol_command_run_one = {
     .name = "run",
     .summary = "one run: show, replay, verify, resume; start and move it",
     .help =

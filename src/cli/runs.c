@@ -92,7 +92,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_runs = {
+const struct ol_cli_command ol_command_runs = {
     .name = "runs",
     .summary = "orchestration runs, the newest first",
     .help =

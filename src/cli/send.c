@@ -117,7 +117,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_send = {
+const struct ol_cli_command ol_command_send = {
     .name = "send",
     .summary = "put a message into the outbox",
     .help =

@@ -192,7 +192,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_serve = {
+const struct ol_cli_command ol_command_serve = {
     .name = "serve",
     .summary = "serve the API and the console, and deliver",
     .help =

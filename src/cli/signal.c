@@ -16,7 +16,7 @@ static int run_tool(struct ol_cli *cli)
     return ol_cli_command(cli, "tool");
 }
 
-const struct ol_command ol_command_signal = {
+const struct ol_cli_command ol_command_signal = {
     .name = "signal",
     .summary = "take in a signal, on which a run can be started",
     .help = "usage: outlog signal --org O|--infra --type T [--data JSON|@FILE] [--correlation C]\n"
@@ -26,7 +26,7 @@ const struct ol_command ol_command_signal = {
     .run = run_signal,
 };
 
-const struct ol_command ol_command_step = {
+const struct ol_cli_command ol_command_step = {
     .name = "step",
     .summary = "how a step of a run went on: complete, fail, skip, retry, correct",
     .help = "usage: outlog step complete STEP_ID --data JSON|@FILE [--duration-ms N]\n"
@@ -40,7 +40,7 @@ const struct ol_command ol_command_step = {
     .run = run_step,
 };
 
-const struct ol_command ol_command_tool = {
+const struct ol_cli_command ol_command_tool = {
     .name = "tool",
     .summary = "tool calls of a step: call, complete, fail",
     .help = "usage: outlog tool call STEP_ID --name N [--data JSON|@FILE]\n"

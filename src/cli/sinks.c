@@ -90,7 +90,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_sinks = {
+const struct ol_cli_command ol_command_sinks = {
     .name = "sinks",
     .summary = "the log streamed to brokers: cursors and lag",
     .help =

@@ -217,7 +217,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_stats = {
+const struct ol_cli_command ol_command_stats = {
     .name = "stats",
     .summary = "events, backlog, dead letters, lanes, relays",
     .help =

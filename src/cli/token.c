@@ -113,7 +113,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_token = {
+const struct ol_cli_command ol_command_token = {
     .name = "token",
     .summary = "make, list and revoke tokens of the API",
     .help =

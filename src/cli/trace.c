@@ -191,7 +191,7 @@ static int run_causality(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_trace = {
+const struct ol_cli_command ol_command_trace = {
     .name = "trace",
     .summary = "everything that happened under one correlation id, as a tree",
     .help =
@@ -202,7 +202,7 @@ const struct ol_command ol_command_trace = {
     .run = run_trace,
 };
 
-const struct ol_command ol_command_causality = {
+const struct ol_cli_command ol_command_causality = {
     .name = "causality",
     .summary = "why an event happened, or what it led to",
     .help =

@@ -89,7 +89,7 @@ static int run(struct ol_cli *cli)
     return status;
 }
 
-const struct ol_command ol_command_verify = {
+const struct ol_cli_command ol_command_verify = {
     .name = "verify",
     .summary = "compare the state of every run with its events",
     .help =

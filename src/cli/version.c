@@ -18,7 +18,7 @@ static int run(struct ol_cli *cli)
     return OL_EXIT_DONE;
 }
 
-const struct ol_command ol_command_version = {
+const struct ol_cli_command ol_command_version = {
     .name = "version",
     .summary = "this program's version, and the schema it knows",
     .help = "usage: outlog version [--json]\n\n"

@@ -234,9 +234,11 @@ static int begin_session(struct pg_store_conn *conn, outlog_err *err)
     conn->base.is_pooled = conn->session.pid != PQbackendPID(conn->pg);
     if (conn->base.is_pooled)
         return begin_pooled(conn, err);
-    return say(conn, planner_settings, err) < 0 ||
-                   ol_exec(&conn->base, OL_Q_SESSION_WAIT, OL_NO_PARAMS, NULL, err) < 0
-               ? -1
+    if (say(conn, planner_settings, err) < 0 ||
+        ol_exec(&conn->base, OL_Q_SESSION_WAIT, OL_NO_PARAMS, NULL, err) < 0)
+        return -1;
+    return conn->base.limit_ms
+               ? ol_limit(&conn->base, conn->base.limit_query, conn->base.limit_ms, err)
                : 0;
 }
 

@@ -188,6 +188,7 @@ int ol_exec(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *pa
 int ol_limit(struct ol_conn *conn, enum ol_query_id query, int64_t limit_ms, outlog_err *err)
 {
     conn->limit_ms = limit_ms;
+    conn->limit_query = query;
     return conn->is_pooled ? 0 : ol_exec(conn, query, OL_PARAMS(ol_int(limit_ms)), NULL, err);
 }
 

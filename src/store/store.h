@@ -123,9 +123,10 @@ struct ol_conn {
     char name[256];    /* which database, for messages: never a password */
     uint64_t wake_key; /* connections of this process to the same database share it */
     bool in_transaction;
-    bool is_borrowed; /* the caller's connection: never closed, never reconfigured */
-    bool is_pooled;   /* behind a pooler: each transaction may be another session's */
-    int64_t limit_ms; /* pooled: how long a transaction may hang; 0: nobody said */
+    bool is_borrowed;             /* the caller's connection: never closed, never reconfigured */
+    bool is_pooled;               /* behind a pooler: each transaction may be another session's */
+    int64_t limit_ms;             /* how long a transaction may hang; 0: nobody said */
+    enum ol_query_id limit_query; /* tells a new session */
 };
 
 /* An open result. Start from {0}; ol_end() may be called on it at any time. */
@@ -162,8 +163,9 @@ int ol_exec(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *pa
 int ol_number(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
               int64_t *out, outlog_err *err);
 
-/* From now on a session that hangs lets go of what it holds; `query` tells the session. Behind a pooler
- * there is none to tell: each transaction begins with it. */
+/* From now on a session that hangs lets go of what it holds; `query` tells the session, and each that
+ * comes after it when a connection was lost. Behind a pooler there is none to tell: each transaction
+ * begins with it. */
 int ol_limit(struct ol_conn *conn, enum ol_query_id query, int64_t limit_ms, outlog_err *err);
 
 bool ol_is_null(const struct ol_rows *rows, int column);

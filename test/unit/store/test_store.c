@@ -489,6 +489,29 @@ static void revive_does_nothing_to_a_healthy_connection(void **state)
     OK(put(conn, "alive", 1, NULL, &err));
 }
 
+/* Rule 5 of the lanes: also a session that came into being to ask what became of a commit. */
+static void limits_hold_for_the_session_after_a_lost_one(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ol_conn *conn;
+    outlog_err err;
+    if (is_sqlite(fixture->conn))
+        skip();
+    OK(ol_open(fixture->scratch.url, &conn, &err));
+    OK(ol_limit(conn, OL_Q_RELAY_SESSION, 4321, &err));
+    OK(fixture->conn->store
+           ->script(fixture->conn,
+                    "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
+                    "where datname = current_database() and pid <> pg_backend_pid()",
+                    &err));
+    OK(conn->store->revive(conn, &err));
+    OK(conn->store->script(conn,
+                           "do $$ begin if current_setting('lock_timeout') <> '4321ms' "
+                           "then raise exception 'no limit'; end if; end $$",
+                           &err));
+    ol_close(conn);
+}
+
 static void password_is_in_no_message(void **state)
 {
     struct ol_conn *conn = conn_of(state);
@@ -548,6 +571,7 @@ static const struct CMUnitTest suite[] = {
     cmocka_unit_test(commit_of_a_failed_transaction_is_no_success),
     cmocka_unit_test(store_without_schema_says_so),
     cmocka_unit_test(revive_does_nothing_to_a_healthy_connection),
+    cmocka_unit_test(limits_hold_for_the_session_after_a_lost_one),
     cmocka_unit_test(password_is_in_no_message),
 };
 
