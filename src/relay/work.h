@@ -71,7 +71,7 @@ struct ol_worker {
     struct ol_map single;    /* keys of at_most_once messages that the plan sends */
     struct ol_worker_stats *stats;
     atomic_int *stop;
-    int64_t now, beat_at, polled_at, told_at, sweep_at;
+    int64_t now, beat_at, polled_at, told_at, sweep_at, tidy_at;
     int64_t margin_us;
     int64_t ahead_us;     /* the database's clock, counted from the boot clock */
     int64_t linger_until; /* when a batch that waits to be recorded may wait no longer */
@@ -165,6 +165,9 @@ void ol_step_lose(struct ol_work_lane *wl);
 
 /* Once a second: tell that we live, renew leases, take and hand over lanes, look at settings. */
 int ol_share_beat(struct ol_worker *worker, outlog_err *err);
+
+/* Between turns: remove a chunk of what is too old, if it is time for one. */
+int ol_share_tidy(struct ol_worker *worker, outlog_err *err);
 
 /* Give a lane back, once nothing of it is open. */
 int ol_share_give_back(struct ol_work_lane *wl, outlog_err *err);
