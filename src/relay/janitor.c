@@ -3,18 +3,18 @@
 
 #include "base/clock.h"
 
-enum { CHUNK = 5000, STRETCH = 2000 };
+enum { CHUNK = 2000, STRETCH = 1000 }; // a few milliseconds each: messages wait for no more
 
-int ol_janitor_sweep(struct ol_conn *conn, const struct ol_policy *policy, int64_t *removed,
+int ol_janitor_sweep(struct ol_conn *conn, const struct ol_policy *policy, bool *has_more,
                      outlog_err *err)
 {
-    int64_t before = ol_clock_wall_us() - policy->idempotency_us, keys;
-    if (ol_exec(conn, OL_Q_IDEMPOTENCY_PURGE, OL_PARAMS(ol_time(before), ol_int(CHUNK)), removed,
+    int64_t before = ol_clock_wall_us() - policy->idempotency_us, records, keys;
+    if (ol_exec(conn, OL_Q_IDEMPOTENCY_PURGE, OL_PARAMS(ol_time(before), ol_int(CHUNK)), &records,
                 err) < 0 ||
         ol_exec(conn, OL_Q_OUTBOX_KEYS_PURGE, OL_PARAMS(ol_time(before), ol_int(CHUNK)), &keys,
                 err) < 0)
         return -1;
-    *removed += keys;
+    *has_more = records == CHUNK || keys == CHUNK;
     return 0;
 }
 

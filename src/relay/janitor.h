@@ -6,8 +6,8 @@
 #include "relay/policy.h"
 
 /* Delete answers of commands (I1), and keys of messages that are gone (I5), that are older than the
- * policy keeps them. *removed tells how many. */
-int ol_janitor_sweep(struct ol_conn *conn, const struct ol_policy *policy, int64_t *removed,
+ * policy keeps them. *has_more: it was a full chunk, and others may be left. */
+int ol_janitor_sweep(struct ol_conn *conn, const struct ol_policy *policy, bool *has_more,
                      outlog_err *err);
 
 /* Delete published messages that are older than the policy keeps them (O10), from the next stretch of

@@ -199,34 +199,50 @@ static int show_breakers(struct ol_worker *worker, outlog_err *err)
     return 0;
 }
 
-/* Old messages go, a stretch of each lane a second, by the lane's owner (O10). */
-static int prune(struct ol_worker *worker, outlog_err *err)
+/* Old messages go, a stretch of one lane at a time, by the lane's owner (O10). */
+static int prune(struct ol_worker *worker, bool *has_more, outlog_err *err)
 {
     for (size_t i = 0; worker->policy.messages_us && i < worker->lane_count; i++) {
         struct ol_work_lane *wl = &worker->lanes[i];
         if (!wl->is_owned || worker->now < wl->prune_at)
             continue;
+        *has_more = true;
         if (ol_janitor_prune(worker->conn, &worker->policy, &wl->lane,
                              worker->now + worker->ahead_us, &wl->pruned_to, err) < 0)
             return -1;
         if (wl->pruned_to == 0)
             wl->prune_at = worker->now + ol_janitor_pause_us(&worker->policy);
+        return 0;
     }
     return 0;
 }
 
-/* Every minute, by whoever owns the first lane. */
-static int sweep(struct ol_worker *worker, outlog_err *err)
+/* Every minute, by whoever owns the first lane, and until nothing old is left. */
+static int sweep(struct ol_worker *worker, bool *has_more, outlog_err *err)
 {
-    int64_t removed;
     if (!worker->lanes[0].is_owned || worker->now < worker->sweep_at)
         return 0;
+    if (ol_janitor_sweep(worker->conn, &worker->policy, has_more, err) < 0)
+        return -1;
+    if (*has_more)
+        return 0;
     worker->sweep_at = worker->now + 60 * BEAT_US;
-    return ol_janitor_sweep(worker->conn, &worker->policy, &removed, err) < 0 ||
-                   ol_exec(worker->conn, OL_Q_BREAKER_FORGET,
-                           OL_PARAMS(ol_int(worker->options->lease_us * 10)), NULL, err) < 0
-               ? -1
-               : 0;
+    return ol_exec(worker->conn, OL_Q_BREAKER_FORGET,
+                   OL_PARAMS(ol_int(worker->options->lease_us * 10)), NULL, err);
+}
+
+int ol_share_tidy(struct ol_worker *worker, outlog_err *err)
+{
+    enum { REST = 4 }; // times as long as it took: a fifth of our time, however much there is
+    bool has_more = false;
+    if (worker->now < worker->tidy_at)
+        return 0;
+    int64_t began = ol_clock_boot_us();
+    if (sweep(worker, &has_more, err) < 0 || (!has_more && prune(worker, &has_more, err) < 0))
+        return -1;
+    int64_t ended = ol_clock_boot_us();
+    worker->tidy_at = has_more ? ended + REST * (ended - began) : worker->now + BEAT_US;
+    return 0;
 }
 
 /* Once a second: tell that we live, take what is free up to a fair share, hand one lane over when we
@@ -240,8 +256,7 @@ int ol_share_beat(struct ol_worker *worker, outlog_err *err)
     worker->beat_at = worker->now + (third < BEAT_US ? third : BEAT_US);
     if (count_relays(worker, &live, err) < 0 || renew_all(worker, err) < 0 ||
         ol_targets_refresh(&worker->targets, worker->conn, err) < 0 ||
-        ol_policy_refresh(&worker->policy, worker->conn, err) < 0 ||
-        show_breakers(worker, err) < 0 || sweep(worker, err) < 0 || prune(worker, err) < 0)
+        ol_policy_refresh(&worker->policy, worker->conn, err) < 0 || show_breakers(worker, err) < 0)
         return -1;
     if (atomic_load(worker->stop))
         return 0;

@@ -100,7 +100,7 @@ struct ol_worker {
     struct ol_map single;    /* keys of at_most_once messages that the plan sends */
     struct ol_worker_stats *stats;
     atomic_int *stop;
-    int64_t now, beat_at, polled_at, told_at, sweep_at;
+    int64_t now, beat_at, polled_at, told_at, sweep_at, tidy_at;
     int64_t looked_at; /* when all lanes were last read, without a poll */
     bool wants_look;   /* somebody committed, or may have: read all lanes */
     bool is_told;      /* somebody committed, and no look has found what: poll soon */
@@ -217,6 +217,9 @@ void ol_joint_clear(struct ol_worker *worker);
 
 /* Once a second: tell that we live, renew leases, take and hand over lanes, look at settings. */
 int ol_share_beat(struct ol_worker *worker, outlog_err *err);
+
+/* Between turns: remove a chunk of what is too old, if it is time for one. */
+int ol_share_tidy(struct ol_worker *worker, outlog_err *err);
 
 /* Give a lane back, once nothing of it is open. */
 int ol_share_give_back(struct ol_work_lane *wl, outlog_err *err);

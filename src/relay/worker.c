@@ -184,7 +184,7 @@ static void rest(struct ol_worker *worker, bool moved)
 static int turn_all(struct ol_worker *worker, bool *moved, outlog_err *err)
 {
     bool news = false, waits = false;
-    if (ol_share_beat(worker, err) < 0)
+    if (ol_share_beat(worker, err) < 0 || ol_share_tidy(worker, err) < 0)
         return -1;
     worker->linger_until = INT64_MAX;
     if (worker->wants_look)

@@ -6,6 +6,7 @@ import datetime
 import json
 import re
 import subprocess
+import time
 
 import pytest
 
@@ -305,6 +306,38 @@ def test_i1_old_answers_and_keys_are_swept_and_young_ones_stay(store, outlog, ou
     for table in ("idempotency_records", "outbox_keys"):
         wait_for(lambda: {row["idempotency_key"] for row in outbox.run(f"select idempotency_key from {{}}{table}")}
                  == {"k-1", "k-71"}, lambda: outbox.run(f"select * from {{}}{table}"))
+
+
+def test_o10_removal_keeps_up_with_traffic_and_spares_the_dead(store, outbox, receiver, relays):
+    """More than a chunk of everything, under load: it all goes, but for what is DEAD, and nothing is lost."""
+    old = outbox.now(-25 * HOUR_US)
+    series = ("with recursive s(n) as (select 1 union all select n + 1 from s where n < 9000) " if outbox.is_sqlite
+              else "with s(n) as (select generate_series(1, 9000)) ")
+    outbox.run(f"{series} insert into {{}}idempotency_records (org_key, actor_id, endpoint, idempotency_key, request_hash, "
+               f"response, created_at) select 'acme', 'a', 'append', 'k-' || n, 'hash', '[]', {old} from s")
+    outbox.destination("d", receiver, concurrency=64)
+    outbox.destination("n", type="null")
+    receiver.rule(400, type="dies")
+    setting(outbox, "retention.messages", "1s")
+    outbox.begin()
+    for n in range(2500):
+        outbox.put("n", {"n": n})
+    outbox.commit()
+    dead, ids = [outbox.put("d", {"n": n}, type="dies") for n in range(3)], []
+    relays("a")
+
+    def left():
+        records = outbox.one("select count(*) as n from {}idempotency_records")["n"]
+        return records, outbox.one("select count(*) as n from {}outbox where destination = 'n'")["n"]
+    deadline = time.monotonic() + 45
+    while sum(left()):
+        assert time.monotonic() < deadline, f"what is left: {left()}"
+        ids.append(outbox.put("d", {"n": len(ids)}, key=f"k-{len(ids) % 7}"))
+        time.sleep(0.005)
+    wait_for(lambda: set(outbox.states()) == set(dead), lambda: f"only the dead to be left: {len(outbox.states())}")
+    assert set(outbox.states().values()) == {"DEAD"}
+    assert sorted(receiver.ids(type="test.sent")) == sorted(ids)      # each once
+    assert outbox.one("select count(*) as n from {}batches")["n"] <= 8, "ranges of what is gone"
 
 
 def test_o10_nothing_at_or_above_the_cursor_goes(store, outbox, receiver, relays):
