@@ -43,4 +43,9 @@ int ol_log_ready(outlog *log, outlog_err *err);
  * asked for again. */
 int ol_idempotent_forget(outlog_tx *tx, const struct outlog_idempotency *call, outlog_err *err);
 
+/* As outlog_append_many(), without a look for the ids that events bring: they are taken to be new. One that
+ * is stored already makes the store refuse all of them; the caller undoes that and asks again the other way. */
+int ol_append_fresh(outlog_tx *tx, const struct outlog_event *events, size_t count,
+                    struct outlog_appended *out, outlog_err *err);
+
 #endif

@@ -26,6 +26,7 @@ struct call {
     struct ol_write_event *rows; /* one for each event; those already stored are skipped later */
     struct ol_write write;
     bool has_own_ids, has_causes;
+    bool trusts_ids; /* ids that were brought are new, or the store refuses them */
 };
 
 static int out_of_memory(outlog_err *err)
@@ -315,7 +316,8 @@ static int skip_stored(struct call *call, outlog_err *err)
 
 static int append_prepared(struct call *call, outlog_err *err)
 {
-    if (complete(call, err) < 0 || (call->has_own_ids && skip_stored(call, err) < 0) ||
+    bool looks = call->has_own_ids && !call->trusts_ids;
+    if (complete(call, err) < 0 || (looks && skip_stored(call, err) < 0) ||
         gather_heads(call, err) < 0)
         return -1;
     if (call->write.count == 0)
@@ -363,8 +365,8 @@ static struct call new_call(struct ol_conn *conn, const struct outlog_event *eve
     return (struct call){.conn = conn, .events = events, .count = count, .out = out};
 }
 
-int outlog_append_many(outlog_tx *tx, const struct outlog_event *events, size_t count,
-                       struct outlog_appended *out, outlog_err *err)
+static int append_many(outlog_tx *tx, const struct outlog_event *events, size_t count,
+                       bool trusts_ids, struct outlog_appended *out, outlog_err *err)
 {
     struct call call = new_call(tx->conn, events, count, out);
     const struct ol_store *store = tx->conn->store;
@@ -372,6 +374,7 @@ int outlog_append_many(outlog_tx *tx, const struct outlog_event *events, size_t 
 
     if (count == 0)
         return 0;
+    call.trusts_ids = trusts_ids;
     if (tx->has_failed)
         return ol_fail(err, OUTLOG_MISUSE,
                        "an earlier append of this transaction failed; roll it back");
@@ -388,6 +391,18 @@ int outlog_append_many(outlog_tx *tx, const struct outlog_event *events, size_t 
 out:
     ol_arena_clear(&call.arena);
     return result;
+}
+
+int outlog_append_many(outlog_tx *tx, const struct outlog_event *events, size_t count,
+                       struct outlog_appended *out, outlog_err *err)
+{
+    return append_many(tx, events, count, false, out, err);
+}
+
+int ol_append_fresh(outlog_tx *tx, const struct outlog_event *events, size_t count,
+                    struct outlog_appended *out, outlog_err *err)
+{
+    return append_many(tx, events, count, true, out, err);
 }
 
 int outlog_append(outlog_tx *tx, const struct outlog_event *event, struct outlog_appended *out,

@@ -124,19 +124,21 @@ static int do_one(outlog_tx *tx, struct ol_command *command, outlog_err *err)
 
 /* --- plain ones, in one statement --- */
 
-/* Nothing of it must be looked up first, so that its events can be sent with those of others. */
+/* Nothing of it must be looked up first, so that its events can be sent with those of others. An id that it
+ * brings is most likely new: the store refuses the batch when it is not, and then it is looked up. */
 static bool is_plain(const struct ol_command *command)
 {
     if (command->idempotency || command->message_count)
         return false;
     for (size_t i = 0; i < command->event_count; i++) {
         const struct outlog_event *event = &command->events[i];
-        if (event->id || event->causation_id || event->idempotency_key)
+        if (event->causation_id || event->idempotency_key)
             return false;
     }
     return true;
 }
 
+/* `count` events of the commands from `first` up to `end`. */
 static int append_together(outlog_tx *tx, struct ol_command *first, struct ol_command *end,
                            struct ol_arena *arena, size_t count, outlog_err *err)
 {
@@ -150,7 +152,7 @@ static int append_together(outlog_tx *tx, struct ol_command *first, struct ol_co
         memcpy(events + at, one->events, one->event_count * sizeof *events);
         at += one->event_count;
     }
-    if (outlog_append_many(tx, events, count, appended, err) < 0)
+    if (ol_append_fresh(tx, events, count, appended, err) < 0)
         return -1;
     at = 0;
     for (struct ol_command *one = first; one != end; one = one->next) {
@@ -163,22 +165,42 @@ static int append_together(outlog_tx *tx, struct ol_command *first, struct ol_co
     return 0;
 }
 
-/* All of them at once or, when one of them is refused, each by itself. */
+static size_t count_events(const struct ol_command *first, const struct ol_command *end)
+{
+    size_t events = 0;
+    for (; first != end; first = first->next)
+        events += first->event_count;
+    return events;
+}
+
+/* All of them at once or, when one of them is refused, each half by itself: one bad neighbour among many
+ * costs a few more statements, not one for each. When a lock was waited for, each alone: every half would
+ * wait for it again. */
 static int do_run(outlog_tx *tx, struct ol_command *first, struct ol_command *end,
                   struct ol_arena *arena, size_t count, outlog_err *err)
 {
     const struct ol_store *store = tx->conn->store;
+    struct ol_command *middle = first;
     outlog_err ignored;
+    if (count == 1)
+        return do_one(tx, first, err);
     if (store->mark(tx->conn, err) < 0)
         return -1;
-    if (append_together(tx, first, end, arena, count, &ignored) == 0)
+    if (append_together(tx, first, end, arena, count_events(first, end), &ignored) == 0)
         return store->release(tx->conn, true, err);
     if (undo(tx, err) < 0)
         return -1;
-    for (struct ol_command *one = first; one != end; one = one->next)
-        if (do_one(tx, one, err) < 0)
-            return -1;
-    return 0;
+    if (ignored.code == OUTLOG_UNAVAILABLE) {
+        for (; first != end; first = first->next)
+            if (do_one(tx, first, err) < 0)
+                return -1;
+        return 0;
+    }
+    for (size_t i = 0; i < count / 2; i++)
+        middle = middle->next;
+    return do_run(tx, first, middle, arena, count / 2, err) < 0
+               ? -1
+               : do_run(tx, middle, end, arena, count - count / 2, err);
 }
 
 /* --- a transaction --- */
@@ -203,15 +225,15 @@ static int do_all(outlog_tx *tx, struct ol_command *commands, struct ol_arena *a
         return -1;
     while (one) {
         struct ol_command *end = one;
-        size_t events = 0;
+        size_t count = 0;
         for (; end && is_plain(end); end = end->next)
-            events += end->event_count;
-        if (end == one || end == one->next) { // a run of one needs no arrays
+            count++;
+        if (count == 0) {
             if (do_one(tx, one, err) < 0)
                 return -1;
             one = one->next;
         } else {
-            if (do_run(tx, one, end, arena, events, err) < 0)
+            if (do_run(tx, one, end, arena, count, err) < 0)
                 return -1;
             one = end;
         }

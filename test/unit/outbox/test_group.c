@@ -1,5 +1,6 @@
 /* test_group.c: commands of many callers in few transactions, on both stores. */
 #include "base/json.h"
+#include "base/uuid.h"
 #include "outbox/group.h"
 #include "store/scratch.h"
 #include "store/store.h"
@@ -237,6 +238,47 @@ static void g2_one_bad_command_does_not_touch_its_neighbours(void **state)
     assert_int_equal(count_events(state, "neighbours"), MANY - 4);
 }
 
+/* Commands with ids of their own are sent together without a look, and looked up when the store says that one
+ * is known: a repeat, in the same group or of an earlier one, gets the first answer, other content is refused. */
+static void e9_ids_of_their_own_go_together_and_repeats_find_the_first(void **state)
+{
+    enum { MANY = 40, AGAIN = 7, OTHER = 11, EARLIER = 23 };
+    struct call *calls = calloc(MANY, sizeof *calls);
+    struct call earlier;
+    struct ol_group *group = open_group(state, 0);
+    struct gate gate;
+
+    prepare(&earlier, "own");
+    ol_uuid_make(earlier.id);
+    earlier.event.id = earlier.id;
+    submit(group, &earlier);
+    wait_for(&earlier);
+    hold(group, &gate);
+    for (int i = 0; i < MANY; i++) {
+        prepare(&calls[i], "own");
+        ol_uuid_make(calls[i].id);
+        if (i == AGAIN || i == OTHER)
+            memcpy(calls[i].id, calls[0].id, sizeof calls[i].id);
+        if (i == EARLIER)
+            memcpy(calls[i].id, earlier.id, sizeof calls[i].id);
+        if (i == OTHER)
+            calls[i].event.payload = "{\"n\":2}";
+        calls[i].event.id = calls[i].id;
+        submit(group, &calls[i]);
+    }
+    let_go(&gate);
+    ol_group_close(group);
+    for (int i = 0; i < MANY; i++) {
+        bool is_repeat = i == AGAIN || i == EARLIER;
+        assert_int_equal(atomic_load(&calls[i].answers), 1);
+        assert_int_equal(calls[i].code, i == OTHER ? OUTLOG_ID_CONFLICT : OUTLOG_OK);
+        if (i != OTHER)
+            assert_true((strstr(calls[i].response, "\"duplicate\":true") != NULL) == is_repeat);
+    }
+    assert_int_equal(count_events(state, "own"), 1 + MANY - 3);
+    free(calls);
+}
+
 static void i1_a_repeat_in_the_same_group_gets_the_first_answer(void **state)
 {
     struct call calls[4];
@@ -423,6 +465,7 @@ static void fixture_close(struct fixture *fixture)
 static const struct CMUnitTest suite[] = {
     cmocka_unit_test(g1_every_command_is_answered_once),
     cmocka_unit_test(g2_one_bad_command_does_not_touch_its_neighbours),
+    cmocka_unit_test(e9_ids_of_their_own_go_together_and_repeats_find_the_first),
     cmocka_unit_test(i1_a_repeat_in_the_same_group_gets_the_first_answer),
     cmocka_unit_test(i1_a_refused_command_leaves_its_key_free),
     cmocka_unit_test(g5_one_more_than_fits_is_refused),
