@@ -1,10 +1,10 @@
 // peers.mjs: job queues in the same database, each with the settings its authors publish for speed.
 //
 //     node peers.mjs graphile|pgboss fill URL COUNT
-//     node peers.mjs graphile|pgboss drain URL COUNT
+//     node peers.mjs graphile|pgboss drain URL COUNT [BATCH]
 //
 // drain prints one line of JSON. graphile-worker runs in two processes (24 jobs at once, a local queue of
-// 500, completions in batches); pg-boss as two loops of fetch and complete, which skip its poll delay.
+// 500, completions in batches); pg-boss as two loops of fetch and complete of BATCH, which skip its poll delay.
 import { fork } from "node:child_process";
 import { fileURLToPath } from "node:url";
 
@@ -109,12 +109,12 @@ const pgboss = {
     await boss.stop({ graceful: false });
   },
 
-  async drain(url, count) {
+  async drain(url, count, batch) {
     const boss = await pgboss.open(url);
     let total = 0;
     const loop = async () => {
       for (;;) {
-        const jobs = await boss.fetch("bench", { batchSize: BATCH });
+        const jobs = await boss.fetch("bench", { batchSize: batch });
         if (jobs.length === 0) return;
         await boss.complete("bench", jobs.map((job) => job.id));
         total += jobs.length;
@@ -129,5 +129,5 @@ const pgboss = {
   },
 };
 
-const [, , who, what, url, count] = process.argv;
-await { graphile, pgboss }[who][what](url, Number(count));
+const [, , who, what, url, count, batch] = process.argv;
+await { graphile, pgboss }[who][what](url, Number(count), Number(batch ?? BATCH));

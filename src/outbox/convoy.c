@@ -86,7 +86,7 @@ static int ask(struct ol_conn *conn, struct ol_convoy_lane *lanes, size_t count,
         result = ol_advance_begin(&advances[i], lanes[i].lane, lanes[i].turn, err);
         asks[i] = (struct ol_ask){advances[i].query, advances[i].params};
     }
-    ol_fault("claim.sent");
+    ol_fault("convoy.sent");
     if (result == 0)
         result = ol_together(conn, asks, count, rows, err);
     for (size_t i = 0; i < count; i++)
@@ -112,7 +112,7 @@ int ol_convoy_write(struct ol_conn *conn, struct ol_convoy_lane *lanes, size_t c
         }
         return -1;
     }
-    ol_fault("mark.done");
+    ol_fault("convoy.done");
     for (size_t i = 0; i < count; i++) {
         bool is_ours;
         outlog_err ignored; // all rows are here already

@@ -11,41 +11,56 @@
 
 enum { LIMIT = 100 }; /* messages of a lane; where there are more it goes on alone */
 
-static bool may_join(const struct ol_work_lane *wl)
+/* How long the open batch of a lane has waited to be recorded, with nothing new to claim beside it. */
+static int64_t lingered(const struct ol_work_lane *wl)
 {
-    return wl->is_owned && wl->worker->now >= wl->retry_at && !wl->is_full &&
-           ol_plan_may_read(wl) && ol_step_is_plain(wl);
+    return wl->open ? wl->worker->now - wl->open->claimed_at : 0;
 }
 
-/* Lanes in ascending order (rule 1). */
+/* Lanes in ascending order (rule 1): those to be read, and those to be recorded when there is a commit
+ * anyway. 0: there is nothing to do now, or nothing that one lane could not do as well alone. */
 static size_t gather(struct ol_worker *worker)
 {
     size_t count = 0;
-    for (size_t i = 0; i < worker->lane_count && count < OL_CONVOY_LANES; i++)
-        if (may_join(&worker->lanes[i])) {
-            worker->joint[count].wl = &worker->lanes[i];
-            worker->joint[count].fresh = NULL;
-            worker->joint[count++].is_written = false;
-        }
-    return count;
+    bool has_cause = false;
+    for (size_t i = 0; i < worker->lane_count && count < OL_CONVOY_LANES; i++) {
+        struct ol_work_lane *wl = &worker->lanes[i];
+        if (!wl->is_owned || wl->is_full || worker->now < wl->retry_at || !ol_step_is_plain(wl))
+            continue;
+        bool is_read = ol_plan_may_read(wl);
+        if (!is_read && lingered(wl) <= OL_LINGER_US / 2)
+            continue;
+        has_cause |= is_read || lingered(wl) >= OL_LINGER_US;
+        struct ol_joint_lane *joint = &worker->joint[count++];
+        joint->wl = wl;
+        joint->fresh = NULL;
+        joint->is_read = is_read;
+        joint->is_written = false;
+    }
+    return has_cause && count > 1 ? count : 0;
 }
 
 static int read_all(struct ol_worker *worker, size_t count, outlog_err *err)
 {
     struct ol_convoy_lane lanes[OL_CONVOY_LANES];
+    size_t used = 0;
     for (size_t i = 0; i < count; i++) {
         struct ol_joint_lane *joint = &worker->joint[i];
+        if (!joint->is_read)
+            continue;
         if (!(joint->fresh = calloc(1, sizeof *joint->fresh)))
             return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
         joint->fresh->lane = joint->wl;
-        lanes[i] = (struct ol_convoy_lane){.lane = &joint->wl->lane, .arena = &joint->fresh->arena};
+        lanes[used++] =
+            (struct ol_convoy_lane){.lane = &joint->wl->lane, .arena = &joint->fresh->arena};
     }
-    if (ol_convoy_read(worker->conn, lanes, count, LIMIT, err) < 0)
+    if (used && ol_convoy_read(worker->conn, lanes, used, LIMIT, err) < 0)
         return -1;
-    for (size_t i = 0; i < count; i++) {
-        worker->joint[i].fresh->items = lanes[i].items;
-        worker->joint[i].fresh->count = lanes[i].count;
-    }
+    for (size_t i = count; i-- > 0;)
+        if (worker->joint[i].is_read) {
+            worker->joint[i].fresh->items = lanes[--used].items;
+            worker->joint[i].fresh->count = lanes[used].count;
+        }
     return 0;
 }
 
@@ -56,18 +71,21 @@ static int plan(struct ol_worker *worker, struct ol_joint_lane *joint, outlog_er
     struct ol_turn *turn = &joint->turn;
 
     ol_turn_begin(turn, &wl->lane);
+    joint->is_written = lingered(wl) > OL_LINGER_US / 2;
+    if (!joint->is_read)
+        return 0;
     ol_record_reset(&worker->record);
     ol_map_clear(&worker->parked);
     ol_map_clear(&worker->parked_to);
     if (ol_plan_batch(wl, turn, joint->fresh, LIMIT, err) < 0)
         return -1;
     bool is_plain = turn->planned_count == 0 && worker->record.count == 0 && !worker->record.failed;
-    bool is_late = wl->open && worker->now - wl->open->claimed_at > OL_LINGER_US / 2;
     if (!is_plain) {
         wl->wants_read = true;
         joint->fresh->count = 0;
     }
-    joint->is_written = is_plain && (turn->head != wl->lane.head || turn->sent_count || is_late);
+    joint->is_written |= turn->head != wl->lane.head || turn->sent_count;
+    joint->is_written &= is_plain;
     return 0;
 }
 
@@ -94,7 +112,7 @@ static int apply(struct ol_joint_lane *joint, enum ol_turn_result result, bool h
     wl->has_finished = false;
     if (wl->open)
         ol_settle_apply_open(wl);
-    if (joint->fresh->count == 0)
+    if (!joint->fresh || joint->fresh->count == 0)
         return 0;
     struct ol_batch *fresh = joint->fresh;
     joint->fresh = NULL;

@@ -74,7 +74,7 @@ struct ol_joint_lane {
     struct ol_work_lane *wl;
     struct ol_batch *fresh; /* read and planned, not claimed yet */
     struct ol_turn turn;
-    bool is_written;
+    bool is_read, is_written;
 };
 
 struct ol_worker {

@@ -13,6 +13,7 @@
 #include "base/fault.h"
 #include "store/sqlite.h"
 #include "store/store.h"
+#include "store/turnstile.h"
 #include "store/user.h"
 #include "store/wake.h"
 
@@ -48,6 +49,8 @@ struct sqlite_conn {
     struct ol_conn base;
     sqlite3 *db;
     int64_t busy_since; /* boot clock: when the lock was first found taken */
+    bool has_turn;      /* at the turnstile */
+    bool is_late;       /* it waited there for as long as it may wait */
     char *path;
     int watch_fd;     /* inotify on the WAL; -1: not asked for yet, -2: not to be had */
     bool is_in_doubt; /* a commit failed half-way (3) */
@@ -186,7 +189,7 @@ static int on_busy(void *data, int count)
     int64_t now = ol_clock_boot_us();
     if (count == 0)
         conn->busy_since = now;
-    if (now - conn->busy_since > BUSY_TIMEOUT_MS * INT64_C(1000))
+    if (conn->is_late || now - conn->busy_since > BUSY_TIMEOUT_MS * INT64_C(1000))
         return 0;
     nanosleep(&(struct timespec){.tv_nsec = count < 10 ? 200000 : 1000000}, NULL);
     return 1;
@@ -276,6 +279,23 @@ struct sqlite3 *ol_sqlite_native(struct ol_conn *conn)
     return own(conn)->db;
 }
 
+/* Before a write: behind the other writers of this process. A borrowed connection's transactions are its
+ * owner's. */
+static void enter(struct sqlite_conn *conn)
+{
+    if (conn->has_turn || conn->base.is_borrowed)
+        return;
+    conn->has_turn = ol_turnstile_enter(conn->base.wake_key, BUSY_TIMEOUT_MS * INT64_C(1000));
+    conn->is_late = !conn->has_turn;
+}
+
+static void leave(struct sqlite_conn *conn)
+{
+    if (conn->has_turn)
+        ol_turnstile_leave(conn->base.wake_key);
+    conn->has_turn = conn->is_late = false;
+}
+
 static void sqlite_close(struct ol_conn *base)
 {
     struct sqlite_conn *conn = own(base);
@@ -288,6 +308,7 @@ static void sqlite_close(struct ol_conn *base)
         }
     if (conn->watch_fd >= 0)
         close(conn->watch_fd);
+    leave(conn);
     if (!base->is_borrowed)
         sqlite3_close(conn->db);
     free(conn->path);
@@ -304,8 +325,11 @@ static int run(struct sqlite_conn *conn, const char *sql, outlog_err *err)
 
 static int sqlite_begin(struct ol_conn *base, outlog_err *err)
 {
-    if (run(own(base), "begin immediate", err) < 0)
+    enter(own(base));
+    if (run(own(base), "begin immediate", err) < 0) {
+        leave(own(base));
         return -1;
+    }
     base->in_transaction = true;
     return 0;
 }
@@ -322,6 +346,7 @@ static void sqlite_rollback(struct ol_conn *base)
 {
     sqlite3_exec(own(base)->db, "rollback", NULL, NULL, NULL);
     base->in_transaction = false;
+    leave(own(base));
 }
 
 static int sqlite_commit(struct ol_conn *base, outlog_err *err)
@@ -332,12 +357,14 @@ static int sqlite_commit(struct ol_conn *base, outlog_err *err)
     int result = sqlite3_exec(conn->db, "commit", NULL, NULL, NULL);
     base->in_transaction = false;
     if (result == SQLITE_OK) {
+        leave(conn);
         ol_fault("append.commit_done");
         ol_wake_signal(base->wake_key);
         return 0;
     }
     fail(conn, result, err);
     sqlite3_exec(conn->db, "rollback", NULL, NULL, NULL);
+    leave(conn);
     if ((result & 0xff) == SQLITE_IOERR) {
         conn->is_in_doubt = true;
         ol_fail(err, OUTLOG_OUTCOME_UNKNOWN,
@@ -494,6 +521,8 @@ static int sqlite_next(struct ol_rows *rows, outlog_err *err)
     struct sqlite_conn *conn = own(rows->conn);
     if (!rows->handle)
         return 0;
+    if (!conn->base.in_transaction && !sqlite3_stmt_readonly(rows->handle))
+        enter(conn);
     int result = sqlite3_step(rows->handle);
     if (result == SQLITE_ROW) {
         rows->row++;
@@ -513,6 +542,8 @@ static void sqlite_end(struct ol_rows *rows)
 {
     sqlite3_reset(rows->handle);
     sqlite3_clear_bindings(rows->handle); // they point into the caller's memory
+    if (!rows->conn->in_transaction)
+        leave(own(rows->conn)); // a write by itself is committed now
 }
 
 static bool sqlite_is_null(const struct ol_rows *rows, int column)

@@ -479,6 +479,33 @@ def test_resize_has_its_bounds(store, outlog, outbox, resize):
     assert outbox.one("select lane_count from {}lane_plan where is_current")["lane_count"] == 8
 
 
+def test_resize_is_learnt_by_a_session_that_has_inserted_before(postgres_store, outbox, resize):
+    """The lanes are constants in its plans; a repeatable read does not hold them either."""
+    with outbox.session() as writer:
+        old = [writer.put("d", {"n": n}, key=f"k{n}") for n in range(10)]
+        writer.run("set default_transaction_isolation = 'repeatable read'")
+        writer.begin()
+        writer.run("select count(*) from {}lanes")
+        resize(3)
+        new = [writer.put("d", {"n": n}, key=f"k{n}") for n in range(10)]
+        writer.commit()
+    assert {generation(outbox, id) for id in old} == {0} and {generation(outbox, id) for id in new} == {8}
+    assert {outbox.lane_for(id) for id in new} <= {8, 9, 10}
+
+
+def test_l7_a_guarantee_is_learnt_by_a_session_that_has_inserted_before(store, outbox, receiver):
+    def mode(id):
+        return bool(outbox.one("select at_most_once from {}outbox where event_id = %s", id)["at_most_once"])
+    outbox.destination("d", receiver)
+    with outbox.session() as writer:
+        assert [mode(writer.put("d", {"n": n})) for n in range(10)] == [False] * 10
+        outbox.run("update {}destinations set guarantee = 'at_most_once' where name = 'd'")
+        assert mode(writer.put("d", {"n": 1}))
+        assert not mode(writer.put("elsewhere", {"n": 1}))
+        outbox.run("update {}destinations set guarantee = 'at_least_once' where name = 'd'")
+        assert not mode(writer.put("d", {"n": 1}))
+
+
 # What a lane may hold, and when it may be taken
 
 def test_6_6_beyond_so_many_parked_messages_the_lane_waits(store, outlog, outbox, receiver, relays):

@@ -14,30 +14,66 @@ create trigger outbox_is_immutable before update or delete or truncate on outlog
     for each statement execute function outlog.refuse_message_change();
 alter table outlog.outbox enable always trigger outbox_is_immutable;
 
+-- What every message has to know: the lanes of the current plan, and whether its destination is one of
+-- those that allow no second attempt. A query a message would cost as much as all the rest of its insert,
+-- so these functions hold the answers as constants, which become part of the trigger's expressions; they
+-- are written anew when the answer changes. A session then throws its plans away at the latest when it
+-- next takes the outbox's lock in a transaction; one that has it already goes on as it began.
+create function outlog.know_lanes() returns void language plpgsql
+    security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    plan outlog.lane_plan;
+begin
+    select * into strict plan from outlog.lane_plan p where p.is_current;
+    execute format('create or replace function outlog.lane_count() returns integer language sql immutable as %L',
+                   format('select %s', plan.lane_count));
+    execute format('create or replace function outlog.lane_first() returns smallint language sql immutable as %L',
+                   format('select %s::smallint', plan.first_lane));
+    execute format('create or replace function outlog.lane_sequence(lane_index integer) returns regclass '
+                   'language sql immutable as %L',
+                   format('select (%L::regclass[])[lane_index + 1]', plan.sequences::text[]));
+end $$;
+select outlog.know_lanes();
+
+create function outlog.is_at_most_once(destination text) returns boolean language sql immutable as 'select false';
+
+-- There is such a destination: from now on every message has to look.
+create function outlog.know_guarantees() returns trigger language plpgsql
+    security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform pg_advisory_xact_lock(28492, 3);       -- two at once could not write one function
+    if (select provolatile from pg_proc where oid = 'outlog.is_at_most_once(text)'::regprocedure) = 'i' then
+        create or replace function outlog.is_at_most_once(destination text) returns boolean language sql stable as
+            'select exists (select from outlog.destinations d where d.name = $1 and d.guarantee = ''at_most_once'')';
+    end if;
+    return null;
+end $$;
+create trigger destinations_tell_guarantees after insert or update on outlog.destinations
+    for each row when (new.guarantee = 'at_most_once') execute function outlog.know_guarantees();
+alter table outlog.destinations enable always trigger destinations_tell_guarantees;
+
 -- A plain INSERT needs destination, event_type and payload; the rest is filled in here. The lane is
 -- that of the destination and ordering key, or of the id; the hash is for ever. nextval runs inside
--- the INSERT, under the table's lock: that is what lets a relay tell a dead gap. One query a row:
--- this runs for every message.
+-- the INSERT, under the table's lock: that is what lets a relay tell a dead gap. No query a row: this
+-- runs for every message.
 create function outlog.number_message() returns trigger language plpgsql
     security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    plan record;
-    lane_index integer;
+    lane_index integer :=
+        ('x' || left(md5(new.destination || chr(31) || coalesce(new.ordering_key, new.event_id::text)), 7))::bit(28)::int
+        % outlog.lane_count();
 begin
-    select p.first_lane, p.lane_count, p.sequences, d.guarantee into plan
-      from outlog.lane_plan p left join outlog.destinations d on d.name = new.destination
-     where p.is_current;
-    lane_index := ('x' || left(md5(new.destination || chr(31) || coalesce(new.ordering_key, new.event_id::text)), 7))::bit(28)::int
-                  % plan.lane_count;
-    if new.idempotency_key is not null and exists (select from outlog.outbox_keys k
-            where k.org_key = coalesce(new.org_id, '') and k.destination = new.destination
-              and k.idempotency_key = new.idempotency_key) then
-        raise unique_violation using message = format('idempotency key %s was used before', new.idempotency_key);
+    if new.idempotency_key is not null then
+        if exists (select from outlog.outbox_keys k
+                    where k.org_key = coalesce(new.org_id, '') and k.destination = new.destination
+                      and k.idempotency_key = new.idempotency_key) then
+            raise unique_violation using message = format('idempotency key %s was used before', new.idempotency_key);
+        end if;
     end if;
     new.correlation_id := coalesce(new.correlation_id, new.event_id::text);
-    new.at_most_once := coalesce(plan.guarantee = 'at_most_once', false);
-    new.lane := plan.first_lane + lane_index;
-    new.seq := nextval(plan.sequences[lane_index + 1]);
+    new.at_most_once := outlog.is_at_most_once(new.destination);
+    new.lane := outlog.lane_first() + lane_index;
+    new.seq := nextval(outlog.lane_sequence(lane_index));
     return new;
 end $$;
 create trigger outbox_is_numbered before insert on outlog.outbox

@@ -30,6 +30,7 @@ begin
     insert into outlog.lanes (lane, first_lane) select i, first from generate_series(first, first + resize_lanes.lane_count - 1) i;
     update outlog.lane_plan set is_current = false where is_current;
     insert into outlog.lane_plan values (plan.generation + 1, first, resize_lanes.lane_count, names, true);
+    perform outlog.know_lanes();
     return true;
 end $$;
 
