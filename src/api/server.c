@@ -81,6 +81,8 @@ static void count(struct ol_server *server, const struct ol_request *request)
 {
     int kind = request->status / 100;
     atomic_fetch_add(&server->answers[kind >= 1 && kind <= 5 ? kind : 0], 1);
+    if (request->status == 503 && request->method && strcmp(request->method, "POST") == 0)
+        atomic_store(&server->has_refused, true);
     if (request->route && strcmp(request->route->name, "appendEvents") == 0 && kind == 2)
         ol_pulse_append(server->pulse, ol_clock_boot_us() - request->began_at);
 }
