@@ -180,6 +180,18 @@ static bool refuse(struct ol_request *request, const char *why)
     return false;
 }
 
+bool ol_auth_knows(struct ol_auth *auth, struct ol_request *request)
+{
+    const char *header = ol_request_header(request, "authorization");
+    char hash[65];
+    if (request->who.is_dev)
+        return true;
+    if (!header || strncasecmp(header, "bearer ", 7) != 0)
+        return false;
+    ol_token_hash(header + 7 + strspn(header + 7, " "), hash);
+    return look(auth, hash, request) == GOOD;
+}
+
 bool ol_auth_admit(struct ol_auth *auth, struct ol_request *request)
 {
     const char *header = ol_request_header(request, "authorization");

@@ -16,6 +16,10 @@ void ol_auth_close(struct ol_auth *auth);
 /* Fill request->who from its bearer token. False after having answered 401 or 429. */
 bool ol_auth_admit(struct ol_auth *auth, struct ol_request *request);
 
+/* The same without asking the store: false when the token is not in memory, or comes too often, and
+ * nothing is answered. */
+bool ol_auth_knows(struct ol_auth *auth, struct ol_request *request);
+
 /* Whether request->who may call request->route; false after having answered 403. */
 bool ol_auth_allows(struct ol_request *request);
 

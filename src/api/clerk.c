@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "log/log.h"
+#include "log/read.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -19,9 +20,12 @@ struct ol_clerks {
     pthread_t threads[];
 };
 
+enum { MOST_KEPT = 8 * 1024 * 1024 };
+
 struct desk {
     outlog *log;
     outlog *tenant; /* sees one org at a time; opened when first needed */
+    struct outlog_page page;
 };
 
 static struct ol_request *take(struct ol_clerks *clerks)
@@ -59,10 +63,19 @@ static void *run(void *argument)
         request->log = desk.log;
         request->desk = &desk;
         clerks->work(request);
+        if (ol_page_bytes(&desk.page) > MOST_KEPT)
+            outlog_page_clear(&desk.page);
     }
+    outlog_page_clear(&desk.page);
     outlog_close(desk.log);
     outlog_close(desk.tenant);
     return NULL;
+}
+
+struct outlog_page *ol_clerk_page(struct ol_request *request)
+{
+    struct desk *desk = request->desk;
+    return &desk->page;
 }
 
 int ol_clerk_confine(struct ol_request *request, const char *store, outlog_err *err)

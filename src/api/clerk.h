@@ -18,6 +18,9 @@ void ol_clerks_close(struct ol_clerks *clerks);
 /* Queue a request; false when the queue is full, or when there are no clerks any more (NULL). */
 bool ol_clerks_submit(struct ol_clerks *clerks, struct ol_request *request);
 
+/* In a clerk's thread: a page to read into. It is the clerk's, and its room is used again. */
+struct outlog_page *ol_clerk_page(struct ol_request *request);
+
 /* In a clerk's thread: from here on request->log sees the asker's org alone, where the database can
  * see to that (X2). */
 int ol_clerk_confine(struct ol_request *request, const char *store, outlog_err *err);

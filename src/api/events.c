@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "log/event.h"
+#include "log/read.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -153,6 +154,11 @@ static int read_filter(struct ol_request *request, struct outlog_filter *out)
 
 void ol_events_json(const struct outlog_page *page, struct ol_buf *out)
 {
+    enum { BESIDE = 700 }; // what an event has beside its payload, mostly
+    size_t bytes = 0;
+    for (size_t i = 0; i < page->count; i++)
+        bytes += page->events[i].payload_bytes + BESIDE;
+    ol_buf_room(out, bytes); // at once: growing would copy it again and again
     ol_buf_text(out, "\"events\":[");
     for (size_t i = 0; i < page->count; i++) {
         ol_buf_text(out, i ? "," : "");
@@ -163,7 +169,7 @@ void ol_events_json(const struct outlog_page *page, struct ol_buf *out)
 
 static enum ol_answer list(struct ol_request *request)
 {
-    struct outlog_page page = {0};
+    struct outlog_page *page = ol_clerk_page(request);
     int64_t after, limit, wait;
     outlog_err err;
 
@@ -172,23 +178,22 @@ static enum ol_answer list(struct ol_request *request)
         ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0 ||
         ol_request_number(request, "wait", 0, MOST_WAIT_S, 0, &wait) < 0)
         return OL_ANSWERED;
-    if (outlog_read(request->log, &request->filter, after, (size_t)limit, &page, &err) < 0) {
-        outlog_page_clear(&page);
+    // Without a filter a reader far behind need not ask each time what is settled.
+    bool has_filter = !ol_filter_is_empty(&request->filter);
+    if (outlog_read(request->log, has_filter ? &request->filter : NULL, after, (size_t)limit, page,
+                    &err) < 0)
         return ol_problem(request, &err);
-    }
     if (!request->wait_until)
         request->wait_until = request->began_at + wait * 1000000;
-    if (!page.count && ol_clock_boot_us() < request->wait_until) {
-        request->after = page.next_after;
-        outlog_page_clear(&page);
+    if (!page->count && ol_clock_boot_us() < request->wait_until) {
+        request->after = page->next_after;
         return OL_WAITING;
     }
     struct ol_buf *out = ol_request_reply(request, 200);
     ol_buf_char(out, '{');
-    ol_events_json(&page, out);
-    ol_buf_print(out, ",\"next_after\":%lld,\"settled\":%lld}", (long long)page.next_after,
-                 (long long)page.settled);
-    outlog_page_clear(&page);
+    ol_events_json(page, out);
+    ol_buf_print(out, ",\"next_after\":%lld,\"settled\":%lld}", (long long)page->next_after,
+                 (long long)page->settled);
     return OL_ANSWERED;
 }
 
@@ -237,7 +242,8 @@ static enum ol_answer get(struct ol_request *request)
 const struct ol_route ol_event_routes[] = {
     {"POST", "/v1/events", OL_SCOPE_APPEND, append, "appendEvents",
      "Append events and messages in one transaction", .body = "Command", .has_own_key = true,
-     .reply = "CommandResult", .status = 201, .other_status = 200, .takes_org = true},
+     .is_swift = true, .reply = "CommandResult", .status = 201, .other_status = 200,
+     .takes_org = true},
     {"GET", "/v1/events", OL_SCOPE_READ, list, "listEvents",
      "Read settled events in order; wait is a long poll in seconds",
      .query = "after limit wait " FILTERS, .reply = "EventPage", .takes_org = true,

@@ -3,6 +3,7 @@
 #include "api/server.h"
 
 #include "base/clock.h"
+#include "base/uuid.h"
 #include "log/log.h"
 
 static enum ol_answer alive(struct ol_request *request)
@@ -71,12 +72,51 @@ static int find_stalled(struct ol_request *request, int64_t *lane, outlog_err *e
     return got < 0 ? -1 : 0;
 }
 
-/* Ready: the store answers, and what is due is being delivered (M3). */
+/* A write and its removal, each durable: is there room on the disk? */
+static int try_write(outlog *log, outlog_err *err)
+{
+    char key[OL_UUID_TEXT];
+    struct outlog_idempotency probe = {.actor_id = "system",
+                                       .endpoint = "readyz",
+                                       .key = key,
+                                       .request = "{}"};
+    const char *stored;
+    outlog_tx *tx;
+
+    ol_uuid_make(key);
+    for (int i = 0; i < 2; i++) {
+        if (outlog_begin(log, &tx, err) < 0)
+            return -1;
+        if ((i == 0 ? outlog_idempotent_begin(tx, &probe, &stored, err)
+                    : ol_idempotent_forget(tx, &probe, err)) < 0) {
+            outlog_rollback(tx);
+            return -1;
+        }
+        if (outlog_commit(tx, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Where a write was refused, one is tried: reading alone would not notice a full disk. */
+static int check_writes(struct ol_request *request, outlog_err *err)
+{
+    struct ol_server *server = request->server;
+    if (!atomic_load(&server->has_refused))
+        return 0;
+    if (try_write(request->log, err) < 0)
+        return -1;
+    atomic_store(&server->has_refused, false);
+    return 0;
+}
+
+/* Ready: the store answers, takes writes, and what is due is being delivered (M3). */
 static enum ol_answer ready(struct ol_request *request)
 {
     int64_t settled, lane;
     outlog_err err;
-    if (outlog_settled(request->log, &settled, &err) < 0 || find_stalled(request, &lane, &err) < 0)
+    if (outlog_settled(request->log, &settled, &err) < 0 || check_writes(request, &err) < 0 ||
+        find_stalled(request, &lane, &err) < 0)
         return ol_problem(request, &err);
     if (lane >= 0)
         return ol_problem_say(request, 503, "unavailable",

@@ -497,8 +497,11 @@ void ol_http_answer(struct ol_request *request)
         return;
     }
     put_head(http, request, true, &out);
-    if (request->reply.bytes && !(request->method && strcmp(request->method, "HEAD") == 0))
-        ol_buf_add(&out, request->reply.data, request->reply.bytes);
+    struct ol_buf body = {0};
+    if (!(request->method && strcmp(request->method, "HEAD") == 0)) {
+        body = request->reply;
+        request->reply = (struct ol_buf){0};
+    }
     http->request = NULL;
     ol_request_free(request);
     http->refused = 0;
@@ -510,8 +513,9 @@ void ol_http_answer(struct ol_request *request)
     if (failed)
         ol_peer_close(peer);
     else
-        ol_peer_write(peer, out.data, out.bytes);
+        ol_peer_answer(peer, &out, &body);
     ol_buf_clear(&out);
+    ol_buf_clear(&body);
     if (!http->is_gone) {
         peer->deadline = uv_now(peer->peers->loop) + (uint64_t)(peer->queued
                                                                     ? http->user->limits.write_ms

@@ -12,6 +12,7 @@ struct outgoing {
     uv_write_t write;
     struct ol_peer *peer;
     size_t bytes;
+    char *owned; /* malloc'ed, instead of data */
     char data[];
 };
 
@@ -82,45 +83,87 @@ static void on_written(uv_write_t *write, int status)
     struct outgoing *out = write->data;
     struct ol_peer *peer = out->peer;
     peer->queued -= out->bytes;
+    free(out->owned);
     free(out);
     written(peer, status);
 }
 
-/* Most answers fit into the socket's buffer: they are never copied. */
+/* What the socket takes at once, or -1 when the connection is over. */
+static ssize_t try_write(struct ol_peer *peer, const uv_buf_t *bufs, unsigned count)
+{
+    if (peer->queued)
+        return 0;
+    int sent = uv_try_write((uv_stream_t *)&peer->tcp, bufs, count);
+    if (sent >= 0 || sent == UV_EAGAIN)
+        return sent < 0 ? 0 : sent;
+    ol_peer_close(peer);
+    return -1;
+}
+
+/* Write the rest when the socket takes it: `bytes` at `at`, which is in out->data or out->owned. */
+static void queue(struct ol_peer *peer, struct outgoing *out, char *at, size_t bytes)
+{
+    uv_buf_t rest = uv_buf_init(at, (unsigned)bytes);
+    out->peer = peer;
+    out->bytes = bytes;
+    out->write.data = out;
+    peer->queued += bytes;
+    if (uv_write(&out->write, (uv_stream_t *)&peer->tcp, &rest, 1, on_written) < 0) {
+        peer->queued -= bytes;
+        free(out->owned);
+        free(out);
+        ol_peer_close(peer);
+    }
+}
+
 static void write_raw(struct ol_peer *peer, const char *data, size_t bytes)
 {
     if (peer->is_closing || peer->is_lingering || bytes == 0)
         return;
-    if (peer->queued == 0) {
-        uv_buf_t now = uv_buf_init((char *)data, (unsigned)bytes);
-        int sent = uv_try_write((uv_stream_t *)&peer->tcp, &now, 1);
-        if (sent < 0 && sent != UV_EAGAIN) {
-            ol_peer_close(peer);
-            return;
-        }
-        if (sent > 0) {
-            data += sent;
-            bytes -= (size_t)sent;
-        }
-        if (bytes == 0)
-            return;
-    }
+    uv_buf_t now = uv_buf_init((char *)data, (unsigned)bytes);
+    ssize_t sent = try_write(peer, &now, 1);
+    if (sent < 0 || (size_t)sent == bytes)
+        return;
     struct outgoing *out = malloc(sizeof *out + bytes);
     if (!out) {
         ol_peer_close(peer);
         return;
     }
-    memcpy(out->data, data, bytes);
-    out->peer = peer;
-    out->bytes = bytes;
-    out->write.data = out;
-    peer->queued += bytes;
-    uv_buf_t rest = uv_buf_init(out->data, (unsigned)bytes);
-    if (uv_write(&out->write, (uv_stream_t *)&peer->tcp, &rest, 1, on_written) < 0) {
-        peer->queued -= bytes;
-        free(out);
-        ol_peer_close(peer);
+    out->owned = NULL;
+    memcpy(out->data, data + sent, bytes - (size_t)sent);
+    queue(peer, out, out->data, bytes - (size_t)sent);
+}
+
+/* An answer is written from where it was made: pages are large. */
+void ol_peer_answer(struct ol_peer *peer, const struct ol_buf *head, struct ol_buf *body)
+{
+    struct outgoing *out;
+    if (peer->ssl || peer->queued || body->bytes == 0) {
+        ol_peer_write(peer, head->data, head->bytes);
+        ol_peer_write(peer, body->data, body->bytes);
+        return;
     }
+    if (peer->is_closing || peer->is_lingering)
+        return;
+    uv_buf_t both[] = {uv_buf_init(head->data, (unsigned)head->bytes),
+                       uv_buf_init(body->data, (unsigned)body->bytes)};
+    ssize_t sent = try_write(peer, both, 2);
+    if (sent < 0 || (size_t)sent == head->bytes + body->bytes)
+        return;
+    if ((size_t)sent < head->bytes) {
+        write_raw(peer, head->data + sent, head->bytes - (size_t)sent);
+        write_raw(peer, body->data, body->bytes);
+        return;
+    }
+    if (!(out = malloc(sizeof *out))) {
+        ol_peer_close(peer);
+        return;
+    }
+    size_t done = (size_t)sent - head->bytes;
+    out->owned = body->data;
+    size_t left = body->bytes - done;
+    *body = (struct ol_buf){0};
+    queue(peer, out, out->owned + done, left);
 }
 
 static void flush_tls(struct ol_peer *peer)

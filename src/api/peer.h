@@ -47,6 +47,9 @@ struct ol_peer *ol_peer_accept(struct ol_peers *peers, uv_stream_t *listener,
 
 void ol_peer_write(struct ol_peer *peer, const char *data, size_t bytes);
 
+/* The same for a head and a body, whose memory it may take. */
+void ol_peer_answer(struct ol_peer *peer, const struct ol_buf *head, struct ol_buf *body);
+
 /* No more data to the user until it is resumed. */
 void ol_peer_pause(struct ol_peer *peer, bool paused);
 

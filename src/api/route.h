@@ -17,6 +17,7 @@ struct ol_route {
     int other_status;    /* also possible; 0: none */
     bool has_own_key;    /* the handler itself honours Idempotency-Key */
     bool goes_in_parts;  /* several transactions, or none: see once.c */
+    bool is_swift;       /* small ones are handled by the loop itself: it never waits for a store */
     bool is_instant;     /* answered by the loop itself, without store or token */
     bool is_open;        /* needs no token at all */
     bool takes_org;      /* may be asked for with an org-bound token */

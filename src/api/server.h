@@ -66,6 +66,7 @@ struct ol_server {
     bool is_refreshing, is_beating;
     uint64_t refresh_at, beat_at, stop_by;
     int64_t started_at;
+    atomic_bool has_refused; /* a write was answered 503: readiness tries one itself */
     atomic_llong answers[6]; /* by the hundreds of their status */
     atomic_int *stop;        /* 1: finish and return */
 };

@@ -2,8 +2,8 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
+#include "publish/tracer.h"
 #include "relay/sink.h"
-#include "relay/tracing.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -114,8 +114,7 @@ static int run(struct ol_cli *cli)
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
-    if (ol_worker_load(&options, &err) < 0 ||
-        ol_tracing_open(cli->store, &options.tracer, &err) < 0)
+    if (ol_worker_load(&options, &err) < 0)
         return ol_report(&err);
     override(&flags, &options);
     int count = options.siblings;

@@ -4,8 +4,8 @@
 
 #include "api/server.h"
 #include "base/clock.h"
+#include "publish/tracer.h"
 #include "relay/sink.h"
-#include "relay/tracing.h"
 #include "views/projector.h"
 
 #include <pthread.h>
@@ -170,9 +170,7 @@ static int run(struct ol_cli *cli)
     engines[0].relay.name = engines[1].projector.name = host;
     if (ol_worker_load(&engines[0].relay, &err) < 0)
         return ol_report(&err);
-    if (ol_tracing_open(cli->store, &options.tracer, &err) < 0)
-        return ol_report(&err);
-    engines[0].relay.tracer = options.tracer;
+    options.tracer = engines[0].relay.tracer;
     options.lease_us = engines[0].relay.lease_us; // sessions are leased as lanes are
     engines[0].relay.siblings = 1;
     for (size_t i = no_relay; i < sizeof engines / sizeof *engines; i++)

@@ -220,22 +220,32 @@ int ol_event_replay(const char *response, struct outlog_appended *appended, size
         ol_buf_json_text(out, text);                        \
     } while (0)
 
+/* Is there a byte below 0x20? Eight at a time. */
+static bool has_control(const char *text, size_t bytes)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101), tops = ones << 7;
+    uint64_t found = 0;
+    for (; bytes >= 8; text += 8, bytes -= 8) {
+        uint64_t word;
+        memcpy(&word, text, sizeof word);
+        found |= (word - ones * 0x20) & ~word;
+    }
+    for (; bytes; text++, bytes--)
+        if ((unsigned char)*text < ' ')
+            return true;
+    return (found & tops) != 0;
+}
+
 /* A document as it is stored, on one line: an end of line in valid JSON stands between tokens. */
 static void add_document(struct ol_buf *out, const char *text, size_t bytes)
 {
-    char *to = ol_buf_room(out, bytes);
-    unsigned char least = 0xff;
-    if (!to)
+    size_t from = out->bytes;
+    ol_buf_add(out, text, bytes);
+    if (out->failed || !has_control(text, bytes))
         return;
-    for (size_t i = 0; i < bytes; i++) {
-        to[i] = text[i];
-        least = (unsigned char)text[i] < least ? (unsigned char)text[i] : least;
-    }
-    for (size_t i = 0; least < ' ' && i < bytes; i++)
-        if ((unsigned char)to[i] < ' ')
-            to[i] = ' ';
-    to[bytes] = '\0';
-    out->bytes += bytes;
+    for (size_t i = from; i < out->bytes; i++)
+        if ((unsigned char)out->data[i] < ' ')
+            out->data[i] = ' ';
 }
 
 void ol_record_json(const struct outlog_record *record, struct ol_buf *out)

@@ -27,4 +27,10 @@ void ol_filter_write(const struct outlog_filter *filter, struct ol_buf *out);
 int ol_filter_read(const char *json, struct ol_arena *arena, struct outlog_filter *out,
                    outlog_err *err);
 
+/* How much memory the events of a page take. */
+size_t ol_page_bytes(const struct outlog_page *page);
+
+/* Does it match everything? */
+bool ol_filter_is_empty(const struct outlog_filter *filter);
+
 #endif

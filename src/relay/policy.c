@@ -14,6 +14,8 @@ void ol_policy_clear(struct ol_policy *policy)
     for (size_t i = 0; i < policy->type_count; i++)
         free(policy->types[i].event_type);
     free(policy->types);
+    free(policy->tracing.endpoint);
+    free(policy->tracing.headers);
     *policy = (struct ol_policy){0};
 }
 
@@ -48,6 +50,15 @@ static int64_t count_of(const struct ol_json *value)
     return ol_json_int(value, &number) ? number : 0;
 }
 
+static char *text_of(const struct ol_json *value)
+{
+    struct ol_arena arena = {0};
+    const char *text = ol_json_string(value, &arena, NULL);
+    char *copy = text ? strdup(text) : NULL;
+    ol_arena_clear(&arena);
+    return copy;
+}
+
 static void read_setting(struct ol_policy *policy, const char *key, const struct ol_json *value)
 {
     if (strncmp(key, "types.", 6) == 0) {
@@ -69,6 +80,10 @@ static void read_setting(struct ol_policy *policy, const char *key, const struct
         policy->relay.threads = count_of(value);
     } else if (strcmp(key, "relay.parked") == 0) {
         policy->relay.parked = count_of(value);
+    } else if (strcmp(key, "tracing.endpoint") == 0) {
+        policy->tracing.endpoint = text_of(value);
+    } else if (strcmp(key, "tracing.headers") == 0) {
+        policy->tracing.headers = strndup(value->text, value->bytes);
     } else if (strcmp(key, "relay.wakeup") == 0) {
         policy->relay.notify = value->bytes == 8 && memcmp(value->text, "\"notify\"", 8) == 0;
     }

@@ -21,6 +21,9 @@ struct ol_policy {
         int64_t lease_us, poll_us, patience_us, batch, threads, parked;
         bool notify;
     } relay;
+    struct { /* NULL: not said */
+        char *endpoint, *headers;
+    } tracing;
     int64_t stamp_count, stamp_at;
     bool is_loaded;
 };

@@ -2,57 +2,9 @@
 #include "relay/tracing.h"
 
 #include "base/clock.h"
-#include "base/json.h"
-#include "store/migrate.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* --- the setting --- */
-
-static int read_settings(struct ol_conn *conn, struct ol_arena *arena, const char **endpoint,
-                         const char **headers, outlog_err *err)
-{
-    struct ol_rows rows;
-    struct ol_json value;
-    bool failed = false;
-    int more;
-
-    if (ol_query(conn, OL_Q_SETTING_LIST, OL_NO_PARAMS, &rows, err) < 0)
-        return -1;
-    while ((more = ol_next(&rows, err)) > 0) {
-        const char *key = ol_column_text(&rows, 0, NULL);
-        const char *text = ol_column_copy(&rows, 1, arena, &failed);
-        if (!text || ol_json_parse(text, strlen(text), &value, NULL) < 0)
-            continue;
-        if (strcmp(key, "tracing.endpoint") == 0)
-            *endpoint = ol_json_string(&value, arena, NULL);
-        else if (strcmp(key, "tracing.headers") == 0)
-            *headers = text;
-    }
-    ol_end(&rows);
-    return failed ? ol_fail(err, OUTLOG_NO_MEMORY, "out of memory") : more;
-}
-
-int ol_tracing_open(const char *store, struct ol_tracer **out, outlog_err *err)
-{
-    const char *endpoint = NULL, *headers = NULL;
-    struct ol_arena arena = {0};
-    struct ol_conn *conn = NULL;
-
-    *out = NULL;
-    int result = ol_open(store, &conn, err) < 0 || ol_migrate_check(conn, err) < 0 ||
-                         read_settings(conn, &arena, &endpoint, &headers, err) < 0
-                     ? -1
-                     : 0;
-    ol_close(conn);
-    if (result == 0 && endpoint)
-        result = ol_tracer_open(endpoint, headers, out, err);
-    ol_arena_clear(&arena);
-    return result;
-}
-
-/* --- spans --- */
 
 struct ol_tracing_claim ol_tracing_since(int64_t boot_us)
 {

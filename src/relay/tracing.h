@@ -5,9 +5,6 @@
 #include "outbox/item.h"
 #include "publish/tracer.h"
 
-/* Open a tracer if `tracing: {endpoint: …}` of outlog.yaml asks for one; *out is NULL if not. */
-int ol_tracing_open(const char *store, struct ol_tracer **out, outlog_err *err);
-
 /* When and how long a batch was claimed; wall clock. */
 struct ol_tracing_claim {
     int64_t from, to;

@@ -45,7 +45,9 @@ int ol_worker_load(struct ol_worker_options *options, outlog_err *err)
     if (policy.relay.threads)
         options->siblings = (int)policy.relay.threads;
     options->notify = policy.relay.notify;
-    result = 0;
+    result = policy.tracing.endpoint ? ol_tracer_open(policy.tracing.endpoint,
+                                                      policy.tracing.headers, &options->tracer, err)
+                                     : 0;
 out:
     ol_policy_clear(&policy);
     ol_close(conn);

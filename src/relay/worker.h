@@ -24,7 +24,8 @@ struct ol_worker_options {
 struct ol_worker_options ol_worker_defaults(const char *store);
 
 /* Take over what outlog.yaml says about relays (`relay: {lease: 30s, …}`) from the store: lease, poll,
- * patience, batch, wakeup, and threads as `siblings`. What it does not say stays as it is. */
+ * patience, batch, wakeup, and threads as `siblings`. What it does not say stays as it is. Where it names a
+ * collector (`tracing: {endpoint: …}`), `tracer` is opened: the caller's to close. */
 int ol_worker_load(struct ol_worker_options *options, outlog_err *err);
 
 struct ol_worker_stats {

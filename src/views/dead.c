@@ -13,10 +13,16 @@ struct grouping {
     size_t room;
 };
 
+/* Numbers differ from message to message, so they are one in a group; but a status is what went wrong. */
 static const char *general(const char *error, struct ol_arena *arena)
 {
     char *text = ol_arena_copy(arena, error, strlen(error)), *to = text;
     for (const char *from = text; from && *from; from++) {
+        bool is_status = from - text >= 5 && memcmp(from - 5, "HTTP ", 5) == 0;
+        while (is_status && isdigit((unsigned char)*from))
+            *to++ = *from++;
+        if (!*from)
+            break;
         if (isdigit((unsigned char)*from) && to > text && to[-1] == '#')
             continue;
         *to++ = isdigit((unsigned char)*from) ? '#' : *from;

@@ -1,17 +1,20 @@
 """The bytes of HTTP: smuggling, slow clients, sizes, pipelines, streams, and a server that is killed."""
 import http.client
 import json
+import os
 import random
 import re
 import select
 import socket
+import subprocess
 import threading
 import time
 
 import pytest
 
+from lib.cli import Outlog
 from lib.outbox import wait_for
-from lib.server import Stream
+from lib.server import Server, Stream
 
 HOST = b"Host: localhost\r\n"
 EVENT = {"aggregate_type": "thing", "aggregate_id": "1", "event_type": "t", "payload": {}}
@@ -279,3 +282,51 @@ def test_i1_killed_under_load_every_acknowledged_event_is_there_once(store, serv
     by_key = {event["payload"]["key"]: event["event_id"] for event in stored}
     assert len(stored) == len(by_key) == 150, "each once"
     assert by_key == acknowledged
+
+
+# --- a full disk ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 6 MB, which only root can make."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(folder)], capture_output=True).returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_is_said_and_survived(small_disk, tmp_path):
+    """Not stored is 503 with when to come back, readiness goes red, reading goes on; with room again all is well."""
+    outlog = Outlog(f"sqlite:{small_disk}/outlog.db", cwd=tmp_path)
+    outlog.run("init")
+    server = Server(outlog, tmp_path / "serve.log", ["--no-relay"])
+    ballast = small_disk / "ballast"
+    try:
+        large = json.dumps({"org_id": "acme", "events": [{**EVENT, "payload": {"text": "x" * 100_000}}]})
+        stored = 0
+        for _ in range(200):
+            answer = server.call("POST", "/v1/events", large)
+            if answer.status != 201:
+                break
+            stored += 1
+        assert 0 < stored < 200
+        assert (answer.status, answer.code) == (503, "unavailable"), answer
+        assert "full" in answer.json["detail"] and answer.headers["retry-after"] and answer.json["outcome"] == "failed"
+        free = os.statvfs(small_disk)
+        ballast.write_bytes(bytes(free.f_bavail * free.f_bsize))
+        for _ in range(3):
+            answer = server.call("POST", "/v1/events", BODY)
+            assert (answer.status, answer.code) == (503, "unavailable"), answer
+        assert len(server.get("/v1/events?limit=1000").json["events"]) == stored, "reading goes on, and nothing is half there"
+        wait_for(lambda: server.get("/readyz").status == 503, "readiness to go red")
+        assert server.get("/healthz").status == 200
+        ballast.unlink()
+        subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
+        wait_for(lambda: server.get("/readyz").status == 200, "readiness to come back")
+        assert server.call("POST", "/v1/events", BODY).status == 201
+        assert len(server.get("/v1/events?limit=1000").json["events"]) == stored + 1
+    finally:
+        assert server.stop() == 0

@@ -1,0 +1,153 @@
+/* fuzz_request.c: HTTP requests out of bytes (api/http.c), however the bytes come.
+ *
+ * The same input is given at once and in pieces; both must make the same requests and answers. What
+ * reaches the server is bounded and clean: a path, names in lower case, no NUL, a body within its limit.
+ * The first byte of the input says how large the pieces are. */
+#include "api/http.h"
+#include "api/request.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+enum { MOST_BODY = 4096, MOST_HEAD = 2048 };
+
+static struct ol_buf out;  /* what was answered */
+static struct ol_buf seen; /* what was asked */
+static bool is_over;
+static struct ol_peer *accepted;
+static uv_loop_t loop;
+static struct ol_peers peers = {.loop = &loop};
+
+static void check(bool is_ok)
+{
+    if (!is_ok)
+        abort();
+}
+
+/* --- the connection, without a network --- */
+
+struct ol_peer *ol_peer_accept(struct ol_peers *all, uv_stream_t *listener,
+                               const struct ol_peer_user *user)
+{
+    struct ol_peer *peer = calloc(1, sizeof *peer);
+    (void)listener;
+    peer->peers = all;
+    peer->user = user;
+    accepted = peer;
+    return peer;
+}
+
+void ol_peer_write(struct ol_peer *peer, const char *text, size_t bytes)
+{
+    (void)peer;
+    ol_buf_add(&out, text, bytes);
+}
+
+void ol_peer_answer(struct ol_peer *peer, const struct ol_buf *head, struct ol_buf *body)
+{
+    ol_peer_write(peer, head->data, head->bytes);
+    if (body->bytes)
+        ol_peer_write(peer, body->data, body->bytes);
+}
+
+void ol_peer_pause(struct ol_peer *peer, bool paused)
+{
+    peer->is_paused = paused;
+}
+
+void ol_peer_end(struct ol_peer *peer)
+{
+    (void)peer;
+    is_over = true;
+}
+
+void ol_peer_close(struct ol_peer *peer)
+{
+    if (peer->is_closing)
+        return;
+    peer->is_closing = is_over = true;
+    peer->user->closed(peer);
+}
+
+void ol_peer_drop(struct ol_peer *peer)
+{
+    free(peer);
+}
+
+/* --- the server --- */
+
+void ol_request_finish(struct ol_request *request)
+{
+    (void)request;
+    abort();
+}
+
+static void on_request(struct ol_server *server, struct ol_request *request)
+{
+    (void)server;
+    check(request->path && request->path[0] == '/' && request->method && request->request_id);
+    check(request->body.bytes <= MOST_BODY);
+    for (size_t i = 0; i < request->header_count; i++)
+        for (const char *c = request->headers[i].name; *c; c++)
+            check(*c > 0x20 && *c < 0x7f && !(*c >= 'A' && *c <= 'Z'));
+    ol_buf_print(&seen, "%s %s %zu\n", request->method, request->path, request->param_count);
+    if (request->body.bytes)
+        ol_buf_add(&seen, request->body.data, request->body.bytes);
+    request->request_id = "";
+    ol_request_reply(request, 200);
+    ol_http_answer(request);
+}
+
+static void on_gone(struct ol_server *server, struct ol_request *request)
+{
+    (void)server;
+    ol_request_free(request);
+}
+
+static void feed(const char *data, size_t bytes, size_t piece)
+{
+    static const struct ol_http_user user = {.limits = {.head_bytes = MOST_HEAD,
+                                                        .body_bytes = MOST_BODY,
+                                                        .head_ms = 1,
+                                                        .body_ms = 1,
+                                                        .idle_ms = 1,
+                                                        .write_ms = 1},
+                                             .request = on_request,
+                                             .gone = on_gone};
+    ol_buf_reset(&out);
+    ol_buf_reset(&seen);
+    is_over = false;
+    check(ol_http_accept(&peers, NULL, &user) == 0);
+    struct ol_peer *peer = accepted;
+    while (bytes && !is_over) {
+        size_t now = bytes < piece ? bytes : piece;
+        peer->user->data(peer, data, now);
+        data += now;
+        bytes -= now;
+    }
+    if (!peer->is_closing)
+        ol_peer_close(peer);
+    free(peer);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    static struct ol_buf first;
+    static bool is_ready;
+    if (!is_ready)
+        uv_loop_init(&loop);
+    is_ready = true;
+    if (bytes < 2)
+        return 0;
+    feed((const char *)data + 1, bytes - 1, bytes);
+    ol_buf_reset(&first);
+    if (seen.bytes)
+        ol_buf_add(&first, seen.data, seen.bytes);
+    feed((const char *)data + 1, bytes - 1, 1 + data[0] % 37);
+    check(first.bytes == seen.bytes &&
+          (!seen.bytes || memcmp(first.data, seen.data, seen.bytes) == 0));
+    return 0;
+}
