@@ -7,6 +7,7 @@
 CPU is that of all processes of the server and of the client, from /proc and getrusage; so it is the same
 whether a machine is busy or not.
 """
+import asyncio
 import contextlib
 import json
 import os
@@ -16,6 +17,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -131,17 +133,19 @@ class Scale:
 
     def relays(self):
         """They own the lanes already when the messages are committed, all at once."""
-        slow = json.dumps({"type": "exec", "command": ["/bin/sleep", "0.02"], "concurrency": 8})
-        for name, count, settings, least in (
-                ("out: two relays beside one, a destination of 20 ms and 8 at a time a process", 1500, slow, 1.0),
-                ("out: two relays beside one, to null", self.size(MESSAGES), '{"type": "null"}', None)):
-            if not self.wants(name):
-                continue
-            rates = {1: [], 2: []}
-            for _ in range(3):
-                for processes in (1, 2):
-                    rates[processes].append(self.drained(processes, count, settings))
-            yield self.bench.compared(f"scale {name}", rates[2], rates[1], least)
+        with slow_receiver(0.02) as port:
+            slow = json.dumps({"type": "webhook", "url": f"http://127.0.0.1:{port}/", "allow_private": True,
+                               "concurrency": 8})
+            for name, count, settings, least in (
+                    ("out: two relays beside one, webhooks of 20 ms, 8 at a time a process", 1500, slow, 1.0),
+                    ("out: two relays beside one, to null", self.size(MESSAGES), '{"type": "null"}', 1.0)):
+                if not self.wants(name):
+                    continue
+                rates = {1: [], 2: []}
+                for _ in range(3):
+                    for processes in (1, 2):
+                        rates[processes].append(self.drained(processes, count, settings))
+                yield self.bench.compared(f"scale {name}", rates[2], rates[1], least)
 
     def drained(self, processes, count, settings):
         with self.bench.store("postgres") as url:
@@ -212,6 +216,27 @@ class Scale:
 
     def left(self, url):
         return self.sql(url, "select count(*) from outlog.outbox")[0][0]
+
+
+@contextlib.contextmanager
+def slow_receiver(seconds):
+    """The port of a receiver that answers each POST after so long."""
+    async def serve(reader, writer):
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                await reader.readexactly(int(head.partition(b"content-length:")[2].split(b"\r\n")[0]))
+                await asyncio.sleep(seconds)
+                writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        writer.close()
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    server = asyncio.run_coroutine_threadsafe(asyncio.start_server(serve, "127.0.0.1", 0), loop).result()
+    yield server.sockets[0].getsockname()[1]
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
 
 
 def number(name, value, unit):

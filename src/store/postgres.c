@@ -307,7 +307,8 @@ static int postgres_open(const char *url, struct ol_conn **out, outlog_err *err)
         ol_store_postgres.close(&conn->base);
         return -1;
     }
-    conn->base.wake_key = ol_wake_key(conn->base.name);
+    // Of several hosts another may answer tomorrow; handles that were opened before share it all the same.
+    conn->base.wake_key = ol_wake_key(strchr(url, ',') ? url : conn->base.name);
     *out = &conn->base;
     return 0;
 }
