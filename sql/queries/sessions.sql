@@ -65,19 +65,20 @@ select effect_id, run_id, step_id, session_key, checkpoint_id, effect_type, effe
  order by created_at, effect_id limit :limit
 
 -- name: session_owed(org_id, session_key)
--- What no client has acknowledged, in order.
-select effect_id, effect_spec from outlog.effects
- where session_key = :session_key and org_id = :org_id and status = 'PENDING'
+-- What no client has acknowledged, in order. Effects of a session with another destination are the relay's.
+select effect_id, effect_type, effect_spec from outlog.effects
+ where session_key = :session_key and org_id = :org_id and status = 'PENDING' and destination = 'session'
  order by created_at, effect_id limit 200
 
 -- name: sessions_owed(since_us)
 -- Whose effects became due just now.
 select distinct org_id, session_key from outlog.effects
- where session_key is not null and status = 'PENDING' and created_at >= outlog.after(-:since_us::bigint)
+ where session_key is not null and status = 'PENDING' and destination = 'session' and created_at >= outlog.after(-:since_us::bigint)
 
 -- name: session_effect(org_id, session_key, effect_id)
 select effect_type, last_event_id, correlation_id from outlog.effects
  where effect_id = :effect_id::uuid and session_key = :session_key and org_id = :org_id and status = 'PENDING'
+   and destination = 'session'
 
 -- name: session_attempted(effect_id)
 update outlog.effects set attempts = attempts + 1, last_attempt_at = outlog.after(0), updated_at = outlog.after(0)

@@ -1,26 +1,13 @@
 /* notifications.c: /v1/users/{user_id}/…, /v1/notifications (N3). */
-#include "api/auth.h"
 #include "api/feed.h"
 #include "api/route.h"
 #include "api/server.h"
 #include "api/socket.h"
+#include "api/ticket.h"
 
-#include "sessions/session.h"
 #include "views/inbox.h"
 
 #include <string.h>
-
-enum { TICKET_US = 60 * 1000000 };
-
-/* Of the token, else as asked for, else `default`, as a session's. */
-static int user_org(struct ol_request *request, const char **out)
-{
-    if (ol_request_org(request, ol_request_param(request, "org_id"), out) < 0)
-        return -1;
-    if (!*out)
-        *out = "default";
-    return 0;
-}
 
 /* --- the feed --- */
 
@@ -30,15 +17,15 @@ static enum ol_answer list(struct ol_request *request)
     int64_t limit;
     outlog_err err;
 
-    if (user_org(request, &org_id) < 0 ||
+    if (ol_ticket_org(request, &org_id) < 0 ||
         ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0)
         return OL_ANSWERED;
     if (asked && *asked && strcmp(asked, "true") != 0 && strcmp(asked, "false") != 0)
         return ol_problem_say(request, 400, "invalid_field", "unread is true or false");
     int unread = !asked || !*asked ? -1 : asked[0] == 't';
     struct ol_buf *out = ol_request_reply(request, 200);
-    return ol_inbox_list(request->log, org_id, request->args[0], unread,
-                         ol_request_param(request, "after"), (int)limit, out, &err) < 0
+    return ol_inbox_list(request->log, org_id, request->args[0], unread, ol_request_param(request, "after"),
+                         (int)limit, out, &err) < 0
                ? ol_problem(request, &err)
                : OL_ANSWERED;
 }
@@ -62,7 +49,7 @@ static enum ol_answer show(struct ol_request *request)
 {
     const char *org_id;
     outlog_err err;
-    if (user_org(request, &org_id) < 0)
+    if (ol_ticket_org(request, &org_id) < 0)
         return OL_ANSWERED;
     struct ol_buf *out = ol_request_reply(request, 200);
     return ol_inbox_preferences(request->log, org_id, request->args[0], out, &err) < 0
@@ -76,7 +63,7 @@ static enum ol_answer prefer(struct ol_request *request, outlog_tx *tx)
     const char *org_id;
     struct ol_json body;
     outlog_err err;
-    if (ol_request_object(request, allowed, &body) < 0 || user_org(request, &org_id) < 0)
+    if (ol_request_object(request, allowed, &body) < 0 || ol_ticket_org(request, &org_id) < 0)
         return OL_ANSWERED;
     struct ol_buf *out = ol_request_reply(request, 200);
     return ol_inbox_prefer(tx, org_id, request->args[0], &body, out, &err) < 0
@@ -94,53 +81,18 @@ static const char *ticket_key(struct ol_request *request)
 
 static enum ol_answer ticket(struct ol_request *request)
 {
-    const char *key = ticket_key(request), *org_id;
-    char secret[OL_TICKET_TEXT];
-    int64_t expires_at = 0;
-    outlog_err err;
-
-    if (user_org(request, &org_id) < 0)
-        return OL_ANSWERED;
-    if (!key)
-        return ol_problem_say(request, 503, "no_memory", "out of memory");
-    if (ol_ticket_make(request->log, org_id, key, TICKET_US, secret, &expires_at, &err) < 0)
-        return ol_problem(request, &err);
-    struct ol_buf *out = ol_request_reply(request, 201);
-    ol_buf_print(out, "{\"ticket\":\"%s\",\"expires_at\":", secret);
-    ol_buf_json_time(out, expires_at);
-    ol_buf_char(out, '}');
-    return OL_ANSWERED;
-}
-
-/* A ticket opens this user's socket and no other; a token needs the scope of those who append. */
-static bool admit(struct ol_request *request, const char **org_id)
-{
-    const char *secret = ol_request_param(request, "ticket"), *key = ticket_key(request);
-    outlog_err err;
-
-    if (secret) {
-        int used = key ? ol_ticket_use(request->log, secret, key, &request->arena, org_id, &err)
-                       : 0;
-        if (used < 0)
-            ol_problem(request, &err);
-        else if (used == 0)
-            ol_problem_say(request, 401, "unauthorized",
-                           "this ticket is not known, used, over, or of another user");
-        return used > 0;
-    }
-    if (!ol_auth_admit(request->server->auth, request))
-        return false;
-    if (request->who.scope != OL_SCOPE_APPEND && request->who.scope != OL_SCOPE_ADMIN) {
-        ol_problem_say(request, 403, "forbidden", "a socket needs a token of scope append");
-        return false;
-    }
-    return user_org(request, org_id) == 0;
+    const char *key = ticket_key(request);
+    return key ? ol_ticket_answer(request, key)
+               : ol_problem_say(request, 503, "no_memory", "out of memory");
 }
 
 static enum ol_answer open_socket(struct ol_request *request)
 {
     struct ol_feed_entrance *entrance = ol_arena_alloc(&request->arena, sizeof *entrance);
-    if (!entrance || !ol_socket_is_asked(request) || !admit(request, &entrance->org_id))
+    const char *key = ticket_key(request);
+    if (!entrance || !key)
+        return ol_problem_say(request, 503, "no_memory", "out of memory");
+    if (!ol_socket_is_asked(request) || !ol_ticket_admit(request, key, "user", &entrance->org_id))
         return OL_ANSWERED;
     entrance->user_id = request->args[0];
     request->owner = entrance;

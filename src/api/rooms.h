@@ -28,10 +28,7 @@ struct ol_entrance {
     const char *org_id, *session_key;
 };
 
-/* Try now what is owed to this session (L6). From the loop. */
-void ol_rooms_deliver(struct ol_rooms *rooms, const char *org_id, const char *key);
-
-/* The same from any thread. */
+/* Send now what is owed to this session (L6), also what was sent a moment ago. From any thread. */
 void ol_rooms_ask(struct ol_server *server, const char *org_id, const char *key);
 
 /* A few times a second. */

@@ -1,16 +1,14 @@
 /* sessions.c: /v1/sessions: the socket, and what was said and is owed. */
-#include "api/auth.h"
 #include "api/events.h"
 #include "api/rooms.h"
 #include "api/route.h"
 #include "api/server.h"
 #include "api/socket.h"
+#include "api/ticket.h"
 
 #include "sessions/session.h"
 
 #include <string.h>
-
-enum { TICKET_US = 60 * 1000000 };
 
 /* The session's key, checked; NULL after having answered. */
 static const char *session_key(struct ol_request *request)
@@ -23,41 +21,7 @@ static const char *session_key(struct ol_request *request)
     return NULL;
 }
 
-/* Of the token, else as asked for, else `default`. */
-static int session_org(struct ol_request *request, const char **out)
-{
-    if (ol_request_org(request, ol_request_param(request, "org_id"), out) < 0)
-        return -1;
-    if (!*out)
-        *out = "default";
-    return 0;
-}
-
 /* --- the socket --- */
-
-/* A ticket opens this session and no other; a token needs the scope of those who append. */
-static bool admit(struct ol_request *request, const char *key, const char **org_id)
-{
-    const char *ticket = ol_request_param(request, "ticket");
-    outlog_err err;
-
-    if (ticket) {
-        int used = ol_ticket_use(request->log, ticket, key, &request->arena, org_id, &err);
-        if (used < 0)
-            ol_problem(request, &err);
-        else if (used == 0)
-            ol_problem_say(request, 401, "unauthorized",
-                           "this ticket is not known, used, over, or of another session");
-        return used > 0;
-    }
-    if (!ol_auth_admit(request->server->auth, request))
-        return false;
-    if (request->who.scope != OL_SCOPE_APPEND && request->who.scope != OL_SCOPE_ADMIN) {
-        ol_problem_say(request, 403, "forbidden", "a socket needs a token of scope append");
-        return false;
-    }
-    return session_org(request, org_id) == 0;
-}
 
 static enum ol_answer open_socket(struct ol_request *request)
 {
@@ -65,7 +29,7 @@ static enum ol_answer open_socket(struct ol_request *request)
     const char *key = session_key(request);
 
     if (!key || !entrance || !ol_socket_is_asked(request) ||
-        !admit(request, key, &entrance->org_id))
+        !ol_ticket_admit(request, key, "session", &entrance->org_id))
         return OL_ANSWERED;
     entrance->session_key = key;
     request->owner = entrance;
@@ -98,7 +62,8 @@ static enum ol_answer events(struct ol_request *request)
     int64_t after, limit;
     outlog_err err;
 
-    if (!(filter.aggregate_id = session_key(request)) || session_org(request, &filter.org_id) < 0 ||
+    if (!(filter.aggregate_id = session_key(request)) ||
+        ol_ticket_org(request, &filter.org_id) < 0 ||
         ol_request_number(request, "after", 0, INT64_MAX, 0, &after) < 0 ||
         ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0)
         return OL_ANSWERED;
@@ -118,7 +83,7 @@ static enum ol_answer effects(struct ol_request *request)
     int64_t limit;
     outlog_err err;
 
-    if (!key || session_org(request, &org_id) < 0 ||
+    if (!key || ol_ticket_org(request, &org_id) < 0 ||
         ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0)
         return OL_ANSWERED;
     struct ol_buf *out = ol_request_reply(request, 200);
@@ -132,26 +97,14 @@ static enum ol_answer effects(struct ol_request *request)
 
 static enum ol_answer ticket(struct ol_request *request)
 {
-    const char *key = session_key(request), *org_id;
-    char secret[OL_TICKET_TEXT];
-    int64_t expires_at = 0;
-    outlog_err err;
-
-    if (!key || session_org(request, &org_id) < 0)
-        return OL_ANSWERED;
-    if (ol_ticket_make(request->log, org_id, key, TICKET_US, secret, &expires_at, &err) < 0)
-        return ol_problem(request, &err);
-    struct ol_buf *out = ol_request_reply(request, 201);
-    ol_buf_print(out, "{\"ticket\":\"%s\",\"expires_at\":", secret);
-    ol_buf_json_time(out, expires_at);
-    ol_buf_char(out, '}');
-    return OL_ANSWERED;
+    const char *key = session_key(request);
+    return key ? ol_ticket_answer(request, key) : OL_ANSWERED;
 }
 
 static enum ol_answer deliver(struct ol_request *request)
 {
     const char *key = session_key(request), *org_id;
-    if (!key || session_org(request, &org_id) < 0)
+    if (!key || ol_ticket_org(request, &org_id) < 0)
         return OL_ANSWERED;
     ol_rooms_ask(request->server, org_id, key);
     ol_buf_text(ol_request_reply(request, 202), "{}");

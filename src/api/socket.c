@@ -155,7 +155,9 @@ static void on_data(struct ol_peer *peer, const char *data, size_t bytes)
 
 static void on_drained(struct ol_peer *peer)
 {
-    (void)peer;
+    struct ol_socket *socket = peer->owner;
+    if (socket->user->drained)
+        socket->user->drained(socket);
 }
 
 /* Silence: ask whether somebody is there, and give up when there was no answer. */
@@ -254,6 +256,11 @@ bool ol_socket_send(struct ol_socket *socket, const char *text, size_t bytes)
     if (!is_open && !was_busy)
         end(socket);
     return is_open;
+}
+
+bool ol_socket_is_full(const struct ol_socket *socket)
+{
+    return socket->peer->queued > OL_SOCKET_QUEUE_BYTES / 4;
 }
 
 void ol_socket_close(struct ol_socket *socket, int code, const char *why)

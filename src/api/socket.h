@@ -10,7 +10,8 @@ enum { OL_SOCKET_MESSAGE_BYTES = 64 * 1024, OL_SOCKET_QUEUE_BYTES = 1024 * 1024 
 
 struct ol_socket_user {
     void (*text)(struct ol_socket *socket, const char *text, size_t bytes);
-    void (*closed)(struct ol_socket *socket); /* it is over: forget it */
+    void (*closed)(struct ol_socket *socket);  /* it is over: forget it */
+    void (*drained)(struct ol_socket *socket); /* nothing waits any more; may be NULL */
 };
 
 /* Whether the request asks for a WebSocket as RFC 6455 wants it; false after having answered 400. For
@@ -25,6 +26,9 @@ void *ol_socket_owner(const struct ol_socket *socket);
 /* Send one text frame. A reader so slow that more than OL_SOCKET_QUEUE_BYTES wait is dropped: false,
  * and `closed` was called. */
 bool ol_socket_send(struct ol_socket *socket, const char *text, size_t bytes);
+
+/* Whether so much waits that whoever can wait should; `drained` tells when it is over. */
+bool ol_socket_is_full(const struct ol_socket *socket);
 
 /* Say goodbye with a code of RFC 6455 (1000: done, 1001: we go, 1008: not allowed) and close. */
 void ol_socket_close(struct ol_socket *socket, int code, const char *why);

@@ -270,7 +270,8 @@ int ol_session_owed(outlog *log, const char *org_id, const char *key, struct ol_
     while ((more = ol_next(&rows, err)) > 0 && *count < MOST) {
         struct ol_owed *owed = &(*out)[(*count)++];
         ol_column_uuid(&rows, 0, owed->effect_id);
-        owed->spec = ol_column_copy(&rows, 1, arena, &failed);
+        owed->effect_type = ol_column_copy(&rows, 1, arena, &failed);
+        owed->spec = ol_column_copy(&rows, 2, arena, &failed);
     }
     ol_end(&rows);
     return failed ? no_memory(err) : more < 0 ? -1 : 0;
@@ -311,25 +312,25 @@ static int complete(outlog_tx *tx, const char *org_id, const char *effect_id,
                     const struct pending *pending, outlog_err *err)
 {
     struct outlog_appended appended;
-    char payload[160];
-    snprintf(
-        payload, sizeof payload,
-        "{\"effect_id\":\"%s\",\"run_id\":null,\"effect_type\":\"send_message\",\"result\":null}",
-        effect_id);
+    struct ol_buf payload = {0};
+    ol_buf_print(&payload, "{\"effect_id\":\"%s\",\"run_id\":null,\"effect_type\":", effect_id);
+    ol_buf_json_text(&payload, pending->effect_type);
+    ol_buf_text(&payload, ",\"result\":null}");
     const struct outlog_event event = {.org_id = org_id,
                                        .aggregate_type = "EFFECT",
                                        .aggregate_id = effect_id,
                                        .event_type = "EFFECT_COMPLETED",
-                                       .payload = payload,
+                                       .payload = payload.data,
                                        .actor_id = "session",
                                        .correlation_id = pending->correlation_id,
                                        .causation_id = pending->last_event_id};
-    if (outlog_append(tx, &event, &appended, err) < 0)
-        return -1;
-    return ol_exec(tx->conn, OL_Q_SESSION_COMPLETED,
-                   OL_PARAMS(ol_text(effect_id), ol_text(appended.id),
-                             ol_time(appended.occurred_at)),
-                   NULL, err);
+    int result = payload.failed ? no_memory(err) : outlog_append(tx, &event, &appended, err);
+    ol_buf_clear(&payload);
+    return result < 0 ? -1
+                      : ol_exec(tx->conn, OL_Q_SESSION_COMPLETED,
+                                OL_PARAMS(ol_text(effect_id), ol_text(appended.id),
+                                          ol_time(appended.occurred_at)),
+                                NULL, err);
 }
 
 int ol_session_ack(outlog *log, const char *org_id, const char *key, const char *effect_id,

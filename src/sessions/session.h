@@ -77,7 +77,7 @@ int ol_session_release(outlog *log, const struct ol_session_work *work, outlog_e
 
 struct ol_owed {
     char effect_id[37];
-    const char *spec; /* {"content":…,"requestId":…,"isFinal":…} */
+    const char *effect_type, *spec; /* send_message: {"content":…,"requestId":…,"isFinal":…} */
 };
 
 /* What is owed to a session, in order; at most 200. */

@@ -4,13 +4,15 @@ import json
 import random
 import sys
 import threading
+import time
+import uuid
 
 import pytest
 import websocket
 
 from lib.chat import Agent, Chat
 from lib.cli import Outlog
-from lib.outbox import wait_for
+from lib.outbox import Outbox, wait_for
 from lib.proxy import Proxy
 from lib.server import Server
 
@@ -267,6 +269,32 @@ def test_s7_other_types_of_events_pass_through(live, chat):
     assert one.next("send_message")["content"] == "you said hello"
 
 
+def test_s7_effects_of_other_types_pass_through_as_data(live, chat, store):
+    """Whoever owes a session something puts it there; what has another destination is the relay's."""
+    ids = {name: str(uuid.uuid4()) for name in ("update_ui", "send_notification", "send_mail")}
+    cause = live.append("default")[0]["id"]
+    now = int(time.time() * 1e6) if store.startswith("sqlite") else "now"
+    with Outbox(store) as session:
+        for name, destination in (("update_ui", "session"), ("send_notification", "session"), ("send_mail", "mailer")):
+            session.run("insert into {}effects (effect_id, org_id, session_key, effect_type, effect_spec, destination, "
+                        "idempotency_key, message_id, last_event_id, correlation_id, created_at, updated_at) values "
+                        "(%s, 'default', %s, %s, %s, %s, %s, %s, %s, 'c', %s, %s)", ids[name], KEY, name,
+                        "{}" if name == "update_ui" else '{"n":[1,{"a":"ü"}]}', destination, name, ids[name], cause,
+                        now, now)
+    one = chat(live, KEY)
+    came = {frame["type"]: frame for frame in (one.next(), one.next())}
+    assert came == {"update_ui": {"type": "update_ui", "effect_id": ids["update_ui"]},
+                    "send_notification": {"type": "send_notification", "effect_id": ids["send_notification"],
+                                          "n": [1, {"a": "ü"}]}}
+    for frame in came.values():
+        one.ack(frame["effect_id"])
+    one.ack(ids["send_mail"])
+    wait_for(lambda: len(effects(live, status="COMPLETED")) == 2, "two acks")
+    ended = [event["payload"]["effect_type"] for event in live.get("/v1/events?event_type=EFFECT_COMPLETED").json["events"]]
+    assert sorted(ended) == ["send_notification", "update_ui"]
+    assert one.silent()
+
+
 def test_a_message_appended_by_another_door_is_answered(live, chat, outlog):
     outlog.run("append", "--org", "default", "--aggregate", f"session/{KEY}", "--type", "user_message",
                "--data", '{"text":"from the shell","requestId":"cli-1"}')
@@ -339,7 +367,7 @@ def test_a_plain_request_is_told_that_this_is_a_socket(live):
     assert live.get(f"/v1/sessions/{KEY}/socket").code == "invalid_request"
 
 
-def test_x1_sockets_want_a_token_or_a_ticket(serve, outlog, chat, agent, configure):
+def test_x1_sockets_want_a_token_or_a_ticket(serve, outlog, chat, agent, configure, store):
     configure(helper={"type": "http", "url": agent().url})
     server = serve(dev=False)
 
@@ -363,6 +391,11 @@ def test_x1_sockets_want_a_token_or_a_ticket(serve, outlog, chat, agent, configu
     two = chat(server, KEY, f"?ticket={ticket}")
     assert two.next("send_message")["content"] == "you said hello"
     assert status_of(f"?ticket={ticket}") == 401  # used
+    late = server.post(f"/v1/sessions/{KEY}/ticket", token=append).json["ticket"]
+    assert server.get(f"/v1/sessions/{KEY}/events", token=late).status == 401  # it is no token
+    with Outbox(store) as session:
+        session.run("update {}tickets set expires_at = %s", 0 if store.startswith("sqlite") else "1970-01-01Z")
+    assert status_of(f"?ticket={late}") == 401  # over
     assert status_of(origin="http://evil.example", authorization=f"Bearer {append}") == 403
     admin = token("--scope", "admin")
     assert [s["org_id"] for s in server.get("/v1/sessions", token=admin).json["sessions"]] == ["acme"]
@@ -410,7 +443,32 @@ def test_sigterm_while_messages_are_being_stored_ends_in_order(serve, chat, agen
 
 
 def test_l6_delivery_on_demand(live, chat):
+    """What is owed comes at once, though it was sent a moment ago; what is acknowledged does not."""
     one = chat(live, KEY)
     one.say("r-1", "hello")
-    one.next("send_message")
+    first = one.next("send_message")
+    for _ in range(2):
+        assert live.post(f"/v1/sessions/{KEY}/deliver").status == 202
+        assert one.next("send_message") == first
+    one.ack(first["effect_id"])
+    wait_for(lambda: effects(live, status="COMPLETED"), "the ack")
     assert live.post(f"/v1/sessions/{KEY}/deliver").status == 202
+    assert one.silent()
+
+
+def test_r3_a_reader_that_is_too_slow_is_dropped_and_gets_its_answers_later(serve, chat, agent, configure):
+    """More than the kernel and the daemon hold for one socket: as tokens it costs the connection, and what is
+    owed comes piece by piece to whoever comes back."""
+    configure(helper={"type": "http", "url": agent(lambda question: [question["text"] * 100_000] * 10).url})
+    server = serve()
+    lazy = chat(server, KEY, timeout=60, room=4096)
+    words = "abcdefghij"
+    for word in words:
+        lazy.say(f"r-{word}", word)
+    wait_for(lambda: len(effects(server)) == len(words), "the answers", 60)
+    with pytest.raises((websocket.WebSocketException, OSError)):
+        while lazy.next():
+            pass
+    again = chat(server, KEY, timeout=60, room=4096)
+    for word in words:
+        assert again.next("send_message")["content"] == word * 1_000_000

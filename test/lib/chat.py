@@ -1,6 +1,7 @@
 """A client of /v1/sessions/{key}/socket, and an agent that answers by HTTP."""
 import http.server
 import json
+import socket
 import threading
 import time
 
@@ -10,9 +11,10 @@ import websocket  # Debian's python3-websocket
 class Chat:
     """One socket of a session. What it was sent is in `frames`, in order."""
 
-    def __init__(self, server, key, query="", timeout=20, origin=None, **headers):
+    def __init__(self, server, key, query="", timeout=20, origin=None, room=None, **headers):
         self.socket = websocket.create_connection(
             f"ws://127.0.0.1:{server.port}/v1/sessions/{key}/socket{query}", timeout=timeout, origin=origin,
+            sockopt=((socket.SOL_SOCKET, socket.SO_RCVBUF, room),) if room else (),
             header=[f"{name}: {value}" for name, value in headers.items()])
         self.frames = []
 
