@@ -19,8 +19,8 @@ NODE = ROOT / "bench" / "node_modules"
 
 # What is drained beside the relay: the least ratio wanted, and how many messages: quick, full.
 PEERS = {
-    "copy": ("COPY of the same rows, binary", 0.35, (200_000, 1_000_000)),
-    "pgq": ("PgQ 3", 1.3, (200_000, 1_000_000)),
+    "copy": ("COPY of the same rows, binary", 0.35, (200_000, 500_000)),
+    "pgq": ("PgQ 3", 1.3, (200_000, 500_000)),
     "graphile": ("graphile-worker, 2 processes", 8, (40_000, 200_000)),
     "rows": ("rows with a state, SKIP LOCKED", 10, (40_000, 200_000)),
     "pgboss": ("pg-boss 10, batches of 1,000", 30, (200_000, 200_000)),
@@ -275,7 +275,7 @@ class Relay:
         name = "relay sqlite: drain, beside rows with a state"
         if not self.wants(name):
             return
-        count = 500_000 if self.args.full else 100_000
+        count = 300_000 if self.args.full else 100_000
         folder = self.bench.folder / "relay"
         folder.mkdir(exist_ok=True)
         files = {"outlog": folder / "outlog.db", "rows": folder / "rows.db"}

@@ -150,10 +150,15 @@ static int write_all(struct ol_worker *worker, size_t count, bool *moved, outlog
     return result;
 }
 
+bool ol_joint_is_possible(const struct ol_worker *worker)
+{
+    return worker->conn->store->together && !worker->conn->is_pooled;
+}
+
 int ol_joint_step(struct ol_worker *worker, bool *moved, outlog_err *err)
 {
     int result = -1;
-    if (!worker->conn->store->together || worker->owned < 2)
+    if (!ol_joint_is_possible(worker) || worker->owned < 2)
         return 0;
     if (!worker->joint && !(worker->joint = calloc(OL_CONVOY_LANES, sizeof *worker->joint)))
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");

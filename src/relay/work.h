@@ -209,6 +209,9 @@ void ol_step_lose(struct ol_work_lane *wl);
 
 /* --- joint.c --- */
 
+/* Not behind a pooler: what makes the planner read several lanes well are settings of a session. */
+bool ol_joint_is_possible(const struct ol_worker *worker);
+
 /* Do for all lanes at once what can be done in one read and one commit. *moved: something was. */
 int ol_joint_step(struct ol_worker *worker, bool *moved, outlog_err *err);
 void ol_joint_clear(struct ol_worker *worker);

@@ -128,9 +128,14 @@ static int64_t next_poll(const struct ol_worker *worker)
     return worker->next_us < next - polled_at ? polled_at + worker->next_us : next;
 }
 
-/* Read all lanes instead of asking first which of them have something new. */
+/* Read all lanes instead of asking first which of them have something new, where one read does it. */
 static void look(struct ol_worker *worker)
 {
+    if (worker->owned > 1 && !ol_joint_is_possible(worker)) {
+        worker->wants_look = false;
+        worker->polled_at = 0;
+        return;
+    }
     for (size_t i = 0; i < worker->lane_count; i++)
         worker->lanes[i].wants_read |= worker->lanes[i].is_owned;
     worker->wants_look = false;

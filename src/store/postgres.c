@@ -651,34 +651,40 @@ static int postgres_query(struct ol_conn *base, enum ol_query_id id, const struc
 
 /* --- several at once --- */
 
-/* The slot of a statement that the server knows, or -1. */
+/* Let the server know the statement, where it may. */
 static int know(struct pg_store_conn *conn, const struct ol_ask *ask, outlog_err *err)
 {
     const struct ol_query *query = &ol_queries_postgres[ask->id];
     uint64_t key = ol_statement_key(query, ask->params);
     struct arguments arguments = {0};
-    int slot = find_prepared(conn, ask->id, key);
-    if (slot >= 0)
-        return slot;
+    if (find_prepared(conn, ask->id, key) >= 0)
+        return 0;
     if (ol_statement_build(query, ask->params, '$', &conn->text, err) < 0)
         return -1;
     for (int i = 0; i < conn->text.bound_count; i++)
         add_argument(&arguments, &ask->params[conn->text.bound[i]]);
-    slot = prepare(conn, ask->id, key, &conn->text, &arguments);
-    return slot >= 0 ? slot
-                     : ol_fail(err, OUTLOG_STORE_ERROR, "%s could not be prepared", query->name);
+    prepare(conn, ask->id, key, &conn->text, &arguments); // if not, it is sent whole
+    return 0;
 }
 
-static bool send_known(struct pg_store_conn *conn, int slot, const struct ol_value *params)
+static bool send_ask(struct pg_store_conn *conn, const struct ol_ask *ask, outlog_err *err)
 {
-    const struct prepared *prepared = &conn->prepared[slot];
+    const struct ol_query *query = &ol_queries_postgres[ask->id];
     struct arguments arguments = {0};
     char name[32];
-    for (int i = 0; i < prepared->bound_count; i++)
-        add_argument(&arguments, &params[prepared->bound[i]]);
+    int slot = find_prepared(conn, ask->id, ol_statement_key(query, ask->params));
+    if (slot < 0 && ol_statement_build(query, ask->params, '$', &conn->text, err) < 0)
+        return false;
+    const int *bound = slot < 0 ? conn->text.bound : conn->prepared[slot].bound;
+    int bound_count = slot < 0 ? conn->text.bound_count : conn->prepared[slot].bound_count;
+    for (int i = 0; i < bound_count; i++)
+        add_argument(&arguments, &ask->params[bound[i]]);
     snprintf(name, sizeof name, "ol_%d", slot);
-    return PQsendQueryPrepared(conn->pg, name, arguments.count, arguments.values, arguments.lengths,
-                               arguments.formats, BINARY);
+    return slot < 0
+               ? PQsendQueryParams(conn->pg, conn->text.text, arguments.count, arguments.types,
+                                   arguments.values, arguments.lengths, arguments.formats, BINARY)
+               : PQsendQueryPrepared(conn->pg, name, arguments.count, arguments.values,
+                                     arguments.lengths, arguments.formats, BINARY);
 }
 
 /* One result after the other, each followed by NULL; then the sync, which is the commit. The first that
@@ -715,18 +721,15 @@ static int collect_all(struct pg_store_conn *conn, struct ol_rows *rows, size_t 
 static int postgres_together(struct ol_conn *base, const struct ol_ask *asks, size_t count,
                              struct ol_rows *rows, outlog_err *err)
 {
-    enum { MOST = 256 };
     struct pg_store_conn *conn = own(base);
-    int slots[MOST];
 
-    assert(count <= MOST && !base->is_borrowed);
     for (size_t i = 0; i < count; i++)
-        if ((slots[i] = know(conn, &asks[i], err)) < 0)
+        if (know(conn, &asks[i], err) < 0)
             return -1;
     PGconn *pg = quiet(conn);
     bool is_sent = PQenterPipelineMode(pg);
     for (size_t i = 0; is_sent && i < count; i++)
-        is_sent = send_known(conn, slots[i], asks[i].params);
+        is_sent = send_ask(conn, &asks[i], err);
     if (!is_sent || !PQpipelineSync(pg)) {
         fail(conn, NULL, err);
         return -1;
