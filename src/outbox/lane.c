@@ -339,6 +339,16 @@ static int write_rows(struct ol_conn *conn, const struct ol_lane *lane, enum ol_
                    err);
 }
 
+static int write_attempts(struct ol_conn *conn, const struct ol_lane *lane, struct ol_turn *turn,
+                          outlog_err *err)
+{
+    return write_rows(conn, lane, OL_Q_ATTEMPTS_ADD_PLAIN, &turn->plain_attempts,
+                      turn->plain_attempt_count, err) < 0
+               ? -1
+               : write_rows(conn, lane, OL_Q_ATTEMPTS_ADD, &turn->attempts, turn->attempt_count,
+                            err);
+}
+
 /* The seqs of parked messages that are due, as a JSON array; "" when there are none. */
 static int find_due(struct ol_conn *conn, const struct ol_lane *lane, const char *rooms,
                     struct ol_buf *seqs, outlog_err *err)
@@ -389,7 +399,7 @@ static int write_rest(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn
     if (write_rows(conn, lane, OL_Q_PARKED_ADD, &turn->parked, turn->parked_count, err) < 0 ||
         write_rows(conn, lane, OL_Q_PARKED_FINISH, &turn->finished, turn->finished_count, err) <
             0 ||
-        write_rows(conn, lane, OL_Q_ATTEMPTS_ADD, &turn->attempts, turn->attempt_count, err) < 0)
+        write_attempts(conn, lane, turn, err) < 0)
         return -1;
     if (turn->reap && fall(conn, lane, OL_Q_PARKED_REAP, reaped, err) < 0)
         return -1;
@@ -405,7 +415,8 @@ int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *tu
                   enum ol_turn_result *result, outlog_err *err)
 {
     bool is_plain = !turn->parked_count && !turn->planned_count && !turn->finished_count &&
-                    !turn->attempt_count && !turn->rooms && !turn->reap && !turn->also;
+                    !turn->attempt_count && !turn->plain_attempt_count && !turn->rooms &&
+                    !turn->reap && !turn->also;
     int64_t before = ol_clock_boot_us(), reaped = 0;
     bool is_ours = false;
 
@@ -451,7 +462,7 @@ int ol_turn_orphan(struct ol_conn *conn, const struct ol_lane *lane, struct ol_t
     if (ol_exec(conn, OL_Q_LANE_TOUCH, OL_PARAMS(ol_int(lane->number)), NULL, err) < 0 ||
         write_rows(conn, lane, OL_Q_PARKED_FINISH, &turn->finished, turn->finished_count, err) <
             0 ||
-        write_rows(conn, lane, OL_Q_ATTEMPTS_ADD, &turn->attempts, turn->attempt_count, err) < 0 ||
+        write_attempts(conn, lane, turn, err) < 0 ||
         (turn->also && turn->also(conn, turn->context, NULL, 0, err) < 0)) {
         conn->store->rollback(conn);
         return -1;

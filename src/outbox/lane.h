@@ -106,8 +106,8 @@ struct ol_turn {
     size_t claim_count, sent_count;
     struct ol_range gaps[OL_LANE_GAPS];
     size_t gap_count;
-    struct ol_buf parked, planned, finished, attempts;
-    size_t parked_count, planned_count, finished_count, attempt_count;
+    struct ol_buf parked, planned, finished, attempts, plain_attempts;
+    size_t parked_count, planned_count, finished_count, attempt_count, plain_attempt_count;
     size_t ahead;      /* the lane will be read again at once, this many: the store may begin */
     const char *rooms; /* JSON: claim due parked messages too; NULL: do not look */
     bool reap;         /* end claims whose own lease is over */

@@ -20,7 +20,8 @@ void ol_turn_begin(struct ol_turn *turn, const struct ol_lane *lane)
 {
     turn->head = lane->head;
     turn->claim_count = turn->gap_count = turn->sent_count = 0;
-    turn->parked_count = turn->planned_count = turn->finished_count = turn->attempt_count = 0;
+    turn->parked_count = turn->planned_count = turn->finished_count = 0;
+    turn->attempt_count = turn->plain_attempt_count = 0;
     turn->ahead = 0;
     turn->rooms = NULL;
     turn->reap = false;
@@ -30,6 +31,7 @@ void ol_turn_begin(struct ol_turn *turn, const struct ol_lane *lane)
     ol_buf_reset(&turn->planned);
     ol_buf_reset(&turn->finished);
     ol_buf_reset(&turn->attempts);
+    ol_buf_reset(&turn->plain_attempts);
 }
 
 void ol_turn_gaps(struct ol_turn *turn, const struct ol_lane *lane)
@@ -44,6 +46,7 @@ void ol_turn_clear(struct ol_turn *turn)
     ol_buf_clear(&turn->parked);
     ol_buf_clear(&turn->finished);
     ol_buf_clear(&turn->attempts);
+    ol_buf_clear(&turn->plain_attempts);
 }
 
 bool ol_turn_has_room(const struct ol_turn *turn, const struct ol_lane *lane, int64_t seq)
@@ -145,11 +148,28 @@ static const char *outcome_name(enum outlog_outcome_kind kind)
     }
 }
 
+/* A success that said nothing, as most do: numbers alone. */
+static void add_plain_attempt(struct ol_turn *turn, const struct ol_item *item)
+{
+    const int64_t numbers[] = {item->seq, item->message.attempt, item->outcome.status,
+                               item->started_at, item->outcome.duration_us / 1000};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        ol_buf_text(&turn->plain_attempts, i ? "," : turn->plain_attempt_count ? ",[" : "[[");
+        ol_buf_int(&turn->plain_attempts, numbers[i]);
+    }
+    ol_buf_char(&turn->plain_attempts, ']');
+    turn->plain_attempt_count++;
+}
+
 void ol_turn_attempt(struct ol_turn *turn, const struct ol_item *item)
 {
     struct ol_buf *out = &turn->attempts;
     const struct outlog_outcome *outcome = &item->outcome;
 
+    if (outcome->kind == OUTLOG_PUBLISH_OK && !item->response && !item->error) {
+        add_plain_attempt(turn, item);
+        return;
+    }
     array_open(out, &turn->attempt_count);
     ol_buf_print(
         out, "\"seq\":%lld,\"attempt\":%d,\"duration_ms\":%lld,\"outcome\":\"%s\",\"started_at\":",

@@ -48,6 +48,7 @@ static struct ol_target *add(struct ol_targets *targets, const char *name, const
         free(target);
         return NULL;
     }
+    target->all = targets;
     target->next = targets->first;
     targets->first = target;
     return target;
@@ -193,7 +194,11 @@ int ol_target_room(struct ol_target *target, bool at_once, int64_t patience_us, 
 
 bool ol_target_is_quick(const struct ol_target *target, int64_t patience_us, int64_t now)
 {
-    int64_t window_us = target->has_answered ? patience_us * 4 : patience_us;
+    // A relay that has just come opens hundreds of connections at once. Who is slow then is known only
+    // when others have been answering for a while.
+    int64_t answered_at = target->all->answered_at;
+    bool is_early = !answered_at || now - answered_at < patience_us;
+    int64_t window_us = target->has_answered || is_early ? patience_us * 4 : patience_us;
     return ol_target_is_open(target, now) && !target->settings->rate_count &&
            target->latency_us < (double)window_us && now - target->moved_at < window_us;
 }
@@ -204,6 +209,8 @@ void ol_target_note(struct ol_target *target, const struct outlog_outcome *outco
     if (outcome->kind == OUTLOG_PUBLISH_OK) {
         target->moved_at = now;
         target->has_answered = true;
+        if (!target->all->answered_at)
+            target->all->answered_at = now;
     }
     double took = (double)outcome->duration_us;
     target->latency_us = target->latency_us > 0 ? target->latency_us * 0.9 + took * 0.1 : took;

@@ -7,8 +7,11 @@
 #include "relay/quota.h"
 #include "store/store.h"
 
+struct ol_targets;
+
 struct ol_target {
     struct ol_target *next;
+    struct ol_targets *all;
     char *name, *source; /* source: the settings as stored, to see a change */
     struct ol_settings *settings;
     struct ol_outlet *outlet; /* NULL: it cannot be used, and `trouble` says why */
@@ -29,6 +32,7 @@ struct ol_targets {
     struct ol_target *first;
     int64_t stamp_count, stamp_at; /* of the last look: changes when a destination does */
     bool is_loaded;
+    int64_t answered_at; /* the first success of any of them; 0: none yet */
 };
 
 void ol_targets_clear(struct ol_targets *targets);

@@ -243,6 +243,16 @@ select :lane::smallint, r.seq, r.attempt, r.started_at, r.duration_ms, r.outcome
        outcome text, status integer, permanent boolean, response text, error text)
 on conflict do nothing
 
+-- name: attempts_add_plain(lane, run, rows)
+-- Successes without a word: [[seq, attempt, status, started_us, duration_ms], …]. As numbers, for most
+-- attempts are such, and to read objects costs as much as to store the rows.
+with r as materialized (select translate(:rows, '[]', '{}')::bigint[] as a)
+insert into outlog.attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, claimed_by, recorded_at)
+select :lane::smallint, a[i][1], a[i][2], timestamptz 'epoch' + a[i][4] * interval '1 microsecond', a[i][5], 'ok',
+       nullif(a[i][3], 0), :run, now()
+  from r cross join generate_subscripts(r.a, 1) i
+on conflict do nothing
+
 -- name: relay_session(timeout_ms)
 -- A hanging session must let go of the lane's row well before its lease ends (rule 5).
 select set_config('idle_in_transaction_session_timeout', :timeout_ms::text, false),

@@ -150,6 +150,15 @@ select :lane, r.value ->> 'seq', r.value ->> 'attempt', r.value ->> 'started_at'
   from json_each(:rows) r where true
 on conflict do nothing
 
+-- name: attempts_add_plain(lane, run, rows)
+-- Successes without a word: [[seq, attempt, status, started_us, duration_ms], …].
+insert into outlog_attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, claimed_by, recorded_at)
+select :lane, r.value ->> 0, r.value ->> 1,
+       strftime('%Y-%m-%dT%H:%M:%S', (r.value ->> 3) / 1000000, 'unixepoch') || printf('.%06dZ', (r.value ->> 3) % 1000000),
+       r.value ->> 4, 'ok', nullif(r.value ->> 2, 0), :run, outlog_after(0)
+  from json_each(:rows) r where true
+on conflict do nothing
+
 -- name: relay_session(timeout_ms)
 -- SQLite ends no transaction by itself: ours do nothing but write.
 select 1 where :timeout_ms > 0
