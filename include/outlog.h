@@ -355,6 +355,8 @@ struct outlog_message_filter {
     const char *event_type;
     bool is_retrying;     /* PENDING with attempts > 0 */
     int64_t since, until; /* created_at in [since, until); 0: no bound */
+    const char *error;    /* outlog_requeue_all() alone: last_error, word for word or with # for each
+                           * number, as dead letters are grouped */
 };
 
 /* At most `limit` (1-10000) messages, the newest first; `after` is the next_after of the page before,

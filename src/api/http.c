@@ -53,11 +53,25 @@ static int on_url(llhttp_t *parser, const char *at, size_t bytes)
     return http->url.bytes > 8192 ? refuse(http, 414, "the address is longer than 8192 bytes") : 0;
 }
 
+/* A name is a token; llhttp also takes one with a space inside, which others may read as two. */
+static bool is_token(const struct ol_buf *name)
+{
+    static const char marks[] = "!#$%&'*+-.^_`|~";
+    for (size_t i = 0; i < name->bytes; i++) {
+        char c = name->data[i];
+        if (!isalnum((unsigned char)c) && (!c || !strchr(marks, c)))
+            return false;
+    }
+    return name->bytes > 0;
+}
+
 static int keep_header(struct ol_http *http)
 {
     struct ol_request *request = http->request;
     if (http->header_count == MOST_HEADERS)
         return refuse(http, 431, "more than 100 headers");
+    if (!is_token(&http->field))
+        return refuse(http, 400, "the name of a header is not one word");
     for (size_t i = 0; i < http->field.bytes; i++)
         http->field.data[i] = (char)tolower((unsigned char)http->field.data[i]);
     struct ol_pair pair = {ol_arena_copy(&request->arena, http->field.data, http->field.bytes),
@@ -560,7 +574,8 @@ void ol_http_push(struct ol_request *request, const char *data, size_t bytes)
 
 size_t ol_http_queued(const struct ol_request *request)
 {
-    return request->http ? request->http->peer->queued : 0;
+    const struct ol_peer *peer = request->http ? request->http->peer : NULL;
+    return !peer ? 0 : peer->is_broken ? 1 : peer->queued; // a broken one never drains
 }
 
 void ol_http_end(struct ol_request *request)

@@ -159,10 +159,12 @@ static int read_which(struct ol_request *request, const struct ol_json *body,
     if (ol_request_text(request, body, "state", &filter->state) < 0 ||
         ol_request_text(request, body, "destination", &filter->destination) < 0 ||
         ol_request_text(request, body, "event_type", &filter->event_type) < 0 ||
+        ol_request_text(request, body, "error", &filter->error) < 0 ||
         ol_request_moment(request, body, "since", &filter->since) < 0 ||
         ol_request_moment(request, body, "until", &filter->until) < 0)
         return -1;
-    bool is_narrow = filter->destination || filter->event_type || filter->since || filter->until;
+    bool is_narrow = filter->destination || filter->event_type || filter->since || filter->until ||
+                     filter->error;
     bool is_published = filter->state && strcmp(filter->state, "PUBLISHED") == 0;
     if (filter->state && !is_published && strcmp(filter->state, "DEAD") != 0)
         ol_problem_say(request, 400, "invalid_field", "state is DEAD or PUBLISHED");
@@ -181,8 +183,9 @@ static int read_which(struct ol_request *request, const struct ol_json *body,
 
 static enum ol_answer requeue_many(struct ol_request *request)
 {
-    static const char *const allowed[] = {"state", "destination", "event_type",      "since",
-                                          "until", "dry_run",     "even_if_unknown", NULL};
+    static const char *const allowed[] = {"state",           "destination", "event_type",
+                                          "since",           "until",       "dry_run",
+                                          "even_if_unknown", "error",       NULL};
     struct outlog_message_filter filter = {0};
     struct requeued requeued = {0};
     struct outlog_requeue how;

@@ -51,6 +51,18 @@ static void on_shutdown(uv_shutdown_t *shutdown, int status)
     free(shutdown);
 }
 
+/* It takes nothing any more. Whoever writes may be in the middle of something: the sweep closes it. */
+static void give_up(struct ol_peer *peer)
+{
+    peer->is_broken = true;
+    uv_read_stop((uv_stream_t *)&peer->tcp);
+}
+
+static bool takes_nothing(const struct ol_peer *peer)
+{
+    return peer->is_closing || peer->is_lingering || peer->is_broken;
+}
+
 /* Half close, and read on for a moment: closing at once with unread bytes would reset the connection,
  * and the client might never see the answer. */
 static void linger(struct ol_peer *peer)
@@ -58,7 +70,7 @@ static void linger(struct ol_peer *peer)
     uv_shutdown_t *shutdown = calloc(1, sizeof *shutdown);
     if (!shutdown || uv_shutdown(shutdown, (uv_stream_t *)&peer->tcp, on_shutdown) < 0) {
         free(shutdown);
-        ol_peer_close(peer);
+        give_up(peer);
         return;
     }
     peer->is_lingering = true;
@@ -68,7 +80,7 @@ static void linger(struct ol_peer *peer)
 
 static void written(struct ol_peer *peer, int status)
 {
-    if (peer->is_closing || peer->is_lingering)
+    if (takes_nothing(peer))
         return;
     if (status < 0)
         ol_peer_close(peer);
@@ -96,7 +108,7 @@ static ssize_t try_write(struct ol_peer *peer, const uv_buf_t *bufs, unsigned co
     int sent = uv_try_write((uv_stream_t *)&peer->tcp, bufs, count);
     if (sent >= 0 || sent == UV_EAGAIN)
         return sent < 0 ? 0 : sent;
-    ol_peer_close(peer);
+    give_up(peer);
     return -1;
 }
 
@@ -112,13 +124,13 @@ static void queue(struct ol_peer *peer, struct outgoing *out, char *at, size_t b
         peer->queued -= bytes;
         free(out->owned);
         free(out);
-        ol_peer_close(peer);
+        give_up(peer);
     }
 }
 
 static void write_raw(struct ol_peer *peer, const char *data, size_t bytes)
 {
-    if (peer->is_closing || peer->is_lingering || bytes == 0)
+    if (takes_nothing(peer) || bytes == 0)
         return;
     uv_buf_t now = uv_buf_init((char *)data, (unsigned)bytes);
     ssize_t sent = try_write(peer, &now, 1);
@@ -126,7 +138,7 @@ static void write_raw(struct ol_peer *peer, const char *data, size_t bytes)
         return;
     struct outgoing *out = malloc(sizeof *out + bytes);
     if (!out) {
-        ol_peer_close(peer);
+        give_up(peer);
         return;
     }
     out->owned = NULL;
@@ -143,7 +155,7 @@ void ol_peer_answer(struct ol_peer *peer, const struct ol_buf *head, struct ol_b
         ol_peer_write(peer, body->data, body->bytes);
         return;
     }
-    if (peer->is_closing || peer->is_lingering)
+    if (takes_nothing(peer))
         return;
     uv_buf_t both[] = {uv_buf_init(head->data, (unsigned)head->bytes),
                        uv_buf_init(body->data, (unsigned)body->bytes)};
@@ -156,7 +168,7 @@ void ol_peer_answer(struct ol_peer *peer, const struct ol_buf *head, struct ol_b
         return;
     }
     if (!(out = malloc(sizeof *out))) {
-        ol_peer_close(peer);
+        give_up(peer);
         return;
     }
     size_t done = (size_t)sent - head->bytes;
@@ -179,7 +191,7 @@ static void flush_tls(struct ol_peer *peer)
 
 void ol_peer_write(struct ol_peer *peer, const char *data, size_t bytes)
 {
-    if (peer->is_closing || bytes == 0)
+    if (takes_nothing(peer) || bytes == 0)
         return;
     if (!peer->ssl) {
         write_raw(peer, data, bytes);
@@ -187,21 +199,21 @@ void ol_peer_write(struct ol_peer *peer, const char *data, size_t bytes)
     }
     ERR_clear_error();
     if (SSL_write(peer->ssl, data, (int)bytes) <= 0)
-        ol_peer_close(peer);
+        give_up(peer);
     else
         flush_tls(peer);
 }
 
 void ol_peer_end(struct ol_peer *peer)
 {
-    if (peer->is_closing)
+    if (peer->is_closing || peer->is_broken)
         return;
     if (peer->ssl) {
         SSL_shutdown(peer->ssl);
         flush_tls(peer);
     }
     peer->ends_when_written = true;
-    if (!peer->is_closing && !peer->is_lingering && peer->queued == 0)
+    if (!takes_nothing(peer) && peer->queued == 0)
         linger(peer);
 }
 
@@ -218,7 +230,7 @@ static void read_tls(struct ol_peer *peer, const char *data, size_t bytes)
 {
     char plain[16 * 1024];
     BIO_write(peer->from_wire, data, (int)bytes);
-    while (!peer->is_closing) {
+    while (!peer->is_closing && !peer->is_broken) {
         ERR_clear_error(); // of another connection: it would be taken for this one's
         int got = SSL_read(peer->ssl, plain, sizeof plain);
         flush_tls(peer); // handshake and alerts
@@ -248,7 +260,7 @@ static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *chunk)
 
 void ol_peer_pause(struct ol_peer *peer, bool paused)
 {
-    if (peer->is_closing || peer->is_paused == paused)
+    if (peer->is_closing || peer->is_broken || peer->is_paused == paused)
         return;
     peer->is_paused = paused;
     if (paused)
@@ -310,9 +322,9 @@ void ol_peers_sweep(struct ol_peers *peers)
     uint64_t now = uv_now(peers->loop);
     for (struct ol_peer *peer = peers->first, *next; peer; peer = next) {
         next = peer->next;
-        if (peer->deadline && now >= peer->deadline) {
+        if (peer->is_broken || (peer->deadline && now >= peer->deadline)) {
             peer->deadline = 0;
-            if (peer->is_lingering)
+            if (peer->is_lingering || peer->is_broken)
                 ol_peer_close(peer);
             else
                 peer->user->expired(peer);

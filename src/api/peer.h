@@ -38,6 +38,7 @@ struct ol_peer {
     uint64_t deadline; /* by uv_now(); 0: none */
     size_t queued;     /* bytes handed over and not written yet */
     bool is_closing, is_lingering, ends_when_written, is_paused;
+    bool is_broken;   /* nothing can be written any more; the next sweep closes it */
     char address[64]; /* for logs */
 };
 

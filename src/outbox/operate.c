@@ -11,6 +11,7 @@
 #include "outbox/effect.h"
 #include "outbox/look.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,6 +205,35 @@ static int find(struct change *c, const char *const *ids, size_t count, struct o
 
 /* --- requeue --- */
 
+/* Numbers differ from message to message, so they are one in a group; but a status is what went wrong. */
+const char *ol_operate_general(const char *error, struct ol_arena *arena)
+{
+    char *text = ol_arena_copy(arena, error, strlen(error)), *to = text;
+    for (const char *from = text; from && *from; from++) {
+        bool is_status = from - text >= 5 && memcmp(from - 5, "HTTP ", 5) == 0;
+        while (is_status && isdigit((unsigned char)*from))
+            *to++ = *from++;
+        if (!*from)
+            break;
+        if (isdigit((unsigned char)*from) && to > text && to[-1] == '#')
+            continue;
+        *to++ = isdigit((unsigned char)*from) ? '#' : *from;
+    }
+    if (text)
+        *to = '\0';
+    return text;
+}
+
+/* Is it the error that is asked for, word for word or as its group says it? */
+static bool has_error(struct change *c, const struct ol_standing *standing, const char *wanted)
+{
+    const char *error = standing->view.last_error ? standing->view.last_error : "";
+    if (!wanted || strcmp(error, wanted) == 0)
+        return true;
+    const char *general = ol_operate_general(error, &c->arena);
+    return general && strcmp(general, wanted) == 0;
+}
+
 static bool is_in(const struct ol_standing *standing, const char *state)
 {
     return strcmp(standing->view.state, state) == 0;
@@ -240,9 +270,9 @@ static int requeue_one(struct change *c, const struct ol_standing *standing)
     return result < 0 ? -1 : tell_effect(c, standing, OL_EFFECT_REQUEUED, NULL);
 }
 
-/* Requeue these, one transaction. When `skipped` is there, what may not be requeued is counted and
+/* Requeue these that have the error, if one is asked for, in one transaction. When `skipped` is there, what may not be requeued is counted and
  * left alone; else it fails the call. */
-static int requeue(struct change *c, struct ol_place *places, size_t count,
+static int requeue(struct change *c, struct ol_place *places, size_t count, const char *error,
                    const struct outlog_requeue *how, int64_t *requeued, int64_t *skipped)
 {
     struct ol_standing *standing;
@@ -250,6 +280,8 @@ static int requeue(struct change *c, struct ol_place *places, size_t count,
     if (lock(c, places, count, &standing, &found) < 0)
         return -1;
     for (size_t i = 0; i < found; i++) {
+        if (!has_error(c, &standing[i], error))
+            continue;
         if (check_requeue(&standing[i], how, c->err) < 0) {
             if (!skipped)
                 return -1;
@@ -286,7 +318,7 @@ int outlog_requeue_ids(outlog *log, const char *const *event_ids, size_t count,
         how = &plain;
     change_open(&c, log, &how->by, err);
     if (find(&c, event_ids, count, &places, &found) == 0)
-        result = requeue(&c, places, found, how, &requeued, NULL);
+        result = requeue(&c, places, found, NULL, how, &requeued, NULL);
     change_close(&c);
     return result;
 }
@@ -336,7 +368,7 @@ static int requeue_lane(struct change *c, const struct outlog_message_filter *fi
         if (count == 0)
             break;
         after = places[count - 1].seq;
-        if (requeue(c, places, count, how, requeued, skipped) < 0)
+        if (requeue(c, places, count, filter->error, how, requeued, skipped) < 0)
             return -1;
         ol_arena_reset(&c->arena);
     } while (count == OL_OPERATE_CHUNK);

@@ -13,4 +13,8 @@ int ol_operate_audit(outlog_tx *tx, const struct outlog_operator *by, const char
                      const char *aggregate_type, const char *aggregate_id, const char *payload,
                      outlog_err *err);
 
+/* What went wrong, without the numbers that differ from message to message: a run of digits is #, but a
+ * status stays. NULL: no memory. */
+const char *ol_operate_general(const char *error, struct ol_arena *arena);
+
 #endif

@@ -2,8 +2,8 @@
 #include "views/dead.h"
 
 #include "base/clock.h"
+#include "outbox/operate.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,25 +12,6 @@ struct grouping {
     struct ol_arena *arena;
     size_t room;
 };
-
-/* Numbers differ from message to message, so they are one in a group; but a status is what went wrong. */
-static const char *general(const char *error, struct ol_arena *arena)
-{
-    char *text = ol_arena_copy(arena, error, strlen(error)), *to = text;
-    for (const char *from = text; from && *from; from++) {
-        bool is_status = from - text >= 5 && memcmp(from - 5, "HTTP ", 5) == 0;
-        while (is_status && isdigit((unsigned char)*from))
-            *to++ = *from++;
-        if (!*from)
-            break;
-        if (isdigit((unsigned char)*from) && to > text && to[-1] == '#')
-            continue;
-        *to++ = isdigit((unsigned char)*from) ? '#' : *from;
-    }
-    if (text)
-        *to = '\0';
-    return text;
-}
 
 static struct ol_dead_group *group_of(struct grouping *grouping, const char *destination,
                                       const char *error)
@@ -70,7 +51,7 @@ static int by_count(const void *a, const void *b)
 static int add_row(struct grouping *grouping, const struct ol_rows *rows, outlog_err *err)
 {
     const char *said = ol_column_text(rows, 1, NULL);
-    const char *error = general(said ? said : "", grouping->arena);
+    const char *error = ol_operate_general(said ? said : "", grouping->arena);
     struct ol_dead_group *group = error ? group_of(grouping, ol_column_text(rows, 0, NULL), error)
                                         : NULL;
     if (!group)

@@ -294,6 +294,18 @@ export async function dark(visit) {
     assert.equal(await theme(), 'dark');
 }
 
+// A window of 1280 x 800 at 200 %: half the room, twice the pixels.
+export async function zoomed(visit, { pages }) {
+    await visit.forgiveAbsent();
+    await visit.open({ width: 640, height: 400, scale: 2 });
+    for (const [name, hash] of Object.entries(pages)) {
+        await visit.go(hash);
+        await settled(visit);
+        await visit.checkPage(`${name} at 200 %`, ['width']);
+        await visit.shot(`zoomed-${name}`);
+    }
+}
+
 export async function narrow(visit, { pages }) {
     await visit.forgiveAbsent();
     await visit.open({ width: 360, height: 740 });

@@ -13,10 +13,10 @@ export class Visit {
         Object.assign(this, { browser, base, shots, ask, errors: [], forgiven: [] });
     }
 
-    async open({ width = 1280, height = 800, theme = 'light' } = {}) {
+    async open({ width = 1280, height = 800, theme = 'light', scale = 1 } = {}) {
         await this.context?.close();
         this.context = await this.browser.newContext({ viewport: { width, height },
-            colorScheme: theme });
+            colorScheme: theme, deviceScaleFactor: scale });
         this.page = await this.context.newPage();
         this.page.setDefaultTimeout(PATIENCE_MS);
         this.page.on('pageerror', (error) => this.errors.push(`page error: ${error.stack}`));

@@ -317,6 +317,15 @@ def test_m5_every_page_at_360_pixels(sqlite_store, outlog, start, browser, shots
     browser.flow("narrow", server, shots, pages=pages_of(server))
 
 
+def test_m5_the_main_pages_at_200_percent(sqlite_store, outlog, start, browser, shots):
+    server = start("--dev")
+    tell_story(outlog)
+    wait_dead(server)
+    message = server.get("/v1/messages?state=DEAD")["messages"][0]["event_id"]
+    browser.flow("zoomed", server, shots, pages={**{name: PAGES[name] for name in ("overview", "log", "outbox", "dead", "destinations")},
+                                                 "message": f"messages/{message}"})
+
+
 def test_the_parts_that_need_no_browser(root, build):
     """Built, so console/node_modules is there."""
     done = subprocess.run(["node", "--test", root / "test" / "console" / "units.mjs"],

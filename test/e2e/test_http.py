@@ -3,6 +3,7 @@ import base64
 import contextlib
 import http.client
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -178,6 +179,28 @@ def test_messages_that_are_not_there(still):
             path = f"/v1/messages/{urllib.parse.quote(id, safe='%')}{verb}"
             answer = still.post(path) if verb else still.get(path)
             assert (answer.status, answer.code) in ((404, "not_found"), (400, "invalid_field")), answer
+
+
+def test_dead_letters_of_one_error_are_requeued_together(server, receiver):
+    """A status is what went wrong; other numbers differ from message to message."""
+    server.put("/v1/destinations/d", {"type": "webhook", "url": receiver.url("d"), "allow_private": True,
+                                      "retry": {"max_attempts": 1}, "breaker": {"failures": 0}})
+    receiver.rule(503, type="a")
+    receiver.rule(404, type="b")
+    ids = {kind: [send(server, "d", event_type=kind) for _ in range(2)] for kind in "ab"}
+    for id in ids["a"] + ids["b"]:
+        server.wait_message(id, "DEAD")
+    groups = {one["error"]: one["count"] for one in server.get("/v1/dead/groups").json["groups"]}
+    assert sorted(groups.values()) == [2, 2] and len({re.search(r"HTTP (\d+)", one).group(1) for one in groups}) == 2
+    receiver.forget()
+    error, = [one for one in groups if "503" in one]
+    body = {"state": "DEAD", "error": error}
+    assert server.post("/v1/messages/requeue", {**body, "dry_run": True}).json["requeued"] == 2
+    assert sorted(server.post("/v1/messages/requeue", body).json["event_ids"]) == sorted(ids["a"])
+    for id in ids["a"]:
+        server.wait_message(id, "PUBLISHED")
+    assert server.post("/v1/messages/requeue", {"error": "no such"}).json["requeued"] == 0
+    assert server.get("/v1/dead/groups").json["groups"][0]["count"] == 2
 
 
 def test_dead_letters_are_grouped_by_what_went_wrong(server):

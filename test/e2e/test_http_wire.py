@@ -47,6 +47,7 @@ SMUGGLED = [
     ("chunked twice", post(b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked", body=b"0\r\n\r\n")),
     ("a folded header", post(SIZE, b"X-A: 1\r\n folded")),
     ("a space before the colon", post(b"Content-Length : %d" % len(BODY))),
+    ("a space in the name", post(SIZE, b"Transfer-Encoded By: chunked")),
     ("a space before the name", post(b" Content-Length: %d" % len(BODY))),
     ("bare line feeds", post(SIZE).replace(b"\r\n", b"\n", 3)),
     ("a bare carriage return", post(SIZE, b"X-A: 1\rContent-Length: 0")),

@@ -53,7 +53,7 @@ function Graves({ query, canOperate, destinations }) {
         const shown = data.groups.filter((group) => !query.destination
             || group.destination === query.destination);
         if (!shown.length) return html`<${NoneDead} destination=${query.destination} />`;
-        return html`<${Groups} groups=${shown} all=${data.groups} said=${said} query=${query}
+        return html`<${Groups} groups=${shown} said=${said} query=${query}
             canOperate=${canOperate} act=${setDoing} />
             <div class="bar gap"><h2>
                 ${query.error ? html`With “${firstLine(spell({ destination: query.destination,
@@ -75,9 +75,9 @@ function Graves({ query, canOperate, destinations }) {
 
 const clean = (object) => Object.fromEntries(Object.entries(object).filter(([, value]) => value));
 
-// The server groups errors that differ in numbers only, and writes # for those. What they really said is
-// known of the messages that are loaded, and shown instead.
-const general = (error) => String(error ?? '').replace(/\d+/g, '#');
+// The server groups errors that differ in numbers only, but for a status, and writes # for those. What they
+// really said is known of the messages that are loaded, and shown instead.
+const general = (error) => String(error ?? '').replace(/(HTTP \d+)|\d+/g, (_, status) => status ?? '#');
 const sameError = (error, wanted) => general(error) === general(wanted);
 const groupKey = (one, error) => `${one.destination} ${general(error)}`;
 
@@ -101,11 +101,9 @@ function useSaid() {
     return [said, hear];
 }
 
-function Groups({ groups, all, said, query, canOperate, act }) {
-    // A group that is all of its destination goes in one call; else the server cannot tell it apart.
-    const plan = (group) => (all.filter((other) =>
-        other.destination === group.destination).length === 1
-        ? requeueAll({ destination: group.destination })
+function Groups({ groups, said, query, canOperate, act }) {
+    const plan = (group) => (group.error
+        ? requeueAll({ destination: group.destination, error: group.error })
         : each('requeue', { state: 'DEAD', destination: group.destination },
             (message) => sameError(message.last_error, group.error)));
     return html`<${Table} label="Dead letters by destination and error" rows=${groups}
