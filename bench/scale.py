@@ -21,7 +21,7 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-EVENTS, MESSAGES = (200_000, 1_000_000), (200_000, 1_000_000)
+EVENTS, MESSAGES, OLD = (200_000, 1_000_000), (200_000, 1_000_000), (60_000, 500_000)
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -190,9 +190,9 @@ class Scale:
     def retention(self):
         if not self.wants("retention"):
             return
-        count = self.size(MESSAGES)
+        count = self.size(OLD)
         kept, pruned, rates = [], [], []
-        for is_pruning in (False, True, False, True):
+        for is_pruning in (False, True) * (3 if self.args.full else 1):
             with self.bench.store("postgres") as url:
                 self.fill(url, count)
                 subprocess.run([self.outlog, "relay", "--until-idle", "--quiet", "--store", url], check=True)
