@@ -203,15 +203,18 @@ static int show_breakers(struct ol_worker *worker, outlog_err *err)
 static int prune(struct ol_worker *worker, bool *has_more, outlog_err *err)
 {
     for (size_t i = 0; worker->policy.messages_us && i < worker->lane_count; i++) {
-        struct ol_work_lane *wl = &worker->lanes[i];
+        struct ol_work_lane *wl = &worker->lanes[(worker->pruned_lane + i) % worker->lane_count];
         if (!wl->is_owned || worker->now < wl->prune_at)
             continue;
+        worker->pruned_lane = (size_t)(wl - worker->lanes); // goes on behind it when it is done
         *has_more = true;
         if (ol_janitor_prune(worker->conn, &worker->policy, &wl->lane,
                              worker->now + worker->ahead_us, &wl->pruned_to, err) < 0)
             return -1;
-        if (wl->pruned_to == 0)
-            wl->prune_at = worker->now + ol_janitor_pause_us(&worker->policy);
+        if (wl->pruned_to)
+            return 0;
+        worker->pruned_lane++;
+        wl->prune_at = worker->now + ol_janitor_pause_us(&worker->policy);
         return 0;
     }
     return 0;

@@ -101,6 +101,7 @@ struct ol_worker {
     struct ol_worker_stats *stats;
     atomic_int *stop;
     int64_t now, beat_at, polled_at, told_at, sweep_at, tidy_at;
+    size_t pruned_lane; /* whose turn it is to be pruned */
     int64_t looked_at; /* when all lanes were last read, without a poll */
     bool wants_look;   /* somebody committed, or may have: read all lanes */
     bool is_told;      /* somebody committed, and no look has found what: poll soon */

@@ -183,6 +183,8 @@ static void rest(struct ol_worker *worker, bool moved)
         until = worker->beat_at;
     if (until > worker->linger_until)
         until = worker->linger_until;
+    if (until > worker->tidy_at)
+        until = worker->tidy_at;
     int64_t left_us = until - ol_clock_boot_us();
     if (!moved && left_us > 0)
         listen(worker, left_us);
