@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -455,19 +456,35 @@ failed:
 }
 
 int ol_turn_orphan(struct ol_conn *conn, const struct ol_lane *lane, struct ol_turn *turn,
-                   outlog_err *err)
+                   bool *is_ours, outlog_err *err)
 {
+    int64_t ended;
+    assert(turn->finished_count == 1);
+    *is_ours = false;
     if (conn->store->begin(conn, err) < 0)
         return -1;
-    if (ol_exec(conn, OL_Q_LANE_TOUCH, OL_PARAMS(ol_int(lane->number)), NULL, err) < 0 ||
-        write_rows(conn, lane, OL_Q_PARKED_FINISH, &turn->finished, turn->finished_count, err) <
-            0 ||
-        write_attempts(conn, lane, turn, err) < 0 ||
-        (turn->also && turn->also(conn, turn->context, NULL, 0, err) < 0)) {
-        conn->store->rollback(conn);
-        return -1;
+    ol_buf_char(&turn->finished, ']');
+    if (turn->finished.failed) {
+        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        goto failed;
     }
+    if (ol_exec(conn, OL_Q_LANE_TOUCH, OL_PARAMS(ol_int(lane->number)), NULL, err) < 0 ||
+        ol_exec(conn, OL_Q_PARKED_FINISH,
+                OL_PARAMS(ol_int(lane->number), ol_text(lane->run), ol_text(turn->finished.data)),
+                &ended, err) < 0)
+        goto failed;
+    if (ended == 0) {
+        conn->store->rollback(conn);
+        return 0;
+    }
+    if (write_attempts(conn, lane, turn, err) < 0 ||
+        (turn->also && turn->also(conn, turn->context, NULL, 0, err) < 0))
+        goto failed;
+    *is_ours = true;
     return conn->store->commit(conn, err);
+failed:
+    conn->store->rollback(conn);
+    return -1;
 }
 
 /* --- looking --- */

@@ -164,9 +164,10 @@ int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *tu
                   struct ol_arena *arena, struct ol_item **items, size_t *count,
                   enum ol_turn_result *result, outlog_err *err);
 
-/* A straggler of a lane that is no longer ours ends by its own token (rule 13). */
+/* One straggler of a lane that is no longer ours ends by its own token (rule 13). *is_ours false: its
+ * row was given to somebody else, and nothing is written, for what follows is theirs to tell. */
 int ol_turn_orphan(struct ol_conn *conn, const struct ol_lane *lane, struct ol_turn *turn,
-                   outlog_err *err);
+                   bool *is_ours, outlog_err *err);
 
 /* --- looking --- */
 

@@ -73,22 +73,22 @@ void ol_settle_open(struct ol_worker *worker, const struct ol_batch *batch)
     }
 }
 
-/* Parked messages and stragglers whose outcome is here. */
+void ol_settle_one(struct ol_worker *worker, const struct ol_item *item)
+{
+    struct ol_parking how = {.state = "PUBLISHED"};
+    if (item->is_kept)
+        ol_turn_attempt(&worker->turn, item);
+    if (item->outcome.kind != OUTLOG_PUBLISH_OK)
+        how = judge(worker, item);
+    ol_record_end(&worker->record, item, &how, item->outcome.kind == OUTLOG_PUBLISH_OK);
+    ol_turn_finish(&worker->turn, item, &how);
+}
+
 void ol_settle_loose(struct ol_worker *worker, const struct ol_batch *batch)
 {
-    struct ol_turn *turn = &worker->turn;
-    for (size_t i = 0; i < batch->count; i++) {
-        struct ol_item *item = &batch->items[i];
-        if (item->state != OL_ITEM_DONE || !item->is_parked)
-            continue;
-        if (item->is_kept)
-            ol_turn_attempt(turn, item);
-        struct ol_parking how = {.state = "PUBLISHED"};
-        if (item->outcome.kind != OUTLOG_PUBLISH_OK)
-            how = judge(worker, item);
-        ol_record_end(&worker->record, item, &how, item->outcome.kind == OUTLOG_PUBLISH_OK);
-        ol_turn_finish(turn, item, &how);
-    }
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->items[i].state == OL_ITEM_DONE && batch->items[i].is_parked)
+            ol_settle_one(worker, &batch->items[i]);
 }
 
 /* --- applying a turn --- */
@@ -162,30 +162,32 @@ static bool has_parked(const struct ol_batch *batch)
     return false;
 }
 
-void ol_settle_apply_loose(struct ol_work_lane *wl)
+void ol_settle_apply_one(struct ol_work_lane *wl, struct ol_item *item)
 {
     struct ol_worker *worker = wl->worker;
+    bool is_ok = item->outcome.kind == OUTLOG_PUBLISH_OK;
+    struct ol_parking how = {.state = "PUBLISHED"};
+    if (!is_ok)
+        how = judge(worker, item);
+    bool is_dead = strcmp(how.state, "DEAD") == 0;
+    if (is_ok || (is_dead && !how.held))
+        ol_settle_count_key(wl, item, -1);
+    if (is_ok || is_dead)
+        ol_settle_count_parked(wl, item, -1);
+    worker->stats->published += is_ok;
+    worker->stats->failed += !is_ok;
+    worker->stats->dead += is_dead;
+    log_move(worker, item, "CLAIMED", how.state);
+    item->is_parked = false; // recorded
+}
+
+void ol_settle_apply_loose(struct ol_work_lane *wl)
+{
     for (struct ol_batch **at = &wl->loose; *at;) {
         struct ol_batch *batch = *at;
-        for (size_t i = 0; i < batch->count; i++) {
-            struct ol_item *item = &batch->items[i];
-            if (item->state != OL_ITEM_DONE || !item->is_parked)
-                continue;
-            bool is_ok = item->outcome.kind == OUTLOG_PUBLISH_OK;
-            struct ol_parking how = {.state = "PUBLISHED"};
-            if (!is_ok)
-                how = judge(worker, item);
-            bool is_dead = strcmp(how.state, "DEAD") == 0;
-            if (is_ok || (is_dead && !how.held))
-                ol_settle_count_key(wl, item, -1);
-            if (is_ok || is_dead)
-                ol_settle_count_parked(wl, item, -1);
-            worker->stats->published += is_ok;
-            worker->stats->failed += !is_ok;
-            worker->stats->dead += is_dead;
-            log_move(worker, item, "CLAIMED", how.state);
-            item->is_parked = false; // recorded
-        }
+        for (size_t i = 0; i < batch->count; i++)
+            if (batch->items[i].state == OL_ITEM_DONE && batch->items[i].is_parked)
+                ol_settle_apply_one(wl, &batch->items[i]);
         if (batch->flying == 0 && !has_parked(batch)) {
             *at = batch->next;
             ol_batch_free(batch);

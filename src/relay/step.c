@@ -194,20 +194,34 @@ bool ol_step_finds_due(struct ol_work_lane *wl, outlog_err *err)
     return has;
 }
 
-/* Stragglers of a lane that somebody else has now still end by their own token (rule 13). */
-static int end_orphans(struct ol_work_lane *wl, outlog_err *err)
+static int end_orphan(struct ol_work_lane *wl, struct ol_item *item, outlog_err *err)
 {
     struct ol_worker *worker = wl->worker;
+    bool is_ours;
     ol_turn_begin(&worker->turn, &wl->lane);
     ol_record_reset(&worker->record);
-    for (struct ol_batch *batch = wl->loose; batch; batch = batch->next)
-        ol_settle_loose(worker, batch);
+    ol_settle_one(worker, item);
     ol_record_attach(&worker->record, &worker->turn);
-    if (worker->turn.finished_count &&
-        ol_turn_orphan(worker->conn, &wl->lane, &worker->turn, err) < 0) {
-        wl->retry_at = worker->now + 100000;
+    if (ol_turn_orphan(worker->conn, &wl->lane, &worker->turn, &is_ours, err) < 0)
         return -1;
-    }
+    if (is_ours)
+        ol_settle_apply_one(wl, item);
+    item->is_parked = false;
+    return 0;
+}
+
+/* Stragglers of a lane that somebody else has now still end by their own token (rule 13), each for
+ * itself: one may have been given to somebody else, and the others not. */
+static int end_orphans(struct ol_work_lane *wl, outlog_err *err)
+{
+    for (struct ol_batch *batch = wl->loose; batch; batch = batch->next)
+        for (size_t i = 0; i < batch->count; i++) {
+            struct ol_item *item = &batch->items[i];
+            if (item->state != OL_ITEM_DONE || !item->is_parked || end_orphan(wl, item, err) == 0)
+                continue;
+            wl->retry_at = wl->worker->now + 100000;
+            return -1;
+        }
     ol_settle_apply_loose(wl);
     return 0;
 }

@@ -144,12 +144,15 @@ void ol_batch_done(void *worker, void *item, const struct outlog_outcome *outcom
 
 /* --- settle.c --- */
 
-/* Add to the worker's turn what became of the open batch, or of a loose one. Changes nothing else. */
+/* Add to the worker's turn what became of the open batch, of a loose one (parked messages and stragglers
+ * whose outcome is here), or of one message of that. Changes nothing else. */
 void ol_settle_open(struct ol_worker *worker, const struct ol_batch *batch);
 void ol_settle_loose(struct ol_worker *worker, const struct ol_batch *batch);
+void ol_settle_one(struct ol_worker *worker, const struct ol_item *item);
 
 /* After the turn is stored: carry it over into memory. */
 void ol_settle_apply_open(struct ol_work_lane *wl);
+void ol_settle_apply_one(struct ol_work_lane *wl, struct ol_item *item);
 void ol_settle_apply_loose(struct ol_work_lane *wl);
 
 /* Count the key of a message as waiting, or not any more. */

@@ -9,7 +9,7 @@ import pytest
 from lib import hosts
 from lib.cli import Outlog
 from lib.hosts import Network
-from lib.outbox import Outbox, Relays, known, wait_for
+from lib.outbox import Outbox, Relays, wait_for
 from lib.postgres import Postgres
 from lib.receiver import Receiver
 from lib.server import Server
@@ -105,8 +105,6 @@ def test_l1_a_relay_that_is_cut_off_is_replaced_and_records_nothing_stale(networ
         cut.heal()
 
 
-@known("a straggler's late success is kept as an attempt although its row was reaped meanwhile: ol_turn_orphan() writes "
-       "attempts also where parked_finish found nothing of its own", is_sure=False)
 def test_l1_a_host_that_is_cut_off_again_and_again(network, server, world, far_receiver, history):
     """Three hosts with a relay each; the wires of two of them fail in turn, in every direction, under load."""
     outbox, relays, receiver = world.outbox, world.relays, far_receiver
