@@ -282,9 +282,23 @@ static bool waits_for_place(struct ol_worker *worker, const struct ol_batch *bat
     return false;
 }
 
+/* Is a message of it on the wire to somebody who answers, if not quite within our patience? */
+static bool waits_for_answer(struct ol_worker *worker, const struct ol_batch *batch)
+{
+    int64_t patience = worker->options->patience_us;
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct ol_target *target = batch->items[i].target;
+        if (batch->items[i].state == OL_ITEM_FLYING && target->has_answered &&
+            target->latency_us < (double)(patience * 2) &&
+            ol_target_is_quick(target, patience, worker->now))
+            return true;
+    }
+    return false;
+}
+
 /* The open batch is recorded when nothing more can happen to it now, or patience is over. It is
- * longer for what waits for a place where places come free: on a machine that is short of time to
- * park such messages would take more of it. */
+ * longer for what waits for a place where places come free, and twice as long for answers of who
+ * answers: on a machine that is short of time to park such messages would take more of it. */
 bool ol_batch_is_ready(struct ol_worker *worker, const struct ol_batch *batch)
 {
     enum { LONGER = 8 };
@@ -292,7 +306,9 @@ bool ol_batch_is_ready(struct ol_worker *worker, const struct ol_batch *batch)
     if (is_over(batch) || waited >= patience * LONGER)
         return true;
     if (waited >= patience)
-        return atomic_load(worker->stop) != 0 || !waits_for_place(worker, batch);
+        return atomic_load(worker->stop) != 0 ||
+               (!waits_for_place(worker, batch) &&
+                (waited >= patience * 2 || !waits_for_answer(worker, batch)));
     if (batch->flying)
         return false;
     for (size_t i = 0; i < batch->queue_count && atomic_load(worker->stop) == 0; i++)
