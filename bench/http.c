@@ -199,8 +199,8 @@ static void read_pages(int64_t wanted)
         }
     }
     double seconds = bench_now() - begun;
-    printf("{\"events\":%lld,\"bytes\":%lld,\"seconds\":%.3f,\"per_second\":%.1f}\n", (long long)events,
-           (long long)bytes, seconds, (double)events / seconds);
+    printf("{\"events\":%lld,\"bytes\":%lld,\"seconds\":%.3f,\"per_second\":%.1f}\n",
+           (long long)events, (long long)bytes, seconds, (double)events / seconds);
 }
 
 static void follow(void)

@@ -64,17 +64,20 @@ class Http:
     # --- pages
 
     def pages(self):
+        """One reader waits for each page; several keep the server busy."""
         name = "http pages of 1,000 events"
         for kind in self.kinds(name):
             with self.bench.store(kind) as url:
                 feed = self.build / "bench" / "bench_feed"
                 self.bench.run(feed, "fill", url, FEED_EVENTS)
-                ours, library = [], []
+                one, four, library = [], [], []
                 with self.serving(url) as (port, _):
                     for _ in range(self.bench.args.rounds):
-                        ours.append(self.load("read", port, 1, FEED_EVENTS))
+                        one.append(self.load("read", port, 1, FEED_EVENTS))
+                        four.append(self.load("read", port, 4, FEED_EVENTS))
                         library.append(self.bench.run(feed, "outlog", url)["per_second"])
-            yield self.bench.compared(f"{kind}: {name}", ours, library, LEAST_PAGES)
+            yield self.bench.compared(f"{kind}: {name}, 4 readers", four, library, LEAST_PAGES)
+            yield self.bench.compared(f"{kind}: {name}, 1 reader", one, library, LEAST_PAGES)
 
     # --- memory, and the start
 

@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "log/event.h"
-#include "log/read.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -178,10 +177,7 @@ static enum ol_answer list(struct ol_request *request)
         ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0 ||
         ol_request_number(request, "wait", 0, MOST_WAIT_S, 0, &wait) < 0)
         return OL_ANSWERED;
-    // Without a filter a reader far behind need not ask each time what is settled.
-    bool has_filter = !ol_filter_is_empty(&request->filter);
-    if (outlog_read(request->log, has_filter ? &request->filter : NULL, after, (size_t)limit, page,
-                    &err) < 0)
+    if (outlog_read(request->log, &request->filter, after, (size_t)limit, page, &err) < 0)
         return ol_problem(request, &err);
     if (!request->wait_until)
         request->wait_until = request->began_at + wait * 1000000;

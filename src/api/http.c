@@ -163,9 +163,11 @@ static const llhttp_settings_t callbacks = {
     .on_message_complete = on_complete,
 };
 
-/* Follow the head's bytes up to its end: how many they are, and whether a line is folded. */
+/* Follow the head's bytes up to its end: how many they are, whether a line is folded, and whether each
+ * ends as it should: llhttp takes a carriage return alone for the end of the head. */
 static void scan_head(struct ol_http *http, const char *data, size_t bytes)
 {
+    static const char bare[] = "lines end with CR LF";
     for (size_t i = 0; i < bytes && http->head != HEAD_DONE; i++) {
         char c = data[i];
         if (++http->head_bytes > http->user->limits.head_bytes) {
@@ -178,21 +180,37 @@ static void scan_head(struct ol_http *http, const char *data, size_t bytes)
                 http->head = HEAD_IN_LINE;
             break;
         case HEAD_IN_LINE:
+            if (c == '\n') {
+                refuse(http, 400, bare);
+                return;
+            }
             if (c == '\r')
                 http->head = HEAD_CR;
             break;
         case HEAD_CR:
-            http->head = c == '\n' ? HEAD_LINE_START : HEAD_IN_LINE;
+            if (c != '\n') {
+                refuse(http, 400, bare);
+                return;
+            }
+            http->head = HEAD_LINE_START;
             break;
         case HEAD_LINE_START:
             if (c == ' ' || c == '\t') {
                 refuse(http, 400, "a header is folded over two lines");
                 return;
             }
+            if (c == '\n') {
+                refuse(http, 400, bare);
+                return;
+            }
             http->head = c == '\r' ? HEAD_LAST_CR : HEAD_IN_LINE;
             break;
         case HEAD_LAST_CR:
-            http->head = c == '\n' ? HEAD_DONE : HEAD_IN_LINE;
+            if (c != '\n') {
+                refuse(http, 400, bare);
+                return;
+            }
+            http->head = HEAD_DONE;
             break;
         case HEAD_DONE:
             break;

@@ -35,13 +35,6 @@ void outlog_page_clear(struct outlog_page *page)
     *page = (struct outlog_page){0};
 }
 
-bool ol_filter_is_empty(const struct outlog_filter *f)
-{
-    return !f->org_id && !f->is_infrastructure && !f->event_type && !f->aggregate_type &&
-           !f->aggregate_id && !f->correlation_id && !f->app_id && !f->env_id && !f->visibility &&
-           !f->since && !f->until && !f->raw;
-}
-
 size_t ol_page_bytes(const struct outlog_page *page)
 {
     const struct ol_arena *arena = page->memory;

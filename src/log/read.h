@@ -30,7 +30,4 @@ int ol_filter_read(const char *json, struct ol_arena *arena, struct outlog_filte
 /* How much memory the events of a page take. */
 size_t ol_page_bytes(const struct outlog_page *page);
 
-/* Does it match everything? */
-bool ol_filter_is_empty(const struct outlog_filter *filter);
-
 #endif

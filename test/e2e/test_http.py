@@ -373,6 +373,15 @@ def test_a_consumers_name_is_any_text_of_100_bytes(still):
     assert still.put("/v1/consumers/" + "x" * 101).code == "invalid_field"
 
 
+def test_e6_a_page_says_what_is_settled_now(still, outlog):
+    """Also to a reader far behind, whichever thread answers: a page finds the end of the log by it."""
+    still.append("acme", 3)
+    for _ in range(8):
+        still.get("/v1/events?limit=1")
+    outlog.run("append", "--org", "acme", "--aggregate", "thing/2", "--type", "t", "--data", "{}")
+    assert {still.get("/v1/events?limit=1").json["settled"] for _ in range(8)} == {4}
+
+
 def test_c2_a_long_poll_answers_when_something_comes(still):
     still.put("/v1/consumers/c")
     result = []

@@ -51,6 +51,7 @@ SMUGGLED = [
     ("a space before the name", post(b" Content-Length: %d" % len(BODY))),
     ("bare line feeds", post(SIZE).replace(b"\r\n", b"\n", 3)),
     ("a bare carriage return", post(SIZE, b"X-A: 1\rContent-Length: 0")),
+    ("a head that ends in half", post(SIZE)[:-len(BODY) - 1] + b"(" + BODY),
     ("a negative length", post(b"Content-Length: -1")),
     ("a length with a sign", post(b"Content-Length: +%d" % len(BODY))),
     ("a length in hex", post(b"Content-Length: 0x10")),
