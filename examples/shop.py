@@ -26,6 +26,22 @@ import urllib.parse
 ORG = "acme"
 GOODS = {"tea": 4, "cup": 9, "kettle": 29, "teapot": 24}
 
+# What the shop's lawyers do meanwhile. With the rules of notifications.yaml each of these tells somebody.
+PRACTICE = [
+    ("matter", "matter.created", {"title": "Kettle v. Pot"}),
+    ("matter", "matter.updated", {"title": "Kettle v. Pot", "watchers": ["u-mia", "u-max"], "changes": ["court"]}),
+    ("task", "task.created", {"title": "Draft the reply", "assignee": "u-max"}),
+    ("task", "task.assigned", {"title": "Draft the reply", "assignee": "u-mia", "due": "Friday"}),
+    ("task", "task.completed", {"title": "Draft the reply", "created_by": "u-max"}),
+    ("document", "document.uploaded", {"name": "reply.pdf", "watchers": ["u-mia"]}),
+    ("invoice", "invoice.created", {"total": "120 EUR"}),
+    ("invoice", "invoice.sent", {"total": "120 EUR", "customer": {"name": "Ms Pot", "email": "pot@customers.example"}}),
+    ("payment", "payment.received", {"amount": "120 EUR", "invoice": "i-1"}),
+    ("payment", "payment.failed", {"amount": "80 EUR", "invoice": "i-2", "reason": "the bank said no"}),
+    ("user", "user.invited", {"email": "new@customers.example", "link": "https://practice.example/join"}),
+    ("user", "user.joined", {"name": "Noa"}),
+]
+
 
 def main():
     args = arguments()
@@ -35,8 +51,9 @@ def main():
     shop.set_up()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     numbers = itertools.count(1) if args.orders is None else range(1, args.orders + 1)
-    for _ in numbers:
+    for number in numbers:
         shop.order()
+        shop.practise(number)
         time.sleep(random.uniform(0.3, 1.2) * args.pace)
     return 0
 
@@ -94,6 +111,8 @@ class Shop:
             status, answer = self.api.call("PUT", f"/v1/destinations/{name}", settings)
             if status >= 400:
                 raise SystemExit(f"shop: {name}: {answer.get('detail')}")
+        for name in ("mia", "max", "ana"):
+            self.api.call("PUT", f"/v1/users/u-{name}/preferences?org_id={ORG}", {"email": f"{name}@practice.example"})
         self.api.call("PUT", "/v1/consumers/bookkeeping", {"filters": {"event_type": "order.paid"}})
 
     def order(self):
@@ -137,6 +156,12 @@ class Shop:
         api.post(f"/v1/steps/{ship}/complete", output_result={"parcel": f"p-{order}"})
         api.post(f"/v1/runs/{run}/complete")
         api.post("/v1/events", **cause, events=[self.event(order, "order.shipped", {"parcel": f"p-{order}"})])
+
+    def practise(self, number):
+        kind, event_type, payload = PRACTICE[number % len(PRACTICE)]
+        self.api.post("/v1/events", org_id=ORG, actor={"type": "user", "id": "u-mia"}, events=[
+            {"aggregate_type": kind, "aggregate_id": f"{kind[0]}-{number}-{random.randint(1, 10 ** 6)}",
+             "event_type": event_type, "payload": payload}])
 
     @staticmethod
     def event(order, event_type, payload):

@@ -15,6 +15,7 @@ import { EventPage } from './pages/event.js';
 import { Find } from './pages/find.js';
 import { Log } from './pages/log.js';
 import { Message } from './pages/message.js';
+import { Notices } from './pages/notices.js';
 import { Outbox } from './pages/outbox.js';
 import { Overview } from './pages/overview.js';
 import { Run, Runs } from './pages/runs.js';
@@ -43,6 +44,7 @@ const PAGES = {
     views: [Views, null, 'Views'],
     runs: [Runs, Run, 'Runs'],
     sessions: [Sessions, Session, 'Sessions'],
+    notices: [Notices, null, 'Notices'],
     tokens: [Tokens, null, 'Tokens'],
     find: [Find, null, 'Find'],
 };

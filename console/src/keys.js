@@ -7,6 +7,7 @@ export const PLACES = {
     o: ['', 'Overview'], l: ['log', 'Log'], t: ['traces', 'Traces'], b: ['outbox', 'Outbox'],
     d: ['dead', 'Dead letters'], e: ['destinations', 'Destinations'], c: ['consumers', 'Consumers'],
     v: ['views', 'Views'], r: ['runs', 'Runs'], s: ['sessions', 'Sessions'],
+    n: ['notices', 'Notices'],
         k: ['tokens', 'Tokens'],
 };
 const CHORD_MS = 1200;

@@ -42,12 +42,14 @@ values (:id::uuid, :org_id, :user_id, :category, :template, :template_version, :
        :aggregate_type, :aggregate_id, :correlation_id, :subject, :body_text, :body_html)
 on conflict (id) do nothing
 
--- name: notice_feed(org_id, user_id, unread?, before_at?, before_id, limit literal)
--- A user's notices, the newest first.
+-- name: notice_feed(org_id?, user_id?, unread?, before_at?, before_id, limit literal)
+-- Notices of a user or of all, the newest first.
 select id, org_id, user_id, category, template, template_version, event_type, event_id, aggregate_type, aggregate_id,
        correlation_id, subject, body_text, body_html, created_at, read_at
   from outlog.notices
- where org_id = :org_id and user_id = :user_id
+ where true
+   and org_id = :org_id                                             --? org_id
+   and user_id = :user_id                                           --? user_id
    and (read_at is null) = :unread::boolean                         --? unread
    and (created_at, id) < (:before_at::timestamptz, :before_id::uuid)  --? before_at
  order by created_at desc, id desc limit :limit
@@ -73,6 +75,11 @@ select id, org_id, user_id, category, template, template_version, event_type, ev
 -- name: notice_read(id)
 -- The first time counts.
 update outlog.notices set read_at = outlog.after(0) where id = :id::uuid and read_at is null
+
+-- name: notices_purge(before, limit literal)
+-- A bounded chunk, so that no lock is held for long.
+delete from outlog.notices where id in
+       (select id from outlog.notices where created_at < :before::timestamptz order by created_at limit :limit)
 
 -- name: preference_list(org_id, user_id)
 select category, channel, enabled from outlog.preferences

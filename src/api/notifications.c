@@ -11,23 +11,38 @@
 
 /* --- the feed --- */
 
-static enum ol_answer list(struct ol_request *request)
+/* Of one user, or of all (NULL). */
+static enum ol_answer list_of(struct ol_request *request, const char *org_id, const char *user_id)
 {
-    const char *org_id, *asked = ol_request_param(request, "unread");
+    const char *asked = ol_request_param(request, "unread");
     int64_t limit;
     outlog_err err;
 
-    if (ol_ticket_org(request, &org_id) < 0 ||
-        ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0)
+    if (ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0)
         return OL_ANSWERED;
     if (asked && *asked && strcmp(asked, "true") != 0 && strcmp(asked, "false") != 0)
         return ol_problem_say(request, 400, "invalid_field", "unread is true or false");
     int unread = !asked || !*asked ? -1 : asked[0] == 't';
     struct ol_buf *out = ol_request_reply(request, 200);
-    return ol_inbox_list(request->log, org_id, request->args[0], unread, ol_request_param(request, "after"),
+    return ol_inbox_list(request->log, org_id, user_id, unread, ol_request_param(request, "after"),
                          (int)limit, out, &err) < 0
                ? ol_problem(request, &err)
                : OL_ANSWERED;
+}
+
+static enum ol_answer list(struct ol_request *request)
+{
+    const char *org_id;
+    return ol_ticket_org(request, &org_id) < 0 ? OL_ANSWERED
+                                               : list_of(request, org_id, request->args[0]);
+}
+
+static enum ol_answer list_all(struct ol_request *request)
+{
+    const char *org_id, *user_id = ol_request_param(request, "user_id");
+    return ol_request_org(request, ol_request_param(request, "org_id"), &org_id) < 0
+               ? OL_ANSWERED
+               : list_of(request, org_id, user_id && *user_id ? user_id : NULL);
 }
 
 static enum ol_answer mark(struct ol_request *request, outlog_tx *tx)
@@ -128,6 +143,9 @@ const struct ol_route ol_notification_routes[] = {
     {"GET", "/v1/users/{user_id}/notifications", OL_SCOPE_READ, list, "listNotifications",
      "A user's notifications in the app, the newest first", .query = "org_id unread after limit",
      .reply = "NotificationList", .takes_org = true},
+    {"GET", "/v1/notifications", OL_SCOPE_READ, list_all, "listAllNotifications",
+     "Notifications in the app of every user, the newest first",
+     .query = "org_id user_id unread after limit", .reply = "NotificationList", .takes_org = true},
     {"POST", "/v1/notifications/{id}/read", OL_SCOPE_APPEND, NULL, "readNotification",
      "Mark it as read; the first time counts", .body = "Empty", .reply = "Notification",
      .takes_org = true, .change = mark},

@@ -45,7 +45,7 @@ struct ol_cli_command {
 extern const struct ol_cli_command ol_command_init, ol_command_append, ol_command_events,
     ol_command_trace, ol_command_causality, ol_command_consumers, ol_command_doctor,
     ol_command_bench, ol_command_version, ol_command_relay, ol_command_send, ol_command_apply,
-    ol_command_outbox, ol_command_dead, ol_command_requeue, ol_command_kill,
+    ol_command_outbox, ol_command_dead, ol_command_requeue, ol_command_kill, ol_command_notices,
     ol_command_destinations, ol_command_stats, ol_command_config, ol_command_serve,
     ol_command_token, ol_command_runs, ol_command_run_one, ol_command_verify, ol_command_signal,
     ol_command_step, ol_command_tool, ol_command_projections, ol_command_sinks, ol_command_export,

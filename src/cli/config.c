@@ -32,6 +32,7 @@ static const struct line defaults[] = {
     {"relay.wakeup", "poll", OL_FROM_DEFAULT},
     {"alerts.to", "none", OL_FROM_DEFAULT},
     {"retention.messages", "forever", OL_FROM_DEFAULT},
+    {"retention.notices", "forever", OL_FROM_DEFAULT},
     {"retention.idempotency", "24h", OL_FROM_DEFAULT},
     {"serve.origins", "[]", OL_FROM_DEFAULT},
     {"tracing.endpoint", "none", OL_FROM_DEFAULT},

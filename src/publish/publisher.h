@@ -20,6 +20,7 @@ extern const struct outlog_publisher ol_publisher_exec;
 extern const struct outlog_publisher ol_publisher_stdout;
 extern const struct outlog_publisher ol_publisher_null;
 extern const struct outlog_publisher ol_publisher_in_app;
+extern const struct outlog_publisher ol_publisher_websocket;
 
 /* Each is there when its client library was there at build time: OL_WITH_KAFKA and so on. */
 extern const struct outlog_publisher ol_publisher_kafka;

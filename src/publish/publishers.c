@@ -5,7 +5,7 @@
 
 static const struct outlog_publisher *const publishers[] = {
     &ol_publisher_webhook,  &ol_publisher_smtp, &ol_publisher_sor,    &ol_publisher_exec,
-    &ol_publisher_stdout,   &ol_publisher_null, &ol_publisher_in_app,
+    &ol_publisher_stdout,   &ol_publisher_null, &ol_publisher_in_app, &ol_publisher_websocket,
 #ifdef OL_WITH_KAFKA
     &ol_publisher_kafka,
 #endif

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "relay/push.h"
 #include "relay/report.h"
 
 #include <stdlib.h>
@@ -182,6 +183,18 @@ static bool has_words(struct ol_worker *worker, struct ol_batch *batch, struct o
     return false;
 }
 
+/* What goes to a session must name it. False: it is over. */
+static bool has_session(struct ol_worker *worker, struct ol_batch *batch, struct ol_item *item,
+                        const struct ol_target *target)
+{
+    outlog_err err;
+    item->is_push = strcmp(target->settings->type, "websocket") == 0;
+    if (!item->is_push || ol_push_check(&item->message, &err) == 0)
+        return true;
+    refuse(worker, batch, item, &err);
+    return false;
+}
+
 /* Rule 4: a byte leaves only while the lease surely outlasts the attempt: the lane's, and that of the
  * message's own row, which nobody renews. The clock is read here and now: a process that was stopped in
  * between must not send on an old look at it. False: none of its destination can go now. */
@@ -227,7 +240,8 @@ static void pump_queue(struct ol_worker *worker, struct ol_batch *batch, struct 
     if (!target || !target->outlet || target->is_paused)
         return;
     for (; item; item = next_in_line(queue)) {
-        bool may_go = has_words(worker, batch, item, target);
+        bool may_go = has_words(worker, batch, item, target) &&
+                      has_session(worker, batch, item, target);
         if (item->state == OL_ITEM_WAITING && (!may_go || !send(worker, batch, target, item)))
             return;
     }

@@ -8,13 +8,17 @@ enum { CHUNK = 2000, STRETCH = 1000 }; // a few milliseconds each: messages wait
 int ol_janitor_sweep(struct ol_conn *conn, const struct ol_policy *policy, bool *has_more,
                      outlog_err *err)
 {
-    int64_t before = ol_clock_wall_us() - policy->idempotency_us, records, keys;
+    int64_t before = ol_clock_wall_us() - policy->idempotency_us, records, keys, notices = 0,
+            told = ol_clock_wall_us() - policy->notices_us;
     if (ol_exec(conn, OL_Q_IDEMPOTENCY_PURGE, OL_PARAMS(ol_time(before), ol_int(CHUNK)), &records,
                 err) < 0 ||
         ol_exec(conn, OL_Q_OUTBOX_KEYS_PURGE, OL_PARAMS(ol_time(before), ol_int(CHUNK)), &keys,
                 err) < 0)
         return -1;
-    *has_more = records == CHUNK || keys == CHUNK;
+    if (policy->notices_us && ol_exec(conn, OL_Q_NOTICES_PURGE,
+                                      OL_PARAMS(ol_time(told), ol_int(CHUNK)), &notices, err) < 0)
+        return -1;
+    *has_more = records == CHUNK || keys == CHUNK || notices == CHUNK;
     return 0;
 }
 

@@ -5,8 +5,8 @@
 #include "outbox/lane.h"
 #include "relay/policy.h"
 
-/* Delete answers of commands (I1), and keys of messages that are gone (I5), that are older than the
- * policy keeps them. *has_more: it was a full chunk, and others may be left. */
+/* Delete answers of commands (I1), keys of messages that are gone (I5), and notices, that are older than
+ * the policy keeps them. *has_more: it was a full chunk, and others may be left. */
 int ol_janitor_sweep(struct ol_conn *conn, const struct ol_policy *policy, bool *has_more,
                      outlog_err *err);
 

@@ -171,7 +171,7 @@ static int plan(struct ol_work_lane *wl, struct ol_turn *turn, struct ol_batch *
 {
     struct ol_worker *worker = wl->worker;
     enum fate *fates = ol_arena_array(&batch->arena, batch->count, sizeof *fates);
-    size_t kept, sent = 0, read = batch->count;
+    size_t kept = 0, sent = 0, read = batch->count;
     bool must_wait = false;
 
     if (batch->count == 0)

@@ -68,6 +68,8 @@ static void read_setting(struct ol_policy *policy, const char *key, const struct
         policy->idempotency_us = us > DAY_US ? us : DAY_US;
     } else if (strcmp(key, "retention.messages") == 0) {
         policy->messages_us = span_of(value);
+    } else if (strcmp(key, "retention.notices") == 0) {
+        policy->notices_us = span_of(value);
     } else if (strcmp(key, "relay.lease") == 0) {
         policy->relay.lease_us = span_of(value);
     } else if (strcmp(key, "relay.poll") == 0) {

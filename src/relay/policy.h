@@ -17,6 +17,7 @@ struct ol_policy {
     size_t type_count;
     int64_t idempotency_us; /* how long answers and keys are kept: 24 h at least */
     int64_t messages_us;    /* how long published messages are kept; 0: for ever */
+    int64_t notices_us;     /* how long notices stay in a feed; 0: for ever */
     struct {                /* 0: not said */
         int64_t lease_us, poll_us, patience_us, batch, threads, parked;
         bool notify;

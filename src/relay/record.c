@@ -2,6 +2,7 @@
 #include "relay/record.h"
 
 #include "relay/notice.h"
+#include "relay/push.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@ struct ol_record_move {
     const struct ol_item *item;
     enum ol_effect_step step;
     int64_t wait_us;
-    bool is_effect, is_dead, is_notice;
+    bool is_effect, is_dead, is_notice, is_push;
 };
 
 void ol_record_clear(struct ol_record *record)
@@ -61,7 +62,8 @@ void ol_record_end(struct ol_record *record, const struct ol_item *item,
     bool is_dead = !is_published && strcmp(how->state, "DEAD") == 0;
     bool is_effect = ol_item_is_effect(item);
     bool is_notice = item->notice && (is_published ? item->notice->is_feed : is_bounce(item));
-    if (!is_effect && !is_dead && !is_notice)
+    bool is_push = item->is_push && is_published;
+    if (!is_effect && !is_dead && !is_notice && !is_push)
         return;
     add(record, (struct ol_record_move){.item = item,
                                         .step = is_published  ? OL_EFFECT_COMPLETED
@@ -71,7 +73,8 @@ void ol_record_end(struct ol_record *record, const struct ol_item *item,
                                         .wait_us = how->wait_us,
                                         .is_effect = is_effect,
                                         .is_dead = is_dead,
-                                        .is_notice = is_notice});
+                                        .is_notice = is_notice,
+                                        .is_push = is_push});
 }
 
 /* A dead letter is told to the alert destinations; a dead alert is not. */
@@ -127,6 +130,8 @@ static int write_moves(struct ol_conn *conn, void *context, struct ol_item *item
             return -1;
         if (move->is_notice && (move->is_dead ? ol_notice_suppress(conn, move->item, err)
                                               : ol_notice_write(conn, move->item, err)) < 0)
+            return -1;
+        if (move->is_push && ol_push_write(&tx, &move->item->message, err) < 0)
             return -1;
     }
     return 0;

@@ -85,6 +85,8 @@ static const struct setting {
     {"alerts", "to", TEXT, 1, 100, "the name of a destination is wanted"},
     {"retention", "messages", SPAN_OR_FOREVER, 1000000, INT64_MAX,
      "a span like 30d, or forever, is wanted"},
+    {"retention", "notices", SPAN_OR_FOREVER, 1000000, INT64_MAX,
+     "a span like 90d, or forever, is wanted"},
     {"retention", "idempotency", SPAN, INT64_C(86400000000), INT64_MAX,
      "a span of 24h or more is wanted"},
     {"relay", "lease", SPAN, 1000000, INT64_C(3600000000), "a span from 1s to 1h is wanted"},

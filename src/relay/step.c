@@ -234,7 +234,8 @@ bool ol_step_is_plain(const struct ol_work_lane *wl)
     for (size_t i = 0; wl->open && i < wl->open->count; i++) {
         const struct ol_item *item = &wl->open->items[i];
         if (item->state != OL_ITEM_DONE || item->outcome.kind != OUTLOG_PUBLISH_OK ||
-            item->is_kept || item->at_most_once || item->notice || ol_item_is_effect(item))
+            item->is_kept || item->at_most_once || item->notice || item->is_push ||
+            ol_item_is_effect(item))
             return false;
     }
     return true;

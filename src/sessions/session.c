@@ -165,11 +165,55 @@ int ol_session_release(outlog *log, const struct ol_session_work *work, outlog_e
                          err);
 }
 
-/* --- the answer --- */
+/* --- what is owed --- */
+
+static void put_request(const struct ol_debt *debt, const char *effect_id, struct ol_buf *out)
+{
+    ol_buf_print(out, "{\"effect_id\":\"%s\",\"run_id\":null,\"effect_type\":", effect_id);
+    ol_buf_json_text(out, debt->effect_type);
+    ol_buf_text(out, ",\"session_key\":");
+    ol_buf_json_text(out, debt->session_key);
+    ol_buf_text(out, ",\"checkpoint_id\":");
+    ol_buf_json_text(out, debt->checkpoint_id);
+    ol_buf_text(out, ",\"destination\":\"session\",\"idempotency_key\":");
+    ol_buf_json_text(out, debt->idempotency_key);
+    ol_buf_char(out, '}');
+}
+
+int ol_session_owe(outlog_tx *tx, const struct ol_debt *debt, outlog_err *err)
+{
+    struct outlog_appended appended;
+    struct ol_buf payload = {0};
+    char effect_id[37];
+
+    ol_uuid_make(effect_id);
+    put_request(debt, effect_id, &payload);
+    const struct outlog_event event = {.org_id = debt->org_id,
+                                       .aggregate_type = "EFFECT",
+                                       .aggregate_id = effect_id,
+                                       .event_type = "EFFECT_REQUESTED",
+                                       .payload = payload.data,
+                                       .actor_id = "session",
+                                       .correlation_id = debt->correlation_id,
+                                       .causation_id = debt->causation_id};
+    int result = payload.failed ? no_memory(err) : outlog_append(tx, &event, &appended, err);
+    ol_buf_clear(&payload);
+    return result < 0
+               ? -1
+               : ol_exec(tx->conn, OL_Q_EFFECT_INSERT,
+                         OL_PARAMS(ol_text(effect_id), ol_text(debt->org_id), ol_text(NULL),
+                                   ol_text(NULL), ol_text(debt->session_key),
+                                   ol_text(debt->checkpoint_id), ol_text(debt->effect_type),
+                                   ol_bytes(debt->spec, debt->spec_bytes), ol_text("session"),
+                                   ol_text(debt->idempotency_key), ol_text(effect_id),
+                                   ol_text(appended.id), ol_text(appended.correlation_id),
+                                   ol_time(appended.occurred_at)),
+                         NULL, err);
+}
 
 struct answer {
-    char effect_id[37], checkpoint_id[OL_SESSION_KEY_BYTES + 24], key[65];
-    struct ol_buf spec, payload;
+    char checkpoint_id[OL_SESSION_KEY_BYTES + 24], key[65];
+    struct ol_buf spec;
 };
 
 /* SHA-256(checkpoint_id + type + payload), the payload without white space. */
@@ -177,7 +221,6 @@ static void compose(const struct ol_session_work *work, const char *content, siz
                     struct answer *out)
 {
     struct ol_buf text = {0};
-    ol_uuid_make(out->effect_id);
     snprintf(out->checkpoint_id, sizeof out->checkpoint_id, "%s#%lld", work->session_key,
              (long long)work->seq);
     ol_buf_text(&out->spec, "{\"content\":");
@@ -189,40 +232,24 @@ static void compose(const struct ol_session_work *work, const char *content, siz
     ol_buf_text(&text, "send_message");
     ol_buf_add(&text, out->spec.data, out->spec.bytes);
     ol_sha256_hex(text.data ? text.data : "", text.bytes, out->key);
+    out->spec.failed |= text.failed;
     ol_buf_clear(&text);
-    ol_buf_print(&out->payload,
-                 "{\"effect_id\":\"%s\",\"run_id\":null,\"effect_type\":\"send_message\",",
-                 out->effect_id);
-    ol_buf_text(&out->payload, "\"session_key\":");
-    ol_buf_json_text(&out->payload, work->session_key);
-    ol_buf_text(&out->payload, ",\"checkpoint_id\":");
-    ol_buf_json_text(&out->payload, out->checkpoint_id);
-    ol_buf_print(&out->payload, ",\"destination\":\"session\",\"idempotency_key\":\"%s\"}",
-                 out->key);
 }
 
 static int store_answer(outlog_tx *tx, const struct ol_session_work *work,
                         const struct answer *answer, outlog_err *err)
 {
-    struct outlog_appended appended;
-    const struct outlog_event event = {.org_id = work->org_id,
-                                       .aggregate_type = "EFFECT",
-                                       .aggregate_id = answer->effect_id,
-                                       .event_type = "EFFECT_REQUESTED",
-                                       .payload = answer->payload.data,
-                                       .actor_id = "session",
-                                       .correlation_id = work->correlation_id,
-                                       .causation_id = work->event_id};
-    if (outlog_append(tx, &event, &appended, err) < 0)
-        return -1;
-    return ol_exec(tx->conn, OL_Q_EFFECT_INSERT,
-                   OL_PARAMS(ol_text(answer->effect_id), ol_text(work->org_id), ol_text(NULL),
-                             ol_text(NULL), ol_text(work->session_key),
-                             ol_text(answer->checkpoint_id), ol_text("send_message"),
-                             ol_bytes(answer->spec.data, answer->spec.bytes), ol_text("session"),
-                             ol_text(answer->key), ol_text(answer->effect_id), ol_text(appended.id),
-                             ol_text(appended.correlation_id), ol_time(appended.occurred_at)),
-                   NULL, err);
+    return ol_session_owe(tx,
+                          &(struct ol_debt){.org_id = work->org_id,
+                                            .session_key = work->session_key,
+                                            .checkpoint_id = answer->checkpoint_id,
+                                            .effect_type = "send_message",
+                                            .spec = answer->spec.data,
+                                            .spec_bytes = answer->spec.bytes,
+                                            .idempotency_key = answer->key,
+                                            .correlation_id = work->correlation_id,
+                                            .causation_id = work->event_id},
+                          err);
 }
 
 int ol_session_answer(outlog *log, const struct ol_session_work *work, const char *content,
@@ -233,7 +260,7 @@ int ol_session_answer(outlog *log, const struct ol_session_work *work, const cha
     int result = -1;
 
     compose(work, content, bytes, &answer);
-    if (answer.spec.failed || answer.payload.failed) {
+    if (answer.spec.failed) {
         no_memory(err);
     } else if (outlog_begin(log, &tx, err) == 0) {
         // The session first: whoever has its row decides whose answer counts (I2, I3).
@@ -246,7 +273,6 @@ int ol_session_answer(outlog *log, const struct ol_session_work *work, const cha
             result = -1;
     }
     ol_buf_clear(&answer.spec);
-    ol_buf_clear(&answer.payload);
     return result;
 }
 

@@ -61,6 +61,19 @@ int ol_session_renew(outlog *log, const struct ol_session_work *work, int64_t le
 int ol_session_answer(outlog *log, const struct ol_session_work *work, const char *content,
                       size_t bytes, const char *checkpoint, outlog_err *err);
 
+/* Something a session is owed (S-7). */
+struct ol_debt {
+    const char *org_id, *session_key;
+    const char *checkpoint_id; /* of an answer; else NULL */
+    const char *effect_type, *spec;
+    size_t spec_bytes;
+    const char *idempotency_key;
+    const char *correlation_id, *causation_id; /* either may be NULL */
+};
+
+/* Owe it: the effect and EFFECT_REQUESTED, in the caller's transaction. */
+int ol_session_owe(outlog_tx *tx, const struct ol_debt *debt, outlog_err *err);
+
 /* The message has no answer (another type of event; an agent that failed for good, then `error` says
  * how): the session goes on. 1 or 0 as above. */
 int ol_session_pass(outlog *log, const struct ol_session_work *work, const char *error,

@@ -73,7 +73,7 @@ int ol_inbox_list(outlog *log, const char *org_id, const char *user_id, int unre
 
     if ((after && split_after(after, time, id, err) < 0) || ol_log_ready(log, err) < 0 ||
         ol_query(log->conn, OL_Q_NOTICE_FEED,
-                 OL_PARAMS(ol_text(org_id), ol_text(user_id),
+                 OL_PARAMS(ol_optional(org_id), ol_optional(user_id),
                            unread < 0 ? ol_absent() : ol_int(unread),
                            ol_optional(after ? time : NULL), ol_text(id), ol_int(limit)),
                  &rows, err) < 0)

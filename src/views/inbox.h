@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "outlog.h"
 
-/* {notifications: […], next_after}, the newest first. unread: 1 only those, 0 only the others, -1 all.
+/* {notifications: […], next_after}, the newest first. org_id NULL: of every org, user_id NULL: of all users. unread: 1 only those, 0 only the others, -1 all.
  * OUTLOG_INVALID_FIELD: `after` is not a next_after. */
 int ol_inbox_list(outlog *log, const char *org_id, const char *user_id, int unread,
                   const char *after, int limit, struct ol_buf *out, outlog_err *err);

@@ -19,7 +19,7 @@ from lib.outbox import wait_for
 PAGES = {"overview": "", "log": "log", "traces": "traces", "outbox": "outbox", "dead": "dead",
          "retrying": "dead?tab=retrying", "destinations": "destinations",
          "destination": "destinations/partner-api", "consumers": "consumers", "views": "views",
-         "runs": "runs", "sessions": "sessions", "tokens": "tokens", "find": "find?q=nothing",
+         "runs": "runs", "sessions": "sessions", "notices": "notices", "tokens": "tokens", "find": "find?q=nothing",
          "no-page": "nowhere"}
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")

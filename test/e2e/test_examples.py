@@ -1,4 +1,5 @@
 """Every example does what its first lines say; so does the demonstrations of `make run` and `make tour`."""
+import importlib.util
 import json
 import os
 import re
@@ -118,6 +119,13 @@ def http_call(method, url, body=None):
         return json.loads(answer.read() or "null") if "json" in answer.headers["content-type"] else None
 
 
+def shop_module(root):
+    spec = importlib.util.spec_from_file_location("shop", root / "examples" / "shop.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def until(what, is_true, seconds=60):
     end = time.monotonic() + seconds
     while not is_true():
@@ -126,7 +134,7 @@ def until(what, is_true, seconds=60):
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_make_run_shows_a_dead_letter_that_can_be_repaired(shop, kind, request):
+def test_make_run_shows_a_dead_letter_that_can_be_repaired(shop, kind, request, root):
     """What issue after issue leads up to: see it fail, repair it, requeue it, see it delivered."""
     stores = [request.getfixturevalue("postgres_store")] if kind == "postgres" else []
     _, console, world = shop(*stores)
@@ -141,6 +149,12 @@ def test_make_run_shows_a_dead_letter_that_can_be_repaired(shop, kind, request):
     assert answer["requeued"] == 1
     message = f"{console}/v1/messages/{letter['event_id']}"
     until("the delivery", lambda: http_call("GET", message)["state"] == "PUBLISHED")
+    # N2: the twelve events of the example rules, as notices and as mails
+    kinds = {event_type for _, event_type, _ in shop_module(root).PRACTICE}
+    seen = lambda: {one["event_type"] for path in ("notifications?limit=1000", "messages?destination=email&limit=1000")  # noqa: E731
+                    for one in next(iter(http_call("GET", f"{console}/v1/{path}").values()))}
+    assert len(kinds) == 12
+    until("all twelve to be told of", lambda: seen() >= kinds)
     until("a view", lambda: http_call("GET", f"{console}/v1/projections")["projections"][0]
           ["last_applied_event_id"] > 0)
 

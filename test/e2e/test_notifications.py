@@ -14,7 +14,7 @@ import pytest
 from doors import CALLERS, DOORS, Refused, connect, execute, open_door
 from lib.cli import Outlog
 from lib.mail import MailServer
-from lib.outbox import wait_for
+from lib.outbox import Outbox, wait_for
 from lib.websocket import WebSocket
 from run_doors import HttpRuns
 
@@ -433,6 +433,11 @@ def test_n3_the_feed_is_read_by_http(store, outlog, daemon):
         with pytest.raises(Refused):
             daemon.feed(user, query)
     assert daemon.call("GET", f"users/{user}/notifications")[0] == {"notifications": [], "next_after": None}
+    # everybody's
+    every = daemon.call("GET", "notifications")[0]["notifications"]
+    assert sorted(one["subject"] for one in every) == ["elsewhere", "other", "t0", "t1", "t2"]
+    mine = daemon.call("GET", f"notifications?org_id={ORG}&user_id={user}&unread=true&limit=1")[0]
+    assert mine["next_after"] and mine["notifications"][0]["user_id"] == "u/1"
 
 
 def test_n3_preferences_keep_channels_silent_by_category(store, outlog, daemon):
@@ -534,11 +539,51 @@ def test_x2_a_token_of_an_org_sees_its_own_users_alone(store, outlog):
     one, = call(own, "GET", "users/u-1/notifications")[1]["notifications"]
     assert call(other, "GET", "users/u-1/notifications")[1]["notifications"] == []
     assert call(other, "GET", f"users/u-1/notifications?org_id={ORG}")[0] == 403
+    assert call(other, "GET", "notifications")[1]["notifications"] == []
+    assert call(other, "GET", f"notifications?org_id={ORG}")[0] == 403
+    assert [each["id"] for each in call(own, "GET", "notifications")[1]["notifications"]] == [one["id"]]
     assert call(other, "POST", f"notifications/{one['id']}/read", {})[0] == 404
     assert call(other, "PUT", f"users/u-1/preferences?org_id={ORG}", {"email": "e@x.example"})[0] == 403
     assert call(other, "GET", "notifications/suppressions")[0] == 403
     assert call(own, "POST", f"notifications/{one['id']}/read", {})[0] == 200
     assert call("", "GET", "users/u-1/notifications")[0] == 401
+
+
+def test_n3_notices_are_listed_and_read_from_the_command_line(store, outlog):
+    apply(outlog, config([{**RULE, "once": "event"}]))
+    for user in ("u-1", "u-1", "u-2"):
+        append(outlog, "task.assigned", {"assignee": user, "title": "Tidy\x1b[31m up"})
+    append(outlog, "task.assigned", {"assignee": "u-1", "title": "x"}, org="other")
+    outlog.run("relay", "--until-idle")
+    assert len(outlog.run("notices", "--json").json()) == 4
+    mine = outlog.run("notices", "--org", ORG, "--user", "u-1", "--unread", "--json").json()
+    assert [(one["org_id"], one["user_id"], one["read_at"]) for one in mine] == [(ORG, "u-1", None)] * 2
+    text = outlog.run("notices", "--org", ORG, "--user", "u-2").stdout
+    assert "unread" in text and "Tidy" in text and "\x1b" not in text
+    unknown = outlog.run("notices", "read", mine[0]["id"], str(uuid.uuid4()), check=False)
+    assert unknown.returncode == 1 and "not_found" in unknown.stderr
+    assert len(outlog.run("notices", "--user", "u-1", "--org", ORG, "--unread", "--json").json()) == 2  # all or none
+    read = outlog.run("notices", "read", mine[0]["id"], mine[1]["id"], "--json").json()
+    assert [one["id"] for one in read] == [one["id"] for one in mine] and all(one["read_at"] for one in read)
+    assert outlog.run("notices", "--user", "u-1", "--org", ORG, "--unread", "--json").stdout == ""
+    assert outlog.run("notices", "read", check=False).returncode == 2
+    assert outlog.run("notices", "--limit", "0", check=False).returncode == 2
+
+
+def test_n3_notices_leave_the_feed_when_retention_says_so(store, outlog, relays):
+    apply(outlog, config([{**RULE, "once": "event"}]))
+    for user in ("old", "new"):
+        append(outlog, "task.assigned", {"assignee": user, "title": user})
+    outlog.run("relay", "--until-idle")
+    with Outbox(store) as session:
+        hours = 2 * 3600 * 1000000
+        session.run("update {}notices set created_at = created_at - " +
+                    (str(hours) if store.startswith("sqlite") else "interval '2 hours'") + " where user_id = 'old'")
+    users = lambda: sorted(one["user_id"] for one in outlog.run("notices", "--json").json())  # noqa: E731
+    apply(outlog, {"retention": {"notices": "1h"}})
+    relays("a")
+    wait_for(lambda: users() == ["new"], "the old one to go")
+    assert "retention.notices" in apply(outlog, {"retention": {"notices": "0s"}}, check=False).stderr
 
 
 def test_i5_the_key_of_a_notification_that_is_gone_is_still_taken(store, outlog):

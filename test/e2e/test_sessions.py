@@ -295,6 +295,45 @@ def test_s7_effects_of_other_types_pass_through_as_data(live, chat, store):
     assert one.silent()
 
 
+def test_d5_a_message_to_a_websocket_destination_is_owed_to_its_session(serve, chat, outlog, tmp_path):
+    (tmp_path / "chat.json").write_text(json.dumps({"destinations": {"chat": {"type": "websocket"}}}))
+    outlog.run("apply", "-f", tmp_path / "chat.json")
+    server = serve()
+    one, other = chat(server, KEY), chat(server, "u-2:helper:t-1")
+
+    def send(payload, **more):
+        return server.post("/v1/messages", {"destination": "chat", "event_type": "update_ui", "org_id": "default",
+                                            "payload": payload, **more}).json["event_id"]
+    ids = [send({"session_key": KEY, "badge": n}, ordering_key=KEY) for n in range(3)]
+    came = [one.next() for _ in ids]
+    assert [(frame["type"], frame["badge"]) for frame in came] == [("update_ui", n) for n in range(3)]
+    for message_id in ids:
+        server.wait_message(message_id, "PUBLISHED")
+    for wrong in ({"badge": 1}, {"session_key": "u:a"}, {"session_key": KEY, "type": "x"}, [KEY]):
+        dead = server.wait_message(send(wrong), "DEAD")
+        assert dead["attempts"] == 1 and dead["last_error"]
+    assert other.silent() and len(effects(server)) == 3
+    one.ack(came[0]["effect_id"])
+    wait_for(lambda: len(effects(server, status="COMPLETED")) == 1, "the ack")
+    late = chat(server, KEY)
+    assert [late.next()["badge"] for _ in range(2)] == [1, 2]
+
+
+def test_d5_a_crash_neither_loses_nor_doubles_what_a_session_is_owed(serve, chat, outlog, tmp_path):
+    (tmp_path / "chat.json").write_text(json.dumps({"destinations": {"chat": {"type": "websocket"}},
+                                                    "relay": {"lease": "1s"}}))
+    outlog.run("apply", "-f", tmp_path / "chat.json")
+    for n in range(20):
+        outlog.run("send", "--to", "chat", "--org", "default", "--type", "update_ui", "--ordering-key", "k", "--data",
+                   json.dumps({"session_key": KEY, "n": n}))
+    killed = outlog.run("relay", "--until-idle", env={"OUTLOG_FAULT": "publish.sent:5:kill"}, check=False)
+    assert killed.returncode == -9
+    outlog.run("relay", "--until-idle")
+    one = chat(serve(), KEY)
+    assert [one.next()["n"] for _ in range(20)] == list(range(20))
+    assert one.silent()
+
+
 def test_a_message_appended_by_another_door_is_answered(live, chat, outlog):
     outlog.run("append", "--org", "default", "--aggregate", f"session/{KEY}", "--type", "user_message",
                "--data", '{"text":"from the shell","requestId":"cli-1"}')

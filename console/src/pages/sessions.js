@@ -63,7 +63,7 @@ export function Session({ id, query }) {
                     <p>${effect.effect_spec?.content ?? effect.effect_type}</p>
                     <p class="dim">${effect.effect_type} <${Ago} at=${effect.created_at} />
                         ${effect.attempts > 0 ? `, ${count(effect.attempts)} sent`
-                        : ''}${effect.message_id
+                        : ''}${effect.message_id && effect.message_id !== effect.effect_id
                         ? html`, <${Id} of=${effect.message_id}
                             href=${to('messages', effect.message_id)} />`
                             : ''}</p></div></li>`)}</ol>`

@@ -372,18 +372,6 @@ static void d7_what_is_no_plugin_is_refused(void **state)
     assert_int_equal(err.code, OUTLOG_INVALID_FIELD);
 }
 
-static void type_without_publisher_is_refused(void **state)
-{
-    static const char json[] = "{\"type\":\"websocket\"}";
-    outlog_err err;
-    (void)state;
-    assert_int_equal(ol_settings_open("d", json, sizeof json - 1, OL_SETTINGS_USE, &settings, &err),
-                     0);
-    assert_int_equal(ol_sender_open(&sender, on_outcome, NULL, &err), 0);
-    assert_int_equal(ol_outlet_open(sender, settings, &outlet, &err), -1);
-    close_outlet();
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -399,7 +387,6 @@ int main(void)
         cmocka_unit_test(l5_stdout_that_is_not_read_holds_nobody_up),
         cmocka_unit_test(d7_plugin_is_loaded_and_delivers),
         cmocka_unit_test(d7_what_is_no_plugin_is_refused),
-        cmocka_unit_test(type_without_publisher_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,7 +105,7 @@ do $$
 begin
     if exists (select from pg_roles where rolname = 'outlog_relay') then
         grant select on outlog.templates, outlog.notification_rules, outlog.contacts, outlog.suppressions to outlog_relay;
-        grant select, insert on outlog.notices to outlog_relay;
+        grant select, insert, delete on outlog.notices to outlog_relay;
         grant insert on outlog.suppressions to outlog_relay;
     end if;
     if exists (select from pg_roles where rolname = 'outlog_admin') then

@@ -1,0 +1,129 @@
+/* notices.c: outlog notices: what stands in the feeds of users. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "views/inbox.h"
+
+#include <string.h>
+
+struct wish {
+    const char *org_id, *user_id;
+    bool unread;
+    int64_t limit;
+};
+
+static const char *text_of(struct ol_cli *cli, const struct ol_json *notice, const char *name)
+{
+    struct ol_json value = ol_json_get(notice, name);
+    const char *text = ol_json_string(&value, &cli->arena, NULL);
+    return text ? text : "";
+}
+
+static void print(struct ol_cli *cli, const struct ol_json *notice)
+{
+    struct ol_buf line = {0};
+    if (cli->json) {
+        ol_buf_add(&line, notice->text, notice->bytes);
+    } else {
+        const char *subject = text_of(cli, notice, "subject");
+        ol_buf_print(&line, "%s  %.19s  %-6s ", text_of(cli, notice, "id"),
+                     text_of(cli, notice, "created_at"),
+                     *text_of(cli, notice, "read_at") ? "read" : "unread");
+        ol_put_wide(&line, text_of(cli, notice, "org_id"), 12);
+        ol_buf_char(&line, ' ');
+        ol_put_wide(&line, text_of(cli, notice, "user_id"), 20);
+        ol_buf_char(&line, ' ');
+        ol_put_safe(&line, subject, strlen(subject));
+    }
+    ol_put_line(&line);
+    ol_buf_clear(&line);
+}
+
+static int list(struct ol_cli *cli, outlog *log, const struct wish *wish, outlog_err *err)
+{
+    struct ol_buf page = {0};
+    struct ol_json object;
+    struct ol_json_iter it = {0};
+    int result = ol_inbox_list(log, wish->org_id, wish->user_id, wish->unread ? 1 : -1, NULL,
+                               (int)wish->limit, &page, err);
+    if (result == 0)
+        result = ol_json_parse(page.data, page.bytes, &object, err);
+    struct ol_json notices = result == 0 ? ol_json_get(&object, "notifications")
+                                         : (struct ol_json){0};
+    if (result == 0 && !cli->json)
+        printf("%s%-36s  %-19s  %-6s %-12s %-20s %s%s\n", ol_bold(cli), "id", "created", "state",
+               "org", "user", "subject", ol_plain(cli));
+    while (result == 0 && ol_json_next(&notices, &it))
+        print(cli, &it.value);
+    ol_buf_clear(&page);
+    return result;
+}
+
+/* All of them, or none. */
+static int mark(struct ol_cli *cli, outlog *log, const char *org_id, outlog_err *err)
+{
+    struct ol_buf line = {0};
+    outlog_tx *tx;
+    if (outlog_begin(log, &tx, err) < 0)
+        return -1;
+    for (int i = 1; i < cli->argc; i++) {
+        if (i > 1)
+            ol_buf_char(&line, '\n');
+        if (!cli->json)
+            ol_buf_print(&line, "read %s", cli->argv[i]);
+        struct ol_buf ignored = {0};
+        int result = ol_inbox_read(tx, org_id, cli->argv[i], cli->json ? &line : &ignored, err);
+        ol_buf_clear(&ignored);
+        if (result < 0) {
+            outlog_rollback(tx);
+            ol_buf_clear(&line);
+            return -1;
+        }
+    }
+    int result = outlog_commit(tx, err);
+    if (result == 0)
+        ol_put_line(&line);
+    ol_buf_clear(&line);
+    return result;
+}
+
+static int run(struct ol_cli *cli)
+{
+    struct wish wish = {.limit = 100};
+    const struct ol_option options[] = {{"org", OL_STRING, &wish.org_id, NULL},
+                                        {"user", OL_STRING, &wish.user_id, NULL},
+                                        {"unread", OL_FLAG, &wish.unread, NULL},
+                                        {"limit", OL_NUMBER, &wish.limit, NULL},
+                                        {0}};
+    outlog_err err;
+    int status = ol_options(cli, options);
+    if (status)
+        return status;
+    bool is_read = cli->argc && strcmp(cli->argv[0], "read") == 0;
+    if (cli->argc && !is_read)
+        return ol_usage("notices knows read, not '%s'", cli->argv[0]);
+    if (is_read && cli->argc < 2)
+        return ol_usage("which ones? outlog notices read ID…");
+    if (wish.limit < 1 || wish.limit > 10000)
+        return ol_usage("--limit is 1 to 10000");
+    outlog *log = ol_cli_open(cli);
+    if (!log)
+        return OL_EXIT_FAILED;
+    if ((is_read ? mark(cli, log, wish.org_id, &err) : list(cli, log, &wish, &err)) < 0)
+        status = ol_report(&err);
+    outlog_close(log);
+    return status;
+}
+
+const struct ol_cli_command ol_command_notices = {
+    .name = "notices",
+    .summary = "notifications in the feeds of users",
+    .help =
+        "usage: outlog notices [--org O] [--user U] [--unread] [--limit N] [--json]\n"
+        "       outlog notices read ID…\n\n"
+        "What notification rules have put into the feeds of users, the newest first; `read` marks some\n"
+        "as read, all of them or none.\n\n"
+        "  outlog notices --org acme --user u-mia --unread\n"
+        "  outlog notices read 019a7c3e-0000-7000-8000-000000000001\n",
+    .run = run,
+};
