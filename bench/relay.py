@@ -127,8 +127,10 @@ class Relay:
         count = PEERS["pgq"][2][size]
         rates = {p: ([], []) for p in peers}
         wal = {p: [] for p in ["outlog", *peers]}
-        for _ in range(self.rounds):
+        for number in range(self.rounds):
             for peer in peers:      # ours next to each of them: neither has the quieter minute
+                if peer.startswith("pgboss") and number == 2:      # twice is enough: it takes a minute
+                    continue
                 mine, bytes_mine = self.drain("outlog", count)
                 other, bytes_other = self.drain(peer, PEERS[peer][2][size])
                 rates[peer][0].append(mine)

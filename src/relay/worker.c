@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { TELL_US = 1000000 };
 
@@ -152,6 +153,17 @@ static void look_again(struct ol_worker *worker)
         has_backlog |= worker->lanes[i].is_owned && worker->lanes[i].is_full;
     worker->wants_look = !has_backlog || worker->now - worker->looked_at >= SELDOM_US;
     worker->is_told = false;
+    worker->vain_looks = 0;
+}
+
+/* Most commits of this process may have nothing for us, events without messages: then a look a millisecond
+ * is enough. */
+static void pause_if_vain(const struct ol_worker *worker)
+{
+    enum { MOST_VAIN = 8, PAUSE_US = 1000 };
+    int64_t left_us = worker->looked_at + PAUSE_US - ol_clock_boot_us();
+    if (worker->vain_looks > MOST_VAIN && left_us > 0)
+        nanosleep(&(struct timespec){.tv_nsec = left_us * 1000}, NULL);
 }
 
 /* Wait until somebody commits. */
@@ -163,6 +175,7 @@ static void listen(struct ol_worker *worker, int64_t left_us)
         is_woken = ol_waiter_wait(&worker->waiter, store->wake_fd(worker->conn),
                                   (int)((left_us + 999) / 1000));
     if (is_woken) {
+        pause_if_vain(worker);
         store->woken(worker->conn);
         worker->wants_look = worker->is_told = true;
     }
@@ -212,6 +225,8 @@ static int turn_all(struct ol_worker *worker, bool *moved, outlog_err *err)
     }
     if (*moved)
         look_again(worker);
+    else
+        worker->vain_looks += worker->looked_at == worker->now;
     // Also under load: what is due by its time is found by a poll.
     if (*moved && worker->now - worker->polled_at < worker->options->poll_us)
         return ol_sleep_wake(worker, err);

@@ -39,6 +39,7 @@ def run_settled(outbox, relays, name):
     def is_still():
         before, seen[0] = seen[0], outbox.run("select * from {}outbox_state order by lane, seq")
         return seen[0] == before and not any(row["state"] == "CLAIMED" for row in seen[0])
+    wait_for(lambda: outbox.run("select 1 from {}relays where name = %s", name), "the relay")
     wait_for(is_still, "nothing to move any more", pause=0.08)
     relay.term()
     assert relay.wait() == 0, relay.said()
