@@ -355,7 +355,7 @@ struct outlog_message_filter {
     const char *event_type;
     bool is_retrying;     /* PENDING with attempts > 0 */
     int64_t since, until; /* created_at in [since, until); 0: no bound */
-    const char *error;    /* outlog_requeue_all() alone: last_error, word for word or with # for each
+    const char *error; /* outlog_requeue_all() alone: last_error, word for word or with # for each
                            * number, as dead letters are grouped */
 };
 

@@ -102,10 +102,10 @@ struct ol_worker {
     atomic_int *stop;
     int64_t now, beat_at, polled_at, told_at, sweep_at, tidy_at;
     size_t pruned_lane; /* whose turn it is to be pruned */
-    int64_t looked_at; /* when all lanes were last read, without a poll */
-    bool wants_look;   /* somebody committed, or may have: read all lanes */
-    int vain_looks;    /* in a row that have found nothing */
-    bool is_told;      /* somebody committed, and no look has found what: poll soon */
+    int64_t looked_at;  /* when all lanes were last read, without a poll */
+    bool wants_look;    /* somebody committed, or may have: read all lanes */
+    int vain_looks;     /* in a row that have found nothing */
+    bool is_told;       /* somebody committed, and no look has found what: poll soon */
     int64_t margin_us;
     int64_t ahead_us;     /* the database's clock, counted from the boot clock */
     int64_t linger_until; /* when a batch that waits to be recorded may wait no longer */
