@@ -42,9 +42,11 @@ static const char *next_id(long n)
 static struct outlog_message message_of(long n)
 {
     static char payload[201];
-    memset(payload, 'x', 200);
-    memcpy(payload, "{\"text\":\"", 9);
-    memcpy(payload + 198, "\"}", 2);
+    if (!*payload) {
+        memset(payload, 'x', 200);
+        memcpy(payload, "{\"text\":\"", 9);
+        memcpy(payload + 198, "\"}", 2);
+    }
     return (struct outlog_message){.event_id = next_id(n),
                                    .org_id = "acme",
                                    .destination = "bench",
@@ -253,7 +255,9 @@ static void by_kafka(long count)
         for (; n < count && n - acked - failed < WINDOW; n++) {
             rd_kafka_headers_t *headers = rd_kafka_headers_new(parcel.header_count);
             for (size_t i = 0; i < parcel.header_count; i++)
-                rd_kafka_header_add(headers, parcel.headers[i].name, -1, parcel.headers[i].value,
+                rd_kafka_header_add(headers, parcel.headers[i].name, -1,
+                                    parcel.headers[i].value == parcel.id ? next_id(n)
+                                                                         : parcel.headers[i].value,
                                     -1);
             __extension__ rd_kafka_producev(producer, RD_KAFKA_V_TOPIC(parcel.name),
                                             RD_KAFKA_V_VALUE((void *)(uintptr_t)parcel.body,

@@ -67,15 +67,12 @@ static void report(struct ol_freight *f, struct ol_load *load, struct outlog_out
     assert(!load->is_reported); // F1
     load->is_reported = true;
     ol_buf_reset(&f->memory);
-    if (text && *text)
+    if (outcome->kind == OUTLOG_PUBLISH_OK && text) { // where it lies: our own words
+        outcome->response = text;
+        outcome->response_bytes = strlen(text);
+    } else if (text && *text) {
         ol_mask_line(&f->memory, text, strlen(text), f->settings->masked, OL_ERROR_KEPT);
-    if (f->memory.bytes && !f->memory.failed) {
-        if (outcome->kind == OUTLOG_PUBLISH_OK) {
-            outcome->response = f->memory.data;
-            outcome->response_bytes = f->memory.bytes;
-        } else {
-            outcome->error = f->memory.data;
-        }
+        outcome->error = f->memory.bytes && !f->memory.failed ? f->memory.data : NULL;
     }
     outcome->duration_us = ol_clock_boot_us() - load->started_us;
     f->host->done(f->host->user, load->tag, outcome);
@@ -98,11 +95,13 @@ struct ol_load *ol_freight_add(struct ol_freight *f, const struct outlog_message
         f->host->done(f->host->user, tag, &outcome);
         return NULL;
     }
-    *load = (struct ol_load){.freight = f,
-                             .tag = tag,
-                             .started_us = ol_clock_boot_us(),
-                             .deadline_us = deadline_us,
-                             .arena = arena};
+    memset(load, 0, offsetof(struct ol_load, text));
+    load->text[0] = '\0';
+    load->freight = f;
+    load->tag = tag;
+    load->started_us = ol_clock_boot_us();
+    load->deadline_us = deadline_us;
+    load->arena = arena;
     if (ol_parcel_make(f->settings, &f->form, message, &load->arena, &load->parcel, &err) < 0) {
         ol_answer_refusal(&err, f->settings, &f->memory, &outcome);
         load->next = f->spare;

@@ -35,8 +35,8 @@ struct ol_load {
     atomic_llong sent_us;
     bool is_reported;
     struct outlog_outcome outcome;
-    char text[OL_ERROR_KEPT];
     struct ol_arena arena;
+    char text[OL_ERROR_KEPT]; /* last: it is not cleared */
 };
 
 struct ol_freight {
