@@ -330,3 +330,18 @@ def test_e2_what_a_relay_had_in_hand_is_tried_again_after_the_move(stores, recei
         assert store.state(ids[1])["state"] == "DEAD"
         again.terminate()
         again.communicate()
+
+
+STAYS = {"schema_migrations": "the new store has its own",
+         "relays": "who runs there", "breakers": "what they saw", "tickets": "seconds old at most",
+         "replaced": "work of a trigger", "prunings": "work of a trigger"}
+
+
+def test_e2_every_table_moves_or_stays_for_a_reason(sqlite_store, root):
+    with Outbox(sqlite_store) as store:
+        rows = store.run("select name from sqlite_master where type = 'table' and name like 'outlog_%%'")
+    tables = {row["name"].removeprefix("outlog_") for row in rows}
+    queries = "".join((root / "sql" / path / "archive.sql").read_text()
+                      for path in ("queries", "sqlite/queries", "postgres/queries"))
+    moved = {table for table in tables if f"outlog.{table}" in queries or f"outlog_{table}" in queries}
+    assert tables - moved == set(STAYS)
