@@ -113,7 +113,7 @@ static int share_of(struct beat *beat, const char *name)
             return i;
     if (beat->share_count == MOST_PLACES || strlen(name) >= sizeof beat->shares->name)
         return -1;
-    strcpy(beat->shares[beat->share_count].name, name);
+    memcpy(beat->shares[beat->share_count].name, name, strlen(name) + 1);
     return beat->share_count++;
 }
 

@@ -210,7 +210,7 @@ static void take_ack(struct ol_seat *seat, const struct ol_json *frame)
         refuse(seat, "invalid_field", NULL, "ack names the effect_id of what was received");
         return;
     }
-    strcpy(ack->effect_id, text);
+    memcpy(ack->effect_id, text, strlen(text) + 1);
     ol_hall_submit(seat->room->hall, request);
 }
 

@@ -87,11 +87,11 @@ static enum ol_answer list(struct ol_request *request)
                : OL_ANSWERED;
 }
 
-#define COMMAND(path_, verb, name_, summary_, body_, reply_, status_)               \
-    {                                                                               \
-        "POST", path_, OL_SCOPE_APPEND, NULL, name_, summary_,                      \
-            .body = body_, .reply = reply_, .status = status_, .has_own_key = true, \
-            .takes_org = true, .change = command, .tag = verb                       \
+#define COMMAND(path_, verb, name_, summary_, body_, reply_, status_)                     \
+    {                                                                                     \
+        "POST", (path_), OL_SCOPE_APPEND, NULL, (name_), (summary_),                      \
+            .body = (body_), .reply = (reply_), .status = (status_), .has_own_key = true, \
+            .takes_org = true, .change = command, .tag = (verb)                           \
     }
 
 const struct ol_route ol_run_routes[] = {

@@ -349,7 +349,7 @@ static int split_address(const char *listen, char host[256], char port[16], outl
     }
     memcpy(host, start, bytes);
     host[bytes] = '\0';
-    strcpy(port, colon + 1);
+    memcpy(port, colon + 1, strlen(colon + 1) + 1);
     return 0;
 }
 

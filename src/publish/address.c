@@ -90,7 +90,7 @@ static int read_one(const char *text, size_t bytes, const struct ol_address_sche
     while (schemes[i].name && (strlen(schemes[i].name) != scheme_bytes ||
                                strncmp(schemes[i].name, text, scheme_bytes) != 0))
         i++;
-    if (!schemes[i].name) {
+    if (!at || !schemes[i].name) {
         snprintf(wanted, sizeof wanted, "%s://host:port is wanted", schemes[0].name);
         return refuse(err, wanted);
     }

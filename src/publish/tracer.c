@@ -203,15 +203,16 @@ const char *ol_tracer_check(const char *endpoint)
 /* A collector's address becomes that of its traces. */
 static char *whole_url(const char *endpoint)
 {
-    size_t bytes = strlen(endpoint);
     const char *host = strstr(endpoint, "://"), *path = host ? strchr(host + 3, '/') : NULL;
     if (path && path[1])
         return strdup(endpoint);
-    char *url = malloc(bytes + sizeof "/v1/traces");
+    static const char traces[] = "/v1/traces";
+    size_t kept = path ? (size_t)(path - endpoint) : strlen(endpoint);
+    char *url = malloc(kept + sizeof traces);
     if (!url)
         return NULL;
-    memcpy(url, endpoint, path ? (size_t)(path - endpoint) : bytes);
-    strcpy(url + (path ? (size_t)(path - endpoint) : bytes), "/v1/traces");
+    memcpy(url, endpoint, kept);
+    memcpy(url + kept, traces, sizeof traces);
     return url;
 }
 

@@ -140,6 +140,7 @@ static int share_of(const struct ol_quota *quota, int number, int64_t now_us)
 {
     int before, places = quota->limits.concurrency;
     int count = count_hungry(quota, number, now_us, &before);
+    assert(count > 0); // itself at least
     int turn = (int)((before + now_us / ROUND_US) % count);
     return places / count + (turn < places % count);
 }

@@ -252,7 +252,7 @@ int ol_share_tidy(struct ol_worker *worker, outlog_err *err)
  * hold more. */
 int ol_share_beat(struct ol_worker *worker, outlog_err *err)
 {
-    int64_t live;
+    int64_t live = 0;
     if (worker->now < worker->beat_at)
         return 0;
     int64_t third = worker->options->lease_us / 3;

@@ -134,7 +134,7 @@ static int first_texts(outlog_tx *tx, enum ol_query_id query, const char *id,
 /* The run, and what its events are caused by. */
 static int find_run(outlog_tx *tx, struct ol_move *move, const char *run_id, outlog_err *err)
 {
-    const char *causes[2];
+    const char *causes[2] = {"", ""};
     if (ol_objects_load(tx->conn, OL_Q_RUN_GET, OL_PARAMS(ol_text(run_id)), &ol_kind_run,
                         move->arena, &move->list, err) < 0)
         return -1;

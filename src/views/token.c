@@ -127,7 +127,7 @@ int ol_token_revoke(outlog *log, const char *id, const struct outlog_operator *b
 {
     char uuid[OL_UUID_TEXT];
     struct ol_rows rows = {0};
-    struct ol_token token;
+    struct ol_token token = {0};
     int64_t changed = 0;
     outlog_tx *tx;
 
@@ -157,7 +157,7 @@ int ol_token_each(outlog *log, bool only_valid,
                   outlog_err *err)
 {
     struct ol_rows rows;
-    struct ol_token token;
+    struct ol_token token = {0};
     int more;
 
     if (ol_log_ready(log, err) < 0 ||
