@@ -195,7 +195,7 @@ static double hear_until(long long wanted)
         int ready = epoll_wait(poll_fd, events, EVENTS, 30000);
         if (ready <= 0)
             bench_die("%lld of %lld tokens came", heard, wanted);
-        if (!began)
+        if (began <= 0)
             began = bench_now();
         for (int i = 0; i < ready; i++)
             take(events[i].data.ptr);
