@@ -214,10 +214,10 @@ int ol_event_replay(const char *response, struct outlog_appended *appended, size
 /* --- a record as JSON --- */
 
 /* `name` is `,"name":` whole: a page has a dozen of them an event. */
-#define TEXT_MEMBER(out, name, text)                        \
-    do {                                                    \
-        ol_buf_add(out, ",\"" name "\":", sizeof name + 3); \
-        ol_buf_json_text(out, text);                        \
+#define TEXT_MEMBER(out, name, text)                         \
+    do {                                                     \
+        ol_buf_add(out, ",\"" name "\":", sizeof(name) + 3); \
+        ol_buf_json_text(out, text);                         \
     } while (0)
 
 /* Is there a byte below 0x20? Eight at a time. */

@@ -7,12 +7,12 @@
 
 void ol_span_text(char *field, size_t room, const char *text)
 {
-    size_t bytes = text ? strlen(text) : 0;
-    if (bytes >= room)
-        bytes = room - 1;
+    if (!text)
+        text = "";
+    size_t bytes = strnlen(text, room - 1);
     while (bytes && text[bytes] && ((unsigned char)text[bytes] & 0xc0) == 0x80)
         bytes--; // not in the middle of a character
-    memcpy(field, bytes ? text : "", bytes);
+    memcpy(field, text, bytes);
     field[bytes] = '\0';
 }
 

@@ -59,6 +59,12 @@ static char *text_of(const struct ol_json *value)
     return copy;
 }
 
+static void keep(char **field, char *text)
+{
+    free(*field);
+    *field = text;
+}
+
 static void read_setting(struct ol_policy *policy, const char *key, const struct ol_json *value)
 {
     if (strncmp(key, "types.", 6) == 0) {
@@ -83,9 +89,9 @@ static void read_setting(struct ol_policy *policy, const char *key, const struct
     } else if (strcmp(key, "relay.parked") == 0) {
         policy->relay.parked = count_of(value);
     } else if (strcmp(key, "tracing.endpoint") == 0) {
-        policy->tracing.endpoint = text_of(value);
+        keep(&policy->tracing.endpoint, text_of(value));
     } else if (strcmp(key, "tracing.headers") == 0) {
-        policy->tracing.headers = strndup(value->text, value->bytes);
+        keep(&policy->tracing.headers, strndup(value->text, value->bytes));
     } else if (strcmp(key, "relay.wakeup") == 0) {
         policy->relay.notify = value->bytes == 8 && memcmp(value->text, "\"notify\"", 8) == 0;
     }

@@ -346,7 +346,7 @@ static int take_event(struct ol_import *import, const struct ol_json *e, outlog_
 static int take_row(struct ol_import *import, const struct ol_shelf *shelf,
                     const struct ol_json *row, outlog_err *err)
 {
-    struct ol_value params[OL_SHELF_COLUMNS];
+    struct ol_value params[OL_SHELF_COLUMNS] = {0};
     int count = 0;
     for (int i = 0; i < OL_SHELF_COLUMNS && shelf->columns[i].name; i++)
         if (shelf->columns[i].kind != 'k')
