@@ -1,6 +1,7 @@
 """Projections: views that are derived from the log (P1-P6), on both stores."""
 import json
 import random
+import re
 import signal
 import sqlite3
 import textwrap
@@ -442,12 +443,16 @@ def test_p3_a_cancelled_rebuild_leaves_the_live_view_and_nothing_else(store, out
     dead = worker(outlog, "--lease", "1s", env={"OUTLOG_FAULT": "projection.swap:1:kill"})
     dead.communicate(timeout=30)
     assert dead.returncode == -signal.SIGKILL, "it was ready to be swapped"
+    rebuild = shown(outlog)["rebuild"]
+    assert (rebuild["kind"], rebuild["version"]) == ("aside", 1) and rebuild["event_id"] == rebuild["upto"] > 0
+    assert rebuild["events_per_s"] > 0 and rebuild["eta_s"] == 0
     assert outlog.run("projections", "cancel", "totals", "--json").json()[0]["rebuild"] is None
     assert outlog.run("projections", "cancel", "totals", check=False).returncode == 1
     append(outlog, *orders(600, 20))
     wait_for(lambda: (catch_up(outlog), shown(outlog)["lag"] == 0)[1], "the lease to end")
     assert_exact(store)
-    outlog.run("projections", "rebuild", "totals", "--aside")
+    said = outlog.run("projections", "rebuild", "totals", "--aside").stderr
+    assert re.search(r"^totals rebuilt up to event \d+ in [\d.]+ s, \d+ events/s$", said, re.M), said
     assert_exact(store)
     assert [path.name for path in tmp_path.iterdir() if "-outlog-" in path.name] == []
 
