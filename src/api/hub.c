@@ -2,13 +2,13 @@
 #include "api/hub.h"
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "log/event.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { RING = 4096, RING_BYTES = 8 * 1024 * 1024, PAGE = 500, PATIENCE_MS = 500 };
 
@@ -192,7 +192,7 @@ static void *run(void *argument)
 
     while (wait_for_listener(hub))
         if ((!log && outlog_open(hub->store, &log, &err) < 0) || follow(hub, log, &page, &err) < 0)
-            usleep(200 * 1000); // the store is away: followers keep their place
+            ol_clock_sleep_us(200000); // the store is away: followers keep their place
     outlog_page_clear(&page);
     outlog_close(log);
     return NULL;

@@ -51,6 +51,11 @@ int64_t ol_clock_boot_us(void)
     return read_boot();
 }
 
+void ol_clock_sleep_us(int64_t us)
+{
+    nanosleep(&(struct timespec){.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000}, NULL);
+}
+
 /* Days since 1970-01-01 of a proleptic Gregorian date, counted in eras of 400 years that begin
  * in March, so that the leap day is the last of its year. */
 static int64_t days_from_civil(int64_t year, int month, int day)

@@ -203,7 +203,7 @@ static int follow(struct ol_cli *cli, outlog *log, struct thread *thread, const 
             break;
         }
         draw(&progress, &p);
-        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+        ol_clock_sleep_us(50000);
     }
     ol_progress_end(&progress);
     double seconds = (double)(ol_clock_boot_us() - progress.started_at) / 1e6;

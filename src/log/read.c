@@ -357,9 +357,7 @@ int outlog_follow(outlog *log, const struct outlog_filter *filter, int64_t after
         if (page->next_after > after)
             pause_ms = POLL_FIRST_MS; // rows come, only not ours
         after = page->next_after;
-        ol_waiter_wait(&log->waiter, log->conn->store->wake_fd(log->conn),
-                       pause_ms < left_ms ? pause_ms : (int)left_ms);
-        log->conn->store->woken(log->conn);
+        ol_await(log->conn, &log->waiter, pause_ms < left_ms ? pause_ms : (int)left_ms);
         pause_ms = pause_ms * 2 < POLL_LAST_MS ? pause_ms * 2 : POLL_LAST_MS;
     }
 }

@@ -19,7 +19,7 @@ enum {
     PAGE = 500,
     REFRESH_US = 1000000,
     REST_MS = 50,
-    NONE_MS = 1000 /* while there is no sink */,
+    NONE_US = 300000 /* while there is no sink */,
     HEADERS = 4
 };
 enum { RETRY_US = 200000, RETRY_MAX_US = 30000000 };
@@ -558,11 +558,10 @@ int ol_sinks_run(const struct ol_worker_options *options, atomic_int *stop, outl
             break;
         if (ol_sender_in_flight(all.targets.sender))
             ol_sender_drive(all.targets.sender, moved ? 0 : 5);
-        else if (!moved) {
-            ol_waiter_wait(&waiter, all.log->conn->store->wake_fd(all.log->conn),
-                           all.first ? REST_MS : NONE_MS);
-            all.log->conn->store->woken(all.log->conn);
-        }
+        else if (!moved && all.first)
+            ol_await(all.log->conn, &waiter, REST_MS);
+        else if (!moved)
+            ol_clock_sleep_us(NONE_US); // no commit concerns us
     }
 out:
     finish(&all);
@@ -573,14 +572,13 @@ out:
 static void *run_thread(void *argument)
 {
     struct ol_sinks_thread *thread = argument;
-    const struct timespec second = {.tv_sec = 1};
     outlog_err err;
     while (atomic_load(thread->stop) == 0 &&
            ol_sinks_run(thread->options, thread->stop, &err) < 0) {
         ol_report_trouble(&err);
         if (thread->options->until_idle)
             break;
-        nanosleep(&second, NULL); // the store cannot be opened: again
+        ol_clock_sleep_us(1000000); // the store cannot be opened: again
     }
     return NULL;
 }

@@ -163,7 +163,7 @@ static void pause_if_vain(const struct ol_worker *worker)
     enum { MOST_VAIN = 8, PAUSE_US = 1000 };
     int64_t left_us = worker->looked_at + PAUSE_US - ol_clock_boot_us();
     if (worker->vain_looks > MOST_VAIN && left_us > 0)
-        nanosleep(&(struct timespec){.tv_nsec = left_us * 1000}, NULL);
+        ol_clock_sleep_us(left_us);
 }
 
 /* Wait until somebody commits. */

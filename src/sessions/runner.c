@@ -202,7 +202,7 @@ static int store(struct turn *turn, const struct ol_agent_ear *ear, outlog_err *
                                        err)) < 0 &&
            outlog_code_is_retryable(err->code) && !atomic_load(&turn->runner->is_over) &&
            ol_clock_boot_us() < until)
-        nanosleep(&(struct timespec){.tv_nsec = STORE_MS * 1000000}, NULL);
+        ol_clock_sleep_us(STORE_MS * INT64_C(1000));
     ol_fault("session.answered");
     if (result > 0)
         turn->runner->user.owed(turn->runner->user.user, work->org_id, work->session_key);

@@ -191,7 +191,7 @@ static int on_busy(void *data, int count)
         conn->busy_since = now;
     if (conn->is_late || now - conn->busy_since > BUSY_TIMEOUT_MS * INT64_C(1000))
         return 0;
-    nanosleep(&(struct timespec){.tv_nsec = count < 10 ? 200000 : 1000000}, NULL);
+    ol_clock_sleep_us(count < 10 ? 200 : 1000);
     return 1;
 }
 
@@ -732,7 +732,11 @@ failed:
 
 /* --- waiting --- */
 
-/* The WAL file changes with every commit of any process. */
+/* The WAL file changes with every commit of any process, and is written page by page: the first write
+ * tells, and those that follow within a moment are not worth a look each. Left unread they cost the
+ * writer next to nothing. */
+enum { MOMENT_US = 300 };
+
 static int sqlite_wake_fd(struct ol_conn *base)
 {
     struct sqlite_conn *conn = own(base);
@@ -753,11 +757,14 @@ static int sqlite_wake_fd(struct ol_conn *base)
 
 static bool sqlite_woken(struct ol_conn *base)
 {
+    int fd = own(base)->watch_fd;
     char dropped[4096];
-    bool is_woken = false;
-    while (own(base)->watch_fd >= 0 && read(own(base)->watch_fd, dropped, sizeof dropped) > 0)
-        is_woken = true;
-    return is_woken;
+    if (fd < 0 || read(fd, dropped, sizeof dropped) <= 0)
+        return false;
+    ol_clock_sleep_us(MOMENT_US);
+    while (read(fd, dropped, sizeof dropped) > 0)
+        ;
+    return true;
 }
 
 const struct ol_store ol_store_sqlite = {

@@ -2,6 +2,7 @@
 #include "store/store.h"
 
 #include "base/clock.h"
+#include "store/wake.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -183,6 +184,12 @@ int ol_exec(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *pa
         *changed = rows.changed;
     ol_end(&rows);
     return more;
+}
+
+void ol_await(struct ol_conn *conn, struct ol_waiter *waiter, int timeout_ms)
+{
+    ol_waiter_wait(waiter, conn->store->wake_fd(conn), timeout_ms);
+    conn->store->woken(conn);
 }
 
 int ol_limit(struct ol_conn *conn, enum ol_query_id query, int64_t limit_ms, outlog_err *err)

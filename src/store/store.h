@@ -13,6 +13,7 @@
 
 struct ol_conn;
 struct ol_rows;
+struct ol_waiter;
 struct ol_write;
 struct ol_user_sql;
 
@@ -167,6 +168,9 @@ int ol_number(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *
  * comes after it when a connection was lost. Behind a pooler there is none to tell: each transaction
  * begins with it. */
 int ol_limit(struct ol_conn *conn, enum ol_query_id query, int64_t limit_ms, outlog_err *err);
+
+/* Wait until somebody may have committed or the time has passed. What was told by then is taken. */
+void ol_await(struct ol_conn *conn, struct ol_waiter *waiter, int timeout_ms);
 
 bool ol_is_null(const struct ol_rows *rows, int column);
 int64_t ol_column_int(const struct ol_rows *rows, int column);

@@ -78,9 +78,7 @@ int outlog_projection_wait(outlog *log, const char *name, int64_t event_id, int 
                 "projection %s has applied event %lld, not yet %lld; wait longer, or look "
                 "at `outlog projections`",
                 name, (long long)reached, (long long)event_id);
-        ol_waiter_wait(&log->waiter, log->conn->store->wake_fd(log->conn),
-                       pause_ms < left_ms ? pause_ms : (int)left_ms);
-        log->conn->store->woken(log->conn);
+        ol_await(log->conn, &log->waiter, pause_ms < left_ms ? pause_ms : (int)left_ms);
         pause_ms = pause_ms * 2 < 50 ? pause_ms * 2 : 50;
     }
 }

@@ -236,9 +236,11 @@ static void rest(struct ol_projector *projector, bool moved)
         projector->pause_us = 1000;
         return;
     }
-    ol_waiter_wait(&projector->waiter, projector->conn->store->wake_fd(projector->conn),
-                   (int)((projector->pause_us + 999) / 1000));
-    projector->conn->store->woken(projector->conn);
+    int pause_ms = (int)((projector->pause_us + 999) / 1000);
+    if (projector->views)
+        ol_await(projector->conn, &projector->waiter, pause_ms);
+    else
+        ol_clock_sleep_us(projector->pause_us); // no commit concerns us
     projector->pause_us *= 2;
     if (projector->pause_us > most_us)
         projector->pause_us = most_us;
