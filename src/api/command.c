@@ -1,6 +1,7 @@
 /* command.c: from a body to events and messages, and back. */
 #include "api/command.h"
 
+#include "api/server.h"
 #include "api/span.h"
 #include "base/err.h"
 #include "base/traceparent.h"
@@ -16,22 +17,26 @@ enum { MOST_EVENTS = 1000 };
 
 /* --- reading --- */
 
+/* The members of a command, gathered in one walk. */
+struct parts {
+    struct ol_json org_id, actor, request_id, correlation_id, events, messages;
+};
+
 struct reading {
     struct ol_request *request;
     struct ol_arena *arena;
     struct ol_command_draft *out;
+    struct parts parts;
     struct outlog_event defaults;
-    bool has_org;
 };
 
-static const char *text_of(const struct ol_json *object, const char *name, struct ol_arena *arena,
+static const char *text_of(const struct ol_json *value, const char *name, struct ol_arena *arena,
                            int *result, outlog_err *err)
 {
-    struct ol_json value = ol_json_get(object, name);
     char pointer[64];
-    if (value.type == OL_JSON_NONE || value.type == OL_JSON_NULL)
+    if (value->type == OL_JSON_NONE || value->type == OL_JSON_NULL)
         return NULL;
-    const char *text = ol_json_string(&value, arena, NULL);
+    const char *text = ol_json_string(value, arena, NULL);
     if (!text) {
         snprintf(pointer, sizeof pointer, "/%s", name);
         *result = ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s must be a string", name);
@@ -39,16 +44,24 @@ static const char *text_of(const struct ol_json *object, const char *name, struc
     return text;
 }
 
-static int check_members(const struct ol_json *object, outlog_err *err)
+static int take_parts(const struct ol_json *object, struct parts *parts, outlog_err *err)
 {
-    static const char *const known[] = {"org_id",         "actor",  "request_id",
-                                        "correlation_id", "events", "messages"};
+    const struct {
+        const char *name;
+        struct ol_json *into;
+    } known[] = {{"events", &parts->events},         {"messages", &parts->messages},
+                 {"org_id", &parts->org_id},         {"actor", &parts->actor},
+                 {"request_id", &parts->request_id}, {"correlation_id", &parts->correlation_id}};
+    enum { COUNT = sizeof known / sizeof *known };
     struct ol_json_iter it = {0};
+
     while (ol_json_next(object, &it)) {
-        bool found = false;
-        for (size_t i = 0; i < sizeof known / sizeof *known && !found; i++)
-            found = ol_json_equals(&it.key, known[i]);
-        if (!found)
+        int i = 0;
+        while (i < COUNT && !ol_json_equals(&it.key, known[i].name))
+            i++;
+        if (i < COUNT)
+            *known[i].into = it.value;
+        else
             return ol_fail(err, OUTLOG_UNKNOWN_FIELD, "a command has no field %.*s",
                            (int)(it.key.bytes < 60 ? it.key.bytes : 60), it.key.text);
     }
@@ -56,50 +69,56 @@ static int check_members(const struct ol_json *object, outlog_err *err)
 }
 
 /* What the command's trace is called by: its own correlation_id, or that of its first event. */
-static const char *correlation_of(struct reading *reading, const struct ol_json *object)
+static const char *correlation_of(struct reading *reading)
 {
-    struct ol_json events = ol_json_get(object, "events"), said;
+    const struct ol_json *events = &reading->parts.events;
     struct ol_json_iter it = {0};
+    struct ol_json said;
     if (reading->defaults.correlation_id)
         return reading->defaults.correlation_id;
-    if (events.type != OL_JSON_ARRAY || !ol_json_next(&events, &it) ||
-        it.value.type != OL_JSON_OBJECT)
+    if (!reading->request->server->options.tracer || events->type != OL_JSON_ARRAY ||
+        !ol_json_next(events, &it) || it.value.type != OL_JSON_OBJECT)
         return NULL;
     said = ol_json_get(&it.value, "correlation_id");
     return ol_json_string(&said, reading->arena, NULL);
 }
 
-static int read_defaults(struct reading *reading, const struct ol_json *object, outlog_err *err)
+static int read_actor(struct reading *reading, outlog_err *err)
 {
     struct outlog_event *defaults = &reading->defaults;
+    const struct ol_json *actor = &reading->parts.actor;
+    if (actor->type == OL_JSON_NONE || actor->type == OL_JSON_NULL)
+        return 0;
+    struct ol_json type = ol_json_get(actor, "type"), id = ol_json_get(actor, "id");
+    defaults->actor_type = ol_json_string(&type, reading->arena, NULL);
+    defaults->actor_id = ol_json_string(&id, reading->arena, NULL);
+    return defaults->actor_type && defaults->actor_id
+               ? 0
+               : ol_fail_at(err, OUTLOG_INVALID_FIELD, "/actor", "actor must be {type, id}");
+}
+
+static int read_defaults(struct reading *reading, outlog_err *err)
+{
+    const struct parts *parts = &reading->parts;
+    struct outlog_event *defaults = &reading->defaults;
     struct outlog_operator by = ol_request_operator(reading->request);
-    struct ol_json org = ol_json_get(object, "org_id"), actor = ol_json_get(object, "actor");
     int result = 0;
 
-    reading->has_org = org.type != OL_JSON_NONE;
-    defaults->org_id = text_of(object, "org_id", reading->arena, &result, err);
-    defaults->is_infrastructure = org.type == OL_JSON_NULL;
-    if (!reading->has_org && reading->request->who.org_id) {
-        defaults->org_id = reading->request->who.org_id;
-        reading->has_org = true;
-    }
+    defaults->org_id = parts->org_id.type == OL_JSON_NONE
+                           ? reading->request->who.org_id
+                           : text_of(&parts->org_id, "org_id", reading->arena, &result, err);
+    defaults->is_infrastructure = parts->org_id.type == OL_JSON_NULL;
     defaults->actor_type = by.actor_type;
     defaults->actor_id = by.actor_id;
-    defaults->request_id = text_of(object, "request_id", reading->arena, &result, err);
-    defaults->correlation_id = text_of(object, "correlation_id", reading->arena, &result, err);
+    defaults->request_id = text_of(&parts->request_id, "request_id", reading->arena, &result, err);
+    defaults->correlation_id =
+        text_of(&parts->correlation_id, "correlation_id", reading->arena, &result, err);
     if (!defaults->request_id)
         defaults->request_id = by.request_id;
     if (result < 0)
         return -1;
-    defaults->traceparent = ol_span_traceparent(reading->request, correlation_of(reading, object));
-    if (actor.type != OL_JSON_NONE && actor.type != OL_JSON_NULL) {
-        struct ol_json type = ol_json_get(&actor, "type"), id = ol_json_get(&actor, "id");
-        defaults->actor_type = ol_json_string(&type, reading->arena, NULL);
-        defaults->actor_id = ol_json_string(&id, reading->arena, NULL);
-        if (!defaults->actor_type || !defaults->actor_id)
-            return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/actor", "actor must be {type, id}");
-    }
-    return 0;
+    defaults->traceparent = ol_span_traceparent(reading->request, correlation_of(reading));
+    return read_actor(reading, err);
 }
 
 static int forbid(outlog_err *err)
@@ -135,8 +154,7 @@ static int read_events(struct reading *reading, const struct ol_json *array, out
 
     for (size_t i = 0; ol_json_next(array, &it); i++) {
         struct outlog_event *event = &out->events[i];
-        if (ol_draft_read(it.value.text, it.value.bytes, &reading->defaults, reading->arena, event,
-                          err) < 0)
+        if (ol_draft_take(&it.value, &reading->defaults, reading->arena, event, err) < 0)
             return misplace("events", i, err);
         if (event->idempotency_key && (i > 0 || out->idempotency.key))
             return ol_fail(err, OUTLOG_INVALID_FIELD,
@@ -176,15 +194,14 @@ static int read_messages(struct reading *reading, const struct ol_json *array, o
     return 0;
 }
 
-static int read_lists(struct reading *reading, const struct ol_json *object, outlog_err *err)
+static int read_lists(struct reading *reading, outlog_err *err)
 {
-    struct ol_json events = ol_json_get(object, "events"),
-                   messages = ol_json_get(object, "messages");
-    size_t event_count = count_of(&events), message_count = count_of(&messages);
+    const struct ol_json *events = &reading->parts.events, *messages = &reading->parts.messages;
+    size_t event_count = count_of(events), message_count = count_of(messages);
     struct ol_command_draft *out = reading->out;
 
-    if ((events.type > OL_JSON_NULL && events.type != OL_JSON_ARRAY) ||
-        (messages.type > OL_JSON_NULL && messages.type != OL_JSON_ARRAY))
+    if ((events->type > OL_JSON_NULL && events->type != OL_JSON_ARRAY) ||
+        (messages->type > OL_JSON_NULL && messages->type != OL_JSON_ARRAY))
         return ol_fail(err, OUTLOG_INVALID_FIELD, "events and messages are arrays");
     if (event_count + message_count == 0)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/events",
@@ -197,15 +214,15 @@ static int read_lists(struct reading *reading, const struct ol_json *object, out
     out->submitted = ol_arena_alloc(reading->arena, sizeof *out->submitted);
     if (!out->events || !out->messages || !out->submitted)
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-    return read_events(reading, &events, err) < 0 || read_messages(reading, &messages, err) < 0 ? -1
-                                                                                                : 0;
+    return read_events(reading, events, err) < 0 || read_messages(reading, messages, err) < 0 ? -1
+                                                                                              : 0;
 }
 
 /* The key, as every door sees it: without messages it is that of outlog_append_many(). */
-static int set_key(struct reading *reading, const struct ol_json *object, outlog_err *err)
+static int set_key(struct reading *reading, outlog_err *err)
 {
     struct ol_command_draft *out = reading->out;
-    struct ol_json messages = ol_json_get(object, "messages");
+    const struct ol_json *messages = &reading->parts.messages;
     struct ol_buf text = {0};
 
     if (!out->idempotency.key)
@@ -217,7 +234,7 @@ static int set_key(struct reading *reading, const struct ol_json *object, outlog
     ol_event_request(out->events, out->event_count, &text);
     text.bytes--; // the closing brace
     ol_buf_text(&text, ",\"messages\":");
-    ol_buf_add(&text, messages.text, messages.bytes);
+    ol_buf_add(&text, messages->text, messages->bytes);
     ol_buf_char(&text, '}');
     const char *actor = out->event_count ? out->events[0].actor_id : reading->defaults.actor_id;
     out->idempotency.org_id = reading->defaults.org_id;
@@ -236,8 +253,8 @@ static int parse(struct reading *reading, const char *text, size_t bytes, outlog
         return -1;
     if (object.type != OL_JSON_OBJECT)
         return ol_fail(err, OUTLOG_INVALID_JSON, "a command is a JSON object");
-    return check_members(&object, err) < 0 || read_defaults(reading, &object, err) < 0 ||
-                   read_lists(reading, &object, err) < 0 || set_key(reading, &object, err) < 0
+    return take_parts(&object, &reading->parts, err) < 0 || read_defaults(reading, err) < 0 ||
+                   read_lists(reading, err) < 0 || set_key(reading, err) < 0
                ? -1
                : 0;
 }
@@ -268,13 +285,12 @@ static void put_answer(struct ol_command_draft *draft, const struct ol_command *
                      command->appended[0].duplicate;
     draft->status = 201;
     draft->is_replayed = command->is_replayed || was_there;
-    if (!was_there) {
-        ol_buf_add(&draft->answer, command->response.data, command->response.bytes);
-        return;
-    }
-    for (size_t i = 0; i < draft->event_count; i++)
+    for (size_t i = 0; was_there && i < draft->event_count; i++)
         command->appended[i].duplicate = false; // the same body as the first time
-    ol_event_response(command->appended, draft->event_count, &draft->answer);
+    if (command->is_replayed)
+        ol_buf_add(&draft->answer, command->response.data, command->response.bytes);
+    else
+        ol_group_json(command, &draft->answer);
 }
 
 static void finish(struct ol_command *command, int result)

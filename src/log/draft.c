@@ -116,14 +116,20 @@ int ol_draft_read(const char *text, size_t bytes, const struct outlog_event *def
                   struct ol_arena *arena, struct outlog_event *out, outlog_err *err)
 {
     struct ol_json whole;
+    return ol_json_parse_wrapped(text, bytes, &whole, err) < 0
+               ? -1
+               : ol_draft_take(&whole, defaults, arena, out, err);
+}
+
+int ol_draft_take(const struct ol_json *object, const struct outlog_event *defaults,
+                  struct ol_arena *arena, struct outlog_event *out, outlog_err *err)
+{
     struct ol_json_iter it = {0};
 
     *out = defaults ? *defaults : (struct outlog_event){0};
-    if (ol_json_parse_wrapped(text, bytes, &whole, err) < 0)
-        return -1;
-    if (whole.type != OL_JSON_OBJECT)
+    if (object->type != OL_JSON_OBJECT)
         return ol_fail(err, OUTLOG_INVALID_JSON, "an event is a JSON object");
-    while (ol_json_next(&whole, &it)) {
+    while (ol_json_next(object, &it)) {
         int i = 0;
         while (i < MEMBER_COUNT && !ol_json_equals(&it.key, members[i].name))
             i++;

@@ -13,6 +13,10 @@
 int ol_draft_read(const char *text, size_t bytes, const struct outlog_event *defaults,
                   struct ol_arena *arena, struct outlog_event *out, outlog_err *err);
 
+/* The same from a value that is validated already. */
+int ol_draft_take(const struct ol_json *object, const struct outlog_event *defaults,
+                  struct ol_arena *arena, struct outlog_event *out, outlog_err *err);
+
 /* Label an event as part of backfill `name` (E12): metadata.backfill, and an id made from its
  * content, so that loading it again adds nothing. */
 int ol_draft_backfill(struct outlog_event *event, const char *name, struct ol_arena *arena,

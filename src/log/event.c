@@ -152,12 +152,17 @@ void ol_event_request(const struct outlog_event *events, size_t count, struct ol
 
 void ol_appended_json(const struct outlog_appended *appended, struct ol_buf *out)
 {
-    ol_buf_print(out, "{\"event_id\":%lld,\"id\":\"%s\",\"aggregate_seq\":%lld,\"occurred_at\":",
-                 (long long)appended->event_id, appended->id, (long long)appended->aggregate_seq);
+    ol_buf_text(out, "{\"event_id\":");
+    ol_buf_int(out, appended->event_id);
+    ol_buf_text(out, ",\"id\":\"");
+    ol_buf_add(out, appended->id, OL_UUID_TEXT - 1);
+    ol_buf_text(out, "\",\"aggregate_seq\":");
+    ol_buf_int(out, appended->aggregate_seq);
+    ol_buf_text(out, ",\"occurred_at\":");
     ol_buf_json_time(out, appended->occurred_at);
     ol_buf_text(out, ",\"correlation_id\":");
     ol_buf_json_text(out, appended->correlation_id);
-    ol_buf_print(out, ",\"duplicate\":%s}", appended->duplicate ? "true" : "false");
+    ol_buf_text(out, appended->duplicate ? ",\"duplicate\":true}" : ",\"duplicate\":false}");
 }
 
 void ol_event_response(const struct outlog_appended *appended, size_t count, struct ol_buf *out)

@@ -48,4 +48,9 @@ int ol_idempotent_forget(outlog_tx *tx, const struct outlog_idempotency *call, o
 int ol_append_fresh(outlog_tx *tx, const struct outlog_event *events, size_t count,
                     struct outlog_appended *out, outlog_err *err);
 
+/* The same as a transaction of its own, in one statement, which waits no longer than `wait_ms` for anybody's
+ * lock. No event has a key or a cause. */
+int ol_append_swiftly(outlog *log, const struct outlog_event *events, size_t count, int wait_ms,
+                      struct outlog_appended *out, outlog_err *err);
+
 #endif

@@ -412,12 +412,31 @@ int outlog_append(outlog_tx *tx, const struct outlog_event *event, struct outlog
 }
 
 /* A call that needs no look at what is stored goes out as one statement. */
-static int append_alone(outlog *log, struct call *call, outlog_err *err)
+static int append_alone(struct call *call, int wait_ms, outlog_err *err)
 {
     if (complete(call, err) < 0 || gather_heads(call, err) < 0)
         return -1;
     call->write.is_alone = true;
-    return log->conn->store->write(log->conn, &call->write, err);
+    call->write.wait_ms = wait_ms;
+    return call->conn->store->write(call->conn, &call->write, err);
+}
+
+static int get_ready(outlog *log, outlog_err *err)
+{
+    return ol_log_ready(log, err) < 0 || ol_registry_refresh(&log->registry, log->conn, err) < 0
+               ? -1
+               : 0;
+}
+
+int ol_append_swiftly(outlog *log, const struct outlog_event *events, size_t count, int wait_ms,
+                      struct outlog_appended *out, outlog_err *err)
+{
+    struct call call = new_call(log->conn, events, count, out);
+    int result = get_ready(log, err) < 0 || prepare(&call, &log->registry, err) < 0
+                     ? -1
+                     : append_alone(&call, wait_ms, err);
+    ol_arena_clear(&call.arena);
+    return result;
 }
 
 int outlog_append_now(outlog *log, const struct outlog_event *events, size_t count,
@@ -432,12 +451,12 @@ int outlog_append_now(outlog *log, const struct outlog_event *events, size_t cou
     if (log->tx)
         return ol_fail(err, OUTLOG_MISUSE,
                        "outlog_append_now: this handle has an open transaction");
-    if (ol_log_ready(log, err) < 0 || ol_registry_refresh(&log->registry, log->conn, err) < 0)
+    if (get_ready(log, err) < 0)
         return -1;
     if (prepare(&call, &log->registry, err) < 0)
         goto out;
     if (!call.has_own_ids && !call.has_causes && !events[0].idempotency_key) {
-        result = append_alone(log, &call, err);
+        result = append_alone(&call, 0, err);
         goto out;
     }
     if (outlog_begin(log, &tx, err) < 0)

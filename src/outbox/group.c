@@ -43,10 +43,8 @@ static int out_of_memory(outlog_err *err)
     return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
 }
 
-static int write_response(struct ol_command *command)
+void ol_group_json(const struct ol_command *command, struct ol_buf *out)
 {
-    struct ol_buf *out = &command->response;
-    ol_buf_reset(out);
     ol_buf_text(out, "{\"events\":[");
     for (size_t i = 0; i < command->event_count; i++) {
         ol_buf_text(out, i ? "," : "");
@@ -58,7 +56,6 @@ static int write_response(struct ol_command *command)
                      command->enqueued[i].event_id,
                      command->enqueued[i].duplicate ? "true" : "false");
     ol_buf_text(out, "]}");
-    return out->failed ? out_of_memory(&command->err) : 0;
 }
 
 static int enqueue_all(outlog_tx *tx, struct ol_command *command)
@@ -72,25 +69,35 @@ static int enqueue_all(outlog_tx *tx, struct ol_command *command)
     return 0;
 }
 
+static int put_all(outlog_tx *tx, struct ol_command *command)
+{
+    return outlog_append_many(tx, command->events, command->event_count, command->appended,
+                              &command->err) < 0
+               ? -1
+               : enqueue_all(tx, command);
+}
+
 static int work(outlog_tx *tx, struct ol_command *command)
 {
     const char *stored = NULL;
+    struct ol_buf *response = &command->response;
     outlog_err *err = &command->err;
 
-    if (command->idempotency && outlog_idempotent_begin(tx, command->idempotency, &stored, err) < 0)
+    if (!command->idempotency)
+        return put_all(tx, command);
+    if (outlog_idempotent_begin(tx, command->idempotency, &stored, err) < 0)
         return -1;
-    if (stored) {
-        command->is_replayed = true;
-        ol_buf_reset(&command->response);
-        ol_buf_text(&command->response, stored);
-        return command->response.failed ? out_of_memory(err) : 0;
-    }
-    if (outlog_append_many(tx, command->events, command->event_count, command->appended, err) < 0 ||
-        enqueue_all(tx, command) < 0 || write_response(command) < 0)
+    ol_buf_reset(response);
+    command->is_replayed = stored != NULL;
+    if (stored)
+        ol_buf_text(response, stored);
+    else if (put_all(tx, command) == 0)
+        ol_group_json(command, response);
+    else
         return -1;
-    return command->idempotency
-               ? outlog_idempotent_end(tx, command->idempotency, command->response.data, err)
-               : 0;
+    if (response->failed)
+        return out_of_memory(err);
+    return stored ? 0 : outlog_idempotent_end(tx, command->idempotency, response->data, err);
 }
 
 /* Go back to the mark: the transaction is as if nothing had been tried since. */
@@ -138,9 +145,10 @@ static bool is_plain(const struct ol_command *command)
     return true;
 }
 
-/* `count` events of the commands from `first` up to `end`. */
-static int append_together(outlog_tx *tx, struct ol_command *first, struct ol_command *end,
-                           struct ol_arena *arena, size_t count, outlog_err *err)
+/* `count` events of the commands from `first` up to `end`; tx NULL: as a transaction of its own. */
+static int append_together(outlog *log, outlog_tx *tx, struct ol_command *first,
+                           struct ol_command *end, struct ol_arena *arena, size_t count,
+                           outlog_err *err)
 {
     struct outlog_event *events = ol_arena_array(arena, count, sizeof *events);
     struct outlog_appended *appended = ol_arena_array(arena, count, sizeof *appended);
@@ -152,15 +160,14 @@ static int append_together(outlog_tx *tx, struct ol_command *first, struct ol_co
         memcpy(events + at, one->events, one->event_count * sizeof *events);
         at += one->event_count;
     }
-    if (ol_append_fresh(tx, events, count, appended, err) < 0)
+    if ((tx ? ol_append_fresh(tx, events, count, appended, err)
+            : ol_append_swiftly(log, events, count, LOCK_MS, appended, err)) < 0)
         return -1;
     at = 0;
     for (struct ol_command *one = first; one != end; one = one->next) {
         memcpy(one->appended, appended + at, one->event_count * sizeof *appended);
         at += one->event_count;
-        one->state = write_response(one) == 0 ? OL_COMMAND_DONE : OL_COMMAND_REFUSED;
-        if (one->state != OL_COMMAND_DONE)
-            return out_of_memory(err);
+        one->state = OL_COMMAND_DONE;
     }
     return 0;
 }
@@ -186,7 +193,7 @@ static int do_run(outlog_tx *tx, struct ol_command *first, struct ol_command *en
         return do_one(tx, first, err);
     if (store->mark(tx->conn, err) < 0)
         return -1;
-    if (append_together(tx, first, end, arena, count_events(first, end), &ignored) == 0)
+    if (append_together(tx->log, tx, first, end, arena, count_events(first, end), &ignored) == 0)
         return store->release(tx->conn, true, err);
     if (undo(tx, err) < 0)
         return -1;
@@ -201,6 +208,14 @@ static int do_run(outlog_tx *tx, struct ol_command *first, struct ol_command *en
     return do_run(tx, first, middle, arena, count / 2, err) < 0
                ? -1
                : do_run(tx, middle, end, arena, count - count / 2, err);
+}
+
+static bool are_plain(const struct ol_command *commands)
+{
+    for (; commands; commands = commands->next)
+        if (!is_plain(commands))
+            return false;
+    return true;
 }
 
 /* --- a transaction --- */
@@ -245,7 +260,15 @@ static int transact(outlog *log, struct ol_command *commands, struct ol_arena *a
                     outlog_err *err)
 {
     outlog_tx *tx;
-    if (make_room(commands, arena, err) < 0 || outlog_begin(log, &tx, err) < 0)
+    if (make_room(commands, arena, err) < 0)
+        return -1;
+    if (are_plain(commands)) {
+        int result =
+            append_together(log, NULL, commands, NULL, arena, count_events(commands, NULL), err);
+        if (result == 0 || err->code == OUTLOG_OUTCOME_UNKNOWN)
+            return result;
+    }
+    if (outlog_begin(log, &tx, err) < 0)
         return -1;
     if (do_all(tx, commands, arena, err) < 0) {
         outlog_rollback(tx);

@@ -3,6 +3,9 @@
  * A thread of its own takes what waits, does it in one transaction, and answers after the commit:
  * while one commit is under way, the next commands gather. So a daemon's rate is not its disk's.
  *
+ * What must not be looked up first goes out as one statement, and most groups are that alone. When one of
+ * them is refused, nothing of it was stored, and a transaction with marks finds out who it was.
+ *
  * G1  A command is done whole or not at all, and answered exactly once.
  * G2  Its outcome is its own: what is refused leaves no trace and does not touch its neighbours.
  * G3  Nobody is told that something is stored before it is; what cannot be known is unknown for
@@ -39,8 +42,9 @@ struct ol_command {
      * `is_message` says so. */
     outlog_err err;
     bool is_message;
-    bool is_replayed;       /* the key was there: `response` is what the first call was answered */
-    struct ol_buf response; /* {"events":[…],"messages":[…]}; the group frees it after `done` */
+    bool is_replayed; /* the key was there: `response` is what the first call was answered */
+    struct ol_buf
+        response; /* of a command with a key, as ol_group_json() writes it; freed after `done` */
 
     /* the group's own */
     struct outlog_appended *appended;
@@ -57,6 +61,9 @@ int ol_group_open(const char *url, size_t most_waiting, struct ol_group **out, o
 /* Hand over a command from any thread. Returns at once.
  * OUTLOG_UNAVAILABLE: too many wait; OUTLOG_MISUSE: there is nothing in it. `done` is not called. */
 int ol_group_submit(struct ol_group *group, struct ol_command *command, outlog_err *err);
+
+/* What was stored, in `done`: {"events":[…],"messages":[…]}. */
+void ol_group_json(const struct ol_command *command, struct ol_buf *out);
 
 /* Answer all that waits, and end. Nothing may be submitted any more. NULL: nothing. */
 void ol_group_close(struct ol_group *group);

@@ -182,7 +182,9 @@ static bool is_all_null(const struct ol_buf *array, size_t count)
 static PGresult *send_batch(struct ol_postgres_conn *conn, const struct ol_write *write,
                             bool is_shared, outlog_err *err)
 {
-    const uint32_t wait_ms = htobe32(is_shared ? OL_FERRY_LOCK_MS : OL_POSTGRES_LOCK_MS);
+    const uint32_t wait_ms = htobe32((uint32_t)(is_shared        ? OL_FERRY_LOCK_MS
+                                                : write->wait_ms ? write->wait_ms
+                                                                 : OL_POSTGRES_LOCK_MS));
     const struct ol_query *query = &ol_queries_postgres[OL_Q_EVENTS_APPEND];
     struct ol_value params[COLUMN_COUNT];
     struct ol_statement_text *text = &conn->text;
@@ -196,7 +198,7 @@ static PGresult *send_batch(struct ol_postgres_conn *conn, const struct ol_write
     if (slot < 0 && ol_statement_build(query, params, '$', text, err) < 0)
         return NULL;
     fill_columns(write, columns);
-    if (is_shared || (conn->base.is_pooled && write->is_alone))
+    if (is_shared || write->wait_ms || (conn->base.is_pooled && write->is_alone))
         ol_buf_add(&columns[WAIT_MS], &wait_ms, sizeof wait_ms);
     for (int i = 0; i < COLUMN_COUNT; i++) {
         if (columns[i].failed) {
@@ -275,7 +277,7 @@ static void read_batch(struct ol_rows *rows, struct ol_write *write)
 /* A single event has a statement of its own; only the one for many can be told how long to wait (5). */
 static bool is_single(const struct ol_postgres_conn *conn, const struct ol_write *write)
 {
-    return write->count == 1 && !(conn->base.is_pooled && write->is_alone);
+    return write->count == 1 && !write->wait_ms && !(conn->base.is_pooled && write->is_alone);
 }
 
 static void read_results(struct ol_conn *conn, PGresult *result, struct ol_write *write)
@@ -326,7 +328,7 @@ int ol_postgres_write(struct ol_conn *base, struct ol_write *write, outlog_err *
     struct ol_postgres_conn *conn = ol_postgres_own(base);
     struct ol_ferry_end end = {.fate = OL_FERRY_ALONE};
 
-    if (write->is_alone)
+    if (write->is_alone && !write->wait_ms) // one that does not wait is company enough
         end = ol_ferry_carry(conn->ferry, base, write, cross, err);
     if (end.fate == OL_FERRY_ALONE)
         end = cross(base, write, false, err);

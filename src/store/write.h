@@ -35,6 +35,7 @@ struct ol_write {
     struct ol_write_event *events;
     size_t count;
     bool is_alone; /* a transaction of its own, in as few round trips as the store can */
+    int wait_ms;   /* of one alone: how long it waits for a lock; 0: as long as the store does */
 };
 
 /* From `events` (count, said) make `heads`, and fill in each event's `head` and `nth`: events of one

@@ -60,8 +60,14 @@ static void done(struct ol_command *command, int result)
     call->index = command->err.index;
     call->is_message = command->is_message;
     call->is_replayed = command->is_replayed;
+    struct ol_buf said = {0};
+    if (result == 0 && !command->is_replayed)
+        ol_group_json(command, &said);
     snprintf(call->response, sizeof call->response, "%s",
-             result == 0 ? command->response.data : "");
+             command->is_replayed ? command->response.data
+             : said.data          ? said.data
+                                  : "");
+    ol_buf_clear(&said);
     atomic_fetch_add(&call->answers, 1);
     pthread_cond_broadcast(&answered);
     pthread_mutex_unlock(&lock);
