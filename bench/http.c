@@ -24,12 +24,13 @@ struct client {
     int fd;
     size_t got, whole;   /* bytes of the answer: that came, and in all */
     char tail[TAIL + 1]; /* its end, zeros before it */
-    struct bench_batch batch;
     int64_t after;
 };
 
 static struct client clients[MOST_CLIENTS];
 static int client_count;
+static struct bench_batch
+    batch; /* the events of all clients, as one writer of bench_append has them */
 
 static int dial(int port)
 {
@@ -59,8 +60,8 @@ static void put(struct client *client, const char *text, size_t bytes)
 static void ask_append(struct client *client)
 {
     char text[2048], body[1024];
-    bench_batch_next(&client->batch);
-    const struct outlog_event *event = &client->batch.events[0];
+    bench_batch_next(&batch);
+    const struct outlog_event *event = &batch.events[0];
     int bytes = snprintf(body, sizeof body,
                          "{\"org_id\":\"%s\",\"events\":[{\"aggregate_type\":\"%s\","
                          "\"aggregate_id\":\"%s\",\"event_type\":\"%s\",\"payload\":%s}]}",
@@ -145,10 +146,9 @@ static void append(int milliseconds)
     double begun = bench_now() + WARM_UP_MS / 1e3, end = begun + milliseconds / 1e3, now = 0;
     int64_t events = 0;
 
-    for (int i = 0; i < client_count; i++) {
-        bench_batch_init(&clients[i].batch, i, client_count, 1);
+    bench_batch_init(&batch, 0, 1, 1);
+    for (int i = 0; i < client_count; i++)
         ask_append(&clients[i]);
-    }
     while (open) {
         int count = epoll_wait(poll, ready, 256, 10000);
         if (count <= 0)
