@@ -61,7 +61,8 @@ create trigger outlog_events_no_delete before delete on outlog_events begin
 end;
 -- INSERT OR REPLACE would delete without firing the trigger above unless recursive_triggers is on.
 create trigger outlog_events_no_replace before insert on outlog_events
-when exists (select 1 from outlog_events where event_id = new.event_id or id = new.id)
+when exists (select 1 from outlog_events where event_id = new.event_id)
+  or exists (select 1 from outlog_events where id = new.id)
   or exists (select 1 from outlog_events
               where coalesce(org_id, '') = coalesce(new.org_id, '') and aggregate_type = new.aggregate_type
                 and aggregate_id = new.aggregate_id and aggregate_seq = new.aggregate_seq)

@@ -20,11 +20,11 @@ create index outlog_sessions_newest on outlog_sessions (updated_at, session_key)
 create trigger outlog_events_of_sessions after insert on outlog_events
 when new.aggregate_type = 'session' and new.org_id is not null
 begin
-    insert into outlog_sessions (org_id, session_key, last_seq)
-    values (new.org_id, new.aggregate_id, new.aggregate_seq)
+    insert into outlog_sessions (org_id, session_key, last_seq, updated_at)
+    values (new.org_id, new.aggregate_id, new.aggregate_seq, new.occurred_at)
     on conflict (org_id, session_key) do update
        set last_seq = max(last_seq, excluded.last_seq),
-           updated_at = strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z';
+           updated_at = excluded.updated_at;
 end;
 
 create unique index outlog_effects_answer on outlog_effects (org_id, checkpoint_id)
