@@ -7,60 +7,23 @@
  * 2  A write transaction begins with BEGIN IMMEDIATE: it never fails half-way for a lock.
  * 3  An I/O error while committing is an unknown outcome: what was written may come back when the
  *    WAL is recovered. The handle first commits something over it; what can be read is then final. */
-#include "store/write.h"
+#include "store/sqlite_own.h"
 
 #include "base/clock.h"
 #include "base/fault.h"
 #include "store/sqlite.h"
-#include "store/store.h"
 #include "store/turnstile.h"
 #include "store/user.h"
 #include "store/wake.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
-#include <time.h>
 #include <unistd.h>
 
-#ifdef OL_SQLITE_EXTENSION
-#include <sqlite3ext.h>
-SQLITE_EXTENSION_INIT3
-#else
-#include <sqlite3.h>
-#endif
-
 enum { BUSY_TIMEOUT_MS = 10000 };
-
-/* A prepared query for one shape of parameters; an INSERT may take many rows at once. */
-struct prepared {
-    uint64_t key;
-    size_t rows;
-    sqlite3_stmt *statement;
-    int bound[32];
-    int bound_count;
-    struct prepared *next;
-};
-
-struct sqlite_conn {
-    struct ol_conn base;
-    sqlite3 *db;
-    int64_t busy_since; /* boot clock: when the lock was first found taken */
-    bool has_turn;      /* at the turnstile */
-    bool is_late;       /* it waited there for as long as it may wait */
-    char *path;
-    int watch_fd;     /* inotify on the WAL; -1: not asked for yet, -2: not to be had */
-    bool is_in_doubt; /* a commit failed half-way (3) */
-    struct prepared *prepared[OL_QUERY_COUNT];
-};
-
-static struct sqlite_conn *own(struct ol_conn *conn)
-{
-    return (struct sqlite_conn *)conn;
-}
 
 /* --- errors --- */
 
@@ -115,7 +78,7 @@ static const char *advice(enum outlog_code code)
     }
 }
 
-static int fail(struct sqlite_conn *conn, int result, outlog_err *err)
+int ol_sqlite_fail(struct ol_sqlite_conn *conn, int result, outlog_err *err)
 {
     const char *message = sqlite3_errmsg(conn->db);
     if (ol_err_from_text(err, message))
@@ -185,7 +148,7 @@ static void add_functions(sqlite3 *db)
  * process that writes without a pause nobody else gets a turn. Who looks often gets one. */
 static int on_busy(void *data, int count)
 {
-    struct sqlite_conn *conn = data;
+    struct ol_sqlite_conn *conn = data;
     int64_t now = ol_clock_boot_us();
     if (count == 0)
         conn->busy_since = now;
@@ -195,7 +158,7 @@ static int on_busy(void *data, int count)
     return 1;
 }
 
-static int configure(struct sqlite_conn *conn, outlog_err *err)
+static int configure(struct ol_sqlite_conn *conn, outlog_err *err)
 {
     sqlite3_busy_handler(conn->db, on_busy, conn);
     sqlite3_extended_result_codes(conn->db, 1);
@@ -212,7 +175,7 @@ static int configure(struct sqlite_conn *conn, outlog_err *err)
         sqlite3_sleep(5);
     // A file we may only read is still worth reading: the first write will say so.
     if (result != SQLITE_OK && (result & 0xff) != SQLITE_READONLY)
-        return fail(conn, result, err);
+        return ol_sqlite_fail(conn, result, err);
     return 0;
 }
 
@@ -233,7 +196,7 @@ static int sqlite_open(const char *url, struct ol_conn **out, outlog_err *err)
     if (!*path)
         return ol_fail(err, OUTLOG_INVALID_FIELD, "store sqlite: names no file; say sqlite:PATH");
 
-    struct sqlite_conn *conn = calloc(1, sizeof *conn);
+    struct ol_sqlite_conn *conn = calloc(1, sizeof *conn);
     if (!conn || !(conn->path = strdup(path))) {
         free(conn);
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
@@ -245,7 +208,7 @@ static int sqlite_open(const char *url, struct ol_conn **out, outlog_err *err)
                                  SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
                                  NULL);
     if (result != SQLITE_OK) {
-        fail(conn, result, err);
+        ol_sqlite_fail(conn, result, err);
         goto failed;
     }
     if (configure(conn, err) < 0)
@@ -260,7 +223,7 @@ failed:
 
 int ol_sqlite_borrow(struct sqlite3 *db, struct ol_conn **out, outlog_err *err)
 {
-    struct sqlite_conn *conn = calloc(1, sizeof *conn);
+    struct ol_sqlite_conn *conn = calloc(1, sizeof *conn);
     if (!conn)
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
     const char *path = sqlite3_db_filename(db, "main");
@@ -276,12 +239,10 @@ int ol_sqlite_borrow(struct sqlite3 *db, struct ol_conn **out, outlog_err *err)
 
 struct sqlite3 *ol_sqlite_native(struct ol_conn *conn)
 {
-    return own(conn)->db;
+    return ol_sqlite_own(conn)->db;
 }
 
-/* Before a write: behind the other writers of this process. A borrowed connection's transactions are its
- * owner's. */
-static void enter(struct sqlite_conn *conn)
+void ol_sqlite_enter(struct ol_sqlite_conn *conn)
 {
     if (conn->has_turn || conn->base.is_borrowed)
         return;
@@ -289,7 +250,7 @@ static void enter(struct sqlite_conn *conn)
     conn->is_late = !conn->has_turn;
 }
 
-static void leave(struct sqlite_conn *conn)
+void ol_sqlite_leave(struct ol_sqlite_conn *conn)
 {
     if (conn->has_turn)
         ol_turnstile_leave(conn->base.wake_key);
@@ -298,17 +259,17 @@ static void leave(struct sqlite_conn *conn)
 
 static void sqlite_close(struct ol_conn *base)
 {
-    struct sqlite_conn *conn = own(base);
+    struct ol_sqlite_conn *conn = ol_sqlite_own(base);
     for (int id = 0; id < OL_QUERY_COUNT; id++)
         while (conn->prepared[id]) {
-            struct prepared *next = conn->prepared[id]->next;
+            struct ol_sqlite_prepared *next = conn->prepared[id]->next;
             sqlite3_finalize(conn->prepared[id]->statement);
             free(conn->prepared[id]);
             conn->prepared[id] = next;
         }
     if (conn->watch_fd >= 0)
         close(conn->watch_fd);
-    leave(conn);
+    ol_sqlite_leave(conn);
     if (!base->is_borrowed)
         sqlite3_close(conn->db);
     free(conn->path);
@@ -317,17 +278,17 @@ static void sqlite_close(struct ol_conn *base)
 
 /* --- transactions --- */
 
-static int run(struct sqlite_conn *conn, const char *sql, outlog_err *err)
+static int run(struct ol_sqlite_conn *conn, const char *sql, outlog_err *err)
 {
     int result = sqlite3_exec(conn->db, sql, NULL, NULL, NULL);
-    return result == SQLITE_OK ? 0 : fail(conn, result, err);
+    return result == SQLITE_OK ? 0 : ol_sqlite_fail(conn, result, err);
 }
 
-static int sqlite_begin(struct ol_conn *base, outlog_err *err)
+int ol_sqlite_begin(struct ol_conn *base, outlog_err *err)
 {
-    enter(own(base));
-    if (run(own(base), "begin immediate", err) < 0) {
-        leave(own(base));
+    ol_sqlite_enter(ol_sqlite_own(base));
+    if (run(ol_sqlite_own(base), "begin immediate", err) < 0) {
+        ol_sqlite_leave(ol_sqlite_own(base));
         return -1;
     }
     base->in_transaction = true;
@@ -336,35 +297,35 @@ static int sqlite_begin(struct ol_conn *base, outlog_err *err)
 
 static int sqlite_snapshot(struct ol_conn *base, outlog_err *err)
 {
-    if (run(own(base), "begin", err) < 0)
+    if (run(ol_sqlite_own(base), "begin", err) < 0)
         return -1;
     base->in_transaction = true;
     return 0;
 }
 
-static void sqlite_rollback(struct ol_conn *base)
+void ol_sqlite_rollback(struct ol_conn *base)
 {
-    sqlite3_exec(own(base)->db, "rollback", NULL, NULL, NULL);
+    sqlite3_exec(ol_sqlite_own(base)->db, "rollback", NULL, NULL, NULL);
     base->in_transaction = false;
-    leave(own(base));
+    ol_sqlite_leave(ol_sqlite_own(base));
 }
 
-static int sqlite_commit(struct ol_conn *base, outlog_err *err)
+int ol_sqlite_commit(struct ol_conn *base, outlog_err *err)
 {
-    struct sqlite_conn *conn = own(base);
+    struct ol_sqlite_conn *conn = ol_sqlite_own(base);
 
     ol_fault("append.commit_sent");
     int result = sqlite3_exec(conn->db, "commit", NULL, NULL, NULL);
     base->in_transaction = false;
     if (result == SQLITE_OK) {
-        leave(conn);
+        ol_sqlite_leave(conn);
         ol_fault("append.commit_done");
         ol_wake_signal(base->wake_key);
         return 0;
     }
-    fail(conn, result, err);
+    ol_sqlite_fail(conn, result, err);
     sqlite3_exec(conn->db, "rollback", NULL, NULL, NULL);
-    leave(conn);
+    ol_sqlite_leave(conn);
     if ((result & 0xff) == SQLITE_IOERR) {
         conn->is_in_doubt = true;
         ol_fail(err, OUTLOG_OUTCOME_UNKNOWN,
@@ -378,7 +339,7 @@ static int sqlite_commit(struct ol_conn *base, outlog_err *err)
 /* A file does not go away, but the frames of a failed commit may still lie in its WAL (3). */
 static int sqlite_revive(struct ol_conn *base, outlog_err *err)
 {
-    struct sqlite_conn *conn = own(base);
+    struct ol_sqlite_conn *conn = ol_sqlite_own(base);
     if (!conn->is_in_doubt)
         return 0;
     if (run(conn, "begin immediate; update outlog_schema_migrations set name = name; commit", err) <
@@ -392,342 +353,19 @@ static int sqlite_revive(struct ol_conn *base, outlog_err *err)
 
 static int sqlite_mark(struct ol_conn *base, outlog_err *err)
 {
-    return run(own(base), "savepoint outlog_mark", err);
+    return run(ol_sqlite_own(base), "savepoint outlog_mark", err);
 }
 
 static int sqlite_release(struct ol_conn *base, bool ok, outlog_err *err)
 {
-    if (!ok && run(own(base), "rollback to outlog_mark", err) < 0)
+    if (!ok && run(ol_sqlite_own(base), "rollback to outlog_mark", err) < 0)
         return -1;
-    return run(own(base), "release outlog_mark", err);
+    return run(ol_sqlite_own(base), "release outlog_mark", err);
 }
 
 static int sqlite_script(struct ol_conn *base, const char *sql, outlog_err *err)
 {
-    return run(own(base), sql, err);
-}
-
-/* --- queries --- */
-
-/* Make the INSERT of one row one of many: repeat the row of its VALUES. Parameters without a number
- * are counted as they come, so the second row's follow the first one's. */
-static bool repeat_values(struct ol_statement_text *text, size_t rows)
-{
-    char one[sizeof text->text];
-    char *at = strstr(text->text, "values ("), *end = text->text + sizeof text->text;
-    assert(at);
-    size_t bytes = 0;
-    at += strlen("values ");
-    for (const char *from = at; bytes == 0 || one[bytes - 1] != ')'; from++)
-        if (*from < '0' || *from > '9') // only parameters stand there
-            one[bytes++] = *from;
-    const char *rest = strchr(at, ')') + 1;
-    size_t rest_bytes = strlen(rest) + 1;
-    char *rest_at = at + rows * (bytes + 1) - 1;
-    if (rest_at + rest_bytes > end)
-        return false;
-    memmove(rest_at, rest, rest_bytes);
-    for (size_t i = 0; i < rows; i++) {
-        if (i > 0)
-            *at++ = ',';
-        memcpy(at, one, bytes);
-        at += bytes;
-    }
-    return true;
-}
-
-static struct prepared *prepare(struct sqlite_conn *conn, enum ol_query_id id,
-                                const struct ol_value *params, size_t rows, outlog_err *err)
-{
-    const struct ol_query *query = &ol_queries_sqlite[id];
-    uint64_t key = ol_statement_key(query, params);
-    struct prepared *found;
-
-    for (found = conn->prepared[id]; found; found = found->next)
-        if (found->key == key && found->rows == rows)
-            return found;
-
-    struct ol_statement_text text;
-    if (ol_statement_build(query, params, '?', &text, err) < 0)
-        return NULL;
-    if (rows > 1 && !repeat_values(&text, rows)) {
-        ol_fail(err, OUTLOG_MISUSE, "query %s is too long", query->name);
-        return NULL;
-    }
-    if (!(found = calloc(1, sizeof *found))) {
-        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-        return NULL;
-    }
-    int result = sqlite3_prepare_v3(conn->db, text.text, -1, SQLITE_PREPARE_PERSISTENT,
-                                    &found->statement, NULL);
-    if (result != SQLITE_OK) {
-        free(found);
-        fail(conn, result, err);
-        return NULL;
-    }
-    found->key = key;
-    found->rows = rows;
-    found->bound_count = text.bound_count;
-    memcpy(found->bound, text.bound, sizeof found->bound);
-    found->next = conn->prepared[id];
-    conn->prepared[id] = found;
-    return found;
-}
-
-static int bind(sqlite3_stmt *statement, int slot, const struct ol_value *value)
-{
-    switch (value->type) {
-    case OL_INT:
-        return sqlite3_bind_int64(statement, slot, value->number);
-    case OL_REAL:
-        return sqlite3_bind_double(statement, slot, value->real);
-    case OL_TEXT:
-        return sqlite3_bind_text64(statement, slot, value->text, value->bytes, SQLITE_STATIC,
-                                   SQLITE_UTF8);
-    default:
-        return sqlite3_bind_null(statement, slot);
-    }
-}
-
-/* Bind the parameters of one row, the first one's being row 0. */
-static int bind_row(struct sqlite_conn *conn, const struct prepared *prepared, size_t row,
-                    const struct ol_value *params, outlog_err *err)
-{
-    for (int i = 0; i < prepared->bound_count; i++) {
-        int result = bind(prepared->statement, (int)row * prepared->bound_count + i + 1,
-                          &params[prepared->bound[i]]);
-        if (result != SQLITE_OK)
-            return fail(conn, result, err);
-    }
-    return 0;
-}
-
-static int sqlite_query(struct ol_conn *base, enum ol_query_id id, const struct ol_value *params,
-                        struct ol_rows *rows, outlog_err *err)
-{
-    struct sqlite_conn *conn = own(base);
-    struct prepared *prepared = prepare(conn, id, params, 1, err);
-    if (!prepared)
-        return -1;
-    assert(!sqlite3_stmt_busy(prepared->statement));
-    if (bind_row(conn, prepared, 0, params, err) < 0)
-        return -1;
-    rows->handle = prepared->statement;
-    return 0;
-}
-
-static int sqlite_next(struct ol_rows *rows, outlog_err *err)
-{
-    struct sqlite_conn *conn = own(rows->conn);
-    if (!rows->handle)
-        return 0;
-    if (!conn->base.in_transaction && !sqlite3_stmt_readonly(rows->handle))
-        enter(conn);
-    int result = sqlite3_step(rows->handle);
-    if (result == SQLITE_ROW) {
-        rows->row++;
-        return 1;
-    }
-    if (result == SQLITE_DONE) {
-        rows->changed = sqlite3_changes64(conn->db);
-        ol_end(rows);
-        return 0;
-    }
-    fail(conn, result, err);
-    ol_end(rows);
-    return -1;
-}
-
-static void sqlite_end(struct ol_rows *rows)
-{
-    sqlite3_reset(rows->handle);
-    sqlite3_clear_bindings(rows->handle); // they point into the caller's memory
-    if (!rows->conn->in_transaction)
-        leave(own(rows->conn)); // a write by itself is committed now
-}
-
-static bool sqlite_is_null(const struct ol_rows *rows, int column)
-{
-    return sqlite3_column_type(rows->handle, column) == SQLITE_NULL;
-}
-
-static int64_t sqlite_column_int(const struct ol_rows *rows, int column)
-{
-    return sqlite3_column_int64(rows->handle, column);
-}
-
-static const char *sqlite_column_text(const struct ol_rows *rows, int column, size_t *bytes)
-{
-    const char *text = (const char *)sqlite3_column_text(rows->handle, column);
-    *bytes = (size_t)sqlite3_column_bytes(rows->handle, column);
-    return text;
-}
-
-static int64_t sqlite_column_time(const struct ol_rows *rows, int column)
-{
-    size_t bytes;
-    int64_t time_us = 0;
-    const char *text = sqlite_column_text(rows, column, &bytes);
-    if (!text || ol_time_parse(text, bytes, &time_us) < 0)
-        return 0;
-    return time_us;
-}
-
-static void sqlite_column_uuid(const struct ol_rows *rows, int column, char out[OL_UUID_TEXT])
-{
-    size_t bytes;
-    snprintf(out, OL_UUID_TEXT, "%s", sqlite_column_text(rows, column, &bytes));
-}
-
-/* --- append --- */
-
-enum { MOST_ROWS = 64, MOST_PARAMS = 20 };
-
-/* A write on its way: what all its events have in common. */
-struct batch {
-    struct ol_write *write;
-    int64_t last_id; /* the highest event_id before it */
-    char now[OL_TIME_TEXT];
-};
-
-/* Fills in the parameters of row `i`. */
-typedef void fill_row(const struct batch *batch, size_t i, struct ol_value *params);
-
-/* Insert many rows with few statements. One for each row would open and close a dozen b-trees and,
- * because of the triggers, keep a copy of every page it touches so that this one row could be
- * undone: together more than the insert itself. Powers of two, so that few forms are prepared. */
-static int insert_rows(struct sqlite_conn *conn, enum ol_query_id id, const struct batch *batch,
-                       size_t count, fill_row *fill, outlog_err *err)
-{
-    struct ol_value params[MOST_PARAMS];
-    size_t rows;
-    for (size_t at = 0; at < count; at += rows) {
-        for (rows = MOST_ROWS; rows > count - at; rows /= 2)
-            ;
-        fill(batch, at, params);
-        struct prepared *prepared = prepare(conn, id, params, rows, err);
-        if (!prepared)
-            return -1;
-        struct ol_rows result = {.conn = &conn->base, .handle = prepared->statement};
-        for (size_t i = 0; i < rows; i++) {
-            fill(batch, at + i, params);
-            if (bind_row(conn, prepared, i, params, err) < 0) {
-                ol_end(&result);
-                return -1;
-            }
-        }
-        if (ol_next(&result, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static void fill_head(const struct batch *batch, size_t i, struct ol_value *params)
-{
-    const struct ol_write_head *head = &batch->write->heads[i];
-    params[0] = ol_text(head->org_key);
-    params[1] = ol_text(head->aggregate_type);
-    params[2] = ol_text(head->aggregate_id);
-    params[3] = ol_int(head->count);
-}
-
-static int take_heads(struct sqlite_conn *conn, const struct batch *batch, outlog_err *err)
-{
-    struct ol_write *write = batch->write;
-    if (insert_rows(conn, OL_Q_HEAD_ADD, batch, write->head_count, fill_head, err) < 0)
-        return -1;
-    for (size_t i = 0; i < write->head_count; i++) {
-        struct ol_write_head *head = &write->heads[i];
-        int64_t last;
-        if (ol_number(&conn->base, OL_Q_HEAD_GET,
-                      OL_PARAMS(ol_text(head->org_key), ol_text(head->aggregate_type),
-                                ol_text(head->aggregate_id)),
-                      &last, err) < 0)
-            return -1;
-        head->base = last - head->count;
-    }
-    return 0;
-}
-
-/* Number the events; refuse one that was to have another number. */
-static int number_events(const struct batch *batch, outlog_err *err)
-{
-    for (size_t i = 0; i < batch->write->count; i++) {
-        struct ol_write_event *event = &batch->write->events[i];
-        const struct ol_write_head *head = &batch->write->heads[event->head];
-        const int64_t *expected = event->said->expected_seq;
-        int64_t seq = head->base + event->nth;
-        if (expected && *expected != seq - 1) {
-            ol_fail(err, OUTLOG_SEQUENCE_CONFLICT,
-                    "%s/%s: expected sequence %lld, actual %lld; read it again and decide anew",
-                    head->aggregate_type, head->aggregate_id, (long long)*expected,
-                    (long long)(seq - 1));
-            if (err) {
-                err->expected = *expected;
-                err->actual = seq - 1;
-                err->index = event->index;
-            }
-            return -1;
-        }
-        event->out->event_id = batch->last_id + (int64_t)i + 1;
-        event->out->aggregate_seq = seq;
-    }
-    return 0;
-}
-
-static void fill_event(const struct batch *batch, size_t i, struct ol_value *params)
-{
-    const struct ol_write_event *event = &batch->write->events[i];
-    const struct ol_write_head *head = &batch->write->heads[event->head];
-    const struct outlog_event *said = event->said;
-    const struct ol_value values[MOST_PARAMS] = {
-        ol_int(event->out->event_id),
-        ol_text(event->id),
-        ol_text(batch->now),
-        ol_text(*head->org_key ? head->org_key : NULL),
-        ol_text(head->aggregate_type),
-        ol_text(head->aggregate_id),
-        ol_int(event->out->aggregate_seq),
-        ol_text(said->event_type),
-        ol_int(event->event_version),
-        ol_text(event->actor_type),
-        ol_text(event->actor_id),
-        ol_text(event->request_id),
-        ol_text(said->idempotency_key),
-        ol_text(event->correlation_id),
-        ol_text(event->causation_id),
-        ol_text(said->app_id),
-        ol_text(said->env_id),
-        ol_text(said->visibility),
-        ol_text(said->metadata),
-        ol_bytes(said->payload, event->payload_bytes),
-    };
-    memcpy(params, values, sizeof values);
-}
-
-static int sqlite_write(struct ol_conn *base, struct ol_write *write, outlog_err *err)
-{
-    struct sqlite_conn *conn = own(base);
-    struct batch batch = {.write = write};
-    int64_t now_us = ol_clock_wall_us();
-
-    if (write->is_alone && sqlite_begin(base, err) < 0)
-        return -1;
-    ol_time_format(now_us, batch.now);
-    if (take_heads(conn, &batch, err) < 0 ||
-        ol_number(base, OL_Q_EVENT_LAST, OL_NO_PARAMS, &batch.last_id, err) < 0 ||
-        number_events(&batch, err) < 0)
-        goto failed;
-    ol_fault("append.insert");
-    if (insert_rows(conn, OL_Q_EVENT_INSERT, &batch, write->count, fill_event, err) < 0)
-        goto failed;
-    for (size_t i = 0; i < write->count; i++)
-        write->events[i].out->occurred_at = now_us;
-    return write->is_alone ? sqlite_commit(base, err) : 0;
-failed:
-    if (write->is_alone)
-        sqlite_rollback(base);
-    return -1;
+    return run(ol_sqlite_own(base), sql, err);
 }
 
 /* --- waiting --- */
@@ -739,7 +377,7 @@ enum { MOMENT_US = 300 };
 
 static int sqlite_wake_fd(struct ol_conn *base)
 {
-    struct sqlite_conn *conn = own(base);
+    struct ol_sqlite_conn *conn = ol_sqlite_own(base);
     if (conn->watch_fd != -1)
         return conn->watch_fd;
     char wal[4096];
@@ -757,7 +395,7 @@ static int sqlite_wake_fd(struct ol_conn *base)
 
 static bool sqlite_woken(struct ol_conn *base)
 {
-    int fd = own(base)->watch_fd;
+    int fd = ol_sqlite_own(base)->watch_fd;
     char dropped[4096];
     if (fd < 0 || read(fd, dropped, sizeof dropped) <= 0)
         return false;
@@ -771,21 +409,21 @@ const struct ol_store ol_store_sqlite = {
     .name = "sqlite",
     .open = sqlite_open,
     .close = sqlite_close,
-    .begin = sqlite_begin,
-    .commit = sqlite_commit,
-    .rollback = sqlite_rollback,
+    .begin = ol_sqlite_begin,
+    .commit = ol_sqlite_commit,
+    .rollback = ol_sqlite_rollback,
     .snapshot = sqlite_snapshot,
     .mark = sqlite_mark,
     .release = sqlite_release,
-    .query = sqlite_query,
-    .next = sqlite_next,
-    .end = sqlite_end,
-    .is_null = sqlite_is_null,
-    .column_int = sqlite_column_int,
-    .column_text = sqlite_column_text,
-    .column_time = sqlite_column_time,
-    .column_uuid = sqlite_column_uuid,
-    .write = sqlite_write,
+    .query = ol_sqlite_query,
+    .next = ol_sqlite_next,
+    .end = ol_sqlite_end,
+    .is_null = ol_sqlite_is_null,
+    .column_int = ol_sqlite_column_int,
+    .column_text = ol_sqlite_column_text,
+    .column_time = ol_sqlite_column_time,
+    .column_uuid = ol_sqlite_column_uuid,
+    .write = ol_sqlite_write,
     .script = sqlite_script,
     .wake_fd = sqlite_wake_fd,
     .woken = sqlite_woken,

@@ -1,7 +1,7 @@
 -- Appending, and the heads that number each aggregate's events.
 
 -- name: head_add(org_key, aggregate_type, aggregate_id, count) @sqlite
--- Takes the next `count` numbers of an aggregate. Its values are repeated for many rows (sqlite.c), as
+-- Takes the next `count` numbers of an aggregate. Its values are repeated for many rows (sqlite_query.c), as
 -- are those of event_insert. It writes before anything is read: so it waits for another writer,
 -- where a transaction that has read could only fail.
 insert into outlog_heads (org_key, aggregate_type, aggregate_id, aggregate_seq)

@@ -1,0 +1,157 @@
+/* sqlite_write.c: appends, many events in few statements. */
+#include "store/sqlite_own.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "store/write.h"
+
+#include <string.h>
+
+enum { MOST_ROWS = 64, MOST_PARAMS = 20 };
+
+/* A write on its way: what all its events have in common. */
+struct batch {
+    struct ol_write *write;
+    int64_t last_id; /* the highest event_id before it */
+    char now[OL_TIME_TEXT];
+};
+
+/* Fills in the parameters of row `i`. */
+typedef void fill_row(const struct batch *batch, size_t i, struct ol_value *params);
+
+/* Insert many rows with few statements. One for each row would open and close a dozen b-trees and,
+ * because of the triggers, keep a copy of every page it touches so that this one row could be
+ * undone: together more than the insert itself. Powers of two, so that few forms are prepared. */
+static int insert_rows(struct ol_sqlite_conn *conn, enum ol_query_id id, const struct batch *batch,
+                       size_t count, fill_row *fill, outlog_err *err)
+{
+    struct ol_value params[MOST_PARAMS];
+    size_t rows;
+    for (size_t at = 0; at < count; at += rows) {
+        for (rows = MOST_ROWS; rows > count - at; rows /= 2)
+            ;
+        fill(batch, at, params);
+        struct ol_sqlite_prepared *prepared = ol_sqlite_prepare(conn, id, params, rows, err);
+        if (!prepared)
+            return -1;
+        struct ol_rows result = {.conn = &conn->base, .handle = prepared->statement};
+        for (size_t i = 0; i < rows; i++) {
+            fill(batch, at + i, params);
+            if (ol_sqlite_bind_row(conn, prepared, i, params, err) < 0) {
+                ol_end(&result);
+                return -1;
+            }
+        }
+        if (ol_next(&result, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void fill_head(const struct batch *batch, size_t i, struct ol_value *params)
+{
+    const struct ol_write_head *head = &batch->write->heads[i];
+    params[0] = ol_text(head->org_key);
+    params[1] = ol_text(head->aggregate_type);
+    params[2] = ol_text(head->aggregate_id);
+    params[3] = ol_int(head->count);
+}
+
+static int take_heads(struct ol_sqlite_conn *conn, const struct batch *batch, outlog_err *err)
+{
+    struct ol_write *write = batch->write;
+    if (insert_rows(conn, OL_Q_HEAD_ADD, batch, write->head_count, fill_head, err) < 0)
+        return -1;
+    for (size_t i = 0; i < write->head_count; i++) {
+        struct ol_write_head *head = &write->heads[i];
+        int64_t last;
+        if (ol_number(&conn->base, OL_Q_HEAD_GET,
+                      OL_PARAMS(ol_text(head->org_key), ol_text(head->aggregate_type),
+                                ol_text(head->aggregate_id)),
+                      &last, err) < 0)
+            return -1;
+        head->base = last - head->count;
+    }
+    return 0;
+}
+
+/* Number the events; refuse one that was to have another number. */
+static int number_events(const struct batch *batch, outlog_err *err)
+{
+    for (size_t i = 0; i < batch->write->count; i++) {
+        struct ol_write_event *event = &batch->write->events[i];
+        const struct ol_write_head *head = &batch->write->heads[event->head];
+        const int64_t *expected = event->said->expected_seq;
+        int64_t seq = head->base + event->nth;
+        if (expected && *expected != seq - 1) {
+            ol_fail(err, OUTLOG_SEQUENCE_CONFLICT,
+                    "%s/%s: expected sequence %lld, actual %lld; read it again and decide anew",
+                    head->aggregate_type, head->aggregate_id, (long long)*expected,
+                    (long long)(seq - 1));
+            if (err) {
+                err->expected = *expected;
+                err->actual = seq - 1;
+                err->index = event->index;
+            }
+            return -1;
+        }
+        event->out->event_id = batch->last_id + (int64_t)i + 1;
+        event->out->aggregate_seq = seq;
+    }
+    return 0;
+}
+
+static void fill_event(const struct batch *batch, size_t i, struct ol_value *params)
+{
+    const struct ol_write_event *event = &batch->write->events[i];
+    const struct ol_write_head *head = &batch->write->heads[event->head];
+    const struct outlog_event *said = event->said;
+    const struct ol_value values[MOST_PARAMS] = {
+        ol_int(event->out->event_id),
+        ol_text(event->id),
+        ol_text(batch->now),
+        ol_text(*head->org_key ? head->org_key : NULL),
+        ol_text(head->aggregate_type),
+        ol_text(head->aggregate_id),
+        ol_int(event->out->aggregate_seq),
+        ol_text(said->event_type),
+        ol_int(event->event_version),
+        ol_text(event->actor_type),
+        ol_text(event->actor_id),
+        ol_text(event->request_id),
+        ol_text(said->idempotency_key),
+        ol_text(event->correlation_id),
+        ol_text(event->causation_id),
+        ol_text(said->app_id),
+        ol_text(said->env_id),
+        ol_text(said->visibility),
+        ol_text(said->metadata),
+        ol_bytes(said->payload, event->payload_bytes),
+    };
+    memcpy(params, values, sizeof values);
+}
+
+int ol_sqlite_write(struct ol_conn *base, struct ol_write *write, outlog_err *err)
+{
+    struct ol_sqlite_conn *conn = ol_sqlite_own(base);
+    struct batch batch = {.write = write};
+    int64_t now_us = ol_clock_wall_us();
+
+    if (write->is_alone && ol_sqlite_begin(base, err) < 0)
+        return -1;
+    ol_time_format(now_us, batch.now);
+    if (take_heads(conn, &batch, err) < 0 ||
+        ol_number(base, OL_Q_EVENT_LAST, OL_NO_PARAMS, &batch.last_id, err) < 0 ||
+        number_events(&batch, err) < 0)
+        goto failed;
+    ol_fault("append.insert");
+    if (insert_rows(conn, OL_Q_EVENT_INSERT, &batch, write->count, fill_event, err) < 0)
+        goto failed;
+    for (size_t i = 0; i < write->count; i++)
+        write->events[i].out->occurred_at = now_us;
+    return write->is_alone ? ol_sqlite_commit(base, err) : 0;
+failed:
+    if (write->is_alone)
+        ol_sqlite_rollback(base);
+    return -1;
+}
