@@ -14,7 +14,7 @@
 #include "publish/http.h"
 
 #include "base/clock.h"
-#include "publish/transfer.h"
+#include "publish/direct.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -33,11 +33,13 @@ struct ol_link {
     ol_http_done *done;
     void *owner;
     struct ol_transfer *first, *spare; /* in flight; to be used again */
+    struct ol_origin origin;
 
     /* the engine's */
+    struct ol_direct_line line;
     CURLM *multi;
     struct ol_link *next;   /* among those that have something under way */
-    size_t count;           /* of transfers under way */
+    size_t count;           /* of curl's transfers under way */
     int64_t timer_us;       /* when curl wants to be called without a socket; INT64_MAX: never */
     struct ol_link *closed; /* among those to be closed */
     bool is_closed;         /* under the lock */
@@ -47,7 +49,8 @@ struct ol_link {
 struct watched {
     struct ol_link *link;
     uint32_t events, wanted;
-    bool is_connection; /* and not curl's own, which it closes without a word */
+    bool is_connection;           /* and not curl's own, which it closes without a word */
+    struct ol_connection *direct; /* it is not curl's at all */
 };
 
 struct ol_http {
@@ -66,6 +69,7 @@ struct ol_http {
     /* the engine's */
     int epoll, wakeup;
     struct ol_link *active;
+    struct ol_direct direct;
     struct ol_sockets told;
     struct watched *sockets; /* by descriptor */
     size_t socket_room;
@@ -77,6 +81,8 @@ static void opened(void *engine, int fd);
 static int close_socket(void *engine, curl_socket_t fd);
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *data, void *of_socket);
 static int on_timer(CURLM *multi, long timeout_ms, void *data);
+static bool assign(void *engine, int fd, struct ol_connection *connection);
+static void finish(void *engine, struct ol_transfer *t, CURLcode code);
 
 /* --- life ---------------------------------------------------------------------------------------- */
 
@@ -118,6 +124,11 @@ int ol_http_open(struct ol_http **out, outlog_err *err)
         ol_http_close(http);
         return ol_fail(err, OUTLOG_NO_MEMORY, "no memory or descriptor left for connections");
     }
+    http->direct = (struct ol_direct){.epoll = http->epoll,
+                                      .engine = http,
+                                      .assign = assign,
+                                      .ended = finish,
+                                      .due_us = INT64_MAX};
     if (ol_http_watch(http, http->bell, err) < 0) {
         ol_http_close(http);
         return -1;
@@ -208,6 +219,7 @@ static void report(struct ol_http *http)
             link->first = t->after;
         if (t->after)
             t->after->before = t->before;
+        ol_direct_learn(&link->origin, t);
         link->done(link->owner, t->tag, &t->answer);
         t->next = link->spare;
         link->spare = t;
@@ -246,8 +258,8 @@ int ol_link_open(struct ol_http *http, int connections, ol_http_done *done, void
     link->done = done;
     link->owner = owner;
     link->timer_us = INT64_MAX;
-    curl_multi_setopt(link->multi, CURLMOPT_MAXCONNECTS,
-                      (long)(connections > 0 ? connections : CONNECTIONS_KEPT));
+    link->line.most = connections > 0 ? (size_t)connections : CONNECTIONS_KEPT;
+    curl_multi_setopt(link->multi, CURLMOPT_MAXCONNECTS, (long)link->line.most);
     curl_multi_setopt(link->multi, CURLMOPT_PIPELINING, CURLPIPE_MULTIPLEX);
     curl_multi_setopt(link->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
     curl_multi_setopt(link->multi, CURLMOPT_SOCKETDATA, link);
@@ -266,7 +278,10 @@ int ol_link_start(struct ol_link *link, const struct ol_http_request *request, o
     else if (!(t = ol_transfer_new(&http->told)))
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
     t->link = link;
-    if (!ol_transfer_prepare(t, request)) {
+    bool is_ready = ol_direct_admits(&link->origin, request)
+                        ? ol_direct_prepare(&link->origin, t, request)
+                        : ol_transfer_prepare(t, request);
+    if (!is_ready) {
         t->next = link->spare;
         link->spare = t;
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
@@ -330,6 +345,7 @@ void ol_link_close(struct ol_link *link)
         link->spare = t->next;
         ol_transfer_free(t);
     }
+    ol_origin_clear(&link->origin);
     free(link);
 }
 
@@ -394,6 +410,14 @@ static void opened(void *engine, int fd)
         *socket = (struct watched){.is_connection = true};
 }
 
+static bool assign(void *engine, int fd, struct ol_connection *connection)
+{
+    struct watched *socket = socket_of(engine, fd);
+    if (socket)
+        *socket = (struct watched){.direct = connection};
+    return socket != NULL;
+}
+
 /* The epoll forgets a descriptor that is closed; so must we, before its number is given out again. */
 static int close_socket(void *engine, curl_socket_t fd)
 {
@@ -411,6 +435,10 @@ static void handle(struct ol_http *http, const struct epoll_event *event)
         return;
     }
     struct watched *socket = &http->sockets[fd];
+    if (socket->direct) {
+        ol_direct_ready(&http->direct, socket->direct, event->events);
+        return;
+    }
     if (!socket->wanted) { // a connection that rests: it was closed, or says what nobody asked
         if (socket->events)
             watch(http, fd, socket);
@@ -437,21 +465,47 @@ static int on_timer(CURLM *multi, long timeout_ms, void *data)
     return 0;
 }
 
+/* It is the owner's again with the next exchange. */
 static void end(struct ol_http *http, struct ol_transfer *t, CURLcode code, bool is_abandoned)
 {
-    struct ol_link *link = t->link;
     ol_transfer_end(t, code, is_abandoned);
     t->is_over = true;
-    curl_multi_remove_handle(link->multi, t->easy);
-    link->count--;
     t->next = NULL;
     *http->news_end = t;
     http->news_end = &t->next;
 }
 
+static void finish(void *engine, struct ol_transfer *t, CURLcode code)
+{
+    end(engine, t, code, false);
+}
+
+/* The same for what curl carries. */
+static void leave(struct ol_http *http, struct ol_transfer *t, CURLcode code, bool is_abandoned)
+{
+    struct ol_link *link = t->link;
+    end(http, t, code, is_abandoned);
+    curl_multi_remove_handle(link->multi, t->easy);
+    link->count--;
+}
+
+static void give_up_one(struct ol_http *http, struct ol_transfer *t)
+{
+    if (!t->is_direct) {
+        leave(http, t, CURLE_ABORTED_BY_CALLBACK, true);
+        return;
+    }
+    ol_direct_drop(&http->direct, t);
+    end(http, t, CURLE_ABORTED_BY_CALLBACK, true);
+}
+
 static void begin(struct ol_http *http, struct ol_transfer *t)
 {
     struct ol_link *link = t->link;
+    if (t->is_direct) {
+        ol_direct_begin(&http->direct, &link->line, t);
+        return;
+    }
     if (link->count++ == 0) {
         bool is_active = false;
         for (struct ol_link *l = http->active; l; l = l->next)
@@ -462,7 +516,7 @@ static void begin(struct ol_http *http, struct ol_transfer *t)
         }
     }
     if (curl_multi_add_handle(link->multi, t->easy) != CURLM_OK)
-        end(http, t, CURLE_OUT_OF_MEMORY, false);
+        leave(http, t, CURLE_OUT_OF_MEMORY, false);
 }
 
 static void collect(struct ol_http *http, struct ol_link *link)
@@ -475,7 +529,7 @@ static void collect(struct ol_http *http, struct ol_link *link)
             continue;
         CURLcode code = message->data.result; // the message dies with the handle's removal
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &private);
-        end(http, (struct ol_transfer *)(void *)private, code, false);
+        leave(http, (struct ol_transfer *)(void *)private, code, false);
     }
 }
 
@@ -484,6 +538,7 @@ static void fire_timers(struct ol_http *http)
 {
     int64_t now = ol_clock_boot_us();
     int running;
+    ol_direct_expire(&http->direct, now);
     for (struct ol_link **at = &http->active; *at;) {
         struct ol_link *link = *at;
         if (link->timer_us <= now) {
@@ -500,7 +555,7 @@ static void fire_timers(struct ol_http *http)
 
 static int patience_ms(const struct ol_http *http)
 {
-    int64_t first = INT64_MAX;
+    int64_t first = http->direct.due_us;
     for (const struct ol_link *link = http->active; link; link = link->next)
         first = link->timer_us < first ? link->timer_us : first;
     if (first == INT64_MAX)
@@ -561,10 +616,11 @@ static void obey(struct ol_http *http, const struct orders *orders)
     }
     for (struct ol_transfer *t = orders->given_up; t; t = t->next_end)
         if (!t->is_over)
-            end(http, t, CURLE_ABORTED_BY_CALLBACK, true);
+            give_up_one(http, t);
     for (struct ol_link *link = orders->closing, *next; link; link = next) {
         next = link->closed;
         curl_multi_cleanup(link->multi);
+        ol_direct_hang_up(&http->direct, &link->line);
         pthread_mutex_lock(&http->lock);
         link->is_closed = true; // from here on it is the owner's to free
         pthread_cond_broadcast(&http->changed);

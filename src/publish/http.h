@@ -1,4 +1,4 @@
-/* http.h: the engine for everything that goes through curl: HTTP, and mail.
+/* http.h: the engine for HTTP, and for mail: through curl, or where direct.h says so without it.
  *
  * It keeps connections alive, speaks HTTP/2 where offered, and has hundreds of transfers under way in
  * one thread of its own, so that connections go on while their owner is at the store. A transfer is

@@ -1,4 +1,4 @@
-/* sender.c: outlets share the thread's curl engine; those that bring a descriptor of their own (a
+/* sender.c: outlets share the thread's HTTP engine; those that bring a descriptor of their own (a
  * program, stdout, a plug-in) are gathered in one epoll, which the engine waits for as well. */
 #include "publish/sender.h"
 

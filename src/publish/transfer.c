@@ -21,22 +21,41 @@ enum {
 struct ol_transfer *ol_transfer_new(const struct ol_sockets *sockets)
 {
     struct ol_transfer *t = calloc(1, sizeof *t);
-    if (!t || !(t->easy = curl_easy_init())) {
-        free(t);
-        return NULL;
-    }
-    t->sockets = sockets;
+    if (t)
+        t->sockets = sockets;
     return t;
 }
 
 void ol_transfer_free(struct ol_transfer *t)
 {
-    curl_easy_cleanup(t->easy);
+    curl_easy_cleanup(t->easy); // NULL is fine
     curl_slist_free_all(t->recipients);
     ol_buf_clear(&t->body);
     ol_buf_clear(&t->head);
     ol_buf_clear(&t->url);
     free(t);
+}
+
+/* --- addresses ------------------------------------------------------------------------------------ */
+
+bool ol_peer_set(struct ol_peer *peer, const char *text, int port)
+{
+    *peer = (struct ol_peer){0};
+    if (inet_pton(AF_INET, text, &peer->address.four.sin_addr) == 1) {
+        peer->address.four.sin_family = AF_INET;
+        peer->address.four.sin_port = htons((uint16_t)port);
+        peer->bytes = sizeof peer->address.four;
+    } else if (inet_pton(AF_INET6, text, &peer->address.six.sin6_addr) == 1) {
+        peer->address.six.sin6_family = AF_INET6;
+        peer->address.six.sin6_port = htons((uint16_t)port);
+        peer->bytes = sizeof peer->address.six;
+    }
+    return peer->bytes > 0;
+}
+
+bool ol_peer_equals(const struct ol_peer *a, const struct ol_peer *b)
+{
+    return a->bytes == b->bytes && memcmp(&a->address, &b->address, a->bytes) == 0;
 }
 
 /* --- the guard, at the socket -------------------------------------------------------------------- */
@@ -62,35 +81,34 @@ static curl_socket_t open_socket(void *data, curlsocktype purpose, struct curl_s
     return fd;
 }
 
-static bool is_denied_peer(struct ol_transfer *t, const char *peer)
+bool ol_transfer_is_denied(struct ol_transfer *t, const struct ol_peer *peer)
 {
-    struct sockaddr_in four = {.sin_family = AF_INET};
-    struct sockaddr_in6 six = {.sin6_family = AF_INET6};
-    if (t->allow_private)
-        return false;
-    if (inet_pton(AF_INET, peer, &four.sin_addr) == 1)
-        return deny(t, (struct sockaddr *)&four, sizeof four);
-    if (inet_pton(AF_INET6, peer, &six.sin6_addr) == 1)
-        return deny(t, (struct sockaddr *)&six, sizeof six);
-    t->denied = "unreadable";
-    return true;
+    return !t->allow_private && deny(t, &peer->address.any, peer->bytes);
+}
+
+bool ol_transfer_is_late(struct ol_transfer *t)
+{
+    t->is_late = ol_clock_boot_us() >= t->deadline_us;
+    return t->is_late;
 }
 
 /* Connected, TLS done, login done; the next thing curl does is to send the request. */
 static int before_request(void *data, char *peer, char *local, int peer_port, int local_port)
 {
     struct ol_transfer *t = data;
-    (void)local, (void)peer_port, (void)local_port;
+    (void)local, (void)local_port;
 
     if (t->is_sent) {
         t->is_repeated = true;
         return CURL_PREREQFUNC_ABORT;
     }
-    if (ol_clock_boot_us() >= t->deadline_us) {
-        t->is_late = true;
+    if (ol_transfer_is_late(t))
+        return CURL_PREREQFUNC_ABORT;
+    if (!ol_peer_set(&t->peer, peer, peer_port) && !t->allow_private) {
+        t->denied = "unreadable";
         return CURL_PREREQFUNC_ABORT;
     }
-    if (is_denied_peer(t, peer))
+    if (ol_transfer_is_denied(t, &t->peer))
         return CURL_PREREQFUNC_ABORT;
     t->is_sent = true;
     return CURL_PREREQFUNC_OK;
@@ -124,14 +142,18 @@ static void note_header(struct ol_transfer *t, const char *line, size_t bytes)
     t->retry_after[length] = '\0';
 }
 
+bool ol_transfer_is_head_long(struct ol_transfer *t)
+{
+    t->is_head_long = t->head_bytes > HEAD_MAX;
+    return t->is_head_long;
+}
+
 static size_t on_http_head(struct ol_transfer *t, const char *line, size_t bytes)
 {
     long status = 0;
     t->head_bytes += bytes;
-    if (t->head_bytes > HEAD_MAX) {
-        t->is_head_long = true;
+    if (ol_transfer_is_head_long(t))
         return 0; // ends the transfer
-    }
     if (t->is_head_done)
         return bytes; // a trailer
     if (bytes > 5 && memcmp(line, "HTTP/", 5) == 0) {
@@ -167,13 +189,16 @@ static size_t on_head(char *line, size_t size, size_t count, void *data)
     return t->is_mail ? on_mail_reply(t, line, size * count) : on_http_head(t, line, size * count);
 }
 
-static size_t on_body(char *data, size_t size, size_t count, void *user)
+bool ol_transfer_hear(struct ol_transfer *t, const char *data, size_t bytes)
 {
-    struct ol_transfer *t = user;
-    size_t bytes = size * count;
     keep(t, data, bytes);
     t->read_bytes += bytes;
-    return t->read_bytes > OL_RESPONSE_READ ? 0 : bytes; // 0 ends the transfer
+    return t->read_bytes <= OL_RESPONSE_READ;
+}
+
+static size_t on_body(char *data, size_t size, size_t count, void *user)
+{
+    return ol_transfer_hear(user, data, size * count) ? size * count : 0; // 0 ends the transfer
 }
 
 static size_t on_upload(char *to, size_t size, size_t count, void *user)
@@ -198,6 +223,7 @@ static void forget(struct ol_transfer *t)
     t->denied = NULL;
     t->denied_address[0] = t->retry_after[0] = t->error[0] = '\0';
     t->status = 0;
+    t->peer.bytes = 0;
     curl_slist_free_all(t->recipients);
     t->recipients = NULL;
 }
@@ -331,17 +357,25 @@ static bool set_line(struct ol_transfer *t, const struct ol_http_request *reques
     return !t->url.failed;
 }
 
-bool ol_transfer_prepare(struct ol_transfer *t, const struct ol_http_request *request)
+void ol_transfer_reset(struct ol_transfer *t, const struct ol_http_request *request)
 {
     forget(t);
     t->started_us = ol_clock_boot_us();
     t->deadline_us = request->deadline_us;
     t->tag = request->tag;
+    t->is_direct = false;
     t->is_mail = request->mail != NULL;
     t->allow_private = request->allow_private || t->is_mail; // a mail server is the operator's own
     if (t->body.room > BODY_ROOM_KEPT)
         ol_buf_clear(&t->body);
     ol_buf_reset(&t->body);
+}
+
+bool ol_transfer_prepare(struct ol_transfer *t, const struct ol_http_request *request)
+{
+    ol_transfer_reset(t, request);
+    if (!t->easy && !(t->easy = curl_easy_init()))
+        return false;
     ol_buf_add(&t->body, request->body, request->body_bytes);
     if (t->body.failed || !set_line(t, request) ||
         (!t->is_mail && !set_headers(t, request->headers))) {

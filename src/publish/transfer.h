@@ -1,4 +1,4 @@
-/* transfer.h: one attempt through curl, without the connections it goes over: those are http.c's.
+/* transfer.h: one attempt, through curl or direct.c, without the connections it goes over.
  *
  * C1  A transfer is one attempt. Curl repeats a request by itself when a kept connection turns out
  *     to be dead; the second time `before_request` is asked it says no.
@@ -17,6 +17,23 @@
 #include "publish/publisher.h"
 
 #include <curl/curl.h>
+#include <netinet/in.h>
+
+struct ol_connection;
+
+/* An address that was checked. bytes 0: none. */
+struct ol_peer {
+    union {
+        struct sockaddr any;
+        struct sockaddr_in four;
+        struct sockaddr_in6 six;
+    } address;
+    socklen_t bytes;
+};
+
+/* From an address as text; false, and none, when it is not one. */
+bool ol_peer_set(struct ol_peer *peer, const char *text, int port);
+bool ol_peer_equals(const struct ol_peer *a, const struct ol_peer *b);
 
 /* Whoever waits for the connections is told when they come and go. */
 struct ol_sockets {
@@ -31,14 +48,18 @@ struct ol_transfer {
     struct ol_transfer *next_end;       /* among those to be given up */
     void *link;                         /* http.c's */
     bool is_over, is_ended; /* for the engine; and for the owner, under the engine's lock */
-    CURL *easy;
+    bool is_direct;         /* it goes by direct.c, and curl knows nothing of it */
+    struct ol_connection *connection; /* direct.c's, while it is under way */
+    CURL *easy;                       /* NULL: curl never had to do with it */
     void *tag;
     struct ol_answer answer; /* once it has ended */
+    struct ol_peer peer;     /* to whom it goes, or went */
 
     /* private */
     int64_t started_us, deadline_us;
     const struct ol_sockets *sockets;
-    struct ol_buf body, head;
+    struct ol_buf body; /* direct: all of the request */
+    struct ol_buf head;
     struct curl_slist lines[OL_HEADERS_MAX + 1]; /* in `head` */
     struct curl_slist *recipients;
     size_t body_sent;
@@ -69,6 +90,19 @@ void ol_transfer_free(struct ol_transfer *transfer);
 
 /* Get it ready to be added to a multi handle. False: memory is out. */
 bool ol_transfer_prepare(struct ol_transfer *transfer, const struct ol_http_request *request);
+
+/* What both ways have in common. Forget the last attempt, before anything is written down of this one. */
+void ol_transfer_reset(struct ol_transfer *transfer, const struct ol_http_request *request);
+
+/* Before the first byte leaves: is it too late (C5), is the address refused (C3)? */
+bool ol_transfer_is_late(struct ol_transfer *transfer);
+bool ol_transfer_is_denied(struct ol_transfer *transfer, const struct ol_peer *peer);
+
+/* Has the answer's head grown beyond all measure? */
+bool ol_transfer_is_head_long(struct ol_transfer *transfer);
+
+/* Some of the answer's body. False: that is enough. */
+bool ol_transfer_hear(struct ol_transfer *transfer, const char *data, size_t bytes);
 
 /* It is over, by curl's code or because we gave it up: fill in its answer. */
 void ol_transfer_end(struct ol_transfer *transfer, CURLcode code, bool is_abandoned);
