@@ -173,6 +173,21 @@ static bool is_alive(const struct ol_connection *c)
     return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
+/* It is the newest of those that rest; where they are too many the oldest goes: most likely nobody asks for
+ * its address any more. */
+static void rest(struct ol_direct *direct, struct ol_connection *c)
+{
+    struct ol_direct_line *line = c->line;
+    c->rests_since = ol_clock_boot_us();
+    enlist(&line->resting, c);
+    if (++line->count <= line->most)
+        return;
+    while (c->after)
+        c = c->after;
+    unrest(c);
+    close_connection(direct, c);
+}
+
 /* The one that has rested for the shortest time. */
 static struct ol_connection *take_resting(struct ol_direct *direct, struct ol_direct_line *line,
                                           const struct ol_peer *peer, int64_t now)
@@ -231,6 +246,7 @@ static struct ol_transfer *part(struct ol_direct *direct, struct ol_connection *
 {
     struct ol_transfer *t = c->transfer;
     unlist(&direct->busy, c);
+    direct->busy_count--;
     c->transfer = NULL;
     t->connection = NULL;
     return t;
@@ -247,13 +263,10 @@ static void fail(struct ol_direct *direct, struct ol_connection *c, CURLcode cod
 static void succeed(struct ol_direct *direct, struct ol_connection *c)
 {
     struct ol_transfer *t = part(direct, c);
-    if (c->is_kept && c->line->count < c->line->most) {
-        c->rests_since = ol_clock_boot_us();
-        enlist(&c->line->resting, c);
-        c->line->count++;
-    } else {
+    if (c->is_kept)
+        rest(direct, c);
+    else
         close_connection(direct, c);
-    }
     direct->ended(direct->engine, t, CURLE_OK);
 }
 
@@ -463,6 +476,7 @@ void ol_direct_begin(struct ol_direct *direct, struct ol_direct_line *line, stru
     c->sent = 0;
     t->connection = c;
     enlist(&direct->busy, c);
+    direct->busy_count++;
     if (t->deadline_us < direct->due_us)
         direct->due_us = t->deadline_us;
     if (!c->is_connecting)

@@ -54,6 +54,7 @@ struct ol_direct {
     /* A transfer is over. */
     void (*ended)(void *engine, struct ol_transfer *transfer, CURLcode code);
 
+    size_t busy_count;          /* transfers under way */
     struct ol_connection *busy; /* private */
     int64_t due_us;             /* when to call ol_direct_expire; INT64_MAX: never */
 };

@@ -16,12 +16,18 @@ void ol_headers_reset(struct ol_headers *headers)
     headers->count = 0;
 }
 
+static bool is_token(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           strchr("!#$%&'*+-.^_`|~", c);
+}
+
 bool ol_header_name_is_valid(const char *name)
 {
-    static const char token[] = "!#$%&'*+-.^_`|~0123456789"
-                                "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    size_t bytes = strlen(name);
-    return bytes > 0 && bytes <= OL_HEADER_NAME && strspn(name, token) == bytes;
+    size_t bytes = 0;
+    while (name[bytes] && bytes <= OL_HEADER_NAME && is_token(name[bytes]))
+        bytes++;
+    return bytes > 0 && bytes <= OL_HEADER_NAME && !name[bytes];
 }
 
 bool ol_header_value_is_valid(const char *value)

@@ -1,6 +1,6 @@
 /* http.c: links, and the thread that drives them.
  *
- *     owner: prepare ---begun---> engine: curl, sockets
+ *     owner: prepare ---begun---> engine: curl, direct, sockets
  *     owner: report  <--ended---- engine
  *
  * H1  A transfer belongs to the owner until it is put on `begun`, then to the engine until it is on
@@ -20,13 +20,15 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { CONNECTIONS_KEPT = 512, EVENTS = 256 };
+enum { CONNECTIONS_KEPT = 512, EVENTS = 256, TOGETHER = 16, GATHER_US = 150 };
 
 struct ol_link {
     struct ol_http *http;
@@ -57,6 +59,8 @@ struct ol_http {
     int owner_epoll, bell; /* the owner waits for the bell and for what it watches */
     bool is_running;
     pthread_t thread;
+    struct ol_transfer *fresh, **fresh_end; /* prepared, the engine does not know yet */
+    size_t fresh_count;
 
     pthread_mutex_t lock;
     pthread_cond_t changed; /* something ended, or a link was closed */
@@ -64,7 +68,8 @@ struct ol_http {
     struct ol_transfer *ended, **ended_end;
     struct ol_transfer *given_up;
     struct ol_link *closing;
-    bool is_asleep, is_stopped;
+    bool is_stopped;
+    atomic_bool is_asleep; /* set under the lock: who has orders must ring */
 
     /* the engine's */
     int epoll, wakeup;
@@ -112,6 +117,7 @@ int ol_http_open(struct ol_http **out, outlog_err *err)
     pthread_mutex_init(&http->lock, NULL);
     pthread_cond_init(&http->changed, NULL);
     http->told = (struct ol_sockets){opened, close_socket, http};
+    http->fresh_end = &http->fresh;
     http->begun_end = &http->begun;
     http->ended_end = &http->ended;
     http->news_end = &http->news;
@@ -196,9 +202,24 @@ static int start_engine(struct ol_http *http, outlog_err *err)
 /* The lock is held. */
 static void wake_engine(struct ol_http *http)
 {
-    if (http->is_asleep)
+    if (atomic_exchange(&http->is_asleep, false))
         ring(http->wakeup);
-    http->is_asleep = false;
+}
+
+/* Tell the engine of what was started: of many at once, for it may run on another processor and would
+ * want the lock as often as we. */
+static void tell_engine(struct ol_http *http)
+{
+    if (!http->fresh)
+        return;
+    pthread_mutex_lock(&http->lock);
+    *http->begun_end = http->fresh;
+    http->begun_end = http->fresh_end;
+    wake_engine(http);
+    pthread_mutex_unlock(&http->lock);
+    http->fresh = NULL;
+    http->fresh_end = &http->fresh;
+    http->fresh_count = 0;
 }
 
 /* Take back what has ended and say so. */
@@ -229,11 +250,17 @@ static void report(struct ol_http *http)
 void ol_http_drive(struct ol_http *http, int timeout_ms)
 {
     struct epoll_event events[2];
+    tell_engine(http);
     int ready = epoll_wait(http->owner_epoll, events, 2, timeout_ms);
     for (int i = 0; i < ready; i++)
         if (events[i].data.fd == http->bell)
             silence(http->bell);
     report(http);
+}
+
+int ol_http_fd(const struct ol_http *http)
+{
+    return http->owner_epoll;
 }
 
 void ol_http_wake(struct ol_http *http)
@@ -291,18 +318,23 @@ int ol_link_start(struct ol_link *link, const struct ol_http_request *request, o
         t->after->before = t;
     link->first = t;
     t->next = NULL;
-    pthread_mutex_lock(&http->lock);
-    *http->begun_end = t;
-    http->begun_end = &t->next;
-    wake_engine(http);
-    pthread_mutex_unlock(&http->lock);
+    *http->fresh_end = t;
+    http->fresh_end = &t->next;
+    if (++http->fresh_count >= TOGETHER)
+        tell_engine(http);
     return 0;
+}
+
+void ol_http_flush(struct ol_http *http)
+{
+    tell_engine(http);
 }
 
 /* Ask for the end of one, or of all, and wait for it: the engine never waits for a receiver. */
 static void give_up(struct ol_link *link, const struct ol_transfer *one)
 {
     struct ol_http *http = link->http;
+    tell_engine(http);
     pthread_mutex_lock(&http->lock);
     for (struct ol_transfer *t = link->first; t; t = t->after)
         if (!t->is_ended && (!one || t == one)) {
@@ -603,7 +635,7 @@ static struct orders exchange(struct ol_http *http)
     http->begun_end = &http->begun;
     http->closing = NULL;
     orders.is_none = !orders.begun && !orders.given_up && !orders.closing;
-    http->is_asleep = orders.is_none;
+    atomic_store(&http->is_asleep, orders.is_none);
     pthread_mutex_unlock(&http->lock);
     return orders;
 }
@@ -628,6 +660,15 @@ static void obey(struct ol_http *http, const struct orders *orders)
     }
 }
 
+/* Answers to many requests come one by one, and to wake our owner, and be woken, for each takes longer than
+ * to read it. While many more are awaited a few may gather: nobody's connections run dry meanwhile. */
+static void gather(const struct ol_http *http, int ready)
+{
+    const struct timespec moment = {.tv_nsec = GATHER_US * 1000};
+    if (http->direct.busy_count >= TOGETHER && (size_t)ready * 4 < http->direct.busy_count)
+        nanosleep(&moment, NULL);
+}
+
 static void *work(void *arg)
 {
     struct ol_http *http = arg;
@@ -641,8 +682,11 @@ static void *work(void *arg)
         fire_timers(http); // first of all, start what was added
         int ready = epoll_wait(http->epoll, events, EVENTS,
                                orders.is_none && !http->news ? patience_ms(http) : 0);
+        atomic_store(&http->is_asleep, false); // whatever comes now we take in by ourselves
         for (int i = 0; i < ready; i++)
             handle(http, &events[i]);
         fire_timers(http);
+        if (ready > 0)
+            gather(http, ready);
     }
 }

@@ -75,6 +75,12 @@ void ol_http_drive(struct ol_http *http, int timeout_ms);
 /* Let the drive also end its wait when `fd` becomes readable. */
 int ol_http_watch(struct ol_http *http, int fd, outlog_err *err);
 
+/* Let what was started leave now and not with the next drive. */
+void ol_http_flush(struct ol_http *http);
+
+/* Readable when a drive has something to report. */
+int ol_http_fd(const struct ol_http *http);
+
 /* End the drive's wait. The one function that another thread may call. */
 void ol_http_wake(struct ol_http *http);
 
@@ -85,7 +91,7 @@ int ol_link_open(struct ol_http *http, int connections, ol_http_done *done, void
 /* Ends what is under way, with an answer for each, then closes its connections. NULL is fine. */
 void ol_link_close(struct ol_link *link);
 
-/* Start one transfer. 0: `done` will be called once, from ol_http_drive or one of the functions of a
+/* Start one transfer; it leaves with the next drive or flush, or before. 0: `done` will be called once, from ol_http_drive or one of the functions of a
  * link. -1: it cannot be started (memory), and `done` will not be called. */
 int ol_link_start(struct ol_link *link, const struct ol_http_request *request, outlog_err *err);
 

@@ -183,6 +183,16 @@ size_t ol_sender_drive(struct ol_sender *sender, int timeout_ms)
     return news;
 }
 
+void ol_sender_flush(struct ol_sender *sender)
+{
+    ol_http_flush(sender->http);
+}
+
+int ol_sender_fd(const struct ol_sender *sender)
+{
+    return ol_http_fd(sender->http);
+}
+
 void ol_sender_wake(struct ol_sender *sender)
 {
     ol_http_wake(sender->http);

@@ -41,6 +41,12 @@ void ol_outlet_abandon(struct ol_outlet *outlet, void *tag);
 /* Move everything on; wait up to timeout_ms for the first news. Returns how many outcomes came. */
 size_t ol_sender_drive(struct ol_sender *sender, int timeout_ms);
 
+/* What was submitted leaves with the next drive. For whoever has other things to do first: now. */
+void ol_sender_flush(struct ol_sender *sender);
+
+/* Readable when a drive would bring something, but from plug-ins that have no descriptor. */
+int ol_sender_fd(const struct ol_sender *sender);
+
 /* End the wait of a drive in another thread. */
 void ol_sender_wake(struct ol_sender *sender);
 
