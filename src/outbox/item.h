@@ -36,6 +36,7 @@ struct ol_item {
     void *batch, *target;   /* the relay's: where it belongs and where it goes */
     void *queue;            /* the relay's: with whom it waits for a place */
     struct ol_item *next;   /* in that queue */
+    struct ol_item *landed; /* the relay's: among those whose outcome waits for a turn to end */
     bool is_push;           /* it becomes an effect of a session when it is published */
     const struct ol_notice
         *notice; /* a notification, once it is rendered: `payload` is what leaves */

@@ -120,6 +120,22 @@ static bool keeps_attempt(const struct ol_target *target, const struct outlog_ou
             target->settings->keep == OL_KEEP_ALL);
 }
 
+/* It is DONE for whoever looks at it. */
+static void land(struct ol_item *item)
+{
+    struct ol_batch *batch = item->batch;
+    item->state = OL_ITEM_DONE;
+    if (item->outcome.kind == OUTLOG_PUBLISH_OK && item->behind) {
+        item->behind->is_first = true;
+        stand_in_line(item->behind);
+    }
+    batch->flying--;
+    batch->done++;
+    batch->lane->has_finished = true;
+    item->is_kept = keeps_attempt(item->target, &item->outcome);
+    item->target = NULL; // it may be closed before this is recorded
+}
+
 void ol_batch_done(void *user, void *tag, const struct outlog_outcome *outcome)
 {
     struct ol_worker *worker = user;
@@ -127,25 +143,30 @@ void ol_batch_done(void *user, void *tag, const struct outlog_outcome *outcome)
     struct ol_batch *batch = item->batch;
     struct ol_target *target = item->target;
 
-    item->state = OL_ITEM_DONE;
     item->outcome = *outcome;
     item->outcome.response = item->outcome.error = NULL;
     if (outcome->error)
         item->error = strdup(outcome->error);
     if (outcome->response)
         item->response = strndup(outcome->response, outcome->response_bytes);
-    if (outcome->kind == OUTLOG_PUBLISH_OK && item->behind) {
-        item->behind->is_first = true;
-        stand_in_line(item->behind);
-    }
-    batch->flying--;
-    batch->done++;
-    batch->lane->has_finished = true;
-    item->is_kept = keeps_attempt(target, outcome);
-    item->target = NULL; // it may be closed before this is recorded
     ol_quota_give(&target->quota, item->message.payload_bytes);
     ol_target_note(target, &item->outcome, worker->now);
     ol_tracing_attempt(worker->options->tracer, &batch->claim, item);
+    if (!batch->lane->is_in_turn) {
+        land(item);
+        return;
+    }
+    item->landed = worker->landed;
+    worker->landed = item;
+}
+
+void ol_batch_land(struct ol_worker *worker)
+{
+    while (worker->landed) {
+        struct ol_item *item = worker->landed;
+        worker->landed = item->landed;
+        land(item);
+    }
 }
 
 /* --- sending --- */
@@ -171,6 +192,8 @@ static bool has_words(struct ol_worker *worker, struct ol_batch *batch, struct o
     outlog_err err;
     if (item->notice || !ol_notice_is(&item->message))
         return true;
+    if (worker->is_interlude)
+        return false; // its words stand in the store, which has something else to do
     bool is_feed = strcmp(target->settings->type, "in_app") == 0;
     if (ol_notice_prepare(&worker->notices, worker->conn, is_feed, &batch->arena, item, &err) ==
         0) {

@@ -144,6 +144,7 @@ static int write_all(struct ol_worker *worker, size_t count, bool *moved, outlog
             result = -1;
         }
     }
+    ol_interlude_end(worker);
     for (size_t i = 0; i < used; i++)
         if (written[i]->wl->open)
             ol_batch_pump(worker, written[i]->wl->open);
@@ -165,6 +166,9 @@ int ol_joint_step(struct ol_worker *worker, bool *moved, outlog_err *err)
     size_t count = gather(worker);
     if (count < 2)
         return 0;
+    for (size_t i = 0; i < count; i++)
+        worker->joint[i].wl->is_in_turn = true;
+    ol_interlude_begin(worker);
     if (read_all(worker, count, err) < 0)
         goto out;
     for (size_t i = 0; i < count; i++) {
@@ -174,6 +178,7 @@ int ol_joint_step(struct ol_worker *worker, bool *moved, outlog_err *err)
     }
     result = write_all(worker, count, moved, err);
 out:
+    ol_interlude_end(worker);
     worker->joint_count = 0;
     for (size_t i = 0; i < count; i++)
         if (worker->joint[i].fresh) {

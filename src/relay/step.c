@@ -111,7 +111,7 @@ int ol_step_open(struct ol_work_lane *wl, struct ol_batch *fresh, outlog_err *er
     return ol_batch_link(wl->worker, fresh) ? 0 : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
 }
 
-static int turn(struct ol_work_lane *wl, outlog_err *err)
+static int take_turn(struct ol_work_lane *wl, outlog_err *err)
 {
     struct ol_worker *worker = wl->worker;
     struct ol_batch *fresh = NULL, *holder = calloc(1, sizeof *holder);
@@ -175,6 +175,15 @@ out:
         ol_batch_free(holder);
     ol_buf_clear(&rooms);
     return outcome;
+}
+
+static int turn(struct ol_work_lane *wl, outlog_err *err)
+{
+    wl->is_in_turn = true;
+    ol_interlude_begin(wl->worker);
+    int result = take_turn(wl, err);
+    ol_interlude_end(wl->worker);
+    return result;
 }
 
 /* --- a lane's step --- */

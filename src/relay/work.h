@@ -6,6 +6,7 @@
  *   plan     which messages to claim
  *   settle   what became of those that were claimed
  *   batch    messages on the wire
+ *   interlude   the same while the store works on a turn
  *   sleep    when there is nothing to do
  *
  *   open   the batch that is claimed: all of its messages are recorded by the next turn
@@ -54,6 +55,7 @@ struct ol_work_lane {
     struct ol_worker *worker;
     struct ol_lane lane;
     bool is_owned, gives_back;
+    bool is_in_turn;                 /* what is known of its messages must not change now */
     int first_lane, generation_size; /* of the generation it belongs to */
     struct ol_batch *open, *loose;
     bool wants_read, wants_due, wants_reap, has_finished;
@@ -89,6 +91,8 @@ struct ol_worker {
     size_t lane_count, owned, first_lane;
     int newest_first; /* where the newest generation of lanes begins: those below are to be emptied */
     size_t waiting;   /* messages that are claimed and not sent yet */
+    bool is_interlude;
+    struct ol_item *landed; /* whose outcomes are here, of lanes that are in a turn */
     struct ol_turn turn;
     struct ol_joint_lane *joint;
     size_t joint_count;
@@ -142,6 +146,16 @@ bool ol_batch_is_ready(struct ol_worker *worker, const struct ol_batch *batch);
 
 /* Where outcomes arrive: an outlog_publish_done. */
 void ol_batch_done(void *worker, void *item, const struct outlog_outcome *outcome);
+
+/* Take note of the outcomes that had to wait for a turn's end. */
+void ol_batch_land(struct ol_worker *worker);
+
+/* --- interlude.c --- */
+
+/* From here on the store's waits are used to go on sending, in all lanes that are not in a turn; until the
+ * end, which takes them all out of it. */
+void ol_interlude_begin(struct ol_worker *worker);
+void ol_interlude_end(struct ol_worker *worker);
 
 /* --- settle.c --- */
 

@@ -363,7 +363,7 @@ static int postgres_revive(struct ol_conn *base, outlog_err *err)
 
 static int run(struct ol_postgres_conn *conn, const char *sql, outlog_err *err)
 {
-    PGresult *result = PQexec(ol_postgres_quiet(conn), sql);
+    PGresult *result = ol_postgres_run(conn, sql);
     ExecStatusType status = PQresultStatus(result);
     bool ok = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
     if (!ok)
@@ -416,7 +416,7 @@ static int postgres_commit(struct ol_conn *base, outlog_err *err)
             "%s: the connection was lost before the commit; nothing was stored, try again",
             base->name);
     ol_fault("append.commit_sent");
-    PGresult *result = PQexec(ol_postgres_quiet(conn), "commit");
+    PGresult *result = ol_postgres_run(conn, "commit");
     if (PQresultStatus(result) != PGRES_COMMAND_OK) {
         if (ol_postgres_is_unknown(conn, result))
             ol_postgres_fail_unknown(conn, ol_postgres_doubtful(conn), err);

@@ -81,6 +81,12 @@ int ol_postgres_find_prepared(const struct ol_postgres_conn *conn, enum ol_query
 int ol_postgres_prepare(struct ol_postgres_conn *conn, enum ol_query_id id, uint64_t key,
                         const struct ol_statement_text *text, const struct ol_arguments *arguments);
 
+/* Wait for what PQgetResult will say next, and see to others meanwhile (struct ol_meanwhile). */
+void ol_postgres_await(struct ol_postgres_conn *conn);
+
+/* What PQexec does. */
+PGresult *ol_postgres_run(struct ol_postgres_conn *conn, const char *sql);
+
 /* Run the statement of this number; -1: run the text. */
 PGresult *ol_postgres_execute(struct ol_postgres_conn *conn, int slot, const char *text,
                               const struct ol_arguments *arguments);

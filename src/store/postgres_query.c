@@ -3,7 +3,9 @@
 
 #include <assert.h>
 #include <endian.h>
+#include <errno.h>
 #include <libpq-fe.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +32,45 @@ static void add_argument(struct ol_arguments *to, const struct ol_value *value)
         to->values[i] = NULL;
     }
 }
+
+/* --- waiting --- */
+
+void ol_postgres_await(struct ol_postgres_conn *conn)
+{
+    const struct ol_meanwhile *meanwhile = &conn->base.meanwhile;
+    struct pollfd fds[2] = {{.fd = PQsocket(conn->pg), .events = POLLIN},
+                            {.fd = meanwhile->fd, .events = POLLIN}};
+    while (meanwhile->call && PQisBusy(conn->pg)) {
+        if (poll(fds, 2, -1) < 0 && errno != EINTR)
+            return;
+        if (fds[1].revents)
+            meanwhile->call(meanwhile->user);
+        if (fds[0].revents && !PQconsumeInput(conn->pg))
+            return; // the connection is lost: PQgetResult says so
+    }
+}
+
+/* The one result of what was just sent; NULL when it could not be sent. */
+static PGresult *await_result(struct ol_postgres_conn *conn)
+{
+    ol_postgres_await(conn);
+    PGresult *result = PQgetResult(conn->pg), *more;
+    while (result && (more = PQgetResult(conn->pg))) {
+        PQclear(result);
+        result = more;
+    }
+    return result;
+}
+
+PGresult *ol_postgres_run(struct ol_postgres_conn *conn, const char *sql)
+{
+    PGconn *pg = ol_postgres_quiet(conn);
+    if (!conn->base.meanwhile.call)
+        return PQexec(pg, sql);
+    return PQsendQuery(pg, sql) ? await_result(conn) : NULL;
+}
+
+/* --- statements --- */
 
 /* A borrowed connection may stand behind a pooler as well as one of ours. If the statement is wrong,
  * executing it will say so. */
@@ -85,8 +126,10 @@ PGresult *ol_postgres_execute(struct ol_postgres_conn *conn, int slot, const cha
                                 &(struct ol_ahead_statement){name, arguments->count,
                                                              arguments->values, arguments->lengths,
                                                              arguments->formats});
-    return PQexecPrepared(ol_postgres_quiet(conn), name, arguments->count, arguments->values,
-                          arguments->lengths, arguments->formats, OL_POSTGRES_BINARY);
+    PGconn *pg = ol_postgres_quiet(conn);
+    bool is_sent = PQsendQueryPrepared(pg, name, arguments->count, arguments->values,
+                                       arguments->lengths, arguments->formats, OL_POSTGRES_BINARY);
+    return is_sent ? await_result(conn) : NULL;
 }
 
 /* What is asked ahead has numbers for arguments; the literal ones are part of the key. */
@@ -210,6 +253,7 @@ static int collect_all(struct ol_postgres_conn *conn, struct ol_rows *rows, size
 {
     int outcome = 0;
     for (size_t i = 0; i <= count; i++) {
+        ol_postgres_await(conn);
         PGresult *result = PQgetResult(conn->pg);
         ExecStatusType status = PQresultStatus(result);
         bool is_good = i < count ? status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK

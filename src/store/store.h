@@ -118,6 +118,14 @@ struct ol_store {
 
 extern const struct ol_store ol_store_sqlite, ol_store_postgres;
 
+/* What else to do while a connection waits for its database: `call` is made when `fd` is readable. It
+ * must not use the connection. A store that has nobody to wait for never calls. */
+struct ol_meanwhile {
+    int fd;
+    void (*call)(void *user); /* NULL: nothing */
+    void *user;
+};
+
 /* What every connection has; the implementation's own struct begins with it. */
 struct ol_conn {
     const struct ol_store *store;
@@ -128,6 +136,7 @@ struct ol_conn {
     bool is_pooled;               /* behind a pooler: each transaction may be another session's */
     int64_t limit_ms;             /* how long a transaction may hang; 0: nobody said */
     enum ol_query_id limit_query; /* tells a new session */
+    struct ol_meanwhile meanwhile;
 };
 
 /* An open result. Start from {0}; ol_end() may be called on it at any time. */

@@ -910,6 +910,58 @@ def test_l5_nothing_that_must_wait_makes_the_relay_busy(postgres_store, postgres
     assert commits() - before < 2 * 20 * 4, "many more transactions than polls"
 
 
+def wait_for_lock(outbox):
+    wait_for(lambda: outbox.one("select count(*) as n from pg_stat_activity where datname = current_database() "
+                                "and wait_event_type = 'Lock'")["n"], "a turn that waits for the lane's row")
+
+
+def test_l5_other_lanes_go_on_while_the_store_is_at_work_for_one(postgres_store, outbox, receiver, relays):
+    """The record of lane 0 stands before a lock; what is claimed of lane 1 is sent meanwhile."""
+    for name in ("a", "b"):
+        outbox.destination(name, receiver, concurrency=1)
+    receiver.rule("hang")
+    others = keys_in_lane(1, ["b"])
+    with outbox.session() as own:
+        own.begin()
+        first = own.put("a", {"n": 0}, key=keys("a")("a"))
+        rest = [own.put("b", {"n": n}, key=next(others)[1]) for n in range(4)]
+        own.commit()
+    relays("a", lease="300s", patience="100s", threads=1)
+    arrive(receiver, 1, destination="a")
+    arrive(receiver, 1, destination="b")
+    with outbox.session() as holder:
+        holder.begin()
+        holder.run("select lane from {}lanes where lane = 0 for update")
+        receiver.release()
+        arrive(receiver, 4, destination="b")
+        wait_for_lock(outbox)
+        assert outbox.state(first)["state"] == "CLAIMED"
+        holder.rollback()
+    outbox.wait_drained()
+    assert sorted(receiver.ids(destination="b")) == sorted(rest) and receiver.ids(destination="a") == [first]
+    assert all(outbox.state(id)["attempts"] == 1 for id in [first, *rest])
+
+
+def test_12_an_outcome_that_comes_while_its_straggler_is_recorded_is_not_lost(postgres_store, outbox, receiver, relays,
+                                                                              one):
+    """What the turn says of a message stands; its outcome follows by the message's own token."""
+    receiver.rule("hang")
+    m1 = outbox.put("one", {"n": 1}, key=one("one"))
+    relays("a", lease="300s", patience="1s", threads=1)
+    [request] = arrive(receiver, 1)
+    with outbox.session() as holder:
+        holder.begin()
+        holder.run("select lane from {}lanes where lane = 0 for update")
+        wait_for_lock(outbox)                           # patience is over: it is being recorded as on the wire
+        receiver.release()
+        wait_for(lambda: request.ended_at and time.monotonic() > request.ended_at + 0.3, "the outcome to arrive")
+        holder.rollback()
+    outbox.wait(m1, "PUBLISHED", attempts=1)
+    row = outbox.parked(m1)
+    assert (row["state"], row["attempts"], row["unsent"]) == ("PUBLISHED", 1, 0)
+    assert receiver.ids() == [m1] and len(outbox.attempts(m1)) == 1
+
+
 def test_l5_what_the_rate_holds_back_is_sent_once(store, outbox, receiver, relays):
     """Parked messages that are due together, more than the rate lets go within a lease."""
     make = keys("one")
