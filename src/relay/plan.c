@@ -279,12 +279,13 @@ int ol_plan_claim(struct ol_work_lane *wl, struct ol_batch **fresh, outlog_err *
     return 0;
 }
 
-/* Destinations that can take parked messages now, as JSON. */
-void ol_plan_rooms(struct ol_worker *worker, struct ol_buf *out)
+void ol_plan_rooms(struct ol_work_lane *wl, struct ol_buf *out)
 {
+    struct ol_worker *worker = wl->worker;
     const char *comma = "[";
     for (struct ol_target *t = worker->targets.first; t; t = t->next) {
-        if (t->is_retired || !ol_target_is_open(t, worker->now))
+        if (t->is_retired || !ol_target_is_open(t, worker->now) ||
+            ol_map_get(&wl->lane.waiting, t->name) <= 0)
             continue;
         int room = ol_target_room(t, true, worker->options->patience_us, worker->now) - t->planned;
         if (room > 1000)

@@ -72,7 +72,7 @@ static int build(struct ol_work_lane *wl, struct ol_batch **fresh, struct ol_buf
             return -1;
     }
     if (claims_parked(wl)) {
-        ol_plan_rooms(worker, rooms);
+        ol_plan_rooms(wl, rooms);
         turn->rooms = rooms->data;
     }
     ol_record_attach(&worker->record, turn);
@@ -188,15 +188,16 @@ static int turn(struct ol_work_lane *wl, outlog_err *err)
 
 /* --- a lane's step --- */
 
-/* Rows that are due may all stand behind their keys or a closed destination: look before writing. */
+/* Rows that are due may all stand behind their keys or a closed destination: look before writing. Where
+ * all of them are for one that hangs there is no need to look. */
 bool ol_step_finds_due(struct ol_work_lane *wl, outlog_err *err)
 {
     struct ol_buf rooms = {0};
     bool has = false;
     for (struct ol_target *t = wl->worker->targets.first; t; t = t->next)
         t->planned = 0;
-    ol_plan_rooms(wl->worker, &rooms);
-    if (ol_lane_has_due(wl->worker->conn, &wl->lane, rooms.data, &has, err) < 0)
+    ol_plan_rooms(wl, &rooms);
+    if (rooms.bytes > 2 && ol_lane_has_due(wl->worker->conn, &wl->lane, rooms.data, &has, err) < 0)
         has = false;
     wl->wants_due = has;
     ol_buf_clear(&rooms);

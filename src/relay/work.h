@@ -193,8 +193,8 @@ int ol_plan_batch(struct ol_work_lane *wl, struct ol_turn *turn, struct ol_batch
  * them would only outlast their patience. */
 bool ol_plan_may_read(const struct ol_work_lane *wl);
 
-/* Destinations that can take parked messages now, as JSON. */
-void ol_plan_rooms(struct ol_worker *worker, struct ol_buf *out);
+/* Destinations that can take parked messages of this lane now, as JSON; "[]" when there are none. */
+void ol_plan_rooms(struct ol_work_lane *wl, struct ol_buf *out);
 
 /* --- sleep.c --- */
 

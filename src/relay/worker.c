@@ -78,14 +78,14 @@ static int poll_lanes(struct ol_worker *worker, bool *news, bool *waits, outlog_
         struct ol_work_lane *wl = &worker->lanes[found[i].number];
         if (found[i].newest > wl->lane.head || wl->lane.gap_count)
             wl->wants_read = true;
+        if (found[i].parked_gen != wl->lane.parked_gen && found[i].epoch == wl->lane.epoch &&
+            ol_lane_reload(worker->conn, &wl->lane, err) < 0)
+            return -1;
         // Many may be due by their time and yet stand behind a key or a closed destination.
         if (found[i].due_us <= 0)
             ol_step_finds_due(wl, err);
         if (found[i].expiry_us <= 0)
             wl->wants_reap = true;
-        if (found[i].parked_gen != wl->lane.parked_gen && found[i].epoch == wl->lane.epoch &&
-            ol_lane_reload(worker->conn, &wl->lane, err) < 0)
-            return -1;
         *news |= ol_plan_may_read(wl) || wl->wants_due || wl->wants_reap;
         if (ol_lane_reload_elders(worker->conn, &wl->lane, err) < 0)
             return -1;
@@ -118,11 +118,21 @@ static bool has_all(struct ol_worker *worker)
            count == 0;
 }
 
+static bool has_backlog(const struct ol_worker *worker)
+{
+    for (size_t i = 0; i < worker->lane_count; i++)
+        if (worker->lanes[i].is_owned && worker->lanes[i].is_full)
+            return true;
+    return false;
+}
+
 /* When to poll again. */
 static int64_t next_poll(const struct ol_worker *worker)
 {
     enum { SOON_US = 5000 };
     int64_t pause = ol_sleep_pause_us(worker), polled_at = worker->polled_at;
+    if (pause < SOON_US && has_backlog(worker))
+        pause = SOON_US;
     int64_t next = pause + (polled_at > worker->looked_at ? polled_at : worker->looked_at);
     if (worker->is_told && next > polled_at + SOON_US)
         next = polled_at + SOON_US;
@@ -148,10 +158,7 @@ static void look(struct ol_worker *worker)
 static void look_again(struct ol_worker *worker)
 {
     enum { SELDOM_US = 5000 };
-    bool has_backlog = false;
-    for (size_t i = 0; i < worker->lane_count; i++)
-        has_backlog |= worker->lanes[i].is_owned && worker->lanes[i].is_full;
-    worker->wants_look = !has_backlog || worker->now - worker->looked_at >= SELDOM_US;
+    worker->wants_look = !has_backlog(worker) || worker->now - worker->looked_at >= SELDOM_US;
     worker->is_told = false;
     worker->vain_looks = 0;
 }

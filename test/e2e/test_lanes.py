@@ -910,6 +910,38 @@ def test_l5_nothing_that_must_wait_makes_the_relay_busy(postgres_store, postgres
     assert commits() - before < 2 * 20 * 4, "many more transactions than polls"
 
 
+def test_l5_the_database_is_not_asked_for_what_a_hanging_destination_cannot_take(postgres_store, postgres, outbox,
+                                                                                 receiver, relays):
+    """All lanes hold messages that are due: by the number of transactions again."""
+    outbox.destination("down", receiver, concurrency=2)
+    outbox.destination("up", receiver)
+    receiver.rule("hang", destination="down")
+    with outbox.session() as own:
+        own.begin()
+        for lane in range(8):
+            down, up = keys_in_lane(lane, ["down"]), keys_in_lane(lane, ["up"])
+            for n in range(10):
+                own.put("down", {"n": n}, key=next(down)[1])
+            own.put("up", {}, key=next(up)[1])           # what stands before it is parked
+        own.commit()
+    relays("a", lease="20s", poll="50ms", threads=1)
+    arrive(receiver, 8, destination="up")
+    wait_for(lambda: outbox.one("select count(distinct lane) as n from {}parked where state = 'PENDING'")["n"] == 8,
+             "all lanes to have some that wait")
+    name = postgres_store.rsplit("/", 1)[1]
+
+    def commits():
+        return postgres.sql("select xact_commit from pg_stat_database where datname = %s", name)[0][0]
+    started = time.monotonic()
+    wait_for(lambda: time.monotonic() - started > 2, "what came before to be counted", pause=0.1)
+    before, started = commits(), time.monotonic()
+    wait_for(lambda: time.monotonic() - started > 2, "two seconds", pause=0.1)
+    assert commits() - before < 2 * 20 * 4, "many more transactions than polls"
+    receiver.release()
+    outbox.wait_drained()
+    assert receiver.count(destination="down") == 80
+
+
 def wait_for_lock(outbox):
     wait_for(lambda: outbox.one("select count(*) as n from pg_stat_activity where datname = current_database() "
                                 "and wait_event_type = 'Lock'")["n"], "a turn that waits for the lane's row")
