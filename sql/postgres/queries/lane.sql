@@ -244,13 +244,23 @@ select :lane::smallint, r.seq, r.attempt, r.started_at, r.duration_ms, r.outcome
 on conflict do nothing
 
 -- name: attempts_add_plain(lane, run, rows)
--- Successes without a word: [[seq, attempt, status, started_us, duration_ms], …]. As numbers, for most
--- attempts are such, and to read objects costs as much as to store the rows.
-with r as materialized (select translate(:rows, '[]', '{}')::bigint[] as a)
+-- Successes without a word: [[seq, attempt, status, started_us, duration_ms], …]. As numbers, for most attempts are
+-- such, and to read objects costs as much as to store the rows. Whoever writes here holds the lane's row, so where
+-- their range has no attempts yet none can come: that saves a look for each row, a third of the work.
+with r as materialized (select translate(:rows, '[]', '{}')::bigint[] as a),
+v as materialized (
+    select :lane::smallint as lane, a[i][1] as seq, a[i][2]::integer as attempt,
+           timestamptz 'epoch' + a[i][4] * interval '1 microsecond' as started_at, a[i][5]::integer as duration_ms,
+           'ok'::text as outcome, nullif(a[i][3], 0)::integer as status, :run::text as claimed_by, now() as recorded_at
+      from r cross join generate_subscripts(r.a, 1) i),
+old as materialized (
+    select exists (select from outlog.attempts t where t.lane = :lane::smallint and t.seq between w.low and w.high) as is_there
+      from (select min(seq) as low, max(seq) as high from v) w),
+new as (
+    insert into outlog.attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, claimed_by, recorded_at)
+    select v.* from v cross join old where not old.is_there)
 insert into outlog.attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, claimed_by, recorded_at)
-select :lane::smallint, a[i][1], a[i][2], timestamptz 'epoch' + a[i][4] * interval '1 microsecond', a[i][5], 'ok',
-       nullif(a[i][3], 0), :run, now()
-  from r cross join generate_subscripts(r.a, 1) i
+select v.* from v cross join old where old.is_there
 on conflict do nothing
 
 -- name: relay_session(timeout_ms)
