@@ -28,7 +28,8 @@ FOREIGN = [
     (r"sqlite3(ext)?\.h", {"store", "ext"}),
     (r"curl/", {"publish", "sessions"}),
     (r"(nats/)?nats\.h|librdkafka/|amqp|rabbitmq-c/|hiredis/|mosquitto\.h", {"publish"}),
-    (r"uv\.h|llhttp|wslay/", {"api"}),
+    (r"uv\.h|wslay/", {"api"}),
+    (r"llhttp", {"api", "publish"}),
     (r"cyaml/|yaml\.h", {"cli"}),
 ]
 

@@ -525,9 +525,10 @@ void ol_direct_drop(struct ol_direct *direct, struct ol_transfer *t)
 
 void ol_direct_hang_up(struct ol_direct *direct, struct ol_direct_line *line)
 {
-    while (line->resting) {
-        struct ol_connection *c = line->resting;
-        unrest(c);
+    for (struct ol_connection *c = line->resting, *next; c; c = next) {
+        next = c->after;
         close_connection(direct, c);
     }
+    line->resting = NULL;
+    line->count = 0;
 }
