@@ -355,8 +355,9 @@ struct outlog_message_filter {
     const char *event_type;
     bool is_retrying;     /* PENDING with attempts > 0 */
     int64_t since, until; /* created_at in [since, until); 0: no bound */
-    const char *error; /* outlog_requeue_all() alone: last_error, word for word or with # for each
-                           * number, as dead letters are grouped */
+    const char
+        *error; /* outlog_requeue_all() and outlog_kill_all() alone: last_error, word for word
+                        * or with # for each number, as dead letters are grouped */
 };
 
 /* At most `limit` (1-10000) messages, the newest first; `after` is the next_after of the page before,
@@ -411,6 +412,14 @@ OUTLOG_API int outlog_requeue_all(outlog *log, const struct outlog_message_filte
 OUTLOG_API int outlog_kill(outlog *log, const char *const *event_ids, size_t count,
                            const struct outlog_operator *by, outlog_err *err);
 
+/* The same for all that match; filter->state is PENDING or NULL. In chunks, oldest first, each a
+ * transaction of its own; what comes in meanwhile is not meant. `how` may be NULL; of it, by, dry_run
+ * and on_message count. *killed and *skipped (on their way just then; either may be NULL) tell how
+ * many, also after an error. */
+OUTLOG_API int outlog_kill_all(outlog *log, const struct outlog_message_filter *filter,
+                               const struct outlog_requeue *how, int64_t *killed, int64_t *skipped,
+                               outlog_err *err);
+
 /* Let the keys of held dead messages go on; the messages stay DEAD. All or none.
  * OUTLOG_ILLEGAL_TRANSITION: one holds nothing. */
 OUTLOG_API int outlog_release_keys(outlog *log, const char *const *event_ids, size_t count,
@@ -455,7 +464,7 @@ struct outlog_record {
 };
 
 struct outlog_page {
-    struct outlog_record *events; /* in event_id order */
+    struct outlog_record *events; /* in event_id order; outlog_read_back(): the newest first */
     size_t count;
     int64_t next_after; /* go on here; moves past what the filter skipped, never past settled */
     int64_t settled;    /* the highest event_id a reader may pass at this moment */
@@ -487,6 +496,14 @@ struct outlog_filter {
  * OUTLOG_MISUSE: the handle has an open transaction, which would see what it may yet take back. */
 OUTLOG_API int outlog_read(outlog *log, const struct outlog_filter *filter, int64_t after,
                            size_t limit, struct outlog_page *page, outlog_err *err);
+
+/* Read at most `limit` (1-10000) settled events before event_id `before`, the newest first; INT64_MAX
+ * begins at the end of the log. *next_before says where to go on: 0 when the log begins here. What
+ * comes meanwhile is at the other end: whoever goes on misses nothing older.
+ * OUTLOG_MISUSE: as for outlog_read(). */
+OUTLOG_API int outlog_read_back(outlog *log, const struct outlog_filter *filter, int64_t before,
+                                size_t limit, struct outlog_page *page, int64_t *next_before,
+                                outlog_err *err);
 
 /* The same, but wait up to `timeout_ms` for at least one event. An empty page at the end of that
  * time is not an error. Woken at once by commits of this process, soon by those of others. */

@@ -25,6 +25,28 @@ select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregat
  order by event_id
  limit :limit
 
+-- name: events_read_back(before, from, limit literal, org_id?, infrastructure?, event_type?, aggregate_type?, aggregate_id?, correlation_id?, app_id?, env_id?, visibility?, since?, until?, org_key?) @replan
+-- The same from the other end, the newest first: the same indexes, walked backwards.
+select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq,
+       event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id,
+       app_id, env_id, visibility, metadata, payload
+  from outlog.events
+ where event_id < :before and event_id > :from
+   and org_id = :org_id                   --? org_id
+   and org_id is null                     --? infrastructure
+   and event_type = :event_type           --? event_type
+   and aggregate_type = :aggregate_type   --? aggregate_type
+   and aggregate_id = :aggregate_id       --? aggregate_id
+   and correlation_id = :correlation_id   --? correlation_id
+   and app_id = :app_id                   --? app_id
+   and env_id = :env_id                   --? env_id
+   and visibility = :visibility           --? visibility
+   and coalesce(org_id, '') = :org_key    --? org_key
+   and coalesce(occurred_at, occurred_at) >= :since   --? since
+   and coalesce(occurred_at, occurred_at) < :until    --? until
+ order by event_id desc
+ limit :limit
+
 -- name: events_read_some(after, upto, limit literal, id?, causation_id?, occurred_at?, org_id?, aggregate_type?, aggregate_id?, aggregate_seq?, actor_type?, actor_id?, request_id?, idempotency_key?, correlation_id?, app_id?, env_id?, visibility?, metadata?)
 -- All settled events, but only the fields that are asked for: the others are not even fetched.
 select event_id, event_type, event_version, payload

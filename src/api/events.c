@@ -166,12 +166,45 @@ void ol_events_json(const struct outlog_page *page, struct ol_buf *out)
     ol_buf_char(out, ']');
 }
 
+/* before: the other way, the newest first. An id, or the end of the log. */
+static enum ol_answer list_back(struct ol_request *request, const char *given)
+{
+    struct outlog_page *page = ol_clerk_page(request);
+    int64_t before = INT64_MAX, limit, next;
+    outlog_err err;
+
+    if (ol_request_param(request, "after") || ol_request_param(request, "wait"))
+        return ol_problem_say(request, 400, "invalid_field",
+                              "before reads backwards: it goes with neither after nor wait");
+    if (read_filter(request, &request->filter) < 0 ||
+        (strcmp(given, "end") != 0 &&
+         ol_request_number(request, "before", 1, INT64_MAX, 0, &before) < 0) ||
+        ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0)
+        return OL_ANSWERED;
+    if (outlog_read_back(request->log, &request->filter, before, (size_t)limit, page, &next, &err) <
+        0)
+        return ol_problem(request, &err);
+    struct ol_buf *out = ol_request_reply(request, 200);
+    ol_buf_char(out, '{');
+    ol_events_json(page, out);
+    ol_buf_text(out, ",\"next_before\":");
+    if (next)
+        ol_buf_int(out, next);
+    else
+        ol_buf_text(out, "null");
+    ol_buf_print(out, ",\"settled\":%lld}", (long long)page->settled);
+    return OL_ANSWERED;
+}
+
 static enum ol_answer list(struct ol_request *request)
 {
+    const char *before = ol_request_param(request, "before");
     struct outlog_page *page = ol_clerk_page(request);
     int64_t after, limit, wait;
     outlog_err err;
 
+    if (before)
+        return list_back(request, before);
     if (read_filter(request, &request->filter) < 0 ||
         ol_request_number(request, "after", 0, INT64_MAX, 0, &after) < 0 ||
         ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0 ||
@@ -241,8 +274,8 @@ const struct ol_route ol_event_routes[] = {
      .is_swift = true, .reply = "CommandResult", .status = 201, .other_status = 200,
      .takes_org = true},
     {"GET", "/v1/events", OL_SCOPE_READ, list, "listEvents",
-     "Read settled events in order; wait is a long poll in seconds",
-     .query = "after limit wait " FILTERS, .reply = "EventPage", .takes_org = true,
+     "Read settled events in order, or backwards before one; wait is a long poll in seconds",
+     .query = "after before limit wait " FILTERS, .reply = "EventPage", .takes_org = true,
      .is_confined = true},
     {"GET", "/v1/events/stream", OL_SCOPE_READ, stream, "streamEvents",
      "Follow the log as server-sent events", .query = "after " FILTERS,

@@ -93,26 +93,26 @@ static enum ol_answer get(struct ol_request *request)
 
 enum { MOST_IDS = 10000 };
 
-struct requeued {
+struct moved {
     struct ol_buf ids;
     int64_t count, named;
 };
 
 static void note(void *user, const char *event_id)
 {
-    struct requeued *requeued = user;
-    requeued->count++;
-    if (requeued->named < MOST_IDS) { // a million ids help nobody
-        ol_buf_print(&requeued->ids, "%s\"%s\"", requeued->ids.bytes ? "," : "", event_id);
-        requeued->named++;
+    struct moved *moved = user;
+    moved->count++;
+    if (moved->named < MOST_IDS) { // a million ids help nobody
+        ol_buf_print(&moved->ids, "%s\"%s\"", moved->ids.bytes ? "," : "", event_id);
+        moved->named++;
     }
 }
 
-static enum ol_answer say_requeued(struct ol_request *request, struct requeued *done,
-                                   int64_t skipped, bool is_dry)
+static enum ol_answer say_moved(struct ol_request *request, const char *verb, struct moved *done,
+                                int64_t skipped, bool is_dry)
 {
     struct ol_buf *out = ol_request_reply(request, 200);
-    ol_buf_print(out, "{\"requeued\":%lld,\"skipped\":%lld,\"dry_run\":%s,\"event_ids\":[",
+    ol_buf_print(out, "{\"%s\":%lld,\"skipped\":%lld,\"dry_run\":%s,\"event_ids\":[", verb,
                  (long long)done->count, (long long)skipped, is_dry ? "true" : "false");
     if (!is_dry && done->ids.bytes)
         ol_buf_add(out, done->ids.data, done->ids.bytes);
@@ -123,12 +123,12 @@ static enum ol_answer say_requeued(struct ol_request *request, struct requeued *
     return OL_ANSWERED;
 }
 
-static int read_how(struct ol_request *request, const struct ol_json *body,
-                    struct requeued *requeued, struct outlog_requeue *how)
+static int read_how(struct ol_request *request, const struct ol_json *body, struct moved *moved,
+                    struct outlog_requeue *how)
 {
     *how = (struct outlog_requeue){.by = ol_request_operator(request),
                                    .on_message = note,
-                                   .user = requeued};
+                                   .user = moved};
     return ol_request_flag(request, body, "dry_run", &how->dry_run) < 0 ||
                    ol_request_flag(request, body, "even_if_unknown", &how->even_if_unknown) < 0
                ? -1
@@ -138,33 +138,43 @@ static int read_how(struct ol_request *request, const struct ol_json *body,
 static enum ol_answer requeue_one(struct ol_request *request)
 {
     static const char *const allowed[] = {"dry_run", "even_if_unknown", NULL};
-    struct requeued requeued = {0};
+    struct moved moved = {0};
     struct outlog_requeue how;
     struct ol_json body;
     outlog_err err;
 
     if (ol_request_object(request, allowed, &body) < 0 ||
-        read_how(request, &body, &requeued, &how) < 0)
+        read_how(request, &body, &moved, &how) < 0)
         return OL_ANSWERED;
     if (outlog_requeue_ids(request->log, &request->args[0], 1, &how, &err) < 0) {
-        ol_buf_clear(&requeued.ids);
+        ol_buf_clear(&moved.ids);
         return ol_problem(request, &err);
     }
-    return say_requeued(request, &requeued, 0, how.dry_run);
+    return say_moved(request, "requeued", &moved, 0, how.dry_run);
 }
 
 static int read_which(struct ol_request *request, const struct ol_json *body,
-                      struct outlog_message_filter *filter)
+                      struct outlog_message_filter *filter, bool *is_narrow)
 {
     if (ol_request_text(request, body, "state", &filter->state) < 0 ||
         ol_request_text(request, body, "destination", &filter->destination) < 0 ||
         ol_request_text(request, body, "event_type", &filter->event_type) < 0 ||
         ol_request_text(request, body, "error", &filter->error) < 0 ||
+        ol_request_flag(request, body, "retrying", &filter->is_retrying) < 0 ||
         ol_request_moment(request, body, "since", &filter->since) < 0 ||
         ol_request_moment(request, body, "until", &filter->until) < 0)
         return -1;
-    bool is_narrow = filter->destination || filter->event_type || filter->since || filter->until ||
-                     filter->error;
+    *is_narrow = filter->destination || filter->event_type || filter->since || filter->until ||
+                 filter->error || filter->is_retrying;
+    return 0;
+}
+
+static int read_dead(struct ol_request *request, const struct ol_json *body,
+                     struct outlog_message_filter *filter)
+{
+    bool is_narrow;
+    if (read_which(request, body, filter, &is_narrow) < 0)
+        return -1;
     bool is_published = filter->state && strcmp(filter->state, "PUBLISHED") == 0;
     if (filter->state && !is_published && strcmp(filter->state, "DEAD") != 0)
         ol_problem_say(request, 400, "invalid_field", "state is DEAD or PUBLISHED");
@@ -181,26 +191,43 @@ static int read_which(struct ol_request *request, const struct ol_json *body,
     return -1;
 }
 
+static int read_waiting(struct ol_request *request, const struct ol_json *body,
+                        struct outlog_message_filter *filter)
+{
+    bool is_narrow;
+    if (read_which(request, body, filter, &is_narrow) < 0)
+        return -1;
+    if (filter->state && strcmp(filter->state, "PENDING") != 0)
+        ol_problem_say(request, 400, "invalid_field", "state is PENDING: nothing else is killed");
+    else if (!is_narrow && !filter->state)
+        ol_problem_say(request, 400, "invalid_field",
+                       "kill what? state PENDING means everything that waits; or destination, "
+                       "event_type, retrying, error, since, until");
+    else
+        return 0;
+    return -1;
+}
+
 static enum ol_answer requeue_many(struct ol_request *request)
 {
     static const char *const allowed[] = {"state",           "destination", "event_type",
                                           "since",           "until",       "dry_run",
                                           "even_if_unknown", "error",       NULL};
     struct outlog_message_filter filter = {0};
-    struct requeued requeued = {0};
+    struct moved moved = {0};
     struct outlog_requeue how;
     struct ol_json body;
     int64_t skipped = 0;
     outlog_err err;
 
     if (ol_request_object(request, allowed, &body) < 0 ||
-        read_how(request, &body, &requeued, &how) < 0 || read_which(request, &body, &filter) < 0)
+        read_how(request, &body, &moved, &how) < 0 || read_dead(request, &body, &filter) < 0)
         return OL_ANSWERED;
     if (outlog_requeue_all(request->log, &filter, &how, NULL, &skipped, &err) < 0) {
-        ol_buf_clear(&requeued.ids);
+        ol_buf_clear(&moved.ids);
         return ol_problem(request, &err); // it went in chunks: what was done stays done
     }
-    return say_requeued(request, &requeued, skipped, how.dry_run);
+    return say_moved(request, "requeued", &moved, skipped, how.dry_run);
 }
 
 static enum ol_answer kill_one(struct ol_request *request)
@@ -215,6 +242,27 @@ static enum ol_answer kill_one(struct ol_request *request)
     if (outlog_kill(request->log, &request->args[0], 1, &by, &err) < 0)
         return ol_problem(request, &err);
     return show(request, false);
+}
+
+static enum ol_answer kill_many(struct ol_request *request)
+{
+    static const char *const allowed[] = {"state", "destination", "event_type", "retrying", "error",
+                                          "since", "until",       "dry_run",    NULL};
+    struct outlog_message_filter filter = {0};
+    struct moved moved = {0};
+    struct outlog_requeue how;
+    struct ol_json body;
+    int64_t skipped = 0;
+    outlog_err err;
+
+    if (ol_request_object(request, allowed, &body) < 0 ||
+        read_how(request, &body, &moved, &how) < 0 || read_waiting(request, &body, &filter) < 0)
+        return OL_ANSWERED;
+    if (outlog_kill_all(request->log, &filter, &how, NULL, &skipped, &err) < 0) {
+        ol_buf_clear(&moved.ids);
+        return ol_problem(request, &err); // it went in chunks: what was done stays done
+    }
+    return say_moved(request, "killed", &moved, skipped, how.dry_run);
 }
 
 /* on_dead: hold: the key of a dead message goes on without it. */
@@ -241,6 +289,9 @@ const struct ol_route ol_message_routes[] = {
      .reply = "MessagePage"},
     {"POST", "/v1/messages/requeue", OL_SCOPE_ADMIN, requeue_many, "requeueMessages",
      "Send many dead or published messages again", .body = "RequeueMany", .reply = "Requeued",
+     .goes_in_parts = true},
+    {"POST", "/v1/messages/kill", OL_SCOPE_ADMIN, kill_many, "killMessages",
+     "End many waiting messages without sending them", .body = "KillMany", .reply = "Killed",
      .goes_in_parts = true},
     {"GET", "/v1/messages/{event_id}", OL_SCOPE_ADMIN, get, "getMessage",
      "One message with its payload and every attempt", .reply = "MessageAlone"},

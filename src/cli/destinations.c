@@ -1,6 +1,7 @@
 /* destinations.c: outlog destinations: where messages go, and how it is doing. */
 #include "cli/cli.h"
 
+#include "base/clock.h"
 #include "views/destination.h"
 
 #include <string.h>
@@ -28,6 +29,10 @@ static void print_one(struct ol_cli *cli, const struct ol_destination *one)
                      ol_plain(cli), count->is_estimate ? "~" : " ",
                      ol_thousands(count->pending, pending), ol_thousands(count->dead, dead),
                      ol_cli_age(count->oldest_pending_at, age));
+        int64_t wait_us = one->retry_at - ol_clock_wall_us();
+        if (one->retry_at)
+            ol_buf_print(&line, "next try in %lld s: ",
+                         wait_us > 0 ? (long long)((wait_us + 999999) / 1000000) : 0LL);
         size_t bytes = one->last_error ? strlen(one->last_error) : 0;
         ol_put_safe(&line, one->last_error ? one->last_error : "", bytes < 80 ? bytes : 80);
     }

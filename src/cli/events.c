@@ -2,13 +2,14 @@
 #include "cli/cli.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { PAGE = 1000, MOST = 10000, FOLLOW_MS = 500 };
 
 struct wish {
     struct outlog_filter filter;
-    int64_t after, limit;
+    int64_t after, before, limit; /* before: 0 forwards, else backwards from there */
     bool has_after, has_limit, follow;
 };
 
@@ -20,11 +21,20 @@ static void stop(int signal)
     is_stopped = 1;
 }
 
+static int read_before(const char *text, int64_t *before)
+{
+    size_t digits = strspn(text, "0123456789");
+    bool is_end = strcmp(text, "end") == 0;
+    *before = is_end ? INT64_MAX : strtoll(text, NULL, 10);
+    return is_end || (digits && digits < 19 && !text[digits] && *before > 0) ? 0 : -1;
+}
+
 static int parse(struct ol_cli *cli, struct wish *wish)
 {
-    const char *aggregate = NULL, *since = NULL, *until = NULL;
+    const char *aggregate = NULL, *since = NULL, *until = NULL, *before = NULL;
     struct outlog_filter *filter = &wish->filter;
     const struct ol_option options[] = {{"after", OL_NUMBER, &wish->after, &wish->has_after},
+                                        {"before", OL_STRING, &before, NULL},
                                         {"limit", OL_NUMBER, &wish->limit, &wish->has_limit},
                                         {"org", OL_STRING, &filter->org_id, NULL},
                                         {"infra", OL_FLAG, &filter->is_infrastructure, NULL},
@@ -47,6 +57,10 @@ static int parse(struct ol_cli *cli, struct wish *wish)
         return ol_usage("events takes no argument, found '%s'", cli->argv[0]);
     if (wish->after < 0)
         return ol_usage("--after is an event_id, 0 or more");
+    if (before && read_before(before, &wish->before) < 0)
+        return ol_usage("--before is an event_id, or end, not '%s'", before);
+    if (before && (wish->has_after || wish->follow))
+        return ol_usage("--before reads backwards: it goes with neither --after nor --follow");
     if (!wish->has_limit)
         wish->limit = wish->follow ? INT64_MAX : 100;
     else if (wish->limit < 1)
@@ -95,6 +109,31 @@ out:
     return result;
 }
 
+/* The other way: from the newest down. */
+static int print_back(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+{
+    struct outlog_page page = {0};
+    struct ol_buf line = {0};
+    int result = 0;
+    bool is_read = true; // by whoever reads us
+
+    while (is_read && wish->limit > 0 && wish->before) {
+        size_t limit = wish->limit < PAGE ? (size_t)wish->limit : PAGE;
+        result =
+            outlog_read_back(log, &wish->filter, wish->before, limit, &page, &wish->before, err);
+        if (result < 0)
+            break;
+        for (size_t i = 0; is_read && i < page.count; i++) {
+            ol_put_event(cli, &page.events[i], &line);
+            is_read = ol_put_line(&line);
+        }
+        wish->limit -= (int64_t)page.count;
+    }
+    ol_buf_clear(&line);
+    outlog_page_clear(&page);
+    return result;
+}
+
 static int run(struct ol_cli *cli)
 {
     struct wish wish = {0};
@@ -113,7 +152,7 @@ static int run(struct ol_cli *cli)
     signal(SIGPIPE, SIG_IGN);
     bool from_end = wish.follow && !wish.has_after && !wish.filter.since;
     if ((from_end && outlog_settled(log, &wish.after, &err) < 0) ||
-        print_events(cli, log, &wish, &err) < 0)
+        (wish.before ? print_back : print_events)(cli, log, &wish, &err) < 0)
         status = ol_report(&err);
     outlog_close(log);
     return status;
@@ -123,12 +162,14 @@ const struct ol_cli_command ol_command_events = {
     .name = "events",
     .summary = "read the log, or follow it",
     .help =
-        "usage: outlog events [--after N] [--limit N] [--org O | --infra] [--type T]\n"
+        "usage: outlog events [--after N | --before N] [--limit N] [--org O | --infra] [--type T]\n"
         "                     [--aggregate TYPE/ID] [--correlation C] [--app A] [--env E]\n"
         "                     [--visibility V] [--since T] [--until T] [--raw] [--follow] [--json]\n\n"
         "Prints events in event_id order, from the beginning or after N; 100 unless --limit says\n"
         "otherwise (10000 at most). All filters given must match. Times are RFC 3339 or spans back\n"
         "from now (90s, 1h, 7d). Old event versions are brought to the current one unless --raw.\n\n"
+        "--before goes the other way, the newest first: what is older than N, or with `--before end`\n"
+        "from the end of the log.\n\n"
         "--follow goes on with new events as they settle, from the end unless --after or --since is\n"
         "given, until Ctrl-C. No event is ever missed or shown twice.\n\n"
         "  outlog events --org acme --since 1h\n"

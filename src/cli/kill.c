@@ -3,6 +3,44 @@
 
 #include "views/message.h"
 
+struct wish {
+    struct outlog_message_filter filter;
+    struct outlog_requeue how;
+    const char *actor;
+    bool all;
+};
+
+static int parse(struct ol_cli *cli, struct wish *wish)
+{
+    struct outlog_message_filter *filter = &wish->filter;
+    const char *since = NULL, *until = NULL;
+    const struct ol_option options[] = {{"all", OL_FLAG, &wish->all, NULL},
+                                        {"to", OL_STRING, &filter->destination, NULL},
+                                        {"type", OL_STRING, &filter->event_type, NULL},
+                                        {"error", OL_STRING, &filter->error, NULL},
+                                        {"retrying", OL_FLAG, &filter->is_retrying, NULL},
+                                        {"since", OL_STRING, &since, NULL},
+                                        {"until", OL_STRING, &until, NULL},
+                                        {"dry-run", OL_FLAG, &wish->how.dry_run, NULL},
+                                        {"actor", OL_STRING, &wish->actor, NULL},
+                                        {0}};
+    int status = ol_options(cli, options);
+    if (status || (status = ol_cli_window(since, until, &filter->since, &filter->until)) ||
+        (status = ol_cli_actor(cli, wish->actor, &wish->how.by.actor_type, &wish->how.by.actor_id)))
+        return status;
+    bool is_narrow = filter->destination || filter->event_type || filter->error ||
+                     filter->is_retrying || since || until;
+    if (cli->argc && (wish->all || is_narrow || wish->how.dry_run))
+        return ol_usage("give ids, or say which by --all, --to, --type, --error, --retrying, "
+                        "--since, --until; not both");
+    if (!cli->argc && !wish->all && !is_narrow)
+        return ol_usage("kill what? ID…, --all, --to DESTINATION, --type T, --error E, --retrying, "
+                        "--since T or --until T");
+    return 0;
+}
+
+/* --- by id --- */
+
 static int print(struct ol_cli *cli, outlog *log, const char *id, outlog_err *err)
 {
     struct outlog_message_page page = {0};
@@ -19,24 +57,67 @@ static int print(struct ol_cli *cli, outlog *log, const char *id, outlog_err *er
     return result;
 }
 
+static int kill_ids(struct ol_cli *cli, outlog *log, const struct wish *wish, outlog_err *err)
+{
+    int result =
+        outlog_kill(log, (const char *const *)cli->argv, (size_t)cli->argc, &wish->how.by, err);
+    for (int i = 0; result == 0 && i < cli->argc; i++)
+        result = print(cli, log, cli->argv[i], err);
+    return result;
+}
+
+/* --- all that match --- */
+
+struct result {
+    int64_t killed, skipped;
+    bool keeps_ids; /* a million ids are only collected for somebody who reads them */
+    struct ol_buf ids;
+};
+
+static void note(void *user, const char *event_id)
+{
+    struct result *result = user;
+    result->killed++;
+    if (result->keeps_ids)
+        ol_buf_print(&result->ids, "%s\"%s\"", result->ids.bytes ? "," : "", event_id);
+}
+
+static int kill_all(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+{
+    struct result result = {.keeps_ids = cli->json && !wish->how.dry_run};
+    char number[32];
+
+    wish->how.on_message = note;
+    wish->how.user = &result;
+    int done = outlog_kill_all(log, &wish->filter, &wish->how, NULL, &result.skipped, err);
+    if (done == 0 || result.killed) { // after an error: what was done before it
+        if (cli->json)
+            printf("{\"killed\":%lld,\"event_ids\":[%s]}\n", (long long)result.killed,
+                   result.ids.bytes ? result.ids.data : "");
+        else
+            printf("%s %s killed\n", ol_thousands(result.killed, number),
+                   wish->how.dry_run    ? "would be"
+                   : result.killed == 1 ? "is"
+                                        : "are");
+    }
+    if (result.skipped)
+        fprintf(stderr, "outlog: %s left alone: on their way just now\n",
+                ol_thousands(result.skipped, number));
+    ol_buf_clear(&result.ids);
+    return done;
+}
+
 static int run(struct ol_cli *cli)
 {
-    struct outlog_operator by = {0};
-    const char *actor = NULL;
-    const struct ol_option options[] = {{"actor", OL_STRING, &actor, NULL}, {0}};
+    struct wish wish = {0};
     outlog_err err;
-    int status = ol_options(cli, options);
-    if (status || (status = ol_cli_actor(cli, actor, &by.actor_type, &by.actor_id)))
+    int status = parse(cli, &wish);
+    if (status)
         return status;
-    if (!cli->argc)
-        return ol_usage("kill which? outlog kill ID…");
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
-    int result = outlog_kill(log, (const char *const *)cli->argv, (size_t)cli->argc, &by, &err);
-    for (int i = 0; result == 0 && i < cli->argc; i++)
-        result = print(cli, log, cli->argv[i], &err);
-    if (result < 0)
+    if ((cli->argc ? kill_ids(cli, log, &wish, &err) : kill_all(cli, log, &wish, &err)) < 0)
         status = ol_report(&err);
     outlog_close(log);
     return status;
@@ -46,10 +127,15 @@ const struct ol_cli_command ol_command_kill = {
     .name = "kill",
     .summary = "end messages that wait, without sending them",
     .help =
-        "usage: outlog kill ID… [--actor TYPE:ID] [--json]\n\n"
-        "PENDING messages become DEAD; all of them or none. attempts stays as it was, and later\n"
+        "usage: outlog kill ID… | --all | [--to DESTINATION] [--type T] [--error E] [--retrying]\n"
+        "                   [--since T] [--until T] [--dry-run] [--actor TYPE:ID] [--json]\n\n"
+        "PENDING messages become DEAD; by id all of them or none. attempts stays as it was, and later\n"
         "messages of the same key go on. What is CLAIMED is on its way and cannot be killed. A killed\n"
         "message can be requeued. Each leaves an audit event.\n\n"
-        "  outlog kill 019a7c3e-0000-7000-8000-000000000001\n",
+        "  --error      the last error, word for word or with # for each number\n"
+        "  --retrying   only what was tried already\n"
+        "  --dry-run    only count\n\n"
+        "  outlog kill 019a7c3e-0000-7000-8000-000000000001\n"
+        "  outlog kill --to billing --retrying --dry-run\n",
     .run = run,
 };

@@ -13,13 +13,14 @@ struct wish {
 static int check(struct ol_cli *cli, const struct wish *wish)
 {
     const struct outlog_message_filter *filter = &wish->filter;
-    bool is_narrow = filter->destination || filter->event_type || filter->since || filter->until;
+    bool is_narrow = filter->destination || filter->event_type || filter->since || filter->until ||
+                     filter->error;
     bool is_published = filter->state && strcmp(filter->state, "PUBLISHED") == 0;
     if (filter->state && !is_published && strcmp(filter->state, "DEAD") != 0)
         return ol_usage("--state is DEAD or PUBLISHED, not '%s'", filter->state);
     if (cli->argc && (wish->all || is_narrow || filter->state))
         return ol_usage(
-            "give ids, or say which by --all, --to, --type, --since, --until; not both");
+            "give ids, or say which by --all, --to, --type, --error, --since, --until; not both");
     if (!cli->argc && !wish->all && !is_narrow)
         return ol_usage(
             "requeue what? ID…, --all, --to DESTINATION, --type T, --since T or --until T");
@@ -37,6 +38,7 @@ static int parse(struct ol_cli *cli, struct wish *wish)
     const struct ol_option options[] = {{"all", OL_FLAG, &wish->all, NULL},
                                         {"to", OL_STRING, &filter->destination, NULL},
                                         {"type", OL_STRING, &filter->event_type, NULL},
+                                        {"error", OL_STRING, &filter->error, NULL},
                                         {"since", OL_STRING, &since, NULL},
                                         {"until", OL_STRING, &until, NULL},
                                         {"state", OL_STRING, &filter->state, NULL},
@@ -116,13 +118,14 @@ const struct ol_cli_command ol_command_requeue = {
     .name = "requeue",
     .summary = "send dead or published messages again",
     .help =
-        "usage: outlog requeue ID… | --all | [--to DESTINATION] [--type T] [--since T] [--until T]\n"
-        "                      [--state DEAD|PUBLISHED] [--dry-run] [--even-if-unknown]\n"
+        "usage: outlog requeue ID… | --all | [--to DESTINATION] [--type T] [--error E] [--since T]\n"
+        "                      [--until T] [--state DEAD|PUBLISHED] [--dry-run] [--even-if-unknown]\n"
         "                      [--actor TYPE:ID] [--json]\n\n"
         "The messages become PENDING and due now. attempts goes on counting, the budget of attempts\n"
         "starts afresh, and every attempt made so far is kept. What was PUBLISHED is marked as a\n"
         "replay: receivers get it again under the same id. The order within a key holds from here on;\n"
         "younger messages that went before are not called back. Each leaves an audit event.\n\n"
+        "  --error            the last error, word for word or as `outlog dead` groups it\n"
         "  --even-if-unknown  also what goes at most once and may have arrived\n"
         "  --dry-run          only count\n\n"
         "  outlog requeue 019a7c3e-0000-7000-8000-000000000001\n"

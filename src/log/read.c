@@ -195,21 +195,17 @@ static int narrow(outlog *log, const struct outlog_filter *filter, int64_t *afte
 
 /* --- reading --- */
 
-static int read_rows(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
-                     struct outlog_page *page, outlog_err *err)
+/* Both queries have the same conditions after the same three numbers. */
+static int query_rows(outlog *log, enum ol_query_id query, const struct outlog_filter *filter,
+                      int64_t one, int64_t other, size_t limit, struct outlog_page *page,
+                      outlog_err *err)
 {
-    struct ol_rows rows;
-    int64_t upto = log->settled, from = after;
     // Narrower than any org: the org is then only checked, see events_read.
     bool is_narrow = filter->correlation_id || filter->aggregate_id;
     const char *org_key = filter->is_infrastructure ? "" : filter->org_id;
-    bool is_stale;
-    if (narrow(log, filter, &from, &upto, &is_stale, err) < 0)
-        return -1;
-    if (upto <= from && !is_stale)
-        return 0;
-    if (ol_query(log->conn, OL_Q_EVENTS_READ,
-                 OL_PARAMS(ol_int(from), ol_int(upto), ol_int((int64_t)limit),
+    struct ol_rows rows;
+    if (ol_query(log->conn, query,
+                 OL_PARAMS(ol_int(one), ol_int(other), ol_int((int64_t)limit),
                            ol_optional(is_narrow ? NULL : filter->org_id),
                            filter->is_infrastructure && !is_narrow ? ol_int(1) : ol_absent(),
                            ol_optional(filter->event_type), ol_optional(filter->aggregate_type),
@@ -221,10 +217,40 @@ static int read_rows(outlog *log, const struct outlog_filter *filter, int64_t af
         return -1;
     int result = ol_page_fill(log, page, &rows, filter->raw, false, err);
     ol_end(&rows);
+    return result;
+}
+
+static int read_rows(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
+                     struct outlog_page *page, outlog_err *err)
+{
+    int64_t upto = log->settled, from = after;
+    bool is_stale;
+    if (narrow(log, filter, &from, &upto, &is_stale, err) < 0)
+        return -1;
+    if (upto <= from && !is_stale)
+        return 0;
+    int result = query_rows(log, OL_Q_EVENTS_READ, filter, from, upto, limit, page, err);
     if (result < 0 || !is_stale || page->count == limit)
         return result;
     log->window.settled = 0; // look again, and read it anew
     return ol_page_reset(page) ? read_rows(log, filter, after, limit, page, err) : -1;
+}
+
+static int check_read(outlog *log, const struct outlog_filter *filter, size_t limit,
+                      struct outlog_page *page, outlog_err *err)
+{
+    if (limit < 1 || limit > MOST_ROWS)
+        return ol_fail(err, OUTLOG_INVALID_FIELD, "limit must be 1 to %d", MOST_ROWS);
+    if (filter->org_id && filter->is_infrastructure)
+        return ol_fail(err, OUTLOG_INVALID_FIELD, "infrastructure events have no org_id");
+    if (log->tx)
+        return ol_fail(err, OUTLOG_MISUSE,
+                       "this handle has an open transaction; end it first, or read by another one");
+    if (!ol_page_reset(page))
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    return ol_log_ready(log, err) < 0 || ol_registry_refresh(&log->registry, log->conn, err) < 0
+               ? -1
+               : 0;
 }
 
 int outlog_read(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
@@ -235,16 +261,7 @@ int outlog_read(outlog *log, const struct outlog_filter *filter, int64_t after, 
 
     if (!filter)
         filter = &everything;
-    if (limit < 1 || limit > MOST_ROWS)
-        return ol_fail(err, OUTLOG_INVALID_FIELD, "limit must be 1 to %d", MOST_ROWS);
-    if (filter->org_id && filter->is_infrastructure)
-        return ol_fail(err, OUTLOG_INVALID_FIELD, "infrastructure events have no org_id");
-    if (log->tx)
-        return ol_fail(err, OUTLOG_MISUSE,
-                       "this handle has an open transaction; end it first, or read by another one");
-    if (!ol_page_reset(page))
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-    if (ol_log_ready(log, err) < 0 || ol_registry_refresh(&log->registry, log->conn, err) < 0)
+    if (check_read(log, filter, limit, page, err) < 0)
         return -1;
     bool is_fresh = filter != &everything || log->settled - after < (int64_t)limit;
     if (is_fresh && outlog_settled(log, &settled, err) < 0)
@@ -264,6 +281,37 @@ int outlog_read(outlog *log, const struct outlog_filter *filter, int64_t after, 
         page->next_after = page->events[page->count - 1].event_id;
     else if (page->settled > after)
         page->next_after = page->settled; // past what the filter skipped
+    return 0;
+}
+
+int outlog_read_back(outlog *log, const struct outlog_filter *filter, int64_t before, size_t limit,
+                     struct outlog_page *page, int64_t *next_before, outlog_err *err)
+{
+    static const struct outlog_filter everything;
+    int64_t settled, from = 0, upto;
+    bool is_stale;
+
+    if (!filter)
+        filter = &everything;
+    if (check_read(log, filter, limit, page, err) < 0 || outlog_settled(log, &settled, err) < 0)
+        return -1;
+    page->settled = page->next_after = settled;
+    *next_before = 0;
+    upto = before <= settled ? before - 1 : settled;
+    if (narrow(log, filter, &from, &upto, &is_stale, err) < 0)
+        return -1;
+    if (is_stale) { // what came since is what is asked for first
+        log->window.settled = 0;
+        from = 0;
+        upto = before <= settled ? before - 1 : settled;
+        if (narrow(log, filter, &from, &upto, &is_stale, err) < 0)
+            return -1;
+    }
+    if (upto > from &&
+        query_rows(log, OL_Q_EVENTS_READ_BACK, filter, upto + 1, from, limit, page, err) < 0)
+        return -1;
+    if (page->count == limit && page->events[page->count - 1].event_id > from + 1)
+        *next_before = page->events[page->count - 1].event_id;
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* operate.c: requeue, kill, release, deliver now, pause.
+/* operate.c: requeue, kill, release.
  *
  * P1  A change begins by touching the lanes it is about, in ascending order: that is the lock, and it
  *     tells the owner that parked rows are not as it knows them (rules 1, 9).
@@ -270,10 +270,28 @@ static int requeue_one(struct change *c, const struct ol_standing *standing)
     return result < 0 ? -1 : tell_effect(c, standing, OL_EFFECT_REQUEUED, NULL);
 }
 
-/* Requeue these that have the error, if one is asked for, in one transaction. When `skipped` is there, what may not be requeued is counted and
- * left alone; else it fails the call. */
-static int requeue(struct change *c, struct ol_place *places, size_t count, const char *error,
-                   const struct outlog_requeue *how, int64_t *requeued, int64_t *skipped)
+/* What is done to each message that fits: may it be, the doing, the event it leaves, and what of the
+ * rest is worth telling. */
+struct deed {
+    int (*check)(const struct ol_standing *, const struct outlog_requeue *, outlog_err *);
+    int (*one)(struct change *, const struct ol_standing *);
+    const char *(*event_type)(const struct ol_standing *);
+    bool (*is_skipped)(const struct ol_standing *);
+};
+
+static bool is_of_unknown_outcome(const struct ol_standing *standing)
+{
+    return standing->is_unknown;
+}
+
+static const struct deed requeueing = {check_requeue, requeue_one, requeue_event,
+                                       is_of_unknown_outcome};
+
+/* Do it to these that have the error, if one is asked for, in one transaction. When `skipped` is there,
+ * what may not be done is left alone and perhaps counted; else it fails the call. */
+static int operate(struct change *c, struct ol_place *places, size_t count, const char *error,
+                   const struct deed *deed, const struct outlog_requeue *how, int64_t *done,
+                   int64_t *skipped)
 {
     struct ol_standing *standing;
     size_t found, kept = 0;
@@ -282,25 +300,25 @@ static int requeue(struct change *c, struct ol_place *places, size_t count, cons
     for (size_t i = 0; i < found; i++) {
         if (!has_error(c, &standing[i], error))
             continue;
-        if (check_requeue(&standing[i], how, c->err) < 0) {
+        if (deed->check(&standing[i], how, c->err) < 0) {
             if (!skipped)
                 return -1;
-            *skipped += standing[i].is_unknown;
+            *skipped += deed->is_skipped(&standing[i]);
             continue;
         }
-        if (!how->dry_run && requeue_one(c, &standing[i]) < 0)
+        if (!how->dry_run && deed->one(c, &standing[i]) < 0)
             return -1;
         standing[kept++] = standing[i];
     }
     if (how->dry_run) {
         outlog_rollback(c->tx);
         c->tx = NULL;
-    } else if (audit(c, standing, kept, requeue_event) < 0 || unlock(c) < 0) {
+    } else if (audit(c, standing, kept, deed->event_type) < 0 || unlock(c) < 0) {
         return -1;
     }
     for (size_t i = 0; i < kept && how->on_message; i++)
         how->on_message(how->user, standing[i].view.event_id);
-    *requeued += (int64_t)kept;
+    *done += (int64_t)kept;
     return 0;
 }
 
@@ -318,7 +336,7 @@ int outlog_requeue_ids(outlog *log, const char *const *event_ids, size_t count,
         how = &plain;
     change_open(&c, log, &how->by, err);
     if (find(&c, event_ids, count, &places, &found) == 0)
-        result = requeue(&c, places, found, NULL, how, &requeued, NULL);
+        result = operate(&c, places, found, NULL, &requeueing, how, &requeued, NULL);
     change_close(&c);
     return result;
 }
@@ -327,16 +345,24 @@ int outlog_requeue_ids(outlog *log, const char *const *event_ids, size_t count,
 static int next_chunk(struct change *c, const struct outlog_message_filter *filter, int lane,
                       int64_t after, int64_t upto, struct ol_place *places, size_t *count)
 {
-    bool is_dead = !filter->state || strcmp(filter->state, "DEAD") == 0;
+    const struct ol_value destination = ol_optional(filter->destination),
+                          type = ol_optional(filter->event_type),
+                          since = filter->since ? ol_time(filter->since) : ol_absent(),
+                          until = filter->until ? ol_time(filter->until) : ol_absent(),
+                          retrying = filter->is_retrying ? ol_int(1) : ol_absent();
+    // Only pending_after knows the last one.
+    const struct ol_value params[] = {ol_int(lane), ol_int(after),
+                                      ol_int(upto), ol_int(OL_OPERATE_CHUNK),
+                                      destination,  type,
+                                      since,        until,
+                                      retrying};
+    enum ol_query_id query = strcmp(filter->state, "DEAD") == 0        ? OL_Q_DEAD_AFTER
+                             : strcmp(filter->state, "PUBLISHED") == 0 ? OL_Q_PUBLISHED_AFTER
+                                                                       : OL_Q_PENDING_AFTER;
     struct ol_rows rows;
     int more;
     *count = 0;
-    if (ol_query(c->log->conn, is_dead ? OL_Q_DEAD_AFTER : OL_Q_PUBLISHED_AFTER,
-                 OL_PARAMS(ol_int(lane), ol_int(after), ol_int(upto), ol_int(OL_OPERATE_CHUNK),
-                           ol_optional(filter->destination), ol_optional(filter->event_type),
-                           filter->since ? ol_time(filter->since) : ol_absent(),
-                           filter->until ? ol_time(filter->until) : ol_absent()),
-                 &rows, c->err) < 0)
+    if (ol_query(c->log->conn, query, params, &rows, c->err) < 0)
         return -1;
     while ((more = ol_next(&rows, c->err)) > 0 && *count < OL_OPERATE_CHUNK) {
         struct ol_place *place = &places[(*count)++];
@@ -348,13 +374,14 @@ static int next_chunk(struct change *c, const struct outlog_message_filter *filt
     return more < 0 ? -1 : 0;
 }
 
-static int requeue_lane(struct change *c, const struct outlog_message_filter *filter, int lane,
-                        const struct outlog_requeue *how, int64_t *requeued, int64_t *skipped)
+static int operate_lane(struct change *c, const struct outlog_message_filter *filter, int lane,
+                        const struct deed *deed, const struct outlog_requeue *how, int64_t *done,
+                        int64_t *skipped)
 {
     struct ol_place places[OL_OPERATE_CHUNK];
     int64_t after = 0, upto;
     size_t count;
-    // What dies or is published from here on is not meant.
+    // What is made, dies or is published from here on is not meant.
     if (ol_number(c->log->conn, OL_Q_LANE_NEWEST, OL_PARAMS(ol_int(lane)), &upto, c->err) < 0)
         return -1;
     if (filter->since) {
@@ -368,11 +395,37 @@ static int requeue_lane(struct change *c, const struct outlog_message_filter *fi
         if (count == 0)
             break;
         after = places[count - 1].seq;
-        if (requeue(c, places, count, filter->error, how, requeued, skipped) < 0)
+        if (operate(c, places, count, filter->error, deed, how, done, skipped) < 0)
             return -1;
         ol_arena_reset(&c->arena);
     } while (count == OL_OPERATE_CHUNK);
     return 0;
+}
+
+/* All that match, lane by lane; *done and *skipped (either may be NULL) also after an error. */
+static int operate_all(outlog *log, const struct outlog_message_filter *filter,
+                       const struct deed *deed, const struct outlog_requeue *how, int64_t *done,
+                       int64_t *skipped, outlog_err *err)
+{
+    struct change c;
+    int lanes[OL_LANES], result = -1;
+    size_t count = 0;
+    int64_t moved = 0, left = 0;
+
+    change_open(&c, log, &how->by, err);
+    if (ol_log_ready(log, err) < 0 || ol_look_lanes(log->conn, lanes, &count, err) < 0)
+        goto out;
+    for (size_t i = 0; i < count; i++)
+        if (operate_lane(&c, filter, lanes[i], deed, how, &moved, &left) < 0)
+            goto out;
+    result = 0;
+out:
+    if (done)
+        *done = moved;
+    if (skipped)
+        *skipped = left;
+    change_close(&c);
+    return result;
 }
 
 int outlog_requeue_all(outlog *log, const struct outlog_message_filter *filter,
@@ -380,32 +433,15 @@ int outlog_requeue_all(outlog *log, const struct outlog_message_filter *filter,
                        outlog_err *err)
 {
     static const struct outlog_requeue plain;
-    struct change c;
-    int lanes[OL_LANES], result = -1;
-    size_t count = 0;
-    int64_t done = 0, left = 0;
+    struct outlog_message_filter which = *filter;
 
-    if (!how)
-        how = &plain;
-    if (filter->state && strcmp(filter->state, "DEAD") != 0 &&
-        strcmp(filter->state, "PUBLISHED") != 0)
+    if (!which.state)
+        which.state = "DEAD";
+    if (strcmp(which.state, "DEAD") != 0 && strcmp(which.state, "PUBLISHED") != 0)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/state",
                           "only DEAD and PUBLISHED messages are requeued, not '%.40s'",
-                          filter->state);
-    change_open(&c, log, &how->by, err);
-    if (ol_log_ready(log, err) < 0 || ol_look_lanes(log->conn, lanes, &count, err) < 0)
-        goto out;
-    for (size_t i = 0; i < count; i++)
-        if (requeue_lane(&c, filter, lanes[i], how, &done, &left) < 0)
-            goto out;
-    result = 0;
-out:
-    if (requeued)
-        *requeued = done;
-    if (skipped)
-        *skipped = left;
-    change_close(&c);
-    return result;
+                          which.state);
+    return operate_all(log, &which, &requeueing, how ? how : &plain, requeued, skipped, err);
 }
 
 /* --- kill --- */
@@ -416,16 +452,24 @@ static const char *kill_event(const struct ol_standing *standing)
     return "outlog.message.killed";
 }
 
+static int check_kill(const struct ol_standing *standing, const struct outlog_requeue *how,
+                      outlog_err *err)
+{
+    (void)how;
+    return is_in(standing, "PENDING")
+               ? 0
+               : ol_fail(err, OUTLOG_ILLEGAL_TRANSITION, "message %s is %s: %s",
+                         standing->view.event_id, standing->view.state,
+                         is_in(standing, "CLAIMED") ? "it is on its way; wait for what comes of it"
+                                                    : "only what is PENDING can be killed");
+}
+
 /* There is no way from PENDING to DEAD but through CLAIMED, and nobody sees it there. */
 static int kill_one(struct change *c, const struct ol_standing *standing)
 {
-    const struct outlog_message_view *view = &standing->view;
     struct ol_value lane = ol_int(standing->lane), seq = ol_int(standing->seq);
-    if (!is_in(standing, "PENDING"))
-        return ol_fail(c->err, OUTLOG_ILLEGAL_TRANSITION, "message %s is %s: %s", view->event_id,
-                       view->state,
-                       is_in(standing, "CLAIMED") ? "it is on its way; wait for what comes of it"
-                                                  : "only what is PENDING can be killed");
+    if (check_kill(standing, NULL, c->err) < 0)
+        return -1;
     char *why = ol_arena_print(&c->arena, "killed by %s", c->who);
     const char *operator= ol_arena_print(&c->arena, "operator:%s", c->who);
     if (!operator|| !why)
@@ -437,6 +481,26 @@ static int kill_one(struct change *c, const struct ol_standing *standing)
                   standing) < 0)
         return -1;
     return tell_effect(c, standing, OL_EFFECT_KILLED, why);
+}
+
+static bool is_on_its_way(const struct ol_standing *standing)
+{
+    return is_in(standing, "CLAIMED");
+}
+
+int outlog_kill_all(outlog *log, const struct outlog_message_filter *filter,
+                    const struct outlog_requeue *how, int64_t *killed, int64_t *skipped,
+                    outlog_err *err)
+{
+    static const struct deed killing = {check_kill, kill_one, kill_event, is_on_its_way};
+    static const struct outlog_requeue plain;
+    struct outlog_message_filter which = *filter;
+
+    if (which.state && strcmp(which.state, "PENDING") != 0)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/state",
+                          "only PENDING messages are killed, not '%.40s'", which.state);
+    which.state = "PENDING";
+    return operate_all(log, &which, &killing, how ? how : &plain, killed, skipped, err);
 }
 
 /* --- release --- */
@@ -490,119 +554,4 @@ int outlog_release_keys(outlog *log, const char *const *event_ids, size_t count,
                         const struct outlog_operator *by, outlog_err *err)
 {
     return each(log, event_ids, count, by, release_one, release_event, err);
-}
-
-/* --- destinations --- */
-
-static int find_destination(struct ol_conn *conn, const char *name, bool *is_there, bool *paused,
-                            outlog_err *err)
-{
-    struct ol_rows rows;
-    if (ol_query(conn, OL_Q_DESTINATION_GET, OL_PARAMS(ol_text(name)), &rows, err) < 0)
-        return -1;
-    int got = ol_next(&rows, err);
-    *is_there = got > 0;
-    if (*is_there && paused)
-        *paused = ol_column_int(&rows, 3) != 0;
-    ol_end(&rows);
-    return got < 0 ? -1 : 0;
-}
-
-static int no_destination(outlog_err *err, const char *name)
-{
-    return ol_fail(err, OUTLOG_NOT_FOUND,
-                   "there is no destination %.100s; `outlog destinations` lists them", name);
-}
-
-/* A chunk of one lane: -1, or how many. */
-static int64_t hurry(struct change *c, const char *destination, int lane)
-{
-    enum { CHUNK = 5000 };
-    int64_t changed;
-    char payload[64];
-    if (outlog_begin(c->log, &c->tx, c->err) < 0 ||
-        ol_exec(c->tx->conn, OL_Q_LANE_TOUCH, OL_PARAMS(ol_int(lane)), NULL, c->err) < 0 ||
-        ol_exec(c->tx->conn, OL_Q_PARKED_HURRY,
-                OL_PARAMS(ol_int(lane), ol_text(destination), ol_int(CHUNK)), &changed, c->err) < 0)
-        return -1;
-    if (changed == 0) {
-        outlog_rollback(c->tx);
-        c->tx = NULL;
-        return 0;
-    }
-    snprintf(payload, sizeof payload, "{\"lane\":%d,\"messages\":%lld}", lane, (long long)changed);
-    if (ol_operate_audit(c->tx, c->by, "outlog.destination.delivered", "outlog.destination",
-                         destination, payload, c->err) < 0 ||
-        unlock(c) < 0)
-        return -1;
-    return changed;
-}
-
-int outlog_deliver(outlog *log, const char *destination, const struct outlog_operator *by,
-                   int64_t *hurried, outlog_err *err)
-{
-    struct change c;
-    int lanes[OL_LANES], result = -1;
-    size_t count = 0;
-    int64_t total = 0, moved;
-    bool is_there = false;
-
-    change_open(&c, log, by, err);
-    if (ol_log_ready(log, err) < 0 ||
-        find_destination(log->conn, destination, &is_there, NULL, err) < 0 ||
-        ol_look_lanes(log->conn, lanes, &count, err) < 0)
-        goto out;
-    if (!is_there) {
-        no_destination(err, destination);
-        goto out;
-    }
-    for (size_t i = 0; i < count; i++)
-        do {
-            if ((moved = hurry(&c, destination, lanes[i])) < 0)
-                goto out;
-            total += moved;
-        } while (moved);
-    result = 0;
-out:
-    if (hurried)
-        *hurried = total;
-    change_close(&c);
-    return result;
-}
-
-int outlog_destination_pause(outlog *log, const char *destination, bool paused,
-                             const struct outlog_operator *by, bool *changed, outlog_err *err)
-{
-    outlog_tx *tx;
-    bool is_there, is_paused = false;
-    int result = -1;
-
-    if (changed)
-        *changed = false;
-    if (outlog_begin(log, &tx, err) < 0)
-        return -1;
-    if (ol_exec(tx->conn, OL_Q_CONFIG_LOCK, OL_NO_PARAMS, NULL, err) < 0 ||
-        find_destination(tx->conn, destination, &is_there, &is_paused, err) < 0)
-        goto out;
-    if (!is_there) {
-        no_destination(err, destination);
-        goto out;
-    }
-    if (is_paused == paused) {
-        result = 0;
-        goto out;
-    }
-    if (ol_exec(tx->conn, OL_Q_DESTINATION_PAUSE, OL_PARAMS(ol_text(destination), ol_int(paused)),
-                NULL, err) < 0 ||
-        ol_operate_audit(tx, by,
-                         paused ? "outlog.destination.paused" : "outlog.destination.resumed",
-                         "outlog.destination", destination, "{}", err) < 0)
-        goto out;
-    result = outlog_commit(tx, err);
-    tx = NULL;
-    if (changed)
-        *changed = result == 0;
-out:
-    outlog_rollback(tx);
-    return result;
 }

@@ -186,15 +186,19 @@ static int show_breakers(struct ol_worker *worker, outlog_err *err)
 {
     for (struct ol_target *t = worker->targets.first; t; t = t->next) {
         enum ol_breaker_state state = ol_breaker_state(&t->breaker, worker->now);
-        if (!t->outlet || t->is_retired || state == t->shown)
+        int64_t ready_at = state == OL_BREAKER_OPEN ? ol_breaker_ready_at(&t->breaker) : 0;
+        if (!t->outlet || t->is_retired || (state == t->shown && ready_at == t->shown_ready_at))
             continue;
         const struct ol_value run = ol_text(worker->run), name = ol_text(t->name);
         if ((state == OL_BREAKER_CLOSED
                  ? ol_exec(worker->conn, OL_Q_BREAKER_CLOSE, OL_PARAMS(run, name), NULL, err)
                  : ol_exec(worker->conn, OL_Q_BREAKER_PUT,
-                           OL_PARAMS(run, name, ol_text(ol_breaker_name(state))), NULL, err)) < 0)
+                           OL_PARAMS(run, name, ol_text(ol_breaker_name(state)),
+                                     ol_int(ready_at ? ready_at - worker->now : 0)),
+                           NULL, err)) < 0)
             return -1;
         t->shown = state;
+        t->shown_ready_at = ready_at;
     }
     return 0;
 }

@@ -20,6 +20,7 @@ struct ol_target {
     bool has_answered; /* with success, since it was opened */
     struct ol_breaker breaker;
     enum ol_breaker_state shown; /* as others see it */
+    int64_t shown_ready_at;
     struct ol_quota_member quota;
     double latency_us; /* of recent attempts, smoothed */
     int planned;       /* messages of the turn being planned, and those that wait for a place */

@@ -19,7 +19,7 @@ struct trouble {
 struct breaker {
     struct breaker *next;
     const char *destination, *state;
-    int64_t since;
+    int64_t since, retry_at;
 };
 
 struct loading {
@@ -51,6 +51,7 @@ static int load_breakers(struct loading *loading, outlog_err *err)
         breaker->destination = ol_column_copy(&rows, 0, loading->arena, &failed);
         breaker->state = ol_column_copy(&rows, 1, loading->arena, &failed);
         breaker->since = ol_column_time(&rows, 2);
+        breaker->retry_at = ol_is_null(&rows, 3) ? 0 : ol_column_time(&rows, 3);
         breaker->next = loading->breakers;
         loading->breakers = breaker;
     }
@@ -114,6 +115,7 @@ static int read_row(const struct loading *loading, const struct ol_rows *rows,
     out->is_paused = ol_column_int(rows, 3) != 0;
     out->breaker = breaker ? breaker->state : "closed";
     out->since = breaker ? breaker->since : out->is_paused ? ol_column_time(rows, 6) : 0;
+    out->retry_at = breaker ? breaker->retry_at : 0;
     out->count = count_of(loading, out->name);
     while (trouble && strcmp(trouble->destination, out->name) != 0)
         trouble = trouble->next;
@@ -186,6 +188,8 @@ void ol_destination_json(const struct ol_destination *destination, struct ol_buf
         ol_buf_text(out, "null");
     ol_buf_text(out, ",\"last_error\":");
     ol_buf_json_text(out, destination->last_error);
+    ol_buf_text(out, ",\"retry_at\":");
+    ol_buf_json_time(out, destination->retry_at);
     ol_buf_char(out, '}');
 }
 

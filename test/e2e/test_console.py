@@ -196,6 +196,9 @@ def test_m5_r3_many_are_requeued_and_killed_with_a_preview(
     dead = server.get("/v1/messages?state=DEAD")["messages"]
     assert [one["destination"] for one in dead] == ["slow-api", "slow-api"]
     assert receiver.count(destination="slow-api") == 2, "a killed message is not tried again"
+    lines = (server.folder / "serve.log").read_text().splitlines()
+    calls = [line for line in lines if "/v1/messages/" in line and "kill" in line]
+    assert calls and all("/v1/messages/kill" in line for line in calls), "one call for all of them, with its dry run"
 
 
 def test_m5_r3_a_held_key_is_seen_and_released(store, outlog, receiver, start, browser, shots):

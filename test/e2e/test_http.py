@@ -1,6 +1,7 @@
 """The HTTP API's resources: what is asked rightly, wrongly and with ill will, on both stores."""
 import base64
 import contextlib
+import datetime
 import http.client
 import json
 import re
@@ -171,6 +172,101 @@ def test_many_are_requeued_by_what_they_have_in_common(still):
     assert still.post("/v1/messages/requeue", {"until": "2020-01-01T00:00:00Z"}).json["requeued"] == 0
     assert set(still.post("/v1/messages/requeue", {"state": "DEAD", "since": "1h"}).json["event_ids"]) == {a, c}
     assert still.get("/v1/messages?state=DEAD").json["messages"] == []
+
+
+def test_many_are_killed_by_what_they_have_in_common(still, outlog):
+    a, b, c = send(still, "a"), send(still, "a", event_type="u"), send(still, "b")
+    for body, code in [({}, "invalid_field"), ({"state": "DEAD"}, "invalid_field"), ({"state": "CLAIMED"}, "invalid_field"),
+                       ({"ids": []}, "unknown_field"), ({"since": 5}, "invalid_field"), ({"dry_run": "yes"}, "invalid_field"),
+                       ({"state": "PENDING", "retrying": "yes"}, "invalid_field"), ([], "invalid_field"),
+                       ({"state": "PENDING", "even_if_unknown": True}, "unknown_field")]:
+        answer = still.post("/v1/messages/kill", body)
+        assert (answer.status, answer.code) == (400, code), body
+    dry = still.post("/v1/messages/kill", {"state": "PENDING", "dry_run": True}).json
+    assert dry == {"killed": 3, "skipped": 0, "dry_run": True, "event_ids": []}
+    assert still.get("/v1/messages?state=DEAD").json["messages"] == [], "a dry run changes nothing"
+    assert still.post("/v1/messages/kill", {"until": "2020-01-01T00:00:00Z"}).json["killed"] == 0
+    assert still.post("/v1/messages/kill", {"retrying": True}).json["killed"] == 0, "none was tried"
+    done = still.post("/v1/messages/kill", {"destination": "a", "event_type": "u"})
+    assert done.json == {"killed": 1, "skipped": 0, "dry_run": False, "event_ids": [b]}
+    assert set(still.post("/v1/messages/kill", {"state": "PENDING", "since": "1h"}).json["event_ids"]) == {a, c}
+    assert still.post("/v1/messages/kill", {"state": "PENDING"}).json["killed"] == 0, "what is dead stays as it is"
+    audit = [event for event in still.get("/v1/events?before=end").json["events"] if event["event_type"] == "outlog.message.killed"]
+    assert {event["aggregate_id"] for event in audit} == {a, b, c} and {event["org_id"] for event in audit} == {None}
+    assert [event["request_id"] for event in audit if event["aggregate_id"] == b] == [done.headers["x-request-id"]]
+
+
+def test_what_is_retried_with_one_error_is_killed_and_the_rest_goes_on(server, receiver):
+    server.put("/v1/destinations/d", {"type": "webhook", "url": receiver.url("d"), "allow_private": True, "breaker": {"failures": 0},
+                                      "retry": {"delays": ["1h"]}})
+    receiver.rule(503, type="a")
+    receiver.rule(500, type="b")
+    ids = {kind: [send(server, "d", event_type=kind) for _ in range(2)] for kind in "ab"}
+    wait_for(lambda: len(server.get("/v1/messages?retrying=true").json["messages"]) == 4, "four retries")
+    late = send(server, "d", event_type="c", available_at="2099-01-01T00:00:00Z")
+    error = server.get(f"/v1/messages/{ids['a'][0]}").json["last_error"]
+    body = {"retrying": True, "destination": "d", "error": error}
+    assert server.post("/v1/messages/kill", {**body, "dry_run": True}).json["killed"] == 2
+    assert sorted(server.post("/v1/messages/kill", body).json["event_ids"]) == sorted(ids["a"])
+    assert sorted(server.post("/v1/messages/kill", {"retrying": True}).json["event_ids"]) == sorted(ids["b"])
+    assert server.get(f"/v1/messages/{late}").json["state"] == "PENDING", "it was never tried"
+    assert {server.get(f"/v1/messages/{id}").json["attempts"] for id in ids["a"] + ids["b"]} == {1}
+
+
+def test_e7_the_log_is_read_backwards_page_by_page(still):
+    """The pages of one way are the pages of the other, turned round; also with filters, and for an org's token."""
+    for n in range(25):
+        still.append("acme" if n % 3 else "other", aggregate_id=str(n % 4))
+    forwards = still.get("/v1/events?limit=1000").json
+    for query in ("", "&org_id=acme", "&aggregate_type=thing&aggregate_id=2", "&org_id=none", "&since=1h", "&until=1h",
+                  "&since=1h&org_id=other", "&event_type=t"):
+        wanted = [one["event_id"] for one in still.get(f"/v1/events?limit=1000{query}").json["events"]]
+        for limit in (1, 4, len(wanted) or 1, 1000):
+            seen, before = [], "end"
+            while before:
+                page = still.get(f"/v1/events?before={before}&limit={limit}{query}").json
+                assert set(page) == {"events", "next_before", "settled"} and page["settled"] == forwards["settled"]
+                seen += [one["event_id"] for one in page["events"]]
+                before = page["next_before"]
+                if not before:
+                    break
+                still_there = still.get(f"/v1/events?before={before}&limit=1{query}").json["events"]
+                assert all(one["event_id"] < before for one in still_there)
+            assert seen == wanted[::-1], (query, limit)
+    middle = forwards["events"][10]["event_id"]
+    page = still.get(f"/v1/events?before={middle}&limit=3").json
+    assert [one["event_id"] for one in page["events"]] == [one["event_id"] for one in forwards["events"][7:10][::-1]]
+    assert page["events"] == forwards["events"][7:10][::-1], "the same events"
+    assert still.get("/v1/events?before=1").json["events"] == []
+    for query in ("before=0", "before=-1", "before=x", "before=", "before=5&after=1", "before=5&wait=1", "before=5&limit=0",
+                  "before=99999999999999999999"):
+        answer = still.get(f"/v1/events?{query}")
+        assert (answer.status, answer.code) == (400, "invalid_field"), query
+
+
+def test_e7_backwards_by_time_sees_what_came_since(still):
+    """A window without end is asked again and again: the newest is always first."""
+    for n in range(5):
+        new = still.append("acme")[0]["event_id"]
+        for query in ("since=1h", "since=1h&until=2099-01-01T00:00:00Z"):
+            page = still.get(f"/v1/events?before=end&limit=2&{query}").json
+            assert page["events"][0]["event_id"] == new, (n, query)
+
+
+def test_l5_an_open_breaker_says_when_it_is_tried_again(server, receiver, outlog):
+    server.put("/v1/destinations/d", {"type": "webhook", "url": receiver.url("d"), "allow_private": True,
+                                      "breaker": {"failures": 1, "open": "300s", "open_max": "300s"}, "retry": {"delays": ["1h"]}})
+    assert server.get("/v1/destinations/d").json["retry_at"] is None
+    receiver.rule(503)
+    send(server, "d")
+    one = wait_for(lambda: (now := server.get("/v1/destinations/d").json)["breaker"] == "open" and now, "the breaker to open")
+    seconds = (datetime.datetime.fromisoformat(one["retry_at"]) - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
+    assert 0 < seconds <= 301
+    stats, = server.get("/v1/stats").json["destinations"]
+    assert stats["retry_at"] == one["retry_at"] and stats["since"] < one["retry_at"]
+    listed, = outlog.run("destinations", "--json").json()
+    assert listed["retry_at"] == one["retry_at"]
+    assert re.search(r"open .*next try in \d+ s: HTTP 503", outlog.run("destinations").stdout)
 
 
 def test_messages_that_are_not_there(still):

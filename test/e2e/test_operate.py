@@ -374,6 +374,33 @@ def test_oo_c7_kill_while_the_relay_runs_and_the_key_goes_on(store, outlog, outb
     assert receiver.count(id=first) == 1
 
 
+def test_oo_c7_more_than_a_chunk_is_killed_by_filter_and_none_is_delivered(store, outlog, outbox, receiver, relays):
+    """--dry-run counts the same; what was not meant goes on; a relay finds nothing of the rest."""
+    for name in ("one", "two"):
+        outbox.destination(name, receiver)
+    for n in range(1203):
+        outbox.put("one", {"n": n}, key=str(n % 7), type="t" if n % 2 else "u")
+    kept = [outbox.put("two", {"n": n}, type="t") for n in range(3)]
+
+    def count(*args):
+        return outlog.run("kill", "--dry-run", "--json", *args).json()[0]["killed"]
+    assert (count("--all"), count("--to", "one"), count("--to", "one", "--type", "t"), count("--retrying")) == (1206, 1203, 601, 0)
+    assert count("--until", "1h") == 0 and count("--since", "1h", "--to", "two") == 3
+    assert outlog.run("kill", check=False).returncode == 2
+    assert outlog.run("kill", "--all", kept[0], check=False).returncode == 2
+    assert outlog.run("kill", "--dry-run", kept[0], check=False).returncode == 2
+    said, = outlog.run("kill", "--to", "one", "--actor", "user:ann", "--json").json()
+    assert said["killed"] == 1203 and len(set(said["event_ids"])) == 1203
+    assert outlog.run("kill", "--to", "one").stdout == "0 are killed\n"
+    audit = outlog.run("events", "--infra", "--type", "outlog.message.killed", "--limit", "10000", "--json").json()
+    assert sorted(one["aggregate_id"] for one in audit) == sorted(said["event_ids"])
+    assert {one["actor_id"] for one in audit} == {"ann"}
+    relays("a")
+    for id in kept:
+        outbox.wait(id, "PUBLISHED")
+    assert receiver.count(destination="one") == 0
+
+
 def test_rule_19_what_is_claimed_published_or_dead_is_not_killed(store, outlog, outbox, receiver, relays):
     outbox.destination("one", receiver, retry=FAST)
     receiver.rule("hang", type="flies")

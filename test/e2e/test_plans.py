@@ -179,6 +179,16 @@ READS = {
 }
 
 
+def turned(given):
+    """The same stretch, read from its other end."""
+    return {**{name: value for name, value in given.items() if name not in ("after", "upto")},
+            "before": given["upto"] + 1, "from": given["after"]}
+
+
+READS |= {f"{what}, backwards": ("events_read_back", turned(given), count)
+          for what, (query, given, count) in READS.items() if query == "events_read"}
+
+
 # PostgreSQL
 
 def nodes(plan):

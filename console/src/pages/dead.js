@@ -11,7 +11,7 @@ import { Shape } from '../state.js';
 import { Ago, Destination, Due, Empty, Id, Loaded, Page, Table, Tabs } from '../ui.js';
 import { useWaiting } from './message.js';
 import { DestinationFilter, Messages, ofOrg } from './outbox.js';
-import { each, one, Operation, requeueAll } from './requeue.js';
+import { each, killAll, one, Operation, requeueAll } from './requeue.js';
 
 export function Dead({ query }) {
     const stats = useGet('/v1/stats', {}, { every: 3000 });
@@ -186,7 +186,7 @@ function Retrying({ query, canOperate }) {
     ];
     return html`${canOperate && shown.messages.length > 0 && html`<div class="bar gap">
         <h2>One by one</h2><button type="button" class="danger"
-            onClick=${() => setDoing({ of: each('kill', params),
+            onClick=${() => setDoing({ of: killAll(clean(params)),
                 what: query.destination ? `what ${query.destination} retries`
                 : 'everything that retries', refresh: shown.refresh })}>
             Kill all${query.destination ? ` of ${query.destination}` : ''}…</button></div>`}

@@ -47,6 +47,7 @@ export function DestinationPage({ id: name }) {
             <${Fields} of=${[
                 ['breaker', one.breaker],
                     ['since', one.since && html`<${Clock} at=${one.since} />`],
+                ['next try', one.retry_at ? html`<${Clock} at=${one.retry_at} />` : undefined],
                 ['pending', html`<a href=${to('outbox', { state: 'PENDING', destination: name })}>
                     ${count(one.pending)}</a>`],
                 ['retrying', one.retrying != null

@@ -46,6 +46,17 @@ export function requeueAll(filter) {
         } };
 }
 
+export function killAll(filter) {
+    const body = { state: 'PENDING', ...filter };
+    return { verb: 'kill', destination: filter.destination,
+        count: async () => ({ unknown: 0,
+            n: (await post('/v1/messages/kill', { ...body, dry_run: true })).killed }),
+        run: async () => {
+            const { killed, event_ids } = await post('/v1/messages/kill', body);
+            return { n: killed, ids: event_ids || [] };
+        } };
+}
+
 // Those the server cannot pick by itself: found page by page, done one by one.
 export function each(verb, params, fits = () => true) {
     let found = [];

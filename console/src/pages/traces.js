@@ -18,8 +18,7 @@ const MOST_DRAWN = 1500;    // a longer story is read in the log
 export function Traces({ query }) {
     const recent = useLoad(`traces ${query.org_id}`, async (signal) => {
         const params = { org_id: query.org_id };
-        const { settled } = await get('/v1/events', { ...params, limit: 1 }, { signal });
-        return group((await before(settled + 1, params, RECENT, signal)).events);
+        return group((await before('end', params, RECENT, signal)).events);
     }, { every: 5000 });
     const open = (event) => {
         event.preventDefault();

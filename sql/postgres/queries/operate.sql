@@ -142,6 +142,44 @@ select o.event_id, o.seq
  where l.lane = :lane
  order by o.seq
 
+-- name: pending_after(lane, after, upto, limit literal, destination?, event_type?, since?, until?, retrying?)
+-- Messages that wait, in the order they were made: parked ones, those in a gap and those above the head.
+select o.event_id, o.seq
+  from outlog.lanes l
+ cross join lateral (
+    (select k.event_id, k.seq from outlog.parked p
+      cross join lateral (select * from outlog.outbox where lane = p.lane and seq = p.seq offset 0) k
+      where p.state = 'PENDING' and p.lane = l.lane and p.seq > :after and p.seq <= :upto
+        and p.attempts > 0               --? retrying
+        and k.destination = :destination --? destination
+        and k.event_type = :event_type   --? event_type
+        and k.created_at >= :since       --? since
+        and k.created_at < :until        --? until
+      order by p.seq limit :limit)
+    union all
+    (select g.event_id, g.seq from unnest(l.gaps) r
+      cross join lateral (select * from outlog.outbox where lane = l.lane and seq >= lower(r) and seq < upper(r) offset 0) g
+      where g.seq > :after and g.seq <= :upto
+        and not exists (select from outlog.parked p where p.lane = g.lane and p.seq = g.seq)
+        and false                        --? retrying
+        and g.destination = :destination --? destination
+        and g.event_type = :event_type   --? event_type
+        and g.created_at >= :since       --? since
+        and g.created_at < :until        --? until
+      order by g.seq limit :limit)
+    union all
+    (select n.event_id, n.seq from outlog.outbox n
+      where n.lane = l.lane and n.seq > l.head and n.seq > :after and n.seq <= :upto
+        and not exists (select from outlog.parked p where p.lane = n.lane and p.seq = n.seq)
+        and false                        --? retrying
+        and n.destination = :destination --? destination
+        and n.event_type = :event_type   --? event_type
+        and n.created_at >= :since       --? since
+        and n.created_at < :until        --? until
+      order by n.seq limit :limit)) o
+ where l.lane = :lane
+ order by o.seq limit :limit
+
 -- name: count_parked()
 -- What left the plain path and is not done, by destination and state; the oldest of each.
 select g.destination, g.state, g.number, g.retrying,

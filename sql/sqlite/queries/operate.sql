@@ -92,6 +92,30 @@ select o.event_id, o.seq from outlog_outbox o
    and o.created_at < :until        --? until
  order by o.seq limit :limit
 
+-- name: pending_after(lane, after, upto, limit literal, destination?, event_type?, since?, until?, retrying?)
+select w.event_id, w.seq from (
+    select * from (
+        select o.event_id, o.seq from outlog_parked p cross join outlog_outbox o on o.seq = p.seq
+         where p.state = 'PENDING' and p.lane = :lane and p.seq > :after and p.seq <= :upto
+           and p.attempts > 0               --? retrying
+           and p.destination = :destination --? destination
+           and o.event_type = :event_type   --? event_type
+           and o.created_at >= :since       --? since
+           and o.created_at < :until        --? until
+         order by p.seq limit :limit)
+    union all
+    select * from (
+        select o.event_id, o.seq from outlog_outbox o
+         where o.seq > (select head from outlog_lanes where lane = 0) and o.seq > :after and o.seq <= :upto
+           and not exists (select 1 from outlog_parked p where p.seq = o.seq)
+           and false                        --? retrying
+           and o.destination = :destination --? destination
+           and o.event_type = :event_type   --? event_type
+           and o.created_at >= :since       --? since
+           and o.created_at < :until        --? until
+         order by o.seq limit :limit)) w
+ order by w.seq limit :limit
+
 -- name: count_parked()
 select g.destination, g.state, g.number, g.retrying,
        (select created_at from outlog_outbox where seq = g.oldest), g.held

@@ -195,6 +195,7 @@ create table outlog.breakers (
     destination text        not null,
     state       text        not null,
     updated_at  timestamptz not null default now(),
+    retry_at    timestamptz,                      -- open: when it is tried again
     constraint breakers_pkey primary key (run, destination),
     constraint breakers_state_is_known check (state in ('open', 'half_open'))) with (fillfactor = 50);
 

@@ -159,6 +159,7 @@ create table outlog_breakers (
     destination text not null,
     state       text not null check (state in ('open', 'half_open')),
     updated_at  text not null,
+    retry_at    text,
     primary key (run, destination)) without rowid;
 
 create table outlog_effects (
