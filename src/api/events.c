@@ -271,8 +271,8 @@ static enum ol_answer get(struct ol_request *request)
 const struct ol_route ol_event_routes[] = {
     {"POST", "/v1/events", OL_SCOPE_APPEND, append, "appendEvents",
      "Append events and messages in one transaction", .body = "Command", .has_own_key = true,
-     .is_swift = true, .reply = "CommandResult", .status = 201, .other_status = 200,
-     .takes_org = true},
+     .takes_lines = true, .is_swift = true, .reply = "CommandResult", .status = 201,
+     .other_status = 200, .takes_org = true},
     {"GET", "/v1/events", OL_SCOPE_READ, list, "listEvents",
      "Read settled events in order, or backwards before one; wait is a long poll in seconds",
      .query = "after before limit wait " FILTERS, .reply = "EventPage", .takes_org = true,

@@ -42,8 +42,11 @@ static void put_parameters(const struct ol_route *route, struct ol_buf *out)
     ol_buf_char(out, ']');
 }
 
-static void put_content(const char *schema, struct ol_buf *out)
+static void put_content(const char *schema, bool has_lines, struct ol_buf *out)
 {
+    const char *lines = has_lines ? ",\"application/x-ndjson\":{\"schema\":{\"type\":\"string\"}}"
+                                  : "";
+
     bool is_media = strchr(schema, '/') != NULL;
     if (is_media)
         ol_buf_print(out, "\"content\":{\"%s\":{\"schema\":{\"type\":\"%s\"}}}", schema,
@@ -51,8 +54,8 @@ static void put_content(const char *schema, struct ol_buf *out)
     else
         ol_buf_print(
             out,
-            "\"content\":{\"application/json\":{\"schema\":{\"$ref\":\"#/components/schemas/%s\"}}}",
-            schema);
+            "\"content\":{\"application/json\":{\"schema\":{\"$ref\":\"#/components/schemas/%s\"}}%s}",
+            schema, lines);
 }
 
 static void put_body(const struct ol_route *route, struct ol_buf *out)
@@ -61,7 +64,7 @@ static void put_body(const struct ol_route *route, struct ol_buf *out)
         return;
     ol_buf_print(out, ",\"requestBody\":{\"required\":%s,",
                  strcmp(route->body, "Empty") == 0 ? "false" : "true");
-    put_content(route->body, out);
+    put_content(route->body, route->takes_lines, out);
     ol_buf_char(out, '}');
 }
 
@@ -75,7 +78,7 @@ static void put_success(const struct ol_route *route, int status, struct ol_buf 
                                  : "As asked");
     if (route->reply) {
         ol_buf_char(out, ',');
-        put_content(route->reply, out);
+        put_content(route->reply, route->takes_lines && status == 200, out);
     }
     ol_buf_char(out, '}');
 }

@@ -16,6 +16,7 @@ struct ol_route {
     int status;          /* of success; 0: 200 */
     int other_status;    /* also possible; 0: none */
     bool has_own_key;    /* the handler itself honours Idempotency-Key */
+    bool takes_lines;    /* also as NDJSON: a body a line, an answer a line */
     bool goes_in_parts;  /* several transactions, or none: see once.c */
     bool is_swift;       /* small ones are handled by the loop itself: it never waits for a store */
     bool is_instant;     /* answered by the loop itself, without store or token */

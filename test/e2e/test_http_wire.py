@@ -2,8 +2,10 @@
 import http.client
 import json
 import os
+import pathlib
 import random
 import re
+import resource
 import select
 import socket
 import subprocess
@@ -12,8 +14,9 @@ import time
 
 import pytest
 
-from lib.cli import Outlog
+from lib.cli import Outlog, build_dir
 from lib.outbox import wait_for
+from lib.proxy import Proxy
 from lib.server import Server, Stream
 
 HOST = b"Host: localhost\r\n"
@@ -143,6 +146,54 @@ def test_a_head_that_never_ends_is_given_up(server):
         assert 5 < time.monotonic() - began < 20
 
 
+def test_a_body_that_never_ends_is_given_up_and_stores_nothing(server):
+    """30 s, as long as it may take; meanwhile others are served."""
+    slow = [socket.create_connection(("127.0.0.1", server.port), 60) for _ in range(20)]
+    for link in slow:
+        link.sendall(post(SIZE, body=BODY[:-5]))
+    for _ in range(5):
+        assert server.get("/v1/events").json["events"] == []
+    for link in slow:
+        assert statuses(link.recv(65536)) == [408]
+        assert link.recv(65536) == b"", "and hangs up"
+        link.close()
+    assert server.get("/v1/events").json["events"] == []
+
+
+def test_connections_are_bounded_and_those_inside_go_on(server):
+    """4096 of them; who comes too late is refused, and let in when one goes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 5000:
+        pytest.skip("this machine allows fewer open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 5000), hard))
+    request = b"GET /healthz HTTP/1.1\r\n" + HOST + b"\r\n"
+    links = []
+
+    def is_served(link):
+        try:
+            link.sendall(request)
+            return statuses(link.recv(65536)) == [200]
+        except OSError:
+            return False
+    try:
+        for _ in range(4096 + 40):
+            links.append(socket.create_connection(("127.0.0.1", server.port), 20))
+        assert all(is_served(link) for link in links[:50] + links[2000:2050])
+        assert not any(is_served(link) for link in links[-30:])
+        for link in links[:100]:
+            link.close()
+
+        def is_let_in():
+            with socket.create_connection(("127.0.0.1", server.port), 20) as link:
+                return is_served(link)
+        wait_for(is_let_in, "room for another")
+    finally:
+        for link in links:
+            link.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    wait_for(lambda: server.get("/v1/events").status == 200, "room again")
+
+
 def test_a_full_queue_says_503_and_when_to_come_back(store, serve):
     """One thread, held by a destination that does not answer; what cannot wait is refused at once."""
     server = serve("--no-relay", "--threads", "1", "--queue", "20")
@@ -224,6 +275,46 @@ def test_c2_followers_that_come_and_go_miss_nothing(server):
         assert got == (everything, of_one)[i % 2], f"follower {i} has {len(got)}"
 
 
+def resident(server):
+    """Megabytes."""
+    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) / 1024
+
+
+def test_c2_a_follower_that_does_not_read_costs_nobody_and_misses_nothing(server):
+    """What waits for it waits in the store, not in memory."""
+    lazy = Stream(server, "/v1/events/stream?after=0", timeout=60)
+    eager = Stream(server, "/v1/events/stream?after=0", timeout=60)
+    before, ids = resident(server), []
+    for _ in range(40):
+        ids += [one["event_id"] for one in server.append("acme", 8, metadata={"large": "x" * 200_000})]
+    for stream in (eager, lazy):
+        got = []
+        for number, event in stream:
+            assert len(event["metadata"]["large"]) == 200_000
+            got.append(number)
+            if len(got) == len(ids):
+                break
+        assert got == ids
+        if stream is eager:
+            is_sanitized = "san" in build_dir().name
+            assert is_sanitized or resident(server) - before < 48, "64 MB were appended"
+        stream.close()
+
+
+def test_c2_a_silent_stream_says_that_it_lives(store, serve):
+    """A comment every 15 s, so that nobody between takes it for dead."""
+    server = serve("--no-relay")
+    with socket.create_connection(("127.0.0.1", server.port), 30) as link:
+        link.sendall(b"GET /v1/events/stream HTTP/1.1\r\n" + HOST + b"\r\n")
+        seen = b""
+        while not re.search(rb"\n:[^\n]*\n", seen):
+            more = link.recv(65536)
+            assert more
+            seen += more
+    assert b"data:" not in seen and b"event:" not in seen
+
+
 def test_last_event_id_wins_and_wrong_ones_are_refused(server):
     ids = [e["event_id"] for e in server.append("acme", 3)]
     stream = Stream(server, "/v1/events/stream?after=0", last=ids[1])
@@ -284,6 +375,30 @@ def test_i1_killed_under_load_every_acknowledged_event_is_there_once(store, serv
     by_key = {event["payload"]["key"]: event["event_id"] for event in stored}
     assert len(stored) == len(by_key) == 150, "each once"
     assert by_key == acknowledged
+
+
+@pytest.mark.parametrize("where, is_stored", [("down", True), ("request", False)])
+def test_a4_a_commit_nobody_answered_is_unknown_and_its_repeat_converges(postgres, postgres_store, tmp_path, where, is_stored):
+    """It is not 'unavailable', which would say that surely nothing was stored."""
+    with Proxy(postgres.port) as proxy:
+        server = Server(Outlog(proxy.url(postgres_store), cwd=tmp_path), tmp_path / "serve.log", ["--no-relay"])
+        try:
+            assert server.post("/v1/events", {"org_id": "warm", "events": [EVENT]}).status == 201
+            proxy.cut_at("commit", where)
+            answer = server.call("POST", "/v1/events", BODY, headers={"idempotency-key": "k"})
+            assert proxy.happened.is_set()
+            assert (answer.code, answer.json["outcome"]) == ("outcome_unknown", "unknown"), answer
+            assert answer.status == 503 and answer.headers["retry-after"]
+            if where == "down":
+                refused = server.call("POST", "/v1/events", BODY, headers={"idempotency-key": "other"})
+                assert (refused.status, refused.code, refused.json["outcome"]) == (503, "unavailable", "failed"), refused
+                proxy.down(False)
+            again = wait_for(lambda: (one := server.call("POST", "/v1/events", BODY, headers={"idempotency-key": "k"})).status == 201
+                             and one, "the repeat")
+            assert (again.headers.get("idempotency-replayed") == "true") == is_stored
+            assert len(server.get("/v1/events?org_id=acme").json["events"]) == 1
+        finally:
+            server.stop()
 
 
 # --- a full disk ------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
-"""Bodies and questions made from an OpenAPI description, right and wrong ones."""
+"""Requests made from an OpenAPI description, right and wrong ones."""
 import json
 import random
+import re
 import string
+import urllib.parse
 import uuid
 
 STRANGE = ["", " ", "x", "é", "😀", "\u0001", "'", '"', "%", "../..", "a" * 300, "-1", "0", "null", "true", "[]", "1e999",
@@ -9,9 +11,57 @@ STRANGE = ["", " ", "x", "é", "😀", "\u0001", "'", '"', "%", "../..", "a" * 3
 VALUES = [None, True, False, 0, -1, 1.5, 10**30, "", "x", [], {}, [[]], {"a": {"b": [1]}}]
 
 
+# What a header may hold: the usual, and what nobody sends.
+HEADERS = {
+    "x-request-id": ["r-1", "a" * 500, "\t", "r;1", "\u00e9"],
+    "traceparent": ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0-0-0", "-" * 80],
+    "content-type": ["application/json", "application/json; charset=utf-8", "text/plain", "application/x-ndjson", "/"],
+    "accept": ["*/*", "text/html", "application/problem+json;q=0", ","],
+    "accept-encoding": ["gzip", "br;q=1", "gzip;q=0"],
+    "last-event-id": ["1", "-1", "99999999999999999999", "x"],
+    "if-none-match": ["*", '"x"'],
+}
+
+
 class Maker:
+    """Remembers the ids and names it saw in answers: what it asks for is often there."""
+
     def __init__(self, document, seed):
         self.document, self.random = document, random.Random(seed)
+        self.known = ["0190a7c3-0000-7000-8000-000000000001", "d", "none", "acme"]
+
+    def learn(self, value, key=""):
+        """Take names and ids out of an answer."""
+        if isinstance(value, dict):
+            for name, member in value.items():
+                self.learn(member, name)
+        elif isinstance(value, list):
+            for member in value[:5]:
+                self.learn(member, key)
+        elif isinstance(value, (str, int)) and (key == "name" or key.endswith(("id", "ids", "key"))) and 0 < len(str(value)) < 200:
+            if len(self.known) > 200:
+                self.known[self.random.randrange(4, len(self.known))] = str(value)
+            else:
+                self.known.append(str(value))
+
+    def request(self, method, path, operation):
+        """(method, path with query, body or None, headers) for one operation of the description."""
+        for argument in re.findall(r"\{[^}]*\}", path):
+            text = self.random.choice(self.known) if self.random.random() < 0.7 else self.text({}) or "d"
+            path = path.replace(argument, urllib.parse.quote(text, safe=""), 1)
+        query = [(name, "0" if name in ("wait", "timeout") else value) for name, value in self.question(operation)]
+        if query:
+            path += "?" + urllib.parse.urlencode(query)
+        headers = {name: self.random.choice(values) for name, values in HEADERS.items() if self.random.random() < 0.05}
+        body = None
+        if "requestBody" in operation:
+            schema = operation["requestBody"]["content"]["application/json"]["schema"]
+            body = json.dumps(self.value(schema), ensure_ascii=self.random.random() < 0.5)
+            if self.random.random() < 0.03:
+                body = body[:self.random.randrange(len(body) + 1)]
+        if method == "POST" and self.random.random() < 0.2:
+            headers["idempotency-key"] = urllib.parse.quote(self.text({}) or "k")
+        return method, path, body, {name: value.encode() for name, value in headers.items()}
 
     def resolve(self, schema):
         while "$ref" in schema:
@@ -22,8 +72,11 @@ class Maker:
         return schema
 
     def text(self, schema):
-        if self.random.random() < 0.3:
+        chance = self.random.random()
+        if chance < 0.3:
             return self.random.choice(STRANGE)
+        if chance < 0.45:
+            return self.random.choice(self.known)
         if schema.get("format") == "uuid":
             return str(uuid.UUID(int=self.random.getrandbits(128)))
         if schema.get("format") == "date-time":
