@@ -90,6 +90,18 @@ static void print_error(const struct ol_cli *cli, const char *what, const char *
     ol_arena_clear(&arena);
 }
 
+static void print_rebuild(const struct outlog_projection *p)
+{
+    char done[32], upto[32], pace[32];
+    int64_t eta_s, rate = ol_rebuild_pace(p, &eta_s);
+    printf("  version %d is built aside: %s of %s events, %s events/s", p->rebuild_version,
+           ol_thousands(p->rebuild_event_id, done), ol_thousands(p->rebuild_upto, upto),
+           ol_thousands(rate, pace));
+    if (eta_s >= 0)
+        printf(", %lld s left", (long long)eta_s);
+    putchar('\n');
+}
+
 static void print_projection(const struct ol_cli *cli, const struct outlog_projection *p)
 {
     struct ol_buf line = {0};
@@ -107,8 +119,7 @@ static void print_projection(const struct ol_cli *cli, const struct outlog_proje
         ol_put_line(&line);
         print_error(cli, "stopped", p->error);
         if (strcmp(p->rebuild, "aside") == 0 && !*p->rebuild_error)
-            printf("  version %d is built aside: event %lld of %lld\n", p->rebuild_version,
-                   (long long)p->rebuild_event_id, (long long)p->rebuild_upto);
+            print_rebuild(p);
         print_error(cli, "the rebuild stopped", p->rebuild_error);
     }
     ol_buf_clear(&line);

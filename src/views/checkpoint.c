@@ -131,19 +131,26 @@ void ol_checkpoint_error(const struct outlog_record *event, const char *statemen
     ol_buf_char(out, '}');
 }
 
-static void put_rebuild(const struct outlog_projection *p, struct ol_buf *out)
+int64_t ol_rebuild_pace(const struct outlog_projection *p, int64_t *eta_s)
 {
     int64_t taken_us = p->rebuild_started_at ? ol_clock_wall_us() - p->rebuild_started_at : 0;
     int64_t rate = taken_us > 0 ? p->rebuild_event_id * 1000000 / taken_us : 0;
     int64_t left = p->rebuild_upto > p->rebuild_event_id ? p->rebuild_upto - p->rebuild_event_id
                                                          : 0;
+    *eta_s = rate > 0 ? left / rate : -1;
+    return rate;
+}
+
+static void put_rebuild(const struct outlog_projection *p, struct ol_buf *out)
+{
+    int64_t eta_s, rate = ol_rebuild_pace(p, &eta_s);
     ol_buf_print(out,
                  "{\"kind\":\"%s\",\"version\":%d,\"event_id\":%lld,\"upto\":%lld,"
                  "\"events_per_s\":%lld,\"eta_s\":",
                  p->rebuild, p->rebuild_version, (long long)p->rebuild_event_id,
                  (long long)p->rebuild_upto, (long long)rate);
-    if (rate > 0)
-        ol_buf_int(out, left / rate);
+    if (eta_s >= 0)
+        ol_buf_int(out, eta_s);
     else
         ol_buf_text(out, "null");
     ol_buf_print(out, ",\"error\":%s}", *p->rebuild_error ? p->rebuild_error : "null");

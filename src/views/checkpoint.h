@@ -29,6 +29,9 @@ int ol_checkpoint_get(struct ol_conn *conn, const char *name, struct ol_checkpoi
 void ol_checkpoint_error(const struct outlog_record *event, const char *statement,
                          const char *message, struct ol_buf *out);
 
+/* Events a second since its rebuild began; *eta_s: the seconds it still takes, or -1. */
+int64_t ol_rebuild_pace(const struct outlog_projection *projection, int64_t *eta_s);
+
 /* A projection as JSON: the object of `GET /v1/projections`. */
 void ol_projection_json(const struct outlog_projection *projection, struct ol_buf *out);
 

@@ -458,3 +458,36 @@ async function settled(visit) {
         'the page to load');
     await visit.page.waitForTimeout(120); // fonts, charts, a second look at what just came
 }
+
+// A rebuild whose worker was lost on the way: how far it is, how fast it was, how long it still takes.
+export async function rebuilding(visit, { done, upto }) {
+    const count = (n) => n.toLocaleString('en');
+    await visit.go('views');
+    const view = visit.role('row', /totals/);
+    await visit.see(view.getByText('rebuilding'));
+    const progress = view.getByText(/version 1 beside it/);
+    const said = await progress.innerText();
+    assert.match(said, new RegExp(`: ${count(done)} of ${count(upto)} events, [\\d,]+/s, [\\d.]+ \\w+ left$`));
+    assert.ok(await progress.evaluate((it) => it.getBoundingClientRect().right <=
+        it.closest('td').getBoundingClientRect().right), 'all of it can be read');
+    await visit.shot('flow-rebuilding');
+}
+
+// A broker that nobody answers for: since when, what it said, when it last took something.
+export async function broker(visit) {
+    await visit.go('destinations');
+    const row = visit.role('row', /stream nats/);
+    await visit.see(row.getByText(/^(half )?open$/));
+    await visit.see(row.getByText(/^nats localhost:\d+: /));
+    await visit.shot('flow-broker-1');
+    await row.getByRole('link', { name: 'stream' }).click();
+    await visit.see(visit.page.getByText(/does not take messages: nats localhost.* since \d\d:\d\d/));
+    const facts = Object.fromEntries(await visit.page.locator('dl.fields > div').evaluateAll((all) =>
+        all.map((one) => [one.querySelector('dt').innerText, one.querySelector('dd').innerText])));
+    assert.match(facts.breaker, /^(half_)?open$/);
+    assert.match(facts.since, /\d\d:\d\d/);
+    assert.match(facts['last success'], /\d\d:\d\d/);
+    assert.match(facts['last error'], /^nats localhost:\d+: /);
+    assert.match(facts.pending, /^[12]\d$/); // but for those on their way
+    await visit.shot('flow-broker-2');
+}

@@ -6,6 +6,7 @@ folder: look at them.
 import contextlib
 import json
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import urllib.request
 
 import pytest
 
+from lib.brokers import Nats
 from lib.browser import why_not
 from lib.outbox import wait_for
 
@@ -140,6 +142,13 @@ def append(outlog, type, aggregate="order/o-1", data='{"n":1}', *more):
                       "--data", data, "--json", *more).json()[0]
 
 
+def append_many(outlog, type, count, more=None):
+    """One of each of as many aggregates."""
+    outlog.run("append", "--ndjson", "-", input="".join(
+        json.dumps({"org_id": "acme", "aggregate_type": type.split(".")[0], "aggregate_id": f"a-{n}",
+                    "event_type": type, "payload": {"n": n, **(more or {})}}) + "\n" for n in range(count)))
+
+
 def tell_story(outlog):
     """An order that was created, paid and shipped, the last of which the partner refuses."""
     created = append(outlog, "order.created")
@@ -238,10 +247,7 @@ def test_m5_x1_a_token_is_made_used_and_revoked(store, outlog, start, browser, s
 def test_m5_the_log_is_followed_and_only_what_is_seen_is_drawn(
         store, outlog, start, browser, answers, shots):
     server = start("--dev")
-    lines = "".join(json.dumps({"org_id": "acme", "aggregate_type": "visit", "aggregate_id": f"v-{n}",
-                                "event_type": "page.viewed", "payload": {"n": n}}) + "\n"
-                    for n in range(2500))
-    outlog.run("append", "--ndjson", "-", input=lines)
+    append_many(outlog, "page.viewed", 2500)
     count = server.get("/v1/events?limit=1")["settled"]
     browser.flow("tail", server, shots, answers, count=count)
 
@@ -255,6 +261,42 @@ def test_m5_p6_c4_a_view_is_unstuck_and_a_consumer_reset(store, outlog, start, b
     wait_for(lambda: server.get("/v1/projections")["projections"][0]["status"] == "stopped",
              "the view to stop")
     browser.flow("readers", server, shots)
+
+
+def test_m5_p3_a_rebuild_shows_how_far_it_is(store, outlog, start, browser, tmp_path, shots):
+    append_many(outlog, "order.paid", 32000, {"total": 7})
+    outlog.run("apply", "-f", tmp_path / "outlog.yaml")
+    outlog.run("projections", "run", "--until-idle")
+    outlog.run("projections", "rebuild", "totals", "--aside", "--no-wait")
+    # Between the second batch and the last: the live view may have had one of its own.
+    lost = outlog.start("projections", "run", "--lease", "1h", env={"OUTLOG_FAULT": "projection.applied:3:kill"})
+    lost.communicate(timeout=30)
+    assert lost.returncode == -signal.SIGKILL
+    server = start("--dev")
+    rebuild = server.get("/v1/projections")["projections"][0]["rebuild"]
+    assert 0 < rebuild["event_id"] < rebuild["upto"]
+    browser.flow("rebuilding", server, shots, done=rebuild["event_id"], upto=rebuild["upto"])
+
+
+def test_m5_d4_a_broker_that_is_down_is_seen(store, outlog, start, browser, tmp_path, shots):
+    with Nats(tmp_path / "nats") as broker:
+        broker.prepare("orders")
+        config = (tmp_path / "outlog.yaml").read_text().replace(
+            "destinations:\n", f"destinations:\n  stream: {json.dumps(broker.settings())}\n", 1)
+        (tmp_path / "outlog.yaml").write_text(
+            config.replace("routes:\n", 'routes:\n  - {on: "order.streamed", to: stream}\n', 1))
+        server = start("--dev")
+
+        def shown():
+            return next(one for one in server.get("/v1/stats")["destinations"] if one["name"] == "stream")
+        wait_for(lambda: shown()["ok_per_min"] is not None, "a first sample")
+        append(outlog, "order.streamed")
+        wait_for(lambda: shown()["last_ok_at"], "the first one to arrive")
+    append_many(outlog, "order.streamed", 25)
+    wait_for(lambda: shown()["breaker"] != "closed", "the breaker to open")
+    stream = next(line for line in outlog.run("destinations").lines() if line.startswith("stream "))
+    assert re.match(r"stream +nats +(open|half_open) +[12]\d +0 .* nats localhost:\d+: ", stream), stream
+    browser.flow("broker", server, shots)
 
 
 def test_m5_u3_a_run_is_looked_at_and_verified(store, outlog, outbox, start, browser, shots):

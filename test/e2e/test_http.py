@@ -546,6 +546,8 @@ def test_stats_say_what_happened(server, receiver):
     by_name = wait_for(counted, lambda: server.get("/v1/stats").json)
     assert by_name["bad"]["dead"] == 6 and by_name["bad"]["p99_ms"] is None and by_name["bad"]["ok_per_min"] == 0
     assert by_name["good"]["dead"] == 0 and by_name["good"]["p99_ms"] >= 0 and by_name["good"]["fail_per_min"] == 0
+    published = max(one["published_at"] for one in server.get("/v1/messages?destination=good").json["messages"])
+    assert by_name["bad"]["last_ok_at"] is None and by_name["good"]["last_ok_at"] >= published
     stats = server.get("/v1/stats").json
     assert stats["dead"] == 6 and stats["settled"] == stats["events_total"] == server.get("/v1/events").json["settled"]
     assert stats["rates"]["published"] > 0 and stats["rates"]["failed"] > 0 and stats["publish_p50_ms"] <= stats["publish_p99_ms"]

@@ -14,7 +14,7 @@ import pytest
 
 from doors import connect, execute, is_postgres
 from lib.cli import Outlog
-from lib.outbox import wait_for
+from lib.outbox import wait_for, wait_frozen
 
 TOTALS = """\
 projections:
@@ -455,6 +455,25 @@ def test_p3_a_cancelled_rebuild_leaves_the_live_view_and_nothing_else(store, out
     assert re.search(r"^totals rebuilt up to event \d+ in [\d.]+ s, \d+ events/s$", said, re.M), said
     assert_exact(store)
     assert [path.name for path in tmp_path.iterdir() if "-outlog-" in path.name] == []
+
+
+def test_p3_a_rebuild_shows_how_far_it_is_how_fast_and_how_long_it_takes(store, outlog):
+    apply(outlog, TOTALS)
+    append(outlog, *orders(0, 32000))
+    catch_up(outlog)
+    # Between the second batch and the last: the live view may have one of its own.
+    slow = worker(outlog, "--lease", "1h", env={"OUTLOG_FAULT": "projection.applied:3:stop"})
+    wait_for(lambda: shown(outlog)["owner"], "a worker that owns it")
+    person = outlog.at_terminal("projections", "rebuild", "totals", "--aside")
+    far = person.see(r"\r\x1b\[K(\d+),000 events  \[#+ +\]  \d\d %  \d+ s left  [\d,]+/s")
+    (line,) = [line for line in outlog.run("projections").lines() if "is built" in line]
+    assert re.fullmatch(rf"  version 1 is built aside: {far[1]},000 of 32,\d+ events, [\d,]+ events/s, \d+ s left", line)
+    wait_frozen(slow.pid)
+    slow.send_signal(signal.SIGCONT)
+    person.see(r"totals rebuilt up to event \d+ in [\d.]+ s, \d+ events/s")
+    person.end()
+    finish(slow)
+    assert_exact(store)
 
 
 def test_p3_an_old_snapshot_never_sees_the_new_tables_half_filled(postgres_store, outlog):

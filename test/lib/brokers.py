@@ -18,7 +18,7 @@ import socket
 import subprocess
 
 from lib.cli import build_dir
-from lib.outbox import wait_for
+from lib.outbox import wait_for, wait_frozen
 from lib.postgres import die_with_parent, free_port
 
 PASSWORD = "open-sesame-42"
@@ -103,12 +103,7 @@ class Broker:
 
     def freeze(self):
         os.kill(self.process.pid, signal.SIGSTOP)
-        self.wait_frozen(self.process.pid)
-
-    def wait_frozen(self, pid):
-        wait_for(lambda: all(path.read_text().rpartition(")")[2].split()[0] == "T"
-                             for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")),
-                 "every thread to stop")
+        wait_frozen(self.process.pid)
 
     def thaw(self):
         if self.process:
@@ -463,7 +458,7 @@ class Rabbit(Broker):
 
     def freeze(self):
         os.kill(self.beam(), signal.SIGSTOP)
-        self.wait_frozen(self.beam())
+        wait_frozen(self.beam())
 
     def thaw(self):
         with contextlib.suppress(AssertionError, ProcessLookupError, FileNotFoundError,

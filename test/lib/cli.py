@@ -2,8 +2,12 @@
 import json
 import os
 import pathlib
+import pty
+import re
+import select
 import signal
 import subprocess
+import time
 
 from lib.postgres import die_with_parent
 
@@ -36,6 +40,31 @@ class Result:
     def __repr__(self):
         return (f"outlog {' '.join(self.args)} -> {self.returncode}\n"
                 f"{self.stdout}{self.stderr}")
+
+
+class Terminal:
+    """A command whose standard error somebody looks at."""
+
+    def __init__(self, process, terminal):
+        self.process, self._terminal, self.drawn = process, terminal, ""
+
+    def see(self, pattern, seconds=30):
+        """Wait until this was drawn; what was found."""
+        end = time.monotonic() + seconds
+        while not (found := re.search(pattern, self.drawn, re.M)):
+            assert select.select([self._terminal], [], [], max(0, end - time.monotonic()))[0], self.drawn[-500:]
+            try:
+                self.drawn += os.read(self._terminal, 65536).decode(errors="replace")
+            except OSError as ended:  # the other side is closed
+                raise AssertionError(f"no {pattern!r} in {self.drawn[-500:]!r}") from ended
+        return found
+
+    def end(self):
+        """Wait for its end; what it printed."""
+        out, _ = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, self.drawn
+        os.close(self._terminal)
+        return out
 
 
 class Outlog:
@@ -71,6 +100,13 @@ class Outlog:
                **popen})
         self._started.append(process)
         return process
+
+    def at_terminal(self, *args, env=None):
+        """Start it with standard error on a terminal of its own: Terminal."""
+        ours, its = pty.openpty()
+        process = self.start(*args, env=env, stderr=its)
+        os.close(its)
+        return Terminal(process, ours)
 
     def close(self):
         for process in self._started:

@@ -54,6 +54,15 @@ def wait_for(condition, what="the condition", seconds=DEADLINE, pause=0.01):
         time.sleep(pause)
 
 
+def wait_frozen(pid):
+    """Until a process stands still, with every thread."""
+    def states():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread may just end
+            return {path.read_text().rpartition(")")[2].split()[0]
+                    for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")}
+    wait_for(lambda: states() == {"T"}, lambda: f"process {pid} to be stopped: {states()}")
+
+
 def lane_of(destination, key):
     """The lane of a message with an ordering key: the hash is for ever, so it may be written twice."""
     return int(hashlib.md5(f"{destination}\x1f{key}".encode()).hexdigest()[:7], 16) % LANES
@@ -367,7 +376,7 @@ class Relay:
 
     def wait_frozen(self):
         """Until it stands still, also by a fault point's `stop`."""
-        wait_for(lambda: self.status() == "T", f"{self.name} to be stopped: {self.status()}")
+        wait_frozen(self.pid)
 
     def status(self):
         try:

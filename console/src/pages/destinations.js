@@ -62,6 +62,7 @@ export function DestinationPage({ id: name }) {
                 ['a minute', one.ok_per_min != null
                     && `${rate(one.ok_per_min)} ok, ${rate(one.fail_per_min)} failed`],
                     ['p99', one.p99_ms != null && span(one.p99_ms)],
+                ['last success', one.last_ok_at && html`<${Clock} at=${one.last_ok_at} />`],
                 ['last error', one.last_error
                     && html`<span class="bad wrap">${one.last_error}</span>`],
             ]} />

@@ -73,10 +73,11 @@ function What({ view: { error, rebuild } }) {
             href=${to('events', why.event_id)}>event ${why.event_id}</a> (${why.event_type}): `}${why.message}</span>`;
     }
     if (!rebuild) return html`<span></span>`;
-    return html`<span class="dim">version ${rebuild.version}${rebuild.kind === 'aside'
-        ? ' beside it' : ''}: ${count(rebuild.event_id)} of ${count(rebuild.upto)} events,
-        ${count(rebuild.events_per_s)}/s${rebuild.eta_s == null ? ''
-            : `, ${span(rebuild.eta_s * 1000)} left`}</span>`;
+    const where = rebuild.kind === 'aside' ? ' beside it' : '';
+    const left = rebuild.eta_s == null ? '' : `, ${span(rebuild.eta_s * 1000)} left`;
+    return html`<span class="dim wrap">${`version ${rebuild.version}${where}: ` +
+        `${count(rebuild.event_id)} of ${plural(rebuild.upto, 'event')}, ` +
+        `${count(rebuild.events_per_s)}/s${left}`}</span>`;
 }
 
 function Rebuild({ view, path, onClose }) {
