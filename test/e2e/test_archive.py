@@ -3,12 +3,15 @@ import contextlib
 import datetime
 import gzip
 import json
+import sqlite3
 import uuid
 
+import psycopg2
 import pytest
 
 from lib.cli import Outlog
 from lib.outbox import Outbox, wait_for
+from lib.secrets import SECRETS
 from lib.server import Server
 
 CONFIG = """
@@ -330,6 +333,21 @@ def test_e2_what_a_relay_had_in_hand_is_tried_again_after_the_move(stores, recei
         assert store.state(ids[1])["state"] == "DEAD"
         again.terminate()
         again.communicate()
+
+
+def test_e13_what_an_older_rule_let_pass_moves_too(stores):
+    old, new = stores
+    metadata = json.dumps(SECRETS["github"][1])
+    with Outbox(old.store) as store:
+        store.run("update {}secret_rules set mode = 'off' where rule = 'github_token'")
+        store.run("insert into {}outbox (destination, event_type, payload, metadata) values ('d', 't', '{}', %s)", metadata)
+        store.run("update {}secret_rules set mode = 'reject' where rule = 'github_token'")
+    new.run("import", "-", input=old.run("export").stdout)
+    with Outbox(new.store) as store:
+        (row,) = store.run("select cast(metadata as text) as metadata from {}outbox")
+        assert row["metadata"] == metadata
+        with pytest.raises((psycopg2.Error, sqlite3.Error), match="rule github_token"):
+            store.run("insert into {}outbox (destination, event_type, payload, metadata) values ('d', 't', '{}', %s)", metadata)
 
 
 STAYS = {"schema_migrations": "the new store has its own",

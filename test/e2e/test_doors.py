@@ -21,6 +21,7 @@ import pytest
 from doors import (CALLERS, DOORS, RESULT, TRANSACTING, Program, Refused, connect, execute,
                    is_postgres, micros, open_door)
 from lib.cli import Outlog
+from lib.secrets import GITHUB, JWT, SECRETS, SLACK, STRIPE, WHSEC
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -566,29 +567,6 @@ def test_e2_json_doors_want_the_right_types(world, org):
 
 
 # --- E13: no secrets ------------------------------------------------------------------------------
-
-GITHUB = "ghp_" + "1aB2cD3eF4gH5iJ6kL7mN8oP9qR0sT1uV2wX"
-AWS = "AKIA" + "Z7QK3M9X2W8P5LVD"
-STRIPE = "sk_" + "live_" + "4eC39HqLyjWD"
-SLACK = "xox" + "b-123456789012-abcdef"
-WHSEC = "whsec_" + "MfKQ9r8GKYqrTwjUPD8I"
-PEM = "-----BEGIN RSA " + "PRIVATE KEY-----"
-JWT = "eyJhbGciOiJIUzI1NiJ9" + "." + "eyJzdWIiOiIxMjM0NTY3ODkwIn0" + ".c2ln"
-
-SECRETS = {
-    "pem": ("private_key", {"key": PEM + "\nMIIE"}, "/key", PEM),
-    "aws": ("aws_access_key", {"a": {"b": AWS}}, "/a/b", AWS),
-    "aws after an example": ("aws_access_key", {"a": "AKIAIOSFODNN7EXAMPLE " + AWS}, "/a", AWS),
-    "github": ("github_token", {"list": ["x", {"t": "Bearer " + GITHUB}]}, "/list/1/t", GITHUB),
-    "stripe": ("stripe_live_key", {"a~b": {"c/d": STRIPE}}, "/a~0b/c~1d", STRIPE),
-    "slack": ("slack_token", {"s": [[SLACK]]}, "/s/0/0", SLACK),
-    "webhook": ("webhook_secret", {"hook": f"({WHSEC})"}, "/hook", WHSEC),
-    "as a key": ("github_token", {"deep": {GITHUB: 1}}, "/deep", GITHUB),
-    "key and value": ("github_token", {"deep": {GITHUB: GITHUB}}, "/deep", GITHUB),
-    "under a secret key": ("github_token", {"deep": {GITHUB: {"x": GITHUB}}}, "/deep", GITHUB),
-    "as a key at the top": ("webhook_secret", {WHSEC: 1}, "", WHSEC),
-}
-
 
 @pytest.mark.parametrize("name", SECRETS, ids=lambda name: name.replace(" ", "-"))
 def test_e13_secret_is_refused_by_rule_and_pointer(world, door, org, name):

@@ -8,6 +8,7 @@ import datetime
 import itertools
 import json
 import random
+import re
 import sqlite3
 import time
 import uuid
@@ -16,6 +17,7 @@ import psycopg2
 import pytest
 
 from lib.outbox import Writer, keys_in_lane, wait_for
+from lib.secrets import SECRETS
 
 REFUSED = (psycopg2.Error, sqlite3.Error)
 IMMUTABLE = ("event_id", "event_type", "ordering_key", "partition_key", "payload", "headers", "created_at",
@@ -624,6 +626,43 @@ def test_a1_a_plain_insert_on_postgres_is_delivered(postgres_store, outbox, rece
     wait_for(lambda: receiver.count() == 50, "all")
     assert {one.body for one in receiver.requests} == {str(n).encode() for n in range(1, 51)}
     assert len({row["lane"] for row in outbox.run("select lane from {}outbox")}) > 3
+
+
+def insert_metadata(outbox, metadata):
+    outbox.run("insert into {}outbox (destination, event_type, payload, metadata) values ('d', 'order.paid', '{}', %s)",
+               metadata if isinstance(metadata, str) else json.dumps(metadata))
+
+
+@pytest.mark.parametrize("name", SECRETS, ids=lambda name: name.replace(" ", "-"))
+def test_e13_metadata_of_a_plain_insert_holds_no_secret(store, outbox, name):
+    rule, document, pointer, secret = SECRETS[name]
+    escaped = json.dumps(document).replace(secret[:3], "".join(f"\\u{ord(c):04x}" for c in secret[:3]))
+    for metadata in (document, escaped):
+        with pytest.raises((psycopg2.Error, sqlite3.Error)) as refusal:
+            insert_metadata(outbox, metadata)
+        said = str(refusal.value)
+        assert re.search(rf"^secret_material: metadata.* \(rule {rule}\)|metadata{pointer} .*\(rule {rule}\)", said), said
+        assert secret[:12] not in said and secret[-8:] not in said
+    assert outbox.run("select 1 from {}outbox") == []
+
+
+def test_e13_what_only_looks_alike_passes_a_plain_insert(store, outbox):
+    insert_metadata(outbox, {
+        "secret_version_id": "projects/1/secrets/db/versions/7", "token_count": 12, "none": None, "list": [1, [True]],
+        "prefixes": ["ghp_", "sk_live_", "AKIA", "whsec_", "xoxb-"], "note": "task_live_1234567890", "folk_song1": 1,
+        "example": "AKIAIOSFODNN7EXAMPLE", "public": "-----BEGIN PUBLIC KEY-----", "id": str(uuid.uuid4())})
+    insert_metadata(outbox, {})
+    insert_metadata(outbox, {"traceparent": "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"})
+    assert len(outbox.run("select 1 from {}outbox")) == 3
+
+
+def test_e13_rules_are_a_setting_for_a_plain_insert_too(store, outbox):
+    outbox.run("update {}secret_rules set mode = 'warn' where rule = 'github_token'")
+    outbox.run("update {}secret_rules set mode = 'off' where rule = 'slack_token'")
+    insert_metadata(outbox, SECRETS["github"][1])
+    insert_metadata(outbox, SECRETS["slack"][1])
+    with pytest.raises((psycopg2.Error, sqlite3.Error), match="rule stripe_live_key"):
+        insert_metadata(outbox, SECRETS["stripe"][1])
 
 
 def test_d1_bytes_are_delivered_as_they_were_put(store, outbox, receiver, relays):

@@ -80,6 +80,20 @@ create trigger outbox_is_numbered before insert on outlog.outbox
     for each row when (new.seq is null) execute function outlog.number_message();
 alter table outlog.outbox enable always trigger outbox_is_numbered;
 
+-- E13: what stays with us for good holds no secrets, whichever way it comes. An import brings what
+-- another store has let pass; what routes copy, a traceparent, can hold none.
+create function outlog.guard_metadata() returns trigger language plpgsql
+    security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform outlog.refuse_secrets(new.metadata, 'metadata');
+    return new;
+end $$;
+create trigger outbox_holds_no_secret before insert on outlog.outbox     -- before it is numbered
+    for each row when (new.metadata is not null and new.seq is null
+                       and new.metadata::text !~ '^{"traceparent" ?: ?"[0-9a-f-]{55}"}$')
+    execute function outlog.guard_metadata();
+alter table outlog.outbox enable always trigger outbox_holds_no_secret;
+
 -- O7, O4: the only moves a parked message can make.
 create function outlog.guard_parked() returns trigger language plpgsql
     set search_path = pg_catalog, pg_temp as $$

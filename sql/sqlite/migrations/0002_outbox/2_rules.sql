@@ -54,6 +54,49 @@ begin
      where seq = new.seq;
 end;
 
+-- E13 for a plain INSERT: what stays with us for good holds no secrets. GLOB knows those that a vendor has
+-- marked; the good guesses (jwt, url_password, named_secret) need outlog_enqueue(), which looks for all.
+create view outlog_secret_shapes (rule, shape) as
+select v.column1, v.column2 || replace(printf('%0*d', v.column3, 0), '0', v.column4) from (values
+    ('private_key', '-----BEGIN*PRIVATE KEY-----', 0, ''),
+    ('private_key', '-----BEGIN*PRIVATE KEY BLOCK-----', 0, ''),
+    ('aws_access_key', 'A[KSB]IA', 16, '[A-Z0-9]'),
+    ('aws_access_key', 'ACCA', 16, '[A-Z0-9]'),
+    ('aws_access_key', 'A3T', 17, '[A-Z0-9]'),
+    ('github_token', 'gh[pousr]_', 36, '[0-9A-Za-z]'),
+    ('github_pat', 'github_pat_', 8, '[0-9A-Za-z]'),
+    ('stripe_live_key', '[sr]k_live_', 8, '[0-9A-Za-z]'),
+    ('slack_token', 'xox[baprs]-', 8, '[0-9A-Za-z-]'),
+    ('google_api_key', 'AIza', 35, '[0-9A-Za-z_-]'),
+    ('gitlab_token', 'glpat-', 8, '[0-9A-Za-z_-]'),
+    ('outlog_token', 'olk_', 8, '[0-9A-Za-z_]'),
+    ('webhook_secret', 'whsec_', 8, '[0-9A-Za-z+/]'),
+    ('webhook_signing_key', 'whsk_', 8, '[0-9A-Za-z+/]')) v;
+create trigger outlog_outbox_holds_no_secret after insert on outlog_outbox
+when new.metadata glob '*[_\]*' or new.metadata glob '*PRIVATE KEY*' or new.metadata glob '*A[3KSBC][TIC]*'
+  or new.metadata glob '*xox*' or new.metadata glob '*AIza*' or new.metadata glob '*glpat-*'
+begin
+    select case r.rule
+           when 'private_key' then raise(abort, 'secret_material: metadata looks like a secret (rule private_key); store a reference to it instead')
+           when 'aws_access_key' then raise(abort, 'secret_material: metadata looks like a secret (rule aws_access_key); store a reference to it instead')
+           when 'github_token' then raise(abort, 'secret_material: metadata looks like a secret (rule github_token); store a reference to it instead')
+           when 'github_pat' then raise(abort, 'secret_material: metadata looks like a secret (rule github_pat); store a reference to it instead')
+           when 'stripe_live_key' then raise(abort, 'secret_material: metadata looks like a secret (rule stripe_live_key); store a reference to it instead')
+           when 'slack_token' then raise(abort, 'secret_material: metadata looks like a secret (rule slack_token); store a reference to it instead')
+           when 'google_api_key' then raise(abort, 'secret_material: metadata looks like a secret (rule google_api_key); store a reference to it instead')
+           when 'gitlab_token' then raise(abort, 'secret_material: metadata looks like a secret (rule gitlab_token); store a reference to it instead')
+           when 'outlog_token' then raise(abort, 'secret_material: metadata looks like a secret (rule outlog_token); store a reference to it instead')
+           when 'webhook_secret' then raise(abort, 'secret_material: metadata looks like a secret (rule webhook_secret); store a reference to it instead')
+           when 'webhook_signing_key' then raise(abort, 'secret_material: metadata looks like a secret (rule webhook_signing_key); store a reference to it instead')
+           end
+      from json_tree(new.metadata) t
+      join outlog_secret_shapes s
+      join outlog_secret_rules r on r.rule = s.rule and r.mode = 'reject'
+     where (' ' || t.key glob '*[^0-9A-Za-z]' || s.shape || '*' or t.type = 'text' and
+            ' ' || replace(t.value, 'EXAMPLE', ' ') glob '*[^0-9A-Za-z]' || s.shape || '*')
+       and not exists (select 1 from outlog_outbox_keys where org_key = '' and destination = '' and idempotency_key = 'importing');
+end;
+
 create trigger outlog_parked_moves_are_legal before update on outlog_parked
 when new.state <> old.state and old.state || '>' || new.state not in (
      'PENDING>CLAIMED', 'CLAIMED>PENDING', 'CLAIMED>PUBLISHED', 'CLAIMED>DEAD', 'PUBLISHED>PENDING', 'DEAD>PENDING')
