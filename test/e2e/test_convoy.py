@@ -119,16 +119,7 @@ def test_6_the_answer_to_a_convoy_is_lost(postgres, postgres_store, outbox, quie
         with Proxy(postgres.port) as proxy:
             relay = relays("a", store=proxy.url(postgres_store))
             wait_for(lambda: receiver.count() > 50, "the first deliveries")
-            for _ in range(3):
-                proxy.cut_at(MOVE_AT, where)
-                history.fault("cut")
-                assert proxy.happened.wait(10)
-                before = receiver.count()
-                if where == "down":
-                    time.sleep(0.3)
-                    proxy.down(False)
-                wait_for(lambda: receiver.count() > before + 20, "deliveries after the cut", seconds=15)
-                history.fault("healed")
+            proxy.lose_answers(MOVE_AT, where, receiver, history)
             for load in loads:
                 load.end()
             outbox.wait_drained(15)

@@ -365,11 +365,11 @@ def test_secrets_of_a_destination_are_never_shown(still):
     assert b"c2VjcmV0" not in everything and b"pass9" not in everything
 
 
-def test_a_paused_destination_waits_and_a_resumed_one_goes_on(server, receiver):
+def test_a_paused_destination_waits_and_a_resumed_one_goes_on(server, receiver, outbox):
     server.put("/v1/destinations/d", {"type": "webhook", "url": receiver.url("d"), "allow_private": True})
     paused = server.post("/v1/destinations/d/pause")
     assert paused.status == 200 and paused.json["paused"] is True
-    time.sleep(2.5)  # relays look at their destinations once a second
+    outbox.wait_beats()
     id = send(server, "d")
     wait_for(lambda: server.get("/v1/stats").json["destinations"][0]["pending"] == 1, "it to wait")
     stats = server.get("/v1/stats").json["destinations"][0]
@@ -569,9 +569,11 @@ def test_paused_messages_are_not_counted_as_published(server):
     for _ in range(5):
         send(server, "d")
     wait_for(lambda: server.get("/v1/stats").json["pending"] == 5, "them to wait")
-    time.sleep(3.2)  # for two samples
-    stats = server.get("/v1/stats").json
-    assert stats["rates"]["published"] == 0 and stats["destinations"][0]["ok_per_min"] == 0
+    server.put("/v1/destinations/later", {"type": "null"})
+    send(server, "later")
+    wait_for(lambda: {one["name"]: one["ok_per_min"] for one in server.get("/v1/stats").json["destinations"]}["later"] == 1,
+             "a sample that reaches beyond them")
+    assert server.get("/v1/stats").json["destinations"][0]["ok_per_min"] == 0
 
 
 def test_m1_prometheus_understands_the_metrics(server):
@@ -600,7 +602,7 @@ def test_m3_not_ready_while_a_lane_stands_still(still, outlog, relays, tmp_path)
     (tmp_path / "o.yaml").write_text("destinations: {d: {type: 'null'}}\nrelay: {lease: 1s}\n")
     outlog.run("apply", "-f", tmp_path / "o.yaml")
     send(still, "d")
-    time.sleep(1.5)
+    wait_for(lambda: still.get("/v1/stats").json["oldest_pending_ms"] > 1500, "more than a lease")
     assert still.get("/readyz").status == 200, "nobody said that messages are delivered"
     relay = relays("a", lease="1s")
     wait_for(lambda: still.get("/v1/messages").json["messages"][0]["state"] == "PUBLISHED", "the relay")

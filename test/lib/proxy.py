@@ -20,6 +20,8 @@ import socket
 import struct
 import threading
 
+from lib.outbox import wait_for
+
 SSL_REQUEST, GSS_REQUEST = 80877103, 80877104
 
 
@@ -29,6 +31,7 @@ class Proxy:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.happened = threading.Event()
+        self.refused = 0         # connections while it was down
         self._armed = None       # (pattern, where)
         self._is_down = False
         self._byte_limit = None  # reset both sides after so many bytes of the client
@@ -75,6 +78,21 @@ class Proxy:
         self._release.set()
         assert self._released.wait(10)
 
+    def lose_answers(self, sql, where, receiver, history, times=3):
+        """Cut the relay's connection under load, and see that it goes on. Where it is `down`, it finds
+        nobody at first."""
+        for _ in range(times):
+            refused = self.refused
+            self.cut_at(sql, where)
+            history.fault("cut")
+            assert self.happened.wait(10)
+            before = receiver.count()
+            if where == "down":
+                wait_for(lambda: self.refused > refused + 2, "several attempts to connect")
+                self.down(False)
+            wait_for(lambda: receiver.count() > before + 20, "deliveries after the cut", seconds=15)
+            history.fault("healed")
+
     # Inside
 
     def _accept(self):
@@ -85,6 +103,7 @@ class Proxy:
                 return
             try:
                 if self._is_down:
+                    self.refused += 1
                     raise OSError
                 server = socket.create_connection(("127.0.0.1", self.server_port))
             except OSError:
