@@ -148,6 +148,18 @@ def test_x4_audit_events_are_routed_only_when_they_are_named(store, outlog):
     assert {row["ordering_key"] for row in messages(store)} == {"/outlog.destination/one"}
 
 
+def test_d_infrastructure_events_are_routed_only_when_they_are_named(store, outlog):
+    routes(outlog, {"on": "*", "to": "one"}, {"on": "disk.*", "to": "two"},
+           {"on": "disk.full", "to": "three"}, {"on": "*", "to": "four", "aggregate_type": "host"},
+           destinations=("one", "two", "three", "four"))
+    send(outlog, "disk.full", org=None, aggregate="host/h-1")
+    send(outlog, "disk.worn", org=None, aggregate="disk/d-1")
+    assert {name: types(store, name) for name in ("one", "two", "three", "four")} == {
+        "one": set(), "two": set(), "three": {"disk.full"}, "four": {"disk.full"}}
+    send(outlog, "disk.worn", aggregate="disk/d-1")
+    assert types(store, "one") == types(store, "two") == {"disk.worn"}, "that of an org is like any other"
+
+
 def test_x4_a_type_that_only_looks_like_ours_is_an_ordinary_one(store, outlog):
     routes(outlog, {"on": "*", "to": "one"})
     for type in ("Outlog.x", "outlogx", "xoutlog.y"):

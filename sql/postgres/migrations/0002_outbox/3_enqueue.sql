@@ -122,6 +122,8 @@ begin
       from appended e
       join outlog.routes r on e.event_type like r.pattern
        and (r.is_audit or e.event_type not like 'outlog.%')
+       and (e.org_id is not null or r.is_audit or r.aggregate_type is not null    -- infrastructure: who names it
+            or strpos(replace(r.pattern, '\%', ''), '%') = 0)
        and (r.org_id is null or r.org_id = e.org_id)
        and (r.aggregate_type is null or r.aggregate_type = e.aggregate_type)
        and (r.condition is null or outlog.condition_holds(r.condition, e.payload))

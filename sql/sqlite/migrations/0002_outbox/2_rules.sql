@@ -183,6 +183,8 @@ begin
       from outlog_routes r
      where new.event_type glob r.pattern
        and (r.is_audit or new.event_type not glob 'outlog.*')
+       and (new.org_id is not null or r.is_audit or r.aggregate_type is not null  -- infrastructure: who names it
+            or instr(replace(r.pattern, '[*]', ''), '*') = 0)
        and (r.org_id is null or r.org_id = new.org_id)
        and (r.aggregate_type is null or r.aggregate_type = new.aggregate_type)
        and (r.condition is null or not exists (
