@@ -72,6 +72,7 @@ typedef struct outlog_err {
     int64_t expected, actual; /* OUTLOG_SEQUENCE_CONFLICT: aggregate_seq asked for and found */
 } outlog_err;
 
+/* The public name of a code, for ever; never NULL. */
 OUTLOG_API const char *outlog_code_name(enum outlog_code code);
 
 /* Whether the same call can succeed later without being changed. */

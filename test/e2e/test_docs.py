@@ -122,6 +122,18 @@ def test_the_cli_page_names_every_command_and_option(root, build):
                 assert f"`--{option}" in text, f"{command} --{option}"
 
 
+def contracts(text):
+    """Every function of a public header, and whether a comment stands above it or its neighbours."""
+    for paragraph in re.split(r"\n\s*\n", text):
+        for name in re.findall(r"^(?:OUTLOG_API )?[a-z][\w *]*?\b(outlog_\w+)\(", paragraph, re.M):
+            yield name, "/*" in paragraph[:paragraph.index(name)]
+
+
+def test_every_public_function_has_its_contract():
+    found = {name: has for path in (ROOT / "include").glob("*.h") for name, has in contracts(path.read_text())}
+    assert len(found) > 50 and [name for name, has in found.items() if not has] == []
+
+
 def test_the_sql_page_names_every_argument_and_function(root, postgres_store, postgres):
     text = (root / "docs" / "sql.md").read_text()
     functions = dict(postgres.sql(

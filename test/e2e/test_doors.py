@@ -204,6 +204,7 @@ def test_e2_result_is_what_is_stored(world, door, org):
     assert stored["occurred_at"] == micros(result["occurred_at"])
     for field in ("event_id", "id", "aggregate_seq", "correlation_id"):
         assert stored[field] == result[field]
+    assert uuid.UUID(result["id"]).version == 7, "later ids are greater"
 
 
 def test_e2_defaults(world, door, org):
@@ -1578,6 +1579,13 @@ def test_a4_ndjson_line_with_the_same_id_is_the_same_event(world, org):
     results = Outlog(world.store).run("append", "--ndjson", "-", "--json", input=text).json()
     assert results[2] == {**results[0], "duplicate": True}
     assert len(world.events(org_id=org)) == 2
+
+
+def test_a4_ndjson_shows_its_progress_to_a_person(world, org, tmp_path):
+    (tmp_path / "events.ndjson").write_text("".join(line(org, aggregate_id=f"o-{n}") for n in range(3000)))
+    person = Outlog(world.store).at_terminal("append", "--ndjson", tmp_path / "events.ndjson")
+    person.see(r"\r\x1b\[K[\d,]+ bytes  \[#* *\] +\d+ % .*/s")
+    assert person.end().startswith("3,000 events appended")
 
 
 def test_e12_backfill_may_be_repeated(world, org):

@@ -10,8 +10,10 @@ import urllib.request
 
 import pytest
 
+from lib.cli import Outlog
 from lib.docs import compile_c
 from lib.install import install, user_env
+from lib.outbox import Outbox
 
 STORY = ["order o-1 is event 1", "order o-2: out of stock"]
 
@@ -157,6 +159,31 @@ def test_make_run_shows_a_dead_letter_that_can_be_repaired(shop, kind, request, 
     until("all twelve to be told of", lambda: seen() >= kinds)
     until("a view", lambda: http_call("GET", f"{console}/v1/projections")["projections"][0]
           ["last_applied_event_id"] > 0)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_u3_p3_the_shop_is_proven_and_its_view_rebuilt_while_it_sells(shop, kind, request, tmp_path):
+    store = request.getfixturevalue("postgres_store") if kind == "postgres" else f"sqlite:{tmp_path}/demo/outlog.db"
+    _, console, _ = shop(*[store] if kind == "postgres" else [])
+    outlog, sold = Outlog(store), []
+    until("some runs", lambda: len(http_call("GET", f"{console}/v1/runs?status=COMPLETED")["runs"]) > 2)
+    assert re.search(r"^Every run matches its events: \d+ runs, \d+ signals\.$", outlog.run("verify", "--all").stdout, re.M)
+
+    with Outbox(store) as eyes:
+        until("a view", lambda: eyes.run("select 1 from sales"))
+        end = time.monotonic() + 60
+        count = eyes.one("select sum(orders) as sum from sales")["sum"]
+        rebuild = outlog.start("projections", "rebuild", "sales", "--aside")
+        while rebuild.poll() is None or sold[-1] < count + 2:   # it is swapped, and sales go on
+            sold.append(eyes.one("select coalesce(sum(orders), 0) as sum from sales")["sum"])
+            assert time.monotonic() < end, (sold[-5:], count)
+        assert rebuild.communicate()[0].split()[2] == "running" and rebuild.returncode == 0
+        assert sold == sorted(sold) and sold[0] >= count, "nobody saw a gap"
+
+        run = http_call("GET", f"{console}/v1/runs?status=COMPLETED")["runs"][0]["run_id"]
+        eyes.run(f"update {{}}runs set total_steps = 99 where run_id = '{run}'")
+        lies = outlog.run("verify", "--all", check=False)
+        assert lies.returncode == 1 and re.search(rf"^runs {run}  total_steps  stored 99  replayed \d$", lies.stdout, re.M)
 
 
 # make tour

@@ -1,6 +1,9 @@
 """What `make install` puts where, and what `scripts/setup` says where it cannot install anything."""
+import importlib.machinery
+import importlib.util
 import os
 import subprocess
+import xml.etree.ElementTree as xml
 
 import pytest
 
@@ -30,6 +33,18 @@ def test_install_honours_destdir_and_pkg_config_finds_the_library(build, root, t
     version = subprocess.run([prefix / "bin" / "outlog", "version"], check=True, capture_output=True, text=True,
                              env={**os.environ, "LD_LIBRARY_PATH": str(library)}).stdout
     assert version.startswith("outlog ")
+
+
+def test_the_closing_line_of_the_tests_can_be_read_by_a_machine(root):
+    loader = importlib.machinery.SourceFileLoader("scripts_test", str(root / "scripts" / "test"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    count = module.Count()
+    cases = "<testcase/><testcase><failure/></testcase><testcase><error/></testcase><testcase/>"
+    assert count.add_suite(xml.fromstring(f"<testsuite>{cases}</testsuite>")) == 2
+    assert str(count) == "2 passed, 2 failed"
+    count.add_suite(xml.fromstring("<testsuite><testcase><skipped/></testcase></testsuite>"))
+    assert str(count) == "2 passed, 2 failed, 1 skipped"
 
 
 def test_setup_elsewhere_says_what_is_missing_and_installs_nothing(root, tmp_path):

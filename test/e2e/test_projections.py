@@ -566,6 +566,22 @@ def test_p4_wait_returns_when_the_event_is_in_the_view(store, outlog, extension)
     finish(process)
 
 
+def test_p4_p5_over_http_and_in_metrics(store, outlog, serve):
+    apply(outlog, BOTH)
+    first, poison, last = append(outlog, ("o-1", "order.created", {"total": 1}), ("o-2", "order.created", {"total": 95}),
+                                 ("o-3", "order.created", {"total": 2}))
+    server = serve()
+    answer = server.get(f"/v1/projections/totals/wait?event_id={last}&timeout=20")
+    assert answer.status == 200 and answer.json["last_applied_event_id"] >= last
+    assert rows(store, "select count(*) from orders") == [(3,)], "what was waited for can be read"
+    answer = server.get(f"/v1/projections/checked/wait?event_id={last}&timeout=0")
+    assert (answer.status, answer.code) == (504, "projection_behind")
+    wait_for(lambda: shown(outlog, "checked")["status"] == "stopped", "the event that cannot be applied")
+    lag = shown(outlog, "checked")["lag"]
+    assert lag >= 2 and {one["name"]: one["lag"] for one in server.get("/v1/projections").json["projections"]}["checked"] == lag
+    assert f'outlog_projection_lag{{projection="checked"}} {lag}' in server.get("/metrics").body.decode().splitlines()
+
+
 # --- P6 ---
 
 BOTH = TOTALS + """\

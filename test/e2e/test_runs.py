@@ -591,7 +591,9 @@ def test_u3_verify_finds_rows_that_nobody_wrote(runs, db, outlog):
 
 def test_u3_verify_all_goes_on_where_it_stopped(runs, db, outlog):
     whole = [whole_run(runs) for _ in range(3)]
-    assert "Every run matches its events: 3 runs, 3 signals." in outlog.run("verify", "--all").stdout
+    person = outlog.at_terminal("verify", "--all")
+    person.see(r"\r\x1b\[K[\d,]+ events  \[#* *\] +\d+ % .*/s")
+    assert "Every run matches its events: 3 runs, 3 signals." in person.end()
     execute(db, "update outlog_runs set total_steps = 5")
     done = outlog.run("verify", "--all", "--json", check=False)
     assert done.returncode == 1 and done.json()[-1]["differences"] == 3
@@ -657,6 +659,29 @@ def test_u4_resume_goes_by_event_id_not_by_time(runs, db):
     resumed = runs.resume(run)
     assert [e["event_type"] for e in resumed["events"]] == ["STEP_COMPLETED"]
     assert resumed["events"][0]["event_id"] > made["event_id"]
+
+
+def test_u4_resume_is_one_consistent_read(store):
+    """The checkpoint, the events after it and the steps belong together, while the run moves on."""
+    writer, reader = open_runs("c", store), open_runs("c", store)
+    run, looks = start(writer), 0
+
+    def work():
+        for n in range(1, 61):
+            writer.do("complete_step", step(writer, run), output_result=n)
+            writer.do("checkpoint_run", run, checkpoint_data={"done": n})
+    thread = threading.Thread(target=work)
+    thread.start()
+    while thread.is_alive() or not looks:
+        seen = reader.resume(run)
+        done = seen["checkpoint"]["checkpoint_data"]["done"] if seen["checkpoint"] else 0
+        later = [e["event_type"] for e in seen["events"]].count("STEP_COMPLETED")
+        assert [s["status"] for s in seen["run"]["steps"]].count("COMPLETED") == done + later, seen
+        looks += 0 < done < 60
+    thread.join()
+    assert looks > 5, "it was over too soon to prove anything"
+    writer.close()
+    reader.close()
 
 
 # U5: effects
