@@ -194,6 +194,7 @@ static bool has_words(struct ol_worker *worker, struct ol_batch *batch, struct o
         return true;
     if (worker->is_interlude)
         return false; // its words stand in the store, which has something else to do
+    ol_sender_flush(worker->targets.sender); // the others need not wait for them
     bool is_feed = strcmp(target->settings->type, "in_app") == 0;
     if (ol_notice_prepare(&worker->notices, worker->conn, is_feed, &batch->arena, item, &err) ==
         0) {

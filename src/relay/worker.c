@@ -225,6 +225,7 @@ static int turn_all(struct ol_worker *worker, bool *moved, outlog_err *err)
         if (ol_step_lane(&worker->lanes[(worker->first_lane + i) % worker->lane_count], moved,
                          err) < 0)
             return -1;
+    ol_sender_flush(worker->targets.sender); // before a poll
     for (size_t i = 0; i < worker->lane_count; i++) {
         struct ol_work_lane *wl = &worker->lanes[i];
         if (wl->is_owned && wl->gives_back && ol_share_give_back(wl, err) < 0)
