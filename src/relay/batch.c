@@ -129,6 +129,7 @@ static void land(struct ol_item *item)
         item->behind->is_first = true;
         stand_in_line(item->behind);
     }
+    ((struct ol_queue *)item->queue)->flying--;
     batch->flying--;
     batch->done++;
     batch->lane->has_finished = true;
@@ -225,6 +226,7 @@ static bool has_session(struct ol_worker *worker, struct ol_batch *batch, struct
 static bool send(struct ol_worker *worker, struct ol_batch *batch, struct ol_target *target,
                  struct ol_item *item)
 {
+    struct ol_queue *queue = item->queue;
     worker->now = ol_clock_boot_us();
     int64_t lease_end = batch->lane->lane.lease_end;
     if (batch->lease_end && batch->lease_end < lease_end)
@@ -246,8 +248,9 @@ static bool send(struct ol_worker *worker, struct ol_batch *batch, struct ol_tar
         ol_report_move(OL_LINE_DEBUG, &item->message, "PENDING", "CLAIMED", NULL);
     item->state = OL_ITEM_FLYING;
     ol_batch_unqueue(worker, item);
+    queue->flying++;
     if (ol_outlet_in_flight(target->outlet) == 0)
-        target->moved_at = worker->now;
+        ol_target_begin(target, worker->now);
     item->started_at = ol_clock_wall_us();
     item->target = target;
     batch->flying++;
@@ -334,6 +337,20 @@ static bool waits_for_answer(struct ol_worker *worker, const struct ol_batch *ba
     return false;
 }
 
+/* Is all that is left of it for destinations that hang? */
+static bool waits_in_vain(struct ol_worker *worker, const struct ol_batch *batch)
+{
+    for (size_t i = 0; i < batch->queue_count; i++) {
+        struct ol_queue *queue = &batch->queues[i];
+        if (!queue->flying && !queue->waiting)
+            continue;
+        const struct ol_target *target = ol_target_find(&worker->targets, queue->destination);
+        if (!target || !ol_target_is_passed_by(target, worker->options->patience_us, worker->now))
+            return false;
+    }
+    return true;
+}
+
 /* The open batch is recorded when nothing more can happen to it now, or patience is over. It is
  * longer for what waits for a place where places come free, and twice as long for answers of who
  * answers: on a machine that is short of time to park such messages would take more of it. */
@@ -348,7 +365,7 @@ bool ol_batch_is_ready(struct ol_worker *worker, const struct ol_batch *batch)
                (!waits_for_place(worker, batch) &&
                 (waited >= patience * 2 || !waits_for_answer(worker, batch)));
     if (batch->flying)
-        return false;
+        return waits_in_vain(worker, batch);
     for (size_t i = 0; i < batch->queue_count && atomic_load(worker->stop) == 0; i++)
         if (next_in_line(&batch->queues[i]))
             return false; // waits for a place

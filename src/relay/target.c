@@ -177,7 +177,8 @@ int ol_target_room(struct ol_target *target, bool at_once, int64_t patience_us, 
         return INT_MAX;
     // All places taken and none given back for as long as we wait for anyone: it hangs.
     int in_flight = (int)ol_outlet_in_flight(target->outlet);
-    bool hangs = places == 0 && now - target->moved_at > patience_us;
+    bool hangs = places == 0 && (now - target->moved_at > patience_us ||
+                                 ol_target_is_passed_by(target, patience_us, now));
     double rounds = at_once || hangs         ? 1
                     : target->latency_us > 1 ? (double)patience_us / 2 / target->latency_us
                                              : UNKNOWN_ROUNDS;
@@ -200,14 +201,30 @@ bool ol_target_is_quick(const struct ol_target *target, int64_t patience_us, int
     bool is_early = !answered_at || now - answered_at < patience_us;
     int64_t window_us = target->has_answered || is_early ? patience_us * 4 : patience_us;
     return ol_target_is_open(target, now) && !target->settings->rate_count &&
+           !ol_target_is_passed_by(target, patience_us, now) &&
            target->latency_us < (double)window_us && now - target->moved_at < window_us;
+}
+
+bool ol_target_is_passed_by(const struct ol_target *target, int64_t patience_us, int64_t now)
+{
+    enum { TIMES = 4, SOONEST = 8 };
+    int64_t in_flight = target->outlet ? (int64_t)ol_outlet_in_flight(target->outlet) : 0;
+    return !target->has_answered && in_flight && now - target->moved_at > patience_us / SOONEST &&
+           target->all->answers - target->moved_answers > TIMES * in_flight;
+}
+
+void ol_target_begin(struct ol_target *target, int64_t now)
+{
+    target->moved_at = now;
+    target->moved_answers = target->all->answers;
 }
 
 void ol_target_note(struct ol_target *target, const struct outlog_outcome *outcome, int64_t now)
 {
     ol_breaker_note(&target->breaker, outcome, now);
     if (outcome->kind == OUTLOG_PUBLISH_OK) {
-        target->moved_at = now;
+        target->all->answers++;
+        ol_target_begin(target, now);
         target->has_answered = true;
         if (!target->all->answered_at)
             target->all->answered_at = now;

@@ -22,9 +22,10 @@ struct ol_target {
     enum ol_breaker_state shown; /* as others see it */
     int64_t shown_ready_at;
     struct ol_quota_member quota;
-    double latency_us; /* of recent attempts, smoothed */
-    int planned;       /* messages of the turn being planned, and those that wait for a place */
-    int64_t moved_at;  /* the last success, or the first message in flight after none */
+    double latency_us;     /* of recent attempts, smoothed */
+    int planned;           /* messages of the turn being planned, and those that wait for a place */
+    int64_t moved_at;      /* the last success, or the first message in flight after none */
+    int64_t moved_answers; /* answers of all of them until then */
 };
 
 struct ol_targets {
@@ -34,6 +35,7 @@ struct ol_targets {
     int64_t stamp_count, stamp_at; /* of the last look: changes when a destination does */
     bool is_loaded;
     int64_t answered_at; /* the first success of any of them; 0: none yet */
+    int64_t answers;     /* successes of all of them */
 };
 
 void ol_targets_clear(struct ol_targets *targets);
@@ -53,6 +55,13 @@ int ol_target_room(struct ol_target *target, bool at_once, int64_t patience_us, 
 
 /* Full as it may be, does it still answer, and soon enough that waiting for a place beats parking? */
 bool ol_target_is_quick(const struct ol_target *target, int64_t patience_us, int64_t now);
+
+/* It has never answered, and others have many times since it was sent something: it hangs, however fast or
+ * slow this machine is now. */
+bool ol_target_is_passed_by(const struct ol_target *target, int64_t patience_us, int64_t now);
+
+/* Something is sent to it, with nothing else in flight there. */
+void ol_target_begin(struct ol_target *target, int64_t now);
 
 void ol_target_note(struct ol_target *target, const struct outlog_outcome *outcome, int64_t now);
 

@@ -36,6 +36,7 @@ struct ol_queue {
     const char *destination;
     struct ol_item *first, *last;
     size_t waiting; /* in line or behind their key */
+    size_t flying;
 };
 
 struct ol_batch {

@@ -857,6 +857,24 @@ def test_l5_a_long_queue_of_a_hanging_destination_does_not_hide_others(store, ou
     outbox.wait(last, "PUBLISHED")                      # the queue itself would take minutes
 
 
+def test_l5_who_never_answers_is_not_waited_for_while_others_answer(store, outbox, receiver, relays):
+    """A lane's batch is recorded when all that is left of it hangs, long before patience is over."""
+    make = pair(outbox, receiver)
+    receiver.rule("hang", destination="down")
+    with outbox.session() as own:
+        own.begin()
+        m1 = own.put("down", {"n": 0}, key=make("down"))
+        for n in range(10):
+            own.put("up", {"n": n}, key=make("up"))
+        own.commit()
+    relays("a", lease="300s", patience="40s", threads=1)
+    arrive(receiver, 10, destination="up")
+    outbox.wait(outbox.put("up", {"n": 10}, key=make("up")), "PUBLISHED", attempts=1)
+    assert outbox.parked(m1)["state"] == "CLAIMED" and receiver.count(destination="down") == 1
+    receiver.release()
+    outbox.wait(m1, "PUBLISHED", attempts=1)
+
+
 def test_l5_the_rate_is_kept(store, outbox, receiver, relays):
     make = keys("one")
     outbox.destination("one", receiver, rate="20/s")
