@@ -421,6 +421,8 @@ int ol_rooms_open(struct ol_server *server, struct ol_rooms **out, outlog_err *e
     ol_hall_init(&rooms->hall, server, &user);
     if (server->options.lease_us)
         options.lease_us = server->options.lease_us;
+    if (server->options.answers)
+        options.threads = server->options.answers;
     const struct ol_runner_user ears = {on_token, on_owed, on_failed, rooms};
     *out = rooms;
     return ol_runner_open(&options, &ears, &rooms->runner, err);

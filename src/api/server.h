@@ -23,6 +23,7 @@ struct ol_server_options {
     int64_t lease_us; /* of sessions; 0: the default */
     bool has_relay;   /* this process delivers too */
     int clerks;
+    int answers; /* agents that speak at a time; 0: the default */
     size_t body_bytes, most_peers, most_queued;
     struct ol_tracer *tracer; /* the caller's; NULL: no spans */
     /* Called once, when requests are answered; `port` is the one that was bound. */

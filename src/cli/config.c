@@ -34,6 +34,7 @@ static const struct line defaults[] = {
     {"retention.messages", "forever", OL_FROM_DEFAULT},
     {"retention.notices", "forever", OL_FROM_DEFAULT},
     {"retention.idempotency", "24h", OL_FROM_DEFAULT},
+    {"serve.answers", "8", OL_FROM_DEFAULT},
     {"serve.origins", "[]", OL_FROM_DEFAULT},
     {"tracing.endpoint", "none", OL_FROM_DEFAULT},
 };

@@ -4,11 +4,13 @@
 
 #include "api/server.h"
 #include "base/clock.h"
+#include "log/log.h"
 #include "publish/tracer.h"
 #include "relay/sink.h"
 #include "views/projector.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -126,12 +128,27 @@ static void take_listen(struct ol_cli *cli, const struct ol_yaml *yaml, const ch
         *listen = text;
 }
 
+/* serve.answers, if the store says it; each has a thread and, while it speaks, a connection. */
+static int read_answers(outlog *log, int *answers, outlog_err *err)
+{
+    struct ol_rows rows;
+    if (ol_log_ready(log, err) < 0 ||
+        ol_query(log->conn, OL_Q_SETTING_GET, OL_PARAMS(ol_text("serve.answers")), &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0)
+        *answers = atoi(ol_column_text(&rows, 0, NULL)); // checked when it was applied
+    ol_end(&rows);
+    return got < 0 ? -1 : 0;
+}
+
 static int prepare(struct ol_cli *cli, const char *config, struct ol_server_options *options,
                    bool has_listen)
 {
     const struct ol_config_options plain = {0};
     struct ol_changes changes;
     struct ol_yaml yaml;
+    outlog_err err;
     int status = config ? ol_cli_config_read(cli, config, &yaml) : OL_EXIT_DONE;
 
     if (status)
@@ -143,6 +160,8 @@ static int prepare(struct ol_cli *cli, const char *config, struct ol_server_opti
         return OL_EXIT_FAILED;
     if (config)
         status = ol_cli_config_apply(cli, log, config, &yaml, &plain, &changes);
+    if (status == OL_EXIT_DONE && read_answers(log, &options->answers, &err) < 0)
+        status = ol_report(&err);
     outlog_close(log);
     return status;
 }

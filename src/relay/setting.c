@@ -97,6 +97,7 @@ static const struct setting {
     {"relay", "threads", COUNT, 1, 32, "a whole number from 1 to 32 is wanted"},
     {"relay", "parked", COUNT, 1, 10000000, "a whole number from 1 to 10000000 is wanted"},
     {"relay", "wakeup", WAKEUP, 0, 0, "poll or notify is wanted"},
+    {"serve", "answers", COUNT, 1, 256, "a whole number from 1 to 256 is wanted"},
     {"serve", "origins", ORIGINS, 0, 0,
      "a list of origins like https://chat.example is wanted, without a path"},
     {"tracing", "endpoint", ADDRESS, 0, 0, "a URL like http://127.0.0.1:4318 is wanted"},

@@ -39,9 +39,9 @@ def agent():
 
 @pytest.fixture
 def configure(outlog, tmp_path):
-    def apply(**agents):
+    def apply(serve=None, **agents):
         path = tmp_path / "agents.json"
-        path.write_text(json.dumps({"agents": agents, "relay": {"lease": "3s"}}))  # JSON is YAML
+        path.write_text(json.dumps({"agents": agents, "relay": {"lease": "3s"}, "serve": serve or {}}))  # JSON is YAML
         outlog.run("apply", "-f", path)
     return apply
 
@@ -185,6 +185,29 @@ def test_s3_one_message_at_a_time_and_sessions_side_by_side(serve, chat, agent, 
             answers[frame["effect_id"]] = frame["content"]
         assert list(answers.values()) == ["meet", "b", "c"]
     assert busy.most_busy == 1
+
+
+@pytest.mark.parametrize("number", [1, 12])
+def test_s3_as_many_agents_speak_at_a_time_as_the_setting_says(serve, chat, agent, configure, number):
+    """Twelve meet, which eight could not; with one nobody ever speaks beside another."""
+    gate, lock, now, most = threading.Barrier(number, timeout=60), threading.Lock(), 0, 0
+
+    def words(question):
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        gate.wait()
+        with lock:
+            now -= 1
+        return ["done"]
+    configure(serve={"answers": number}, helper={"type": "http", "url": agent(words).url})
+    server = serve()
+    sockets = [chat(server, f"u-{n}:helper:t", timeout=60) for n in range(12)]
+    for one in sockets:
+        one.say("r", "meet")
+    assert [one.next("send_message")["content"] for one in sockets] == ["done"] * 12
+    assert most == number
 
 
 def test_s4_a_failing_agent_is_told_and_the_session_goes_on(serve, chat, agent, configure):
@@ -442,6 +465,22 @@ def test_x1_sockets_want_a_token_or_a_ticket(serve, outlog, chat, agent, configu
     assert server.get("/v1/sessions", token=other).json["sessions"] == []
     assert server.get(f"/v1/sessions/{KEY}/effects", token=other).json["effects"] == []
     assert server.get(f"/v1/sessions/{KEY}/events", token=other).json["events"] == []
+
+
+def test_x1_a_socket_ends_when_its_token_is_revoked(serve, outlog, chat, agent, configure):
+    configure(helper={"type": "http", "url": agent().url})
+    server = serve(dev=False)
+    made, kept = (outlog.run("token", "create", "--json", "--scope", "append", "--org", "acme").json()[0] for _ in range(2))
+    ends, stays = (chat(server, KEY, authorization=f"Bearer {one['token']}") for one in (made, kept))
+    ends.say("r-1", "hello")
+    for one in (ends, stays):
+        assert one.next("send_message")["content"] == "you said hello"
+    outlog.run("token", "revoke", made["id"])
+    with pytest.raises(websocket.WebSocketConnectionClosedException):
+        while True:
+            ends.next()
+    stays.say("r-2", "again")
+    assert stays.next("accepted")["requestId"] == "r-2"
 
 
 def test_x1_pages_of_named_origins_open_sockets_and_nothing_else(serve, outlog, chat, tmp_path):
