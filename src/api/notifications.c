@@ -131,8 +131,9 @@ static enum ol_answer suppressions(struct ol_request *request)
 
 static enum ol_answer unsuppress(struct ol_request *request, outlog_tx *tx)
 {
+    const struct outlog_operator by = ol_request_operator(request);
     outlog_err err;
-    if (ol_inbox_unsuppress(tx, request->args[0], &err) < 0)
+    if (ol_inbox_unsuppress(tx, request->args[0], &by, &err) < 0)
         return ol_problem(request, &err);
     ol_request_reply(request, 204);
     request->content_type = NULL;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/uuid.h"
 #include "log/log.h"
+#include "outbox/operate.h"
 #include "publish/mail.h"
 
 #include <stdio.h>
@@ -333,10 +334,14 @@ int ol_inbox_suppressions(outlog *log, int limit, struct ol_buf *out, outlog_err
     return more < 0 ? -1 : 0;
 }
 
-int ol_inbox_unsuppress(outlog_tx *tx, const char *address, outlog_err *err)
+int ol_inbox_unsuppress(outlog_tx *tx, const char *address, const struct outlog_operator *by,
+                        outlog_err *err)
 {
     int64_t changed = 0;
     if (ol_exec(tx->conn, OL_Q_SUPPRESSION_DELETE, OL_PARAMS(ol_text(address)), &changed, err) < 0)
         return -1;
-    return changed ? 0 : ol_fail(err, OUTLOG_NOT_FOUND, "%.100s is not suppressed", address);
+    if (!changed)
+        return ol_fail(err, OUTLOG_NOT_FOUND, "%.100s is not suppressed", address);
+    return ol_operate_audit(tx, by, "outlog.suppression.deleted", "outlog.suppression", address,
+                            "{}", err);
 }

@@ -44,6 +44,7 @@ int ol_inbox_prefer(outlog_tx *tx, const char *org_id, const char *user_id,
 
 /* {suppressions: [{address, reason, created_at}], next_after} */
 int ol_inbox_suppressions(outlog *log, int limit, struct ol_buf *out, outlog_err *err);
-int ol_inbox_unsuppress(outlog_tx *tx, const char *address, outlog_err *err);
+int ol_inbox_unsuppress(outlog_tx *tx, const char *address, const struct outlog_operator *by,
+                        outlog_err *err);
 
 #endif

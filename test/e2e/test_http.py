@@ -13,10 +13,12 @@ import time
 import urllib.parse
 import uuid
 
+import psycopg2
 import pytest
 
 from lib.cli import ROOT
 from lib.outbox import wait_for
+from lib.server import Server
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import embed_sql  # noqa: E402
@@ -317,7 +319,7 @@ def test_dead_letters_are_grouped_by_what_went_wrong(server):
 def test_x4_a_destination_is_made_changed_and_removed_and_each_is_an_event(still):
     made = still.put("/v1/destinations/d", {"type": "null"})
     assert made.status == 201 and made.json == {"name": "d", "type": "null", "paused": False, "breaker": "closed",
-                                                "pending": 0, "oldest_pending_ms": None, "last_error": None}
+                                                "pending": 0, "oldest_pending_ms": None, "last_error": None, "retry_at": None}
     assert still.put("/v1/destinations/d", {"type": "null"}).status == 200, "a repeat changes nothing"
     changed = still.put("/v1/destinations/d", {"type": "null", "timeout": "3s"})
     assert changed.status == 200
@@ -446,7 +448,7 @@ def test_c4_a_cursor_is_reset_to_0_an_event_a_time_or_the_end(still):
     assert reset("1h") < events[0]["event_id"]
     for to, status in [(-1, 400), ("soon", 400), (None, 400), (True, 400), ([], 400), (1.5, 400), (10**9, 409), (10**30, 400)]:
         assert still.post("/v1/consumers/c/reset", {"to": to}).status == status, to
-    assert still.put("/v1/consumers/late", {"from": "end"}).json["lag"] == 0
+    assert still.put("/v1/consumers/late", {"from": "end"}).json["lag"] == 1, "the event of its making (X4)"
     assert still.put("/v1/consumers/early", {"from": events[0]["occurred_at"]}).json["lag"] >= 4
 
 
@@ -595,6 +597,37 @@ def test_m1_prometheus_understands_the_metrics(server):
     assert any(line.startswith('outlog_consumer_lag{consumer="c"} ') for line in lines)
 
 
+def test_m1_metrics_read_no_big_table(postgres, postgres_store, outlog, tmp_path):
+    """Twenty answers with 30,000 events and as many messages behind them; the server ends, so its counts are complete."""
+    (tmp_path / "o.yaml").write_text("destinations: {d: {type: 'null'}}\nroutes: [{on: '*', to: d}]\n")
+    outlog.run("apply", "-f", tmp_path / "o.yaml")
+    line = json.dumps({"org_id": "acme", "aggregate_type": "t", "aggregate_id": "1", "event_type": "e", "payload": {}}) + "\n"
+    outlog.run("append", "--ndjson", "-", input=line * 30000, timeout=120)
+    outlog.run("relay", "--until-idle", timeout=120)
+
+    def rows_read():
+        with contextlib.closing(psycopg2.connect(postgres_store)) as db, db.cursor() as cursor:
+            cursor.execute("select relname, coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) from pg_stat_user_tables "
+                           "where schemaname = 'outlog' and relname in ('events', 'outbox', 'attempts', 'batches', 'parked')")
+            return dict(cursor.fetchall())
+
+    def settled():
+        was = None
+        while was != (now := rows_read()):
+            was = now
+            time.sleep(1.1)  # counters are told at most once a second
+        return now
+    before = settled()
+    assert before["outbox"] >= 30000, "the relay read them, and it is counted"
+    server = Server(outlog, tmp_path / "serve.log", ["--no-relay"])
+    for _ in range(20):
+        body = server.get("/metrics").body
+        assert b"outlog_events_appended_total" in body and b"# HELP outlog_messages " in body
+    server.stop()
+    read = {name: rows - before[name] for name, rows in settled().items()}
+    assert all(rows < 5000 for rows in read.values()), read
+
+
 # --- health -----------------------------------------------------------------------------------
 
 
@@ -726,7 +759,9 @@ def test_x4_a_cursor_that_is_moved_or_removed_by_hand_is_an_event(still, outlog)
     still.delete("/v1/consumers/c")
     assert still.delete("/v1/consumers/c").status == 404
     events = [one for one in still.get("/v1/events").json["events"] if one["aggregate_type"] == "outlog.consumer"]
-    assert [one["event_type"] for one in events] == ["outlog.consumer.reset"] * 3 + ["outlog.consumer.deleted"]
+    assert [one["event_type"] for one in events] == (
+        ["outlog.consumer.created"] + ["outlog.consumer.reset"] * 3 + ["outlog.consumer.deleted"])
+    assert events.pop(0)["payload"] == {"name": "c", "from_event_id": 2}
     assert events[0]["payload"] == {"name": "c", "from_event_id": 2, "to_event_id": 0}
     assert events[0]["request_id"] == "r-1" and events[0]["org_id"] is None
     assert events[3]["payload"] == {"name": "c", "from_event_id": 1}

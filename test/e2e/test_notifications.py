@@ -471,7 +471,9 @@ def test_n3_a_user_gets_mail_where_preferences_say(store, outlog, daemon, mails)
     daemon.append("task.assigned", {"assignee": "u-1", "title": "x", "x": "y"})
     wait_for(lambda: mails.mails, "the mail")
     assert mails.mails[0].rcpt_tos == ["one@x.example"]
-    # Bounced for good, then let in again by hand.
+    # Bounced for good, then let in again by hand. Refused for now is no bounce.
+    daemon.append("task.assigned", {"assignee": "450@x.example"})
+    wait_for(lambda: [row for row in outlog.run("outbox", "--json").json() if "450" in (row["last_error"] or "")], "the refusal")
     daemon.append("task.assigned", {"assignee": "550@x.example"})
     wait_for(lambda: daemon.call("GET", "notifications/suppressions")[0]["suppressions"], "the suppression")
     one, = daemon.call("GET", "notifications/suppressions")[0]["suppressions"]
@@ -480,6 +482,12 @@ def test_n3_a_user_gets_mail_where_preferences_say(store, outlog, daemon, mails)
     with urllib.request.urlopen(request, timeout=30) as done:
         assert done.status == 204
     assert daemon.call("GET", "notifications/suppressions")[0]["suppressions"] == []
+    event, = outlog.run("events", "--infra", "--type", "outlog.suppression.deleted", "--json").json()
+    assert event["aggregate_id"] == "550@x.example"
+    connections = mails.connections
+    daemon.append("task.assigned", {"assignee": "550@x.example"}, entity="e-2")
+    wait_for(lambda: daemon.call("GET", "notifications/suppressions")[0]["suppressions"], "it to be tried again, and to bounce")
+    assert mails.connections > connections
 
 
 def test_n3_a_socket_gets_what_is_unread_and_then_each_notice_once(store, outlog, daemon):

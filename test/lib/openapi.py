@@ -23,33 +23,51 @@ HEADERS = {
 }
 
 
+# Where the description says "string" and few are right.
+GOOD = {"type": ["null", "null", "webhook"], "org_id": ["acme"], "destination": ["d", "none"], "payload": [{}, {"n": 1}, {"user": "u"}],
+        "event_type": ["t", "order.made"], "since": ["1h"], "delay": ["1h"], "available_at": ["2026-01-01T00:00:00Z"]}
+
+
 class Maker:
     """Remembers the ids and names it saw in answers: what it asks for is often there."""
 
     def __init__(self, document, seed):
         self.document, self.random = document, random.Random(seed)
-        self.known = ["0190a7c3-0000-7000-8000-000000000001", "d", "none", "acme"]
+        self.known = {"": ["0190a7c3-0000-7000-8000-000000000001", "d", "none", "acme"],
+                      "session_key": ["u:helper:t", "u-2:nobody:t"], "user_id": ["u"]}
 
-    def learn(self, value, key=""):
-        """Take names and ids out of an answer."""
+    def learn(self, path, value, key=""):
+        """Take names and ids out of the answer to a call of `path`."""
         if isinstance(value, dict):
             for name, member in value.items():
-                self.learn(member, name)
+                self.learn(path, member, name)
         elif isinstance(value, list):
             for member in value[:5]:
-                self.learn(member, key)
+                self.learn(path, member, key)
         elif isinstance(value, (str, int)) and (key == "name" or key.endswith(("id", "ids", "key"))) and 0 < len(str(value)) < 200:
-            if len(self.known) > 200:
-                self.known[self.random.randrange(4, len(self.known))] = str(value)
-            else:
-                self.known.append(str(value))
+            for place in ("", key, (path.split("/")[2:3], key)):
+                known = self.known.setdefault(str(place), [])
+                if len(known) > 100:
+                    known[self.random.randrange(len(known))] = str(value)
+                else:
+                    known.append(str(value))
+
+    def recall(self, path, argument):
+        """Something that was there under that name, if anything was."""
+        tag = path.split("/")[2:3]
+        own = f"{tag[0][:-1]}_id" if tag and argument == "id" else argument  # runs/{id} is a run_id
+        for place in ((tag, argument), own, argument, ""):
+            if self.known.get(str(place)):
+                return self.random.choice(self.known[str(place)])
 
     def request(self, method, path, operation):
         """(method, path with query, body or None, headers) for one operation of the description."""
         for argument in re.findall(r"\{[^}]*\}", path):
-            text = self.random.choice(self.known) if self.random.random() < 0.7 else self.text({}) or "d"
+            text = self.recall(path, argument[1:-1]) if self.random.random() < 0.85 else self.text({}) or "d"
             path = path.replace(argument, urllib.parse.quote(text, safe=""), 1)
-        query = [(name, "0" if name in ("wait", "timeout") else value) for name, value in self.question(operation)]
+        query = [(name, "0" if name == "wait" else value) for name, value in self.question(operation) if name != "timeout"]
+        if any(self.resolve(one)["name"] == "timeout" for one in operation.get("parameters", [])):
+            query.append(("timeout", "0"))  # nobody waits here
         if query:
             path += "?" + urllib.parse.urlencode(query)
         headers = {name: self.random.choice(values) for name, values in HEADERS.items() if self.random.random() < 0.05}
@@ -76,7 +94,7 @@ class Maker:
         if chance < 0.3:
             return self.random.choice(STRANGE)
         if chance < 0.45:
-            return self.random.choice(self.known)
+            return self.random.choice(self.known[""])
         if schema.get("format") == "uuid":
             return str(uuid.UUID(int=self.random.getrandbits(128)))
         if schema.get("format") == "date-time":
@@ -87,7 +105,7 @@ class Maker:
     def value(self, schema, depth=0):
         """Mostly what the schema says, sometimes anything."""
         schema = self.resolve(schema)
-        if self.random.random() < 0.05:
+        if self.random.random() < 0.02:
             return self.random.choice(VALUES)
         if "oneOf" in schema:
             return self.value(self.random.choice(schema["oneOf"]), depth)
@@ -104,11 +122,16 @@ class Maker:
         return {"boolean": self.random.random() < 0.5, "null": None}.get(kind, self.text(schema))
 
     def object(self, schema, depth):
-        needed = schema.get("required", [])
+        needed, often = schema.get("required", []), self.random.choice([0, 0.05, 0.3])
         out = {}
         for name, member in schema.get("properties", {}).items():
-            if name in needed and self.random.random() < 0.95 or self.random.random() < 0.25:
-                out[name] = self.value(member, depth + 1)
+            if name in needed and self.random.random() < 0.98 or self.random.random() < often:
+                if name in GOOD and self.random.random() < 0.6:
+                    out[name] = self.random.choice(GOOD[name])
+                elif name.endswith("_id") and self.random.random() < 0.4:
+                    out[name] = self.recall("", name)
+                else:
+                    out[name] = self.value(member, depth + 1)
         if self.random.random() < 0.05:
             out["surprise"] = 1
         return out
