@@ -157,6 +157,9 @@ export async function pause(visit) {
 export async function tokens(visit, { admin }) {
     const { page } = visit;
     visit.forgive(/status of 40[13]/);
+    const addresses = [];
+    page.on('request', (request) => addresses.push(request.url()));
+    page.on('framenavigated', (frame) => addresses.push(frame.url()));
     const signIn = async (token) => {
         await page.getByLabel('Token').fill(token);
         await visit.role('button', 'Sign in').click();
@@ -200,6 +203,9 @@ export async function tokens(visit, { admin }) {
     await visit.see(visit.role('row', /revoked .* read acme/));
     await visit.until(async () => (await visit.get('/v1/events', bearer)).status === 401,
         'the token to be refused');
+    const said = addresses.filter((url) => url.includes(secret) || url.includes(admin));
+    assert.ok(addresses.length > 20);
+    assert.deepEqual(said, [], 'no address holds a token');
     await visit.role('button', 'Sign out').click();
     await signIn(secret);
     await visit.see('This server does not know that token, or it was revoked.');

@@ -371,6 +371,25 @@ def test_m5_the_main_pages_at_200_percent(sqlite_store, outlog, start, browser, 
                                                  "message": f"messages/{message}"})
 
 
+def test_x3_nobody_else_can_script_or_frame_the_console(sqlite_store, serve):
+    server = serve("--no-relay")
+    for path in ("/", "/app.js", "/app.css", "/favicon.svg"):
+        answer = server.get(path)
+        policy = dict(part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";"))
+        assert policy["default-src"] == "'none'" and policy["frame-ancestors"] == "'none'"
+        assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+        assert policy["base-uri"] == policy["form-action"] == "'none'"
+        assert answer.headers["referrer-policy"] == "no-referrer" and answer.headers["x-content-type-options"] == "nosniff"
+    page = server.get("/").body.decode()
+    assert "<script>" not in page and " onclick=" not in page and "<style" not in page, "the policy would stop it"
+    for origin in ("https://evil.example", "null", f"http://localhost.evil.example:{server.port}"):
+        for method, path in (("PUT", "/v1/destinations/d"), ("POST", "/v1/messages"), ("DELETE", "/v1/destinations/d")):
+            assert server.call(method, path, {"type": "null"} if method != "DELETE" else None, headers={"origin": origin}).status == 403
+    assert server.get("/v1/destinations").json["destinations"] == []
+    own = {"origin": f"http://127.0.0.1:{server.port}"}
+    assert server.put("/v1/destinations/d", {"type": "null"}, headers=own).status == 201
+
+
 def test_the_parts_that_need_no_browser(root, build):
     """Built, so console/node_modules is there."""
     done = subprocess.run(["node", "--test", root / "test" / "console" / "units.mjs"],

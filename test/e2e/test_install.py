@@ -1,7 +1,9 @@
 """What `make install` puts where, and what `scripts/setup` says where it cannot install anything."""
+import configparser
 import importlib.machinery
 import importlib.util
 import os
+import shutil
 import subprocess
 import xml.etree.ElementTree as xml
 
@@ -45,6 +47,24 @@ def test_the_closing_line_of_the_tests_can_be_read_by_a_machine(root):
     assert str(count) == "2 passed, 2 failed"
     count.add_suite(xml.fromstring("<testsuite><testcase><skipped/></testcase></testsuite>"))
     assert str(count) == "2 passed, 2 failed, 1 skipped"
+
+
+def test_the_unit_file_starts_what_there_is(root, build):
+    """Its commands and their options are known, its stopping time is longer than ours."""
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str
+    unit.read(root / "packaging" / "outlog.service")
+    service = unit["Service"]
+    for key in ("ExecStartPre", "ExecStart"):
+        program, command, *options = service[key].split()
+        assert program == "/usr/local/bin/outlog"
+        said = subprocess.run([build / "outlog", command, "--help"], capture_output=True, text=True)
+        assert said.returncode == 0
+        assert all(option in said.stdout for option in options if option.startswith("--")), (key, said.stdout)
+    assert int(service["TimeoutStopSec"]) > 30 and service["Restart"] == "always" and service["NoNewPrivileges"] == "yes"
+    if shutil.which("systemd-analyze"):
+        checked = subprocess.run(["systemd-analyze", "verify", root / "packaging" / "outlog.service"], capture_output=True, text=True)
+        assert "Unknown" not in checked.stderr, checked.stderr
 
 
 def test_setup_elsewhere_says_what_is_missing_and_installs_nothing(root, tmp_path):

@@ -840,6 +840,28 @@ def test_l5_one_of_ten_hangs_and_the_others_get_everything(store, outbox, receiv
             assert receiver.first_ids(destination=name, key=f"k-{n}") == mine
 
 
+def test_l5_while_a_webhook_hangs_wave_after_wave_of_the_others_is_published(store, outbox, receiver, relays):
+    """Each wave is made after the one before it was recorded, all in the hanging one's lanes; it hangs to the end."""
+    for name in ("stuck", "well"):
+        outbox.destination(name, receiver, timeout="10m", concurrency=8)
+    receiver.rule("hang", destination="stuck")
+    relays("a", lease="20s", threads=1)
+    stuck, hung = [], 0
+    for wave in range(4):
+        stuck += [outbox.put("stuck", {"n": n}, key=f"k-{wave}-{n}") for n in range(20)]
+        well = [outbox.put("well", {"n": n}, key=f"k-{wave}-{n}") for n in range(20)]
+        for id in well:
+            outbox.wait(id, "PUBLISHED")
+        states = outbox.states()
+        assert not any(states[id] in ("PUBLISHED", "DEAD") for id in stuck), "it still hangs"
+        hung = max(hung, receiver.count(destination="stuck"))
+        assert hung <= 8
+    assert hung == 8, "all its places are taken, and the others were published meanwhile"
+    receiver.release()
+    outbox.wait_drained()
+    assert set(receiver.ids(destination="stuck")) == set(stuck)
+
+
 def test_l5_a_long_queue_of_a_hanging_destination_does_not_hide_others(store, outbox, receiver, relays):
     """More messages than one read brings stand before one of a healthy destination."""
     make = pair(outbox, receiver, concurrency=2, timeout="500ms",
