@@ -27,6 +27,19 @@ def test_x2_a_tenant_sees_its_org_and_nothing_else(rows):
     assert rows("") == [] and rows() == [] and rows("nobody") == []
 
 
+def test_x2_a_tenants_reads_over_http_are_confined_by_the_database_too(postgres, postgres_store, outlog, serve):
+    """Without that role's right to read, its token reads nothing, and everybody else all: so it is that role that reads."""
+    server = serve("--no-relay", dev=False)
+    acme, admin = (outlog.run("token", "create", "--json", "--scope", "read", *org).json()[0]["token"] for org in (["--org", "acme"], []))
+    event, = outlog.run("append", "--org", "acme", "--aggregate", "thing/1", "--type", "t", "--data", "{}", "--json").json()
+    paths = ("/v1/events", "/v1/events?before=end", f"/v1/events/{event['id']}")
+    assert [server.get(path, token=acme).status for path in paths] == [200] * 3
+    with psycopg2.connect(postgres_store) as connection, connection.cursor() as cursor:
+        cursor.execute("revoke select on outlog.events from outlog_tenant")
+    assert all(server.get(path, token=acme).status >= 500 for path in paths)
+    assert [server.get(path, token=admin).status for path in paths] == [200] * 3
+
+
 def test_x2_the_other_roles_see_all(rows):
     for role in ("outlog_append", "outlog_read", "outlog_relay", "outlog_admin"):
         assert rows(role=role) == ["acme", "other", None]
