@@ -70,10 +70,9 @@ static int show(struct ol_cli *cli, outlog *log, const char *name, outlog_err *e
 static int create(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
 {
     const struct position *from = &wish->from;
-    const struct outlog_operator by = {0};
     bool created;
-    if (ol_consumer_create(log, cli->argv[1], &wish->filter, from->is_time ? 0 : from->at, &by,
-                           &created, err) < 0)
+    if (outlog_consumer_create(log, cli->argv[1], &wish->filter, from->is_time ? 0 : from->at,
+                               &created, err) < 0)
         return -1;
     if (created && from->is_time &&
         outlog_consumer_reset_to_time(log, cli->argv[1], from->at, err) < 0)

@@ -5,8 +5,8 @@
 #include "base/buf.h"
 #include "outlog.h"
 
-/* As outlog_consumer_create(); a program that makes its own cursor is no operator: by is NULL then, and
- * it leaves no event. */
+/* As outlog_consumer_create(). Whoever makes its own cursor is no operator, and may perhaps only read: by
+ * is NULL then, and there is no event. */
 int ol_consumer_create(outlog *log, const char *name, const struct outlog_filter *filter,
                        int64_t from, const struct outlog_operator *by, bool *created,
                        outlog_err *err);

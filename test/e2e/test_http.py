@@ -481,10 +481,10 @@ def test_e6_a_page_says_what_is_settled_now(still, outlog):
 
 
 def test_c2_a_long_poll_answers_when_something_comes(still):
-    still.put("/v1/consumers/c")
+    still.put("/v1/consumers/c", {"filters": {"org_id": "acme"}})
     result = []
     polls = [threading.Thread(target=lambda path=path: result.append(still.get(path)))
-             for path in ("/v1/events?after=0&wait=20", "/v1/consumers/c/events?wait=20")]
+             for path in ("/v1/events?after=1&wait=20", "/v1/consumers/c/events?wait=20")]
     for poll in polls:
         poll.start()
     polls[0].join(0.3)
@@ -496,8 +496,8 @@ def test_c2_a_long_poll_answers_when_something_comes(still):
 
 
 def test_c2_a_long_poll_ends_when_nothing_comes(still):
-    still.put("/v1/consumers/c")
-    for path in ("/v1/events?after=0&wait=1", "/v1/consumers/c/events?wait=1"):
+    still.put("/v1/consumers/c", {"filters": {"org_id": "acme"}})
+    for path in ("/v1/events?after=1&wait=1", "/v1/consumers/c/events?wait=1"):
         began = time.monotonic()
         answer = still.get(path)
         assert answer.status == 200 and answer.json["events"] == [] and time.monotonic() - began >= 0.9
