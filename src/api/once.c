@@ -104,23 +104,35 @@ static bool has_failed(const struct ol_request *request)
     return request->status >= 400;
 }
 
-static enum ol_answer change(struct ol_request *request, const struct outlog_idempotency *call)
+/* A transaction to do it in, with its key claimed; NULL after having answered: it was done before, or it
+ * cannot be done. */
+static outlog_tx *begin(struct ol_request *request, const struct outlog_idempotency *call)
 {
     const char *stored = NULL;
     outlog_tx *tx;
     outlog_err err;
 
-    if (outlog_begin(request->log, &tx, &err) < 0)
-        return ol_problem(request, &err);
-    if (call && outlog_idempotent_begin(tx, call, &stored, &err) < 0) {
-        outlog_rollback(tx);
-        return ol_problem(request, &err);
+    if (outlog_begin(request->log, &tx, &err) < 0) {
+        ol_problem(request, &err);
+        return NULL;
     }
-    if (stored) {
+    if (call && outlog_idempotent_begin(tx, call, &stored, &err) < 0)
+        ol_problem(request, &err);
+    else if (stored)
         repeat(request, stored);
-        outlog_rollback(tx);
+    else
+        return tx;
+    outlog_rollback(tx);
+    return NULL;
+}
+
+static enum ol_answer change(struct ol_request *request, const struct outlog_idempotency *call)
+{
+    outlog_tx *tx = begin(request, call);
+    outlog_err err;
+
+    if (!tx)
         return OL_ANSWERED;
-    }
     request->route->change(request, tx);
     if (has_failed(request) || (call && keep(request, tx, call, &err) < 0)) {
         outlog_rollback(tx);
@@ -133,21 +145,11 @@ static enum ol_answer change(struct ol_request *request, const struct outlog_ide
 /* The handler's own transactions join ours, which also keeps the answer. */
 static enum ol_answer handle(struct ol_request *request, const struct outlog_idempotency *call)
 {
-    const char *stored = NULL;
-    outlog_tx *tx;
+    outlog_tx *tx = begin(request, call);
     outlog_err err;
 
-    if (outlog_begin(request->log, &tx, &err) < 0)
-        return ol_problem(request, &err);
-    if (outlog_idempotent_begin(tx, call, &stored, &err) < 0) {
-        outlog_rollback(tx);
-        return ol_problem(request, &err);
-    }
-    if (stored) {
-        repeat(request, stored);
-        outlog_rollback(tx);
+    if (!tx)
         return OL_ANSWERED;
-    }
     tx->is_shared = true;
     enum ol_answer answer = request->route->handle(request);
     if (answer != OL_ANSWERED || has_failed(request) || keep(request, tx, call, &err) < 0) {
@@ -163,24 +165,15 @@ static enum ol_answer handle(struct ol_request *request, const struct outlog_ide
 /* Claim the key in a transaction of its own. -1 after having answered. */
 static int claim(struct ol_request *request, const struct outlog_idempotency *call)
 {
-    const char *stored = NULL;
-    outlog_tx *tx;
+    outlog_tx *tx = begin(request, call);
     outlog_err err;
 
-    if (outlog_begin(request->log, &tx, &err) < 0) {
-        ol_problem(request, &err);
+    if (!tx)
         return -1;
-    }
-    int result = outlog_idempotent_begin(tx, call, &stored, &err);
-    if (result == 0 && stored)
-        repeat(request, stored);
-    if (result < 0 || stored)
-        outlog_rollback(tx);
-    else
-        result = outlog_commit(tx, &err);
-    if (result < 0)
-        ol_problem(request, &err);
-    return result < 0 || stored ? -1 : 0;
+    if (outlog_commit(tx, &err) == 0)
+        return 0;
+    ol_problem(request, &err);
+    return -1;
 }
 
 /* The work is done in several transactions, or outside of any. Its key is claimed before it, so that no
