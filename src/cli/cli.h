@@ -82,6 +82,25 @@ int ol_cli_actor(struct ol_cli *cli, const char *text, const char **type, const 
 /* An event has an org or is of the infrastructure, not both; returns 0 or OL_EXIT_USAGE. */
 int ol_cli_org_or_infra(const char *org_id, bool is_infrastructure);
 
+/* An event_id, or 0; false when `text` is neither. */
+bool ol_cli_event_id(const char *text, int64_t *out);
+
+/* What a command can do: `outlog consumers create NAME`. */
+struct ol_cli_verb {
+    const char *name;
+    int words; /* with its own name; a third one is an event_id */
+    int (*run)(struct ol_cli *cli, outlog *log, void *wish, outlog_err *err);
+    const char *usage;
+};
+
+/* The verb that the words name, of a list that ends with a name that is NULL: that one is meant where
+ * there are no words. Fills *event_id where there is a third. Returns 0 or OL_EXIT_USAGE. */
+int ol_cli_verb(const struct ol_cli *cli, const struct ol_cli_verb *verbs,
+                const struct ol_cli_verb **out, int64_t *event_id);
+
+/* Open the store, do it, say what went wrong; returns the exit status. */
+int ol_cli_do(struct ol_cli *cli, const struct ol_cli_verb *verb, void *wish);
+
 /* Say that a file cannot be read, by errno; returns OL_EXIT_FAILED. */
 int ol_cli_unreadable(const char *path);
 

@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "views/consumer.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +40,7 @@ static void print_consumer(const struct ol_cli *cli, const struct outlog_consume
     ol_buf_clear(&line);
 }
 
-static int list(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+static int list(struct ol_cli *cli, outlog *log, void *wish, outlog_err *err)
 {
     size_t count;
     struct outlog_consumer *all = calloc(MOST, sizeof *all);
@@ -67,8 +66,9 @@ static int show(struct ol_cli *cli, outlog *log, const char *name, outlog_err *e
     return 0;
 }
 
-static int create(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+static int create(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
 {
+    struct wish *wish = context;
     const struct position *from = &wish->from;
     bool created;
     if (outlog_consumer_create(log, cli->argv[1], &wish->filter, from->is_time ? 0 : from->at,
@@ -80,8 +80,9 @@ static int create(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err
     return show(cli, log, cli->argv[1], err);
 }
 
-static int reset(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+static int reset(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
 {
+    struct wish *wish = context;
     const struct position *to = &wish->to;
     if ((to->is_time ? outlog_consumer_reset_to_time(log, cli->argv[1], to->at, err)
                      : outlog_consumer_reset(log, cli->argv[1], to->at, err)) < 0)
@@ -89,14 +90,15 @@ static int reset(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err 
     return show(cli, log, cli->argv[1], err);
 }
 
-static int delete (struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+static int delete (struct ol_cli *cli, outlog *log, void *wish, outlog_err *err)
 {
     (void)wish;
     return outlog_consumer_delete(log, cli->argv[1], err);
 }
 
-static int read_events(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+static int read_events(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
 {
+    struct wish *wish = context;
     struct outlog_page page = {0};
     struct ol_buf line = {0};
     int result = outlog_consumer_read(log, cli->argv[1], (size_t)wish->limit,
@@ -110,34 +112,22 @@ static int read_events(struct ol_cli *cli, outlog *log, struct wish *wish, outlo
     return result;
 }
 
-static int commit(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+static int commit(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
 {
+    struct wish *wish = context;
     if (outlog_consumer_commit(log, cli->argv[1], wish->event_id, NULL, err) < 0)
         return -1;
     return show(cli, log, cli->argv[1], err);
 }
 
-static const struct {
-    const char *name;
-    int words; /* with its own name */
-    int (*run)(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err);
-    const char *usage;
-} actions[] = {
+static const struct ol_cli_verb verbs[] = {
     {"create", 2, create, "consumers create NAME [--from N|end|TIME] [filters]"},
     {"reset", 2, reset, "consumers reset NAME --to 0|N|end|TIME"},
     {"delete", 2, delete, "consumers delete NAME"},
     {"read", 2, read_events, "consumers read NAME [--limit N] [--wait SECONDS]"},
     {"commit", 3, commit, "consumers commit NAME EVENT_ID"},
+    {NULL, 0, list, NULL},
 };
-
-/* A whole number from 0; false when `text` is none. */
-static bool take_event_id(const char *text, int64_t *out)
-{
-    char *end;
-    errno = 0;
-    *out = strtoll(text, &end, 10);
-    return errno == 0 && end != text && !*end && *out >= 0;
-}
 
 /* 0, an event_id, `end`, or a time. */
 static int take_position(const char *option, const char *text, struct position *out)
@@ -146,7 +136,7 @@ static int take_position(const char *option, const char *text, struct position *
         out->at = OUTLOG_END;
         return 0;
     }
-    if (take_event_id(text, &out->at))
+    if (ol_cli_event_id(text, &out->at))
         return 0;
     out->is_time = true;
     return ol_cli_time(text, &out->at) == 0
@@ -191,36 +181,14 @@ static int parse(struct ol_cli *cli, struct wish *wish)
 static int run(struct ol_cli *cli)
 {
     struct wish wish = {.limit = 100};
-    outlog_err err;
-    int (*action)(struct ol_cli *, outlog *, struct wish *, outlog_err *) = list;
+    const struct ol_cli_verb *verb;
     int status = parse(cli, &wish);
 
-    if (status)
+    if (status || (status = ol_cli_verb(cli, verbs, &verb, &wish.event_id)))
         return status;
-    if (cli->argc) {
-        action = NULL;
-        for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
-            if (strcmp(actions[i].name, cli->argv[0]) != 0)
-                continue;
-            if (cli->argc != actions[i].words)
-                return ol_usage("usage: outlog %s", actions[i].usage);
-            action = actions[i].run;
-        }
-        if (!action)
-            return ol_usage("consumers knows create, read, commit, reset and delete, not '%s'",
-                            cli->argv[0]);
-        if (action == reset && !wish.has_to)
-            return ol_usage("say where to: --to 0, --to EVENT_ID, --to end or --to TIME");
-        if (action == commit && !take_event_id(cli->argv[2], &wish.event_id))
-            return ol_usage("'%s' is no event_id", cli->argv[2]);
-    }
-    outlog *log = ol_cli_open(cli);
-    if (!log)
-        return OL_EXIT_FAILED;
-    if (action(cli, log, &wish, &err) < 0)
-        status = ol_report(&err);
-    outlog_close(log);
-    return status;
+    if (verb->run == reset && !wish.has_to)
+        return ol_usage("say where to: --to 0, --to EVENT_ID, --to end or --to TIME");
+    return ol_cli_do(cli, verb, &wish);
 }
 
 const struct ol_cli_command ol_command_consumers = {

@@ -212,6 +212,45 @@ int ol_cli_org_or_infra(const char *org_id, bool is_infrastructure)
                : 0;
 }
 
+bool ol_cli_event_id(const char *text, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return errno == 0 && end != text && !*end && *out >= 0;
+}
+
+int ol_cli_verb(const struct ol_cli *cli, const struct ol_cli_verb *verbs,
+                const struct ol_cli_verb **out, int64_t *event_id)
+{
+    char known[200] = "";
+    const struct ol_cli_verb *verb = verbs;
+    for (; verb->name && (!cli->argc || strcmp(verb->name, cli->argv[0]) != 0); verb++) {
+        size_t bytes = strlen(known);
+        snprintf(known + bytes, sizeof known - bytes, "%s%s", bytes ? ", " : "", verb->name);
+    }
+    if (cli->argc && !verb->name)
+        return ol_usage("%.*s knows %s, not '%s'", (int)strcspn(verbs->usage, " "), verbs->usage,
+                        known, cli->argv[0]);
+    if (cli->argc != verb->words)
+        return ol_usage("usage: outlog %s", verb->usage);
+    if (cli->argc > 2 && !ol_cli_event_id(cli->argv[2], event_id))
+        return ol_usage("'%s' is no event_id", cli->argv[2]);
+    *out = verb;
+    return 0;
+}
+
+int ol_cli_do(struct ol_cli *cli, const struct ol_cli_verb *verb, void *wish)
+{
+    outlog_err err;
+    outlog *log = ol_cli_open(cli);
+    if (!log)
+        return OL_EXIT_FAILED;
+    int status = verb->run(cli, log, wish, &err) < 0 ? ol_report(&err) : 0;
+    outlog_close(log);
+    return status;
+}
+
 int ol_cli_unreadable(const char *path)
 {
     outlog_err err;

@@ -5,7 +5,6 @@
 #include "views/checkpoint.h"
 #include "views/projector.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -125,7 +124,7 @@ static void print_projection(const struct ol_cli *cli, const struct outlog_proje
     ol_buf_clear(&line);
 }
 
-static int list(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+static int list(struct ol_cli *cli, outlog *log, void *wish, outlog_err *err)
 {
     struct outlog_projection *all = calloc(MOST, sizeof *all);
     size_t count;
@@ -153,8 +152,9 @@ static int show(struct ol_cli *cli, outlog *log, const char *name, outlog_err *e
 
 /* --- a worker --- */
 
-static int run_worker(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+static int run_worker(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
 {
+    struct wish *wish = context;
     struct ol_projector_stats stats = {0};
     int64_t started = ol_clock_boot_us();
     char applied[32];
@@ -236,8 +236,9 @@ static int follow(struct ol_cli *cli, outlog *log, struct thread *thread, const 
                : 0;
 }
 
-static int rebuild(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+static int rebuild(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
 {
+    struct wish *wish = context;
     const char *name = cli->argv[1];
     struct outlog_projection before;
     if (outlog_projection_rebuild(log, name, wish->aside, &wish->by, err) < 0 ||
@@ -259,29 +260,33 @@ static int rebuild(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_er
 
 /* --- the other verbs --- */
 
-static int cancel(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+static int cancel(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
 {
+    struct wish *wish = context;
     return outlog_projection_cancel(log, cli->argv[1], &wish->by, err) < 0
                ? -1
                : show(cli, log, cli->argv[1], err);
 }
 
-static int skip(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+static int skip(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
 {
+    struct wish *wish = context;
     return outlog_projection_skip(log, cli->argv[1], wish->event_id, &wish->by, err) < 0
                ? -1
                : show(cli, log, cli->argv[1], err);
 }
 
-static int retry(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+static int retry(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
 {
+    struct wish *wish = context;
     return outlog_projection_retry(log, cli->argv[1], &wish->by, err) < 0
                ? -1
                : show(cli, log, cli->argv[1], err);
 }
 
-static int wait_for(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
+static int wait_for(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
 {
+    struct wish *wish = context;
     int64_t timeout_us = 5 * INT64_C(1000000), reached;
     struct ol_buf line = {0};
     if (wish->timeout)
@@ -301,12 +306,7 @@ static int wait_for(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_e
     return 0;
 }
 
-static const struct action {
-    const char *name;
-    int words; /* with its own name */
-    int (*run)(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err);
-    const char *usage;
-} actions[] = {
+static const struct ol_cli_verb verbs[] = {
     {"run", 1, run_worker,
      "projections run [--id NAME] [--lease SPAN] [--poll SPAN] [--until-idle]"},
     {"rebuild", 2, rebuild, "projections rebuild NAME [--aside] [--no-wait]"},
@@ -314,6 +314,7 @@ static const struct action {
     {"skip", 3, skip, "projections skip NAME EVENT_ID"},
     {"retry", 2, retry, "projections retry NAME"},
     {"wait", 3, wait_for, "projections wait NAME EVENT_ID [--timeout SPAN]"},
+    {NULL, 0, list, NULL},
 };
 
 static int parse_span(const char *name, const char *text, int64_t least_us, int64_t *out)
@@ -347,50 +348,18 @@ static int parse(struct ol_cli *cli, struct wish *wish)
     return 0;
 }
 
-/* The word after the name, for skip and wait. */
-static int take_event_id(const char *text, int64_t *out)
-{
-    char *end;
-    errno = 0;
-    *out = strtoll(text, &end, 10);
-    return errno == 0 && end != text && !*end && *out > 0 ? 0
-                                                          : ol_usage("'%s' is no event_id", text);
-}
-
 static int run(struct ol_cli *cli)
 {
     struct wish wish = {.worker = ol_projector_defaults(NULL)};
-    int (*action)(struct ol_cli *, outlog *, struct wish *, outlog_err *) = list;
+    const struct ol_cli_verb *verb;
     char host[100] = "projector";
-    outlog_err err;
 
     gethostname(host, sizeof host - 1);
     wish.worker.name = host;
     int status = parse(cli, &wish);
-    if (status)
+    if (status || (status = ol_cli_verb(cli, verbs, &verb, &wish.event_id)))
         return status;
-    if (cli->argc) {
-        const struct action *found = NULL;
-        for (size_t i = 0; i < sizeof actions / sizeof *actions; i++)
-            if (strcmp(actions[i].name, cli->argv[0]) == 0)
-                found = &actions[i];
-        if (!found)
-            return ol_usage(
-                "projections knows run, rebuild, cancel, skip, retry and wait, not '%s'",
-                cli->argv[0]);
-        if (cli->argc != found->words)
-            return ol_usage("usage: outlog %s", found->usage);
-        if (found->words == 3 && (status = take_event_id(cli->argv[2], &wish.event_id)))
-            return status;
-        action = found->run;
-    }
-    outlog *log = ol_cli_open(cli);
-    if (!log)
-        return OL_EXIT_FAILED;
-    if (action(cli, log, &wish, &err) < 0)
-        status = ol_report(&err);
-    outlog_close(log);
-    return status;
+    return ol_cli_do(cli, verb, &wish);
 }
 
 const struct ol_cli_command ol_command_projections = {

@@ -4,8 +4,6 @@
 #include "base/clock.h"
 #include "relay/sink.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 static void print_json(const struct ol_sink_view *sink, struct ol_buf *line)
@@ -48,16 +46,12 @@ static void print_sink(void *user, const struct ol_sink_view *sink)
 /* `beginning`, `end` or an event_id. */
 static bool take_position(const char *text, int64_t *out)
 {
-    char *end;
     if (strcmp(text, "beginning") == 0)
         *out = 0;
     else if (strcmp(text, "end") == 0)
         *out = OUTLOG_END;
-    else {
-        errno = 0;
-        *out = strtoll(text, &end, 10);
-        return errno == 0 && end != text && !*end && *out >= 0;
-    }
+    else
+        return ol_cli_event_id(text, out);
     return true;
 }
 
