@@ -1,9 +1,9 @@
 /* main.c: finds the verb and runs it. */
 #include "cli/cli.h"
 
-#include <malloc.h>
+#include "store/process.h"
+
 #include <poll.h>
-#include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -75,18 +75,9 @@ static bool reader_has_gone(void)
     return poll(&out, 1, 0) > 0 && out.revents & (POLLERR | POLLHUP);
 }
 
-/* Threads that store thousands of rows a second ask for memory as often. SQLite counts what it has under a lock
- * of the whole process, for figures that nobody asks for; the C library gives back what it needs again. */
-static void tune_memory(void)
-{
-    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
-    mallopt(M_TRIM_THRESHOLD, 1024 * 1024);
-    mallopt(M_TOP_PAD, 256 * 1024);
-}
-
 int main(int argc, char **argv)
 {
-    tune_memory();
+    ol_process_tune();
     int at = command_at(argc, argv);
     if (at < 0) {
         if (wants_help(argc, argv)) {
