@@ -19,6 +19,13 @@ query stands in sql/postgres/queries and sql/sqlite/queries, under the same name
 parameters: the build fails when they drift. One that only one store needs says so in its header:
 `-- name: head_add(…) @sqlite`. `@replan` asks PostgreSQL to plan anew for each set of values once an
 optional parameter is there: right for one value may be very wrong for the next.
+
+What several queries say in the same words is a part, for them and for the files that follow:
+
+    -- part: of_one(m)
+       and m.org_id = :org_id   --? org_id
+
+`--+ of_one(o)`, alone on its line, stands for these lines, with o for m.
 """
 import pathlib
 import re
@@ -26,6 +33,8 @@ import sys
 
 DIALECTS = ("postgres", "sqlite")
 HEADER = re.compile(r"^-- name: (\w+)\(([^)]*)\)((?: @\w+)*)\s*$")
+PART = re.compile(r"^-- part: (\w+)\(([^)]*)\)\s*$")
+USE = re.compile(r"^\s*--\+ (\w+)\(([^)]*)\)\s*$")
 PARAM = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
 
 
@@ -100,21 +109,36 @@ class Query:
         return merged
 
 
+class Part:
+    def __init__(self, signature):
+        self.tables, self.lines = signature.split(", "), []
+
+    def of(self, tables):
+        """Its lines, about these tables."""
+        names = dict(zip(self.tables, tables, strict=True))
+        return [re.sub(r"\b(\w+)(?=\.)", lambda m: names.get(m[1], m[1]), line) for line in self.lines]
+
+
 def read_queries(*folders):
-    queries = {}
+    queries, parts = {}, {}
     for path in (path for folder in folders for path in sorted(folder.glob("*.sql"))):
-        query = None
+        lines = None
         for line in path.read_text().splitlines():
-            header = HEADER.match(line)
+            header, part, use = HEADER.match(line), PART.match(line), USE.match(line)
             if header:
                 query = Query(path.name, *header.groups())
                 if query.name in queries:
                     fail(f"{path.name}: {query.name} is defined twice")
-                queries[query.name] = query
-            elif line.startswith("-- name:"):
+                queries[query.name], lines = query, query.lines
+            elif part:
+                parts[part[1]] = Part(part[2])
+                lines = parts[part[1]].lines
+            elif line.startswith(("-- name:", "-- part:")):
                 fail(f"{path.name}: cannot read header: {line}")
-            elif query:
-                query.lines.append(line)
+            elif use:
+                lines += parts[use[1]].of(use[2].split(", "))
+            elif lines is not None:
+                lines.append(line)
     return queries
 
 

@@ -1,6 +1,13 @@
 -- Looking at messages, and what operators do to them. Every change happens after lane_touch, in the
 -- same transaction (rule 1): the relay then sees another parked_gen and plans anew.
 
+-- part: asked_for(m, d)
+-- What a person may ask of messages; d is whichever table should be looked into for the destination.
+   and d.destination = :destination --? destination
+   and m.event_type = :event_type   --? event_type
+   and m.created_at >= :since       --? since
+   and m.created_at < :until        --? until
+
 -- name: lane_list()
 select lane, owner_name, owner, head, lease_until, epoch, parked_gen, claimed_at from outlog.lanes order by lane
 

@@ -29,10 +29,7 @@ select top.lane, top.seq
      cross join lateral (select * from outlog.outbox where lane = p.lane and seq = p.seq offset 0) o
      where p.state = :state and p.lane = (b ->> 0)::smallint and p.seq >= (b ->> 1)::bigint and p.seq < (b ->> 2)::bigint
        and p.attempts > 0               --? retrying
-       and p.destination = :destination --? destination
-       and o.event_type = :event_type   --? event_type
-       and o.created_at >= :since       --? since
-       and o.created_at < :until        --? until
+       --+ asked_for(o, p)
      order by p.seq desc limit :limit) top
  order by top.created_at desc, top.lane, top.seq desc limit :limit
 
@@ -46,29 +43,20 @@ select top.lane, top.seq
         (select n.* from outlog.outbox n
           where n.lane = l.lane and n.seq > l.head and n.seq >= (b ->> 1)::bigint and n.seq < (b ->> 2)::bigint
             and not exists (select from outlog.parked p where p.lane = n.lane and p.seq = n.seq)
-            and n.destination = :destination --? destination
-            and n.event_type = :event_type   --? event_type
-            and n.created_at >= :since       --? since
-            and n.created_at < :until        --? until
+            --+ asked_for(n, n)
           order by n.seq desc limit :limit)
         union all
         (select g.* from unnest(l.gaps) r
           cross join lateral (select * from outlog.outbox where lane = l.lane and seq >= lower(r) and seq < upper(r) offset 0) g
           where g.seq >= (b ->> 1)::bigint and g.seq < (b ->> 2)::bigint
             and not exists (select from outlog.parked p where p.lane = g.lane and p.seq = g.seq)
-            and g.destination = :destination --? destination
-            and g.event_type = :event_type   --? event_type
-            and g.created_at >= :since       --? since
-            and g.created_at < :until        --? until
+            --+ asked_for(g, g)
           order by g.seq desc limit :limit)
         union all
         (select k.* from outlog.parked p
           cross join lateral (select * from outlog.outbox where lane = p.lane and seq = p.seq offset 0) k
           where p.state = 'PENDING' and p.lane = l.lane and p.seq >= (b ->> 1)::bigint and p.seq < (b ->> 2)::bigint
-            and k.destination = :destination --? destination
-            and k.event_type = :event_type   --? event_type
-            and k.created_at >= :since       --? since
-            and k.created_at < :until        --? until
+            --+ asked_for(k, k)
           order by p.seq desc limit :limit)) o
      order by o.seq desc limit :limit) top
  order by top.created_at desc, top.lane, top.seq desc limit :limit
@@ -88,10 +76,7 @@ select top.lane, top.seq
           cross join lateral (select * from outlog.outbox where lane = p.lane and seq = p.seq offset 0) k
           where p.state = 'CLAIMED' and p.lane = l.lane)) o
      where o.seq >= (b ->> 1)::bigint and o.seq < (b ->> 2)::bigint
-       and o.destination = :destination --? destination
-       and o.event_type = :event_type   --? event_type
-       and o.created_at >= :since       --? since
-       and o.created_at < :until        --? until
+       --+ asked_for(o, o)
      order by o.seq desc limit :limit) top
  order by top.created_at desc, top.lane, top.seq desc limit :limit
 
@@ -105,10 +90,7 @@ select top.lane, top.seq
      where o.lane = l.lane and o.seq <= l.head and o.seq >= (b ->> 1)::bigint and o.seq < (b ->> 2)::bigint
        and coalesce((select p.state from outlog.parked p where p.lane = o.lane and p.seq = o.seq),
                     case when l.gaps @> o.seq or l.claim @> o.seq then 'PENDING' else 'PUBLISHED' end) = 'PUBLISHED'
-       and o.destination = :destination --? destination
-       and o.event_type = :event_type   --? event_type
-       and o.created_at >= :since       --? since
-       and o.created_at < :until        --? until
+       --+ asked_for(o, o)
      order by o.seq desc limit :limit) top
  order by top.created_at desc, top.lane, top.seq desc limit :limit
 
@@ -118,10 +100,7 @@ select top.lane, top.seq
  cross join lateral (
     select o.lane, o.seq, o.created_at from outlog.outbox o
      where o.lane = (b ->> 0)::smallint and o.seq >= (b ->> 1)::bigint and o.seq < (b ->> 2)::bigint
-       and o.destination = :destination --? destination
-       and o.event_type = :event_type   --? event_type
-       and o.created_at >= :since       --? since
-       and o.created_at < :until        --? until
+       --+ asked_for(o, o)
      order by o.seq desc limit :limit) top
  order by top.created_at desc, top.lane, top.seq desc limit :limit
 
@@ -134,10 +113,7 @@ select o.event_id, o.seq
      where m.lane = l.lane and m.seq > :after and m.seq <= :upto and m.seq <= l.head
        and coalesce((select p.state from outlog.parked p where p.lane = m.lane and p.seq = m.seq),
                     case when l.gaps @> m.seq or l.claim @> m.seq then 'PENDING' else 'PUBLISHED' end) = 'PUBLISHED'
-       and m.destination = :destination --? destination
-       and m.event_type = :event_type   --? event_type
-       and m.created_at >= :since       --? since
-       and m.created_at < :until        --? until
+       --+ asked_for(m, m)
      order by m.seq limit :limit) o
  where l.lane = :lane
  order by o.seq
@@ -151,10 +127,7 @@ select o.event_id, o.seq
       cross join lateral (select * from outlog.outbox where lane = p.lane and seq = p.seq offset 0) k
       where p.state = 'PENDING' and p.lane = l.lane and p.seq > :after and p.seq <= :upto
         and p.attempts > 0               --? retrying
-        and k.destination = :destination --? destination
-        and k.event_type = :event_type   --? event_type
-        and k.created_at >= :since       --? since
-        and k.created_at < :until        --? until
+        --+ asked_for(k, k)
       order by p.seq limit :limit)
     union all
     (select g.event_id, g.seq from unnest(l.gaps) r
@@ -162,20 +135,14 @@ select o.event_id, o.seq
       where g.seq > :after and g.seq <= :upto
         and not exists (select from outlog.parked p where p.lane = g.lane and p.seq = g.seq)
         and false                        --? retrying
-        and g.destination = :destination --? destination
-        and g.event_type = :event_type   --? event_type
-        and g.created_at >= :since       --? since
-        and g.created_at < :until        --? until
+        --+ asked_for(g, g)
       order by g.seq limit :limit)
     union all
     (select n.event_id, n.seq from outlog.outbox n
       where n.lane = l.lane and n.seq > l.head and n.seq > :after and n.seq <= :upto
         and not exists (select from outlog.parked p where p.lane = n.lane and p.seq = n.seq)
         and false                        --? retrying
-        and n.destination = :destination --? destination
-        and n.event_type = :event_type   --? event_type
-        and n.created_at >= :since       --? since
-        and n.created_at < :until        --? until
+        --+ asked_for(n, n)
       order by n.seq limit :limit)) o
  where l.lane = :lane
  order by o.seq limit :limit

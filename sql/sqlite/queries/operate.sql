@@ -17,10 +17,7 @@ select p.lane, p.seq from outlog_parked p cross join outlog_outbox o on o.seq = 
  where p.state = :state
    and p.seq >= (select value ->> 1 from json_each(:bounds)) and p.seq < (select value ->> 2 from json_each(:bounds))
    and p.attempts > 0               --? retrying
-   and p.destination = :destination --? destination
-   and o.event_type = :event_type   --? event_type
-   and o.created_at >= :since       --? since
-   and o.created_at < :until        --? until
+   --+ asked_for(o, p)
  order by p.seq desc limit :limit
 
 -- name: messages_pending(bounds, limit literal, destination?, event_type?, since?, until?)
@@ -30,20 +27,14 @@ select w.lane, w.seq from (
          where o.seq > (select head from outlog_lanes where lane = 0)
            and o.seq >= (select value ->> 1 from json_each(:bounds)) and o.seq < (select value ->> 2 from json_each(:bounds))
            and not exists (select 1 from outlog_parked p where p.seq = o.seq)
-           and o.destination = :destination --? destination
-           and o.event_type = :event_type   --? event_type
-           and o.created_at >= :since       --? since
-           and o.created_at < :until        --? until
+           --+ asked_for(o, o)
          order by o.seq desc limit :limit)
     union all
     select * from (
         select p.lane, p.seq from outlog_parked p cross join outlog_outbox o on o.seq = p.seq
          where p.state = 'PENDING'
            and p.seq >= (select value ->> 1 from json_each(:bounds)) and p.seq < (select value ->> 2 from json_each(:bounds))
-           and p.destination = :destination --? destination
-           and o.event_type = :event_type   --? event_type
-           and o.created_at >= :since       --? since
-           and o.created_at < :until        --? until
+           --+ asked_for(o, p)
          order by p.seq desc limit :limit)) w
  order by w.seq desc limit :limit
 
@@ -54,10 +45,7 @@ select o.lane, o.seq from (
     union all
     select k.* from outlog_parked p cross join outlog_outbox k on k.seq = p.seq where p.state = 'CLAIMED') o
  where o.seq >= (select value ->> 1 from json_each(:bounds)) and o.seq < (select value ->> 2 from json_each(:bounds))
-   and o.destination = :destination --? destination
-   and o.event_type = :event_type   --? event_type
-   and o.created_at >= :since       --? since
-   and o.created_at < :until        --? until
+   --+ asked_for(o, o)
  order by o.seq desc limit :limit
 
 -- name: messages_published(bounds, limit literal, destination?, event_type?, since?, until?)
@@ -66,19 +54,13 @@ select o.lane, o.seq from outlog_outbox o
    and o.seq >= (select value ->> 1 from json_each(:bounds)) and o.seq < (select value ->> 2 from json_each(:bounds))
    and coalesce((select p.state from outlog_parked p where p.seq = o.seq),
                 (select iif(o.seq between l.claim_from and l.claim_to, 'CLAIMED', 'PUBLISHED') from outlog_lanes l where l.lane = 0)) = 'PUBLISHED'
-   and o.destination = :destination --? destination
-   and o.event_type = :event_type   --? event_type
-   and o.created_at >= :since       --? since
-   and o.created_at < :until        --? until
+   --+ asked_for(o, o)
  order by o.seq desc limit :limit
 
 -- name: messages_all(bounds, limit literal, destination?, event_type?, since?, until?)
 select o.lane, o.seq from outlog_outbox o
  where o.seq >= (select value ->> 1 from json_each(:bounds)) and o.seq < (select value ->> 2 from json_each(:bounds))
-   and o.destination = :destination --? destination
-   and o.event_type = :event_type   --? event_type
-   and o.created_at >= :since       --? since
-   and o.created_at < :until        --? until
+   --+ asked_for(o, o)
  order by o.seq desc limit :limit
 
 -- name: published_after(lane, after, upto, limit literal, destination?, event_type?, since?, until?)
@@ -86,10 +68,7 @@ select o.event_id, o.seq from outlog_outbox o
  where o.lane = :lane and o.seq > :after and o.seq <= :upto and o.seq <= (select head from outlog_lanes where lane = :lane)
    and coalesce((select p.state from outlog_parked p where p.seq = o.seq),
                 (select iif(o.seq between l.claim_from and l.claim_to, 'CLAIMED', 'PUBLISHED') from outlog_lanes l where l.lane = 0)) = 'PUBLISHED'
-   and o.destination = :destination --? destination
-   and o.event_type = :event_type   --? event_type
-   and o.created_at >= :since       --? since
-   and o.created_at < :until        --? until
+   --+ asked_for(o, o)
  order by o.seq limit :limit
 
 -- name: pending_after(lane, after, upto, limit literal, destination?, event_type?, since?, until?, retrying?)
@@ -98,10 +77,7 @@ select w.event_id, w.seq from (
         select o.event_id, o.seq from outlog_parked p cross join outlog_outbox o on o.seq = p.seq
          where p.state = 'PENDING' and p.lane = :lane and p.seq > :after and p.seq <= :upto
            and p.attempts > 0               --? retrying
-           and p.destination = :destination --? destination
-           and o.event_type = :event_type   --? event_type
-           and o.created_at >= :since       --? since
-           and o.created_at < :until        --? until
+           --+ asked_for(o, p)
          order by p.seq limit :limit)
     union all
     select * from (
@@ -109,10 +85,7 @@ select w.event_id, w.seq from (
          where o.seq > (select head from outlog_lanes where lane = 0) and o.seq > :after and o.seq <= :upto
            and not exists (select 1 from outlog_parked p where p.seq = o.seq)
            and false                        --? retrying
-           and o.destination = :destination --? destination
-           and o.event_type = :event_type   --? event_type
-           and o.created_at >= :since       --? since
-           and o.created_at < :until        --? until
+           --+ asked_for(o, o)
          order by o.seq limit :limit)) w
  order by w.seq limit :limit
 
