@@ -25,7 +25,7 @@ static bool is_token(char c)
 bool ol_header_name_is_valid(const char *name)
 {
     size_t bytes = 0;
-    while (name[bytes] && bytes <= OL_HEADER_NAME && is_token(name[bytes]))
+    while (bytes <= OL_HEADER_NAME && name[bytes] && is_token(name[bytes]))
         bytes++;
     return bytes > 0 && bytes <= OL_HEADER_NAME && !name[bytes];
 }

@@ -201,7 +201,8 @@ def test_m1_stats_and_destinations_count_by_destination_and_state(store, outlog,
     assert by["one"]["dead"] == 1
     assert len(stats["lanes"]) == (8 if is_postgres(store) else 1)
     rows = {one["name"]: one for one in outlog.run("destinations", "--json").json()}
-    assert list(rows["one"]) == ["name", "type", "paused", "breaker", "pending", "oldest_pending_ms", "last_error", "retry_at"]
+    assert list(rows["one"]) == ["name", "type", "paused", "breaker", "pending", "oldest_pending_ms", "last_error",
+                                 "retry_at"]
     assert rows["two"]["pending"] == 6 and "500" in rows["one"]["last_error"]
     assert "relays" in outlog.run("stats").stdout
 
