@@ -10,6 +10,7 @@ import psycopg2
 import pytest
 
 from doors import Refused, connect, execute, is_postgres
+from lib.cli import ROOT
 from lib.outbox import wait_for
 from run_doors import DOORS, open_runs
 
@@ -397,28 +398,39 @@ def test_u1_no_two_commands_of_a_run_at_once(store, db):
 # The legal moves, against a model
 
 
+def legal_moves():
+    """The table of docs/runs.md: of a verb what it moves, from which states, which of a step forbid it, to what."""
+    page = (ROOT / "docs" / "runs.md").read_text()
+    for row in page.split("| verb | from | to |\n|---|---|---|\n")[1].split("\n\n")[0].splitlines():
+        verbs, before, after = row.split("|")[1:4]
+        start, _, forbidden = before.partition(", and no ")
+        states = re.findall(r"[A-Z]{2,}", after)
+        for verb in re.findall(r"`(\w+)`", verbs):
+            yield verb, (start.split()[0], set(re.findall(r"[A-Z]{2,}", start)),
+                         set(re.findall(r"[A-Z]{2,}", forbidden)), states[0] if states else None)
+
+
 class Model:
     """docs/runs.md as a program: what is legal, and what comes of it."""
 
-    STEP = {"complete_step": ({"RUNNING"}, "COMPLETED"), "fail_step": ({"RUNNING"}, "FAILED"),
-            "skip_step": ({"RUNNING", "FAILED"}, "SKIPPED"), "retry_step": ({"FAILED"}, "RUNNING"),
-            "correct_step": ({"COMPLETED", "FAILED"}, "COMPLETED"), "call_tool": ({"RUNNING"}, None)}
-    END = {"complete_run": "COMPLETED", "fail_run": "FAILED", "cancel_run": "CANCELLED"}
+    MOVES = dict(legal_moves())
+    STEP = {verb: (start, end) for verb, (what, start, _, end) in MOVES.items() if what == "step"}
+    END = {verb: end for verb, (_, _, _, end) in MOVES.items() if verb in ("complete_run", "fail_run", "cancel_run")}
 
     def __init__(self):
         self.status, self.steps, self.tools = "RUNNING", {}, {}
         self.total = self.failed = self.checkpoints = 0
 
     def allows(self, verb, target):
-        if verb == "correct_step":
-            return self.steps[target] in ("COMPLETED", "FAILED")
+        if verb == "correct_step":              # also after the run's end
+            return self.steps[target] in self.STEP[verb][0]
         if self.status != "RUNNING":
             return False
         if verb in self.STEP:
             return self.steps[target] in self.STEP[verb][0]
         if verb in ("complete_tool", "fail_tool"):
             return self.tools[target] == "RUNNING"
-        return verb != "complete_run" or not {"RUNNING", "FAILED"} & set(self.steps.values())
+        return not self.MOVES[verb][2] & set(self.steps.values())
 
     def apply(self, verb, target, answer):
         if verb == "start_step":
