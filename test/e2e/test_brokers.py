@@ -7,6 +7,8 @@ took: a slow broker is proved harmless by what becomes of the messages.
 import contextlib
 import itertools
 import json
+import socket
+import threading
 import time
 import uuid
 
@@ -419,6 +421,44 @@ def test_d4_nats_expects_the_stream_it_was_told(running, driver, name):
 
 @pytest.mark.parametrize("protocol", ["3.1.1", "5"])
 @pytest.mark.parametrize("qos", [0, 1, 2])
+
+
+class Silent(threading.Thread):
+    """An MQTT broker that takes every message and acknowledges none; `taken` counts them."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.listener, self.taken = socket.create_server(("127.0.0.1", 0)), 0
+        self.url = f"mqtt://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.start()
+
+    def run(self):
+        while True:
+            self.listen(self.listener.accept()[0])
+
+    def listen(self, link):
+        stream = link.makefile("rb")
+        while head := stream.read(1):
+            size = shift = 0
+            while True:
+                byte, = stream.read(1)
+                size, shift = size | (byte & 127) << shift, shift + 7
+                if byte < 128:
+                    break
+            body = stream.read(size)
+            self.taken += head[0] >> 4 == 3
+            if head[0] >> 4 == 1:  # CONNECT, whose seventh byte is the version
+                link.sendall(b"\x20\x03\0\0\0" if body[6] == 5 else b"\x20\x02\0\0")
+
+
+def test_d4_mqtt_sends_no_more_than_may_be_on_their_way(driver, name):
+    broker = Silent()
+    driver.must_open("it", type="mqtt", url=broker.url, topic=name, concurrency=5)
+    tags = send_many(driver, "it", [new_id() for _ in range(40)], timeout_ms=1500)
+    driver.wait(10)
+    assert set(kinds(driver, tags)) == {"unknown"} and broker.taken == 5
+
+
 def test_d4_mqtt_protocols_and_qualities(running, driver, name, protocol, qos):
     broker = running(brokers.Mosquitto)
     broker.prepare(name)
