@@ -23,14 +23,13 @@ update outlog.destinations set is_alert = (name = :name), updated_at = outlog.af
  where is_alert <> (name = :name)
 
 -- name: breaker_put(run, destination, state, wait_us)
--- updated_at is when the state began; an open one is tried again after wait_us.
+-- A row stands until the breaker closes: updated_at is since when nothing gets through, whatever was tried
+-- meanwhile. An open one is tried again after wait_us.
 insert into outlog.breakers (run, destination, state, updated_at, retry_at)
 values (:run, :destination, :state, outlog.after(0),
         case when :state = 'open' then outlog.after(:wait_us::bigint) end)
 on conflict (run, destination) do update
-   set state = excluded.state, retry_at = excluded.retry_at,
-       updated_at = case when outlog.breakers.state = excluded.state then outlog.breakers.updated_at
-                         else excluded.updated_at end
+   set state = excluded.state, retry_at = excluded.retry_at
 
 -- name: breaker_close(run, destination)
 delete from outlog.breakers where run = :run and destination = :destination

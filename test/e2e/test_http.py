@@ -361,6 +361,24 @@ def test_a_wrong_destination_names_the_place(still):
         assert still.get("/v1/destinations").json["destinations"] == []
 
 
+def test_m1_a_breaker_says_since_when_nothing_gets_through(server):
+    made = server.put("/v1/destinations/d", {
+        "type": "webhook", "url": "http://127.0.0.1:1/", "allow_private": True,
+        "retry": {"base": "4s", "max": "4s", "jitter": 0, "max_attempts": 100},
+        "breaker": {"failures": 1, "open": "1500ms", "open_max": "1500ms"}})
+    assert made.status == 201, made
+    send(server, "d")
+    seen = set()
+
+    def look():
+        one = server.get("/v1/stats").json["destinations"][0]
+        seen.add((one["breaker"], one["since"]))
+        return {breaker for breaker, _ in seen} >= {"open", "half_open"}
+    wait_for(look, lambda: f"both states: {seen}")
+    began = {since for breaker, since in seen if breaker != "closed"}
+    assert len(began) == 1 and None not in began, "a probe that failed is not a new beginning"
+
+
 def test_secrets_of_a_destination_are_never_shown(still):
     still.put("/v1/destinations/d", {"type": "webhook", "url": "https://u:pass9@h.example/x", "secret": "whsec_" + "c2VjcmV0" * 4})
     everything = b"".join(still.get(path).body for path in ("/v1/destinations", "/v1/destinations/d", "/v1/stats", "/v1/events"))
