@@ -63,9 +63,37 @@ static const char *direct_store(const struct ol_cli *cli)
     return direct && *direct ? direct : cli->store;
 }
 
-static void say_ready(void *user, const char *host, int port)
+/* What a daemon is made of beside its server. */
+struct house {
+    const struct ol_server_options *options;
+    struct engine relay, projector;
+    struct ol_sinks_thread sinks;
+};
+
+static void start_all(struct house *house)
 {
-    const struct ol_server_options *options = user;
+    if (house->options->has_relay) {
+        start(&house->relay);
+        ol_sinks_start(&house->sinks, &house->relay.relay, &is_stopped);
+    }
+    start(&house->projector);
+}
+
+static void join_all(struct house *house)
+{
+    if (house->relay.is_running)
+        pthread_join(house->relay.id, NULL);
+    if (house->projector.is_running)
+        pthread_join(house->projector.id, NULL);
+    ol_sinks_join(&house->sinks);
+}
+
+/* Nothing is delivered by a daemon that cannot listen, so the others start now. */
+static void be_ready(void *user, const char *host, int port)
+{
+    struct house *house = user;
+    const struct ol_server_options *options = house->options;
+    start_all(house);
     bool is_v6 = strchr(host, ':') != NULL;
     printf("outlog serve: http%s://%s%s%s:%d/%s\n", options->tls_cert ? "s" : "", is_v6 ? "[" : "",
            host, is_v6 ? "]" : "", port, options->is_dev ? "  (dev: no token needed)" : "");
@@ -180,31 +208,24 @@ static int run(struct ol_cli *cli)
     gethostname(host, sizeof host - 1);
     options.store = cli->store;
     options.direct_store = direct_store(cli);
-    options.ready = say_ready;
-    options.user = &options;
     options.has_relay = !no_relay;
-    struct engine engines[] = {{.run = run_relay, .relay = ol_worker_defaults(cli->store)},
-                               {.run = run_projector,
-                                .projector = ol_projector_defaults(options.direct_store)}};
-    engines[0].relay.name = engines[1].projector.name = host;
-    if (ol_worker_load(&engines[0].relay, &err) < 0)
+    struct house house = {.options = &options,
+                          .relay = {.run = run_relay, .relay = ol_worker_defaults(cli->store)},
+                          .projector = {.run = run_projector,
+                                        .projector = ol_projector_defaults(options.direct_store)}};
+    options.ready = be_ready;
+    options.user = &house;
+    house.relay.relay.name = house.projector.projector.name = host;
+    if (ol_worker_load(&house.relay.relay, &err) < 0)
         return ol_report(&err);
-    options.tracer = engines[0].relay.tracer;
-    options.lease_us = engines[0].relay.lease_us; // sessions are leased as lanes are
-    engines[0].relay.siblings = 1;
-    for (size_t i = no_relay; i < sizeof engines / sizeof *engines; i++)
-        start(&engines[i]);
-    struct ol_sinks_thread sinks = {0};
-    if (!no_relay)
-        ol_sinks_start(&sinks, &engines[0].relay, &is_stopped);
+    options.tracer = house.relay.relay.tracer;
+    options.lease_us = house.relay.relay.lease_us; // sessions are leased as lanes are
+    house.relay.relay.siblings = 1;
     if (ol_server_run(&options, &is_stopped, &err) < 0)
         status = ol_report(&err);
     if (!atomic_load(&is_stopped))
         atomic_store(&is_stopped, 1);
-    for (size_t i = 0; i < sizeof engines / sizeof *engines; i++)
-        if (engines[i].is_running)
-            pthread_join(engines[i].id, NULL);
-    ol_sinks_join(&sinks);
+    join_all(&house);
     ol_tracer_close(options.tracer);
     return status;
 }

@@ -130,3 +130,14 @@ def test_a_certificate_that_does_not_fit_its_key_says_so(sqlite_store, outlog, c
     assert done.returncode == 1 and "cert.pem" in done.stderr
     done = outlog.run("serve", "--listen", "127.0.0.1:0", "--dev", "--tls-cert", certificates / "cert.pem", check=False)
     assert done.returncode == 1 and "--tls-key" in done.stderr
+
+
+def test_a_daemon_that_cannot_listen_delivers_nothing(store, outlog, outbox, tmp_path):
+    """Somebody else has the port: what waits is not touched."""
+    outbox.destination("d", type="null")
+    ids = [outbox.put("d", {"n": n}) for n in range(3)]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for _ in range(3):
+            done = outlog.run("serve", "--dev", "--listen", f"127.0.0.1:{taken.getsockname()[1]}", check=False)
+            assert done.returncode == 1 and "cannot listen" in done.stderr
+    assert [outbox.state(id)["state"] for id in ids] == ["PENDING"] * 3
