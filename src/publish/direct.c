@@ -11,6 +11,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <llhttp.h>
+#include <netdb.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -204,6 +205,17 @@ static struct ol_connection *take_resting(struct ol_direct *direct, struct ol_di
     return NULL;
 }
 
+/* Who does not take the call, and why: "cannot connect to 10.0.0.7:443: Connection refused". */
+static void say_unreached(const struct ol_peer *peer, const char *why, char *out, size_t room)
+{
+    char host[64] = "?", port[8] = "?";
+    getnameinfo(&peer->address.any, peer->bytes, host, sizeof host, port, sizeof port,
+                NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(out, room,
+             strchr(host, ':') ? "cannot connect to [%s]:%s: %s" : "cannot connect to %s:%s: %s",
+             host, port, why);
+}
+
 static struct ol_connection *call(struct ol_direct *direct, struct ol_direct_line *line,
                                   struct ol_transfer *t)
 {
@@ -236,7 +248,7 @@ fail:
     if (c && c->fd >= 0)
         close(c->fd);
     free(c);
-    snprintf(t->error, sizeof t->error, "cannot connect: %s", what);
+    say_unreached(&t->peer, what, t->error, sizeof t->error);
     return NULL;
 }
 
@@ -452,13 +464,13 @@ static bool push(struct ol_direct *direct, struct ol_connection *c)
 static bool is_connected(struct ol_direct *direct, struct ol_connection *c)
 {
     int why = 0;
-    char text[128];
+    char text[256];
     socklen_t bytes = sizeof why;
     if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &why, &bytes) == 0 && why == 0) {
         c->is_connecting = false;
         return true;
     }
-    snprintf(text, sizeof text, "cannot connect: %s", strerror(why));
+    say_unreached(&c->transfer->peer, strerror(why), text, sizeof text);
     fail(direct, c, CURLE_COULDNT_CONNECT, text);
     return false;
 }
