@@ -162,9 +162,8 @@ static enum ol_answer put(struct ol_request *request)
 
     if (read_draft(request, &filter, &from) < 0)
         return OL_ANSWERED;
-    const struct outlog_operator by = ol_request_operator(request);
-    if (ol_consumer_create(request->log, request->args[0], &filter, from.is_time ? 0 : from.at, &by,
-                           &created, &err) < 0 ||
+    if (outlog_consumer_create(request->log, request->args[0], &filter, from.is_time ? 0 : from.at,
+                               &created, &err) < 0 ||
         (created && from.is_time &&
          outlog_consumer_reset_to_time(request->log, request->args[0], from.at, &err) < 0) ||
         outlog_consumer_get(request->log, request->args[0], &consumer, &err) < 0)

@@ -33,59 +33,11 @@ static int ready(outlog *log, const char *name, outlog_err *err)
 
 /* --- life --- */
 
-/* A change by hand leaves an event without org (X4). `to` < 0: it is new, or gone. */
-static int audit(outlog_tx *tx, const struct outlog_operator *by, const char *event_type,
-                 const char *name, int64_t from, int64_t to, outlog_err *err)
-{
-    struct ol_buf payload = {0};
-    ol_buf_text(&payload, "{\"name\":");
-    ol_buf_json_text(&payload, name);
-    ol_buf_print(&payload, ",\"from_event_id\":%lld", (long long)from);
-    if (to >= 0)
-        ol_buf_print(&payload, ",\"to_event_id\":%lld", (long long)to);
-    ol_buf_char(&payload, '}');
-    int result = payload.failed ? ol_fail(err, OUTLOG_NO_MEMORY, "out of memory")
-                                : ol_operate_audit(tx, by, event_type, "outlog.consumer", name,
-                                                   payload.data, err);
-    ol_buf_clear(&payload);
-    return result;
-}
-
-static int insert(struct ol_conn *conn, const char *name, const char *filters, int64_t from,
-                  bool *created, outlog_err *err)
-{
-    int64_t changed = 0;
-    if (ol_exec(conn, OL_Q_CONSUMER_CREATE,
-                OL_PARAMS(ol_text(name), ol_text(filters), ol_int(from),
-                          ol_time(ol_clock_wall_us())),
-                &changed, err) < 0)
-        return -1;
-    *created = changed > 0;
-    return 0;
-}
-
-/* By hand: with its event in the same transaction. */
-static int insert_by(outlog *log, const char *name, const char *filters, int64_t from,
-                     const struct outlog_operator *by, bool *created, outlog_err *err)
-{
-    outlog_tx *tx;
-    if (outlog_begin(log, &tx, err) < 0)
-        return -1;
-    if (insert(tx->conn, name, filters, from, created, err) < 0 ||
-        (*created && audit(tx, by, "outlog.consumer.created", name, from, -1, err) < 0)) {
-        outlog_rollback(tx);
-        return -1;
-    }
-    return outlog_commit(tx, err);
-}
-
-int ol_consumer_create(outlog *log, const char *name, const struct outlog_filter *filter,
-                       int64_t from, const struct outlog_operator *by, bool *created,
-                       outlog_err *err)
+int outlog_consumer_create(outlog *log, const char *name, const struct outlog_filter *filter,
+                           int64_t from, bool *created, outlog_err *err)
 {
     struct ol_buf filters = {0};
-    bool is_new = false;
-    int64_t settled;
+    int64_t changed, settled;
     int result = -1;
 
     if (ready(log, name, err) < 0)
@@ -106,19 +58,35 @@ int ol_consumer_create(outlog *log, const char *name, const struct outlog_filter
                 "a cursor stands between 0 and the settled position %lld", (long long)settled);
         goto out;
     }
-    result = by ? insert_by(log, name, filters.data, from, by, &is_new, err)
-                : insert(log->conn, name, filters.data, from, &is_new, err);
+    if (ol_exec(log->conn, OL_Q_CONSUMER_CREATE,
+                OL_PARAMS(ol_text(name), ol_text(filters.data), ol_int(from),
+                          ol_time(ol_clock_wall_us())),
+                &changed, err) < 0)
+        goto out;
     if (created)
-        *created = is_new;
+        *created = changed > 0;
+    result = 0;
 out:
     ol_buf_clear(&filters);
     return result;
 }
 
-int outlog_consumer_create(outlog *log, const char *name, const struct outlog_filter *filter,
-                           int64_t from, bool *created, outlog_err *err)
+/* A change by hand leaves an event without org (X4). `to` < 0: it is gone. */
+static int audit(outlog_tx *tx, const struct outlog_operator *by, const char *event_type,
+                 const char *name, int64_t from, int64_t to, outlog_err *err)
 {
-    return ol_consumer_create(log, name, filter, from, NULL, created, err);
+    struct ol_buf payload = {0};
+    ol_buf_text(&payload, "{\"name\":");
+    ol_buf_json_text(&payload, name);
+    ol_buf_print(&payload, ",\"from_event_id\":%lld", (long long)from);
+    if (to >= 0)
+        ol_buf_print(&payload, ",\"to_event_id\":%lld", (long long)to);
+    ol_buf_char(&payload, '}');
+    int result = payload.failed ? ol_fail(err, OUTLOG_NO_MEMORY, "out of memory")
+                                : ol_operate_audit(tx, by, event_type, "outlog.consumer", name,
+                                                   payload.data, err);
+    ol_buf_clear(&payload);
+    return result;
 }
 
 /* Where it stands, as the open transaction sees it. */

@@ -5,12 +5,6 @@
 #include "base/buf.h"
 #include "outlog.h"
 
-/* As outlog_consumer_create(). Whoever makes its own cursor is no operator, and may perhaps only read: by
- * is NULL then, and there is no event. */
-int ol_consumer_create(outlog *log, const char *name, const struct outlog_filter *filter,
-                       int64_t from, const struct outlog_operator *by, bool *created,
-                       outlog_err *err);
-
 /* As outlog_consumer_reset() and its kin, with who does it (X4); by may be NULL. */
 int ol_consumer_reset(outlog *log, const char *name, int64_t to, const struct outlog_operator *by,
                       outlog_err *err);
