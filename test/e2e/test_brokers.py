@@ -419,10 +419,6 @@ def test_d4_nats_expects_the_stream_it_was_told(running, driver, name):
     assert outcome["kind"] == "failed" and "expected stream" in outcome["error"]
 
 
-@pytest.mark.parametrize("protocol", ["3.1.1", "5"])
-@pytest.mark.parametrize("qos", [0, 1, 2])
-
-
 class Silent(threading.Thread):
     """An MQTT broker that takes every message and acknowledges none; `taken` counts them."""
 
@@ -459,6 +455,8 @@ def test_d4_mqtt_sends_no_more_than_may_be_on_their_way(driver, name):
     assert set(kinds(driver, tags)) == {"unknown"} and broker.taken == 5
 
 
+@pytest.mark.parametrize("protocol", ["3.1.1", "5"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
 def test_d4_mqtt_protocols_and_qualities(running, driver, name, protocol, qos):
     broker = running(brokers.Mosquitto)
     broker.prepare(name)
