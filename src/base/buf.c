@@ -22,12 +22,10 @@ void ol_buf_reset(struct ol_buf *buf)
         buf->data[0] = '\0';
 }
 
-static bool reserve(struct ol_buf *buf, size_t more)
+static bool grow(struct ol_buf *buf, size_t more)
 {
     if (buf->failed)
         return false;
-    if (buf->room - buf->bytes > more) // one byte stays for the NUL
-        return true;
     size_t room = buf->room ? buf->room : 256;
     while (room - buf->bytes <= more) {
         if (room > SIZE_MAX / 4) {
@@ -44,6 +42,12 @@ static bool reserve(struct ol_buf *buf, size_t more)
     buf->data = data;
     buf->room = room;
     return true;
+}
+
+static inline bool reserve(struct ol_buf *buf, size_t more)
+{
+    bool has_room = !buf->failed && buf->room - buf->bytes > more; // one byte stays for the NUL
+    return has_room || grow(buf, more);
 }
 
 char *ol_buf_room(struct ol_buf *buf, size_t bytes)
@@ -105,18 +109,33 @@ void ol_buf_print(struct ol_buf *buf, const char *format, ...)
     buf->bytes += (size_t)bytes;
 }
 
-/* How many bytes at the beginning surely need no escape, eight at a time. */
-static size_t plain_bytes(const char *text, size_t bytes)
+static bool needs_escape(char c)
+{
+    return (unsigned char)c < 0x20 || c == '"' || c == '\\';
+}
+
+/* Eight bytes that surely need none. */
+static bool is_plain_word(const char *text)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), tops = ones << 7;
+    uint64_t word;
+    memcpy(&word, text, sizeof word);
+    return !((((word - ones * 0x20) & ~word) | ((word ^ (ones * '"')) - ones) |
+              ((word ^ (ones * '\\')) - ones)) &
+             tops);
+}
+
+/* How many bytes at the beginning need no escape. */
+static size_t plain_bytes(const char *text, size_t bytes)
+{
     size_t at = 0;
-    for (; bytes - at >= 8; at += 8) {
-        uint64_t word;
-        memcpy(&word, text + at, sizeof word);
-        if ((((word - ones * 0x20) & ~word) | ((word ^ (ones * '"')) - ones) |
-             ((word ^ (ones * '\\')) - ones)) &
-            tops)
+    while (at < bytes) {
+        if (bytes - at >= 8 && is_plain_word(text + at))
+            at += 8;
+        else if (needs_escape(text[at]))
             break;
+        else
+            at++;
     }
     return at;
 }
@@ -128,11 +147,11 @@ void ol_buf_json(struct ol_buf *buf, const char *text, size_t bytes)
         {['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't'};
     size_t from = 0;
 
+    if (!reserve(buf, bytes + 2)) // all there is in most cases
+        return;
     ol_buf_char(buf, '"');
     for (size_t i = 0; (i += plain_bytes(text + i, bytes - i)) < bytes; i++) {
         unsigned char c = (unsigned char)text[i];
-        if (c >= 0x20 && c != '"' && c != '\\')
-            continue;
         ol_buf_add(buf, text + from, i - from);
         from = i + 1;
         char pair[2] = {'\\', c >= 0x20 ? (char)c : shorts[c]};
