@@ -13,6 +13,7 @@
 #include "bench.h"
 
 #include "relay/worker.h"
+#include "store/process.h"
 
 #include <endian.h>
 #include <libpq-fe.h>
@@ -312,6 +313,7 @@ int main(int argc, char **argv)
         bench_die("usage: bench_drain outlog|rows|pgq|copy URL [THREADS]");
     const char *subject = argv[1], *url = argv[2];
     bool is_sqlite = strncmp(url, "sqlite:", 7) == 0;
+    ol_process_tune(); // as the program itself does
     if (strcmp(subject, "outlog") == 0)
         tally = drain_outlog(url, argc > 3 ? bench_number(argv[3], "THREADS") : 1,
                              argc > 4 ? bench_number(argv[4], "UNTIL") : 0);
