@@ -267,7 +267,8 @@ int ol_share_beat(struct ol_worker *worker, outlog_err *err)
         return -1;
     if (atomic_load(worker->stop))
         return 0;
-    if (live < worker->options->siblings)
+    worker->has_siblings |= live >= worker->options->siblings;
+    if (!worker->has_siblings)
         live = worker->options->siblings; // they are starting beside us
     give_some(worker, live ? live : 1);
     return take_free(worker, live ? live : 1, err);

@@ -929,6 +929,18 @@ def test_l5_limits_hold_for_all_threads_of_a_relay(postgres_store, outbox, recei
     assert outbox.one("select count(distinct claimed_by) as n from {}attempts")["n"] == 2
 
 
+def test_l3_the_last_thread_takes_over_from_those_that_have_ended(postgres_store, outlog, outbox, receiver, one):
+    """With --until-idle: one has nothing to do and ends while the other still waits for an answer."""
+    receiver.rule("hold")
+    outbox.put("one", {"n": 1}, key=one("one"))
+    relay = outlog.start("relay", "--until-idle", "--threads", "2")
+    arrive(receiver, 1)
+    wait_for(lambda: outbox.one("select count(*) as n from {}relays")["n"] == 1, "the idle thread to end")
+    receiver.release()
+    relay.communicate(timeout=30)
+    assert relay.returncode == 0 and receiver.count() == 1
+
+
 def test_l5_nothing_that_must_wait_makes_the_relay_busy(postgres_store, postgres, outbox, receiver, relays):
     """Due, but behind a held one: by the number of transactions, not by feeling."""
     outbox.destination("one", receiver, on_dead="hold")
