@@ -1,5 +1,20 @@
 -- Reading the log.
 
+-- part: wanted()
+-- What a filter may ask of an event.
+   and org_id = :org_id                   --? org_id
+   and org_id is null                     --? infrastructure
+   and event_type = :event_type           --? event_type
+   and aggregate_type = :aggregate_type   --? aggregate_type
+   and aggregate_id = :aggregate_id       --? aggregate_id
+   and correlation_id = :correlation_id   --? correlation_id
+   and app_id = :app_id                   --? app_id
+   and env_id = :env_id                   --? env_id
+   and visibility = :visibility           --? visibility
+   and coalesce(org_id, '') = :org_key    --? org_key
+   and coalesce(occurred_at, occurred_at) >= :since   --? since
+   and coalesce(occurred_at, occurred_at) < :until    --? until
+
 -- name: events_read(after, upto, limit literal, org_id?, infrastructure?, event_type?, aggregate_type?, aggregate_id?, correlation_id?, app_id?, env_id?, visibility?, since?, until?, org_key?) @replan
 -- Settled events in order; every filter has an index that ends in event_id. Reads: events.
 -- Two things are kept from the planner by coalesce. Times: they are a range of event_ids already
@@ -10,18 +25,7 @@ select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregat
        app_id, env_id, visibility, metadata, payload
   from outlog.events
  where event_id > :after and event_id <= :upto
-   and org_id = :org_id                   --? org_id
-   and org_id is null                     --? infrastructure
-   and event_type = :event_type           --? event_type
-   and aggregate_type = :aggregate_type   --? aggregate_type
-   and aggregate_id = :aggregate_id       --? aggregate_id
-   and correlation_id = :correlation_id   --? correlation_id
-   and app_id = :app_id                   --? app_id
-   and env_id = :env_id                   --? env_id
-   and visibility = :visibility           --? visibility
-   and coalesce(org_id, '') = :org_key    --? org_key
-   and coalesce(occurred_at, occurred_at) >= :since   --? since
-   and coalesce(occurred_at, occurred_at) < :until    --? until
+   --+ wanted()
  order by event_id
  limit :limit
 
@@ -32,18 +36,7 @@ select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregat
        app_id, env_id, visibility, metadata, payload
   from outlog.events
  where event_id < :before and event_id > :from
-   and org_id = :org_id                   --? org_id
-   and org_id is null                     --? infrastructure
-   and event_type = :event_type           --? event_type
-   and aggregate_type = :aggregate_type   --? aggregate_type
-   and aggregate_id = :aggregate_id       --? aggregate_id
-   and correlation_id = :correlation_id   --? correlation_id
-   and app_id = :app_id                   --? app_id
-   and env_id = :env_id                   --? env_id
-   and visibility = :visibility           --? visibility
-   and coalesce(org_id, '') = :org_key    --? org_key
-   and coalesce(occurred_at, occurred_at) >= :since   --? since
-   and coalesce(occurred_at, occurred_at) < :until    --? until
+   --+ wanted()
  order by event_id desc
  limit :limit
 
