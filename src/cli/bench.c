@@ -237,6 +237,7 @@ static int drain_all(const char *url, const struct wish *wish, int64_t *messages
                      outlog_err *err)
 {
     struct relay relays[MOST_THREADS];
+    atomic_int begun = 0;
     int result = 0, started = 0;
     int64_t first = INT64_MAX, last = 0;
 
@@ -245,6 +246,7 @@ static int drain_all(const char *url, const struct wish *wish, int64_t *messages
         struct relay *relay = &relays[started];
         *relay = (struct relay){.options = ol_worker_defaults(url)};
         relay->options.siblings = (int)wish->threads;
+        relay->options.begun = &begun;
         relay->options.until_idle = relay->options.quiet = true;
         if (pthread_create(&relay->thread, NULL, run_relay, relay) != 0)
             break;

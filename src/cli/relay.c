@@ -118,6 +118,8 @@ static int run(struct ol_cli *cli)
         return ol_report(&err);
     override(&flags, &options);
     int count = options.siblings;
+    atomic_int begun = 0;
+    options.begun = &begun;
     struct ol_worker_stats total = {0};
     struct ol_sinks_thread sinks;
     ol_sinks_start(&sinks, &options, &is_stopped);

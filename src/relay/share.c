@@ -252,6 +252,18 @@ int ol_share_tidy(struct ol_worker *worker, outlog_err *err)
     return 0;
 }
 
+/* Will there be more of us than can be seen yet? Who was there and is missing has ended. */
+static bool are_starting(struct ol_worker *worker)
+{
+    atomic_int *begun = worker->options->begun;
+    if (!begun)
+        return false;
+    if (!worker->has_begun)
+        atomic_fetch_add(begun, 1);
+    worker->has_begun = true;
+    return atomic_load(begun) < worker->options->siblings;
+}
+
 /* Once a second: tell that we live, take what is free up to a fair share, hand one lane over when we
  * hold more. */
 int ol_share_beat(struct ol_worker *worker, outlog_err *err)
@@ -267,9 +279,8 @@ int ol_share_beat(struct ol_worker *worker, outlog_err *err)
         return -1;
     if (atomic_load(worker->stop))
         return 0;
-    worker->has_siblings |= live >= worker->options->siblings;
-    if (!worker->has_siblings)
-        live = worker->options->siblings; // they are starting beside us
+    if (are_starting(worker))
+        live = worker->options->siblings;
     give_some(worker, live ? live : 1);
     return take_free(worker, live ? live : 1, err);
 }

@@ -90,7 +90,7 @@ struct ol_worker {
     char run[OL_UUID_TEXT];
     struct ol_work_lane *lanes;
     size_t lane_count, owned, first_lane;
-    bool has_siblings; /* all of them have been seen at once: who is missing later has ended */
+    bool has_begun;
     int newest_first; /* where the newest generation of lanes begins: those below are to be emptied */
     size_t waiting;   /* messages that are claimed and not sent yet */
     bool is_interlude;

@@ -379,6 +379,8 @@ int ol_worker_run(const struct ol_worker_options *options, atomic_int *stop,
     struct ol_worker *worker = ol_worker_open(options, stop, stats, err);
     int idle_rounds = 0;
 
+    if (!worker && options->begun)
+        atomic_fetch_add(options->begun, 1); // nobody is to wait for it
     if (!worker)
         return -1;
     while (atomic_load(stop) == 0) {

@@ -15,6 +15,7 @@ struct ol_worker_options {
     int64_t margin_us; /* of a lease, in which nothing is sent any more; 0: a fifteenth of it */
     size_t batch;      /* messages a turn */
     int siblings;      /* workers of this process, itself included */
+    atomic_int *begun; /* how many of them have shown themselves to the others; NULL: it is alone */
     bool notify;       /* sleep until a writer says something, where the store can (PostgreSQL) */
     bool until_idle;   /* stop when there is nothing left to send (tests, benchmarks) */
     bool quiet;

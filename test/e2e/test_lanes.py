@@ -931,11 +931,12 @@ def test_l5_limits_hold_for_all_threads_of_a_relay(postgres_store, outbox, recei
 
 def test_l3_the_last_thread_takes_over_from_those_that_have_ended(postgres_store, outlog, outbox, receiver, one):
     """With --until-idle: one has nothing to do and ends while the other still waits for an answer."""
-    receiver.rule("hold")
+    receiver.rule("hang")
     outbox.put("one", {"n": 1}, key=one("one"))
     relay = outlog.start("relay", "--until-idle", "--threads", "2")
     arrive(receiver, 1)
-    wait_for(lambda: outbox.one("select count(*) as n from {}relays")["n"] == 1, "the idle thread to end")
+    lanes = "select count(owner) as owned, count(distinct owner) as owners from {}lanes"
+    wait_for(lambda: outbox.one(lanes) == {"owned": 8, "owners": 1}, lambda: f"one owner, not {outbox.one(lanes)}")
     receiver.release()
     relay.communicate(timeout=30)
     assert relay.returncode == 0 and receiver.count() == 1

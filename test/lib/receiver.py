@@ -109,6 +109,7 @@ class Receiver:
     def rule(self, action, times=None, probability=1.0, seconds=0.0, headers=None, body=b"",
              **match):
         """Treat requests that fit (id, destination, key, type, attempt) in this way from now on."""
+        assert isinstance(action, int) or action in ("hang", "slow", "reset", "refuse"), action
         more = {"seconds": seconds, "headers": headers or {}, "body": body}
         rule = Rule(action, times, probability, match, more)
         with self._lock:
