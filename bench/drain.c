@@ -68,6 +68,7 @@ static void wait_for(const struct relay *relays, int threads, int64_t until)
 static struct tally drain_outlog(const char *url, int threads, int64_t until)
 {
     static struct relay relays[MOST_THREADS];
+    static atomic_int begun;
     struct tally tally = {0};
     int64_t first = INT64_MAX, last = 0;
 
@@ -77,6 +78,7 @@ static struct tally drain_outlog(const char *url, int threads, int64_t until)
         relays[i].options = ol_worker_defaults(url);
         relays[i].options.until_idle = relays[i].options.quiet = true;
         relays[i].options.siblings = threads;
+        relays[i].options.begun = &begun;
         pthread_create(&relays[i].thread, NULL, relay, &relays[i]);
     }
     if (until)

@@ -32,7 +32,7 @@ select p.first_lane + h.lane_index, nextval(p.sequences[h.lane_index + 1]), :eve
        :headers::json, :metadata::json, :idempotency_key::text, :ordering_key::text, :partition_key::text,
        :correlation_id::text, :aggregate_type::text, :aggregate_id::text
   from outlog.lane_plan p
- cross join lateral (select ('x' || left(md5(:destination::text || chr(31) || coalesce(:ordering_key::text, :event_id::uuid::text)), 7))::bit(28)::int
+ cross join lateral (select ('x' || left(md5(:destination::text || chr(31) || coalesce(:ordering_key::text, left(:event_id::uuid::text, 13))), 7))::bit(28)::int
                             % p.lane_count) h(lane_index)
  where p.is_current
 
