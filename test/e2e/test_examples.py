@@ -14,6 +14,7 @@ from lib.cli import Outlog
 from lib.docs import compile_c
 from lib.install import install, user_env
 from lib.outbox import Outbox
+from lib.postgres import free_port
 
 STORY = ["order o-1 is event 1", "order o-2: out of stock"]
 
@@ -95,18 +96,29 @@ def test_c1_the_shell_consumer_goes_on_where_it_stopped(root, run, outlog, store
 # make run
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def stores(request):
+    """What `make run` is told: nothing, or a PostgreSQL, which must outlive the shop."""
+    return [request.getfixturevalue("postgres_store")] if request.param == "postgres" else []
+
+
 @pytest.fixture
-def shop(root, build, tmp_path):
+def shop(stores, root, build, tmp_path):
     """`make run` on the store given; what it says of itself."""
     started = []
 
     def start(*args):
         process = subprocess.Popen(
             [root / "scripts" / "run", *args], cwd=tmp_path, encoding="utf-8", start_new_session=True,
-            env={**os.environ, "OUTLOG_BUILD": str(build), "OUTLOG_DEMO": str(tmp_path / "demo")},
+            env={**os.environ, "OUTLOG_BUILD": str(build), "OUTLOG_DEMO": str(tmp_path / "demo"),
+                 "OUTLOG_DEMO_PORTS": f"{free_port()} {free_port()}"},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         started.append(process)
-        told = "".join(iter(process.stdout.readline, "  Ctrl-C ends it; what happened stays in the store.\n"))
+        told = ""
+        while "  Ctrl-C ends it; what happened stays in the store.\n" not in told:
+            line = process.stdout.readline()
+            assert line, f"it ended: {told}"
+            told += line
         return process, *re.findall(r"http://[0-9.]+:[0-9]+", told)
 
     yield start
@@ -135,10 +147,8 @@ def until(what, is_true, seconds=60):
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_make_run_shows_a_dead_letter_that_can_be_repaired(shop, kind, request, root):
+def test_make_run_shows_a_dead_letter_that_can_be_repaired(shop, stores, root):
     """What issue after issue leads up to: see it fail, repair it, requeue it, see it delivered."""
-    stores = [request.getfixturevalue("postgres_store")] if kind == "postgres" else []
     _, console, world = shop(*stores)
     with urllib.request.urlopen(console) as page:
         assert b"outlog" in page.read()
@@ -161,10 +171,9 @@ def test_make_run_shows_a_dead_letter_that_can_be_repaired(shop, kind, request, 
           ["last_applied_event_id"] > 0)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_u3_p3_the_shop_is_proven_and_its_view_rebuilt_while_it_sells(shop, kind, request, tmp_path):
-    store = request.getfixturevalue("postgres_store") if kind == "postgres" else f"sqlite:{tmp_path}/demo/outlog.db"
-    _, console, _ = shop(*[store] if kind == "postgres" else [])
+def test_u3_p3_the_shop_is_proven_and_its_view_rebuilt_while_it_sells(shop, stores, tmp_path):
+    store = stores[0] if stores else f"sqlite:{tmp_path}/demo/outlog.db"
+    _, console, _ = shop(*stores)
     outlog, sold = Outlog(store), []
     until("some runs", lambda: len(http_call("GET", f"{console}/v1/runs?status=COMPLETED")["runs"]) > 2)
     assert re.search(r"^Every run matches its events: \d+ runs, \d+ signals\.$", outlog.run("verify", "--all").stdout, re.M)
