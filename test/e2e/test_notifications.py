@@ -303,10 +303,11 @@ def test_n3_a_notice_is_rendered_into_the_feed_and_a_mail_is_sent(store, outlog,
     wait_for(lambda: all(row["state"] == "PUBLISHED" for row in states(outlog).values()), "both published")
     # N4, M2: event, message and transition.
     for row in messages(store):
-        said = [line for line in relay.said().splitlines() if f'message_id="{row["event_id"]}"' in line]
-        assert all(f'event_id="{row["causation_id"]}"' in line for line in said)
-        assert any("from=PENDING to=CLAIMED" in line for line in said)
-        assert any("from=CLAIMED to=PUBLISHED" in line for line in said)
+        def said():
+            return [line for line in relay.said().splitlines() if f'message_id="{row["event_id"]}"' in line]
+        wait_for(lambda: any("from=CLAIMED to=PUBLISHED" in line for line in said()), "the last line")
+        assert all(f'event_id="{row["causation_id"]}"' in line for line in said())
+        assert any("from=PENDING to=CLAIMED" in line for line in said())
 
 
 def test_n1_a_message_keeps_the_version_of_its_event(store, outlog, relays):
