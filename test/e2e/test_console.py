@@ -17,6 +17,7 @@ import pytest
 from lib.brokers import Nats
 from lib.browser import why_not
 from lib.outbox import wait_for
+from lib.postgres import free_port
 
 PAGES = {"overview": "", "log": "log", "traces": "traces", "outbox": "outbox", "dead": "dead",
          "retrying": "dead?tab=retrying", "destinations": "destinations",
@@ -32,7 +33,7 @@ class Server:
 
     def __init__(self, outlog, folder, *args):
         self.outlog, self.folder, self.args = outlog, folder, args
-        self.port = 0
+        self.port = free_port()
         self.start()
 
     def start(self):

@@ -25,7 +25,7 @@ from aiosmtpd.smtp import AuthResult
 
 from lib.cli import build_dir
 from lib.mail import MailServer
-from lib.postgres import die_with_parent
+from lib.postgres import die_with_parent, free_port
 
 EVENT_ID = "0190e6a0-0000-7000-8000-000000000001"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -104,10 +104,10 @@ def driver():
 class Receiver:
     """One thread a connection; the path of the request says how to behave."""
 
-    def __init__(self, tls=None, port=0, host="localhost"):
+    def __init__(self, tls=None, port=None, host="localhost"):
         self.tls, self.host, self.requests, self.connections = tls, host, [], 0
         self.lock, self.ended = threading.Lock(), threading.Event()
-        self.listener = socket.create_server(("127.0.0.1", port))
+        self.listener = socket.create_server(("127.0.0.1", port or free_port()))
         self.port = self.listener.getsockname()[1]
         self.sockets = []
         self.thread = threading.Thread(target=self._accept, daemon=True)
@@ -385,7 +385,7 @@ def test_d1_interim_answers_are_not_the_answer(driver, receiver):
 @pytest.mark.parametrize("path", ["hang", "driphead"])
 def test_d1_no_answer_in_time_is_unknown(driver, receiver, path):
     driver.must_open("hook", type="webhook", url=receiver.url(f"/{path}"), allow_private=True)
-    outcome = driver.deliver("hook", timeout_ms=300)
+    outcome = driver.deliver("hook", timeout_ms=1000)
     assert (outcome["kind"], outcome["status"]) == ("unknown", 0)
     assert not outcome["surely_not_sent"] and not outcome["permanent"]
 
@@ -402,7 +402,7 @@ def test_d1_unreadable_or_cut_answers_are_unknown(driver, receiver, path):
 @pytest.mark.parametrize("path", ["drip", "half"])
 def test_d1_complete_2xx_head_is_success_whatever_the_body_does(driver, receiver, path):
     driver.must_open("hook", type="webhook", url=receiver.url(f"/{path}"), allow_private=True)
-    assert driver.deliver("hook", timeout_ms=500)["kind"] == "ok"
+    assert driver.deliver("hook", timeout_ms=1500)["kind"] == "ok"
 
 
 def test_r4_huge_response_is_capped_and_masked(driver, receiver):
@@ -505,8 +505,7 @@ def test_l5_hanging_destination_does_not_hold_up_a_healthy_one(driver, receiver)
 
 
 def test_d1_refused_connection_was_surely_not_sent(driver):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     driver.must_open("hook", type="webhook", url=f"http://127.0.0.1:{port}/", allow_private=True)
     outcome = driver.deliver("hook")
     assert outcome["kind"] == "failed" and outcome["surely_not_sent"] and not outcome["permanent"]
@@ -583,8 +582,7 @@ def test_d1_guard_looks_again_at_a_connection_that_is_reused(driver, certificate
 
 def test_d1_http_2_is_spoken_where_it_is_offered(driver, receiver, certificates, tmp_path):
     """nghttpx in front of the receiver: many messages, one connection, and it tells what was spoken."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     log = tmp_path / "access.log"
     proxy = subprocess.Popen(
         ["nghttpx", f"--frontend=127.0.0.1,{port}", f"--backend=127.0.0.1,{receiver.port}", "--workers=1",
@@ -594,7 +592,7 @@ def test_d1_http_2_is_spoken_where_it_is_offered(driver, receiver, certificates,
     try:
         driver.must_open("hook", type="webhook", url=f"https://localhost:{port}/ok", allow_private=True,
                          ca_file=str(certificates / "localhost.pem"), secret=SECRET)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while driver.deliver("hook")["kind"] != "ok":      # until it listens
             assert time.monotonic() < deadline and proxy.poll() is None
         tags = [driver.send("hook", payload={"n": n}) for n in range(40)]
@@ -844,8 +842,7 @@ def test_d2_injection_reaches_no_server(driver, mail_server):
 
 
 def test_d2_dead_mail_server_was_surely_not_sent(driver):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     driver.must_open("mail", type="smtp", url=f"smtp://127.0.0.1:{port}", tls="none",
                      **{"from": "a@a.example"})
     outcome = driver.deliver("mail", payload=mail())

@@ -22,9 +22,10 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import threading
+
+from lib.postgres import free_port
 
 SECONDS = 60
 MARK = "--- done"
@@ -122,8 +123,7 @@ class Page:
         self.blocks, self.folder, self.prefix = blocks(path), folder, str(prefix)
         self.env, self.loader_env = env, loader_env
         self.shell = Shell(folder, env)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
 
     def local(self, text):
         """As it is on this machine."""

@@ -76,7 +76,8 @@ class Host:
 class Network:
     def __init__(self):
         number = next(_numbers)
-        self.prefix = f"10.{200 + os.getpid() % 50}.{number % 250}"
+        place = (os.getpid() * 4 + number) % (50 * 250)  # of its own, also beside other tests
+        self.prefix = f"10.{200 + place // 250}.{place % 250}"
         self.bridge = f"olb{os.getpid() % 100000}n{number}"
         self.here = f"{self.prefix}.1"
         self.hosts = []

@@ -26,9 +26,11 @@ import urllib.parse
 
 USER = "outlog_test"
 PREFIX = "outlog-pg-"
-START_SECONDS = 30
+START_SECONDS = 60
+WORKERS = 8
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
+_given = set()
 
 
 def bin_dir():
@@ -45,13 +47,17 @@ def bin_dir():
 
 
 def free_port():
-    """A port below the ephemeral range, so that no outgoing connection can take it meanwhile."""
+    """A port below the ephemeral range, so that no outgoing connection can take it meanwhile. Each is given
+    out once, and tests that run side by side have ports of their own."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
     while True:
-        port = 20000 + secrets.randbelow(12000)
+        port = 20000 + secrets.randbelow(12000 // WORKERS) * WORKERS + worker
         with socket.socket() as probe:
             with contextlib.suppress(OSError):
                 probe.bind(("127.0.0.1", port))
-                return port
+                if port not in _given:
+                    _given.add(port)
+                    return port
 
 
 class Postgres:

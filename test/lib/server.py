@@ -15,7 +15,7 @@ import threading
 
 from lib.cli import SANITIZER_EXIT, build_dir
 from lib.outbox import wait_for
-from lib.postgres import die_with_parent
+from lib.postgres import die_with_parent, free_port
 
 READY = re.compile(r"https?://(\S+):(\d+)/")
 
@@ -56,7 +56,9 @@ class Server:
         self.port = 0
         self.start()
 
-    def start(self, port=0):
+    def start(self, port=None):
+        """On a port that nobody else takes while it is down."""
+        port = port or free_port()
         self._out = open(self.log, "ab")
         self.process = subprocess.Popen(
             [build_dir() / "outlog", "serve", "--listen", f"127.0.0.1:{port}", *map(str, self.args)],
