@@ -4,7 +4,7 @@ import pathlib
 import tempfile
 
 from lib.outbox import wait_for
-from lib.postgres import PREFIX, Postgres
+from lib.postgres import PREFIX, Postgres, storage_folder
 
 
 class Standby(Postgres):
@@ -16,7 +16,7 @@ class Standby(Postgres):
         self.password = primary.password
 
     def _create(self):
-        self._folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
+        self._folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=storage_folder()))
         self.data = self._folder / "data"
         self.socket_dir = self._folder / "socket"
         self.log_path = self._folder / "log"
