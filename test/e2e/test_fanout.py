@@ -35,15 +35,19 @@ def stream(cluster):
 
 
 class Appender(threading.Thread):
-    def __init__(self, outlog):
+    """Appends until there are so many, or it is told to end."""
+
+    def __init__(self, outlog, most):
         super().__init__(daemon=True)
+        self.most = most
         self.outlog, self.ids, self.error, self.is_over = outlog, [], None, threading.Event()
         self.start()
 
     def run(self):
         try:
             while not self.is_over.is_set():
-                self.ids += append(self.outlog, 100, first=len(self.ids))
+                if len(self.ids) < self.most:
+                    self.ids += append(self.outlog, 100, first=len(self.ids))
                 self.is_over.wait(0.05)
         except Exception as error:  # told by end()
             self.error = error
@@ -61,15 +65,16 @@ def test_d4_every_event_arrives_once_per_consumer_though_a_node_is_killed(outlog
                                   "timeout": "3s"}},
         "sinks": {"copy": {"to": "nats"}}}))
     relay = outlog.start("relay", "--id", "r", "--lease", "5s", stderr=None)
-    load = Appender(outlog)
+    load = Appender(outlog, 1000)
     wait_for(lambda: sink(outlog)["cursor_event_id"] > 200, lambda: f"the sink to run: {sink(outlog)}")
     leader = cluster.leader(stream)
     killed = leader if victim == "leader" else next(node for node in cluster.nodes if node is not leader)
     before = sink(outlog)["cursor_event_id"]
     killed.kill()
-    wait_for(lambda: sink(outlog)["cursor_event_id"] > before + 500, lambda: f"it to go on: {sink(outlog)}", 60)
+    load.most = before + 2000
+    wait_for(lambda: sink(outlog)["cursor_event_id"] > before + 500, lambda: f"it to go on: {sink(outlog)}", 180)
     load.end()
-    wait_for(lambda: sink(outlog)["lag"] == 0, lambda: f"the end: {sink(outlog)}", 60)
+    wait_for(lambda: sink(outlog)["lag"] == 0, lambda: f"the end: {sink(outlog)}", 180)
     assert relay.poll() is None
     for consumer in ("billing", "search"):
         got = wait_for(lambda: cluster.consume(stream, consumer), "a consumer")
