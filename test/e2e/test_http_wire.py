@@ -132,32 +132,35 @@ def test_slow_clients_keep_nobody_waiting(server):
     began = time.monotonic()
     for _ in range(5):
         assert server.get("/v1/events").status == 200
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 10, "before the first of them was given up"
     for link in slow:
         link.close()
 
 
-@pytest.mark.torture
-def test_a_head_that_never_ends_is_given_up(server):
-    with socket.create_connection(("127.0.0.1", server.port), 30) as link:
-        link.sendall(b"GET / HTTP/1.1\r\n")
-        began = time.monotonic()
-        assert b"408" in link.recv(65536)[:20]
-        assert 5 < time.monotonic() - began < 20
-
-
-def test_a_body_that_never_ends_is_given_up_and_stores_nothing(server):
-    """30 s, as long as it may take; meanwhile others are served."""
-    slow = [socket.create_connection(("127.0.0.1", server.port), 60) for _ in range(20)]
-    for link in slow:
-        link.sendall(post(SIZE, body=BODY[:-5]))
+def test_c2_who_says_nothing_is_given_up_and_a_silent_stream_says_that_it_lives(server):
+    """A head has 10 s and a body 30 s, as long as they may take; meanwhile others are served, and a stream says
+    something every 15 s, so that nobody between takes it for dead. All at once, as most of it is waiting."""
+    def dial(sent):
+        link = socket.create_connection(("127.0.0.1", server.port), 90)
+        link.sendall(sent)
+        return link
+    began = time.monotonic()
+    head, stream = dial(b"GET / HTTP/1.1\r\n"), dial(b"GET /v1/events/stream HTTP/1.1\r\n" + HOST + b"\r\n")
+    bodies = [dial(post(SIZE, body=BODY[:-5])) for _ in range(20)]
     for _ in range(5):
         assert server.get("/v1/events").json["events"] == []
-    for link in slow:
+    assert statuses(head.recv(65536)) == [408] and time.monotonic() - began > 5
+    seen = b""
+    while not re.search(rb"\n:[^\n]*\n", seen):
+        seen += stream.recv(65536) or pytest.fail("the stream ended")
+    assert b"data:" not in seen and b"event:" not in seen
+    for link in bodies:
         assert statuses(link.recv(65536)) == [408]
         assert link.recv(65536) == b"", "and hangs up"
+    assert time.monotonic() - began > 25, "a body may take longer than a head"
+    for link in (head, stream, *bodies):
         link.close()
-    assert server.get("/v1/events").json["events"] == []
+    assert server.get("/v1/events").json["events"] == [], "nothing was stored"
 
 
 def test_connections_are_bounded_and_those_inside_go_on(server):
@@ -210,7 +213,7 @@ def test_a_full_queue_says_503_and_when_to_come_back(store, serve):
     poll = select.poll()
     for link in links:
         poll.register(link, select.POLLIN)
-    refused = wait_for(lambda: len(poll.poll(0)) >= 50 and poll.poll(0), "refusals")
+    refused = wait_for(lambda: len(ready := poll.poll(0)) >= 50 and ready, "refusals")
     by_number = {link.fileno(): link for link in links}
     answer = by_number[refused[0][0]].recv(65536)
     assert b" 503 " in answer[:20] and b"retry-after: " in answer.lower() and b'"code":"unavailable"' in answer
@@ -218,7 +221,8 @@ def test_a_full_queue_says_503_and_when_to_come_back(store, serve):
     blocker.close()
     test.join(90)
     kept = [link for link in links if link.fileno() not in {number for number, _ in refused}]
-    assert all(b" 200 " in link.recv(65536)[:20] for link in kept[:15]), "who was let in is answered"
+    told = [status for link in kept for status in statuses(link.recv(65536))]
+    assert set(told) <= {200, 503} and told.count(200) >= 15, "who was let in is answered"
     for link in links:
         link.close()
     assert server.get("/v1/events").status == 200
@@ -228,12 +232,12 @@ def test_a_full_queue_says_503_and_when_to_come_back(store, serve):
 # --- streams ----------------------------------------------------------------------------------
 
 
-def follow(server, path, total, seen, breaks, timeout=60):
+def follow(server, path, total, seen, breaks, timeout=120):
     """Read until `total` events came, with `breaks` lost connections on the way."""
     last, left = 0, breaks
     deadline = time.monotonic() + timeout
     while len(seen) < total and time.monotonic() < deadline:
-        stream = Stream(server, path, last=last, timeout=15)
+        stream = Stream(server, path, last=last, timeout=60)
         try:
             until = random.randint(1, total) if left else total + 1
             for number, event in stream:
@@ -267,7 +271,7 @@ def test_c2_followers_that_come_and_go_miss_nothing(server):
     for thread in followers[:100] + writing + followers[100:]:
         thread.start()
     for thread in writing + followers:
-        thread.join(90)
+        thread.join(150)
     everything, of_one = (
         [e["event_id"] for e in server.get(f"/v1/events?limit=10000{q}").json["events"]] for q in ("", "&org_id=o1"))
     assert len(everything) == events and len(of_one) == events // writers
@@ -305,19 +309,6 @@ def test_c2_a_follower_that_does_not_read_costs_nobody_and_misses_nothing(server
             break
     assert seen == ids
     lazy.close(), eager.close()
-
-
-def test_c2_a_silent_stream_says_that_it_lives(store, serve):
-    """A comment every 15 s, so that nobody between takes it for dead."""
-    server = serve("--no-relay")
-    with socket.create_connection(("127.0.0.1", server.port), 30) as link:
-        link.sendall(b"GET /v1/events/stream HTTP/1.1\r\n" + HOST + b"\r\n")
-        seen = b""
-        while not re.search(rb"\n:[^\n]*\n", seen):
-            more = link.recv(65536)
-            assert more
-            seen += more
-    assert b"data:" not in seen and b"event:" not in seen
 
 
 def test_last_event_id_wins_and_wrong_ones_are_refused(server):
@@ -362,7 +353,7 @@ def test_i1_killed_under_load_every_acknowledged_event_is_there_once(store, serv
             body = {"org_id": "acme", "events": [{**EVENT, "aggregate_id": f"{number}", "payload": {"key": key}}]}
             for _ in range(400):
                 try:
-                    answer = server.post("/v1/events", body, headers={"idempotency-key": key}, timeout=10)
+                    answer = server.post("/v1/events", body, headers={"idempotency-key": key}, timeout=30)
                 except (OSError, http.client.HTTPException):
                     time.sleep(0.03)
                     continue
@@ -396,7 +387,7 @@ def test_a4_a_commit_nobody_answered_is_unknown_and_its_repeat_converges(postgre
             assert server.post("/v1/events", {"org_id": "warm", "events": [EVENT]}).status == 201
             proxy.cut_at("^commit", where)
             answer = server.call("POST", "/v1/events", BODY, headers={"idempotency-key": "k"})
-            assert proxy.happened.wait(10)
+            assert proxy.happened.wait(30)
             assert (answer.code, answer.json["outcome"]) == ("outcome_unknown", "unknown"), answer
             assert answer.status == 503 and answer.headers["retry-after"]
             if where == "down":
