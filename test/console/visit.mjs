@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 
-const PATIENCE_MS = 15000;
+const PATIENCE_MS = 45000;
 const NAMED_ROLES = new Set(['link', 'button', 'textbox', 'searchbox', 'combobox', 'checkbox',
     'radio',
     'table', 'dialog', 'navigation', 'image', 'img']);

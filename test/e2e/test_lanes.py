@@ -132,7 +132,7 @@ def test_20_a_rolled_back_number_is_forgotten(gap, outbox, receiver, relays, one
     def is_dead():
         outbox.wait(outbox.put("one", {"m": 3}, key=key), "PUBLISHED")
         return gaps(outbox) == "{}"
-    wait_for(is_dead, "the gap to die", seconds=5)
+    wait_for(is_dead, "the gap to die")
     assert m1 not in receiver.ids()
 
 
@@ -319,7 +319,7 @@ def test_4_a_relay_that_was_fenced_can_take_the_lane_again(request, store, outbo
     second.term()
     assert second.wait() == 0
     m2 = outbox.put("one", {"m": 2}, key=one("one"))
-    outbox.wait(m2, "PUBLISHED", seconds=5)
+    outbox.wait(m2, "PUBLISHED")
     assert receiver.count(id=m2) == 1
 
 
@@ -331,8 +331,8 @@ def test_5_a_relay_frozen_inside_its_transaction_does_not_keep_the_lane(postgres
     first.wait_frozen()
     relays("b")
     try:
-        outbox.wait(m1, "PUBLISHED", seconds=10)
-        outbox.wait(delayed, "PUBLISHED", seconds=5)
+        outbox.wait(m1, "PUBLISHED")
+        outbox.wait(delayed, "PUBLISHED")
     finally:
         first.kill()
 
@@ -698,7 +698,7 @@ def test_3_at_most_once_reaches_a_destination_without_a_limit(store, outbox, rel
     ids = [outbox.put("one", {"m": n}, key=one("one")) for n in range(3)]
     relays("a")
     for id in ids:
-        outbox.wait(id, "PUBLISHED", attempts=1, seconds=5)
+        outbox.wait(id, "PUBLISHED", attempts=1)
 
 
 @pytest.mark.parametrize("action, more, state", [

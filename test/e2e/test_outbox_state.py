@@ -526,13 +526,13 @@ def waits(outbox, receiver, relays, count, **settings):
 
 
 def test_r1_the_waits_grow_by_powers_of_two(store, outbox, receiver, relays):
-    assert waits(outbox, receiver, relays, 5, retry={"base": "1s", "jitter": 0, "max_attempts": 6}) == [
-        2, 4, 8, 16, 32]
+    assert waits(outbox, receiver, relays, 5, retry={"base": "5s", "jitter": 0, "max_attempts": 6}) == [
+        10, 20, 40, 80, 160]
 
 
 def test_r1_jitter_only_adds(store, outbox, receiver, relays):
-    found = waits(outbox, receiver, relays, 5, retry={"base": "1s", "jitter": 0.2, "max_attempts": 6})
-    for wait, least in zip(found, [2, 4, 8, 16, 32]):
+    found = waits(outbox, receiver, relays, 5, retry={"base": "5s", "jitter": 0.2, "max_attempts": 6})
+    for wait, least in zip(found, [10, 20, 40, 80, 160]):
         assert least <= wait <= least * 1.2 + 0.01
 
 

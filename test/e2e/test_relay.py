@@ -79,12 +79,12 @@ def test_5_a_connection_revived_within_a_lost_commit_keeps_its_time_limits(postg
         wait_for(lambda: not outbox.run("select 1 from {}lanes where owner is null"), "the lanes")
         proxy.cut_at("^commit$", "reply")
         id = outbox.put("d", {"n": 1}, key="k")
-        assert proxy.happened.wait(10)
+        assert proxy.happened.wait(30)
         outbox.wait(id, "PUBLISHED")
         other.begin()
         other.run("select 1 from {}lanes for update")
         outbox.put("d", {"n": 2}, key="k")
-        wait_for(lambda: re.search(r"lock timeout|statement timeout", relay.said()), relay.said, seconds=6)
+        wait_for(lambda: re.search(r"lock timeout|statement timeout", relay.said()), relay.said, seconds=9)
         other.rollback()
         outbox.wait_drained()
 
@@ -178,18 +178,18 @@ def notes(session):
 
 
 def test_wakeup_notify_a_sleeping_relay_is_woken_and_nobody_else_is_told(postgres_store, outbox, receiver, relays):
-    """Between its looks it sleeps for half a minute: only a writer can have woken it."""
+    """Between its looks it sleeps for ten minutes: only a writer can have woken it."""
     outbox.destination("d", receiver)
     setting(outbox, "relay.wakeup", "notify")
     with outbox.session() as ear:
         ear.run("listen outlog")
         outbox.wait(outbox.put("d", {"n": 0}), "PENDING")
         assert notes(ear) == 0, "nobody sleeps, nobody is told"
-        relays("a", poll="30s", lease="60s", threads=2)
-        outbox.wait_drained(10)
+        relays("a", poll="10m", lease="60s", threads=2)
+        outbox.wait_drained()
         for n in range(1, 4):
             wait_for(lambda: sleepers(outbox) == 2, "the relay's threads to lie down")
-            outbox.wait(outbox.put("d", {"n": n}, key="k"), "PUBLISHED", seconds=10)
+            outbox.wait(outbox.put("d", {"n": n}, key="k"), "PUBLISHED")
         assert 3 <= notes(ear) <= 6
 
 
@@ -201,10 +201,10 @@ def test_wakeup_notify_who_wrote_before_it_lay_down_is_waited_for(postgres_store
         ear.run("listen outlog")
         writer.begin()
         id = writer.put("d", {"n": 1})
-        relays("a", poll="30s", lease="60s")
+        relays("a", poll="10m", lease="60s")
         wait_for(lambda: sleepers(outbox) == 1, "the relay to lie down")
         writer.commit()
-        outbox.wait(id, "PUBLISHED", seconds=10)
+        outbox.wait(id, "PUBLISHED")
         assert notes(ear) == 0
 
 
@@ -212,17 +212,17 @@ def test_wakeup_notify_a_retry_comes_in_its_time(postgres_store, outbox, receive
     outbox.destination("d", receiver, retry={"base": "300ms", "jitter": 0, "max_attempts": 9})
     setting(outbox, "relay.wakeup", "notify")
     receiver.rule(500, attempt=1)
-    relays("a", poll="30s", lease="60s")
+    relays("a", poll="10m", lease="60s")
     wait_for(lambda: sleepers(outbox) == 1, "the relay to lie down")
-    outbox.wait(outbox.put("d", {"n": 1}), "PUBLISHED", attempts=2, seconds=10)
+    outbox.wait(outbox.put("d", {"n": 1}), "PUBLISHED", attempts=2)
 
 
 def test_wakeup_a_commit_in_another_process_is_seen_between_polls(sqlite_store, outbox, receiver, relays):
     outbox.destination("d", receiver)
     setting(outbox, "relay.wakeup", "notify")          # SQLite watches its file, whatever it says
-    relays("a", poll="30s", lease="60s")
+    relays("a", poll="10m", lease="60s")
     for n in range(3):
-        outbox.wait(outbox.put("d", {"n": n}), "PUBLISHED", seconds=10)
+        outbox.wait(outbox.put("d", {"n": n}), "PUBLISHED")
 
 
 def test_l1_a_lease_is_renewed_also_between_rare_looks(store, outbox, receiver, relays):
@@ -329,7 +329,7 @@ def test_o10_removal_keeps_up_with_traffic_and_spares_the_dead(store, outbox, re
     def left():
         records = outbox.one("select count(*) as n from {}idempotency_records")["n"]
         return records, outbox.one("select count(*) as n from {}outbox where destination = 'n'")["n"]
-    deadline = time.monotonic() + 45
+    deadline = time.monotonic() + 90
     while sum(left()):
         assert time.monotonic() < deadline, f"what is left: {left()}"
         ids.append(outbox.put("d", {"n": len(ids)}, key=f"k-{len(ids) % 7}"))
@@ -337,7 +337,8 @@ def test_o10_removal_keeps_up_with_traffic_and_spares_the_dead(store, outbox, re
     wait_for(lambda: set(outbox.states()) == set(dead), lambda: f"only the dead to be left: {len(outbox.states())}")
     assert set(outbox.states().values()) == {"DEAD"}
     assert sorted(receiver.ids(type="test.sent")) == sorted(ids)      # each once
-    assert outbox.one("select count(*) as n from {}batches")["n"] <= 8, "ranges of what is gone"
+    ranges = "select count(*) as n from {}batches"
+    wait_for(lambda: outbox.one(ranges)["n"] <= 8, lambda: f"ranges of what is gone to go: {outbox.one(ranges)}")
 
 
 def test_o10_nothing_at_or_above_the_cursor_goes(store, outbox, receiver, relays):
@@ -455,7 +456,7 @@ def test_resize_waits_for_writers_that_know_the_old_lanes(postgres_store, outlog
         wait_for(lambda: outbox.run("select 1 from pg_locks where not granted and relation = 'outlog.outbox'::regclass"),
                  "apply to wait")
         writer.commit()
-    assert apply.wait(10) == 0
+    assert apply.wait(60) == 0
     new = outbox.put("d", {"n": 2}, key="k")
     assert (generation(outbox, old), generation(outbox, new)) == (0, 8)
     relays("a")

@@ -11,7 +11,7 @@ from lib.postgres import die_with_parent
 
 BROWSER = os.environ.get("CHROMIUM") or shutil.which("chromium")
 PLAYWRIGHT = ROOT / "test" / "node_modules" / "playwright-core"
-FLOW_SECONDS = 120
+FLOW_SECONDS = 300
 
 
 def why_not():

@@ -11,7 +11,7 @@ import websocket  # Debian's python3-websocket
 class Chat:
     """One socket of a session. What it was sent is in `frames`, in order."""
 
-    def __init__(self, server, key, query="", timeout=20, origin=None, room=None, **headers):
+    def __init__(self, server, key, query="", timeout=60, origin=None, room=None, **headers):
         self.socket = websocket.create_connection(
             f"ws://127.0.0.1:{server.port}/v1/sessions/{key}/socket{query}", timeout=timeout, origin=origin,
             sockopt=((socket.SOL_SOCKET, socket.SO_RCVBUF, room),) if room else (),
@@ -56,6 +56,7 @@ class Agent(http.server.ThreadingHTTPServer):
     connection. As NDJSON, or with style="openai" as OpenAI's deltas."""
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, words, style="ndjson"):
         super().__init__(("127.0.0.1", 0), Mouth)
