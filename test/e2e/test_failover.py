@@ -165,7 +165,7 @@ def test_l4_primary_lost_under_load_and_its_standby_promoted(pair, receiver, his
         clients = [Client(door) for door in doors]
         library = Library(pair.url, "lib")
         wait_for(lambda: receiver.count() > 100 and all(client.done > 5 for client in clients)
-                 and len(library.acknowledged) > 50, "load")
+                 and len(library.acknowledged) > 50, "load", 60)
         epochs = {row["lane"]: row["epoch"] for row in before.run("select lane, epoch from {}lanes")}
         before.close()
 

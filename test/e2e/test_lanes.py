@@ -4,6 +4,7 @@ The number in a name is the rule. Every test makes the situation of a counterexa
 receiver that holds its answer, a writer that stays open, a relay that is stopped or killed at a named
 point, an operator's SQL. What must not happen is then asked of the receiver and of `outbox_state`.
 """
+import datetime
 import itertools
 import signal
 import time
@@ -341,7 +342,7 @@ def test_5_a_relay_frozen_inside_its_transaction_does_not_keep_the_lane(postgres
 
 def test_9_a_delayed_message_blocks_its_key_and_no_other(store, outbox, receiver, relays, one):
     key = one("one")
-    m1 = outbox.put("one", {"m": 1}, key=key, due_us=1_500_000)
+    m1 = outbox.put("one", {"m": 1}, key=key, due_us=4_000_000)
     m2, other = outbox.put("one", {"m": 2}, key=key), outbox.put("one", {"m": 3}, key=one("one"))
     relays("a")
     outbox.wait(other, "PUBLISHED")
@@ -572,7 +573,8 @@ def test_14_a_dead_relays_straggler_is_reaped_when_its_own_lease_is_over(store, 
     first.kill()
     relays("b", lease="2s")
     wait_for(lambda: outbox.lane(LANE)["owner_name"] == "b", "the takeover")
-    assert outbox.parked(m1) == row                     # nobody touches it before its lease is over
+    mine, now = outbox.parked(m1), outbox.one(f"select {outbox.now()} as now")["now"]
+    assert mine == row or now >= row["lease_until"]     # nobody touches it before its lease is over
     outbox.wait(m1, state)
     assert outbox.one(f"select {outbox.now()} as now")["now"] >= row["lease_until"]
     after = outbox.state(m1)
@@ -584,7 +586,7 @@ def test_14_a_dead_relays_straggler_is_reaped_when_its_own_lease_is_over(store, 
 
 def test_12_claims_that_were_never_sent_do_not_use_the_budget(store, outbox, receiver, relays, one):
     """A budget of two: the wait behind a straggler and a relay's death cost nothing of it."""
-    outbox.destination("one", receiver, timeout="1s")
+    outbox.destination("one", receiver, timeout="20s")
     key = one("one")
     receiver.rule("hang", key=key, times=1)
     m1 = outbox.put("one", {"m": 1}, key=key)
@@ -675,7 +677,7 @@ def test_3_at_most_once_the_next_of_a_key_is_not_condemned_with_the_first(store,
 
 
 def test_3_at_most_once_what_the_rate_holds_back_is_not_condemned(store, outbox, receiver, relays, one):
-    outbox.destination("one", receiver, guarantee="at_most_once", rate="1/s")
+    outbox.destination("one", receiver, guarantee="at_most_once", rate="1/m")
     with outbox.session() as own:
         own.begin()
         ids = [own.put("one", {"m": n}, key=one("one")) for n in range(4)]
@@ -686,6 +688,7 @@ def test_3_at_most_once_what_the_rate_holds_back_is_not_condemned(store, outbox,
     first.kill()
     receiver.release()
     outbox.bury(first)
+    outbox.destination("one", receiver, guarantee="at_most_once", rate="4/s")
     relays("b")
     outbox.wait_drained()
     sent = receiver.ids()
@@ -800,7 +803,7 @@ def test_8_an_open_breaker_spends_no_attempt_and_lets_others_pass(store, outbox,
 
 def test_8_a_breaker_that_opens_hands_back_what_was_claimed_unsent(store, outbox, receiver, relays):
     """Retries that are due together: the breaker opens after the first few; the others keep their budget."""
-    make = pair(outbox, receiver, breaker={"failures": 2, "open": "5s", "open_max": "5s"}, concurrency=1)
+    make = pair(outbox, receiver, breaker={"failures": 2, "open": "60s", "open_max": "60s"}, concurrency=1)
     ids = [outbox.put("down", {"n": n}, key=make("down"), due_us=600_000, max_attempts=5) for n in range(20)]
     receiver.rule(500, destination="down")
     relays("a")
@@ -846,7 +849,7 @@ def test_l5_while_a_webhook_hangs_wave_after_wave_of_the_others_is_published(sto
         outbox.destination(name, receiver, timeout="10m", concurrency=8)
     receiver.rule("hang", destination="stuck")
     relays("a", lease="20s", threads=1)
-    stuck, hung = [], 0
+    stuck = []
     for wave in range(4):
         stuck += [outbox.put("stuck", {"n": n}, key=f"k-{wave}-{n}") for n in range(20)]
         well = [outbox.put("well", {"n": n}, key=f"k-{wave}-{n}") for n in range(20)]
@@ -854,9 +857,8 @@ def test_l5_while_a_webhook_hangs_wave_after_wave_of_the_others_is_published(sto
             outbox.wait(id, "PUBLISHED")
         states = outbox.states()
         assert not any(states[id] in ("PUBLISHED", "DEAD") for id in stuck), "it still hangs"
-        hung = max(hung, receiver.count(destination="stuck"))
-        assert hung <= 8
-    assert hung == 8, "all its places are taken, and the others were published meanwhile"
+        assert receiver.count(destination="stuck") <= 8
+    assert len(arrive(receiver, 8, destination="stuck")) == 8, "all its places are taken, the others were published"
     receiver.release()
     outbox.wait_drained()
     assert set(receiver.ids(destination="stuck")) == set(stuck)
@@ -906,8 +908,10 @@ def test_l5_the_rate_is_kept(store, outbox, receiver, relays):
         own.commit()
     relays("a")
     outbox.wait_drained()
-    times = [one.at for one in receiver.requests]
-    assert sorted(receiver.ids()) == sorted(ids)
+    # By when they left: on a busy machine they may arrive in heaps.
+    times = sorted(datetime.datetime.fromisoformat(str(row["started_at"]).replace("Z", "+00:00")).timestamp()
+                   for row in outbox.run("select started_at from {}attempts"))
+    assert sorted(receiver.ids()) == sorted(ids) and len(times) == 50
     for first, last in itertools.combinations(range(50), 2):   # 20 a second, and a quarter second's worth
         assert last - first + 1 <= (times[last] - times[first]) * 20 + 5 + 2
 
@@ -917,11 +921,13 @@ def test_l5_limits_hold_for_all_threads_of_a_relay(postgres_store, outbox, recei
     """The destination's limits are of the destination: one place is one, and each thread gets its turn."""
     outbox.destination("one", receiver, concurrency=concurrency)
     receiver.rule("slow", seconds=0.02)
+    relays("a", threads=2)
+    shares = "select owner, count(*) as n from {}lanes where owner is not null group by 1"
+    wait_for(lambda: sorted(row["n"] for row in outbox.run(shares)) == [4, 4], lambda: f"two owners: {outbox.run(shares)}")
     with outbox.session() as own:
         own.begin()
         ids = [own.put("one", {"n": n}) for n in range(60)]
         own.commit()
-    relays("a", threads=2)
     outbox.wait_drained()
     starts = [(one.at, 1) for one in receiver.requests] + [(one.ended_at, -1) for one in receiver.requests]
     assert max(itertools.accumulate(step for _, step in sorted(starts))) <= concurrency
