@@ -23,6 +23,7 @@ import psycopg2
 import pytest
 
 from lib.cli import SANITIZER_EXIT, Outlog, build_dir
+from lib.disk import failing
 from lib.liboutlog import Log, Refused, event
 from lib.postgres import Postgres, die_with_parent
 from lib.proxy import Proxy
@@ -734,14 +735,8 @@ os.kill(os.getpid(), signal.SIGKILL)
                              text=True, env=env, preexec_fn=die_with_parent(signal.SIGKILL))
     try:
         assert child.stdout.readline() == "ready\n"
-        tracer = subprocess.Popen(
-            ["strace", "-f", "-q", "-p", str(child.pid), "-o", os.devnull, "-e", "trace=fdatasync",
-             "-e", "inject=fdatasync:error=EIO:when=1"], stderr=subprocess.PIPE, text=True,
-            preexec_fn=die_with_parent(signal.SIGKILL))
-        wait_for(lambda: "TracerPid:\t0\n" not in
-                 pathlib.Path(f"/proc/{child.pid}/status").read_text(), "strace to attach")
-        answer = child.communicate("go\n", timeout=30)[0]
-        tracer.communicate(timeout=30)
+        with failing(child, "fdatasync", "EIO", ":when=1"):
+            answer = child.communicate("go\n", timeout=30)[0]
     finally:
         child.kill()
         child.wait()

@@ -1,4 +1,5 @@
 """The bytes of HTTP: smuggling, slow clients, sizes, pipelines, streams, and a server that is killed."""
+import contextlib
 import http.client
 import json
 import os
@@ -15,6 +16,7 @@ import time
 import pytest
 
 from lib.cli import Outlog, build_dir
+from lib.disk import failing
 from lib.outbox import wait_for
 from lib.proxy import Proxy
 from lib.server import Server, Stream
@@ -378,28 +380,103 @@ def test_i1_killed_under_load_every_acknowledged_event_is_there_once(store, serv
     assert by_key == acknowledged
 
 
-@pytest.mark.parametrize("where, is_stored", [("down", True), ("request", False)])
-def test_a4_a_commit_nobody_answered_is_unknown_and_its_repeat_converges(postgres, postgres_store, tmp_path, where, is_stored):
-    """It is not 'unavailable', which would say that surely nothing was stored."""
-    with Proxy(postgres.port) as proxy:
-        server = Server(Outlog(proxy.url(postgres_store), cwd=tmp_path), tmp_path / "serve.log", ["--no-relay"])
-        try:
-            assert server.post("/v1/events", {"org_id": "warm", "events": [EVENT]}).status == 201
-            proxy.cut_at("^commit", where)
-            answer = server.call("POST", "/v1/events", BODY, headers={"idempotency-key": "k"})
-            assert proxy.happened.wait(30)
-            assert (answer.code, answer.json["outcome"]) == ("outcome_unknown", "unknown"), answer
-            assert answer.status == 503 and answer.headers["retry-after"]
-            if where == "down":
-                refused = server.call("POST", "/v1/events", BODY, headers={"idempotency-key": "other"})
-                assert (refused.status, refused.code, refused.json["outcome"]) == (503, "unavailable", "failed"), refused
-                proxy.down(False)
-            again = wait_for(lambda: (one := server.call("POST", "/v1/events", BODY, headers={"idempotency-key": "k"})).status == 201
-                             and one, "the repeat")
-            assert (again.headers.get("idempotency-replayed") == "true") == is_stored
-            assert len(server.get("/v1/events?org_id=acme").json["events"]) == 1
-        finally:
-            server.stop()
+class SqliteTrouble:
+    """The disk fails under the server. What it wrote before may come back when the file is opened again."""
+
+    def __init__(self, store, tmp_path):
+        self.server = Server(Outlog(store, cwd=tmp_path), tmp_path / "serve.log", ["--no-relay"])
+
+    @contextlib.contextmanager
+    def at_commit(self, statement, is_stored):
+        with failing(self.server.process, "fdatasync", "EIO"):
+            yield
+            if is_stored:  # the next commit would take its place in the WAL
+                self.server.kill()
+        if is_stored:
+            self.server.start()
+
+    def before_commit(self):
+        return failing(self.server.process, "pwrite64", "ENOSPC")
+
+    def close(self):
+        self.server.stop()
+
+
+class PostgresTrouble:
+    """The connection is cut when the commit was asked for, before or after the database did it."""
+
+    def __init__(self, store, tmp_path, postgres):
+        self.postgres, self.proxy = postgres, Proxy(postgres.port).__enter__()
+        self.server = Server(Outlog(self.proxy.url(store), cwd=tmp_path), tmp_path / "serve.log", ["--no-relay"])
+
+    @contextlib.contextmanager
+    def at_commit(self, statement, is_stored):
+        self.proxy.cut_at(statement, "reply" if is_stored else "request")
+        yield
+        assert self.proxy.happened.wait(30)
+
+    @contextlib.contextmanager
+    def before_commit(self):
+        self.proxy.down()
+        self.postgres.sql("select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = %s",
+                          self.server.outlog.store.rpartition("/")[2])
+        yield
+        self.proxy.down(False)
+
+    def close(self):
+        self.server.stop()
+        self.proxy.__exit__()
+
+
+@pytest.fixture
+def trouble(request, store, tmp_path):
+    if store.startswith("sqlite:"):
+        trouble = SqliteTrouble(store, tmp_path)
+    else:
+        trouble = PostgresTrouble(store, tmp_path, request.getfixturevalue("postgres"))
+    yield trouble
+    trouble.close()
+
+
+KEY = {"idempotency-key": "k"}
+ID = "6b1c5f0e-2f9a-4c1d-9a35-0d6f3a7b9c11"
+# What is asked, how its repeat is known, and the statement that stores it.
+UNKNOWN = {
+    "events by key": ("/v1/events", {"org_id": "acme", "events": [EVENT]}, KEY, "^commit"),
+    "events by id": ("/v1/events", {"org_id": "acme", "events": [{**EVENT, "id": ID}]}, {}, "append_batch"),
+    "message by key": ("/v1/messages", {"org_id": "acme", "destination": "d", "aggregate_type": "thing",
+                                        "aggregate_id": "1", "event_type": "t", "payload": {}}, KEY, "^commit"),
+    "run by key": ("/v1/runs", {"org_id": "acme", "run_type": "triage", "orchestrator_version": "1"}, KEY, "^commit"),
+}
+
+
+@pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "not stored"])
+@pytest.mark.parametrize("what", UNKNOWN)
+def test_a4_a_commit_nobody_answered_is_unknown_and_its_repeat_converges(trouble, what, is_stored):
+    """It is not 'unavailable', which says that surely nothing was stored."""
+    server, (path, body, headers, statement) = trouble.server, UNKNOWN[what]
+    assert server.put("/v1/destinations/d", {"type": "null"}).status == 201
+    assert server.post("/v1/events", {"org_id": "warm", "events": [EVENT]}).status == 201
+
+    def count():
+        of = "runs" if path == "/v1/runs" else path.split("/")[-1]
+        return len([one for one in server.get(f"/v1/{of}?limit=100").json[of] if one["org_id"] == "acme"])
+    with trouble.before_commit():
+        failed = server.post(path, body, headers=headers)
+    assert (failed.status, failed.code, failed.json["outcome"]) == (503, "unavailable", "failed"), failed
+    assert count() == 0
+    with trouble.at_commit(statement, is_stored):
+        unknown = server.post(path, body, headers=headers)
+    assert (unknown.status, unknown.code, unknown.json["outcome"]) == (503, "outcome_unknown", "unknown"), unknown
+    assert failed.headers["retry-after"] and unknown.headers["retry-after"]
+    assert count() == is_stored
+    for was_there in (is_stored, True):
+        again = wait_for(lambda: (one := server.post(path, body, headers=headers)).status != 503 and one, "the repeat")
+        if headers:
+            assert again.status == 201 and (again.headers.get("idempotency-replayed") == "true") == was_there, again
+        else:
+            assert again.json["events"][0]["duplicate"] == was_there, again
+        assert count() == 1
 
 
 # --- a full disk ------------------------------------------------------------------------------
