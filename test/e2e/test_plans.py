@@ -197,11 +197,11 @@ def nodes(plan):
         yield from nodes(child)
 
 
-def touched(plan):
+def touched(plan, table="events"):
     """How many rows of the log the plan looked at."""
     return sum((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
                 + node.get("Rows Removed by Index Recheck", 0)) * node["Actual Loops"]
-               for node in nodes(plan) if node.get("Relation Name") == "events")
+               for node in nodes(plan) if node.get("Relation Name") == table)
 
 
 def explain(cursor, name, values):
@@ -270,14 +270,7 @@ def test_e15_sqlite_reads_cost_what_they_return(sqlite_log, analyzed):
         for what, (query, given, count) in READS.items():
             text, values = render("sqlite", query, given)
             plan = [row[3] for row in db.execute("explain query plan " + text, values)]
-            steps = 0
-
-            def count_steps():
-                nonlocal steps
-                steps += 1
-            db.set_progress_handler(count_steps, 100)
-            rows = db.execute(text, values).fetchall()
-            db.set_progress_handler(None, 0)
+            rows, steps = steps_of(db, text, values)
             scans = [line for line in plan if line.startswith("SCAN")
                      and not re.match(r"SCAN (chain|tree|CONSTANT ROW|outlog_events USING COVERING)", line)]
             if len(rows) != count:
@@ -285,3 +278,46 @@ def test_e15_sqlite_reads_cost_what_they_return(sqlite_log, analyzed):
             elif scans or steps * 100 > 300 * count + 2000 :
                 wrong.append(f"{what}: {steps * 100} steps for {count}: {plan}")
     assert not wrong, "\n".join(wrong)
+
+
+# What the relay asks
+
+def steps_of(db, text, values):
+    """The rows of a statement, and how many steps SQLite took, in hundreds."""
+    steps = 0
+
+    def count_steps():
+        nonlocal steps
+        steps += 1
+    db.set_progress_handler(count_steps, 100)
+    rows = db.execute(text, values).fetchall()
+    db.set_progress_handler(None, 0)
+    return rows, steps
+
+
+def test_l5_what_a_paused_destination_keeps_is_not_walked_for_the_others(store, outlog, tmp_path):
+    """It may keep many keys, and the others are asked for what is due many times a second."""
+    (tmp_path / "outlog.yaml").write_text('destinations: {closed: {type: "null"}, other: {type: "null"}}\n'
+                                          "routes: [{on: order.created, to: closed}, {on: order.created, to: other}]\n")
+    outlog.run("apply", "-f", tmp_path / "outlog.yaml")
+    outlog.run("destinations", "pause", "closed")
+    outlog.run("append", "--ndjson", "-", input="".join(
+        json.dumps({"org_id": "acme", "aggregate_type": "order", "aggregate_id": f"o-{n}", "event_type": "order.created",
+                    "payload": {}}) + "\n" for n in range(3000)))
+    outlog.run("relay", "--until-idle", "--quiet")
+    rooms = json.dumps([{"destination": "other", "room": 10}])
+    if store.startswith("sqlite:"):
+        with contextlib.closing(sqlite3.connect(store[len("sqlite:"):])) as db:
+            db.create_function("outlog_after", 1, lambda _: at(EVENTS) + "9")  # later than all
+            assert db.execute("select count(*) from outlog_parked where state = 'PENDING'").fetchone()[0] > 2500
+            rows, steps = steps_of(db, *render("sqlite", "parked_due", {"lane": 0, "rooms": rooms}))
+            assert rows == [] and steps < 20, steps
+        return
+    with contextlib.closing(psycopg2.connect(store)) as db, db.cursor() as cursor:
+        cursor.execute("select lane, count(*) from outlog.parked where state = 'PENDING' group by lane")
+        lanes = cursor.fetchall()
+        assert sum(count for _, count in lanes) > 2500  # the last of them stand where they were written
+        cursor.execute("prepare due as " + render("postgres", "parked_due", {"lane": 0, "rooms": rooms})[0])
+        for lane, _ in lanes:
+            plan = explain(cursor, "due", [lane, rooms])
+            assert plan["Actual Rows"] == 0 and touched(plan, "parked") < 20, outline(plan)

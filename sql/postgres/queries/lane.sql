@@ -176,22 +176,25 @@ update outlog.parked p
 returning p.seq
 
 -- name: parked_due(lane, rooms)
--- What is due and first of its key (rule 15), as many per destination as it has room for.
+-- What is due and first of its key (rule 15), as many per destination as it has room for. Walked are the
+-- keys of those alone: one that is paused may have many.
 with recursive room as (
     select * from json_to_recordset(:rooms) as r(destination text, room integer)),
 keys as (                                             -- the lowest open message of each key, by a loose scan
-    (select destination, ordering_key, seq, state, available_at from outlog.parked
-      where lane = :lane::smallint and ordering_key is not null and (state in ('PENDING', 'CLAIMED') or held)
-      order by destination, ordering_key, seq limit 1)
+    (select p.* from room r cross join lateral (
+        select p.destination, p.ordering_key, p.seq, p.state, p.available_at from outlog.parked p
+         where p.lane = :lane::smallint and p.ordering_key is not null and (p.state in ('PENDING', 'CLAIMED') or p.held)
+           and p.destination = r.destination
+         order by p.ordering_key, p.seq limit 1) p)
     union all
     select n.* from keys k cross join lateral (
         select p.destination, p.ordering_key, p.seq, p.state, p.available_at from outlog.parked p
          where p.lane = :lane::smallint and p.ordering_key is not null and (p.state in ('PENDING', 'CLAIMED') or p.held)
-           and (p.destination, p.ordering_key) > (k.destination, k.ordering_key)
-         order by p.destination, p.ordering_key, p.seq limit 1) n),
+           and p.destination = k.destination and p.ordering_key > k.ordering_key
+         order by p.ordering_key, p.seq limit 1) n),
 heads as (
     select k.seq, k.destination, row_number() over (partition by k.destination order by k.available_at, k.seq) as nth
-      from keys k join room using (destination)
+      from keys k
      where k.state = 'PENDING' and k.available_at <= now()
        and k.seq <= (select l.head from outlog.lanes l where l.lane = :lane::smallint)   -- lower ones come first
        and not exists (select from outlog.parked c where c.lane = :lane::smallint and c.state = 'CLAIMED'

@@ -93,14 +93,19 @@ returning seq
 
 -- name: parked_due(lane, rooms)
 -- What is due and first of its key (rule 15), as many per destination as it has room for.
-with recursive k(seq) as (
-    select (select seq from outlog_parked where ordering_key is not null and (state in ('PENDING', 'CLAIMED') or held)
-             order by destination, ordering_key, seq limit 1)
+-- Walked are the keys of destinations with room alone: one that is paused may have many.
+with recursive room(destination, room) as materialized (
+    select value ->> 'destination', value ->> 'room' from json_each(:rooms)),
+k(seq) as (
+    select (select p.seq from outlog_parked p where p.destination = r.destination and p.ordering_key is not null
+               and (p.state in ('PENDING', 'CLAIMED') or p.held)
+             order by p.ordering_key, p.seq limit 1)
+      from room r
     union all
     select (select p.seq from outlog_parked p, outlog_parked q
              where q.seq = k.seq and p.ordering_key is not null and (p.state in ('PENDING', 'CLAIMED') or p.held)
-               and (p.destination, p.ordering_key) > (q.destination, q.ordering_key)
-             order by p.destination, p.ordering_key, p.seq limit 1)
+               and p.destination = q.destination and p.ordering_key > q.ordering_key
+             order by p.ordering_key, p.seq limit 1)
       from k where k.seq is not null),
 heads as (
     select p.seq, p.destination, row_number() over (partition by p.destination order by p.available_at, p.seq) as nth
@@ -111,10 +116,10 @@ heads as (
                           and c.ordering_key = p.ordering_key)),
 free as (
     select p.seq, p.destination, row_number() over (partition by p.destination order by p.available_at, p.seq) as nth
-      from outlog_parked p where p.state = 'PENDING' and p.ordering_key is null and p.available_at <= outlog_after(0))
-select d.seq from (select * from heads union all select * from free) d
-  join json_each(:rooms) r on r.value ->> 'destination' = d.destination
- where d.nth <= r.value ->> 'room' and :lane = 0
+      from room r cross join outlog_parked p on p.destination = r.destination
+     where p.state = 'PENDING' and p.ordering_key is null and p.available_at <= outlog_after(0))
+select d.seq from (select * from heads union all select * from free) d join room r using (destination)
+ where d.nth <= r.room and :lane = 0
 
 -- name: parked_mark(lane, seqs, run, lease_us)
 update outlog_parked
