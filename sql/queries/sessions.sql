@@ -52,8 +52,9 @@ update outlog.sessions set owner = null, lease_until = null
  where org_id = :org_id and session_key = :session_key and epoch = :epoch::bigint
 
 -- name: session_event(org_id, session_key, seq)
+-- coalesce keeps the org's own index from the planner: it would read all that the org ever did.
 select id, event_type, payload, correlation_id from outlog.events
- where org_id = :org_id and aggregate_type = 'session' and aggregate_id = :session_key
+ where coalesce(org_id, '') = :org_id and aggregate_type = 'session' and aggregate_id = :session_key
    and aggregate_seq = :seq::bigint
 
 -- name: session_effects(org_id, session_key, status?, limit literal)

@@ -175,6 +175,7 @@ READS = {
     "first with this id": ("event_first", {"id": uuid_of(MIDDLE)}, 1),
     "causality up": ("causality_up", {"id": uuid_of(500), "limit": 10000}, 50),
     "causality down": ("causality_down", {"id": uuid_of(EVENTS - 500), "limit": 10000}, 51),
+    "event of a session": ("session_event", {"org_id": "org-7", "session_key": "nobody", "seq": 1}, 0),
     "settled": ("events_settled", {}, 1),
 }
 
