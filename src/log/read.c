@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ROWS = 10000, POLL_FIRST_MS = 5, POLL_LAST_MS = 50 };
+enum { MOST_ROWS = 10000, NEAR_PAGES = 4, POLL_FIRST_MS = 5, POLL_LAST_MS = 50 };
 
 /* --- pages --- */
 
@@ -170,12 +170,13 @@ int ol_window(outlog *log, int64_t since, int64_t until, int64_t *first, int64_t
  * What was found stays true for what was settled then. So a reader pages through a window without
  * looking again, until a page is not full: a writer that was open for long may have committed an
  * event of the window since, and `is_stale` makes it look once more. */
-static int narrow(outlog *log, const struct outlog_filter *filter, int64_t *after, int64_t *upto,
-                  bool *is_stale, outlog_err *err)
+static int narrow(outlog *log, const struct outlog_filter *filter, size_t limit, int64_t *after,
+                  int64_t *upto, bool *is_stale, outlog_err *err)
 {
     struct ol_window_cache *cache = &log->window;
     *is_stale = false;
-    if (!filter->since && !filter->until)
+    // To look costs the whole window: not for those who follow, and have but a page to read.
+    if ((!filter->since && !filter->until) || *upto - *after <= (int64_t)limit)
         return 0;
     if (!cache->settled || cache->since != filter->since || cache->until != filter->until) {
         if (ol_window(log, filter->since, filter->until, &cache->first, &cache->last, err) < 0)
@@ -225,7 +226,7 @@ static int read_rows(outlog *log, const struct outlog_filter *filter, int64_t af
 {
     int64_t upto = log->settled, from = after;
     bool is_stale;
-    if (narrow(log, filter, &from, &upto, &is_stale, err) < 0)
+    if (narrow(log, filter, limit, &from, &upto, &is_stale, err) < 0)
         return -1;
     if (upto <= from && !is_stale)
         return 0;
@@ -284,32 +285,63 @@ int outlog_read(outlog *log, const struct outlog_filter *filter, int64_t after, 
     return 0;
 }
 
+/* The newest of a window that reaches to now fill a page: then nobody has to know where it begins, and a
+ * million events of today cost what is shown of them (E15). 1 when they did, 0 with an empty page. */
+static int read_newest(outlog *log, const struct outlog_filter *filter, int64_t upto, size_t limit,
+                       struct outlog_page *page, outlog_err *err)
+{
+    const struct ol_window_cache *cache = &log->window;
+    bool is_known = cache->settled && cache->since == filter->since &&
+                    cache->until == filter->until;
+    int64_t from = upto - NEAR_PAGES * (int64_t)limit;
+
+    if ((!filter->since && !filter->until) || is_known)
+        return 0;
+    if (query_rows(log, OL_Q_EVENTS_READ_BACK, filter, upto + 1, from < 0 ? 0 : from, limit, page,
+                   err) < 0)
+        return -1;
+    if (page->count == limit)
+        return 1;
+    return ol_page_reset(page) ? 0 : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+}
+
+static int read_back_rows(outlog *log, const struct outlog_filter *filter, int64_t before,
+                          size_t limit, struct outlog_page *page, int64_t *from, outlog_err *err)
+{
+    int64_t end = before <= log->settled ? before - 1 : log->settled, upto = end;
+    bool is_stale;
+    int is_full = read_newest(log, filter, end, limit, page, err);
+
+    *from = 0;
+    if (is_full)
+        return is_full < 0 ? -1 : 0;
+    if (narrow(log, filter, limit, from, &upto, &is_stale, err) < 0)
+        return -1;
+    if (is_stale) { // what came since is what is asked for first
+        log->window.settled = 0;
+        *from = 0;
+        upto = end;
+        if (narrow(log, filter, limit, from, &upto, &is_stale, err) < 0)
+            return -1;
+    }
+    return upto <= *from
+               ? 0
+               : query_rows(log, OL_Q_EVENTS_READ_BACK, filter, upto + 1, *from, limit, page, err);
+}
+
 int outlog_read_back(outlog *log, const struct outlog_filter *filter, int64_t before, size_t limit,
                      struct outlog_page *page, int64_t *next_before, outlog_err *err)
 {
     static const struct outlog_filter everything;
-    int64_t settled, from = 0, upto;
-    bool is_stale;
+    int64_t settled, from;
 
     if (!filter)
         filter = &everything;
-    if (check_read(log, filter, limit, page, err) < 0 || outlog_settled(log, &settled, err) < 0)
+    if (check_read(log, filter, limit, page, err) < 0 || outlog_settled(log, &settled, err) < 0 ||
+        read_back_rows(log, filter, before, limit, page, &from, err) < 0)
         return -1;
     page->settled = page->next_after = settled;
     *next_before = 0;
-    upto = before <= settled ? before - 1 : settled;
-    if (narrow(log, filter, &from, &upto, &is_stale, err) < 0)
-        return -1;
-    if (is_stale) { // what came since is what is asked for first
-        log->window.settled = 0;
-        from = 0;
-        upto = before <= settled ? before - 1 : settled;
-        if (narrow(log, filter, &from, &upto, &is_stale, err) < 0)
-            return -1;
-    }
-    if (upto > from &&
-        query_rows(log, OL_Q_EVENTS_READ_BACK, filter, upto + 1, from, limit, page, err) < 0)
-        return -1;
     if (page->count == limit && page->events[page->count - 1].event_id > from + 1)
         *next_before = page->events[page->count - 1].event_id;
     return 0;

@@ -410,6 +410,67 @@ export async function tail(visit, { count }) {
     await visit.see(page.locator('.list .row.selected').getByText('7', { exact: true }));
 }
 
+// A log of many events and an outbox of many messages: every page, and then what one does there. What
+// it cost is said to the test, page by page.
+export async function long(visit, { pages, count, dead: deadCount }) {
+    const { page } = visit;
+    let answers = [];
+    page.on('requestfinished', (request) => {
+        const { pathname, search } = new URL(request.url());
+        if (!pathname.startsWith('/v1/') || request.method() !== 'GET') return;
+        answers.push(request.response().then((answer) => answer.body())
+            .then((body) => [pathname + search, body.length], () => [pathname + search, 0])); // the page was left
+    });
+    const seen = async (name) => {
+        const asked = await Promise.all(answers);
+        answers = [];
+        const [rows, nodes] = await page.evaluate(() => ['tbody tr, .list .row, li', '*']
+            .map((what) => document.querySelectorAll(what).length));
+        await visit.ask('seen', { name, asked, rows, nodes });
+    };
+    for (const [name, hash] of Object.entries(pages)) {
+        await visit.go(hash);
+        await settled(visit);
+        await seen(name);
+        await visit.shot(`long-${name.replaceAll(' ', '-')}`);
+    }
+
+    const rows = page.locator('.list .row');
+    const first = async () => Number(await rows.first().locator('.number').innerText());
+    await visit.go('log');
+    await visit.see(rows.first());
+    const end = await first();
+    await page.locator('.list').hover();
+    await visit.until(async () => { await page.mouse.wheel(0, -40000); return await first() < end - 1000; },
+        'older events');
+    await seen('scrolled back');
+    await page.getByLabel('type', { exact: true }).fill('order.refused');
+    await page.keyboard.press('Enter');
+    await visit.until(async () => { const all = await rows.allInnerTexts();
+        return all.length > 5 && all.every((one) => one.includes('order.refused')); }, 'the refused alone');
+    await page.locator('.list').hover();
+    const newest = await first();
+    await visit.until(async () => { await page.mouse.wheel(0, -40000); return await first() < newest - count / 3; },
+        'older ones of them');
+    await seen('filtered and scrolled');
+    await visit.go(`log?event=${count / 2}`);
+    await visit.see(page.locator('.list .row.selected').getByText(String(count / 2), { exact: true }));
+    await seen('in the middle');
+
+    await visit.go('outbox?state=PENDING');
+    const table = visit.role('table', 'Messages').locator('tbody tr');
+    await visit.until(async () => await table.count() === 100, 'a page of messages');
+    await visit.role('button', 'Older').click();
+    await visit.until(async () => await table.count() === 200, 'the next page');
+    await seen('older messages');
+    await visit.go('dead');
+    await visit.role('button', new RegExp(`Requeue ${deadCount.toLocaleString('en')} messages of partner`)).first().click();
+    const dialog = page.getByRole('dialog');
+    await visit.see(dialog.getByText(new RegExp(`${deadCount.toLocaleString('en')} messages to partner will be requeued`)));
+    await seen('preview');
+    await dialog.getByRole('button', { name: 'Cancel' }).click();
+}
+
 export async function empty(visit, { pages }) {
     await visit.forgiveAbsent();
     for (const [name, hash] of Object.entries(pages)) {
