@@ -19,7 +19,7 @@ def why_not():
     if not BROWSER or not PLAYWRIGHT.exists():
         return "needs chromium and playwright-core (make setup)"
     version = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout
-    return None if int(version.lstrip("v").split(".")[0]) >= 20 else "playwright needs node 20"
+    return None if int(version.lstrip("v").split(".")[0]) >= 18 else "playwright needs node 18"
 
 
 class Browser:
