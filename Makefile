@@ -9,7 +9,7 @@ FUZZ_SECONDS ?= 60
 TORTURE_ROWS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build run tour test bench lint install san tsan fuzz torture clean
+.PHONY: help setup build run tour test bench lint install san tsan fuzz torture fresh clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | \
@@ -62,6 +62,10 @@ fuzz: ## each fuzzer for FUZZ_SECONDS (60)
 torture: ## the long ones: TORTURE_ROWS (100000) rows and a reader that misses none; 1,000 sockets under fire
 	@scripts/setup build test
 	@OUTLOG_TORTURE_ROWS=$(TORTURE_ROWS) scripts/test --only torture
+
+fresh: ## make run and make test on an empty Debian, made for it; FRESH=--quick for a part of the tests
+	@scripts/setup fresh
+	@scripts/fresh $(FRESH)
 
 clean: ## remove what was built
 	@rm -rf build build-*
