@@ -1,10 +1,13 @@
 """The SQLite extension keeps statements prepared, and the host must never notice: it closes its
 connection whenever and however it likes."""
+import contextlib
 import ctypes
 import ctypes.util
 import json
 import os
 import pathlib
+import sqlite3
+import threading
 
 import pytest
 
@@ -114,3 +117,29 @@ def test_a1_kept_statements_outlive_a_change_of_the_schema(host, outlog):
     assert host.append() == OK
     assert host.sqlite.sqlite3_close(host.db) == OK
     assert events(outlog) == 3
+
+
+@pytest.mark.parametrize("command", ["start_run", "request_effect"])
+def test_a1_a_command_outside_a_transaction_waits_for_its_turn(path, extension, command):
+    """It reads before it writes, and SQLite lets nobody wait who has read already."""
+    def connect():
+        return contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=20, check_same_thread=False))
+
+    with connect() as host, connect() as other:
+        host.enable_load_extension(True)
+        host.load_extension(str(extension))
+
+        def call(name, **body):
+            return json.loads(host.execute(f"select outlog_{name}(?)", (json.dumps(body),)).fetchone()[0])
+
+        signal = call("receive_signal", org_id="acme", signal_type="order.placed", payload={})["signal_id"]
+        start = {"org_id": "acme", "run_type": "T", "orchestrator_version": "v1", "signal_id": signal}
+        run = None if command == "start_run" else call("start_run", **start)["run_id"]
+        other.execute("begin immediate")
+        turn = threading.Timer(0.2, other.execute, ["commit"])
+        turn.start()
+        if run:
+            assert not call("request_effect", run_id=run, effect_type="API_CALL", destination="x", effect_spec={})["duplicate"]
+        else:
+            assert call("start_run", **start)["status"] == "RUNNING"
+        turn.join()
