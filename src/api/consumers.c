@@ -214,11 +214,11 @@ static enum ol_answer events(struct ol_request *request)
 {
     struct outlog_consumer consumer;
     struct outlog_page page = {0};
-    int64_t limit, wait;
+    int64_t limit, wait_us;
     outlog_err err;
 
     if (ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0 ||
-        ol_request_number(request, "wait", 0, MOST_WAIT_S, 0, &wait) < 0 ||
+        ol_request_wait(request, "wait", MOST_WAIT_S, 0, &wait_us) < 0 ||
         find(request, &consumer) < 0 || read_filters(request, &consumer, &request->filter) < 0)
         return OL_ANSWERED;
     if (outlog_read(request->log, &request->filter, consumer.cursor_event_id, (size_t)limit, &page,
@@ -227,7 +227,7 @@ static enum ol_answer events(struct ol_request *request)
         return ol_problem(request, &err);
     }
     if (!request->wait_until)
-        request->wait_until = request->began_at + wait * 1000000;
+        request->wait_until = request->began_at + wait_us;
     if (!page.count && ol_clock_boot_us() < request->wait_until) {
         request->after = page.next_after;
         outlog_page_clear(&page);

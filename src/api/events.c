@@ -200,7 +200,7 @@ static enum ol_answer list(struct ol_request *request)
 {
     const char *before = ol_request_param(request, "before");
     struct outlog_page *page = ol_clerk_page(request);
-    int64_t after, limit, wait;
+    int64_t after, limit, wait_us;
     outlog_err err;
 
     if (before)
@@ -208,12 +208,12 @@ static enum ol_answer list(struct ol_request *request)
     if (read_filter(request, &request->filter) < 0 ||
         ol_request_number(request, "after", 0, INT64_MAX, 0, &after) < 0 ||
         ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0 ||
-        ol_request_number(request, "wait", 0, MOST_WAIT_S, 0, &wait) < 0)
+        ol_request_wait(request, "wait", MOST_WAIT_S, 0, &wait_us) < 0)
         return OL_ANSWERED;
     if (outlog_read(request->log, &request->filter, after, (size_t)limit, page, &err) < 0)
         return ol_problem(request, &err);
     if (!request->wait_until)
-        request->wait_until = request->began_at + wait * 1000000;
+        request->wait_until = request->began_at + wait_us;
     if (!page->count && ol_clock_boot_us() < request->wait_until) {
         request->after = page->next_after;
         return OL_WAITING;

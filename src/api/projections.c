@@ -100,16 +100,16 @@ static enum ol_answer retry(struct ol_request *request)
  * again every few milliseconds. */
 static enum ol_answer wait(struct ol_request *request)
 {
-    int64_t event_id, timeout, reached = 0;
+    int64_t event_id, timeout_us, reached = 0;
     outlog_err err;
 
     if (ol_request_number(request, "event_id", 1, INT64_MAX, 0, &event_id) < 0 ||
-        ol_request_number(request, "timeout", 0, 60, 10, &timeout) < 0)
+        ol_request_wait(request, "timeout", 60, 10, &timeout_us) < 0)
         return OL_ANSWERED;
     if (event_id == 0)
         return ol_problem_say(request, 400, "invalid_field", "event_id says how far to wait");
     if (!request->wait_until)
-        request->wait_until = request->began_at + timeout * 1000000;
+        request->wait_until = request->began_at + timeout_us;
     if (outlog_projection_wait(request->log, request->args[0], event_id, 0, &reached, &err) < 0) {
         if (err.code != OUTLOG_PROJECTION_BEHIND || ol_clock_boot_us() >= request->wait_until)
             return ol_problem(request, &err);

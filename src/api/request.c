@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,6 +66,28 @@ int ol_request_number(struct ol_request *request, const char *name, int64_t leas
         return -1;
     }
     *out = number > most ? most : number;
+    return 0;
+}
+
+int ol_request_wait(struct ol_request *request, const char *name, int64_t most_s,
+                    int64_t fallback_s, int64_t *out_us)
+{
+    const char *text = ol_request_param(request, name);
+    char seconds[32];
+
+    *out_us = fallback_s * 1000000;
+    if (!text)
+        return 0;
+    snprintf(seconds, sizeof seconds, "%.24ss", text);
+    if (ol_span_parse(text, out_us) < 0 && ol_span_parse(seconds, out_us) < 0) {
+        ol_problem_say(
+            request, 400, "invalid_field",
+            "%s is a number of seconds, at most %lld, or a span such as 200ms, not '%.40s'", name,
+            (long long)most_s, text);
+        return -1;
+    }
+    if (*out_us > most_s * 1000000)
+        *out_us = most_s * 1000000;
     return 0;
 }
 

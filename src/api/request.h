@@ -113,6 +113,10 @@ int ol_request_number(struct ol_request *request, const char *name, int64_t leas
                       int64_t fallback, int64_t *out);
 
 /* A time (RFC 3339, or how long ago: "1h"); 0 when it is not there. -1 after having answered. */
+/* How long to wait: "5" or "0.5" seconds, or "200ms"; at most `most_s`. -1 after having answered. */
+int ol_request_wait(struct ol_request *request, const char *name, int64_t most_s,
+                    int64_t fallback_s, int64_t *out_us);
+
 int ol_request_time(struct ol_request *request, const char *name, int64_t *out);
 
 /* The body as a JSON object whose members are all among `allowed` (NULL: any); an empty body counts

@@ -543,7 +543,10 @@ def test_p4_wait_returns_when_the_event_is_in_the_view(store, outlog, extension)
     assert rows(store, "select total from orders where id = 'o-1'") == [(1,)]
     event_id, = append(outlog, ("o-2", "order.created", {"total": 2}))
     if is_postgres(store):
-        assert rows(store, f"select outlog.wait_projection('totals', {event_id}, '20 s')") == [(True,)]
+        for timeout in ("'20 s'", "20", "20.5", "'20'", "interval '20 s'"):
+            assert rows(store, f"select outlog.wait_projection('totals', {event_id}, {timeout})") == [(True,)]
+        assert rows(store, f"select outlog.wait_projection(name => 'totals', event_id => {event_id})") == [(True,)]
+        assert rows(store, f"select outlog.wait_projection('totals', {event_id + 1000}, 0.02)") == [(False,)]
         assert rows(store, f"select outlog.wait_projection(name => 'totals', event_id => {event_id + 1000}, timeout => '20 ms')") == [(False,)]
         with pytest.raises(psycopg2.Error, match="not_found"):
             rows(store, "select outlog.wait_projection('nobody', 1)")
@@ -574,8 +577,12 @@ def test_p4_p5_over_http_and_in_metrics(store, outlog, serve):
     answer = server.get(f"/v1/projections/totals/wait?event_id={last}&timeout=20")
     assert answer.status == 200 and answer.json["last_applied_event_id"] >= last
     assert rows(store, "select count(*) from orders") == [(3,)], "what was waited for can be read"
-    answer = server.get(f"/v1/projections/checked/wait?event_id={last}&timeout=0")
-    assert (answer.status, answer.code) == (504, "projection_behind")
+    for timeout in ("0", "0.02", "20ms"):
+        answer = server.get(f"/v1/projections/checked/wait?event_id={last}&timeout={timeout}")
+        assert (answer.status, answer.code) == (504, "projection_behind")
+    for timeout in ("soon", "-1", "", "1.", "5 s"):
+        answer = server.get(f"/v1/projections/checked/wait?event_id={last}&timeout={timeout.replace(' ', '%20')}")
+        assert (answer.status, answer.code) == (400, "invalid_field") and "timeout" in answer.json["detail"]
     wait_for(lambda: shown(outlog, "checked")["status"] == "stopped", "the event that cannot be applied")
     lag = shown(outlog, "checked")["lag"]
     assert lag >= 2 and {one["name"]: one["lag"] for one in server.get("/v1/projections").json["projections"]}["checked"] == lag

@@ -123,9 +123,18 @@ begin
     end loop;
 end $$;
 
+-- The same with seconds, as the other doors take them; a literal without type ('5', '200 ms') needs the third.
+create function outlog.wait_projection(name text, event_id bigint, timeout numeric) returns boolean language sql volatile as $$
+    select outlog.wait_projection(name, event_id, timeout * interval '1 second')
+$$;
+create function outlog.wait_projection(name text, event_id bigint, timeout text) returns boolean language sql volatile as $$
+    select outlog.wait_projection(name, event_id, timeout::interval)
+$$;
+
 revoke all on function outlog.projection_refuse_filled(json), outlog.projection_clear(json), outlog.projection_aside(text),
     outlog.projection_aside_drop(text), outlog.projection_swap(text, json, bigint), outlog.projection_stranger(json),
-    outlog.wait_projection(text, bigint, interval) from public;
+    outlog.wait_projection(text, bigint, interval), outlog.wait_projection(text, bigint, numeric),
+    outlog.wait_projection(text, bigint, text) from public;
 
 do $$
 declare
@@ -134,7 +143,8 @@ begin
     foreach name in array array['outlog_append', 'outlog_read', 'outlog_relay', 'outlog_admin'] loop
         continue when not exists (select from pg_roles where rolname = name);
         execute format('grant select on outlog.projections, outlog.projection_checkpoints, outlog.projection_skips to %I', name);
-        execute format('grant execute on function outlog.wait_projection(text, bigint, interval) to %I', name);
+        execute format('grant execute on function outlog.wait_projection(text, bigint, interval),
+            outlog.wait_projection(text, bigint, numeric), outlog.wait_projection(text, bigint, text) to %I', name);
     end loop;
     foreach name in array array['outlog_relay', 'outlog_admin'] loop
         continue when not exists (select from pg_roles where rolname = name);
