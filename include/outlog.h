@@ -69,7 +69,9 @@ typedef struct outlog_err {
     char message[480];        /* one line: what is wrong, and what to do */
     char pointer[160];        /* JSON pointer of the field that was refused, or "" */
     int index;                /* which event of the call, from 0; -1 when none in particular */
-    int64_t expected, actual; /* OUTLOG_SEQUENCE_CONFLICT: aggregate_seq asked for and found */
+    int64_t expected, actual; /* OUTLOG_SEQUENCE_CONFLICT: aggregate_seq asked for and found;
+                                 OUTLOG_ID_CONFLICT: actual is that of the event which has the id,
+                                 where it is one of the same aggregate, else 0 */
 } outlog_err;
 
 /* The public name of a code, for ever; never NULL. */

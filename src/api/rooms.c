@@ -57,6 +57,7 @@ struct delivery {
     size_t count;
     char (*effect_ids)[37]; /* sent: to be noted */
     size_t sent_count;
+    int64_t due_at; /* when the first of what was sent is sent again */
     int result;
 };
 
@@ -103,7 +104,10 @@ static void serve_seat(struct ol_seat *seat, struct delivery *job, int64_t now)
         if (sent)
             sent->is_seen = true;
         seat->is_behind |= ol_socket_is_full(seat->socket);
-        if (seat->is_behind || (sent && sent->at && now - sent->at < RESEND_US))
+        bool is_recent = sent && sent->at && now - sent->at < RESEND_US;
+        if (is_recent && sent->at + RESEND_US < job->due_at)
+            job->due_at = sent->at + RESEND_US;
+        if (seat->is_behind || is_recent)
             continue;
         if (!sent && !(sent = ol_seat_note(seat, owed->effect_id)))
             break;
@@ -126,13 +130,14 @@ static bool serve(struct ol_room *room, struct ol_request *request)
 
     for (struct ol_seat *seat = room->seats; seat; seat = seat->next)
         seats++;
+    job->due_at = now + RESEND_US;
     job->effect_ids =
         ol_arena_array(&request->arena, job->count * seats + 1, sizeof *job->effect_ids);
     for (struct ol_seat *seat = room->seats, *next; seat && job->effect_ids; seat = next) {
         next = seat->next;
         serve_seat(seat, job, now);
     }
-    room->due_at = job->result < 0 ? now + OL_HALL_LOOK_US : job->count ? now + RESEND_US : 0;
+    room->due_at = job->result < 0 ? now + OL_HALL_LOOK_US : job->count ? job->due_at : 0;
     request->job = note_attempts;
     request->done = ol_request_free;
     return job->sent_count && ol_clerks_submit(request->server->clerks, request);
@@ -260,13 +265,14 @@ static void said(struct ol_post *post)
     free_saying(saying);
 }
 
-/* On the group's thread. */
+/* On the group's thread. A requestId that is known stands for what was said first. */
 static void stored(struct ol_command *command, int result)
 {
     struct saying *saying = command->user;
-    saying->result = result;
-    if (result == 0)
-        saying->seq = command->appended[0].aggregate_seq;
+    bool is_known = result < 0 && command->err.code == OUTLOG_ID_CONFLICT && command->err.actual;
+    saying->result = is_known ? 0 : result;
+    if (saying->result == 0)
+        saying->seq = is_known ? command->err.actual : command->appended[0].aggregate_seq;
     saying->post.run = said;
     ol_server_post(saying->rooms->hall.server, &saying->post);
 }

@@ -237,13 +237,16 @@ static int match_first(struct call *call, size_t i, const struct ol_rows *rows, 
 {
     struct ol_write_event *row = &call->rows[i];
     const struct outlog_event *said = row->said;
-    if (!same_text(rows, F_ORG, said->org_id) || !same_text(rows, F_TYPE, said->aggregate_type) ||
-        !same_text(rows, F_AGGREGATE, said->aggregate_id) ||
-        !same_text(rows, F_EVENT_TYPE, said->event_type) ||
+    bool is_same_place = same_text(rows, F_ORG, said->org_id) &&
+                         same_text(rows, F_TYPE, said->aggregate_type) &&
+                         same_text(rows, F_AGGREGATE, said->aggregate_id);
+    if (!is_same_place || !same_text(rows, F_EVENT_TYPE, said->event_type) ||
         ol_column_int(rows, F_VERSION) != row->event_version ||
         !same_payload(rows, F_PAYLOAD, &call->payloads[i])) {
         ol_fail_at(err, OUTLOG_ID_CONFLICT, "/id",
                    "id %s is taken by an event with other content; take a new id", row->id);
+        if (err && is_same_place)
+            err->actual = ol_column_int(rows, F_SEQ);
         return at_index(err, i);
     }
     row->out->event_id = ol_column_int(rows, F_EVENT_ID);
