@@ -7,7 +7,8 @@ values (:effect_id::uuid, :org_id, :run_id, :step_id, :session_key, :checkpoint_
        :destination, :idempotency_key, :message_id::uuid, :last_event_id::uuid, :correlation_id, :at::timestamptz, :at::timestamptz)
 
 -- name: effect_of_message(message_id)
-select effect_id, org_id, run_id, effect_type, last_event_id, correlation_id, status, attempts
+-- With the time from which the message's next try is counted.
+select effect_id, org_id, run_id, effect_type, last_event_id, correlation_id, attempts, outlog.after(0)
   from outlog.effects where message_id = :message_id::uuid
 
 -- name: effect_move(effect_id, status, attempts, last_event_id, execution_result, at)

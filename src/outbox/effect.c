@@ -5,7 +5,6 @@
  * never hold up a lane. */
 #include "outbox/effect.h"
 
-#include "base/clock.h"
 #include "base/json.h"
 #include "base/traceparent.h"
 
@@ -23,6 +22,7 @@ struct effect {
     char effect_id[OL_UUID_TEXT], last_event_id[OL_UUID_TEXT];
     const char *org_id, *run_id, *effect_type, *correlation_id;
     int64_t attempts;
+    int64_t now;      // by the store's clock, as its message's available_at is
     int64_t moved_at; // when its newest event occurred
 };
 
@@ -42,7 +42,8 @@ static int load(outlog_tx *tx, const char *message_id, struct ol_arena *arena, s
         out->effect_type = ol_column_copy(&rows, 3, arena, &failed);
         ol_column_uuid(&rows, 4, out->last_event_id);
         out->correlation_id = ol_column_copy(&rows, 5, arena, &failed);
-        out->attempts = ol_column_int(&rows, 7);
+        out->attempts = ol_column_int(&rows, 6);
+        out->now = ol_column_time(&rows, 7);
     }
     ol_end(&rows);
     return failed ? ol_fail(err, OUTLOG_NO_MEMORY, "out of memory") : got < 0 ? -1 : 0;
@@ -72,7 +73,7 @@ static void payload_error(struct ol_buf *out, const struct ol_item *item)
 static void payload_retry(struct ol_buf *out, const struct effect *effect, int64_t wait_us)
 {
     ol_buf_print(out, ",\"retry_count\":%lld,\"next_retry_at\":", (long long)effect->attempts);
-    ol_buf_json_time(out, wait_us < 0 ? 0 : ol_clock_wall_us() + wait_us);
+    ol_buf_json_time(out, wait_us < 0 ? 0 : effect->now + wait_us);
 }
 
 /* Append one event of the effect; it becomes the cause of the next. */

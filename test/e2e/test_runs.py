@@ -733,6 +733,12 @@ def test_u5_the_relay_moves_effects_and_wakes_their_run(store, runs, db, outbox,
         seen.append(json.loads(follower.stdout.readline())["event_type"])
     assert seen == ["RUN_STARTED", "EFFECT_REQUESTED", "EFFECT_EXECUTING", "EFFECT_FAILED", "EFFECT_RETRYING",
                     "EFFECT_EXECUTING", "EFFECT_COMPLETED"]
+    failed, again = (outlog.run("events", "--correlation", correlation, "--type", name, "--json").json()[0]["payload"]
+                     for name in ("EFFECT_FAILED", "EFFECT_RETRYING"))
+    assert failed == {**again, "error_code": "STATUS_500", "error_message": failed["error_message"]}   # S0 3.3
+    assert failed["error_message"] and failed["retry_count"] == 1
+    due = outlog.run("outbox", "--json").json()[0]["available_at"]
+    assert failed["next_retry_at"] >= due if store.startswith("sqlite") else failed["next_retry_at"] == due
     found, = wait_for(lambda: [e for e in runs.get(run)["effects"] if e["status"] == "COMPLETED"])
     assert found["effect_id"] == effect["effect_id"] and found["attempts"] == 2 and found["executed_at"]
     assert runs.verify(run) == {"matches": True, "differences": []}
