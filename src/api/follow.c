@@ -7,7 +7,7 @@
 #include "api/hub.h"
 #include "base/clock.h"
 
-enum { CHUNK = 64 * 1024, READ_PAGE = 500, BEAT_MS = 15000 };
+enum { CHUNK = 64 * 1024, READ_LEAST = 16, READ_MOST = 500, READ_BYTES = 1 << 20, BEAT_MS = 15000 };
 
 static void pump(struct ol_followers *followers, struct ol_request *request);
 
@@ -63,18 +63,28 @@ static bool has_news(struct ol_followers *followers, struct ol_request *request)
 
 /* --- streams --- */
 
+/* How many events fit into READ_BYTES, going by the page before: many followers may lag at a time,
+ * behind events of any size. */
+static size_t next_page(size_t limit, size_t bytes)
+{
+    size_t fit = bytes * 2 > READ_BYTES ? limit * READ_BYTES / bytes : limit * 2;
+    return fit < READ_LEAST ? READ_LEAST : fit > READ_MOST ? READ_MOST : fit;
+}
+
 /* The job of a clerk: events further back than the hub knows. */
 static enum ol_answer read_store(struct ol_request *request)
 {
     struct outlog_page page = {0};
+    size_t limit = request->page_limit ? request->page_limit : READ_LEAST;
     outlog_err err;
 
     ol_buf_reset(&request->reply);
-    if (outlog_read(request->log, &request->filter, request->after, READ_PAGE, &page, &err) == 0) {
+    if (outlog_read(request->log, &request->filter, request->after, limit, &page, &err) == 0) {
         for (size_t i = 0; i < page.count; i++)
             ol_hub_put_event(&page.events[i], &request->reply);
         if (!request->reply.failed)
             request->after = page.next_after;
+        request->page_limit = next_page(limit, request->reply.bytes);
     }
     outlog_page_clear(&page);
     return OL_STREAMING; // after a store error the next sweep tries again
@@ -134,7 +144,7 @@ void ol_follow_put(struct ol_followers *followers, struct ol_request *request, u
     } else {
         if (request->reply.bytes)
             ol_http_push(request, request->reply.data, request->reply.bytes);
-        ol_buf_reset(&request->reply);
+        ol_buf_clear(&request->reply);
         if (request->http)
             pump(followers, request);
     }

@@ -89,8 +89,9 @@ struct ol_request {
     enum ol_answer (*job)(struct ol_request *request); /* instead of the route's handler */
     void (*done)(struct ol_request *request); /* in the loop, instead of an answer; owns it */
     bool is_admitted, is_working, is_streaming;
-    bool is_polling;  /* OL_WAITING for something else than the log: ask again soon */
-    uint64_t beat_at; /* of a stream: when to say that we live */
+    bool is_polling;   /* OL_WAITING for something else than the log: ask again soon */
+    uint64_t beat_at;  /* of a stream: when to say that we live */
+    size_t page_limit; /* of a stream that lags: how many events it reads next; 0: the first */
     struct ol_request *next_follower, **follower_link;
 };
 
@@ -112,11 +113,11 @@ const char *ol_request_param(const struct ol_request *request, const char *name)
 int ol_request_number(struct ol_request *request, const char *name, int64_t least, int64_t most,
                       int64_t fallback, int64_t *out);
 
-/* A time (RFC 3339, or how long ago: "1h"); 0 when it is not there. -1 after having answered. */
 /* How long to wait: "5" or "0.5" seconds, or "200ms"; at most `most_s`. -1 after having answered. */
 int ol_request_wait(struct ol_request *request, const char *name, int64_t most_s,
                     int64_t fallback_s, int64_t *out_us);
 
+/* A time (RFC 3339, or how long ago: "1h"); 0 when it is not there. -1 after having answered. */
 int ol_request_time(struct ol_request *request, const char *name, int64_t *out);
 
 /* The body as a JSON object whose members are all among `allowed` (NULL: any); an empty body counts

@@ -313,6 +313,34 @@ def test_c2_a_follower_that_does_not_read_costs_nobody_and_misses_nothing(server
     lazy.close(), eager.close()
 
 
+def test_c2_followers_that_lag_behind_large_events_read_short_pages(server):
+    """Four of them at once, behind 60 MB that are no longer in anybody's memory."""
+    payload = {"large": "x" * 200_000}
+    ids = [one["event_id"] for _ in range(60) for one in server.append("acme", 5, payload=payload)]
+    status = pathlib.Path(f"/proc/{server.process.pid}/status")
+
+    def most():
+        return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1]) / 1024
+
+    before, seen = most(), [[] for _ in range(4)]
+
+    def follow(into):
+        stream = Stream(server, "/v1/events/stream?after=0", timeout=60)
+        for number, _ in stream:
+            into.append(number)
+            if len(into) == len(ids):
+                break
+        stream.close()
+
+    threads = [threading.Thread(target=follow, args=(into,)) for into in seen]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [ids] * 4
+    assert "san" in build_dir().name or most() - before < 96, "a page of 300 events would be 60 MB for each"
+
+
 def test_last_event_id_wins_and_wrong_ones_are_refused(server):
     ids = [e["event_id"] for e in server.append("acme", 3)]
     stream = Stream(server, "/v1/events/stream?after=0", last=ids[1])
