@@ -41,6 +41,7 @@ const STATES = {
     'attempt.released': ['skip', 'calm', 'released'],
     // runs, steps, effects, signals
     checkpoint: ['diamond', 'calm', 'checkpoint'],
+    corrected: ['again', 'calm', 'corrected'],
     RUNNING: ['half', 'calm', 'RUNNING'],
     EXECUTING: ['half', 'calm', 'EXECUTING'],
     PROCESSING: ['half', 'calm', 'PROCESSING'],

@@ -246,8 +246,9 @@ export async function run(visit, { run: id }) {
     const timeline = page.getByRole('region', { name: 'Timeline' });
     await visit.see(timeline.getByText('1 classify'));
     await visit.see(timeline.getByText('effect SEND_EMAIL'));
-    await visit.see(timeline.getByText('attempt 1: 200'));
+    await visit.see(timeline.getByText('attempt 1: ok 200'));
     await visit.see(timeline.getByText('2 file'));
+    await visit.see(timeline.getByText(/^\w+: no folder fits$/));
     await timeline.getByRole('button', { name: /2 file/ }).click();
     await visit.see(timeline.getByText('"no folder fits"'));
     await visit.role('button', 'Verify against its events').click();

@@ -5,6 +5,7 @@ import { brief, clock, plural, rate, relative, span } from '../../console/src/fo
 import { asText, layout, offset, pathOf } from '../../console/src/graph.js';
 import { field, parse } from '../../console/src/json.js';
 import { byHurt, healthOf } from '../../console/src/state.js';
+import { rowsOf } from '../../console/src/timeline.js';
 import { verdict } from '../../console/src/verdict.js';
 
 test('a payload is cut out of its answer byte for byte', () => {
@@ -70,6 +71,37 @@ test('messages and attempts hang on the event they came from', () => {
 test('an unknown cause makes a root, nothing makes an empty graph', () => {
     assert.equal(layout([event(2, 1, T)]).nodes[0].parent, null);
     assert.deepEqual(layout([]).nodes, []);
+});
+
+test('a run is told with all that befell its steps', () => {
+    const at = (second) => `2026-01-01T12:00:0${second}Z`;
+    const says = (id, type, second, payload) => ({ id, event_type: type, aggregate_id: 's',
+        occurred_at: at(second), actor_id: 'ann', payload });
+    const run = { steps: [{ step_id: 's', step_index: 1, step_type: 'CHARGE', status: 'COMPLETED',
+        retry_count: 1, started_at: at(4), completed_at: at(6), duration_ms: 1523 }],
+    effects: [{ effect_id: 'a', step_id: 's', effect_type: 'MAIL', status: 'COMPLETED',
+        created_at: at(5), executed_at: at(5) },
+    { effect_id: 'b', step_id: null, effect_type: 'CALL', status: 'FAILED', created_at: at(7),
+        updated_at: at(8), message_id: 'm' }],
+    checkpoints: [{ checkpoint_index: 1, created_at: at(9) }] };
+    const trace = { attempts: { m: [{ attempt: 1, outcome: 'failed', status: 503,
+        started_at: at(7), duration_ms: 5 }] }, events: [
+        says('1', 'STEP_STARTED', 1, {}),
+        says('2', 'TOOL_CALLED', 2, { tool_call_id: 't', tool_name: 'look' }),
+        says('3', 'TOOL_COMPLETED', 2, { tool_call_id: 't' }),
+        says('4', 'STEP_FAILED', 3, { error_code: 'LATE', error_message: 'no answer' }),
+        says('5', 'STEP_RETRIED', 4, { retry_count: 1 }),
+        says('6', 'STEP_CORRECTED', 8, { output_result: {} })] };
+    const rows = rowsOf(run, trace);
+    assert.deepEqual(rows.map((row) => [row.depth, row.state, row.label]), [
+        [0, 'COMPLETED', '1 CHARGE, retry 1'], [1, 'COMPLETED', 'tool look'],
+        [1, 'FAILED', 'LATE: no answer'], [1, 'RETRYING', 'tried again, retry 1'],
+        [1, 'corrected', 'corrected by ann'], [1, 'COMPLETED', 'effect MAIL'],
+        [0, 'FAILED', 'effect CALL'], [1, 'attempt.failed', 'attempt 1: failed 503'],
+        [0, 'checkpoint', 'checkpoint 1']]);
+    assert.equal(rows[0].from, Date.parse(at(1)), 'from its first start');
+    assert.equal(rows[0].took, 1523, 'what the step said itself');
+    assert.equal(rowsOf(run, null)[0].from, Date.parse(at(4)), 'without the right to see events');
 });
 
 const destination = (more) => ({ name: 'd', breaker: 'closed', paused: false, pending: 0,

@@ -9,6 +9,7 @@ import { to } from '../router.js';
 import { person } from '../shared.js';
 import { Shape, shapeOf, State, toneOf } from '../state.js';
 import { Ago, Button, Clock, Empty, Fields, Id, Loaded, ofOne, Page, Table, Tabs } from '../ui.js';
+import { rowsOf } from '../timeline.js';
 import { Graph, loadTrace } from './traces.js';
 
 const STATUSES = [[undefined, 'All'], ['RUNNING', 'Running'], ['FAILED', 'Failed'],
@@ -100,87 +101,14 @@ function Timeline({ run, trace }) {
                 <span class="lane"><span class="span ${toneOf(row.state)}"
                     style=${{ left: at(row.from),
                     width: `max(3px, calc(${at(row.to)} - ${at(row.from)}))` }}></span></span>
-                <span class="took">${row.isOpenEnd ? 'running'
-                    : span(row.to - row.from)}</span></button>
+                <span class="took">${row.isMoment ? '' : row.isOpenEnd ? 'running'
+                    : span(row.took ?? row.to - row.from)}</span></button>
             ${open === row.key && row.detail
                 && html`<div class="inner">
-                ${row.href && html`<p><a href=${row.href}>${row.hrefLabel}</a></p>`}
+                ${row.message && html`<p><a href=${to('messages', row.message)}>
+                    Its message, with every attempt</a></p>`}
                 <${Payload} label=${row.detailLabel} text=${JSON.stringify(row.detail)} /></div>`}
         </li>`)}</ol></section>`;
-}
-
-// Blocks in the order of time: a step with what it did, an effect of no step, a checkpoint.
-function rowsOf(run, trace) {
-    const tools = toolsOf(trace?.events || []);
-    const effects = run.effects || [];
-    const effectRows = (effect) => rowsOfEffect(effect, trace?.attempts?.[effect.message_id]);
-    const blocks = [
-        ...(run.steps || []).map((step) => [rowOfStep(step), ...(tools[step.step_id] || []),
-            ...effects.filter((effect) => effect.step_id === step.step_id).flatMap(effectRows)]),
-        ...effects.filter((effect) => !effect.step_id).map(effectRows),
-        ...(run.checkpoints || []).map((point) => [rowOfCheckpoint(point)]),
-    ];
-    return blocks.sort((a, b) => a[0].from - b[0].from).flat();
-}
-
-function rowOfStep(step) {
-    const from = Date.parse(step.started_at);
-    const error = step.error_message
-        && { error_code: step.error_code, error_message: step.error_message };
-    return { key: step.step_id, depth: 0, state: step.status, from,
-        to: step.completed_at ? Date.parse(step.completed_at) : Date.now(),
-        isOpenEnd: !step.completed_at && step.status === 'RUNNING',
-        label: `${step.step_index} ${step.step_type}`,
-        detail: error || (step.output_result ?? {}), detailLabel: error ? 'Error' : 'Output' };
-}
-
-function rowsOfEffect(effect, attempts = []) {
-    const from = Date.parse(effect.created_at);
-    const ended = Date.parse(effect.executed_at || effect.updated_at || effect.created_at);
-    const tries = attempts.map((attempt) => rowOfAttempt(effect, attempt));
-    return [{ key: effect.effect_id, depth: 1, state: effect.status, from,
-        to: Math.max(from, ended, ...tries.map((one) => one.to)),
-        label: `effect ${effect.effect_type}`,
-        detail: effect.effect_spec ?? {}, detailLabel: 'Effect',
-        href: effect.message_id && to('messages', effect.message_id),
-        hrefLabel: 'Its message, with every attempt' }, ...tries];
-}
-
-function rowOfAttempt(effect, attempt) {
-    const from = Date.parse(attempt.started_at);
-    return { key: `${effect.effect_id}/${attempt.attempt}`, depth: 2,
-        state: `attempt.${attempt.outcome}`, from, to: from + (attempt.duration_ms || 0),
-        label: `attempt ${attempt.attempt}: ${attempt.status ?? attempt.outcome}`,
-        detail: attempt, detailLabel: 'Attempt' };
-}
-
-function rowOfCheckpoint(point) {
-    const at = Date.parse(point.created_at);
-    return { key: `c${point.checkpoint_index}`, depth: 0, state: 'checkpoint', from: at, to: at,
-        label: `checkpoint ${point.checkpoint_index}`,
-        detail: point.checkpoint_data ?? {}, detailLabel: 'Checkpoint' };
-}
-
-// Tool calls are known by their events alone: called, then completed or failed.
-function toolsOf(events) {
-    const steps = {};
-    const calls = {};
-    for (const event of events.filter((one) => /^TOOL_/.test(one.event_type))) {
-        const { tool_call_id: id, tool_name: name } = event.payload;
-        const at = Date.parse(event.occurred_at);
-        if (!calls[id]) {
-            calls[id] = { key: `tool ${id}`, depth: 1, state: 'RUNNING',
-                label: `tool ${name ?? ''}`, from: at, to: at, detail: event.payload,
-                detailLabel: 'Tool call' };
-            (steps[event.aggregate_id] ||= []).push(calls[id]);
-        }
-        if (event.event_type === 'TOOL_COMPLETED' || event.event_type === 'TOOL_FAILED') {
-            Object.assign(calls[id],
-                { to: at, state: event.event_type === 'TOOL_FAILED' ? 'FAILED' : 'COMPLETED',
-                detail: { ...calls[id].detail, ...event.payload } });
-        }
-    }
-    return steps;
 }
 
 // Does the stored state follow from the events?
