@@ -31,5 +31,7 @@ update outlog.sinks
  where name = :name
 
 -- name: sink_list()
-select name, cursor_event_id, case when lease_until > outlog.after(0) then owner_name end, last_error, updated_at
-  from outlog.sinks order by name
+-- Those that are declared; what was taken out of outlog.yaml stays where it stands.
+select s.name, d.value, s.cursor_event_id, case when s.lease_until > outlog.after(0) then s.owner_name end, s.last_error,
+       s.updated_at
+  from outlog.sinks s join outlog.settings d on d.key = 'sinks.' || s.name order by s.name

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "publish/tracer.h"
+#include "relay/outflow.h"
 #include "views/destination.h"
 
 #include <stdlib.h>
@@ -157,6 +158,18 @@ static int put_projections(outlog *log, struct ol_buf *out, outlog_err *err)
     return result;
 }
 
+static void put_sink(void *user, const struct ol_outflow *sink)
+{
+    line(user, "outlog_sink_lag", "sink", sink->name, NULL, (double)sink->lag);
+}
+
+static int put_sinks(outlog *log, struct ol_buf *out, outlog_err *err)
+{
+    head(out, "outlog_sink_lag", "gauge",
+         "Events between a sink's cursor and the settled position, an upper bound of what waits.");
+    return ol_outflow_each(log, put_sink, out, err);
+}
+
 /* --- the outbox --- */
 
 static void put_messages(const struct ol_destinations *all, struct ol_buf *out)
@@ -291,8 +304,8 @@ static enum ol_answer metrics(struct ol_request *request)
     request->content_type = "text/plain; version=0.0.4; charset=utf-8";
     put_process(request->server, out);
     if (put_log(request->log, out, &err) < 0 || put_consumers(request->log, out, &err) < 0 ||
-        put_projections(request->log, out, &err) < 0 || put_outbox(request, out, &err) < 0 ||
-        put_lanes(request->log, out, &err) < 0)
+        put_projections(request->log, out, &err) < 0 || put_sinks(request->log, out, &err) < 0 ||
+        put_outbox(request, out, &err) < 0 || put_lanes(request->log, out, &err) < 0)
         return ol_problem(request, &err);
     put_delivery(request->server->pulse, out);
     return OL_ANSWERED;

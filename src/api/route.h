@@ -40,6 +40,7 @@ bool ol_route_check_query(struct ol_request *request);
 extern const struct ol_route ol_event_routes[], ol_trace_routes[], ol_message_routes[],
     ol_destination_routes[], ol_consumer_routes[], ol_token_routes[], ol_stats_routes[],
     ol_metrics_routes[], ol_health_routes[], ol_console_routes[], ol_openapi_routes[],
-    ol_run_routes[], ol_projection_routes[], ol_session_routes[], ol_notification_routes[];
+    ol_run_routes[], ol_projection_routes[], ol_session_routes[], ol_notification_routes[],
+    ol_sink_routes[];
 
 #endif

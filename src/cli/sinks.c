@@ -1,33 +1,16 @@
 /* sinks.c: outlog sinks: how far the log has been streamed, and where to. */
 #include "cli/cli.h"
 
-#include "base/clock.h"
-#include "relay/sink.h"
+#include "relay/outflow.h"
 
 #include <string.h>
 
-static void print_json(const struct ol_sink_view *sink, struct ol_buf *line)
-{
-    ol_buf_text(line, "{\"name\":");
-    ol_buf_json_text(line, sink->name);
-    ol_buf_text(line, ",\"to\":");
-    ol_buf_json_text(line, sink->to);
-    ol_buf_print(line, ",\"cursor_event_id\":%lld,\"lag\":%lld,\"claimed_by\":",
-                 (long long)sink->cursor_event_id, (long long)sink->lag);
-    ol_buf_json_text(line, sink->owner);
-    ol_buf_text(line, ",\"last_error\":");
-    ol_buf_json_text(line, sink->last_error);
-    ol_buf_text(line, ",\"updated_at\":");
-    ol_buf_json_time(line, sink->updated_at);
-    ol_buf_char(line, '}');
-}
-
-static void print_sink(void *user, const struct ol_sink_view *sink)
+static void print_sink(void *user, const struct ol_outflow *sink)
 {
     const struct ol_cli *cli = user;
     struct ol_buf line = {0};
     if (cli->json) {
-        print_json(sink, &line);
+        ol_outflow_json(sink, &line);
     } else {
         ol_put_wide(&line, sink->name, 20);
         ol_buf_char(&line, ' ');
@@ -57,13 +40,16 @@ static bool take_position(const char *text, int64_t *out)
 
 static int run(struct ol_cli *cli)
 {
-    const char *to = NULL;
-    const struct ol_option table[] = {{"to", OL_STRING, &to, NULL}, {0}};
+    const char *to = NULL, *actor = NULL;
+    const struct ol_option table[] = {{"to", OL_STRING, &to, NULL},
+                                      {"actor", OL_STRING, &actor, NULL},
+                                      {0}};
+    struct outlog_operator by = {0};
     int64_t position = 0;
     outlog_err err;
 
     int status = ol_options(cli, table);
-    if (status)
+    if (status || (status = ol_cli_actor(cli, actor, &by.actor_type, &by.actor_id)))
         return status;
     bool is_reset = cli->argc == 2 && strcmp(cli->argv[0], "reset") == 0;
     if (cli->argc && !is_reset)
@@ -73,12 +59,12 @@ static int run(struct ol_cli *cli)
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
-    if (is_reset && ol_sinks_reset(log, cli->argv[1], position, &err) < 0)
+    if (is_reset && ol_outflow_reset(log, cli->argv[1], position, &by, &err) < 0)
         status = ol_report(&err);
     if (!status && !cli->json)
         printf("%s%-20s %-16s %12s %10s  %-16s  %s%s\n", ol_bold(cli), "sink", "to", "cursor",
                "lag", "moved by", "last error", ol_plain(cli));
-    if (!status && ol_sinks_list(log, print_sink, cli, &err) < 0)
+    if (!status && ol_outflow_each(log, print_sink, cli, &err) < 0)
         status = ol_report(&err);
     outlog_close(log);
     return status;
@@ -89,7 +75,7 @@ const struct ol_cli_command ol_command_sinks = {
     .summary = "the log streamed to brokers: cursors and lag",
     .help =
         "usage: outlog sinks [--json]\n"
-        "       outlog sinks reset NAME --to beginning|end|EVENT_ID\n\n"
+        "       outlog sinks reset NAME --to beginning|end|EVENT_ID [--actor TYPE:ID]\n\n"
         "Lists the sinks that outlog.yaml declares, with how far each has come and how far it is\n"
         "behind. `reset` puts one somewhere else: it sends what follows again.\n\n"
         "  outlog sinks\n"

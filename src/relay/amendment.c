@@ -3,6 +3,7 @@
 
 #include "log/projection.h"
 #include "publish/settings.h"
+#include "relay/outflow.h"
 #include "relay/pattern.h"
 #include "relay/rule.h"
 
@@ -130,6 +131,8 @@ static int put(struct ol_amendment *a, const struct ol_clause *clause)
         if (ol_exec(a->conn, OL_Q_SETTING_PUT,
                     OL_PARAMS(ol_text(clause->name), ol_text(clause->source)), NULL, a->err) < 0)
             return -1;
+        if (strncmp(clause->name, "sinks.", 6) == 0)
+            return ol_outflow_declare(a->conn, clause->name + 6, clause->source, a->err);
         return strcmp(clause->name, "relay.lanes") == 0
                    ? resize(a, strtoll(clause->source, NULL, 10))
                    : 0;

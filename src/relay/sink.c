@@ -7,6 +7,7 @@
 #include "base/uuid.h"
 #include "log/log.h"
 #include "log/read.h"
+#include "relay/outflow.h"
 #include "relay/report.h"
 #include "relay/target.h"
 
@@ -42,7 +43,7 @@ struct sink {
     struct sink *next;
     struct sinks *all;
     char *name, *source, *to, *event_type, *org_id; /* source: the setting as stored */
-    bool takes_infrastructure, starts_at_end;
+    bool takes_infrastructure;
     bool is_owned, is_retired, is_at_end;
     int64_t epoch, cursor, held_cursor; /* held: as it stands in the store */
     int64_t lease_end, held_at;
@@ -111,7 +112,6 @@ static struct sink *read_sink(struct sinks *all, const char *name, const char *t
         return NULL;
     }
     struct ol_json infrastructure = ol_json_get(&object, "infrastructure");
-    struct ol_json from = ol_json_get(&object, "from");
     sink->all = all;
     sink->name = strdup(name);
     sink->source = strdup(text);
@@ -119,22 +119,11 @@ static struct sink *read_sink(struct sinks *all, const char *name, const char *t
     sink->event_type = member(&object, "event_type", &arena);
     sink->org_id = member(&object, "org_id", &arena);
     sink->takes_infrastructure = infrastructure.type == OL_JSON_TRUE;
-    sink->starts_at_end = ol_json_equals(&from, "end");
     ol_arena_clear(&arena);
     if (sink->name && sink->source && sink->to)
         return sink;
     free_sink(sink);
     return NULL;
-}
-
-/* Make the row of a new sink, where it is to begin. */
-static int make_row(outlog *log, const struct sink *sink, outlog_err *err)
-{
-    int64_t from = 0;
-    if (sink->starts_at_end && outlog_settled(log, &from, err) < 0)
-        return -1;
-    return ol_exec(log->conn, OL_Q_SINK_MAKE, OL_PARAMS(ol_text(sink->name), ol_int(from)), NULL,
-                   err);
 }
 
 /* Every setting sinks.<name>; the list is the caller's. */
@@ -157,7 +146,7 @@ static int load(struct sinks *all, outlog *log, struct sink **list, outlog_err *
     }
     ol_end(&rows);
     for (struct sink *sink = *list; more == 0 && sink; sink = sink->next)
-        if (make_row(log, sink, err) < 0)
+        if (ol_outflow_declare(log->conn, sink->name, sink->source, err) < 0)
             more = -1;
     if (more < 0) {
         free_list(*list);
@@ -595,73 +584,4 @@ void ol_sinks_join(struct ol_sinks_thread *thread)
     if (thread->is_running)
         pthread_join(thread->id, NULL);
     thread->is_running = false;
-}
-
-/* --- for people ---------------------------------------------------------------------------------------------- */
-
-static struct sink *find_sink(struct sink *list, const char *name)
-{
-    while (list && strcmp(list->name, name) != 0)
-        list = list->next;
-    return list;
-}
-
-static int show_rows(outlog *log, struct sink *list,
-                     void (*each)(void *user, const struct ol_sink_view *sink), void *user,
-                     int64_t settled, outlog_err *err)
-{
-    struct ol_rows rows;
-    int more;
-    if (ol_query(log->conn, OL_Q_SINK_LIST, OL_NO_PARAMS, &rows, err) < 0)
-        return -1;
-    while ((more = ol_next(&rows, err)) > 0) {
-        const struct sink *sink = find_sink(list, ol_column_text(&rows, 0, NULL));
-        if (!sink)
-            continue;
-        int64_t cursor = ol_column_int(&rows, 1);
-        each(user,
-             &(struct ol_sink_view){.name = sink->name,
-                                    .to = sink->to,
-                                    .cursor_event_id = cursor,
-                                    .lag = settled > cursor ? settled - cursor : 0,
-                                    .owner = ol_is_null(&rows, 2) ? NULL
-                                                                  : ol_column_text(&rows, 2, NULL),
-                                    .last_error = ol_is_null(&rows, 3)
-                                                      ? NULL
-                                                      : ol_column_text(&rows, 3, NULL),
-                                    .updated_at = ol_column_time(&rows, 4)});
-    }
-    ol_end(&rows);
-    return more;
-}
-
-int ol_sinks_list(outlog *log, void (*each)(void *user, const struct ol_sink_view *sink),
-                  void *user, outlog_err *err)
-{
-    struct sink *list = NULL;
-    int64_t settled;
-    if (outlog_settled(log, &settled, err) < 0 || load(NULL, log, &list, err) < 0)
-        return -1;
-    int result = show_rows(log, list, each, user, settled, err);
-    free_list(list);
-    return result;
-}
-
-int ol_sinks_reset(outlog *log, const char *name, int64_t to, outlog_err *err)
-{
-    int64_t settled, changed;
-    if (outlog_settled(log, &settled, err) < 0)
-        return -1;
-    if (to == OUTLOG_END)
-        to = settled;
-    if (to > settled)
-        return ol_fail(err, OUTLOG_BEYOND_SETTLED,
-                       "a cursor stands between 0 and the settled position %lld",
-                       (long long)settled);
-    if (ol_exec(log->conn, OL_Q_SINK_RESET, OL_PARAMS(ol_text(name), ol_int(to)), &changed, err) <
-        0)
-        return -1;
-    return changed ? 0
-                   : ol_fail(err, OUTLOG_NOT_FOUND,
-                             "no sink %s; declare it under `sinks` in outlog.yaml", name);
 }

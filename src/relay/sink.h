@@ -19,13 +19,6 @@
 
 #include <pthread.h>
 
-struct ol_sink_view {
-    const char *name, *to;
-    int64_t cursor_event_id, lag, updated_at;
-    const char *owner;      /* the relay that moves it now, or NULL */
-    const char *last_error; /* NULL: none */
-};
-
 /* Move every sink that outlog.yaml declares, until *stop is not 0; with until_idle, until all of them
  * stand at the end. Survives a store that goes away. -1 only when it could not start. */
 int ol_sinks_run(const struct ol_worker_options *options, atomic_int *stop, outlog_err *err);
@@ -40,13 +33,5 @@ struct ol_sinks_thread {
 void ol_sinks_start(struct ol_sinks_thread *thread, const struct ol_worker_options *options,
                     atomic_int *stop);
 void ol_sinks_join(struct ol_sinks_thread *thread);
-
-/* Every declared sink, by name. */
-int ol_sinks_list(outlog *log, void (*each)(void *user, const struct ol_sink_view *sink),
-                  void *user, outlog_err *err);
-
-/* Put a sink's cursor somewhere else: 0, an event_id, or OUTLOG_END.
- * OUTLOG_NOT_FOUND: it is not declared. OUTLOG_BEYOND_SETTLED: past what may be read. */
-int ol_sinks_reset(outlog *log, const char *name, int64_t to, outlog_err *err);
 
 #endif

@@ -547,6 +547,8 @@ export async function broker(visit) {
     const row = visit.role('row', /stream nats/);
     await visit.see(row.getByText(/^(half )?open$/));
     await visit.see(row.getByText(/^nats localhost:\d+: /));
+    const sink = visit.page.getByRole('table', { name: 'Sinks' }).getByRole('row', { name: /^copy stream/ });
+    await visit.see(sink.getByText(/^\d+ events$/));
     await visit.shot('flow-broker-1');
     await row.getByRole('link', { name: 'stream' }).click();
     await visit.see(visit.page.getByText(/does not take messages: nats localhost.* since \d\d:\d\d/));

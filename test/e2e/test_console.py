@@ -285,7 +285,7 @@ def test_m5_d4_a_broker_that_is_down_is_seen(store, outlog, start, browser, tmp_
         config = (tmp_path / "outlog.yaml").read_text().replace(
             "destinations:\n", f"destinations:\n  stream: {json.dumps(broker.settings())}\n", 1)
         (tmp_path / "outlog.yaml").write_text(
-            config.replace("routes:\n", 'routes:\n  - {on: "order.streamed", to: stream}\n', 1))
+            config.replace("routes:\n", 'routes:\n  - {on: "order.streamed", to: stream}\n', 1) + "sinks:\n  copy: {to: stream}\n")
         server = start("--dev")
 
         def shown():

@@ -111,16 +111,27 @@ def test_d4_audit_events_go_where_they_are_named(outlog, store, running, name): 
 
 def test_d4_from_end_and_reset(outlog, store, broker, name):
     before = append(outlog, 5)
-    declare(outlog, broker, name, **{"from": "end"})
-    outlog.run("sinks")  # declared: it stands at the end
+    declare(outlog, broker, name, **{"from": "end"})  # where the log ends now, not when a relay comes
     after = append(outlog, 5, first=5)
     outlog.run("relay", "--until-idle", "--quiet")
     assert ids(broker, name) == after
-    outlog.run("sinks", "reset", "copy", "--to", "beginning")
+    outlog.run("sinks", "reset", "copy", "--to", "beginning", "--actor", "user:ann")
     outlog.run("relay", "--until-idle", "--quiet")
     assert ids(broker, name) == after + before  # the repeats were dropped by their ids
     assert outlog.run("sinks", "reset", "none", "--to", "end", check=False).returncode == 1
     assert outlog.run("sinks", "reset", "copy", "--to", "999999", check=False).returncode == 1
+    audit, = outlog.run("events", "--infra", "--type", "outlog.sink.reset", "--json").json()     # X4
+    assert (audit["actor_id"], audit["aggregate_id"], audit["payload"]) == ("ann", "copy", {"name": "copy", "to_event_id": 0})
+
+
+def test_m1_how_far_a_sink_is_behind_is_seen_over_http_and_in_metrics(outlog, store, serve):
+    outlog.run("apply", "-f", "-", input="destinations:\n  away: {type: redis, url: 'redis://127.0.0.1:1', stream: s}\n"
+                                         "sinks:\n  copy: {to: away}\n")
+    append(outlog, 5)
+    server = serve("--no-relay")
+    shown, = server.get("/v1/sinks").json["sinks"]
+    assert shown == sink(outlog) and shown["name"] == "copy" and shown["lag"] >= 5
+    assert f'outlog_sink_lag{{sink="copy"}} {shown["lag"]}' in server.get("/metrics").body.decode().splitlines()
 
 
 @pytest.mark.parametrize("fault", ["sink.sent:700:kill", "sink.hold:2:kill"])

@@ -1,13 +1,13 @@
 // Destinations: how each is, and what can be done about it.
 import { useState } from 'preact/hooks';
 import { may } from '../api.js';
-import { count, rate, span } from '../format.js';
+import { count, firstLine, plural, rate, span } from '../format.js';
 import { html } from '../html.js';
 import { useGet } from '../load.js';
 import { to } from '../router.js';
 import { person } from '../shared.js';
 import { healthOf, State } from '../state.js';
-import { Clock, Empty, Fields, Loaded, Page } from '../ui.js';
+import { Ago, Clock, Empty, Fields, Loaded, Page, Table } from '../ui.js';
 import { verdict } from '../verdict.js';
 import { Messages } from './outbox.js';
 import { Health } from './overview.js';
@@ -17,7 +17,31 @@ export function Destinations() {
     const stats = useHealth();
     return html`<${Page} title="Destinations" note="Worst first.">
         <${Loaded} from=${stats} what="destinations" rows=${8}>
-            ${(all) => html`<${Health} destinations=${all} />`}<//><//>`;
+            ${(all) => html`<${Health} destinations=${all} />`}<//>
+        <${Sinks} /><//>`;
+}
+
+// The log streamed to a destination: no message is made, so what it is behind is seen nowhere else.
+function Sinks() {
+    const sinks = useGet('/v1/sinks', {}, { every: 2000 });
+    if (!sinks.data?.sinks.length) return null;
+    return html`<section aria-label="Sinks"><h2>Sinks</h2>
+        <${Table} label="Sinks" rows=${sinks.data.sinks} keyOf=${(one) => one.name} columns=${[
+            { label: 'sink', cell: (one) => html`<strong>${one.name}</strong>` },
+            { label: 'to', cell: (one) =>
+                html`<a href=${to('destinations', one.to)}>${one.to}</a>` },
+            { label: 'behind', right: true,
+                cell: (one) => (one.lag > 0 ? plural(one.lag, 'event') : 'up to date') },
+            { label: 'at event', right: true, wide: true, cell: (one) =>
+                (one.cursor_event_id > 0 ? html`<a href=${to('events', one.cursor_event_id)}>
+                    ${count(one.cursor_event_id)}</a>` : '–') },
+            { label: 'moved', right: true, wide: true,
+                cell: (one) => html`<${Ago} at=${one.updated_at} />` },
+            { label: 'by', wide: true, cell: (one) => one.claimed_by },
+            { label: 'last error', grow: true, cell: (one) =>
+                html`<span class="bad" title=${one.last_error}>
+                    ${firstLine(one.last_error, 80)}</span>` },
+        ]} /></section>`;
 }
 
 // The stats know more of each destination; an older server has the plain list.
