@@ -51,6 +51,11 @@ static enum ol_answer look(struct ol_request *request, look_function *function)
                : OL_ANSWERED;
 }
 
+static enum ol_answer get_signal(struct ol_request *request)
+{
+    return look(request, ol_signal_get);
+}
+
 static enum ol_answer get(struct ol_request *request)
 {
     return look(request, ol_run_get);
@@ -97,6 +102,8 @@ static enum ol_answer list(struct ol_request *request)
 const struct ol_route ol_run_routes[] = {
     COMMAND("/v1/signals", OL_RECEIVE_SIGNAL, "receiveSignal", "Receive a signal", "SignalDraft",
             "Signal", 201),
+    {"GET", "/v1/signals/{id}", OL_SCOPE_READ, get_signal, "getSignal", "A signal and its status",
+     .reply = "Signal", .takes_org = true},
     COMMAND("/v1/runs", OL_START_RUN, "startRun", "Start a run", "RunDraft", "Run", 201),
     {"GET", "/v1/runs", OL_SCOPE_READ, list, "listRuns", "Runs, the newest first",
      .query = "status org_id after limit", .reply = "RunList", .takes_org = true},

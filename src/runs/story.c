@@ -128,6 +128,27 @@ int ol_run_get(outlog *log, const char *run_id, const char *org_id, struct ol_bu
     return result;
 }
 
+int ol_signal_get(outlog *log, const char *signal_id, const char *org_id, struct ol_buf *out,
+                  outlog_err *err)
+{
+    struct ol_story story = {0};
+    char id[OL_UUID_TEXT];
+    if (begin(log, err) < 0)
+        return -1;
+    int result =
+        ol_story_load_signal(log->conn, ol_uuid_parse(signal_id, id) ? id : signal_id, &story, err);
+    end(log);
+    const struct ol_object *signal = story.signals.first;
+    if (result == 0 && (!signal || (org_id && !ol_object_is(signal, OL_IN_SIGNAL_ORG, org_id)))) {
+        result = ol_fail(err, OUTLOG_NOT_FOUND, "no signal %.100s; check the id", signal_id);
+    } else if (result == 0) {
+        ol_object_json(signal, out);
+        result = done(out, err);
+    }
+    ol_story_clear(&story);
+    return result;
+}
+
 int ol_run_look(outlog *log, const char *run_id, struct ol_story *story, struct outlog_page *page,
                 outlog_err *err)
 {

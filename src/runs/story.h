@@ -37,7 +37,11 @@ int ol_story_replay_signal(outlog *log, const char *signal_id, const char *org_k
 int ol_run_get(outlog *log, const char *run_id, const char *org_id, struct ol_buf *out,
                outlog_err *err);
 
-/* The same as objects, with its signal and, in `page`, its first events (10000 at most). */
+/* GET /v1/signals/{id}; the rest as above. */
+int ol_signal_get(outlog *log, const char *signal_id, const char *org_id, struct ol_buf *out,
+                  outlog_err *err);
+
+/* A run as objects, with its signal and, in `page`, its first events (10000 at most). */
 int ol_run_look(outlog *log, const char *run_id, struct ol_story *story, struct outlog_page *page,
                 outlog_err *err);
 
