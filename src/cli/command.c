@@ -52,48 +52,48 @@ static const char *const names[] = {
     [EXPECT] = "expect",
 };
 
-#define FAILURE [CODE] = "error_code", [MESSAGE] = "error_message"
+#define FAILURE [CODE] = "!error_code", [MESSAGE] = "!error_message"
 
 static const struct form {
     const char *noun, *word; /* `outlog run start`; "" for a noun that needs no word */
     enum ol_run_verb verb;
-    const char *members[OPTION_COUNT];
+    const char *members[OPTION_COUNT]; /* with a ! those that must be given */
 } forms[] = {
     {"signal",
      "",
      OL_RECEIVE_SIGNAL,
      {[ORG] = "org_id",
-      [TYPE] = "signal_type",
+      [TYPE] = "!signal_type",
       [DATA] = "payload",
       [CORRELATION] = "correlation_id"}},
     {"run",
      "start",
      OL_START_RUN,
      {[ORG] = "org_id",
-      [TYPE] = "run_type",
-      [VERSION] = "orchestrator_version",
+      [TYPE] = "!run_type",
+      [VERSION] = "!orchestrator_version",
       [SIGNAL] = "signal_id"}},
-    {"run", "step", OL_START_STEP, {[TYPE] = "step_type", [INDEX] = "step_index"}},
+    {"run", "step", OL_START_STEP, {[TYPE] = "!step_type", [INDEX] = "step_index"}},
     {"run",
      "effect",
      OL_REQUEST_EFFECT,
-     {[TYPE] = "effect_type",
-      [TO] = "destination",
-      [DATA] = "effect_spec",
+     {[TYPE] = "!effect_type",
+      [TO] = "!destination",
+      [DATA] = "!effect_spec",
       [STEP] = "step_id",
       [EFFECT_KEY] = "idempotency_key",
       [ORDERING_KEY] = "ordering_key",
       [MAX_ATTEMPTS] = "max_attempts"}},
-    {"run", "checkpoint", OL_CHECKPOINT_RUN, {[DATA] = "checkpoint_data"}},
+    {"run", "checkpoint", OL_CHECKPOINT_RUN, {[DATA] = "!checkpoint_data"}},
     {"run", "complete", OL_COMPLETE_RUN, {0}},
     {"run", "fail", OL_FAIL_RUN, {FAILURE}},
     {"run", "cancel", OL_CANCEL_RUN, {[REASON] = "reason"}},
-    {"step", "complete", OL_COMPLETE_STEP, {[DATA] = "output_result", [DURATION] = "duration_ms"}},
+    {"step", "complete", OL_COMPLETE_STEP, {[DATA] = "!output_result", [DURATION] = "duration_ms"}},
     {"step", "fail", OL_FAIL_STEP, {FAILURE}},
     {"step", "skip", OL_SKIP_STEP, {[REASON] = "reason"}},
     {"step", "retry", OL_RETRY_STEP, {0}},
-    {"step", "correct", OL_CORRECT_STEP, {[DATA] = "output_result", [CAUSATION] = "causation_id"}},
-    {"tool", "call", OL_CALL_TOOL, {[NAME] = "tool_name", [DATA] = "input"}},
+    {"step", "correct", OL_CORRECT_STEP, {[DATA] = "!output_result", [CAUSATION] = "causation_id"}},
+    {"tool", "call", OL_CALL_TOOL, {[NAME] = "!tool_name", [DATA] = "input"}},
     {"tool", "complete", OL_COMPLETE_TOOL, {[DATA] = "result"}},
     {"tool", "fail", OL_FAIL_TOOL, {FAILURE}},
 };
@@ -133,6 +133,38 @@ static bool is_number(enum option option)
     return option == INDEX || option == DURATION || option == MAX_ATTEMPTS || option == EXPECT;
 }
 
+/* 0, or the exit status after having said which options are missing. */
+static int check_needs(const struct form *form, const struct wish *wish)
+{
+    struct ol_buf needs = {0};
+    bool is_missing = false;
+    for (int i = 0; i < OPTION_COUNT; i++)
+        if (form->members[i] && *form->members[i] == '!') {
+            ol_buf_print(&needs, "%s--%s", needs.bytes ? ", " : "", names[i]);
+            is_missing |= !wish->values[i];
+        }
+    int status = is_missing ? ol_usage("%s%s%s needs %s; see outlog %s --help", form->noun,
+                                       *form->word ? " " : "", form->word,
+                                       needs.failed ? "more" : needs.data, form->noun)
+                            : 0;
+    ol_buf_clear(&needs);
+    return status;
+}
+
+/* A value that is JSON; returns as below. */
+static int put_json(struct ol_cli *cli, const char *member, const char *value, struct ol_buf *body)
+{
+    struct ol_json json;
+    outlog_err err, why;
+    if (!(value = ol_cli_text_or_file(cli, value)))
+        return OL_EXIT_FAILED;
+    ol_buf_text(body, value);
+    if (ol_json_parse(value, strlen(value), &json, &why) == 0)
+        return 0;
+    ol_fail(&err, why.code, "%s: %.400s", member, why.message);
+    return ol_report(&err);
+}
+
 /* The body of the call; returns 0 or the exit status after having said what is wrong. */
 static int build_body(struct ol_cli *cli, const struct form *form, const struct wish *wish,
                       struct ol_buf *body)
@@ -140,16 +172,17 @@ static int build_body(struct ol_cli *cli, const struct form *form, const struct 
     for (int i = 0; i < OPTION_COUNT; i++) {
         const char *member = i == EXPECT ? "expected_seq" : form->members[i];
         const char *value = wish->values[i];
+        int status = 0;
         if (!value)
             continue;
         if (!member)
             return ol_usage("%s %s takes no --%s; --help tells what it takes", form->noun,
                             form->word, names[i]);
+        member += *member == '!';
         ol_buf_print(body, "%s\"%s\":", body->bytes ? "," : "{", member);
         if (i == DATA) {
-            if (!(value = ol_cli_text_or_file(cli, value)))
-                return OL_EXIT_FAILED;
-            ol_buf_text(body, value);
+            if ((status = put_json(cli, member, value, body)))
+                return status;
         } else if (is_number((enum option)i)) {
             if (!*value || value[strspn(value, "0123456789")])
                 return ol_usage("--%s takes a whole number, not '%s'", names[i], value);
@@ -218,7 +251,7 @@ int ol_cli_command(struct ol_cli *cli, const char *noun)
         call.id = cli->argv[at];
     if ((status = ol_cli_org_or_infra(wish.values[ORG], wish.is_infrastructure)) ||
         (status = ol_cli_actor(cli, wish.actor, &call.actor_type, &call.actor_id)) ||
-        (status = build_body(cli, form, &wish, &body)))
+        (status = check_needs(form, &wish)) || (status = build_body(cli, form, &wish, &body)))
         goto out;
     call.body = body.data;
     call.body_bytes = body.bytes;

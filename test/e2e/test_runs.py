@@ -802,6 +802,39 @@ def test_u2_runs_are_listed_newest_first(runs, outlog):
     assert outlog.run("runs", "--org", "nobody").stdout == ""
 
 
+def test_u2_a_signal_is_shown_with_its_status(store, outlog, serve):
+    made, = outlog.run("signal", "--org", "acme", "--type", "order.placed", "--data", '{"n":1}', "--json").json()
+    mine, other = (outlog.run("token", "create", "--scope", "read", "--org", org, "--json").json()[0]["token"]
+                   for org in ("acme", "other"))
+    server = serve("--no-relay", dev=False)
+    path = f"/v1/signals/{made['signal_id']}"
+    assert server.get(path, token=mine).json == made and made["status"] == "RECEIVED"
+    run, = outlog.run("run", "start", "--org", "acme", "--type", "T", "--version", "1", "--signal", made["signal_id"],
+                      "--json").json()
+    assert server.get(path, token=mine).json == {**made, "status": "PROCESSING"}
+    outlog.run("run", "complete", run["run_id"])
+    assert server.get(path, token=mine).json == {**made, "status": "PROCESSED"}
+    for path, token in ((path, other), ("/v1/signals/none", mine)):
+        answer = server.get(path, token=token)
+        assert (answer.status, answer.code) == (404, "not_found")
+
+
+@pytest.mark.parametrize("args, status, words", [
+    (["run", "start", "--org", "acme", "--type", "T"], 2, "run start needs --type, --version;"),
+    (["run", "effect", "r", "--type", "T", "--to", "d"], 2, "run effect needs --type, --data, --to;"),
+    (["signal", "--org", "acme"], 2, "signal needs --type;"),
+    (["step", "complete", "s"], 2, "step complete needs --data;"),
+    (["step", "fail", "s", "--code", "E"], 2, "step fail needs --code, --message;"),
+    (["tool", "call", "s"], 2, "tool call needs --name;"),
+    (["step", "complete", "s", "--data", "{"], 1, "output_result: "),
+    (["step", "complete", "s", "--data", "1", "--reason", "x"], 2, "takes no --reason"),
+    (["run", "start", "--type", "T", "--version", "1"], 1, "[org_required]"),
+])
+def test_a4_a_wrong_command_line_says_what_is_missing(sqlite_store, outlog, args, status, words):
+    done = outlog.run(*args, check=False)
+    assert done.returncode == status and words in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
 def test_u2_show_draws_the_run(runs, outlog):
     ids = whole_run(runs)
     drawn = outlog.run("run", "show", ids["run"]).stdout

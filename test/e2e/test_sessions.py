@@ -1,6 +1,7 @@
 """Live sessions (S-1 … S-6): nothing said to a person is lost."""
 import hashlib
 import json
+import os
 import random
 import sys
 import threading
@@ -437,6 +438,29 @@ def test_hostile_frames_get_an_error_and_then_the_door(live, chat):
     with pytest.raises((websocket.WebSocketException, OSError)):
         raw.socket.send_binary(b"\x00\x01")
         raw.next("accepted")
+
+
+def test_d5_a_ping_is_answered(live, chat):
+    one = chat(live, KEY)
+    one.socket.ping("are you there")
+    code, words = one.socket.recv_data(control_frame=True)
+    assert (code, words) == (websocket.ABNF.OPCODE_PONG, b"are you there")
+
+
+@pytest.mark.torture
+@pytest.mark.skipif("OUTLOG_TORTURE_ROWS" not in os.environ, reason="takes a minute: make torture")
+def test_d5_whoever_answers_no_ping_is_dropped_and_is_owed_what_he_missed(live, chat):
+    """Half a minute of silence and the server asks; another half and it gives up."""
+    one, other = chat(live, KEY, timeout=90), chat(live, KEY, timeout=90)
+    code, words = one.socket.recv_data(control_frame=True)
+    assert code == websocket.ABNF.OPCODE_PING
+    one.socket.pong(words)
+    with pytest.raises((websocket.WebSocketException, OSError)):
+        while other.socket.recv_frame():            # sees the ping and says nothing
+            pass
+    one.say("r-1", "still here")
+    sent = one.next("send_message")
+    assert chat(live, KEY).next("send_message") == sent
 
 
 def test_a_plain_request_is_told_that_this_is_a_socket(live):
