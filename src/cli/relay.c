@@ -1,4 +1,5 @@
 /* relay.c: outlog relay. */
+#include "cli/apply.h"
 #include "cli/cli.h"
 
 #include "base/clock.h"
@@ -39,7 +40,7 @@ static void *run_thread(void *argument)
 
 /* What was said on the command line; 0 and NULL: nothing. */
 struct flags {
-    const char *id;
+    const char *id, *config;
     const char *lease, *poll, *patience, *log_format, *log_level;
     int64_t batch, threads;
     bool until_idle, quiet;
@@ -48,6 +49,7 @@ struct flags {
 static int parse(struct ol_cli *cli, struct flags *flags)
 {
     const struct ol_option table[] = {{"id", OL_STRING, &flags->id, NULL},
+                                      {"config", OL_STRING, &flags->config, NULL},
                                       {"lease", OL_STRING, &flags->lease, NULL},
                                       {"poll", OL_STRING, &flags->poll, NULL},
                                       {"patience", OL_STRING, &flags->patience, NULL},
@@ -94,6 +96,24 @@ static int override(const struct flags *flags, struct ol_worker_options *options
     return 0;
 }
 
+/* As `outlog apply` does. The file may name the store. */
+static int apply(struct ol_cli *cli, const char *file)
+{
+    const struct ol_config_options plain = {0};
+    struct ol_changes changes;
+    struct ol_yaml yaml;
+    int status = ol_cli_config_read(cli, file, &yaml);
+
+    if (status)
+        return status;
+    outlog *log = ol_cli_open(cli);
+    if (!log)
+        return OL_EXIT_FAILED;
+    status = ol_cli_config_apply(cli, log, file, &yaml, &plain, &changes);
+    outlog_close(log);
+    return status;
+}
+
 static int run(struct ol_cli *cli)
 {
     char host[100] = "relay", published[32], seconds[32];
@@ -110,6 +130,9 @@ static int run(struct ol_cli *cli)
     options.name = host;
     if ((status = override(&flags, &options))) // wrong usage is told before the store is asked
         return status;
+    if (flags.config && (status = apply(cli, flags.config)))
+        return status;
+    options.store = cli->store;
     struct sigaction action = {.sa_handler = stop};
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
@@ -151,14 +174,15 @@ const struct ol_cli_command ol_command_relay = {
     .name = "relay",
     .summary = "deliver the outbox's messages",
     .help =
-        "usage: outlog relay [--id NAME] [--threads N] [--lease SPAN] [--poll SPAN]\n"
-        "                    [--patience SPAN] [--batch N] [--until-idle] [--quiet]\n"
+        "usage: outlog relay [--config outlog.yaml] [--id NAME] [--threads N] [--lease SPAN]\n"
+        "                    [--poll SPAN] [--patience SPAN] [--batch N] [--until-idle] [--quiet]\n"
         "                    [--log-format logfmt|json] [--log-level debug|info|warn|error]\n\n"
         "Delivers messages to their destinations until it is told to stop. Start as many as you like\n"
         "on PostgreSQL: they share the lanes. SIGTERM: no new claims, what is in flight is finished or\n"
         "handed back, exit 0; a second one ends at once. Also moves the sinks of outlog.yaml.\n\n"
         "Spans, batch and threads come from `relay:` of outlog.yaml (outlog config shows them) unless a\n"
         "flag says otherwise.\n\n"
+        "  --config      apply this file first, as `outlog apply` does\n"
         "  --until-idle  stop when nothing is left to send now\n\n"
         "  outlog relay --id relay-1\n",
     .run = run,

@@ -175,6 +175,8 @@ static bool write_plain(const struct ol_yaml_node *node, struct ol_buf *out)
         ol_buf_text(out, "null");
         return true;
     }
+    if (node->key && strcmp(node->key, "type") == 0) // a name, also where it is null
+        return false;
     if (ol_json_parse(node->text, node->bytes, &value, NULL) < 0 || value.bytes != node->bytes ||
         value.type >= OL_JSON_STRING)
         return false;

@@ -121,6 +121,15 @@ def test_apply_leaves_alone_what_the_file_does_not_name_and_prune_removes_it(sto
     assert "nothing to change" in apply(outlog, "destinations: {third: {type: 'null'}}", "--prune").stdout
 
 
+@pytest.mark.parametrize("word", ["null", "'null'", '"null"'])
+def test_apply_null_is_the_name_of_a_type(store, outlog, word):
+    apply(outlog, f"destinations: {{d: {{type: {word}}}}}")
+    assert outlog.run("destinations", "--json").json()[0]["type"] == "null"
+    assert "nothing to change" in apply(outlog, "destinations: {d: {type: null}}").stdout
+    refused = outlog.run("apply", "-f", "-", input="destinations: {d: {type: ~}}", check=False)
+    assert refused.returncode == 1 and "type" in refused.stderr
+
+
 def test_apply_dry_run_writes_nothing(store, outlog):
     before = everything(store)
     said = apply(outlog, FILE, "--dry-run")
