@@ -108,6 +108,7 @@ int outlog_destination_pause(outlog *log, const char *destination, bool paused,
     }
     if (ol_exec(tx->conn, OL_Q_DESTINATION_PAUSE, OL_PARAMS(ol_text(destination), ol_int(paused)),
                 NULL, err) < 0 ||
+        ol_exec(tx->conn, OL_Q_LANES_TELL, OL_NO_PARAMS, NULL, err) < 0 ||
         ol_operate_audit(tx, by,
                          paused ? "outlog.destination.paused" : "outlog.destination.resumed",
                          "outlog.destination", destination, "{}", err) < 0)

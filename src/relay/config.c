@@ -189,6 +189,16 @@ static int compare(struct ol_amendment *a)
     return 0;
 }
 
+/* What relays claim from the commit on, they claim by what destinations are then. Comes last: it locks the
+ * lanes. */
+static int tell_relays(struct ol_amendment *a)
+{
+    for (size_t i = 0; i < a->out->count; i++)
+        if (a->out->all[i].noun == ol_nouns[OL_NOUN_DESTINATION])
+            return ol_exec(a->conn, OL_Q_LANES_TELL, OL_NO_PARAMS, NULL, a->err);
+    return 0;
+}
+
 int ol_config_apply(outlog *log, const char *json, size_t bytes,
                     const struct ol_config_options *options, struct ol_arena *arena,
                     struct ol_changes *out, outlog_err *err)
@@ -207,8 +217,9 @@ int ol_config_apply(outlog *log, const char *json, size_t bytes,
         ol_clauses_load(a.conn, &a.stored, err) < 0 || check_targets(&a) < 0 || compare(&a) < 0)
         goto out;
     if (!options->dry_run && out->count &&
-        ol_exec(a.conn, OL_Q_DESTINATION_ALERT, OL_PARAMS(ol_text(a.alert ? a.alert : "")), NULL,
-                err) < 0)
+        (ol_exec(a.conn, OL_Q_DESTINATION_ALERT, OL_PARAMS(ol_text(a.alert ? a.alert : "")), NULL,
+                 err) < 0 ||
+         tell_relays(&a) < 0))
         goto out;
     if (options->dry_run || !out->count) { // nothing was written
         result = 0;
@@ -281,7 +292,8 @@ int ol_config_remove(outlog *log, const char *destination, const struct ol_confi
         return -1;
     a.conn = a.tx->conn;
     if (ol_exec(a.conn, OL_Q_CONFIG_LOCK, OL_NO_PARAMS, NULL, err) == 0 &&
-        ol_clauses_load(a.conn, &a.stored, err) == 0 && remove_one(&a, destination) == 0) {
+        ol_clauses_load(a.conn, &a.stored, err) == 0 && remove_one(&a, destination) == 0 &&
+        tell_relays(&a) == 0) {
         result = outlog_commit(a.tx, err);
         a.tx = NULL;
     }

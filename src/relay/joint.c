@@ -103,7 +103,7 @@ static int apply(struct ol_joint_lane *joint, enum ol_turn_result result, bool h
     if (result == OL_TURN_STALE) {
         wl->wants_read = true; // what was read must be read again
         if (!has_failed)
-            return ol_lane_reload(worker->conn, &wl->lane, err);
+            return ol_step_reload(wl, err);
         wl->retry_at = worker->now + 100000;
         if (worker->now > wl->lane.lease_end)
             ol_step_lose(wl);

@@ -39,7 +39,7 @@ bool ol_plan_may_read(const struct ol_work_lane *wl)
 {
     size_t waiting = wl->worker->waiting;
     int64_t now = wl->worker->now;
-    return wl->wants_read && waiting < MOST_WAITING &&
+    return wl->wants_read && !wl->worker->wants_settings && waiting < MOST_WAITING &&
            (wl->read_below ? waiting <= wl->read_below || now >= wl->read_after
                            : now >= wl->read_after);
 }

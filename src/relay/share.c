@@ -264,6 +264,20 @@ static bool are_starting(struct ol_worker *worker)
     return atomic_load(begun) < worker->options->siblings;
 }
 
+static int look_at_settings(struct ol_worker *worker, outlog_err *err)
+{
+    if (ol_targets_refresh(&worker->targets, worker->conn, err) < 0 ||
+        ol_policy_refresh(&worker->policy, worker->conn, err) < 0)
+        return -1;
+    worker->wants_settings = false;
+    return 0;
+}
+
+int ol_share_learn(struct ol_worker *worker, outlog_err *err)
+{
+    return worker->wants_settings ? look_at_settings(worker, err) : 0;
+}
+
 /* Once a second: tell that we live, take what is free up to a fair share, hand one lane over when we
  * hold more. */
 int ol_share_beat(struct ol_worker *worker, outlog_err *err)
@@ -274,8 +288,7 @@ int ol_share_beat(struct ol_worker *worker, outlog_err *err)
     int64_t third = worker->options->lease_us / 3;
     worker->beat_at = worker->now + (third < BEAT_US ? third : BEAT_US);
     if (count_relays(worker, &live, err) < 0 || renew_all(worker, err) < 0 ||
-        ol_targets_refresh(&worker->targets, worker->conn, err) < 0 ||
-        ol_policy_refresh(&worker->policy, worker->conn, err) < 0 || show_breakers(worker, err) < 0)
+        look_at_settings(worker, err) < 0 || show_breakers(worker, err) < 0)
         return -1;
     if (atomic_load(worker->stop))
         return 0;

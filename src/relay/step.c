@@ -28,9 +28,16 @@ void ol_step_lose(struct ol_work_lane *wl)
     wl->has_finished = true; // what ended already is recorded by its own token, or dropped
 }
 
+int ol_step_reload(struct ol_work_lane *wl, outlog_err *err)
+{
+    wl->worker->wants_settings = true;
+    return ol_lane_reload(wl->worker->conn, &wl->lane, err);
+}
+
 static bool claims_parked(const struct ol_work_lane *wl)
 {
-    return wl->wants_due && !wl->gives_back && atomic_load(wl->worker->stop) == 0;
+    return wl->wants_due && !wl->gives_back && !wl->worker->wants_settings &&
+           atomic_load(wl->worker->stop) == 0;
 }
 
 static int start_parked(struct ol_work_lane *wl, struct ol_batch *holder, struct ol_item *items,
@@ -141,7 +148,7 @@ static int take_turn(struct ol_work_lane *wl, outlog_err *err)
     outcome = 0;
     worker->stats->recorded_at = ol_clock_boot_us();
     if (result == OL_TURN_STALE) {
-        outcome = ol_lane_reload(worker->conn, &wl->lane, err);
+        outcome = ol_step_reload(wl, err);
         wl->wants_read = true; // what was read must be read again
         goto out;
     }

@@ -107,6 +107,8 @@ struct ol_worker {
     struct ol_worker_stats *stats;
     atomic_int *stop;
     int64_t now, beat_at, polled_at, told_at, sweep_at, tidy_at;
+    bool
+        wants_settings; /* somebody touched a lane of ours: claim nothing before they are looked at */
     size_t pruned_lane; /* whose turn it is to be pruned */
     int64_t looked_at;  /* when all lanes were last read, without a poll */
     bool wants_look;    /* somebody committed, or may have: read all lanes */
@@ -225,6 +227,9 @@ int ol_step_open(struct ol_work_lane *wl, struct ol_batch *fresh, outlog_err *er
 /* Is there a parked message that could be claimed now? Sets wants_due. */
 bool ol_step_finds_due(struct ol_work_lane *wl, outlog_err *err);
 
+/* Somebody touched the lane: read what is parked in it again, and look at the settings before the next claim. */
+int ol_step_reload(struct ol_work_lane *wl, outlog_err *err);
+
 /* Forget a lane that is not ours any more. */
 void ol_step_lose(struct ol_work_lane *wl);
 
@@ -239,8 +244,10 @@ void ol_joint_clear(struct ol_worker *worker);
 
 /* --- share.c --- */
 
-/* Once a second: tell that we live, renew leases, take and hand over lanes, look at settings. */
+/* Once a second: tell that we live, renew leases, take and hand over lanes, look at settings. These also
+ * when they are wanted: whoever changes a destination touches all lanes. */
 int ol_share_beat(struct ol_worker *worker, outlog_err *err);
+int ol_share_learn(struct ol_worker *worker, outlog_err *err);
 
 /* Between turns: remove a chunk of what is too old, if it is time for one. */
 int ol_share_tidy(struct ol_worker *worker, outlog_err *err);

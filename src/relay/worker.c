@@ -79,14 +79,14 @@ static int poll_lanes(struct ol_worker *worker, bool *news, bool *waits, outlog_
         if (found[i].newest > wl->lane.head || wl->lane.gap_count)
             wl->wants_read = true;
         if (found[i].parked_gen != wl->lane.parked_gen && found[i].epoch == wl->lane.epoch &&
-            ol_lane_reload(worker->conn, &wl->lane, err) < 0)
+            ol_step_reload(wl, err) < 0)
             return -1;
         // Many may be due by their time and yet stand behind a key or a closed destination.
         if (found[i].due_us <= 0)
             ol_step_finds_due(wl, err);
         if (found[i].expiry_us <= 0)
             wl->wants_reap = true;
-        *news |= ol_plan_may_read(wl) || wl->wants_due || wl->wants_reap;
+        *news |= ol_plan_may_read(wl) || wl->wants_due || wl->wants_reap || worker->wants_settings;
         if (ol_lane_reload_elders(worker->conn, &wl->lane, err) < 0)
             return -1;
         *waits |= wl->wants_read || found[i].due_us <= 0;
@@ -213,7 +213,8 @@ static void rest(struct ol_worker *worker, bool moved)
 static int turn_all(struct ol_worker *worker, bool *moved, outlog_err *err)
 {
     bool news = false, waits = false;
-    if (ol_share_beat(worker, err) < 0 || ol_share_tidy(worker, err) < 0)
+    if (ol_share_beat(worker, err) < 0 || ol_share_learn(worker, err) < 0 ||
+        ol_share_tidy(worker, err) < 0)
         return -1;
     worker->linger_until = INT64_MAX;
     if (worker->wants_look)
@@ -231,6 +232,7 @@ static int turn_all(struct ol_worker *worker, bool *moved, outlog_err *err)
         if (wl->is_owned && wl->gives_back && ol_share_give_back(wl, err) < 0)
             return -1;
     }
+    *moved |= worker->wants_settings;
     if (*moved)
         look_again(worker);
     else

@@ -389,7 +389,6 @@ def test_a_paused_destination_waits_and_a_resumed_one_goes_on(server, receiver, 
     server.put("/v1/destinations/d", {"type": "webhook", "url": receiver.url("d"), "allow_private": True})
     paused = server.post("/v1/destinations/d/pause")
     assert paused.status == 200 and paused.json["paused"] is True
-    outbox.wait_beats()
     id = send(server, "d")
     wait_for(lambda: server.get("/v1/stats").json["destinations"][0]["pending"] == 1, "it to wait")
     stats = server.get("/v1/stats").json["destinations"][0]

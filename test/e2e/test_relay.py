@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from lib.outbox import Writer, keys_in_lane, wait_for
+from lib.cli import Outlog
+from lib.outbox import LANES, Writer, keys_in_lane, wait_for
 from lib.proxy import Proxy
 
 HOUR = 3600
@@ -102,9 +103,65 @@ def lease_of(outbox):
     return seconds_between(row["lease_until"], row["beat"]) if row["lease_until"] and row["beat"] else 0
 
 
+def keys_of_every_lane(destination):
+    return [next(keys_in_lane(lane, [destination]))[1] for lane in range(LANES)]
+
+
+def test_l5_what_is_sent_after_a_pause_waits(store, outlog, outbox, relays, receiver):
+    """From the commit of a pause on nothing is claimed: a relay need not have heard of it by itself."""
+    outbox.destination("d", receiver)
+    outbox.destination("other", receiver)
+    relays("a")
+    for n in range(5):
+        outbox.wait(outbox.put("d", {"n": n}), "PUBLISHED")  # the relay is awake
+        outlog.run("destinations", "pause", "d")
+        waits = [outbox.put("d", {"n": n}, key=key) for key in (None, "k")]
+        for key in keys_of_every_lane("other"):
+            outbox.wait(outbox.put("other", {"n": n}, key=key), "PUBLISHED")  # all lanes were read since
+        for event_id in waits:
+            shown = outlog.run("outbox", "show", event_id, "--json").json()[0]
+            assert (shown["state"], shown["attempts"]) == ("PENDING", 0)
+        outlog.run("destinations", "resume", "d")
+        for event_id in waits:
+            outbox.wait(event_id, "PUBLISHED")
+
+
+def test_what_is_sent_after_an_apply_goes_where_it_says(store, outlog, outbox, relays, receiver):
+    file = "destinations: {{d: {{type: webhook, url: '{}', allow_private: true}}}}"
+    apply(outlog, file.format(receiver.url("first")))
+    relays("a")
+    for n in range(5):
+        outbox.wait(outbox.put("d", {"n": n}), "PUBLISHED")
+        where = f"place-{n}"
+        apply(outlog, file.format(receiver.url(where)))
+        event_id = outbox.put("d", {"n": n})
+        outbox.wait(event_id, "PUBLISHED")
+        assert [r.destination for r in receiver.requests if r.id == event_id] == [where]
+
+
+def test_the_relay_applies_its_config_first(store, outlog, outbox, tmp_path):
+    outbox.put("d", {"n": 1})
+    file = tmp_path / "relay.yaml"
+    file.write_text("destinations: {d: {type: null}}\n")
+    done = outlog.run("relay", "--config", str(file), "--id", "a", "--until-idle")
+    assert "1 published" in done.stderr
+    assert outlog.run("outbox", "--json").json()[0]["state"] == "PUBLISHED"
+    file.write_text("destinations: {d: {type: nul}}\n")
+    refused = outlog.run("relay", "--config", str(file), check=False)
+    assert refused.returncode == 1 and "relay.yaml: line 1: destination d: type" in refused.stderr
+    assert outlog.run("relay", "--config", str(tmp_path / "none.yaml"), check=False).returncode == 1
+
+
+def test_the_relays_config_may_name_the_store(store, outlog, tmp_path):
+    file = tmp_path / "relay.yaml"
+    file.write_text(f"store: {json.dumps(store)}\ndestinations: {{d: {{type: null}}}}\n")
+    Outlog(cwd=tmp_path).run("relay", "--config", str(file), "--until-idle")
+    assert outlog.run("destinations", "--json").json()[0]["type"] == "null"
+
+
 def test_settings_of_the_relay_are_read_from_the_store_and_flags_come_first(store, outlog, outbox, relays):
     apply(outlog, "relay: {lease: 500s, poll: 10ms, patience: 20ms, batch: 7, threads: 3}\n"
-                  "destinations: {d: {type: null}}".replace("null", '"null"'))
+                  "destinations: {d: {type: null}}")
     shown = {line["key"]: (line["value"], line["from"]) for line in outlog.run("config", "--json").json()}
     assert shown["relay.lease"] == ("500s", "store") and shown["relay.threads"] == ("3", "store")
     for n in range(50):

@@ -225,16 +225,6 @@ class Outbox(Session):
         wait_for(is_drained, lambda: f"an empty outbox; left: {open_ones()[:8]}\n"
                                      f"{self.run('select * from {}lanes')}", seconds, pause=0.03)
 
-    def wait_beats(self, count=2):
-        """Until every relay has told `count` times from now on that it lives: with the second time it is
-        sure that it has looked once since then at what it was told."""
-        def beats():
-            return {row["run"]: row["heartbeat_at"] for row in self.run("select run, heartbeat_at from {}relays")}
-        for _ in range(count):
-            before = beats()
-            assert before, "no relay runs"
-            wait_for(lambda: not before.items() & beats().items(), "every relay's heartbeat")
-
     def bury(self, relay):
         """As if a lease had passed since a relay died. Not for one that lives: its own clock knows."""
         assert not relay.is_running()

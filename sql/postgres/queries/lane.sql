@@ -96,6 +96,12 @@ b as (
     select lane, lower(r), upper(r) - 1, owner, claimed_at, now() from old cross join lateral unnest(claim) r)
 select ctid::text from u
 
+-- name: lanes_tell()
+-- Tells the owners of all lanes that destinations changed: what they read before is claimed by none of them.
+-- Writes: lanes, in ascending order (rule 1).
+update outlog.lanes l set parked_gen = l.parked_gen + 1
+  from (select o.lane from outlog.lanes o order by o.lane for update) all_lanes where l.lane = all_lanes.lane
+
 -- name: lane_release(lane, epoch)
 update outlog.lanes set owner = null, owner_name = null, lease_until = null
  where lane = :lane::smallint and epoch = :epoch and claim = '{}'

@@ -53,6 +53,9 @@ update outlog_lanes
  where lane = :lane and epoch = :epoch and parked_gen = :parked_gen and claim_no = :claim_no and :gaps = '{}'
 returning ''
 
+-- name: lanes_tell()
+update outlog_lanes set parked_gen = parked_gen + 1
+
 -- name: lane_release(lane, epoch)
 update outlog_lanes set owner = null, owner_name = null, lease_until = null
  where lane = :lane and epoch = :epoch and claim_from is null
