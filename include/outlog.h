@@ -140,6 +140,8 @@ struct outlog_event {
     const int64_t *expected_seq; /* the aggregate's last aggregate_seq, 0 for none; NULL: any */
     const char *traceparent; /* W3C, kept as metadata.traceparent unless that is there; one that is
                               * not valid is left out; a repeat with the same key may bring another */
+    const char *correlation_default; /* where neither correlation_id nor a cause says one; a repeat
+                                      * with the same key may bring another */
 };
 
 /* What the log made of it. */
@@ -202,8 +204,8 @@ struct outlog_message_draft {
     const char *partition_key;   /* for the transport only */
     const char *headers;         /* a JSON object; sent as it is */
     const char *metadata;        /* a JSON object; never sent */
-    const char *correlation_id;
-    const char *causation_id; /* UUID of the event it came from */
+    const char *correlation_id;  /* NULL: that of the cause, else the message's own id */
+    const char *causation_id;    /* id or event_id of the event it came from, or NULL */
     const char *aggregate_type;
     const char *aggregate_id;
     const char *event_id; /* the message's own UUID; NULL: made */

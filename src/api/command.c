@@ -5,6 +5,7 @@
 #include "api/span.h"
 #include "base/err.h"
 #include "base/traceparent.h"
+#include "base/uuid.h"
 #include "log/draft.h"
 #include "log/event.h"
 #include "outbox/group.h"
@@ -194,6 +195,17 @@ static int read_messages(struct reading *reading, const struct ol_json *array, o
     return 0;
 }
 
+/* What one command does is one story: its events have one correlation where nothing is said. */
+static int share_correlation(struct reading *reading, outlog_err *err)
+{
+    char *correlation = ol_arena_alloc(reading->arena, OL_UUID_TEXT);
+    if (!correlation)
+        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    ol_uuid_make(correlation);
+    reading->defaults.correlation_default = correlation;
+    return 0;
+}
+
 static int read_lists(struct reading *reading, outlog_err *err)
 {
     const struct ol_json *events = &reading->parts.events, *messages = &reading->parts.messages;
@@ -214,6 +226,8 @@ static int read_lists(struct reading *reading, outlog_err *err)
     out->submitted = ol_arena_alloc(reading->arena, sizeof *out->submitted);
     if (!out->events || !out->messages || !out->submitted)
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    if (event_count > 1 && share_correlation(reading, err) < 0)
+        return -1;
     return read_events(reading, events, err) < 0 || read_messages(reading, messages, err) < 0 ? -1
                                                                                               : 0;
 }

@@ -62,6 +62,7 @@ static int parse(struct ol_cli *cli, struct outlog_message_draft *draft)
                                         {"content-type", OL_STRING, &draft->content_type, NULL},
                                         {"metadata", OL_STRING, &draft->metadata, NULL},
                                         {"correlation", OL_STRING, &draft->correlation_id, NULL},
+                                        {"causation", OL_STRING, &draft->causation_id, NULL},
                                         {"org", OL_STRING, &draft->org_id, NULL},
                                         {"delay", OL_STRING, &delay, NULL},
                                         {"max-attempts", OL_NUMBER, &attempts, NULL},
@@ -124,7 +125,7 @@ const struct ol_cli_command ol_command_send = {
         "usage: outlog send --to DESTINATION --type T --data JSON|@FILE [--key K]\n"
         "                   [--ordering-key K] [--partition-key K] [--delay SPAN] [--header N:V]…\n"
         "                   [--content-type C] [--metadata JSON] [--max-attempts N] [--org O]\n"
-        "                   [--correlation C] [--json]\n\n"
+        "                   [--correlation C] [--causation EVENT] [--json]\n\n"
         "Stores one message; a relay delivers it. Messages with the same --ordering-key are delivered\n"
         "one after another, in order. With --key a repeat is ignored and answers with the first one.\n\n"
         "  outlog send --to billing --type invoice.send --data '{\"n\":1}' --ordering-key o-1\n"

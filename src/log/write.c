@@ -6,6 +6,7 @@
  * W4  The same id with the same content is the same event; with other content it is refused. */
 #include "base/traceparent.h"
 #include "base/uuid.h"
+#include "log/cause.h"
 #include "log/event.h"
 #include "log/log.h"
 #include "store/write.h"
@@ -129,54 +130,39 @@ static bool same_org(const char *one, const char *two)
     return one == two || (one && two && strcmp(one, two) == 0);
 }
 
-static int stored_cause(struct call *call, struct ol_write_event *row, const char *id,
-                        const char *event_id, bool *found, outlog_err *err)
+static int stored_cause(struct call *call, struct ol_write_event *row, bool *found, outlog_err *err)
 {
-    struct ol_rows rows;
-    bool failed = false;
-    if (ol_query(call->conn, OL_Q_EVENT_CAUSE, OL_PARAMS(ol_optional(id), ol_optional(event_id)),
-                 &rows, err) < 0)
+    struct ol_cause cause;
+    if (ol_cause_find(call->conn, row->said->causation_id, &call->arena, &cause, found, err) < 0)
         return -1;
-    int got = ol_next(&rows, err);
-    *found = got > 0 && same_org(ol_column_text(&rows, 1, NULL), row->said->org_id);
-    if (*found) {
-        char cause[OL_UUID_TEXT];
-        ol_column_uuid(&rows, 0, cause);
-        row->causation_id = ol_arena_copy(&call->arena, cause, OL_UUID_TEXT - 1);
-        if (!row->correlation_id)
-            row->correlation_id = ol_column_copy(&rows, 2, &call->arena, &failed);
-        failed |= !row->causation_id;
-    }
-    ol_end(&rows);
-    return got < 0 ? -1 : failed ? out_of_memory(err) : 0;
+    *found = *found && ol_cause_is_of_org(&cause, row->said->org_id);
+    if (!*found)
+        return 0;
+    row->causation_id = ol_arena_copy(&call->arena, cause.id, OL_UUID_TEXT - 1);
+    if (!row->correlation_id)
+        row->correlation_id = cause.correlation_id;
+    return row->causation_id ? 0 : out_of_memory(err);
 }
 
 static int resolve_cause(struct call *call, size_t i, outlog_err *err)
 {
-    struct ol_write_event *row = &call->rows[i];
+    struct ol_write_event *row = &call->rows[i], *cause;
     const char *said = row->said->causation_id;
     char id[OL_UUID_TEXT];
     bool found = false;
-    size_t digits = strspn(said, "0123456789");
 
-    if (ol_uuid_parse(said, id)) {
-        struct ol_write_event *cause = earlier_in_call(call, i, id);
-        if (cause && same_org(cause->said->org_id, row->said->org_id)) {
-            row->causation_id = cause->id;
-            if (!row->correlation_id)
-                row->correlation_id = cause->correlation_id;
-            return 0;
-        }
-        if (stored_cause(call, row, id, NULL, &found, err) < 0)
-            return -1;
-    } else if (digits > 0 && digits < 19 && said[digits] == '\0') {
-        if (stored_cause(call, row, NULL, said, &found, err) < 0)
-            return -1;
+    if (ol_uuid_parse(said, id) && (cause = earlier_in_call(call, i, id)) &&
+        same_org(cause->said->org_id, row->said->org_id)) {
+        row->causation_id = cause->id;
+        if (!row->correlation_id)
+            row->correlation_id = cause->correlation_id;
+        return 0;
     }
+    if (stored_cause(call, row, &found, err) < 0)
+        return -1;
     if (found)
         return 0;
-    ol_fail_at(err, OUTLOG_UNKNOWN_CAUSATION, "/causation_id",
-               "no event %s in this org; the cause must be stored first", said);
+    ol_cause_refuse(err, said);
     return at_index(err, i);
 }
 
@@ -187,6 +173,8 @@ static int complete(struct call *call, outlog_err *err)
         struct ol_write_event *row = &call->rows[i];
         if (row->said->causation_id && resolve_cause(call, i, err) < 0)
             return -1;
+        if (!row->correlation_id)
+            row->correlation_id = row->said->correlation_default;
         row->correlation_id = or_new_uuid(row->correlation_id, &call->arena);
         row->request_id = or_new_uuid(row->request_id, &call->arena);
         if (!row->correlation_id || !row->request_id)

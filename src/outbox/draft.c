@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum kind { TEXT, JSON, OBJECT, TIME, SPAN, COUNT, BASE64 };
+enum kind { TEXT, CAUSE, JSON, OBJECT, TIME, SPAN, COUNT, BASE64 };
 
 struct member {
     const char *name;
@@ -37,7 +37,7 @@ static const struct member message_members[] = {
     MESSAGE(headers, OBJECT),
     MESSAGE(metadata, OBJECT),
     MESSAGE(correlation_id, TEXT),
-    MESSAGE(causation_id, TEXT),
+    MESSAGE(causation_id, CAUSE),
     MESSAGE(aggregate_type, TEXT),
     MESSAGE(aggregate_id, TEXT),
     MESSAGE(event_id, TEXT),
@@ -53,7 +53,7 @@ static const struct member effect_members[] = {
     EFFECT(run_id, TEXT),          EFFECT(step_id, TEXT),
     EFFECT(session_key, TEXT),     EFFECT(checkpoint_id, TEXT),
     EFFECT(idempotency_key, TEXT), EFFECT(ordering_key, TEXT),
-    EFFECT(correlation_id, TEXT),  EFFECT(causation_id, TEXT),
+    EFFECT(correlation_id, TEXT),  EFFECT(causation_id, CAUSE),
     EFFECT(actor_type, TEXT),      EFFECT(actor_id, TEXT),
     EFFECT(max_attempts, COUNT),   {0},
 };
@@ -114,9 +114,12 @@ static int read_member(const struct member *member, const struct ol_json *value,
     default:
         break;
     }
-    if (!(text = ol_json_string(value, arena, NULL)))
+    text = member->kind == CAUSE && value->type == OL_JSON_NUMBER // its event_id
+               ? ol_arena_copy(arena, value->text, value->bytes)
+               : ol_json_string(value, arena, NULL);
+    if (!text)
         return wrong(member->name, "a string", err);
-    if (member->kind == TEXT)
+    if (member->kind == TEXT || member->kind == CAUSE)
         memcpy(into, &text, sizeof text);
     else if (member->kind == TIME && ol_time_parse(text, strlen(text), into) < 0)
         return wrong(member->name, "a time like 2026-01-31T12:00:00Z", err);

@@ -58,14 +58,19 @@ void ol_group_json(const struct ol_command *command, struct ol_buf *out)
     ol_buf_text(out, "]}");
 }
 
+/* A message that says nothing of it belongs to the story of its command's events (T1). */
 static int enqueue_all(outlog_tx *tx, struct ol_command *command)
 {
-    for (size_t i = 0; i < command->message_count; i++)
-        if (outlog_enqueue(tx, &command->messages[i], &command->enqueued[i], &command->err) < 0) {
+    for (size_t i = 0; i < command->message_count; i++) {
+        struct outlog_message_draft message = command->messages[i];
+        if (!message.correlation_id && !message.causation_id && command->event_count)
+            message.correlation_id = command->appended[0].correlation_id;
+        if (outlog_enqueue(tx, &message, &command->enqueued[i], &command->err) < 0) {
             command->is_message = true;
             command->err.index = (int)i;
             return -1;
         }
+    }
     return 0;
 }
 

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "base/uuid.h"
+#include "log/cause.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,10 +84,8 @@ static int check(const struct ol_registry *registry, const struct outlog_message
     if (draft->max_attempts < 0)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/max_attempts",
                           "max_attempts must be 1 or more");
-    if ((draft->event_id && !ol_uuid_parse(draft->event_id, uuid)) ||
-        (draft->causation_id && !ol_uuid_parse(draft->causation_id, uuid)))
-        return ol_fail_at(err, OUTLOG_INVALID_FIELD,
-                          draft->event_id ? "/event_id" : "/causation_id", "ids are UUIDs");
+    if (draft->event_id && !ol_uuid_parse(draft->event_id, uuid))
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/event_id", "event_id must be a UUID");
     // Headers go out as they are and may carry credentials; metadata stays with us for good (E13).
     if (check_object(NULL, "headers", draft->headers, err) < 0 ||
         check_object(registry, "metadata", draft->metadata, err) < 0)
@@ -159,8 +158,24 @@ static int insert(outlog_tx *tx, const struct outlog_message_draft *draft,
     return result;
 }
 
-static int enqueue(outlog_tx *tx, const struct outlog_message_draft *draft,
-                   struct outlog_enqueued *out, outlog_err *err)
+/* A cause must be there (T2), and gives its correlation (T1). A message without org may have one of any. */
+static int resolve_cause(outlog_tx *tx, struct outlog_message_draft *draft, struct ol_arena *arena,
+                         outlog_err *err)
+{
+    struct ol_cause cause;
+    bool found;
+    if (ol_cause_find(tx->conn, draft->causation_id, arena, &cause, &found, err) < 0)
+        return -1;
+    if (!found || (draft->org_id && !ol_cause_is_of_org(&cause, draft->org_id)))
+        return ol_cause_refuse(err, draft->causation_id);
+    draft->causation_id = ol_arena_copy(arena, cause.id, OL_UUID_TEXT - 1);
+    if (!draft->correlation_id)
+        draft->correlation_id = cause.correlation_id;
+    return draft->causation_id ? 0 : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+}
+
+static int store_once(outlog_tx *tx, const struct outlog_message_draft *draft,
+                      struct outlog_enqueued *out, outlog_err *err)
 {
     bool found;
     int64_t stored;
@@ -177,6 +192,21 @@ static int enqueue(outlog_tx *tx, const struct outlog_message_draft *draft,
     }
     return ol_fail_at(err, OUTLOG_ID_CONFLICT, "/event_id", "message id %s is taken",
                       out->event_id);
+}
+
+static int enqueue(outlog_tx *tx, const struct outlog_message_draft *draft,
+                   struct outlog_enqueued *out, outlog_err *err)
+{
+    struct ol_arena arena = {0};
+    struct outlog_message_draft caused = *draft;
+    int result = -1;
+
+    if (!draft->causation_id)
+        return store_once(tx, draft, out, err);
+    if (resolve_cause(tx, &caused, &arena, err) == 0)
+        result = store_once(tx, &caused, out, err);
+    ol_arena_clear(&arena);
+    return result;
 }
 
 int outlog_enqueue(outlog_tx *tx, const struct outlog_message_draft *draft,

@@ -173,14 +173,16 @@ create function outlog.append(
         org_id text default '', aggregate_type text default null, aggregate_id text default null,
         event_type text default null, payload text default null, event_version integer default 1,
         actor_type text default 'system', actor_id text default 'system', request_id text default null,
-        correlation_id text default null, causation_id text default null, idempotency_key text default null,
+        correlation_id text default null, causation_id anycompatible default null, idempotency_key text default null,
         app_id text default null, env_id text default null, visibility text default null,
-        metadata text default null, expected_seq bigint default null, id text default null)
+        metadata text default null, expected_seq bigint default null, id anycompatible default null)
     returns setof outlog.append_result
     -- jit: to the planner the checks of JSON look large enough to compile, which takes half a second
     language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 #variable_conflict use_column
 declare
+    cause_said text := append.causation_id::text;      -- an id or an event_id: uuid, number or text
+    own_id  text := lower(append.id::text);
     result  outlog.append_result;
     cause   outlog.events;
     body    json;
@@ -205,7 +207,7 @@ begin
             and append.actor_type in ('user', 'service_principal', 'system'), false)
        or octet_length(append.org_id) > 100 or octet_length(append.request_id) not between 1 and 255
        or octet_length(append.correlation_id) not between 1 and 255
-       or octet_length(append.causation_id) not between 1 and 64
+       or octet_length(cause_said) not between 1 and 64
        or octet_length(append.idempotency_key) not between 1 and 512
        or octet_length(append.app_id) not between 1 and 100 or octet_length(append.env_id) not between 1 and 100
        or octet_length(append.visibility) not between 1 and 100 or append.expected_seq < 0 then
@@ -216,7 +218,7 @@ begin
         perform outlog.refuse_field('actor_id', append.actor_id, 100, true);
         perform outlog.refuse_field('request_id', append.request_id, 255, false);
         perform outlog.refuse_field('correlation_id', append.correlation_id, 255, false);
-        perform outlog.refuse_field('causation_id', append.causation_id, 64, false);
+        perform outlog.refuse_field('causation_id', cause_said, 64, false);
         perform outlog.refuse_field('idempotency_key', append.idempotency_key, 512, false);
         perform outlog.refuse_field('app_id', append.app_id, 100, false);
         perform outlog.refuse_field('env_id', append.env_id, 100, false);
@@ -229,7 +231,7 @@ begin
         perform outlog.fail('invalid_field', 'actor_type must be user, service_principal or system',
                             json_build_object('pointer', '/actor_type'));
     end if;
-    if append.id is not null and append.id !~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then
+    if own_id is not null and own_id !~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then
         perform outlog.fail('invalid_field', 'id must be a UUID', json_build_object('pointer', '/id'));
     end if;
 
@@ -249,10 +251,10 @@ begin
         stored := outlog.idempotency_begin(append.org_id, append.actor_id, 'append', append.idempotency_key,
             ('{"events":[' || left(json_strip_nulls(json_build_object(
                 'aggregate_id', append.aggregate_id, 'aggregate_type', append.aggregate_type,
-                'app_id', append.app_id, 'causation_id', append.causation_id,
+                'app_id', append.app_id, 'causation_id', cause_said,
                 'correlation_id', append.correlation_id, 'env_id', append.env_id,
                 'event_type', append.event_type, 'event_version', append.event_version,
-                'expected_seq', append.expected_seq, 'id', lower(append.id),
+                'expected_seq', append.expected_seq, 'id', own_id,
                 'visibility', append.visibility))::text, -1)
              || ',"metadata":' || coalesce(append.metadata, 'null') || ',"payload":' || append.payload || '}]}')::json);
         if stored is not null then
@@ -263,28 +265,28 @@ begin
         end if;
     end if;
 
-    if append.causation_id is not null then
-        cause := outlog.find_event(append.causation_id);
+    if cause_said is not null then
+        cause := outlog.find_event(cause_said);
         if cause.event_id is null or cause.org_id is distinct from append.org_id then
             perform outlog.fail('unknown_causation', format('no event %s in this org; the cause must be stored first',
-                append.causation_id), json_build_object('pointer', '/causation_id'));
+                cause_said), json_build_object('pointer', '/causation_id'));
         end if;
     end if;
-    result.id := coalesce(append.id::uuid, outlog.uuid7());
+    result.id := coalesce(own_id::uuid, outlog.uuid7());
     result.correlation_id := coalesce(append.correlation_id, cause.correlation_id, outlog.uuid7()::text);
     result.duplicate := false;
 
-    if append.id is not null then
+    if own_id is not null then
         -- Two calls with one id meet at the aggregate's head; the second then sees the first.
         perform outlog.lock_head(coalesce(append.org_id, ''), append.aggregate_type, append.aggregate_id);
-        first := outlog.find_event(append.id);
+        first := outlog.find_event(own_id);
         if first.event_id is not null then
             if (first.org_id, first.aggregate_type, first.aggregate_id, first.event_type, first.event_version,
                 outlog.normal_json(first.payload)) is distinct from
                (append.org_id, append.aggregate_type, append.aggregate_id, append.event_type, append.event_version,
                 outlog.normal_json(body)) then
                 perform outlog.fail('id_conflict', format('id %s is taken by an event with other content; take a new id',
-                    lower(append.id)), json_build_object('pointer', '/id'));
+                    own_id), json_build_object('pointer', '/id'));
             end if;
             result := (first.event_id, first.id, first.aggregate_seq, first.occurred_at, first.correlation_id, true);
         end if;
@@ -292,7 +294,7 @@ begin
 
     if not result.duplicate then
         append.request_id := coalesce(append.request_id, outlog.uuid7()::text);
-        if append.id is null then
+        if own_id is null then
             taken := outlog.append_one(append.org_id, append.aggregate_type, append.aggregate_id, append.event_type,
                 append.event_version, body, extra, result.id, append.actor_type, append.actor_id,
                 append.request_id, result.correlation_id, cause.id, append.idempotency_key, append.app_id,

@@ -8,13 +8,14 @@ create function outlog.enqueue(
         idempotency_key text default null, ordering_key text default null, partition_key text default null,
         headers text default null, metadata text default null, available_at timestamptz default null,
         delay interval default null, max_attempts integer default null, correlation_id text default null,
-        causation_id uuid default null, aggregate_type text default null, aggregate_id text default null,
+        causation_id anycompatible default null, aggregate_type text default null, aggregate_id text default null,
         event_id uuid default null)
     returns setof outlog.enqueue_result
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     result outlog.enqueue_result;
+    cause  outlog.events;
 begin
     if (octet_length(enqueue.destination) between 1 and 100 and octet_length(enqueue.event_type) between 1 and 100
             and coalesce(octet_length(enqueue.org_id) between 1 and 100, true)
@@ -43,6 +44,13 @@ begin
     if enqueue.max_attempts < 1 then
         perform outlog.fail('invalid_field', 'max_attempts must be 1 or more', json_build_object('pointer', '/max_attempts'));
     end if;
+    if enqueue.causation_id is not null then
+        cause := outlog.find_event(enqueue.causation_id::text);
+        if cause.event_id is null or cause.org_id is distinct from coalesce(enqueue.org_id, cause.org_id) then
+            perform outlog.fail('unknown_causation', format('no event %s in this org; the cause must be stored first',
+                enqueue.causation_id), json_build_object('pointer', '/causation_id'));
+        end if;
+    end if;
     -- I2: a repeat is ignored and answered with the first one.
     for attempt in 1 .. 3 loop
         if enqueue.idempotency_key is not null then
@@ -60,7 +68,7 @@ begin
                 enqueue.payload_bytes, enqueue.content_type, enqueue.org_id, enqueue.idempotency_key,
                 enqueue.ordering_key, enqueue.partition_key, enqueue.headers::json, enqueue.metadata::json,
                 coalesce(enqueue.available_at, clock_timestamp() + enqueue.delay), enqueue.max_attempts,
-                enqueue.correlation_id, enqueue.causation_id, enqueue.aggregate_type, enqueue.aggregate_id)
+                coalesce(enqueue.correlation_id, cause.correlation_id), cause.id, enqueue.aggregate_type, enqueue.aggregate_id)
         on conflict do nothing returning o.event_id into result.event_id;
         if found then
             result.duplicate := false;

@@ -12,12 +12,13 @@ create function outlog.request_effect(
         effect_type text, destination text, effect_spec text, org_id text default null,
         run_id text default null, step_id text default null, session_key text default null,
         checkpoint_id text default null, idempotency_key text default null, ordering_key text default null,
-        max_attempts integer default null, correlation_id text default null, causation_id text default null,
+        max_attempts integer default null, correlation_id text default null, causation_id anycompatible default null,
         actor_type text default 'system', actor_id text default 'system')
     returns setof outlog.effect_result
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
+    cause_said text := request_effect.causation_id::text;
     result outlog.effect_result;
     spec   json := outlog.checked_json(request_effect.effect_spec, 'effect_spec');
     key    text;
@@ -35,7 +36,7 @@ begin
         end if;
         request_effect.org_id := run.org_id;
         request_effect.correlation_id := coalesce(request_effect.correlation_id, run.correlation_id);
-        request_effect.causation_id := coalesce(request_effect.causation_id, run.cause::text);
+        cause_said := coalesce(cause_said, run.cause::text);
     end loop;
     result.effect_id := outlog.uuid7();
     key := coalesce(request_effect.idempotency_key, spec ->> 'idempotency_key',
@@ -55,7 +56,7 @@ begin
             'session_key', request_effect.session_key, 'checkpoint_id', request_effect.checkpoint_id,
             'destination', request_effect.destination, 'message_id', result.event_id, 'idempotency_key', key)::text,
         actor_type => request_effect.actor_type, actor_id => request_effect.actor_id,
-        correlation_id => request_effect.correlation_id, causation_id => request_effect.causation_id,
+        correlation_id => request_effect.correlation_id, causation_id => cause_said,
         metadata => outlog.trace_metadata());
     -- The event first: the message has its correlation, and is caused by it.
     select * into sent from outlog.enqueue(destination => request_effect.destination,

@@ -105,14 +105,14 @@ create function outlog.retry_step(step_id text, actor_type text default 'system'
      cross join lateral json_populate_record(null::outlog.step_view, c.answer) v
 $$;
 
-create function outlog.correct_step(step_id text, output_result text, causation_id text default null,
+create function outlog.correct_step(step_id text, output_result text, causation_id anycompatible default null,
         actor_type text default 'system', actor_id text default 'system', request_id text default null,
         idempotency_key text default null, expected_seq bigint default null)
     returns setof outlog.step_view language sql security definer set search_path = pg_catalog, pg_temp as $$
     select v.* from outlog.run_command('correct_step', step_id, null, actor_type, actor_id, request_id,
         idempotency_key,
         outlog.json_given('{output_result, causation_id, expected_seq}',
-            array[coalesce(outlog.any_json(output_result, 'output_result'), json 'null'), to_json(causation_id),
+            array[coalesce(outlog.any_json(output_result, 'output_result'), json 'null'), to_json(causation_id::text),
                   to_json(expected_seq)])) c
      cross join lateral json_populate_record(null::outlog.step_view, c.answer) v
 $$;
