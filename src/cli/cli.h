@@ -107,6 +107,9 @@ int ol_cli_unreadable(const char *path);
 /* Text, or @FILE for what a file holds, or @- for standard input. NULL after having said why. */
 const char *ol_cli_text_or_file(struct ol_cli *cli, const char *text);
 
+/* The same where any bytes may be. */
+const char *ol_cli_bytes_or_file(struct ol_cli *cli, const char *text, size_t *bytes);
+
 /* --- output --- */
 
 /* Colours, or "" when the output is no terminal. */

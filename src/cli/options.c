@@ -259,8 +259,9 @@ int ol_cli_unreadable(const char *path)
     return ol_report(&err);
 }
 
-const char *ol_cli_text_or_file(struct ol_cli *cli, const char *text)
+const char *ol_cli_bytes_or_file(struct ol_cli *cli, const char *text, size_t *bytes)
 {
+    *bytes = strlen(text);
     if (text[0] != '@')
         return text;
     FILE *file = strcmp(text, "@-") == 0 ? stdin : fopen(text + 1, "rb");
@@ -288,4 +289,17 @@ const char *ol_cli_text_or_file(struct ol_cli *cli, const char *text)
         fclose(file);
     ol_buf_clear(&content);
     return copy;
+}
+
+const char *ol_cli_text_or_file(struct ol_cli *cli, const char *text)
+{
+    size_t bytes;
+    outlog_err err;
+    const char *content = ol_cli_bytes_or_file(cli, text, &bytes);
+    if (!content || strlen(content) == bytes)
+        return content;
+    ol_fail(&err, OUTLOG_INVALID_JSON, "%.200s holds a NUL byte, which no JSON text does",
+            text + 1);
+    ol_report(&err);
+    return NULL;
 }

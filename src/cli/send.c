@@ -82,10 +82,8 @@ static int parse(struct ol_cli *cli, struct outlog_message_draft *draft)
     if (attempts < 0 || attempts > 1000000)
         return ol_usage("--max-attempts is 1 or more");
     draft->max_attempts = (int)attempts;
-    if (!(draft->payload = ol_cli_text_or_file(cli, data)))
-        return OL_EXIT_FAILED;
-    draft->payload_bytes = strlen(draft->payload);
-    return 0;
+    draft->payload = ol_cli_bytes_or_file(cli, data, &draft->payload_bytes);
+    return draft->payload ? 0 : OL_EXIT_FAILED;
 }
 
 static int run(struct ol_cli *cli)
