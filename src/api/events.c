@@ -143,6 +143,7 @@ static int read_filter(struct ol_request *request, struct outlog_filter *out)
         .correlation_id = ol_request_param(request, "correlation_id"),
         .app_id = ol_request_param(request, "app_id"),
         .env_id = ol_request_param(request, "env_id"),
+        .visibility = ol_request_param(request, "visibility"),
     };
     return ol_request_org(request, ol_request_param(request, "org_id"), &out->org_id) < 0 ||
                    ol_request_time(request, "since", &out->since) < 0 ||
@@ -265,8 +266,9 @@ static enum ol_answer get(struct ol_request *request)
     return OL_ANSWERED;
 }
 
-#define FILTERS \
-    "org_id event_type aggregate_type aggregate_id correlation_id app_id env_id since until"
+#define FILTERS                                                                              \
+    "org_id event_type aggregate_type aggregate_id correlation_id app_id env_id visibility " \
+    "since until"
 
 const struct ol_route ol_event_routes[] = {
     {"POST", "/v1/events", OL_SCOPE_APPEND, append, "appendEvents",

@@ -353,6 +353,13 @@ static int split_address(const char *listen, char host[256], char port[16], outl
     return 0;
 }
 
+static bool is_loopback(const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
+    return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
 static int bind_listener(struct ol_server *server, outlog_err *err)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
@@ -366,6 +373,14 @@ static int bind_listener(struct ol_server *server, outlog_err *err)
     if ((result = getaddrinfo(*host ? host : NULL, port, &hints, &found)) != 0)
         return ol_fail(err, OUTLOG_INVALID_FIELD, "cannot listen on '%.80s': %s",
                        server->options.listen, gai_strerror(result));
+    // X3: whoever reaches another address could claim any Host name.
+    if (server->options.is_dev && !is_loopback(found->ai_addr)) {
+        freeaddrinfo(found);
+        return ol_fail(err, OUTLOG_INVALID_FIELD,
+                       "--dev asks for no token, so it listens on a loopback address, not on %.80s;"
+                       " leave one of the two out",
+                       server->options.listen);
+    }
     uv_tcp_init(&server->loop, &server->listener);
     server->listener.data = server;
     result = uv_tcp_bind(&server->listener, found->ai_addr, 0);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_AGE_US = 1000000 };
+enum { MOST_AGE_US = 50000 };
 
 void ol_registry_clear(struct ol_registry *registry)
 {

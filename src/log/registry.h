@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "store/store.h"
 
-/* A copy of the store's settings, read again when it is older than a second. Start from {0}. */
+/* A copy of the store's settings, read again when it is older than 50 ms. Start from {0}. */
 struct ol_registry {
     struct ol_arena arena;
     int64_t loaded_at; /* boot clock; 0: never */

@@ -379,6 +379,26 @@ def test_m1_a_breaker_says_since_when_nothing_gets_through(server):
     assert len(began) == 1 and None not in began, "a probe that failed is not a new beginning"
 
 
+FILTERS = {"org_id": "acme", "event_type": "order.made", "aggregate_type": "order", "aggregate_id": "1",
+           "correlation_id": "c-1", "app_id": "a-1", "env_id": "e-1", "visibility": "v-1"}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_e15_every_filter_holds_for_pages_and_consumers(still, name):
+    fields = {**FILTERS, "payload": {}}
+    wanted, other = {**fields}, {**fields, name: "other"}
+    ids = []
+    for event in (wanted, other, wanted):
+        org = event.pop("org_id") if "org_id" in event else "acme"
+        answer = still.post("/v1/events", {"org_id": org, "events": [event]})
+        event["org_id"] = org
+        ids.append(answer.json["events"][0]["event_id"])
+    page = still.get(f"/v1/events?{name}={FILTERS[name]}").json
+    assert [event["event_id"] for event in page["events"]] == [ids[0], ids[2]] and page["next_after"] >= ids[2]
+    assert still.put("/v1/consumers/c", {"filters": {name: FILTERS[name]}}).status == 201
+    assert [event["event_id"] for event in still.get("/v1/consumers/c/events").json["events"]] == [ids[0], ids[2]]
+
+
 def test_secrets_of_a_destination_are_never_shown(still):
     still.put("/v1/destinations/d", {"type": "webhook", "url": "https://u:pass9@h.example/x", "secret": "whsec_" + "c2VjcmV0" * 4})
     everything = b"".join(still.get(path).body for path in ("/v1/destinations", "/v1/destinations/d", "/v1/stats", "/v1/events"))

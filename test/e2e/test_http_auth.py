@@ -205,6 +205,12 @@ def test_x3_dev_mode_answers_only_to_loopback_names(store, serve):
     assert answer.status == 403, "a page of somebody else's cannot write"
 
 
+@pytest.mark.parametrize("address", ["0.0.0.0:0", ":0", "[::]:0"])
+def test_x3_dev_mode_listens_on_loopback_only(store, outlog, address):
+    refused = outlog.run("serve", "--dev", "--no-relay", "--listen", address, check=False)
+    assert refused.returncode == 1 and "loopback" in refused.stderr and refused.stdout == ""
+
+
 def test_a_stream_ends_when_its_token_is_revoked(server, tokens):
     made = tokens["make"]("read", None)
     stream = Stream(server, token=made["token"], timeout=15)
