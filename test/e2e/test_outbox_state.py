@@ -599,6 +599,19 @@ def test_l1_two_runs_of_a_relay_send_a_message_once(store, outbox, receiver, rel
 
 # What comes in by plain SQL, and goes out as it is
 
+@pytest.mark.parametrize("column, value", [
+    ("event_id", "abc"), ("event_id", "019A7C3E-0000-7000-8000-000000000001"), ("available_at", "soon"),
+    ("available_at", "1794845669"), ("org_id", ""), ("headers", "[]"), ("max_attempts", 0)])
+def test_a1_a_plain_insert_of_what_no_relay_could_use_is_refused(sqlite_store, column, value):
+    with contextlib.closing(sqlite3.connect(sqlite_store.removeprefix("sqlite:"))) as db:
+        with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
+            db.execute(f"insert into outlog_outbox (destination, event_type, payload, {column}) values ('d', 't', '{{}}', ?)",
+                       (value,))
+        for good in ("2030-01-01T00:00:00Z", "2030-01-01T00:00:00+02:00", "2030-01-01 00:00:00", None):
+            db.execute("insert into outlog_outbox (destination, event_type, payload, available_at) values ('d', 't', '{}', ?)",
+                       (good,))
+
+
 def test_a1_a_plain_insert_with_the_stock_module_is_delivered(sqlite_store, outbox, receiver, relays):
     """No extension, no functions of ours: Python's sqlite3 and three columns."""
     outbox.destination("d", receiver)

@@ -57,10 +57,14 @@ create table outlog_outbox (
     aggregate_type  text,
     aggregate_id    text,
     constraint outbox_has_one_payload check ((payload is null) <> (payload_bytes is null)),
+    constraint outbox_event_id_is_a_uuid check (length(event_id) = 36 and event_id not glob '*[^0-9a-f-]*'
+        and event_id glob '????????-????-????-????-????????????'),
+    constraint outbox_available_at_is_a_time check (available_at is null or julianday(available_at) is not null),
     constraint outbox_headers_are_an_object check (headers is null or json_type(headers) = 'object'),
     constraint outbox_metadata_is_an_object check (metadata is null or json_type(metadata) = 'object'),
     constraint outbox_lengths check (
         length(cast(destination as blob)) between 1 and 100 and length(cast(event_type as blob)) between 1 and 100 and
+        (org_id          is null or length(cast(org_id as blob))          between 1 and 100) and
         (idempotency_key is null or length(cast(idempotency_key as blob)) between 1 and 512) and
         (ordering_key    is null or length(cast(ordering_key as blob))    between 1 and 512) and
         (partition_key   is null or length(cast(partition_key as blob))   between 1 and 512) and
