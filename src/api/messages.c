@@ -5,6 +5,7 @@
 #include "base/traceparent.h"
 #include "outbox/message.h"
 #include "views/message.h"
+#include "views/tally.h"
 
 #include <string.h>
 
@@ -93,64 +94,44 @@ static enum ol_answer get(struct ol_request *request)
 
 enum { MOST_IDS = 10000 };
 
-struct moved {
-    struct ol_buf ids;
-    int64_t count, named;
-};
-
-static void note(void *user, const char *event_id)
-{
-    struct moved *moved = user;
-    moved->count++;
-    if (moved->named < MOST_IDS) { // a million ids help nobody
-        ol_buf_print(&moved->ids, "%s\"%s\"", moved->ids.bytes ? "," : "", event_id);
-        moved->named++;
-    }
-}
-
-static enum ol_answer say_moved(struct ol_request *request, const char *verb, struct moved *done,
-                                int64_t skipped, bool is_dry)
-{
-    struct ol_buf *out = ol_request_reply(request, 200);
-    ol_buf_print(out, "{\"%s\":%lld,\"skipped\":%lld,\"dry_run\":%s,\"event_ids\":[", verb,
-                 (long long)done->count, (long long)skipped, is_dry ? "true" : "false");
-    if (!is_dry && done->ids.bytes)
-        ol_buf_add(out, done->ids.data, done->ids.bytes);
-    ol_buf_text(out, "]}");
-    if (done->ids.failed)
-        out->failed = true;
-    ol_buf_clear(&done->ids);
-    return OL_ANSWERED;
-}
-
-static int read_how(struct ol_request *request, const struct ol_json *body, struct moved *moved,
+static int read_how(struct ol_request *request, const struct ol_json *body, struct ol_tally *tally,
                     struct outlog_requeue *how)
 {
+    tally->most_ids = MOST_IDS;
     *how = (struct outlog_requeue){.by = ol_request_operator(request),
-                                   .on_message = note,
-                                   .user = moved};
-    return ol_request_flag(request, body, "dry_run", &how->dry_run) < 0 ||
-                   ol_request_flag(request, body, "even_if_unknown", &how->even_if_unknown) < 0
-               ? -1
-               : 0;
+                                   .on_message = ol_tally_note,
+                                   .user = tally};
+    if (ol_request_flag(request, body, "dry_run", &how->dry_run) < 0 ||
+        ol_request_flag(request, body, "even_if_unknown", &how->even_if_unknown) < 0)
+        return -1;
+    tally->is_dry = how->dry_run;
+    return 0;
+}
+
+static enum ol_answer say_moved(struct ol_request *request, struct ol_tally *tally, int result,
+                                const outlog_err *err)
+{
+    if (result == 0)
+        ol_tally_json(tally, ol_request_reply(request, 200));
+    else
+        ol_problem(request, err);
+    ol_tally_clear(tally);
+    return OL_ANSWERED;
 }
 
 static enum ol_answer requeue_one(struct ol_request *request)
 {
     static const char *const allowed[] = {"dry_run", "even_if_unknown", NULL};
-    struct moved moved = {0};
+    struct ol_tally tally = {.verb = "requeued"};
     struct outlog_requeue how;
     struct ol_json body;
     outlog_err err;
 
     if (ol_request_object(request, allowed, &body) < 0 ||
-        read_how(request, &body, &moved, &how) < 0)
+        read_how(request, &body, &tally, &how) < 0)
         return OL_ANSWERED;
-    if (outlog_requeue_ids(request->log, &request->args[0], 1, &how, &err) < 0) {
-        ol_buf_clear(&moved.ids);
-        return ol_problem(request, &err);
-    }
-    return say_moved(request, "requeued", &moved, 0, how.dry_run);
+    int result = outlog_requeue_ids(request->log, &request->args[0], 1, &how, &err);
+    return say_moved(request, &tally, result, &err);
 }
 
 static int read_which(struct ol_request *request, const struct ol_json *body,
@@ -208,26 +189,47 @@ static int read_waiting(struct ol_request *request, const struct ol_json *body,
     return -1;
 }
 
+/* What can be done to all messages that a body names. */
+struct change {
+    const char *verb;
+    const char *const *allowed;
+    int (*read)(struct ol_request *request, const struct ol_json *body,
+                struct outlog_message_filter *filter);
+    int (*make)(outlog *log, const struct outlog_message_filter *filter,
+                const struct outlog_requeue *how, int64_t *changed, int64_t *skipped,
+                outlog_err *err);
+};
+
+/* It goes in chunks: after an error what was done stays done. */
+static enum ol_answer change_many(struct ol_request *request, const struct change *change)
+{
+    struct ol_tally tally = {.verb = change->verb};
+    struct outlog_message_filter filter = {0};
+    struct outlog_requeue how;
+    struct ol_json body;
+    outlog_err err;
+
+    if (ol_request_object(request, change->allowed, &body) < 0 ||
+        read_how(request, &body, &tally, &how) < 0 || change->read(request, &body, &filter) < 0)
+        return OL_ANSWERED;
+    int result = change->make(request->log, &filter, &how, NULL, &tally.skipped, &err);
+    return say_moved(request, &tally, result, &err);
+}
+
 static enum ol_answer requeue_many(struct ol_request *request)
 {
     static const char *const allowed[] = {"state",           "destination", "event_type",
                                           "since",           "until",       "dry_run",
                                           "even_if_unknown", "error",       NULL};
-    struct outlog_message_filter filter = {0};
-    struct moved moved = {0};
-    struct outlog_requeue how;
-    struct ol_json body;
-    int64_t skipped = 0;
-    outlog_err err;
+    return change_many(request,
+                       &(struct change){"requeued", allowed, read_dead, outlog_requeue_all});
+}
 
-    if (ol_request_object(request, allowed, &body) < 0 ||
-        read_how(request, &body, &moved, &how) < 0 || read_dead(request, &body, &filter) < 0)
-        return OL_ANSWERED;
-    if (outlog_requeue_all(request->log, &filter, &how, NULL, &skipped, &err) < 0) {
-        ol_buf_clear(&moved.ids);
-        return ol_problem(request, &err); // it went in chunks: what was done stays done
-    }
-    return say_moved(request, "requeued", &moved, skipped, how.dry_run);
+static enum ol_answer kill_many(struct ol_request *request)
+{
+    static const char *const allowed[] = {"state", "destination", "event_type", "retrying", "error",
+                                          "since", "until",       "dry_run",    NULL};
+    return change_many(request, &(struct change){"killed", allowed, read_waiting, outlog_kill_all});
 }
 
 static enum ol_answer kill_one(struct ol_request *request)
@@ -242,27 +244,6 @@ static enum ol_answer kill_one(struct ol_request *request)
     if (outlog_kill(request->log, &request->args[0], 1, &by, &err) < 0)
         return ol_problem(request, &err);
     return show(request, false);
-}
-
-static enum ol_answer kill_many(struct ol_request *request)
-{
-    static const char *const allowed[] = {"state", "destination", "event_type", "retrying", "error",
-                                          "since", "until",       "dry_run",    NULL};
-    struct outlog_message_filter filter = {0};
-    struct moved moved = {0};
-    struct outlog_requeue how;
-    struct ol_json body;
-    int64_t skipped = 0;
-    outlog_err err;
-
-    if (ol_request_object(request, allowed, &body) < 0 ||
-        read_how(request, &body, &moved, &how) < 0 || read_waiting(request, &body, &filter) < 0)
-        return OL_ANSWERED;
-    if (outlog_kill_all(request->log, &filter, &how, NULL, &skipped, &err) < 0) {
-        ol_buf_clear(&moved.ids);
-        return ol_problem(request, &err); // it went in chunks: what was done stays done
-    }
-    return say_moved(request, "killed", &moved, skipped, how.dry_run);
 }
 
 /* on_dead: hold: the key of a dead message goes on without it. */

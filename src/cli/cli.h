@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "views/tally.h"
 
 #include <stdio.h>
 
@@ -100,6 +101,17 @@ int ol_cli_verb(const struct ol_cli *cli, const struct ol_cli_verb *verbs,
 
 /* Open the store, do it, say what went wrong; returns the exit status. */
 int ol_cli_do(struct ol_cli *cli, const struct ol_cli_verb *verb, void *wish);
+
+/* Count what a change of many messages did; then tell it, after an error too if something was done before,
+ * and why others were left alone. */
+void ol_cli_tally_begin(const struct ol_cli *cli, struct ol_tally *tally,
+                        struct outlog_requeue *how);
+void ol_cli_tally_end(const struct ol_cli *cli, struct ol_tally *tally, int result,
+                      const char *why_skipped);
+
+/* A value that must be one of these words, of a list that ends with NULL, if it is given at all. Returns 0 or
+ * OL_EXIT_USAGE. */
+int ol_cli_one_of(const char *flag, const char *value, const char *const *words);
 
 /* Say that a file cannot be read, by errno; returns OL_EXIT_FAILED. */
 int ol_cli_unreadable(const char *path);

@@ -40,7 +40,8 @@ static void print_one(struct ol_cli *cli, const struct ol_destination *one)
     ol_buf_clear(&line);
 }
 
-static int list(struct ol_cli *cli, outlog *log, outlog_err *err)
+/* All, or the one of this name. */
+static int list(struct ol_cli *cli, outlog *log, const char *name, outlog_err *err)
 {
     struct ol_destinations all;
     if (ol_destination_list(log, &cli->arena, &all, err) < 0)
@@ -49,7 +50,8 @@ static int list(struct ol_cli *cli, outlog *log, outlog_err *err)
         printf("%s%-16s %-9s %-9s %12s %9s %8s  %s%s\n", ol_bold(cli), "destination", "type",
                "state", "pending", "dead", "oldest", "last error", ol_plain(cli));
     for (size_t i = 0; i < all.count; i++)
-        print_one(cli, &all.all[i]);
+        if (!name || strcmp(all.all[i].name, name) == 0)
+            print_one(cli, &all.all[i]);
     return 0;
 }
 
@@ -62,10 +64,9 @@ static int pause_or_resume(struct ol_cli *cli, outlog *log, const char *name, bo
     if (outlog_destination_pause(log, name, paused, &wish->by, &changed, err) < 0)
         return -1;
     if (cli->json)
-        printf("{\"name\":\"%s\",\"paused\":%s}\n", name, paused ? "true" : "false");
-    else
-        printf("%s %s%s\n", name, paused ? "is paused: its messages wait" : "is resumed",
-               changed ? "" : " (it was before)");
+        return list(cli, log, name, err);
+    printf("%s %s%s\n", name, paused ? "is paused: its messages wait" : "is resumed",
+           changed ? "" : " (it was before)");
     return 0;
 }
 
@@ -136,7 +137,7 @@ static int run(struct ol_cli *cli)
         return OL_EXIT_FAILED;
     const char *name = cli->argc ? cli->argv[1] : NULL;
     bool is_ok = true;
-    int result = !name      ? list(cli, log, &err)
+    int result = !name      ? list(cli, log, NULL, &err)
                  : verb < 2 ? pause_or_resume(cli, log, name, verb == 0, &wish, &err)
                  : verb < 3 ? deliver(cli, log, name, &wish, &err)
                             : test(cli, log, name, &wish, &is_ok, &err);

@@ -68,42 +68,12 @@ static int kill_ids(struct ol_cli *cli, outlog *log, const struct wish *wish, ou
 
 /* --- all that match --- */
 
-struct result {
-    int64_t killed, skipped;
-    bool keeps_ids; /* a million ids are only collected for somebody who reads them */
-    struct ol_buf ids;
-};
-
-static void note(void *user, const char *event_id)
-{
-    struct result *result = user;
-    result->killed++;
-    if (result->keeps_ids)
-        ol_buf_print(&result->ids, "%s\"%s\"", result->ids.bytes ? "," : "", event_id);
-}
-
 static int kill_all(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
 {
-    struct result result = {.keeps_ids = cli->json && !wish->how.dry_run};
-    char number[32];
-
-    wish->how.on_message = note;
-    wish->how.user = &result;
-    int done = outlog_kill_all(log, &wish->filter, &wish->how, NULL, &result.skipped, err);
-    if (done == 0 || result.killed) { // after an error: what was done before it
-        if (cli->json)
-            printf("{\"killed\":%lld,\"event_ids\":[%s]}\n", (long long)result.killed,
-                   result.ids.bytes ? result.ids.data : "");
-        else
-            printf("%s %s killed\n", ol_thousands(result.killed, number),
-                   wish->how.dry_run    ? "would be"
-                   : result.killed == 1 ? "is"
-                                        : "are");
-    }
-    if (result.skipped)
-        fprintf(stderr, "outlog: %s left alone: on their way just now\n",
-                ol_thousands(result.skipped, number));
-    ol_buf_clear(&result.ids);
+    struct ol_tally tally = {.verb = "killed", .is_dry = wish->how.dry_run};
+    ol_cli_tally_begin(cli, &tally, &wish->how);
+    int done = outlog_kill_all(log, &wish->filter, &wish->how, NULL, &tally.skipped, err);
+    ol_cli_tally_end(cli, &tally, done, "on their way just now");
     return done;
 }
 

@@ -19,9 +19,25 @@ int ol_usage(const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     ol_put_safe(&line, text, strlen(text));
-    fprintf(stderr, "outlog: %s\n", line.data ? line.data : "");
+    fprintf(stderr, "outlog: %s [usage]\n", line.data ? line.data : "");
     ol_buf_clear(&line);
     return OL_EXIT_USAGE;
+}
+
+int ol_cli_one_of(const char *flag, const char *value, const char *const *words)
+{
+    char known[200] = "";
+    for (size_t i = 0; value && words[i]; i++) {
+        if (strcmp(value, words[i]) == 0)
+            return 0;
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s",
+                 i == 0         ? ""
+                 : words[i + 1] ? ", "
+                                : " or ",
+                 words[i]);
+    }
+    return value ? ol_usage("--%s is %s, not '%s'", flag, known, value) : 0;
 }
 
 int ol_report(const outlog_err *err)
@@ -276,15 +292,11 @@ const char *ol_cli_bytes_or_file(struct ol_cli *cli, const char *text, size_t *b
     }
     while ((got = fread(chunk, 1, sizeof chunk, file)) > 0)
         ol_buf_add(&content, chunk, got);
-    outlog_err err;
-    if (ferror(file) || content.failed) {
+    if (ferror(file) || content.failed)
         ol_cli_unreadable(text + 1);
-    } else if (content.bytes && memchr(content.data, '\0', content.bytes)) {
-        ol_fail(&err, OUTLOG_INVALID_JSON, "%.200s holds a NUL byte, which no JSON text does",
-                text + 1);
-        ol_report(&err);
-    } else
+    else
         copy = ol_arena_copy(&cli->arena, content.data, content.bytes);
+    *bytes = content.bytes;
     if (file != stdin)
         fclose(file);
     ol_buf_clear(&content);

@@ -196,8 +196,10 @@ static int parse(struct ol_cli *cli, struct wish *wish)
                                         {"limit", OL_NUMBER, &wish->limit, NULL},
                                         {"after", OL_STRING, &wish->after, NULL},
                                         {0}};
+    static const char *const states[] = {"PENDING", "CLAIMED", "PUBLISHED", "DEAD", NULL};
     int status = ol_options(cli, options);
-    if (status || (status = ol_cli_window(since, until, &filter->since, &filter->until)))
+    if (status || (status = ol_cli_one_of("state", filter->state, states)) ||
+        (status = ol_cli_window(since, until, &filter->since, &filter->until)))
         return status;
     if (wish->limit < 1 || wish->limit > MOST)
         return ol_usage("--limit is 1 to %d", MOST);

@@ -175,3 +175,33 @@ void ol_progress_end(struct ol_progress *progress)
     if (progress->is_shown && progress->drawn_at)
         fputs("\r\033[K", stderr);
 }
+
+void ol_cli_tally_begin(const struct ol_cli *cli, struct ol_tally *tally,
+                        struct outlog_requeue *how)
+{
+    tally->most_ids = cli->json ? SIZE_MAX : 0;
+    how->on_message = ol_tally_note;
+    how->user = tally;
+}
+
+void ol_cli_tally_end(const struct ol_cli *cli, struct ol_tally *tally, int result,
+                      const char *why_skipped)
+{
+    struct ol_buf line = {0};
+    char number[32];
+    if (cli->json)
+        ol_tally_json(tally, &line);
+    else
+        ol_buf_print(&line, "%s %s %s", ol_thousands(tally->count, number),
+                     tally->is_dry       ? "would be"
+                     : tally->count == 1 ? "is"
+                                         : "are",
+                     tally->verb);
+    if (result == 0 || tally->count)
+        ol_put_line(&line);
+    if (tally->skipped)
+        fprintf(stderr, "outlog: %s left alone: %s\n", ol_thousands(tally->skipped, number),
+                why_skipped);
+    ol_buf_clear(&line);
+    ol_tally_clear(tally);
+}

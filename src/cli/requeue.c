@@ -54,62 +54,27 @@ static int parse(struct ol_cli *cli, struct wish *wish)
     return check(cli, wish);
 }
 
-struct result {
-    int64_t requeued, skipped;
-    bool keeps_ids; /* a million ids are only collected for somebody who reads them */
-    struct ol_buf ids;
-};
-
-static void note(void *user, const char *event_id)
-{
-    struct result *result = user;
-    result->requeued++;
-    if (result->keeps_ids)
-        ol_buf_print(&result->ids, "%s\"%s\"", result->ids.bytes ? "," : "", event_id);
-}
-
-static void print(const struct ol_cli *cli, const struct wish *wish, const struct result *result)
-{
-    char number[32];
-    if (cli->json)
-        printf("{\"requeued\":%lld,\"event_ids\":[%s]}\n", (long long)result->requeued,
-               result->ids.bytes ? result->ids.data : "");
-    else
-        printf("%s %s requeued\n", ol_thousands(result->requeued, number),
-               wish->how.dry_run       ? "would be"
-               : result->requeued == 1 ? "is"
-                                       : "are");
-    if (result->skipped)
-        fprintf(
-            stderr,
-            "outlog: %s left alone: they go at most once and nobody knows whether they arrived; "
-            "--even-if-unknown sends them all the same\n",
-            ol_thousands(result->skipped, number));
-}
-
 static int run(struct ol_cli *cli)
 {
     struct wish wish = {0};
-    struct result result = {0};
     outlog_err err;
     int status = parse(cli, &wish);
     if (status)
         return status;
-    result.keeps_ids = cli->json && !wish.how.dry_run;
-    wish.how.on_message = note;
-    wish.how.user = &result;
+    struct ol_tally tally = {.verb = "requeued", .is_dry = wish.how.dry_run};
+    ol_cli_tally_begin(cli, &tally, &wish.how);
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
     int done = cli->argc
                    ? outlog_requeue_ids(log, (const char *const *)cli->argv, (size_t)cli->argc,
                                         &wish.how, &err)
-                   : outlog_requeue_all(log, &wish.filter, &wish.how, NULL, &result.skipped, &err);
-    if (done == 0 || result.requeued) // after an error: what was done before it
-        print(cli, &wish, &result);
+                   : outlog_requeue_all(log, &wish.filter, &wish.how, NULL, &tally.skipped, &err);
+    ol_cli_tally_end(cli, &tally, done,
+                     "they go at most once and nobody knows whether they arrived; "
+                     "--even-if-unknown sends them all the same");
     if (done < 0)
         status = ol_report(&err);
-    ol_buf_clear(&result.ids);
     outlog_close(log);
     return status;
 }

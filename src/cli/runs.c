@@ -77,7 +77,8 @@ static int run(struct ol_cli *cli)
                                                             {"after", OL_STRING, &after, NULL},
                                                             {"limit", OL_NUMBER, &limit, NULL},
                                                             {0}});
-    if (status)
+    static const char *const states[] = {"RUNNING", "COMPLETED", "FAILED", "CANCELLED", NULL};
+    if (status || (status = ol_cli_one_of("status", state, states)))
         return status;
     if (cli->argc || limit < 1 || limit > 10000)
         return ol_usage("runs takes no words, and --limit 1 to 10000");

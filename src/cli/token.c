@@ -9,6 +9,7 @@
 
 struct wish {
     const char *scope, *org_id, *rate;
+    double requests; /* a second; 0: any number */
 };
 
 static int create(struct ol_cli *cli, outlog *log, const struct wish *wish)
@@ -18,14 +19,8 @@ static int create(struct ol_cli *cli, outlog *log, const struct wish *wish)
     struct ol_buf line = {0};
     struct ol_token token;
     outlog_err err;
-    char *end = NULL;
-    double rate = wish->rate ? strtod(wish->rate, &end) : 0;
-
-    if (!wish->scope)
-        return ol_usage("token create needs --scope append, read or admin");
-    if (wish->rate && (rate <= 0 || (*end && strcmp(end, "/s") != 0)))
-        return ol_usage("--rate is requests a second, like 100 or 100/s");
-    if (ol_token_create(log, wish->scope, wish->org_id, rate, &by, &token, secret, &err) < 0)
+    if (ol_token_create(log, wish->scope, wish->org_id, wish->requests, &by, &token, secret, &err) <
+        0)
         return ol_report(&err);
     if (cli->json)
         ol_token_json(&token, secret, &line);
@@ -91,6 +86,19 @@ static int revoke(struct ol_cli *cli, outlog *log)
     return OL_EXIT_DONE;
 }
 
+static int check_create(struct wish *wish)
+{
+    static const char *const scopes[] = {"append", "read", "admin", NULL};
+    char *end = NULL;
+
+    if (!wish->scope)
+        return ol_usage("token create needs --scope append, read or admin");
+    wish->requests = wish->rate ? strtod(wish->rate, &end) : 0;
+    if (wish->rate && (wish->requests <= 0 || (*end && strcmp(end, "/s") != 0)))
+        return ol_usage("--rate is requests a second, like 100 or 100/s");
+    return ol_cli_one_of("scope", wish->scope, scopes);
+}
+
 static int run(struct ol_cli *cli)
 {
     struct wish wish = {0};
@@ -105,6 +113,8 @@ static int run(struct ol_cli *cli)
     bool is_create = strcmp(verb, "create") == 0, is_revoke = strcmp(verb, "revoke") == 0;
     if (!is_create && !is_revoke && strcmp(verb, "list") != 0)
         return ol_usage("token knows create, list and revoke, not '%s'", verb);
+    if (is_create && (status = check_create(&wish)))
+        return status;
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;

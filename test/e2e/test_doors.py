@@ -1653,14 +1653,15 @@ ONE = ("--aggregate", "a/1", "--type", "t.done", "--data", "{}")
     ("causality",), ("causality", "1", "2"), ("causality", "1", "--up"), ("consumers", "nonsense"),
     ("consumers", "create"), ("consumers", "commit", "x"), ("consumers", "reset", "x"),
     ("consumers", "read", "x", "--limit", "0"), ("init", "word"), ("doctor", "word"),
-    ("version", "word"), ("bench", "nonsense"),
+    ("version", "word"), ("bench", "nonsense"), ("outbox", "--state", "dead"), ("runs", "--status", "x"),
+    ("token", "create", "--scope", "root"), ("token", "create"),
 ], ids=" ".join)
 def test_cli_wrong_usage_exits_with_2(args):
     done = Outlog("sqlite:/no/such/folder/x.db").run(*args, check=False, input="")
     assert done.returncode == 2, repr(done)
     assert done.stdout == "" and done.stderr.startswith("outlog: ")
     if args:
-        assert len(done.stderr.splitlines()) == 1
+        assert len(done.stderr.splitlines()) == 1 and done.stderr.endswith(" [usage]\n")
 
 
 COMMANDS = ("init", "append", "events", "trace", "causality", "consumers", "doctor", "bench",

@@ -226,7 +226,7 @@ def test_r3_requeue_of_a_dead_one_starts_a_new_budget_and_keeps_the_history(stor
     id = dead_one(outbox, receiver, relays)
     generation = outbox.lane(outbox.lane_for(id))["parked_gen"]
     said = outlog.run("requeue", id, "--actor", "user:ann", "--json").json()
-    assert said == [{"requeued": 1, "event_ids": [id]}]
+    assert said == [{"requeued": 1, "skipped": 0, "dry_run": False, "event_ids": [id]}]
     row, parked = outbox.state(id), outbox.parked(id)
     assert (row["state"], row["attempts"], row["last_error"], row["published_at"]) == ("PENDING", 2, None, None)
     assert (parked["budget_from"], bool(parked["held"]), bool(parked["is_replay"])) == (2, False, False)
