@@ -64,11 +64,13 @@ static enum outlog_code code_of(int result, const char *message, const char *pat
     }
 }
 
-static const char *advice(enum outlog_code code)
+static const char *advice(enum outlog_code code, int result)
 {
     switch (code) {
     case OUTLOG_UNAVAILABLE:
-        return "; nothing was stored, try again";
+        return (result & 0xff) == SQLITE_CANTOPEN
+                   ? "; is it a file, in a folder that is there? else try again"
+                   : "; nothing was stored, try again";
     case OUTLOG_READ_ONLY:
         return "; the file or its folder cannot be written";
     case OUTLOG_NO_SCHEMA:
@@ -89,7 +91,7 @@ int ol_sqlite_fail(struct ol_sqlite_conn *conn, int result, outlog_err *err)
                    is_stale
                        ? "; another wrote since this transaction first read: roll it back, and "
                          "begin it with BEGIN IMMEDIATE"
-                       : advice(code));
+                       : advice(code, result));
 }
 
 /* --- functions that our queries use --- */

@@ -111,7 +111,7 @@ def test_oo_100_each_state_has_its_list(store, outlog, outbox, receiver, relays)
     assert len(listed(outlog)) == 4
     receiver.release()
     relay.kill()
-    assert outlog.run("outbox", "--state", "LOST", check=False).returncode == 1
+    assert outlog.run("outbox", "--state", "LOST", check=False).returncode == 2
     refused(outlog, "outbox", "--after", "nonsense", code="invalid_field")
 
 

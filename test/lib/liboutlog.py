@@ -26,7 +26,7 @@ class Event(c.Structure):
                 ("correlation_id", c.c_char_p), ("causation_id", c.c_char_p),
                 ("idempotency_key", c.c_char_p), ("app_id", c.c_char_p), ("env_id", c.c_char_p),
                 ("visibility", c.c_char_p), ("expected_seq", c.POINTER(c.c_int64)),
-                ("traceparent", c.c_char_p)]
+                ("traceparent", c.c_char_p), ("correlation_default", c.c_char_p)]
 
 
 class Appended(c.Structure):
