@@ -320,5 +320,5 @@ def test_l5_what_a_paused_destination_keeps_is_not_walked_for_the_others(store, 
         assert sum(count for _, count in lanes) > 2500  # the last of them stand where they were written
         cursor.execute("prepare due as " + render("postgres", "parked_due", {"lane": 0, "rooms": rooms})[0])
         for lane, _ in lanes:
-            plan = explain(cursor, "due", [lane, rooms])
+            plan = explain(cursor, "due", render("postgres", "parked_due", {"lane": lane, "rooms": rooms})[1])
             assert plan["Actual Rows"] == 0 and touched(plan, "parked") < 20, outline(plan)
