@@ -55,23 +55,21 @@ def test_2_lanes_with_a_message_each_share_a_commit(outbox, quiet, relays):
 
 
 def stop_before_a_claim(outbox, relays):
-    """A relay that is stopped just before lanes move together; what it will claim, {lane: id}. A convoy may
-    also hold nothing but records: then another one."""
+    """A relay that is stopped just before lanes move together; what it will claim, {lane: id}. It owns them all and
+    nothing has happened, so what moves first is the claim of what comes at once."""
     for attempt in range(8):
-        relay = relays(f"a{attempt}", fault=f"convoy.sent:{attempt + 1}:stop", lease="20s")
-        ids, deadline = {}, time.monotonic() + 60
-        for n in itertools.count():
-            if relay.status() == "T":
-                break
-            assert time.monotonic() < deadline, "no convoy"
-            ids = one_each(outbox, attempt * 10_000 + n * 10)
-            wait_for(lambda: relay.status() == "T" or all(outbox.state(id)["state"] == "PUBLISHED" for id in ids.values()),
-                     "the stop, or all of them published")
+        relay = relays(f"a{attempt}", fault="convoy.sent:1:stop", lease="20s")
+        wait_for(lambda: not outbox.run("select 1 from {}lanes where coalesce(owner_name, '') <> %s", relay.name),
+                 "all lanes")
+        ids = one_each(outbox, attempt * 10)
+        wait_for(lambda: relay.status() == "T" or all(outbox.state(id)["state"] == "PUBLISHED" for id in ids.values()),
+                 "the stop, or all of them published")
         left = {lane: id for lane, id in ids.items() if outbox.state(id)["state"] == "PENDING"}
-        if len(left) > 1:
+        if relay.status() == "T" and len(left) > 1:
             return relay, left
-        relay.kill()
+        relay.kill()                    # each lane has gone alone, which it may: once more
         outbox.bury(relay)
+        relays(f"b{attempt}", until_idle=True).wait()
     pytest.fail("no convoy has claimed anything")
 
 
