@@ -183,6 +183,7 @@ int ol_run_list(outlog *log, const char *status, const char *org_id, const char 
 {
     static const char *const known[] = {"RUNNING", "COMPLETED", "FAILED", "CANCELLED"};
     struct ol_story story = {0};
+    char id[OL_UUID_TEXT];
     bool is_known = !status;
     size_t count = 0;
     int result = -1;
@@ -194,9 +195,11 @@ int ol_run_list(outlog *log, const char *status, const char *org_id, const char 
                           "status must be RUNNING, COMPLETED, FAILED or CANCELLED");
     if (limit < 1 || limit > MOST_RUNS)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/limit", "limit must be 1 to %d", MOST_RUNS);
+    if (after && !ol_uuid_parse(after, id))
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/after", "after is the next_after of a page");
     if (ol_log_ready(log, err) < 0 ||
         ol_objects_load(log->conn, OL_Q_RUN_LIST,
-                        OL_PARAMS(ol_int((int64_t)limit + 1), ol_optional(after),
+                        OL_PARAMS(ol_int((int64_t)limit + 1), ol_optional(after ? id : NULL),
                                   ol_optional(status), ol_optional(org_id)),
                         &ol_kind_run, &story.arena, &story.runs, err) < 0)
         goto out;

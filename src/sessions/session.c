@@ -450,11 +450,20 @@ out:
     return more < 0 ? -1 : 0;
 }
 
+static bool is_status(const char *text)
+{
+    return strcmp(text, "PENDING") == 0 || strcmp(text, "EXECUTING") == 0 ||
+           strcmp(text, "COMPLETED") == 0 || strcmp(text, "FAILED") == 0;
+}
+
 int ol_session_effects(outlog *log, const char *org_id, const char *key, const char *status,
                        int limit, struct ol_buf *out, outlog_err *err)
 {
     struct ol_arena arena = {0};
     struct ol_objects effects = {0};
+    if (status && !is_status(status))
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/status",
+                          "status must be PENDING, EXECUTING, COMPLETED or FAILED");
     int result = ol_log_ready(log, err) < 0
                      ? -1
                      : ol_objects_load(log->conn, OL_Q_SESSION_EFFECTS,

@@ -796,6 +796,7 @@ def test_u2_runs_are_listed_newest_first(runs, outlog):
     assert [r["run_id"] for r in rest["runs"]] == made[2::-1] and rest["next_after"] is None
     assert [r["run_id"] for r in runs.list(status="CANCELLED")["runs"]] == [made[1]]
     refused("invalid_field", runs.list, status="ASLEEP")
+    refused("invalid_field", runs.list, after="nowhere")
     listed = outlog.run("runs", "--json").json()
     assert [r["run_id"] for r in listed] == made[::-1]
     assert outlog.run("runs", "--limit", "1", "--org", "acme").lines()[0].startswith(made[4])

@@ -463,6 +463,16 @@ def test_d5_whoever_answers_no_ping_is_dropped_and_is_owed_what_he_missed(live, 
     assert chat(live, KEY).next("send_message") == sent
 
 
+def test_s6_effects_are_listed_by_a_status_that_there_is(live, chat):
+    one = chat(live, KEY)
+    one.say("r-1", "hello")
+    one.next("send_message")
+    assert [len(effects(live, status=status)) for status in ("PENDING", "EXECUTING", "COMPLETED", "FAILED")] == [1, 0, 0, 0]
+    for status in ("pending", "OWED", ""):
+        answer = live.get(f"/v1/sessions/{KEY}/effects?status={status}")
+        assert (answer.status, answer.code) == (400, "invalid_field"), "not: nothing is owed"
+
+
 def test_a_plain_request_is_told_that_this_is_a_socket(live):
     assert live.get(f"/v1/sessions/{KEY}/socket").code == "invalid_request"
 
