@@ -415,7 +415,8 @@ def test_l4_backends_are_terminated_under_load(server, own_store, away, receiver
     wait_for(lambda: receiver.count() > 20, "the first deliveries")
     deadline, killed = time.monotonic() + 4, 0
     with Outbox(own_store) as killer:
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline or killed <= 10:
+            assert time.monotonic() < deadline + 60, killed
             killed += len(killer.run("select pg_terminate_backend(pid) from pg_stat_activity where "
                                      "application_name like 'outlog%%' and datname = current_database()"))
             history.fault("terminate")
@@ -424,7 +425,7 @@ def test_l4_backends_are_terminated_under_load(server, own_store, away, receiver
     outbox = Outbox(own_store)
     outbox.wait_drained()
     history.check(outbox, [receiver])
-    assert killed > 10 and all(relay.is_running() for relay in relays.all)
+    assert all(relay.is_running() for relay in relays.all)
 
 
 PLAIN = r"update outlog\.lanes\s+set head"  # the record of a batch that went well: one statement
