@@ -209,12 +209,12 @@ def test_m1_stats_and_destinations_count_by_destination_and_state(store, outlog,
 
 def test_m1_a_long_backlog_is_projected_and_says_so(store, outlog, outbox):
     outbox.destination("two", type="null")
-    outbox.begin()
-    for n in range(2500 if not is_postgres(store) else 20000):
-        outbox.put("two" if n % 4 else "one", "{}", id=None)
-    outbox.commit()
+    total = 20000 if is_postgres(store) else 2500
+    series = (f"select n from generate_series(1, {total}) n" if is_postgres(store) else
+              f"with recursive s(n) as (select 1 union all select n + 1 from s where n < {total}) select n from s")
+    outbox.run("insert into {}outbox (destination, event_type, payload) "
+               f"select case when n % 4 = 0 then 'one' else 'two' end, 't', '{{}}' from ({series}) x")
     stats = outlog.run("stats", "--json").json()[0]
-    total = 2500 if not is_postgres(store) else 20000
     assert stats["messages"]["is_estimate"] and stats["messages"]["pending"] == pytest.approx(total, rel=0.01)
     assert {one["name"]: one["pending"] for one in stats["destinations"]}["one"] == pytest.approx(total / 4, rel=0.1)
 
@@ -318,7 +318,9 @@ def test_oo_107_requeue_by_filter_and_dry_run(store, outlog, outbox, receiver, r
 
 def test_r3_more_than_a_chunk_is_requeued_once_each(store, outlog, outbox):
     """Also when what is requeued dies again at once: nothing is requeued twice."""
+    outbox.begin()
     ids = [outbox.put("one", "{}") for _ in range(1203)]
+    outbox.commit()
     for start in range(0, len(ids), 400):
         outlog.run("kill", *ids[start:start + 400])
     said, = outlog.run("requeue", "--all", "--json").json()
@@ -379,8 +381,10 @@ def test_oo_c7_more_than_a_chunk_is_killed_by_filter_and_none_is_delivered(store
     """--dry-run counts the same; what was not meant goes on; a relay finds nothing of the rest."""
     for name in ("one", "two"):
         outbox.destination(name, receiver)
+    outbox.begin()
     for n in range(1203):
         outbox.put("one", {"n": n}, key=str(n % 7), type="t" if n % 2 else "u")
+    outbox.commit()
     kept = [outbox.put("two", {"n": n}, type="t") for n in range(3)]
 
     def count(*args):
