@@ -27,7 +27,7 @@ LIMIT = 64 * 1024  # what a broker with a limit takes at most
 
 class Broker:
     """What all of them can do. `tls` is a folder with localhost.pem and localhost.key."""
-    START_SECONDS = 60
+    START_SECONDS = 180
     DOT = "."             # between the parts of a name
     CE_PREFIX = None      # binary CloudEvents: before the attributes
     UNROUTABLE = True     # a name may lead nowhere
@@ -367,7 +367,7 @@ class NatsCluster:
             for node in self.nodes:
                 node.start()
             wait_for(lambda: all(node.is_up() for node in self.nodes),
-                     lambda: "\n".join(node.said() for node in self.nodes), seconds=30)
+                     lambda: "\n".join(node.said() for node in self.nodes), seconds=90)
         except BaseException:
             self.__exit__()
             raise

@@ -59,7 +59,7 @@ logfile = {self.folder}/log
         self.process = subprocess.Popen(
             [program(), "-q", config], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, preexec_fn=die_with_parent(signal.SIGKILL), **who)
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
                 return self
