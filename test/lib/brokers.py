@@ -619,7 +619,10 @@ class Mosquitto(Broker):
             out.append({"id": headers.pop("outlog-event-id", None),
                         "payload": message.payload.decode(), "headers": headers,
                         "content_type": getattr(message.properties, "ContentType", None)})
-        self.messages[name] = [m for m in self.messages[name] if m.topic != f"{name}/mark"]
+        messages = self.messages[name]                  # the client's thread appends to it meanwhile
+        for i in reversed(range(len(messages))):
+            if messages[i].topic == f"{name}/mark":
+                del messages[i]
         return out
 
 
