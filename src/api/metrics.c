@@ -1,7 +1,7 @@
 /* metrics.c: GET /metrics for Prometheus (M1).
  *
  * Every number comes from memory, from small tables, or from ol_look_counts(), which reads a bounded
- * part of the backlog. docs/metrics.md lists the names. */
+ * part of the backlog, and all that was set aside. docs/metrics.md lists the names. */
 #include "api/route.h"
 #include "api/server.h"
 
@@ -177,9 +177,10 @@ static void put_messages(const struct ol_destinations *all, struct ol_buf *out)
     const char *name = "outlog_messages";
     double open = (double)all->total.claimed;
 
-    head(out, name, "gauge",
-         "Messages that are not published, by destination and state. PENDING is projected from the "
-         "first 2000 of each lane when more wait.");
+    head(
+        out, name, "gauge",
+        "Messages that are not published, by destination and state. PENDING is projected from the "
+        "first 2000 of each lane when more wait; what a relay has set aside is counted one by one.");
     for (size_t i = 0; i < all->count; i++) {
         const struct ol_destination *one = &all->all[i];
         line(out, name, "destination", one->name, "state=\"PENDING\"", (double)one->count.pending);
