@@ -110,7 +110,7 @@ def test_a_wrong_message_is_refused_and_nothing_is_stored(still):
         ({"metadata": {"key": "-----BEGIN PRIVATE KEY-----"}}, 422, "secret_material"),
         ({"delay": "soon"}, 400, "invalid_field"),
         ({"max_attempts": 0}, 400, "invalid_field"),
-        ({"causation_id": "x"}, 400, "invalid_field"),
+        ({"causation_id": "x"}, 400, "unknown_causation"),
         ({"surprise": 1}, 400, "unknown_field"),
     ]:
         body = {"destination": "d", "event_type": "t", "payload": {"n": 1}, **change}
