@@ -241,6 +241,12 @@ def test_r3_requeue_of_a_dead_one_starts_a_new_budget_and_keeps_the_history(stor
     assert [one["attempt"] for one in outbox.attempts(id)] == [1, 2, 3, 4]
 
 
+def sent(outbox, id):
+    """How often it may have left: a busy relay hands back a claim whose lease is nearly over."""
+    row = outbox.parked(id)
+    return row["attempts"] - row["unsent"]
+
+
 def test_o3_replay_of_a_published_one_is_marked_and_its_time_is_kept_in_the_audit(store, outlog, outbox, receiver,
                                                                                  relays):
     id = published_one(outbox, receiver, relays)
@@ -256,10 +262,11 @@ def test_o3_replay_of_a_published_one_is_marked_and_its_time_is_kept_in_the_audi
     first, second = receiver.of(id=id)
     assert (first.is_replay, second.is_replay) == (False, True)
     assert (first.idempotency_key, first.body) == (second.idempotency_key, second.body)
-    assert row["attempts"] == 2 and show(outlog, id)["published_at"] > before
+    assert sent(outbox, id) == 2 and show(outlog, id)["published_at"] > before
     outlog.run("requeue", id)  # and once more, now from its parked row
-    row = outbox.wait(id, "PUBLISHED", attempts=3)
-    assert receiver.count(id=id) == 3
+    wait_for(lambda: receiver.count(id=id) == 3, "the third")
+    outbox.wait(id, "PUBLISHED")
+    assert sent(outbox, id) == 3
 
 
 def test_o7_only_dead_and_published_ones_are_requeued_all_or_none(store, outlog, outbox, receiver, relays):

@@ -170,7 +170,7 @@ class Outbox(Session):
                     **settings):
         """Put a destination there, or change it. With a receiver it is a webhook."""
         if receiver:
-            settings = {"type": "webhook", "url": receiver.url(name), "allow_private": True,
+            settings = {"type": "webhook", "url": receiver.url(name), "allow_private": True, "timeout": "60s",
                         "retry": {"base": "10ms", "max": "50ms", "jitter": 0, "max_attempts": 50},
                         "breaker": {"failures": 0}, **settings}
         settings = {"on_dead": on_dead, "guarantee": guarantee, **settings}
