@@ -121,9 +121,10 @@ class Receiver:
         with self._lock:
             self._rules = [one for one in self._rules if rules and one not in rules]
 
-    def release(self, answer=200):
-        """Answer what hangs, and forget the rules."""
-        self.forget()
+    def release(self, answer=200, forget=True):
+        """Answer what hangs, and forget the rules, else what comes next hangs again."""
+        if forget:
+            self.forget()
         self._late = answer
         event, self._released = self._released, threading.Event()
         event.set()
