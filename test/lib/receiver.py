@@ -71,14 +71,18 @@ class Rule:
         return True
 
 
+class _Gate(threading.Event):
+    """What hangs waits for the gate of its time; `answer` is what it is answered then."""
+    answer = 200
+
+
 class Receiver:
     def __init__(self, address="127.0.0.1"):
         self.address = address
         self.requests = []
         self._lock = threading.Lock()
         self._rules = []
-        self._released = threading.Event()
-        self._late = 200   # what a request that hung is answered
+        self._released = _Gate()
         self._open = {}    # (destination, key) -> requests without an answer
         self._counts = {}  # (destination, key) -> requests
         self._sockets = set()
@@ -123,10 +127,11 @@ class Receiver:
 
     def release(self, answer=200, forget=True):
         """Answer what hangs, and forget the rules, else what comes next hangs again."""
-        if forget:
-            self.forget()
-        self._late = answer
-        event, self._released = self._released, threading.Event()
+        with self._lock:
+            if forget:
+                self._rules = []
+            self._released.answer = answer
+            event, self._released = self._released, _Gate()
         event.set()
 
     # Questions
@@ -164,7 +169,7 @@ class Receiver:
             request = Request(len(self.requests) + 1, destination, headers, body)
             rule = self._decide(request)
             if rule and rule.action == "refuse":
-                return None, rule
+                return None, rule, None
             self.requests.append(request)
             place = (request.destination, request.key)
             waiting = self._open.setdefault(place, set())
@@ -172,7 +177,7 @@ class Receiver:
             waiting.add(request)
             if request.key:
                 self._counts[place] = request.key_number = self._counts.get(place, 0) + 1
-        return request, rule
+            return request, rule, self._released
 
     def _end(self, request, answer):
         with self._lock:
@@ -181,7 +186,7 @@ class Receiver:
 
     def _serve(self, handler):
         body = handler.rfile.read(int(handler.headers.get("content-length") or 0))
-        request, rule = self._note(handler.path.rsplit("/", 1)[-1], handler.headers, body)
+        request, rule, gate = self._note(handler.path.rsplit("/", 1)[-1], handler.headers, body)
         action = rule.action if rule else 200
         more = rule.more if rule else {"headers": {}, "body": b""}
         if action in ("reset", "refuse"):
@@ -193,10 +198,10 @@ class Receiver:
             handler.close_connection = True
             return
         if action == "hang":
-            self._released.wait()
-            action = self._late
+            gate.wait()
+            action = gate.answer
         elif action == "slow":
-            self._released.wait(more["seconds"])
+            gate.wait(more["seconds"])
         status = action if isinstance(action, int) else 200
         self._end(request, status)
         head = "".join(f"{name}: {value}\r\n" for name, value in more["headers"].items())
