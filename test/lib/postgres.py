@@ -296,7 +296,7 @@ def sweep():
     for path in storage_folder().glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             pid = int(path.name[len(PREFIX):].split("-")[0])
-            is_old = time.time() - path.stat().st_mtime > 3600
+            is_old = time.time() - path.stat().st_mtime > 120
             if is_old and not pathlib.Path(f"/proc/{pid}").exists():
                 shutil.rmtree(path, ignore_errors=True)
 
