@@ -180,7 +180,8 @@ static void put_messages(const struct ol_destinations *all, struct ol_buf *out)
     head(
         out, name, "gauge",
         "Messages that are not published, by destination and state. PENDING is projected from the "
-        "first 2000 of each lane when more wait; what a relay has set aside is counted one by one.");
+        "first 2000 of each lane when more wait; of what a relay has set aside 20000 of a state are "
+        "counted.");
     for (size_t i = 0; i < all->count; i++) {
         const struct ol_destination *one = &all->all[i];
         line(out, name, "destination", one->name, "state=\"PENDING\"", (double)one->count.pending);

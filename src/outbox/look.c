@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ROWS = 10000, SAMPLE = 2000 };
+enum { MOST_ROWS = 10000, SAMPLE = 2000, MOST_PARKED = 20000 };
 
 /* Two clocks may differ by this much before a list by time misses a message. */
 #define SLACK_US (INT64_C(600) * 1000000)
@@ -586,7 +586,7 @@ static int count_parked(struct ol_conn *conn, struct counter *c, outlog_err *err
 {
     struct ol_rows rows;
     int more;
-    if (ol_query(conn, OL_Q_COUNT_PARKED, OL_NO_PARAMS, &rows, err) < 0)
+    if (ol_query(conn, OL_Q_COUNT_PARKED, OL_PARAMS(ol_int(MOST_PARKED)), &rows, err) < 0)
         return -1;
     while ((more = ol_next(&rows, err)) > 0) {
         struct ol_count *count = count_of(c, ol_column_text(&rows, 0, NULL));
@@ -596,6 +596,7 @@ static int count_parked(struct ol_conn *conn, struct counter *c, outlog_err *err
             break;
         }
         int64_t number = ol_column_int(&rows, 2);
+        count->is_estimate |= ol_column_int(&rows, 6) != 0;
         if (strcmp(state, "PENDING") == 0) {
             count->pending += number;
             count->retrying += ol_column_int(&rows, 3);

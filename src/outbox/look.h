@@ -57,8 +57,9 @@ struct ol_counts {
     struct ol_count total;
 };
 
-/* How many messages there are by destination and state. Reads `parked`, the lanes, and at most a few
- * thousand messages of each lane's backlog; never the whole outbox. */
+/* How many messages there are by destination and state. Reads at most 20,000 parked messages of a state, the
+ * lanes, and a few thousand messages of each lane's backlog; never the whole outbox. Where there are more it
+ * says so: is_estimate. */
 int ol_look_counts(struct ol_conn *conn, struct ol_arena *arena, struct ol_counts *out,
                    outlog_err *err);
 

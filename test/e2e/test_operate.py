@@ -219,6 +219,24 @@ def test_m1_a_long_backlog_is_projected_and_says_so(store, outlog, outbox):
     assert {one["name"]: one["pending"] for one in stats["destinations"]}["one"] == pytest.approx(total / 4, rel=0.1)
 
 
+def test_m1_dead_ones_without_end_are_counted_to_a_bound_and_it_is_said(store, outlog, outbox):
+    outbox.destination("two", type="null")
+    series = ("select n from generate_series(1, 20001) n" if is_postgres(store) else
+              "with recursive s(n) as (select 1 union all select n + 1 from s where n < 20001) select n from s")
+    outbox.run("insert into {}outbox (destination, event_type, payload) "
+               f"select 'two', 't', '{{}}' from ({series}) x")
+    dead = ("insert into {}parked (lane, seq, destination, state, attempts, available_at, updated_at, last_error) "
+            f"select o.lane, o.seq, o.destination, 'DEAD', 1, {outbox.now()}, {outbox.now()}, 'gone' from {{}}outbox o "
+            "where not exists (select 1 from {}parked p where p.lane = o.lane and p.seq = o.seq) order by o.seq limit ")
+    outbox.run(dead + "19999")
+    stats = outlog.run("stats", "--json").json()[0]
+    assert (stats["messages"]["dead"], stats["messages"]["is_estimate"]) == (19999, False)
+    outbox.run(dead + "2")
+    stats = outlog.run("stats", "--json").json()[0]
+    assert (stats["messages"]["dead"], stats["messages"]["is_estimate"]) == (20000, True)
+    assert outlog.run("destinations", "--json").json()[0]["last_error"] == "gone"
+
+
 # --- requeue ---
 
 

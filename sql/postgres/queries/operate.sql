@@ -147,17 +147,21 @@ select o.event_id, o.seq
  where l.lane = :lane
  order by o.seq limit :limit
 
--- name: count_parked()
--- What left the plain path and is not done, by destination and state; the oldest of each.
+-- name: count_parked(most literal)
+-- What left the plain path and is not done, by destination and state; the oldest of each. Of a state at most so
+-- many are looked at, and whether these were all is said last.
 select g.destination, g.state, g.number, g.retrying,
        (select min(o.created_at) from unnest(g.lanes, g.oldest) w(lane, seq)
          join outlog.outbox o on o.lane = w.lane and o.seq = w.seq),
-       g.held
+       g.held, (sum(g.number) over (partition by g.state) >= :most)::integer
   from (select destination, state, sum(number)::bigint as number, sum(retrying)::bigint as retrying,
                sum(held)::bigint as held, array_agg(lane) as lanes, array_agg(oldest) as oldest
-          from (select lane, destination, state, count(*) as number, count(*) filter (where attempts > 0) as retrying,
-                       count(*) filter (where held) as held, min(seq) as oldest
-                  from outlog.parked where state in ('PENDING', 'CLAIMED', 'DEAD') group by lane, destination, state) s
+          from (select p.lane, p.destination, p.state, count(*) as number, count(*) filter (where p.attempts > 0) as retrying,
+                       count(*) filter (where p.held) as held, min(p.seq) as oldest
+                  from unnest(array['PENDING', 'CLAIMED', 'DEAD']) s(state)
+                 cross join lateral (select * from outlog.parked where parked.state = s.state
+                                      order by parked.lane, parked.seq limit :most) p
+                 group by p.lane, p.destination, p.state) s
          group by destination, state) g
  order by 1, 2
 
@@ -179,6 +183,8 @@ select l.lane, coalesce((select max(seq) from outlog.outbox o where o.lane = l.l
 
 -- name: last_errors()
 -- The newest trouble of each destination.
-select distinct on (destination) destination, last_error from outlog.parked
- where state in ('PENDING', 'CLAIMED', 'DEAD') and last_error is not null
- order by destination, updated_at desc
+select d.name, t.last_error from outlog.destinations d
+ cross join lateral (select p.last_error from outlog.parked p
+                      where p.destination = d.name and p.last_error is not null and p.state in ('PENDING', 'CLAIMED', 'DEAD')
+                      order by p.updated_at desc limit 1) t
+ order by 1

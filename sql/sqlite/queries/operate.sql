@@ -89,11 +89,17 @@ select w.event_id, w.seq from (
          order by o.seq limit :limit)) w
  order by w.seq limit :limit
 
--- name: count_parked()
+-- name: count_parked(most literal)
 select g.destination, g.state, g.number, g.retrying,
-       (select created_at from outlog_outbox where seq = g.oldest), g.held
+       (select created_at from outlog_outbox where seq = g.oldest), g.held,
+       sum(g.number) over (partition by g.state) >= :most
   from (select destination, state, count(*) as number, sum(attempts > 0) as retrying, min(seq) as oldest, sum(held) as held
-          from outlog_parked where state in ('PENDING', 'CLAIMED', 'DEAD') group by destination, state) g
+          from (select * from (select * from outlog_parked where state = 'PENDING' order by seq limit :most)
+                union all
+                select * from (select * from outlog_parked where state = 'CLAIMED' order by seq limit :most)
+                union all
+                select * from (select * from outlog_parked where state = 'DEAD' order by seq limit :most))
+         group by destination, state) g
  order by 1, 2
 
 -- name: count_lanes(sample literal)
@@ -109,7 +115,10 @@ select l.lane, coalesce((select max(seq) from outlog_outbox), 0) - l.head, d.des
  order by 1, 3
 
 -- name: last_errors()
-select destination, last_error from (
-    select destination, last_error, max(updated_at) from outlog_parked
-     where state in ('PENDING', 'CLAIMED', 'DEAD') and last_error is not null group by destination)
- order by destination
+select name, last_error
+  from (select d.name, (select p.last_error from outlog_parked p
+                         where p.destination = d.name and p.last_error is not null and p.state in ('PENDING', 'CLAIMED', 'DEAD')
+                         order by p.updated_at desc limit 1) as last_error
+          from outlog_destinations d)
+ where last_error is not null
+ order by 1
