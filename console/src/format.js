@@ -7,6 +7,11 @@ export function count(n) {
     return n == null ? '–' : plain.format(n);
 }
 
+/* Of destinations and of all: long backlogs are projected, and counted to a bound. */
+export function about(n, { is_estimate }) {
+    return is_estimate && n > 0 ? `≈ ${count(n)}` : count(n);
+}
+
 export function plural(n, noun, nouns = `${noun}s`) {
     return `${count(n)} ${n === 1 ? noun : nouns}`;
 }

@@ -341,9 +341,8 @@ int outlog_read_back(outlog *log, const struct outlog_filter *filter, int64_t be
         read_back_rows(log, filter, before, limit, page, &from, err) < 0)
         return -1;
     page->settled = page->next_after = settled;
-    *next_before = 0;
-    if (page->count == limit && page->events[page->count - 1].event_id > from + 1)
-        *next_before = page->events[page->count - 1].event_id;
+    const struct outlog_record *last = page->count == limit ? &page->events[limit - 1] : NULL;
+    *next_before = last && last->event_id > from + 1 ? last->event_id : 0;
     return 0;
 }
 

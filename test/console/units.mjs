@@ -1,7 +1,7 @@
 // The parts of the console that need no browser.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { brief, clock, plural, rate, relative, span } from '../../console/src/format.js';
+import { about, brief, clock, plural, rate, relative, span } from '../../console/src/format.js';
 import { asText, layout, offset, pathOf } from '../../console/src/graph.js';
 import { field, parse } from '../../console/src/json.js';
 import { byHurt, healthOf } from '../../console/src/state.js';
@@ -28,6 +28,9 @@ test('the tree knows kinds and places', () => {
 });
 
 test('numbers and spans as people read them', () => {
+    assert.equal(about(20000, { is_estimate: true }), '≈ 20,000');
+    assert.equal(about(20000, { is_estimate: false }), '20,000');
+    assert.equal(about(0, { is_estimate: true }), '0');
     assert.deepEqual([0, 0.44, 12.4, 1204, 31500].map(rate), ['0', '0.4', '12', '1,204', '31.5k']);
     assert.deepEqual([0.8, 41, 999, 3000, 61e3, 240e3, 7200e3, 2 * 86400e3].map(span),
         ['0.8 ms', '41 ms', '999 ms', '3 s', '61 s', '4 min', '2 h', '2 d']);

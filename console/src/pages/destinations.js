@@ -1,7 +1,7 @@
 // Destinations: how each is, and what can be done about it.
 import { useState } from 'preact/hooks';
 import { may } from '../api.js';
-import { count, firstLine, plural, rate, span } from '../format.js';
+import { about, count, firstLine, plural, rate, span } from '../format.js';
 import { html } from '../html.js';
 import { useGet } from '../load.js';
 import { to } from '../router.js';
@@ -73,12 +73,12 @@ export function DestinationPage({ id: name }) {
                     ['since', one.since && html`<${Clock} at=${one.since} />`],
                 ['next try', one.retry_at ? html`<${Clock} at=${one.retry_at} />` : undefined],
                 ['pending', html`<a href=${to('outbox', { state: 'PENDING', destination: name })}>
-                    ${count(one.pending)}</a>`],
+                    ${about(one.pending, one)}</a>`],
                 ['retrying', one.retrying != null
                     && html`<a href=${to('dead', { tab: 'retrying', destination: name })}>
                     ${count(one.retrying)}</a>`],
                 ['dead', one.dead != null
-                    && html`<a href=${to('dead', { destination: name })}>${count(one.dead)}</a>`],
+                    && html`<a href=${to('dead', { destination: name })}>${about(one.dead, one)}</a>`],
                 ['held keys', one.held > 0
                     ? html`<a href=${to('dead', { destination: name })}>${count(one.held)}</a>`
                     : undefined],
@@ -103,5 +103,5 @@ function words(one) {
     const line = verdict({ destinations: [one], dead: 0, pending: one.pending, claimed: 0,
         settled: 1 })[0];
     return line.destination ? `${line.destination} ${line.text}` : one.pending > 0
-        ? `takes messages; ${count(one.pending)} on the way.` : 'takes messages; nothing waits.';
+        ? `takes messages; ${about(one.pending, one)} on the way.` : 'takes messages; nothing waits.';
 }

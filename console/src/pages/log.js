@@ -103,6 +103,7 @@ function List({ filters, selected }) {
     });
 
     function scrolled() {
+        if (!box.current) return; // told when the page had gone
         const { scrollTop, clientHeight } = box.current;
         isFollowing.current = isAtEnd(box.current);
         tail.watch(isFollowing.current);

@@ -2,7 +2,7 @@
 import { useMemo } from 'preact/hooks';
 import { get, may } from '../api.js';
 import { Charts } from '../chart.js';
-import { count, firstLine, rate, span } from '../format.js';
+import { about, count, firstLine, rate, span } from '../format.js';
 import { html } from '../html.js';
 import { useGet, useLoad } from '../load.js';
 import { to } from '../router.js';
@@ -60,9 +60,9 @@ function Truth({ stats }) {
         [to('outbox', { state: 'PUBLISHED' }), `${rate(rates.published)}`, 'published/s'],
         [to('outbox', { state: 'PUBLISHED' }), span(stats.publish_p50_ms), `p50 to publish`,
             `99 % within ${span(stats.publish_p99_ms)}`],
-        [to('outbox', { state: 'PENDING' }), count(stats.pending), 'pending'],
+        [to('outbox', { state: 'PENDING' }), about(stats.pending, stats), 'pending'],
         [to('outbox', { state: 'PENDING' }), oldest == null ? '–' : span(oldest), 'oldest pending'],
-        [to('dead'), count(stats.dead), 'dead', null, stats.dead > 0 ? 'bad' : ''],
+        [to('dead'), about(stats.dead, stats), 'dead', null, stats.dead > 0 ? 'bad' : ''],
     ];
     return html`<ul class="truth" aria-label="Right now">
         ${items.map(([href, value, name, title, tone]) => html`
@@ -112,7 +112,7 @@ export function Health({ destinations }) {
         { label: 'backlog', right: true, title: 'Messages that wait',
             cell: (one) => html`<a class="plain"
             href=${to('outbox', { state: 'PENDING', destination: one.name })}>
-            ${count(one.pending)}</a>` },
+            ${about(one.pending, one)}</a>` },
         { label: 'oldest', right: true,
             cell: (one) => (one.pending > 0 || one.oldest_pending_ms ? span(one.oldest_pending_ms)
             : '–') },
@@ -125,7 +125,7 @@ export function Health({ destinations }) {
         { label: 'dead', right: true,
             cell: (one) => (one.dead > 0
             ? html`<a class="bad" href=${to('dead', { destination: one.name })}>
-            ${count(one.dead)}</a>` : count(one.dead ?? 0)) },
+            ${about(one.dead, one)}</a>` : count(one.dead ?? 0)) },
         { label: 'last error', wide: true, grow: true,
             cell: (one) => html`<span class="dim" title=${one.last_error}>
             ${firstLine(one.last_error, 80)}</span>` },
