@@ -6,7 +6,7 @@
 SQLITE_EXTENSION_INIT3
 
 struct ol_door {
-    int users; /* the table's module and the functions, each gone at its own time */
+    int users; /* the table, its module and the functions, each gone at its own time */
     sqlite3 *db;
     outlog_tx *tx;   /* NULL: the next call joins */
     bool is_watched; /* outlog_statements is connected and will tell us of the end */
@@ -36,17 +36,19 @@ static int watch_connect(sqlite3 *db, void *door, int count, const char *const *
     struct watch *watch = sqlite3_malloc(sizeof *watch);
     if (!watch)
         return SQLITE_NOMEM;
-    *watch = (struct watch){.door = door};
+    *watch = (struct watch){.door = ol_door_retain(door)};
     watch->door->is_watched = true;
     *out = &watch->base;
     return SQLITE_OK;
 }
 
+/* SQLite may have let go of the module before: of one that was loaded again. */
 static int watch_disconnect(sqlite3_vtab *base)
 {
     struct watch *watch = (struct watch *)base;
     watch->door->is_watched = false;
     forget(watch->door);
+    ol_door_release(watch->door);
     sqlite3_free(watch);
     return SQLITE_OK;
 }
