@@ -4,6 +4,7 @@ import json
 import random
 import re
 import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -788,7 +789,10 @@ def test_x2_roles_for_runs(postgres_store, postgres):
 
 
 def test_u2_runs_are_listed_newest_first(runs, outlog):
-    made = [start(runs) for _ in range(5)]
+    made = []
+    for _ in range(5):
+        made.append(start(runs))
+        time.sleep(0.002)  # two of one millisecond are in any order
     runs.do("cancel_run", made[1])
     page = runs.list(limit=2)
     assert [r["run_id"] for r in page["runs"]] == made[:2:-1] and page["next_after"] == made[3]
