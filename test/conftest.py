@@ -17,11 +17,16 @@ from lib.server import Server  # noqa: E402
 STORES = ("sqlite", "postgres")
 TEMPLATE = "outlog_template"
 
-# Under a sanitizer scripts/test preloads its runtime into this Python, so that it can load the
-# extension. Other programs must not inherit that; those that load it too ask `extension_env`.
-PRELOAD = os.environ.pop("LD_PRELOAD", "")
+# Under a sanitizer scripts/test preloads its runtime into this Python and its workers, so that they can load
+# the extension. Other programs must not inherit that; those that load it too ask `extension_env`.
+PRELOAD = os.environ.get("LD_PRELOAD", "")
 
 _numbers = itertools.count(1)
+
+
+def pytest_configure(config):
+    if not config.getoption("numprocesses", None):  # else it is for the workers
+        os.environ.pop("LD_PRELOAD", None)
 
 
 def pytest_report_header():
