@@ -792,7 +792,8 @@ def test_u2_runs_are_listed_newest_first(runs, outlog):
     made = []
     for _ in range(5):
         made.append(start(runs))
-        time.sleep(0.002)  # two of one millisecond are in any order
+        began = int(made[-1].replace("-", "")[:12], 16)  # two of one millisecond are in any order
+        wait_for(lambda: time.time_ns() // 1_000_000 > began, "the next millisecond", pause=0)
     runs.do("cancel_run", made[1])
     page = runs.list(limit=2)
     assert [r["run_id"] for r in page["runs"]] == made[:2:-1] and page["next_after"] == made[3]
