@@ -378,6 +378,24 @@ def test_a_message_appended_by_another_door_is_answered(live, chat, outlog):
     assert chat(live, KEY).next("send_message")["content"] == "you said from the shell"
 
 
+def test_messages_of_many_sessions_in_one_statement_are_all_heard(live, chat, store):
+    """A plain INSERT, with other events between them: each session knows its newest, and answers in order."""
+    now = "'2026-01-01T00:00:00.000000Z'" if store.startswith("sqlite") else "now()"
+    rows = [(kind, key, seq) for seq in (1, 2) for kind, key in
+            (("session", KEY), ("order", KEY), ("session", "u-2:helper:t-1"))] + [("session", KEY, 3)]
+    with Outbox(store) as session:
+        session.run("insert into {}events (id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq, "
+                    "event_type, actor_type, actor_id, request_id, correlation_id, payload) values "
+                    + ", ".join(f"('{uuid.uuid4()}', {now}, 'default', '{kind}', '{key}', {seq}, 'user_message', "
+                                f"'system', 'sql', 'r-{seq}', 'c', '{{\"text\":\"{seq}\",\"requestId\":\"r-{seq}\"}}')"
+                                for kind, key, seq in rows))
+    for key, last in ((KEY, 3), ("u-2:helper:t-1", 2)):
+        one = chat(live, key)
+        assert [one.next("send_message")["content"] for _ in range(last)] == [f"you said {n + 1}" for n in range(last)]
+    known = {one["session_key"]: one["last_seq"] for one in live.get("/v1/sessions").json["sessions"]}
+    assert known == {KEY: 3, "u-2:helper:t-1": 2}
+
+
 @pytest.mark.parametrize("store", ["postgres"], indirect=True)
 @pytest.mark.parametrize("where", ["request", "reply"])
 @pytest.mark.parametrize("sql", ["set done_seq =", "commit"])

@@ -19,19 +19,24 @@ create table outlog.sessions (
 create index sessions_waiting on outlog.sessions (updated_at) where last_seq > done_seq;
 create index sessions_newest on outlog.sessions (updated_at, session_key);
 
--- Every door that appends to a session is heard, a plain INSERT too.
-create function outlog.note_session() returns trigger language plpgsql
+-- Every door that appends to a session is heard, a plain INSERT too; all of a statement's at once.
+create function outlog.note_sessions() returns trigger language plpgsql
 security definer set search_path = pg_catalog, pg_temp as $$
 begin
+    if not exists (select from appended where aggregate_type = 'session' and org_id is not null) then
+        return null;
+    end if;
     insert into outlog.sessions (org_id, session_key, last_seq)
-    values (new.org_id, new.aggregate_id, new.aggregate_seq)
+    select e.org_id, e.aggregate_id, max(e.aggregate_seq) from appended e
+     where e.aggregate_type = 'session' and e.org_id is not null
+     group by e.org_id, e.aggregate_id
+     order by e.org_id, e.aggregate_id                 -- two statements meet in one order
     on conflict (org_id, session_key) do update
        set last_seq = greatest(outlog.sessions.last_seq, excluded.last_seq), updated_at = clock_timestamp();
     return null;
 end $$;
 create trigger events_of_sessions after insert on outlog.events
-    for each row when (new.aggregate_type = 'session' and new.org_id is not null)
-    execute function outlog.note_session();
+    referencing new table as appended for each statement execute function outlog.note_sessions();
 alter table outlog.events enable always trigger events_of_sessions;
 
 -- One answer to each message, whatever a second run of the agent says (S-4).
@@ -60,4 +65,4 @@ begin
         grant select on outlog.sessions to outlog_read;
     end if;
 end $$;
-revoke all on function outlog.note_session from public;
+revoke all on function outlog.note_sessions from public;
