@@ -31,6 +31,7 @@ struct ol_sqlite_conn {
     int64_t busy_since; /* boot clock: when the lock was first found taken */
     bool has_turn;      /* at the turnstile */
     bool is_late;       /* it waited there for as long as it may wait */
+    bool is_wide;       /* it has written, and keeps more pages since */
     char *path;
     int watch_fd;     /* inotify on the WAL; -1: not asked for yet, -2: not to be had */
     bool is_in_doubt; /* a commit failed half-way (3) */
