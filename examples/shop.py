@@ -42,6 +42,8 @@ PRACTICE = [
     ("user", "user.joined", {"name": "Noa"}),
 ]
 
+QUESTIONS = ["Where is my parcel?", "Does the kettle whistle?", "May I send back a teapot that drips?"]
+
 
 def main():
     args = arguments()
@@ -54,6 +56,8 @@ def main():
     for number in numbers:
         shop.order()
         shop.practise(number)
+        if number % 20 == 1:
+            shop.ask(number)
         time.sleep(random.uniform(0.3, 1.2) * args.pace)
     return 0
 
@@ -162,6 +166,12 @@ class Shop:
         self.api.post("/v1/events", org_id=ORG, actor={"type": "user", "id": "u-mia"}, events=[
             {"aggregate_type": kind, "aggregate_id": f"{kind[0]}-{number}-{random.randint(1, 10 ** 6)}",
              "event_type": event_type, "payload": payload}])
+
+    def ask(self, number):
+        """A customer asks the assistant, whose answer waits until a page of theirs is open."""
+        self.api.post("/v1/events", org_id=ORG, actor={"type": "user", "id": "ms-pot"}, events=[
+            {"aggregate_type": "session", "aggregate_id": f"ms-pot:helper:{time.strftime('%H%M%S')}", "event_type": "user_message",
+             "payload": {"requestId": f"shop-{number}", "text": random.choice(QUESTIONS)}}])
 
     @staticmethod
     def event(order, event_type, payload):

@@ -111,7 +111,7 @@ def shop(stores, root, build, tmp_path):
         process = subprocess.Popen(
             [root / "scripts" / "run", *args], cwd=tmp_path, encoding="utf-8", start_new_session=True,
             env={**os.environ, "OUTLOG_BUILD": str(build), "OUTLOG_DEMO": str(tmp_path / "demo"),
-                 "OUTLOG_DEMO_PORTS": f"{free_port()} {free_port()}"},
+                 "OUTLOG_DEMO_PORTS": f"{free_port()} {free_port()} {free_port()}"},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         started.append(process)
         told = ""
@@ -149,7 +149,7 @@ def until(what, is_true, seconds=60):
 
 def test_make_run_shows_a_dead_letter_that_can_be_repaired(shop, stores, root):
     """What issue after issue leads up to: see it fail, repair it, requeue it, see it delivered."""
-    _, console, world = shop(*stores)
+    _, console, chat, world = shop(*stores)
     with urllib.request.urlopen(console) as page:
         assert b"outlog" in page.read()
     dead = f"{console}/v1/messages?state=DEAD"
@@ -169,11 +169,14 @@ def test_make_run_shows_a_dead_letter_that_can_be_repaired(shop, stores, root):
     until("all twelve to be told of", lambda: seen() >= kinds)
     until("a view", lambda: http_call("GET", f"{console}/v1/projections")["projections"][0]
           ["last_applied_event_id"] > 0)
+    # S-4: a customer was answered, and a visitor's page gets the ticket that opens the socket
+    until("an answer", lambda: any(one["done_seq"] for one in http_call("GET", f"{console}/v1/sessions")["sessions"]))
+    assert http_call("POST", f"{chat}/ticket?thread=t-1", {})["url"].startswith(f"ws{console[4:]}/v1/sessions/you:helper:t-1/")
 
 
 def test_u3_p3_the_shop_is_proven_and_its_view_rebuilt_while_it_sells(shop, stores, tmp_path):
     store = stores[0] if stores else f"sqlite:{tmp_path}/demo/outlog.db"
-    _, console, _ = shop(*stores)
+    _, console, *_ = shop(*stores)
     outlog, sold = Outlog(store), []
     until("some runs", lambda: len(http_call("GET", f"{console}/v1/runs?status=COMPLETED")["runs"]) > 2)
     assert re.search(r"^Every run matches its events: \d+ runs, \d+ signals\.$", outlog.run("verify", "--all").stdout, re.M)
