@@ -1,5 +1,6 @@
 """Fixtures every test can ask for. CONTRIBUTING.md tells how to write a test with them."""
 import itertools
+import json
 import os
 import pathlib
 import sys
@@ -8,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from lib.browser import Browser  # noqa: E402
+from lib.chat import Agent, Chat  # noqa: E402
 from lib.cli import ROOT, Outlog, build_dir  # noqa: E402
 from lib.outbox import History, Outbox, Relays  # noqa: E402
 from lib.postgres import Postgres  # noqa: E402
@@ -170,6 +172,43 @@ def serve(outlog, tmp_path):
     for server in servers:
         if server.process.poll() is None or server.process.returncode != -9:
             server.stop()
+
+
+@pytest.fixture
+def agent():
+    """Starts agents that answer by HTTP: agent(), agent(words, style="openai")."""
+    made = []
+
+    def make(words=Agent.echo, **how):
+        made.append(Agent(words, **how))
+        return made[-1]
+    yield make
+    for one in made:
+        one.shutdown()
+        one.server_close()
+
+
+@pytest.fixture
+def configure(outlog, tmp_path):
+    """Names agents: configure(helper={"type": "http", "url": agent().url})."""
+    def apply(serve=None, **agents):
+        path = tmp_path / "agents.json"
+        path.write_text(json.dumps({"agents": agents, "relay": {"lease": "3s"}, "serve": serve or {}}))  # JSON is YAML
+        outlog.run("apply", "-f", path)
+    return apply
+
+
+@pytest.fixture
+def chat():
+    """Opens sockets of sessions: chat(server, "u-1:helper:t-1")."""
+    made = []
+
+    def make(*args, **how):
+        made.append(Chat(*args, **how))
+        return made[-1]
+    yield make
+    for one in made:
+        one.close()
 
 
 @pytest.fixture

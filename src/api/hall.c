@@ -100,9 +100,30 @@ void ol_seat_prune(struct ol_seat *seat)
     }
 }
 
-void ol_hall_closed(struct ol_socket *socket)
+struct ol_seat *ol_hall_seat(struct ol_hall *hall, const char *org_id, const char *name,
+                             uint64_t number)
 {
-    struct ol_seat *seat = ol_socket_owner(socket);
+    const struct ol_room *room = ol_hall_find(hall, org_id, name);
+    struct ol_seat *seat = room ? room->seats : NULL;
+    while (seat && seat->number != number)
+        seat = seat->next;
+    return seat;
+}
+
+void ol_seat_begin(struct ol_seat *seat)
+{
+    if (++seat->waiting == OL_SEAT_WAITING)
+        ol_socket_hold(seat->socket, true);
+}
+
+void ol_seat_finish(struct ol_seat *seat)
+{
+    if (--seat->waiting == OL_SEAT_WAITING / 2)
+        ol_socket_hold(seat->socket, false);
+}
+
+static void leave(struct ol_seat *seat)
+{
     struct ol_room *room = seat->room;
     struct ol_seat **link = &room->seats;
 
@@ -114,6 +135,11 @@ void ol_hall_closed(struct ol_socket *socket)
     ol_seat_prune(seat); // the second time nothing was seen
     free(seat);
     close_if_empty(room);
+}
+
+void ol_hall_closed(struct ol_socket *socket)
+{
+    leave(ol_socket_owner(socket));
 }
 
 void ol_hall_enter(struct ol_hall *hall, struct ol_request *request, const char *org_id,
@@ -138,10 +164,11 @@ void ol_hall_enter(struct ol_hall *hall, struct ol_request *request, const char 
     room->seats = seat;
     hall->seat_count++;
     room->is_opening = true; // keeps the room while the socket may already close
-    seat->socket = ol_socket_open(request, &hall->user->socket, seat);
-    bool is_open = seat->socket != NULL; // else the seat is gone
+    int opened = ol_socket_open(request, &hall->user->socket, seat, &seat->socket);
+    if (opened < 0)
+        leave(seat); // else it is gone when the socket is
     room->is_opening = false;
-    if (is_open)
+    if (opened > 0)
         ol_room_deliver(room);
     else
         close_if_empty(room);

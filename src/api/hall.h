@@ -13,7 +13,7 @@
 #include "api/request.h"
 #include "api/socket.h"
 
-enum { OL_HALL_BUCKETS = 4096, OL_HALL_LOOK_US = 250000 };
+enum { OL_HALL_BUCKETS = 4096, OL_HALL_LOOK_US = 250000, OL_SEAT_WAITING = 256 };
 
 struct ol_sent {
     struct ol_sent *next;
@@ -30,6 +30,7 @@ struct ol_seat {
     uint64_t number; /* no two are the same */
     struct ol_sent *sent;
     int errors;
+    int waiting;    /* frames of it that are being dealt with */
     bool is_new;    /* until its user says otherwise */
     bool is_behind; /* it takes no more just now */
 };
@@ -90,6 +91,14 @@ void ol_hall_sweep(struct ol_hall *hall);
 
 /* NULL: nobody is there. */
 struct ol_room *ol_hall_find(struct ol_hall *hall, const char *org_id, const char *name);
+
+/* NULL: it is gone. */
+struct ol_seat *ol_hall_seat(struct ol_hall *hall, const char *org_id, const char *name,
+                             uint64_t number);
+
+/* A frame of the seat is being dealt with, and is done with: so many at a time, and its socket waits. */
+void ol_seat_begin(struct ol_seat *seat);
+void ol_seat_finish(struct ol_seat *seat);
 
 /* Load what is owed, and serve it. */
 void ol_room_deliver(struct ol_room *room);

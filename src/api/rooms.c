@@ -5,6 +5,7 @@
 #include "api/server.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/uuid.h"
 #include "outbox/group.h"
 #include "sessions/runner.h"
 #include "sessions/session.h"
@@ -174,7 +175,8 @@ static void look(outlog *log, struct ol_look *look)
 
 struct ack {
     struct ol_visit visit; /* first */
-    char effect_id[64];
+    char effect_id[37];
+    uint64_t seat_number;
     int result;
 };
 
@@ -193,6 +195,10 @@ static void acked(struct ol_request *request)
     const struct ack *ack = request->owner;
     struct ol_room *room =
         ack->result < 0 ? ol_hall_find(ack->visit.hall, ack->visit.org_id, ack->visit.name) : NULL;
+    struct ol_seat *who =
+        ol_hall_seat(ack->visit.hall, ack->visit.org_id, ack->visit.name, ack->seat_number);
+    if (who)
+        ol_seat_finish(who);
     for (struct ol_seat *seat = room ? room->seats : NULL; seat; seat = seat->next) {
         struct ol_sent *sent = ol_seat_sent(seat, ack->effect_id);
         if (sent)
@@ -210,13 +216,14 @@ static void take_ack(struct ol_seat *seat, const struct ol_json *frame)
     struct ack *ack = request ? request->owner : NULL;
     const char *text = ack ? ol_json_string(&id, &request->arena, NULL) : NULL;
 
-    if (!text || strlen(text) >= sizeof ack->effect_id) {
+    if (!text || !ol_uuid_parse(text, ack->effect_id)) {
         ol_request_free(request);
         refuse(seat, "invalid_field", NULL, "ack names the effect_id of what was received");
         return;
     }
-    memcpy(ack->effect_id, text, strlen(text) + 1);
-    ol_hall_submit(seat->room->hall, request);
+    ack->seat_number = seat->number;
+    if (ol_hall_submit(seat->room->hall, request)) // else it stays owed
+        ol_seat_begin(seat);
 }
 
 /* --- what is said --- */
@@ -244,12 +251,12 @@ static void said(struct ol_post *post)
 {
     struct saying *saying = (struct saying *)post;
     struct ol_rooms *rooms = saying->rooms;
-    struct ol_room *room = ol_hall_find(&rooms->hall, saying->org_id, saying->key);
-    struct ol_seat *seat = room ? room->seats : NULL;
+    struct ol_seat *seat =
+        ol_hall_seat(&rooms->hall, saying->org_id, saying->key, saying->seat_number);
     struct ol_buf frame = {0};
 
-    while (seat && seat->number != saying->seat_number)
-        seat = seat->next;
+    if (seat)
+        ol_seat_finish(seat);
     if (saying->result == 0)
         ol_runner_hint(rooms->runner, saying->org_id, saying->key);
     if (seat && saying->result == 0) {
@@ -304,9 +311,11 @@ static void take_message(struct ol_seat *seat, const struct ol_json *frame)
                                           .event_count = 1,
                                           .done = stored,
                                           .user = saying};
+    ol_seat_begin(seat); // before it may be over
     if (result == 0)
         result = ol_group_submit(saying->rooms->hall.server->group, &saying->command, &err);
     if (result < 0) {
+        ol_seat_finish(seat);
         refuse(seat, outlog_code_name(err.code), saying->request_id, err.message);
         free_saying(saying);
     }

@@ -20,6 +20,8 @@ struct ol_socket {
     size_t in_bytes;
     struct ol_buf out; /* gathered for one write */
     bool is_busy, is_over, has_pinged;
+    bool is_held, is_clogged; /* either: nothing is read */
+    size_t left;              /* of what clogs it, when last looked at */
 };
 
 /* --- the handshake --- */
@@ -111,6 +113,11 @@ static void arm(struct ol_socket *socket)
     socket->peer->deadline = uv_now(socket->peer->peers->loop) + PING_MS;
 }
 
+static void pause_if_so(struct ol_socket *socket)
+{
+    ol_peer_pause(socket->peer, socket->is_held || socket->is_clogged);
+}
+
 /* Frames that were queued become one write. */
 static void flush(struct ol_socket *socket)
 {
@@ -148,6 +155,11 @@ static void on_data(struct ol_peer *peer, const char *data, size_t bytes)
         flush(socket);
     if (!socket->is_over && (result != 0 || !wslay_event_want_read(socket->frames)))
         ol_peer_end(peer);
+    if (!socket->is_over && peer->queued > OL_SOCKET_QUEUE_BYTES) {
+        socket->is_clogged = true;
+        socket->left = uv_stream_get_write_queue_size((uv_stream_t *)&peer->tcp);
+        pause_if_so(socket);
+    }
     socket->is_busy = was_busy;
     if (socket->is_over && !was_busy)
         end(socket);
@@ -156,8 +168,22 @@ static void on_data(struct ol_peer *peer, const char *data, size_t bytes)
 static void on_drained(struct ol_peer *peer)
 {
     struct ol_socket *socket = peer->owner;
+    if (socket->is_clogged) {
+        socket->is_clogged = false;
+        arm(socket);
+        pause_if_so(socket);
+    }
     if (socket->user->drained)
         socket->user->drained(socket);
+}
+
+/* We do not listen, so silence says nothing: does it take what we wrote? */
+static bool moves(struct ol_socket *socket)
+{
+    size_t left = uv_stream_get_write_queue_size((uv_stream_t *)&socket->peer->tcp);
+    bool is_less = left < socket->left;
+    socket->left = left;
+    return socket->is_held || is_less;
 }
 
 /* Silence: ask whether somebody is there, and give up when there was no answer. */
@@ -165,7 +191,12 @@ static void on_expired(struct ol_peer *peer)
 {
     struct ol_socket *socket = peer->owner;
     const struct wslay_event_msg ping = {.opcode = WSLAY_PING};
-    if (socket->has_pinged) {
+    bool is_deaf = socket->is_held || socket->is_clogged;
+    if (is_deaf && moves(socket)) {
+        arm(socket);
+        return;
+    }
+    if (is_deaf || socket->has_pinged) {
         ol_peer_close(peer);
         return;
     }
@@ -199,17 +230,19 @@ static void greet(struct ol_socket *socket, const char *key)
     ol_buf_clear(&head);
 }
 
-struct ol_socket *ol_socket_open(struct ol_request *request, const struct ol_socket_user *user,
-                                 void *owner)
+int ol_socket_open(struct ol_request *request, const struct ol_socket_user *user, void *owner,
+                   struct ol_socket **out)
 {
     struct ol_socket *socket = request->http ? calloc(1, sizeof *socket) : NULL;
     struct ol_buf early;
 
     if (!socket || wslay_event_context_server_init(&socket->frames, &callbacks, socket) != 0) {
         free(socket);
+        ol_problem_say(request, 503, "no_memory", "out of memory");
         ol_http_answer(request);
-        return NULL;
+        return -1;
     }
+    *out = socket;
     wslay_event_config_set_max_recv_msg_length(socket->frames, OL_SOCKET_MESSAGE_BYTES);
     socket->user = user;
     socket->owner = owner;
@@ -224,11 +257,10 @@ struct ol_socket *ol_socket_open(struct ol_request *request, const struct ol_soc
         on_data(socket->peer, early.data, early.bytes);
     ol_buf_clear(&early);
     socket->is_busy = false;
-    if (socket->is_over) {
-        end(socket);
-        return NULL;
-    }
-    return socket;
+    if (!socket->is_over)
+        return 1;
+    end(socket);
+    return 0;
 }
 
 void *ol_socket_owner(const struct ol_socket *socket)
@@ -261,6 +293,15 @@ bool ol_socket_send(struct ol_socket *socket, const char *text, size_t bytes)
 bool ol_socket_is_full(const struct ol_socket *socket)
 {
     return socket->peer->queued > OL_SOCKET_QUEUE_BYTES / 4;
+}
+
+void ol_socket_hold(struct ol_socket *socket, bool is_held)
+{
+    if (socket->is_over || socket->is_held == is_held)
+        return;
+    socket->is_held = is_held;
+    arm(socket);
+    pause_if_so(socket);
 }
 
 void ol_socket_close(struct ol_socket *socket, int code, const char *why)

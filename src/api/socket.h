@@ -18,9 +18,11 @@ struct ol_socket_user {
  * handlers, before they return OL_UPGRADING. */
 bool ol_socket_is_asked(struct ol_request *request);
 
-/* Turn the request's connection into a WebSocket; the request is freed. NULL when the client is gone. */
-struct ol_socket *ol_socket_open(struct ol_request *request, const struct ol_socket_user *user,
-                                 void *owner);
+/* Turn the request's connection into a WebSocket; the request is freed. *out is set before the first frame,
+ * which may have come with the request, is given to the user. 1; 0 when it is over already, and `closed` was
+ * called; -1 when there is none. */
+int ol_socket_open(struct ol_request *request, const struct ol_socket_user *user, void *owner,
+                   struct ol_socket **out);
 void *ol_socket_owner(const struct ol_socket *socket);
 
 /* Send one text frame. A reader so slow that more than OL_SOCKET_QUEUE_BYTES wait is dropped: false,
@@ -29,6 +31,10 @@ bool ol_socket_send(struct ol_socket *socket, const char *text, size_t bytes);
 
 /* Whether so much waits that whoever can wait should; `drained` tells when it is over. */
 bool ol_socket_is_full(const struct ol_socket *socket);
+
+/* Whether nothing more is read for now: what came is not done with yet. A reader that leaves our answers to
+ * its frames (pongs) lying is not read from either. */
+void ol_socket_hold(struct ol_socket *socket, bool is_held);
 
 /* Say goodbye with a code of RFC 6455 (1000: done, 1001: we go, 1008: not allowed) and close. */
 void ol_socket_close(struct ol_socket *socket, int code, const char *why);

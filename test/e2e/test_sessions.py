@@ -12,7 +12,6 @@ from datetime import datetime
 import pytest
 import websocket
 
-from lib.chat import Agent, Chat
 from lib.cli import Outlog
 from lib.outbox import Outbox, wait_for
 from lib.proxy import Proxy
@@ -20,44 +19,6 @@ from lib.server import Server
 
 pytestmark = pytest.mark.usefixtures("store")
 KEY = "u-1:helper:t-1"
-
-
-def echo(question):
-    return ["you ", "said ", question["text"], {"checkpoint": {"seq": question["seq"]}}]
-
-
-@pytest.fixture
-def agent():
-    made = []
-
-    def make(words=echo, **how):
-        made.append(Agent(words, **how))
-        return made[-1]
-    yield make
-    for one in made:
-        one.shutdown()
-        one.server_close()
-
-
-@pytest.fixture
-def configure(outlog, tmp_path):
-    def apply(serve=None, **agents):
-        path = tmp_path / "agents.json"
-        path.write_text(json.dumps({"agents": agents, "relay": {"lease": "3s"}, "serve": serve or {}}))  # JSON is YAML
-        outlog.run("apply", "-f", path)
-    return apply
-
-
-@pytest.fixture
-def chat():
-    made = []
-
-    def make(*args, **how):
-        made.append(Chat(*args, **how))
-        return made[-1]
-    yield make
-    for one in made:
-        one.close()
 
 
 @pytest.fixture

@@ -58,6 +58,10 @@ class Agent(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
+    @staticmethod
+    def echo(question):
+        return ["you ", "said ", question["text"], {"checkpoint": {"seq": question["seq"]}}]
+
     def __init__(self, words, style="ndjson"):
         super().__init__(("127.0.0.1", 0), Mouth)
         self.words, self.style = words, style

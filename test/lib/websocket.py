@@ -8,15 +8,15 @@ import urllib.parse
 
 
 class WebSocket:
-    """Opened by its constructor, which fails unless the server says 101."""
+    """Opened by its constructor, which fails unless the server says 101; `early` is sent with the request."""
 
-    def __init__(self, base, path, headers=None, timeout=30):
+    def __init__(self, base, path, headers=None, timeout=30, early=b""):
         at = urllib.parse.urlsplit(base)
         self.socket = socket.create_connection((at.hostname, at.port), timeout=timeout)
         lines = [f"GET {path} HTTP/1.1", f"Host: {at.netloc}", "Upgrade: websocket", "Connection: Upgrade",
                  f"Sec-WebSocket-Key: {base64.b64encode(os.urandom(16)).decode()}", "Sec-WebSocket-Version: 13",
                  *(f"{name}: {value}" for name, value in (headers or {}).items())]
-        self.socket.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+        self.socket.sendall(("\r\n".join(lines) + "\r\n\r\n").encode() + early)
         self.rest, head = b"", b""
         while b"\r\n\r\n" not in head:
             more = self.socket.recv(65536)

@@ -1,0 +1,216 @@
+"""Sockets of sessions and people who mean no good, or know no better (S-1, S-5, X1): nobody else notices."""
+import contextlib
+import itertools
+import json
+import socket
+import struct
+import threading
+
+import pytest
+
+from lib.outbox import Outbox, wait_for
+from lib.websocket import WebSocket
+
+pytestmark = pytest.mark.usefixtures("store")
+KEY = "u-1:helper:t-1"
+TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
+
+
+@pytest.fixture
+def live(serve, agent, configure):
+    configure(helper={"type": "http", "url": agent().url, "tries": 1})
+    return serve()
+
+
+class Wire:
+    """A socket that sends any bytes, and sees every frame."""
+
+    def __init__(self, server, path=f"/v1/sessions/{KEY}/socket", early=b"", timeout=60):
+        self.frames = WebSocket(f"http://127.0.0.1:{server.port}", path, timeout=timeout, early=early)
+        self.send = self.frames.socket.sendall
+
+    def next(self):
+        """(opcode, body), or None when the connection is over."""
+        try:
+            kind, size = self.frames._take(2)
+            if size >= 126:
+                size, = struct.unpack("!H" if size == 126 else "!Q", self.frames._take(2 if size == 126 else 8))
+            return kind & 15, self.frames._take(size)
+        except (AssertionError, ConnectionError):
+            return None
+
+    def json(self):
+        kind, body = self.next()
+        assert kind == TEXT
+        return json.loads(body)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(OSError):
+            self.frames.socket.shutdown(socket.SHUT_RDWR)  # also for a thread that is writing
+        self.frames.socket.close()
+
+
+def frame(kind, body, *, fin=True, masked=True, reserved=0, size=None):
+    """The bytes of a frame, right or wrong; the mask is of zeros."""
+    size = len(body) if size is None else size
+    head = bytes([(0x80 if fin else 0) | reserved << 4 | kind])
+    mark = 0x80 if masked else 0
+    if size < 126:
+        head += bytes([mark | size])
+    elif size < 65536:
+        head += bytes([mark | 126]) + struct.pack("!H", size)
+    else:
+        head += bytes([mark | 127]) + struct.pack("!Q", size)
+    return head + (bytes(4) if masked else b"") + body
+
+
+def words(request_id, text):
+    return json.dumps({"type": "user_message", "requestId": request_id, "text": text}).encode()
+
+
+def answers(server, chat, key=KEY, request_id="still"):
+    """The server is there and well: somebody is accepted and answered."""
+    one = chat(server, key)
+    one.say(request_id, "there?")
+    assert one.next("accepted")
+    while one.next("send_message")["requestId"] != request_id:
+        pass
+
+
+# frames
+
+
+def test_a_frame_that_comes_with_the_handshake_is_answered_like_any_other(live, chat):
+    """Nothing is known of the socket but its request yet."""
+    for body, code in ((b"{", "invalid_json"), (b'{"type":"ack","effect_id":7}', "invalid_field"),
+                       (b'{"type":"user_message"}', "invalid_field")):
+        with Wire(live, early=frame(TEXT, body)) as wire:
+            assert wire.json()["code"] == code
+        with Wire(live, "/v1/users/u/socket", early=frame(TEXT, body)) as wire:
+            assert wire.json()["type"] == "error"
+    with Wire(live, early=frame(TEXT, words("early", "x"))) as wire:
+        assert wire.json() == {"type": "accepted", "requestId": "early", "seq": 1}
+    with Wire(live, early=frame(TEXT, b"{") * 30) as wire:
+        while wire.next():
+            pass                    # an error each, and the door
+    answers(live, chat)
+
+
+def test_a_message_in_pieces_is_one_and_a_ping_between_them_is_answered(live):
+    body = words("r-1", "ünd")
+    cut = body.index(b"\\") if b"\\" in body else 40
+    with Wire(live) as wire:
+        wire.send(frame(TEXT, body[:5], fin=False) + frame(0, body[5:cut], fin=False) + frame(PING, b"hi") +
+                  frame(0, body[cut:]))
+        assert wire.next() == (PONG, b"hi")
+        assert wire.json() == {"type": "accepted", "requestId": "r-1", "seq": 1}
+
+
+AGAINST = [
+    ("unmasked", frame(TEXT, b"{}", masked=False), 1002),
+    ("a reserved bit", frame(TEXT, b"{}", reserved=4), 1002),
+    ("an unknown opcode", frame(3, b"{}"), 1002),
+    ("a rest without a beginning", frame(0, b"{}"), 1002),
+    ("a beginning within a message", frame(TEXT, b"{", fin=False) + frame(TEXT, b"}"), 1002),
+    ("binary", frame(BINARY, b"\0\1"), 1003),
+    ("no UTF-8", frame(TEXT, b'{"type":"\xff"}'), 1007),
+    ("no UTF-8 over two frames", frame(TEXT, b'{"type":"\xc3', fin=False) + frame(0, b'"}'), 1007),
+    ("a ping over 125 bytes", frame(PING, b"x" * 126), None),
+    ("a ping in pieces", frame(PING, b"x", fin=False), None),
+    ("a length with its highest bit", b"\x81\xff" + b"\xff" * 8 + bytes(4), None),
+    ("a length of 2^62", frame(TEXT, b"x", size=1 << 62), 1009),
+    ("over 64 KiB", frame(TEXT, b"x" * 65537), 1009),
+    ("over 64 KiB in pieces", frame(TEXT, b"x" * 1000, fin=False) + frame(0, b"x" * 1000, fin=False) * 65, 1009),
+    ("a close of one byte", frame(CLOSE, b"x"), None),
+    ("a close with a code that is none", frame(CLOSE, struct.pack("!H", 1005)), 1002),
+    ("a close that is no UTF-8", frame(CLOSE, struct.pack("!H", 1000) + b"\xff"), 1007),
+    ("goodbye", frame(CLOSE, struct.pack("!H", 1000)), 1000),
+]
+
+
+def test_a_frame_against_the_protocol_ends_its_socket_alone(live, chat):
+    for (name, sent, code), path in itertools.product(AGAINST, (f"/v1/sessions/{KEY}/socket", "/v1/users/u/socket")):
+        with Wire(live, path) as wire:
+            wire.send(sent)
+            kind, body = wire.next()
+            assert kind == CLOSE and (code is None or struct.unpack("!H", body[:2])[0] == code), (name, body)
+            assert wire.next() is None
+    answers(live, chat)
+
+
+def test_whoever_goes_in_the_middle_of_a_frame_or_a_handshake_is_forgotten(live, chat):
+    whole = frame(TEXT, words("never", "x"))
+    for end in (1, 2, 5, len(whole) - 1):
+        with Wire(live) as wire:
+            wire.send(whole[:end])
+    for _ in range(20):
+        link = socket.create_connection(("127.0.0.1", live.port))
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # ends with a reset
+        link.sendall(f"GET /v1/sessions/{KEY}/socket HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: "
+                     "Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+                     .encode())
+        link.close()
+    answers(live, chat)
+    assert [event["payload"]["requestId"] for event in live.get(f"/v1/sessions/{KEY}/events").json["events"]] == ["still"]
+
+
+# floods
+
+
+def resident(server):
+    with open(f"/proc/{server.process.pid}/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def flood(wire, data, times):
+    """Send in a thread, until it is done or nobody takes any more."""
+    def run():
+        try:
+            for _ in range(times):
+                wire.send(data)
+        except OSError:
+            pass
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_r3_pings_whose_answers_nobody_reads_cost_no_memory(live, chat):
+    """100 MB of pings: read as fast as their answers are, which is not at all."""
+    before, pings = resident(live), frame(PING, b"x" * 125) * 1000
+    with Wire(live) as wire:
+        thread = flood(wire, pings, 760)
+        thread.join(3)
+        answers(live, chat, "u-2:helper:t")
+        assert resident(live) - before < 50e6
+        for _ in range(1000):       # once they are, it goes on
+            assert wire.next() == (PONG, b"x" * 125)
+        assert thread.is_alive()
+    thread.join(10)
+
+
+def test_one_socket_cannot_take_the_whole_queue_of_the_store(live, store):
+    """While the store is held up it is not read from: nothing is refused for it, and nothing for others."""
+    count, key = 6_000, "u-1:nobody:t"
+    with Outbox(store) as session, Wire(live, f"/v1/sessions/{key}/socket") as wire:
+        session.run("begin immediate" if store.startswith("sqlite") else "begin")
+        if not store.startswith("sqlite"):
+            session.run("lock table outlog.events in access exclusive mode")
+        thread = threading.Thread(target=wire.send, daemon=True, args=(b"".join(
+            frame(TEXT, words(f"r-{n}", "x")) for n in range(count)),))
+        thread.start()
+        thread.join(1)
+        session.run("rollback")
+        came = []
+        while len(came) < count:
+            said = wire.json()
+            if said["type"] == "accepted":
+                came.append(said["seq"])
+            else:
+                assert said["code"] == "agent_failed", said
+        thread.join()
+    assert came == list(range(1, count + 1))
+    assert wait_for(lambda: live.get("/healthz").status == 200, "the server")
