@@ -77,9 +77,11 @@ select distinct org_id, session_key from outlog.effects
  where session_key is not null and status = 'PENDING' and destination = 'session' and created_at >= outlog.after(-:since_us::bigint)
 
 -- name: session_effect(org_id, session_key, effect_id)
-select effect_type, last_event_id, correlation_id from outlog.effects
+-- Held until the transaction ends: of two acknowledgements one is the first.
+update outlog.effects set updated_at = outlog.after(0)
  where effect_id = :effect_id::uuid and session_key = :session_key and org_id = :org_id and status = 'PENDING'
    and destination = 'session'
+returning effect_type, last_event_id, correlation_id
 
 -- name: session_attempted(effect_id)
 update outlog.effects set attempts = attempts + 1, last_attempt_at = outlog.after(0), updated_at = outlog.after(0)

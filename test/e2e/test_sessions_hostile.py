@@ -214,3 +214,91 @@ def test_one_socket_cannot_take_the_whole_queue_of_the_store(live, store):
         thread.join()
     assert came == list(range(1, count + 1))
     assert wait_for(lambda: live.get("/healthz").status == 200, "the server")
+
+
+# acknowledgements, repeats
+
+
+def effects(server, key=KEY):
+    return server.get(f"/v1/sessions/{key}/effects?limit=1000").json["effects"]
+
+
+def completed(server):
+    return [event["aggregate_id"] for event in server.get("/v1/events?event_type=EFFECT_COMPLETED&limit=1000").json["events"]]
+
+
+def at_once(*jobs):
+    """Run them side by side, begun together."""
+    gate, wrong = threading.Barrier(len(jobs)), []
+
+    def run(job):
+        gate.wait()
+        try:
+            job()
+        except BaseException as error:      # seen by the test, not by a thread's death
+            wrong.append(error)
+    threads = [threading.Thread(target=run, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong, wrong
+
+
+def test_s5_an_effect_ends_once_however_many_acknowledge_it_at_once(serve, chat, agent, configure):
+    """Twelve sockets of two daemons, each of them twice."""
+    configure(helper={"type": "http", "url": agent().url})
+    servers = [serve(), serve()]
+    sockets = [chat(servers[n % 2], KEY) for n in range(12)]
+    for round in range(8):
+        sockets[0].say(f"r-{round}", "x")
+        effect_id = None
+        for one in sockets:
+            while (sent := one.next("send_message"))["requestId"] != f"r-{round}":
+                pass
+            effect_id = sent["effect_id"]
+        at_once(*(lambda one=one: (one.ack(effect_id), one.ack(effect_id)) for one in sockets))
+        wait_for(lambda: [one["status"] for one in effects(servers[0])] == ["COMPLETED"] * (round + 1), "the ack")
+    for one in sockets:     # what was sent before is done with when this is: one after the other
+        one.say("last", "x")
+        one.next("accepted")
+    wait_for(lambda: len(effects(servers[0])) == 9, "the last answer")
+    ended = completed(servers[0])
+    assert len(ended) == len(set(ended)) == 8
+
+
+def test_s5_only_the_sessions_own_effects_can_be_acknowledged(live, chat):
+    mine, other = chat(live, KEY), chat(live, "u-2:helper:t-1")
+    elsewhere = chat(live, KEY, "?org_id=other")
+    mine.say("r-1", "x")
+    effect_id = mine.next("send_message")["effect_id"]
+    for stranger in (other, elsewhere):
+        stranger.ack(effect_id)
+        stranger.ack("0190b5a0-0000-7000-8000-000000000000")    # before there is any such
+        stranger.say("r-1", "x")
+        own = stranger.next("send_message")["effect_id"]        # the acks are done with before that one is
+        stranger.ack(own)
+        wait_for(lambda: own in completed(live), "its own")
+    assert [one["status"] for one in effects(live)] == ["PENDING"]
+    assert chat(live, KEY).next()["effect_id"] == effect_id
+    mine.ack(effect_id.upper())
+    wait_for(lambda: effects(live)[0]["status"] == "COMPLETED", "the ack")
+
+
+def test_an_ack_that_names_no_effect_is_a_bad_frame(live, chat):
+    one = chat(live, KEY)
+    for wrong in ("nonsense", "", "0190b5a0-0000-7000-8000-00000000000", "x" * 3000):
+        one.ack(wrong)
+        assert one.next()["code"] == "invalid_field"
+
+
+def test_s2_one_request_said_on_many_sockets_at_once_is_one_event(serve, chat, agent, configure):
+    listener = agent()
+    configure(helper={"type": "http", "url": listener.url})
+    servers = [serve(), serve()]
+    sockets = [chat(servers[n % 2], KEY) for n in range(8)]
+    for round in range(5):
+        at_once(*(lambda one=one, n=n: one.say(f"r-{round}", f"words of {n}") for n, one in enumerate(sockets)))
+        assert {one.next("accepted")["seq"] for one in sockets} == {round + 1}
+    wait_for(lambda: len(effects(servers[0])) == 5, "five answers")
+    assert len(servers[0].get(f"/v1/sessions/{KEY}/events").json["events"]) == len(listener.questions) == 5
