@@ -17,7 +17,8 @@ static const char *session_key(struct ol_request *request)
         return request->args[0];
     ol_problem_say(
         request, 400, "bad_session_key",
-        "a session key is userId:agentId:threadId, each of 1 to 128 of A-Z a-z 0-9 . _ ~ @ -");
+        "a session key is userId:agentId:threadId, each of 1 to 128 of A-Z a-z 0-9 . _ ~ @ -, "
+        "255 in all");
     return NULL;
 }
 

@@ -5,7 +5,9 @@
 #include "api/server.h"
 #include "sessions/session.h"
 
-enum { TICKET_US = 60 * 1000000 };
+#include <string.h>
+
+enum { TICKET_US = 60 * 1000000, MOST_ORG = 100 };
 
 int ol_ticket_org(struct ol_request *request, const char **out)
 {
@@ -13,7 +15,10 @@ int ol_ticket_org(struct ol_request *request, const char **out)
         return -1;
     if (!*out)
         *out = "default";
-    return 0;
+    if (**out && strlen(*out) <= MOST_ORG)
+        return 0;
+    ol_problem_say(request, 400, "invalid_field", "org_id has 1 to %d bytes", MOST_ORG);
+    return -1;
 }
 
 enum ol_answer ol_ticket_answer(struct ol_request *request, const char *name)

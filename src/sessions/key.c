@@ -13,6 +13,8 @@ static size_t part(const char *text)
 
 bool ol_session_key_is_valid(const char *key)
 {
+    if (strlen(key) >= OL_SESSION_KEY_BYTES)
+        return false;
     for (int i = 0; i < 3; i++) {
         size_t bytes = part(key);
         if (bytes < 1 || bytes > 128 || key[bytes] != (i < 2 ? ':' : '\0'))
@@ -48,6 +50,18 @@ void ol_session_message_id(const char *org_id, const char *key, const char *requ
              "89ab"[hash[16] & 3], hash + 17, hash + 20);
 }
 
+/* The user's id, or what stands for one that is longer than an actor_id may be. */
+static const char *actor(const char *key, struct ol_arena *arena)
+{
+    enum { MOST = 100 };
+    char hash[OL_SHA256_TEXT];
+    size_t bytes = part(key);
+    if (bytes <= MOST)
+        return ol_arena_copy(arena, key, bytes);
+    ol_sha256_hex(key, bytes, hash);
+    return ol_arena_print(arena, "sha256:%s", hash);
+}
+
 int ol_session_message(const char *org_id, const char *key, const char *request_id,
                        const char *text, struct ol_arena *arena, struct outlog_event *out,
                        outlog_err *err)
@@ -71,7 +85,7 @@ int ol_session_message(const char *org_id, const char *key, const char *request_
         .payload = payload.failed ? NULL : ol_arena_copy(arena, payload.data, payload.bytes),
         .id = ol_arena_copy(arena, id, 36),
         .actor_type = "user",
-        .actor_id = ol_arena_copy(arena, key, part(key)),
+        .actor_id = actor(key, arena),
     };
     ol_buf_clear(&payload);
     return out->payload && out->id && out->actor_id

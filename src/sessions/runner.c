@@ -269,6 +269,9 @@ static bool step(struct turn *turn, const struct hint *hint)
     if (ol_session_take(turn->log, turn->runner->owner, turn->runner->options.lease_us,
                         hint->org_id, hint->key, &turn->arena, &turn->work, &err) <= 0)
         return false;
+    if (!ol_session_key_is_valid(hint->key)) // appended by another door: nobody can be asked
+        return ol_session_pass(turn->log, &turn->work, "the key is not userId:agentId:threadId",
+                               &err) > 0;
     if (!turn->work.is_message)
         return ol_session_pass(turn->log, &turn->work, NULL, &err) > 0;
     int found = load_agent(turn, &agent, &err);

@@ -12,9 +12,9 @@
 #include "base/buf.h"
 #include "outlog.h"
 
-enum { OL_SESSION_KEY_BYTES = 387 }; /* three parts of 128, and two colons */
+enum { OL_SESSION_KEY_BYTES = 256 }; /* what an aggregate_id holds, and its end */
 
-/* Whether the key is `userId:agentId:threadId`, each of [A-Za-z0-9._~@-]{1,128}. */
+/* Whether the key is `userId:agentId:threadId`, each of [A-Za-z0-9._~@-]{1,128}, 255 bytes in all. */
 bool ol_session_key_is_valid(const char *key);
 
 /* The agent's part of a valid key, in the arena. */

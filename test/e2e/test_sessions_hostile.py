@@ -1,5 +1,6 @@
 """Sockets of sessions and people who mean no good, or know no better (S-1, S-5, X1): nobody else notices."""
 import contextlib
+import hashlib
 import itertools
 import json
 import socket
@@ -302,3 +303,44 @@ def test_s2_one_request_said_on_many_sockets_at_once_is_one_event(serve, chat, a
         assert {one.next("accepted")["seq"] for one in sockets} == {round + 1}
     wait_for(lambda: len(effects(servers[0])) == 5, "five answers")
     assert len(servers[0].get(f"/v1/sessions/{KEY}/events").json["events"]) == len(listener.questions) == 5
+
+
+# keys, orgs
+
+
+def test_s1_a_key_that_is_taken_can_be_spoken_under(live, chat):
+    """The longest there are: a user's id longer than an actor's, and 255 bytes in all."""
+    for key in ("u" * 128 + ":helper:t", "u" * 119 + ":helper:" + "t" * 128, "..:helper:~@-_.", "U:helper:" + "t" * 128):
+        answers(live, chat, key)
+        said, = live.get(f"/v1/sessions/{key}/events").json["events"]
+        user = key.split(":")[0]
+        assert said["actor_id"] == (user if len(user) <= 100 else f"sha256:{hashlib.sha256(user.encode()).hexdigest()}")
+    for key in ("u" * 120 + ":helper:" + "t" * 128, ":".join(["x" * 128] * 3)):
+        assert live.get(f"/v1/sessions/{key}/socket").code == "bad_session_key"
+        assert live.get(f"/v1/sessions/{key}/effects").code == "bad_session_key"
+
+
+@pytest.mark.parametrize("org", ["", "o" * 101, "%C3%A4" * 51])
+def test_a_socket_of_an_org_that_cannot_be_is_not_opened(live, org):
+    for path in (f"/v1/sessions/{KEY}/socket", f"/v1/sessions/{KEY}/events", "/v1/users/u/socket",
+                 "/v1/users/u/notifications"):
+        answer = live.get(f"{path}?org_id={org}", headers={
+            "upgrade": "websocket", "connection": "upgrade", "sec-websocket-version": "13",
+            "sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA=="} if path.endswith("socket") else {})
+        assert (answer.status, answer.code) == (400, "invalid_field")
+    assert live.post(f"/v1/sessions/{KEY}/ticket?org_id={org}").code == "invalid_field"
+
+
+def test_s1_what_another_door_says_under_a_bad_key_is_passed_over(live, outlog, chat):
+    keys = ("nocolon", "a:b", "x:", "::", "a:b:c:d", "ä:helper:t", "u:helper:t t", "u:helper:" + "t" * 129)
+    for key in keys:
+        outlog.run("append", "--org", "default", "--aggregate", f"session/{key}", "--type", "user_message", "--data",
+                   '{"text":"x","requestId":"r"}')
+    outlog.run("append", "--org", "default", "--aggregate", f"session/{KEY}", "--type", "user_message", "--data", '{"n":1}')
+    outlog.run("append", "--org", "default", "--aggregate", f"session/{KEY}", "--type", "user_message", "--data",
+               '{"text":"without a request"}')
+    frame = chat(live, KEY).next("send_message")
+    assert (frame["content"], frame["requestId"]) == ("you said without a request", None)
+    wait_for(lambda: all(one["done_seq"] == one["last_seq"] for one in live.get("/v1/sessions").json["sessions"]), "all of it")
+    errors = {one["session_key"]: one["last_error"] for one in live.get("/v1/sessions").json["sessions"]}
+    assert errors == {KEY: None, **{key: "the key is not userId:agentId:threadId" for key in keys}}
