@@ -4,6 +4,8 @@ The statements are the product's own: scripts/embed_sql.py renders them from sql
 them, and PostgreSQL plans them with the library's session settings, on a log that was never analyzed
 and on one that was. What the library prepares is executed often enough to get its generic plan; what it
 sends whole each time (@replan) is planned for its values.
+
+M1: what the console and metrics ask each few seconds is bounded too, however much a relay has given up.
 """
 import contextlib
 import json
@@ -206,8 +208,9 @@ def touched(plan, table="events"):
 
 
 def explain(cursor, name, values):
-    arguments = cursor.mogrify(", ".join(["%s"] * len(values)), values).decode()
-    call = f"execute {name}({arguments})" if values else f"execute {name}"
+    call = f"execute {name}"
+    if values:
+        call += "(" + cursor.mogrify(", ".join(["%s"] * len(values)), values).decode() + ")"
     cursor.execute(f"explain (analyze, buffers, timing off, format json) {call}")
     return cursor.fetchone()[0][0]["Plan"]
 
@@ -322,3 +325,89 @@ def test_l5_what_a_paused_destination_keeps_is_not_walked_for_the_others(store, 
         for lane, _ in lanes:
             plan = explain(cursor, "due", render("postgres", "parked_due", {"lane": lane, "rooms": rooms})[1])
             assert plan["Actual Rows"] == 0 and touched(plan, "parked") < 20, outline(plan)
+
+
+# What the console and metrics ask
+
+PARKED = 21_000    # more than are counted of a state
+PLACES = ["billing", "mail", "search"]
+STATES = ["PUBLISHED", "PENDING", "CLAIMED", "DEAD"]
+
+
+def park(store):
+    """Statements that set aside so many messages of each state, spread over the places, each with an error of its
+    own. What was published since is the newest."""
+    if store.startswith("sqlite:"):
+        table, lane = "outlog_parked", "0"
+        numbers = f"(with recursive s(n) as (select 1 union all select n + 1 from s where n < {PARKED}) select n from s)"
+        later = f"strftime('%Y-%m-%dT%H:%M:%S.000000Z', '{FIRST}', n || ' seconds')"
+    else:
+        table, lane, numbers = "outlog.parked", "n % 8", f"generate_series(1, {PARKED}) s(n)"
+        later = f"timestamptz '{FIRST}' + n * interval '1 second'"
+    for number, state in enumerate(STATES):
+        claim = f"'{FIRST}'" if state in ("CLAIMED", "PUBLISHED") else "null"
+        yield (f"insert into {table} (lane, seq, attempts, state, available_at, claimed_at, lease_until, claimed_by, updated_at, "
+               f"destination, last_error) select {lane}, {number * PARKED} + n, 1, '{state.replace('PUBLISHED', 'CLAIMED')}', '{FIRST}', "
+               f"{claim}, {claim}, {claim}, {later}, case n % 3 when 0 then 'billing' when 1 then 'mail' else 'search' end, "
+               f"'{state} ' || n from {numbers}")
+    yield (f"update {table} set state = 'PUBLISHED', published_at = '{at(EVENTS)}', updated_at = '{at(EVENTS)}', claimed_at = null, "
+           f"lease_until = null, claimed_by = null where last_error like 'PUBLISHED%'")
+
+
+@pytest.fixture
+def parked_store(store, outlog, tmp_path):
+    """A store where a relay gave up much, and where the planner was told nothing of it."""
+    (tmp_path / "outlog.yaml").write_text("destinations: {%s}\n" % ", ".join(f'{place}: {{type: "null"}}' for place in PLACES))
+    outlog.run("apply", "-f", tmp_path / "outlog.yaml")
+    if store.startswith("sqlite:"):
+        with contextlib.closing(sqlite3.connect(store[len("sqlite:"):])) as db:
+            for statement in park(store):
+                db.execute(statement)
+            db.commit()
+    else:
+        with contextlib.closing(psycopg2.connect(store)) as db, db.cursor() as cursor:
+            cursor.execute("alter table outlog.parked set (autovacuum_enabled = off)")
+            for statement in park(store):
+                cursor.execute(statement)
+            db.commit()
+    return store
+
+
+def cost_of(store, query, given):
+    """The rows of a query, and for each of never analyzed and analyzed how much of `parked` it looked at: rows on
+    PostgreSQL, steps in hundreds on SQLite."""
+    if store.startswith("sqlite:"):
+        with contextlib.closing(sqlite3.connect(store[len("sqlite:"):])) as db:
+            text, values = render("sqlite", query, given)
+            db.execute("select 1 from outlog_lanes").fetchall()  # reading the schema is steps too
+            rows, before = steps_of(db, text, values)
+            db.execute("analyze")
+            return rows, [before, steps_of(db, text, values)[1]]
+    with contextlib.closing(psycopg2.connect(store)) as db, db.cursor() as cursor:
+        cursor.execute(session_settings())
+        cursor.execute("prepare asked as " + render("postgres", query, given)[0])
+        looked = []
+        for first in ("select", "analyze outlog.parked"):
+            cursor.execute(first)
+            looked.append(touched(explain(cursor, "asked", []), "parked"))
+        cursor.execute("execute asked")
+        return cursor.fetchall(), looked
+
+
+def test_m1_the_newest_trouble_of_each_destination_is_found_by_its_index(parked_store):
+    rows, costs = cost_of(parked_store, "last_errors", {})
+    assert len(rows) == len(PLACES)
+    assert all(error.split()[0] in ("PENDING", "CLAIMED", "DEAD") and int(error.split()[1]) > PARKED - 3
+               for _, error in rows), rows
+    assert max(costs) <= 10, costs  # of 84,000
+
+
+def test_m1_what_is_parked_is_counted_up_to_a_bound(parked_store, outlog):
+    most = 500
+    rows, costs = cost_of(parked_store, "count_parked", {"most": most})
+    counted = {state: sum(row[2] for row in rows if row[1] == state) for state in STATES}
+    assert counted == {"PENDING": most, "CLAIMED": most, "DEAD": most, "PUBLISHED": 0}
+    assert all(row[6] for row in rows), "that there are more is said"
+    assert max(costs) <= 3 * most, costs  # of 84,000; on SQLite a row is some seventy steps
+    told = outlog.run("stats", "--json").json()[0]["messages"]
+    assert (told["pending"], told["claimed"], told["dead"], told["is_estimate"]) == (20_000, 20_000, 20_000, True)
