@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "outbox/group.h"
+#include "store/farewell.h"
 
 #include <netdb.h>
 #include <openssl/err.h>
@@ -323,6 +324,7 @@ static void on_signal(uv_signal_t *handle, int number)
     struct ol_server *server = handle->data;
     (void)number;
     atomic_fetch_add(server->stop, 1);
+    ol_farewell_begin();
     begin_stop(server);
 }
 

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
+#include "store/farewell.h"
 #include "views/checkpoint.h"
 #include "views/projector.h"
 
@@ -29,6 +30,7 @@ static void stop(int signal)
 {
     (void)signal;
     atomic_fetch_add(&is_stopped, 1);
+    ol_farewell_begin();
 }
 
 static void watch_signals(void)
@@ -159,6 +161,8 @@ static int run_worker(struct ol_cli *cli, outlog *log, void *context, outlog_err
     int64_t started = ol_clock_boot_us();
     char applied[32];
     (void)log;
+    if (ol_farewell_prepare(cli->store, err) < 0)
+        return -1;
     watch_signals();
     wish->worker.store = cli->store;
     if (ol_projector_run(&wish->worker, &is_stopped, &stats, err) < 0)
@@ -166,7 +170,7 @@ static int run_worker(struct ol_cli *cli, outlog *log, void *context, outlog_err
     fprintf(stderr, "outlog projections: %s events applied, %lld swaps, %lld stops, in %.2f s\n",
             ol_thousands(stats.applied, applied), (long long)stats.swaps, (long long)stats.stops,
             (double)(ol_clock_boot_us() - started) / 1e6);
-    return 0;
+    return ol_farewell_end(0);
 }
 
 struct thread {

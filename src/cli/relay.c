@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "publish/tracer.h"
 #include "relay/sink.h"
+#include "store/farewell.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -21,6 +22,7 @@ static void stop(int signal)
 {
     (void)signal;
     atomic_fetch_add(&is_stopped, 1);
+    ol_farewell_begin();
 }
 
 struct thread {
@@ -137,7 +139,7 @@ static int run(struct ol_cli *cli)
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
-    if (ol_worker_load(&options, &err) < 0)
+    if (ol_worker_load(&options, &err) < 0 || ol_farewell_prepare(options.store, &err) < 0)
         return ol_report(&err);
     override(&flags, &options);
     int count = options.siblings;
@@ -167,7 +169,7 @@ static int run(struct ol_cli *cli)
         fprintf(stderr, "outlog relay: %s published, %lld failed attempts, %lld dead, in %s s\n",
                 ol_thousands(total.published, published), (long long)total.failed,
                 (long long)total.dead, seconds);
-    return status;
+    return ol_farewell_end(status);
 }
 
 const struct ol_cli_command ol_command_relay = {

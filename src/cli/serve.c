@@ -7,6 +7,7 @@
 #include "log/log.h"
 #include "publish/tracer.h"
 #include "relay/sink.h"
+#include "store/farewell.h"
 #include "views/projector.h"
 
 #include <pthread.h>
@@ -216,7 +217,7 @@ static int run(struct ol_cli *cli)
     options.ready = be_ready;
     options.user = &house;
     house.relay.relay.name = house.projector.projector.name = host;
-    if (ol_worker_load(&house.relay.relay, &err) < 0)
+    if (ol_worker_load(&house.relay.relay, &err) < 0 || ol_farewell_prepare(cli->store, &err) < 0)
         return ol_report(&err);
     options.tracer = house.relay.relay.tracer;
     options.lease_us = house.relay.relay.lease_us; // sessions are leased as lanes are
@@ -227,7 +228,7 @@ static int run(struct ol_cli *cli)
         atomic_store(&is_stopped, 1);
     join_all(&house);
     ol_tracer_close(options.tracer);
-    return status;
+    return ol_farewell_end(status);
 }
 
 const struct ol_cli_command ol_command_serve = {

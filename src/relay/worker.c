@@ -5,6 +5,7 @@
 #include "log/log.h"
 #include "relay/report.h"
 #include "relay/work.h"
+#include "store/farewell.h"
 #include "store/migrate.h"
 
 #include <stdio.h>
@@ -254,26 +255,52 @@ static int turn_all(struct ol_worker *worker, bool *moved, outlog_err *err)
     return 0;
 }
 
-/* Stop claiming; what is on the wire ends or is left to its lease; hand the lanes back. */
-static void drain(struct ol_worker *worker)
+/* The connection may be lost while the store is there: make another. */
+static void reconnect(struct ol_worker *worker)
 {
     outlog_err err;
+    if (worker->conn->store->revive(worker->conn, &err) == 0 &&
+        ol_lane_session(worker->conn, worker->options->lease_us, &err) == 0)
+        ol_sleep_listen(worker, &err);
+}
+
+/* Record what has ended, and hand back the lanes of which nothing is on the wire. */
+static int drain_lanes(struct ol_worker *worker, outlog_err *err)
+{
+    int result = 0;
+    for (size_t i = 0; i < worker->lane_count; i++) {
+        struct ol_work_lane *wl = &worker->lanes[i];
+        bool moved = false;
+        wl->gives_back = wl->is_owned;
+        wl->wants_read = wl->wants_due = false;
+        if (ol_step_lane(wl, &moved, err) < 0) {
+            wl->retry_at = worker->now + 100000;
+            result = -1;
+        }
+        if (wl->is_owned && !wl->loose && ol_share_give_back(wl, err) < 0)
+            result = -1;
+    }
+    return result;
+}
+
+/* Stop claiming; what is on the wire ends or is left to its lease; hand the lanes back. When the store is
+ * given up nothing of this can be recorded any more. */
+static void drain(struct ol_worker *worker)
+{
+    enum { AGAIN_MS = 50 };
+    outlog_err err;
+    int wait_ms = 5;
     int64_t end = ol_clock_boot_us() + worker->options->drain_us;
     for (;;) {
-        bool moved = false;
         worker->now = ol_clock_boot_us();
-        ol_sender_drive(worker->targets.sender, 5);
-        for (size_t i = 0; i < worker->lane_count; i++) {
-            struct ol_work_lane *wl = &worker->lanes[i];
-            wl->gives_back = wl->is_owned;
-            wl->wants_read = wl->wants_due = false;
-            if (ol_step_lane(wl, &moved, &err) < 0)
-                wl->retry_at = worker->now + 100000;
-            if (wl->is_owned && !wl->loose)
-                ol_share_give_back(wl, &err);
-        }
-        if (worker->owned == 0 || worker->now > end || atomic_load(worker->stop) > 1)
+        ol_sender_drive(worker->targets.sender, wait_ms);
+        bool is_stuck = drain_lanes(worker, &err) < 0;
+        if (worker->owned == 0 || worker->now > end || atomic_load(worker->stop) > 1 ||
+            ol_farewell_is_over())
             break;
+        if (is_stuck)
+            reconnect(worker);
+        wait_ms = is_stuck ? AGAIN_MS : 5;
     }
     ol_exec(worker->conn, OL_Q_RELAY_GONE, OL_PARAMS(ol_text(worker->run)), NULL, &err);
 }
@@ -363,9 +390,7 @@ bool ol_worker_round(struct ol_worker *worker)
     }
     worker->polled_at = worker->now;
     worker->pause_us = worker->options->poll_us;
-    if (worker->conn->store->revive(worker->conn, &why) == 0 &&
-        ol_lane_session(worker->conn, worker->options->lease_us, &why) == 0)
-        ol_sleep_listen(worker, &why);
+    reconnect(worker);
     return false;
 }
 

@@ -220,28 +220,15 @@ static void join_ferry(struct ol_postgres_conn *conn)
 
 static int connect_now(struct ol_postgres_conn *conn, outlog_err *err)
 {
-    // Defaults first: what the URL says comes later and wins.
-    bool many_hosts = strchr(conn->url, ',') != NULL;
-    const char *keys[] = {"fallback_application_name",
-                          "connect_timeout",
-                          "keepalives_idle",
-                          "keepalives_interval",
-                          "keepalives_count",
-                          "tcp_user_timeout",
-                          "target_session_attrs",
-                          "client_encoding",
-                          "dbname",
-                          NULL};
-    const char *values[] =
-        {"outlog", "10",      "5", "5", "3", "20000", many_hosts ? "read-write" : "any",
-         "UTF8",   conn->url, NULL};
-
     ol_ahead_drop(&conn->ahead);
-    if (conn->pg)
-        PQfinish(conn->pg);
+    ol_farewell_let_go(&conn->line);
+    PQfinish(conn->pg);
     conn->prepared_count = 0;
     conn->base.in_transaction = false;
-    conn->pg = PQconnectdbParams(keys, values, 1);
+    conn->pg = ol_farewell_dial(conn->url);
+    if (!conn->pg && ol_farewell_is_over())
+        return ol_fail(err, OUTLOG_UNAVAILABLE,
+                       "cannot connect to the store: it does not answer, and this process ends");
     if (!conn->pg)
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
     snprintf(conn->base.name, sizeof conn->base.name, "postgres://%.80s:%s/%.80s",
@@ -257,6 +244,7 @@ static int connect_now(struct ol_postgres_conn *conn, outlog_err *err)
                        message);
     }
     PQsetNoticeReceiver(conn->pg, on_notice, conn);
+    ol_farewell_hold(&conn->line, conn->pg);
     join_ferry(conn);
     return begin_session(conn, err);
 }
@@ -305,7 +293,8 @@ static void postgres_close(struct ol_conn *base)
 {
     struct ol_postgres_conn *conn = ol_postgres_own(base);
     ol_ahead_drop(&conn->ahead);
-    if (!base->is_borrowed && conn->pg)
+    ol_farewell_let_go(&conn->line);
+    if (!base->is_borrowed)
         PQfinish(conn->pg);
     ol_ferry_leave(conn->ferry);
     free(conn->url);

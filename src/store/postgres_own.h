@@ -7,6 +7,7 @@
 #define OL_STORE_POSTGRES_OWN_H
 
 #include "store/ahead.h"
+#include "store/farewell.h"
 #include "store/ferry.h"
 #include "store/store.h"
 
@@ -27,6 +28,7 @@ struct ol_prepared {
 struct ol_postgres_conn {
     struct ol_conn base;
     PGconn *pg;
+    struct ol_farewell_line line;
     char *url;
     bool warned; /* the server sent a warning since this was last cleared */
     struct ol_session session;

@@ -12,6 +12,9 @@ time and happens once; afterwards, and before, everything passes. Where the cut 
     held      the client sees the connection end; the server waits until release(), then gets it
     down      as reply, and nobody can connect again until down(False)
     away      as held, and nobody can connect again until down(False)
+    mute      the server has done it; from here on nobody hears a word, nor that the connection ended
+
+and without a statement: mute(), as a server does that is frozen, or a cable that was pulled.
 """
 import contextlib
 import re
@@ -34,6 +37,7 @@ class Proxy:
         self.refused = 0         # connections while it was down
         self._armed = None       # (pattern, where)
         self._is_down = False
+        self._is_mute = False
         self._byte_limit = None  # reset both sides after so many bytes of the client
         self._release = threading.Event()
         self._released = threading.Event()
@@ -72,6 +76,10 @@ class Proxy:
     def down(self, is_down=True):
         """Take no new connections, until down(False)."""
         self._is_down = is_down
+
+    def mute(self):
+        """Connections stay, new ones are taken, and nothing passes any more."""
+        self._is_mute = True
 
     def release(self):
         """Let the server have what was held, and wait until it has answered it."""
@@ -123,6 +131,8 @@ class Proxy:
                     data = ready.recv(65536)
                     if not data:
                         raise ConnectionResetError
+                    if self._is_mute:
+                        return
                     if ready is server:
                         client.sendall(data)
                         continue
@@ -151,6 +161,12 @@ class Proxy:
         return None
 
     def _cut(self, where, client, server, data):
+        if where == "mute":
+            self._is_mute = True
+            server.sendall(data)
+            _read_until_ready(server)
+            self.happened.set()
+            return
         if where in ("down", "away"):
             self._is_down = True
         if where in ("reply", "down"):

@@ -1,0 +1,55 @@
+/* farewell.h: a daemon that is asked to end does not wait for a silent server.
+ *
+ * A server that is gone says so: whoever asks is told at once. One that is frozen, or at the end of a cable
+ * that was pulled, says nothing, and a statement waits for it as long as the socket lives. While a daemon runs
+ * that is right, for the server may come back. From the moment it is asked to end the store is asked whether it
+ * is there. If so, everything is finished as ever; if it has not answered for two seconds, every connection of
+ * the process ends as if the server had closed it, and no other is made.
+ *
+ * F1  What was sent and not answered is an unknown outcome, as after any lost connection.
+ * F2  A socket is cut by a descriptor of our own: libpq closes its own when it likes, and then the number may be
+ *     somebody else's.
+ * F3  A connection is made by a thread that can be left behind: libpq does not say what it waits for.
+ *
+ * Only daemons ask for this; in other programs connections are made and kept as libpq does. */
+#ifndef OL_STORE_FAREWELL_H
+#define OL_STORE_FAREWELL_H
+
+#include "outlog.h"
+
+#include <stdbool.h>
+
+struct pg_conn;
+
+/* --- for daemons --- */
+
+/* Once, before connections are made: a farewell can be said to this store. Nothing to do for SQLite. */
+int ol_farewell_prepare(const char *store, outlog_err *err);
+
+/* The process was asked to end. May be called by a signal's handler, and more than once. */
+void ol_farewell_begin(void);
+
+/* Has the store been given up? Nothing can be stored by this process any more. */
+bool ol_farewell_is_over(void);
+
+/* Last of all: returns the status to exit with, unless a thread was left behind (F3); then it ends the process
+ * with it. */
+int ol_farewell_end(int status);
+
+/* --- for the store --- */
+
+/* A connection that can be cut. */
+struct ol_farewell_line {
+    struct ol_farewell_line *next;
+    int fd; /* of our own (F2) */
+    bool is_held;
+};
+
+/* Connect. Look at its status; NULL: memory is out, or the store has been given up. */
+struct pg_conn *ol_farewell_dial(const char *url);
+
+/* From here on it can be cut; until let go, which comes before PQfinish. */
+void ol_farewell_hold(struct ol_farewell_line *line, struct pg_conn *pg);
+void ol_farewell_let_go(struct ol_farewell_line *line);
+
+#endif

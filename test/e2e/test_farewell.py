@@ -1,0 +1,167 @@
+"""Stopping a daemon (L3): what runs is finished, but a store that does not answer is not waited for.
+
+A server that is gone says so at once, a frozen one never: a proxy that falls mute stands for it. The deadlines here are
+short, as what they exclude is twenty seconds in the one case and forever in the other.
+"""
+import contextlib
+import http.client
+import json
+import select
+import signal
+import sqlite3
+import time
+
+import psycopg2
+import pytest
+
+from lib.cable import Cable
+from lib.cli import Outlog
+from lib.outbox import Outbox, wait_for
+from lib.proxy import Proxy
+from lib.server import Answer, Server
+
+SOON = 10
+EVENT = {"aggregate_type": "thing", "aggregate_id": "1", "event_type": "t", "payload": {}}
+
+
+def stops_soon(process):
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(SOON) == 0
+
+
+class Asked:
+    """A request that the server has taken, and whose answer is read later."""
+
+    def __init__(self, server, method, path, body=None):
+        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        self.connection.request(method, path, json.dumps(body) if body else None, {"content-type": "application/json"})
+        ours = self.connection.sock.getsockname()[1]
+        ends = f"0100007F:{server.port:04X} 0100007F:{ours:04X} 01 00000000:00000000 "  # nothing left to read
+
+        def is_taken():
+            with open("/proc/net/tcp", encoding="ascii") as table:
+                return ends in table.read()
+        wait_for(is_taken, "the request to be read")
+
+    def is_answered(self):
+        return bool(select.select([self.connection.sock], [], [], 0)[0])
+
+    def answer(self):
+        answer = self.connection.getresponse()
+        answer = Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        self.connection.close()
+        return answer
+
+
+@contextlib.contextmanager
+def proxied(postgres, store):
+    with Proxy(postgres.port) as proxy:
+        yield proxy, proxy.url(store)
+
+
+@contextlib.contextmanager
+def serving(store, tmp_path, *args):
+    server = Server(Outlog(store, cwd=tmp_path), tmp_path / "serve.log", args)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.kill()
+
+
+def test_l3_serve_ends_soon_when_its_server_is_gone(own_postgres, tmp_path):
+    store = own_postgres.create("orders")
+    with serving(store, tmp_path) as server:
+        server.append("acme")
+        wait_for(lambda: own_postgres.sql("select count(*) from outlog.lanes where owner is null", database="orders") == [(0,)],
+                 "the relay to have its lanes")
+        own_postgres.stop()
+        assert server.get("/v1/events").code == "unavailable"
+        stops_soon(server.process)
+
+
+def test_l3_serve_ends_soon_when_its_server_is_silent(postgres, postgres_store, tmp_path):
+    """Who waits for the store is told so first."""
+    with proxied(postgres, postgres_store) as (proxy, store), serving(store, tmp_path) as server:
+        server.append("acme")
+        proxy.mute()
+        read = Asked(server, "GET", "/v1/events")
+        write = Asked(server, "POST", "/v1/events", {"org_id": "acme", "events": [EVENT]})
+        stops_soon(server.process)
+        assert read.answer().code == "unavailable"
+        assert write.answer().code in ("unavailable", "outcome_unknown")
+
+
+def test_l3_what_a_silent_server_may_have_stored_is_told_as_unknown(postgres, postgres_store, tmp_path):
+    with proxied(postgres, postgres_store) as (proxy, store), serving(store, tmp_path, "--no-relay") as server:
+        server.append("acme")
+        proxy.cut_at(r"outlog\.append_(one|batch)", "mute")
+        write = Asked(server, "POST", "/v1/events", {"org_id": "acme", "events": [EVENT]})
+        assert proxy.happened.wait(30)
+        stops_soon(server.process)
+        assert write.answer().code == "outcome_unknown"
+    events = Outlog(postgres_store).run("events", "--json").json()
+    assert len(events) == 2, "the server had done it"
+
+
+@contextlib.contextmanager
+def held(store):
+    """Nobody can append to the aggregate (thing, 1), or to anything on SQLite."""
+    if store.startswith("sqlite:"):
+        with contextlib.closing(sqlite3.connect(store[len("sqlite:"):], isolation_level=None)) as db:
+            db.execute("begin immediate")
+            yield
+            db.execute("rollback")
+    else:
+        with contextlib.closing(psycopg2.connect(store)) as db, db.cursor() as cursor:
+            cursor.execute("select from outlog.heads where aggregate_id = '1' for update")
+            assert cursor.rowcount == 1
+            yield
+            db.rollback()
+
+
+def test_l3_what_runs_is_finished_when_the_store_is_there(store, serve):
+    """Also when it takes longer than a silent store would be waited for."""
+    server = serve("--no-relay")
+    server.append("acme")
+    with held(store):
+        write = Asked(server, "POST", "/v1/events", {"org_id": "acme", "events": [EVENT]})
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(3)  # the store answers all the while
+        assert not write.is_answered() and server.process.poll() is None
+    assert write.answer().status == 201
+    assert server.process.wait(30) == 0
+
+
+OWNED = "select count(*) = 0 as runs from outlog.lanes where owner is null"
+LOOKED = ("select count(*) > 0 as runs from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() "
+          "and query like '%from outlog.projection_checkpoints%'")
+
+
+@pytest.mark.parametrize("command, is_running", [("relay", OWNED), ("projections run", LOOKED)], ids=["relay", "projections"])
+def test_l3_other_daemons_end_soon_too_when_their_server_is_silent(postgres, postgres_store, tmp_path, command, is_running):
+    with proxied(postgres, postgres_store) as (proxy, store), Outbox(postgres_store) as outbox:
+        outlog = Outlog(store, cwd=tmp_path)
+        daemon = outlog.start(*command.split(), stdout=None, stderr=None)
+        wait_for(lambda: outbox.run(is_running)[0]["runs"], "it to run")
+        proxy.mute()
+        try:
+            stops_soon(daemon)
+        finally:
+            outlog.close()
+
+
+def test_l3_a_relay_that_lost_its_connection_hands_its_lanes_back(postgres, postgres_store, relays):
+    """The store is there: another connection is made for it."""
+    cable = Cable(postgres.port)
+    with Outbox(postgres_store) as outbox:
+        relay = relays("a", lease="60s", store=postgres_store.replace(f":{postgres.port}/", f":{cable.port}/"))
+        wait_for(lambda: outbox.run("select * from {}lanes where owner is null") == [], "it to have all lanes")
+        relay.process.send_signal(signal.SIGSTOP)
+        cable.cut()
+        cable.mend()
+        relay.process.send_signal(signal.SIGTERM)
+        relay.process.send_signal(signal.SIGCONT)
+        assert relay.process.wait(SOON) == 0
+        assert outbox.run("select * from {}lanes where owner is not null") == []
+    cable.close()
