@@ -1,8 +1,12 @@
 """POST /v1/events: one command, many commands, and their outcomes (A3)."""
+import itertools
 import json
 import threading
 
 import pytest
+
+from lib.outbox import wait_for
+from lib.secrets import GITHUB
 
 pytestmark = pytest.mark.usefixtures("store")
 
@@ -113,3 +117,45 @@ def test_an_own_id_may_be_repeated(server):
     first, again = (server.post("/v1/events", command(event(1, id=own))).json["events"][0] for _ in range(2))
     assert (first["duplicate"], again["duplicate"]) == (False, True) and first["event_id"] == again["event_id"]
     assert server.post("/v1/events", command(event(2, id=own))).code == "id_conflict"
+
+
+# --- settings that change while it runs ---
+
+WAYS = {
+    "an event": (command(event(event_type="unheard.of")), {}),
+    "events and a message": (command(event(event_type="unheard.of"), event(), messages=[
+        {"destination": "billing", "event_type": "invoice.send", "payload": {}}]), {}),
+    "a key": (command(event(event_type="unheard.of")), {"idempotency-key": "k"}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_e10_a_running_server_learns_of_a_strict_org(server, outlog, tmp_path, way):
+    """And that it is strict no more: what it knows of the registry is never old."""
+    number = itertools.count()
+
+    def outcome():
+        body, headers = WAYS[way]
+        answer = server.post("/v1/events", body, headers={name: f"{key}-{next(number)}" for name, key in headers.items()})
+        return "taken" if answer.status == 201 else answer.code
+
+    def apply(text):
+        (tmp_path / "outlog.yaml").write_text(text)
+        outlog.run("apply", "-f", tmp_path / "outlog.yaml", "--prune")
+
+    assert outcome() == "taken"
+    apply("event_types: {strict: [acme]}\n")
+    wait_for(lambda: outcome() == "unknown_event_type", "it to be refused")
+    apply("event_types: {strict: [beta]}\n")
+    wait_for(lambda: outcome() == "taken", "it to be taken again")
+
+
+def test_e13_a_running_server_learns_of_a_rule_against_secrets(server, outbox):
+    def outcome():
+        answer = server.post("/v1/events", command({**event(), "payload": {"note": GITHUB}}))
+        return "taken" if answer.status == 201 else answer.code
+    assert outcome() == "secret_material"
+    outbox.run("update {}secret_rules set mode = 'off' where rule = 'github_token'")
+    wait_for(lambda: outcome() == "taken", "it to be taken")
+    outbox.run("update {}secret_rules set mode = 'reject' where rule = 'github_token'")
+    wait_for(lambda: outcome() == "secret_material", "it to be refused again")
