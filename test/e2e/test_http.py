@@ -18,7 +18,7 @@ import pytest
 
 from lib.cli import ROOT
 from lib.outbox import wait_for
-from lib.server import Server
+from lib.server import Server, Stream
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import embed_sql  # noqa: E402
@@ -383,20 +383,37 @@ FILTERS = {"org_id": "acme", "event_type": "order.made", "aggregate_type": "orde
            "correlation_id": "c-1", "app_id": "a-1", "env_id": "e-1", "visibility": "v-1"}
 
 
+def post_one(server, **changes):
+    """One event with every field that can be asked for; its event_id."""
+    event = {**FILTERS, "payload": {}, **changes}
+    answer = server.post("/v1/events", {"org_id": event.pop("org_id"), "events": [event]})
+    return answer.json["events"][0]["event_id"]
+
+
 @pytest.mark.parametrize("name", FILTERS)
 def test_e15_every_filter_holds_for_pages_and_consumers(still, name):
-    fields = {**FILTERS, "payload": {}}
-    wanted, other = {**fields}, {**fields, name: "other"}
-    ids = []
-    for event in (wanted, other, wanted):
-        org = event.pop("org_id") if "org_id" in event else "acme"
-        answer = still.post("/v1/events", {"org_id": org, "events": [event]})
-        event["org_id"] = org
-        ids.append(answer.json["events"][0]["event_id"])
+    ids = [post_one(still), post_one(still, **{name: "other"}), post_one(still)]
     page = still.get(f"/v1/events?{name}={FILTERS[name]}").json
     assert [event["event_id"] for event in page["events"]] == [ids[0], ids[2]] and page["next_after"] >= ids[2]
     assert still.put("/v1/consumers/c", {"filters": {name: FILTERS[name]}}).status == 201
     assert [event["event_id"] for event in still.get("/v1/consumers/c/events").json["events"]] == [ids[0], ids[2]]
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_e15_every_filter_holds_for_streams(still, name):
+    """For what is read from the store, and for what comes while it is open."""
+    wanted = [post_one(still)]
+    post_one(still, **{name: "other"})
+    wanted.append(post_one(still))
+    stream = Stream(still, f"/v1/events/stream?after=0&{name}={FILTERS[name]}")
+    seen = iter(stream)
+    assert [next(seen)[0] for _ in wanted] == wanted
+    for _ in range(2):
+        post_one(still, **{name: "other"})
+        live = post_one(still)
+        number, event = next(seen)
+        assert number == live and event[name] == FILTERS[name]
+    stream.close()
 
 
 def test_secrets_of_a_destination_are_never_shown(still):
