@@ -6,6 +6,7 @@
 #include "api/http.h"
 #include "api/hub.h"
 #include "base/clock.h"
+#include "log/read.h"
 
 enum { CHUNK = 64 * 1024, READ_LEAST = 16, READ_MOST = 500, READ_BYTES = 1 << 20, BEAT_MS = 15000 };
 
@@ -63,11 +64,11 @@ static bool has_news(struct ol_followers *followers, struct ol_request *request)
 
 /* --- streams --- */
 
-/* How many events fit into READ_BYTES, going by the page before: many followers may lag at a time,
- * behind events of any size. */
-static size_t next_page(size_t limit, size_t bytes)
+/* How many events fit into READ_BYTES, going by the page before. A page is never longer than that; but
+ * a store that must count for it looks at as many events as it is asked for. */
+static size_t next_page(size_t limit, size_t count, size_t bytes)
 {
-    size_t fit = bytes * 2 > READ_BYTES ? limit * READ_BYTES / bytes : limit * 2;
+    size_t fit = bytes * 2 > READ_BYTES ? count * READ_BYTES / bytes : limit * 2;
     return fit < READ_LEAST ? READ_LEAST : fit > READ_MOST ? READ_MOST : fit;
 }
 
@@ -79,12 +80,14 @@ static enum ol_answer read_store(struct ol_request *request)
     outlog_err err;
 
     ol_buf_reset(&request->reply);
-    if (outlog_read(request->log, &request->filter, request->after, limit, &page, &err) == 0) {
+    // Many followers may lag at a time, behind events of any size.
+    if (ol_read_short(request->log, &request->filter, request->after, limit, READ_BYTES, &page,
+                      &err) == 0) {
         for (size_t i = 0; i < page.count; i++)
             ol_hub_put_event(&page.events[i], &request->reply);
         if (!request->reply.failed)
             request->after = page.next_after;
-        request->page_limit = next_page(limit, request->reply.bytes);
+        request->page_limit = next_page(limit, page.count, request->reply.bytes);
     }
     outlog_page_clear(&page);
     return OL_STREAMING; // after a store error the next sweep tries again

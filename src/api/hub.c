@@ -5,12 +5,19 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "log/event.h"
+#include "log/read.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { RING = 4096, RING_BYTES = 8 * 1024 * 1024, PAGE = 500, PATIENCE_MS = 500 };
+enum {
+    RING = 4096,
+    RING_BYTES = 8 * 1024 * 1024,
+    PAGE = 500,
+    PAGE_BYTES = 1024 * 1024,
+    PATIENCE_MS = 500
+};
 
 struct note {
     struct outlog_record event; /* what filters look at; its texts are in `memory` */
@@ -170,7 +177,7 @@ static int follow(struct ol_hub *hub, outlog *log, struct outlog_page *page, out
         hub->moved(hub->user);
         return 0;
     }
-    if (outlog_follow(log, NULL, hub->tip, PAGE, PATIENCE_MS, page, err) < 0)
+    if (ol_follow_short(log, NULL, hub->tip, PAGE, PAGE_BYTES, PATIENCE_MS, page, err) < 0)
         return -1;
     if (page->next_after == hub->tip)
         return 0;

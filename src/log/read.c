@@ -95,14 +95,15 @@ static bool fill_record(struct outlog_record *to, const struct ol_rows *rows, bo
     return !failed;
 }
 
-int ol_page_fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, bool raw,
-                 bool has_depth, outlog_err *err)
+/* Until `most_bytes` are there, if it is not 0. */
+static int fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, bool raw,
+                bool has_depth, size_t most_bytes, outlog_err *err)
 {
     struct ol_arena *arena = page->memory;
     size_t room = 0;
-    int more;
+    int more = 0;
 
-    while ((more = ol_next(rows, err)) > 0) {
+    while ((!most_bytes || arena->used < most_bytes) && (more = ol_next(rows, err)) > 0) {
         if (page->count == room) {
             size_t wider = room ? room * 2 : 64;
             struct outlog_record *events = ol_arena_array(arena, wider, sizeof *events);
@@ -120,7 +121,13 @@ int ol_page_fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, bo
             return -1;
         page->count++;
     }
-    return more;
+    return more < 0 ? -1 : 0;
+}
+
+int ol_page_fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, bool raw,
+                 bool has_depth, outlog_err *err)
+{
+    return fill(log, page, rows, raw, has_depth, 0, err);
 }
 
 /* --- settled --- */
@@ -196,45 +203,60 @@ static int narrow(outlog *log, const struct outlog_filter *filter, size_t limit,
 
 /* --- reading --- */
 
-/* Both queries have the same conditions after the same three numbers. */
+/* How much a page may hold. */
+struct measure {
+    size_t limit;      /* events */
+    size_t most_bytes; /* the event that reaches it is the last; 0: any number */
+};
+
+/* Then nothing is known of what is behind its last event. Where bytes are limited, that may be any page:
+ * a store that counts them itself need not count as we do. */
+static bool is_full(const struct outlog_page *page, struct measure most)
+{
+    return page->count == most.limit || (most.most_bytes && page->count);
+}
+
+/* Both queries have the same conditions after the same three numbers; only one is limited in bytes. */
 static int query_rows(outlog *log, enum ol_query_id query, const struct outlog_filter *filter,
-                      int64_t one, int64_t other, size_t limit, struct outlog_page *page,
+                      int64_t one, int64_t other, struct measure most, struct outlog_page *page,
                       outlog_err *err)
 {
     // Narrower than any org: the org is then only checked, see events_read.
     bool is_narrow = filter->correlation_id || filter->aggregate_id;
     const char *org_key = filter->is_infrastructure ? "" : filter->org_id;
+    bool is_cut = most.most_bytes && log->conn->store->answers_whole;
     struct ol_rows rows;
     if (ol_query(log->conn, query,
-                 OL_PARAMS(ol_int(one), ol_int(other), ol_int((int64_t)limit),
+                 OL_PARAMS(ol_int(one), ol_int(other), ol_int((int64_t)most.limit),
                            ol_optional(is_narrow ? NULL : filter->org_id),
                            filter->is_infrastructure && !is_narrow ? ol_int(1) : ol_absent(),
                            ol_optional(filter->event_type), ol_optional(filter->aggregate_type),
                            ol_optional(filter->aggregate_id), ol_optional(filter->correlation_id),
                            ol_optional(filter->app_id), ol_optional(filter->env_id),
                            ol_optional(filter->visibility), time_or_absent(filter->since),
-                           time_or_absent(filter->until), ol_optional(is_narrow ? org_key : NULL)),
+                           time_or_absent(filter->until), ol_optional(is_narrow ? org_key : NULL),
+                           is_cut ? ol_int((int64_t)most.most_bytes) : ol_absent()),
                  &rows, err) < 0)
         return -1;
-    int result = ol_page_fill(log, page, &rows, filter->raw, false, err);
+    int result = fill(log, page, &rows, filter->raw, false, most.most_bytes, err);
     ol_end(&rows);
     return result;
 }
 
-static int read_rows(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
-                     struct outlog_page *page, outlog_err *err)
+static int read_rows(outlog *log, const struct outlog_filter *filter, int64_t after,
+                     struct measure most, struct outlog_page *page, outlog_err *err)
 {
     int64_t upto = log->settled, from = after;
     bool is_stale;
-    if (narrow(log, filter, limit, &from, &upto, &is_stale, err) < 0)
+    if (narrow(log, filter, most.limit, &from, &upto, &is_stale, err) < 0)
         return -1;
     if (upto <= from && !is_stale)
         return 0;
-    int result = query_rows(log, OL_Q_EVENTS_READ, filter, from, upto, limit, page, err);
-    if (result < 0 || !is_stale || page->count == limit)
+    int result = query_rows(log, OL_Q_EVENTS_READ, filter, from, upto, most, page, err);
+    if (result < 0 || !is_stale || is_full(page, most))
         return result;
     log->window.settled = 0; // look again, and read it anew
-    return ol_page_reset(page) ? read_rows(log, filter, after, limit, page, err) : -1;
+    return ol_page_reset(page) ? read_rows(log, filter, after, most, page, err) : -1;
 }
 
 static int check_read(outlog *log, const struct outlog_filter *filter, size_t limit,
@@ -254,10 +276,11 @@ static int check_read(outlog *log, const struct outlog_filter *filter, size_t li
                : 0;
 }
 
-int outlog_read(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
-                struct outlog_page *page, outlog_err *err)
+int ol_read_short(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
+                  size_t most_bytes, struct outlog_page *page, outlog_err *err)
 {
     static const struct outlog_filter everything;
+    const struct measure most = {limit, most_bytes};
     int64_t settled;
 
     if (!filter)
@@ -270,19 +293,25 @@ int outlog_read(outlog *log, const struct outlog_filter *filter, int64_t after, 
     page->next_after = after;
     for (;; is_fresh = true) {
         page->settled = log->settled;
-        if (log->settled > after && read_rows(log, filter, after, limit, page, err) < 0)
+        if (log->settled > after && read_rows(log, filter, after, most, page, err) < 0)
             return -1;
-        if (is_fresh || page->count == limit)
+        if (is_fresh || is_full(page, most))
             break;
         // Gaps made the page short of what we knew to be settled: look again, at all of it.
         if (outlog_settled(log, &settled, err) < 0 || !ol_page_reset(page))
             return -1;
     }
-    if (page->count == limit)
+    if (is_full(page, most))
         page->next_after = page->events[page->count - 1].event_id;
     else if (page->settled > after)
         page->next_after = page->settled; // past what the filter skipped
     return 0;
+}
+
+int outlog_read(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
+                struct outlog_page *page, outlog_err *err)
+{
+    return ol_read_short(log, filter, after, limit, 0, page, err);
 }
 
 /* The newest of a window that reaches to now fill a page: then nobody has to know where it begins, and a
@@ -297,8 +326,8 @@ static int read_newest(outlog *log, const struct outlog_filter *filter, int64_t 
 
     if ((!filter->since && !filter->until) || is_known)
         return 0;
-    if (query_rows(log, OL_Q_EVENTS_READ_BACK, filter, upto + 1, from < 0 ? 0 : from, limit, page,
-                   err) < 0)
+    if (query_rows(log, OL_Q_EVENTS_READ_BACK, filter, upto + 1, from < 0 ? 0 : from,
+                   (struct measure){limit, 0}, page, err) < 0)
         return -1;
     if (page->count == limit)
         return 1;
@@ -324,9 +353,9 @@ static int read_back_rows(outlog *log, const struct outlog_filter *filter, int64
         if (narrow(log, filter, limit, from, &upto, &is_stale, err) < 0)
             return -1;
     }
-    return upto <= *from
-               ? 0
-               : query_rows(log, OL_Q_EVENTS_READ_BACK, filter, upto + 1, *from, limit, page, err);
+    return upto <= *from ? 0
+                         : query_rows(log, OL_Q_EVENTS_READ_BACK, filter, upto + 1, *from,
+                                      (struct measure){limit, 0}, page, err);
 }
 
 int outlog_read_back(outlog *log, const struct outlog_filter *filter, int64_t before, size_t limit,
@@ -419,8 +448,8 @@ int ol_read_some(outlog *log, uint32_t mask, int64_t after, size_t limit, struct
     return result;
 }
 
-int outlog_follow(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
-                  int timeout_ms, struct outlog_page *page, outlog_err *err)
+int ol_follow_short(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
+                    size_t most_bytes, int timeout_ms, struct outlog_page *page, outlog_err *err)
 {
     int64_t deadline = ol_clock_boot_us() + (int64_t)timeout_ms * 1000;
     int pause_ms = POLL_FIRST_MS;
@@ -428,7 +457,7 @@ int outlog_follow(outlog *log, const struct outlog_filter *filter, int64_t after
     if (!log->is_waiting)
         log->is_waiting = ol_waiter_open(&log->waiter, log->conn->wake_key) == 0;
     for (;;) {
-        if (outlog_read(log, filter, after, limit, page, err) < 0)
+        if (ol_read_short(log, filter, after, limit, most_bytes, page, err) < 0)
             return -1;
         int64_t left_ms = (deadline - ol_clock_boot_us()) / 1000;
         if (page->count > 0 || left_ms <= 0)
@@ -439,6 +468,12 @@ int outlog_follow(outlog *log, const struct outlog_filter *filter, int64_t after
         ol_await(log->conn, &log->waiter, pause_ms < left_ms ? pause_ms : (int)left_ms);
         pause_ms = pause_ms * 2 < POLL_LAST_MS ? pause_ms * 2 : POLL_LAST_MS;
     }
+}
+
+int outlog_follow(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
+                  int timeout_ms, struct outlog_page *page, outlog_err *err)
+{
+    return ol_follow_short(log, filter, after, limit, 0, timeout_ms, page, err);
 }
 
 int outlog_get(outlog *log, const char *id, struct outlog_page *page, outlog_err *err)

@@ -11,6 +11,13 @@ struct ol_arena *ol_page_reset(struct outlog_page *page);
 int ol_page_fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, bool raw,
                  bool has_depth, outlog_err *err);
 
+/* outlog_read() and outlog_follow() for those who read on behalf of many: a page also ends with the event
+ * that makes it `most_bytes` long. next_after is then that event, also where it was the last one. */
+int ol_read_short(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
+                  size_t most_bytes, struct outlog_page *page, outlog_err *err);
+int ol_follow_short(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
+                    size_t most_bytes, int timeout_ms, struct outlog_page *page, outlog_err *err);
+
 /* Read all settled events after `after` as they are stored, with only the fields of `mask` (field.h)
  * filled in beside event_id, event_type, event_version and payload: for those who read the whole log
  * for little of each event. */

@@ -489,6 +489,7 @@ const struct ol_store ol_store_postgres = {
     .woken = postgres_woken,
     .revive = postgres_revive,
     .has_gaps = true,
+    .answers_whole = true,
     .can_notify = true,
     .has_functions = true,
     .user = &ol_user_postgres,

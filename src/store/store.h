@@ -107,6 +107,7 @@ struct ol_store {
     int (*revive)(struct ol_conn *conn, outlog_err *err);
 
     bool has_gaps; /* numbers are taken before commit: a lower one may appear after a higher one */
+    bool answers_whole; /* all rows of an answer are in memory before the first is seen */
     bool can_notify; /* LISTEN and NOTIFY: writers can wake a sleeping relay */
     bool has_globs;  /* routes are matched by GLOB and JSON paths; else by LIKE and JSON pointers */
     bool has_functions;             /* commands of runs are functions of the database itself */

@@ -8,6 +8,7 @@ import random
 import re
 import resource
 import select
+import signal
 import socket
 import subprocess
 import threading
@@ -313,16 +314,17 @@ def test_c2_a_follower_that_does_not_read_costs_nobody_and_misses_nothing(server
     lazy.close(), eager.close()
 
 
+def most_resident(server):
+    """Megabytes, the most there ever were."""
+    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024
+
+
 def test_c2_followers_that_lag_behind_large_events_read_short_pages(server):
     """Four of them at once, behind 60 MB that are no longer in anybody's memory."""
     payload = {"large": "x" * 200_000}
     ids = [one["event_id"] for _ in range(60) for one in server.append("acme", 5, payload=payload)]
-    status = pathlib.Path(f"/proc/{server.process.pid}/status")
-
-    def most():
-        return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1]) / 1024
-
-    before, seen = most(), [[] for _ in range(4)]
+    before, seen = most_resident(server), [[] for _ in range(4)]
 
     def follow(into):
         stream = Stream(server, "/v1/events/stream?after=0", timeout=60)
@@ -338,7 +340,39 @@ def test_c2_followers_that_lag_behind_large_events_read_short_pages(server):
     for thread in threads:
         thread.join()
     assert seen == [ids] * 4
-    assert "san" in build_dir().name or most() - before < 96, "a page of 300 events would be 60 MB for each"
+    assert "san" in build_dir().name or most_resident(server) - before < 96, "a page of 300 events would be 60 MB for each"
+
+
+def append_beside(store, number, **event):
+    """By another process; the event_ids."""
+    line = json.dumps({**EVENT, "org_id": "acme", **event})
+    done = Outlog(store).run("append", "--ndjson", "-", "--json", input=f"{line}\n" * number)
+    return [one["event_id"] for one in done.json()]
+
+
+@pytest.mark.parametrize("query", ["", "&org_id=acme", "&since=1h"])
+def test_c2_a_page_is_short_however_small_the_events_before_it_were(store, server, query):
+    """Small events make long pages; then come 80 MB, for one who is there and for one who lags."""
+    large, path = {"large": "x" * 100_000}, f"/v1/events/stream?after=0{query}"
+    stream = Stream(server, path, timeout=60)
+    live, before = iter(stream), most_resident(server)
+    ids = append_beside(store, 1000)
+    assert [next(live)[0] for _ in ids] == ids
+    os.kill(server.process.pid, signal.SIGSTOP)
+    try:
+        ids += append_beside(store, 400, payload=large, metadata=large)
+    finally:
+        os.kill(server.process.pid, signal.SIGCONT)  # it finds all of them at once
+    assert [next(live)[0] for _ in ids[1000:]] == ids[1000:]
+    while_live = most_resident(server)
+    late = Stream(server, path, timeout=60)
+    got = iter(late)
+    assert [next(got)[0] for _ in ids] == ids
+    ids += append_beside(store, 1)
+    assert next(got)[0] == next(live)[0] == ids[-1]
+    grown = while_live - before, most_resident(server) - before
+    assert "san" in build_dir().name or max(grown) < 48, f"{grown} MB"
+    stream.close(), late.close()
 
 
 def test_last_event_id_wins_and_wrong_ones_are_refused(server):

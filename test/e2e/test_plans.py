@@ -191,6 +191,9 @@ def turned(given):
 READS |= {f"{what}, backwards": ("events_read_back", turned(given), count)
           for what, (query, given, count) in READS.items() if query == "events_read"}
 
+# The same where the store counts bytes: PostgreSQL alone does.
+SHORT = {f"{what}, a short page": (query, {**given, "most_bytes": 1 << 40}, count)
+         for what, (query, given, count) in READS.items() if query == "events_read"}
 
 # PostgreSQL
 
@@ -223,7 +226,7 @@ def test_e15_postgres_reads_cost_what_they_return(postgres_log, analyzed):
         if analyzed:
             cursor.execute("analyze outlog.events")
         cursor.execute(session_settings())
-        for number, (what, (query, given, count)) in enumerate(READS.items()):
+        for number, (what, (query, given, count)) in enumerate((READS | SHORT).items()):
             if query == "events_settled":
                 continue
             text, values = render("postgres", query, given)
