@@ -50,7 +50,9 @@ select destination, count(*) from outlog.parked where lane = :lane and state in 
  group by destination
 
 -- name: destination_list()
-select name, settings, guarantee, paused, on_dead, is_alert, updated_at from outlog.destinations order by name
+select name, settings, guarantee, paused, on_dead, is_alert, updated_at,
+       (select s.last_ok_at from outlog.successes s where s.destination = d.name)
+  from outlog.destinations d order by name
 
 -- name: destination_get(name)
 select name, settings, guarantee, paused, on_dead, is_alert from outlog.destinations where name = :name

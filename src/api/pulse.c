@@ -38,7 +38,6 @@ struct place {
     char name[101];
     double ok[FLOW_TICKS], failed[FLOW_TICKS]; /* by tick */
     double ok_total, failed_total;
-    int64_t ok_at; /* the beat that last saw a success; 0: none */
 };
 
 struct sample {
@@ -286,8 +285,6 @@ static void put_shares(struct ol_pulse *pulse, const struct beat *beat)
         place->failed[slot] = beat->shares[i].failed;
         place->ok_total += beat->shares[i].ok;
         place->failed_total += beat->shares[i].failed;
-        if (beat->shares[i].ok > 0)
-            place->ok_at = beat->tick.to;
     }
 }
 
@@ -426,7 +423,6 @@ static void find_flow(const struct ol_pulse *pulse, int at, struct ol_flow *out)
     if (place) {
         out->ok_total = place->ok_total;
         out->failed_total = place->failed_total;
-        out->ok_at = place->ok_at;
     }
 }
 

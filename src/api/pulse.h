@@ -37,7 +37,6 @@ struct ol_flow {
     double ok_per_min, fail_per_min;
     int64_t p50_ms, p99_ms;        /* from creation to delivery, sampled; -1: unknown */
     double ok_total, failed_total; /* since this process began */
-    int64_t ok_at;                 /* of one destination: the last success since then, or 0 */
 };
 
 /* Of one destination, or of all (NULL), over the last minute. */

@@ -36,8 +36,6 @@ static void put_destination(struct ol_pulse *pulse, const struct ol_destination 
     ol_buf_char(out, ',');
     put_rate(out, "fail_per_min", flow.fail_per_min, flow.is_known);
     put_number(out, "p99_ms", flow.p99_ms, flow.p99_ms >= 0);
-    ol_buf_text(out, ",\"last_ok_at\":");
-    ol_buf_json_time(out, flow.ok_at);
     put_number(out, "retrying", one->count.retrying, true);
     put_number(out, "dead", one->count.dead, true);
     put_number(out, "held", one->count.held, true);

@@ -18,17 +18,18 @@ static void print_one(struct ol_cli *cli, const struct ol_destination *one)
     struct ol_buf line = {0};
     const struct ol_count *count = &one->count;
     bool is_well = !one->is_paused && strcmp(one->breaker, "closed") == 0;
-    char pending[32], dead[32], age[32];
+    char pending[32], dead[32], age[32], ok[32];
 
     if (cli->json) {
         ol_destination_json(one, &line);
     } else {
         ol_put_wide(&line, one->name, 16);
-        ol_buf_print(&line, " %-9s %s%-9s%s %s%11s %9s %8s  ", one->type,
+        ol_buf_print(&line, " %-9s %s%-9s%s %s%11s %9s %8s %8s%s  ", one->type,
                      is_well ? ol_good(cli) : ol_bad(cli), one->is_paused ? "paused" : one->breaker,
                      ol_plain(cli), count->is_estimate ? "~" : " ",
                      ol_thousands(count->pending, pending), ol_thousands(count->dead, dead),
-                     ol_cli_age(count->oldest_pending_at, age));
+                     ol_cli_age(count->oldest_pending_at, age), ol_cli_age(one->last_ok_at, ok),
+                     one->last_ok_at ? " ago" : "    ");
         int64_t wait_us = one->retry_at - ol_clock_wall_us();
         if (one->retry_at)
             ol_buf_print(&line, "next try in %lld s: ",
@@ -47,8 +48,8 @@ static int list(struct ol_cli *cli, outlog *log, const char *name, outlog_err *e
     if (ol_destination_list(log, &cli->arena, &all, err) < 0)
         return -1;
     if (!cli->json)
-        printf("%s%-16s %-9s %-9s %12s %9s %8s  %s%s\n", ol_bold(cli), "destination", "type",
-               "state", "pending", "dead", "oldest", "last error", ol_plain(cli));
+        printf("%s%-16s %-9s %-9s %12s %9s %8s %12s  %s%s\n", ol_bold(cli), "destination", "type",
+               "state", "pending", "dead", "oldest", "last success", "last error", ol_plain(cli));
     for (size_t i = 0; i < all.count; i++)
         if (!name || strcmp(all.all[i].name, name) == 0)
             print_one(cli, &all.all[i]);
@@ -157,10 +158,11 @@ const struct ol_cli_command ol_command_destinations = {
         "       outlog destinations pause|resume NAME [--actor TYPE:ID]\n"
         "       outlog destinations deliver NAME [--actor TYPE:ID]\n"
         "       outlog destinations test NAME [--data JSON|@FILE] [--json]\n\n"
-        "Lists destinations with what waits for them; ~ marks a number that is projected from the first\n"
-        "messages of a long backlog. A paused one keeps its messages. `deliver` makes everything due now\n"
-        "that waits for its next try or its time. `test` sends one message of type outlog.test from\n"
-        "here, past the outbox, and says what came of it; exit 1 unless it was taken.\n\n"
+        "Lists destinations with what waits for them and when they last took a message; ~ marks a number\n"
+        "that is projected from the first messages of a long backlog. A paused one keeps its messages.\n"
+        "`deliver` makes everything due now that waits for its next try or its time. `test` sends one\n"
+        "message of type outlog.test from here, past the outbox, and says what came of it; exit 1 unless\n"
+        "it was taken.\n\n"
         "  outlog destinations\n"
         "  outlog destinations test billing\n"
         "  outlog destinations pause billing --actor user:ann\n",

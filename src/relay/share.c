@@ -203,6 +203,31 @@ static int show_breakers(struct ol_worker *worker, outlog_err *err)
     return 0;
 }
 
+int ol_share_successes(struct ol_worker *worker, outlog_err *err)
+{
+    struct ol_buf told = {0};
+    char time[OL_TIME_TEXT];
+    int result = 0;
+    for (struct ol_target *t = worker->targets.first; t; t = t->next) {
+        if (t->ok_at == t->shown_ok_at)
+            continue;
+        ol_buf_text(&told, told.bytes ? ",[" : "[[");
+        ol_buf_json_text(&told, t->name);
+        ol_buf_print(&told, ",\"%s\"]", ol_time_format(t->ok_at + worker->ahead_us, time));
+        t->shown_ok_at = t->ok_at;
+    }
+    if (told.bytes) {
+        ol_buf_char(&told, ']');
+        result = told.failed ? ol_fail(err, OUTLOG_NO_MEMORY, "out of memory")
+                             : ol_exec(worker->conn, OL_Q_SUCCESS_PUT,
+                                       OL_PARAMS(ol_bytes(told.data, told.bytes)), NULL, err);
+    }
+    for (struct ol_target *t = worker->targets.first; result < 0 && t; t = t->next)
+        t->shown_ok_at = 0; // nobody knows: all of it is told again
+    ol_buf_clear(&told);
+    return result;
+}
+
 /* Old messages go, a stretch of one lane at a time, by the lane's owner (O10). */
 static int prune(struct ol_worker *worker, bool *has_more, outlog_err *err)
 {
@@ -234,8 +259,10 @@ static int sweep(struct ol_worker *worker, bool *has_more, outlog_err *err)
     if (*has_more)
         return 0;
     worker->sweep_at = worker->now + 60 * BEAT_US;
-    return ol_exec(worker->conn, OL_Q_BREAKER_FORGET,
-                   OL_PARAMS(ol_int(worker->options->lease_us * 10)), NULL, err);
+    return ol_exec(worker->conn, OL_Q_SUCCESS_FORGET, OL_NO_PARAMS, NULL, err) < 0
+               ? -1
+               : ol_exec(worker->conn, OL_Q_BREAKER_FORGET,
+                         OL_PARAMS(ol_int(worker->options->lease_us * 10)), NULL, err);
 }
 
 int ol_share_tidy(struct ol_worker *worker, outlog_err *err)
@@ -288,7 +315,8 @@ int ol_share_beat(struct ol_worker *worker, outlog_err *err)
     int64_t third = worker->options->lease_us / 3;
     worker->beat_at = worker->now + (third < BEAT_US ? third : BEAT_US);
     if (count_relays(worker, &live, err) < 0 || renew_all(worker, err) < 0 ||
-        look_at_settings(worker, err) < 0 || show_breakers(worker, err) < 0)
+        look_at_settings(worker, err) < 0 || show_breakers(worker, err) < 0 ||
+        ol_share_successes(worker, err) < 0)
         return -1;
     if (atomic_load(worker->stop))
         return 0;

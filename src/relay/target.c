@@ -224,6 +224,7 @@ void ol_target_note(struct ol_target *target, const struct outlog_outcome *outco
     ol_breaker_note(&target->breaker, outcome, now);
     if (outcome->kind == OUTLOG_PUBLISH_OK) {
         target->all->answers++;
+        target->ok_at = now;
         ol_target_begin(target, now);
         target->has_answered = true;
         if (!target->all->answered_at)

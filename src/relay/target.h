@@ -21,6 +21,7 @@ struct ol_target {
     struct ol_breaker breaker;
     enum ol_breaker_state shown; /* as others see it */
     int64_t shown_ready_at;
+    int64_t ok_at, shown_ok_at; /* the last success, and the last that others know of; 0: none */
     struct ol_quota_member quota;
     double latency_us;     /* of recent attempts, smoothed */
     int planned;           /* messages of the turn being planned, and those that wait for a place */

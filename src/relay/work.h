@@ -255,4 +255,7 @@ int ol_share_tidy(struct ol_worker *worker, outlog_err *err);
 /* Give a lane back, once nothing of it is open. */
 int ol_share_give_back(struct ol_work_lane *wl, outlog_err *err);
 
+/* Tell whoever asks when each destination last took a message, by the database's clock. Each beat does. */
+int ol_share_successes(struct ol_worker *worker, outlog_err *err);
+
 #endif

@@ -302,6 +302,7 @@ static void drain(struct ol_worker *worker)
             reconnect(worker);
         wait_ms = is_stuck ? AGAIN_MS : 5;
     }
+    ol_share_successes(worker, &err);
     ol_exec(worker->conn, OL_Q_RELAY_GONE, OL_PARAMS(ol_text(worker->run)), NULL, &err);
 }
 

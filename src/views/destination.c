@@ -116,6 +116,7 @@ static int read_row(const struct loading *loading, const struct ol_rows *rows,
     out->breaker = breaker ? breaker->state : "closed";
     out->since = breaker ? breaker->since : out->is_paused ? ol_column_time(rows, 6) : 0;
     out->retry_at = breaker ? breaker->retry_at : 0;
+    out->last_ok_at = ol_column_time(rows, 7);
     out->count = count_of(loading, out->name);
     while (trouble && strcmp(trouble->destination, out->name) != 0)
         trouble = trouble->next;
@@ -188,6 +189,8 @@ void ol_destination_json(const struct ol_destination *destination, struct ol_buf
         ol_buf_text(out, "null");
     ol_buf_text(out, ",\"last_error\":");
     ol_buf_json_text(out, destination->last_error);
+    ol_buf_text(out, ",\"last_ok_at\":");
+    ol_buf_json_time(out, destination->last_ok_at);
     ol_buf_text(out, ",\"retry_at\":");
     ol_buf_json_time(out, destination->retry_at);
     ol_buf_char(out, '}');

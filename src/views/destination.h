@@ -11,8 +11,9 @@ struct ol_destination {
     const char *breaker;    /* closed, half_open, open: the worst any relay sees */
     const char *last_error; /* NULL: none among what is not delivered */
     bool is_paused;
-    int64_t since;    /* when the breaker opened or the pause began; 0: it does well */
-    int64_t retry_at; /* when an open breaker lets the next message try; 0: it is not open */
+    int64_t since;      /* when the breaker opened or the pause began; 0: it does well */
+    int64_t last_ok_at; /* its last success, known within a second; 0: none yet */
+    int64_t retry_at;   /* when an open breaker lets the next message try; 0: it is not open */
     struct ol_count count;
 };
 

@@ -351,7 +351,7 @@ def test_e13_what_an_older_rule_let_pass_moves_too(stores):
 
 
 STAYS = {"schema_migrations": "the new store has its own",
-         "relays": "who runs there", "breakers": "what they saw", "tickets": "seconds old at most",
+         "relays": "who runs there", "breakers": "what they saw", "successes": "what they saw", "tickets": "seconds old at most",
          "replaced": "work of a trigger", "prunings": "work of a trigger"}
 
 

@@ -319,7 +319,8 @@ def test_dead_letters_are_grouped_by_what_went_wrong(server):
 def test_x4_a_destination_is_made_changed_and_removed_and_each_is_an_event(still):
     made = still.put("/v1/destinations/d", {"type": "null"})
     assert made.status == 201 and made.json == {"name": "d", "type": "null", "paused": False, "breaker": "closed",
-                                                "pending": 0, "oldest_pending_ms": None, "last_error": None, "retry_at": None}
+                                                "pending": 0, "oldest_pending_ms": None, "last_error": None,
+                                                "last_ok_at": None, "retry_at": None}
     assert still.put("/v1/destinations/d", {"type": "null"}).status == 200, "a repeat changes nothing"
     changed = still.put("/v1/destinations/d", {"type": "null", "timeout": "3s"})
     assert changed.status == 200
@@ -611,8 +612,8 @@ def test_stats_say_what_happened(server, receiver):
     by_name = wait_for(counted, lambda: server.get("/v1/stats").json)
     assert by_name["bad"]["dead"] == 6 and by_name["bad"]["p99_ms"] is None and by_name["bad"]["ok_per_min"] == 0
     assert by_name["good"]["dead"] == 0 and by_name["good"]["p99_ms"] >= 0 and by_name["good"]["fail_per_min"] == 0
-    published = max(one["published_at"] for one in server.get("/v1/messages?destination=good").json["messages"])
-    assert by_name["bad"]["last_ok_at"] is None and by_name["good"]["last_ok_at"] >= published
+    created = max(one["created_at"] for one in server.get("/v1/messages?destination=good").json["messages"])
+    assert by_name["bad"]["last_ok_at"] is None and by_name["good"]["last_ok_at"] >= created
     stats = server.get("/v1/stats").json
     assert stats["dead"] == 6 and stats["settled"] == stats["events_total"] == server.get("/v1/events").json["settled"]
     assert stats["rates"]["published"] > 0 and stats["rates"]["failed"] > 0 and stats["publish_p50_ms"] <= stats["publish_p99_ms"]

@@ -202,9 +202,38 @@ def test_m1_stats_and_destinations_count_by_destination_and_state(store, outlog,
     assert len(stats["lanes"]) == (8 if is_postgres(store) else 1)
     rows = {one["name"]: one for one in outlog.run("destinations", "--json").json()}
     assert list(rows["one"]) == ["name", "type", "paused", "breaker", "pending", "oldest_pending_ms", "last_error",
-                                 "retry_at"]
+                                 "last_ok_at", "retry_at"]
     assert rows["two"]["pending"] == 6 and "500" in rows["one"]["last_error"]
     assert "relays" in outlog.run("stats").stdout
+
+
+def test_m1_a_destinations_last_success_is_known_to_whoever_asks(store, outlog, outbox, receiver, serve):
+    """It outlives the relay that saw it, is the same by every door, and goes with the destination."""
+    outbox.destination("one", receiver, retry={**FAST, "max_attempts": 1})
+    outbox.destination("two", type="null")
+
+    def last_ok():
+        return {one["name"]: one["last_ok_at"] for one in outlog.run("destinations", "--json").json()}
+    assert last_ok() == {"one": None, "two": None}
+    receiver.rule(500, destination="one")
+    outbox.put("one", {"n": 1})
+    second = outbox.put("two", {"n": 1})
+    outlog.run("relay", "--until-idle", "--quiet")  # too short for a beat of its own
+    first = last_ok()
+    assert first["one"] is None and first["two"] >= show(outlog, second)["created_at"]
+    rows = {line.split()[0]: line for line in outlog.run("destinations").lines()}
+    assert "last success" in rows["destination"] and " s ago" in rows["two"] and " ago" not in rows["one"]
+    receiver.rule(200, destination="one")  # the newest rule decides
+    outbox.put("one", {"n": 2})
+    outlog.run("relay", "--until-idle", "--quiet")
+    then = last_ok()
+    assert then["one"] > then["two"] == first["two"]
+    server = serve("--no-relay")
+    for path in ("/v1/destinations", "/v1/stats"):
+        assert {one["name"]: one["last_ok_at"] for one in server.get(path).json["destinations"]} == then
+    assert server.delete("/v1/destinations/two").status == 204
+    serve()  # with a relay, which tidies up
+    wait_for(lambda: [row["destination"] for row in outbox.run("select destination from {}successes")] == ["one"], "it to go")
 
 
 def test_m1_a_long_backlog_is_projected_and_says_so(store, outlog, outbox):

@@ -199,6 +199,11 @@ create table outlog.breakers (
     constraint breakers_pkey primary key (run, destination),
     constraint breakers_state_is_known check (state in ('open', 'half_open'))) with (fillfactor = 50);
 
+-- When a destination last took a message; relays tell it once a second.
+create table outlog.successes (
+    destination text        primary key,
+    last_ok_at  timestamptz not null) with (fillfactor = 50);
+
 create table outlog.effects (
     effect_id        uuid        primary key,
     org_id           text,

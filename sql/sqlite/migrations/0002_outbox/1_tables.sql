@@ -166,6 +166,10 @@ create table outlog_breakers (
     retry_at    text,
     primary key (run, destination)) without rowid;
 
+create table outlog_successes (
+    destination text primary key,
+    last_ok_at  text not null) without rowid;
+
 create table outlog_effects (
     effect_id        text primary key,
     org_id           text,
