@@ -65,10 +65,11 @@ select effect_id, run_id, step_id, session_key, checkpoint_id, effect_type, effe
    and status = :status      --? status
  order by created_at, effect_id limit :limit
 
--- name: session_owed(org_id, session_key)
+-- name: session_owed(org_id, session_key, after_at?, after_id)
 -- What no client has acknowledged, in order. Effects of a session with another destination are the relay's.
-select effect_id, effect_type, effect_spec from outlog.effects
+select effect_id, effect_type, effect_spec, created_at from outlog.effects
  where session_key = :session_key and org_id = :org_id and status = 'PENDING' and destination = 'session'
+   and (created_at, effect_id) > (:after_at::timestamptz, :after_id::uuid)  --? after_at
  order by created_at, effect_id limit 200
 
 -- name: sessions_owed(since_us)

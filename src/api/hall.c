@@ -33,6 +33,7 @@ static void free_room(struct ol_room *room)
 {
     free(room->org_id);
     free(room->name);
+    free(room->place);
     free(room);
 }
 
@@ -213,8 +214,8 @@ static void loaded(struct ol_request *request)
 
     bool is_kept = hall->user->serve(room, request); // it is there: is_loading holds it
     room->is_loading = false;
-    bool again = room->wants_again;
-    room->wants_again = false;
+    bool again = room->wants_again || room->is_midway;
+    room->wants_again = room->wants_again && room->is_midway; // from the beginning, after the end
     if (again && room->seats)
         ol_room_deliver(room);
     else

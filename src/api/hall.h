@@ -43,6 +43,9 @@ struct ol_room {
     int64_t due_at; /* boot clock: load again; 0: nothing is owed */
     int64_t stamp;  /* of the last look that found something */
     bool is_loading, wants_again, is_opening;
+    bool is_midway;   /* the next load goes on where the last one ended: more than one is needed */
+    bool starts_anew; /* it does not */
+    void *place;      /* where, for its user; freed with the room */
 };
 
 /* What a load is about; the user's own struct begins with it, and is the request's owner. */

@@ -56,27 +56,56 @@ struct delivery {
     struct ol_visit visit; /* first */
     struct ol_owed *owed;
     size_t count;
-    char (*effect_ids)[37]; /* sent: to be noted */
-    size_t sent_count;
+    struct ol_place place;
+    bool is_all;
+    bool *was_sent; /* to whom ever: to be noted */
+    bool has_sent;
     int64_t due_at; /* when the first of what was sent is sent again */
     int result;
 };
+
+/* Everything is gone through in pages. Who came since, or could not take it all, begins at the beginning: in
+ * order or not at all. */
+static void prepare(struct ol_room *room, struct ol_visit *visit)
+{
+    struct delivery *job = (struct delivery *)visit;
+    for (struct ol_seat *seat = room->seats; seat; seat = seat->next)
+        room->starts_anew |= seat->is_new;
+    if (room->is_midway && !room->starts_anew && room->place) {
+        job->place = *(struct ol_place *)room->place;
+        return;
+    }
+    room->is_midway = room->starts_anew = false;
+    room->due_at = 0;
+    for (struct ol_seat *seat = room->seats; seat; seat = seat->next)
+        seat->is_new = seat->is_behind = false;
+}
 
 static enum ol_answer load(struct ol_request *request)
 {
     struct delivery *job = request->owner;
     outlog_err err;
-    job->result = ol_session_owed(request->log, job->visit.org_id, job->visit.name, &request->arena,
-                                  &job->owed, &job->count, &err);
+    job->result = ol_session_owed(request->log, job->visit.org_id, job->visit.name, &job->place,
+                                  &request->arena, &job->owed, &job->count, &job->is_all, &err);
     return OL_ANSWERED;
 }
 
 static enum ol_answer note_attempts(struct ol_request *request)
 {
-    struct delivery *job = request->owner;
+    const struct delivery *job = request->owner;
+    outlog_tx *tx;
     outlog_err err;
-    for (size_t i = 0; i < job->sent_count; i++)
-        ol_session_attempted(request->log, job->effect_ids[i], &err);
+    int result = 0;
+
+    if (outlog_begin(request->log, &tx, &err) < 0)
+        return OL_ANSWERED;
+    for (size_t i = 0; i < job->count && result == 0; i++)
+        if (job->was_sent[i])
+            result = ol_session_attempted(tx, job->owed[i].effect_id, &err);
+    if (result == 0)
+        outlog_commit(tx, &err);
+    else
+        outlog_rollback(tx);
     return OL_ANSWERED;
 }
 
@@ -98,7 +127,6 @@ static void serve_seat(struct ol_seat *seat, struct delivery *job, int64_t now)
 {
     struct ol_buf frame = {0};
     bool is_open = true;
-    seat->is_behind = false;
     for (size_t i = 0; i < job->count && is_open; i++) {
         const struct ol_owed *owed = &job->owed[i];
         struct ol_sent *sent = ol_seat_sent(seat, owed->effect_id);
@@ -113,42 +141,53 @@ static void serve_seat(struct ol_seat *seat, struct delivery *job, int64_t now)
         if (!sent && !(sent = ol_seat_note(seat, owed->effect_id)))
             break;
         sent->at = now;
-        memcpy(job->effect_ids[job->sent_count++], owed->effect_id, 37);
+        job->was_sent[i] = job->has_sent = true;
         ol_buf_reset(&frame);
         put_effect(owed, &frame);
         is_open = ol_socket_send(seat->socket, frame.data, frame.bytes);
     }
     ol_buf_clear(&frame);
-    if (is_open)
+    if (is_open && job->is_all && job->result == 0 && !seat->is_behind)
         ol_seat_prune(seat);
+}
+
+/* Where the next load begins, and when. */
+static void move_on(struct ol_room *room, const struct delivery *job, int64_t now)
+{
+    int64_t due_at = job->result < 0 ? now + OL_HALL_LOOK_US : job->count ? job->due_at : 0;
+    if (due_at && (!room->due_at || due_at < room->due_at))
+        room->due_at = due_at;
+    room->is_midway = job->result == 0 && !job->is_all &&
+                      (room->place || (room->place = malloc(sizeof job->place)));
+    if (room->is_midway)
+        memcpy(room->place, &job->place, sizeof job->place);
 }
 
 static bool serve(struct ol_room *room, struct ol_request *request)
 {
     struct delivery *job = request->owner;
     int64_t now = ol_clock_boot_us();
-    size_t seats = 0;
 
-    for (struct ol_seat *seat = room->seats; seat; seat = seat->next)
-        seats++;
     job->due_at = now + RESEND_US;
-    job->effect_ids =
-        ol_arena_array(&request->arena, job->count * seats + 1, sizeof *job->effect_ids);
-    for (struct ol_seat *seat = room->seats, *next; seat && job->effect_ids; seat = next) {
+    job->was_sent = ol_arena_array(&request->arena, job->count + 1, sizeof *job->was_sent);
+    for (struct ol_seat *seat = room->seats, *next; seat && job->was_sent; seat = next) {
         next = seat->next;
-        serve_seat(seat, job, now);
+        if (!seat->is_new && !seat->is_behind)
+            serve_seat(seat, job, now);
     }
-    room->due_at = job->result < 0 ? now + OL_HALL_LOOK_US : job->count ? job->due_at : 0;
+    move_on(room, job, now);
     request->job = note_attempts;
     request->done = ol_request_free;
-    return job->sent_count && ol_clerks_submit(request->server->clerks, request);
+    return job->has_sent && ol_clerks_submit(request->server->clerks, request);
 }
 
 static void on_drained(struct ol_socket *socket)
 {
     struct ol_seat *seat = ol_socket_owner(socket);
-    if (seat->is_behind)
-        ol_room_deliver(seat->room);
+    if (!seat->is_behind)
+        return;
+    seat->room->starts_anew = true;
+    ol_room_deliver(seat->room);
 }
 
 /* What is owed is sent now, though it may have been sent a moment ago. */
@@ -157,6 +196,7 @@ static void deliver_anew(struct ol_room *room)
     for (struct ol_seat *seat = room->seats; seat; seat = seat->next)
         for (struct ol_sent *sent = seat->sent; sent; sent = sent->next)
             sent->at = 0;
+    room->starts_anew = true;
     ol_room_deliver(room);
 }
 
@@ -190,22 +230,26 @@ static enum ol_answer store_ack(struct ol_request *request)
 }
 
 /* A failure is no loss: it stays owed, and is sent and acknowledged again as soon as the store is back. */
+static void send_again(struct ol_room *room, const char *effect_id)
+{
+    for (struct ol_seat *seat = room->seats; seat; seat = seat->next) {
+        struct ol_sent *sent = ol_seat_sent(seat, effect_id);
+        if (sent)
+            sent->at = 0;
+    }
+    room->due_at = ol_clock_boot_us() + OL_HALL_LOOK_US;
+}
+
 static void acked(struct ol_request *request)
 {
     const struct ack *ack = request->owner;
-    struct ol_room *room =
-        ack->result < 0 ? ol_hall_find(ack->visit.hall, ack->visit.org_id, ack->visit.name) : NULL;
+    struct ol_room *room = ol_hall_find(ack->visit.hall, ack->visit.org_id, ack->visit.name);
     struct ol_seat *who =
         ol_hall_seat(ack->visit.hall, ack->visit.org_id, ack->visit.name, ack->seat_number);
     if (who)
         ol_seat_finish(who);
-    for (struct ol_seat *seat = room ? room->seats : NULL; seat; seat = seat->next) {
-        struct ol_sent *sent = ol_seat_sent(seat, ack->effect_id);
-        if (sent)
-            sent->at = 0;
-    }
-    if (room)
-        room->due_at = ol_clock_boot_us() + OL_HALL_LOOK_US;
+    if (room && ack->result < 0)
+        send_again(room, ack->effect_id);
     ol_request_free(request);
 }
 
@@ -427,8 +471,12 @@ static void on_failed(void *user, const char *org_id, const char *key, const cha
 
 int ol_rooms_open(struct ol_server *server, struct ol_rooms **out, outlog_err *err)
 {
-    static const struct ol_hall_user user =
-        {{on_text, ol_hall_closed, on_drained}, sizeof(struct delivery), NULL, load, serve, look};
+    static const struct ol_hall_user user = {{on_text, ol_hall_closed, on_drained},
+                                             sizeof(struct delivery),
+                                             prepare,
+                                             load,
+                                             serve,
+                                             look};
     struct ol_runner_options options = ol_runner_defaults(server->options.store);
     struct ol_rooms *rooms = calloc(1, sizeof *rooms);
     if (!rooms)

@@ -278,36 +278,42 @@ int ol_session_answer(outlog *log, const struct ol_session_work *work, const cha
 
 /* --- delivering --- */
 
-int ol_session_owed(outlog *log, const char *org_id, const char *key, struct ol_arena *arena,
-                    struct ol_owed **out, size_t *count, outlog_err *err)
+int ol_session_owed(outlog *log, const char *org_id, const char *key, struct ol_place *place,
+                    struct ol_arena *arena, struct ol_owed **out, size_t *count, bool *is_all,
+                    outlog_err *err)
 {
-    enum { MOST = 200 };
+    enum { MOST = 200, MOST_BYTES = 4 * 1024 * 1024 };
     struct ol_rows rows;
     bool failed = false;
-    int more;
+    size_t bytes = 0;
+    int more = 1;
 
     *count = 0;
     if (!(*out = ol_arena_array(arena, MOST, sizeof **out)))
         return no_memory(err);
     if (ol_log_ready(log, err) < 0 ||
-        ol_query(log->conn, OL_Q_SESSION_OWED, OL_PARAMS(ol_text(org_id), ol_text(key)), &rows,
-                 err) < 0)
+        ol_query(log->conn, OL_Q_SESSION_OWED,
+                 OL_PARAMS(ol_text(org_id), ol_text(key),
+                           place->at ? ol_time(place->at) : ol_absent(), ol_text(place->id)),
+                 &rows, err) < 0)
         return -1;
-    while ((more = ol_next(&rows, err)) > 0 && *count < MOST) {
+    while (*count < MOST && bytes < MOST_BYTES && (more = ol_next(&rows, err)) > 0) {
         struct ol_owed *owed = &(*out)[(*count)++];
         ol_column_uuid(&rows, 0, owed->effect_id);
         owed->effect_type = ol_column_copy(&rows, 1, arena, &failed);
         owed->spec = ol_column_copy(&rows, 2, arena, &failed);
+        bytes += owed->spec ? strlen(owed->spec) : 0;
+        place->at = ol_column_time(&rows, 3);
+        memcpy(place->id, owed->effect_id, sizeof place->id);
     }
     ol_end(&rows);
+    *is_all = more == 0;
     return failed ? no_memory(err) : more < 0 ? -1 : 0;
 }
 
-int ol_session_attempted(outlog *log, const char *effect_id, outlog_err *err)
+int ol_session_attempted(outlog_tx *tx, const char *effect_id, outlog_err *err)
 {
-    return ol_log_ready(log, err) < 0 ? -1
-                                      : ol_exec(log->conn, OL_Q_SESSION_ATTEMPTED,
-                                                OL_PARAMS(ol_text(effect_id)), NULL, err);
+    return ol_exec(tx->conn, OL_Q_SESSION_ATTEMPTED, OL_PARAMS(ol_text(effect_id)), NULL, err);
 }
 
 struct pending {

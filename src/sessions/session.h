@@ -93,17 +93,25 @@ struct ol_owed {
     const char *effect_type, *spec; /* send_message: {"content":…,"requestId":…,"isFinal":…} */
 };
 
-/* What is owed to a session, in order; at most 200. */
-int ol_session_owed(outlog *log, const char *org_id, const char *key, struct ol_arena *arena,
-                    struct ol_owed **out, size_t *count, outlog_err *err);
+/* How far one has read of what is owed; from the beginning: {0}. */
+struct ol_place {
+    int64_t at;
+    char id[37];
+};
+
+/* What is owed to a session after a place, in order: at most 200, and some MiB. The place moves to the last
+ * of them; *is_all: there is no more. */
+int ol_session_owed(outlog *log, const char *org_id, const char *key, struct ol_place *place,
+                    struct ol_arena *arena, struct ol_owed **out, size_t *count, bool *is_all,
+                    outlog_err *err);
 
 /* Sessions that effects were stored for within the last `since_us`. */
 int ol_session_newly_owed(outlog *log, int64_t since_us,
                           void (*each)(void *user, const char *org_id, const char *key), void *user,
                           outlog_err *err);
 
-/* The effect was sent to a client. */
-int ol_session_attempted(outlog *log, const char *effect_id, outlog_err *err);
+/* The effect was sent to its sockets. */
+int ol_session_attempted(outlog_tx *tx, const char *effect_id, outlog_err *err);
 
 /* A client has it (I4). *first (may be NULL): it was not known before. */
 int ol_session_ack(outlog *log, const char *org_id, const char *key, const char *effect_id,

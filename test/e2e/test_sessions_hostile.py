@@ -6,6 +6,8 @@ import json
 import socket
 import struct
 import threading
+import uuid
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -344,3 +346,53 @@ def test_s1_what_another_door_says_under_a_bad_key_is_passed_over(live, outlog, 
     wait_for(lambda: all(one["done_seq"] == one["last_seq"] for one in live.get("/v1/sessions").json["sessions"]), "all of it")
     errors = {one["session_key"]: one["last_error"] for one in live.get("/v1/sessions").json["sessions"]}
     assert errors == {KEY: None, **{key: "the key is not userId:agentId:threadId" for key in keys}}
+
+
+# much of it
+
+
+def owe(store, server, key, count, size=1):
+    """Put so many effects into a session, in order."""
+    cause, now = server.append("default")[0]["id"], datetime.now(timezone.utc)
+    ids = sorted(str(uuid.uuid4()) for _ in range(count))
+    with Outbox(store) as session:
+        session.run("begin")
+        for number, effect_id in enumerate(ids):
+            at = f"{now + timedelta(microseconds=number // 7):%Y-%m-%dT%H:%M:%S.%fZ}"   # some have the same
+            session.run("insert into {}effects (effect_id, org_id, session_key, effect_type, effect_spec, destination, "
+                        "idempotency_key, message_id, last_event_id, correlation_id, created_at, updated_at) values "
+                        "(%s, 'default', %s, 'update_ui', %s, 'session', %s, %s, %s, 'c', %s, %s)", effect_id, key,
+                        json.dumps({"n": number, "x": "y" * size}), effect_id, effect_id, cause, at, at)
+        session.run("commit")
+    return ids
+
+
+@pytest.mark.parametrize("acks", [True, False])
+def test_s5_who_was_away_for_long_gets_all_of_it_at_once_in_order(live, store, chat, acks):
+    """More than one load of them, for one who acknowledges and one who does not; a second comes in the middle."""
+    owe(store, live, KEY, 450)
+    one = chat(live, KEY, timeout=8)            # what is only sent again comes after ten
+    for number in range(450):
+        sent = one.next()
+        assert sent["n"] == number
+        if number == 100:
+            other = chat(live, KEY, timeout=8)
+        if acks and number % 2:
+            one.ack(sent["effect_id"])
+    numbers = [other.next()["n"] for _ in range(225 if acks else 450)]
+    assert numbers == sorted(numbers) and (acks or numbers == list(range(450)))
+
+
+def test_s5_a_hundred_sockets_of_one_session_each_get_everything_and_it_counts_as_one_attempt(live, store, chat):
+    ids = owe(store, live, KEY, 20)
+    sockets = [chat(live, KEY) for _ in range(100)]
+    for one in sockets:
+        seen = []
+        while len(seen) < len(ids):
+            effect_id = one.next("update_ui")["effect_id"]
+            seen += [effect_id] if effect_id not in seen else []
+        assert seen == ids
+    sockets[0].say("r-1", "to all of you")
+    effect_id, = {one.next("send_message")["effect_id"] for one in sockets}
+    wait_for(lambda: effects(live)[-1]["attempts"], "the attempt to be noted")
+    assert (effects(live)[-1]["effect_id"], effects(live)[-1]["attempts"]) == (effect_id, 1)
