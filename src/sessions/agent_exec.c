@@ -100,27 +100,48 @@ static int hear_out(struct child *child, const char *line, size_t bytes, int64_t
     }
 }
 
+/* Its output is over: so is it, soon. */
+static int see_off(const struct child *child, int64_t until, struct ol_agent_ear *ear,
+                   bool *has_ended, outlog_err *err)
+{
+    int status = 0;
+    for (int64_t pause = 1000; waitpid(child->pid, &status, WNOHANG) == 0; pause *= 2) {
+        if (!ear->goes_on(ear->user))
+            return ol_fail(err, OUTLOG_UNAVAILABLE, "given up");
+        if (ol_clock_boot_us() >= until)
+            return ol_fail(err, OUTLOG_UNAVAILABLE, "the agent did not end in time");
+        if (pause > TICK_MS * INT64_C(1000))
+            pause = TICK_MS * INT64_C(1000);
+        ol_clock_sleep_us(pause);
+    }
+    *has_ended = true;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return 0;
+    return WIFEXITED(status) ? ol_fail(err, OUTLOG_UNAVAILABLE, "the agent ended with exit code %d",
+                                       WEXITSTATUS(status))
+                             : ol_fail(err, OUTLOG_UNAVAILABLE, "the agent was killed by signal %d",
+                                       WTERMSIG(status));
+}
+
 int ol_agent_exec(const struct ol_agent *agent, const char *line, size_t bytes,
                   struct ol_agent_ear *ear, outlog_err *err)
 {
     struct child child;
-    int status = 0;
+    int64_t until = ol_clock_boot_us() + agent->timeout_us;
 
     if (start(agent, &child, err) < 0)
         return -1;
-    int result = hear_out(&child, line, bytes, ol_clock_boot_us() + agent->timeout_us, ear, err);
-    if (result < 0)
-        kill(-child.pid, SIGKILL);
+    int result = hear_out(&child, line, bytes, until, ear, err);
     if (child.in >= 0)
         close(child.in);
     close(child.out);
-    while (waitpid(child.pid, &status, 0) < 0 && errno == EINTR)
+    bool has_ended = false;
+    if (result == 0)
+        result = see_off(&child, until, ear, &has_ended, err);
+    if (has_ended)
+        return result;
+    kill(-child.pid, SIGKILL);
+    while (waitpid(child.pid, NULL, 0) < 0 && errno == EINTR)
         ;
-    if (result == 0 && !(WIFEXITED(status) && WEXITSTATUS(status) == 0))
-        result = WIFEXITED(status)
-                     ? ol_fail(err, OUTLOG_UNAVAILABLE, "the agent ended with exit code %d",
-                               WEXITSTATUS(status))
-                     : ol_fail(err, OUTLOG_UNAVAILABLE, "the agent was killed by signal %d",
-                               WTERMSIG(status));
     return result;
 }

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/line.h"
+#include "base/map.h"
 #include "log/log.h"
 #include "publish/expand.h"
 #include "sessions/agent.h"
@@ -17,11 +18,12 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST_HINTS = 4096, LOOK = 64, RETRY_US = 1000000, STORE_MS = 100 };
+enum { MOST_HINTS = 4096, LOOK = 64, RETRY_US = 1000000, MOST_DOUBLED = 6, STORE_MS = 100 };
 
 struct hint {
     struct hint *next;
-    char *org_id, *key;
+    const char *org_id, *key, *name; /* name: both */
+    char text[];
 };
 
 struct ol_runner {
@@ -30,7 +32,8 @@ struct ol_runner {
     char owner[37];
     pthread_mutex_t lock;
     pthread_cond_t has_hint;
-    struct hint *first, **last;
+    struct hint *first, **last; /* each session once: they take turns */
+    struct ol_map names;        /* of these */
     size_t hint_count;
     int64_t look_at; /* boot clock: when somebody looks into the store again */
     atomic_bool is_over;
@@ -48,35 +51,40 @@ struct ol_runner_options ol_runner_defaults(const char *store)
 
 /* --- hints --- */
 
-static void free_hint(struct hint *hint)
+static struct hint *new_hint(const char *org_id, const char *key)
 {
+    size_t org_bytes = strlen(org_id), key_bytes = strlen(key);
+    struct hint *hint = calloc(1, sizeof *hint + 2 * (org_bytes + key_bytes + 2));
     if (!hint)
-        return;
-    free(hint->org_id);
-    free(hint->key);
-    free(hint);
+        return NULL;
+    char *at = hint->text;
+    hint->org_id = memcpy(at, org_id, org_bytes);
+    hint->key = memcpy(at += org_bytes + 1, key, key_bytes);
+    hint->name = memcpy(at += key_bytes + 1, org_id, org_bytes);
+    at[org_bytes] = '\n';
+    memcpy(at + org_bytes + 1, key, key_bytes);
+    return hint;
 }
 
 void ol_runner_hint(struct ol_runner *runner, const char *org_id, const char *key)
 {
     if (!runner)
         return; // the daemon ends: whoever runs next finds the message
-    struct hint *hint = calloc(1, sizeof *hint);
-    if (hint) {
-        hint->org_id = strdup(org_id);
-        hint->key = strdup(key);
-    }
+    struct hint *hint = new_hint(org_id, key);
+    if (!hint)
+        return;
     pthread_mutex_lock(&runner->lock);
-    bool has_room = hint && hint->org_id && hint->key && runner->hint_count < MOST_HINTS;
-    if (has_room) { // what is left out is found by the next look
+    bool is_wanted = runner->hint_count < MOST_HINTS && !ol_map_get(&runner->names, hint->name) &&
+                     ol_map_add(&runner->names, hint->name, 1);
+    if (is_wanted) { // what is left out is found by the next look
         *runner->last = hint;
         runner->last = &hint->next;
         runner->hint_count++;
         pthread_cond_signal(&runner->has_hint);
     }
     pthread_mutex_unlock(&runner->lock);
-    if (!has_room)
-        free_hint(hint);
+    if (!is_wanted)
+        free(hint);
 }
 
 /* The next hint, or NULL when it is time to look; *is_over ends the thread. */
@@ -96,6 +104,7 @@ static struct hint *next_hint(struct ol_runner *runner, bool *is_over)
         if (!runner->first)
             runner->last = &runner->first;
         runner->hint_count--;
+        ol_map_add(&runner->names, hint->name, -1);
     } else {
         runner->look_at = ol_clock_boot_us() + runner->options.poll_us; // this thread looks
     }
@@ -251,7 +260,8 @@ static void fail(struct turn *turn, int tries, const outlog_err *why)
     }
     tell(work, why);
     if (work->tries + 1 < tries) {
-        ol_session_fail(turn->log, work, why->message, RETRY_US << work->tries, &err);
+        int doubled = work->tries < MOST_DOUBLED ? work->tries : MOST_DOUBLED; // about a minute
+        ol_session_fail(turn->log, work, why->message, (int64_t)RETRY_US << doubled, &err);
         return;
     }
     if (ol_session_pass(turn->log, work, why->message, &err) > 0)
@@ -296,12 +306,11 @@ static void *run(void *argument)
         struct hint *hint = next_hint(turn.runner, &is_over);
         if (!is_over && !turn.log && outlog_open(turn.runner->options.store, &turn.log, &err) < 0)
             is_over = false; // the store is away: the next look tries again
-        else if (!is_over && hint)
-            while (step(&turn, hint) && !atomic_load(&turn.runner->is_over))
-                ;
-        else if (!is_over)
+        else if (!is_over && hint && step(&turn, hint)) // its next message waits behind the others
+            ol_runner_hint(turn.runner, hint->org_id, hint->key);
+        else if (!is_over && !hint)
             ol_session_waiting(turn.log, LOOK, note, turn.runner, &err);
-        free_hint(hint);
+        free(hint);
     }
     ol_arena_clear(&turn.arena);
     outlog_close(turn.log);
@@ -341,8 +350,9 @@ void ol_runner_close(struct ol_runner *runner)
     while (runner->first) {
         struct hint *hint = runner->first;
         runner->first = hint->next;
-        free_hint(hint);
+        free(hint);
     }
+    ol_map_clear(&runner->names);
     pthread_mutex_destroy(&runner->lock);
     pthread_cond_destroy(&runner->has_hint);
     free(runner);

@@ -53,7 +53,8 @@ class Chat:
 
 class Agent(http.server.ThreadingHTTPServer):
     """POST / answers with `words(question)`: a list of tokens; a number waits so many seconds; None cuts the
-    connection. As NDJSON, or with style="openai" as OpenAI's deltas."""
+    connection. As NDJSON that ends with the connection, with style="chunked" in chunks, so that its end is seen, or with
+    style="openai" as OpenAI's deltas."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -92,7 +93,11 @@ class Mouth(http.server.BaseHTTPRequestHandler):
             self.send_error(words)
             return
         stream = agent.style == "openai"
+        chunked = agent.style == "chunked"
+        self.protocol_version = "HTTP/1.1" if chunked else "HTTP/1.0"
         self.send_response(200)
+        if chunked:
+            self.send_header("transfer-encoding", "chunked")
         self.send_header("content-type", "text/event-stream" if stream else "application/x-ndjson")
         self.send_header("connection", "close")
         self.end_headers()
@@ -108,8 +113,11 @@ class Mouth(http.server.BaseHTTPRequestHandler):
                 line = json.dumps(word)
             else:
                 line = json.dumps({"choices": [{"delta": {"content": word}}]} if stream else {"token": word})
-            self.wfile.write((f"data: {line}\n\n" if stream else f"{line}\n").encode())
+            data = (f"data: {line}\n\n" if stream else f"{line}\n").encode()
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data) if chunked else data)
             self.wfile.flush()
+        if chunked:
+            self.wfile.write(b"0\r\n\r\n")
         if stream:
             self.wfile.write(b"data: [DONE]\n\n")
 

@@ -1,0 +1,202 @@
+"""Agents that fail, hang, stop half-way or lose their audience (S-3, S-4): each ends in a defined state."""
+import os
+import signal
+import sys
+import threading
+from datetime import datetime, timezone
+
+import pytest
+
+from lib.outbox import Outbox, wait_for, wait_frozen
+
+pytestmark = pytest.mark.usefixtures("store")
+KEY = "u-1:helper:t-1"
+
+
+def effects(server, key=KEY):
+    return server.get(f"/v1/sessions/{key}/effects?limit=1000").json["effects"]
+
+
+def session(server, key=KEY):
+    return next(one for one in server.get("/v1/sessions").json["sessions"] if one["session_key"] == key)
+
+
+def program(text):
+    return [sys.executable, "-c", "import json, os, signal, sys, time\nq = json.loads(sys.stdin.readline())\n"
+            "def say(**what): print(json.dumps(what), flush=True)\n"
+            "if q['text'] == 'good': say(token='fine'); sys.exit()\nsay(token='half ')\n" + text]
+
+
+def test_s4_an_answer_that_is_not_whole_is_none(serve, chat, agent, configure):
+    """Of each the tokens are seen and no effect is made; the next message is answered."""
+    def words(bad):
+        return lambda question: ["fine"] if question["text"] == "good" else bad
+    programs = {"exit": ("sys.exit(3)", "exit code 3"), "killed": ("os.kill(os.getpid(), 9)", "signal 9"),
+                "error": ("say(error='no more')", "no more"), "garbage": ("print('}')", "neither a token nor"),
+                "hangs": ("time.sleep(60)", "did not end in time"),
+                # its output is over, it is not: nobody waits for it for ever
+                "lingers": ("os.close(1); time.sleep(60)", "did not end in time"),
+                "long": ("say(token='x' * 300_000)", "256 KiB"),
+                "endless": ("[say(token='x' * 200_000) for _ in range(6)]", "1 MiB"),
+                "number": ("say(token=7)", "no text")}
+    agents = {name: ({"type": "exec", "command": program(text), "timeout": "2s" if "in time" in why else "60s"}, why)
+              for name, (text, why) in programs.items()}
+    agents |= {
+        "undone": ({"type": "http", "url": agent(words(["half ", None]), style="openai").url}, "without [DONE]"),
+        "cut": ({"type": "http", "url": agent(words(["half ", None]), style="chunked").url}, "cannot be heard"),
+        "stuck": ({"type": "http", "url": agent(words(["half ", 60])).url, "timeout": "1s"}, "did not end in time"),
+        "refuses": ({"type": "http", "url": agent(words(503)).url}, "HTTP 503"),
+        "absent": ({"type": "exec", "command": ["/nowhere/at/all"]}, "cannot start"),
+        "unplugged": ({"type": "http", "url": "http://127.0.0.1:9/"}, "cannot be heard")}
+    configure(**{name: {**settings, "tries": 1} for name, (settings, _) in agents.items()})
+    server = serve()
+    sockets = {name: chat(server, f"u:{name}:t") for name in agents}
+    for one in sockets.values():
+        one.say("r-1", "bad")
+        one.say("r-2", "good")
+    for name, one in sockets.items():
+        failed = one.next("error")
+        assert (failed["code"], failed["requestId"]) == ("agent_failed", "r-1") and agents[name][1] in failed["detail"], name
+        if name in ("refuses", "absent", "unplugged"):
+            assert not [frame for frame in one.frames if frame["type"] == "token"]
+            if name != "refuses":
+                continue
+        else:
+            assert [frame["text"] for frame in one.frames if frame["type"] == "token"][0] == "half "
+        assert one.next("send_message")["content"] == "fine", name
+        assert [effect["checkpoint_id"] for effect in effects(server, f"u:{name}:t")] == [f"u:{name}:t#2"]
+
+
+def test_a_program_that_lingers_does_not_keep_the_daemon(serve, chat, configure):
+    configure(helper={"type": "exec", "command": program("os.close(1); time.sleep(600)"), "timeout": "600s"})
+    server = serve()
+    one = chat(server, KEY)
+    one.say("r-1", "bad")
+    one.next("token")
+    assert server.stop() == 0
+
+
+def test_s4_an_agent_is_asked_again_before_it_has_failed(serve, chat, agent, configure):
+    """Twice no, then an answer; the last checkpoint and the message are the same each time."""
+    answers = iter([500, ["half ", None], ["whole"]])
+    listener = agent(lambda _: next(answers), style="chunked")
+    configure(helper={"type": "http", "url": listener.url, "tries": 3})
+    server = serve()
+    one = chat(server, KEY)
+    one.say("r-1", "hello")
+    assert one.next("send_message", "error")["content"] == "whole"
+    assert len(listener.questions) == 3 and listener.questions[0] == listener.questions[1] == listener.questions[2]
+    assert [effect["effect_spec"]["content"] for effect in effects(server)] == ["whole"]
+    assert (session(server)["tries"], session(server)["done_seq"]) == (0, 1)
+
+
+def test_s4_the_pause_between_many_tries_stays_a_pause(serve, chat, agent, configure, store):
+    """The fortieth of a hundred: about a minute later, not at once and not next year."""
+    release = threading.Event()
+    listener = agent(lambda _: release.wait(60) and 500)
+    configure(helper={"type": "http", "url": listener.url, "tries": 100})
+    server = serve()
+    one = chat(server, KEY)
+    with Outbox(store) as db:
+        one.say("r-1", "hello")
+        wait_for(lambda: listener.questions, "the first try")
+        release.set()
+        wait_for(lambda: session(server)["tries"] >= 1, "it to fail")
+        db.run("update {}sessions set tries = 40")
+        wait_for(lambda: session(server)["tries"] == 41, "the next to fail")
+        at = db.run("select retry_at from {}sessions")[0]["retry_at"]
+    at = datetime.fromisoformat(at) if isinstance(at, str) else at
+    assert 20 < (at - datetime.now(timezone.utc)).total_seconds() < 70
+
+
+def test_s4_everybody_goes_while_the_answer_comes(serve, chat, agent, configure):
+    """Nobody hears its end; it is stored all the same, once, and comes to whoever comes back."""
+    release = threading.Event()
+
+    def words(_):
+        yield "the first half, "
+        release.wait(60)
+        yield "the second"
+    configure(helper={"type": "http", "url": agent(words).url})
+    server = serve()
+    sockets = [chat(server, KEY) for _ in range(3)]
+    sockets[0].say("r-1", "hello")
+    for one in sockets:
+        assert one.next("token")["text"] == "the first half, "
+    for one in sockets:
+        one.close()
+    assert effects(server) == []
+    release.set()
+    effect, = wait_for(lambda: effects(server), "the answer")
+    assert (effect["status"], effect["attempts"], effect["last_attempt_at"]) == ("PENDING", 0, None)
+    back = chat(server, KEY)
+    assert back.next()["content"] == "the first half, the second"       # and nothing before it
+    back.ack(effect["effect_id"])
+    wait_for(lambda: effects(server)[0]["status"] == "COMPLETED", "the ack")
+
+
+def test_s3_an_answer_longer_than_the_lease_is_asked_for_once(serve, chat, agent, configure):
+    """Two daemons; the one that has the session says so again and again."""
+    listener = agent(lambda _: ["a", 5, "b"])       # the lease is 3 s
+    configure(helper={"type": "http", "url": listener.url})
+    servers = [serve(), serve()]
+    one = chat(servers[0], KEY)
+    one.say("r-1", "hello")
+    assert one.next("send_message")["content"] == "ab"
+    assert len(listener.questions) == 1 and len(effects(servers[1])) == 1
+
+
+def test_s3_a_daemon_that_lost_its_session_cannot_answer_any_more(serve, chat, agent, configure):
+    """One stands still with an agent's answer on the way; another takes the session over; the first wakes."""
+    release, asked = threading.Event(), []
+
+    def words(question):
+        asked.append(question)
+        if len(asked) == 1:
+            yield "first "
+            release.wait(60)
+            yield "answer"
+        else:
+            yield "second answer"
+    listener = agent(words)
+    configure(helper={"type": "http", "url": listener.url})
+    stands = serve()
+    one = chat(stands, KEY)
+    one.say("r-1", "hello")
+    one.next("token")
+    os.kill(stands.process.pid, signal.SIGSTOP)
+    wait_frozen(stands.process.pid)
+    try:
+        runs = serve()
+        assert chat(runs, KEY).next("send_message")["content"] == "second answer"
+        release.set()
+        wait_for(lambda: not any(listener.busy.values()), "the first answer to be said")
+    finally:
+        os.kill(stands.process.pid, signal.SIGCONT)
+    assert one.next("send_message")["content"] == "second answer"
+    one.say("r-2", "again")
+    wait_for(lambda: len(effects(runs)) == 2, "the next answer")
+    assert [(effect["checkpoint_id"], effect["effect_spec"]["content"]) for effect in effects(runs)] == [
+        (f"{KEY}#1", "second answer"), (f"{KEY}#2", "second answer")]
+    requested = runs.get("/v1/events?event_type=EFFECT_REQUESTED").json["events"]
+    assert len(requested) == 2
+
+
+def test_s3_sessions_take_turns(serve, chat, agent, configure):
+    """One agent at a time, and somebody who has said much: who says one thing does not wait for all of that."""
+    release = threading.Event()
+    listener = agent(lambda _: release.wait(60) and ["x"])
+    configure(serve={"answers": 1}, helper={"type": "http", "url": listener.url})
+    server = serve()
+    much, little = chat(server, "u-1:helper:t"), chat(server, "u-2:helper:t")
+    for n in range(20):
+        much.say(f"r-{n}", "x")
+    for _ in range(20):
+        much.next("accepted")
+    little.say("r", "x")
+    little.next("accepted")
+    release.set()
+    little.next("send_message")
+    assert [one["session_key"] for one in listener.questions].index("u-2:helper:t") <= 2
+    wait_for(lambda: len(effects(server, "u-1:helper:t")) == 20, "the others")
+    assert [one["seq"] for one in listener.questions if one["session_key"] == "u-1:helper:t"] == list(range(1, 21))
