@@ -3,12 +3,13 @@
 
 #include "api/hall.h"
 #include "api/server.h"
+#include "base/clock.h"
 #include "views/inbox.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOOK_BACK_US = 10 * 1000000 };
+enum { LOOK_BACK_US = 10 * 1000000, MOST_ERRORS = 20 };
 
 struct ol_feed {
     struct ol_hall hall;
@@ -19,6 +20,8 @@ struct ol_feed {
 struct delivery {
     struct ol_visit visit; /* first */
     bool wants_unread;
+    int64_t back_us;
+    int result;
     struct ol_inbox_item *recent, *unread;
     size_t recent_count, unread_count;
 };
@@ -26,25 +29,36 @@ struct delivery {
 static void prepare(struct ol_room *room, struct ol_visit *visit)
 {
     struct delivery *job = (struct delivery *)visit;
-    for (struct ol_seat *seat = room->seats; seat; seat = seat->next)
+    int64_t now = ol_clock_boot_us(), since = now;
+    for (struct ol_seat *seat = room->seats; seat; seat = seat->next) {
         job->wants_unread |= seat->is_new;
+        if (seat->behind_at && seat->behind_at < since)
+            since = seat->behind_at;
+    }
+    job->back_us = now - since + LOOK_BACK_US;
 }
 
 static enum ol_answer load(struct ol_request *request)
 {
     struct delivery *job = request->owner;
     outlog_err err;
-    if (job->wants_unread &&
-        ol_inbox_unread(request->log, job->visit.org_id, job->visit.name, &request->arena,
-                        &job->unread, &job->unread_count, &err) < 0)
-        job->unread_count = 0;
-    if (ol_inbox_recent(request->log, job->visit.org_id, job->visit.name, LOOK_BACK_US,
-                        &request->arena, &job->recent, &job->recent_count, &err) < 0)
-        job->recent_count = 0;
+    if (job->wants_unread)
+        job->result = ol_inbox_unread(request->log, job->visit.org_id, job->visit.name,
+                                      &request->arena, &job->unread, &job->unread_count, &err);
+    if (job->result == 0)
+        job->result = ol_inbox_recent(request->log, job->visit.org_id, job->visit.name,
+                                      job->back_us, &request->arena, &job->recent,
+                                      &job->recent_count, &err);
     return OL_ANSWERED;
 }
 
-/* One notice, unless this seat has it. False: the seat is gone. */
+static void fall_behind(struct ol_seat *seat)
+{
+    if (!seat->behind_at)
+        seat->behind_at = ol_clock_boot_us();
+}
+
+/* One notice, unless this seat has it, or takes no more just now. False: the seat is gone. */
 static bool send_once(struct ol_seat *seat, const struct ol_inbox_item *item, struct ol_buf *frame)
 {
     struct ol_sent *sent = ol_seat_sent(seat, item->id);
@@ -52,8 +66,11 @@ static bool send_once(struct ol_seat *seat, const struct ol_inbox_item *item, st
         sent->is_seen = true;
         return true;
     }
-    if (!ol_seat_note(seat, item->id))
-        return true; // the next look finds it
+    seat->is_behind |= ol_socket_is_full(seat->socket);
+    if (seat->is_behind || !ol_seat_note(seat, item->id)) {
+        fall_behind(seat); // a later load finds it
+        return true;
+    }
     if (item->is_read && seat->is_new)
         return true; // it came before this seat did
     ol_buf_reset(frame);
@@ -73,17 +90,33 @@ static void serve_seat(struct ol_seat *seat, const struct delivery *job, struct 
     for (size_t i = 0; i < job->recent_count; i++)
         if (!send_once(seat, &job->recent[i], frame))
             return;
+    if (seat->is_behind)
+        return;
     seat->is_new = false;
+    seat->behind_at = 0;
     ol_seat_prune(seat);
+}
+
+static void on_drained(struct ol_socket *socket)
+{
+    struct ol_seat *seat = ol_socket_owner(socket);
+    if (!seat->is_behind)
+        return;
+    seat->is_behind = false;
+    ol_room_deliver(seat->room);
 }
 
 static bool serve(struct ol_room *room, struct ol_request *request)
 {
+    const struct delivery *job = request->owner;
     struct ol_buf frame = {0};
-    room->due_at = 0;
+    room->due_at = job->result < 0 ? ol_clock_boot_us() + OL_HALL_LOOK_US : 0;
     for (struct ol_seat *seat = room->seats, *next; seat; seat = next) {
         next = seat->next;
-        serve_seat(seat, request->owner, &frame);
+        if (job->result < 0)
+            fall_behind(seat);
+        else
+            serve_seat(seat, job, &frame);
     }
     ol_buf_clear(&frame);
     return false;
@@ -105,6 +138,7 @@ static void look(outlog *log, struct ol_look *look)
 struct marking {
     struct ol_visit visit; /* first */
     const char *id;
+    uint64_t seat_number;
 };
 
 static enum ol_answer mark(struct ol_request *request)
@@ -115,13 +149,24 @@ static enum ol_answer mark(struct ol_request *request)
     outlog_err err;
     if (outlog_begin(request->log, &tx, &err) == 0) {
         // A failure is no loss: the notice stays unread, and is sent again.
-        if (ol_inbox_read(tx, marking->visit.org_id, marking->id, &ignored, &err) == 0)
+        if (ol_inbox_read(tx, marking->visit.org_id, marking->visit.name, marking->id, &ignored,
+                          &err) == 0)
             outlog_commit(tx, &err);
         else
             outlog_rollback(tx);
     }
     ol_buf_clear(&ignored);
     return OL_ANSWERED;
+}
+
+static void marked(struct ol_request *request)
+{
+    const struct marking *job = request->owner;
+    struct ol_seat *seat =
+        ol_hall_seat(job->visit.hall, job->visit.org_id, job->visit.name, job->seat_number);
+    if (seat)
+        ol_seat_finish(seat);
+    ol_request_free(request);
 }
 
 /* {type: "read", id}; anything else is nothing we know. */
@@ -131,8 +176,7 @@ static void on_text(struct ol_socket *socket, const char *text, size_t bytes)
         "{\"type\":\"error\",\"code\":\"invalid_field\",\"detail\":\"the frame "
         "known here is {\\\"type\\\":\\\"read\\\",\\\"id\\\":…}\"}";
     struct ol_seat *seat = ol_socket_owner(socket);
-    struct ol_request *request =
-        ol_room_job(seat->room, sizeof(struct marking), mark, ol_request_free);
+    struct ol_request *request = ol_room_job(seat->room, sizeof(struct marking), mark, marked);
     struct marking *job = request ? request->owner : NULL;
     struct ol_json frame = {0};
     outlog_err err;
@@ -143,19 +187,26 @@ static void on_text(struct ol_socket *socket, const char *text, size_t bytes)
             job->id = ol_json_string(&id, &request->arena, NULL);
     }
     if (job && job->id) {
-        ol_hall_submit(seat->room->hall, request);
-    } else {
-        ol_request_free(request);
-        ol_socket_send(socket, refusal, sizeof refusal - 1);
+        job->seat_number = seat->number;
+        if (ol_hall_submit(seat->room->hall, request)) // else it stays unread
+            ol_seat_begin(seat);
+        return;
     }
+    ol_request_free(request);
+    if (ol_socket_send(socket, refusal, sizeof refusal - 1) && ++seat->errors > MOST_ERRORS)
+        ol_socket_close(socket, 1008, "too many bad frames");
 }
 
 /* --- life --- */
 
 int ol_feed_open(struct ol_server *server, struct ol_feed **out, outlog_err *err)
 {
-    static const struct ol_hall_user user =
-        {{on_text, ol_hall_closed, NULL}, sizeof(struct delivery), prepare, load, serve, look};
+    static const struct ol_hall_user user = {{on_text, ol_hall_closed, on_drained},
+                                             sizeof(struct delivery),
+                                             prepare,
+                                             load,
+                                             serve,
+                                             look};
     struct ol_feed *feed = calloc(1, sizeof *feed);
     if (!feed)
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");

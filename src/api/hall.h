@@ -30,9 +30,10 @@ struct ol_seat {
     uint64_t number; /* no two are the same */
     struct ol_sent *sent;
     int errors;
-    int waiting;    /* frames of it that are being dealt with */
-    bool is_new;    /* until its user says otherwise */
-    bool is_behind; /* it takes no more just now */
+    int waiting;       /* frames of it that are being dealt with */
+    bool is_new;       /* until its user says otherwise */
+    bool is_behind;    /* it takes no more just now */
+    int64_t behind_at; /* boot clock: since when it may lack something; 0: it does not */
 };
 
 struct ol_room {

@@ -53,7 +53,7 @@ static enum ol_answer mark(struct ol_request *request, outlog_tx *tx)
     if (ol_request_object(request, none, &body) < 0)
         return OL_ANSWERED;
     struct ol_buf *out = ol_request_reply(request, 200);
-    return ol_inbox_read(tx, request->who.org_id, request->args[0], out, &err) < 0
+    return ol_inbox_read(tx, request->who.org_id, NULL, request->args[0], out, &err) < 0
                ? ol_problem(request, &err)
                : OL_ANSWERED;
 }

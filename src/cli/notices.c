@@ -72,7 +72,8 @@ static int mark(struct ol_cli *cli, outlog *log, const char *org_id, outlog_err 
         if (!cli->json)
             ol_buf_print(&line, "read %s", cli->argv[i]);
         struct ol_buf ignored = {0};
-        int result = ol_inbox_read(tx, org_id, cli->argv[i], cli->json ? &line : &ignored, err);
+        int result =
+            ol_inbox_read(tx, org_id, NULL, cli->argv[i], cli->json ? &line : &ignored, err);
         ol_buf_clear(&ignored);
         if (result < 0) {
             outlog_rollback(tx);

@@ -20,7 +20,7 @@ static int no_memory(outlog_err *err)
 /* --- notices --- */
 
 /* The columns of every query of notices. */
-enum { ID, ORG_ID, VERSION = 5, CREATED_AT = 14, READ_AT = 15 };
+enum { ID, ORG_ID, USER_ID, VERSION = 5, CREATED_AT = 14, READ_AT = 15 };
 
 static void put_notice(const struct ol_rows *rows, struct ol_buf *out)
 {
@@ -165,8 +165,13 @@ int ol_inbox_moved(outlog *log, int64_t back_us,
     return more;
 }
 
-int ol_inbox_read(outlog_tx *tx, const char *org_id, const char *id, struct ol_buf *out,
-                  outlog_err *err)
+static bool is_of(const struct ol_rows *rows, int column, const char *name)
+{
+    return !name || strcmp(ol_column_text(rows, column, NULL), name) == 0;
+}
+
+int ol_inbox_read(outlog_tx *tx, const char *org_id, const char *user_id, const char *id,
+                  struct ol_buf *out, outlog_err *err)
 {
     struct ol_rows rows;
     char uuid[OL_UUID_TEXT];
@@ -179,8 +184,7 @@ int ol_inbox_read(outlog_tx *tx, const char *org_id, const char *id, struct ol_b
         if (ol_query(tx->conn, OL_Q_NOTICE_GET, OL_PARAMS(ol_text(uuid)), &rows, err) < 0)
             return -1;
         int got = ol_next(&rows, err);
-        bool is_ours = got > 0 &&
-                       (!org_id || strcmp(ol_column_text(&rows, ORG_ID, NULL), org_id) == 0);
+        bool is_ours = got > 0 && is_of(&rows, ORG_ID, org_id) && is_of(&rows, USER_ID, user_id);
         if (is_ours && round == 1)
             put_notice(&rows, out);
         ol_end(&rows);

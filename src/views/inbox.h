@@ -30,9 +30,9 @@ int ol_inbox_moved(outlog *log, int64_t back_us,
                    void (*each)(void *user, const char *org_id, const char *user_id, int64_t stamp),
                    void *user, outlog_err *err);
 
-/* Mark it as read and write it as JSON. org_id NULL: any. OUTLOG_NOT_FOUND: no such notice there. */
-int ol_inbox_read(outlog_tx *tx, const char *org_id, const char *id, struct ol_buf *out,
-                  outlog_err *err);
+/* Mark it as read and write it as JSON. org_id, user_id NULL: any. OUTLOG_NOT_FOUND: no such notice there. */
+int ol_inbox_read(outlog_tx *tx, const char *org_id, const char *user_id, const char *id,
+                  struct ol_buf *out, outlog_err *err);
 
 /* {org_id, user_id, email, channels: {category: {email, in_app}}} */
 int ol_inbox_preferences(outlog *log, const char *org_id, const char *user_id, struct ol_buf *out,

@@ -526,6 +526,47 @@ def test_n3_a_socket_gets_what_is_unread_and_then_each_notice_once(store, outlog
             socket.receive()
 
 
+def test_x1_a_socket_marks_its_own_users_notices_alone(store, outlog, daemon):
+    apply(outlog, config([{**RULE, "once": "event"}]))
+    for user in ("u-1", "u-2"):
+        daemon.append("task.assigned", {"assignee": user, "title": "x"})
+    wait_for(lambda: daemon.feed("u-1")["notifications"] and daemon.feed("u-2")["notifications"], "the feeds")
+    other, = daemon.feed("u-1")["notifications"]
+    ticket = daemon.call("POST", f"users/u-2/ticket?org_id={ORG}", {})[0]["ticket"]
+    with WebSocket(daemon.base, f"/v1/users/u-2/socket?ticket={ticket}") as socket:
+        own = socket.receive()
+        for id in (other["id"], "nonsense", own["id"]):     # one after the other
+            socket.send({"type": "read", "id": id})
+        wait_for(lambda: daemon.feed("u-2", "&unread=false")["notifications"], "its own to be read")
+        assert len(daemon.feed("u-1", "&unread=true")["notifications"]) == 1
+        with pytest.raises((AssertionError, ConnectionError)):  # closed, in the end
+            for _ in range(40):
+                socket.send({"type": "hm"})
+                assert socket.receive()["type"] == "error"
+            raise TimeoutError("never closed")
+    daemon.call("POST", f"notifications/{other['id']}/read", {})
+
+
+def test_n3_a_slow_reader_gets_all_of_its_feed_in_order(store, outlog, daemon):
+    """More than the kernel and the daemon hold for one socket: it comes at the pace it is read."""
+    apply(outlog, config([{**RULE, "once": "event"}]))
+
+    def notify(numbers):
+        for number in numbers:
+            daemon.append("task.assigned", {"assignee": "u-1", "title": str(number), "x": "y" * 190_000})
+    notify(range(40))
+    wait_for(lambda: len(daemon.feed("u-1")["notifications"]) == 40, "the feed")
+    told = [one["subject"] for one in reversed(daemon.feed("u-1")["notifications"])]
+    with WebSocket(daemon.base, f"/v1/users/u-1/socket?org_id={ORG}", room=4096) as socket:
+        assert socket.receive()["subject"] == told[0]
+        notify(range(40, 60))
+        wait_for(lambda: len(daemon.feed("u-1")["notifications"]) == 60, "the rest")
+        rest = [socket.receive()["subject"] for _ in range(59)]
+        assert rest[:39] == told[1:] and sorted(rest[39:], key=int) == [str(n) for n in range(40, 60)]
+        daemon.append("task.assigned", {"assignee": "u-1", "title": "last", "x": ""})
+        assert socket.receive()["subject"] == "last", "and nothing came twice before it"
+
+
 def test_x2_a_token_of_an_org_sees_its_own_users_alone(store, outlog):
     apply(outlog, config([RULE]))
     append(outlog, "task.assigned", {"assignee": "u-1", "title": "x"})

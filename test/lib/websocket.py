@@ -8,11 +8,16 @@ import urllib.parse
 
 
 class WebSocket:
-    """Opened by its constructor, which fails unless the server says 101; `early` is sent with the request."""
+    """Opened by its constructor, which fails unless the server says 101; `early` is sent with the request, `room` is all that
+    the kernel holds for it."""
 
-    def __init__(self, base, path, headers=None, timeout=30, early=b""):
+    def __init__(self, base, path, headers=None, timeout=30, early=b"", room=None):
         at = urllib.parse.urlsplit(base)
-        self.socket = socket.create_connection((at.hostname, at.port), timeout=timeout)
+        self.socket = socket.socket()
+        self.socket.settimeout(timeout)
+        if room:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+        self.socket.connect((at.hostname, at.port))
         lines = [f"GET {path} HTTP/1.1", f"Host: {at.netloc}", "Upgrade: websocket", "Connection: Upgrade",
                  f"Sec-WebSocket-Key: {base64.b64encode(os.urandom(16)).decode()}", "Sec-WebSocket-Version: 13",
                  *(f"{name}: {value}" for name, value in (headers or {}).items())]
