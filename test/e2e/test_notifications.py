@@ -8,6 +8,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -363,6 +364,31 @@ def test_n4_the_preset_is_at_most_once_with_five_attempts(store, outlog):
     assert row[0]
 
 
+def test_n4_five_attempts_after_1_5_15_and_60_minutes_then_dead(store, outlog, mails):
+    """Refused for now each time: known not to be sent, so it is tried again; each wait is as S2 says."""
+    apply(outlog, config([{**RULE, "channels": ["email"]}], port=mails.port))
+    append(outlog, "task.assigned", {"assignee": "450@x.example", "title": "x"})
+    for attempt, minutes in enumerate((1, 5, 15, 60), 1):
+        outlog.run("relay", "--until-idle")
+        message, = outlog.run("outbox", "--json").json()
+        assert (message["state"], message["attempts"]) == ("PENDING", attempt) and "450" in message["last_error"]
+        waits = datetime.fromisoformat(message["available_at"]) - datetime.fromisoformat(message["updated_at"])
+        assert abs(waits - timedelta(minutes=minutes)) < timedelta(seconds=5)
+        outlog.run("destinations", "deliver", "email")
+    outlog.run("relay", "--until-idle")
+    message, = outlog.run("outbox", "--json").json()
+    assert (message["state"], message["attempts"], mails.connections) == ("DEAD", 5, 5)
+
+
+def test_n4_what_may_have_been_sent_is_not_sent_again(store, outlog, mails):
+    """The server goes after it has heard the mail and before it said yes."""
+    apply(outlog, config([{**RULE, "channels": ["email"]}], port=mails.port))
+    append(outlog, "task.assigned", {"assignee": "cut@x.example", "title": "x"})
+    outlog.run("relay", "--until-idle")
+    message, = outlog.run("outbox", "--json").json()
+    assert (message["state"], message["attempts"], len(mails.mails)) == ("DEAD", 1, 1)
+
+
 def test_n1_somebody_elses_message_cannot_pass_as_a_notice(store, outlog, relays):
     apply(outlog, config([RULE]))
     outlog.run("send", "--to", "in_app", "--type", "x", "--data", "{}")
@@ -458,6 +484,9 @@ def test_n3_preferences_keep_channels_silent_by_category(store, outlog, daemon):
     daemon.append("task.assigned", {"assignee": "u-1"})
     assert who(messages(store)).count(("u-1", "email")) == 1
     assert who(messages(store)).count(("u-1", "in_app")) == 1
+    # What somebody wants in one org is not said in another.
+    daemon.append("task.assigned", {"assignee": "u-1"}, org="other")
+    assert who(row for row in messages(store) if row["org_id"] == "other") == [("u-1", "email"), ("u-1", "in_app")]
     daemon.call("PUT", path, {"email": None, "channels": {}})
     assert daemon.call("GET", path)[0] == {"org_id": ORG, "user_id": "u-1", "email": None, "channels": {}}
     for body in ({"email": "nobody"}, {"channels": {"a": {"fax": True}}}, {"channels": {"a": True}}, {"x": 1},

@@ -10,6 +10,7 @@ import uuid
 from datetime import datetime, timedelta, timezone
 
 import pytest
+import websocket
 
 from lib.outbox import Outbox, wait_for
 from lib.websocket import WebSocket
@@ -352,13 +353,13 @@ def test_s1_what_another_door_says_under_a_bad_key_is_passed_over(live, outlog, 
 
 
 def owe(store, server, key, count, size=1):
-    """Put so many effects into a session, in order."""
-    cause, now = server.append("default")[0]["id"], datetime.now(timezone.utc)
+    """Put so many effects into a session, in order: owed for an hour, so that no look at what is new finds them."""
+    cause, since = server.append("default")[0]["id"], datetime.now(timezone.utc) - timedelta(hours=1)
     ids = sorted(str(uuid.uuid4()) for _ in range(count))
     with Outbox(store) as session:
         session.run("begin")
         for number, effect_id in enumerate(ids):
-            at = f"{now + timedelta(microseconds=number // 7):%Y-%m-%dT%H:%M:%S.%fZ}"   # some have the same
+            at = f"{since + timedelta(microseconds=number // 7):%Y-%m-%dT%H:%M:%S.%fZ}"   # some have the same
             session.run("insert into {}effects (effect_id, org_id, session_key, effect_type, effect_spec, destination, "
                         "idempotency_key, message_id, last_event_id, correlation_id, created_at, updated_at) values "
                         "(%s, 'default', %s, 'update_ui', %s, 'session', %s, %s, %s, 'c', %s, %s)", effect_id, key,
@@ -396,3 +397,32 @@ def test_s5_a_hundred_sockets_of_one_session_each_get_everything_and_it_counts_a
     effect_id, = {one.next("send_message")["effect_id"] for one in sockets}
     wait_for(lambda: effects(live)[-1]["attempts"], "the attempt to be noted")
     assert (effects(live)[-1]["effect_id"], effects(live)[-1]["attempts"]) == (effect_id, 1)
+
+
+# tickets
+
+
+def test_x1_a_ticket_opens_one_socket_however_many_try_at_once(serve, chat, agent, configure, outlog):
+    """On two daemons; and it is over within a minute, is of one session and org, and is no token."""
+    configure(helper={"type": "http", "url": agent().url})
+    servers = [serve(dev=False), serve(dev=False)]
+    token = outlog.run("token", "create", "--scope", "append", "--org", "acme", "--json").json()[0]["token"]
+    for _ in range(5):
+        made = servers[0].post(f"/v1/sessions/{KEY}/ticket", token=token).json
+        left = datetime.fromisoformat(made["expires_at"]) - datetime.now(timezone.utc)
+        assert timedelta(seconds=1) < left <= timedelta(seconds=60)
+        assert servers[0].post("/v1/events", {"org_id": "acme", "events": [
+            {"aggregate_type": "a", "aggregate_id": "b", "event_type": "c", "payload": {}}]}, token=made["ticket"]).status == 401
+        opened, refused = [], []
+
+        def use(server):
+            try:
+                opened.append(chat(server, KEY, f"?ticket={made['ticket']}&org_id=other"))
+            except websocket.WebSocketBadStatusException as error:
+                refused.append(error.status_code)
+        at_once(*(lambda n=n: use(servers[n % 2]) for n in range(16)))
+        assert len(opened) == 1 and refused == [401] * 15
+    opened[0].say("r-1", "hello")
+    opened[0].next("send_message")
+    reader = outlog.run("token", "create", "--scope", "admin", "--json").json()[0]["token"]
+    assert [one["org_id"] for one in servers[0].get("/v1/sessions", token=reader).json["sessions"]] == ["acme"]
