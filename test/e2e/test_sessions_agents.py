@@ -136,14 +136,18 @@ def test_s4_everybody_goes_while_the_answer_comes(serve, chat, agent, configure)
 
 
 def test_s3_an_answer_longer_than_the_lease_is_asked_for_once(serve, chat, agent, configure):
-    """Two daemons; the one that has the session says so again and again."""
+    """Two daemons; the one that has the session says so again and again, and the other hears of more to do."""
     listener = agent(lambda _: ["a", 5, "b"])       # the lease is 3 s
     configure(helper={"type": "http", "url": listener.url})
     servers = [serve(), serve()]
-    one = chat(servers[0], KEY)
+    one, other = chat(servers[0], KEY), chat(servers[1], KEY)
     one.say("r-1", "hello")
+    one.next("token")
+    other.say("r-2", "and")
+    other.next("accepted")
     assert one.next("send_message")["content"] == "ab"
-    assert len(listener.questions) == 1 and len(effects(servers[1])) == 1
+    wait_for(lambda: len(effects(servers[1])) == 2, "the other answer")
+    assert [question["requestId"] for question in listener.questions] == ["r-1", "r-2"] and listener.most_busy == 1
 
 
 def test_s3_a_daemon_that_lost_its_session_cannot_answer_any_more(serve, chat, agent, configure):
