@@ -28,11 +28,9 @@ insert into outlog.templates (name, version, body)
 select :name, coalesce(max(version), 0) + 1, :body from outlog.templates where name = :name
 
 -- name: notice_address(org_id, user_id)
--- Where a user gets mail, and why not.
-select a.address, s.reason
-  from (select coalesce((select email from outlog.contacts where org_id = :org_id and user_id = :user_id),
-               case when :user_id::text like '%@%' then :user_id::text end) as address) a
-  left join outlog.suppressions s on s.address = lower(a.address)
+-- Where a user gets mail.
+select coalesce((select email from outlog.contacts where org_id = :org_id and user_id = :user_id),
+       case when :user_id::text like '%@%' then :user_id::text end)
 
 -- name: notice_add(id, org_id, user_id, category, template, template_version, event_type, event_id, aggregate_type, aggregate_id, correlation_id, subject, body_text, body_html)
 -- In the transaction that records the message as published; a repeat changes nothing.
@@ -104,6 +102,9 @@ delete from outlog.contacts where org_id = :org_id and user_id = :user_id
 
 -- name: suppression_add(address, reason)
 insert into outlog.suppressions (address, reason) values (lower(:address::text), :reason) on conflict (address) do nothing
+
+-- name: suppression_get(address)
+select reason from outlog.suppressions where address = lower(:address::text)
 
 -- name: suppression_list(limit literal)
 select address, reason, created_at from outlog.suppressions order by address limit :limit

@@ -2,6 +2,7 @@
 #include "relay/notice.h"
 
 #include "base/json.h"
+#include "publish/mail.h"
 #include "publish/mustache.h"
 #include "publish/publisher.h"
 
@@ -130,6 +131,25 @@ static int read_message(const struct ol_json *message, struct ol_arena *arena,
     return 0;
 }
 
+/* By the mailbox alone: a name beside it makes it no other. */
+static int check_suppressions(struct ol_conn *conn, struct ol_arena *arena,
+                              struct ol_notice *notice, outlog_err *err)
+{
+    struct ol_mailbox box;
+    struct ol_rows rows;
+    notice->mailbox = notice->address; // what is none is refused where it is sent
+    if (ol_mailbox_parse(notice->address, "to", arena, &box, err) == 0)
+        notice->mailbox = box.address;
+    if (ol_query(conn, OL_Q_SUPPRESSION_GET, OL_PARAMS(ol_text(notice->mailbox)), &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0)
+        ol_fail(err, OUTLOG_NOT_FOUND, "%.100s is suppressed: %.200s", notice->mailbox,
+                ol_column_text(&rows, 0, NULL));
+    ol_end(&rows);
+    return got == 0 ? 0 : -1;
+}
+
 static int find_address(struct ol_conn *conn, const char *org_id, struct ol_arena *arena,
                         struct ol_notice *notice, outlog_err *err)
 {
@@ -140,11 +160,8 @@ static int find_address(struct ol_conn *conn, const char *org_id, struct ol_aren
                  err) < 0)
         return -1;
     int got = ol_next(&rows, err);
-    const char *reason = NULL;
-    if (got > 0) {
+    if (got > 0)
         notice->address = ol_column_copy(&rows, 0, arena, &failed);
-        reason = ol_column_copy(&rows, 1, arena, &failed);
-    }
     ol_end(&rows);
     if (got < 0 || failed)
         return got < 0 ? -1 : no_memory(err);
@@ -153,10 +170,7 @@ static int find_address(struct ol_conn *conn, const char *org_id, struct ol_aren
                        "no e-mail address is known of user %.100s: set it by PUT "
                        "/v1/users/{user_id}/preferences",
                        notice->user_id);
-    if (reason)
-        return ol_fail(err, OUTLOG_NOT_FOUND, "%.100s is suppressed: %.200s", notice->address,
-                       reason);
-    return 0;
+    return check_suppressions(conn, arena, notice, err);
 }
 
 /* --- rendering --- */
@@ -289,7 +303,7 @@ int ol_notice_write(struct ol_conn *conn, const struct ol_item *item, outlog_err
 int ol_notice_suppress(struct ol_conn *conn, const struct ol_item *item, outlog_err *err)
 {
     return ol_exec(conn, OL_Q_SUPPRESSION_ADD,
-                   OL_PARAMS(ol_text(item->notice->address),
+                   OL_PARAMS(ol_text(item->notice->mailbox),
                              ol_text(item->error ? item->error : "refused for good")),
                    NULL, err);
 }

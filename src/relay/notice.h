@@ -13,7 +13,7 @@ struct ol_notice {
     const char *user_id, *category, *template;
     int64_t template_version;
     const char *subject, *text, *html; /* html or text may be NULL */
-    const char *address;               /* email: where it goes */
+    const char *address, *mailbox;     /* email: where it goes, and that without a name beside it */
     bool is_feed;                      /* it becomes a row of `notices` when it is published */
 };
 

@@ -340,10 +340,10 @@ def test_n1_what_cannot_be_told_is_a_dead_letter_that_says_why(store, outlog, re
     assert mails.mails == [] and notices(store) == []
     # An address that was refused for good is not tried again.
     connections = mails.connections
-    append(outlog, "task.assigned", {"assignee": "550@X.example"}, entity="e-2")
-    wait_for(lambda: len(outlog.run("dead", "--json").json()) == 5, "a fifth")
-    assert "is suppressed" in next(row["last_error"] for (_, recipient), row in states(outlog).items()
-                                   if recipient == "550@X.example")
+    append(outlog, "task.assigned", {"assignee": ["550@X.example", "A Name <550@x.example>"]}, entity="e-2")
+    wait_for(lambda: len(outlog.run("dead", "--json").json()) == 6, "two more")
+    why = {recipient: row["last_error"] for (_, recipient), row in states(outlog).items()}
+    assert "is suppressed" in why["550@X.example"] and "is suppressed" in why["A Name <550@x.example>"]
     assert mails.connections == connections
 
 
