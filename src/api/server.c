@@ -345,6 +345,8 @@ static int split_address(const char *listen, char host[256], char port[16], outl
 
     if (!colon || !colon[1] || strlen(colon + 1) >= 16 || bytes >= 256)
         return ol_fail(err, OUTLOG_INVALID_FIELD, "listen is HOST:PORT, not '%.80s'", listen);
+    if (strtol(colon + 1, NULL, 10) > 65535) // the resolver would take what is left of it
+        return ol_fail(err, OUTLOG_INVALID_FIELD, "'%.80s': a port is at most 65535", listen);
     if (bytes >= 2 && start[0] == '[' && start[bytes - 1] == ']') {
         start++;
         bytes -= 2;

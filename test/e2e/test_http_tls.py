@@ -132,6 +132,13 @@ def test_a_certificate_that_does_not_fit_its_key_says_so(sqlite_store, outlog, c
     assert done.returncode == 1 and "--tls-key" in done.stderr
 
 
+@pytest.mark.parametrize("port", ["65536", "70000", "99999999999999", "x", "-1", ""])
+def test_a_port_that_does_not_exist_is_refused(store, outlog, port):
+    """The resolver would listen on another one: 70000 is 4464 to it."""
+    done = outlog.run("serve", "--dev", "--no-relay", "--listen", f"127.0.0.1:{port}", check=False)
+    assert done.returncode == 1 and done.stderr.endswith(" [invalid_field]\n"), done
+
+
 def test_a_daemon_that_cannot_listen_delivers_nothing(store, outlog, outbox, tmp_path):
     """Somebody else has the port: what waits is not touched."""
     outbox.destination("d", type="null")
