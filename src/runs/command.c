@@ -11,13 +11,13 @@
 
 /* --- the verbs and their bodies --- */
 
-enum kind { TEXT, COUNT, ANY, OBJECT };
+enum kind { TEXT, COUNT, FROM_1, ANY, OBJECT };
 
 struct member {
     const char *name; /* NULL ends the list */
     enum kind kind;
     bool is_required;
-    size_t most; /* bytes of a text; 0: what a payload may hold */
+    size_t most; /* bytes of a text; 0: what a payload may hold. The largest number; 0: any */
 };
 
 #define SEQ                          \
@@ -54,7 +54,9 @@ static const struct verb {
     [OL_CANCEL_RUN] = {"cancel_run", "run_id", {{"reason", TEXT}, SEQ}},
     [OL_START_STEP] = {"start_step",
                        "run_id",
-                       {{"step_type", TEXT, true, 100}, {"step_index", COUNT}, SEQ}},
+                       {{"step_type", TEXT, true, 100},
+                        {"step_index", COUNT, false, INT32_MAX},
+                        SEQ}},
     [OL_COMPLETE_STEP] = {"complete_step",
                           "step_id",
                           {{"output_result", ANY, true}, {"duration_ms", COUNT}, SEQ}},
@@ -77,7 +79,7 @@ static const struct verb {
                             {"idempotency_key", TEXT, false, 512},
                             {"ordering_key", TEXT, false, 512},
                             {"step_id", TEXT},
-                            {"max_attempts", COUNT},
+                            {"max_attempts", FROM_1, false, INT32_MAX},
                             SEQ}},
 };
 
@@ -131,16 +133,28 @@ static int check_text(const struct member *member, const struct ol_json *value,
     return wrong(member->name, wanted, err);
 }
 
+static int check_number(const struct member *member, const struct ol_json *value, outlog_err *err)
+{
+    int64_t number, least = member->kind == FROM_1 ? 1 : 0;
+    char wanted[64], to[32] = "";
+    if (ol_json_int(value, &number) && number >= least &&
+        (!member->most || number <= (int64_t)member->most))
+        return 0;
+    if (member->most)
+        snprintf(to, sizeof to, " to %zu", member->most);
+    snprintf(wanted, sizeof wanted, "must be a whole number from %lld%s", (long long)least, to);
+    return wrong(member->name, wanted, err);
+}
+
 static int check_member(const struct member *member, const struct ol_json *value,
                         struct ol_arena *arena, outlog_err *err)
 {
-    int64_t number;
     if (member->kind == ANY)
         return 0;
     if (value->type == OL_JSON_NULL)
         return member->is_required ? wrong(member->name, "is required", err) : 0;
-    if (member->kind == COUNT && (!ol_json_int(value, &number) || number < 0))
-        return wrong(member->name, "must be a whole number from 0", err);
+    if (member->kind == COUNT || member->kind == FROM_1)
+        return check_number(member, value, err);
     if (member->kind == OBJECT && value->type != OL_JSON_OBJECT)
         return wrong(member->name, "must be a JSON object", err);
     return member->kind == TEXT ? check_text(member, value, arena, err) : 0;

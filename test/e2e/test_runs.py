@@ -344,6 +344,9 @@ def test_u1_a_wrong_body_is_refused_by_name(store, db, name):
     assert events(db) == []
 
 
+EFFECT = {"effect_type": "API_CALL", "destination": "d", "effect_spec": {}}
+
+
 def test_u1_an_unknown_field_is_refused(store):
     runs = open_runs("c", store)
     run = start(runs)
@@ -353,7 +356,10 @@ def test_u1_an_unknown_field_is_refused(store):
         refused("unknown_field", runs.do, verb, target, **body)
     for verb, target, body in (("start_step", run, {"step_type": 7}), ("start_step", run, {"step_type": "A", "step_index": -1}),
                                ("fail_step", one, {"error_code": "E"}), ("complete_step", one, {}),
-                               ("complete_step", one, {"output_result": 1, "duration_ms": 1.5})):
+                               ("complete_step", one, {"output_result": 1, "duration_ms": 1.5}),
+                               ("start_step", run, {"step_type": "A", "step_index": 1 << 31}),
+                               ("request_effect", run, {**EFFECT, "max_attempts": 0}),
+                               ("request_effect", run, {**EFFECT, "max_attempts": 1 << 31})):
         refused("invalid_field", runs.do, verb, target, **body)
     runs.close()
 
