@@ -65,6 +65,9 @@ int ol_report(const outlog_err *err);
 /* --log-format logfmt|json and --log-level debug|info|warn|error, as given or NULL. 0, or wrong usage. */
 int ol_cli_log(const char *format, const char *level);
 
+/* Is the store a file that is not there? Says so: to open it would leave an empty one behind. */
+bool ol_cli_is_missing(const struct ol_cli *cli);
+
 /* Open the store of this command; the schema must be there. NULL after having said why not. */
 outlog *ol_cli_open(struct ol_cli *cli);
 
@@ -121,6 +124,9 @@ const char *ol_cli_text_or_file(struct ol_cli *cli, const char *text);
 
 /* The same where any bytes may be. */
 const char *ol_cli_bytes_or_file(struct ol_cli *cli, const char *text, size_t *bytes);
+
+/* 0, or OL_EXIT_FAILED after having said that `text`, given as `what`, is no JSON. */
+int ol_cli_check_json(const char *what, const char *text);
 
 /* --- output --- */
 

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "views/destination.h"
 
 #include <string.h>
@@ -93,8 +94,13 @@ static int test(struct ol_cli *cli, outlog *log, const char *name, const struct 
     struct ol_trial trial;
     struct ol_buf line = {0};
     const char *payload = wish->data ? ol_cli_text_or_file(cli, wish->data) : NULL;
+    struct ol_json json;
     if (wish->data && !payload)
         return ol_fail(err, OUTLOG_INVALID_FIELD, "--data cannot be read");
+    if (payload && ol_json_parse(payload, strlen(payload), &json, err) < 0) {
+        ol_err_prefix(err, "--data");
+        return -1;
+    }
     if (ol_destination_test(log, name, payload, &trial, err) < 0)
         return -1;
     *is_ok = trial.outcome.kind == OUTLOG_PUBLISH_OK;

@@ -67,6 +67,8 @@ static int run(struct ol_cli *cli)
         return status;
     if (cli->argc)
         return ol_usage("doctor takes no argument, found '%s'", cli->argv[0]);
+    if (ol_cli_is_missing(cli))
+        return OL_EXIT_FAILED;
     if (outlog_open(cli->store, &log, &err) < 0 || check(cli, log, &wrong, &err) < 0)
         status = ol_report(&err);
     else if (wrong)

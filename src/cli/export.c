@@ -62,7 +62,8 @@ static int to_stream(outlog *log, const char *path, int64_t *count, outlog_err *
     int64_t last, upto;
 
     if (path && !(out.file = gzopen(path, is_packed ? "wb" : "wbT")))
-        return ol_fail(err, OUTLOG_STORE_ERROR, "%s: %s", path, strerror(errno));
+        return ol_fail(err, OUTLOG_STORE_ERROR, "cannot write %.200s: %s; check the path", path,
+                       strerror(errno));
     int result = -1;
     if (write_head(log, &out, 0, err) == 0 &&
         ol_archive_state(log, write_line, &out, &upto, err) == 0 &&

@@ -42,7 +42,8 @@ static int take_file(struct ol_import *import, const char *path, outlog_err *err
     int more = -1;
 
     if (!file)
-        return ol_fail(err, OUTLOG_STORE_ERROR, "%s: %s", path, strerror(errno));
+        return ol_fail(err, errno == ENOENT ? OUTLOG_NOT_FOUND : OUTLOG_INVALID_FIELD,
+                       "cannot read %.200s: %s; check the path", path, strerror(errno));
     while ((more = next_line(file, &line, err)) > 0) {
         number++;
         if (line.bytes && ol_import_line(import, line.data, line.bytes, err) < 0) {

@@ -86,13 +86,21 @@ int main(int argc, char **argv)
         }
         if (argc > 1 && strcmp(argv[1], "--version") == 0)
             return ol_command_version.run(&(struct ol_cli){0});
+        if (argc > 1)
+            return ol_usage("'%s' is no command; `outlog --help` lists them", argv[1]);
         print_help(stderr);
         return OL_EXIT_USAGE;
     }
+    bool is_help = strcmp(argv[at], "help") == 0;
+    if (is_help && at + 1 == argc) {
+        print_help(stdout);
+        return OL_EXIT_DONE;
+    }
+    at += is_help; // help COMMAND
     const struct ol_cli_command *command = find(argv[at]);
     if (!command)
         return ol_usage("there is no command '%s'; `outlog --help` lists them", argv[at]);
-    if (wants_help(argc, argv)) {
+    if (is_help || wants_help(argc, argv)) {
         fputs(command->help, stdout);
         return OL_EXIT_DONE;
     }

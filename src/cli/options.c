@@ -3,7 +3,9 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/line.h"
+#include "store/sqlite.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -168,11 +170,25 @@ int ol_options(struct ol_cli *cli, const struct ol_option *options)
     return 0;
 }
 
+bool ol_cli_is_missing(const struct ol_cli *cli)
+{
+    outlog_err err;
+    if (!ol_sqlite_is_missing(cli->store))
+        return false;
+    ol_fail(&err, OUTLOG_NO_SCHEMA,
+            "there is no %.200s; make it with `outlog init`, or name another by --store",
+            cli->store);
+    ol_report(&err);
+    return true;
+}
+
 outlog *ol_cli_open(struct ol_cli *cli)
 {
     outlog *log = NULL;
     outlog_err err;
     int64_t settled;
+    if (ol_cli_is_missing(cli))
+        return NULL;
     if (outlog_open(cli->store, &log, &err) == 0 && outlog_settled(log, &settled, &err) == 0)
         return log;
     ol_report(&err);
@@ -301,6 +317,16 @@ const char *ol_cli_bytes_or_file(struct ol_cli *cli, const char *text, size_t *b
         fclose(file);
     ol_buf_clear(&content);
     return copy;
+}
+
+int ol_cli_check_json(const char *what, const char *text)
+{
+    struct ol_json json;
+    outlog_err err;
+    if (ol_json_parse(text, strlen(text), &json, &err) == 0)
+        return 0;
+    ol_err_prefix(&err, "%s", what);
+    return ol_report(&err);
 }
 
 const char *ol_cli_text_or_file(struct ol_cli *cli, const char *text)

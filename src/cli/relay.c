@@ -134,6 +134,8 @@ static int run(struct ol_cli *cli)
         return status;
     if (flags.config && (status = apply(cli, flags.config)))
         return status;
+    if (ol_cli_is_missing(cli))
+        return OL_EXIT_FAILED;
     options.store = cli->store;
     struct sigaction action = {.sa_handler = stop};
     sigaction(SIGTERM, &action, NULL);

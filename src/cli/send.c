@@ -52,6 +52,7 @@ static int parse(struct ol_cli *cli, struct outlog_message_draft *draft)
 {
     const char *headers[64], *delay = NULL, *data = NULL;
     int64_t attempts = 0;
+    bool has_attempts = false;
     size_t count = pick_headers(cli, headers, 64);
     const struct ol_option options[] = {{"to", OL_STRING, &draft->destination, NULL},
                                         {"type", OL_STRING, &draft->event_type, NULL},
@@ -65,7 +66,7 @@ static int parse(struct ol_cli *cli, struct outlog_message_draft *draft)
                                         {"causation", OL_STRING, &draft->causation_id, NULL},
                                         {"org", OL_STRING, &draft->org_id, NULL},
                                         {"delay", OL_STRING, &delay, NULL},
-                                        {"max-attempts", OL_NUMBER, &attempts, NULL},
+                                        {"max-attempts", OL_NUMBER, &attempts, &has_attempts},
                                         {0}};
     int status = ol_options(cli, options);
 
@@ -79,9 +80,11 @@ static int parse(struct ol_cli *cli, struct outlog_message_draft *draft)
             "--help");
     if (delay && ol_span_parse(delay, &draft->delay_us) < 0)
         return ol_usage("--delay is a span like 5s or 1h, not '%s'", delay);
-    if (attempts < 0 || attempts > 1000000)
-        return ol_usage("--max-attempts is 1 or more");
+    if (has_attempts && (attempts < 1 || attempts > 1000000))
+        return ol_usage("--max-attempts is 1 to 1000000");
     draft->max_attempts = (int)attempts;
+    if (*data != '@' && !draft->content_type && (status = ol_cli_check_json("--data", data)))
+        return status;
     draft->payload = ol_cli_bytes_or_file(cli, data, &draft->payload_bytes);
     return draft->payload ? 0 : OL_EXIT_FAILED;
 }

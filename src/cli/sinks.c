@@ -53,9 +53,9 @@ static int run(struct ol_cli *cli)
         return status;
     bool is_reset = cli->argc == 2 && strcmp(cli->argv[0], "reset") == 0;
     if (cli->argc && !is_reset)
-        return ol_usage("sinks [reset NAME --to beginning|end|EVENT_ID]");
+        return ol_usage("sinks lists, or: outlog sinks reset NAME --to beginning|end|EVENT_ID");
     if (is_reset && (!to || !take_position(to, &position)))
-        return ol_usage("sinks reset NAME --to beginning|end|EVENT_ID");
+        return ol_usage("say where to: --to beginning, --to end or --to EVENT_ID");
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;

@@ -191,11 +191,30 @@ static uint64_t wake_key(const char *path)
     return key;
 }
 
-static int sqlite_open(const char *url, struct ol_conn **out, outlog_err *err)
+/* sqlite:PATH; also sqlite:///absolute and sqlite://relative, as others write it. */
+static const char *path_of(const char *url)
 {
     const char *path = url + strlen("sqlite:");
-    if (strncmp(path, "//", 2) == 0) // sqlite:///absolute and sqlite://relative, as others write it
-        path += 2;
+    return strncmp(path, "//", 2) == 0 ? path + 2 : path;
+}
+
+bool ol_sqlite_is_missing(const char *url)
+{
+    char folder[4096];
+    if (strncmp(url, "sqlite:", 7) != 0)
+        return false;
+    const char *path = path_of(url), *slash = strrchr(path, '/');
+    size_t bytes = slash ? (size_t)(slash - path) + 1 : 0;
+    if (!*path || bytes >= sizeof folder || access(path, F_OK) == 0)
+        return false;
+    memcpy(folder, bytes ? path : "./", bytes ? bytes : 2);
+    folder[bytes ? bytes : 2] = '\0';
+    return access(folder, F_OK) == 0; // else to open it fails, and says more
+}
+
+static int sqlite_open(const char *url, struct ol_conn **out, outlog_err *err)
+{
+    const char *path = path_of(url);
     if (!*path)
         return ol_fail(err, OUTLOG_INVALID_FIELD, "store sqlite: names no file; say sqlite:PATH");
 

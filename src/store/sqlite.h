@@ -7,6 +7,9 @@
 struct ol_conn;
 struct sqlite3;
 
+/* Is the store a SQLite file that is not there, in a folder that is? To open it makes an empty one. */
+bool ol_sqlite_is_missing(const char *url);
+
 /* Wrap the host's handle; ol_close() frees the wrapper and leaves the handle alone. */
 int ol_sqlite_borrow(struct sqlite3 *db, struct ol_conn **out, outlog_err *err);
 

@@ -22,8 +22,10 @@ static int check_name(const char *name, outlog_err *err)
 
 static int no_such(const char *name, outlog_err *err)
 {
-    return ol_fail(err, OUTLOG_NOT_FOUND,
-                   "no consumer %s; create it with `outlog consumers create %s`", name, name);
+    return ol_fail(
+        err, OUTLOG_NOT_FOUND,
+        "no consumer %s; `outlog consumers` lists them, `outlog consumers create %s` makes it",
+        name, name);
 }
 
 static int ready(outlog *log, const char *name, outlog_err *err)

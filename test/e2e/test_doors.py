@@ -1724,6 +1724,42 @@ def test_cli_json_works_wherever_something_is_printed(world, org):
             assert done.json()
 
 
+def test_cli_a_store_that_is_not_there_is_not_made_by_looking(tmp_path):
+    outlog = Outlog(f"sqlite:{tmp_path}/new.db")
+    for args in (("events",), ("stats",), ("doctor",), ("relay", "--until-idle"), ("append", "--org", "o", *ONE), ("export",)):
+        done = outlog.run(*args, check=False)
+        assert done.returncode == 1 and done.stderr.endswith("[no_schema]\n") and "`outlog init`" in done.stderr, done
+        assert list(tmp_path.iterdir()) == []
+    away = Outlog(f"sqlite:{tmp_path}/folder/new.db").run("events", check=False)
+    assert away.stderr.endswith("[unavailable]\n") and "folder" in away.stderr
+    outlog.run("init")
+    assert outlog.run("events").stdout == ""
+
+
+def test_cli_help_is_found_in_every_form():
+    outlog = Outlog()
+    assert outlog.run("help").stdout == outlog.run("--help").stdout == outlog.run("-h").stdout
+    assert outlog.run("help", "events").stdout == outlog.run("events", "--help").stdout
+    for args in (("--nonsense",), ("help", "nonsense"), ("nonsense",), ("--store", "sqlite:x.db")):
+        done = outlog.run(*args, check=False)
+        assert done.returncode == 2 and re.fullmatch(r"outlog: .*`outlog --help`.* \[usage\]\n", done.stderr), done
+
+
+def test_cli_what_cannot_be_meant_is_refused(world, org):
+    outlog = Outlog(world.store)
+    send = ("send", "--to", f"d-{org}", "--type", "t", "--data")
+    for args, code in (((*send, "{}", "--max-attempts", "0"), "usage"), ((*send, "{n:1}"), "invalid_json"),
+                       (("import", "/nowhere"), "illegal_transition"), (("consumers", "delete", org), "not_found"),
+                       (("sinks", "frob"), "usage"), (("sinks", "reset", "x"), "usage"),
+                       (("export", "--output", "/nowhere/x"), "store_error")):
+        append(world.door("c"), org)
+        done = outlog.run(*args, check=False)
+        assert done.returncode == (2 if code == "usage" else 1) and done.stderr.endswith(f" [{code}]\n"), done
+    assert outlog.run("outbox", "--to", f"d-{org}", "--json").json() == []
+    outlog.run(*send, "as it is", "--content-type", "text/plain")
+    assert [m["content_type"] for m in outlog.run("outbox", "--to", f"d-{org}", "--json").json()] == ["text/plain"]
+
+
 def test_cli_limit_is_capped(world, org):
     append(world.door("c"), org)
     done = Outlog(world.store).run("events", "--org", org, "--limit", "1000000", "--json")
