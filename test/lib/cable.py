@@ -23,7 +23,7 @@ class Cable:
             self._is_cut = True
             ends, self._ends = self._ends, []
         for end in ends:
-            _close(end)
+            _end(end)
 
     def mend(self):
         with self._lock:
@@ -31,13 +31,14 @@ class Cable:
 
     def close(self):
         self.cut()
-        _close(self.listener)
+        _end(self.listener)
 
     def _accept(self):
         while True:
             try:
                 client, _ = self.listener.accept()
             except OSError:
+                self.listener.close()
                 return
             with self._lock:
                 try:
@@ -48,19 +49,27 @@ class Cable:
                     client.close()
                     continue
                 self._ends += [client, server]
-            for source, target in ((client, server), (server, client)):
-                threading.Thread(target=_carry, args=(source, target), daemon=True).start()
+            threading.Thread(target=_carry_both, args=(client, server), daemon=True).start()
+
+
+def _carry_both(client, server):
+    """Until either side ends. Whoever cuts only ends them: they are closed here, where nobody reads them any more."""
+    back = threading.Thread(target=_carry, args=(server, client), daemon=True)
+    back.start()
+    _carry(client, server)
+    back.join()
+    client.close()
+    server.close()
 
 
 def _carry(source, target):
     with contextlib.suppress(OSError):
         while data := source.recv(65536):
             target.sendall(data)
-    _close(source)
-    _close(target)
+    _end(source)
+    _end(target)
 
 
-def _close(end):
+def _end(end):
     with contextlib.suppress(OSError):
         end.shutdown(socket.SHUT_RDWR)
-    end.close()
