@@ -9,7 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_HEADERS = 100, MOST_EARLY = 128 * 1024 };
+enum {
+    MOST_HEADERS = 100,
+    MOST_EARLY = 128 * 1024,
+    MOST_UNREAD = 256 * 1024,
+    SMALL_BODY = 64 * 1024
+};
 
 enum state { READING, BUSY, STREAMING };
 
@@ -18,7 +23,7 @@ enum head { HEAD_BEFORE, HEAD_IN_LINE, HEAD_CR, HEAD_LINE_START, HEAD_LAST_CR, H
 
 struct ol_http {
     struct ol_peer *peer;
-    const struct ol_http_user *user;
+    struct ol_http_user *user;
     llhttp_t parser;
     enum state state;
     enum head head;
@@ -137,13 +142,29 @@ static int on_headers(llhttp_t *parser)
     return 0;
 }
 
+/* Nobody knows yet who sends this: all large bodies together have a bound, and small ones have room
+ * beside it, as many as there may be connections. */
+static int hold(struct ol_http *http, struct ol_request *request)
+{
+    size_t more = request->body.room - request->held_bytes;
+    request->held_in = &http->user->held_bytes;
+    request->held_bytes += more;
+    size_t all = atomic_fetch_add(request->held_in, more) + more;
+    return all > http->user->limits.bodies_bytes && request->body.bytes > SMALL_BODY
+               ? refuse(http, 503, "too many large bodies at a time; nothing was stored")
+               : 0;
+}
+
 static int on_body(llhttp_t *parser, const char *at, size_t bytes)
 {
     struct ol_http *http = parser->data;
-    if (http->request->body.bytes + bytes > http->user->limits.body_bytes)
+    struct ol_request *request = http->request;
+    if (request->body.bytes + bytes > http->user->limits.body_bytes)
         return refuse(http, 413, "the body is too large");
-    ol_buf_add(&http->request->body, at, bytes);
-    return http->request->body.failed ? refuse(http, 503, "out of memory") : 0;
+    ol_buf_add(&request->body, at, bytes);
+    if (request->body.failed)
+        return refuse(http, 503, "out of memory");
+    return hold(http, request);
 }
 
 static int on_complete(llhttp_t *parser)
@@ -357,12 +378,18 @@ static void parse(struct ol_http *http, const char *data, size_t bytes, struct o
     }
 }
 
+/* Who leaves answers lying is not asked what else it wants: they would pile up here. */
+static bool is_clogged(const struct ol_http *http)
+{
+    return http->peer->queued > MOST_UNREAD;
+}
+
 static void run(struct ol_http *http)
 {
     if (http->is_running)
         return;
     http->is_running = true;
-    while (!http->is_gone && http->state == READING && http->early.bytes) {
+    while (!http->is_gone && http->state == READING && http->early.bytes && !is_clogged(http)) {
         struct ol_buf chunk = http->early;
         http->early = (struct ol_buf){0};
         parse(http, chunk.data, chunk.bytes, &http->early);
@@ -391,6 +418,10 @@ static void on_drained(struct ol_peer *peer)
     if (http->state == STREAMING) {
         peer->deadline = 0;
         http->user->drained(http->user->server, http->request);
+    } else if (http->state == READING) {
+        if (!http->request)
+            peer->deadline = uv_now(peer->peers->loop) + (uint64_t)http->user->limits.idle_ms;
+        run(http);
     }
 }
 
@@ -428,7 +459,7 @@ static void on_closed(struct ol_peer *peer)
 
 static const struct ol_peer_user peer_user = {on_data, on_drained, on_expired, on_closed};
 
-int ol_http_accept(struct ol_peers *peers, uv_stream_t *listener, const struct ol_http_user *user)
+int ol_http_accept(struct ol_peers *peers, uv_stream_t *listener, struct ol_http_user *user)
 {
     struct ol_http *http = calloc(1, sizeof *http);
     struct ol_peer *peer = ol_peer_accept(peers, listener, &peer_user);
@@ -507,7 +538,7 @@ static void put_head(const struct ol_http *http, const struct ol_request *reques
     ol_buf_print(out, "HTTP/1.1 %d %s\r\n", request->status, phrase(request->status));
     if (request->content_type)
         ol_buf_print(out, "content-type: %s\r\n", request->content_type);
-    if (has_length)
+    if (has_length && request->status != 204 && request->status != 304) // which have no body at all
         ol_buf_print(out, "content-length: %zu\r\n", request->reply.bytes);
     if (request->request_id && *request->request_id)
         ol_buf_print(out, "x-request-id: %s\r\n", request->request_id);

@@ -12,6 +12,7 @@ struct ol_http;
 
 struct ol_http_limits {
     size_t head_bytes, body_bytes;
+    size_t bodies_bytes; /* of all requests together */
     int head_ms, body_ms, idle_ms, write_ms;
 };
 
@@ -19,13 +20,14 @@ struct ol_http_limits {
 struct ol_http_user {
     struct ol_server *server;
     struct ol_http_limits limits;
+    atomic_size_t held_bytes; /* by bodies */
     void (*request)(struct ol_server *server, struct ol_request *request);
     void (*gone)(struct ol_server *server, struct ol_request *request); /* request->http is NULL */
     void (*drained)(struct ol_server *server, struct ol_request *request); /* streams only */
 };
 
 /* Serve a new connection. */
-int ol_http_accept(struct ol_peers *peers, uv_stream_t *listener, const struct ol_http_user *user);
+int ol_http_accept(struct ol_peers *peers, uv_stream_t *listener, struct ol_http_user *user);
 
 /* Write the answer, and free the request. */
 void ol_http_answer(struct ol_request *request);

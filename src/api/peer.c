@@ -250,8 +250,8 @@ static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *chunk)
     struct ol_peer *peer = stream->data;
     if (got < 0)
         ol_peer_close(peer);
-    else if (peer->is_lingering)
-        return;
+    else if (peer->is_lingering || peer->ends_when_written)
+        return; // nobody listens any more
     else if (got > 0 && peer->ssl)
         read_tls(peer, chunk->base, (size_t)got);
     else if (got > 0)

@@ -21,6 +21,8 @@ void ol_request_free(struct ol_request *request)
 {
     if (!request)
         return;
+    if (request->held_in)
+        atomic_fetch_sub(request->held_in, request->held_bytes);
     ol_buf_clear(&request->body);
     ol_buf_clear(&request->extra);
     ol_buf_clear(&request->reply);

@@ -10,6 +10,8 @@
 #include "base/json.h"
 #include "outlog.h"
 
+#include <stdatomic.h>
+
 struct ol_server;
 struct ol_http;
 struct ol_route;
@@ -51,6 +53,8 @@ struct ol_request {
     struct ol_pair *headers, *params;
     size_t header_count, param_count;
     struct ol_buf body;
+    atomic_size_t *held_in; /* where its room is counted; NULL: nowhere */
+    size_t held_bytes;
     const struct ol_route *route;
     const char *args[OL_ROUTE_ARGS]; /* the {…} of the route's path, decoded */
     const char *request_id;

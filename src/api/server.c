@@ -501,6 +501,7 @@ int ol_server_run(const struct ol_server_options *options, atomic_int *stop, out
         .server = server,
         .limits = {.head_bytes = 16 * 1024,
                    .body_bytes = options->body_bytes,
+                   .bodies_bytes = options->body_bytes * 16,
                    .head_ms = 10000,
                    .body_ms = 30000,
                    .idle_ms = 75000,

@@ -1,5 +1,7 @@
 """`outlog serve` with a certificate of its own CA: who is let in, what is refused, and how it ends."""
+import contextlib
 import json
+import os
 import socket
 import ssl
 import subprocess
@@ -101,6 +103,29 @@ def test_plain_http_on_a_tls_port_is_closed_and_disturbs_nobody(server, certific
             assert ask(steady)[0] == 200
         with dial(server, trusting(certificates)) as fresh:
             assert ask(fresh)[0] == 200
+
+
+def test_noise_behind_answers_nobody_reads_is_not_kept(server, certificates):
+    """The connection ends when they are read, or given up; until then what still comes is for nobody."""
+    def resident():
+        with open(f"/proc/{server.process.pid}/statm") as file:
+            return int(file.read().split()[1]) * 4096
+    with dial(server, trusting(certificates)) as link:
+        link.sendall(b"GET /app.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100)
+        wait_for(lambda: ask_anew(server, certificates), "the others")
+        before = resident()
+        with socket.socket(fileno=os.dup(link.fileno())) as raw:
+            raw.settimeout(20)
+            with contextlib.suppress(OSError):
+                for _ in range(200):
+                    raw.sendall(b"noise!!!" * (1 << 17))
+        assert resident() - before < 50e6, "of 200 MB"
+    assert ask_anew(server, certificates)
+
+
+def ask_anew(server, certificates):
+    with dial(server, trusting(certificates)) as link:
+        return ask(link)[0] == 200
 
 
 def test_streams_over_tls_get_what_is_appended(server, certificates):

@@ -109,14 +109,15 @@ static void on_gone(struct ol_server *server, struct ol_request *request)
 
 static void feed(const char *data, size_t bytes, size_t piece)
 {
-    static const struct ol_http_user user = {.limits = {.head_bytes = MOST_HEAD,
-                                                        .body_bytes = MOST_BODY,
-                                                        .head_ms = 1,
-                                                        .body_ms = 1,
-                                                        .idle_ms = 1,
-                                                        .write_ms = 1},
-                                             .request = on_request,
-                                             .gone = on_gone};
+    static struct ol_http_user user = {.limits = {.head_bytes = MOST_HEAD,
+                                                  .body_bytes = MOST_BODY,
+                                                  .bodies_bytes = MOST_BODY,
+                                                  .head_ms = 1,
+                                                  .body_ms = 1,
+                                                  .idle_ms = 1,
+                                                  .write_ms = 1},
+                                       .request = on_request,
+                                       .gone = on_gone};
     ol_buf_reset(&out);
     ol_buf_reset(&seen);
     is_over = false;
