@@ -108,8 +108,8 @@ struct ol_store {
 
     bool has_gaps; /* numbers are taken before commit: a lower one may appear after a higher one */
     bool answers_whole; /* all rows of an answer are in memory before the first is seen */
-    bool can_notify; /* LISTEN and NOTIFY: writers can wake a sleeping relay */
-    bool has_globs;  /* routes are matched by GLOB and JSON paths; else by LIKE and JSON pointers */
+    bool can_notify;    /* LISTEN and NOTIFY: writers can wake a sleeping relay */
+    bool has_globs; /* routes are matched by GLOB and JSON paths; else by LIKE and JSON pointers */
     bool has_functions;             /* commands of runs are functions of the database itself */
     const struct ol_user_sql *user; /* what runs a user's own statements (store/user.h) */
     const struct ol_query *queries;
