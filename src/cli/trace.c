@@ -147,10 +147,11 @@ static int run_trace(struct ol_cli *cli)
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
-    if (ol_trace_load(log, &filter, cli->argv[0], cli->json, &trace, &err) < 0) {
+    if (ol_trace_load(log, &filter, cli->argv[0], true, &trace, &err) < 0) {
         status = ol_report(&err);
-    } else if (!trace.events.count && !trace.messages.count) {
-        ol_fail(&err, OUTLOG_NOT_FOUND, "no event has correlation %.100s", cli->argv[0]);
+    } else if (!trace.events.count && !(cli->json && trace.messages.count)) {
+        ol_fail(&err, OUTLOG_NOT_FOUND, "no event has correlation %.100s%s", cli->argv[0],
+                trace.messages.count ? ", but messages have: --json shows them" : "");
         status = ol_report(&err);
     } else {
         status = print_trace(cli, &trace);

@@ -591,6 +591,7 @@ def test_t3_a_trace_has_its_events_and_messages(store, still):
     (of_one,) = outlog.run("trace", "story-1", "--org", "beta", "--json").json()
     assert of_one["events"] == [] and [m["org_id"] for m in of_one["messages"]] == ["beta"]
     assert "[not_found]" in outlog.run("trace", "story-3", "--json", check=False).stderr
+    assert "--json shows them [not_found]" in outlog.run("trace", "story-2", check=False).stderr
 
 
 # --- numbers ----------------------------------------------------------------------------------
