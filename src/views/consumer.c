@@ -5,6 +5,7 @@
 #include "views/consumer.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "log/read.h"
 #include "outbox/operate.h"
 
@@ -17,6 +18,8 @@ static int check_name(const char *name, outlog_err *err)
     if (bytes < 1 || bytes > 100)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/name",
                           "a consumer's name must have 1 to 100 bytes");
+    if (!ol_utf8_is_valid(name, bytes))
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/name", "a consumer's name is not UTF-8");
     return 0;
 }
 
@@ -49,6 +52,10 @@ int outlog_consumer_create(outlog *log, const char *name, const struct outlog_fi
     ol_filter_write(filter ? filter : &(struct outlog_filter){0}, &filters);
     if (filters.failed || filters.bytes >= sizeof((struct outlog_consumer *)0)->filters) {
         ol_fail_at(err, OUTLOG_TOO_LARGE, "/filters", "filters are too long");
+        goto out;
+    }
+    if (!ol_utf8_is_valid(filters.data, filters.bytes)) {
+        ol_fail_at(err, OUTLOG_INVALID_FIELD, "/filters", "filters are not UTF-8");
         goto out;
     }
     if (outlog_settled(log, &settled, err) < 0)

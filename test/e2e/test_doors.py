@@ -1760,6 +1760,15 @@ def test_cli_what_cannot_be_meant_is_refused(world, org):
     assert [m["content_type"] for m in outlog.run("outbox", "--to", f"d-{org}", "--json").json()] == ["text/plain"]
 
 
+def test_c1_a_consumer_has_a_name_and_filters_that_can_be_shown(world, org):
+    """SQLite keeps any bytes: such a consumer made the list no JSON, and could not be deleted."""
+    outlog, bad = Outlog(world.store), f"{org}\udcff"  # the byte 0xff
+    for args in (("create", bad), ("create", org, "--type", bad), ("read", bad), ("commit", bad, "0"), ("delete", bad)):
+        done = outlog.run("consumers", *args, check=False)
+        assert done.returncode == 1 and done.stderr.endswith(" [invalid_field]\n"), done
+    assert not [one for one in outlog.run("consumers", "--json").json() if one["name"].startswith(org)]
+
+
 def test_cli_limit_is_capped(world, org):
     append(world.door("c"), org)
     done = Outlog(world.store).run("events", "--org", org, "--limit", "1000000", "--json")
