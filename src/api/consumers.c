@@ -2,11 +2,11 @@
  *
  * A consumer belongs to the org its filters name. A token of an org sees those of its org alone, and
  * makes only such. */
+#include "api/events.h"
 #include "api/route.h"
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "log/event.h"
 #include "log/read.h"
 #include "views/consumer.h"
 
@@ -235,7 +235,7 @@ static enum ol_answer events(struct ol_request *request)
     }
     struct ol_buf *out = ol_request_reply(request, 200);
     ol_buf_char(out, '{');
-    ol_records_json(&page, out);
+    ol_events_json(&page, out);
     ol_buf_print(out, ",\"cursor_event_id\":%lld,\"next_after\":%lld,\"settled\":%lld}",
                  (long long)consumer.cursor_event_id, (long long)page.next_after,
                  (long long)page.settled);

@@ -1,5 +1,6 @@
 /* events.c: /v1/events: appending, reading, following. */
 #include "api/command.h"
+#include "api/events.h"
 #include "api/once.h"
 #include "api/route.h"
 #include "api/server.h"
@@ -151,6 +152,21 @@ static int read_filter(struct ol_request *request, struct outlog_filter *out)
                : 0;
 }
 
+void ol_events_json(const struct outlog_page *page, struct ol_buf *out)
+{
+    enum { BESIDE = 700 }; // what an event has beside its payload, mostly
+    size_t bytes = 0;
+    for (size_t i = 0; i < page->count; i++)
+        bytes += page->events[i].payload_bytes + BESIDE;
+    ol_buf_room(out, bytes); // at once: growing would copy it again and again
+    ol_buf_text(out, "\"events\":[");
+    for (size_t i = 0; i < page->count; i++) {
+        ol_buf_text(out, i ? "," : "");
+        ol_record_json(&page->events[i], out);
+    }
+    ol_buf_char(out, ']');
+}
+
 /* before: the other way, the newest first. An id, or the end of the log. */
 static enum ol_answer list_back(struct ol_request *request, const char *given)
 {
@@ -171,7 +187,7 @@ static enum ol_answer list_back(struct ol_request *request, const char *given)
         return ol_problem(request, &err);
     struct ol_buf *out = ol_request_reply(request, 200);
     ol_buf_char(out, '{');
-    ol_records_json(page, out);
+    ol_events_json(page, out);
     ol_buf_text(out, ",\"next_before\":");
     if (next)
         ol_buf_int(out, next);
@@ -205,7 +221,7 @@ static enum ol_answer list(struct ol_request *request)
     }
     struct ol_buf *out = ol_request_reply(request, 200);
     ol_buf_char(out, '{');
-    ol_records_json(page, out);
+    ol_events_json(page, out);
     ol_buf_print(out, ",\"next_after\":%lld,\"settled\":%lld}", (long long)page->next_after,
                  (long long)page->settled);
     return OL_ANSWERED;

@@ -1,11 +1,11 @@
 /* sessions.c: /v1/sessions: the socket, and what was said and is owed. */
+#include "api/events.h"
 #include "api/rooms.h"
 #include "api/route.h"
 #include "api/server.h"
 #include "api/socket.h"
 #include "api/ticket.h"
 
-#include "log/event.h"
 #include "sessions/session.h"
 
 #include <string.h>
@@ -72,7 +72,7 @@ static enum ol_answer events(struct ol_request *request)
         return ol_problem(request, &err);
     struct ol_buf *out = ol_request_reply(request, 200);
     ol_buf_char(out, '{');
-    ol_records_json(&page, out);
+    ol_events_json(&page, out);
     ol_buf_print(out, ",\"next_after\":%lld}", (long long)page.next_after);
     outlog_page_clear(&page);
     return OL_ANSWERED;

@@ -1,8 +1,10 @@
 /* traces.c: what belongs together: /v1/traces, and causes and effects of one event. */
+#include "api/events.h"
 #include "api/route.h"
 
 #include "log/event.h"
-#include "views/trace.h"
+#include "outbox/look.h"
+#include "views/message.h"
 
 #include <string.h>
 
@@ -57,18 +59,30 @@ static enum ol_answer causality(struct ol_request *request)
 
 static enum ol_answer trace(struct ol_request *request)
 {
-    const struct outlog_filter filter = {.org_id = request->who.org_id};
-    struct ol_trace trace = {0};
+    struct outlog_filter filter = {.org_id = request->who.org_id};
+    struct outlog_page page = {0};
+    struct outlog_message_page messages = {0};
     outlog_err err;
 
     // The outbox is for admins (X5), and for those who see every org.
     bool sees_messages = request->who.scope == OL_SCOPE_ADMIN && !request->who.org_id;
-    int result =
-        ol_trace_load(request->log, &filter, request->args[0], sees_messages, &trace, &err);
-    if (result == 0)
-        ol_trace_json(&trace, request->args[0], ol_request_reply(request, 200));
-    ol_trace_clear(&trace);
-    return result < 0 ? ol_problem(request, &err) : OL_ANSWERED;
+    if (outlog_trace(request->log, &filter, request->args[0], &page, &err) < 0 ||
+        (sees_messages && ol_look_trace(request->log, request->args[0], &messages, &err) < 0)) {
+        outlog_page_clear(&page);
+        outlog_message_page_clear(&messages);
+        return ol_problem(request, &err);
+    }
+    struct ol_buf *out = ol_request_reply(request, 200);
+    ol_buf_text(out, "{\"correlation_id\":");
+    ol_buf_json_text(out, request->args[0]);
+    ol_buf_char(out, ',');
+    ol_events_json(&page, out);
+    ol_buf_char(out, ',');
+    ol_messages_json(&messages, out);
+    ol_buf_char(out, '}');
+    outlog_page_clear(&page);
+    outlog_message_page_clear(&messages);
+    return OL_ANSWERED;
 }
 
 const struct ol_route ol_trace_routes[] = {

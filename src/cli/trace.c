@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "log/event.h"
-#include "views/trace.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -115,28 +114,26 @@ static int draw(struct ol_cli *cli, const struct outlog_page *page)
     return ok ? OL_EXIT_DONE : OL_EXIT_FAILED;
 }
 
-/* --- the verbs --- */
-
-static int print_trace(struct ol_cli *cli, const struct ol_trace *trace)
+static void print_json(const struct outlog_page *page, bool with_depth)
 {
     struct ol_buf line = {0};
-    int status = OL_EXIT_DONE;
-    if (!cli->json) {
-        status = draw(cli, &trace->events);
-    } else {
-        ol_trace_json(trace, cli->argv[0], &line);
-        status = line.failed ? OL_EXIT_FAILED : OL_EXIT_DONE;
+    for (size_t i = 0; i < page->count; i++) {
+        ol_record_json(&page->events[i], &line);
+        if (with_depth && !line.failed) {
+            line.bytes--; // put depth before the closing brace
+            ol_buf_print(&line, ",\"depth\":%d}", page->events[i].depth);
+        }
         ol_put_line(&line);
-        ol_buf_clear(&line);
     }
-    tell_if_cut(&trace->events);
-    return status;
+    ol_buf_clear(&line);
 }
+
+/* --- the verbs --- */
 
 static int run_trace(struct ol_cli *cli)
 {
     struct outlog_filter filter = {0};
-    struct ol_trace trace = {0};
+    struct outlog_page page = {0};
     outlog_err err;
     int status =
         ol_options(cli, (const struct ol_option[]){{"org", OL_STRING, &filter.org_id, NULL}, {0}});
@@ -147,30 +144,19 @@ static int run_trace(struct ol_cli *cli)
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
-    if (ol_trace_load(log, &filter, cli->argv[0], true, &trace, &err) < 0) {
+    if (outlog_trace(log, &filter, cli->argv[0], &page, &err) < 0)
         status = ol_report(&err);
-    } else if (!trace.events.count && !(cli->json && trace.messages.count)) {
-        ol_fail(&err, OUTLOG_NOT_FOUND, "no event has correlation %.100s%s", cli->argv[0],
-                trace.messages.count ? ", but messages have: --json shows them" : "");
+    else if (page.count == 0) {
+        ol_fail(&err, OUTLOG_NOT_FOUND, "no event has correlation %.100s", cli->argv[0]);
         status = ol_report(&err);
-    } else {
-        status = print_trace(cli, &trace);
-    }
-    ol_trace_clear(&trace);
+    } else if (cli->json)
+        print_json(&page, false);
+    else
+        status = draw(cli, &page);
+    tell_if_cut(&page);
+    outlog_page_clear(&page);
     outlog_close(log);
     return status;
-}
-
-static void print_chain(const struct outlog_page *page)
-{
-    struct ol_buf line = {0};
-    for (size_t i = 0; i < page->count; i++) {
-        ol_record_json(&page->events[i], &line);
-        line.bytes -= !line.failed; // put depth before the closing brace
-        ol_buf_print(&line, ",\"depth\":%d}", page->events[i].depth);
-        ol_put_line(&line);
-    }
-    ol_buf_clear(&line);
 }
 
 static int run_causality(struct ol_cli *cli)
@@ -189,7 +175,7 @@ static int run_causality(struct ol_cli *cli)
     if (outlog_causality(log, cli->argv[0], down ? OUTLOG_DOWN : OUTLOG_UP, &page, &err) < 0)
         status = ol_report(&err);
     else if (cli->json)
-        print_chain(&page);
+        print_json(&page, true);
     else {
         if (!down) // for people the root stands on top
             for (size_t i = 0; i < page.count / 2; i++) {
@@ -211,7 +197,7 @@ const struct ol_cli_command ol_command_trace = {
     .help =
         "usage: outlog trace CORRELATION_ID [--org O] [--json]\n\n"
         "Prints all events with this correlation id: each under the event that caused it, with the\n"
-        "time since the first. --json prints one object: the events in order, and the messages.\n\n"
+        "time since the first. --json prints the events in order, one a line.\n\n"
         "  outlog trace 019a8c1e-…\n",
     .run = run_trace,
 };

@@ -284,18 +284,3 @@ void ol_record_json(const struct outlog_record *record, struct ol_buf *out)
     add_document(out, record->payload, record->payload_bytes);
     ol_buf_char(out, '}');
 }
-
-void ol_records_json(const struct outlog_page *page, struct ol_buf *out)
-{
-    enum { BESIDE = 700 }; // what an event has beside its payload, mostly
-    size_t bytes = 0;
-    for (size_t i = 0; i < page->count; i++)
-        bytes += page->events[i].payload_bytes + BESIDE;
-    ol_buf_room(out, bytes); // at once: growing would copy it again and again
-    ol_buf_text(out, "\"events\":[");
-    for (size_t i = 0; i < page->count; i++) {
-        ol_buf_text(out, i ? "," : "");
-        ol_record_json(&page->events[i], out);
-    }
-    ol_buf_char(out, ']');
-}

@@ -26,7 +26,4 @@ int ol_event_replay(const char *response, struct outlog_appended *appended, size
 void ol_appended_json(const struct outlog_appended *appended, struct ol_buf *out);
 void ol_record_json(const struct outlog_record *record, struct ol_buf *out);
 
-/* "events":[…] */
-void ol_records_json(const struct outlog_page *page, struct ol_buf *out);
-
 #endif
