@@ -141,9 +141,20 @@ bool ol_lane_is_settled(const struct ol_lane *lane, int64_t seq)
     return false;
 }
 
-/* The row of a lane that we just took. */
-static int read_taken(struct ol_conn *conn, struct ol_lane *lane, const char *name, bool *taken,
-                      outlog_err *err)
+static int lock(struct ol_conn *conn, const struct ol_lane *lane, bool *is_ours, outlog_err *err)
+{
+    struct ol_rows rows;
+    if (ol_query(conn, OL_Q_LANE_LOCK, OL_PARAMS(ol_int(lane->number)), &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    ol_end(&rows);
+    *is_ours = got > 0;
+    ol_fault("lane.locked");
+    return got < 0 ? -1 : 0;
+}
+
+/* The row of a lane that is locked: it is ours from here on. */
+static int read_taken(struct ol_conn *conn, struct ol_lane *lane, const char *name, outlog_err *err)
 {
     struct ol_rows rows;
     if (ol_query(conn, OL_Q_LANE_TAKE,
@@ -152,8 +163,7 @@ static int read_taken(struct ol_conn *conn, struct ol_lane *lane, const char *na
                  &rows, err) < 0)
         return -1;
     int got = ol_next(&rows, err);
-    *taken = got > 0;
-    if (*taken) {
+    if (got > 0) {
         lane->epoch = ol_column_int(&rows, 0);
         lane->head = ol_column_int(&rows, 1);
         lane->gap_count = ranges_read(ol_column_text(&rows, 2, NULL), lane->gaps, OL_LANE_GAPS);
@@ -231,9 +241,10 @@ int ol_lane_take(struct ol_conn *conn, struct ol_lane *lane, const char *name, b
     *taken = false;
     if (conn->store->begin(conn, err) < 0)
         return -1;
-    if (fall(conn, lane, OL_Q_LANE_PARK_CLAIM, &left, err) < 0 ||
-        read_taken(conn, lane, name, taken, err) < 0 ||
-        (*taken && (load_keys(conn, lane, err) < 0 || load_ahead(conn, lane, err) < 0)) ||
+    if (lock(conn, lane, taken, err) < 0 ||
+        (*taken && (fall(conn, lane, OL_Q_LANE_PARK_CLAIM, &left, err) < 0 ||
+                    read_taken(conn, lane, name, err) < 0 || load_keys(conn, lane, err) < 0 ||
+                    load_ahead(conn, lane, err) < 0)) ||
         conn->store->commit(conn, err) < 0) {
         if (conn->in_transaction)
             conn->store->rollback(conn);

@@ -9,6 +9,7 @@ import itertools
 import signal
 import time
 
+import psycopg2
 import pytest
 
 from lib.outbox import keys_in_lane, wait_for
@@ -239,6 +240,22 @@ def test_3_a_takeover_parks_the_open_claim(store, outbox, receiver, relays, one)
     assert receiver.count() == 0
     outbox.run(f"update {{}}destinations set paused = %s, updated_at = {outbox.now()}",
                0 if outbox.is_sqlite else False)
+    outbox.wait(m1, "PUBLISHED", attempts=2)
+    assert [one.attempt for one in receiver.of(id=m1)] == [2]
+
+
+def test_3_a_lane_that_another_has_locked_is_not_taken_when_he_lets_go(postgres_store, outbox, receiver, relays, one):
+    """Not without having parked its claim: whoever held the lock may have rolled back, as one that dies does."""
+    m1 = outbox.put("one", {"m": 1}, key=one("one"))
+    first = relays("a", fault="publish.sent:1:kill")
+    assert first.wait() == -signal.SIGKILL
+    outbox.bury(first)
+    with psycopg2.connect(postgres_store) as other, other.cursor() as cursor:
+        cursor.execute("select from outlog.lanes order by lane for update")
+        second = relays("b", fault="lane.locked:1:stop")
+        second.wait_frozen()
+        other.rollback()
+    second.thaw()
     outbox.wait(m1, "PUBLISHED", attempts=2)
     assert [one.attempt for one in receiver.of(id=m1)] == [2]
 

@@ -32,30 +32,33 @@ update outlog.lanes t set parked_gen = t.parked_gen + 1
          order by l.lane for update) l
  where t.lane = l.lane
 
+-- name: lane_lock(lane)
+-- Locks a lane that may be taken. No row: it may not, or another is at it; whoever goes on without the lock
+-- could take a lane whose open claim nobody has parked.
+select 1 from outlog.lanes where lane = :lane::smallint and (owner is null or lease_until < now())
+   for update skip locked
+
 -- name: lane_park_claim(lane)
--- Before a free lane is taken: locks it, and parks what the former owner left (rule 3). These are
--- first attempts whose outcome nobody knows: due at once, or DEAD where they may not be repeated.
-with l as (
-    select * from outlog.lanes where lane = :lane::smallint and (owner is null or lease_until < now())
-       for update skip locked)
+-- Of a lane that was locked: parks what the former owner left (rule 3). These are first attempts whose
+-- outcome nobody knows: due at once, or DEAD where they may not be repeated.
 insert into outlog.parked (lane, seq, destination, ordering_key, state, held, attempts, unsent, available_at, last_error)
 select o.lane, o.seq, o.destination, o.ordering_key, case when c.is_final then 'DEAD' else 'PENDING' end,
        c.is_final and o.ordering_key is not null and coalesce(d.on_dead = 'hold', false),
        1, case when c.is_final then 0 else 1 end, now(), 'outcome unknown: the relay went away'
-  from l cross join lateral unnest(l.claim) r
+  from outlog.lanes l cross join lateral unnest(l.claim) r
  cross join lateral (select * from outlog.outbox where lane = l.lane and seq >= lower(r) and seq < upper(r) offset 0) o
  cross join lateral (select o.at_most_once or coalesce(o.max_attempts = 1, false)) c(is_final)
   left join outlog.destinations d on d.name = o.destination
+ where l.lane = :lane::smallint
 on conflict (lane, seq) do nothing
 returning seq, state
 
 -- name: lane_take(lane, run, name, lease_us)
--- Takes a free lane, after lane_park_claim in the same transaction, and raises its epoch.
+-- Takes the lane, after lane_lock and lane_park_claim in the same transaction, and raises its epoch.
 update outlog.lanes t
    set epoch = t.epoch + 1, owner = :run, owner_name = :name, lease_until = now() + :lease_us::bigint * interval '1 microsecond',
        claim = '{}', claimed_at = null, claim_no = t.claim_no + 1, parked_gen = t.parked_gen + 1
-  from (select lane, owner from outlog.lanes where lane = :lane::smallint and (owner is null or lease_until < now())
-           for update skip locked) l
+  from (select lane, owner from outlog.lanes where lane = :lane::smallint) l
  where t.lane = l.lane
 returning t.epoch, t.head, t.gaps::text, t.parked_gen, t.claim_no, l.owner is not null
 

@@ -21,12 +21,16 @@ select 0 where :lanes > 0
 -- name: lanes_touch(lanes)
 update outlog_lanes set parked_gen = parked_gen + 1 where lane in (select value from json_each(:lanes))
 
+-- name: lane_lock(lane)
+-- Whether the lane may be taken.
+select 1 from outlog_lanes where lane = :lane and (owner is null or lease_until < outlog_after(0))
+
 -- name: lane_take(lane, run, name, lease_us)
--- Takes the lane; what the former owner left is parked by lane_park_claim before it.
+-- Takes the lane, after lane_lock and lane_park_claim in the same transaction.
 update outlog_lanes
    set epoch = epoch + 1, owner = :run, owner_name = :name, lease_until = outlog_after(:lease_us),
        claim_from = null, claim_to = null, claimed_at = null, claim_no = claim_no + 1, parked_gen = parked_gen + 1
- where lane = :lane and (owner is null or lease_until < outlog_after(0))
+ where lane = :lane
 returning epoch, head, '{}', parked_gen, claim_no, 0
 
 -- name: lane_park_claim(lane)
@@ -39,7 +43,7 @@ select o.lane, o.seq, o.destination, o.ordering_key,
        1, case when o.at_most_once or o.max_attempts = 1 then 0 else 1 end, outlog_after(0), outlog_after(0),
        'outcome unknown: the relay went away'
   from outlog_lanes l join outlog_outbox o on o.seq between l.claim_from and l.claim_to
- where l.lane = :lane and (l.owner is null or l.lease_until < outlog_after(0))
+ where l.lane = :lane
    and not exists (select 1 from outlog_parked p where p.seq = o.seq)
 returning seq, state
 
