@@ -288,6 +288,11 @@ int ol_lane_reload(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
     return 0;
 }
 
+void ol_lane_distrust(struct ol_lane *lane)
+{
+    lane->parked_gen = -1;
+}
+
 /* --- reading --- */
 
 int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struct ol_arena *arena,

@@ -97,6 +97,9 @@ int ol_lane_reload_elders(struct ol_conn *conn, struct ol_lane *lane, outlog_err
 /* Reload which keys wait, after somebody else changed parked rows. */
 int ol_lane_reload(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err);
 
+/* That failed: whatever is known of parked rows may be wrong, and the next turn is told to reload. */
+void ol_lane_distrust(struct ol_lane *lane);
+
 /* --- a turn: record the open batch, park, finish, and claim the next: one transaction --- */
 
 /* What a turn writes. The buffers hold JSON arrays in the making; ol_turn_* add to them. */

@@ -163,8 +163,10 @@ static int take_turn(struct ol_work_lane *wl, outlog_err *err)
         ol_settle_apply_open(wl);
     ol_settle_apply_loose(wl);
     apply_parked_keys(wl);
+    // What is claimed is claimed, also when the store cannot be read now: were it forgotten here, the next turn
+    // would record it as published.
     if (wl->lane.is_reaped && ol_lane_reload(worker->conn, &wl->lane, err) < 0)
-        goto out;
+        ol_lane_distrust(&wl->lane);
     if (fresh && fresh->count) {
         outcome = ol_step_open(wl, fresh, err);
         fresh = NULL;

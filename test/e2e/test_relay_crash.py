@@ -457,6 +457,33 @@ def test_l4_the_answer_of_a_commit_is_lost(postgres, postgres_store, outbox, rec
         load.is_over.set()
 
 
+def test_l1_what_was_claimed_is_sent_though_the_connection_is_lost_after_the_commit(postgres, postgres_store, outbox,
+                                                                                  receiver, relays):
+    """A turn that also took back a claim whose lease was over reads the lane again. If that read is lost, what the turn
+    has claimed is claimed all the same: to forget it would mean to record it as published."""
+    outbox.destination("d", receiver)
+    outbox.destination("e", receiver)
+    keys = keys_in_lane(0, ["d", "e"])
+    receiver.rule("hang", destination="d", times=1)
+    with Proxy(postgres.port) as proxy:
+        relay = relays("a", store=proxy.url(postgres_store), threads=1, lease="30s")
+        hanging = outbox.put("d", {"n": 1}, key=next(keys)[1])
+        wait_for(lambda: outbox.parked(hanging) and outbox.parked(hanging)["state"] == "CLAIMED", "a straggler")
+        relay.freeze()
+        with outbox.session() as own:  # its lease is over, and there is something new, in one look
+            own.begin()
+            own.run(f"update {{}}parked set lease_until = {outbox.now(-1000)} where state = 'CLAIMED'")
+            fresh = own.put("e", {"n": 2}, key=next(keys)[1])
+            own.commit()
+        proxy.cut_at(r"^select epoch, claim_no, parked_gen", "request")
+        relay.thaw()
+        assert proxy.happened.wait(30), "the lane to be read again"
+        wait_for(lambda: receiver.count(id=fresh) == 1, "it to arrive")
+        outbox.wait(fresh, "PUBLISHED")
+        receiver.release()
+        outbox.wait(hanging, "PUBLISHED")
+
+
 def test_l4_a_frozen_server_of_one_relay_does_not_stop_the_other(postgres, postgres_store, outbox, receiver,
                                                                  relays, history):
     """The relay's connection is cut off without a word (held): the other takes its lanes."""
