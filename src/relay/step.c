@@ -40,14 +40,16 @@ static bool claims_parked(const struct ol_work_lane *wl)
            atomic_load(wl->worker->stop) == 0;
 }
 
+/* Leases of rows count from `before` their claim was sent, and not from when the round began: other lanes' turns
+ * may have taken long, and then these would have no time left to be sent. */
 static int start_parked(struct ol_work_lane *wl, struct ol_batch *holder, struct ol_item *items,
-                        size_t count, outlog_err *err)
+                        size_t count, int64_t before, outlog_err *err)
 {
     holder->items = items;
     holder->count = count;
-    holder->claimed_at = wl->worker->now;
-    holder->claim = ol_tracing_since(wl->worker->now);
-    holder->lease_end = wl->worker->now + wl->worker->turn.row_lease_us;
+    holder->claimed_at = before;
+    holder->claim = ol_tracing_since(before);
+    holder->lease_end = before + wl->worker->turn.row_lease_us;
     if (!ol_batch_link(wl->worker, holder))
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < count; i++)
@@ -143,6 +145,7 @@ static int take_turn(struct ol_work_lane *wl, outlog_err *err)
         outcome = 0;
         goto out;
     }
+    int64_t before = ol_clock_boot_us();
     if (ol_turn_write(worker->conn, &wl->lane, t, &holder->arena, &items, &count, &result, err) < 0)
         goto out;
     outcome = 0;
@@ -174,7 +177,7 @@ static int take_turn(struct ol_work_lane *wl, outlog_err *err)
             goto out;
     }
     if (count) {
-        outcome = start_parked(wl, holder, items, count, err);
+        outcome = start_parked(wl, holder, items, count, before, err);
         holder = outcome == 0 ? NULL : holder;
     }
 out:

@@ -834,6 +834,29 @@ def test_8_a_breaker_that_opens_hands_back_what_was_claimed_unsent(store, outbox
         assert row["attempts"] - row["unsent"] == receiver.count(id=id), row
 
 
+def test_4_the_lease_of_a_parked_message_counts_from_its_claim(postgres_store, outbox, receiver, relays):
+    """And not from the beginning of the round, in which other lanes may have taken their time: or it would be handed
+    back for want of time, with a claim more than were sent."""
+    outbox.destination("d", receiver)
+    due = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=3)
+    ids = [outbox.put("d", {"n": n}, available_at=due.isoformat()) for n in range(8)]
+    lanes = {id: outbox.lane_for(id) for id in ids}
+    first = relays("a")
+    wait_for(lambda: all(outbox.parked(id) for id in ids), "all to be parked")
+    first.term()
+    assert first.wait() == 0
+    relay = relays("b", fault="mark.done:9:stop")  # each lane was looked through, and one has claimed
+    relay.wait_frozen()
+    claimed = {lanes[id] for id in ids if outbox.parked(id)["state"] == "CLAIMED"}
+    assert len(claimed) == 1 and {outbox.parked(id)["state"] for id in ids} == {"PENDING", "CLAIMED"}
+    stopped_at = time.monotonic()
+    wait_for(lambda: time.monotonic() > stopped_at + 1.2, "more than half of the lease to pass")
+    relay.thaw()
+    for id in ids:
+        row = outbox.wait(id, "PUBLISHED")
+        assert lanes[id] in claimed or (outbox.parked(id)["attempts"], outbox.parked(id)["unsent"]) == (1, 0), row
+
+
 def test_l5_one_of_ten_hangs_and_the_others_get_everything(store, outbox, receiver, relays):
     names = [f"d-{n}" for n in range(10)]
     for name in names:
