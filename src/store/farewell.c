@@ -217,11 +217,11 @@ static bool rest(int64_t ms)
 /* From the wish to end until the end: the store answers at least so often, or is given up. */
 static void *watch(void *unused)
 {
-    bool goes_on = true;
     (void)unused;
     while (sem_wait(&all.begun) < 0 && errno == EINTR)
         ;
     int64_t heard_at = ol_clock_boot_us();
+    bool goes_on = rest(AGAIN_MS); // most are done by then
     while (goes_on) {
         int64_t left_ms = PATIENCE_MS - (ol_clock_boot_us() - heard_at) / 1000;
         struct call *call = left_ms > 0 ? call_out(all.store, true, left_ms) : NULL;
@@ -280,7 +280,10 @@ int ol_farewell_end(int status)
     pthread_mutex_unlock(&all.lock);
     sem_post(&all.begun);
     pthread_join(all.watch, NULL);
+    struct timespec until = after_ms(atomic_load(&is_over) ? 0 : LOOK_MS);
     pthread_mutex_lock(&all.lock);
+    while (all.left && pthread_cond_timedwait(&all.news, &all.lock, &until) != ETIMEDOUT)
+        ;
     bool is_alone = all.left == 0;
     pthread_mutex_unlock(&all.lock);
     if (!is_alone) { // libraries may not be taken from under its feet
