@@ -121,6 +121,15 @@ static void put_effect(const struct ol_owed *owed, struct ol_buf *out)
     ol_buf_text(out, owed->spec + 1);
 }
 
+/* It was sent everything; what took it long to read counts as sent now. */
+static void catch_up(struct ol_seat *seat, int64_t now)
+{
+    for (struct ol_sent *sent = seat->behind_at ? seat->sent : NULL; sent; sent = sent->next)
+        sent->at = sent->at ? now : 0;
+    seat->behind_at = 0;
+    ol_seat_prune(seat);
+}
+
 /* Send a seat what it was not sent in the last seconds, in order, as much as it takes: somebody who was away
  * for long must not be dropped for what he missed. The rest follows when this has left. */
 static void serve_seat(struct ol_seat *seat, struct delivery *job, int64_t now)
@@ -132,11 +141,15 @@ static void serve_seat(struct ol_seat *seat, struct delivery *job, int64_t now)
         struct ol_sent *sent = ol_seat_sent(seat, owed->effect_id);
         if (sent)
             sent->is_seen = true;
-        seat->is_behind |= ol_socket_is_full(seat->socket);
+        if (ol_socket_is_full(seat->socket)) {
+            seat->is_behind = true;
+            seat->behind_at = seat->behind_at ? seat->behind_at : now;
+        }
+        bool waits = sent && sent->at && seat->behind_at; // nothing twice before all of it once
         bool is_recent = sent && sent->at && now - sent->at < RESEND_US;
-        if (is_recent && sent->at + RESEND_US < job->due_at)
+        if (is_recent && !waits && sent->at + RESEND_US < job->due_at)
             job->due_at = sent->at + RESEND_US;
-        if (seat->is_behind || is_recent)
+        if (seat->is_behind || is_recent || waits)
             continue;
         if (!sent && !(sent = ol_seat_note(seat, owed->effect_id)))
             break;
@@ -148,7 +161,7 @@ static void serve_seat(struct ol_seat *seat, struct delivery *job, int64_t now)
     }
     ol_buf_clear(&frame);
     if (is_open && job->is_all && job->result == 0 && !seat->is_behind)
-        ol_seat_prune(seat);
+        catch_up(seat, now);
 }
 
 /* Where the next load begins, and when. */
