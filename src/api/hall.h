@@ -47,6 +47,8 @@ struct ol_room {
     bool is_midway;   /* the next load goes on where the last one ended: more than one is needed */
     bool starts_anew; /* it does not */
     void *place;      /* where, for its user; freed with the room */
+    size_t passed;    /* how many it went through */
+    bool has_more;    /* than it goes through at a time */
 };
 
 /* What a load is about; the user's own struct begins with it, and is the request's owner. */

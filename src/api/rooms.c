@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RESEND_US = 10 * 1000000, LOOK_BACK_US = 5 * 1000000, MOST_ERRORS = 20 };
+enum { MOST_OWED = 2000, RESEND_US = 10 * 1000000, LOOK_BACK_US = 5 * 1000000, MOST_ERRORS = 20 };
 
 struct ol_rooms {
     struct ol_hall hall;
@@ -57,7 +57,8 @@ struct delivery {
     struct ol_owed *owed;
     size_t count;
     struct ol_place place;
-    bool is_all;
+    size_t passed;
+    bool is_all, is_cut;
     bool *was_sent; /* to whom ever: to be noted */
     bool has_sent;
     int64_t due_at; /* when the first of what was sent is sent again */
@@ -73,6 +74,7 @@ static void prepare(struct ol_room *room, struct ol_visit *visit)
         room->starts_anew |= seat->is_new;
     if (room->is_midway && !room->starts_anew && room->place) {
         job->place = *(struct ol_place *)room->place;
+        job->passed = room->passed;
         return;
     }
     room->is_midway = room->starts_anew = false;
@@ -87,6 +89,9 @@ static enum ol_answer load(struct ol_request *request)
     outlog_err err;
     job->result = ol_session_owed(request->log, job->visit.org_id, job->visit.name, &job->place,
                                   &request->arena, &job->owed, &job->count, &job->is_all, &err);
+    job->passed += job->count;
+    job->is_cut = !job->is_all && job->passed >= MOST_OWED; // the rest when these are acknowledged
+    job->is_all |= job->is_cut;
     return OL_ANSWERED;
 }
 
@@ -170,6 +175,8 @@ static void move_on(struct ol_room *room, const struct delivery *job, int64_t no
     int64_t due_at = job->result < 0 ? now + OL_HALL_LOOK_US : job->count ? job->due_at : 0;
     if (due_at && (!room->due_at || due_at < room->due_at))
         room->due_at = due_at;
+    room->passed = job->passed;
+    room->has_more = job->result == 0 && job->is_cut;
     room->is_midway = job->result == 0 && !job->is_all &&
                       (room->place || (room->place = malloc(sizeof job->place)));
     if (room->is_midway)
@@ -263,6 +270,8 @@ static void acked(struct ol_request *request)
         ol_seat_finish(who);
     if (room && ack->result < 0)
         send_again(room, ack->effect_id);
+    else if (room && room->has_more)
+        room->due_at = ol_clock_boot_us(); // the sweep goes through them again
     ol_request_free(request);
 }
 
