@@ -385,9 +385,10 @@ static bool hear(struct ol_direct *direct, struct ol_connection *c, const char *
         fail(direct, c, CURLE_WEIRD_SERVER_REPLY, "an answer came before the request");
         return false;
     }
-    if (!t->is_head_done)
-        t->head_bytes += bytes;
+    size_t before = t->read_bytes;
     llhttp_errno_t result = llhttp_execute(&c->parser, data, bytes);
+    // What stands between chunks, and behind the last, has no end of its own either.
+    t->head_bytes += bytes - (t->read_bytes - before);
     if (c->is_complete) {
         bool is_all = llhttp_get_error_pos(&c->parser) == data + bytes;
         c->is_kept &= is_all && c->sent == t->body.bytes;
@@ -398,7 +399,7 @@ static bool hear(struct ol_direct *direct, struct ol_connection *c, const char *
         fail(direct, c, CURLE_WEIRD_SERVER_REPLY, "the answer is not HTTP/1.1");
         return false;
     }
-    if (!t->is_head_done && ol_transfer_is_head_long(t)) {
+    if (ol_transfer_is_head_long(t)) {
         fail(direct, c, CURLE_WEIRD_SERVER_REPLY, "");
         return false;
     }

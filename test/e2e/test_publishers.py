@@ -6,8 +6,10 @@ harmless by what else was delivered meanwhile.
 """
 import asyncio
 import base64
+import contextlib
 import email
 import email.policy
+import gzip
 import hashlib
 import hmac
 import json
@@ -105,7 +107,18 @@ def driver():
 class Receiver:
     """One thread a connection; the path of the request says how to behave."""
 
+    MOST_POURED = 100_000_000
+    ENDLESS = {
+        "trailers": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"X-Filler: y\r\n" * 10_000),
+        "extension": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4;x=", b"y" * 100_000),
+        "crumbs": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\ny\r\n" * 20_000),
+        "interims": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 5_000),
+        "hints": (b"HTTP/1.1 103 Early Hints\r\n", b"Link: </x>\r\n" * 10_000),
+        "bomb": (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n", gzip.compress(bytes(1 << 28))),
+    }
+
     def __init__(self, tls=None, port=None, host="localhost"):
+        self.poured = 0
         self.tls, self.host, self.requests, self.connections = tls, host, [], 0
         self.lock, self.ended = threading.Lock(), threading.Event()
         self.listener = socket.create_server(("127.0.0.1", port or free_port()))
@@ -209,6 +222,13 @@ class Receiver:
             connection.sendall(b"HTTP/1.1 200 OK\r\n")
             while True:
                 connection.sendall(b"X-Filler: " + b"y" * 900 + b"\r\n")
+        elif kind in self.ENDLESS:
+            begin, more = self.ENDLESS[kind]
+            connection.sendall(begin)
+            while self.poured < self.MOST_POURED:
+                connection.sendall(more)
+                self.poured += len(more)
+            self.ended.wait()
         elif kind == "garbage":
             connection.sendall(b"\x00\xff\x1b[2Jthis is no HTTP\r\n\r\n")
             return False
@@ -404,6 +424,22 @@ def test_d1_unreadable_or_cut_answers_are_unknown(driver, receiver, path):
 def test_d1_complete_2xx_head_is_success_whatever_the_body_does(driver, receiver, path):
     driver.must_open("hook", type="webhook", url=receiver.url(f"/{path}"), allow_private=True)
     assert driver.deliver("hook", timeout_ms=1500)["kind"] == "ok"
+
+
+@pytest.mark.parametrize("path", Receiver.ENDLESS)
+def test_d1_answers_without_end_are_cut_and_hold_up_nobody(driver, receiver, path):
+    """However much of it comes at a time. Only of what stands in a chunk's head curl keeps nothing, and waits."""
+    is_patient = path == "extension" and receiver.host == "localhost"
+    driver.must_open("hook", type="webhook", url=receiver.url(f"/{path}"), allow_private=True)
+    driver.must_open("well", type="webhook", url=receiver.url("/ok"), allow_private=True)
+    endless = driver.send("hook", timeout_ms=2000 if is_patient else 60000)
+    well = driver.send("well")
+    driver.wait(2)
+    outcome = driver.outcomes[endless]
+    assert driver.outcomes[well]["kind"] == "ok"
+    assert outcome["kind"] == ("unknown" if path in ("interims", "hints") else "ok"), outcome
+    assert is_patient or receiver.poured < receiver.MOST_POURED / 2
+    assert len(outcome["response"] or "") <= 4096
 
 
 def test_r4_huge_response_is_capped_and_masked(driver, receiver):
@@ -841,6 +877,84 @@ def test_d2_injection_reaches_no_server(driver, mail_server):
     assert mail_server.connections == 0
     error = driver.open("bad", type="smtp", url="smtp://h", **{"from": "a@b\r\nx"})["error"]
     assert "from" in error
+
+
+# --- programs ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("script, kind", [
+    ("exec yes", "unknown"),
+    ("for i in 1 2 3 4 5 6; do cat /dev/zero & done; cat /dev/zero", "unknown"),
+    ("trap '' TERM INT HUP; while :; do echo still here; done", "unknown"),
+    ("setsid yes & exit 0", "ok"),
+    ("yes & exit 65", "failed"),
+    ("exec >&- 2>&-; sleep 600", "unknown"),
+])
+def test_d6_a_program_that_writes_without_end_holds_up_nobody(driver, script, kind):
+    """It is killed at its deadline; what it left behind ends with its first word to nobody."""
+    driver.must_open("loud", type="exec", command=["/bin/sh", "-c", script])
+    driver.must_open("calm", type="exec", command=["/bin/cat"])
+    loud = [driver.send("loud", timeout_ms=1500) for _ in range(3)]
+    calm = [driver.send("calm") for _ in range(5)]
+    driver.wait(8)
+    assert {driver.outcomes[tag]["kind"] for tag in loud} == {kind}
+    assert [driver.outcomes[tag]["kind"] for tag in calm] == ["ok"] * 5
+    assert all(len(driver.outcomes[tag]["response"] or "") <= 4096 for tag in loud)
+
+
+# --- mail servers without an end -------------------------------------------------------------------------
+
+ENDLESS_MAIL = {
+    "greeting": {},
+    "EHLO": {"greeting": b"220 hi\r\n"},
+    "MAIL": {"greeting": b"220 hi\r\n", "EHLO": b"250 hi\r\n"},
+    ".": {"greeting": b"220 hi\r\n", "EHLO": b"250 hi\r\n", "MAIL": b"250 ok\r\n", "RCPT": b"250 ok\r\n",
+          "DATA": b"354 go\r\n"},
+}
+
+
+@pytest.mark.parametrize("line", [b"250-more\r\n" * 10_000, b"250 " + b"x" * 100_000], ids=["lines", "line"])
+@pytest.mark.parametrize("where", ENDLESS_MAIL)
+@pytest.mark.parametrize("receiver", ["127.0.0.1"], indirect=True, ids=["others"])
+def test_d2_a_mail_server_that_never_ends_its_reply_is_given_up(driver, receiver, where, line):
+    """And others are served meanwhile."""
+    listener, poured = socket.create_server(("127.0.0.1", 0)), [0]
+
+    def pour(link):
+        while poured[0] < Receiver.MOST_POURED:
+            link.sendall(line)
+            poured[0] += len(line)
+
+    def talk(link):
+        with link, link.makefile("rb") as stream:
+            known, word = ENDLESS_MAIL[where], "greeting"
+            while word in known:
+                link.sendall(known[word])
+                asked = stream.readline()
+                while word == "DATA" and asked not in (b".\r\n", b""):
+                    asked = stream.readline()
+                word = asked.decode().strip().split(" ")[0].split(":")[0]
+            pour(link)
+
+    def serve():
+        with contextlib.suppress(OSError):
+            while True:
+                link, _ = listener.accept()
+                with contextlib.suppress(OSError):
+                    talk(link)
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    driver.must_open("mail", type="smtp", url=f"smtp://127.0.0.1:{listener.getsockname()[1]}", tls="none", **{"from": "a@x.example"})
+    driver.must_open("well", type="webhook", url=receiver.url("/ok"), allow_private=True)
+    endless = driver.send("mail", payload=mail())
+    well = driver.send("well")
+    driver.wait(2)
+    outcome = driver.outcomes[endless]
+    assert driver.outcomes[well]["kind"] == "ok"
+    assert outcome["kind"] == ("unknown" if where == "." else "failed") and not outcome["permanent"], outcome
+    assert poured[0] < Receiver.MOST_POURED / 2
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
 
 
 def test_d2_dead_mail_server_was_surely_not_sent(driver):
