@@ -3,6 +3,7 @@
 #include "cli/yaml.h"
 
 #include "base/json.h"
+#include "base/map.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@ struct ol_yaml_node {
 
 struct reader {
     yaml_parser_t parser;
+    const char *text;
     struct ol_arena *arena;
     outlog_err *err;
 };
@@ -31,12 +33,24 @@ static int refuse(const struct reader *r, const yaml_mark_t *mark, const char *w
     return ol_fail(r->err, OUTLOG_INVALID_FIELD, "line %zu: %s", mark->line + 1, why);
 }
 
+/* Of bytes that are no text libyaml knows the place, but not the line. */
+static size_t problem_line(const struct reader *r)
+{
+    const yaml_parser_t *p = &r->parser;
+    size_t line = 1;
+    if (p->error != YAML_READER_ERROR)
+        return p->problem_mark.line + 1;
+    for (size_t i = 0; i < p->problem_offset; i++)
+        line += r->text[i] == '\n';
+    return line;
+}
+
 static int next_event(struct reader *r, yaml_event_t *event)
 {
     if (yaml_parser_parse(&r->parser, event))
         return 0;
     const yaml_parser_t *p = &r->parser;
-    return ol_fail(r->err, OUTLOG_INVALID_FIELD, "line %zu: %s%s%s", p->problem_mark.line + 1,
+    return ol_fail(r->err, OUTLOG_INVALID_FIELD, "line %zu: %s%s%s", problem_line(r),
                    p->problem ? p->problem : "this is not YAML", p->context ? ", " : "",
                    p->context ? p->context : "");
 }
@@ -73,10 +87,11 @@ static int check_scalar(struct reader *r, const yaml_event_t *event)
     return 0;
 }
 
-static int read_key(struct reader *r, const yaml_event_t *event, const struct ol_yaml_node *map,
+static int read_key(struct reader *r, const yaml_event_t *event, struct ol_map *lines,
                     const char **out)
 {
     char why[200];
+    int64_t line;
     if (event->type != YAML_SCALAR_EVENT)
         return refuse(r, &event->start_mark,
                       event->type == YAML_ALIAS_EVENT
@@ -87,19 +102,21 @@ static int read_key(struct reader *r, const yaml_event_t *event, const struct ol
     const char *key = (const char *)event->data.scalar.value;
     if (strcmp(key, "<<") == 0)
         return refuse(r, &event->start_mark, "merge keys are not supported; write the values out");
-    for (const struct ol_yaml_node *n = map->first; n; n = n->next)
-        if (strcmp(n->key, key) == 0) {
-            snprintf(why, sizeof why, "%.100s: this key stands on line %d already", key, n->line);
-            return refuse(r, &event->start_mark, why);
-        }
+    if ((line = ol_map_get(lines, key))) {
+        snprintf(why, sizeof why, "%.100s: this key stands on line %d already", key, (int)line);
+        return refuse(r, &event->start_mark, why);
+    }
     *out = ol_arena_copy(r->arena, key, event->data.scalar.length);
-    return *out ? 0 : ol_fail(r->err, OUTLOG_NO_MEMORY, "out of memory");
+    return *out && ol_map_add(lines, key, (int64_t)event->start_mark.line + 1)
+               ? 0
+               : ol_fail(r->err, OUTLOG_NO_MEMORY, "out of memory");
 }
 
 static int read_node(struct reader *r, struct ol_yaml_node *parent, const yaml_event_t *event,
                      const char *key, int depth, struct ol_yaml_node **out);
 
-static int read_members(struct reader *r, struct ol_yaml_node *node, int depth)
+static int read_members(struct reader *r, struct ol_yaml_node *node, struct ol_map *lines,
+                        int depth)
 {
     yaml_event_t event;
     const char *key = NULL;
@@ -110,7 +127,7 @@ static int read_members(struct reader *r, struct ol_yaml_node *node, int depth)
                       (node->kind == MAP ? YAML_MAPPING_END_EVENT : YAML_SEQUENCE_END_EVENT);
         int line = (int)event.start_mark.line + 1, result = 0;
         if (!is_end && node->kind == MAP) {
-            result = read_key(r, &event, node, &key);
+            result = read_key(r, &event, lines, &key);
             yaml_event_delete(&event);
             if (result < 0 || next_event(r, &event) < 0)
                 return -1;
@@ -157,8 +174,12 @@ static int read_node(struct reader *r, struct ol_yaml_node *parent, const yaml_e
     if (!node)
         return -1;
     node->key = key;
-    if (kind != SCALAR)
-        return read_members(r, node, depth + 1);
+    if (kind != SCALAR) {
+        struct ol_map lines = {0}; // of its keys
+        int result = read_members(r, node, &lines, depth + 1);
+        ol_map_clear(&lines);
+        return result;
+    }
     node->bytes = event->data.scalar.length;
     node->text = ol_arena_copy(r->arena, event->data.scalar.value, node->bytes);
     node->is_plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
@@ -236,7 +257,7 @@ static int read_document(struct reader *r, struct ol_yaml_node **root)
 int ol_yaml_read(const char *text, size_t bytes, struct ol_arena *arena, struct ol_yaml *out,
                  outlog_err *err)
 {
-    struct reader r = {.arena = arena, .err = err};
+    struct reader r = {.text = text, .arena = arena, .err = err};
     struct ol_buf json = {0};
     struct ol_yaml_node *root = NULL;
     int result = -1;

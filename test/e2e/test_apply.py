@@ -226,7 +226,18 @@ def test_e10_a_type_that_ships_keeps_what_the_file_does_not_say(store, outlog):
     ("relay: {lease: 30s}\n---\nrelay: {}\n", 2, "one document", "invalid_field"),
     ("relay:\n  lease: [30s\npoll: 3\n", 3, "", "invalid_field"),
     ("- a\n", 1, "a map of sections", "invalid_field"),
-])
+    ("relay:\n  lease: 3s\n\tpoll: 3s\n", 3, "a tab character", "invalid_field"),
+    (b"relay:\n  lease: 3s\n  wakeup: \xff\n", 3, "UTF-8", "invalid_field"),
+    (b"relay:\n  lease: 3s\n  wakeup: p\xc3\n", 3, "UTF-8", "invalid_field"),
+    ("relay:\n  lease: 3s\n  wakeup: \x01\n", 3, "control characters", "invalid_field"),
+    ("relay:\n  lease: \"\\0\"\n", 2, "a NUL", "invalid_field"),
+    ("relay:\n  lease: \"\\ud800\"\n", 2, "invalid Unicode", "invalid_field"),
+    ("relay:\n  lease: " + "[" * 100_000, 2, "nested too deep", "invalid_field"),
+    ("relay:\n  lease: " + "{a: " * 100_000, 2, "nested too deep", "invalid_field"),
+    ("relay:\n  &a lease: [*a, *a]\n", 2, "anchors", "invalid_field"),
+    ("relay:\n  ? [lease]\n  : 3s\n", 2, "a key is a plain text", "invalid_field"),
+    ("relay:\n" + "".join(f"  k{n}: 1\n" for n in range(100_000)) + "  k0: 1\n", 100_002, "stands on line 2 already", "invalid_field"),
+], ids=lambda value: ascii(value)[:40])
 def test_apply_errors_name_line_and_key(sqlite_store, outlog, text, line, words, code):
     said = outlog.run("apply", "-f", "-", input=text, check=False)
     assert said.returncode == 1 and said.stdout == ""
