@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum { SWEEP_MS = 250, POLL_MS = 10, REFRESH_MS = 2000, STOP_MS = 10000 };
 
@@ -487,6 +488,22 @@ static void clear(struct ol_server *server)
     free(server);
 }
 
+/* How many clients there may be: at most half of the descriptors are theirs, for the store and what is
+ * delivered need some too, and who takes them all must not take those. */
+static size_t allow_peers(size_t wanted)
+{
+    struct rlimit files;
+    rlim_t needed = (rlim_t)wanted * 2;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+        return wanted;
+    if (files.rlim_cur < needed && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max < needed ? files.rlim_max : needed;
+        if (setrlimit(RLIMIT_NOFILE, &files) < 0)
+            getrlimit(RLIMIT_NOFILE, &files);
+    }
+    return files.rlim_cur < needed ? (size_t)files.rlim_cur / 2 : wanted;
+}
+
 int ol_server_run(const struct ol_server_options *options, atomic_int *stop, outlog_err *err)
 {
     struct ol_server *server = calloc(1, sizeof *server);
@@ -496,7 +513,7 @@ int ol_server_run(const struct ol_server_options *options, atomic_int *stop, out
     server->stop = stop;
     server->started_at = ol_clock_boot_us();
     server->peers.loop = &server->loop;
-    server->peers.most = options->most_peers;
+    server->peers.most = allow_peers(options->most_peers);
     server->http = (struct ol_http_user){
         .server = server,
         .limits = {.head_bytes = 16 * 1024,

@@ -1,21 +1,17 @@
 """Strangers and clumsy clients at the HTTP door: none of them ends the daemon, takes its memory, or keeps others waiting."""
 import concurrent.futures
 import contextlib
-import itertools
 import json
 import pathlib
 import re
-import signal
+import resource
 import socket
-import ssl
-import struct
 import threading
-import time
 
 import pytest
 
 from lib.cli import build_dir
-from lib.outbox import Outbox, wait_for
+from lib.outbox import wait_for
 
 HOST = b"Host: localhost\r\n"
 EVENT = {"aggregate_type": "thing", "aggregate_id": "1", "event_type": "t", "payload": {}}
@@ -117,3 +113,27 @@ def test_an_answer_without_a_body_has_no_length(server):
     for answer in (known, gone):
         assert "content-length" not in answer.headers and not answer.body
     assert int(server.call("HEAD", "/").headers["content-length"]) == len(server.get("/").body)
+
+
+# what is shared
+
+
+def test_clients_do_not_take_the_stores_descriptors(store, serve):
+    """Of 240 files half are theirs; those inside are served, whoever else is at the door."""
+    server = serve("--no-relay", files=(240, 240))
+    links = [connect(server) for _ in range(300)]
+    for link in links[:30] + links[85:100]:
+        for request, status in ((get(b"/v1/events?limit=1"), 200), (post(), 201)):
+            link.sendall(request)
+            assert statuses(link.recv(65536)) == [status]
+    with contextlib.suppress(ConnectionError):
+        assert links[-1].recv(1) == b""
+    for link in links:
+        link.close()
+    wait_for(lambda: server.get("/v1/events").status == 200, "room again")
+
+
+def test_the_soft_limit_of_files_is_raised(sqlite_store, serve):
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    server = serve("--no-relay", files=(240, hard))
+    assert resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)[0] >= min(hard, 8192)

@@ -8,6 +8,7 @@ import http.client
 import json
 import pathlib
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -47,10 +48,10 @@ class Answer:
 
 
 class Server:
-    def __init__(self, outlog, log, args, env=None, dev=True):
+    def __init__(self, outlog, log, args, env=None, dev=True, files=None):
         self.outlog, self.log = outlog, pathlib.Path(log)
         self.args = [*(["--dev"] if dev else []), *args]
-        self.env = env
+        self.env, self.files = env, files  # files: (soft, hard), how many it may open
         self.token = None  # sent unless a call says otherwise
         self._local = threading.local()
         self.port = 0
@@ -63,11 +64,18 @@ class Server:
         self.process = subprocess.Popen(
             [build_dir() / "outlog", "serve", "--listen", f"127.0.0.1:{port}", *map(str, self.args)],
             stdout=subprocess.PIPE, stderr=self._out, stdin=subprocess.DEVNULL, encoding="utf-8",
-            env=self.outlog._env(self.env), cwd=self.outlog.cwd, preexec_fn=die_with_parent(signal.SIGKILL))
+            env=self.outlog._env(self.env), cwd=self.outlog.cwd, preexec_fn=self._prepare(die_with_parent(signal.SIGKILL)))
         line = self.process.stdout.readline()
         found = READY.search(line)
         assert found, f"{line!r}\n{self.log.read_text()[-3000:]}"
         self.port = int(found.group(2))
+
+    def _prepare(self, first):
+        def run():
+            first()
+            if self.files:
+                resource.setrlimit(resource.RLIMIT_NOFILE, self.files)
+        return run
 
     def lines(self):
         return self.log.read_text(errors="replace").splitlines()
