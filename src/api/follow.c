@@ -45,6 +45,7 @@ static void link_follower(struct ol_followers *followers, struct ol_request *req
 static void ask_again(struct ol_followers *followers, struct ol_request *request)
 {
     unlink_follower(followers, request);
+    request->is_admitted = ol_auth_is_valid(followers->auth, &request->who); // else it asks anew
     request->is_working = true;
     if (!ol_clerks_submit(followers->clerks, request)) {
         request->is_working = false;

@@ -137,3 +137,16 @@ def test_the_soft_limit_of_files_is_raised(sqlite_store, serve):
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     server = serve("--no-relay", files=(240, hard))
     assert resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)[0] >= min(hard, 8192)
+
+
+def test_x1_a_long_poll_ends_with_its_token(store, serve, outlog):
+    server = serve("--no-relay", dev=False)
+    made, = outlog.run("token", "create", "--scope", "read", "--json").json()
+    writer, = outlog.run("token", "create", "--scope", "append", "--json").json()
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        waiting = pool.submit(server.get, "/v1/events?event_type=t&wait=25", token=made["token"])
+        wait_for(lambda: server.get("/v1/events", token=made["token"]).status == 200, "the token")
+        outlog.run("token", "revoke", made["id"])
+        wait_for(lambda: server.get("/v1/events", token=made["token"]).status == 401, "it to be known")
+        assert server.post("/v1/events", BODY, token=writer["token"]).status == 201
+        assert waiting.result().status == 401
