@@ -144,7 +144,7 @@ void ol_event_request(const struct outlog_event *events, size_t count, struct ol
         member(out, "visibility", event->visibility);
         ol_buf_print(out,
                      "\"metadata\":%s,\"payload\":", event->metadata ? event->metadata : "null");
-        ol_buf_text(out, event->payload);
+        ol_buf_text(out, event->payload ? event->payload : "null"); // refused later
         ol_buf_char(out, '}');
     }
     ol_buf_text(out, "]}");

@@ -159,3 +159,11 @@ def test_e13_a_running_server_learns_of_a_rule_against_secrets(server, outbox):
     wait_for(lambda: outcome() == "taken", "it to be taken")
     outbox.run("update {}secret_rules set mode = 'reject' where rule = 'github_token'")
     wait_for(lambda: outcome() == "secret_material", "it to be refused again")
+
+
+def test_i1_an_event_without_a_payload_under_a_key_is_refused(server):
+    """The key's request is put together before the events are checked."""
+    event = {"aggregate_type": "order", "aggregate_id": "o-1", "event_type": "order.made"}
+    answer = server.post("/v1/events", {"org_id": "acme", "events": [{**event, "payload": {}, "idempotency_key": "k"}, event]})
+    assert (answer.status, answer.code) == (400, "invalid_field")
+    assert server.append("acme")
