@@ -19,13 +19,14 @@
 
 enum { PATIENCE_MS = 2000, AGAIN_MS = 100, LOOK_MS = 500 };
 
-/* Somebody who connects, or asks whether the server is there. Whoever comes last frees it: the caller, or the
- * thread when it was left behind. */
+/* Somebody who connects, or asks whether the server is there. */
 struct call {
     char *url;
     PGconn *pg;
+    pthread_t thread;
     bool is_question, is_here; /* a question: was it answered? */
-    bool is_done, is_left;
+    bool is_done;
+    struct call *next; /* of those that were left behind */
 };
 
 static struct {
@@ -35,7 +36,7 @@ static struct {
     char *store;
     pthread_t watch;
     struct ol_farewell_line *lines;
-    int left; /* threads that were left behind and still wait */
+    struct call *left; /* who nobody waits for until the end */
     bool is_ending;
 } all = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -86,13 +87,8 @@ static void *run_call(void *argument)
     else
         call->pg = connect_to(call->url, NULL);
     pthread_mutex_lock(&all.lock);
-    bool was_left = call->is_left;
     call->is_done = true;
     pthread_cond_broadcast(&all.news);
-    if (was_left) {
-        free_call(call);
-        all.left--; // after the last use of libpq
-    }
     pthread_mutex_unlock(&all.lock);
     return NULL;
 }
@@ -113,19 +109,13 @@ static struct timespec after_ms(int64_t ms)
 static struct call *call_out(const char *url, bool is_question, int64_t most_ms)
 {
     struct call *call = calloc(1, sizeof *call);
-    pthread_attr_t detached;
-    pthread_t thread;
 
     if (!call || !(call->url = strdup(url))) {
         free(call);
         return NULL;
     }
     call->is_question = is_question;
-    pthread_attr_init(&detached);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    int failed = pthread_create(&thread, &detached, run_call, call);
-    pthread_attr_destroy(&detached);
-    if (failed) {
+    if (pthread_create(&call->thread, NULL, run_call, call) != 0) {
         free_call(call);
         return NULL;
     }
@@ -136,12 +126,15 @@ static struct call *call_out(const char *url, bool is_question, int64_t most_ms)
            result != ETIMEDOUT)
         result = most_ms ? pthread_cond_timedwait(&all.news, &all.lock, &until)
                          : pthread_cond_wait(&all.news, &all.lock);
-    if (!call->is_done) {
-        call->is_left = true;
-        all.left++;
-        call = NULL;
+    bool is_done = call->is_done;
+    if (!is_done) {
+        call->next = all.left;
+        all.left = call;
     }
     pthread_mutex_unlock(&all.lock);
+    if (!is_done)
+        return NULL;
+    pthread_join(call->thread, NULL);
     return call;
 }
 
@@ -270,6 +263,23 @@ bool ol_farewell_is_over(void)
     return atomic_load(&is_over);
 }
 
+/* Wait a moment for those who were left behind. */
+static bool all_are_back(void)
+{
+    struct timespec until = after_ms(atomic_load(&is_over) ? 0 : LOOK_MS);
+    int result = 0;
+    pthread_mutex_lock(&all.lock);
+    struct call *call = all.left;
+    while (call && result != ETIMEDOUT) {
+        if (call->is_done)
+            call = call->next;
+        else
+            result = pthread_cond_timedwait(&all.news, &all.lock, &until);
+    }
+    pthread_mutex_unlock(&all.lock);
+    return !call;
+}
+
 int ol_farewell_end(int status)
 {
     if (!atomic_exchange(&is_prepared, false))
@@ -280,15 +290,14 @@ int ol_farewell_end(int status)
     pthread_mutex_unlock(&all.lock);
     sem_post(&all.begun);
     pthread_join(all.watch, NULL);
-    struct timespec until = after_ms(atomic_load(&is_over) ? 0 : LOOK_MS);
-    pthread_mutex_lock(&all.lock);
-    while (all.left && pthread_cond_timedwait(&all.news, &all.lock, &until) != ETIMEDOUT)
-        ;
-    bool is_alone = all.left == 0;
-    pthread_mutex_unlock(&all.lock);
-    if (!is_alone) { // libraries may not be taken from under its feet
+    if (!all_are_back()) { // libraries may not be taken from under their feet
         fflush(NULL);
         _exit(status);
+    }
+    for (struct call *call = all.left, *next; call; call = next) {
+        next = call->next;
+        pthread_join(call->thread, NULL);
+        free_call(call);
     }
     free(all.store);
     return status;

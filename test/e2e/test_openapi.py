@@ -129,6 +129,22 @@ def test_every_call_answers_as_described_when_nothing_is_there(server):
         assert wrong.status in (400, 404), (path, wrong)
 
 
+def test_u1_what_has_no_org_is_as_described_too(server):
+    at = {operation["operationId"]: operation for _, _, operation in operations(server.document)}
+
+    def call(name, method, path, body=None):
+        answer = server.call(method, path, body)
+        assert answer.status < 300, answer
+        check(server.document, at[name], answer)
+        return answer.json
+    signal = call("receiveSignal", "POST", "/v1/signals", {"org_id": None, "signal_type": "s", "payload": {}})
+    run = call("startRun", "POST", "/v1/runs", {"org_id": None, "signal_id": signal["signal_id"], "run_type": "r",
+                                                "orchestrator_version": "1"})["run_id"]
+    for name, path in (("getSignal", f"/v1/signals/{signal['signal_id']}"), ("listRuns", "/v1/runs"),
+                       ("getRun", f"/v1/runs/{run}"), ("replayRun", f"/v1/runs/{run}/replay")):
+        call(name, "GET", path)
+
+
 def test_other_methods_are_told_which_are_possible(server):
     for path in server.document["paths"]:
         known = {method.upper() for method in server.document["paths"][path]}
@@ -355,8 +371,9 @@ class Wanderer:
 
 
 def wander(server, document, number, tokens, clients):
-    """OUTLOG_SEED repeats what failed, though with several clients not in the same order."""
-    seed = int(os.environ.get("OUTLOG_SEED", os.getpid()))
+    """The same requests each time, but for `make torture`. OUTLOG_SEED repeats what failed, though with several
+    clients not in the same order."""
+    seed = int(os.environ.get("OUTLOG_SEED", os.getpid() if "OUTLOG_TORTURE_ROWS" in os.environ else 27192))
     wanderers = [Wanderer(server, document, seed + n, tokens) for n in range(clients)]
     threads = [threading.Thread(target=one.walk, args=[number // clients]) for one in wanderers]
     for thread in threads:
