@@ -434,6 +434,12 @@ OUTLOG_API int outlog_release_keys(outlog *log, const char *const *event_ids, si
 OUTLOG_API int outlog_deliver(outlog *log, const char *destination,
                               const struct outlog_operator *by, int64_t *hurried, outlog_err *err);
 
+/* Send now what a session is owed (L6), also what was sent a moment ago: every daemon that has sockets of it
+ * hears of it within a second. *hurried (may be NULL): how many effects. */
+OUTLOG_API int outlog_deliver_session(outlog *log, const char *org_id, const char *session_key,
+                                      const struct outlog_operator *by, int64_t *hurried,
+                                      outlog_err *err);
+
 /* Stop or resume sending to a destination. Nothing is lost: its messages wait. *changed (may be NULL)
  * tells whether it was otherwise before. OUTLOG_NOT_FOUND when there is no such destination. */
 OUTLOG_API int outlog_destination_pause(outlog *log, const char *destination, bool paused,

@@ -38,6 +38,8 @@ update outlog.sessions set lease_until = outlog.after(:lease_us::bigint)
 -- 0 rows: it is another's by now.
 update outlog.sessions
    set done_seq = :seq::bigint, tries = 0, retry_at = null, last_error = :error, owner = null, lease_until = null,
+       failed_seq = case when :error::text is null then failed_seq else :seq::bigint end,
+       failed_at = case when :error::text is null then failed_at else outlog.after(0) end,
        checkpoint = coalesce(:checkpoint::json, checkpoint), updated_at = outlog.after(0)
  where org_id = :org_id and session_key = :session_key and epoch = :epoch::bigint
    and done_seq = :seq::bigint - 1
@@ -73,9 +75,28 @@ select effect_id, effect_type, effect_spec, created_at from outlog.effects
  order by created_at, effect_id limit 200
 
 -- name: sessions_owed(since_us)
--- Whose effects became due just now.
-select distinct org_id, session_key from outlog.effects
- where session_key is not null and status = 'PENDING' and destination = 'session' and created_at >= outlog.after(-:since_us::bigint)
+-- Whose effects became due just now; and whose are asked for again, since when (L6).
+select distinct org_id, session_key, null::timestamptz from outlog.effects
+ where session_key is not null and status = 'PENDING' and destination = 'session'
+   and created_at >= outlog.after(-:since_us::bigint)
+union all
+select org_id, session_key, max(hurried_at) from outlog.effects
+ where session_key is not null and status = 'PENDING' and destination = 'session'
+   and hurried_at >= outlog.after(-:since_us::bigint)
+ group by org_id, session_key
+
+-- name: session_hurry(org_id, session_key)
+-- All of them at one time: it is how one wish is told from the next.
+update outlog.effects set hurried_at = (select outlog.after(0)), updated_at = (select outlog.after(0))
+ where session_key = :session_key and org_id = :org_id and status = 'PENDING' and destination = 'session'
+
+-- name: sessions_failed(since_us)
+-- Messages that were given up just now.
+select s.org_id, s.session_key, s.failed_seq, s.last_error, e.payload
+  from outlog.sessions s
+  join outlog.events e on coalesce(e.org_id, '') = s.org_id and e.aggregate_type = 'session'
+                      and e.aggregate_id = s.session_key and e.aggregate_seq = s.failed_seq
+ where s.failed_at >= outlog.after(-:since_us::bigint)
 
 -- name: session_effect(org_id, session_key, effect_id)
 -- Held until the transaction ends: of two acknowledgements one is the first.

@@ -124,13 +124,22 @@ static bool serve(struct ol_room *room, struct ol_request *request)
 
 static void add_name(void *user, const char *org_id, const char *user_id, int64_t stamp)
 {
-    ol_look_add(user, org_id, user_id, stamp);
+    ol_look_add(user, org_id, user_id, stamp, NULL);
 }
 
 static void look(outlog *log, struct ol_look *look)
 {
     outlog_err err;
     ol_inbox_moved(log, LOOK_BACK_US, add_name, look, &err);
+}
+
+static void hear(struct ol_room *room, int64_t stamp, const char *frame)
+{
+    (void)frame;
+    if (room->stamp == stamp)
+        return;
+    room->stamp = stamp;
+    ol_room_deliver(room);
 }
 
 /* --- what a client says --- */
@@ -206,7 +215,8 @@ int ol_feed_open(struct ol_server *server, struct ol_feed **out, outlog_err *err
                                              prepare,
                                              load,
                                              serve,
-                                             look};
+                                             look,
+                                             hear};
     struct ol_feed *feed = calloc(1, sizeof *feed);
     if (!feed)
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");

@@ -244,14 +244,16 @@ void ol_room_deliver(struct ol_room *room)
 
 struct ol_look {
     struct ol_hall *hall;
-    struct ol_buf names; /* stamp, org\0name\0 … */
+    struct ol_buf news; /* stamp, org\0name\0frame\0 … */
 };
 
-void ol_look_add(struct ol_look *look, const char *org_id, const char *name, int64_t stamp)
+void ol_look_add(struct ol_look *look, const char *org_id, const char *name, int64_t stamp,
+                 const char *frame)
 {
-    ol_buf_add(&look->names, &stamp, sizeof stamp);
-    ol_buf_add(&look->names, org_id, strlen(org_id) + 1);
-    ol_buf_add(&look->names, name, strlen(name) + 1);
+    ol_buf_add(&look->news, &stamp, sizeof stamp);
+    ol_buf_add(&look->news, org_id, strlen(org_id) + 1);
+    ol_buf_add(&look->news, name, strlen(name) + 1);
+    ol_buf_add(&look->news, frame ? frame : "", frame ? strlen(frame) + 1 : 1);
 }
 
 static enum ol_answer look_around(struct ol_request *request)
@@ -264,21 +266,20 @@ static enum ol_answer look_around(struct ol_request *request)
 static void looked(struct ol_request *request)
 {
     struct ol_look *look = request->owner;
-    const char *at = look->names.data, *end = at ? at + look->names.bytes : NULL;
+    const char *at = look->news.data, *end = at ? at + look->news.bytes : NULL;
     int64_t stamp;
 
     look->hall->is_looking = false;
-    while (at && at < end && !look->names.failed) {
+    while (at && at < end && !look->news.failed) {
         memcpy(&stamp, at, sizeof stamp);
         const char *org_id = at + sizeof stamp, *name = org_id + strlen(org_id) + 1;
+        const char *frame = name + strlen(name) + 1;
         struct ol_room *room = ol_hall_find(look->hall, org_id, name);
-        if (room && room->seats && (!stamp || room->stamp != stamp)) {
-            room->stamp = stamp;
-            ol_room_deliver(room);
-        }
-        at = name + strlen(name) + 1;
+        if (room && room->seats)
+            look->hall->user->hear(room, stamp, *frame ? frame : NULL);
+        at = frame + strlen(frame) + 1;
     }
-    ol_buf_clear(&look->names);
+    ol_buf_clear(&look->news);
     ol_request_free(request);
 }
 

@@ -42,7 +42,8 @@ struct ol_room {
     char *org_id, *name;
     struct ol_seat *seats;
     int64_t due_at; /* boot clock: load again; 0: nothing is owed */
-    int64_t stamp;  /* of the last look that found something */
+    int64_t stamp;  /* of the last news, for its user */
+    int64_t told;   /* another such, for its user */
     bool is_loading, wants_again, is_opening;
     bool is_midway;   /* the next load goes on where the last one ended: more than one is needed */
     bool starts_anew; /* it does not */
@@ -69,6 +70,8 @@ struct ol_hall_user {
     bool (*serve)(struct ol_room *room, struct ol_request *request);
     /* By a clerk: whose rooms have news; ol_look_add() for each. */
     void (*look)(outlog *log, struct ol_look *look);
+    /* Back in the loop: such a room, which has seats. */
+    void (*hear)(struct ol_room *room, int64_t stamp, const char *frame);
 };
 
 struct ol_hall {
@@ -117,8 +120,9 @@ struct ol_request *ol_room_job(struct ol_room *room, size_t bytes,
 /* Hand it over; false when it was freed instead. */
 bool ol_hall_submit(struct ol_hall *hall, struct ol_request *request);
 
-/* A room has news; the same stamp twice is no news, 0 always is. */
-void ol_look_add(struct ol_look *look, const char *org_id, const char *name, int64_t stamp);
+/* A room has news: a stamp, by which its user knows what is new, and perhaps a frame. */
+void ol_look_add(struct ol_look *look, const char *org_id, const char *name, int64_t stamp,
+                 const char *frame);
 
 /* --- what a seat was sent --- */
 

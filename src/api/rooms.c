@@ -21,11 +21,11 @@ struct ol_rooms {
 };
 
 /* Sending may drop a seat, so the next one is looked up first. */
-static void tell_all(struct ol_room *room, const struct ol_buf *frame)
+static void tell_all(struct ol_room *room, const char *frame, size_t bytes)
 {
     for (struct ol_seat *seat = room->seats, *next; seat; seat = next) {
         next = seat->next;
-        ol_socket_send(seat->socket, frame->data, frame->bytes);
+        ol_socket_send(seat->socket, frame, bytes);
     }
 }
 
@@ -220,15 +220,46 @@ static void deliver_anew(struct ol_room *room)
     ol_room_deliver(room);
 }
 
-static void add_name(void *user, const char *org_id, const char *key)
+static void add_owed(void *user, const char *org_id, const char *key, int64_t asked_at)
 {
-    ol_look_add(user, org_id, key, 0);
+    ol_look_add(user, org_id, key, asked_at, NULL);
+}
+
+static void add_failure(void *user, const struct ol_session_failure *failure)
+{
+    struct ol_buf frame = {0};
+    put_error(&frame, "agent_failed", failure->request_id, failure->why);
+    if (!frame.failed)
+        ol_look_add(user, failure->org_id, failure->session_key, failure->seq, frame.data);
+    ol_buf_clear(&frame);
 }
 
 static void look(outlog *log, struct ol_look *look)
 {
     outlog_err err;
-    ol_session_newly_owed(log, LOOK_BACK_US, add_name, look, &err);
+    if (ol_session_newly_owed(log, LOOK_BACK_US, add_owed, look, &err) == 0)
+        ol_session_newly_failed(log, LOOK_BACK_US, add_failure, look, &err);
+}
+
+/* A failure is told once: by who ran the agent, or by whoever looks. */
+static void tell_failure(struct ol_room *room, int64_t seq, const char *frame, size_t bytes)
+{
+    if (seq <= room->told)
+        return;
+    room->told = seq;
+    tell_all(room, frame, bytes);
+}
+
+static void hear(struct ol_room *room, int64_t stamp, const char *frame)
+{
+    if (frame) {
+        tell_failure(room, stamp, frame, strlen(frame));
+    } else if (!stamp) {
+        ol_room_deliver(room);
+    } else if (room->stamp != stamp) {
+        room->stamp = stamp;
+        deliver_anew(room);
+    }
 }
 
 /* --- acknowledging --- */
@@ -413,17 +444,17 @@ struct telling {
     struct ol_rooms *rooms;
     char *org_id, *key;
     struct ol_buf frame; /* empty: something is owed */
-    bool is_demand;      /* all of it, now */
+    int64_t failed_seq;  /* the frame says that this one failed; 0: it does not */
 };
 
 static void told(struct ol_post *post)
 {
     struct telling *telling = (struct telling *)post;
     struct ol_room *room = ol_hall_find(&telling->rooms->hall, telling->org_id, telling->key);
-    if (room && telling->frame.bytes)
-        tell_all(room, &telling->frame);
-    else if (room && telling->is_demand)
-        deliver_anew(room);
+    if (room && telling->failed_seq)
+        tell_failure(room, telling->failed_seq, telling->frame.data, telling->frame.bytes);
+    else if (room && telling->frame.bytes)
+        tell_all(room, telling->frame.data, telling->frame.bytes);
     else if (room)
         ol_room_deliver(room);
     ol_buf_clear(&telling->frame);
@@ -470,22 +501,13 @@ static void on_owed(void *user, const char *org_id, const char *key)
         ol_server_post(telling->rooms->hall.server, &telling->post);
 }
 
-void ol_rooms_ask(struct ol_server *server, const char *org_id, const char *key)
+static void on_failed(void *user, const struct ol_session_failure *failure)
 {
-    struct telling *telling = new_telling(server->rooms, org_id, key);
+    struct telling *telling = new_telling(user, failure->org_id, failure->session_key);
     if (!telling)
         return;
-    telling->is_demand = true;
-    ol_server_post(server, &telling->post);
-}
-
-static void on_failed(void *user, const char *org_id, const char *key, const char *request_id,
-                      const char *why)
-{
-    struct telling *telling = new_telling(user, org_id, key);
-    if (!telling)
-        return;
-    put_error(&telling->frame, "agent_failed", request_id, why);
+    telling->failed_seq = failure->seq;
+    put_error(&telling->frame, "agent_failed", failure->request_id, failure->why);
     ol_server_post(telling->rooms->hall.server, &telling->post);
 }
 
@@ -498,7 +520,8 @@ int ol_rooms_open(struct ol_server *server, struct ol_rooms **out, outlog_err *e
                                              prepare,
                                              load,
                                              serve,
-                                             look};
+                                             look,
+                                             hear};
     struct ol_runner_options options = ol_runner_defaults(server->options.store);
     struct ol_rooms *rooms = calloc(1, sizeof *rooms);
     if (!rooms)

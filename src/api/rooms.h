@@ -28,9 +28,6 @@ struct ol_entrance {
     const char *org_id, *session_key;
 };
 
-/* Send now what is owed to this session (L6), also what was sent a moment ago. From any thread. */
-void ol_rooms_ask(struct ol_server *server, const char *org_id, const char *key);
-
 /* A few times a second. */
 void ol_rooms_sweep(struct ol_rooms *rooms);
 

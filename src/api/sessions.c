@@ -15,10 +15,7 @@ static const char *session_key(struct ol_request *request)
 {
     if (ol_session_key_is_valid(request->args[0]))
         return request->args[0];
-    ol_problem_say(
-        request, 400, "bad_session_key",
-        "a session key is userId:agentId:threadId, each of 1 to 128 of A-Z a-z 0-9 . _ ~ @ -, "
-        "255 in all");
+    ol_problem_say(request, 400, "bad_session_key", OL_SESSION_KEY_RULE);
     return NULL;
 }
 
@@ -105,10 +102,15 @@ static enum ol_answer ticket(struct ol_request *request)
 static enum ol_answer deliver(struct ol_request *request)
 {
     const char *key = session_key(request), *org_id;
+    struct outlog_operator by = ol_request_operator(request);
+    int64_t hurried;
+    outlog_err err;
+
     if (!key || ol_ticket_org(request, &org_id) < 0)
         return OL_ANSWERED;
-    ol_rooms_ask(request->server, org_id, key);
-    ol_buf_text(ol_request_reply(request, 202), "{}");
+    if (outlog_deliver_session(request->log, org_id, key, &by, &hurried, &err) < 0)
+        return ol_problem(request, &err);
+    ol_buf_print(ol_request_reply(request, 202), "{\"hurried\":%lld}", (long long)hurried);
     return OL_ANSWERED;
 }
 
@@ -127,7 +129,7 @@ const struct ol_route ol_session_routes[] = {
      "A ticket for one socket of this session: short-lived, used once", .query = "org_id",
      .body = "Empty", .reply = "Ticket", .status = 201, .takes_org = true, .goes_in_parts = true},
     {"POST", "/v1/sessions/{session_key}/deliver", OL_SCOPE_ADMIN, deliver, "deliverSession",
-     "Try now what is owed", .query = "org_id", .body = "Empty", .reply = "Empty", .status = 202,
-     .takes_org = true, .goes_in_parts = true},
+     "Send now what is owed, also what was sent a moment ago", .query = "org_id", .body = "Empty",
+     .reply = "Hurried", .status = 202, .takes_org = true},
     {0},
 };

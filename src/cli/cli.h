@@ -47,10 +47,10 @@ extern const struct ol_cli_command ol_command_init, ol_command_append, ol_comman
     ol_command_trace, ol_command_causality, ol_command_consumers, ol_command_doctor,
     ol_command_bench, ol_command_version, ol_command_relay, ol_command_send, ol_command_apply,
     ol_command_outbox, ol_command_dead, ol_command_requeue, ol_command_kill, ol_command_notices,
-    ol_command_destinations, ol_command_stats, ol_command_config, ol_command_serve,
-    ol_command_token, ol_command_runs, ol_command_run_one, ol_command_verify, ol_command_signal,
-    ol_command_step, ol_command_tool, ol_command_projections, ol_command_sinks, ol_command_export,
-    ol_command_import;
+    ol_command_sessions, ol_command_destinations, ol_command_stats, ol_command_config,
+    ol_command_serve, ol_command_token, ol_command_runs, ol_command_run_one, ol_command_verify,
+    ol_command_signal, ol_command_step, ol_command_tool, ol_command_projections, ol_command_sinks,
+    ol_command_export, ol_command_import;
 
 /* Read the options of a command (and the global ones), leaving the words in cli->argv. Returns 0,
  * or OL_EXIT_USAGE after having said what is wrong. */
@@ -129,6 +129,17 @@ const char *ol_cli_bytes_or_file(struct ol_cli *cli, const char *text, size_t *b
 int ol_cli_check_json(const char *what, const char *text);
 
 /* --- output --- */
+
+struct ol_json;
+
+/* A text of an object, in the command's arena; `otherwise` where there is none. */
+const char *ol_cli_field(struct ol_cli *cli, const struct ol_json *object, const char *name,
+                         const char *otherwise);
+
+/* Print what a page {name: […], next_after?} lists, one a line: as it stands, or as `put` shows it. */
+int ol_cli_page(struct ol_cli *cli, const struct ol_buf *page, const char *name,
+                void (*put)(struct ol_cli *cli, const struct ol_json *one, struct ol_buf *line),
+                outlog_err *err);
 
 /* Colours, or "" when the output is no terminal. */
 const char *ol_dim(const struct ol_cli *cli);

@@ -16,7 +16,8 @@ static const struct ol_cli_command *const commands[] = {
     &ol_command_config,    &ol_command_runs,      &ol_command_run_one,      &ol_command_verify,
     &ol_command_signal,    &ol_command_step,      &ol_command_tool,         &ol_command_sinks,
     &ol_command_export,    &ol_command_import,    &ol_command_serve,        &ol_command_token,
-    &ol_command_doctor,    &ol_command_bench,     &ol_command_notices,      &ol_command_version,
+    &ol_command_doctor,    &ol_command_bench,     &ol_command_notices,      &ol_command_sessions,
+    &ol_command_version,
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 

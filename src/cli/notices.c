@@ -1,60 +1,40 @@
 /* notices.c: outlog notices: what stands in the feeds of users. */
 #include "cli/cli.h"
 
-#include "base/clock.h"
+#include "base/json.h"
 #include "views/inbox.h"
 
 #include <string.h>
 
 struct wish {
-    const char *org_id, *user_id;
+    const char *org_id, *user_id, *after;
     bool unread;
     int64_t limit;
 };
 
-static const char *text_of(struct ol_cli *cli, const struct ol_json *notice, const char *name)
+static void put_notice(struct ol_cli *cli, const struct ol_json *notice, struct ol_buf *line)
 {
-    struct ol_json value = ol_json_get(notice, name);
-    const char *text = ol_json_string(&value, &cli->arena, NULL);
-    return text ? text : "";
-}
-
-static void print(struct ol_cli *cli, const struct ol_json *notice)
-{
-    struct ol_buf line = {0};
-    if (cli->json) {
-        ol_buf_add(&line, notice->text, notice->bytes);
-    } else {
-        const char *subject = text_of(cli, notice, "subject");
-        ol_buf_print(&line, "%s  %.19s  %-6s ", text_of(cli, notice, "id"),
-                     text_of(cli, notice, "created_at"),
-                     *text_of(cli, notice, "read_at") ? "read" : "unread");
-        ol_put_wide(&line, text_of(cli, notice, "org_id"), 12);
-        ol_buf_char(&line, ' ');
-        ol_put_wide(&line, text_of(cli, notice, "user_id"), 20);
-        ol_buf_char(&line, ' ');
-        ol_put_safe(&line, subject, strlen(subject));
-    }
-    ol_put_line(&line);
-    ol_buf_clear(&line);
+    const char *subject = ol_cli_field(cli, notice, "subject", "");
+    bool is_read = ol_cli_field(cli, notice, "read_at", NULL);
+    ol_buf_print(line, "%s  %.19s  %-6s ", ol_cli_field(cli, notice, "id", ""),
+                 ol_cli_field(cli, notice, "created_at", ""), is_read ? "read" : "unread");
+    ol_put_wide(line, ol_cli_field(cli, notice, "org_id", ""), 12);
+    ol_buf_char(line, ' ');
+    ol_put_wide(line, ol_cli_field(cli, notice, "user_id", ""), 20);
+    ol_buf_char(line, ' ');
+    ol_put_safe(line, subject, strlen(subject));
 }
 
 static int list(struct ol_cli *cli, outlog *log, const struct wish *wish, outlog_err *err)
 {
     struct ol_buf page = {0};
-    struct ol_json object;
-    struct ol_json_iter it = {0};
-    int result = ol_inbox_list(log, wish->org_id, wish->user_id, wish->unread ? 1 : -1, NULL,
+    int result = ol_inbox_list(log, wish->org_id, wish->user_id, wish->unread ? 1 : -1, wish->after,
                                (int)wish->limit, &page, err);
-    if (result == 0)
-        result = ol_json_parse(page.data, page.bytes, &object, err);
-    struct ol_json notices = result == 0 ? ol_json_get(&object, "notifications")
-                                         : (struct ol_json){0};
     if (result == 0 && !cli->json)
         printf("%s%-36s  %-19s  %-6s %-12s %-20s %s%s\n", ol_bold(cli), "id", "created", "state",
                "org", "user", "subject", ol_plain(cli));
-    while (result == 0 && ol_json_next(&notices, &it))
-        print(cli, &it.value);
+    if (result == 0)
+        result = ol_cli_page(cli, &page, "notifications", put_notice, err);
     ol_buf_clear(&page);
     return result;
 }
@@ -94,6 +74,7 @@ static int run(struct ol_cli *cli)
     const struct ol_option options[] = {{"org", OL_STRING, &wish.org_id, NULL},
                                         {"user", OL_STRING, &wish.user_id, NULL},
                                         {"unread", OL_FLAG, &wish.unread, NULL},
+                                        {"after", OL_STRING, &wish.after, NULL},
                                         {"limit", OL_NUMBER, &wish.limit, NULL},
                                         {0}};
     outlog_err err;
@@ -120,7 +101,7 @@ const struct ol_cli_command ol_command_notices = {
     .name = "notices",
     .summary = "notifications in the feeds of users",
     .help =
-        "usage: outlog notices [--org O] [--user U] [--unread] [--limit N] [--json]\n"
+        "usage: outlog notices [--org O] [--user U] [--unread] [--limit N] [--after ID] [--json]\n"
         "       outlog notices read ID…\n\n"
         "What notification rules have put into the feeds of users, the newest first; `read` marks some\n"
         "as read, all of them or none.\n\n"

@@ -64,6 +64,38 @@ void ol_put_wide(struct ol_buf *out, const char *text, size_t width)
         ol_buf_char(out, ' ');
 }
 
+const char *ol_cli_field(struct ol_cli *cli, const struct ol_json *object, const char *name,
+                         const char *otherwise)
+{
+    struct ol_json value = ol_json_get(object, name);
+    const char *text = ol_json_string(&value, &cli->arena, NULL);
+    return text ? text : otherwise;
+}
+
+int ol_cli_page(struct ol_cli *cli, const struct ol_buf *page, const char *name,
+                void (*put)(struct ol_cli *cli, const struct ol_json *one, struct ol_buf *line),
+                outlog_err *err)
+{
+    struct ol_json whole;
+    struct ol_json_iter it = {0};
+    struct ol_buf line = {0};
+    if (ol_json_parse_wrapped(page->data, page->bytes, &whole, err) < 0)
+        return -1;
+    struct ol_json list = ol_json_get(&whole, name);
+    while (ol_json_next(&list, &it)) {
+        if (cli->json)
+            ol_buf_add(&line, it.value.text, it.value.bytes);
+        else
+            put(cli, &it.value, &line);
+        ol_put_line(&line);
+    }
+    const char *next = ol_cli_field(cli, &whole, "next_after", NULL);
+    if (next)
+        fprintf(stderr, "There are more: --after '%s'\n", next);
+    ol_buf_clear(&line);
+    return 0;
+}
+
 const char *ol_thousands(int64_t number, char out[32])
 {
     char digits[24];

@@ -15,55 +15,27 @@ static const char *color_of(const struct ol_cli *cli, const char *status)
                                             : ol_dim(cli);
 }
 
-static const char *text(struct ol_cli *cli, const struct ol_json *run, const char *name)
-{
-    struct ol_json value = ol_json_get(run, name);
-    const char *found = ol_json_string(&value, &cli->arena, NULL);
-    return found ? found : "-";
-}
-
 static void put_run(struct ol_cli *cli, const struct ol_json *run, struct ol_buf *line)
 {
-    const char *status = text(cli, run, "status"), *started = text(cli, run, "started_at");
+    const char *status = ol_cli_field(cli, run, "status", "-"),
+               *started = ol_cli_field(cli, run, "started_at", "-");
     struct ol_json total = ol_json_get(run, "total_steps"), bad = ol_json_get(run, "failed_steps");
     int64_t at = 0, failures = 0;
     char age[32];
 
     ol_time_parse(started, strlen(started), &at);
     ol_json_int(&bad, &failures);
-    ol_buf_print(line, "%s  ", text(cli, run, "run_id"));
+    ol_buf_print(line, "%s  ", ol_cli_field(cli, run, "run_id", "-"));
     ol_buf_text(line, color_of(cli, status));
     ol_put_wide(line, status, 9);
     ol_buf_print(line, "%s  ", ol_plain(cli));
-    ol_put_wide(line, text(cli, run, "org_id"), 12);
+    ol_put_wide(line, ol_cli_field(cli, run, "org_id", "-"), 12);
     ol_buf_text(line, "  ");
-    ol_put_wide(line, text(cli, run, "run_type"), 20);
+    ol_put_wide(line, ol_cli_field(cli, run, "run_type", "-"), 20);
     ol_buf_print(line, "  %3.*s done", (int)total.bytes, total.text);
     if (failures)
         ol_buf_print(line, ", %s%lld failed%s", ol_bad(cli), (long long)failures, ol_plain(cli));
     ol_buf_print(line, "  %s%s%s", ol_dim(cli), ol_cli_age(at, age), ol_plain(cli));
-}
-
-static int print(struct ol_cli *cli, const struct ol_buf *page)
-{
-    struct ol_json whole, runs, next;
-    struct ol_json_iter it = {0};
-    struct ol_buf line = {0};
-    if (ol_json_parse_wrapped(page->data, page->bytes, &whole, NULL) < 0)
-        return OL_EXIT_FAILED;
-    runs = ol_json_get(&whole, "runs");
-    while (ol_json_next(&runs, &it)) {
-        if (cli->json)
-            ol_buf_add(&line, it.value.text, it.value.bytes);
-        else
-            put_run(cli, &it.value, &line);
-        ol_put_line(&line);
-    }
-    next = ol_json_get(&whole, "next_after");
-    if (next.type == OL_JSON_STRING)
-        fprintf(stderr, "There are more: --after %.*s\n", (int)next.bytes - 2, next.text + 1);
-    ol_buf_clear(&line);
-    return OL_EXIT_DONE;
 }
 
 static int run(struct ol_cli *cli)
@@ -85,9 +57,9 @@ static int run(struct ol_cli *cli)
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
-    status = ol_run_list(log, state, org, after, (size_t)limit, &page, &err) < 0
-                 ? ol_report(&err)
-                 : print(cli, &page);
+    if (ol_run_list(log, state, org, after, (size_t)limit, &page, &err) < 0 ||
+        ol_cli_page(cli, &page, "runs", put_run, &err) < 0)
+        status = ol_report(&err);
     ol_buf_clear(&page);
     outlog_close(log);
     return status;

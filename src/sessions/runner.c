@@ -265,8 +265,12 @@ static void fail(struct turn *turn, int tries, const outlog_err *why)
         return;
     }
     if (ol_session_pass(turn->log, work, why->message, &err) > 0)
-        turn->runner->user.failed(turn->runner->user.user, work->org_id, work->session_key,
-                                  work->request_id, why->message);
+        turn->runner->user.failed(turn->runner->user.user,
+                                  &(struct ol_session_failure){.org_id = work->org_id,
+                                                               .session_key = work->session_key,
+                                                               .request_id = work->request_id,
+                                                               .why = why->message,
+                                                               .seq = work->seq});
 }
 
 /* One message; false when there is none, or not for us. */

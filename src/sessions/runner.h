@@ -5,7 +5,7 @@
 #ifndef OL_SESSIONS_RUNNER_H
 #define OL_SESSIONS_RUNNER_H
 
-#include "outlog.h"
+#include "sessions/session.h"
 
 struct ol_runner;
 
@@ -14,8 +14,8 @@ struct ol_runner_user {
     void (*token)(void *user, const char *org_id, const char *key, const char *request_id,
                   const char *text, size_t bytes);
     void (*owed)(void *user, const char *org_id, const char *key); /* an answer is stored */
-    void (*failed)(void *user, const char *org_id, const char *key, const char *request_id,
-                   const char *why); /* for good: the session goes on without an answer */
+    /* for good: the session goes on without an answer */
+    void (*failed)(void *user, const struct ol_session_failure *failure);
     void *user;
 };
 

@@ -1,4 +1,4 @@
-/* session.c: the rows of sessions, and the effects owed to them. */
+/* session.c: the rows of sessions, and their answers. */
 #include "sessions/session.h"
 
 #include "base/clock.h"
@@ -38,13 +38,6 @@ int ol_session_waiting(outlog *log, int limit,
                        outlog_err *err)
 {
     return names(log, OL_Q_SESSION_WAITING, OL_PARAMS(ol_int(limit)), each, user, err);
-}
-
-int ol_session_newly_owed(outlog *log, int64_t since_us,
-                          void (*each)(void *user, const char *org_id, const char *key), void *user,
-                          outlog_err *err)
-{
-    return names(log, OL_Q_SESSIONS_OWED, OL_PARAMS(ol_int(since_us)), each, user, err);
 }
 
 /* The event after what is done. */
@@ -165,51 +158,7 @@ int ol_session_release(outlog *log, const struct ol_session_work *work, outlog_e
                          err);
 }
 
-/* --- what is owed --- */
-
-static void put_request(const struct ol_debt *debt, const char *effect_id, struct ol_buf *out)
-{
-    ol_buf_print(out, "{\"effect_id\":\"%s\",\"run_id\":null,\"effect_type\":", effect_id);
-    ol_buf_json_text(out, debt->effect_type);
-    ol_buf_text(out, ",\"session_key\":");
-    ol_buf_json_text(out, debt->session_key);
-    ol_buf_text(out, ",\"checkpoint_id\":");
-    ol_buf_json_text(out, debt->checkpoint_id);
-    ol_buf_text(out, ",\"destination\":\"session\",\"idempotency_key\":");
-    ol_buf_json_text(out, debt->idempotency_key);
-    ol_buf_char(out, '}');
-}
-
-int ol_session_owe(outlog_tx *tx, const struct ol_debt *debt, outlog_err *err)
-{
-    struct outlog_appended appended;
-    struct ol_buf payload = {0};
-    char effect_id[37];
-
-    ol_uuid_make(effect_id);
-    put_request(debt, effect_id, &payload);
-    const struct outlog_event event = {.org_id = debt->org_id,
-                                       .aggregate_type = "EFFECT",
-                                       .aggregate_id = effect_id,
-                                       .event_type = "EFFECT_REQUESTED",
-                                       .payload = payload.data,
-                                       .actor_id = "session",
-                                       .correlation_id = debt->correlation_id,
-                                       .causation_id = debt->causation_id};
-    int result = payload.failed ? no_memory(err) : outlog_append(tx, &event, &appended, err);
-    ol_buf_clear(&payload);
-    return result < 0
-               ? -1
-               : ol_exec(tx->conn, OL_Q_EFFECT_INSERT,
-                         OL_PARAMS(ol_text(effect_id), ol_text(debt->org_id), ol_text(NULL),
-                                   ol_text(NULL), ol_text(debt->session_key),
-                                   ol_text(debt->checkpoint_id), ol_text(debt->effect_type),
-                                   ol_bytes(debt->spec, debt->spec_bytes), ol_text("session"),
-                                   ol_text(debt->idempotency_key), ol_text(effect_id),
-                                   ol_text(appended.id), ol_text(appended.correlation_id),
-                                   ol_time(appended.occurred_at)),
-                         NULL, err);
-}
+/* --- the answer --- */
 
 struct answer {
     char checkpoint_id[OL_SESSION_KEY_BYTES + 24], key[65];
@@ -274,123 +223,6 @@ int ol_session_answer(outlog *log, const struct ol_session_work *work, const cha
     }
     ol_buf_clear(&answer.spec);
     return result;
-}
-
-/* --- delivering --- */
-
-int ol_session_owed(outlog *log, const char *org_id, const char *key, struct ol_place *place,
-                    struct ol_arena *arena, struct ol_owed **out, size_t *count, bool *is_all,
-                    outlog_err *err)
-{
-    enum { MOST = 200, MOST_BYTES = 4 * 1024 * 1024 };
-    struct ol_rows rows;
-    bool failed = false;
-    size_t bytes = 0;
-    int more = 1;
-
-    *count = 0;
-    if (!(*out = ol_arena_array(arena, MOST, sizeof **out)))
-        return no_memory(err);
-    if (ol_log_ready(log, err) < 0 ||
-        ol_query(log->conn, OL_Q_SESSION_OWED,
-                 OL_PARAMS(ol_text(org_id), ol_text(key),
-                           place->at ? ol_time(place->at) : ol_absent(), ol_text(place->id)),
-                 &rows, err) < 0)
-        return -1;
-    while (*count < MOST && bytes < MOST_BYTES && (more = ol_next(&rows, err)) > 0) {
-        struct ol_owed *owed = &(*out)[(*count)++];
-        ol_column_uuid(&rows, 0, owed->effect_id);
-        owed->effect_type = ol_column_copy(&rows, 1, arena, &failed);
-        owed->spec = ol_column_copy(&rows, 2, arena, &failed);
-        bytes += owed->spec ? strlen(owed->spec) : 0;
-        place->at = ol_column_time(&rows, 3);
-        memcpy(place->id, owed->effect_id, sizeof place->id);
-    }
-    ol_end(&rows);
-    *is_all = more == 0;
-    return failed ? no_memory(err) : more < 0 ? -1 : 0;
-}
-
-int ol_session_attempted(outlog_tx *tx, const char *effect_id, outlog_err *err)
-{
-    return ol_exec(tx->conn, OL_Q_SESSION_ATTEMPTED, OL_PARAMS(ol_text(effect_id)), NULL, err);
-}
-
-struct pending {
-    char last_event_id[37];
-    const char *effect_type, *correlation_id;
-};
-
-static int find_pending(struct ol_conn *conn, const char *org_id, const char *key,
-                        const char *effect_id, struct ol_arena *arena, struct pending *out,
-                        outlog_err *err)
-{
-    struct ol_rows rows;
-    bool failed = false;
-    if (ol_query(conn, OL_Q_SESSION_EFFECT,
-                 OL_PARAMS(ol_text(org_id), ol_text(key), ol_text(effect_id)), &rows, err) < 0)
-        return -1;
-    int got = ol_next(&rows, err);
-    if (got > 0) {
-        out->effect_type = ol_column_copy(&rows, 0, arena, &failed);
-        ol_column_uuid(&rows, 1, out->last_event_id);
-        out->correlation_id = ol_column_copy(&rows, 2, arena, &failed);
-    }
-    ol_end(&rows);
-    return failed ? no_memory(err) : got;
-}
-
-static int complete(outlog_tx *tx, const char *org_id, const char *effect_id,
-                    const struct pending *pending, outlog_err *err)
-{
-    struct outlog_appended appended;
-    struct ol_buf payload = {0};
-    ol_buf_print(&payload, "{\"effect_id\":\"%s\",\"run_id\":null,\"effect_type\":", effect_id);
-    ol_buf_json_text(&payload, pending->effect_type);
-    ol_buf_text(&payload, ",\"result\":null}");
-    const struct outlog_event event = {.org_id = org_id,
-                                       .aggregate_type = "EFFECT",
-                                       .aggregate_id = effect_id,
-                                       .event_type = "EFFECT_COMPLETED",
-                                       .payload = payload.data,
-                                       .actor_id = "session",
-                                       .correlation_id = pending->correlation_id,
-                                       .causation_id = pending->last_event_id};
-    int result = payload.failed ? no_memory(err) : outlog_append(tx, &event, &appended, err);
-    ol_buf_clear(&payload);
-    return result < 0 ? -1
-                      : ol_exec(tx->conn, OL_Q_SESSION_COMPLETED,
-                                OL_PARAMS(ol_text(effect_id), ol_text(appended.id),
-                                          ol_time(appended.occurred_at)),
-                                NULL, err);
-}
-
-int ol_session_ack(outlog *log, const char *org_id, const char *key, const char *effect_id,
-                   bool *first, outlog_err *err)
-{
-    char uuid[37];
-    struct pending pending = {0};
-    struct ol_arena arena = {0};
-    outlog_tx *tx;
-
-    if (first)
-        *first = false;
-    if (!ol_uuid_parse(effect_id, uuid))
-        return ol_fail(err, OUTLOG_INVALID_FIELD, "effect_id is the id of an effect");
-    if (outlog_begin(log, &tx, err) < 0)
-        return -1;
-    int result = find_pending(log->conn, org_id, key, uuid, &arena, &pending, err);
-    bool was_pending = result > 0;
-    if (was_pending)
-        result = complete(tx, org_id, uuid, &pending, err);
-    if (!was_pending || result < 0)
-        outlog_rollback(tx);
-    else
-        result = outlog_commit(tx, err);
-    ol_arena_clear(&arena);
-    if (first)
-        *first = was_pending && result == 0;
-    return result < 0 ? -1 : 0;
 }
 
 /* --- looking --- */

@@ -14,7 +14,8 @@
 
 enum { OL_SESSION_KEY_BYTES = 256 }; /* what an aggregate_id holds, and its end */
 
-/* Whether the key is `userId:agentId:threadId`, each of [A-Za-z0-9._~@-]{1,128}, 255 bytes in all. */
+#define OL_SESSION_KEY_RULE \
+    "a session key is userId:agentId:threadId, each of 1 to 128 of A-Z a-z 0-9 . _ ~ @ -, 255 in all"
 bool ol_session_key_is_valid(const char *key);
 
 /* The agent's part of a valid key, in the arena. */
@@ -105,10 +106,23 @@ int ol_session_owed(outlog *log, const char *org_id, const char *key, struct ol_
                     struct ol_arena *arena, struct ol_owed **out, size_t *count, bool *is_all,
                     outlog_err *err);
 
-/* Sessions that effects were stored for within the last `since_us`. */
+/* Sessions that effects were stored for within the last `since_us`, and those whose effects were asked for
+ * again: asked_at says when, and is 0 for the others. */
 int ol_session_newly_owed(outlog *log, int64_t since_us,
-                          void (*each)(void *user, const char *org_id, const char *key), void *user,
-                          outlog_err *err);
+                          void (*each)(void *user, const char *org_id, const char *key,
+                                       int64_t asked_at),
+                          void *user, outlog_err *err);
+
+/* A message that got no answer. */
+struct ol_session_failure {
+    const char *org_id, *session_key, *request_id, *why;
+    int64_t seq;
+};
+
+/* The newest of each session that was given up within the last `since_us`. */
+int ol_session_newly_failed(outlog *log, int64_t since_us,
+                            void (*each)(void *user, const struct ol_session_failure *failure),
+                            void *user, outlog_err *err);
 
 /* The effect was sent to its sockets. */
 int ol_session_attempted(outlog_tx *tx, const char *effect_id, outlog_err *err);

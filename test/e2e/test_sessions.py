@@ -13,6 +13,7 @@ import pytest
 import websocket
 
 from lib.cli import Outlog
+from lib.liboutlog import Log
 from lib.outbox import Outbox, wait_for
 from lib.proxy import Proxy
 from lib.server import Server
@@ -204,6 +205,20 @@ def test_s4_a_failing_agent_is_told_and_the_session_goes_on(serve, chat, agent, 
         two = chat(server, f"u:{agent_id}:t", timeout=30)
         two.say("r", "x")
         assert two.next("error")["code"] == "agent_failed"
+
+
+def test_s4_a_failing_agent_is_told_by_every_daemon_and_once(serve, chat, agent, configure):
+    configure(helper={"type": "http", "url": agent(lambda question: 500 if question["text"] == "die" else ["fine"]).url,
+                      "tries": 1})
+    sockets = [chat(serve(), KEY), chat(serve(), KEY)]
+    for n, text in enumerate(("die", "good", "die", "good")):
+        sockets[n % 2].say(f"r-{n}", text)
+        for one in sockets:
+            frame = one.next("error", "send_message")
+            assert (frame["type"], frame["requestId"]) == ("error" if text == "die" else "send_message", f"r-{n}")
+            assert frame.get("code", "agent_failed") == "agent_failed"
+            if text == "good":
+                one.ack(frame["effect_id"])
 
 
 def test_s4_a_second_run_of_the_agent_does_not_make_a_second_answer(serve, chat, agent, configure):
@@ -547,18 +562,71 @@ def test_sigterm_while_messages_are_being_stored_ends_in_order(serve, chat, agen
     wait_for(lambda: len(effects(again)) == len(said), "every message to be answered")
 
 
-def test_l6_delivery_on_demand(live, chat):
-    """What is owed comes at once, though it was sent a moment ago; what is acknowledged does not."""
-    one = chat(live, KEY)
-    one.say("r-1", "hello")
-    first = one.next("send_message")
+def ask_http(server, store, outlog):
+    answer = server.post(f"/v1/sessions/{KEY}/deliver")
+    assert answer.status == 202
+    return answer.json["hurried"]
+
+
+def ask_cli(server, store, outlog):
+    return outlog.run("sessions", "deliver", KEY, "--json").json()[0]["hurried"]
+
+
+def ask_c(server, store, outlog):
+    with Log(store) as log:
+        return log.deliver_session("default", KEY)
+
+
+@pytest.mark.parametrize("ask", [ask_http, ask_cli, ask_c])
+def test_l6_delivery_on_demand(live, serve, chat, store, outlog, ask):
+    """What is owed comes at once, though it was sent a moment ago, from every daemon; what is acknowledged does
+    not. Each wish that moved something is told."""
+    sockets = [chat(live, KEY), chat(serve(), KEY)]
+    sockets[0].say("r-1", "hello")
+    first = [one.next("send_message") for one in sockets]
     for _ in range(2):
-        assert live.post(f"/v1/sessions/{KEY}/deliver").status == 202
-        assert one.next("send_message") == first
-    one.ack(first["effect_id"])
+        assert ask(live, store, outlog) == 1
+        assert [one.next("send_message") for one in sockets] == first
+    sockets[0].ack(first[0]["effect_id"])
     wait_for(lambda: effects(live, status="COMPLETED"), "the ack")
-    assert live.post(f"/v1/sessions/{KEY}/deliver").status == 202
-    assert one.silent()
+    assert ask(live, store, outlog) == 0
+    assert all(one.silent() for one in sockets)
+    told = [event for event in live.get("/v1/events?limit=1000").json["events"]
+            if event["event_type"] == "outlog.session.delivered"]
+    assert [(event["org_id"], event["aggregate_id"], event["payload"]) for event in told] == [
+        (None, KEY, {"org_id": "default", "effects": 1})] * 2
+
+
+def test_l6_a_key_that_is_none_is_refused(live, outlog):
+    assert live.post("/v1/sessions/nobody/deliver").code == "bad_session_key"
+    refused = outlog.run("sessions", "deliver", "nobody", check=False)
+    assert refused.returncode == 1 and "userId:agentId:threadId" in refused.stderr
+
+
+def test_m6_the_command_line_lists_sessions(live, chat, outlog):
+    for n in range(3):
+        one = chat(live, f"u-{n}:helper:t")
+        one.say("r", "hello")
+        one.next("send_message")
+    listed = outlog.run("sessions", "--limit", "2")
+    shown = [line.split() for line in listed.stdout.splitlines()[1:]]
+    assert [(row[:4]) for row in shown] == [["default", f"u-{n}:helper:t", "1", "1"] for n in (2, 1)]
+    after = listed.stderr.split("--after '")[1].split("'")[0]
+    rest = outlog.run("sessions", "--after", after, "--json").json()
+    assert [row["session_key"] for row in rest] == ["u-0:helper:t"]
+    assert outlog.run("sessions", "--org", "other", "--json").json() == []
+
+
+def test_s5_an_ack_from_another_org_is_none(live, chat):
+    one, other = chat(live, KEY), chat(live, KEY, query="?org_id=other")
+    one.say("r-1", "hello")
+    message = one.next("send_message")
+    other.ack(message["effect_id"])
+    other.say("r-1", "hello")  # what it says later is heard later
+    other.next("send_message")
+    assert [effect["status"] for effect in effects(live)] == ["PENDING"]
+    one.ack(message["effect_id"])
+    wait_for(lambda: effects(live, status="COMPLETED"), "the ack")
 
 
 def test_r3_a_reader_that_is_too_slow_is_dropped_and_gets_its_answers_later(serve, chat, agent, configure):

@@ -16,7 +16,7 @@ class Chat:
             f"ws://127.0.0.1:{server.port}/v1/sessions/{key}/socket{query}", timeout=timeout, origin=origin,
             sockopt=((socket.SOL_SOCKET, socket.SO_RCVBUF, room),) if room else (),
             header=[f"{name}: {value}" for name, value in headers.items()])
-        self.frames = []
+        self.frames, self.timeout = [], timeout
 
     def send(self, frame):
         self.socket.send(frame if isinstance(frame, str) else json.dumps(frame))
@@ -29,10 +29,14 @@ class Chat:
 
     def next(self, *types):
         """The next frame, or the next of these types."""
+        until = time.monotonic() + self.timeout
         while True:
-            text = self.socket.recv()
-            if not text:
+            opcode, text = self.socket.recv_data(control_frame=True)
+            if opcode == websocket.ABNF.OPCODE_CLOSE:
                 raise websocket.WebSocketConnectionClosedException("closed")
+            if opcode != websocket.ABNF.OPCODE_TEXT:  # pings must not make us wait for ever
+                assert time.monotonic() < until, f"none of {types} came"
+                continue
             frame = json.loads(text)
             self.frames.append(frame)
             if not types or frame["type"] in types:

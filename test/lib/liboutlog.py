@@ -182,3 +182,8 @@ class Log:
             return [page.events[i].event_id for i in range(page.count)], page.next_after
         finally:
             _lib().outlog_page_clear(c.byref(page))
+
+    def deliver_session(self, org, key):
+        hurried = c.c_int64()
+        _call("deliver_session", self.pointer, org.encode(), key.encode(), None, c.byref(hurried))
+        return hurried.value

@@ -221,6 +221,7 @@ create table outlog.effects (
     executed_at      timestamptz,
     attempts         integer     not null default 0,
     last_attempt_at  timestamptz,
+    hurried_at       timestamptz,                   -- a session's: somebody asked for it to be sent now
     last_event_id    uuid        not null,          -- of its newest event: the cause of the next
     correlation_id   text        not null,
     created_at       timestamptz not null default now(),

@@ -10,6 +10,8 @@ create table outlog.sessions (
     tries       integer     not null default 0,   -- of the message after done_seq
     retry_at    timestamptz,                      -- not before
     last_error  text,
+    failed_seq  bigint,                           -- the newest message that got no answer
+    failed_at   timestamptz,
     owner       uuid,                             -- the daemon that answers it now
     epoch       bigint      not null default 0,   -- grows with each owner: an older one cannot record
     lease_until timestamptz,
@@ -18,6 +20,7 @@ create table outlog.sessions (
     primary key (org_id, session_key));
 create index sessions_waiting on outlog.sessions (updated_at) where last_seq > done_seq;
 create index sessions_newest on outlog.sessions (updated_at, session_key);
+create index sessions_failed on outlog.sessions (failed_at) where failed_at is not null;
 
 -- Every door that appends to a session is heard, a plain INSERT too; all of a statement's at once.
 create function outlog.note_sessions() returns trigger language plpgsql
@@ -44,6 +47,8 @@ create unique index effects_answer on outlog.effects (org_id, checkpoint_id)
     where session_key is not null and effect_type = 'send_message';
 create index effects_owed on outlog.effects (created_at)
     where session_key is not null and status = 'PENDING';
+create index effects_hurried on outlog.effects (hurried_at)
+    where hurried_at is not null and session_key is not null and status = 'PENDING';
 
 -- A ticket opens one session, once, for a short time.
 create table outlog.tickets (

@@ -187,6 +187,7 @@ create table outlog_effects (
     executed_at      text,
     attempts         integer not null default 0,
     last_attempt_at  text,
+    hurried_at       text,
     last_event_id    text not null,
     correlation_id   text not null,
     created_at       text not null,

@@ -8,6 +8,8 @@ create table outlog_sessions (
     tries       integer not null default 0,
     retry_at    text,
     last_error  text,
+    failed_seq  integer,
+    failed_at   text,
     owner       text,
     epoch       integer not null default 0,
     lease_until text,
@@ -16,6 +18,7 @@ create table outlog_sessions (
     primary key (org_id, session_key)) without rowid;
 create index outlog_sessions_waiting on outlog_sessions (updated_at) where last_seq > done_seq;
 create index outlog_sessions_newest on outlog_sessions (updated_at, session_key);
+create index outlog_sessions_failed on outlog_sessions (failed_at) where failed_at is not null;
 
 create trigger outlog_events_of_sessions after insert on outlog_events
 when new.aggregate_type = 'session' and new.org_id is not null
@@ -31,6 +34,8 @@ create unique index outlog_effects_answer on outlog_effects (org_id, checkpoint_
     where session_key is not null and effect_type = 'send_message';
 create index outlog_effects_owed on outlog_effects (created_at)
     where session_key is not null and status = 'PENDING';
+create index outlog_effects_hurried on outlog_effects (hurried_at)
+    where hurried_at is not null and session_key is not null and status = 'PENDING';
 
 create table outlog_tickets (
     hash        text primary key,

@@ -1,0 +1,318 @@
+/* test_session.c: who may answer a session, what it is owed, and who may say that it has it; on both stores. */
+#include "sessions/session.h"
+#include "store/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+#define OK(call) assert_true_or_say((call) >= 0, &err)
+
+enum { MINUTE = 60 * 1000000 };
+static const char first[] = "0190a7c3-0000-7000-8000-00000000000a";
+static const char second[] = "0190a7c3-0000-7000-8000-00000000000b";
+
+struct fixture {
+    struct ol_scratch scratch;
+    char folder[64];
+    outlog *log;
+    int keys;
+};
+
+static void assert_true_or_say(bool ok, const outlog_err *err)
+{
+    if (!ok)
+        fail_msg("%s [%s]", err->message, outlog_code_name(err->code));
+}
+
+/* --- a session with one message --- */
+
+struct session {
+    outlog *log;
+    struct ol_arena arena;
+    char key[32];
+};
+
+static struct session begin(void **state)
+{
+    struct fixture *fixture = *state;
+    struct session session = {.log = fixture->log};
+    struct outlog_event event;
+    struct outlog_appended appended;
+    outlog_err err;
+
+    snprintf(session.key, sizeof session.key, "u:helper:t-%d", fixture->keys++);
+    OK(ol_session_message("acme", session.key, "r-1", "hello", &session.arena, &event, &err));
+    OK(outlog_append_now(session.log, &event, 1, &appended, &err));
+    return session;
+}
+
+static void end(struct session *session)
+{
+    ol_arena_clear(&session->arena);
+}
+
+static int take(struct session *session, const char *owner, int64_t lease_us,
+                struct ol_session_work *out)
+{
+    outlog_err err;
+    int got = ol_session_take(session->log, owner, lease_us, "acme", session->key, &session->arena,
+                              out, &err);
+    OK(got);
+    return got;
+}
+
+static int answer(struct session *session, const struct ol_session_work *work, const char *text)
+{
+    outlog_err err;
+    int got = ol_session_answer(session->log, work, text, strlen(text), NULL, &err);
+    OK(got);
+    return got;
+}
+
+/* What is owed, of which there is at most one here: how many. */
+static size_t owed(struct session *session, struct ol_owed *out)
+{
+    struct ol_place place = {0};
+    struct ol_owed *list;
+    bool is_all;
+    size_t count;
+    outlog_err err;
+    OK(ol_session_owed(session->log, "acme", session->key, &place, &session->arena, &list, &count,
+                       &is_all, &err));
+    assert_true(is_all && count <= 1);
+    if (count)
+        *out = list[0];
+    return count;
+}
+
+/* --- answering --- */
+
+static void s3_whose_lease_ran_out_records_nothing(void **state)
+{
+    struct session session = begin(state);
+    struct ol_session_work old, now;
+    struct ol_owed got;
+    outlog_err err;
+
+    assert_int_equal(take(&session, first, 1, &old), 1);
+    usleep(2000);
+    assert_int_equal(take(&session, second, MINUTE, &now), 1);
+    assert_int_equal(answer(&session, &old, "of the old one"), 0);
+    assert_int_equal(ol_session_renew(session.log, &old, MINUTE, &err), 0);
+    assert_int_equal(ol_session_fail(session.log, &old, "too late", MINUTE, &err), 0);
+    assert_int_equal(ol_session_pass(session.log, &old, "too late", &err), 0);
+    assert_int_equal(ol_session_release(session.log, &old, &err), 0);
+    assert_int_equal(owed(&session, &got), 0);
+    assert_int_equal(ol_session_renew(session.log, &now, MINUTE, &err), 1);
+    assert_int_equal(answer(&session, &now, "of the new one"), 1);
+    assert_int_equal(owed(&session, &got), 1);
+    assert_non_null(strstr(got.spec, "of the new one"));
+    end(&session);
+}
+
+static void s3_one_owner_at_a_time(void **state)
+{
+    struct session session = begin(state);
+    struct ol_session_work work, other;
+    outlog_err err;
+    assert_int_equal(take(&session, first, MINUTE, &work), 1);
+    assert_int_equal(take(&session, second, MINUTE, &other), 0);
+    assert_int_equal(ol_session_release(session.log, &work, &err), 1);
+    assert_int_equal(take(&session, second, MINUTE, &other), 1);
+    end(&session);
+}
+
+static void s4_a_message_is_answered_once(void **state)
+{
+    struct session session = begin(state);
+    struct ol_session_work work;
+    struct ol_owed got;
+    assert_int_equal(take(&session, first, MINUTE, &work), 1);
+    assert_int_equal(answer(&session, &work, "one"), 1);
+    assert_int_equal(answer(&session, &work, "two"), 0);
+    assert_int_equal(owed(&session, &got), 1);
+    assert_non_null(strstr(got.spec, "\"one\""));
+    assert_int_equal(take(&session, first, MINUTE, &work), 0);
+    end(&session);
+}
+
+/* --- delivering --- */
+
+static void answer_at_once(struct session *session, struct ol_owed *out)
+{
+    struct ol_session_work work;
+    assert_int_equal(take(session, first, MINUTE, &work), 1);
+    assert_int_equal(answer(session, &work, "hi"), 1);
+    assert_int_equal(owed(session, out), 1);
+}
+
+static void s5_only_its_own_session_and_org_acknowledge(void **state)
+{
+    struct session session = begin(state), other = begin(state);
+    struct ol_owed got;
+    outlog_err err;
+    bool is_first;
+
+    answer_at_once(&session, &got);
+    OK(ol_session_ack(session.log, "other", session.key, got.effect_id, &is_first, &err));
+    assert_false(is_first);
+    OK(ol_session_ack(session.log, "acme", other.key, got.effect_id, &is_first, &err));
+    assert_false(is_first);
+    assert_int_equal(owed(&session, &got), 1);
+    OK(ol_session_ack(session.log, "acme", session.key, got.effect_id, &is_first, &err));
+    assert_true(is_first);
+    OK(ol_session_ack(session.log, "acme", session.key, got.effect_id, &is_first, &err));
+    assert_false(is_first);
+    assert_int_equal(owed(&session, &got), 0);
+    end(&session);
+    end(&other);
+}
+
+struct news {
+    const char *key;
+    int64_t asked_at;
+    int64_t failed_seq;
+    char request_id[32];
+};
+
+static void hear(void *user, const char *org_id, const char *key, int64_t asked_at)
+{
+    struct news *news = user;
+    if (strcmp(org_id, "acme") == 0 && strcmp(key, news->key) == 0 && asked_at > news->asked_at)
+        news->asked_at = asked_at;
+}
+
+static void hear_failure(void *user, const struct ol_session_failure *failure)
+{
+    struct news *news = user;
+    if (strcmp(failure->session_key, news->key) != 0)
+        return;
+    news->failed_seq = failure->seq;
+    snprintf(news->request_id, sizeof news->request_id, "%s", failure->request_id);
+}
+
+static void l6_what_is_owed_is_asked_for(void **state)
+{
+    const struct outlog_operator by = {.actor_type = "user", .actor_id = "ann"};
+    struct session session = begin(state);
+    struct news news = {.key = session.key};
+    struct ol_owed got;
+    int64_t hurried = -1, before;
+    outlog_err err;
+
+    OK(outlog_deliver_session(session.log, "acme", session.key, &by, &hurried, &err));
+    assert_int_equal(hurried, 0);
+    answer_at_once(&session, &got);
+    OK(ol_session_newly_owed(session.log, MINUTE, hear, &news, &err));
+    assert_int_equal(news.asked_at, 0);
+    OK(outlog_deliver_session(session.log, "acme", session.key, &by, &hurried, &err));
+    assert_int_equal(hurried, 1);
+    OK(ol_session_newly_owed(session.log, MINUTE, hear, &news, &err));
+    assert_true(news.asked_at > 0);
+    before = news.asked_at;
+    usleep(2000);
+    OK(outlog_deliver_session(session.log, "acme", session.key, &by, NULL, &err));
+    OK(ol_session_newly_owed(session.log, MINUTE, hear, &news, &err));
+    assert_true(news.asked_at > before); // each wish is told from the last
+    OK(outlog_deliver_session(session.log, "other", session.key, &by, &hurried, &err));
+    assert_int_equal(hurried, 0);
+    OK(ol_session_ack(session.log, "acme", session.key, got.effect_id, NULL, &err));
+    OK(outlog_deliver_session(session.log, "acme", session.key, &by, &hurried, &err));
+    assert_int_equal(hurried, 0);
+    assert_int_equal(outlog_deliver_session(session.log, "acme", "no key", &by, NULL, &err), -1);
+    assert_int_equal(err.code, OUTLOG_INVALID_FIELD);
+    assert_int_equal(outlog_deliver_session(session.log, NULL, session.key, &by, NULL, &err), -1);
+    assert_int_equal(err.code, OUTLOG_INVALID_FIELD);
+    end(&session);
+}
+
+static void s4_a_message_that_is_given_up_is_found(void **state)
+{
+    struct session session = begin(state);
+    struct ol_session_work work;
+    struct news news = {.key = session.key};
+    outlog_err err;
+
+    assert_int_equal(take(&session, first, MINUTE, &work), 1);
+    assert_int_equal(ol_session_fail(session.log, &work, "not yet", 0, &err), 1);
+    OK(ol_session_newly_failed(session.log, MINUTE, hear_failure, &news, &err));
+    assert_int_equal(news.failed_seq, 0); // it is tried again
+    assert_int_equal(take(&session, first, MINUTE, &work), 1);
+    assert_int_equal(ol_session_pass(session.log, &work, "for good", &err), 1);
+    OK(ol_session_newly_failed(session.log, MINUTE, hear_failure, &news, &err));
+    assert_int_equal(news.failed_seq, 1);
+    assert_string_equal(news.request_id, "r-1");
+    end(&session);
+}
+
+/* --- both stores --- */
+
+static struct fixture *fixture_open(const char *beside, const char *folder)
+{
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    outlog_err err = {0};
+    if (fixture && ol_scratch_open(beside, &fixture->scratch, &err) == 0 &&
+        outlog_open(fixture->scratch.url, &fixture->log, &err) == 0 &&
+        outlog_init(fixture->log, NULL, NULL, &err) == 0) {
+        snprintf(fixture->folder, sizeof fixture->folder, "%s", folder);
+        return fixture;
+    }
+    fprintf(stderr, "%s\n", err.message);
+    exit(1);
+}
+
+static void fixture_close(struct fixture *fixture)
+{
+    outlog_err err;
+    outlog_close(fixture->log);
+    ol_scratch_close(&fixture->scratch, &err);
+    if (*fixture->folder)
+        rmdir(fixture->folder);
+    free(fixture);
+}
+
+static const struct CMUnitTest suite[] = {
+    cmocka_unit_test(s3_whose_lease_ran_out_records_nothing),
+    cmocka_unit_test(s3_one_owner_at_a_time),
+    cmocka_unit_test(s4_a_message_is_answered_once),
+    cmocka_unit_test(s4_a_message_that_is_given_up_is_found),
+    cmocka_unit_test(s5_only_its_own_session_and_org_acknowledge),
+    cmocka_unit_test(l6_what_is_owed_is_asked_for),
+};
+
+int main(void)
+{
+    static struct CMUnitTest tests[2 * COUNT(suite)];
+    static char names[COUNT(tests)][80];
+    struct fixture *fixtures[2];
+    char folder[] = "/tmp/outlog-session-XXXXXX", url[96];
+    const char *postgres = getenv("OUTLOG_TEST_POSTGRES");
+    size_t count = 0, stores = 0;
+
+    if (!mkdtemp(folder))
+        return 1;
+    snprintf(url, sizeof url, "sqlite:%s/store", folder);
+    fixtures[stores++] = fixture_open(url, folder);
+    if (postgres)
+        fixtures[stores++] = fixture_open(postgres, "");
+    for (size_t i = 0; i < stores; i++)
+        for (size_t j = 0; j < COUNT(suite); j++, count++) {
+            snprintf(names[count], sizeof names[count], "%s: %s", i ? "postgres" : "sqlite",
+                     suite[j].name);
+            tests[count] = suite[j];
+            tests[count].name = names[count];
+            tests[count].initial_state = fixtures[i];
+        }
+    int failed = _cmocka_run_group_tests("session", tests, count, NULL, NULL);
+    while (stores > 0)
+        fixture_close(fixtures[--stores]);
+    return failed;
+}
