@@ -2,35 +2,10 @@
 #include "base/json.h"
 #include "base/uuid.h"
 #include "outbox/group.h"
-#include "store/scratch.h"
-#include "store/store.h"
+#include "stores.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#define COUNT(a) (sizeof(a) / sizeof *(a))
-#define OK(call) assert_true_or_say((call) >= 0, &err)
-
-static void assert_true_or_say(bool ok, const outlog_err *err)
-{
-    if (!ok)
-        fail_msg("%s [%s]", err->message, outlog_code_name(err->code));
-}
-
-struct fixture {
-    struct ol_scratch scratch;
-    char folder[64];
-    bool is_postgres;
-};
 
 /* --- a call: a command, and what it was answered --- */
 
@@ -440,33 +415,7 @@ static void g3_killed_servers_leave_nothing_half_done(void **state)
     free(calls);
 }
 
-/* --- the stores --- */
-
-static struct fixture *fixture_open(const char *beside, const char *folder)
-{
-    struct fixture *fixture = calloc(1, sizeof *fixture);
-    outlog_err err = {0};
-    outlog *log = NULL;
-    if (fixture && ol_scratch_open(beside, &fixture->scratch, &err) == 0 &&
-        outlog_open(fixture->scratch.url, &log, &err) == 0 &&
-        outlog_init(log, NULL, NULL, &err) == 0) {
-        snprintf(fixture->folder, sizeof fixture->folder, "%s", folder);
-        fixture->is_postgres = !*folder;
-        outlog_close(log);
-        return fixture;
-    }
-    fprintf(stderr, "%s\n", err.message);
-    exit(1);
-}
-
-static void fixture_close(struct fixture *fixture)
-{
-    outlog_err err;
-    ol_scratch_close(&fixture->scratch, &err);
-    if (*fixture->folder)
-        rmdir(fixture->folder);
-    free(fixture);
-}
+/* --- the suite, once a store --- */
 
 static const struct CMUnitTest suite[] = {
     cmocka_unit_test(g1_every_command_is_answered_once),
@@ -481,29 +430,5 @@ static const struct CMUnitTest suite[] = {
 
 int main(void)
 {
-    static struct CMUnitTest tests[2 * COUNT(suite)];
-    static char names[COUNT(tests)][80];
-    struct fixture *fixtures[2];
-    char folder[] = "/tmp/outlog-group-XXXXXX", url[96];
-    const char *postgres = getenv("OUTLOG_TEST_POSTGRES");
-    size_t count = 0, stores = 0;
-
-    if (!mkdtemp(folder))
-        return 1;
-    snprintf(url, sizeof url, "sqlite:%s/store", folder);
-    fixtures[stores++] = fixture_open(url, folder);
-    if (postgres)
-        fixtures[stores++] = fixture_open(postgres, "");
-    for (size_t i = 0; i < stores; i++)
-        for (size_t j = 0; j < COUNT(suite); j++, count++) {
-            snprintf(names[count], sizeof names[count], "%s: %s", i ? "postgres" : "sqlite",
-                     suite[j].name);
-            tests[count] = suite[j];
-            tests[count].name = names[count];
-            tests[count].initial_state = fixtures[i];
-        }
-    int failed = _cmocka_run_group_tests("group", tests, count, NULL, NULL);
-    while (stores > 0)
-        fixture_close(fixtures[--stores]);
-    return failed;
+    return run_with_stores("group", NULL, 0, suite, COUNT(suite));
 }

@@ -1,36 +1,10 @@
 /* test_session.c: who may answer a session, what it is owed, and who may say that it has it; on both stores. */
 #include "sessions/session.h"
-#include "store/scratch.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#define COUNT(a) (sizeof(a) / sizeof *(a))
-#define OK(call) assert_true_or_say((call) >= 0, &err)
+#include "stores.h"
 
 enum { MINUTE = 60 * 1000000 };
 static const char first[] = "0190a7c3-0000-7000-8000-00000000000a";
 static const char second[] = "0190a7c3-0000-7000-8000-00000000000b";
-
-struct fixture {
-    struct ol_scratch scratch;
-    char folder[64];
-    outlog *log;
-    int keys;
-};
-
-static void assert_true_or_say(bool ok, const outlog_err *err)
-{
-    if (!ok)
-        fail_msg("%s [%s]", err->message, outlog_code_name(err->code));
-}
 
 /* --- a session with one message --- */
 
@@ -48,7 +22,7 @@ static struct session begin(void **state)
     struct outlog_appended appended;
     outlog_err err;
 
-    snprintf(session.key, sizeof session.key, "u:helper:t-%d", fixture->keys++);
+    snprintf(session.key, sizeof session.key, "u:helper:t-%d", fixture->numbers++);
     OK(ol_session_message("acme", session.key, "r-1", "hello", &session.arena, &event, &err));
     OK(outlog_append_now(session.log, &event, 1, &appended, &err));
     return session;
@@ -253,31 +227,7 @@ static void s4_a_message_that_is_given_up_is_found(void **state)
     end(&session);
 }
 
-/* --- both stores --- */
-
-static struct fixture *fixture_open(const char *beside, const char *folder)
-{
-    struct fixture *fixture = calloc(1, sizeof *fixture);
-    outlog_err err = {0};
-    if (fixture && ol_scratch_open(beside, &fixture->scratch, &err) == 0 &&
-        outlog_open(fixture->scratch.url, &fixture->log, &err) == 0 &&
-        outlog_init(fixture->log, NULL, NULL, &err) == 0) {
-        snprintf(fixture->folder, sizeof fixture->folder, "%s", folder);
-        return fixture;
-    }
-    fprintf(stderr, "%s\n", err.message);
-    exit(1);
-}
-
-static void fixture_close(struct fixture *fixture)
-{
-    outlog_err err;
-    outlog_close(fixture->log);
-    ol_scratch_close(&fixture->scratch, &err);
-    if (*fixture->folder)
-        rmdir(fixture->folder);
-    free(fixture);
-}
+/* --- the suite, once a store --- */
 
 static const struct CMUnitTest suite[] = {
     cmocka_unit_test(s3_whose_lease_ran_out_records_nothing),
@@ -290,29 +240,5 @@ static const struct CMUnitTest suite[] = {
 
 int main(void)
 {
-    static struct CMUnitTest tests[2 * COUNT(suite)];
-    static char names[COUNT(tests)][80];
-    struct fixture *fixtures[2];
-    char folder[] = "/tmp/outlog-session-XXXXXX", url[96];
-    const char *postgres = getenv("OUTLOG_TEST_POSTGRES");
-    size_t count = 0, stores = 0;
-
-    if (!mkdtemp(folder))
-        return 1;
-    snprintf(url, sizeof url, "sqlite:%s/store", folder);
-    fixtures[stores++] = fixture_open(url, folder);
-    if (postgres)
-        fixtures[stores++] = fixture_open(postgres, "");
-    for (size_t i = 0; i < stores; i++)
-        for (size_t j = 0; j < COUNT(suite); j++, count++) {
-            snprintf(names[count], sizeof names[count], "%s: %s", i ? "postgres" : "sqlite",
-                     suite[j].name);
-            tests[count] = suite[j];
-            tests[count].name = names[count];
-            tests[count].initial_state = fixtures[i];
-        }
-    int failed = _cmocka_run_group_tests("session", tests, count, NULL, NULL);
-    while (stores > 0)
-        fixture_close(fixtures[--stores]);
-    return failed;
+    return run_with_stores("session", NULL, 0, suite, COUNT(suite));
 }

@@ -2,36 +2,8 @@
  *
  * A store is finished when this is green for it. PostgreSQL's part needs OUTLOG_TEST_POSTGRES. */
 #include "base/clock.h"
-#include "log/registry.h"
 #include "store/migrate.h"
-#include "store/scratch.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#define COUNT(a) (sizeof(a) / sizeof *(a))
-
-/* A fresh store with its schema, for all tests of a group; each test takes names of its own. */
-struct fixture {
-    struct ol_scratch scratch;
-    struct ol_conn *conn;
-    char folder[64];
-};
-
-#define OK(call) assert_true_or_say((call) >= 0, &err)
-
-static void assert_true_or_say(bool ok, const outlog_err *err)
-{
-    if (!ok)
-        fail_msg("%s [%s]", err->message, outlog_code_name(err->code));
-}
+#include "stores.h"
 
 static struct ol_conn *conn_of(void **state)
 {
@@ -523,32 +495,6 @@ static void password_is_in_no_message(void **state)
 
 /* --- the suite, once a store --- */
 
-static struct fixture *fixture_open(const char *beside, const char *folder)
-{
-    struct fixture *fixture = calloc(1, sizeof *fixture);
-    outlog_err err = {0};
-    int from, to;
-    if (fixture && ol_scratch_open(beside, &fixture->scratch, &err) == 0 &&
-        ol_open(fixture->scratch.url, &fixture->conn, &err) == 0 &&
-        ol_migrate(fixture->conn, &from, &to, &err) == 0 &&
-        ol_registry_seed(fixture->conn, &err) == 0) {
-        snprintf(fixture->folder, sizeof fixture->folder, "%s", folder);
-        return fixture;
-    }
-    fprintf(stderr, "%s\n", err.message);
-    exit(1);
-}
-
-static void fixture_close(struct fixture *fixture)
-{
-    outlog_err err;
-    ol_close(fixture->conn);
-    ol_scratch_close(&fixture->scratch, &err);
-    if (*fixture->folder)
-        rmdir(fixture->folder);
-    free(fixture);
-}
-
 static const struct CMUnitTest texts[] = {
     cmocka_unit_test(statement_holds_only_what_is_there),
     cmocka_unit_test(statement_tells_null_from_absent),
@@ -577,31 +523,5 @@ static const struct CMUnitTest suite[] = {
 
 int main(void)
 {
-    static struct CMUnitTest tests[COUNT(texts) + 2 * COUNT(suite)];
-    static char names[COUNT(tests)][80];
-    struct fixture *fixtures[2];
-    char folder[] = "/tmp/outlog-store-XXXXXX", url[96];
-    const char *postgres = getenv("OUTLOG_TEST_POSTGRES");
-    size_t count = COUNT(texts), stores = 0;
-
-    if (!mkdtemp(folder))
-        return 1;
-    snprintf(url, sizeof url, "sqlite:%s/store", folder);
-    fixtures[stores++] = fixture_open(url, folder);
-    if (postgres)
-        fixtures[stores++] = fixture_open(postgres, "");
-
-    memcpy(tests, texts, sizeof texts);
-    for (size_t i = 0; i < stores; i++)
-        for (size_t j = 0; j < COUNT(suite); j++, count++) {
-            snprintf(names[count], sizeof names[count], "%s: %s", fixtures[i]->conn->store->name,
-                     suite[j].name);
-            tests[count] = suite[j];
-            tests[count].name = names[count];
-            tests[count].initial_state = fixtures[i];
-        }
-    int failed = _cmocka_run_group_tests("store", tests, count, NULL, NULL);
-    while (stores > 0)
-        fixture_close(fixtures[--stores]);
-    return failed;
+    return run_with_stores("store", texts, COUNT(texts), suite, COUNT(suite));
 }
