@@ -281,8 +281,14 @@ export async function session(visit) {
     await visit.see(owed.filter({ hasText: 'You said: Where is my tea?' }));
     await visit.see(owed.getByText(/PENDING|EXECUTING/));
     await visit.shot('flow-session-owed');
+    await page.evaluate(() => { window.again = new Promise((done) => { window.socket.onmessage = done; }); });
+    await visit.role('button', 'Deliver now').click();
+    await visit.see('1 owed, being sent again now.');
+    assert.equal(await page.evaluate(async () => JSON.parse((await window.again).data).effect_id === window.owed.effect_id), true);
     await page.evaluate(() => window.socket.send(JSON.stringify({ type: 'ack', effect_id: window.owed.effect_id })));
     await visit.see(owed.getByText('COMPLETED'));
+    await visit.role('button', 'Deliver now').click();
+    await visit.see('Nothing is owed.');
 }
 
 export async function dark(visit) {

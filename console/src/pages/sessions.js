@@ -39,8 +39,8 @@ export function Session({ id, query }) {
     const effects = useGet(`${path}/effects`, params, { every: 2000 });
     const canOperate = may.operate(person.use());
     async function deliver() {
-        await post(`${path}/deliver${search(params)}`);
-        say('What is owed is being sent again now.');
+        const { hurried } = await post(`${path}/deliver${search(params)}`);
+        say(hurried ? `${count(hurried)} owed, being sent again now.` : 'Nothing is owed.');
     }
     return html`<${Page} title="Session" note=${html`<span class="id">${id}</span>`} tools=${html`
         <a class="button" href=${to('log', { aggregate: `session/${id}` })}>In the log</a>
