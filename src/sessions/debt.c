@@ -246,7 +246,7 @@ int outlog_deliver_session(outlog *log, const char *org_id, const char *session_
     if (!org_id || !*org_id)
         return ol_fail(err, OUTLOG_INVALID_FIELD, "org_id is missing: whose session is it?");
     if (!session_key || !ol_session_key_is_valid(session_key))
-        return ol_fail(err, OUTLOG_INVALID_FIELD, "session_key: " OL_SESSION_KEY_RULE);
+        return ol_fail(err, OUTLOG_INVALID_FIELD, OL_SESSION_KEY_RULE);
     if (outlog_begin(log, &tx, err) < 0)
         return -1;
     int result = ol_exec(tx->conn, OL_Q_SESSION_HURRY,
