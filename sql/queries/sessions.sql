@@ -92,11 +92,11 @@ update outlog.effects set hurried_at = (select outlog.after(0)), updated_at = (s
 
 -- name: sessions_failed(since_us)
 -- Messages that were given up just now.
-select s.org_id, s.session_key, s.failed_seq, s.last_error, e.payload
-  from outlog.sessions s
-  join outlog.events e on coalesce(e.org_id, '') = s.org_id and e.aggregate_type = 'session'
-                      and e.aggregate_id = s.session_key and e.aggregate_seq = s.failed_seq
- where s.failed_at >= outlog.after(-:since_us::bigint)
+select s.org_id, s.session_key, s.failed_seq, s.last_error,
+       (select e.payload from outlog.events e
+         where coalesce(e.org_id, '') = s.org_id and e.aggregate_type = 'session'
+           and e.aggregate_id = s.session_key and e.aggregate_seq = s.failed_seq)
+  from outlog.sessions s where s.failed_at >= outlog.after(-:since_us::bigint)
 
 -- name: session_effect(org_id, session_key, effect_id)
 -- Held until the transaction ends: of two acknowledgements one is the first.

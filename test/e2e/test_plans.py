@@ -414,3 +414,57 @@ def test_m1_what_is_parked_is_counted_up_to_a_bound(parked_store, outlog):
     assert max(costs) <= 3 * most, costs  # of 84,000; on SQLite a row is some seventy steps
     told = outlog.run("stats", "--json").json()[0]["messages"]
     assert (told["pending"], told["claimed"], told["dead"], told["is_estimate"]) == (20_000, 20_000, 20_000, True)
+
+
+# What daemons with sockets ask, four times a second each
+
+TALKS = 300      # sessions, with ten messages each; half of the answers are owed for long
+
+
+@pytest.fixture
+def talked_store(store, outlog):
+    """A store where much was said, and nothing is new."""
+    outlog.run("append", "--ndjson", "-", input="".join(
+        json.dumps({"org_id": "acme", "aggregate_type": "session", "aggregate_id": f"u-{n % TALKS}:helper:t",
+                    "event_type": "user_message", "payload": {"text": "x", "requestId": f"r-{n}"}}) + "\n"
+        for n in range(10 * TALKS)))
+    if store.startswith("sqlite:"):
+        table, numbers, uuid, time = "outlog_effects", (
+            f"(with recursive s(n) as (select 0 union all select n + 1 from s where n < {10 * TALKS}) select n from s)"), "", ""
+        id = "'00000000-0000-4000-8000-' || printf('%012x', n)"
+    else:
+        table, numbers, uuid, time = "outlog.effects", f"generate_series(0, {10 * TALKS}) s(n)", "::uuid", "::timestamptz"
+        id = "('00000000-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid"
+    fill = (f"insert into {table} (effect_id, org_id, session_key, checkpoint_id, effect_type, effect_spec, destination, status, "
+            f"idempotency_key, message_id, last_event_id, correlation_id, created_at, updated_at) select {id}, 'acme', "
+            f"'u-' || (n % {TALKS}) || ':helper:t', 'u-' || (n % {TALKS}) || ':helper:t#' || (n / {TALKS}), 'send_message', '{{}}', "
+            f"'session', case when n % 2 = 0 then 'COMPLETED' else 'PENDING' end, 'k-' || n, {id}, {id}, 'c', '{FIRST}'{time}, "
+            f"'{FIRST}'{time} from {numbers}")
+    connect = (lambda: sqlite3.connect(store[len("sqlite:"):])) if store.startswith("sqlite:") else (lambda: psycopg2.connect(store))
+    with contextlib.closing(connect()) as db:
+        db.cursor().execute(fill)
+        db.commit()
+    return store
+
+
+@pytest.mark.parametrize("query", ["sessions_owed", "sessions_failed"])
+def test_s5_a_look_for_news_of_sessions_costs_what_is_new(talked_store, query):
+    text, values = render("sqlite" if talked_store.startswith("sqlite:") else "postgres", query, {"since_us": 5_000_000})
+    if talked_store.startswith("sqlite:"):
+        with contextlib.closing(sqlite3.connect(talked_store[len("sqlite:"):])) as db:
+            db.create_function("outlog_after", 1, lambda _: "2099-01-01T00:00:00.000000Z")
+            db.execute("select 1 from outlog_lanes").fetchall()
+            for first in ("select 1", "analyze"):
+                db.execute(first)
+                rows, steps = steps_of(db, text, values)
+                assert rows == [] and steps <= 5, (steps, db.execute("explain query plan " + text, values).fetchall())
+        return
+    with contextlib.closing(psycopg2.connect(talked_store)) as db, db.cursor() as cursor:
+        cursor.execute(session_settings())
+        cursor.execute("prepare asked as " + text)
+        for first in ("select", "analyze outlog.events", "analyze outlog.sessions", "analyze outlog.effects"):
+            cursor.execute(first)
+            for _ in range(7):  # after five it may become a generic plan
+                plan = explain(cursor, "asked", values)
+                looked = [touched(plan, table) for table in ("events", "sessions", "effects")]
+                assert plan["Actual Rows"] == 0 and max(looked) <= 5, (looked, outline(plan))
