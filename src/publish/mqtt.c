@@ -13,10 +13,12 @@
 
 #include <mosquitto.h>
 #include <mqtt_protocol.h>
+#include <openssl/x509.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 enum { KEEPALIVE_S = 30, IN_FLIGHT_MAX = 200, IN_FLIGHT_OLD = 20, BUCKETS = 256, NOT_YET = -1 };
 
@@ -158,6 +160,103 @@ static int mqtt_send(void *self, struct ol_load *load, outlog_err *err)
     return status == MOSQ_ERR_SUCCESS ? 0 : broke(status, err);
 }
 
+/* --- the greeting ---------------------------------------------------------------------------------------- */
+
+/* A number of up to four bytes, seven bits each: its bytes, or 0 when it is none, or not all there. */
+static size_t read_number(const unsigned char *data, size_t bytes, size_t *out)
+{
+    *out = 0;
+    for (size_t i = 0; i < bytes && i < 4; i++) {
+        *out |= (size_t)(data[i] & 127) << 7 * i;
+        if (data[i] < 128)
+            return i + 1;
+    }
+    return 0;
+}
+
+/* The bytes of a property with its name, 0: it is none. By MQTT 5, 2.2.2.2. */
+static size_t property_bytes(const unsigned char *data, size_t bytes)
+{
+    static const char one[] = "\x01\x17\x19\x24\x25\x28\x29\x2a", two[] = "\x13\x21\x22\x23",
+                      four[] = "\x02\x11\x18\x27",
+                      text[] = "\x03\x08\x09\x12\x15\x16\x1a\x1c\x1f\x26";
+    size_t ignored;
+    if (data[0] == 0)
+        return 0;
+    if (data[0] == 0x0b)
+        return 1 + read_number(data + 1, bytes - 1, &ignored);
+    if (strchr(one, data[0]))
+        return 2;
+    if (strchr(two, data[0]))
+        return 3;
+    if (strchr(four, data[0]))
+        return 5;
+    if (!strchr(text, data[0]))
+        return 0;
+    size_t at = 1;
+    for (int i = 0; i < (data[0] == 0x26 ? 2 : 1); i++) { // a name and a value, or one text
+        if (at + 2 > bytes)
+            return 0;
+        at += 2 + (size_t)(data[at] << 8 | data[at + 1]);
+    }
+    return at;
+}
+
+static bool are_properties(const unsigned char *data, size_t bytes)
+{
+    size_t length, at = read_number(data, bytes, &length);
+    if (!at || at + length != bytes)
+        return false;
+    while (at < bytes) {
+        size_t used = property_bytes(data + at, bytes - at);
+        if (!used || used > bytes - at)
+            return false;
+        at += used;
+    }
+    return true;
+}
+
+enum greeting { GREETED, HALF_GREETED, NOT_GREETED };
+
+static enum greeting read_greeting(const unsigned char *data, size_t bytes)
+{
+    enum { MOST = 4096, CONNACK = 0x20 };
+    size_t length, head;
+    if (!bytes)
+        return HALF_GREETED;
+    if (data[0] != CONNACK)
+        return NOT_GREETED;
+    head = 1 + read_number(data + 1, bytes - 1, &length);
+    if (head == 1)
+        return bytes < 5 ? HALF_GREETED : NOT_GREETED;
+    if (length < 2 || head + length > MOST)
+        return NOT_GREETED;
+    if (bytes < head + length)
+        return HALF_GREETED;
+    return length == 2 || are_properties(data + head + 2, length - 2) ? GREETED : NOT_GREETED;
+}
+
+/* The client ends the process when it is sent a property that it does not know: whoever does not speak MQTT must
+ * not get as far as to the client. (By TLS the certificate says who it is.) */
+static int wait_greeting(int fd, int64_t until, outlog_err *err)
+{
+    enum greeting greeting = HALF_GREETED;
+    unsigned char data[4096];
+    while (greeting == HALF_GREETED && ol_clock_boot_us() < until) {
+        struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+        poll(&poll_fd, 1, 100);
+        ssize_t got = recv(fd, data, sizeof data, MSG_PEEK | MSG_DONTWAIT);
+        if (got == 0)
+            return broke(MOSQ_ERR_CONN_LOST, err);
+        greeting = read_greeting(data, got > 0 ? (size_t)got : 0);
+        if (got > 0 && greeting == HALF_GREETED)
+            ol_clock_sleep_us(10000); // poll would not wait for the rest
+    }
+    if (greeting == NOT_GREETED)
+        return ol_fail(err, OUTLOG_UNAVAILABLE, "mqtt: whoever answers there speaks no MQTT");
+    return 0; // a late one is the client's to tell
+}
+
 /* --- the connection -------------------------------------------------------------------------------------- */
 
 static int set_options(struct mqtt *m, outlog_err *err)
@@ -179,13 +278,18 @@ static int set_options(struct mqtt *m, outlog_err *err)
     if (status == MOSQ_ERR_SUCCESS && s->addresses[0].is_tls && !s->ca_file)
         status = mosquitto_int_option(m->link, MOSQ_OPT_TLS_USE_OS_CERTS, 1);
     if (status == MOSQ_ERR_SUCCESS && s->addresses[0].is_tls)
-        status = mosquitto_tls_set(m->link, s->ca_file, NULL, s->cert_file, s->key_file, NULL);
+        status = mosquitto_tls_set(m->link, s->ca_file,
+                                   s->ca_file ? NULL : X509_get_default_cert_dir(), s->cert_file,
+                                   s->key_file, NULL);
     return status == MOSQ_ERR_SUCCESS ? 0 : broke(status, err);
 }
 
 static int wait_answer(struct mqtt *m, int timeout_ms, outlog_err *err)
 {
     int64_t end_us = ol_clock_boot_us() + timeout_ms * INT64_C(1000);
+    if (!m->courier.freight.settings->addresses[0].is_tls &&
+        wait_greeting(mosquitto_socket(m->link), end_us, err) < 0)
+        return -1;
     while (m->answer == NOT_YET) {
         int64_t left_ms = (end_us - ol_clock_boot_us()) / 1000;
         if (left_ms <= 0)

@@ -7,6 +7,7 @@
  * Commands are pipelined: everything that waits goes out in one write, replies come in the same
  * order. hiredis writes and reads the protocol; the connection is ours, because hiredis before 1.0
  * has no TLS. With `dedupe` a script looks first whether the event_id was added within that time. */
+#include "base/clock.h"
 #include "publish/courier.h"
 #include "publish/wire.h"
 
@@ -15,7 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIELDS_MAX = 2 * (8 + 64), READ_BYTES = 64 * 1024 };
+enum { FIELDS_MAX = 2 * (8 + 64), READ_BYTES = 64 * 1024, MOST_REPLY = 1024 * 1024 };
+
+#if HIREDIS_MAJOR >= 1
+typedef size_t array_length;
+#else
+typedef int array_length;
+#endif
 
 /* KEYS: the stream, the mark. ARGV: milliseconds, max_len (0: none), then the fields. */
 static const char script[] = "local id = redis.call('GET', KEYS[2])\n"
@@ -32,6 +39,7 @@ struct redis {
     struct ol_courier courier; /* first */
     struct ol_wire wire;
     redisReader *reader;
+    redisReplyObjectFunctions makers; /* of replies, for the reader */
     struct ol_buf out;
     struct ol_load *first, **end; /* sent, in the order of their replies */
 };
@@ -143,11 +151,21 @@ static void end_one(struct redis *r, const redisReply *reply)
                     reply->str ? reply->str : "");
 }
 
+/* Nothing that we ask for is answered by a list, and one may claim any length. */
+static void *make_no_array(const redisReadTask *task, array_length length)
+{
+    (void)task, (void)length;
+    return NULL;
+}
+
+/* NULL in *reply: it is not all there yet. */
 static int next_reply(struct redis *r, redisReply **reply, outlog_err *err)
 {
     void *got = NULL;
     if (redisReaderGetReply(r->reader, &got) != REDIS_OK)
         return ol_fail(err, OUTLOG_UNAVAILABLE, "redis: %.100s", r->reader->errstr);
+    if (!got && r->reader->len > MOST_REPLY)
+        return ol_fail(err, OUTLOG_UNAVAILABLE, "redis: a reply of more than %d bytes", MOST_REPLY);
     *reply = got;
     return 0;
 }
@@ -194,6 +212,7 @@ static int redis_flush(void *self, outlog_err *err)
 /* One command and its reply, before any message is on its way. */
 static int ask(struct redis *r, const struct command *c, int timeout_ms, outlog_err *err)
 {
+    int64_t until = ol_clock_boot_us() + timeout_ms * INT64_C(1000);
     redisReply *reply = NULL;
     char data[4096];
     ssize_t got = 0;
@@ -203,7 +222,8 @@ static int ask(struct redis *r, const struct command *c, int timeout_ms, outlog_
     if (write_out(r, err) < 0)
         return -1;
     while (!reply) {
-        got = ol_wire_read(&r->wire, data, sizeof data, timeout_ms, err);
+        int64_t left_ms = (until - ol_clock_boot_us()) / 1000; // of all of it, byte by byte
+        got = left_ms > 0 ? ol_wire_read(&r->wire, data, sizeof data, (int)left_ms, err) : 0;
         if (got == 0)
             ol_fail(err, OUTLOG_UNAVAILABLE, "redis: no answer in %d ms", timeout_ms);
         if (got <= 0)
@@ -250,6 +270,9 @@ static int redis_connect(void *self, int timeout_ms, outlog_err *err)
     ol_buf_reset(&r->out);
     if (!(r->reader = redisReaderCreate()))
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    r->makers = *r->reader->fn;
+    r->makers.createArray = make_no_array;
+    r->reader->fn = &r->makers;
     if (ol_wire_open(&r->wire, &settings->addresses[0], settings, timeout_ms, err) < 0)
         return -1;
     return log_in(r, settings, timeout_ms, err);

@@ -7,6 +7,9 @@ took: a slow broker is proved harmless by what becomes of the messages.
 import contextlib
 import itertools
 import json
+import os
+import random
+import re
 import socket
 import threading
 import time
@@ -248,6 +251,104 @@ def test_d4_tls_is_verified(kind, own, driver, certificates, name):  # noqa: F81
         outcome = driver.deliver("other")
         assert outcome["kind"] == "released" and outcome["unreached"], outcome
         assert len(broker.received(name)) == 1
+
+
+def test_d4_tls_is_verified_by_what_the_system_trusts(kind, own, certificates, name):  # noqa: F811
+    """Without ca_file. SSL_CERT_FILE is how OpenSSL is told of another system's trust."""
+    if not kind.TLS:
+        pytest.skip(f"the mock of {kind.name} speaks no TLS")
+    trust = {"trusted": certificates / "localhost.pem", "not": certificates / "wrong.example.pem"}
+    with own(tls=certificates) as broker:
+        broker.prepare(name)
+        settings = {key: value for key, value in broker.settings(name).items() if key != "ca_file"}
+        for word, file in trust.items():
+            driver = Driver(env={**os.environ, "SSL_CERT_FILE": str(file)})  # noqa: F811
+            driver.must_open("it", **settings)
+            outcome = driver.deliver("it", event_id=new_id())
+            driver.end()
+            assert outcome["kind"] == ("ok" if word == "trusted" else "released"), (word, outcome)
+
+
+# Whoever answers at the port is no broker, or means no good.
+
+def say_nothing(peer):
+    peer.settimeout(30)
+    peer.recv(1 << 20)
+
+
+def hang_up(peer):
+    pass
+
+
+def talk_nonsense(peer):
+    chance = random.Random(7)
+    while True:
+        peer.sendall(chance.randbytes(4096))
+
+
+def send_letters(peer):
+    while True:
+        peer.sendall(b"A" * 65536)
+
+
+def drip(peer):
+    """Always a little of an answer, and never all of it."""
+    for byte in itertools.chain(b"$9999999\r\n", itertools.repeat(0x20)):
+        peer.sendall(bytes([byte]))
+        time.sleep(0.05)
+
+
+def promise_much(peer):
+    """The first words are those of each protocol; what they announce is endless."""
+    asked = peer.recv(65536)
+    first = {b"A": b"\x01\x00\x00\x7f\xff\xff\xff", b"*": b"*2147483647\r\n$536870912\r\n", b"\x10": b"\x20\xff\xff\xff\x7f"}
+    peer.sendall(first.get(asked[:1], b"\x7f\xff\xff\xff\x00\x00\x00\x01"))
+    while True:
+        peer.sendall(b"x" * 65536)
+
+
+def greet_oddly(peer):
+    """An answer to MQTT's CONNECT with a property that there is not."""
+    peer.recv(65536)
+    peer.sendall(b"\x20\x06\x00\x00\x03\x7f\x00\x00")
+    peer.recv(65536)
+
+
+class Impostor:
+    def __init__(self, behave):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.behave, self.over = behave, False
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self.meet, args=[self.listener.accept()[0]], daemon=True).start()
+
+    def meet(self, peer):
+        with contextlib.suppress(OSError), peer:
+            self.behave(peer)
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
+@pytest.mark.parametrize("behave", [say_nothing, hang_up, talk_nonsense, send_letters, drip, promise_much, greet_oddly])
+def test_l5_whoever_is_no_broker_costs_nothing_but_the_attempt(kind, driver, tmp_path, name, behave):  # noqa: F811
+    """Nothing was sent, so nothing is unknown; the destination closes, and its neighbours live on."""
+    impostor = Impostor(behave)
+    settings = kind(tmp_path).settings(name, timeout="2s")
+    where = "brokers" if "brokers" in settings else "url"
+    settings[where] = re.sub(r":\d+", f":{impostor.port}", settings[where])
+    driver.must_open("it", **settings)
+    outcomes = [driver.deliver("it", event_id=new_id(), timeout_ms=3000) for _ in range(2)]
+    assert {outcome["kind"] for outcome in outcomes} == {"released"} and all(outcome["unreached"] for outcome in outcomes), outcomes
+    driver.close("it")
+    driver.must_open("other", type="null")
+    assert driver.deliver("other")["kind"] == "ok"
+    impostor.close()
 
 
 def test_d4_a_message_too_large_fails_alone_and_for_good(own, driver, name):

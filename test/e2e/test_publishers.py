@@ -53,8 +53,11 @@ class Driver:
     def answer(self):
         """The next line that is no outcome; outcomes on the way are kept."""
         while True:
+            patience = threading.Timer(120, self.process.kill)
+            patience.start()
             line = self.process.stdout.readline()
-            assert line, "publish_driver ended"
+            patience.cancel()
+            assert line, "publish_driver ended, or said nothing for two minutes"
             answer = json.loads(line)
             if "tag" not in answer:
                 return answer
