@@ -201,12 +201,12 @@ def main():
         for name in names:
             query = queries[dialect].get(name)
             if not query:
-                body.append(f"    {{{c_string(name)}, 0, 0, 0, 0}},")
+                body.append(f"    {{{c_string(name)}, 0, 0, 0, 0, 0}},")
                 continue
             literal = sum(1 << query.params.index(p) for p in query.literal)
             replan = query.is_replanned and sum(1 << query.params.index(p) for p in query.optional)
             body.append(f"    {{{c_string(name)}, {dialect}_{name}, {len(query.params)}, {literal}u, "
-                        f"{int(replan)}u}},")
+                        f"{int(replan)}u, {c_string(' '.join(query.params))}}},")
         body += ["};", ""]
         for number, name, text in migrations[dialect]:
             body.append(f"static const char {dialect}_migration_{number}[] = {{\n    "

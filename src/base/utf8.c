@@ -1,6 +1,9 @@
 /* utf8.c: a strict UTF-8 check. */
 #include "base/utf8.h"
 
+#include <stdint.h>
+#include <string.h>
+
 /* How many continuation bytes follow `lead`, and which values the first of them may have. The
  * bounds are what keeps overlong forms, surrogates and too large code points out. */
 static int sequence(unsigned char lead, unsigned char *low, unsigned char *high)
@@ -22,9 +25,22 @@ static int sequence(unsigned char lead, unsigned char *low, unsigned char *high)
     return -1;
 }
 
+/* How many of the first bytes are ASCII without NUL, eight at a time; perhaps a few less. */
+static size_t plain_bytes(const char *text, size_t bytes)
+{
+    const uint64_t high = UINT64_C(0x8080808080808080), low = UINT64_C(0x0101010101010101);
+    size_t i = 0;
+    for (uint64_t word; i + sizeof word <= bytes; i += sizeof word) {
+        memcpy(&word, text + i, sizeof word);
+        if ((word | (word - low)) & high) // a byte from 0x80, or a zero that borrowed
+            break;
+    }
+    return i;
+}
+
 bool ol_utf8_is_valid(const char *text, size_t bytes)
 {
-    for (size_t i = 0; i < bytes;) {
+    for (size_t i = plain_bytes(text, bytes); i < bytes;) {
         unsigned char lead = (unsigned char)text[i++], low, high;
         if (lead == 0)
             return false;

@@ -153,9 +153,10 @@ static void request_hash(sqlite3_context *context, int count, sqlite3_value **va
     char hash[65];
     outlog_err err;
     const char *text = (const char *)sqlite3_value_text(values[0]);
+    size_t bytes = (size_t)sqlite3_value_bytes(values[0]); // a NUL does not end it
 
     (void)count;
-    if (outlog_request_hash(text ? text : "", hash, &err) < 0)
+    if (ol_request_hash(text ? text : "", bytes, hash, &err) < 0)
         answer_error(context, &err);
     else
         sqlite3_result_text(context, hash, -1, SQLITE_TRANSIENT);
@@ -167,12 +168,13 @@ struct wait {
     double timeout_s;
 };
 
-static int read_wait(const char *text, struct ol_arena *arena, struct wait *out, outlog_err *err)
+static int read_wait(const char *text, size_t bytes, struct ol_arena *arena, struct wait *out,
+                     outlog_err *err)
 {
     struct ol_json object;
     struct ol_json_iter it = {0};
     *out = (struct wait){.timeout_s = 5};
-    if (ol_json_parse(text, strlen(text), &object, err) < 0)
+    if (ol_json_parse(text, bytes, &object, err) < 0)
         return -1;
     while (ol_json_next(&object, &it)) {
         bool is_right;
@@ -180,15 +182,20 @@ static int read_wait(const char *text, struct ol_arena *arena, struct wait *out,
             is_right = (out->name = ol_json_string(&it.value, arena, NULL)) != NULL;
         else if (ol_json_equals(&it.key, "event_id"))
             is_right = ol_json_int(&it.value, &out->event_id);
-        else if (ol_json_equals(&it.key, "timeout") && it.value.type == OL_JSON_NUMBER)
-            is_right = (out->timeout_s = strtod(it.value.text, NULL)) >= 0 &&
-                       out->timeout_s <= 3600;
+        else if (ol_json_equals(&it.key, "timeout"))
+            is_right = it.value.type == OL_JSON_NULL ||
+                       (it.value.type == OL_JSON_NUMBER &&
+                        (out->timeout_s = strtod(it.value.text, NULL)) >= 0 &&
+                        out->timeout_s <= 3600);
         else
             return ol_fail(err, OUTLOG_UNKNOWN_FIELD,
                            "name, event_id and timeout (seconds, a number) are known");
         if (!is_right)
-            return ol_fail(err, OUTLOG_INVALID_FIELD, "%.*s is not right", (int)it.key.bytes,
-                           it.key.text);
+            return ol_fail(err, OUTLOG_INVALID_FIELD, "%.*s must be %s", (int)it.key.bytes - 2,
+                           it.key.text + 1,
+                           ol_json_equals(&it.key, "name")       ? "a string"
+                           : ol_json_equals(&it.key, "event_id") ? "a whole number"
+                                                                 : "0 to 3600 seconds");
     }
     return out->name && out->event_id > 0
                ? 0
@@ -219,6 +226,7 @@ static void wait_projection(sqlite3_context *context, int count, sqlite3_value *
 {
     const char *path = sqlite3_db_filename(sqlite3_context_db_handle(context), "main");
     const char *text = (const char *)sqlite3_value_text(values[0]);
+    size_t bytes = (size_t)sqlite3_value_bytes(values[0]);
     struct ol_arena arena = {0};
     struct ol_buf out = {0};
     struct ol_conn *conn = NULL;
@@ -228,9 +236,14 @@ static void wait_projection(sqlite3_context *context, int count, sqlite3_value *
 
     (void)count;
     const char *url = path && *path ? ol_arena_print(&arena, "sqlite:%s", path) : NULL;
+    bool is_writing = sqlite3_txn_state(sqlite3_context_db_handle(context), "main") ==
+                      SQLITE_TXN_WRITE;
     if (!url)
         ol_fail(&err, OUTLOG_MISUSE, "a database in memory has no projections");
-    if (!url || read_wait(text ? text : "", &arena, &wait, &err) < 0 ||
+    else if (is_writing)
+        ol_fail(&err, OUTLOG_MISUSE,
+                "no projection moves while this transaction may write; commit, then wait");
+    if (!url || is_writing || read_wait(text ? text : "", bytes, &arena, &wait, &err) < 0 ||
         ol_open(url, &conn, &err) < 0 || look(conn, &wait, &reached, &err) < 0) {
         answer_error(context, &err);
     } else {

@@ -12,13 +12,13 @@
 
 enum { LEAST_AGE_S = 24 * 3600, PURGE_CHUNK = 5000 };
 
-int outlog_request_hash(const char *request, char out[65], outlog_err *err)
+int ol_request_hash(const char *request, size_t bytes, char out[65], outlog_err *err)
 {
     struct ol_json value;
     struct ol_buf normal = {0};
     int result = -1;
 
-    if (ol_json_parse_wrapped(request, strlen(request), &value, err) < 0)
+    if (ol_json_parse_wrapped(request, bytes, &value, err) < 0)
         return -1;
     if (ol_json_normalize(&value, &normal) == 0) {
         ol_sha256_hex(normal.data, normal.bytes, out);
@@ -28,6 +28,11 @@ int outlog_request_hash(const char *request, char out[65], outlog_err *err)
     }
     ol_buf_clear(&normal);
     return result;
+}
+
+int outlog_request_hash(const char *request, char out[65], outlog_err *err)
+{
+    return ol_request_hash(request, strlen(request), out, err);
 }
 
 int outlog_derived_key(const char *aggregate_type, const char *aggregate_id, const char *event_type,

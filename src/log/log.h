@@ -38,6 +38,9 @@ struct outlog_tx {
 /* Every call on a handle begins here: the connection is alive, the schema is ours. */
 int ol_log_ready(outlog *log, outlog_err *err);
 
+/* outlog_request_hash() of a text that may hold a NUL, which is refused as any other wrong byte. */
+int ol_request_hash(const char *request, size_t bytes, char out[65], outlog_err *err);
+
 /* A call in several transactions commits its key before them and its answer after them; until then
  * a repeat is told that it is under way. When it has failed the key is forgotten: what is left can be
  * asked for again. */

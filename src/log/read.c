@@ -6,6 +6,7 @@
 #include "log/read.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "log/field.h"
 
 #include <stdio.h>
@@ -259,6 +260,28 @@ static int read_rows(outlog *log, const struct outlog_filter *filter, int64_t af
     return ol_page_reset(page) ? read_rows(log, filter, after, most, page, err) : -1;
 }
 
+/* The store would say the same, but a log that has nothing to read is not asked. */
+static int check_texts(const struct outlog_filter *filter, outlog_err *err)
+{
+    const struct {
+        const char *name, *text;
+    } texts[] = {
+        {"/org_id", filter->org_id},
+        {"/event_type", filter->event_type},
+        {"/aggregate_type", filter->aggregate_type},
+        {"/aggregate_id", filter->aggregate_id},
+        {"/correlation_id", filter->correlation_id},
+        {"/app_id", filter->app_id},
+        {"/env_id", filter->env_id},
+        {"/visibility", filter->visibility},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i].text && !ol_utf8_is_valid(texts[i].text, strlen(texts[i].text)))
+            return ol_fail_at(err, OUTLOG_INVALID_FIELD, texts[i].name, "%s is not UTF-8",
+                              texts[i].name + 1);
+    return 0;
+}
+
 static int check_read(outlog *log, const struct outlog_filter *filter, size_t limit,
                       struct outlog_page *page, outlog_err *err)
 {
@@ -266,6 +289,8 @@ static int check_read(outlog *log, const struct outlog_filter *filter, size_t li
         return ol_fail(err, OUTLOG_INVALID_FIELD, "limit must be 1 to %d", MOST_ROWS);
     if (filter->org_id && filter->is_infrastructure)
         return ol_fail(err, OUTLOG_INVALID_FIELD, "infrastructure events have no org_id");
+    if (check_texts(filter, err) < 0)
+        return -1;
     if (log->tx)
         return ol_fail(err, OUTLOG_MISUSE,
                        "this handle has an open transaction; end it first, or read by another one");

@@ -186,6 +186,8 @@ int ol_postgres_query(struct ol_conn *base, enum ol_query_id id, const struct ol
         rows->count = PQntuples(result);
         return 0;
     }
+    if (ol_statement_check(query, params, err) < 0)
+        return -1;
     if (slot < 0 && ol_statement_build(query, params, '$', text, err) < 0)
         return -1;
     const int *bound = slot < 0 ? text->bound : conn->prepared[slot].bound;

@@ -17,6 +17,7 @@ struct ol_query {
     uint32_t param_count;
     uint32_t literal_mask; /* parameters written into the text as numbers */
     uint32_t replan_mask;  /* parameters whose presence asks for a plan of these values alone */
+    const char *params;    /* their names, with a space between */
 };
 
 struct ol_migration {

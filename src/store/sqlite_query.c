@@ -105,6 +105,8 @@ int ol_sqlite_query(struct ol_conn *base, enum ol_query_id id, const struct ol_v
                     struct ol_rows *rows, outlog_err *err)
 {
     struct ol_sqlite_conn *conn = ol_sqlite_own(base);
+    if (ol_statement_check(&ol_queries_sqlite[id], params, err) < 0)
+        return -1;
     struct ol_sqlite_prepared *prepared = ol_sqlite_prepare(conn, id, params, 1, err);
     if (!prepared)
         return -1;

@@ -2,6 +2,7 @@
 #include "store/store.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "store/wake.h"
 
 #include <assert.h>
@@ -128,6 +129,22 @@ int ol_statement_build(const struct ol_query *query, const struct ol_value *para
     }
     if (text.bytes >= sizeof out->text)
         return ol_fail(err, OUTLOG_MISUSE, "query %s is too long", query->name);
+    return 0;
+}
+
+/* PostgreSQL takes no other text, SQLite would look for it and find nothing. */
+int ol_statement_check(const struct ol_query *query, const struct ol_value *params, outlog_err *err)
+{
+    for (uint32_t i = 0; i < query->param_count; i++) {
+        if (params[i].type != OL_TEXT || ol_utf8_is_valid(params[i].text, params[i].bytes))
+            continue;
+        const char *name = query->params;
+        for (uint32_t n = 0; n < i; n++)
+            name = strchr(name, ' ') + 1;
+        char pointer[64];
+        snprintf(pointer, sizeof pointer, "/%.*s", (int)strcspn(name, " "), name);
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s is not UTF-8", pointer + 1);
+    }
     return 0;
 }
 

@@ -205,6 +205,10 @@ struct ol_statement_text {
 int ol_statement_build(const struct ol_query *query, const struct ol_value *params, char marker,
                        struct ol_statement_text *out, outlog_err *err);
 
+/* Refuses a text that is not UTF-8, by the parameter's name: the same words on every store. */
+int ol_statement_check(const struct ol_query *query, const struct ol_value *params,
+                       outlog_err *err);
+
 /* Equal for two calls whose statement text is equal: which optional parameters are there, and
  * the values of the literal ones. */
 uint64_t ol_statement_key(const struct ol_query *query, const struct ol_value *params);

@@ -46,7 +46,7 @@ static const struct ol_query_piece pieces[] = {{"select a from t where n > ", 0,
                                                {" limit ", 3, -1},
                                                {"\n", -1, -1},
                                                {NULL, -1, -1}};
-static const struct ol_query query = {"sample", pieces, 4, 1u << 3, 0};
+static const struct ol_query query = {"sample", pieces, 4, 1u << 3, 0, "a b c d"};
 
 static void statement_holds_only_what_is_there(void **state)
 {
@@ -118,7 +118,7 @@ static void statement_too_long_is_refused(void **state)
 {
     static char word[9000];
     struct ol_query_piece long_pieces[] = {{word, -1, -1}, {NULL, -1, -1}};
-    struct ol_query long_query = {"long", long_pieces, 0, 0, 0};
+    struct ol_query long_query = {"long", long_pieces, 0, 0, 0, ""};
     struct ol_statement_text text;
     outlog_err err;
     (void)state;
