@@ -221,17 +221,21 @@ static const char *key_of(const struct outlog_effect_draft *draft, const char *e
     return derived;
 }
 
-static int find_first(outlog_tx *tx, const char *message_id, struct ol_arena *arena,
-                      struct outlog_effect_requested *out, outlog_err *err)
+/* The key is known: by an effect, which is the answer, or by a message that somebody sent. */
+static int find_first(outlog_tx *tx, const char *message_id, const char *key,
+                      struct ol_arena *arena, struct outlog_effect_requested *out, outlog_err *err)
 {
     struct effect effect = {0};
     bool found;
     if (load(tx, message_id, arena, &effect, &found, err) < 0)
         return -1;
+    if (!found)
+        return ol_fail_at(err, OUTLOG_IDEMPOTENCY_KEY_REUSE, "/idempotency_key",
+                          "key %.200s was used for a message that is no effect; take a new key",
+                          key);
     out->duplicate = true;
     snprintf(out->message_id, sizeof out->message_id, "%s", message_id);
-    if (found)
-        memcpy(out->effect_id, effect.effect_id, sizeof out->effect_id);
+    memcpy(out->effect_id, effect.effect_id, sizeof out->effect_id);
     return 0;
 }
 
@@ -334,7 +338,7 @@ static int request(outlog_tx *tx, const struct outlog_effect_draft *draft, struc
         ol_column_uuid(&rows, 0, first);
     ol_end(&rows);
     if (got != 0)
-        return got < 0 ? -1 : find_first(tx, first, arena, out, err);
+        return got < 0 ? -1 : find_first(tx, first, key, arena, out, err);
     // The event first: the message has its correlation, and is caused by it.
     if (append_requested(tx, draft, key, message_id, out, &appended, err) < 0)
         return -1;

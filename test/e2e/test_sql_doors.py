@@ -75,6 +75,63 @@ def event(**more):
             "payload": "{}", **more}
 
 
+# Keys
+
+def test_u5_an_effect_with_the_key_of_a_plain_message_is_refused(sql):
+    """It was answered as a repeat, of an effect that is not there."""
+    sql.call("enqueue", **MESSAGE, org_id="acme", idempotency_key="k")
+    effect = {"effect_type": "API_CALL", "destination": "d", "org_id": "acme", "idempotency_key": "k",
+              "effect_spec": "{}" if sql.is_postgres else {}}
+    code, text = sql.refusal("request_effect", **effect)
+    assert code == "idempotency_key_reuse" and "key k was used for a message that is no effect" in text
+    assert sql.count("effects") == sql.count("events") == 0
+    sql.call("request_effect", **{**effect, "idempotency_key": "k2"})
+    sql.call("request_effect", **{**effect, "idempotency_key": "k2"})
+    assert sql.count("effects") == 1
+
+
+@pytest.mark.parametrize("missing", ["actor_id", "endpoint", "idempotency_key", "request"])
+def test_i1_a_key_needs_all_its_parts(postgres_sql, missing):
+    given = {"org_id": "acme", "actor_id": "a", "endpoint": "e", "idempotency_key": "k", "request": "{}", missing: None}
+    code, text = postgres_sql.refusal("idempotency_begin", **given)
+    assert code == "misuse" and text == "actor_id, endpoint, idempotency_key and request are required"
+
+
+# Waiting and reading
+
+@pytest.mark.parametrize("given, words", [
+    ({"timeout": -1}, "timeout must be 0 to 3600 seconds"), ({"timeout": 3601}, "timeout must be 0 to 3600 seconds"),
+    ({"event_id": 0}, "name and event_id are wanted"), ({"event_id": -5}, "name and event_id are wanted")])
+def test_p4_a_wait_that_cannot_be_meant_is_refused(sql, given, words):
+    assert sql.refusal("wait_projection", **{"name": "p", "event_id": 1, "timeout": 0, **given}) == ("invalid_field", words)
+
+
+def test_p4_a_wait_for_nothing_ends(sql):
+    """A null as timeout waited for ever."""
+    sql.run("insert into outlog.projection_checkpoints (name, last_applied_event_id, updated_at) values ('p', 3, %s)",
+            "2026-01-01T00:00:00.000000Z")
+    if sql.is_postgres:
+        sql.run("set statement_timeout = '30s'")
+        assert sql.run("select outlog.wait_projection('p', 3, null::interval), outlog.wait_projection('p', 3, null::numeric), "
+                       "outlog.wait_projection('p', 4, 0.01), outlog.wait_projection('p', 3)") == [(True, True, False, True)]
+        assert sql.refusal("select outlog.wait_projection('p', 4, 'NaN'::numeric)")[0] == "invalid_field"
+        assert sql.refusal("select outlog.wait_projection('p', 4, '1000000 years')")[0] == "invalid_field"
+        assert sql.refusal("select outlog.wait_projection('p', null)") == ("invalid_field", "name and event_id are wanted")
+        assert sql.refusal("select outlog.wait_projection(null, 4)") == ("invalid_field", "name and event_id are wanted")
+    else:
+        assert sql.call("wait_projection", name="p", event_id=3, timeout=None)["reached"] is True
+        assert sql.call("wait_projection", name="p", event_id=4, timeout=0.01)["reached"] is False
+
+
+def test_c1_null_is_no_position(postgres_sql):
+    """A reader whose cursor was not found got nothing, for ever, or everything at once."""
+    postgres_sql.call("append", **event())
+    for given in ({"after": None}, {"max_rows": None}, {"after": 0, "max_rows": -1}):
+        assert postgres_sql.refusal("read", **given)[0] == "invalid_field"
+    assert len(postgres_sql.run("select * from outlog.read(after => 0, max_rows => 0)")) == 0
+    assert len(postgres_sql.run("select * from outlog.read()")) == 1
+
+
 # Text
 
 @pytest.mark.parametrize("text", ['{"a":1}\0', '{}\0junk', '\0{}', '{"a":"b\0c"}'])

@@ -71,6 +71,12 @@ create function outlog.read(after bigint default 0, max_rows integer default 100
 declare
     upto bigint := outlog.settled();
 begin
+    -- Null is no position: a reader whose cursor was not found would get nothing, or everything, for ever.
+    if read.after is null or coalesce(read.max_rows < 0, true) then
+        perform outlog.fail('invalid_field', 'after and max_rows are whole numbers: the event_id to go on after (0: from '
+            'the beginning), and how many rows at most', json_build_object('pointer',
+            case when read.after is null then '/after' else '/max_rows' end));
+    end if;
     return query select e.* from outlog.events e
                   where e.event_id > read.after and e.event_id <= upto
                   order by e.event_id limit read.max_rows;

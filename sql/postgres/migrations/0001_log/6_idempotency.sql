@@ -8,7 +8,9 @@ create function outlog.idempotency_claim(org_key text, actor_id text, endpoint t
         idempotency_key text, request_hash text, at timestamptz default now()) returns boolean
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    if octet_length(idempotency_key) not between 1 and 512 then
+    if num_nulls(actor_id, endpoint, idempotency_key, request_hash) > 0 then
+        perform outlog.fail('misuse', 'actor_id, endpoint, idempotency_key and request are required');
+    elsif octet_length(idempotency_key) not between 1 and 512 then
         perform outlog.fail('invalid_field', 'idempotency_key must have 1 to 512 bytes',
                             json_build_object('pointer', '/idempotency_key'));
     end if;

@@ -45,6 +45,10 @@ begin
     sent.event_id := outlog.message_with_key(request_effect.org_id, request_effect.destination, key);
     if sent.event_id is not null then
         select e.effect_id, sent.event_id, true into result from outlog.effects e where e.message_id = sent.event_id;
+        if not found then
+            perform outlog.fail('idempotency_key_reuse', format('key %s was used for a message that is no effect; take a '
+                'new key', key), json_build_object('pointer', '/idempotency_key'));
+        end if;
         return next result;
         return;
     end if;

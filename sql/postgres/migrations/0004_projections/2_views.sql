@@ -100,10 +100,17 @@ $$;
 create function outlog.wait_projection(name text, event_id bigint, timeout interval default '5 seconds')
     returns boolean language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
-    deadline timestamptz := clock_timestamp() + wait_projection.timeout;
+    deadline timestamptz;
     pause    double precision := 0.002;
     reached  bigint;
 begin
+    wait_projection.timeout := coalesce(wait_projection.timeout, '5 seconds');     -- null: as not given
+    if coalesce(wait_projection.event_id < 1, true) or wait_projection.name is null then
+        perform outlog.fail('invalid_field', 'name and event_id are wanted');
+    elsif wait_projection.timeout not between '0 seconds' and '1 hour' then
+        perform outlog.fail('invalid_field', 'timeout must be 0 to 3600 seconds', json_build_object('pointer', '/timeout'));
+    end if;
+    deadline := clock_timestamp() + wait_projection.timeout;
     if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
         perform outlog.fail('misuse', 'waiting for a projection needs READ COMMITTED: an older snapshot never sees it move');
     end if;
@@ -124,12 +131,11 @@ begin
 end $$;
 
 -- The same with seconds, as the other doors take them; a literal without type ('5', '200 ms') needs the third.
-create function outlog.wait_projection(name text, event_id bigint, timeout numeric) returns boolean language sql volatile as $$
-    select outlog.wait_projection(name, event_id, timeout * interval '1 second')
-$$;
-create function outlog.wait_projection(name text, event_id bigint, timeout text) returns boolean language sql volatile as $$
-    select outlog.wait_projection(name, event_id, timeout::interval)
-$$;
+create function outlog.wait_projection(name text, event_id bigint, timeout numeric) returns boolean language sql volatile
+    return outlog.wait_projection(name, event_id, case when timeout not between 0 and 3600 then interval '-1 second'
+                                                       else timeout * interval '1 second' end);
+create function outlog.wait_projection(name text, event_id bigint, timeout text) returns boolean language sql volatile
+    return outlog.wait_projection(name, event_id, timeout::interval);
 
 revoke all on function outlog.projection_refuse_filled(json), outlog.projection_clear(json), outlog.projection_aside(text),
     outlog.projection_aside_drop(text), outlog.projection_swap(text, json, bigint), outlog.projection_stranger(json),
