@@ -12,6 +12,7 @@
 #include <string.h>
 
 enum { PAYLOAD_BYTES = 256 * 1024 };
+static const int64_t year_1 = INT64_C(-62135596800000000), year_10000 = INT64_C(253402300800000000);
 
 /* --- checks --- */
 
@@ -65,10 +66,25 @@ static int check_object(const struct ol_registry *registry, const char *field, c
     return registry ? ol_registry_refuse_secrets(registry, &value, field, err) : 0;
 }
 
+/* When it may go, 0 for at once. Times that cannot be written with four digits of year sort wrongly, and
+ * what was meant for never would go at once. */
+static int find_due(const struct outlog_message_draft *draft, int64_t *out, outlog_err *err)
+{
+    *out = draft->available_at;
+    bool is_past_all = !*out && draft->delay_us &&
+                       __builtin_add_overflow(ol_clock_wall_us(), draft->delay_us, out);
+    if (is_past_all || *out < year_1 || *out >= year_10000)
+        return ol_fail_at(
+            err, OUTLOG_INVALID_FIELD, draft->available_at ? "/available_at" : "/delay",
+            "available_at, or the end of delay, must be a time of the years 1 to 9999");
+    return 0;
+}
+
 static int check(const struct ol_registry *registry, const struct outlog_message_draft *draft,
                  outlog_err *err)
 {
     char uuid[OL_UUID_TEXT];
+    int64_t due;
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         const char *text;
         memcpy(&text, (const char *)draft + limits[i].offset, sizeof text);
@@ -84,6 +100,8 @@ static int check(const struct ol_registry *registry, const struct outlog_message
     if (draft->max_attempts < 0)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/max_attempts",
                           "max_attempts must be 1 or more");
+    if (find_due(draft, &due, err) < 0)
+        return -1;
     if (draft->event_id && !ol_uuid_parse(draft->event_id, uuid))
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/event_id", "event_id must be a UUID");
     // Headers go out as they are and may carry credentials; metadata stays with us for good (E13).
@@ -132,9 +150,9 @@ static int insert(outlog_tx *tx, const struct outlog_message_draft *draft,
                   struct outlog_enqueued *out, int64_t *stored, outlog_err *err)
 {
     bool is_text = ol_utf8_is_valid(draft->payload, draft->payload_bytes);
-    int64_t at = draft->available_at ? draft->available_at
-                 : draft->delay_us   ? ol_clock_wall_us() + draft->delay_us
-                                     : 0;
+    int64_t at;
+    if (find_due(draft, &at, err) < 0)
+        return -1;
     char *text = is_text ? strndup(draft->payload, draft->payload_bytes)
                          : hex_of(draft->payload, draft->payload_bytes);
     if (!text)

@@ -357,7 +357,10 @@ const char *ol_postgres_column_text(const struct ol_rows *rows, int column, size
 
 int64_t ol_postgres_column_time(const struct ol_rows *rows, int column)
 {
-    return ol_postgres_column_int(rows, column) + OL_POSTGRES_EPOCH;
+    int64_t time_us;
+    bool is_past_all =
+        __builtin_add_overflow(ol_postgres_column_int(rows, column), OL_POSTGRES_EPOCH, &time_us);
+    return is_past_all ? INT64_MAX : time_us; // 'infinity', the year 294276
 }
 
 void ol_postgres_column_uuid(const struct ol_rows *rows, int column, char out[OL_UUID_TEXT])

@@ -75,6 +75,107 @@ def event(**more):
             "payload": "{}", **more}
 
 
+# Times
+
+def test_o5_a_time_beyond_all_times_is_refused_and_never_means_now(sql, outlog):
+    """What was meant for never went out at once: the number of microseconds had overflowed."""
+    message = {"destination": "d", "event_type": "t", "payload": "1"}
+    if sql.is_postgres:
+        given = [{"available_at": at} for at in ("infinity", "-infinity", "294276-12-31", "4000-01-01 BC", "10000-01-01")]
+        given += [{"delay": delay} for delay in ("1000000 years", "-1000000 years", "8000 years")]
+    else:
+        given = [{"delay": delay} for delay in ("106751991d", "5000000d")]
+    for extra in given:
+        code, text = sql.refusal("enqueue", **message, **extra)
+        assert (code, text) == ("invalid_field", "available_at, or the end of delay, must be a time of the years 1 to 9999"), extra
+    for delay in ("106751991d", "5000000d"):
+        refused = outlog.run("send", "--to", "d", "--type", "t", "--data", "1", "--delay", delay, check=False)
+        assert refused.returncode == 1 and "years 1 to 9999 [invalid_field]" in refused.stderr
+    assert sql.count("outbox") == 0
+    sql.call("enqueue", **message, available_at="9999-12-31T23:59:59.999999Z")
+    sql.call("enqueue", **message, delay="1000s" if not sql.is_postgres else "1000 seconds")
+    outlog.run("relay", "--until-idle", "--quiet")
+    assert [state for state, in sql.run("select state from outlog.outbox_state")] == ["PENDING", "PENDING"]
+
+
+@pytest.mark.parametrize("at", ["infinity", "-infinity", "294276-12-31", "4000-01-01 BC"])
+def test_o5_a_plain_insert_knows_no_such_time_on_postgres(postgres_sql, at):
+    with pytest.raises(psycopg2.errors.CheckViolation, match="has_a_year_of_four_digits"):
+        postgres_sql.run("insert into outlog.outbox (destination, event_type, payload, available_at) values ('d', 't', '1', %s)", at)
+
+
+# What a plain INSERT may say
+
+def insert(sql, **columns):
+    names = ", ".join(columns)
+    sql.run(f"insert into outlog.outbox ({names}) values ({', '.join(['%s'] * len(columns))})", *columns.values())
+
+
+MESSAGE = {"destination": "d", "event_type": "t", "payload": "{}"}
+LIMITS = {"destination": 100, "event_type": 100, "org_id": 100, "content_type": 200, "correlation_id": 255,
+          "aggregate_type": 50, "aggregate_id": 255, "idempotency_key": 512, "ordering_key": 512, "partition_key": 512}
+
+
+@pytest.mark.parametrize("field", LIMITS)
+def test_e16_every_text_of_a_message_has_its_limit(sql, field):
+    """By the function and by a plain INSERT; é has two bytes."""
+    most = LIMITS[field]
+    whole = "é" * (most // 2) + "x" * (most % 2)
+    for wrong in ("", whole + "x"):
+        code, text = sql.refusal("enqueue", **{**MESSAGE, field: wrong})
+        assert code == "invalid_field"
+        assert text == f"{field} must have 1 to {most} bytes, it has {len(wrong.encode())}"
+        with pytest.raises((psycopg2.errors.CheckViolation, sqlite3.IntegrityError)):
+            insert(sql, **{**MESSAGE, field: wrong})
+    assert sql.count("outbox") == 0
+    sql.call("enqueue", **{**MESSAGE, field: whole})
+    insert(sql, **{**MESSAGE, field: whole[1:] + "xx"})
+    assert sql.count("outbox") == 2
+
+
+def test_e2_null_is_not_given(sql):
+    names = ["payload_bytes", "content_type", "org_id", "idempotency_key", "ordering_key", "partition_key", "headers",
+             "metadata", "available_at", "delay", "max_attempts", "correlation_id", "causation_id", "aggregate_type",
+             "aggregate_id", "event_id"]
+    sql.call("enqueue", **MESSAGE, **{name: None for name in names if sql.is_postgres or name != "payload_bytes"})
+    assert sql.run("select content_type from outlog.outbox") == [("application/json",)]
+
+
+@pytest.mark.parametrize("column, value", [
+    ("destination", b"d"), ("destination", "d\0evil"), ("event_type", b"\xff"), ("event_type", "t\0u"),
+    ("org_id", b"acme"), ("org_id", "acme\0x"), ("idempotency_key", b"k"), ("idempotency_key", "k\0x"),
+    ("ordering_key", b"k"), ("correlation_id", "c\0x"), ("correlation_id", b"c"), ("content_type", b"text/plain"),
+    ("event_id", f"{ID}\0x"), ("causation_id", "x"), ("causation_id", f"{ID}\0x"),
+    ("max_attempts", "x"), ("max_attempts", 1.5), ("max_attempts", 1 << 40), ("lane", 3), ("lane", -1),
+    ("available_at", "12:00"), ("available_at", "2460000.5"), ("available_at", 2460000.5), ("available_at", "now"),
+    ("available_at", b"2030-01-01"), ("available_at", "0000-01-01")])
+def test_a1_sqlite_takes_no_text_that_is_two_things(sqlite_store, column, value):
+    """A blob, or what stands behind a NUL, is one thing to the index and another to whoever reads it: a message would
+    go to a destination, or under a key, that is not its own. In another lane nobody would ever look."""
+    sql = Sql(sqlite_store)
+    with pytest.raises(sqlite3.IntegrityError, match="CHECK constraint failed: outbox_"):
+        insert(sql, **{**MESSAGE, column: value})
+    assert sql.count("outbox") == 0
+
+
+def test_o2_sqlite_gives_out_the_numbers_itself(sqlite_store, outlog):
+    """Below a relay's head a message would count as published; the highest would leave none for others."""
+    sql = Sql(sqlite_store)
+    first = sql.call("enqueue", **MESSAGE)
+    outlog.run("apply", "-f", "-", input="destinations: {d: {type: 'null'}}\n")
+    outlog.run("relay", "--until-idle", "--quiet")
+    for seq in (-1, -5, 0, 1, 1000, (1 << 63) - 1):
+        for verb in ("insert", "insert or replace", "insert or ignore", "replace"):
+            with contextlib.suppress(sqlite3.IntegrityError):       # OR IGNORE says nothing, and does nothing
+                sql.run(f"{verb} into outlog.outbox (seq, destination, event_type, payload) values (%s, 'd', 't', 'x')", seq)
+            rows = sql.run("select seq, event_id, state from outlog.outbox_state")
+            assert rows == [(1, first["event_id"], "PUBLISHED")], (verb, seq)
+    with pytest.raises(sqlite3.IntegrityError, match="invalid_field: at_most_once is that of the destination"):
+        insert(sql, **MESSAGE, at_most_once=0)
+    insert(sql, **MESSAGE)
+    assert sql.run("select seq from outlog.outbox_state where state = 'PENDING'") == [(2,)]
+
+
 # Keys
 
 def test_u5_an_effect_with_the_key_of_a_plain_message_is_refused(sql):

@@ -63,13 +63,17 @@ create domain outlog.message_bytes as bytea
     constraint has_at_most_262144_bytes check (octet_length(value) <= 262144);
 create domain outlog.message_attempts as integer
     constraint is_positive check (value > 0);
+create domain outlog.message_media as text
+    constraint has_1_to_200_bytes check (octet_length(value) between 1 and 200);
+create domain outlog.message_time as timestamptz          -- one that every door can write: no infinity
+    constraint has_a_year_of_four_digits check (value >= '0001-01-01Z' and value < '10000-01-01Z');
 
 create table outlog.outbox (
     lane            smallint    not null,
     seq             bigint      not null,
     event_id        uuid        not null default outlog.uuid7(),
     created_at      timestamptz not null default clock_timestamp(),
-    available_at    timestamptz,
+    available_at    outlog.message_time,
     causation_id    uuid,
     max_attempts    outlog.message_attempts,
     at_most_once    boolean     not null default false,  -- copied in: a later change cannot change a crash
@@ -78,15 +82,15 @@ create table outlog.outbox (
     event_type      outlog.message_name not null,
     payload         outlog.message_text,
     payload_bytes   outlog.message_bytes,
-    content_type    text        not null default 'application/json',
+    content_type    outlog.message_media not null default 'application/json',
     headers         outlog.object,
     metadata        outlog.object,
     idempotency_key outlog.message_key,                  -- null: the event_id is the key, and needs no index
     ordering_key    outlog.message_key,
     partition_key   outlog.message_key,
-    correlation_id  text        not null,
-    aggregate_type  text,
-    aggregate_id    text,
+    correlation_id  outlog.text_255 not null,
+    aggregate_type  outlog.text_50,
+    aggregate_id    outlog.text_255,
     constraint outbox_pkey primary key (lane, seq),
     constraint outbox_has_one_payload check ((payload is null) <> (payload_bytes is null))
 ) with (fillfactor = 100);

@@ -16,18 +16,27 @@ create function outlog.enqueue(
 declare
     result outlog.enqueue_result;
     cause  outlog.events;
+    due    timestamptz;
 begin
     if (octet_length(enqueue.destination) between 1 and 100 and octet_length(enqueue.event_type) between 1 and 100
             and coalesce(octet_length(enqueue.org_id) between 1 and 100, true)
             and coalesce(octet_length(enqueue.idempotency_key) between 1 and 512, true)
             and coalesce(octet_length(enqueue.ordering_key) between 1 and 512, true)
-            and coalesce(octet_length(enqueue.partition_key) between 1 and 512, true)) is not true then
+            and coalesce(octet_length(enqueue.partition_key) between 1 and 512, true)
+            and coalesce(octet_length(enqueue.content_type) between 1 and 200, true)
+            and coalesce(octet_length(enqueue.correlation_id) between 1 and 255, true)
+            and coalesce(octet_length(enqueue.aggregate_type) between 1 and 50, true)
+            and coalesce(octet_length(enqueue.aggregate_id) between 1 and 255, true)) is not true then
         perform outlog.refuse_field('destination', enqueue.destination, 100, true);
         perform outlog.refuse_field('event_type', enqueue.event_type, 100, true);
         perform outlog.refuse_field('org_id', enqueue.org_id, 100, false);
         perform outlog.refuse_field('idempotency_key', enqueue.idempotency_key, 512, false);
         perform outlog.refuse_field('ordering_key', enqueue.ordering_key, 512, false);
         perform outlog.refuse_field('partition_key', enqueue.partition_key, 512, false);
+        perform outlog.refuse_field('content_type', enqueue.content_type, 200, false);
+        perform outlog.refuse_field('correlation_id', enqueue.correlation_id, 255, false);
+        perform outlog.refuse_field('aggregate_type', enqueue.aggregate_type, 50, false);
+        perform outlog.refuse_field('aggregate_id', enqueue.aggregate_id, 255, false);
     end if;
     if (enqueue.payload is null) = (enqueue.payload_bytes is null) then
         perform outlog.fail('invalid_field', 'give payload or payload_bytes', json_build_object('pointer', '/payload'));
@@ -43,6 +52,17 @@ begin
     end if;
     if enqueue.max_attempts < 1 then
         perform outlog.fail('invalid_field', 'max_attempts must be 1 or more', json_build_object('pointer', '/max_attempts'));
+    end if;
+    if enqueue.available_at is not null then
+        due := enqueue.available_at;
+    elsif abs(extract(epoch from enqueue.delay)) < 1e11 then       -- 3000 years: surely a time
+        due := clock_timestamp() + enqueue.delay;
+    elsif enqueue.delay is not null then
+        due := 'infinity';
+    end if;
+    if due not between '0001-01-01Z' and '9999-12-31 23:59:59.999999Z' then
+        perform outlog.fail('invalid_field', 'available_at, or the end of delay, must be a time of the years 1 to 9999',
+                            json_build_object('pointer', case when enqueue.available_at is null then '/delay' else '/available_at' end));
     end if;
     if enqueue.causation_id is not null then
         cause := outlog.find_event(enqueue.causation_id::text);
@@ -65,9 +85,9 @@ begin
                 org_id, idempotency_key, ordering_key, partition_key, headers, metadata, available_at,
                 max_attempts, correlation_id, causation_id, aggregate_type, aggregate_id)
         values (coalesce(enqueue.event_id, outlog.uuid7()), enqueue.destination, enqueue.event_type, enqueue.payload,
-                enqueue.payload_bytes, enqueue.content_type, enqueue.org_id, enqueue.idempotency_key,
+                enqueue.payload_bytes, coalesce(enqueue.content_type, 'application/json'), enqueue.org_id, enqueue.idempotency_key,
                 enqueue.ordering_key, enqueue.partition_key, enqueue.headers::json, enqueue.metadata::json,
-                coalesce(enqueue.available_at, clock_timestamp() + enqueue.delay), enqueue.max_attempts,
+                due, enqueue.max_attempts,
                 coalesce(enqueue.correlation_id, cause.correlation_id), cause.id, enqueue.aggregate_type, enqueue.aggregate_id)
         on conflict do nothing returning o.event_id into result.event_id;
         if found then

@@ -40,7 +40,7 @@ create table outlog_outbox (
     created_at      text    not null default (strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z'),
     available_at    text,
     causation_id    text,
-    max_attempts    integer check (max_attempts > 0),
+    max_attempts    integer,
     at_most_once    integer,                             -- copied in by a trigger below
     org_id          text,
     destination     text    not null,
@@ -57,18 +57,41 @@ create table outlog_outbox (
     aggregate_type  text,
     aggregate_id    text,
     constraint outbox_has_one_payload check ((payload is null) <> (payload_bytes is null)),
-    constraint outbox_event_id_is_a_uuid check (length(event_id) = 36 and event_id not glob '*[^0-9a-f-]*'
+    constraint outbox_event_id_is_a_uuid check (length(cast(event_id as blob)) = 36 and event_id not glob '*[^0-9a-f-]*'
         and event_id glob '????????-????-????-????-????????????'),
-    constraint outbox_available_at_is_a_time check (available_at is null or julianday(available_at) is not null),
+    constraint outbox_place_is_given_out check (lane = 0 and seq > 0),
+    constraint outbox_max_attempts_is_positive check (max_attempts is null or
+        typeof(max_attempts) = 'integer' and max_attempts between 1 and 2147483647),
+    -- julianday() also takes the time of a day, a number of days, and 'now'; it rounds, past the last year
+    constraint outbox_available_at_is_a_time check (available_at is null or case when typeof(available_at) = 'text'
+        and available_at glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and available_at >= '0001'
+        then julianday(available_at) is not null or available_at glob '9999-12-31T23:59:59.999[0-9][0-9][0-9]Z' else 0 end),
+    constraint outbox_causation_id_is_a_uuid check (causation_id is null or length(cast(causation_id as blob)) = 36
+        and causation_id not glob '*[^0-9a-f-]*' and causation_id glob '????????-????-????-????-????????????'),
     constraint outbox_headers_are_an_object check (headers is null or json_type(headers) = 'object'),
     constraint outbox_metadata_is_an_object check (metadata is null or json_type(metadata) = 'object'),
     constraint outbox_lengths check (
-        length(cast(destination as blob)) between 1 and 100 and length(cast(event_type as blob)) between 1 and 100 and
-        (org_id          is null or length(cast(org_id as blob))          between 1 and 100) and
+        length(cast(destination as blob)) between 1 and 100 and
+        length(cast(event_type as blob)) between 1 and 100 and
+        length(cast(content_type as blob)) between 1 and 200 and
+        (org_id is null or length(cast(org_id as blob)) between 1 and 100) and
         (idempotency_key is null or length(cast(idempotency_key as blob)) between 1 and 512) and
-        (ordering_key    is null or length(cast(ordering_key as blob))    between 1 and 512) and
-        (partition_key   is null or length(cast(partition_key as blob))   between 1 and 512) and
-        length(cast(coalesce(payload, payload_bytes) as blob)) <= 262144)
+        (ordering_key is null or length(cast(ordering_key as blob)) between 1 and 512) and
+        (partition_key is null or length(cast(partition_key as blob)) between 1 and 512) and
+        (aggregate_type is null or length(cast(aggregate_type as blob)) between 1 and 50) and
+        (aggregate_id is null or length(cast(aggregate_id as blob)) between 1 and 255) and
+        length(cast(coalesce(payload, payload_bytes) as blob)) <= 262144),
+    -- A blob equals no text, and whoever reads C strings stops at a NUL: two names would look like one.
+    constraint outbox_names_are_text check (
+        typeof(max(destination, event_type, content_type, coalesce(org_id, ''), coalesce(idempotency_key, ''),
+                   coalesce(ordering_key, ''), coalesce(partition_key, ''), coalesce(aggregate_type, ''),
+                   coalesce(aggregate_id, ''))) = 'text' and
+        instr(destination || event_type || content_type || coalesce(org_id, '') || coalesce(idempotency_key, '') ||
+              coalesce(ordering_key, '') || coalesce(partition_key, '') || coalesce(aggregate_type, '') ||
+              coalesce(aggregate_id, ''), char(0)) = 0),
+    -- by itself: it may be filled in afterwards, and then only what names it is checked again
+    constraint outbox_correlation_id_is_text check (correlation_id is null or typeof(correlation_id) = 'text' and
+        length(cast(correlation_id as blob)) between 1 and 255 and instr(correlation_id, char(0)) = 0)
 );
 create unique index outlog_outbox_event_id on outlog_outbox (event_id);
 create unique index outlog_outbox_key on outlog_outbox (coalesce(org_id, ''), destination, idempotency_key)

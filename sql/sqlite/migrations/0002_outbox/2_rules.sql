@@ -16,11 +16,16 @@ when old.at_most_once is not null
 begin
     select raise(abort, 'read_only: UPDATE of outlog_outbox: messages are never changed; kill or requeue them');
 end;
+-- A seq of one's own lies below what relays have passed, and is never sent, or takes the numbers of all that
+-- come; -1 is what SQLite shows here where none was given.
 create trigger outlog_outbox_no_replace before insert on outlog_outbox
-when exists (select 1 from outlog_outbox where event_id = new.event_id)
-  or exists (select 1 from outlog_outbox where seq = new.seq)
+when exists (select 1 from outlog_outbox where event_id = new.event_id) or new.seq <> -1 or new.at_most_once is not null
 begin
-    select raise(abort, 'id_conflict: a message with this event_id or seq exists');
+    select case when exists (select 1 from outlog_outbox where event_id = new.event_id or seq = new.seq)
+                then raise(abort, 'id_conflict: a message with this event_id or seq exists')
+           when new.seq <> -1 then raise(abort, 'invalid_field: seq is given out by the store; leave it out')
+           when not exists (select 1 from outlog_outbox_keys where org_key = '' and destination = '' and idempotency_key = 'importing')
+                then raise(abort, 'invalid_field: at_most_once is that of the destination; leave it out') end;
 end;
 -- A repeated key may be refused or ignored, as the INSERT says, but never replace the older message. What
 -- a trigger writes follows the conflict rule of the statement that fired it: only under OR REPLACE does
@@ -29,7 +34,7 @@ create table outlog_replaced (only integer primary key check (only = 1)) without
 insert into outlog_replaced values (1);
 create trigger outlog_replaced_is_refused after insert on outlog_replaced
 begin
-    select raise(abort, 'id_conflict: a message with this idempotency key exists, and is never replaced');
+    select raise(abort, 'id_conflict: a row with this key exists, and is never replaced');
 end;
 create trigger outlog_outbox_no_replaced_key before insert on outlog_outbox
 when new.idempotency_key is not null and exists (select 1 from outlog_outbox
@@ -134,6 +139,16 @@ create trigger outlog_lanes_no_replace before insert on outlog_lanes
 when exists (select 1 from outlog_lanes where lane = new.lane)
 begin
     select raise(abort, 'read_only: a lane is never replaced');
+end;
+create trigger outlog_batches_no_replace before insert on outlog_batches
+when exists (select 1 from outlog_batches where to_seq = new.to_seq and from_seq = new.from_seq)
+begin
+    insert or ignore into outlog_replaced values (1);
+end;
+create trigger outlog_attempts_no_replace before insert on outlog_attempts
+when exists (select 1 from outlog_attempts where seq = new.seq and attempt = new.attempt)
+begin
+    insert or ignore into outlog_replaced values (1);
 end;
 create trigger outlog_batches_no_update before update on outlog_batches
 begin
