@@ -259,3 +259,127 @@ def test_e7_a_filter_that_is_no_text_is_refused_by_name(store, outlog, has_event
         refused = outlog.run(*command.split(), os.fsdecode(b"a\xffb"), check=False)
         assert refused.returncode == 1 and refused.stdout == "", command
         assert refused.stderr == f"outlog: {field} is not UTF-8 [invalid_field]\n", command
+
+
+# Settings and schemas of a session
+
+def use_every_door(sql):
+    """Each function that a program calls, with text that needs a look at every byte."""
+    told = event(payload='{"a": "b\\nc", "name": "\\u00e9"}', metadata='{"source": "a\\\\b"}', idempotency_key=str(uuid.uuid4()))
+    made = sql.call("append", **told)
+    sql.call("append", **{**told, "idempotency_key": None}, id=str(uuid.uuid4()), causation_id=made["id"])
+    sql.call("enqueue", **MESSAGE, headers='{"x-a": "b"}', metadata='{"source": "\\u0061"}', delay="1 second")
+    insert(sql, **MESSAGE, metadata='{"source": "b"}')
+    sql.call("request_effect", effect_type="API_CALL", destination="d", effect_spec='{"n": "\\u00e9"}', org_id="acme")
+    signal = sql.call("receive_signal", org_id="acme", signal_type="order", payload='{"a": "\\n"}')["signal_id"]
+    run = sql.call("start_run", org_id="acme", run_type="ORDER", orchestrator_version="v1", signal_id=signal)["run_id"]
+    step = sql.call("start_step", run_id=run, step_type="PAY")["step_id"]
+    tool = sql.call("call_tool", step_id=step, tool_name="t", input='{"a": 1}')["tool_call_id"]
+    sql.call("end_tool", tool_call_id=tool, result='{"b": "\\t"}')
+    sql.call("checkpoint_run", run_id=run, checkpoint_data='{"c": 1}')
+    sql.call("complete_step", step_id=step, output_result='{"paid": true}')
+    sql.call("end_run", run_id=run)
+    sql.run("select outlog.uuid7(), outlog.rfc3339(now())::text, outlog.request_hash(%s), "
+            "outlog.derived_key('a', 'b', 'c', '{\"d\": 1}'), outlog.find_event('1')::text", '{"b": 1, "a": "\\u00e9"}')
+    sql.run("select outlog.idempotency_begin('acme', 'a', 'e', %s, '{\"a\": 1}')", str(uuid.uuid4()))
+    if sql.run("show transaction_isolation")[0][0] == "read committed":
+        with pytest.raises(psycopg2.Error, match="not_found: no projection p"):
+            sql.run("select outlog.wait_projection('p', 1, 0.01)")
+        sql.run("select count(*) from outlog.read()")
+
+
+SETTINGS = (
+    "standard_conforming_strings = off", "standard_conforming_strings = off; set escape_string_warning = off",
+    "datestyle = 'SQL, DMY'", "intervalstyle = sql_standard", "timezone = 'Asia/Kathmandu'", "bytea_output = escape",
+    "client_encoding = LATIN1", "default_transaction_isolation = serializable", "extra_float_digits = -15",
+    "transform_null_equals = on", "array_nulls = off", "plpgsql.variable_conflict = use_variable",
+    "plpgsql.extra_errors = 'all'", "search_path = ''", "quote_all_identifiers = on", "xmloption = document")
+
+
+def test_a1_no_setting_of_a_session_changes_what_the_functions_do(postgres_store, outlog):
+    outlog.run("apply", "-f", "-", input="destinations: {d: {type: 'null'}}\nroutes: [{on: 'order.*', to: d}]\n")
+    for n, setting in enumerate(SETTINGS, 1):
+        sql = Sql(postgres_store)
+        sql.run(f"set {setting}")
+        use_every_door(sql)
+        assert sql.run("select count(*) from outlog.outbox") == [(5 * n,)], setting
+        sql.connection.close()
+
+
+def test_a1_no_backslash_of_a_function_depends_on_a_setting(postgres_sql):
+    """In '\\' a session with standard_conforming_strings off sees no end; E'\\\\' is the same for all."""
+    bodies = postgres_sql.run("select oid::regprocedure::text, prosrc from pg_proc where pronamespace = 'outlog'::regnamespace")
+    assert len(bodies) > 100
+    for name, body in bodies:
+        code = "\n".join(line.partition("--")[0] for line in body.splitlines())
+        assert "\\" not in code.replace(r"E'\\", "").replace(r"E' \t\n\r'", ""), name
+
+
+HIJACKS = [("double precision", "integer", "*", "double precision"), ("bigint", "interval", "*", "interval"),
+           ("numeric", "interval", "*", "interval"), ("json", "text", "#>>", "text"), ("json", "text", "->>", "text"),
+           ("timestamptz", "interval", "+", "timestamptz"), ("text", "text", "||", "text"), ("text", "text", "=", "boolean")]
+
+
+@pytest.mark.parametrize("path", ["evil, public", "evil, pg_catalog"])
+def test_x2_no_operator_of_another_schema_runs_inside_ours(postgres_sql, path):
+    """A plain INSERT by the owner makes its id by a function of ours: whoever could make an operator in a schema on
+    the owner's search_path had it run with the owner's rights."""
+    run = postgres_sql.run
+    run("create schema evil")
+    for n, (left, right, name, result) in enumerate(HIJACKS):
+        run(f"create function evil.f{n}({left}, {right}) returns {result} language plpgsql as "
+            f"$$ begin raise exception 'hijacked: {left} {name} {right}'; end $$")
+        run(f"create operator evil.{name} (leftarg = {left}, rightarg = {right}, function = evil.f{n})")
+    run(f"set search_path = {path}")
+    use_every_door(postgres_sql)
+    run("select outlog.after(5), outlog.normal_json('{\"a\": [\"b\"]}'), outlog.checked_json('{\"a\": 1}', 'f')")
+
+
+def test_x2_no_operator_of_another_schema_comes_in_by_init(postgres):
+    """What SQL functions, views and defaults mean is settled when they are made."""
+    url = postgres.create("sql_doors_init")
+    try:
+        with contextlib.closing(psycopg2.connect(url)) as connection, connection, connection.cursor() as cursor:
+            cursor.execute("create schema evil")
+            for n, (left, right, name, result) in enumerate(HIJACKS):
+                cursor.execute(f"create function evil.f{n}({left}, {right}) returns {result} language plpgsql as "
+                               "$$ begin raise exception 'hijacked'; end $$")
+                cursor.execute(f"create operator evil.{name} (leftarg = {left}, rightarg = {right}, function = evil.f{n})")
+            cursor.execute("alter database sql_doors_init set search_path = evil, public")
+        Outlog(url).run("init")
+        with contextlib.closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
+            cursor.execute("select count(*) from pg_depend d where d.refclassid = 'pg_operator'::regclass and d.refobjid in "
+                           "(select oid from pg_operator where oprnamespace = 'evil'::regnamespace)")
+            assert cursor.fetchone() == (0,)
+    finally:
+        postgres.drop("sql_doors_init")
+
+
+def test_a_dump_of_the_schema_is_restored(postgres, postgres_store):
+    """Bodies that were read when they were made come after what they name."""
+    sql = Sql(postgres_store)
+    sql.run("insert into outlog.destinations (name, settings, guarantee) values ('once', '{}', 'at_most_once')")
+    use_every_door(sql)
+    dump = subprocess.run([bin_dir() / "pg_dump", postgres_store], capture_output=True, check=True).stdout
+    copy = postgres.create("sql_doors_copy")
+    try:
+        done = subprocess.run([bin_dir() / "psql", "-Xq", "-v", "ON_ERROR_STOP=1", copy], input=dump, capture_output=True)
+        assert done.returncode == 0, done.stderr
+        again = Sql(copy)
+        assert again.count("events") == sql.count("events") > 5
+        use_every_door(again)
+        again.call("enqueue", **{**MESSAGE, "destination": "once"})
+        assert again.run("select at_most_once from outlog.outbox where destination = 'once'") == [(True,)]
+        again.connection.close()
+    finally:
+        postgres.drop("sql_doors_copy")
+
+
+def test_x2_what_a_role_may_call_is_bound_to_no_search_path(postgres_sql):
+    """Pinned, or read when it was made. Projections and lookups are the user's own SQL: they name ours in full."""
+    loose = postgres_sql.run(
+        "select p.proname from pg_proc p, unnest(array['outlog_append', 'outlog_read', 'outlog_relay', 'outlog_admin', "
+        "       'outlog_tenant']) role where p.pronamespace = 'outlog'::regnamespace and p.prosqlbody is null "
+        "   and has_function_privilege(role, p.oid, 'execute') "
+        "   and not coalesce('search_path=pg_catalog, pg_temp' = any (p.proconfig), false)")
+    assert {name for name, in loose if not name.startswith("projection_")} <= {"look_up"}

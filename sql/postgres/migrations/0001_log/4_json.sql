@@ -1,7 +1,8 @@
 -- What a payload must be, checked in SQL with the same answers as the C library (json_parse.c): valid
 -- JSON, an object, no duplicate keys, no U+0000, no lone surrogate, depth 64, 256 KiB.
 
-create function outlog.json_depth(value json) returns integer language sql immutable as $$
+create function outlog.json_depth(value json) returns integer language sql immutable
+begin atomic
     with recursive walk(v, depth) as (
         select value, case when json_typeof(value) in ('object', 'array') then 1 else 0 end
         union all
@@ -12,10 +13,11 @@ create function outlog.json_depth(value json) returns integer language sql immut
                union all
                select a.value from json_array_elements(case json_typeof(w.v) when 'array' then w.v end) a) c
          where json_typeof(c.value) in ('object', 'array') and w.depth <= 65)
-    select max(depth) from walk
-$$;
+    select max(depth) from walk;
+end;
 
-create function outlog.json_repeats_a_key(value json) returns boolean language sql immutable as $$
+create function outlog.json_repeats_a_key(value json) returns boolean language sql immutable
+begin atomic
     with recursive walk(v) as (
         select value
         union all
@@ -29,15 +31,18 @@ create function outlog.json_repeats_a_key(value json) returns boolean language s
     select exists (select from walk cross join lateral (
                select count(*) as keys, count(distinct k) as different
                  from json_object_keys(case json_typeof(v) when 'object' then v end) k) n
-            where n.keys <> n.different)
-$$;
+            where n.keys <> n.different);
+end;
 
 -- The text as json, or an outlog error. Cheap tests first: most payloads have no backslash and few
--- brackets, and then quotes tell whether jsonb dropped a repeated key.
+-- brackets, and then quotes tell whether jsonb dropped a repeated key. A backslash is written E'\\' here
+-- and everywhere: a body is read by the settings of the session that calls it, and in '\' a session with
+-- standard_conforming_strings off sees no end.
 create function outlog.checked_json(value text, field text) returns json
-language plpgsql immutable as $$
+language plpgsql immutable
+    set search_path = pg_catalog, pg_temp as $$
 declare
-    has_escapes boolean := position('\' in value) > 0;
+    has_escapes boolean := position(E'\\' in value) > 0;
     parsed json;
     binary_form jsonb;
 begin
@@ -66,7 +71,7 @@ begin
        and outlog.json_depth(parsed) > 64 then
         perform outlog.fail('invalid_json', field || ': nested deeper than 64', json_build_object('pointer', '/' || field));
     end if;
-    if has_escapes and position('\u' in value) > 0 then         -- U+0000 and lone surrogates
+    if has_escapes and position(E'\\u' in value) > 0 then         -- U+0000 and lone surrogates
         begin
             begin
                 binary_form := value::jsonb;    -- refuses them, and so does reading every string
@@ -92,7 +97,8 @@ end $$;
 
 -- The normal form that request hashes are made of: keys sorted by bytes, no white space, numbers as
 -- written, strings with the fewest escapes. The same bytes as ol_json_normalize() in C.
-create function outlog.normal_json(value json) returns text language plpgsql immutable as $$
+create function outlog.normal_json(value json) returns text language plpgsql immutable
+    set search_path = pg_catalog, pg_temp as $$
 begin
     return case json_typeof(value)
         when 'object' then '{' || coalesce((
@@ -107,19 +113,16 @@ begin
     end;
 end $$;
 
-create function outlog.request_hash(request json) returns text language sql immutable as $$
-    select encode(sha256(convert_to(outlog.normal_json(request), 'UTF8')), 'hex')
-$$;
+create function outlog.request_hash(request json) returns text language sql immutable
+    return encode(sha256(convert_to(outlog.normal_json(request), 'UTF8')), 'hex');
 
 -- The deterministic key of S0 5.1 (I3).
 create function outlog.derived_key(aggregate_type text, aggregate_id text, event_type text, payload text)
-    returns text language sql immutable as $$
-    select aggregate_type || ':' || aggregate_id || ':' || event_type || ':' ||
-           outlog.request_hash(payload::json)
-$$;
+    returns text language sql immutable
+    return aggregate_type || ':' || aggregate_id || ':' || event_type || ':' ||
+           outlog.request_hash(payload::json);
 
-create function outlog.uuid7() returns uuid language sql volatile as $$
-    select encode(overlay(set_bit(set_bit(uuid_send(gen_random_uuid()), 52, 1), 53, 1)
+create function outlog.uuid7() returns uuid language sql volatile
+    return encode(overlay(set_bit(set_bit(uuid_send(gen_random_uuid()), 52, 1), 53, 1)
                   placing substring(int8send((date_part('epoch', clock_timestamp()) * 1000)::bigint) from 3)
-                  from 1 for 6), 'hex')::uuid
-$$;
+                  from 1 for 6), 'hex')::uuid;

@@ -2,16 +2,18 @@
 -- there by `outlog init` from the same table the C library uses.
 
 -- Bits a byte.
-create function outlog.entropy(value text) returns double precision language sql immutable as $$
+create function outlog.entropy(value text) returns double precision language sql immutable
+begin atomic
     select coalesce(-sum(share * log(2.0, share)), 0)::double precision
       from (select count(*)::numeric / octet_length(value) as share
               from generate_series(0, octet_length(value) - 1) i
-             group by get_byte(convert_to(value, 'UTF8'), i)) f
-$$;
+             group by get_byte(convert_to(value, 'UTF8'), i)) f;
+end;
 
 -- Every string of a document with its JSON pointer; names of members too, under their object's.
 create function outlog.json_strings(document json)
-    returns table (pointer text, name text, value text, is_name boolean) language sql immutable as $$
+    returns table (pointer text, name text, value text, is_name boolean) language sql immutable
+begin atomic
     with recursive walk(outer_pointer, pointer, name, v) as (
         select '', '', null::text, document
         union all
@@ -26,11 +28,12 @@ create function outlog.json_strings(document json)
                       with ordinality a(value, n)) c)
     select w.pointer, w.name, w.v #>> '{}', false from walk w where json_typeof(w.v) = 'string'
     union all
-    select w.outer_pointer, null, w.name, true from walk w where w.name is not null
-$$;
+    select w.outer_pointer, null, w.name, true from walk w where w.name is not null;
+end;
 
 -- A pointer that shows no secret: a name on the way may be one, then it ends before it.
-create function outlog.safe_pointer(pointer text) returns text language plpgsql stable as $$
+create function outlog.safe_pointer(pointer text) returns text language plpgsql stable
+    set search_path = pg_catalog, pg_temp as $$
 begin
     while exists (select from outlog.secret_rules r
                    where not r.is_key_name and replace(pointer, '~1', '/') ~ r.pattern) loop
@@ -40,13 +43,14 @@ begin
 end $$;
 
 create function outlog.refuse_secrets(document json, field text) returns void
-language plpgsql stable as $$
+language plpgsql stable
+    set search_path = pg_catalog, pg_temp as $$
 declare
     found record;
     raw text := document::text;
 begin
     -- Most documents hold nothing that even looks like the beginning of a secret.
-    if position('\' in raw) = 0 and raw !~*
+    if position(E'\\' in raw) = 0 and raw !~*
        '(private key|a3t|akia|asia|abia|acca|gh[pousr]_|github_pat_|k_live_|xox|aiza|glpat-|olk_|whsec_|whsk_|ey[a-z0-9]|://[^/"]*@|pass|secret|token|key)' then
         return;
     end if;

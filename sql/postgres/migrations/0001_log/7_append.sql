@@ -29,7 +29,8 @@ begin
 end $$;
 
 create function outlog.refuse_sequence(aggregate_type text, aggregate_id text, expected bigint,
-        actual bigint, index integer) returns void language plpgsql as $$
+        actual bigint, index integer) returns void language plpgsql
+    set search_path = pg_catalog, pg_temp as $$
 begin
     perform outlog.fail('sequence_conflict', format('%s/%s: expected sequence %s, actual %s; read it again '
         'and decide anew', aggregate_type, aggregate_id, expected, actual),
@@ -120,7 +121,8 @@ $$;
 
 -- Names the first field that breaks a limit (E16); called only when one does.
 create function outlog.refuse_field(field text, value text, most integer, required boolean)
-    returns void language plpgsql as $$
+    returns void language plpgsql
+    set search_path = pg_catalog, pg_temp as $$
 begin
     if value is null and required then
         perform outlog.fail('invalid_field', field || ' is required', json_build_object('pointer', '/' || field));
@@ -131,7 +133,8 @@ begin
 end $$;
 
 create function outlog.refuse_unknown_type(org_id text, event_type text, payload json)
-    returns void language plpgsql stable as $$
+    returns void language plpgsql stable
+    set search_path = pg_catalog, pg_temp as $$
 declare
     known outlog.event_types;
     member record;
@@ -325,6 +328,5 @@ begin
 end $$;
 
 -- Times as every door writes them: UTC, microseconds.
-create function outlog.rfc3339(at timestamptz) returns text language sql stable as $$
-    select to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
-$$;
+create function outlog.rfc3339(at timestamptz) returns text language sql stable
+    return to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');

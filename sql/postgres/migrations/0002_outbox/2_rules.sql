@@ -25,17 +25,17 @@ declare
     plan outlog.lane_plan;
 begin
     select * into strict plan from outlog.lane_plan p where p.is_current;
-    execute format('create or replace function outlog.lane_count() returns integer language sql immutable as %L',
-                   format('select %s', plan.lane_count));
-    execute format('create or replace function outlog.lane_first() returns smallint language sql immutable as %L',
-                   format('select %s::smallint', plan.first_lane));
+    execute format('create or replace function outlog.lane_count() returns integer language sql immutable '
+                   'return %s', plan.lane_count);
+    execute format('create or replace function outlog.lane_first() returns smallint language sql immutable '
+                   'return %s::smallint', plan.first_lane);
     execute format('create or replace function outlog.lane_sequence(lane_index integer) returns regclass '
-                   'language sql immutable as %L',
+                   'language sql immutable as %L',       -- as text: a dump would not know that it needs the sequences
                    format('select (%L::regclass[])[lane_index + 1]', plan.sequences::text[]));
 end $$;
 select outlog.know_lanes();
 
-create function outlog.is_at_most_once(destination text) returns boolean language sql immutable as 'select false';
+create function outlog.is_at_most_once(destination text) returns boolean language sql immutable return false;
 
 -- There is such a destination: from now on every message has to look.
 create function outlog.know_guarantees() returns trigger language plpgsql
@@ -43,8 +43,8 @@ create function outlog.know_guarantees() returns trigger language plpgsql
 begin
     perform pg_advisory_xact_lock(28492, 3);       -- two at once could not write one function
     if (select provolatile from pg_proc where oid = 'outlog.is_at_most_once(text)'::regprocedure) = 'i' then
-        create or replace function outlog.is_at_most_once(destination text) returns boolean language sql stable as
-            'select exists (select from outlog.destinations d where d.name = $1 and d.guarantee = ''at_most_once'')';
+        create or replace function outlog.is_at_most_once(destination text) returns boolean language sql stable
+            return exists (select from outlog.destinations d where d.name = $1 and d.guarantee = 'at_most_once');
     end if;
     return null;
 end $$;
@@ -172,6 +172,5 @@ create trigger lanes_only_advance before update on outlog.lanes
 alter table outlog.lanes enable always trigger lanes_only_advance;
 
 -- Microseconds from now by the database's clock: leases and waits are counted by it.
-create function outlog.after(us bigint) returns timestamptz language sql stable as $$
-    select now() + us * interval '1 microsecond'
-$$;
+create function outlog.after(us bigint) returns timestamptz language sql stable
+    return now() + us * interval '1 microsecond';

@@ -117,17 +117,19 @@ create function outlog.message_with_key(org_id text, destination text, idempoten
 $$;
 
 -- "/a/b" as PostgreSQL's path.
-create function outlog.json_path(pointer text) returns text[] language sql immutable as $$
+create function outlog.json_path(pointer text) returns text[] language sql immutable
+begin atomic
     select coalesce(array_agg(replace(replace(part, '~1', '/'), '~0', '~') order by n), '{}')
       from regexp_split_to_table(substr(pointer, 2), '/') with ordinality p(part, n)
-     where pointer <> ''
-$$;
+     where pointer <> '';
+end;
 
 create function outlog.condition_holds(condition json, payload json) returns boolean
-language sql immutable as $$
+language sql immutable
+begin atomic
     select coalesce(bool_and((payload #> outlog.json_path(c.key))::jsonb is not distinct from c.value::jsonb), true)
-      from json_each(condition) c
-$$;
+      from json_each(condition) c;
+end;
 
 -- Routes: evaluated once a statement, in the event's own transaction, whichever door it came through.
 create function outlog.route_events() returns trigger language plpgsql
@@ -151,7 +153,7 @@ begin
       join outlog.routes r on e.event_type like r.pattern
        and (r.is_audit or e.event_type not like 'outlog.%')
        and (e.org_id is not null or r.is_audit or r.aggregate_type is not null    -- infrastructure: who names it
-            or strpos(replace(r.pattern, '\%', ''), '%') = 0)
+            or strpos(replace(r.pattern, E'\\%', ''), '%') = 0)
        and (r.org_id is null or r.org_id = e.org_id)
        and (r.aggregate_type is null or r.aggregate_type = e.aggregate_type)
        and (r.condition is null or outlog.condition_holds(r.condition, e.payload))

@@ -60,6 +60,7 @@ begin
     end if;
     if exists (select from pg_roles where rolname = 'outlog_admin') then
         grant execute on all functions in schema outlog to outlog_admin;
+        revoke execute on function outlog.lane_sequence from outlog_admin;
         grant select on all tables in schema outlog to outlog_admin;
         grant insert, update on outlog.parked, outlog.lanes, outlog.effects to outlog_admin;
         grant insert on outlog.outbox to outlog_admin;

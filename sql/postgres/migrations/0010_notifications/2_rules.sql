@@ -2,9 +2,8 @@
 -- through, as routes are (ADR 9).
 
 -- A part of a key: what separates parts cannot stand inside one.
-create function outlog.key_part(part text) returns text language sql immutable as $$
-    select replace(replace(coalesce(part, ''), '%', '%25'), ':', '%3A')
-$$;
+create function outlog.key_part(part text) returns text language sql immutable
+    return replace(replace(coalesce(part, ''), '%', '%25'), ':', '%3A');
 
 -- A user's query, with the event as $1. It sees `public`: its tables are the user's. It has the rights of
 -- whoever evaluates rules, outlog's owner, who let it in by `apply`.
