@@ -383,3 +383,83 @@ def test_x2_what_a_role_may_call_is_bound_to_no_search_path(postgres_sql):
         "   and has_function_privilege(role, p.oid, 'execute') "
         "   and not coalesce('search_path=pg_catalog, pg_temp' = any (p.proconfig), false)")
     assert {name for name, in loose if not name.startswith("projection_")} <= {"look_up"}
+
+
+# Roles
+
+@pytest.fixture
+def role(postgres, postgres_store):
+    """A session of a role that has one of ours."""
+    made, database = [], postgres_store.rpartition("/")[2].partition("?")[0]
+
+    def login(group):
+        name = f"sql_doors_{group}"
+        if name not in made:
+            postgres.sql(f"create role {name} login password '{PASSWORD}' in role {group}")
+            made.append(name)
+        return Sql(postgres.url(database, name, PASSWORD))
+    yield login
+    for name in made:
+        postgres.sql(f"drop owned by {name}", database=database)
+        postgres.sql(f"drop role {name}")
+
+
+def denied(sql, statement):
+    with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+        sql.run(statement)
+
+
+def test_x2_an_appender_removes_no_answers(role):
+    denied(role("outlog_append"), "select outlog.purge_idempotency('infinity', 1000000)")
+
+
+def test_x2_a_relay_writes_no_sql_that_others_run(role):
+    denied(role("outlog_relay"), "insert into outlog.projections (name, version, definition) values ('p', 1, '{}')")
+    denied(role("outlog_relay"), "update outlog.projections set definition = '{}'")
+
+
+RULE = ("insert into outlog.notification_rules (name, pattern, is_audit, {who}, email_to, template, once_event, source) "
+        "values ('n', '%', false, '{said}', 'mail', 't', true, '{{}}')")
+
+
+def test_x2_an_administrator_runs_no_query_with_the_owners_rights(postgres_store, role):
+    """A rule's query is run by the owner, whoever appends: who may write rules could become the owner by it."""
+    admin, owner = role("outlog_admin"), Sql(postgres_store)
+    code, text = admin.refusal(RULE.format(who="lookup", said="select current_user"))
+    assert code == "store_error" and "rule n finds its users by a query, which runs with the rights of" in text
+    denied(admin, "select outlog.recipients((select r from outlog.notification_rules r limit 1), '{}')")
+    # What the owner let in, and what is no query, it may write.
+    owner.run(RULE.format(who="lookup", said="select current_user"))
+    admin.run("update outlog.notification_rules set template = 't2'")
+    assert admin.refusal("update outlog.notification_rules set lookup = 'select 1'")[0] == "store_error"
+    admin.run("delete from outlog.notification_rules")
+    admin.run(RULE.format(who="path", said="/user"))
+    assert admin.refusal("update outlog.notification_rules set path = null, lookup = 'select 1'")[0] == "store_error"
+
+
+# Two at once
+
+def test_e4_two_that_append_crosswise_get_a_clear_error_and_no_gap(postgres_store):
+    one, two = Sql(postgres_store), Sql(postgres_store)
+    for sql in (one, two):
+        sql.connection.autocommit = False
+    one.call("append", **event(aggregate_id="A"))
+    two.call("append", **event(aggregate_id="B"))
+    failed = []
+
+    def cross(sql, aggregate):
+        try:
+            sql.call("append", **event(aggregate_id=aggregate))
+            sql.connection.commit()
+        except psycopg2.Error as error:
+            failed.append(error.pgcode)
+            sql.connection.rollback()
+    threads = [threading.Thread(target=cross, args=pair) for pair in ((one, "B"), (two, "A"))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == ["40P01"]
+    reader = Sql(postgres_store)
+    assert sorted(reader.run("select aggregate_id, aggregate_seq from outlog.events")) == [("A", 1), ("B", 1)]
+    assert sorted(reader.run("select aggregate_id, aggregate_seq from outlog.heads")) == [("A", 1), ("B", 1)]

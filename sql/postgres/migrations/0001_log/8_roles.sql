@@ -36,6 +36,7 @@ begin
     -- An application appends through functions and can change nothing that is written.
     if exists (select from pg_roles where rolname = 'outlog_append') then
         grant execute on all functions in schema outlog to outlog_append;
+        revoke execute on function outlog.purge_idempotency from outlog_append;    -- other programs' answers
     end if;
     -- A reader keeps its own cursor.
     if exists (select from pg_roles where rolname = 'outlog_read') then

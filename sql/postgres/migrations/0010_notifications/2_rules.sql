@@ -6,12 +6,28 @@ create function outlog.key_part(part text) returns text language sql immutable
     return replace(replace(coalesce(part, ''), '%', '%25'), ':', '%3A');
 
 -- A user's query, with the event as $1. It sees `public`: its tables are the user's. It has the rights of
--- whoever evaluates rules, outlog's owner, who let it in by `apply`.
+-- whoever evaluates rules, outlog's owner, so only a role that has those itself lets one in.
 create function outlog.look_up(query text, event json) returns setof text language plpgsql stable
     set search_path = pg_catalog, public, pg_temp as $$
 begin
     return query execute 'select l.recipient::text from (' || query || ') l (recipient)' using event;
 end $$;
+
+create function outlog.guard_lookup() returns trigger language plpgsql
+    set search_path = pg_catalog, pg_temp as $$
+declare
+    owner oid := (select c.relowner from pg_class c where c.oid = tg_relid);
+begin
+    if not pg_has_role(current_user, owner, 'usage')
+       and not exists (select from outlog.notification_rules r where r.name = new.name and r.lookup = new.lookup) then
+        perform outlog.fail('store_error', format('rule %s finds its users by a query, which runs with the rights of %I; '
+            'apply it as that role, or name the users by path or role', new.name, pg_get_userbyid(owner)));
+    end if;
+    return new;
+end $$;
+create trigger notification_rules_let_in_queries before insert or update on outlog.notification_rules
+    for each row when (new.lookup is not null) execute function outlog.guard_lookup();
+alter table outlog.notification_rules enable always trigger notification_rules_let_in_queries;
 
 -- Whom a rule names. '' stands for nobody where somebody is wanted: such a message is written, and dies
 -- with words that say so. An empty list is an answer: no message.
@@ -99,7 +115,7 @@ alter table outlog.events enable always trigger events_are_notified;
 select outlog.confine('outlog.notices');
 select outlog.confine('outlog.preferences');
 select outlog.confine('outlog.contacts');
-revoke all on function outlog.key_part, outlog.look_up, outlog.recipients, outlog.notify_of_events from public;
+revoke all on function outlog.key_part, outlog.look_up, outlog.guard_lookup, outlog.recipients, outlog.notify_of_events from public;
 do $$
 begin
     if exists (select from pg_roles where rolname = 'outlog_relay') then
@@ -110,7 +126,7 @@ begin
     if exists (select from pg_roles where rolname = 'outlog_admin') then
         grant select, insert, update, delete on outlog.templates, outlog.notification_rules, outlog.notices,
             outlog.preferences, outlog.contacts, outlog.suppressions to outlog_admin;
-        grant execute on function outlog.key_part, outlog.look_up, outlog.recipients to outlog_admin;
+        grant execute on function outlog.key_part, outlog.look_up to outlog_admin;
     end if;
     if exists (select from pg_roles where rolname = 'outlog_read') then
         grant select on outlog.templates, outlog.notification_rules, outlog.notices, outlog.preferences,
