@@ -32,6 +32,7 @@ import re
 import sys
 
 DIALECTS = ("postgres", "sqlite")
+WRITING = ("write.sql", "message.sql", "idempotency.sql", "effect.sql", "runs.sql")  # of the doors
 HEADER = re.compile(r"^-- name: (\w+)\(([^)]*)\)((?: @\w+)*)\s*$")
 PART = re.compile(r"^-- part: (\w+)\(([^)]*)\)\s*$")
 USE = re.compile(r"^\s*--\+ (\w+)\(([^)]*)\)\s*$")
@@ -47,11 +48,14 @@ def c_string(text):
     return '"' + re.sub(r"\?(?=\?)", r"?\"\"", out) + '"'
 
 
-def for_sqlite(line):
-    """PostgreSQL's words in SQLite's, outside of quotes."""
+def for_sqlite(line, is_writing):
+    """PostgreSQL's words in SQLite's, outside of quotes. What the doors write goes to the main file: a temporary table
+    of the host with the name of one of ours would take it, and a file that is attached commits by itself."""
     parts = re.split(r"('[^']*')", line)
     for i in range(0, len(parts), 2):
         parts[i] = re.sub(r"::[a-z]+(\[\])?", "", parts[i]).replace("outlog.", "outlog_")
+        if is_writing:
+            parts[i] = re.sub(r"(?<![\w.:])(outlog_\w+|sqlite_sequence)\b(?!\()", r"main.\1", parts[i])
     return "".join(parts)
 
 
@@ -78,7 +82,7 @@ class Query:
         out = []
         for line in self.lines:
             if dialect == "sqlite":
-                line = for_sqlite(line)
+                line = for_sqlite(line, self.where in WRITING)
             line, _, when = line.partition("--?")
             when = when.strip() or None
             if when and when not in self.optional:

@@ -60,7 +60,12 @@ static enum outlog_code code_of(int result, const char *message, const char *pat
     default:
         if (result == SQLITE_IOERR_SHMSIZE) // a full disk, met at the shared memory file
             return OUTLOG_UNAVAILABLE;
-        return strstr(message, "no such table: outlog_") ? OUTLOG_NO_SCHEMA : OUTLOG_STORE_ERROR;
+        if (strstr(message, "unsafe use of ")) // of JSON in a trigger, by a careful host
+            return OUTLOG_MISUSE;
+        return strstr(message, "no such table: outlog_") ||
+                       strstr(message, "no such table: main.outlog_")
+                   ? OUTLOG_NO_SCHEMA
+                   : OUTLOG_STORE_ERROR;
     }
 }
 
@@ -75,6 +80,8 @@ static const char *advice(enum outlog_code code, int result)
         return "; the file or its folder cannot be written";
     case OUTLOG_NO_SCHEMA:
         return "; run `outlog init` first";
+    case OUTLOG_MISUSE:
+        return "; outlog's triggers need PRAGMA trusted_schema = ON";
     default:
         return "";
     }

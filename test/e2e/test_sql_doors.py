@@ -437,6 +437,66 @@ def test_x2_an_administrator_runs_no_query_with_the_owners_rights(postgres_store
     assert admin.refusal("update outlog.notification_rules set path = null, lookup = 'select 1'")[0] == "store_error"
 
 
+# A host's own SQLite
+
+APPEND = json.dumps({**event(), "payload": {}})
+
+
+def test_a1_sqlite_writes_to_the_main_file_and_to_no_other(sqlite_store, tmp_path):
+    """A temporary table with the name of one of ours took the event, and nobody ever saw it."""
+    sql = Sql(sqlite_store)
+    for table in ("events", "heads", "outbox", "lanes", "idempotency_records"):
+        sql.run(f"create temp table outlog.{table} as select * from main.outlog_{table} where false")
+    sql.run("create temp table counted (n integer primary key autoincrement)")
+    for n in (1, 2):
+        assert json.loads(sql.run("select outlog.append(%s)", APPEND)[0][0])["aggregate_seq"] == n
+        sql.call("enqueue", **MESSAGE)
+    other = Sql(sqlite_store)
+    assert (other.count("events"), other.count("heads"), other.count("outbox")) == (2, 1, 2)
+    host = Sql(f"sqlite:{tmp_path}/host.db")          # the log is attached: its commit is another's
+    host.run("attach %s as \"lo'g\"", sqlite_store.removeprefix("sqlite:"))
+    assert host.refusal("select outlog.append(%s)", APPEND)[0] == "no_schema"
+    assert other.count("events") == 2
+
+
+def test_a1_a_host_that_trusts_no_schema_is_told_what_to_do(sqlite_store):
+    sql = Sql(sqlite_store)
+    sql.run("pragma trusted_schema = off")
+    try:
+        sql.run("select outlog.append(%s)", APPEND)
+    except sqlite3.OperationalError as error:
+        assert str(error).startswith("misuse: ") and "PRAGMA trusted_schema = ON" in str(error)
+    sql.run("pragma trusted_schema = on")
+    sql.run("select outlog.append(%s)", APPEND)
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+def test_p4_a_wait_inside_a_writing_transaction_is_misuse(sqlite_store, mode):
+    """Nobody else can write: it waited in vain, or for the lock that its own connection held."""
+    sql = Sql(sqlite_store)
+    sql.run(f"pragma journal_mode = {mode}")
+    sql.run("begin immediate")
+    code, text = sql.refusal("wait_projection", name="p", event_id=1, timeout=0)
+    assert code == "misuse" and "commit, then wait" in text
+    sql.run("commit")
+    assert sql.refusal("wait_projection", name="p", event_id=1, timeout=0)[0] == "not_found"
+
+
+def test_e16_a_database_that_counts_other_bytes_is_refused(postgres, tmp_path):
+    """In UTF-16 half of every limit was refused; in LATIN1 not every text can be kept."""
+    with contextlib.closing(sqlite3.connect(tmp_path / "wide.db")) as db:
+        db.execute("pragma encoding = 'UTF-16'")
+        db.execute("create table mine (n)")
+    refused = Outlog(f"sqlite:{tmp_path}/wide.db").run("init", check=False)
+    assert refused.returncode == 1 and "outlog_needs_a_file_in_utf_8" in refused.stderr
+    postgres.sql("create database sql_doors_latin encoding 'LATIN1' locale 'C' template template0")
+    try:
+        refused = Outlog(postgres.url("sql_doors_latin")).run("init", check=False)
+        assert refused.returncode == 1 and "keeps text as LATIN1; outlog needs one that is UTF8" in refused.stderr
+    finally:
+        postgres.drop("sql_doors_latin")
+
+
 # Two at once
 
 def test_e4_two_that_append_crosswise_get_a_clear_error_and_no_gap(postgres_store):
