@@ -336,6 +336,29 @@ static void changed_tells_how_many(void **state)
     assert_int_equal(changed, 0);
 }
 
+/* E7: by its name and in the same words on every store; the connection goes on. */
+static void text_that_is_not_utf8_is_refused_by_name(void **state)
+{
+    struct ol_conn *conn = conn_of(state);
+    const struct ol_value wrong[] = {ol_text("a\xff"), ol_bytes("a\0b", 3),
+                                     ol_text("\xed\xa0\x80")};
+    struct ol_rows rows;
+    outlog_err err;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(ol_query(conn, OL_Q_CONSUMER_GET, &wrong[i], &rows, &err), -1);
+        assert_int_equal(err.code, OUTLOG_INVALID_FIELD);
+        assert_string_equal(err.message, "name is not UTF-8");
+        assert_string_equal(err.pointer, "/name");
+    }
+    assert_int_equal(ol_query(conn, OL_Q_CONSUMER_CREATE,
+                              OL_PARAMS(ol_text("fine"), ol_text("{\"\xff\":1}"), ol_int(0),
+                                        ol_time(0)),
+                              &rows, &err),
+                     -1);
+    assert_string_equal(err.message, "filters is not UTF-8");
+    assert_int_equal(cursor_of(conn, "fine"), -1);
+}
+
 static void broken_constraint_is_an_invalid_field(void **state)
 {
     struct ol_conn *conn = conn_of(state);
@@ -511,6 +534,7 @@ static const struct CMUnitTest suite[] = {
     cmocka_unit_test(long_text_comes_back_whole),
     cmocka_unit_test(statements_may_outnumber_the_prepared_ones),
     cmocka_unit_test(changed_tells_how_many),
+    cmocka_unit_test(text_that_is_not_utf8_is_refused_by_name),
     cmocka_unit_test(broken_constraint_is_an_invalid_field),
     cmocka_unit_test(transaction_is_all_or_nothing),
     cmocka_unit_test(mark_undoes_or_keeps),
