@@ -128,6 +128,9 @@ static int check_text(const struct member *member, const struct ol_json *value,
         return wrong(member->name, "must be a string", err);
     if (bytes >= 1 && (!member->most || bytes <= member->most))
         return 0;
+    if (bytes == 0 && strcmp(member->name, "org_id") == 0) // as an empty one of an event
+        return ol_fail_at(err, OUTLOG_ORG_REQUIRED, "/org_id",
+                          "org_id is missing; give one, or null for an infrastructure event");
     snprintf(wanted, sizeof wanted, "must have 1 to %zu bytes, it has %zu",
              member->most ? member->most : 262144, bytes);
     return wrong(member->name, wanted, err);

@@ -531,6 +531,9 @@ static int start_step(outlog_tx *tx, struct ol_move *move, struct ol_buf *payloa
     if (!ol_json_int(&said, &index) &&
         ol_number(tx->conn, OL_Q_RUN_NEXT_STEP, OL_PARAMS(ol_text(move->id)), &index, err) < 0)
         return -1;
+    if (index > INT32_MAX) // as wide as PostgreSQL's
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/step_index",
+                          "no step_index is left after 2147483647; give one");
     ol_uuid_make(id);
     step->values[OL_IN_STEP_ID] = ol_value_text(move->arena, id);
     step->values[OL_IN_STEP_RUN] = ol_value_text(move->arena, move->id);

@@ -437,6 +437,51 @@ def test_x2_an_administrator_runs_no_query_with_the_owners_rights(postgres_store
     assert admin.refusal("update outlog.notification_rules set path = null, lookup = 'select 1'")[0] == "store_error"
 
 
+# Runs
+
+def start(sql):
+    run = sql.call("start_run", org_id="acme", run_type="R", orchestrator_version="v")["run_id"]
+    return run, sql.call("start_step", run_id=run, step_type="S")["step_id"]
+
+
+def test_u1_a_command_that_cannot_be_meant_is_refused_by_name(sql):
+    """PostgreSQL said a state of its own, or took it; the codes are those of every door."""
+    run, step = start(sql)
+    for function, name, more in (("start_step", "run_id", {"step_type": "S"}), ("end_run", "run_id", {}),
+                                 ("skip_step", "step_id", {}), ("retry_step", "step_id", {}),
+                                 ("call_tool", "step_id", {"tool_name": "t"}), ("end_tool", "tool_call_id", {})):
+        assert sql.refusal(function, **{name: None, **more}) == ("invalid_field", f"{name} is required")
+    assert sql.refusal("start_step", run_id=run, step_type="S", expected_seq=-1) == \
+        ("invalid_field", "expected_seq must be a whole number from 0")
+    for function, given in (("skip_step", {"step_id": step}), ("end_run", {"run_id": run, "status": "CANCELLED"})):
+        assert sql.refusal(function, **given, reason="") == ("invalid_field", "reason must have 1 to 262144 bytes, it has 0")
+    assert sql.refusal("start_run", org_id="acme", run_type="R", orchestrator_version="v", signal_id="")[0] == "invalid_field"
+    for function, more in (("start_run", {"run_type": "R", "orchestrator_version": "v"}), ("receive_signal", {"signal_type": "t"})):
+        assert sql.refusal(function, org_id="", **more)[0] == "org_required"
+
+
+@pytest.mark.parametrize("text", [r'"\u0000"', r'{"a": ["\u0000"]}', r'{"\u0000": 1}', r'"\ud800"', r'{"a": "\udc00x"}'])
+def test_e2_a_character_that_cannot_be_kept_is_invalid_json_in_a_run_too(sql, text):
+    run, step = start(sql)
+    for function, given in (("receive_signal", {"org_id": "acme", "signal_type": "t", "payload": text}),
+                            ("complete_step", {"step_id": step, "output_result": text}),
+                            ("call_tool", {"step_id": step, "tool_name": "t", "input": text}),
+                            ("checkpoint_run", {"run_id": run, "checkpoint_data": text})):
+        if sql.is_postgres:
+            assert sql.refusal(function, **given)[0] == "invalid_json"
+        else:
+            body = ", ".join(f'"{name}": {value if value == text else json.dumps(value)}' for name, value in given.items())
+            assert sql.refusal(f"select outlog.{function}(%s)", f"{{{body}}}")[0] == "invalid_json"
+
+
+def test_u1_steps_have_an_end(sql):
+    run, _ = start(sql)
+    sql.call("start_step", run_id=run, step_type="S", step_index=2147483647)
+    assert sql.refusal("start_step", run_id=run, step_type="S") == \
+        ("invalid_field", "no step_index is left after 2147483647; give one")
+    assert sql.call("start_step", run_id=run, step_type="S", step_index=7)["step_index"] == 7
+
+
 # A host's own SQLite
 
 APPEND = json.dumps({**event(), "payload": {}})

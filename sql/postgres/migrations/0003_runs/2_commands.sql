@@ -128,6 +128,7 @@ begin
     r.signal_id := lower(call.body ->> 'signal_id');
     perform outlog.refuse_field('run_type', r.run_type, 100, true);
     perform outlog.refuse_field('orchestrator_version', r.orchestrator_version, 100, true);
+    perform outlog.refuse_field('signal_id', r.signal_id, 262144, false);
     if r.signal_id is not null then
         select * into s from outlog.signals g where g.signal_id = r.signal_id for update;
         if not found or s.org_id is distinct from org_id then
@@ -203,6 +204,7 @@ begin
         why := json_build_object('error_code', call.body ->> 'error_code',
                                  'error_message', call.body ->> 'error_message');
     else
+        perform outlog.refuse_field('reason', call.body ->> 'reason', 262144, false);
         r.status := 'CANCELLED';
         why := json_build_object('reason', call.body ->> 'reason');
     end if;
@@ -250,7 +252,12 @@ begin
     end if;
     perform outlog.run_expect(call, r.org_id, 'RUN');
     if s.step_index is null then
-        select coalesce(max(t.step_index), 0) + 1 into s.step_index from outlog.steps t where t.run_id = r.run_id;
+        select coalesce(max(t.step_index), 0) into s.step_index from outlog.steps t where t.run_id = r.run_id;
+        if s.step_index = 2147483647 then
+            perform outlog.fail('invalid_field', 'no step_index is left after 2147483647; give one',
+                                json_build_object('pointer', '/step_index'));
+        end if;
+        s.step_index := s.step_index + 1;
     end if;
     s.status := 'RUNNING';
     s.retry_count := 0;
@@ -297,6 +304,7 @@ begin
                                                          'duration_ms', s.duration_ms));
         s.status := 'FAILED';
     when 'skip_step' then
+        perform outlog.refuse_field('reason', call.body ->> 'reason', 262144, false);
         head := outlog.json_join(head, json_build_object('reason', call.body ->> 'reason'));
         s.status := 'SKIPPED';
     when 'retry_step' then
@@ -427,6 +435,13 @@ begin
     call := (verb, lower(id), coalesce(actor_type, 'system'), coalesce(actor_id, 'system'),
              coalesce(request_id, outlog.uuid7()::text), (body ->> 'expected_seq')::bigint, body);
     replayed := false;
+    if call.expected_seq < 0 then
+        perform outlog.fail('invalid_field', 'expected_seq must be a whole number from 0',
+                            json_build_object('pointer', '/expected_seq'));
+    elsif id is null and verb not in ('receive_signal', 'start_run') then
+        perform outlog.refuse_field(case when verb ~ '_step$' and verb <> 'start_step' or verb = 'call_tool' then 'step_id'
+                                    when verb ~ '_tool$' then 'tool_call_id' else 'run_id' end, null, 1, true);
+    end if;
     if verb in ('receive_signal', 'start_run') then
         if body -> 'org_id' is null and org is null then
             perform outlog.fail('org_required', 'org_id is missing; give one, or null for an infrastructure event',

@@ -1,8 +1,12 @@
 -- The same commands by named arguments, as the bodies of the HTTP calls are named. JSON comes as text, as it
 -- does in outlog.append; a null says the same as no argument at all, but for org_id.
 
-create function outlog.any_json(value text, field text) returns json language plpgsql immutable as $$
+create function outlog.any_json(value text, field text) returns json language plpgsql immutable
+    set search_path = pg_catalog, pg_temp as $$
 begin
+    if position(E'\\u' in value) > 0 then        -- U+0000 and lone surrogates: found by reading every string
+        perform count(s.value) from outlog.json_strings(value::json) s;
+    end if;
     return value::json;
 exception when others then
     perform outlog.fail('invalid_json', field || ': ' || sqlerrm, json_build_object('pointer', '/' || field));
