@@ -260,25 +260,41 @@ static int read_rows(outlog *log, const struct outlog_filter *filter, int64_t af
     return ol_page_reset(page) ? read_rows(log, filter, after, most, page, err) : -1;
 }
 
+struct filter_field {
+    const char *name;
+    size_t offset;
+};
+
+static const struct filter_field filter_fields[] = {
+    {"org_id", offsetof(struct outlog_filter, org_id)},
+    {"event_type", offsetof(struct outlog_filter, event_type)},
+    {"aggregate_type", offsetof(struct outlog_filter, aggregate_type)},
+    {"aggregate_id", offsetof(struct outlog_filter, aggregate_id)},
+    {"correlation_id", offsetof(struct outlog_filter, correlation_id)},
+    {"app_id", offsetof(struct outlog_filter, app_id)},
+    {"env_id", offsetof(struct outlog_filter, env_id)},
+    {"visibility", offsetof(struct outlog_filter, visibility)},
+};
+enum { FILTER_FIELDS = sizeof filter_fields / sizeof *filter_fields };
+
+static const char *filter_text(const struct outlog_filter *filter, int field)
+{
+    const char *text;
+    memcpy(&text, (const char *)filter + filter_fields[field].offset, sizeof text);
+    return text;
+}
+
 /* The store would say the same, but a log that has nothing to read is not asked. */
 static int check_texts(const struct outlog_filter *filter, outlog_err *err)
 {
-    const struct {
-        const char *name, *text;
-    } texts[] = {
-        {"/org_id", filter->org_id},
-        {"/event_type", filter->event_type},
-        {"/aggregate_type", filter->aggregate_type},
-        {"/aggregate_id", filter->aggregate_id},
-        {"/correlation_id", filter->correlation_id},
-        {"/app_id", filter->app_id},
-        {"/env_id", filter->env_id},
-        {"/visibility", filter->visibility},
-    };
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (texts[i].text && !ol_utf8_is_valid(texts[i].text, strlen(texts[i].text)))
-            return ol_fail_at(err, OUTLOG_INVALID_FIELD, texts[i].name, "%s is not UTF-8",
-                              texts[i].name + 1);
+    char pointer[64];
+    for (int i = 0; i < FILTER_FIELDS; i++) {
+        const char *text = filter_text(filter, i);
+        if (!text || ol_utf8_is_valid(text, strlen(text)))
+            continue;
+        snprintf(pointer, sizeof pointer, "/%s", filter_fields[i].name);
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s is not UTF-8", pointer + 1);
+    }
     return 0;
 }
 
@@ -527,23 +543,6 @@ int outlog_get(outlog *log, const char *id, struct outlog_page *page, outlog_err
 
 /* --- filters as JSON --- */
 
-struct filter_field {
-    const char *name;
-    size_t offset;
-};
-
-static const struct filter_field filter_fields[] = {
-    {"org_id", offsetof(struct outlog_filter, org_id)},
-    {"event_type", offsetof(struct outlog_filter, event_type)},
-    {"aggregate_type", offsetof(struct outlog_filter, aggregate_type)},
-    {"aggregate_id", offsetof(struct outlog_filter, aggregate_id)},
-    {"correlation_id", offsetof(struct outlog_filter, correlation_id)},
-    {"app_id", offsetof(struct outlog_filter, app_id)},
-    {"env_id", offsetof(struct outlog_filter, env_id)},
-    {"visibility", offsetof(struct outlog_filter, visibility)},
-};
-enum { FILTER_FIELDS = sizeof filter_fields / sizeof *filter_fields };
-
 void ol_filter_write(const struct outlog_filter *filter, struct ol_buf *out)
 {
     const char *comma = "";
@@ -553,8 +552,7 @@ void ol_filter_write(const struct outlog_filter *filter, struct ol_buf *out)
         comma = ",";
     }
     for (int i = 0; i < FILTER_FIELDS; i++) {
-        const char *text;
-        memcpy(&text, (const char *)filter + filter_fields[i].offset, sizeof text);
+        const char *text = filter_text(filter, i);
         if (!text)
             continue;
         ol_buf_print(out, "%s\"%s\":", comma, filter_fields[i].name);
@@ -572,6 +570,8 @@ int ol_filter_read(const char *json, struct ol_arena *arena, struct outlog_filte
     *out = (struct outlog_filter){0};
     if (ol_json_parse(json, strlen(json), &whole, err) < 0)
         return -1;
+    if (whole.type != OL_JSON_OBJECT) // written by plain SQL; none would mean all
+        return ol_fail(err, OUTLOG_INVALID_FIELD, "filters must be a JSON object");
     while (ol_json_next(&whole, &it)) {
         int field = 0;
         while (field < FILTER_FIELDS && !ol_json_equals(&it.key, filter_fields[field].name))

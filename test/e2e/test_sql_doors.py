@@ -233,6 +233,17 @@ def test_c1_null_is_no_position(postgres_sql):
     assert len(postgres_sql.run("select * from outlog.read()")) == 1
 
 
+@pytest.mark.parametrize("filters", ["5", "[]", "null", '"acme"'])
+def test_c1_filters_that_are_none_do_not_mean_all(sql, outlog, filters):
+    """A consumer that was written by plain SQL read the events of every org."""
+    sql.call("append", **event(payload="{}" if sql.is_postgres else {}))
+    sql.run("insert into outlog.consumers (name, filters, created_at, updated_at) values ('c', %s, %s, %s)",
+            filters, "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:00.000000Z")
+    refused = outlog.run("consumers", "read", "c", check=False)
+    assert refused.returncode == 1 and refused.stdout == ""
+    assert refused.stderr == "outlog: filters must be a JSON object [invalid_field]\n"
+
+
 # Text
 
 @pytest.mark.parametrize("text", ['{"a":1}\0', '{}\0junk', '\0{}', '{"a":"b\0c"}'])
