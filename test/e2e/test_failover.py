@@ -6,6 +6,7 @@ several hosts. What was acknowledged must be on the new primary; the checker jud
 import http.client
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -130,9 +131,11 @@ class Library:
     """Events by the C library: lib/appender.py, which connects again by itself."""
 
     def __init__(self, url, name):
+        preload = sys.modules["conftest"].PRELOAD
+        env = {**os.environ, "LD_PRELOAD": preload, "ASAN_OPTIONS": "detect_leaks=0"} if preload else None
         self.process = subprocess.Popen(
             [sys.executable, ROOT / "test" / "lib" / "appender.py", url, name], stdout=subprocess.PIPE,
-            encoding="utf-8", preexec_fn=die_with_parent(signal.SIGKILL))
+            encoding="utf-8", env=env, preexec_fn=die_with_parent(signal.SIGKILL))
         self.acknowledged, self.tried = [], 0
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
