@@ -49,10 +49,21 @@ def ticket(session):
     return {"url": f"{socket}/v1/sessions/{session}/socket?ticket={made['ticket']}"}
 
 
+def all_of(session, what):
+    """Page by page: one ends after some MiB, also before its limit."""
+    path, found, after = f"/v1/sessions/{session}/{what}?limit=1000", [], None
+    while True:
+        page = call("GET", path + (f"&after={urllib.parse.quote(str(after))}" if after else ""))
+        if not page[what]:
+            return found
+        found, after = found + page[what], page["next_after"]
+        if not after:
+            return found
+
+
 def history(session):
     """What was said, each with its answer: the page is whole after a reload, on any device."""
-    events = call("GET", f"/v1/sessions/{session}/events?limit=1000")["events"]
-    effects = call("GET", f"/v1/sessions/{session}/effects?limit=1000")["effects"]
+    events, effects = all_of(session, "events"), all_of(session, "effects")
     answers = {one["effect_spec"]["requestId"]: one["effect_spec"]["content"] for one in effects}
     return {"turns": [{"requestId": one["payload"]["requestId"], "text": one["payload"]["text"],
                        "seq": one["aggregate_seq"], "answer": answers.get(one["payload"]["requestId"])}

@@ -365,8 +365,8 @@ struct outlog_message_filter {
                         * or with # for each number, as dead letters are grouped */
 };
 
-/* At most `limit` (1-10000) messages, the newest first; `after` is the next_after of the page before,
- * or NULL. What is DEAD, CLAIMED, PENDING or retrying is found without walking the outbox; of
+/* At most `limit` (1-10000) messages, and about 8 MiB, the newest first; `after` is the next_after of the page
+ * before, or NULL. What is DEAD, CLAIMED, PENDING or retrying is found without walking the outbox; of
  * PUBLISHED ones, and with further filters, as much is read as it takes to find `limit`.
  * OUTLOG_INVALID_FIELD: the state or `after` is none. */
 OUTLOG_API int outlog_messages(outlog *log, const struct outlog_message_filter *filter,
@@ -561,8 +561,8 @@ OUTLOG_API int outlog_consumer_get(outlog *log, const char *name, struct outlog_
 OUTLOG_API int outlog_consumer_list(outlog *log, struct outlog_consumer *out, size_t room,
                                     size_t *count, outlog_err *err);
 
-/* Read after the consumer's cursor, waiting up to timeout_ms. Moves nothing: process, then
- * commit page.next_after. After a crash the same events come again, never fewer (C1). */
+/* Read after the consumer's cursor, waiting up to timeout_ms; a page also ends with the event that makes it
+ * about 8 MiB. Moves nothing: process, then commit page.next_after. After a crash the same events come again, never fewer (C1). */
 OUTLOG_API int outlog_consumer_read(outlog *log, const char *name, size_t limit, int timeout_ms,
                                     struct outlog_page *page, outlog_err *err);
 

@@ -119,7 +119,7 @@ export class Tail {
             this.events = [...this.events, ...page.events];
             this.position = Math.max(this.position,
                 page.next_after ?? page.events.at(-1)?.event_id ?? 0);
-            if (page.events.length < PAGE) {
+            if (this.position >= page.settled) {
                 this.state = 'open';
                 if (this.isLive && !this.params.until) this.start();
             }

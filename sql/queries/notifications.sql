@@ -40,10 +40,13 @@ values (:id::uuid, :org_id, :user_id, :category, :template, :template_version, :
        :aggregate_type, :aggregate_id, :correlation_id, :subject, :body_text, :body_html)
 on conflict (id) do nothing
 
--- name: notice_feed(org_id?, user_id?, unread?, before_at?, before_id, limit literal)
--- Notices of a user or of all, the newest first.
+-- name: notice_feed(org_id?, user_id?, unread?, before_at?, before_id, limit literal, most_bytes?)
+-- Notices of a user or of all, the newest first. most_bytes as for events_read.
+select * from (                                                                                         --? most_bytes
 select id, org_id, user_id, category, template, template_version, event_type, event_id, aggregate_type, aggregate_id,
        correlation_id, subject, body_text, body_html, created_at, read_at
+     , sum(coalesce(octet_length(subject), 0) + coalesce(octet_length(body_text), 0) + coalesce(octet_length(body_html), 0))   --? most_bytes
+           over (order by created_at desc, id desc rows between unbounded preceding and 1 preceding) as bytes_before   --? most_bytes
   from outlog.notices
  where true
    and org_id = :org_id                                             --? org_id
@@ -51,14 +54,28 @@ select id, org_id, user_id, category, template, template_version, event_type, ev
    and (read_at is null) = :unread::boolean                         --? unread
    and (created_at, id) < (:before_at::timestamptz, :before_id::uuid)  --? before_at
  order by created_at desc, id desc limit :limit
+) page where bytes_before is null or bytes_before < :most_bytes::bigint order by created_at desc, id desc      --? most_bytes
 
--- name: notice_recent(org_id, user_id, back_us)
+-- name: notice_newest(org_id, user_id, number literal)
+-- Behind it are the newest so many of what is unread.
+select created_at, id from outlog.notices
+ where org_id = :org_id and user_id = :user_id and read_at is null
+ order by created_at desc, id desc limit 1 offset :number
+
+-- name: notice_recent(org_id, user_id, unread?, back_us?, after_at?, after_id, limit literal, most_bytes?)
 -- What may be new to whoever listens, the oldest first.
+select * from (                                                                                         --? most_bytes
 select id, org_id, user_id, category, template, template_version, event_type, event_id, aggregate_type, aggregate_id,
        correlation_id, subject, body_text, body_html, created_at, read_at
+     , sum(coalesce(octet_length(subject), 0) + coalesce(octet_length(body_text), 0) + coalesce(octet_length(body_html), 0))   --? most_bytes
+           over (order by created_at, id rows between unbounded preceding and 1 preceding) as bytes_before   --? most_bytes
   from outlog.notices
- where org_id = :org_id and user_id = :user_id and created_at >= outlog.after(-:back_us::bigint)
- order by created_at, id limit 1000
+ where org_id = :org_id and user_id = :user_id
+   and read_at is null                                              --? unread
+   and created_at >= outlog.after(-:back_us::bigint)                --? back_us
+   and (created_at, id) > (:after_at::timestamptz, :after_id::uuid)    --? after_at
+ order by created_at, id limit :limit
+) page where bytes_before is null or bytes_before < :most_bytes::bigint order by created_at, id      --? most_bytes
 
 -- name: notice_newly(back_us)
 -- Whose feeds have moved.

@@ -59,13 +59,19 @@ select id, event_type, payload, correlation_id from outlog.events
  where coalesce(org_id, '') = :org_id and aggregate_type = 'session' and aggregate_id = :session_key
    and aggregate_seq = :seq::bigint
 
--- name: session_effects(org_id, session_key, status?, limit literal)
+-- name: session_effects(org_id, session_key, status?, after_at?, after_id, limit literal, most_bytes?)
+-- most_bytes as for events_read.
+select * from (                                                                                         --? most_bytes
 select effect_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec, destination, status,
        idempotency_key, message_id, execution_result, executed_at, attempts, last_attempt_at, created_at, updated_at
+     , sum(octet_length(effect_spec::text) + coalesce(octet_length(execution_result::text), 0))         --? most_bytes
+           over (order by created_at, effect_id rows between unbounded preceding and 1 preceding) as bytes_before   --? most_bytes
   from outlog.effects
  where session_key = :session_key and org_id = :org_id
    and status = :status      --? status
+   and (created_at, effect_id) > (:after_at::timestamptz, :after_id::uuid)  --? after_at
  order by created_at, effect_id limit :limit
+) page where bytes_before is null or bytes_before < :most_bytes::bigint order by created_at, effect_id  --? most_bytes
 
 -- name: session_owed(org_id, session_key, after_at?, after_id)
 -- What no client has acknowledged, in order. Effects of a session with another destination are the relay's.

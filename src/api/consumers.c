@@ -221,8 +221,8 @@ static enum ol_answer events(struct ol_request *request)
         ol_request_wait(request, "wait", MOST_WAIT_S, 0, &wait_us) < 0 ||
         find(request, &consumer) < 0 || read_filters(request, &consumer, &request->filter) < 0)
         return OL_ANSWERED;
-    if (outlog_read(request->log, &request->filter, consumer.cursor_event_id, (size_t)limit, &page,
-                    &err) < 0) {
+    if (ol_read_short(request->log, &request->filter, consumer.cursor_event_id, (size_t)limit,
+                      OL_PAGE_BYTES, &page, &err) < 0) {
         outlog_page_clear(&page);
         return ol_problem(request, &err);
     }

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "log/event.h"
+#include "log/read.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -182,8 +183,8 @@ static enum ol_answer list_back(struct ol_request *request, const char *given)
          ol_request_number(request, "before", 1, INT64_MAX, 0, &before) < 0) ||
         ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0)
         return OL_ANSWERED;
-    if (outlog_read_back(request->log, &request->filter, before, (size_t)limit, page, &next, &err) <
-        0)
+    if (ol_read_back_short(request->log, &request->filter, before, (size_t)limit, OL_PAGE_BYTES,
+                           page, &next, &err) < 0)
         return ol_problem(request, &err);
     struct ol_buf *out = ol_request_reply(request, 200);
     ol_buf_char(out, '{');
@@ -211,7 +212,8 @@ static enum ol_answer list(struct ol_request *request)
         ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0 ||
         ol_request_wait(request, "wait", MOST_WAIT_S, 0, &wait_us) < 0)
         return OL_ANSWERED;
-    if (outlog_read(request->log, &request->filter, after, (size_t)limit, page, &err) < 0)
+    if (ol_read_short(request->log, &request->filter, after, (size_t)limit, OL_PAGE_BYTES, page,
+                      &err) < 0)
         return ol_problem(request, &err);
     if (!request->wait_until)
         request->wait_until = request->began_at + wait_us;

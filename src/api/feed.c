@@ -1,4 +1,7 @@
-/* feed.c: sockets by user. Each seat remembers what it was sent of the last seconds. */
+/* feed.c: sockets by user. Each seat remembers what it was sent of the last seconds.
+ *
+ * What may be new is gone through in pages: what is unread, for those who came, then what came of late. Who comes
+ * meanwhile, or cannot take it all, waits for the next time: in order or not at all. */
 #include "api/feed.h"
 
 #include "api/hall.h"
@@ -17,49 +20,97 @@ struct ol_feed {
 
 /* --- delivering --- */
 
+/* How far it was gone through. */
+struct pass {
+    int64_t since; /* boot clock: nobody lacks anything of before; some seconds count as nothing */
+    bool is_unread;
+    bool has_begin;
+    struct ol_inbox_place begin; /* of what is unread */
+    struct ol_inbox_place place;
+};
+
 struct delivery {
     struct ol_visit visit; /* first */
-    bool wants_unread;
+    struct pass pass;
     int64_t back_us;
+    bool has_begun, is_all;
     int result;
     struct ol_inbox_item *recent, *unread;
     size_t recent_count, unread_count;
 };
 
+/* Who has not got all of what was unread when it came gets the rest of that, however much came since. */
+static void begin_pass(struct ol_room *room, int64_t now, struct pass *out)
+{
+    const struct pass *last = room->place;
+    *out = (struct pass){.since = now};
+    for (struct ol_seat *seat = room->seats; seat; seat = seat->next) {
+        seat->is_served = true;
+        out->is_unread |= seat->is_new;
+        if (seat->behind_at && seat->behind_at < out->since)
+            out->since = seat->behind_at;
+        if (seat->is_new && seat->behind_at && last && last->has_begin) {
+            out->has_begin = true;
+            out->begin = last->begin;
+        }
+    }
+}
+
 static void prepare(struct ol_room *room, struct ol_visit *visit)
 {
     struct delivery *job = (struct delivery *)visit;
-    int64_t now = ol_clock_boot_us(), since = now;
-    for (struct ol_seat *seat = room->seats; seat; seat = seat->next) {
-        job->wants_unread |= seat->is_new;
-        if (seat->behind_at && seat->behind_at < since)
-            since = seat->behind_at;
+    int64_t now = ol_clock_boot_us();
+    job->has_begun = room->is_midway && room->place;
+    if (job->has_begun) {
+        job->pass = *(struct pass *)room->place;
+    } else {
+        begin_pass(room, now, &job->pass);
     }
-    job->back_us = now - since + LOOK_BACK_US;
+    job->back_us = now - job->pass.since + LOOK_BACK_US;
+}
+
+static int load_page(struct ol_request *request, struct ol_inbox_item **items, size_t *count,
+                     outlog_err *err)
+{
+    struct delivery *job = request->owner;
+    return ol_inbox_page(request->log, job->visit.org_id, job->visit.name, job->pass.is_unread,
+                         job->back_us, &job->pass.place, &request->arena, items, count,
+                         &job->is_all, err);
 }
 
 static enum ol_answer load(struct ol_request *request)
 {
     struct delivery *job = request->owner;
     outlog_err err;
-    if (job->wants_unread)
-        job->result = ol_inbox_unread(request->log, job->visit.org_id, job->visit.name,
-                                      &request->arena, &job->unread, &job->unread_count, &err);
-    if (job->result == 0)
-        job->result = ol_inbox_recent(request->log, job->visit.org_id, job->visit.name,
-                                      job->back_us, &request->arena, &job->recent,
-                                      &job->recent_count, &err);
+    if (job->pass.is_unread) {
+        if (!job->pass.has_begin)
+            job->result = ol_inbox_begin(request->log, job->visit.org_id, job->visit.name,
+                                         &job->pass.begin, &err);
+        job->pass.has_begin = job->result == 0;
+        if (!job->has_begun)
+            job->pass.place = job->pass.begin;
+        if (job->result == 0)
+            job->result = load_page(request, &job->unread, &job->unread_count, &err);
+        if (job->result < 0 || !job->is_all)
+            return OL_ANSWERED;
+        job->pass.is_unread = false;
+        job->pass.place = (struct ol_inbox_place){0};
+    }
+    job->result = load_page(request, &job->recent, &job->recent_count, &err);
     return OL_ANSWERED;
 }
 
-static void fall_behind(struct ol_seat *seat)
+/* A later load finds what it lacks. */
+static void fall_behind(struct ol_seat *seat, const struct delivery *job)
 {
-    if (!seat->behind_at)
-        seat->behind_at = ol_clock_boot_us();
+    seat->is_served = false;
+    if (!seat->behind_at || job->pass.since < seat->behind_at)
+        seat->behind_at = job->pass.since;
 }
 
 /* One notice, unless this seat has it, or takes no more just now. False: the seat is gone. */
-static bool send_once(struct ol_seat *seat, const struct ol_inbox_item *item, struct ol_buf *frame)
+static bool send_once(struct ol_seat *seat, const struct ol_inbox_item *item,
+                      const struct delivery *job, struct ol_buf *frame)
 {
     struct ol_sent *sent = ol_seat_sent(seat, item->id);
     if (sent) {
@@ -68,7 +119,7 @@ static bool send_once(struct ol_seat *seat, const struct ol_inbox_item *item, st
     }
     seat->is_behind |= ol_socket_is_full(seat->socket);
     if (seat->is_behind || !ol_seat_note(seat, item->id)) {
-        fall_behind(seat); // a later load finds it
+        fall_behind(seat, job);
         return true;
     }
     if (item->is_read && seat->is_new)
@@ -79,18 +130,15 @@ static bool send_once(struct ol_seat *seat, const struct ol_inbox_item *item, st
     return ol_socket_send(seat->socket, frame->data, frame->bytes);
 }
 
-/* A seat that came while this was loaded gets what is unread by the next load. */
 static void serve_seat(struct ol_seat *seat, const struct delivery *job, struct ol_buf *frame)
 {
-    if (seat->is_new && !job->wants_unread)
-        return;
-    for (size_t i = 0; seat->is_new && i < job->unread_count; i++)
-        if (!send_once(seat, &job->unread[i], frame))
+    for (size_t i = 0; seat->is_new && i < job->unread_count && seat->is_served; i++)
+        if (!send_once(seat, &job->unread[i], job, frame))
             return;
-    for (size_t i = 0; i < job->recent_count; i++)
-        if (!send_once(seat, &job->recent[i], frame))
+    for (size_t i = 0; i < job->recent_count && seat->is_served; i++)
+        if (!send_once(seat, &job->recent[i], job, frame))
             return;
-    if (seat->is_behind)
+    if (!seat->is_served || !job->is_all)
         return;
     seat->is_new = false;
     seat->behind_at = 0;
@@ -108,14 +156,19 @@ static void on_drained(struct ol_socket *socket)
 
 static bool serve(struct ol_room *room, struct ol_request *request)
 {
-    const struct delivery *job = request->owner;
+    struct delivery *job = request->owner;
     struct ol_buf frame = {0};
+    if (!room->place && !(room->place = calloc(1, sizeof job->pass)))
+        job->result = -1;
     room->due_at = job->result < 0 ? ol_clock_boot_us() + OL_HALL_LOOK_US : 0;
+    room->is_midway = job->result == 0 && !job->is_all;
+    if (room->place)
+        memcpy(room->place, &job->pass, sizeof job->pass);
     for (struct ol_seat *seat = room->seats, *next; seat; seat = next) {
         next = seat->next;
         if (job->result < 0)
-            fall_behind(seat);
-        else
+            fall_behind(seat, job);
+        else if (seat->is_served)
             serve_seat(seat, job, &frame);
     }
     ol_buf_clear(&frame);

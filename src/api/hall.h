@@ -32,6 +32,7 @@ struct ol_seat {
     int errors;
     int waiting;       /* frames of it that are being dealt with */
     bool is_new;       /* until its user says otherwise */
+    bool is_served;    /* by what is being gone through: it was there when that began */
     bool is_behind;    /* it takes no more just now */
     int64_t behind_at; /* boot clock: since when it may lack something; 0: it does not */
 };

@@ -6,6 +6,7 @@
 #include "api/socket.h"
 #include "api/ticket.h"
 
+#include "log/read.h"
 #include "sessions/session.h"
 
 #include <string.h>
@@ -65,8 +66,11 @@ static enum ol_answer events(struct ol_request *request)
         ol_request_number(request, "after", 0, INT64_MAX, 0, &after) < 0 ||
         ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0)
         return OL_ANSWERED;
-    if (outlog_read(request->log, &filter, after, (size_t)limit, &page, &err) < 0)
+    if (ol_read_short(request->log, &filter, after, (size_t)limit, OL_PAGE_BYTES, &page, &err) <
+        0) {
+        outlog_page_clear(&page);
         return ol_problem(request, &err);
+    }
     struct ol_buf *out = ol_request_reply(request, 200);
     ol_buf_char(out, '{');
     ol_events_json(&page, out);
@@ -86,7 +90,7 @@ static enum ol_answer effects(struct ol_request *request)
         return OL_ANSWERED;
     struct ol_buf *out = ol_request_reply(request, 200);
     return ol_session_effects(request->log, org_id, key, ol_request_param(request, "status"),
-                              (int)limit, out, &err) < 0
+                              ol_request_param(request, "after"), (int)limit, out, &err) < 0
                ? ol_problem(request, &err)
                : OL_ANSWERED;
 }
@@ -123,7 +127,7 @@ const struct ol_route ol_session_routes[] = {
     {"GET", "/v1/sessions/{session_key}/events", OL_SCOPE_READ, events, "listSessionEvents",
      "What was said", .query = "org_id after limit", .reply = "SessionEvents", .takes_org = true},
     {"GET", "/v1/sessions/{session_key}/effects", OL_SCOPE_READ, effects, "listSessionEffects",
-     "What is owed, and was; the oldest first", .query = "org_id status limit",
+     "What is owed, and was; the oldest first", .query = "org_id status after limit",
      .reply = "SessionEffects", .takes_org = true},
     {"POST", "/v1/sessions/{session_key}/ticket", OL_SCOPE_APPEND, ticket, "makeTicket",
      "A ticket for one socket of this session: short-lived, used once", .query = "org_id",

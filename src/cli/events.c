@@ -1,6 +1,8 @@
 /* events.c: outlog events. */
 #include "cli/cli.h"
 
+#include "log/read.h"
+
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,7 +90,8 @@ static int print_events(struct ol_cli *cli, outlog *log, struct wish *wish, outl
     while (!is_stopped && wish->limit > 0) {
         size_t limit = wish->limit < PAGE ? (size_t)wish->limit : PAGE;
         int wait_ms = wish->follow ? FOLLOW_MS : 0;
-        if (outlog_follow(log, &wish->filter, wish->after, limit, wait_ms, &page, err) < 0)
+        if (ol_follow_short(log, &wish->filter, wish->after, limit, OL_PAGE_BYTES, wait_ms, &page,
+                            err) < 0)
             goto out;
         for (size_t i = 0; i < page.count; i++) {
             ol_put_event(cli, &page.events[i], &line);
@@ -119,8 +122,8 @@ static int print_back(struct ol_cli *cli, outlog *log, struct wish *wish, outlog
 
     while (is_read && wish->limit > 0 && wish->before) {
         size_t limit = wish->limit < PAGE ? (size_t)wish->limit : PAGE;
-        result =
-            outlog_read_back(log, &wish->filter, wish->before, limit, &page, &wish->before, err);
+        result = ol_read_back_short(log, &wish->filter, wish->before, limit, OL_PAGE_BYTES, &page,
+                                    &wish->before, err);
         if (result < 0)
             break;
         for (size_t i = 0; is_read && i < page.count; i++) {

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ROWS = 10000, NEAR_PAGES = 4, POLL_FIRST_MS = 5, POLL_LAST_MS = 50 };
+enum { MOST_ROWS = 10000, NEAR_PAGES = 4, POLL_FIRST_MS = 5, POLL_LAST_MS = 50, ASK_FIRST = 100 };
 
 /* --- pages --- */
 
@@ -96,15 +96,24 @@ static bool fill_record(struct outlog_record *to, const struct ol_rows *rows, bo
     return !failed;
 }
 
-/* Until `most_bytes` are there, if it is not 0. */
+/* How much a page may hold. */
+struct measure {
+    size_t limit; /* events */
+    size_t
+        most_bytes; /* of payloads and metadata; the event that reaches it is the last; 0: any number */
+    size_t bytes; /* are there */
+};
+
+/* The page may have events already: these follow. */
 static int fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, bool raw,
-                bool has_depth, size_t most_bytes, outlog_err *err)
+                bool has_depth, struct measure *most, outlog_err *err)
 {
     struct ol_arena *arena = page->memory;
-    size_t room = 0;
+    size_t room = page->count, payload, metadata;
     int more = 0;
 
-    while ((!most_bytes || arena->used < most_bytes) && (more = ol_next(rows, err)) > 0) {
+    while ((!most->most_bytes || most->bytes < most->most_bytes) &&
+           (more = ol_next(rows, err)) > 0) {
         if (page->count == room) {
             size_t wider = room ? room * 2 : 64;
             struct outlog_record *events = ol_arena_array(arena, wider, sizeof *events);
@@ -118,6 +127,9 @@ static int fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, boo
         struct outlog_record *record = &page->events[page->count];
         if (!fill_record(record, rows, has_depth, arena))
             return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        ol_column_text(rows, PAYLOAD, &payload);
+        ol_column_text(rows, METADATA, &metadata);
+        most->bytes += payload + metadata;
         if (!raw && ol_registry_upcast(&log->registry, record, arena, err) < 0)
             return -1;
         page->count++;
@@ -128,7 +140,8 @@ static int fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, boo
 int ol_page_fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, bool raw,
                  bool has_depth, outlog_err *err)
 {
-    return fill(log, page, rows, raw, has_depth, 0, err);
+    struct measure any = {0};
+    return fill(log, page, rows, raw, has_depth, &any, err);
 }
 
 /* --- settled --- */
@@ -204,31 +217,43 @@ static int narrow(outlog *log, const struct outlog_filter *filter, size_t limit,
 
 /* --- reading --- */
 
-/* How much a page may hold. */
-struct measure {
-    size_t limit;      /* events */
-    size_t most_bytes; /* the event that reaches it is the last; 0: any number */
-};
-
-/* Then nothing is known of what is behind its last event. Where bytes are limited, that may be any page:
- * a store that counts them itself need not count as we do. */
-static bool is_full(const struct outlog_page *page, struct measure most)
+/* Nothing is known then of what is behind its last event. A server that keeps text in another encoding counts
+ * other bytes than we do, but not twice as many. */
+static bool is_full(const struct outlog_page *page, const struct measure *most)
 {
-    return page->count == most.limit || (most.most_bytes && page->count);
+    return page->count == most->limit || (most->most_bytes && most->bytes >= most->most_bytes / 2);
 }
 
-/* Both queries have the same conditions after the same three numbers; only one is limited in bytes. */
-static int query_rows(outlog *log, enum ol_query_id query, const struct outlog_filter *filter,
-                      int64_t one, int64_t other, struct measure most, struct outlog_page *page,
-                      outlog_err *err)
+static int start_over(struct outlog_page *page, struct measure *most, outlog_err *err)
+{
+    most->bytes = 0;
+    return ol_page_reset(page) ? 0 : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+}
+
+/* How many rows to ask for. A store that answers whole is told how many bytes may come, and to count them it
+ * looks at all the rows it is asked for: so at first for some, then for as many as should fit. They are few
+ * different numbers, as each is another statement. */
+static size_t ask_for(const struct outlog_page *page, const struct measure *most)
+{
+    size_t left = most->limit - page->count, fit = ASK_FIRST;
+    if (!page->count)
+        return left < fit ? left : fit;
+    while (fit < left && fit * 2 * most->bytes / page->count < most->most_bytes - most->bytes)
+        fit *= 2;
+    return left < fit ? left : fit;
+}
+
+static int query_some(outlog *log, enum ol_query_id query, const struct outlog_filter *filter,
+                      int64_t one, int64_t other, size_t limit, struct measure *most,
+                      struct outlog_page *page, outlog_err *err)
 {
     // Narrower than any org: the org is then only checked, see events_read.
     bool is_narrow = filter->correlation_id || filter->aggregate_id;
     const char *org_key = filter->is_infrastructure ? "" : filter->org_id;
-    bool is_cut = most.most_bytes && log->conn->store->answers_whole;
+    bool is_cut = most->most_bytes && log->conn->store->answers_whole;
     struct ol_rows rows;
     if (ol_query(log->conn, query,
-                 OL_PARAMS(ol_int(one), ol_int(other), ol_int((int64_t)most.limit),
+                 OL_PARAMS(ol_int(one), ol_int(other), ol_int((int64_t)limit),
                            ol_optional(is_narrow ? NULL : filter->org_id),
                            filter->is_infrastructure && !is_narrow ? ol_int(1) : ol_absent(),
                            ol_optional(filter->event_type), ol_optional(filter->aggregate_type),
@@ -236,20 +261,40 @@ static int query_rows(outlog *log, enum ol_query_id query, const struct outlog_f
                            ol_optional(filter->app_id), ol_optional(filter->env_id),
                            ol_optional(filter->visibility), time_or_absent(filter->since),
                            time_or_absent(filter->until), ol_optional(is_narrow ? org_key : NULL),
-                           is_cut ? ol_int((int64_t)most.most_bytes) : ol_absent()),
+                           is_cut ? ol_int((int64_t)(most->most_bytes - most->bytes))
+                                  : ol_absent()),
                  &rows, err) < 0)
         return -1;
-    int result = fill(log, page, &rows, filter->raw, false, most.most_bytes, err);
+    int result = fill(log, page, &rows, filter->raw, false, most, err);
     ol_end(&rows);
     return result;
 }
 
+/* Both queries have the same parameters; the first of them is where to go on. */
+static int query_rows(outlog *log, enum ol_query_id query, const struct outlog_filter *filter,
+                      int64_t one, int64_t other, struct measure *most, struct outlog_page *page,
+                      outlog_err *err)
+{
+    bool is_counted = most->most_bytes && log->conn->store->answers_whole;
+    size_t asked, got;
+    do {
+        asked = is_counted ? ask_for(page, most) : most->limit;
+        got = page->count;
+        if (query_some(log, query, filter, one, other, asked, most, page, err) < 0)
+            return -1;
+        got = page->count - got;
+        if (got)
+            one = page->events[page->count - 1].event_id;
+    } while (got == asked && page->count < most->limit && most->bytes < most->most_bytes);
+    return 0;
+}
+
 static int read_rows(outlog *log, const struct outlog_filter *filter, int64_t after,
-                     struct measure most, struct outlog_page *page, outlog_err *err)
+                     struct measure *most, struct outlog_page *page, outlog_err *err)
 {
     int64_t upto = log->settled, from = after;
     bool is_stale;
-    if (narrow(log, filter, most.limit, &from, &upto, &is_stale, err) < 0)
+    if (narrow(log, filter, most->limit, &from, &upto, &is_stale, err) < 0)
         return -1;
     if (upto <= from && !is_stale)
         return 0;
@@ -257,7 +302,7 @@ static int read_rows(outlog *log, const struct outlog_filter *filter, int64_t af
     if (result < 0 || !is_stale || is_full(page, most))
         return result;
     log->window.settled = 0; // look again, and read it anew
-    return ol_page_reset(page) ? read_rows(log, filter, after, most, page, err) : -1;
+    return start_over(page, most, err) < 0 ? -1 : read_rows(log, filter, after, most, page, err);
 }
 
 struct filter_field {
@@ -321,7 +366,7 @@ int ol_read_short(outlog *log, const struct outlog_filter *filter, int64_t after
                   size_t most_bytes, struct outlog_page *page, outlog_err *err)
 {
     static const struct outlog_filter everything;
-    const struct measure most = {limit, most_bytes};
+    struct measure most = {.limit = limit, .most_bytes = most_bytes};
     int64_t settled;
 
     if (!filter)
@@ -334,15 +379,15 @@ int ol_read_short(outlog *log, const struct outlog_filter *filter, int64_t after
     page->next_after = after;
     for (;; is_fresh = true) {
         page->settled = log->settled;
-        if (log->settled > after && read_rows(log, filter, after, most, page, err) < 0)
+        if (log->settled > after && read_rows(log, filter, after, &most, page, err) < 0)
             return -1;
-        if (is_fresh || is_full(page, most))
+        if (is_fresh || is_full(page, &most))
             break;
         // Gaps made the page short of what we knew to be settled: look again, at all of it.
-        if (outlog_settled(log, &settled, err) < 0 || !ol_page_reset(page))
+        if (outlog_settled(log, &settled, err) < 0 || start_over(page, &most, err) < 0)
             return -1;
     }
-    if (is_full(page, most))
+    if (is_full(page, &most))
         page->next_after = page->events[page->count - 1].event_id;
     else if (page->settled > after)
         page->next_after = page->settled; // past what the filter skipped
@@ -357,63 +402,70 @@ int outlog_read(outlog *log, const struct outlog_filter *filter, int64_t after, 
 
 /* The newest of a window that reaches to now fill a page: then nobody has to know where it begins, and a
  * million events of today cost what is shown of them (E15). 1 when they did, 0 with an empty page. */
-static int read_newest(outlog *log, const struct outlog_filter *filter, int64_t upto, size_t limit,
-                       struct outlog_page *page, outlog_err *err)
+static int read_newest(outlog *log, const struct outlog_filter *filter, int64_t upto,
+                       struct measure *most, struct outlog_page *page, outlog_err *err)
 {
     const struct ol_window_cache *cache = &log->window;
     bool is_known = cache->settled && cache->since == filter->since &&
                     cache->until == filter->until;
-    int64_t from = upto - NEAR_PAGES * (int64_t)limit;
+    int64_t from = upto - NEAR_PAGES * (int64_t)most->limit;
 
     if ((!filter->since && !filter->until) || is_known)
         return 0;
-    if (query_rows(log, OL_Q_EVENTS_READ_BACK, filter, upto + 1, from < 0 ? 0 : from,
-                   (struct measure){limit, 0}, page, err) < 0)
+    if (query_rows(log, OL_Q_EVENTS_READ_BACK, filter, upto + 1, from < 0 ? 0 : from, most, page,
+                   err) < 0)
         return -1;
-    if (page->count == limit)
-        return 1;
-    return ol_page_reset(page) ? 0 : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    return is_full(page, most) ? 1 : start_over(page, most, err);
 }
 
 static int read_back_rows(outlog *log, const struct outlog_filter *filter, int64_t before,
-                          size_t limit, struct outlog_page *page, int64_t *from, outlog_err *err)
+                          struct measure *most, struct outlog_page *page, int64_t *from,
+                          outlog_err *err)
 {
     int64_t end = before <= log->settled ? before - 1 : log->settled, upto = end;
     bool is_stale;
-    int is_full = read_newest(log, filter, end, limit, page, err);
+    int is_done = read_newest(log, filter, end, most, page, err);
 
     *from = 0;
-    if (is_full)
-        return is_full < 0 ? -1 : 0;
-    if (narrow(log, filter, limit, from, &upto, &is_stale, err) < 0)
+    if (is_done)
+        return is_done < 0 ? -1 : 0;
+    if (narrow(log, filter, most->limit, from, &upto, &is_stale, err) < 0)
         return -1;
     if (is_stale) { // what came since is what is asked for first
         log->window.settled = 0;
         *from = 0;
         upto = end;
-        if (narrow(log, filter, limit, from, &upto, &is_stale, err) < 0)
+        if (narrow(log, filter, most->limit, from, &upto, &is_stale, err) < 0)
             return -1;
     }
-    return upto <= *from ? 0
-                         : query_rows(log, OL_Q_EVENTS_READ_BACK, filter, upto + 1, *from,
-                                      (struct measure){limit, 0}, page, err);
+    return upto <= *from
+               ? 0
+               : query_rows(log, OL_Q_EVENTS_READ_BACK, filter, upto + 1, *from, most, page, err);
 }
 
-int outlog_read_back(outlog *log, const struct outlog_filter *filter, int64_t before, size_t limit,
-                     struct outlog_page *page, int64_t *next_before, outlog_err *err)
+int ol_read_back_short(outlog *log, const struct outlog_filter *filter, int64_t before,
+                       size_t limit, size_t most_bytes, struct outlog_page *page,
+                       int64_t *next_before, outlog_err *err)
 {
     static const struct outlog_filter everything;
+    struct measure most = {.limit = limit, .most_bytes = most_bytes};
     int64_t settled, from;
 
     if (!filter)
         filter = &everything;
     if (check_read(log, filter, limit, page, err) < 0 || outlog_settled(log, &settled, err) < 0 ||
-        read_back_rows(log, filter, before, limit, page, &from, err) < 0)
+        read_back_rows(log, filter, before, &most, page, &from, err) < 0)
         return -1;
     page->settled = page->next_after = settled;
-    const struct outlog_record *last = page->count == limit ? &page->events[limit - 1] : NULL;
-    *next_before = last && last->event_id > from + 1 ? last->event_id : 0;
+    int64_t last = is_full(page, &most) ? page->events[page->count - 1].event_id : 0;
+    *next_before = last > from + 1 ? last : 0;
     return 0;
+}
+
+int outlog_read_back(outlog *log, const struct outlog_filter *filter, int64_t before, size_t limit,
+                     struct outlog_page *page, int64_t *next_before, outlog_err *err)
+{
+    return ol_read_back_short(log, filter, before, limit, 0, page, next_before, err);
 }
 
 /* --- reading some fields --- */

@@ -11,10 +11,17 @@ struct ol_arena *ol_page_reset(struct outlog_page *page);
 int ol_page_fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, bool raw,
                  bool has_depth, outlog_err *err);
 
-/* outlog_read() and outlog_follow() for those who read on behalf of many: a page also ends with the event
- * that makes it `most_bytes` long. next_after is then that event, also where it was the last one. */
+/* What a page of a list may hold that is read on behalf of others: rows can be of 256 KiB and more. */
+enum { OL_PAGE_BYTES = 8 * 1024 * 1024 };
+
+/* outlog_read(), outlog_read_back() and outlog_follow() for those who read on behalf of many: a page also ends
+ * with the event that makes it `most_bytes` long, payloads and metadata; 0: it does not. next_after may then be
+ * that event, also where it was the last one. */
 int ol_read_short(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
                   size_t most_bytes, struct outlog_page *page, outlog_err *err);
+int ol_read_back_short(outlog *log, const struct outlog_filter *filter, int64_t before,
+                       size_t limit, size_t most_bytes, struct outlog_page *page,
+                       int64_t *next_before, outlog_err *err);
 int ol_follow_short(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
                     size_t most_bytes, int timeout_ms, struct outlog_page *page, outlog_err *err);
 

@@ -8,12 +8,13 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "log/read.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ROWS = 10000, SAMPLE = 2000, MOST_PARKED = 20000 };
+enum { MOST_ROWS = 10000, AT_ONCE = 100, SAMPLE = 2000, MOST_PARKED = 20000 };
 
 /* Two clocks may differ by this much before a list by time misses a message. */
 #define SLACK_US (INT64_C(600) * 1000000)
@@ -104,8 +105,8 @@ out:
 enum { EVENT_ID, ORG_ID, DESTINATION, EVENT_TYPE, STATE, ATTEMPTS, MAX_ATTEMPTS, AVAILABLE_AT,
        CREATED_AT, UPDATED_AT, CLAIMED_AT, CLAIMED_BY, PUBLISHED_AT, LAST_ERROR, ERROR_DETAILS,
        RESULT, IDEMPOTENCY_KEY, ORDERING_KEY, PARTITION_KEY, CONTENT_TYPE, HEADERS, METADATA,
-       CORRELATION_ID, CAUSATION_ID, AGGREGATE_TYPE, AGGREGATE_ID, PAYLOAD, PAYLOAD_BYTES, LANE,
-       SEQ, HELD, IS_REPLAY, AT_MOST_ONCE, IS_PARKED };
+       CORRELATION_ID, CAUSATION_ID, AGGREGATE_TYPE, AGGREGATE_ID, LANE, SEQ, HELD,
+       IS_REPLAY, AT_MOST_ONCE, IS_PARKED, PAYLOAD, PAYLOAD_BYTES };
 // clang-format on
 
 static int64_t time_or_0(const struct ol_rows *rows, int column)
@@ -194,7 +195,9 @@ int ol_look_standing(struct ol_conn *conn, const struct ol_place *places, size_t
         no_memory(err);
         goto out;
     }
-    if (ol_query(conn, OL_Q_MESSAGE_ROWS, OL_PARAMS(ol_text(json.data)), &rows, err) < 0)
+    if (ol_query(conn, OL_Q_MESSAGE_ROWS,
+                 OL_PARAMS(ol_text(json.data), with_payload ? ol_int(1) : ol_absent()), &rows,
+                 err) < 0)
         goto out;
     while ((more = ol_next(&rows, err)) > 0 && *found < count)
         if (!read_row(&rows, with_payload, arena, &(*out)[(*found)++])) {
@@ -348,14 +351,63 @@ static int find_page(struct ol_conn *conn, const struct outlog_message_filter *f
         struct ol_place *place = &places[(*count)++];
         place->lane = (int)ol_column_int(&rows, 0);
         place->seq = ol_column_int(&rows, 1);
-        for (size_t i = 0; i < bounds->count; i++)
-            if (bounds->lanes[i] == place->lane && place->seq < bounds->high[i])
-                bounds->high[i] = place->seq;
     }
     ol_end(&rows);
 out:
     ol_buf_clear(&json);
     return more < 0 ? -1 : 0;
+}
+
+/* The next page is below what this one has. */
+static void go_below(struct bounds *bounds, const struct ol_place *places, size_t count)
+{
+    for (size_t n = 0; n < count; n++)
+        for (size_t i = 0; i < bounds->count; i++)
+            if (bounds->lanes[i] == places[n].lane && places[n].seq < bounds->high[i])
+                bounds->high[i] = places[n].seq;
+}
+
+static size_t length(const char *text)
+{
+    return text ? strlen(text) : 0;
+}
+
+/* What may be long about a message that is shown without its payload. */
+static size_t bytes_of(const struct outlog_message_view *view)
+{
+    return length(view->headers) + length(view->metadata) + length(view->result) +
+           length(view->error_details) + length(view->last_error);
+}
+
+/* The messages at these places, or as many of the first of them as a page holds; *seen: how many that are. */
+static int show_page(outlog *log, const struct outlog_message_filter *filter,
+                     const struct ol_place *places, size_t count, struct ol_arena *arena,
+                     struct outlog_message_page *page, size_t *seen, outlog_err *err)
+{
+    struct ol_standing *standing;
+    size_t found, bytes = 0;
+
+    if (!(page->messages = ol_arena_array(arena, count ? count : 1, sizeof *page->messages)))
+        return no_memory(err);
+    for (*seen = 0; *seen < count && bytes < OL_PAGE_BYTES;) {
+        size_t some = count - *seen < AT_ONCE ? count - *seen : AT_ONCE;
+        if (ol_look_standing(log->conn, places + *seen, some, false, arena, &standing, &found,
+                             err) < 0)
+            return -1;
+        size_t end = *seen + some;
+        for (size_t i = 0; i < found && bytes < OL_PAGE_BYTES; i++) {
+            const struct outlog_message_view *view = &standing[i].view;
+            while (places[*seen].lane != standing[i].lane || places[*seen].seq != standing[i].seq)
+                ++*seen; // it is gone
+            ++*seen;
+            bytes += bytes_of(view);
+            if (!filter->state || strcmp(filter->state, view->state) == 0)
+                page->messages[page->count++] = *view; // else it has moved on between the two looks
+        }
+        if (bytes < OL_PAGE_BYTES)
+            *seen = end;
+    }
+    return 0;
 }
 
 static int check_filter(const struct outlog_message_filter *filter, size_t limit, outlog_err *err)
@@ -381,8 +433,7 @@ int outlog_messages(outlog *log, const struct outlog_message_filter *filter, con
 {
     static const struct outlog_message_filter all;
     struct ol_arena *arena = page_reset(page);
-    struct ol_standing *standing;
-    size_t count = 0, found;
+    size_t count = 0, seen = 0;
 
     if (!filter)
         filter = &all;
@@ -396,17 +447,10 @@ int outlog_messages(outlog *log, const struct outlog_message_filter *filter, con
         return no_memory(err);
     if (find_bounds(log->conn, filter, after, bounds, err) < 0 ||
         find_page(log->conn, filter, bounds, limit, places, &count, err) < 0 ||
-        ol_look_standing(log->conn, places, count, false, arena, &standing, &found, err) < 0)
+        show_page(log, filter, places, count, arena, page, &seen, err) < 0)
         return -1;
-    if (!(page->messages = ol_arena_array(arena, found ? found : 1, sizeof *page->messages)))
-        return no_memory(err);
-    for (size_t i = 0; i < found; i++) {
-        const struct outlog_message_view *view = &standing[i].view;
-        if (filter->state && strcmp(filter->state, view->state) != 0)
-            continue; // it has moved on between the two looks
-        page->messages[page->count++] = *view;
-    }
-    page->next_after = count == limit ? write_after(bounds, arena) : NULL;
+    go_below(bounds, places, seen);
+    page->next_after = count == limit || seen < count ? write_after(bounds, arena) : NULL;
     return 0;
 }
 

@@ -256,7 +256,8 @@ static int read_page(struct sink *sink, outlog_err *err)
 
     if (sink->event_type && !strchr(sink->event_type, '*'))
         filter.event_type = sink->event_type; // an index knows it
-    if (outlog_read(sink->all->log, &filter, sink->cursor, PAGE, &sink->page, err) < 0)
+    if (ol_read_short(sink->all->log, &filter, sink->cursor, PAGE, OL_PAGE_BYTES, &sink->page,
+                      err) < 0)
         return -1;
     sink->is_at_end = sink->page.next_after >= sink->page.settled;
     sink->items = calloc(sink->page.count + 1, sizeof *sink->items);

@@ -130,27 +130,48 @@ struct ol_object *ol_object_add(struct ol_objects *list, const struct ol_kind *k
     return object;
 }
 
+static struct ol_object *add_row(struct ol_objects *list, const struct ol_rows *rows,
+                                 const struct ol_kind *kind, struct ol_arena *arena, size_t *bytes)
+{
+    struct ol_object *object = ol_object_add(list, kind, arena);
+    for (int i = 0; object && i < kind->count; i++) {
+        enum ol_field_type type = kind->fields[i].type;
+        size_t length = 0;
+        bool is_null = ol_is_null(rows, i);
+        object->values[i] = is_null ? NULL : column(rows, i, type, arena);
+        if (type == OL_FIELD_JSON || type == OL_FIELD_SPEC)
+            ol_column_text(rows, i, &length);
+        *bytes += length;
+    }
+    return object;
+}
+
+int ol_objects_load_short(struct ol_conn *conn, enum ol_query_id query,
+                          const struct ol_value *params, const struct ol_kind *kind,
+                          size_t most_bytes, struct ol_arena *arena, struct ol_objects *list,
+                          bool *is_full, outlog_err *err)
+{
+    struct ol_rows rows;
+    size_t bytes = 0;
+    int more = 0;
+    if (ol_query(conn, query, params, &rows, err) < 0)
+        return -1;
+    while (bytes < most_bytes && (more = ol_next(&rows, err)) > 0)
+        if (!add_row(list, &rows, kind, arena, &bytes)) {
+            more = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+            break;
+        }
+    ol_end(&rows);
+    *is_full = bytes >= most_bytes / 2; // a server of another encoding counts other bytes
+    return more < 0 ? -1 : 0;
+}
+
 int ol_objects_load(struct ol_conn *conn, enum ol_query_id query, const struct ol_value *params,
                     const struct ol_kind *kind, struct ol_arena *arena, struct ol_objects *list,
                     outlog_err *err)
 {
-    struct ol_rows rows;
-    int more;
-    if (ol_query(conn, query, params, &rows, err) < 0)
-        return -1;
-    while ((more = ol_next(&rows, err)) > 0) {
-        struct ol_object *object = ol_object_add(list, kind, arena);
-        for (int i = 0; object && i < kind->count; i++) {
-            bool is_null = ol_is_null(&rows, i);
-            object->values[i] = is_null ? NULL : column(&rows, i, kind->fields[i].type, arena);
-        }
-        if (!object) {
-            more = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-            break;
-        }
-    }
-    ol_end(&rows);
-    return more < 0 ? -1 : 0;
+    bool ignored;
+    return ol_objects_load_short(conn, query, params, kind, SIZE_MAX, arena, list, &ignored, err);
 }
 
 const char *ol_object_key(const struct ol_object *object)

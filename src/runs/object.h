@@ -117,6 +117,13 @@ int ol_objects_load(struct ol_conn *conn, enum ol_query_id query, const struct o
                     const struct ol_kind *kind, struct ol_arena *arena, struct ol_objects *list,
                     outlog_err *err);
 
+/* The same, but it ends with the object that makes `most_bytes` of JSON. *is_full: it may have, and nothing is known
+ * of what is behind it. */
+int ol_objects_load_short(struct ol_conn *conn, enum ol_query_id query,
+                          const struct ol_value *params, const struct ol_kind *kind,
+                          size_t most_bytes, struct ol_arena *arena, struct ol_objects *list,
+                          bool *is_full, outlog_err *err);
+
 /* The object whose id, or for a checkpoint whose index, is this JSON text; NULL when there is none. */
 struct ol_object *ol_object_find(const struct ol_objects *list, const char *id);
 

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { PAGE = 500 };
+enum { PAGE = 64 }; // of up to 256 KiB each
 
 /* An event on its way into the story. */
 struct fold {

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { PAGE = 500, MOST_RUNS = 10000, MOST_EVENTS = 10000 };
+enum { PAGE = 64, MOST_RUNS = 10000, MOST_EVENTS = 10000 };
 
 /* --- memory --- */
 

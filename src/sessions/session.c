@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "log/log.h"
+#include "log/read.h"
 #include "runs/object.h"
 
 #include <openssl/evp.h>
@@ -294,25 +295,55 @@ static bool is_status(const char *text)
            strcmp(text, "COMPLETED") == 0 || strcmp(text, "FAILED") == 0;
 }
 
+/* `after` is "<time> <effect_id>" of the last one shown. */
+static int read_place(const char *after, struct ol_place *out, outlog_err *err)
+{
+    const char *space = strchr(after, ' ');
+    if (space && ol_time_parse(after, (size_t)(space - after), &out->at) == 0 &&
+        ol_uuid_parse(space + 1, out->id))
+        return 0;
+    return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/after", "after is the next_after of a page");
+}
+
+static void put_effects(const struct ol_objects *effects, int limit, bool is_full,
+                        struct ol_arena *arena, struct ol_buf *out)
+{
+    const struct ol_object *last = effects->last;
+    int count = 0;
+    for (const struct ol_object *effect = effects->first; effect; effect = effect->next)
+        count++;
+    const char *at = last ? ol_object_text(last, OL_IN_EFFECT_CREATED_AT, arena) : NULL;
+    const char *id = last ? ol_object_text(last, OL_IN_EFFECT_ID, arena) : NULL;
+    ol_buf_text(out, "{\"effects\":");
+    ol_objects_json(effects, out);
+    if (at && id && (is_full || count == limit))
+        ol_buf_print(out, ",\"next_after\":\"%s %s\"}", at, id);
+    else
+        ol_buf_text(out, ",\"next_after\":null}");
+}
+
 int ol_session_effects(outlog *log, const char *org_id, const char *key, const char *status,
-                       int limit, struct ol_buf *out, outlog_err *err)
+                       const char *after, int limit, struct ol_buf *out, outlog_err *err)
 {
     struct ol_arena arena = {0};
     struct ol_objects effects = {0};
+    struct ol_place place = {0};
+    bool is_full = false;
     if (status && !is_status(status))
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/status",
                           "status must be PENDING, EXECUTING, COMPLETED or FAILED");
-    int result = ol_log_ready(log, err) < 0
-                     ? -1
-                     : ol_objects_load(log->conn, OL_Q_SESSION_EFFECTS,
+    if ((after && read_place(after, &place, err) < 0) || ol_log_ready(log, err) < 0)
+        return -1;
+    bool is_counted = log->conn->store->answers_whole;
+    int result = ol_objects_load_short(log->conn, OL_Q_SESSION_EFFECTS,
                                        OL_PARAMS(ol_text(org_id), ol_text(key), ol_optional(status),
-                                                 ol_int(limit)),
-                                       &ol_kind_effect, &arena, &effects, err);
-    if (result == 0) {
-        ol_buf_text(out, "{\"effects\":");
-        ol_objects_json(&effects, out);
-        ol_buf_char(out, '}');
-    }
+                                                 after ? ol_time(place.at) : ol_absent(),
+                                                 ol_text(place.id), ol_int(limit),
+                                                 is_counted ? ol_int(OL_PAGE_BYTES) : ol_absent()),
+                                       &ol_kind_effect, OL_PAGE_BYTES, &arena, &effects, &is_full,
+                                       err);
+    if (result == 0)
+        put_effects(&effects, limit, is_full, &arena, out);
     ol_arena_clear(&arena);
     return result;
 }

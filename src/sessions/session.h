@@ -137,9 +137,9 @@ int ol_session_ack(outlog *log, const char *org_id, const char *key, const char 
 int ol_session_list(outlog *log, const char *org_id, const char *after, int limit,
                     struct ol_buf *out, outlog_err *err);
 
-/* {effects:[…]}, the oldest first; status may be NULL. */
+/* {effects:[…], next_after}, the oldest first; status and after may be NULL. */
 int ol_session_effects(outlog *log, const char *org_id, const char *key, const char *status,
-                       int limit, struct ol_buf *out, outlog_err *err);
+                       const char *after, int limit, struct ol_buf *out, outlog_err *err);
 
 /* --- tickets --- */
 

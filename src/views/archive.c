@@ -2,6 +2,7 @@
 #include "views/archive.h"
 
 #include "log/event.h"
+#include "log/read.h"
 #include "views/shelf.h"
 
 #include <errno.h>
@@ -68,7 +69,8 @@ int ol_archive_events(outlog *log, int64_t after, int64_t upto, int64_t limit,
         size_t wanted = limit && limit - *count < PAGE ? (size_t)(limit - *count) : PAGE;
         if (wanted == 0)
             break;
-        if (outlog_follow(log, &filter, *last, wanted, *last < upto ? OPEN_MS : 0, &page, err) < 0)
+        if (ol_follow_short(log, &filter, *last, wanted, OL_PAGE_BYTES, *last < upto ? OPEN_MS : 0,
+                            &page, err) < 0)
             goto out;
         if (page.count == 0 && *last < upto) {
             ol_fail(err, OUTLOG_UNAVAILABLE,

@@ -218,8 +218,8 @@ int outlog_consumer_read(outlog *log, const char *name, size_t limit, int timeou
     if (outlog_consumer_get(log, name, &consumer, err) < 0)
         return -1;
     if (ol_filter_read(consumer.filters, &arena, &filter, err) == 0)
-        result =
-            outlog_follow(log, &filter, consumer.cursor_event_id, limit, timeout_ms, page, err);
+        result = ol_follow_short(log, &filter, consumer.cursor_event_id, limit, OL_PAGE_BYTES,
+                                 timeout_ms, page, err);
     ol_arena_clear(&arena);
     return result;
 }

@@ -4,13 +4,14 @@
 #include "base/clock.h"
 #include "base/uuid.h"
 #include "log/log.h"
+#include "log/read.h"
 #include "outbox/operate.h"
 #include "publish/mail.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_UNREAD = 100, MOST_NEW = 1000 };
+enum { MOST_UNREAD = 100, MOST_NEW = 1000, MOST_BYTES = 4 * 1024 * 1024 };
 
 static int no_memory(outlog_err *err)
 {
@@ -20,7 +21,23 @@ static int no_memory(outlog_err *err)
 /* --- notices --- */
 
 /* The columns of every query of notices. */
-enum { ID, ORG_ID, USER_ID, VERSION = 5, CREATED_AT = 14, READ_AT = 15 };
+enum { ID, ORG_ID, USER_ID, VERSION = 5, SUBJECT = 11, CREATED_AT = 14, READ_AT = 15 };
+
+/* A store that answers whole counts them, and ends its answer where there are enough. */
+static struct ol_value most_bytes(const struct ol_conn *conn, size_t bytes)
+{
+    return conn->store->answers_whole ? ol_int((int64_t)bytes) : ol_absent();
+}
+
+static size_t bytes_of(const struct ol_rows *rows)
+{
+    size_t all = 0, bytes;
+    for (int i = SUBJECT; i < CREATED_AT; i++) {
+        ol_column_text(rows, i, &bytes);
+        all += bytes;
+    }
+    return all;
+}
 
 static void put_notice(const struct ol_rows *rows, struct ol_buf *out)
 {
@@ -70,83 +87,94 @@ int ol_inbox_list(outlog *log, const char *org_id, const char *user_id, int unre
     char time[OL_TIME_TEXT] = "", id[OL_UUID_TEXT] = "00000000-0000-0000-0000-000000000000";
     char last[OL_TIME_TEXT + OL_UUID_TEXT] = "";
     struct ol_rows rows;
-    int more, count = 0;
+    size_t bytes = 0;
+    int more = 0, count = 0;
 
     if ((after && split_after(after, time, id, err) < 0) || ol_log_ready(log, err) < 0 ||
         ol_query(log->conn, OL_Q_NOTICE_FEED,
                  OL_PARAMS(ol_optional(org_id), ol_optional(user_id),
                            unread < 0 ? ol_absent() : ol_int(unread),
-                           ol_optional(after ? time : NULL), ol_text(id), ol_int(limit)),
+                           ol_optional(after ? time : NULL), ol_text(id), ol_int(limit),
+                           most_bytes(log->conn, OL_PAGE_BYTES)),
                  &rows, err) < 0)
         return -1;
     ol_buf_text(out, "{\"notifications\":[");
-    while ((more = ol_next(&rows, err)) > 0) {
+    while (bytes < OL_PAGE_BYTES && (more = ol_next(&rows, err)) > 0) {
         ol_buf_text(out, count++ ? "," : "");
         put_notice(&rows, out);
+        bytes += bytes_of(&rows);
         ol_column_uuid(&rows, ID, id);
         snprintf(last, sizeof last, "%s %s",
                  ol_time_format(ol_column_time(&rows, CREATED_AT), time), id);
     }
     ol_end(&rows);
     ol_buf_text(out, "],\"next_after\":");
-    ol_buf_json_text(out, count == limit ? last : NULL);
+    // A server of another encoding counts other bytes, but not twice as many.
+    ol_buf_json_text(out, count == limit || bytes >= OL_PAGE_BYTES / 2 ? last : NULL);
     ol_buf_char(out, '}');
     return more < 0 ? -1 : 0;
 }
 
-static int gather(struct ol_rows *rows, size_t most, struct ol_arena *arena,
-                  struct ol_inbox_item **out, size_t *count, outlog_err *err)
+int ol_inbox_begin(outlog *log, const char *org_id, const char *user_id, struct ol_inbox_place *out,
+                   outlog_err *err)
+{
+    struct ol_rows rows;
+    if (ol_log_ready(log, err) < 0 ||
+        ol_query(log->conn, OL_Q_NOTICE_NEWEST,
+                 OL_PARAMS(ol_text(org_id), ol_text(user_id), ol_int(MOST_UNREAD)), &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    *out = (struct ol_inbox_place){.at = got > 0 ? ol_column_time(&rows, 0) : 0};
+    if (got > 0)
+        ol_column_uuid(&rows, 1, out->id);
+    ol_end(&rows);
+    return got < 0 ? -1 : 0;
+}
+
+static int read_item(const struct ol_rows *rows, struct ol_buf *json, struct ol_arena *arena,
+                     struct ol_inbox_item *out, outlog_err *err)
+{
+    ol_buf_reset(json);
+    put_notice(rows, json);
+    ol_column_uuid(rows, ID, out->id);
+    out->json = json->failed ? NULL : ol_arena_copy(arena, json->data, json->bytes);
+    out->bytes = json->bytes;
+    out->is_read = !ol_is_null(rows, READ_AT);
+    return out->json ? 0 : no_memory(err);
+}
+
+int ol_inbox_page(outlog *log, const char *org_id, const char *user_id, bool is_unread,
+                  int64_t back_us, struct ol_inbox_place *place, struct ol_arena *arena,
+                  struct ol_inbox_item **out, size_t *count, bool *is_all, outlog_err *err)
 {
     struct ol_buf json = {0};
+    struct ol_rows rows;
+    size_t bytes = 0;
     int more = 0;
+
     *count = 0;
-    if (!(*out = ol_arena_array(arena, most, sizeof **out)))
-        more = no_memory(err);
-    while (more >= 0 && *count < most && (more = ol_next(rows, err)) > 0) {
-        struct ol_inbox_item *item = &(*out)[(*count)++];
-        ol_buf_reset(&json);
-        put_notice(rows, &json);
-        ol_column_uuid(rows, ID, item->id);
-        item->json = json.failed ? NULL : ol_arena_copy(arena, json.data, json.bytes);
-        item->bytes = json.bytes;
-        item->is_read = !ol_is_null(rows, READ_AT);
-        if (!item->json)
-            more = no_memory(err);
-    }
-    ol_end(rows);
-    ol_buf_clear(&json);
-    return more < 0 ? -1 : 0;
-}
-
-int ol_inbox_unread(outlog *log, const char *org_id, const char *user_id, struct ol_arena *arena,
-                    struct ol_inbox_item **out, size_t *count, outlog_err *err)
-{
-    struct ol_rows rows;
-    if (ol_log_ready(log, err) < 0 ||
-        ol_query(log->conn, OL_Q_NOTICE_FEED,
-                 OL_PARAMS(ol_text(org_id), ol_text(user_id), ol_int(1), ol_absent(), ol_text(""),
-                           ol_int(MOST_UNREAD)),
-                 &rows, err) < 0 ||
-        gather(&rows, MOST_UNREAD, arena, out, count, err) < 0)
-        return -1;
-    for (size_t i = 0; i < *count / 2; i++) { // the oldest first
-        struct ol_inbox_item item = (*out)[i];
-        (*out)[i] = (*out)[*count - 1 - i];
-        (*out)[*count - 1 - i] = item;
-    }
-    return 0;
-}
-
-int ol_inbox_recent(outlog *log, const char *org_id, const char *user_id, int64_t back_us,
-                    struct ol_arena *arena, struct ol_inbox_item **out, size_t *count,
-                    outlog_err *err)
-{
-    struct ol_rows rows;
+    if (!(*out = ol_arena_array(arena, MOST_NEW, sizeof **out)))
+        return no_memory(err);
     if (ol_log_ready(log, err) < 0 ||
         ol_query(log->conn, OL_Q_NOTICE_RECENT,
-                 OL_PARAMS(ol_text(org_id), ol_text(user_id), ol_int(back_us)), &rows, err) < 0)
+                 OL_PARAMS(ol_text(org_id), ol_text(user_id), is_unread ? ol_int(1) : ol_absent(),
+                           is_unread || place->at ? ol_absent() : ol_int(back_us),
+                           place->at ? ol_time(place->at) : ol_absent(), ol_text(place->id),
+                           ol_int(MOST_NEW), most_bytes(log->conn, MOST_BYTES)),
+                 &rows, err) < 0)
         return -1;
-    return gather(&rows, MOST_NEW, arena, out, count, err);
+    while (bytes < MOST_BYTES && *count < MOST_NEW && (more = ol_next(&rows, err)) > 0) {
+        struct ol_inbox_item *item = &(*out)[(*count)++];
+        if ((more = read_item(&rows, &json, arena, item, err)) < 0)
+            break;
+        bytes += bytes_of(&rows);
+        place->at = ol_column_time(&rows, CREATED_AT);
+        memcpy(place->id, item->id, sizeof place->id);
+    }
+    ol_end(&rows);
+    ol_buf_clear(&json);
+    *is_all = *count < MOST_NEW && bytes < MOST_BYTES / 2; // as in ol_inbox_list()
+    return more < 0 ? -1 : 0;
 }
 
 int ol_inbox_moved(outlog *log, int64_t back_us,

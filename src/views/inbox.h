@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "outlog.h"
 
-/* {notifications: […], next_after}, the newest first. org_id NULL: of every org, user_id NULL: of all users. unread: 1 only those, 0 only the others, -1 all.
+/* {notifications: […], next_after}, the newest first, some MiB at most. org_id NULL: of every org, user_id NULL: of all users. unread: 1 only those, 0 only the others, -1 all.
  * OUTLOG_INVALID_FIELD: `after` is not a next_after. */
 int ol_inbox_list(outlog *log, const char *org_id, const char *user_id, int unread,
                   const char *after, int limit, struct ol_buf *out, outlog_err *err);
@@ -18,12 +18,22 @@ struct ol_inbox_item {
     bool is_read;
 };
 
-/* What may be new, the oldest first: all that is unread (up to 100), or what came within `back_us`. */
-int ol_inbox_unread(outlog *log, const char *org_id, const char *user_id, struct ol_arena *arena,
-                    struct ol_inbox_item **out, size_t *count, outlog_err *err);
-int ol_inbox_recent(outlog *log, const char *org_id, const char *user_id, int64_t back_us,
-                    struct ol_arena *arena, struct ol_inbox_item **out, size_t *count,
-                    outlog_err *err);
+/* How far one has read of them; from the beginning: {0}. */
+struct ol_inbox_place {
+    int64_t at;
+    char id[37];
+};
+
+/* Where the newest hundred of what is unread begin. */
+int ol_inbox_begin(outlog *log, const char *org_id, const char *user_id, struct ol_inbox_place *out,
+                   outlog_err *err);
+
+/* What may be new after a place, the oldest first: at most 1,000, and some MiB. Either all that is unread, or what
+ * came within `back_us`, which says nothing where there is a place. The place moves to the last of them; *is_all: there
+ * is no more. */
+int ol_inbox_page(outlog *log, const char *org_id, const char *user_id, bool is_unread,
+                  int64_t back_us, struct ol_inbox_place *place, struct ol_arena *arena,
+                  struct ol_inbox_item **out, size_t *count, bool *is_all, outlog_err *err);
 
 /* Whose feeds have moved within `back_us`; `stamp` differs when one has moved again. */
 int ol_inbox_moved(outlog *log, int64_t back_us,
