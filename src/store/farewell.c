@@ -1,12 +1,15 @@
 /* farewell.c: see farewell.h. */
 #include "store/farewell.h"
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <libpq-fe.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -25,13 +28,16 @@ struct call {
     PGconn *pg;
     pthread_t thread;
     bool is_question, is_here; /* a question: was it answered? */
+    struct ol_buf pids, idle;  /* it asks for whom of these its server does nothing: "1,2" (F3) */
+    char host[128];            /* and port, who answered */
+    bool is_hasty;             /* it began when the process was asked to end */
     bool is_done;
     struct call *next; /* of those that were left behind */
 };
 
 static struct {
     pthread_mutex_t lock;
-    pthread_cond_t news; /* a call is done, the store is given up, the process ends */
+    pthread_cond_t news; /* it begins, a call is done, the store is given up, the process ends */
     sem_t begun;
     char *store;
     pthread_t watch;
@@ -40,7 +46,7 @@ static struct {
     bool is_ending;
 } all = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static atomic_bool is_prepared, is_over;
+static atomic_bool is_prepared, is_begun, is_over;
 
 /* --- making connections --- */
 
@@ -59,22 +65,46 @@ static PGconn *connect_to(const char *url, const char *patience)
     return PQconnectdbParams(keys, values, 1);
 }
 
-/* A server that has no place for us, or does not know us, is there all the same. */
-static bool is_here(const char *url)
+/* Which of these processes do nothing but wait for their client, or are none. */
+static void find_idle(PGconn *pg, const char *pids, struct ol_buf *idle)
 {
-    PGconn *pg = connect_to(url, "2");
+    static const char question[] =
+        "select p from unnest(string_to_array($1, ',')::int[]) p " // lint: sql
+        "left join pg_catalog.pg_stat_activity a on a.pid = p "    // lint: sql
+        "where a.pid is null or a.wait_event_type = 'Client'";     // lint: sql
+    PGresult *result = PQexecParams(pg, question, 1, NULL, &pids, NULL, NULL, 0);
+    for (int i = 0; i < PQntuples(result); i++)
+        ol_buf_print(idle, ",%s,", PQgetvalue(result, i, 0));
+    PQclear(result);
+}
+
+static void write_host(const PGconn *pg, char out[128])
+{
+    snprintf(out, 128, "%.100s:%.20s", PQhost(pg), PQport(pg));
+}
+
+/* A server that has no place for us, or does not know us, is there all the same. */
+static bool is_here(struct call *question)
+{
+    PGconn *pg = connect_to(question->url, "2");
     bool is_connected = PQstatus(pg) == CONNECTION_OK;
     PGresult *result = is_connected ? PQexec(pg, "")
                                     : NULL; // a pooler may answer for a server that is away
     bool answers = PQresultStatus(result) == PGRES_EMPTY_QUERY;
     PQclear(result);
+    if (answers && question->pids.bytes)
+        find_idle(pg, question->pids.data, &question->idle);
+    if (answers)
+        write_host(pg, question->host);
     PQfinish(pg);
-    return is_connected ? answers : PQping(url) == PQPING_OK;
+    return is_connected ? answers : PQping(question->url) == PQPING_OK;
 }
 
 static void free_call(struct call *call)
 {
     PQfinish(call->pg);
+    ol_buf_clear(&call->pids);
+    ol_buf_clear(&call->idle);
     free(call->url);
     free(call);
 }
@@ -83,9 +113,9 @@ static void *run_call(void *argument)
 {
     struct call *call = argument;
     if (call->is_question)
-        call->is_here = is_here(call->url);
+        call->is_here = is_here(call);
     else
-        call->pg = connect_to(call->url, NULL);
+        call->pg = connect_to(call->url, call->is_hasty ? "2" : NULL);
     pthread_mutex_lock(&all.lock);
     call->is_done = true;
     pthread_cond_broadcast(&all.news);
@@ -104,6 +134,24 @@ static struct timespec after_ms(int64_t ms)
     return until;
 }
 
+/* Not where several hosts may be there at a time, each with its own processes. */
+static bool can_tell(void)
+{
+    return !strchr(all.store, ',') || !strstr(all.store, "target_session_attrs");
+}
+
+/* Who serves us. */
+static void name_lines(struct ol_buf *out)
+{
+    pthread_mutex_lock(&all.lock);
+    for (struct ol_farewell_line *line = all.lines; line; line = line->next) {
+        int pid = atomic_load(&line->pid);
+        if (pid)
+            ol_buf_print(out, "%s%d", out->bytes ? "," : "", pid);
+    }
+    pthread_mutex_unlock(&all.lock);
+}
+
 /* Start a call and wait for it, at most so long (0: as long as the store is not given up). NULL: it was left, or
  * never began. The caller frees it. */
 static struct call *call_out(const char *url, bool is_question, int64_t most_ms)
@@ -115,6 +163,9 @@ static struct call *call_out(const char *url, bool is_question, int64_t most_ms)
         return NULL;
     }
     call->is_question = is_question;
+    call->is_hasty = atomic_load(&is_begun);
+    if (is_question && can_tell())
+        name_lines(&call->pids);
     if (pthread_create(&call->thread, NULL, run_call, call) != 0) {
         free_call(call);
         return NULL;
@@ -123,7 +174,7 @@ static struct call *call_out(const char *url, bool is_question, int64_t most_ms)
     int result = 0;
     pthread_mutex_lock(&all.lock);
     while (!call->is_done && !atomic_load(&is_over) && !(is_question && all.is_ending) &&
-           result != ETIMEDOUT)
+           call->is_hasty == atomic_load(&is_begun) && result != ETIMEDOUT)
         result = most_ms ? pthread_cond_timedwait(&all.news, &all.lock, &until)
                          : pthread_cond_wait(&all.news, &all.lock);
     bool is_done = call->is_done;
@@ -142,7 +193,10 @@ PGconn *ol_farewell_dial(const char *url)
 {
     if (!atomic_load(&is_prepared))
         return connect_to(url, NULL);
+    bool was_begun = atomic_load(&is_begun);
     struct call *call = atomic_load(&is_over) ? NULL : call_out(url, false, 0);
+    if (!call && !was_begun && atomic_load(&is_begun)) // a silent host takes its time no longer
+        return ol_farewell_dial(url);
     if (!call)
         return NULL;
     PGconn *pg = call->pg;
@@ -163,6 +217,8 @@ void ol_farewell_hold(struct ol_farewell_line *line, PGconn *pg)
     pthread_mutex_lock(&all.lock);
     line->next = all.lines;
     line->is_held = true;
+    atomic_store(&line->pid, 0); // until it is known
+    write_host(pg, line->host);
     all.lines = line;
     if (atomic_load(&is_over))
         shutdown(line->fd, SHUT_RDWR);
@@ -193,7 +249,51 @@ static void give_up(void)
     pthread_mutex_unlock(&all.lock);
 }
 
+static uint64_t received_by(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof info;
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 ? info.tcpi_bytes_received : 0;
+}
+
+static bool is_idle(int pid, const struct ol_buf *idle)
+{
+    char name[16];
+    snprintf(name, sizeof name, ",%d,", pid);
+    return pid && idle->bytes && strstr(idle->data, name);
+}
+
+/* F3 */
+static void cut_dead(const struct call *call)
+{
+    int64_t now = ol_clock_boot_us();
+    pthread_mutex_lock(&all.lock);
+    for (struct ol_farewell_line *line = all.lines; line; line = line->next) {
+        unsigned waits = atomic_load(&line->waits);
+        uint64_t received = received_by(line->fd);
+        bool is_silent = waits % 2 && waits == line->seen && received == line->received &&
+                         is_idle(atomic_load(&line->pid), &call->idle);
+        bool is_elsewhere = can_tell() && call->host[0] && strcmp(line->host, call->host) != 0;
+        if (!is_silent)
+            line->silent_at = now;
+        if (is_elsewhere || now - line->silent_at >= PATIENCE_MS * 1000)
+            shutdown(line->fd, SHUT_RDWR);
+        line->seen = waits;
+        line->received = received;
+    }
+    pthread_mutex_unlock(&all.lock);
+}
+
 /* --- the watch --- */
+
+/* Hosts are asked one after the other, and each may be silent. */
+static int64_t patience_ms(void)
+{
+    int64_t hosts = 1;
+    for (const char *at = all.store; (at = strchr(at, ',')); at++)
+        hosts++;
+    return hosts == 1 ? PATIENCE_MS : hosts * PATIENCE_MS + LOOK_MS;
+}
 
 /* Wait, unless the process ends meanwhile: then false. */
 static bool rest(int64_t ms)
@@ -213,12 +313,17 @@ static void *watch(void *unused)
     (void)unused;
     while (sem_wait(&all.begun) < 0 && errno == EINTR)
         ;
+    pthread_mutex_lock(&all.lock);
+    pthread_cond_broadcast(&all.news);
+    pthread_mutex_unlock(&all.lock);
     int64_t heard_at = ol_clock_boot_us();
     bool goes_on = rest(AGAIN_MS); // most are done by then
     while (goes_on) {
-        int64_t left_ms = PATIENCE_MS - (ol_clock_boot_us() - heard_at) / 1000;
+        int64_t left_ms = patience_ms() - (ol_clock_boot_us() - heard_at) / 1000;
         struct call *call = left_ms > 0 ? call_out(all.store, true, left_ms) : NULL;
         bool was_heard = call && call->is_here;
+        if (was_heard)
+            cut_dead(call);
         if (call)
             free_call(call);
         if (was_heard)
@@ -254,8 +359,10 @@ int ol_farewell_prepare(const char *store, outlog_err *err)
 
 void ol_farewell_begin(void)
 {
-    if (atomic_load(&is_prepared))
-        sem_post(&all.begun);
+    if (!atomic_load(&is_prepared))
+        return;
+    atomic_store(&is_begun, true);
+    sem_post(&all.begun);
 }
 
 bool ol_farewell_is_over(void)

@@ -163,7 +163,9 @@ static void on_notice(void *argument, const PGresult *result)
 
 static int say(struct ol_postgres_conn *conn, const char *sql, outlog_err *err)
 {
+    ol_farewell_wait(&conn->line);
     PGresult *result = PQexec(conn->pg, sql);
+    ol_farewell_heard(&conn->line);
     bool ok = PQresultStatus(result) == PGRES_COMMAND_OK;
     if (!ok)
         ol_postgres_fail(conn, result, err);
@@ -200,6 +202,7 @@ static int begin_session(struct ol_postgres_conn *conn, outlog_err *err)
     conn->base.is_pooled = conn->session.pid != PQbackendPID(conn->pg);
     if (conn->base.is_pooled)
         return begin_pooled(conn, err);
+    atomic_store(&conn->line.pid, conn->session.pid);
     if (say(conn, planner_settings, err) < 0 ||
         ol_exec(&conn->base, OL_Q_SESSION_WAIT, OL_NO_PARAMS, NULL, err) < 0)
         return -1;

@@ -62,12 +62,20 @@ static PGresult *await_result(struct ol_postgres_conn *conn)
     return result;
 }
 
-PGresult *ol_postgres_run(struct ol_postgres_conn *conn, const char *sql)
+static PGresult *run(struct ol_postgres_conn *conn, const char *sql)
 {
     PGconn *pg = ol_postgres_quiet(conn);
     if (!conn->base.meanwhile.call)
         return PQexec(pg, sql);
     return PQsendQuery(pg, sql) ? await_result(conn) : NULL;
+}
+
+PGresult *ol_postgres_run(struct ol_postgres_conn *conn, const char *sql)
+{
+    ol_farewell_wait(&conn->line);
+    PGresult *result = run(conn, sql);
+    ol_farewell_heard(&conn->line);
+    return result;
 }
 
 /* --- statements --- */
@@ -83,8 +91,10 @@ int ol_postgres_prepare(struct ol_postgres_conn *conn, enum ol_query_id id, uint
         return -1;
     int slot = conn->prepared_count++; // a name is never used twice, also not after a failure
     snprintf(name, sizeof name, "ol_%d", slot);
+    ol_farewell_wait(&conn->line);
     PGresult *result =
         PQprepare(ol_postgres_quiet(conn), name, text->text, arguments->count, arguments->types);
+    ol_farewell_heard(&conn->line);
     struct ol_prepared *made = &conn->prepared[slot];
     *made = (struct ol_prepared){.id = id, .key = key, .bound_count = text->bound_count};
     memcpy(made->bound, text->bound, sizeof made->bound);
@@ -112,8 +122,8 @@ int ol_postgres_find_prepared(const struct ol_postgres_conn *conn, enum ol_query
     return -1;
 }
 
-PGresult *ol_postgres_execute(struct ol_postgres_conn *conn, int slot, const char *text,
-                              const struct ol_arguments *arguments)
+static PGresult *execute(struct ol_postgres_conn *conn, int slot, const char *text,
+                         const struct ol_arguments *arguments)
 {
     char name[32];
     if (slot < 0)
@@ -130,6 +140,15 @@ PGresult *ol_postgres_execute(struct ol_postgres_conn *conn, int slot, const cha
     bool is_sent = PQsendQueryPrepared(pg, name, arguments->count, arguments->values,
                                        arguments->lengths, arguments->formats, OL_POSTGRES_BINARY);
     return is_sent ? await_result(conn) : NULL;
+}
+
+PGresult *ol_postgres_execute(struct ol_postgres_conn *conn, int slot, const char *text,
+                              const struct ol_arguments *arguments)
+{
+    ol_farewell_wait(&conn->line);
+    PGresult *result = execute(conn, slot, text, arguments);
+    ol_farewell_heard(&conn->line);
+    return result;
 }
 
 /* What is asked ahead has numbers for arguments; the literal ones are part of the key. */
@@ -296,7 +315,9 @@ int ol_postgres_together(struct ol_conn *base, const struct ol_ask *asks, size_t
         ol_postgres_fail(conn, NULL, err);
         return -1;
     }
+    ol_farewell_wait(&conn->line);
     int outcome = collect_all(conn, rows, count, err);
+    ol_farewell_heard(&conn->line);
     PQexitPipelineMode(pg);
     return outcome;
 }

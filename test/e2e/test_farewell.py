@@ -8,6 +8,7 @@ import http.client
 import json
 import select
 import signal
+import socket
 import sqlite3
 import time
 
@@ -131,6 +132,77 @@ def test_l3_what_runs_is_finished_when_the_store_is_there(store, serve):
         assert not write.is_answered() and server.process.poll() is None
     assert write.answer().status == 201
     assert server.process.wait(30) == 0
+
+
+@pytest.mark.parametrize("where", ["deaf", "lost"])
+def test_l3_a_dead_connection_is_not_waited_for_where_the_store_is_there(postgres, postgres_store, tmp_path, where):
+    """One alone of many; whether the server has done it or not."""
+    with proxied(postgres, postgres_store) as (proxy, store), serving(store, tmp_path) as server:
+        server.append("acme")
+        proxy.cut_at(r"outlog\.append_(one|batch)", where)
+        write = Asked(server, "POST", "/v1/events", {"org_id": "acme", "events": [EVENT]})
+        assert proxy.happened.wait(30)
+        stops_soon(server.process)
+        assert write.answer().code == "outcome_unknown"
+    events = Outlog(postgres_store).run("events", "--json").json()
+    assert len(events) == (2 if where == "deaf" else 1)
+
+
+def test_l3_beside_a_dead_connection_the_others_finish_what_they_do(postgres, postgres_store, tmp_path):
+    """Also what takes longer than it takes to find that it is dead."""
+    with proxied(postgres, postgres_store) as (proxy, store), serving(store, tmp_path, "--no-relay") as server:
+        server.append("acme")
+        proxy.cut_at(r"where event_id > ", "lost")
+        read = Asked(server, "GET", "/v1/events")
+        assert proxy.happened.wait(30)
+        with held(postgres_store):
+            write = Asked(server, "POST", "/v1/events", {"org_id": "acme", "events": [EVENT]})
+            server.process.send_signal(signal.SIGTERM)
+            wait_for(read.is_answered, "the dead connection to be found", SOON)
+            time.sleep(1)
+            assert not write.is_answered() and server.process.poll() is None
+        assert write.answer().status == 201
+        assert server.process.wait(SOON) == 0
+
+
+def test_l3_a_relay_with_a_dead_connection_hands_its_lanes_back_soon(postgres, postgres_store, relays):
+    with proxied(postgres, postgres_store) as (proxy, store), Outbox(postgres_store) as outbox:
+        relay = relays("a", lease="60s", store=store)
+        wait_for(lambda: outbox.run("select * from {}lanes where owner is null") == [], "it to have all lanes")
+        proxy.cut_at(r"outlog\.lanes", "lost")
+        assert proxy.happened.wait(30)
+        stops_soon(relay.process)
+        assert outbox.run("select * from {}lanes where owner is not null") == []
+
+
+@contextlib.contextmanager
+def silent_first(postgres, store):
+    """The store's URL with another host before it that takes connections and says nothing."""
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0), backlog=100)) as listener:
+        port = listener.getsockname()[1]
+        yield store.replace(f"127.0.0.1:{postgres.port}/", f"127.0.0.1:{port},127.0.0.1:{postgres.port}/") + "?connect_timeout=2"
+
+
+def test_l3_what_runs_is_finished_though_the_first_host_is_silent(postgres, postgres_store, tmp_path):
+    with silent_first(postgres, postgres_store) as store, serving(store, tmp_path, "--no-relay", "--threads", "1") as server:
+        server.append("acme")
+        with held(postgres_store):
+            write = Asked(server, "POST", "/v1/events", {"org_id": "acme", "events": [EVENT]})
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(6)  # longer than all hosts would be waited for
+            assert not write.is_answered() and server.process.poll() is None
+        assert write.answer().status == 201
+        assert server.process.wait(SOON) == 0
+
+
+def test_l3_serve_ends_soon_when_the_host_it_uses_falls_silent_and_another_is_there(postgres, postgres_store, tmp_path):
+    with proxied(postgres, postgres_store) as (proxy, first), serving(
+            first.replace(f":{proxy.port}/", f":{proxy.port},127.0.0.1:{postgres.port}/"), tmp_path) as server:
+        server.append("acme")
+        proxy.mute()
+        read = Asked(server, "GET", "/v1/events")
+        stops_soon(server.process)
+        assert read.answer().status in (200, 503)
 
 
 OWNED = "select count(*) = 0 as runs from outlog.lanes where owner is null"

@@ -12,6 +12,8 @@ time and happens once; afterwards, and before, everything passes. Where the cut 
     held      the client sees the connection end; the server waits until release(), then gets it
     down      as reply, and nobody can connect again until down(False)
     away      as held, and nobody can connect again until down(False)
+    deaf      the server has done it; this connection alone hears no more, nor that it ended
+    lost      as deaf, but the statement never reaches the server
     mute      the server has done it; from here on nobody hears a word, nor that the connection ended
 
 and without a statement: mute(), as a server does that is frozen, or a cable that was pulled.
@@ -161,10 +163,11 @@ class Proxy:
         return None
 
     def _cut(self, where, client, server, data):
-        if where == "mute":
-            self._is_mute = True
-            server.sendall(data)
-            _read_until_ready(server)
+        if where in ("mute", "deaf", "lost"):
+            self._is_mute |= where == "mute"
+            if where != "lost":
+                server.sendall(data)
+                _read_until_ready(server)
             self.happened.set()
             return
         if where in ("down", "away"):
