@@ -33,10 +33,10 @@ export class Tail {
             this.position = isBack ? around : page.settled;
             if (isBack) page = await before(around + 1, this.params, PAGE, signal);
             Object.assign(this, { events: page.events, isStart: page.isStart });
-            this.isLoaded = true;
             this.state = isBack ? 'behind' : 'open';
-            if (isBack) await this.newer();
-            else if (this.isLive && !this.params.until) this.start();
+            if (isBack) await this.newer(); // drawn before, a few rows would be the end of the list
+            this.isLoaded = true;
+            if (!isBack && this.isLive && !this.params.until) this.start();
         } catch (error) {
             if (error.name === 'AbortError') return;
             this.error = error;

@@ -413,7 +413,19 @@ export async function tail(visit, { count }) {
     await visit.shot('flow-tail-older');
 
     await page.goto('about:blank');
+    let release;
+    const isDrawn = new Promise((done) => { release = done; });
+    const newer = /\/v1\/events\?.*after=7\b/;
+    await page.route(newer, async (route) => { await isDrawn; await route.continue(); });
+    const asked = page.waitForRequest(newer);
     await visit.go('log?event=7');
+    await asked;
+    for (let i = 0; i < 2; i++) { // the page is drawn again while the rest is on its way
+        await page.locator('button.status').click();
+        await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+    }
+    release();
+    await visit.see(page.locator('.foot').getByText('207 events here'));
     await visit.see(page.locator('.list .row.selected').getByText('7', { exact: true }));
 }
 
