@@ -6,6 +6,7 @@ import random
 import sys
 import threading
 import time
+import urllib.parse
 import uuid
 from datetime import datetime
 
@@ -30,10 +31,15 @@ def live(serve, agent, configure):
 
 
 def effects(server, key=KEY, **query):
+    """All of them, also where they are longer than a page may be."""
     more = "".join(f"&{name}={value}" for name, value in query.items())
-    status, answer = server.get(f"/v1/sessions/{key}/effects?limit=1000{more}")
-    assert status == 200, answer
-    return answer["effects"]
+    found, after = [], ""
+    while after is not None:
+        status, answer = server.get(f"/v1/sessions/{key}/effects?limit=1000{more}{after}")
+        assert status == 200, answer
+        found += answer["effects"]
+        after = answer["next_after"] and f"&after={urllib.parse.quote(answer['next_after'])}"
+    return found
 
 
 # what is promised
