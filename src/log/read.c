@@ -96,11 +96,10 @@ static bool fill_record(struct outlog_record *to, const struct ol_rows *rows, bo
     return !failed;
 }
 
-/* How much a page may hold. */
+/* How much a page may hold: events, and bytes of their payloads and metadata, of which the event that reaches
+ * them is the last (0: any number). */
 struct measure {
-    size_t limit; /* events */
-    size_t
-        most_bytes; /* of payloads and metadata; the event that reaches it is the last; 0: any number */
+    size_t limit, most_bytes;
     size_t bytes; /* are there */
 };
 
