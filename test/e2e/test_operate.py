@@ -92,6 +92,21 @@ def test_oo_99_lists_are_newest_first_and_pages_cover_everything_once(store, out
     assert snapshot(outbox) == before, "looking changes nothing"
 
 
+def test_oo_99_pages_cover_everything_though_clocks_went_back(store, outlog, outbox):
+    """Numbers and times are given one after the other: of two writers each may be first with one of them."""
+    times = [f"2026-01-01T00:00:{(n * 7) % 40:02d}.000000Z" for n in range(40)]
+    ids = [outbox.put("one", {"n": n}, created_at=time) for n, time in enumerate(times)]
+    for filter in ([], ["--state", "PENDING"]):
+        seen, after = [], []
+        while True:
+            page = outlog.run("outbox", "--json", "--limit", "3", *filter, *after)
+            seen += [one["event_id"] for one in page.json()]
+            if "--after" not in page.stderr:
+                break
+            after = ["--after", page.stderr.split("--after ")[1].strip()]
+        assert sorted(seen) == sorted(ids)
+
+
 def test_oo_100_each_state_has_its_list(store, outlog, outbox, receiver, relays):
     outbox.destination("one", receiver, retry=FAST)
     outbox.destination("slow", receiver, retry={**FAST, "base": "1h", "max": "1h"})

@@ -22,7 +22,8 @@ select v.event_id, v.org_id, v.destination, v.event_type, v.state, v.attempts, v
  order by p.n
 
 -- name: messages_parked(bounds, state, limit literal, destination?, retrying?, event_type?, since?, until?)
--- DEAD and retrying ones all have a row of their own.
+-- DEAD and retrying ones all have a row of their own. Here and below, lanes are merged by time, and a lane is gone
+-- down by its numbers, also where clocks say otherwise: a page ends at a number, and nothing above it is missed.
 select top.lane, top.seq
   from json_array_elements(:bounds) b
  cross join lateral (
@@ -32,7 +33,7 @@ select top.lane, top.seq
        and p.attempts > 0               --? retrying
        --+ asked_for(o, p)
      order by p.seq desc limit :limit) top
- order by top.created_at desc, top.lane, top.seq desc limit :limit
+ order by min(top.created_at) over (partition by top.lane order by top.seq desc) desc, top.lane, top.seq desc limit :limit
 
 -- name: messages_pending(bounds, limit literal, destination?, event_type?, since?, until?)
 -- Above the head or in a gap, and parked ones.
@@ -60,7 +61,7 @@ select top.lane, top.seq
             --+ asked_for(k, k)
           order by p.seq desc limit :limit)) o
      order by o.seq desc limit :limit) top
- order by top.created_at desc, top.lane, top.seq desc limit :limit
+ order by min(top.created_at) over (partition by top.lane order by top.seq desc) desc, top.lane, top.seq desc limit :limit
 
 -- name: messages_claimed(bounds, limit literal, destination?, event_type?, since?, until?)
 -- In the open batch, and parked ones.
@@ -79,7 +80,7 @@ select top.lane, top.seq
      where o.seq >= (b ->> 1)::bigint and o.seq < (b ->> 2)::bigint
        --+ asked_for(o, o)
      order by o.seq desc limit :limit) top
- order by top.created_at desc, top.lane, top.seq desc limit :limit
+ order by min(top.created_at) over (partition by top.lane order by top.seq desc) desc, top.lane, top.seq desc limit :limit
 
 -- name: messages_published(bounds, limit literal, destination?, event_type?, since?, until?)
 -- Below the head, but for gaps, the open batch and what is parked otherwise.
@@ -93,7 +94,7 @@ select top.lane, top.seq
                     case when l.gaps @> o.seq or l.claim @> o.seq then 'PENDING' else 'PUBLISHED' end) = 'PUBLISHED'
        --+ asked_for(o, o)
      order by o.seq desc limit :limit) top
- order by top.created_at desc, top.lane, top.seq desc limit :limit
+ order by min(top.created_at) over (partition by top.lane order by top.seq desc) desc, top.lane, top.seq desc limit :limit
 
 -- name: messages_all(bounds, limit literal, destination?, event_type?, since?, until?)
 select top.lane, top.seq
@@ -103,7 +104,7 @@ select top.lane, top.seq
      where o.lane = (b ->> 0)::smallint and o.seq >= (b ->> 1)::bigint and o.seq < (b ->> 2)::bigint
        --+ asked_for(o, o)
      order by o.seq desc limit :limit) top
- order by top.created_at desc, top.lane, top.seq desc limit :limit
+ order by min(top.created_at) over (partition by top.lane order by top.seq desc) desc, top.lane, top.seq desc limit :limit
 
 -- name: published_after(lane, after, upto, limit literal, destination?, event_type?, since?, until?)
 -- Published messages in the order they were made.
