@@ -15,39 +15,30 @@
    and coalesce(occurred_at, occurred_at) >= :since   --? since
    and coalesce(occurred_at, occurred_at) < :until    --? until
 
--- name: events_read(after, upto, limit literal, org_id?, infrastructure?, event_type?, aggregate_type?, aggregate_id?, correlation_id?, app_id?, env_id?, visibility?, since?, until?, org_key?, most_bytes?) @replan
+-- name: events_read(after, upto, limit literal, org_id?, infrastructure?, event_type?, aggregate_type?, aggregate_id?, correlation_id?, app_id?, env_id?, visibility?, since?, until?, org_key?) @replan
 -- Settled events in order; every filter has an index that ends in event_id. Reads: events.
 -- Two things are kept from the planner by coalesce. Times: they are a range of event_ids already
 -- (events_window), and one org's events must not cost all orgs'. And org_key, the org of an aggregate
 -- or a correlation: before the first ANALYZE every index looks the same, and the org's is the widest.
--- most_bytes ends the page behind the event that reaches it, so there is always one.
-select * from (                                                                                         --? most_bytes
 select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq,
        event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id,
        app_id, env_id, visibility, metadata, payload
-     , sum(octet_length(payload::text) + coalesce(octet_length(metadata::text), 0))                     --? most_bytes
-           over (order by event_id rows between unbounded preceding and 1 preceding) as bytes_before    --? most_bytes
   from outlog.events
  where event_id > :after and event_id <= :upto
    --+ wanted()
  order by event_id
  limit :limit
-) page where bytes_before is null or bytes_before < :most_bytes::bigint order by event_id               --? most_bytes
 
--- name: events_read_back(before, from, limit literal, org_id?, infrastructure?, event_type?, aggregate_type?, aggregate_id?, correlation_id?, app_id?, env_id?, visibility?, since?, until?, org_key?, most_bytes?) @replan
+-- name: events_read_back(before, from, limit literal, org_id?, infrastructure?, event_type?, aggregate_type?, aggregate_id?, correlation_id?, app_id?, env_id?, visibility?, since?, until?, org_key?) @replan
 -- The same from the other end, the newest first: the same indexes, walked backwards.
-select * from (                                                                                         --? most_bytes
 select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq,
        event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id,
        app_id, env_id, visibility, metadata, payload
-     , sum(octet_length(payload::text) + coalesce(octet_length(metadata::text), 0))                     --? most_bytes
-           over (order by event_id desc rows between unbounded preceding and 1 preceding) as bytes_before   --? most_bytes
   from outlog.events
  where event_id < :before and event_id > :from
    --+ wanted()
  order by event_id desc
  limit :limit
-) page where bytes_before is null or bytes_before < :most_bytes::bigint order by event_id desc          --? most_bytes
 
 -- name: events_read_some(after, upto, limit literal, id?, causation_id?, occurred_at?, org_id?, aggregate_type?, aggregate_id?, aggregate_seq?, actor_type?, actor_id?, request_id?, idempotency_key?, correlation_id?, app_id?, env_id?, visibility?, metadata?)
 -- All settled events, but only the fields that are asked for: the others are not even fetched.

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ROWS = 10000, NEAR_PAGES = 4, POLL_FIRST_MS = 5, POLL_LAST_MS = 50, ASK_FIRST = 100 };
+enum { MOST_ROWS = 10000, NEAR_PAGES = 4, POLL_FIRST_MS = 5, POLL_LAST_MS = 50, ASK_FIRST = 1000 };
 
 /* --- pages --- */
 
@@ -251,6 +251,8 @@ static int query_some(outlog *log, enum ol_query_id query, const struct outlog_f
     const char *org_key = filter->is_infrastructure ? "" : filter->org_id;
     bool is_cut = most->most_bytes && log->conn->store->answers_whole;
     struct ol_rows rows;
+    if (is_cut)
+        query = query == OL_Q_EVENTS_READ ? OL_Q_EVENTS_READ_SHORT : OL_Q_EVENTS_READ_BACK_SHORT;
     if (ol_query(log->conn, query,
                  OL_PARAMS(ol_int(one), ol_int(other), ol_int((int64_t)limit),
                            ol_optional(is_narrow ? NULL : filter->org_id),
@@ -260,8 +262,7 @@ static int query_some(outlog *log, enum ol_query_id query, const struct outlog_f
                            ol_optional(filter->app_id), ol_optional(filter->env_id),
                            ol_optional(filter->visibility), time_or_absent(filter->since),
                            time_or_absent(filter->until), ol_optional(is_narrow ? org_key : NULL),
-                           is_cut ? ol_int((int64_t)(most->most_bytes - most->bytes))
-                                  : ol_absent()),
+                           ol_int(is_cut ? (int64_t)(most->most_bytes - most->bytes) : 0)),
                  &rows, err) < 0)
         return -1;
     int result = fill(log, page, &rows, filter->raw, false, most, err);

@@ -192,7 +192,7 @@ READS |= {f"{what}, backwards": ("events_read_back", turned(given), count)
           for what, (query, given, count) in READS.items() if query == "events_read"}
 
 # The same where the store counts bytes: PostgreSQL alone does.
-SHORT = {f"{what}, a short page": (query, {**given, "most_bytes": 1 << 40}, count)
+SHORT = {f"{what}, a short page": (f"{query}_short", {**given, "most_bytes": 1 << 40}, count)
          for what, (query, given, count) in READS.items() if query.startswith("events_read")}
 
 # PostgreSQL
