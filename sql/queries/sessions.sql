@@ -15,19 +15,54 @@ select org_id, session_key from outlog.sessions
    and (retry_at is null or retry_at <= outlog.after(0))
  order by updated_at limit :limit
 
+-- name: sessions_noted()
+-- How far the log was gone through for what was said, and where it ends.
+select n.event_id, (select coalesce(max(e.event_id), 0) from outlog.events e) from outlog.sessions_noted n
+
+-- name: sessions_move(from_id, to_id)
+-- Who moves it notes what lies between, in the same transaction. 0 rows: somebody else has.
+update outlog.sessions_noted set event_id = :to_id::bigint where event_id = :from_id::bigint
+
+-- name: sessions_said(after, upto)
+-- Was anything said in this range?
+select 1 from outlog.events e
+ where e.event_id > :after::bigint and e.event_id <= :upto::bigint
+   and coalesce(e.aggregate_type, '') = 'session' and coalesce(e.org_id, '') <> '' limit 1
+
+-- name: sessions_note(after, upto)
+-- What was said, session by session; again does no harm. coalesce keeps the other indexes from the planner: the
+-- events of this range are walked, not all that were ever said. In key order: two that note meet in one order.
+insert into outlog.sessions as s (org_id, session_key, last_seq)
+select e.org_id, e.aggregate_id, max(e.aggregate_seq) from outlog.events e
+ where e.event_id > :after::bigint and e.event_id <= :upto::bigint
+   and coalesce(e.aggregate_type, '') = 'session' and coalesce(e.org_id, '') <> ''
+ group by e.org_id, e.aggregate_id order by e.org_id, e.aggregate_id
+on conflict (org_id, session_key) do update
+   set last_seq = excluded.last_seq, updated_at = outlog.after(0)
+ where s.last_seq < excluded.last_seq
+
 -- name: session_ready(org_id, session_key)
--- A look before the write: most hints come too late.
-select 1 from outlog.sessions
- where org_id = :org_id and session_key = :session_key and last_seq > done_seq
-   and (lease_until is null or lease_until < outlog.after(0))
-   and (retry_at is null or retry_at <= outlog.after(0))
+-- A look before the write: most hints come too late. The head knows what was said a moment ago.
+select 1 from (select 1 as one) here
+  left join outlog.sessions s on s.org_id = :org_id and s.session_key = :session_key
+  left join outlog.heads h on h.org_key = :org_id and h.aggregate_type = 'session' and h.aggregate_id = :session_key
+ where (s.last_seq > s.done_seq or h.aggregate_seq > coalesce(s.done_seq, 0))
+   and (s.lease_until is null or s.lease_until < outlog.after(0))
+   and (s.retry_at is null or s.retry_at <= outlog.after(0))
 
 -- name: session_take(org_id, session_key, owner, lease_us)
-update outlog.sessions
-   set owner = :owner::uuid, epoch = epoch + 1, lease_until = outlog.after(:lease_us::bigint)
- where org_id = :org_id and session_key = :session_key and last_seq > done_seq
-   and (lease_until is null or lease_until < outlog.after(0))
-   and (retry_at is null or retry_at <= outlog.after(0))
+-- Only after session_ready: there is something to answer, so one that has no row yet gets it here.
+insert into outlog.sessions as s (org_id, session_key, last_seq, owner, epoch, lease_until)
+select :org_id::text, :session_key::text, coalesce((select h.aggregate_seq from outlog.heads h
+        where h.org_key = :org_id and h.aggregate_type = 'session' and h.aggregate_id = :session_key), 0),
+       :owner::uuid, 1, outlog.after(:lease_us::bigint)
+ where true
+on conflict (org_id, session_key) do update
+   set last_seq = case when s.last_seq < excluded.last_seq then excluded.last_seq else s.last_seq end,
+       owner = excluded.owner, epoch = s.epoch + 1, lease_until = excluded.lease_until
+ where (s.last_seq > s.done_seq or excluded.last_seq > s.done_seq)
+   and (s.lease_until is null or s.lease_until < outlog.after(0))
+   and (s.retry_at is null or s.retry_at <= outlog.after(0))
 returning done_seq, last_seq, epoch, tries, checkpoint
 
 -- name: session_renew(org_id, session_key, epoch, lease_us)
@@ -37,7 +72,8 @@ update outlog.sessions set lease_until = outlog.after(:lease_us::bigint)
 -- name: session_answered(org_id, session_key, epoch, seq, checkpoint, error)
 -- 0 rows: it is another's by now.
 update outlog.sessions
-   set done_seq = :seq::bigint, tries = 0, retry_at = null, last_error = :error, owner = null, lease_until = null,
+   set done_seq = :seq::bigint, last_seq = case when last_seq < :seq::bigint then :seq::bigint else last_seq end,
+       tries = 0, retry_at = null, last_error = :error, owner = null, lease_until = null,
        failed_seq = case when :error::text is null then failed_seq else :seq::bigint end,
        failed_at = case when :error::text is null then failed_at else outlog.after(0) end,
        checkpoint = coalesce(:checkpoint::json, checkpoint), updated_at = outlog.after(0)

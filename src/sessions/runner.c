@@ -126,6 +126,7 @@ struct turn {
     struct ol_arena arena;
     struct ol_session_work work;
     int64_t renew_at;
+    struct ol_session_look seen;
 };
 
 static int load_agent(struct turn *turn, struct ol_agent *out, outlog_err *err)
@@ -300,6 +301,14 @@ static bool step(struct turn *turn, const struct hint *hint)
     return true;
 }
 
+/* What no hint told of: said by another door, or before this daemon was there. */
+static void look(struct turn *turn)
+{
+    outlog_err err;
+    if (ol_session_note(turn->log, &turn->seen, &err) == 0)
+        ol_session_waiting(turn->log, LOOK, note, turn->runner, &err);
+}
+
 static void *run(void *argument)
 {
     struct turn turn = {.runner = argument};
@@ -313,7 +322,7 @@ static void *run(void *argument)
         else if (!is_over && hint && step(&turn, hint)) // its next message waits behind the others
             ol_runner_hint(turn.runner, hint->org_id, hint->key);
         else if (!is_over && !hint)
-            ol_session_waiting(turn.log, LOOK, note, turn.runner, &err);
+            look(&turn);
         free(hint);
     }
     ol_arena_clear(&turn.arena);

@@ -18,6 +18,81 @@ static int no_memory(outlog_err *err)
     return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
 }
 
+/* --- noting --- */
+
+static int note(outlog *log, int64_t after, int64_t upto, outlog_err *err)
+{
+    return ol_exec(log->conn, OL_Q_SESSIONS_NOTE, OL_PARAMS(ol_int(after), ol_int(upto)), NULL,
+                   err);
+}
+
+/* Returns 1 when this range is noted, 0 when somebody else was quicker. */
+static int move(outlog *log, int64_t after, int64_t upto, outlog_err *err)
+{
+    outlog_tx *tx;
+    int64_t moved = 0;
+    if (outlog_begin(log, &tx, err) < 0)
+        return -1;
+    int result =
+        ol_exec(log->conn, OL_Q_SESSIONS_MOVE, OL_PARAMS(ol_int(after), ol_int(upto)), &moved, err);
+    if (result == 0 && moved)
+        result = note(log, after, upto, err);
+    if (result == 0 && moved)
+        return outlog_commit(tx, err) < 0 ? -1 : 1;
+    outlog_rollback(tx);
+    return result;
+}
+
+static int read_noted(outlog *log, int64_t *noted, int64_t *last, outlog_err *err)
+{
+    struct ol_rows rows;
+    if (ol_query(log->conn, OL_Q_SESSIONS_NOTED, OL_NO_PARAMS, &rows, err) < 0)
+        return -1;
+    int got = ol_next(&rows, err);
+    if (got > 0) {
+        *noted = ol_column_int(&rows, 0);
+        *last = ol_column_int(&rows, 1);
+    }
+    ol_end(&rows);
+    return got < 0 ? -1 : 0;
+}
+
+/* A log to which nobody speaks costs reads alone: the cursor follows from afar. */
+static bool is_silent(outlog *log, int64_t noted, int64_t upto, struct ol_session_look *look)
+{
+    enum { FAR = 1000000 };
+    int64_t after = look->checked > noted ? look->checked : noted, said;
+    outlog_err err;
+    if (upto - noted > FAR || ol_number(log->conn, OL_Q_SESSIONS_SAID,
+                                        OL_PARAMS(ol_int(after), ol_int(upto)), &said, &err) == 0)
+        return false;
+    if (err.code != OUTLOG_NOT_FOUND)
+        return false;
+    look->checked = upto;
+    return true;
+}
+
+int ol_session_note(outlog *log, struct ol_session_look *look, outlog_err *err)
+{
+    enum { AT_A_TIME = 20000 };
+    int64_t settled, noted = 0, last = 0;
+    int result = 1;
+
+    while (result > 0) {
+        if (outlog_settled(log, &settled, err) < 0 || read_noted(log, &noted, &last, err) < 0)
+            return -1;
+        if (noted >= settled || is_silent(log, noted, settled, look))
+            break;
+        int64_t upto = settled - noted > AT_A_TIME ? noted + AT_A_TIME : settled;
+        result = move(log, noted, upto, err);
+    }
+    int64_t after = look->seen > settled ? look->seen : settled;
+    if (result < 0 || last <= after)
+        return result < 0 ? -1 : 0;
+    look->seen = last;
+    return note(log, after, last, err);
+}
+
 /* --- answering --- */
 
 static int names(outlog *log, enum ol_query_id query, const struct ol_value *params,

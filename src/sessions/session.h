@@ -30,6 +30,19 @@ int ol_session_message(const char *org_id, const char *key, const char *request_
                        const char *text, struct ol_arena *arena, struct outlog_event *out,
                        outlog_err *err);
 
+/* --- noting --- */
+
+/* How far somebody has looked; {0} at first. */
+struct ol_session_look {
+    int64_t checked; /* nothing was said from the cursor up to here */
+    int64_t seen;    /* of what is not settled */
+};
+
+/* Go through what was said since the last time, by whatever door, and note for each session how far it
+ * goes. The cursor of all moves with it, up to what is settled. What lies beyond, where a transaction may
+ * be open in between, is noted too, so that nobody waits for it, and once more when it is settled. */
+int ol_session_note(outlog *log, struct ol_session_look *look, outlog_err *err);
+
 /* --- answering --- */
 
 struct ol_session_work {

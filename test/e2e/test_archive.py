@@ -226,6 +226,7 @@ def put_state(old, receiver):
         ids["later"] = [store.put("d", {"n": "later"}, due_us=3_600_000_000)]
     old.run("append", "--org", "acme", "--aggregate", "session/u:a:t", "--type", "user_message", "--data",
             '{"text":"hi","requestId":"r"}')
+    assert "u:a:t" in old.run("sessions").stdout        # which notes it
     return ids, run
 
 
@@ -352,6 +353,7 @@ def test_e13_what_an_older_rule_let_pass_moves_too(stores):
 
 STAYS = {"schema_migrations": "the new store has its own",
          "relays": "who runs there", "breakers": "what they saw", "successes": "what they saw", "tickets": "seconds old at most",
+         "sessions_noted": "the new log is gone through once",
          "replaced": "work of a trigger", "prunings": "work of a trigger"}
 
 

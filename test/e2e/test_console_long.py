@@ -74,6 +74,7 @@ def fill(outlog, folder, count):
         for n in range(RUNS):
             status, run = server.post("/v1/runs", {"org_id": f"org-{n % 50}", "run_type": "triage", "orchestrator_version": "1"})
             assert status == 201, run
+        outlog.run("sessions")  # all of them are noted
         with Outbox(outlog.store) as store:  # nothing is answered in them
             wait_for(lambda: not store.run("select 1 from {}sessions where last_seq > done_seq limit 1"), "the sessions", 120)
         server.stop()

@@ -447,9 +447,13 @@ def talked_store(store, outlog):
     return store
 
 
-@pytest.mark.parametrize("query", ["sessions_owed", "sessions_failed"])
-def test_s5_a_look_for_news_of_sessions_costs_what_is_new(talked_store, query):
-    text, values = render("sqlite" if talked_store.startswith("sqlite:") else "postgres", query, {"since_us": 5_000_000})
+SINCE, RANGE = {"since_us": 5_000_000}, {"after": 10 * TALKS, "upto": 10 * TALKS + 9}
+
+
+@pytest.mark.parametrize("query, asked", [("sessions_owed", SINCE), ("sessions_failed", SINCE), ("sessions_said", RANGE),
+                                          ("sessions_note", RANGE)])
+def test_s5_a_look_for_news_of_sessions_costs_what_is_new(talked_store, query, asked):
+    text, values = render("sqlite" if talked_store.startswith("sqlite:") else "postgres", query, asked)
     if talked_store.startswith("sqlite:"):
         with contextlib.closing(sqlite3.connect(talked_store[len("sqlite:"):])) as db:
             db.create_function("outlog_after", 1, lambda _: "2099-01-01T00:00:00.000000Z")

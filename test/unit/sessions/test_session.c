@@ -67,6 +67,82 @@ static size_t owed(struct session *session, struct ol_owed *out)
     return count;
 }
 
+/* --- noting --- */
+
+struct waiting {
+    const char *key;
+    bool is_there;
+};
+
+static void see_waiting(void *user, const char *org_id, const char *key)
+{
+    struct waiting *waiting = user;
+    assert_string_equal(org_id, "acme");
+    waiting->is_there |= strcmp(key, waiting->key) == 0;
+}
+
+/* After a look, does this session wait for an answer? */
+static bool waits(outlog *log, const char *key, struct ol_session_look *look)
+{
+    struct waiting waiting = {.key = key};
+    outlog_err err;
+    OK(ol_session_note(log, look, &err));
+    OK(ol_session_waiting(log, 1000, see_waiting, &waiting, &err));
+    return waiting.is_there;
+}
+
+static void s2_what_was_said_is_noted_by_whoever_looks(void **state)
+{
+    struct session session = begin(state);
+    struct ol_session_look look = {0}, other = {0};
+    struct ol_session_work work;
+
+    assert_true(waits(session.log, session.key, &look));
+    assert_true(waits(session.log, session.key, &other));
+    assert_int_equal(take(&session, first, MINUTE, &work), 1);
+    assert_int_equal(answer(&session, &work, "hi"), 1);
+    assert_false(waits(session.log, session.key, &look));
+    assert_false(waits(session.log, session.key, &other)); // noting again makes nothing new
+    end(&session);
+}
+
+static void append_in(outlog_tx *tx, const char *type, const char *id)
+{
+    const struct outlog_event event = {.org_id = "acme",
+                                       .aggregate_type = type,
+                                       .aggregate_id = id,
+                                       .event_type = "user_message",
+                                       .payload = "{\"text\":\"x\",\"requestId\":\"r\"}"};
+    struct outlog_appended appended;
+    outlog_err err;
+    OK(outlog_append(tx, &event, &appended, &err));
+}
+
+/* Its event_id is lower than what is committed meanwhile, and is noted all the same. */
+static void s2_an_open_transaction_holds_up_nobody_and_is_not_passed(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ol_session_look look = {0};
+    outlog *other;
+    outlog_tx *tx;
+    outlog_err err;
+    char late[32];
+
+    if (!fixture->is_postgres)
+        return; // one writer at a time: there is no such thing
+    snprintf(late, sizeof late, "u:helper:t-%d", fixture->numbers++);
+    OK(outlog_open(fixture->scratch.url, &other, &err));
+    OK(outlog_begin(other, &tx, &err));
+    append_in(tx, "session", late);
+    struct session session = begin(state);
+    assert_true(waits(session.log, session.key, &look));
+    assert_false(waits(session.log, late, &look));
+    OK(outlog_commit(tx, &err));
+    assert_true(waits(session.log, late, &look));
+    outlog_close(other);
+    end(&session);
+}
+
 /* --- answering --- */
 
 static void s3_whose_lease_ran_out_records_nothing(void **state)
@@ -230,6 +306,8 @@ static void s4_a_message_that_is_given_up_is_found(void **state)
 /* --- the suite, once a store --- */
 
 static const struct CMUnitTest suite[] = {
+    cmocka_unit_test(s2_what_was_said_is_noted_by_whoever_looks),
+    cmocka_unit_test(s2_an_open_transaction_holds_up_nobody_and_is_not_passed),
     cmocka_unit_test(s3_whose_lease_ran_out_records_nothing),
     cmocka_unit_test(s3_one_owner_at_a_time),
     cmocka_unit_test(s4_a_message_is_answered_once),

@@ -4,7 +4,7 @@
 create table outlog.sessions (
     org_id      text        not null,
     session_key text        not null,             -- userId:agentId:threadId
-    last_seq    bigint      not null,             -- the newest event of the session
+    last_seq    bigint      not null,             -- the newest event of the session that was noted
     done_seq    bigint      not null default 0,   -- answered up to here
     checkpoint  json,                             -- what the agent wants to see next time
     tries       integer     not null default 0,   -- of the message after done_seq
@@ -22,25 +22,12 @@ create index sessions_waiting on outlog.sessions (updated_at) where last_seq > d
 create index sessions_newest on outlog.sessions (updated_at, session_key);
 create index sessions_failed on outlog.sessions (failed_at) where failed_at is not null;
 
--- Every door that appends to a session is heard, a plain INSERT too; all of a statement's at once.
-create function outlog.note_sessions() returns trigger language plpgsql
-security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    if not exists (select from appended where aggregate_type = 'session' and org_id is not null) then
-        return null;
-    end if;
-    insert into outlog.sessions (org_id, session_key, last_seq)
-    select e.org_id, e.aggregate_id, max(e.aggregate_seq) from appended e
-     where e.aggregate_type = 'session' and e.org_id is not null
-     group by e.org_id, e.aggregate_id
-     order by e.org_id, e.aggregate_id                 -- two statements meet in one order
-    on conflict (org_id, session_key) do update
-       set last_seq = greatest(outlog.sessions.last_seq, excluded.last_seq), updated_at = clock_timestamp();
-    return null;
-end $$;
-create trigger events_of_sessions after insert on outlog.events
-    referencing new table as appended for each statement execute function outlog.note_sessions();
-alter table outlog.events enable always trigger events_of_sessions;
+-- Sessions are a cursor on the log: what was said is noted from there, up to here, whoever appended it. An append
+-- pays nothing for it, and a session's own row changes once for many messages.
+create table outlog.sessions_noted (
+    is_only  boolean primary key default true constraint sessions_noted_is_one_row check (is_only),
+    event_id bigint  not null default 0);
+insert into outlog.sessions_noted default values;
 
 -- One answer to each message, whatever a second run of the agent says (S-4).
 create unique index effects_answer on outlog.effects (org_id, checkpoint_id)
@@ -62,12 +49,13 @@ do $$
 begin
     if exists (select from pg_roles where rolname = 'outlog_relay') then
         grant select, insert, update on outlog.sessions, outlog.effects to outlog_relay;
+        grant select, update on outlog.sessions_noted to outlog_relay;
     end if;
     if exists (select from pg_roles where rolname = 'outlog_admin') then
         grant select, insert, update, delete on outlog.sessions, outlog.tickets, outlog.effects to outlog_admin;
+        grant select, update on outlog.sessions_noted to outlog_admin;
     end if;
     if exists (select from pg_roles where rolname = 'outlog_read') then
-        grant select on outlog.sessions to outlog_read;
+        grant select on outlog.sessions, outlog.sessions_noted to outlog_read;
     end if;
 end $$;
-revoke all on function outlog.note_sessions from public;

@@ -20,15 +20,10 @@ create index outlog_sessions_waiting on outlog_sessions (updated_at) where last_
 create index outlog_sessions_newest on outlog_sessions (updated_at, session_key);
 create index outlog_sessions_failed on outlog_sessions (failed_at) where failed_at is not null;
 
-create trigger outlog_events_of_sessions after insert on outlog_events
-when new.aggregate_type = 'session' and new.org_id is not null
-begin
-    insert into outlog_sessions (org_id, session_key, last_seq, updated_at)
-    values (new.org_id, new.aggregate_id, new.aggregate_seq, new.occurred_at)
-    on conflict (org_id, session_key) do update
-       set last_seq = max(last_seq, excluded.last_seq),
-           updated_at = excluded.updated_at;
-end;
+create table outlog_sessions_noted (
+    is_only  integer primary key check (is_only = 1),
+    event_id integer not null);
+insert into outlog_sessions_noted values (1, 0);
 
 create unique index outlog_effects_answer on outlog_effects (org_id, checkpoint_id)
     where session_key is not null and effect_type = 'send_message';
