@@ -95,6 +95,13 @@ select id, event_type, payload, correlation_id from outlog.events
  where coalesce(org_id, '') = :org_id and aggregate_type = 'session' and aggregate_id = :session_key
    and aggregate_seq = :seq::bigint
 
+-- name: session_said(org_id, session_key, after, upto)
+-- What was said to a session, a page of it; of other types of events only that they are there.
+select aggregate_seq, case when event_type = 'user_message' then payload end from outlog.events
+ where coalesce(org_id, '') = :org_id and aggregate_type = 'session' and aggregate_id = :session_key
+   and aggregate_seq > :after::bigint and aggregate_seq <= :upto::bigint
+ order by aggregate_seq limit 100
+
 -- name: session_effects(org_id, session_key, status?, after_at?, after_id, limit literal, most_bytes?)
 -- most_bytes as for events_read.
 select * from (                                                                                         --? most_bytes

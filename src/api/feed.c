@@ -269,7 +269,8 @@ int ol_feed_open(struct ol_server *server, struct ol_feed **out, outlog_err *err
                                              load,
                                              serve,
                                              look,
-                                             hear};
+                                             hear,
+                                             NULL};
     struct ol_feed *feed = calloc(1, sizeof *feed);
     if (!feed)
         return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");

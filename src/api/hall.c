@@ -31,6 +31,8 @@ struct ol_room *ol_hall_find(struct ol_hall *hall, const char *org_id, const cha
 
 static void free_room(struct ol_room *room)
 {
+    if (room->hall->user->forget)
+        room->hall->user->forget(room);
     free(room->org_id);
     free(room->name);
     free(room->place);
@@ -56,13 +58,24 @@ static struct ol_room *find_or_make(struct ol_hall *hall, const char *org_id, co
 /* H1 */
 static void close_if_empty(struct ol_room *room)
 {
-    if (room->seats || room->is_loading || room->is_opening)
+    if (room->seats || room->is_loading || room->is_opening || room->on_the_way)
         return;
     struct ol_room **link = bucket_of(room->hall, room->org_id, room->name);
     while (*link != room)
         link = &(*link)->next;
     *link = room->next;
     free_room(room);
+}
+
+void ol_room_hold(struct ol_room *room)
+{
+    room->on_the_way++;
+}
+
+void ol_room_release(struct ol_room *room)
+{
+    room->on_the_way--;
+    close_if_empty(room);
 }
 
 /* --- seats --- */
@@ -101,14 +114,19 @@ void ol_seat_prune(struct ol_seat *seat)
     }
 }
 
+struct ol_seat *ol_room_seat(const struct ol_room *room, uint64_t number)
+{
+    struct ol_seat *seat = room->seats;
+    while (seat && seat->number != number)
+        seat = seat->next;
+    return seat;
+}
+
 struct ol_seat *ol_hall_seat(struct ol_hall *hall, const char *org_id, const char *name,
                              uint64_t number)
 {
     const struct ol_room *room = ol_hall_find(hall, org_id, name);
-    struct ol_seat *seat = room ? room->seats : NULL;
-    while (seat && seat->number != number)
-        seat = seat->next;
-    return seat;
+    return room ? ol_room_seat(room, number) : NULL;
 }
 
 void ol_seat_begin(struct ol_seat *seat)

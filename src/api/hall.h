@@ -46,11 +46,13 @@ struct ol_room {
     int64_t stamp;  /* of the last news, for its user */
     int64_t told;   /* another such, for its user */
     bool is_loading, wants_again, is_opening;
-    bool is_midway;   /* the next load goes on where the last one ended: more than one is needed */
-    bool starts_anew; /* it does not */
-    void *place;      /* where, for its user; freed with the room */
-    size_t passed;    /* how many it went through */
-    bool has_more;    /* than it goes through at a time */
+    bool is_midway;    /* the next load goes on where the last one ended: more than one is needed */
+    bool starts_anew;  /* it does not */
+    void *place;       /* where, for its user; freed with the room */
+    size_t passed;     /* how many it went through */
+    bool has_more;     /* than it goes through at a time */
+    size_t on_the_way; /* of what its user has to do with it: it stays until then */
+    void *talk;        /* its user's, who forgets it with the room */
 };
 
 /* What a load is about; the user's own struct begins with it, and is the request's owner. */
@@ -73,6 +75,7 @@ struct ol_hall_user {
     void (*look)(outlog *log, struct ol_look *look);
     /* Back in the loop: such a room, which has seats. */
     void (*hear)(struct ol_room *room, int64_t stamp, const char *frame);
+    void (*forget)(struct ol_room *room); /* it goes; may be NULL */
 };
 
 struct ol_hall {
@@ -102,7 +105,12 @@ void ol_hall_sweep(struct ol_hall *hall);
 /* NULL: nobody is there. */
 struct ol_room *ol_hall_find(struct ol_hall *hall, const char *org_id, const char *name);
 
+/* A room stays while it is held; with the last release it may be gone. */
+void ol_room_hold(struct ol_room *room);
+void ol_room_release(struct ol_room *room);
+
 /* NULL: it is gone. */
+struct ol_seat *ol_room_seat(const struct ol_room *room, uint64_t number);
 struct ol_seat *ol_hall_seat(struct ol_hall *hall, const char *org_id, const char *name,
                              uint64_t number);
 

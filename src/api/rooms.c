@@ -3,17 +3,17 @@
 
 #include "api/hall.h"
 #include "api/server.h"
+#include "api/talk.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/uuid.h"
-#include "outbox/group.h"
 #include "sessions/runner.h"
 #include "sessions/session.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_OWED = 2000, RESEND_US = 10 * 1000000, LOOK_BACK_US = 5 * 1000000, MOST_ERRORS = 20 };
+enum { MOST_OWED = 2000, RESEND_US = 10 * 1000000, LOOK_BACK_US = 5 * 1000000 };
 
 struct ol_rooms {
     struct ol_hall hall;
@@ -27,27 +27,6 @@ static void tell_all(struct ol_room *room, const char *frame, size_t bytes)
         next = seat->next;
         ol_socket_send(seat->socket, frame, bytes);
     }
-}
-
-static void put_error(struct ol_buf *out, const char *code, const char *request_id,
-                      const char *detail)
-{
-    ol_buf_print(out, "{\"type\":\"error\",\"code\":\"%s\",\"requestId\":", code);
-    ol_buf_json_text(out, request_id);
-    ol_buf_text(out, ",\"detail\":");
-    ol_buf_json_text(out, detail);
-    ol_buf_char(out, '}');
-}
-
-static void refuse(struct ol_seat *seat, const char *code, const char *request_id,
-                   const char *detail)
-{
-    struct ol_buf frame = {0};
-    put_error(&frame, code, request_id, detail);
-    bool is_open = ol_socket_send(seat->socket, frame.data, frame.bytes);
-    ol_buf_clear(&frame);
-    if (is_open && ++seat->errors > MOST_ERRORS)
-        ol_socket_close(seat->socket, 1008, "too many bad frames");
 }
 
 /* --- delivering --- */
@@ -228,7 +207,7 @@ static void add_owed(void *user, const char *org_id, const char *key, int64_t as
 static void add_failure(void *user, const struct ol_session_failure *failure)
 {
     struct ol_buf frame = {0};
-    put_error(&frame, "agent_failed", failure->request_id, failure->why);
+    ol_talk_put_error(&frame, "agent_failed", failure->request_id, failure->why);
     if (!frame.failed)
         ol_look_add(user, failure->org_id, failure->session_key, failure->seq, frame.data);
     ol_buf_clear(&frame);
@@ -315,7 +294,7 @@ static void take_ack(struct ol_seat *seat, const struct ol_json *frame)
 
     if (!text || !ol_uuid_parse(text, ack->effect_id)) {
         ol_request_free(request);
-        refuse(seat, "invalid_field", NULL, "ack names the effect_id of what was received");
+        ol_talk_refuse(seat, "invalid_field", NULL, "ack names the effect_id of what was received");
         return;
     }
     ack->seat_number = seat->number;
@@ -325,97 +304,9 @@ static void take_ack(struct ol_seat *seat, const struct ol_json *frame)
 
 /* --- what is said --- */
 
-struct saying {
-    struct ol_post post; /* first */
-    struct ol_command command;
-    struct outlog_event event;
-    struct ol_arena arena;
-    struct ol_rooms *rooms;
-    const char *org_id, *key, *request_id;
-    uint64_t seat_number;
-    int64_t seq;
-    int result;
-};
-
-static void free_saying(struct saying *saying)
+static void stored(const struct ol_room *room)
 {
-    ol_arena_clear(&saying->arena);
-    free(saying);
-}
-
-/* In the loop again: it is stored, or not. */
-static void said(struct ol_post *post)
-{
-    struct saying *saying = (struct saying *)post;
-    struct ol_rooms *rooms = saying->rooms;
-    struct ol_seat *seat =
-        ol_hall_seat(&rooms->hall, saying->org_id, saying->key, saying->seat_number);
-    struct ol_buf frame = {0};
-
-    if (seat)
-        ol_seat_finish(seat);
-    if (saying->result == 0)
-        ol_runner_hint(rooms->runner, saying->org_id, saying->key);
-    if (seat && saying->result == 0) {
-        ol_buf_text(&frame, "{\"type\":\"accepted\",\"requestId\":");
-        ol_buf_json_text(&frame, saying->request_id);
-        ol_buf_print(&frame, ",\"seq\":%lld}", (long long)saying->seq);
-        ol_socket_send(seat->socket, frame.data, frame.bytes);
-    } else if (seat) {
-        refuse(seat, outlog_code_name(saying->command.err.code), saying->request_id,
-               saying->command.err.message);
-    }
-    ol_buf_clear(&frame);
-    free_saying(saying);
-}
-
-/* On the group's thread. A requestId that is known stands for what was said first. */
-static void stored(struct ol_command *command, int result)
-{
-    struct saying *saying = command->user;
-    bool is_known = result < 0 && command->err.code == OUTLOG_ID_CONFLICT && command->err.actual;
-    saying->result = is_known ? 0 : result;
-    if (saying->result == 0)
-        saying->seq = is_known ? command->err.actual : command->appended[0].aggregate_seq;
-    saying->post.run = said;
-    ol_server_post(saying->rooms->hall.server, &saying->post);
-}
-
-static void take_message(struct ol_seat *seat, const struct ol_json *frame)
-{
-    struct ol_json id = ol_json_get(frame, "requestId"), text = ol_json_get(frame, "text");
-    struct saying *saying = calloc(1, sizeof *saying);
-    outlog_err err;
-
-    if (!saying)
-        return;
-    const char *words = ol_json_string(&text, &saying->arena, NULL);
-    saying->request_id = ol_json_string(&id, &saying->arena, NULL);
-    if (!words || !saying->request_id) {
-        refuse(seat, "invalid_field", saying->request_id,
-               "a user_message has a requestId and a text");
-        free_saying(saying);
-        return;
-    }
-    const struct ol_room *room = seat->room;
-    saying->rooms = room->hall->server->rooms;
-    saying->seat_number = seat->number;
-    saying->org_id = ol_arena_copy(&saying->arena, room->org_id, strlen(room->org_id));
-    saying->key = ol_arena_copy(&saying->arena, room->name, strlen(room->name));
-    int result = ol_session_message(saying->org_id, saying->key, saying->request_id, words,
-                                    &saying->arena, &saying->event, &err);
-    saying->command = (struct ol_command){.events = &saying->event,
-                                          .event_count = 1,
-                                          .done = stored,
-                                          .user = saying};
-    ol_seat_begin(seat); // before it may be over
-    if (result == 0)
-        result = ol_group_submit(saying->rooms->hall.server->group, &saying->command, &err);
-    if (result < 0) {
-        ol_seat_finish(seat);
-        refuse(seat, outlog_code_name(err.code), saying->request_id, err.message);
-        free_saying(saying);
-    }
+    ol_runner_hint(room->hall->server->rooms->runner, room->org_id, room->name);
 }
 
 static void on_text(struct ol_socket *socket, const char *text, size_t bytes)
@@ -425,16 +316,17 @@ static void on_text(struct ol_socket *socket, const char *text, size_t bytes)
     outlog_err err;
 
     if (ol_json_parse(text, bytes, &frame, &err) < 0) {
-        refuse(seat, "invalid_json", NULL, err.message);
+        ol_talk_refuse(seat, "invalid_json", NULL, err.message);
         return;
     }
     struct ol_json type = ol_json_get(&frame, "type");
     if (ol_json_equals(&type, "user_message"))
-        take_message(seat, &frame);
+        ol_talk_take(seat, &frame, stored);
     else if (ol_json_equals(&type, "ack"))
         take_ack(seat, &frame);
     else
-        refuse(seat, "invalid_field", NULL, "the frames known here are user_message and ack");
+        ol_talk_refuse(seat, "invalid_field", NULL,
+                       "the frames known here are user_message and ack");
 }
 
 /* --- from the runner's threads --- */
@@ -507,7 +399,7 @@ static void on_failed(void *user, const struct ol_session_failure *failure)
     if (!telling)
         return;
     telling->failed_seq = failure->seq;
-    put_error(&telling->frame, "agent_failed", failure->request_id, failure->why);
+    ol_talk_put_error(&telling->frame, "agent_failed", failure->request_id, failure->why);
     ol_server_post(telling->rooms->hall.server, &telling->post);
 }
 
@@ -521,7 +413,8 @@ int ol_rooms_open(struct ol_server *server, struct ol_rooms **out, outlog_err *e
                                              load,
                                              serve,
                                              look,
-                                             hear};
+                                             hear,
+                                             ol_talk_forget};
     struct ol_runner_options options = ol_runner_defaults(server->options.store);
     struct ol_rooms *rooms = calloc(1, sizeof *rooms);
     if (!rooms)

@@ -2,7 +2,7 @@
  *
  * R1  Effects go to every socket of their session, in order, until a client acknowledges one; what is
  *     not acknowledged after 10 s is sent again, and to a new socket at once.                  (S-5)
- * R2  Nothing is said to be accepted before it is stored.                                       (S-2)
+ * R2  What clients say goes by talk.h, which keeps S-2.
  * R3  Tokens are for who is there: they are never stored, and a socket that cannot keep up is dropped.
  *
  * The loop's thread only; what comes from others comes through ol_server_post(). */

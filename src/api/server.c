@@ -472,6 +472,7 @@ static void clear(struct ol_server *server)
     ol_clerks_close(server->clerks);
     server->clerks = NULL; // what they finished last may want one more job done
     ol_group_close(server->group);
+    server->group = NULL; // nor is anything stored any more
     on_woken(&server->woken);
     ol_peers_close_all(&server->peers);
     uv_walk(&server->loop, close_handle, NULL);

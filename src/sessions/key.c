@@ -67,11 +67,9 @@ int ol_session_message(const char *org_id, const char *key, const char *request_
                        outlog_err *err)
 {
     struct ol_buf payload = {0};
-    char id[37];
 
-    if (!*request_id || strlen(request_id) > 255)
+    if (!*request_id || strlen(request_id) > OL_SESSION_REQUEST_BYTES)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/requestId", "requestId has 1 to 255 bytes");
-    ol_session_message_id(org_id, key, request_id, id);
     ol_buf_text(&payload, "{\"text\":");
     ol_buf_json_text(&payload, text);
     ol_buf_text(&payload, ",\"requestId\":");
@@ -83,12 +81,9 @@ int ol_session_message(const char *org_id, const char *key, const char *request_
         .aggregate_id = key,
         .event_type = "user_message",
         .payload = payload.failed ? NULL : ol_arena_copy(arena, payload.data, payload.bytes),
-        .id = ol_arena_copy(arena, id, 36),
         .actor_type = "user",
         .actor_id = actor(key, arena),
     };
     ol_buf_clear(&payload);
-    return out->payload && out->id && out->actor_id
-               ? 0
-               : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    return out->payload && out->actor_id ? 0 : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
 }

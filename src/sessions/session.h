@@ -13,6 +13,7 @@
 #include "outlog.h"
 
 enum { OL_SESSION_KEY_BYTES = 256 }; /* what an aggregate_id holds, and its end */
+enum { OL_SESSION_REQUEST_BYTES = 255 };
 
 #define OL_SESSION_KEY_RULE \
     "a session key is userId:agentId:threadId, each of 1 to 128 of A-Z a-z 0-9 . _ ~ @ -, 255 in all"
@@ -21,11 +22,11 @@ bool ol_session_key_is_valid(const char *key);
 /* The agent's part of a valid key, in the arena. */
 const char *ol_session_agent(const char *key, struct ol_arena *arena);
 
-/* The id of the event that a message becomes: the same for the same request of the same session. */
+/* An id for the event that a message becomes: the same for the same request of the same session (heard.h). */
 void ol_session_message_id(const char *org_id, const char *key, const char *request_id,
                            char out[37]);
 
-/* A user_message as an event, in the arena. */
+/* A user_message as an event, in the arena, without an id of its own. */
 int ol_session_message(const char *org_id, const char *key, const char *request_id,
                        const char *text, struct ol_arena *arena, struct outlog_event *out,
                        outlog_err *err);

@@ -101,15 +101,17 @@ create function outlog.refuse_sequences(head_aggregate_type text[], head_aggrega
         lasts bigint[], head integer[], nth bigint[], expected_seq bigint[])
     returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    actual bigint;
+    wrong record;
 begin
-    for n in 1 .. cardinality(expected_seq) loop
-        actual := lasts[head[n]] - head_count[head[n]] + nth[n] - 1;
-        if expected_seq[n] <> actual then
-            perform outlog.refuse_sequence(head_aggregate_type[head[n]], head_aggregate_id[head[n]],
-                                           expected_seq[n], actual, n - 1);
-        end if;
-    end loop;
+    select w.* into wrong
+      from (select e.n, e.head, e.expected, lasts[e.head] - head_count[e.head] + e.nth - 1 as actual
+              from (select generate_subscripts(expected_seq, 1) as n, unnest(refuse_sequences.head) as head,
+                           unnest(refuse_sequences.nth) as nth, unnest(expected_seq) as expected) e) w
+     where w.expected <> w.actual order by w.n limit 1;
+    if found then
+        perform outlog.refuse_sequence(head_aggregate_type[wrong.head], head_aggregate_id[wrong.head], wrong.expected,
+                                       wrong.actual, wrong.n - 1);
+    end if;
 end $$;
 
 -- Locks an aggregate's head without moving it, so that repeats of one id come one after another.
