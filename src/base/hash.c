@@ -1,14 +1,30 @@
 /* hash.c: SHA-256 from OpenSSL. */
 #include "base/hash.h"
 
-#include <openssl/sha.h>
+#include <assert.h>
+#include <openssl/evp.h>
+#include <pthread.h>
+
+enum { DIGEST_BYTES = 32 };
+
+/* Looked up once: OpenSSL's own SHA256() asks its providers each time, under a lock that all threads share,
+ * and that costs more than a short text's hash. */
+static EVP_MD *sha256;
+
+static void look_up(void)
+{
+    sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
+}
 
 void ol_sha256_hex(const void *data, size_t bytes, char out[OL_SHA256_TEXT])
 {
-    unsigned char digest[SHA256_DIGEST_LENGTH];
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    unsigned char digest[DIGEST_BYTES];
 
-    SHA256(data, bytes, digest);
-    for (int i = 0; i < SHA256_DIGEST_LENGTH; i++) {
+    pthread_once(&once, look_up);
+    int is_made = EVP_Digest(data, bytes, digest, NULL, sha256, NULL);
+    assert(is_made);
+    for (int i = 0; i < DIGEST_BYTES; i++) {
         out[2 * i] = "0123456789abcdef"[digest[i] >> 4];
         out[2 * i + 1] = "0123456789abcdef"[digest[i] & 15];
     }
