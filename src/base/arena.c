@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_BLOCK = 16 * 1024, KEEP_BLOCK = 4 * 1024 * 1024 };
+/* Much work is small, a message of a chat, and there is a lot of it at a time: what it does not use must not
+ * lie between what it does. The first block is the largest that malloc hands out from its thread's cache. */
+enum { FIRST_BLOCK = 992, SECOND_BLOCK = 16 * 1024, KEEP_BLOCK = 4 * 1024 * 1024 };
 
 struct ol_arena_block {
     struct ol_arena_block *next;
@@ -42,13 +44,19 @@ void ol_arena_reset(struct ol_arena *arena)
     arena->block = keep;
 }
 
-static struct ol_arena_block *grow(struct ol_arena *arena, size_t bytes)
+static size_t next_size(const struct ol_arena *arena, size_t bytes)
 {
     size_t size = arena->block ? arena->block->size * 2 : FIRST_BLOCK;
+    if ((arena->block || size < bytes) && size < SECOND_BLOCK)
+        size = SECOND_BLOCK;
     if (size > KEEP_BLOCK)
         size = KEEP_BLOCK;
-    if (size < bytes)
-        size = bytes;
+    return size < bytes ? bytes : size;
+}
+
+static struct ol_arena_block *grow(struct ol_arena *arena, size_t bytes)
+{
+    size_t size = next_size(arena, bytes);
     struct ol_arena_block *block = malloc(sizeof *block + size);
     if (!block)
         return NULL;

@@ -72,7 +72,10 @@ void ol_buf_text(struct ol_buf *buf, const char *text)
 
 void ol_buf_char(struct ol_buf *buf, char c)
 {
-    ol_buf_add(buf, &c, 1);
+    if (!reserve(buf, 1))
+        return;
+    buf->data[buf->bytes++] = c;
+    buf->data[buf->bytes] = '\0';
 }
 
 void ol_buf_int(struct ol_buf *buf, int64_t number)
