@@ -54,8 +54,8 @@ static enum outlog_code code_of(int result, const char *message, const char *pat
     case SQLITE_TOOBIG:
         return OUTLOG_TOO_LARGE;
     case SQLITE_CONSTRAINT:
-        return result == SQLITE_CONSTRAINT_UNIQUE && strstr(message, "outlog_events.id")
-                   ? OUTLOG_ID_CONFLICT
+        return strstr(message, "UNIQUE constraint failed: ") && strstr(message, "outlog_events")
+                   ? OUTLOG_ID_CONFLICT // by id, number or sequence
                    : OUTLOG_INVALID_FIELD;
     default:
         if (result == SQLITE_IOERR_SHMSIZE) // a full disk, met at the shared memory file

@@ -344,6 +344,43 @@ def test_e1_sqlite_events_cannot_be_changed(sqlite_store, outlog, change, recurs
         assert db.execute("select count(*) from outlog_events").fetchone() == (3,)
 
 
+SQLITE_KEYS = {"event_id": {"event_id": 1}, "id": {"id": "00000000-0000-4000-8000-000000000001"},
+               "sequence": {"aggregate_seq": 1}, "nothing": {}}
+
+
+@pytest.mark.parametrize("taken", SQLITE_KEYS)
+def test_e1_sqlite_a_plain_insert_leaves_uniqueness_to_the_indexes(sqlite_store, taken):
+    """OR REPLACE is refused by each key, and also where it would replace nothing."""
+    def row(**fields):
+        return {"event_id": 2, "id": "00000000-0000-4000-8000-000000000002", "occurred_at": "t", "org_id": "acme",
+                "aggregate_type": "order", "aggregate_id": "o-1", "aggregate_seq": 2, "event_type": "e",
+                "actor_type": "system", "actor_id": "s", "request_id": "r", "correlation_id": "c",
+                "payload": "{}"} | fields
+    with contextlib.closing(sqlite3.connect(sqlite_store[len("sqlite:"):], isolation_level=None)) as db:
+        def insert(verb, fields, rest=""):
+            db.execute(f"{verb} into outlog_events ({', '.join(fields)}) values (:{', :'.join(fields)}) {rest}", fields)
+            return db.execute("select count(*) from outlog_events").fetchone()[0]
+        first = row(**SQLITE_KEYS["event_id"], **SQLITE_KEYS["id"], **SQLITE_KEYS["sequence"])
+        assert insert("insert", first) == 1
+        second = row(**SQLITE_KEYS[taken])
+        for verb in ("replace", "insert or replace"):
+            with pytest.raises(sqlite3.IntegrityError, match="id_conflict: INSERT OR REPLACE"):
+                insert(verb, second)
+        for verb in ("insert or abort", "insert or rollback"):
+            with pytest.raises(sqlite3.IntegrityError, match="say_insert_without_or|UNIQUE.*outlog_events"):
+                insert(verb, second)
+        with pytest.raises(sqlite3.IntegrityError, match="read_only"):
+            db.execute("delete from outlog_replaced")
+        if taken == "nothing":
+            assert insert("insert", second) == 2
+            return
+        with pytest.raises(sqlite3.IntegrityError, match="UNIQUE constraint failed:.*outlog_events"):
+            insert("insert", second)
+        assert insert("insert or ignore", second) == 1
+        assert insert("insert", second, "on conflict do nothing") == 1
+        assert db.execute("select id from outlog_events").fetchall() == [(first["id"],)]
+
+
 class _Lines:
     """What copy_expert reads from."""
 

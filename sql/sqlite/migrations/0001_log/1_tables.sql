@@ -59,15 +59,24 @@ end;
 create trigger outlog_events_no_delete before delete on outlog_events begin
     select raise(abort, 'read_only: DELETE of outlog_events: events are never changed or removed; append a correction that names the wrong one as its cause');
 end;
--- INSERT OR REPLACE would delete without firing the trigger above unless recursive_triggers is on.
-create trigger outlog_events_no_replace before insert on outlog_events
-when exists (select 1 from outlog_events where event_id = new.event_id)
-  or exists (select 1 from outlog_events where id = new.id)
-  or exists (select 1 from outlog_events
-              where coalesce(org_id, '') = coalesce(new.org_id, '') and aggregate_type = new.aggregate_type
-                and aggregate_id = new.aggregate_id and aggregate_seq = new.aggregate_seq)
+-- INSERT OR REPLACE would delete without firing the trigger above unless recursive_triggers is on. What a
+-- trigger writes follows the conflict rule of the statement that fired it: this row goes in a second time
+-- under OR REPLACE alone, whether there was anything to replace or not, and then the whole statement is undone.
+-- OR ABORT, FAIL and ROLLBACK, where they are said aloud, fail at the row itself, each as it does (FAIL keeps what
+-- is in). Looking for a conflict would be three searches an event, and a trigger BEFORE INSERT as dear again.
+create table outlog_replaced (say_insert_without_or integer primary key);
+insert into outlog_replaced values (1);
+create trigger outlog_replaced_is_refused after insert on outlog_replaced
 begin
-    select raise(abort, 'id_conflict: an event with this id or sequence exists; events are never replaced');
+    select raise(abort, 'id_conflict: INSERT OR REPLACE: what is stored here is never replaced');
+end;
+create trigger outlog_replaced_stays before delete on outlog_replaced
+begin
+    select raise(abort, 'read_only: DELETE of outlog_replaced: without its row nothing can be inserted');
+end;
+create trigger outlog_events_no_replace after insert on outlog_events
+begin
+    insert or ignore into outlog_replaced values (1);
 end;
 
 create table outlog_heads (

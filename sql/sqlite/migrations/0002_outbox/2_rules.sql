@@ -27,15 +27,8 @@ begin
            when not exists (select 1 from outlog_outbox_keys where org_key = '' and destination = '' and idempotency_key = 'importing')
                 then raise(abort, 'invalid_field: at_most_once is that of the destination; leave it out') end;
 end;
--- A repeated key may be refused or ignored, as the INSERT says, but never replace the older message. What
--- a trigger writes follows the conflict rule of the statement that fired it: only under OR REPLACE does
--- this row go in a second time.
-create table outlog_replaced (only integer primary key check (only = 1)) without rowid;
-insert into outlog_replaced values (1);
-create trigger outlog_replaced_is_refused after insert on outlog_replaced
-begin
-    select raise(abort, 'id_conflict: a row with this key exists, and is never replaced');
-end;
+-- A repeated key may be refused or ignored, as the INSERT says, but never replace the older message
+-- (outlog_events_no_replace tells how).
 create trigger outlog_outbox_no_replaced_key before insert on outlog_outbox
 when new.idempotency_key is not null and exists (select 1 from outlog_outbox
      where coalesce(org_id, '') = coalesce(new.org_id, '') and destination = new.destination
