@@ -17,7 +17,7 @@ A query in sql/queries serves both stores. It is written for PostgreSQL; for SQL
 becomes `outlog_events` and casts (`::uuid`) are dropped. Where the stores need different words the
 query stands in sql/postgres/queries and sql/sqlite/queries, under the same name with the same
 parameters: the build fails when they drift. One that only one store needs says so in its header:
-`-- name: head_add(…) @sqlite`. `@replan` asks PostgreSQL to plan anew for each set of values once an
+`-- name: head_get(…) @sqlite`. `@replan` asks PostgreSQL to plan anew for each set of values once an
 optional parameter is there: right for one value may be very wrong for the next.
 
 What several queries say in the same words is a part, for them and for the files that follow:

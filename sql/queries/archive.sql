@@ -7,10 +7,6 @@ select coalesce(max(event_id), 0) from outlog.events
 -- name: archive_event_id(event_id)
 select id::text from outlog.events where event_id = :event_id
 
--- name: archive_in_use()
--- Heads are written by appends, and by an import only at its end.
-select count(*) from (select 1 from outlog.heads limit 1) h
-
 -- name: archive_claimed_messages()
 -- What a relay has in hand: where it stops, or dies, is not yet known.
 select count(*) from outlog.outbox_state where state = 'CLAIMED'
@@ -18,11 +14,6 @@ select count(*) from outlog.outbox_state where state = 'CLAIMED'
 -- name: archive_lanes()
 -- All messages are there, and what is not delivered has a row of its own: the lanes go on after them.
 update outlog.lanes set head = coalesce((select max(seq) from outlog.outbox o where o.lane = outlog.lanes.lane), head)
-
--- name: archive_heads()
-insert into outlog.heads (org_key, aggregate_type, aggregate_id, aggregate_seq)
-select coalesce(org_id, ''), aggregate_type, aggregate_id, max(aggregate_seq)
-  from outlog.events group by coalesce(org_id, ''), aggregate_type, aggregate_id
 
 -- name: archive_record_list(org_key, actor_id, endpoint, idempotency_key, limit literal)
 select org_key, actor_id, endpoint, idempotency_key, request_hash, response, created_at

@@ -16,14 +16,16 @@ struct batch {
     char now[OL_TIME_TEXT];
 };
 
-/* Fills in the parameters of row `i`. */
+/* Fills in the parameters of row `i`; takes a row of the answer. */
 typedef void fill_row(const struct batch *batch, size_t i, struct ol_value *params);
+typedef void take_row(const struct batch *batch, const struct ol_rows *rows);
 
-/* Insert many rows with few statements. One for each row would open and close a dozen b-trees and,
- * because of the triggers, keep a copy of every page it touches so that this one row could be
- * undone: together more than the insert itself. Powers of two, so that few forms are prepared. */
-static int insert_rows(struct ol_sqlite_conn *conn, enum ol_query_id id, const struct batch *batch,
-                       size_t count, fill_row *fill, outlog_err *err)
+/* Run a query for many rows of values with few statements; `take` gets what it answers. One statement
+ * for each row would open and close a dozen b-trees and, because of the triggers, keep a copy of
+ * every page it touches so that this one row could be undone: together more than the insert itself.
+ * Powers of two, so that few forms are prepared. */
+static int run_rows(struct ol_sqlite_conn *conn, enum ol_query_id id, const struct batch *batch,
+                    size_t count, fill_row *fill, take_row *take, outlog_err *err)
 {
     struct ol_value params[MOST_PARAMS];
     size_t rows;
@@ -42,7 +44,10 @@ static int insert_rows(struct ol_sqlite_conn *conn, enum ol_query_id id, const s
                 return -1;
             }
         }
-        if (ol_next(&result, err) < 0)
+        int got;
+        while ((got = ol_next(&result, err)) > 0)
+            take(batch, &result);
+        if (got < 0)
             return -1;
     }
     return 0;
@@ -51,28 +56,25 @@ static int insert_rows(struct ol_sqlite_conn *conn, enum ol_query_id id, const s
 static void fill_head(const struct batch *batch, size_t i, struct ol_value *params)
 {
     const struct ol_write_head *head = &batch->write->heads[i];
-    params[0] = ol_text(head->org_key);
-    params[1] = ol_text(head->aggregate_type);
-    params[2] = ol_text(head->aggregate_id);
-    params[3] = ol_int(head->count);
+    params[0] = ol_int((int64_t)i);
+    params[1] = ol_text(head->org_key);
+    params[2] = ol_text(head->aggregate_type);
+    params[3] = ol_text(head->aggregate_id);
 }
 
-static int take_heads(struct ol_sqlite_conn *conn, const struct batch *batch, outlog_err *err)
+static void take_head(const struct batch *batch, const struct ol_rows *rows)
 {
-    struct ol_write *write = batch->write;
-    if (insert_rows(conn, OL_Q_HEAD_ADD, batch, write->head_count, fill_head, err) < 0)
+    batch->write->heads[ol_column_int(rows, 0)].base = ol_column_int(rows, 1);
+}
+
+/* A host's own transaction may have done nothing yet: it begins to write before it reads. */
+static int read_heads(struct ol_sqlite_conn *conn, const struct batch *batch, outlog_err *err)
+{
+    if (conn->base.is_borrowed &&
+        ol_exec(&conn->base, OL_Q_WRITE_BEGIN, OL_NO_PARAMS, NULL, err) < 0)
         return -1;
-    for (size_t i = 0; i < write->head_count; i++) {
-        struct ol_write_head *head = &write->heads[i];
-        int64_t last;
-        if (ol_number(&conn->base, OL_Q_HEAD_GET,
-                      OL_PARAMS(ol_text(head->org_key), ol_text(head->aggregate_type),
-                                ol_text(head->aggregate_id)),
-                      &last, err) < 0)
-            return -1;
-        head->base = last - head->count;
-    }
-    return 0;
+    return run_rows(conn, OL_Q_HEADS_GET, batch, batch->write->head_count, fill_head, take_head,
+                    err);
 }
 
 /* Number the events; refuse one that was to have another number. */
@@ -140,12 +142,12 @@ int ol_sqlite_write(struct ol_conn *base, struct ol_write *write, outlog_err *er
     if (write->is_alone && ol_sqlite_begin(base, err) < 0)
         return -1;
     ol_time_format(now_us, batch.now);
-    if (take_heads(conn, &batch, err) < 0 ||
+    if (read_heads(conn, &batch, err) < 0 ||
         ol_number(base, OL_Q_EVENT_LAST, OL_NO_PARAMS, &batch.last_id, err) < 0 ||
         number_events(&batch, err) < 0)
         goto failed;
     ol_fault("append.insert");
-    if (insert_rows(conn, OL_Q_EVENT_INSERT, &batch, write->count, fill_event, err) < 0)
+    if (run_rows(conn, OL_Q_EVENT_INSERT, &batch, write->count, fill_event, NULL, err) < 0)
         goto failed;
     for (size_t i = 0; i < write->count; i++)
         write->events[i].out->occurred_at = now_us;

@@ -306,6 +306,15 @@ static int check_same(struct ol_import *import, const struct ol_json *event, out
                              (long long)import->last);
 }
 
+/* What came so far is stored, and known to have come by this import. */
+static int commit_page(struct ol_import *import, outlog_err *err)
+{
+    return ol_exec(import->tx->conn, OL_Q_ARCHIVE_MARK, OL_PARAMS(ol_int(import->last)), NULL,
+                   err) < 0
+               ? -1
+               : commit(import, err);
+}
+
 static int take_event(struct ol_import *import, const struct ol_json *e, outlog_err *err)
 {
     struct ol_import *i = import;
@@ -342,7 +351,7 @@ static int take_event(struct ol_import *import, const struct ol_json *e, outlog_
     }
     import->last = number;
     import->count++;
-    return ++import->in_tx < PAGE ? 0 : commit(import, err);
+    return ++import->in_tx < PAGE ? 0 : commit_page(import, err);
 }
 
 static int take_row(struct ol_import *import, const struct ol_shelf *shelf,

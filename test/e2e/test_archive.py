@@ -144,7 +144,7 @@ def test_e2_an_export_that_was_cut_off_is_not_taken_for_a_whole_one(stores, fill
     assert short.returncode == 1 and "were said to be there" in short.stderr
 
 
-@pytest.mark.parametrize("stores", ["sqlite-postgres"], indirect=True)
+@pytest.mark.parametrize("stores", ["sqlite-postgres", "sqlite-sqlite"], indirect=True)
 def test_e2_an_interrupted_import_goes_on(stores, filled):
     old, new = stores
     text = old.run("export").stdout
@@ -152,6 +152,17 @@ def test_e2_an_interrupted_import_goes_on(stores, filled):
     assert new.run("import", "-", input=half, check=False).returncode == 1
     new.run("import", "-", input=text)
     assert_moved(old, new, filled)
+    assert "has events of its own" in new.run("import", "-", input=text, check=False).stderr
+
+
+@pytest.mark.parametrize("stores", ["sqlite-sqlite"], indirect=True)
+def test_e2_an_interrupted_import_does_not_go_on_after_an_append(stores, filled):
+    old, new = stores
+    text = old.run("export").stdout
+    half = "".join(text.splitlines(keepends=True)[:1800])
+    assert new.run("import", "-", input=half, check=False).returncode == 1
+    append(new, "new/n-1", "t", "{}")
+    assert "has events of its own" in new.run("import", "-", input=text, check=False).stderr
 
 
 @pytest.mark.parametrize("stores", ["sqlite-sqlite"], indirect=True)

@@ -9,6 +9,19 @@ values (:event_id, :id::uuid, :occurred_at::timestamptz, :org_id, :aggregate_typ
        :event_type, :event_version, :actor_type, :actor_id, :request_id, :idempotency_key, :correlation_id,
        :causation_id::uuid, :app_id, :env_id, :visibility, :metadata::json, :payload::json)
 
+-- name: archive_in_use()
+-- Heads are written by appends, and by an import only at its end.
+select count(*) from (select 1 from outlog.heads limit 1) h
+
+-- name: archive_mark(event_id)
+-- It is the lack of heads that tells an import which is not finished.
+select :event_id::bigint
+
+-- name: archive_heads()
+insert into outlog.heads (org_key, aggregate_type, aggregate_id, aggregate_seq)
+select coalesce(org_id, ''), aggregate_type, aggregate_id, max(aggregate_seq)
+  from outlog.events group by coalesce(org_id, ''), aggregate_type, aggregate_id
+
 -- name: archive_number(event_id)
 -- The next event follows the last one that came.
 select setval('outlog.events_event_id_seq', greatest(:event_id::bigint, 1), :event_id::bigint > 0)

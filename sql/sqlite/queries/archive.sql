@@ -8,6 +8,18 @@ values (:event_id, :id, :occurred_at, :org_id, :aggregate_type, :aggregate_id, :
        :event_version, :actor_type, :actor_id, :request_id, :idempotency_key, :correlation_id, :causation_id, :app_id,
        :env_id, :visibility, :metadata, :payload)
 
+-- name: archive_in_use()
+-- Are there events that no unfinished import brought?
+select coalesce((select max(event_id) from outlog_events), 0) > coalesce((select event_id from outlog_import), 0)
+
+-- name: archive_mark(event_id)
+-- An import that is interrupted can go on from here.
+insert into outlog_import (only, event_id) values (1, :event_id) on conflict do update set event_id = excluded.event_id
+
+-- name: archive_heads()
+-- The import is finished, and the store in use. Heads are a view.
+delete from outlog_import
+
 -- name: archive_number(event_id)
 -- AUTOINCREMENT has followed by itself.
 select :event_id

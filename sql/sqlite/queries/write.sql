@@ -1,17 +1,19 @@
--- Appending, and the heads that number each aggregate's events.
+-- Appending, and the numbers of each aggregate's events.
 
--- name: head_add(org_key, aggregate_type, aggregate_id, count) @sqlite
--- Takes the next `count` numbers of an aggregate. Its values are repeated for many rows (sqlite_query.c), as
--- are those of event_insert. It writes before anything is read: so it waits for another writer,
--- where a transaction that has read could only fail.
-insert into outlog_heads (org_key, aggregate_type, aggregate_id, aggregate_seq)
-values (:org_key, :aggregate_type, :aggregate_id, :count)
-on conflict do update set aggregate_seq = aggregate_seq + excluded.aggregate_seq
+-- name: write_begin() @sqlite
+-- Changes nothing, but waits for another writer, where a transaction that has read could only fail.
+update outlog_schema_migrations set name = name where false
 
 -- name: head_get(org_key, aggregate_type, aggregate_id) @sqlite
--- The last number taken. RETURNING would tell as well, but costs more than both statements.
-select aggregate_seq from outlog_heads
- where org_key = :org_key and aggregate_type = :aggregate_type and aggregate_id = :aggregate_id
+-- The last number of an aggregate: the end of its part of the index.
+select coalesce(max(aggregate_seq), 0) from outlog_events
+ where aggregate_type = :aggregate_type and aggregate_id = :aggregate_id and coalesce(org_id, '') = :org_key
+
+-- name: heads_get(nth, org_key, aggregate_type, aggregate_id) @sqlite
+-- The same of many aggregates. Its values are repeated for many rows (sqlite_query.c), as are those of event_insert.
+select h.column1, coalesce((select max(e.aggregate_seq) from outlog_events e
+        where e.aggregate_type = h.column3 and e.aggregate_id = h.column4 and coalesce(e.org_id, '') = h.column2), 0)
+  from (values (:nth, :org_key, :aggregate_type, :aggregate_id)) h
 
 -- name: event_last() @sqlite
 -- The highest event_id that was ever given out.

@@ -39,10 +39,11 @@ create table outlog_events (
         substr(payload, 1, 1) = '{' or substr(ltrim(payload, char(32, 9, 10, 13)), 1, 1) = '{')
 );
 
--- One index for every filter of E7, E8 and T3 (E15). coalesce: no org is as unique as any org.
+-- One index for every filter of E7, E8 and T3 (E15). coalesce: no org is as unique as any org. An aggregate's
+-- begins with what differs: that is compared a dozen times an event.
 create unique index outlog_events_id on outlog_events (id);
 create unique index outlog_events_aggregate
-    on outlog_events (aggregate_type, aggregate_id, coalesce(org_id, ''), aggregate_seq);
+    on outlog_events (aggregate_id, aggregate_type, coalesce(org_id, ''), aggregate_seq);
 create index outlog_events_org on outlog_events (org_id, event_id);
 create index outlog_events_time on outlog_events (occurred_at, event_id);
 create index outlog_events_type on outlog_events (event_type, event_id);
@@ -79,13 +80,14 @@ begin
     insert or ignore into outlog_replaced values (1);
 end;
 
-create table outlog_heads (
-    org_key        text    not null,                       -- '' stands for no org
-    aggregate_type text    not null,
-    aggregate_id   text    not null,
-    aggregate_seq  integer not null,
-    primary key (aggregate_id, aggregate_type, org_key)    -- what differs first
-) without rowid;
+-- The last number of each aggregate. There is one writer at a time, so the events themselves can tell it; where
+-- there are more, in PostgreSQL, it is a table whose rows are the locks.
+create view outlog_heads as
+select coalesce(org_id, '') as org_key, aggregate_type, aggregate_id, max(aggregate_seq) as aggregate_seq
+  from outlog_events group by aggregate_id, aggregate_type, coalesce(org_id, '');
+
+-- How far an import came that is not finished: what is above it did not come from there.
+create table outlog_import (only integer primary key check (only = 1), event_id integer not null);
 
 create table outlog_consumers (
     name            text    primary key,
