@@ -94,13 +94,22 @@ static int hex_value(char c)
     return -1;
 }
 
+/* Digits as they are written in ids, 0 for what is none: random digits make for wrong guesses of
+ * the processor where their ranges are compared. */
+static const char digits[256] = {
+    ['0'] = '0', ['1'] = '1', ['2'] = '2', ['3'] = '3', ['4'] = '4', ['5'] = '5',
+    ['6'] = '6', ['7'] = '7', ['8'] = '8', ['9'] = '9', ['a'] = 'a', ['b'] = 'b',
+    ['c'] = 'c', ['d'] = 'd', ['e'] = 'e', ['f'] = 'f', ['A'] = 'a', ['B'] = 'b',
+    ['C'] = 'c', ['D'] = 'd', ['E'] = 'e', ['F'] = 'f',
+};
+
 bool ol_uuid_parse(const char *text, char out[OL_UUID_TEXT])
 {
     for (int i = 0; i < 36; i++) {
         bool dash = i == 8 || i == 13 || i == 18 || i == 23;
-        if (dash ? text[i] != '-' : hex_value(text[i]) < 0)
+        out[i] = dash ? '-' : digits[(unsigned char)text[i]];
+        if (dash ? text[i] != '-' : !out[i])
             return false;
-        out[i] = dash ? '-' : "0123456789abcdef"[hex_value(text[i])];
     }
     out[36] = '\0';
     return text[36] == '\0';

@@ -51,18 +51,19 @@ static bool is_within(const struct limit *limit, const char *text)
     return bytes >= 1 && bytes <= limit->most && ol_utf8_is_valid(text, bytes);
 }
 
-static int check_object(const char *field, const char *text, struct ol_json *out, outlog_err *err)
+/* `pointer` is the field's name after a slash. */
+static int check_object(const char *pointer, const char *text, struct ol_json *out, outlog_err *err)
 {
-    char pointer[sizeof err->pointer];
-    outlog_err why;
-    snprintf(pointer, sizeof pointer, "/%s", field);
+    const char *field = pointer + 1;
     size_t bytes = strlen(text);
+    outlog_err why;
     if (bytes > OL_PAYLOAD_BYTES)
         return ol_fail_at(err, OUTLOG_TOO_LARGE, pointer, "%s has %zu bytes, the limit is %d",
                           field, bytes, OL_PAYLOAD_BYTES);
     if (ol_json_parse(text, bytes, out, &why) < 0) {
-        snprintf(pointer, sizeof pointer, "/%s%.*s", field, 120, why.pointer);
-        return ol_fail_at(err, OUTLOG_INVALID_JSON, pointer, "%s: %s", field, why.message);
+        char within[sizeof err->pointer];
+        snprintf(within, sizeof within, "%s%.*s", pointer, 120, why.pointer);
+        return ol_fail_at(err, OUTLOG_INVALID_JSON, within, "%s: %s", field, why.message);
     }
     if (out->type != OL_JSON_OBJECT)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s must be a JSON object", field);
@@ -106,10 +107,10 @@ int ol_event_check(const struct outlog_event *event, struct ol_json *payload,
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/id", "id must be a UUID");
     if (!event->payload)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/payload", "payload is required");
-    if (check_object("payload", event->payload, payload, err) < 0)
+    if (check_object("/payload", event->payload, payload, err) < 0)
         return -1;
     *metadata = (struct ol_json){0};
-    return event->metadata ? check_object("metadata", event->metadata, metadata, err) : 0;
+    return event->metadata ? check_object("/metadata", event->metadata, metadata, err) : 0;
 }
 
 /* --- idempotency --- */

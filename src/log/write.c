@@ -179,8 +179,8 @@ static int complete(struct call *call, outlog_err *err)
         row->request_id = or_new_uuid(row->request_id, &call->arena);
         if (!row->correlation_id || !row->request_id)
             return out_of_memory(err);
-        snprintf(row->out->correlation_id, sizeof row->out->correlation_id, "%s",
-                 row->correlation_id);
+        memcpy(row->out->correlation_id, row->correlation_id,
+               strnlen(row->correlation_id, sizeof row->out->correlation_id - 1)); // it is all zero
     }
     return 0;
 }
