@@ -26,7 +26,7 @@ create table outlog_events (
     constraint events_event_version_starts_at_1 check (event_version >= 1),
     constraint events_actor_type_is_known              -- IN would build a b-tree of its own for every row
         check (actor_type = 'user' or actor_type = 'service_principal' or actor_type = 'system'),
-    constraint events_id_is_a_uuid check (length(id) = 36),
+    constraint events_id_is_a_uuid check (length(cast(id as blob)) = 36),
     constraint events_lengths check (
         length(cast(event_type as blob))     between 1 and 100 and
         length(cast(aggregate_type as blob)) between 1 and 50  and
@@ -36,7 +36,7 @@ create table outlog_events (
         length(cast(correlation_id as blob)) between 1 and 255 and
         (org_id is null or length(cast(org_id as blob)) between 1 and 100)),
     constraint events_payload_is_an_object check (
-        substr(payload, 1, 1) = '{' or substr(ltrim(payload, char(32, 9, 10, 13)), 1, 1) = '{')
+        (payload >= '{' and payload < '|') or substr(ltrim(payload, char(32, 9, 10, 13)), 1, 1) = '{')
 );
 
 -- One index for every filter of E7, E8 and T3 (E15). coalesce: no org is as unique as any org. An aggregate's
