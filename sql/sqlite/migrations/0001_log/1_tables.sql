@@ -40,18 +40,18 @@ create table outlog_events (
 );
 
 -- One index for every filter of E7, E8 and T3 (E15). coalesce: no org is as unique as any org. An aggregate's
--- begins with what differs: that is compared a dozen times an event.
+-- begins with what differs: that is compared a dozen times an event. Each ends in event_id, being the rowid, by itself.
 create unique index outlog_events_id on outlog_events (id);
 create unique index outlog_events_aggregate
     on outlog_events (aggregate_id, aggregate_type, coalesce(org_id, ''), aggregate_seq);
-create index outlog_events_org on outlog_events (org_id, event_id);
-create index outlog_events_time on outlog_events (occurred_at, event_id);
-create index outlog_events_type on outlog_events (event_type, event_id);
-create index outlog_events_correlation on outlog_events (correlation_id, event_id);
-create index outlog_events_causation on outlog_events (causation_id, event_id) where causation_id is not null;
-create index outlog_events_app on outlog_events (app_id, event_id) where app_id is not null;
-create index outlog_events_env on outlog_events (env_id, event_id) where env_id is not null;
-create index outlog_events_visibility on outlog_events (visibility, event_id) where visibility is not null;
+create index outlog_events_org on outlog_events (org_id);
+create index outlog_events_time on outlog_events (occurred_at);
+create index outlog_events_type on outlog_events (event_type);
+create index outlog_events_correlation on outlog_events (correlation_id);
+create index outlog_events_causation on outlog_events (causation_id) where causation_id is not null;
+create index outlog_events_app on outlog_events (app_id) where app_id is not null;
+create index outlog_events_env on outlog_events (env_id) where env_id is not null;
+create index outlog_events_visibility on outlog_events (visibility) where visibility is not null;
 
 -- E1: nobody changes the past.
 create trigger outlog_events_no_update before update on outlog_events begin
