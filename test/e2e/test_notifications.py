@@ -17,7 +17,8 @@ from lib.cli import Outlog
 from lib.mail import MailServer
 from lib.outbox import Outbox, wait_for
 from lib.websocket import WebSocket
-from run_doors import HttpRuns
+from run_doors import DOORS as RUN_DOORS
+from run_doors import HttpRuns, open_runs
 
 ORG = "acme"
 CONTENT_TYPE = "application/vnd.outlog.notification+json"
@@ -112,6 +113,69 @@ def test_n1_every_door_notifies_in_the_events_transaction(store, outlog, name):
         assert row["payload"]["event"]["payload"] == {"assignee": "u:1", "title": "x"}
         assert row["payload"]["event"]["id"] == event["id"]
         assert row["metadata"]["template"] == "t" and row["metadata"]["template_version"] == 1
+
+
+def everything(**more):
+    """A rule that tells u-1 of each event there is."""
+    return config([{"on": "*", "recipients": {"role": "all"}, "channels": ["email", "in_app"], "template": "t", "once": "event"}],
+                  roles={"all": {"*": ["u-1"]}}, **more)
+
+
+@pytest.mark.parametrize("name", (*DOORS, "http"))
+def test_n1_a_repeated_command_tells_nobody_twice(store, outlog, name):
+    """Known by its key, or by the event's own id."""
+    apply(outlog, everything())
+    fields = {"org_id": ORG, "aggregate_type": "task", "aggregate_id": "t", "event_type": "task.assigned", "payload": "{}"}
+    door = HttpRuns(store) if name == "http" else open_door(name, store)
+
+    def repeat(key=None, **more):
+        if name != "http":
+            return door.append(**fields, **more, **({"idempotency_key": key} if key else {}))
+        event = {field: value for field, value in fields.items() if field != "org_id"}
+        return door.call("POST", "events", {"org_id": ORG, "events": [{**event, "payload": {}, **more}]},
+                         {"idempotency-key": key} if key else {})[0]["events"][0]
+    for count, how in enumerate(({"key": "k-1"}, {"id": str(uuid.uuid4())}, {"key": "k-2", "id": str(uuid.uuid4())}), 1):
+        first = repeat(**how)
+        for _ in range(2):
+            assert repeat(**how)["id"] == first["id"]
+        assert who(messages(store)) == sorted([("u-1", "email"), ("u-1", "in_app")] * count), how
+    door.close()
+
+
+@pytest.mark.parametrize("name", RUN_DOORS)
+def test_n1_a_repeated_command_of_a_run_tells_nobody_twice(store, outlog, name):
+    apply(outlog, {**everything(), "destinations": {"email": {"type": "null"}, "hook": {"type": "null"}}})
+    door = open_runs(name, store)
+    told = []
+
+    def twice(verb, id=None, **body):
+        first = door.do(verb, id, key=f"k-{verb}", **body)
+        now = who(messages(store))
+        assert len(now) > len(told), f"{verb} makes an event"
+        door.do(verb, id, key=f"k-{verb}", **body)
+        assert who(messages(store)) == now, verb
+        told[:] = now
+        return first
+    signal = twice("receive_signal", org_id=ORG, signal_type="S", payload={})["signal_id"]
+    run = twice("start_run", org_id=ORG, signal_id=signal, run_type="R", orchestrator_version="1")["run_id"]
+    step = twice("start_step", run, step_type="T")["step_id"]
+    twice("call_tool", step, tool_name="t", input={})
+    twice("request_effect", run, effect_type="API_CALL", destination="hook", effect_spec={})
+    twice("fail_step", step, error_code="E", error_message="e")
+    twice("retry_step", step)
+    twice("complete_step", step, output_result={})
+    twice("checkpoint_run", run, checkpoint_data={})
+    twice("complete_run", run)
+    door.close()
+
+
+def test_n1_a_message_said_again_in_a_session_tells_nobody_twice(store, outlog, serve, chat):
+    apply(outlog, everything())
+    one = chat(serve("--no-relay"), "u-1:nobody:t")
+    for _ in range(3):
+        one.say("r-1", "hello")
+        assert one.next("accepted")["seq"] == 1
+    assert who(row for row in messages(store) if row["event_type"] == "user_message") == [("u-1", "email"), ("u-1", "in_app")]
 
 
 @pytest.mark.parametrize("name", CALLERS)
