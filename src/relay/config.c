@@ -164,8 +164,27 @@ static int check_targets(struct ol_amendment *a)
     return 0;
 }
 
+static bool is_pruned(struct ol_amendment *a, const struct ol_clause *stored)
+{
+    return a->options->prune && !stored->is_fixed &&
+           !ol_clause_find(&a->wanted, stored->noun, stored->name);
+}
+
+/* Each change is told by an event, and a rule whose query cannot be run any more refuses events: it goes before
+ * the first of them. */
+static int silence_pruned(struct ol_amendment *a)
+{
+    for (const struct ol_clause *i = a->stored.first; i && !a->options->dry_run; i = i->next)
+        if (i->noun == OL_NOUN_RULE && is_pruned(a, i) &&
+            ol_rule_delete(a->conn, i->name, a->err) < 0)
+            return -1;
+    return 0;
+}
+
 static int compare(struct ol_amendment *a)
 {
+    if (silence_pruned(a) < 0)
+        return -1;
     for (struct ol_clause *i = a->wanted.first; i; i = i->next) {
         const struct ol_clause *before = ol_clause_find(&a->stored, i->noun, i->name);
         if (i->is_implied && before)
@@ -182,9 +201,8 @@ static int compare(struct ol_amendment *a)
                               before ? changed_keys(a->arena, before->text, i->text) : NULL) < 0)
             return -1;
     }
-    for (struct ol_clause *i = a->stored.first; i && a->options->prune; i = i->next)
-        if (!i->is_fixed && !ol_clause_find(&a->wanted, i->noun, i->name) &&
-            ol_amendment_make(a, i, OL_CHANGE_REMOVE, NULL) < 0)
+    for (struct ol_clause *i = a->stored.first; i; i = i->next)
+        if (is_pruned(a, i) && ol_amendment_make(a, i, OL_CHANGE_REMOVE, NULL) < 0)
             return -1;
     return 0;
 }

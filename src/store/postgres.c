@@ -55,7 +55,7 @@ static const struct state states[] = {
     {"25006", OUTLOG_READ_ONLY, "; connect to the primary"},
     {"25P01", OUTLOG_MISUSE, "; begin the transaction before joining it"},
     {"25P02", OUTLOG_MISUSE, "; roll the transaction back"},
-    {"42P01", OUTLOG_NO_SCHEMA, "; run `outlog init` first"},
+    {"42P01", OUTLOG_NO_SCHEMA, "; run `outlog init` first"}, // of ours; see state_of()
     {"3F000", OUTLOG_NO_SCHEMA, "; run `outlog init` first"},
     {"42883", OUTLOG_NO_SCHEMA, "; run `outlog init` to bring the schema up to date"},
     {"42501", OUTLOG_STORE_ERROR,
@@ -88,6 +88,19 @@ static void read_detail(outlog_err *err, const char *detail)
     member = ol_json_get(&value, "pointer");
     if (member.type == OL_JSON_STRING) // pointers of ours need no unescaping
         snprintf(err->pointer, sizeof err->pointer, "%.*s", (int)member.bytes - 2, member.text + 1);
+}
+
+/* Our statements name our tables outlog.…; what else is not there is wanted by a statement of the user's. */
+static const struct state *state_of(const char *sqlstate, const char *message)
+{
+    static const struct state users =
+        {"42P01", OUTLOG_STORE_ERROR, "; the query of a notification rule, or a trigger, needs it"};
+    const struct state *fit = states;
+    if (strcmp(sqlstate, users.prefix) == 0 && !strstr(message, "outlog."))
+        return &users;
+    while (strncmp(sqlstate, fit->prefix, strlen(fit->prefix)) != 0)
+        fit++;
+    return fit;
 }
 
 bool ol_postgres_is_lost(const struct ol_postgres_conn *conn)
@@ -126,9 +139,7 @@ int ol_postgres_fail(struct ol_postgres_conn *conn, const PGresult *result, outl
             read_detail(err, PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL));
         return -1;
     }
-    const struct state *fit = states;
-    while (strncmp(state, fit->prefix, strlen(fit->prefix)) != 0)
-        fit++;
+    const struct state *fit = state_of(state, message);
     return ol_fail(err, fit->code, "%s: %s%s", conn->base.name, message, fit->advice);
 }
 

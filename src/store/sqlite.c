@@ -98,6 +98,8 @@ int ol_sqlite_fail(struct ol_sqlite_conn *conn, int result, outlog_err *err)
                    is_stale
                        ? "; another wrote since this transaction first read: roll it back, and "
                          "begin it with BEGIN IMMEDIATE"
+                   : strstr(message, "no such table: main.") && code == OUTLOG_STORE_ERROR
+                       ? "; the query of a notification rule, or a trigger, needs it"
                        : advice(code, result));
 }
 

@@ -261,6 +261,20 @@ def test_n1_recipients_come_from_a_query(store, outlog):
     assert who(messages(store)).count(("u-1", "in_app")) == 1, "a rule that was taken out asks nobody"
 
 
+def test_n1_a_rule_whose_table_is_gone_refuses_events_and_can_be_taken_out(store, outlog):
+    execute(connect(store), "create table members (member text)")
+    apply(outlog, config([{**RULE, "recipients": {"sql": "select member from members"}}]))
+    execute(connect(store), "drop table members")
+    args = ("append", "--org", ORG, "--aggregate", "task/t", "--type", "task.assigned", "--data", '{"assignee":"u-1"}')
+    refused = outlog.run(*args, check=False)
+    assert refused.returncode == 1 and "members" in refused.stderr
+    assert refused.stderr.endswith("; the query of a notification rule, or a trigger, needs it [store_error]\n")
+    changed = apply(outlog, config([RULE], {"t": {"subject": "new", "text": "x"}}), "--prune")
+    assert "1 added, 1 changed, 1 removed" in changed.stdout
+    outlog.run(*args)
+    assert who(messages(store)) == [("u-1", "in_app")]
+
+
 @pytest.mark.parametrize("change, words", [
     ({"recipients": {"sql": "select x from nowhere_at_all"}}, "nowhere_at_all"),
     ({"recipients": {"sql": "delete from x"}}, "select"),
