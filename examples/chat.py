@@ -64,9 +64,10 @@ def all_of(session, what):
 def history(session):
     """What was said, each with its answer: the page is whole after a reload, on any device."""
     events, effects = all_of(session, "events"), all_of(session, "effects")
-    answers = {one["effect_spec"]["requestId"]: one["effect_spec"]["content"] for one in effects}
-    return {"turns": [{"requestId": one["payload"]["requestId"], "text": one["payload"]["text"],
-                       "seq": one["aggregate_seq"], "answer": answers.get(one["payload"]["requestId"])}
+    answers = {one["checkpoint_id"]: one["effect_spec"]["content"] for one in effects if one["effect_type"] == "send_message"}
+    return {"turns": [{"requestId": one["payload"].get("requestId") or f"no-{one['aggregate_seq']}",
+                       "text": one["payload"].get("text"), "seq": one["aggregate_seq"],
+                       "answer": answers.get(f"{one['aggregate_id']}#{one['aggregate_seq']}")}
                       for one in events if one["event_type"] == "user_message"]}
 
 

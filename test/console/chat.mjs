@@ -90,6 +90,53 @@ export async function chatKill(visit) {
     await seeAnswers(visit, WHOLE(TEXT, 1));
 }
 
+// Two windows, and somebody who speaks by other doors: everybody sees all of it, once.
+export async function chatTwo(visit) {
+    const { page } = visit;
+    await page.goto(`${visit.base}/#two`);
+    await visit.see('connected');
+    const other = await page.context().newPage();
+    const second = { page: other, until: visit.until };
+    await other.goto(`${visit.base}/#two`);
+    await other.getByText('connected').waitFor();
+    await say(visit, TEXT);
+    await seeStream(second);
+    await other.locator('.said', { hasText: TEXT }).waitFor();
+    await seeAnswers(visit, WHOLE(TEXT, 1));
+    await seeAnswers(second, WHOLE(TEXT, 1));
+    assert.deepEqual(await other.locator('.turn > *').allTextContents(),
+        [TEXT, 'stored · no. 1', `${WHOLE(TEXT, 1)} `]);
+    await other.screenshot({ path: `${visit.shots}/chat-5-other-window.png` });
+    await other.close();
+
+    await visit.ask('elsewhere');
+    await page.reload();
+    await seeAnswers(visit, WHOLE(TEXT, 1), WHOLE('from the shell', 2));
+    assert.deepEqual(await page.locator('.said').allTextContents(), [TEXT, 'from the shell']);
+}
+
+// The store is away for a moment: what is said is said again, and nobody calls it refused.
+export async function chatAway(visit) {
+    const { page } = visit;
+    let refused = 0;
+    await page.routeWebSocket(/socket/, (socket) => {
+        const server = socket.connectToServer();
+        socket.onMessage((text) => {
+            const { type, requestId } = JSON.parse(text);
+            if (type !== 'user_message' || refused === 2) return server.send(text);
+            const code = ['unavailable', 'outcome_unknown'][refused++];
+            return socket.send(JSON.stringify({ type: 'error', code, requestId, detail: 'try again' }));
+        });
+    });
+    await page.goto(`${visit.base}/#away`);
+    await visit.see('connected');
+    await say(visit, TEXT);
+    await visit.see('sending');
+    await seeAnswers(visit, WHOLE(TEXT, 1));
+    assert.equal(refused, 2);
+    await visit.ask('settled', { count: 1 });
+}
+
 // A page whose origin nobody named cannot open a socket.
 export async function chatForeign(visit) {
     forgiveOutages(visit);

@@ -84,6 +84,25 @@ def test_s4_the_daemon_is_killed_in_mid_answer_and_the_page_shows_it_whole_once(
         "kill": server.kill, "start": lambda: server.start(server.port), "settled": settled(server, "kill")})
 
 
+def test_s7_two_windows_and_other_doors_see_the_same_conversation(open_chat, browser, shots, outlog):
+    server, page, _ = open_chat()
+    key = "you:helper:two"
+
+    def elsewhere():
+        outlog.run("append", "--org", "default", "--aggregate", f"session/{key}", "--type", "user_message",
+                   "--data", '{"text":"from the shell"}')
+        outlog.run("apply", "-f", "-", input='{"destinations": {"chat": {"type": "websocket"}}}')
+        outlog.run("send", "--to", "chat", "--org", "default", "--type", "update_ui",
+                   "--data", json.dumps({"session_key": key, "badge": 1}))
+        wait_for(lambda: len(server.get(f"/v1/sessions/{key}/effects").json["effects"]) == 3, "the answer and the badge")
+    browser.flow("chatTwo", page, shots, answers={"elsewhere": elsewhere})
+
+
+def test_s2_what_is_said_while_the_store_is_away_is_said_again(open_chat, browser, shots):
+    server, page, _ = open_chat()
+    browser.flow("chatAway", page, shots, answers={"settled": settled(server, "away")})
+
+
 def test_x1_a_page_opens_sockets_when_its_origin_is_named(open_chat, browser, shots):
     _, page, name = open_chat(named=False)
     browser.flow("chatForeign", page, shots, answers={"name": name})
