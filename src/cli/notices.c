@@ -101,7 +101,7 @@ const struct ol_cli_command ol_command_notices = {
     .name = "notices",
     .summary = "notifications in the feeds of users",
     .help =
-        "usage: outlog notices [--org O] [--user U] [--unread] [--limit N] [--after ID] [--json]\n"
+        "usage: outlog notices [--org O] [--user U] [--unread] [--limit N] [--after PLACE] [--json]\n"
         "       outlog notices read ID…\n\n"
         "What notification rules have put into the feeds of users, the newest first; `read` marks some\n"
         "as read, all of them or none.\n\n"

@@ -56,8 +56,10 @@ static int deliver(struct ol_cli *cli, outlog *log, const char *key, const struc
         return -1;
     if (cli->json)
         printf("{\"hurried\":%lld}\n", (long long)hurried);
+    else if (hurried == 0)
+        printf("nothing is owed\n");
     else
-        printf("%s owed effects are sent now, to whoever is connected\n",
+        printf("%s owed, being sent again now to whoever is connected\n",
                ol_thousands(hurried, number));
     return 0;
 }
