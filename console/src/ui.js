@@ -245,6 +245,11 @@ export function Button({ onPress, children, tone, quiet, label, disabled }) {
         disabled=${isBusy || disabled} aria-busy=${isBusy} onClick=${press}>${children}</button>`;
 }
 
+// The end of a list that begins with the newest.
+export function Older({ of }) {
+    return of.next && html`<p class="gap"><${Button} onPress=${of.older}>Older<//></p>`;
+}
+
 export function Dialog({ title, onClose, children }) {
     const box = useRef();
     useEffect(() => {

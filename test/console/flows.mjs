@@ -291,6 +291,34 @@ export async function session(visit) {
     await visit.see('Nothing is owed.');
 }
 
+// More than one page of everything: a session is shown to its end, and lists go on where a page of them ends.
+export async function longSession(visit, { key, count }) {
+    const { page } = visit;
+    const rows = page.locator('tbody tr');
+    for (const [name, all] of [['sessions', 111], ['notices', 110]]) {
+        await visit.go(name);
+        await visit.until(async () => await rows.count() === 100, `a page of ${name}`);
+        await visit.role('button', 'Older').click();
+        await visit.until(async () => await rows.count() === all, `all ${name}`);
+        assert.equal(await visit.role('button', 'Older').count(), 0);
+    }
+    await rows.last().getByRole('button', { name: 'Mark as read' }).click();
+    await visit.until(async () => /now|ago/.test(await rows.last().locator('td').last().textContent()), 'it to be read');
+    await visit.shot('flow-long-notices');
+
+    await visit.go(`sessions/${key}?org_id=acme`);
+    const said = page.getByRole('region', { name: 'Said' }).getByRole('listitem');
+    const owed = page.getByRole('region', { name: 'Owed' }).getByRole('listitem');
+    await visit.see(said.getByText(`word ${count - 1}`, { exact: true }));
+    await visit.until(async () => await said.count() === count && await owed.count() === count, 'all of it');
+    await visit.ask('acknowledge', { number: count - 2 });
+    await visit.see(owed.nth(count - 2).getByText('COMPLETED'));
+    await visit.ask('say', { text: 'one more' });
+    await visit.see(said.getByText('one more'));
+    assert.equal(await said.count(), count + 1);
+    await visit.shot('flow-long-session');
+}
+
 export async function dark(visit) {
     const theme = () => visit.page.evaluate(() => document.documentElement.dataset.theme);
     await visit.open({ theme: 'dark' });

@@ -313,6 +313,31 @@ def test_m5_s5_a_session_shows_what_was_said_and_is_owed(store, outlog, start, b
     browser.flow("session", start("--dev"), shots)
 
 
+def test_m5_s5_a_long_session_is_shown_to_its_end(store, outlog, outbox, tmp_path, start, browser, shots):
+    key, count = "u-long:nobody:t", 1100    # more than the console reads at a time
+    (tmp_path / "outlog.yaml").write_text(json.dumps({
+        "agents": {"nobody": {"type": "exec", "command": ["true"], "tries": 1}}, "notifications": {
+            "rules": [{"on": "user_message", "aggregate_type": "session", "org_id": "acme", "recipients": {"path": "/user"},
+                       "channels": ["in_app"], "template": "t", "once": "event"}],
+            "templates": {"t": {"subject": "{{text}}", "text": "x"}}}}))
+    server = start("--dev")
+
+    def say(session, text, **more):
+        return json.dumps({"org_id": "acme", "aggregate_type": "session", "aggregate_id": session,
+                           "event_type": "user_message", "payload": {"text": text, "requestId": text, **more}})
+    outlog.run("append", "--ndjson", "-", input="\n".join(
+        [say(f"u-{n}:nobody:t", f"word {n}", user="u") for n in range(110)] +
+        [say(key, f"word {n}", user=[]) for n in range(count)]) + "\n")
+    owed = lambda: server.get(f"/v1/sessions/{key}/effects?org_id=acme&limit=10000")["effects"]  # noqa: E731
+    wait_for(lambda: len(owed()) == count and len(server.get("/v1/notifications?limit=1000")["notifications"]) == 110,
+             "the answers and the notices", 120)
+
+    def acknowledge(number):
+        outbox.run("update {}effects set status = 'COMPLETED', attempts = 1 where effect_id = %s", owed()[number]["effect_id"])
+    browser.flow("longSession", server, shots, key=key, count=count, answers={
+        "acknowledge": acknowledge, "say": lambda text: outlog.run("append", "--ndjson", "-", input=say(key, text, user=[])).returncode})
+
+
 def test_m5_by_keyboard_alone(sqlite_store, outlog, start, browser, answers, shots):
     server = start("--dev")
     tell_story(outlog)

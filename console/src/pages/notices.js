@@ -2,17 +2,18 @@
 import { may, post } from '../api.js';
 import { firstLine } from '../format.js';
 import { html } from '../html.js';
-import { useGet } from '../load.js';
+import { useNewest } from '../load.js';
 import { refine, to } from '../router.js';
 import { person } from '../shared.js';
-import { Ago, Button, Empty, Loaded, Page, Table } from '../ui.js';
+import { Ago, Button, Empty, Loaded, Older, Page, Table } from '../ui.js';
 
 export function Notices({ query }) {
-    const notices = useGet('/v1/notifications',
-        { org_id: query.org_id, user_id: query.user, unread: query.unread }, { every: 3000 });
+    const notices = useNewest('/v1/notifications',
+        { org_id: query.org_id, user_id: query.user, unread: query.unread }, 'notifications', (one) => one.id,
+        { every: 3000 });
     const canMark = may.operate(person.use());
     async function mark(one) {
-        await post(`/v1/notifications/${one.id}/read`);
+        Object.assign(one, await post(`/v1/notifications/${one.id}/read`)); // also where it is not loaded again
         notices.refresh();
     }
     const tools = html`<label class="choice"><input type="checkbox" checked=${query.unread === 'true'}
@@ -21,8 +22,9 @@ export function Notices({ query }) {
             onChange=${(event) => refine({ user: event.target.value.trim() || undefined })} /></label></div>`;
     return html`<${Page} title="Notices" note="In the feeds of users, by notification rules." tools=${tools}>
         <${Loaded} from=${notices} what="notices" rows=${10}>
-            ${(data) => html`<${Table} label="Notices" rows=${data.notifications} keyOf=${(one) => one.id}
-            empty=${html`<${Empty} title="No notices">A rule of outlog.yaml with the channel in_app puts them here.<//>`}
+            ${() => html`<${Table} label="Notices" rows=${notices.rows} keyOf=${(one) => one.id}
+            empty=${query.user || query.unread ? html`<${Empty} title="No such notices" />`
+                : html`<${Empty} title="No notices">A rule of outlog.yaml with the channel in_app puts them here.<//>`}
             columns=${[
                 { label: 'user', cell: (one) =>
                     html`<a href=${to('notices', { ...query, user: one.user_id })}>${one.user_id}</a>` },
@@ -35,5 +37,5 @@ export function Notices({ query }) {
                 { label: 'told', right: true, cell: (one) => html`<${Ago} at=${one.created_at} />` },
                 { label: 'read', right: true, cell: (one) => (one.read_at ? html`<${Ago} at=${one.read_at} />`
                     : canMark ? html`<${Button} onPress=${() => mark(one)}>Mark as read<//>` : 'unread') },
-            ]} />`}<//><//>`;
+            ]} /><${Older} of=${notices} />`}<//><//>`;
 }

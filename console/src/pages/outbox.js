@@ -1,12 +1,11 @@
 // The outbox: messages by state and destination.
-import { useEffect, useState } from 'preact/hooks';
-import { get } from '../api.js';
+import { useEffect } from 'preact/hooks';
 import { count, firstLine } from '../format.js';
 import { html } from '../html.js';
-import { useGet, useLoad } from '../load.js';
+import { useGet, useNewest } from '../load.js';
 import { refine, to } from '../router.js';
 import { messageState, Shape, shapeOf, State, toneOf } from '../state.js';
-import { Ago, Destination, Due, Empty, Id, Loaded, Page, say, Table, Tabs } from '../ui.js';
+import { Ago, Destination, Due, Empty, Id, Loaded, Older, Page, Table, Tabs } from '../ui.js';
 
 const STATES = [[undefined, 'All'], ['PENDING', 'Pending', 'pending'],
     ['RETRYING', 'Retrying', 'retrying'],
@@ -54,32 +53,14 @@ export function DestinationFilter({ value, all = [] }) {
 // Newest first, a page at a time; the first page stays fresh.
 export function Messages({ params, columns = COLUMNS, empty, fits = () => true, onShown,
     every = 3000 }) {
-    const key = `messages ${JSON.stringify(params)}`;
-    const first = useLoad(key,
-        (signal) => get('/v1/messages', { ...params, limit: 100 }, { signal }), { every });
-    const [more, setMore] = useState({ key, messages: [], next: undefined });
-    const rest = more.key === key ? more : { messages: [], next: undefined };
-    const known = new Set((first.data?.messages || []).map((one) => one.event_id));
-    const shown = [...(first.data?.messages || []),
-        ...rest.messages.filter((one) => !known.has(one.event_id))].filter(fits);
-    const next = rest.next === undefined ? first.data?.next_after : rest.next;
-    useEffect(() => onShown?.(shown, first.refresh), [first.data, more]);
-
-    async function load() {
-        try {
-            const page = await get('/v1/messages', { ...params, limit: 100, after: next });
-            setMore({ key, messages: [...rest.messages, ...page.messages],
-                next: page.next_after || null });
-        } catch (problem) {
-            say(problem.message, 'bad');
-        }
-    }
-    const list = typeof columns === 'function' ? columns(first.refresh) : columns;
-    return html`<${Loaded} from=${first} what="messages" rows=${12}>${() => html`
+    const messages = useNewest('/v1/messages', params, 'messages', (one) => one.event_id, { every });
+    const shown = messages.rows.filter(fits);
+    useEffect(() => onShown?.(shown, messages.refresh), [messages.data, messages.more]);
+    const list = typeof columns === 'function' ? columns(messages.refresh) : columns;
+    return html`<${Loaded} from=${messages} what="messages" rows=${12}>${() => html`
         <${Table} label="Messages" rows=${shown} columns=${list} keyOf=${(one) => one.event_id}
-            hrefOf=${(one) => to('messages', one.event_id)} empty=${!next && empty} />
-        ${next && html`<p class="gap">
-            <button type="button" onClick=${load}>Older</button></p>`}`}<//>`;
+            hrefOf=${(one) => to('messages', one.event_id)} empty=${!messages.next && empty} />
+        <${Older} of=${messages} />`}<//>`;
 }
 
 export const COLUMNS = [
