@@ -302,6 +302,8 @@ export async function longSession(visit, { key, count }) {
         await visit.until(async () => await rows.count() === all, `all ${name}`);
         assert.equal(await visit.role('button', 'Older').count(), 0);
     }
+    await rows.last().locator('summary').click();
+    await visit.see(rows.last().getByText('It says what was said.'));
     await rows.last().getByRole('button', { name: 'Mark as read' }).click();
     await visit.until(async () => /now|ago/.test(await rows.last().locator('td').last().textContent()), 'it to be read');
     await visit.shot('flow-long-notices');

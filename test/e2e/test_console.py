@@ -319,7 +319,7 @@ def test_m5_s5_a_long_session_is_shown_to_its_end(store, outlog, outbox, tmp_pat
         "agents": {"nobody": {"type": "exec", "command": ["true"], "tries": 1}}, "notifications": {
             "rules": [{"on": "user_message", "aggregate_type": "session", "org_id": "acme", "recipients": {"path": "/user"},
                        "channels": ["in_app"], "template": "t", "once": "event"}],
-            "templates": {"t": {"subject": "{{text}}", "text": "x"}}}}))
+            "templates": {"t": {"subject": "{{text}}", "text": "It says what was said."}}}}))
     server = start("--dev")
 
     def say(session, text, **more):

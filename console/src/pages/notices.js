@@ -28,8 +28,7 @@ export function Notices({ query }) {
             columns=${[
                 { label: 'user', cell: (one) =>
                     html`<a href=${to('notices', { ...query, user: one.user_id })}>${one.user_id}</a>` },
-                { label: 'subject', grow: true, cell: (one) =>
-                    html`<span title=${one.body_text} class=${one.read_at ? 'dim' : ''}>${firstLine(one.subject, 120)}</span>` },
+                { label: 'subject', grow: true, cell: (one) => html`<${Words} of=${one} />` },
                 { label: 'event', wide: true, cell: (one) => (one.event_id
                     ? html`<a href=${to('events', one.event_id)}>${one.event_type}</a>` : one.event_type) },
                 { label: 'category', wide: true, cell: (one) => one.category },
@@ -38,4 +37,11 @@ export function Notices({ query }) {
                 { label: 'read', right: true, cell: (one) => (one.read_at ? html`<${Ago} at=${one.read_at} />`
                     : canMark ? html`<${Button} onPress=${() => mark(one)}>Mark as read<//>` : 'unread') },
             ]} /><${Older} of=${notices} />`}<//><//>`;
+}
+
+// What it says, behind its subject; a notice in HTML alone has no words that could be shown here.
+function Words({ of }) {
+    const subject = html`<span class=${of.read_at ? 'dim' : ''}>${firstLine(of.subject, 120)}</span>`;
+    return of.body_text
+        ? html`<details class="words"><summary>${subject}</summary><p>${of.body_text}</p></details>` : subject;
 }
