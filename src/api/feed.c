@@ -180,10 +180,10 @@ static void add_name(void *user, const char *org_id, const char *user_id, int64_
     ol_look_add(user, org_id, user_id, stamp, NULL);
 }
 
-static void look(outlog *log, struct ol_look *look)
+static int look(outlog *log, int64_t back_us, struct ol_look *look)
 {
     outlog_err err;
-    ol_inbox_moved(log, LOOK_BACK_US, add_name, look, &err);
+    return ol_inbox_moved(log, LOOK_BACK_US + back_us, add_name, look, &err);
 }
 
 static void hear(struct ol_room *room, int64_t stamp, const char *frame)
@@ -192,6 +192,9 @@ static void hear(struct ol_room *room, int64_t stamp, const char *frame)
     if (room->stamp == stamp)
         return;
     room->stamp = stamp;
+    for (struct ol_seat *seat = room->seats; seat; seat = seat->next)
+        if (!seat->is_new && (!seat->behind_at || room->hall->looked_at < seat->behind_at))
+            seat->behind_at = room->hall->looked_at;
     ol_room_deliver(room);
 }
 

@@ -181,6 +181,8 @@ void ol_hall_enter(struct ol_hall *hall, struct ol_request *request, const char 
                              .is_new = true};
     seat->who.org_id = NULL; // lives in the request
     room->seats = seat;
+    if (!hall->seat_count) // nobody listened before
+        hall->looked_at = ol_clock_boot_us();
     hall->seat_count++;
     room->is_opening = true; // keeps the room while the socket may already close
     int opened = ol_socket_open(request, &hall->user->socket, seat, &seat->socket);
@@ -262,6 +264,8 @@ void ol_room_deliver(struct ol_room *room)
 
 struct ol_look {
     struct ol_hall *hall;
+    int64_t since, begun_at; /* boot clock */
+    int result;
     struct ol_buf news; /* stamp, org\0name\0frame\0 … */
 };
 
@@ -277,7 +281,7 @@ void ol_look_add(struct ol_look *look, const char *org_id, const char *name, int
 static enum ol_answer look_around(struct ol_request *request)
 {
     struct ol_look *look = request->owner;
-    look->hall->user->look(request->log, look);
+    look->result = look->hall->user->look(request->log, ol_clock_boot_us() - look->since, look);
     return OL_ANSWERED;
 }
 
@@ -297,6 +301,8 @@ static void looked(struct ol_request *request)
             look->hall->user->hear(room, stamp, *frame ? frame : NULL);
         at = frame + strlen(frame) + 1;
     }
+    if (look->result == 0 && !look->news.failed)
+        look->hall->looked_at = look->begun_at;
     ol_buf_clear(&look->news);
     ol_request_free(request);
 }
@@ -313,6 +319,8 @@ static void look_if_due(struct ol_hall *hall, int64_t now)
         return;
     }
     look->hall = hall;
+    look->since = hall->looked_at;
+    look->begun_at = now;
     request->owner = look;
     request->job = look_around;
     request->done = looked;

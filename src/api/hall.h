@@ -3,7 +3,8 @@
  * H1  A room has at least one seat, or somebody is on the way back to it.
  * H2  What a room is to be sent is loaded by a clerk, one load a room at a time; what came up meanwhile is
  *     loaded afterwards. A load is asked for by a new seat, by whoever stored something, and by a look at
- *     the store several times a second, as another process may have stored it.
+ *     the store several times a second, as another process may have stored it; a look begins where the last one
+ *     that could be had began.
  * H3  Each seat remembers what it was sent of that.
  *
  * The loop's thread only. */
@@ -71,8 +72,8 @@ struct ol_hall_user {
     /* Back in the loop, with seats: send them what they lack. Sending may drop a seat. The request may be
      * given another job, and then is not freed: true. */
     bool (*serve)(struct ol_room *room, struct ol_request *request);
-    /* By a clerk: whose rooms have news; ol_look_add() for each. */
-    void (*look)(outlog *log, struct ol_look *look);
+    /* By a clerk: whose rooms have news of the last `back_us` and some seconds; ol_look_add() for each. */
+    int (*look)(outlog *log, int64_t back_us, struct ol_look *look);
     /* Back in the loop: such a room, which has seats. */
     void (*hear)(struct ol_room *room, int64_t stamp, const char *frame);
     void (*forget)(struct ol_room *room); /* it goes; may be NULL */
@@ -85,6 +86,7 @@ struct ol_hall {
     size_t seat_count;
     uint64_t numbers;
     int64_t look_at;
+    int64_t looked_at; /* boot clock: what was stored before is heard of, however long ago */
     bool is_looking;
 };
 

@@ -213,11 +213,13 @@ static void add_failure(void *user, const struct ol_session_failure *failure)
     ol_buf_clear(&frame);
 }
 
-static void look(outlog *log, struct ol_look *look)
+static int look(outlog *log, int64_t back_us, struct ol_look *look)
 {
     outlog_err err;
-    if (ol_session_newly_owed(log, LOOK_BACK_US, add_owed, look, &err) == 0)
-        ol_session_newly_failed(log, LOOK_BACK_US, add_failure, look, &err);
+    back_us += LOOK_BACK_US;
+    return ol_session_newly_owed(log, back_us, add_owed, look, &err) < 0
+               ? -1
+               : ol_session_newly_failed(log, back_us, add_failure, look, &err);
 }
 
 /* A failure is told once: by who ran the agent, or by whoever looks. */

@@ -1,13 +1,16 @@
 """Agents that fail, hang, stop half-way or lose their audience (S-3, S-4): each ends in a defined state."""
+import json
 import os
 import signal
 import sys
 import threading
+import time
 from datetime import datetime, timezone
 
 import pytest
 
 from lib.outbox import Outbox, wait_for, wait_frozen
+from lib.websocket import WebSocket
 
 pytestmark = pytest.mark.usefixtures("store")
 KEY = "u-1:helper:t-1"
@@ -204,3 +207,43 @@ def test_s3_sessions_take_turns(serve, chat, agent, configure):
     assert [one["session_key"] for one in listener.questions].index("u-2:helper:t") <= 2
     wait_for(lambda: len(effects(server, "u-1:helper:t")) == 20, "the others")
     assert [one["seq"] for one in listener.questions if one["session_key"] == "u-1:helper:t"] == list(range(1, 21))
+
+
+def test_s5_a_daemon_that_stood_still_for_long_tells_what_others_stored_meanwhile(serve, chat, agent, configure, outlog):
+    """Longer than a look at what is new goes back: an answer, a failure and a notice, for sockets that stayed open."""
+    configure(helper={"type": "http", "url": agent(lambda question: 500 if question["text"] == "bad" else ["fine"]).url,
+                      "tries": 1})
+    outlog.run("apply", "-f", "-", input=json.dumps({"notifications": {
+        "rules": [{"on": "x.y", "recipients": {"path": "/who"}, "channels": ["in_app"], "template": "t"}],
+        "templates": {"t": {"subject": "{{n}}", "text": "x"}}}}))
+    runs, stands = serve(), serve("--no-relay")
+    keys = [f"u-{n}:helper:t" for n in range(2)]
+    here, there = [chat(runs, key) for key in keys], [chat(stands, key) for key in keys]
+    feed = WebSocket(f"http://127.0.0.1:{stands.port}", "/v1/users/u/socket?org_id=default")
+
+    def notify(number):
+        runs.post("/v1/events", {"org_id": "default", "events": [
+            {"aggregate_type": "x", "aggregate_id": str(number), "event_type": "x.y", "payload": {"who": "u", "n": number}}]})
+    notify(0)
+    assert feed.receive()["subject"] == "0"
+    for one in here:
+        one.say("r-0", "bad")
+    for one in (*here, *there):             # each has looked, and nothing is on its way any more
+        one.next("error")
+    os.kill(stands.process.pid, signal.SIGSTOP)
+    wait_frozen(stands.process.pid)
+    try:
+        for one, text in zip(here, ("good", "bad")):
+            one.say("r-1", text)
+            one.next("send_message", "error")
+        notify(1)
+        wait_for(lambda: len(runs.get("/v1/users/u/notifications").json["notifications"]) == 2, "the notice")
+        time.sleep(12)
+    finally:
+        os.kill(stands.process.pid, signal.SIGCONT)
+    assert there[0].next("send_message")["requestId"] == "r-1"
+    assert there[1].next("error")["requestId"] == "r-1"
+    assert feed.receive()["subject"] == "1"
+    notify(2)
+    assert feed.receive()["subject"] == "2", "and nothing came twice before it"
+    feed.socket.close()
