@@ -59,14 +59,16 @@ int ol_agent_parse(const struct ol_json *settings, struct ol_arena *arena, struc
                    outlog_err *err)
 {
     struct ol_json type = ol_json_get(settings, "type"), tries = ol_json_get(settings, "tries");
-    struct ol_json command = ol_json_get(settings, "command");
+    struct ol_json command = ol_json_get(settings, "command"),
+                   span = ol_json_get(settings, "timeout");
     int64_t count = 3;
 
     *out = (struct ol_agent){.timeout_us = 120 * 1000000};
     if (check_keys(settings, err) < 0)
         return -1;
-    const char *timeout = text_at(settings, "timeout", arena);
-    if (timeout && (ol_span_parse(timeout, &out->timeout_us) < 0 || out->timeout_us <= 0))
+    const char *timeout = ol_json_string(&span, arena, NULL);
+    if (span.type != OL_JSON_NONE &&
+        (!timeout || ol_span_parse(timeout, &out->timeout_us) < 0 || out->timeout_us <= 0))
         return wrong(err, "/timeout", "timeout is a span like 120s");
     if (tries.type != OL_JSON_NONE && (!ol_json_int(&tries, &count) || count < 1 || count > 100))
         return wrong(err, "/tries", "tries is a number from 1 to 100");
@@ -117,6 +119,16 @@ static bool garbled(struct ol_agent_ear *ear)
     return false;
 }
 
+/* "…", or {"message":"…"} as servers of models say it. */
+static bool gave_up(struct ol_agent_ear *ear, const struct ol_json *error)
+{
+    struct ol_json message = ol_json_get(error, "message");
+    const char *why =
+        ol_json_string(message.type == OL_JSON_STRING ? &message : error, &ear->arena, NULL);
+    ol_fail(&ear->err, OUTLOG_UNAVAILABLE, "the agent says: %.200s", why ? why : "error");
+    return false;
+}
+
 /* {"token":"…"}, {"checkpoint":{…}}, {"error":"…"} */
 static bool hear_line(struct ol_agent_ear *ear, const char *text, size_t bytes)
 {
@@ -125,11 +137,8 @@ static bool hear_line(struct ol_agent_ear *ear, const char *text, size_t bytes)
         return garbled(ear);
     struct ol_json token = ol_json_get(&line, "token"), mark = ol_json_get(&line, "checkpoint");
     struct ol_json error = ol_json_get(&line, "error");
-    if (error.type != OL_JSON_NONE) {
-        const char *why = ol_json_string(&error, &ear->arena, NULL);
-        ol_fail(&ear->err, OUTLOG_UNAVAILABLE, "the agent says: %.200s", why ? why : "error");
-        return false;
-    }
+    if (error.type != OL_JSON_NONE)
+        return gave_up(ear, &error);
     if (mark.type != OL_JSON_NONE) {
         ol_buf_reset(&ear->checkpoint);
         ol_buf_add(&ear->checkpoint, mark.text, mark.bytes);
@@ -154,7 +163,9 @@ static bool hear_delta(struct ol_agent_ear *ear, const char *text, size_t bytes)
     if (ol_json_parse_wrapped(text, bytes, &chunk, NULL) < 0)
         return garbled(ear);
     struct ol_json content = ol_json_at(&chunk, "/choices/0/delta/content");
-    struct ol_json mark = ol_json_get(&chunk, "checkpoint");
+    struct ol_json mark = ol_json_get(&chunk, "checkpoint"), error = ol_json_get(&chunk, "error");
+    if (error.type > OL_JSON_NULL)
+        return gave_up(ear, &error); // though [DONE] may follow
     if (mark.type != OL_JSON_NONE) {
         ol_buf_reset(&ear->checkpoint);
         ol_buf_add(&ear->checkpoint, mark.text, mark.bytes);

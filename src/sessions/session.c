@@ -325,7 +325,8 @@ static int split_after(const char *after, struct ol_arena *arena, const char **a
                        outlog_err *err)
 {
     const char *space = strchr(after, ' ');
-    if (!space)
+    int64_t time;
+    if (!space || ol_time_parse(after, (size_t)(space - after), &time) < 0)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/after", "after is the next_after of a page");
     *at = ol_arena_copy(arena, after, (size_t)(space - after));
     *key = space + 1;

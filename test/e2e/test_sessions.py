@@ -629,6 +629,19 @@ def test_m6_the_command_line_lists_sessions(live, chat, outlog):
     assert outlog.run("sessions", "--org", "other", "--json").json() == []
 
 
+def test_a_page_of_sessions_begins_where_another_ended_or_nowhere(live):
+    for wrong in ("x", "x%20y", "2026-99-01T00:00:00Z%20u:a:t", "%20u:a:t"):
+        answer = live.get(f"/v1/sessions?after={wrong}")
+        assert (answer.code, answer.json["detail"]) == ("invalid_field", "after is the next_after of a page"), wrong
+
+
+@pytest.mark.parametrize("timeout", [5, "0s", "soon", None, ["1s"]])
+def test_s4_an_agents_timeout_is_a_span(outlog, timeout):
+    agents = {"a": {"type": "exec", "command": ["x"], "timeout": timeout}}
+    refused = outlog.run("apply", "-f", "-", input=json.dumps({"agents": agents}), check=False)
+    assert refused.returncode == 1 and "timeout is a span like 120s" in refused.stderr
+
+
 def test_s5_an_ack_from_another_org_is_none(live, chat):
     one, other = chat(live, KEY), chat(live, KEY, query="?org_id=other")
     one.say("r-1", "hello")

@@ -46,6 +46,8 @@ def test_s4_an_answer_that_is_not_whole_is_none(serve, chat, agent, configure):
               for name, (text, why) in programs.items()}
     agents |= {
         "undone": ({"type": "http", "url": agent(words(["half ", None]), style="openai").url}, "without [DONE]"),
+        "overloaded": ({"type": "http", "url": agent(words(["half ", {"error": {"message": "overloaded"}}]),
+                                                     style="openai").url}, "the agent says: overloaded"),
         "cut": ({"type": "http", "url": agent(words(["half ", None]), style="chunked").url}, "cannot be heard"),
         "stuck": ({"type": "http", "url": agent(words(["half ", 60])).url, "timeout": "1s"}, "did not end in time"),
         "refuses": ({"type": "http", "url": agent(words(503)).url}, "HTTP 503"),
