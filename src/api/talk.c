@@ -106,7 +106,9 @@ static void send_accepted(struct ol_seat *seat, const char *request_id, int64_t 
     struct ol_buf frame = {0};
     ol_buf_text(&frame, "{\"type\":\"accepted\",\"requestId\":");
     ol_buf_json_text(&frame, request_id);
-    ol_buf_print(&frame, ",\"seq\":%lld}", (long long)seq);
+    ol_buf_text(&frame, ",\"seq\":");
+    ol_buf_int(&frame, seq);
+    ol_buf_char(&frame, '}');
     ol_socket_send(seat->socket, frame.data, frame.bytes);
     ol_buf_clear(&frame);
 }
