@@ -49,6 +49,7 @@ struct ol_talk {
     bool is_known; /* `heard` is all there is, as far as we can tell */
     bool is_loading, is_storing, is_going;
     struct queue waiting; /* it is not decided yet whether they are new */
+    struct round *spare;  /* for the next single message, as most are */
     void (*told)(const struct ol_room *room);
 };
 
@@ -238,6 +239,14 @@ static void leave_out(struct ol_talk *talk, struct round *round, int index)
     put_back(&talk->waiting, &again);
 }
 
+static void free_round(struct ol_talk *talk, struct round *round)
+{
+    if (round && round->command.event_count == 1 && !talk->spare)
+        talk->spare = round;
+    else
+        free(round);
+}
+
 /* Back in the loop: it is stored, or not. */
 static void said(struct ol_post *post)
 {
@@ -259,7 +268,7 @@ static void said(struct ol_post *post)
         talk->is_known = false; // it may be stored all the same
         refuse_all(&round->sayings, err);
     }
-    free(round);
+    free_round(talk, round);
     go_on(room);
     ol_room_release(room);
 }
@@ -284,11 +293,12 @@ static bool is_twin(const struct saying *saying, const struct saying *first)
     return first != saying;
 }
 
-/* How many of what waits go together: as many as are new, and known by heart afterwards. */
+/* How many of what waits go together: the first, which is new, and as many as are new behind it, and known
+ * by heart afterwards. */
 static size_t count_new(const struct ol_talk *talk)
 {
-    size_t count = 0, most = (size_t)(OL_HEARD_MOST - talk->heard.upto);
-    for (const struct saying *one = talk->waiting.first;
+    size_t count = 1, most = (size_t)(OL_HEARD_MOST - talk->heard.upto);
+    for (const struct saying *one = talk->waiting.first->next;
          one && count < AT_A_TIME && count < most && !ol_heard_seq(&talk->heard, one->request_id) &&
          !is_twin(one, talk->waiting.first);
          one = one->next)
@@ -299,8 +309,10 @@ static size_t count_new(const struct ol_talk *talk)
 static struct round *new_round(struct ol_room *room, size_t count)
 {
     struct ol_talk *talk = room->talk;
-    struct round *round = malloc(sizeof *round + count * sizeof *round->events);
-    if (!round)
+    struct round *round = count == 1 ? talk->spare : NULL;
+    if (round)
+        talk->spare = NULL;
+    else if (!(round = malloc(sizeof *round + count * sizeof *round->events)))
         return NULL;
     *round = (struct round){.room = room,
                             .command = {.events = round->events,
@@ -343,7 +355,7 @@ static void store(struct ol_room *room)
     if (talk->is_storing)
         return;
     refuse_all(round ? &round->sayings : &talk->waiting, &err);
-    free(round);
+    free_round(talk, round);
 }
 
 /* Decide what waits, in order, as far as that is possible now. */
@@ -421,6 +433,7 @@ void ol_talk_forget(struct ol_room *room)
     while ((saying = pop(&talk->waiting))) // only when the server ends
         free_saying(saying);
     ol_heard_clear(&talk->heard);
+    free(talk->spare);
     free(talk);
     room->talk = NULL;
 }

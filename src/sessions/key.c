@@ -83,6 +83,7 @@ int ol_session_message(const char *org_id, const char *key, const char *request_
         .payload = payload.failed ? NULL : ol_arena_copy(arena, payload.data, payload.bytes),
         .actor_type = "user",
         .actor_id = actor(key, arena),
+        .request_id = request_id,
     };
     ol_buf_clear(&payload);
     return out->payload && out->actor_id ? 0 : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");

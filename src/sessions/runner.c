@@ -18,6 +18,7 @@
 #include <string.h>
 #include <time.h>
 
+enum { NAME_BYTES = 512 }; /* of an org and a key: both have limits */
 enum { MOST_HINTS = 4096, LOOK = 64, RETRY_US = 1000000, MOST_DOUBLED = 6, STORE_MS = 100 };
 
 struct hint {
@@ -66,25 +67,30 @@ static struct hint *new_hint(const char *org_id, const char *key)
     return hint;
 }
 
+/* Under the lock. What is left out is found by the next look. */
+static void add_hint(struct ol_runner *runner, const char *org_id, const char *key)
+{
+    struct hint *hint = runner->hint_count < MOST_HINTS ? new_hint(org_id, key) : NULL;
+    if (!hint || !ol_map_add(&runner->names, hint->name, 1)) {
+        free(hint);
+        return;
+    }
+    *runner->last = hint;
+    runner->last = &hint->next;
+    runner->hint_count++;
+    pthread_cond_signal(&runner->has_hint);
+}
+
 void ol_runner_hint(struct ol_runner *runner, const char *org_id, const char *key)
 {
+    char name[NAME_BYTES];
     if (!runner)
         return; // the daemon ends: whoever runs next finds the message
-    struct hint *hint = new_hint(org_id, key);
-    if (!hint)
-        return;
+    snprintf(name, sizeof name, "%s\n%s", org_id, key);
     pthread_mutex_lock(&runner->lock);
-    bool is_wanted = runner->hint_count < MOST_HINTS && !ol_map_get(&runner->names, hint->name) &&
-                     ol_map_add(&runner->names, hint->name, 1);
-    if (is_wanted) { // what is left out is found by the next look
-        *runner->last = hint;
-        runner->last = &hint->next;
-        runner->hint_count++;
-        pthread_cond_signal(&runner->has_hint);
-    }
+    if (!ol_map_get(&runner->names, name)) // most are there already while somebody speaks on
+        add_hint(runner, org_id, key);
     pthread_mutex_unlock(&runner->lock);
-    if (!is_wanted)
-        free(hint);
 }
 
 /* The next hint, or NULL when it is time to look; *is_over ends the thread. */

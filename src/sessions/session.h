@@ -26,7 +26,7 @@ const char *ol_session_agent(const char *key, struct ol_arena *arena);
 void ol_session_message_id(const char *org_id, const char *key, const char *request_id,
                            char out[37]);
 
-/* A user_message as an event, in the arena, without an id of its own. */
+/* A user_message as an event, in the arena, without an id of its own; the names are only lent to it. */
 int ol_session_message(const char *org_id, const char *key, const char *request_id,
                        const char *text, struct ol_arena *arena, struct outlog_event *out,
                        outlog_err *err);
