@@ -48,8 +48,8 @@ create table outlog.events (
 -- One index for every filter of E7, E8 and T3 (E15); each ends in event_id so that order is free.
 -- A time window is first turned into a range of event_ids, by events_time alone.
 create unique index events_id on outlog.events (id);
-create unique index events_aggregate on outlog.events (aggregate_type, aggregate_id, org_id, aggregate_seq)
-    nulls not distinct;         -- in this order it also serves whoever does not name the org
+create unique index events_aggregate on outlog.events (aggregate_id, aggregate_type, org_id, aggregate_seq)
+    nulls not distinct;         -- what differs first; it also serves whoever does not name the org
 create index events_org on outlog.events (org_id, event_id);
 create index events_infra on outlog.events (event_id) where org_id is null; -- events_org gives no order for null
 create index events_time on outlog.events (occurred_at, event_id);
