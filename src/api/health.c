@@ -72,23 +72,36 @@ static int find_stalled(struct ol_request *request, int64_t *lane, outlog_err *e
     return got < 0 ? -1 : 0;
 }
 
-/* A write and its removal, each durable: is there room on the disk? */
+/* One of the keys of a probe, claimed or forgotten. */
+static int put_probe(outlog_tx *tx, const char *id, int number, bool is_claim, outlog_err *err)
+{
+    char key[512];
+    const struct outlog_idempotency probe = {.actor_id = "system",
+                                             .endpoint = "readyz",
+                                             .key = key,
+                                             .request = "{}"};
+    const char *stored;
+    snprintf(key, sizeof key, "%s:%0450d", id, number);
+    return is_claim ? outlog_idempotent_begin(tx, &probe, &stored, err)
+                    : ol_idempotent_forget(tx, &probe, err);
+}
+
+/* A write and its removal, each durable: is there room on the disk? Of so many pages that it finds none where an
+ * append does not. */
 static int try_write(outlog *log, outlog_err *err)
 {
-    char key[OL_UUID_TEXT];
-    struct outlog_idempotency probe = {.actor_id = "system",
-                                       .endpoint = "readyz",
-                                       .key = key,
-                                       .request = "{}"};
-    const char *stored;
+    enum { KEYS = 64 };
+    char id[OL_UUID_TEXT];
     outlog_tx *tx;
 
-    ol_uuid_make(key);
+    ol_uuid_make(id);
     for (int i = 0; i < 2; i++) {
+        int result = 0;
         if (outlog_begin(log, &tx, err) < 0)
             return -1;
-        if ((i == 0 ? outlog_idempotent_begin(tx, &probe, &stored, err)
-                    : ol_idempotent_forget(tx, &probe, err)) < 0) {
+        for (int n = 0; n < KEYS && result == 0; n++)
+            result = put_probe(tx, id, n, i == 0, err);
+        if (result < 0) {
             outlog_rollback(tx);
             return -1;
         }
