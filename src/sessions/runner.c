@@ -37,6 +37,7 @@ struct ol_runner {
     struct ol_map names;        /* of these */
     size_t hint_count;
     int64_t look_at; /* boot clock: when somebody looks into the store again */
+    struct ol_session_look look;
     atomic_bool is_over;
     int count;
     pthread_t threads[];
@@ -132,7 +133,6 @@ struct turn {
     struct ol_arena arena;
     struct ol_session_work work;
     int64_t renew_at;
-    struct ol_session_look seen;
 };
 
 static int load_agent(struct turn *turn, struct ol_agent *out, outlog_err *err)
@@ -310,9 +310,19 @@ static bool step(struct turn *turn, const struct hint *hint)
 /* What no hint told of: said by another door, or before this daemon was there. */
 static void look(struct turn *turn)
 {
+    struct ol_runner *runner = turn->runner;
     outlog_err err;
-    if (ol_session_note(turn->log, &turn->seen, &err) == 0)
-        ol_session_waiting(turn->log, LOOK, note, turn->runner, &err);
+
+    pthread_mutex_lock(&runner->lock);
+    struct ol_session_look look =
+        runner->look; // the last that was finished; another may be under way
+    pthread_mutex_unlock(&runner->lock);
+    if (ol_session_note(turn->log, &look, &err) < 0)
+        return;
+    pthread_mutex_lock(&runner->lock);
+    runner->look = look;
+    pthread_mutex_unlock(&runner->lock);
+    ol_session_waiting(turn->log, LOOK, note, runner, &err);
 }
 
 static void *run(void *argument)

@@ -57,10 +57,10 @@ static int read_noted(outlog *log, int64_t *noted, int64_t *last, outlog_err *er
     return got < 0 ? -1 : 0;
 }
 
-/* A log to which nobody speaks costs reads alone: the cursor follows from afar. */
+/* A log to which nobody speaks costs few writes: the cursor follows from afar. */
 static bool is_silent(outlog *log, int64_t noted, int64_t upto, struct ol_session_look *look)
 {
-    enum { FAR = 1000000 };
+    enum { FAR = 2000 };
     int64_t after = look->checked > noted ? look->checked : noted, said;
     outlog_err err;
     if (upto - noted > FAR || ol_number(log->conn, OL_Q_SESSIONS_SAID,
