@@ -64,7 +64,7 @@ export function Session({ id, query }) {
                 ? html`<ol class="talk">${data.rows.map((effect) => html`
                 <li key=${effect.effect_id}><${State} of=${effect.status} /><div>
                     <p>${effect.effect_spec?.content ?? effect.effect_type}</p>
-                    <p class="dim">${effect.effect_type}${answered(effect)} <${Ago} at=${effect.created_at} />
+                    <p class="dim">${effect.effect_type}${answered(effect)}, <${Ago} at=${effect.created_at} />
                         ${effect.attempts > 0 ? `, ${count(effect.attempts)} sent`
                         : ''}${effect.message_id && effect.message_id !== effect.effect_id
                         ? html`, <${Id} of=${effect.message_id}
