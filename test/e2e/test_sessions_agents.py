@@ -240,7 +240,7 @@ def test_s5_a_daemon_that_stood_still_for_long_tells_what_others_stored_meanwhil
             one.next("send_message", "error")
         notify(1)
         wait_for(lambda: len(runs.get("/v1/users/u/notifications").json["notifications"]) == 2, "the notice")
-        time.sleep(12)
+        time.sleep(12)      # nothing to wait for but time itself: longer than a look goes back
     finally:
         os.kill(stands.process.pid, signal.SIGCONT)
     assert there[0].next("send_message")["requestId"] == "r-1"
