@@ -29,6 +29,7 @@ struct call {
     pthread_t thread;
     bool is_question, is_here; /* a question: was it answered? */
     struct ol_buf pids, idle;  /* it asks for whom of these its server does nothing: "1,2" (F3) */
+    struct ol_buf dead;        /* and whose transactions to end (F5) */
     char host[128];            /* and port, who answered */
     bool is_hasty;             /* it began when the process was asked to end */
     bool is_done;
@@ -43,6 +44,8 @@ static struct {
     pthread_t watch;
     struct ol_farewell_line *lines;
     struct call *left; /* who nobody waits for until the end */
+    struct ol_buf
+        dead; /* the watch's own: who served the lines that it cut, until somebody was told */
     bool is_ending;
 } all = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -78,6 +81,17 @@ static void find_idle(PGconn *pg, const char *pids, struct ol_buf *idle)
     PQclear(result);
 }
 
+/* F5. Only what has stood still since before its line was cut: numbers of processes are used again. */
+static void end_dead(PGconn *pg, const char *pids)
+{
+    static const char order[] =
+        "select pg_catalog.pg_terminate_backend(a.pid) from pg_catalog.pg_stat_activity a " // lint: sql
+        "where a.pid = any (string_to_array($1, ',')::int[]) " // lint: sql
+        "and a.state like 'idle in transaction%' "             // lint: sql
+        "and a.state_change < now() - interval '1 second'";    // lint: sql
+    PQclear(PQexecParams(pg, order, 1, NULL, &pids, NULL, NULL, 0));
+}
+
 static void write_host(const PGconn *pg, char out[128])
 {
     snprintf(out, 128, "%.100s:%.20s", PQhost(pg), PQport(pg));
@@ -94,6 +108,8 @@ static bool is_here(struct call *question)
     PQclear(result);
     if (answers && question->pids.bytes)
         find_idle(pg, question->pids.data, &question->idle);
+    if (answers && question->dead.bytes)
+        end_dead(pg, question->dead.data);
     if (answers)
         write_host(pg, question->host);
     PQfinish(pg);
@@ -105,6 +121,7 @@ static void free_call(struct call *call)
     PQfinish(call->pg);
     ol_buf_clear(&call->pids);
     ol_buf_clear(&call->idle);
+    ol_buf_clear(&call->dead);
     free(call->url);
     free(call);
 }
@@ -164,8 +181,11 @@ static struct call *call_out(const char *url, bool is_question, int64_t most_ms)
     }
     call->is_question = is_question;
     call->is_hasty = atomic_load(&is_begun);
-    if (is_question && can_tell())
+    if (is_question && can_tell()) {
         name_lines(&call->pids);
+        call->dead = all.dead;
+        all.dead = (struct ol_buf){0};
+    }
     if (pthread_create(&call->thread, NULL, run_call, call) != 0) {
         free_call(call);
         return NULL;
@@ -263,7 +283,7 @@ static bool is_idle(int pid, const struct ol_buf *idle)
     return pid && idle->bytes && strstr(idle->data, name);
 }
 
-/* F3 */
+/* F3; on the other side they may be alive (F5). */
 static void cut_dead(const struct call *call)
 {
     int64_t now = ol_clock_boot_us();
@@ -276,8 +296,11 @@ static void cut_dead(const struct call *call)
         bool is_elsewhere = can_tell() && call->host[0] && strcmp(line->host, call->host) != 0;
         if (!is_silent)
             line->silent_at = now;
-        if (is_elsewhere || now - line->silent_at >= PATIENCE_MS * 1000)
+        bool is_dead = now - line->silent_at >= PATIENCE_MS * 1000;
+        if (is_elsewhere || is_dead)
             shutdown(line->fd, SHUT_RDWR);
+        if (is_dead && !is_elsewhere)
+            ol_buf_print(&all.dead, "%s%d", all.dead.bytes ? "," : "", atomic_load(&line->pid));
         line->seen = waits;
         line->received = received;
     }
@@ -406,6 +429,7 @@ int ol_farewell_end(int status)
         pthread_join(call->thread, NULL);
         free_call(call);
     }
+    ol_buf_clear(&all.dead);
     free(all.store);
     return status;
 }

@@ -14,6 +14,9 @@
  *     nothing has come for two seconds, and for which its server does nothing meanwhile, is dead, and is cut alone. Of
  *     several hosts one is asked; connections to another are dead, as it was silent or is not the one to write to.
  * F4  A connection is made by a thread that can be left behind: libpq does not say what it waits for.
+ * F5  A server does not know that a line is dead, and keeps the locks of its transaction for as long as it believes in
+ *     it: what comes after on another connection would wait for them. So it is told to end whoever stands still in a
+ *     transaction for a line that was cut.
  *
  * Only daemons ask for this; in other programs connections are made and kept as libpq does. */
 #ifndef OL_STORE_FAREWELL_H

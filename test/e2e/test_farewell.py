@@ -165,11 +165,14 @@ def test_l3_beside_a_dead_connection_the_others_finish_what_they_do(postgres, po
         assert server.process.wait(SOON) == 0
 
 
-def test_l3_a_relay_with_a_dead_connection_hands_its_lanes_back_soon(postgres, postgres_store, relays):
+@pytest.mark.parametrize("sql", [r"^\s*begin", r"with recursive room", r"outlog\.lanes"],
+                         ids=["before", "inside", "anywhere"])
+def test_l3_a_relay_with_a_dead_connection_hands_its_lanes_back_soon(postgres, postgres_store, relays, sql):
+    """Also when its server keeps the locks of the transaction that the connection died in."""
     with proxied(postgres, postgres_store) as (proxy, store), Outbox(postgres_store) as outbox:
         relay = relays("a", lease="60s", store=store)
         wait_for(lambda: outbox.run("select * from {}lanes where owner is null") == [], "it to have all lanes")
-        proxy.cut_at(r"outlog\.lanes", "lost")
+        proxy.cut_at(sql, "lost")
         assert proxy.happened.wait(30)
         stops_soon(relay.process)
         assert outbox.run("select * from {}lanes where owner is not null") == []
