@@ -106,6 +106,48 @@ static const struct wslay_event_callbacks callbacks = {
     .on_msg_recv_callback = on_message,
 };
 
+/* --- text frames out --- */
+
+/* A text is written whole, and nothing of it is kept for its socket: one press makes the frames of all. */
+static struct {
+    wslay_frame_context_ptr frames;
+    struct ol_buf out;
+} press;
+
+static ssize_t print(const uint8_t *data, size_t bytes, int flags, void *user)
+{
+    (void)flags;
+    (void)user;
+    ol_buf_add(&press.out, data, bytes);
+    return (ssize_t)bytes;
+}
+
+static bool press_frame(const char *text, size_t bytes)
+{
+    static const struct wslay_frame_callbacks printing = {.send_callback = print};
+    struct wslay_frame_iocb frame = {.fin = 1,
+                                     .opcode = WSLAY_TEXT_FRAME,
+                                     .payload_length = bytes,
+                                     .data = (const uint8_t *)text,
+                                     .data_length = bytes};
+    if (!press.frames && wslay_frame_context_init(&press.frames, &printing, NULL) != 0)
+        return false;
+    ol_buf_reset(&press.out);
+    return wslay_frame_send(press.frames, &frame) == (ssize_t)bytes && !press.out.failed;
+}
+
+/* Whoever is told of its end while this is written may send to others. */
+static void write_frame(struct ol_socket *socket)
+{
+    struct ol_buf out = press.out;
+    press.out = (struct ol_buf){0};
+    ol_peer_write(socket->peer, out.data, out.bytes);
+    if (!press.out.data && out.room <= OL_SOCKET_MESSAGE_BYTES)
+        press.out = out;
+    else
+        ol_buf_clear(&out);
+}
+
 /* --- the life of a socket --- */
 
 static void arm(struct ol_socket *socket)
@@ -270,19 +312,20 @@ void *ol_socket_owner(const struct ol_socket *socket)
 
 bool ol_socket_send(struct ol_socket *socket, const char *text, size_t bytes)
 {
-    const struct wslay_event_msg message = {.opcode = WSLAY_TEXT_FRAME,
-                                            .msg = (const uint8_t *)text,
-                                            .msg_length = bytes};
     if (socket->is_over)
         return false;
     if (socket->peer->queued > OL_SOCKET_QUEUE_BYTES) {
         ol_peer_close(socket->peer);
         return false;
     }
-    wslay_event_queue_msg(socket->frames, &message);
+    if (!wslay_event_get_write_enabled(socket->frames)) // it is being closed
+        return true;
     bool was_busy = socket->is_busy;
     socket->is_busy = true;
-    flush(socket);
+    if (press_frame(text, bytes))
+        write_frame(socket);
+    else
+        ol_peer_close(socket->peer);
     socket->is_busy = was_busy;
     bool is_open = !socket->is_over;
     if (!is_open && !was_busy)
