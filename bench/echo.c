@@ -3,9 +3,12 @@
  *     bench_echo [URL]
  *
  * prints {"port":N}. Every path is a socket; a text frame comes back as it is. With the URL of a store it is
- * first put into a table of one column, all that waits in one durable transaction. A frame that begins
- * with `fan N` goes to every socket N times instead. It ends with its standard input. */
+ * first put into the bare table there (scripts/bench), which has the columns and the indexes of events and nothing
+ * else: all that waits in one statement, or transaction. A frame that begins with `fan N` goes to every socket N times
+ * instead. It ends with its standard input. */
 #include "base/buf.h"
+#include "base/clock.h"
+#include "base/uuid.h"
 #include "bench.h"
 
 #include <libpq-fe.h>
@@ -29,6 +32,7 @@ struct client {
     size_t in_bytes, out_bytes, head_bytes;
     char head[4096], out[OUT];
     bool is_open;
+    int number, said;
     int waiting; /* frames of it that are being stored */
     bool is_gone;
 };
@@ -37,6 +41,7 @@ struct client {
 struct stored {
     struct stored *next;
     struct client *client;
+    int seq;
     size_t bytes;
     char text[];
 };
@@ -146,29 +151,53 @@ static void expect(PGresult *result)
     PQclear(result);
 }
 
+static void put_element(struct ol_buf *array, const char *text, size_t bytes)
+{
+    ol_buf_text(array, array->bytes ? ",\"" : "{\"");
+    for (size_t i = 0; i < bytes; i++) {
+        if (text[i] == '"' || text[i] == '\\')
+            ol_buf_char(array, '\\');
+        ol_buf_char(array, text[i]);
+    }
+    ol_buf_char(array, '"');
+}
+
 static void insert_postgres(const struct stored *all)
 {
-    struct ol_buf array = {0};
-    ol_buf_char(&array, '{');
+    enum { SEQS, IDS, NAMES, TEXTS, ARRAYS };
+    struct ol_buf arrays[ARRAYS] = {0};
+    const char *values[ARRAYS];
     for (const struct stored *one = all; one; one = one->next) {
-        ol_buf_text(&array, one == all ? "\"" : ",\"");
-        for (size_t i = 0; i < one->bytes; i++) {
-            if (one->text[i] == '"' || one->text[i] == '\\')
-                ol_buf_char(&array, '\\');
-            ol_buf_char(&array, one->text[i]);
-        }
-        ol_buf_char(&array, '"');
+        char id[OL_UUID_TEXT], number[24];
+        ol_uuid_make(id);
+        put_element(&arrays[SEQS], number, (size_t)snprintf(number, sizeof number, "%d", one->seq));
+        put_element(&arrays[IDS], id, strlen(id));
+        put_element(&arrays[NAMES], number,
+                    (size_t)snprintf(number, sizeof number, "u-%d:helper:t", one->client->number));
+        put_element(&arrays[TEXTS], one->text, one->bytes);
     }
-    ol_buf_char(&array, '}');
-    expect(PQexecPrepared(store.pg, "put", 1, (const char *const[]){array.data}, NULL, NULL, 0));
-    ol_buf_clear(&array);
+    for (int i = 0; i < ARRAYS; i++) {
+        ol_buf_char(&arrays[i], '}');
+        values[i] = arrays[i].data;
+    }
+    expect(PQexecPrepared(store.pg, "put", ARRAYS, values, NULL, NULL, 0));
+    for (int i = 0; i < ARRAYS; i++)
+        ol_buf_clear(&arrays[i]);
 }
 
 static void insert_sqlite(const struct stored *all)
 {
+    char id[OL_UUID_TEXT], now[OL_TIME_TEXT], name[24];
     sqlite3_exec(store.db, "begin immediate", NULL, NULL, NULL);
+    ol_time_format(ol_clock_wall_us(), now);
     for (const struct stored *one = all; one; one = one->next) {
-        sqlite3_bind_text(store.insert, 1, one->text, (int)one->bytes, SQLITE_STATIC);
+        ol_uuid_make(id);
+        snprintf(name, sizeof name, "u-%d:helper:t", one->client->number);
+        sqlite3_bind_text(store.insert, 1, id, -1, SQLITE_STATIC);
+        sqlite3_bind_text(store.insert, 2, now, -1, SQLITE_STATIC);
+        sqlite3_bind_text(store.insert, 3, name, -1, SQLITE_STATIC);
+        sqlite3_bind_int(store.insert, 4, one->seq);
+        sqlite3_bind_text(store.insert, 5, one->text, (int)one->bytes, SQLITE_STATIC);
         if (sqlite3_step(store.insert) != SQLITE_DONE)
             bench_die("%s", sqlite3_errmsg(store.db));
         sqlite3_reset(store.insert);
@@ -231,7 +260,7 @@ static void put_away(struct client *client, const uint8_t *text, size_t bytes)
     struct stored *one = malloc(sizeof *one + bytes);
     if (!one)
         bench_die("out of memory");
-    *one = (struct stored){.client = client, .bytes = bytes};
+    *one = (struct stored){.client = client, .seq = ++client->said, .bytes = bytes};
     memcpy(one->text, text, bytes);
     client->waiting++;
     pthread_mutex_lock(&store.lock);
@@ -243,22 +272,29 @@ static void put_away(struct client *client, const uint8_t *text, size_t bytes)
     pthread_mutex_unlock(&store.lock);
 }
 
+#define COLUMNS                                                                               \
+    "(id, correlation_id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq, " \
+    "event_type, actor_type, actor_id, request_id, payload) "
+
 static void open_store(const char *url)
 {
-    static const char create[] = "create table if not exists bench_echo (body text not null)";
+    static const char postgres[] =
+        "insert into bench.bare " COLUMNS // lint: sql
+        "select i, i::text, clock_timestamp(), 'default', 'session', n, s, 'user_message', 'user', n, "
+        "i::text, t "
+        "from unnest($1::bigint[], $2::uuid[], $3::text[], $4::json[]) as x (s, i, n, t)";
+    static const char sqlite[] =
+        "insert into bench_bare " COLUMNS // lint: sql
+        "values (?1, ?1, ?2, 'default', 'session', ?3, ?4, 'user_message', 'user', ?3, ?1, ?5)";
     if (strncmp(url, "sqlite:", 7) == 0) {
         if (sqlite3_open(url + 7, &store.db) != SQLITE_OK ||
             sqlite3_exec(store.db, "pragma journal_mode = wal; pragma synchronous = full", NULL,
                          NULL, NULL) != SQLITE_OK ||
-            sqlite3_exec(store.db, create, NULL, NULL, NULL) != SQLITE_OK ||
-            sqlite3_prepare_v2(store.db, "insert into bench_echo values (?)", -1, &store.insert,
-                               NULL) != SQLITE_OK)
+            sqlite3_prepare_v2(store.db, sqlite, -1, &store.insert, NULL) != SQLITE_OK)
             bench_die("%s", sqlite3_errmsg(store.db));
     } else {
         store.pg = PQconnectdb(url);
-        expect(PQexec(store.pg, create));
-        expect(PQprepare(store.pg, "put", "insert into bench_echo select unnest($1::text[])", 1,
-                         NULL));
+        expect(PQprepare(store.pg, "put", postgres, 4, NULL));
     }
     uv_async_init(loop, &store.woken, on_stored);
     pthread_create(&store.thread, NULL, keep_storing, NULL);
@@ -354,9 +390,11 @@ static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *data)
 
 static void on_connection(uv_stream_t *listener, int status)
 {
+    static int count;
     struct client *client = status == 0 ? calloc(1, sizeof *client) : NULL;
     if (!client)
         bench_die("cannot accept");
+    client->number = ++count;
     uv_tcp_init(loop, &client->tcp);
     client->tcp.data = client;
     uv_accept(listener, (uv_stream_t *)&client->tcp);

@@ -1,8 +1,9 @@
 """Live sessions beside a bare echo server on the same libraries (libuv, wslay); scripts/bench runs it.
 
 Every row's name begins with `sessions`. Messages are measured from `user_message` to `accepted`, which is said when
-they are durable: beside an echo that only echoes, and beside one that first puts each message into a table of
-one column, all that waits in one transaction. Nobody answers meanwhile: the agent never says a word.
+they are durable: beside an echo that only echoes, and beside one that first puts each message into the bare table, with the
+columns and indexes of events and nothing else, all that waits in one transaction. Nobody answers meanwhile: the agent never
+says a word.
 """
 import contextlib
 import json
@@ -59,7 +60,7 @@ class Sessions:
                         rates["outlog"].append(self.say(port))
             yield self.bench.compared(f"sessions, {kind}: messages accepted, beside an echo", rates["outlog"],
                                       rates["echo"], MESSAGES_LEAST)
-            yield self.bench.compared(f"sessions, {kind}: messages accepted, beside an echo that stores",
+            yield self.bench.compared(f"sessions, {kind}: messages accepted, beside an echo that stores the row",
                                       rates["outlog"], rates["stored"], None)
 
     def tokens(self):
