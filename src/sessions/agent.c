@@ -175,6 +175,10 @@ static bool hear_delta(struct ol_agent_ear *ear, const char *text, size_t bytes)
 
 static bool hear_whole(struct ol_agent_ear *ear, const char *text, size_t bytes)
 {
+    // The standard of SSE ignores one byte-order mark before the first line; some programs write it too.
+    if (!ear->has_begun && bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
+        text += 3, bytes -= 3;
+    ear->has_begun = true;
     while (bytes && (text[bytes - 1] == '\r' || text[bytes - 1] == ' '))
         bytes--;
     if (bytes == 0 || ear->is_over)

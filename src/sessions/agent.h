@@ -38,6 +38,7 @@ struct ol_agent_ear {
     struct ol_buf content;    /* the tokens, joined */
     struct ol_buf checkpoint; /* empty: none */
     bool is_stream;           /* text/event-stream */
+    bool has_begun;           /* its first line is heard */
     bool is_over;             /* [DONE] */
     outlog_err err;           /* why it cannot be understood, when code is not OUTLOG_OK */
 };
