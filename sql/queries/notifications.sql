@@ -123,8 +123,11 @@ insert into outlog.suppressions (address, reason) values (lower(:address::text),
 -- name: suppression_get(address)
 select reason from outlog.suppressions where address = lower(:address::text)
 
--- name: suppression_list(limit literal)
-select address, reason, created_at from outlog.suppressions order by address limit :limit
+-- name: suppression_list(after?, limit literal)
+select address, reason, created_at from outlog.suppressions
+ where true
+   and address > :after                                             --? after
+ order by address limit :limit
 
 -- name: suppression_delete(address)
 delete from outlog.suppressions where address = lower(:address::text)

@@ -124,7 +124,8 @@ static enum ol_answer suppressions(struct ol_request *request)
     if (ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0)
         return OL_ANSWERED;
     struct ol_buf *out = ol_request_reply(request, 200);
-    return ol_inbox_suppressions(request->log, (int)limit, out, &err) < 0
+    return ol_inbox_suppressions(request->log, ol_request_param(request, "after"), (int)limit, out,
+                                 &err) < 0
                ? ol_problem(request, &err)
                : OL_ANSWERED;
 }
@@ -163,7 +164,7 @@ const struct ol_route ol_notification_routes[] = {
      "A ticket for one socket of this user: short-lived, used once", .query = "org_id",
      .body = "Empty", .reply = "Ticket", .status = 201, .takes_org = true, .goes_in_parts = true},
     {"GET", "/v1/notifications/suppressions", OL_SCOPE_ADMIN, suppressions, "listSuppressions",
-     "Addresses that were refused for good: no mail goes there", .query = "limit",
+     "Addresses that were refused for good: no mail goes there", .query = "after limit",
      .reply = "SuppressionList"},
     {"DELETE", "/v1/notifications/suppressions/{address}", OL_SCOPE_ADMIN, NULL,
      "removeSuppression", "Write to an address again", .status = 204, .change = unsuppress},

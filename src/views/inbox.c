@@ -344,17 +344,23 @@ int ol_inbox_prefer(outlog_tx *tx, const char *org_id, const char *user_id,
 
 /* --- suppressions --- */
 
-int ol_inbox_suppressions(outlog *log, int limit, struct ol_buf *out, outlog_err *err)
+int ol_inbox_suppressions(outlog *log, const char *after, int limit, struct ol_buf *out,
+                          outlog_err *err)
 {
     struct ol_rows rows;
+    struct ol_buf last = {0};
     int more, count = 0;
     if (ol_log_ready(log, err) < 0 ||
-        ol_query(log->conn, OL_Q_SUPPRESSION_LIST, OL_PARAMS(ol_int(limit)), &rows, err) < 0)
+        ol_query(log->conn, OL_Q_SUPPRESSION_LIST, OL_PARAMS(ol_optional(after), ol_int(limit)),
+                 &rows, err) < 0)
         return -1;
     ol_buf_text(out, "{\"suppressions\":[");
     while ((more = ol_next(&rows, err)) > 0) {
+        const char *address = ol_column_text(&rows, 0, NULL);
+        ol_buf_reset(&last);
+        ol_buf_text(&last, address);
         ol_buf_text(out, count++ ? ",{\"address\":" : "{\"address\":");
-        ol_buf_json_text(out, ol_column_text(&rows, 0, NULL));
+        ol_buf_json_text(out, address);
         ol_buf_text(out, ",\"reason\":");
         ol_buf_json_text(out, ol_column_text(&rows, 1, NULL));
         ol_buf_text(out, ",\"created_at\":");
@@ -362,7 +368,11 @@ int ol_inbox_suppressions(outlog *log, int limit, struct ol_buf *out, outlog_err
         ol_buf_char(out, '}');
     }
     ol_end(&rows);
-    ol_buf_text(out, "],\"next_after\":null}");
+    ol_buf_text(out, "],\"next_after\":");
+    ol_buf_json_text(out, count == limit ? last.data : NULL);
+    ol_buf_char(out, '}');
+    out->failed = out->failed || last.failed;
+    ol_buf_clear(&last);
     return more < 0 ? -1 : 0;
 }
 

@@ -52,8 +52,9 @@ int ol_inbox_preferences(outlog *log, const char *org_id, const char *user_id, s
 int ol_inbox_prefer(outlog_tx *tx, const char *org_id, const char *user_id,
                     const struct ol_json *body, struct ol_buf *out, outlog_err *err);
 
-/* {suppressions: [{address, reason, created_at}], next_after} */
-int ol_inbox_suppressions(outlog *log, int limit, struct ol_buf *out, outlog_err *err);
+/* {suppressions: [{address, reason, created_at}], next_after}, by address; those after one, which need not be there. */
+int ol_inbox_suppressions(outlog *log, const char *after, int limit, struct ol_buf *out,
+                          outlog_err *err);
 int ol_inbox_unsuppress(outlog_tx *tx, const char *address, const struct outlog_operator *by,
                         outlog_err *err);
 

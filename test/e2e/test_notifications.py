@@ -607,6 +607,28 @@ def test_n3_a_user_gets_mail_where_preferences_say(store, outlog, daemon, mails)
     assert mails.connections > connections
 
 
+def test_n3_suppressions_are_read_page_by_page(store, outlog, daemon):
+    addresses = sorted(f"{name}@x.example" for name in ("a-b", "ab", "a_b", "a.b", "zoë", "é", "a+b"))  # by their bytes
+    execute(connect(store), "insert into outlog_suppressions (address, reason) values "
+            + ", ".join(f"('{address}', '550 no such user')" for address in addresses))
+
+    def page(limit, after=None):
+        return daemon.call("GET", f"notifications/suppressions?limit={limit}"
+                           + (f"&after={urllib.parse.quote(after)}" if after else ""))[0]
+    assert [one["address"] for one in page(10)["suppressions"]] == addresses and page(10)["next_after"] is None
+    found, after = [], None
+    while True:
+        one = page(3, after)
+        found += one["suppressions"]
+        after = one["next_after"]
+        if after is None:
+            break
+        assert len(one["suppressions"]) == 3
+        request = urllib.request.Request(f"{daemon.base}/v1/notifications/suppressions/{urllib.parse.quote(after)}", method="DELETE")
+        urllib.request.urlopen(request, timeout=30).close()     # where a page ended need not be there any more
+    assert [one["address"] for one in found] == addresses
+
+
 def test_n3_a_socket_gets_what_is_unread_and_then_each_notice_once(store, outlog, daemon):
     apply(outlog, config([{**RULE, "once": "event"}]))
     for number in range(3):

@@ -71,6 +71,6 @@ create table outlog.contacts (
 
 -- Addresses that a server has refused for good: nothing is sent there until somebody takes them out.
 create table outlog.suppressions (
-    address    text        primary key,            -- in lower case
+    address    text collate "C" primary key,       -- in lower case
     reason     text        not null,
     created_at timestamptz not null default now());
