@@ -291,6 +291,32 @@ export async function session(visit) {
     await visit.see('Nothing is owed.');
 }
 
+// More runs than a page of them, also of one status.
+export async function longRuns(visit, { count, completed }) {
+    const rows = visit.page.locator('tbody tr');
+    const older = visit.role('button', 'Older');
+    for (const [hash, all] of [['runs', count], ['runs?status=COMPLETED', completed]]) {
+        await visit.go(hash);
+        for (let shown = 100; shown < all; shown += 100) {
+            await visit.until(async () => await rows.count() === shown, `${shown} of ${hash}`);
+            await older.click();
+        }
+        await visit.until(async () => await rows.count() === all, `all of ${hash}`);
+        assert.equal(await older.count(), 0);
+        const links = await rows.locator('a.id[href^="#/runs/"]').evaluateAll((ids) => ids.map((id) => id.href));
+        assert.equal(new Set(links).size, all, 'each once');
+    }
+    await rows.last().scrollIntoViewIfNeeded();
+    await visit.shot('flow-long-runs');
+    await visit.go('runs?status=RUNNING');
+    await visit.until(async () => await rows.count() === 100, 'a page of those that run');
+    await older.scrollIntoViewIfNeeded();
+    await visit.shot('flow-long-runs-older');
+    await visit.go('runs?status=FAILED');
+    await visit.see('No run has this status');
+    assert.equal(await older.count(), 0);
+}
+
 // More than one page of everything: a session is shown to its end, and lists go on where a page of them ends.
 export async function longSession(visit, { key, count }) {
     const { page } = visit;

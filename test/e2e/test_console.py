@@ -309,6 +309,20 @@ def test_m5_u3_a_run_is_looked_at_and_verified(store, outlog, outbox, start, bro
                  {"tamper": lambda: outbox.run("update {}runs set total_steps = 5")}, run=run)
 
 
+def test_m5_u3_many_runs_are_listed_to_their_end(store, outlog, start, browser, shots):
+    server = start("--dev")
+
+    def post(path, **body):
+        request = urllib.request.Request(f"{server.url}/v1/{path}", json.dumps(body).encode(), {"content-type": "application/json"})
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)
+    count, completed = 330, 110
+    runs = [post("runs", org_id="acme", run_type="triage", orchestrator_version="1")["run_id"] for _ in range(count)]
+    for run in runs[::3]:
+        post(f"runs/{run}/complete")
+    browser.flow("longRuns", server, shots, count=count, completed=completed)
+
+
 def test_m5_s5_a_session_shows_what_was_said_and_is_owed(store, outlog, start, browser, shots):
     browser.flow("session", start("--dev"), shots)
 

@@ -3,12 +3,12 @@ import { useMemo, useState } from 'preact/hooks';
 import { get, may } from '../api.js';
 import { count, span } from '../format.js';
 import { html } from '../html.js';
-import { useGet, useLoad } from '../load.js';
+import { useLoad, useNewest } from '../load.js';
 import { Payload } from '../payload.js';
 import { to } from '../router.js';
 import { person } from '../shared.js';
 import { Shape, shapeOf, State, toneOf } from '../state.js';
-import { Ago, Button, Clock, Empty, Fields, Id, Loaded, ofOne, Page, Table, Tabs } from '../ui.js';
+import { Ago, Button, Clock, Empty, Fields, Id, Loaded, ofOne, Older, Page, Table, Tabs } from '../ui.js';
 import { rowsOf } from '../timeline.js';
 import { Graph, loadTrace } from './traces.js';
 
@@ -16,14 +16,14 @@ const STATUSES = [[undefined, 'All'], ['RUNNING', 'Running'], ['FAILED', 'Failed
     ['COMPLETED', 'Completed'], ['CANCELLED', 'Cancelled']];
 
 export function Runs({ query }) {
-    const runs = useGet('/v1/runs', { status: query.status, org_id: query.org_id, limit: 200 },
-        { every: 3000 });
+    const keyOf = (one) => one.run_id;
+    const runs = useNewest('/v1/runs', { status: query.status, org_id: query.org_id }, 'runs', keyOf, { every: 3000 });
     const tabs = STATUSES.map(([name, label]) => ({ name, label, href: to('runs', { status: name }),
         shape: name && html`<${Shape} name=${shapeOf(name)} tone=${toneOf(name)} />` }));
     return html`<${Page} title="Runs">
         <${Tabs} label="Status" items=${tabs} current=${query.status} />
         <${Loaded} from=${runs} what="runs" rows=${10}>
-            ${(data) => html`<${Table} label="Runs" rows=${data.runs} keyOf=${(one) => one.run_id}
+            ${() => html`<${Table} label="Runs" rows=${runs.rows} keyOf=${keyOf}
             hrefOf=${(one) => to('runs', one.run_id)}
             empty=${html`<${Empty} title=${query.status ? 'No run has this status'
                 : 'No runs yet'}>A run begins with <code>POST /v1/runs</code> or <code>outlog.start_run()</code> in SQL.<//>`}
@@ -46,7 +46,7 @@ export function Runs({ query }) {
                 { label: 'trace', wide: true,
                     cell: (one) => html`<${Id} of=${one.correlation_id}
                     href=${to('traces', one.correlation_id)} />` },
-            ]} />`}<//><//>`;
+            ]} /><${Older} of=${runs} />`}<//><//>`;
 }
 
 export function Run({ id }) {
