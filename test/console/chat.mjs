@@ -137,6 +137,50 @@ export async function chatAway(visit) {
     await visit.ask('settled', { count: 1 });
 }
 
+// An address that names no session: the page says so, asks nobody again, and has a way on.
+export async function chatRefused(visit) {
+    const { page } = visit;
+    visit.forgive(/status of 4\d\d/);
+    await page.clock.install();
+    for (const thread of ['a:b', 'two words', 'x'.repeat(200), 'ü']) {
+        const asked = [];
+        const note = (request) => /ticket|history/.test(request.url()) && asked.push(request.url());
+        await page.goto('about:blank');
+        page.on('request', note);
+        await page.goto(`${visit.base}/#${thread}`);
+        const alert = page.getByRole('alert');
+        await visit.see(alert.getByText('userId:agentId:threadId'));
+        await visit.see('not connected');
+        assert.equal(await visit.role('textbox', 'Message').isDisabled(), true);
+        await page.clock.runFor(60_000);
+        await page.evaluate(() => dispatchEvent(new Event('online')));
+        await page.clock.runFor(60_000);
+        assert.equal(asked.length, 1, `asked of ${thread}`);
+        page.off('request', note);
+    }
+    await visit.checkPage('chat, refused');
+    await visit.shot('chat-6-refused');
+    await visit.role('link', 'Begin a new one').click();
+    await visit.see(page.getByText('connected', { exact: true }));
+    await say(visit, TEXT);
+    await seeAnswers(visit, WHOLE(TEXT, 1));
+    await page.goto(`${visit.base}/#a:b`);
+    await visit.see('not connected');
+    await page.route('**/ticket?*', (route) => route.fulfill({ status: 401, json: { code: 'unauthorized', detail: 'no token' } }),
+        { times: 1 });
+    await page.goto(`${visit.base}/#mended`);
+    await visit.see('The server says: no token.');
+    await visit.role('link', 'Try again').click();
+    await visit.see(page.getByText('connected', { exact: true }));
+    assert.equal(new URL(page.url()).hash, '#mended');
+
+    await visit.open({ width: 390, height: 700, theme: 'dark' });
+    await visit.page.goto(`${visit.base}/#${'x'.repeat(200)}`);
+    await visit.see('not connected');
+    await visit.checkPage('chat, refused, small and dark');
+    await visit.shot('chat-7-refused-dark');
+}
+
 // A page whose origin nobody named cannot open a socket.
 export async function chatForeign(visit) {
     forgiveOutages(visit);

@@ -106,3 +106,8 @@ def test_s2_what_is_said_while_the_store_is_away_is_said_again(open_chat, browse
 def test_x1_a_page_opens_sockets_when_its_origin_is_named(open_chat, browser, shots):
     _, page, name = open_chat(named=False)
     browser.flow("chatForeign", page, shots, answers={"name": name})
+
+
+def test_an_address_that_names_no_session_is_said_so_and_asked_of_once(open_chat, browser, shots):
+    _, page, _ = open_chat()
+    browser.flow("chatRefused", page, shots)
