@@ -215,6 +215,19 @@ def test_n1_keys_with_a_colon_in_a_part_cannot_collide(store, outlog):
     assert all(key.count(":") == 7 for key in keys)
 
 
+def test_n1_short_keys_with_a_colon_in_a_part_cannot_collide(store, outlog):
+    """Where the eight parts are too long for a key: by event, recipient, channel and template."""
+    rules = [{**RULE, "recipients": {"path": path}, "template": template}
+             for path, template in (("/a", "y"), ("/b", "x:in_app:y"), ("/c", ":" * 100), ("/d", "%" * 100))]
+    apply(outlog, config(rules, {rule["template"]: {"subject": "s", "text": "t"} for rule in rules}))
+    payload = {"a": "u:in_app:x", "b": "u", "c": ":" * 320, "d": "%" * 320}
+    for _ in range(2):      # each event is told of
+        append(outlog, "task.assigned", payload, entity=":" * 200)
+    rows = messages(store)
+    assert sorted(row["payload"]["template"] for row in rows) == sorted([rule["template"] for rule in rules] * 2)
+    assert all(len(row["idempotency_key"]) <= 512 for row in rows) and len({row["idempotency_key"] for row in rows}) == 8
+
+
 def test_n1_a_path_leads_to_a_text_or_a_list(store, outlog):
     apply(outlog, config([RULE]))
     cases = [({"assignee": "u"}, ["u"]), ({"assignee": 7}, ["7"]), ({"assignee": ["a", "b", "a"]}, ["a", "b"]),

@@ -72,8 +72,10 @@ begin
            m.correlation_id, m.id, m.aggregate_type, m.aggregate_id
       from (select e.event_id, e.event_type, e.org_id, e.correlation_id, e.id, e.aggregate_type, e.aggregate_id, e.event,
                    e.traceparent, r.name as rule, r.template, t.version, u.recipient, c.channel, c.destination, g.category,
-                   case when octet_length(k.key) <= 512 then k.key    -- else by the event, whose parts are short
-                        else 'notification_dispatch:' || e.id || ':' || u.recipient || ':' || c.channel || ':' || r.template
+                   -- else by the event: 491 bytes at most, as nothing is escaped; the recipient's length says where it ends
+                   case when octet_length(k.key) <= 512 then k.key
+                        else 'notification_dispatch:' || e.id || ':' || octet_length(u.recipient) || ':' || u.recipient
+                             || ':' || c.channel || ':' || r.template
                    end as key
               from (select a.*, a.metadata ->> 'traceparent' as traceparent,
                            json_build_object('event_id', a.event_id, 'id', a.id, 'org_id', a.org_id,

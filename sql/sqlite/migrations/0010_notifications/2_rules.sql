@@ -13,7 +13,8 @@ begin
                        'template', m.template, 'template_version', m.version, 'category', m.category, 'rule', m.rule)),
            m.correlation_id, m.id, m.aggregate_type, m.aggregate_id
       from (select n.*, case when length(cast(n.long_key as blob)) <= 512 then n.long_key  -- else by the event
-                        else 'notification_dispatch:' || n.id || ':' || n.recipient || ':' || n.channel || ':' || n.template
+                        else 'notification_dispatch:' || n.id || ':' || length(cast(n.recipient as blob)) || ':' || n.recipient
+                             || ':' || n.channel || ':' || n.template
                         end as key
               from (select e.event_type, e.org_id, e.correlation_id, e.id, e.aggregate_type, e.aggregate_id,
                            json_extract(e.metadata, '$.traceparent') as traceparent,
