@@ -88,26 +88,35 @@ static enum ol_answer prefer(struct ol_request *request, outlog_tx *tx)
 
 /* --- the socket --- */
 
-/* Tickets of users and of sessions share a table: no session's key begins with a slash. */
+/* Tickets of users and of sessions share a table: no session's key begins with a slash. NULL after having
+ * answered. */
 static const char *ticket_key(struct ol_request *request)
 {
-    return ol_arena_print(&request->arena, "/users/%s", request->args[0]);
+    outlog_err err;
+    if (ol_inbox_check_user(request->args[0], &err) < 0) {
+        ol_problem(request, &err);
+        return NULL;
+    }
+    const char *key = ol_arena_print(&request->arena, "/users/%s", request->args[0]);
+    if (!key)
+        ol_problem_say(request, 503, "no_memory", "out of memory");
+    return key;
 }
 
 static enum ol_answer ticket(struct ol_request *request)
 {
     const char *key = ticket_key(request);
-    return key ? ol_ticket_answer(request, key)
-               : ol_problem_say(request, 503, "no_memory", "out of memory");
+    return key ? ol_ticket_answer(request, key) : OL_ANSWERED;
 }
 
 static enum ol_answer open_socket(struct ol_request *request)
 {
     struct ol_feed_entrance *entrance = ol_arena_alloc(&request->arena, sizeof *entrance);
-    const char *key = ticket_key(request);
-    if (!entrance || !key)
+    if (!entrance)
         return ol_problem_say(request, 503, "no_memory", "out of memory");
-    if (!ol_socket_is_asked(request) || !ol_ticket_admit(request, key, "user", &entrance->org_id))
+    const char *key = ticket_key(request);
+    if (!key || !ol_socket_is_asked(request) ||
+        !ol_ticket_admit(request, key, "user", &entrance->org_id))
         return OL_ANSWERED;
     entrance->user_id = request->args[0];
     request->owner = entrance;

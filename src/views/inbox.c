@@ -11,11 +11,19 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_UNREAD = 100, MOST_NEW = 1000, MOST_BYTES = 4 * 1024 * 1024 };
+enum { MOST_UNREAD = 100, MOST_NEW = 1000, MOST_BYTES = 4 * 1024 * 1024, MOST_USER = 320 };
 
 static int no_memory(outlog_err *err)
 {
     return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+}
+
+int ol_inbox_check_user(const char *user_id, outlog_err *err)
+{
+    size_t bytes = strlen(user_id);
+    return bytes >= 1 && bytes <= MOST_USER ? 0
+                                            : ol_fail_at(err, OUTLOG_INVALID_FIELD, "/user_id",
+                                                         "user_id has 1 to %d bytes", MOST_USER);
 }
 
 /* --- notices --- */
@@ -90,7 +98,8 @@ int ol_inbox_list(outlog *log, const char *org_id, const char *user_id, int unre
     size_t bytes = 0;
     int more = 0, count = 0;
 
-    if ((after && split_after(after, time, id, err) < 0) || ol_log_ready(log, err) < 0 ||
+    if ((user_id && ol_inbox_check_user(user_id, err) < 0) ||
+        (after && split_after(after, time, id, err) < 0) || ol_log_ready(log, err) < 0 ||
         ol_query(log->conn, OL_Q_NOTICE_FEED,
                  OL_PARAMS(ol_optional(org_id), ol_optional(user_id),
                            unread < 0 ? ol_absent() : ol_int(unread),
@@ -279,7 +288,9 @@ static int put_preferences(struct ol_conn *conn, const char *org_id, const char 
 int ol_inbox_preferences(outlog *log, const char *org_id, const char *user_id, struct ol_buf *out,
                          outlog_err *err)
 {
-    return ol_log_ready(log, err) < 0 ? -1 : put_preferences(log->conn, org_id, user_id, out, err);
+    return ol_inbox_check_user(user_id, err) < 0 || ol_log_ready(log, err) < 0
+               ? -1
+               : put_preferences(log->conn, org_id, user_id, out, err);
 }
 
 static int prefer_email(outlog_tx *tx, const char *org_id, const char *user_id,
@@ -326,6 +337,8 @@ int ol_inbox_prefer(outlog_tx *tx, const char *org_id, const char *user_id,
 {
     struct ol_json email = ol_json_get(body, "email"), channels = ol_json_get(body, "channels");
     struct ol_json_iter it = {0};
+    if (ol_inbox_check_user(user_id, err) < 0)
+        return -1;
     if (email.type != OL_JSON_NONE && prefer_email(tx, org_id, user_id, &email, err) < 0)
         return -1;
     if (channels.type > OL_JSON_NULL) {

@@ -5,6 +5,10 @@
 #include "base/json.h"
 #include "outlog.h"
 
+/* Whether somebody can be told under this id. OUTLOG_INVALID_FIELD: it is longer than a recipient may be. What takes
+ * a user_id asks it. */
+int ol_inbox_check_user(const char *user_id, outlog_err *err);
+
 /* {notifications: […], next_after}, the newest first, some MiB at most. org_id NULL: of every org, user_id NULL: of all users. unread: 1 only those, 0 only the others, -1 all.
  * OUTLOG_INVALID_FIELD: `after` is not a next_after. */
 int ol_inbox_list(outlog *log, const char *org_id, const char *user_id, int unread,

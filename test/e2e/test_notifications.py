@@ -4,12 +4,14 @@ import email.policy
 import json
 import pathlib
 import re
+import sqlite3
 import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
 from datetime import datetime, timedelta
 
+import psycopg2
 import pytest
 
 from doors import CALLERS, DOORS, Refused, connect, execute, open_door
@@ -593,6 +595,30 @@ def test_n3_preferences_keep_channels_silent_by_category(store, outlog, daemon):
                  {"channels": {"a": {"email": 1}}}):
         with pytest.raises(Refused):
             daemon.call("PUT", path, body)
+
+
+@pytest.mark.parametrize("user", ["u" * 321, "é" * 161], ids=["ascii", "utf8"])
+def test_n3_no_door_takes_a_users_id_that_no_recipient_can_have(store, outlog, daemon, user):
+    quoted = urllib.parse.quote(user)
+    for method, path, body in (("PUT", f"users/{quoted}/preferences", {"email": "u@x.example"}),
+                               ("PUT", f"users/{quoted}/preferences", {"channels": {"*": {"email": False}}}),
+                               ("GET", f"users/{quoted}/preferences", None), ("GET", f"users/{quoted}/notifications", None),
+                               ("GET", f"notifications?user_id={quoted}", None), ("POST", f"users/{quoted}/ticket", {})):
+        with pytest.raises(Refused) as refused:
+            daemon.call(method, path, body)
+        assert (refused.value.code, refused.value.message) == ("invalid_field", "user_id has 1 to 320 bytes"), path
+    with pytest.raises(AssertionError, match="400"):
+        WebSocket(daemon.base, f"/v1/users/{quoted}/socket?org_id={ORG}")
+    listed = outlog.run("notices", "--user", user, check=False)
+    assert listed.returncode == 1 and "user_id has 1 to 320 bytes [invalid_field]" in listed.stderr
+    for table, columns, values in (("preferences", "category, channel, enabled", "'*', 'email', '0'"),
+                                   ("contacts", "email", "'u@x.example'")):
+        for id in (user, ""):
+            with pytest.raises((sqlite3.IntegrityError, psycopg2.IntegrityError), match=f"{table}_user_id_has_1_to_320_bytes"):
+                execute(connect(store), f"insert into outlog_{table} (org_id, user_id, {columns}) values ('{ORG}', '{id}', {values})")
+    longest = urllib.parse.quote(user[:320 * len(user) // len(user.encode())])
+    assert daemon.call("PUT", f"users/{longest}/preferences", {"email": "u@x.example"})[0]["email"] == "u@x.example"
+    assert daemon.call("GET", f"users/{longest}/notifications")[0]["notifications"] == []
 
 
 def test_n3_a_user_gets_mail_where_preferences_say(store, outlog, daemon, mails):

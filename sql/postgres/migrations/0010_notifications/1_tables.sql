@@ -59,6 +59,7 @@ create table outlog.preferences (
     enabled    boolean     not null,
     updated_at timestamptz not null default now(),
     constraint preferences_pkey primary key (org_id, user_id, category, channel),
+    constraint preferences_user_id_has_1_to_320_bytes check (octet_length(user_id) between 1 and 320), -- as a recipient
     constraint preferences_channel_is_known check (channel in ('email', 'in_app')));
 
 -- Where a user who is not named by an address gets mail.
@@ -67,7 +68,8 @@ create table outlog.contacts (
     user_id    text        not null,
     email      text        not null,
     updated_at timestamptz not null default now(),
-    constraint contacts_pkey primary key (org_id, user_id));
+    constraint contacts_pkey primary key (org_id, user_id),
+    constraint contacts_user_id_has_1_to_320_bytes check (octet_length(user_id) between 1 and 320));
 
 -- Addresses that a server has refused for good: nothing is sent there until somebody takes them out.
 create table outlog.suppressions (

@@ -56,14 +56,18 @@ create table outlog_preferences (
     channel    text    not null check (channel in ('email', 'in_app')),
     enabled    integer not null,
     updated_at text    not null default (strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z'),
-    primary key (org_id, user_id, category, channel)) without rowid;
+    primary key (org_id, user_id, category, channel),
+    constraint preferences_user_id_has_1_to_320_bytes check (length(cast(user_id as blob)) between 1 and 320)
+) without rowid;
 
 create table outlog_contacts (
     org_id     text not null,
     user_id    text not null,
     email      text not null,
     updated_at text not null default (strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z'),
-    primary key (org_id, user_id)) without rowid;
+    primary key (org_id, user_id),
+    constraint contacts_user_id_has_1_to_320_bytes check (length(cast(user_id as blob)) between 1 and 320)
+) without rowid;
 
 create table outlog_suppressions (
     address    text primary key,
