@@ -12,22 +12,28 @@ export function useGet(path, params, { every } = {}) {
 
 const PAGE = 100;
 
-// A list that begins with the newest: {rows, next, older, …}. Its first page stays fresh; `older` puts the next one
-// behind it, while there is a `next`.
+// A list that begins with the newest: {rows, next, older, …}. `older` shows a page more, while there is a `next`. Every
+// look reads all pages that are shown: what moves from one to the next is not lost between them.
 export function useNewest(path, params, name, idOf, { every } = {}) {
     const key = path + search(params);
-    const first = useLoad(key, (signal) => get(path, { ...params, limit: PAGE }, { signal }), { every });
-    const [more, setMore] = useState({ key, rows: [], next: undefined });
-    const rest = more.key === key ? more : { rows: [], next: undefined };
-    const newest = first.data?.[name] || [];
-    const known = new Set(newest.map(idOf));
-    const next = rest.next === undefined ? first.data?.next_after : rest.next;
+    const shown = useRef({ key, pages: 1 });
+    if (shown.current.key !== key) shown.current = { key, pages: 1 };
+    const list = useLoad(key, async (signal) => {
+        const rows = new Map();
+        let next;
+        for (let i = 0; i < shown.current.pages && next !== null; i++) {
+            const page = await get(path, { ...params, limit: PAGE, after: next }, { signal });
+            for (const one of page[name]) rows.set(idOf(one), one);
+            next = page.next_after || null;
+        }
+        return { rows: [...rows.values()], next };
+    }, { every });
 
-    async function older() {
-        const page = await get(path, { ...params, limit: PAGE, after: next });
-        setMore({ key, rows: [...rest.rows, ...page[name]], next: page.next_after || null });
+    function older() {
+        shown.current.pages++;
+        return list.refresh();
     }
-    return { ...first, rows: [...newest, ...rest.rows.filter((one) => !known.has(idOf(one)))], next, older, more };
+    return { ...list, rows: list.data?.rows || [], next: list.data?.next, older };
 }
 
 const MOST = 5000;
@@ -64,13 +70,12 @@ export function useLoad(key, load, { every } = {}) {
         if (key === null) return undefined;
         const stop = new AbortController();
         let timer = 0;
-        let isBusy = false;
         let isRefused = false; // forbidden or not there: asking again by itself would be noise
+        let last = Promise.resolve();
 
-        async function turn() {
+        async function look() {
             clearTimeout(timer);
-            if (isBusy) return;
-            isBusy = true;
+            if (stop.signal.aborted) return;
             try {
                 const data = await loader.current(stop.signal);
                 isRefused = false;
@@ -82,11 +87,11 @@ export function useLoad(key, load, { every } = {}) {
                         data: old.key === key ? old.data : undefined }));
                 }
             }
-            isBusy = false;
             if (every && isLive && !isRefused && !document.hidden && !stop.signal.aborted) {
                 timer = setTimeout(turn, every);
             }
         }
+        const turn = () => (last = last.then(look)); // one at a time
         const shown = () => { if (!document.hidden && every && isLive) turn(); };
 
         again.current = turn;

@@ -308,6 +308,22 @@ export async function longRuns(visit, { count, completed }) {
     }
     await rows.last().scrollIntoViewIfNeeded();
     await visit.shot('flow-long-runs');
+
+    await visit.go('runs'); // what new ones push off the first page is on the second
+    await visit.until(async () => await rows.count() === 100, 'a page of runs');
+    await older.click();
+    await visit.until(async () => await rows.count() === 200, 'two pages');
+    const idsOf = () => rows.locator('a.id[href^="#/runs/"]').evaluateAll((ids) => ids.map((id) => id.href));
+    const before = await idsOf();
+    await visit.page.evaluate(async () => {
+        const body = JSON.stringify({ org_id: 'acme', run_type: 'late', orchestrator_version: '1' });
+        for (let i = 0; i < 30; i++) {
+            const answer = await fetch('/v1/runs', { method: 'POST', body, headers: { 'content-type': 'application/json' } });
+            if (!answer.ok) throw new Error(await answer.text());
+        }
+    });
+    await visit.until(async () => await rows.filter({ hasText: 'late' }).count() === 30, 'the new ones');
+    assert.deepEqual((await idsOf()).slice(30), before.slice(0, 170));
     await visit.go('runs?status=RUNNING');
     await visit.until(async () => await rows.count() === 100, 'a page of those that run');
     await older.scrollIntoViewIfNeeded();

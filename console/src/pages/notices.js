@@ -13,7 +13,7 @@ export function Notices({ query }) {
         { every: 3000 });
     const canMark = may.operate(person.use());
     async function mark(one) {
-        Object.assign(one, await post(`/v1/notifications/${one.id}/read`)); // also where it is not loaded again
+        await post(`/v1/notifications/${one.id}/read`);
         notices.refresh();
     }
     const tools = html`<label class="choice"><input type="checkbox" checked=${query.unread === 'true'}

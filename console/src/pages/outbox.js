@@ -55,7 +55,7 @@ export function Messages({ params, columns = COLUMNS, empty, fits = () => true, 
     every = 3000 }) {
     const messages = useNewest('/v1/messages', params, 'messages', (one) => one.event_id, { every });
     const shown = messages.rows.filter(fits);
-    useEffect(() => onShown?.(shown, messages.refresh), [messages.data, messages.more]);
+    useEffect(() => onShown?.(shown, messages.refresh), [messages.data]);
     const list = typeof columns === 'function' ? columns(messages.refresh) : columns;
     return html`<${Loaded} from=${messages} what="messages" rows=${12}>${() => html`
         <${Table} label="Messages" rows=${shown} columns=${list} keyOf=${(one) => one.event_id}
