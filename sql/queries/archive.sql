@@ -99,17 +99,17 @@ insert into outlog.sinks (name, cursor_event_id, updated_at) values (:name, :cur
 -- name: archive_effect_list(effect_id, limit literal)
 select effect_id::text, org_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec::text,
        destination, status, idempotency_key, message_id::text, execution_result::text, executed_at, attempts,
-       last_attempt_at, last_event_id::text, correlation_id, created_at, updated_at
+       last_attempt_at, event_id, last_event_id::text, correlation_id, created_at, updated_at
   from outlog.effects where effect_id::text > :effect_id
  order by effect_id::text limit :limit
 
--- name: archive_effect_put(effect_id, org_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec, destination, status, idempotency_key, message_id, execution_result, executed_at, attempts, last_attempt_at, last_event_id, correlation_id, created_at, updated_at)
+-- name: archive_effect_put(effect_id, org_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec, destination, status, idempotency_key, message_id, execution_result, executed_at, attempts, last_attempt_at, event_id, last_event_id, correlation_id, created_at, updated_at)
 insert into outlog.effects (effect_id, org_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec,
                             destination, status, idempotency_key, message_id, execution_result, executed_at,
-                            attempts, last_attempt_at, last_event_id, correlation_id, created_at, updated_at)
+                            attempts, last_attempt_at, event_id, last_event_id, correlation_id, created_at, updated_at)
 values (:effect_id::uuid, :org_id, :run_id, :step_id, :session_key, :checkpoint_id, :effect_type, :effect_spec,
         :destination, :status, :idempotency_key, :message_id::uuid, :execution_result, :executed_at, :attempts,
-        :last_attempt_at, :last_event_id::uuid, :correlation_id, :created_at, :updated_at)
+        :last_attempt_at, :event_id, :last_event_id::uuid, :correlation_id, :created_at, :updated_at)
 
 -- name: archive_signal_list(signal_id, limit literal)
 select signal_id, org_id, signal_type, payload::text, status, correlation_id, received_at, last_event_id::text

@@ -1,10 +1,11 @@
 -- Effects: what was asked of the world, and what came of it (U5).
 
--- name: effect_insert(effect_id, org_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec, destination, idempotency_key, message_id, last_event_id, correlation_id, at)
+-- name: effect_insert(effect_id, org_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec, destination, idempotency_key, message_id, event_id, last_event_id, correlation_id, at)
 insert into outlog.effects (effect_id, org_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec,
-       destination, idempotency_key, message_id, last_event_id, correlation_id, created_at, updated_at)
+       destination, idempotency_key, message_id, event_id, last_event_id, correlation_id, created_at, updated_at)
 values (:effect_id::uuid, :org_id, :run_id, :step_id, :session_key, :checkpoint_id, :effect_type, :effect_spec::json,
-       :destination, :idempotency_key, :message_id::uuid, :last_event_id::uuid, :correlation_id, :at::timestamptz, :at::timestamptz)
+       :destination, :idempotency_key, :message_id::uuid, :event_id::bigint, :last_event_id::uuid, :correlation_id,
+       :at::timestamptz, :at::timestamptz)
 
 -- name: effect_of_message(message_id)
 -- With the time from which the message's next try is counted.

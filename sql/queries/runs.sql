@@ -33,7 +33,7 @@ select step_id, run_id, step_index, step_type, status, output_result, error_code
 -- name: run_effects(run_id)
 select effect_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec, destination, status,
        idempotency_key, message_id, execution_result, executed_at, attempts, last_attempt_at, created_at, updated_at
-  from outlog.effects where run_id = :run_id order by created_at, effect_id
+  from outlog.effects where run_id = :run_id order by event_id
 
 -- name: run_checkpoints(run_id)
 select run_id, checkpoint_index, checkpoint_data, event_id, created_at

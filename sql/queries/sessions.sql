@@ -78,26 +78,26 @@ select aggregate_seq, case when event_type = 'user_message' then payload end fro
    and aggregate_seq > :after::bigint and aggregate_seq <= :upto::bigint
  order by aggregate_seq limit 100
 
--- name: session_effects(org_id, session_key, status?, after_at?, after_id, limit literal, most_bytes?)
--- most_bytes as for events_read.
+-- name: session_effects(org_id, session_key, status?, after?, limit literal, most_bytes?)
+-- In the order of the log, which no clock turns back. most_bytes as for events_read.
 select * from (                                                                                         --? most_bytes
 select effect_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec, destination, status,
        idempotency_key, message_id, execution_result, executed_at, attempts, last_attempt_at, created_at, updated_at
-     , sum(octet_length(effect_spec::text) + coalesce(octet_length(execution_result::text), 0))         --? most_bytes
-           over (order by created_at, effect_id rows between unbounded preceding and 1 preceding) as bytes_before   --? most_bytes
+     , event_id, sum(octet_length(effect_spec::text) + coalesce(octet_length(execution_result::text), 0))   --? most_bytes
+           over (order by event_id rows between unbounded preceding and 1 preceding) as bytes_before     --? most_bytes
   from outlog.effects
  where session_key = :session_key and org_id = :org_id
-   and status = :status      --? status
-   and (created_at, effect_id) > (:after_at::timestamptz, :after_id::uuid)  --? after_at
- order by created_at, effect_id limit :limit
-) page where bytes_before is null or bytes_before < :most_bytes::bigint order by created_at, effect_id  --? most_bytes
+   and status = :status                                                                                 --? status
+   and event_id > (select e.event_id from outlog.effects e where e.effect_id = :after::uuid)            --? after
+ order by event_id limit :limit
+) page where bytes_before is null or bytes_before < :most_bytes::bigint order by event_id               --? most_bytes
 
--- name: session_owed(org_id, session_key, after_at?, after_id)
+-- name: session_owed(org_id, session_key, after)
 -- What no client has acknowledged, in order. Effects of a session with another destination are the relay's.
-select effect_id, effect_type, effect_spec, created_at from outlog.effects
+select effect_id, effect_type, effect_spec, event_id from outlog.effects
  where session_key = :session_key and org_id = :org_id and status = 'PENDING' and destination = 'session'
-   and (created_at, effect_id) > (:after_at::timestamptz, :after_id::uuid)  --? after_at
- order by created_at, effect_id limit 200
+   and event_id > :after::bigint
+ order by event_id limit 200
 
 -- name: sessions_owed(since_us)
 -- Whose effects became due just now; and whose are asked for again, since when (L6).

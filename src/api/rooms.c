@@ -35,7 +35,7 @@ struct delivery {
     struct ol_visit visit; /* first */
     struct ol_owed *owed;
     size_t count;
-    struct ol_place place;
+    int64_t after; /* the last effect that was gone through */
     size_t passed;
     bool is_all, is_cut;
     bool *was_sent; /* to whom ever: to be noted */
@@ -52,7 +52,7 @@ static void prepare(struct ol_room *room, struct ol_visit *visit)
     for (struct ol_seat *seat = room->seats; seat; seat = seat->next)
         room->starts_anew |= seat->is_new;
     if (room->is_midway && !room->starts_anew && room->place) {
-        job->place = *(struct ol_place *)room->place;
+        job->after = *(int64_t *)room->place;
         job->passed = room->passed;
         return;
     }
@@ -66,7 +66,7 @@ static enum ol_answer load(struct ol_request *request)
 {
     struct delivery *job = request->owner;
     outlog_err err;
-    job->result = ol_session_owed(request->log, job->visit.org_id, job->visit.name, &job->place,
+    job->result = ol_session_owed(request->log, job->visit.org_id, job->visit.name, &job->after,
                                   &request->arena, &job->owed, &job->count, &job->is_all, &err);
     job->passed += job->count;
     job->is_cut = !job->is_all && job->passed >= MOST_OWED; // the rest when these are acknowledged
@@ -157,9 +157,9 @@ static void move_on(struct ol_room *room, const struct delivery *job, int64_t no
     room->passed = job->passed;
     room->has_more = job->result == 0 && job->is_cut;
     room->is_midway = job->result == 0 && !job->is_all &&
-                      (room->place || (room->place = malloc(sizeof job->place)));
+                      (room->place || (room->place = malloc(sizeof job->after)));
     if (room->is_midway)
-        memcpy(room->place, &job->place, sizeof job->place);
+        memcpy(room->place, &job->after, sizeof job->after);
 }
 
 static bool serve(struct ol_room *room, struct ol_request *request)

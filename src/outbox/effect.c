@@ -374,8 +374,8 @@ static int request(outlog_tx *tx, const struct outlog_effect_draft *draft, struc
                              ol_text(draft->session_key), ol_text(draft->checkpoint_id),
                              ol_text(draft->effect_type), ol_text(draft->effect_spec),
                              ol_text(draft->destination), ol_text(key), ol_text(message_id),
-                             ol_text(appended.id), ol_text(appended.correlation_id),
-                             ol_time(appended.occurred_at)),
+                             ol_int(appended.event_id), ol_text(appended.id),
+                             ol_text(appended.correlation_id), ol_time(appended.occurred_at)),
                    NULL, err);
 }
 

@@ -55,14 +55,14 @@ int ol_session_owe(outlog_tx *tx, const struct ol_debt *debt, outlog_err *err)
                                    ol_text(debt->checkpoint_id), ol_text(debt->effect_type),
                                    ol_bytes(debt->spec, debt->spec_bytes), ol_text("session"),
                                    ol_text(debt->idempotency_key), ol_text(effect_id),
-                                   ol_text(appended.id), ol_text(appended.correlation_id),
-                                   ol_time(appended.occurred_at)),
+                                   ol_int(appended.event_id), ol_text(appended.id),
+                                   ol_text(appended.correlation_id), ol_time(appended.occurred_at)),
                          NULL, err);
 }
 
 /* --- delivering --- */
 
-int ol_session_owed(outlog *log, const char *org_id, const char *key, struct ol_place *place,
+int ol_session_owed(outlog *log, const char *org_id, const char *key, int64_t *after,
                     struct ol_arena *arena, struct ol_owed **out, size_t *count, bool *is_all,
                     outlog_err *err)
 {
@@ -77,9 +77,7 @@ int ol_session_owed(outlog *log, const char *org_id, const char *key, struct ol_
         return no_memory(err);
     if (ol_log_ready(log, err) < 0 ||
         ol_query(log->conn, OL_Q_SESSION_OWED,
-                 OL_PARAMS(ol_text(org_id), ol_text(key),
-                           place->at ? ol_time(place->at) : ol_absent(), ol_text(place->id)),
-                 &rows, err) < 0)
+                 OL_PARAMS(ol_text(org_id), ol_text(key), ol_int(*after)), &rows, err) < 0)
         return -1;
     while (*count < MOST && bytes < MOST_BYTES && (more = ol_next(&rows, err)) > 0) {
         struct ol_owed *owed = &(*out)[(*count)++];
@@ -87,8 +85,7 @@ int ol_session_owed(outlog *log, const char *org_id, const char *key, struct ol_
         owed->effect_type = ol_column_copy(&rows, 1, arena, &failed);
         owed->spec = ol_column_copy(&rows, 2, arena, &failed);
         bytes += owed->spec ? strlen(owed->spec) : 0;
-        place->at = ol_column_time(&rows, 3);
-        memcpy(place->id, owed->effect_id, sizeof place->id);
+        *after = ol_column_int(&rows, 3);
     }
     ol_end(&rows);
     *is_all = more == 0;

@@ -371,16 +371,6 @@ static bool is_status(const char *text)
            strcmp(text, "COMPLETED") == 0 || strcmp(text, "FAILED") == 0;
 }
 
-/* `after` is "<time> <effect_id>" of the last one shown. */
-static int read_place(const char *after, struct ol_place *out, outlog_err *err)
-{
-    const char *space = strchr(after, ' ');
-    if (space && ol_time_parse(after, (size_t)(space - after), &out->at) == 0 &&
-        ol_uuid_parse(space + 1, out->id))
-        return 0;
-    return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/after", "after is the next_after of a page");
-}
-
 static void put_effects(const struct ol_objects *effects, int limit, bool is_full,
                         struct ol_arena *arena, struct ol_buf *out)
 {
@@ -388,12 +378,11 @@ static void put_effects(const struct ol_objects *effects, int limit, bool is_ful
     int count = 0;
     for (const struct ol_object *effect = effects->first; effect; effect = effect->next)
         count++;
-    const char *at = last ? ol_object_text(last, OL_IN_EFFECT_CREATED_AT, arena) : NULL;
     const char *id = last ? ol_object_text(last, OL_IN_EFFECT_ID, arena) : NULL;
     ol_buf_text(out, "{\"effects\":");
     ol_objects_json(effects, out);
-    if (at && id && (is_full || count == limit))
-        ol_buf_print(out, ",\"next_after\":\"%s %s\"}", at, id);
+    if (id && (is_full || count == limit))
+        ol_buf_print(out, ",\"next_after\":\"%s\"}", id);
     else
         ol_buf_text(out, ",\"next_after\":null}");
 }
@@ -403,18 +392,19 @@ int ol_session_effects(outlog *log, const char *org_id, const char *key, const c
 {
     struct ol_arena arena = {0};
     struct ol_objects effects = {0};
-    struct ol_place place = {0};
+    char last[37]; // the effect_id of the last one shown
     bool is_full = false;
     if (status && !is_status(status))
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/status",
                           "status must be PENDING, EXECUTING, COMPLETED or FAILED");
-    if ((after && read_place(after, &place, err) < 0) || ol_log_ready(log, err) < 0)
+    if (after && !ol_uuid_parse(after, last))
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/after", "after is the next_after of a page");
+    if (ol_log_ready(log, err) < 0)
         return -1;
     bool is_counted = log->conn->store->answers_whole;
     int result = ol_objects_load_short(log->conn, OL_Q_SESSION_EFFECTS,
                                        OL_PARAMS(ol_text(org_id), ol_text(key), ol_optional(status),
-                                                 after ? ol_time(place.at) : ol_absent(),
-                                                 ol_text(place.id), ol_int(limit),
+                                                 after ? ol_text(last) : ol_absent(), ol_int(limit),
                                                  is_counted ? ol_int(OL_PAGE_BYTES) : ol_absent()),
                                        &ol_kind_effect, OL_PAGE_BYTES, &arena, &effects, &is_full,
                                        err);

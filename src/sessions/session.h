@@ -108,15 +108,9 @@ struct ol_owed {
     const char *effect_type, *spec; /* send_message: {"content":…,"requestId":…,"isFinal":…} */
 };
 
-/* How far one has read of what is owed; from the beginning: {0}. */
-struct ol_place {
-    int64_t at;
-    char id[37];
-};
-
-/* What is owed to a session after a place, in order: at most 200, and some MiB. The place moves to the last
- * of them; *is_all: there is no more. */
-int ol_session_owed(outlog *log, const char *org_id, const char *key, struct ol_place *place,
+/* What is owed to a session after *after, 0 at first, in the order in which it was owed, whatever a clock said:
+ * at most 200, and some MiB. *after moves to the last of them; *is_all: there is no more. */
+int ol_session_owed(outlog *log, const char *org_id, const char *key, int64_t *after,
                     struct ol_arena *arena, struct ol_owed **out, size_t *count, bool *is_all,
                     outlog_err *err);
 

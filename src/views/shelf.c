@@ -90,7 +90,7 @@ static const struct ol_shelf shelves[] = {
                  {"effect_spec", 't'}, {"destination", 't'}, {"status", 't'},
                  {"idempotency_key", 't'}, {"message_id", 't'}, {"execution_result", 't'},
                  {"executed_at", 'T'}, {"attempts", 'i'}, {"last_attempt_at", 'T'},
-                 {"last_event_id", 't'}, {"correlation_id", 't'}, {"created_at", 'T'},
+                 {"event_id", 'i'}, {"last_event_id", 't'}, {"correlation_id", 't'}, {"created_at", 'T'},
                  {"updated_at", 'T'}}},
     {.name = "signal",
      .list = OL_Q_ARCHIVE_SIGNAL_LIST,

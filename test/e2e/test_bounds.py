@@ -145,18 +145,16 @@ def test_effects_are_listed_in_short_pages(store, serve):
         db.begin()
         for n, id in enumerate(made):
             db.run("insert into {}effects (effect_id, org_id, session_key, effect_type, effect_spec, destination, status, "
-                   "idempotency_key, message_id, last_event_id, correlation_id, created_at, updated_at) "
-                   f"values (%s, %s, %s, 'send_message', %s, 'session', %s, %s, %s, %s, 'c', {db.now()}, {db.now()})",
-                   id, ORG, KEY, json.dumps({"content": "x" * 200_000}), "COMPLETED" if n % 2 else "FAILED", id, id, id)
+                   "idempotency_key, message_id, event_id, last_event_id, correlation_id, created_at, updated_at) "
+                   f"values (%s, %s, %s, 'send_message', %s, 'session', %s, %s, %s, %s, %s, 'c', {db.now()}, {db.now()})",
+                   id, ORG, KEY, json.dumps({"content": "x" * 200_000}), "COMPLETED" if n % 2 else "FAILED", id, id, n + 1, id)
         db.commit()
     server = serve("--no-relay")
     path = f"/v1/sessions/{KEY}/effects?org_id={ORG}"
     pages = walk(server, path, "effects")
-    assert 5 <= len(pages) <= 10 and sorted(ids(pages, "effect_id")) == sorted(made)
-    at = [one["created_at"] for page in pages for one in page]
-    assert at == sorted(at)
+    assert 5 <= len(pages) <= 10 and ids(pages, "effect_id") == made
     assert len(ids(walk(server, f"{path}&status=FAILED", "effects", limit=10), "effect_id")) == COUNT // 2
-    for after in ("x", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z x", f"x {made[0]}"):
+    for after in ("x", "7", "2026-01-01T00:00:00Z", f"x {made[0]}"):
         assert server.get(f"{path}&after={urllib.parse.quote(after)}").code == "invalid_field"
 
 

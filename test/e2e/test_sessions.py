@@ -32,10 +32,10 @@ def live(serve, agent, configure):
 
 def effects(server, key=KEY, **query):
     """All of them, also where they are longer than a page may be."""
-    more = "".join(f"&{name}={value}" for name, value in query.items())
+    more = "".join(f"&{name}={value}" for name, value in ({"limit": 1000} | query).items())
     found, after = [], ""
     while after is not None:
-        status, answer = server.get(f"/v1/sessions/{key}/effects?limit=1000{more}{after}")
+        status, answer = server.get(f"/v1/sessions/{key}/effects?{more[1:]}{after}")
         assert status == 200, answer
         found += answer["effects"]
         after = answer["next_after"] and f"&after={urllib.parse.quote(answer['next_after'])}"
@@ -99,6 +99,30 @@ def test_s5_what_was_missed_comes_at_reconnect_in_order_until_acknowledged(live,
     three = chat(live, KEY)
     assert [three.next()["effect_id"] for _ in range(3)] == [frame["effect_id"] for frame in came[2:]]
     assert three.silent()
+
+
+def test_s5_a_clock_that_is_set_back_changes_no_order(serve, chat, agent, configure, store):
+    """Every two answers the clock is an hour earlier: what is owed comes as it was owed, and is listed so, also by pages."""
+    configure(helper={"type": "http", "url": agent().url})
+    for hours in (2, 1, 0):
+        server = serve(env={"OUTLOG_SKEW": str(hours * 3600)})
+        one = chat(server, KEY)
+        for n in range(2):
+            one.say(f"r-{hours}-{n}", f"{2 - hours}.{n}")
+        wait_for(lambda: len(effects(server)) == 6 - 2 * hours, "the answers")
+        server.stop()
+    with Outbox(store) as db:
+        if not store.startswith("sqlite"):      # its clock is the database's, which cannot be set here
+            db.run("update {}effects set created_at = created_at - interval '1 hour' * substr(checkpoint_id, %s)::int",
+                   len(KEY) + 2)
+        found = [row["created_at"] for row in db.run("select created_at from {}effects order by event_id")]
+        assert min(found[:2]) > max(found[2:4]) > max(found[4:]), "the clock was not set back"
+    server = serve()
+    two = chat(server, KEY)
+    order = [f"you said {hour}.{n}" for hour in range(3) for n in range(2)]
+    assert [two.next()["content"] for _ in order] == order
+    for limit in (1000, 4):
+        assert [one["effect_spec"]["content"] for one in effects(server, limit=limit)] == order
 
 
 def test_s5_what_is_not_acknowledged_comes_again_after_ten_seconds_in_order(live, chat):
@@ -298,15 +322,15 @@ def test_s7_other_types_of_events_pass_through(live, chat):
 def test_s7_effects_of_other_types_pass_through_as_data(live, chat, store):
     """Whoever owes a session something puts it there; what has another destination is the relay's."""
     ids = {name: str(uuid.uuid4()) for name in ("update_ui", "send_notification", "send_mail")}
-    cause = live.append("default")[0]["id"]
+    cause = live.append("default")[0]
     now = int(time.time() * 1e6) if store.startswith("sqlite") else "now"
     with Outbox(store) as session:
         for name, destination in (("update_ui", "session"), ("send_notification", "session"), ("send_mail", "mailer")):
             session.run("insert into {}effects (effect_id, org_id, session_key, effect_type, effect_spec, destination, "
-                        "idempotency_key, message_id, last_event_id, correlation_id, created_at, updated_at) values "
-                        "(%s, 'default', %s, %s, %s, %s, %s, %s, %s, 'c', %s, %s)", ids[name], KEY, name,
-                        "{}" if name == "update_ui" else '{"n":[1,{"a":"ü"}]}', destination, name, ids[name], cause,
-                        now, now)
+                        "idempotency_key, message_id, event_id, last_event_id, correlation_id, created_at, updated_at) values "
+                        "(%s, 'default', %s, %s, %s, %s, %s, %s, %s, %s, 'c', %s, %s)", ids[name], KEY, name,
+                        "{}" if name == "update_ui" else '{"n":[1,{"a":"ü"}]}', destination, name, ids[name],
+                        cause["event_id"], cause["id"], now, now)
     one = chat(live, KEY)
     came = {frame["type"]: frame for frame in (one.next(), one.next())}
     assert came == {"update_ui": {"type": "update_ui", "effect_id": ids["update_ui"]},

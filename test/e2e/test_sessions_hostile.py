@@ -345,17 +345,20 @@ def test_s1_what_another_door_says_under_a_bad_key_is_passed_over(live, outlog, 
 
 
 def owe(store, server, key, count, size=1):
-    """Put so many effects into a session, in order: owed for an hour, so that no look at what is new finds them."""
-    cause, since = server.append("default")[0]["id"], datetime.now(timezone.utc) - timedelta(hours=1)
-    ids = sorted(str(uuid.uuid4()) for _ in range(count))
+    """Put so many effects into a session, in order: owed for an hour, so that no look at what is new finds them, by a
+    clock that goes backwards."""
+    since = datetime.now(timezone.utc) - timedelta(hours=1)
+    ids = [str(uuid.uuid4()) for _ in range(count)]
+    causes = [event for first in range(0, count, 100) for event in server.append("default", min(100, count - first))]
     with Outbox(store) as session:
         session.run("begin")
-        for number, effect_id in enumerate(ids):
-            at = f"{since + timedelta(microseconds=number // 7):%Y-%m-%dT%H:%M:%S.%fZ}"   # some have the same
+        for number, (effect_id, cause) in enumerate(zip(ids, causes)):
+            at = f"{since - timedelta(microseconds=number // 7):%Y-%m-%dT%H:%M:%S.%fZ}"   # some have the same
             session.run("insert into {}effects (effect_id, org_id, session_key, effect_type, effect_spec, destination, "
-                        "idempotency_key, message_id, last_event_id, correlation_id, created_at, updated_at) values "
-                        "(%s, 'default', %s, 'update_ui', %s, 'session', %s, %s, %s, 'c', %s, %s)", effect_id, key,
-                        json.dumps({"n": number, "x": "y" * size}), effect_id, effect_id, cause, at, at)
+                        "idempotency_key, message_id, event_id, last_event_id, correlation_id, created_at, updated_at) values "
+                        "(%s, 'default', %s, 'update_ui', %s, 'session', %s, %s, %s, %s, 'c', %s, %s)", effect_id, key,
+                        json.dumps({"n": number, "x": "y" * size}), effect_id, effect_id, cause["event_id"],
+                        cause["id"], at, at)
         session.run("commit")
     return ids
 

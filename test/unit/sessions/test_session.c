@@ -54,12 +54,12 @@ static int answer(struct session *session, const struct ol_session_work *work, c
 /* What is owed, of which there is at most one here: how many. */
 static size_t owed(struct session *session, struct ol_owed *out)
 {
-    struct ol_place place = {0};
+    int64_t after = 0;
     struct ol_owed *list;
     bool is_all;
     size_t count;
     outlog_err err;
-    OK(ol_session_owed(session->log, "acme", session->key, &place, &session->arena, &list, &count,
+    OK(ol_session_owed(session->log, "acme", session->key, &after, &session->arena, &list, &count,
                        &is_all, &err));
     assert_true(is_all && count <= 1);
     if (count)

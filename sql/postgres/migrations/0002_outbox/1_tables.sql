@@ -226,6 +226,7 @@ create table outlog.effects (
     attempts         integer     not null default 0,
     last_attempt_at  timestamptz,
     hurried_at       timestamptz,                   -- a session's: somebody asked for it to be sent now
+    event_id         bigint      not null,          -- of its EFFECT_REQUESTED: effects are in this order, no clock's
     last_event_id    uuid        not null,          -- of its newest event: the cause of the next
     correlation_id   text        not null,
     created_at       timestamptz not null default now(),
@@ -233,5 +234,5 @@ create table outlog.effects (
     constraint effects_status_is_known check (status in ('PENDING', 'EXECUTING', 'COMPLETED', 'FAILED')));
 create unique index effects_message on outlog.effects (message_id);
 create index effects_run on outlog.effects (run_id) where run_id is not null;
-create index effects_session on outlog.effects (session_key, created_at) where session_key is not null;
+create index effects_session on outlog.effects (session_key, event_id) where session_key is not null;
 create index parked_pending on outlog.parked (lane, available_at) where state = 'PENDING';

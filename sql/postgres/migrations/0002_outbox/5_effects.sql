@@ -72,10 +72,10 @@ begin
         perform outlog.fail('unavailable', 'an effect with this key was just requested; roll back and try again');
     end if;
     insert into outlog.effects (effect_id, org_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec,
-            destination, idempotency_key, message_id, last_event_id, correlation_id, created_at, updated_at)
+            destination, idempotency_key, message_id, event_id, last_event_id, correlation_id, created_at, updated_at)
     values (result.effect_id, request_effect.org_id, request_effect.run_id, request_effect.step_id,
             request_effect.session_key, request_effect.checkpoint_id, request_effect.effect_type, spec,
-            request_effect.destination, key, result.event_id, asked.id, asked.correlation_id,
+            request_effect.destination, key, result.event_id, asked.event_id, asked.id, asked.correlation_id,
             asked.occurred_at, asked.occurred_at);
     result.duplicate := false;
     return next result;

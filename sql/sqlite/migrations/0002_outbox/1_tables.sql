@@ -211,9 +211,10 @@ create table outlog_effects (
     attempts         integer not null default 0,
     last_attempt_at  text,
     hurried_at       text,
+    event_id         integer not null,
     last_event_id    text not null,
     correlation_id   text not null,
     created_at       text not null,
     updated_at       text not null) without rowid;
 create index outlog_effects_run on outlog_effects (run_id) where run_id is not null;
-create index outlog_effects_session on outlog_effects (session_key, created_at) where session_key is not null;
+create index outlog_effects_session on outlog_effects (session_key, event_id) where session_key is not null;
