@@ -395,6 +395,29 @@ def test_s5_a_hundred_sockets_of_one_session_each_get_everything_and_it_counts_a
     assert (effects(live)[-1]["effect_id"], effects(live)[-1]["attempts"]) == (effect_id, 1)
 
 
+def test_s5_every_ack_counts_though_it_is_said_once(live, store, chat):
+    """More at once than are dealt with at a time. Whoever answers also what comes again would not notice that one was
+    dropped: here nobody does, and it would be owed for ever."""
+    ids = owe(store, live, KEY, 600)
+    sockets = [chat(live, KEY) for _ in range(2)]
+    for one in sockets:
+        seen = set()
+        while len(seen) < len(ids):
+            seen.add(one.next("update_ui")["effect_id"])
+    for number, effect_id in enumerate(ids):
+        sockets[number < 40].ack(effect_id)         # most of them on one socket
+    with Outbox(store) as db:
+        wait_for(lambda: db.run("select count(*) as n from {}effects where status = 'COMPLETED'")[0]["n"] == len(ids),
+                 "every ack to be stored")
+        ended = db.run("select aggregate_id from {}events where event_type = 'EFFECT_COMPLETED'")
+    assert sorted(str(row["aggregate_id"]) for row in ended) == sorted(ids)
+    sockets.append(chat(live, KEY))
+    sockets[0].say("r-1", "and now?")
+    sockets[0].next("accepted")                     # what comes from here on was sent after the acks
+    for one in sockets[::2]:
+        assert one.next("update_ui", "send_message")["type"] == "send_message", "sent again after the ack"
+
+
 # tickets
 
 

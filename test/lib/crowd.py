@@ -4,10 +4,12 @@
     crowd.start()                     # in a thread of its own, with an agent at crowd.agent_url
     …kill what can be killed…
     crowd.wait_until_heard(seconds)   # everybody saw all answers
+    crowd.go_on()                     # while nobody is connected: one word more, and nothing acknowledged twice
     crowd.stop()
 
 One person has one session and says `words` messages, each again under its requestId until it is accepted. What
-was sent is acknowledged, unless the connection is cut just before. The agent never says the same thing twice,
+was sent is acknowledged, unless the connection is cut just before; at last once only, so that an ack that the server
+drops is not made good by the next. The agent never says the same thing twice,
 so that a second answer to a message could not pass for the first. What is wrong in itself is in `wrongs`.
 """
 import asyncio
@@ -105,11 +107,12 @@ class Person:
                 self.crowd.wrong(f"{self.key} {frame['requestId']}: accepted as {known} and {frame['seq']}")
             self.say(socket)
         elif frame["type"] == "send_message":
-            self.hear(frame, epoch)
+            is_new = self.hear(frame, epoch)
             if not self.crowd.is_calm and self.chance.random() < self.crowd.cut_chance:
                 self.cuts += 1
                 raise ConnectionError("cut before the ack")
-            socket.send({"type": "ack", "effect_id": frame["effect_id"]})
+            if is_new or not self.crowd.acks_once:
+                socket.send({"type": "ack", "effect_id": frame["effect_id"]})
         elif frame["type"] == "error":
             self.errors += 1
             if frame["code"] not in ("unavailable", "outcome_unknown"):
@@ -120,6 +123,7 @@ class Person:
             raise ConnectionError("cut at any time")
 
     def hear(self, frame, epoch):
+        """Is it new?"""
         effect_id = frame["effect_id"]
         if self.crowd.completed.get(effect_id, epoch + 1) <= epoch:
             self.crowd.wrong(f"{self.key}: {effect_id} was sent although it had been acknowledged")
@@ -127,11 +131,12 @@ class Person:
             self.repeats += 1
             if self.contents[effect_id] != frame["content"]:
                 self.crowd.wrong(f"{self.key}: {effect_id} says something else than before")
-            return
+            return False
         self.contents[effect_id] = frame["content"]
         self.heard.append((effect_id, frame["requestId"]))
         if self.has_heard_all():
             self.crowd.done += 1
+        return True
 
     def has_heard_all(self):
         return len(self.heard) >= self.crowd.words
@@ -143,7 +148,7 @@ class Crowd:
         self.people = [Person(self, number) for number in range(people)]
         self.wrongs, self.completed, self.epoch = [], {}, 0
         self.done = self.frames = self.asked = 0
-        self.is_over = self.is_calm = False
+        self.is_over = self.is_calm = self.acks_once = False
         self.agent_url, self._ready = None, threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
 
@@ -170,6 +175,10 @@ class Crowd:
     def calm(self):
         """No more cuts."""
         self.is_calm = True
+
+    def go_on(self):
+        self.acks_once, self.done = True, 0
+        self.words += 1
 
     def stop(self):
         self.is_over = True
