@@ -348,21 +348,23 @@ SQLITE_KEYS = {"event_id": {"event_id": 1}, "id": {"id": "00000000-0000-4000-800
                "sequence": {"aggregate_seq": 1}, "nothing": {}}
 
 
+def sqlite_row(**fields):
+    return {"event_id": 2, "id": "00000000-0000-4000-8000-000000000002", "occurred_at": "t", "org_id": "acme",
+            "aggregate_type": "order", "aggregate_id": "o-1", "aggregate_seq": 2, "event_type": "e",
+            "actor_type": "system", "actor_id": "s", "request_id": "r", "correlation_id": "c",
+            "payload": "{}"} | fields
+
+
 @pytest.mark.parametrize("taken", SQLITE_KEYS)
 def test_e1_sqlite_a_plain_insert_leaves_uniqueness_to_the_indexes(sqlite_store, taken):
     """OR REPLACE is refused by each key, and also where it would replace nothing."""
-    def row(**fields):
-        return {"event_id": 2, "id": "00000000-0000-4000-8000-000000000002", "occurred_at": "t", "org_id": "acme",
-                "aggregate_type": "order", "aggregate_id": "o-1", "aggregate_seq": 2, "event_type": "e",
-                "actor_type": "system", "actor_id": "s", "request_id": "r", "correlation_id": "c",
-                "payload": "{}"} | fields
     with contextlib.closing(sqlite3.connect(sqlite_store[len("sqlite:"):], isolation_level=None)) as db:
         def insert(verb, fields, rest=""):
             db.execute(f"{verb} into outlog_events ({', '.join(fields)}) values (:{', :'.join(fields)}) {rest}", fields)
             return db.execute("select count(*) from outlog_events").fetchone()[0]
-        first = row(**SQLITE_KEYS["event_id"], **SQLITE_KEYS["id"], **SQLITE_KEYS["sequence"])
+        first = sqlite_row(**SQLITE_KEYS["event_id"], **SQLITE_KEYS["id"], **SQLITE_KEYS["sequence"])
         assert insert("insert", first) == 1
-        second = row(**SQLITE_KEYS[taken])
+        second = sqlite_row(**SQLITE_KEYS[taken])
         for verb in ("replace", "insert or replace"):
             with pytest.raises(sqlite3.IntegrityError, match="id_conflict: INSERT OR REPLACE"):
                 insert(verb, second)
@@ -379,6 +381,48 @@ def test_e1_sqlite_a_plain_insert_leaves_uniqueness_to_the_indexes(sqlite_store,
         assert insert("insert or ignore", second) == 1
         assert insert("insert", second, "on conflict do nothing") == 1
         assert db.execute("select id from outlog_events").fetchall() == [(first["id"],)]
+
+
+SQLITE_REFUSED = {name: fields for name, fields in SQLITE_KEYS.items() if fields} | {
+    "actor": {"actor_type": "nobody"}, "payload": {"payload": "[]"}, "length": {"event_type": "e" * 101}, "null": {"actor_id": None}}
+
+
+@pytest.mark.parametrize("verb", ["insert", "insert or abort", "insert or fail", "insert or ignore", "insert or replace"])
+def test_e1_sqlite_a_refused_row_stays_out_whatever_the_insert_says(sqlite_store, verb):
+    with contextlib.closing(sqlite3.connect(sqlite_store[len("sqlite:"):], isolation_level=None)) as db:
+        first = sqlite_row(**SQLITE_KEYS["event_id"], **SQLITE_KEYS["id"], **SQLITE_KEYS["sequence"])
+        insert_sqlite(db, "insert", first)
+        before = db.execute("select * from outlog_events").fetchall()
+        for fields in SQLITE_REFUSED.values():
+            with contextlib.nullcontext() if verb == "insert or ignore" else pytest.raises(sqlite3.IntegrityError):
+                insert_sqlite(db, verb, sqlite_row(**fields))
+            assert db.execute("select * from outlog_events").fetchall() == before, fields
+
+
+def test_e1_sqlite_or_fail_says_no_and_keeps_the_first_row(sqlite_store, outlog):
+    """As docs/sql.md has it: the row and its messages are whole, the rest of the statement is not there, and a rollback
+    undoes it."""
+    outlog.run("apply", "-f", "-", input=json.dumps({"destinations": {"one": {"type": "null"}},
+                                                     "routes": [{"on": "*", "to": "one"}]}))
+    with contextlib.closing(sqlite3.connect(sqlite_store[len("sqlite:"):], isolation_level=None)) as db:
+        last, = db.execute("select max(event_id) from outlog_events").fetchone()
+        rows = [sqlite_row(event_id=last + n, id=f"00000000-0000-4000-8000-{n:012x}", aggregate_seq=n) for n in (1, 2)]
+        for verb, kept in (("abort", 0), ("rollback", 0), ("fail", 1)):
+            with pytest.raises(sqlite3.IntegrityError, match="say_insert_without_or"):
+                insert_sqlite(db, f"insert or {verb}", *rows)
+            assert db.execute("select id from outlog_events where event_id > ?", [last]).fetchall() == [
+                (row["id"],) for row in rows[:kept]]
+        assert db.execute("select causation_id from outlog_outbox").fetchall() == [(rows[0]["id"],)]
+        db.execute("begin")
+        with pytest.raises(sqlite3.IntegrityError, match="say_insert_without_or"):
+            insert_sqlite(db, "insert or fail", rows[1])
+        db.execute("rollback")
+        assert db.execute("select max(event_id) from outlog_events").fetchone() == (last + 1,)
+
+
+def insert_sqlite(db, verb, *rows):
+    db.execute(f"{verb} into outlog_events ({', '.join(rows[0])}) values "
+               + ", ".join(f"({', '.join('?' * len(row))})" for row in rows), [value for row in rows for value in row.values()])
 
 
 class _Lines:

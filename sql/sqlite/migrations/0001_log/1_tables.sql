@@ -63,8 +63,9 @@ end;
 -- INSERT OR REPLACE would delete without firing the trigger above unless recursive_triggers is on. What a
 -- trigger writes follows the conflict rule of the statement that fired it: this row goes in a second time
 -- under OR REPLACE alone, whether there was anything to replace or not, and then the whole statement is undone.
--- OR ABORT, FAIL and ROLLBACK, where they are said aloud, fail at the row itself, each as it does (FAIL keeps what
--- is in). Looking for a conflict would be three searches an event, and a trigger BEFORE INSERT as dear again.
+-- OR ABORT, FAIL and ROLLBACK, where they are said aloud, fail here, each as it does: FAIL keeps the row, and no trigger
+-- AFTER INSERT can tell it from the rest but by that. One BEFORE INSERT could, and makes every row twice: a tenth of
+-- an append. Looking for a conflict would be three searches an event.
 create table outlog_replaced (say_insert_without_or integer primary key);
 insert into outlog_replaced values (1);
 create trigger outlog_replaced_is_refused after insert on outlog_replaced
