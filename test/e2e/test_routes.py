@@ -1,5 +1,7 @@
 """Routes: an event becomes messages in its own transaction, whichever door it came through."""
+import contextlib
 import json
+import sqlite3
 import uuid
 
 import pytest
@@ -234,3 +236,50 @@ def test_e5_many_events_at_once_are_routed_one_by_one_in_order(store, outlog):
     rows = messages(store)
     assert [row["event_type"] for row in rows] == [f"n.{i}" for i in range(50)]
     assert len({row["causation_id"] for row in rows}) == 50
+
+
+# --- plain SQL in SQLite ---
+
+REFUSED_MESSAGES = {"too long": {"payload": json.dumps({"x": "y" * 300_000})}, "no uuid": {"id": "X" * 36},
+                    "not text": {"aggregate_id": b"o-1"}}
+
+
+@pytest.mark.parametrize("what", REFUSED_MESSAGES)
+@pytest.mark.parametrize("makes", ["by route", "by rule", "by sql"])
+def test_e5_sqlite_an_event_whose_message_is_refused_stays_out_whatever_the_insert_says(sqlite_store, outlog, makes, what):
+    """Also under OR IGNORE and OR FAIL, which triggers follow: an event without its message would be half of it."""
+    if makes == "by route":
+        routes(outlog, {"on": "*", "to": "one"})
+    else:
+        who = {"path": "/x"} if makes == "by rule" else {"sql": "select 'u-1'"}
+        apply(outlog, {"notifications": {"templates": {"t": {"subject": "s", "text": "x"}}, "rules": [
+            {"on": "*", "recipients": who, "channels": ["in_app"], "template": "t"}]}})
+    row = {"id": str(uuid.uuid4()), "occurred_at": "t", "org_id": ORG, "aggregate_type": "order", "aggregate_id": "o-1",
+           "aggregate_seq": 1, "event_type": "e", "actor_type": "system", "actor_id": "s", "request_id": "r",
+           "correlation_id": "c", "payload": '{"x":"u-1"}'}
+    with contextlib.closing(sqlite3.connect(sqlite_store[len("sqlite:"):], isolation_level=None)) as db:
+        def insert(verb, **fields):
+            db.execute(f"{verb} into outlog_events ({', '.join(row)}) values (:{', :'.join(row)})", row | fields)
+
+        def count():
+            return [db.execute(f"select count(*) from {table}").fetchone()[0] for table in ("outlog_events", "outlog_outbox")]
+        before = count()
+        if makes == "by route" or what != "too long":          # of a long one a notification says less
+            for verb in ("insert", "insert or abort", "insert or fail", "insert or ignore", "insert or replace"):
+                with pytest.raises(sqlite3.DatabaseError, match="CHECK constraint failed: outbox_|JSON cannot hold BLOB"):
+                    insert(verb, **REFUSED_MESSAGES[what])
+                assert count() == before, verb
+        insert("insert or ignore")
+        assert count() == [before[0] + 1, before[1] + 1]
+        for table in ("outlog_routing", "outlog_notified"):
+            with pytest.raises(sqlite3.IntegrityError, match="read_only"):
+                db.execute(f"delete from {table}")
+
+
+def test_i2_an_event_is_stored_beside_a_message_that_has_the_key_of_its_route(store, outlog):
+    """Nothing is told twice, and nothing is refused for it, on either store."""
+    routes(outlog, {"on": "*", "to": "one"})
+    id = str(uuid.uuid4())
+    outlog.run("send", "--to", "one", "--org", ORG, "--type", "t", "--data", "{}", "--key", f"{id}:one")
+    outlog.run("append", "--ndjson", "-", input=json.dumps(fields(id=id, payload={})) + "\n")
+    assert [row["event_type"] for row in messages(store)] == ["t"]

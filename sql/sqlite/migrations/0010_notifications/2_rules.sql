@@ -1,7 +1,23 @@
 -- One recipient of one rule for one event goes in here and comes out as messages: what finds recipients
 -- is the trigger below, or one that `apply` makes for a rule with a query of its own.
 create view outlog_notifying as select 0 as event_id, '' as rule, '' as recipient where false;
-create trigger outlog_notifying_writes instead of insert on outlog_notifying
+-- By way of a row that never changes, as what is routed (outlog_routing).
+create table outlog_notified (
+    is_only   integer primary key check (is_only = 1),
+    event_id  integer,
+    rule      text,
+    recipient text);
+insert into outlog_notified (is_only) values (1);
+create trigger outlog_notified_stays before delete on outlog_notified
+begin
+    select raise(abort, 'read_only: DELETE of outlog_notified: without its row nobody is notified');
+end;
+create trigger outlog_notifying_goes_on instead of insert on outlog_notifying
+begin
+    insert into outlog_notified (is_only, event_id, rule, recipient) values (1, new.event_id, new.rule, new.recipient)
+    on conflict (is_only) do update set event_id = excluded.event_id, rule = excluded.rule, recipient = excluded.recipient;
+end;
+create trigger outlog_notified_writes before update on outlog_notified
 begin
     insert into outlog_outbox (destination, event_type, payload, content_type, org_id, idempotency_key, metadata,
            correlation_id, causation_id, aggregate_type, aggregate_id)
@@ -55,8 +71,10 @@ begin
                       order by p.category = '*' limit 1), 1)
        and not exists (select 1 from outlog_outbox_keys o where o.org_key = coalesce(m.org_id, '')
                           and o.destination = m.destination and o.idempotency_key = m.key)
-     order by m.channel
-    on conflict do nothing;             -- told already, or by another rule in the same words
+       and not exists (select 1 from outlog_outbox o where coalesce(o.org_id, '') = coalesce(m.org_id, '')
+                          and o.destination = m.destination and o.idempotency_key = m.key)
+     order by m.channel;                -- told already, or by another rule in the same words: nothing
+    select raise(ignore);
 end;
 
 create trigger outlog_events_are_notified after insert on outlog_events
