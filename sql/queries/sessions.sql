@@ -99,11 +99,11 @@ select effect_id, effect_type, effect_spec, event_id from outlog.effects
    and event_id > :after::bigint
  order by event_id limit 200
 
--- name: sessions_owed(since_us)
--- Whose effects became due just now; and whose are asked for again, since when (L6).
+-- name: sessions_owed(after, since_us)
+-- Whose effects came after that in the log; and whose are asked for again, since when (L6).
 select distinct org_id, session_key, null::timestamptz from outlog.effects
  where session_key is not null and status = 'PENDING' and destination = 'session'
-   and created_at >= outlog.after(-:since_us::bigint)
+   and event_id + 0 > :after::bigint
 union all
 select org_id, session_key, max(hurried_at) from outlog.effects
  where session_key is not null and status = 'PENDING' and destination = 'session'

@@ -180,9 +180,10 @@ static void add_name(void *user, const char *org_id, const char *user_id, int64_
     ol_look_add(user, org_id, user_id, stamp, NULL);
 }
 
-static int look(outlog *log, int64_t back_us, struct ol_look *look)
+static int look(outlog *log, int64_t back_us, int64_t *place, struct ol_look *look)
 {
     outlog_err err;
+    (void)place;
     return ol_inbox_moved(log, LOOK_BACK_US + back_us, add_name, look, &err);
 }
 

@@ -181,8 +181,10 @@ void ol_hall_enter(struct ol_hall *hall, struct ol_request *request, const char 
                              .is_new = true};
     seat->who.org_id = NULL; // lives in the request
     room->seats = seat;
-    if (!hall->seat_count) // nobody listened before
+    if (!hall->seat_count) { // nobody listened before
         hall->looked_at = ol_clock_boot_us();
+        hall->place = -1;
+    }
     hall->seat_count++;
     room->is_opening = true; // keeps the room while the socket may already close
     int opened = ol_socket_open(request, &hall->user->socket, seat, &seat->socket);
@@ -262,10 +264,23 @@ void ol_room_deliver(struct ol_room *room)
 
 /* --- looking around --- */
 
+/* `each` may be the end of a room. */
+static void every_room(struct ol_hall *hall, void (*each)(struct ol_room *room, int64_t now),
+                       int64_t now)
+{
+    for (size_t i = 0; i < OL_HALL_BUCKETS; i++)
+        for (struct ol_room *room = hall->buckets[i], *next; room; room = next) {
+            next = room->next;
+            each(room, now);
+        }
+}
+
 struct ol_look {
     struct ol_hall *hall;
     int64_t since, begun_at; /* boot clock */
+    int64_t place;
     int result;
+    bool is_everywhere;
     struct ol_buf news; /* stamp, org\0name\0frame\0 … */
 };
 
@@ -278,11 +293,24 @@ void ol_look_add(struct ol_look *look, const char *org_id, const char *name, int
     ol_buf_add(&look->news, frame ? frame : "", frame ? strlen(frame) + 1 : 1);
 }
 
+void ol_look_everywhere(struct ol_look *look)
+{
+    look->is_everywhere = true;
+}
+
 static enum ol_answer look_around(struct ol_request *request)
 {
     struct ol_look *look = request->owner;
-    look->result = look->hall->user->look(request->log, ol_clock_boot_us() - look->since, look);
+    look->result =
+        look->hall->user->look(request->log, ol_clock_boot_us() - look->since, &look->place, look);
     return OL_ANSWERED;
+}
+
+static void hear_of_all(struct ol_room *room, int64_t now)
+{
+    (void)now;
+    if (room->seats)
+        room->hall->user->hear(room, 0, NULL);
 }
 
 static void looked(struct ol_request *request)
@@ -301,8 +329,12 @@ static void looked(struct ol_request *request)
             look->hall->user->hear(room, stamp, *frame ? frame : NULL);
         at = frame + strlen(frame) + 1;
     }
-    if (look->result == 0 && !look->news.failed)
+    if (look->is_everywhere)
+        every_room(look->hall, hear_of_all, 0);
+    if (look->result == 0 && !look->news.failed) {
         look->hall->looked_at = look->begun_at;
+        look->hall->place = look->place;
+    }
     ol_buf_clear(&look->news);
     ol_request_free(request);
 }
@@ -320,6 +352,7 @@ static void look_if_due(struct ol_hall *hall, int64_t now)
     }
     look->hall = hall;
     look->since = hall->looked_at;
+    look->place = hall->place;
     look->begun_at = now;
     request->owner = look;
     request->job = look_around;
@@ -336,17 +369,6 @@ static void check_room(struct ol_room *room, int64_t now)
         if (seat->who.token_id[0] && !ol_auth_is_valid(room->hall->server->auth, &seat->who))
             ol_socket_close(seat->socket, 1008, "the token was revoked");
     }
-}
-
-/* `each` may be the end of a room. */
-static void every_room(struct ol_hall *hall, void (*each)(struct ol_room *room, int64_t now),
-                       int64_t now)
-{
-    for (size_t i = 0; i < OL_HALL_BUCKETS; i++)
-        for (struct ol_room *room = hall->buckets[i], *next; room; room = next) {
-            next = room->next;
-            each(room, now);
-        }
 }
 
 void ol_hall_sweep(struct ol_hall *hall)

@@ -72,8 +72,9 @@ struct ol_hall_user {
     /* Back in the loop, with seats: send them what they lack. Sending may drop a seat. The request may be
      * given another job, and then is not freed: true. */
     bool (*serve)(struct ol_room *room, struct ol_request *request);
-    /* By a clerk: whose rooms have news of the last `back_us` and some seconds; ol_look_add() for each. */
-    int (*look)(outlog *log, int64_t back_us, struct ol_look *look);
+    /* By a clerk: whose rooms have news of the last `back_us` and some seconds; ol_look_add() for each. Whoever keeps
+     * a place in the log finds it where the last look that went well left it, or -1: nobody listened before. */
+    int (*look)(outlog *log, int64_t back_us, int64_t *place, struct ol_look *look);
     /* Back in the loop: such a room, which has seats. */
     void (*hear)(struct ol_room *room, int64_t stamp, const char *frame);
     void (*forget)(struct ol_room *room); /* it goes; may be NULL */
@@ -87,6 +88,7 @@ struct ol_hall {
     uint64_t numbers;
     int64_t look_at;
     int64_t looked_at; /* boot clock: what was stored before is heard of, however long ago */
+    int64_t place;     /* the user's, in the log; -1: none yet */
     bool is_looking;
 };
 
@@ -134,6 +136,9 @@ bool ol_hall_submit(struct ol_hall *hall, struct ol_request *request);
 /* A room has news: a stamp, by which its user knows what is new, and perhaps a frame. */
 void ol_look_add(struct ol_look *look, const char *org_id, const char *name, int64_t stamp,
                  const char *frame);
+
+/* Every room may have news. */
+void ol_look_everywhere(struct ol_look *look);
 
 /* --- what a seat was sent --- */
 

@@ -213,13 +213,24 @@ static void add_failure(void *user, const struct ol_session_failure *failure)
     ol_buf_clear(&frame);
 }
 
-static int look(outlog *log, int64_t back_us, struct ol_look *look)
+/* What is not settled yet may be found twice, which costs a load. */
+static int look(outlog *log, int64_t back_us, int64_t *place, struct ol_look *look)
 {
+    int64_t settled;
     outlog_err err;
+
     back_us += LOOK_BACK_US;
-    return ol_session_newly_owed(log, back_us, add_owed, look, &err) < 0
-               ? -1
-               : ol_session_newly_failed(log, back_us, add_failure, look, &err);
+    if (outlog_settled(log, &settled, &err) < 0)
+        return -1;
+    if (*place < 0) {
+        ol_look_everywhere(look);
+        *place = settled;
+    }
+    if (ol_session_newly_owed(log, *place, back_us, add_owed, look, &err) < 0 ||
+        ol_session_newly_failed(log, back_us, add_failure, look, &err) < 0)
+        return -1;
+    *place = settled;
+    return 0;
 }
 
 /* A failure is told once: by who ran the agent, or by whoever looks. */

@@ -176,7 +176,7 @@ int ol_session_ack(outlog *log, const char *org_id, const char *key, const char 
 
 /* --- news --- */
 
-int ol_session_newly_owed(outlog *log, int64_t since_us,
+int ol_session_newly_owed(outlog *log, int64_t after, int64_t since_us,
                           void (*each)(void *user, const char *org_id, const char *key,
                                        int64_t asked_at),
                           void *user, outlog_err *err)
@@ -184,7 +184,8 @@ int ol_session_newly_owed(outlog *log, int64_t since_us,
     struct ol_rows rows;
     int more;
     if (ol_log_ready(log, err) < 0 ||
-        ol_query(log->conn, OL_Q_SESSIONS_OWED, OL_PARAMS(ol_int(since_us)), &rows, err) < 0)
+        ol_query(log->conn, OL_Q_SESSIONS_OWED, OL_PARAMS(ol_int(after), ol_int(since_us)), &rows,
+                 err) < 0)
         return -1;
     while ((more = ol_next(&rows, err)) > 0)
         each(user, ol_column_text(&rows, 0, NULL), ol_column_text(&rows, 1, NULL),

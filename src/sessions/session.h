@@ -114,9 +114,9 @@ int ol_session_owed(outlog *log, const char *org_id, const char *key, int64_t *a
                     struct ol_arena *arena, struct ol_owed **out, size_t *count, bool *is_all,
                     outlog_err *err);
 
-/* Sessions that effects were stored for within the last `since_us`, and those whose effects were asked for
- * again: asked_at says when, and is 0 for the others. */
-int ol_session_newly_owed(outlog *log, int64_t since_us,
+/* Sessions that effects were stored for after that in the log, whatever a clock says, and those whose effects were
+ * asked for again within the last `since_us`: asked_at says when, and is 0 for the others. */
+int ol_session_newly_owed(outlog *log, int64_t after, int64_t since_us,
                           void (*each)(void *user, const char *org_id, const char *key,
                                        int64_t asked_at),
                           void *user, outlog_err *err);

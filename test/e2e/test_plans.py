@@ -450,7 +450,7 @@ def talked_store(store, outlog):
 SINCE, RANGE = {"since_us": 5_000_000}, {"after": 10 * TALKS, "upto": 10 * TALKS + 9}
 
 
-@pytest.mark.parametrize("query, asked", [("sessions_owed", SINCE), ("sessions_failed", SINCE), ("sessions_said", RANGE),
+@pytest.mark.parametrize("query, asked", [("sessions_owed", {"after": 10 * TALKS + 1, **SINCE}), ("sessions_failed", SINCE), ("sessions_said", RANGE),
                                           ("sessions_note", RANGE)])
 def test_s5_a_look_for_news_of_sessions_costs_what_is_new(talked_store, query, asked):
     for rows, looked, plan in looks_of(talked_store, query, asked):

@@ -261,16 +261,16 @@ static void l6_what_is_owed_is_asked_for(void **state)
     OK(outlog_deliver_session(session.log, "acme", session.key, &by, &hurried, &err));
     assert_int_equal(hurried, 0);
     answer_at_once(&session, &got);
-    OK(ol_session_newly_owed(session.log, MINUTE, hear, &news, &err));
+    OK(ol_session_newly_owed(session.log, 0, MINUTE, hear, &news, &err));
     assert_int_equal(news.asked_at, 0);
     OK(outlog_deliver_session(session.log, "acme", session.key, &by, &hurried, &err));
     assert_int_equal(hurried, 1);
-    OK(ol_session_newly_owed(session.log, MINUTE, hear, &news, &err));
+    OK(ol_session_newly_owed(session.log, 0, MINUTE, hear, &news, &err));
     assert_true(news.asked_at > 0);
     before = news.asked_at;
     usleep(2000);
     OK(outlog_deliver_session(session.log, "acme", session.key, &by, NULL, &err));
-    OK(ol_session_newly_owed(session.log, MINUTE, hear, &news, &err));
+    OK(ol_session_newly_owed(session.log, 0, MINUTE, hear, &news, &err));
     assert_true(news.asked_at > before); // each wish is told from the last
     OK(outlog_deliver_session(session.log, "other", session.key, &by, &hurried, &err));
     assert_int_equal(hurried, 0);

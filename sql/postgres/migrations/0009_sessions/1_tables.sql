@@ -32,7 +32,8 @@ insert into outlog.sessions_noted default values;
 -- One answer to each message, whatever a second run of the agent says (S-4).
 create unique index effects_answer on outlog.effects (org_id, checkpoint_id)
     where session_key is not null and effect_type = 'send_message';
-create index effects_owed on outlog.effects (created_at)
+-- For who looks around. Of a sum, that it is no order for who reads one session, which has an index of its own.
+create index effects_owed on outlog.effects ((event_id + 0))
     where session_key is not null and status = 'PENDING';
 create index effects_hurried on outlog.effects (hurried_at)
     where hurried_at is not null and session_key is not null and status = 'PENDING';

@@ -27,7 +27,8 @@ insert into outlog_sessions_noted values (1, 0);
 
 create unique index outlog_effects_answer on outlog_effects (org_id, checkpoint_id)
     where session_key is not null and effect_type = 'send_message';
-create index outlog_effects_owed on outlog_effects (created_at)
+-- For who looks around. Of a sum, that it is no order for who reads one session, which has an index of its own.
+create index outlog_effects_owed on outlog_effects (event_id + 0)
     where session_key is not null and status = 'PENDING';
 create index outlog_effects_hurried on outlog_effects (hurried_at)
     where hurried_at is not null and session_key is not null and status = 'PENDING';
