@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 
-SOCKETS, WINDOW = 1000, 1
+SOCKETS, MANY_SOCKETS, WINDOW = 1000, 4000, 1
 IDLE_SOCKETS, IDLE_MOST_MB = 2000, 64
 MESSAGES_LEAST = 0.5
 LISTENERS, TOKENS = 100, 2000
@@ -47,21 +47,25 @@ class Sessions:
 
     def messages(self):
         for kind in ("sqlite", "postgres"):
-            if not self.wants(f"{kind} messages"):
-                continue
-            rates = {"outlog": [], "echo": [], "stored": []}
-            for _ in range(self.args.rounds):
-                with self.bench.store(kind) as url:
-                    with self.echo() as port:
-                        rates["echo"].append(self.say(port))
-                    with self.echo(url) as port:
-                        rates["stored"].append(self.say(port))
-                    with self.served(url) as (port, _):
-                        rates["outlog"].append(self.say(port))
-            yield self.bench.compared(f"sessions, {kind}: messages accepted, beside an echo", rates["outlog"],
-                                      rates["echo"], MESSAGES_LEAST)
-            yield self.bench.compared(f"sessions, {kind}: messages accepted, beside an echo that stores the row",
-                                      rates["outlog"], rates["stored"], None)
+            if self.wants(f"{kind} messages"):
+                echo = self.compare(kind, SOCKETS, ["echo", "stored", "outlog"])
+                yield self.bench.compared(f"sessions, {kind}: messages accepted, beside an echo", echo["outlog"], echo["echo"],
+                                          MESSAGES_LEAST)
+                yield self.bench.compared(f"sessions, {kind}: messages accepted, beside an echo that stores the row",
+                                          echo["outlog"], echo["stored"], None)
+                echo = self.compare(kind, MANY_SOCKETS, ["echo", "outlog"])
+                yield self.bench.compared(f"sessions, {kind}: messages accepted, {MANY_SOCKETS:,} sockets, beside an echo",
+                                          echo["outlog"], echo["echo"], MESSAGES_LEAST)
+
+    def compare(self, kind, sockets, whom):
+        """The rates of each, in turns."""
+        rates = {name: [] for name in whom}
+        for _ in range(self.args.rounds):
+            with self.bench.store(kind) as url:
+                for name in whom:
+                    with self.started(name, url) as port:
+                        rates[name].append(self.say(port, sockets))
+        return rates
 
     def tokens(self):
         if not self.wants("tokens"):
@@ -77,8 +81,13 @@ class Sessions:
 
     # What is run.
 
-    def say(self, port):
-        done = self.bench.run(self.programs / "bench_talk", "say", port, SOCKETS, WINDOW, int(self.args.seconds * 1000))
+    @contextlib.contextmanager
+    def started(self, name, url):
+        with self.served(url) if name == "outlog" else self.echo(*([url] if name == "stored" else [])) as there:
+            yield there[0] if name == "outlog" else there
+
+    def say(self, port, sockets):
+        done = self.bench.run(self.programs / "bench_talk", "say", port, sockets, WINDOW, int(self.args.seconds * 1000))
         if done["errors"]:
             sys.exit(f"bench: {done}")
         return done["per_second"]
