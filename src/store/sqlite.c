@@ -11,7 +11,6 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "store/gather.h"
 #include "store/sqlite.h"
 #include "store/turnstile.h"
 #include "store/user.h"
@@ -238,7 +237,7 @@ static int sqlite_open(const char *url, struct ol_conn **out, outlog_err *err)
     snprintf(conn->base.name, sizeof conn->base.name, "sqlite:%.200s", path);
     int result = sqlite3_open_v2(path, &conn->db,
                                  SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
-                                 ol_gather_vfs());
+                                 NULL);
     if (result != SQLITE_OK) {
         ol_sqlite_fail(conn, result, err);
         goto failed;
