@@ -374,6 +374,7 @@ export async function dark(visit) {
     await visit.page.reload();
     await visit.see(visit.role('button', 'Dark colours'));
     assert.equal(await theme(), 'light', 'the choice is kept');
+    await visit.see(visit.role('table', /Destinations/)); // the page listens to keys by then
     await visit.page.keyboard.press('Shift+T');
     await visit.see(visit.role('button', 'Light colours'));
     assert.equal(await theme(), 'dark');
