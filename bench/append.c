@@ -19,6 +19,7 @@
  * starts. */
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/timestamp.h"
 #include "bench.h"
 
 #include <endian.h>
@@ -123,7 +124,7 @@ static void open_pg_bare(struct writer *writer)
 
 static void pg_insert_one(struct writer *writer)
 {
-    const struct outlog_event *event = &writer->batch.events[0];
+    const struct outlog_new_event *event = &writer->batch.events[0];
     char id[OL_UUID_TEXT], request[OL_UUID_TEXT], correlation[OL_UUID_TEXT], seq[24];
     ol_uuid_make(id);
     ol_uuid_make(request);
@@ -161,7 +162,7 @@ static void add_text(struct ol_buf *to, const char *text)
     add_bytes(to, text, strlen(text));
 }
 
-static void add_row(struct ol_buf *to, const struct outlog_event *event, int64_t seq)
+static void add_row(struct ol_buf *to, const struct outlog_new_event *event, int64_t seq)
 {
     char text[OL_UUID_TEXT];
     uint8_t id[16];
@@ -233,7 +234,7 @@ static void append_pg_door(struct writer *writer)
     if (many)
         pg_expect(writer, PQexec(writer->pg, "begin"));
     for (size_t i = 0; i < writer->batch.count; i++) {
-        const struct outlog_event *event = &writer->batch.events[i];
+        const struct outlog_new_event *event = &writer->batch.events[i];
         const char *values[] = {event->org_id, event->aggregate_type, event->aggregate_id,
                                 event->event_type, event->payload};
         pg_expect(writer, PQexecPrepared(writer->pg, "append", 5, values, NULL, NULL, 0));
@@ -291,11 +292,11 @@ static void db_step(struct writer *writer)
 
 static void append_db_bare(struct writer *writer)
 {
-    char now[OL_TIME_TEXT];
-    ol_time_format(ol_clock_wall_us(), now);
+    char now[OL_TIMESTAMP_TEXT];
+    ol_timestamp_format(ol_clock_wall_us(), now);
     db_run(writer, "begin immediate");
     for (size_t i = 0; i < writer->batch.count; i++) {
-        const struct outlog_event *event = &writer->batch.events[i];
+        const struct outlog_new_event *event = &writer->batch.events[i];
         char id[OL_UUID_TEXT], request[OL_UUID_TEXT], correlation[OL_UUID_TEXT];
         ol_uuid_make(id);
         ol_uuid_make(request);
@@ -335,7 +336,7 @@ static void append_db_door(struct writer *writer)
     char text[1024];
     db_run(writer, "begin immediate");
     for (size_t i = 0; i < writer->batch.count; i++) {
-        const struct outlog_event *event = &writer->batch.events[i];
+        const struct outlog_new_event *event = &writer->batch.events[i];
         snprintf(text, sizeof text,
                  "{\"org_id\":\"%s\",\"aggregate_type\":\"%s\",\"aggregate_id\":\"%s\","
                  "\"event_type\":\"%s\",\"payload\":%s}",

@@ -92,11 +92,11 @@ void bench_batch_next(struct bench_batch *batch)
                  (long long)(number % batch->aggregates));
         make_payload(batch->payloads[i], number);
         batch->seqs[i] = number / batch->aggregates + 1;
-        batch->events[i] = (struct outlog_event){.org_id = "org_acme",
-                                                 .aggregate_type = "order",
-                                                 .aggregate_id = batch->names[i],
-                                                 .event_type = "order.created",
-                                                 .payload = batch->payloads[i]};
+        batch->events[i] = (struct outlog_new_event){.org_id = "org_acme",
+                                                     .aggregate_type = "order",
+                                                     .aggregate_id = batch->names[i],
+                                                     .event_type = "order.created",
+                                                     .payload = batch->payloads[i]};
     }
 }
 

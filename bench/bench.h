@@ -28,7 +28,7 @@ struct bench_batch {
     int64_t aggregates;
     size_t count;
     int64_t done; /* events made so far */
-    struct outlog_event *events;
+    struct outlog_new_event *events;
     int64_t *seqs; /* aggregate_seq the log must give each of them */
     char (*names)[32];
     char (*payloads)[512];

@@ -1,11 +1,11 @@
-/* brokers.c: messages to a broker, acknowledged one by one: by outlog's publisher, and by the bare client
- * library with the same subject, headers and body.
+/* brokers.c: messages to a broker, acknowledged one by one: by outlog's publisher, and by the bare
+ * client library with the same subject, headers and body.
  *
  *     bench_brokers outlog|bare SETTINGS COUNT        prints acknowledged messages a second
  *
  * Both keep at most WINDOW messages in flight. */
 #include "base/clock.h"
-#include "publish/parcel.h"
+#include "publish/broker/broker_message.h"
 #include "publish/publisher.h"
 #include "publish/sender.h"
 
@@ -30,7 +30,7 @@ enum { WINDOW = 1000, MQTT_WINDOW = 200 };
 
 static long acked, failed;
 static struct ol_settings *settings;
-static struct ol_parcel parcel;
+static struct ol_broker_message parcel;
 static char id[64];
 
 static const char *next_id(long n)
@@ -39,7 +39,7 @@ static const char *next_id(long n)
     return id;
 }
 
-static struct outlog_message message_of(long n)
+static struct outlog_delivery message_of(long n)
 {
     static char payload[201];
     if (!*payload) {
@@ -47,17 +47,18 @@ static struct outlog_message message_of(long n)
         memcpy(payload, "{\"text\":\"", 9);
         memcpy(payload + 198, "\"}", 2);
     }
-    return (struct outlog_message){.event_id = next_id(n),
-                                   .org_id = "acme",
-                                   .destination = "bench",
-                                   .event_type = "order.created",
-                                   .payload = payload,
-                                   .payload_bytes = 200,
-                                   .created_at = 1767528300000001,
-                                   .attempt = 1};
+    return (struct outlog_delivery){.event_id = next_id(n),
+                                    .org_id = "acme",
+                                    .destination = "bench",
+                                    .event_type = "order.created",
+                                    .payload = payload,
+                                    .payload_bytes = 200,
+                                    .created_at = 1767528300000001,
+                                    .attempt = 1};
 }
 
-/* --- outlog ------------------------------------------------------------------------------------------- */
+/* --- outlog
+ * ------------------------------------------------------------------------------------------- */
 
 static void on_done(void *user, void *tag, const struct outlog_outcome *outcome)
 {
@@ -71,25 +72,26 @@ static void on_done(void *user, void *tag, const struct outlog_outcome *outcome)
 static void by_outlog(long count)
 {
     struct ol_sender *sender;
-    struct ol_outlet *outlet;
+    struct ol_sender_channel *outlet;
     outlog_err err;
     int window = strcmp(settings->type, "mqtt") == 0 ? MQTT_WINDOW : WINDOW;
     if (ol_sender_open(&sender, on_done, NULL, &err) < 0 ||
-        ol_outlet_open(sender, settings, &outlet, &err) < 0) {
+        ol_sender_channel_open(sender, settings, &outlet, &err) < 0) {
         fprintf(stderr, "%s\n", err.message);
         exit(1);
     }
     for (long n = 0; n < count || ol_sender_in_flight(sender);) {
         while (n < count && ol_sender_in_flight(sender) < (size_t)window) {
-            struct outlog_message message = message_of(n++);
-            ol_outlet_submit(outlet, &message, ol_clock_boot_us() + 30000000, NULL);
+            struct outlog_delivery message = message_of(n++);
+            ol_sender_channel_submit(outlet, &message, ol_clock_boot_us() + 30000000, NULL);
         }
         ol_sender_drive(sender, 100);
     }
     ol_sender_close(sender);
 }
 
-/* --- the bare clients ----------------------------------------------------------------------------------- */
+/* --- the bare clients
+ * ----------------------------------------------------------------------------------- */
 
 static void die(const char *what)
 {
@@ -269,7 +271,8 @@ static void by_kafka(long count)
     rd_kafka_destroy(producer);
 }
 
-/* --- the whole ------------------------------------------------------------------------------------------- */
+/* --- the whole
+ * ------------------------------------------------------------------------------------------- */
 
 static void by_client(long count)
 {
@@ -282,14 +285,14 @@ static void by_client(long count)
                    {"mqtt", settings->topic, by_mqtt},
                    {"kafka", settings->topic, by_kafka}};
     struct ol_arena arena = {0};
-    struct outlog_message message = message_of(0);
+    struct outlog_delivery message = message_of(0);
     outlog_err err;
     for (size_t i = 0; i < sizeof clients / sizeof *clients; i++)
         if (strcmp(clients[i].type, settings->type) == 0) {
-            struct ol_parcel_form form = {.name = clients[i].name,
-                                          .forbidden = "",
-                                          .ce_prefix = ""};
-            if (ol_parcel_make(settings, &form, &message, &arena, &parcel, &err) < 0)
+            struct ol_broker_naming form = {.name = clients[i].name,
+                                            .forbidden = "",
+                                            .ce_prefix = ""};
+            if (ol_broker_message_make(settings, &form, &message, &arena, &parcel, &err) < 0)
                 die(err.message);
             clients[i].run(count);
         }

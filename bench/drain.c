@@ -1,19 +1,18 @@
 /* drain.c: how fast a full outbox empties, and what else could empty it.
  *
  *     bench_drain outlog URL [THREADS [UNTIL]]
- *                                        the relay: claims, null publisher, records; until all is sent,
- *                                        or this many messages
- *     bench_drain rows URL               a row a message with its state: claim by UPDATE … SKIP LOCKED,
- *                                        UPDATE again when it is done; on SQLite too
- *     bench_drain pgq URL                PgQ: next_batch, get_batch_events, finish_batch
- *     bench_drain copy URL               COPY of the outbox in binary: nobody can read it faster
+ *                                        the relay: claims, null publisher, records; until all is
+ * sent, or this many messages bench_drain rows URL               a row a message with its state:
+ * claim by UPDATE … SKIP LOCKED, UPDATE again when it is done; on SQLite too bench_drain pgq URL
+ * PgQ: next_batch, get_batch_events, finish_batch bench_drain copy URL               COPY of the
+ * outbox in binary: nobody can read it faster
  *
- * Each takes batches of 1000 and acknowledges durably before the next. scripts/bench fills the tables
- * (bench/fill) and takes the time of nothing but this. */
+ * Each takes batches of 1000 and acknowledges durably before the next. scripts/bench fills the
+ * tables (bench/fill) and takes the time of nothing but this. */
 #include "bench.h"
 
 #include "relay/worker.h"
-#include "store/process.h"
+#include "store/sqlite/tune.h"
 
 #include <endian.h>
 #include <libpq-fe.h>
@@ -315,7 +314,7 @@ int main(int argc, char **argv)
         bench_die("usage: bench_drain outlog|rows|pgq|copy URL [THREADS]");
     const char *subject = argv[1], *url = argv[2];
     bool is_sqlite = strncmp(url, "sqlite:", 7) == 0;
-    ol_process_tune(); // as the program itself does
+    ol_sqlite_tune(); // as the program itself does
     if (strcmp(subject, "outlog") == 0)
         tally = drain_outlog(url, argc > 3 ? bench_number(argv[3], "THREADS") : 1,
                              argc > 4 ? bench_number(argv[4], "UNTIL") : 0);

@@ -2,12 +2,13 @@
  *
  *     bench_echo [URL]
  *
- * prints {"port":N}. Every path is a socket; a text frame comes back as it is. With the URL of a store it is
- * first put into the bare table there (scripts/bench), which has the columns and the indexes of events and nothing
- * else: all that waits in one statement, or transaction. A frame that begins with `fan N` goes to every socket N times
- * instead. It ends with its standard input. */
+ * prints {"port":N}. Every path is a socket; a text frame comes back as it is. With the URL of a
+ * store it is first put into the bare table there (scripts/bench), which has the columns and the
+ * indexes of events and nothing else: all that waits in one statement, or transaction. A frame that
+ * begins with `fan N` goes to every socket N times instead. It ends with its standard input. */
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/timestamp.h"
 #include "base/uuid.h"
 #include "bench.h"
 
@@ -187,9 +188,9 @@ static void insert_postgres(const struct stored *all)
 
 static void insert_sqlite(const struct stored *all)
 {
-    char id[OL_UUID_TEXT], now[OL_TIME_TEXT], name[24];
+    char id[OL_UUID_TEXT], now[OL_TIMESTAMP_TEXT], name[24];
     sqlite3_exec(store.db, "begin immediate", NULL, NULL, NULL);
-    ol_time_format(ol_clock_wall_us(), now);
+    ol_timestamp_format(ol_clock_wall_us(), now);
     for (const struct stored *one = all; one; one = one->next) {
         ol_uuid_make(id);
         snprintf(name, sizeof name, "u-%d:helper:t", one->client->number);

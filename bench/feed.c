@@ -1,4 +1,4 @@
-/* feed.c: reading the whole log, once.
+/* notification_sockets.c: reading the whole log, once.
  *
  *     bench_feed outlog URL      outlog_read() in pages of 1000
  *     bench_feed follow URL      outlog_follow() in pages of 1000, until nothing comes

@@ -1,8 +1,8 @@
 /* http.c: load for `outlog serve`, from one thread with one epoll.
  *
- *     bench_http append PORT CLIENTS MILLISECONDS   one event a request, each client after its answer
- *     bench_http read PORT CLIENTS EVENTS           pages of 1000 from the beginning, by each client
- *     bench_http follow PORT CLIENTS                idle followers, until standard input ends
+ *     bench_http append PORT CLIENTS MILLISECONDS   one event a request, each client after its
+ * answer bench_http read PORT CLIENTS EVENTS           pages of 1000 from the beginning, by each
+ * client bench_http follow PORT CLIENTS                idle followers, until standard input ends
  *
  * Connections are kept alive. Answers are taken as they come and only as far understood as needed:
  * what is measured is the server. Anything but success ends the program. */
@@ -61,7 +61,7 @@ static void ask_append(struct client *client)
 {
     char text[2048], body[1024];
     bench_batch_next(&batch);
-    const struct outlog_event *event = &batch.events[0];
+    const struct outlog_new_event *event = &batch.events[0];
     int bytes = snprintf(body, sizeof body,
                          "{\"org_id\":\"%s\",\"events\":[{\"aggregate_type\":\"%s\","
                          "\"aggregate_id\":\"%s\",\"event_type\":\"%s\",\"payload\":%s}]}",

@@ -4,8 +4,8 @@
  *
  * An appender commits single events at a steady pace; a follower waits in outlog_follow(), in a
  * thread of the same process or in a process of its own. Times are taken when outlog_append_now()
- * has returned and when outlog_follow() has: a follower may be first, which counts as 0. An appender
- * that cannot keep its pace says so in per_second.
+ * has returned and when outlog_follow() has: a follower may be first, which counts as 0. An
+ * appender that cannot keep its pace says so in per_second.
  *
  *     bench_latency idle URL 1 SECONDS
  *

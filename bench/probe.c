@@ -18,7 +18,7 @@ static int probe_open(const struct outlog_publisher_host *host, void **instance,
     return 0;
 }
 
-static void probe_submit(void *instance, const struct outlog_message *message, int64_t deadline_us,
+static void probe_submit(void *instance, const struct outlog_delivery *message, int64_t deadline_us,
                          void *tag)
 {
     static const struct outlog_outcome ok = {.kind = OUTLOG_PUBLISH_OK};

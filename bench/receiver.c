@@ -2,9 +2,9 @@
  *
  *     bench_receiver
  *
- * prints {"port":N} and answers every POST with 204 until it is told to stop; then it prints how many
- * it took. A POST to a path that begins with /hang gets no answer. Nothing is parsed that is not needed:
- * whatever it costs is missing from what is measured. */
+ * prints {"port":N} and answers every POST with 204 until it is told to stop; then it prints how
+ * many it took. A POST to a path that begins with /hang gets no answer. Nothing is parsed that is
+ * not needed: whatever it costs is missing from what is measured. */
 #include "bench.h"
 
 #include <arpa/inet.h>

@@ -8,7 +8,7 @@
  * Both of the first begin and commit a transaction of the library's for every event, so that they
  * differ only in what is measured. Each transaction is durable before it counts. */
 #include "bench.h"
-#include "runs/story.h"
+#include "runs/snapshot.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -60,11 +60,11 @@ static int64_t append_one(int64_t number)
     struct outlog_appended appended;
     outlog_tx *tx;
     snprintf(name, sizeof name, "s-%lld", (long long)(number / 2));
-    struct outlog_event event = {.org_id = "org_acme",
-                                 .aggregate_type = "step",
-                                 .aggregate_id = name,
-                                 .event_type = number % 2 ? "step.completed" : "step.started",
-                                 .payload = number % 2 ? output : "{\"step_type\":\"CHARGE\"}"};
+    struct outlog_new_event event = {.org_id = "org_acme",
+                                     .aggregate_type = "step",
+                                     .aggregate_id = name,
+                                     .event_type = number % 2 ? "step.completed" : "step.started",
+                                     .payload = number % 2 ? output : "{\"step_type\":\"CHARGE\"}"};
     begin(&tx);
     if (outlog_append(tx, &event, &appended, &err) < 0)
         bench_die("%s", err.message);

@@ -2,17 +2,16 @@
  *
  *     bench_steady thread|process URL PROBE PER_SECOND SECONDS [WRITERS]
  *
- * Writers (4, on SQLite one) commit single messages at a steady pace, in turns: one alone that waits for the
- * disk each time could not keep it. A relay runs beside them, in a thread of the same process or in a
- * process of its own. Times are taken when the commit has returned and when PROBE (the
- * plug-in of probe.c) gets the message: a relay may be first, which counts as 0.
+ * Writers (4, on SQLite one) commit single messages at a steady pace, in turns: one alone that
+ * waits for the disk each time could not keep it. A relay runs beside them, in a thread of the same
+ * process or in a process of its own. Times are taken when the commit has returned and when PROBE
+ * (the plug-in of probe.c) gets the message: a relay may be first, which counts as 0.
  *
  *     bench_steady idle URL PROBE 1 SECONDS
  *
  * tells what a relay costs while nothing happens: its own CPU time, in percent of one core. */
 #include "bench.h"
 
-#include "base/clock.h"
 #include "relay/worker.h"
 #include "store/store.h"
 
@@ -64,13 +63,14 @@ static void add_destination(const char *path)
     char settings[1024];
     outlog_err err;
     snprintf(settings, sizeof settings, "{\"type\":\"plugin\",\"path\":\"%s\"}", path);
-    if (ol_open(url, &conn, &err) < 0 ||
-        ol_exec(conn, OL_Q_DESTINATION_PUT,
-                OL_PARAMS(ol_text("bench"), ol_text(settings), ol_text("at_least_once"),
-                          ol_text("skip"), ol_int(0)),
-                NULL, &err) < 0)
+    if (ol_store_open(url, &conn, &err) < 0 ||
+        ol_store_exec(conn, OL_Q_DESTINATION_PUT,
+                      OL_PARAMS(ol_value_text("bench"), ol_value_text(settings),
+                                ol_value_text("at_least_once"), ol_value_text("skip"),
+                                ol_value_int(0)),
+                      NULL, &err) < 0)
         bench_die("%s", err.message);
-    ol_close(conn);
+    ol_store_close(conn);
 }
 
 static void *relay(void *unused)
@@ -101,10 +101,10 @@ static void send_one(outlog *log, int number)
     outlog_err err;
     int bytes = snprintf(payload, sizeof payload,
                          "{\"order_id\":\"ord_%010d\",\"note\":\"%0364d\"}", number, 0);
-    struct outlog_message_draft draft = {.destination = "bench",
-                                         .event_type = "order.created",
-                                         .payload = payload,
-                                         .payload_bytes = (size_t)bytes};
+    struct outlog_new_message draft = {.destination = "bench",
+                                       .event_type = "order.created",
+                                       .payload = payload,
+                                       .payload_bytes = (size_t)bytes};
     if (outlog_begin(log, &tx, &err) < 0 || outlog_enqueue(tx, &draft, &enqueued, &err) < 0 ||
         outlog_commit(tx, &err) < 0)
         bench_die("%s", err.message);

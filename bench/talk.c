@@ -1,10 +1,10 @@
-/* talk.c: many WebSocket clients in one thread, which cost as little as they can.
+/* session_inbound.c: many WebSocket clients in one thread, which cost as little as they can.
  *
- *     bench_talk hold PORT SOCKETS               opens them and holds them until its standard input ends
- *     bench_talk say  PORT SOCKETS WINDOW MS     user messages, WINDOW of each socket on the way at a time;
- *                                                counts the frames `accepted`, or the echoes
- *     bench_talk hear PORT SOCKETS TOKENS TEXT   all listen to one session; one of them says TEXT, and the
- *                                                tokens are counted until everybody has TOKENS of them
+ *     bench_talk hold PORT SOCKETS               opens them and holds them until its standard input
+ * ends bench_talk say  PORT SOCKETS WINDOW MS     user messages, WINDOW of each socket on the way
+ * at a time; counts the frames `accepted`, or the echoes bench_talk hear PORT SOCKETS TOKENS TEXT
+ * all listen to one session; one of them says TEXT, and the tokens are counted until everybody has
+ * TOKENS of them
  *
  * Each prints one line of JSON. Frames are made and found by hand; a mask of zeros is a mask. */
 #include "bench.h"

@@ -15,11 +15,11 @@
 static const char create[] = "create table if not exists orders (id text, total int)";
 static const char insert[] = "insert into orders values ('o-1', 12)";
 
-static const struct outlog_event order_created = {.org_id = "acme",
-                                                  .aggregate_type = "order",
-                                                  .aggregate_id = "o-1",
-                                                  .event_type = "order.created",
-                                                  .payload = "{\"total\":12}"};
+static const struct outlog_new_event order_created = {.org_id = "acme",
+                                                      .aggregate_type = "order",
+                                                      .aggregate_id = "o-1",
+                                                      .event_type = "order.created",
+                                                      .payload = "{\"total\":12}"};
 
 static void check(int result, const outlog_err *err)
 {

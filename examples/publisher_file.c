@@ -3,10 +3,11 @@
  *     cc -shared -fPIC -o file.so publisher_file.c $(pkg-config --cflags --libs outlog jansson)
  *
  *     destinations:
- *       archive: {type: plugin, path: /usr/local/lib/outlog/file.so, options: {file: /srv/all.ndjson}}
+ *       archive: {type: plugin, path: /usr/local/lib/outlog/file.so, options: {file:
+ * /srv/all.ndjson}}
  *
- * Success means that the line is on the disk. The outcome is there when submit() returns, so there is
- * nothing to drive, to abandon or to poll. */
+ * Success means that the line is on the disk. The outcome is there when submit() returns, so there
+ * is nothing to drive, to abandon or to poll. */
 #include <outlog_publisher.h>
 
 #include <errno.h>
@@ -60,7 +61,7 @@ out:
     return result;
 }
 
-static void archive_submit(void *instance, const struct outlog_message *message,
+static void archive_submit(void *instance, const struct outlog_delivery *message,
                            int64_t deadline_us, void *tag)
 {
     struct archive *a = instance;

@@ -118,7 +118,7 @@ OUTLOG_API void outlog_leave(outlog_tx *tx);
 /* --- appending ---------------------------------------------------------------------------- */
 
 /* What the caller says of an event; start from a zeroed struct. */
-struct outlog_event {
+struct outlog_new_event {
     const char *org_id;          /* required; NULL only together with is_infrastructure */
     bool is_infrastructure;      /* an event without org, which tenants never see */
     const char *aggregate_type;  /* required, 1-50 bytes */
@@ -138,8 +138,9 @@ struct outlog_event {
     const char *env_id;
     const char *visibility;
     const int64_t *expected_seq; /* the aggregate's last aggregate_seq, 0 for none; NULL: any */
-    const char *traceparent; /* W3C, kept as metadata.traceparent unless that is there; one that is
-                              * not valid is left out; a repeat with the same key may bring another */
+    const char
+        *traceparent; /* W3C, kept as metadata.traceparent unless that is there; one that is
+                       * not valid is left out; a repeat with the same key may bring another */
     const char *correlation_default; /* where neither correlation_id nor a cause says one; a repeat
                                       * with the same key may bring another */
 };
@@ -168,20 +169,21 @@ struct outlog_appended {
  * OUTLOG_SECRET_MATERIAL:       the payload carries a secret; err names rule and field, never
  *                               the value.
  * OUTLOG_IDEMPOTENCY_KEY_REUSE: the key was used for another request. */
-OUTLOG_API int outlog_append(outlog_tx *tx, const struct outlog_event *event,
+OUTLOG_API int outlog_append(outlog_tx *tx, const struct outlog_new_event *event,
                              struct outlog_appended *out, outlog_err *err);
 
 /* Append `count` events as one command: all of them or none. `out` has room for `count` results.
  * The idempotency key, if any, is that of events[0]. err->index tells which event was refused.
  * A later event may name an earlier one of the same call as its cause, by its own `id`. */
-OUTLOG_API int outlog_append_many(outlog_tx *tx, const struct outlog_event *events, size_t count,
-                                  struct outlog_appended *out, outlog_err *err);
+OUTLOG_API int outlog_append_many(outlog_tx *tx, const struct outlog_new_event *events,
+                                  size_t count, struct outlog_appended *out, outlog_err *err);
 
 /* The same as a transaction of its own, committed when it returns: the fastest way to append when
- * there is nothing else to write. On PostgreSQL, calls of several threads, each on its handle of the
- * same URL, may share a commit; one that is refused does not touch the others.
- * OUTLOG_OUTCOME_UNKNOWN as for outlog_commit(); `out` then holds the ids to resolve or to repeat with. */
-OUTLOG_API int outlog_append_now(outlog *log, const struct outlog_event *events, size_t count,
+ * there is nothing else to write. On PostgreSQL, calls of several threads, each on its handle of
+ * the same URL, may share a commit; one that is refused does not touch the others.
+ * OUTLOG_OUTCOME_UNKNOWN as for outlog_commit(); `out` then holds the ids to resolve or to repeat
+ * with. */
+OUTLOG_API int outlog_append_now(outlog *log, const struct outlog_new_event *events, size_t count,
                                  struct outlog_appended *out, outlog_err *err);
 
 /* After OUTLOG_OUTCOME_UNKNOWN: is the event with this id stored, and as what? Asks the current
@@ -192,7 +194,7 @@ OUTLOG_API int outlog_resolve(outlog *log, const char *id, bool *stored,
 /* --- the outbox --------------------------------------------------------------------------- */
 
 /* A message to be delivered; start from a zeroed struct. */
-struct outlog_message_draft {
+struct outlog_new_message {
     const char *destination; /* required, 1-100 bytes */
     const char *event_type;  /* required, 1-100 bytes */
     const void *payload;     /* required, any bytes, at most 256 KiB; delivered byte for byte */
@@ -222,11 +224,11 @@ struct outlog_enqueued {
 /* Put a message into the outbox inside the open transaction: a relay delivers it after the commit,
  * at least once (or at most once, where the destination says so).
  * OUTLOG_INVALID_FIELD, OUTLOG_TOO_LARGE: err names the field. */
-OUTLOG_API int outlog_enqueue(outlog_tx *tx, const struct outlog_message_draft *draft,
+OUTLOG_API int outlog_enqueue(outlog_tx *tx, const struct outlog_new_message *draft,
                               struct outlog_enqueued *out, outlog_err *err);
 
 /* An effect: something asked of the outside world, whose every step is an event (U5). */
-struct outlog_effect_draft {
+struct outlog_new_effect {
     const char *org_id;
     const char *effect_type; /* required: SEND_EMAIL, API_CALL, SOR_UPDATE, … */
     const char *destination; /* required */
@@ -250,7 +252,7 @@ struct outlog_effect_requested {
 /* Store the effect, its message and EFFECT_REQUESTED inside the open transaction. The relay then
  * writes EFFECT_EXECUTING with each claim, and COMPLETED, FAILED, RETRYING or DEAD_LETTERED with
  * each record. */
-OUTLOG_API int outlog_request_effect(outlog_tx *tx, const struct outlog_effect_draft *draft,
+OUTLOG_API int outlog_request_effect(outlog_tx *tx, const struct outlog_new_effect *draft,
                                      struct outlog_effect_requested *out, outlog_err *err);
 
 /* --- runs --------------------------------------------------------------------------------- */
@@ -269,13 +271,13 @@ struct outlog_run_call {
     const char *verb;   /* "start_run", "complete_step", … */
     const char *id;     /* of the run, step or tool call it is about; NULL for what is new */
     const char *org_id; /* what the caller may touch; NULL: every org */
-    const char *actor_type, *actor_id, *request_id; /* as in struct outlog_event */
+    const char *actor_type, *actor_id, *request_id; /* as in struct outlog_new_event */
     const char *idempotency_key;                    /* NULL: the command may be repeated */
     const char *body;                               /* a JSON object; NULL: {} */
 };
 
-/* Do it inside the open transaction: its events, the change of its row, and the answer, which is the
- * object as JSON. Commands of one run come one after another.
+/* Do it inside the open transaction: its events, the change of its row, and the answer, which is
+ * the object as JSON. Commands of one run come one after another.
  *
  * What is refused for its body leaves the transaction as it was. After any other error a
  * transaction of outlog_begin() can only be rolled back; a caller's own one stays usable.
@@ -287,7 +289,8 @@ struct outlog_run_call {
 OUTLOG_API int outlog_run_command(outlog_tx *tx, const struct outlog_run_call *call,
                                   struct outlog_json *answer, outlog_err *err);
 
-/* A run with its steps, effects and checkpoints, in one consistent read, as each of the following. */
+/* A run with its steps, effects and checkpoints, in one consistent read, as each of the following.
+ */
 OUTLOG_API int outlog_run_get(outlog *log, const char *run_id, struct outlog_json *out,
                               outlog_err *err);
 
@@ -303,7 +306,8 @@ OUTLOG_API int outlog_run_resume(outlog *log, const char *run_id, struct outlog_
 OUTLOG_API int outlog_run_replay(outlog *log, const char *run_id, struct outlog_json *out,
                                  outlog_err *err);
 
-/* {matches, differences: [{table, id, field, stored, replayed}]}: the same against what is stored. */
+/* {matches, differences: [{table, id, field, stored, replayed}]}: the same against what is stored.
+ */
 OUTLOG_API int outlog_run_verify(outlog *log, const char *run_id, struct outlog_json *out,
                                  outlog_err *err);
 
@@ -321,7 +325,7 @@ struct outlog_attempt {
 };
 
 /* A message and what became of it so far. Absent values are NULL, absent times 0. */
-struct outlog_message_view {
+struct outlog_message {
     char event_id[37];
     char causation_id[37]; /* "" when there is none */
     const char *org_id, *destination, *event_type;
@@ -344,7 +348,7 @@ struct outlog_message_view {
 };
 
 struct outlog_message_page {
-    struct outlog_message_view *messages; /* the newest first */
+    struct outlog_message *messages; /* the newest first */
     size_t count;
     const char *next_after; /* opaque; NULL at the end */
     void *memory;           /* the library's; outlog_message_page_clear() frees it */
@@ -360,15 +364,14 @@ struct outlog_message_filter {
     const char *event_type;
     bool is_retrying;     /* PENDING with attempts > 0 */
     int64_t since, until; /* created_at in [since, until); 0: no bound */
-    const char
-        *error; /* outlog_requeue_all() and outlog_kill_all() alone: last_error, word for word
-                        * or with # for each number, as dead letters are grouped */
+    const char *error;    /* outlog_requeue_all() and outlog_kill_all() alone: last_error, word for
+                           * word    or with # for each number, as dead letters are grouped */
 };
 
-/* At most `limit` (1-10000) messages, and about 8 MiB, the newest first; `after` is the next_after of the page
- * before, or NULL. What is DEAD, CLAIMED, PENDING or retrying is found without walking the outbox; of
- * PUBLISHED ones, and with further filters, as much is read as it takes to find `limit`.
- * OUTLOG_INVALID_FIELD: the state or `after` is none. */
+/* At most `limit` (1-10000) messages, and about 8 MiB, the newest first; `after` is the next_after
+ * of the page before, or NULL. What is DEAD, CLAIMED, PENDING or retrying is found without walking
+ * the outbox; of PUBLISHED ones, and with further filters, as much is read as it takes to find
+ * `limit`. OUTLOG_INVALID_FIELD: the state or `after` is none. */
 OUTLOG_API int outlog_messages(outlog *log, const struct outlog_message_filter *filter,
                                const char *after, size_t limit, struct outlog_message_page *page,
                                outlog_err *err);
@@ -396,18 +399,19 @@ struct outlog_requeue {
     void *user;
 };
 
-/* Send messages again: DEAD or PUBLISHED becomes PENDING, due now. attempts goes on, the budget starts
- * afresh, last_error is cleared; what was published is marked as a replay. Under `on_dead: skip`
- * younger messages of the key may have gone before: that order cannot be repaired. All or none.
+/* Send messages again: DEAD or PUBLISHED becomes PENDING, due now. attempts goes on, the budget
+ * starts afresh, last_error is cleared; what was published is marked as a replay. Under `on_dead:
+ * skip` younger messages of the key may have gone before: that order cannot be repaired. All or
+ * none.
  *
  * OUTLOG_NOT_FOUND:          there is no such message.
  * OUTLOG_ILLEGAL_TRANSITION: it is PENDING or CLAIMED, or its outcome is unknown (see above). */
 OUTLOG_API int outlog_requeue_ids(outlog *log, const char *const *event_ids, size_t count,
                                   const struct outlog_requeue *how, outlog_err *err);
 
-/* The same for all that match; filter->state is DEAD (also when NULL) or PUBLISHED. In chunks, oldest
- * first, each a transaction of its own. *requeued and *skipped (unknown outcomes; either may be
- * NULL) tell how many, also after an error. */
+/* The same for all that match; filter->state is DEAD (also when NULL) or PUBLISHED. In chunks,
+ * oldest first, each a transaction of its own. *requeued and *skipped (unknown outcomes; either may
+ * be NULL) tell how many, also after an error. */
 OUTLOG_API int outlog_requeue_all(outlog *log, const struct outlog_message_filter *filter,
                                   const struct outlog_requeue *how, int64_t *requeued,
                                   int64_t *skipped, outlog_err *err);
@@ -418,9 +422,9 @@ OUTLOG_API int outlog_kill(outlog *log, const char *const *event_ids, size_t cou
                            const struct outlog_operator *by, outlog_err *err);
 
 /* The same for all that match; filter->state is PENDING or NULL. In chunks, oldest first, each a
- * transaction of its own; what comes in meanwhile is not meant. `how` may be NULL; of it, by, dry_run
- * and on_message count. *killed and *skipped (on their way just then; either may be NULL) tell how
- * many, also after an error. */
+ * transaction of its own; what comes in meanwhile is not meant. `how` may be NULL; of it, by,
+ * dry_run and on_message count. *killed and *skipped (on their way just then; either may be NULL)
+ * tell how many, also after an error. */
 OUTLOG_API int outlog_kill_all(outlog *log, const struct outlog_message_filter *filter,
                                const struct outlog_requeue *how, int64_t *killed, int64_t *skipped,
                                outlog_err *err);
@@ -434,14 +438,15 @@ OUTLOG_API int outlog_release_keys(outlog *log, const char *const *event_ids, si
 OUTLOG_API int outlog_deliver(outlog *log, const char *destination,
                               const struct outlog_operator *by, int64_t *hurried, outlog_err *err);
 
-/* Send now what a session is owed (L6), also what was sent a moment ago: every daemon that has sockets of it
- * hears of it within a second. *hurried (may be NULL): how many effects. */
+/* Send now what a session is owed (L6), also what was sent a moment ago: every daemon that has
+ * sockets of it hears of it within a second. *hurried (may be NULL): how many effects. */
 OUTLOG_API int outlog_deliver_session(outlog *log, const char *org_id, const char *session_key,
                                       const struct outlog_operator *by, int64_t *hurried,
                                       outlog_err *err);
 
-/* Stop or resume sending to a destination. Nothing is lost: its messages wait. *changed (may be NULL)
- * tells whether it was otherwise before. OUTLOG_NOT_FOUND when there is no such destination. */
+/* Stop or resume sending to a destination. Nothing is lost: its messages wait. *changed (may be
+ * NULL) tells whether it was otherwise before. OUTLOG_NOT_FOUND when there is no such destination.
+ */
 OUTLOG_API int outlog_destination_pause(outlog *log, const char *destination, bool paused,
                                         const struct outlog_operator *by, bool *changed,
                                         outlog_err *err);
@@ -449,7 +454,7 @@ OUTLOG_API int outlog_destination_pause(outlog *log, const char *destination, bo
 /* --- reading ------------------------------------------------------------------------------ */
 
 /* An event as the log holds it. Absent values are NULL. */
-struct outlog_record {
+struct outlog_event {
     int64_t event_id;
     char id[37];
     char causation_id[37]; /* "" when there is none */
@@ -475,7 +480,7 @@ struct outlog_record {
 };
 
 struct outlog_page {
-    struct outlog_record *events; /* in event_id order; outlog_read_back(): the newest first */
+    struct outlog_event *events; /* in event_id order; outlog_read_back(): the newest first */
     size_t count;
     int64_t next_after; /* go on here; moves past what the filter skipped, never past settled */
     int64_t settled;    /* the highest event_id a reader may pass at this moment */
@@ -508,9 +513,9 @@ struct outlog_filter {
 OUTLOG_API int outlog_read(outlog *log, const struct outlog_filter *filter, int64_t after,
                            size_t limit, struct outlog_page *page, outlog_err *err);
 
-/* Read at most `limit` (1-10000) settled events before event_id `before`, the newest first; INT64_MAX
- * begins at the end of the log. *next_before says where to go on: 0 when the log begins here. What
- * comes meanwhile is at the other end: whoever goes on misses nothing older.
+/* Read at most `limit` (1-10000) settled events before event_id `before`, the newest first;
+ * INT64_MAX begins at the end of the log. *next_before says where to go on: 0 when the log begins
+ * here. What comes meanwhile is at the other end: whoever goes on misses nothing older.
  * OUTLOG_MISUSE: as for outlog_read(). */
 OUTLOG_API int outlog_read_back(outlog *log, const struct outlog_filter *filter, int64_t before,
                                 size_t limit, struct outlog_page *page, int64_t *next_before,
@@ -561,8 +566,9 @@ OUTLOG_API int outlog_consumer_get(outlog *log, const char *name, struct outlog_
 OUTLOG_API int outlog_consumer_list(outlog *log, struct outlog_consumer *out, size_t room,
                                     size_t *count, outlog_err *err);
 
-/* Read after the consumer's cursor, waiting up to timeout_ms; a page also ends with the event that makes it
- * about 8 MiB. Moves nothing: process, then commit page.next_after. After a crash the same events come again, never fewer (C1). */
+/* Read after the consumer's cursor, waiting up to timeout_ms; a page also ends with the event that
+ * makes it about 8 MiB. Moves nothing: process, then commit page.next_after. After a crash the same
+ * events come again, never fewer (C1). */
 OUTLOG_API int outlog_consumer_read(outlog *log, const char *name, size_t limit, int timeout_ms,
                                     struct outlog_page *page, outlog_err *err);
 
@@ -604,16 +610,16 @@ OUTLOG_API int outlog_projection_list(outlog *log, struct outlog_projection *out
 OUTLOG_API int outlog_projection_get(outlog *log, const char *name, struct outlog_projection *out,
                                      outlog_err *err);
 
-/* Wait up to timeout_ms until the projection has applied `event_id` (P4); *last_applied (may be NULL)
- * tells where it is, also when it is not there in time. The event must be committed.
+/* Wait up to timeout_ms until the projection has applied `event_id` (P4); *last_applied (may be
+ * NULL) tells where it is, also when it is not there in time. The event must be committed.
  * OUTLOG_PROJECTION_BEHIND: not in time. OUTLOG_NOT_FOUND: there is no such projection. */
 OUTLOG_API int outlog_projection_wait(outlog *log, const char *name, int64_t event_id,
                                       int timeout_ms, int64_t *last_applied, outlog_err *err);
 
-/* Ask for the view to be made again from the whole log (P3). In place it is emptied and filled anew,
- * which readers see. Aside it is built beside the live one, which goes on, and takes its place when
- * it has caught up: readers see the old one, then the new one. A worker does it; this only asks.
- * OUTLOG_ILLEGAL_TRANSITION: in place, while another version waits to take its place. */
+/* Ask for the view to be made again from the whole log (P3). In place it is emptied and filled
+ * anew, which readers see. Aside it is built beside the live one, which goes on, and takes its
+ * place when it has caught up: readers see the old one, then the new one. A worker does it; this
+ * only asks. OUTLOG_ILLEGAL_TRANSITION: in place, while another version waits to take its place. */
 OUTLOG_API int outlog_projection_rebuild(outlog *log, const char *name, bool aside,
                                          const struct outlog_operator *by, outlog_err *err);
 
@@ -622,8 +628,8 @@ OUTLOG_API int outlog_projection_rebuild(outlog *log, const char *name, bool asi
 OUTLOG_API int outlog_projection_cancel(outlog *log, const char *name,
                                         const struct outlog_operator *by, outlog_err *err);
 
-/* Let the projection go on behind an event that it cannot apply (P6). Rebuilds of this version leave the
- * event out too. OUTLOG_ILLEGAL_TRANSITION: it is not this event that it stopped at. */
+/* Let the projection go on behind an event that it cannot apply (P6). Rebuilds of this version
+ * leave the event out too. OUTLOG_ILLEGAL_TRANSITION: it is not this event that it stopped at. */
 OUTLOG_API int outlog_projection_skip(outlog *log, const char *name, int64_t event_id,
                                       const struct outlog_operator *by, outlog_err *err);
 
@@ -636,20 +642,21 @@ struct outlog_project {
     const char *name;
     int version; /* 0 counts as 1; another one begins anew */
 
-    /* Make the tables if they are not there, and empty them: called before the first event, for a new
-     * version, and after outlog_projection_rebuild(). May be NULL. */
+    /* Make the tables if they are not there, and empty them: called before the first event, for a
+     * new version, and after outlog_projection_rebuild(). May be NULL. */
     int (*begin)(void *user, outlog_tx *tx, outlog_err *err);
 
     /* Apply the events, in order, inside `tx`, by its own connection: outlog_tx_postgres(),
      * outlog_tx_sqlite(). -1 undoes the batch; err->index may name the event. */
-    int (*apply)(void *user, outlog_tx *tx, const struct outlog_record *events, size_t count,
+    int (*apply)(void *user, outlog_tx *tx, const struct outlog_event *events, size_t count,
                  outlog_err *err);
     void *user;
 };
 
-/* Apply the next events, at most `limit` (1-10000), waiting up to timeout_ms for the first: what `apply`
- * writes and the checkpoint commit together, so each event has its effect exactly once (P1), however
- * many processes do this. *count (may be NULL) tells how many; 0 at the end of the time.
+/* Apply the next events, at most `limit` (1-10000), waiting up to timeout_ms for the first: what
+ * `apply` writes and the checkpoint commit together, so each event has its effect exactly once
+ * (P1), however many processes do this. *count (may be NULL) tells how many; 0 at the end of the
+ * time.
  *
  * When `apply` fails, its error is returned, kept with the projection and shown by
  * outlog_projection_list(); the next call tries again, or after outlog_projection_skip() goes on
@@ -657,8 +664,8 @@ struct outlog_project {
 OUTLOG_API int outlog_project(outlog *log, const struct outlog_project *projection, size_t limit,
                               int timeout_ms, size_t *count, outlog_err *err);
 
-/* The connection of a transaction, to write to tables of your own in it; NULL for the other store's.
- * Never commit, roll back or close it. */
+/* The connection of a transaction, to write to tables of your own in it; NULL for the other
+ * store's. Never commit, roll back or close it. */
 OUTLOG_API struct pg_conn *outlog_tx_postgres(outlog_tx *tx);
 OUTLOG_API struct sqlite3 *outlog_tx_sqlite(outlog_tx *tx);
 

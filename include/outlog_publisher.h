@@ -28,7 +28,7 @@ struct outlog_header {
 
 /* A message as a publisher sees it. Text is UTF-8; absent values are NULL. `payload` is opaque and
  * goes out byte for byte. Metadata is internal and therefore not here. */
-struct outlog_message {
+struct outlog_delivery {
     const char *event_id; /* UUID, the same on every attempt */
     const char *org_id;
     const char *destination;
@@ -100,7 +100,7 @@ struct outlog_publisher {
      * Copies what it needs of `message`. `deadline_us` is a time of CLOCK_BOOTTIME in
      * microseconds at which the attempt ends: UNKNOWN, or FAILED and surely_not_sent when it can
      * prove that. `tag` comes back with the outcome, which may arrive before submit() returns. */
-    void (*submit)(void *instance, const struct outlog_message *message, int64_t deadline_us,
+    void (*submit)(void *instance, const struct outlog_delivery *message, int64_t deadline_us,
                    void *tag);
 
     /* Move everything on that can move, waiting at most timeout_ms for it (outlog itself passes

@@ -1,7 +1,8 @@
 /* c11threads.c: threads of C11 by those of POSIX, for ThreadSanitizer, which knows only these.
  *
- * librdkafka is built with C11's. A thread that the sanitizer did not see begin crashes in its first call of
- * malloc, and locks that it does not see look like races. glibc's types of the two are the same inside. */
+ * librdkafka is built with C11's. A thread that the sanitizer did not see begin crashes in its
+ * first call of malloc, and locks that it does not see look like races. glibc's types of the two
+ * are the same inside. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>

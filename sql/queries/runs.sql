@@ -1,4 +1,4 @@
--- Looking at runs. The columns of each are the fields of its object, in order (src/runs/object.c).
+-- Looking at runs. The columns of each are the fields of its object, in order (src/runs/row.c).
 
 -- name: signal_get(signal_id)
 select signal_id, org_id, signal_type, payload, status, correlation_id, received_at

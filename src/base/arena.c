@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Much work is small, a message of a chat, and there is a lot of it at a time: what it does not use must not
- * lie between what it does. The first block is the largest that malloc hands out from its thread's cache. */
+/* Much work is small, a message of a chat, and there is a lot of it at a time: what it does not use
+ * must not lie between what it does. The first block is the largest that malloc hands out from its
+ * thread's cache. */
 enum { FIRST_BLOCK = 992, SECOND_BLOCK = 16 * 1024, KEEP_BLOCK = 4 * 1024 * 1024 };
 
 struct ol_arena_block {

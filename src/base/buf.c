@@ -1,7 +1,7 @@
 /* buf.c: a growing byte string. */
 #include "base/buf.h"
 
-#include "base/clock.h"
+#include "base/timestamp.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -178,12 +178,12 @@ void ol_buf_json_text(struct ol_buf *buf, const char *text)
 
 void ol_buf_json_time(struct ol_buf *buf, int64_t time_us)
 {
-    char text[OL_TIME_TEXT];
+    char text[OL_TIMESTAMP_TEXT];
     if (!time_us) {
         ol_buf_text(buf, "null");
         return;
     }
     ol_buf_char(buf, '"');
-    ol_buf_text(buf, ol_time_format(time_us, text));
+    ol_buf_text(buf, ol_timestamp_format(time_us, text));
     ol_buf_char(buf, '"');
 }

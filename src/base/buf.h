@@ -17,8 +17,8 @@ struct ol_buf {
 void ol_buf_clear(struct ol_buf *buf); /* free it; it can be used again */
 void ol_buf_reset(struct ol_buf *buf); /* empty it, keep the room */
 
-/* Make room for `bytes` more and return where they go, NULL when there is no memory. Whoever writes there
- * adds to buf->bytes what it wrote, and ends it with a NUL. */
+/* Make room for `bytes` more and return where they go, NULL when there is no memory. Whoever writes
+ * there adds to buf->bytes what it wrote, and ends it with a NUL. */
 char *ol_buf_room(struct ol_buf *buf, size_t bytes);
 
 void ol_buf_add(struct ol_buf *buf, const void *data, size_t bytes);

@@ -49,12 +49,12 @@ bool outlog_code_is_retryable(enum outlog_code code)
     return (unsigned)code < OUTLOG_CODE_COUNT && codes[code].is_retryable;
 }
 
-int ol_code_http_status(enum outlog_code code)
+int ol_err_http_status(enum outlog_code code)
 {
     return (unsigned)code < OUTLOG_CODE_COUNT ? codes[code].http_status : 500;
 }
 
-enum outlog_code ol_code_by_name(const char *name, size_t bytes)
+enum outlog_code ol_err_code_by_name(const char *name, size_t bytes)
 {
     for (int code = 1; code < OUTLOG_CODE_COUNT; code++)
         if (strlen(codes[code].name) == bytes && memcmp(codes[code].name, name, bytes) == 0)
@@ -117,6 +117,11 @@ int ol_fail_at(outlog_err *err, enum outlog_code code, const char *pointer, cons
     fill(err, code, pointer, format, args);
     va_end(args);
     return -1;
+}
+
+int ol_no_memory(outlog_err *err)
+{
+    return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
 }
 
 void ol_err_prefix(outlog_err *err, const char *format, ...)

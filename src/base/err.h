@@ -13,13 +13,16 @@ int ol_fail(outlog_err *err, enum outlog_code code, const char *format, ...)
 int ol_fail_at(outlog_err *err, enum outlog_code code, const char *pointer, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* OUTLOG_NO_MEMORY in the same words everywhere; always -1. */
+int ol_no_memory(outlog_err *err);
+
 /* Put `prefix: ` before the message: for a layer that knows something new. */
 void ol_err_prefix(outlog_err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* What the API answers for a code. */
-int ol_code_http_status(enum outlog_code code);
+int ol_err_http_status(enum outlog_code code);
 
 /* The code with this public name, or OUTLOG_OK when there is none. */
-enum outlog_code ol_code_by_name(const char *name, size_t bytes);
+enum outlog_code ol_err_code_by_name(const char *name, size_t bytes);
 
 #endif

@@ -1,8 +1,8 @@
 /* traceparent.c: see traceparent.h. All digits are lower case. */
 #include "base/traceparent.h"
 
-#include "base/hash.h"
-#include "base/json.h"
+#include "base/json/json.h"
+#include "base/sha256.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -35,18 +35,19 @@ bool ol_traceparent_is_sampled(const char *text)
 }
 
 /* Digits of a hash are never all zero, as far as anybody has seen. */
-void ol_span_id(const char *what, const char *id, int number, char out[OL_SPAN_ID_TEXT])
+void ol_traceparent_make_span_id(const char *what, const char *id, int number,
+                                 char out[OL_TRACEPARENT_SPAN_TEXT])
 {
     char text[160], hash[OL_SHA256_TEXT];
     int bytes = snprintf(text, sizeof text, "%.40s %.80s %d", what, id, number);
     ol_sha256_hex(text, (size_t)bytes, hash);
-    snprintf(out, OL_SPAN_ID_TEXT, "%.16s", hash);
+    snprintf(out, OL_TRACEPARENT_SPAN_TEXT, "%.16s", hash);
 }
 
 /* A UUID is a trace id already, so that people find the one by the other. */
-void ol_trace_id(const char *correlation_id, char out[OL_TRACE_ID_TEXT])
+void ol_traceparent_make_trace_id(const char *correlation_id, char out[OL_TRACEPARENT_TRACE_TEXT])
 {
-    char hash[OL_SHA256_TEXT], digits[OL_TRACE_ID_TEXT];
+    char hash[OL_SHA256_TEXT], digits[OL_TRACEPARENT_TRACE_TEXT];
     size_t count = 0;
     for (const char *c = correlation_id; *c && count < 32; c++)
         if (*c != '-')
@@ -57,16 +58,16 @@ void ol_trace_id(const char *correlation_id, char out[OL_TRACE_ID_TEXT])
         return;
     }
     ol_sha256_hex(correlation_id, strlen(correlation_id), hash);
-    snprintf(out, OL_TRACE_ID_TEXT, "%.32s", hash);
+    snprintf(out, OL_TRACEPARENT_TRACE_TEXT, "%.32s", hash);
 }
 
 bool ol_traceparent_next(const char *from, const char *message_id, int attempt,
                          char out[OL_TRACEPARENT_TEXT])
 {
-    char span[OL_SPAN_ID_TEXT];
+    char span[OL_TRACEPARENT_SPAN_TEXT];
     if (!from || !ol_traceparent_is_valid(from))
         return false;
-    ol_span_id("publish", message_id, attempt, span);
+    ol_traceparent_make_span_id("publish", message_id, attempt, span);
     snprintf(out, OL_TRACEPARENT_TEXT, "00-%.32s-%s-%.2s", from + 3, span, from + 53);
     return true;
 }

@@ -6,23 +6,24 @@
 
 #include <stdbool.h>
 
-enum { OL_TRACEPARENT_TEXT = 56, OL_TRACE_ID_TEXT = 33, OL_SPAN_ID_TEXT = 17 };
+enum { OL_TRACEPARENT_TEXT = 56, OL_TRACEPARENT_TRACE_TEXT = 33, OL_TRACEPARENT_SPAN_TEXT = 17 };
 
 bool ol_traceparent_is_valid(const char *text);
 
 /* Whether the one who began it wants the trace recorded; of a valid one. */
 bool ol_traceparent_is_sampled(const char *text);
 
-/* The id of a span that everybody can name who knows what it is about: the attempt `number` at `id`. So a
- * receiver's span hangs below ours, whoever tells the collector of it. */
-void ol_span_id(const char *what, const char *id, int number, char out[OL_SPAN_ID_TEXT]);
+/* The id of a span that everybody can name who knows what it is about: the attempt `number` at
+ * `id`. So a receiver's span hangs below ours, whoever tells the collector of it. */
+void ol_traceparent_make_span_id(const char *what, const char *id, int number,
+                                 char out[OL_TRACEPARENT_SPAN_TEXT]);
 
 /* The trace of a correlation id that came without trace context. */
-void ol_trace_id(const char *correlation_id, char out[OL_TRACE_ID_TEXT]);
+void ol_traceparent_make_trace_id(const char *correlation_id, char out[OL_TRACEPARENT_TRACE_TEXT]);
 
-/* The header for one delivery: the trace id and flags of `from` with the span id of this attempt, so
- * that the receiver's span hangs below it. False when `from` is NULL or no valid traceparent: then
- * none is sent, for an invented trace would connect nothing. */
+/* The header for one delivery: the trace id and flags of `from` with the span id of this attempt,
+ * so that the receiver's span hangs below it. False when `from` is NULL or no valid traceparent:
+ * then none is sent, for an invented trace would connect nothing. */
 bool ol_traceparent_next(const char *from, const char *message_id, int attempt,
                          char out[OL_TRACEPARENT_TEXT]);
 

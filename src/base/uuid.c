@@ -3,11 +3,11 @@
 #include "base/uuid.h"
 
 #include "base/clock.h"
+#include "base/random.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 /* The pool saves a system call a UUID; it is never shared with a forked child (see at_fork). */
 static struct {
@@ -17,18 +17,6 @@ static struct {
     uint64_t last_ms;
     uint32_t counter; // 26 bits: the 12 of rand_a and the first 14 of rand_b
 } maker = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-void ol_random(void *out, size_t bytes)
-{
-    uint8_t *at = out;
-    while (bytes > 0) {
-        ssize_t got = getrandom(at, bytes, 0);
-        if (got <= 0)
-            continue; // only EINTR is possible here
-        at += got;
-        bytes -= (size_t)got;
-    }
-}
 
 static void at_fork(void)
 {
@@ -45,7 +33,7 @@ static void once(void)
 static void draw(uint8_t *out, size_t bytes)
 {
     if (maker.left < bytes) {
-        ol_random(maker.pool, sizeof maker.pool);
+        ol_random_bytes(maker.pool, sizeof maker.pool);
         maker.left = sizeof maker.pool;
     }
     maker.left -= bytes;

@@ -17,7 +17,4 @@ bool ol_uuid_parse(const char *text, char out[OL_UUID_TEXT]);
 void ol_uuid_to_bytes(const char text[OL_UUID_TEXT], uint8_t out[16]);
 void ol_uuid_from_bytes(const uint8_t bytes[16], char out[OL_UUID_TEXT]);
 
-/* Random bytes from the kernel. */
-void ol_random(void *out, size_t bytes);
-
 #endif

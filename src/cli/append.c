@@ -2,8 +2,8 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
-#include "log/draft.h"
 #include "log/event.h"
+#include "log/event_json.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 enum { BATCH = 100 };
 
 struct wish {
-    struct outlog_event event; /* of one event; for NDJSON what the lines leave out */
+    struct outlog_new_event event; /* of one event; for NDJSON what the lines leave out */
     const char *ndjson, *backfill, *data, *aggregate, *actor;
     int64_t version, expected;
     bool has_version, has_expected;
@@ -24,33 +24,34 @@ struct wish {
 
 static int parse(struct ol_cli *cli, struct wish *wish)
 {
-    struct outlog_event *event = &wish->event;
-    const struct ol_option options[] = {{"org", OL_STRING, &event->org_id, NULL},
-                                        {"infra", OL_FLAG, &event->is_infrastructure, NULL},
-                                        {"aggregate", OL_STRING, &wish->aggregate, NULL},
-                                        {"type", OL_STRING, &event->event_type, NULL},
-                                        {"data", OL_STRING, &wish->data, NULL},
-                                        {"metadata", OL_STRING, &event->metadata, NULL},
-                                        {"actor", OL_STRING, &wish->actor, NULL},
-                                        {"version", OL_NUMBER, &wish->version, &wish->has_version},
-                                        {"expect", OL_NUMBER, &wish->expected, &wish->has_expected},
-                                        {"correlation", OL_STRING, &event->correlation_id, NULL},
-                                        {"causation", OL_STRING, &event->causation_id, NULL},
-                                        {"key", OL_STRING, &event->idempotency_key, NULL},
-                                        {"request-id", OL_STRING, &event->request_id, NULL},
-                                        {"id", OL_STRING, &event->id, NULL},
-                                        {"app", OL_STRING, &event->app_id, NULL},
-                                        {"env", OL_STRING, &event->env_id, NULL},
-                                        {"visibility", OL_STRING, &event->visibility, NULL},
-                                        {"ndjson", OL_STRING, &wish->ndjson, NULL},
-                                        {"backfill", OL_STRING, &wish->backfill, NULL},
-                                        {0}};
-    int status = ol_options(cli, options);
+    struct outlog_new_event *event = &wish->event;
+    const struct ol_option options[] =
+        {{"org", OL_OPTION_STRING, &event->org_id, NULL},
+         {"infra", OL_OPTION_FLAG, &event->is_infrastructure, NULL},
+         {"aggregate", OL_OPTION_STRING, &wish->aggregate, NULL},
+         {"type", OL_OPTION_STRING, &event->event_type, NULL},
+         {"data", OL_OPTION_STRING, &wish->data, NULL},
+         {"metadata", OL_OPTION_STRING, &event->metadata, NULL},
+         {"actor", OL_OPTION_STRING, &wish->actor, NULL},
+         {"version", OL_OPTION_NUMBER, &wish->version, &wish->has_version},
+         {"expect", OL_OPTION_NUMBER, &wish->expected, &wish->has_expected},
+         {"correlation", OL_OPTION_STRING, &event->correlation_id, NULL},
+         {"causation", OL_OPTION_STRING, &event->causation_id, NULL},
+         {"key", OL_OPTION_STRING, &event->idempotency_key, NULL},
+         {"request-id", OL_OPTION_STRING, &event->request_id, NULL},
+         {"id", OL_OPTION_STRING, &event->id, NULL},
+         {"app", OL_OPTION_STRING, &event->app_id, NULL},
+         {"env", OL_OPTION_STRING, &event->env_id, NULL},
+         {"visibility", OL_OPTION_STRING, &event->visibility, NULL},
+         {"ndjson", OL_OPTION_STRING, &wish->ndjson, NULL},
+         {"backfill", OL_OPTION_STRING, &wish->backfill, NULL},
+         {0}};
+    int status = ol_cli_options(cli, options);
 
     if (status || (status = ol_cli_org_or_infra(event->org_id, event->is_infrastructure)))
         return status;
     if (cli->argc)
-        return ol_usage("append takes no argument, found '%s'", cli->argv[0]);
+        return ol_cli_usage("append takes no argument, found '%s'", cli->argv[0]);
     if (wish->actor &&
         (status = ol_cli_actor(cli, wish->actor, &event->actor_type, &event->actor_id)))
         return status;
@@ -62,13 +63,15 @@ static int parse(struct ol_cli *cli, struct wish *wish)
     if (wish->ndjson)
         return wish->aggregate || wish->data || event->id || wish->has_expected ||
                        event->idempotency_key
-                   ? ol_usage("with --ndjson the lines carry aggregate, data, id, key and expect")
+                   ? ol_cli_usage(
+                         "with --ndjson the lines carry aggregate, data, id, key and expect")
                    : 0;
     if (wish->backfill)
-        return ol_usage("--backfill goes with --ndjson");
+        return ol_cli_usage("--backfill goes with --ndjson");
     if (!wish->aggregate || !event->event_type || !wish->data)
-        return ol_usage("append needs --aggregate TYPE/ID, --type T and --data JSON (or --ndjson "
-                        "FILE); see outlog append --help");
+        return ol_cli_usage(
+            "append needs --aggregate TYPE/ID, --type T and --data JSON (or --ndjson "
+            "FILE); see outlog append --help");
     return ol_cli_aggregate(cli, wish->aggregate, &event->aggregate_type, &event->aggregate_id);
 }
 
@@ -78,15 +81,15 @@ static void print_result(const struct ol_cli *cli, const struct outlog_appended 
                          struct ol_buf *line)
 {
     if (cli->json) {
-        ol_appended_json(appended, line);
+        ol_event_write_appended(appended, line);
     } else {
         ol_buf_print(line, "event %lld  seq %lld  id %s  correlation ",
                      (long long)appended->event_id, (long long)appended->aggregate_seq,
                      appended->id);
-        ol_put_safe(line, appended->correlation_id, strlen(appended->correlation_id));
+        ol_cli_put_safe(line, appended->correlation_id, strlen(appended->correlation_id));
         ol_buf_text(line, appended->duplicate ? "  (was there already)" : "");
     }
-    ol_put_line(line);
+    ol_cli_put_line(line);
 }
 
 static int append_one(struct ol_cli *cli, outlog *log, struct wish *wish)
@@ -100,7 +103,7 @@ static int append_one(struct ol_cli *cli, outlog *log, struct wish *wish)
     if (outlog_append_now(log, &wish->event, 1, &appended, &err) < 0) {
         if (err.code == OUTLOG_OUTCOME_UNKNOWN) // also when outlog made the id: repeat with --id
             ol_err_prefix(&err, "event %s", appended.id);
-        return ol_report(&err);
+        return ol_cli_report(&err);
     }
     print_result(cli, &appended, &line);
     ol_buf_clear(&line);
@@ -115,7 +118,7 @@ struct import {
     struct wish *wish;
     struct ol_progress progress;
     struct ol_arena arena; /* of the batch being gathered */
-    struct outlog_event events[BATCH];
+    struct outlog_new_event events[BATCH];
     struct outlog_appended appended[BATCH];
     int64_t lines[BATCH]; /* where each event of the batch stands in the file */
     size_t count;
@@ -159,7 +162,7 @@ static int flush_batch(struct import *import, outlog_err *err)
  * one of them has its id. */
 static bool stands_alone(const struct import *import)
 {
-    const struct outlog_event *event = &import->events[import->count - 1];
+    const struct outlog_new_event *event = &import->events[import->count - 1];
     if (event->idempotency_key)
         return true;
     for (size_t i = 0; event->id && i + 1 < import->count; i++)
@@ -171,10 +174,10 @@ static bool stands_alone(const struct import *import)
 static int take_line(struct import *import, const char *text, size_t bytes, int64_t number,
                      outlog_err *err)
 {
-    struct outlog_event *event = &import->events[import->count];
-    if (ol_draft_read(text, bytes, &import->wish->event, &import->arena, event, err) < 0 ||
+    struct outlog_new_event *event = &import->events[import->count];
+    if (ol_event_json_read(text, bytes, &import->wish->event, &import->arena, event, err) < 0 ||
         (import->wish->backfill &&
-         ol_draft_backfill(event, import->wish->backfill, &import->arena, err) < 0)) {
+         ol_event_json_backfill(event, import->wish->backfill, &import->arena, err) < 0)) {
         outlog_err before;
         if (flush_batch(import, &before) < 0)
             *err = before;
@@ -184,7 +187,8 @@ static int take_line(struct import *import, const char *text, size_t bytes, int6
     }
     import->lines[import->count++] = number;
     if (stands_alone(import) && import->count > 1) {
-        struct outlog_event last = *event; // its strings live in the arena: flush keeps them below
+        struct outlog_new_event last =
+            *event; // its strings live in the arena: flush keeps them below
         import->count--;
         struct ol_arena keep = import->arena;
         import->arena = (struct ol_arena){0};
@@ -237,7 +241,7 @@ static int report_line(outlog_err *err)
             used--; // not in the middle of a character
     if (err->code != OUTLOG_OUTCOME_UNKNOWN)
         memcpy(err->message + used, more, sizeof more);
-    return ol_report(err);
+    return ol_cli_report(err);
 }
 
 static int append_ndjson(struct ol_cli *cli, outlog *log, struct wish *wish)
@@ -263,8 +267,8 @@ static int append_ndjson(struct ol_cli *cli, outlog *log, struct wish *wish)
     ol_progress_end(&import->progress);
     double seconds = (double)(ol_clock_boot_us() - import->progress.started_at) / 1e6;
     fprintf(cli->json ? stderr : stdout, "%s %s appended, %s there already, in %.1f s\n",
-            ol_thousands(import->stored, stored), import->stored == 1 ? "event" : "events",
-            ol_thousands(import->duplicates, duplicates), seconds);
+            ol_cli_thousands(import->stored, stored), import->stored == 1 ? "event" : "events",
+            ol_cli_thousands(import->duplicates, duplicates), seconds);
     fflush(stdout);
     if (result < 0)
         report_line(&err);

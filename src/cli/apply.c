@@ -10,23 +10,24 @@ struct wish {
 
 static int parse(struct ol_cli *cli, struct wish *wish)
 {
-    const struct ol_option options[] = {{"f", OL_STRING, &wish->file, NULL},
-                                        {"file", OL_STRING, &wish->file, NULL},
-                                        {"prune", OL_FLAG, &wish->options.prune, NULL},
-                                        {"dry-run", OL_FLAG, &wish->options.dry_run, NULL},
-                                        {"actor", OL_STRING, &wish->actor, NULL},
+    const struct ol_option options[] = {{"f", OL_OPTION_STRING, &wish->file, NULL},
+                                        {"file", OL_OPTION_STRING, &wish->file, NULL},
+                                        {"prune", OL_OPTION_FLAG, &wish->options.prune, NULL},
+                                        {"dry-run", OL_OPTION_FLAG, &wish->options.dry_run, NULL},
+                                        {"actor", OL_OPTION_STRING, &wish->actor, NULL},
                                         {0}};
-    int status = ol_options(cli, options);
+    int status = ol_cli_options(cli, options);
     if (status)
         return status;
     if (cli->argc)
-        return ol_usage("apply takes no argument, found '%s'; the file is -f FILE", cli->argv[0]);
+        return ol_cli_usage("apply takes no argument, found '%s'; the file is -f FILE",
+                            cli->argv[0]);
     if (!wish->file)
-        return ol_usage("apply needs -f FILE, as in: outlog apply -f outlog.yaml");
+        return ol_cli_usage("apply needs -f FILE, as in: outlog apply -f outlog.yaml");
     return ol_cli_actor(cli, wish->actor, &wish->options.actor_type, &wish->options.actor_id);
 }
 
-static void print_change(const struct ol_cli *cli, const struct ol_change *change)
+static void print_change(const struct ol_cli *cli, const struct ol_config_diff *change)
 {
     static const char *const words[] = {"added", "changed", "removed"};
     static const char signs[] = {'+', '~', '-'};
@@ -39,23 +40,23 @@ static void print_change(const struct ol_cli *cli, const struct ol_change *chang
         ol_buf_json_text(&line, change->keys);
         ol_buf_char(&line, '}');
     } else {
-        const char *color = change->kind == OL_CHANGE_ADD      ? ol_good(cli)
-                            : change->kind == OL_CHANGE_REMOVE ? ol_bad(cli)
-                                                               : ol_accent(cli);
+        const char *color = change->kind == OL_DIFF_ADD      ? ol_cli_good(cli)
+                            : change->kind == OL_DIFF_REMOVE ? ol_cli_bad(cli)
+                                                             : ol_cli_accent(cli);
         ol_buf_print(&line, "%s%c %-11s ", color, signs[change->kind], change->noun);
-        ol_put_safe(&line, change->name, strlen(change->name));
+        ol_cli_put_safe(&line, change->name, strlen(change->name));
         if (change->keys) {
             ol_buf_text(&line, ": ");
-            ol_put_safe(&line, change->keys, strlen(change->keys));
+            ol_cli_put_safe(&line, change->keys, strlen(change->keys));
         }
-        ol_buf_text(&line, ol_plain(cli));
+        ol_buf_text(&line, ol_cli_plain(cli));
     }
-    ol_put_line(&line);
+    ol_cli_put_line(&line);
     ol_buf_clear(&line);
 }
 
 static void print(const struct ol_cli *cli, const struct wish *wish,
-                  const struct ol_changes *changes)
+                  const struct ol_config_diffs *changes)
 {
     size_t counts[3] = {0};
     for (size_t i = 0; i < changes->count; i++) {
@@ -69,7 +70,7 @@ static void print(const struct ol_cli *cli, const struct wish *wish,
         printf("nothing to change\n");
     else
         printf("%s%zu added, %zu changed, %zu removed\n", wish->options.dry_run ? "would be: " : "",
-               counts[OL_CHANGE_ADD], counts[OL_CHANGE_EDIT], counts[OL_CHANGE_REMOVE]);
+               counts[OL_DIFF_ADD], counts[OL_DIFF_EDIT], counts[OL_DIFF_REMOVE]);
 }
 
 /* `store:` in the file counts when neither a flag nor the environment names one. */
@@ -97,11 +98,11 @@ int ol_cli_config_read(struct ol_cli *cli, const char *file, struct ol_yaml *out
         return OL_EXIT_FAILED;
     if (ol_yaml_read(text, strlen(text), &cli->arena, out, &err) < 0) {
         ol_err_prefix(&err, "%s", name);
-        return ol_report(&err);
+        return ol_cli_report(&err);
     }
     if (ol_config_check(out->json, out->bytes, &err) < 0) {
         ol_err_prefix(&err, "%s: line %d", name, ol_yaml_line(out, err.pointer));
-        return ol_report(&err);
+        return ol_cli_report(&err);
     }
     take_store(cli, out);
     return OL_EXIT_DONE;
@@ -109,7 +110,7 @@ int ol_cli_config_read(struct ol_cli *cli, const char *file, struct ol_yaml *out
 
 int ol_cli_config_apply(struct ol_cli *cli, outlog *log, const char *file,
                         const struct ol_yaml *yaml, const struct ol_config_options *options,
-                        struct ol_changes *changes)
+                        struct ol_config_diffs *changes)
 {
     outlog_err err;
     if (ol_config_apply(log, yaml->json, yaml->bytes, options, &cli->arena, changes, &err) == 0)
@@ -117,14 +118,14 @@ int ol_cli_config_apply(struct ol_cli *cli, outlog *log, const char *file,
     if (*err.pointer)
         ol_err_prefix(&err, "%s: line %d", strcmp(file, "-") == 0 ? "standard input" : file,
                       ol_yaml_line(yaml, err.pointer));
-    return ol_report(&err);
+    return ol_cli_report(&err);
 }
 
 static int run(struct ol_cli *cli)
 {
     struct wish wish = {0};
     struct ol_yaml yaml;
-    struct ol_changes changes;
+    struct ol_config_diffs changes;
     int status = parse(cli, &wish);
 
     if (status || (status = ol_cli_config_read(cli, wish.file, &yaml)))

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "log/log.h"
 #include "relay/worker.h"
-#include "store/scratch.h"
+#include "store/temp_store.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static void *write_events(void *argument)
 {
     struct writer *writer = argument;
     size_t batch = (size_t)writer->wish->batch;
-    struct outlog_event *events = calloc(batch, sizeof *events);
+    struct outlog_new_event *events = calloc(batch, sizeof *events);
     struct outlog_appended *appended = calloc(batch, sizeof *appended);
     char(*names)[32] = calloc(batch, sizeof *names);
     char *payload = make_payload(writer->wish->payload_bytes);
@@ -53,7 +53,7 @@ static void *write_events(void *argument)
 
     writer->result = -1;
     if (!events || !appended || !names || !payload)
-        ol_fail(&writer->err, OUTLOG_NO_MEMORY, "out of memory");
+        ol_no_memory(&writer->err);
     else if (outlog_open(writer->url, &log, &writer->err) == 0) {
         writer->result = 0;
         for (int64_t done = 0; done < writer->count && writer->result == 0;) {
@@ -62,11 +62,11 @@ static void *write_events(void *argument)
             for (size_t i = 0; i < count; i++) {
                 snprintf(names[i], sizeof names[i], "a-%d-%lld", writer->number,
                          (long long)((done + (int64_t)i) % AGGREGATES));
-                events[i] = (struct outlog_event){.org_id = "bench",
-                                                  .aggregate_type = "bench",
-                                                  .aggregate_id = names[i],
-                                                  .event_type = "bench.done",
-                                                  .payload = payload};
+                events[i] = (struct outlog_new_event){.org_id = "bench",
+                                                      .aggregate_type = "bench",
+                                                      .aggregate_id = names[i],
+                                                      .event_type = "bench.done",
+                                                      .payload = payload};
             }
             writer->result = outlog_append_now(log, events, count, appended, &writer->err);
             done += (int64_t)count;
@@ -119,9 +119,10 @@ static void print_rate(const struct ol_cli *cli, const char *what, int64_t event
                (long long)wish->writers, (long long)wish->payload_bytes);
     else
         printf("%-8s %12s events  %8.2f s  %12s events/s   batch %lld, %lld %s, %lld B\n", what,
-               ol_thousands(events, count), seconds, ol_thousands((int64_t)per_second, rate),
-               (long long)wish->batch, (long long)wish->writers,
-               wish->writers == 1 ? "writer" : "writers", (long long)wish->payload_bytes);
+               ol_cli_thousands(events, count), seconds,
+               ol_cli_thousands((int64_t)per_second, rate), (long long)wish->batch,
+               (long long)wish->writers, wish->writers == 1 ? "writer" : "writers",
+               (long long)wish->payload_bytes);
 }
 
 static int bench_feed(struct ol_cli *cli, const char *url, const struct wish *wish, outlog_err *err)
@@ -167,13 +168,15 @@ static int bench_append(struct ol_cli *cli, const char *url, const struct wish *
 static int add_destination(const char *url, outlog_err *err)
 {
     struct ol_conn *conn;
-    if (ol_open(url, &conn, err) < 0)
+    if (ol_store_open(url, &conn, err) < 0)
         return -1;
-    int result = ol_exec(conn, OL_Q_DESTINATION_PUT,
-                         OL_PARAMS(ol_text("bench"), ol_text("{\"type\":\"null\"}"),
-                                   ol_text("at_least_once"), ol_text("skip"), ol_int(0)),
-                         NULL, err);
-    ol_close(conn);
+    int result =
+        ol_store_exec(conn, OL_Q_DESTINATION_PUT,
+                      OL_PARAMS(ol_value_text("bench"), ol_value_text("{\"type\":\"null\"}"),
+                                ol_value_text("at_least_once"), ol_value_text("skip"),
+                                ol_value_int(0)),
+                      NULL, err);
+    ol_store_close(conn);
     return result;
 }
 
@@ -186,13 +189,13 @@ static int enqueue_all(const char *url, const struct wish *wish, outlog_err *err
     int result = -1;
 
     if (!payload) {
-        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        ol_no_memory(err);
         goto out;
     }
-    const struct outlog_message_draft draft = {.destination = "bench",
-                                               .event_type = "bench.done",
-                                               .payload = payload,
-                                               .payload_bytes = strlen(payload)};
+    const struct outlog_new_message draft = {.destination = "bench",
+                                             .event_type = "bench.done",
+                                             .payload = payload,
+                                             .payload_bytes = strlen(payload)};
     if (outlog_open(url, &log, err) < 0)
         goto out;
     for (int64_t i = 0; i < wish->events; i++) {
@@ -268,8 +271,8 @@ static int drain_all(const char *url, const struct wish *wish, int64_t *messages
     return result;
 }
 
-/* The null publisher asks for no row a success (R4: successes are rows for webhook, smtp, sor, exec):
- * say so, because a kept attempt costs more than all the rest. */
+/* The null publisher asks for no row a success (R4: successes are rows for webhook, smtp, sor,
+ * exec): say so, because a kept attempt costs more than all the rest. */
 static int bench_relay(struct ol_cli *cli, const char *url, const struct wish *wish,
                        outlog_err *err)
 {
@@ -293,8 +296,8 @@ static int bench_relay(struct ol_cli *cli, const char *url, const struct wish *w
     else
         printf("%-8s %12s messages  %8.2f s  %12s messages/s   %lld %s, %lld B, to null, "
                "attempts kept: failures\n",
-               "relay", ol_thousands(messages, count), seconds,
-               ol_thousands((int64_t)per_second, rate), (long long)wish->threads,
+               "relay", ol_cli_thousands(messages, count), seconds,
+               ol_cli_thousands((int64_t)per_second, rate), (long long)wish->threads,
                wish->threads == 1 ? "thread" : "threads", (long long)wish->payload_bytes);
     return 0;
 }
@@ -306,16 +309,17 @@ static int run(struct ol_cli *cli)
                         .writers = 1,
                         .payload_bytes = 400,
                         .threads = 1};
-    const struct ol_option options[] = {{"events", OL_NUMBER, &wish.events, NULL},
-                                        {"messages", OL_NUMBER, &wish.events, NULL},
-                                        {"threads", OL_NUMBER, &wish.threads, NULL},
-                                        {"batch", OL_NUMBER, &wish.batch, NULL},
-                                        {"writers", OL_NUMBER, &wish.writers, NULL},
-                                        {"payload-bytes", OL_NUMBER, &wish.payload_bytes, NULL},
+    const struct ol_option options[] = {{"events", OL_OPTION_NUMBER, &wish.events, NULL},
+                                        {"messages", OL_OPTION_NUMBER, &wish.events, NULL},
+                                        {"threads", OL_OPTION_NUMBER, &wish.threads, NULL},
+                                        {"batch", OL_OPTION_NUMBER, &wish.batch, NULL},
+                                        {"writers", OL_OPTION_NUMBER, &wish.writers, NULL},
+                                        {"payload-bytes", OL_OPTION_NUMBER, &wish.payload_bytes,
+                                         NULL},
                                         {0}};
-    int status = ol_options(cli, options);
+    int status = ol_cli_options(cli, options);
     const char *what = cli->argc ? cli->argv[0] : "append";
-    struct ol_scratch scratch;
+    struct ol_temp_store scratch;
     outlog_err err, ignored;
     int from, to;
 
@@ -327,16 +331,16 @@ static int run(struct ol_cli *cli)
         : strcmp(what, "relay") == 0 ? bench_relay
                                      : NULL;
     if (cli->argc > 1 || !measure)
-        return ol_usage("bench measures `append`, `feed` or `relay`");
+        return ol_cli_usage("bench measures `append`, `feed` or `relay`");
     if (wish.threads < 1 || wish.threads > MOST_THREADS)
-        return ol_usage("--threads 1-%d", MOST_THREADS);
+        return ol_cli_usage("--threads 1-%d", MOST_THREADS);
     if (wish.events < 1 || wish.batch < 1 || wish.batch > MOST_BATCH || wish.writers < 1 ||
         wish.writers > MOST_WRITERS || wish.payload_bytes < 1 || wish.payload_bytes > 200000)
-        return ol_usage(
+        return ol_cli_usage(
             "--events and --messages from 1, --batch 1-%d, --writers 1-%d, --payload-bytes 1-200000",
             MOST_BATCH, MOST_WRITERS);
-    if (ol_scratch_open(cli->store, &scratch, &err) < 0)
-        return ol_report(&err);
+    if (ol_temp_store_open(cli->store, &scratch, &err) < 0)
+        return ol_cli_report(&err);
     outlog *log = NULL;
     int result =
         outlog_open(scratch.url, &log, &err) < 0 || outlog_init(log, &from, &to, &err) < 0 ? -1 : 0;
@@ -344,8 +348,8 @@ static int run(struct ol_cli *cli)
     if (result == 0)
         result = measure(cli, scratch.url, &wish, &err);
     if (result < 0)
-        status = ol_report(&err);
-    ol_scratch_close(&scratch, &ignored);
+        status = ol_cli_report(&err);
+    ol_temp_store_close(&scratch, &ignored);
     return status;
 }
 

@@ -5,7 +5,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/err.h"
-#include "views/tally.h"
+#include "outbox/bulk_result.h"
 
 #include <stdio.h>
 
@@ -13,7 +13,7 @@ enum { OL_EXIT_DONE = 0, OL_EXIT_FAILED = 1, OL_EXIT_USAGE = 2 };
 
 /* --- the command line --- */
 
-enum ol_option_kind { OL_FLAG, OL_STRING, OL_NUMBER };
+enum ol_option_kind { OL_OPTION_FLAG, OL_OPTION_STRING, OL_OPTION_NUMBER };
 
 struct ol_option {
     const char *name; /* without the dashes; NULL ends the table */
@@ -23,12 +23,18 @@ struct ol_option {
 };
 
 /* Where a setting came from. */
-enum ol_from { OL_FROM_DEFAULT, OL_FROM_FILE, OL_FROM_ENVIRONMENT, OL_FROM_FLAG, OL_FROM_STORE };
+enum ol_option_source {
+    OL_FROM_DEFAULT,
+    OL_FROM_FILE,
+    OL_FROM_ENVIRONMENT,
+    OL_FROM_FLAG,
+    OL_FROM_STORE
+};
 
 /* Where everything a command needs comes together. */
 struct ol_cli {
     const char *store; /* URL */
-    enum ol_from store_from;
+    enum ol_option_source store_from;
     bool json;
     bool color;
     int argc; /* what is left after the options: the words */
@@ -54,15 +60,16 @@ extern const struct ol_cli_command ol_command_init, ol_command_append, ol_comman
 
 /* Read the options of a command (and the global ones), leaving the words in cli->argv. Returns 0,
  * or OL_EXIT_USAGE after having said what is wrong. */
-int ol_options(struct ol_cli *cli, const struct ol_option *options);
+int ol_cli_options(struct ol_cli *cli, const struct ol_option *options);
 
 /* Say what is wrong with the command line; returns OL_EXIT_USAGE. */
-int ol_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int ol_cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Say what went wrong; returns OL_EXIT_FAILED. */
-int ol_report(const outlog_err *err);
+int ol_cli_report(const outlog_err *err);
 
-/* --log-format logfmt|json and --log-level debug|info|warn|error, as given or NULL. 0, or wrong usage. */
+/* --log-format logfmt|json and --log-level debug|info|warn|error, as given or NULL. 0, or wrong
+ * usage. */
 int ol_cli_log(const char *format, const char *level);
 
 /* Is the store a file that is not there? Says so: to open it would leave an empty one behind. */
@@ -97,23 +104,23 @@ struct ol_cli_verb {
     const char *usage;
 };
 
-/* The verb that the words name, of a list that ends with a name that is NULL: that one is meant where
- * there are no words. Fills *event_id where there is a third. Returns 0 or OL_EXIT_USAGE. */
+/* The verb that the words name, of a list that ends with a name that is NULL: that one is meant
+ * where there are no words. Fills *event_id where there is a third. Returns 0 or OL_EXIT_USAGE. */
 int ol_cli_verb(const struct ol_cli *cli, const struct ol_cli_verb *verbs,
                 const struct ol_cli_verb **out, int64_t *event_id);
 
 /* Open the store, do it, say what went wrong; returns the exit status. */
 int ol_cli_do(struct ol_cli *cli, const struct ol_cli_verb *verb, void *wish);
 
-/* Count what a change of many messages did; then tell it, after an error too if something was done before,
- * and why others were left alone. */
-void ol_cli_tally_begin(const struct ol_cli *cli, struct ol_tally *tally,
-                        struct outlog_requeue *how);
-void ol_cli_tally_end(const struct ol_cli *cli, struct ol_tally *tally, int result,
-                      const char *why_skipped);
+/* Count what a change of many messages did; then tell it, after an error too if something was done
+ * before, and why others were left alone. */
+void ol_cli_bulk_result_begin(const struct ol_cli *cli, struct ol_bulk_result *tally,
+                              struct outlog_requeue *how);
+void ol_cli_bulk_result_end(const struct ol_cli *cli, struct ol_bulk_result *tally, int result,
+                            const char *why_skipped);
 
-/* A value that must be one of these words, of a list that ends with NULL, if it is given at all. Returns 0 or
- * OL_EXIT_USAGE. */
+/* A value that must be one of these words, of a list that ends with NULL, if it is given at all.
+ * Returns 0 or OL_EXIT_USAGE. */
 int ol_cli_one_of(const char *flag, const char *value, const char *const *words);
 
 /* Say that a file cannot be read, by errno; returns OL_EXIT_FAILED. */
@@ -136,44 +143,46 @@ struct ol_json;
 const char *ol_cli_field(struct ol_cli *cli, const struct ol_json *object, const char *name,
                          const char *otherwise);
 
-/* Print what a page {name: […], next_after?} lists, one a line: as it stands, or as `put` shows it. */
+/* Print what a page {name: […], next_after?} lists, one a line: as it stands, or as `put` shows it.
+ */
 int ol_cli_page(struct ol_cli *cli, const struct ol_buf *page, const char *name,
                 void (*put)(struct ol_cli *cli, const struct ol_json *one, struct ol_buf *line),
                 outlog_err *err);
 
 /* Colours, or "" when the output is no terminal. */
-const char *ol_dim(const struct ol_cli *cli);
-const char *ol_bold(const struct ol_cli *cli);
-const char *ol_accent(const struct ol_cli *cli);
-const char *ol_good(const struct ol_cli *cli);
-const char *ol_bad(const struct ol_cli *cli);
-const char *ol_plain(const struct ol_cli *cli);
+const char *ol_cli_dim(const struct ol_cli *cli);
+const char *ol_cli_bold(const struct ol_cli *cli);
+const char *ol_cli_accent(const struct ol_cli *cli);
+const char *ol_cli_good(const struct ol_cli *cli);
+const char *ol_cli_bad(const struct ol_cli *cli);
+const char *ol_cli_plain(const struct ol_cli *cli);
 
 /* Text from a payload or a stranger: control bytes are shown, never sent to the terminal. */
-void ol_put_safe(struct ol_buf *out, const char *text, size_t bytes);
+void ol_cli_put_safe(struct ol_buf *out, const char *text, size_t bytes);
 
 /* The same, and spaces up to `width`. */
-void ol_put_wide(struct ol_buf *out, const char *text, size_t width);
+void ol_cli_put_wide(struct ol_buf *out, const char *text, size_t width);
 
 /* 1234567 as 1,234,567. */
-const char *ol_thousands(int64_t number, char out[32]);
+const char *ol_cli_thousands(int64_t number, char out[32]);
 
 /* How long ago, in words; "-" for 0. */
 const char *ol_cli_age(int64_t since, char out[32]);
 
 /* Write the buffer and a newline to standard output and empty it; false when that failed. */
-bool ol_put_line(struct ol_buf *line);
+bool ol_cli_put_line(struct ol_buf *line);
 
 /* One event as a line: JSON with --json, else for people. */
-void ol_put_event(const struct ol_cli *cli, const struct outlog_record *event, struct ol_buf *out);
+void ol_cli_put_event(const struct ol_cli *cli, const struct outlog_event *event,
+                      struct ol_buf *out);
 
 /* One message as a line, the same way. */
-void ol_put_message(const struct ol_cli *cli, const struct outlog_message_view *message,
-                    struct ol_buf *out);
+void ol_cli_put_message(const struct ol_cli *cli, const struct outlog_message *message,
+                        struct ol_buf *out);
 
 /* A page of messages, with a hint on standard error when there are more. */
-int ol_put_messages(struct ol_cli *cli, outlog *log, const struct outlog_message_filter *filter,
-                    const char *after, size_t limit, outlog_err *err);
+int ol_cli_put_messages(struct ol_cli *cli, outlog *log, const struct outlog_message_filter *filter,
+                        const char *after, size_t limit, outlog_err *err);
 
 /* Progress on standard error, drawn in place on a terminal and nowhere else. */
 struct ol_progress {

@@ -2,8 +2,8 @@
 #include "cli/cli.h"
 
 #include "cli/yaml.h"
+#include "config/apply.h"
 #include "log/log.h"
-#include "relay/config.h"
 
 #include <string.h>
 
@@ -15,7 +15,7 @@ static const char *const origins[] = {[OL_FROM_DEFAULT] = "default",
 
 struct line {
     const char *key, *value;
-    enum ol_from from;
+    enum ol_option_source from;
 };
 
 /* What holds where nothing is said. */
@@ -45,7 +45,7 @@ struct table {
     size_t count;
 };
 
-static void set(struct table *table, const char *key, const char *value, enum ol_from from)
+static void set(struct table *table, const char *key, const char *value, enum ol_option_source from)
 {
     size_t i = 0;
     while (i < table->count && strcmp(table->lines[i].key, key) != 0)
@@ -82,16 +82,16 @@ static int read_store(struct ol_cli *cli, outlog *log, struct table *table, outl
     struct ol_rows rows;
     bool failed = false;
     int more;
-    if (ol_query(log->conn, OL_Q_SETTING_LIST, OL_NO_PARAMS, &rows, err) < 0)
+    if (ol_store_query(log->conn, OL_Q_SETTING_LIST, OL_NO_PARAMS, &rows, err) < 0)
         return -1;
-    while ((more = ol_next(&rows, err)) > 0) {
+    while ((more = ol_rows_next(&rows, err)) > 0) {
         struct ol_json value;
-        const char *key = ol_column_copy(&rows, 0, &cli->arena, &failed);
-        const char *text = ol_column_copy(&rows, 1, &cli->arena, &failed);
+        const char *key = ol_rows_copy(&rows, 0, &cli->arena, &failed);
+        const char *text = ol_rows_copy(&rows, 1, &cli->arena, &failed);
         if (key && text && ol_json_parse(text, strlen(text), &value, NULL) == 0)
             set(table, key, plain(&value, &cli->arena), OL_FROM_STORE);
     }
-    ol_end(&rows);
+    ol_rows_end(&rows);
     return more < 0 ? -1 : 0;
 }
 
@@ -127,11 +127,11 @@ static int load_file(struct ol_cli *cli, const char *path, struct table *table)
         return OL_EXIT_FAILED;
     if (ol_yaml_read(text, strlen(text), &cli->arena, &yaml, &err) < 0) {
         ol_err_prefix(&err, "%s", path);
-        return ol_report(&err);
+        return ol_cli_report(&err);
     }
     if (ol_config_check(yaml.json, yaml.bytes, &err) < 0) {
         ol_err_prefix(&err, "%s: line %d", path, ol_yaml_line(&yaml, err.pointer));
-        return ol_report(&err);
+        return ol_cli_report(&err);
     }
     read_file(cli, &yaml, table);
     return OL_EXIT_DONE;
@@ -149,12 +149,12 @@ static void print(const struct ol_cli *cli, const struct table *table)
             ol_buf_json_text(&line, l->value);
             ol_buf_print(&line, ",\"from\":\"%s\"}", origins[l->from]);
         } else {
-            ol_put_wide(&line, l->key, 24);
+            ol_cli_put_wide(&line, l->key, 24);
             ol_buf_char(&line, ' ');
-            ol_put_wide(&line, l->value, 30);
-            ol_buf_print(&line, " %s%s%s", ol_dim(cli), origins[l->from], ol_plain(cli));
+            ol_cli_put_wide(&line, l->value, 30);
+            ol_buf_print(&line, " %s%s%s", ol_cli_dim(cli), origins[l->from], ol_cli_plain(cli));
         }
-        ol_put_line(&line);
+        ol_cli_put_line(&line);
     }
     ol_buf_clear(&line);
 }
@@ -162,16 +162,16 @@ static void print(const struct ol_cli *cli, const struct table *table)
 static int run(struct ol_cli *cli)
 {
     const char *file = NULL, *store = NULL;
-    const struct ol_option options[] = {{"f", OL_STRING, &file, NULL},
-                                        {"config", OL_STRING, &file, NULL},
+    const struct ol_option options[] = {{"f", OL_OPTION_STRING, &file, NULL},
+                                        {"config", OL_OPTION_STRING, &file, NULL},
                                         {0}};
     static struct table table, from_file;
     outlog_err err;
-    int status = ol_options(cli, options);
+    int status = ol_cli_options(cli, options);
     if (status)
         return status;
     if (cli->argc)
-        return ol_usage("config takes no argument, found '%s'", cli->argv[0]);
+        return ol_cli_usage("config takes no argument, found '%s'", cli->argv[0]);
     if (file && (status = load_file(cli, file, &from_file)))
         return status;
     for (size_t i = 0; i < from_file.count; i++)
@@ -188,7 +188,7 @@ static int run(struct ol_cli *cli)
     if (!log)
         return OL_EXIT_FAILED;
     if (read_store(cli, log, &table, &err) < 0) {
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     } else {
         for (size_t i = 0; i < from_file.count; i++)
             set(&table, from_file.lines[i].key, from_file.lines[i].value, OL_FROM_FILE);

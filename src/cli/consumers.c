@@ -1,8 +1,8 @@
 /* consumers.c: outlog consumers: durable cursors and how far behind they are. */
+#include "base/timestamp.h"
 #include "cli/cli.h"
 
-#include "base/clock.h"
-#include "views/consumer.h"
+#include "log/consumer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,15 +28,15 @@ static void print_consumer(const struct ol_cli *cli, const struct outlog_consume
     if (cli->json) {
         ol_consumer_json(consumer, &line);
     } else {
-        char time[OL_TIME_TEXT];
-        ol_time_format(consumer->updated_at, time);
+        char time[OL_TIMESTAMP_TEXT];
+        ol_timestamp_format(consumer->updated_at, time);
         time[19] = '\0';
-        ol_put_wide(&line, consumer->name, 24);
+        ol_cli_put_wide(&line, consumer->name, 24);
         ol_buf_print(&line, " %12lld %10lld  %s  ", (long long)consumer->cursor_event_id,
                      (long long)consumer->lag, time);
-        ol_put_safe(&line, consumer->filters, strlen(consumer->filters));
+        ol_cli_put_safe(&line, consumer->filters, strlen(consumer->filters));
     }
-    ol_put_line(&line);
+    ol_cli_put_line(&line);
     ol_buf_clear(&line);
 }
 
@@ -46,11 +46,11 @@ static int list(struct ol_cli *cli, outlog *log, void *wish, outlog_err *err)
     struct outlog_consumer *all = calloc(MOST, sizeof *all);
     (void)wish;
     if (!all)
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        return ol_no_memory(err);
     int result = outlog_consumer_list(log, all, MOST, &count, err);
     if (result == 0 && !cli->json)
-        printf("%s%-24s %12s %10s  %-19s  %s%s\n", ol_bold(cli), "consumer", "cursor", "lag",
-               "updated", "filters", ol_plain(cli));
+        printf("%s%-24s %12s %10s  %-19s  %s%s\n", ol_cli_bold(cli), "consumer", "cursor", "lag",
+               "updated", "filters", ol_cli_plain(cli));
     for (size_t i = 0; result == 0 && i < count && i < MOST; i++)
         print_consumer(cli, &all[i]);
     free(all);
@@ -104,8 +104,8 @@ static int read_events(struct ol_cli *cli, outlog *log, void *context, outlog_er
     int result = outlog_consumer_read(log, cli->argv[1], (size_t)wish->limit,
                                       (int)(wish->wait * 1000), &page, err);
     for (size_t i = 0; result == 0 && i < page.count; i++) {
-        ol_put_event(cli, &page.events[i], &line);
-        ol_put_line(&line);
+        ol_cli_put_event(cli, &page.events[i], &line);
+        ol_cli_put_line(&line);
     }
     ol_buf_clear(&line);
     outlog_page_clear(&page);
@@ -141,35 +141,37 @@ static int take_position(const char *option, const char *text, struct position *
     out->is_time = true;
     return ol_cli_time(text, &out->at) == 0
                ? 0
-               : ol_usage("--%s is 0, an event_id, end, a time like 2026-01-31T12:00:00Z or a span "
-                          "like 1h, not '%s'",
-                          option, text);
+               : ol_cli_usage(
+                     "--%s is 0, an event_id, end, a time like 2026-01-31T12:00:00Z or a span "
+                     "like 1h, not '%s'",
+                     option, text);
 }
 
 static int parse(struct ol_cli *cli, struct wish *wish)
 {
     const char *aggregate = NULL, *from = NULL, *to = NULL;
     struct outlog_filter *filter = &wish->filter;
-    const struct ol_option options[] = {{"from", OL_STRING, &from, NULL},
-                                        {"to", OL_STRING, &to, &wish->has_to},
-                                        {"limit", OL_NUMBER, &wish->limit, NULL},
-                                        {"wait", OL_NUMBER, &wish->wait, NULL},
-                                        {"org", OL_STRING, &filter->org_id, NULL},
-                                        {"infra", OL_FLAG, &filter->is_infrastructure, NULL},
-                                        {"type", OL_STRING, &filter->event_type, NULL},
-                                        {"aggregate", OL_STRING, &aggregate, NULL},
-                                        {"correlation", OL_STRING, &filter->correlation_id, NULL},
-                                        {"app", OL_STRING, &filter->app_id, NULL},
-                                        {"env", OL_STRING, &filter->env_id, NULL},
-                                        {"visibility", OL_STRING, &filter->visibility, NULL},
+    const struct ol_option options[] = {{"from", OL_OPTION_STRING, &from, NULL},
+                                        {"to", OL_OPTION_STRING, &to, &wish->has_to},
+                                        {"limit", OL_OPTION_NUMBER, &wish->limit, NULL},
+                                        {"wait", OL_OPTION_NUMBER, &wish->wait, NULL},
+                                        {"org", OL_OPTION_STRING, &filter->org_id, NULL},
+                                        {"infra", OL_OPTION_FLAG, &filter->is_infrastructure, NULL},
+                                        {"type", OL_OPTION_STRING, &filter->event_type, NULL},
+                                        {"aggregate", OL_OPTION_STRING, &aggregate, NULL},
+                                        {"correlation", OL_OPTION_STRING, &filter->correlation_id,
+                                         NULL},
+                                        {"app", OL_OPTION_STRING, &filter->app_id, NULL},
+                                        {"env", OL_OPTION_STRING, &filter->env_id, NULL},
+                                        {"visibility", OL_OPTION_STRING, &filter->visibility, NULL},
                                         {0}};
-    int status = ol_options(cli, options);
+    int status = ol_cli_options(cli, options);
     if (status || (status = ol_cli_org_or_infra(filter->org_id, filter->is_infrastructure)))
         return status;
     if (wish->limit < 1 || wish->limit > MOST)
-        return ol_usage("--limit is 1 to %d", MOST);
+        return ol_cli_usage("--limit is 1 to %d", MOST);
     if (wish->wait < 0 || wish->wait > MOST_WAIT_S)
-        return ol_usage("--wait is 0 to %d seconds", MOST_WAIT_S);
+        return ol_cli_usage("--wait is 0 to %d seconds", MOST_WAIT_S);
     if ((from && (status = take_position("from", from, &wish->from))) ||
         (to && (status = take_position("to", to, &wish->to))))
         return status;
@@ -187,7 +189,7 @@ static int run(struct ol_cli *cli)
     if (status || (status = ol_cli_verb(cli, verbs, &verb, &wish.event_id)))
         return status;
     if (verb->run == reset && !wish.has_to)
-        return ol_usage("say where to: --to 0, --to EVENT_ID, --to end or --to TIME");
+        return ol_cli_usage("say where to: --to 0, --to EVENT_ID, --to end or --to TIME");
     return ol_cli_do(cli, verb, &wish);
 }
 

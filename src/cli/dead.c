@@ -1,7 +1,7 @@
 /* dead.c: outlog dead: dead letters, what they have in common first. */
 #include "cli/cli.h"
 
-#include "views/dead.h"
+#include "outbox/dead_letters.h"
 
 #include <string.h>
 
@@ -15,33 +15,33 @@ struct wish {
     bool groups;
 };
 
-static void print_group(const struct ol_cli *cli, const struct ol_dead_group *group)
+static void print_group(const struct ol_cli *cli, const struct ol_dead_letter_group *group)
 {
     struct ol_buf line = {0};
     if (cli->json) {
-        ol_dead_group_json(group, &line);
+        ol_dead_letters_group_json(group, &line);
     } else {
         char number[32];
-        ol_buf_print(&line, "%s%10s%s  ", ol_bad(cli), ol_thousands(group->count, number),
-                     ol_plain(cli));
-        ol_put_wide(&line, group->destination, 14);
+        ol_buf_print(&line, "%s%10s%s  ", ol_cli_bad(cli), ol_cli_thousands(group->count, number),
+                     ol_cli_plain(cli));
+        ol_cli_put_wide(&line, group->destination, 14);
         ol_buf_char(&line, ' ');
-        ol_put_safe(&line, *group->error ? group->error : "(no error)",
-                    strlen(*group->error ? group->error : "(no error)"));
+        ol_cli_put_safe(&line, *group->error ? group->error : "(no error)",
+                        strlen(*group->error ? group->error : "(no error)"));
         if (group->held)
             ol_buf_print(&line, "  [%lld hold their key]", (long long)group->held);
     }
-    ol_put_line(&line);
+    ol_cli_put_line(&line);
     ol_buf_clear(&line);
 }
 
 static int list(struct ol_cli *cli, outlog *log, const struct wish *wish, outlog_err *err)
 {
-    struct ol_dead_groups groups = {0};
+    struct ol_dead_letters_groups groups = {0};
     int result = 0;
     bool has_groups = wish->groups || (!cli->json && !wish->after);
-    if (has_groups &&
-        (result = ol_dead_groups(log, wish->filter.destination, &cli->arena, &groups, err)) == 0) {
+    if (has_groups && (result = ol_dead_letters_groups(log, wish->filter.destination, &cli->arena,
+                                                       &groups, err)) == 0) {
         for (size_t i = 0; i < groups.count && (wish->groups || i < SHOWN); i++)
             print_group(cli, &groups.all[i]);
         if (groups.count > SHOWN && !wish->groups)
@@ -52,7 +52,8 @@ static int list(struct ol_cli *cli, outlog *log, const struct wish *wish, outlog
             putchar('\n');
     }
     if (result == 0 && !wish->groups)
-        result = ol_put_messages(cli, log, &wish->filter, wish->after, (size_t)wish->limit, err);
+        result =
+            ol_cli_put_messages(cli, log, &wish->filter, wish->after, (size_t)wish->limit, err);
     return result;
 }
 
@@ -74,25 +75,25 @@ static int parse(struct ol_cli *cli, struct wish *wish)
     const char *since = NULL, *until = NULL;
     bool has_limit = false;
     struct outlog_message_filter *filter = &wish->filter;
-    const struct ol_option options[] = {{"to", OL_STRING, &filter->destination, NULL},
-                                        {"type", OL_STRING, &filter->event_type, NULL},
-                                        {"since", OL_STRING, &since, NULL},
-                                        {"until", OL_STRING, &until, NULL},
-                                        {"limit", OL_NUMBER, &wish->limit, &has_limit},
-                                        {"after", OL_STRING, &wish->after, NULL},
-                                        {"groups", OL_FLAG, &wish->groups, NULL},
-                                        {"actor", OL_STRING, &wish->actor, NULL},
+    const struct ol_option options[] = {{"to", OL_OPTION_STRING, &filter->destination, NULL},
+                                        {"type", OL_OPTION_STRING, &filter->event_type, NULL},
+                                        {"since", OL_OPTION_STRING, &since, NULL},
+                                        {"until", OL_OPTION_STRING, &until, NULL},
+                                        {"limit", OL_OPTION_NUMBER, &wish->limit, &has_limit},
+                                        {"after", OL_OPTION_STRING, &wish->after, NULL},
+                                        {"groups", OL_OPTION_FLAG, &wish->groups, NULL},
+                                        {"actor", OL_OPTION_STRING, &wish->actor, NULL},
                                         {0}};
-    int status = ol_options(cli, options);
+    int status = ol_cli_options(cli, options);
     if (status || (status = ol_cli_window(since, until, &filter->since, &filter->until)) ||
         (status = ol_cli_actor(cli, wish->actor, &wish->by.actor_type, &wish->by.actor_id)))
         return status;
     if (!has_limit)
         wish->limit = cli->json ? 100 : SHOWN;
     if (wish->limit < 1 || wish->limit > MOST)
-        return ol_usage("--limit is 1 to %d", MOST);
+        return ol_cli_usage("--limit is 1 to %d", MOST);
     if (cli->argc && (strcmp(cli->argv[0], "release") != 0 || cli->argc < 2))
-        return ol_usage("dead lists dead letters, or lets keys go on: outlog dead release ID…");
+        return ol_cli_usage("dead lists dead letters, or lets keys go on: outlog dead release ID…");
     return 0;
 }
 
@@ -107,7 +108,7 @@ static int run(struct ol_cli *cli)
     if (!log)
         return OL_EXIT_FAILED;
     if ((cli->argc ? release(cli, log, &wish, &err) : list(cli, log, &wish, &err)) < 0)
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     outlog_close(log);
     return status;
 }

@@ -2,8 +2,9 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
-#include "base/json.h"
-#include "views/destination.h"
+#include "base/json/json.h"
+#include "outbox/destination_health.h"
+#include "publish/test_send.h"
 
 #include <string.h>
 
@@ -14,43 +15,44 @@ struct wish {
 
 /* --- the list --- */
 
-static void print_one(struct ol_cli *cli, const struct ol_destination *one)
+static void print_one(struct ol_cli *cli, const struct ol_destination_health *one)
 {
     struct ol_buf line = {0};
-    const struct ol_count *count = &one->count;
+    const struct ol_message_count *count = &one->count;
     bool is_well = !one->is_paused && strcmp(one->breaker, "closed") == 0;
     char pending[32], dead[32], age[32], ok[32];
 
     if (cli->json) {
-        ol_destination_json(one, &line);
+        ol_destination_health_json(one, &line);
     } else {
-        ol_put_wide(&line, one->name, 16);
+        ol_cli_put_wide(&line, one->name, 16);
         ol_buf_print(&line, " %-9s %s%-9s%s %s%11s %9s %8s %8s%s  ", one->type,
-                     is_well ? ol_good(cli) : ol_bad(cli), one->is_paused ? "paused" : one->breaker,
-                     ol_plain(cli), count->is_estimate ? "~" : " ",
-                     ol_thousands(count->pending, pending), ol_thousands(count->dead, dead),
-                     ol_cli_age(count->oldest_pending_at, age), ol_cli_age(one->last_ok_at, ok),
-                     one->last_ok_at ? " ago" : "    ");
+                     is_well ? ol_cli_good(cli) : ol_cli_bad(cli),
+                     one->is_paused ? "paused" : one->breaker, ol_cli_plain(cli),
+                     count->is_estimate ? "~" : " ", ol_cli_thousands(count->pending, pending),
+                     ol_cli_thousands(count->dead, dead), ol_cli_age(count->oldest_pending_at, age),
+                     ol_cli_age(one->last_ok_at, ok), one->last_ok_at ? " ago" : "    ");
         int64_t wait_us = one->retry_at - ol_clock_wall_us();
         if (one->retry_at)
             ol_buf_print(&line, "next try in %lld s: ",
                          wait_us > 0 ? (long long)((wait_us + 999999) / 1000000) : 0LL);
         size_t bytes = one->last_error ? strlen(one->last_error) : 0;
-        ol_put_safe(&line, one->last_error ? one->last_error : "", bytes < 80 ? bytes : 80);
+        ol_cli_put_safe(&line, one->last_error ? one->last_error : "", bytes < 80 ? bytes : 80);
     }
-    ol_put_line(&line);
+    ol_cli_put_line(&line);
     ol_buf_clear(&line);
 }
 
 /* All, or the one of this name. */
 static int list(struct ol_cli *cli, outlog *log, const char *name, outlog_err *err)
 {
-    struct ol_destinations all;
-    if (ol_destination_list(log, &cli->arena, &all, err) < 0)
+    struct ol_destination_healths all;
+    if (ol_destination_health_list(log, &cli->arena, &all, err) < 0)
         return -1;
     if (!cli->json)
-        printf("%s%-16s %-9s %-9s %12s %9s %8s %12s  %s%s\n", ol_bold(cli), "destination", "type",
-               "state", "pending", "dead", "oldest", "last success", "last error", ol_plain(cli));
+        printf("%s%-16s %-9s %-9s %12s %9s %8s %12s  %s%s\n", ol_cli_bold(cli), "destination",
+               "type", "state", "pending", "dead", "oldest", "last success", "last error",
+               ol_cli_plain(cli));
     for (size_t i = 0; i < all.count; i++)
         if (!name || strcmp(all.all[i].name, name) == 0)
             print_one(cli, &all.all[i]);
@@ -82,7 +84,7 @@ static int deliver(struct ol_cli *cli, outlog *log, const char *name, const stru
     if (cli->json)
         printf("{\"hurried\":%lld}\n", (long long)hurried);
     else
-        printf("%s waiting messages are due now\n", ol_thousands(hurried, number));
+        printf("%s waiting messages are due now\n", ol_cli_thousands(hurried, number));
     return 0;
 }
 
@@ -91,7 +93,7 @@ static int deliver(struct ol_cli *cli, outlog *log, const char *name, const stru
 static int test(struct ol_cli *cli, outlog *log, const char *name, const struct wish *wish,
                 bool *is_ok, outlog_err *err)
 {
-    struct ol_trial trial;
+    struct ol_test_send trial;
     struct ol_buf line = {0};
     const char *payload = wish->data ? ol_cli_text_or_file(cli, wish->data) : NULL;
     struct ol_json json;
@@ -101,22 +103,22 @@ static int test(struct ol_cli *cli, outlog *log, const char *name, const struct 
         ol_err_prefix(err, "--data");
         return -1;
     }
-    if (ol_destination_test(log, name, payload, &trial, err) < 0)
+    if (ol_test_send_run(log, name, payload, &trial, err) < 0)
         return -1;
     *is_ok = trial.outcome.kind == OUTLOG_PUBLISH_OK;
     if (cli->json) {
-        ol_trial_json(&trial, &line);
+        ol_test_send_json(&trial, &line);
     } else {
-        ol_buf_print(&line, "%s%s%s", *is_ok ? ol_good(cli) : ol_bad(cli), ol_trial_word(&trial),
-                     ol_plain(cli));
+        ol_buf_print(&line, "%s%s%s", *is_ok ? ol_cli_good(cli) : ol_cli_bad(cli),
+                     ol_test_send_outcome(&trial), ol_cli_plain(cli));
         if (trial.outcome.status)
             ol_buf_print(&line, "  status %d", trial.outcome.status);
         ol_buf_print(&line, "  %lld ms", (long long)(trial.outcome.duration_us / 1000));
         if (*trial.error)
             ol_buf_text(&line, "  ");
-        ol_put_safe(&line, trial.error, strlen(trial.error));
+        ol_cli_put_safe(&line, trial.error, strlen(trial.error));
     }
-    ol_put_line(&line);
+    ol_cli_put_line(&line);
     ol_buf_clear(&line);
     return 0;
 }
@@ -127,17 +129,17 @@ static int run(struct ol_cli *cli)
 {
     struct wish wish = {0};
     outlog_err err;
-    const struct ol_option options[] = {{"actor", OL_STRING, &wish.actor, NULL},
-                                        {"data", OL_STRING, &wish.data, NULL},
+    const struct ol_option options[] = {{"actor", OL_OPTION_STRING, &wish.actor, NULL},
+                                        {"data", OL_OPTION_STRING, &wish.data, NULL},
                                         {0}};
     static const char *const verbs[] = {"pause", "resume", "deliver", "test"};
-    int status = ol_options(cli, options), verb = 0;
+    int status = ol_cli_options(cli, options), verb = 0;
     if (status || (status = ol_cli_actor(cli, wish.actor, &wish.by.actor_type, &wish.by.actor_id)))
         return status;
     while (cli->argc && verb < 4 && strcmp(cli->argv[0], verbs[verb]) != 0)
         verb++;
     if (cli->argc && (verb == 4 || cli->argc != 2))
-        return ol_usage(
+        return ol_cli_usage(
             "destinations lists, or: outlog destinations pause|resume|test|deliver NAME");
     outlog *log = ol_cli_open(cli);
     if (!log)
@@ -149,7 +151,7 @@ static int run(struct ol_cli *cli)
                  : verb < 3 ? deliver(cli, log, name, &wish, &err)
                             : test(cli, log, name, &wish, &is_ok, &err);
     if (result < 0)
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     else if (!is_ok)
         status = OL_EXIT_FAILED;
     outlog_close(log);

@@ -19,11 +19,11 @@ static void print_check(const struct ol_cli *cli, const char *name, int64_t stat
         ol_buf_json_text(line, detail);
         ol_buf_char(line, '}');
     } else {
-        ol_buf_print(line, "%s%-5s%s %-13s ", state == WRONG ? ol_bad(cli) : ol_good(cli),
-                     words[state], ol_plain(cli), name);
-        ol_put_safe(line, detail, strlen(detail));
+        ol_buf_print(line, "%s%-5s%s %-13s ", state == WRONG ? ol_cli_bad(cli) : ol_cli_good(cli),
+                     words[state], ol_cli_plain(cli), name);
+        ol_cli_put_safe(line, detail, strlen(detail));
     }
-    ol_put_line(line);
+    ol_cli_put_line(line);
 }
 
 static int check(struct ol_cli *cli, outlog *log, int *wrong, outlog_err *err)
@@ -42,17 +42,16 @@ static int check(struct ol_cli *cli, outlog *log, int *wrong, outlog_err *err)
     print_check(cli, "schema", WELL, detail, &line);
     snprintf(detail, sizeof detail, "readers may pass event %lld", (long long)settled);
     print_check(cli, "settled", WELL, detail, &line);
-    if (ol_query(log->conn, OL_Q_DOCTOR_CHECKS, OL_NO_PARAMS, &rows, err) < 0) {
+    if (ol_store_query(log->conn, OL_Q_DOCTOR_CHECKS, OL_NO_PARAMS, &rows, err) < 0) {
         ol_buf_clear(&line);
         return -1;
     }
-    while ((more = ol_next(&rows, err)) > 0) {
-        int64_t state = ol_column_int(&rows, 1);
+    while ((more = ol_rows_next(&rows, err)) > 0) {
+        int64_t state = ol_rows_int(&rows, 1);
         *wrong += state == WRONG;
-        print_check(cli, ol_column_text(&rows, 0, NULL), state, ol_column_text(&rows, 2, NULL),
-                    &line);
+        print_check(cli, ol_rows_text(&rows, 0, NULL), state, ol_rows_text(&rows, 2, NULL), &line);
     }
-    ol_end(&rows);
+    ol_rows_end(&rows);
     ol_buf_clear(&line);
     return more;
 }
@@ -61,16 +60,16 @@ static int run(struct ol_cli *cli)
 {
     outlog *log = NULL;
     outlog_err err;
-    int wrong = 0, status = ol_options(cli, NULL);
+    int wrong = 0, status = ol_cli_options(cli, NULL);
 
     if (status)
         return status;
     if (cli->argc)
-        return ol_usage("doctor takes no argument, found '%s'", cli->argv[0]);
+        return ol_cli_usage("doctor takes no argument, found '%s'", cli->argv[0]);
     if (ol_cli_is_missing(cli))
         return OL_EXIT_FAILED;
     if (outlog_open(cli->store, &log, &err) < 0 || check(cli, log, &wrong, &err) < 0)
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     else if (wrong)
         status = OL_EXIT_FAILED;
     outlog_close(log);

@@ -35,46 +35,47 @@ static int parse(struct ol_cli *cli, struct wish *wish)
 {
     const char *aggregate = NULL, *since = NULL, *until = NULL, *before = NULL;
     struct outlog_filter *filter = &wish->filter;
-    const struct ol_option options[] = {{"after", OL_NUMBER, &wish->after, &wish->has_after},
-                                        {"before", OL_STRING, &before, NULL},
-                                        {"limit", OL_NUMBER, &wish->limit, &wish->has_limit},
-                                        {"org", OL_STRING, &filter->org_id, NULL},
-                                        {"infra", OL_FLAG, &filter->is_infrastructure, NULL},
-                                        {"type", OL_STRING, &filter->event_type, NULL},
-                                        {"aggregate", OL_STRING, &aggregate, NULL},
-                                        {"correlation", OL_STRING, &filter->correlation_id, NULL},
-                                        {"app", OL_STRING, &filter->app_id, NULL},
-                                        {"env", OL_STRING, &filter->env_id, NULL},
-                                        {"visibility", OL_STRING, &filter->visibility, NULL},
-                                        {"since", OL_STRING, &since, NULL},
-                                        {"until", OL_STRING, &until, NULL},
-                                        {"raw", OL_FLAG, &filter->raw, NULL},
-                                        {"follow", OL_FLAG, &wish->follow, NULL},
+    const struct ol_option options[] = {{"after", OL_OPTION_NUMBER, &wish->after, &wish->has_after},
+                                        {"before", OL_OPTION_STRING, &before, NULL},
+                                        {"limit", OL_OPTION_NUMBER, &wish->limit, &wish->has_limit},
+                                        {"org", OL_OPTION_STRING, &filter->org_id, NULL},
+                                        {"infra", OL_OPTION_FLAG, &filter->is_infrastructure, NULL},
+                                        {"type", OL_OPTION_STRING, &filter->event_type, NULL},
+                                        {"aggregate", OL_OPTION_STRING, &aggregate, NULL},
+                                        {"correlation", OL_OPTION_STRING, &filter->correlation_id,
+                                         NULL},
+                                        {"app", OL_OPTION_STRING, &filter->app_id, NULL},
+                                        {"env", OL_OPTION_STRING, &filter->env_id, NULL},
+                                        {"visibility", OL_OPTION_STRING, &filter->visibility, NULL},
+                                        {"since", OL_OPTION_STRING, &since, NULL},
+                                        {"until", OL_OPTION_STRING, &until, NULL},
+                                        {"raw", OL_OPTION_FLAG, &filter->raw, NULL},
+                                        {"follow", OL_OPTION_FLAG, &wish->follow, NULL},
                                         {0}};
-    int status = ol_options(cli, options);
+    int status = ol_cli_options(cli, options);
 
     if (status || (status = ol_cli_org_or_infra(filter->org_id, filter->is_infrastructure)))
         return status;
     if (cli->argc)
-        return ol_usage("events takes no argument, found '%s'", cli->argv[0]);
+        return ol_cli_usage("events takes no argument, found '%s'", cli->argv[0]);
     if (wish->after < 0)
-        return ol_usage("--after is an event_id, 0 or more");
+        return ol_cli_usage("--after is an event_id, 0 or more");
     if (before && read_before(before, &wish->before) < 0)
-        return ol_usage("--before is an event_id, or end, not '%s'", before);
+        return ol_cli_usage("--before is an event_id, or end, not '%s'", before);
     if (before && (wish->has_after || wish->follow))
-        return ol_usage("--before reads backwards: it goes with neither --after nor --follow");
+        return ol_cli_usage("--before reads backwards: it goes with neither --after nor --follow");
     if (!wish->has_limit)
         wish->limit = wish->follow ? INT64_MAX : 100;
     else if (wish->limit < 1)
-        return ol_usage("--limit is 1 or more");
+        return ol_cli_usage("--limit is 1 or more");
     else if (wish->limit > MOST && !wish->follow)
         wish->limit = MOST;
     if (since && ol_cli_time(since, &filter->since) < 0)
-        return ol_usage("--since is a time like 2026-01-31T12:00:00Z or a span like 1h, not '%s'",
-                        since);
+        return ol_cli_usage(
+            "--since is a time like 2026-01-31T12:00:00Z or a span like 1h, not '%s'", since);
     if (until && ol_cli_time(until, &filter->until) < 0)
-        return ol_usage("--until is a time like 2026-01-31T12:00:00Z or a span like 1h, not '%s'",
-                        until);
+        return ol_cli_usage(
+            "--until is a time like 2026-01-31T12:00:00Z or a span like 1h, not '%s'", until);
     return aggregate
                ? ol_cli_aggregate(cli, aggregate, &filter->aggregate_type, &filter->aggregate_id)
                : 0;
@@ -90,12 +91,12 @@ static int print_events(struct ol_cli *cli, outlog *log, struct wish *wish, outl
     while (!is_stopped && wish->limit > 0) {
         size_t limit = wish->limit < PAGE ? (size_t)wish->limit : PAGE;
         int wait_ms = wish->follow ? FOLLOW_MS : 0;
-        if (ol_follow_short(log, &wish->filter, wish->after, limit, OL_PAGE_BYTES, wait_ms, &page,
-                            err) < 0)
+        if (ol_read_follow_short(log, &wish->filter, wish->after, limit, OL_READ_PAGE_BYTES,
+                                 wait_ms, &page, err) < 0)
             goto out;
         for (size_t i = 0; i < page.count; i++) {
-            ol_put_event(cli, &page.events[i], &line);
-            if (!ol_put_line(&line)) // whoever reads us has gone
+            ol_cli_put_event(cli, &page.events[i], &line);
+            if (!ol_cli_put_line(&line)) // whoever reads us has gone
                 break;
         }
         if (fflush(stdout) != 0)
@@ -122,13 +123,13 @@ static int print_back(struct ol_cli *cli, outlog *log, struct wish *wish, outlog
 
     while (is_read && wish->limit > 0 && wish->before) {
         size_t limit = wish->limit < PAGE ? (size_t)wish->limit : PAGE;
-        result = ol_read_back_short(log, &wish->filter, wish->before, limit, OL_PAGE_BYTES, &page,
-                                    &wish->before, err);
+        result = ol_read_back_short(log, &wish->filter, wish->before, limit, OL_READ_PAGE_BYTES,
+                                    &page, &wish->before, err);
         if (result < 0)
             break;
         for (size_t i = 0; is_read && i < page.count; i++) {
-            ol_put_event(cli, &page.events[i], &line);
-            is_read = ol_put_line(&line);
+            ol_cli_put_event(cli, &page.events[i], &line);
+            is_read = ol_cli_put_line(&line);
         }
         wish->limit -= (int64_t)page.count;
     }
@@ -156,7 +157,7 @@ static int run(struct ol_cli *cli)
     bool from_end = wish.follow && !wish.has_after && !wish.filter.since;
     if ((from_end && outlog_settled(log, &wish.after, &err) < 0) ||
         (wish.before ? print_back : print_events)(cli, log, &wish, &err) < 0)
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     outlog_close(log);
     return status;
 }

@@ -1,7 +1,7 @@
 /* export.c: outlog export: the log as lines, in one stream or in compressed segments. */
 #include "cli/cli.h"
 
-#include "views/archive.h"
+#include "export/export.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -30,8 +30,7 @@ static int write_line(void *user, const char *line, size_t bytes, outlog_err *er
 
 static int write_buf(struct out *out, struct ol_buf *line, outlog_err *err)
 {
-    int result = line->failed ? ol_fail(err, OUTLOG_NO_MEMORY, "out of memory")
-                              : write_line(out, line->data, line->bytes, err);
+    int result = line->failed ? ol_no_memory(err) : write_line(out, line->data, line->bytes, err);
     ol_buf_clear(line);
     return result;
 }
@@ -43,14 +42,14 @@ static int write_head(outlog *log, struct out *out, int64_t after, outlog_err *e
     int64_t settled;
     if (outlog_settled(log, &settled, err) < 0)
         return -1;
-    ol_archive_head(&line, after, settled);
+    ol_export_head(&line, after, settled);
     return write_buf(out, &line, err);
 }
 
 static int write_end(struct out *out, int64_t count, outlog_err *err)
 {
     struct ol_buf line = {0};
-    ol_archive_end(&line, count);
+    ol_export_end(&line, count);
     return write_buf(out, &line, err);
 }
 
@@ -66,8 +65,8 @@ static int to_stream(outlog *log, const char *path, int64_t *count, outlog_err *
                        strerror(errno));
     int result = -1;
     if (write_head(log, &out, 0, err) == 0 &&
-        ol_archive_state(log, write_line, &out, &upto, err) == 0 &&
-        ol_archive_events(log, 0, upto, 0, write_line, &out, &last, count, err) == 0)
+        ol_export_state(log, write_line, &out, &upto, err) == 0 &&
+        ol_export_events(log, 0, upto, 0, write_line, &out, &last, count, err) == 0)
         result = write_end(&out, *count, err);
     if (out.file && gzclose(out.file) != Z_OK && result == 0)
         result = ol_fail(err, OUTLOG_STORE_ERROR, "%s: %s", path, strerror(errno));
@@ -76,7 +75,8 @@ static int to_stream(outlog *log, const char *path, int64_t *count, outlog_err *
     return result;
 }
 
-/* --- segments ------------------------------------------------------------------------------------------ */
+/* --- segments
+ * ------------------------------------------------------------------------------------------ */
 
 static int open_draft(const char *folder, const char *name, char path[1100], struct out *out,
                       outlog_err *err)
@@ -113,7 +113,7 @@ static int write_segment(outlog *log, const char *folder, int64_t upto, int64_t 
     if (open_draft(folder, "draft.tmp", draft, &out, err) < 0)
         return -1;
     if (write_head(log, &out, *after, err) == 0 &&
-        ol_archive_events(log, *after, upto, SEGMENT, write_line, &out, &last, count, err) == 0)
+        ol_export_events(log, *after, upto, SEGMENT, write_line, &out, &last, count, err) == 0)
         result = write_end(&out, *count, err);
     result = close_draft(&out, result, err);
     snprintf(name, sizeof name, "%.1000s/events-%012lld-%012lld.ndjson.gz", folder,
@@ -134,7 +134,7 @@ static int draft_state(outlog *log, const char *folder, char draft[1100], int64_
     if (open_draft(folder, "state.tmp", draft, &out, err) < 0)
         return -1;
     if (write_head(log, &out, 0, err) == 0 &&
-        ol_archive_state(log, write_line, &out, upto, err) == 0)
+        ol_export_state(log, write_line, &out, upto, err) == 0)
         result = write_end(&out, 0, err);
     return close_draft(&out, result, err);
 }
@@ -175,35 +175,35 @@ static int to_segments(outlog *log, const char *folder, int64_t *total, outlog_e
 static int run(struct ol_cli *cli)
 {
     const char *output = NULL, *segments = NULL;
-    const struct ol_option table[] = {{"output", OL_STRING, &output, NULL},
-                                      {"segments", OL_STRING, &segments, NULL},
+    const struct ol_option table[] = {{"output", OL_OPTION_STRING, &output, NULL},
+                                      {"segments", OL_OPTION_STRING, &segments, NULL},
                                       {0}};
     int64_t count = 0, claimed = 0;
     char number[32];
     outlog_err err;
 
-    int status = ol_options(cli, table);
+    int status = ol_cli_options(cli, table);
     if (status)
         return status;
     if (cli->argc || (output && segments))
-        return ol_usage(
+        return ol_cli_usage(
             "export takes --output FILE or --segments FOLDER, or writes to standard output");
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
     if ((segments ? to_segments(log, segments, &count, &err)
                   : to_stream(log, output, &count, &err)) < 0 ||
-        ol_archive_claimed(log, &claimed, &err) < 0)
-        status = ol_report(&err);
+        ol_export_claimed(log, &claimed, &err) < 0)
+        status = ol_cli_report(&err);
     outlog_close(log);
     if (status == OL_EXIT_DONE)
-        fprintf(stderr, "outlog export: %s events\n", ol_thousands(count, number));
+        fprintf(stderr, "outlog export: %s events\n", ol_cli_thousands(count, number));
     if (status == OL_EXIT_DONE && claimed)
         fprintf(
             stderr,
             "outlog export: %s messages are on their way, and would be delivered again: stop the"
             " relays before the last export of a move\n",
-            ol_thousands(claimed, number));
+            ol_cli_thousands(claimed, number));
     return status;
 }
 

@@ -1,7 +1,7 @@
 /* import.c: outlog import: an export into a new store. */
 #include "cli/cli.h"
 
-#include "views/archive.h"
+#include "export/export.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -21,7 +21,7 @@ static int next_line(gzFile file, struct ol_buf *line, outlog_err *err)
     while (gzgets(file, piece, sizeof piece)) {
         ol_buf_text(line, piece);
         if (line->failed)
-            return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+            return ol_no_memory(err);
         if (line->bytes && line->data[line->bytes - 1] == '\n') {
             line->data[--line->bytes] = '\0';
             return 1;
@@ -88,11 +88,11 @@ static int run(struct ol_cli *cli)
     char number[32];
     outlog_err err;
 
-    int status = ol_options(cli, table);
+    int status = ol_cli_options(cli, table);
     if (status)
         return status;
     if (cli->argc != 1)
-        return ol_usage("import FILE, import FOLDER, or import - for standard input");
+        return ol_cli_usage("import FILE, import FOLDER, or import - for standard input");
     const char *path = cli->argv[0];
     bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
     outlog *log = ol_cli_open(cli);
@@ -101,11 +101,11 @@ static int run(struct ol_cli *cli)
     if (ol_import_open(log, &import, &err) < 0 ||
         (is_folder ? take_folder(import, path, &err) : take_file(import, path, &err)) < 0 ||
         ol_import_finish(import, &count, &err) < 0)
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     ol_import_close(import);
     outlog_close(log);
     if (status == OL_EXIT_DONE)
-        fprintf(stderr, "outlog import: %s events\n", ol_thousands(count, number));
+        fprintf(stderr, "outlog import: %s events\n", ol_cli_thousands(count, number));
     return status;
 }
 

@@ -7,12 +7,12 @@ static int run(struct ol_cli *cli)
     outlog_err err;
     int from, to, status;
 
-    if ((status = ol_options(cli, NULL)))
+    if ((status = ol_cli_options(cli, NULL)))
         return status;
     if (cli->argc)
-        return ol_usage("init takes no argument, found '%s'", cli->argv[0]);
+        return ol_cli_usage("init takes no argument, found '%s'", cli->argv[0]);
     if (outlog_open(cli->store, &log, &err) < 0 || outlog_init(log, &from, &to, &err) < 0)
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     else if (cli->json)
         printf("{\"from\":%d,\"to\":%d}\n", from, to);
     else if (from == to)

@@ -1,7 +1,7 @@
 /* kill.c: outlog kill: messages that shall not be sent. */
 #include "cli/cli.h"
 
-#include "views/message.h"
+#include "outbox/message_view.h"
 
 struct wish {
     struct outlog_message_filter filter;
@@ -14,28 +14,29 @@ static int parse(struct ol_cli *cli, struct wish *wish)
 {
     struct outlog_message_filter *filter = &wish->filter;
     const char *since = NULL, *until = NULL;
-    const struct ol_option options[] = {{"all", OL_FLAG, &wish->all, NULL},
-                                        {"to", OL_STRING, &filter->destination, NULL},
-                                        {"type", OL_STRING, &filter->event_type, NULL},
-                                        {"error", OL_STRING, &filter->error, NULL},
-                                        {"retrying", OL_FLAG, &filter->is_retrying, NULL},
-                                        {"since", OL_STRING, &since, NULL},
-                                        {"until", OL_STRING, &until, NULL},
-                                        {"dry-run", OL_FLAG, &wish->how.dry_run, NULL},
-                                        {"actor", OL_STRING, &wish->actor, NULL},
+    const struct ol_option options[] = {{"all", OL_OPTION_FLAG, &wish->all, NULL},
+                                        {"to", OL_OPTION_STRING, &filter->destination, NULL},
+                                        {"type", OL_OPTION_STRING, &filter->event_type, NULL},
+                                        {"error", OL_OPTION_STRING, &filter->error, NULL},
+                                        {"retrying", OL_OPTION_FLAG, &filter->is_retrying, NULL},
+                                        {"since", OL_OPTION_STRING, &since, NULL},
+                                        {"until", OL_OPTION_STRING, &until, NULL},
+                                        {"dry-run", OL_OPTION_FLAG, &wish->how.dry_run, NULL},
+                                        {"actor", OL_OPTION_STRING, &wish->actor, NULL},
                                         {0}};
-    int status = ol_options(cli, options);
+    int status = ol_cli_options(cli, options);
     if (status || (status = ol_cli_window(since, until, &filter->since, &filter->until)) ||
         (status = ol_cli_actor(cli, wish->actor, &wish->how.by.actor_type, &wish->how.by.actor_id)))
         return status;
     bool is_narrow = filter->destination || filter->event_type || filter->error ||
                      filter->is_retrying || since || until;
     if (cli->argc && (wish->all || is_narrow || wish->how.dry_run))
-        return ol_usage("give ids, or say which by --all, --to, --type, --error, --retrying, "
-                        "--since, --until; not both");
+        return ol_cli_usage("give ids, or say which by --all, --to, --type, --error, --retrying, "
+                            "--since, --until; not both");
     if (!cli->argc && !wish->all && !is_narrow)
-        return ol_usage("kill what? ID…, --all, --to DESTINATION, --type T, --error E, --retrying, "
-                        "--since T or --until T");
+        return ol_cli_usage(
+            "kill what? ID…, --all, --to DESTINATION, --type T, --error E, --retrying, "
+            "--since T or --until T");
     return 0;
 }
 
@@ -49,8 +50,8 @@ static int print(struct ol_cli *cli, outlog *log, const char *id, outlog_err *er
     if (!cli->json)
         printf("killed %s\n", id);
     else if ((result = outlog_message_get(log, id, &page, err)) == 0) {
-        ol_message_json(&page.messages[0], false, &line);
-        ol_put_line(&line);
+        ol_message_view_json(&page.messages[0], false, &line);
+        ol_cli_put_line(&line);
     }
     ol_buf_clear(&line);
     outlog_message_page_clear(&page);
@@ -70,10 +71,10 @@ static int kill_ids(struct ol_cli *cli, outlog *log, const struct wish *wish, ou
 
 static int kill_all(struct ol_cli *cli, outlog *log, struct wish *wish, outlog_err *err)
 {
-    struct ol_tally tally = {.verb = "killed", .is_dry = wish->how.dry_run};
-    ol_cli_tally_begin(cli, &tally, &wish->how);
+    struct ol_bulk_result tally = {.verb = "killed", .is_dry = wish->how.dry_run};
+    ol_cli_bulk_result_begin(cli, &tally, &wish->how);
     int done = outlog_kill_all(log, &wish->filter, &wish->how, NULL, &tally.skipped, err);
-    ol_cli_tally_end(cli, &tally, done, "on their way just now");
+    ol_cli_bulk_result_end(cli, &tally, done, "on their way just now");
     return done;
 }
 
@@ -88,7 +89,7 @@ static int run(struct ol_cli *cli)
     if (!log)
         return OL_EXIT_FAILED;
     if ((cli->argc ? kill_ids(cli, log, &wish, &err) : kill_all(cli, log, &wish, &err)) < 0)
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     outlog_close(log);
     return status;
 }

@@ -1,7 +1,7 @@
 /* main.c: finds the verb and runs it. */
 #include "cli/cli.h"
 
-#include "store/process.h"
+#include "store/sqlite/tune.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -78,7 +78,7 @@ static bool reader_has_gone(void)
 
 int main(int argc, char **argv)
 {
-    ol_process_tune();
+    ol_sqlite_tune();
     int at = command_at(argc, argv);
     if (at < 0) {
         if (wants_help(argc, argv)) {
@@ -88,7 +88,7 @@ int main(int argc, char **argv)
         if (argc > 1 && strcmp(argv[1], "--version") == 0)
             return ol_command_version.run(&(struct ol_cli){0});
         if (argc > 1)
-            return ol_usage("'%s' is no command; `outlog --help` lists them", argv[1]);
+            return ol_cli_usage("'%s' is no command; `outlog --help` lists them", argv[1]);
         print_help(stderr);
         return OL_EXIT_USAGE;
     }
@@ -100,7 +100,7 @@ int main(int argc, char **argv)
     at += is_help; // help COMMAND
     const struct ol_cli_command *command = find(argv[at]);
     if (!command)
-        return ol_usage("there is no command '%s'; `outlog --help` lists them", argv[at]);
+        return ol_cli_usage("there is no command '%s'; `outlog --help` lists them", argv[at]);
     if (is_help || wants_help(argc, argv)) {
         fputs(command->help, stdout);
         return OL_EXIT_DONE;

@@ -1,8 +1,8 @@
 /* notices.c: outlog notices: what stands in the feeds of users. */
 #include "cli/cli.h"
 
-#include "base/json.h"
-#include "views/inbox.h"
+#include "base/json/json.h"
+#include "notify/inbox.h"
 
 #include <string.h>
 
@@ -18,11 +18,11 @@ static void put_notice(struct ol_cli *cli, const struct ol_json *notice, struct 
     bool is_read = ol_cli_field(cli, notice, "read_at", NULL);
     ol_buf_print(line, "%s  %.19s  %-6s ", ol_cli_field(cli, notice, "id", ""),
                  ol_cli_field(cli, notice, "created_at", ""), is_read ? "read" : "unread");
-    ol_put_wide(line, ol_cli_field(cli, notice, "org_id", ""), 12);
+    ol_cli_put_wide(line, ol_cli_field(cli, notice, "org_id", ""), 12);
     ol_buf_char(line, ' ');
-    ol_put_wide(line, ol_cli_field(cli, notice, "user_id", ""), 20);
+    ol_cli_put_wide(line, ol_cli_field(cli, notice, "user_id", ""), 20);
     ol_buf_char(line, ' ');
-    ol_put_safe(line, subject, strlen(subject));
+    ol_cli_put_safe(line, subject, strlen(subject));
 }
 
 static int list(struct ol_cli *cli, outlog *log, const struct wish *wish, outlog_err *err)
@@ -31,8 +31,8 @@ static int list(struct ol_cli *cli, outlog *log, const struct wish *wish, outlog
     int result = ol_inbox_list(log, wish->org_id, wish->user_id, wish->unread ? 1 : -1, wish->after,
                                (int)wish->limit, &page, err);
     if (result == 0 && !cli->json)
-        printf("%s%-36s  %-19s  %-6s %-12s %-20s %s%s\n", ol_bold(cli), "id", "created", "state",
-               "org", "user", "subject", ol_plain(cli));
+        printf("%s%-36s  %-19s  %-6s %-12s %-20s %s%s\n", ol_cli_bold(cli), "id", "created",
+               "state", "org", "user", "subject", ol_cli_plain(cli));
     if (result == 0)
         result = ol_cli_page(cli, &page, "notifications", put_notice, err);
     ol_buf_clear(&page);
@@ -63,7 +63,7 @@ static int mark(struct ol_cli *cli, outlog *log, const char *org_id, outlog_err 
     }
     int result = outlog_commit(tx, err);
     if (result == 0)
-        ol_put_line(&line);
+        ol_cli_put_line(&line);
     ol_buf_clear(&line);
     return result;
 }
@@ -71,28 +71,28 @@ static int mark(struct ol_cli *cli, outlog *log, const char *org_id, outlog_err 
 static int run(struct ol_cli *cli)
 {
     struct wish wish = {.limit = 100};
-    const struct ol_option options[] = {{"org", OL_STRING, &wish.org_id, NULL},
-                                        {"user", OL_STRING, &wish.user_id, NULL},
-                                        {"unread", OL_FLAG, &wish.unread, NULL},
-                                        {"after", OL_STRING, &wish.after, NULL},
-                                        {"limit", OL_NUMBER, &wish.limit, NULL},
+    const struct ol_option options[] = {{"org", OL_OPTION_STRING, &wish.org_id, NULL},
+                                        {"user", OL_OPTION_STRING, &wish.user_id, NULL},
+                                        {"unread", OL_OPTION_FLAG, &wish.unread, NULL},
+                                        {"after", OL_OPTION_STRING, &wish.after, NULL},
+                                        {"limit", OL_OPTION_NUMBER, &wish.limit, NULL},
                                         {0}};
     outlog_err err;
-    int status = ol_options(cli, options);
+    int status = ol_cli_options(cli, options);
     if (status)
         return status;
     bool is_read = cli->argc && strcmp(cli->argv[0], "read") == 0;
     if (cli->argc && !is_read)
-        return ol_usage("notices knows read, not '%s'", cli->argv[0]);
+        return ol_cli_usage("notices knows read, not '%s'", cli->argv[0]);
     if (is_read && cli->argc < 2)
-        return ol_usage("which ones? outlog notices read ID…");
+        return ol_cli_usage("which ones? outlog notices read ID…");
     if (wish.limit < 1 || wish.limit > 10000)
-        return ol_usage("--limit is 1 to 10000");
+        return ol_cli_usage("--limit is 1 to 10000");
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
     if ((is_read ? mark(cli, log, wish.org_id, &err) : list(cli, log, &wish, &err)) < 0)
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     outlog_close(log);
     return status;
 }

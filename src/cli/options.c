@@ -1,18 +1,20 @@
 /* options.c: reading the command line. Long options (and -f where it is usual), before or after the
  * words; `--` ends them. */
+#include "base/duration.h"
+#include "base/timestamp.h"
 #include "cli/cli.h"
 
 #include "base/clock.h"
-#include "base/json.h"
-#include "base/line.h"
-#include "store/sqlite.h"
+#include "base/json/json.h"
+#include "base/logline.h"
+#include "store/sqlite/conn.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-int ol_usage(const char *format, ...)
+int ol_cli_usage(const char *format, ...)
 {
     char text[1000];
     struct ol_buf line = {0};
@@ -20,7 +22,7 @@ int ol_usage(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    ol_put_safe(&line, text, strlen(text));
+    ol_cli_put_safe(&line, text, strlen(text));
     fprintf(stderr, "outlog: %s [usage]\n", line.data ? line.data : "");
     ol_buf_clear(&line);
     return OL_EXIT_USAGE;
@@ -39,13 +41,13 @@ int ol_cli_one_of(const char *flag, const char *value, const char *const *words)
                                 : " or ",
                  words[i]);
     }
-    return value ? ol_usage("--%s is %s, not '%s'", flag, known, value) : 0;
+    return value ? ol_cli_usage("--%s is %s, not '%s'", flag, known, value) : 0;
 }
 
-int ol_report(const outlog_err *err)
+int ol_cli_report(const outlog_err *err)
 {
     struct ol_buf line = {0};
-    ol_put_safe(&line, err->message, strlen(err->message));
+    ol_cli_put_safe(&line, err->message, strlen(err->message));
     fprintf(stderr, "outlog: %s [%s]\n", line.data ? line.data : "", outlog_code_name(err->code));
     ol_buf_clear(&line);
     return OL_EXIT_FAILED;
@@ -56,8 +58,8 @@ static int choose(const char *name, const char *value, const char *const *known)
     for (int i = 0; known[i]; i++)
         if (strcmp(value, known[i]) == 0)
             return i;
-    ol_usage("--%s is %s or %s, not '%s'", name, known[0],
-             known[2] ? "info, warn, error" : known[1], value);
+    ol_cli_usage("--%s is %s or %s, not '%s'", name, known[0],
+                 known[2] ? "info, warn, error" : known[1], value);
     return -1;
 }
 
@@ -72,7 +74,7 @@ int ol_cli_log(const char *format, const char *level)
     int least = how < 0 ? -1 : choose("log-level", level ? level : "info", levels);
     if (least < 0)
         return OL_EXIT_USAGE;
-    ol_line_setup((enum ol_line_format)how, (enum ol_line_level)least);
+    ol_logline_setup((enum ol_logline_format)how, (enum ol_logline_level)least);
     return 0;
 }
 
@@ -93,14 +95,14 @@ static bool is_short(const struct ol_option *options, const char *word)
 static int take_value(const struct ol_option *option, const char *value)
 {
     char *end;
-    if (option->kind == OL_STRING) {
+    if (option->kind == OL_OPTION_STRING) {
         *(const char **)option->into = value;
         return 0;
     }
     errno = 0;
     long long number = strtoll(value, &end, 10);
     if (errno || end == value || *end)
-        return ol_usage("--%s takes a whole number, not '%s'", option->name, value);
+        return ol_cli_usage("--%s takes a whole number, not '%s'", option->name, value);
     *(int64_t *)option->into = number;
     return 0;
 }
@@ -115,14 +117,14 @@ static int take(const struct ol_option *const *tables, int argc, char **argv, in
     if (!option)
         option = find(tables[1], name, bytes);
     if (!option) {
-        ol_usage("unknown option --%.*s; --help lists the options", (int)bytes, name);
+        ol_cli_usage("unknown option --%.*s; --help lists the options", (int)bytes, name);
         return -1;
     }
     if (option->was_given)
         *option->was_given = true;
-    if (option->kind == OL_FLAG) {
+    if (option->kind == OL_OPTION_FLAG) {
         if (equals) {
-            ol_usage("--%s takes no value", option->name);
+            ol_cli_usage("--%s takes no value", option->name);
             return -1;
         }
         *(bool *)option->into = true;
@@ -131,17 +133,17 @@ static int take(const struct ol_option *const *tables, int argc, char **argv, in
     if (equals)
         return take_value(option, equals + 1) == 0 ? 1 : -1;
     if (i + 1 >= argc) {
-        ol_usage("--%s needs a value", option->name);
+        ol_cli_usage("--%s needs a value", option->name);
         return -1;
     }
     return take_value(option, argv[i + 1]) == 0 ? 2 : -1;
 }
 
-int ol_options(struct ol_cli *cli, const struct ol_option *options)
+int ol_cli_options(struct ol_cli *cli, const struct ol_option *options)
 {
     bool has_store = false;
-    const struct ol_option global[] = {{"store", OL_STRING, &cli->store, &has_store},
-                                       {"json", OL_FLAG, &cli->json, NULL},
+    const struct ol_option global[] = {{"store", OL_OPTION_STRING, &cli->store, &has_store},
+                                       {"json", OL_OPTION_FLAG, &cli->json, NULL},
                                        {0}};
     const struct ol_option *tables[] = {options, global};
     int words = 0;
@@ -158,7 +160,7 @@ int ol_options(struct ol_cli *cli, const struct ol_option *options)
                 return OL_EXIT_USAGE;
             i += used;
         } else if (!only_words && word[0] == '-' && word[1]) {
-            return ol_usage("unknown option %s; options begin with two dashes", word);
+            return ol_cli_usage("unknown option %s; options begin with two dashes", word);
         } else {
             cli->argv[words++] = word;
             i++;
@@ -178,7 +180,7 @@ bool ol_cli_is_missing(const struct ol_cli *cli)
     ol_fail(&err, OUTLOG_NO_SCHEMA,
             "there is no %.200s; make it with `outlog init`, or name another by --store",
             cli->store);
-    ol_report(&err);
+    ol_cli_report(&err);
     return true;
 }
 
@@ -191,7 +193,7 @@ outlog *ol_cli_open(struct ol_cli *cli)
         return NULL;
     if (outlog_open(cli->store, &log, &err) == 0 && outlog_settled(log, &settled, &err) == 0)
         return log;
-    ol_report(&err);
+    ol_cli_report(&err);
     outlog_close(log);
     return NULL;
 }
@@ -199,9 +201,9 @@ outlog *ol_cli_open(struct ol_cli *cli)
 int ol_cli_time(const char *text, int64_t *out)
 {
     int64_t ago;
-    if (ol_time_parse(text, strlen(text), out) == 0)
+    if (ol_timestamp_parse(text, strlen(text), out) == 0)
         return 0;
-    if (ol_span_parse(text, &ago) < 0)
+    if (ol_duration_parse(text, &ago) < 0)
         return -1;
     *out = ol_clock_wall_us() - ago;
     return 0;
@@ -210,7 +212,8 @@ int ol_cli_time(const char *text, int64_t *out)
 int ol_cli_window(const char *since, const char *until, int64_t *from, int64_t *to)
 {
     if ((since && ol_cli_time(since, from) < 0) || (until && ol_cli_time(until, to) < 0))
-        return ol_usage("--since and --until are times like 2026-01-31T12:00:00Z or spans like 1h");
+        return ol_cli_usage(
+            "--since and --until are times like 2026-01-31T12:00:00Z or spans like 1h");
     return 0;
 }
 
@@ -218,7 +221,7 @@ int ol_cli_aggregate(struct ol_cli *cli, const char *text, const char **type, co
 {
     const char *slash = strchr(text, '/');
     if (!slash || slash == text || !slash[1])
-        return ol_usage("--aggregate is TYPE/ID, like order/o-1, not '%s'", text);
+        return ol_cli_usage("--aggregate is TYPE/ID, like order/o-1, not '%s'", text);
     *type = ol_arena_copy(&cli->arena, text, (size_t)(slash - text));
     *id = slash + 1;
     return 0;
@@ -230,8 +233,8 @@ int ol_cli_actor(struct ol_cli *cli, const char *text, const char **type, const 
     if (!text)
         return 0;
     if (!colon || colon == text || !colon[1])
-        return ol_usage("--actor is TYPE:ID, like user:u-7 or service_principal:billing, not '%s'",
-                        text);
+        return ol_cli_usage(
+            "--actor is TYPE:ID, like user:u-7 or service_principal:billing, not '%s'", text);
     *type = ol_arena_copy(&cli->arena, text, (size_t)(colon - text));
     *id = colon + 1;
     return 0;
@@ -240,7 +243,8 @@ int ol_cli_actor(struct ol_cli *cli, const char *text, const char **type, const 
 int ol_cli_org_or_infra(const char *org_id, bool is_infrastructure)
 {
     return org_id && is_infrastructure
-               ? ol_usage("--org and --infra exclude each other: infrastructure events have no org")
+               ? ol_cli_usage(
+                     "--org and --infra exclude each other: infrastructure events have no org")
                : 0;
 }
 
@@ -262,12 +266,12 @@ int ol_cli_verb(const struct ol_cli *cli, const struct ol_cli_verb *verbs,
         snprintf(known + bytes, sizeof known - bytes, "%s%s", bytes ? ", " : "", verb->name);
     }
     if (cli->argc && !verb->name)
-        return ol_usage("%.*s knows %s, not '%s'", (int)strcspn(verbs->usage, " "), verbs->usage,
-                        known, cli->argv[0]);
+        return ol_cli_usage("%.*s knows %s, not '%s'", (int)strcspn(verbs->usage, " "),
+                            verbs->usage, known, cli->argv[0]);
     if (cli->argc != verb->words)
-        return ol_usage("usage: outlog %s", verb->usage);
+        return ol_cli_usage("usage: outlog %s", verb->usage);
     if (cli->argc > 2 && !ol_cli_event_id(cli->argv[2], event_id))
-        return ol_usage("'%s' is no event_id", cli->argv[2]);
+        return ol_cli_usage("'%s' is no event_id", cli->argv[2]);
     *out = verb;
     return 0;
 }
@@ -278,7 +282,7 @@ int ol_cli_do(struct ol_cli *cli, const struct ol_cli_verb *verb, void *wish)
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
-    int status = verb->run(cli, log, wish, &err) < 0 ? ol_report(&err) : 0;
+    int status = verb->run(cli, log, wish, &err) < 0 ? ol_cli_report(&err) : 0;
     outlog_close(log);
     return status;
 }
@@ -288,7 +292,7 @@ int ol_cli_unreadable(const char *path)
     outlog_err err;
     ol_fail(&err, errno == ENOENT ? OUTLOG_NOT_FOUND : OUTLOG_INVALID_FIELD,
             "cannot read %.200s: %s; check the path", path, strerror(errno));
-    return ol_report(&err);
+    return ol_cli_report(&err);
 }
 
 const char *ol_cli_bytes_or_file(struct ol_cli *cli, const char *text, size_t *bytes)
@@ -326,7 +330,7 @@ int ol_cli_check_json(const char *what, const char *text)
     if (ol_json_parse(text, strlen(text), &json, &err) == 0)
         return 0;
     ol_err_prefix(&err, "%s", what);
-    return ol_report(&err);
+    return ol_cli_report(&err);
 }
 
 const char *ol_cli_text_or_file(struct ol_cli *cli, const char *text)
@@ -338,6 +342,6 @@ const char *ol_cli_text_or_file(struct ol_cli *cli, const char *text)
         return content;
     ol_fail(&err, OUTLOG_INVALID_JSON, "%.200s holds a NUL byte, which no JSON text does",
             text + 1);
-    ol_report(&err);
+    ol_cli_report(&err);
     return NULL;
 }

@@ -1,11 +1,11 @@
 /* outbox.c: outlog outbox: messages and what became of them. */
+#include "base/timestamp.h"
 #include "cli/cli.h"
 
-#include "base/clock.h"
-#include "base/json.h"
+#include "base/base64.h"
+#include "base/json/json.h"
 #include "base/utf8.h"
-#include "publish/base64.h"
-#include "views/message.h"
+#include "outbox/message_view.h"
 
 #include <string.h>
 
@@ -17,48 +17,48 @@ struct wish {
     const char *after;
 };
 
-void ol_put_message(const struct ol_cli *cli, const struct outlog_message_view *message,
-                    struct ol_buf *out)
+void ol_cli_put_message(const struct ol_cli *cli, const struct outlog_message *message,
+                        struct ol_buf *out)
 {
-    char time[OL_TIME_TEXT], attempts[16];
+    char time[OL_TIMESTAMP_TEXT], attempts[16];
     if (cli->json) {
-        ol_message_json(message, false, out);
+        ol_message_view_json(message, false, out);
         return;
     }
-    const char *color = strcmp(message->state, "DEAD") == 0        ? ol_bad(cli)
-                        : strcmp(message->state, "PUBLISHED") == 0 ? ol_good(cli)
-                                                                   : ol_accent(cli);
-    ol_time_format(message->created_at, time);
+    const char *color = strcmp(message->state, "DEAD") == 0        ? ol_cli_bad(cli)
+                        : strcmp(message->state, "PUBLISHED") == 0 ? ol_cli_good(cli)
+                                                                   : ol_cli_accent(cli);
+    ol_timestamp_format(message->created_at, time);
     time[19] = '\0';
     snprintf(attempts, sizeof attempts, "%d", message->attempts);
     ol_buf_print(out, "%s  %s", message->event_id, color);
-    ol_put_wide(out, message->state, 9);
-    ol_buf_print(out, "%s %3s  %s%s%s  ", ol_plain(cli), attempts, ol_dim(cli), time,
-                 ol_plain(cli));
-    ol_put_wide(out, message->destination, 14);
+    ol_cli_put_wide(out, message->state, 9);
+    ol_buf_print(out, "%s %3s  %s%s%s  ", ol_cli_plain(cli), attempts, ol_cli_dim(cli), time,
+                 ol_cli_plain(cli));
+    ol_cli_put_wide(out, message->destination, 14);
     ol_buf_char(out, ' ');
-    ol_put_wide(out, message->event_type, 20);
+    ol_cli_put_wide(out, message->event_type, 20);
     if (message->is_held)
         ol_buf_text(out, "  [holds its key]");
     if (message->last_error) {
         ol_buf_text(out, "  ");
         size_t bytes = strlen(message->last_error);
-        ol_put_safe(out, message->last_error, bytes < 100 ? bytes : 100);
+        ol_cli_put_safe(out, message->last_error, bytes < 100 ? bytes : 100);
     }
 }
 
-int ol_put_messages(struct ol_cli *cli, outlog *log, const struct outlog_message_filter *filter,
-                    const char *after, size_t limit, outlog_err *err)
+int ol_cli_put_messages(struct ol_cli *cli, outlog *log, const struct outlog_message_filter *filter,
+                        const char *after, size_t limit, outlog_err *err)
 {
     struct outlog_message_page page = {0};
     struct ol_buf line = {0};
     int result = outlog_messages(log, filter, after, limit, &page, err);
     if (result == 0 && !cli->json && page.count)
-        printf("%s%-36s  %-9s %3s  %-19s  %-14s %s%s\n", ol_bold(cli), "event_id", "state", "try",
-               "created", "destination", "event_type", ol_plain(cli));
+        printf("%s%-36s  %-9s %3s  %-19s  %-14s %s%s\n", ol_cli_bold(cli), "event_id", "state",
+               "try", "created", "destination", "event_type", ol_cli_plain(cli));
     for (size_t i = 0; i < page.count; i++) {
-        ol_put_message(cli, &page.messages[i], &line);
-        ol_put_line(&line);
+        ol_cli_put_message(cli, &page.messages[i], &line);
+        ol_cli_put_line(&line);
     }
     if (result == 0 && page.next_after)
         fprintf(stderr, "outlog: there are more: --after %s\n", page.next_after);
@@ -74,28 +74,29 @@ static void field(const struct ol_cli *cli, const char *name, const char *value)
     struct ol_buf line = {0};
     if (!value)
         return;
-    ol_buf_print(&line, "%s%-16s%s ", ol_dim(cli), name, ol_plain(cli));
-    ol_put_safe(&line, value, strlen(value));
-    ol_put_line(&line);
+    ol_buf_print(&line, "%s%-16s%s ", ol_cli_dim(cli), name, ol_cli_plain(cli));
+    ol_cli_put_safe(&line, value, strlen(value));
+    ol_cli_put_line(&line);
     ol_buf_clear(&line);
 }
 
 static void time_field(const struct ol_cli *cli, const char *name, int64_t time)
 {
-    char text[OL_TIME_TEXT];
+    char text[OL_TIMESTAMP_TEXT];
     if (time)
-        field(cli, name, ol_time_format(time, text));
+        field(cli, name, ol_timestamp_format(time, text));
 }
 
 static void attempt_line(const struct ol_cli *cli, const struct outlog_attempt *attempt)
 {
-    char time[OL_TIME_TEXT];
+    char time[OL_TIMESTAMP_TEXT];
     struct ol_buf line = {0};
-    ol_time_format(attempt->started_at, time);
+    ol_timestamp_format(attempt->started_at, time);
     time[23] = '\0';
-    ol_buf_print(&line, "  %d  %s%s%s  %s%s%s  %lld ms", attempt->attempt, ol_dim(cli), time,
-                 ol_plain(cli), strcmp(attempt->outcome, "ok") == 0 ? ol_good(cli) : ol_bad(cli),
-                 attempt->outcome, ol_plain(cli), (long long)attempt->duration_ms);
+    ol_buf_print(&line, "  %d  %s%s%s  %s%s%s  %lld ms", attempt->attempt, ol_cli_dim(cli), time,
+                 ol_cli_plain(cli),
+                 strcmp(attempt->outcome, "ok") == 0 ? ol_cli_good(cli) : ol_cli_bad(cli),
+                 attempt->outcome, ol_cli_plain(cli), (long long)attempt->duration_ms);
     if (attempt->status)
         ol_buf_print(&line, "  status %d", attempt->status);
     if (attempt->permanent)
@@ -104,13 +105,13 @@ static void attempt_line(const struct ol_cli *cli, const struct outlog_attempt *
     for (int i = 0; i < 2; i++)
         if (texts[i]) {
             ol_buf_text(&line, "  ");
-            ol_put_safe(&line, texts[i], strlen(texts[i]));
+            ol_cli_put_safe(&line, texts[i], strlen(texts[i]));
         }
-    ol_put_line(&line);
+    ol_cli_put_line(&line);
     ol_buf_clear(&line);
 }
 
-static void show_message(const struct ol_cli *cli, const struct outlog_message_view *m)
+static void show_message(const struct ol_cli *cli, const struct outlog_message *m)
 {
     struct ol_buf text = {0};
     char attempts[40];
@@ -139,7 +140,7 @@ static void show_message(const struct ol_cli *cli, const struct outlog_message_v
     field(cli, "aggregate_type", m->aggregate_type);
     field(cli, "aggregate_id", m->aggregate_id);
     field(cli, "content_type", m->content_type);
-    ol_message_json(m, true, &text); // headers and metadata as JSON shows them, masked
+    ol_message_view_json(m, true, &text); // headers and metadata as JSON shows them, masked
     for (int i = 0; i < 2 && !text.failed; i++) {
         const char *name = i ? "metadata" : "headers";
         struct ol_json object, value;
@@ -148,17 +149,18 @@ static void show_message(const struct ol_cli *cli, const struct outlog_message_v
         value = ol_json_get(&object, name);
         if (value.type != OL_JSON_OBJECT)
             continue;
-        printf("%s%-16s%s %.*s\n", ol_dim(cli), name, ol_plain(cli), (int)value.bytes, value.text);
+        printf("%s%-16s%s %.*s\n", ol_cli_dim(cli), name, ol_cli_plain(cli), (int)value.bytes,
+               value.text);
     }
     ol_buf_reset(&text);
-    ol_buf_print(&text, "%s%-16s%s ", ol_dim(cli), "payload", ol_plain(cli));
+    ol_buf_print(&text, "%s%-16s%s ", ol_cli_dim(cli), "payload", ol_cli_plain(cli));
     if (m->payload && ol_utf8_is_valid(m->payload, m->payload_bytes)) {
-        ol_put_safe(&text, m->payload, m->payload_bytes);
+        ol_cli_put_safe(&text, m->payload, m->payload_bytes);
     } else if (m->payload) {
         ol_buf_print(&text, "(%zu bytes, base64) ", m->payload_bytes);
         ol_base64_encode(&text, m->payload, m->payload_bytes, 0);
     }
-    ol_put_line(&text);
+    ol_cli_put_line(&text);
     ol_buf_clear(&text);
     printf("attempts\n");
     for (size_t i = 0; i < m->attempt_count; i++)
@@ -171,8 +173,8 @@ static int show(struct ol_cli *cli, outlog *log, const char *id, outlog_err *err
     struct ol_buf line = {0};
     int result = outlog_message_get(log, id, &page, err);
     if (result == 0 && cli->json) {
-        ol_message_json(&page.messages[0], true, &line);
-        ol_put_line(&line);
+        ol_message_view_json(&page.messages[0], true, &line);
+        ol_cli_put_line(&line);
     } else if (result == 0) {
         show_message(cli, &page.messages[0]);
     }
@@ -187,25 +189,25 @@ static int parse(struct ol_cli *cli, struct wish *wish)
 {
     const char *since = NULL, *until = NULL;
     struct outlog_message_filter *filter = &wish->filter;
-    const struct ol_option options[] = {{"state", OL_STRING, &filter->state, NULL},
-                                        {"to", OL_STRING, &filter->destination, NULL},
-                                        {"type", OL_STRING, &filter->event_type, NULL},
-                                        {"retrying", OL_FLAG, &filter->is_retrying, NULL},
-                                        {"since", OL_STRING, &since, NULL},
-                                        {"until", OL_STRING, &until, NULL},
-                                        {"limit", OL_NUMBER, &wish->limit, NULL},
-                                        {"after", OL_STRING, &wish->after, NULL},
+    const struct ol_option options[] = {{"state", OL_OPTION_STRING, &filter->state, NULL},
+                                        {"to", OL_OPTION_STRING, &filter->destination, NULL},
+                                        {"type", OL_OPTION_STRING, &filter->event_type, NULL},
+                                        {"retrying", OL_OPTION_FLAG, &filter->is_retrying, NULL},
+                                        {"since", OL_OPTION_STRING, &since, NULL},
+                                        {"until", OL_OPTION_STRING, &until, NULL},
+                                        {"limit", OL_OPTION_NUMBER, &wish->limit, NULL},
+                                        {"after", OL_OPTION_STRING, &wish->after, NULL},
                                         {0}};
     static const char *const states[] = {"PENDING", "CLAIMED", "PUBLISHED", "DEAD", NULL};
-    int status = ol_options(cli, options);
+    int status = ol_cli_options(cli, options);
     if (status || (status = ol_cli_one_of("state", filter->state, states)) ||
         (status = ol_cli_window(since, until, &filter->since, &filter->until)))
         return status;
     if (wish->limit < 1 || wish->limit > MOST)
-        return ol_usage("--limit is 1 to %d", MOST);
+        return ol_cli_usage("--limit is 1 to %d", MOST);
     bool is_show = cli->argc == 2 && strcmp(cli->argv[0], "show") == 0;
     if (cli->argc && !is_show)
-        return ol_usage("outbox lists, or shows one: outlog outbox show ID");
+        return ol_cli_usage("outbox lists, or shows one: outlog outbox show ID");
     return 0;
 }
 
@@ -219,10 +221,10 @@ static int run(struct ol_cli *cli)
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
-    if ((cli->argc
-             ? show(cli, log, cli->argv[1], &err)
-             : ol_put_messages(cli, log, &wish.filter, wish.after, (size_t)wish.limit, &err)) < 0)
-        status = ol_report(&err);
+    if ((cli->argc ? show(cli, log, cli->argv[1], &err)
+                   : ol_cli_put_messages(cli, log, &wish.filter, wish.after, (size_t)wish.limit,
+                                         &err)) < 0)
+        status = ol_cli_report(&err);
     outlog_close(log);
     return status;
 }

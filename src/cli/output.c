@@ -1,4 +1,5 @@
 /* output.c: lines for people and for programs. */
+#include "base/timestamp.h"
 #include "cli/cli.h"
 
 #include "base/clock.h"
@@ -12,37 +13,37 @@ static const char *color(const struct ol_cli *cli, const char *code)
     return cli->color ? code : "";
 }
 
-const char *ol_dim(const struct ol_cli *cli)
+const char *ol_cli_dim(const struct ol_cli *cli)
 {
     return color(cli, "\033[2m");
 }
 
-const char *ol_bold(const struct ol_cli *cli)
+const char *ol_cli_bold(const struct ol_cli *cli)
 {
     return color(cli, "\033[1m");
 }
 
-const char *ol_accent(const struct ol_cli *cli)
+const char *ol_cli_accent(const struct ol_cli *cli)
 {
     return color(cli, "\033[36m");
 }
 
-const char *ol_good(const struct ol_cli *cli)
+const char *ol_cli_good(const struct ol_cli *cli)
 {
     return color(cli, "\033[32m");
 }
 
-const char *ol_bad(const struct ol_cli *cli)
+const char *ol_cli_bad(const struct ol_cli *cli)
 {
     return color(cli, "\033[31m");
 }
 
-const char *ol_plain(const struct ol_cli *cli)
+const char *ol_cli_plain(const struct ol_cli *cli)
 {
     return color(cli, "\033[0m");
 }
 
-void ol_put_safe(struct ol_buf *out, const char *text, size_t bytes)
+void ol_cli_put_safe(struct ol_buf *out, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
         unsigned char c = (unsigned char)text[i];
@@ -56,10 +57,10 @@ void ol_put_safe(struct ol_buf *out, const char *text, size_t bytes)
     }
 }
 
-void ol_put_wide(struct ol_buf *out, const char *text, size_t width)
+void ol_cli_put_wide(struct ol_buf *out, const char *text, size_t width)
 {
     size_t bytes = strlen(text);
-    ol_put_safe(out, text, bytes);
+    ol_cli_put_safe(out, text, bytes);
     for (; bytes < width; bytes++)
         ol_buf_char(out, ' ');
 }
@@ -87,7 +88,7 @@ int ol_cli_page(struct ol_cli *cli, const struct ol_buf *page, const char *name,
             ol_buf_add(&line, it.value.text, it.value.bytes);
         else
             put(cli, &it.value, &line);
-        ol_put_line(&line);
+        ol_cli_put_line(&line);
     }
     const char *next = ol_cli_field(cli, &whole, "next_after", NULL);
     if (next)
@@ -96,7 +97,7 @@ int ol_cli_page(struct ol_cli *cli, const struct ol_buf *page, const char *name,
     return 0;
 }
 
-const char *ol_thousands(int64_t number, char out[32])
+const char *ol_cli_thousands(int64_t number, char out[32])
 {
     char digits[24];
     int count = snprintf(digits, sizeof digits, "%lld", (long long)number), at = 0;
@@ -124,7 +125,7 @@ const char *ol_cli_age(int64_t since, char out[32])
     return out;
 }
 
-bool ol_put_line(struct ol_buf *line)
+bool ol_cli_put_line(struct ol_buf *line)
 {
     ol_buf_char(line, '\n');
     bool ok = !line->failed && fwrite(line->data, 1, line->bytes, stdout) == line->bytes;
@@ -132,33 +133,34 @@ bool ol_put_line(struct ol_buf *line)
     return ok;
 }
 
-void ol_put_event(const struct ol_cli *cli, const struct outlog_record *event, struct ol_buf *out)
+void ol_cli_put_event(const struct ol_cli *cli, const struct outlog_event *event,
+                      struct ol_buf *out)
 {
     enum { SHOWN = 100 };
-    char time[OL_TIME_TEXT], name[400];
+    char time[OL_TIMESTAMP_TEXT], name[400];
 
     if (cli->json) {
-        ol_record_json(event, out);
+        ol_event_write_json(event, out);
         return;
     }
-    ol_time_format(event->occurred_at, time);
+    ol_timestamp_format(event->occurred_at, time);
     time[23] = '\0'; // milliseconds are enough for people
-    ol_buf_print(out, "%8lld  %s%s%s  ", (long long)event->event_id, ol_dim(cli), time,
-                 ol_plain(cli));
-    ol_put_wide(out, event->org_id ? event->org_id : "-", 12);
-    ol_buf_print(out, " %s", ol_accent(cli));
-    ol_put_wide(out, event->event_type, 24);
+    ol_buf_print(out, "%8lld  %s%s%s  ", (long long)event->event_id, ol_cli_dim(cli), time,
+                 ol_cli_plain(cli));
+    ol_cli_put_wide(out, event->org_id ? event->org_id : "-", 12);
+    ol_buf_print(out, " %s", ol_cli_accent(cli));
+    ol_cli_put_wide(out, event->event_type, 24);
     snprintf(name, sizeof name, "%s/%s#%lld", event->aggregate_type, event->aggregate_id,
              (long long)event->aggregate_seq);
-    ol_buf_print(out, "%s ", ol_plain(cli));
-    ol_put_wide(out, name, 20);
-    ol_buf_print(out, "  %s", ol_dim(cli));
+    ol_buf_print(out, "%s ", ol_cli_plain(cli));
+    ol_cli_put_wide(out, name, 20);
+    ol_buf_print(out, "  %s", ol_cli_dim(cli));
     size_t bytes = event->payload_bytes;
     if (bytes > SHOWN)
         for (bytes = SHOWN; bytes > 0 && ((unsigned char)event->payload[bytes] & 0xC0) == 0x80;)
             bytes--; // not in the middle of a character
-    ol_put_safe(out, event->payload, bytes);
-    ol_buf_print(out, "%s%s", bytes < event->payload_bytes ? "…" : "", ol_plain(cli));
+    ol_cli_put_safe(out, event->payload, bytes);
+    ol_buf_print(out, "%s%s", bytes < event->payload_bytes ? "…" : "", ol_cli_plain(cli));
 }
 
 /* --- progress --- */
@@ -178,7 +180,7 @@ static void draw(struct ol_progress *progress, int64_t now)
     double per_second = seconds > 0 ? (double)progress->done / seconds : 0;
     enum { WIDTH = 30 };
 
-    fprintf(stderr, "\r\033[K%s %s", ol_thousands(progress->done, done), progress->what);
+    fprintf(stderr, "\r\033[K%s %s", ol_cli_thousands(progress->done, done), progress->what);
     if (progress->total > 0) {
         double part = (double)progress->done / (double)progress->total;
         int full = part >= 1 ? WIDTH : (int)(part * WIDTH);
@@ -188,7 +190,7 @@ static void draw(struct ol_progress *progress, int64_t now)
             fprintf(stderr, "  %.0f s left",
                     (double)(progress->total - progress->done) / per_second);
     }
-    fprintf(stderr, "  %s/s", ol_thousands((int64_t)per_second, rate));
+    fprintf(stderr, "  %s/s", ol_cli_thousands((int64_t)per_second, rate));
     fflush(stderr);
 }
 
@@ -208,32 +210,32 @@ void ol_progress_end(struct ol_progress *progress)
         fputs("\r\033[K", stderr);
 }
 
-void ol_cli_tally_begin(const struct ol_cli *cli, struct ol_tally *tally,
-                        struct outlog_requeue *how)
+void ol_cli_bulk_result_begin(const struct ol_cli *cli, struct ol_bulk_result *tally,
+                              struct outlog_requeue *how)
 {
     tally->most_ids = cli->json ? SIZE_MAX : 0;
-    how->on_message = ol_tally_note;
+    how->on_message = ol_bulk_result_note;
     how->user = tally;
 }
 
-void ol_cli_tally_end(const struct ol_cli *cli, struct ol_tally *tally, int result,
-                      const char *why_skipped)
+void ol_cli_bulk_result_end(const struct ol_cli *cli, struct ol_bulk_result *tally, int result,
+                            const char *why_skipped)
 {
     struct ol_buf line = {0};
     char number[32];
     if (cli->json)
-        ol_tally_json(tally, &line);
+        ol_bulk_result_json(tally, &line);
     else
-        ol_buf_print(&line, "%s %s %s", ol_thousands(tally->count, number),
+        ol_buf_print(&line, "%s %s %s", ol_cli_thousands(tally->count, number),
                      tally->is_dry       ? "would be"
                      : tally->count == 1 ? "is"
                                          : "are",
                      tally->verb);
     if (result == 0 || tally->count)
-        ol_put_line(&line);
+        ol_cli_put_line(&line);
     if (tally->skipped)
-        fprintf(stderr, "outlog: %s left alone: %s\n", ol_thousands(tally->skipped, number),
+        fprintf(stderr, "outlog: %s left alone: %s\n", ol_cli_thousands(tally->skipped, number),
                 why_skipped);
     ol_buf_clear(&line);
-    ol_tally_clear(tally);
+    ol_bulk_result_clear(tally);
 }

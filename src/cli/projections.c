@@ -1,10 +1,11 @@
 /* projections.c: outlog projections: views derived from the log. */
+#include "base/duration.h"
 #include "cli/cli.h"
 
 #include "base/clock.h"
-#include "store/farewell.h"
-#include "views/checkpoint.h"
-#include "views/projector.h"
+#include "projections/checkpoint.h"
+#include "projections/projector.h"
+#include "store/postgres/shutdown.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -30,7 +31,7 @@ static void stop(int signal)
 {
     (void)signal;
     atomic_fetch_add(&is_stopped, 1);
-    ol_farewell_begin();
+    ol_shutdown_begin();
 }
 
 static void watch_signals(void)
@@ -48,7 +49,7 @@ static void put_folded(struct ol_buf *out, const char *text)
 {
     while (*text) {
         size_t bytes = strcspn(text, " \t\r\n");
-        ol_put_safe(out, text, bytes);
+        ol_cli_put_safe(out, text, bytes);
         text += bytes;
         text += strspn(text, " \t\r\n");
         if (*text)
@@ -72,20 +73,20 @@ static void print_error(const struct ol_cli *cli, const char *what, const char *
     if (!*error || ol_json_parse(error, strlen(error), &value, NULL) < 0)
         return;
     struct ol_json event = ol_json_get(&value, "event_id");
-    ol_buf_print(&line, "  %s%s", ol_bad(cli), what);
+    ol_buf_print(&line, "  %s%s", ol_cli_bad(cli), what);
     if (event.type == OL_JSON_NUMBER) {
         ol_buf_print(&line, " at event %.*s ", (int)event.bytes, event.text);
         put_folded(&line, member(&value, "event_type", &arena));
     }
     ol_buf_text(&line, ": ");
     put_folded(&line, member(&value, "message", &arena));
-    ol_buf_text(&line, ol_plain(cli));
-    ol_put_line(&line);
+    ol_buf_text(&line, ol_cli_plain(cli));
+    ol_cli_put_line(&line);
     const char *statement = member(&value, "statement", &arena);
     if (*statement) {
         ol_buf_text(&line, "    ");
         put_folded(&line, statement);
-        ol_put_line(&line);
+        ol_cli_put_line(&line);
     }
     ol_buf_clear(&line);
     ol_arena_clear(&arena);
@@ -94,10 +95,10 @@ static void print_error(const struct ol_cli *cli, const char *what, const char *
 static void print_rebuild(const struct outlog_projection *p)
 {
     char done[32], upto[32], pace[32];
-    int64_t eta_s, rate = ol_rebuild_pace(p, &eta_s);
+    int64_t eta_s, rate = ol_checkpoint_rebuild_pace(p, &eta_s);
     printf("  version %d is built aside: %s of %s events, %s events/s", p->rebuild_version,
-           ol_thousands(p->rebuild_event_id, done), ol_thousands(p->rebuild_upto, upto),
-           ol_thousands(rate, pace));
+           ol_cli_thousands(p->rebuild_event_id, done), ol_cli_thousands(p->rebuild_upto, upto),
+           ol_cli_thousands(rate, pace));
     if (eta_s >= 0)
         printf(", %lld s left", (long long)eta_s);
     putchar('\n');
@@ -108,16 +109,16 @@ static void print_projection(const struct ol_cli *cli, const struct outlog_proje
     struct ol_buf line = {0};
     if (cli->json) {
         ol_projection_json(p, &line);
-        ol_put_line(&line);
+        ol_cli_put_line(&line);
     } else {
-        const char *color = strcmp(p->status, "stopped") == 0   ? ol_bad(cli)
-                            : strcmp(p->status, "running") == 0 ? ol_good(cli)
-                                                                : ol_accent(cli);
-        ol_put_wide(&line, p->name, 24);
+        const char *color = strcmp(p->status, "stopped") == 0   ? ol_cli_bad(cli)
+                            : strcmp(p->status, "running") == 0 ? ol_cli_good(cli)
+                                                                : ol_cli_accent(cli);
+        ol_cli_put_wide(&line, p->name, 24);
         ol_buf_print(&line, " %4d  %s%-10s%s %12lld %10lld  ", p->version, color, p->status,
-                     ol_plain(cli), (long long)p->last_applied_event_id, (long long)p->lag);
-        ol_put_safe(&line, p->owner, strlen(p->owner));
-        ol_put_line(&line);
+                     ol_cli_plain(cli), (long long)p->last_applied_event_id, (long long)p->lag);
+        ol_cli_put_safe(&line, p->owner, strlen(p->owner));
+        ol_cli_put_line(&line);
         print_error(cli, "stopped", p->error);
         if (strcmp(p->rebuild, "aside") == 0 && !*p->rebuild_error)
             print_rebuild(p);
@@ -132,11 +133,11 @@ static int list(struct ol_cli *cli, outlog *log, void *wish, outlog_err *err)
     size_t count;
     (void)wish;
     if (!all)
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        return ol_no_memory(err);
     int result = outlog_projection_list(log, all, MOST, &count, err);
     if (result == 0 && !cli->json)
-        printf("%s%-24s %4s  %-10s %12s %10s  %s%s\n", ol_bold(cli), "projection", "vers", "status",
-               "applied", "lag", "worker", ol_plain(cli));
+        printf("%s%-24s %4s  %-10s %12s %10s  %s%s\n", ol_cli_bold(cli), "projection", "vers",
+               "status", "applied", "lag", "worker", ol_cli_plain(cli));
     for (size_t i = 0; result == 0 && i < count && i < MOST; i++)
         print_projection(cli, &all[i]);
     free(all);
@@ -161,16 +162,16 @@ static int run_worker(struct ol_cli *cli, outlog *log, void *context, outlog_err
     int64_t started = ol_clock_boot_us();
     char applied[32];
     (void)log;
-    if (ol_farewell_prepare(cli->store, err) < 0)
+    if (ol_shutdown_prepare(cli->store, err) < 0)
         return -1;
     watch_signals();
     wish->worker.store = cli->store;
     if (ol_projector_run(&wish->worker, &is_stopped, &stats, err) < 0)
         return -1;
     fprintf(stderr, "outlog projections: %s events applied, %lld swaps, %lld stops, in %.2f s\n",
-            ol_thousands(stats.applied, applied), (long long)stats.swaps, (long long)stats.stops,
-            (double)(ol_clock_boot_us() - started) / 1e6);
-    return ol_farewell_end(0);
+            ol_cli_thousands(stats.applied, applied), (long long)stats.swaps,
+            (long long)stats.stops, (double)(ol_clock_boot_us() - started) / 1e6);
+    return ol_shutdown_end(0);
 }
 
 struct thread {
@@ -294,7 +295,7 @@ static int wait_for(struct ol_cli *cli, outlog *log, void *context, outlog_err *
     int64_t timeout_us = 5 * INT64_C(1000000), reached;
     struct ol_buf line = {0};
     if (wish->timeout)
-        ol_span_parse(wish->timeout, &timeout_us);
+        ol_duration_parse(wish->timeout, &timeout_us);
     if (outlog_projection_wait(log, cli->argv[1], wish->event_id, (int)(timeout_us / 1000),
                                &reached, err) < 0)
         return -1;
@@ -305,7 +306,7 @@ static int wait_for(struct ol_cli *cli, outlog *log, void *context, outlog_err *
     } else {
         ol_buf_print(&line, "%s has applied event %lld", cli->argv[1], (long long)reached);
     }
-    ol_put_line(&line);
+    ol_cli_put_line(&line);
     ol_buf_clear(&line);
     return 0;
 }
@@ -324,24 +325,25 @@ static const struct ol_cli_verb verbs[] = {
 static int parse_span(const char *name, const char *text, int64_t least_us, int64_t *out)
 {
     int64_t ignored;
-    if (!text || (ol_span_parse(text, out ? out : &ignored) == 0 && (!out || *out >= least_us)))
+    if (!text || (ol_duration_parse(text, out ? out : &ignored) == 0 && (!out || *out >= least_us)))
         return 0;
-    return ol_usage("--%s is a span like 500ms or 30s, not '%s'", name, text);
+    return ol_cli_usage("--%s is a span like 500ms or 30s, not '%s'", name, text);
 }
 
 static int parse(struct ol_cli *cli, struct wish *wish)
 {
     const char *id = NULL, *lease = NULL, *poll = NULL;
-    const struct ol_option options[] = {{"aside", OL_FLAG, &wish->aside, NULL},
-                                        {"no-wait", OL_FLAG, &wish->no_wait, NULL},
-                                        {"actor", OL_STRING, &wish->actor, NULL},
-                                        {"id", OL_STRING, &id, NULL},
-                                        {"lease", OL_STRING, &lease, NULL},
-                                        {"poll", OL_STRING, &poll, NULL},
-                                        {"until-idle", OL_FLAG, &wish->worker.until_idle, NULL},
-                                        {"timeout", OL_STRING, &wish->timeout, NULL},
+    const struct ol_option options[] = {{"aside", OL_OPTION_FLAG, &wish->aside, NULL},
+                                        {"no-wait", OL_OPTION_FLAG, &wish->no_wait, NULL},
+                                        {"actor", OL_OPTION_STRING, &wish->actor, NULL},
+                                        {"id", OL_OPTION_STRING, &id, NULL},
+                                        {"lease", OL_OPTION_STRING, &lease, NULL},
+                                        {"poll", OL_OPTION_STRING, &poll, NULL},
+                                        {"until-idle", OL_OPTION_FLAG, &wish->worker.until_idle,
+                                         NULL},
+                                        {"timeout", OL_OPTION_STRING, &wish->timeout, NULL},
                                         {0}};
-    int status = ol_options(cli, options);
+    int status = ol_cli_options(cli, options);
     if (status || (status = parse_span("lease", lease, 1000000, &wish->worker.lease_us)) ||
         (status = parse_span("poll", poll, 1000, &wish->worker.poll_us)) ||
         (status = parse_span("timeout", wish->timeout, 0, NULL)) ||

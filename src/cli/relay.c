@@ -1,11 +1,12 @@
 /* relay.c: outlog relay. */
+#include "base/duration.h"
 #include "cli/apply.h"
 #include "cli/cli.h"
 
 #include "base/clock.h"
-#include "publish/tracer.h"
-#include "relay/sink.h"
-#include "store/farewell.h"
+#include "relay/sink/sink.h"
+#include "store/postgres/shutdown.h"
+#include "telemetry/span_exporter.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -22,7 +23,7 @@ static void stop(int signal)
 {
     (void)signal;
     atomic_fetch_add(&is_stopped, 1);
-    ol_farewell_begin();
+    ol_shutdown_begin();
 }
 
 struct thread {
@@ -50,29 +51,29 @@ struct flags {
 
 static int parse(struct ol_cli *cli, struct flags *flags)
 {
-    const struct ol_option table[] = {{"id", OL_STRING, &flags->id, NULL},
-                                      {"config", OL_STRING, &flags->config, NULL},
-                                      {"lease", OL_STRING, &flags->lease, NULL},
-                                      {"poll", OL_STRING, &flags->poll, NULL},
-                                      {"patience", OL_STRING, &flags->patience, NULL},
-                                      {"batch", OL_NUMBER, &flags->batch, NULL},
-                                      {"threads", OL_NUMBER, &flags->threads, NULL},
-                                      {"until-idle", OL_FLAG, &flags->until_idle, NULL},
-                                      {"quiet", OL_FLAG, &flags->quiet, NULL},
-                                      {"log-format", OL_STRING, &flags->log_format, NULL},
-                                      {"log-level", OL_STRING, &flags->log_level, NULL},
+    const struct ol_option table[] = {{"id", OL_OPTION_STRING, &flags->id, NULL},
+                                      {"config", OL_OPTION_STRING, &flags->config, NULL},
+                                      {"lease", OL_OPTION_STRING, &flags->lease, NULL},
+                                      {"poll", OL_OPTION_STRING, &flags->poll, NULL},
+                                      {"patience", OL_OPTION_STRING, &flags->patience, NULL},
+                                      {"batch", OL_OPTION_NUMBER, &flags->batch, NULL},
+                                      {"threads", OL_OPTION_NUMBER, &flags->threads, NULL},
+                                      {"until-idle", OL_OPTION_FLAG, &flags->until_idle, NULL},
+                                      {"quiet", OL_OPTION_FLAG, &flags->quiet, NULL},
+                                      {"log-format", OL_OPTION_STRING, &flags->log_format, NULL},
+                                      {"log-level", OL_OPTION_STRING, &flags->log_level, NULL},
                                       {0}};
-    int status = ol_options(cli, table);
+    int status = ol_cli_options(cli, table);
     if (!status && cli->argc)
-        return ol_usage("relay takes no argument, found '%s'", cli->argv[0]);
+        return ol_cli_usage("relay takes no argument, found '%s'", cli->argv[0]);
     return status ? status : ol_cli_log(flags->log_format, flags->log_level);
 }
 
 static int override_span(const char *name, const char *text, int64_t *out)
 {
-    if (!text || ol_span_parse(text, out) == 0)
+    if (!text || ol_duration_parse(text, out) == 0)
         return 0;
-    return ol_usage("--%s is a span like 500ms or 30s, not '%s'", name, text);
+    return ol_cli_usage("--%s is a span like 500ms or 30s, not '%s'", name, text);
 }
 
 /* Flags come before what outlog.yaml says. */
@@ -88,9 +89,9 @@ static int override(const struct flags *flags, struct ol_worker_options *options
     if (flags->threads != UNSAID)
         options->siblings = flags->threads > MOST_THREADS ? -1 : (int)flags->threads;
     if (options->batch < 1 || options->batch > 1000 || options->siblings < 1)
-        return ol_usage("--batch is 1 to 1000, --threads 1 to %d", MOST_THREADS);
+        return ol_cli_usage("--batch is 1 to 1000, --threads 1 to %d", MOST_THREADS);
     if (options->lease_us < 1000000)
-        return ol_usage("--lease is at least 1s");
+        return ol_cli_usage("--lease is at least 1s");
     options->until_idle = flags->until_idle;
     options->quiet = flags->quiet;
     if (flags->id)
@@ -102,7 +103,7 @@ static int override(const struct flags *flags, struct ol_worker_options *options
 static int apply(struct ol_cli *cli, const char *file)
 {
     const struct ol_config_options plain = {0};
-    struct ol_changes changes;
+    struct ol_config_diffs changes;
     struct ol_yaml yaml;
     int status = ol_cli_config_read(cli, file, &yaml);
 
@@ -141,8 +142,8 @@ static int run(struct ol_cli *cli)
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
-    if (ol_worker_load(&options, &err) < 0 || ol_farewell_prepare(options.store, &err) < 0)
-        return ol_report(&err);
+    if (ol_worker_load(&options, &err) < 0 || ol_shutdown_prepare(options.store, &err) < 0)
+        return ol_cli_report(&err);
     override(&flags, &options);
     int count = options.siblings;
     atomic_int begun = 0;
@@ -157,21 +158,21 @@ static int run(struct ol_cli *cli)
     for (int i = 0; i < count; i++) {
         pthread_join(threads[i].id, NULL);
         if (threads[i].result < 0)
-            status = ol_report(&threads[i].err);
+            status = ol_cli_report(&threads[i].err);
         total.published += threads[i].stats.published;
         total.failed += threads[i].stats.failed;
         total.dead += threads[i].stats.dead;
         total.fenced += threads[i].stats.fenced;
     }
     ol_sinks_join(&sinks);
-    ol_tracer_close(options.tracer);
+    ol_span_exporter_close(options.tracer);
     double took = (double)(ol_clock_boot_us() - started) / 1e6;
     snprintf(seconds, sizeof seconds, "%.2f", took);
     if (status == OL_EXIT_DONE)
         fprintf(stderr, "outlog relay: %s published, %lld failed attempts, %lld dead, in %s s\n",
-                ol_thousands(total.published, published), (long long)total.failed,
+                ol_cli_thousands(total.published, published), (long long)total.failed,
                 (long long)total.dead, seconds);
-    return ol_farewell_end(status);
+    return ol_shutdown_end(status);
 }
 
 const struct ol_cli_command ol_command_relay = {

@@ -17,15 +17,15 @@ static int check(struct ol_cli *cli, const struct wish *wish)
                      filter->error;
     bool is_published = filter->state && strcmp(filter->state, "PUBLISHED") == 0;
     if (filter->state && !is_published && strcmp(filter->state, "DEAD") != 0)
-        return ol_usage("--state is DEAD or PUBLISHED, not '%s'", filter->state);
+        return ol_cli_usage("--state is DEAD or PUBLISHED, not '%s'", filter->state);
     if (cli->argc && (wish->all || is_narrow || filter->state))
-        return ol_usage(
+        return ol_cli_usage(
             "give ids, or say which by --all, --to, --type, --error, --since, --until; not both");
     if (!cli->argc && !wish->all && !is_narrow)
-        return ol_usage(
+        return ol_cli_usage(
             "requeue what? ID…, --all, --to DESTINATION, --type T, --since T or --until T");
     if (is_published && !is_narrow)
-        return ol_usage(
+        return ol_cli_usage(
             "everything ever published is too much: narrow it by --to, --type, --since or "
             "--until");
     return 0;
@@ -35,19 +35,19 @@ static int parse(struct ol_cli *cli, struct wish *wish)
 {
     const char *since = NULL, *until = NULL;
     struct outlog_message_filter *filter = &wish->filter;
-    const struct ol_option options[] = {{"all", OL_FLAG, &wish->all, NULL},
-                                        {"to", OL_STRING, &filter->destination, NULL},
-                                        {"type", OL_STRING, &filter->event_type, NULL},
-                                        {"error", OL_STRING, &filter->error, NULL},
-                                        {"since", OL_STRING, &since, NULL},
-                                        {"until", OL_STRING, &until, NULL},
-                                        {"state", OL_STRING, &filter->state, NULL},
-                                        {"dry-run", OL_FLAG, &wish->how.dry_run, NULL},
-                                        {"even-if-unknown", OL_FLAG, &wish->how.even_if_unknown,
-                                         NULL},
-                                        {"actor", OL_STRING, &wish->actor, NULL},
+    const struct ol_option options[] = {{"all", OL_OPTION_FLAG, &wish->all, NULL},
+                                        {"to", OL_OPTION_STRING, &filter->destination, NULL},
+                                        {"type", OL_OPTION_STRING, &filter->event_type, NULL},
+                                        {"error", OL_OPTION_STRING, &filter->error, NULL},
+                                        {"since", OL_OPTION_STRING, &since, NULL},
+                                        {"until", OL_OPTION_STRING, &until, NULL},
+                                        {"state", OL_OPTION_STRING, &filter->state, NULL},
+                                        {"dry-run", OL_OPTION_FLAG, &wish->how.dry_run, NULL},
+                                        {"even-if-unknown", OL_OPTION_FLAG,
+                                         &wish->how.even_if_unknown, NULL},
+                                        {"actor", OL_OPTION_STRING, &wish->actor, NULL},
                                         {0}};
-    int status = ol_options(cli, options);
+    int status = ol_cli_options(cli, options);
     if (status || (status = ol_cli_window(since, until, &filter->since, &filter->until)) ||
         (status = ol_cli_actor(cli, wish->actor, &wish->how.by.actor_type, &wish->how.by.actor_id)))
         return status;
@@ -61,8 +61,8 @@ static int run(struct ol_cli *cli)
     int status = parse(cli, &wish);
     if (status)
         return status;
-    struct ol_tally tally = {.verb = "requeued", .is_dry = wish.how.dry_run};
-    ol_cli_tally_begin(cli, &tally, &wish.how);
+    struct ol_bulk_result tally = {.verb = "requeued", .is_dry = wish.how.dry_run};
+    ol_cli_bulk_result_begin(cli, &tally, &wish.how);
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
@@ -70,11 +70,11 @@ static int run(struct ol_cli *cli)
                    ? outlog_requeue_ids(log, (const char *const *)cli->argv, (size_t)cli->argc,
                                         &wish.how, &err)
                    : outlog_requeue_all(log, &wish.filter, &wish.how, NULL, &tally.skipped, &err);
-    ol_cli_tally_end(cli, &tally, done,
-                     "they go at most once and nobody knows whether they arrived; "
-                     "--even-if-unknown sends them all the same");
+    ol_cli_bulk_result_end(cli, &tally, done,
+                           "they go at most once and nobody knows whether they arrived; "
+                           "--even-if-unknown sends them all the same");
     if (done < 0)
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     outlog_close(log);
     return status;
 }

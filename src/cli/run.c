@@ -1,7 +1,7 @@
 /* run.c: outlog run: start and move runs, and look at one: show, replay, verify, resume. */
-#include "cli/command.h"
+#include "cli/run_command.h"
 
-#include "runs/story.h"
+#include "runs/snapshot.h"
 
 #include <string.h>
 
@@ -19,14 +19,14 @@ void ol_cli_difference(void *user, const char *table, const char *id, const char
         ol_buf_text(&line, replayed);
         ol_buf_char(&line, '}');
     } else {
-        ol_buf_print(&line, "%s%s%s ", ol_bold(cli), table, ol_plain(cli));
-        ol_put_safe(&line, id, strlen(id));
-        ol_buf_print(&line, "  %s  %sstored%s ", field, ol_bad(cli), ol_plain(cli));
-        ol_put_safe(&line, stored, strlen(stored));
-        ol_buf_print(&line, "  %sreplayed%s ", ol_good(cli), ol_plain(cli));
-        ol_put_safe(&line, replayed, strlen(replayed));
+        ol_buf_print(&line, "%s%s%s ", ol_cli_bold(cli), table, ol_cli_plain(cli));
+        ol_cli_put_safe(&line, id, strlen(id));
+        ol_buf_print(&line, "  %s  %sstored%s ", field, ol_cli_bad(cli), ol_cli_plain(cli));
+        ol_cli_put_safe(&line, stored, strlen(stored));
+        ol_buf_print(&line, "  %sreplayed%s ", ol_cli_good(cli), ol_cli_plain(cli));
+        ol_cli_put_safe(&line, replayed, strlen(replayed));
     }
-    ol_put_line(&line);
+    ol_cli_put_line(&line);
     ol_buf_clear(&line);
 }
 
@@ -40,12 +40,12 @@ static int verify(struct ol_cli *cli, outlog *log, const char *id, int *status, 
         result = ol_run_verify_json(log, id, NULL, &out, err);
         if (result == 0) {
             differences = strncmp(out.data, "{\"matches\":false", 16) == 0;
-            ol_put_line(&out);
+            ol_cli_put_line(&out);
         }
     } else {
         result = ol_run_verify(log, id, NULL, ol_cli_difference, cli, &differences, err);
         if (result == 0 && differences == 0)
-            printf("%sThe run matches its events.%s\n", ol_good(cli), ol_plain(cli));
+            printf("%sThe run matches its events.%s\n", ol_cli_good(cli), ol_cli_plain(cli));
     }
     ol_buf_clear(&out);
     if (result == 0 && differences)
@@ -73,12 +73,12 @@ static int look(struct ol_cli *cli, look_function *function)
     struct ol_buf out = {0};
     outlog_err err;
     const char *word = first_word(cli);
-    int status = ol_options(cli, NULL);
+    int status = ol_cli_options(cli, NULL);
     bool is_drawn = strcmp(word, "show") == 0 && !cli->json;
     if (status)
         return status;
     if (cli->argc != 2)
-        return ol_usage("run %s takes one run: its run_id", word);
+        return ol_cli_usage("run %s takes one run: its run_id", word);
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
@@ -86,9 +86,9 @@ static int look(struct ol_cli *cli, look_function *function)
                  : !function ? verify(cli, log, cli->argv[1], &status, &err)
                              : function(log, cli->argv[1], NULL, &out, &err);
     if (result < 0)
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     else if (out.bytes)
-        ol_put_line(&out);
+        ol_cli_put_line(&out);
     ol_buf_clear(&out);
     outlog_close(log);
     return status;

@@ -1,18 +1,18 @@
 /* runs.c: outlog runs: the runs there are, the newest first. */
+#include "base/timestamp.h"
 #include "cli/cli.h"
 
-#include "base/clock.h"
-#include "base/json.h"
-#include "runs/story.h"
+#include "base/json/json.h"
+#include "runs/snapshot.h"
 
 #include <string.h>
 
 static const char *color_of(const struct ol_cli *cli, const char *status)
 {
-    return strcmp(status, "COMPLETED") == 0 ? ol_good(cli)
-           : strcmp(status, "FAILED") == 0  ? ol_bad(cli)
-           : strcmp(status, "RUNNING") == 0 ? ol_accent(cli)
-                                            : ol_dim(cli);
+    return strcmp(status, "COMPLETED") == 0 ? ol_cli_good(cli)
+           : strcmp(status, "FAILED") == 0  ? ol_cli_bad(cli)
+           : strcmp(status, "RUNNING") == 0 ? ol_cli_accent(cli)
+                                            : ol_cli_dim(cli);
 }
 
 static void put_run(struct ol_cli *cli, const struct ol_json *run, struct ol_buf *line)
@@ -23,19 +23,20 @@ static void put_run(struct ol_cli *cli, const struct ol_json *run, struct ol_buf
     int64_t at = 0, failures = 0;
     char age[32];
 
-    ol_time_parse(started, strlen(started), &at);
+    ol_timestamp_parse(started, strlen(started), &at);
     ol_json_int(&bad, &failures);
     ol_buf_print(line, "%s  ", ol_cli_field(cli, run, "run_id", "-"));
     ol_buf_text(line, color_of(cli, status));
-    ol_put_wide(line, status, 9);
-    ol_buf_print(line, "%s  ", ol_plain(cli));
-    ol_put_wide(line, ol_cli_field(cli, run, "org_id", "-"), 12);
+    ol_cli_put_wide(line, status, 9);
+    ol_buf_print(line, "%s  ", ol_cli_plain(cli));
+    ol_cli_put_wide(line, ol_cli_field(cli, run, "org_id", "-"), 12);
     ol_buf_text(line, "  ");
-    ol_put_wide(line, ol_cli_field(cli, run, "run_type", "-"), 20);
+    ol_cli_put_wide(line, ol_cli_field(cli, run, "run_type", "-"), 20);
     ol_buf_print(line, "  %3.*s done", (int)total.bytes, total.text);
     if (failures)
-        ol_buf_print(line, ", %s%lld failed%s", ol_bad(cli), (long long)failures, ol_plain(cli));
-    ol_buf_print(line, "  %s%s%s", ol_dim(cli), ol_cli_age(at, age), ol_plain(cli));
+        ol_buf_print(line, ", %s%lld failed%s", ol_cli_bad(cli), (long long)failures,
+                     ol_cli_plain(cli));
+    ol_buf_print(line, "  %s%s%s", ol_cli_dim(cli), ol_cli_age(at, age), ol_cli_plain(cli));
 }
 
 static int run(struct ol_cli *cli)
@@ -44,22 +45,23 @@ static int run(struct ol_cli *cli)
     int64_t limit = 100;
     struct ol_buf page = {0};
     outlog_err err;
-    int status = ol_options(cli, (const struct ol_option[]){{"status", OL_STRING, &state, NULL},
-                                                            {"org", OL_STRING, &org, NULL},
-                                                            {"after", OL_STRING, &after, NULL},
-                                                            {"limit", OL_NUMBER, &limit, NULL},
-                                                            {0}});
+    int status =
+        ol_cli_options(cli, (const struct ol_option[]){{"status", OL_OPTION_STRING, &state, NULL},
+                                                       {"org", OL_OPTION_STRING, &org, NULL},
+                                                       {"after", OL_OPTION_STRING, &after, NULL},
+                                                       {"limit", OL_OPTION_NUMBER, &limit, NULL},
+                                                       {0}});
     static const char *const states[] = {"RUNNING", "COMPLETED", "FAILED", "CANCELLED", NULL};
     if (status || (status = ol_cli_one_of("status", state, states)))
         return status;
     if (cli->argc || limit < 1 || limit > 10000)
-        return ol_usage("runs takes no words, and --limit 1 to 10000");
+        return ol_cli_usage("runs takes no words, and --limit 1 to 10000");
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
     if (ol_run_list(log, state, org, after, (size_t)limit, &page, &err) < 0 ||
         ol_cli_page(cli, &page, "runs", put_run, &err) < 0)
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     ol_buf_clear(&page);
     outlog_close(log);
     return status;

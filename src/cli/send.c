@@ -1,8 +1,8 @@
 /* send.c: outlog send: one outbox message. */
+#include "base/duration.h"
 #include "cli/cli.h"
 
-#include "base/clock.h"
-#include "outbox/message.h"
+#include "outbox/enqueue.h"
 
 #include <string.h>
 
@@ -14,7 +14,7 @@ static int read_headers(struct ol_cli *cli, const char *const *given, size_t cou
         const char *colon = strchr(given[i], ':');
         if (!colon || colon == given[i]) {
             ol_buf_clear(&json);
-            return ol_usage("--header is NAME:VALUE, not '%s'", given[i]);
+            return ol_cli_usage("--header is NAME:VALUE, not '%s'", given[i]);
         }
         ol_buf_char(&json, i ? ',' : '{');
         ol_buf_json(&json, given[i], (size_t)(colon - given[i]));
@@ -48,40 +48,41 @@ static size_t pick_headers(struct ol_cli *cli, const char **out, size_t room)
     return count;
 }
 
-static int parse(struct ol_cli *cli, struct outlog_message_draft *draft)
+static int parse(struct ol_cli *cli, struct outlog_new_message *draft)
 {
     const char *headers[64], *delay = NULL, *data = NULL;
     int64_t attempts = 0;
     bool has_attempts = false;
     size_t count = pick_headers(cli, headers, 64);
-    const struct ol_option options[] = {{"to", OL_STRING, &draft->destination, NULL},
-                                        {"type", OL_STRING, &draft->event_type, NULL},
-                                        {"data", OL_STRING, &data, NULL},
-                                        {"key", OL_STRING, &draft->idempotency_key, NULL},
-                                        {"ordering-key", OL_STRING, &draft->ordering_key, NULL},
-                                        {"partition-key", OL_STRING, &draft->partition_key, NULL},
-                                        {"content-type", OL_STRING, &draft->content_type, NULL},
-                                        {"metadata", OL_STRING, &draft->metadata, NULL},
-                                        {"correlation", OL_STRING, &draft->correlation_id, NULL},
-                                        {"causation", OL_STRING, &draft->causation_id, NULL},
-                                        {"org", OL_STRING, &draft->org_id, NULL},
-                                        {"delay", OL_STRING, &delay, NULL},
-                                        {"max-attempts", OL_NUMBER, &attempts, &has_attempts},
-                                        {0}};
-    int status = ol_options(cli, options);
+    const struct ol_option options[] =
+        {{"to", OL_OPTION_STRING, &draft->destination, NULL},
+         {"type", OL_OPTION_STRING, &draft->event_type, NULL},
+         {"data", OL_OPTION_STRING, &data, NULL},
+         {"key", OL_OPTION_STRING, &draft->idempotency_key, NULL},
+         {"ordering-key", OL_OPTION_STRING, &draft->ordering_key, NULL},
+         {"partition-key", OL_OPTION_STRING, &draft->partition_key, NULL},
+         {"content-type", OL_OPTION_STRING, &draft->content_type, NULL},
+         {"metadata", OL_OPTION_STRING, &draft->metadata, NULL},
+         {"correlation", OL_OPTION_STRING, &draft->correlation_id, NULL},
+         {"causation", OL_OPTION_STRING, &draft->causation_id, NULL},
+         {"org", OL_OPTION_STRING, &draft->org_id, NULL},
+         {"delay", OL_OPTION_STRING, &delay, NULL},
+         {"max-attempts", OL_OPTION_NUMBER, &attempts, &has_attempts},
+         {0}};
+    int status = ol_cli_options(cli, options);
 
     if (status || (status = read_headers(cli, headers, count, &draft->headers)))
         return status;
     if (cli->argc)
-        return ol_usage("send takes no argument, found '%s'", cli->argv[0]);
+        return ol_cli_usage("send takes no argument, found '%s'", cli->argv[0]);
     if (!draft->destination || !draft->event_type || !data)
-        return ol_usage(
+        return ol_cli_usage(
             "send needs --to DESTINATION, --type T and --data JSON|@FILE; see outlog send "
             "--help");
-    if (delay && ol_span_parse(delay, &draft->delay_us) < 0)
-        return ol_usage("--delay is a span like 5s or 1h, not '%s'", delay);
+    if (delay && ol_duration_parse(delay, &draft->delay_us) < 0)
+        return ol_cli_usage("--delay is a span like 5s or 1h, not '%s'", delay);
     if (has_attempts && (attempts < 1 || attempts > 1000000))
-        return ol_usage("--max-attempts is 1 to 1000000");
+        return ol_cli_usage("--max-attempts is 1 to 1000000");
     draft->max_attempts = (int)attempts;
     if (*data != '@' && !draft->content_type && (status = ol_cli_check_json("--data", data)))
         return status;
@@ -91,7 +92,7 @@ static int parse(struct ol_cli *cli, struct outlog_message_draft *draft)
 
 static int run(struct ol_cli *cli)
 {
-    struct outlog_message_draft draft = {0};
+    struct outlog_new_message draft = {0};
     struct outlog_enqueued enqueued;
     outlog_tx *tx;
     outlog_err err;
@@ -103,12 +104,12 @@ static int run(struct ol_cli *cli)
     if (!log)
         return OL_EXIT_FAILED;
     if (outlog_begin(log, &tx, &err) < 0)
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     else if (outlog_enqueue(tx, &draft, &enqueued, &err) < 0) {
         outlog_rollback(tx);
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     } else if (outlog_commit(tx, &err) < 0)
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     else if (cli->json)
         printf("{\"event_id\":\"%s\",\"duplicate\":%s}\n", enqueued.event_id,
                enqueued.duplicate ? "true" : "false");

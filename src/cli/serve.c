@@ -2,13 +2,12 @@
 #include "cli/apply.h"
 #include "cli/cli.h"
 
-#include "api/server.h"
-#include "base/clock.h"
 #include "log/log.h"
-#include "publish/tracer.h"
-#include "relay/sink.h"
-#include "store/farewell.h"
-#include "views/projector.h"
+#include "projections/projector.h"
+#include "relay/sink/sink.h"
+#include "server/server.h"
+#include "store/postgres/shutdown.h"
+#include "telemetry/span_exporter.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -38,13 +37,14 @@ static int run_projector(struct engine *engine, outlog_err *err)
     return ol_projector_run(&engine->projector, &is_stopped, &stats, err);
 }
 
-/* An engine ends when told to, or when it cannot start: then it is tried again, if that can help. */
+/* An engine ends when told to, or when it cannot start: then it is tried again, if that can help.
+ */
 static void *run_engine(void *argument)
 {
     struct engine *engine = argument;
     outlog_err err;
     while (!atomic_load(&is_stopped) && engine->run(engine, &err) < 0) {
-        ol_report(&err);
+        ol_cli_report(&err);
         if (err.code == OUTLOG_MISUSE)
             break;
         sleep(1);
@@ -106,26 +106,26 @@ static int parse(struct ol_cli *cli, struct ol_server_options *options, bool *no
 {
     int64_t threads = options->clerks, queue = (int64_t)options->most_queued;
     const char *log_format = NULL, *log_level = NULL;
-    const struct ol_option table[] = {{"listen", OL_STRING, &options->listen, has_listen},
-                                      {"config", OL_STRING, config, NULL},
-                                      {"dev", OL_FLAG, &options->is_dev, NULL},
-                                      {"no-relay", OL_FLAG, no_relay, NULL},
-                                      {"tls-cert", OL_STRING, &options->tls_cert, NULL},
-                                      {"tls-key", OL_STRING, &options->tls_key, NULL},
-                                      {"threads", OL_NUMBER, &threads, NULL},
-                                      {"queue", OL_NUMBER, &queue, NULL},
-                                      {"log-format", OL_STRING, &log_format, NULL},
-                                      {"log-level", OL_STRING, &log_level, NULL},
+    const struct ol_option table[] = {{"listen", OL_OPTION_STRING, &options->listen, has_listen},
+                                      {"config", OL_OPTION_STRING, config, NULL},
+                                      {"dev", OL_OPTION_FLAG, &options->is_dev, NULL},
+                                      {"no-relay", OL_OPTION_FLAG, no_relay, NULL},
+                                      {"tls-cert", OL_OPTION_STRING, &options->tls_cert, NULL},
+                                      {"tls-key", OL_OPTION_STRING, &options->tls_key, NULL},
+                                      {"threads", OL_OPTION_NUMBER, &threads, NULL},
+                                      {"queue", OL_OPTION_NUMBER, &queue, NULL},
+                                      {"log-format", OL_OPTION_STRING, &log_format, NULL},
+                                      {"log-level", OL_OPTION_STRING, &log_level, NULL},
                                       {0}};
-    int status = ol_options(cli, table);
+    int status = ol_cli_options(cli, table);
     if (status || (status = ol_cli_log(log_format, log_level)))
         return status;
     if (cli->argc)
-        return ol_usage("serve takes no argument, found '%s'", cli->argv[0]);
+        return ol_cli_usage("serve takes no argument, found '%s'", cli->argv[0]);
     if (threads < 1 || threads > 64)
-        return ol_usage("--threads is 1 to 64");
+        return ol_cli_usage("--threads is 1 to 64");
     if (queue < 1 || queue > 1000000)
-        return ol_usage("--queue is 1 to 1000000");
+        return ol_cli_usage("--queue is 1 to 1000000");
     options->clerks = (int)threads;
     options->most_queued = (size_t)queue;
     return 0;
@@ -141,7 +141,7 @@ static outlog *open_store(struct ol_cli *cli, bool is_dev)
     if (outlog_open(cli->store, &log, &err) == 0 && outlog_init(log, NULL, NULL, &err) == 0)
         return log;
     outlog_close(log);
-    ol_report(&err);
+    ol_cli_report(&err);
     return NULL;
 }
 
@@ -162,12 +162,13 @@ static int read_answers(outlog *log, int *answers, outlog_err *err)
 {
     struct ol_rows rows;
     if (ol_log_ready(log, err) < 0 ||
-        ol_query(log->conn, OL_Q_SETTING_GET, OL_PARAMS(ol_text("serve.answers")), &rows, err) < 0)
+        ol_store_query(log->conn, OL_Q_SETTING_GET, OL_PARAMS(ol_value_text("serve.answers")),
+                       &rows, err) < 0)
         return -1;
-    int got = ol_next(&rows, err);
+    int got = ol_rows_next(&rows, err);
     if (got > 0)
-        *answers = atoi(ol_column_text(&rows, 0, NULL)); // checked when it was applied
-    ol_end(&rows);
+        *answers = atoi(ol_rows_text(&rows, 0, NULL)); // checked when it was applied
+    ol_rows_end(&rows);
     return got < 0 ? -1 : 0;
 }
 
@@ -175,7 +176,7 @@ static int prepare(struct ol_cli *cli, const char *config, struct ol_server_opti
                    bool has_listen)
 {
     const struct ol_config_options plain = {0};
-    struct ol_changes changes;
+    struct ol_config_diffs changes;
     struct ol_yaml yaml;
     outlog_err err;
     int status = config ? ol_cli_config_read(cli, config, &yaml) : OL_EXIT_DONE;
@@ -190,7 +191,7 @@ static int prepare(struct ol_cli *cli, const char *config, struct ol_server_opti
     if (config)
         status = ol_cli_config_apply(cli, log, config, &yaml, &plain, &changes);
     if (status == OL_EXIT_DONE && read_answers(log, &options->answers, &err) < 0)
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     outlog_close(log);
     return status;
 }
@@ -217,18 +218,18 @@ static int run(struct ol_cli *cli)
     options.ready = be_ready;
     options.user = &house;
     house.relay.relay.name = house.projector.projector.name = host;
-    if (ol_worker_load(&house.relay.relay, &err) < 0 || ol_farewell_prepare(cli->store, &err) < 0)
-        return ol_report(&err);
+    if (ol_worker_load(&house.relay.relay, &err) < 0 || ol_shutdown_prepare(cli->store, &err) < 0)
+        return ol_cli_report(&err);
     options.tracer = house.relay.relay.tracer;
     options.lease_us = house.relay.relay.lease_us; // sessions are leased as lanes are
     house.relay.relay.siblings = 1;
     if (ol_server_run(&options, &is_stopped, &err) < 0)
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     if (!atomic_load(&is_stopped))
         atomic_store(&is_stopped, 1);
     join_all(&house);
-    ol_tracer_close(options.tracer);
-    return ol_farewell_end(status);
+    ol_span_exporter_close(options.tracer);
+    return ol_shutdown_end(status);
 }
 
 const struct ol_cli_command ol_command_serve = {

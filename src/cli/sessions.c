@@ -1,7 +1,7 @@
 /* sessions.c: outlog sessions: conversations, how far they are, and what they are owed. */
 #include "cli/cli.h"
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "sessions/session.h"
 
 #include <string.h>
@@ -23,23 +23,23 @@ static long long number_of(const struct ol_json *session, const char *name)
 static void put_session(struct ol_cli *cli, const struct ol_json *session, struct ol_buf *line)
 {
     const char *error = ol_cli_field(cli, session, "last_error", "");
-    ol_put_wide(line, ol_cli_field(cli, session, "org_id", ""), 12);
+    ol_cli_put_wide(line, ol_cli_field(cli, session, "org_id", ""), 12);
     ol_buf_char(line, ' ');
-    ol_put_wide(line, ol_cli_field(cli, session, "session_key", ""), 36);
+    ol_cli_put_wide(line, ol_cli_field(cli, session, "session_key", ""), 36);
     ol_buf_print(line, " %6lld %8lld  %.19s  ", number_of(session, "last_seq"),
                  number_of(session, "done_seq"), ol_cli_field(cli, session, "updated_at", ""));
-    ol_put_safe(line, error, strlen(error));
+    ol_cli_put_safe(line, error, strlen(error));
 }
 
 static int list(struct ol_cli *cli, outlog *log, const struct wish *wish, outlog_err *err)
 {
     struct ol_buf page = {0};
     // Who may only read sees what others noted.
-    ol_session_note(log, &(struct ol_session_look){0}, err);
+    ol_session_note(log, &(struct ol_session_filter){0}, err);
     int result = ol_session_list(log, wish->org_id, wish->after, (int)wish->limit, &page, err);
     if (result == 0 && !cli->json)
-        printf("%s%-12s %-36s %6s %8s  %-19s  %s%s\n", ol_bold(cli), "org", "session", "said",
-               "answered", "updated", "last error", ol_plain(cli));
+        printf("%s%-12s %-36s %6s %8s  %-19s  %s%s\n", ol_cli_bold(cli), "org", "session", "said",
+               "answered", "updated", "last error", ol_cli_plain(cli));
     if (result == 0)
         result = ol_cli_page(cli, &page, "sessions", put_session, err);
     ol_buf_clear(&page);
@@ -60,32 +60,32 @@ static int deliver(struct ol_cli *cli, outlog *log, const char *key, const struc
         printf("nothing is owed\n");
     else
         printf("%s owed, being sent again now to whoever is connected\n",
-               ol_thousands(hurried, number));
+               ol_cli_thousands(hurried, number));
     return 0;
 }
 
 static int run(struct ol_cli *cli)
 {
     struct wish wish = {.limit = 100};
-    const struct ol_option options[] = {{"org", OL_STRING, &wish.org_id, NULL},
-                                        {"after", OL_STRING, &wish.after, NULL},
-                                        {"limit", OL_NUMBER, &wish.limit, NULL},
-                                        {"actor", OL_STRING, &wish.actor, NULL},
+    const struct ol_option options[] = {{"org", OL_OPTION_STRING, &wish.org_id, NULL},
+                                        {"after", OL_OPTION_STRING, &wish.after, NULL},
+                                        {"limit", OL_OPTION_NUMBER, &wish.limit, NULL},
+                                        {"actor", OL_OPTION_STRING, &wish.actor, NULL},
                                         {0}};
     outlog_err err;
-    int status = ol_options(cli, options);
+    int status = ol_cli_options(cli, options);
     if (status || (status = ol_cli_actor(cli, wish.actor, &wish.by.actor_type, &wish.by.actor_id)))
         return status;
     if (cli->argc && (strcmp(cli->argv[0], "deliver") != 0 || cli->argc != 2))
-        return ol_usage("sessions lists, or: outlog sessions deliver SESSION_KEY [--org O]");
+        return ol_cli_usage("sessions lists, or: outlog sessions deliver SESSION_KEY [--org O]");
     if (wish.limit < 1 || wish.limit > 10000)
-        return ol_usage("--limit is 1 to 10000");
+        return ol_cli_usage("--limit is 1 to 10000");
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
     if ((cli->argc ? deliver(cli, log, cli->argv[1], &wish, &err) : list(cli, log, &wish, &err)) <
         0)
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     outlog_close(log);
     return status;
 }

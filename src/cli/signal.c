@@ -1,5 +1,5 @@
 /* signal.c: outlog signal, outlog step, outlog tool: what an orchestrator says of its work. */
-#include "cli/command.h"
+#include "cli/run_command.h"
 
 static int run_signal(struct ol_cli *cli)
 {

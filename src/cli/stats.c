@@ -2,7 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
-#include "outbox/look.h"
+#include "outbox/message_list.h"
 
 #include <string.h>
 
@@ -11,34 +11,34 @@ enum { RATE_SECONDS = 60 };
 struct stats {
     int64_t events; /* the settled position: an upper bound of how many there are */
     double rate;    /* events a second, in the last minute */
-    struct ol_counts counts;
+    struct ol_message_counts counts;
 };
 
 static int load_rate(outlog *log, double *rate, outlog_err *err)
 {
     struct ol_rows rows;
     int64_t since = ol_clock_wall_us() - RATE_SECONDS * INT64_C(1000000);
-    if (ol_query(log->conn, OL_Q_EVENTS_WINDOW, OL_PARAMS(ol_time(since), ol_absent()), &rows,
-                 err) < 0)
+    if (ol_store_query(log->conn, OL_Q_EVENTS_WINDOW,
+                       OL_PARAMS(ol_value_time(since), ol_value_absent()), &rows, err) < 0)
         return -1;
-    int got = ol_next(&rows, err);
-    if (got > 0 && !ol_is_null(&rows, 0))
-        *rate = (double)(ol_column_int(&rows, 1) - ol_column_int(&rows, 0) + 1) / RATE_SECONDS;
-    ol_end(&rows);
+    int got = ol_rows_next(&rows, err);
+    if (got > 0 && !ol_rows_is_null(&rows, 0))
+        *rate = (double)(ol_rows_int(&rows, 1) - ol_rows_int(&rows, 0) + 1) / RATE_SECONDS;
+    ol_rows_end(&rows);
     return got < 0 ? -1 : 0;
 }
 
 static int load(struct ol_cli *cli, outlog *log, struct stats *out, outlog_err *err)
 {
     return outlog_settled(log, &out->events, err) < 0 || load_rate(log, &out->rate, err) < 0 ||
-                   ol_look_counts(log->conn, &cli->arena, &out->counts, err) < 0
+                   ol_message_counts_read(log->conn, &cli->arena, &out->counts, err) < 0
                ? -1
                : 0;
 }
 
 /* --- for programs --- */
 
-static void json_count(struct ol_buf *line, const struct ol_count *count)
+static void json_count(struct ol_buf *line, const struct ol_message_count *count)
 {
     ol_buf_print(line,
                  "\"pending\":%lld,\"retrying\":%lld,\"claimed\":%lld,\"dead\":%lld,"
@@ -57,16 +57,15 @@ static int json_lanes(outlog *log, struct ol_buf *line, outlog_err *err)
     struct ol_rows rows;
     int more;
     const char *comma = "";
-    if (ol_query(log->conn, OL_Q_LANE_LIST, OL_NO_PARAMS, &rows, err) < 0)
+    if (ol_store_query(log->conn, OL_Q_LANE_LIST, OL_NO_PARAMS, &rows, err) < 0)
         return -1;
-    while ((more = ol_next(&rows, err)) > 0) {
-        ol_buf_print(line, "%s{\"lane\":%lld,\"owner\":", comma,
-                     (long long)ol_column_int(&rows, 0));
-        ol_buf_json_text(line, ol_column_text(&rows, 1, NULL));
-        ol_buf_print(line, ",\"head\":%lld}", (long long)ol_column_int(&rows, 3));
+    while ((more = ol_rows_next(&rows, err)) > 0) {
+        ol_buf_print(line, "%s{\"lane\":%lld,\"owner\":", comma, (long long)ol_rows_int(&rows, 0));
+        ol_buf_json_text(line, ol_rows_text(&rows, 1, NULL));
+        ol_buf_print(line, ",\"head\":%lld}", (long long)ol_rows_int(&rows, 3));
         comma = ",";
     }
-    ol_end(&rows);
+    ol_rows_end(&rows);
     return more < 0 ? -1 : 0;
 }
 
@@ -75,19 +74,19 @@ static int json_relays(outlog *log, struct ol_buf *line, outlog_err *err)
     struct ol_rows rows;
     int more;
     const char *comma = "";
-    if (ol_query(log->conn, OL_Q_RELAY_LIST, OL_NO_PARAMS, &rows, err) < 0)
+    if (ol_store_query(log->conn, OL_Q_RELAY_LIST, OL_NO_PARAMS, &rows, err) < 0)
         return -1;
-    while ((more = ol_next(&rows, err)) > 0) {
+    while ((more = ol_rows_next(&rows, err)) > 0) {
         ol_buf_print(line, "%s{\"name\":", comma);
-        ol_buf_json_text(line, ol_column_text(&rows, 1, NULL));
+        ol_buf_json_text(line, ol_rows_text(&rows, 1, NULL));
         ol_buf_text(line, ",\"started_at\":");
-        ol_buf_json_time(line, ol_column_time(&rows, 2));
+        ol_buf_json_time(line, ol_rows_time(&rows, 2));
         ol_buf_text(line, ",\"heartbeat_at\":");
-        ol_buf_json_time(line, ol_column_time(&rows, 3));
+        ol_buf_json_time(line, ol_rows_time(&rows, 3));
         ol_buf_char(line, '}');
         comma = ",";
     }
-    ol_end(&rows);
+    ol_rows_end(&rows);
     return more < 0 ? -1 : 0;
 }
 
@@ -113,7 +112,7 @@ static int print_json(outlog *log, const struct stats *stats, outlog_err *err)
     if (json_relays(log, &line, err) < 0)
         goto out;
     ol_buf_text(&line, "]}");
-    ol_put_line(&line);
+    ol_cli_put_line(&line);
     result = 0;
 out:
     ol_buf_clear(&line);
@@ -122,17 +121,19 @@ out:
 
 /* --- for people --- */
 
-static void print_count(const struct ol_cli *cli, const char *name, const struct ol_count *count)
+static void print_count(const struct ol_cli *cli, const char *name,
+                        const struct ol_message_count *count)
 {
     struct ol_buf line = {0};
     char pending[32], retrying[32], claimed[32], dead[32], age[32];
-    ol_put_wide(&line, name, 16);
+    ol_cli_put_wide(&line, name, 16);
     ol_buf_print(&line, " %s%11s %9s %8s %s%9s%s %8s", count->is_estimate ? "~" : " ",
-                 ol_thousands(count->pending, pending), ol_thousands(count->retrying, retrying),
-                 ol_thousands(count->claimed, claimed), count->dead ? ol_bad(cli) : "",
-                 ol_thousands(count->dead, dead), count->dead ? ol_plain(cli) : "",
+                 ol_cli_thousands(count->pending, pending),
+                 ol_cli_thousands(count->retrying, retrying),
+                 ol_cli_thousands(count->claimed, claimed), count->dead ? ol_cli_bad(cli) : "",
+                 ol_cli_thousands(count->dead, dead), count->dead ? ol_cli_plain(cli) : "",
                  ol_cli_age(count->oldest_pending_at, age));
-    ol_put_line(&line);
+    ol_cli_put_line(&line);
     ol_buf_clear(&line);
 }
 
@@ -142,19 +143,19 @@ static int print_lanes(outlog *log, outlog_err *err)
     struct ol_rows rows;
     struct ol_buf line = {0};
     int more, count = 0, owned = 0;
-    if (ol_query(log->conn, OL_Q_LANE_LIST, OL_NO_PARAMS, &rows, err) < 0)
+    if (ol_store_query(log->conn, OL_Q_LANE_LIST, OL_NO_PARAMS, &rows, err) < 0)
         return -1;
-    while ((more = ol_next(&rows, err)) > 0) {
-        const char *owner = ol_column_text(&rows, 1, NULL);
-        ol_buf_print(&line, "  %lld:", (long long)ol_column_int(&rows, 0));
-        ol_put_safe(&line, owner ? owner : "-", owner ? strlen(owner) : 1);
+    while ((more = ol_rows_next(&rows, err)) > 0) {
+        const char *owner = ol_rows_text(&rows, 1, NULL);
+        ol_buf_print(&line, "  %lld:", (long long)ol_rows_int(&rows, 0));
+        ol_cli_put_safe(&line, owner ? owner : "-", owner ? strlen(owner) : 1);
         owned += owner != NULL;
         count++;
     }
-    ol_end(&rows);
+    ol_rows_end(&rows);
     if (more >= 0) {
         printf("lanes   %d of %d have an owner\n", owned, count);
-        ol_put_line(&line);
+        ol_cli_put_line(&line);
     }
     ol_buf_clear(&line);
     return more < 0 ? -1 : 0;
@@ -166,18 +167,18 @@ static int print_relays(outlog *log, outlog_err *err)
     struct ol_buf line = {0};
     char age[32];
     int more, count = 0;
-    if (ol_query(log->conn, OL_Q_RELAY_LIST, OL_NO_PARAMS, &rows, err) < 0)
+    if (ol_store_query(log->conn, OL_Q_RELAY_LIST, OL_NO_PARAMS, &rows, err) < 0)
         return -1;
-    while ((more = ol_next(&rows, err)) > 0) {
-        const char *name = ol_column_text(&rows, 1, NULL);
+    while ((more = ol_rows_next(&rows, err)) > 0) {
+        const char *name = ol_rows_text(&rows, 1, NULL);
         ol_buf_text(&line, "  ");
-        ol_put_wide(&line, name, 20);
-        ol_buf_print(&line, " last heard of %s ago", ol_cli_age(ol_column_time(&rows, 3), age));
+        ol_cli_put_wide(&line, name, 20);
+        ol_buf_print(&line, " last heard of %s ago", ol_cli_age(ol_rows_time(&rows, 3), age));
         if (count++ == 0)
             printf("relays\n");
-        ol_put_line(&line);
+        ol_cli_put_line(&line);
     }
-    ol_end(&rows);
+    ol_rows_end(&rows);
     ol_buf_clear(&line);
     if (more >= 0 && count == 0)
         printf("relays  none is running: outlog relay\n");
@@ -187,10 +188,10 @@ static int print_relays(outlog *log, outlog_err *err)
 static int print(struct ol_cli *cli, outlog *log, const struct stats *stats, outlog_err *err)
 {
     char events[32];
-    printf("events  %s, %.1f/s in the last minute\n\n", ol_thousands(stats->events, events),
+    printf("events  %s, %.1f/s in the last minute\n\n", ol_cli_thousands(stats->events, events),
            stats->rate);
-    printf("%s%-16s %12s %9s %8s %9s %8s%s\n", ol_bold(cli), "messages to", "pending", "retrying",
-           "claimed", "dead", "oldest", ol_plain(cli));
+    printf("%s%-16s %12s %9s %8s %9s %8s%s\n", ol_cli_bold(cli), "messages to", "pending",
+           "retrying", "claimed", "dead", "oldest", ol_cli_plain(cli));
     for (size_t i = 0; i < stats->counts.count; i++)
         print_count(cli, stats->counts.all[i].destination, &stats->counts.all[i]);
     print_count(cli, "all", &stats->counts.total);
@@ -202,17 +203,17 @@ static int run(struct ol_cli *cli)
 {
     struct stats stats = {0};
     outlog_err err;
-    int status = ol_options(cli, NULL);
+    int status = ol_cli_options(cli, NULL);
     if (status)
         return status;
     if (cli->argc)
-        return ol_usage("stats takes no argument, found '%s'", cli->argv[0]);
+        return ol_cli_usage("stats takes no argument, found '%s'", cli->argv[0]);
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
     if (load(cli, log, &stats, &err) < 0 ||
         (cli->json ? print_json(log, &stats, &err) : print(cli, log, &stats, &err)) < 0)
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     outlog_close(log);
     return status;
 }

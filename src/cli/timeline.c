@@ -11,10 +11,11 @@
  *    +0.900 s  ◆  checkpoint 1
  *
  * Steps stand in the order in which they began; below each is what its events say. */
-#include "cli/command.h"
+#include "base/timestamp.h"
+#include "cli/run_command.h"
 
 #include "base/clock.h"
-#include "runs/story.h"
+#include "runs/snapshot.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@ enum { BAR = 28, NAME = 22 };
 
 struct drawing {
     struct ol_cli *cli;
-    struct ol_story story;
+    struct ol_run_snapshot story;
     struct outlog_page page;
     int64_t begin, end; /* what the width of a bar stands for */
     size_t name_width;
@@ -32,21 +33,21 @@ struct drawing {
 
 /* --- reading --- */
 
-static const char *say(struct drawing *d, const struct ol_object *object, int field)
+static const char *say(struct drawing *d, const struct ol_row *object, int field)
 {
-    const char *text = ol_object_text(object, field, &d->story.arena);
+    const char *text = ol_row_text(object, field, &d->story.arena);
     return text ? text : "";
 }
 
-static int64_t when(struct drawing *d, const struct ol_object *object, int field)
+static int64_t when(struct drawing *d, const struct ol_row *object, int field)
 {
     const char *text = say(d, object, field);
     int64_t at = 0;
-    ol_time_parse(text, strlen(text), &at);
+    ol_timestamp_parse(text, strlen(text), &at);
     return at;
 }
 
-static const char *member(struct drawing *d, const struct outlog_record *event, const char *name)
+static const char *member(struct drawing *d, const struct outlog_event *event, const char *name)
 {
     struct ol_json payload, value;
     if (ol_json_parse(event->payload, event->payload_bytes, &payload, NULL) < 0)
@@ -56,13 +57,13 @@ static const char *member(struct drawing *d, const struct outlog_record *event, 
     return text ? text : "";
 }
 
-static bool is(const struct outlog_record *event, const char *type)
+static bool is(const struct outlog_event *event, const char *type)
 {
     return strcmp(event->event_type, type) == 0;
 }
 
 /* When a step first began: its row tells only of the newest try. */
-static int64_t first_began(struct drawing *d, const struct ol_object *step)
+static int64_t first_began(struct drawing *d, const struct ol_row *step)
 {
     const char *id = say(d, step, OL_IN_STEP_ID);
     for (size_t i = 0; i < d->page.count; i++)
@@ -77,16 +78,16 @@ static int64_t first_began(struct drawing *d, const struct ol_object *step)
 static const char *color_of(const struct ol_cli *cli, const char *status)
 {
     if (strcmp(status, "COMPLETED") == 0 || strcmp(status, "PROCESSED") == 0)
-        return ol_good(cli);
+        return ol_cli_good(cli);
     if (strcmp(status, "FAILED") == 0)
-        return ol_bad(cli);
+        return ol_cli_bad(cli);
     bool is_open = strcmp(status, "RUNNING") == 0 || strcmp(status, "EXECUTING") == 0;
-    return is_open ? ol_accent(cli) : ol_dim(cli);
+    return is_open ? ol_cli_accent(cli) : ol_cli_dim(cli);
 }
 
 static void put_status(struct drawing *d, const char *status)
 {
-    ol_buf_print(&d->line, "%s%s%s", color_of(d->cli, status), status, ol_plain(d->cli));
+    ol_buf_print(&d->line, "%s%s%s", color_of(d->cli, status), status, ol_cli_plain(d->cli));
 }
 
 static void put_span(struct drawing *d, int64_t us)
@@ -102,61 +103,62 @@ static void put_span(struct drawing *d, int64_t us)
 
 static void put_offset(struct drawing *d, int64_t at)
 {
-    ol_buf_print(&d->line, "%s%+10.3f s%s  ", ol_dim(d->cli), (double)(at - d->begin) / 1e6,
-                 ol_plain(d->cli));
+    ol_buf_print(&d->line, "%s%+10.3f s%s  ", ol_cli_dim(d->cli), (double)(at - d->begin) / 1e6,
+                 ol_cli_plain(d->cli));
 }
 
 /* A line below a step: a sign and a text. */
 static void put_detail(struct drawing *d, const char *color, const char *sign, const char *text)
 {
-    ol_buf_print(&d->line, "%19s%s%s%s ", "", color, sign, ol_plain(d->cli));
-    ol_put_safe(&d->line, text, strlen(text));
+    ol_buf_print(&d->line, "%19s%s%s%s ", "", color, sign, ol_cli_plain(d->cli));
+    ol_cli_put_safe(&d->line, text, strlen(text));
 }
 
 static void put_error(struct drawing *d, const char *sign, const char *code, const char *message)
 {
     char *text = ol_arena_print(&d->story.arena, "%s%s%.200s", code, *message ? ": " : "", message);
-    put_detail(d, ol_bad(d->cli), sign, text ? text : code);
-    ol_put_line(&d->line);
+    put_detail(d, ol_cli_bad(d->cli), sign, text ? text : code);
+    ol_cli_put_line(&d->line);
 }
 
 /* --- the head --- */
 
 static void draw_head(struct drawing *d)
 {
-    const struct ol_object *run = d->story.runs.first, *signal = d->story.signals.first;
+    const struct ol_row *run = d->story.runs.first, *signal = d->story.signals.first;
     const struct ol_cli *cli = d->cli;
     const char *status = say(d, run, OL_IN_RUN_STATUS), *org = say(d, run, OL_IN_RUN_ORG);
-    int64_t failures = ol_object_int(run, OL_IN_RUN_FAILED);
+    int64_t failures = ol_row_int(run, OL_IN_RUN_FAILED);
 
-    ol_buf_text(&d->line, ol_bold(cli));
-    ol_put_safe(&d->line, say(d, run, OL_IN_RUN_TYPE), strlen(say(d, run, OL_IN_RUN_TYPE)));
-    ol_buf_print(&d->line, "%s %s  ", ol_plain(cli), say(d, run, OL_IN_RUN_ID));
+    ol_buf_text(&d->line, ol_cli_bold(cli));
+    ol_cli_put_safe(&d->line, say(d, run, OL_IN_RUN_TYPE), strlen(say(d, run, OL_IN_RUN_TYPE)));
+    ol_buf_print(&d->line, "%s %s  ", ol_cli_plain(cli), say(d, run, OL_IN_RUN_ID));
     put_status(d, status);
     ol_buf_text(&d->line, strcmp(status, "RUNNING") == 0 ? " for " : " in ");
     put_span(d, d->end - d->begin);
-    ol_put_line(&d->line);
+    ol_cli_put_line(&d->line);
 
-    ol_buf_print(&d->line, "%s%s%s · ", ol_dim(cli), *org ? "org " : "infrastructure", org);
-    ol_put_safe(&d->line, say(d, run, OL_IN_RUN_VERSION), strlen(say(d, run, OL_IN_RUN_VERSION)));
+    ol_buf_print(&d->line, "%s%s%s · ", ol_cli_dim(cli), *org ? "org " : "infrastructure", org);
+    ol_cli_put_safe(&d->line, say(d, run, OL_IN_RUN_VERSION),
+                    strlen(say(d, run, OL_IN_RUN_VERSION)));
     if (signal) {
         const char *type = say(d, signal, OL_IN_SIGNAL_TYPE);
         ol_buf_text(&d->line, " · signal ");
-        ol_put_safe(&d->line, type, strlen(type));
+        ol_cli_put_safe(&d->line, type, strlen(type));
         ol_buf_print(&d->line, " %s", say(d, signal, OL_IN_SIGNAL_STATUS));
     }
-    ol_buf_print(&d->line, " · %lld step%s done", (long long)ol_object_int(run, OL_IN_RUN_TOTAL),
-                 ol_object_int(run, OL_IN_RUN_TOTAL) == 1 ? "" : "s");
+    ol_buf_print(&d->line, " · %lld step%s done", (long long)ol_row_int(run, OL_IN_RUN_TOTAL),
+                 ol_row_int(run, OL_IN_RUN_TOTAL) == 1 ? "" : "s");
     if (failures)
         ol_buf_print(&d->line, ", %lld failure%s", (long long)failures, failures == 1 ? "" : "s");
-    ol_buf_text(&d->line, ol_plain(cli));
-    ol_put_line(&d->line);
-    ol_buf_print(&d->line, "%scorrelation ", ol_dim(cli));
-    ol_put_safe(&d->line, say(d, run, OL_IN_RUN_CORRELATION),
-                strlen(say(d, run, OL_IN_RUN_CORRELATION)));
-    ol_buf_text(&d->line, ol_plain(cli));
-    ol_put_line(&d->line);
-    ol_put_line(&d->line);
+    ol_buf_text(&d->line, ol_cli_plain(cli));
+    ol_cli_put_line(&d->line);
+    ol_buf_print(&d->line, "%scorrelation ", ol_cli_dim(cli));
+    ol_cli_put_safe(&d->line, say(d, run, OL_IN_RUN_CORRELATION),
+                    strlen(say(d, run, OL_IN_RUN_CORRELATION)));
+    ol_buf_text(&d->line, ol_cli_plain(cli));
+    ol_cli_put_line(&d->line);
+    ol_cli_put_line(&d->line);
 }
 
 /* --- a step --- */
@@ -180,50 +182,50 @@ static void put_bar(struct drawing *d, int64_t from, int64_t to, const char *sta
         ol_buf_text(&d->line, "█");
     ol_buf_text(&d->line, eighths[length % 8]);
     int64_t used = left + length / 8 + (length % 8 != 0);
-    ol_buf_print(&d->line, "%s%*s", ol_plain(d->cli), (int)(BAR - used), "");
+    ol_buf_print(&d->line, "%s%*s", ol_cli_plain(d->cli), (int)(BAR - used), "");
 }
 
-static void draw_tool(struct drawing *d, const struct outlog_record *called)
+static void draw_tool(struct drawing *d, const struct outlog_event *called)
 {
-    const struct outlog_record *ended = NULL;
+    const struct outlog_event *ended = NULL;
     for (size_t i = 0; i < d->page.count && !ended; i++)
         if (strcmp(d->page.events[i].causation_id, called->id) == 0 &&
             strncmp(d->page.events[i].event_type, "TOOL_", 5) == 0)
             ended = &d->page.events[i];
-    put_detail(d, ol_accent(d->cli), "⚙", member(d, called, "tool_name"));
+    put_detail(d, ol_cli_accent(d->cli), "⚙", member(d, called, "tool_name"));
     if (!ended) {
-        ol_buf_print(&d->line, "  %sstill running%s", ol_accent(d->cli), ol_plain(d->cli));
+        ol_buf_print(&d->line, "  %sstill running%s", ol_cli_accent(d->cli), ol_cli_plain(d->cli));
     } else {
         bool is_ok = is(ended, "TOOL_COMPLETED");
-        ol_buf_print(&d->line, "  %s%s%s  %s", is_ok ? ol_good(d->cli) : ol_bad(d->cli),
-                     is_ok ? "ok" : "failed", ol_plain(d->cli), ol_dim(d->cli));
+        ol_buf_print(&d->line, "  %s%s%s  %s", is_ok ? ol_cli_good(d->cli) : ol_cli_bad(d->cli),
+                     is_ok ? "ok" : "failed", ol_cli_plain(d->cli), ol_cli_dim(d->cli));
         put_span(d, ended->occurred_at - called->occurred_at);
-        ol_buf_text(&d->line, ol_plain(d->cli));
+        ol_buf_text(&d->line, ol_cli_plain(d->cli));
         if (!is_ok) {
             ol_buf_text(&d->line, "  ");
-            ol_put_safe(&d->line, member(d, ended, "error_code"),
-                        strlen(member(d, ended, "error_code")));
+            ol_cli_put_safe(&d->line, member(d, ended, "error_code"),
+                            strlen(member(d, ended, "error_code")));
         }
     }
-    ol_put_line(&d->line);
+    ol_cli_put_line(&d->line);
 }
 
-static void draw_effect(struct drawing *d, const struct ol_object *effect)
+static void draw_effect(struct drawing *d, const struct ol_row *effect)
 {
     const char *id = say(d, effect, OL_IN_EFFECT_ID);
-    int64_t attempts = ol_object_int(effect, OL_IN_EFFECT_ATTEMPTS), failed = 0;
+    int64_t attempts = ol_row_int(effect, OL_IN_EFFECT_ATTEMPTS), failed = 0;
     char *text = ol_arena_print(&d->story.arena, "%s to %s", say(d, effect, OL_IN_EFFECT_TYPE),
                                 say(d, effect, OL_IN_EFFECT_DESTINATION));
 
-    put_detail(d, ol_accent(d->cli), "→", text ? text : "");
+    put_detail(d, ol_cli_accent(d->cli), "→", text ? text : "");
     ol_buf_text(&d->line, "  ");
     put_status(d, say(d, effect, OL_IN_EFFECT_STATUS));
     if (attempts)
-        ol_buf_print(&d->line, "%s, %lld attempt%s%s", ol_dim(d->cli), (long long)attempts,
-                     attempts == 1 ? "" : "s", ol_plain(d->cli));
-    ol_put_line(&d->line);
+        ol_buf_print(&d->line, "%s, %lld attempt%s%s", ol_cli_dim(d->cli), (long long)attempts,
+                     attempts == 1 ? "" : "s", ol_cli_plain(d->cli));
+    ol_cli_put_line(&d->line);
     for (size_t i = 0; i < d->page.count; i++) {
-        const struct outlog_record *event = &d->page.events[i];
+        const struct outlog_event *event = &d->page.events[i];
         if (!is(event, "EFFECT_FAILED") || strcmp(event->aggregate_id, id) != 0)
             continue;
         ol_buf_print(&d->line, "%2s", "");
@@ -233,56 +235,56 @@ static void draw_effect(struct drawing *d, const struct ol_object *effect)
     }
 }
 
-static void draw_step_event(struct drawing *d, const struct outlog_record *event)
+static void draw_step_event(struct drawing *d, const struct outlog_event *event)
 {
     if (is(event, "TOOL_CALLED")) {
         draw_tool(d, event);
     } else if (is(event, "STEP_FAILED")) {
         put_error(d, "✗", member(d, event, "error_code"), member(d, event, "error_message"));
     } else if (is(event, "STEP_RETRIED")) {
-        put_detail(d, ol_accent(d->cli), "↻", "tried again");
-        ol_buf_print(&d->line, "  %s%+.3f s%s", ol_dim(d->cli),
-                     (double)(event->occurred_at - d->begin) / 1e6, ol_plain(d->cli));
-        ol_put_line(&d->line);
+        put_detail(d, ol_cli_accent(d->cli), "↻", "tried again");
+        ol_buf_print(&d->line, "  %s%+.3f s%s", ol_cli_dim(d->cli),
+                     (double)(event->occurred_at - d->begin) / 1e6, ol_cli_plain(d->cli));
+        ol_cli_put_line(&d->line);
     } else if (is(event, "STEP_SKIPPED") && *member(d, event, "reason")) {
-        put_detail(d, ol_dim(d->cli), "↷", member(d, event, "reason"));
-        ol_put_line(&d->line);
+        put_detail(d, ol_cli_dim(d->cli), "↷", member(d, event, "reason"));
+        ol_cli_put_line(&d->line);
     } else if (is(event, "STEP_CORRECTED")) {
-        put_detail(d, ol_accent(d->cli), "✎", "corrected by ");
-        ol_put_safe(&d->line, event->actor_id, strlen(event->actor_id));
-        ol_put_line(&d->line);
+        put_detail(d, ol_cli_accent(d->cli), "✎", "corrected by ");
+        ol_cli_put_safe(&d->line, event->actor_id, strlen(event->actor_id));
+        ol_cli_put_line(&d->line);
     }
 }
 
-static void draw_step(struct drawing *d, const struct ol_object *step)
+static void draw_step(struct drawing *d, const struct ol_row *step)
 {
     const char *id = say(d, step, OL_IN_STEP_ID), *status = say(d, step, OL_IN_STEP_STATUS);
     int64_t from = first_began(d, step), to = when(d, step, OL_IN_STEP_COMPLETED_AT);
-    int64_t retries = ol_object_int(step, OL_IN_STEP_RETRIES);
+    int64_t retries = ol_row_int(step, OL_IN_STEP_RETRIES);
 
     if (!to)
         to = d->end;
     put_offset(d, from);
-    ol_buf_print(&d->line, "%3lld  ", (long long)ol_object_int(step, OL_IN_STEP_INDEX));
-    ol_put_wide(&d->line, say(d, step, OL_IN_STEP_TYPE), d->name_width);
+    ol_buf_print(&d->line, "%3lld  ", (long long)ol_row_int(step, OL_IN_STEP_INDEX));
+    ol_cli_put_wide(&d->line, say(d, step, OL_IN_STEP_TYPE), d->name_width);
     ol_buf_text(&d->line, "  ");
     put_bar(d, from, to < from ? from : to, status);
     ol_buf_text(&d->line, "  ");
     put_status(d, status);
     if (step->values[OL_IN_STEP_DURATION]) {
-        ol_buf_print(&d->line, "  %s", ol_dim(d->cli));
-        put_span(d, ol_object_int(step, OL_IN_STEP_DURATION) * 1000);
-        ol_buf_text(&d->line, ol_plain(d->cli));
+        ol_buf_print(&d->line, "  %s", ol_cli_dim(d->cli));
+        put_span(d, ol_row_int(step, OL_IN_STEP_DURATION) * 1000);
+        ol_buf_text(&d->line, ol_cli_plain(d->cli));
     }
     if (retries)
-        ol_buf_print(&d->line, "  %sretry %lld%s", ol_dim(d->cli), (long long)retries,
-                     ol_plain(d->cli));
-    ol_put_line(&d->line);
+        ol_buf_print(&d->line, "  %sretry %lld%s", ol_cli_dim(d->cli), (long long)retries,
+                     ol_cli_plain(d->cli));
+    ol_cli_put_line(&d->line);
     for (size_t i = 0; i < d->page.count; i++)
         if (strcmp(d->page.events[i].aggregate_id, id) == 0)
             draw_step_event(d, &d->page.events[i]);
-    for (const struct ol_object *e = d->story.effects.first; e; e = e->next)
-        if (ol_object_is(e, OL_IN_EFFECT_STEP, id))
+    for (const struct ol_row *e = d->story.effects.first; e; e = e->next)
+        if (ol_row_is(e, OL_IN_EFFECT_STEP, id))
             draw_effect(d, e);
 }
 
@@ -291,52 +293,54 @@ static void draw_step(struct drawing *d, const struct ol_object *step)
 static void draw_run_effects(struct drawing *d)
 {
     bool is_first = true;
-    for (const struct ol_object *e = d->story.effects.first; e; e = e->next) {
+    for (const struct ol_row *e = d->story.effects.first; e; e = e->next) {
         if (e->values[OL_IN_EFFECT_STEP])
             continue;
         if (is_first)
-            ol_put_line(&d->line);
+            ol_cli_put_line(&d->line);
         is_first = false;
         draw_effect(d, e);
     }
 }
 
-static void draw_mark(struct drawing *d, const struct outlog_record *event)
+static void draw_mark(struct drawing *d, const struct outlog_event *event)
 {
     if (is(event, "RUN_CHECKPOINT_CREATED")) {
-        for (const struct ol_object *c = d->story.checkpoints.first; c; c = c->next)
-            if (ol_object_int(c, OL_IN_CHECKPOINT_EVENT) == event->event_id) {
+        for (const struct ol_row *c = d->story.checkpoints.first; c; c = c->next)
+            if (ol_row_int(c, OL_IN_CHECKPOINT_EVENT) == event->event_id) {
                 put_offset(d, event->occurred_at);
-                ol_buf_print(&d->line, "%s  ◆  checkpoint %lld%s", ol_accent(d->cli),
-                             (long long)ol_object_int(c, OL_IN_CHECKPOINT_INDEX), ol_plain(d->cli));
-                ol_put_line(&d->line);
+                ol_buf_print(&d->line, "%s  ◆  checkpoint %lld%s", ol_cli_accent(d->cli),
+                             (long long)ol_row_int(c, OL_IN_CHECKPOINT_INDEX),
+                             ol_cli_plain(d->cli));
+                ol_cli_put_line(&d->line);
             }
     } else if (is(event, "RUN_FAILED")) {
         put_offset(d, event->occurred_at);
         ol_buf_text(&d->line, "  ■  failed");
-        ol_put_line(&d->line);
+        ol_cli_put_line(&d->line);
         put_error(d, "✗", member(d, event, "error_code"), member(d, event, "error_message"));
     } else if (is(event, "RUN_CANCELLED")) {
         put_offset(d, event->occurred_at);
         ol_buf_text(&d->line, "  ■  cancelled");
         if (*member(d, event, "reason")) {
             ol_buf_text(&d->line, ": ");
-            ol_put_safe(&d->line, member(d, event, "reason"), strlen(member(d, event, "reason")));
+            ol_cli_put_safe(&d->line, member(d, event, "reason"),
+                            strlen(member(d, event, "reason")));
         }
-        ol_put_line(&d->line);
+        ol_cli_put_line(&d->line);
     }
 }
 
 static void draw_events(struct drawing *d)
 {
     for (size_t i = 0; i < d->page.count; i++) {
-        const struct outlog_record *event = &d->page.events[i];
+        const struct outlog_event *event = &d->page.events[i];
         if (!is(event, "STEP_STARTED")) {
             draw_mark(d, event);
             continue;
         }
-        const char *id = ol_value_text(&d->story.arena, event->aggregate_id);
-        const struct ol_object *step = ol_object_find(&d->story.steps, id);
+        const char *id = ol_row_value_text(&d->story.arena, event->aggregate_id);
+        const struct ol_row *step = ol_row_find(&d->story.steps, id);
         if (step)
             draw_step(d, step);
     }
@@ -344,13 +348,13 @@ static void draw_events(struct drawing *d)
 
 static void measure(struct drawing *d)
 {
-    const struct ol_object *run = d->story.runs.first;
+    const struct ol_row *run = d->story.runs.first;
     d->begin = when(d, run, OL_IN_RUN_STARTED_AT);
     d->end = when(d, run, OL_IN_RUN_COMPLETED_AT);
     if (!d->end)
         d->end = ol_clock_wall_us();
     d->name_width = 4;
-    for (const struct ol_object *step = d->story.steps.first; step; step = step->next) {
+    for (const struct ol_row *step = d->story.steps.first; step; step = step->next) {
         size_t width = strlen(say(d, step, OL_IN_STEP_TYPE));
         if (width > d->name_width)
             d->name_width = width < NAME ? width : NAME;
@@ -360,7 +364,7 @@ static void measure(struct drawing *d)
 int ol_cli_timeline(struct ol_cli *cli, outlog *log, const char *run_id, outlog_err *err)
 {
     struct drawing d = {.cli = cli};
-    int result = ol_run_look(log, run_id, &d.story, &d.page, err);
+    int result = ol_run_read_json(log, run_id, &d.story, &d.page, err);
     if (result == 0) {
         measure(&d);
         draw_head(&d);
@@ -368,7 +372,7 @@ int ol_cli_timeline(struct ol_cli *cli, outlog *log, const char *run_id, outlog_
         draw_run_effects(&d);
     }
     outlog_page_clear(&d.page);
-    ol_story_clear(&d.story);
+    ol_run_snapshot_clear(&d.story);
     ol_buf_clear(&d.line);
     return result;
 }

@@ -1,8 +1,7 @@
 /* token.c: outlog token create|list|revoke. */
 #include "cli/cli.h"
 
-#include "base/clock.h"
-#include "views/token.h"
+#include "auth/token.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,14 +20,14 @@ static int create(struct ol_cli *cli, outlog *log, const struct wish *wish)
     outlog_err err;
     if (ol_token_create(log, wish->scope, wish->org_id, wish->requests, &by, &token, secret, &err) <
         0)
-        return ol_report(&err);
+        return ol_cli_report(&err);
     if (cli->json)
         ol_token_json(&token, secret, &line);
     else
         ol_buf_print(&line,
                      "token  %s\nid     %s\nThe token is shown this once; only its hash is kept.",
                      secret, token.id);
-    ol_put_line(&line);
+    ol_cli_put_line(&line);
     ol_buf_clear(&line);
     return OL_EXIT_DONE;
 }
@@ -51,12 +50,12 @@ static void put(void *user, const struct ol_token *token)
         if (!listing->count)
             printf("%-36s  %-7s %-16s %-12s %s\n", "ID", "SCOPE", "ORG", "USED", "STATE");
         ol_buf_print(&line, "%s  %-7s ", token->id, scopes[token->scope]);
-        ol_put_wide(&line, token->has_org ? token->org_id : "(all)", 16);
+        ol_cli_put_wide(&line, token->has_org ? token->org_id : "(all)", 16);
         ol_buf_print(&line, " %-12s %s", ol_cli_age(token->last_used_at, used),
                      token->revoked_at ? "revoked" : "valid");
     }
     listing->count++;
-    ol_put_line(&line);
+    ol_cli_put_line(&line);
     ol_buf_clear(&line);
 }
 
@@ -65,7 +64,7 @@ static int list(struct ol_cli *cli, outlog *log)
     struct listing listing = {.cli = cli};
     outlog_err err;
     if (ol_token_each(log, false, put, &listing, &err) < 0)
-        return ol_report(&err);
+        return ol_cli_report(&err);
     if (!listing.count && !cli->json)
         printf("no tokens yet; make one with `outlog token create --scope read`\n");
     return OL_EXIT_DONE;
@@ -76,10 +75,10 @@ static int revoke(struct ol_cli *cli, outlog *log)
     const struct outlog_operator by = {0};
     outlog_err err;
     if (cli->argc < 2)
-        return ol_usage("token revoke needs the token's id; see outlog token list");
+        return ol_cli_usage("token revoke needs the token's id; see outlog token list");
     for (int i = 1; i < cli->argc; i++) {
         if (ol_token_revoke(log, cli->argv[i], &by, &err) < 0)
-            return ol_report(&err);
+            return ol_cli_report(&err);
         if (!cli->json)
             printf("token %s is revoked\n", cli->argv[i]);
     }
@@ -92,27 +91,27 @@ static int check_create(struct wish *wish)
     char *end = NULL;
 
     if (!wish->scope)
-        return ol_usage("token create needs --scope append, read or admin");
+        return ol_cli_usage("token create needs --scope append, read or admin");
     wish->requests = wish->rate ? strtod(wish->rate, &end) : 0;
     if (wish->rate && (wish->requests <= 0 || (*end && strcmp(end, "/s") != 0)))
-        return ol_usage("--rate is requests a second, like 100 or 100/s");
+        return ol_cli_usage("--rate is requests a second, like 100 or 100/s");
     return ol_cli_one_of("scope", wish->scope, scopes);
 }
 
 static int run(struct ol_cli *cli)
 {
     struct wish wish = {0};
-    const struct ol_option options[] = {{"scope", OL_STRING, &wish.scope, NULL},
-                                        {"org", OL_STRING, &wish.org_id, NULL},
-                                        {"rate", OL_STRING, &wish.rate, NULL},
+    const struct ol_option options[] = {{"scope", OL_OPTION_STRING, &wish.scope, NULL},
+                                        {"org", OL_OPTION_STRING, &wish.org_id, NULL},
+                                        {"rate", OL_OPTION_STRING, &wish.rate, NULL},
                                         {0}};
-    int status = ol_options(cli, options);
+    int status = ol_cli_options(cli, options);
     if (status)
         return status;
     const char *verb = cli->argc ? cli->argv[0] : "list";
     bool is_create = strcmp(verb, "create") == 0, is_revoke = strcmp(verb, "revoke") == 0;
     if (!is_create && !is_revoke && strcmp(verb, "list") != 0)
-        return ol_usage("token knows create, list and revoke, not '%s'", verb);
+        return ol_cli_usage("token knows create, list and revoke, not '%s'", verb);
     if (is_create && (status = check_create(&wish)))
         return status;
     outlog *log = ol_cli_open(cli);

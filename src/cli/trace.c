@@ -1,7 +1,6 @@
 /* trace.c: outlog trace and outlog causality: the story of one execution, as a tree. */
 #include "cli/cli.h"
 
-#include "base/clock.h"
 #include "log/event.h"
 
 #include <stdlib.h>
@@ -56,21 +55,21 @@ static bool find_parents(struct tree *tree, struct ol_arena *arena)
 
 static void draw_node(struct tree *tree, int at, const char *branch)
 {
-    const struct outlog_record *event = &tree->page->events[at];
+    const struct outlog_event *event = &tree->page->events[at];
     const struct ol_cli *cli = tree->cli;
     double since_ms = (double)(event->occurred_at - tree->page->events[0].occurred_at) / 1000;
 
-    ol_buf_print(&tree->line, "%s%s%s%s", ol_dim(cli), tree->indent.data ? tree->indent.data : "",
-                 branch, ol_plain(cli));
-    ol_buf_text(&tree->line, ol_accent(cli));
-    ol_put_safe(&tree->line, event->event_type, strlen(event->event_type));
-    ol_buf_print(&tree->line, "%s  ", ol_plain(cli));
-    ol_put_safe(&tree->line, event->aggregate_type, strlen(event->aggregate_type));
+    ol_buf_print(&tree->line, "%s%s%s%s", ol_cli_dim(cli),
+                 tree->indent.data ? tree->indent.data : "", branch, ol_cli_plain(cli));
+    ol_buf_text(&tree->line, ol_cli_accent(cli));
+    ol_cli_put_safe(&tree->line, event->event_type, strlen(event->event_type));
+    ol_buf_print(&tree->line, "%s  ", ol_cli_plain(cli));
+    ol_cli_put_safe(&tree->line, event->aggregate_type, strlen(event->aggregate_type));
     ol_buf_char(&tree->line, '/');
-    ol_put_safe(&tree->line, event->aggregate_id, strlen(event->aggregate_id));
+    ol_cli_put_safe(&tree->line, event->aggregate_id, strlen(event->aggregate_id));
     ol_buf_print(&tree->line, "#%lld  %sevent %lld  +%.1f ms%s", (long long)event->aggregate_seq,
-                 ol_dim(cli), (long long)event->event_id, since_ms, ol_plain(cli));
-    ol_put_line(&tree->line);
+                 ol_cli_dim(cli), (long long)event->event_id, since_ms, ol_cli_plain(cli));
+    ol_cli_put_line(&tree->line);
 }
 
 static void draw_children(struct tree *tree, int parent)
@@ -118,12 +117,12 @@ static void print_json(const struct outlog_page *page, bool with_depth)
 {
     struct ol_buf line = {0};
     for (size_t i = 0; i < page->count; i++) {
-        ol_record_json(&page->events[i], &line);
+        ol_event_write_json(&page->events[i], &line);
         if (with_depth && !line.failed) {
             line.bytes--; // put depth before the closing brace
             ol_buf_print(&line, ",\"depth\":%d}", page->events[i].depth);
         }
-        ol_put_line(&line);
+        ol_cli_put_line(&line);
     }
     ol_buf_clear(&line);
 }
@@ -135,20 +134,21 @@ static int run_trace(struct ol_cli *cli)
     struct outlog_filter filter = {0};
     struct outlog_page page = {0};
     outlog_err err;
-    int status =
-        ol_options(cli, (const struct ol_option[]){{"org", OL_STRING, &filter.org_id, NULL}, {0}});
+    int status = ol_cli_options(cli, (const struct ol_option[]){{"org", OL_OPTION_STRING,
+                                                                 &filter.org_id, NULL},
+                                                                {0}});
     if (status)
         return status;
     if (cli->argc != 1)
-        return ol_usage("trace takes one CORRELATION_ID");
+        return ol_cli_usage("trace takes one CORRELATION_ID");
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
     if (outlog_trace(log, &filter, cli->argv[0], &page, &err) < 0)
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     else if (page.count == 0) {
         ol_fail(&err, OUTLOG_NOT_FOUND, "no event has correlation %.100s", cli->argv[0]);
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     } else if (cli->json)
         print_json(&page, false);
     else
@@ -164,22 +164,23 @@ static int run_causality(struct ol_cli *cli)
     struct outlog_page page = {0};
     outlog_err err;
     bool down = false;
-    int status = ol_options(cli, (const struct ol_option[]){{"down", OL_FLAG, &down, NULL}, {0}});
+    int status =
+        ol_cli_options(cli, (const struct ol_option[]){{"down", OL_OPTION_FLAG, &down, NULL}, {0}});
     if (status)
         return status;
     if (cli->argc != 1)
-        return ol_usage("causality takes one event: its event_id or its id");
+        return ol_cli_usage("causality takes one event: its event_id or its id");
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
     if (outlog_causality(log, cli->argv[0], down ? OUTLOG_DOWN : OUTLOG_UP, &page, &err) < 0)
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     else if (cli->json)
         print_json(&page, true);
     else {
         if (!down) // for people the root stands on top
             for (size_t i = 0; i < page.count / 2; i++) {
-                struct outlog_record swap = page.events[i];
+                struct outlog_event swap = page.events[i];
                 page.events[i] = page.events[page.count - 1 - i];
                 page.events[page.count - 1 - i] = swap;
             }

@@ -1,7 +1,7 @@
 /* verify.c: outlog verify --all: every signal and run against its events. */
-#include "cli/command.h"
+#include "cli/run_command.h"
 
-#include "runs/story.h"
+#include "runs/snapshot.h"
 
 #include <signal.h>
 
@@ -48,15 +48,15 @@ static void print(const struct ol_cli *cli, const struct ol_verify *verify)
                (long long)verify->after, is_stopped ? "false" : "true");
         return;
     }
-    ol_thousands(verify->runs, runs);
-    ol_thousands(verify->signals, signals);
+    ol_cli_thousands(verify->runs, runs);
+    ol_cli_thousands(verify->signals, signals);
     if (verify->differences)
-        printf("%s%s difference%s%s in %s runs and %s signals.\n", ol_bad(cli),
-               ol_thousands(verify->differences, differences), verify->differences == 1 ? "" : "s",
-               ol_plain(cli), runs, signals);
+        printf("%s%s difference%s%s in %s runs and %s signals.\n", ol_cli_bad(cli),
+               ol_cli_thousands(verify->differences, differences),
+               verify->differences == 1 ? "" : "s", ol_cli_plain(cli), runs, signals);
     else
-        printf("%sEvery run matches its events:%s %s run%s, %s signal%s.\n", ol_good(cli),
-               ol_plain(cli), runs, plural(verify->runs), signals, plural(verify->signals));
+        printf("%sEvery run matches its events:%s %s run%s, %s signal%s.\n", ol_cli_good(cli),
+               ol_cli_plain(cli), runs, plural(verify->runs), signals, plural(verify->signals));
 }
 
 static int run(struct ol_cli *cli)
@@ -64,14 +64,14 @@ static int run(struct ol_cli *cli)
     struct ol_verify verify = {.tell = ol_cli_difference, .user = cli};
     bool all = false;
     outlog_err err;
-    int status =
-        ol_options(cli, (const struct ol_option[]){{"all", OL_FLAG, &all, NULL},
-                                                   {"after", OL_NUMBER, &verify.after, NULL},
-                                                   {0}});
+    int status = ol_cli_options(cli, (const struct ol_option[]){{"all", OL_OPTION_FLAG, &all, NULL},
+                                                                {"after", OL_OPTION_NUMBER,
+                                                                 &verify.after, NULL},
+                                                                {0}});
     if (status)
         return status;
     if (!all || cli->argc)
-        return ol_usage("verify takes --all; `outlog run verify ID` looks at one run");
+        return ol_cli_usage("verify takes --all; `outlog run verify ID` looks at one run");
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
@@ -82,7 +82,7 @@ static int run(struct ol_cli *cli)
         fprintf(stderr, "Go on where this stopped: outlog verify --all --after %lld\n",
                 (long long)verify.after);
     if (result < 0)
-        status = ol_report(&err);
+        status = ol_cli_report(&err);
     else if (verify.differences || is_stopped)
         status = OL_EXIT_FAILED;
     outlog_close(log);

@@ -5,11 +5,11 @@
 
 static int run(struct ol_cli *cli)
 {
-    int status = ol_options(cli, NULL);
+    int status = ol_cli_options(cli, NULL);
     if (status)
         return status;
     if (cli->argc)
-        return ol_usage("version takes no argument, found '%s'", cli->argv[0]);
+        return ol_cli_usage("version takes no argument, found '%s'", cli->argv[0]);
     int schema = ol_migrate_latest(&ol_store_sqlite);
     if (cli->json)
         printf("{\"version\":\"%s\",\"schema\":%d}\n", OUTLOG_VERSION, schema);

@@ -2,7 +2,7 @@
  * is written from the tree, and everything after that reads JSON. */
 #include "cli/yaml.h"
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/map.h"
 
 #include <stdlib.h>
@@ -264,7 +264,7 @@ int ol_yaml_read(const char *text, size_t bytes, struct ol_arena *arena, struct 
 
     *out = (struct ol_yaml){0};
     if (!yaml_parser_initialize(&r.parser))
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        return ol_no_memory(err);
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, bytes);
     if (read_document(&r, &root) < 0)
         goto out;
@@ -276,7 +276,7 @@ int ol_yaml_read(const char *text, size_t bytes, struct ol_arena *arena, struct 
     out->json = json.failed ? NULL : ol_arena_copy(arena, json.data, json.bytes);
     out->bytes = json.bytes;
     out->root = is_empty ? NULL : root;
-    result = out->json ? 0 : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    result = out->json ? 0 : ol_no_memory(err);
 out:
     yaml_parser_delete(&r.parser);
     ol_buf_clear(&json);

@@ -15,9 +15,10 @@ struct ol_yaml {
 
 /* Read one document. Everything lives in `arena`.
  *
- * A plain scalar is a number, true, false or null where JSON would say so, and text otherwise: `on`,
- * `no` and 007 are text, and so is `type: null`, which is a type's name. Anchors, aliases, tags, merge keys and repeated keys are refused.
- * OUTLOG_INVALID_FIELD: the message begins with `line N: `. */
+ * A plain scalar is a number, true, false or null where JSON would say so, and text otherwise:
+ * `on`, `no` and 007 are text, and so is `type: null`, which is a type's name. Anchors, aliases,
+ * tags, merge keys and repeated keys are refused. OUTLOG_INVALID_FIELD: the message begins with
+ * `line N: `. */
 int ol_yaml_read(const char *text, size_t bytes, struct ol_arena *arena, struct ol_yaml *out,
                  outlog_err *err);
 

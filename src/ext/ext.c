@@ -5,14 +5,14 @@
  * The functions work on the connection that calls them, inside its transaction: what they write
  * commits or rolls back with everything else (A1). Each takes one JSON object and returns JSON. */
 #include "base/clock.h"
-#include "ext/door.h"
-#include "log/draft.h"
+#include "ext/conn_state.h"
 #include "log/event.h"
+#include "log/event_json.h"
 #include "log/log.h"
-#include "outbox/message.h"
+#include "outbox/enqueue.h"
 #include "runs/command.h"
 #include "store/migrate.h"
-#include "store/sqlite.h"
+#include "store/sqlite/conn.h"
 
 #include <sqlite3ext.h>
 #include <stdio.h>
@@ -34,21 +34,21 @@ typedef int write_function(outlog_tx *tx, const char *text, size_t bytes, struct
 static int append(outlog_tx *tx, const char *text, size_t bytes, struct ol_arena *arena,
                   struct ol_buf *out, outlog_err *err)
 {
-    struct outlog_event event;
+    struct outlog_new_event event;
     struct outlog_appended appended;
-    if (ol_draft_read(text, bytes, NULL, arena, &event, err) < 0 ||
+    if (ol_event_json_read(text, bytes, NULL, arena, &event, err) < 0 ||
         outlog_append(tx, &event, &appended, err) < 0)
         return -1;
-    ol_appended_json(&appended, out);
+    ol_event_write_appended(&appended, out);
     return 0;
 }
 
 static int enqueue(outlog_tx *tx, const char *text, size_t bytes, struct ol_arena *arena,
                    struct ol_buf *out, outlog_err *err)
 {
-    struct outlog_message_draft draft;
+    struct outlog_new_message draft;
     struct outlog_enqueued enqueued;
-    if (ol_message_read(text, bytes, arena, &draft, err) < 0 ||
+    if (ol_message_json_read(text, bytes, arena, &draft, err) < 0 ||
         outlog_enqueue(tx, &draft, &enqueued, err) < 0)
         return -1;
     ol_buf_print(out, "{\"event_id\":\"%s\",\"duplicate\":%s}", enqueued.event_id,
@@ -59,9 +59,9 @@ static int enqueue(outlog_tx *tx, const char *text, size_t bytes, struct ol_aren
 static int request_effect(outlog_tx *tx, const char *text, size_t bytes, struct ol_arena *arena,
                           struct ol_buf *out, outlog_err *err)
 {
-    struct outlog_effect_draft draft;
+    struct outlog_new_effect draft;
     struct outlog_effect_requested requested;
-    if (ol_effect_read(text, bytes, arena, &draft, err) < 0 ||
+    if (ol_message_json_read_effect(text, bytes, arena, &draft, err) < 0 ||
         outlog_request_effect(tx, &draft, &requested, err) < 0)
         return -1;
     ol_buf_print(out, "{\"effect_id\":\"%s\",\"event_id\":\"%s\",\"duplicate\":%s}",
@@ -71,7 +71,7 @@ static int request_effect(outlog_tx *tx, const char *text, size_t bytes, struct 
 
 /* What SQLite hands to a function of ours. */
 struct entry {
-    struct ol_door *door;
+    struct ol_conn_state *door;
     write_function *write;
     const char *command; /* of runs; for those that have no `write` */
 };
@@ -99,7 +99,7 @@ static void run_write(sqlite3_context *context, int count, sqlite3_value **value
     if (!text)
         ol_fail(&err, OUTLOG_INVALID_JSON, "the argument is one JSON object");
     size_t bytes = (size_t)sqlite3_value_bytes(values[0]);
-    if (!text || ol_door_enter(entry->door, &tx, &err) < 0 ||
+    if (!text || ol_conn_state_begin(entry->door, &tx, &err) < 0 ||
         (entry->write ? entry->write(tx, text, bytes, &arena, &out, &err)
                       : run_command(tx, entry->command, text, bytes, &arena, &out, &err)) < 0)
         answer_error(context, &err);
@@ -107,7 +107,7 @@ static void run_write(sqlite3_context *context, int count, sqlite3_value **value
         sqlite3_result_error_nomem(context);
     else
         sqlite3_result_text64(context, out.data, out.bytes, SQLITE_TRANSIENT, SQLITE_UTF8);
-    ol_door_leave(entry->door, tx);
+    ol_conn_state_end(entry->door, tx);
     ol_buf_clear(&out);
     ol_arena_clear(&arena);
 }
@@ -125,10 +125,10 @@ static void init(sqlite3_context *context, int count, sqlite3_value **values)
     else if (ol_sqlite_borrow(db, &conn, &err) == 0 && ol_migrate(conn, &from, &to, &err) == 0 &&
              ol_registry_seed(conn, &err) == 0) {
         sqlite3_result_int(context, to);
-        ol_close(conn);
+        ol_store_close(conn);
         return;
     }
-    ol_close(conn);
+    ol_store_close(conn);
     answer_error(context, &err);
 }
 
@@ -140,12 +140,12 @@ static void settled(sqlite3_context *context, int count, sqlite3_value **values)
     outlog_tx *tx;
 
     (void)count, (void)values;
-    if (ol_door_enter(entry->door, &tx, &err) < 0 ||
-        ol_number(tx->conn, OL_Q_EVENTS_SETTLED, OL_NO_PARAMS, &position, &err) < 0)
+    if (ol_conn_state_begin(entry->door, &tx, &err) < 0 ||
+        ol_store_number(tx->conn, OL_Q_EVENTS_SETTLED, OL_NO_PARAMS, &position, &err) < 0)
         answer_error(context, &err);
     else
         sqlite3_result_int64(context, position);
-    ol_door_leave(entry->door, tx);
+    ol_conn_state_end(entry->door, tx);
 }
 
 static void request_hash(sqlite3_context *context, int count, sqlite3_value **values)
@@ -156,7 +156,7 @@ static void request_hash(sqlite3_context *context, int count, sqlite3_value **va
     size_t bytes = (size_t)sqlite3_value_bytes(values[0]); // a NUL does not end it
 
     (void)count;
-    if (ol_request_hash(text ? text : "", bytes, hash, &err) < 0)
+    if (ol_idempotency_request_hash(text ? text : "", bytes, hash, &err) < 0)
         answer_error(context, &err);
     else
         sqlite3_result_text(context, hash, -1, SQLITE_TRANSIENT);
@@ -202,14 +202,14 @@ static int read_wait(const char *text, size_t bytes, struct ol_arena *arena, str
                : ol_fail(err, OUTLOG_INVALID_FIELD, "name and event_id are wanted");
 }
 
-/* Look until it is there, by a connection of our own: the host's keeps the snapshot of the statement
- * that called us. */
+/* Look until it is there, by a connection of our own: the host's keeps the snapshot of the
+ * statement that called us. */
 static int look(struct ol_conn *conn, const struct wait *wait, int64_t *reached, outlog_err *err)
 {
     int64_t deadline = ol_clock_boot_us() + (int64_t)(wait->timeout_s * 1e6);
     for (int pause_ms = 2;; pause_ms = pause_ms < 25 ? pause_ms * 2 : 50) {
-        if (ol_number(conn, OL_Q_CHECKPOINT_POSITION, OL_PARAMS(ol_text(wait->name)), reached,
-                      err) < 0) {
+        if (ol_store_number(conn, OL_Q_CHECKPOINT_POSITION, OL_PARAMS(ol_value_text(wait->name)),
+                            reached, err) < 0) {
             if (err->code == OUTLOG_NOT_FOUND)
                 ol_fail(err, OUTLOG_NOT_FOUND,
                         "no projection %.60s; `outlog projections` lists them", wait->name);
@@ -244,7 +244,7 @@ static void wait_projection(sqlite3_context *context, int count, sqlite3_value *
         ol_fail(&err, OUTLOG_MISUSE,
                 "no projection moves while this transaction may write; commit, then wait");
     if (!url || is_writing || read_wait(text ? text : "", bytes, &arena, &wait, &err) < 0 ||
-        ol_open(url, &conn, &err) < 0 || look(conn, &wait, &reached, &err) < 0) {
+        ol_store_open(url, &conn, &err) < 0 || look(conn, &wait, &reached, &err) < 0) {
         answer_error(context, &err);
     } else {
         ol_buf_text(&out, "{\"name\":");
@@ -256,7 +256,7 @@ static void wait_projection(sqlite3_context *context, int count, sqlite3_value *
         else
             sqlite3_result_text64(context, out.data, out.bytes, SQLITE_TRANSIENT, SQLITE_UTF8);
     }
-    ol_close(conn);
+    ol_store_close(conn);
     ol_buf_clear(&out);
     ol_arena_clear(&arena);
 }
@@ -303,17 +303,17 @@ static const struct function functions[] = {
 static void entry_free(void *argument)
 {
     struct entry *entry = argument;
-    ol_door_release(entry->door);
+    ol_conn_state_release(entry->door);
     sqlite3_free(entry);
 }
 
-static int add(sqlite3 *db, const struct function *function, struct ol_door *door)
+static int add(sqlite3 *db, const struct function *function, struct ol_conn_state *door)
 {
     enum { FLAGS = SQLITE_UTF8 | SQLITE_DIRECTONLY };
     struct entry *entry = sqlite3_malloc(sizeof *entry);
     if (!entry)
         return SQLITE_NOMEM;
-    *entry = (struct entry){ol_door_retain(door), function->write, function->command};
+    *entry = (struct entry){ol_conn_state_retain(door), function->write, function->command};
     return sqlite3_create_function_v2(db, function->name, function->arguments, FLAGS, entry,
                                       function->run, NULL, NULL,
                                       entry_free); // freed also when it fails
@@ -326,11 +326,11 @@ int sqlite3_outlog_init(sqlite3 *db, char **message, const sqlite3_api_routines 
 {
     SQLITE_EXTENSION_INIT2(api)
     (void)message;
-    struct ol_door *door = ol_door_open(db);
+    struct ol_conn_state *door = ol_conn_state_open(db);
     int result = door ? SQLITE_OK : SQLITE_ERROR;
     for (size_t i = 0; result == SQLITE_OK && i < sizeof functions / sizeof *functions; i++)
         result = add(db, &functions[i], door);
     if (door)
-        ol_door_release(door);
+        ol_conn_state_release(door);
     return result;
 }

@@ -1,7 +1,7 @@
 /* event.c: checks, and the JSON forms of an event. Pure: no store, no clock. */
 #include "log/event.h"
 
-#include "base/clock.h"
+#include "base/timestamp.h"
 #include "base/utf8.h"
 #include "base/uuid.h"
 
@@ -12,12 +12,12 @@
 
 struct limit {
     const char *field;
-    size_t offset; /* of the const char * in struct outlog_event */
+    size_t offset; /* of the const char * in struct outlog_new_event */
     size_t most;   /* bytes */
     bool is_required;
 };
 
-#define FIELD(name) #name, offsetof(struct outlog_event, name)
+#define FIELD(name) #name, offsetof(struct outlog_new_event, name)
 
 static const struct limit limits[] = {
     {FIELD(org_id), 100, false},          {FIELD(aggregate_type), 50, true},
@@ -76,7 +76,7 @@ static bool is_actor_type(const char *text)
            strcmp(text, "system") == 0;
 }
 
-int ol_event_check(const struct outlog_event *event, struct ol_json *payload,
+int ol_event_check(const struct outlog_new_event *event, struct ol_json *payload,
                    struct ol_json *metadata, outlog_err *err)
 {
     char uuid[OL_UUID_TEXT];
@@ -124,11 +124,11 @@ static void member(struct ol_buf *out, const char *name, const char *text)
     ol_buf_char(out, ',');
 }
 
-void ol_event_request(const struct outlog_event *events, size_t count, struct ol_buf *out)
+void ol_event_request(const struct outlog_new_event *events, size_t count, struct ol_buf *out)
 {
     ol_buf_text(out, "{\"events\":[");
     for (size_t i = 0; i < count; i++) {
-        const struct outlog_event *event = &events[i];
+        const struct outlog_new_event *event = &events[i];
         char uuid[OL_UUID_TEXT];
         ol_buf_text(out, i ? ",{" : "{");
         member(out, "aggregate_id", event->aggregate_id);
@@ -151,7 +151,7 @@ void ol_event_request(const struct outlog_event *events, size_t count, struct ol
     ol_buf_text(out, "]}");
 }
 
-void ol_appended_json(const struct outlog_appended *appended, struct ol_buf *out)
+void ol_event_write_appended(const struct outlog_appended *appended, struct ol_buf *out)
 {
     ol_buf_text(out, "{\"event_id\":");
     ol_buf_int(out, appended->event_id);
@@ -172,7 +172,7 @@ void ol_event_response(const struct outlog_appended *appended, size_t count, str
     for (size_t i = 0; i < count; i++) {
         if (i)
             ol_buf_char(out, ',');
-        ol_appended_json(&appended[i], out);
+        ol_event_write_appended(&appended[i], out);
     }
     ol_buf_text(out, "],\"messages\":[]}");
 }
@@ -191,7 +191,7 @@ static bool read_appended(const struct ol_json *object, struct ol_arena *arena,
     *out = (struct outlog_appended){.duplicate = true};
     if (!ol_json_int(&event_id, &out->event_id) || !ol_json_int(&seq, &out->aggregate_seq) ||
         !id_text || !ol_uuid_parse(id_text, out->id) || !at_text || !correlation_text ||
-        ol_time_parse(at_text, strlen(at_text), &out->occurred_at) < 0)
+        ol_timestamp_parse(at_text, strlen(at_text), &out->occurred_at) < 0)
         return false;
     snprintf(out->correlation_id, sizeof out->correlation_id, "%s", correlation_text);
     return true;
@@ -254,7 +254,7 @@ static void add_document(struct ol_buf *out, const char *text, size_t bytes)
             out->data[i] = ' ';
 }
 
-void ol_record_json(const struct outlog_record *record, struct ol_buf *out)
+void ol_event_write_json(const struct outlog_event *record, struct ol_buf *out)
 {
     ol_buf_text(out, "{\"event_id\":");
     ol_buf_int(out, record->event_id);

@@ -3,17 +3,17 @@
 #define OL_LOG_EVENT_H
 
 #include "base/buf.h"
-#include "base/json.h"
+#include "base/json/json.h"
 
 enum { OL_PAYLOAD_BYTES = 256 * 1024 };
 
 /* Check every field against its limit (E16) and the payload for being a JSON object. The error
  * names the field and its pointer; nothing is ever cut to fit. */
-int ol_event_check(const struct outlog_event *event, struct ol_json *payload,
+int ol_event_check(const struct outlog_new_event *event, struct ol_json *payload,
                    struct ol_json *metadata, outlog_err *err);
 
 /* The request as the idempotency hash sees it: the same text through every door. */
-void ol_event_request(const struct outlog_event *events, size_t count, struct ol_buf *out);
+void ol_event_request(const struct outlog_new_event *events, size_t count, struct ol_buf *out);
 
 /* The answer as it is stored and as HTTP gives it: {"events":[…],"messages":[]}. */
 void ol_event_response(const struct outlog_appended *appended, size_t count, struct ol_buf *out);
@@ -23,7 +23,7 @@ int ol_event_replay(const char *response, struct outlog_appended *appended, size
                     outlog_err *err);
 
 /* An append result, and an event, as the JSON objects of the contract. */
-void ol_appended_json(const struct outlog_appended *appended, struct ol_buf *out);
-void ol_record_json(const struct outlog_record *record, struct ol_buf *out);
+void ol_event_write_appended(const struct outlog_appended *appended, struct ol_buf *out);
+void ol_event_write_json(const struct outlog_event *record, struct ol_buf *out);
 
 #endif

@@ -4,7 +4,7 @@
  * transaction: so only committed answers exist, and a second caller waits at the insert until the
  * first has ended. */
 #include "base/clock.h"
-#include "base/hash.h"
+#include "base/sha256.h"
 #include "log/log.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 enum { LEAST_AGE_S = 24 * 3600, PURGE_CHUNK = 5000 };
 
-int ol_request_hash(const char *request, size_t bytes, char out[65], outlog_err *err)
+int ol_idempotency_request_hash(const char *request, size_t bytes, char out[65], outlog_err *err)
 {
     struct ol_json value;
     struct ol_buf normal = {0};
@@ -20,11 +20,11 @@ int ol_request_hash(const char *request, size_t bytes, char out[65], outlog_err 
 
     if (ol_json_parse_wrapped(request, bytes, &value, err) < 0)
         return -1;
-    if (ol_json_normalize(&value, &normal) == 0) {
+    if (ol_json_canonical(&value, &normal) == 0) {
         ol_sha256_hex(normal.data, normal.bytes, out);
         result = 0;
     } else {
-        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        ol_no_memory(err);
     }
     ol_buf_clear(&normal);
     return result;
@@ -32,7 +32,7 @@ int ol_request_hash(const char *request, size_t bytes, char out[65], outlog_err 
 
 int outlog_request_hash(const char *request, char out[65], outlog_err *err)
 {
-    return ol_request_hash(request, strlen(request), out, err);
+    return ol_idempotency_request_hash(request, strlen(request), out, err);
 }
 
 int outlog_derived_key(const char *aggregate_type, const char *aggregate_id, const char *event_type,
@@ -55,28 +55,29 @@ static int compare(outlog_tx *tx, const struct outlog_idempotency *call, const c
 {
     struct ol_rows rows;
     bool failed = false;
-    if (ol_query(tx->conn, OL_Q_IDEMPOTENCY_GET,
-                 OL_PARAMS(ol_text(org_key(call)), ol_text(call->actor_id), ol_text(call->endpoint),
-                           ol_text(call->key), ol_text(hash)),
-                 &rows, err) < 0)
+    if (ol_store_query(tx->conn, OL_Q_IDEMPOTENCY_GET,
+                       OL_PARAMS(ol_value_text(org_key(call)), ol_value_text(call->actor_id),
+                                 ol_value_text(call->endpoint), ol_value_text(call->key),
+                                 ol_value_text(hash)),
+                       &rows, err) < 0)
         return -1;
-    int got = ol_next(&rows, err);
+    int got = ol_rows_next(&rows, err);
     if (got == 0) // purged between the two statements
         got = ol_fail(err, OUTLOG_UNAVAILABLE, "idempotency key %s just expired; try again",
                       call->key);
-    else if (got > 0 && !ol_column_int(&rows, 0))
+    else if (got > 0 && !ol_rows_int(&rows, 0))
         got = ol_fail(err, OUTLOG_IDEMPOTENCY_KEY_REUSE,
                       "key %s was used for another request; take a new key", call->key);
-    else if (got > 0 && ol_is_null(&rows, 1)) // see ol_idempotent_forget()
+    else if (got > 0 && ol_rows_is_null(&rows, 1)) // see ol_idempotency_forget()
         got = ol_fail(err, OUTLOG_IDEMPOTENCY_IN_PROGRESS,
                       "a call with key %s was begun and is not answered; if nobody works on it any "
                       "more, look what it did and take a new key",
                       call->key);
     else if (got > 0)
-        *response = ol_column_copy(&rows, 1, &tx->arena, &failed);
-    ol_end(&rows);
+        *response = ol_rows_copy(&rows, 1, &tx->arena, &failed);
+    ol_rows_end(&rows);
     if (failed)
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        return ol_no_memory(err);
     return got < 0 ? -1 : 0;
 }
 
@@ -94,10 +95,11 @@ int outlog_idempotent_begin(outlog_tx *tx, const struct outlog_idempotency *call
                           "idempotency_key must have 1 to 512 bytes");
     if (outlog_request_hash(call->request, hash, err) < 0)
         return -1;
-    if (ol_exec(tx->conn, OL_Q_IDEMPOTENCY_CLAIM,
-                OL_PARAMS(ol_text(org_key(call)), ol_text(call->actor_id), ol_text(call->endpoint),
-                          ol_text(call->key), ol_text(hash), ol_time(ol_clock_wall_us())),
-                &claimed, err) < 0)
+    if (ol_store_exec(tx->conn, OL_Q_IDEMPOTENCY_CLAIM,
+                      OL_PARAMS(ol_value_text(org_key(call)), ol_value_text(call->actor_id),
+                                ol_value_text(call->endpoint), ol_value_text(call->key),
+                                ol_value_text(hash), ol_value_time(ol_clock_wall_us())),
+                      &claimed, err) < 0)
         return -1;
     return claimed ? 0 : compare(tx, call, hash, response, err);
 }
@@ -106,10 +108,11 @@ int outlog_idempotent_end(outlog_tx *tx, const struct outlog_idempotency *call,
                           const char *response, outlog_err *err)
 {
     int64_t stored;
-    if (ol_exec(tx->conn, OL_Q_IDEMPOTENCY_STORE,
-                OL_PARAMS(ol_text(org_key(call)), ol_text(call->actor_id), ol_text(call->endpoint),
-                          ol_text(call->key), ol_text(response)),
-                &stored, err) < 0)
+    if (ol_store_exec(tx->conn, OL_Q_IDEMPOTENCY_STORE,
+                      OL_PARAMS(ol_value_text(org_key(call)), ol_value_text(call->actor_id),
+                                ol_value_text(call->endpoint), ol_value_text(call->key),
+                                ol_value_text(response)),
+                      &stored, err) < 0)
         return -1;
     return stored ? 0
                   : ol_fail(err, OUTLOG_MISUSE,
@@ -117,12 +120,12 @@ int outlog_idempotent_end(outlog_tx *tx, const struct outlog_idempotency *call,
                             call->key);
 }
 
-int ol_idempotent_forget(outlog_tx *tx, const struct outlog_idempotency *call, outlog_err *err)
+int ol_idempotency_forget(outlog_tx *tx, const struct outlog_idempotency *call, outlog_err *err)
 {
-    return ol_exec(tx->conn, OL_Q_IDEMPOTENCY_FORGET,
-                   OL_PARAMS(ol_text(org_key(call)), ol_text(call->actor_id),
-                             ol_text(call->endpoint), ol_text(call->key)),
-                   NULL, err);
+    return ol_store_exec(tx->conn, OL_Q_IDEMPOTENCY_FORGET,
+                         OL_PARAMS(ol_value_text(org_key(call)), ol_value_text(call->actor_id),
+                                   ol_value_text(call->endpoint), ol_value_text(call->key)),
+                         NULL, err);
 }
 
 int outlog_idempotency_purge(outlog *log, int64_t max_age_s, int64_t *purged, outlog_err *err)
@@ -135,8 +138,9 @@ int outlog_idempotency_purge(outlog *log, int64_t max_age_s, int64_t *purged, ou
         return -1;
     int64_t before = ol_clock_wall_us() - max_age_s * 1000000;
     do {
-        if (ol_exec(log->conn, OL_Q_IDEMPOTENCY_PURGE,
-                    OL_PARAMS(ol_time(before), ol_int(PURGE_CHUNK)), &chunk, err) < 0)
+        if (ol_store_exec(log->conn, OL_Q_IDEMPOTENCY_PURGE,
+                          OL_PARAMS(ol_value_time(before), ol_value_int(PURGE_CHUNK)), &chunk,
+                          err) < 0)
             return -1;
         total += chunk;
     } while (chunk == PURGE_CHUNK);

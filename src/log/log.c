@@ -2,10 +2,10 @@
 #include "log/log.h"
 
 #ifndef OL_SQLITE_EXTENSION
-#include "store/postgres.h"
+#include "store/postgres/conn.h"
 #endif
 #include "store/migrate.h"
-#include "store/sqlite.h"
+#include "store/sqlite/conn.h"
 
 #include <stdlib.h>
 
@@ -16,9 +16,9 @@ int outlog_open(const char *url, outlog **out, outlog_err *err)
         return ol_fail(err, OUTLOG_MISUSE, "outlog_open: url is NULL");
     outlog *log = calloc(1, sizeof *log);
     if (!log)
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        return ol_no_memory(err);
     int version;
-    if (ol_open(url, &log->conn, err) < 0 || ol_migrate_version(log->conn, &version, err) < 0)
+    if (ol_store_open(url, &log->conn, err) < 0 || ol_migrate_version(log->conn, &version, err) < 0)
         goto failed;
     if (version > ol_migrate_latest(log->conn->store)) {
         ol_migrate_check(log->conn, err);
@@ -39,7 +39,7 @@ void outlog_close(outlog *log)
     if (log->is_waiting)
         ol_waiter_close(&log->waiter);
     ol_registry_clear(&log->registry);
-    ol_close(log->conn);
+    ol_store_close(log->conn);
     free(log);
 }
 
@@ -96,7 +96,7 @@ int outlog_begin(outlog *log, outlog_tx **out, outlog_err *err)
         return -1;
     outlog_tx *tx = calloc(1, sizeof *tx);
     if (!tx)
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        return ol_no_memory(err);
     if (log->conn->store->begin(log->conn, err) < 0) {
         free(tx);
         return -1;
@@ -113,7 +113,7 @@ static void tx_free(outlog_tx *tx)
     if (tx->log)
         tx->log->tx = NULL;
     else
-        ol_close(tx->conn);
+        ol_store_close(tx->conn);
     ol_registry_clear(&tx->own_registry);
     ol_arena_clear(&tx->arena);
     free(tx);
@@ -154,8 +154,8 @@ static int join(struct ol_conn *conn, outlog_tx **out, outlog_err *err)
 {
     outlog_tx *tx = calloc(1, sizeof *tx);
     if (!tx) {
-        ol_close(conn);
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        ol_store_close(conn);
+        return ol_no_memory(err);
     }
     tx->conn = conn;
     tx->registry = &tx->own_registry;

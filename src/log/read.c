@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/utf8.h"
-#include "log/field.h"
+#include "log/event_fields.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ enum { MOST_ROWS = 10000, NEAR_PAGES = 4, POLL_FIRST_MS = 5, POLL_LAST_MS = 50, 
 
 /* --- pages --- */
 
-struct ol_arena *ol_page_reset(struct outlog_page *page)
+struct ol_arena *ol_read_page_reset(struct outlog_page *page)
 {
     if (!page->memory)
         page->memory = calloc(1, sizeof(struct ol_arena));
@@ -36,7 +36,7 @@ void outlog_page_clear(struct outlog_page *page)
     *page = (struct outlog_page){0};
 }
 
-size_t ol_page_bytes(const struct outlog_page *page)
+size_t ol_read_page_bytes(const struct outlog_page *page)
 {
     const struct ol_arena *arena = page->memory;
     return arena ? arena->used : 0;
@@ -67,37 +67,37 @@ enum {
     DEPTH
 };
 
-static bool fill_record(struct outlog_record *to, const struct ol_rows *rows, bool has_depth,
+static bool fill_record(struct outlog_event *to, const struct ol_rows *rows, bool has_depth,
                         struct ol_arena *arena)
 {
     bool failed = false;
-    to->event_id = ol_column_int(rows, EVENT_ID);
-    ol_column_uuid(rows, ID, to->id);
-    ol_column_uuid(rows, CAUSATION_ID, to->causation_id);
-    to->occurred_at = ol_column_time(rows, OCCURRED_AT);
-    to->org_id = ol_column_copy(rows, ORG_ID, arena, &failed);
-    to->aggregate_type = ol_column_copy(rows, AGGREGATE_TYPE, arena, &failed);
-    to->aggregate_id = ol_column_copy(rows, AGGREGATE_ID, arena, &failed);
-    to->aggregate_seq = ol_column_int(rows, AGGREGATE_SEQ);
-    to->event_type = ol_column_copy(rows, EVENT_TYPE, arena, &failed);
-    to->event_version = (int)ol_column_int(rows, EVENT_VERSION);
-    to->actor_type = ol_column_copy(rows, ACTOR_TYPE, arena, &failed);
-    to->actor_id = ol_column_copy(rows, ACTOR_ID, arena, &failed);
-    to->request_id = ol_column_copy(rows, REQUEST_ID, arena, &failed);
-    to->idempotency_key = ol_column_copy(rows, IDEMPOTENCY_KEY, arena, &failed);
-    to->correlation_id = ol_column_copy(rows, CORRELATION_ID, arena, &failed);
-    to->app_id = ol_column_copy(rows, APP_ID, arena, &failed);
-    to->env_id = ol_column_copy(rows, ENV_ID, arena, &failed);
-    to->visibility = ol_column_copy(rows, VISIBILITY, arena, &failed);
-    to->metadata = ol_column_copy(rows, METADATA, arena, &failed);
-    ol_column_text(rows, PAYLOAD, &to->payload_bytes);
-    to->payload = ol_column_copy(rows, PAYLOAD, arena, &failed);
-    to->depth = has_depth ? (int)ol_column_int(rows, DEPTH) : 0;
+    to->event_id = ol_rows_int(rows, EVENT_ID);
+    ol_rows_uuid(rows, ID, to->id);
+    ol_rows_uuid(rows, CAUSATION_ID, to->causation_id);
+    to->occurred_at = ol_rows_time(rows, OCCURRED_AT);
+    to->org_id = ol_rows_copy(rows, ORG_ID, arena, &failed);
+    to->aggregate_type = ol_rows_copy(rows, AGGREGATE_TYPE, arena, &failed);
+    to->aggregate_id = ol_rows_copy(rows, AGGREGATE_ID, arena, &failed);
+    to->aggregate_seq = ol_rows_int(rows, AGGREGATE_SEQ);
+    to->event_type = ol_rows_copy(rows, EVENT_TYPE, arena, &failed);
+    to->event_version = (int)ol_rows_int(rows, EVENT_VERSION);
+    to->actor_type = ol_rows_copy(rows, ACTOR_TYPE, arena, &failed);
+    to->actor_id = ol_rows_copy(rows, ACTOR_ID, arena, &failed);
+    to->request_id = ol_rows_copy(rows, REQUEST_ID, arena, &failed);
+    to->idempotency_key = ol_rows_copy(rows, IDEMPOTENCY_KEY, arena, &failed);
+    to->correlation_id = ol_rows_copy(rows, CORRELATION_ID, arena, &failed);
+    to->app_id = ol_rows_copy(rows, APP_ID, arena, &failed);
+    to->env_id = ol_rows_copy(rows, ENV_ID, arena, &failed);
+    to->visibility = ol_rows_copy(rows, VISIBILITY, arena, &failed);
+    to->metadata = ol_rows_copy(rows, METADATA, arena, &failed);
+    ol_rows_text(rows, PAYLOAD, &to->payload_bytes);
+    to->payload = ol_rows_copy(rows, PAYLOAD, arena, &failed);
+    to->depth = has_depth ? (int)ol_rows_int(rows, DEPTH) : 0;
     return !failed;
 }
 
-/* How much a page may hold: events, and bytes of their payloads and metadata, of which the event that reaches
- * them is the last (0: any number). */
+/* How much a page may hold: events, and bytes of their payloads and metadata, of which the event
+ * that reaches them is the last (0: any number). */
 struct measure {
     size_t limit, most_bytes;
     size_t bytes; /* are there */
@@ -112,22 +112,22 @@ static int fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, boo
     int more = 0;
 
     while ((!most->most_bytes || most->bytes < most->most_bytes) &&
-           (more = ol_next(rows, err)) > 0) {
+           (more = ol_rows_next(rows, err)) > 0) {
         if (page->count == room) {
             size_t wider = room ? room * 2 : 64;
-            struct outlog_record *events = ol_arena_array(arena, wider, sizeof *events);
+            struct outlog_event *events = ol_arena_array(arena, wider, sizeof *events);
             if (!events)
-                return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+                return ol_no_memory(err);
             if (room)
                 memcpy(events, page->events, room * sizeof *events);
             page->events = events;
             room = wider;
         }
-        struct outlog_record *record = &page->events[page->count];
+        struct outlog_event *record = &page->events[page->count];
         if (!fill_record(record, rows, has_depth, arena))
-            return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-        ol_column_text(rows, PAYLOAD, &payload);
-        ol_column_text(rows, METADATA, &metadata);
+            return ol_no_memory(err);
+        ol_rows_text(rows, PAYLOAD, &payload);
+        ol_rows_text(rows, METADATA, &metadata);
         most->bytes += payload + metadata;
         if (!raw && ol_registry_upcast(&log->registry, record, arena, err) < 0)
             return -1;
@@ -136,8 +136,8 @@ static int fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, boo
     return more < 0 ? -1 : 0;
 }
 
-int ol_page_fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, bool raw,
-                 bool has_depth, outlog_err *err)
+int ol_read_page_fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, bool raw,
+                      bool has_depth, outlog_err *err)
 {
     struct measure any = {0};
     return fill(log, page, rows, raw, has_depth, &any, err);
@@ -149,7 +149,7 @@ int outlog_settled(outlog *log, int64_t *settled, outlog_err *err)
 {
     int64_t now;
     if (ol_log_ready(log, err) < 0 ||
-        ol_number(log->conn, OL_Q_EVENTS_SETTLED, OL_NO_PARAMS, &now, err) < 0)
+        ol_store_number(log->conn, OL_Q_EVENTS_SETTLED, OL_NO_PARAMS, &now, err) < 0)
         return -1;
     if (log->tx) { // a store with one writer counts what this very transaction may yet take back
         *settled = now;
@@ -165,22 +165,22 @@ int outlog_settled(outlog *log, int64_t *settled, outlog_err *err)
 
 static struct ol_value time_or_absent(int64_t time_us)
 {
-    return time_us ? ol_time(time_us) : ol_absent();
+    return time_us ? ol_value_time(time_us) : ol_value_absent();
 }
 
-int ol_window(outlog *log, int64_t since, int64_t until, int64_t *first, int64_t *last,
-              outlog_err *err)
+int ol_read_window(outlog *log, int64_t since, int64_t until, int64_t *first, int64_t *last,
+                   outlog_err *err)
 {
     struct ol_rows rows;
-    if (ol_query(log->conn, OL_Q_EVENTS_WINDOW,
-                 OL_PARAMS(time_or_absent(since), time_or_absent(until)), &rows, err) < 0)
+    if (ol_store_query(log->conn, OL_Q_EVENTS_WINDOW,
+                       OL_PARAMS(time_or_absent(since), time_or_absent(until)), &rows, err) < 0)
         return -1;
-    int got = ol_next(&rows, err);
+    int got = ol_rows_next(&rows, err);
     if (got > 0) {
-        *first = ol_is_null(&rows, 0) ? 0 : ol_column_int(&rows, 0);
-        *last = ol_is_null(&rows, 1) ? 0 : ol_column_int(&rows, 1);
+        *first = ol_rows_is_null(&rows, 0) ? 0 : ol_rows_int(&rows, 0);
+        *last = ol_rows_is_null(&rows, 1) ? 0 : ol_rows_int(&rows, 1);
     }
-    ol_end(&rows);
+    ol_rows_end(&rows);
     return got < 0 ? -1 : 0;
 }
 
@@ -193,13 +193,13 @@ int ol_window(outlog *log, int64_t since, int64_t until, int64_t *first, int64_t
 static int narrow(outlog *log, const struct outlog_filter *filter, size_t limit, int64_t *after,
                   int64_t *upto, bool *is_stale, outlog_err *err)
 {
-    struct ol_window_cache *cache = &log->window;
+    struct ol_read_window_cache *cache = &log->window;
     *is_stale = false;
     // To look costs the whole window: not for those who follow, and have but a page to read.
     if ((!filter->since && !filter->until) || *upto - *after <= (int64_t)limit)
         return 0;
     if (!cache->settled || cache->since != filter->since || cache->until != filter->until) {
-        if (ol_window(log, filter->since, filter->until, &cache->first, &cache->last, err) < 0)
+        if (ol_read_window(log, filter->since, filter->until, &cache->first, &cache->last, err) < 0)
             return -1;
         cache->since = filter->since;
         cache->until = filter->until;
@@ -216,8 +216,8 @@ static int narrow(outlog *log, const struct outlog_filter *filter, size_t limit,
 
 /* --- reading --- */
 
-/* Nothing is known then of what is behind its last event. A server that keeps text in another encoding counts
- * other bytes than we do, but not twice as many. */
+/* Nothing is known then of what is behind its last event. A server that keeps text in another
+ * encoding counts other bytes than we do, but not twice as many. */
 static bool is_full(const struct outlog_page *page, const struct measure *most)
 {
     return page->count == most->limit || (most->most_bytes && most->bytes >= most->most_bytes / 2);
@@ -226,12 +226,12 @@ static bool is_full(const struct outlog_page *page, const struct measure *most)
 static int start_over(struct outlog_page *page, struct measure *most, outlog_err *err)
 {
     most->bytes = 0;
-    return ol_page_reset(page) ? 0 : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    return ol_read_page_reset(page) ? 0 : ol_no_memory(err);
 }
 
-/* How many rows to ask for. A store that answers whole is told how many bytes may come, and to count them it
- * looks at all the rows it is asked for: so at first for some, then for as many as should fit. They are few
- * different numbers, as each is another statement. */
+/* How many rows to ask for. A store that answers whole is told how many bytes may come, and to
+ * count them it looks at all the rows it is asked for: so at first for some, then for as many as
+ * should fit. They are few different numbers, as each is another statement. */
 static size_t ask_for(const struct outlog_page *page, const struct measure *most)
 {
     size_t left = most->limit - page->count, fit = ASK_FIRST;
@@ -253,20 +253,23 @@ static int query_some(outlog *log, enum ol_query_id query, const struct outlog_f
     struct ol_rows rows;
     if (is_cut)
         query = query == OL_Q_EVENTS_READ ? OL_Q_EVENTS_READ_SHORT : OL_Q_EVENTS_READ_BACK_SHORT;
-    if (ol_query(log->conn, query,
-                 OL_PARAMS(ol_int(one), ol_int(other), ol_int((int64_t)limit),
-                           ol_optional(is_narrow ? NULL : filter->org_id),
-                           filter->is_infrastructure && !is_narrow ? ol_int(1) : ol_absent(),
-                           ol_optional(filter->event_type), ol_optional(filter->aggregate_type),
-                           ol_optional(filter->aggregate_id), ol_optional(filter->correlation_id),
-                           ol_optional(filter->app_id), ol_optional(filter->env_id),
-                           ol_optional(filter->visibility), time_or_absent(filter->since),
-                           time_or_absent(filter->until), ol_optional(is_narrow ? org_key : NULL),
-                           ol_int(is_cut ? (int64_t)(most->most_bytes - most->bytes) : 0)),
-                 &rows, err) < 0)
+    if (ol_store_query(
+            log->conn, query,
+            OL_PARAMS(ol_value_int(one), ol_value_int(other), ol_value_int((int64_t)limit),
+                      ol_value_optional(is_narrow ? NULL : filter->org_id),
+                      filter->is_infrastructure && !is_narrow ? ol_value_int(1) : ol_value_absent(),
+                      ol_value_optional(filter->event_type),
+                      ol_value_optional(filter->aggregate_type),
+                      ol_value_optional(filter->aggregate_id),
+                      ol_value_optional(filter->correlation_id), ol_value_optional(filter->app_id),
+                      ol_value_optional(filter->env_id), ol_value_optional(filter->visibility),
+                      time_or_absent(filter->since), time_or_absent(filter->until),
+                      ol_value_optional(is_narrow ? org_key : NULL),
+                      ol_value_int(is_cut ? (int64_t)(most->most_bytes - most->bytes) : 0)),
+            &rows, err) < 0)
         return -1;
     int result = fill(log, page, &rows, filter->raw, false, most, err);
-    ol_end(&rows);
+    ol_rows_end(&rows);
     return result;
 }
 
@@ -355,8 +358,8 @@ static int check_read(outlog *log, const struct outlog_filter *filter, size_t li
     if (log->tx)
         return ol_fail(err, OUTLOG_MISUSE,
                        "this handle has an open transaction; end it first, or read by another one");
-    if (!ol_page_reset(page))
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    if (!ol_read_page_reset(page))
+        return ol_no_memory(err);
     return ol_log_ready(log, err) < 0 || ol_registry_refresh(&log->registry, log->conn, err) < 0
                ? -1
                : 0;
@@ -400,12 +403,13 @@ int outlog_read(outlog *log, const struct outlog_filter *filter, int64_t after, 
     return ol_read_short(log, filter, after, limit, 0, page, err);
 }
 
-/* The newest of a window that reaches to now fill a page: then nobody has to know where it begins, and a
- * million events of today cost what is shown of them (E15). 1 when they did, 0 with an empty page. */
+/* The newest of a window that reaches to now fill a page: then nobody has to know where it begins,
+ * and a million events of today cost what is shown of them (E15). 1 when they did, 0 with an empty
+ * page. */
 static int read_newest(outlog *log, const struct outlog_filter *filter, int64_t upto,
                        struct measure *most, struct outlog_page *page, outlog_err *err)
 {
-    const struct ol_window_cache *cache = &log->window;
+    const struct ol_read_window_cache *cache = &log->window;
     bool is_known = cache->settled && cache->since == filter->since &&
                     cache->until == filter->until;
     int64_t from = upto - NEAR_PAGES * (int64_t)most->limit;
@@ -470,19 +474,19 @@ int outlog_read_back(outlog *log, const struct outlog_filter *filter, int64_t be
 
 /* --- reading some fields --- */
 
-static bool fill_field(struct outlog_record *to, const struct ol_field *field,
+static bool fill_field(struct outlog_event *to, const struct ol_event_field *field,
                        const struct ol_rows *rows, int column, struct ol_arena *arena)
 {
     char *at = (char *)to + field->offset;
     bool failed = false;
-    if (field->kind == OL_FIELD_UUID) {
-        ol_column_uuid(rows, column, at);
-    } else if (field->kind == OL_FIELD_TIME || field->kind == OL_FIELD_NUMBER) {
-        int64_t number = field->kind == OL_FIELD_TIME ? ol_column_time(rows, column)
-                                                      : ol_column_int(rows, column);
+    if (field->kind == OL_EVENT_FIELD_UUID) {
+        ol_rows_uuid(rows, column, at);
+    } else if (field->kind == OL_EVENT_FIELD_TIME || field->kind == OL_EVENT_FIELD_NUMBER) {
+        int64_t number = field->kind == OL_EVENT_FIELD_TIME ? ol_rows_time(rows, column)
+                                                            : ol_rows_int(rows, column);
         memcpy(at, &number, sizeof number);
     } else {
-        const char *text = ol_column_copy(rows, column, arena, &failed);
+        const char *text = ol_rows_copy(rows, column, arena, &failed);
         memcpy(at, &text, sizeof text);
     }
     return !failed;
@@ -494,20 +498,20 @@ static int fill_some(struct outlog_page *page, struct ol_rows *rows, uint32_t ma
     struct ol_arena *arena = page->memory;
     int more;
     if (!(page->events = ol_arena_array(arena, limit, sizeof *page->events)))
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-    while ((more = ol_next(rows, err)) > 0) {
-        struct outlog_record *record = &page->events[page->count++];
+        return ol_no_memory(err);
+    while ((more = ol_rows_next(rows, err)) > 0) {
+        struct outlog_event *record = &page->events[page->count++];
         bool failed = false;
-        record->event_id = ol_column_int(rows, 0);
-        record->event_type = ol_column_copy(rows, 1, arena, &failed);
-        record->event_version = (int)ol_column_int(rows, 2);
-        ol_column_text(rows, 3, &record->payload_bytes);
-        record->payload = ol_column_copy(rows, 3, arena, &failed);
-        for (int i = OL_FIELD_ALWAYS, column = i; i < OL_FIELD_COUNT; i++)
+        record->event_id = ol_rows_int(rows, 0);
+        record->event_type = ol_rows_copy(rows, 1, arena, &failed);
+        record->event_version = (int)ol_rows_int(rows, 2);
+        ol_rows_text(rows, 3, &record->payload_bytes);
+        record->payload = ol_rows_copy(rows, 3, arena, &failed);
+        for (int i = OL_EVENT_FIELD_ALWAYS, column = i; i < OL_EVENT_FIELD_COUNT; i++)
             if (mask >> i & 1)
                 failed |= !fill_field(record, &ol_fields[i], rows, column++, arena);
         if (failed)
-            return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+            return ol_no_memory(err);
     }
     return more;
 }
@@ -515,13 +519,13 @@ static int fill_some(struct outlog_page *page, struct ol_rows *rows, uint32_t ma
 int ol_read_some(outlog *log, uint32_t mask, int64_t after, size_t limit, struct outlog_page *page,
                  outlog_err *err)
 {
-    struct ol_value params[3 + OL_FIELD_COUNT - OL_FIELD_ALWAYS] = {ol_int(after), ol_int(0),
-                                                                    ol_int((int64_t)limit)};
+    struct ol_value params[3 + OL_EVENT_FIELD_COUNT - OL_EVENT_FIELD_ALWAYS] =
+        {ol_value_int(after), ol_value_int(0), ol_value_int((int64_t)limit)};
     struct ol_rows rows;
     int64_t settled;
 
-    if (!ol_page_reset(page))
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    if (!ol_read_page_reset(page))
+        return ol_no_memory(err);
     if (ol_log_ready(log, err) < 0 || ol_registry_refresh(&log->registry, log->conn, err) < 0 ||
         outlog_settled(log, &settled, err) < 0)
         return -1;
@@ -529,20 +533,21 @@ int ol_read_some(outlog *log, uint32_t mask, int64_t after, size_t limit, struct
     page->next_after = after;
     if (settled <= after)
         return 0;
-    params[1] = ol_int(settled);
-    for (int i = OL_FIELD_ALWAYS; i < OL_FIELD_COUNT; i++)
-        params[3 + i - OL_FIELD_ALWAYS] = mask >> i & 1 ? ol_int(1) : ol_absent();
-    if (ol_query(log->conn, OL_Q_EVENTS_READ_SOME, params, &rows, err) < 0)
+    params[1] = ol_value_int(settled);
+    for (int i = OL_EVENT_FIELD_ALWAYS; i < OL_EVENT_FIELD_COUNT; i++)
+        params[3 + i - OL_EVENT_FIELD_ALWAYS] = mask >> i & 1 ? ol_value_int(1) : ol_value_absent();
+    if (ol_store_query(log->conn, OL_Q_EVENTS_READ_SOME, params, &rows, err) < 0)
         return -1;
     int result = fill_some(page, &rows, mask, limit, err);
-    ol_end(&rows);
+    ol_rows_end(&rows);
     if (result == 0)
         page->next_after = page->count == limit ? page->events[page->count - 1].event_id : settled;
     return result;
 }
 
-int ol_follow_short(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
-                    size_t most_bytes, int timeout_ms, struct outlog_page *page, outlog_err *err)
+int ol_read_follow_short(outlog *log, const struct outlog_filter *filter, int64_t after,
+                         size_t limit, size_t most_bytes, int timeout_ms, struct outlog_page *page,
+                         outlog_err *err)
 {
     int64_t deadline = ol_clock_boot_us() + (int64_t)timeout_ms * 1000;
     int pause_ms = POLL_FIRST_MS;
@@ -558,7 +563,7 @@ int ol_follow_short(outlog *log, const struct outlog_filter *filter, int64_t aft
         if (page->next_after > after)
             pause_ms = POLL_FIRST_MS; // rows come, only not ours
         after = page->next_after;
-        ol_await(log->conn, &log->waiter, pause_ms < left_ms ? pause_ms : (int)left_ms);
+        ol_store_await(log->conn, &log->waiter, pause_ms < left_ms ? pause_ms : (int)left_ms);
         pause_ms = pause_ms * 2 < POLL_LAST_MS ? pause_ms * 2 : POLL_LAST_MS;
     }
 }
@@ -566,7 +571,7 @@ int ol_follow_short(outlog *log, const struct outlog_filter *filter, int64_t aft
 int outlog_follow(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
                   int timeout_ms, struct outlog_page *page, outlog_err *err)
 {
-    return ol_follow_short(log, filter, after, limit, 0, timeout_ms, page, err);
+    return ol_read_follow_short(log, filter, after, limit, 0, timeout_ms, page, err);
 }
 
 int outlog_get(outlog *log, const char *id, struct outlog_page *page, outlog_err *err)
@@ -578,16 +583,17 @@ int outlog_get(outlog *log, const char *id, struct outlog_page *page, outlog_err
 
     if (!is_number && !ol_uuid_parse(id, uuid))
         return ol_fail(err, OUTLOG_INVALID_FIELD, "%.60s is neither an event_id nor a UUID", id);
-    if (!ol_page_reset(page))
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    if (!ol_read_page_reset(page))
+        return ol_no_memory(err);
     if (ol_log_ready(log, err) < 0 || ol_registry_refresh(&log->registry, log->conn, err) < 0 ||
-        ol_query(log->conn, OL_Q_EVENT_GET,
-                 OL_PARAMS(is_number ? ol_absent() : ol_text(uuid),
-                           is_number ? ol_int(strtoll(id, NULL, 10)) : ol_absent()),
-                 &rows, err) < 0)
+        ol_store_query(log->conn, OL_Q_EVENT_GET,
+                       OL_PARAMS(is_number ? ol_value_absent() : ol_value_text(uuid),
+                                 is_number ? ol_value_int(strtoll(id, NULL, 10))
+                                           : ol_value_absent()),
+                       &rows, err) < 0)
         return -1;
-    int result = ol_page_fill(log, page, &rows, false, false, err);
-    ol_end(&rows);
+    int result = ol_read_page_fill(log, page, &rows, false, false, err);
+    ol_rows_end(&rows);
     if (result == 0 && page->count == 0)
         return ol_fail(err, OUTLOG_NOT_FOUND, "no event %.60s", id);
     return result;

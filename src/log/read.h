@@ -5,36 +5,38 @@
 #include "log/log.h"
 
 /* Empty the page and return its arena, made at first use; NULL when memory is out. */
-struct ol_arena *ol_page_reset(struct outlog_page *page);
+struct ol_arena *ol_read_page_reset(struct outlog_page *page);
 
 /* Move all rows of a query whose first columns are those of events_read into the page. */
-int ol_page_fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, bool raw,
-                 bool has_depth, outlog_err *err);
+int ol_read_page_fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, bool raw,
+                      bool has_depth, outlog_err *err);
 
-/* What a page of a list may hold that is read on behalf of others: rows can be of 256 KiB and more. */
-enum { OL_PAGE_BYTES = 8 * 1024 * 1024 };
+/* What a page of a list may hold that is read on behalf of others: rows can be of 256 KiB and more.
+ */
+enum { OL_READ_PAGE_BYTES = 8 * 1024 * 1024 };
 
-/* outlog_read(), outlog_read_back() and outlog_follow() for those who read on behalf of many: a page also ends
- * with the event that makes it `most_bytes` long, payloads and metadata; 0: it does not. next_after may then be
- * that event, also where it was the last one. */
+/* outlog_read(), outlog_read_back() and outlog_follow() for those who read on behalf of many: a
+ * page also ends with the event that makes it `most_bytes` long, payloads and metadata; 0: it does
+ * not. next_after may then be that event, also where it was the last one. */
 int ol_read_short(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
                   size_t most_bytes, struct outlog_page *page, outlog_err *err);
 int ol_read_back_short(outlog *log, const struct outlog_filter *filter, int64_t before,
                        size_t limit, size_t most_bytes, struct outlog_page *page,
                        int64_t *next_before, outlog_err *err);
-int ol_follow_short(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
-                    size_t most_bytes, int timeout_ms, struct outlog_page *page, outlog_err *err);
+int ol_read_follow_short(outlog *log, const struct outlog_filter *filter, int64_t after,
+                         size_t limit, size_t most_bytes, int timeout_ms, struct outlog_page *page,
+                         outlog_err *err);
 
-/* Read all settled events after `after` as they are stored, with only the fields of `mask` (field.h)
- * filled in beside event_id, event_type, event_version and payload: for those who read the whole log
- * for little of each event. */
+/* Read all settled events after `after` as they are stored, with only the fields of `mask`
+ * (event_fields.h) filled in beside event_id, event_type, event_version and payload: for those who
+ * read the whole log for little of each event. */
 int ol_read_some(outlog *log, uint32_t mask, int64_t after, size_t limit, struct outlog_page *page,
                  outlog_err *err);
 
 /* The first and the last event_id among the events of a time window; 0 when it is empty. A bound of
  * 0 is none. */
-int ol_window(outlog *log, int64_t since, int64_t until, int64_t *first, int64_t *last,
-              outlog_err *err);
+int ol_read_window(outlog *log, int64_t since, int64_t until, int64_t *first, int64_t *last,
+                   outlog_err *err);
 
 /* A filter as JSON, and back; names are those of the contract, unknown ones are refused. */
 void ol_filter_write(const struct outlog_filter *filter, struct ol_buf *out);
@@ -42,6 +44,6 @@ int ol_filter_read(const char *json, struct ol_arena *arena, struct outlog_filte
                    outlog_err *err);
 
 /* How much memory the events of a page take. */
-size_t ol_page_bytes(const struct outlog_page *page);
+size_t ol_read_page_bytes(const struct outlog_page *page);
 
 #endif

@@ -2,8 +2,8 @@
 #include "log/registry.h"
 
 #include "base/clock.h"
+#include "log/payload_shape.h"
 #include "log/secrets.h"
-#include "log/shape.h"
 #include "log/upcast.h"
 
 #include <stdio.h>
@@ -25,9 +25,9 @@ static int read_json(const struct ol_rows *rows, int column, struct ol_arena *ar
 {
     bool failed = false;
     *out = (struct ol_json){0};
-    const char *text = ol_column_copy(rows, column, arena, &failed);
+    const char *text = ol_rows_copy(rows, column, arena, &failed);
     if (failed)
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        return ol_no_memory(err);
     return text ? ol_json_parse(text, strlen(text), out, err) : 0;
 }
 
@@ -51,28 +51,28 @@ static void *grow(struct ol_arena *arena, void *from, size_t count, size_t bytes
 static int load_row(struct ol_registry *to, const struct ol_rows *rows, outlog_err *err)
 {
     bool failed = false;
-    const char *kind = ol_column_text(rows, 0, NULL);
-    const char *name = ol_column_copy(rows, 1, &to->arena, &failed);
+    const char *kind = ol_rows_text(rows, 0, NULL);
+    const char *name = ol_rows_copy(rows, 1, &to->arena, &failed);
     if (failed)
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        return ol_no_memory(err);
     if (strcmp(kind, "rule") == 0) {
         int rule = ol_secret_rule_by_name(name);
         if (rule >= 0)
-            ((enum ol_secret_mode *)to->modes)[rule] = mode_by_name(ol_column_text(rows, 3, NULL));
+            ((enum ol_secret_mode *)to->modes)[rule] = mode_by_name(ol_rows_text(rows, 3, NULL));
         return 0;
     }
     if (strcmp(kind, "strict") == 0) {
         to->strict_orgs = grow(&to->arena, to->strict_orgs, to->strict_count, sizeof name);
         if (!to->strict_orgs)
-            return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+            return ol_no_memory(err);
         to->strict_orgs[to->strict_count++] = name;
         return 0;
     }
     to->types = grow(&to->arena, to->types, to->type_count, sizeof *to->types);
     if (!to->types)
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        return ol_no_memory(err);
     struct ol_event_type *type = &to->types[to->type_count++];
-    *type = (struct ol_event_type){.event_type = name, .version = (int)ol_column_int(rows, 2)};
+    *type = (struct ol_event_type){.event_type = name, .version = (int)ol_rows_int(rows, 2)};
     if (read_json(rows, 3, &to->arena, &type->shape, err) < 0 ||
         read_json(rows, 4, &to->arena, &type->upcast, err) < 0)
         return -1;
@@ -97,21 +97,21 @@ int ol_registry_refresh(struct ol_registry *registry, struct ol_conn *conn, outl
     int more = -1;
     enum ol_secret_mode *modes = ol_arena_array(&fresh.arena, ol_secret_rule_count, sizeof *modes);
     if (!modes) {
-        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        ol_no_memory(err);
         goto out;
     }
     fresh.modes = modes;
     for (size_t i = 0; i < ol_secret_rule_count; i++)
         modes[i] = ol_secret_rules[i].mode_default;
-    if (ol_query(conn, OL_Q_REGISTRY_LOAD, OL_NO_PARAMS, &rows, err) < 0)
+    if (ol_store_query(conn, OL_Q_REGISTRY_LOAD, OL_NO_PARAMS, &rows, err) < 0)
         goto out;
-    while ((more = ol_next(&rows, err)) > 0)
+    while ((more = ol_rows_next(&rows, err)) > 0)
         if (load_row(&fresh, &rows, err) < 0) {
             more = -1;
             break;
         }
 out:
-    ol_end(&rows);
+    ol_rows_end(&rows);
     if (more < 0) {
         ol_registry_clear(&fresh);
         return -1;
@@ -157,7 +157,7 @@ int ol_registry_refuse_secrets(const struct ol_registry *registry, const struct 
     return -1;
 }
 
-int ol_registry_admit(const struct ol_registry *registry, const struct outlog_event *event,
+int ol_registry_admit(const struct ol_registry *registry, const struct outlog_new_event *event,
                       const struct ol_json *payload, const struct ol_json *metadata,
                       outlog_err *err)
 {
@@ -172,7 +172,8 @@ int ol_registry_admit(const struct ol_registry *registry, const struct outlog_ev
                           "org %s only takes registered event types, and %s is not one; register "
                           "it or correct the name",
                           event->org_id, event->event_type);
-    if (type->shape.type != OL_JSON_OBJECT || ol_shape_check(&type->shape, payload, err) == 0)
+    if (type->shape.type != OL_JSON_OBJECT ||
+        ol_payload_shape_check(&type->shape, payload, err) == 0)
         return 0;
     if (err) {
         char pointer[sizeof err->pointer];
@@ -184,7 +185,7 @@ int ol_registry_admit(const struct ol_registry *registry, const struct outlog_ev
     return -1;
 }
 
-int ol_registry_upcast(const struct ol_registry *registry, struct outlog_record *record,
+int ol_registry_upcast(const struct ol_registry *registry, struct outlog_event *record,
                        struct ol_arena *arena, outlog_err *err)
 {
     const struct ol_event_type *type =
@@ -201,7 +202,7 @@ int ol_registry_upcast(const struct ol_registry *registry, struct outlog_record 
         goto out;
     char *copy = ol_arena_copy(arena, out.data, out.bytes);
     if (!copy) {
-        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        ol_no_memory(err);
         goto out;
     }
     record->payload = copy;
@@ -217,8 +218,9 @@ out:
 
 static struct ol_value raw_text(const struct ol_json *value, struct ol_arena *arena)
 {
-    return value->type == OL_JSON_NONE ? ol_text(NULL)
-                                       : ol_text(ol_arena_copy(arena, value->text, value->bytes));
+    return value->type == OL_JSON_NONE
+               ? ol_value_text(NULL)
+               : ol_value_text(ol_arena_copy(arena, value->text, value->bytes));
 }
 
 static int seed_types(struct ol_conn *conn, struct ol_arena *arena, outlog_err *err)
@@ -234,12 +236,13 @@ static int seed_types(struct ol_conn *conn, struct ol_arena *arena, outlog_err *
                        number = ol_json_get(&it.value, "version");
         int64_t version = 1;
         ol_json_int(&number, &version);
-        if (ol_exec(conn, OL_Q_EVENT_TYPE_ADD,
-                    OL_PARAMS(ol_text(ol_json_string(&it.key, arena, NULL)), ol_int(version),
-                              ol_text(ol_json_string(&aggregate, arena, NULL)),
-                              raw_text(&shape, arena),
-                              ol_text(ol_json_string(&about, arena, NULL))),
-                    NULL, err) < 0)
+        if (ol_store_exec(conn, OL_Q_EVENT_TYPE_ADD,
+                          OL_PARAMS(ol_value_text(ol_json_string(&it.key, arena, NULL)),
+                                    ol_value_int(version),
+                                    ol_value_text(ol_json_string(&aggregate, arena, NULL)),
+                                    raw_text(&shape, arena),
+                                    ol_value_text(ol_json_string(&about, arena, NULL))),
+                          NULL, err) < 0)
             return -1;
     }
     return 0;
@@ -251,12 +254,14 @@ static int seed_rules(struct ol_conn *conn, outlog_err *err)
         {[OL_SECRET_OFF] = "off", [OL_SECRET_WARN] = "warn", [OL_SECRET_REJECT] = "reject"};
     for (size_t i = 0; i < ol_secret_rule_count; i++) {
         const struct ol_secret_rule *rule = &ol_secret_rules[i];
-        if (ol_exec(conn, OL_Q_SECRET_RULE_ADD,
-                    OL_PARAMS(ol_text(rule->name), ol_text(names[rule->mode_default]),
-                              ol_int(rule->is_key_name), ol_text(rule->pattern),
-                              ol_real(rule->entropy_min), ol_int((int64_t)rule->bytes_min),
-                              ol_text(rule->except_suffix)),
-                    NULL, err) < 0)
+        if (ol_store_exec(conn, OL_Q_SECRET_RULE_ADD,
+                          OL_PARAMS(ol_value_text(rule->name),
+                                    ol_value_text(names[rule->mode_default]),
+                                    ol_value_int(rule->is_key_name), ol_value_text(rule->pattern),
+                                    ol_value_real(rule->entropy_min),
+                                    ol_value_int((int64_t)rule->bytes_min),
+                                    ol_value_text(rule->except_suffix)),
+                          NULL, err) < 0)
             return -1;
     }
     return 0;

@@ -2,7 +2,7 @@
 #ifndef OL_LOG_REGISTRY_H
 #define OL_LOG_REGISTRY_H
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "store/store.h"
 
 /* A copy of the store's settings, read again when it is older than 50 ms. Start from {0}. */
@@ -32,7 +32,7 @@ int ol_registry_refresh(struct ol_registry *registry, struct ol_conn *conn, outl
 int ol_registry_seed(struct ol_conn *conn, outlog_err *err);
 
 /* May this event be appended? Secrets (E13), and for a strict org its type and shape (E10). */
-int ol_registry_admit(const struct ol_registry *registry, const struct outlog_event *event,
+int ol_registry_admit(const struct ol_registry *registry, const struct outlog_new_event *event,
                       const struct ol_json *payload, const struct ol_json *metadata,
                       outlog_err *err);
 
@@ -42,7 +42,7 @@ int ol_registry_refuse_secrets(const struct ol_registry *registry, const struct 
 
 /* Bring a payload to its type's current version (E11). `record` is changed in place; new bytes
  * come from `arena`. */
-int ol_registry_upcast(const struct ol_registry *registry, struct outlog_record *record,
+int ol_registry_upcast(const struct ol_registry *registry, struct outlog_event *record,
                        struct ol_arena *arena, outlog_err *err);
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef OL_LOG_SECRETS_H
 #define OL_LOG_SECRETS_H
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 enum ol_secret_mode { OL_SECRET_OFF, OL_SECRET_WARN, OL_SECRET_REJECT };
 
@@ -39,8 +39,8 @@ struct ol_secret_finding {
 int ol_secrets_check(const struct ol_json *value, const enum ol_secret_mode *modes,
                      struct ol_secret_finding *warning, outlog_err *err);
 
-/* The value with the strings of members that are named like a secret (authorization, cookie, token, …)
- * replaced by "***": for whoever looks at what was stored. */
+/* The value with the strings of members that are named like a secret (authorization, cookie, token,
+ * …) replaced by "***": for whoever looks at what was stored. */
 void ol_secrets_mask(const struct ol_json *value, struct ol_buf *out);
 
 /* The rule with this name, as an index into ol_secret_rules, or -1. */

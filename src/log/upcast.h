@@ -15,7 +15,7 @@
 #ifndef OL_LOG_UPCAST_H
 #define OL_LOG_UPCAST_H
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 /* Whether `upcasters` are right for a type whose current version is `current_version`.
  *

@@ -1,7 +1,7 @@
-/* destination.c: what people do to a destination: deliver now, pause, resume. Like a change of messages
- * (operate.c) each has its audit event in its own transaction (X4). */
-#include "outbox/look.h"
-#include "outbox/operate.h"
+/* destination.c: what people do to a destination: deliver now, pause, resume. Like a change of
+ * messages (admin.c) each has its audit event in its own transaction (X4). */
+#include "log/audit.h"
+#include "outbox/message_list.h"
 
 #include <stdio.h>
 
@@ -9,13 +9,13 @@ static int find_destination(struct ol_conn *conn, const char *name, bool *is_the
                             outlog_err *err)
 {
     struct ol_rows rows;
-    if (ol_query(conn, OL_Q_DESTINATION_GET, OL_PARAMS(ol_text(name)), &rows, err) < 0)
+    if (ol_store_query(conn, OL_Q_DESTINATION_GET, OL_PARAMS(ol_value_text(name)), &rows, err) < 0)
         return -1;
-    int got = ol_next(&rows, err);
+    int got = ol_rows_next(&rows, err);
     *is_there = got > 0;
     if (*is_there && paused)
-        *paused = ol_column_int(&rows, 3) != 0;
-    ol_end(&rows);
+        *paused = ol_rows_int(&rows, 3) != 0;
+    ol_rows_end(&rows);
     return got < 0 ? -1 : 0;
 }
 
@@ -36,17 +36,19 @@ static int64_t hurry(outlog *log, const char *destination, const struct outlog_o
 
     if (outlog_begin(log, &tx, err) < 0)
         return -1;
-    if (ol_exec(tx->conn, OL_Q_LANE_TOUCH, OL_PARAMS(ol_int(lane)), NULL, err) < 0 ||
-        ol_exec(tx->conn, OL_Q_PARKED_HURRY,
-                OL_PARAMS(ol_int(lane), ol_text(destination), ol_int(CHUNK)), &changed, err) < 0)
+    if (ol_store_exec(tx->conn, OL_Q_LANE_TOUCH, OL_PARAMS(ol_value_int(lane)), NULL, err) < 0 ||
+        ol_store_exec(tx->conn, OL_Q_PARKED_HURRY,
+                      OL_PARAMS(ol_value_int(lane), ol_value_text(destination),
+                                ol_value_int(CHUNK)),
+                      &changed, err) < 0)
         goto out;
     if (changed == 0) {
         result = 0;
         goto out;
     }
     snprintf(payload, sizeof payload, "{\"lane\":%d,\"messages\":%lld}", lane, (long long)changed);
-    if (ol_operate_audit(tx, by, "outlog.destination.delivered", "outlog.destination", destination,
-                         payload, err) < 0)
+    if (ol_audit_append(tx, by, "outlog.destination.delivered", "outlog.destination", destination,
+                        payload, err) < 0)
         goto out;
     result = outlog_commit(tx, err) < 0 ? -1 : changed;
     tx = NULL;
@@ -58,14 +60,14 @@ out:
 int outlog_deliver(outlog *log, const char *destination, const struct outlog_operator *by,
                    int64_t *hurried, outlog_err *err)
 {
-    int lanes[OL_LANES], result = -1;
+    int lanes[OL_LANE_MAX], result = -1;
     size_t count = 0;
     int64_t total = 0, moved;
     bool is_there = false;
 
     if (ol_log_ready(log, err) < 0 ||
         find_destination(log->conn, destination, &is_there, NULL, err) < 0 ||
-        ol_look_lanes(log->conn, lanes, &count, err) < 0)
+        ol_message_list_lanes(log->conn, lanes, &count, err) < 0)
         goto out;
     if (!is_there) {
         no_destination(err, destination);
@@ -95,7 +97,7 @@ int outlog_destination_pause(outlog *log, const char *destination, bool paused,
         *changed = false;
     if (outlog_begin(log, &tx, err) < 0)
         return -1;
-    if (ol_exec(tx->conn, OL_Q_CONFIG_LOCK, OL_NO_PARAMS, NULL, err) < 0 ||
+    if (ol_store_exec(tx->conn, OL_Q_CONFIG_LOCK, OL_NO_PARAMS, NULL, err) < 0 ||
         find_destination(tx->conn, destination, &is_there, &is_paused, err) < 0)
         goto out;
     if (!is_there) {
@@ -106,12 +108,11 @@ int outlog_destination_pause(outlog *log, const char *destination, bool paused,
         result = 0;
         goto out;
     }
-    if (ol_exec(tx->conn, OL_Q_DESTINATION_PAUSE, OL_PARAMS(ol_text(destination), ol_int(paused)),
-                NULL, err) < 0 ||
-        ol_exec(tx->conn, OL_Q_LANES_TELL, OL_NO_PARAMS, NULL, err) < 0 ||
-        ol_operate_audit(tx, by,
-                         paused ? "outlog.destination.paused" : "outlog.destination.resumed",
-                         "outlog.destination", destination, "{}", err) < 0)
+    if (ol_store_exec(tx->conn, OL_Q_DESTINATION_PAUSE,
+                      OL_PARAMS(ol_value_text(destination), ol_value_int(paused)), NULL, err) < 0 ||
+        ol_store_exec(tx->conn, OL_Q_LANES_TELL, OL_NO_PARAMS, NULL, err) < 0 ||
+        ol_audit_append(tx, by, paused ? "outlog.destination.paused" : "outlog.destination.resumed",
+                        "outlog.destination", destination, "{}", err) < 0)
         goto out;
     result = outlog_commit(tx, err);
     tx = NULL;

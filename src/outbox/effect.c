@@ -5,13 +5,13 @@
  * never hold up a lane. */
 #include "outbox/effect.h"
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/traceparent.h"
 
 #include <stdio.h>
 #include <string.h>
 
-bool ol_item_is_effect(const struct ol_item *item)
+bool ol_effect_is_message(const struct ol_claimed_message *item)
 {
     return item->message.aggregate_type && strcmp(item->message.aggregate_type, "EFFECT") == 0;
 }
@@ -31,22 +31,23 @@ static int load(outlog_tx *tx, const char *message_id, struct ol_arena *arena, s
 {
     struct ol_rows rows;
     bool failed = false;
-    if (ol_query(tx->conn, OL_Q_EFFECT_OF_MESSAGE, OL_PARAMS(ol_text(message_id)), &rows, err) < 0)
+    if (ol_store_query(tx->conn, OL_Q_EFFECT_OF_MESSAGE, OL_PARAMS(ol_value_text(message_id)),
+                       &rows, err) < 0)
         return -1;
-    int got = ol_next(&rows, err);
+    int got = ol_rows_next(&rows, err);
     *found = got > 0;
     if (*found) {
-        ol_column_uuid(&rows, 0, out->effect_id);
-        out->org_id = ol_column_copy(&rows, 1, arena, &failed);
-        out->run_id = ol_column_copy(&rows, 2, arena, &failed);
-        out->effect_type = ol_column_copy(&rows, 3, arena, &failed);
-        ol_column_uuid(&rows, 4, out->last_event_id);
-        out->correlation_id = ol_column_copy(&rows, 5, arena, &failed);
-        out->attempts = ol_column_int(&rows, 6);
-        out->now = ol_column_time(&rows, 7);
+        ol_rows_uuid(&rows, 0, out->effect_id);
+        out->org_id = ol_rows_copy(&rows, 1, arena, &failed);
+        out->run_id = ol_rows_copy(&rows, 2, arena, &failed);
+        out->effect_type = ol_rows_copy(&rows, 3, arena, &failed);
+        ol_rows_uuid(&rows, 4, out->last_event_id);
+        out->correlation_id = ol_rows_copy(&rows, 5, arena, &failed);
+        out->attempts = ol_rows_int(&rows, 6);
+        out->now = ol_rows_time(&rows, 7);
     }
-    ol_end(&rows);
-    return failed ? ol_fail(err, OUTLOG_NO_MEMORY, "out of memory") : got < 0 ? -1 : 0;
+    ol_rows_end(&rows);
+    return failed ? ol_no_memory(err) : got < 0 ? -1 : 0;
 }
 
 /* --- its events --- */
@@ -59,7 +60,7 @@ static void payload_begin(struct ol_buf *out, const struct effect *effect)
     ol_buf_json_text(out, effect->effect_type);
 }
 
-static void payload_error(struct ol_buf *out, const struct ol_item *item)
+static void payload_error(struct ol_buf *out, const struct ol_claimed_message *item)
 {
     char code[32] = "UNKNOWN_OUTCOME";
     if (item->outcome.status)
@@ -83,16 +84,16 @@ static int append(outlog_tx *tx, struct effect *effect, const char *event_type,
     struct outlog_appended appended;
     ol_buf_char(payload, '}');
     if (payload->failed)
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-    struct outlog_event event = {.org_id = effect->org_id,
-                                 .is_infrastructure = !effect->org_id,
-                                 .aggregate_type = "EFFECT",
-                                 .aggregate_id = effect->effect_id,
-                                 .event_type = event_type,
-                                 .payload = payload->data,
-                                 .actor_id = "relay",
-                                 .correlation_id = effect->correlation_id,
-                                 .causation_id = effect->last_event_id};
+        return ol_no_memory(err);
+    struct outlog_new_event event = {.org_id = effect->org_id,
+                                     .is_infrastructure = !effect->org_id,
+                                     .aggregate_type = "EFFECT",
+                                     .aggregate_id = effect->effect_id,
+                                     .event_type = event_type,
+                                     .payload = payload->data,
+                                     .actor_id = "relay",
+                                     .correlation_id = effect->correlation_id,
+                                     .causation_id = effect->last_event_id};
     int result = outlog_append(tx, &event, &appended, err);
     if (result == 0) {
         memcpy(effect->last_event_id, appended.id, sizeof effect->last_event_id);
@@ -102,8 +103,9 @@ static int append(outlog_tx *tx, struct effect *effect, const char *event_type,
     return result;
 }
 
-static int append_failure(outlog_tx *tx, struct effect *effect, const struct ol_item *item,
-                          int64_t wait_us, struct ol_buf *payload, outlog_err *err)
+static int append_failure(outlog_tx *tx, struct effect *effect,
+                          const struct ol_claimed_message *item, int64_t wait_us,
+                          struct ol_buf *payload, outlog_err *err)
 {
     payload_begin(payload, effect);
     payload_error(payload, item);
@@ -111,14 +113,14 @@ static int append_failure(outlog_tx *tx, struct effect *effect, const struct ol_
     return append(tx, effect, "EFFECT_FAILED", payload, err);
 }
 
-static void payload_result(struct ol_buf *out, const struct ol_item *item)
+static void payload_result(struct ol_buf *out, const struct ol_claimed_message *item)
 {
     ol_buf_print(out, "{\"status\":%d,\"response\":", item->outcome.status);
     ol_buf_json_text(out, item->response);
     ol_buf_char(out, '}');
 }
 
-static int write_step(outlog_tx *tx, struct effect *effect, const struct ol_item *item,
+static int write_step(outlog_tx *tx, struct effect *effect, const struct ol_claimed_message *item,
                       enum ol_effect_step step, int64_t wait_us, struct ol_buf *payload,
                       outlog_err *err)
 {
@@ -158,7 +160,7 @@ static const char *const statuses[] = {
     [OL_EFFECT_REQUEUED] = "PENDING",    [OL_EFFECT_KILLED] = "FAILED",
 };
 
-int ol_effect_write(outlog_tx *tx, const struct ol_item *item, enum ol_effect_step step,
+int ol_effect_write(outlog_tx *tx, const struct ol_claimed_message *item, enum ol_effect_step step,
                     int64_t wait_us, outlog_err *err)
 {
     struct ol_arena arena = {0};
@@ -179,12 +181,13 @@ int ol_effect_write(outlog_tx *tx, const struct ol_item *item, enum ol_effect_st
         payload_result(&result_json, item);
     if (write_step(tx, &effect, item, step, wait_us, &payload, err) < 0)
         goto out;
-    result = ol_exec(tx->conn, OL_Q_EFFECT_MOVE,
-                     OL_PARAMS(ol_text(effect.effect_id), ol_text(statuses[step]),
-                               ol_int(effect.attempts), ol_text(effect.last_event_id),
-                               ol_text(result_json.bytes ? result_json.data : NULL),
-                               ol_time(effect.moved_at)),
-                     NULL, err);
+    result =
+        ol_store_exec(tx->conn, OL_Q_EFFECT_MOVE,
+                      OL_PARAMS(ol_value_text(effect.effect_id), ol_value_text(statuses[step]),
+                                ol_value_int(effect.attempts), ol_value_text(effect.last_event_id),
+                                ol_value_text(result_json.bytes ? result_json.data : NULL),
+                                ol_value_time(effect.moved_at)),
+                      NULL, err);
 out:
     ol_buf_clear(&payload);
     ol_buf_clear(&result_json);
@@ -194,7 +197,7 @@ out:
 
 /* --- asking for one --- */
 
-static const char *own_key(const struct outlog_effect_draft *draft, struct ol_arena *arena)
+static const char *own_key(const struct outlog_new_effect *draft, struct ol_arena *arena)
 {
     struct ol_json spec, key;
     if (ol_json_parse(draft->effect_spec, strlen(draft->effect_spec), &spec, NULL) < 0)
@@ -204,7 +207,7 @@ static const char *own_key(const struct outlog_effect_draft *draft, struct ol_ar
 }
 
 /* The key of the effect: given, else what its spec says, else derived (I3, S0 5.1). */
-static const char *key_of(const struct outlog_effect_draft *draft, const char *effect_id,
+static const char *key_of(const struct outlog_new_effect *draft, const char *effect_id,
                           struct ol_arena *arena, outlog_err *err)
 {
     const char *key = draft->idempotency_key ? draft->idempotency_key : own_key(draft, arena);
@@ -212,7 +215,7 @@ static const char *key_of(const struct outlog_effect_draft *draft, const char *e
         return key;
     char *derived = ol_arena_alloc(arena, 512);
     if (!derived) {
-        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        ol_no_memory(err);
         return NULL;
     }
     if (outlog_derived_key("EFFECT", effect_id, draft->effect_type, draft->effect_spec, derived,
@@ -239,7 +242,7 @@ static int find_first(outlog_tx *tx, const char *message_id, const char *key,
     return 0;
 }
 
-static int append_requested(outlog_tx *tx, const struct outlog_effect_draft *draft, const char *key,
+static int append_requested(outlog_tx *tx, const struct outlog_new_effect *draft, const char *key,
                             const char *message_id, struct outlog_effect_requested *out,
                             struct outlog_appended *appended, outlog_err *err)
 {
@@ -259,25 +262,25 @@ static int append_requested(outlog_tx *tx, const struct outlog_effect_draft *dra
     ol_buf_print(&payload, ",\"message_id\":\"%s\",\"idempotency_key\":", message_id);
     ol_buf_json_text(&payload, key);
     ol_buf_char(&payload, '}');
-    struct outlog_event event = {.org_id = draft->org_id,
-                                 .is_infrastructure = !draft->org_id,
-                                 .aggregate_type = "EFFECT",
-                                 .aggregate_id = out->effect_id,
-                                 .event_type = "EFFECT_REQUESTED",
-                                 .payload = payload.data,
-                                 .actor_type = draft->actor_type,
-                                 .actor_id = draft->actor_id,
-                                 .traceparent = draft->traceparent,
-                                 .correlation_id = draft->correlation_id,
-                                 .causation_id = draft->causation_id};
-    int result = payload.failed ? ol_fail(err, OUTLOG_NO_MEMORY, "out of memory")
-                                : outlog_append(tx, &event, appended, err);
+    struct outlog_new_event event = {.org_id = draft->org_id,
+                                     .is_infrastructure = !draft->org_id,
+                                     .aggregate_type = "EFFECT",
+                                     .aggregate_id = out->effect_id,
+                                     .event_type = "EFFECT_REQUESTED",
+                                     .payload = payload.data,
+                                     .actor_type = draft->actor_type,
+                                     .actor_id = draft->actor_id,
+                                     .traceparent = draft->traceparent,
+                                     .correlation_id = draft->correlation_id,
+                                     .causation_id = draft->causation_id};
+    int result = payload.failed ? ol_no_memory(err) : outlog_append(tx, &event, appended, err);
     ol_buf_clear(&payload);
     return result;
 }
 
-/* In a run of ours the effect has its org and correlation, and is caused by its step, else its start. */
-static int join_run(outlog_tx *tx, struct outlog_effect_draft *draft, struct ol_arena *arena,
+/* In a run of ours the effect has its org and correlation, and is caused by its step, else its
+ * start. */
+static int join_run(outlog_tx *tx, struct outlog_new_effect *draft, struct ol_arena *arena,
                     outlog_err *err)
 {
     struct ol_rows rows;
@@ -286,19 +289,20 @@ static int join_run(outlog_tx *tx, struct outlog_effect_draft *draft, struct ol_
 
     if (!draft->run_id)
         return 0;
-    if (ol_query(tx->conn, OL_Q_RUN_OF_EFFECT,
-                 OL_PARAMS(ol_text(draft->run_id), ol_text(draft->step_id)), &rows, err) < 0)
+    if (ol_store_query(tx->conn, OL_Q_RUN_OF_EFFECT,
+                       OL_PARAMS(ol_value_text(draft->run_id), ol_value_text(draft->step_id)),
+                       &rows, err) < 0)
         return -1;
-    int got = ol_next(&rows, err);
+    int got = ol_rows_next(&rows, err);
     if (got > 0) {
-        const char *org_id = ol_column_copy(&rows, 0, arena, &failed);
-        const char *status = ol_column_copy(&rows, 1, arena, &failed);
-        const char *correlation_id = ol_column_copy(&rows, 2, arena, &failed);
-        ol_column_uuid(&rows, 3, cause);
+        const char *org_id = ol_rows_copy(&rows, 0, arena, &failed);
+        const char *status = ol_rows_copy(&rows, 1, arena, &failed);
+        const char *correlation_id = ol_rows_copy(&rows, 2, arena, &failed);
+        ol_rows_uuid(&rows, 3, cause);
         bool is_ours = !draft->org_id || (org_id && strcmp(draft->org_id, org_id) == 0);
         if (failed)
-            got = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-        else if (!is_ours || !ol_column_int(&rows, 4))
+            got = ol_no_memory(err);
+        else if (!is_ours || !ol_rows_int(&rows, 4))
             got = ol_fail(err, OUTLOG_NOT_FOUND, "run %.60s has no step %.60s", draft->run_id,
                           draft->step_id ? draft->step_id : "");
         else if (strcmp(status, "RUNNING") != 0)
@@ -311,11 +315,11 @@ static int join_run(outlog_tx *tx, struct outlog_effect_draft *draft, struct ol_
         if (!draft->causation_id)
             draft->causation_id = ol_arena_copy(arena, cause, OL_UUID_TEXT - 1);
     }
-    ol_end(&rows);
+    ol_rows_end(&rows);
     return got < 0 ? -1 : 0;
 }
 
-static int request(outlog_tx *tx, const struct outlog_effect_draft *draft, struct ol_arena *arena,
+static int request(outlog_tx *tx, const struct outlog_new_effect *draft, struct ol_arena *arena,
                    struct outlog_effect_requested *out, outlog_err *err)
 {
     struct outlog_appended appended;
@@ -329,14 +333,15 @@ static int request(outlog_tx *tx, const struct outlog_effect_draft *draft, struc
         return -1;
     struct ol_rows rows;
     char first[OL_UUID_TEXT] = "";
-    if (ol_query(tx->conn, OL_Q_MESSAGE_BY_KEY,
-                 OL_PARAMS(ol_text(draft->org_id), ol_text(draft->destination), ol_text(key)),
-                 &rows, err) < 0)
+    if (ol_store_query(tx->conn, OL_Q_MESSAGE_BY_KEY,
+                       OL_PARAMS(ol_value_text(draft->org_id), ol_value_text(draft->destination),
+                                 ol_value_text(key)),
+                       &rows, err) < 0)
         return -1;
-    int got = ol_next(&rows, err);
+    int got = ol_rows_next(&rows, err);
     if (got > 0)
-        ol_column_uuid(&rows, 0, first);
-    ol_end(&rows);
+        ol_rows_uuid(&rows, 0, first);
+    ol_rows_end(&rows);
     if (got != 0)
         return got < 0 ? -1 : find_first(tx, first, key, arena, out, err);
     // The event first: the message has its correlation, and is caused by it.
@@ -345,21 +350,21 @@ static int request(outlog_tx *tx, const struct outlog_effect_draft *draft, struc
     bool is_traced = draft->traceparent && ol_traceparent_is_valid(draft->traceparent);
     const char *metadata = is_traced ? ol_traceparent_store(draft->traceparent, NULL, arena) : NULL;
     if (is_traced && !metadata)
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-    struct outlog_message_draft message = {.destination = draft->destination,
-                                           .event_type = draft->effect_type,
-                                           .metadata = metadata,
-                                           .payload = draft->effect_spec,
-                                           .payload_bytes = strlen(draft->effect_spec),
-                                           .org_id = draft->org_id,
-                                           .idempotency_key = key,
-                                           .ordering_key = draft->ordering_key,
-                                           .correlation_id = appended.correlation_id,
-                                           .causation_id = appended.id,
-                                           .aggregate_type = "EFFECT",
-                                           .aggregate_id = out->effect_id,
-                                           .event_id = message_id,
-                                           .max_attempts = draft->max_attempts};
+        return ol_no_memory(err);
+    struct outlog_new_message message = {.destination = draft->destination,
+                                         .event_type = draft->effect_type,
+                                         .metadata = metadata,
+                                         .payload = draft->effect_spec,
+                                         .payload_bytes = strlen(draft->effect_spec),
+                                         .org_id = draft->org_id,
+                                         .idempotency_key = key,
+                                         .ordering_key = draft->ordering_key,
+                                         .correlation_id = appended.correlation_id,
+                                         .causation_id = appended.id,
+                                         .aggregate_type = "EFFECT",
+                                         .aggregate_id = out->effect_id,
+                                         .event_id = message_id,
+                                         .max_attempts = draft->max_attempts};
     if (outlog_enqueue(tx, &message, &enqueued, err) < 0)
         return -1;
     if (enqueued.duplicate) // somebody committed the same key between our look and here
@@ -368,18 +373,22 @@ static int request(outlog_tx *tx, const struct outlog_effect_draft *draft, struc
                        key);
     out->event_id = appended.event_id;
     snprintf(out->message_id, sizeof out->message_id, "%s", message_id);
-    return ol_exec(tx->conn, OL_Q_EFFECT_INSERT,
-                   OL_PARAMS(ol_text(out->effect_id), ol_text(draft->org_id),
-                             ol_text(draft->run_id), ol_text(draft->step_id),
-                             ol_text(draft->session_key), ol_text(draft->checkpoint_id),
-                             ol_text(draft->effect_type), ol_text(draft->effect_spec),
-                             ol_text(draft->destination), ol_text(key), ol_text(message_id),
-                             ol_int(appended.event_id), ol_text(appended.id),
-                             ol_text(appended.correlation_id), ol_time(appended.occurred_at)),
-                   NULL, err);
+    return ol_store_exec(tx->conn, OL_Q_EFFECT_INSERT,
+                         OL_PARAMS(ol_value_text(out->effect_id), ol_value_text(draft->org_id),
+                                   ol_value_text(draft->run_id), ol_value_text(draft->step_id),
+                                   ol_value_text(draft->session_key),
+                                   ol_value_text(draft->checkpoint_id),
+                                   ol_value_text(draft->effect_type),
+                                   ol_value_text(draft->effect_spec),
+                                   ol_value_text(draft->destination), ol_value_text(key),
+                                   ol_value_text(message_id), ol_value_int(appended.event_id),
+                                   ol_value_text(appended.id),
+                                   ol_value_text(appended.correlation_id),
+                                   ol_value_time(appended.occurred_at)),
+                         NULL, err);
 }
 
-int outlog_request_effect(outlog_tx *tx, const struct outlog_effect_draft *draft,
+int outlog_request_effect(outlog_tx *tx, const struct outlog_new_effect *draft,
                           struct outlog_effect_requested *out, outlog_err *err)
 {
     struct ol_arena arena = {0};
@@ -398,7 +407,7 @@ int outlog_request_effect(outlog_tx *tx, const struct outlog_effect_draft *draft
                           "effect_spec must be a JSON object");
     if (!tx->log && store->mark(tx->conn, err) < 0)
         return -1;
-    struct outlog_effect_draft joined = *draft;
+    struct outlog_new_effect joined = *draft;
     result = join_run(tx, &joined, &arena, err) < 0 ? -1 : request(tx, &joined, &arena, out, err);
     if (!tx->log && store->release(tx->conn, result == 0, result == 0 ? err : NULL) < 0)
         result = -1;

@@ -3,10 +3,10 @@
 #define OL_OUTBOX_EFFECT_H
 
 #include "log/log.h"
-#include "outbox/item.h"
+#include "outbox/lane/claimed_message.h"
 
 /* Is this message an effect's? Its aggregate says so. */
-bool ol_item_is_effect(const struct ol_item *item);
+bool ol_effect_is_message(const struct ol_claimed_message *item);
 
 enum ol_effect_step {
     OL_EFFECT_EXECUTING, /* with the claim */
@@ -19,7 +19,7 @@ enum ol_effect_step {
 
 /* Write the events of a step and move the effect's row, inside the open transaction. `wait_us` is
  * how long until the next try. An effect that is not there (imported message) is left alone. */
-int ol_effect_write(outlog_tx *tx, const struct ol_item *item, enum ol_effect_step step,
+int ol_effect_write(outlog_tx *tx, const struct ol_claimed_message *item, enum ol_effect_step step,
                     int64_t wait_us, outlog_err *err);
 
 #endif

@@ -4,7 +4,7 @@
  * S0's 2, 4, 8 s with base 1 s. Jitter only adds, so a receiver never sees us early. */
 #include "outbox/retry.h"
 
-#include "base/clock.h"
+#include "base/duration.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static bool read_span(const struct ol_json *value, int64_t *out_us)
 {
     char text[64];
     return value->type == OL_JSON_STRING && scalar(value, text) &&
-           ol_span_parse(text, out_us) == 0 && *out_us <= 366 * 24 * 60 * MINUTE;
+           ol_duration_parse(text, out_us) == 0 && *out_us <= 366 * 24 * 60 * MINUTE;
 }
 
 static bool read_number(const struct ol_json *value, double *out)
@@ -238,29 +238,29 @@ int64_t ol_retry_wait_us(const struct ol_retry *policy, int attempt, double chan
     return wait_us > retry_after_us ? wait_us : retry_after_us;
 }
 
-enum ol_verdict ol_retry_decide(const struct ol_retry *policy, bool at_most_once, int attempt,
-                                const struct outlog_outcome *outcome, double chance,
-                                int64_t *wait_us)
+enum ol_retry_decision ol_retry_decide(const struct ol_retry *policy, bool at_most_once,
+                                       int attempt, const struct outlog_outcome *outcome,
+                                       double chance, int64_t *wait_us)
 {
     *wait_us = 0;
     switch (outcome->kind) {
     case OUTLOG_PUBLISH_OK:
-        return OL_VERDICT_DONE;
+        return OL_DECISION_DONE;
     case OUTLOG_PUBLISH_RELEASED:
         if (outcome->is_unreached)
             *wait_us = ol_retry_wait_us(policy, 1, chance, outcome->retry_after_us);
-        return OL_VERDICT_BACK;
+        return OL_DECISION_RELEASE;
     case OUTLOG_PUBLISH_FAILED:
         if (outcome->is_permanent || (at_most_once && !outcome->surely_not_sent))
-            return OL_VERDICT_DEAD;
+            return OL_DECISION_DEAD;
         break;
     case OUTLOG_PUBLISH_UNKNOWN:
         if (at_most_once)
-            return OL_VERDICT_DEAD;
+            return OL_DECISION_DEAD;
         break;
     }
     if (attempt >= policy->max_attempts)
-        return OL_VERDICT_DEAD;
+        return OL_DECISION_DEAD;
     *wait_us = ol_retry_wait_us(policy, attempt, chance, outcome->retry_after_us);
-    return OL_VERDICT_RETRY;
+    return OL_DECISION_RETRY;
 }

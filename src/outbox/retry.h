@@ -2,7 +2,7 @@
 #ifndef OL_OUTBOX_RETRY_H
 #define OL_OUTBOX_RETRY_H
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "outlog_publisher.h"
 
 enum ol_retry_kind { OL_RETRY_UNSAID, OL_RETRY_EXPONENTIAL, OL_RETRY_SCHEDULE };
@@ -44,18 +44,18 @@ int64_t ol_retry_wait_us(const struct ol_retry *policy, int attempt, double chan
 
 #define OL_RETRY_AFTER_MAX_US (INT64_C(3600) * 1000000)
 
-enum ol_verdict {
-    OL_VERDICT_DONE,  /* published */
-    OL_VERDICT_RETRY, /* pending again, after wait_us */
-    OL_VERDICT_DEAD,  /* permanent, spent, or unknown under at_most_once */
-    OL_VERDICT_BACK   /* released: pending again, and the attempt does not count; at once, or after
-                         wait_us when there was no way to the target */
+enum ol_retry_decision {
+    OL_DECISION_DONE,   /* published */
+    OL_DECISION_RETRY,  /* pending again, after wait_us */
+    OL_DECISION_DEAD,   /* permanent, spent, or unknown under at_most_once */
+    OL_DECISION_RELEASE /* released: pending again, and the attempt does not count; at once, or
+                         after wait_us when there was no way to the target */
 };
 
 /* What becomes of a message after an attempt. `attempt` counts within the current budget: a
  * requeue starts it afresh. Under at_most_once only what surely was not sent is tried again. */
-enum ol_verdict ol_retry_decide(const struct ol_retry *policy, bool at_most_once, int attempt,
-                                const struct outlog_outcome *outcome, double chance,
-                                int64_t *wait_us);
+enum ol_retry_decision ol_retry_decide(const struct ol_retry *policy, bool at_most_once,
+                                       int attempt, const struct outlog_outcome *outcome,
+                                       double chance, int64_t *wait_us);
 
 #endif

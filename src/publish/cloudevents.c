@@ -1,8 +1,8 @@
 /* cloudevents.c: attributes are gathered once, then written as headers or as JSON. */
 #include "publish/cloudevents.h"
 
-#include "base/clock.h"
-#include "publish/base64.h"
+#include "base/base64.h"
+#include "base/timestamp.h"
 
 #include <string.h>
 #include <strings.h>
@@ -11,7 +11,7 @@ enum { ATTRIBUTES = 12 };
 
 struct attributes {
     struct ol_buf source, subject;
-    char time[OL_TIME_TEXT];
+    char time[OL_TIMESTAMP_TEXT];
     size_t count;
     struct outlog_header list[ATTRIBUTES];
 };
@@ -34,7 +34,7 @@ static void add_segment(struct ol_buf *out, const char *text)
             ol_buf_print(out, "%%%02X", (unsigned char)*text);
 }
 
-static int gather(const struct outlog_message *message, const char *source, struct attributes *a)
+static int gather(const struct outlog_delivery *message, const char *source, struct attributes *a)
 {
     if (source) {
         ol_buf_text(&a->source, source);
@@ -53,7 +53,8 @@ static int gather(const struct outlog_message *message, const char *source, stru
     attribute(a, "id", message->event_id);
     attribute(a, "source", a->source.data);
     attribute(a, "type", message->event_type);
-    attribute(a, "time", message->created_at ? ol_time_format(message->created_at, a->time) : NULL);
+    attribute(a, "time",
+              message->created_at ? ol_timestamp_format(message->created_at, a->time) : NULL);
     attribute(a, "subject", a->subject.data);
     attribute(a, "orgid", message->org_id);
     attribute(a, "correlationid", message->correlation_id);
@@ -82,7 +83,7 @@ static void add_encoded(struct ol_buf *out, const char *value)
     }
 }
 
-int ol_cloudevents_binary(const struct outlog_message *message, const char *source,
+int ol_cloudevents_binary(const struct outlog_delivery *message, const char *source,
                           struct ol_headers *headers, outlog_err *err)
 {
     struct attributes a = {0};
@@ -90,7 +91,7 @@ int ol_cloudevents_binary(const struct outlog_message *message, const char *sour
     int result = -1;
 
     if (gather(message, source, &a) < 0) {
-        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        ol_no_memory(err);
         goto out;
     }
     for (size_t i = 0; i < a.count; i++) {
@@ -99,7 +100,7 @@ int ol_cloudevents_binary(const struct outlog_message *message, const char *sour
         ol_buf_print(&name, "ce-%s", a.list[i].name);
         add_encoded(&value, a.list[i].value);
         if (name.failed || value.failed) {
-            ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+            ol_no_memory(err);
             goto out;
         }
         if (ol_headers_set(headers, name.data, value.data, err) < 0)
@@ -113,7 +114,7 @@ out:
     return result;
 }
 
-int ol_cloudevents_list(const struct outlog_message *message, const char *source,
+int ol_cloudevents_list(const struct outlog_delivery *message, const char *source,
                         const char *prefix, struct ol_arena *arena, struct outlog_header **list,
                         size_t *count, outlog_err *err)
 {
@@ -131,10 +132,10 @@ int ol_cloudevents_list(const struct outlog_message *message, const char *source
             result = -1;
     }
     clear(&a);
-    return result == 0 ? 0 : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    return result == 0 ? 0 : ol_no_memory(err);
 }
 
-bool ol_content_type_is_json(const char *content_type)
+bool ol_cloudevents_is_json(const char *content_type)
 {
     if (!content_type)
         return true;
@@ -148,7 +149,7 @@ bool ol_content_type_is_json(const char *content_type)
     return subtype > 5 && strncasecmp(content_type + bytes - 5, "+json", 5) == 0;
 }
 
-int ol_cloudevents_structured(const struct outlog_message *message, const char *source,
+int ol_cloudevents_structured(const struct outlog_delivery *message, const char *source,
                               struct ol_buf *out)
 {
     struct attributes a = {0};
@@ -167,7 +168,7 @@ int ol_cloudevents_structured(const struct outlog_message *message, const char *
     clear(&a);
     ol_buf_text(out, ",\"datacontenttype\":");
     ol_buf_json_text(out, message->content_type ? message->content_type : "application/json");
-    bool is_json = ol_content_type_is_json(message->content_type) &&
+    bool is_json = ol_cloudevents_is_json(message->content_type) &&
                    ol_json_parse(message->payload, message->payload_bytes, &data, NULL) == 0;
     if (is_json) {
         ol_buf_text(out, ",\"data\":");

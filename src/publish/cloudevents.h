@@ -2,7 +2,7 @@
 #ifndef OL_PUBLISH_CLOUDEVENTS_H
 #define OL_PUBLISH_CLOUDEVENTS_H
 
-#include "publish/headers.h"
+#include "net/headers.h"
 
 /* The attributes: id = event_id, type = event_type, time = created_at, subject =
  * aggregate_type/aggregate_id, source = `source`, or "/outlog/<org_id>" when NULL. Extensions where
@@ -11,24 +11,25 @@
 
 /* Binary mode: one ce-… header an attribute, percent-encoded as the HTTP binding says. The body
  * stays the payload, and Content-Type its type. */
-int ol_cloudevents_binary(const struct outlog_message *message, const char *source,
+int ol_cloudevents_binary(const struct outlog_delivery *message, const char *source,
                           struct ol_headers *headers, outlog_err *err);
 
-/* The attributes themselves, named `prefix` and the attribute, values as they are: for brokers, whose
- * bindings leave UTF-8 alone ("ce_" for Kafka, "" for MQTT 5). The list lives in the arena. */
-int ol_cloudevents_list(const struct outlog_message *message, const char *source,
+/* The attributes themselves, named `prefix` and the attribute, values as they are: for brokers,
+ * whose bindings leave UTF-8 alone ("ce_" for Kafka, "" for MQTT 5). The list lives in the arena.
+ */
+int ol_cloudevents_list(const struct outlog_delivery *message, const char *source,
                         const char *prefix, struct ol_arena *arena, struct outlog_header **list,
                         size_t *count, outlog_err *err);
 
 /* Structured mode: the JSON event, to be sent as OL_CLOUDEVENTS_JSON. A payload of a JSON type
  * becomes `data` as it is, byte for byte; any other, or one that is not JSON after all, becomes
  * data_base64. Returns 0, or -1 when memory is out. */
-int ol_cloudevents_structured(const struct outlog_message *message, const char *source,
+int ol_cloudevents_structured(const struct outlog_delivery *message, const char *source,
                               struct ol_buf *out);
 
 #define OL_CLOUDEVENTS_JSON "application/cloudevents+json; charset=UTF-8"
 
 /* Whether a content type (NULL: JSON) promises JSON: application/json, text/json, a/b+json. */
-bool ol_content_type_is_json(const char *content_type);
+bool ol_cloudevents_is_json(const char *content_type);
 
 #endif

@@ -2,15 +2,16 @@
 #ifndef OL_PUBLISH_PUBLISHER_H
 #define OL_PUBLISH_PUBLISHER_H
 
+#include "net/http_client.h"
 #include "outlog_publisher.h"
 
-struct ol_http;
+struct ol_http_client;
 struct ol_settings;
 
 /* What `host->own` is for our own publishers: the parsed settings, and the thread's engine. */
 struct ol_publisher_own {
     const struct ol_settings *settings;
-    struct ol_http *http;
+    struct ol_http_client *http;
 };
 
 extern const struct outlog_publisher ol_publisher_webhook;
@@ -33,12 +34,12 @@ extern const struct outlog_publisher ol_publisher_redis;
 const struct outlog_publisher *ol_publisher_by_name(const char *name);
 
 /* The key that goes to the receiver (I4). */
-const char *ol_message_key(const struct outlog_message *message);
+const char *ol_publisher_message_key(const struct outlog_delivery *message);
 
 /* The content type of a message that a notification rule has made. */
-#define OL_NOTICE_TYPE "application/vnd.outlog.notification+json"
+#define OL_NOTIFICATION_CONTENT_TYPE "application/vnd.outlog.notification+json"
 
 /* What kept text is bounded to: R4. */
-enum { OL_RESPONSE_KEPT = 4096, OL_RESPONSE_READ = 64 * 1024, OL_ERROR_KEPT = 400 };
+enum { OL_ERROR_KEPT = 400 };
 
 #endif

@@ -2,7 +2,7 @@
  * program, stdout, a plug-in) are gathered in one epoll, which the engine waits for as well. */
 #include "publish/sender.h"
 
-#include "publish/http.h"
+#include "net/http_client.h"
 #include "publish/plugin.h"
 
 #include <assert.h>
@@ -14,9 +14,9 @@
 
 enum { BUSY_POLL_MS = 5, EVENTS = 32 };
 
-struct ol_outlet {
+struct ol_sender_channel {
     struct ol_sender *sender;
-    struct ol_outlet *next;
+    struct ol_sender_channel *next;
     const struct outlog_publisher *publisher;
     struct ol_publisher_own own;
     struct outlog_publisher_host host; /* what the publisher was opened with */
@@ -28,9 +28,9 @@ struct ol_outlet {
 struct ol_sender {
     outlog_publish_done *done;
     void *user;
-    struct ol_http *http;
+    struct ol_http_client *http;
     int epoll;
-    struct ol_outlet *outlets;
+    struct ol_sender_channel *outlets;
     size_t in_flight, news;
     bool is_in_callback;
 };
@@ -39,18 +39,19 @@ int ol_sender_open(struct ol_sender **out, outlog_publish_done *done, void *user
 {
     struct ol_sender *sender = calloc(1, sizeof *sender);
     if (!sender)
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        return ol_no_memory(err);
     *sender = (struct ol_sender){.done = done, .user = user, .epoll = epoll_create1(EPOLL_CLOEXEC)};
     if (sender->epoll < 0) {
         ol_fail(err, OUTLOG_NO_MEMORY, "epoll: %s", strerror(errno));
         goto fail;
     }
-    if (ol_http_open(&sender->http, err) < 0 || ol_http_watch(sender->http, sender->epoll, err) < 0)
+    if (ol_http_client_open(&sender->http, err) < 0 ||
+        ol_http_client_watch(sender->http, sender->epoll, err) < 0)
         goto fail;
     *out = sender;
     return 0;
 fail:
-    ol_http_close(sender->http);
+    ol_http_client_close(sender->http);
     if (sender->epoll >= 0)
         close(sender->epoll);
     free(sender);
@@ -61,11 +62,11 @@ void ol_sender_close(struct ol_sender *sender)
 {
     if (!sender)
         return;
-    for (struct ol_outlet *outlet = sender->outlets, *next; outlet; outlet = next) {
+    for (struct ol_sender_channel *outlet = sender->outlets, *next; outlet; outlet = next) {
         next = outlet->next;
-        ol_outlet_close(outlet);
+        ol_sender_channel_close(outlet);
     }
-    ol_http_close(sender->http);
+    ol_http_client_close(sender->http);
     close(sender->epoll);
     free(sender);
 }
@@ -73,7 +74,7 @@ void ol_sender_close(struct ol_sender *sender)
 /* Every outcome of every outlet passes here. */
 static void on_done(void *user, void *tag, const struct outlog_outcome *outcome)
 {
-    struct ol_outlet *outlet = user;
+    struct ol_sender_channel *outlet = user;
     struct ol_sender *sender = outlet->sender;
     assert(outlet->in_flight > 0 && sender->in_flight > 0); // one outcome a submit
     outlet->in_flight--;
@@ -84,12 +85,12 @@ static void on_done(void *user, void *tag, const struct outlog_outcome *outcome)
     sender->is_in_callback = false;
 }
 
-int ol_outlet_open(struct ol_sender *sender, const struct ol_settings *settings,
-                   struct ol_outlet **out, outlog_err *err)
+int ol_sender_channel_open(struct ol_sender *sender, const struct ol_settings *settings,
+                           struct ol_sender_channel **out, outlog_err *err)
 {
-    struct ol_outlet *outlet = calloc(1, sizeof *outlet);
+    struct ol_sender_channel *outlet = calloc(1, sizeof *outlet);
     if (!outlet)
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        return ol_no_memory(err);
     outlet->sender = sender;
     outlet->own = (struct ol_publisher_own){settings, sender->http};
     outlet->host = (struct outlog_publisher_host){.destination = settings->name,
@@ -121,12 +122,12 @@ fail:
     return -1;
 }
 
-void ol_outlet_close(struct ol_outlet *outlet)
+void ol_sender_channel_close(struct ol_sender_channel *outlet)
 {
     if (!outlet)
         return;
     assert(!outlet->sender->is_in_callback);
-    struct ol_outlet **link = &outlet->sender->outlets;
+    struct ol_sender_channel **link = &outlet->sender->outlets;
     while (*link != outlet)
         link = &(*link)->next;
     *link = outlet->next;
@@ -138,8 +139,8 @@ void ol_outlet_close(struct ol_outlet *outlet)
     free(outlet);
 }
 
-void ol_outlet_submit(struct ol_outlet *outlet, const struct outlog_message *message,
-                      int64_t deadline_us, void *tag)
+void ol_sender_channel_submit(struct ol_sender_channel *outlet,
+                              const struct outlog_delivery *message, int64_t deadline_us, void *tag)
 {
     assert(!outlet->sender->is_in_callback); // or a long key would recurse without end
     outlet->in_flight++;
@@ -147,7 +148,7 @@ void ol_outlet_submit(struct ol_outlet *outlet, const struct outlog_message *mes
     outlet->publisher->submit(outlet->instance, message, deadline_us, tag);
 }
 
-void ol_outlet_abandon(struct ol_outlet *outlet, void *tag)
+void ol_sender_channel_abandon(struct ol_sender_channel *outlet, void *tag)
 {
     assert(!outlet->sender->is_in_callback);
     if (outlet->publisher->abandon)
@@ -160,7 +161,7 @@ size_t ol_sender_drive(struct ol_sender *sender, int timeout_ms)
     bool has_fds = false;
 
     assert(!sender->is_in_callback);
-    for (struct ol_outlet *o = sender->outlets; o; o = o->next) {
+    for (struct ol_sender_channel *o = sender->outlets; o; o = o->next) {
         has_fds = has_fds || o->has_fd;
         if (!o->has_fd && o->publisher->drive && o->in_flight > 0 &&
             (timeout_ms < 0 || timeout_ms > BUSY_POLL_MS))
@@ -168,14 +169,14 @@ size_t ol_sender_drive(struct ol_sender *sender, int timeout_ms)
     }
     if (sender->news) // outcomes that came inside submit() are news too
         timeout_ms = 0;
-    ol_http_drive(sender->http, timeout_ms);
+    ol_http_client_drive(sender->http, timeout_ms);
     int ready = has_fds ? epoll_wait(sender->epoll, events, EVENTS, 0) : 0;
     for (int i = 0; i < ready; i++) {
-        struct ol_outlet *outlet = events[i].data.ptr;
+        struct ol_sender_channel *outlet = events[i].data.ptr;
         if (outlet->publisher->drive)
             outlet->publisher->drive(outlet->instance, 0);
     }
-    for (struct ol_outlet *o = sender->outlets; o; o = o->next)
+    for (struct ol_sender_channel *o = sender->outlets; o; o = o->next)
         if (!o->has_fd && o->publisher->drive && o->in_flight > 0)
             o->publisher->drive(o->instance, 0);
     size_t news = sender->news;
@@ -185,17 +186,17 @@ size_t ol_sender_drive(struct ol_sender *sender, int timeout_ms)
 
 void ol_sender_flush(struct ol_sender *sender)
 {
-    ol_http_flush(sender->http);
+    ol_http_client_flush(sender->http);
 }
 
 int ol_sender_fd(const struct ol_sender *sender)
 {
-    return ol_http_fd(sender->http);
+    return ol_http_client_fd(sender->http);
 }
 
 void ol_sender_wake(struct ol_sender *sender)
 {
-    ol_http_wake(sender->http);
+    ol_http_client_wake(sender->http);
 }
 
 size_t ol_sender_in_flight(const struct ol_sender *sender)
@@ -203,12 +204,12 @@ size_t ol_sender_in_flight(const struct ol_sender *sender)
     return sender->in_flight;
 }
 
-size_t ol_outlet_in_flight(const struct ol_outlet *outlet)
+size_t ol_sender_channel_in_flight(const struct ol_sender_channel *outlet)
 {
     return outlet->in_flight;
 }
 
-const struct outlog_publisher *ol_outlet_publisher(const struct ol_outlet *outlet)
+const struct outlog_publisher *ol_sender_channel_publisher(const struct ol_sender_channel *outlet)
 {
     return outlet->publisher;
 }

@@ -1,10 +1,10 @@
 /* batch.c: messages on the wire: one at a time within a key, side by side across keys (rule 11). */
-#include "relay/work.h"
+#include "relay/internal.h"
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "relay/push.h"
-#include "relay/report.h"
+#include "sessions/outbox_push.h"
+#include "telemetry/report.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 void ol_batch_free(struct ol_batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++)
-        ol_item_clear(&batch->items[i]);
+        ol_claimed_message_clear(&batch->items[i]);
     ol_arena_clear(&batch->arena);
     free(batch);
 }
@@ -24,9 +24,9 @@ static bool is_over(const struct ol_batch *batch)
 
 /* --- queues --- */
 
-static void stand_in_line(struct ol_item *item)
+static void stand_in_line(struct ol_claimed_message *item)
 {
-    struct ol_queue *queue = item->queue;
+    struct ol_destination_queue *queue = item->queue;
     if (queue->last)
         queue->last->next = item;
     else
@@ -35,18 +35,18 @@ static void stand_in_line(struct ol_item *item)
 }
 
 /* Who goes next, past those that have ended since they stood in line; NULL: nobody. */
-static struct ol_item *next_in_line(struct ol_queue *queue)
+static struct ol_claimed_message *next_in_line(struct ol_destination_queue *queue)
 {
-    while (queue->first && queue->first->state != OL_ITEM_WAITING)
+    while (queue->first && queue->first->state != OL_CLAIMED_WAITING)
         queue->first = queue->first->next;
     if (!queue->first)
         queue->last = NULL;
     return queue->first;
 }
 
-void ol_batch_unqueue(struct ol_worker *worker, struct ol_item *item)
+void ol_batch_unqueue(struct ol_worker *worker, struct ol_claimed_message *item)
 {
-    struct ol_queue *queue = item->queue;
+    struct ol_destination_queue *queue = item->queue;
     if (!queue)
         return; // memory was out when it should have been put in one
     queue->waiting--;
@@ -54,8 +54,8 @@ void ol_batch_unqueue(struct ol_worker *worker, struct ol_item *item)
 }
 
 /* The queue of a destination; NULL when memory is out. */
-static struct ol_queue *find_queue(struct ol_worker *worker, struct ol_batch *batch,
-                                   const char *destination)
+static struct ol_destination_queue *find_queue(struct ol_worker *worker, struct ol_batch *batch,
+                                               const char *destination)
 {
     size_t count = batch->queue_count;
     if (count && strcmp(batch->queues[count - 1].destination, destination) == 0)
@@ -65,14 +65,14 @@ static struct ol_queue *find_queue(struct ol_worker *worker, struct ol_batch *ba
         return &batch->queues[number - 1];
     if (!ol_map_add(&worker->queues, destination, (int64_t)batch->queue_count + 1))
         return NULL;
-    batch->queues[batch->queue_count] = (struct ol_queue){.destination = destination};
+    batch->queues[batch->queue_count] = (struct ol_destination_queue){.destination = destination};
     return &batch->queues[batch->queue_count++];
 }
 
 /* The next message of a key may go when the one before it got through. */
 static bool link_key(struct ol_worker *worker, struct ol_batch *batch, size_t i)
 {
-    struct ol_item *item = &batch->items[i];
+    struct ol_claimed_message *item = &batch->items[i];
     item->is_first = true;
     if (!item->key)
         return true;
@@ -92,9 +92,9 @@ bool ol_batch_link(struct ol_worker *worker, struct ol_batch *batch)
     if (!batch->queues)
         return false;
     for (size_t i = 0; i < batch->count; i++) {
-        struct ol_item *item = &batch->items[i];
+        struct ol_claimed_message *item = &batch->items[i];
         item->batch = batch;
-        struct ol_queue *queue = find_queue(worker, batch, item->message.destination);
+        struct ol_destination_queue *queue = find_queue(worker, batch, item->message.destination);
         if (!queue)
             return false;
         item->queue = queue;
@@ -116,20 +116,20 @@ static bool keeps_attempt(const struct ol_target *target, const struct outlog_ou
     if (outcome->kind == OUTLOG_PUBLISH_RELEASED)
         return false;
     return outcome->kind != OUTLOG_PUBLISH_OK ||
-           (ol_outlet_publisher(target->outlet)->keeps_attempts &&
+           (ol_sender_channel_publisher(target->outlet)->keeps_attempts &&
             target->settings->keep == OL_KEEP_ALL);
 }
 
 /* It is DONE for whoever looks at it. */
-static void land(struct ol_item *item)
+static void land(struct ol_claimed_message *item)
 {
     struct ol_batch *batch = item->batch;
-    item->state = OL_ITEM_DONE;
+    item->state = OL_CLAIMED_DONE;
     if (item->outcome.kind == OUTLOG_PUBLISH_OK && item->behind) {
         item->behind->is_first = true;
         stand_in_line(item->behind);
     }
-    ((struct ol_queue *)item->queue)->flying--;
+    ((struct ol_destination_queue *)item->queue)->flying--;
     batch->flying--;
     batch->done++;
     batch->lane->has_finished = true;
@@ -140,7 +140,7 @@ static void land(struct ol_item *item)
 void ol_batch_done(void *user, void *tag, const struct outlog_outcome *outcome)
 {
     struct ol_worker *worker = user;
-    struct ol_item *item = tag;
+    struct ol_claimed_message *item = tag;
     struct ol_batch *batch = item->batch;
     struct ol_target *target = item->target;
 
@@ -152,7 +152,7 @@ void ol_batch_done(void *user, void *tag, const struct outlog_outcome *outcome)
         item->response = strndup(outcome->response, outcome->response_bytes);
     ol_quota_give(&target->quota, item->message.payload_bytes);
     ol_target_note(target, &item->outcome, worker->now);
-    ol_tracing_attempt(worker->options->tracer, &batch->claim, item);
+    ol_delivery_span_attempt(worker->options->tracer, &batch->claim, item);
     if (!batch->lane->is_in_turn) {
         land(item);
         return;
@@ -164,7 +164,7 @@ void ol_batch_done(void *user, void *tag, const struct outlog_outcome *outcome)
 void ol_batch_land(struct ol_worker *worker)
 {
     while (worker->landed) {
-        struct ol_item *item = worker->landed;
+        struct ol_claimed_message *item = worker->landed;
         worker->landed = item->landed;
         land(item);
     }
@@ -173,10 +173,10 @@ void ol_batch_land(struct ol_worker *worker)
 /* --- sending --- */
 
 /* What cannot be rendered, now or ever, ends without an attempt on the wire. */
-static void refuse(struct ol_worker *worker, struct ol_batch *batch, struct ol_item *item,
-                   const outlog_err *why)
+static void refuse(struct ol_worker *worker, struct ol_batch *batch,
+                   struct ol_claimed_message *item, const outlog_err *why)
 {
-    item->state = OL_ITEM_DONE;
+    item->state = OL_CLAIMED_DONE;
     item->started_at = ol_clock_wall_us();
     item->outcome = (struct outlog_outcome){.kind = OUTLOG_PUBLISH_FAILED, .is_permanent = true};
     item->error = strdup(why->message);
@@ -187,46 +187,47 @@ static void refuse(struct ol_worker *worker, struct ol_batch *batch, struct ol_i
 }
 
 /* A notification gets its words before it leaves. False: the store did not say, or it is over. */
-static bool has_words(struct ol_worker *worker, struct ol_batch *batch, struct ol_item *item,
-                      const struct ol_target *target)
+static bool has_words(struct ol_worker *worker, struct ol_batch *batch,
+                      struct ol_claimed_message *item, const struct ol_target *target)
 {
     outlog_err err;
-    if (item->notice || !ol_notice_is(&item->message))
+    if (item->notice || !ol_render_is_needed(&item->message))
         return true;
     if (worker->is_interlude)
         return false; // its words stand in the store, which has something else to do
     ol_sender_flush(worker->targets.sender); // the others need not wait for them
     bool is_feed = strcmp(target->settings->type, "in_app") == 0;
-    if (ol_notice_prepare(&worker->notices, worker->conn, is_feed, &batch->arena, item, &err) ==
+    if (ol_render_prepare(&worker->notices, worker->conn, is_feed, &batch->arena, item, &err) ==
         0) {
         if (!worker->options->quiet)
-            ol_report_move(OL_LINE_INFO, &item->message, "PENDING", "CLAIMED", NULL);
+            ol_report_move(OL_LOGLINE_INFO, &item->message, "PENDING", "CLAIMED", NULL);
         return true;
     }
-    if (ol_notice_is_final(&err))
+    if (ol_render_is_final(&err))
         refuse(worker, batch, item, &err);
     return false;
 }
 
 /* What goes to a session must name it. False: it is over. */
-static bool has_session(struct ol_worker *worker, struct ol_batch *batch, struct ol_item *item,
-                        const struct ol_target *target)
+static bool has_session(struct ol_worker *worker, struct ol_batch *batch,
+                        struct ol_claimed_message *item, const struct ol_target *target)
 {
     outlog_err err;
     item->is_push = strcmp(target->settings->type, "websocket") == 0;
-    if (!item->is_push || ol_push_check(&item->message, &err) == 0)
+    if (!item->is_push || ol_outbox_push_check(&item->message, &err) == 0)
         return true;
     refuse(worker, batch, item, &err);
     return false;
 }
 
-/* Rule 4: a byte leaves only while the lease surely outlasts the attempt: the lane's, and that of the
- * message's own row, which nobody renews. The clock is read here and now: a process that was stopped in
- * between must not send on an old look at it. False: none of its destination can go now. */
+/* Rule 4: a byte leaves only while the lease surely outlasts the attempt: the lane's, and that of
+ * the message's own row, which nobody renews. The clock is read here and now: a process that was
+ * stopped in between must not send on an old look at it. False: none of its destination can go now.
+ */
 static bool send(struct ol_worker *worker, struct ol_batch *batch, struct ol_target *target,
-                 struct ol_item *item)
+                 struct ol_claimed_message *item)
 {
-    struct ol_queue *queue = item->queue;
+    struct ol_destination_queue *queue = item->queue;
     worker->now = ol_clock_boot_us();
     int64_t lease_end = batch->lane->lane.lease_end;
     if (batch->lease_end && batch->lease_end < lease_end)
@@ -243,33 +244,34 @@ static bool send(struct ol_worker *worker, struct ol_batch *batch, struct ol_tar
         return false;
     }
     if (worker->options->tracer)
-        ol_tracing_join(item, &batch->arena);
+        ol_delivery_span_join(item, &batch->arena);
     if (!worker->options->quiet && !item->notice) // a notification told it when it got its words
-        ol_report_move(OL_LINE_DEBUG, &item->message, "PENDING", "CLAIMED", NULL);
-    item->state = OL_ITEM_FLYING;
+        ol_report_move(OL_LOGLINE_DEBUG, &item->message, "PENDING", "CLAIMED", NULL);
+    item->state = OL_CLAIMED_IN_FLIGHT;
     ol_batch_unqueue(worker, item);
     queue->flying++;
-    if (ol_outlet_in_flight(target->outlet) == 0)
+    if (ol_sender_channel_in_flight(target->outlet) == 0)
         ol_target_begin(target, worker->now);
     item->started_at = ol_clock_wall_us();
     item->target = target;
     batch->flying++;
     ol_fault("publish.sent");
-    ol_outlet_submit(target->outlet, &item->message, end, item);
+    ol_sender_channel_submit(target->outlet, &item->message, end, item);
     return true;
 }
 
 /* Send until the destination takes no more. Outcomes that come at once lengthen the line. */
-static void pump_queue(struct ol_worker *worker, struct ol_batch *batch, struct ol_queue *queue)
+static void pump_queue(struct ol_worker *worker, struct ol_batch *batch,
+                       struct ol_destination_queue *queue)
 {
-    struct ol_item *item = next_in_line(queue);
+    struct ol_claimed_message *item = next_in_line(queue);
     struct ol_target *target = item ? ol_target_find(&worker->targets, queue->destination) : NULL;
     if (!target || !target->outlet || target->is_paused)
         return;
     for (; item; item = next_in_line(queue)) {
         bool may_go = has_words(worker, batch, item, target) &&
                       has_session(worker, batch, item, target);
-        if (item->state == OL_ITEM_WAITING && (!may_go || !send(worker, batch, target, item)))
+        if (item->state == OL_CLAIMED_WAITING && (!may_go || !send(worker, batch, target, item)))
             return;
     }
 }
@@ -286,8 +288,8 @@ void ol_batch_pump(struct ol_worker *worker, struct ol_batch *batch)
 void ol_batch_drop_unsent(struct ol_batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++)
-        if (batch->items[i].state == OL_ITEM_WAITING) {
-            batch->items[i].state = OL_ITEM_DONE;
+        if (batch->items[i].state == OL_CLAIMED_WAITING) {
+            batch->items[i].state = OL_CLAIMED_DONE;
             batch->items[i].is_parked = false;
             batch->done++;
             ol_batch_unqueue(batch->lane->worker, &batch->items[i]);
@@ -298,10 +300,10 @@ void ol_batch_drop_unsent(struct ol_batch *batch)
 void ol_batch_release_unsent(struct ol_batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++) {
-        struct ol_item *item = &batch->items[i];
-        if (item->state != OL_ITEM_WAITING || !item->is_parked)
+        struct ol_claimed_message *item = &batch->items[i];
+        if (item->state != OL_CLAIMED_WAITING || !item->is_parked)
             continue;
-        item->state = OL_ITEM_DONE;
+        item->state = OL_CLAIMED_DONE;
         item->outcome = (struct outlog_outcome){.kind = OUTLOG_PUBLISH_RELEASED};
         batch->done++;
         ol_batch_unqueue(batch->lane->worker, item);
@@ -309,7 +311,8 @@ void ol_batch_release_unsent(struct ol_batch *batch)
     }
 }
 
-/* Would a message of it leave by itself soon? Not one behind its key: how long that takes is not ours. */
+/* Would a message of it leave by itself soon? Not one behind its key: how long that takes is not
+ * ours. */
 static bool waits_for_place(struct ol_worker *worker, const struct ol_batch *batch)
 {
     for (size_t i = 0; i < batch->queue_count; i++) {
@@ -329,7 +332,7 @@ static bool waits_for_answer(struct ol_worker *worker, const struct ol_batch *ba
     int64_t patience = worker->options->patience_us;
     for (size_t i = 0; i < batch->count; i++) {
         const struct ol_target *target = batch->items[i].target;
-        if (batch->items[i].state == OL_ITEM_FLYING && target->has_answered &&
+        if (batch->items[i].state == OL_CLAIMED_IN_FLIGHT && target->has_answered &&
             target->latency_us < (double)(patience * 2) &&
             ol_target_is_quick(target, patience, worker->now))
             return true;
@@ -341,7 +344,7 @@ static bool waits_for_answer(struct ol_worker *worker, const struct ol_batch *ba
 static bool waits_in_vain(struct ol_worker *worker, const struct ol_batch *batch)
 {
     for (size_t i = 0; i < batch->queue_count; i++) {
-        struct ol_queue *queue = &batch->queues[i];
+        struct ol_destination_queue *queue = &batch->queues[i];
         if (!queue->flying && !queue->waiting)
             continue;
         const struct ol_target *target = ol_target_find(&worker->targets, queue->destination);

@@ -10,13 +10,14 @@ int ol_janitor_sweep(struct ol_conn *conn, const struct ol_policy *policy, bool 
 {
     int64_t before = ol_clock_wall_us() - policy->idempotency_us, records, keys, notices = 0,
             told = ol_clock_wall_us() - policy->notices_us;
-    if (ol_exec(conn, OL_Q_IDEMPOTENCY_PURGE, OL_PARAMS(ol_time(before), ol_int(CHUNK)), &records,
-                err) < 0 ||
-        ol_exec(conn, OL_Q_OUTBOX_KEYS_PURGE, OL_PARAMS(ol_time(before), ol_int(CHUNK)), &keys,
-                err) < 0)
+    if (ol_store_exec(conn, OL_Q_IDEMPOTENCY_PURGE,
+                      OL_PARAMS(ol_value_time(before), ol_value_int(CHUNK)), &records, err) < 0 ||
+        ol_store_exec(conn, OL_Q_OUTBOX_KEYS_PURGE,
+                      OL_PARAMS(ol_value_time(before), ol_value_int(CHUNK)), &keys, err) < 0)
         return -1;
-    if (policy->notices_us && ol_exec(conn, OL_Q_NOTICES_PURGE,
-                                      OL_PARAMS(ol_time(told), ol_int(CHUNK)), &notices, err) < 0)
+    if (policy->notices_us &&
+        ol_store_exec(conn, OL_Q_NOTICES_PURGE, OL_PARAMS(ol_value_time(told), ol_value_int(CHUNK)),
+                      &notices, err) < 0)
         return -1;
     *has_more = records == CHUNK || keys == CHUNK || notices == CHUNK;
     return 0;
@@ -28,22 +29,25 @@ int ol_janitor_prune(struct ol_conn *conn, const struct ol_policy *policy,
     int64_t before = now_us - policy->messages_us, last = 0, newest = 0, count = 0;
     struct ol_rows rows;
 
-    if (ol_query(conn, OL_Q_OUTBOX_WINDOW,
-                 OL_PARAMS(ol_int(lane->number), ol_int(*after), ol_int(STRETCH)), &rows, err) < 0)
+    if (ol_store_query(conn, OL_Q_OUTBOX_WINDOW,
+                       OL_PARAMS(ol_value_int(lane->number), ol_value_int(*after),
+                                 ol_value_int(STRETCH)),
+                       &rows, err) < 0)
         return -1;
-    int got = ol_next(&rows, err);
-    if (got > 0 && !ol_is_null(&rows, 0)) {
-        last = ol_column_int(&rows, 0);
-        newest = ol_column_time(&rows, 1);
-        count = ol_column_int(&rows, 2);
+    int got = ol_rows_next(&rows, err);
+    if (got > 0 && !ol_rows_is_null(&rows, 0)) {
+        last = ol_rows_int(&rows, 0);
+        newest = ol_rows_time(&rows, 1);
+        count = ol_rows_int(&rows, 2);
     }
-    ol_end(&rows);
+    ol_rows_end(&rows);
     if (got < 0)
         return -1;
-    if (count && ol_exec(conn, OL_Q_PRUNE,
-                         OL_PARAMS(ol_int(lane->number), ol_int(lane->epoch), ol_int(*after),
-                                   ol_int(last), ol_time(before)),
-                         NULL, err) < 0)
+    if (count &&
+        ol_store_exec(conn, OL_Q_PRUNE,
+                      OL_PARAMS(ol_value_int(lane->number), ol_value_int(lane->epoch),
+                                ol_value_int(*after), ol_value_int(last), ol_value_time(before)),
+                      NULL, err) < 0)
         return -1;
     // Numbers and times rise together, more or less: what comes after is younger still.
     *after = count < STRETCH || newest >= before ? 0 : last;

@@ -1,6 +1,6 @@
-/* plan.c: which messages to claim. Nothing is claimed that is not meant to be sent now: what must wait
- * is parked in the same turn, with attempts 0 (rule 8). */
-#include "relay/work.h"
+/* plan.c: which messages to claim. Nothing is claimed that is not meant to be sent now: what must
+ * wait is parked in the same turn, with attempts 0 (rule 8). */
+#include "relay/internal.h"
 
 #include <stdlib.h>
 
@@ -17,12 +17,12 @@ enum fate { SEND, PARK, BUSY, SURPLUS, PASS, STOP };
 
 /* A hole in the numbers that is only milliseconds old most often closes by itself. All holes of one
  * read are of one age, so a backlog waits once a read and not once a hole. */
-static bool is_young_hole(const struct ol_work_lane *wl, const struct ol_turn *turn, int64_t seq)
+static bool is_young_hole(const struct ol_relay_lane *wl, const struct ol_turn *turn, int64_t seq)
 {
     return wl->lane.has_gaps && seq > turn->head + 1 && seq > wl->old_to;
 }
 
-static void note_read(struct ol_work_lane *wl, const struct ol_batch *batch)
+static void note_read(struct ol_relay_lane *wl, const struct ol_batch *batch)
 {
     enum { YOUNG_US = 5000 };
     int64_t now = wl->worker->now;
@@ -33,9 +33,10 @@ static void note_read(struct ol_work_lane *wl, const struct ol_batch *batch)
     wl->seen_at = now;
 }
 
-/* A read that ends in nothing but another look at the clock costs milliseconds in which nobody looks
- * at the wire: so a lane that stood before a busy destination waits for half of the queue to leave. */
-bool ol_plan_may_read(const struct ol_work_lane *wl)
+/* A read that ends in nothing but another look at the clock costs milliseconds in which nobody
+ * looks at the wire: so a lane that stood before a busy destination waits for half of the queue to
+ * leave. */
+bool ol_plan_may_read(const struct ol_relay_lane *wl)
 {
     size_t waiting = wl->worker->waiting;
     int64_t now = wl->worker->now;
@@ -76,13 +77,13 @@ static void count_waiting(struct ol_worker *worker)
         count_batch(worker, worker->joint[i].fresh);
 }
 
-static enum fate fate_of(struct ol_worker *worker, struct ol_work_lane *wl,
-                         const struct ol_item *item, const char *key)
+static enum fate fate_of(struct ol_worker *worker, struct ol_relay_lane *wl,
+                         const struct ol_claimed_message *item, const char *key)
 {
     struct ol_target *target = ol_target_find(&worker->targets, item->message.destination);
     if (!target)
         return STOP;
-    if (ol_lane_is_settled(&wl->lane, item->seq))
+    if (ol_lane_is_parked_ahead(&wl->lane, item->seq))
         return PASS; // an operator ended it before we came to it
     if (item->available_at > worker->now + worker->ahead_us ||
         (key && (ol_lane_is_blocked(&wl->lane, key) || ol_map_get(&worker->chain, key))))
@@ -105,7 +106,7 @@ static enum fate fate_of(struct ol_worker *worker, struct ol_work_lane *wl,
 
 /* Decide about every message that was read. What cannot go now is parked only when something else
  * behind it can (so that others pass); otherwise the batch simply ends before it. */
-static int decide(struct ol_work_lane *wl, struct ol_batch *batch, enum fate *fates, size_t *kept,
+static int decide(struct ol_relay_lane *wl, struct ol_batch *batch, enum fate *fates, size_t *kept,
                   outlog_err *err)
 {
     struct ol_worker *worker = wl->worker;
@@ -122,8 +123,8 @@ static int decide(struct ol_work_lane *wl, struct ol_batch *batch, enum fate *fa
             batch->count = i;
             break;
         }
-        // A busy destination gives a place back in a moment: the batch ends there. To park would cost
-        // more, and most where it is the relay that is slow.
+        // A busy destination gives a place back in a moment: the batch ends there. To park would
+        // cost more, and most where it is the relay that is slow.
         if (fates[i] == BUSY) {
             is_busy = true;
             batch->count = i;
@@ -133,12 +134,12 @@ static int decide(struct ol_work_lane *wl, struct ol_batch *batch, enum fate *fa
             last_send = i;
             sends = true;
         } else if (key && fates[i] != PASS && !ol_map_add(&worker->chain, key, 1)) {
-            return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+            return ol_no_memory(err);
         }
     }
     *kept = batch->count;
-    // A full read of what must wait would hide whatever comes after it, and an older generation of lanes
-    // holds up the newer ones until it is empty: park it all.
+    // A full read of what must wait would hide whatever comes after it, and an older generation of
+    // lanes holds up the newer ones until it is empty: park it all.
     if ((!sends && !is_busy && batch->count >= wl->limit) || wl->lane.number < worker->newest_first)
         return 0;
     for (size_t i = sends ? last_send + 1 : 0; i < batch->count; i++)
@@ -149,14 +150,14 @@ static int decide(struct ol_work_lane *wl, struct ol_batch *batch, enum fate *fa
     return 0;
 }
 
-static const char *why_parked(struct ol_worker *worker, const struct ol_item *item)
+static const char *why_parked(struct ol_worker *worker, const struct ol_claimed_message *item)
 {
     struct ol_target *target = ol_target_find(&worker->targets, item->message.destination);
     return target && !target->outlet ? target->trouble : NULL;
 }
 
 /* A destination that is down for long must not fill the table: beyond so many the lane waits. */
-static bool is_full(struct ol_work_lane *wl, const struct ol_item *item)
+static bool is_full(struct ol_relay_lane *wl, const struct ol_claimed_message *item)
 {
     struct ol_worker *worker = wl->worker;
     int64_t most = worker->policy.relay.parked ? worker->policy.relay.parked : MOST_PARKED;
@@ -165,8 +166,9 @@ static bool is_full(struct ol_work_lane *wl, const struct ol_item *item)
            most;
 }
 
-/* Cover what was read: the ones to send stay in the batch, the others are parked with attempts 0. */
-static int plan(struct ol_work_lane *wl, struct ol_turn *turn, struct ol_batch *batch,
+/* Cover what was read: the ones to send stay in the batch, the others are parked with attempts 0.
+ */
+static int plan(struct ol_relay_lane *wl, struct ol_turn *turn, struct ol_batch *batch,
                 outlog_err *err)
 {
     struct ol_worker *worker = wl->worker;
@@ -177,11 +179,11 @@ static int plan(struct ol_work_lane *wl, struct ol_turn *turn, struct ol_batch *
     if (batch->count == 0)
         return 0;
     if (!fates)
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        return ol_no_memory(err);
     if (decide(wl, batch, fates, &kept, err) < 0)
         return -1;
     for (size_t i = 0; i < kept; i++) {
-        struct ol_item *item = &batch->items[i];
+        struct ol_claimed_message *item = &batch->items[i];
         if (!ol_turn_has_room(turn, &wl->lane, item->seq) || is_young_hole(wl, turn, item->seq))
             break;
         if ((fates[i] == PARK || fates[i] == SURPLUS) && is_full(wl, item)) {
@@ -191,17 +193,17 @@ static int plan(struct ol_work_lane *wl, struct ol_turn *turn, struct ol_batch *
         ol_turn_cover(turn, &wl->lane, item->seq, fates[i] == SEND);
         if (fates[i] == SEND) {
             batch->items[sent] = *item;
-            ol_record_claim(&worker->record, &batch->items[sent++]);
+            ol_side_effects_claim(&worker->record, &batch->items[sent++]);
             continue;
         }
         if (fates[i] == PASS)
             continue;
-        struct ol_parking how = {.state = "PENDING",
-                                 .available_at = fates[i] == PARK ? item->available_at : 0,
-                                 .last_error = why_parked(worker, item)};
+        struct ol_park_entry how = {.state = "PENDING",
+                                    .available_at = fates[i] == PARK ? item->available_at : 0,
+                                    .last_error = why_parked(worker, item)};
         if ((item->key && !ol_map_add(&worker->parked, item->key, 1)) ||
             !ol_map_add(&worker->parked_to, item->message.destination, 1))
-            return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+            return ol_no_memory(err);
         ol_turn_park(turn, item, &how, true);
     }
     batch->count = sent;
@@ -221,9 +223,9 @@ static size_t bytes_of(const struct ol_batch *batch)
     return bytes;
 }
 
-/* Messages the next read may bring: fewer when they are large, or when most of what was read had to be
- * left for want of places. Few sizes, for each is a statement of its own. */
-static void adapt_limit(struct ol_work_lane *wl, size_t read)
+/* Messages the next read may bring: fewer when they are large, or when most of what was read had to
+ * be left for want of places. Few sizes, for each is a statement of its own. */
+static void adapt_limit(struct ol_relay_lane *wl, size_t read)
 {
     static const size_t sizes[] = {1000, 250, 60, SMALLEST_BATCH};
     size_t most = wl->worker->options->batch, i = 0;
@@ -235,12 +237,12 @@ static void adapt_limit(struct ol_work_lane *wl, size_t read)
     wl->limit = sizes[i] < most ? sizes[i] : most;
 }
 
-static struct ol_batch *read_new(struct ol_work_lane *wl, outlog_err *err)
+static struct ol_batch *read_new(struct ol_relay_lane *wl, outlog_err *err)
 {
     struct ol_worker *worker = wl->worker;
     struct ol_batch *batch = calloc(1, sizeof *batch);
     if (!batch) {
-        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        ol_no_memory(err);
         return NULL;
     }
     batch->lane = wl;
@@ -252,7 +254,7 @@ static struct ol_batch *read_new(struct ol_work_lane *wl, outlog_err *err)
     return batch;
 }
 
-int ol_plan_batch(struct ol_work_lane *wl, struct ol_turn *turn, struct ol_batch *batch,
+int ol_plan_batch(struct ol_relay_lane *wl, struct ol_turn *turn, struct ol_batch *batch,
                   size_t limit, outlog_err *err)
 {
     size_t read = batch->count;
@@ -267,7 +269,7 @@ int ol_plan_batch(struct ol_work_lane *wl, struct ol_turn *turn, struct ol_batch
     return 0;
 }
 
-int ol_plan_claim(struct ol_work_lane *wl, struct ol_batch **fresh, outlog_err *err)
+int ol_plan_claim(struct ol_relay_lane *wl, struct ol_batch **fresh, outlog_err *err)
 {
     enum { AHEAD_BYTES = 1024 * 1024 }; // of each lane, beside what is being sent
     struct ol_turn *turn = &wl->worker->turn;
@@ -279,7 +281,7 @@ int ol_plan_claim(struct ol_work_lane *wl, struct ol_batch **fresh, outlog_err *
     return 0;
 }
 
-void ol_plan_rooms(struct ol_work_lane *wl, struct ol_buf *out)
+void ol_plan_capacity(struct ol_relay_lane *wl, struct ol_buf *out)
 {
     struct ol_worker *worker = wl->worker;
     const char *comma = "[";

@@ -2,7 +2,7 @@
  * left out. */
 #include "relay/policy.h"
 
-#include "base/clock.h"
+#include "base/duration.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static int64_t span_of(const struct ol_json *value)
     struct ol_arena arena = {0};
     const char *text = ol_json_string(value, &arena, NULL);
     int64_t us;
-    if (!text || ol_span_parse(text, &us) < 0)
+    if (!text || ol_duration_parse(text, &us) < 0)
         us = 0;
     ol_arena_clear(&arena);
     return us;
@@ -104,14 +104,14 @@ static int load(struct ol_policy *policy, struct ol_conn *conn, outlog_err *err)
     size_t bytes;
     int more;
 
-    if (ol_query(conn, OL_Q_SETTING_LIST, OL_NO_PARAMS, &rows, err) < 0)
+    if (ol_store_query(conn, OL_Q_SETTING_LIST, OL_NO_PARAMS, &rows, err) < 0)
         return -1;
-    while ((more = ol_next(&rows, err)) > 0) {
-        const char *text = ol_column_text(&rows, 1, &bytes), *key = ol_column_text(&rows, 0, NULL);
+    while ((more = ol_rows_next(&rows, err)) > 0) {
+        const char *text = ol_rows_text(&rows, 1, &bytes), *key = ol_rows_text(&rows, 0, NULL);
         if (text && ol_json_parse(text, bytes, &value, NULL) == 0)
             read_setting(policy, key, &value);
     }
-    ol_end(&rows);
+    ol_rows_end(&rows);
     return more;
 }
 
@@ -120,14 +120,14 @@ int ol_policy_refresh(struct ol_policy *policy, struct ol_conn *conn, outlog_err
     struct ol_rows rows;
     int64_t count = 0, at = 0;
 
-    if (ol_query(conn, OL_Q_SETTING_STAMP, OL_NO_PARAMS, &rows, err) < 0)
+    if (ol_store_query(conn, OL_Q_SETTING_STAMP, OL_NO_PARAMS, &rows, err) < 0)
         return -1;
-    int got = ol_next(&rows, err);
+    int got = ol_rows_next(&rows, err);
     if (got > 0) {
-        count = ol_column_int(&rows, 0);
-        at = ol_is_null(&rows, 1) ? 0 : ol_column_time(&rows, 1);
+        count = ol_rows_int(&rows, 0);
+        at = ol_rows_is_null(&rows, 1) ? 0 : ol_rows_time(&rows, 1);
     }
-    ol_end(&rows);
+    ol_rows_end(&rows);
     if (got < 0)
         return -1;
     if (policy->is_loaded && count == policy->stamp_count && at == policy->stamp_at)

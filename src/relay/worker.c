@@ -1,12 +1,12 @@
-/* worker.c: the loop of one relay thread. See work.h for its parts. */
+/* worker.c: the loop of one relay thread. See internal.h for its parts. */
 #include "relay/worker.h"
 
 #include "base/clock.h"
 #include "log/log.h"
-#include "relay/report.h"
-#include "relay/work.h"
-#include "store/farewell.h"
+#include "relay/internal.h"
 #include "store/migrate.h"
+#include "store/postgres/shutdown.h"
+#include "telemetry/report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ int ol_worker_load(struct ol_worker_options *options, outlog_err *err)
     struct ol_policy policy = {0};
     int result = -1;
 
-    if (ol_open(options->store, &conn, err) < 0 || ol_migrate_check(conn, err) < 0 ||
+    if (ol_store_open(options->store, &conn, err) < 0 || ol_migrate_check(conn, err) < 0 ||
         ol_policy_refresh(&policy, conn, err) < 0)
         goto out;
     if (policy.relay.lease_us)
@@ -47,22 +47,23 @@ int ol_worker_load(struct ol_worker_options *options, outlog_err *err)
     if (policy.relay.threads)
         options->siblings = (int)policy.relay.threads;
     options->notify = policy.relay.notify;
-    result = policy.tracing.endpoint ? ol_tracer_open(policy.tracing.endpoint,
-                                                      policy.tracing.headers, &options->tracer, err)
-                                     : 0;
+    result = policy.tracing.endpoint
+                 ? ol_span_exporter_open(policy.tracing.endpoint, policy.tracing.headers,
+                                         &options->tracer, err)
+                 : 0;
 out:
     ol_policy_clear(&policy);
-    ol_close(conn);
+    ol_store_close(conn);
     return result;
 }
 
 /* --- the loop --- */
 
-/* One look at all lanes that have nothing to do. *waits: something is there that cannot be done now, and
- * nobody will say when. */
+/* One look at all lanes that have nothing to do. *waits: something is there that cannot be done
+ * now, and nobody will say when. */
 static int poll_lanes(struct ol_worker *worker, bool *news, bool *waits, outlog_err *err)
 {
-    struct ol_lane_news found[OL_MOST_LANES];
+    struct ol_lane_status found[OL_RELAY_LANES_MAX];
     struct ol_buf numbers = {0};
     size_t count;
 
@@ -73,22 +74,22 @@ static int poll_lanes(struct ol_worker *worker, bool *news, bool *waits, outlog_
     if (!numbers.bytes)
         return 0;
     ol_buf_char(&numbers, ']');
-    int result = ol_lane_poll(worker->conn, numbers.data, found, OL_MOST_LANES, &count, err);
+    int result = ol_lane_poll(worker->conn, numbers.data, found, OL_RELAY_LANES_MAX, &count, err);
     ol_buf_clear(&numbers);
     for (size_t i = 0; result == 0 && i < count; i++) {
-        struct ol_work_lane *wl = &worker->lanes[found[i].number];
+        struct ol_relay_lane *wl = &worker->lanes[found[i].number];
         if (found[i].newest > wl->lane.head || wl->lane.gap_count)
             wl->wants_read = true;
         if (found[i].parked_gen != wl->lane.parked_gen && found[i].epoch == wl->lane.epoch &&
-            ol_step_reload(wl, err) < 0)
+            ol_lane_loop_reload(wl, err) < 0)
             return -1;
         // Many may be due by their time and yet stand behind a key or a closed destination.
         if (found[i].due_us <= 0)
-            ol_step_finds_due(wl, err);
+            ol_lane_loop_finds_due(wl, err);
         if (found[i].expiry_us <= 0)
             wl->wants_reap = true;
         *news |= ol_plan_may_read(wl) || wl->wants_due || wl->wants_reap || worker->wants_settings;
-        if (ol_lane_reload_elders(worker->conn, &wl->lane, err) < 0)
+        if (ol_lane_reload_older_keys(worker->conn, &wl->lane, err) < 0)
             return -1;
         *waits |= wl->wants_read || found[i].due_us <= 0;
         if (found[i].due_us > 0 && found[i].due_us < worker->next_us)
@@ -102,7 +103,7 @@ static int poll_lanes(struct ol_worker *worker, bool *news, bool *waits, outlog_
 static bool is_idle(const struct ol_worker *worker)
 {
     for (size_t i = 0; i < worker->lane_count; i++) {
-        const struct ol_work_lane *wl = &worker->lanes[i];
+        const struct ol_relay_lane *wl = &worker->lanes[i];
         if (wl->is_owned && (wl->open || wl->loose || ol_plan_may_read(wl) || wl->wants_due))
             return false;
     }
@@ -115,7 +116,8 @@ static bool has_all(struct ol_worker *worker)
     outlog_err ignored;
     int64_t count;
     return worker->owned > 0 &&
-           ol_number(worker->conn, OL_Q_LANES_OWNERLESS, OL_NO_PARAMS, &count, &ignored) == 0 &&
+           ol_store_number(worker->conn, OL_Q_LANES_OWNERLESS, OL_NO_PARAMS, &count, &ignored) ==
+               0 &&
            count == 0;
 }
 
@@ -131,7 +133,7 @@ static bool has_backlog(const struct ol_worker *worker)
 static int64_t next_poll(const struct ol_worker *worker)
 {
     enum { SOON_US = 5000 };
-    int64_t pause = ol_sleep_pause_us(worker), polled_at = worker->polled_at;
+    int64_t pause = ol_idle_pause_us(worker), polled_at = worker->polled_at;
     if (pause < SOON_US && has_backlog(worker))
         pause = SOON_US;
     int64_t next = pause + (polled_at > worker->looked_at ? polled_at : worker->looked_at);
@@ -140,10 +142,11 @@ static int64_t next_poll(const struct ol_worker *worker)
     return worker->next_us < next - polled_at ? polled_at + worker->next_us : next;
 }
 
-/* Read all lanes instead of asking first which of them have something new, where one read does it. */
+/* Read all lanes instead of asking first which of them have something new, where one read does it.
+ */
 static void look(struct ol_worker *worker)
 {
-    if (worker->owned > 1 && !ol_joint_is_possible(worker)) {
+    if (worker->owned > 1 && !ol_multi_lane_turn_is_possible(worker)) {
         worker->wants_look = false;
         worker->polled_at = 0;
         return;
@@ -154,8 +157,8 @@ static void look(struct ol_worker *worker)
     worker->looked_at = worker->now;
 }
 
-/* Where something just came the next comes soon: look again at once. Lanes with a backlog need no look,
- * and the others wait for them a moment. */
+/* Where something just came the next comes soon: look again at once. Lanes with a backlog need no
+ * look, and the others wait for them a moment. */
 static void look_again(struct ol_worker *worker)
 {
     enum { SELDOM_US = 5000 };
@@ -164,8 +167,8 @@ static void look_again(struct ol_worker *worker)
     worker->vain_looks = 0;
 }
 
-/* Most commits of this process may have nothing for us, events without messages: then a look a millisecond
- * is enough. */
+/* Most commits of this process may have nothing for us, events without messages: then a look a
+ * millisecond is enough. */
 static void pause_if_vain(const struct ol_worker *worker)
 {
     enum { MOST_VAIN = 8, PAUSE_US = 1000 };
@@ -214,23 +217,23 @@ static void rest(struct ol_worker *worker, bool moved)
 static int turn_all(struct ol_worker *worker, bool *moved, outlog_err *err)
 {
     bool news = false, waits = false;
-    if (ol_share_beat(worker, err) < 0 || ol_share_learn(worker, err) < 0 ||
-        ol_share_tidy(worker, err) < 0)
+    if (ol_ownership_heartbeat(worker, err) < 0 || ol_ownership_load_settings(worker, err) < 0 ||
+        ol_maintenance_step(worker, err) < 0)
         return -1;
     worker->linger_until = INT64_MAX;
     if (worker->wants_look)
         look(worker);
-    if (ol_joint_step(worker, moved, err) < 0)
+    if (ol_multi_lane_turn_step(worker, moved, err) < 0)
         return -1;
     worker->first_lane++; // else the last lanes would get the places that the first ones leave
     for (size_t i = 0; i < worker->lane_count; i++)
-        if (ol_step_lane(&worker->lanes[(worker->first_lane + i) % worker->lane_count], moved,
-                         err) < 0)
+        if (ol_lane_loop_step(&worker->lanes[(worker->first_lane + i) % worker->lane_count], moved,
+                              err) < 0)
             return -1;
     ol_sender_flush(worker->targets.sender); // before a poll
     for (size_t i = 0; i < worker->lane_count; i++) {
-        struct ol_work_lane *wl = &worker->lanes[i];
-        if (wl->is_owned && wl->gives_back && ol_share_give_back(wl, err) < 0)
+        struct ol_relay_lane *wl = &worker->lanes[i];
+        if (wl->is_owned && wl->gives_back && ol_ownership_release(wl, err) < 0)
             return -1;
     }
     *moved |= worker->wants_settings;
@@ -240,13 +243,13 @@ static int turn_all(struct ol_worker *worker, bool *moved, outlog_err *err)
         worker->vain_looks += worker->looked_at == worker->now;
     // Also under load: what is due by its time is found by a poll.
     if (*moved && worker->now - worker->polled_at < worker->options->poll_us)
-        return ol_sleep_wake(worker, err);
+        return ol_idle_wake(worker, err);
     if (!*moved && worker->now < next_poll(worker))
         return 0;
     worker->polled_at = worker->now;
     worker->is_told = false;
-    if (ol_sleep_before_poll(worker, err) < 0 || poll_lanes(worker, &news, &waits, err) < 0 ||
-        ol_sleep_after_poll(worker, news || waits || !is_idle(worker), err) < 0)
+    if (ol_idle_before_poll(worker, err) < 0 || poll_lanes(worker, &news, &waits, err) < 0 ||
+        ol_idle_after_poll(worker, news || waits || !is_idle(worker), err) < 0)
         return -1;
     worker->pause_us = news                                              ? 1000
                        : worker->pause_us * 2 < worker->options->poll_us ? worker->pause_us * 2
@@ -260,8 +263,8 @@ static void reconnect(struct ol_worker *worker)
 {
     outlog_err err;
     if (worker->conn->store->revive(worker->conn, &err) == 0 &&
-        ol_lane_session(worker->conn, worker->options->lease_us, &err) == 0)
-        ol_sleep_listen(worker, &err);
+        ol_lane_set_timeouts(worker->conn, worker->options->lease_us, &err) == 0)
+        ol_idle_listen(worker, &err);
 }
 
 /* Record what has ended, and hand back the lanes of which nothing is on the wire. */
@@ -269,22 +272,22 @@ static int drain_lanes(struct ol_worker *worker, outlog_err *err)
 {
     int result = 0;
     for (size_t i = 0; i < worker->lane_count; i++) {
-        struct ol_work_lane *wl = &worker->lanes[i];
+        struct ol_relay_lane *wl = &worker->lanes[i];
         bool moved = false;
         wl->gives_back = wl->is_owned;
         wl->wants_read = wl->wants_due = false;
-        if (ol_step_lane(wl, &moved, err) < 0) {
+        if (ol_lane_loop_step(wl, &moved, err) < 0) {
             wl->retry_at = worker->now + 100000;
             result = -1;
         }
-        if (wl->is_owned && !wl->loose && ol_share_give_back(wl, err) < 0)
+        if (wl->is_owned && !wl->loose && ol_ownership_release(wl, err) < 0)
             result = -1;
     }
     return result;
 }
 
-/* Stop claiming; what is on the wire ends or is left to its lease; hand the lanes back. When the store is
- * given up nothing of this can be recorded any more. */
+/* Stop claiming; what is on the wire ends or is left to its lease; hand the lanes back. When the
+ * store is given up nothing of this can be recorded any more. */
 static void drain(struct ol_worker *worker)
 {
     enum { AGAIN_MS = 50 };
@@ -296,27 +299,28 @@ static void drain(struct ol_worker *worker)
         ol_sender_drive(worker->targets.sender, wait_ms);
         bool is_stuck = drain_lanes(worker, &err) < 0;
         if (worker->owned == 0 || worker->now > end || atomic_load(worker->stop) > 1 ||
-            ol_farewell_is_over())
+            ol_shutdown_is_over())
             break;
         if (is_stuck)
             reconnect(worker);
         wait_ms = is_stuck ? AGAIN_MS : 5;
     }
-    ol_share_successes(worker, &err);
-    ol_exec(worker->conn, OL_Q_RELAY_GONE, OL_PARAMS(ol_text(worker->run)), NULL, &err);
+    ol_ownership_write_successes(worker, &err);
+    ol_store_exec(worker->conn, OL_Q_RELAY_GONE, OL_PARAMS(ol_value_text(worker->run)), NULL, &err);
 }
 
 static int start(struct ol_worker *worker, outlog_err *err)
 {
-    if (ol_open(worker->options->store, &worker->conn, err) < 0 ||
+    if (ol_store_open(worker->options->store, &worker->conn, err) < 0 ||
         ol_migrate_check(worker->conn, err) < 0 ||
-        ol_lane_session(worker->conn, worker->options->lease_us, err) < 0 ||
-        ol_sleep_listen(worker, err) < 0 ||
+        ol_lane_set_timeouts(worker->conn, worker->options->lease_us, err) < 0 ||
+        ol_idle_listen(worker, err) < 0 ||
         ol_sender_open(&worker->targets.sender, ol_batch_done, worker, err) < 0)
         return -1;
     worker->targets.store = worker->conn->wake_key;
-    if (!(worker->lanes = calloc(OL_MOST_LANES, sizeof *worker->lanes))) // as many as there can be
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    if (!(worker->lanes =
+              calloc(OL_RELAY_LANES_MAX, sizeof *worker->lanes))) // as many as there can be
+        return ol_no_memory(err);
     return ol_waiter_open(&worker->waiter, worker->conn->wake_key) == 0
                ? 0
                : ol_fail(err, OUTLOG_NO_MEMORY, "no file descriptor left");
@@ -329,7 +333,7 @@ static void finish(struct ol_worker *worker)
         ol_sender_close(worker->targets.sender);
     }
     for (size_t i = 0; i < worker->lane_count; i++) {
-        struct ol_work_lane *wl = &worker->lanes[i];
+        struct ol_relay_lane *wl = &worker->lanes[i];
         if (wl->open)
             ol_batch_free(wl->open);
         while (wl->loose) {
@@ -344,15 +348,15 @@ static void finish(struct ol_worker *worker)
     ol_map_clear(&worker->parked);
     ol_map_clear(&worker->parked_to);
     ol_map_clear(&worker->single);
-    ol_record_clear(&worker->record);
+    ol_side_effects_clear(&worker->record);
     ol_policy_clear(&worker->policy);
-    ol_notices_clear(&worker->notices);
+    ol_render_clear(&worker->notices);
     ol_turn_clear(&worker->turn);
-    ol_joint_clear(worker);
+    ol_multi_lane_turn_clear(worker);
     ol_waiter_close(&worker->waiter);
     free(worker->lanes);
     free(worker->holders);
-    ol_close(worker->conn);
+    ol_store_close(worker->conn);
 }
 
 struct ol_worker *ol_worker_open(const struct ol_worker_options *options, atomic_int *stop,
@@ -360,7 +364,7 @@ struct ol_worker *ol_worker_open(const struct ol_worker_options *options, atomic
 {
     struct ol_worker *worker = calloc(1, sizeof *worker);
     if (!worker) {
-        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        ol_no_memory(err);
         return NULL;
     }
     worker->options = options;
@@ -386,7 +390,7 @@ bool ol_worker_round(struct ol_worker *worker)
     if (turn_all(worker, &moved, &why) == 0)
         return moved;
     if (worker->now - worker->told_at > TELL_US) {
-        ol_report_trouble(&why);
+        ol_report_store_error(&why);
         worker->told_at = worker->now;
     }
     worker->polled_at = worker->now;

@@ -6,7 +6,7 @@
 
 #include <stdatomic.h>
 
-struct ol_tracer;
+struct ol_span_exporter;
 
 struct ol_worker_options {
     const char *store; /* URL */
@@ -19,14 +19,15 @@ struct ol_worker_options {
     bool notify;       /* sleep until a writer says something, where the store can (PostgreSQL) */
     bool until_idle;   /* stop when there is nothing left to send (tests, benchmarks) */
     bool quiet;
-    struct ol_tracer *tracer; /* shared by all; NULL: nobody wants to know */
+    struct ol_span_exporter *tracer; /* shared by all; NULL: nobody wants to know */
 };
 
 struct ol_worker_options ol_worker_defaults(const char *store);
 
-/* Take over what outlog.yaml says about relays (`relay: {lease: 30s, …}`) from the store: lease, poll,
- * patience, batch, wakeup, and threads as `siblings`. What it does not say stays as it is. Where it names a
- * collector (`tracing: {endpoint: …}`), `tracer` is opened: the caller's to close. */
+/* Take over what outlog.yaml says about relays (`relay: {lease: 30s, …}`) from the store: lease,
+ * poll, patience, batch, wakeup, and threads as `siblings`. What it does not say stays as it is.
+ * Where it names a collector (`tracing: {endpoint: …}`), `tracer` is opened: the caller's to close.
+ */
 int ol_worker_load(struct ol_worker_options *options, outlog_err *err);
 
 struct ol_worker_stats {
@@ -35,13 +36,14 @@ struct ol_worker_stats {
         recorded_at; /* boot clock: the first lane was taken, the last turn stored */
 };
 
-/* Run until *stop becomes 1 (finish or hand back what is in flight, within drain_us) or 2 (at once).
- * Survives a store that goes away: it reconnects and goes on. -1 only when it could not start. */
+/* Run until *stop becomes 1 (finish or hand back what is in flight, within drain_us) or 2 (at
+ * once). Survives a store that goes away: it reconnects and goes on. -1 only when it could not
+ * start. */
 int ol_worker_run(const struct ol_worker_options *options, atomic_int *stop,
                   struct ol_worker_stats *stats, outlog_err *err);
 
-/* The same by hand, for a simulation that turns the clock: one round without the rest after it (true:
- * there is more to do at once), and an end without a word to the store, as by a crash. */
+/* The same by hand, for a simulation that turns the clock: one round without the rest after it
+ * (true: there is more to do at once), and an end without a word to the store, as by a crash. */
 struct ol_worker;
 struct ol_worker *ol_worker_open(const struct ol_worker_options *options, atomic_int *stop,
                                  struct ol_worker_stats *stats, outlog_err *err);

@@ -1,9 +1,9 @@
-/* command.c: reads and checks a command, makes it idempotent, and hands it to whoever moves the rows:
- * the database's own function where it has functions, else move.c. */
+/* command.c: reads and checks a command, makes it idempotent, and hands it to whoever moves the
+ * rows: the database's own function where it has functions, else transition.c. */
 #include "runs/command.h"
 
 #include "base/uuid.h"
-#include "runs/move.h"
+#include "runs/transition.h"
 #include "store/store.h"
 
 #include <stdio.h>
@@ -201,27 +201,29 @@ static int ask_store(outlog_tx *tx, const struct ol_run_call *call, const struct
     struct ol_rows rows;
     size_t bytes;
     if (call->traceparent &&
-        ol_exec(tx->conn, OL_Q_TRACE_SET, OL_PARAMS(ol_text(call->traceparent)), NULL, err) < 0)
+        ol_store_exec(tx->conn, OL_Q_TRACE_SET, OL_PARAMS(ol_value_text(call->traceparent)), NULL,
+                      err) < 0)
         return -1;
-    if (ol_query(tx->conn, OL_Q_RUN_COMMAND,
-                 OL_PARAMS(ol_text(verbs[call->verb].name), ol_text(call->id),
-                           ol_text(call->org_id), ol_text(call->actor_type),
-                           ol_text(call->actor_id), ol_text(call->request_id),
-                           ol_text(call->idempotency_key), ol_bytes(body->text, body->bytes)),
-                 &rows, err) < 0)
+    if (ol_store_query(tx->conn, OL_Q_RUN_COMMAND,
+                       OL_PARAMS(ol_value_text(verbs[call->verb].name), ol_value_text(call->id),
+                                 ol_value_text(call->org_id), ol_value_text(call->actor_type),
+                                 ol_value_text(call->actor_id), ol_value_text(call->request_id),
+                                 ol_value_text(call->idempotency_key),
+                                 ol_value_bytes(body->text, body->bytes)),
+                       &rows, err) < 0)
         return -1;
-    int got = ol_next(&rows, err);
+    int got = ol_rows_next(&rows, err);
     if (got > 0) {
-        const char *text = ol_column_text(&rows, 0, &bytes);
+        const char *text = ol_rows_text(&rows, 0, &bytes);
         ol_buf_add(answer, text, bytes);
-        *replayed = ol_column_int(&rows, 1);
+        *replayed = ol_rows_int(&rows, 1);
     }
-    ol_end(&rows);
+    ol_rows_end(&rows);
     return got > 0 ? 0 : got < 0 ? -1 : ol_fail(err, OUTLOG_STORE_ERROR, "the store said nothing");
 }
 
-static int move_once(outlog_tx *tx, struct ol_move *move, const char *key, struct ol_buf *answer,
-                     bool *replayed, outlog_err *err)
+static int move_once(outlog_tx *tx, struct ol_transition *move, const char *key,
+                     struct ol_buf *answer, bool *replayed, outlog_err *err)
 {
     struct ol_buf request = {0};
     const char *stored;
@@ -238,7 +240,7 @@ static int move_once(outlog_tx *tx, struct ol_move *move, const char *key, struc
                                       .key = key,
                                       .request = request.data};
     if (request.failed) {
-        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        ol_no_memory(err);
         goto out;
     }
     if (outlog_idempotent_begin(tx, &once, &stored, err) < 0)
@@ -249,9 +251,9 @@ static int move_once(outlog_tx *tx, struct ol_move *move, const char *key, struc
         result = 0;
         goto out;
     }
-    if (ol_move(tx, move, answer, err) < 0)
+    if (ol_transition_apply(tx, move, answer, err) < 0)
         goto out;
-    result = answer->failed ? ol_fail(err, OUTLOG_NO_MEMORY, "out of memory")
+    result = answer->failed ? ol_no_memory(err)
                             : outlog_idempotent_end(tx, &once, answer->data, err);
 out:
     ol_buf_clear(&request);
@@ -261,20 +263,20 @@ out:
 static int move_here(outlog_tx *tx, const struct ol_run_call *call, const struct ol_json *body,
                      struct ol_arena *arena, struct ol_buf *answer, bool *replayed, outlog_err *err)
 {
-    struct ol_move move = {.verb = call->verb,
-                           .verb_name = verbs[call->verb].name,
-                           .id = call->id,
-                           .actor_type = call->actor_type,
-                           .actor_id = call->actor_id,
-                           .request_id = call->request_id,
-                           .traceparent = call->traceparent,
-                           .body = *body,
-                           .arena = arena};
-    if (ol_move_find(tx, &move, call->org_id, err) < 0)
+    struct ol_transition move = {.verb = call->verb,
+                                 .verb_name = verbs[call->verb].name,
+                                 .id = call->id,
+                                 .actor_type = call->actor_type,
+                                 .actor_id = call->actor_id,
+                                 .request_id = call->request_id,
+                                 .traceparent = call->traceparent,
+                                 .body = *body,
+                                 .arena = arena};
+    if (ol_transition_find(tx, &move, call->org_id, err) < 0)
         return -1;
     if (call->idempotency_key)
         return move_once(tx, &move, call->idempotency_key, answer, replayed, err);
-    return ol_move(tx, &move, answer, err);
+    return ol_transition_apply(tx, &move, answer, err);
 }
 
 int ol_run_command(outlog_tx *tx, const struct ol_run_call *call, struct ol_buf *answer,
@@ -314,7 +316,7 @@ int ol_run_command(outlog_tx *tx, const struct ol_run_call *call, struct ol_buf 
     if (replayed)
         *replayed = was_replayed;
     if (result == 0 && answer->failed)
-        result = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        result = ol_no_memory(err);
 out:
     ol_arena_clear(&arena);
     return result;
@@ -396,5 +398,5 @@ int ol_run_call_read(const char *name, const char *text, size_t bytes, struct ol
     out->body_bytes = body.bytes;
     out->body = body.failed ? NULL : ol_arena_copy(arena, body.data, body.bytes);
     ol_buf_clear(&body);
-    return out->body ? 0 : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    return out->body ? 0 : ol_no_memory(err);
 }

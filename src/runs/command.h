@@ -7,7 +7,7 @@
 #ifndef OL_RUNS_COMMAND_H
 #define OL_RUNS_COMMAND_H
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "log/log.h"
 
 enum ol_run_verb {

@@ -4,7 +4,7 @@
  * that knows what an event means; it shares no code with the commands that wrote it, so that a
  * mistake in one of the two shows as a difference. What an event does not say stays null. */
 #include "log/read.h"
-#include "runs/story.h"
+#include "runs/snapshot.h"
 
 #include <string.h>
 
@@ -12,8 +12,8 @@ enum { PAGE = 64 }; // of up to 256 KiB each
 
 /* An event on its way into the story. */
 struct fold {
-    struct ol_story *story;
-    const struct outlog_record *event;
+    struct ol_run_snapshot *story;
+    const struct outlog_event *event;
     struct ol_json payload;
 };
 
@@ -23,41 +23,41 @@ static const char *text_of(const struct fold *fold, const char *name)
     struct ol_arena *arena = &fold->story->arena;
     struct ol_json value = ol_json_get(&fold->payload, name);
     if (value.type == OL_JSON_STRING)
-        return ol_value_text(arena, ol_json_string(&value, arena, NULL));
-    return ol_value_json(arena, &value);
+        return ol_row_value_text(arena, ol_json_string(&value, arena, NULL));
+    return ol_row_value_json(arena, &value);
 }
 
 static const char *at(const struct fold *fold)
 {
-    return ol_value_time(&fold->story->arena, fold->event->occurred_at);
+    return ol_row_value_time(&fold->story->arena, fold->event->occurred_at);
 }
 
-static void add_one(const struct fold *fold, struct ol_object *object, int field)
+static void add_one(const struct fold *fold, struct ol_row *object, int field)
 {
-    object->values[field] = ol_value_int(&fold->story->arena, ol_object_int(object, field) + 1);
+    object->values[field] = ol_row_value_int(&fold->story->arena, ol_row_int(object, field) + 1);
 }
 
 /* --- signals --- */
 
 static void fold_signal(struct fold *fold)
 {
-    struct ol_story *story = fold->story;
+    struct ol_run_snapshot *story = fold->story;
     const char *type = fold->event->event_type;
     if (strcmp(type, "SIGNAL_RECEIVED") == 0) {
-        struct ol_object *signal = ol_object_add(&story->signals, &ol_kind_signal, &story->arena);
+        struct ol_row *signal = ol_row_add(&story->signals, &ol_kind_signal, &story->arena);
         if (!signal)
             return;
         signal->values[OL_IN_SIGNAL_ID] = text_of(fold, "signal_id");
-        signal->values[OL_IN_SIGNAL_ORG] = ol_value_text(&story->arena, fold->event->org_id);
+        signal->values[OL_IN_SIGNAL_ORG] = ol_row_value_text(&story->arena, fold->event->org_id);
         signal->values[OL_IN_SIGNAL_TYPE] = text_of(fold, "signal_type");
         signal->values[OL_IN_SIGNAL_PAYLOAD] = text_of(fold, "payload");
         signal->values[OL_IN_SIGNAL_STATUS] = "\"RECEIVED\"";
         signal->values[OL_IN_SIGNAL_CORRELATION] =
-            ol_value_text(&story->arena, fold->event->correlation_id);
+            ol_row_value_text(&story->arena, fold->event->correlation_id);
         signal->values[OL_IN_SIGNAL_RECEIVED_AT] = at(fold);
         return;
     }
-    struct ol_object *signal = story->signals.first;
+    struct ol_row *signal = story->signals.first;
     if (!signal)
         return;
     if (strcmp(type, "SIGNAL_PROCESSING_STARTED") == 0)
@@ -72,38 +72,39 @@ static void fold_signal(struct fold *fold)
 
 static void start_run(struct fold *fold)
 {
-    struct ol_story *story = fold->story;
-    struct ol_object *run = ol_object_add(&story->runs, &ol_kind_run, &story->arena);
+    struct ol_run_snapshot *story = fold->story;
+    struct ol_row *run = ol_row_add(&story->runs, &ol_kind_run, &story->arena);
     if (!run)
         return;
     run->values[OL_IN_RUN_ID] = text_of(fold, "run_id");
-    run->values[OL_IN_RUN_ORG] = ol_value_text(&story->arena, fold->event->org_id);
+    run->values[OL_IN_RUN_ORG] = ol_row_value_text(&story->arena, fold->event->org_id);
     run->values[OL_IN_RUN_SIGNAL] = text_of(fold, "signal_id");
     run->values[OL_IN_RUN_TYPE] = text_of(fold, "run_type");
     run->values[OL_IN_RUN_VERSION] = text_of(fold, "orchestrator_version");
     run->values[OL_IN_RUN_STATUS] = "\"RUNNING\"";
     run->values[OL_IN_RUN_TOTAL] = run->values[OL_IN_RUN_FAILED] = "0";
-    run->values[OL_IN_RUN_CORRELATION] = ol_value_text(&story->arena, fold->event->correlation_id);
+    run->values[OL_IN_RUN_CORRELATION] =
+        ol_row_value_text(&story->arena, fold->event->correlation_id);
     run->values[OL_IN_RUN_STARTED_AT] = at(fold);
 }
 
 static void add_checkpoint(struct fold *fold)
 {
-    struct ol_story *story = fold->story;
-    struct ol_object *made = ol_object_add(&story->checkpoints, &ol_kind_checkpoint, &story->arena);
+    struct ol_run_snapshot *story = fold->story;
+    struct ol_row *made = ol_row_add(&story->checkpoints, &ol_kind_checkpoint, &story->arena);
     if (!made)
         return;
     made->values[OL_IN_CHECKPOINT_RUN] = text_of(fold, "run_id");
     made->values[OL_IN_CHECKPOINT_INDEX] = text_of(fold, "checkpoint_index");
     made->values[OL_IN_CHECKPOINT_DATA] = text_of(fold, "checkpoint_data");
-    made->values[OL_IN_CHECKPOINT_EVENT] = ol_value_int(&story->arena, fold->event->event_id);
+    made->values[OL_IN_CHECKPOINT_EVENT] = ol_row_value_int(&story->arena, fold->event->event_id);
     made->values[OL_IN_CHECKPOINT_CREATED_AT] = at(fold);
 }
 
 static void fold_run(struct fold *fold)
 {
     const char *type = fold->event->event_type, *status = NULL;
-    struct ol_object *run = fold->story->runs.first;
+    struct ol_row *run = fold->story->runs.first;
     if (strcmp(type, "RUN_STARTED") == 0) {
         start_run(fold);
         return;
@@ -128,8 +129,8 @@ static void fold_run(struct fold *fold)
 
 static void start_step(struct fold *fold)
 {
-    struct ol_story *story = fold->story;
-    struct ol_object *step = ol_object_add(&story->steps, &ol_kind_step, &story->arena);
+    struct ol_run_snapshot *story = fold->story;
+    struct ol_row *step = ol_row_add(&story->steps, &ol_kind_step, &story->arena);
     if (!step)
         return;
     step->values[OL_IN_STEP_ID] = text_of(fold, "step_id");
@@ -142,7 +143,7 @@ static void start_step(struct fold *fold)
 }
 
 /* A step came to an end: what is said of it holds, what was said of an earlier try does not. */
-static void end_step(struct fold *fold, struct ol_object *step, const char *status)
+static void end_step(struct fold *fold, struct ol_row *step, const char *status)
 {
     step->values[OL_IN_STEP_STATUS] = status;
     step->values[OL_IN_STEP_COMPLETED_AT] = at(fold);
@@ -152,7 +153,7 @@ static void end_step(struct fold *fold, struct ol_object *step, const char *stat
     step->values[OL_IN_STEP_ERROR_MESSAGE] = text_of(fold, "error_message");
 }
 
-static void retry_step(struct fold *fold, struct ol_object *step)
+static void retry_step(struct fold *fold, struct ol_row *step)
 {
     step->values[OL_IN_STEP_STATUS] = "\"RUNNING\"";
     step->values[OL_IN_STEP_STARTED_AT] = at(fold);
@@ -162,9 +163,9 @@ static void retry_step(struct fold *fold, struct ol_object *step)
 }
 
 /* Returns whether the step is completed only now. */
-static bool correct_step(struct fold *fold, struct ol_object *step)
+static bool correct_step(struct fold *fold, struct ol_row *step)
 {
-    bool is_new = !ol_object_is(step, OL_IN_STEP_STATUS, "COMPLETED");
+    bool is_new = !ol_row_is(step, OL_IN_STEP_STATUS, "COMPLETED");
     if (is_new) {
         step->values[OL_IN_STEP_STATUS] = "\"COMPLETED\"";
         step->values[OL_IN_STEP_COMPLETED_AT] = at(fold);
@@ -177,8 +178,8 @@ static bool correct_step(struct fold *fold, struct ol_object *step)
 static void fold_step(struct fold *fold)
 {
     const char *type = fold->event->event_type;
-    struct ol_object *run = fold->story->runs.first;
-    struct ol_object *step = ol_object_find(&fold->story->steps, text_of(fold, "step_id"));
+    struct ol_row *run = fold->story->runs.first;
+    struct ol_row *step = ol_row_find(&fold->story->steps, text_of(fold, "step_id"));
 
     if (strcmp(type, "STEP_STARTED") == 0) {
         start_step(fold);
@@ -204,8 +205,8 @@ static void fold_step(struct fold *fold)
 
 static void request_effect(struct fold *fold)
 {
-    struct ol_story *story = fold->story;
-    struct ol_object *effect = ol_object_add(&story->effects, &ol_kind_effect, &story->arena);
+    struct ol_run_snapshot *story = fold->story;
+    struct ol_row *effect = ol_row_add(&story->effects, &ol_kind_effect, &story->arena);
     if (!effect)
         return;
     effect->values[OL_IN_EFFECT_ID] = text_of(fold, "effect_id");
@@ -225,7 +226,7 @@ static void request_effect(struct fold *fold)
 static void fold_effect(struct fold *fold)
 {
     const char *type = fold->event->event_type;
-    struct ol_object *effect = ol_object_find(&fold->story->effects, text_of(fold, "effect_id"));
+    struct ol_row *effect = ol_row_find(&fold->story->effects, text_of(fold, "effect_id"));
 
     if (strcmp(type, "EFFECT_REQUESTED") == 0) {
         request_effect(fold);
@@ -251,7 +252,7 @@ static void fold_effect(struct fold *fold)
 
 /* --- all of them --- */
 
-static int fold_page(struct ol_story *story, const struct outlog_page *page, outlog_err *err)
+static int fold_page(struct ol_run_snapshot *story, const struct outlog_page *page, outlog_err *err)
 {
     for (size_t i = 0; i < page->count; i++) {
         struct fold fold = {.story = story, .event = &page->events[i]};
@@ -272,23 +273,24 @@ static int fold_page(struct ol_story *story, const struct outlog_page *page, out
 
 static int read_page(outlog *log, struct outlog_page *page, struct ol_rows *rows, outlog_err *err)
 {
-    int filled = ol_page_reset(page) ? ol_page_fill(log, page, rows, false, false, err)
-                                     : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-    ol_end(rows);
+    int filled = ol_read_page_reset(page) ? ol_read_page_fill(log, page, rows, false, false, err)
+                                          : ol_no_memory(err);
+    ol_rows_end(rows);
     return filled < 0 ? -1 : 0;
 }
 
-int ol_story_replay_run(outlog *log, const char *run_id, const char *org_key,
-                        struct ol_story *story, outlog_err *err)
+int ol_replay_run(outlog *log, const char *run_id, const char *org_key,
+                  struct ol_run_snapshot *story, outlog_err *err)
 {
     struct outlog_page page = {0};
     struct ol_rows rows;
     int64_t after = 0;
     int result = -1;
     do {
-        if (ol_query(log->conn, OL_Q_RUN_EVENTS,
-                     OL_PARAMS(ol_text(run_id), ol_text(org_key), ol_int(after), ol_int(PAGE)),
-                     &rows, err) < 0 ||
+        if (ol_store_query(log->conn, OL_Q_RUN_EVENTS,
+                           OL_PARAMS(ol_value_text(run_id), ol_value_text(org_key),
+                                     ol_value_int(after), ol_value_int(PAGE)),
+                           &rows, err) < 0 ||
             read_page(log, &page, &rows, err) < 0 || fold_page(story, &page, err) < 0)
             goto out;
         if (page.count)
@@ -300,14 +302,15 @@ out:
     return result;
 }
 
-int ol_story_replay_signal(outlog *log, const char *signal_id, const char *org_key,
-                           struct ol_story *story, outlog_err *err)
+int ol_replay_signal(outlog *log, const char *signal_id, const char *org_key,
+                     struct ol_run_snapshot *story, outlog_err *err)
 {
     struct outlog_page page = {0};
     struct ol_rows rows;
     int result = -1;
-    if (ol_query(log->conn, OL_Q_SIGNAL_EVENTS, OL_PARAMS(ol_text(signal_id), ol_text(org_key)),
-                 &rows, err) == 0 &&
+    if (ol_store_query(log->conn, OL_Q_SIGNAL_EVENTS,
+                       OL_PARAMS(ol_value_text(signal_id), ol_value_text(org_key)), &rows,
+                       err) == 0 &&
         read_page(log, &page, &rows, err) == 0)
         result = fold_page(story, &page, err);
     outlog_page_clear(&page);

@@ -4,12 +4,12 @@
  * V2  Memory is that of one run: the next one takes its place.
  * V3  Each side is asked what the other lacks: a row that was deleted is found as well as one that
  *     was changed or made up. */
-#include "runs/story.h"
+#include "runs/snapshot.h"
 
 #include <string.h>
 
 struct comparison {
-    struct ol_story stored, replayed;
+    struct ol_run_snapshot stored, replayed;
     ol_difference_function *tell;
     void *user;
     int64_t differences;
@@ -17,26 +17,26 @@ struct comparison {
 
 static void clear(struct comparison *c)
 {
-    ol_story_clear(&c->stored);
-    ol_story_clear(&c->replayed);
+    ol_run_snapshot_clear(&c->stored);
+    ol_run_snapshot_clear(&c->replayed);
 }
 
 /* --- comparing --- */
 
-static void report(struct comparison *c, const struct ol_object *object, const char *field,
+static void report(struct comparison *c, const struct ol_row *object, const char *field,
                    const char *stored, const char *replayed)
 {
-    const char *id = ol_object_text(object, 0, &c->stored.arena);
+    const char *id = ol_row_text(object, 0, &c->stored.arena);
     c->differences++;
     if (c->tell)
         c->tell(c->user, object->kind->table, id ? id : "", field, stored ? stored : "null",
                 replayed ? replayed : "null");
 }
 
-static void tell_row(struct comparison *c, const struct ol_object *object, bool is_stored)
+static void tell_row(struct comparison *c, const struct ol_row *object, bool is_stored)
 {
     struct ol_buf json = {0};
-    ol_object_json(object, &json);
+    ol_row_json(object, &json);
     const char *text = json.failed ? "{}" : json.data;
     report(c, object, "row", is_stored ? text : NULL, is_stored ? NULL : text);
     ol_buf_clear(&json);
@@ -54,18 +54,18 @@ static bool same_json(const char *one, const char *two)
     struct ol_json x, y;
     bool is_same = ol_json_parse(one, strlen(one), &x, NULL) == 0 &&
                    ol_json_parse(two, strlen(two), &y, NULL) == 0 &&
-                   ol_json_normalize(&x, &a) == 0 && ol_json_normalize(&y, &b) == 0 &&
+                   ol_json_canonical(&x, &a) == 0 && ol_json_canonical(&y, &b) == 0 &&
                    a.bytes == b.bytes && memcmp(a.data, b.data, a.bytes) == 0;
     ol_buf_clear(&a);
     ol_buf_clear(&b);
     return is_same;
 }
 
-static void compare_objects(struct comparison *c, const struct ol_object *stored,
-                            const struct ol_object *replayed)
+static void compare_objects(struct comparison *c, const struct ol_row *stored,
+                            const struct ol_row *replayed)
 {
     for (int i = 0; i < stored->kind->count; i++) {
-        if (stored->kind->fields[i].type == OL_FIELD_SPEC) // never in an event (E13)
+        if (stored->kind->fields[i].type == OL_COLUMN_SPEC) // never in an event (E13)
             continue;
         const char *one = stored->values[i], *two = replayed->values[i];
         if (!same(one, two) && !(one && two && same_json(one, two)))
@@ -73,18 +73,18 @@ static void compare_objects(struct comparison *c, const struct ol_object *stored
     }
 }
 
-static void compare_lists(struct comparison *c, const struct ol_objects *stored,
-                          const struct ol_objects *replayed)
+static void compare_lists(struct comparison *c, const struct ol_row_list *stored,
+                          const struct ol_row_list *replayed)
 {
-    for (const struct ol_object *one = stored->first; one; one = one->next) {
-        const struct ol_object *other = ol_object_find(replayed, ol_object_key(one));
+    for (const struct ol_row *one = stored->first; one; one = one->next) {
+        const struct ol_row *other = ol_row_find(replayed, ol_row_key(one));
         if (other)
             compare_objects(c, one, other);
         else
             tell_row(c, one, true);
     }
-    for (const struct ol_object *one = replayed->first; one; one = one->next)
-        if (!ol_object_find(stored, ol_object_key(one)))
+    for (const struct ol_row *one = replayed->first; one; one = one->next)
+        if (!ol_row_find(stored, ol_row_key(one)))
             tell_row(c, one, false);
 }
 
@@ -100,10 +100,10 @@ static void compare(struct comparison *c)
 static int check_signal(outlog *log, const char *signal_id, const char *org_key,
                         struct comparison *c, outlog_err *err)
 {
-    ol_story_reset(&c->stored);
-    ol_story_reset(&c->replayed);
-    if (ol_story_load_signal(log->conn, signal_id, &c->stored, err) < 0 ||
-        ol_story_replay_signal(log, signal_id, org_key, &c->replayed, err) < 0)
+    ol_run_snapshot_reset(&c->stored);
+    ol_run_snapshot_reset(&c->replayed);
+    if (ol_run_snapshot_load_signal(log->conn, signal_id, &c->stored, err) < 0 ||
+        ol_replay_signal(log, signal_id, org_key, &c->replayed, err) < 0)
         return -1;
     compare(c);
     return 0;
@@ -112,10 +112,10 @@ static int check_signal(outlog *log, const char *signal_id, const char *org_key,
 static int check_run(outlog *log, const char *run_id, const char *org_key, struct comparison *c,
                      outlog_err *err)
 {
-    ol_story_reset(&c->stored);
-    ol_story_reset(&c->replayed);
-    if (ol_story_load_run(log->conn, run_id, &c->stored, err) < 0 ||
-        ol_story_replay_run(log, run_id, org_key, &c->replayed, err) < 0)
+    ol_run_snapshot_reset(&c->stored);
+    ol_run_snapshot_reset(&c->replayed);
+    if (ol_run_snapshot_load_run(log->conn, run_id, &c->stored, err) < 0 ||
+        ol_replay_run(log, run_id, org_key, &c->replayed, err) < 0)
         return -1;
     compare(c);
     return 0;
@@ -136,13 +136,13 @@ static int verify_run(outlog *log, const char *run_id, const char *org_id, struc
                       struct ol_arena *arena, outlog_err *err)
 {
     const char *owner, *signal_id = NULL;
-    if (ol_story_owner(log, run_id, org_id, arena, &owner, err) < 0)
+    if (ol_run_snapshot_owner(log, run_id, org_id, arena, &owner, err) < 0)
         return -1;
     const char *org_key = owner ? owner : "";
     if (check_run(log, run_id, org_key, c, err) < 0)
         return -1;
     if (c->replayed.runs.first)
-        signal_id = ol_object_text(c->replayed.runs.first, OL_IN_RUN_SIGNAL, arena);
+        signal_id = ol_row_text(c->replayed.runs.first, OL_IN_RUN_SIGNAL, arena);
     return signal_id ? check_signal(log, signal_id, org_key, c, err) : 0;
 }
 
@@ -189,7 +189,7 @@ int ol_run_verify_json(outlog *log, const char *run_id, const char *org_id, stru
         ol_buf_text(out, list.bytes ? list.data : "");
         ol_buf_text(out, "]}");
         if (out->failed || list.failed)
-            result = ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+            result = ol_no_memory(err);
     }
     ol_buf_clear(&list);
     return result;
@@ -211,22 +211,23 @@ static int read_starts(outlog *log, const struct ol_verify *verify, int limit,
     struct ol_rows rows;
     bool failed = false;
     int count = 0, more = 0;
-    if (ol_query(log->conn, OL_Q_STORY_STARTS,
-                 OL_PARAMS(ol_int(verify->after), ol_int(verify->upto), ol_int(limit)), &rows,
-                 err) < 0)
+    if (ol_store_query(log->conn, OL_Q_STORY_STARTS,
+                       OL_PARAMS(ol_value_int(verify->after), ol_value_int(verify->upto),
+                                 ol_value_int(limit)),
+                       &rows, err) < 0)
         return -1;
-    while (count < limit && (more = ol_next(&rows, err)) > 0) {
-        const char *org = ol_column_copy(&rows, 3, arena, &failed);
+    while (count < limit && (more = ol_rows_next(&rows, err)) > 0) {
+        const char *org = ol_rows_copy(&rows, 3, arena, &failed);
         out[count++] = (struct start){
-            .event_id = ol_column_int(&rows, 0),
-            .is_run = strcmp(ol_column_text(&rows, 1, NULL), "RUN_STARTED") == 0,
-            .id = ol_column_copy(&rows, 2, arena, &failed),
+            .event_id = ol_rows_int(&rows, 0),
+            .is_run = strcmp(ol_rows_text(&rows, 1, NULL), "RUN_STARTED") == 0,
+            .id = ol_rows_copy(&rows, 2, arena, &failed),
             .org_key = org ? org : "",
         };
     }
-    ol_end(&rows);
+    ol_rows_end(&rows);
     if (failed)
-        return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        return ol_no_memory(err);
     return count < limit && more < 0 ? -1 : count;
 }
 
@@ -268,14 +269,15 @@ int ol_verify_strays(outlog *log, struct ol_verify *verify, outlog_err *err)
     struct ol_rows rows;
     int more;
     if (ol_log_ready(log, err) < 0 ||
-        ol_query(log->conn, OL_Q_STORY_STRAYS, OL_PARAMS(ol_int(CHUNK_MOST)), &rows, err) < 0)
+        ol_store_query(log->conn, OL_Q_STORY_STRAYS, OL_PARAMS(ol_value_int(CHUNK_MOST)), &rows,
+                       err) < 0)
         return -1;
-    while ((more = ol_next(&rows, err)) > 0) {
+    while ((more = ol_rows_next(&rows, err)) > 0) {
         verify->differences++;
         if (verify->tell)
-            verify->tell(verify->user, ol_column_text(&rows, 0, NULL),
-                         ol_column_text(&rows, 1, NULL), "row", "{}", "null");
+            verify->tell(verify->user, ol_rows_text(&rows, 0, NULL), ol_rows_text(&rows, 1, NULL),
+                         "row", "{}", "null");
     }
-    ol_end(&rows);
+    ol_rows_end(&rows);
     return more;
 }

@@ -1,7 +1,7 @@
 /* agent.c: what an agent is, and how its words are read. */
 #include "sessions/agent.h"
 
-#include "base/clock.h"
+#include "base/duration.h"
 #include "base/err.h"
 
 #include <string.h>
@@ -35,7 +35,7 @@ static int read_command(const struct ol_json *list, struct ol_arena *arena, stru
     for (size_t i = 0; out->argv && ol_json_next(list, &it); i++)
         if (!(out->argv[i] = ol_json_string(&it.value, arena, NULL)))
             return wrong(err, "/command", "command is a list of texts");
-    return out->argv ? 0 : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    return out->argv ? 0 : ol_no_memory(err);
 }
 
 static int check_keys(const struct ol_json *settings, outlog_err *err)
@@ -68,7 +68,7 @@ int ol_agent_parse(const struct ol_json *settings, struct ol_arena *arena, struc
         return -1;
     const char *timeout = ol_json_string(&span, arena, NULL);
     if (span.type != OL_JSON_NONE &&
-        (!timeout || ol_span_parse(timeout, &out->timeout_us) < 0 || out->timeout_us <= 0))
+        (!timeout || ol_duration_parse(timeout, &out->timeout_us) < 0 || out->timeout_us <= 0))
         return wrong(err, "/timeout", "timeout is a span like 120s");
     if (tries.type != OL_JSON_NONE && (!ol_json_int(&tries, &count) || count < 1 || count > 100))
         return wrong(err, "/tries", "tries is a number from 1 to 100");
@@ -89,7 +89,7 @@ int ol_agent_parse(const struct ol_json *settings, struct ol_arena *arena, struc
 
 /* --- hearing --- */
 
-void ol_agent_ear_clear(struct ol_agent_ear *ear)
+void ol_agent_stream_clear(struct ol_agent_stream *ear)
 {
     ol_buf_clear(&ear->line);
     ol_buf_clear(&ear->content);
@@ -97,7 +97,7 @@ void ol_agent_ear_clear(struct ol_agent_ear *ear)
     ol_arena_clear(&ear->arena);
 }
 
-static bool take_token(struct ol_agent_ear *ear, const struct ol_json *value)
+static bool take_token(struct ol_agent_stream *ear, const struct ol_json *value)
 {
     size_t bytes;
     const char *text = ol_json_string(value, &ear->arena, &bytes);
@@ -112,7 +112,7 @@ static bool take_token(struct ol_agent_ear *ear, const struct ol_json *value)
     return true;
 }
 
-static bool garbled(struct ol_agent_ear *ear)
+static bool garbled(struct ol_agent_stream *ear)
 {
     ol_fail(&ear->err, OUTLOG_INVALID_JSON,
             "the agent said something that is neither a token nor a checkpoint");
@@ -120,7 +120,7 @@ static bool garbled(struct ol_agent_ear *ear)
 }
 
 /* "…", or {"message":"…"} as servers of models say it. */
-static bool gave_up(struct ol_agent_ear *ear, const struct ol_json *error)
+static bool gave_up(struct ol_agent_stream *ear, const struct ol_json *error)
 {
     struct ol_json message = ol_json_get(error, "message");
     const char *why =
@@ -130,7 +130,7 @@ static bool gave_up(struct ol_agent_ear *ear, const struct ol_json *error)
 }
 
 /* {"token":"…"}, {"checkpoint":{…}}, {"error":"…"} */
-static bool hear_line(struct ol_agent_ear *ear, const char *text, size_t bytes)
+static bool hear_line(struct ol_agent_stream *ear, const char *text, size_t bytes)
 {
     struct ol_json line;
     if (ol_json_parse_wrapped(text, bytes, &line, NULL) < 0 || line.type != OL_JSON_OBJECT)
@@ -149,7 +149,7 @@ static bool hear_line(struct ol_agent_ear *ear, const char *text, size_t bytes)
 }
 
 /* data: {"choices":[{"delta":{"content":"…"}}]}, and data: [DONE] at the end */
-static bool hear_delta(struct ol_agent_ear *ear, const char *text, size_t bytes)
+static bool hear_delta(struct ol_agent_stream *ear, const char *text, size_t bytes)
 {
     struct ol_json chunk;
     if (bytes < 5 || memcmp(text, "data:", 5) != 0)
@@ -173,9 +173,10 @@ static bool hear_delta(struct ol_agent_ear *ear, const char *text, size_t bytes)
     return content.type <= OL_JSON_NULL || take_token(ear, &content);
 }
 
-static bool hear_whole(struct ol_agent_ear *ear, const char *text, size_t bytes)
+static bool hear_whole(struct ol_agent_stream *ear, const char *text, size_t bytes)
 {
-    // The standard of SSE ignores one byte-order mark before the first line; some programs write it too.
+    // The standard of SSE ignores one byte-order mark before the first line; some programs write it
+    // too.
     if (!ear->has_begun && bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
         text += 3, bytes -= 3;
     ear->has_begun = true;
@@ -188,7 +189,7 @@ static bool hear_whole(struct ol_agent_ear *ear, const char *text, size_t bytes)
     return is_good;
 }
 
-bool ol_agent_hear(struct ol_agent_ear *ear, const char *data, size_t bytes)
+bool ol_agent_stream_feed(struct ol_agent_stream *ear, const char *data, size_t bytes)
 {
     const char *end = data + bytes;
     while (data < end) {
@@ -208,7 +209,7 @@ bool ol_agent_hear(struct ol_agent_ear *ear, const char *data, size_t bytes)
     return true;
 }
 
-bool ol_agent_hear_end(struct ol_agent_ear *ear)
+bool ol_agent_stream_end(struct ol_agent_stream *ear)
 {
     if (ear->line.bytes && !hear_whole(ear, ear->line.data, ear->line.bytes))
         return false;
@@ -220,7 +221,7 @@ bool ol_agent_hear_end(struct ol_agent_ear *ear)
 }
 
 int ol_agent_ask(const struct ol_agent *agent, const char *line, size_t bytes,
-                 struct ol_agent_ear *ear, outlog_err *err)
+                 struct ol_agent_stream *ear, outlog_err *err)
 {
     return agent->type == OL_AGENT_HTTP ? ol_agent_http(agent, line, bytes, ear, err)
                                         : ol_agent_exec(agent, line, bytes, ear, err);

@@ -1,16 +1,17 @@
 /* agent.h: whoever answers a session's messages: an HTTP endpoint that streams, or a program.
  *
  * An agent gets one JSON line {session_key, seq, requestId, text, checkpoint} and says lines:
- * {"token":"…"} as often as it likes, and perhaps {"checkpoint":{…}} at the end. Over HTTP the answer may
- * also be text/event-stream with the deltas of OpenAI's chat completions. The end of the output is the end
- * of the answer; a connection that breaks before, a status other than 2xx, an exit code other than 0 or a
- * line that is none of these is a failure, and nothing of it becomes an answer. */
+ * {"token":"…"} as often as it likes, and perhaps {"checkpoint":{…}} at the end. Over HTTP the
+ * answer may also be text/event-stream with the deltas of OpenAI's chat completions. The end of the
+ * output is the end of the answer; a connection that breaks before, a status other than 2xx, an
+ * exit code other than 0 or a line that is none of these is a failure, and nothing of it becomes an
+ * answer. */
 #ifndef OL_SESSIONS_AGENT_H
 #define OL_SESSIONS_AGENT_H
 
 #include "base/arena.h"
 #include "base/buf.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "outlog.h"
 
 enum ol_agent_type { OL_AGENT_HTTP, OL_AGENT_EXEC };
@@ -29,7 +30,7 @@ int ol_agent_parse(const struct ol_json *settings, struct ol_arena *arena, struc
                    outlog_err *err);
 
 /* While an agent speaks. */
-struct ol_agent_ear {
+struct ol_agent_stream {
     void (*token)(void *user, const char *text, size_t bytes);
     bool (*goes_on)(void *user); /* asked several times a second; false: give up */
     void *user;
@@ -42,23 +43,23 @@ struct ol_agent_ear {
     bool is_over;             /* [DONE] */
     outlog_err err;           /* why it cannot be understood, when code is not OUTLOG_OK */
 };
-void ol_agent_ear_clear(struct ol_agent_ear *ear);
+void ol_agent_stream_clear(struct ol_agent_stream *ear);
 
 /* Ask, and listen until the answer is over. -1: it failed. */
 int ol_agent_ask(const struct ol_agent *agent, const char *line, size_t bytes,
-                 struct ol_agent_ear *ear, outlog_err *err);
+                 struct ol_agent_stream *ear, outlog_err *err);
 
 /* --- for the two kinds --- */
 
 /* Bytes of the answer; false when they cannot be understood. */
-bool ol_agent_hear(struct ol_agent_ear *ear, const char *data, size_t bytes);
+bool ol_agent_stream_feed(struct ol_agent_stream *ear, const char *data, size_t bytes);
 
 /* The output ended: the last line may have no end. */
-bool ol_agent_hear_end(struct ol_agent_ear *ear);
+bool ol_agent_stream_end(struct ol_agent_stream *ear);
 
 int ol_agent_http(const struct ol_agent *agent, const char *line, size_t bytes,
-                  struct ol_agent_ear *ear, outlog_err *err);
+                  struct ol_agent_stream *ear, outlog_err *err);
 int ol_agent_exec(const struct ol_agent *agent, const char *line, size_t bytes,
-                  struct ol_agent_ear *ear, outlog_err *err);
+                  struct ol_agent_stream *ear, outlog_err *err);
 
 #endif

@@ -68,7 +68,7 @@ static int start(const struct ol_agent *agent, struct child *child, outlog_err *
 
 /* Hand over the line and read what comes. */
 static int hear_out(struct child *child, const char *line, size_t bytes, int64_t until,
-                    struct ol_agent_ear *ear, outlog_err *err)
+                    struct ol_agent_stream *ear, outlog_err *err)
 {
     char chunk[4096];
     fcntl(child->in, F_SETFL, O_NONBLOCK);
@@ -89,8 +89,8 @@ static int hear_out(struct child *child, const char *line, size_t bytes, int64_t
         if (ends[0].revents) {
             ssize_t got = read(child->out, chunk, sizeof chunk);
             if (got == 0)
-                return ol_agent_hear_end(ear) ? 0 : (*err = ear->err, -1);
-            if (got > 0 && !ol_agent_hear(ear, chunk, (size_t)got))
+                return ol_agent_stream_end(ear) ? 0 : (*err = ear->err, -1);
+            if (got > 0 && !ol_agent_stream_feed(ear, chunk, (size_t)got))
                 return *err = ear->err, -1;
         }
         if (!ear->goes_on(ear->user))
@@ -101,7 +101,7 @@ static int hear_out(struct child *child, const char *line, size_t bytes, int64_t
 }
 
 /* Its output is over: so is it, soon. */
-static int see_off(const struct child *child, int64_t until, struct ol_agent_ear *ear,
+static int see_off(const struct child *child, int64_t until, struct ol_agent_stream *ear,
                    bool *has_ended, outlog_err *err)
 {
     int status = 0;
@@ -124,7 +124,7 @@ static int see_off(const struct child *child, int64_t until, struct ol_agent_ear
 }
 
 int ol_agent_exec(const struct ol_agent *agent, const char *line, size_t bytes,
-                  struct ol_agent_ear *ear, outlog_err *err)
+                  struct ol_agent_stream *ear, outlog_err *err)
 {
     struct child child;
     int64_t until = ol_clock_boot_us() + agent->timeout_us;

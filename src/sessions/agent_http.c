@@ -11,7 +11,7 @@ enum { TICK_MS = 100, CONNECT_MS = 10000 };
 
 struct call {
     CURL *easy;
-    struct ol_agent_ear *ear;
+    struct ol_agent_stream *ear;
     bool has_begun, is_garbled;
 };
 
@@ -31,7 +31,7 @@ static size_t on_bytes(char *data, size_t size, size_t count, void *user)
         call->ear->is_stream = type && strncasecmp(type, "text/event-stream", 17) == 0;
         call->has_begun = true;
     }
-    call->is_garbled = !ol_agent_hear(call->ear, data, bytes);
+    call->is_garbled = !ol_agent_stream_feed(call->ear, data, bytes);
     return call->is_garbled ? 0 : bytes;
 }
 
@@ -48,7 +48,7 @@ static int verdict(struct call *call, CURLcode result, outlog_err *err)
     curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
     if (status / 100 != 2)
         return ol_fail(err, OUTLOG_UNAVAILABLE, "the agent answers HTTP %ld", status);
-    if (ol_agent_hear_end(call->ear))
+    if (ol_agent_stream_end(call->ear))
         return 0;
     *err = call->ear->err;
     return -1;
@@ -75,7 +75,7 @@ static int hear_out(struct call *call, CURLM *multi, int64_t until, outlog_err *
 }
 
 int ol_agent_http(const struct ol_agent *agent, const char *line, size_t bytes,
-                  struct ol_agent_ear *ear, outlog_err *err)
+                  struct ol_agent_stream *ear, outlog_err *err)
 {
     struct call call = {.easy = curl_easy_init(), .ear = ear};
     CURLM *multi = curl_multi_init();
@@ -84,7 +84,7 @@ int ol_agent_http(const struct ol_agent *agent, const char *line, size_t bytes,
 
     headers = curl_slist_append(headers, "accept: application/x-ndjson, text/event-stream");
     if (!call.easy || !multi || !headers) {
-        ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+        ol_no_memory(err);
         goto out;
     }
     curl_easy_setopt(call.easy, CURLOPT_URL, agent->url);

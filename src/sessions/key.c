@@ -1,6 +1,6 @@
 /* key.c: names: of a session, of a message in it. */
 #include "base/err.h"
-#include "base/hash.h"
+#include "base/sha256.h"
 #include "sessions/session.h"
 
 #include <stdio.h>
@@ -63,7 +63,7 @@ static const char *actor(const char *key, struct ol_arena *arena)
 }
 
 int ol_session_message(const char *org_id, const char *key, const char *request_id,
-                       const char *text, struct ol_arena *arena, struct outlog_event *out,
+                       const char *text, struct ol_arena *arena, struct outlog_new_event *out,
                        outlog_err *err)
 {
     struct ol_buf payload = {0};
@@ -75,7 +75,7 @@ int ol_session_message(const char *org_id, const char *key, const char *request_
     ol_buf_text(&payload, ",\"requestId\":");
     ol_buf_json_text(&payload, request_id);
     ol_buf_char(&payload, '}');
-    *out = (struct outlog_event){
+    *out = (struct outlog_new_event){
         .org_id = org_id,
         .aggregate_type = "session",
         .aggregate_id = key,
@@ -86,5 +86,5 @@ int ol_session_message(const char *org_id, const char *key, const char *request_
         .request_id = request_id,
     };
     ol_buf_clear(&payload);
-    return out->payload && out->actor_id ? 0 : ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
+    return out->payload && out->actor_id ? 0 : ol_no_memory(err);
 }

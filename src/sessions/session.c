@@ -1,29 +1,25 @@
 /* session.c: the rows of sessions, and their answers. */
 #include "sessions/session.h"
 
-#include "base/clock.h"
-#include "base/hash.h"
-#include "base/json.h"
+#include "base/json/json.h"
+#include "base/random.h"
+#include "base/sha256.h"
+#include "base/timestamp.h"
 #include "log/log.h"
 #include "log/read.h"
-#include "runs/object.h"
+#include "runs/row.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int no_memory(outlog_err *err)
-{
-    return ol_fail(err, OUTLOG_NO_MEMORY, "out of memory");
-}
-
 /* --- noting --- */
 
 static int note(outlog *log, int64_t after, int64_t upto, outlog_err *err)
 {
-    return ol_exec(log->conn, OL_Q_SESSIONS_NOTE, OL_PARAMS(ol_int(after), ol_int(upto)), NULL,
-                   err);
+    return ol_store_exec(log->conn, OL_Q_SESSIONS_NOTE,
+                         OL_PARAMS(ol_value_int(after), ol_value_int(upto)), NULL, err);
 }
 
 /* Returns 1 when this range is noted, 0 when somebody else was quicker. */
@@ -33,8 +29,8 @@ static int move(outlog *log, int64_t after, int64_t upto, outlog_err *err)
     int64_t moved = 0;
     if (outlog_begin(log, &tx, err) < 0)
         return -1;
-    int result =
-        ol_exec(log->conn, OL_Q_SESSIONS_MOVE, OL_PARAMS(ol_int(after), ol_int(upto)), &moved, err);
+    int result = ol_store_exec(log->conn, OL_Q_SESSIONS_MOVE,
+                               OL_PARAMS(ol_value_int(after), ol_value_int(upto)), &moved, err);
     if (result == 0 && moved)
         result = note(log, after, upto, err);
     if (result == 0 && moved)
@@ -46,25 +42,26 @@ static int move(outlog *log, int64_t after, int64_t upto, outlog_err *err)
 static int read_noted(outlog *log, int64_t *noted, int64_t *last, outlog_err *err)
 {
     struct ol_rows rows;
-    if (ol_query(log->conn, OL_Q_SESSIONS_NOTED, OL_NO_PARAMS, &rows, err) < 0)
+    if (ol_store_query(log->conn, OL_Q_SESSIONS_NOTED, OL_NO_PARAMS, &rows, err) < 0)
         return -1;
-    int got = ol_next(&rows, err);
+    int got = ol_rows_next(&rows, err);
     if (got > 0) {
-        *noted = ol_column_int(&rows, 0);
-        *last = ol_column_int(&rows, 1);
+        *noted = ol_rows_int(&rows, 0);
+        *last = ol_rows_int(&rows, 1);
     }
-    ol_end(&rows);
+    ol_rows_end(&rows);
     return got < 0 ? -1 : 0;
 }
 
 /* A log to which nobody speaks costs few writes: the cursor follows from afar. */
-static bool is_silent(outlog *log, int64_t noted, int64_t upto, struct ol_session_look *look)
+static bool is_silent(outlog *log, int64_t noted, int64_t upto, struct ol_session_filter *look)
 {
     enum { FAR = 2000 };
     int64_t after = look->checked > noted ? look->checked : noted, said;
     outlog_err err;
-    if (upto - noted > FAR || ol_number(log->conn, OL_Q_SESSIONS_SAID,
-                                        OL_PARAMS(ol_int(after), ol_int(upto)), &said, &err) == 0)
+    if (upto - noted > FAR ||
+        ol_store_number(log->conn, OL_Q_SESSIONS_SAID,
+                        OL_PARAMS(ol_value_int(after), ol_value_int(upto)), &said, &err) == 0)
         return false;
     if (err.code != OUTLOG_NOT_FOUND)
         return false;
@@ -72,7 +69,7 @@ static bool is_silent(outlog *log, int64_t noted, int64_t upto, struct ol_sessio
     return true;
 }
 
-int ol_session_note(outlog *log, struct ol_session_look *look, outlog_err *err)
+int ol_session_note(outlog *log, struct ol_session_filter *look, outlog_err *err)
 {
     enum { AT_A_TIME = 20000 };
     int64_t settled, noted = 0, last = 0;
@@ -101,11 +98,11 @@ static int names(outlog *log, enum ol_query_id query, const struct ol_value *par
 {
     struct ol_rows rows;
     int more;
-    if (ol_log_ready(log, err) < 0 || ol_query(log->conn, query, params, &rows, err) < 0)
+    if (ol_log_ready(log, err) < 0 || ol_store_query(log->conn, query, params, &rows, err) < 0)
         return -1;
-    while ((more = ol_next(&rows, err)) > 0)
-        each(user, ol_column_text(&rows, 0, NULL), ol_column_text(&rows, 1, NULL));
-    ol_end(&rows);
+    while ((more = ol_rows_next(&rows, err)) > 0)
+        each(user, ol_rows_text(&rows, 0, NULL), ol_rows_text(&rows, 1, NULL));
+    ol_rows_end(&rows);
     return more;
 }
 
@@ -113,7 +110,7 @@ int ol_session_waiting(outlog *log, int limit,
                        void (*each)(void *user, const char *org_id, const char *key), void *user,
                        outlog_err *err)
 {
-    return names(log, OL_Q_SESSION_WAITING, OL_PARAMS(ol_int(limit)), each, user, err);
+    return names(log, OL_Q_SESSION_WAITING, OL_PARAMS(ol_value_int(limit)), each, user, err);
 }
 
 /* The event after what is done. */
@@ -124,16 +121,17 @@ static int read_message(outlog *log, struct ol_arena *arena, struct ol_session_w
     struct ol_json payload;
     bool failed = false;
 
-    if (ol_query(log->conn, OL_Q_SESSION_EVENT,
-                 OL_PARAMS(ol_text(out->org_id), ol_text(out->session_key), ol_int(out->seq)),
-                 &rows, err) < 0)
+    if (ol_store_query(log->conn, OL_Q_SESSION_EVENT,
+                       OL_PARAMS(ol_value_text(out->org_id), ol_value_text(out->session_key),
+                                 ol_value_int(out->seq)),
+                       &rows, err) < 0)
         return -1;
-    int got = ol_next(&rows, err);
+    int got = ol_rows_next(&rows, err);
     if (got > 0) {
-        ol_column_uuid(&rows, 0, out->event_id);
-        out->is_message = strcmp(ol_column_text(&rows, 1, NULL), "user_message") == 0;
-        const char *text = ol_column_copy(&rows, 2, arena, &failed);
-        out->correlation_id = ol_column_copy(&rows, 3, arena, &failed);
+        ol_rows_uuid(&rows, 0, out->event_id);
+        out->is_message = strcmp(ol_rows_text(&rows, 1, NULL), "user_message") == 0;
+        const char *text = ol_rows_copy(&rows, 2, arena, &failed);
+        out->correlation_id = ol_rows_copy(&rows, 3, arena, &failed);
         if (text && ol_json_parse_wrapped(text, strlen(text), &payload, NULL) == 0) {
             struct ol_json said = ol_json_get(&payload, "text");
             struct ol_json request = ol_json_get(&payload, "requestId");
@@ -142,8 +140,8 @@ static int read_message(outlog *log, struct ol_arena *arena, struct ol_session_w
         }
         out->is_message = out->is_message && out->text;
     }
-    ol_end(&rows);
-    return failed ? no_memory(err) : got < 0 ? -1 : 0;
+    ol_rows_end(&rows);
+    return failed ? ol_no_memory(err) : got < 0 ? -1 : 0;
 }
 
 int ol_session_take(outlog *log, const char *owner, int64_t lease_us, const char *org_id,
@@ -157,26 +155,27 @@ int ol_session_take(outlog *log, const char *owner, int64_t lease_us, const char
     *out = (struct ol_session_work){.org_id = ol_arena_copy(arena, org_id, strlen(org_id)),
                                     .session_key = ol_arena_copy(arena, key, strlen(key))};
     if (!out->org_id || !out->session_key)
-        return no_memory(err);
+        return ol_no_memory(err);
     if (ol_log_ready(log, err) < 0)
         return -1;
-    if (ol_number(log->conn, OL_Q_SESSION_READY, OL_PARAMS(ol_text(org_id), ol_text(key)), &ready,
-                  err) < 0)
+    if (ol_store_number(log->conn, OL_Q_SESSION_READY,
+                        OL_PARAMS(ol_value_text(org_id), ol_value_text(key)), &ready, err) < 0)
         return err->code == OUTLOG_NOT_FOUND ? 0 : -1;
-    if (ol_query(log->conn, OL_Q_SESSION_TAKE,
-                 OL_PARAMS(ol_text(org_id), ol_text(key), ol_text(owner), ol_int(lease_us)), &rows,
-                 err) < 0)
+    if (ol_store_query(log->conn, OL_Q_SESSION_TAKE,
+                       OL_PARAMS(ol_value_text(org_id), ol_value_text(key), ol_value_text(owner),
+                                 ol_value_int(lease_us)),
+                       &rows, err) < 0)
         return -1;
-    int got = ol_next(&rows, err);
+    int got = ol_rows_next(&rows, err);
     if (got > 0) {
-        out->seq = ol_column_int(&rows, 0) + 1;
-        out->epoch = ol_column_int(&rows, 2);
-        out->tries = (int)ol_column_int(&rows, 3);
-        out->checkpoint = ol_column_copy(&rows, 4, arena, &failed);
+        out->seq = ol_rows_int(&rows, 0) + 1;
+        out->epoch = ol_rows_int(&rows, 2);
+        out->tries = (int)ol_rows_int(&rows, 3);
+        out->checkpoint = ol_rows_copy(&rows, 4, arena, &failed);
     }
-    ol_end(&rows);
+    ol_rows_end(&rows);
     if (failed)
-        return no_memory(err);
+        return ol_no_memory(err);
     return got <= 0 ? got : read_message(log, arena, out, err) < 0 ? -1 : 1;
 }
 
@@ -184,7 +183,7 @@ static int changed(struct ol_conn *conn, enum ol_query_id query, const struct ol
                    outlog_err *err)
 {
     int64_t count = 0;
-    return ol_exec(conn, query, params, &count, err) < 0 ? -1 : count > 0;
+    return ol_store_exec(conn, query, params, &count, err) < 0 ? -1 : count > 0;
 }
 
 int ol_session_renew(outlog *log, const struct ol_session_work *work, int64_t lease_us,
@@ -193,8 +192,8 @@ int ol_session_renew(outlog *log, const struct ol_session_work *work, int64_t le
     return ol_log_ready(log, err) < 0
                ? -1
                : changed(log->conn, OL_Q_SESSION_RENEW,
-                         OL_PARAMS(ol_text(work->org_id), ol_text(work->session_key),
-                                   ol_int(work->epoch), ol_int(lease_us)),
+                         OL_PARAMS(ol_value_text(work->org_id), ol_value_text(work->session_key),
+                                   ol_value_int(work->epoch), ol_value_int(lease_us)),
                          err);
 }
 
@@ -202,8 +201,9 @@ static int advance(struct ol_conn *conn, const struct ol_session_work *work, con
                    const char *error, outlog_err *err)
 {
     return changed(conn, OL_Q_SESSION_ANSWERED,
-                   OL_PARAMS(ol_text(work->org_id), ol_text(work->session_key), ol_int(work->epoch),
-                             ol_int(work->seq), ol_text(checkpoint), ol_text(error)),
+                   OL_PARAMS(ol_value_text(work->org_id), ol_value_text(work->session_key),
+                             ol_value_int(work->epoch), ol_value_int(work->seq),
+                             ol_value_text(checkpoint), ol_value_text(error)),
                    err);
 }
 
@@ -219,8 +219,9 @@ int ol_session_fail(outlog *log, const struct ol_session_work *work, const char 
     return ol_log_ready(log, err) < 0
                ? -1
                : changed(log->conn, OL_Q_SESSION_FAILED,
-                         OL_PARAMS(ol_text(work->org_id), ol_text(work->session_key),
-                                   ol_int(work->epoch), ol_text(error), ol_int(wait_us)),
+                         OL_PARAMS(ol_value_text(work->org_id), ol_value_text(work->session_key),
+                                   ol_value_int(work->epoch), ol_value_text(error),
+                                   ol_value_int(wait_us)),
                          err);
 }
 
@@ -229,8 +230,8 @@ int ol_session_release(outlog *log, const struct ol_session_work *work, outlog_e
     return ol_log_ready(log, err) < 0
                ? -1
                : changed(log->conn, OL_Q_SESSION_RELEASE,
-                         OL_PARAMS(ol_text(work->org_id), ol_text(work->session_key),
-                                   ol_int(work->epoch)),
+                         OL_PARAMS(ol_value_text(work->org_id), ol_value_text(work->session_key),
+                                   ol_value_int(work->epoch)),
                          err);
 }
 
@@ -264,17 +265,17 @@ static void compose(const struct ol_session_work *work, const char *content, siz
 static int store_answer(outlog_tx *tx, const struct ol_session_work *work,
                         const struct answer *answer, outlog_err *err)
 {
-    return ol_session_owe(tx,
-                          &(struct ol_debt){.org_id = work->org_id,
-                                            .session_key = work->session_key,
-                                            .checkpoint_id = answer->checkpoint_id,
-                                            .effect_type = "send_message",
-                                            .spec = answer->spec.data,
-                                            .spec_bytes = answer->spec.bytes,
-                                            .idempotency_key = answer->key,
-                                            .correlation_id = work->correlation_id,
-                                            .causation_id = work->event_id},
-                          err);
+    return ol_session_effect_add(tx,
+                                 &(struct ol_session_effect){.org_id = work->org_id,
+                                                             .session_key = work->session_key,
+                                                             .checkpoint_id = answer->checkpoint_id,
+                                                             .effect_type = "send_message",
+                                                             .spec = answer->spec.data,
+                                                             .spec_bytes = answer->spec.bytes,
+                                                             .idempotency_key = answer->key,
+                                                             .correlation_id = work->correlation_id,
+                                                             .causation_id = work->event_id},
+                                 err);
 }
 
 int ol_session_answer(outlog *log, const struct ol_session_work *work, const char *content,
@@ -286,7 +287,7 @@ int ol_session_answer(outlog *log, const struct ol_session_work *work, const cha
 
     compose(work, content, bytes, &answer);
     if (answer.spec.failed) {
-        no_memory(err);
+        ol_no_memory(err);
     } else if (outlog_begin(log, &tx, err) == 0) {
         // The session first: whoever has its row decides whose answer counts (I2, I3).
         result = advance(log->conn, work, checkpoint, NULL, err);
@@ -306,17 +307,17 @@ int ol_session_answer(outlog *log, const struct ol_session_work *work, const cha
 static void put_session(const struct ol_rows *rows, struct ol_buf *out)
 {
     ol_buf_text(out, "{\"session_key\":");
-    ol_buf_json_text(out, ol_column_text(rows, 1, NULL));
+    ol_buf_json_text(out, ol_rows_text(rows, 1, NULL));
     ol_buf_text(out, ",\"org_id\":");
-    ol_buf_json_text(out, ol_column_text(rows, 0, NULL));
+    ol_buf_json_text(out, ol_rows_text(rows, 0, NULL));
     ol_buf_print(out, ",\"last_seq\":%lld,\"done_seq\":%lld,\"tries\":%lld,\"last_error\":",
-                 (long long)ol_column_int(rows, 2), (long long)ol_column_int(rows, 3),
-                 (long long)ol_column_int(rows, 4));
-    ol_buf_json_text(out, ol_column_text(rows, 5, NULL));
+                 (long long)ol_rows_int(rows, 2), (long long)ol_rows_int(rows, 3),
+                 (long long)ol_rows_int(rows, 4));
+    ol_buf_json_text(out, ol_rows_text(rows, 5, NULL));
     ol_buf_text(out, ",\"created_at\":");
-    ol_buf_json_time(out, ol_column_time(rows, 6));
+    ol_buf_json_time(out, ol_rows_time(rows, 6));
     ol_buf_text(out, ",\"updated_at\":");
-    ol_buf_json_time(out, ol_column_time(rows, 7));
+    ol_buf_json_time(out, ol_rows_time(rows, 7));
     ol_buf_char(out, '}');
 }
 
@@ -326,11 +327,11 @@ static int split_after(const char *after, struct ol_arena *arena, const char **a
 {
     const char *space = strchr(after, ' ');
     int64_t time;
-    if (!space || ol_time_parse(after, (size_t)(space - after), &time) < 0)
+    if (!space || ol_timestamp_parse(after, (size_t)(space - after), &time) < 0)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/after", "after is the next_after of a page");
     *at = ol_arena_copy(arena, after, (size_t)(space - after));
     *key = space + 1;
-    return *at ? 0 : no_memory(err);
+    return *at ? 0 : ol_no_memory(err);
 }
 
 int ol_session_list(outlog *log, const char *org_id, const char *after, int limit,
@@ -338,25 +339,26 @@ int ol_session_list(outlog *log, const char *org_id, const char *after, int limi
 {
     struct ol_arena arena = {0};
     const char *at = NULL, *key = "";
-    char last[OL_SESSION_KEY_BYTES + 40] = "", time[OL_TIME_TEXT];
+    char last[OL_SESSION_KEY_BYTES + 40] = "", time[OL_TIMESTAMP_TEXT];
     struct ol_rows rows;
     int more = -1, count = 0;
 
     if (after && split_after(after, &arena, &at, &key, err) < 0)
         goto out;
     if (ol_log_ready(log, err) < 0 ||
-        ol_query(log->conn, OL_Q_SESSION_LIST,
-                 OL_PARAMS(ol_optional(at), ol_text(key), ol_optional(org_id), ol_int(limit)),
-                 &rows, err) < 0)
+        ol_store_query(log->conn, OL_Q_SESSION_LIST,
+                       OL_PARAMS(ol_value_optional(at), ol_value_text(key),
+                                 ol_value_optional(org_id), ol_value_int(limit)),
+                       &rows, err) < 0)
         goto out;
     ol_buf_text(out, "{\"sessions\":[");
-    while ((more = ol_next(&rows, err)) > 0) {
+    while ((more = ol_rows_next(&rows, err)) > 0) {
         ol_buf_text(out, count++ ? "," : "");
         put_session(&rows, out);
-        snprintf(last, sizeof last, "%s %s", ol_time_format(ol_column_time(&rows, 7), time),
-                 ol_column_text(&rows, 1, NULL));
+        snprintf(last, sizeof last, "%s %s", ol_timestamp_format(ol_rows_time(&rows, 7), time),
+                 ol_rows_text(&rows, 1, NULL));
     }
-    ol_end(&rows);
+    ol_rows_end(&rows);
     ol_buf_text(out, "],\"next_after\":");
     ol_buf_json_text(out, count == limit ? last : NULL);
     ol_buf_char(out, '}');
@@ -371,16 +373,16 @@ static bool is_status(const char *text)
            strcmp(text, "COMPLETED") == 0 || strcmp(text, "FAILED") == 0;
 }
 
-static void put_effects(const struct ol_objects *effects, int limit, bool is_full,
+static void put_effects(const struct ol_row_list *effects, int limit, bool is_full,
                         struct ol_arena *arena, struct ol_buf *out)
 {
-    const struct ol_object *last = effects->last;
+    const struct ol_row *last = effects->last;
     int count = 0;
-    for (const struct ol_object *effect = effects->first; effect; effect = effect->next)
+    for (const struct ol_row *effect = effects->first; effect; effect = effect->next)
         count++;
-    const char *id = last ? ol_object_text(last, OL_IN_EFFECT_ID, arena) : NULL;
+    const char *id = last ? ol_row_text(last, OL_IN_EFFECT_ID, arena) : NULL;
     ol_buf_text(out, "{\"effects\":");
-    ol_objects_json(effects, out);
+    ol_row_list_json(effects, out);
     if (id && (is_full || count == limit))
         ol_buf_print(out, ",\"next_after\":\"%s\"}", id);
     else
@@ -391,7 +393,7 @@ int ol_session_effects(outlog *log, const char *org_id, const char *key, const c
                        const char *after, int limit, struct ol_buf *out, outlog_err *err)
 {
     struct ol_arena arena = {0};
-    struct ol_objects effects = {0};
+    struct ol_row_list effects = {0};
     char last[37]; // the effect_id of the last one shown
     bool is_full = false;
     if (status && !is_status(status))
@@ -402,12 +404,15 @@ int ol_session_effects(outlog *log, const char *org_id, const char *key, const c
     if (ol_log_ready(log, err) < 0)
         return -1;
     bool is_counted = log->conn->store->answers_whole;
-    int result = ol_objects_load_short(log->conn, OL_Q_SESSION_EFFECTS,
-                                       OL_PARAMS(ol_text(org_id), ol_text(key), ol_optional(status),
-                                                 after ? ol_text(last) : ol_absent(), ol_int(limit),
-                                                 is_counted ? ol_int(OL_PAGE_BYTES) : ol_absent()),
-                                       &ol_kind_effect, OL_PAGE_BYTES, &arena, &effects, &is_full,
-                                       err);
+    int result = ol_row_list_load_short(log->conn, OL_Q_SESSION_EFFECTS,
+                                        OL_PARAMS(ol_value_text(org_id), ol_value_text(key),
+                                                  ol_value_optional(status),
+                                                  after ? ol_value_text(last) : ol_value_absent(),
+                                                  ol_value_int(limit),
+                                                  is_counted ? ol_value_int(OL_READ_PAGE_BYTES)
+                                                             : ol_value_absent()),
+                                        &ol_kind_effect, OL_READ_PAGE_BYTES, &arena, &effects,
+                                        &is_full, err);
     if (result == 0)
         put_effects(&effects, limit, is_full, &arena, out);
     ol_arena_clear(&arena);
@@ -416,34 +421,36 @@ int ol_session_effects(outlog *log, const char *org_id, const char *key, const c
 
 /* --- tickets --- */
 
-int ol_ticket_make(outlog *log, const char *org_id, const char *key, int64_t life_us,
-                   char secret[OL_TICKET_TEXT], int64_t *expires_at, outlog_err *err)
+int ol_session_ticket_make(outlog *log, const char *org_id, const char *key, int64_t life_us,
+                           char secret[OL_SESSION_TICKET_TEXT], int64_t *expires_at,
+                           outlog_err *err)
 {
     unsigned char random[24], text[40];
     char hash[OL_SHA256_TEXT];
     struct ol_rows rows;
 
-    ol_random(random, sizeof random);
+    ol_random_bytes(random, sizeof random);
     EVP_EncodeBlock(text, random, sizeof random); // 24 bytes need no padding
     for (unsigned char *c = text; *c; c++)
         *c = *c == '+' ? '-' : *c == '/' ? '_' : *c;
-    snprintf(secret, OL_TICKET_TEXT, "olk_%s", (const char *)text);
+    snprintf(secret, OL_SESSION_TICKET_TEXT, "olk_%s", (const char *)text);
     ol_sha256_hex(secret, strlen(secret), hash);
     if (ol_log_ready(log, err) < 0 ||
-        ol_exec(log->conn, OL_Q_TICKETS_SWEEP, OL_NO_PARAMS, NULL, err) < 0 ||
-        ol_query(log->conn, OL_Q_TICKET_ADD,
-                 OL_PARAMS(ol_text(hash), ol_text(org_id), ol_text(key), ol_int(life_us)), &rows,
-                 err) < 0)
+        ol_store_exec(log->conn, OL_Q_TICKETS_SWEEP, OL_NO_PARAMS, NULL, err) < 0 ||
+        ol_store_query(log->conn, OL_Q_TICKET_ADD,
+                       OL_PARAMS(ol_value_text(hash), ol_value_text(org_id), ol_value_text(key),
+                                 ol_value_int(life_us)),
+                       &rows, err) < 0)
         return -1;
-    int got = ol_next(&rows, err);
+    int got = ol_rows_next(&rows, err);
     if (got > 0)
-        *expires_at = ol_column_time(&rows, 0);
-    ol_end(&rows);
+        *expires_at = ol_rows_time(&rows, 0);
+    ol_rows_end(&rows);
     return got < 0 ? -1 : 0;
 }
 
-int ol_ticket_use(outlog *log, const char *secret, const char *key, struct ol_arena *arena,
-                  const char **org_id, outlog_err *err)
+int ol_session_ticket_use(outlog *log, const char *secret, const char *key, struct ol_arena *arena,
+                          const char **org_id, outlog_err *err)
 {
     char hash[OL_SHA256_TEXT];
     struct ol_rows rows;
@@ -451,12 +458,12 @@ int ol_ticket_use(outlog *log, const char *secret, const char *key, struct ol_ar
 
     ol_sha256_hex(secret, strlen(secret), hash);
     if (ol_log_ready(log, err) < 0 ||
-        ol_query(log->conn, OL_Q_TICKET_USE, OL_PARAMS(ol_text(hash), ol_text(key)), &rows, err) <
-            0)
+        ol_store_query(log->conn, OL_Q_TICKET_USE,
+                       OL_PARAMS(ol_value_text(hash), ol_value_text(key)), &rows, err) < 0)
         return -1;
-    int got = ol_next(&rows, err);
+    int got = ol_rows_next(&rows, err);
     if (got > 0)
-        *org_id = ol_column_copy(&rows, 0, arena, &failed);
-    ol_end(&rows);
-    return failed ? no_memory(err) : got;
+        *org_id = ol_rows_copy(&rows, 0, arena, &failed);
+    ol_rows_end(&rows);
+    return failed ? ol_no_memory(err) : got;
 }

@@ -15,7 +15,7 @@ int ol_migrate_version(struct ol_conn *conn, int *out, outlog_err *err)
 {
     outlog_err why;
     int64_t version = 0;
-    if (ol_number(conn, OL_Q_SCHEMA_VERSION, OL_NO_PARAMS, &version, &why) < 0 &&
+    if (ol_store_number(conn, OL_Q_SCHEMA_VERSION, OL_NO_PARAMS, &version, &why) < 0 &&
         why.code != OUTLOG_NO_SCHEMA) {
         if (err)
             *err = why;
@@ -70,8 +70,9 @@ static int step(struct ol_conn *conn, int *version, outlog_err *err)
             continue;
         ol_fault("migrate.step");
         if (store->script(conn, m->sql, err) < 0 ||
-            ol_exec(conn, OL_Q_SCHEMA_APPLIED, OL_PARAMS(ol_int(m->version), ol_text(m->name)),
-                    NULL, err) < 0) {
+            ol_store_exec(conn, OL_Q_SCHEMA_APPLIED,
+                          OL_PARAMS(ol_value_int(m->version), ol_value_text(m->name)), NULL,
+                          err) < 0) {
             ol_err_prefix(err, "migration %04d_%s", m->version, m->name);
             goto failed;
         }

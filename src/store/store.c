@@ -1,7 +1,7 @@
 /* store.c: what all stores share: opening by URL, building statements, small conveniences. */
 #include "store/store.h"
 
-#include "base/clock.h"
+#include "base/timestamp.h"
 #include "base/utf8.h"
 #include "store/wake.h"
 
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-int ol_open(const char *url, struct ol_conn **out, outlog_err *err)
+int ol_store_open(const char *url, struct ol_conn **out, outlog_err *err)
 {
     *out = NULL;
     if (strncmp(url, "sqlite:", 7) == 0)
@@ -24,7 +24,7 @@ int ol_open(const char *url, struct ol_conn **out, outlog_err *err)
                    url);
 }
 
-void ol_close(struct ol_conn *conn)
+void ol_store_close(struct ol_conn *conn)
 {
     if (conn)
         conn->store->close(conn);
@@ -32,42 +32,42 @@ void ol_close(struct ol_conn *conn)
 
 /* --- parameters --- */
 
-struct ol_value ol_int(int64_t number)
+struct ol_value ol_value_int(int64_t number)
 {
-    return (struct ol_value){.type = OL_INT, .number = number};
+    return (struct ol_value){.type = OL_VALUE_INT, .number = number};
 }
 
-struct ol_value ol_real(double real)
+struct ol_value ol_value_real(double real)
 {
-    return (struct ol_value){.type = OL_REAL, .real = real};
+    return (struct ol_value){.type = OL_VALUE_REAL, .real = real};
 }
 
-struct ol_value ol_bytes(const char *text, size_t bytes)
+struct ol_value ol_value_bytes(const char *text, size_t bytes)
 {
-    return (struct ol_value){.type = OL_TEXT, .text = text, .bytes = bytes};
+    return (struct ol_value){.type = OL_VALUE_TEXT, .text = text, .bytes = bytes};
 }
 
-struct ol_value ol_text(const char *text)
+struct ol_value ol_value_text(const char *text)
 {
-    return text ? ol_bytes(text, strlen(text)) : (struct ol_value){.type = OL_NULL};
+    return text ? ol_value_bytes(text, strlen(text)) : (struct ol_value){.type = OL_VALUE_NULL};
 }
 
-struct ol_value ol_optional(const char *text)
+struct ol_value ol_value_optional(const char *text)
 {
-    return text ? ol_text(text) : ol_absent();
+    return text ? ol_value_text(text) : ol_value_absent();
 }
 
-struct ol_value ol_absent(void)
+struct ol_value ol_value_absent(void)
 {
-    return (struct ol_value){.type = OL_ABSENT};
+    return (struct ol_value){.type = OL_VALUE_ABSENT};
 }
 
 /* Times live in a ring of buffers: a query has fewer time parameters than the ring has places. */
-struct ol_value ol_time(int64_t time_us)
+struct ol_value ol_value_time(int64_t time_us)
 {
-    static _Thread_local char ring[8][OL_TIME_TEXT];
+    static _Thread_local char ring[8][OL_TIMESTAMP_TEXT];
     static _Thread_local unsigned at;
-    return ol_text(ol_time_format(time_us, ring[at++ % 8]));
+    return ol_value_text(ol_timestamp_format(time_us, ring[at++ % 8]));
 }
 
 /* --- statements --- */
@@ -79,13 +79,13 @@ uint64_t ol_statement_key(const struct ol_query *query, const struct ol_value *p
         if (query->literal_mask >> i & 1)
             key = key * 1000003u + (uint64_t)params[i].number + 1;
         else
-            key = key * 3u + (params[i].type == OL_ABSENT ? 1 : 2);
+            key = key * 3u + (params[i].type == OL_VALUE_ABSENT ? 1 : 2);
     }
     return key;
 }
 
 struct text_out {
-    struct ol_statement_text *to;
+    struct ol_statement *to;
     size_t bytes;
 };
 
@@ -97,7 +97,7 @@ static void put(struct text_out *out, const char *text)
     out->bytes += bytes;
 }
 
-static int bind_slot(struct ol_statement_text *out, int param)
+static int bind_slot(struct ol_statement *out, int param)
 {
     for (int i = 0; i < out->bound_count; i++)
         if (out->bound[i] == param)
@@ -108,7 +108,7 @@ static int bind_slot(struct ol_statement_text *out, int param)
 }
 
 int ol_statement_build(const struct ol_query *query, const struct ol_value *params, char marker,
-                       struct ol_statement_text *out, outlog_err *err)
+                       struct ol_statement *out, outlog_err *err)
 {
     struct text_out text = {out, 0};
     char word[32];
@@ -116,7 +116,7 @@ int ol_statement_build(const struct ol_query *query, const struct ol_value *para
     assert(query->pieces); // the other store's query
     out->bound_count = 0;
     for (const struct ol_query_piece *piece = query->pieces; piece->text; piece++) {
-        if (piece->when >= 0 && params[piece->when].type == OL_ABSENT)
+        if (piece->when >= 0 && params[piece->when].type == OL_VALUE_ABSENT)
             continue;
         put(&text, piece->text);
         if (piece->param < 0)
@@ -136,7 +136,7 @@ int ol_statement_build(const struct ol_query *query, const struct ol_value *para
 int ol_statement_check(const struct ol_query *query, const struct ol_value *params, outlog_err *err)
 {
     for (uint32_t i = 0; i < query->param_count; i++) {
-        if (params[i].type != OL_TEXT || ol_utf8_is_valid(params[i].text, params[i].bytes))
+        if (params[i].type != OL_VALUE_TEXT || ol_utf8_is_valid(params[i].text, params[i].bytes))
             continue;
         const char *name = query->params;
         for (uint32_t n = 0; n < i; n++)
@@ -150,125 +150,128 @@ int ol_statement_check(const struct ol_query *query, const struct ol_value *para
 
 /* --- use --- */
 
-int ol_query(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
-             struct ol_rows *rows, outlog_err *err)
+int ol_store_query(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
+                   struct ol_rows *rows, outlog_err *err)
 {
     *rows = (struct ol_rows){.conn = conn, .row = -1};
     return conn->store->query(conn, id, params, rows, err);
 }
 
-void ol_ahead(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params)
+void ol_store_prefetch(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params)
 {
     if (conn->store->ahead)
         conn->store->ahead(conn, id, params);
 }
 
-int ol_together(struct ol_conn *conn, const struct ol_ask *asks, size_t count, struct ol_rows *rows,
-                outlog_err *err)
+int ol_store_pipeline(struct ol_conn *conn, const struct ol_pipelined_query *asks, size_t count,
+                      struct ol_rows *rows, outlog_err *err)
 {
     assert(!conn->in_transaction);
     for (size_t i = 0; i < count; i++)
         rows[i] = (struct ol_rows){.conn = conn, .row = -1};
     int result = conn->store->together(conn, asks, count, rows, err);
     for (size_t i = 0; result < 0 && i < count; i++)
-        ol_end(&rows[i]);
+        ol_rows_end(&rows[i]);
     return result;
 }
 
-int ol_next(struct ol_rows *rows, outlog_err *err)
+int ol_rows_next(struct ol_rows *rows, outlog_err *err)
 {
     return rows->conn->store->next(rows, err);
 }
 
-void ol_end(struct ol_rows *rows)
+void ol_rows_end(struct ol_rows *rows)
 {
     if (rows->conn && rows->handle)
         rows->conn->store->end(rows);
     rows->handle = NULL;
 }
 
-int ol_exec(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
-            int64_t *changed, outlog_err *err)
+int ol_store_exec(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
+                  int64_t *changed, outlog_err *err)
 {
     struct ol_rows rows;
     int more;
 
-    if (ol_query(conn, id, params, &rows, err) < 0)
+    if (ol_store_query(conn, id, params, &rows, err) < 0)
         return -1;
-    while ((more = ol_next(&rows, err)) > 0)
+    while ((more = ol_rows_next(&rows, err)) > 0)
         ;
     if (changed)
         *changed = rows.changed;
-    ol_end(&rows);
+    ol_rows_end(&rows);
     return more;
 }
 
-void ol_await(struct ol_conn *conn, struct ol_waiter *waiter, int timeout_ms)
+void ol_store_await(struct ol_conn *conn, struct ol_waiter *waiter, int timeout_ms)
 {
     ol_waiter_wait(waiter, conn->store->wake_fd(conn), timeout_ms);
     conn->store->woken(conn);
 }
 
-int ol_limit(struct ol_conn *conn, enum ol_query_id query, int64_t limit_ms, outlog_err *err)
+int ol_store_limit_hang(struct ol_conn *conn, enum ol_query_id query, int64_t limit_ms,
+                        outlog_err *err)
 {
     conn->limit_ms = limit_ms;
     conn->limit_query = query;
-    return conn->is_pooled ? 0 : ol_exec(conn, query, OL_PARAMS(ol_int(limit_ms)), NULL, err);
+    return conn->is_pooled
+               ? 0
+               : ol_store_exec(conn, query, OL_PARAMS(ol_value_int(limit_ms)), NULL, err);
 }
 
-int ol_number(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
-              int64_t *out, outlog_err *err)
+int ol_store_number(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
+                    int64_t *out, outlog_err *err)
 {
     struct ol_rows rows;
     int result = -1;
 
-    if (ol_query(conn, id, params, &rows, err) < 0)
+    if (ol_store_query(conn, id, params, &rows, err) < 0)
         return -1;
-    int got = ol_next(&rows, err);
+    int got = ol_rows_next(&rows, err);
     if (got > 0) {
-        *out = ol_column_int(&rows, 0);
+        *out = ol_rows_int(&rows, 0);
         result = 0;
     } else if (got == 0) {
         ol_fail(err, OUTLOG_NOT_FOUND, "query %s gave no row", conn->store->queries[id].name);
     }
-    ol_end(&rows);
+    ol_rows_end(&rows);
     return result;
 }
 
-bool ol_is_null(const struct ol_rows *rows, int column)
+bool ol_rows_is_null(const struct ol_rows *rows, int column)
 {
     return rows->conn->store->is_null(rows, column);
 }
 
-int64_t ol_column_int(const struct ol_rows *rows, int column)
+int64_t ol_rows_int(const struct ol_rows *rows, int column)
 {
     return rows->conn->store->column_int(rows, column);
 }
 
-int64_t ol_column_time(const struct ol_rows *rows, int column)
+int64_t ol_rows_time(const struct ol_rows *rows, int column)
 {
-    return ol_is_null(rows, column) ? 0 : rows->conn->store->column_time(rows, column);
+    return ol_rows_is_null(rows, column) ? 0 : rows->conn->store->column_time(rows, column);
 }
 
-void ol_column_uuid(const struct ol_rows *rows, int column, char out[OL_UUID_TEXT])
+void ol_rows_uuid(const struct ol_rows *rows, int column, char out[OL_UUID_TEXT])
 {
-    if (ol_is_null(rows, column))
+    if (ol_rows_is_null(rows, column))
         out[0] = '\0';
     else
         rows->conn->store->column_uuid(rows, column, out);
 }
 
-const char *ol_column_text(const struct ol_rows *rows, int column, size_t *bytes)
+const char *ol_rows_text(const struct ol_rows *rows, int column, size_t *bytes)
 {
     size_t ignored;
     return rows->conn->store->column_text(rows, column, bytes ? bytes : &ignored);
 }
 
-const char *ol_column_copy(const struct ol_rows *rows, int column, struct ol_arena *arena,
-                           bool *failed)
+const char *ol_rows_copy(const struct ol_rows *rows, int column, struct ol_arena *arena,
+                         bool *failed)
 {
     size_t bytes;
-    const char *text = ol_column_text(rows, column, &bytes);
+    const char *text = ol_rows_text(rows, column, &bytes);
     if (!text)
         return NULL;
     char *copy = ol_arena_copy(arena, text, bytes);
@@ -277,10 +280,11 @@ const char *ol_column_copy(const struct ol_rows *rows, int column, struct ol_are
     return copy;
 }
 
-bool ol_err_from_text(outlog_err *err, const char *message)
+bool ol_store_parse_error(outlog_err *err, const char *message)
 {
     const char *colon = strstr(message, ": ");
-    enum outlog_code code = colon ? ol_code_by_name(message, (size_t)(colon - message)) : OUTLOG_OK;
+    enum outlog_code code = colon ? ol_err_code_by_name(message, (size_t)(colon - message))
+                                  : OUTLOG_OK;
     if (code == OUTLOG_OK)
         return false;
     ol_fail(err, code, "%s", colon + 2);

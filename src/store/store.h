@@ -14,12 +14,12 @@
 struct ol_conn;
 struct ol_rows;
 struct ol_waiter;
-struct ol_write;
+struct ol_append_batch;
 struct ol_user_sql;
 
 /* --- parameters --- */
 
-enum ol_value_type { OL_ABSENT, OL_NULL, OL_INT, OL_REAL, OL_TEXT };
+enum ol_value_type { OL_VALUE_ABSENT, OL_VALUE_NULL, OL_VALUE_INT, OL_VALUE_REAL, OL_VALUE_TEXT };
 
 struct ol_value {
     enum ol_value_type type;
@@ -29,19 +29,19 @@ struct ol_value {
     size_t bytes;
 };
 
-struct ol_value ol_int(int64_t number);
-struct ol_value ol_real(double real);
-struct ol_value ol_text(const char *text); /* NULL becomes null */
-struct ol_value ol_bytes(const char *text, size_t bytes);
-struct ol_value ol_optional(const char *text); /* NULL: the clause is left out */
-struct ol_value ol_time(int64_t time_us);      /* as RFC 3339 text */
-struct ol_value ol_absent(void);
+struct ol_value ol_value_int(int64_t number);
+struct ol_value ol_value_real(double real);
+struct ol_value ol_value_text(const char *text); /* NULL becomes null */
+struct ol_value ol_value_bytes(const char *text, size_t bytes);
+struct ol_value ol_value_optional(const char *text); /* NULL: the clause is left out */
+struct ol_value ol_value_time(int64_t time_us);      /* as RFC 3339 text */
+struct ol_value ol_value_absent(void);
 
 #define OL_PARAMS(...) ((const struct ol_value[]){__VA_ARGS__})
 #define OL_NO_PARAMS ((const struct ol_value[]){{0}})
 
 /* A query with its parameters, one of several that are asked together. */
-struct ol_ask {
+struct ol_pipelined_query {
     enum ol_query_id id;
     const struct ol_value *params;
 };
@@ -72,12 +72,12 @@ struct ol_store {
                  struct ol_rows *rows, outlog_err *err);
 
     /* A hint: this query with these numbers will be asked after the next statement. The store may
-     * gather the answer meanwhile; it then shows what was there when that statement ended, or later.
-     * NULL: the store has nobody who could work meanwhile. */
+     * gather the answer meanwhile; it then shows what was there when that statement ended, or
+     * later. NULL: the store has nobody who could work meanwhile. */
     void (*ahead)(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params);
 
-    /* ol_together(). NULL: the store has one lane, so nobody needs it. */
-    int (*together)(struct ol_conn *conn, const struct ol_ask *asks, size_t count,
+    /* ol_store_pipeline(). NULL: the store has one lane, so nobody needs it. */
+    int (*together)(struct ol_conn *conn, const struct ol_pipelined_query *asks, size_t count,
                     struct ol_rows *rows, outlog_err *err);
 
     /* Go to the next row: 1, or 0 at the end, or -1. */
@@ -89,9 +89,9 @@ struct ol_store {
     int64_t (*column_time)(const struct ol_rows *rows, int column);
     void (*column_uuid)(const struct ol_rows *rows, int column, char out[OL_UUID_TEXT]);
 
-    /* Append checked events (store/write.h) inside a transaction, or as one of its own when
+    /* Append checked events (store/append_batch.h) inside a transaction, or as one of its own when
      * write->is_alone. The one hot path that each store does in its own way. */
-    int (*write)(struct ol_conn *conn, struct ol_write *write, outlog_err *err);
+    int (*write)(struct ol_conn *conn, struct ol_append_batch *write, outlog_err *err);
 
     /* Run a script of many statements (migrations). */
     int (*script)(struct ol_conn *conn, const char *sql, outlog_err *err);
@@ -111,7 +111,7 @@ struct ol_store {
     bool can_notify;    /* LISTEN and NOTIFY: writers can wake a sleeping relay */
     bool has_globs; /* routes are matched by GLOB and JSON paths; else by LIKE and JSON pointers */
     bool has_functions;             /* commands of runs are functions of the database itself */
-    const struct ol_user_sql *user; /* what runs a user's own statements (store/user.h) */
+    const struct ol_user_sql *user; /* what runs a user's own statements (store/user_sql.h) */
     const struct ol_query *queries;
     const struct ol_migration *migrations;
     const char *bootstrap;
@@ -119,9 +119,9 @@ struct ol_store {
 
 extern const struct ol_store ol_store_sqlite, ol_store_postgres;
 
-/* What else to do while a connection waits for its database: `call` is made when `fd` is readable. It
- * must not use the connection. A store that has nobody to wait for never calls. */
-struct ol_meanwhile {
+/* What else to do while a connection waits for its database: `call` is made when `fd` is readable.
+ * It must not use the connection. A store that has nobody to wait for never calls. */
+struct ol_idle_callback {
     int fd;
     void (*call)(void *user); /* NULL: nothing */
     void *user;
@@ -137,10 +137,10 @@ struct ol_conn {
     bool is_pooled;               /* behind a pooler: each transaction may be another session's */
     int64_t limit_ms;             /* how long a transaction may hang; 0: nobody said */
     enum ol_query_id limit_query; /* tells a new session */
-    struct ol_meanwhile meanwhile;
+    struct ol_idle_callback meanwhile;
 };
 
-/* An open result. Start from {0}; ol_end() may be called on it at any time. */
+/* An open result. Start from {0}; ol_rows_end() may be called on it at any time. */
 struct ol_rows {
     struct ol_conn *conn;
     void *handle;
@@ -151,59 +151,60 @@ struct ol_rows {
 /* --- use --- */
 
 /* Open by URL: "sqlite:PATH" or a libpq URL. */
-int ol_open(const char *url, struct ol_conn **out, outlog_err *err);
-void ol_close(struct ol_conn *conn);
+int ol_store_open(const char *url, struct ol_conn **out, outlog_err *err);
+void ol_store_close(struct ol_conn *conn);
 
-int ol_query(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
-             struct ol_rows *rows, outlog_err *err);
-void ol_ahead(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params);
+int ol_store_query(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
+                   struct ol_rows *rows, outlog_err *err);
+void ol_store_prefetch(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params);
 
-/* Run queries in their order as one transaction and in one round trip, outside of any other. rows[i]
- * answers asks[i]; each has to be ended by the caller. -1: there are no rows, and nothing was stored unless the code is
- * OUTLOG_OUTCOME_UNKNOWN or OUTLOG_UNAVAILABLE. */
-int ol_together(struct ol_conn *conn, const struct ol_ask *asks, size_t count, struct ol_rows *rows,
-                outlog_err *err);
-int ol_next(struct ol_rows *rows, outlog_err *err);
-void ol_end(struct ol_rows *rows);
+/* Run queries in their order as one transaction and in one round trip, outside of any other.
+ * rows[i] answers asks[i]; each has to be ended by the caller. -1: there are no rows, and nothing
+ * was stored unless the code is OUTLOG_OUTCOME_UNKNOWN or OUTLOG_UNAVAILABLE. */
+int ol_store_pipeline(struct ol_conn *conn, const struct ol_pipelined_query *asks, size_t count,
+                      struct ol_rows *rows, outlog_err *err);
+int ol_rows_next(struct ol_rows *rows, outlog_err *err);
+void ol_rows_end(struct ol_rows *rows);
 
 /* Run a query for its effect; *changed (may be NULL) gets the number of rows written. */
-int ol_exec(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
-            int64_t *changed, outlog_err *err);
+int ol_store_exec(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
+                  int64_t *changed, outlog_err *err);
 
 /* Run a query for one number. OUTLOG_NOT_FOUND without a row. */
-int ol_number(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
-              int64_t *out, outlog_err *err);
+int ol_store_number(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
+                    int64_t *out, outlog_err *err);
 
-/* From now on a session that hangs lets go of what it holds; `query` tells the session, and each that
- * comes after it when a connection was lost. Behind a pooler there is none to tell: each transaction
- * begins with it. */
-int ol_limit(struct ol_conn *conn, enum ol_query_id query, int64_t limit_ms, outlog_err *err);
+/* From now on a session that hangs lets go of what it holds; `query` tells the session, and each
+ * that comes after it when a connection was lost. Behind a pooler there is none to tell: each
+ * transaction begins with it. */
+int ol_store_limit_hang(struct ol_conn *conn, enum ol_query_id query, int64_t limit_ms,
+                        outlog_err *err);
 
 /* Wait until somebody may have committed or the time has passed. What was told by then is taken. */
-void ol_await(struct ol_conn *conn, struct ol_waiter *waiter, int timeout_ms);
+void ol_store_await(struct ol_conn *conn, struct ol_waiter *waiter, int timeout_ms);
 
-bool ol_is_null(const struct ol_rows *rows, int column);
-int64_t ol_column_int(const struct ol_rows *rows, int column);
-int64_t ol_column_time(const struct ol_rows *rows, int column); /* 0 for null */
-void ol_column_uuid(const struct ol_rows *rows, int column, char out[OL_UUID_TEXT]);
+bool ol_rows_is_null(const struct ol_rows *rows, int column);
+int64_t ol_rows_int(const struct ol_rows *rows, int column);
+int64_t ol_rows_time(const struct ol_rows *rows, int column); /* 0 for null */
+void ol_rows_uuid(const struct ol_rows *rows, int column, char out[OL_UUID_TEXT]);
 
 /* The text in place, valid until the next row; NULL for null. *bytes may be NULL. */
-const char *ol_column_text(const struct ol_rows *rows, int column, size_t *bytes);
+const char *ol_rows_text(const struct ol_rows *rows, int column, size_t *bytes);
 
 /* A copy in the arena; NULL for null (and when memory is out, which *failed tells). */
-const char *ol_column_copy(const struct ol_rows *rows, int column, struct ol_arena *arena,
-                           bool *failed);
+const char *ol_rows_copy(const struct ol_rows *rows, int column, struct ol_arena *arena,
+                         bool *failed);
 
 /* --- for the implementations --- */
 
 /* The text of a query for these parameters, and which of them it binds, in order. */
-struct ol_statement_text {
+struct ol_statement {
     char text[8192];
     int bound[32];
     int bound_count;
 };
 int ol_statement_build(const struct ol_query *query, const struct ol_value *params, char marker,
-                       struct ol_statement_text *out, outlog_err *err);
+                       struct ol_statement *out, outlog_err *err);
 
 /* Refuses a text that is not UTF-8, by the parameter's name: the same words on every store. */
 int ol_statement_check(const struct ol_query *query, const struct ol_value *params,
@@ -214,6 +215,6 @@ int ol_statement_check(const struct ol_query *query, const struct ol_value *para
 uint64_t ol_statement_key(const struct ol_query *query, const struct ol_value *params);
 
 /* Turn "code: message" into its error; false when `message` does not begin with one of ours. */
-bool ol_err_from_text(outlog_err *err, const char *message);
+bool ol_store_parse_error(outlog_err *err, const char *message);
 
 #endif

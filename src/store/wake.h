@@ -24,8 +24,8 @@ struct ol_waiter {
 int ol_waiter_open(struct ol_waiter *waiter, uint64_t key);
 void ol_waiter_close(struct ol_waiter *waiter);
 
-/* Wait for a signal, for `other_fd` (may be -1, and is left as it is), or for the time to pass. False
- * when only time has passed. */
+/* Wait for a signal, for `other_fd` (may be -1, and is left as it is), or for the time to pass.
+ * False when only time has passed. */
 bool ol_waiter_wait(struct ol_waiter *waiter, int other_fd, int timeout_ms);
 
 #endif

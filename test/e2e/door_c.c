@@ -5,8 +5,8 @@
  * Each line of standard input is one command, each line of standard output its answer: the result,
  * or {"error": {code, message, pointer, index, expected, actual}}. A text is a JSON string, or
  * {"hex": "…"} where it must hold bytes that no JSON string can. What the program may use of outlog
- * is what any user may: the header and the shared library. Only to read its commands it has files of
- * src/base/ compiled in.
+ * is what any user may: the header and the shared library. Only to read its commands it has files
+ * of src/base/ compiled in.
  *
  *   {"do": "append", "events": [{…}, …]}     in the transaction that is open, else one of its own
  *   {"do": "begin"} {"do": "commit"} {"do": "rollback"}              the library's transaction
@@ -16,8 +16,9 @@
  *   {"do": "read"|"follow", "filter": {…}, "after": N, "limit": N, "timeout_ms": N}
  *   {"do": "run", "verb": "start_step", "id": …, "body": "{…}"}      in the open transaction
  *   run_get, run_list, run_resume, run_replay, run_verify
- *   get, resolve, trace, causality, settled, consumer_*, idempotent_begin, idempotent_end, hash, key */
-#include "base/json.h"
+ *   get, resolve, trace, causality, settled, consumer_*, idempotent_begin, idempotent_end, hash,
+ * key */
+#include "base/json/json.h"
 
 #include <libpq-fe.h>
 #include <sqlite3.h>
@@ -76,9 +77,9 @@ static bool truth(const struct ol_json *object, const char *key)
     return ol_json_get(object, key).type == OL_JSON_TRUE;
 }
 
-static struct outlog_event read_event(const struct ol_json *from)
+static struct outlog_new_event read_event(const struct ol_json *from)
 {
-    struct outlog_event event = {
+    struct outlog_new_event event = {
         .org_id = text(from, "org_id"),
         .is_infrastructure = ol_json_get(from, "org_id").type == OL_JSON_NULL,
         .aggregate_type = text(from, "aggregate_type"),
@@ -180,7 +181,7 @@ static void put_appended(const struct outlog_appended *appended)
     ol_buf_char(&answer, '}');
 }
 
-static void put_record(const struct outlog_record *record)
+static void put_record(const struct outlog_event *record)
 {
     if (strlen(record->payload) != record->payload_bytes)
         give_up("payload_bytes is not the payload's length");
@@ -244,7 +245,7 @@ static void put_one(const char *name, int64_t value)
 
 static int append(const struct ol_json *command, outlog_err *err)
 {
-    static struct outlog_event events[MOST_EVENTS];
+    static struct outlog_new_event events[MOST_EVENTS];
     static struct outlog_appended appended[MOST_EVENTS];
     struct ol_json list = ol_json_get(command, "events");
     struct ol_json_iter it = {0};

@@ -1,5 +1,5 @@
-/* kafka_mock.c: librdkafka's mock cluster as a process, for lib/brokers.py. Prints the list of brokers,
- * then obeys lines on standard input until it ends:
+/* kafka_mock.c: librdkafka's mock cluster as a process, for lib/brokers.py. Prints the list of
+ * brokers, then obeys lines on standard input until it ends:
  *
  *   down          no broker answers any more       up          they do again
  *   refuse TOPIC  there is no such topic           topic NAME  made, with one partition

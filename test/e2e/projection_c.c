@@ -1,5 +1,5 @@
-/* projection_c.c: a projection in C, for test_projections.py: counts orders and adds up their totals in a
- * table of its own.
+/* projection_c.c: a projection in C, for test_projections.py: counts orders and adds up their
+ * totals in a table of its own.
  *
  *     projection_c URL VERSION      apply everything, print how many events
  *
@@ -38,7 +38,7 @@ static int begin(void *user, outlog_tx *tx, outlog_err *err)
                : 0;
 }
 
-static int apply(void *user, outlog_tx *tx, const struct outlog_record *events, size_t count,
+static int apply(void *user, outlog_tx *tx, const struct outlog_event *events, size_t count,
                  outlog_err *err)
 {
     char sql[200];

@@ -3,14 +3,15 @@
  * Each line of standard input is one command, each line of standard output one answer:
  *
  *   {"open": NAME, "settings": {…}}                       -> {"opened": NAME} or {"error": …}
- *   {"send": NAME, "tag": N, "timeout_ms": N, "message": {…}}   (payload: any JSON, or payload_text)
+ *   {"send": NAME, "tag": N, "timeout_ms": N, "message": {…}}   (payload: any JSON, or
+ * payload_text)
  *   {"wait": N}      drive until N outcomes more are there -> {"tag": …, "kind": …, …} each
  *   {"abandon": NAME, "tag": N}     {"close": NAME}
  *
  * With --answers PATH the answers go to that file (a fifo), so that the stdout publisher
  * can have standard output for itself. */
 #include "base/clock.h"
-#include "publish/headers.h"
+#include "net/headers.h"
 #include "publish/sender.h"
 
 #include <stdio.h>
@@ -22,7 +23,7 @@ enum { OUTLETS = 64 };
 struct slot {
     char name[64];
     struct ol_settings *settings;
-    struct ol_outlet *outlet;
+    struct ol_sender_channel *outlet;
 };
 
 static struct slot slots[OUTLETS];
@@ -92,7 +93,7 @@ static void open_outlet(const struct ol_json *command, const char *name)
 
     if (ol_settings_open(name, settings.text, settings.bytes, OL_SETTINGS_USE, &slot->settings,
                          &err) < 0 ||
-        ol_outlet_open(sender, slot->settings, &slot->outlet, &err) < 0) {
+        ol_sender_channel_open(sender, slot->settings, &slot->outlet, &err) < 0) {
         ol_settings_close(slot->settings);
         slot->settings = NULL;
         ol_buf_text(&line, "{\"error\":");
@@ -110,7 +111,7 @@ static void send_message(const struct ol_json *command, const char *name, struct
 {
     struct ol_json m = ol_json_get(command, "message"), payload = ol_json_get(&m, "payload");
     struct ol_json replay = ol_json_get(&m, "is_replay"), headers = ol_json_get(&m, "headers");
-    struct outlog_message message = {
+    struct outlog_delivery message = {
         .event_id = text(&m, "event_id", arena),
         .org_id = text(&m, "org_id", arena),
         .destination = name,
@@ -143,8 +144,8 @@ static void send_message(const struct ol_json *command, const char *name, struct
     }
     message.headers = list;
     int64_t deadline_us = ol_clock_boot_us() + number(command, "timeout_ms", 5000) * 1000;
-    ol_outlet_submit(find(name)->outlet, &message, deadline_us,
-                     (void *)(intptr_t)number(command, "tag", 0));
+    ol_sender_channel_submit(find(name)->outlet, &message, deadline_us,
+                             (void *)(intptr_t)number(command, "tag", 0));
 }
 
 static void obey(const struct ol_json *command, struct ol_arena *arena)
@@ -162,10 +163,10 @@ static void obey(const struct ol_json *command, struct ol_arena *arena)
     } else if ((name = text(command, "send", arena))) {
         send_message(command, name, arena);
     } else if ((name = text(command, "abandon", arena))) {
-        ol_outlet_abandon(find(name)->outlet, (void *)(intptr_t)number(command, "tag", 0));
+        ol_sender_channel_abandon(find(name)->outlet, (void *)(intptr_t)number(command, "tag", 0));
     } else if ((name = text(command, "close", arena))) {
         struct slot *slot = find(name);
-        ol_outlet_close(slot->outlet);
+        ol_sender_channel_close(slot->outlet);
         ol_settings_close(slot->settings);
         *slot = (struct slot){0};
         fprintf(answers, "{\"closed\":true}\n");

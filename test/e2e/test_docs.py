@@ -118,7 +118,7 @@ def test_the_cli_page_names_every_command_and_option(root, build):
         assert re.search(rf"^## (\w+ and )?{command}( and \w+)?$", text, re.M), command
         source = root / "src" / "cli" / f"{command}.c"
         if source.exists():
-            for option in re.findall(r'\{"([a-z-]+)", OL_(?:FLAG|STRING|NUMBER)', source.read_text()):
+            for option in re.findall(r'\{"([a-z-]+)", OL_OPTION_(?:FLAG|STRING|NUMBER)', source.read_text()):
                 assert f"`--{option}" in text, f"{command} --{option}"
 
 
@@ -158,19 +158,19 @@ def test_the_sql_page_names_every_argument_and_function(root, postgres_store, po
 
 def test_the_config_page_names_every_key(root):
     text = (root / "docs" / "config.md").read_text()
-    source = (root / "src" / "publish" / "settings.c").read_text()
+    source = (root / "src" / "destinations" / "settings.c").read_text()
     keys = re.findall(r'^    \{"(\w+)",\s+OL_TO_[A-Z_]+(?: \||,)', source, re.M)
     types = re.findall(r'^    \{"(\w+)", OL_TO_[A-Z_]+, \d+ \* SECOND', source, re.M)
     assert "url" in keys and "webhook" in types
     for key in keys:
         assert f"`{key}`" in text, key
     for section, key in re.findall(r'^    \{"(\w+)", "(\w+)", [A-Z]', (
-            root / "src" / "relay" / "setting.c").read_text(), re.M):
+            root / "src" / "config" / "section.c").read_text(), re.M):
         assert f"`{section}`" in text and f"`{key}`" in text, f"{section}.{key}"
 
 
 def test_the_errors_page_names_the_codes_of_the_api(root, build):
-    source = "".join(path.read_text() for path in (root / "src" / "api").glob("*.c"))
+    source = "".join(path.read_text() for path in (root / "src" / "server").rglob("*.c"))
     said = set(re.findall(r'ol_problem_say\(\s*\w+,\s*\d+,\s*"(\w+)"', source)) | set(
         re.findall(r'\{\d{3}, "(\w+)"\}', source)) | {"invalid_request"}
     text = (root / "docs" / "errors.md").read_text()

@@ -120,7 +120,7 @@ def render(dialect, name, given):
 
 def session_settings():
     """What the library sets on each of its sessions."""
-    source = (ROOT / "src" / "store" / "postgres.c").read_text()
+    source = (ROOT / "src" / "store" / "postgres" / "conn.c").read_text()
     literals = re.search(r"planner_settings\[\] =\s*((?:\"[^\n]*\"\s*)+);", source)[1]
     return "".join(re.findall(r'"(.*)"', literals))
 

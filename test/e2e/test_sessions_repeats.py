@@ -8,7 +8,7 @@ from lib.outbox import wait_for
 
 pytestmark = pytest.mark.usefixtures("store")
 KEY = "u-1:helper:t-1"
-BY_HEART = 1024      # src/sessions/heard.h: later ones have ids made of the request
+BY_HEART = 1024      # src/sessions/dedupe.h: later ones have ids made of the request
 SECRET = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7\n-----END RSA PRIVATE KEY-----"
 
 

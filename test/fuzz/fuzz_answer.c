@@ -1,10 +1,10 @@
-/* fuzz_answer.c: what a webhook's receiver may answer, over a real connection to direct.c.
+/* fuzz_answer.c: what a webhook's receiver may answer, over a real connection to http_plain.c.
  *
- * However the bytes are cut, the answer is the same: whether one came, its status, Retry-After and body. A
- * transfer ends once, nothing stays busy, and what is kept is within its bounds. Input: a byte that says
- * how long the pieces are, and the answer. */
+ * However the bytes are cut, the answer is the same: whether one came, its status, Retry-After and
+ * body. A transfer ends once, nothing stays busy, and what is kept is within its bounds. Input: a
+ * byte that says how long the pieces are, and the answer. */
 #include "base/clock.h"
-#include "publish/direct.h"
+#include "net/http_plain.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 struct heard {
     struct ol_connection *connection; /* while it lives */
     int ended;
-    enum ol_reach reach;
+    enum ol_http_reach reach;
     int status;
     bool is_whole;
     char retry_after[64];
@@ -27,13 +27,13 @@ struct heard {
 };
 
 static int listener = -1, epoll = -1;
-static struct ol_origin origin;
+static struct ol_http_origin origin;
 static struct ol_headers headers;
-static struct ol_http_request request = {.method = "POST",
-                                         .headers = &headers,
-                                         .body = "{}",
-                                         .body_bytes = 2,
-                                         .allow_private = true};
+static struct ol_http_client_request request = {.method = "POST",
+                                                .headers = &headers,
+                                                .body = "{}",
+                                                .body_bytes = 2,
+                                                .allow_private = true};
 
 static void check(bool is_ok)
 {
@@ -62,11 +62,11 @@ static bool assign(void *engine, int fd, struct ol_connection *connection)
     return true;
 }
 
-static void ended(void *engine, struct ol_transfer *t, CURLcode code)
+static void ended(void *engine, struct ol_http_transfer *t, CURLcode code)
 {
     struct heard *heard = engine;
-    ol_transfer_end(t, code, false);
-    const struct ol_answer *answer = &t->answer;
+    ol_http_transfer_end(t, code, false);
+    const struct ol_http_response *answer = &t->answer;
     check(++heard->ended == 1);
     check(answer->status == 0 || answer->status >= 200);
     check(strlen(answer->retry_after) < sizeof heard->retry_after &&
@@ -81,28 +81,28 @@ static void ended(void *engine, struct ol_transfer *t, CURLcode code)
     snprintf(heard->retry_after, sizeof heard->retry_after, "%s", answer->retry_after);
 }
 
-static void drive(struct ol_direct *direct, struct heard *heard, int timeout_ms)
+static void drive(struct ol_http_plain *direct, struct heard *heard, int timeout_ms)
 {
     struct epoll_event event;
     while (heard->connection && epoll_wait(epoll, &event, 1, timeout_ms) == 1)
-        ol_direct_ready(direct, heard->connection, event.events), timeout_ms = 0;
+        ol_http_plain_ready(direct, heard->connection, event.events), timeout_ms = 0;
 }
 
-static void answer(struct ol_transfer *t, const uint8_t *data, size_t bytes, size_t piece,
+static void answer(struct ol_http_transfer *t, const uint8_t *data, size_t bytes, size_t piece,
                    struct heard *heard)
 {
     char asked[4096];
-    struct ol_direct direct = {.epoll = epoll,
-                               .engine = heard,
-                               .assign = assign,
-                               .ended = ended,
-                               .due_us = INT64_MAX};
-    struct ol_direct_line line = {.most = 1};
+    struct ol_http_plain direct = {.epoll = epoll,
+                                   .engine = heard,
+                                   .assign = assign,
+                                   .ended = ended,
+                                   .due_us = INT64_MAX};
+    struct ol_idle_conns line = {.most = 1};
 
     *heard = (struct heard){0};
     request.deadline_us = ol_clock_boot_us() + 10000000;
-    check(ol_direct_admits(&origin, &request) && ol_direct_prepare(&origin, t, &request));
-    ol_direct_begin(&direct, &line, t);
+    check(ol_http_plain_admits(&origin, &request) && ol_http_plain_prepare(&origin, t, &request));
+    ol_http_plain_begin(&direct, &line, t);
     int peer = accept(listener, NULL, NULL);
     drive(&direct, heard, 1000);
     check(recv(peer, asked, sizeof asked, 0) == (ssize_t)t->body.bytes);
@@ -116,7 +116,7 @@ static void answer(struct ol_transfer *t, const uint8_t *data, size_t bytes, siz
     while (!heard->ended)
         drive(&direct, heard, 1000);
     check(direct.busy_count == 0 && !direct.busy && !t->connection);
-    ol_direct_hang_up(&direct, &line);
+    ol_http_plain_hang_up(&direct, &line);
     check(!heard->connection);
     close(peer);
 }
@@ -128,10 +128,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         listen_once();
     if (bytes < 2)
         return 0;
-    struct ol_transfer *t = ol_transfer_new(NULL);
+    struct ol_http_transfer *t = ol_http_transfer_new(NULL);
     answer(t, data + 1, bytes - 1, bytes, &whole);
     answer(t, data + 1, bytes - 1, 1 + data[0] % 61, &cut);
-    ol_transfer_free(t);
+    ol_http_transfer_free(t);
     check(whole.status == cut.status && whole.reach == cut.reach && whole.is_whole == cut.is_whole);
     check(strcmp(whole.retry_after, cut.retry_after) == 0);
     check(whole.body_bytes == cut.body_bytes && !memcmp(whole.body, cut.body, cut.body_bytes));

@@ -1,12 +1,12 @@
 /* fuzz_command.c: the body of POST /v1/events, and of POST /v1/messages.
  *
- * What is taken is whole: events that can be checked and stored, payloads that are JSON, keys that can be
- * compared. What is refused has a status of 4xx and a problem that is JSON itself. */
-#include "api/command.h"
-#include "api/request.h"
-#include "api/server.h"
+ * What is taken is whole: events that can be checked and stored, payloads that are JSON, keys that
+ * can be compared. What is refused has a status of 4xx and a problem that is JSON itself. */
 #include "log/event.h"
-#include "outbox/message.h"
+#include "outbox/enqueue.h"
+#include "server/http/request.h"
+#include "server/resources/append_request.h"
+#include "server/server.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ void ol_request_finish(struct ol_request *request)
     abort();
 }
 
-static void check_taken(const struct ol_command_draft *draft)
+static void check_taken(const struct ol_append_request *draft)
 {
     struct ol_json value;
     struct ol_buf text = {0};
@@ -34,7 +34,7 @@ static void check_taken(const struct ol_command_draft *draft)
 
     check(draft->event_count + draft->message_count > 0);
     for (size_t i = 0; i < draft->event_count; i++) {
-        const struct outlog_event *event = &draft->events[i];
+        const struct outlog_new_event *event = &draft->events[i];
         struct ol_json payload, metadata;
         if (ol_event_check(event, &payload, &metadata, &err) == 0)
             check(payload.type == OL_JSON_OBJECT);
@@ -51,7 +51,7 @@ static void check_taken(const struct ol_command_draft *draft)
     ol_buf_clear(&text);
 }
 
-static void check_refused(const struct ol_command_draft *draft)
+static void check_refused(const struct ol_append_request *draft)
 {
     struct ol_json problem;
     check(draft->status >= 400 && draft->status < 500);
@@ -64,8 +64,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct ol_pair header = {"traceparent",
                              "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"};
     struct ol_request *request = ol_request_new(&server);
-    struct ol_command_draft draft;
-    struct outlog_message_draft message = {0};
+    struct ol_append_request draft;
+    struct outlog_new_message message = {0};
     outlog_err err;
     char *text = malloc(bytes + 1); // exactly as long as it is, for the sanitizer
 
@@ -74,12 +74,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     request->headers = &header;
     request->header_count = 1;
     request->request_id = "r";
-    if (ol_command_parse(request, text, bytes, bytes % 2 ? "key" : NULL, &draft) == 0)
+    if (ol_append_request_parse(request, text, bytes, bytes % 2 ? "key" : NULL, &draft) == 0)
         check_taken(&draft);
     else
         check_refused(&draft);
     ol_buf_clear(&draft.answer);
-    ol_message_read(text, bytes, &request->arena, &message, &err);
+    ol_message_json_read(text, bytes, &request->arena, &message, &err);
     request->headers = NULL;
     ol_request_free(request);
     free(text);

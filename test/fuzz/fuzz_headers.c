@@ -1,7 +1,7 @@
-/* fuzz_headers.c: H1 of headers.h: whatever is offered, the lines that come out are one header each;
- * and masking never breaks UTF-8 or its bound. Input: name NUL value NUL name NUL value … */
-#include "base/json.h"
-#include "publish/headers.h"
+/* fuzz_headers.c: H1 of headers.h: whatever is offered, the lines that come out are one header
+ * each; and masking never breaks UTF-8 or its bound. Input: name NUL value NUL name NUL value … */
+#include "base/json/json.h"
+#include "net/headers.h"
 #include "publish/mask.h"
 
 #include <stdint.h>

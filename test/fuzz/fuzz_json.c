@@ -1,9 +1,10 @@
 /* fuzz_json.c: our reader against jansson, and against itself.
  *
  *     clang -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -Iinclude -Isrc \
- *         test/fuzz/fuzz_json.c src/base/{json,json_normal,json_parse,json_text,buf,arena,err,clock}.c -ljansson -o fuzz_json
+ *         test/fuzz/fuzz_json.c
+ * src/base/{json,json_normal,json_parse,json_text,buf,arena,err,clock}.c -ljansson -o fuzz_json
  *     ./fuzz_json -max_total_time=60 /tmp/corpus test/fuzz/corpus/json */
-#include "base/json.h"
+#include "base/json/json.h"
 
 #include <jansson.h>
 #include <stdint.h>
@@ -58,9 +59,9 @@ static void check_normal_form(const struct ol_json *value, json_t *peer)
     struct ol_json normal;
     bool is_overflow;
 
-    REQUIRE(ol_json_normalize(value, &once) == 0);
+    REQUIRE(ol_json_canonical(value, &once) == 0);
     REQUIRE(ol_json_parse(once.data, once.bytes, &normal, NULL) == 0);
-    REQUIRE(ol_json_normalize(&normal, &twice) == 0);
+    REQUIRE(ol_json_canonical(&normal, &twice) == 0);
     REQUIRE(once.bytes == twice.bytes && memcmp(once.data, twice.data, once.bytes) == 0);
     if (peer) {
         json_t *other = peer_parse(once.data, once.bytes, &is_overflow);

@@ -1,6 +1,7 @@
 /* fuzz_mustache.c: the first line is the context, the rest the template. What can be checked can be
- * rendered, whatever the values, unless it grows too large; and HTML never holds a bare `<` of a value. */
-#include "publish/mustache.h"
+ * rendered, whatever the values, unless it grows too large; and HTML never holds a bare `<` of a
+ * value. */
+#include "notify/mustache.h"
 
 #include <stdint.h>
 #include <stdlib.h>

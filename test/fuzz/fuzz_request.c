@@ -1,10 +1,10 @@
-/* fuzz_request.c: HTTP requests out of bytes (api/http.c), however the bytes come.
+/* fuzz_request.c: HTTP requests out of bytes (server/http/http1.c), however the bytes come.
  *
  * The same input is given at once and in pieces; both must make the same requests and answers. What
- * reaches the server is bounded and clean: a path, names in lower case, no NUL, a body within its limit.
- * The first byte of the input says how large the pieces are. */
-#include "api/http.h"
-#include "api/request.h"
+ * reaches the server is bounded and clean: a path, names in lower case, no NUL, a body within its
+ * limit. The first byte of the input says how large the pieces are. */
+#include "server/http/http1.h"
+#include "server/http/request.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,9 +17,9 @@ enum { MOST_BODY = 4096, MOST_HEAD = 2048 };
 static struct ol_buf out;  /* what was answered */
 static struct ol_buf seen; /* what was asked */
 static bool is_over;
-static struct ol_peer *accepted;
+static struct ol_client_conn *accepted;
 static uv_loop_t loop;
-static struct ol_peers peers = {.loop = &loop};
+static struct ol_client_conns peers = {.loop = &loop};
 
 static void check(bool is_ok)
 {
@@ -29,10 +29,10 @@ static void check(bool is_ok)
 
 /* --- the connection, without a network --- */
 
-struct ol_peer *ol_peer_accept(struct ol_peers *all, uv_stream_t *listener,
-                               const struct ol_peer_user *user)
+struct ol_client_conn *ol_client_conn_accept(struct ol_client_conns *all, uv_stream_t *listener,
+                                             const struct ol_client_conn_handler *user)
 {
-    struct ol_peer *peer = calloc(1, sizeof *peer);
+    struct ol_client_conn *peer = calloc(1, sizeof *peer);
     (void)listener;
     peer->peers = all;
     peer->user = user;
@@ -40,31 +40,32 @@ struct ol_peer *ol_peer_accept(struct ol_peers *all, uv_stream_t *listener,
     return peer;
 }
 
-void ol_peer_write(struct ol_peer *peer, const char *text, size_t bytes)
+void ol_client_conn_write(struct ol_client_conn *peer, const char *text, size_t bytes)
 {
     (void)peer;
     ol_buf_add(&out, text, bytes);
 }
 
-void ol_peer_answer(struct ol_peer *peer, const struct ol_buf *head, struct ol_buf *body)
+void ol_client_conn_answer(struct ol_client_conn *peer, const struct ol_buf *head,
+                           struct ol_buf *body)
 {
-    ol_peer_write(peer, head->data, head->bytes);
+    ol_client_conn_write(peer, head->data, head->bytes);
     if (body->bytes)
-        ol_peer_write(peer, body->data, body->bytes);
+        ol_client_conn_write(peer, body->data, body->bytes);
 }
 
-void ol_peer_pause(struct ol_peer *peer, bool paused)
+void ol_client_conn_pause(struct ol_client_conn *peer, bool paused)
 {
     peer->is_paused = paused;
 }
 
-void ol_peer_end(struct ol_peer *peer)
+void ol_client_conn_end(struct ol_client_conn *peer)
 {
     (void)peer;
     is_over = true;
 }
 
-void ol_peer_close(struct ol_peer *peer)
+void ol_client_conn_close(struct ol_client_conn *peer)
 {
     if (peer->is_closing)
         return;
@@ -72,7 +73,7 @@ void ol_peer_close(struct ol_peer *peer)
     peer->user->closed(peer);
 }
 
-void ol_peer_drop(struct ol_peer *peer)
+void ol_client_conn_drop(struct ol_client_conn *peer)
 {
     free(peer);
 }
@@ -98,7 +99,7 @@ static void on_request(struct ol_server *server, struct ol_request *request)
         ol_buf_add(&seen, request->body.data, request->body.bytes);
     request->request_id = "";
     ol_request_reply(request, 200);
-    ol_http_answer(request);
+    ol_http1_answer(request);
 }
 
 static void on_gone(struct ol_server *server, struct ol_request *request)
@@ -109,20 +110,20 @@ static void on_gone(struct ol_server *server, struct ol_request *request)
 
 static void feed(const char *data, size_t bytes, size_t piece)
 {
-    static struct ol_http_user user = {.limits = {.head_bytes = MOST_HEAD,
-                                                  .body_bytes = MOST_BODY,
-                                                  .bodies_bytes = MOST_BODY,
-                                                  .head_ms = 1,
-                                                  .body_ms = 1,
-                                                  .idle_ms = 1,
-                                                  .write_ms = 1},
-                                       .request = on_request,
-                                       .gone = on_gone};
+    static struct ol_http1_handler user = {.limits = {.head_bytes = MOST_HEAD,
+                                                      .body_bytes = MOST_BODY,
+                                                      .bodies_bytes = MOST_BODY,
+                                                      .head_ms = 1,
+                                                      .body_ms = 1,
+                                                      .idle_ms = 1,
+                                                      .write_ms = 1},
+                                           .request = on_request,
+                                           .gone = on_gone};
     ol_buf_reset(&out);
     ol_buf_reset(&seen);
     is_over = false;
-    check(ol_http_accept(&peers, NULL, &user) == 0);
-    struct ol_peer *peer = accepted;
+    check(ol_http1_accept(&peers, NULL, &user) == 0);
+    struct ol_client_conn *peer = accepted;
     while (bytes && !is_over) {
         size_t now = bytes < piece ? bytes : piece;
         peer->user->data(peer, data, now);
@@ -130,7 +131,7 @@ static void feed(const char *data, size_t bytes, size_t piece)
         bytes -= now;
     }
     if (!peer->is_closing)
-        ol_peer_close(peer);
+        ol_client_conn_close(peer);
     free(peer);
 }
 

@@ -1,5 +1,5 @@
-/* fuzz_url.c: G1 of guard.c: a URL that we accept is read by curl exactly as we read it. */
-#include "publish/guard.h"
+/* fuzz_url.c: G1 of ssrf_guard.c: a URL that we accept is read by curl exactly as we read it. */
+#include "net/ssrf_guard.h"
 
 #include <arpa/inet.h>
 #include <curl/curl.h>
@@ -18,7 +18,7 @@ static void fail(const char *url, const char *why, const char *ours, const char 
 }
 
 /* Curl may shorten an IPv6 address: the addresses are compared, not their spelling. */
-static bool is_same_host(const struct ol_url *ours, const char *theirs)
+static bool is_same_host(const struct ol_parsed_url *ours, const char *theirs)
 {
     unsigned char a[16], b[16];
     char bare[OL_HOST_TEXT + 2];
@@ -29,7 +29,7 @@ static bool is_same_host(const struct ol_url *ours, const char *theirs)
            memcmp(a, b, 16) == 0;
 }
 
-static void compare(const char *url, const struct ol_url *ours)
+static void compare(const char *url, const struct ol_parsed_url *ours)
 {
     CURLU *curl = curl_url();
     char *scheme = NULL, *host = NULL, *port = NULL, *user = NULL, number[16];
@@ -59,15 +59,15 @@ out:
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    struct ol_url ours, strict;
+    struct ol_parsed_url ours, strict;
     outlog_err err;
     if (bytes > 4096 || memchr(data, 0, bytes))
         return 0;
     char *url = malloc(bytes + 1);
     memcpy(url, data, bytes);
     url[bytes] = '\0';
-    bool is_open = ol_guard_url(url, true, &ours, &err) == 0;
-    bool is_strict = ol_guard_url(url, false, &strict, &err) == 0;
+    bool is_open = ol_ssrf_guard_url(url, true, &ours, &err) == 0;
+    bool is_strict = ol_ssrf_guard_url(url, false, &strict, &err) == 0;
     if (is_strict && (!is_open || !strict.is_https || strict.port != 443))
         fail(url, "strict", "accepted", "what the open mode refuses");
     if (is_open)

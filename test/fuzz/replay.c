@@ -1,5 +1,5 @@
-/* replay.c: a fuzzer without libFuzzer, for the test run: every seed as it is and changed a few thousand times,
- * the same way each time. `make fuzz` looks further.
+/* replay.c: a fuzzer without libFuzzer, for the test run: every seed as it is and changed a few
+ * thousand times, the same way each time. `make fuzz` looks further.
  *
  *     fuzz_NAME SEED… */
 #include <stdint.h>

@@ -2,7 +2,7 @@
 #include <outlog_publisher.h>
 
 int sim_open(const struct outlog_publisher_host *host, void **instance, outlog_err *err);
-void sim_submit(void *instance, const struct outlog_message *message, int64_t deadline_us,
+void sim_submit(void *instance, const struct outlog_delivery *message, int64_t deadline_us,
                 void *tag);
 void sim_drive(void *instance, int timeout_ms);
 void sim_close(void *instance);

@@ -2,22 +2,22 @@
  *
  *     sim_relay STORE PLUGIN SEED STEPS
  *
- * Two workers on one SQLite store, in one thread. The clock is turned by hand, the publisher is scripted:
- * whatever happens (messages, rounds, answers, lost answers, crashes, freezes, operators) is drawn from
- * the seed, so a seed is a history. After each step the history must keep these:
+ * Two workers on one SQLite store, in one thread. The clock is turned by hand, the publisher is
+ * scripted: whatever happens (messages, rounds, answers, lost answers, crashes, freezes, operators)
+ * is drawn from the seed, so a seed is a history. After each step the history must keep these:
  *
- * S1  One message of a key is on the wire at a time.                                        (rule 11)
- * S2  A message goes for the first time only after every older one of its key was taken, or is dead. (9)
- * S3  An attempt has a number of its own, which grows.                                        (O4)
- * S4  At most once: what may have arrived is not sent again unless an operator says so.
- * S5  PUBLISHED means that the target took it; attempts never fall.                           (O7)
- * S6  Nothing is on the wire beyond the lease of the lane it was claimed under.               (rule 4)
- * S7  In the end, when nothing goes wrong any more, everything is PUBLISHED or DEAD.
+ * S1  One message of a key is on the wire at a time.                                        (rule
+ * 11) S2  A message goes for the first time only after every older one of its key was taken, or is
+ * dead. (9) S3  An attempt has a number of its own, which grows. (O4) S4  At most once: what may
+ * have arrived is not sent again unless an operator says so. S5  PUBLISHED means that the target
+ * took it; attempts never fall.                           (O7) S6  Nothing is on the wire beyond
+ * the lease of the lane it was claimed under.               (rule 4) S7  In the end, when nothing
+ * goes wrong any more, everything is PUBLISHED or DEAD.
  *
  * Prints a hash of the history: the same seed prints the same. */
 #include "base/clock.h"
 #include "log/log.h"
-#include "relay/work.h"
+#include "relay/internal.h"
 
 #include <outlog_publisher.h>
 #include <sqlite3.h>
@@ -27,7 +27,7 @@
 
 /* What the plug-in (sim_publisher.c) calls. */
 int sim_open(const struct outlog_publisher_host *host, void **instance, outlog_err *err);
-void sim_submit(void *instance, const struct outlog_message *message, int64_t deadline_us,
+void sim_submit(void *instance, const struct outlog_delivery *message, int64_t deadline_us,
                 void *tag);
 void sim_drive(void *instance, int timeout_ms);
 void sim_close(void *instance);
@@ -177,7 +177,7 @@ int sim_open(const struct outlog_publisher_host *host, void **instance, outlog_e
     return 0;
 }
 
-static void check_send(int number, const struct outlog_message *message)
+static void check_send(int number, const struct outlog_delivery *message)
 {
     struct message *m = &sim.messages[number];
     MUST(message->attempt > m->attempt, "S3: %d leaves again as attempt %d", number,
@@ -191,12 +191,12 @@ static void check_send(int number, const struct outlog_message *message)
              "S2: %d leaves before %d of its key", number, i);
 }
 
-void sim_submit(void *instance, const struct outlog_message *message, int64_t deadline_us,
+void sim_submit(void *instance, const struct outlog_delivery *message, int64_t deadline_us,
                 void *tag)
 {
     int number = find(message->event_id);
     struct message *m = &sim.messages[number];
-    const struct ol_work_lane *lane = &sim.workers[sim.running]->lanes[0];
+    const struct ol_relay_lane *lane = &sim.workers[sim.running]->lanes[0];
     struct flight *flight = calloc(1, sizeof *flight);
 
     MUST(flight, "out of memory");
@@ -257,7 +257,8 @@ static struct outlog_outcome random_outcome(void)
     return (struct outlog_outcome){.kind = OUTLOG_PUBLISH_UNKNOWN, .error = lost};
 }
 
-/* Answers come by chance, or not before the deadline; an answer that was lost may have been a yes. */
+/* Answers come by chance, or not before the deadline; an answer that was lost may have been a yes.
+ */
 void sim_drive(void *instance, int timeout_ms)
 {
     static char late[] = "no answer in time";
@@ -324,12 +325,12 @@ static void put(void)
     *m =
         (struct message){.key = below(5) ? below(KEYS) * 2 + is_once : -1, .at_most_once = is_once};
     snprintf(key, sizeof key, "k%d", m->key);
-    struct outlog_message_draft draft = {.destination = destinations[is_once],
-                                         .event_type = "sim",
-                                         .payload = "{}",
-                                         .payload_bytes = 2,
-                                         .ordering_key = m->key >= 0 ? key : NULL,
-                                         .delay_us = below(8) ? 0 : below(1000000)};
+    struct outlog_new_message draft = {.destination = destinations[is_once],
+                                       .event_type = "sim",
+                                       .payload = "{}",
+                                       .payload_bytes = 2,
+                                       .ordering_key = m->key >= 0 ? key : NULL,
+                                       .delay_us = below(8) ? 0 : below(1000000)};
     must_not_fail(outlog_begin(sim.log, &tx, &err), &err);
     must_not_fail(outlog_enqueue(tx, &draft, &out, &err), &err);
     memcpy(m->id, out.event_id, sizeof m->id);
@@ -453,10 +454,11 @@ static void prepare(void)
             "\"retry\":{\"base\":\"20ms\",\"max\":\"200ms\",\"jitter\":0,\"max_attempts\":6},"
             "\"breaker\":{\"failures\":4,\"open\":\"50ms\",\"open_max\":\"200ms\"}}",
             sim.plugin, guarantees[i]);
-        must_not_fail(ol_exec(sim.log->conn, OL_Q_DESTINATION_PUT,
-                              OL_PARAMS(ol_text(i ? "once" : "many"), ol_text(settings),
-                                        ol_text(guarantees[i]), ol_text("skip"), ol_int(0)),
-                              NULL, &err),
+        must_not_fail(ol_store_exec(sim.log->conn, OL_Q_DESTINATION_PUT,
+                                    OL_PARAMS(ol_value_text(i ? "once" : "many"),
+                                              ol_value_text(settings), ol_value_text(guarantees[i]),
+                                              ol_value_text("skip"), ol_value_int(0)),
+                                    NULL, &err),
                       &err);
     }
 }

@@ -78,7 +78,7 @@ static void nap(struct chance *chance, unsigned most_ms)
 
 /* Events for aggregates that all writers share. */
 struct batch {
-    struct outlog_event events[MOST_BATCH];
+    struct outlog_new_event events[MOST_BATCH];
     struct outlog_appended out[MOST_BATCH];
     char org[MOST_BATCH][16], aggregate[MOST_BATCH][16], type[MOST_BATCH][16];
     unsigned count;
@@ -93,12 +93,12 @@ static void fill_batch(struct batch *batch, struct chance *chance)
         snprintf(batch->aggregate[i], sizeof batch->aggregate[i], "a-%u",
                  below(chance, AGGREGATES));
         snprintf(batch->type[i], sizeof batch->type[i], "kind.%u", below(chance, 5));
-        batch->events[i] = (struct outlog_event){.org_id = org < ORGS ? batch->org[i] : NULL,
-                                                 .is_infrastructure = org == ORGS,
-                                                 .aggregate_type = "shared",
-                                                 .aggregate_id = batch->aggregate[i],
-                                                 .event_type = batch->type[i],
-                                                 .payload = "{\"n\":1}"};
+        batch->events[i] = (struct outlog_new_event){.org_id = org < ORGS ? batch->org[i] : NULL,
+                                                     .is_infrastructure = org == ORGS,
+                                                     .aggregate_type = "shared",
+                                                     .aggregate_id = batch->aggregate[i],
+                                                     .event_type = batch->type[i],
+                                                     .payload = "{\"n\":1}"};
     }
 }
 

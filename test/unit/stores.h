@@ -1,11 +1,12 @@
-/* stores.h: a suite run once on SQLite and, where scripts/with-postgres gave one, once on PostgreSQL.
+/* stores.h: a suite run once on SQLite and, where scripts/with-postgres gave one, once on
+ * PostgreSQL.
  *
  * Each store is a new one with the schema; a test finds it in *state. */
 #ifndef OL_TEST_STORES_H
 #define OL_TEST_STORES_H
 
 #include "log/log.h"
-#include "store/scratch.h"
+#include "store/temp_store.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +22,7 @@
 #define OK(call) assert_true_or_say((call) >= 0, &err)
 
 struct fixture {
-    struct ol_scratch scratch;
+    struct ol_temp_store scratch;
     char folder[64];
     outlog *log;
     struct ol_conn *conn; /* the log's */
@@ -39,7 +40,7 @@ static inline struct fixture *fixture_open(const char *beside, const char *folde
 {
     struct fixture *fixture = calloc(1, sizeof *fixture);
     outlog_err err = {0};
-    if (fixture && ol_scratch_open(beside, &fixture->scratch, &err) == 0 &&
+    if (fixture && ol_temp_store_open(beside, &fixture->scratch, &err) == 0 &&
         outlog_open(fixture->scratch.url, &fixture->log, &err) == 0 &&
         outlog_init(fixture->log, NULL, NULL, &err) == 0) {
         snprintf(fixture->folder, sizeof fixture->folder, "%s", folder);
@@ -55,7 +56,7 @@ static inline void fixture_close(struct fixture *fixture)
 {
     outlog_err err;
     outlog_close(fixture->log);
-    ol_scratch_close(&fixture->scratch, &err);
+    ol_temp_store_close(&fixture->scratch, &err);
     if (*fixture->folder)
         rmdir(fixture->folder);
     free(fixture);

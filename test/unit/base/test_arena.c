@@ -2,7 +2,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/err.h"
-#include "base/hash.h"
+#include "base/sha256.h"
 
 #include <setjmp.h>
 #include <stdalign.h>
@@ -203,10 +203,10 @@ static void every_code_has_a_name_that_leads_back(void **state)
     for (int code = 1; code < OUTLOG_CODE_COUNT; code++) {
         const char *name = outlog_code_name((enum outlog_code)code);
         assert_non_null(name);
-        assert_int_equal(ol_code_by_name(name, strlen(name)), code);
-        assert_true(ol_code_http_status((enum outlog_code)code) >= 400);
+        assert_int_equal(ol_err_code_by_name(name, strlen(name)), code);
+        assert_true(ol_err_http_status((enum outlog_code)code) >= 400);
     }
-    assert_int_equal(ol_code_by_name("nope", 4), OUTLOG_OK);
+    assert_int_equal(ol_err_code_by_name("nope", 4), OUTLOG_OK);
     assert_string_equal(outlog_code_name((enum outlog_code)999), "unknown_code");
     assert_true(outlog_code_is_retryable(OUTLOG_UNAVAILABLE));
     assert_false(outlog_code_is_retryable(OUTLOG_INVALID_JSON));

@@ -1,5 +1,7 @@
 /* test_clock.c: how times and spans are written and read. */
 #include "base/clock.h"
+#include "base/duration.h"
+#include "base/timestamp.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,10 +30,10 @@ static void time_is_written_with_microseconds(void **state)
         {INT64_MAX, "9999-12-31T23:59:59.999999Z"}, // RFC 3339 has four digits for the year
         {INT64_MIN, "0000-01-01T00:00:00.000000Z"},
     };
-    char text[OL_TIME_TEXT];
+    char text[OL_TIMESTAMP_TEXT];
     (void)state;
     for (size_t i = 0; i < COUNT(cases); i++)
-        assert_string_equal(ol_time_format(cases[i].time, text), cases[i].text);
+        assert_string_equal(ol_timestamp_format(cases[i].time, text), cases[i].text);
 }
 
 /* libc knows the calendar too. */
@@ -41,12 +43,12 @@ static void days_agree_with_libc(void **state)
     for (int64_t day = -200000; day < 200000; day += 37) {
         time_t seconds = (time_t)(day * 86400 + 4711);
         struct tm tm;
-        char expect[OL_TIME_TEXT], text[OL_TIME_TEXT];
+        char expect[OL_TIMESTAMP_TEXT], text[OL_TIMESTAMP_TEXT];
         int64_t back;
         gmtime_r(&seconds, &tm);
         strftime(expect, sizeof expect, "%Y-%m-%dT%H:%M:%S.000000Z", &tm);
-        assert_string_equal(ol_time_format(seconds * SECOND, text), expect);
-        assert_int_equal(ol_time_parse(text, strlen(text), &back), 0);
+        assert_string_equal(ol_timestamp_format(seconds * SECOND, text), expect);
+        assert_int_equal(ol_timestamp_parse(text, strlen(text), &back), 0);
         assert_int_equal(back, seconds * SECOND);
     }
 }
@@ -77,7 +79,7 @@ static void time_is_read(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(cases); i++) {
         int64_t time = 0;
-        if (ol_time_parse(cases[i].text, strlen(cases[i].text), &time) < 0)
+        if (ol_timestamp_parse(cases[i].text, strlen(cases[i].text), &time) < 0)
             fail_msg("refused: %s", cases[i].text);
         assert_int_equal(time, cases[i].time);
     }
@@ -125,7 +127,7 @@ static void what_is_no_time_is_refused(void **state)
         size_t bytes = strlen(texts[i]);
         char *copy = malloc(bytes ? bytes : 1); // no byte after it, so that ASan sees a read
         memcpy(copy, texts[i], bytes);
-        if (ol_time_parse(copy, bytes, &time) == 0)
+        if (ol_timestamp_parse(copy, bytes, &time) == 0)
             fail_msg("accepted: %s", texts[i]);
         free(copy);
     }
@@ -153,7 +155,7 @@ static void span_is_read(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(cases); i++) {
         int64_t us = -1;
-        if (ol_span_parse(cases[i].text, &us) < 0)
+        if (ol_duration_parse(cases[i].text, &us) < 0)
             fail_msg("refused: %s", cases[i].text);
         assert_int_equal(us, cases[i].us);
     }
@@ -186,7 +188,7 @@ static void what_is_no_span_is_refused(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(texts); i++) {
         int64_t us;
-        if (ol_span_parse(texts[i], &us) == 0)
+        if (ol_duration_parse(texts[i], &us) == 0)
             fail_msg("accepted: %s", texts[i]);
     }
 }

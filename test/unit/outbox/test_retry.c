@@ -44,10 +44,11 @@ static void n4_notification_waits_1_5_15_60_minutes(void **state)
     assert_true(ol_retry_preset("notification", &preset));
     ol_retry_resolve("task.assigned", 0, NULL, &preset, &policy);
     for (int n = 1; n <= 4; n++) {
-        assert_int_equal(ol_retry_decide(&policy, true, n, &refused, 0.9, &wait), OL_VERDICT_RETRY);
+        assert_int_equal(ol_retry_decide(&policy, true, n, &refused, 0.9, &wait),
+                         OL_DECISION_RETRY);
         assert_int_equal(wait, minutes[n - 1] * MINUTE);
     }
-    assert_int_equal(ol_retry_decide(&policy, true, 5, &refused, 0.9, &wait), OL_VERDICT_DEAD);
+    assert_int_equal(ol_retry_decide(&policy, true, 5, &refused, 0.9, &wait), OL_DECISION_DEAD);
 }
 
 static void r1_defaults_by_type(void **state)
@@ -149,17 +150,17 @@ static void r2_verdicts(void **state)
     int64_t wait;
     (void)state;
     ol_retry_resolve("x", 0, NULL, NULL, &policy);
-    assert_int_equal(ol_retry_decide(&policy, false, 4, &ok, 0, &wait), OL_VERDICT_DONE);
-    assert_int_equal(ol_retry_decide(&policy, false, 3, &failed, 0, &wait), OL_VERDICT_RETRY);
-    assert_int_equal(ol_retry_decide(&policy, false, 4, &failed, 0, &wait), OL_VERDICT_DEAD);
-    assert_int_equal(ol_retry_decide(&policy, false, 1, &permanent, 0, &wait), OL_VERDICT_DEAD);
-    assert_int_equal(ol_retry_decide(&policy, false, 1, &unknown, 0, &wait), OL_VERDICT_RETRY);
-    assert_int_equal(ol_retry_decide(&policy, false, 9, &released, 0, &wait), OL_VERDICT_BACK);
+    assert_int_equal(ol_retry_decide(&policy, false, 4, &ok, 0, &wait), OL_DECISION_DONE);
+    assert_int_equal(ol_retry_decide(&policy, false, 3, &failed, 0, &wait), OL_DECISION_RETRY);
+    assert_int_equal(ol_retry_decide(&policy, false, 4, &failed, 0, &wait), OL_DECISION_DEAD);
+    assert_int_equal(ol_retry_decide(&policy, false, 1, &permanent, 0, &wait), OL_DECISION_DEAD);
+    assert_int_equal(ol_retry_decide(&policy, false, 1, &unknown, 0, &wait), OL_DECISION_RETRY);
+    assert_int_equal(ol_retry_decide(&policy, false, 9, &released, 0, &wait), OL_DECISION_RELEASE);
     /* at_most_once: only what surely was not sent */
-    assert_int_equal(ol_retry_decide(&policy, true, 1, &failed, 0, &wait), OL_VERDICT_DEAD);
-    assert_int_equal(ol_retry_decide(&policy, true, 1, &unknown, 0, &wait), OL_VERDICT_DEAD);
-    assert_int_equal(ol_retry_decide(&policy, true, 1, &not_sent, 0, &wait), OL_VERDICT_RETRY);
-    assert_int_equal(ol_retry_decide(&policy, true, 4, &not_sent, 0, &wait), OL_VERDICT_DEAD);
+    assert_int_equal(ol_retry_decide(&policy, true, 1, &failed, 0, &wait), OL_DECISION_DEAD);
+    assert_int_equal(ol_retry_decide(&policy, true, 1, &unknown, 0, &wait), OL_DECISION_DEAD);
+    assert_int_equal(ol_retry_decide(&policy, true, 1, &not_sent, 0, &wait), OL_DECISION_RETRY);
+    assert_int_equal(ol_retry_decide(&policy, true, 4, &not_sent, 0, &wait), OL_DECISION_DEAD);
 }
 
 int main(void)

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-static const struct outlog_message message = {
+static const struct outlog_delivery message = {
     .event_id = "0190e6a0-0000-7000-8000-000000000001",
     .org_id = "acme gmbh",
     .destination = "hook",
@@ -63,7 +63,7 @@ static void d8_structured_mode_keeps_json_bytes(void **state)
 
 static void d8_other_bytes_become_base64(void **state)
 {
-    struct outlog_message binary = message;
+    struct outlog_delivery binary = message;
     struct ol_buf out = {0};
     struct ol_json event, data;
     (void)state;
@@ -84,14 +84,14 @@ static void d8_other_bytes_become_base64(void **state)
 static void d8_json_types_are_recognised(void **state)
 {
     (void)state;
-    assert_true(ol_content_type_is_json(NULL));
-    assert_true(ol_content_type_is_json("application/json"));
-    assert_true(ol_content_type_is_json("Application/JSON; charset=utf-8"));
-    assert_true(ol_content_type_is_json("application/vnd.a+json;v=1"));
-    assert_false(ol_content_type_is_json("application/jsonx"));
-    assert_false(ol_content_type_is_json("text/plain; a=b/json"));
-    assert_false(ol_content_type_is_json("json"));
-    assert_false(ol_content_type_is_json(""));
+    assert_true(ol_cloudevents_is_json(NULL));
+    assert_true(ol_cloudevents_is_json("application/json"));
+    assert_true(ol_cloudevents_is_json("Application/JSON; charset=utf-8"));
+    assert_true(ol_cloudevents_is_json("application/vnd.a+json;v=1"));
+    assert_false(ol_cloudevents_is_json("application/jsonx"));
+    assert_false(ol_cloudevents_is_json("text/plain; a=b/json"));
+    assert_false(ol_cloudevents_is_json("json"));
+    assert_false(ol_cloudevents_is_json(""));
 }
 
 int main(void)

@@ -29,7 +29,7 @@ static struct {
 
 static struct ol_sender *sender;
 static struct ol_settings *settings;
-static struct ol_outlet *outlet;
+static struct ol_sender_channel *outlet;
 
 static void on_outcome(void *user, void *tag, const struct outlog_outcome *outcome)
 {
@@ -48,7 +48,7 @@ static void open_outlet(const char *json)
     memset(&seen, 0, sizeof seen);
     if (ol_settings_open("d", json, strlen(json), OL_SETTINGS_USE, &settings, &err) < 0 ||
         ol_sender_open(&sender, on_outcome, NULL, &err) < 0 ||
-        ol_outlet_open(sender, settings, &outlet, &err) < 0)
+        ol_sender_channel_open(sender, settings, &outlet, &err) < 0)
         fail_msg("%s", err.message);
 }
 
@@ -58,7 +58,7 @@ static void close_outlet(void)
     ol_settings_close(settings);
 }
 
-static struct outlog_message message = {
+static struct outlog_delivery message = {
     .event_id = "0190e6a0-0000-7000-8000-000000000001",
     .destination = "d",
     .event_type = "order.created",
@@ -72,7 +72,7 @@ static struct outlog_message message = {
 
 static void submit(intptr_t tag, int64_t within_us)
 {
-    ol_outlet_submit(outlet, &message, ol_clock_boot_us() + within_us, (void *)tag);
+    ol_sender_channel_submit(outlet, &message, ol_clock_boot_us() + within_us, (void *)tag);
 }
 
 /* Drive until `count` outcomes were seen; a minute is for machines that are very busy. */
@@ -212,7 +212,7 @@ static void closing_gives_every_attempt_its_outcome(void **state)
     open_outlet("{\"type\":\"exec\",\"command\":[\"sleep\",\"1000\"]}");
     submit(1, 60 * SECOND);
     submit(2, 60 * SECOND);
-    ol_outlet_abandon(outlet, (void *)1);
+    ol_sender_channel_abandon(outlet, (void *)1);
     assert_int_equal(seen.count, 1);
     assert_int_equal(seen.last.kind, OUTLOG_PUBLISH_UNKNOWN);
     close_outlet();
@@ -285,7 +285,7 @@ static void l5_stdout_that_is_not_read_holds_nobody_up(void **state)
 {
     int pipes[2];
     char *big = malloc(100000), data[4096];
-    struct outlog_message before = message;
+    struct outlog_delivery before = message;
     (void)state;
     memset(big, 'x', 100000);
     big[0] = big[99999] = '"';
@@ -350,7 +350,7 @@ static void d7_plugin_is_loaded_and_delivers(void **state)
              "{\"type\":\"plugin\",\"path\":\"%s\",\"options\":{\"file\":\"%s\"}}", plugin_path(),
              file);
     open_outlet(json);
-    assert_string_equal(ol_outlet_publisher(outlet)->name, "file");
+    assert_string_equal(ol_sender_channel_publisher(outlet)->name, "file");
     submit(1, SECOND);
     assert_int_equal(seen.count, 1);
     assert_int_equal(seen.last.kind, OUTLOG_PUBLISH_OK);

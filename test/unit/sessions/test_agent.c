@@ -23,17 +23,17 @@ static void ignore(void *user, const char *text, size_t bytes)
 static const char *hear(bool is_stream, const char *answer, size_t at_a_time)
 {
     static char content[64];
-    struct ol_agent_ear ear = {.token = ignore, .is_stream = is_stream};
+    struct ol_agent_stream ear = {.token = ignore, .is_stream = is_stream};
     bool is_good = true;
 
     for (size_t left = strlen(answer); is_good && left;) {
         size_t bytes = left < at_a_time ? left : at_a_time;
-        is_good = ol_agent_hear(&ear, answer, bytes);
+        is_good = ol_agent_stream_feed(&ear, answer, bytes);
         answer += bytes, left -= bytes;
     }
-    is_good = is_good && ol_agent_hear_end(&ear);
+    is_good = is_good && ol_agent_stream_end(&ear);
     snprintf(content, sizeof content, "%s", ear.content.data ? ear.content.data : "");
-    ol_agent_ear_clear(&ear);
+    ol_agent_stream_clear(&ear);
     return is_good ? content : NULL;
 }
 

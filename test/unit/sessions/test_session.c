@@ -1,4 +1,5 @@
-/* test_session.c: who may answer a session, what it is owed, and who may say that it has it; on both stores. */
+/* test_session.c: who may answer a session, what it is owed, and who may say that it has it; on
+ * both stores. */
 #include "sessions/session.h"
 #include "stores.h"
 
@@ -18,7 +19,7 @@ static struct session begin(void **state)
 {
     struct fixture *fixture = *state;
     struct session session = {.log = fixture->log};
-    struct outlog_event event;
+    struct outlog_new_event event;
     struct outlog_appended appended;
     outlog_err err;
 
@@ -52,15 +53,15 @@ static int answer(struct session *session, const struct ol_session_work *work, c
 }
 
 /* What is owed, of which there is at most one here: how many. */
-static size_t owed(struct session *session, struct ol_owed *out)
+static size_t owed(struct session *session, struct ol_pending_effect *out)
 {
     int64_t after = 0;
-    struct ol_owed *list;
+    struct ol_pending_effect *list;
     bool is_all;
     size_t count;
     outlog_err err;
-    OK(ol_session_owed(session->log, "acme", session->key, &after, &session->arena, &list, &count,
-                       &is_all, &err));
+    OK(ol_session_effect_pending(session->log, "acme", session->key, &after, &session->arena, &list,
+                                 &count, &is_all, &err));
     assert_true(is_all && count <= 1);
     if (count)
         *out = list[0];
@@ -82,7 +83,7 @@ static void see_waiting(void *user, const char *org_id, const char *key)
 }
 
 /* After a look, does this session wait for an answer? */
-static bool waits(outlog *log, const char *key, struct ol_session_look *look)
+static bool waits(outlog *log, const char *key, struct ol_session_filter *look)
 {
     struct waiting waiting = {.key = key};
     outlog_err err;
@@ -94,7 +95,7 @@ static bool waits(outlog *log, const char *key, struct ol_session_look *look)
 static void s2_what_was_said_is_noted_by_whoever_looks(void **state)
 {
     struct session session = begin(state);
-    struct ol_session_look look = {0}, other = {0};
+    struct ol_session_filter look = {0}, other = {0};
     struct ol_session_work work;
 
     assert_true(waits(session.log, session.key, &look));
@@ -108,11 +109,11 @@ static void s2_what_was_said_is_noted_by_whoever_looks(void **state)
 
 static void append_in(outlog_tx *tx, const char *type, const char *id)
 {
-    const struct outlog_event event = {.org_id = "acme",
-                                       .aggregate_type = type,
-                                       .aggregate_id = id,
-                                       .event_type = "user_message",
-                                       .payload = "{\"text\":\"x\",\"requestId\":\"r\"}"};
+    const struct outlog_new_event event = {.org_id = "acme",
+                                           .aggregate_type = type,
+                                           .aggregate_id = id,
+                                           .event_type = "user_message",
+                                           .payload = "{\"text\":\"x\",\"requestId\":\"r\"}"};
     struct outlog_appended appended;
     outlog_err err;
     OK(outlog_append(tx, &event, &appended, &err));
@@ -122,7 +123,7 @@ static void append_in(outlog_tx *tx, const char *type, const char *id)
 static void s2_an_open_transaction_holds_up_nobody_and_is_not_passed(void **state)
 {
     struct fixture *fixture = *state;
-    struct ol_session_look look = {0};
+    struct ol_session_filter look = {0};
     outlog *other;
     outlog_tx *tx;
     outlog_err err;
@@ -149,7 +150,7 @@ static void s3_whose_lease_ran_out_records_nothing(void **state)
 {
     struct session session = begin(state);
     struct ol_session_work old, now;
-    struct ol_owed got;
+    struct ol_pending_effect got;
     outlog_err err;
 
     assert_int_equal(take(&session, first, 1, &old), 1);
@@ -184,7 +185,7 @@ static void s4_a_message_is_answered_once(void **state)
 {
     struct session session = begin(state);
     struct ol_session_work work;
-    struct ol_owed got;
+    struct ol_pending_effect got;
     assert_int_equal(take(&session, first, MINUTE, &work), 1);
     assert_int_equal(answer(&session, &work, "one"), 1);
     assert_int_equal(answer(&session, &work, "two"), 0);
@@ -196,7 +197,7 @@ static void s4_a_message_is_answered_once(void **state)
 
 /* --- delivering --- */
 
-static void answer_at_once(struct session *session, struct ol_owed *out)
+static void answer_at_once(struct session *session, struct ol_pending_effect *out)
 {
     struct ol_session_work work;
     assert_int_equal(take(session, first, MINUTE, &work), 1);
@@ -207,19 +208,19 @@ static void answer_at_once(struct session *session, struct ol_owed *out)
 static void s5_only_its_own_session_and_org_acknowledge(void **state)
 {
     struct session session = begin(state), other = begin(state);
-    struct ol_owed got;
+    struct ol_pending_effect got;
     outlog_err err;
     bool is_first;
 
     answer_at_once(&session, &got);
-    OK(ol_session_ack(session.log, "other", session.key, got.effect_id, &is_first, &err));
+    OK(ol_session_effect_ack(session.log, "other", session.key, got.effect_id, &is_first, &err));
     assert_false(is_first);
-    OK(ol_session_ack(session.log, "acme", other.key, got.effect_id, &is_first, &err));
+    OK(ol_session_effect_ack(session.log, "acme", other.key, got.effect_id, &is_first, &err));
     assert_false(is_first);
     assert_int_equal(owed(&session, &got), 1);
-    OK(ol_session_ack(session.log, "acme", session.key, got.effect_id, &is_first, &err));
+    OK(ol_session_effect_ack(session.log, "acme", session.key, got.effect_id, &is_first, &err));
     assert_true(is_first);
-    OK(ol_session_ack(session.log, "acme", session.key, got.effect_id, &is_first, &err));
+    OK(ol_session_effect_ack(session.log, "acme", session.key, got.effect_id, &is_first, &err));
     assert_false(is_first);
     assert_int_equal(owed(&session, &got), 0);
     end(&session);
@@ -254,27 +255,27 @@ static void l6_what_is_owed_is_asked_for(void **state)
     const struct outlog_operator by = {.actor_type = "user", .actor_id = "ann"};
     struct session session = begin(state);
     struct news news = {.key = session.key};
-    struct ol_owed got;
+    struct ol_pending_effect got;
     int64_t hurried = -1, before;
     outlog_err err;
 
     OK(outlog_deliver_session(session.log, "acme", session.key, &by, &hurried, &err));
     assert_int_equal(hurried, 0);
     answer_at_once(&session, &got);
-    OK(ol_session_newly_owed(session.log, 0, MINUTE, hear, &news, &err));
+    OK(ol_session_effect_changed(session.log, 0, MINUTE, hear, &news, &err));
     assert_int_equal(news.asked_at, 0);
     OK(outlog_deliver_session(session.log, "acme", session.key, &by, &hurried, &err));
     assert_int_equal(hurried, 1);
-    OK(ol_session_newly_owed(session.log, 0, MINUTE, hear, &news, &err));
+    OK(ol_session_effect_changed(session.log, 0, MINUTE, hear, &news, &err));
     assert_true(news.asked_at > 0);
     before = news.asked_at;
     usleep(2000);
     OK(outlog_deliver_session(session.log, "acme", session.key, &by, NULL, &err));
-    OK(ol_session_newly_owed(session.log, 0, MINUTE, hear, &news, &err));
+    OK(ol_session_effect_changed(session.log, 0, MINUTE, hear, &news, &err));
     assert_true(news.asked_at > before); // each wish is told from the last
     OK(outlog_deliver_session(session.log, "other", session.key, &by, &hurried, &err));
     assert_int_equal(hurried, 0);
-    OK(ol_session_ack(session.log, "acme", session.key, got.effect_id, NULL, &err));
+    OK(ol_session_effect_ack(session.log, "acme", session.key, got.effect_id, NULL, &err));
     OK(outlog_deliver_session(session.log, "acme", session.key, &by, &hurried, &err));
     assert_int_equal(hurried, 0);
     assert_int_equal(outlog_deliver_session(session.log, "acme", "no key", &by, NULL, &err), -1);
@@ -293,11 +294,11 @@ static void s4_a_message_that_is_given_up_is_found(void **state)
 
     assert_int_equal(take(&session, first, MINUTE, &work), 1);
     assert_int_equal(ol_session_fail(session.log, &work, "not yet", 0, &err), 1);
-    OK(ol_session_newly_failed(session.log, MINUTE, hear_failure, &news, &err));
+    OK(ol_session_effect_failed(session.log, MINUTE, hear_failure, &news, &err));
     assert_int_equal(news.failed_seq, 0); // it is tried again
     assert_int_equal(take(&session, first, MINUTE, &work), 1);
     assert_int_equal(ol_session_pass(session.log, &work, "for good", &err), 1);
-    OK(ol_session_newly_failed(session.log, MINUTE, hear_failure, &news, &err));
+    OK(ol_session_effect_failed(session.log, MINUTE, hear_failure, &news, &err));
     assert_int_equal(news.failed_seq, 1);
     assert_string_equal(news.request_id, "r-1");
     end(&session);

@@ -1,7 +1,6 @@
 /* test_store.c: the narrow waist, one suite for every store: statements, rows, marks, commits.
  *
  * A store is finished when this is green for it. PostgreSQL's part needs OUTLOG_TEST_POSTGRES. */
-#include "base/clock.h"
 #include "store/migrate.h"
 #include "stores.h"
 
@@ -20,18 +19,19 @@ static bool is_sqlite(const struct ol_conn *conn)
 static int put(struct ol_conn *conn, const char *name, int64_t cursor, int64_t *changed,
                outlog_err *err)
 {
-    return ol_exec(conn, OL_Q_CONSUMER_CREATE,
-                   OL_PARAMS(ol_text(name), ol_text("{}"), ol_int(cursor), ol_time(0)), changed,
-                   err);
+    return ol_store_exec(conn, OL_Q_CONSUMER_CREATE,
+                         OL_PARAMS(ol_value_text(name), ol_value_text("{}"), ol_value_int(cursor),
+                                   ol_value_time(0)),
+                         changed, err);
 }
 
 static int64_t cursor_of(struct ol_conn *conn, const char *name)
 {
     struct ol_rows rows;
     outlog_err err;
-    OK(ol_query(conn, OL_Q_CONSUMER_GET, OL_PARAMS(ol_text(name)), &rows, &err));
-    int64_t cursor = ol_next(&rows, &err) > 0 ? ol_column_int(&rows, 1) : -1;
-    ol_end(&rows);
+    OK(ol_store_query(conn, OL_Q_CONSUMER_GET, OL_PARAMS(ol_value_text(name)), &rows, &err));
+    int64_t cursor = ol_rows_next(&rows, &err) > 0 ? ol_rows_int(&rows, 1) : -1;
+    ol_rows_end(&rows);
     return cursor;
 }
 
@@ -50,17 +50,21 @@ static const struct ol_query query = {"sample", pieces, 4, 1u << 3, 0, "a b c d"
 
 static void statement_holds_only_what_is_there(void **state)
 {
-    struct ol_statement_text text;
+    struct ol_statement text;
     outlog_err err;
     (void)state;
-    OK(ol_statement_build(&query, OL_PARAMS(ol_int(7), ol_absent(), ol_absent(), ol_int(10)), '$',
-                          &text, &err));
+    OK(ol_statement_build(&query,
+                          OL_PARAMS(ol_value_int(7), ol_value_absent(), ol_value_absent(),
+                                    ol_value_int(10)),
+                          '$', &text, &err));
     assert_string_equal(text.text, "select a from t where n > $1 and m > $1 limit 10\n");
     assert_int_equal(text.bound_count, 1);
     assert_int_equal(text.bound[0], 0);
 
-    OK(ol_statement_build(&query, OL_PARAMS(ol_int(7), ol_text("x"), ol_int(1), ol_int(-3)), '?',
-                          &text, &err));
+    OK(ol_statement_build(&query,
+                          OL_PARAMS(ol_value_int(7), ol_value_text("x"), ol_value_int(1),
+                                    ol_value_int(-3)),
+                          '?', &text, &err));
     assert_string_equal(text.text,
                         "select a from t where n > ?1 and o = ?2 and m > ?1 and x is null "
                         " limit -3\n");
@@ -71,14 +75,16 @@ static void statement_holds_only_what_is_there(void **state)
 /* null is a value and stays in the statement; absent is the lack of a condition. */
 static void statement_tells_null_from_absent(void **state)
 {
-    struct ol_statement_text text;
+    struct ol_statement text;
     outlog_err err;
     (void)state;
-    OK(ol_statement_build(&query, OL_PARAMS(ol_int(7), ol_text(NULL), ol_absent(), ol_int(1)), '$',
-                          &text, &err));
+    OK(ol_statement_build(&query,
+                          OL_PARAMS(ol_value_int(7), ol_value_text(NULL), ol_value_absent(),
+                                    ol_value_int(1)),
+                          '$', &text, &err));
     assert_non_null(strstr(text.text, "o = $2"));
-    assert_int_equal(ol_optional(NULL).type, OL_ABSENT);
-    assert_int_equal(ol_text(NULL).type, OL_NULL);
+    assert_int_equal(ol_value_optional(NULL).type, OL_VALUE_ABSENT);
+    assert_int_equal(ol_value_text(NULL).type, OL_VALUE_NULL);
 }
 
 /* Equal keys for equal texts, over every shape and some limits: no two texts share a key. */
@@ -94,11 +100,12 @@ static void statement_key_is_that_of_the_text(void **state)
     for (int shape = 0; shape < 4; shape++)
         for (int64_t limit = 1; limit <= 10000; limit *= 10)
             for (int64_t value = 0; value < 2; value++) {
-                struct ol_statement_text text;
-                const struct ol_value params[] = {ol_int(value),
-                                                  shape & 1 ? ol_text("o") : ol_absent(),
-                                                  shape & 2 ? ol_int(1) : ol_absent(),
-                                                  ol_int(limit)};
+                struct ol_statement text;
+                const struct ol_value params[] = {ol_value_int(value),
+                                                  shape & 1 ? ol_value_text("o")
+                                                            : ol_value_absent(),
+                                                  shape & 2 ? ol_value_int(1) : ol_value_absent(),
+                                                  ol_value_int(limit)};
                 uint64_t key = ol_statement_key(&query, params);
                 OK(ol_statement_build(&query, params, '$', &text, &err));
                 size_t i = 0;
@@ -119,7 +126,7 @@ static void statement_too_long_is_refused(void **state)
     static char word[9000];
     struct ol_query_piece long_pieces[] = {{word, -1, -1}, {NULL, -1, -1}};
     struct ol_query long_query = {"long", long_pieces, 0, 0, 0, ""};
-    struct ol_statement_text text;
+    struct ol_statement text;
     outlog_err err;
     (void)state;
     memset(word, 'x', sizeof word - 1);
@@ -134,13 +141,13 @@ static void url_that_is_none_is_refused(void **state)
     outlog_err err;
     (void)state;
     for (size_t i = 0; i < COUNT(urls); i++) {
-        assert_int_equal(ol_open(urls[i], &conn, &err), -1);
+        assert_int_equal(ol_store_open(urls[i], &conn, &err), -1);
         assert_int_equal(err.code, OUTLOG_INVALID_FIELD);
         assert_null(conn);
     }
-    assert_int_equal(ol_open("sqlite:", &conn, &err), -1);
+    assert_int_equal(ol_store_open("sqlite:", &conn, &err), -1);
     assert_int_equal(err.code, OUTLOG_INVALID_FIELD);
-    assert_int_equal(ol_open("postgres://127.0.0.1:1/none", &conn, &err), -1);
+    assert_int_equal(ol_store_open("postgres://127.0.0.1:1/none", &conn, &err), -1);
     assert_int_equal(err.code, OUTLOG_UNAVAILABLE);
     assert_null(strchr(err.message, '\n'));
 }
@@ -158,22 +165,22 @@ static void rows_give_text_number_and_time(void **state)
     const int64_t now = INT64_C(1767528300123456);
     const char *name = "Grüße \"it's\" \\ %s $1 ?1 \xf0\x9f\x90\x98";
 
-    OK(ol_exec(conn, OL_Q_CONSUMER_CREATE,
-               OL_PARAMS(ol_text(name), ol_text("{\"org_id\":\"\"}"), ol_int(INT64_MAX),
-                         ol_time(now)),
-               NULL, &err));
-    OK(ol_query(conn, OL_Q_CONSUMER_GET, OL_PARAMS(ol_text(name)), &rows, &err));
-    assert_int_equal(ol_next(&rows, &err), 1);
-    assert_string_equal(ol_column_text(&rows, 0, &bytes), name);
+    OK(ol_store_exec(conn, OL_Q_CONSUMER_CREATE,
+                     OL_PARAMS(ol_value_text(name), ol_value_text("{\"org_id\":\"\"}"),
+                               ol_value_int(INT64_MAX), ol_value_time(now)),
+                     NULL, &err));
+    OK(ol_store_query(conn, OL_Q_CONSUMER_GET, OL_PARAMS(ol_value_text(name)), &rows, &err));
+    assert_int_equal(ol_rows_next(&rows, &err), 1);
+    assert_string_equal(ol_rows_text(&rows, 0, &bytes), name);
     assert_int_equal(bytes, strlen(name));
-    assert_true(ol_column_int(&rows, 1) == INT64_MAX);
-    assert_string_equal(ol_column_copy(&rows, 2, &arena, &failed), "{\"org_id\":\"\"}");
-    assert_true(ol_column_time(&rows, 3) == now);
-    assert_false(failed || ol_is_null(&rows, 0));
-    assert_int_equal(ol_next(&rows, &err), 0);
-    assert_int_equal(ol_next(&rows, &err), 0); // the end stays the end
-    ol_end(&rows);
-    ol_end(&rows);
+    assert_true(ol_rows_int(&rows, 1) == INT64_MAX);
+    assert_string_equal(ol_rows_copy(&rows, 2, &arena, &failed), "{\"org_id\":\"\"}");
+    assert_true(ol_rows_time(&rows, 3) == now);
+    assert_false(failed || ol_rows_is_null(&rows, 0));
+    assert_int_equal(ol_rows_next(&rows, &err), 0);
+    assert_int_equal(ol_rows_next(&rows, &err), 0); // the end stays the end
+    ol_rows_end(&rows);
+    ol_rows_end(&rows);
     ol_arena_clear(&arena);
 }
 
@@ -185,38 +192,40 @@ static void rows_give_null_truth_and_real(void **state)
     int found = 0, checks = 0;
     size_t bytes = 7;
 
-    OK(ol_exec(conn, OL_Q_EVENT_TYPE_PUT,
-               OL_PARAMS(ol_text("store.tested"), ol_int(INT32_MAX), ol_text(NULL), ol_text("{}"),
-                         ol_text(NULL), ol_text(""), ol_int(0)),
-               NULL, &err));
-    OK(ol_query(conn, OL_Q_EVENT_TYPE_LIST, OL_NO_PARAMS, &rows, &err));
-    while (ol_next(&rows, &err) > 0) {
-        bool is_builtin = ol_column_int(&rows, 6);
-        if (strcmp(ol_column_text(&rows, 0, NULL), "store.tested") != 0) {
+    OK(ol_store_exec(conn, OL_Q_EVENT_TYPE_PUT,
+                     OL_PARAMS(ol_value_text("store.tested"), ol_value_int(INT32_MAX),
+                               ol_value_text(NULL), ol_value_text("{}"), ol_value_text(NULL),
+                               ol_value_text(""), ol_value_int(0)),
+                     NULL, &err));
+    OK(ol_store_query(conn, OL_Q_EVENT_TYPE_LIST, OL_NO_PARAMS, &rows, &err));
+    while (ol_rows_next(&rows, &err) > 0) {
+        bool is_builtin = ol_rows_int(&rows, 6);
+        if (strcmp(ol_rows_text(&rows, 0, NULL), "store.tested") != 0) {
             assert_true(is_builtin);
             continue;
         }
         found++;
         assert_false(is_builtin);
-        assert_int_equal(ol_column_int(&rows, 1), INT32_MAX);
-        assert_true(ol_is_null(&rows, 2) && ol_is_null(&rows, 4));
-        assert_null(ol_column_text(&rows, 2, &bytes));
+        assert_int_equal(ol_rows_int(&rows, 1), INT32_MAX);
+        assert_true(ol_rows_is_null(&rows, 2) && ol_rows_is_null(&rows, 4));
+        assert_null(ol_rows_text(&rows, 2, &bytes));
         assert_int_equal(bytes, 0);
-        assert_string_equal(ol_column_text(&rows, 3, NULL), "{}");
-        assert_false(ol_is_null(&rows, 5)); // "" is not null
-        assert_string_equal(ol_column_text(&rows, 5, &bytes), "");
+        assert_string_equal(ol_rows_text(&rows, 3, NULL), "{}");
+        assert_false(ol_rows_is_null(&rows, 5)); // "" is not null
+        assert_string_equal(ol_rows_text(&rows, 5, &bytes), "");
     }
-    ol_end(&rows);
+    ol_rows_end(&rows);
     assert_int_equal(found, 1);
 
-    OK(ol_exec(conn, OL_Q_SECRET_RULE_ADD,
-               OL_PARAMS(ol_text("test-rule"), ol_text("warn"), ol_int(1), ol_text("p"),
-                         ol_real(3.25), ol_int(0), ol_text(NULL)),
-               NULL, &err));
-    OK(ol_query(conn, OL_Q_DOCTOR_CHECKS, OL_NO_PARAMS, &rows, &err));
-    for (; ol_next(&rows, &err) > 0; checks++)
-        assert_in_range(ol_column_int(&rows, 1), 0, 2);
-    ol_end(&rows);
+    OK(ol_store_exec(conn, OL_Q_SECRET_RULE_ADD,
+                     OL_PARAMS(ol_value_text("test-rule"), ol_value_text("warn"), ol_value_int(1),
+                               ol_value_text("p"), ol_value_real(3.25), ol_value_int(0),
+                               ol_value_text(NULL)),
+                     NULL, &err));
+    OK(ol_store_query(conn, OL_Q_DOCTOR_CHECKS, OL_NO_PARAMS, &rows, &err));
+    for (; ol_rows_next(&rows, &err) > 0; checks++)
+        assert_in_range(ol_rows_int(&rows, 1), 0, 2);
+    ol_rows_end(&rows);
     assert_true(checks >= 3);
 }
 
@@ -240,17 +249,19 @@ static void rows_give_uuids(void **state)
               "('01890a5d-ac96-774b-bcce-b302099a8057', '2026-01-04T12:05:00.123456Z', 'a', 'b', 1, 't',"
               " 'system', 's', 'r', 'c', '{}')",
         &err));
-    OK(ol_query(conn, OL_Q_EVENT_GET, OL_PARAMS(ol_text(id), ol_absent()), &rows, &err));
-    assert_int_equal(ol_next(&rows, &err), 1);
-    ol_column_uuid(&rows, 1, out);
+    OK(ol_store_query(conn, OL_Q_EVENT_GET, OL_PARAMS(ol_value_text(id), ol_value_absent()), &rows,
+                      &err));
+    assert_int_equal(ol_rows_next(&rows, &err), 1);
+    ol_rows_uuid(&rows, 1, out);
     assert_string_equal(out, id);
-    ol_column_uuid(&rows, 2, out); // no cause
+    ol_rows_uuid(&rows, 2, out); // no cause
     assert_string_equal(out, "");
-    assert_true(ol_column_time(&rows, 3) == INT64_C(1767528300123456));
-    assert_true(ol_is_null(&rows, 4)); // no org
-    ol_end(&rows);                     // before the last row: the statement can be used again
+    assert_true(ol_rows_time(&rows, 3) == INT64_C(1767528300123456));
+    assert_true(ol_rows_is_null(&rows, 4)); // no org
+    ol_rows_end(&rows);                     // before the last row: the statement can be used again
     int64_t event_id;
-    OK(ol_number(conn, OL_Q_EVENT_GET, OL_PARAMS(ol_text(id), ol_absent()), &event_id, &err));
+    OK(ol_store_number(conn, OL_Q_EVENT_GET, OL_PARAMS(ol_value_text(id), ol_value_absent()),
+                       &event_id, &err));
     assert_true(event_id > 0);
 }
 
@@ -258,8 +269,8 @@ static void number_without_a_row_is_not_found(void **state)
 {
     int64_t number;
     outlog_err err;
-    assert_int_equal(ol_number(conn_of(state), OL_Q_CONSUMER_GET, OL_PARAMS(ol_text("nobody")),
-                               &number, &err),
+    assert_int_equal(ol_store_number(conn_of(state), OL_Q_CONSUMER_GET,
+                                     OL_PARAMS(ol_value_text("nobody")), &number, &err),
                      -1);
     assert_int_equal(err.code, OUTLOG_NOT_FOUND);
 }
@@ -276,16 +287,17 @@ static void long_text_comes_back_whole(void **state)
     for (size_t i = 0; i < BYTES; i++)
         about[i] = (char)('a' + i % 26);
     about[BYTES] = '\0';
-    OK(ol_exec(conn, OL_Q_EVENT_TYPE_PUT,
-               OL_PARAMS(ol_text("!long"), ol_int(1), ol_text(NULL), ol_text(NULL), ol_text(NULL),
-                         ol_bytes(about, BYTES), ol_int(0)),
-               NULL, &err));
-    OK(ol_query(conn, OL_Q_EVENT_TYPE_LIST, OL_NO_PARAMS, &rows, &err));
-    assert_int_equal(ol_next(&rows, &err), 1); // the first by name
-    const char *text = ol_column_text(&rows, 5, &bytes);
+    OK(ol_store_exec(conn, OL_Q_EVENT_TYPE_PUT,
+                     OL_PARAMS(ol_value_text("!long"), ol_value_int(1), ol_value_text(NULL),
+                               ol_value_text(NULL), ol_value_text(NULL),
+                               ol_value_bytes(about, BYTES), ol_value_int(0)),
+                     NULL, &err));
+    OK(ol_store_query(conn, OL_Q_EVENT_TYPE_LIST, OL_NO_PARAMS, &rows, &err));
+    assert_int_equal(ol_rows_next(&rows, &err), 1); // the first by name
+    const char *text = ol_rows_text(&rows, 5, &bytes);
     assert_int_equal(bytes, BYTES);
     assert_memory_equal(text, about, BYTES);
-    ol_end(&rows);
+    ol_rows_end(&rows);
     free(about);
 }
 
@@ -301,11 +313,12 @@ static void statements_may_outnumber_the_prepared_ones(void **state)
     for (int round = 0; round < 2; round++)
         for (int64_t limit = 1; limit <= 300; limit++) {
             int count = 0;
-            OK(ol_query(conn, OL_Q_CONSUMER_LIST, OL_PARAMS(ol_text("shape-"), ol_int(limit)),
-                        &rows, &err));
-            while (ol_next(&rows, &err) > 0)
-                count += strncmp(ol_column_text(&rows, 0, NULL), "shape-", 6) == 0;
-            ol_end(&rows);
+            OK(ol_store_query(conn, OL_Q_CONSUMER_LIST,
+                              OL_PARAMS(ol_value_text("shape-"), ol_value_int(limit)), &rows,
+                              &err));
+            while (ol_rows_next(&rows, &err) > 0)
+                count += strncmp(ol_rows_text(&rows, 0, NULL), "shape-", 6) == 0;
+            ol_rows_end(&rows);
             assert_int_equal(count, limit < 2 ? 1 : 2);
         }
 }
@@ -325,14 +338,18 @@ static void changed_tells_how_many(void **state)
         int64_t to, changed, cursor;
     } commits[] = {{6, 1, 6}, {6, 0, 6}, {3, 0, 6}, {7, 1, 7}};
     for (size_t i = 0; i < COUNT(commits); i++) {
-        OK(ol_exec(conn, OL_Q_CONSUMER_COMMIT,
-                   OL_PARAMS(ol_text("count"), ol_int(commits[i].to), ol_time(0)), &changed, &err));
+        OK(ol_store_exec(conn, OL_Q_CONSUMER_COMMIT,
+                         OL_PARAMS(ol_value_text("count"), ol_value_int(commits[i].to),
+                                   ol_value_time(0)),
+                         &changed, &err));
         assert_int_equal(changed, commits[i].changed);
         assert_int_equal(cursor_of(conn, "count"), commits[i].cursor);
     }
-    OK(ol_exec(conn, OL_Q_CONSUMER_DELETE, OL_PARAMS(ol_text("count")), &changed, &err));
+    OK(ol_store_exec(conn, OL_Q_CONSUMER_DELETE, OL_PARAMS(ol_value_text("count")), &changed,
+                     &err));
     assert_int_equal(changed, 1);
-    OK(ol_exec(conn, OL_Q_CONSUMER_DELETE, OL_PARAMS(ol_text("count")), &changed, &err));
+    OK(ol_store_exec(conn, OL_Q_CONSUMER_DELETE, OL_PARAMS(ol_value_text("count")), &changed,
+                     &err));
     assert_int_equal(changed, 0);
 }
 
@@ -340,20 +357,20 @@ static void changed_tells_how_many(void **state)
 static void text_that_is_not_utf8_is_refused_by_name(void **state)
 {
     struct ol_conn *conn = conn_of(state);
-    const struct ol_value wrong[] = {ol_text("a\xff"), ol_bytes("a\0b", 3),
-                                     ol_text("\xed\xa0\x80")};
+    const struct ol_value wrong[] = {ol_value_text("a\xff"), ol_value_bytes("a\0b", 3),
+                                     ol_value_text("\xed\xa0\x80")};
     struct ol_rows rows;
     outlog_err err;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_int_equal(ol_query(conn, OL_Q_CONSUMER_GET, &wrong[i], &rows, &err), -1);
+        assert_int_equal(ol_store_query(conn, OL_Q_CONSUMER_GET, &wrong[i], &rows, &err), -1);
         assert_int_equal(err.code, OUTLOG_INVALID_FIELD);
         assert_string_equal(err.message, "name is not UTF-8");
         assert_string_equal(err.pointer, "/name");
     }
-    assert_int_equal(ol_query(conn, OL_Q_CONSUMER_CREATE,
-                              OL_PARAMS(ol_text("fine"), ol_text("{\"\xff\":1}"), ol_int(0),
-                                        ol_time(0)),
-                              &rows, &err),
+    assert_int_equal(ol_store_query(conn, OL_Q_CONSUMER_CREATE,
+                                    OL_PARAMS(ol_value_text("fine"), ol_value_text("{\"\xff\":1}"),
+                                              ol_value_int(0), ol_value_time(0)),
+                                    &rows, &err),
                      -1);
     assert_string_equal(err.message, "filters is not UTF-8");
     assert_int_equal(cursor_of(conn, "fine"), -1);
@@ -381,7 +398,7 @@ static void transaction_is_all_or_nothing(void **state)
     struct ol_conn *other;
     outlog_err err;
 
-    OK(ol_open(((struct fixture *)*state)->scratch.url, &other, &err));
+    OK(ol_store_open(((struct fixture *)*state)->scratch.url, &other, &err));
     OK(store->begin(conn, &err));
     assert_true(conn->in_transaction);
     OK(put(conn, "tx", 1, NULL, &err));
@@ -396,7 +413,7 @@ static void transaction_is_all_or_nothing(void **state)
     OK(store->commit(conn, &err));
     assert_false(conn->in_transaction);
     assert_int_equal(cursor_of(other, "tx"), 2);
-    ol_close(other);
+    ol_store_close(other);
 }
 
 static void mark_undoes_or_keeps(void **state)
@@ -424,7 +441,8 @@ static void mark_undoes_or_keeps(void **state)
     assert_int_equal(cursor_of(conn, "undone"), -1);
 }
 
-/* Never "committed" when it was not: PostgreSQL rolls back a transaction in which something failed. */
+/* Never "committed" when it was not: PostgreSQL rolls back a transaction in which something failed.
+ */
 static void commit_of_a_failed_transaction_is_no_success(void **state)
 {
     struct ol_conn *conn = conn_of(state);
@@ -444,13 +462,13 @@ static void commit_of_a_failed_transaction_is_no_success(void **state)
 
 static void store_without_schema_says_so(void **state)
 {
-    struct ol_scratch scratch;
+    struct ol_temp_store scratch;
     struct ol_conn *conn;
     outlog_err err;
     int version = -1, from, to;
 
-    OK(ol_scratch_open(((struct fixture *)*state)->scratch.url, &scratch, &err));
-    OK(ol_open(scratch.url, &conn, &err));
+    OK(ol_temp_store_open(((struct fixture *)*state)->scratch.url, &scratch, &err));
+    OK(ol_store_open(scratch.url, &conn, &err));
     OK(ol_migrate_version(conn, &version, &err));
     assert_int_equal(version, 0);
     assert_int_equal(ol_migrate_check(conn, &err), -1);
@@ -466,13 +484,14 @@ static void store_without_schema_says_so(void **state)
     assert_int_equal(from, to);
     OK(ol_migrate_check(conn, &err));
 
-    OK(ol_exec(conn, OL_Q_SCHEMA_APPLIED, OL_PARAMS(ol_int(to + 1), ol_text("later")), NULL, &err));
+    OK(ol_store_exec(conn, OL_Q_SCHEMA_APPLIED,
+                     OL_PARAMS(ol_value_int(to + 1), ol_value_text("later")), NULL, &err));
     assert_int_equal(ol_migrate(conn, &from, &to, &err), -1);
     assert_int_equal(err.code, OUTLOG_NEWER_SCHEMA);
     assert_int_equal(ol_migrate_check(conn, &err), -1);
     assert_int_equal(err.code, OUTLOG_NEWER_SCHEMA);
-    ol_close(conn);
-    OK(ol_scratch_close(&scratch, &err));
+    ol_store_close(conn);
+    OK(ol_temp_store_close(&scratch, &err));
 }
 
 static void revive_does_nothing_to_a_healthy_connection(void **state)
@@ -492,8 +511,8 @@ static void limits_hold_for_the_session_after_a_lost_one(void **state)
     outlog_err err;
     if (is_sqlite(fixture->conn))
         skip();
-    OK(ol_open(fixture->scratch.url, &conn, &err));
-    OK(ol_limit(conn, OL_Q_RELAY_SESSION, 4321, &err));
+    OK(ol_store_open(fixture->scratch.url, &conn, &err));
+    OK(ol_store_limit_hang(conn, OL_Q_RELAY_SESSION, 4321, &err));
     OK(fixture->conn->store
            ->script(fixture->conn,
                     "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
@@ -504,7 +523,7 @@ static void limits_hold_for_the_session_after_a_lost_one(void **state)
                            "do $$ begin if current_setting('lock_timeout') <> '4321ms' "
                            "then raise exception 'no limit'; end if; end $$",
                            &err));
-    ol_close(conn);
+    ol_store_close(conn);
 }
 
 static void password_is_in_no_message(void **state)

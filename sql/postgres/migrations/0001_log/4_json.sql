@@ -96,7 +96,7 @@ begin
 end $$;
 
 -- The normal form that request hashes are made of: keys sorted by bytes, no white space, numbers as
--- written, strings with the fewest escapes. The same bytes as ol_json_normalize() in C.
+-- written, strings with the fewest escapes. The same bytes as ol_json_canonical() in C.
 create function outlog.normal_json(value json) returns text language plpgsql immutable
     set search_path = pg_catalog, pg_temp as $$
 begin

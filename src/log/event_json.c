@@ -1,0 +1,219 @@
+/* event_json.c: reading an event from JSON. */
+#include "log/event_json.h"
+
+#include "base/sha256.h"
+#include "base/uuid.h"
+#include "log/event.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum kind { TEXT, JSON, VERSION, SEQUENCE, ACTOR };
+
+struct member {
+    const char *name;
+    enum kind kind;
+    size_t offset;
+};
+
+#define MEMBER(name, kind)                                   \
+    {                                                        \
+#name, kind, offsetof(struct outlog_new_event, name) \
+    }
+
+static const struct member members[] = {
+    MEMBER(org_id, TEXT),
+    MEMBER(aggregate_type, TEXT),
+    MEMBER(aggregate_id, TEXT),
+    MEMBER(event_type, TEXT),
+    MEMBER(event_version, VERSION),
+    MEMBER(payload, JSON),
+    MEMBER(metadata, JSON),
+    MEMBER(id, TEXT),
+    MEMBER(actor_type, TEXT),
+    MEMBER(actor_id, TEXT),
+    MEMBER(request_id, TEXT),
+    MEMBER(correlation_id, TEXT),
+    MEMBER(causation_id, TEXT),
+    MEMBER(idempotency_key, TEXT),
+    MEMBER(app_id, TEXT),
+    MEMBER(env_id, TEXT),
+    MEMBER(visibility, TEXT),
+    MEMBER(expected_seq, SEQUENCE),
+    {"actor", ACTOR, 0},
+};
+enum { MEMBER_COUNT = sizeof members / sizeof *members };
+
+static int wrong(const struct member *member, const char *wanted, outlog_err *err)
+{
+    char pointer[64];
+    snprintf(pointer, sizeof pointer, "/%s", member->name);
+    return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s must be %s", member->name, wanted);
+}
+
+static int unknown(const struct ol_json *key, const char *where, outlog_err *err)
+{
+    return ol_fail(err, OUTLOG_UNKNOWN_FIELD, "%s has no field %.*s", where,
+                   (int)(key->bytes < 60 ? key->bytes : 60), key->text);
+}
+
+static int read_actor(const struct ol_json *value, struct ol_arena *arena,
+                      struct outlog_new_event *out, const struct member *member, outlog_err *err)
+{
+    struct ol_json type = ol_json_get(value, "type"), id = ol_json_get(value, "id");
+    struct ol_json_iter it = {0};
+    while (value->type == OL_JSON_OBJECT && ol_json_next(value, &it))
+        if (!ol_json_equals(&it.key, "type") && !ol_json_equals(&it.key, "id"))
+            return unknown(&it.key, "an actor", err);
+    out->actor_type = ol_json_string(&type, arena, NULL);
+    out->actor_id = ol_json_string(&id, arena, NULL);
+    return out->actor_type && out->actor_id ? 0 : wrong(member, "{\"type\", \"id\"}", err);
+}
+
+static int read_member(const struct member *member, const struct ol_json *value,
+                       struct ol_arena *arena, struct outlog_new_event *out, outlog_err *err)
+{
+    void *into = (char *)out + member->offset;
+    const char *text;
+    int64_t number;
+
+    switch (member->kind) {
+    case TEXT:
+        // A cause may be named by its event_id, which is a number in JSON.
+        text = value->type == OL_JSON_NUMBER && strcmp(member->name, "causation_id") == 0
+                   ? ol_arena_copy(arena, value->text, value->bytes)
+                   : ol_json_string(value, arena, NULL);
+        if (!text)
+            return wrong(member, "a string", err);
+        memcpy(into, &text, sizeof text);
+        return 0;
+    case JSON:
+        if (!(text = ol_arena_copy(arena, value->text, value->bytes)))
+            return ol_no_memory(err);
+        memcpy(into, &text, sizeof text);
+        return 0;
+    case VERSION:
+        if (!ol_json_int(value, &number) || number < 1 || number > INT32_MAX)
+            return wrong(member, "a whole number from 1", err);
+        out->event_version = (int)number;
+        return 0;
+    case SEQUENCE:
+        if (!ol_json_int(value, &number) || number < 0)
+            return wrong(member, "a whole number from 0", err);
+        int64_t *kept = ol_arena_alloc(arena, sizeof *kept);
+        if (!kept)
+            return ol_no_memory(err);
+        *kept = number;
+        out->expected_seq = kept;
+        return 0;
+    case ACTOR:
+        return read_actor(value, arena, out, member, err);
+    }
+    return 0;
+}
+
+int ol_event_json_read(const char *text, size_t bytes, const struct outlog_new_event *defaults,
+                       struct ol_arena *arena, struct outlog_new_event *out, outlog_err *err)
+{
+    struct ol_json whole;
+    return ol_json_parse_wrapped(text, bytes, &whole, err) < 0
+               ? -1
+               : ol_event_json_take(&whole, defaults, arena, out, err);
+}
+
+int ol_event_json_take(const struct ol_json *object, const struct outlog_new_event *defaults,
+                       struct ol_arena *arena, struct outlog_new_event *out, outlog_err *err)
+{
+    struct ol_json_iter it = {0};
+
+    *out = defaults ? *defaults : (struct outlog_new_event){0};
+    if (object->type != OL_JSON_OBJECT)
+        return ol_fail(err, OUTLOG_INVALID_JSON, "an event is a JSON object");
+    while (ol_json_next(object, &it)) {
+        int i = 0;
+        while (i < MEMBER_COUNT && !ol_json_equals(&it.key, members[i].name))
+            i++;
+        if (i == MEMBER_COUNT)
+            return unknown(&it.key, "an event", err);
+        bool is_org = strcmp(members[i].name, "org_id") == 0;
+        if (is_org)
+            out->is_infrastructure = it.value.type == OL_JSON_NULL;
+        if (it.value.type == OL_JSON_NULL) {
+            if (is_org)
+                out->org_id = NULL;
+            continue; // null says the same as absent
+        }
+        if (read_member(&members[i], &it.value, arena, out, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* A UUIDv8 (RFC 9562: made by a rule of one's own) from SHA-256 of the normal form. */
+static const char *uuid_of(const struct ol_buf *content, struct ol_arena *arena)
+{
+    char hash[OL_SHA256_TEXT], id[OL_UUID_TEXT];
+    if (outlog_request_hash(content->data, hash, NULL) < 0)
+        return NULL;
+    snprintf(id, sizeof id, "%.8s-%.4s-8%.3s-%c%.3s-%.12s", hash, hash + 8, hash + 13,
+             "89ab"[hash[16] & 3], hash + 17, hash + 20);
+    return ol_arena_copy(arena, id, OL_UUID_TEXT - 1);
+}
+
+static const char *labelled(const struct outlog_new_event *event, const char *name,
+                            struct ol_arena *arena, outlog_err *err)
+{
+    struct ol_json metadata;
+    struct ol_buf out = {0};
+    const char *copy = NULL, *given = event->metadata ? event->metadata : "{}";
+
+    if (ol_json_parse(given, strlen(given), &metadata, err) < 0)
+        return NULL;
+    if (metadata.type != OL_JSON_OBJECT ||
+        ol_json_get(&metadata, "backfill").type != OL_JSON_NONE) {
+        ol_fail_at(err, OUTLOG_INVALID_FIELD, "/metadata",
+                   "metadata must be an object without `backfill`: --backfill writes it");
+        return NULL;
+    }
+    struct ol_json_iter it = {0};
+    bool is_empty = !ol_json_next(&metadata, &it);
+    ol_buf_text(&out, "{\"backfill\":");
+    ol_buf_json_text(&out, name);
+    ol_buf_text(&out, is_empty ? "" : ",");
+    ol_buf_add(&out, metadata.text + 1, metadata.bytes - 1);
+    if (!out.failed)
+        copy = ol_arena_copy(arena, out.data, out.bytes);
+    ol_buf_clear(&out);
+    if (!copy)
+        ol_no_memory(err);
+    return copy;
+}
+
+int ol_event_json_backfill(struct outlog_new_event *event, const char *name, struct ol_arena *arena,
+                           outlog_err *err)
+{
+    struct ol_json payload, metadata;
+    struct ol_buf content = {0};
+    int result = -1;
+
+    if (ol_event_check(event, &payload, &metadata, err) < 0)
+        return -1;
+    if (!event->id) {
+        ol_buf_char(&content, '[');
+        ol_buf_json_text(&content, name);
+        ol_buf_char(&content, ',');
+        ol_buf_json_text(&content, event->org_id);
+        ol_buf_char(&content, ',');
+        ol_event_request(event, 1, &content);
+        ol_buf_char(&content, ']');
+        if (content.failed || !(event->id = uuid_of(&content, arena))) {
+            ol_no_memory(err);
+            goto out;
+        }
+    }
+    event->metadata = labelled(event, name, arena, err);
+    result = event->metadata ? 0 : -1;
+out:
+    ol_buf_clear(&content);
+    return result;
+}

@@ -1,0 +1,176 @@
+/* claimed_message.c: reading messages from the store. */
+#include "outbox/lane/claimed_message.h"
+
+#include "base/json/json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The columns of outbox_read and parked_marked. */
+enum {
+    SEQ,
+    EVENT_ID,
+    ORG_ID,
+    DESTINATION,
+    EVENT_TYPE,
+    PAYLOAD,
+    PAYLOAD_BYTES,
+    CONTENT_TYPE,
+    HEADERS,
+    METADATA,
+    IDEMPOTENCY_KEY,
+    ORDERING_KEY,
+    PARTITION_KEY,
+    CORRELATION_ID,
+    CAUSATION_ID,
+    AGGREGATE_TYPE,
+    AGGREGATE_ID,
+    CREATED_AT,
+    AVAILABLE_AT,
+    MAX_ATTEMPTS,
+    AT_MOST_ONCE,
+    ATTEMPTS,
+    UNSENT,
+    BUDGET_FROM,
+    IS_REPLAY
+};
+
+int ol_claimed_message_used(const struct ol_claimed_message *item)
+{
+    return item->is_parked ? item->attempts - item->unsent - item->budget_from : 1;
+}
+
+static const char *uuid_copy(const struct ol_rows *rows, int column, struct ol_arena *arena,
+                             bool *failed)
+{
+    char text[OL_UUID_TEXT];
+    ol_rows_uuid(rows, column, text);
+    if (!*text)
+        return NULL;
+    char *copy = ol_arena_copy(arena, text, OL_UUID_TEXT - 1);
+    *failed |= !copy;
+    return copy;
+}
+
+static const char *join_key(const struct outlog_delivery *message, struct ol_arena *arena,
+                            bool *failed)
+{
+    if (!message->ordering_key)
+        return NULL;
+    size_t first = strlen(message->destination), second = strlen(message->ordering_key);
+    char *key = ol_arena_alloc(arena, first + second + 2);
+    if (!key) {
+        *failed = true;
+        return NULL;
+    }
+    memcpy(key, message->destination, first);
+    key[first] = '\x1f';
+    memcpy(key + first + 1, message->ordering_key, second + 1);
+    return key;
+}
+
+/* Header values are strings; anything else is sent as its JSON text. */
+static bool read_headers(const char *json, struct ol_arena *arena, struct outlog_delivery *out)
+{
+    struct ol_json object;
+    struct ol_json_iter it = {0};
+    size_t count = 0;
+
+    if (!json || ol_json_parse(json, strlen(json), &object, NULL) < 0)
+        return true;
+    while (ol_json_next(&object, &it))
+        count++;
+    struct outlog_header *headers = ol_arena_array(arena, count, sizeof *headers);
+    if (!headers)
+        return count == 0;
+    it = (struct ol_json_iter){0};
+    for (size_t i = 0; ol_json_next(&object, &it); i++) {
+        headers[i].name = ol_json_string(&it.key, arena, NULL);
+        headers[i].value = it.value.type == OL_JSON_STRING
+                               ? ol_json_string(&it.value, arena, NULL)
+                               : ol_arena_copy(arena, it.value.text, it.value.bytes);
+        if (!headers[i].name || !headers[i].value)
+            return false;
+    }
+    out->headers = headers;
+    out->header_count = count;
+    return true;
+}
+
+static const char *read_traceparent(const char *metadata, struct ol_arena *arena)
+{
+    struct ol_json object, member;
+    if (!metadata || ol_json_parse(metadata, strlen(metadata), &object, NULL) < 0)
+        return NULL;
+    member = ol_json_get(&object, "traceparent");
+    return ol_json_string(&member, arena, NULL);
+}
+
+int ol_claimed_message_read(const struct ol_rows *rows, bool is_parked, struct ol_arena *arena,
+                            struct ol_claimed_message *out, outlog_err *err)
+{
+    bool failed = false;
+    struct outlog_delivery *message = &out->message;
+    int payload = ol_rows_is_null(rows, PAYLOAD) ? PAYLOAD_BYTES : PAYLOAD;
+
+    *out = (struct ol_claimed_message){.seq = ol_rows_int(rows, SEQ), .is_parked = is_parked};
+    message->event_id = uuid_copy(rows, EVENT_ID, arena, &failed);
+    message->org_id = ol_rows_copy(rows, ORG_ID, arena, &failed);
+    message->destination = ol_rows_copy(rows, DESTINATION, arena, &failed);
+    message->event_type = ol_rows_copy(rows, EVENT_TYPE, arena, &failed);
+    ol_rows_text(rows, payload, &message->payload_bytes);
+    message->payload = ol_rows_copy(rows, payload, arena, &failed);
+    message->content_type = ol_rows_copy(rows, CONTENT_TYPE, arena, &failed);
+    message->idempotency_key = ol_rows_copy(rows, IDEMPOTENCY_KEY, arena, &failed);
+    message->ordering_key = ol_rows_copy(rows, ORDERING_KEY, arena, &failed);
+    out->key = join_key(message, arena, &failed);
+    message->partition_key = ol_rows_copy(rows, PARTITION_KEY, arena, &failed);
+    message->correlation_id = ol_rows_copy(rows, CORRELATION_ID, arena, &failed);
+    message->causation_id = uuid_copy(rows, CAUSATION_ID, arena, &failed);
+    message->aggregate_type = ol_rows_copy(rows, AGGREGATE_TYPE, arena, &failed);
+    message->aggregate_id = ol_rows_copy(rows, AGGREGATE_ID, arena, &failed);
+    message->created_at = ol_rows_time(rows, CREATED_AT);
+    message->attempt = 1;
+    out->available_at = ol_rows_is_null(rows, AVAILABLE_AT) ? 0 : ol_rows_time(rows, AVAILABLE_AT);
+    out->max_attempts = ol_rows_is_null(rows, MAX_ATTEMPTS) ? 0
+                                                            : (int)ol_rows_int(rows, MAX_ATTEMPTS);
+    out->at_most_once = ol_rows_int(rows, AT_MOST_ONCE) != 0;
+    if (!ol_rows_is_null(rows, HEADERS))
+        failed |= !read_headers(ol_rows_copy(rows, HEADERS, arena, &failed), arena, message);
+    if (!ol_rows_is_null(rows, METADATA)) {
+        out->metadata = ol_rows_copy(rows, METADATA, arena, &failed);
+        message->traceparent = read_traceparent(out->metadata, arena);
+    }
+    if (is_parked) {
+        out->attempts = (int)ol_rows_int(rows, ATTEMPTS);
+        out->unsent = (int)ol_rows_int(rows, UNSENT);
+        out->budget_from = (int)ol_rows_int(rows, BUDGET_FROM);
+        message->is_replay = ol_rows_int(rows, IS_REPLAY) != 0;
+        message->attempt = out->attempts;
+    }
+    return failed ? ol_no_memory(err) : 0;
+}
+
+struct ol_claimed_message *ol_claimed_message_add(struct ol_claimed_message **items, size_t *count,
+                                                  size_t *room, struct ol_arena *arena)
+{
+    enum { FIRST = 16 };
+    if (*count == *room) {
+        size_t wider = *room ? *room * 4 : FIRST;
+        struct ol_claimed_message *more = ol_arena_array(arena, wider, sizeof *more);
+        if (!more)
+            return NULL;
+        if (*count)
+            memcpy(more, *items, *count * sizeof *more);
+        *items = more;
+        *room = wider;
+    }
+    return &(*items)[(*count)++];
+}
+
+void ol_claimed_message_clear(struct ol_claimed_message *item)
+{
+    free(item->error);
+    free(item->response);
+    item->error = item->response = NULL;
+}

@@ -1,0 +1,548 @@
+/* lane.c: the lane protocol. See lane.h for its invariants; gap.c tells when a gap is dead, turn.c
+ * puts together what ol_turn_write() writes, cursor.c moves the lane's row. */
+#include "outbox/lane/cursor.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void ol_lane_clear(struct ol_lane *lane)
+{
+    ol_map_clear(&lane->keys);
+    ol_map_clear(&lane->elders);
+    ol_map_clear(&lane->waiting);
+    free(lane->proof.holders);
+    free(lane->ahead);
+    lane->proof.holders = NULL;
+    lane->ahead = NULL;
+}
+
+/* --- ranges --- */
+
+/* '{[1,4),[7,8)}' into ranges. */
+static size_t ranges_read(const char *text, struct ol_range *out, size_t room)
+{
+    size_t count = 0;
+    for (const char *at = text; (at = strchr(at, '[')) && count < room; count++) {
+        char *end;
+        out[count].from = strtoll(at + 1, &end, 10);
+        out[count].to = strtoll(end + 1, NULL, 10) - 1;
+        at = end;
+    }
+    return count;
+}
+
+/* --- ownership --- */
+
+int ol_lane_set_timeouts(struct ol_conn *conn, int64_t lease_us, outlog_err *err)
+{
+    return ol_store_limit_hang(conn, OL_Q_RELAY_SESSION, lease_us / 3000, err);
+}
+
+/* Counts by name into a map: the columns before the last one make the name. */
+static int load_map(struct ol_conn *conn, const struct ol_lane *lane, enum ol_query_id query,
+                    int name_columns, struct ol_map *map, outlog_err *err)
+{
+    struct ol_rows rows;
+    struct ol_map fresh = {0};
+    struct ol_buf name = {0};
+    int more = -1;
+
+    if (ol_store_query(conn, query, OL_PARAMS(ol_value_int(lane->number)), &rows, err) < 0)
+        return -1;
+    while ((more = ol_rows_next(&rows, err)) > 0) {
+        ol_buf_reset(&name);
+        for (int i = 0; i < name_columns; i++)
+            ol_buf_print(&name, "%s%s", i ? "\x1f" : "", ol_rows_text(&rows, i, NULL));
+        if (name.failed || !ol_map_add(&fresh, name.data, ol_rows_int(&rows, name_columns))) {
+            more = ol_no_memory(err);
+            break;
+        }
+    }
+    ol_rows_end(&rows);
+    ol_buf_clear(&name);
+    ol_map_clear(more < 0 ? &fresh : map);
+    if (more == 0)
+        *map = fresh;
+    return more;
+}
+
+static int load_keys(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
+{
+    return load_map(conn, lane, OL_Q_PARKED_KEYS, 2, &lane->keys, err) < 0 ||
+                   load_map(conn, lane, OL_Q_ELDER_KEYS, 2, &lane->elders, err) < 0 ||
+                   load_map(conn, lane, OL_Q_PARKED_COUNTS, 1, &lane->waiting, err) < 0
+               ? -1
+               : 0;
+}
+
+bool ol_lane_is_blocked(const struct ol_lane *lane, const char *key)
+{
+    return ol_map_get(&lane->keys, key) || ol_map_get(&lane->elders, key);
+}
+
+int ol_lane_reload_older_keys(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
+{
+    return lane->elders.used ? load_map(conn, lane, OL_Q_ELDER_KEYS, 2, &lane->elders, err) : 0;
+}
+
+int ol_lane_check(struct ol_conn *conn, const struct ol_lane *lane, outlog_err *err)
+{
+    int64_t is_sane;
+    if (ol_store_number(conn, OL_Q_LANE_IS_SANE, OL_PARAMS(ol_value_int(lane->number)), &is_sane,
+                        err) < 0)
+        return -1;
+    return is_sane
+               ? 0
+               : ol_fail(err, OUTLOG_STORE_ERROR,
+                         "lane %d: its sequence is behind its messages (a careless restore?), so "
+                         "new ones would never be seen; set it to the highest number, see "
+                         "`outlog doctor`",
+                         lane->number);
+}
+
+/* What operators have parked before the lane came to it: few, if any. */
+static int load_ahead(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
+{
+    struct ol_rows rows;
+    size_t room = 0;
+    int more;
+
+    free(lane->ahead);
+    lane->ahead = NULL;
+    lane->ahead_count = 0;
+    if (ol_store_query(conn, OL_Q_PARKED_AHEAD,
+                       OL_PARAMS(ol_value_int(lane->number), ol_value_int(lane->head)), &rows,
+                       err) < 0)
+        return -1;
+    while ((more = ol_rows_next(&rows, err)) > 0) {
+        if (lane->ahead_count == room) {
+            room = room ? room * 2 : 16;
+            int64_t *wider = realloc(lane->ahead, room * sizeof *wider);
+            if (!wider) {
+                more = ol_no_memory(err);
+                break;
+            }
+            lane->ahead = wider;
+        }
+        lane->ahead[lane->ahead_count++] = ol_rows_int(&rows, 0);
+    }
+    ol_rows_end(&rows);
+    return more;
+}
+
+bool ol_lane_is_parked_ahead(const struct ol_lane *lane, int64_t seq)
+{
+    for (size_t i = 0; i < lane->ahead_count && lane->ahead[i] <= seq; i++)
+        if (lane->ahead[i] == seq)
+            return true;
+    return false;
+}
+
+static int lock(struct ol_conn *conn, const struct ol_lane *lane, bool *is_ours, outlog_err *err)
+{
+    struct ol_rows rows;
+    if (ol_store_query(conn, OL_Q_LANE_LOCK, OL_PARAMS(ol_value_int(lane->number)), &rows, err) < 0)
+        return -1;
+    int got = ol_rows_next(&rows, err);
+    ol_rows_end(&rows);
+    *is_ours = got > 0;
+    ol_fault("lane.locked");
+    return got < 0 ? -1 : 0;
+}
+
+/* The row of a lane that is locked: it is ours from here on. */
+static int read_taken(struct ol_conn *conn, struct ol_lane *lane, const char *name, outlog_err *err)
+{
+    struct ol_rows rows;
+    if (ol_store_query(conn, OL_Q_LANE_TAKE,
+                       OL_PARAMS(ol_value_int(lane->number), ol_value_text(lane->run),
+                                 ol_value_text(name), ol_value_int(lane->lease_us)),
+                       &rows, err) < 0)
+        return -1;
+    int got = ol_rows_next(&rows, err);
+    if (got > 0) {
+        lane->epoch = ol_rows_int(&rows, 0);
+        lane->head = ol_rows_int(&rows, 1);
+        lane->gap_count = ranges_read(ol_rows_text(&rows, 2, NULL), lane->gaps, OL_LANE_GAPS);
+        lane->parked_gen = ol_rows_int(&rows, 3);
+        lane->claim_no = ol_rows_int(&rows, 4);
+        lane->place[0] = '\0';
+        lane->proof.is_listed = lane->proof.is_over = false; // evidence is gathered again
+    }
+    ol_rows_end(&rows);
+    return got < 0 ? -1 : 0;
+}
+
+/* The messages with these seqs (a JSON array) as the parked rows have them now. */
+static int load_parked(struct ol_conn *conn, const struct ol_lane *lane, const char *seqs,
+                       size_t room, struct ol_arena *arena, struct ol_claimed_message **items,
+                       size_t *count, outlog_err *err)
+{
+    struct ol_rows rows;
+    int more;
+    *count = 0;
+    if (!(*items = ol_arena_array(arena, room, sizeof **items)))
+        return ol_no_memory(err);
+    if (ol_store_query(conn, OL_Q_PARKED_MARKED,
+                       OL_PARAMS(ol_value_int(lane->number), ol_value_text(seqs)), &rows, err) < 0)
+        return -1;
+    while ((more = ol_rows_next(&rows, err)) > 0 && *count < room)
+        if (ol_claimed_message_read(&rows, true, arena, &(*items)[(*count)++], err) < 0) {
+            more = -1;
+            break;
+        }
+    ol_rows_end(&rows);
+    return more < 0 ? -1 : 0;
+}
+
+/* Run a statement that gives up claims (returning seq, state), and tell what fell by it: first what
+ * is due again, then what is dead. */
+static int fall(struct ol_conn *conn, const struct ol_lane *lane, enum ol_query_id query,
+                int64_t *fallen, outlog_err *err)
+{
+    struct ol_arena arena = {0};
+    struct ol_buf seqs[2] = {{0}};
+    size_t counts[2] = {0}, count;
+    struct ol_rows rows;
+    struct ol_claimed_message *items;
+    int result;
+
+    if (ol_store_query(conn, query, OL_PARAMS(ol_value_int(lane->number)), &rows, err) < 0)
+        return -1;
+    while ((result = ol_rows_next(&rows, err)) > 0) {
+        bool is_dead = strcmp(ol_rows_text(&rows, 1, NULL), "DEAD") == 0;
+        ol_buf_print(&seqs[is_dead], "%s%lld", counts[is_dead]++ ? "," : "[",
+                     (long long)ol_rows_int(&rows, 0));
+    }
+    ol_rows_end(&rows);
+    *fallen = (int64_t)(counts[false] + counts[true]);
+    for (int is_dead = 0; is_dead < 2; is_dead++) {
+        if (result == 0 && counts[is_dead] && lane->fallen) {
+            ol_buf_char(&seqs[is_dead], ']');
+            result = load_parked(conn, lane, seqs[is_dead].data ? seqs[is_dead].data : "[]",
+                                 counts[is_dead], &arena, &items, &count, err);
+            if (result == 0)
+                result = lane->fallen(conn, lane->context, items, count, is_dead, err);
+        }
+        ol_buf_clear(&seqs[is_dead]);
+    }
+    ol_arena_clear(&arena);
+    return result;
+}
+
+int ol_lane_take(struct ol_conn *conn, struct ol_lane *lane, const char *name, bool *taken,
+                 int64_t *parked, outlog_err *err)
+{
+    int64_t left = 0, before = ol_clock_boot_us();
+
+    *taken = false;
+    if (conn->store->begin(conn, err) < 0)
+        return -1;
+    if (lock(conn, lane, taken, err) < 0 ||
+        (*taken && (fall(conn, lane, OL_Q_LANE_PARK_CLAIM, &left, err) < 0 ||
+                    read_taken(conn, lane, name, err) < 0 || load_keys(conn, lane, err) < 0 ||
+                    load_ahead(conn, lane, err) < 0)) ||
+        conn->store->commit(conn, err) < 0) {
+        if (conn->in_transaction)
+            conn->store->rollback(conn);
+        *taken = false;
+        return -1;
+    }
+    lane->lease_end = before + lane->lease_us;
+    if (parked)
+        *parked = left;
+    return 0;
+}
+
+int ol_lane_release(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
+{
+    return ol_store_exec(conn, OL_Q_LANE_RELEASE,
+                         OL_PARAMS(ol_value_int(lane->number), ol_value_int(lane->epoch)), NULL,
+                         err);
+}
+
+int ol_lane_renew(struct ol_conn *conn, struct ol_lane *lane, bool *held, outlog_err *err)
+{
+    int64_t changed, before = ol_clock_boot_us();
+    ol_fault("lease.renew");
+    if (ol_store_exec(conn, OL_Q_LANE_RENEW,
+                      OL_PARAMS(ol_value_int(lane->number), ol_value_int(lane->epoch),
+                                ol_value_int(lane->lease_us)),
+                      &changed, err) < 0)
+        return -1;
+    *held = changed > 0;
+    if (*held)
+        lane->lease_end = before + lane->lease_us;
+    return 0;
+}
+
+int ol_lane_reload(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
+{
+    int64_t epoch, claim_no, parked_gen;
+    // The generation first: a change after it makes the next claim fail and come back here.
+    if (ol_lane_read_row(conn, lane, &epoch, &claim_no, &parked_gen, err) < 0 ||
+        load_keys(conn, lane, err) < 0 || load_ahead(conn, lane, err) < 0)
+        return -1;
+    lane->parked_gen = parked_gen;
+    return 0;
+}
+
+void ol_lane_invalidate(struct ol_lane *lane)
+{
+    lane->parked_gen = -1;
+}
+
+/* --- reading --- */
+
+int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struct ol_arena *arena,
+                 struct ol_claimed_message **items, size_t *count, outlog_err *err)
+{
+    struct ol_rows rows;
+    struct ol_buf gaps = {0};
+    bool decides = lane->proof.is_over;
+    size_t room = 0;
+    int more;
+
+    *items = NULL;
+    *count = 0;
+    if (lane->gap_count) {
+        ol_lane_ranges_write(lane->gaps, lane->gap_count, &gaps);
+        more = ol_store_query(conn, OL_Q_OUTBOX_READ_GAPS,
+                              OL_PARAMS(ol_value_int(lane->number), ol_value_int(lane->head),
+                                        ol_value_int((int64_t)limit), ol_value_text(gaps.data)),
+                              &rows, err);
+    } else {
+        more = ol_store_query(conn, OL_Q_OUTBOX_READ,
+                              OL_PARAMS(ol_value_int(lane->number), ol_value_int(lane->head),
+                                        ol_value_int((int64_t)limit)),
+                              &rows, err);
+    }
+    if (more < 0) {
+        ol_buf_clear(&gaps);
+        return -1;
+    }
+    while ((more = ol_rows_next(&rows, err)) > 0) {
+        struct ol_claimed_message *item = ol_claimed_message_add(items, count, &room, arena);
+        if (!item) {
+            more = ol_no_memory(err);
+            break;
+        }
+        if (ol_claimed_message_read(&rows, false, arena, item, err) < 0) {
+            more = -1;
+            break;
+        }
+    }
+    ol_rows_end(&rows);
+    ol_buf_clear(&gaps);
+    if (more < 0)
+        return -1;
+    if (decides)
+        ol_gap_close(lane, *items, *count);
+    return ol_gap_prove(conn, lane, err);
+}
+
+/* --- writing a turn --- */
+
+static int write_rows(struct ol_conn *conn, const struct ol_lane *lane, enum ol_query_id query,
+                      struct ol_buf *rows, size_t count, outlog_err *err)
+{
+    if (count == 0)
+        return 0;
+    ol_buf_char(rows, ']');
+    if (rows->failed)
+        return ol_no_memory(err);
+    return ol_store_exec(conn, query,
+                         OL_PARAMS(ol_value_int(lane->number), ol_value_text(lane->run),
+                                   ol_value_text(rows->data)),
+                         NULL, err);
+}
+
+static int write_attempts(struct ol_conn *conn, const struct ol_lane *lane, struct ol_turn *turn,
+                          outlog_err *err)
+{
+    return write_rows(conn, lane, OL_Q_ATTEMPTS_ADD_PLAIN, &turn->plain_attempts,
+                      turn->plain_attempt_count, err) < 0
+               ? -1
+               : write_rows(conn, lane, OL_Q_ATTEMPTS_ADD, &turn->attempts, turn->attempt_count,
+                            err);
+}
+
+/* The seqs of parked messages that are due, as a JSON array; "" when there are none. */
+static int find_due(struct ol_conn *conn, const struct ol_lane *lane, const char *rooms,
+                    struct ol_buf *seqs, outlog_err *err)
+{
+    struct ol_rows rows;
+    int more;
+    if (ol_store_query(conn, OL_Q_PARKED_DUE,
+                       OL_PARAMS(ol_value_int(lane->number), ol_value_text(rooms)), &rows, err) < 0)
+        return -1;
+    while ((more = ol_rows_next(&rows, err)) > 0)
+        ol_buf_print(seqs, "%s%lld", seqs->bytes ? "," : "[", (long long)ol_rows_int(&rows, 0));
+    ol_rows_end(&rows);
+    if (seqs->bytes)
+        ol_buf_char(seqs, ']');
+    return more;
+}
+
+static int claim_due(struct ol_conn *conn, const struct ol_lane *lane, const struct ol_turn *turn,
+                     struct ol_arena *arena, struct ol_claimed_message **items, size_t *count,
+                     outlog_err *err)
+{
+    struct ol_buf seqs = {0};
+    int64_t marked;
+    int more = -1;
+
+    if (find_due(conn, lane, turn->rooms, &seqs, err) < 0)
+        goto out;
+    if (!seqs.bytes) {
+        more = 0;
+        goto out;
+    }
+    if (ol_store_exec(conn, OL_Q_PARKED_MARK,
+                      OL_PARAMS(ol_value_int(lane->number), ol_value_text(seqs.data),
+                                ol_value_text(lane->run), ol_value_int(turn->row_lease_us)),
+                      &marked, err) < 0)
+        goto out;
+    more = marked ? load_parked(conn, lane, seqs.data, (size_t)marked, arena, items, count, err)
+                  : 0;
+out:
+    ol_buf_clear(&seqs);
+    return more < 0 ? -1 : 0;
+}
+
+/* Everything after the lane row is locked. */
+static int write_rest(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *turn,
+                      struct ol_arena *arena, struct ol_claimed_message **items, size_t *count,
+                      int64_t *reaped, outlog_err *err)
+{
+    if (write_rows(conn, lane, OL_Q_PARKED_ADD, &turn->parked, turn->parked_count, err) < 0 ||
+        write_rows(conn, lane, OL_Q_PARKED_FINISH, &turn->finished, turn->finished_count, err) <
+            0 ||
+        write_attempts(conn, lane, turn, err) < 0)
+        return -1;
+    if (turn->reap && fall(conn, lane, OL_Q_PARKED_REAP, reaped, err) < 0)
+        return -1;
+    if (turn->rooms && claim_due(conn, lane, turn, arena, items, count, err) < 0)
+        return -1;
+    if (write_rows(conn, lane, OL_Q_PARKED_ADD, &turn->planned, turn->planned_count, err) < 0)
+        return -1;
+    return turn->also ? turn->also(conn, turn->context, *items, *count, err) : 0;
+}
+
+int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *turn,
+                  struct ol_arena *arena, struct ol_claimed_message **items, size_t *count,
+                  enum ol_turn_result *result, outlog_err *err)
+{
+    bool is_plain = !turn->parked_count && !turn->planned_count && !turn->finished_count &&
+                    !turn->attempt_count && !turn->plain_attempt_count && !turn->rooms &&
+                    !turn->reap && !turn->also;
+    int64_t before = ol_clock_boot_us(), reaped = 0;
+    bool is_ours = false;
+
+    *items = NULL;
+    *count = 0;
+    *result = OL_TURN_DONE;
+    if (!is_plain && conn->store->begin(conn, err) < 0)
+        return -1;
+    if (is_plain && turn->ahead && turn->gap_count == 0)
+        ol_store_prefetch(conn, OL_Q_OUTBOX_READ,
+                          OL_PARAMS(ol_value_int(lane->number), ol_value_int(turn->head),
+                                    ol_value_int((int64_t)turn->ahead)));
+    if (ol_lane_advance(conn, lane, turn, &is_ours, err) < 0)
+        goto failed;
+    if (!is_ours) {
+        if (!is_plain)
+            conn->store->rollback(conn);
+        return ol_lane_explain_refusal(conn, lane, result, err);
+    }
+    if (!is_plain) {
+        if (write_rest(conn, lane, turn, arena, items, count, &reaped, err) < 0)
+            goto failed;
+        ol_fault("mark.sent");
+        if (conn->store->commit(conn, err) < 0)
+            goto failed;
+    }
+    ol_fault("mark.done");
+    lane->is_reaped = reaped > 0;
+    ol_lane_move(lane, turn, before);
+    return 0;
+failed:
+    if (conn->in_transaction)
+        conn->store->rollback(conn);
+    return is_plain || err->code == OUTLOG_OUTCOME_UNKNOWN
+               ? ol_lane_resolve(conn, lane, turn, before, result, err)
+               : -1;
+}
+
+int ol_turn_finish_orphan(struct ol_conn *conn, const struct ol_lane *lane, struct ol_turn *turn,
+                          bool *is_ours, outlog_err *err)
+{
+    int64_t ended;
+    assert(turn->finished_count == 1);
+    *is_ours = false;
+    if (conn->store->begin(conn, err) < 0)
+        return -1;
+    ol_buf_char(&turn->finished, ']');
+    if (turn->finished.failed) {
+        ol_no_memory(err);
+        goto failed;
+    }
+    if (ol_store_exec(conn, OL_Q_LANE_TOUCH, OL_PARAMS(ol_value_int(lane->number)), NULL, err) <
+            0 ||
+        ol_store_exec(conn, OL_Q_PARKED_FINISH,
+                      OL_PARAMS(ol_value_int(lane->number), ol_value_text(lane->run),
+                                ol_value_text(turn->finished.data)),
+                      &ended, err) < 0)
+        goto failed;
+    if (ended == 0) {
+        conn->store->rollback(conn);
+        return 0;
+    }
+    if (write_attempts(conn, lane, turn, err) < 0 ||
+        (turn->also && turn->also(conn, turn->context, NULL, 0, err) < 0))
+        goto failed;
+    *is_ours = true;
+    return conn->store->commit(conn, err);
+failed:
+    conn->store->rollback(conn);
+    return -1;
+}
+
+/* --- looking --- */
+
+int ol_lane_has_due(struct ol_conn *conn, const struct ol_lane *lane, const char *rooms, bool *has,
+                    outlog_err *err)
+{
+    struct ol_buf seqs = {0};
+    int result = find_due(conn, lane, rooms, &seqs, err);
+    *has = seqs.bytes > 0;
+    ol_buf_clear(&seqs);
+    return result;
+}
+
+int ol_lane_poll(struct ol_conn *conn, const char *numbers, struct ol_lane_status *news,
+                 size_t room, size_t *count, outlog_err *err)
+{
+    struct ol_rows rows;
+    int more;
+
+    *count = 0;
+    if (ol_store_query(conn, OL_Q_LANE_POLL, OL_PARAMS(ol_value_text(numbers)), &rows, err) < 0)
+        return -1;
+    while ((more = ol_rows_next(&rows, err)) > 0 && *count < room)
+        news[(*count)++] = (struct ol_lane_status){
+            .number = (int)ol_rows_int(&rows, 0),
+            .newest = ol_rows_int(&rows, 1),
+            .epoch = ol_rows_int(&rows, 2),
+            .parked_gen = ol_rows_int(&rows, 3),
+            .due_us = ol_rows_is_null(&rows, 4) ? INT64_MAX : ol_rows_int(&rows, 4),
+            .expiry_us = ol_rows_is_null(&rows, 5) ? INT64_MAX : ol_rows_int(&rows, 5),
+        };
+    ol_rows_end(&rows);
+    return more < 0 ? -1 : 0;
+}

@@ -1,0 +1,193 @@
+/* turn.c: what a turn will write, put together: ranges and JSON in the making. Nothing here asks
+ * the store; ol_turn_write() in lane.c does. */
+#include "outbox/lane/lane.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* Add a number at the end: ranges grow in order. */
+void ol_range_add(struct ol_range *ranges, size_t *count, int64_t from, int64_t to)
+{
+    if (*count && ranges[*count - 1].to + 1 == from) {
+        ranges[*count - 1].to = to;
+        return;
+    }
+    assert(*count < OL_LANE_GAPS);
+    ranges[(*count)++] = (struct ol_range){from, to};
+}
+
+void ol_turn_begin(struct ol_turn *turn, const struct ol_lane *lane)
+{
+    turn->head = lane->head;
+    turn->claim_count = turn->gap_count = turn->sent_count = 0;
+    turn->parked_count = turn->planned_count = turn->finished_count = 0;
+    turn->attempt_count = turn->plain_attempt_count = 0;
+    turn->ahead = 0;
+    turn->rooms = NULL;
+    turn->reap = false;
+    turn->also = NULL;
+    ol_turn_gaps(turn, lane);
+    ol_buf_reset(&turn->parked);
+    ol_buf_reset(&turn->planned);
+    ol_buf_reset(&turn->finished);
+    ol_buf_reset(&turn->attempts);
+    ol_buf_reset(&turn->plain_attempts);
+}
+
+void ol_turn_gaps(struct ol_turn *turn, const struct ol_lane *lane)
+{
+    memcpy(turn->gaps, lane->gaps, lane->gap_count * sizeof *lane->gaps);
+    turn->gap_count = lane->gap_count;
+}
+
+void ol_turn_clear(struct ol_turn *turn)
+{
+    ol_buf_clear(&turn->planned);
+    ol_buf_clear(&turn->parked);
+    ol_buf_clear(&turn->finished);
+    ol_buf_clear(&turn->attempts);
+    ol_buf_clear(&turn->plain_attempts);
+}
+
+bool ol_turn_has_room(const struct ol_turn *turn, const struct ol_lane *lane, int64_t seq)
+{
+    (void)lane;
+    bool opens_gap = seq > turn->head + 1;
+    return turn->claim_count < OL_LANE_GAPS - 1 &&
+           turn->gap_count < OL_LANE_GAPS - (opens_gap ? 2 : 1);
+}
+
+/* Take one number out of the gaps, which may split a range. */
+static void close_gap(struct ol_turn *turn, int64_t seq)
+{
+    for (size_t i = 0; i < turn->gap_count; i++) {
+        struct ol_range *gap = &turn->gaps[i];
+        if (seq < gap->from || seq > gap->to)
+            continue;
+        if (gap->from == gap->to) {
+            memmove(gap, gap + 1, (turn->gap_count - i - 1) * sizeof *gap);
+            turn->gap_count--;
+        } else if (seq == gap->from) {
+            gap->from++;
+        } else if (seq == gap->to) {
+            gap->to--;
+        } else {
+            memmove(gap + 1, gap, (turn->gap_count - i) * sizeof *gap);
+            turn->gap_count++;
+            gap[0].to = seq - 1;
+            gap[1].from = seq + 1;
+        }
+        return;
+    }
+}
+
+void ol_turn_cover(struct ol_turn *turn, const struct ol_lane *lane, int64_t seq, bool is_sent)
+{
+    int64_t from = seq;
+    if (seq <= lane->head)
+        close_gap(turn, seq);
+    else if (!lane->has_gaps) // a hole is a number that was rolled back: nothing will fill it
+        from = turn->claim_count ? turn->head + 1 : seq;
+    else if (seq > turn->head + 1)
+        ol_range_add(turn->gaps, &turn->gap_count, turn->head + 1, seq - 1);
+    if (seq > turn->head)
+        turn->head = seq;
+    ol_range_add(turn->claim, &turn->claim_count, from, seq);
+    turn->sent_count += is_sent;
+}
+
+static void array_open(struct ol_buf *out, size_t *count)
+{
+    ol_buf_text(out, (*count)++ ? ",{" : "[{");
+}
+
+void ol_turn_park(struct ol_turn *turn, const struct ol_claimed_message *item,
+                  const struct ol_park_entry *how, bool is_planned)
+{
+    struct ol_buf *out = is_planned ? &turn->planned : &turn->parked;
+    array_open(out, is_planned ? &turn->planned_count : &turn->parked_count);
+    ol_buf_print(out,
+                 "\"seq\":%lld,\"state\":\"%s\",\"held\":%s,\"attempts\":%d,\"unsent\":%d,"
+                 "\"wait_us\":%lld,\"lease_us\":%lld,\"destination\":",
+                 (long long)item->seq, how->state, how->held ? "true" : "false", how->attempts,
+                 how->unsent, (long long)how->wait_us, (long long)how->lease_us);
+    ol_buf_json_text(out, item->message.destination);
+    ol_buf_text(out, ",\"ordering_key\":");
+    ol_buf_json_text(out, item->message.ordering_key);
+    ol_buf_text(out, ",\"available_at\":");
+    ol_buf_json_time(out, how->available_at);
+    ol_buf_text(out, ",\"last_error\":");
+    ol_buf_json_text(out, how->last_error);
+    ol_buf_char(out, '}');
+}
+
+void ol_turn_finish(struct ol_turn *turn, const struct ol_claimed_message *item,
+                    const struct ol_park_entry *how)
+{
+    struct ol_buf *out = &turn->finished;
+    array_open(out, &turn->finished_count);
+    ol_buf_print(out,
+                 "\"seq\":%lld,\"attempts\":%d,\"state\":\"%s\",\"held\":%s,\"unsent\":%d,"
+                 "\"wait_us\":%lld,\"last_error\":",
+                 (long long)item->seq, item->attempts, how->state, how->held ? "true" : "false",
+                 how->unsent, (long long)how->wait_us);
+    ol_buf_json_text(out, how->last_error);
+    ol_buf_char(out, '}');
+}
+
+static const char *outcome_name(enum outlog_outcome_kind kind)
+{
+    switch (kind) {
+    case OUTLOG_PUBLISH_OK:
+        return "ok";
+    case OUTLOG_PUBLISH_FAILED:
+        return "failed";
+    case OUTLOG_PUBLISH_RELEASED:
+        return "released";
+    default:
+        return "unknown";
+    }
+}
+
+/* A success that said nothing, as most do: numbers alone. */
+static void add_plain_attempt(struct ol_turn *turn, const struct ol_claimed_message *item)
+{
+    const int64_t numbers[] = {item->seq, item->message.attempt, item->outcome.status,
+                               item->started_at, item->outcome.duration_us / 1000};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        ol_buf_text(&turn->plain_attempts, i ? "," : turn->plain_attempt_count ? ",[" : "[[");
+        ol_buf_int(&turn->plain_attempts, numbers[i]);
+    }
+    ol_buf_char(&turn->plain_attempts, ']');
+    turn->plain_attempt_count++;
+}
+
+void ol_turn_attempt(struct ol_turn *turn, const struct ol_claimed_message *item)
+{
+    struct ol_buf *out = &turn->attempts;
+    const struct outlog_outcome *outcome = &item->outcome;
+
+    if (outcome->kind == OUTLOG_PUBLISH_OK && !item->response && !item->error) {
+        add_plain_attempt(turn, item);
+        return;
+    }
+    array_open(out, &turn->attempt_count);
+    ol_buf_print(
+        out, "\"seq\":%lld,\"attempt\":%d,\"duration_ms\":%lld,\"outcome\":\"%s\",\"started_at\":",
+        (long long)item->seq, item->message.attempt, (long long)(outcome->duration_us / 1000),
+        outcome_name(outcome->kind));
+    ol_buf_json_time(out, item->started_at);
+    if (outcome->status)
+        ol_buf_print(out, ",\"status\":%d", outcome->status);
+    if (outcome->is_permanent)
+        ol_buf_text(out, ",\"permanent\":true");
+    if (item->response) {
+        ol_buf_text(out, ",\"response\":");
+        ol_buf_json_text(out, item->response);
+    }
+    if (item->error) {
+        ol_buf_text(out, ",\"error\":");
+        ol_buf_json_text(out, item->error);
+    }
+    ol_buf_char(out, '}');
+}

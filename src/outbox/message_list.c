@@ -1,0 +1,743 @@
+/* message_list.c: listing, finding and counting messages.
+ *
+ * A message on the plain path has no row for its state, so a list is a walk over the lanes, each by
+ * its own numbers from the newest down, merged by the time of creation. `next_after` says how far
+ * each lane was walked: "0.812-1.790". */
+#include "outbox/message_list.h"
+
+#include "base/buf.h"
+#include "base/json/json.h"
+#include "log/read.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_ROWS = 10000, AT_ONCE = 100, SAMPLE = 2000, MOST_PARKED = 20000 };
+
+/* Two clocks may differ by this much before a list by time misses a message. */
+#define SLACK_US (INT64_C(600) * 1000000)
+
+/* --- pages --- */
+
+static struct ol_arena *page_reset(struct outlog_message_page *page)
+{
+    if (!page->memory)
+        page->memory = calloc(1, sizeof(struct ol_arena));
+    else
+        ol_arena_reset(page->memory);
+    page->messages = NULL;
+    page->count = 0;
+    page->next_after = NULL;
+    return page->memory;
+}
+
+void outlog_message_page_clear(struct outlog_message_page *page)
+{
+    if (page->memory)
+        ol_arena_clear(page->memory);
+    free(page->memory);
+    *page = (struct outlog_message_page){0};
+}
+
+/* --- lanes and places --- */
+
+int ol_message_list_lanes(struct ol_conn *conn, int lanes[OL_LANE_MAX], size_t *count,
+                          outlog_err *err)
+{
+    struct ol_rows rows;
+    int more;
+    *count = 0;
+    if (ol_store_query(conn, OL_Q_LANE_LIST, OL_NO_PARAMS, &rows, err) < 0)
+        return -1;
+    while ((more = ol_rows_next(&rows, err)) > 0 && *count < OL_LANE_MAX)
+        lanes[(*count)++] = (int)ol_rows_int(&rows, 0);
+    ol_rows_end(&rows);
+    return more < 0 ? -1 : 0;
+}
+
+int ol_message_list_locate(struct ol_conn *conn, const char *const *ids, size_t count,
+                           struct ol_arena *arena, struct ol_message_location **out, size_t *found,
+                           outlog_err *err)
+{
+    struct ol_buf json = {0};
+    struct ol_rows rows;
+    char id[OL_UUID_TEXT];
+    int more = -1;
+
+    *found = 0;
+    *out = ol_arena_array(arena, count ? count : 1, sizeof **out);
+    for (size_t i = 0; i < count; i++) {
+        if (!ids[i] || !ol_uuid_parse(ids[i], id)) {
+            ol_fail(err, OUTLOG_INVALID_FIELD, "'%.60s' is no message id; it is a UUID",
+                    ids[i] ? ids[i] : "");
+            goto out;
+        }
+        ol_buf_print(&json, "%s\"%s\"", i ? "," : "[", id);
+    }
+    ol_buf_text(&json, count ? "]" : "[]");
+    if (!*out || json.failed) {
+        ol_no_memory(err);
+        goto out;
+    }
+    if (ol_store_query(conn, OL_Q_MESSAGE_PLACES, OL_PARAMS(ol_value_text(json.data)), &rows, err) <
+        0)
+        goto out;
+    while ((more = ol_rows_next(&rows, err)) > 0 && *found < count) {
+        struct ol_message_location *place = &(*out)[(*found)++];
+        ol_rows_uuid(&rows, 0, place->event_id);
+        place->lane = (int)ol_rows_int(&rows, 1);
+        place->seq = ol_rows_int(&rows, 2);
+    }
+    ol_rows_end(&rows);
+out:
+    ol_buf_clear(&json);
+    return more < 0 ? -1 : 0;
+}
+
+/* --- a message --- */
+
+/* The columns of message_rows, in order. */
+// clang-format off
+enum { EVENT_ID, ORG_ID, DESTINATION, EVENT_TYPE, STATE, ATTEMPTS, MAX_ATTEMPTS, AVAILABLE_AT,
+       CREATED_AT, UPDATED_AT, CLAIMED_AT, CLAIMED_BY, PUBLISHED_AT, LAST_ERROR, ERROR_DETAILS,
+       RESULT, IDEMPOTENCY_KEY, ORDERING_KEY, PARTITION_KEY, CONTENT_TYPE, HEADERS, METADATA,
+       CORRELATION_ID, CAUSATION_ID, AGGREGATE_TYPE, AGGREGATE_ID, LANE, SEQ, HELD,
+       IS_REPLAY, AT_MOST_ONCE, IS_PARKED, PAYLOAD, PAYLOAD_BYTES };
+// clang-format on
+
+static int64_t time_or_0(const struct ol_rows *rows, int column)
+{
+    return ol_rows_is_null(rows, column) ? 0 : ol_rows_time(rows, column);
+}
+
+/* Was the last attempt one whose outcome nobody knows? */
+static bool is_unknown(const struct outlog_message *view)
+{
+    struct ol_json details, outcome;
+    if (strcmp(view->state, "DEAD") != 0 || !view->at_most_once)
+        return false;
+    if (view->last_error && strncmp(view->last_error, "outcome unknown", 15) == 0)
+        return true;
+    if (!view->error_details ||
+        ol_json_parse(view->error_details, strlen(view->error_details), &details, NULL) < 0)
+        return false;
+    outcome = ol_json_get(&details, "outcome");
+    return ol_json_equals(&outcome, "unknown");
+}
+
+static bool read_row(const struct ol_rows *rows, bool with_payload, struct ol_arena *arena,
+                     struct ol_message_state *out)
+{
+    bool failed = false;
+    struct outlog_message *v = &out->view;
+
+    ol_rows_uuid(rows, EVENT_ID, v->event_id);
+    if (!ol_rows_is_null(rows, CAUSATION_ID))
+        ol_rows_uuid(rows, CAUSATION_ID, v->causation_id);
+    v->org_id = ol_rows_copy(rows, ORG_ID, arena, &failed);
+    v->destination = ol_rows_copy(rows, DESTINATION, arena, &failed);
+    v->event_type = ol_rows_copy(rows, EVENT_TYPE, arena, &failed);
+    v->state = ol_rows_copy(rows, STATE, arena, &failed);
+    v->attempts = (int)ol_rows_int(rows, ATTEMPTS);
+    v->max_attempts = ol_rows_is_null(rows, MAX_ATTEMPTS) ? 0
+                                                          : (int)ol_rows_int(rows, MAX_ATTEMPTS);
+    v->available_at = time_or_0(rows, AVAILABLE_AT);
+    v->created_at = time_or_0(rows, CREATED_AT);
+    v->updated_at = time_or_0(rows, UPDATED_AT);
+    v->claimed_at = time_or_0(rows, CLAIMED_AT);
+    v->claimed_by = ol_rows_copy(rows, CLAIMED_BY, arena, &failed);
+    v->published_at = time_or_0(rows, PUBLISHED_AT);
+    v->last_error = ol_rows_copy(rows, LAST_ERROR, arena, &failed);
+    v->error_details = ol_rows_copy(rows, ERROR_DETAILS, arena, &failed);
+    v->result = ol_rows_copy(rows, RESULT, arena, &failed);
+    v->idempotency_key = ol_rows_copy(rows, IDEMPOTENCY_KEY, arena, &failed);
+    v->ordering_key = ol_rows_copy(rows, ORDERING_KEY, arena, &failed);
+    v->partition_key = ol_rows_copy(rows, PARTITION_KEY, arena, &failed);
+    v->content_type = ol_rows_copy(rows, CONTENT_TYPE, arena, &failed);
+    v->headers = ol_rows_copy(rows, HEADERS, arena, &failed);
+    v->metadata = ol_rows_copy(rows, METADATA, arena, &failed);
+    v->correlation_id = ol_rows_copy(rows, CORRELATION_ID, arena, &failed);
+    v->aggregate_type = ol_rows_copy(rows, AGGREGATE_TYPE, arena, &failed);
+    v->aggregate_id = ol_rows_copy(rows, AGGREGATE_ID, arena, &failed);
+    if (with_payload) {
+        int column = ol_rows_is_null(rows, PAYLOAD) ? PAYLOAD_BYTES : PAYLOAD;
+        ol_rows_text(rows, column, &v->payload_bytes);
+        v->payload = ol_rows_copy(rows, column, arena, &failed);
+    }
+    v->at_most_once = ol_rows_int(rows, AT_MOST_ONCE) != 0;
+    v->is_replay = ol_rows_int(rows, IS_REPLAY) != 0;
+    v->is_held = ol_rows_int(rows, HELD) != 0;
+    out->lane = (int)ol_rows_int(rows, LANE);
+    out->seq = ol_rows_int(rows, SEQ);
+    out->is_parked = ol_rows_int(rows, IS_PARKED) != 0;
+    if (!failed)
+        out->is_unknown = is_unknown(v);
+    return !failed;
+}
+
+int ol_message_list_states(struct ol_conn *conn, const struct ol_message_location *places,
+                           size_t count, bool with_payload, struct ol_arena *arena,
+                           struct ol_message_state **out, size_t *found, outlog_err *err)
+{
+    struct ol_buf json = {0};
+    struct ol_rows rows;
+    int more = -1;
+
+    *found = 0;
+    *out = ol_arena_array(arena, count ? count : 1, sizeof **out);
+    for (size_t i = 0; i < count; i++)
+        ol_buf_print(&json, "%s[%d,%lld]", i ? "," : "[", places[i].lane, (long long)places[i].seq);
+    ol_buf_text(&json, count ? "]" : "[]");
+    if (!*out || json.failed) {
+        ol_no_memory(err);
+        goto out;
+    }
+    if (ol_store_query(conn, OL_Q_MESSAGE_ROWS,
+                       OL_PARAMS(ol_value_text(json.data),
+                                 with_payload ? ol_value_int(1) : ol_value_absent()),
+                       &rows, err) < 0)
+        goto out;
+    while ((more = ol_rows_next(&rows, err)) > 0 && *found < count)
+        if (!read_row(&rows, with_payload, arena, &(*out)[(*found)++])) {
+            more = ol_no_memory(err);
+            break;
+        }
+    ol_rows_end(&rows);
+out:
+    ol_buf_clear(&json);
+    return more < 0 ? -1 : 0;
+}
+
+/* --- times as numbers --- */
+
+int ol_message_list_seq_at(struct ol_conn *conn, int lane, int64_t time, int64_t *seq,
+                           outlog_err *err)
+{
+    int64_t low = 1, high; // the answer is in [low, high]
+    if (ol_store_number(conn, OL_Q_LANE_NEWEST, OL_PARAMS(ol_value_int(lane)), &high, err) < 0)
+        return -1;
+    high++;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2, at = 0, found = 0;
+        struct ol_rows rows;
+        if (ol_store_query(conn, OL_Q_MESSAGE_NEAR,
+                           OL_PARAMS(ol_value_int(lane), ol_value_int(middle)), &rows, err) < 0)
+            return -1;
+        int got = ol_rows_next(&rows, err);
+        if (got > 0) {
+            found = ol_rows_int(&rows, 0);
+            at = ol_rows_time(&rows, 1);
+        }
+        ol_rows_end(&rows);
+        if (got < 0)
+            return -1;
+        if (!got || at >= time - SLACK_US)
+            high = middle;
+        else
+            low = found + 1;
+    }
+    *seq = low;
+    return 0;
+}
+
+/* --- lists --- */
+
+struct bounds {
+    int lanes[OL_LANE_MAX];
+    int64_t low[OL_LANE_MAX], high[OL_LANE_MAX]; /* [low, high) */
+    size_t count;
+};
+
+static int read_after(struct bounds *bounds, const char *after, outlog_err *err)
+{
+    while (after && *after) {
+        char *end;
+        long lane = strtol(after, &end, 10);
+        if (end == after || *end != '.')
+            break;
+        after = end + 1;
+        long long seq = strtoll(after, &end, 10);
+        if (end == after || (*end && *end != '-'))
+            break;
+        for (size_t i = 0; i < bounds->count; i++)
+            if (bounds->lanes[i] == lane && seq < bounds->high[i])
+                bounds->high[i] = seq;
+        after = *end ? end + 1 : end;
+    }
+    return after && *after ? ol_fail_at(err, OUTLOG_INVALID_FIELD, "/after",
+                                        "after is the next_after of another page, and this is none")
+                           : 0;
+}
+
+static int find_bounds(struct ol_conn *conn, const struct outlog_message_filter *filter,
+                       const char *after, struct bounds *out, outlog_err *err)
+{
+    if (ol_message_list_lanes(conn, out->lanes, &out->count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < out->count; i++) {
+        out->low[i] = 0;
+        out->high[i] = INT64_MAX;
+        if (filter->since &&
+            ol_message_list_seq_at(conn, out->lanes[i], filter->since, &out->low[i], err) < 0)
+            return -1;
+        if (filter->until && // past it by as much as the other end is before it
+            ol_message_list_seq_at(conn, out->lanes[i], filter->until + 2 * SLACK_US, &out->high[i],
+                                   err) < 0)
+            return -1;
+    }
+    return read_after(out, after, err);
+}
+
+static const char *write_after(const struct bounds *bounds, struct ol_arena *arena)
+{
+    struct ol_buf out = {0};
+    for (size_t i = 0; i < bounds->count; i++)
+        if (bounds->high[i] != INT64_MAX)
+            ol_buf_print(&out, "%s%d.%lld", out.bytes ? "-" : "", bounds->lanes[i],
+                         (long long)bounds->high[i]);
+    const char *copy = out.bytes ? ol_arena_copy(arena, out.data, out.bytes) : NULL;
+    ol_buf_clear(&out);
+    return copy;
+}
+
+static struct ol_value time_or_absent(int64_t time)
+{
+    return time ? ol_value_time(time) : ol_value_absent();
+}
+
+static int query_list(struct ol_conn *conn, const struct outlog_message_filter *filter,
+                      const char *bounds, size_t limit, struct ol_rows *rows, outlog_err *err)
+{
+    const char *state = filter->is_retrying ? "retrying" : filter->state ? filter->state : "";
+    struct ol_value which = ol_value_text(bounds), most = ol_value_int((int64_t)limit),
+                    destination = ol_value_optional(filter->destination),
+                    type = ol_value_optional(filter->event_type),
+                    since = time_or_absent(filter->since), until = time_or_absent(filter->until);
+    bool retries = strcmp(state, "retrying") == 0;
+    if (retries || strcmp(state, "DEAD") == 0)
+        return ol_store_query(conn, OL_Q_MESSAGES_PARKED,
+                              OL_PARAMS(which, ol_value_text(retries ? "PENDING" : "DEAD"), most,
+                                        destination, retries ? ol_value_int(1) : ol_value_absent(),
+                                        type, since, until),
+                              rows, err);
+    enum ol_query_id query = strcmp(state, "PENDING") == 0     ? OL_Q_MESSAGES_PENDING
+                             : strcmp(state, "CLAIMED") == 0   ? OL_Q_MESSAGES_CLAIMED
+                             : strcmp(state, "PUBLISHED") == 0 ? OL_Q_MESSAGES_PUBLISHED
+                                                               : OL_Q_MESSAGES_ALL;
+    return ol_store_query(conn, query, OL_PARAMS(which, most, destination, type, since, until),
+                          rows, err);
+}
+
+/* Where the messages of a page are, the newest first. */
+static int find_page(struct ol_conn *conn, const struct outlog_message_filter *filter,
+                     struct bounds *bounds, size_t limit, struct ol_message_location *places,
+                     size_t *count, outlog_err *err)
+{
+    struct ol_buf json = {0};
+    struct ol_rows rows;
+    int more = -1;
+
+    for (size_t i = 0; i < bounds->count; i++)
+        ol_buf_print(&json, "%s[%d,%lld,%lld]", i ? "," : "[", bounds->lanes[i],
+                     (long long)bounds->low[i], (long long)bounds->high[i]);
+    ol_buf_char(&json, ']');
+    if (json.failed) {
+        ol_no_memory(err);
+        goto out;
+    }
+    if (query_list(conn, filter, json.data, limit, &rows, err) < 0)
+        goto out;
+    while ((more = ol_rows_next(&rows, err)) > 0 && *count < limit) {
+        struct ol_message_location *place = &places[(*count)++];
+        place->lane = (int)ol_rows_int(&rows, 0);
+        place->seq = ol_rows_int(&rows, 1);
+    }
+    ol_rows_end(&rows);
+out:
+    ol_buf_clear(&json);
+    return more < 0 ? -1 : 0;
+}
+
+/* The next page is below what this one has. */
+static void go_below(struct bounds *bounds, const struct ol_message_location *places, size_t count)
+{
+    for (size_t n = 0; n < count; n++)
+        for (size_t i = 0; i < bounds->count; i++)
+            if (bounds->lanes[i] == places[n].lane && places[n].seq < bounds->high[i])
+                bounds->high[i] = places[n].seq;
+}
+
+static size_t length(const char *text)
+{
+    return text ? strlen(text) : 0;
+}
+
+/* What may be long about a message that is shown without its payload. */
+static size_t bytes_of(const struct outlog_message *view)
+{
+    return length(view->headers) + length(view->metadata) + length(view->result) +
+           length(view->error_details) + length(view->last_error);
+}
+
+/* The messages at these places, or as many of the first of them as a page holds; *seen: how many
+ * that are. */
+static int show_page(outlog *log, const struct outlog_message_filter *filter,
+                     const struct ol_message_location *places, size_t count, struct ol_arena *arena,
+                     struct outlog_message_page *page, size_t *seen, outlog_err *err)
+{
+    struct ol_message_state *standing;
+    size_t found, bytes = 0;
+
+    if (!(page->messages = ol_arena_array(arena, count ? count : 1, sizeof *page->messages)))
+        return ol_no_memory(err);
+    for (*seen = 0; *seen < count && bytes < OL_READ_PAGE_BYTES;) {
+        size_t some = count - *seen < AT_ONCE ? count - *seen : AT_ONCE;
+        if (ol_message_list_states(log->conn, places + *seen, some, false, arena, &standing, &found,
+                                   err) < 0)
+            return -1;
+        size_t end = *seen + some;
+        for (size_t i = 0; i < found && bytes < OL_READ_PAGE_BYTES; i++) {
+            const struct outlog_message *view = &standing[i].view;
+            while (places[*seen].lane != standing[i].lane || places[*seen].seq != standing[i].seq)
+                ++*seen; // it is gone
+            ++*seen;
+            bytes += bytes_of(view);
+            if (!filter->state || strcmp(filter->state, view->state) == 0)
+                page->messages[page->count++] = *view; // else it has moved on between the two looks
+        }
+        if (bytes < OL_READ_PAGE_BYTES)
+            *seen = end;
+    }
+    return 0;
+}
+
+static int check_filter(const struct outlog_message_filter *filter, size_t limit, outlog_err *err)
+{
+    static const char *const states[] = {"PENDING", "CLAIMED", "PUBLISHED", "DEAD"};
+    bool is_known = !filter->state;
+    if (limit < 1 || limit > MOST_ROWS)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/limit", "limit is 1 to %d", MOST_ROWS);
+    for (int i = 0; i < 4 && !is_known; i++)
+        is_known = strcmp(filter->state, states[i]) == 0;
+    if (!is_known)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/state",
+                          "state is PENDING, CLAIMED, PUBLISHED or DEAD, not '%.40s'",
+                          filter->state);
+    if (filter->is_retrying && filter->state && strcmp(filter->state, "PENDING") != 0)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/retrying",
+                          "what is being retried is PENDING, not %s", filter->state);
+    return 0;
+}
+
+int outlog_messages(outlog *log, const struct outlog_message_filter *filter, const char *after,
+                    size_t limit, struct outlog_message_page *page, outlog_err *err)
+{
+    static const struct outlog_message_filter all;
+    struct ol_arena *arena = page_reset(page);
+    size_t count = 0, seen = 0;
+
+    if (!filter)
+        filter = &all;
+    if (!arena)
+        return ol_no_memory(err);
+    if (check_filter(filter, limit, err) < 0 || ol_log_ready(log, err) < 0)
+        return -1;
+    struct bounds *bounds = ol_arena_alloc(arena, sizeof *bounds);
+    struct ol_message_location *places = ol_arena_array(arena, limit, sizeof *places);
+    if (!bounds || !places)
+        return ol_no_memory(err);
+    if (find_bounds(log->conn, filter, after, bounds, err) < 0 ||
+        find_page(log->conn, filter, bounds, limit, places, &count, err) < 0 ||
+        show_page(log, filter, places, count, arena, page, &seen, err) < 0)
+        return -1;
+    go_below(bounds, places, seen);
+    page->next_after = count == limit || seen < count ? write_after(bounds, arena) : NULL;
+    return 0;
+}
+
+int ol_message_list_trace(outlog *log, const char *correlation_id, struct outlog_message_page *page,
+                          outlog_err *err)
+{
+    enum { MOST = 1000 };
+    struct ol_arena *arena = page_reset(page);
+    struct ol_message_location *places = arena ? ol_arena_array(arena, MOST, sizeof *places) : NULL;
+    struct ol_message_state *standing;
+    struct ol_rows rows;
+    size_t count = 0, found;
+    int more;
+
+    if (!places)
+        return ol_no_memory(err);
+    if (ol_log_ready(log, err) < 0 ||
+        ol_store_query(log->conn, OL_Q_MESSAGES_OF_TRACE,
+                       OL_PARAMS(ol_value_text(correlation_id), ol_value_int(MOST)), &rows,
+                       err) < 0)
+        return -1;
+    while ((more = ol_rows_next(&rows, err)) > 0 && count < MOST) {
+        places[count].lane = (int)ol_rows_int(&rows, 0);
+        places[count++].seq = ol_rows_int(&rows, 1);
+    }
+    ol_rows_end(&rows);
+    if (more < 0 ||
+        ol_message_list_states(log->conn, places, count, false, arena, &standing, &found, err) < 0)
+        return -1;
+    if (!(page->messages = ol_arena_array(arena, found ? found : 1, sizeof *page->messages)))
+        return ol_no_memory(err);
+    for (; page->count < found; page->count++)
+        page->messages[page->count] = standing[page->count].view;
+    return 0;
+}
+
+/* --- one message --- */
+
+static int read_attempts(struct ol_conn *conn, const struct ol_message_state *standing,
+                         struct ol_arena *arena, struct outlog_message *out, outlog_err *err)
+{
+    struct ol_rows rows;
+    struct outlog_attempt *all = NULL;
+    size_t count = 0, room = 0;
+    bool failed = false;
+    int more;
+
+    if (ol_store_query(conn, OL_Q_ATTEMPT_LIST,
+                       OL_PARAMS(ol_value_int(standing->lane), ol_value_int(standing->seq)), &rows,
+                       err) < 0)
+        return -1;
+    while ((more = ol_rows_next(&rows, err)) > 0) {
+        if (count == room) {
+            room = room ? room * 2 : 8;
+            struct outlog_attempt *wider = ol_arena_array(arena, room, sizeof *wider);
+            if (!wider) {
+                failed = true;
+                break;
+            }
+            if (count)
+                memcpy(wider, all, count * sizeof *wider);
+            all = wider;
+        }
+        all[count++] = (struct outlog_attempt){
+            .attempt = (int)ol_rows_int(&rows, 0),
+            .started_at = ol_rows_time(&rows, 1),
+            .duration_ms = ol_rows_int(&rows, 2),
+            .outcome = ol_rows_copy(&rows, 3, arena, &failed),
+            .status = ol_rows_is_null(&rows, 4) ? 0 : (int)ol_rows_int(&rows, 4),
+            .permanent = ol_rows_int(&rows, 5) != 0,
+            .response = ol_rows_copy(&rows, 6, arena, &failed),
+            .error = ol_rows_copy(&rows, 7, arena, &failed),
+            .claimed_by = ol_rows_copy(&rows, 8, arena, &failed),
+        };
+    }
+    ol_rows_end(&rows);
+    out->attempts_log = all;
+    out->attempt_count = count;
+    return failed ? ol_no_memory(err) : more < 0 ? -1 : 0;
+}
+
+/* R4: where no row was written, the batch is the record of the one attempt. */
+static int read_batch_attempt(struct ol_conn *conn, const struct ol_message_state *standing,
+                              struct ol_arena *arena, struct outlog_message *out, outlog_err *err)
+{
+    struct ol_rows rows;
+    bool failed = false;
+    struct outlog_attempt *attempt = ol_arena_alloc(arena, sizeof *attempt);
+    if (!attempt)
+        return ol_no_memory(err);
+    if (ol_store_query(conn, OL_Q_ATTEMPT_OF_BATCH,
+                       OL_PARAMS(ol_value_int(standing->lane), ol_value_int(standing->seq)), &rows,
+                       err) < 0)
+        return -1;
+    int got = ol_rows_next(&rows, err);
+    if (got > 0) {
+        int64_t claimed_at = ol_rows_time(&rows, 0), published_at = ol_rows_time(&rows, 1);
+        *attempt = (struct outlog_attempt){.attempt = 1,
+                                           .started_at = claimed_at,
+                                           .duration_ms = (published_at - claimed_at) / 1000,
+                                           .outcome = "ok",
+                                           .claimed_by = ol_rows_copy(&rows, 2, arena, &failed)};
+        out->attempts_log = attempt;
+        out->attempt_count = 1;
+    }
+    ol_rows_end(&rows);
+    return failed ? ol_no_memory(err) : got < 0 ? -1 : 0;
+}
+
+int outlog_message_get(outlog *log, const char *event_id, struct outlog_message_page *page,
+                       outlog_err *err)
+{
+    struct ol_arena *arena = page_reset(page);
+    struct ol_message_location *places;
+    struct ol_message_state *standing;
+    size_t count, found = 0;
+
+    if (!arena)
+        return ol_no_memory(err);
+    if (ol_log_ready(log, err) < 0 ||
+        ol_message_list_locate(log->conn, &event_id, 1, arena, &places, &count, err) < 0 ||
+        ol_message_list_states(log->conn, places, count, true, arena, &standing, &found, err) < 0)
+        return -1;
+    if (!found)
+        return ol_fail(err, OUTLOG_NOT_FOUND, "there is no message %.60s", event_id);
+    struct outlog_message *view = &standing->view;
+    if (read_attempts(log->conn, standing, arena, view, err) < 0)
+        return -1;
+    if (!view->attempt_count && !standing->is_parked && strcmp(view->state, "PUBLISHED") == 0 &&
+        read_batch_attempt(log->conn, standing, arena, view, err) < 0)
+        return -1;
+    page->messages = view;
+    page->count = 1;
+    return 0;
+}
+
+/* --- counts --- */
+
+struct counter {
+    struct ol_arena *arena;
+    struct ol_message_counts *out;
+    size_t room;
+};
+
+static struct ol_message_count *count_of(struct counter *c, const char *destination)
+{
+    struct ol_message_counts *out = c->out;
+    size_t at = 0;
+    while (at < out->count && strcmp(out->all[at].destination, destination) < 0)
+        at++;
+    if (at < out->count && strcmp(out->all[at].destination, destination) == 0)
+        return &out->all[at];
+    if (out->count == c->room) {
+        size_t wider = c->room ? c->room * 2 : 16;
+        struct ol_message_count *all = ol_arena_array(c->arena, wider, sizeof *all);
+        if (!all)
+            return NULL;
+        if (out->count)
+            memcpy(all, out->all, out->count * sizeof *all);
+        out->all = all;
+        c->room = wider;
+    }
+    const char *name = ol_arena_copy(c->arena, destination, strlen(destination));
+    if (!name)
+        return NULL;
+    memmove(&out->all[at + 1], &out->all[at], (out->count - at) * sizeof *out->all);
+    out->all[at] = (struct ol_message_count){.destination = name};
+    out->count++;
+    return &out->all[at];
+}
+
+static void note_oldest(struct ol_message_count *count, int64_t at)
+{
+    if (at && (!count->oldest_pending_at || at < count->oldest_pending_at))
+        count->oldest_pending_at = at;
+}
+
+static int count_parked(struct ol_conn *conn, struct counter *c, outlog_err *err)
+{
+    struct ol_rows rows;
+    int more;
+    if (ol_store_query(conn, OL_Q_COUNT_PARKED, OL_PARAMS(ol_value_int(MOST_PARKED)), &rows, err) <
+        0)
+        return -1;
+    while ((more = ol_rows_next(&rows, err)) > 0) {
+        struct ol_message_count *count = count_of(c, ol_rows_text(&rows, 0, NULL));
+        const char *state = ol_rows_text(&rows, 1, NULL);
+        if (!count) {
+            more = ol_no_memory(err);
+            break;
+        }
+        int64_t number = ol_rows_int(&rows, 2);
+        count->is_estimate |= ol_rows_int(&rows, 6) != 0;
+        if (strcmp(state, "PENDING") == 0) {
+            count->pending += number;
+            count->retrying += ol_rows_int(&rows, 3);
+            note_oldest(count, time_or_0(&rows, 4));
+        } else if (strcmp(state, "CLAIMED") == 0) {
+            count->claimed += number;
+        } else {
+            count->dead += number;
+            count->held += ol_rows_int(&rows, 5);
+        }
+    }
+    ol_rows_end(&rows);
+    return more < 0 ? -1 : 0;
+}
+
+struct backlog {
+    const char *destination;
+    int64_t number, oldest;
+};
+
+/* A lane's backlog by destination: as it is, or projected from its first messages. */
+static int count_backlog(struct counter *c, const struct backlog *parts, size_t count,
+                         int64_t ahead, outlog_err *err)
+{
+    int64_t seen = 0;
+    for (size_t i = 0; i < count; i++)
+        seen += parts[i].number;
+    bool is_cut = seen >= SAMPLE && ahead > seen;
+    for (size_t i = 0; i < count; i++) {
+        struct ol_message_count *to = count_of(c, parts[i].destination);
+        if (!to)
+            return ol_no_memory(err);
+        to->pending += is_cut ? (int64_t)((double)parts[i].number / (double)seen * (double)ahead)
+                              : parts[i].number;
+        to->is_estimate |= is_cut;
+        note_oldest(to, parts[i].oldest);
+    }
+    return 0;
+}
+
+static int count_lanes(struct ol_conn *conn, struct counter *c, outlog_err *err)
+{
+    enum { MOST_PARTS = 1000 };
+    struct backlog *parts = ol_arena_array(c->arena, MOST_PARTS, sizeof *parts);
+    struct ol_rows rows;
+    size_t count = 0;
+    int64_t lane = -1, ahead = 0;
+    bool failed = false;
+    int more;
+
+    if (!parts)
+        return ol_no_memory(err);
+    if (ol_store_query(conn, OL_Q_COUNT_LANES, OL_PARAMS(ol_value_int(SAMPLE)), &rows, err) < 0)
+        return -1;
+    while ((more = ol_rows_next(&rows, err)) > 0) {
+        if (ol_rows_int(&rows, 0) != lane) {
+            if (count_backlog(c, parts, count, ahead, err) < 0) {
+                more = -1;
+                break;
+            }
+            lane = ol_rows_int(&rows, 0);
+            ahead = ol_rows_int(&rows, 1);
+            c->out->total.claimed += ol_rows_int(&rows, 5); // the open batch, whoever it goes to
+            count = 0;
+        }
+        if (!ol_rows_is_null(&rows, 2) && count < MOST_PARTS)
+            parts[count++] = (struct backlog){ol_rows_copy(&rows, 2, c->arena, &failed),
+                                              ol_rows_int(&rows, 3), time_or_0(&rows, 4)};
+    }
+    ol_rows_end(&rows);
+    if (failed)
+        return ol_no_memory(err);
+    return more < 0 ? -1 : count_backlog(c, parts, count, ahead, err);
+}
+
+int ol_message_counts_read(struct ol_conn *conn, struct ol_arena *arena,
+                           struct ol_message_counts *out, outlog_err *err)
+{
+    struct counter c = {arena, out, 0};
+    *out = (struct ol_message_counts){0};
+    if (count_parked(conn, &c, err) < 0 || count_lanes(conn, &c, err) < 0)
+        return -1;
+    struct ol_message_count *total = &out->total;
+    for (size_t i = 0; i < out->count; i++) {
+        const struct ol_message_count *one = &out->all[i];
+        total->pending += one->pending;
+        total->retrying += one->retrying;
+        total->claimed += one->claimed;
+        total->dead += one->dead;
+        total->held += one->held;
+        total->is_estimate |= one->is_estimate;
+        note_oldest(total, one->oldest_pending_at);
+    }
+    return 0;
+}

@@ -1,0 +1,442 @@
+/* exec.c: a program a message (D6).
+ *
+ * The payload is the program's standard input, the rest stands in OUTLOG_… variables. It runs
+ * without a shell, in a process group of its own, with a clean environment: ours may hold secrets.
+ *
+ *   exit 0              OK: that is what success means here
+ *   exit 75             FAILED, surely not sent: "nothing was done, try again later" (EX_TEMPFAIL)
+ *   exit 64, 65         FAILED, permanent: wrong usage, bad data (EX_USAGE, EX_DATAERR)
+ *   any other exit      FAILED, to be tried again
+ *   killed by a signal  UNKNOWN: it may have done its work
+ *   past its deadline   the whole group is killed: UNKNOWN
+ *   cannot be started   FAILED, surely not sent
+ *
+ * What it prints, on either stream, is the response. */
+#include "base/clock.h"
+#include "base/timestamp.h"
+#include "net/poller.h"
+#include "publish/mask.h"
+#include "publish/outcome.h"
+#include "publish/publisher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/pidfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { EXIT_USAGE = 64, EXIT_DATA = 65, EXIT_LATER = 75, REAP_MS = 2000, ENV_MAX = 128 };
+
+struct child {
+    struct child *next;
+    void *tag;
+    int64_t started_us, deadline_us;
+    pid_t pid;
+    int pidfd, output;
+    bool is_reported; /* its outcome is out; it only waits to be reaped */
+    size_t kept_bytes;
+    char kept[OL_RESPONSE_KEPT];
+};
+
+struct exec {
+    const struct outlog_publisher_host *host;
+    const struct ol_settings *settings;
+    struct ol_poller ready;
+    struct child *children;
+    struct ol_arena arena;
+    struct ol_buf memory;
+};
+
+/* --- outcomes
+ * ---------------------------------------------------------------------------------------- */
+
+static void report(struct exec *e, struct child *child, struct outlog_outcome *outcome,
+                   const char *error)
+{
+    size_t response_bytes;
+    ol_buf_reset(&e->memory);
+    ol_mask_add(&e->memory, child->kept, child->kept_bytes, e->settings->masked, OL_RESPONSE_KEPT);
+    response_bytes = e->memory.bytes;
+    ol_buf_char(&e->memory, '\0');
+    if (error)
+        ol_mask_line(&e->memory, error, strlen(error), e->settings->masked, OL_ERROR_KEPT);
+    if (!e->memory.failed) {
+        outcome->response = response_bytes ? e->memory.data : NULL;
+        outcome->response_bytes = response_bytes;
+        outcome->error = error ? e->memory.data + response_bytes + 1 : NULL;
+    }
+    outcome->duration_us = child->started_us ? ol_clock_boot_us() - child->started_us : 0;
+    child->is_reported = true;
+    e->host->done(e->host->user, child->tag, outcome);
+}
+
+static void report_exit(struct exec *e, struct child *child, const siginfo_t *info)
+{
+    struct outlog_outcome outcome = {0};
+    char error[200];
+    size_t line = child->kept_bytes < 120 ? child->kept_bytes : 120;
+    const char *end = memchr(child->kept, '\n', line);
+    if (end)
+        line = (size_t)(end - child->kept);
+
+    if (info->si_code != CLD_EXITED) {
+        outcome.kind = OUTLOG_PUBLISH_UNKNOWN;
+        outcome.status = 128 + info->si_status;
+        snprintf(error, sizeof error, "the program was ended by signal %d", info->si_status);
+        report(e, child, &outcome, error);
+        return;
+    }
+    outcome.status = info->si_status;
+    if (info->si_status == 0) {
+        outcome.kind = OUTLOG_PUBLISH_OK;
+        report(e, child, &outcome, NULL);
+        return;
+    }
+    outcome.kind = OUTLOG_PUBLISH_FAILED;
+    outcome.is_permanent = info->si_status == EXIT_USAGE || info->si_status == EXIT_DATA;
+    outcome.surely_not_sent = info->si_status == EXIT_LATER;
+    snprintf(error, sizeof error, "the program ended with %d%s%.*s", info->si_status,
+             line ? ": " : "", (int)line, child->kept);
+    report(e, child, &outcome, error);
+}
+
+static void report_killed(struct exec *e, struct child *child, const char *why)
+{
+    struct outlog_outcome outcome = {.kind = OUTLOG_PUBLISH_UNKNOWN};
+    kill(-child->pid, SIGKILL); // not reaped yet, so the group is still this one's
+    report(e, child, &outcome, why);
+}
+
+/* --- a child's life
+ * ------------------------------------------------------------------------------------ */
+
+static void drain(struct exec *e, struct child *child)
+{
+    char data[4096];
+    ssize_t got;
+    while (child->output >= 0 && (got = read(child->output, data, sizeof data)) != -1) {
+        if (got == 0) {
+            ol_poller_remove(&e->ready, child->output);
+            close(child->output);
+            child->output = -1;
+            return;
+        }
+        size_t room = sizeof child->kept - child->kept_bytes;
+        size_t part = (size_t)got < room ? (size_t)got : room;
+        memcpy(child->kept + child->kept_bytes, data, part);
+        child->kept_bytes += part; // the rest is read and dropped, so that the program goes on
+    }
+}
+
+static void free_child(struct exec *e, struct child *child)
+{
+    if (child->output >= 0) {
+        ol_poller_remove(&e->ready, child->output);
+        close(child->output);
+    }
+    ol_poller_remove(&e->ready, child->pidfd);
+    close(child->pidfd);
+    free(child);
+}
+
+/* True when the child is gone for good. */
+static bool step(struct exec *e, struct child *child, int64_t now_us)
+{
+    siginfo_t info = {0};
+    int waited = waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED | WNOHANG);
+
+    drain(e, child); // after the wait: what it said before it ended is all there
+    if (waited == 0 && info.si_pid == 0) {
+        if (!child->is_reported && now_us >= child->deadline_us)
+            report_killed(e, child, "the program did not end in time and was killed");
+        return false;
+    }
+    if (!child->is_reported && waited == 0) {
+        report_exit(e, child, &info);
+    } else if (!child->is_reported) { // somebody else in this process reaped it
+        struct outlog_outcome outcome = {.kind = OUTLOG_PUBLISH_UNKNOWN};
+        report(e, child, &outcome, "the program's exit status was lost");
+    }
+    return true;
+}
+
+static void step_all(struct exec *e)
+{
+    int64_t now_us = ol_clock_boot_us(), next_us = INT64_MAX;
+    for (struct child **link = &e->children; *link;) {
+        struct child *child = *link;
+        if (step(e, child, now_us)) {
+            *link = child->next;
+            free_child(e, child);
+            continue;
+        }
+        if (!child->is_reported && child->deadline_us < next_us)
+            next_us = child->deadline_us;
+        link = &child->next;
+    }
+    ol_poller_at(&e->ready, next_us);
+}
+
+/* --- start
+ * -----------------------------------------------------------------------------------------------
+ */
+
+struct environment {
+    struct ol_arena *arena;
+    char *list[ENV_MAX + 1];
+    size_t count;
+    bool failed;
+};
+
+static void add_env(struct environment *env, const char *name, const char *value)
+{
+    if (!value)
+        return;
+    char *pair = env->count < ENV_MAX ? ol_arena_print(env->arena, "%s=%s", name, value) : NULL;
+    if (pair)
+        env->list[env->count++] = pair;
+    else
+        env->failed = true;
+}
+
+static void add_headers(struct environment *env, const struct outlog_delivery *message)
+{
+    struct ol_buf json = {0};
+    for (size_t i = 0; i < message->header_count; i++) {
+        ol_buf_char(&json, i ? ',' : '{');
+        ol_buf_json_text(&json, message->headers[i].name);
+        ol_buf_char(&json, ':');
+        ol_buf_json_text(&json, message->headers[i].value);
+    }
+    if (message->header_count)
+        ol_buf_char(&json, '}');
+    add_env(env, "OUTLOG_HEADERS", message->header_count ? json.data : NULL);
+    env->failed = env->failed || json.failed;
+    ol_buf_clear(&json);
+}
+
+static void make_env(struct exec *e, const struct outlog_delivery *message, struct environment *env)
+{
+    static const char *const inherited[] = {"PATH",   "HOME", "USER",  "LANG",
+                                            "LC_ALL", "TZ",   "TMPDIR"};
+    char number[24], time[OL_TIMESTAMP_TEXT];
+
+    for (size_t i = 0; i < sizeof inherited / sizeof *inherited; i++)
+        add_env(env, inherited[i], getenv(inherited[i]));
+    for (size_t i = 0; i < e->settings->env_count; i++)
+        add_env(env, e->settings->env[i].name, e->settings->env[i].value);
+    snprintf(number, sizeof number, "%d", message->attempt);
+    add_env(env, "OUTLOG_EVENT_ID", message->event_id);
+    add_env(env, "OUTLOG_EVENT_TYPE", message->event_type);
+    add_env(env, "OUTLOG_DESTINATION", message->destination);
+    add_env(env, "OUTLOG_ORG_ID", message->org_id);
+    add_env(env, "OUTLOG_IDEMPOTENCY_KEY", ol_publisher_message_key(message));
+    add_env(env, "OUTLOG_ORDERING_KEY", message->ordering_key);
+    add_env(env, "OUTLOG_PARTITION_KEY", message->partition_key);
+    add_env(env, "OUTLOG_CONTENT_TYPE", message->content_type);
+    add_env(env, "OUTLOG_CORRELATION_ID", message->correlation_id);
+    add_env(env, "OUTLOG_CAUSATION_ID", message->causation_id);
+    add_env(env, "OUTLOG_AGGREGATE_TYPE", message->aggregate_type);
+    add_env(env, "OUTLOG_AGGREGATE_ID", message->aggregate_id);
+    add_env(env, "OUTLOG_CREATED_AT", ol_timestamp_format(message->created_at, time));
+    add_env(env, "OUTLOG_ATTEMPT", number);
+    add_env(env, "OUTLOG_REPLAY", message->is_replay ? "true" : NULL);
+    add_env(env, "OUTLOG_TRACEPARENT", message->traceparent);
+    add_headers(env, message);
+}
+
+/* The payload as a file in memory: the program reads at its own pace and we never write to a pipe
+ * that nobody empties. */
+static int payload_file(const struct outlog_delivery *message)
+{
+    int fd = memfd_create("outlog-payload", MFD_CLOEXEC);
+    size_t at = 0;
+    while (fd >= 0 && at < message->payload_bytes) {
+        ssize_t put = write(fd, message->payload + at, message->payload_bytes - at);
+        if (put <= 0) {
+            close(fd);
+            return -1;
+        }
+        at += (size_t)put;
+    }
+    if (fd >= 0)
+        lseek(fd, 0, SEEK_SET);
+    return fd;
+}
+
+static int spawn(struct exec *e, char *const *env, int input, int output, pid_t *pid)
+{
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+    sigset_t none, all;
+
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, input, 0);
+    posix_spawn_file_actions_adddup2(&files, output, 1);
+    posix_spawn_file_actions_adddup2(&files, output, 2);
+    posix_spawn_file_actions_addclosefrom_np(&files, 3);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+                                              POSIX_SPAWN_SETSIGDEF);
+    int error = posix_spawnp(pid, e->settings->command[0], &files, &attributes,
+                             (char *const *)(uintptr_t)e->settings->command, env);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&files);
+    return error;
+}
+
+/* Returns an errno value, 0 when the child runs. */
+static int start(struct exec *e, const struct outlog_delivery *message, struct child *child)
+{
+    struct environment env = {.arena = &e->arena};
+    int input = -1, pipes[2] = {-1, -1}, error = 0;
+
+    ol_arena_reset(&e->arena);
+    make_env(e, message, &env);
+    if (env.failed || (input = payload_file(message)) < 0 || pipe2(pipes, O_CLOEXEC) < 0) {
+        error = ENOMEM;
+        goto out;
+    }
+    fcntl(pipes[0], F_SETFL, O_NONBLOCK);
+    if ((error = spawn(e, env.list, input, pipes[1], &child->pid)) != 0)
+        goto out;
+    child->pidfd = pidfd_open(child->pid, 0);
+    if (child->pidfd < 0) { // without it we could not follow its life
+        error = errno;
+        kill(-child->pid, SIGKILL);
+        waitpid(child->pid, NULL, 0);
+        goto out;
+    }
+    child->output = pipes[0];
+    pipes[0] = -1;
+    ol_poller_add(&e->ready, child->pidfd, EPOLLIN);
+    ol_poller_add(&e->ready, child->output, EPOLLIN);
+out:
+    if (pipes[0] >= 0)
+        close(pipes[0]);
+    if (pipes[1] >= 0)
+        close(pipes[1]);
+    if (input >= 0)
+        close(input);
+    return error;
+}
+
+static void exec_submit(void *instance, const struct outlog_delivery *message, int64_t deadline_us,
+                        void *tag)
+{
+    struct exec *e = instance;
+    struct child *child = calloc(1, sizeof *child);
+    struct outlog_outcome failed = {.kind = OUTLOG_PUBLISH_FAILED, .surely_not_sent = true};
+    char text[200];
+
+    if (!child) {
+        failed.kind = OUTLOG_PUBLISH_RELEASED;
+        failed.error = "out of memory";
+        e->host->done(e->host->user, tag, &failed);
+        return;
+    }
+    child->tag = tag;
+    child->started_us = ol_clock_boot_us();
+    child->deadline_us = deadline_us;
+    child->output = child->pidfd = -1;
+    int error = start(e, message, child);
+    if (error) {
+        snprintf(text, sizeof text, "%.80s: the program could not be started: %s",
+                 e->settings->command[0], strerror(error));
+        report(e, child, &failed, text);
+        free(child);
+        return;
+    }
+    child->next = e->children;
+    e->children = child;
+    if (deadline_us < e->ready.at_us)
+        ol_poller_at(&e->ready, deadline_us);
+}
+
+/* --- the rest
+ * ---------------------------------------------------------------------------------------------- */
+
+static int exec_open(const struct outlog_publisher_host *host, void **instance, outlog_err *err)
+{
+    const struct ol_publisher_own *own = host->own;
+    struct exec *e = calloc(1, sizeof *e);
+    if (!e)
+        return ol_no_memory(err);
+    e->host = host;
+    e->settings = own->settings;
+    if (ol_poller_open(&e->ready, err) < 0) {
+        free(e);
+        return -1;
+    }
+    *instance = e;
+    return 0;
+}
+
+static void exec_drive(void *instance, int timeout_ms)
+{
+    struct exec *e = instance;
+    ol_poller_wait(&e->ready, timeout_ms);
+    step_all(e);
+}
+
+static int exec_fd(void *instance)
+{
+    struct exec *e = instance;
+    return e->ready.fd;
+}
+
+static void exec_abandon(void *instance, void *tag)
+{
+    struct exec *e = instance;
+    for (struct child *child = e->children; child; child = child->next)
+        if (child->tag == tag && !child->is_reported) {
+            report_killed(e, child, "given up before its deadline; the program was killed");
+            return;
+        }
+}
+
+static void exec_close(void *instance)
+{
+    struct exec *e = instance;
+    for (struct child *child = e->children; child; child = child->next)
+        if (!child->is_reported)
+            report_killed(e, child, "given up before its deadline; the program was killed");
+    while (e->children) {
+        struct child *child = e->children;
+        struct pollfd gone = {.fd = child->pidfd, .events = POLLIN};
+        siginfo_t info;
+        e->children = child->next;
+        if (poll(&gone, 1, REAP_MS) > 0) // one that the kernel cannot end stays a zombie
+            waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED | WNOHANG);
+        free_child(e, child);
+    }
+    ol_poller_close(&e->ready);
+    ol_arena_clear(&e->arena);
+    ol_buf_clear(&e->memory);
+    free(e);
+}
+
+const struct outlog_publisher ol_publisher_exec = {
+    .name = "exec",
+    .batch_max = 8,
+    .keeps_attempts = true,
+    .open = exec_open,
+    .submit = exec_submit,
+    .drive = exec_drive,
+    .fd = exec_fd,
+    .abandon = exec_abandon,
+    .close = exec_close,
+};

@@ -1,0 +1,180 @@
+/* outcome.c: answers become outcomes. */
+#include "publish/outcome.h"
+
+#include "base/timestamp.h"
+#include "publish/mask.h"
+#include "publish/publisher.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- texts ----------------------------------------------------------------------------------- */
+
+/* response and error into one memory: first both, then the pointers, for the memory may move. */
+static void set_texts(struct outlog_outcome *out, struct ol_buf *memory, const char *body,
+                      size_t body_bytes, const char *error, const struct ol_settings *settings)
+{
+    ol_buf_reset(memory);
+    ol_mask_add(memory, body, body_bytes, settings->masked, OL_RESPONSE_KEPT);
+    size_t response_bytes = memory->bytes;
+    ol_buf_char(memory, '\0');
+    if (error)
+        ol_mask_line(memory, error, strlen(error), settings->masked, OL_ERROR_KEPT);
+    if (memory->failed) {
+        out->error = error ? "out of memory for the error's text" : NULL;
+        return;
+    }
+    out->response = response_bytes ? memory->data : NULL;
+    out->response_bytes = response_bytes;
+    out->error = error ? memory->data + response_bytes + 1 : NULL;
+}
+
+void ol_outcome_refusal(const outlog_err *err, const struct ol_settings *settings,
+                        struct ol_buf *memory, struct outlog_outcome *out)
+{
+    bool is_ours = err->code == OUTLOG_NO_MEMORY;
+    *out = (struct outlog_outcome){
+        .kind = is_ours ? OUTLOG_PUBLISH_RELEASED : OUTLOG_PUBLISH_FAILED,
+        .is_permanent = !is_ours,
+        .surely_not_sent = true,
+    };
+    set_texts(out, memory, "", 0, err->message, settings);
+}
+
+/* --- Retry-After ------------------------------------------------------------------------------ */
+
+static int month_number(const char *name)
+{
+    static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    for (int i = 0; i < 12; i++)
+        if (strncmp(months + 3 * i, name, 3) == 0)
+            return i + 1;
+    return 0;
+}
+
+/* RFC 9110 5.6.7: IMF-fixdate, and the two obsolete forms that must still be read. */
+static bool parse_date(const char *text, int64_t *out_us)
+{
+    int year, month, day, hour, minute, second;
+    char name[4] = "", iso[40];
+    const char *comma = strchr(text, ',');
+
+    if (comma) {
+        if (sscanf(comma + 1, " %2d %3s %4d %2d:%2d:%2d GMT", &day, name, &year, &hour, &minute,
+                   &second) != 6) {
+            if (sscanf(comma + 1, " %2d-%3s-%2d %2d:%2d:%2d GMT", &day, name, &year, &hour, &minute,
+                       &second) != 6)
+                return false;
+            year += year < 70 ? 2000 : 1900;
+        }
+    } else if (sscanf(text, "%*3s %3s %2d %2d:%2d:%2d %4d", name, &day, &hour, &minute, &second,
+                      &year) != 6) {
+        return false;
+    }
+    month = month_number(name);
+    if (month == 0 || year < 1970 || year > 9999 || day < 0 || hour < 0 || minute < 0 || second < 0)
+        return false;
+    int bytes = snprintf(iso, sizeof iso, "%04d-%02d-%02dT%02d:%02d:%02dZ", year, month, day, hour,
+                         minute, second);
+    return ol_timestamp_parse(iso, (size_t)bytes, out_us) == 0;
+}
+
+int64_t ol_outcome_retry_after_us(const char *value, int64_t now_us)
+{
+    size_t digits = strspn(value, "0123456789");
+    int64_t at;
+    if (digits > 0)
+        return value[digits] != '\0' ? 0
+               : digits > 9          ? OL_RETRY_AFTER_MAX_US
+                                     : (int64_t)atol(value) * 1000000;
+    if (!parse_date(value, &at) || at <= now_us)
+        return 0;
+    return at - now_us;
+}
+
+/* --- HTTP ------------------------------------------------------------------------------------- */
+
+static bool is_transient_status(int status)
+{
+    return status == 408 || status == 425 || status == 429 || status >= 500;
+}
+
+static void note_status(const struct ol_http_response *answer, const struct ol_settings *settings,
+                        int64_t now_us, struct outlog_outcome *out, char *error, size_t room)
+{
+    int status = answer->status;
+    out->kind = OUTLOG_PUBLISH_FAILED;
+    out->is_permanent = !is_transient_status(status) && !ol_settings_retries_on(settings, status);
+    out->retry_after_us = ol_outcome_retry_after_us(answer->retry_after, now_us);
+    out->surely_not_sent = status == 429 || (status == 503 && out->retry_after_us > 0);
+    const char *why = status == 410                   ? ": the receiver is gone for good"
+                      : status >= 300 && status < 400 ? ": redirects are not followed"
+                                                      : "";
+    snprintf(error, room, "HTTP %d%s", status, why);
+}
+
+void ol_outcome_http(const struct ol_http_response *answer, const struct ol_settings *settings,
+                     int64_t now_us, struct ol_buf *memory, struct outlog_outcome *out)
+{
+    char error[512] = "";
+
+    *out = (struct outlog_outcome){.status = answer->status, .duration_us = answer->duration_us};
+    switch (answer->reach) {
+    case OL_REACH_ANSWERED:
+        if (answer->status >= 200 && answer->status < 300)
+            out->kind = OUTLOG_PUBLISH_OK;
+        else
+            note_status(answer, settings, now_us, out, error, sizeof error);
+        break;
+    case OL_REACH_NOTHING:
+        out->status = 0;
+        out->kind = answer->is_abandoned ? OUTLOG_PUBLISH_RELEASED : OUTLOG_PUBLISH_FAILED;
+        out->is_permanent = answer->is_denied;
+        out->surely_not_sent = true;
+        snprintf(error, sizeof error, "%s", answer->error);
+        break;
+    case OL_REACH_REFUSED: // mail only
+    case OL_REACH_LOST:
+        out->status = 0;
+        out->kind = OUTLOG_PUBLISH_UNKNOWN;
+        snprintf(error, sizeof error, "sent, but no complete answer: %s", answer->error);
+        break;
+    }
+    set_texts(out, memory, answer->body, answer->body_bytes,
+              out->kind == OUTLOG_PUBLISH_OK ? NULL : error, settings);
+}
+
+/* --- mail ------------------------------------------------------------------------------------- */
+
+void ol_outcome_mail(const struct ol_http_response *answer, const struct ol_settings *settings,
+                     struct ol_buf *memory, struct outlog_outcome *out)
+{
+    char error[512] = "";
+
+    *out = (struct outlog_outcome){.status = answer->status, .duration_us = answer->duration_us};
+    switch (answer->reach) {
+    case OL_REACH_ANSWERED:
+        out->kind = OUTLOG_PUBLISH_OK;
+        break;
+    case OL_REACH_REFUSED:
+        out->kind = OUTLOG_PUBLISH_FAILED;
+        out->surely_not_sent = true;
+        /* A wrong password is the operator's trouble: it must not bury every mail at once. */
+        out->is_permanent = answer->status >= 500 && !answer->is_before_message;
+        snprintf(error, sizeof error, "refused by the mail server: %.*s",
+                 (int)(answer->body_bytes < 300 ? answer->body_bytes : 300), answer->body);
+        break;
+    case OL_REACH_NOTHING:
+        out->kind = answer->is_abandoned ? OUTLOG_PUBLISH_RELEASED : OUTLOG_PUBLISH_FAILED;
+        out->surely_not_sent = true;
+        snprintf(error, sizeof error, "%s", answer->error);
+        break;
+    case OL_REACH_LOST:
+        out->kind = OUTLOG_PUBLISH_UNKNOWN;
+        snprintf(error, sizeof error, "sent, but not acknowledged: %s", answer->error);
+        break;
+    }
+    set_texts(out, memory, answer->body, answer->body_bytes,
+              out->kind == OUTLOG_PUBLISH_OK ? NULL : error, settings);
+}

@@ -1,0 +1,25 @@
+/* delivery_span.h: what the relay tells a collector: each claim, and each attempt below it (M4). */
+#ifndef OL_RELAY_DELIVERY_SPAN_H
+#define OL_RELAY_DELIVERY_SPAN_H
+
+#include "outbox/lane/claimed_message.h"
+#include "telemetry/span_exporter.h"
+
+/* When and how long a batch was claimed; wall clock. */
+struct ol_delivery_span_claim {
+    int64_t from, to;
+};
+
+/* From a moment of the boot clock until now. */
+struct ol_delivery_span_claim ol_delivery_span_since(int64_t boot_us);
+
+/* Before an attempt: a message without trace context gets that of its correlation id, so that its
+ * receiver can join. */
+void ol_delivery_span_join(struct ol_claimed_message *item, struct ol_arena *arena);
+
+/* After an attempt: its claim and itself. */
+void ol_delivery_span_attempt(struct ol_span_exporter *tracer,
+                              const struct ol_delivery_span_claim *claim,
+                              const struct ol_claimed_message *item);
+
+#endif

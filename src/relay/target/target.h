@@ -1,0 +1,70 @@
+/* target.h: a destination as one worker sees it: settings, the way out, and how it is doing. */
+#ifndef OL_RELAY_TARGET_TARGET_H
+#define OL_RELAY_TARGET_TARGET_H
+
+#include "publish/sender.h"
+#include "relay/target/breaker.h"
+#include "relay/target/quota.h"
+#include "store/store.h"
+
+struct ol_targets;
+
+struct ol_target {
+    struct ol_target *next;
+    struct ol_targets *all;
+    char *name, *source; /* source: the settings as stored, to see a change */
+    struct ol_settings *settings;
+    struct ol_sender_channel *outlet; /* NULL: it cannot be used, and `trouble` says why */
+    char trouble[400];
+    bool is_paused, is_retired, is_seen;
+    bool has_answered; /* with success, since it was opened */
+    struct ol_breaker breaker;
+    enum ol_breaker_state shown; /* as others see it */
+    int64_t shown_ready_at;
+    int64_t ok_at, shown_ok_at; /* the last success, and the last that others know of; 0: none */
+    struct ol_quota_member quota;
+    double latency_us;     /* of recent attempts, smoothed */
+    int planned;           /* messages of the turn being planned, and those that wait for a place */
+    int64_t moved_at;      /* the last success, or the first message in flight after none */
+    int64_t moved_answers; /* answers of all of them until then */
+};
+
+struct ol_targets {
+    struct ol_sender *sender;
+    uint64_t store; /* its wake_key: threads of this process on one store share the limits */
+    struct ol_target *first;
+    int64_t stamp_count, stamp_at; /* of the last look: changes when a destination does */
+    bool is_loaded;
+    int64_t answered_at; /* the first success of any of them; 0: none yet */
+    int64_t answers;     /* successes of all of them */
+};
+
+void ol_targets_clear(struct ol_targets *targets);
+
+/* Load or reload the destinations when they have changed. A changed one is opened anew; the old one
+ * stays until what it has in flight is done. */
+int ol_targets_refresh(struct ol_targets *targets, struct ol_conn *conn, outlog_err *err);
+
+/* The destination of this name; one that is not known is made up, with its trouble. */
+struct ol_target *ol_target_find(struct ol_targets *targets, const char *name);
+
+/* May anything be sent there at all now? Otherwise its messages are parked. */
+bool ol_target_is_open(const struct ol_target *target, int64_t now);
+
+/* How many more messages a claim may hold for it: what can be sent within `patience_us`. */
+int ol_target_room(struct ol_target *target, bool at_once, int64_t patience_us, int64_t now);
+
+/* Full as it may be, does it still answer, and soon enough that waiting for a place beats parking?
+ */
+bool ol_target_is_quick(const struct ol_target *target, int64_t patience_us, int64_t now);
+
+/* It has never answered, and others have many times since it was sent something: it hangs, however
+ * fast or slow this machine is now. */
+bool ol_target_is_passed_by(const struct ol_target *target, int64_t patience_us, int64_t now);
+
+/* Something is sent to it, with nothing else in flight there. */
+void ol_target_begin(struct ol_target *target, int64_t now);
+
+void ol_target_note(struct ol_target *target, const struct outlog_outcome *outcome, int64_t now);
+
+#endif

@@ -1,0 +1,107 @@
+/* cors.c: Host and Origin. */
+#include "server/http/cors.h"
+
+#include "base/err.h"
+#include "base/json/json.h"
+#include "log/log.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ol_cors {
+    pthread_mutex_t lock;
+    char *list; /* a JSON list of texts, or NULL */
+};
+
+int ol_cors_open(struct ol_cors **out, const char *store, outlog_err *err)
+{
+    outlog *log;
+    *out = calloc(1, sizeof **out);
+    if (!*out)
+        return ol_no_memory(err);
+    pthread_mutex_init(&(*out)->lock, NULL);
+    if (outlog_open(store, &log, err) < 0)
+        return -1;
+    ol_cors_refresh(*out, log);
+    outlog_close(log);
+    return 0;
+}
+
+void ol_cors_close(struct ol_cors *origins)
+{
+    if (!origins)
+        return;
+    pthread_mutex_destroy(&origins->lock);
+    free(origins->list);
+    free(origins);
+}
+
+void ol_cors_refresh(struct ol_cors *origins, outlog *log)
+{
+    struct ol_rows rows;
+    outlog_err err;
+
+    if (ol_log_ready(log, &err) < 0 ||
+        ol_store_query(log->conn, OL_Q_SETTING_GET, OL_PARAMS(ol_value_text("serve.origins")),
+                       &rows, &err) < 0)
+        return;
+    int got = ol_rows_next(&rows, &err);
+    char *list = got > 0 ? strdup(ol_rows_text(&rows, 0, NULL)) : NULL;
+    ol_rows_end(&rows);
+    if (got < 0)
+        return;
+    pthread_mutex_lock(&origins->lock);
+    free(origins->list);
+    origins->list = list;
+    pthread_mutex_unlock(&origins->lock);
+}
+
+static bool is_named(struct ol_cors *origins, const char *origin)
+{
+    struct ol_json list;
+    struct ol_json_iter it = {0};
+    bool found = false;
+
+    pthread_mutex_lock(&origins->lock);
+    if (origins->list && ol_json_parse(origins->list, strlen(origins->list), &list, NULL) == 0)
+        while (!found && list.type == OL_JSON_ARRAY && ol_json_next(&list, &it))
+            found = ol_json_equals(&it.value, origin);
+    pthread_mutex_unlock(&origins->lock);
+    return found;
+}
+
+static bool is_loopback(const char *host)
+{
+    static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t bytes = strlen(names[i]);
+        if (strncasecmp(host, names[i], bytes) == 0 && (!host[bytes] || host[bytes] == ':'))
+            return true;
+    }
+    return false;
+}
+
+bool ol_cors_check(struct ol_request *request, struct ol_cors *origins, bool is_dev)
+{
+    const char *host = ol_request_header(request, "host");
+    const char *origin = ol_request_header(request, "origin");
+    const char *upgrade = ol_request_header(request, "upgrade");
+
+    if (is_dev && !is_loopback(host)) { // a page elsewhere might have pointed its own name at us
+        ol_problem_say(request, 403, "forbidden",
+                       "serve --dev answers only to localhost, 127.0.0.1 and [::1]");
+        return false;
+    }
+    if (!origin)
+        return true;
+    const char *name = strstr(origin, "://");
+    if (name && strcasecmp(name + 3, host) == 0)
+        return true;
+    if (upgrade && strcasecmp(upgrade, "websocket") == 0 && is_named(origins, origin))
+        return true;
+    ol_problem_say(request, 403, "forbidden",
+                   "a page of another origin may not call this API; serve.origins names those that "
+                   "may open sockets");
+    return false;
+}

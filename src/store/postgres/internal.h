@@ -1,0 +1,117 @@
+/* internal.h: a connection to PostgreSQL, for the files that make up that store:
+ *
+ *   postgres        the connection: errors, sessions, transactions
+ *   postgres_query  statements and their rows
+ *   postgres_write  appends, many events in one statement */
+#ifndef OL_STORE_POSTGRES_INTERNAL_H
+#define OL_STORE_POSTGRES_INTERNAL_H
+
+#include "store/postgres/group_commit.h"
+#include "store/postgres/prefetch.h"
+#include "store/postgres/shutdown.h"
+#include "store/store.h"
+
+enum { OL_POSTGRES_BINARY = 1, OL_POSTGRES_PREPARED = 128, OL_POSTGRES_LOCK_MS = 10000 };
+
+/* PostgreSQL counts microseconds from 2000-01-01. */
+#define OL_POSTGRES_EPOCH INT64_C(946684800000000)
+
+/* A statement that the server knows under the name "ol_<number>". */
+struct ol_postgres_prepared {
+    enum ol_query_id id;
+    uint64_t key;
+    int bound[32];
+    int bound_count;
+    bool is_asked_ahead; /* an answer may be here already (store/postgres/prefetch.h) */
+};
+
+struct ol_postgres_conn {
+    struct ol_conn base;
+    PGconn *pg;
+    struct ol_tracked_conn line;
+    char *url;
+    bool warned; /* the server sent a warning since this was last cleared */
+    struct ol_backend session;
+    struct ol_backend in_doubt; /* it may still commit what we could not hear the end of (4) */
+    struct ol_postgres_prepared prepared[OL_POSTGRES_PREPARED];
+    int prepared_count;
+    struct ol_group_commit *ferry; /* NULL: appends go alone */
+    struct ol_prefetch ahead;
+    struct ol_statement text; /* of the statement at hand, if the server does not know it */
+};
+
+/* What PQexecParams wants, for at most as many parameters as a query can have. */
+struct ol_postgres_arguments {
+    int count;
+    Oid types[32];
+    const char *values[32];
+    int lengths[32];
+    int formats[32];
+    char numbers[32][32];
+};
+
+static inline struct ol_postgres_conn *ol_postgres_conn_from(struct ol_conn *conn)
+{
+    return (struct ol_postgres_conn *)conn;
+}
+
+/* The connection, with nothing under way on it. */
+PGconn *ol_postgres_idle_conn(struct ol_postgres_conn *conn);
+
+/* --- errors --- */
+
+/* Says what went wrong; always -1. `result` may be NULL. */
+int ol_postgres_fail(struct ol_postgres_conn *conn, const PGresult *result, outlog_err *err);
+
+/* The same where nobody knows whether it was stored: `in_doubt` may still commit it. */
+int ol_postgres_fail_unknown(struct ol_postgres_conn *conn, struct ol_backend in_doubt,
+                             outlog_err *err);
+
+/* The session that may still commit what was just sent. */
+struct ol_backend ol_postgres_backend_in_doubt(const struct ol_postgres_conn *conn);
+
+bool ol_postgres_is_lost(const struct ol_postgres_conn *conn);
+bool ol_postgres_is_unknown(const struct ol_postgres_conn *conn, const PGresult *result);
+
+/* --- query.c --- */
+
+/* The number of a statement that the server knows, or -1. */
+int ol_postgres_find_prepared(const struct ol_postgres_conn *conn, enum ol_query_id id,
+                              uint64_t key);
+
+/* Prepare a statement once per connection: its number, or -1 for one that is sent whole each time.
+ */
+int ol_postgres_prepare(struct ol_postgres_conn *conn, enum ol_query_id id, uint64_t key,
+                        const struct ol_statement *text,
+                        const struct ol_postgres_arguments *arguments);
+
+/* Wait for what PQgetResult will say next, and see to others meanwhile (struct ol_idle_callback).
+ */
+void ol_postgres_await(struct ol_postgres_conn *conn);
+
+/* What PQexec does. */
+PGresult *ol_postgres_run(struct ol_postgres_conn *conn, const char *sql);
+
+/* Run the statement of this number; -1: run the text. */
+PGresult *ol_postgres_execute(struct ol_postgres_conn *conn, int slot, const char *text,
+                              const struct ol_postgres_arguments *arguments);
+
+/* See struct ol_store. */
+int ol_postgres_query(struct ol_conn *base, enum ol_query_id id, const struct ol_value *params,
+                      struct ol_rows *rows, outlog_err *err);
+void ol_postgres_prefetch(struct ol_conn *base, enum ol_query_id id, const struct ol_value *params);
+int ol_postgres_pipeline(struct ol_conn *base, const struct ol_pipelined_query *asks, size_t count,
+                         struct ol_rows *rows, outlog_err *err);
+int ol_postgres_next(struct ol_rows *rows, outlog_err *err);
+void ol_postgres_end(struct ol_rows *rows);
+bool ol_postgres_is_null(const struct ol_rows *rows, int column);
+int64_t ol_postgres_column_int(const struct ol_rows *rows, int column);
+const char *ol_postgres_column_text(const struct ol_rows *rows, int column, size_t *bytes);
+int64_t ol_postgres_column_time(const struct ol_rows *rows, int column);
+void ol_postgres_column_uuid(const struct ol_rows *rows, int column, char out[OL_UUID_TEXT]);
+
+/* --- append.c --- */
+
+int ol_postgres_append(struct ol_conn *base, struct ol_append_batch *write, outlog_err *err);
+
+#endif

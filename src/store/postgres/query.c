@@ -1,0 +1,394 @@
+/* query.c: statements, prepared where the server keeps them, and rows in binary. */
+#include "store/postgres/internal.h"
+
+#include <assert.h>
+#include <endian.h>
+#include <errno.h>
+#include <libpq-fe.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void add_argument(struct ol_postgres_arguments *to, const struct ol_value *value)
+{
+    int i = to->count++;
+    to->types[i] = 0;
+    to->formats[i] = 0;
+    switch (value->type) {
+    case OL_VALUE_INT:
+        snprintf(to->numbers[i], sizeof to->numbers[i], "%lld", (long long)value->number);
+        to->values[i] = to->numbers[i];
+        break;
+    case OL_VALUE_REAL:
+        snprintf(to->numbers[i], sizeof to->numbers[i], "%.17g", value->real);
+        to->values[i] = to->numbers[i];
+        break;
+    case OL_VALUE_TEXT:
+        assert(value->text[value->bytes] == '\0'); // libpq's text format ends at the NUL
+        to->values[i] = value->text;
+        break;
+    default:
+        to->values[i] = NULL;
+    }
+}
+
+/* --- waiting --- */
+
+void ol_postgres_await(struct ol_postgres_conn *conn)
+{
+    const struct ol_idle_callback *meanwhile = &conn->base.meanwhile;
+    struct pollfd fds[2] = {{.fd = PQsocket(conn->pg), .events = POLLIN},
+                            {.fd = meanwhile->fd, .events = POLLIN}};
+    while (meanwhile->call && PQisBusy(conn->pg)) {
+        if (poll(fds, 2, -1) < 0 && errno != EINTR)
+            return;
+        if (fds[1].revents)
+            meanwhile->call(meanwhile->user);
+        if (fds[0].revents && !PQconsumeInput(conn->pg))
+            return; // the connection is lost: PQgetResult says so
+    }
+}
+
+/* The one result of what was just sent; NULL when it could not be sent. */
+static PGresult *await_result(struct ol_postgres_conn *conn)
+{
+    ol_postgres_await(conn);
+    PGresult *result = PQgetResult(conn->pg), *more;
+    while (result && (more = PQgetResult(conn->pg))) {
+        PQclear(result);
+        result = more;
+    }
+    return result;
+}
+
+static PGresult *run(struct ol_postgres_conn *conn, const char *sql)
+{
+    PGconn *pg = ol_postgres_idle_conn(conn);
+    if (!conn->base.meanwhile.call)
+        return PQexec(pg, sql);
+    return PQsendQuery(pg, sql) ? await_result(conn) : NULL;
+}
+
+PGresult *ol_postgres_run(struct ol_postgres_conn *conn, const char *sql)
+{
+    ol_shutdown_wait(&conn->line);
+    PGresult *result = run(conn, sql);
+    ol_shutdown_mark_alive(&conn->line);
+    return result;
+}
+
+/* --- statements --- */
+
+/* A borrowed connection may stand behind a pooler as well as one of ours. If the statement is
+ * wrong, executing it will say so. */
+int ol_postgres_prepare(struct ol_postgres_conn *conn, enum ol_query_id id, uint64_t key,
+                        const struct ol_statement *text,
+                        const struct ol_postgres_arguments *arguments)
+{
+    char name[32];
+    if (conn->base.is_borrowed || conn->base.is_pooled ||
+        conn->prepared_count == OL_POSTGRES_PREPARED)
+        return -1;
+    int slot = conn->prepared_count++; // a name is never used twice, also not after a failure
+    snprintf(name, sizeof name, "ol_%d", slot);
+    ol_shutdown_wait(&conn->line);
+    PGresult *result = PQprepare(ol_postgres_idle_conn(conn), name, text->text, arguments->count,
+                                 arguments->types);
+    ol_shutdown_mark_alive(&conn->line);
+    struct ol_postgres_prepared *made = &conn->prepared[slot];
+    *made = (struct ol_postgres_prepared){.id = id, .key = key, .bound_count = text->bound_count};
+    memcpy(made->bound, text->bound, sizeof made->bound);
+    if (PQresultStatus(result) != PGRES_COMMAND_OK)
+        made->id = OL_QUERY_COUNT; // never found again
+    PQclear(result);
+    return made->id == id ? slot : -1;
+}
+
+/* A prepared statement ends up with one plan for all values; some need one for their own. */
+static bool is_replanned(const struct ol_query *query, const struct ol_value *params)
+{
+    for (uint32_t i = 0; i < query->param_count; i++)
+        if (query->replan_mask >> i & 1 && params[i].type != OL_VALUE_ABSENT)
+            return true;
+    return false;
+}
+
+int ol_postgres_find_prepared(const struct ol_postgres_conn *conn, enum ol_query_id id,
+                              uint64_t key)
+{
+    for (int i = 0; i < conn->prepared_count; i++)
+        if (conn->prepared[i].id == id && conn->prepared[i].key == key)
+            return i;
+    return -1;
+}
+
+static PGresult *execute(struct ol_postgres_conn *conn, int slot, const char *text,
+                         const struct ol_postgres_arguments *arguments)
+{
+    char name[32];
+    if (slot < 0)
+        return PQexecParams(ol_postgres_idle_conn(conn), text, arguments->count, arguments->types,
+                            arguments->values, arguments->lengths, arguments->formats,
+                            OL_POSTGRES_BINARY);
+    snprintf(name, sizeof name, "ol_%d", slot);
+    if (ol_prefetch_is_busy(&conn->ahead) && !conn->base.in_transaction)
+        return ol_prefetch_execute(&conn->ahead, conn->pg,
+                                   &(struct ol_prefetch_statement){name, arguments->count,
+                                                                   arguments->values,
+                                                                   arguments->lengths,
+                                                                   arguments->formats});
+    PGconn *pg = ol_postgres_idle_conn(conn);
+    bool is_sent = PQsendQueryPrepared(pg, name, arguments->count, arguments->values,
+                                       arguments->lengths, arguments->formats, OL_POSTGRES_BINARY);
+    return is_sent ? await_result(conn) : NULL;
+}
+
+PGresult *ol_postgres_execute(struct ol_postgres_conn *conn, int slot, const char *text,
+                              const struct ol_postgres_arguments *arguments)
+{
+    ol_shutdown_wait(&conn->line);
+    PGresult *result = execute(conn, slot, text, arguments);
+    ol_shutdown_mark_alive(&conn->line);
+    return result;
+}
+
+/* What is asked ahead has numbers for arguments; the literal ones are part of the key. */
+static struct ol_prefetch_question question(const struct ol_postgres_prepared *prepared,
+                                            const struct ol_value *params)
+{
+    struct ol_prefetch_question question = {.id = prepared->id,
+                                            .key = prepared->key,
+                                            .count = prepared->bound_count};
+    assert(prepared->bound_count <= OL_PREFETCH_NUMBERS);
+    for (int i = 0; i < prepared->bound_count; i++) {
+        assert(params[prepared->bound[i]].type == OL_VALUE_INT);
+        question.numbers[i] = params[prepared->bound[i]].number;
+    }
+    return question;
+}
+
+void ol_postgres_prefetch(struct ol_conn *base, enum ol_query_id id, const struct ol_value *params)
+{
+    struct ol_postgres_conn *conn = ol_postgres_conn_from(base);
+    char name[32];
+    int slot =
+        ol_postgres_find_prepared(conn, id, ol_statement_key(&ol_queries_postgres[id], params));
+    if (slot < 0 || base->in_transaction || base->is_borrowed)
+        return; // it will be asked when it is needed
+    struct ol_prefetch_question wish = question(&conn->prepared[slot], params);
+    snprintf(name, sizeof name, "ol_%d", slot);
+    ol_prefetch_request(&conn->ahead, name, &wish);
+    conn->prepared[slot].is_asked_ahead = true;
+}
+
+static PGresult *answer_of_old(struct ol_postgres_conn *conn, int slot,
+                               const struct ol_value *params)
+{
+    if (slot < 0 || !conn->prepared[slot].is_asked_ahead || conn->base.in_transaction)
+        return NULL;
+    struct ol_prefetch_question wish = question(&conn->prepared[slot], params);
+    return ol_prefetch_take(&conn->ahead, conn->pg, &wish);
+}
+
+int ol_postgres_query(struct ol_conn *base, enum ol_query_id id, const struct ol_value *params,
+                      struct ol_rows *rows, outlog_err *err)
+{
+    struct ol_postgres_conn *conn = ol_postgres_conn_from(base);
+    const struct ol_query *query = &ol_queries_postgres[id];
+    uint64_t key = ol_statement_key(query, params);
+    struct ol_statement *text = &conn->text;
+    struct ol_postgres_arguments arguments = {0};
+
+    int slot = ol_postgres_find_prepared(conn, id, key);
+    PGresult *result = answer_of_old(conn, slot, params);
+    if (result) {
+        rows->handle = result;
+        rows->count = PQntuples(result);
+        return 0;
+    }
+    if (ol_statement_check(query, params, err) < 0)
+        return -1;
+    if (slot < 0 && ol_statement_build(query, params, '$', text, err) < 0)
+        return -1;
+    const int *bound = slot < 0 ? text->bound : conn->prepared[slot].bound;
+    int bound_count = slot < 0 ? text->bound_count : conn->prepared[slot].bound_count;
+    for (int i = 0; i < bound_count; i++)
+        add_argument(&arguments, &params[bound[i]]);
+    if (slot < 0 && !is_replanned(query, params))
+        slot = ol_postgres_prepare(conn, id, key, text, &arguments);
+
+    result = ol_postgres_execute(conn, slot, text->text, &arguments);
+    ExecStatusType status = PQresultStatus(result);
+    if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
+        ol_postgres_fail(conn, result, err);
+        PQclear(result);
+        return -1;
+    }
+    rows->handle = result;
+    rows->count = PQntuples(result);
+    rows->changed = strtoll(PQcmdTuples(result), NULL, 10);
+    return 0;
+}
+
+/* --- several at once --- */
+
+/* Let the server know the statement, where it may. */
+static int know(struct ol_postgres_conn *conn, const struct ol_pipelined_query *ask,
+                outlog_err *err)
+{
+    const struct ol_query *query = &ol_queries_postgres[ask->id];
+    uint64_t key = ol_statement_key(query, ask->params);
+    struct ol_postgres_arguments arguments = {0};
+    if (ol_postgres_find_prepared(conn, ask->id, key) >= 0)
+        return 0;
+    if (ol_statement_build(query, ask->params, '$', &conn->text, err) < 0)
+        return -1;
+    for (int i = 0; i < conn->text.bound_count; i++)
+        add_argument(&arguments, &ask->params[conn->text.bound[i]]);
+    ol_postgres_prepare(conn, ask->id, key, &conn->text, &arguments); // if not, it is sent whole
+    return 0;
+}
+
+static bool send_ask(struct ol_postgres_conn *conn, const struct ol_pipelined_query *ask,
+                     outlog_err *err)
+{
+    const struct ol_query *query = &ol_queries_postgres[ask->id];
+    struct ol_postgres_arguments arguments = {0};
+    char name[32];
+    int slot = ol_postgres_find_prepared(conn, ask->id, ol_statement_key(query, ask->params));
+    if (slot < 0 && ol_statement_build(query, ask->params, '$', &conn->text, err) < 0)
+        return false;
+    const int *bound = slot < 0 ? conn->text.bound : conn->prepared[slot].bound;
+    int bound_count = slot < 0 ? conn->text.bound_count : conn->prepared[slot].bound_count;
+    for (int i = 0; i < bound_count; i++)
+        add_argument(&arguments, &ask->params[bound[i]]);
+    snprintf(name, sizeof name, "ol_%d", slot);
+    return slot < 0 ? PQsendQueryParams(conn->pg, conn->text.text, arguments.count, arguments.types,
+                                        arguments.values, arguments.lengths, arguments.formats,
+                                        OL_POSTGRES_BINARY)
+                    : PQsendQueryPrepared(conn->pg, name, arguments.count, arguments.values,
+                                          arguments.lengths, arguments.formats, OL_POSTGRES_BINARY);
+}
+
+/* One result after the other, each followed by NULL; then the sync, which is the commit. The first
+ * that failed speaks for all: what came after it was not run. */
+static int collect_all(struct ol_postgres_conn *conn, struct ol_rows *rows, size_t count,
+                       outlog_err *err)
+{
+    int outcome = 0;
+    for (size_t i = 0; i <= count; i++) {
+        ol_postgres_await(conn);
+        PGresult *result = PQgetResult(conn->pg);
+        ExecStatusType status = PQresultStatus(result);
+        bool is_good = i < count ? status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK
+                                 : status == PGRES_PIPELINE_SYNC;
+        if (!is_good && outcome == 0) {
+            ol_postgres_fail(conn, result, err);
+            outcome = -1;
+        }
+        if (!is_good || i == count) {
+            PQclear(result);
+        } else {
+            rows[i].handle = result;
+            rows[i].count = PQntuples(result);
+            rows[i].changed = strtoll(PQcmdTuples(result), NULL, 10);
+        }
+        while (result && status != PGRES_PIPELINE_SYNC && (result = PQgetResult(conn->pg))) {
+            status = PQresultStatus(result);
+            PQclear(result);
+        }
+    }
+    return outcome;
+}
+
+/* Statements without BEGIN up to a sync are one transaction: all of it crosses at once. */
+int ol_postgres_pipeline(struct ol_conn *base, const struct ol_pipelined_query *asks, size_t count,
+                         struct ol_rows *rows, outlog_err *err)
+{
+    struct ol_postgres_conn *conn = ol_postgres_conn_from(base);
+
+    for (size_t i = 0; i < count; i++)
+        if (know(conn, &asks[i], err) < 0)
+            return -1;
+    PGconn *pg = ol_postgres_idle_conn(conn);
+    bool is_sent = PQenterPipelineMode(pg);
+    for (size_t i = 0; is_sent && i < count; i++)
+        is_sent = send_ask(conn, &asks[i], err);
+    if (!is_sent || !PQpipelineSync(pg)) {
+        ol_postgres_fail(conn, NULL, err);
+        return -1;
+    }
+    ol_shutdown_wait(&conn->line);
+    int outcome = collect_all(conn, rows, count, err);
+    ol_shutdown_mark_alive(&conn->line);
+    PQexitPipelineMode(pg);
+    return outcome;
+}
+
+int ol_postgres_next(struct ol_rows *rows, outlog_err *err)
+{
+    (void)err; // the whole result is here already
+    if (!rows->handle)
+        return 0;
+    if (++rows->row < rows->count)
+        return 1;
+    ol_rows_end(rows);
+    return 0;
+}
+
+void ol_postgres_end(struct ol_rows *rows)
+{
+    PQclear(rows->handle);
+}
+
+bool ol_postgres_is_null(const struct ol_rows *rows, int column)
+{
+    return PQgetisnull(rows->handle, rows->row, column);
+}
+
+int64_t ol_postgres_column_int(const struct ol_rows *rows, int column)
+{
+    const char *bytes = PQgetvalue(rows->handle, rows->row, column);
+    uint64_t eight;
+    uint32_t four;
+    uint16_t two;
+    switch (PQgetlength(rows->handle, rows->row, column)) {
+    case 8:
+        memcpy(&eight, bytes, sizeof eight);
+        return (int64_t)be64toh(eight);
+    case 4:
+        memcpy(&four, bytes, sizeof four);
+        return (int32_t)be32toh(four);
+    case 2:
+        memcpy(&two, bytes, sizeof two);
+        return (int16_t)be16toh(two);
+    case 1:
+        return *bytes;
+    default:
+        assert(false); // a column that is no number
+        return 0;
+    }
+}
+
+const char *ol_postgres_column_text(const struct ol_rows *rows, int column, size_t *bytes)
+{
+    *bytes = 0;
+    if (ol_postgres_is_null(rows, column))
+        return NULL;
+    *bytes = (size_t)PQgetlength(rows->handle, rows->row, column);
+    return PQgetvalue(rows->handle, rows->row, column);
+}
+
+int64_t ol_postgres_column_time(const struct ol_rows *rows, int column)
+{
+    int64_t time_us;
+    bool is_past_all =
+        __builtin_add_overflow(ol_postgres_column_int(rows, column), OL_POSTGRES_EPOCH, &time_us);
+    return is_past_all ? INT64_MAX : time_us; // 'infinity', the year 294276
+}
+
+void ol_postgres_column_uuid(const struct ol_rows *rows, int column, char out[OL_UUID_TEXT])
+{
+    ol_uuid_from_bytes((const uint8_t *)PQgetvalue(rows->handle, rows->row, column), out);
+}

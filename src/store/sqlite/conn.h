@@ -1,0 +1,20 @@
+/* conn.h: taking part in a host's own SQLite connection. */
+#ifndef OL_STORE_SQLITE_CONN_H
+#define OL_STORE_SQLITE_CONN_H
+
+#include "base/err.h"
+
+struct ol_conn;
+struct sqlite3;
+
+/* Is the store a SQLite file that is not there, in a folder that is? To open it makes an empty one.
+ */
+bool ol_sqlite_is_missing(const char *url);
+
+/* Wrap the host's handle; ol_store_close() frees the wrapper and leaves the handle alone. */
+int ol_sqlite_borrow(struct sqlite3 *db, struct ol_conn **out, outlog_err *err);
+
+/* The SQLite handle of a connection. */
+struct sqlite3 *ol_sqlite_native(struct ol_conn *conn);
+
+#endif

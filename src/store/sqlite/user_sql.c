@@ -1,0 +1,465 @@
+/* user_sql.c: a user's statements and tables in SQLite.
+ *
+ * Tables that are built aside stand in a file of their own beside the user's: FILE-outlog-NAME. A
+ * connection to it has the user's file attached, so a name is looked for in the new file first and
+ * then in the user's. The swap copies them over in one transaction of the user's file; whoever
+ * reads keeps the snapshot it has. */
+#include "store/user_sql.h"
+
+#include "base/buf.h"
+#include "store/sqlite/conn.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifdef OL_SQLITE_EXTENSION
+#include <sqlite3ext.h>
+SQLITE_EXTENSION_INIT3
+#else
+#include <sqlite3.h>
+#endif
+
+enum { PATH_ROOM = 4096, COMPANY_CALLS = 1000 };
+
+/* --- errors --- */
+
+static enum outlog_code code_of(int result)
+{
+    switch (result & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+    case SQLITE_FULL:
+    case SQLITE_IOERR:
+    case SQLITE_CANTOPEN:
+    case SQLITE_INTERRUPT:
+        return OUTLOG_UNAVAILABLE;
+    case SQLITE_READONLY:
+        return OUTLOG_READ_ONLY;
+    case SQLITE_NOMEM:
+        return OUTLOG_NO_MEMORY;
+    default:
+        return OUTLOG_STORE_ERROR;
+    }
+}
+
+static int fail(sqlite3 *db, int result, outlog_err *err)
+{
+    return ol_fail(err, code_of(result), "%s", sqlite3_errmsg(db));
+}
+
+/* --- programs --- */
+
+static void forget(struct ol_user_program *program)
+{
+    sqlite3_stmt **statements = program->handle;
+    for (size_t i = 0; statements && i < program->count; i++)
+        sqlite3_finalize(statements[i]);
+    free(statements);
+    program->handle = NULL;
+}
+
+static int prepare_one(sqlite3 *db, const struct ol_user_statement *statement, sqlite3_stmt **out,
+                       outlog_err *err)
+{
+    struct ol_buf text = {0};
+    const char *rest = NULL;
+    for (int i = 0; i <= statement->param_count; i++) {
+        if (i)
+            ol_buf_print(&text, "?%d", i);
+        ol_buf_text(&text, statement->texts[i]);
+    }
+    int result = text.failed
+                     ? SQLITE_NOMEM
+                     : sqlite3_prepare_v3(db, text.data, -1, SQLITE_PREPARE_PERSISTENT, out, &rest);
+    if (result != SQLITE_OK)
+        fail(db, result, err);
+    else if (sqlite3_bind_parameter_count(*out) > statement->param_count)
+        result = ol_fail(err, OUTLOG_STORE_ERROR, "parameters are written :name, not ?");
+    ol_buf_clear(&text);
+    return result == SQLITE_OK ? 0 : -1;
+}
+
+static int prepare(struct ol_conn *conn, struct ol_user_program *program, outlog_err *err)
+{
+    sqlite3_stmt **statements = calloc(program->count + 1, sizeof(sqlite3_stmt *));
+    if (!statements)
+        return ol_no_memory(err);
+    program->conn = conn;
+    program->handle = statements;
+    for (size_t i = 0; i < program->count; i++)
+        if (prepare_one(ol_sqlite_native(conn), &program->statements[i], &statements[i], err) < 0) {
+            if (err)
+                err->index = (int)i;
+            forget(program);
+            return -1;
+        }
+    return 0;
+}
+
+/* --- running --- */
+
+static int bind(sqlite3_stmt *statement, int slot, const struct ol_value *value)
+{
+    switch (value->type) {
+    case OL_VALUE_INT:
+        return sqlite3_bind_int64(statement, slot, value->number);
+    case OL_VALUE_REAL:
+        return sqlite3_bind_double(statement, slot, value->real);
+    case OL_VALUE_TEXT:
+        return sqlite3_bind_text64(statement, slot, value->text, value->bytes, SQLITE_STATIC,
+                                   SQLITE_UTF8);
+    default:
+        return sqlite3_bind_null(statement, slot);
+    }
+}
+
+static int apply_calls(struct ol_user_program *program, const struct ol_user_call *calls,
+                       size_t count, outlog_err *err)
+{
+    sqlite3_stmt **statements = program->handle;
+    sqlite3 *db = ol_sqlite_native(program->conn);
+    for (size_t i = 0; i < count; i++) {
+        sqlite3_stmt *statement = statements[calls[i].statement];
+        int params = program->statements[calls[i].statement].param_count, result = SQLITE_OK;
+        for (int p = 0; p < params && result == SQLITE_OK; p++)
+            result = bind(statement, p + 1, &calls[i].values[p]);
+        while (result == SQLITE_OK || result == SQLITE_ROW)
+            result = sqlite3_step(statement);
+        if (result != SQLITE_DONE)
+            fail(db, result, err);
+        sqlite3_reset(statement);
+        if (result == SQLITE_DONE && !sqlite3_get_autocommit(db))
+            continue;
+        if (result == SQLITE_DONE)
+            ol_fail(err, OUTLOG_STORE_ERROR, "it must not end the transaction");
+        if (err)
+            err->index = (int)i;
+        return -1;
+    }
+    return 0;
+}
+
+static void *run_meanwhile(void *context)
+{
+    const struct ol_user_program *program = context;
+    program->meanwhile(program->context);
+    return NULL;
+}
+
+/* Always one by one. There is no server that works while we do something else, so a second thread
+ * does that: it has a connection of its own. */
+static int apply(struct ol_user_program *program, const struct ol_user_call *calls, size_t count,
+                 bool one_by_one, outlog_err *err)
+{
+    pthread_t thread;
+    bool has_company = !one_by_one && count >= COMPANY_CALLS && program->meanwhile &&
+                       pthread_create(&thread, NULL, run_meanwhile, program) == 0;
+    int result = apply_calls(program, calls, count, err);
+    if (has_company)
+        pthread_join(thread, NULL);
+    return result;
+}
+
+/* --- tables --- */
+
+/* Runs `sql`, built here: SQLite has no place for procedures. Takes over the buffer. */
+static int run(struct ol_conn *conn, struct ol_buf *sql, outlog_err *err)
+{
+    sqlite3 *db = ol_sqlite_native(conn);
+    int result = sql->failed ? SQLITE_NOMEM : sqlite3_exec(db, sql->data, NULL, NULL, NULL);
+    int outcome = result == SQLITE_OK ? 0 : fail(db, result, err);
+    ol_buf_clear(sql);
+    return outcome;
+}
+
+static void put_name(struct ol_buf *out, const char *name)
+{
+    ol_buf_char(out, '"');
+    for (; *name; name++) {
+        if (*name == '"')
+            ol_buf_char(out, '"');
+        ol_buf_char(out, *name);
+    }
+    ol_buf_char(out, '"');
+}
+
+static int script(struct ol_conn *conn, const char *sql, outlog_err *err)
+{
+    sqlite3 *db = ol_sqlite_native(conn);
+    int result = sqlite3_exec(db, sql, NULL, NULL, NULL);
+    if (result != SQLITE_OK)
+        return fail(db, result, err);
+    return sqlite3_get_autocommit(db)
+               ? ol_fail(err, OUTLOG_STORE_ERROR, "it must not end the transaction")
+               : 0;
+}
+
+static int has_table(struct ol_conn *conn, const char *table, bool *out, outlog_err *err)
+{
+    (void)err;
+    *out = sqlite3_table_column_metadata(ol_sqlite_native(conn), "main", table, NULL, NULL, NULL,
+                                         NULL, NULL, NULL) == SQLITE_OK;
+    return 0;
+}
+
+static int has_rows(struct ol_conn *conn, const char *table, bool *out, outlog_err *err)
+{
+    struct ol_buf sql = {0};
+    sqlite3 *db = ol_sqlite_native(conn);
+    sqlite3_stmt *statement = NULL;
+    ol_buf_text(&sql, "select 1 from main."); // lint: sql
+    put_name(&sql, table);
+    ol_buf_text(&sql, " limit 1");
+    int result = sql.failed ? SQLITE_NOMEM : sqlite3_prepare_v2(db, sql.data, -1, &statement, NULL);
+    if (result == SQLITE_OK)
+        result = sqlite3_step(statement);
+    *out = result == SQLITE_ROW;
+    int outcome = result == SQLITE_ROW || result == SQLITE_DONE ? 0 : fail(db, result, err);
+    sqlite3_finalize(statement);
+    ol_buf_clear(&sql);
+    return outcome;
+}
+
+static int refuse_filled(struct ol_conn *conn, const struct ol_user_swap *swap, outlog_err *err)
+{
+    for (size_t i = 0; i < swap->table_count; i++) {
+        bool is_there, is_filled = false;
+        if (has_table(conn, swap->tables[i], &is_there, err) < 0 ||
+            (is_there && has_rows(conn, swap->tables[i], &is_filled, err) < 0))
+            return -1;
+        if (is_filled)
+            return ol_fail(
+                err, OUTLOG_ILLEGAL_TRANSITION,
+                "table %s exists and is not empty, and no projection has filled it; drop "
+                "it or choose another name",
+                swap->tables[i]);
+    }
+    return 0;
+}
+
+static int clear(struct ol_conn *conn, const struct ol_user_swap *swap, outlog_err *err)
+{
+    for (size_t i = 0; i < swap->table_count; i++) {
+        struct ol_buf sql = {0};
+        ol_buf_text(&sql, "delete from main."); // lint: sql
+        put_name(&sql, swap->tables[i]);
+        if (run(conn, &sql, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --- aside --- */
+
+static void path_aside(const char *path, const char *name, char out[PATH_ROOM])
+{
+    snprintf(out, PATH_ROOM, "%.3900s-outlog-%.60s", path, name);
+}
+
+static const char *path_of(const char *url)
+{
+    const char *path = url + strlen("sqlite:");
+    return strncmp(path, "//", 2) == 0 ? path + 2 : path;
+}
+
+static int aside_open(const char *url, const char *name, struct ol_conn **out, outlog_err *err)
+{
+    char path[PATH_ROOM], aside[PATH_ROOM + 8];
+    path_aside(path_of(url), name, path);
+    snprintf(aside, sizeof aside, "sqlite:%s", path);
+    if (ol_store_open(aside, out, err) < 0)
+        return -1;
+    // What was built is thrown away after a power cut rather than waited for now.
+    sqlite3_exec(ol_sqlite_native(*out), "pragma synchronous = normal", NULL, NULL, NULL);
+    if (ol_store_exec(*out, OL_Q_LIVE_ATTACH, OL_PARAMS(ol_value_text(path_of(url))), NULL, err) ==
+        0)
+        return 0;
+    ol_store_close(*out);
+    *out = NULL;
+    return -1;
+}
+
+/* Deferred: an immediate one would lock the attached user's file too. */
+static int aside_begin(struct ol_conn *aside, outlog_err *err)
+{
+    if (script(aside, "begin", err) < 0)
+        return -1;
+    aside->in_transaction = true;
+    return 0;
+}
+
+static int aside_drop(struct ol_conn *live, const char *name, outlog_err *err)
+{
+    static const char *const endings[] = {"", "-wal", "-shm"};
+    const char *path = sqlite3_db_filename(ol_sqlite_native(live), "main");
+    char aside[PATH_ROOM], each[PATH_ROOM + 8];
+    (void)err; // what cannot be removed is not used either: it has another rebuild_id
+    path_aside(path ? path : "", name, aside);
+    for (int i = 0; i < 3; i++) {
+        snprintf(each, sizeof each, "%s%s", aside, endings[i]);
+        unlink(each);
+    }
+    return 0;
+}
+
+/* The columns of a table that can be written, as a list. */
+static int put_columns(struct ol_conn *conn, const char *table, struct ol_buf *out, outlog_err *err)
+{
+    sqlite3 *db = ol_sqlite_native(conn);
+    sqlite3_stmt *statement = NULL;
+    const char *comma = "";
+    static const char sql[] = "select name from pragma_table_info(?1, 'main')"; // lint: sql
+    int result = sqlite3_prepare_v2(db, sql, -1, &statement, NULL);
+    if (result == SQLITE_OK)
+        result = sqlite3_bind_text(statement, 1, table, -1, SQLITE_STATIC);
+    while (result == SQLITE_OK || result == SQLITE_ROW) {
+        result = sqlite3_step(statement);
+        if (result != SQLITE_ROW)
+            break;
+        ol_buf_text(out, comma);
+        put_name(out, (const char *)sqlite3_column_text(statement, 0));
+        comma = ", ";
+    }
+    int outcome = result == SQLITE_DONE ? 0 : fail(db, result, err);
+    sqlite3_finalize(statement);
+    return outcome;
+}
+
+static int copy_table(struct ol_conn *live, const char *table, outlog_err *err)
+{
+    struct ol_buf sql = {0}, columns = {0};
+    int result = -1;
+    if (put_columns(live, table, &columns, err) == 0) {
+        ol_buf_text(&sql, "insert into main."); // lint: sql
+        put_name(&sql, table);
+        ol_buf_print(&sql, " (%s) select %s from outlog_aside.", columns.data, columns.data);
+        put_name(&sql, table);
+        result = columns.failed ? ol_no_memory(err) : run(live, &sql, err);
+    }
+    ol_buf_clear(&sql);
+    ol_buf_clear(&columns);
+    return result;
+}
+
+static int move_tables(struct ol_conn *live, const struct ol_user_swap *swap, outlog_err *err)
+{
+    int64_t built;
+    if (ol_store_number(live, OL_Q_ASIDE_POSITION, OL_NO_PARAMS, &built, err) < 0)
+        return -1;
+    if (built != swap->event_id)
+        return ol_fail(err, OUTLOG_UNAVAILABLE,
+                       "another worker went on with what was built; look again");
+    for (size_t i = 0; i < swap->table_count; i++) {
+        struct ol_buf sql = {0};
+        ol_buf_text(&sql, "drop table if exists main.");
+        put_name(&sql, swap->tables[i]);
+        if (run(live, &sql, err) < 0)
+            return -1;
+    }
+    if (script(live, swap->create, err) < 0)
+        return -1;
+    for (size_t i = 0; i < swap->table_count; i++)
+        if (copy_table(live, swap->tables[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+static int aside_swap(struct ol_conn *live, const struct ol_user_swap *swap, outlog_err *err)
+{
+    const char *path = sqlite3_db_filename(ol_sqlite_native(live), "main");
+    char aside[PATH_ROOM];
+    int result = -1;
+
+    path_aside(path ? path : "", swap->name, aside);
+    if (ol_store_exec(live, OL_Q_ASIDE_ATTACH, OL_PARAMS(ol_value_text(aside)), NULL, err) < 0)
+        return -1;
+    if (live->store->begin(live, err) == 0) {
+        if (swap->record(swap->context, live, err) < 0 || move_tables(live, swap, err) < 0)
+            live->store->rollback(live);
+        else
+            result = live->store->commit(live, err);
+    }
+    outlog_err ignored; // its own failure must not hide the swap's
+    if (ol_store_exec(live, OL_Q_ASIDE_DETACH, OL_NO_PARAMS, NULL, &ignored) == 0 && result == 0)
+        aside_drop(live, swap->name, NULL);
+    return result;
+}
+
+static void put_text(struct ol_buf *out, const char *text)
+{
+    ol_buf_char(out, '\'');
+    for (; *text; text++) {
+        if (*text == '\'')
+            ol_buf_char(out, '\'');
+        ol_buf_char(out, *text);
+    }
+    ol_buf_char(out, '\'');
+}
+
+/* Nothing runs a text as SQL inside a trigger, so a query becomes a trigger. */
+static void put_lookup(const char *name, const char *rule, const char *sql, struct ol_buf *out)
+{
+    static const char head[] = "create trigger "; // lint: sql
+    static const char guard[] =
+        " after insert on outlog_events when exists ("
+        "select 1 from outlog_notification_rules where name = "; // lint: sql
+    static const char body[] =
+        " and new.event_type glob pattern) begin "
+        "insert into outlog_notifying (event_id, rule, recipient) " // lint: sql
+        "select new.event_id, ";                                    // lint: sql
+    ol_buf_text(out, head);
+    put_name(out, name);
+    ol_buf_text(out, guard);
+    put_text(out, rule);
+    ol_buf_text(out, body);
+    put_text(out, rule);
+    ol_buf_text(out, ", looked_up.* from (");
+    ol_buf_text(out, sql);
+    ol_buf_text(out, "\n) looked_up; end");
+}
+
+/* Triggers are compiled by the statement that fires them: this compiles one and runs nothing. */
+static int compile(struct ol_conn *conn, outlog_err *err)
+{
+    static const char sql[] = "insert into outlog_events (event_id) values (null)"; // lint: sql
+    sqlite3 *db = ol_sqlite_native(conn);
+    sqlite3_stmt *statement = NULL;
+    int result = sqlite3_prepare_v2(db, sql, -1, &statement, NULL);
+    sqlite3_finalize(statement);
+    return result == SQLITE_OK ? 0 : fail(db, result, err);
+}
+
+static int lookup(struct ol_conn *conn, const char *rule, const char *sql, outlog_err *err)
+{
+    struct ol_buf text = {0}, name = {0};
+    ol_buf_print(&name, "outlog_lookup %s", rule);
+    ol_buf_text(&text, "drop trigger if exists ");
+    put_name(&text, name.data);
+    ol_buf_text(&text, "; ");
+    if (sql)
+        put_lookup(name.data, rule, sql, &text);
+    int result = text.failed || name.failed ? ol_no_memory(err) : script(conn, text.data, err);
+    if (result == 0 && sql)
+        result = compile(conn, err);
+    ol_buf_clear(&text);
+    ol_buf_clear(&name);
+    return result;
+}
+
+const struct ol_user_sql ol_user_sqlite = {
+    .prepare = prepare,
+    .apply = apply,
+    .forget = forget,
+    .script = script,
+    .has_table = has_table,
+    .refuse_filled = refuse_filled,
+    .clear = clear,
+    .aside_open = aside_open,
+    .aside_begin = aside_begin,
+    .aside_drop = aside_drop,
+    .aside_swap = aside_swap,
+    .lookup = lookup,
+};

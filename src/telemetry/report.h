@@ -1,0 +1,18 @@
+/* report.h: what the relay tells people, as lines on standard error (M2). */
+#ifndef OL_TELEMETRY_REPORT_H
+#define OL_TELEMETRY_REPORT_H
+
+#include "base/logline.h"
+#include "outlog_publisher.h"
+
+/* A message went from one state to another. */
+void ol_report_move(enum ol_logline_level level, const struct outlog_delivery *message,
+                    const char *from, const char *to, const char *error);
+
+/* Something happened to a projection; `error` is JSON, or NULL. */
+void ol_report_projection(const char *name, const char *what, const char *error);
+
+/* The store does not answer as it should. */
+void ol_report_store_error(const outlog_err *err);
+
+#endif
