@@ -9,13 +9,13 @@ import { html } from './html.js';
 import { PLACES, useKeys } from './keys.js';
 import { useGet } from './load.js';
 import { Consumers } from './pages/consumers.js';
-import { Dead } from './pages/dead.js';
+import { Dead } from './pages/dead-letters.js';
 import { DestinationPage, Destinations } from './pages/destinations.js';
 import { EventPage } from './pages/event.js';
 import { Find } from './pages/find.js';
 import { Log } from './pages/log.js';
 import { Message } from './pages/message.js';
-import { Notices } from './pages/notices.js';
+import { Notifications } from './pages/notifications.js';
 import { Outbox } from './pages/outbox.js';
 import { Overview } from './pages/overview.js';
 import { Run, Runs } from './pages/runs.js';
@@ -23,10 +23,10 @@ import { Session, Sessions } from './pages/sessions.js';
 import { SignIn } from './pages/signin.js';
 import { Tokens } from './pages/tokens.js';
 import { Trace, Traces } from './pages/traces.js';
-import { Views } from './pages/views.js';
+import { Projections } from './pages/projections.js';
 import { go, refine, to, useRoute } from './router.js';
 import { dead, isReachable, live, person } from './shared.js';
-import { Shape } from './state.js';
+import { Shape } from './status.js';
 import { switchTheme, theme } from './theme.js';
 import { Dialog, Draft, Empty, Failure, Fence, Notes, Page } from './ui.js';
 
@@ -41,10 +41,10 @@ const PAGES = {
     dead: [Dead, null, 'Dead letters'],
     destinations: [Destinations, DestinationPage, 'Destinations'],
     consumers: [Consumers, null, 'Consumers'],
-    views: [Views, null, 'Views'],
+    views: [Projections, null, 'Views'],
     runs: [Runs, Run, 'Runs'],
     sessions: [Sessions, Session, 'Sessions'],
-    notices: [Notices, null, 'Notices'],
+    notices: [Notifications, null, 'Notices'],
     tokens: [Tokens, null, 'Tokens'],
     find: [Find, null, 'Find'],
 };

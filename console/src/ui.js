@@ -5,7 +5,7 @@ import { exact, brief, relative, clock } from './format.js';
 import { html } from './html.js';
 import { go, to } from './router.js';
 import { now, shared } from './shared.js';
-import { Shape } from './state.js';
+import { Shape } from './status.js';
 
 // --- words and numbers ---
 

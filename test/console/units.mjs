@@ -4,9 +4,9 @@ import { test } from 'node:test';
 import { about, brief, clock, plural, rate, relative, span } from '../../console/src/format.js';
 import { asText, layout, offset, pathOf } from '../../console/src/graph.js';
 import { field, parse } from '../../console/src/json.js';
-import { byHurt, healthOf } from '../../console/src/state.js';
+import { byHurt, healthOf } from '../../console/src/status.js';
 import { rowsOf } from '../../console/src/timeline.js';
-import { verdict } from '../../console/src/verdict.js';
+import { summarize } from '../../console/src/summary.js';
 
 test('a payload is cut out of its answer byte for byte', () => {
     const text = '{"id":1,"payload":{"a": 1.10 ,"b":"\\"}]","c":[1,{}],"d":12345678901234567890}, "z":null}';
@@ -124,15 +124,15 @@ test('what hurts comes first', () => {
 });
 
 test('each state has its sentence', () => {
-    const say = (more, of = {}) => verdict(stats(of, destination(more)))[0];
+    const say = (more, of = {}) => summarize(stats(of, destination(more)))[0];
     assert.match(say({ breaker: 'open', last_error: 'HTTP 503', fail_per_min: 96,
         pending: 812 }).text,
         /^does not take messages: HTTP 503 \(96 of 96 in the last minute\)\. 812 messages wait; nothing is lost\.$/);
     assert.deepEqual(say({ paused: true, pending: 1 }).acts, ['resume']);
     assert.match(say({ pending: 5, oldest_pending_ms: 300e3 }).text, /Is a relay running\?/);
     assert.match(say({ held: 1 }).text, /holds 1 key behind a dead letter/);
-    assert.match(verdict(stats({ dead: 2 }, destination({ dead: 2 }))).at(-1).text,
+    assert.match(summarize(stats({ dead: 2 }, destination({ dead: 2 }))).at(-1).text,
         /^2 dead letters of d wait for your decision/);
-    assert.equal(verdict(stats({}))[0].tone, 'good');
-    assert.deepEqual(verdict(stats({ settled: 0, events_total: 0 }))[0].acts, ['append']);
+    assert.equal(summarize(stats({}))[0].tone, 'good');
+    assert.deepEqual(summarize(stats({ settled: 0, events_total: 0 }))[0].acts, ['append']);
 });

@@ -6,9 +6,9 @@ import { html } from '../html.js';
 import { useGet } from '../load.js';
 import { to } from '../router.js';
 import { person } from '../shared.js';
-import { healthOf, State } from '../state.js';
+import { healthOf, State } from '../status.js';
 import { Ago, Clock, Empty, Fields, Loaded, Page, Table } from '../ui.js';
-import { verdict } from '../verdict.js';
+import { summarize } from '../summary.js';
 import { Messages } from './outbox.js';
 import { Health } from './overview.js';
 import { Deliver, Pause, Test } from './operate.js';
@@ -100,7 +100,7 @@ export function DestinationPage({ id: name }) {
 }
 
 function words(one) {
-    const line = verdict({ destinations: [one], dead: 0, pending: one.pending, claimed: 0,
+    const line = summarize({ destinations: [one], dead: 0, pending: one.pending, claimed: 0,
         settled: 1 })[0];
     return line.destination ? `${line.destination} ${line.text}` : one.pending > 0
         ? `takes messages; ${about(one.pending, one)} on the way.` : 'takes messages; nothing waits.';

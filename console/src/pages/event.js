@@ -5,7 +5,7 @@ import { field } from '../json.js';
 import { useGet, useLoad } from '../load.js';
 import { Payload } from '../payload.js';
 import { to } from '../router.js';
-import { messageState, State } from '../state.js';
+import { messageState, State } from '../status.js';
 import { Aggregate, Ago, Clock, Copy, Destination, Fields, Id, Loaded, ofOne, Page,
     Table } from '../ui.js';
 

@@ -5,7 +5,7 @@ import { brief, clock, exact, plural } from '../format.js';
 import { html } from '../html.js';
 import { go, here, refine, to } from '../router.js';
 import { live, person } from '../shared.js';
-import { Shape } from '../state.js';
+import { Shape } from '../status.js';
 import { useTail } from '../tail.js';
 import { Draft, Empty, Failure, Loading, Page } from '../ui.js';
 import { EventDetail } from './event.js';

@@ -8,7 +8,7 @@ import { useGet, useLoad } from '../load.js';
 import { Payload } from '../payload.js';
 import { to } from '../router.js';
 import { person } from '../shared.js';
-import { messageState, State } from '../state.js';
+import { messageState, State } from '../status.js';
 import { Aggregate, Ago, Clock, Copy, Destination, Due, Fields, Id, Loaded, ofOne,
     Page } from '../ui.js';
 import { one, Operation } from './requeue.js';
@@ -24,7 +24,7 @@ export function Message({ id, rest }) {
         <${Loaded} from=${text} what="the message" rows=${14}>${() => html`
             <p class="lead"><${State} of=${messageState(message)} /> <strong>
                 ${message.event_type}</strong> to <${Destination} name=${message.destination} />
-                ${told(message)}</p>
+                ${describeState(message)}</p>
             <${Held} message=${message} />
             <div class="columns"><div>
                 <${Attempts} message=${message}
@@ -44,7 +44,7 @@ export function Message({ id, rest }) {
 
 const has = (object) => object && Object.keys(object).length > 0;
 
-function told(message) {
+function describeState(message) {
     switch (messageState(message)) {
     case 'PUBLISHED': return html`, delivered <${Ago} at=${message.published_at}
         /> after ${plural(message.attempts, 'attempt')}`;

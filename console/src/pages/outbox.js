@@ -4,7 +4,7 @@ import { count, firstLine } from '../format.js';
 import { html } from '../html.js';
 import { useGet, useNewest } from '../load.js';
 import { refine, to } from '../router.js';
-import { messageState, Shape, shapeOf, State, toneOf } from '../state.js';
+import { messageState, Shape, shapeOf, State, toneOf } from '../status.js';
 import { Ago, Destination, Due, Empty, Id, Loaded, Older, Page, Table, Tabs } from '../ui.js';
 
 const STATES = [[undefined, 'All'], ['PENDING', 'Pending', 'pending'],

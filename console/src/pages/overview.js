@@ -7,10 +7,10 @@ import { html } from '../html.js';
 import { useGet, useLoad } from '../load.js';
 import { to } from '../router.js';
 import { person } from '../shared.js';
-import { byHurt, healthOf, Shape, State } from '../state.js';
+import { byHurt, healthOf, Shape, State } from '../status.js';
 import { useTail } from '../tail.js';
 import { Aggregate, Clock, Copy, Loaded, Table } from '../ui.js';
-import { verdict } from '../verdict.js';
+import { summarize } from '../summary.js';
 import { Deliver, Pause, Test } from './operate.js';
 
 const STATS_MS = 2000;
@@ -74,7 +74,7 @@ function Truth({ stats }) {
 const MARKS = { good: 'check', warn: 'half', bad: 'cross', calm: 'ring' };
 
 function RightNow({ stats, refresh }) {
-    const lines = useMemo(() => verdict(stats), [stats]);
+    const lines = useMemo(() => summarize(stats), [stats]);
     const canOperate = may.operate(person.use());
     return html`<section class="rightnow" aria-label="Right now, in words">
         ${lines.slice(0, 4).map((line) => html`

@@ -4,7 +4,7 @@ import { get, post } from '../api.js';
 import { count, plural } from '../format.js';
 import { html } from '../html.js';
 import { to } from '../router.js';
-import { State, messageState } from '../state.js';
+import { State, messageState } from '../status.js';
 import { Dialog } from '../ui.js';
 
 const AT_ONCE = 4;      // single calls under way

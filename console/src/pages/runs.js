@@ -7,7 +7,7 @@ import { useLoad, useNewest } from '../load.js';
 import { Payload } from '../payload.js';
 import { to } from '../router.js';
 import { person } from '../shared.js';
-import { Shape, shapeOf, State, toneOf } from '../state.js';
+import { Shape, shapeOf, State, toneOf } from '../status.js';
 import { Ago, Button, Clock, Empty, Fields, Id, Loaded, ofOne, Older, Page, Table, Tabs } from '../ui.js';
 import { rowsOf } from '../timeline.js';
 import { Graph, loadTrace } from './traces.js';

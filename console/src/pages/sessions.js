@@ -5,7 +5,7 @@ import { html } from '../html.js';
 import { useNewest, useWhole } from '../load.js';
 import { to } from '../router.js';
 import { person } from '../shared.js';
-import { State } from '../state.js';
+import { State } from '../status.js';
 import { Ago, Button, Empty, Id, Loaded, Older, Page, say, Table } from '../ui.js';
 
 export function Sessions({ query }) {

@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks';
 import { post, remove } from '../api.js';
 import { html } from '../html.js';
 import { useGet } from '../load.js';
-import { State } from '../state.js';
+import { State } from '../status.js';
 import { Ago, Button, Copy, Dialog, Empty, Id, Loaded, Page, say, Table } from '../ui.js';
 
 const SCOPES = [['append', 'append events and messages'], ['read', 'read the log'],

@@ -7,7 +7,7 @@ import { html } from '../html.js';
 import { useLoad } from '../load.js';
 import { go, to } from '../router.js';
 import { person } from '../shared.js';
-import { Shape } from '../state.js';
+import { Shape } from '../status.js';
 import { before } from '../tail.js';
 import { Ago, Copy, Empty, Id, Loaded, ofOne, Page, Table } from '../ui.js';
 

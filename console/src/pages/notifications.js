@@ -7,7 +7,7 @@ import { refine, to } from '../router.js';
 import { person } from '../shared.js';
 import { Ago, Button, Empty, Loaded, Older, Page, Table } from '../ui.js';
 
-export function Notices({ query }) {
+export function Notifications({ query }) {
     const notices = useNewest('/v1/notifications',
         { org_id: query.org_id, user_id: query.user, unread: query.unread }, 'notifications', (one) => one.id,
         { every: 3000 });

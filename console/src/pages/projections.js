@@ -6,12 +6,12 @@ import { html } from '../html.js';
 import { useGet } from '../load.js';
 import { to } from '../router.js';
 import { person } from '../shared.js';
-import { State } from '../state.js';
+import { State } from '../status.js';
 import { Ago, Button, Dialog, Empty, Loaded, Page, say, Table } from '../ui.js';
 
 const ORDER = ['stopped', 'rebuilding', 'running'];
 
-export function Views() {
+export function Projections() {
     const views = useGet('/v1/projections', {}, { every: 2000 });
     const canOperate = may.operate(person.use());
     const [rebuild, setRebuild] = useState(null);

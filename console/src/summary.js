@@ -1,9 +1,9 @@
 // The state of things in sentences a person can act on. Pure: stats in, lines out.
 import { clock, count, firstLine, plural, span } from './format.js';
-import { byHurt, healthOf } from './state.js';
+import { byHurt, healthOf } from './status.js';
 
 // [{tone, destination?, text, acts: ['test', 'pause', 'resume', 'dead', …]}], worst first.
-export function verdict(stats) {
+export function summarize(stats) {
     const lines = [...stats.destinations].sort(byHurt)
         .flatMap((one) => [ofHealth(one), ofHeld(one)]).filter(Boolean);
     if (stats.dead > 0) lines.push(ofDead(stats));

@@ -7,7 +7,7 @@ import { html } from '../html.js';
 import { useGet } from '../load.js';
 import { refine, to } from '../router.js';
 import { person } from '../shared.js';
-import { Shape } from '../state.js';
+import { Shape } from '../status.js';
 import { Ago, Destination, Due, Empty, Id, Loaded, Page, Table, Tabs } from '../ui.js';
 import { useWaiting } from './message.js';
 import { DestinationFilter, Messages, ofOrg } from './outbox.js';
@@ -32,11 +32,11 @@ export function Dead({ query }) {
             all=${stats.data?.destinations} />`}>
         <${Tabs} label="Which" items=${tabs} current=${isRetrying ? 'retrying' : 'dead'} />
         ${isRetrying ? html`<${Retrying} query=${query} canOperate=${canOperate} />`
-            : html`<${Graves} query=${query} canOperate=${canOperate}
+            : html`<${DeadLetters} query=${query} canOperate=${canOperate}
                 destinations=${stats.data?.destinations || []} />`}<//>`;
 }
 
-function Graves({ query, canOperate, destinations }) {
+function DeadLetters({ query, canOperate, destinations }) {
     const [doing, setDoing] = useState(null);
     const [said, hear] = useSaid();
     const groups = useGet('/v1/dead/groups', {}, { every: 3000 });
