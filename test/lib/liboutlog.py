@@ -17,7 +17,7 @@ class Err(c.Structure):
                 ("index", c.c_int), ("expected", c.c_int64), ("actual", c.c_int64)]
 
 
-class Event(c.Structure):
+class NewEvent(c.Structure):
     _fields_ = [("org_id", c.c_char_p), ("is_infrastructure", c.c_bool),
                 ("aggregate_type", c.c_char_p), ("aggregate_id", c.c_char_p),
                 ("event_type", c.c_char_p), ("event_version", c.c_int), ("payload", c.c_char_p),
@@ -39,7 +39,7 @@ class Appended(c.Structure):
         return self.raw_id.decode()
 
 
-class Record(c.Structure):
+class Event(c.Structure):
     _fields_ = [("event_id", c.c_int64), ("raw_id", c.c_char * 37),
                 ("causation_id", c.c_char * 37), ("occurred_at", c.c_int64),
                 ("org_id", c.c_char_p), ("aggregate_type", c.c_char_p),
@@ -53,7 +53,7 @@ class Record(c.Structure):
 
 
 class Page(c.Structure):
-    _fields_ = [("events", c.POINTER(Record)), ("count", c.c_size_t), ("next_after", c.c_int64),
+    _fields_ = [("events", c.POINTER(Event)), ("count", c.c_size_t), ("next_after", c.c_int64),
                 ("settled", c.c_int64), ("memory", c.c_void_p)]
 
 
@@ -88,13 +88,13 @@ def _lib():
 
 
 def event(aggregate="order/o-1", org="acme", type="order.created", payload="{}", **more):
-    """An outlog_event; `aggregate` is TYPE/ID, and the other fields keep their names."""
+    """An outlog_new_event; `aggregate` is TYPE/ID, and the other fields keep their names."""
     kind, _, name = aggregate.partition("/")
     fields = {"org_id": org, "is_infrastructure": org is None, "aggregate_type": kind,
               "aggregate_id": name, "event_type": type, "payload": payload, **more}
     if more.get("expected_seq") is not None:
         fields["expected_seq"] = c.pointer(c.c_int64(more["expected_seq"]))
-    return Event(**{name: value.encode() if isinstance(value, str) else value
+    return NewEvent(**{name: value.encode() if isinstance(value, str) else value
                     for name, value in fields.items()})
 
 
@@ -110,7 +110,7 @@ class Tx:
 
     def append(self, *events):
         out = (Appended * len(events))()
-        _call("append_many", self.pointer, (Event * len(events))(*events),
+        _call("append_many", self.pointer, (NewEvent * len(events))(*events),
               c.c_size_t(len(events)), out)
         return list(out)
 
@@ -158,7 +158,7 @@ class Log:
 
     def append_now(self, *events):
         out, err = (Appended * len(events))(), Err()
-        if _lib().outlog_append_now(self.pointer, (Event * len(events))(*events),
+        if _lib().outlog_append_now(self.pointer, (NewEvent * len(events))(*events),
                                     c.c_size_t(len(events)), out, c.byref(err)) < 0:
             raise Refused(err, out)
         return list(out)

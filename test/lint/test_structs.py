@@ -6,7 +6,7 @@ import pytest
 from lib import liboutlog
 from lib.cli import ROOT
 
-STRUCTS = {"err": liboutlog.Err, "event": liboutlog.Event, "appended": liboutlog.Appended, "record": liboutlog.Record,
+STRUCTS = {"err": liboutlog.Err, "new_event": liboutlog.NewEvent, "appended": liboutlog.Appended, "event": liboutlog.Event,
            "page": liboutlog.Page, "idempotency": liboutlog.Idempotency}
 
 
