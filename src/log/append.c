@@ -319,7 +319,7 @@ static int append_prepared(struct call *call, outlog_err *err)
         return -1;
     if (call->write.count == 0)
         return 0; // all of them were there
-    return call->conn->store->write(call->conn, &call->write, err);
+    return call->conn->store->append(call->conn, &call->write, err);
 }
 
 static int append_with_key(struct call *call, outlog_tx *tx, outlog_err *err)
@@ -415,7 +415,7 @@ static int append_alone(struct call *call, int wait_ms, outlog_err *err)
         return -1;
     call->write.is_alone = true;
     call->write.wait_ms = wait_ms;
-    return call->conn->store->write(call->conn, &call->write, err);
+    return call->conn->store->append(call->conn, &call->write, err);
 }
 
 static int get_ready(outlog *log, outlog_err *err)
