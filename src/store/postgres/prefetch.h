@@ -62,8 +62,7 @@ PGresult *ol_prefetch_execute(struct ol_prefetch *prefetch, PGconn *pg,
  * requested or in flight. */
 bool ol_prefetch_is_busy(const struct ol_prefetch *prefetch);
 
-/* Receive what is in flight and leave pipeline mode, so that the connection can be used normally.
- */
+/* Receive what is in flight and leave pipeline mode: the connection can be used normally. */
 void ol_prefetch_finish(struct ol_prefetch *prefetch, PGconn *pg);
 
 /* Drop all results: the connection is gone. */

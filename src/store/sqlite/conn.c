@@ -6,8 +6,7 @@
  * 1  WAL and synchronous=FULL: an acknowledged commit survives power loss.
  * 2  A write transaction begins with BEGIN IMMEDIATE: it never fails half-way for a lock.
  * 3  An I/O error while committing is an unknown outcome: its frames may come back when the WAL is
- *    recovered. The handle first commits another transaction over them; then all reads are final.
- */
+ *    recovered. The handle first commits another transaction over them: then reads are final. */
 #include "base/timestamp.h"
 #include "store/sqlite/internal.h"
 
