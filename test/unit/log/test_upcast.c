@@ -196,12 +196,12 @@ static void e11_wrong_declaration_names_its_step(void **state)
         {"{\"1\":[{\"default\":[\"/a\",1,2]}]}", "/1/0", "default needs [pointer, value]"},
         {"{\"1\":[{\"default\":{\"/a\":1,\"/b\":2}}]}", "/1/0", "default needs [pointer, value]"},
         {"{\"1\":[{\"move\":[1,\"/a\"]}]}", "/1/0", "a JSON pointer such as"},
-        {"{\"1\":[{\"move\":[\"a\",\"/b\"]}]}", "/1/0", "\"a\" is no JSON pointer"},
-        {"{\"1\":[{\"move\":[\"\",\"/b\"]}]}", "/1/0", "\"\" is no JSON pointer"},
-        {"{\"1\":[{\"move\":[\"/a~\",\"/b\"]}]}", "/1/0", "\"/a~\" is no JSON pointer"},
+        {"{\"1\":[{\"move\":[\"a\",\"/b\"]}]}", "/1/0", "\"a\" is not a JSON pointer"},
+        {"{\"1\":[{\"move\":[\"\",\"/b\"]}]}", "/1/0", "\"\" is not a JSON pointer"},
+        {"{\"1\":[{\"move\":[\"/a~\",\"/b\"]}]}", "/1/0", "\"/a~\" is not a JSON pointer"},
         {"{\"1\":[{\"move\":[\"/a\",\"/a\"]}]}", "/1/0", "/a is both from and to"},
         {"{\"1\":[{\"rename\":[\"/a/b\",\"/c/b\"]}]}", "/1/0", "rename stays in one parent"},
-        {"{\"1\":[{\"move\":[\"/a/b\",\"/a\"]}]}", "/1/0", "/a/b lies in /a"},
+        {"{\"1\":[{\"move\":[\"/a/b\",\"/a\"]}]}", "/1/0", "/a/b is inside /a"},
     };
     struct ol_json payload = parsed("{\"a\":{\"b\":1}}");
     (void)state;
