@@ -150,11 +150,11 @@ static int read_cause(struct call *call, struct ol_append_batch_event *row, bool
 static int resolve_cause(struct call *call, size_t i, outlog_err *err)
 {
     struct ol_append_batch_event *row = &call->rows[i], *cause;
-    const char *said = row->said->causation_id;
+    const char *text = row->said->causation_id;
     char id[OL_UUID_TEXT];
     bool found = false;
 
-    if (ol_uuid_parse(said, id) && (cause = find_earlier(call, i, id)) &&
+    if (ol_uuid_parse(text, id) && (cause = find_earlier(call, i, id)) &&
         same_org(cause->said->org_id, row->said->org_id)) {
         row->causation_id = cause->id;
         if (!row->correlation_id)
@@ -165,7 +165,7 @@ static int resolve_cause(struct call *call, size_t i, outlog_err *err)
         return -1;
     if (found)
         return 0;
-    ol_causation_refuse(err, said);
+    ol_causation_refuse(err, text);
     return set_index(err, i);
 }
 
@@ -228,11 +228,11 @@ enum {
 static int match_first(struct call *call, size_t i, const struct ol_rows *rows, outlog_err *err)
 {
     struct ol_append_batch_event *row = &call->rows[i];
-    const struct outlog_new_event *said = row->said;
-    bool is_same_aggregate = same_text(rows, FIRST_ORG, said->org_id) &&
-                             same_text(rows, FIRST_TYPE, said->aggregate_type) &&
-                             same_text(rows, FIRST_AGGREGATE, said->aggregate_id);
-    if (!is_same_aggregate || !same_text(rows, FIRST_EVENT_TYPE, said->event_type) ||
+    const struct outlog_new_event *given = row->said;
+    bool is_same_aggregate = same_text(rows, FIRST_ORG, given->org_id) &&
+                             same_text(rows, FIRST_TYPE, given->aggregate_type) &&
+                             same_text(rows, FIRST_AGGREGATE, given->aggregate_id);
+    if (!is_same_aggregate || !same_text(rows, FIRST_EVENT_TYPE, given->event_type) ||
         ol_rows_int(rows, FIRST_VERSION) != row->event_version ||
         !same_payload(rows, FIRST_PAYLOAD, &call->payloads[i])) {
         ol_fail_at(err, OUTLOG_ID_CONFLICT, "/id",

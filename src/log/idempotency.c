@@ -133,7 +133,7 @@ int outlog_idempotency_purge(outlog *log, int64_t max_age_s, int64_t *purged, ou
     int64_t chunk, total = 0;
     if (max_age_s < KEY_AGE_MIN_S)
         return ol_fail(err, OUTLOG_INVALID_FIELD,
-                       "idempotency records are kept for 24 h at least (%d s)", KEY_AGE_MIN_S);
+                       "idempotency records are kept for at least 24 h (%d s)", KEY_AGE_MIN_S);
     if (ol_log_ready(log, err) < 0)
         return -1;
     int64_t before = ol_clock_wall_us() - max_age_s * 1000000;

@@ -13,8 +13,7 @@
 int ol_payload_shape_valid(const struct ol_json *shape, outlog_err *err);
 
 /* Check that `payload` has the shape. OUTLOG_INVALID_FIELD: a member is missing or has another
- * type; err->pointer names it. The shape itself is checked first, as by ol_payload_shape_valid().
- */
+ * type; err->pointer names it. ol_payload_shape_valid() checks the shape first. */
 int ol_payload_shape_check(const struct ol_json *shape, const struct ol_json *payload,
                            outlog_err *err);
 

@@ -3,7 +3,7 @@
  * J1  Only ol_json_parse takes untrusted bytes. Everything after it relies on that pass and reads
  *     only what it needs.
  * J2  Cost grows with the text, not with its square: keys of a large object are sorted, not
- *     compared each with each, and no walk that goes deep visits a byte once per level.
+ *     compared pair by pair, and no walk into nested values reads a byte once per level.
  * J3  Recursion is as deep as the nesting, which J1 bounds by OL_JSON_DEPTH (and
  *     OL_JSON_WRAPPING). */
 #include "base/json/text.h"

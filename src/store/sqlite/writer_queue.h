@@ -1,9 +1,9 @@
 /* writer_queue.h: writers of one process take turns.
  *
- * SQLite has one write lock and no queue for it: whoever asks at the right moment gets it. A writer
- * that commits without a pause releases it for microseconds only, and a relay in the same process
- * would wait for seconds. This queue serves the writers of the process first come, first served.
- * Writers of other processes can only retry often. */
+ * SQLite has one write lock and no queue for it: a writer gets it if it asks at the right moment. A
+ * writer that commits without a pause releases it for microseconds only, and a relay in the same
+ * process would wait for seconds. This queue serves the writers of the process first come, first
+ * served. Writers of other processes can only retry often. */
 #ifndef OL_STORE_SQLITE_WRITER_QUEUE_H
 #define OL_STORE_SQLITE_WRITER_QUEUE_H
 
