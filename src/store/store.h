@@ -55,8 +55,7 @@ struct ol_store {
     int (*open)(const char *url, struct ol_conn **out, outlog_err *err);
     void (*close)(struct ol_conn *conn);
 
-    /* A read-write transaction. commit: OUTLOG_OUTCOME_UNKNOWN when it may have been
-     * stored or not. */
+    /* A read-write transaction. commit: OUTLOG_OUTCOME_UNKNOWN when it may or may not be stored. */
     int (*begin)(struct ol_conn *conn, outlog_err *err);
     int (*commit)(struct ol_conn *conn, outlog_err *err);
     void (*rollback)(struct ol_conn *conn);

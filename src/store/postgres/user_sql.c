@@ -90,8 +90,10 @@ static int read_type_names(struct ol_conn *conn, const PGresult *described, stru
     for (int i = 0; i < PQnparams(described); i++)
         ol_buf_print(&list, "%s%u", i ? "," : "", PQparamtype(described, i));
     ol_buf_char(&list, ']');
-    if (!list.failed &&
-        ol_store_query(conn, OL_Q_TYPE_NAMES, OL_PARAMS(ol_value_text(list.data)), &rows, err) == 0)
+    if (list.failed)
+        ol_no_memory(err);
+    else if (ol_store_query(conn, OL_Q_TYPE_NAMES, OL_PARAMS(ol_value_text(list.data)), &rows,
+                            err) == 0)
         while ((more = ol_rows_next(&rows, err)) > 0)
             ol_buf_add(out, ol_rows_text(&rows, 0, NULL), strlen(ol_rows_text(&rows, 0, NULL)) + 1);
     ol_rows_end(&rows);
@@ -99,16 +101,14 @@ static int read_type_names(struct ol_conn *conn, const PGresult *described, stru
     return more;
 }
 
-/* Prepare one statement, and add it to the function's text. */
-static int prepare_statement(struct ol_conn *conn, struct pg_program *own,
-                             struct ol_user_statement *statement, size_t number,
-                             struct ol_buf *body, outlog_err *err)
+/* Prepare a statement and describe it; NULL: see err. The caller frees the result. */
+static PGresult *describe_statement(PGconn *pg, const struct pg_program *own,
+                                    const struct ol_user_statement *statement, size_t number,
+                                    outlog_err *err)
 {
-    PGconn *pg = ol_postgres_native(conn);
-    struct ol_buf text = {0}, types = {0};
+    struct ol_buf text = {0};
     PGresult *described = NULL;
     char name[40];
-    int result = -1;
 
     for (int i = 0; i <= statement->param_count; i++) {
         if (i)
@@ -116,37 +116,53 @@ static int prepare_statement(struct ol_conn *conn, struct pg_program *own,
         ol_buf_text(&text, statement->texts[i]);
     }
     format_statement_name(own, number, name);
-    if (text.failed) {
-        ol_no_memory(err);
-        goto out;
-    }
-    if (check_result(pg, PQprepare(pg, name, text.data, 0, NULL), err) < 0)
-        goto out;
+    int result = text.failed ? ol_no_memory(err)
+                             : check_result(pg, PQprepare(pg, name, text.data, 0, NULL), err);
+    ol_buf_clear(&text);
+    if (result < 0)
+        return NULL;
     described = PQdescribePrepared(pg, name);
-    if (!is_ok(described) || PQnparams(described) != statement->param_count) {
-        is_ok(described) ? ol_fail(err, OUTLOG_STORE_ERROR, "parameters are written :name, not $1")
-                         : fail_user(pg, described, err);
-        goto out;
-    }
-    if (read_type_names(conn, described, &types, err) < 0)
-        goto out;
-    own->has_function &= PQnfields(described) == 0; // the function cannot return rows
+    if (is_ok(described) && PQnparams(described) == statement->param_count)
+        return described;
+    is_ok(described) ? ol_fail(err, OUTLOG_STORE_ERROR, "parameters are written :name, not $1")
+                     : fail_user(pg, described, err);
+    PQclear(described);
+    return NULL;
+}
+
+/* Add the branch of a statement to the function's text; `type` is the first of its type names. */
+static void put_branch(const struct ol_user_statement *statement, size_t number, const char *type,
+                       struct ol_buf *body)
+{
     ol_buf_print(body, "when %zu then\n", number);
-    const char *type = types.data;
     for (int i = 0; i <= statement->param_count; i++) {
         if (i) {
-            Oid oid = PQparamtype(described, i - 1);
-            statement->wants_json[i - 1] = oid == USER_JSON || oid == USER_JSONB;
             ol_buf_print(body, "(outlog_values[outlog_at + %d])::%s", i, type);
             type += strlen(type) + 1;
         }
         ol_buf_text(body, statement->texts[i]);
     }
     ol_buf_print(body, "\n;\noutlog_at := outlog_at + %d;\n", statement->param_count);
-    result = 0;
-out:
+}
+
+/* Prepare one statement, and add it to the function's text. */
+static int prepare_statement(struct ol_conn *conn, struct pg_program *own,
+                             struct ol_user_statement *statement, size_t number,
+                             struct ol_buf *body, outlog_err *err)
+{
+    struct ol_buf types = {0};
+    PGresult *described = describe_statement(ol_postgres_native(conn), own, statement, number, err);
+    int result = described ? read_type_names(conn, described, &types, err) : -1;
+
+    if (result == 0) {
+        own->has_function &= PQnfields(described) == 0; // the function cannot return rows
+        for (int i = 0; i < statement->param_count; i++) {
+            Oid type = PQparamtype(described, i);
+            statement->wants_json[i] = type == USER_JSON || type == USER_JSONB;
+        }
+        put_branch(statement, number, types.data, body);
+    }
     PQclear(described);
-    ol_buf_clear(&text);
     ol_buf_clear(&types);
     return result;
 }

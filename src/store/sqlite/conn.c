@@ -205,8 +205,7 @@ static uint64_t make_wake_key(const char *path)
     return key;
 }
 
-/* sqlite:PATH; also sqlite:///absolute and sqlite://relative, as other programs write it. */
-static const char *find_path(const char *url)
+const char *ol_sqlite_path(const char *url)
 {
     const char *path = url + strlen("sqlite:");
     return strncmp(path, "//", 2) == 0 ? path + 2 : path;
@@ -217,7 +216,7 @@ bool ol_sqlite_is_missing(const char *url)
     char folder[4096];
     if (strncmp(url, "sqlite:", 7) != 0)
         return false;
-    const char *path = find_path(url), *slash = strrchr(path, '/');
+    const char *path = ol_sqlite_path(url), *slash = strrchr(path, '/');
     size_t bytes = slash ? (size_t)(slash - path) + 1 : 0;
     if (!*path || bytes >= sizeof folder || access(path, F_OK) == 0)
         return false;
@@ -228,7 +227,7 @@ bool ol_sqlite_is_missing(const char *url)
 
 static int sqlite_open(const char *url, struct ol_conn **out, outlog_err *err)
 {
-    const char *path = find_path(url);
+    const char *path = ol_sqlite_path(url);
     if (!*path)
         return ol_fail(err, OUTLOG_INVALID_FIELD, "store sqlite: names no file; write sqlite:PATH");
 

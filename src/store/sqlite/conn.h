@@ -11,6 +11,10 @@ struct sqlite3;
  * empty file. */
 bool ol_sqlite_is_missing(const char *url);
 
+/* The path in a URL: sqlite:PATH; also sqlite:///absolute and sqlite://relative, as other programs
+ * write it. */
+const char *ol_sqlite_path(const char *url);
+
 /* Wrap the host's handle; ol_store_close() frees the wrapper and leaves the handle alone. */
 int ol_sqlite_borrow(struct sqlite3 *db, struct ol_conn **out, outlog_err *err);
 

@@ -260,22 +260,16 @@ static void format_shadow_path(const char *path, const char *name, char out[SHAD
     snprintf(out, SHADOW_PATH_SIZE, "%.3900s-outlog-%.60s", path, name);
 }
 
-static const char *find_path(const char *url)
-{
-    const char *path = url + strlen("sqlite:");
-    return strncmp(path, "//", 2) == 0 ? path + 2 : path;
-}
-
 static int shadow_open(const char *url, const char *name, struct ol_conn **out, outlog_err *err)
 {
     char path[SHADOW_PATH_SIZE], shadow[SHADOW_PATH_SIZE + 8];
-    format_shadow_path(find_path(url), name, path);
+    format_shadow_path(ol_sqlite_path(url), name, path);
     snprintf(shadow, sizeof shadow, "sqlite:%s", path);
     if (ol_store_open(shadow, out, err) < 0)
         return -1;
-    // No fsync: after a power cut the shadow is rebuilt.
+    // Fewer fsyncs: a shadow that a power cut damages is rebuilt.
     sqlite3_exec(ol_sqlite_native(*out), "pragma synchronous = normal", NULL, NULL, NULL);
-    if (ol_store_exec(*out, OL_Q_LIVE_ATTACH, OL_PARAMS(ol_value_text(find_path(url))), NULL,
+    if (ol_store_exec(*out, OL_Q_LIVE_ATTACH, OL_PARAMS(ol_value_text(ol_sqlite_path(url))), NULL,
                       err) == 0)
         return 0;
     ol_store_close(*out);
