@@ -1,7 +1,7 @@
 /* append.c: appending events.
  *
  * W1  All events of a call are stored, or none (E5).
- * W2  aggregate_seq has no gaps: the store numbers under the aggregate's head (E4).
+ * W2  aggregate_seq has no gaps: the store assigns it under a lock on the aggregate's head (E4).
  * W3  A cause is stored before its effect, in the same org (T2): so causes form no cycle.
  * W4  The same id with the same content is the same event; with other content it is refused. */
 #include "base/traceparent.h"
@@ -17,7 +17,7 @@
 #include <string.h>
 
 /* The state of one call. Everything in it lives in `arena`. */
-struct call {
+struct append_call {
     struct ol_conn *conn;
     struct ol_arena arena;
     const struct outlog_new_event *events;
@@ -29,11 +29,6 @@ struct call {
     bool has_own_ids, has_causes;
     bool trusts_ids; /* ids of the caller are taken as new; if not, the store refuses them */
 };
-
-static int out_of_memory(outlog_err *err)
-{
-    return ol_no_memory(err);
-}
 
 static int set_index(outlog_err *err, size_t index)
 {
@@ -68,7 +63,7 @@ static const struct outlog_new_event *add_trace(const struct outlog_new_event *e
     return traced->metadata ? traced : NULL;
 }
 
-static int prepare_event(struct call *call, const struct ol_registry *registry, size_t i,
+static int prepare_event(struct append_call *call, const struct ol_registry *registry, size_t i,
                          outlog_err *err)
 {
     const struct outlog_new_event *event = &call->events[i];
@@ -80,7 +75,7 @@ static int prepare_event(struct call *call, const struct ol_registry *registry, 
                           err) < 0)
         return set_index(err, i);
     if (!(event = add_trace(event, &call->arena)))
-        return out_of_memory(err);
+        return ol_no_memory(err);
     call->out[i] = (struct outlog_appended){0};
     if (event->id)
         ol_uuid_parse(event->id, call->out[i].id);
@@ -103,12 +98,13 @@ static int prepare_event(struct call *call, const struct ol_registry *registry, 
     return 0;
 }
 
-static int prepare_events(struct call *call, const struct ol_registry *registry, outlog_err *err)
+static int prepare_events(struct append_call *call, const struct ol_registry *registry,
+                          outlog_err *err)
 {
     call->rows = ol_arena_array(&call->arena, call->count, sizeof *call->rows);
     call->payloads = ol_arena_array(&call->arena, call->count, sizeof *call->payloads);
     if (!call->rows || !call->payloads)
-        return out_of_memory(err);
+        return ol_no_memory(err);
     for (size_t i = 0; i < call->count; i++)
         if (prepare_event(call, registry, i, err) < 0)
             return -1;
@@ -118,7 +114,8 @@ static int prepare_events(struct call *call, const struct ol_registry *registry,
 /* --- 2. causes (W3) --- */
 
 /* A cause among the earlier events of this call. */
-static struct ol_append_batch_event *find_earlier(struct call *call, size_t before, const char *id)
+static struct ol_append_batch_event *find_earlier(struct append_call *call, size_t before,
+                                                  const char *id)
 {
     for (size_t i = 0; i < before; i++)
         if (call->events[i].id && strcmp(call->rows[i].id, id) == 0)
@@ -126,12 +123,12 @@ static struct ol_append_batch_event *find_earlier(struct call *call, size_t befo
     return NULL;
 }
 
-static bool same_org(const char *one, const char *two)
+static bool is_same_text(const char *one, const char *two)
 {
     return one == two || (one && two && strcmp(one, two) == 0);
 }
 
-static int read_cause(struct call *call, struct ol_append_batch_event *row, bool *found,
+static int read_cause(struct append_call *call, struct ol_append_batch_event *row, bool *found,
                       outlog_err *err)
 {
     struct ol_causation cause;
@@ -144,10 +141,10 @@ static int read_cause(struct call *call, struct ol_append_batch_event *row, bool
     row->causation_id = ol_arena_copy(&call->arena, cause.id, OL_UUID_TEXT - 1);
     if (!row->correlation_id)
         row->correlation_id = cause.correlation_id;
-    return row->causation_id ? 0 : out_of_memory(err);
+    return row->causation_id ? 0 : ol_no_memory(err);
 }
 
-static int resolve_cause(struct call *call, size_t i, outlog_err *err)
+static int resolve_cause(struct append_call *call, size_t i, outlog_err *err)
 {
     struct ol_append_batch_event *row = &call->rows[i], *cause;
     const char *text = row->said->causation_id;
@@ -155,7 +152,7 @@ static int resolve_cause(struct call *call, size_t i, outlog_err *err)
     bool found = false;
 
     if (ol_uuid_parse(text, id) && (cause = find_earlier(call, i, id)) &&
-        same_org(cause->said->org_id, row->said->org_id)) {
+        is_same_text(cause->said->org_id, row->said->org_id)) {
         row->causation_id = cause->id;
         if (!row->correlation_id)
             row->correlation_id = cause->correlation_id;
@@ -170,7 +167,7 @@ static int resolve_cause(struct call *call, size_t i, outlog_err *err)
 }
 
 /* In order, so that a correlation_id is inherited along a chain within the call. */
-static int fill_causes(struct call *call, outlog_err *err)
+static int fill_causes(struct append_call *call, outlog_err *err)
 {
     for (size_t i = 0; i < call->count; i++) {
         struct ol_append_batch_event *row = &call->rows[i];
@@ -181,7 +178,7 @@ static int fill_causes(struct call *call, outlog_err *err)
         row->correlation_id = default_uuid(row->correlation_id, &call->arena);
         row->request_id = default_uuid(row->request_id, &call->arena);
         if (!row->correlation_id || !row->request_id)
-            return out_of_memory(err);
+            return ol_no_memory(err);
         memcpy(row->out->correlation_id, row->correlation_id,
                strnlen(row->correlation_id,
                        sizeof row->out->correlation_id - 1)); // the rest is zero already
@@ -191,13 +188,13 @@ static int fill_causes(struct call *call, outlog_err *err)
 
 /* --- 3. ids that are stored already (W4) --- */
 
-static bool same_text(const struct ol_rows *rows, int column, const char *text)
+static bool has_same_text(const struct ol_rows *rows, int column, const char *text)
 {
     const char *stored = ol_rows_text(rows, column, NULL);
-    return same_org(stored, text);
+    return is_same_text(stored, text);
 }
 
-static bool same_payload(const struct ol_rows *rows, int column, const struct ol_json *payload)
+static bool has_same_payload(const struct ol_rows *rows, int column, const struct ol_json *payload)
 {
     struct ol_buf one = {0}, two = {0};
     struct ol_json stored;
@@ -225,16 +222,17 @@ enum {
     FIRST_PAYLOAD
 };
 
-static int match_first(struct call *call, size_t i, const struct ol_rows *rows, outlog_err *err)
+static int match_first(struct append_call *call, size_t i, const struct ol_rows *rows,
+                       outlog_err *err)
 {
     struct ol_append_batch_event *row = &call->rows[i];
     const struct outlog_new_event *given = row->said;
-    bool is_same_aggregate = same_text(rows, FIRST_ORG, given->org_id) &&
-                             same_text(rows, FIRST_TYPE, given->aggregate_type) &&
-                             same_text(rows, FIRST_AGGREGATE, given->aggregate_id);
-    if (!is_same_aggregate || !same_text(rows, FIRST_EVENT_TYPE, given->event_type) ||
+    bool is_same_aggregate = has_same_text(rows, FIRST_ORG, given->org_id) &&
+                             has_same_text(rows, FIRST_TYPE, given->aggregate_type) &&
+                             has_same_text(rows, FIRST_AGGREGATE, given->aggregate_id);
+    if (!is_same_aggregate || !has_same_text(rows, FIRST_EVENT_TYPE, given->event_type) ||
         ol_rows_int(rows, FIRST_VERSION) != row->event_version ||
-        !same_payload(rows, FIRST_PAYLOAD, &call->payloads[i])) {
+        !has_same_payload(rows, FIRST_PAYLOAD, &call->payloads[i])) {
         ol_fail_at(err, OUTLOG_ID_CONFLICT, "/id",
                    "id %s is taken by an event with other content; take a new id", row->id);
         if (err && is_same_aggregate)
@@ -250,7 +248,7 @@ static int match_first(struct call *call, size_t i, const struct ol_rows *rows, 
     return 0;
 }
 
-static int find_first(struct call *call, size_t i, outlog_err *err)
+static int find_first(struct append_call *call, size_t i, outlog_err *err)
 {
     struct ol_append_batch_event *row = &call->rows[i];
     struct ol_rows rows;
@@ -271,12 +269,12 @@ static int find_first(struct call *call, size_t i, outlog_err *err)
 /* --- 4. heads --- */
 
 /* The events that are not duplicates, with their aggregates. */
-static int gather_heads(struct call *call, outlog_err *err)
+static int gather_heads(struct append_call *call, outlog_err *err)
 {
     struct ol_append_batch *batch = &call->batch;
     batch->events = ol_arena_array(&call->arena, call->count, sizeof *batch->events);
     if (!batch->events)
-        return out_of_memory(err);
+        return ol_no_memory(err);
     batch->count = 0;
     for (size_t i = 0; i < call->count; i++)
         if (!call->out[i].duplicate)
@@ -284,7 +282,7 @@ static int gather_heads(struct call *call, outlog_err *err)
     return ol_append_batch_number(batch, &call->arena, err);
 }
 
-static int lock_heads(struct call *call, outlog_err *err)
+static int lock_heads(struct append_call *call, outlog_err *err)
 {
     for (size_t i = 0; i < call->batch.head_count; i++) {
         const struct ol_append_batch_head *head = &call->batch.heads[i];
@@ -299,7 +297,7 @@ static int lock_heads(struct call *call, outlog_err *err)
 }
 
 /* Two calls with the same id contend for the aggregate's head: lock it, and then look up the id. */
-static int skip_stored(struct call *call, outlog_err *err)
+static int skip_stored(struct append_call *call, outlog_err *err)
 {
     if (gather_heads(call, err) < 0 || lock_heads(call, err) < 0)
         return -1;
@@ -311,7 +309,7 @@ static int skip_stored(struct call *call, outlog_err *err)
 
 /* --- the call --- */
 
-static int append_prepared(struct call *call, outlog_err *err)
+static int append_prepared(struct append_call *call, outlog_err *err)
 {
     bool needs_lookup = call->has_own_ids && !call->trusts_ids;
     if (fill_causes(call, err) < 0 || (needs_lookup && skip_stored(call, err) < 0) ||
@@ -322,7 +320,7 @@ static int append_prepared(struct call *call, outlog_err *err)
     return call->conn->store->append(call->conn, &call->batch, err);
 }
 
-static int append_with_key(struct call *call, outlog_tx *tx, outlog_err *err)
+static int append_with_key(struct append_call *call, outlog_tx *tx, outlog_err *err)
 {
     const struct outlog_new_event *first = &call->events[0];
     struct ol_buf request = {0}, response = {0};
@@ -331,7 +329,7 @@ static int append_with_key(struct call *call, outlog_tx *tx, outlog_err *err)
 
     ol_event_request(call->events, call->count, &request);
     if (request.failed) {
-        out_of_memory(err);
+        ol_no_memory(err);
         goto out;
     }
     struct outlog_idempotency key = {.org_id = first->org_id,
@@ -348,7 +346,7 @@ static int append_with_key(struct call *call, outlog_tx *tx, outlog_err *err)
     if (append_prepared(call, err) < 0)
         goto out;
     ol_event_response(call->out, call->count, &response);
-    result = response.failed ? out_of_memory(err)
+    result = response.failed ? ol_no_memory(err)
                              : outlog_idempotent_end(tx, &key, response.data, err);
 out:
     ol_buf_clear(&request);
@@ -356,16 +354,16 @@ out:
     return result;
 }
 
-static struct call new_call(struct ol_conn *conn, const struct outlog_new_event *events,
-                            size_t count, struct outlog_appended *out)
+static struct append_call new_call(struct ol_conn *conn, const struct outlog_new_event *events,
+                                   size_t count, struct outlog_appended *out)
 {
-    return (struct call){.conn = conn, .events = events, .count = count, .out = out};
+    return (struct append_call){.conn = conn, .events = events, .count = count, .out = out};
 }
 
 static int append_many(outlog_tx *tx, const struct outlog_new_event *events, size_t count,
                        bool trusts_ids, struct outlog_appended *out, outlog_err *err)
 {
-    struct call call = new_call(tx->conn, events, count, out);
+    struct append_call call = new_call(tx->conn, events, count, out);
     const struct ol_store *store = tx->conn->store;
     int result = -1;
 
@@ -409,7 +407,7 @@ int outlog_append(outlog_tx *tx, const struct outlog_new_event *event, struct ou
 }
 
 /* A call that needs no lookup is sent as one statement. */
-static int append_alone(struct call *call, int wait_ms, outlog_err *err)
+static int append_alone(struct append_call *call, int wait_ms, outlog_err *err)
 {
     if (fill_causes(call, err) < 0 || gather_heads(call, err) < 0)
         return -1;
@@ -428,7 +426,7 @@ static int prepare_log(outlog *log, outlog_err *err)
 int ol_append_autocommit(outlog *log, const struct outlog_new_event *events, size_t count,
                          int wait_ms, struct outlog_appended *out, outlog_err *err)
 {
-    struct call call = new_call(log->conn, events, count, out);
+    struct append_call call = new_call(log->conn, events, count, out);
     int result = prepare_log(log, err) < 0 || prepare_events(&call, &log->registry, err) < 0
                      ? -1
                      : append_alone(&call, wait_ms, err);
@@ -439,7 +437,7 @@ int ol_append_autocommit(outlog *log, const struct outlog_new_event *events, siz
 int outlog_append_now(outlog *log, const struct outlog_new_event *events, size_t count,
                       struct outlog_appended *out, outlog_err *err)
 {
-    struct call call = new_call(log->conn, events, count, out);
+    struct append_call call = new_call(log->conn, events, count, out);
     outlog_tx *tx;
     int result = -1;
 
