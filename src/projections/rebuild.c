@@ -106,7 +106,7 @@ static int refuse_stranger(struct ol_conn *aside, const struct ol_projection *de
 {
     struct ol_rows rows;
     int result = 0;
-    if (ol_store_query(aside, OL_Q_SHADOW_STRANGER,
+    if (ol_store_query(aside, OL_Q_SHADOW_UNLISTED,
                        OL_PARAMS(ol_value_text(definition->tables_json)), &rows, err) < 0)
         return -1;
     int got = ol_rows_next(&rows, err);

@@ -18,7 +18,7 @@ detach outlog_aside
 -- name: shadow_position() @sqlite
 select event_id from outlog_aside.outlog_build
 
--- name: shadow_stranger(tables)
+-- name: shadow_unlisted(tables)
 -- What the swap could not copy: triggers would run a second time, and other tables are not copied.
 select type || ' ' || name from sqlite_master
  where type in ('trigger', 'view')
