@@ -1,7 +1,8 @@
 """Stopping a daemon (L3): running work is finished, but the daemon does not wait for a store that does not answer.
 
-A stopped server closes its connections at once; a frozen one sends nothing, which a proxy that falls mute simulates. The
-deadlines are short: without the code under test the daemon would take twenty seconds in the one case and forever in the other.
+A stopped server closes its connections at once; a frozen one sends nothing, which a proxy that falls mute simulates.
+The deadlines are short: without the code under test the daemon would take twenty seconds in the one case and forever in
+the other.
 """
 import contextlib
 import http.client
