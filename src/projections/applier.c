@@ -159,7 +159,8 @@ static int add_call(struct ol_applier *track, struct plan *plan, int number,
         return ol_no_memory(err);
     track->calls[plan->call_count++] = (struct ol_user_call){number, values};
     return ol_sql_template_values(template, event, track->program.statements[number].wants_json,
-                                  track->conn->store->user_sql->has_types, &track->batch, values, err);
+                                  track->conn->store->user_sql->has_types, &track->batch, values,
+                                  err);
 }
 
 /* Which statements an event runs: those for its version as it is stored, else those for the version
@@ -277,7 +278,8 @@ static int apply_slow(struct ol_applier *track, struct plan *plan, struct ol_app
             continue;
         if (store->mark(track->conn, err) < 0)
             goto failed;
-        bool ok = store->user_sql->apply(&track->program, track->calls + first, count, true, &why) == 0;
+        bool ok =
+            store->user_sql->apply(&track->program, track->calls + first, count, true, &why) == 0;
         if (!ok && is_passing(&why)) {
             if (err)
                 *err = why;

@@ -182,7 +182,7 @@ static int open_build(struct ol_projection_task *view, outlog_err *err)
         ol_projection_read(view->row.shown.name, &value, &view->build_arena, &definition, err) < 0)
         return -1;
     if (projector->conn->store->user_sql->shadow_open(projector->options->store, definition.name,
-                                                 &view->aside, &why) < 0)
+                                                      &view->aside, &why) < 0)
         return stop_for(view, NULL, &why, err);
     if (!is_ours(view, &event_id) && begin_build(view, &definition, &why) < 0)
         return stop_for(view, definition.create, &why, err);
