@@ -1,4 +1,4 @@
-/* arena.c: a list of blocks; the newest is filled from the bottom. */
+/* arena.c: a list of blocks; the newest is filled from its start. */
 #include "base/arena.h"
 
 #include <stdalign.h>
@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Much work is small, a message of a chat, and there is a lot of it at a time: what it does not use
- * must not lie between what it does. The first block is the largest that malloc hands out from its
- * thread's cache. */
+/* Much work is small (a chat message), and thousands of arenas live at a time: a large first block
+ * would spread the used memory thinly. The first block is the largest that malloc serves from its
+ * per-thread cache. */
 enum { FIRST_BLOCK = 992, SECOND_BLOCK = 16 * 1024, KEEP_BLOCK = 4 * 1024 * 1024 };
 
 struct ol_arena_block {
@@ -34,7 +34,7 @@ void ol_arena_clear(struct ol_arena *arena)
 void ol_arena_reset(struct ol_arena *arena)
 {
     struct ol_arena_block *keep = arena->block;
-    if (!keep || keep->size > KEEP_BLOCK) { // one huge batch must not be held for ever
+    if (!keep || keep->size > KEEP_BLOCK) { // the memory of one huge batch must not be held forever
         ol_arena_clear(arena);
         return;
     }
@@ -45,7 +45,7 @@ void ol_arena_reset(struct ol_arena *arena)
     arena->block = keep;
 }
 
-static size_t next_size(const struct ol_arena *arena, size_t bytes)
+static size_t choose_size(const struct ol_arena *arena, size_t bytes)
 {
     size_t size = arena->block ? arena->block->size * 2 : FIRST_BLOCK;
     if ((arena->block || size < bytes) && size < SECOND_BLOCK)
@@ -55,9 +55,9 @@ static size_t next_size(const struct ol_arena *arena, size_t bytes)
     return size < bytes ? bytes : size;
 }
 
-static struct ol_arena_block *grow(struct ol_arena *arena, size_t bytes)
+static struct ol_arena_block *add_block(struct ol_arena *arena, size_t bytes)
 {
-    size_t size = next_size(arena, bytes);
+    size_t size = choose_size(arena, bytes);
     struct ol_arena_block *block = malloc(sizeof *block + size);
     if (!block)
         return NULL;
@@ -68,7 +68,7 @@ static struct ol_arena_block *grow(struct ol_arena *arena, size_t bytes)
     return block;
 }
 
-static void *take(struct ol_arena *arena, size_t bytes)
+static void *take_bytes(struct ol_arena *arena, size_t bytes)
 {
     if (bytes > SIZE_MAX / 2)
         return NULL;
@@ -76,7 +76,7 @@ static void *take(struct ol_arena *arena, size_t bytes)
     if (arena->ceiling && arena->used + bytes > arena->ceiling)
         return NULL;
     struct ol_arena_block *block = arena->block;
-    if ((!block || block->size - block->used < bytes) && !(block = grow(arena, bytes)))
+    if ((!block || block->size - block->used < bytes) && !(block = add_block(arena, bytes)))
         return NULL;
     void *at = block->bytes + block->used;
     block->used += bytes;
@@ -86,7 +86,7 @@ static void *take(struct ol_arena *arena, size_t bytes)
 
 void *ol_arena_alloc(struct ol_arena *arena, size_t bytes)
 {
-    void *at = take(arena, bytes);
+    void *at = take_bytes(arena, bytes);
     return at ? memset(at, 0, bytes) : NULL;
 }
 
@@ -100,7 +100,7 @@ void *ol_arena_array(struct ol_arena *arena, size_t count, size_t bytes)
 
 char *ol_arena_copy(struct ol_arena *arena, const void *from, size_t bytes)
 {
-    char *to = take(arena, bytes + 1);
+    char *to = take_bytes(arena, bytes + 1);
     if (!to)
         return NULL;
     if (bytes)
@@ -115,7 +115,7 @@ char *ol_arena_print(struct ol_arena *arena, const char *format, ...)
     va_start(args, format);
     int bytes = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    char *to = bytes < 0 ? NULL : take(arena, (size_t)bytes + 1);
+    char *to = bytes < 0 ? NULL : take_bytes(arena, (size_t)bytes + 1);
     if (!to)
         return NULL;
     va_start(args, format);

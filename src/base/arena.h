@@ -1,4 +1,4 @@
-/* arena.h: memory for one unit of work, given back all at once. */
+/* arena.h: memory for one unit of work, freed all at once. */
 #ifndef OL_BASE_ARENA_H
 #define OL_BASE_ARENA_H
 
@@ -8,7 +8,7 @@ struct ol_arena_block;
 
 /* Start from {0}: no ceiling, nothing allocated yet. */
 struct ol_arena {
-    struct ol_arena_block *block; /* the one being filled; older ones hang behind it */
+    struct ol_arena_block *block; /* the one being filled; older ones follow it */
     size_t used;                  /* bytes handed out since the last reset */
     size_t ceiling;               /* refuse beyond this; 0: no ceiling */
 };
@@ -16,10 +16,11 @@ struct ol_arena {
 /* Free everything. The arena can be used again. */
 void ol_arena_clear(struct ol_arena *arena);
 
-/* Forget everything but keep one block, so that steady work does not touch malloc. */
+/* Empty it, but keep one block, so that steady work does not call malloc. */
 void ol_arena_reset(struct ol_arena *arena);
 
-/* `bytes` of zeroed memory aligned for any type, or NULL when memory or the ceiling is reached. */
+/* `bytes` of zeroed memory aligned for any type, or NULL when memory is out or the ceiling is
+ * reached. */
 void *ol_arena_alloc(struct ol_arena *arena, size_t bytes);
 
 /* `count` items of `bytes` each, zeroed; NULL also when the product overflows. */

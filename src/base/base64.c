@@ -1,4 +1,4 @@
-/* base64.c: base64 with the usual alphabet and padding. */
+/* base64.c: encoding three bytes, and decoding four characters, at a time. */
 #include "base/base64.h"
 
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -27,7 +27,7 @@ void ol_base64_encode(struct ol_buf *out, const void *data, size_t bytes, size_t
         ol_buf_add(out, "\r\n", 2);
 }
 
-static int value_of(char c)
+static int decode_char(char c)
 {
     if (c >= 'A' && c <= 'Z')
         return c - 'A';
@@ -49,7 +49,7 @@ long ol_base64_decode(const char *text, size_t bytes, unsigned char *out)
     if (bytes % 4 == 1)
         return -1;
     for (size_t i = 0; i < bytes; i++) {
-        int value = value_of(text[i]);
+        int value = decode_char(text[i]);
         if (value < 0)
             return -1;
         group = group << 6 | (unsigned long)value;

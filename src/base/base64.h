@@ -4,12 +4,12 @@
 
 #include "base/buf.h"
 
-/* Append `bytes` bytes as base64; with line_chars > 0 in lines of that many characters, each ended
- * by CRLF (mail wants 76). */
+/* Append `bytes` bytes as base64. With line_chars > 0 it is broken into lines of that many
+ * characters, each with CRLF at its end (mail needs 76). */
 void ol_base64_encode(struct ol_buf *out, const void *data, size_t bytes, size_t line_chars);
 
-/* Decode into `out`, which has room for bytes / 4 * 3 + 3. Padding may be left out; anything else
- * that is not base64 is refused. Returns the length, or -1. */
+/* Decode into `out`, which holds at least bytes / 4 * 3 + 3. Padding is optional; any other
+ * character is refused. Returns the length, or -1. */
 long ol_base64_decode(const char *text, size_t bytes, unsigned char *out);
 
 #endif

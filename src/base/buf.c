@@ -1,4 +1,4 @@
-/* buf.c: a growing byte string. */
+/* buf.c: a byte string that doubles its capacity as it grows. */
 #include "base/buf.h"
 
 #include "base/timestamp.h"
@@ -22,42 +22,43 @@ void ol_buf_reset(struct ol_buf *buf)
         buf->data[0] = '\0';
 }
 
-static bool grow(struct ol_buf *buf, size_t more)
+static bool grow_buf(struct ol_buf *buf, size_t more)
 {
     if (buf->failed)
         return false;
-    size_t room = buf->room ? buf->room : 256;
-    while (room - buf->bytes <= more) {
-        if (room > SIZE_MAX / 4) {
+    size_t capacity = buf->capacity ? buf->capacity : 256;
+    while (capacity - buf->bytes <= more) {
+        if (capacity > SIZE_MAX / 4) {
             buf->failed = true;
             return false;
         }
-        room *= 2;
+        capacity *= 2;
     }
-    char *data = realloc(buf->data, room);
+    char *data = realloc(buf->data, capacity);
     if (!data) {
         buf->failed = true;
         return false;
     }
     buf->data = data;
-    buf->room = room;
+    buf->capacity = capacity;
     return true;
 }
 
-static inline bool reserve(struct ol_buf *buf, size_t more)
+static inline bool reserve_bytes(struct ol_buf *buf, size_t more)
 {
-    bool has_room = !buf->failed && buf->room - buf->bytes > more; // one byte stays for the NUL
-    return has_room || grow(buf, more);
+    bool is_enough = !buf->failed &&
+                     buf->capacity - buf->bytes > more; // one byte is left for the NUL
+    return is_enough || grow_buf(buf, more);
 }
 
-char *ol_buf_room(struct ol_buf *buf, size_t bytes)
+char *ol_buf_reserve(struct ol_buf *buf, size_t bytes)
 {
-    return reserve(buf, bytes) ? buf->data + buf->bytes : NULL;
+    return reserve_bytes(buf, bytes) ? buf->data + buf->bytes : NULL;
 }
 
 void ol_buf_add(struct ol_buf *buf, const void *data, size_t bytes)
 {
-    if (!reserve(buf, bytes))
+    if (!reserve_bytes(buf, bytes))
         return;
     if (bytes)
         memcpy(buf->data + buf->bytes, data, bytes);
@@ -72,7 +73,7 @@ void ol_buf_text(struct ol_buf *buf, const char *text)
 
 void ol_buf_char(struct ol_buf *buf, char c)
 {
-    if (!reserve(buf, 1))
+    if (!reserve_bytes(buf, 1))
         return;
     buf->data[buf->bytes++] = c;
     buf->data[buf->bytes] = '\0';
@@ -92,19 +93,19 @@ void ol_buf_int(struct ol_buf *buf, int64_t number)
 
 void ol_buf_print(struct ol_buf *buf, const char *format, ...)
 {
-    enum { USUAL = 120 };
+    enum { PRINT_GUESS = 120 }; // most formatted texts are shorter
     va_list args;
-    if (!reserve(buf, USUAL))
+    if (!reserve_bytes(buf, PRINT_GUESS))
         return;
     va_start(args, format);
-    int bytes = vsnprintf(buf->data + buf->bytes, buf->room - buf->bytes, format, args);
+    int bytes = vsnprintf(buf->data + buf->bytes, buf->capacity - buf->bytes, format, args);
     va_end(args);
-    if (bytes >= 0 && (size_t)bytes < buf->room - buf->bytes) {
+    if (bytes >= 0 && (size_t)bytes < buf->capacity - buf->bytes) {
         buf->bytes += (size_t)bytes;
         return;
     }
     buf->data[buf->bytes] = '\0';
-    if (bytes < 0 || !reserve(buf, (size_t)bytes))
+    if (bytes < 0 || !reserve_bytes(buf, (size_t)bytes))
         return;
     va_start(args, format);
     vsnprintf(buf->data + buf->bytes, (size_t)bytes + 1, format, args);
@@ -117,7 +118,7 @@ static bool needs_escape(char c)
     return (unsigned char)c < 0x20 || c == '"' || c == '\\';
 }
 
-/* Eight bytes that surely need none. */
+/* Whether none of eight bytes needs an escape. May miss some that do not. */
 static bool is_plain_word(const char *text)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), tops = ones << 7;
@@ -129,7 +130,7 @@ static bool is_plain_word(const char *text)
 }
 
 /* How many bytes at the beginning need no escape. */
-static size_t plain_bytes(const char *text, size_t bytes)
+static size_t count_plain(const char *text, size_t bytes)
 {
     size_t at = 0;
     while (at < bytes) {
@@ -143,21 +144,21 @@ static size_t plain_bytes(const char *text, size_t bytes)
     return at;
 }
 
-/* Same escapes as PostgreSQL's to_json, so that both stores normalise to the same bytes. */
+/* The same escapes as PostgreSQL's to_json, so that both stores have the same canonical form. */
 void ol_buf_json(struct ol_buf *buf, const char *text, size_t bytes)
 {
-    static const char shorts[32] =
+    static const char letters[32] =
         {['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't'};
     size_t from = 0;
 
-    if (!reserve(buf, bytes + 2)) // all there is in most cases
+    if (!reserve_bytes(buf, bytes + 2)) // enough in most cases
         return;
     ol_buf_char(buf, '"');
-    for (size_t i = 0; (i += plain_bytes(text + i, bytes - i)) < bytes; i++) {
+    for (size_t i = 0; (i += count_plain(text + i, bytes - i)) < bytes; i++) {
         unsigned char c = (unsigned char)text[i];
         ol_buf_add(buf, text + from, i - from);
         from = i + 1;
-        char pair[2] = {'\\', c >= 0x20 ? (char)c : shorts[c]};
+        char pair[2] = {'\\', c >= 0x20 ? (char)c : letters[c]};
         if (pair[1])
             ol_buf_add(buf, pair, sizeof pair);
         else

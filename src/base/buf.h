@@ -10,16 +10,16 @@
  * that one check at the end is enough. `data` is NUL-terminated once anything was added. */
 struct ol_buf {
     char *data;
-    size_t bytes, room;
+    size_t bytes, capacity;
     bool failed;
 };
 
 void ol_buf_clear(struct ol_buf *buf); /* free it; it can be used again */
-void ol_buf_reset(struct ol_buf *buf); /* empty it, keep the room */
+void ol_buf_reset(struct ol_buf *buf); /* empty it, keep its memory */
 
-/* Make room for `bytes` more and return where they go, NULL when there is no memory. Whoever writes
- * there adds to buf->bytes what it wrote, and ends it with a NUL. */
-char *ol_buf_room(struct ol_buf *buf, size_t bytes);
+/* Reserve `bytes` more and return where they go; NULL when memory is out. The caller writes there,
+ * adds the length to buf->bytes and ends it with a NUL. */
+char *ol_buf_reserve(struct ol_buf *buf, size_t bytes);
 
 void ol_buf_add(struct ol_buf *buf, const void *data, size_t bytes);
 void ol_buf_text(struct ol_buf *buf, const char *text);
@@ -28,7 +28,7 @@ void ol_buf_int(struct ol_buf *buf, int64_t number);
 void ol_buf_print(struct ol_buf *buf, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Append text as a JSON string with its quotes: only what JSON demands is escaped. */
+/* Append text as a JSON string with its quotes. Escapes only what JSON requires. */
 void ol_buf_json(struct ol_buf *buf, const char *text, size_t bytes);
 
 /* The same for a NUL-terminated string; NULL becomes null. */

@@ -1,4 +1,4 @@
-/* clock.c: the two clocks of the machine, which a test may set by hand. */
+/* clock.c: the two clocks of the machine, which a test build can set by hand. */
 #include "base/clock.h"
 
 #include <stdlib.h>
@@ -12,23 +12,23 @@ static int64_t read_clock(clockid_t clock)
 }
 
 #ifdef OL_FAULTS
-static int64_t turned_us; // 0: the clocks are the machine's
+static int64_t set_us; // 0: use the machine's clocks
 
-void ol_clock_turn(int64_t now_us)
+void ol_clock_set(int64_t now_us)
 {
-    turned_us = now_us;
+    set_us = now_us;
 }
 
 static int64_t read_wall(void)
 {
     const char *skew = getenv("OUTLOG_SKEW");
-    return turned_us ? turned_us
-                     : read_clock(CLOCK_REALTIME) + (skew ? strtoll(skew, NULL, 10) * 1000000 : 0);
+    return set_us ? set_us
+                  : read_clock(CLOCK_REALTIME) + (skew ? strtoll(skew, NULL, 10) * 1000000 : 0);
 }
 
 static int64_t read_boot(void)
 {
-    return turned_us ? turned_us : read_clock(CLOCK_BOOTTIME);
+    return set_us ? set_us : read_clock(CLOCK_BOOTTIME);
 }
 #else
 #define read_wall() read_clock(CLOCK_REALTIME)

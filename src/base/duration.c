@@ -1,10 +1,10 @@
-/* duration.c: durations as people write them. */
+/* duration.c: parsing durations, without the host's locale. */
 #include "base/duration.h"
 
 #include <string.h>
 
 /* Whole digits times the unit, then each digit of a fraction times a tenth of the one before:
- * strtod would ask the host's locale what a decimal point is. */
+ * strtod would use the decimal point of the host's locale. */
 int ol_duration_parse(const char *text, int64_t *out_us)
 {
     static const struct {

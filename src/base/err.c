@@ -5,13 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
-struct code {
+struct code_info {
     const char *name; /* public and stable: SQL, CLI and HTTP show it */
     int http_status;
     bool is_retryable;
 };
 
-static const struct code codes[OUTLOG_CODE_COUNT] = {
+static const struct code_info codes[OUTLOG_CODE_COUNT] = {
     [OUTLOG_OK] = {"ok", 200, false},
     [OUTLOG_INVALID_JSON] = {"invalid_json", 400, false},
     [OUTLOG_INVALID_FIELD] = {"invalid_field", 400, false},
@@ -62,8 +62,8 @@ enum outlog_code ol_err_code_by_name(const char *name, size_t bytes)
     return OUTLOG_OK;
 }
 
-/* Text that was cut to fit must not end inside a character: it becomes JSON on its way out. */
-static void trim(char *text)
+/* Text that was cut to fit must not end inside a UTF-8 character: it is sent as JSON later. */
+static void trim_utf8(char *text)
 {
     size_t bytes = strlen(text), at = bytes;
 
@@ -78,26 +78,26 @@ static void trim(char *text)
 }
 
 /* A pointer that does not fit loses whole tokens: it names an ancestor, never another field. */
-static void copy_pointer(char *to, size_t room, const char *pointer)
+static void copy_pointer(char *to, size_t size, const char *pointer)
 {
     size_t bytes = strlen(pointer);
 
-    if (bytes >= room)
-        for (bytes = room - 1; bytes > 0 && pointer[bytes] != '/'; bytes--)
+    if (bytes >= size)
+        for (bytes = size - 1; bytes > 0 && pointer[bytes] != '/'; bytes--)
             ;
     memcpy(to, pointer, bytes);
     to[bytes] = '\0';
 }
 
-__attribute__((format(printf, 4, 0))) static void fill(outlog_err *err, enum outlog_code code,
-                                                       const char *pointer, const char *format,
-                                                       va_list args)
+__attribute__((format(printf, 4, 0))) static void fill_err(outlog_err *err, enum outlog_code code,
+                                                           const char *pointer, const char *format,
+                                                           va_list args)
 {
     if (!err)
         return;
     *err = (outlog_err){.code = code, .index = -1};
     if (vsnprintf(err->message, sizeof err->message, format, args) >= (int)sizeof err->message)
-        trim(err->message);
+        trim_utf8(err->message);
     copy_pointer(err->pointer, sizeof err->pointer, pointer);
 }
 
@@ -105,7 +105,7 @@ int ol_fail(outlog_err *err, enum outlog_code code, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    fill(err, code, "", format, args);
+    fill_err(err, code, "", format, args);
     va_end(args);
     return -1;
 }
@@ -114,7 +114,7 @@ int ol_fail_at(outlog_err *err, enum outlog_code code, const char *pointer, cons
 {
     va_list args;
     va_start(args, format);
-    fill(err, code, pointer, format, args);
+    fill_err(err, code, pointer, format, args);
     va_end(args);
     return -1;
 }
@@ -132,10 +132,10 @@ void ol_err_prefix(outlog_err *err, const char *format, ...)
     va_list args;
     va_start(args, format);
     if (vsnprintf(prefix, sizeof prefix - 2, format, args) >= (int)sizeof prefix - 2)
-        trim(prefix);
+        trim_utf8(prefix);
     va_end(args);
     size_t more = strlen(prefix);
-    memcpy(prefix + more, ": ", sizeof ": "); // room for it was kept
+    memcpy(prefix + more, ": ", sizeof ": "); // two bytes were left for it
     more += strlen(": ");
     size_t bytes = strlen(err->message);
     bool fits = more + bytes < sizeof err->message;
@@ -145,5 +145,5 @@ void ol_err_prefix(outlog_err *err, const char *format, ...)
     memcpy(err->message, prefix, more);
     err->message[more + bytes] = '\0';
     if (!fits)
-        trim(err->message);
+        trim_utf8(err->message);
 }

@@ -1,4 +1,4 @@
-/* fault.c: see fault.h. */
+/* fault.c: reads OUTLOG_FAULT at each point, in test builds only. */
 #include "base/fault.h"
 
 #ifdef OL_FAULTS
@@ -11,16 +11,16 @@
 void ol_fault(const char *point)
 {
     static atomic_int passes;
-    const char *wish = getenv("OUTLOG_FAULT");
+    const char *setting = getenv("OUTLOG_FAULT");
     size_t bytes = strlen(point);
 
-    if (!wish || strncmp(wish, point, bytes) != 0 || wish[bytes] != ':')
+    if (!setting || strncmp(setting, point, bytes) != 0 || setting[bytes] != ':')
         return;
     char *action;
-    long nth = strtol(wish + bytes + 1, &action, 10);
+    long nth = strtol(setting + bytes + 1, &action, 10);
     if (atomic_fetch_add(&passes, 1) + 1 != nth || *action != ':')
         return;
-    // raise, not kill: a signal to the process may be taken by another thread, and this one go on
+    // raise, not kill: another thread may receive a signal to the process while this one continues
     if (strcmp(action, ":kill") == 0)
         raise(SIGKILL);
     else if (strcmp(action, ":stop") == 0)
@@ -29,5 +29,5 @@ void ol_fault(const char *point)
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
 }
 #else
-typedef int ol_fault_is_off; /* ISO C wants something in every file */
+typedef int ol_fault_is_off; /* ISO C forbids an empty file */
 #endif

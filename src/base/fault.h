@@ -1,7 +1,7 @@
-/* fault.h: named points where test builds can be made to die (-Dfaults=true).
+/* fault.h: named points where test builds (-Dfaults=true) can be killed, stopped or delayed.
  *
  * OUTLOG_FAULT=point:n:action makes the n-th pass of `point` act: kill (SIGKILL), stop (SIGSTOP),
- * or delay (200 ms). In other builds a point is nothing at all. */
+ * or delay (200 ms). In other builds a point compiles to nothing. */
 #ifndef OL_BASE_FAULT_H
 #define OL_BASE_FAULT_H
 

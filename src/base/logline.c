@@ -1,4 +1,4 @@
-/* logline.c: see logline.h. */
+/* logline.c: writing log lines as logfmt or JSON. */
 #include "base/logline.h"
 
 #include "base/clock.h"
@@ -7,20 +7,20 @@
 #include <stdio.h>
 
 static enum ol_logline_format format = OL_LOGLINE_LOGFMT;
-static enum ol_logline_level least = OL_LOGLINE_INFO;
+static enum ol_logline_level level_min = OL_LOGLINE_INFO;
 
-void ol_logline_setup(enum ol_logline_format format_, enum ol_logline_level least_)
+void ol_logline_setup(enum ol_logline_format format_, enum ol_logline_level level_min_)
 {
     format = format_;
-    least = least_;
+    level_min = level_min_;
 }
 
 bool ol_logline_wants(enum ol_logline_level level)
 {
-    return level >= least;
+    return level >= level_min;
 }
 
-static void name_field(struct ol_buf *line, const char *name)
+static void write_name(struct ol_buf *line, const char *name)
 {
     if (format == OL_LOGLINE_JSON)
         ol_buf_print(line, "%s\"%s\":", line->bytes ? "," : "{", name);
@@ -43,13 +43,13 @@ void ol_logline_text(struct ol_buf *line, const char *name, const char *value)
 {
     if (!value || !*value)
         return;
-    name_field(line, name);
+    write_name(line, name);
     ol_buf_json_text(line, value);
 }
 
 void ol_logline_word(struct ol_buf *line, const char *name, const char *value)
 {
-    name_field(line, name);
+    write_name(line, name);
     if (format == OL_LOGLINE_JSON)
         ol_buf_json_text(line, value);
     else
@@ -58,11 +58,11 @@ void ol_logline_word(struct ol_buf *line, const char *name, const char *value)
 
 void ol_logline_int(struct ol_buf *line, const char *name, int64_t value)
 {
-    name_field(line, name);
+    write_name(line, name);
     ol_buf_print(line, "%lld", (long long)value);
 }
 
-/* In one write, so that lines of several threads do not mix. */
+/* One write per line, so that lines of several threads do not mix. */
 void ol_logline_end(struct ol_buf *line)
 {
     ol_buf_text(line, format == OL_LOGLINE_JSON ? "}\n" : "\n");

@@ -1,10 +1,10 @@
-/* map.c: open addressing; names whose count is 0 are dropped when the table grows. */
+/* map.c: open addressing; names with a count of 0 are dropped when the table grows. */
 #include "base/map.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static size_t hash(const char *key)
+static size_t hash_key(const char *key)
 {
     uint64_t h = 14695981039346656037u;
     for (; *key; key++)
@@ -14,34 +14,34 @@ static size_t hash(const char *key)
 
 void ol_map_clear(struct ol_map *map)
 {
-    for (size_t i = 0; i < map->room; i++)
+    for (size_t i = 0; i < map->capacity; i++)
         free(map->entries[i].key);
     free(map->entries);
     *map = (struct ol_map){0};
 }
 
-static struct ol_map_entry *place(const struct ol_map *map, const char *key)
+static struct ol_map_entry *find_entry(const struct ol_map *map, const char *key)
 {
-    size_t i = hash(key) & (map->room - 1);
+    size_t i = hash_key(key) & (map->capacity - 1);
     while (map->entries[i].key && strcmp(map->entries[i].key, key) != 0)
-        i = (i + 1) & (map->room - 1);
+        i = (i + 1) & (map->capacity - 1);
     return &map->entries[i];
 }
 
-static bool grow(struct ol_map *map)
+static bool grow_map(struct ol_map *map)
 {
     size_t live = 0;
-    for (size_t i = 0; i < map->room; i++)
+    for (size_t i = 0; i < map->capacity; i++)
         live += map->entries[i].key && map->entries[i].count != 0;
-    struct ol_map wider = {.room = 64};
-    while (wider.room < live * 4)
-        wider.room *= 2;
-    if (!(wider.entries = calloc(wider.room, sizeof *wider.entries)))
+    struct ol_map wider = {.capacity = 64};
+    while (wider.capacity < live * 4)
+        wider.capacity *= 2;
+    if (!(wider.entries = calloc(wider.capacity, sizeof *wider.entries)))
         return false;
-    for (size_t i = 0; i < map->room; i++) {
+    for (size_t i = 0; i < map->capacity; i++) {
         struct ol_map_entry *entry = &map->entries[i];
         if (entry->key && entry->count != 0) {
-            *place(&wider, entry->key) = *entry;
+            *find_entry(&wider, entry->key) = *entry;
             wider.used++;
             entry->key = NULL;
         }
@@ -53,9 +53,9 @@ static bool grow(struct ol_map *map)
 
 bool ol_map_add(struct ol_map *map, const char *key, int64_t by)
 {
-    if (map->used * 2 >= map->room && !grow(map))
+    if (map->used * 2 >= map->capacity && !grow_map(map))
         return false;
-    struct ol_map_entry *entry = place(map, key);
+    struct ol_map_entry *entry = find_entry(map, key);
     if (!entry->key) {
         if (!(entry->key = strdup(key)))
             return false;
@@ -67,5 +67,5 @@ bool ol_map_add(struct ol_map *map, const char *key, int64_t by)
 
 int64_t ol_map_get(const struct ol_map *map, const char *key)
 {
-    return map->room ? place(map, key)->count : 0;
+    return map->capacity ? find_entry(map, key)->count : 0;
 }

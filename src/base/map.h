@@ -14,7 +14,7 @@ struct ol_map_entry {
 /* Start from {0}. Names are copied. */
 struct ol_map {
     struct ol_map_entry *entries;
-    size_t room, used; /* used counts names whose count fell to 0 too, until the next growth */
+    size_t capacity, used; /* `used` includes names whose count fell to 0, until the table grows */
 };
 
 void ol_map_clear(struct ol_map *map);

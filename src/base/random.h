@@ -1,4 +1,4 @@
-/* random.h: randomness that nobody can guess. */
+/* random.h: cryptographic random bytes. */
 #ifndef OL_BASE_RANDOM_H
 #define OL_BASE_RANDOM_H
 

@@ -1,5 +1,5 @@
-/* timestamp.c: RFC 3339. Civil dates are computed here and not by libc, which would need the
- * locale, the time zone database and a lock. */
+/* timestamp.c: RFC 3339. Dates are computed here and not by libc, which would need the locale, the
+ * time zone database and a lock. */
 #include "base/timestamp.h"
 
 #include <stdbool.h>
@@ -32,7 +32,7 @@ static void civil_from_days(int64_t days, int *year, int *month, int *day)
     *year = (int)(yoe + era * 400 + (*month <= 2));
 }
 
-static char *two_digits(char *at, int number)
+static char *write_two(char *at, int number)
 {
     *at++ = (char)('0' + number / 10 % 10);
     *at++ = (char)('0' + number % 10);
@@ -54,26 +54,26 @@ char *ol_timestamp_format(int64_t time_us, char out[OL_TIMESTAMP_TEXT])
         return out;
     }
     int seconds = (int)(rest / 1000000), micros = (int)(rest % 1000000);
-    char *at = two_digits(two_digits(out, year / 100), year % 100);
+    char *at = write_two(write_two(out, year / 100), year % 100);
     *at++ = '-';
-    at = two_digits(at, month);
+    at = write_two(at, month);
     *at++ = '-';
-    at = two_digits(at, day);
+    at = write_two(at, day);
     *at++ = 'T';
-    at = two_digits(at, seconds / 3600);
+    at = write_two(at, seconds / 3600);
     *at++ = ':';
-    at = two_digits(at, seconds / 60 % 60);
+    at = write_two(at, seconds / 60 % 60);
     *at++ = ':';
-    at = two_digits(at, seconds % 60);
+    at = write_two(at, seconds % 60);
     *at++ = '.';
-    at = two_digits(two_digits(two_digits(at, micros / 10000), micros / 100), micros);
+    at = write_two(write_two(write_two(at, micros / 10000), micros / 100), micros);
     *at++ = 'Z';
     *at = '\0';
     return out;
 }
 
 /* Reads exactly `count` digits. */
-static bool digits(const char **at, const char *end, int count, int *out)
+static bool read_digits(const char **at, const char *end, int count, int *out)
 {
     *out = 0;
     for (; count > 0; count--, (*at)++) {
@@ -84,7 +84,7 @@ static bool digits(const char **at, const char *end, int count, int *out)
     return true;
 }
 
-static bool literal(const char **at, const char *end, char c)
+static bool read_char(const char **at, const char *end, char c)
 {
     if (*at >= end || **at != c)
         return false;
@@ -113,10 +113,10 @@ static bool parse_zone(const char **at, const char *end, int *offset_s)
     if (sign == 'Z' || sign == 'z')
         return true;
     int hours, minutes = 0;
-    if ((sign != '+' && sign != '-') || !digits(at, end, 2, &hours))
+    if ((sign != '+' && sign != '-') || !read_digits(at, end, 2, &hours))
         return false;
-    bool has_colon = literal(at, end, ':');
-    if ((has_colon || *at < end) && !digits(at, end, 2, &minutes))
+    bool has_colon = read_char(at, end, ':');
+    if ((has_colon || *at < end) && !read_digits(at, end, 2, &minutes))
         return false;
     if (hours > 23 || minutes > 59)
         return false;
@@ -130,17 +130,19 @@ int ol_timestamp_parse(const char *text, size_t bytes, int64_t *out)
     const char *at = text, *end = text + bytes;
     int year, month, day, hour = 0, minute = 0, second = 0, micros = 0, offset_s = 0;
 
-    if (!digits(&at, end, 4, &year) || !literal(&at, end, '-') || !digits(&at, end, 2, &month) ||
-        !literal(&at, end, '-') || !digits(&at, end, 2, &day))
+    if (!read_digits(&at, end, 4, &year) || !read_char(&at, end, '-') ||
+        !read_digits(&at, end, 2, &month) || !read_char(&at, end, '-') ||
+        !read_digits(&at, end, 2, &day))
         return -1;
     if (at < end) {
         if (*at != 'T' && *at != 't' && *at != ' ')
             return -1;
         at++;
-        if (!digits(&at, end, 2, &hour) || !literal(&at, end, ':') || !digits(&at, end, 2, &minute))
+        if (!read_digits(&at, end, 2, &hour) || !read_char(&at, end, ':') ||
+            !read_digits(&at, end, 2, &minute))
             return -1;
-        if (literal(&at, end, ':') &&
-            (!digits(&at, end, 2, &second) || !parse_fraction(&at, end, &micros)))
+        if (read_char(&at, end, ':') &&
+            (!read_digits(&at, end, 2, &second) || !parse_fraction(&at, end, &micros)))
             return -1;
         if (!parse_zone(&at, end, &offset_s))
             return -1;

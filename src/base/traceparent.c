@@ -1,4 +1,4 @@
-/* traceparent.c: see traceparent.h. All digits are lower case. */
+/* traceparent.c: checking and making W3C trace context. All digits are lower case. */
 #include "base/traceparent.h"
 
 #include "base/json/json.h"
@@ -21,7 +21,7 @@ bool ol_traceparent_is_valid(const char *text)
 {
     if (strlen(text) < 55 || !is_hex(text, 2) || memcmp(text, "ff", 2) == 0)
         return false;
-    /* A later version may go on after the flags; ours may not. */
+    /* A later version may have more fields after the flags; version 00 may not. */
     if (text[55] != '\0' && (text[55] != '-' || memcmp(text, "00", 2) == 0))
         return false;
     return text[2] == '-' && is_hex(text + 3, 32) && !is_zero(text + 3, 32) && text[35] == '-' &&
@@ -34,7 +34,7 @@ bool ol_traceparent_is_sampled(const char *text)
     return strchr("13579bdf", text[54]) != NULL;
 }
 
-/* Digits of a hash are never all zero, as far as anybody has seen. */
+/* The id is never all zeros in practice: it is the start of a hash. */
 void ol_traceparent_make_span_id(const char *what, const char *id, int number,
                                  char out[OL_TRACEPARENT_SPAN_TEXT])
 {
@@ -44,7 +44,7 @@ void ol_traceparent_make_span_id(const char *what, const char *id, int number,
     snprintf(out, OL_TRACEPARENT_SPAN_TEXT, "%.16s", hash);
 }
 
-/* A UUID is a trace id already, so that people find the one by the other. */
+/* A UUID becomes the trace id as it is, so that people find the one by the other. */
 void ol_traceparent_make_trace_id(const char *correlation_id, char out[OL_TRACEPARENT_TRACE_TEXT])
 {
     char hash[OL_SHA256_TEXT], digits[OL_TRACEPARENT_TRACE_TEXT];

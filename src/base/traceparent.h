@@ -10,11 +10,11 @@ enum { OL_TRACEPARENT_TEXT = 56, OL_TRACEPARENT_TRACE_TEXT = 33, OL_TRACEPARENT_
 
 bool ol_traceparent_is_valid(const char *text);
 
-/* Whether the one who began it wants the trace recorded; of a valid one. */
+/* The sampled flag of a valid traceparent. */
 bool ol_traceparent_is_sampled(const char *text);
 
-/* The id of a span that everybody can name who knows what it is about: the attempt `number` at
- * `id`. So a receiver's span hangs below ours, whoever tells the collector of it. */
+/* The span id of attempt `number` at `id`. It is derived from these, so any process can compute it:
+ * a receiver's span is a child of ours, whichever process exports our span. */
 void ol_traceparent_make_span_id(const char *what, const char *id, int number,
                                  char out[OL_TRACEPARENT_SPAN_TEXT]);
 
@@ -22,13 +22,13 @@ void ol_traceparent_make_span_id(const char *what, const char *id, int number,
 void ol_traceparent_make_trace_id(const char *correlation_id, char out[OL_TRACEPARENT_TRACE_TEXT]);
 
 /* The header for one delivery: the trace id and flags of `from` with the span id of this attempt,
- * so that the receiver's span hangs below it. False when `from` is NULL or no valid traceparent:
- * then none is sent, for an invented trace would connect nothing. */
+ * so that the receiver's span becomes its child. False when `from` is NULL or not a valid
+ * traceparent: then no header is sent, for an invented trace would connect nothing. */
 bool ol_traceparent_next(const char *from, const char *message_id, int attempt,
                          char out[OL_TRACEPARENT_TEXT]);
 
-/* The metadata of an event or message, with where it came from. Metadata that says so already stays
- * as it is, and so does what is no JSON object: whoever stores it refuses that. NULL: no memory. */
+/* The metadata of an event or message, with the traceparent added. Metadata that already has one is
+ * unchanged, and so is what is not a JSON object: storing it fails. NULL: no memory. */
 const char *ol_traceparent_store(const char *traceparent, const char *metadata,
                                  struct ol_arena *arena);
 

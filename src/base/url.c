@@ -1,9 +1,9 @@
-/* url.c: percent decoding. */
+/* url.c: percent decoding in place. */
 #include "base/url.h"
 
 #include "base/utf8.h"
 
-static int hex(char c)
+static int decode_hex(char c)
 {
     return c >= '0' && c <= '9'   ? c - '0'
            : c >= 'a' && c <= 'f' ? c - 'a' + 10
@@ -19,7 +19,7 @@ bool ol_url_decode(char *text, bool plus_is_space)
             *to++ = *from == '+' && plus_is_space ? ' ' : *from;
             continue;
         }
-        int high = hex(from[1]), low = high < 0 ? -1 : hex(from[2]);
+        int high = decode_hex(from[1]), low = high < 0 ? -1 : decode_hex(from[2]);
         if (low < 0 || high * 16 + low == 0)
             return false;
         *to++ = (char)(high * 16 + low);

@@ -5,8 +5,8 @@
 #include <string.h>
 
 /* How many continuation bytes follow `lead`, and which values the first of them may have. The
- * bounds are what keeps overlong forms, surrogates and too large code points out. */
-static int sequence(unsigned char lead, unsigned char *low, unsigned char *high)
+ * bounds exclude overlong forms, surrogates and code points that are too large. */
+static int read_lead(unsigned char lead, unsigned char *low, unsigned char *high)
 {
     *low = 0x80;
     *high = 0xBF;
@@ -26,13 +26,13 @@ static int sequence(unsigned char lead, unsigned char *low, unsigned char *high)
 }
 
 /* How many of the first bytes are ASCII without NUL, eight at a time; perhaps a few less. */
-static size_t plain_bytes(const char *text, size_t bytes)
+static size_t count_plain(const char *text, size_t bytes)
 {
     const uint64_t high = UINT64_C(0x8080808080808080), low = UINT64_C(0x0101010101010101);
     size_t i = 0;
     for (uint64_t word; i + sizeof word <= bytes; i += sizeof word) {
         memcpy(&word, text + i, sizeof word);
-        if ((word | (word - low)) & high) // a byte from 0x80, or a zero that borrowed
+        if ((word | (word - low)) & high) // a byte of 0x80 or more, or a zero byte, which borrows
             break;
     }
     return i;
@@ -40,13 +40,13 @@ static size_t plain_bytes(const char *text, size_t bytes)
 
 bool ol_utf8_is_valid(const char *text, size_t bytes)
 {
-    for (size_t i = plain_bytes(text, bytes); i < bytes;) {
+    for (size_t i = count_plain(text, bytes); i < bytes;) {
         unsigned char lead = (unsigned char)text[i++], low, high;
         if (lead == 0)
             return false;
         if (lead < 0x80)
             continue;
-        int more = sequence(lead, &low, &high);
+        int more = read_lead(lead, &low, &high);
         if (more < 0 || bytes - i < (size_t)more)
             return false;
         for (; more > 0; more--, i++, low = 0x80, high = 0xBF)

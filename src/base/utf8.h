@@ -1,4 +1,4 @@
-/* utf8.h: is it UTF-8? */
+/* utf8.h: checking UTF-8. */
 #ifndef OL_BASE_UTF8_H
 #define OL_BASE_UTF8_H
 

@@ -9,35 +9,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The pool saves a system call a UUID; it is never shared with a forked child (see at_fork). */
+/* The pool saves one system call per UUID. A forked child does not share it (see on_fork). */
 static struct {
     pthread_mutex_t lock;
     uint8_t pool[512];
     size_t left;
     uint64_t last_ms;
     uint32_t counter; // 26 bits: the 12 of rand_a and the first 14 of rand_b
-} maker = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} generator = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void at_fork(void)
+static void on_fork(void)
 {
-    pthread_mutex_init(&maker.lock, NULL);
-    maker.left = 0;
-    maker.last_ms = 0;
+    pthread_mutex_init(&generator.lock, NULL);
+    generator.left = 0;
+    generator.last_ms = 0;
 }
 
-static void once(void)
+static void register_fork(void)
 {
-    pthread_atfork(NULL, NULL, at_fork);
+    pthread_atfork(NULL, NULL, on_fork);
 }
 
-static void draw(uint8_t *out, size_t bytes)
+static void draw_random(uint8_t *out, size_t bytes)
 {
-    if (maker.left < bytes) {
-        ol_random_bytes(maker.pool, sizeof maker.pool);
-        maker.left = sizeof maker.pool;
+    if (generator.left < bytes) {
+        ol_random_bytes(generator.pool, sizeof generator.pool);
+        generator.left = sizeof generator.pool;
     }
-    maker.left -= bytes;
-    memcpy(out, maker.pool + maker.left, bytes);
+    generator.left -= bytes;
+    memcpy(out, generator.pool + generator.left, bytes);
 }
 
 void ol_uuid_make(char out[OL_UUID_TEXT])
@@ -46,21 +46,21 @@ void ol_uuid_make(char out[OL_UUID_TEXT])
     uint8_t bytes[16];
     uint32_t seed;
 
-    pthread_once(&registered, once);
-    pthread_mutex_lock(&maker.lock);
+    pthread_once(&registered, register_fork);
+    pthread_mutex_lock(&generator.lock);
     uint64_t ms = (uint64_t)ol_clock_wall_us() / 1000;
-    if (ms > maker.last_ms) {
-        draw((uint8_t *)&seed, sizeof seed);
-        maker.counter = seed & 0x1FFFFFF; // the top bit stays free, so there is room to count
-        maker.last_ms = ms;
-    } else if (++maker.counter > 0x3FFFFFF) { // the clock stood still or went back
-        maker.counter = 0;
-        maker.last_ms++;
+    if (ms > generator.last_ms) {
+        draw_random((uint8_t *)&seed, sizeof seed);
+        generator.counter = seed & 0x1FFFFFF; // the top bit is 0, so that the counter can grow
+        generator.last_ms = ms;
+    } else if (++generator.counter > 0x3FFFFFF) { // the clock has not moved, or went back
+        generator.counter = 0;
+        generator.last_ms++;
     }
-    ms = maker.last_ms;
-    uint32_t counter = maker.counter;
-    draw(bytes + 10, 6);
-    pthread_mutex_unlock(&maker.lock);
+    ms = generator.last_ms;
+    uint32_t counter = generator.counter;
+    draw_random(bytes + 10, 6);
+    pthread_mutex_unlock(&generator.lock);
 
     for (int i = 0; i < 6; i++)
         bytes[i] = (uint8_t)(ms >> (40 - 8 * i));
@@ -82,8 +82,8 @@ static int hex_value(char c)
     return -1;
 }
 
-/* Digits as they are written in ids, 0 for what is none: random digits make for wrong guesses of
- * the processor where their ranges are compared. */
+/* Hex digits in lower case, 0 for other characters. A table, because comparing ranges of random
+ * digits makes the processor mispredict branches. */
 static const char digits[256] = {
     ['0'] = '0', ['1'] = '1', ['2'] = '2', ['3'] = '3', ['4'] = '4', ['5'] = '5',
     ['6'] = '6', ['7'] = '7', ['8'] = '8', ['9'] = '9', ['a'] = 'a', ['b'] = 'b',

@@ -1,4 +1,4 @@
-/* conn_state.c: the statements of a connection, and the virtual table that ends with it. */
+/* conn_state.c: the reference-counted state, and the virtual table that owns its statements. */
 #include "ext/conn_state.h"
 
 #include <sqlite3ext.h>
@@ -6,188 +6,189 @@
 SQLITE_EXTENSION_INIT3
 
 struct ol_conn_state {
-    int users; /* the table, its module and the functions, each gone at its own time */
+    int users; /* references: the table, its module and the functions */
     sqlite3 *db;
     outlog_tx *tx;   /* NULL: the next call joins */
-    bool is_watched; /* outlog_statements is connected and will tell us of the end */
-    bool is_busy;    /* a call within a call is on its own */
+    bool is_watched; /* outlog_statements is connected: it is notified when the connection closes */
+    bool is_busy;    /* a call is running; a nested call joins by itself */
 };
 
-static void forget(struct ol_conn_state *door)
+static void drop_statements(struct ol_conn_state *state)
 {
-    outlog_leave(door->tx);
-    door->tx = NULL;
+    outlog_leave(state->tx);
+    state->tx = NULL;
 }
 
 /* --- outlog_statements --- */
 
-struct watch {
+struct statements_table {
     sqlite3_vtab base;
-    struct ol_conn_state *door;
+    struct ol_conn_state *state;
 };
 
-static int watch_connect(sqlite3 *db, void *door, int count, const char *const *words,
+static int table_connect(sqlite3 *db, void *state, int count, const char *const *words,
                          sqlite3_vtab **out, char **message)
 {
     (void)count, (void)words, (void)message;
     int result = sqlite3_declare_vtab(db, "create table x (n)"); // lint: sql
     if (result != SQLITE_OK)
         return result;
-    struct watch *watch = sqlite3_malloc(sizeof *watch);
-    if (!watch)
+    struct statements_table *table = sqlite3_malloc(sizeof *table);
+    if (!table)
         return SQLITE_NOMEM;
-    *watch = (struct watch){.door = ol_conn_state_retain(door)};
-    watch->door->is_watched = true;
-    *out = &watch->base;
+    *table = (struct statements_table){.state = ol_conn_state_retain(state)};
+    table->state->is_watched = true;
+    *out = &table->base;
     return SQLITE_OK;
 }
 
-/* SQLite may have let go of the module before: of one that was loaded again. */
-static int watch_disconnect(sqlite3_vtab *base)
+/* SQLite may have destroyed the module before: when the extension was loaded a second time. */
+static int table_disconnect(sqlite3_vtab *base)
 {
-    struct watch *watch = (struct watch *)base;
-    watch->door->is_watched = false;
-    forget(watch->door);
-    ol_conn_state_release(watch->door);
-    sqlite3_free(watch);
+    struct statements_table *table = (struct statements_table *)base;
+    table->state->is_watched = false;
+    drop_statements(table->state);
+    ol_conn_state_release(table->state);
+    sqlite3_free(table);
     return SQLITE_OK;
 }
 
-static int watch_plan(sqlite3_vtab *base, sqlite3_index_info *info)
+static int table_plan(sqlite3_vtab *base, sqlite3_index_info *info)
 {
     (void)base;
     info->estimatedRows = 0;
     return SQLITE_OK;
 }
 
-static int watch_open(sqlite3_vtab *base, sqlite3_vtab_cursor **out)
+static int table_open(sqlite3_vtab *base, sqlite3_vtab_cursor **out)
 {
     (void)base;
     *out = sqlite3_malloc(sizeof **out);
     return *out ? SQLITE_OK : SQLITE_NOMEM;
 }
 
-static int watch_close(sqlite3_vtab_cursor *cursor)
+static int table_close(sqlite3_vtab_cursor *cursor)
 {
     sqlite3_free(cursor);
     return SQLITE_OK;
 }
 
-static int watch_filter(sqlite3_vtab_cursor *cursor, int index, const char *name, int count,
+static int table_filter(sqlite3_vtab_cursor *cursor, int index, const char *name, int count,
                         sqlite3_value **values)
 {
     (void)cursor, (void)index, (void)name, (void)count, (void)values;
     return SQLITE_OK;
 }
 
-static int watch_next(sqlite3_vtab_cursor *cursor)
+static int table_next(sqlite3_vtab_cursor *cursor)
 {
     (void)cursor;
     return SQLITE_OK;
 }
 
-static int watch_is_at_end(sqlite3_vtab_cursor *cursor)
+static int table_is_at_end(sqlite3_vtab_cursor *cursor)
 {
     (void)cursor;
     return 1;
 }
 
-static int watch_column(sqlite3_vtab_cursor *cursor, sqlite3_context *context, int column)
+static int table_column(sqlite3_vtab_cursor *cursor, sqlite3_context *context, int column)
 {
     (void)cursor, (void)context, (void)column;
     return SQLITE_OK;
 }
 
-static int watch_rowid(sqlite3_vtab_cursor *cursor, sqlite3_int64 *out)
+static int table_rowid(sqlite3_vtab_cursor *cursor, sqlite3_int64 *out)
 {
     (void)cursor;
     *out = 0;
     return SQLITE_OK;
 }
 
-static const sqlite3_module watch_module = {
-    .xConnect = watch_connect,
-    .xBestIndex = watch_plan,
-    .xDisconnect = watch_disconnect,
-    .xOpen = watch_open,
-    .xClose = watch_close,
-    .xFilter = watch_filter,
-    .xNext = watch_next,
-    .xEof = watch_is_at_end,
-    .xColumn = watch_column,
-    .xRowid = watch_rowid,
+static const sqlite3_module table_module = {
+    .xConnect = table_connect,
+    .xBestIndex = table_plan,
+    .xDisconnect = table_disconnect,
+    .xOpen = table_open,
+    .xClose = table_close,
+    .xFilter = table_filter,
+    .xNext = table_next,
+    .xEof = table_is_at_end,
+    .xColumn = table_column,
+    .xRowid = table_rowid,
 };
 
-/* A statement that names the table connects it; failing is fine. */
-static void watch(struct ol_conn_state *door)
+/* Preparing a statement that names the table connects it. It may fail. */
+static void connect_table(struct ol_conn_state *state)
 {
     sqlite3_stmt *statement = NULL;
-    sqlite3_prepare_v2(door->db, "select 1 from outlog_statements", -1, &statement, // lint: sql
+    sqlite3_prepare_v2(state->db, "select 1 from outlog_statements", -1, &statement, // lint: sql
                        NULL);
     sqlite3_finalize(statement);
 }
 
-/* --- the door --- */
+/* --- the state --- */
 
-void ol_conn_state_release(struct ol_conn_state *door)
+void ol_conn_state_release(struct ol_conn_state *state)
 {
-    if (--door->users > 0)
+    if (--state->users > 0)
         return;
-    forget(door);
-    free(door);
+    drop_statements(state);
+    free(state);
 }
 
-static void module_ends(void *door)
+static void on_module_destroyed(void *state)
 {
-    ol_conn_state_release(door);
+    ol_conn_state_release(state);
 }
 
 struct ol_conn_state *ol_conn_state_open(sqlite3 *db)
 {
-    struct ol_conn_state *door = calloc(1, sizeof *door);
-    if (!door)
+    struct ol_conn_state *state = calloc(1, sizeof *state);
+    if (!state)
         return NULL;
-    door->db = db;
-    door->users = 2;
-    if (sqlite3_create_module_v2(db, "outlog_statements", &watch_module, door, module_ends) ==
-        SQLITE_OK) // the module's use ends also when it fails
-        return door;
-    ol_conn_state_release(door);
+    state->db = db;
+    state->users = 2;
+    if (sqlite3_create_module_v2(db, "outlog_statements", &table_module, state,
+                                 on_module_destroyed) ==
+        SQLITE_OK) // on failure SQLite calls on_module_destroyed() too
+        return state;
+    ol_conn_state_release(state);
     return NULL;
 }
 
-struct ol_conn_state *ol_conn_state_retain(struct ol_conn_state *door)
+struct ol_conn_state *ol_conn_state_retain(struct ol_conn_state *state)
 {
-    door->users++;
-    return door;
+    state->users++;
+    return state;
 }
 
-int ol_conn_state_begin(struct ol_conn_state *door, outlog_tx **out, outlog_err *err)
+int ol_conn_state_begin(struct ol_conn_state *state, outlog_tx **out, outlog_err *err)
 {
     *out = NULL;
-    if (door->is_busy)
-        return outlog_join_sqlite(door->db, out, err);
-    if (!door->tx) {
-        if (outlog_join_sqlite(door->db, &door->tx, err) < 0)
+    if (state->is_busy)
+        return outlog_join_sqlite(state->db, out, err);
+    if (!state->tx) {
+        if (outlog_join_sqlite(state->db, &state->tx, err) < 0)
             return -1;
-        if (!door->is_watched)
-            watch(door);
-    } else if (ol_registry_refresh(door->tx->registry, door->tx->conn, err) < 0) {
+        if (!state->is_watched)
+            connect_table(state);
+    } else if (ol_registry_refresh(state->tx->registry, state->tx->conn, err) < 0) {
         return -1;
     }
-    ol_arena_reset(&door->tx->arena);
-    door->is_busy = true;
-    *out = door->tx;
+    ol_arena_reset(&state->tx->arena);
+    state->is_busy = true;
+    *out = state->tx;
     return 0;
 }
 
-void ol_conn_state_end(struct ol_conn_state *door, outlog_tx *tx)
+void ol_conn_state_end(struct ol_conn_state *state, outlog_tx *tx)
 {
-    if (tx != door->tx) {
+    if (tx != state->tx) {
         outlog_leave(tx);
         return;
     }
-    door->is_busy = false;
-    if (!door->is_watched)
-        forget(door);
+    state->is_busy = false;
+    if (!state->is_watched)
+        drop_statements(state);
 }

@@ -2,8 +2,8 @@
  *
  *     select outlog_append('{"org_id":"acme","aggregate_type":"order",…}');
  *
- * The functions work on the connection that calls them, inside its transaction: what they write
- * commits or rolls back with everything else (A1). Each takes one JSON object and returns JSON. */
+ * The functions work on the connection that calls them, inside its transaction: their writes commit
+ * or roll back with everything else (A1). Each takes one JSON object and returns JSON. */
 #include "base/clock.h"
 #include "ext/conn_state.h"
 #include "log/event.h"
@@ -20,19 +20,19 @@
 #include <string.h>
 SQLITE_EXTENSION_INIT1
 
-static void answer_error(sqlite3_context *context, const outlog_err *err)
+static void set_error(sqlite3_context *context, const outlog_err *err)
 {
     char message[sizeof err->message + 64];
     snprintf(message, sizeof message, "%s: %s", outlog_code_name(err->code), err->message);
     sqlite3_result_error(context, message, -1);
 }
 
-/* What one of the writing functions does with its argument; the answer goes into `out`. */
+/* One of the writing functions: reads its JSON argument, and writes its JSON result to `out`. */
 typedef int write_function(outlog_tx *tx, const char *text, size_t bytes, struct ol_arena *arena,
                            struct ol_buf *out, outlog_err *err);
 
-static int append(outlog_tx *tx, const char *text, size_t bytes, struct ol_arena *arena,
-                  struct ol_buf *out, outlog_err *err)
+static int append_event(outlog_tx *tx, const char *text, size_t bytes, struct ol_arena *arena,
+                        struct ol_buf *out, outlog_err *err)
 {
     struct outlog_new_event event;
     struct outlog_appended appended;
@@ -43,13 +43,13 @@ static int append(outlog_tx *tx, const char *text, size_t bytes, struct ol_arena
     return 0;
 }
 
-static int enqueue(outlog_tx *tx, const char *text, size_t bytes, struct ol_arena *arena,
-                   struct ol_buf *out, outlog_err *err)
+static int enqueue_message(outlog_tx *tx, const char *text, size_t bytes, struct ol_arena *arena,
+                           struct ol_buf *out, outlog_err *err)
 {
-    struct outlog_new_message draft;
+    struct outlog_new_message request;
     struct outlog_enqueued enqueued;
-    if (ol_message_json_read(text, bytes, arena, &draft, err) < 0 ||
-        outlog_enqueue(tx, &draft, &enqueued, err) < 0)
+    if (ol_message_json_read(text, bytes, arena, &request, err) < 0 ||
+        outlog_enqueue(tx, &request, &enqueued, err) < 0)
         return -1;
     ol_buf_print(out, "{\"event_id\":\"%s\",\"duplicate\":%s}", enqueued.event_id,
                  enqueued.duplicate ? "true" : "false");
@@ -59,21 +59,21 @@ static int enqueue(outlog_tx *tx, const char *text, size_t bytes, struct ol_aren
 static int request_effect(outlog_tx *tx, const char *text, size_t bytes, struct ol_arena *arena,
                           struct ol_buf *out, outlog_err *err)
 {
-    struct outlog_new_effect draft;
+    struct outlog_new_effect request;
     struct outlog_effect_requested requested;
-    if (ol_message_json_read_effect(text, bytes, arena, &draft, err) < 0 ||
-        outlog_request_effect(tx, &draft, &requested, err) < 0)
+    if (ol_message_json_read_effect(text, bytes, arena, &request, err) < 0 ||
+        outlog_request_effect(tx, &request, &requested, err) < 0)
         return -1;
     ol_buf_print(out, "{\"effect_id\":\"%s\",\"event_id\":\"%s\",\"duplicate\":%s}",
                  requested.effect_id, requested.message_id, requested.duplicate ? "true" : "false");
     return 0;
 }
 
-/* What SQLite hands to a function of ours. */
-struct entry {
-    struct ol_conn_state *door;
+/* The user data of a function of ours. */
+struct ext_function_data {
+    struct ol_conn_state *state;
     write_function *write;
-    const char *command; /* of runs; for those that have no `write` */
+    const char *command; /* a command of runs, for functions without `write` */
 };
 
 static int run_command(outlog_tx *tx, const char *name, const char *text, size_t bytes,
@@ -85,10 +85,10 @@ static int run_command(outlog_tx *tx, const char *name, const char *text, size_t
                : ol_run_command(tx, &call, out, NULL, err);
 }
 
-/* All of them: join the host's transaction, write, answer. */
-static void run_write(sqlite3_context *context, int count, sqlite3_value **values)
+/* All writing functions: join the host's transaction, write, return the result. */
+static void on_write(sqlite3_context *context, int count, sqlite3_value **values)
 {
-    const struct entry *entry = sqlite3_user_data(context);
+    const struct ext_function_data *data = sqlite3_user_data(context);
     struct ol_arena arena = {0};
     struct ol_buf out = {0};
     outlog_err err;
@@ -99,20 +99,20 @@ static void run_write(sqlite3_context *context, int count, sqlite3_value **value
     if (!text)
         ol_fail(&err, OUTLOG_INVALID_JSON, "the argument is one JSON object");
     size_t bytes = (size_t)sqlite3_value_bytes(values[0]);
-    if (!text || ol_conn_state_begin(entry->door, &tx, &err) < 0 ||
-        (entry->write ? entry->write(tx, text, bytes, &arena, &out, &err)
-                      : run_command(tx, entry->command, text, bytes, &arena, &out, &err)) < 0)
-        answer_error(context, &err);
+    if (!text || ol_conn_state_begin(data->state, &tx, &err) < 0 ||
+        (data->write ? data->write(tx, text, bytes, &arena, &out, &err)
+                     : run_command(tx, data->command, text, bytes, &arena, &out, &err)) < 0)
+        set_error(context, &err);
     else if (out.failed)
         sqlite3_result_error_nomem(context);
     else
         sqlite3_result_text64(context, out.data, out.bytes, SQLITE_TRANSIENT, SQLITE_UTF8);
-    ol_conn_state_end(entry->door, tx);
+    ol_conn_state_end(data->state, tx);
     ol_buf_clear(&out);
     ol_arena_clear(&arena);
 }
 
-static void init(sqlite3_context *context, int count, sqlite3_value **values)
+static void on_init(sqlite3_context *context, int count, sqlite3_value **values)
 {
     sqlite3 *db = sqlite3_context_db_handle(context);
     struct ol_conn *conn = NULL;
@@ -129,51 +129,51 @@ static void init(sqlite3_context *context, int count, sqlite3_value **values)
         return;
     }
     ol_store_close(conn);
-    answer_error(context, &err);
+    set_error(context, &err);
 }
 
-static void settled(sqlite3_context *context, int count, sqlite3_value **values)
+static void on_settled(sqlite3_context *context, int count, sqlite3_value **values)
 {
-    const struct entry *entry = sqlite3_user_data(context);
+    const struct ext_function_data *data = sqlite3_user_data(context);
     int64_t position;
     outlog_err err;
     outlog_tx *tx;
 
     (void)count, (void)values;
-    if (ol_conn_state_begin(entry->door, &tx, &err) < 0 ||
+    if (ol_conn_state_begin(data->state, &tx, &err) < 0 ||
         ol_store_number(tx->conn, OL_Q_EVENTS_SETTLED, OL_NO_PARAMS, &position, &err) < 0)
-        answer_error(context, &err);
+        set_error(context, &err);
     else
         sqlite3_result_int64(context, position);
-    ol_conn_state_end(entry->door, tx);
+    ol_conn_state_end(data->state, tx);
 }
 
-static void request_hash(sqlite3_context *context, int count, sqlite3_value **values)
+static void on_request_hash(sqlite3_context *context, int count, sqlite3_value **values)
 {
     char hash[65];
     outlog_err err;
     const char *text = (const char *)sqlite3_value_text(values[0]);
-    size_t bytes = (size_t)sqlite3_value_bytes(values[0]); // a NUL does not end it
+    size_t bytes = (size_t)sqlite3_value_bytes(values[0]); // it may contain a NUL
 
     (void)count;
     if (ol_idempotency_request_hash(text ? text : "", bytes, hash, &err) < 0)
-        answer_error(context, &err);
+        set_error(context, &err);
     else
         sqlite3_result_text(context, hash, -1, SQLITE_TRANSIENT);
 }
 
-struct wait {
+struct projection_wait {
     const char *name;
     int64_t event_id;
     double timeout_s;
 };
 
-static int read_wait(const char *text, size_t bytes, struct ol_arena *arena, struct wait *out,
-                     outlog_err *err)
+static int read_wait(const char *text, size_t bytes, struct ol_arena *arena,
+                     struct projection_wait *out, outlog_err *err)
 {
     struct ol_json object;
     struct ol_json_iter it = {0};
-    *out = (struct wait){.timeout_s = 5};
+    *out = (struct projection_wait){.timeout_s = 5};
     if (ol_json_parse(text, bytes, &object, err) < 0)
         return -1;
     while (ol_json_next(&object, &it)) {
@@ -202,9 +202,10 @@ static int read_wait(const char *text, size_t bytes, struct ol_arena *arena, str
                : ol_fail(err, OUTLOG_INVALID_FIELD, "name and event_id are wanted");
 }
 
-/* Look until it is there, by a connection of our own: the host's keeps the snapshot of the
- * statement that called us. */
-static int look(struct ol_conn *conn, const struct wait *wait, int64_t *reached, outlog_err *err)
+/* Poll until the projection is there, on a connection of our own: the host's connection keeps the
+ * snapshot of the statement that called us. */
+static int poll_projection(struct ol_conn *conn, const struct projection_wait *wait,
+                           int64_t *reached, outlog_err *err)
 {
     int64_t deadline = ol_clock_boot_us() + (int64_t)(wait->timeout_s * 1e6);
     for (int pause_ms = 2;; pause_ms = pause_ms < 25 ? pause_ms * 2 : 50) {
@@ -222,7 +223,7 @@ static int look(struct ol_conn *conn, const struct wait *wait, int64_t *reached,
     }
 }
 
-static void wait_projection(sqlite3_context *context, int count, sqlite3_value **values)
+static void on_wait_projection(sqlite3_context *context, int count, sqlite3_value **values)
 {
     const char *path = sqlite3_db_filename(sqlite3_context_db_handle(context), "main");
     const char *text = (const char *)sqlite3_value_text(values[0]);
@@ -230,7 +231,7 @@ static void wait_projection(sqlite3_context *context, int count, sqlite3_value *
     struct ol_arena arena = {0};
     struct ol_buf out = {0};
     struct ol_conn *conn = NULL;
-    struct wait wait;
+    struct projection_wait wait;
     int64_t reached = 0;
     outlog_err err;
 
@@ -244,8 +245,8 @@ static void wait_projection(sqlite3_context *context, int count, sqlite3_value *
         ol_fail(&err, OUTLOG_MISUSE,
                 "no projection moves while this transaction may write; commit, then wait");
     if (!url || is_writing || read_wait(text ? text : "", bytes, &arena, &wait, &err) < 0 ||
-        ol_store_open(url, &conn, &err) < 0 || look(conn, &wait, &reached, &err) < 0) {
-        answer_error(context, &err);
+        ol_store_open(url, &conn, &err) < 0 || poll_projection(conn, &wait, &reached, &err) < 0) {
+        set_error(context, &err);
     } else {
         ol_buf_text(&out, "{\"name\":");
         ol_buf_json_text(&out, wait.name);
@@ -261,7 +262,7 @@ static void wait_projection(sqlite3_context *context, int count, sqlite3_value *
     ol_arena_clear(&arena);
 }
 
-static void version(sqlite3_context *context, int count, sqlite3_value **values)
+static void on_version(sqlite3_context *context, int count, sqlite3_value **values)
 {
     (void)count, (void)values;
     sqlite3_result_text(context, OUTLOG_VERSION, -1, SQLITE_STATIC);
@@ -269,7 +270,7 @@ static void version(sqlite3_context *context, int count, sqlite3_value **values)
 
 /* --- loading --- */
 
-struct function {
+struct ext_function {
     const char *name;
     int arguments;
     void (*run)(sqlite3_context *, int, sqlite3_value **);
@@ -277,46 +278,48 @@ struct function {
     const char *command;
 };
 
-static const struct function functions[] = {
-    {"outlog_append", 1, run_write, append, NULL},
-    {"outlog_enqueue", 1, run_write, enqueue, NULL},
-    {"outlog_request_effect", 1, run_write, request_effect, NULL},
-    {"outlog_receive_signal", 1, run_write, NULL, "receive_signal"},
-    {"outlog_start_run", 1, run_write, NULL, "start_run"},
-    {"outlog_start_step", 1, run_write, NULL, "start_step"},
-    {"outlog_complete_step", 1, run_write, NULL, "complete_step"},
-    {"outlog_fail_step", 1, run_write, NULL, "fail_step"},
-    {"outlog_skip_step", 1, run_write, NULL, "skip_step"},
-    {"outlog_retry_step", 1, run_write, NULL, "retry_step"},
-    {"outlog_correct_step", 1, run_write, NULL, "correct_step"},
-    {"outlog_call_tool", 1, run_write, NULL, "call_tool"},
-    {"outlog_end_tool", 1, run_write, NULL, "end_tool"},
-    {"outlog_checkpoint_run", 1, run_write, NULL, "checkpoint_run"},
-    {"outlog_end_run", 1, run_write, NULL, "end_run"},
-    {"outlog_init", 0, init, NULL, NULL},
-    {"outlog_settled", 0, settled, NULL, NULL},
-    {"outlog_request_hash", 1, request_hash, NULL, NULL},
-    {"outlog_wait_projection", 1, wait_projection, NULL, NULL},
-    {"outlog_version", 0, version, NULL, NULL},
+static const struct ext_function functions[] = {
+    {"outlog_append", 1, on_write, append_event, NULL},
+    {"outlog_enqueue", 1, on_write, enqueue_message, NULL},
+    {"outlog_request_effect", 1, on_write, request_effect, NULL},
+    {"outlog_receive_signal", 1, on_write, NULL, "receive_signal"},
+    {"outlog_start_run", 1, on_write, NULL, "start_run"},
+    {"outlog_start_step", 1, on_write, NULL, "start_step"},
+    {"outlog_complete_step", 1, on_write, NULL, "complete_step"},
+    {"outlog_fail_step", 1, on_write, NULL, "fail_step"},
+    {"outlog_skip_step", 1, on_write, NULL, "skip_step"},
+    {"outlog_retry_step", 1, on_write, NULL, "retry_step"},
+    {"outlog_correct_step", 1, on_write, NULL, "correct_step"},
+    {"outlog_call_tool", 1, on_write, NULL, "call_tool"},
+    {"outlog_end_tool", 1, on_write, NULL, "end_tool"},
+    {"outlog_checkpoint_run", 1, on_write, NULL, "checkpoint_run"},
+    {"outlog_end_run", 1, on_write, NULL, "end_run"},
+    {"outlog_init", 0, on_init, NULL, NULL},
+    {"outlog_settled", 0, on_settled, NULL, NULL},
+    {"outlog_request_hash", 1, on_request_hash, NULL, NULL},
+    {"outlog_wait_projection", 1, on_wait_projection, NULL, NULL},
+    {"outlog_version", 0, on_version, NULL, NULL},
 };
 
-static void entry_free(void *argument)
+static void free_function_data(void *argument)
 {
-    struct entry *entry = argument;
-    ol_conn_state_release(entry->door);
-    sqlite3_free(entry);
+    struct ext_function_data *data = argument;
+    ol_conn_state_release(data->state);
+    sqlite3_free(data);
 }
 
-static int add(sqlite3 *db, const struct function *function, struct ol_conn_state *door)
+static int add_function(sqlite3 *db, const struct ext_function *function,
+                        struct ol_conn_state *state)
 {
-    enum { FLAGS = SQLITE_UTF8 | SQLITE_DIRECTONLY };
-    struct entry *entry = sqlite3_malloc(sizeof *entry);
-    if (!entry)
+    enum { EXT_FUNCTION_FLAGS = SQLITE_UTF8 | SQLITE_DIRECTONLY };
+    struct ext_function_data *data = sqlite3_malloc(sizeof *data);
+    if (!data)
         return SQLITE_NOMEM;
-    *entry = (struct entry){ol_conn_state_retain(door), function->write, function->command};
-    return sqlite3_create_function_v2(db, function->name, function->arguments, FLAGS, entry,
-                                      function->run, NULL, NULL,
-                                      entry_free); // freed also when it fails
+    *data =
+        (struct ext_function_data){ol_conn_state_retain(state), function->write, function->command};
+    return sqlite3_create_function_v2(db, function->name, function->arguments, EXT_FUNCTION_FLAGS,
+                                      data, function->run, NULL, NULL,
+                                      free_function_data); // also called when it fails
 }
 
 __attribute__((visibility("default"))) int sqlite3_outlog_init(sqlite3 *db, char **message,
@@ -326,11 +329,11 @@ int sqlite3_outlog_init(sqlite3 *db, char **message, const sqlite3_api_routines 
 {
     SQLITE_EXTENSION_INIT2(api)
     (void)message;
-    struct ol_conn_state *door = ol_conn_state_open(db);
-    int result = door ? SQLITE_OK : SQLITE_ERROR;
+    struct ol_conn_state *state = ol_conn_state_open(db);
+    int result = state ? SQLITE_OK : SQLITE_ERROR;
     for (size_t i = 0; result == SQLITE_OK && i < sizeof functions / sizeof *functions; i++)
-        result = add(db, &functions[i], door);
-    if (door)
-        ol_conn_state_release(door);
+        result = add_function(db, &functions[i], state);
+    if (state)
+        ol_conn_state_release(state);
     return result;
 }

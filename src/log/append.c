@@ -1,7 +1,7 @@
 /* append.c: appending events.
  *
  * W1  All events of a call are stored, or none (E5).
- * W2  aggregate_seq has no gaps: the store numbers under the aggregate's head (E4).
+ * W2  aggregate_seq has no gaps: the store assigns it under a lock on the aggregate's head (E4).
  * W3  A cause is stored before its effect, in the same org (T2): so causes form no cycle.
  * W4  The same id with the same content is the same event; with other content it is refused. */
 #include "base/traceparent.h"
@@ -16,36 +16,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A call on its way. Everything in it lives in `arena`. */
-struct call {
+/* The state of one call. Everything in it lives in `arena`. */
+struct append_call {
     struct ol_conn *conn;
     struct ol_arena arena;
     const struct outlog_new_event *events;
     struct outlog_appended *out;
     size_t count;
     struct ol_json *payloads;
-    struct ol_append_batch_event
-        *rows; /* one for each event; those already stored are skipped later */
-    struct ol_append_batch write;
+    struct ol_append_batch_event *rows; /* one per event, stored already or not */
+    struct ol_append_batch batch;       /* those to store */
     bool has_own_ids, has_causes;
-    bool trusts_ids; /* ids that were brought are new, or the store refuses them */
+    bool trusts_ids; /* ids of the caller are taken as new; if not, the store refuses them */
 };
 
-static int out_of_memory(outlog_err *err)
-{
-    return ol_no_memory(err);
-}
-
-static int at_index(outlog_err *err, size_t index)
+static int set_index(outlog_err *err, size_t index)
 {
     if (err)
         err->index = (int)index;
     return -1;
 }
 
-/* --- 1. check, and fill in what was not said --- */
+/* --- 1. check, and fill in defaults --- */
 
-static const char *or_new_uuid(const char *text, struct ol_arena *arena)
+static const char *default_uuid(const char *text, struct ol_arena *arena)
 {
     char made[OL_UUID_TEXT];
     if (text)
@@ -54,9 +48,10 @@ static const char *or_new_uuid(const char *text, struct ol_arena *arena)
     return ol_arena_copy(arena, made, OL_UUID_TEXT - 1);
 }
 
-/* The event as it is stored. Its key sees it as it was said: a repeat may come by another way. */
-static const struct outlog_new_event *with_trace(const struct outlog_new_event *event,
-                                                 struct ol_arena *arena)
+/* The event as it is stored. The traceparent is not part of the request that an idempotency key
+ * covers: a repeat may have another one. */
+static const struct outlog_new_event *add_trace(const struct outlog_new_event *event,
+                                                struct ol_arena *arena)
 {
     if (!event->traceparent || !ol_traceparent_is_valid(event->traceparent))
         return event;
@@ -68,7 +63,7 @@ static const struct outlog_new_event *with_trace(const struct outlog_new_event *
     return traced->metadata ? traced : NULL;
 }
 
-static int prepare_event(struct call *call, const struct ol_registry *registry, size_t i,
+static int prepare_event(struct append_call *call, const struct ol_registry *registry, size_t i,
                          outlog_err *err)
 {
     const struct outlog_new_event *event = &call->events[i];
@@ -78,9 +73,9 @@ static int prepare_event(struct call *call, const struct ol_registry *registry, 
     if (ol_event_check(event, &call->payloads[i], &metadata, err) < 0 ||
         ol_registry_admit(registry, event, &call->payloads[i], event->metadata ? &metadata : NULL,
                           err) < 0)
-        return at_index(err, i);
-    if (!(event = with_trace(event, &call->arena)))
-        return out_of_memory(err);
+        return set_index(err, i);
+    if (!(event = add_trace(event, &call->arena)))
+        return ol_no_memory(err);
     call->out[i] = (struct outlog_appended){0};
     if (event->id)
         ol_uuid_parse(event->id, call->out[i].id);
@@ -103,12 +98,13 @@ static int prepare_event(struct call *call, const struct ol_registry *registry, 
     return 0;
 }
 
-static int prepare(struct call *call, const struct ol_registry *registry, outlog_err *err)
+static int prepare_events(struct append_call *call, const struct ol_registry *registry,
+                          outlog_err *err)
 {
     call->rows = ol_arena_array(&call->arena, call->count, sizeof *call->rows);
     call->payloads = ol_arena_array(&call->arena, call->count, sizeof *call->payloads);
     if (!call->rows || !call->payloads)
-        return out_of_memory(err);
+        return ol_no_memory(err);
     for (size_t i = 0; i < call->count; i++)
         if (prepare_event(call, registry, i, err) < 0)
             return -1;
@@ -117,9 +113,9 @@ static int prepare(struct call *call, const struct ol_registry *registry, outlog
 
 /* --- 2. causes (W3) --- */
 
-/* A cause among the earlier events of this very call. */
-static struct ol_append_batch_event *earlier_in_call(struct call *call, size_t before,
-                                                     const char *id)
+/* A cause among the earlier events of this call. */
+static struct ol_append_batch_event *find_earlier(struct append_call *call, size_t before,
+                                                  const char *id)
 {
     for (size_t i = 0; i < before; i++)
         if (call->events[i].id && strcmp(call->rows[i].id, id) == 0)
@@ -127,13 +123,13 @@ static struct ol_append_batch_event *earlier_in_call(struct call *call, size_t b
     return NULL;
 }
 
-static bool same_org(const char *one, const char *two)
+static bool is_same_text(const char *one, const char *two)
 {
     return one == two || (one && two && strcmp(one, two) == 0);
 }
 
-static int stored_cause(struct call *call, struct ol_append_batch_event *row, bool *found,
-                        outlog_err *err)
+static int read_cause(struct append_call *call, struct ol_append_batch_event *row, bool *found,
+                      outlog_err *err)
 {
     struct ol_causation cause;
     if (ol_causation_find(call->conn, row->said->causation_id, &call->arena, &cause, found, err) <
@@ -145,33 +141,33 @@ static int stored_cause(struct call *call, struct ol_append_batch_event *row, bo
     row->causation_id = ol_arena_copy(&call->arena, cause.id, OL_UUID_TEXT - 1);
     if (!row->correlation_id)
         row->correlation_id = cause.correlation_id;
-    return row->causation_id ? 0 : out_of_memory(err);
+    return row->causation_id ? 0 : ol_no_memory(err);
 }
 
-static int resolve_cause(struct call *call, size_t i, outlog_err *err)
+static int resolve_cause(struct append_call *call, size_t i, outlog_err *err)
 {
     struct ol_append_batch_event *row = &call->rows[i], *cause;
-    const char *said = row->said->causation_id;
+    const char *text = row->said->causation_id;
     char id[OL_UUID_TEXT];
     bool found = false;
 
-    if (ol_uuid_parse(said, id) && (cause = earlier_in_call(call, i, id)) &&
-        same_org(cause->said->org_id, row->said->org_id)) {
+    if (ol_uuid_parse(text, id) && (cause = find_earlier(call, i, id)) &&
+        is_same_text(cause->said->org_id, row->said->org_id)) {
         row->causation_id = cause->id;
         if (!row->correlation_id)
             row->correlation_id = cause->correlation_id;
         return 0;
     }
-    if (stored_cause(call, row, &found, err) < 0)
+    if (read_cause(call, row, &found, err) < 0)
         return -1;
     if (found)
         return 0;
-    ol_causation_refuse(err, said);
-    return at_index(err, i);
+    ol_causation_refuse(err, text);
+    return set_index(err, i);
 }
 
-/* Causes first, in order, so that a correlation can come down a chain within the call. */
-static int complete(struct call *call, outlog_err *err)
+/* In order, so that a correlation_id is inherited along a chain within the call. */
+static int fill_causes(struct append_call *call, outlog_err *err)
 {
     for (size_t i = 0; i < call->count; i++) {
         struct ol_append_batch_event *row = &call->rows[i];
@@ -179,25 +175,26 @@ static int complete(struct call *call, outlog_err *err)
             return -1;
         if (!row->correlation_id)
             row->correlation_id = row->said->correlation_default;
-        row->correlation_id = or_new_uuid(row->correlation_id, &call->arena);
-        row->request_id = or_new_uuid(row->request_id, &call->arena);
+        row->correlation_id = default_uuid(row->correlation_id, &call->arena);
+        row->request_id = default_uuid(row->request_id, &call->arena);
         if (!row->correlation_id || !row->request_id)
-            return out_of_memory(err);
+            return ol_no_memory(err);
         memcpy(row->out->correlation_id, row->correlation_id,
-               strnlen(row->correlation_id, sizeof row->out->correlation_id - 1)); // it is all zero
+               strnlen(row->correlation_id,
+                       sizeof row->out->correlation_id - 1)); // the rest is zero already
     }
     return 0;
 }
 
-/* --- 3. ids that are there already (W4) --- */
+/* --- 3. ids that are stored already (W4) --- */
 
-static bool same_text(const struct ol_rows *rows, int column, const char *text)
+static bool has_same_text(const struct ol_rows *rows, int column, const char *text)
 {
     const char *stored = ol_rows_text(rows, column, NULL);
-    return same_org(stored, text);
+    return is_same_text(stored, text);
 }
 
-static bool same_payload(const struct ol_rows *rows, int column, const struct ol_json *payload)
+static bool has_same_payload(const struct ol_rows *rows, int column, const struct ol_json *payload)
 {
     struct ol_buf one = {0}, two = {0};
     struct ol_json stored;
@@ -213,50 +210,51 @@ static bool same_payload(const struct ol_rows *rows, int column, const struct ol
 
 /* Columns of event_first. */
 enum {
-    F_EVENT_ID,
-    F_ORG,
-    F_TYPE,
-    F_AGGREGATE,
-    F_SEQ,
-    F_EVENT_TYPE,
-    F_VERSION,
-    F_AT,
-    F_CORRELATION,
-    F_PAYLOAD
+    FIRST_EVENT_ID,
+    FIRST_ORG,
+    FIRST_TYPE,
+    FIRST_AGGREGATE,
+    FIRST_SEQ,
+    FIRST_EVENT_TYPE,
+    FIRST_VERSION,
+    FIRST_AT,
+    FIRST_CORRELATION,
+    FIRST_PAYLOAD
 };
 
-static int match_first(struct call *call, size_t i, const struct ol_rows *rows, outlog_err *err)
+static int match_first(struct append_call *call, size_t i, const struct ol_rows *rows,
+                       outlog_err *err)
 {
     struct ol_append_batch_event *row = &call->rows[i];
-    const struct outlog_new_event *said = row->said;
-    bool is_same_place = same_text(rows, F_ORG, said->org_id) &&
-                         same_text(rows, F_TYPE, said->aggregate_type) &&
-                         same_text(rows, F_AGGREGATE, said->aggregate_id);
-    if (!is_same_place || !same_text(rows, F_EVENT_TYPE, said->event_type) ||
-        ol_rows_int(rows, F_VERSION) != row->event_version ||
-        !same_payload(rows, F_PAYLOAD, &call->payloads[i])) {
+    const struct outlog_new_event *given = row->said;
+    bool is_same_aggregate = has_same_text(rows, FIRST_ORG, given->org_id) &&
+                             has_same_text(rows, FIRST_TYPE, given->aggregate_type) &&
+                             has_same_text(rows, FIRST_AGGREGATE, given->aggregate_id);
+    if (!is_same_aggregate || !has_same_text(rows, FIRST_EVENT_TYPE, given->event_type) ||
+        ol_rows_int(rows, FIRST_VERSION) != row->event_version ||
+        !has_same_payload(rows, FIRST_PAYLOAD, &call->payloads[i])) {
         ol_fail_at(err, OUTLOG_ID_CONFLICT, "/id",
                    "id %s is taken by an event with other content; take a new id", row->id);
-        if (err && is_same_place)
-            err->actual = ol_rows_int(rows, F_SEQ);
-        return at_index(err, i);
+        if (err && is_same_aggregate)
+            err->actual = ol_rows_int(rows, FIRST_SEQ);
+        return set_index(err, i);
     }
-    row->out->event_id = ol_rows_int(rows, F_EVENT_ID);
-    row->out->aggregate_seq = ol_rows_int(rows, F_SEQ);
-    row->out->occurred_at = ol_rows_time(rows, F_AT);
+    row->out->event_id = ol_rows_int(rows, FIRST_EVENT_ID);
+    row->out->aggregate_seq = ol_rows_int(rows, FIRST_SEQ);
+    row->out->occurred_at = ol_rows_time(rows, FIRST_AT);
     snprintf(row->out->correlation_id, sizeof row->out->correlation_id, "%s",
-             ol_rows_text(rows, F_CORRELATION, NULL));
+             ol_rows_text(rows, FIRST_CORRELATION, NULL));
     row->out->duplicate = true;
     return 0;
 }
 
-static int find_first(struct call *call, size_t i, outlog_err *err)
+static int find_first(struct append_call *call, size_t i, outlog_err *err)
 {
     struct ol_append_batch_event *row = &call->rows[i];
     struct ol_rows rows;
-    if (earlier_in_call(call, i, row->id)) {
+    if (find_earlier(call, i, row->id)) {
         ol_fail_at(err, OUTLOG_ID_CONFLICT, "/id", "id %s is given twice in this call", row->id);
-        return at_index(err, i);
+        return set_index(err, i);
     }
     if (ol_store_query(call->conn, OL_Q_EVENT_FIRST, OL_PARAMS(ol_value_text(row->id)), &rows,
                        err) < 0)
@@ -271,23 +269,23 @@ static int find_first(struct call *call, size_t i, outlog_err *err)
 /* --- 4. heads --- */
 
 /* The events that are not duplicates, with their aggregates. */
-static int gather_heads(struct call *call, outlog_err *err)
+static int gather_heads(struct append_call *call, outlog_err *err)
 {
-    struct ol_append_batch *write = &call->write;
-    write->events = ol_arena_array(&call->arena, call->count, sizeof *write->events);
-    if (!write->events)
-        return out_of_memory(err);
-    write->count = 0;
+    struct ol_append_batch *batch = &call->batch;
+    batch->events = ol_arena_array(&call->arena, call->count, sizeof *batch->events);
+    if (!batch->events)
+        return ol_no_memory(err);
+    batch->count = 0;
     for (size_t i = 0; i < call->count; i++)
         if (!call->out[i].duplicate)
-            write->events[write->count++] = call->rows[i];
-    return ol_append_batch_number(write, &call->arena, err);
+            batch->events[batch->count++] = call->rows[i];
+    return ol_append_batch_number(batch, &call->arena, err);
 }
 
-static int lock_heads(struct call *call, outlog_err *err)
+static int lock_heads(struct append_call *call, outlog_err *err)
 {
-    for (size_t i = 0; i < call->write.head_count; i++) {
-        const struct ol_append_batch_head *head = &call->write.heads[i];
+    for (size_t i = 0; i < call->batch.head_count; i++) {
+        const struct ol_append_batch_head *head = &call->batch.heads[i];
         if (ol_store_exec(call->conn, OL_Q_HEAD_LOCK,
                           OL_PARAMS(ol_value_text(head->org_key),
                                     ol_value_text(head->aggregate_type),
@@ -298,8 +296,8 @@ static int lock_heads(struct call *call, outlog_err *err)
     return 0;
 }
 
-/* Two calls with one id meet at the aggregate's head: lock it, and then look for the id. */
-static int skip_stored(struct call *call, outlog_err *err)
+/* Two calls with the same id contend for the aggregate's head: lock it, and then look up the id. */
+static int skip_stored(struct append_call *call, outlog_err *err)
 {
     if (gather_heads(call, err) < 0 || lock_heads(call, err) < 0)
         return -1;
@@ -311,18 +309,18 @@ static int skip_stored(struct call *call, outlog_err *err)
 
 /* --- the call --- */
 
-static int append_prepared(struct call *call, outlog_err *err)
+static int append_prepared(struct append_call *call, outlog_err *err)
 {
-    bool looks = call->has_own_ids && !call->trusts_ids;
-    if (complete(call, err) < 0 || (looks && skip_stored(call, err) < 0) ||
+    bool needs_lookup = call->has_own_ids && !call->trusts_ids;
+    if (fill_causes(call, err) < 0 || (needs_lookup && skip_stored(call, err) < 0) ||
         gather_heads(call, err) < 0)
         return -1;
-    if (call->write.count == 0)
-        return 0; // all of them were there
-    return call->conn->store->write(call->conn, &call->write, err);
+    if (call->batch.count == 0)
+        return 0; // all were stored already
+    return call->conn->store->append(call->conn, &call->batch, err);
 }
 
-static int append_with_key(struct call *call, outlog_tx *tx, outlog_err *err)
+static int append_with_key(struct append_call *call, outlog_tx *tx, outlog_err *err)
 {
     const struct outlog_new_event *first = &call->events[0];
     struct ol_buf request = {0}, response = {0};
@@ -331,7 +329,7 @@ static int append_with_key(struct call *call, outlog_tx *tx, outlog_err *err)
 
     ol_event_request(call->events, call->count, &request);
     if (request.failed) {
-        out_of_memory(err);
+        ol_no_memory(err);
         goto out;
     }
     struct outlog_idempotency key = {.org_id = first->org_id,
@@ -348,7 +346,7 @@ static int append_with_key(struct call *call, outlog_tx *tx, outlog_err *err)
     if (append_prepared(call, err) < 0)
         goto out;
     ol_event_response(call->out, call->count, &response);
-    result = response.failed ? out_of_memory(err)
+    result = response.failed ? ol_no_memory(err)
                              : outlog_idempotent_end(tx, &key, response.data, err);
 out:
     ol_buf_clear(&request);
@@ -356,16 +354,16 @@ out:
     return result;
 }
 
-static struct call new_call(struct ol_conn *conn, const struct outlog_new_event *events,
-                            size_t count, struct outlog_appended *out)
+static struct append_call new_call(struct ol_conn *conn, const struct outlog_new_event *events,
+                                   size_t count, struct outlog_appended *out)
 {
-    return (struct call){.conn = conn, .events = events, .count = count, .out = out};
+    return (struct append_call){.conn = conn, .events = events, .count = count, .out = out};
 }
 
 static int append_many(outlog_tx *tx, const struct outlog_new_event *events, size_t count,
                        bool trusts_ids, struct outlog_appended *out, outlog_err *err)
 {
-    struct call call = new_call(tx->conn, events, count, out);
+    struct append_call call = new_call(tx->conn, events, count, out);
     const struct ol_store *store = tx->conn->store;
     int result = -1;
 
@@ -375,9 +373,9 @@ static int append_many(outlog_tx *tx, const struct outlog_new_event *events, siz
     if (tx->has_failed)
         return ol_fail(err, OUTLOG_MISUSE,
                        "an earlier append of this transaction failed; roll it back");
-    if (prepare(&call, tx->registry, err) < 0)
+    if (prepare_events(&call, tx->registry, err) < 0)
         goto out;
-    // A caller's own transaction stays usable whatever happens to us.
+    // A caller's own transaction stays usable even if we fail.
     if (!tx->log && store->mark(tx->conn, err) < 0)
         goto out;
     result = events[0].idempotency_key ? append_with_key(&call, tx, err)
@@ -408,17 +406,17 @@ int outlog_append(outlog_tx *tx, const struct outlog_new_event *event, struct ou
     return outlog_append_many(tx, event, 1, out, err);
 }
 
-/* A call that needs no look at what is stored goes out as one statement. */
-static int append_alone(struct call *call, int wait_ms, outlog_err *err)
+/* A call that needs no lookup is sent as one statement. */
+static int append_alone(struct append_call *call, int wait_ms, outlog_err *err)
 {
-    if (complete(call, err) < 0 || gather_heads(call, err) < 0)
+    if (fill_causes(call, err) < 0 || gather_heads(call, err) < 0)
         return -1;
-    call->write.is_alone = true;
-    call->write.wait_ms = wait_ms;
-    return call->conn->store->write(call->conn, &call->write, err);
+    call->batch.is_alone = true;
+    call->batch.wait_ms = wait_ms;
+    return call->conn->store->append(call->conn, &call->batch, err);
 }
 
-static int get_ready(outlog *log, outlog_err *err)
+static int prepare_log(outlog *log, outlog_err *err)
 {
     return ol_log_ready(log, err) < 0 || ol_registry_refresh(&log->registry, log->conn, err) < 0
                ? -1
@@ -428,8 +426,8 @@ static int get_ready(outlog *log, outlog_err *err)
 int ol_append_autocommit(outlog *log, const struct outlog_new_event *events, size_t count,
                          int wait_ms, struct outlog_appended *out, outlog_err *err)
 {
-    struct call call = new_call(log->conn, events, count, out);
-    int result = get_ready(log, err) < 0 || prepare(&call, &log->registry, err) < 0
+    struct append_call call = new_call(log->conn, events, count, out);
+    int result = prepare_log(log, err) < 0 || prepare_events(&call, &log->registry, err) < 0
                      ? -1
                      : append_alone(&call, wait_ms, err);
     ol_arena_clear(&call.arena);
@@ -439,7 +437,7 @@ int ol_append_autocommit(outlog *log, const struct outlog_new_event *events, siz
 int outlog_append_now(outlog *log, const struct outlog_new_event *events, size_t count,
                       struct outlog_appended *out, outlog_err *err)
 {
-    struct call call = new_call(log->conn, events, count, out);
+    struct append_call call = new_call(log->conn, events, count, out);
     outlog_tx *tx;
     int result = -1;
 
@@ -448,9 +446,9 @@ int outlog_append_now(outlog *log, const struct outlog_new_event *events, size_t
     if (log->tx)
         return ol_fail(err, OUTLOG_MISUSE,
                        "outlog_append_now: this handle has an open transaction");
-    if (get_ready(log, err) < 0)
+    if (prepare_log(log, err) < 0)
         return -1;
-    if (prepare(&call, &log->registry, err) < 0)
+    if (prepare_events(&call, &log->registry, err) < 0)
         goto out;
     if (!call.has_own_ids && !call.has_causes && !events[0].idempotency_key) {
         result = append_alone(&call, 0, err);
@@ -482,13 +480,13 @@ int outlog_resolve(outlog *log, const char *id, bool *stored, struct outlog_appe
     int got = ol_rows_next(&rows, err);
     *stored = got > 0;
     if (got > 0 && out) {
-        *out = (struct outlog_appended){.event_id = ol_rows_int(&rows, F_EVENT_ID),
-                                        .aggregate_seq = ol_rows_int(&rows, F_SEQ),
-                                        .occurred_at = ol_rows_time(&rows, F_AT),
+        *out = (struct outlog_appended){.event_id = ol_rows_int(&rows, FIRST_EVENT_ID),
+                                        .aggregate_seq = ol_rows_int(&rows, FIRST_SEQ),
+                                        .occurred_at = ol_rows_time(&rows, FIRST_AT),
                                         .duplicate = true};
         memcpy(out->id, uuid, sizeof out->id);
         snprintf(out->correlation_id, sizeof out->correlation_id, "%s",
-                 ol_rows_text(&rows, F_CORRELATION, NULL));
+                 ol_rows_text(&rows, FIRST_CORRELATION, NULL));
     }
     ol_rows_end(&rows);
     return got < 0 ? -1 : 0;

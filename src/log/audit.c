@@ -1,4 +1,4 @@
-/* audit.c: one event for each change that an operator makes (X4). */
+/* audit.c: one event per change that an operator makes (X4). */
 #include "log/audit.h"
 
 int ol_audit_append(outlog_tx *tx, const struct outlog_operator *by, const char *event_type,

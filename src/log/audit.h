@@ -1,4 +1,4 @@
-/* audit.h: events about what operators did. */
+/* audit.h: events about changes by operators. */
 #ifndef OL_LOG_AUDIT_H
 #define OL_LOG_AUDIT_H
 

@@ -1,4 +1,4 @@
-/* causation.h: the stored event that a causation_id means. */
+/* causation.h: finding the stored event that a causation_id names. */
 #ifndef OL_LOG_CAUSATION_H
 #define OL_LOG_CAUSATION_H
 
@@ -11,14 +11,14 @@ struct ol_causation {
     const char *correlation_id;
 };
 
-/* Find it by its id or its event_id; texts come from `arena`. *found is false when no event is
- * called so. */
-int ol_causation_find(struct ol_conn *conn, const char *said, struct ol_arena *arena,
+/* Find the event by its id or its event_id; texts come from `arena`. *found is false when there is
+ * none. */
+int ol_causation_find(struct ol_conn *conn, const char *text, struct ol_arena *arena,
                       struct ol_causation *out, bool *found, outlog_err *err);
 
 bool ol_causation_is_of_org(const struct ol_causation *cause, const char *org_id);
 
-/* OUTLOG_UNKNOWN_CAUSATION; -1. */
-int ol_causation_refuse(outlog_err *err, const char *said);
+/* Fails with OUTLOG_UNKNOWN_CAUSATION; always returns -1. */
+int ol_causation_refuse(outlog_err *err, const char *text);
 
 #endif

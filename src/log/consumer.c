@@ -1,7 +1,7 @@
 /* consumer.c: named, durable cursors on the log (C1, C4).
  *
- * A consumer reads after its cursor, processes, and commits. After a crash the same events come
- * again, never fewer. The cursor moves forward only; going back is a reset, said explicitly. */
+ * A consumer reads after its cursor, processes, and commits. After a crash it gets the same events
+ * again, never fewer. The cursor only moves forward; going back is an explicit reset. */
 #include "log/consumer.h"
 
 #include "base/clock.h"
@@ -23,7 +23,7 @@ static int check_name(const char *name, outlog_err *err)
     return 0;
 }
 
-static int no_such(const char *name, outlog_err *err)
+static int refuse_unknown(const char *name, outlog_err *err)
 {
     return ol_fail(
         err, OUTLOG_NOT_FOUND,
@@ -31,12 +31,12 @@ static int no_such(const char *name, outlog_err *err)
         name, name);
 }
 
-static int ready(outlog *log, const char *name, outlog_err *err)
+static int check_consumer(outlog *log, const char *name, outlog_err *err)
 {
     return check_name(name, err) < 0 ? -1 : ol_log_ready(log, err);
 }
 
-/* --- life --- */
+/* --- create and delete --- */
 
 int outlog_consumer_create(outlog *log, const char *name, const struct outlog_filter *filter,
                            int64_t from, bool *created, outlog_err *err)
@@ -45,7 +45,7 @@ int outlog_consumer_create(outlog *log, const char *name, const struct outlog_fi
     int64_t changed, settled;
     int result = -1;
 
-    if (ready(log, name, err) < 0)
+    if (check_consumer(log, name, err) < 0)
         return -1;
     if (from < 0)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/from", "from must be 0 or more");
@@ -62,9 +62,9 @@ int outlog_consumer_create(outlog *log, const char *name, const struct outlog_fi
         goto out;
     if (from == OUTLOG_END)
         from = settled;
-    if (from > settled) { // it would never see what comes in between
+    if (from > settled) { // it would miss the events in between
         ol_fail(err, OUTLOG_BEYOND_SETTLED,
-                "a cursor stands between 0 and the settled position %lld", (long long)settled);
+                "a cursor must be between 0 and the settled position %lld", (long long)settled);
         goto out;
     }
     if (ol_store_exec(log->conn, OL_Q_CONSUMER_CREATE,
@@ -80,9 +80,9 @@ out:
     return result;
 }
 
-/* A change by hand leaves an event without org (X4). `to` < 0: it is gone. */
-static int audit(outlog_tx *tx, const struct outlog_operator *by, const char *event_type,
-                 const char *name, int64_t from, int64_t to, outlog_err *err)
+/* A change by an operator appends an event without org (X4). `to` < 0: the consumer was deleted. */
+static int append_audit(outlog_tx *tx, const struct outlog_operator *by, const char *event_type,
+                        const char *name, int64_t from, int64_t to, outlog_err *err)
 {
     struct ol_buf payload = {0};
     ol_buf_text(&payload, "{\"name\":");
@@ -98,8 +98,8 @@ static int audit(outlog_tx *tx, const struct outlog_operator *by, const char *ev
     return result;
 }
 
-/* Where it stands, as the open transaction sees it. */
-static int cursor_of(outlog_tx *tx, const char *name, int64_t *out, outlog_err *err)
+/* Its position, as the open transaction sees it. */
+static int read_cursor(outlog_tx *tx, const char *name, int64_t *out, outlog_err *err)
 {
     struct ol_rows rows;
     if (ol_store_query(tx->conn, OL_Q_CONSUMER_GET, OL_PARAMS(ol_value_text(name)), &rows, err) < 0)
@@ -108,19 +108,19 @@ static int cursor_of(outlog_tx *tx, const char *name, int64_t *out, outlog_err *
     if (got > 0)
         *out = ol_rows_int(&rows, 1);
     ol_rows_end(&rows);
-    return got == 0 ? no_such(name, err) : got < 0 ? -1 : 0;
+    return got == 0 ? refuse_unknown(name, err) : got < 0 ? -1 : 0;
 }
 
-/* to < 0: remove it. */
-static int change(outlog *log, const char *name, int64_t to, const struct outlog_operator *by,
-                  outlog_err *err)
+/* to < 0: delete it. */
+static int change_consumer(outlog *log, const char *name, int64_t to,
+                           const struct outlog_operator *by, outlog_err *err)
 {
     int64_t from = 0, changed = 0;
     outlog_tx *tx;
 
     if (outlog_begin(log, &tx, err) < 0)
         return -1;
-    int result = cursor_of(tx, name, &from, err);
+    int result = read_cursor(tx, name, &from, err);
     if (result == 0 && to < 0)
         result = ol_store_exec(tx->conn, OL_Q_CONSUMER_DELETE, OL_PARAMS(ol_value_text(name)),
                                &changed, err);
@@ -130,9 +130,10 @@ static int change(outlog *log, const char *name, int64_t to, const struct outlog
                                          ol_value_time(ol_clock_wall_us())),
                                &changed, err);
     if (result == 0 && !changed)
-        result = no_such(name, err);
-    if (result < 0 || audit(tx, by, to < 0 ? "outlog.consumer.deleted" : "outlog.consumer.reset",
-                            name, from, to, err) < 0) {
+        result = refuse_unknown(name, err);
+    if (result < 0 ||
+        append_audit(tx, by, to < 0 ? "outlog.consumer.deleted" : "outlog.consumer.reset", name,
+                     from, to, err) < 0) {
         outlog_rollback(tx);
         return -1;
     }
@@ -142,7 +143,7 @@ static int change(outlog *log, const char *name, int64_t to, const struct outlog
 int ol_consumer_delete(outlog *log, const char *name, const struct outlog_operator *by,
                        outlog_err *err)
 {
-    return ready(log, name, err) < 0 ? -1 : change(log, name, -1, by, err);
+    return check_consumer(log, name, err) < 0 ? -1 : change_consumer(log, name, -1, by, err);
 }
 
 int outlog_consumer_delete(outlog *log, const char *name, outlog_err *err)
@@ -150,9 +151,9 @@ int outlog_consumer_delete(outlog *log, const char *name, outlog_err *err)
     return ol_consumer_delete(log, name, NULL, err);
 }
 
-/* --- questions --- */
+/* --- reading consumers --- */
 
-static void fill(const struct ol_rows *rows, int64_t settled, struct outlog_consumer *out)
+static void read_row(const struct ol_rows *rows, int64_t settled, struct outlog_consumer *out)
 {
     snprintf(out->name, sizeof out->name, "%s", ol_rows_text(rows, 0, NULL));
     out->cursor_event_id = ol_rows_int(rows, 1);
@@ -166,18 +167,18 @@ int outlog_consumer_get(outlog *log, const char *name, struct outlog_consumer *o
     struct ol_rows rows;
     int64_t settled;
 
-    if (ready(log, name, err) < 0 || outlog_settled(log, &settled, err) < 0 ||
+    if (check_consumer(log, name, err) < 0 || outlog_settled(log, &settled, err) < 0 ||
         ol_store_query(log->conn, OL_Q_CONSUMER_GET, OL_PARAMS(ol_value_text(name)), &rows, err) <
             0)
         return -1;
     int got = ol_rows_next(&rows, err);
     if (got > 0)
-        fill(&rows, settled, out);
+        read_row(&rows, settled, out);
     ol_rows_end(&rows);
-    return got == 0 ? no_such(name, err) : got < 0 ? -1 : 0;
+    return got == 0 ? refuse_unknown(name, err) : got < 0 ? -1 : 0;
 }
 
-int outlog_consumer_list(outlog *log, struct outlog_consumer *out, size_t room, size_t *count,
+int outlog_consumer_list(outlog *log, struct outlog_consumer *out, size_t capacity, size_t *count,
                          outlog_err *err)
 {
     struct ol_rows rows;
@@ -190,8 +191,8 @@ int outlog_consumer_list(outlog *log, struct outlog_consumer *out, size_t room, 
                        OL_PARAMS(ol_value_text(""), ol_value_int(10000)), &rows, err) < 0)
         return -1;
     while ((more = ol_rows_next(&rows, err)) > 0) {
-        if (*count < room)
-            fill(&rows, settled, &out[*count]);
+        if (*count < capacity)
+            read_row(&rows, settled, &out[*count]);
         ++*count;
     }
     ol_rows_end(&rows);
@@ -208,7 +209,7 @@ void ol_consumer_json(const struct outlog_consumer *consumer, struct ol_buf *out
     ol_buf_char(out, '}');
 }
 
-/* --- work --- */
+/* --- reading and committing events --- */
 
 int outlog_consumer_read(outlog *log, const char *name, size_t limit, int timeout_ms,
                          struct outlog_page *page, outlog_err *err)
@@ -233,7 +234,7 @@ int outlog_consumer_commit(outlog *log, const char *name, int64_t event_id, bool
     struct outlog_consumer consumer;
     int64_t settled, changed;
 
-    if (ready(log, name, err) < 0 || outlog_settled(log, &settled, err) < 0)
+    if (check_consumer(log, name, err) < 0 || outlog_settled(log, &settled, err) < 0)
         return -1;
     if (event_id > settled)
         return ol_fail(err, OUTLOG_BEYOND_SETTLED,
@@ -246,14 +247,14 @@ int outlog_consumer_commit(outlog *log, const char *name, int64_t event_id, bool
         return -1;
     if (moved)
         *moved = changed > 0;
-    return changed ? 0 : outlog_consumer_get(log, name, &consumer, err); // or is there none?
+    return changed ? 0 : outlog_consumer_get(log, name, &consumer, err); // not moved, or not found
 }
 
-/* The end is behind the event that tells of it, as soon as that is settled. */
+/* A reset to the end also skips the audit event of the reset, as soon as that is settled. */
 static int pass_own_event(outlog *log, const char *name, outlog_err *err)
 {
     int64_t settled;
-    if (log->tx) // it is not, before somebody else commits
+    if (log->tx) // not before the caller's transaction commits
         return 0;
     if (outlog_settled(log, &settled, err) < 0)
         return -1;
@@ -267,16 +268,16 @@ int ol_consumer_reset(outlog *log, const char *name, int64_t to, const struct ou
                       outlog_err *err)
 {
     int64_t settled;
-    if (ready(log, name, err) < 0 || outlog_settled(log, &settled, err) < 0)
+    if (check_consumer(log, name, err) < 0 || outlog_settled(log, &settled, err) < 0)
         return -1;
     bool is_end = to == OUTLOG_END;
     if (is_end)
         to = settled;
     if (to < 0 || to > settled)
         return ol_fail(err, to < 0 ? OUTLOG_INVALID_FIELD : OUTLOG_BEYOND_SETTLED,
-                       "a cursor stands between 0 and the settled position %lld",
+                       "a cursor must be between 0 and the settled position %lld",
                        (long long)settled);
-    if (change(log, name, to, by, err) < 0)
+    if (change_consumer(log, name, to, by, err) < 0)
         return -1;
     return is_end ? pass_own_event(log, name, err) : 0;
 }
@@ -290,10 +291,10 @@ int ol_consumer_reset_to_time(outlog *log, const char *name, int64_t at_time,
                               const struct outlog_operator *by, outlog_err *err)
 {
     int64_t first, last, settled;
-    if (ready(log, name, err) < 0 || outlog_settled(log, &settled, err) < 0 ||
+    if (check_consumer(log, name, err) < 0 || outlog_settled(log, &settled, err) < 0 ||
         ol_read_window(log, at_time, 0, &first, &last, err) < 0)
         return -1;
-    return change(log, name, first && first <= settled ? first - 1 : settled, by, err);
+    return change_consumer(log, name, first && first <= settled ? first - 1 : settled, by, err);
 }
 
 int outlog_consumer_reset_to_time(outlog *log, const char *name, int64_t at_time, outlog_err *err)

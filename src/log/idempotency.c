@@ -1,8 +1,8 @@
-/* idempotency.c: a command is done once (I1).
+/* idempotency.c: a command is executed once (I1).
  *
- * The key is claimed by an insert before the work and the answer is stored after it, all in one
- * transaction: so only committed answers exist, and a second caller waits at the insert until the
- * first has ended. */
+ * An insert claims the key before the work, and the answer is stored after it, all in one
+ * transaction. So only committed answers exist, and a second caller waits at its insert until the
+ * first transaction has ended. */
 #include "base/clock.h"
 #include "base/sha256.h"
 #include "log/log.h"
@@ -10,23 +10,23 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LEAST_AGE_S = 24 * 3600, PURGE_CHUNK = 5000 };
+enum { KEY_AGE_MIN_S = 24 * 3600, PURGE_CHUNK = 5000 };
 
 int ol_idempotency_request_hash(const char *request, size_t bytes, char out[65], outlog_err *err)
 {
     struct ol_json value;
-    struct ol_buf normal = {0};
+    struct ol_buf canonical = {0};
     int result = -1;
 
     if (ol_json_parse_wrapped(request, bytes, &value, err) < 0)
         return -1;
-    if (ol_json_canonical(&value, &normal) == 0) {
-        ol_sha256_hex(normal.data, normal.bytes, out);
+    if (ol_json_canonical(&value, &canonical) == 0) {
+        ol_sha256_hex(canonical.data, canonical.bytes, out);
         result = 0;
     } else {
         ol_no_memory(err);
     }
-    ol_buf_clear(&normal);
+    ol_buf_clear(&canonical);
     return result;
 }
 
@@ -36,12 +36,12 @@ int outlog_request_hash(const char *request, char out[65], outlog_err *err)
 }
 
 int outlog_derived_key(const char *aggregate_type, const char *aggregate_id, const char *event_type,
-                       const char *payload, char *out, size_t room, outlog_err *err)
+                       const char *payload, char *out, size_t size, outlog_err *err)
 {
     char hash[OL_SHA256_TEXT];
     if (outlog_request_hash(payload, hash, err) < 0)
         return -1;
-    return snprintf(out, room, "%s:%s:%s:%s", aggregate_type, aggregate_id, event_type, hash);
+    return snprintf(out, size, "%s:%s:%s:%s", aggregate_type, aggregate_id, event_type, hash);
 }
 
 static const char *org_key(const struct outlog_idempotency *call)
@@ -50,8 +50,8 @@ static const char *org_key(const struct outlog_idempotency *call)
 }
 
 /* The key exists: the same request gets the first answer, another one is refused. */
-static int compare(outlog_tx *tx, const struct outlog_idempotency *call, const char *hash,
-                   const char **response, outlog_err *err)
+static int compare_request(outlog_tx *tx, const struct outlog_idempotency *call, const char *hash,
+                           const char **response, outlog_err *err)
 {
     struct ol_rows rows;
     bool failed = false;
@@ -101,7 +101,7 @@ int outlog_idempotent_begin(outlog_tx *tx, const struct outlog_idempotency *call
                                 ol_value_text(hash), ol_value_time(ol_clock_wall_us())),
                       &claimed, err) < 0)
         return -1;
-    return claimed ? 0 : compare(tx, call, hash, response, err);
+    return claimed ? 0 : compare_request(tx, call, hash, response, err);
 }
 
 int outlog_idempotent_end(outlog_tx *tx, const struct outlog_idempotency *call,
@@ -131,9 +131,9 @@ int ol_idempotency_forget(outlog_tx *tx, const struct outlog_idempotency *call, 
 int outlog_idempotency_purge(outlog *log, int64_t max_age_s, int64_t *purged, outlog_err *err)
 {
     int64_t chunk, total = 0;
-    if (max_age_s < LEAST_AGE_S)
+    if (max_age_s < KEY_AGE_MIN_S)
         return ol_fail(err, OUTLOG_INVALID_FIELD,
-                       "idempotency records are kept for 24 h at least (%d s)", LEAST_AGE_S);
+                       "idempotency records are kept for at least 24 h (%d s)", KEY_AGE_MIN_S);
     if (ol_log_ready(log, err) < 0)
         return -1;
     int64_t before = ol_clock_wall_us() - max_age_s * 1000000;

@@ -77,7 +77,7 @@ static int join_shared(outlog_tx *tx, outlog_tx **out, outlog_err *err)
     return 0;
 }
 
-/* What was done since joining stays with the others, or is undone. */
+/* Keep the changes since the join in the transaction, or undo them. */
 static int leave_shared(outlog_tx *tx, bool is_kept, outlog_err *err)
 {
     tx->depth--;
@@ -108,7 +108,7 @@ int outlog_begin(outlog *log, outlog_tx **out, outlog_err *err)
     return 0;
 }
 
-static void tx_free(outlog_tx *tx)
+static void free_tx(outlog_tx *tx)
 {
     if (tx->log)
         tx->log->tx = NULL;
@@ -132,7 +132,7 @@ int outlog_commit(outlog_tx *tx, outlog_err *err)
     if (tx->depth)
         return leave_shared(tx, true, err);
     int result = tx->conn->store->commit(tx->conn, err);
-    tx_free(tx);
+    free_tx(tx);
     return result;
 }
 
@@ -146,11 +146,11 @@ void outlog_rollback(outlog_tx *tx)
         return;
     }
     tx->conn->store->rollback(tx->conn);
-    tx_free(tx);
+    free_tx(tx);
 }
 
-/* Takes over `conn`, also when it fails. */
-static int join(struct ol_conn *conn, outlog_tx **out, outlog_err *err)
+/* Takes ownership of `conn`, also when it fails. */
+static int join_host(struct ol_conn *conn, outlog_tx **out, outlog_err *err)
 {
     outlog_tx *tx = calloc(1, sizeof *tx);
     if (!tx) {
@@ -159,7 +159,7 @@ static int join(struct ol_conn *conn, outlog_tx **out, outlog_err *err)
     }
     tx->conn = conn;
     tx->registry = &tx->own_registry;
-    // A missing schema must not spoil the caller's transaction.
+    // A missing schema must not fail the caller's transaction.
     if (conn->store->mark(conn, err) < 0)
         goto failed;
     bool ok = ol_migrate_check(conn, err) == 0 && ol_registry_refresh(tx->registry, conn, err) == 0;
@@ -168,7 +168,7 @@ static int join(struct ol_conn *conn, outlog_tx **out, outlog_err *err)
     *out = tx;
     return 0;
 failed:
-    tx_free(tx);
+    free_tx(tx);
     return -1;
 }
 
@@ -177,7 +177,7 @@ int outlog_join_postgres(struct pg_conn *pg, outlog_tx **out, outlog_err *err)
 {
     struct ol_conn *conn;
     *out = NULL;
-    return ol_postgres_borrow(pg, &conn, err) < 0 ? -1 : join(conn, out, err);
+    return ol_postgres_borrow(pg, &conn, err) < 0 ? -1 : join_host(conn, out, err);
 }
 #endif
 
@@ -185,11 +185,11 @@ int outlog_join_sqlite(struct sqlite3 *db, outlog_tx **out, outlog_err *err)
 {
     struct ol_conn *conn;
     *out = NULL;
-    return ol_sqlite_borrow(db, &conn, err) < 0 ? -1 : join(conn, out, err);
+    return ol_sqlite_borrow(db, &conn, err) < 0 ? -1 : join_host(conn, out, err);
 }
 
 void outlog_leave(outlog_tx *tx)
 {
     if (tx && !tx->log)
-        tx_free(tx);
+        free_tx(tx);
 }

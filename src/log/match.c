@@ -1,4 +1,4 @@
-/* match.c: see match.h. */
+/* match.c: translating patterns to GLOB or LIKE, and JSON pointers to SQLite's paths. */
 #include "log/match.h"
 
 #include <string.h>
@@ -30,7 +30,7 @@ int ol_match_check_when(const struct ol_json *when, const char *pointer, struct 
     struct ol_json_iter it = {0};
     if (when->type != OL_JSON_OBJECT)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer,
-                          "when: a map of {\"/path\": value} is wanted");
+                          "when: must be a map {\"/path\": value}");
     while (ol_json_next(when, &it)) {
         const char *path = ol_json_string(&it.key, arena, NULL);
         if (!path)
@@ -41,7 +41,7 @@ int ol_match_check_when(const struct ol_json *when, const char *pointer, struct 
                               "when: a path is like /total or /customer/country");
         if (it.value.type == OL_JSON_ARRAY || it.value.type == OL_JSON_OBJECT)
             return ol_fail_at(err, OUTLOG_INVALID_FIELD, at,
-                              "when: a text, a number, true, false or null is wanted");
+                              "when: must be a text, a number, true, false or null");
     }
     return 0;
 }

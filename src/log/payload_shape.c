@@ -3,24 +3,24 @@
 
 #include <string.h>
 
-enum { NULLS = 1u << OL_JSON_NULL, BOOLEANS = 1u << OL_JSON_FALSE | 1u << OL_JSON_TRUE };
+enum { NULL_BIT = 1u << OL_JSON_NULL, BOOLEAN_BITS = 1u << OL_JSON_FALSE | 1u << OL_JSON_TRUE };
 
-/* Types of JSON that a type of a shape admits, one bit each. */
+/* The JSON types that a type of a shape allows, one bit each. */
 static const struct {
     const char *name;
-    unsigned admits;
+    unsigned allowed;
 } types[] = {
     {"string", 1u << OL_JSON_STRING},
     {"number", 1u << OL_JSON_NUMBER},
-    {"boolean", BOOLEANS},
+    {"boolean", BOOLEAN_BITS},
     {"object", 1u << OL_JSON_OBJECT},
     {"array", 1u << OL_JSON_ARRAY},
-    {"any", NULLS | BOOLEANS | 1u << OL_JSON_NUMBER | 1u << OL_JSON_STRING | 1u << OL_JSON_ARRAY |
-                1u << OL_JSON_OBJECT},
+    {"any", NULL_BIT | BOOLEAN_BITS | 1u << OL_JSON_NUMBER | 1u << OL_JSON_STRING |
+                1u << OL_JSON_ARRAY | 1u << OL_JSON_OBJECT},
 };
 
-/* "string?" as bits, with OL_JSON_NONE's own for a member that may be absent; 0: no type. */
-static unsigned admitted(const struct ol_json *type)
+/* "string?" as bits, with that of OL_JSON_NONE for a member that may be absent; 0: not a type. */
+static unsigned read_type(const struct ol_json *type)
 {
     if (type->type != OL_JSON_STRING)
         return 0;
@@ -31,7 +31,7 @@ static unsigned admitted(const struct ol_json *type)
     bytes -= is_optional;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (strlen(types[i].name) == bytes && memcmp(types[i].name, name, bytes) == 0)
-            return types[i].admits | (is_optional ? NULLS | 1u << OL_JSON_NONE : 0);
+            return types[i].allowed | (is_optional ? NULL_BIT | 1u << OL_JSON_NONE : 0);
     return 0;
 }
 
@@ -44,7 +44,7 @@ int ol_payload_shape_valid(const struct ol_json *shape, outlog_err *err)
         return ol_fail(err, OUTLOG_INVALID_FIELD,
                        "a shape is an object from member to type, such as {\"id\": \"string\"}");
     while (ol_json_next(shape, &it))
-        if (!admitted(&it.value)) {
+        if (!read_type(&it.value)) {
             ol_json_pointer(shape, it.value.text, pointer, sizeof pointer);
             return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer,
                               "%s in the shape must be string, number, boolean, object, array or "
@@ -59,7 +59,7 @@ static int check_member(const struct ol_json *shape, const struct ol_json *type,
 {
     char pointer[sizeof err->pointer];
 
-    if (admitted(type) & 1u << value->type)
+    if (read_type(type) & 1u << value->type)
         return 0;
     ol_json_pointer(shape, type->text, pointer, sizeof pointer);
     return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s %s: this event type needs %.*s",

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_AGE_US = 50000 };
+enum { REGISTRY_AGE_MAX_US = 50000 };
 
 void ol_registry_clear(struct ol_registry *registry)
 {
@@ -31,16 +31,16 @@ static int read_json(const struct ol_rows *rows, int column, struct ol_arena *ar
     return text ? ol_json_parse(text, strlen(text), out, err) : 0;
 }
 
-static enum ol_secret_mode mode_by_name(const char *name)
+static enum ol_secret_mode parse_mode(const char *name)
 {
     if (strcmp(name, "reject") == 0)
         return OL_SECRET_REJECT;
     return strcmp(name, "warn") == 0 ? OL_SECRET_WARN : OL_SECRET_OFF;
 }
 
-static void *grow(struct ol_arena *arena, void *from, size_t count, size_t bytes)
+static void *grow_array(struct ol_arena *arena, void *from, size_t count, size_t bytes)
 {
-    if (count & (count - 1)) // room doubles at powers of two
+    if (count & (count - 1)) // the capacity doubles at powers of two
         return from;
     void *to = ol_arena_array(arena, count ? count * 2 : 1, bytes);
     if (to && count)
@@ -58,17 +58,17 @@ static int load_row(struct ol_registry *to, const struct ol_rows *rows, outlog_e
     if (strcmp(kind, "rule") == 0) {
         int rule = ol_secret_rule_by_name(name);
         if (rule >= 0)
-            ((enum ol_secret_mode *)to->modes)[rule] = mode_by_name(ol_rows_text(rows, 3, NULL));
+            ((enum ol_secret_mode *)to->modes)[rule] = parse_mode(ol_rows_text(rows, 3, NULL));
         return 0;
     }
     if (strcmp(kind, "strict") == 0) {
-        to->strict_orgs = grow(&to->arena, to->strict_orgs, to->strict_count, sizeof name);
+        to->strict_orgs = grow_array(&to->arena, to->strict_orgs, to->strict_count, sizeof name);
         if (!to->strict_orgs)
             return ol_no_memory(err);
         to->strict_orgs[to->strict_count++] = name;
         return 0;
     }
-    to->types = grow(&to->arena, to->types, to->type_count, sizeof *to->types);
+    to->types = grow_array(&to->arena, to->types, to->type_count, sizeof *to->types);
     if (!to->types)
         return ol_no_memory(err);
     struct ol_event_type *type = &to->types[to->type_count++];
@@ -80,7 +80,7 @@ static int load_row(struct ol_registry *to, const struct ol_rows *rows, outlog_e
     return 0;
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_types(const void *a, const void *b)
 {
     const struct ol_event_type *one = a, *two = b;
     return strcmp(one->event_type, two->event_type);
@@ -89,7 +89,7 @@ static int by_name(const void *a, const void *b)
 int ol_registry_refresh(struct ol_registry *registry, struct ol_conn *conn, outlog_err *err)
 {
     int64_t now = ol_clock_boot_us();
-    if (registry->loaded_at && now - registry->loaded_at < MOST_AGE_US)
+    if (registry->loaded_at && now - registry->loaded_at < REGISTRY_AGE_MAX_US)
         return 0;
 
     struct ol_registry fresh = {.loaded_at = now};
@@ -117,7 +117,7 @@ out:
         return -1;
     }
     if (fresh.type_count)
-        qsort(fresh.types, fresh.type_count, sizeof *fresh.types, by_name);
+        qsort(fresh.types, fresh.type_count, sizeof *fresh.types, compare_types);
     ol_registry_clear(registry);
     *registry = fresh;
     return 0;
@@ -128,7 +128,7 @@ static const struct ol_event_type *find_type(const struct ol_registry *registry,
     struct ol_event_type key = {.event_type = name};
     if (!registry->type_count)
         return NULL;
-    return bsearch(&key, registry->types, registry->type_count, sizeof key, by_name);
+    return bsearch(&key, registry->types, registry->type_count, sizeof key, compare_types);
 }
 
 /* --- use --- */
@@ -216,7 +216,7 @@ out:
 
 /* --- seeding --- */
 
-static struct ol_value raw_text(const struct ol_json *value, struct ol_arena *arena)
+static struct ol_value copy_json(const struct ol_json *value, struct ol_arena *arena)
 {
     return value->type == OL_JSON_NONE
                ? ol_value_text(NULL)
@@ -240,7 +240,7 @@ static int seed_types(struct ol_conn *conn, struct ol_arena *arena, outlog_err *
                           OL_PARAMS(ol_value_text(ol_json_string(&it.key, arena, NULL)),
                                     ol_value_int(version),
                                     ol_value_text(ol_json_string(&aggregate, arena, NULL)),
-                                    raw_text(&shape, arena),
+                                    copy_json(&shape, arena),
                                     ol_value_text(ol_json_string(&about, arena, NULL))),
                           NULL, err) < 0)
             return -1;

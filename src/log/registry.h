@@ -1,4 +1,4 @@
-/* registry.h: what the log knows about event types, strict orgs and secrets. */
+/* registry.h: event types, strict orgs and secret rules, cached from the store. */
 #ifndef OL_LOG_REGISTRY_H
 #define OL_LOG_REGISTRY_H
 
@@ -14,7 +14,7 @@ struct ol_registry {
     struct ol_event_type *types; /* by name */
     size_t type_count;
     bool has_upcasts;
-    void *modes; /* enum ol_secret_mode, one for each rule */
+    void *modes; /* enum ol_secret_mode, one per rule */
 };
 
 struct ol_event_type {
@@ -25,18 +25,19 @@ struct ol_event_type {
 
 void ol_registry_clear(struct ol_registry *registry);
 
-/* Read the settings if what we have is too old. */
+/* Read the settings again if they are too old. */
 int ol_registry_refresh(struct ol_registry *registry, struct ol_conn *conn, outlog_err *err);
 
-/* Put the types and rules that ship with outlog into the store; an operator's changes stay. */
+/* Store the types and rules that ship with outlog; changes by an operator stay. */
 int ol_registry_seed(struct ol_conn *conn, outlog_err *err);
 
-/* May this event be appended? Secrets (E13), and for a strict org its type and shape (E10). */
+/* Check an event before it is appended: secrets (E13), and for a strict org its type and shape
+ * (E10). */
 int ol_registry_admit(const struct ol_registry *registry, const struct outlog_new_event *event,
                       const struct ol_json *payload, const struct ol_json *metadata,
                       outlog_err *err);
 
-/* Refuse secret material in a document (E13); `field` is how errors call it. */
+/* Refuse secret material in a document (E13); `field` is its name in errors. */
 int ol_registry_refuse_secrets(const struct ol_registry *registry, const struct ol_json *value,
                                const char *field, outlog_err *err);
 

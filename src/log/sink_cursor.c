@@ -1,4 +1,4 @@
-/* sink_cursor.c: sinks as people see them: listed, declared, put somewhere else. */
+/* sink_cursor.c: listing, creating and resetting the cursors of sinks. */
 #include "log/sink_cursor.h"
 
 #include "base/json/json.h"
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static const char *target_of(const char *source, struct ol_arena *arena)
+static const char *read_target(const char *source, struct ol_arena *arena)
 {
     struct ol_json object;
     if (ol_json_parse(source, strlen(source), &object, NULL) < 0)
@@ -29,7 +29,7 @@ int ol_sink_cursor_each(outlog *log, void (*each)(void *user, const struct ol_si
     while ((more = ol_rows_next(&rows, err)) > 0) {
         int64_t cursor = ol_rows_int(&rows, 2);
         struct ol_sink_cursor sink = {.name = ol_rows_text(&rows, 0, NULL),
-                                      .to = target_of(ol_rows_text(&rows, 1, NULL), &arena),
+                                      .to = read_target(ol_rows_text(&rows, 1, NULL), &arena),
                                       .cursor_event_id = cursor,
                                       .lag = settled > cursor ? settled - cursor : 0,
                                       .updated_at = ol_rows_time(&rows, 5)};
@@ -75,8 +75,8 @@ int ol_sink_cursor_declare(struct ol_conn *conn, const char *name, const char *s
                          NULL, err);
 }
 
-static int reset(outlog_tx *tx, const char *name, int64_t to, const struct outlog_operator *by,
-                 outlog_err *err)
+static int reset_cursor(outlog_tx *tx, const char *name, int64_t to,
+                        const struct outlog_operator *by, outlog_err *err)
 {
     struct ol_buf payload = {0};
     int64_t changed;
@@ -107,11 +107,11 @@ int ol_sink_cursor_reset(outlog *log, const char *name, int64_t to,
         to = settled;
     if (to > settled)
         return ol_fail(err, OUTLOG_BEYOND_SETTLED,
-                       "a cursor stands between 0 and the settled position %lld",
+                       "a cursor must be between 0 and the settled position %lld",
                        (long long)settled);
     if (outlog_begin(log, &tx, err) < 0)
         return -1;
-    if (reset(tx, name, to, by, err) == 0)
+    if (reset_cursor(tx, name, to, by, err) == 0)
         return outlog_commit(tx, err);
     outlog_rollback(tx);
     return -1;

@@ -1,4 +1,4 @@
-/* sink_cursor.h: sinks as people see them, and what people do to them. sink.h moves them. */
+/* sink_cursor.h: the cursors of sinks: list, create, reset. relay/sink/sink.h moves them. */
 #ifndef OL_LOG_SINK_CURSOR_H
 #define OL_LOG_SINK_CURSOR_H
 
@@ -16,16 +16,15 @@ struct ol_sink_cursor {
 int ol_sink_cursor_each(outlog *log, void (*each)(void *user, const struct ol_sink_cursor *sink),
                         void *user, outlog_err *err);
 
-/* As a JSON object. */
 void ol_sink_cursor_json(const struct ol_sink_cursor *sink, struct ol_buf *out);
 
-/* Make the row of a sink that is declared as `source` says, inside the open transaction: it begins
- * where the log ends now, or at its beginning. One that is there stays where it stands. */
+/* Create the cursor of a sink, inside the open transaction. `source` is its declaration: it begins
+ * at the current end of the log, or at its beginning. An existing cursor is not moved. */
 int ol_sink_cursor_declare(struct ol_conn *conn, const char *name, const char *source,
                            outlog_err *err);
 
-/* Put a sink's cursor somewhere else: 0, an event_id, or OUTLOG_END; with its audit event (X4).
- * OUTLOG_NOT_FOUND: it is not declared. OUTLOG_BEYOND_SETTLED: past what may be read. */
+/* Move a sink's cursor to 0, an event_id, or OUTLOG_END, and append an audit event (X4).
+ * OUTLOG_NOT_FOUND: the sink is not declared. OUTLOG_BEYOND_SETTLED: past the settled position. */
 int ol_sink_cursor_reset(outlog *log, const char *name, int64_t to,
                          const struct outlog_operator *by, outlog_err *err);
 

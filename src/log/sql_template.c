@@ -1,4 +1,4 @@
-/* sql_template.c: see sql_template.h. */
+/* sql_template.c: finding the parameters of a statement, and their values in an event. */
 #include "log/sql_template.h"
 
 #include "base/timestamp.h"
@@ -11,15 +11,15 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MOST_PARAMS = 60 };
+enum { TEMPLATE_PARAMS_MAX = 60 };
 
 /* --- reading --- */
 
-struct reader {
+struct template_reader {
     const char *at;
     struct ol_arena *arena;
     struct ol_sql_template *out;
-    struct ol_buf text; /* the stretch since the last parameter */
+    struct ol_buf text; /* SQL since the last parameter */
     outlog_err *err;
 };
 
@@ -28,8 +28,8 @@ static bool is_word(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* Where something that is not ours to look into ends: text in quotes, a comment, or a text between
- * $tags$; `at` itself when none begins there. One without an end goes to the end. */
+/* Skip text in quotes, a comment, or a text between $tags$, in which no parameter is. Returns `at`
+ * when none begins there, and the end of the statement when it is not closed. */
 static const char *skip_opaque(const char *at, const char *start)
 {
     const char *end;
@@ -65,8 +65,9 @@ static const char *skip_opaque(const char *at, const char *start)
     return at;
 }
 
-/* "payload.customer.country" as field and "/customer/country". */
-static int read_name(struct reader *r, const char *name, struct ol_sql_template_param *param)
+/* Split "payload.customer.country" into the field and "/customer/country". */
+static int read_name(struct template_reader *r, const char *name,
+                     struct ol_sql_template_param *param)
 {
     size_t bytes = strcspn(name, ".");
     int field = 0;
@@ -77,8 +78,8 @@ static int read_name(struct reader *r, const char *name, struct ol_sql_template_
         (name[bytes] && ol_fields[field].kind != OL_EVENT_FIELD_JSON))
         return ol_fail(
             r->err, OUTLOG_INVALID_FIELD,
-            "unknown parameter :%.60s; a field of the event like :aggregate_id, or a path "
-            "like :payload.total or :metadata.x, is wanted",
+            "unknown parameter :%.60s; write a field of the event like :aggregate_id, or a path "
+            "like :payload.total or :metadata.x",
             name);
     param->field = field;
     if (!name[bytes])
@@ -92,7 +93,7 @@ static int read_name(struct reader *r, const char *name, struct ol_sql_template_
     return 0;
 }
 
-static int end_stretch(struct reader *r)
+static int end_text(struct template_reader *r)
 {
     struct ol_sql_template *out = r->out;
     const char *text =
@@ -106,7 +107,7 @@ static int end_stretch(struct reader *r)
 }
 
 /* At a colon that begins a name. */
-static int read_param(struct reader *r)
+static int read_param(struct template_reader *r)
 {
     const char *end = r->at + 1;
     while (is_word(*end) || (*end == '.' && is_word(end[1])))
@@ -114,17 +115,17 @@ static int read_param(struct reader *r)
     const char *name = ol_arena_copy(r->arena, r->at + 1, (size_t)(end - r->at - 1));
     if (!name)
         return ol_no_memory(r->err);
-    if (r->out->param_count == MOST_PARAMS)
-        return ol_fail(r->err, OUTLOG_INVALID_FIELD, "at most %d parameters a statement",
-                       MOST_PARAMS);
-    if (end_stretch(r) < 0 || read_name(r, name, &r->out->params[r->out->param_count]) < 0)
+    if (r->out->param_count == TEMPLATE_PARAMS_MAX)
+        return ol_fail(r->err, OUTLOG_INVALID_FIELD, "at most %d parameters per statement",
+                       TEMPLATE_PARAMS_MAX);
+    if (end_text(r) < 0 || read_name(r, name, &r->out->params[r->out->param_count]) < 0)
         return -1;
     r->out->param_count++;
     r->at = end;
     return 0;
 }
 
-static int read_all(struct reader *r, const char *sql)
+static int read_all(struct template_reader *r, const char *sql)
 {
     while (*r->at) {
         const char *end = skip_opaque(r->at, sql);
@@ -140,16 +141,16 @@ static int read_all(struct reader *r, const char *sql)
         } else if (*r->at == ';') {
             if (r->at[1 + strspn(r->at + 1, " \t\r\n;")])
                 return ol_fail(r->err, OUTLOG_INVALID_FIELD,
-                               "one statement is wanted; for several, write a list of them");
+                               "write one statement here, or a list of statements");
             break;
         } else {
             ol_buf_char(&r->text, *r->at++);
         }
     }
-    return end_stretch(r);
+    return end_text(r);
 }
 
-/* Nothing that ends a transaction, changes the session or the schema. */
+/* Refuses statements that end a transaction, or change the session or the schema. */
 static bool is_allowed(const char *sql)
 {
     static const char *const words[] = {"insert",  "update", "delete", "merge",
@@ -173,14 +174,14 @@ static bool is_allowed(const char *sql)
 int ol_sql_template_read(const char *sql, struct ol_arena *arena, struct ol_sql_template *out,
                          outlog_err *err)
 {
-    struct reader r = {.at = sql, .arena = arena, .out = out, .err = err};
+    struct template_reader r = {.at = sql, .arena = arena, .out = out, .err = err};
     *out = (struct ol_sql_template){.source = sql};
     if (!is_allowed(sql))
         return ol_fail(err, OUTLOG_INVALID_FIELD,
                        "a statement begins with insert, update, delete, merge, replace, with or "
                        "select");
-    out->texts = ol_arena_array(arena, MOST_PARAMS + 1, sizeof *out->texts);
-    out->params = ol_arena_array(arena, MOST_PARAMS, sizeof *out->params);
+    out->texts = ol_arena_array(arena, TEMPLATE_PARAMS_MAX + 1, sizeof *out->texts);
+    out->params = ol_arena_array(arena, TEMPLATE_PARAMS_MAX, sizeof *out->params);
     if (!out->texts || !out->params)
         return ol_no_memory(err);
     int result = read_all(&r, sql);
@@ -190,7 +191,7 @@ int ol_sql_template_read(const char *sql, struct ol_arena *arena, struct ol_sql_
 
 /* --- values --- */
 
-static struct ol_value number_of(const struct ol_json *value)
+static struct ol_value read_number(const struct ol_json *value)
 {
     int64_t whole;
     if (ol_json_int(value, &whole))
@@ -198,8 +199,8 @@ static struct ol_value number_of(const struct ol_json *value)
     return ol_value_real(strtod(value->text, NULL));
 }
 
-static int json_value(const struct ol_json *value, bool wants_json, bool has_types,
-                      struct ol_arena *arena, struct ol_value *out, outlog_err *err)
+static int read_json_value(const struct ol_json *value, bool wants_json, bool has_types,
+                           struct ol_arena *arena, struct ol_value *out, outlog_err *err)
 {
     if (value->type == OL_JSON_NONE || value->type == OL_JSON_NULL) {
         *out = ol_value_text(NULL);
@@ -210,7 +211,7 @@ static int json_value(const struct ol_json *value, bool wants_json, bool has_typ
             return ol_no_memory(err);
         *out = ol_value_bytes(text, bytes);
     } else if (value->type == OL_JSON_NUMBER && !has_types) {
-        *out = number_of(value);
+        *out = read_number(value);
     } else if ((value->type == OL_JSON_TRUE || value->type == OL_JSON_FALSE) && !has_types) {
         *out = ol_value_int(value->type == OL_JSON_TRUE);
     } else {
@@ -219,9 +220,9 @@ static int json_value(const struct ol_json *value, bool wants_json, bool has_typ
     return 0;
 }
 
-/* A field of its own. */
-static int field_value(const struct ol_event_field *field, const struct outlog_event *event,
-                       struct ol_arena *arena, struct ol_value *out, outlog_err *err)
+/* The value of a whole field. */
+static int read_field(const struct ol_event_field *field, const struct outlog_event *event,
+                      struct ol_arena *arena, struct ol_value *out, outlog_err *err)
 {
     const char *at = (const char *)event + field->offset, *text;
     char time[OL_TIMESTAMP_TEXT];
@@ -258,7 +259,7 @@ int ol_sql_template_values(const struct ol_sql_template *template, const struct 
         const struct ol_sql_template_param *param = &template->params[i];
         const struct ol_event_field *field = &ol_fields[param->field];
         if (!param->pointer) {
-            if (field_value(field, event, arena, &values[i], err) < 0)
+            if (read_field(field, event, arena, &values[i], err) < 0)
                 return -1;
             continue;
         }
@@ -273,7 +274,7 @@ int ol_sql_template_values(const struct ol_sql_template *template, const struct 
         if (whole->type == OL_JSON_NONE && ol_json_parse(text, bytes, whole, err) < 0)
             return -1;
         struct ol_json value = ol_json_at(whole, param->pointer);
-        if (json_value(&value, wants_json[i], has_types, arena, &values[i], err) < 0)
+        if (read_json_value(&value, wants_json[i], has_types, arena, &values[i], err) < 0)
             return -1;
     }
     return 0;

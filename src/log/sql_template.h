@@ -1,9 +1,10 @@
-/* sql_template.h: a statement that a user wrote, with the names of an event's values in it:
+/* sql_template.h: a user's statement, with parameters that name values of an event:
  *
  *     insert into totals values (:aggregate_id, :payload.total)
  *
  * A name is a field of the event (:event_id, :org_id …), or a path into its payload or metadata
- * (:payload.customer.country, :payload.items.0.sku). The values are bound, never pasted. */
+ * (:payload.customer.country, :payload.items.0.sku). The values are bound as parameters, never
+ * pasted into the text. */
 #ifndef OL_LOG_SQL_TEMPLATE_H
 #define OL_LOG_SQL_TEMPLATE_H
 
@@ -17,7 +18,7 @@ struct ol_sql_template_param {
 
 struct ol_sql_template {
     const char *source;
-    const char **texts; /* param_count + 1 stretches of SQL */
+    const char **texts; /* param_count + 1 pieces of SQL */
     struct ol_sql_template_param *params;
     int param_count;
 };
@@ -29,11 +30,11 @@ struct ol_sql_template {
 int ol_sql_template_read(const char *sql, struct ol_arena *arena, struct ol_sql_template *out,
                          outlog_err *err);
 
-/* The values of one event; `values` has room for param_count. Text points into the event or into
- * `arena`. A path that leads nowhere is null.
+/* Fill in `values`, param_count of them, for one event. Text points into the event or into `arena`.
+ * A path that does not exist gives null.
  *
- * With `has_types` everything is text, for a store that knows what it wants (a JSON value whole
- * where wants_json says so); without, numbers stay numbers, and true and false are 1 and 0. */
+ * With `has_types` all values are text, for a store that casts them (a JSON value stays JSON where
+ * wants_json is set). Without, numbers stay numbers, and true and false become 1 and 0. */
 int ol_sql_template_values(const struct ol_sql_template *template, const struct outlog_event *event,
                            const bool *wants_json, bool has_types, struct ol_arena *arena,
                            struct ol_value *values, outlog_err *err);

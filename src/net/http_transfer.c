@@ -372,7 +372,7 @@ void ol_http_transfer_reset(struct ol_http_transfer *t,
     t->is_direct = false;
     t->is_mail = request->mail != NULL;
     t->allow_private = request->allow_private || t->is_mail; // a mail server is the operator's own
-    if (t->body.room > BODY_ROOM_KEPT)
+    if (t->body.capacity > BODY_ROOM_KEPT)
         ol_buf_clear(&t->body);
     ol_buf_reset(&t->body);
 }

@@ -226,7 +226,7 @@ int ol_rule_put(struct ol_conn *conn, const char *name, const char *source, stru
     }
     if (put_row(conn, name, source, &rule, &pattern, &condition, &path, &lookup, err) < 0)
         goto out;
-    result = rule.sql ? conn->store->user->lookup(conn, name, lookup.data, err) : 0;
+    result = rule.sql ? conn->store->user_sql->set_lookup(conn, name, lookup.data, err) : 0;
     if (result < 0)
         ol_err_prefix(err, "recipients: sql");
 out:
@@ -239,7 +239,7 @@ out:
 
 int ol_rule_delete(struct ol_conn *conn, const char *name, outlog_err *err)
 {
-    if (conn->store->user->lookup(conn, name, NULL, err) < 0)
+    if (conn->store->user_sql->set_lookup(conn, name, NULL, err) < 0)
         return -1;
     return ol_store_exec(conn, OL_Q_RULE_DELETE, OL_PARAMS(ol_value_text(name)), NULL, err);
 }

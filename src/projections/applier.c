@@ -64,7 +64,7 @@ static int make_program(struct ol_applier *track, outlog_err *err)
     }
     track->program = (struct ol_user_program){.statements = statements,
                                               .count = definition->template_count,
-                                              .meanwhile = read_ahead,
+                                              .overlap = read_ahead,
                                               .context = track};
     return 0;
 }
@@ -92,7 +92,7 @@ int ol_applier_open(struct ol_applier *track, const char *name, const char *defi
         goto wrong;
     if (make_program(track, err) < 0 || load_skips(track, err) < 0)
         return -1;
-    if (track->conn->store->user->prepare(track->conn, &track->program, &why) < 0)
+    if (track->conn->store->user_sql->prepare(track->conn, &track->program, &why) < 0)
         goto wrong;
     track->is_open = true;
     return 0;
@@ -110,7 +110,7 @@ wrong:
 void ol_applier_close(struct ol_applier *track)
 {
     if (track->program.handle)
-        track->conn->store->user->forget(&track->program);
+        track->conn->store->user_sql->forget(&track->program);
     outlog_page_clear(&track->page);
     outlog_page_clear(&track->ahead);
     ol_arena_clear(&track->arena);
@@ -159,7 +159,8 @@ static int add_call(struct ol_applier *track, struct plan *plan, int number,
         return ol_no_memory(err);
     track->calls[plan->call_count++] = (struct ol_user_call){number, values};
     return ol_sql_template_values(template, event, track->program.statements[number].wants_json,
-                                  track->conn->store->user->has_types, &track->batch, values, err);
+                                  track->conn->store->user_sql->has_types, &track->batch, values,
+                                  err);
 }
 
 /* Which statements an event runs: those for its version as it is stored, else those for the version
@@ -244,7 +245,7 @@ static int apply_fast(struct ol_applier *track, const struct plan *plan,
         return -1;
     if (move(track, plan->to, out, err) < 0)
         goto failed;
-    if (store->user->apply(&track->program, track->calls, plan->call_count, false, err) < 0) {
+    if (store->user_sql->apply(&track->program, track->calls, plan->call_count, false, err) < 0) {
         *is_user = !is_passing(err);
         goto failed;
     }
@@ -277,7 +278,8 @@ static int apply_slow(struct ol_applier *track, struct plan *plan, struct ol_app
             continue;
         if (store->mark(track->conn, err) < 0)
             goto failed;
-        bool ok = store->user->apply(&track->program, track->calls + first, count, true, &why) == 0;
+        bool ok =
+            store->user_sql->apply(&track->program, track->calls + first, count, true, &why) == 0;
         if (!ok && is_passing(&why)) {
             if (err)
                 *err = why;

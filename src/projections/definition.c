@@ -288,5 +288,5 @@ int ol_projection_delete(struct ol_conn *conn, const char *name, outlog_err *err
         ol_store_exec(conn, OL_Q_CHECKPOINT_DELETE, OL_PARAMS(named), NULL, err) < 0 ||
         ol_store_exec(conn, OL_Q_SKIP_DELETE, OL_PARAMS(named), NULL, err) < 0)
         return -1;
-    return conn->store->user->aside_drop(conn, name, err);
+    return conn->store->user_sql->shadow_drop(conn, name, err);
 }

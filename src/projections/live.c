@@ -56,7 +56,7 @@ static int check_tables(struct ol_conn *conn, const struct ol_projection *defini
 {
     for (size_t i = 0; i < definition->table_count; i++) {
         bool is_there;
-        if (conn->store->user->has_table(conn, definition->tables[i], &is_there, err) < 0)
+        if (conn->store->user_sql->has_table(conn, definition->tables[i], &is_there, err) < 0)
             return -1;
         if (!is_there)
             return ol_fail(err, OUTLOG_STORE_ERROR,
@@ -72,7 +72,7 @@ static int make_tables(struct ol_projection_task *view, const struct ol_projecti
                        const char *source, bool *is_ours, outlog_err *err)
 {
     struct ol_conn *conn = view->projector->conn;
-    const struct ol_user_sql *user = conn->store->user;
+    const struct ol_user_sql *user = conn->store->user_sql;
     const struct ol_user_swap tables = {.name = definition->name,
                                         .tables = definition->tables,
                                         .table_count = definition->table_count,

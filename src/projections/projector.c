@@ -70,7 +70,8 @@ static void notice(struct ol_projection_task *view, const struct ol_checkpoint *
     if (view->is_owned && was_built && !is_built && *view->build_id) { // given up
         outlog_err ignored;
         ol_rebuild_close(view);
-        view->projector->conn->store->user->aside_drop(view->projector->conn, is->name, &ignored);
+        view->projector->conn->store->user_sql->shadow_drop(view->projector->conn, is->name,
+                                                            &ignored);
     }
     if (view->live.is_open && view->live.position != is->last_applied_event_id)
         ol_live_close(view);

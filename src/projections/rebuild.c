@@ -20,7 +20,7 @@ enum { TELL_US = 300000 };
 
 static int begin(struct ol_applier *track, outlog_err *err)
 {
-    return track->conn->store->user->aside_begin(track->conn, err);
+    return track->conn->store->user_sql->shadow_begin(track->conn, err);
 }
 
 static int move(struct ol_applier *track, int64_t from, int64_t to, bool *moved, outlog_err *err)
@@ -106,7 +106,7 @@ static int refuse_stranger(struct ol_conn *aside, const struct ol_projection *de
 {
     struct ol_rows rows;
     int result = 0;
-    if (ol_store_query(aside, OL_Q_ASIDE_STRANGER,
+    if (ol_store_query(aside, OL_Q_SHADOW_UNLISTED,
                        OL_PARAMS(ol_value_text(definition->tables_json)), &rows, err) < 0)
         return -1;
     int got = ol_rows_next(&rows, err);
@@ -124,7 +124,7 @@ static int make_tables(struct ol_projection_task *view, const struct ol_projecti
                        outlog_err *err)
 {
     struct ol_conn *aside = view->aside;
-    const struct ol_user_sql *user = aside->store->user;
+    const struct ol_user_sql *user = aside->store->user_sql;
     if (ol_store_exec(aside, OL_Q_BUILD_CREATE, OL_NO_PARAMS, NULL, err) < 0 ||
         ol_store_exec(aside, OL_Q_BUILD_BEGIN, OL_PARAMS(ol_value_text(view->row.rebuild_id)), NULL,
                       err) < 0 ||
@@ -148,12 +148,12 @@ static int begin_build(struct ol_projection_task *view, const struct ol_projecti
                        outlog_err *err)
 {
     struct ol_projector *projector = view->projector;
-    const struct ol_user_sql *user = projector->conn->store->user;
+    const struct ol_user_sql *user = projector->conn->store->user_sql;
     ol_store_close(view->aside);
     view->aside = NULL;
-    if (user->aside_drop(projector->conn, definition->name, err) < 0 ||
-        user->aside_open(projector->options->store, definition->name, &view->aside, err) < 0 ||
-        user->aside_begin(view->aside, err) < 0)
+    if (user->shadow_drop(projector->conn, definition->name, err) < 0 ||
+        user->shadow_open(projector->options->store, definition->name, &view->aside, err) < 0 ||
+        user->shadow_begin(view->aside, err) < 0)
         return -1;
     if (make_tables(view, definition, err) < 0) {
         view->aside->store->rollback(view->aside);
@@ -181,8 +181,8 @@ static int open_build(struct ol_projection_task *view, outlog_err *err)
     if (ol_json_parse(view->declared, strlen(view->declared), &value, err) < 0 ||
         ol_projection_read(view->row.shown.name, &value, &view->build_arena, &definition, err) < 0)
         return -1;
-    if (projector->conn->store->user->aside_open(projector->options->store, definition.name,
-                                                 &view->aside, &why) < 0)
+    if (projector->conn->store->user_sql->shadow_open(projector->options->store, definition.name,
+                                                      &view->aside, &why) < 0)
         return stop_for(view, NULL, &why, err);
     if (!is_ours(view, &event_id) && begin_build(view, &definition, &why) < 0)
         return stop_for(view, definition.create, &why, err);
@@ -237,7 +237,7 @@ static int swap(struct ol_projection_task *view, outlog_err *err)
     ol_fault("projection.swap");
     ol_live_close(view); // its statements hold the old tables
     projector->looks_again = true;
-    if (projector->conn->store->user->aside_swap(projector->conn, &swap, &why) < 0)
+    if (projector->conn->store->user_sql->shadow_swap(projector->conn, &swap, &why) < 0)
         return stop_for(view, NULL, &why, err);
     ol_fault("projection.swapped");
     projector->stats->swaps++;

@@ -103,11 +103,11 @@ static void block_failed_keys(struct ol_relay_lane *wl, int64_t by)
 static void apply_parked_keys(struct ol_relay_lane *wl)
 {
     struct ol_map *parked = &wl->worker->parked;
-    for (size_t i = 0; i < parked->room; i++)
+    for (size_t i = 0; i < parked->capacity; i++)
         if (parked->entries[i].key)
             ol_map_add(&wl->lane.keys, parked->entries[i].key, parked->entries[i].count);
     parked = &wl->worker->parked_to;
-    for (size_t i = 0; i < parked->room; i++)
+    for (size_t i = 0; i < parked->capacity; i++)
         if (parked->entries[i].key)
             ol_map_add(&wl->lane.waiting, parked->entries[i].key, parked->entries[i].count);
 }

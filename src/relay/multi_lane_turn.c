@@ -158,7 +158,7 @@ static int write_all(struct ol_worker *worker, size_t count, bool *moved, outlog
 
 bool ol_multi_lane_turn_is_possible(const struct ol_worker *worker)
 {
-    return worker->conn->store->together && !worker->conn->is_pooled;
+    return worker->conn->store->pipeline && !worker->conn->is_pooled;
 }
 
 int ol_multi_lane_turn_step(struct ol_worker *worker, bool *moved, outlog_err *err)

@@ -35,13 +35,13 @@ void ol_overlap_begin(struct ol_worker *worker)
     if (worker->waiting || ol_sender_in_flight(sender))
         call(worker);
     if (ol_sender_in_flight(sender))
-        worker->conn->meanwhile =
+        worker->conn->idle =
             (struct ol_idle_callback){.fd = ol_sender_fd(sender), .call = call, .user = worker};
 }
 
 void ol_overlap_end(struct ol_worker *worker)
 {
-    worker->conn->meanwhile = (struct ol_idle_callback){0};
+    worker->conn->idle = (struct ol_idle_callback){0};
     for (size_t i = 0; i < worker->lane_count; i++)
         worker->lanes[i].is_in_turn = false;
     ol_batch_land(worker);

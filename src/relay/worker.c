@@ -181,13 +181,13 @@ static void pause_if_vain(const struct ol_worker *worker)
 static void listen(struct ol_worker *worker, int64_t left_us)
 {
     const struct ol_store *store = worker->conn->store;
-    bool is_woken = store->woken(worker->conn);
+    bool is_woken = store->drain_wake(worker->conn);
     if (!is_woken)
         is_woken = ol_waiter_wait(&worker->waiter, store->wake_fd(worker->conn),
                                   (int)((left_us + 999) / 1000));
     if (is_woken) {
         pause_if_vain(worker);
-        store->woken(worker->conn);
+        store->drain_wake(worker->conn);
         worker->wants_look = worker->is_told = true;
     }
 }

@@ -91,7 +91,7 @@ int ol_worker_pool_confine(struct ol_request *request, const char *store, outlog
         return -1;
     if (desk->tenant->conn->is_pooled) // whoever got that session next would be confined
         return 0;
-    if (ol_store_query(desk->tenant->conn, OL_Q_SESSION_CONFINE,
+    if (ol_store_query(desk->tenant->conn, OL_Q_BACKEND_CONFINE,
                        OL_PARAMS(ol_value_text(request->who.org_id)), &rows, err) < 0)
         return -1;
     int got = ol_rows_next(&rows, err);

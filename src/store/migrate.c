@@ -51,8 +51,8 @@ int ol_migrate_check(struct ol_conn *conn, outlog_err *err)
     return 0;
 }
 
-/* One step in one transaction: the bootstrap, and the migration after the one that is there. */
-static int step(struct ol_conn *conn, int *version, outlog_err *err)
+/* In one transaction: the bootstrap, and the first migration that is not applied yet. */
+static int apply_next(struct ol_conn *conn, int *version, outlog_err *err)
 {
     const struct ol_store *store = conn->store;
 
@@ -94,7 +94,7 @@ int ol_migrate(struct ol_conn *conn, int *from, int *to, outlog_err *err)
     if (*from > latest)
         return refuse_newer(conn, *from, err);
     while (*to < latest)
-        if (step(conn, to, err) < 0)
+        if (apply_next(conn, to, err) < 0)
             return -1;
     return 0;
 }

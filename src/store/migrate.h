@@ -13,8 +13,8 @@ int ol_migrate_version(struct ol_conn *conn, int *out, outlog_err *err);
 /* OUTLOG_NO_SCHEMA or OUTLOG_NEWER_SCHEMA unless the store can be used as it is. */
 int ol_migrate_check(struct ol_conn *conn, outlog_err *err);
 
-/* Apply what is missing, each migration in a transaction of its own: an interrupted run goes on
- * where it stopped. Several processes may do this at once. */
+/* Apply the missing migrations, each in a transaction of its own: after an interruption the next
+ * call continues where it stopped. Several processes may do this at once. */
 int ol_migrate(struct ol_conn *conn, int *from, int *to, outlog_err *err);
 
 #endif

@@ -1,14 +1,14 @@
-/* query.h: the shape of what scripts/embed_sql.py makes of sql/. */
+/* query.h: the tables that scripts/embed_sql.py generates from sql/. */
 #ifndef OL_STORE_QUERY_H
 #define OL_STORE_QUERY_H
 
 #include <stdint.h>
 
-/* A stretch of SQL, then perhaps a parameter; left out when parameter `when` is absent. */
+/* A piece of SQL, then perhaps a parameter; left out when parameter `when` is absent. */
 struct ol_query_piece {
     const char *text; /* NULL ends the list */
     int16_t param;    /* -1: none follows */
-    int16_t when;     /* -1: always there */
+    int16_t when;     /* -1: always included */
 };
 
 struct ol_query {
@@ -16,7 +16,8 @@ struct ol_query {
     const struct ol_query_piece *pieces;
     uint32_t param_count;
     uint32_t literal_mask; /* parameters written into the text as numbers */
-    uint32_t replan_mask;  /* parameters whose presence asks for a plan of these values alone */
+    uint32_t replan_mask;  /* parameters whose presence needs a plan for these values, not a generic
+                              one */
     const char *params;    /* their names, with a space between */
 };
 

@@ -1,4 +1,4 @@
-/* store.c: what all stores share: opening by URL, building statements, small conveniences. */
+/* store.c: the code that all stores share: opening by URL, building statements, helpers. */
 #include "store/store.h"
 
 #include "base/timestamp.h"
@@ -62,7 +62,7 @@ struct ol_value ol_value_absent(void)
     return (struct ol_value){.type = OL_VALUE_ABSENT};
 }
 
-/* Times live in a ring of buffers: a query has fewer time parameters than the ring has places. */
+/* Times live in a ring of buffers: a query has fewer time parameters than the ring has buffers. */
 struct ol_value ol_value_time(int64_t time_us)
 {
     static _Thread_local char ring[8][OL_TIMESTAMP_TEXT];
@@ -84,12 +84,12 @@ uint64_t ol_statement_key(const struct ol_query *query, const struct ol_value *p
     return key;
 }
 
-struct text_out {
+struct statement_writer {
     struct ol_statement *to;
     size_t bytes;
 };
 
-static void put(struct text_out *out, const char *text)
+static void put_text(struct statement_writer *out, const char *text)
 {
     size_t bytes = strlen(text);
     if (out->bytes + bytes < sizeof out->to->text)
@@ -110,29 +110,29 @@ static int bind_slot(struct ol_statement *out, int param)
 int ol_statement_build(const struct ol_query *query, const struct ol_value *params, char marker,
                        struct ol_statement *out, outlog_err *err)
 {
-    struct text_out text = {out, 0};
+    struct statement_writer text = {out, 0};
     char word[32];
 
-    assert(query->pieces); // the other store's query
+    assert(query->pieces); // else it is a query of the other store only
     out->bound_count = 0;
     for (const struct ol_query_piece *piece = query->pieces; piece->text; piece++) {
         if (piece->when >= 0 && params[piece->when].type == OL_VALUE_ABSENT)
             continue;
-        put(&text, piece->text);
+        put_text(&text, piece->text);
         if (piece->param < 0)
             continue;
         if (query->literal_mask >> piece->param & 1)
             snprintf(word, sizeof word, "%lld", (long long)params[piece->param].number);
         else
             snprintf(word, sizeof word, "%c%d", marker, bind_slot(out, piece->param));
-        put(&text, word);
+        put_text(&text, word);
     }
     if (text.bytes >= sizeof out->text)
         return ol_fail(err, OUTLOG_MISUSE, "query %s is too long", query->name);
     return 0;
 }
 
-/* PostgreSQL takes no other text, SQLite would look for it and find nothing. */
+/* PostgreSQL refuses such text; SQLite would search for it and find nothing. */
 int ol_statement_check(const struct ol_query *query, const struct ol_value *params, outlog_err *err)
 {
     for (uint32_t i = 0; i < query->param_count; i++) {
@@ -159,17 +159,17 @@ int ol_store_query(struct ol_conn *conn, enum ol_query_id id, const struct ol_va
 
 void ol_store_prefetch(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params)
 {
-    if (conn->store->ahead)
-        conn->store->ahead(conn, id, params);
+    if (conn->store->prefetch)
+        conn->store->prefetch(conn, id, params);
 }
 
-int ol_store_pipeline(struct ol_conn *conn, const struct ol_pipelined_query *asks, size_t count,
+int ol_store_pipeline(struct ol_conn *conn, const struct ol_pipelined_query *queries, size_t count,
                       struct ol_rows *rows, outlog_err *err)
 {
     assert(!conn->in_transaction);
     for (size_t i = 0; i < count; i++)
         rows[i] = (struct ol_rows){.conn = conn, .row = -1};
-    int result = conn->store->together(conn, asks, count, rows, err);
+    int result = conn->store->pipeline(conn, queries, count, rows, err);
     for (size_t i = 0; result < 0 && i < count; i++)
         ol_rows_end(&rows[i]);
     return result;
@@ -206,7 +206,7 @@ int ol_store_exec(struct ol_conn *conn, enum ol_query_id id, const struct ol_val
 void ol_store_await(struct ol_conn *conn, struct ol_waiter *waiter, int timeout_ms)
 {
     ol_waiter_wait(waiter, conn->store->wake_fd(conn), timeout_ms);
-    conn->store->woken(conn);
+    conn->store->drain_wake(conn);
 }
 
 int ol_store_limit_hang(struct ol_conn *conn, enum ol_query_id query, int64_t limit_ms,
@@ -232,7 +232,7 @@ int ol_store_number(struct ol_conn *conn, enum ol_query_id id, const struct ol_v
         *out = ol_rows_int(&rows, 0);
         result = 0;
     } else if (got == 0) {
-        ol_fail(err, OUTLOG_NOT_FOUND, "query %s gave no row", conn->store->queries[id].name);
+        ol_fail(err, OUTLOG_NOT_FOUND, "query %s returned no row", conn->store->queries[id].name);
     }
     ol_rows_end(&rows);
     return result;

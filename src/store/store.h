@@ -1,8 +1,8 @@
 /* store.h: the narrow waist between outlog's logic and a database.
  *
- * A connection runs named queries (sql/, see query.h) and knows nothing of what they mean. The
- * logic above is written once; what differs between stores is data (ol_store fields) or stands
- * behind one of these functions. A connection belongs to one thread at a time. */
+ * A connection runs named queries (sql/, see query.h) and does not know what they mean. The logic
+ * above is written once; a difference between stores is either data (a field of ol_store) or behind
+ * one of these functions. A connection belongs to one thread at a time. */
 #ifndef OL_STORE_STORE_H
 #define OL_STORE_STORE_H
 
@@ -33,14 +33,14 @@ struct ol_value ol_value_int(int64_t number);
 struct ol_value ol_value_real(double real);
 struct ol_value ol_value_text(const char *text); /* NULL becomes null */
 struct ol_value ol_value_bytes(const char *text, size_t bytes);
-struct ol_value ol_value_optional(const char *text); /* NULL: the clause is left out */
+struct ol_value ol_value_optional(const char *text); /* NULL: its part of the query is left out */
 struct ol_value ol_value_time(int64_t time_us);      /* as RFC 3339 text */
 struct ol_value ol_value_absent(void);
 
 #define OL_PARAMS(...) ((const struct ol_value[]){__VA_ARGS__})
 #define OL_NO_PARAMS ((const struct ol_value[]){{0}})
 
-/* A query with its parameters, one of several that are asked together. */
+/* A query with its parameters, one of several that are sent in one round trip. */
 struct ol_pipelined_query {
     enum ol_query_id id;
     const struct ol_value *params;
@@ -51,33 +51,33 @@ struct ol_pipelined_query {
 struct ol_store {
     const char *name; /* "sqlite", "postgres" */
 
-    /* Connect. Nothing is created but an empty SQLite file. */
+    /* Connect. Creates nothing except an empty SQLite file. */
     int (*open)(const char *url, struct ol_conn **out, outlog_err *err);
     void (*close)(struct ol_conn *conn);
 
-    /* A read-write transaction. commit: OUTLOG_OUTCOME_UNKNOWN when nobody can tell. */
+    /* A read-write transaction. commit: OUTLOG_OUTCOME_UNKNOWN when it may or may not be stored. */
     int (*begin)(struct ol_conn *conn, outlog_err *err);
     int (*commit)(struct ol_conn *conn, outlog_err *err);
     void (*rollback)(struct ol_conn *conn);
 
-    /* A transaction that only reads, and sees one moment of the store. Ended by rollback. */
+    /* A read-only transaction on one snapshot of the store. Ended by rollback. */
     int (*snapshot)(struct ol_conn *conn, outlog_err *err);
 
-    /* A mark to go back to inside a transaction: `ok` keeps what was done since, else undoes it. */
+    /* A savepoint. On release `ok` keeps the changes since the mark, else they are undone. */
     int (*mark)(struct ol_conn *conn, outlog_err *err);
     int (*release)(struct ol_conn *conn, bool ok, outlog_err *err);
 
-    /* Run a named query. rows may be NULL. rows->changed tells how many rows a write touched. */
+    /* Run a named query. rows->changed is the number of rows that a write touched. */
     int (*query)(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
                  struct ol_rows *rows, outlog_err *err);
 
-    /* A hint: this query with these numbers will be asked after the next statement. The store may
-     * gather the answer meanwhile; it then shows what was there when that statement ended, or
-     * later. NULL: the store has nobody who could work meanwhile. */
-    void (*ahead)(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params);
+    /* A hint: this query with these numbers will be run after the next statement. The store may run
+     * it already; the result then shows the data at the end of that statement, or later. NULL: the
+     * store has no server that could work in the meantime. */
+    void (*prefetch)(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params);
 
-    /* ol_store_pipeline(). NULL: the store has one lane, so nobody needs it. */
-    int (*together)(struct ol_conn *conn, const struct ol_pipelined_query *asks, size_t count,
+    /* ol_store_pipeline(). NULL: the store has one lane, so it is not needed. */
+    int (*pipeline)(struct ol_conn *conn, const struct ol_pipelined_query *queries, size_t count,
                     struct ol_rows *rows, outlog_err *err);
 
     /* Go to the next row: 1, or 0 at the end, or -1. */
@@ -89,29 +89,29 @@ struct ol_store {
     int64_t (*column_time)(const struct ol_rows *rows, int column);
     void (*column_uuid)(const struct ol_rows *rows, int column, char out[OL_UUID_TEXT]);
 
-    /* Append checked events (store/append_batch.h) inside a transaction, or as one of its own when
-     * write->is_alone. The one hot path that each store does in its own way. */
-    int (*write)(struct ol_conn *conn, struct ol_append_batch *write, outlog_err *err);
+    /* Append checked events (store/append_batch.h) inside a transaction, or as a transaction of
+     * their own when batch->is_alone. The one hot path that each store implements itself. */
+    int (*append)(struct ol_conn *conn, struct ol_append_batch *batch, outlog_err *err);
 
     /* Run a script of many statements (migrations). */
     int (*script)(struct ol_conn *conn, const char *sql, outlog_err *err);
 
-    /* A descriptor that turns readable when another process may have committed, or -1 when only
-     * polling tells. */
+    /* A descriptor that becomes readable when another process may have committed. -1: there is
+     * none, so poll. */
     int (*wake_fd)(struct ol_conn *conn);
 
-    /* Has it turned readable since the last call? Takes what there is to read. */
-    bool (*woken)(struct ol_conn *conn);
+    /* Has a wake-up arrived since the last call? Consumes all of them. */
+    bool (*drain_wake)(struct ol_conn *conn);
 
     /* Reconnect if the connection is lost. Does nothing on a healthy one. */
     int (*revive)(struct ol_conn *conn, outlog_err *err);
 
-    bool has_gaps; /* numbers are taken before commit: a lower one may appear after a higher one */
-    bool answers_whole; /* all rows of an answer are in memory before the first is seen */
+    bool has_gaps; /* ids are assigned before commit: a lower one may appear after a higher one */
+    bool answers_whole; /* all rows of a result are in memory before the first can be read */
     bool can_notify;    /* LISTEN and NOTIFY: writers can wake a sleeping relay */
     bool has_globs; /* routes are matched by GLOB and JSON paths; else by LIKE and JSON pointers */
-    bool has_functions;             /* commands of runs are functions of the database itself */
-    const struct ol_user_sql *user; /* what runs a user's own statements (store/user_sql.h) */
+    bool has_functions;                 /* commands of runs are functions of the database itself */
+    const struct ol_user_sql *user_sql; /* runs a user's own statements (store/user_sql.h) */
     const struct ol_query *queries;
     const struct ol_migration *migrations;
     const char *bootstrap;
@@ -119,8 +119,8 @@ struct ol_store {
 
 extern const struct ol_store ol_store_sqlite, ol_store_postgres;
 
-/* What else to do while a connection waits for its database: `call` is made when `fd` is readable.
- * It must not use the connection. A store that has nobody to wait for never calls. */
+/* What else to do while a connection waits for its server: `call` is made when `fd` is readable. It
+ * must not use the connection. A store without a server never calls it. */
 struct ol_idle_callback {
     int fd;
     void (*call)(void *user); /* NULL: nothing */
@@ -134,10 +134,10 @@ struct ol_conn {
     uint64_t wake_key; /* connections of this process to the same database share it */
     bool in_transaction;
     bool is_borrowed;             /* the caller's connection: never closed, never reconfigured */
-    bool is_pooled;               /* behind a pooler: each transaction may be another session's */
-    int64_t limit_ms;             /* how long a transaction may hang; 0: nobody said */
-    enum ol_query_id limit_query; /* tells a new session */
-    struct ol_idle_callback meanwhile;
+    bool is_pooled;               /* behind a pooler: each transaction may run in another session */
+    int64_t limit_ms;             /* how long a transaction may hang; 0: no limit was set */
+    enum ol_query_id limit_query; /* sets the limit in a new session */
+    struct ol_idle_callback idle;
 };
 
 /* An open result. Start from {0}; ol_rows_end() may be called on it at any time. */
@@ -158,10 +158,10 @@ int ol_store_query(struct ol_conn *conn, enum ol_query_id id, const struct ol_va
                    struct ol_rows *rows, outlog_err *err);
 void ol_store_prefetch(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params);
 
-/* Run queries in their order as one transaction and in one round trip, outside of any other.
- * rows[i] answers asks[i]; each has to be ended by the caller. -1: there are no rows, and nothing
- * was stored unless the code is OUTLOG_OUTCOME_UNKNOWN or OUTLOG_UNAVAILABLE. */
-int ol_store_pipeline(struct ol_conn *conn, const struct ol_pipelined_query *asks, size_t count,
+/* Run queries in order, as one transaction and in one round trip. Not inside a transaction. rows[i]
+ * is the result of queries[i]; the caller ends each. -1: there are no rows, and nothing was stored
+ * unless the code is OUTLOG_OUTCOME_UNKNOWN or OUTLOG_UNAVAILABLE. */
+int ol_store_pipeline(struct ol_conn *conn, const struct ol_pipelined_query *queries, size_t count,
                       struct ol_rows *rows, outlog_err *err);
 int ol_rows_next(struct ol_rows *rows, outlog_err *err);
 void ol_rows_end(struct ol_rows *rows);
@@ -174,13 +174,13 @@ int ol_store_exec(struct ol_conn *conn, enum ol_query_id id, const struct ol_val
 int ol_store_number(struct ol_conn *conn, enum ol_query_id id, const struct ol_value *params,
                     int64_t *out, outlog_err *err);
 
-/* From now on a session that hangs lets go of what it holds; `query` tells the session, and each
- * that comes after it when a connection was lost. Behind a pooler there is none to tell: each
- * transaction begins with it. */
+/* From now on a session that hangs for limit_ms releases its locks. `query` sets this in the
+ * session, and again in each new session after a lost connection. Behind a pooler no session is
+ * ours: each transaction begins with the limit instead. */
 int ol_store_limit_hang(struct ol_conn *conn, enum ol_query_id query, int64_t limit_ms,
                         outlog_err *err);
 
-/* Wait until somebody may have committed or the time has passed. What was told by then is taken. */
+/* Wait until another connection may have committed, or the time has passed. Drains the wake-ups. */
 void ol_store_await(struct ol_conn *conn, struct ol_waiter *waiter, int timeout_ms);
 
 bool ol_rows_is_null(const struct ol_rows *rows, int column);
@@ -191,7 +191,7 @@ void ol_rows_uuid(const struct ol_rows *rows, int column, char out[OL_UUID_TEXT]
 /* The text in place, valid until the next row; NULL for null. *bytes may be NULL. */
 const char *ol_rows_text(const struct ol_rows *rows, int column, size_t *bytes);
 
-/* A copy in the arena; NULL for null (and when memory is out, which *failed tells). */
+/* A copy in the arena; NULL for null (and when memory is out; then *failed is set). */
 const char *ol_rows_copy(const struct ol_rows *rows, int column, struct ol_arena *arena,
                          bool *failed);
 
@@ -206,12 +206,12 @@ struct ol_statement {
 int ol_statement_build(const struct ol_query *query, const struct ol_value *params, char marker,
                        struct ol_statement *out, outlog_err *err);
 
-/* Refuses a text that is not UTF-8, by the parameter's name: the same words on every store. */
+/* Refuses a text that is not UTF-8 and names the parameter: the same error on every store. */
 int ol_statement_check(const struct ol_query *query, const struct ol_value *params,
                        outlog_err *err);
 
-/* Equal for two calls whose statement text is equal: which optional parameters are there, and
- * the values of the literal ones. */
+/* Equal for two calls whose statement text is equal. Depends on which optional parameters are
+ * present, and on the values of the literal ones. */
 uint64_t ol_statement_key(const struct ol_query *query, const struct ol_value *params);
 
 /* Turn "code: message" into its error; false when `message` does not begin with one of ours. */

@@ -1,4 +1,4 @@
-/* temp_store.c: see temp_store.h. */
+/* temp_store.c: a file beside a SQLite store, a database on the same PostgreSQL server. */
 #include "store/temp_store.h"
 
 #include "base/uuid.h"
@@ -11,7 +11,7 @@
 static const char suffixes[][8] = {"", "-wal", "-shm"};
 
 /* The same URL with another database: the path of a libpq URL is the database's name. */
-static int with_database(const char *url, const char *name, char *out, size_t room)
+static int with_database(const char *url, const char *name, char *out, size_t size)
 {
     const char *host = strstr(url, "://") + 3;
     const char *path = strchr(host, '/'), *query = strchr(host, '?');
@@ -20,12 +20,12 @@ static int with_database(const char *url, const char *name, char *out, size_t ro
         query = end;
     if (!path || path > query)
         path = query;
-    return snprintf(out, room, "%.*s/%s%s", (int)(path - url), url, name, query) < (int)room ? 0
+    return snprintf(out, size, "%.*s/%s%s", (int)(path - url), url, name, query) < (int)size ? 0
                                                                                              : -1;
 }
 
-static int run_alone(const char *url, const char *verb, const char *name, const char *how,
-                     outlog_err *err)
+static int run_command(const char *url, const char *verb, const char *name, const char *how,
+                       outlog_err *err)
 {
     struct ol_conn *conn;
     char sql[160];
@@ -37,34 +37,34 @@ static int run_alone(const char *url, const char *verb, const char *name, const 
     return result;
 }
 
-int ol_temp_store_open(const char *url, struct ol_temp_store *scratch, outlog_err *err)
+int ol_temp_store_open(const char *url, struct ol_temp_store *temp, outlog_err *err)
 {
     char id[OL_UUID_TEXT];
-    *scratch = (struct ol_temp_store){0};
+    *temp = (struct ol_temp_store){0};
     ol_uuid_make(id);
     if (strncmp(url, "sqlite:", 7) == 0) {
-        if (snprintf(scratch->url, sizeof scratch->url, "%s.bench-%.8s", url, id + 28) >=
-            (int)sizeof scratch->url)
+        if (snprintf(temp->url, sizeof temp->url, "%s.bench-%.8s", url, id + 28) >=
+            (int)sizeof temp->url)
             return ol_fail(err, OUTLOG_INVALID_FIELD, "the store's path is too long");
         return 0;
     }
     if (strncmp(url, "postgres", 8) != 0 || !strstr(url, "://"))
         return ol_fail(err, OUTLOG_INVALID_FIELD,
                        "store %.40s is neither sqlite: nor postgres:", url);
-    snprintf(scratch->name, sizeof scratch->name, "outlog_bench_%.8s", id + 28);
-    if (snprintf(scratch->home, sizeof scratch->home, "%s", url) >= (int)sizeof scratch->home ||
-        with_database(url, scratch->name, scratch->url, sizeof scratch->url) < 0)
+    snprintf(temp->name, sizeof temp->name, "outlog_bench_%.8s", id + 28);
+    if (snprintf(temp->home, sizeof temp->home, "%s", url) >= (int)sizeof temp->home ||
+        with_database(url, temp->name, temp->url, sizeof temp->url) < 0)
         return ol_fail(err, OUTLOG_INVALID_FIELD, "the store's URL is too long");
-    return run_alone(url, "create", scratch->name, "", err);
+    return run_command(url, "create", temp->name, "", err);
 }
 
-int ol_temp_store_close(struct ol_temp_store *scratch, outlog_err *err)
+int ol_temp_store_close(struct ol_temp_store *temp, outlog_err *err)
 {
-    char path[sizeof scratch->url + 8];
-    if (scratch->name[0])
-        return run_alone(scratch->home, "drop", scratch->name, " with (force)", err);
+    char path[sizeof temp->url + 8];
+    if (temp->name[0])
+        return run_command(temp->home, "drop", temp->name, " with (force)", err);
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
-        snprintf(path, sizeof path, "%s%s", scratch->url + strlen("sqlite:"), suffixes[i]);
+        snprintf(path, sizeof path, "%s%s", temp->url + strlen("sqlite:"), suffixes[i]);
         unlink(path);
     }
     return 0;

@@ -1,18 +1,17 @@
-/* user_sql.h: statements and tables that are not ours: what a user wrote for a projection.
+/* user_sql.h: statements and tables of a user, written for a projection.
  *
  * A program is a set of statements that are run again and again with the values of events. Its
- * tables can be built a second time aside, beside the live ones, and take their place in one
- * moment. */
+ * tables can be built a second time, as shadow tables beside the live ones, and replace them in one
+ * transaction. */
 #ifndef OL_STORE_USER_SQL_H
 #define OL_STORE_USER_SQL_H
 
 #include "store/store.h"
 
 struct ol_user_statement {
-    const char *const
-        *texts; /* param_count + 1 stretches of SQL: a value stands between each two */
+    const char *const *texts; /* param_count + 1 pieces of SQL, with a value between each two */
     int param_count;
-    bool *wants_json; /* filled by prepare: this value goes in as JSON, not as plain text */
+    bool *wants_json; /* filled by prepare: this value is passed as JSON, not as plain text */
 };
 
 struct ol_user_program {
@@ -21,8 +20,9 @@ struct ol_user_program {
     struct ol_conn *conn; /* filled by prepare */
     void *handle;         /* the store's own */
 
-    /* Called at most once while a batch is applied, perhaps by another thread; may be NULL. */
-    void (*meanwhile)(void *context);
+    /* Work that may overlap with applying a batch: called at most once per batch, perhaps by
+     * another thread. May be NULL. */
+    void (*overlap)(void *context);
     void *context;
 };
 
@@ -32,68 +32,67 @@ struct ol_user_call {
     const struct ol_value *values;
 };
 
-/* Tables that are ready to take the place of the live ones. */
+/* Shadow tables that are ready to replace the live ones. */
 struct ol_user_swap {
     const char *name; /* of the projection */
     const char *const *tables;
     size_t table_count;
     const char *tables_json;
     const char *create;
-    int64_t event_id; /* how far they are; the swap looks whether that is still so */
+    int64_t event_id; /* their position; the swap checks that it has not changed */
 
-    /* Called inside the transaction of the swap; -1 undoes it all. */
+    /* Called inside the transaction of the swap; -1 rolls it back. */
     int (*record)(void *context, struct ol_conn *conn, outlog_err *err);
     void *context;
 };
 
-/* Errors of a user's SQL are OUTLOG_STORE_ERROR, with the database's own words; what may pass by
- * itself (a lock, a lost connection, a full disk) has a code that is retryable. */
+/* Errors of a user's SQL are OUTLOG_STORE_ERROR, with the text of the database. A temporary error
+ * (a lock, a lost connection, a full disk) has a retryable code. */
 struct ol_user_sql {
-    /* Make a program ready on this connection. err->index: which statement is wrong, or -1. */
+    /* Prepare a program on this connection. err->index: which statement is wrong, or -1. */
     int (*prepare)(struct ol_conn *conn, struct ol_user_program *program, outlog_err *err);
 
-    /* Run calls in their order, inside a transaction. One by one, err->index names the call that
-     * failed; otherwise it may be -1. */
+    /* Run calls in order, inside a transaction. With one_by_one err->index is the call that failed;
+     * otherwise it may be -1. */
     int (*apply)(struct ol_user_program *program, const struct ol_user_call *calls, size_t count,
                  bool one_by_one, outlog_err *err);
 
-    /* Let go of what prepare made. Does nothing for one that was never prepared. */
+    /* Release what prepare allocated. Does nothing for a program that was never prepared. */
     void (*forget)(struct ol_user_program *program);
 
-    /* Run a user's script inside a transaction of ours, which it cannot end. */
+    /* Run a user's script inside a transaction of ours; one that ends the transaction fails. */
     int (*script)(struct ol_conn *conn, const char *sql, outlog_err *err);
 
-    /* Whether the place where tables are created has this one. */
+    /* Whether the schema in which tables are created has this one. */
     int (*has_table)(struct ol_conn *conn, const char *table, bool *out, outlog_err *err);
 
-    /* Fail if one of the tables is there and has rows. */
+    /* Fail if one of the tables exists and has rows. */
     int (*refuse_filled)(struct ol_conn *conn, const struct ol_user_swap *swap, outlog_err *err);
 
     /* Empty the tables. */
     int (*clear)(struct ol_conn *conn, const struct ol_user_swap *swap, outlog_err *err);
 
-    /* A connection to the place beside the live tables, made when it is not there. What is created
-     * there without a schema's name stays there; what is only read is found where it is. */
-    int (*aside_open)(const char *url, const char *name, struct ol_conn **out, outlog_err *err);
+    /* A connection to the shadow of a projection (a schema or a file of its own), which is created
+     * if needed. Tables created without a schema name go there; other tables can still be read. */
+    int (*shadow_open)(const char *url, const char *name, struct ol_conn **out, outlog_err *err);
 
-    /* A transaction there, which does not lock the live tables. Ended as any other. */
-    int (*aside_begin)(struct ol_conn *aside, outlog_err *err);
+    /* A transaction in the shadow, which does not lock the live tables. Ended as any other. */
+    int (*shadow_begin)(struct ol_conn *shadow, outlog_err *err);
 
-    /* Throw the place away. */
-    int (*aside_drop)(struct ol_conn *live, const char *name, outlog_err *err);
+    /* Remove the shadow. */
+    int (*shadow_drop)(struct ol_conn *live, const char *name, outlog_err *err);
 
-    /* Put what was built aside in the place of the live tables, in one transaction that also
-     * records it. Nobody sees anything between. OUTLOG_UNAVAILABLE: not now, readers hold the
-     * tables. */
-    int (*aside_swap)(struct ol_conn *live, const struct ol_user_swap *swap, outlog_err *err);
+    /* Replace the live tables by the shadow tables, in one transaction that also records it. No
+     * reader sees a state in between. OUTLOG_UNAVAILABLE: not now, readers hold the tables. */
+    int (*shadow_swap)(struct ol_conn *live, const struct ol_user_swap *swap, outlog_err *err);
 
-    /* A rule's own query for recipients, ready to run as the database evaluates the rule, and tried
-     * once inside the caller's transaction; NULL: no longer. */
-    int (*lookup)(struct ol_conn *conn, const char *rule, const char *sql, outlog_err *err);
+    /* Install a notification rule's own query for recipients, which the database runs when it
+     * evaluates the rule, and try it once inside the caller's transaction. NULL: remove it. */
+    int (*set_lookup)(struct ol_conn *conn, const char *rule, const char *sql, outlog_err *err);
 
-    bool has_types; /* values are read as text by their type; else they carry their own */
+    bool has_types; /* values are passed as text and cast by the database */
 };
 
-extern const struct ol_user_sql ol_user_sqlite, ol_user_postgres;
+extern const struct ol_user_sql ol_user_sql_sqlite, ol_user_sql_postgres;
 
 #endif

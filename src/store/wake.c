@@ -1,5 +1,5 @@
 /* wake.c: the waiters of this process, in one list. There are few, and signals are rarer than rows,
- * so a list under a lock is enough; the count lets a commit skip it when nobody waits. */
+ * so a list under a lock is enough. The count lets a commit skip it when there are no waiters. */
 #include "store/wake.h"
 
 #include <poll.h>

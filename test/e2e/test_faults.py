@@ -777,5 +777,5 @@ def test_x_sqlite_path_that_is_no_database(tmp_path):
                         (f"sqlite:{tmp_path}/no/such/folder/x.db", "unable to open")):
         done = Outlog(store).run("events", check=False)
         said = refusal(done, "store_error" if "not a database" in word else "unavailable")
-        assert word in said and ("not a database" in word or "a folder that is there" in said)
+        assert word in said and ("not a database" in word or "an existing folder" in said)
     assert (tmp_path / "text.db").read_text().startswith("this is no database")

@@ -88,7 +88,7 @@ def test_e5_init_works_through_a_pooler(pooler, postgres):
 
 
 def test_e5_appenders_share_sessions_and_nothing_else(pooled):
-    """Threads by the C library: lone appends, shared crossings and transactions of their own."""
+    """Threads by the C library: single appends, group commits and transactions of their own."""
     failed = []
 
     def work(name):

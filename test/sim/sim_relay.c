@@ -110,7 +110,7 @@ static void note(const char *what, int a, int b)
 static void pass(int64_t us)
 {
     sim.now += us;
-    ol_clock_turn(sim.now);
+    ol_clock_set(sim.now);
 }
 
 /* --- the store, as a person sees it --- */
@@ -474,7 +474,7 @@ int main(int argc, char **argv)
     sim.random = strtoull(argv[3], NULL, 10);
     sim.hash = 14695981039346656037u;
     sim.now = INT64_C(1767225600000000);
-    ol_clock_turn(sim.now);
+    ol_clock_set(sim.now);
     prepare();
     long steps = strtol(argv[4], NULL, 10);
     for (sim.step = 0; sim.step < steps; sim.step++) {

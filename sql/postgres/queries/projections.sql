@@ -22,7 +22,7 @@ select outlog.projection_aside_drop(:build)
 -- name: projection_swap(build, tables, event_id) @postgres
 select outlog.projection_swap(:build, :tables, :event_id)
 
--- name: aside_stranger(tables)
+-- name: shadow_unlisted(tables)
 -- What the tables could not take along; no row, or null, when there is nothing.
 select outlog.projection_stranger(:tables)
 

@@ -8,17 +8,17 @@ select 1 where :timeout_ms > 0
 -- On a connection to the file that is being built: the user's own, for what the statements only read.
 attach :path as outlog_live
 
--- name: aside_attach(path) @sqlite
+-- name: shadow_attach(path) @sqlite
 -- On a connection to the user's own file: the one that was built.
 attach :path as outlog_aside
 
--- name: aside_detach() @sqlite
+-- name: shadow_detach() @sqlite
 detach outlog_aside
 
--- name: aside_position() @sqlite
+-- name: shadow_position() @sqlite
 select event_id from outlog_aside.outlog_build
 
--- name: aside_stranger(tables)
+-- name: shadow_unlisted(tables)
 -- What the swap could not copy: triggers would run a second time, and other tables are not copied.
 select type || ' ' || name from sqlite_master
  where type in ('trigger', 'view')

@@ -1,38 +1,38 @@
-/* canonical.c: the normal form, in which equal requests have equal bytes. */
+/* canonical.c: the canonical form, in which equal values have equal bytes. */
 #include "base/json/text.h"
 
 #include <stdlib.h>
 
 /* A member already written, in the order of the input, at `from` in the output. */
-struct member {
+struct canonical_member {
     struct ol_json_key key; /* first, so that ol_json_key_compare sorts members too */
     size_t from, bytes;
 };
 
-/* Members of all open objects, as the parser keeps its keys. */
-struct normalizer {
+/* Members of all open objects, innermost last, like the keys of the parser. */
+struct canonicalizer {
     const char *at, *end;
     struct ol_buf *out, scratch;
-    struct member *members;
-    size_t count, room;
+    struct canonical_member *members;
+    size_t count, capacity;
     bool failed;
 };
 
-static void normal_value(struct normalizer *n);
+static void write_value(struct canonicalizer *n);
 
 int ol_json_canonical(const struct ol_json *value, struct ol_buf *out)
 {
-    struct normalizer n = {.at = value->text, .end = value->text + value->bytes, .out = out};
+    struct canonicalizer n = {.at = value->text, .end = value->text + value->bytes, .out = out};
 
     if (value->type != OL_JSON_NONE)
-        normal_value(&n);
+        write_value(&n);
     bool failed = n.failed || n.scratch.failed || out->failed;
     ol_buf_clear(&n.scratch);
     free(n.members);
     return failed ? -1 : 0;
 }
 
-static struct ol_json_key normal_string(struct normalizer *n)
+static struct ol_json_key write_string(struct canonicalizer *n)
 {
     const char *from = n->at;
     n->at = ol_json_skip_string(n->at, n->end);
@@ -43,7 +43,7 @@ static struct ol_json_key normal_string(struct normalizer *n)
         ol_buf_add(n->out, from, raw_bytes);
     } else {
         ol_buf_reset(&n->scratch);
-        ol_buf_add(&n->scratch, from, raw_bytes); // only to have the room
+        ol_buf_add(&n->scratch, from, raw_bytes); // only to reserve the memory
         if (!n->scratch.failed)
             ol_buf_json(n->out, n->scratch.data,
                         ol_json_decode(from + 1, raw_bytes - 2, n->scratch.data));
@@ -51,27 +51,27 @@ static struct ol_json_key normal_string(struct normalizer *n)
     return ol_json_key_make(from + 1, raw_bytes - 2, is_escaped);
 }
 
-static bool push_member(struct normalizer *n, struct member member)
+static bool push_member(struct canonicalizer *n, struct canonical_member member)
 {
-    if (n->count == n->room) {
-        size_t room = n->room ? n->room * 2 : 32;
-        struct member *members = realloc(n->members, room * sizeof *members);
+    if (n->count == n->capacity) {
+        size_t capacity = n->capacity ? n->capacity * 2 : 32;
+        struct canonical_member *members = realloc(n->members, capacity * sizeof *members);
         if (!members) {
             n->failed = true;
             return false;
         }
         n->members = members;
-        n->room = room;
+        n->capacity = capacity;
     }
     n->members[n->count++] = member;
     return true;
 }
 
-/* Put the members written since `first` in order. The output only grows by one object at a time,
- * so what is moved here is moved once a level, by memcpy. */
-static void sort_members(struct normalizer *n, size_t first)
+/* Sort the members written since `first`. Each object is sorted when it ends, so a byte is moved
+ * once per level, by memcpy. */
+static void sort_members(struct canonicalizer *n, size_t first)
 {
-    struct member *members = n->members + first;
+    struct canonical_member *members = n->members + first;
     size_t count = n->count - first, from = members[0].from;
 
     qsort(members, count, sizeof *members, ol_json_key_compare);
@@ -87,7 +87,7 @@ static void sort_members(struct normalizer *n, size_t first)
     ol_buf_add(n->out, n->scratch.data, n->scratch.bytes);
 }
 
-static void normal_object(struct normalizer *n)
+static void write_object(struct canonicalizer *n)
 {
     size_t first = n->count;
     bool is_sorted = true;
@@ -95,11 +95,11 @@ static void normal_object(struct normalizer *n)
     ol_buf_char(n->out, '{');
     n->at = ol_json_skip_space(n->at + 1, n->end);
     while (*n->at != '}') {
-        struct member member = {.from = n->out->bytes};
-        member.key = normal_string(n);
+        struct canonical_member member = {.from = n->out->bytes};
+        member.key = write_string(n);
         ol_buf_char(n->out, ':');
         n->at = ol_json_skip_space(n->at, n->end) + 1; // the colon
-        normal_value(n);
+        write_value(n);
         if (n->failed)
             return;
         member.bytes = n->out->bytes - member.from;
@@ -120,12 +120,12 @@ static void normal_object(struct normalizer *n)
     ol_buf_char(n->out, '}');
 }
 
-static void normal_array(struct normalizer *n)
+static void write_array(struct canonicalizer *n)
 {
     ol_buf_char(n->out, '[');
     n->at = ol_json_skip_space(n->at + 1, n->end);
     while (*n->at != ']') {
-        normal_value(n);
+        write_value(n);
         if (n->failed)
             return;
         n->at = ol_json_skip_space(n->at, n->end);
@@ -138,15 +138,15 @@ static void normal_array(struct normalizer *n)
     ol_buf_char(n->out, ']');
 }
 
-static void normal_value(struct normalizer *n)
+static void write_value(struct canonicalizer *n)
 {
     n->at = ol_json_skip_space(n->at, n->end);
     if (*n->at == '{') {
-        normal_object(n);
+        write_object(n);
     } else if (*n->at == '[') {
-        normal_array(n);
+        write_array(n);
     } else if (*n->at == '"') {
-        normal_string(n);
+        write_string(n);
     } else {
         const char *from = n->at;
         n->at = ol_json_skip_scalar(n->at, n->end);

@@ -1,9 +1,9 @@
-/* json.c: cheap walks over text that one strict pass (json_parse.c) has found right.
+/* json.c: cheap walks over text that one strict pass (parse.c) has validated.
  *
- * J1  Only ol_json_parse takes foreign bytes. Everything after it trusts that pass and looks at
- *     no more than it needs to find its way.
+ * J1  Only ol_json_parse takes untrusted bytes. Everything after it relies on that pass and reads
+ *     only what it needs.
  * J2  Cost grows with the text, not with its square: keys of a large object are sorted, not
- *     compared each with each, and no walk that goes deep visits a byte once per level.
+ *     compared pair by pair, and no walk into nested values reads a byte once per level.
  * J3  Recursion is as deep as the nesting, which J1 bounds by OL_JSON_DEPTH (and
  *     OL_JSON_WRAPPING). */
 #include "base/json/text.h"
@@ -64,7 +64,7 @@ bool ol_json_next(const struct ol_json *container, struct ol_json_iter *it)
     return true;
 }
 
-static bool equals(const struct ol_json *string, const char *text, size_t bytes)
+static bool equals_bytes(const struct ol_json *string, const char *text, size_t bytes)
 {
     const char *raw = string->text + 1;
     size_t raw_bytes = string->bytes - 2;
@@ -80,7 +80,7 @@ static bool equals(const struct ol_json *string, const char *text, size_t bytes)
 
 bool ol_json_equals(const struct ol_json *string, const char *text)
 {
-    return string->type == OL_JSON_STRING && equals(string, text, strlen(text));
+    return string->type == OL_JSON_STRING && equals_bytes(string, text, strlen(text));
 }
 
 struct ol_json ol_json_get(const struct ol_json *object, const char *key)
@@ -90,7 +90,7 @@ struct ol_json ol_json_get(const struct ol_json *object, const char *key)
 
     if (object->type == OL_JSON_OBJECT)
         while (ol_json_next(object, &it))
-            if (equals(&it.key, key, bytes))
+            if (equals_bytes(&it.key, key, bytes))
                 return it.value;
     return (struct ol_json){0};
 }
@@ -130,8 +130,8 @@ static bool parse_index(const char *token, size_t bytes, size_t *out)
     return true;
 }
 
-/* One step down. */
-static struct ol_json child(const struct ol_json *parent, const char *token, size_t bytes)
+/* The member or element that a pointer token names. */
+static struct ol_json find_child(const struct ol_json *parent, const char *token, size_t bytes)
 {
     struct ol_json_iter it = {0};
     size_t index;
@@ -155,13 +155,13 @@ struct ol_json ol_json_at(const struct ol_json *value, const char *pointer)
     while (*pointer == '/' && found.type != OL_JSON_NONE) {
         const char *token = pointer + 1;
         size_t bytes = strcspn(token, "/");
-        found = child(&found, token, bytes);
+        found = find_child(&found, token, bytes);
         pointer = token + bytes;
     }
     return *pointer == '\0' ? found : (struct ol_json){0};
 }
 
-char *ol_json_pointer(const struct ol_json *root, const char *at, char *out, size_t room)
+char *ol_json_pointer(const struct ol_json *root, const char *at, char *out, size_t size)
 {
     struct ol_json value = *root;
     struct ol_json_iter it = {0};
@@ -177,12 +177,12 @@ char *ol_json_pointer(const struct ol_json *root, const char *at, char *out, siz
         size_t bytes;
         if (value.type == OL_JSON_OBJECT) {
             struct ol_json_key key = {.text = it.key.text + 1, .bytes = it.key.bytes - 2};
-            bytes = ol_json_key_token(&key, out + used, room - used);
+            bytes = ol_json_key_token(&key, out + used, size - used);
         } else {
-            bytes = (size_t)snprintf(out + used, room - used, "/%zu", index - 1);
+            bytes = (size_t)snprintf(out + used, size - used, "/%zu", index - 1);
         }
-        if (bytes == 0 || bytes >= room - used) {
-            out[used] = '\0'; // an ancestor is named instead
+        if (bytes == 0 || bytes >= size - used) {
+            out[used] = '\0'; // too long: an ancestor is named instead
             break;
         }
         used += bytes;
@@ -193,7 +193,7 @@ char *ol_json_pointer(const struct ol_json *root, const char *at, char *out, siz
     return out;
 }
 
-/* --- taking values out --- */
+/* --- values --- */
 
 char *ol_json_string(const struct ol_json *string, struct ol_arena *arena, size_t *bytes)
 {
@@ -218,7 +218,7 @@ bool ol_json_int(const struct ol_json *number, int64_t *out)
 
     for (size_t i = is_negative; i < number->bytes; i++) {
         char c = number->text[i];
-        if (c < '0' || c > '9') // 1.0 and 1e2 are not read as whole: SQL would not either
+        if (c < '0' || c > '9') // 1.0 and 1e2 are not integers, as in SQL
             return false;
         int digit = is_negative ? '0' - c : c - '0';
         if (__builtin_mul_overflow(value, 10, &value) ||

@@ -1,4 +1,4 @@
-/* text.c: strings, escapes and keys. */
+/* text.c: scanning strings, decoding escapes, comparing keys. */
 #include "base/json/text.h"
 
 static bool is_plain(char c)
@@ -7,8 +7,8 @@ static bool is_plain(char c)
     return byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\';
 }
 
-/* Eight bytes at a time. A borrow in the subtractions can only spoil bytes above the first special
- * one, and that one is all we want. */
+/* Eight bytes at a time. A borrow in the subtractions can only corrupt bytes above the first
+ * special one, and only the first one matters. */
 const char *ol_json_skip_plain(const char *at, const char *end)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), tops = ones << 7;
@@ -86,11 +86,11 @@ int32_t ol_json_hex4(const char *at, const char *end)
 
 size_t ol_json_unescape(const char **at, char out[4])
 {
-    static const char shorts[128] = {['b'] = '\b', ['f'] = '\f', ['n'] = '\n',  ['r'] = '\r',
-                                     ['t'] = '\t', ['"'] = '"',  ['\\'] = '\\', ['/'] = '/'};
+    static const char letters[128] = {['b'] = '\b', ['f'] = '\f', ['n'] = '\n',  ['r'] = '\r',
+                                      ['t'] = '\t', ['"'] = '"',  ['\\'] = '\\', ['/'] = '/'};
     char c = (*at)[1];
     if (c != 'u') {
-        out[0] = shorts[c & 0x7F];
+        out[0] = letters[c & 0x7F];
         *at += 2;
         return 1;
     }
@@ -152,8 +152,8 @@ int ol_json_key_compare(const void *left, const void *right)
     if (a->prefix != b->prefix)
         return a->prefix < b->prefix ? -1 : 1;
     if (!a->is_escaped && !b->is_escaped) {
-        size_t least = a->bytes < b->bytes ? a->bytes : b->bytes;
-        int order = memcmp(a->text, b->text, least);
+        size_t shorter = a->bytes < b->bytes ? a->bytes : b->bytes;
+        int order = memcmp(a->text, b->text, shorter);
         return order ? order : (a->bytes > b->bytes) - (a->bytes < b->bytes);
     }
     struct ol_json_reader ra = ol_json_read_string(a->text, a->bytes),
@@ -166,17 +166,17 @@ int ol_json_key_compare(const void *left, const void *right)
     return ca - cb;
 }
 
-size_t ol_json_key_token(const struct ol_json_key *key, char *out, size_t room)
+size_t ol_json_key_token(const struct ol_json_key *key, char *out, size_t size)
 {
     struct ol_json_reader r = ol_json_read_string(key->text, key->bytes);
     size_t bytes = 0;
     int c;
 
-    if (room < 2)
+    if (size < 2)
         return 0;
     out[bytes++] = '/';
     while ((c = ol_json_read_byte(&r)) >= 0) {
-        if (bytes + 3 > room)
+        if (bytes + 3 > size)
             return 0;
         if (c == '~' || c == '/')
             out[bytes++] = '~';

@@ -1,5 +1,4 @@
-/* text.h: the bytes of JSON, for the files that read it: white space, strings, escapes, keys.
- */
+/* text.h: the tokens of JSON text, for the files of this folder: space, strings, escapes, keys. */
 #ifndef OL_BASE_JSON_TEXT_H
 #define OL_BASE_JSON_TEXT_H
 
@@ -15,14 +14,14 @@ static inline const char *ol_json_skip_space(const char *at, const char *end)
     return at;
 }
 
-/* Past the run of ASCII that a string may hold as it is. */
+/* Skip ASCII characters that need no escape in a string. */
 const char *ol_json_skip_plain(const char *at, const char *end);
 
-/* Past the string, and past the number or word, that begins at `at`, in text that was validated. */
+/* Skip the string, or the number or word, that begins at `at`, in validated text. */
 const char *ol_json_skip_string(const char *at, const char *end);
 const char *ol_json_skip_scalar(const char *at, const char *end);
 
-/* What kind of value begins with this byte. */
+/* The type of a value that begins with this byte. */
 enum ol_json_type ol_json_type_of(char first);
 
 /* The four hex digits at `at`, or -1. */
@@ -38,7 +37,7 @@ static inline bool ol_json_is_low_surrogate(int32_t code)
     return code >= 0xDC00 && code <= 0xDFFF;
 }
 
-/* Unescape raw bytes (without quotes) into `out`, which never needs more room than they took. */
+/* Unescape raw bytes (without quotes) into `out`. The result is never longer than the input. */
 size_t ol_json_decode(const char *text, size_t bytes, char *out);
 
 /* The unescaped bytes of a string one by one, for comparing without a copy. */
@@ -68,7 +67,7 @@ static inline struct ol_json_reader ol_json_read_string(const char *text, size_t
 }
 
 /* A key by its unescaped bytes. `prefix` is the first eight of them, big-endian and padded with
- * zeros: as no key holds U+0000, two keys compare by it first and mostly by it alone. */
+ * zeros: as no key contains U+0000, it decides most comparisons of two keys. */
 struct ol_json_key {
     uint64_t prefix;
     const char *text; /* raw, between the quotes */
@@ -77,9 +76,9 @@ struct ol_json_key {
 };
 
 struct ol_json_key ol_json_key_make(const char *text, size_t bytes, bool is_escaped);
-int ol_json_key_compare(const void *left, const void *right); /* as qsort wants it */
+int ol_json_key_compare(const void *left, const void *right); /* for qsort */
 
 /* "/key" with ~ and / escaped; returns its length, 0 when it does not fit. */
-size_t ol_json_key_token(const struct ol_json_key *key, char *out, size_t room);
+size_t ol_json_key_token(const struct ol_json_key *key, char *out, size_t size);
 
 #endif

@@ -131,7 +131,7 @@ static int write_out(struct redis *r, outlog_err *err)
 {
     int result = ol_tls_stream_write(&r->wire, r->out.data ? r->out.data : "", r->out.bytes, err);
     ol_buf_reset(&r->out);
-    if (r->out.room > 4 << 20)
+    if (r->out.capacity > 4 << 20)
         ol_buf_clear(&r->out); // one large burst must not be kept for ever
     return result;
 }

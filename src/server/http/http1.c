@@ -146,7 +146,7 @@ static int on_headers(llhttp_t *parser)
  * beside it, as many as there may be connections. */
 static int hold(struct ol_http1 *http, struct ol_request *request)
 {
-    size_t more = request->body.room - request->held_bytes;
+    size_t more = request->body.capacity - request->held_bytes;
     request->held_in = &http->user->held_bytes;
     request->held_bytes += more;
     size_t all = atomic_fetch_add(request->held_in, more) + more;

@@ -143,7 +143,7 @@ static void write_frame(struct ol_websocket *socket)
     struct ol_buf out = press.out;
     press.out = (struct ol_buf){0};
     ol_client_conn_write(socket->peer, out.data, out.bytes);
-    if (!press.out.data && out.room <= OL_WEBSOCKET_MESSAGE_BYTES)
+    if (!press.out.data && out.capacity <= OL_WEBSOCKET_MESSAGE_BYTES)
         press.out = out;
     else
         ol_buf_clear(&out);

@@ -52,7 +52,7 @@ static void drop_oldest(struct ol_event_tail *hub)
 {
     struct note *note = &hub->ring[hub->first];
     hub->base = note->event.event_id;
-    hub->bytes -= note->text.room;
+    hub->bytes -= note->text.capacity;
     ol_buf_clear(&note->text);
     ol_arena_clear(&note->memory);
     hub->first = (hub->first + 1) % RING;
@@ -83,7 +83,7 @@ static void add(struct ol_event_tail *hub, const struct outlog_event *event)
         .visibility = keep(note, event->visibility),
     };
     ol_event_tail_put_event(event, &note->text);
-    hub->bytes += note->text.room;
+    hub->bytes += note->text.capacity;
     hub->count++;
     while (hub->bytes > RING_BYTES && hub->count > 1)
         drop_oldest(hub);

@@ -159,7 +159,7 @@ void ol_events_json(const struct outlog_page *page, struct ol_buf *out)
     size_t bytes = 0;
     for (size_t i = 0; i < page->count; i++)
         bytes += page->events[i].payload_bytes + BESIDE;
-    ol_buf_room(out, bytes); // at once: growing would copy it again and again
+    ol_buf_reserve(out, bytes); // at once: growing would copy it again and again
     ol_buf_text(out, "\"events\":[");
     for (size_t i = 0; i < page->count; i++) {
         ol_buf_text(out, i ? "," : "");

@@ -305,7 +305,7 @@ static struct ol_commit_result cross(struct ol_conn *base, struct ol_append_batc
                                      bool is_shared, outlog_err *err)
 {
     struct ol_postgres_conn *conn = ol_postgres_conn_from(base);
-    struct ol_commit_result end = {.fate = is_shared ? OL_COMMIT_ALONE : OL_COMMIT_FAILED};
+    struct ol_commit_result end = {.status = is_shared ? OL_COMMIT_ALONE : OL_COMMIT_FAILED};
     PGresult *result = send_write(conn, write, is_shared, err);
     bool is_ok = result && PQresultStatus(result) == PGRES_TUPLES_OK;
 
@@ -314,7 +314,7 @@ static struct ol_commit_result cross(struct ol_conn *base, struct ol_append_batc
                             (result && !is_ok && ol_postgres_is_unknown(conn, result))))
         end = (struct ol_commit_result){OL_COMMIT_UNKNOWN, ol_postgres_backend_in_doubt(conn)};
     else if (is_ok) {
-        end.fate = OL_COMMIT_DONE;
+        end.status = OL_COMMIT_DONE;
         read_results(base, result, write);
         if (write->is_alone)
             ol_wake_signal(base->wake_key);
@@ -327,15 +327,15 @@ static struct ol_commit_result cross(struct ol_conn *base, struct ol_append_batc
 int ol_postgres_append(struct ol_conn *base, struct ol_append_batch *write, outlog_err *err)
 {
     struct ol_postgres_conn *conn = ol_postgres_conn_from(base);
-    struct ol_commit_result end = {.fate = OL_COMMIT_ALONE};
+    struct ol_commit_result end = {.status = OL_COMMIT_ALONE};
 
     if (write->is_alone && !write->wait_ms) // one that does not wait is company enough
-        end = ol_group_commit_write(conn->ferry, base, write, cross, err);
-    if (end.fate == OL_COMMIT_ALONE)
+        end = ol_group_commit_write(conn->group, base, write, cross, err);
+    if (end.status == OL_COMMIT_ALONE)
         end = cross(base, write, false, err);
-    if (end.fate == OL_COMMIT_DONE)
+    if (end.status == OL_COMMIT_DONE)
         return 0;
-    if (end.fate == OL_COMMIT_UNKNOWN)
+    if (end.status == OL_COMMIT_UNKNOWN)
         ol_postgres_fail_unknown(conn, end.in_doubt, err);
     if (err && err->index >= 0 &&
         err->index < (int)write->count) // of what was sent; some were there

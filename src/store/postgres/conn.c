@@ -6,8 +6,8 @@
  * 4  After an unknown outcome the handle is used again only when the server's end of the lost
  *    connection is gone: what can be read then is final.
  * 5  Behind a pooler (PgBouncer in transaction mode) a session is ours for one transaction only:
- * nothing is prepared, and what is set is set for the transaction. The server's end is known by our
- * name, which a pooler takes along from session to session. */
+ *    nothing is prepared, and settings are made for the transaction. The backend is found by our
+ *    application_name, which a pooler carries over from session to session. */
 #include "store/postgres/conn.h"
 
 #include "base/fault.h"
@@ -23,9 +23,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every read walks an index in the order of its rows and stops at its limit. A table that was never
- * analyzed makes the planner believe that it is cheaper to gather a whole range and sort it; here
- * it may not. */
+/* Every read walks an index in order and stops at its limit. For a table that was never analyzed
+ * the planner estimates that it is cheaper to read a whole range and sort it. These settings forbid
+ * that. */
 static const char planner_settings[] =
     "set jit = off; set random_page_cost = 1.1; set enable_bitmapscan = off; set enable_seqscan = off;"
     "set client_min_messages = warning; set default_transaction_isolation = 'read committed'";
@@ -39,23 +39,23 @@ static const char pooled_limits[] =
 
 PGconn *ol_postgres_idle_conn(struct ol_postgres_conn *conn)
 {
-    ol_prefetch_finish(&conn->ahead, conn->pg);
+    ol_prefetch_finish(&conn->prefetch, conn->pg);
     return conn->pg;
 }
 
 /* --- errors --- */
 
-struct state {
-    const char *prefix; /* of the SQLSTATE; the first that fits wins */
+struct sqlstate_rule {
+    const char *prefix; /* of the SQLSTATE; the first match wins */
     enum outlog_code code;
     const char *advice;
 };
 
-static const struct state states[] = {
+static const struct sqlstate_rule sqlstate_rules[] = {
     {"25006", OUTLOG_READ_ONLY, "; connect to the primary"},
     {"25P01", OUTLOG_MISUSE, "; begin the transaction before joining it"},
     {"25P02", OUTLOG_MISUSE, "; roll the transaction back"},
-    {"42P01", OUTLOG_NO_SCHEMA, "; run `outlog init` first"}, // of ours; see state_of()
+    {"42P01", OUTLOG_NO_SCHEMA, "; run `outlog init` first"}, // of ours; see find_rule()
     {"3F000", OUTLOG_NO_SCHEMA, "; run `outlog init` first"},
     {"42883", OUTLOG_NO_SCHEMA, "; run `outlog init` to bring the schema up to date"},
     {"42501", OUTLOG_STORE_ERROR,
@@ -71,7 +71,7 @@ static const struct state states[] = {
     {"", OUTLOG_STORE_ERROR, ""},
 };
 
-/* DETAIL of our own refusals is JSON: expected, actual, index, pointer. */
+/* The DETAIL of our own errors is JSON: expected, actual, index, pointer. */
 static void read_detail(outlog_err *err, const char *detail)
 {
     struct ol_json value;
@@ -90,18 +90,18 @@ static void read_detail(outlog_err *err, const char *detail)
         snprintf(err->pointer, sizeof err->pointer, "%.*s", (int)member.bytes - 2, member.text + 1);
 }
 
-/* Our statements name our tables outlog.…; what else is not there is wanted by a statement of the
- * user's. */
-static const struct state *state_of(const char *sqlstate, const char *message)
+/* Our statements call our tables outlog.…; any other missing table belongs to a statement of the
+ * user. */
+static const struct sqlstate_rule *find_rule(const char *sqlstate, const char *message)
 {
-    static const struct state users =
+    static const struct sqlstate_rule user_table =
         {"42P01", OUTLOG_STORE_ERROR, "; the query of a notification rule, or a trigger, needs it"};
-    const struct state *fit = states;
-    if (strcmp(sqlstate, users.prefix) == 0 && !strstr(message, "outlog."))
-        return &users;
-    while (strncmp(sqlstate, fit->prefix, strlen(fit->prefix)) != 0)
-        fit++;
-    return fit;
+    const struct sqlstate_rule *rule = sqlstate_rules;
+    if (strcmp(sqlstate, user_table.prefix) == 0 && !strstr(message, "outlog."))
+        return &user_table;
+    while (strncmp(sqlstate, rule->prefix, strlen(rule->prefix)) != 0)
+        rule++;
+    return rule;
 }
 
 bool ol_postgres_is_lost(const struct ol_postgres_conn *conn)
@@ -109,8 +109,8 @@ bool ol_postgres_is_lost(const struct ol_postgres_conn *conn)
     return PQstatus(conn->pg) != CONNECTION_OK;
 }
 
-/* Whether the answer leaves open if a transaction was committed (2): no answer at all, or the
- * server went away while giving it. An ordinary error has rolled back. */
+/* Whether it is unknown if a transaction was committed (2): there was no answer, or the server went
+ * away while sending it. An ordinary error has rolled back. */
 bool ol_postgres_is_unknown(const struct ol_postgres_conn *conn, const PGresult *result)
 {
     const char *severity = result ? PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED)
@@ -118,7 +118,7 @@ bool ol_postgres_is_unknown(const struct ol_postgres_conn *conn, const PGresult 
     return ol_postgres_is_lost(conn) || !severity || strcmp(severity, "ERROR") != 0;
 }
 
-static void one_line(char *text)
+static void cut_at_newline(char *text)
 {
     size_t bytes = strcspn(text, "\n");
     text[bytes] = '\0';
@@ -131,7 +131,7 @@ int ol_postgres_fail(struct ol_postgres_conn *conn, const PGresult *result, outl
     const char *primary = result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) : NULL;
 
     snprintf(message, sizeof message, "%s", primary ? primary : PQerrorMessage(conn->pg));
-    one_line(message);
+    cut_at_newline(message);
     if (!state)
         return ol_fail(err, OUTLOG_UNAVAILABLE, "%s: %s; nothing was stored, try again",
                        conn->base.name, *message ? message : "connection lost");
@@ -140,14 +140,13 @@ int ol_postgres_fail(struct ol_postgres_conn *conn, const PGresult *result, outl
             read_detail(err, PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL));
         return -1;
     }
-    const struct state *fit = state_of(state, message);
-    return ol_fail(err, fit->code, "%s: %s%s", conn->base.name, message, fit->advice);
+    const struct sqlstate_rule *rule = find_rule(state, message);
+    return ol_fail(err, rule->code, "%s: %s%s", conn->base.name, message, rule->advice);
 }
 
-/* What may still commit something that nobody could hear the end of (4). */
 struct ol_backend ol_postgres_backend_in_doubt(const struct ol_postgres_conn *conn)
 {
-    return ol_postgres_is_lost(conn) ? conn->session : (struct ol_backend){0};
+    return ol_postgres_is_lost(conn) ? conn->backend : (struct ol_backend){0};
 }
 
 int ol_postgres_fail_unknown(struct ol_postgres_conn *conn, struct ol_backend in_doubt,
@@ -161,7 +160,7 @@ int ol_postgres_fail_unknown(struct ol_postgres_conn *conn, struct ol_backend in
                    conn->base.name);
 }
 
-/* --- life --- */
+/* --- connecting --- */
 
 static void on_notice(void *argument, const PGresult *result)
 {
@@ -169,15 +168,15 @@ static void on_notice(void *argument, const PGresult *result)
     const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
     const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
     if (severity && strcmp(severity, "WARNING") == 0 &&
-        !(message && strncmp(message, "outlog:", 7) == 0)) // our own warnings are no doubt
+        !(message && strncmp(message, "outlog:", 7) == 0)) // our own warnings leave no doubt
         conn->warned = true;
 }
 
-static int say(struct ol_postgres_conn *conn, const char *sql, outlog_err *err)
+static int exec_setting(struct ol_postgres_conn *conn, const char *sql, outlog_err *err)
 {
-    ol_shutdown_wait(&conn->line);
+    ol_shutdown_begin_wait(&conn->tracked);
     PGresult *result = PQexec(conn->pg, sql);
-    ol_shutdown_mark_alive(&conn->line);
+    ol_shutdown_end_wait(&conn->tracked);
     bool ok = PQresultStatus(result) == PGRES_COMMAND_OK;
     if (!ok)
         ol_postgres_fail(conn, result, err);
@@ -185,59 +184,58 @@ static int say(struct ol_postgres_conn *conn, const char *sql, outlog_err *err)
     return ok ? 0 : -1;
 }
 
-/* (5) The name is ours alone, so that what works under it works for this connection. */
+/* (5) The name is unique: a backend that works under it works for this connection. */
 static int begin_pooled(struct ol_postgres_conn *conn, outlog_err *err)
 {
     char id[OL_UUID_TEXT], sql[80];
     ol_uuid_make(id);
-    conn->session.pid = PQbackendPID(conn->pg); // the pooler's, which nobody is asked about
-    snprintf(conn->session.started_at, sizeof conn->session.started_at, "outlog %.23s", id + 13);
+    conn->backend.pid = PQbackendPID(conn->pg); // the pooler's own number, not used to find it
+    snprintf(conn->backend.started_at, sizeof conn->backend.started_at, "outlog %.23s", id + 13);
     snprintf(sql, sizeof sql, "set application_name = '%.40s'",
-             conn->session.started_at); // lint: sql
-    return say(conn, sql, err);
+             conn->backend.started_at); // lint: sql
+    return exec_setting(conn, sql, err);
 }
 
-/* Who really serves us tells whether somebody stands between. */
+/* A backend other than the one libpq connected to means that a pooler is in between. */
 static int begin_session(struct ol_postgres_conn *conn, outlog_err *err)
 {
     struct ol_rows rows;
-    conn->session = (struct ol_backend){0};
-    conn->base.is_pooled = true; // until we know: nothing is prepared
-    if (ol_store_query(&conn->base, OL_Q_SESSION_BEGIN, OL_NO_PARAMS, &rows, err) < 0)
+    conn->backend = (struct ol_backend){0};
+    conn->base.is_pooled = true; // until we know better: nothing is prepared
+    if (ol_store_query(&conn->base, OL_Q_BACKEND_IDENTITY, OL_NO_PARAMS, &rows, err) < 0)
         return -1;
     if (ol_rows_next(&rows, err) > 0) {
-        conn->session.pid = (int)ol_rows_int(&rows, 1);
-        snprintf(conn->session.started_at, sizeof conn->session.started_at, "%s",
+        conn->backend.pid = (int)ol_rows_int(&rows, 1);
+        snprintf(conn->backend.started_at, sizeof conn->backend.started_at, "%s",
                  ol_rows_text(&rows, 0, NULL));
     }
     ol_rows_end(&rows);
-    conn->base.is_pooled = conn->session.pid != PQbackendPID(conn->pg);
+    conn->base.is_pooled = conn->backend.pid != PQbackendPID(conn->pg);
     if (conn->base.is_pooled)
         return begin_pooled(conn, err);
-    atomic_store(&conn->line.pid, conn->session.pid);
-    if (say(conn, planner_settings, err) < 0 ||
-        ol_store_exec(&conn->base, OL_Q_SESSION_WAIT, OL_NO_PARAMS, NULL, err) < 0)
+    atomic_store(&conn->tracked.pid, conn->backend.pid);
+    if (exec_setting(conn, planner_settings, err) < 0 ||
+        ol_store_exec(&conn->base, OL_Q_BACKEND_LOCK_TIMEOUT, OL_NO_PARAMS, NULL, err) < 0)
         return -1;
     return conn->base.limit_ms
                ? ol_store_limit_hang(&conn->base, conn->base.limit_query, conn->base.limit_ms, err)
                : 0;
 }
 
-/* Handles of one URL share crossings while they are connected to the same server as the same user.
- */
-static void join_ferry(struct ol_postgres_conn *conn)
+/* Handles of one URL share commits while they are connected to the same server as the same user. */
+static void join_group(struct ol_postgres_conn *conn)
 {
     char key[2048];
     int bytes = snprintf(key, sizeof key, "%s %s %s %s %s", PQhost(conn->pg), PQport(conn->pg),
                          PQuser(conn->pg), PQdb(conn->pg), conn->url);
-    ol_group_commit_leave(conn->ferry);
-    conn->ferry = bytes < (int)sizeof key ? ol_group_commit_join(key) : NULL;
+    ol_group_commit_leave(conn->group);
+    conn->group = bytes < (int)sizeof key ? ol_group_commit_join(key) : NULL;
 }
 
 static int connect_now(struct ol_postgres_conn *conn, outlog_err *err)
 {
-    ol_prefetch_drop(&conn->ahead);
-    ol_shutdown_untrack(&conn->line);
+    ol_prefetch_drop(&conn->prefetch);
+    ol_shutdown_untrack(&conn->tracked);
     PQfinish(conn->pg);
     conn->prepared_count = 0;
     conn->base.in_transaction = false;
@@ -253,15 +251,15 @@ static int connect_now(struct ol_postgres_conn *conn, outlog_err *err)
     if (ol_postgres_is_lost(conn)) {
         char message[300];
         snprintf(message, sizeof message, "%s", PQerrorMessage(conn->pg));
-        one_line(message);
+        cut_at_newline(message);
         return ol_fail(err, OUTLOG_UNAVAILABLE,
                        "cannot connect to the store: %s; check --store and "
                        "that the server runs",
                        message);
     }
     PQsetNoticeReceiver(conn->pg, on_notice, conn);
-    ol_shutdown_track(&conn->line, conn->pg);
-    join_ferry(conn);
+    ol_shutdown_track(&conn->tracked, conn->pg);
+    join_group(conn);
     return begin_session(conn, err);
 }
 
@@ -277,8 +275,7 @@ static int postgres_open(const char *url, struct ol_conn **out, outlog_err *err)
         ol_store_postgres.close(&conn->base);
         return -1;
     }
-    // Of several hosts another may answer tomorrow; handles that were opened before share it all
-    // the same.
+    // With several hosts the URL is the key: handles that reached another host share it as well.
     conn->base.wake_key = ol_wake_key(strchr(url, ',') ? url : conn->base.name);
     *out = &conn->base;
     return 0;
@@ -287,9 +284,9 @@ static int postgres_open(const char *url, struct ol_conn **out, outlog_err *err)
 int ol_postgres_borrow(struct pg_conn *pg, struct ol_conn **out, outlog_err *err)
 {
     const char *encoding = PQparameterStatus(pg, "client_encoding");
-    if (encoding && strcmp(encoding, "UTF8") != 0) // our text would be taken for another
-        return ol_fail(err, OUTLOG_MISUSE,
-                       "the connection speaks %s; set its client_encoding to UTF8", encoding);
+    if (encoding && strcmp(encoding, "UTF8") != 0) // our text would be misread
+        return ol_fail(err, OUTLOG_MISUSE, "the connection uses client_encoding %s; set it to UTF8",
+                       encoding);
     struct ol_postgres_conn *conn = calloc(1, sizeof *conn);
     if (!conn)
         return ol_no_memory(err);
@@ -309,18 +306,18 @@ struct pg_conn *ol_postgres_native(struct ol_conn *conn)
 static void postgres_close(struct ol_conn *base)
 {
     struct ol_postgres_conn *conn = ol_postgres_conn_from(base);
-    ol_prefetch_drop(&conn->ahead);
-    ol_shutdown_untrack(&conn->line);
+    ol_prefetch_drop(&conn->prefetch);
+    ol_shutdown_untrack(&conn->tracked);
     if (!base->is_borrowed)
         PQfinish(conn->pg);
-    ol_group_commit_leave(conn->ferry);
+    ol_group_commit_leave(conn->group);
     free(conn->url);
     free(conn);
 }
 
-/* Whether the server has gone while we were idle: then its end is closed, perhaps with a last
- * word. Asked before something is sent, this turns many an unknown outcome into none at all. */
-static bool has_gone(struct ol_postgres_conn *conn)
+/* Whether the server closed the connection while it was idle, perhaps with a last message. Checked
+ * before a statement is sent, this turns many unknown outcomes into known ones. */
+static bool is_closed_by_server(struct ol_postgres_conn *conn)
 {
     struct pollfd fd = {.fd = PQsocket(conn->pg), .events = POLLIN};
     for (int i = 0; i < 3 && !ol_postgres_is_lost(conn) && poll(&fd, 1, 0) > 0; i++)
@@ -328,25 +325,26 @@ static bool has_gone(struct ol_postgres_conn *conn)
     return ol_postgres_is_lost(conn);
 }
 
-/* (4) Not found means that it is over; so does another server after a failover. */
-static int end_session_in_doubt(struct ol_postgres_conn *conn, outlog_err *err)
+/* (4) Not found means that it has ended; so does another server after a failover. */
+static int terminate_backend_in_doubt(struct ol_postgres_conn *conn, outlog_err *err)
 {
-    int64_t is_over = 1;
+    int64_t has_ended = 1;
     outlog_err why;
     if (!conn->in_doubt.pid)
         return 0;
     bool is_named = strncmp(conn->in_doubt.started_at, "outlog ", 7) == 0;
-    if (ol_store_number(&conn->base, is_named ? OL_Q_SESSION_END_NAMED : OL_Q_SESSION_END,
+    if (ol_store_number(&conn->base,
+                        is_named ? OL_Q_BACKEND_TERMINATE_NAMED : OL_Q_BACKEND_TERMINATE,
                         is_named ? OL_PARAMS(ol_value_text(conn->in_doubt.started_at))
                                  : OL_PARAMS(ol_value_int(conn->in_doubt.pid),
                                              ol_value_text(conn->in_doubt.started_at)),
-                        &is_over, &why) < 0 &&
+                        &has_ended, &why) < 0 &&
         why.code != OUTLOG_NOT_FOUND) {
         if (err)
             *err = why;
         return -1;
     }
-    if (!is_over)
+    if (!has_ended)
         return ol_fail(err, OUTLOG_UNAVAILABLE,
                        "%s: the transaction whose outcome is unknown still runs (process %d); try "
                        "again",
@@ -360,14 +358,14 @@ static int postgres_revive(struct ol_conn *base, outlog_err *err)
     struct ol_postgres_conn *conn = ol_postgres_conn_from(base);
     if (base->is_borrowed)
         return 0;
-    if (has_gone(conn) && connect_now(conn, err) < 0)
+    if (is_closed_by_server(conn) && connect_now(conn, err) < 0)
         return -1;
-    return end_session_in_doubt(conn, err);
+    return terminate_backend_in_doubt(conn, err);
 }
 
 /* --- transactions --- */
 
-static int run(struct ol_postgres_conn *conn, const char *sql, outlog_err *err)
+static int exec_script(struct ol_postgres_conn *conn, const char *sql, outlog_err *err)
 {
     PGresult *result = ol_postgres_run(conn, sql);
     ExecStatusType status = PQresultStatus(result);
@@ -388,7 +386,7 @@ static int postgres_begin(struct ol_conn *base, outlog_err *err)
         if (limit_ms)
             snprintf(sql + bytes, sizeof sql - (size_t)bytes, pooled_limits, limit_ms, limit_ms);
     }
-    if (run(ol_postgres_conn_from(base), sql, err) < 0)
+    if (exec_script(ol_postgres_conn_from(base), sql, err) < 0)
         return -1;
     base->in_transaction = true;
     return 0;
@@ -396,8 +394,8 @@ static int postgres_begin(struct ol_conn *base, outlog_err *err)
 
 static int postgres_snapshot(struct ol_conn *base, outlog_err *err)
 {
-    if (run(ol_postgres_conn_from(base), "begin isolation level repeatable read read only", err) <
-        0)
+    if (exec_script(ol_postgres_conn_from(base), "begin isolation level repeatable read read only",
+                    err) < 0)
         return -1;
     base->in_transaction = true;
     return 0;
@@ -406,7 +404,7 @@ static int postgres_snapshot(struct ol_conn *base, outlog_err *err)
 static void postgres_rollback(struct ol_conn *base)
 {
     if (!ol_postgres_is_lost(ol_postgres_conn_from(base)))
-        run(ol_postgres_conn_from(base), "rollback", NULL);
+        exec_script(ol_postgres_conn_from(base), "rollback", NULL);
     base->in_transaction = false;
 }
 
@@ -417,7 +415,7 @@ static int postgres_commit(struct ol_conn *base, outlog_err *err)
 
     conn->warned = false;
     base->in_transaction = false;
-    if (has_gone(conn))
+    if (is_closed_by_server(conn))
         return ol_fail(
             err, OUTLOG_UNAVAILABLE,
             "%s: the connection was lost before the commit; nothing was stored, try again",
@@ -445,32 +443,32 @@ static int postgres_commit(struct ol_conn *base, outlog_err *err)
 
 static int postgres_mark(struct ol_conn *base, outlog_err *err)
 {
-    return run(ol_postgres_conn_from(base), "savepoint outlog_mark", err);
+    return exec_script(ol_postgres_conn_from(base), "savepoint outlog_mark", err);
 }
 
 static int postgres_release(struct ol_conn *base, bool ok, outlog_err *err)
 {
-    if (!ok && run(ol_postgres_conn_from(base), "rollback to savepoint outlog_mark", err) < 0)
+    if (!ok &&
+        exec_script(ol_postgres_conn_from(base), "rollback to savepoint outlog_mark", err) < 0)
         return -1;
-    return run(ol_postgres_conn_from(base), "release savepoint outlog_mark", err);
+    return exec_script(ol_postgres_conn_from(base), "release savepoint outlog_mark", err);
 }
 
 static int postgres_script(struct ol_conn *base, const char *sql, outlog_err *err)
 {
-    return run(ol_postgres_conn_from(base), sql, err);
+    return exec_script(ol_postgres_conn_from(base), sql, err);
 }
 
-/* --- waking --- */
+/* --- wake-ups --- */
 
-/* Readable when the server says something unasked: a NOTIFY to a session that listens, or its end.
- */
+/* Readable when the server sends something unasked: a NOTIFY, or the end of the connection. */
 static int postgres_wake_fd(struct ol_conn *base)
 {
     return PQsocket(ol_postgres_conn_from(base)->pg);
 }
 
-/* What came along with the answer of a query counts too. */
-static bool postgres_woken(struct ol_conn *base)
+/* Also counts notifications that arrived with the result of a query. */
+static bool postgres_drain_wake(struct ol_conn *base)
 {
     struct ol_postgres_conn *conn = ol_postgres_conn_from(base);
     PGnotify *note;
@@ -493,8 +491,8 @@ const struct ol_store ol_store_postgres = {
     .mark = postgres_mark,
     .release = postgres_release,
     .query = ol_postgres_query,
-    .ahead = ol_postgres_prefetch,
-    .together = ol_postgres_pipeline,
+    .prefetch = ol_postgres_prefetch,
+    .pipeline = ol_postgres_pipeline,
     .next = ol_postgres_next,
     .end = ol_postgres_end,
     .is_null = ol_postgres_is_null,
@@ -502,16 +500,16 @@ const struct ol_store ol_store_postgres = {
     .column_text = ol_postgres_column_text,
     .column_time = ol_postgres_column_time,
     .column_uuid = ol_postgres_column_uuid,
-    .write = ol_postgres_append,
+    .append = ol_postgres_append,
     .script = postgres_script,
     .wake_fd = postgres_wake_fd,
-    .woken = postgres_woken,
+    .drain_wake = postgres_drain_wake,
     .revive = postgres_revive,
     .has_gaps = true,
     .answers_whole = true,
     .can_notify = true,
     .has_functions = true,
-    .user = &ol_user_postgres,
+    .user_sql = &ol_user_sql_postgres,
     .queries = ol_queries_postgres,
     .migrations = ol_migrations_postgres,
     .bootstrap = ol_bootstrap_postgres,

@@ -1,4 +1,4 @@
-/* conn.h: taking part in a host's own PostgreSQL connection. */
+/* conn.h: using a host's own PostgreSQL connection. */
 #ifndef OL_STORE_POSTGRES_CONN_H
 #define OL_STORE_POSTGRES_CONN_H
 

@@ -1,14 +1,16 @@
-/* group_commit.h: appends of several threads of one process that cross in one transaction.
+/* group_commit.h: group commit: appends of several threads of one process share a transaction.
  *
- * A commit costs the same for one event as for thirty. While one crossing is under way, the appends
- * that arrive wait at the pier; the next crossing takes all of them, on the connection of whoever
- * stands first. Nobody waits for company: a thread that is alone goes at once.
+ * A commit costs the same for one event as for thirty. While one batch is being committed, new
+ * appends wait in a queue. The next batch takes all of them. The thread of the first append leads:
+ * it writes the batch on a connection of one of the threads in it, while the others wait. No append
+ * waits for others to arrive: a lone append is written at once.
  *
- * F1  Each append has its own outcome: when a shared crossing is refused, nothing of it is stored,
- *     and each of its appends is sent again alone.
- * F2  Nobody stands still because somebody's long transaction holds a neighbour's aggregate: a
- * shared crossing waits OL_GROUP_COMMIT_LOCK_MS for a lock, and one that is long under way frees
- * its place. F3  When a crossing's outcome is unknown, it is unknown for all that were aboard. */
+ * F1  Each append has its own outcome. When a shared batch is refused, none of it is stored, and
+ *     each of its appends is sent again alone.
+ * F2  A long transaction that locks one aggregate does not block appends to others: a shared batch
+ *     waits OL_GROUP_COMMIT_LOCK_MS for a lock, and a batch that takes long no longer counts
+ *     against the limit of concurrent batches.
+ * F3  When the outcome of a batch is unknown, it is unknown for every append in it. */
 #ifndef OL_STORE_POSTGRES_GROUP_COMMIT_H
 #define OL_STORE_POSTGRES_GROUP_COMMIT_H
 
@@ -22,36 +24,36 @@ enum { OL_GROUP_COMMIT_LOCK_MS = 50 };
 enum ol_commit_status {
     OL_COMMIT_ALONE,   /* nothing was stored by others: send it yourself */
     OL_COMMIT_DONE,    /* stored; the results are filled in */
-    OL_COMMIT_FAILED,  /* not stored; `err` says why */
+    OL_COMMIT_FAILED,  /* not stored; `err` has the reason */
     OL_COMMIT_UNKNOWN, /* stored or not */
 };
 
-/* The server's end of a connection; a process id alone can be another's later. */
+/* The server process of a connection. Process ids are reused, so the start time is part of it. */
 struct ol_backend {
     int pid; /* 0: none */
     char started_at[64];
 };
 
 struct ol_commit_result {
-    enum ol_commit_status fate;
-    struct ol_backend in_doubt; /* UNKNOWN: it may still commit; pid 0 when it is over */
+    enum ol_commit_status status;
+    struct ol_backend in_doubt; /* UNKNOWN: it may still commit; pid 0 when it has ended */
 };
 
-/* Write `all` as one transaction on the captain's own connection. When it `is_shared` it waits
- * OL_GROUP_COMMIT_LOCK_MS for locks, and what fails is ALONE, not FAILED. */
-typedef struct ol_commit_result ol_group_commit_writer(struct ol_conn *captain,
-                                                       struct ol_append_batch *all, bool is_shared,
-                                                       outlog_err *err);
+/* Write `batch` as one transaction on `conn`. When it `is_shared` it waits OL_GROUP_COMMIT_LOCK_MS
+ * for locks, and a failure is ALONE, not FAILED. */
+typedef struct ol_commit_result ol_group_commit_writer(struct ol_conn *conn,
+                                                       struct ol_append_batch *batch,
+                                                       bool is_shared, outlog_err *err);
 
-/* The ferry of this process for connections that are equal in all that matters; `key` says what.
- * NULL: out of memory. */
+/* The group of this process for interchangeable connections: those with the same server, database,
+ * user and settings, which `key` spells out. NULL: out of memory. */
 struct ol_group_commit *ol_group_commit_join(const char *key);
-void ol_group_commit_leave(struct ol_group_commit *ferry); /* NULL: nothing */
+void ol_group_commit_leave(struct ol_group_commit *group); /* NULL: nothing */
 
-/* Bring a write over, alone or in company; returns when its end is known. ALONE: it is the caller's
- * to send. */
-struct ol_commit_result ol_group_commit_write(struct ol_group_commit *ferry, struct ol_conn *conn,
-                                              struct ol_append_batch *write,
-                                              ol_group_commit_writer *cross, outlog_err *err);
+/* Write a batch, alone or together with those of other threads. Returns when its outcome is known.
+ * ALONE: the caller has to send it. */
+struct ol_commit_result ol_group_commit_write(struct ol_group_commit *group, struct ol_conn *conn,
+                                              struct ol_append_batch *batch,
+                                              ol_group_commit_writer *writer, outlog_err *err);
 
 #endif

@@ -1,8 +1,12 @@
 /* internal.h: a connection to PostgreSQL, for the files that make up that store:
  *
- *   postgres        the connection: errors, sessions, transactions
- *   postgres_query  statements and their rows
- *   postgres_write  appends, many events in one statement */
+ *   conn          the connection: errors, sessions, transactions, wake-ups
+ *   query         statements and their rows
+ *   append        appends, many events in one statement
+ *   group_commit  appends of several threads in one transaction
+ *   prefetch      a query that runs before its result is needed
+ *   shutdown      connecting, and ending while the server does not answer
+ *   user_sql      statements and tables of a user */
 #ifndef OL_STORE_POSTGRES_INTERNAL_H
 #define OL_STORE_POSTGRES_INTERNAL_H
 
@@ -22,22 +26,22 @@ struct ol_postgres_prepared {
     uint64_t key;
     int bound[32];
     int bound_count;
-    bool is_asked_ahead; /* an answer may be here already (store/postgres/prefetch.h) */
+    bool is_prefetched; /* its result may be here already (store/postgres/prefetch.h) */
 };
 
 struct ol_postgres_conn {
     struct ol_conn base;
     PGconn *pg;
-    struct ol_tracked_conn line;
+    struct ol_tracked_conn tracked;
     char *url;
-    bool warned; /* the server sent a warning since this was last cleared */
-    struct ol_backend session;
-    struct ol_backend in_doubt; /* it may still commit what we could not hear the end of (4) */
+    bool warned;                /* the server sent a warning since this was last cleared */
+    struct ol_backend backend;  /* that serves this connection */
+    struct ol_backend in_doubt; /* it may still commit a transaction of unknown outcome (4) */
     struct ol_postgres_prepared prepared[OL_POSTGRES_PREPARED];
     int prepared_count;
-    struct ol_group_commit *ferry; /* NULL: appends go alone */
-    struct ol_prefetch ahead;
-    struct ol_statement text; /* of the statement at hand, if the server does not know it */
+    struct ol_group_commit *group; /* NULL: appends are sent alone */
+    struct ol_prefetch prefetch;
+    struct ol_statement text; /* of the current statement, if it is not prepared */
 };
 
 /* What PQexecParams wants, for at most as many parameters as a query can have. */
@@ -55,19 +59,19 @@ static inline struct ol_postgres_conn *ol_postgres_conn_from(struct ol_conn *con
     return (struct ol_postgres_conn *)conn;
 }
 
-/* The connection, with nothing under way on it. */
+/* The connection, with no prefetch in flight. */
 PGconn *ol_postgres_idle_conn(struct ol_postgres_conn *conn);
 
 /* --- errors --- */
 
-/* Says what went wrong; always -1. `result` may be NULL. */
+/* Fills in err from the failed result, which may be NULL; always returns -1. */
 int ol_postgres_fail(struct ol_postgres_conn *conn, const PGresult *result, outlog_err *err);
 
-/* The same where nobody knows whether it was stored: `in_doubt` may still commit it. */
+/* The same for an unknown outcome: `in_doubt` may still commit. */
 int ol_postgres_fail_unknown(struct ol_postgres_conn *conn, struct ol_backend in_doubt,
                              outlog_err *err);
 
-/* The session that may still commit what was just sent. */
+/* The backend that may still commit the statement that was just sent. */
 struct ol_backend ol_postgres_backend_in_doubt(const struct ol_postgres_conn *conn);
 
 bool ol_postgres_is_lost(const struct ol_postgres_conn *conn);
@@ -75,24 +79,22 @@ bool ol_postgres_is_unknown(const struct ol_postgres_conn *conn, const PGresult 
 
 /* --- query.c --- */
 
-/* The number of a statement that the server knows, or -1. */
+/* The number of a prepared statement, or -1. */
 int ol_postgres_find_prepared(const struct ol_postgres_conn *conn, enum ol_query_id id,
                               uint64_t key);
 
-/* Prepare a statement once per connection: its number, or -1 for one that is sent whole each time.
- */
+/* Prepare a statement once per connection. Returns its number. -1: send its text each time. */
 int ol_postgres_prepare(struct ol_postgres_conn *conn, enum ol_query_id id, uint64_t key,
                         const struct ol_statement *text,
                         const struct ol_postgres_arguments *arguments);
 
-/* Wait for what PQgetResult will say next, and see to others meanwhile (struct ol_idle_callback).
- */
+/* Wait until PQgetResult would not block, and call struct ol_idle_callback in the meantime. */
 void ol_postgres_await(struct ol_postgres_conn *conn);
 
-/* What PQexec does. */
+/* Like PQexec. */
 PGresult *ol_postgres_run(struct ol_postgres_conn *conn, const char *sql);
 
-/* Run the statement of this number; -1: run the text. */
+/* Run the prepared statement of this number; -1: run the text. */
 PGresult *ol_postgres_execute(struct ol_postgres_conn *conn, int slot, const char *text,
                               const struct ol_postgres_arguments *arguments);
 
@@ -100,8 +102,8 @@ PGresult *ol_postgres_execute(struct ol_postgres_conn *conn, int slot, const cha
 int ol_postgres_query(struct ol_conn *base, enum ol_query_id id, const struct ol_value *params,
                       struct ol_rows *rows, outlog_err *err);
 void ol_postgres_prefetch(struct ol_conn *base, enum ol_query_id id, const struct ol_value *params);
-int ol_postgres_pipeline(struct ol_conn *base, const struct ol_pipelined_query *asks, size_t count,
-                         struct ol_rows *rows, outlog_err *err);
+int ol_postgres_pipeline(struct ol_conn *base, const struct ol_pipelined_query *queries,
+                         size_t count, struct ol_rows *rows, outlog_err *err);
 int ol_postgres_next(struct ol_rows *rows, outlog_err *err);
 void ol_postgres_end(struct ol_rows *rows);
 bool ol_postgres_is_null(const struct ol_rows *rows, int column);

@@ -1,4 +1,4 @@
-/* query.c: statements, prepared where the server keeps them, and rows in binary. */
+/* query.c: statements, prepared where the session is ours, and rows in binary. */
 #include "store/postgres/internal.h"
 
 #include <assert.h>
@@ -37,20 +37,20 @@ static void add_argument(struct ol_postgres_arguments *to, const struct ol_value
 
 void ol_postgres_await(struct ol_postgres_conn *conn)
 {
-    const struct ol_idle_callback *meanwhile = &conn->base.meanwhile;
+    const struct ol_idle_callback *idle = &conn->base.idle;
     struct pollfd fds[2] = {{.fd = PQsocket(conn->pg), .events = POLLIN},
-                            {.fd = meanwhile->fd, .events = POLLIN}};
-    while (meanwhile->call && PQisBusy(conn->pg)) {
+                            {.fd = idle->fd, .events = POLLIN}};
+    while (idle->call && PQisBusy(conn->pg)) {
         if (poll(fds, 2, -1) < 0 && errno != EINTR)
             return;
         if (fds[1].revents)
-            meanwhile->call(meanwhile->user);
+            idle->call(idle->user);
         if (fds[0].revents && !PQconsumeInput(conn->pg))
-            return; // the connection is lost: PQgetResult says so
+            return; // the connection is lost: PQgetResult returns the error
     }
 }
 
-/* The one result of what was just sent; NULL when it could not be sent. */
+/* The last result of the statement that was just sent. */
 static PGresult *await_result(struct ol_postgres_conn *conn)
 {
     ol_postgres_await(conn);
@@ -62,26 +62,26 @@ static PGresult *await_result(struct ol_postgres_conn *conn)
     return result;
 }
 
-static PGresult *run(struct ol_postgres_conn *conn, const char *sql)
+static PGresult *run_text(struct ol_postgres_conn *conn, const char *sql)
 {
     PGconn *pg = ol_postgres_idle_conn(conn);
-    if (!conn->base.meanwhile.call)
+    if (!conn->base.idle.call)
         return PQexec(pg, sql);
     return PQsendQuery(pg, sql) ? await_result(conn) : NULL;
 }
 
 PGresult *ol_postgres_run(struct ol_postgres_conn *conn, const char *sql)
 {
-    ol_shutdown_wait(&conn->line);
-    PGresult *result = run(conn, sql);
-    ol_shutdown_mark_alive(&conn->line);
+    ol_shutdown_begin_wait(&conn->tracked);
+    PGresult *result = run_text(conn, sql);
+    ol_shutdown_end_wait(&conn->tracked);
     return result;
 }
 
 /* --- statements --- */
 
-/* A borrowed connection may stand behind a pooler as well as one of ours. If the statement is
- * wrong, executing it will say so. */
+/* A borrowed connection may be behind a pooler, just like one of ours. If the statement is wrong,
+ * executing it returns the error. */
 int ol_postgres_prepare(struct ol_postgres_conn *conn, enum ol_query_id id, uint64_t key,
                         const struct ol_statement *text,
                         const struct ol_postgres_arguments *arguments)
@@ -90,12 +90,12 @@ int ol_postgres_prepare(struct ol_postgres_conn *conn, enum ol_query_id id, uint
     if (conn->base.is_borrowed || conn->base.is_pooled ||
         conn->prepared_count == OL_POSTGRES_PREPARED)
         return -1;
-    int slot = conn->prepared_count++; // a name is never used twice, also not after a failure
+    int slot = conn->prepared_count++; // a name is never reused, not even after a failure
     snprintf(name, sizeof name, "ol_%d", slot);
-    ol_shutdown_wait(&conn->line);
+    ol_shutdown_begin_wait(&conn->tracked);
     PGresult *result = PQprepare(ol_postgres_idle_conn(conn), name, text->text, arguments->count,
                                  arguments->types);
-    ol_shutdown_mark_alive(&conn->line);
+    ol_shutdown_end_wait(&conn->tracked);
     struct ol_postgres_prepared *made = &conn->prepared[slot];
     *made = (struct ol_postgres_prepared){.id = id, .key = key, .bound_count = text->bound_count};
     memcpy(made->bound, text->bound, sizeof made->bound);
@@ -105,7 +105,7 @@ int ol_postgres_prepare(struct ol_postgres_conn *conn, enum ol_query_id id, uint
     return made->id == id ? slot : -1;
 }
 
-/* A prepared statement ends up with one plan for all values; some need one for their own. */
+/* A prepared statement ends up with one generic plan; some queries need a plan for their values. */
 static bool is_replanned(const struct ol_query *query, const struct ol_value *params)
 {
     for (uint32_t i = 0; i < query->param_count; i++)
@@ -123,8 +123,8 @@ int ol_postgres_find_prepared(const struct ol_postgres_conn *conn, enum ol_query
     return -1;
 }
 
-static PGresult *execute(struct ol_postgres_conn *conn, int slot, const char *text,
-                         const struct ol_postgres_arguments *arguments)
+static PGresult *execute_slot(struct ol_postgres_conn *conn, int slot, const char *text,
+                              const struct ol_postgres_arguments *arguments)
 {
     char name[32];
     if (slot < 0)
@@ -132,8 +132,8 @@ static PGresult *execute(struct ol_postgres_conn *conn, int slot, const char *te
                             arguments->values, arguments->lengths, arguments->formats,
                             OL_POSTGRES_BINARY);
     snprintf(name, sizeof name, "ol_%d", slot);
-    if (ol_prefetch_is_busy(&conn->ahead) && !conn->base.in_transaction)
-        return ol_prefetch_execute(&conn->ahead, conn->pg,
+    if (ol_prefetch_is_busy(&conn->prefetch) && !conn->base.in_transaction)
+        return ol_prefetch_execute(&conn->prefetch, conn->pg,
                                    &(struct ol_prefetch_statement){name, arguments->count,
                                                                    arguments->values,
                                                                    arguments->lengths,
@@ -147,25 +147,25 @@ static PGresult *execute(struct ol_postgres_conn *conn, int slot, const char *te
 PGresult *ol_postgres_execute(struct ol_postgres_conn *conn, int slot, const char *text,
                               const struct ol_postgres_arguments *arguments)
 {
-    ol_shutdown_wait(&conn->line);
-    PGresult *result = execute(conn, slot, text, arguments);
-    ol_shutdown_mark_alive(&conn->line);
+    ol_shutdown_begin_wait(&conn->tracked);
+    PGresult *result = execute_slot(conn, slot, text, arguments);
+    ol_shutdown_end_wait(&conn->tracked);
     return result;
 }
 
-/* What is asked ahead has numbers for arguments; the literal ones are part of the key. */
-static struct ol_prefetch_question question(const struct ol_postgres_prepared *prepared,
-                                            const struct ol_value *params)
+/* The arguments of a prefetched query are numbers; the literal ones are part of the key. */
+static struct ol_prefetch_key make_prefetch_key(const struct ol_postgres_prepared *prepared,
+                                                const struct ol_value *params)
 {
-    struct ol_prefetch_question question = {.id = prepared->id,
-                                            .key = prepared->key,
-                                            .count = prepared->bound_count};
+    struct ol_prefetch_key key = {.id = prepared->id,
+                                  .statement_key = prepared->key,
+                                  .count = prepared->bound_count};
     assert(prepared->bound_count <= OL_PREFETCH_NUMBERS);
     for (int i = 0; i < prepared->bound_count; i++) {
         assert(params[prepared->bound[i]].type == OL_VALUE_INT);
-        question.numbers[i] = params[prepared->bound[i]].number;
+        key.numbers[i] = params[prepared->bound[i]].number;
     }
-    return question;
+    return key;
 }
 
 void ol_postgres_prefetch(struct ol_conn *base, enum ol_query_id id, const struct ol_value *params)
@@ -175,20 +175,20 @@ void ol_postgres_prefetch(struct ol_conn *base, enum ol_query_id id, const struc
     int slot =
         ol_postgres_find_prepared(conn, id, ol_statement_key(&ol_queries_postgres[id], params));
     if (slot < 0 || base->in_transaction || base->is_borrowed)
-        return; // it will be asked when it is needed
-    struct ol_prefetch_question wish = question(&conn->prepared[slot], params);
+        return; // it is run when it is needed
+    struct ol_prefetch_key key = make_prefetch_key(&conn->prepared[slot], params);
     snprintf(name, sizeof name, "ol_%d", slot);
-    ol_prefetch_request(&conn->ahead, name, &wish);
-    conn->prepared[slot].is_asked_ahead = true;
+    ol_prefetch_request(&conn->prefetch, name, &key);
+    conn->prepared[slot].is_prefetched = true;
 }
 
-static PGresult *answer_of_old(struct ol_postgres_conn *conn, int slot,
-                               const struct ol_value *params)
+static PGresult *take_prefetched(struct ol_postgres_conn *conn, int slot,
+                                 const struct ol_value *params)
 {
-    if (slot < 0 || !conn->prepared[slot].is_asked_ahead || conn->base.in_transaction)
+    if (slot < 0 || !conn->prepared[slot].is_prefetched || conn->base.in_transaction)
         return NULL;
-    struct ol_prefetch_question wish = question(&conn->prepared[slot], params);
-    return ol_prefetch_take(&conn->ahead, conn->pg, &wish);
+    struct ol_prefetch_key key = make_prefetch_key(&conn->prepared[slot], params);
+    return ol_prefetch_take(&conn->prefetch, conn->pg, &key);
 }
 
 int ol_postgres_query(struct ol_conn *base, enum ol_query_id id, const struct ol_value *params,
@@ -201,7 +201,7 @@ int ol_postgres_query(struct ol_conn *base, enum ol_query_id id, const struct ol
     struct ol_postgres_arguments arguments = {0};
 
     int slot = ol_postgres_find_prepared(conn, id, key);
-    PGresult *result = answer_of_old(conn, slot, params);
+    PGresult *result = take_prefetched(conn, slot, params);
     if (result) {
         rows->handle = result;
         rows->count = PQntuples(result);
@@ -233,36 +233,36 @@ int ol_postgres_query(struct ol_conn *base, enum ol_query_id id, const struct ol
 
 /* --- several at once --- */
 
-/* Let the server know the statement, where it may. */
-static int know(struct ol_postgres_conn *conn, const struct ol_pipelined_query *ask,
-                outlog_err *err)
+/* Prepare the statement, where that is possible. */
+static int prepare_pipelined(struct ol_postgres_conn *conn, const struct ol_pipelined_query *item,
+                             outlog_err *err)
 {
-    const struct ol_query *query = &ol_queries_postgres[ask->id];
-    uint64_t key = ol_statement_key(query, ask->params);
+    const struct ol_query *query = &ol_queries_postgres[item->id];
+    uint64_t key = ol_statement_key(query, item->params);
     struct ol_postgres_arguments arguments = {0};
-    if (ol_postgres_find_prepared(conn, ask->id, key) >= 0)
+    if (ol_postgres_find_prepared(conn, item->id, key) >= 0)
         return 0;
-    if (ol_statement_build(query, ask->params, '$', &conn->text, err) < 0)
+    if (ol_statement_build(query, item->params, '$', &conn->text, err) < 0)
         return -1;
     for (int i = 0; i < conn->text.bound_count; i++)
-        add_argument(&arguments, &ask->params[conn->text.bound[i]]);
-    ol_postgres_prepare(conn, ask->id, key, &conn->text, &arguments); // if not, it is sent whole
+        add_argument(&arguments, &item->params[conn->text.bound[i]]);
+    ol_postgres_prepare(conn, item->id, key, &conn->text, &arguments); // if not, its text is sent
     return 0;
 }
 
-static bool send_ask(struct ol_postgres_conn *conn, const struct ol_pipelined_query *ask,
-                     outlog_err *err)
+static bool send_pipelined(struct ol_postgres_conn *conn, const struct ol_pipelined_query *item,
+                           outlog_err *err)
 {
-    const struct ol_query *query = &ol_queries_postgres[ask->id];
+    const struct ol_query *query = &ol_queries_postgres[item->id];
     struct ol_postgres_arguments arguments = {0};
     char name[32];
-    int slot = ol_postgres_find_prepared(conn, ask->id, ol_statement_key(query, ask->params));
-    if (slot < 0 && ol_statement_build(query, ask->params, '$', &conn->text, err) < 0)
+    int slot = ol_postgres_find_prepared(conn, item->id, ol_statement_key(query, item->params));
+    if (slot < 0 && ol_statement_build(query, item->params, '$', &conn->text, err) < 0)
         return false;
     const int *bound = slot < 0 ? conn->text.bound : conn->prepared[slot].bound;
     int bound_count = slot < 0 ? conn->text.bound_count : conn->prepared[slot].bound_count;
     for (int i = 0; i < bound_count; i++)
-        add_argument(&arguments, &ask->params[bound[i]]);
+        add_argument(&arguments, &item->params[bound[i]]);
     snprintf(name, sizeof name, "ol_%d", slot);
     return slot < 0 ? PQsendQueryParams(conn->pg, conn->text.text, arguments.count, arguments.types,
                                         arguments.values, arguments.lengths, arguments.formats,
@@ -271,10 +271,10 @@ static bool send_ask(struct ol_postgres_conn *conn, const struct ol_pipelined_qu
                                           arguments.lengths, arguments.formats, OL_POSTGRES_BINARY);
 }
 
-/* One result after the other, each followed by NULL; then the sync, which is the commit. The first
- * that failed speaks for all: what came after it was not run. */
-static int collect_all(struct ol_postgres_conn *conn, struct ol_rows *rows, size_t count,
-                       outlog_err *err)
+/* One result per query, each followed by NULL; then the sync, which is the commit. The first
+ * failure is the outcome: the queries after it were not run. */
+static int collect_results(struct ol_postgres_conn *conn, struct ol_rows *rows, size_t count,
+                           outlog_err *err)
 {
     int outcome = 0;
     for (size_t i = 0; i <= count; i++) {
@@ -302,33 +302,33 @@ static int collect_all(struct ol_postgres_conn *conn, struct ol_rows *rows, size
     return outcome;
 }
 
-/* Statements without BEGIN up to a sync are one transaction: all of it crosses at once. */
-int ol_postgres_pipeline(struct ol_conn *base, const struct ol_pipelined_query *asks, size_t count,
-                         struct ol_rows *rows, outlog_err *err)
+/* Statements without BEGIN up to a sync are one transaction, in one round trip. */
+int ol_postgres_pipeline(struct ol_conn *base, const struct ol_pipelined_query *queries,
+                         size_t count, struct ol_rows *rows, outlog_err *err)
 {
     struct ol_postgres_conn *conn = ol_postgres_conn_from(base);
 
     for (size_t i = 0; i < count; i++)
-        if (know(conn, &asks[i], err) < 0)
+        if (prepare_pipelined(conn, &queries[i], err) < 0)
             return -1;
     PGconn *pg = ol_postgres_idle_conn(conn);
     bool is_sent = PQenterPipelineMode(pg);
     for (size_t i = 0; is_sent && i < count; i++)
-        is_sent = send_ask(conn, &asks[i], err);
+        is_sent = send_pipelined(conn, &queries[i], err);
     if (!is_sent || !PQpipelineSync(pg)) {
         ol_postgres_fail(conn, NULL, err);
         return -1;
     }
-    ol_shutdown_wait(&conn->line);
-    int outcome = collect_all(conn, rows, count, err);
-    ol_shutdown_mark_alive(&conn->line);
+    ol_shutdown_begin_wait(&conn->tracked);
+    int outcome = collect_results(conn, rows, count, err);
+    ol_shutdown_end_wait(&conn->tracked);
     PQexitPipelineMode(pg);
     return outcome;
 }
 
 int ol_postgres_next(struct ol_rows *rows, outlog_err *err)
 {
-    (void)err; // the whole result is here already
+    (void)err; // the whole result is in memory already
     if (!rows->handle)
         return 0;
     if (++rows->row < rows->count)
@@ -366,7 +366,7 @@ int64_t ol_postgres_column_int(const struct ol_rows *rows, int column)
     case 1:
         return *bytes;
     default:
-        assert(false); // a column that is no number
+        assert(false); // not a column of numbers
         return 0;
     }
 }

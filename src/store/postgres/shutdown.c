@@ -1,4 +1,4 @@
-/* shutdown.c: see shutdown.h. */
+/* shutdown.c: tracked connections, threads that connect or probe, and the watchdog thread. */
 #include "store/postgres/shutdown.h"
 
 #include "base/buf.h"
@@ -20,32 +20,32 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 2000, AGAIN_MS = 100, LOOK_MS = 500 };
+enum { SILENCE_MAX_MS = 2000, PROBE_RETRY_MS = 100, PROBE_INTERVAL_MS = 500 };
 
-/* Somebody who connects, or asks whether the server is there. */
-struct call {
+/* A thread that connects, or probes whether the server answers (F4). */
+struct connect_task {
     char *url;
     PGconn *pg;
     pthread_t thread;
-    bool is_question, is_here; /* a question: was it answered? */
-    struct ol_buf pids, idle;  /* it asks for whom of these its server does nothing: "1,2" (F3) */
-    struct ol_buf dead;        /* and whose transactions to end (F5) */
-    char host[128];            /* and port, who answered */
-    bool is_hasty;             /* it began when the process was asked to end */
+    bool is_probe, is_answered; /* of a probe */
+    struct ol_buf pids, idle;   /* a probe asks which of these backends are idle: "1,2" (F3) */
+    struct ol_buf dead;         /* and terminates these, if idle in a transaction (F5) */
+    char host[128];             /* and port, that answered */
+    bool is_in_shutdown;        /* started after the process was asked to end */
     bool is_done;
-    struct call *next; /* of those that were left behind */
+    struct connect_task *next; /* in the list of abandoned ones */
 };
 
 static struct {
     pthread_mutex_t lock;
-    pthread_cond_t news; /* it begins, a call is done, the store is given up, the process ends */
+    pthread_cond_t changed; /* it begins, a task is done, the store is given up, the process ends */
     sem_t begun;
     char *store;
-    pthread_t watch;
-    struct ol_tracked_conn *lines;
-    struct call *left; /* who nobody waits for until the end */
-    struct ol_buf
-        dead; /* the watch's own: who served the lines that it cut, until somebody was told */
+    pthread_t watchdog;
+    struct ol_tracked_conn *tracked;
+    struct connect_task *abandoned; /* joined or left alone at exit */
+    struct ol_buf dead; /* used by the watchdog only: backends of cut connections, until a probe
+                           takes them (F5) */
     bool is_ending;
 } all = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -53,44 +53,43 @@ static atomic_bool is_prepared, is_begun, is_over;
 
 /* --- making connections --- */
 
-/* Defaults first: what the URL says comes later and wins, except over `patience`. */
-static PGconn *connect_to(const char *url, const char *patience)
+/* Defaults first: settings of the URL come later and win, except over `timeout`. */
+static PGconn *connect_to(const char *url, const char *timeout)
 {
     const char *attributes = strchr(url, ',') ? "read-write" : "any"; // of several hosts
     // clang-format off
     const char *keys[] = {"fallback_application_name", "connect_timeout", "keepalives_idle",
                           "keepalives_interval", "keepalives_count", "tcp_user_timeout",
                           "target_session_attrs", "client_encoding", "dbname",
-                          patience ? "connect_timeout" : NULL, NULL};
+                          timeout ? "connect_timeout" : NULL, NULL};
     const char *values[] = {"outlog", "10", "5", "5", "3", "20000", attributes, "UTF8", url,
-                            patience, NULL};
+                            timeout, NULL};
     // clang-format on
     return PQconnectdbParams(keys, values, 1);
 }
 
-/* Which of these processes do nothing but wait for their client, or are none. */
+/* Which of these backends only wait for their client, or do not exist. */
 static void find_idle(PGconn *pg, const char *pids, struct ol_buf *idle)
 {
-    static const char question[] =
+    static const char query[] =
         "select p from unnest(string_to_array($1, ',')::int[]) p " // lint: sql
         "left join pg_catalog.pg_stat_activity a on a.pid = p "    // lint: sql
         "where a.pid is null or a.wait_event_type = 'Client'";     // lint: sql
-    PGresult *result = PQexecParams(pg, question, 1, NULL, &pids, NULL, NULL, 0);
+    PGresult *result = PQexecParams(pg, query, 1, NULL, &pids, NULL, NULL, 0);
     for (int i = 0; i < PQntuples(result); i++)
         ol_buf_print(idle, ",%s,", PQgetvalue(result, i, 0));
     PQclear(result);
 }
 
-/* F5. Only what has stood still since before its line was cut: numbers of processes are used again.
- */
-static void end_dead(PGconn *pg, const char *pids)
+/* F5. Only those idle since before their connection was cut: process ids are reused. */
+static void terminate_dead(PGconn *pg, const char *pids)
 {
-    static const char order[] = "select pg_catalog.pg_terminate_backend(a.pid) " // lint: sql
+    static const char query[] = "select pg_catalog.pg_terminate_backend(a.pid) " // lint: sql
                                 "from pg_catalog.pg_stat_activity a "
                                 "where a.pid = any (string_to_array($1, ',')::int[]) " // lint: sql
                                 "and a.state like 'idle in transaction%' "             // lint: sql
                                 "and a.state_change < now() - interval '1 second'";    // lint: sql
-    PQclear(PQexecParams(pg, order, 1, NULL, &pids, NULL, NULL, 0));
+    PQclear(PQexecParams(pg, query, 1, NULL, &pids, NULL, NULL, 0));
 }
 
 static void write_host(const PGconn *pg, char out[128])
@@ -98,45 +97,45 @@ static void write_host(const PGconn *pg, char out[128])
     snprintf(out, 128, "%.100s:%.20s", PQhost(pg), PQport(pg));
 }
 
-/* A server that has no place for us, or does not know us, is there all the same. */
-static bool is_here(struct call *question)
+/* A server that refuses us (too many connections, a wrong password) answers all the same. */
+static bool probe_server(struct connect_task *probe)
 {
-    PGconn *pg = connect_to(question->url, "2");
+    PGconn *pg = connect_to(probe->url, "2");
     bool is_connected = PQstatus(pg) == CONNECTION_OK;
-    PGresult *result = is_connected ? PQexec(pg, "")
-                                    : NULL; // a pooler may answer for a server that is away
+    // A connect is no proof: a pooler accepts it even when its server does not answer.
+    PGresult *result = is_connected ? PQexec(pg, "") : NULL;
     bool answers = PQresultStatus(result) == PGRES_EMPTY_QUERY;
     PQclear(result);
-    if (answers && question->pids.bytes)
-        find_idle(pg, question->pids.data, &question->idle);
-    if (answers && question->dead.bytes)
-        end_dead(pg, question->dead.data);
+    if (answers && probe->pids.bytes)
+        find_idle(pg, probe->pids.data, &probe->idle);
+    if (answers && probe->dead.bytes)
+        terminate_dead(pg, probe->dead.data);
     if (answers)
-        write_host(pg, question->host);
+        write_host(pg, probe->host);
     PQfinish(pg);
-    return is_connected ? answers : PQping(question->url) == PQPING_OK;
+    return is_connected ? answers : PQping(probe->url) == PQPING_OK;
 }
 
-static void free_call(struct call *call)
+static void free_task(struct connect_task *task)
 {
-    PQfinish(call->pg);
-    ol_buf_clear(&call->pids);
-    ol_buf_clear(&call->idle);
-    ol_buf_clear(&call->dead);
-    free(call->url);
-    free(call);
+    PQfinish(task->pg);
+    ol_buf_clear(&task->pids);
+    ol_buf_clear(&task->idle);
+    ol_buf_clear(&task->dead);
+    free(task->url);
+    free(task);
 }
 
-static void *run_call(void *argument)
+static void *execute_task(void *argument)
 {
-    struct call *call = argument;
-    if (call->is_question)
-        call->is_here = is_here(call);
+    struct connect_task *task = argument;
+    if (task->is_probe)
+        task->is_answered = probe_server(task);
     else
-        call->pg = connect_to(call->url, call->is_hasty ? "2" : NULL);
+        task->pg = connect_to(task->url, task->is_in_shutdown ? "2" : NULL);
     pthread_mutex_lock(&all.lock);
-    call->is_done = true;
-    pthread_cond_broadcast(&all.news);
+    task->is_done = true;
+    pthread_cond_broadcast(&all.changed);
     pthread_mutex_unlock(&all.lock);
     return NULL;
 }
@@ -152,62 +151,63 @@ static struct timespec after_ms(int64_t ms)
     return until;
 }
 
-/* Not where several hosts may be there at a time, each with its own processes. */
-static bool can_tell(void)
+/* Process ids mean something only if all connections go to the same host: not when several hosts
+ * may be in use at a time. */
+static bool can_compare_pids(void)
 {
     return !strchr(all.store, ',') || !strstr(all.store, "target_session_attrs");
 }
 
-/* Who serves us. */
-static void name_lines(struct ol_buf *out)
+/* The backends of all tracked connections. */
+static void list_pids(struct ol_buf *out)
 {
     pthread_mutex_lock(&all.lock);
-    for (struct ol_tracked_conn *line = all.lines; line; line = line->next) {
-        int pid = atomic_load(&line->pid);
+    for (struct ol_tracked_conn *tracked = all.tracked; tracked; tracked = tracked->next) {
+        int pid = atomic_load(&tracked->pid);
         if (pid)
             ol_buf_print(out, "%s%d", out->bytes ? "," : "", pid);
     }
     pthread_mutex_unlock(&all.lock);
 }
 
-/* Start a call and wait for it, at most so long (0: as long as the store is not given up). NULL: it
- * was left, or never began. The caller frees it. */
-static struct call *call_out(const char *url, bool is_question, int64_t most_ms)
+/* Start a task and wait for it, at most `timeout_ms` (0: until the store is given up). NULL: it was
+ * abandoned, or could not be started. The caller frees it. */
+static struct connect_task *run_task(const char *url, bool is_probe, int64_t timeout_ms)
 {
-    struct call *call = calloc(1, sizeof *call);
+    struct connect_task *task = calloc(1, sizeof *task);
 
-    if (!call || !(call->url = strdup(url))) {
-        free(call);
+    if (!task || !(task->url = strdup(url))) {
+        free(task);
         return NULL;
     }
-    call->is_question = is_question;
-    call->is_hasty = atomic_load(&is_begun);
-    if (is_question && can_tell()) {
-        name_lines(&call->pids);
-        call->dead = all.dead;
+    task->is_probe = is_probe;
+    task->is_in_shutdown = atomic_load(&is_begun);
+    if (is_probe && can_compare_pids()) {
+        list_pids(&task->pids);
+        task->dead = all.dead;
         all.dead = (struct ol_buf){0};
     }
-    if (pthread_create(&call->thread, NULL, run_call, call) != 0) {
-        free_call(call);
+    if (pthread_create(&task->thread, NULL, execute_task, task) != 0) {
+        free_task(task);
         return NULL;
     }
-    struct timespec until = after_ms(most_ms);
+    struct timespec until = after_ms(timeout_ms);
     int result = 0;
     pthread_mutex_lock(&all.lock);
-    while (!call->is_done && !atomic_load(&is_over) && !(is_question && all.is_ending) &&
-           call->is_hasty == atomic_load(&is_begun) && result != ETIMEDOUT)
-        result = most_ms ? pthread_cond_timedwait(&all.news, &all.lock, &until)
-                         : pthread_cond_wait(&all.news, &all.lock);
-    bool is_done = call->is_done;
+    while (!task->is_done && !atomic_load(&is_over) && !(is_probe && all.is_ending) &&
+           task->is_in_shutdown == atomic_load(&is_begun) && result != ETIMEDOUT)
+        result = timeout_ms ? pthread_cond_timedwait(&all.changed, &all.lock, &until)
+                            : pthread_cond_wait(&all.changed, &all.lock);
+    bool is_done = task->is_done;
     if (!is_done) {
-        call->next = all.left;
-        all.left = call;
+        task->next = all.abandoned;
+        all.abandoned = task;
     }
     pthread_mutex_unlock(&all.lock);
     if (!is_done)
         return NULL;
-    pthread_join(call->thread, NULL);
-    return call;
+    pthread_join(task->thread, NULL);
+    return task;
 }
 
 PGconn *ol_shutdown_connect(const char *url)
@@ -215,148 +215,149 @@ PGconn *ol_shutdown_connect(const char *url)
     if (!atomic_load(&is_prepared))
         return connect_to(url, NULL);
     bool was_begun = atomic_load(&is_begun);
-    struct call *call = atomic_load(&is_over) ? NULL : call_out(url, false, 0);
-    if (!call && !was_begun && atomic_load(&is_begun)) // a silent host takes its time no longer
+    struct connect_task *task = atomic_load(&is_over) ? NULL : run_task(url, false, 0);
+    if (!task && !was_begun && atomic_load(&is_begun)) // retry with the short timeout
         return ol_shutdown_connect(url);
-    if (!call)
+    if (!task)
         return NULL;
-    PGconn *pg = call->pg;
-    call->pg = NULL;
-    free_call(call);
+    PGconn *pg = task->pg;
+    task->pg = NULL;
+    free_task(task);
     return pg;
 }
 
-/* --- cutting them --- */
+/* --- cutting connections --- */
 
-void ol_shutdown_track(struct ol_tracked_conn *line, PGconn *pg)
+void ol_shutdown_track(struct ol_tracked_conn *tracked, PGconn *pg)
 {
     if (!atomic_load(&is_prepared))
         return;
-    line->fd = fcntl(PQsocket(pg), F_DUPFD_CLOEXEC, 3);
-    if (line->fd < 0)
-        return; // it will be waited for, as without this
+    tracked->fd = fcntl(PQsocket(pg), F_DUPFD_CLOEXEC, 3);
+    if (tracked->fd < 0)
+        return; // it cannot be cut, as without this module
     pthread_mutex_lock(&all.lock);
-    line->next = all.lines;
-    line->is_held = true;
-    atomic_store(&line->pid, 0); // until it is known
-    write_host(pg, line->host);
-    all.lines = line;
+    tracked->next = all.tracked;
+    tracked->is_tracked = true;
+    atomic_store(&tracked->pid, 0); // until the session has begun
+    write_host(pg, tracked->host);
+    all.tracked = tracked;
     if (atomic_load(&is_over))
-        shutdown(line->fd, SHUT_RDWR);
+        shutdown(tracked->fd, SHUT_RDWR);
     pthread_mutex_unlock(&all.lock);
 }
 
-void ol_shutdown_untrack(struct ol_tracked_conn *line)
+void ol_shutdown_untrack(struct ol_tracked_conn *tracked)
 {
-    if (!line->is_held)
+    if (!tracked->is_tracked)
         return;
     pthread_mutex_lock(&all.lock);
-    struct ol_tracked_conn **at = &all.lines;
-    while (*at != line)
+    struct ol_tracked_conn **at = &all.tracked;
+    while (*at != tracked)
         at = &(*at)->next;
-    *at = line->next;
+    *at = tracked->next;
     pthread_mutex_unlock(&all.lock);
-    close(line->fd);
-    line->is_held = false;
+    close(tracked->fd);
+    tracked->is_tracked = false;
 }
 
 static void give_up(void)
 {
     pthread_mutex_lock(&all.lock);
     atomic_store(&is_over, true);
-    for (struct ol_tracked_conn *line = all.lines; line; line = line->next)
-        shutdown(line->fd, SHUT_RDWR);
-    pthread_cond_broadcast(&all.news);
+    for (struct ol_tracked_conn *tracked = all.tracked; tracked; tracked = tracked->next)
+        shutdown(tracked->fd, SHUT_RDWR);
+    pthread_cond_broadcast(&all.changed);
     pthread_mutex_unlock(&all.lock);
 }
 
-static uint64_t received_by(int fd)
+static uint64_t count_received(int fd)
 {
     struct tcp_info info = {0};
     socklen_t bytes = sizeof info;
     return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 ? info.tcpi_bytes_received : 0;
 }
 
-static bool is_idle(int pid, const struct ol_buf *idle)
+static bool is_backend_idle(int pid, const struct ol_buf *idle)
 {
     char name[16];
     snprintf(name, sizeof name, ",%d,", pid);
     return pid && idle->bytes && strstr(idle->data, name);
 }
 
-/* F3; on the other side they may be alive (F5). */
-static void cut_dead(const struct call *call)
+/* F3. Their backends may still run (F5). */
+static void cut_dead_conns(const struct connect_task *task)
 {
     int64_t now = ol_clock_boot_us();
     pthread_mutex_lock(&all.lock);
-    for (struct ol_tracked_conn *line = all.lines; line; line = line->next) {
-        unsigned waits = atomic_load(&line->waits);
-        uint64_t received = received_by(line->fd);
-        bool is_silent = waits % 2 && waits == line->seen && received == line->received &&
-                         is_idle(atomic_load(&line->pid), &call->idle);
-        bool is_elsewhere = can_tell() && call->host[0] && strcmp(line->host, call->host) != 0;
+    for (struct ol_tracked_conn *tracked = all.tracked; tracked; tracked = tracked->next) {
+        unsigned waits = atomic_load(&tracked->waits);
+        uint64_t received = count_received(tracked->fd);
+        bool is_silent = waits % 2 && waits == tracked->seen && received == tracked->received &&
+                         is_backend_idle(atomic_load(&tracked->pid), &task->idle);
+        bool is_elsewhere = can_compare_pids() && task->host[0] &&
+                            strcmp(tracked->host, task->host) != 0;
         if (!is_silent)
-            line->silent_at = now;
-        bool is_dead = now - line->silent_at >= PATIENCE_MS * 1000;
+            tracked->silent_at = now;
+        bool is_dead = now - tracked->silent_at >= SILENCE_MAX_MS * 1000;
         if (is_elsewhere || is_dead)
-            shutdown(line->fd, SHUT_RDWR);
+            shutdown(tracked->fd, SHUT_RDWR);
         if (is_dead && !is_elsewhere)
-            ol_buf_print(&all.dead, "%s%d", all.dead.bytes ? "," : "", atomic_load(&line->pid));
-        line->seen = waits;
-        line->received = received;
+            ol_buf_print(&all.dead, "%s%d", all.dead.bytes ? "," : "", atomic_load(&tracked->pid));
+        tracked->seen = waits;
+        tracked->received = received;
     }
     pthread_mutex_unlock(&all.lock);
 }
 
-/* --- the watch --- */
+/* --- the watchdog --- */
 
-/* Hosts are asked one after the other, and each may be silent. */
-static int64_t patience_ms(void)
+/* Hosts are tried one after the other, and each may be silent. */
+static int64_t silence_max_ms(void)
 {
     int64_t hosts = 1;
     for (const char *at = all.store; (at = strchr(at, ',')); at++)
         hosts++;
-    return hosts == 1 ? PATIENCE_MS : hosts * PATIENCE_MS + LOOK_MS;
+    return hosts == 1 ? SILENCE_MAX_MS : hosts * SILENCE_MAX_MS + PROBE_INTERVAL_MS;
 }
 
-/* Wait, unless the process ends meanwhile: then false. */
-static bool rest(int64_t ms)
+/* Wait `ms`. False, and at once, when the process ends. */
+static bool sleep_ms(int64_t ms)
 {
     struct timespec until = after_ms(ms);
     pthread_mutex_lock(&all.lock);
-    while (!all.is_ending && pthread_cond_timedwait(&all.news, &all.lock, &until) != ETIMEDOUT)
+    while (!all.is_ending && pthread_cond_timedwait(&all.changed, &all.lock, &until) != ETIMEDOUT)
         ;
-    bool goes_on = !all.is_ending;
+    bool is_running = !all.is_ending;
     pthread_mutex_unlock(&all.lock);
-    return goes_on;
+    return is_running;
 }
 
-/* From the wish to end until the end: the store answers at least so often, or is given up. */
-static void *watch(void *unused)
+/* From SIGTERM until the process ends: probe the store, and give it up when it stays silent. */
+static void *run_watchdog(void *unused)
 {
     (void)unused;
     while (sem_wait(&all.begun) < 0 && errno == EINTR)
         ;
     pthread_mutex_lock(&all.lock);
-    pthread_cond_broadcast(&all.news);
+    pthread_cond_broadcast(&all.changed);
     pthread_mutex_unlock(&all.lock);
-    int64_t heard_at = ol_clock_boot_us();
-    bool goes_on = rest(AGAIN_MS); // most are done by then
-    while (goes_on) {
-        int64_t left_ms = patience_ms() - (ol_clock_boot_us() - heard_at) / 1000;
-        struct call *call = left_ms > 0 ? call_out(all.store, true, left_ms) : NULL;
-        bool was_heard = call && call->is_here;
-        if (was_heard)
-            cut_dead(call);
-        if (call)
-            free_call(call);
-        if (was_heard)
-            heard_at = ol_clock_boot_us();
+    int64_t answered_at = ol_clock_boot_us();
+    bool is_running = sleep_ms(PROBE_RETRY_MS); // most daemons have ended by then
+    while (is_running) {
+        int64_t left_ms = silence_max_ms() - (ol_clock_boot_us() - answered_at) / 1000;
+        struct connect_task *task = left_ms > 0 ? run_task(all.store, true, left_ms) : NULL;
+        bool is_answered = task && task->is_answered;
+        if (is_answered)
+            cut_dead_conns(task);
+        if (task)
+            free_task(task);
+        if (is_answered)
+            answered_at = ol_clock_boot_us();
         else if (left_ms <= 0)
             break;
-        goes_on = rest(was_heard ? LOOK_MS : AGAIN_MS);
+        is_running = sleep_ms(is_answered ? PROBE_INTERVAL_MS : PROBE_RETRY_MS);
     }
-    if (goes_on)
+    if (is_running)
         give_up();
     return NULL;
 }
@@ -370,10 +371,10 @@ int ol_shutdown_prepare(const char *store, outlog_err *err)
         return ol_no_memory(err);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&all.news, &monotonic);
+    pthread_cond_init(&all.changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
     sem_init(&all.begun, 0, 0);
-    if (pthread_create(&all.watch, NULL, watch, NULL) != 0) {
+    if (pthread_create(&all.watchdog, NULL, run_watchdog, NULL) != 0) {
         free(all.store);
         return ol_fail(err, OUTLOG_NO_MEMORY, "cannot start a thread");
     }
@@ -394,21 +395,21 @@ bool ol_shutdown_is_over(void)
     return atomic_load(&is_over);
 }
 
-/* Wait a moment for those who were left behind. */
-static bool all_are_back(void)
+/* Wait a moment for abandoned threads. False: some still run. */
+static bool wait_for_abandoned(void)
 {
-    struct timespec until = after_ms(atomic_load(&is_over) ? 0 : LOOK_MS);
+    struct timespec until = after_ms(atomic_load(&is_over) ? 0 : PROBE_INTERVAL_MS);
     int result = 0;
     pthread_mutex_lock(&all.lock);
-    struct call *call = all.left;
-    while (call && result != ETIMEDOUT) {
-        if (call->is_done)
-            call = call->next;
+    struct connect_task *task = all.abandoned;
+    while (task && result != ETIMEDOUT) {
+        if (task->is_done)
+            task = task->next;
         else
-            result = pthread_cond_timedwait(&all.news, &all.lock, &until);
+            result = pthread_cond_timedwait(&all.changed, &all.lock, &until);
     }
     pthread_mutex_unlock(&all.lock);
-    return !call;
+    return !task;
 }
 
 int ol_shutdown_end(int status)
@@ -417,18 +418,18 @@ int ol_shutdown_end(int status)
         return status;
     pthread_mutex_lock(&all.lock);
     all.is_ending = true;
-    pthread_cond_broadcast(&all.news);
+    pthread_cond_broadcast(&all.changed);
     pthread_mutex_unlock(&all.lock);
     sem_post(&all.begun);
-    pthread_join(all.watch, NULL);
-    if (!all_are_back()) { // libraries may not be taken from under their feet
+    pthread_join(all.watchdog, NULL);
+    if (!wait_for_abandoned()) { // exit() would unload libraries that those threads still use
         fflush(NULL);
         _exit(status);
     }
-    for (struct call *call = all.left, *next; call; call = next) {
-        next = call->next;
-        pthread_join(call->thread, NULL);
-        free_call(call);
+    for (struct connect_task *task = all.abandoned, *next; task; task = next) {
+        next = task->next;
+        pthread_join(task->thread, NULL);
+        free_task(task);
     }
     ol_buf_clear(&all.dead);
     free(all.store);

@@ -5,9 +5,8 @@
  *
  * 1  WAL and synchronous=FULL: an acknowledged commit survives power loss.
  * 2  A write transaction begins with BEGIN IMMEDIATE: it never fails half-way for a lock.
- * 3  An I/O error while committing is an unknown outcome: what was written may come back when the
- *    WAL is recovered. The handle first commits something over it; what can be read is then final.
- */
+ * 3  An I/O error while committing is an unknown outcome: its frames may come back when the WAL is
+ *    recovered. The handle first commits another transaction over them: then reads are final. */
 #include "base/timestamp.h"
 #include "store/sqlite/internal.h"
 
@@ -39,14 +38,14 @@ static bool is_write_protected(const char *path)
     return access(folder, W_OK) < 0 && (errno == EROFS || errno == EACCES);
 }
 
-static enum outlog_code code_of(int result, const char *message, const char *path)
+static enum outlog_code find_code(int result, const char *message, const char *path)
 {
     switch (result & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
     case SQLITE_FULL:
         return OUTLOG_UNAVAILABLE;
-    case SQLITE_CANTOPEN: // WAL needs its two companions even to read
+    case SQLITE_CANTOPEN: // even a reader needs the -wal and -shm files
         return path && is_write_protected(path) ? OUTLOG_READ_ONLY : OUTLOG_UNAVAILABLE;
     case SQLITE_READONLY:
     case SQLITE_PERM:
@@ -60,9 +59,9 @@ static enum outlog_code code_of(int result, const char *message, const char *pat
                    ? OUTLOG_ID_CONFLICT // by id, number or sequence
                    : OUTLOG_INVALID_FIELD;
     default:
-        if (result == SQLITE_IOERR_SHMSIZE) // a full disk, met at the shared memory file
+        if (result == SQLITE_IOERR_SHMSIZE) // the disk is full: the -shm file cannot grow
             return OUTLOG_UNAVAILABLE;
-        if (strstr(message, "unsafe use of ")) // of JSON in a trigger, by a careful host
+        if (strstr(message, "unsafe use of ")) // of JSON in a trigger, where the host forbids it
             return OUTLOG_MISUSE;
         return strstr(message, "no such table: outlog_") ||
                        strstr(message, "no such table: main.outlog_")
@@ -71,12 +70,12 @@ static enum outlog_code code_of(int result, const char *message, const char *pat
     }
 }
 
-static const char *advice(enum outlog_code code, int result)
+static const char *find_advice(enum outlog_code code, int result)
 {
     switch (code) {
     case OUTLOG_UNAVAILABLE:
         return (result & 0xff) == SQLITE_CANTOPEN
-                   ? "; is it a file, in a folder that is there? else try again"
+                   ? "; check that it is a file in an existing folder, or try again"
                    : "; nothing was stored, try again";
     case OUTLOG_READ_ONLY:
         return "; the file or its folder cannot be written";
@@ -94,21 +93,23 @@ int ol_sqlite_fail(struct ol_sqlite_conn *conn, int result, outlog_err *err)
     const char *message = sqlite3_errmsg(conn->db);
     if (ol_store_parse_error(err, message))
         return -1;
-    enum outlog_code code = code_of(result, message, conn->path);
-    bool is_stale = sqlite3_extended_errcode(conn->db) == SQLITE_BUSY_SNAPSHOT; // a caller's own
-    return ol_fail(err, code, "%s: %s%s", conn->base.name, message,
-                   is_stale
-                       ? "; another wrote since this transaction first read: roll it back, and "
-                         "begin it with BEGIN IMMEDIATE"
-                   : strstr(message, "no such table: main.") && code == OUTLOG_STORE_ERROR
-                       ? "; the query of a notification rule, or a trigger, needs it"
-                       : advice(code, result));
+    enum outlog_code code = find_code(result, message, conn->path);
+    bool is_stale = sqlite3_extended_errcode(conn->db) ==
+                    SQLITE_BUSY_SNAPSHOT; // of the caller's transaction
+    return ol_fail(
+        err, code, "%s: %s%s", conn->base.name, message,
+        is_stale
+            ? "; another connection wrote after this transaction first read: roll it back, and "
+              "begin it with BEGIN IMMEDIATE"
+        : strstr(message, "no such table: main.") && code == OUTLOG_STORE_ERROR
+            ? "; the query of a notification rule, or a trigger, needs it"
+            : find_advice(code, result));
 }
 
 /* --- functions that our queries use --- */
 
-/* outlog_after(us): a time that many microseconds from now, as text. */
-static void after(sqlite3_context *context, int count, sqlite3_value **values)
+/* outlog_after(us): the time so many microseconds from now, as text. */
+static void on_after(sqlite3_context *context, int count, sqlite3_value **values)
 {
     char text[OL_TIMESTAMP_TEXT];
     (void)count;
@@ -117,7 +118,7 @@ static void after(sqlite3_context *context, int count, sqlite3_value **values)
 }
 
 /* outlog_until(time): how many microseconds that is from now; null for null. */
-static void until(sqlite3_context *context, int count, sqlite3_value **values)
+static void on_until(sqlite3_context *context, int count, sqlite3_value **values)
 {
     int64_t at;
     const char *text = (const char *)sqlite3_value_text(values[0]);
@@ -127,7 +128,7 @@ static void until(sqlite3_context *context, int count, sqlite3_value **values)
 }
 
 /* outlog_unhex(text): the bytes; null for null. SQLite before 3.41 has no unhex(). */
-static void unhex(sqlite3_context *context, int count, sqlite3_value **values)
+static void on_unhex(sqlite3_context *context, int count, sqlite3_value **values)
 {
     const char *text = (const char *)sqlite3_value_text(values[0]);
     int bytes = sqlite3_value_bytes(values[0]) / 2;
@@ -142,23 +143,25 @@ static void unhex(sqlite3_context *context, int count, sqlite3_value **values)
         sqlite3_result_blob(context, out, bytes, sqlite3_free);
 }
 
-/* On a caller's own connection too: they stay, and do no harm. Repeats fail while the caller has a
- * statement open, which is fine. */
+/* On a caller's own connection too: they stay, and do no harm. A second call fails while the caller
+ * has a statement open, which does no harm either. */
 static void add_functions(sqlite3 *db)
 {
     static const struct {
         const char *name;
-        void (*run)(sqlite3_context *, int, sqlite3_value **);
-    } functions[] = {{"outlog_after", after}, {"outlog_until", until}, {"outlog_unhex", unhex}};
+        void (*call)(sqlite3_context *, int, sqlite3_value **);
+    } functions[] = {{"outlog_after", on_after},
+                     {"outlog_until", on_until},
+                     {"outlog_unhex", on_unhex}};
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-        sqlite3_create_function_v2(db, functions[i].name, 1, SQLITE_UTF8, NULL, functions[i].run,
+        sqlite3_create_function_v2(db, functions[i].name, 1, SQLITE_UTF8, NULL, functions[i].call,
                                    NULL, NULL, NULL);
 }
 
-/* --- life --- */
+/* --- opening --- */
 
-/* SQLite's own way is to sleep the longer the longer it has waited, up to 100 ms at a time: beside
- * a process that writes without a pause nobody else gets a turn. Who looks often gets one. */
+/* SQLite's own busy handler sleeps longer and longer, up to 100 ms at a time: beside a process that
+ * writes without a pause no other process gets the lock. One that retries often does. */
 static int on_busy(void *data, int count)
 {
     struct ol_sqlite_conn *conn = data;
@@ -171,13 +174,12 @@ static int on_busy(void *data, int count)
     return 1;
 }
 
-static int configure(struct ol_sqlite_conn *conn, outlog_err *err)
+static int configure_conn(struct ol_sqlite_conn *conn, outlog_err *err)
 {
     sqlite3_busy_handler(conn->db, on_busy, conn);
     sqlite3_extended_result_codes(conn->db, 1);
     add_functions(conn->db);
-    // A new file becomes a WAL one in a moment when it is nobody else's; SQLite does not wait for
-    // it.
+    // A switch to WAL mode needs the file exclusively, and SQLite does not call the busy handler.
     int64_t deadline = ol_clock_boot_us() + BUSY_TIMEOUT_MS * 1000;
     int result;
     while (((result = sqlite3_exec(conn->db,
@@ -188,14 +190,14 @@ static int configure(struct ol_sqlite_conn *conn, outlog_err *err)
             0xff) == SQLITE_BUSY &&
            ol_clock_boot_us() < deadline)
         sqlite3_sleep(5);
-    // A file we may only read is still worth reading: the first write will say so.
+    // A read-only file can still be read: the first write returns the error.
     if (result != SQLITE_OK && (result & 0xff) != SQLITE_READONLY)
         return ol_sqlite_fail(conn, result, err);
     return 0;
 }
 
 /* Connections of one process to one file share a key, whatever path they used. */
-static uint64_t wake_key(const char *path)
+static uint64_t make_wake_key(const char *path)
 {
     char *real = realpath(path, NULL);
     uint64_t key = ol_wake_key(real ? real : path);
@@ -203,8 +205,7 @@ static uint64_t wake_key(const char *path)
     return key;
 }
 
-/* sqlite:PATH; also sqlite:///absolute and sqlite://relative, as others write it. */
-static const char *path_of(const char *url)
+const char *ol_sqlite_path(const char *url)
 {
     const char *path = url + strlen("sqlite:");
     return strncmp(path, "//", 2) == 0 ? path + 2 : path;
@@ -215,20 +216,20 @@ bool ol_sqlite_is_missing(const char *url)
     char folder[4096];
     if (strncmp(url, "sqlite:", 7) != 0)
         return false;
-    const char *path = path_of(url), *slash = strrchr(path, '/');
+    const char *path = ol_sqlite_path(url), *slash = strrchr(path, '/');
     size_t bytes = slash ? (size_t)(slash - path) + 1 : 0;
     if (!*path || bytes >= sizeof folder || access(path, F_OK) == 0)
         return false;
     memcpy(folder, bytes ? path : "./", bytes ? bytes : 2);
     folder[bytes ? bytes : 2] = '\0';
-    return access(folder, F_OK) == 0; // else to open it fails, and says more
+    return access(folder, F_OK) == 0; // else opening it fails with a better error
 }
 
 static int sqlite_open(const char *url, struct ol_conn **out, outlog_err *err)
 {
-    const char *path = path_of(url);
+    const char *path = ol_sqlite_path(url);
     if (!*path)
-        return ol_fail(err, OUTLOG_INVALID_FIELD, "store sqlite: names no file; say sqlite:PATH");
+        return ol_fail(err, OUTLOG_INVALID_FIELD, "store sqlite: names no file; write sqlite:PATH");
 
     struct ol_sqlite_conn *conn = calloc(1, sizeof *conn);
     if (!conn || !(conn->path = strdup(path))) {
@@ -245,9 +246,9 @@ static int sqlite_open(const char *url, struct ol_conn **out, outlog_err *err)
         ol_sqlite_fail(conn, result, err);
         goto failed;
     }
-    if (configure(conn, err) < 0)
+    if (configure_conn(conn, err) < 0)
         goto failed;
-    conn->base.wake_key = wake_key(path);
+    conn->base.wake_key = make_wake_key(path);
     *out = &conn->base;
     return 0;
 failed:
@@ -266,7 +267,7 @@ int ol_sqlite_borrow(struct sqlite3 *db, struct ol_conn **out, outlog_err *err)
     conn->watch_fd = -2;
     add_functions(db);
     snprintf(conn->base.name, sizeof conn->base.name, "sqlite:%.200s", path ? path : "");
-    conn->base.wake_key = path && *path ? wake_key(path) : 0;
+    conn->base.wake_key = path && *path ? make_wake_key(path) : 0;
     *out = &conn->base;
     return 0;
 }
@@ -312,26 +313,26 @@ static void sqlite_close(struct ol_conn *base)
 
 /* --- transactions --- */
 
-static int run(struct ol_sqlite_conn *conn, const char *sql, outlog_err *err)
+static int exec_script(struct ol_sqlite_conn *conn, const char *sql, outlog_err *err)
 {
     int result = sqlite3_exec(conn->db, sql, NULL, NULL, NULL);
     return result == SQLITE_OK ? 0 : ol_sqlite_fail(conn, result, err);
 }
 
-/* A writer meets the same index pages again in its next transaction: it keeps more of them than a
- * reader. */
-static void widen(struct ol_sqlite_conn *conn)
+/* A writer needs the same index pages again in its next transaction, so it caches more of them than
+ * a reader. */
+static void widen_cache(struct ol_sqlite_conn *conn)
 {
-    if (!conn->is_wide)
+    if (!conn->has_wide_cache)
         sqlite3_exec(conn->db, "pragma cache_size=-16000", NULL, NULL, NULL);
-    conn->is_wide = true;
+    conn->has_wide_cache = true;
 }
 
 int ol_sqlite_begin(struct ol_conn *base, outlog_err *err)
 {
-    widen(ol_sqlite_conn_from(base));
+    widen_cache(ol_sqlite_conn_from(base));
     ol_sqlite_lock_writer(ol_sqlite_conn_from(base));
-    if (run(ol_sqlite_conn_from(base), "begin immediate", err) < 0) {
+    if (exec_script(ol_sqlite_conn_from(base), "begin immediate", err) < 0) {
         ol_sqlite_unlock_writer(ol_sqlite_conn_from(base));
         return -1;
     }
@@ -341,7 +342,7 @@ int ol_sqlite_begin(struct ol_conn *base, outlog_err *err)
 
 static int sqlite_snapshot(struct ol_conn *base, outlog_err *err)
 {
-    if (run(ol_sqlite_conn_from(base), "begin", err) < 0)
+    if (exec_script(ol_sqlite_conn_from(base), "begin", err) < 0)
         return -1;
     base->in_transaction = true;
     return 0;
@@ -380,14 +381,15 @@ int ol_sqlite_commit(struct ol_conn *base, outlog_err *err)
     return -1;
 }
 
-/* A file does not go away, but the frames of a failed commit may still lie in its WAL (3). */
+/* A file does not go away, but the frames of a failed commit may still be in its WAL (3). */
 static int sqlite_revive(struct ol_conn *base, outlog_err *err)
 {
     struct ol_sqlite_conn *conn = ol_sqlite_conn_from(base);
     if (!conn->is_in_doubt)
         return 0;
-    if (run(conn, "begin immediate; update outlog_schema_migrations set name = name; commit", err) <
-        0) {
+    if (exec_script(conn,
+                    "begin immediate; update outlog_schema_migrations set name = name; commit",
+                    err) < 0) {
         sqlite3_exec(conn->db, "rollback", NULL, NULL, NULL);
         return -1;
     }
@@ -395,10 +397,10 @@ static int sqlite_revive(struct ol_conn *base, outlog_err *err)
     return 0;
 }
 
-/* Outside of a transaction the savepoint is one by itself, a deferred one: had it read first, a
- * writer beside it would make its write fail at once, whatever time the caller gives. So it begins
- * with a write, which changes nothing and waits for its turn as long as the caller allows. What
- * else may be wrong is told better by what follows. */
+/* Outside of a transaction a savepoint is a deferred transaction: once it has read, a concurrent
+ * writer makes its first write fail at once, whatever busy timeout the caller has set. So it begins
+ * with a write that changes nothing, which waits for the lock as long as the caller allows. Other
+ * errors are ignored here: the statements that follow report them better. */
 static int sqlite_mark(struct ol_conn *base, outlog_err *err)
 {
     static const char write[] =
@@ -406,7 +408,7 @@ static int sqlite_mark(struct ol_conn *base, outlog_err *err)
     struct ol_sqlite_conn *conn = ol_sqlite_conn_from(base);
     bool is_first = sqlite3_get_autocommit(conn->db);
 
-    if (run(conn, "savepoint outlog_mark", err) < 0)
+    if (exec_script(conn, "savepoint outlog_mark", err) < 0)
         return -1;
     int result = is_first ? sqlite3_exec(conn->db, write, NULL, NULL, NULL) : SQLITE_OK;
     if ((result & 0xff) != SQLITE_BUSY)
@@ -418,22 +420,22 @@ static int sqlite_mark(struct ol_conn *base, outlog_err *err)
 
 static int sqlite_release(struct ol_conn *base, bool ok, outlog_err *err)
 {
-    if (!ok && run(ol_sqlite_conn_from(base), "rollback to outlog_mark", err) < 0)
+    if (!ok && exec_script(ol_sqlite_conn_from(base), "rollback to outlog_mark", err) < 0)
         return -1;
-    return run(ol_sqlite_conn_from(base), "release outlog_mark", err);
+    return exec_script(ol_sqlite_conn_from(base), "release outlog_mark", err);
 }
 
 static int sqlite_script(struct ol_conn *base, const char *sql, outlog_err *err)
 {
-    return run(ol_sqlite_conn_from(base), sql, err);
+    return exec_script(ol_sqlite_conn_from(base), sql, err);
 }
 
-/* --- waiting --- */
+/* --- wake-ups --- */
 
 /* The WAL file changes with every commit of any process, and is written page by page: the first
- * write tells, and those that follow within a moment are not worth a look each. Left unread they
- * cost the writer next to nothing. */
-enum { MOMENT_US = 300 };
+ * write wakes us, and those that follow within a moment are read together. Events that are left
+ * unread cost the writer next to nothing. */
+enum { WAL_BURST_US = 300 };
 
 static int sqlite_wake_fd(struct ol_conn *base)
 {
@@ -445,7 +447,7 @@ static int sqlite_wake_fd(struct ol_conn *base)
     conn->watch_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
     if (conn->watch_fd >= 0 && inotify_add_watch(conn->watch_fd, wal, IN_MODIFY) < 0) {
         close(conn->watch_fd);
-        conn->watch_fd = -1; // no WAL yet: ask again next time
+        conn->watch_fd = -1; // no WAL yet: try again next time
         return -1;
     }
     if (conn->watch_fd < 0)
@@ -453,13 +455,13 @@ static int sqlite_wake_fd(struct ol_conn *base)
     return conn->watch_fd;
 }
 
-static bool sqlite_woken(struct ol_conn *base)
+static bool sqlite_drain_wake(struct ol_conn *base)
 {
     int fd = ol_sqlite_conn_from(base)->watch_fd;
     char dropped[4096];
     if (fd < 0 || read(fd, dropped, sizeof dropped) <= 0)
         return false;
-    ol_clock_sleep_us(MOMENT_US);
+    ol_clock_sleep_us(WAL_BURST_US);
     while (read(fd, dropped, sizeof dropped) > 0)
         ;
     return true;
@@ -483,13 +485,13 @@ const struct ol_store ol_store_sqlite = {
     .column_text = ol_sqlite_column_text,
     .column_time = ol_sqlite_column_time,
     .column_uuid = ol_sqlite_column_uuid,
-    .write = ol_sqlite_append,
+    .append = ol_sqlite_append,
     .script = sqlite_script,
     .wake_fd = sqlite_wake_fd,
-    .woken = sqlite_woken,
+    .drain_wake = sqlite_drain_wake,
     .revive = sqlite_revive,
     .has_globs = true,
-    .user = &ol_user_sqlite,
+    .user_sql = &ol_user_sql_sqlite,
     .queries = ol_queries_sqlite,
     .migrations = ol_migrations_sqlite,
     .bootstrap = ol_bootstrap_sqlite,

@@ -1,8 +1,11 @@
 /* internal.h: a connection to a SQLite file, for the files that make up that store:
  *
- *   sqlite        the connection: errors, transactions, waking
- *   sqlite_query  statements and their rows
- *   sqlite_write  appends, many events in few statements */
+ *   conn          the connection: errors, transactions, wake-ups
+ *   query         statements and their rows
+ *   append        appends, many events in few statements
+ *   writer_queue  writers of one process take turns
+ *   user_sql      statements and tables of a user
+ *   tune          settings for the whole process, for our own programs */
 #ifndef OL_STORE_SQLITE_INTERNAL_H
 #define OL_STORE_SQLITE_INTERNAL_H
 
@@ -28,12 +31,12 @@ struct ol_sqlite_prepared {
 struct ol_sqlite_conn {
     struct ol_conn base;
     sqlite3 *db;
-    int64_t busy_since; /* boot clock: when the lock was first found taken */
-    bool has_turn;      /* at the turnstile */
-    bool is_late;       /* it waited there for as long as it may wait */
-    bool is_wide;       /* it has written, and keeps more pages since */
+    int64_t busy_since;  /* boot clock: when the lock was first found taken */
+    bool has_turn;       /* it holds the lock of the writer queue */
+    bool is_late;        /* it has waited there for as long as it may wait */
+    bool has_wide_cache; /* set at its first write */
     char *path;
-    int watch_fd;     /* inotify on the WAL; -1: not asked for yet, -2: not to be had */
+    int watch_fd;     /* inotify on the WAL; -1: not opened yet, -2: not available */
     bool is_in_doubt; /* a commit failed half-way (3) */
     struct ol_sqlite_prepared *prepared[OL_QUERY_COUNT];
 };
@@ -43,11 +46,11 @@ static inline struct ol_sqlite_conn *ol_sqlite_conn_from(struct ol_conn *conn)
     return (struct ol_sqlite_conn *)conn;
 }
 
-/* Says what went wrong; always -1. */
+/* Fills in err from SQLite's error; always returns -1. */
 int ol_sqlite_fail(struct ol_sqlite_conn *conn, int result, outlog_err *err);
 
-/* Before a write: behind the other writers of this process; and after it. A borrowed connection's
- * transactions are its owner's. */
+/* Before and after a write: take turns with the other writers of this process. Does nothing for a
+ * borrowed connection, whose transactions belong to its owner. */
 void ol_sqlite_lock_writer(struct ol_sqlite_conn *conn);
 void ol_sqlite_unlock_writer(struct ol_sqlite_conn *conn);
 
@@ -58,13 +61,12 @@ void ol_sqlite_rollback(struct ol_conn *base);
 
 /* --- query.c --- */
 
-/* The query for `rows` rows of these parameters, prepared once per connection. NULL: err says why.
- */
+/* The query for `rows` rows of these parameters, prepared once per connection. NULL: see err. */
 struct ol_sqlite_prepared *ol_sqlite_prepare(struct ol_sqlite_conn *conn, enum ol_query_id id,
                                              const struct ol_value *params, size_t rows,
                                              outlog_err *err);
 
-/* Bind the parameters of one row, the first one's being row 0. */
+/* Bind the parameters of one row, counted from 0. */
 int ol_sqlite_bind_row(struct ol_sqlite_conn *conn, const struct ol_sqlite_prepared *prepared,
                        size_t row, const struct ol_value *params, outlog_err *err);
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Make the INSERT of one row one of many: repeat the row of its VALUES. Parameters without a number
- * are counted as they come, so the second row's follow the first one's. */
+/* Turn an INSERT of one row into one of many: repeat the row of its VALUES. Parameters without a
+ * number are numbered in order, so those of the second row follow those of the first. */
 static bool repeat_values(struct ol_statement *text, size_t rows)
 {
     char one[sizeof text->text];
@@ -17,7 +17,7 @@ static bool repeat_values(struct ol_statement *text, size_t rows)
     size_t bytes = 0;
     at += strlen("values ");
     for (const char *from = at; bytes == 0 || one[bytes - 1] != ')'; from++)
-        if (*from < '0' || *from > '9') // only parameters stand there
+        if (*from < '0' || *from > '9') // the row has only parameters
             one[bytes++] = *from;
     const char *rest = strchr(at, ')') + 1;
     size_t rest_bytes = strlen(rest) + 1;
@@ -73,7 +73,7 @@ struct ol_sqlite_prepared *ol_sqlite_prepare(struct ol_sqlite_conn *conn, enum o
     return found;
 }
 
-static int bind(sqlite3_stmt *statement, int slot, const struct ol_value *value)
+static int bind_value(sqlite3_stmt *statement, int slot, const struct ol_value *value)
 {
     switch (value->type) {
     case OL_VALUE_INT:
@@ -92,8 +92,8 @@ int ol_sqlite_bind_row(struct ol_sqlite_conn *conn, const struct ol_sqlite_prepa
                        size_t row, const struct ol_value *params, outlog_err *err)
 {
     for (int i = 0; i < prepared->bound_count; i++) {
-        int result = bind(prepared->statement, (int)row * prepared->bound_count + i + 1,
-                          &params[prepared->bound[i]]);
+        int result = bind_value(prepared->statement, (int)row * prepared->bound_count + i + 1,
+                                &params[prepared->bound[i]]);
         if (result != SQLITE_OK)
             return ol_sqlite_fail(conn, result, err);
     }
@@ -143,8 +143,8 @@ void ol_sqlite_end(struct ol_rows *rows)
     sqlite3_reset(rows->handle);
     sqlite3_clear_bindings(rows->handle); // they point into the caller's memory
     if (!rows->conn->in_transaction)
-        ol_sqlite_unlock_writer(
-            ol_sqlite_conn_from(rows->conn)); // a write by itself is committed now
+        // A write outside of a transaction is committed now.
+        ol_sqlite_unlock_writer(ol_sqlite_conn_from(rows->conn));
 }
 
 bool ol_sqlite_is_null(const struct ol_rows *rows, int column)

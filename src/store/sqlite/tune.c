@@ -1,12 +1,12 @@
-/* tune.c: see tune.h. */
+/* tune.c: memory settings for threads that allocate and free megabytes per batch. */
 #include "store/sqlite/tune.h"
 
 #include <malloc.h>
 #include <sqlite3.h>
 
-/* Threads that store or send thousands of rows a second ask for memory as often. SQLite counts what
- * it has under a lock of the whole process, for figures that nobody asks for. The C library gives
- * back to the system, page by page, what it needs again for the next batch or the next page of
+/* Threads that store or send thousands of rows per second allocate memory as often. SQLite counts
+ * its memory under a lock of the whole process, for statistics that we never read. The C library
+ * returns freed memory to the system page by page, and needs it again for the next batch or page of
  * events, which may take megabytes. */
 void ol_sqlite_tune(void)
 {

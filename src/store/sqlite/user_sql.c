@@ -1,9 +1,9 @@
 /* user_sql.c: a user's statements and tables in SQLite.
  *
- * Tables that are built aside stand in a file of their own beside the user's: FILE-outlog-NAME. A
- * connection to it has the user's file attached, so a name is looked for in the new file first and
- * then in the user's. The swap copies them over in one transaction of the user's file; whoever
- * reads keeps the snapshot it has. */
+ * Shadow tables are built in a file of their own beside the user's: FILE-outlog-NAME. A connection
+ * to it has the user's file attached, so a name is searched in the new file first and then in the
+ * user's. The swap copies the tables over in one transaction of the user's file; open readers keep
+ * their snapshot. */
 #include "store/user_sql.h"
 
 #include "base/buf.h"
@@ -22,11 +22,11 @@ SQLITE_EXTENSION_INIT3
 #include <sqlite3.h>
 #endif
 
-enum { PATH_ROOM = 4096, COMPANY_CALLS = 1000 };
+enum { SHADOW_PATH_SIZE = 4096, OVERLAP_CALLS_MIN = 1000 };
 
 /* --- errors --- */
 
-static enum outlog_code code_of(int result)
+static enum outlog_code find_code(int result)
 {
     switch (result & 0xff) {
     case SQLITE_BUSY:
@@ -45,14 +45,14 @@ static enum outlog_code code_of(int result)
     }
 }
 
-static int fail(sqlite3 *db, int result, outlog_err *err)
+static int fail_user(sqlite3 *db, int result, outlog_err *err)
 {
-    return ol_fail(err, code_of(result), "%s", sqlite3_errmsg(db));
+    return ol_fail(err, find_code(result), "%s", sqlite3_errmsg(db));
 }
 
 /* --- programs --- */
 
-static void forget(struct ol_user_program *program)
+static void forget_program(struct ol_user_program *program)
 {
     sqlite3_stmt **statements = program->handle;
     for (size_t i = 0; statements && i < program->count; i++)
@@ -61,8 +61,8 @@ static void forget(struct ol_user_program *program)
     program->handle = NULL;
 }
 
-static int prepare_one(sqlite3 *db, const struct ol_user_statement *statement, sqlite3_stmt **out,
-                       outlog_err *err)
+static int prepare_statement(sqlite3 *db, const struct ol_user_statement *statement,
+                             sqlite3_stmt **out, outlog_err *err)
 {
     struct ol_buf text = {0};
     const char *rest = NULL;
@@ -75,14 +75,14 @@ static int prepare_one(sqlite3 *db, const struct ol_user_statement *statement, s
                      ? SQLITE_NOMEM
                      : sqlite3_prepare_v3(db, text.data, -1, SQLITE_PREPARE_PERSISTENT, out, &rest);
     if (result != SQLITE_OK)
-        fail(db, result, err);
+        fail_user(db, result, err);
     else if (sqlite3_bind_parameter_count(*out) > statement->param_count)
         result = ol_fail(err, OUTLOG_STORE_ERROR, "parameters are written :name, not ?");
     ol_buf_clear(&text);
     return result == SQLITE_OK ? 0 : -1;
 }
 
-static int prepare(struct ol_conn *conn, struct ol_user_program *program, outlog_err *err)
+static int prepare_program(struct ol_conn *conn, struct ol_user_program *program, outlog_err *err)
 {
     sqlite3_stmt **statements = calloc(program->count + 1, sizeof(sqlite3_stmt *));
     if (!statements)
@@ -90,10 +90,11 @@ static int prepare(struct ol_conn *conn, struct ol_user_program *program, outlog
     program->conn = conn;
     program->handle = statements;
     for (size_t i = 0; i < program->count; i++)
-        if (prepare_one(ol_sqlite_native(conn), &program->statements[i], &statements[i], err) < 0) {
+        if (prepare_statement(ol_sqlite_native(conn), &program->statements[i], &statements[i],
+                              err) < 0) {
             if (err)
                 err->index = (int)i;
-            forget(program);
+            forget_program(program);
             return -1;
         }
     return 0;
@@ -101,7 +102,7 @@ static int prepare(struct ol_conn *conn, struct ol_user_program *program, outlog
 
 /* --- running --- */
 
-static int bind(sqlite3_stmt *statement, int slot, const struct ol_value *value)
+static int bind_value(sqlite3_stmt *statement, int slot, const struct ol_value *value)
 {
     switch (value->type) {
     case OL_VALUE_INT:
@@ -116,8 +117,8 @@ static int bind(sqlite3_stmt *statement, int slot, const struct ol_value *value)
     }
 }
 
-static int apply_calls(struct ol_user_program *program, const struct ol_user_call *calls,
-                       size_t count, outlog_err *err)
+static int run_calls(struct ol_user_program *program, const struct ol_user_call *calls,
+                     size_t count, outlog_err *err)
 {
     sqlite3_stmt **statements = program->handle;
     sqlite3 *db = ol_sqlite_native(program->conn);
@@ -125,11 +126,11 @@ static int apply_calls(struct ol_user_program *program, const struct ol_user_cal
         sqlite3_stmt *statement = statements[calls[i].statement];
         int params = program->statements[calls[i].statement].param_count, result = SQLITE_OK;
         for (int p = 0; p < params && result == SQLITE_OK; p++)
-            result = bind(statement, p + 1, &calls[i].values[p]);
+            result = bind_value(statement, p + 1, &calls[i].values[p]);
         while (result == SQLITE_OK || result == SQLITE_ROW)
             result = sqlite3_step(statement);
         if (result != SQLITE_DONE)
-            fail(db, result, err);
+            fail_user(db, result, err);
         sqlite3_reset(statement);
         if (result == SQLITE_DONE && !sqlite3_get_autocommit(db))
             continue;
@@ -142,35 +143,35 @@ static int apply_calls(struct ol_user_program *program, const struct ol_user_cal
     return 0;
 }
 
-static void *run_meanwhile(void *context)
+static void *run_overlap(void *context)
 {
     const struct ol_user_program *program = context;
-    program->meanwhile(program->context);
+    program->overlap(program->context);
     return NULL;
 }
 
-/* Always one by one. There is no server that works while we do something else, so a second thread
- * does that: it has a connection of its own. */
-static int apply(struct ol_user_program *program, const struct ol_user_call *calls, size_t count,
-                 bool one_by_one, outlog_err *err)
+/* Always one by one. There is no server that works in the background, so a second thread, which has
+ * a connection of its own, does the overlapping work. */
+static int apply_calls(struct ol_user_program *program, const struct ol_user_call *calls,
+                       size_t count, bool one_by_one, outlog_err *err)
 {
     pthread_t thread;
-    bool has_company = !one_by_one && count >= COMPANY_CALLS && program->meanwhile &&
-                       pthread_create(&thread, NULL, run_meanwhile, program) == 0;
-    int result = apply_calls(program, calls, count, err);
-    if (has_company)
+    bool has_thread = !one_by_one && count >= OVERLAP_CALLS_MIN && program->overlap &&
+                      pthread_create(&thread, NULL, run_overlap, program) == 0;
+    int result = run_calls(program, calls, count, err);
+    if (has_thread)
         pthread_join(thread, NULL);
     return result;
 }
 
 /* --- tables --- */
 
-/* Runs `sql`, built here: SQLite has no place for procedures. Takes over the buffer. */
-static int run(struct ol_conn *conn, struct ol_buf *sql, outlog_err *err)
+/* Run `sql`, and free it. It is built here, as SQLite has no stored procedures. */
+static int run_built(struct ol_conn *conn, struct ol_buf *sql, outlog_err *err)
 {
     sqlite3 *db = ol_sqlite_native(conn);
     int result = sql->failed ? SQLITE_NOMEM : sqlite3_exec(db, sql->data, NULL, NULL, NULL);
-    int outcome = result == SQLITE_OK ? 0 : fail(db, result, err);
+    int outcome = result == SQLITE_OK ? 0 : fail_user(db, result, err);
     ol_buf_clear(sql);
     return outcome;
 }
@@ -186,12 +187,12 @@ static void put_name(struct ol_buf *out, const char *name)
     ol_buf_char(out, '"');
 }
 
-static int script(struct ol_conn *conn, const char *sql, outlog_err *err)
+static int run_script(struct ol_conn *conn, const char *sql, outlog_err *err)
 {
     sqlite3 *db = ol_sqlite_native(conn);
     int result = sqlite3_exec(db, sql, NULL, NULL, NULL);
     if (result != SQLITE_OK)
-        return fail(db, result, err);
+        return fail_user(db, result, err);
     return sqlite3_get_autocommit(db)
                ? ol_fail(err, OUTLOG_STORE_ERROR, "it must not end the transaction")
                : 0;
@@ -217,7 +218,7 @@ static int has_rows(struct ol_conn *conn, const char *table, bool *out, outlog_e
     if (result == SQLITE_OK)
         result = sqlite3_step(statement);
     *out = result == SQLITE_ROW;
-    int outcome = result == SQLITE_ROW || result == SQLITE_DONE ? 0 : fail(db, result, err);
+    int outcome = result == SQLITE_ROW || result == SQLITE_DONE ? 0 : fail_user(db, result, err);
     sqlite3_finalize(statement);
     ol_buf_clear(&sql);
     return outcome;
@@ -240,72 +241,66 @@ static int refuse_filled(struct ol_conn *conn, const struct ol_user_swap *swap, 
     return 0;
 }
 
-static int clear(struct ol_conn *conn, const struct ol_user_swap *swap, outlog_err *err)
+static int clear_tables(struct ol_conn *conn, const struct ol_user_swap *swap, outlog_err *err)
 {
     for (size_t i = 0; i < swap->table_count; i++) {
         struct ol_buf sql = {0};
         ol_buf_text(&sql, "delete from main."); // lint: sql
         put_name(&sql, swap->tables[i]);
-        if (run(conn, &sql, err) < 0)
+        if (run_built(conn, &sql, err) < 0)
             return -1;
     }
     return 0;
 }
 
-/* --- aside --- */
+/* --- shadow tables --- */
 
-static void path_aside(const char *path, const char *name, char out[PATH_ROOM])
+static void format_shadow_path(const char *path, const char *name, char out[SHADOW_PATH_SIZE])
 {
-    snprintf(out, PATH_ROOM, "%.3900s-outlog-%.60s", path, name);
+    snprintf(out, SHADOW_PATH_SIZE, "%.3900s-outlog-%.60s", path, name);
 }
 
-static const char *path_of(const char *url)
+static int shadow_open(const char *url, const char *name, struct ol_conn **out, outlog_err *err)
 {
-    const char *path = url + strlen("sqlite:");
-    return strncmp(path, "//", 2) == 0 ? path + 2 : path;
-}
-
-static int aside_open(const char *url, const char *name, struct ol_conn **out, outlog_err *err)
-{
-    char path[PATH_ROOM], aside[PATH_ROOM + 8];
-    path_aside(path_of(url), name, path);
-    snprintf(aside, sizeof aside, "sqlite:%s", path);
-    if (ol_store_open(aside, out, err) < 0)
+    char path[SHADOW_PATH_SIZE], shadow[SHADOW_PATH_SIZE + 8];
+    format_shadow_path(ol_sqlite_path(url), name, path);
+    snprintf(shadow, sizeof shadow, "sqlite:%s", path);
+    if (ol_store_open(shadow, out, err) < 0)
         return -1;
-    // What was built is thrown away after a power cut rather than waited for now.
+    // Fewer fsyncs: a shadow that a power cut damages is rebuilt.
     sqlite3_exec(ol_sqlite_native(*out), "pragma synchronous = normal", NULL, NULL, NULL);
-    if (ol_store_exec(*out, OL_Q_LIVE_ATTACH, OL_PARAMS(ol_value_text(path_of(url))), NULL, err) ==
-        0)
+    if (ol_store_exec(*out, OL_Q_LIVE_ATTACH, OL_PARAMS(ol_value_text(ol_sqlite_path(url))), NULL,
+                      err) == 0)
         return 0;
     ol_store_close(*out);
     *out = NULL;
     return -1;
 }
 
-/* Deferred: an immediate one would lock the attached user's file too. */
-static int aside_begin(struct ol_conn *aside, outlog_err *err)
+/* Deferred: BEGIN IMMEDIATE would lock the attached file of the user too. */
+static int shadow_begin(struct ol_conn *shadow, outlog_err *err)
 {
-    if (script(aside, "begin", err) < 0)
+    if (run_script(shadow, "begin", err) < 0)
         return -1;
-    aside->in_transaction = true;
+    shadow->in_transaction = true;
     return 0;
 }
 
-static int aside_drop(struct ol_conn *live, const char *name, outlog_err *err)
+static int shadow_drop(struct ol_conn *live, const char *name, outlog_err *err)
 {
     static const char *const endings[] = {"", "-wal", "-shm"};
     const char *path = sqlite3_db_filename(ol_sqlite_native(live), "main");
-    char aside[PATH_ROOM], each[PATH_ROOM + 8];
-    (void)err; // what cannot be removed is not used either: it has another rebuild_id
-    path_aside(path ? path : "", name, aside);
+    char shadow[SHADOW_PATH_SIZE], each[SHADOW_PATH_SIZE + 8];
+    (void)err; // a file that stays is never used: it has another rebuild_id
+    format_shadow_path(path ? path : "", name, shadow);
     for (int i = 0; i < 3; i++) {
-        snprintf(each, sizeof each, "%s%s", aside, endings[i]);
+        snprintf(each, sizeof each, "%s%s", shadow, endings[i]);
         unlink(each);
     }
     return 0;
 }
 
-/* The columns of a table that can be written, as a list. */
+/* The writable columns of a table, as a list. */
 static int put_columns(struct ol_conn *conn, const char *table, struct ol_buf *out, outlog_err *err)
 {
     sqlite3 *db = ol_sqlite_native(conn);
@@ -323,7 +318,7 @@ static int put_columns(struct ol_conn *conn, const char *table, struct ol_buf *o
         put_name(out, (const char *)sqlite3_column_text(statement, 0));
         comma = ", ";
     }
-    int outcome = result == SQLITE_DONE ? 0 : fail(db, result, err);
+    int outcome = result == SQLITE_DONE ? 0 : fail_user(db, result, err);
     sqlite3_finalize(statement);
     return outcome;
 }
@@ -337,7 +332,7 @@ static int copy_table(struct ol_conn *live, const char *table, outlog_err *err)
         put_name(&sql, table);
         ol_buf_print(&sql, " (%s) select %s from outlog_aside.", columns.data, columns.data);
         put_name(&sql, table);
-        result = columns.failed ? ol_no_memory(err) : run(live, &sql, err);
+        result = columns.failed ? ol_no_memory(err) : run_built(live, &sql, err);
     }
     ol_buf_clear(&sql);
     ol_buf_clear(&columns);
@@ -347,19 +342,19 @@ static int copy_table(struct ol_conn *live, const char *table, outlog_err *err)
 static int move_tables(struct ol_conn *live, const struct ol_user_swap *swap, outlog_err *err)
 {
     int64_t built;
-    if (ol_store_number(live, OL_Q_ASIDE_POSITION, OL_NO_PARAMS, &built, err) < 0)
+    if (ol_store_number(live, OL_Q_SHADOW_POSITION, OL_NO_PARAMS, &built, err) < 0)
         return -1;
     if (built != swap->event_id)
         return ol_fail(err, OUTLOG_UNAVAILABLE,
-                       "another worker went on with what was built; look again");
+                       "another worker has applied more events to the rebuilt tables; try again");
     for (size_t i = 0; i < swap->table_count; i++) {
         struct ol_buf sql = {0};
         ol_buf_text(&sql, "drop table if exists main.");
         put_name(&sql, swap->tables[i]);
-        if (run(live, &sql, err) < 0)
+        if (run_built(live, &sql, err) < 0)
             return -1;
     }
-    if (script(live, swap->create, err) < 0)
+    if (run_script(live, swap->create, err) < 0)
         return -1;
     for (size_t i = 0; i < swap->table_count; i++)
         if (copy_table(live, swap->tables[i], err) < 0)
@@ -367,14 +362,14 @@ static int move_tables(struct ol_conn *live, const struct ol_user_swap *swap, ou
     return 0;
 }
 
-static int aside_swap(struct ol_conn *live, const struct ol_user_swap *swap, outlog_err *err)
+static int shadow_swap(struct ol_conn *live, const struct ol_user_swap *swap, outlog_err *err)
 {
     const char *path = sqlite3_db_filename(ol_sqlite_native(live), "main");
-    char aside[PATH_ROOM];
+    char shadow[SHADOW_PATH_SIZE];
     int result = -1;
 
-    path_aside(path ? path : "", swap->name, aside);
-    if (ol_store_exec(live, OL_Q_ASIDE_ATTACH, OL_PARAMS(ol_value_text(aside)), NULL, err) < 0)
+    format_shadow_path(path ? path : "", swap->name, shadow);
+    if (ol_store_exec(live, OL_Q_SHADOW_ATTACH, OL_PARAMS(ol_value_text(shadow)), NULL, err) < 0)
         return -1;
     if (live->store->begin(live, err) == 0) {
         if (swap->record(swap->context, live, err) < 0 || move_tables(live, swap, err) < 0)
@@ -382,9 +377,9 @@ static int aside_swap(struct ol_conn *live, const struct ol_user_swap *swap, out
         else
             result = live->store->commit(live, err);
     }
-    outlog_err ignored; // its own failure must not hide the swap's
-    if (ol_store_exec(live, OL_Q_ASIDE_DETACH, OL_NO_PARAMS, NULL, &ignored) == 0 && result == 0)
-        aside_drop(live, swap->name, NULL);
+    outlog_err ignored; // a failure to detach must not hide the swap's
+    if (ol_store_exec(live, OL_Q_SHADOW_DETACH, OL_NO_PARAMS, NULL, &ignored) == 0 && result == 0)
+        shadow_drop(live, swap->name, NULL);
     return result;
 }
 
@@ -399,7 +394,7 @@ static void put_text(struct ol_buf *out, const char *text)
     ol_buf_char(out, '\'');
 }
 
-/* Nothing runs a text as SQL inside a trigger, so a query becomes a trigger. */
+/* A trigger cannot run a string as SQL, so each query becomes a trigger of its own. */
 static void put_lookup(const char *name, const char *rule, const char *sql, struct ol_buf *out)
 {
     static const char head[] = "create trigger "; // lint: sql
@@ -421,18 +416,18 @@ static void put_lookup(const char *name, const char *rule, const char *sql, stru
     ol_buf_text(out, "\n) looked_up; end");
 }
 
-/* Triggers are compiled by the statement that fires them: this compiles one and runs nothing. */
-static int compile(struct ol_conn *conn, outlog_err *err)
+/* SQLite compiles a trigger with the statement that fires it: prepare one, and run nothing. */
+static int check_trigger(struct ol_conn *conn, outlog_err *err)
 {
     static const char sql[] = "insert into outlog_events (event_id) values (null)"; // lint: sql
     sqlite3 *db = ol_sqlite_native(conn);
     sqlite3_stmt *statement = NULL;
     int result = sqlite3_prepare_v2(db, sql, -1, &statement, NULL);
     sqlite3_finalize(statement);
-    return result == SQLITE_OK ? 0 : fail(db, result, err);
+    return result == SQLITE_OK ? 0 : fail_user(db, result, err);
 }
 
-static int lookup(struct ol_conn *conn, const char *rule, const char *sql, outlog_err *err)
+static int set_lookup(struct ol_conn *conn, const char *rule, const char *sql, outlog_err *err)
 {
     struct ol_buf text = {0}, name = {0};
     ol_buf_print(&name, "outlog_lookup %s", rule);
@@ -441,25 +436,25 @@ static int lookup(struct ol_conn *conn, const char *rule, const char *sql, outlo
     ol_buf_text(&text, "; ");
     if (sql)
         put_lookup(name.data, rule, sql, &text);
-    int result = text.failed || name.failed ? ol_no_memory(err) : script(conn, text.data, err);
+    int result = text.failed || name.failed ? ol_no_memory(err) : run_script(conn, text.data, err);
     if (result == 0 && sql)
-        result = compile(conn, err);
+        result = check_trigger(conn, err);
     ol_buf_clear(&text);
     ol_buf_clear(&name);
     return result;
 }
 
-const struct ol_user_sql ol_user_sqlite = {
-    .prepare = prepare,
-    .apply = apply,
-    .forget = forget,
-    .script = script,
+const struct ol_user_sql ol_user_sql_sqlite = {
+    .prepare = prepare_program,
+    .apply = apply_calls,
+    .forget = forget_program,
+    .script = run_script,
     .has_table = has_table,
     .refuse_filled = refuse_filled,
-    .clear = clear,
-    .aside_open = aside_open,
-    .aside_begin = aside_begin,
-    .aside_drop = aside_drop,
-    .aside_swap = aside_swap,
-    .lookup = lookup,
+    .clear = clear_tables,
+    .shadow_open = shadow_open,
+    .shadow_begin = shadow_begin,
+    .shadow_drop = shadow_drop,
+    .shadow_swap = shadow_swap,
+    .set_lookup = set_lookup,
 };

@@ -1,60 +1,60 @@
-/* writer_queue.c: see writer_queue.h. A gate for each database that was ever written to by this
- * process; there are few, and they stay. */
+/* writer_queue.c: one queue per database that this process ever wrote to. There are few, and they
+ * are never freed. */
 #include "store/sqlite/writer_queue.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 
-struct waiter {
-    struct waiter *next;
-    pthread_cond_t turn;
+struct queued_writer {
+    struct queued_writer *next;
+    pthread_cond_t served;
     bool is_served;
 };
 
-struct gate {
-    struct gate *next;
+struct writer_queue {
+    struct writer_queue *next;
     uint64_t key;
-    bool is_taken;
-    struct waiter *first, **last;
+    bool is_locked;
+    struct queued_writer *first, **last;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct gate *gates;
+static struct writer_queue *queues;
 
-/* NULL: out of memory; then everybody goes through, and SQLite's own lock holds. */
-static struct gate *gate_of(uint64_t key)
+/* NULL: out of memory; then writers do not queue, and SQLite's own lock still holds. */
+static struct writer_queue *find_queue(uint64_t key)
 {
-    struct gate *gate = gates;
-    while (gate && gate->key != key)
-        gate = gate->next;
-    if (!gate && (gate = calloc(1, sizeof *gate))) {
-        *gate = (struct gate){.next = gates, .key = key, .last = &gate->first};
-        gates = gate;
+    struct writer_queue *queue = queues;
+    while (queue && queue->key != key)
+        queue = queue->next;
+    if (!queue && (queue = calloc(1, sizeof *queue))) {
+        *queue = (struct writer_queue){.next = queues, .key = key, .last = &queue->first};
+        queues = queue;
     }
-    return gate;
+    return queue;
 }
 
-static void step_out(struct gate *gate, const struct waiter *waiter)
+static void remove_writer(struct writer_queue *queue, const struct queued_writer *writer)
 {
-    struct waiter **at = &gate->first;
-    while (*at != waiter)
+    struct queued_writer **at = &queue->first;
+    while (*at != writer)
         at = &(*at)->next;
-    *at = waiter->next;
+    *at = writer->next;
     if (!*at)
-        gate->last = at;
+        queue->last = at;
 }
 
-/* Under the lock: stand in the queue. */
-static bool wait_turn(struct gate *gate, int64_t timeout_us)
+/* Called with the lock held. False: the time has passed. */
+static bool wait_turn(struct writer_queue *queue, int64_t timeout_us)
 {
-    struct waiter self = {0};
+    struct queued_writer self = {0};
     struct timespec until;
     pthread_condattr_t attributes;
 
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&self.turn, &attributes);
+    pthread_cond_init(&self.served, &attributes);
     pthread_condattr_destroy(&attributes);
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += timeout_us / 1000000;
@@ -63,30 +63,30 @@ static bool wait_turn(struct gate *gate, int64_t timeout_us)
         until.tv_sec++;
         until.tv_nsec -= 1000000000;
     }
-    *gate->last = &self;
-    // cppcheck-suppress autoVariables // it is out of the queue before this returns
-    gate->last = &self.next;
-    while (!self.is_served && pthread_cond_timedwait(&self.turn, &lock, &until) == 0)
+    *queue->last = &self;
+    // cppcheck-suppress autoVariables // it is removed from the queue before this returns
+    queue->last = &self.next;
+    while (!self.is_served && pthread_cond_timedwait(&self.served, &lock, &until) == 0)
         ;
     if (!self.is_served)
-        step_out(gate, &self);
-    pthread_cond_destroy(&self.turn);
+        remove_writer(queue, &self);
+    pthread_cond_destroy(&self.served);
     return self.is_served;
 }
 
 bool ol_writer_queue_lock(uint64_t key, int64_t timeout_us)
 {
-    bool is_ours = true;
+    bool is_locked = true;
     if (!key)
         return true;
     pthread_mutex_lock(&lock);
-    struct gate *gate = gate_of(key);
-    if (gate && gate->is_taken)
-        is_ours = wait_turn(gate, timeout_us);
-    else if (gate)
-        gate->is_taken = true;
+    struct writer_queue *queue = find_queue(key);
+    if (queue && queue->is_locked)
+        is_locked = wait_turn(queue, timeout_us);
+    else if (queue)
+        queue->is_locked = true;
     pthread_mutex_unlock(&lock);
-    return is_ours;
+    return is_locked;
 }
 
 void ol_writer_queue_unlock(uint64_t key)
@@ -94,14 +94,14 @@ void ol_writer_queue_unlock(uint64_t key)
     if (!key)
         return;
     pthread_mutex_lock(&lock);
-    struct gate *gate = gate_of(key);
-    struct waiter *next = gate ? gate->first : NULL;
+    struct writer_queue *queue = find_queue(key);
+    struct queued_writer *next = queue ? queue->first : NULL;
     if (next) {
-        step_out(gate, next);
-        next->is_served = true; // it is theirs now: nobody comes between
-        pthread_cond_signal(&next->turn);
-    } else if (gate) {
-        gate->is_taken = false;
+        remove_writer(queue, next);
+        next->is_served = true; // the lock passes to it directly: no other writer gets in between
+        pthread_cond_signal(&next->served);
+    } else if (queue) {
+        queue->is_locked = false;
     }
     pthread_mutex_unlock(&lock);
 }

@@ -1,20 +1,20 @@
 /* writer_queue.h: writers of one process take turns.
  *
- * SQLite has one lock for all who write and no queue before it: whoever asks at the right moment
- * gets it. A writer that commits without a pause lets it go for microseconds only, and a relay in
- * the same process would wait for seconds. Here they queue, first come, first served. Other
- * processes still only ask often. */
+ * SQLite has one write lock and no queue for it: a writer gets it if it asks at the right moment. A
+ * writer that commits without a pause releases it for microseconds only, and a relay in the same
+ * process would wait for seconds. This queue serves the writers of the process first come, first
+ * served. Writers of other processes can only retry often. */
 #ifndef OL_STORE_SQLITE_WRITER_QUEUE_H
 #define OL_STORE_SQLITE_WRITER_QUEUE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Wait until it is our turn at the database with this key (store/wake.h); 0 is nobody's and lets
- * everybody through. False: not within the time; then do not leave. */
+/* Wait for our turn to write to the database with this key (store/wake.h). Key 0 has no queue:
+ * the call returns true at once. False: not within the time; then do not unlock. */
 bool ol_writer_queue_lock(uint64_t key, int64_t timeout_us);
 
-/* The next one, please. */
+/* Hand the turn to the next writer. */
 void ol_writer_queue_unlock(uint64_t key);
 
 #endif

@@ -74,7 +74,7 @@ static void threads_never_make_the_same_uuid(void **state)
     free(texts);
 }
 
-/* Parent and child share the pool's bytes at the fork; they must not hand them out twice. */
+/* Parent and child share the pool's bytes at the fork; they must not use them twice. */
 static void fork_does_not_repeat_a_uuid(void **state)
 {
     char mine[64][OL_UUID_TEXT], theirs[64][OL_UUID_TEXT];

@@ -1,4 +1,4 @@
-/* test_shape.c: payloads of known event types (E10), and the types that ship with outlog. */
+/* test_payload_shape.c: payloads of registered event types (E10), and the types that ship. */
 #include "log/payload_shape.h"
 
 #include <setjmp.h>

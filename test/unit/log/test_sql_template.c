@@ -1,4 +1,4 @@
-/* test_template.c: the names in a projection's statement, and the values they stand for (P2). */
+/* test_sql_template.c: the parameters of a projection's statement, and their values (P2). */
 #include "log/sql_template.h"
 
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-/* The statement with {} in the place of each parameter. */
+/* The statement with {} for each parameter. */
 static void assert_read(const char *sql, const char *expect)
 {
     struct ol_arena arena = {0};
@@ -29,7 +29,7 @@ static void assert_read(const char *sql, const char *expect)
     ol_arena_clear(&arena);
 }
 
-static void p2_names_are_found_and_nothing_else(void **state)
+static void p2_only_parameters_are_found(void **state)
 {
     static const char *const cases[][2] = {
         {"insert into t values (:event_id, :payload.a.0.b)", "insert into t values ({}, {})"},
@@ -53,7 +53,7 @@ static void p2_names_are_found_and_nothing_else(void **state)
         assert_read(cases[i][0], cases[i][1]);
 }
 
-static void p2_what_is_not_allowed_is_refused(void **state)
+static void p2_other_statements_are_refused(void **state)
 {
     static const char *const cases[] = {
         "",
@@ -155,8 +155,8 @@ static void p2_values_are_text_where_the_store_has_types(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(p2_names_are_found_and_nothing_else),
-        cmocka_unit_test(p2_what_is_not_allowed_is_refused),
+        cmocka_unit_test(p2_only_parameters_are_found),
+        cmocka_unit_test(p2_other_statements_are_refused),
         cmocka_unit_test(p2_values_keep_their_kind_where_the_store_has_no_types),
         cmocka_unit_test(p2_values_are_text_where_the_store_has_types),
     };

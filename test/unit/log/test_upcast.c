@@ -1,4 +1,4 @@
-/* test_upcast.c: old payloads as the current version reads them (E11). */
+/* test_upcast.c: old payloads are converted to the current version (E11). */
 #include "log/upcast.h"
 
 #include <setjmp.h>
@@ -40,7 +40,7 @@ static void assert_step(const char *step, const char *payload, const char *expec
     assert_upcast(upcasters, 1, 2, payload, expect);
 }
 
-static void e11_rename_keeps_place_and_bytes(void **state)
+static void e11_rename_keeps_order_and_bytes(void **state)
 {
     static const char *const sum = "{\"rename\":[\"/sum\",\"/total\"]}";
     (void)state;
@@ -64,7 +64,7 @@ static void e11_missing_from_changes_nothing(void **state)
     assert_step("{\"move\":[\"/a/0\",\"/c\"]}", "{\"a\":[1]}", "{\"a\":[1]}");
 }
 
-static void e11_taken_place_changes_nothing(void **state)
+static void e11_existing_to_changes_nothing(void **state)
 {
     (void)state;
     assert_step("{\"rename\":[\"/sum\",\"/total\"]}", "{\"sum\":1,\"total\":2}",
@@ -77,7 +77,7 @@ static void e11_taken_place_changes_nothing(void **state)
     assert_step("{\"default\":[\"/a/b\",1]}", "{\"a\":[]}", "{\"a\":[]}");
 }
 
-static void e11_move_crosses_parents_and_makes_them(void **state)
+static void e11_move_creates_missing_parents(void **state)
 {
     (void)state;
     assert_step("{\"move\":[\"/a/b\",\"/c/d\"]}", "{\"a\":{\"b\":1}}",
@@ -115,7 +115,7 @@ static void e11_default_fills_only_what_is_absent(void **state)
     assert_step("{\"default\":[\"/a/b\",null]}", "{}", "{\"a\":{\"b\":null}}");
 }
 
-static void e11_versions_follow_each_other(void **state)
+static void e11_versions_are_applied_in_order(void **state)
 {
     static const char *const steps =
         "{\"3\":[{\"rename\":[\"/c\",\"/d\"]}],"
@@ -174,7 +174,7 @@ static void e11_result_that_nests_too_deep_is_refused(void **state)
 static void e11_wrong_declaration_names_its_step(void **state)
 {
     static const struct {
-        const char *text, *pointer, *says;
+        const char *text, *pointer, *message;
     } cases[] = {
         {"[]", "", "must be an object from version"},
         {"{\"one\":[]}", "/one", "must be a version below the current one"},
@@ -196,12 +196,12 @@ static void e11_wrong_declaration_names_its_step(void **state)
         {"{\"1\":[{\"default\":[\"/a\",1,2]}]}", "/1/0", "default needs [pointer, value]"},
         {"{\"1\":[{\"default\":{\"/a\":1,\"/b\":2}}]}", "/1/0", "default needs [pointer, value]"},
         {"{\"1\":[{\"move\":[1,\"/a\"]}]}", "/1/0", "a JSON pointer such as"},
-        {"{\"1\":[{\"move\":[\"a\",\"/b\"]}]}", "/1/0", "\"a\" is no JSON pointer"},
-        {"{\"1\":[{\"move\":[\"\",\"/b\"]}]}", "/1/0", "\"\" is no JSON pointer"},
-        {"{\"1\":[{\"move\":[\"/a~\",\"/b\"]}]}", "/1/0", "\"/a~\" is no JSON pointer"},
+        {"{\"1\":[{\"move\":[\"a\",\"/b\"]}]}", "/1/0", "\"a\" is not a JSON pointer"},
+        {"{\"1\":[{\"move\":[\"\",\"/b\"]}]}", "/1/0", "\"\" is not a JSON pointer"},
+        {"{\"1\":[{\"move\":[\"/a~\",\"/b\"]}]}", "/1/0", "\"/a~\" is not a JSON pointer"},
         {"{\"1\":[{\"move\":[\"/a\",\"/a\"]}]}", "/1/0", "/a is both from and to"},
         {"{\"1\":[{\"rename\":[\"/a/b\",\"/c/b\"]}]}", "/1/0", "rename stays in one parent"},
-        {"{\"1\":[{\"move\":[\"/a/b\",\"/a\"]}]}", "/1/0", "/a/b lies in /a"},
+        {"{\"1\":[{\"move\":[\"/a/b\",\"/a\"]}]}", "/1/0", "/a/b is inside /a"},
     };
     struct ol_json payload = parsed("{\"a\":{\"b\":1}}");
     (void)state;
@@ -213,9 +213,9 @@ static void e11_wrong_declaration_names_its_step(void **state)
             fail_msg("accepted: %s", cases[i].text);
         assert_int_equal(err.code, OUTLOG_INVALID_FIELD);
         assert_string_equal(err.pointer, cases[i].pointer);
-        if (!strstr(err.message, cases[i].says))
+        if (!strstr(err.message, cases[i].message))
             fail_msg("%s: %s", cases[i].text, err.message);
-        if (strstr(err.message, "step")) // and applying it says the same, or does nothing
+        if (strstr(err.message, "step")) // applying it gives the same error, or does nothing
             ol_upcast_apply(&steps, 1, 3, &payload, &out, &err);
         ol_buf_clear(&out);
     }
@@ -224,13 +224,13 @@ static void e11_wrong_declaration_names_its_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(e11_rename_keeps_place_and_bytes),
+        cmocka_unit_test(e11_rename_keeps_order_and_bytes),
         cmocka_unit_test(e11_missing_from_changes_nothing),
-        cmocka_unit_test(e11_taken_place_changes_nothing),
-        cmocka_unit_test(e11_move_crosses_parents_and_makes_them),
+        cmocka_unit_test(e11_existing_to_changes_nothing),
+        cmocka_unit_test(e11_move_creates_missing_parents),
         cmocka_unit_test(e11_removal_leaves_the_commas_right),
         cmocka_unit_test(e11_default_fills_only_what_is_absent),
-        cmocka_unit_test(e11_versions_follow_each_other),
+        cmocka_unit_test(e11_versions_are_applied_in_order),
         cmocka_unit_test(e11_version_without_steps_passes),
         cmocka_unit_test(e11_no_upcasters_pass_the_payload),
         cmocka_unit_test(e11_result_that_nests_too_deep_is_refused),

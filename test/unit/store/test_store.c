@@ -1,4 +1,4 @@
-/* test_store.c: the narrow waist, one suite for every store: statements, rows, marks, commits.
+/* test_store.c: one suite for every store: statements, rows, savepoints, commits.
  *
  * A store is finished when this is green for it. PostgreSQL's part needs OUTLOG_TEST_POSTGRES. */
 #include "store/migrate.h"
@@ -14,10 +14,10 @@ static bool is_sqlite(const struct ol_conn *conn)
     return strcmp(conn->store->name, "sqlite") == 0;
 }
 
-/* --- consumers, the simplest table there is, as the subject of our statements --- */
+/* --- consumers, the simplest table, for our statements --- */
 
-static int put(struct ol_conn *conn, const char *name, int64_t cursor, int64_t *changed,
-               outlog_err *err)
+static int put_consumer(struct ol_conn *conn, const char *name, int64_t cursor, int64_t *changed,
+                        outlog_err *err)
 {
     return ol_store_exec(conn, OL_Q_CONSUMER_CREATE,
                          OL_PARAMS(ol_value_text(name), ol_value_text("{}"), ol_value_int(cursor),
@@ -25,7 +25,7 @@ static int put(struct ol_conn *conn, const char *name, int64_t cursor, int64_t *
                          changed, err);
 }
 
-static int64_t cursor_of(struct ol_conn *conn, const char *name)
+static int64_t read_cursor(struct ol_conn *conn, const char *name)
 {
     struct ol_rows rows;
     outlog_err err;
@@ -48,7 +48,7 @@ static const struct ol_query_piece pieces[] = {{"select a from t where n > ", 0,
                                                {NULL, -1, -1}};
 static const struct ol_query query = {"sample", pieces, 4, 1u << 3, 0, "a b c d"};
 
-static void statement_holds_only_what_is_there(void **state)
+static void statement_has_only_present_parts(void **state)
 {
     struct ol_statement text;
     outlog_err err;
@@ -73,7 +73,7 @@ static void statement_holds_only_what_is_there(void **state)
 }
 
 /* null is a value and stays in the statement; absent is the lack of a condition. */
-static void statement_tells_null_from_absent(void **state)
+static void null_is_not_absent_in_a_statement(void **state)
 {
     struct ol_statement text;
     outlog_err err;
@@ -134,7 +134,7 @@ static void statement_too_long_is_refused(void **state)
     assert_int_equal(err.code, OUTLOG_MISUSE);
 }
 
-static void url_that_is_none_is_refused(void **state)
+static void invalid_url_is_refused(void **state)
 {
     static const char *const urls[] = {"", "mysql://x", "sqlite", "/tmp/x.db", "Postgres://x"};
     struct ol_conn *conn;
@@ -154,7 +154,7 @@ static void url_that_is_none_is_refused(void **state)
 
 /* --- rows --- */
 
-static void rows_give_text_number_and_time(void **state)
+static void rows_have_text_number_and_time(void **state)
 {
     struct ol_conn *conn = conn_of(state);
     struct ol_rows rows;
@@ -184,7 +184,7 @@ static void rows_give_text_number_and_time(void **state)
     ol_arena_clear(&arena);
 }
 
-static void rows_give_null_truth_and_real(void **state)
+static void rows_have_null_boolean_and_real(void **state)
 {
     struct ol_conn *conn = conn_of(state);
     struct ol_rows rows;
@@ -229,7 +229,7 @@ static void rows_give_null_truth_and_real(void **state)
     assert_true(checks >= 3);
 }
 
-static void rows_give_uuids(void **state)
+static void rows_have_uuids(void **state)
 {
     static const char id[] = "01890a5d-ac96-774b-bcce-b302099a8057";
     struct ol_conn *conn = conn_of(state);
@@ -275,7 +275,7 @@ static void number_without_a_row_is_not_found(void **state)
     assert_int_equal(err.code, OUTLOG_NOT_FOUND);
 }
 
-static void long_text_comes_back_whole(void **state)
+static void long_text_is_read_back(void **state)
 {
     enum { BYTES = 300000 };
     struct ol_conn *conn = conn_of(state);
@@ -308,8 +308,8 @@ static void statements_may_outnumber_the_prepared_ones(void **state)
     struct ol_rows rows;
     outlog_err err;
     int64_t changed;
-    OK(put(conn, "shape-1", 0, &changed, &err));
-    OK(put(conn, "shape-2", 0, &changed, &err));
+    OK(put_consumer(conn, "shape-1", 0, &changed, &err));
+    OK(put_consumer(conn, "shape-2", 0, &changed, &err));
     for (int round = 0; round < 2; round++)
         for (int64_t limit = 1; limit <= 300; limit++) {
             int count = 0;
@@ -325,14 +325,14 @@ static void statements_may_outnumber_the_prepared_ones(void **state)
 
 /* --- writes --- */
 
-static void changed_tells_how_many(void **state)
+static void changed_is_the_number_of_rows(void **state)
 {
     struct ol_conn *conn = conn_of(state);
     outlog_err err;
     int64_t changed;
-    OK(put(conn, "count", 5, &changed, &err));
+    OK(put_consumer(conn, "count", 5, &changed, &err));
     assert_int_equal(changed, 1);
-    OK(put(conn, "count", 9, &changed, &err)); // it exists: on conflict do nothing
+    OK(put_consumer(conn, "count", 9, &changed, &err)); // it exists: on conflict do nothing
     assert_int_equal(changed, 0);
     static const struct {
         int64_t to, changed, cursor;
@@ -343,7 +343,7 @@ static void changed_tells_how_many(void **state)
                                    ol_value_time(0)),
                          &changed, &err));
         assert_int_equal(changed, commits[i].changed);
-        assert_int_equal(cursor_of(conn, "count"), commits[i].cursor);
+        assert_int_equal(read_cursor(conn, "count"), commits[i].cursor);
     }
     OK(ol_store_exec(conn, OL_Q_CONSUMER_DELETE, OL_PARAMS(ol_value_text("count")), &changed,
                      &err));
@@ -353,7 +353,7 @@ static void changed_tells_how_many(void **state)
     assert_int_equal(changed, 0);
 }
 
-/* E7: by its name and in the same words on every store; the connection goes on. */
+/* E7: by its name and with the same error on every store; the connection can still be used. */
 static void text_that_is_not_utf8_is_refused_by_name(void **state)
 {
     struct ol_conn *conn = conn_of(state);
@@ -373,20 +373,20 @@ static void text_that_is_not_utf8_is_refused_by_name(void **state)
                                     &rows, &err),
                      -1);
     assert_string_equal(err.message, "filters is not UTF-8");
-    assert_int_equal(cursor_of(conn, "fine"), -1);
+    assert_int_equal(read_cursor(conn, "fine"), -1);
 }
 
 static void broken_constraint_is_an_invalid_field(void **state)
 {
     struct ol_conn *conn = conn_of(state);
     outlog_err err;
-    assert_int_equal(put(conn, "negative", -1, NULL, &err), -1);
+    assert_int_equal(put_consumer(conn, "negative", -1, NULL, &err), -1);
     assert_int_equal(err.code, OUTLOG_INVALID_FIELD);
     assert_null(strchr(err.message, '\n'));
-    assert_int_equal(put(conn, "", 0, NULL, &err), -1);
+    assert_int_equal(put_consumer(conn, "", 0, NULL, &err), -1);
     assert_int_equal(err.code, OUTLOG_INVALID_FIELD);
-    assert_int_equal(put(conn, "negative", -1, NULL, NULL), -1); // err may be NULL
-    assert_int_equal(cursor_of(conn, "negative"), -1);
+    assert_int_equal(put_consumer(conn, "negative", -1, NULL, NULL), -1); // err may be NULL
+    assert_int_equal(read_cursor(conn, "negative"), -1);
 }
 
 /* --- transactions --- */
@@ -401,18 +401,18 @@ static void transaction_is_all_or_nothing(void **state)
     OK(ol_store_open(((struct fixture *)*state)->scratch.url, &other, &err));
     OK(store->begin(conn, &err));
     assert_true(conn->in_transaction);
-    OK(put(conn, "tx", 1, NULL, &err));
-    assert_int_equal(cursor_of(conn, "tx"), 1);
-    assert_int_equal(cursor_of(other, "tx"), -1); // unseen before the commit
+    OK(put_consumer(conn, "tx", 1, NULL, &err));
+    assert_int_equal(read_cursor(conn, "tx"), 1);
+    assert_int_equal(read_cursor(other, "tx"), -1); // unseen before the commit
     store->rollback(conn);
     assert_false(conn->in_transaction);
-    assert_int_equal(cursor_of(conn, "tx"), -1);
+    assert_int_equal(read_cursor(conn, "tx"), -1);
 
     OK(store->begin(conn, &err));
-    OK(put(conn, "tx", 2, NULL, &err));
+    OK(put_consumer(conn, "tx", 2, NULL, &err));
     OK(store->commit(conn, &err));
     assert_false(conn->in_transaction);
-    assert_int_equal(cursor_of(other, "tx"), 2);
+    assert_int_equal(read_cursor(other, "tx"), 2);
     ol_store_close(other);
 }
 
@@ -423,22 +423,22 @@ static void mark_undoes_or_keeps(void **state)
     outlog_err err;
 
     OK(store->begin(conn, &err));
-    OK(put(conn, "before", 1, NULL, &err));
+    OK(put_consumer(conn, "before", 1, NULL, &err));
     OK(store->mark(conn, &err));
-    OK(put(conn, "undone", 1, NULL, &err));
+    OK(put_consumer(conn, "undone", 1, NULL, &err));
     OK(store->release(conn, false, &err));
     OK(store->mark(conn, &err));
-    OK(put(conn, "kept", 1, NULL, &err));
+    OK(put_consumer(conn, "kept", 1, NULL, &err));
     OK(store->release(conn, true, &err));
-    OK(store->mark(conn, &err)); // an error inside leaves what is outside usable (A2)
-    assert_int_equal(put(conn, "wrong", -1, NULL, &err), -1);
+    OK(store->mark(conn, &err)); // an error inside leaves the transaction usable (A2)
+    assert_int_equal(put_consumer(conn, "wrong", -1, NULL, &err), -1);
     OK(store->release(conn, false, &err));
-    OK(put(conn, "after", 1, NULL, &err));
+    OK(put_consumer(conn, "after", 1, NULL, &err));
     OK(store->commit(conn, &err));
     static const char *const there[] = {"before", "kept", "after"};
     for (size_t i = 0; i < COUNT(there); i++)
-        assert_int_equal(cursor_of(conn, there[i]), 1);
-    assert_int_equal(cursor_of(conn, "undone"), -1);
+        assert_int_equal(read_cursor(conn, there[i]), 1);
+    assert_int_equal(read_cursor(conn, "undone"), -1);
 }
 
 /* Never "committed" when it was not: PostgreSQL rolls back a transaction in which something failed.
@@ -448,19 +448,19 @@ static void commit_of_a_failed_transaction_is_no_success(void **state)
     struct ol_conn *conn = conn_of(state);
     outlog_err err;
     OK(conn->store->begin(conn, &err));
-    OK(put(conn, "half", 1, NULL, &err));
-    assert_int_equal(put(conn, "wrong", -1, NULL, &err), -1);
+    OK(put_consumer(conn, "half", 1, NULL, &err));
+    assert_int_equal(put_consumer(conn, "wrong", -1, NULL, &err), -1);
     int committed = conn->store->commit(conn, &err);
-    assert_int_equal(cursor_of(conn, "half"), committed == 0 ? 1 : -1);
+    assert_int_equal(read_cursor(conn, "half"), committed == 0 ? 1 : -1);
     assert_int_equal(committed == 0, is_sqlite(conn));
     if (committed < 0)
         assert_int_equal(err.code, OUTLOG_STORE_ERROR);
-    OK(put(conn, "next", 1, NULL, &err)); // and the connection is as good as before
+    OK(put_consumer(conn, "next", 1, NULL, &err)); // and the connection can still be used
 }
 
 /* --- schema --- */
 
-static void store_without_schema_says_so(void **state)
+static void store_without_schema_is_reported(void **state)
 {
     struct ol_temp_store scratch;
     struct ol_conn *conn;
@@ -473,7 +473,7 @@ static void store_without_schema_says_so(void **state)
     assert_int_equal(version, 0);
     assert_int_equal(ol_migrate_check(conn, &err), -1);
     assert_int_equal(err.code, OUTLOG_NO_SCHEMA);
-    assert_int_equal(put(conn, "x", 1, NULL, &err), -1);
+    assert_int_equal(put_consumer(conn, "x", 1, NULL, &err), -1);
     assert_int_equal(err.code, OUTLOG_NO_SCHEMA);
     assert_non_null(strstr(err.message, "outlog init"));
 
@@ -500,10 +500,10 @@ static void revive_does_nothing_to_a_healthy_connection(void **state)
     outlog_err err;
     for (int i = 0; i < 3; i++)
         OK(conn->store->revive(conn, &err));
-    OK(put(conn, "alive", 1, NULL, &err));
+    OK(put_consumer(conn, "alive", 1, NULL, &err));
 }
 
-/* Rule 5 of the lanes: also a session that came into being to ask what became of a commit. */
+/* Rule 5 of the lanes: also for a session that was opened to find the outcome of a commit. */
 static void limits_hold_for_the_session_after_a_lost_one(void **state)
 {
     struct fixture *fixture = *state;
@@ -531,34 +531,34 @@ static void password_is_in_no_message(void **state)
     struct ol_conn *conn = conn_of(state);
     outlog_err err;
     assert_null(strstr(conn->name, "@"));
-    assert_int_equal(put(conn, "", 0, NULL, &err), -1);
+    assert_int_equal(put_consumer(conn, "", 0, NULL, &err), -1);
     assert_non_null(strstr(err.message, conn->name));
 }
 
-/* --- the suite, once a store --- */
+/* --- the suite, once per store --- */
 
 static const struct CMUnitTest texts[] = {
-    cmocka_unit_test(statement_holds_only_what_is_there),
-    cmocka_unit_test(statement_tells_null_from_absent),
+    cmocka_unit_test(statement_has_only_present_parts),
+    cmocka_unit_test(null_is_not_absent_in_a_statement),
     cmocka_unit_test(statement_key_is_that_of_the_text),
     cmocka_unit_test(statement_too_long_is_refused),
-    cmocka_unit_test(url_that_is_none_is_refused),
+    cmocka_unit_test(invalid_url_is_refused),
 };
 
 static const struct CMUnitTest suite[] = {
-    cmocka_unit_test(rows_give_text_number_and_time),
-    cmocka_unit_test(rows_give_null_truth_and_real),
-    cmocka_unit_test(rows_give_uuids),
+    cmocka_unit_test(rows_have_text_number_and_time),
+    cmocka_unit_test(rows_have_null_boolean_and_real),
+    cmocka_unit_test(rows_have_uuids),
     cmocka_unit_test(number_without_a_row_is_not_found),
-    cmocka_unit_test(long_text_comes_back_whole),
+    cmocka_unit_test(long_text_is_read_back),
     cmocka_unit_test(statements_may_outnumber_the_prepared_ones),
-    cmocka_unit_test(changed_tells_how_many),
+    cmocka_unit_test(changed_is_the_number_of_rows),
     cmocka_unit_test(text_that_is_not_utf8_is_refused_by_name),
     cmocka_unit_test(broken_constraint_is_an_invalid_field),
     cmocka_unit_test(transaction_is_all_or_nothing),
     cmocka_unit_test(mark_undoes_or_keeps),
     cmocka_unit_test(commit_of_a_failed_transaction_is_no_success),
-    cmocka_unit_test(store_without_schema_says_so),
+    cmocka_unit_test(store_without_schema_is_reported),
     cmocka_unit_test(revive_does_nothing_to_a_healthy_connection),
     cmocka_unit_test(limits_hold_for_the_session_after_a_lost_one),
     cmocka_unit_test(password_is_in_no_message),

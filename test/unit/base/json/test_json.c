@@ -1,4 +1,4 @@
-/* test_json.c: what is JSON, what is not, and what a value looks like afterwards. */
+/* test_json.c: the strict parser, walking over values, and the canonical form. */
 #include "base/json/json.h"
 
 #include "base/clock.h"
@@ -202,7 +202,7 @@ static void raw_nul_is_refused(void **state)
     assert_int_equal(parse_exact("\"\\\0\"", 4, &err), -1);
 }
 
-static void error_names_its_place_by_pointer(void **state)
+static void error_has_a_pointer_to_its_position(void **state)
 {
     static const struct {
         const char *text, *pointer;
@@ -268,7 +268,7 @@ static void nesting_ends_at_64(void **state)
     assert_int_equal(parse_exact("[[],[],{}]", 10, &err), 0);
 }
 
-static void many_keys(struct ol_buf *text, int count, int twice, const char *key_format)
+static void write_many_keys(struct ol_buf *text, int count, int twice, const char *key_format)
 {
     ol_buf_reset(text);
     for (int i = 0; i < count; i++) {
@@ -291,9 +291,9 @@ static void duplicate_is_found_in_large_objects(void **state)
     (void)state;
     for (size_t f = 0; f < COUNT(formats); f++)
         for (size_t i = 0; i < COUNT(counts); i++) {
-            many_keys(&text, counts[i], -1, formats[f]);
+            write_many_keys(&text, counts[i], -1, formats[f]);
             assert_int_equal(parse_exact(text.data, text.bytes, &err), 0);
-            many_keys(&text, counts[i], counts[i] - 1, formats[f]);
+            write_many_keys(&text, counts[i], counts[i] - 1, formats[f]);
             assert_int_equal(parse_exact(text.data, text.bytes, &err), -1);
             assert_memory_equal(err.message, "duplicate key at byte ", 22);
             char *last = strrchr(text.data, '{');
@@ -319,10 +319,10 @@ static void hundred_thousand_keys_are_not_quadratic(void **state)
     struct ol_buf text = {0};
     outlog_err err;
     (void)state;
-    many_keys(&text, 100000, -1, "the_same_first_bytes_%d");
+    write_many_keys(&text, 100000, -1, "the_same_first_bytes_%d");
     int64_t start = ol_clock_boot_us();
     assert_int_equal(parse_exact(text.data, text.bytes, &err), 0);
-    assert_true(ol_clock_boot_us() - start < 2000000); // each with each would take minutes
+    assert_true(ol_clock_boot_us() - start < 2000000); // comparing each pair would take minutes
     ol_buf_clear(&text);
 }
 
@@ -400,8 +400,8 @@ static void member_is_found_by_unescaped_name(void **state)
     assert_int_equal(ol_json_get(&value, "0").type, OL_JSON_NONE);
 }
 
-/* The examples of RFC 6901, and what is no pointer. */
-static void pointer_leads_to_its_value(void **state)
+/* The examples of RFC 6901, and invalid pointers. */
+static void pointer_finds_its_value(void **state)
 {
     struct ol_json value = parsed("{\"foo\":[\"bar\",\"baz\"],\"\":0,\"a/b\":1,\"c%d\":2,\"e^f\":3,"
                                   "\"g|h\":4,\"i\\\\j\":5,\"k\\\"l\":6,\" \":7,\"m~n\":8}");
@@ -442,7 +442,7 @@ static void pointer_leads_to_its_value(void **state)
     assert_ptr_equal(ol_json_at(&value, "").text, value.text);
 }
 
-static void place_leads_to_its_pointer(void **state)
+static void pointer_of_a_position_is_found(void **state)
 {
     struct ol_json value = parsed("{\"a\":[10,{\"b/~\":\"here\"}],\"key\":1}");
     char pointer[64];
@@ -512,7 +512,7 @@ static void whole_numbers_are_read_in_range_only(void **state)
     }
 }
 
-static void i1_normal_form_has_sorted_keys_and_no_space(void **state)
+static void i1_canonical_form_has_sorted_keys_and_no_space(void **state)
 {
     static const char *const cases[][2] = {
         {" { } ", "{}"},
@@ -547,7 +547,7 @@ static void i1_normal_form_has_sorted_keys_and_no_space(void **state)
     ol_buf_clear(&out);
 }
 
-static void normal_form_is_appended(void **state)
+static void canonical_form_is_appended(void **state)
 {
     struct ol_buf out = {0};
     struct ol_json value = parsed("{\"b\":1,\"a\":2}");
@@ -564,7 +564,7 @@ int main(void)
         cmocka_unit_test(text_is_accepted),
         cmocka_unit_test(text_is_refused_with_its_reason),
         cmocka_unit_test(raw_nul_is_refused),
-        cmocka_unit_test(error_names_its_place_by_pointer),
+        cmocka_unit_test(error_has_a_pointer_to_its_position),
         cmocka_unit_test(error_pointer_is_cut_at_a_token),
         cmocka_unit_test(nesting_ends_at_64),
         cmocka_unit_test(duplicate_is_found_in_large_objects),
@@ -574,12 +574,12 @@ int main(void)
         cmocka_unit_test(members_come_in_order_as_raw_slices),
         cmocka_unit_test(elements_come_in_order),
         cmocka_unit_test(member_is_found_by_unescaped_name),
-        cmocka_unit_test(pointer_leads_to_its_value),
-        cmocka_unit_test(place_leads_to_its_pointer),
+        cmocka_unit_test(pointer_finds_its_value),
+        cmocka_unit_test(pointer_of_a_position_is_found),
         cmocka_unit_test(string_is_unescaped),
         cmocka_unit_test(whole_numbers_are_read_in_range_only),
-        cmocka_unit_test(i1_normal_form_has_sorted_keys_and_no_space),
-        cmocka_unit_test(normal_form_is_appended),
+        cmocka_unit_test(i1_canonical_form_has_sorted_keys_and_no_space),
+        cmocka_unit_test(canonical_form_is_appended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* test_turnstile.c: first come, first served; who waits too long steps out of the queue. */
+/* test_writer_queue.c: first come, first served; a writer that waits too long leaves the queue. */
 #include "store/sqlite/writer_queue.h"
 
 #include <pthread.h>
@@ -12,22 +12,22 @@
 
 enum { KEY = 7, LONG_US = 30000000, THREADS = 5 };
 
-static atomic_int standing, served[THREADS], place;
+static atomic_int started, served[THREADS], served_count;
 
-static void *stand(void *argument)
+static void *run_writer(void *argument)
 {
     int number = *(int *)argument;
-    atomic_fetch_add(&standing, 1);
+    atomic_fetch_add(&started, 1);
     if (ol_writer_queue_lock(KEY, LONG_US)) {
-        atomic_store(&served[number], atomic_fetch_add(&place, 1) + 1);
+        atomic_store(&served[number], atomic_fetch_add(&served_count, 1) + 1);
         ol_writer_queue_unlock(KEY);
     }
     return NULL;
 }
 
-/* They are let in one by one: nobody sees a thread lie down, so a moment has to do; who comes too
- * late stands further back, and then only one order is possible all the same. */
-static void in_the_order_they_came(void **state)
+/* The threads start one by one. A thread that sleeps in the queue cannot be seen, so the test gives
+ * each a moment to get there. */
+static void writers_are_served_in_order_of_arrival(void **state)
 {
     pthread_t threads[THREADS];
     int numbers[THREADS];
@@ -35,8 +35,8 @@ static void in_the_order_they_came(void **state)
     assert_true(ol_writer_queue_lock(KEY, 0));
     for (int i = 0; i < THREADS; i++) {
         numbers[i] = i;
-        pthread_create(&threads[i], NULL, stand, &numbers[i]);
-        while (atomic_load(&standing) <= i)
+        pthread_create(&threads[i], NULL, run_writer, &numbers[i]);
+        while (atomic_load(&started) <= i)
             usleep(1000);
         usleep(50000);
     }
@@ -49,13 +49,13 @@ static void in_the_order_they_came(void **state)
         assert_int_equal(atomic_load(&served[i]), i + 1);
 }
 
-static void who_waits_too_long_goes(void **state)
+static void a_writer_leaves_after_its_timeout(void **state)
 {
     (void)state;
     assert_true(ol_writer_queue_lock(KEY, 0));
     assert_false(ol_writer_queue_lock(KEY, 1000));
     ol_writer_queue_unlock(KEY);
-    assert_true(ol_writer_queue_lock(KEY, 0)); // nobody is left in the queue
+    assert_true(ol_writer_queue_lock(KEY, 0)); // the queue is empty
     ol_writer_queue_unlock(KEY);
 }
 
@@ -72,8 +72,8 @@ static void databases_do_not_wait_for_each_other(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(in_the_order_they_came),
-                                       cmocka_unit_test(who_waits_too_long_goes),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(writers_are_served_in_order_of_arrival),
+                                       cmocka_unit_test(a_writer_leaves_after_its_timeout),
                                        cmocka_unit_test(databases_do_not_wait_for_each_other)};
-    return cmocka_run_group_tests_name("turnstile", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("writer_queue", tests, NULL, NULL);
 }

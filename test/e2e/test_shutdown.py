@@ -1,7 +1,8 @@
-"""Stopping a daemon (L3): what runs is finished, but a store that does not answer is not waited for.
+"""Stopping a daemon (L3): running work is finished, but the daemon does not wait for a store that does not answer.
 
-A server that is gone says so at once, a frozen one never: a proxy that falls mute stands for it. The deadlines here are
-short, as what they exclude is twenty seconds in the one case and forever in the other.
+A stopped server closes its connections at once; a frozen one sends nothing, which a proxy that falls mute simulates.
+The deadlines are short: without the code under test the daemon would take twenty seconds in the one case and forever in
+the other.
 """
 import contextlib
 import http.client
@@ -30,8 +31,8 @@ def stops_soon(process):
     assert process.wait(SOON) == 0
 
 
-class Asked:
-    """A request that the server has taken, and whose answer is read later."""
+class Request:
+    """A request that the server has read, and whose answer is read later."""
 
     def __init__(self, server, method, path, body=None):
         self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
@@ -39,10 +40,10 @@ class Asked:
         ours = self.connection.sock.getsockname()[1]
         ends = f"0100007F:{server.port:04X} 0100007F:{ours:04X} 01 00000000:00000000 "  # nothing left to read
 
-        def is_taken():
+        def is_read():
             with open("/proc/net/tcp", encoding="ascii") as table:
                 return ends in table.read()
-        wait_for(is_taken, "the request to be read")
+        wait_for(is_read, "the request to be read")
 
     def is_answered(self):
         return bool(select.select([self.connection.sock], [], [], 0)[0])
@@ -70,7 +71,7 @@ def serving(store, tmp_path, *args):
             server.kill()
 
 
-def test_l3_serve_ends_soon_when_its_server_is_gone(own_postgres, tmp_path):
+def test_l3_serve_ends_soon_when_postgres_is_stopped(own_postgres, tmp_path):
     store = own_postgres.create("orders")
     with serving(store, tmp_path) as server:
         server.append("acme")
@@ -81,33 +82,33 @@ def test_l3_serve_ends_soon_when_its_server_is_gone(own_postgres, tmp_path):
         stops_soon(server.process)
 
 
-def test_l3_serve_ends_soon_when_its_server_is_silent(postgres, postgres_store, tmp_path):
-    """Who waits for the store is told so first."""
+def test_l3_serve_ends_soon_when_postgres_is_silent(postgres, postgres_store, tmp_path):
+    """Requests that wait for the store are answered first."""
     with proxied(postgres, postgres_store) as (proxy, store), serving(store, tmp_path) as server:
         server.append("acme")
         proxy.mute()
-        read = Asked(server, "GET", "/v1/events")
-        write = Asked(server, "POST", "/v1/events", {"org_id": "acme", "events": [EVENT]})
+        read = Request(server, "GET", "/v1/events")
+        write = Request(server, "POST", "/v1/events", {"org_id": "acme", "events": [EVENT]})
         stops_soon(server.process)
         assert read.answer().code == "unavailable"
         assert write.answer().code in ("unavailable", "outcome_unknown")
 
 
-def test_l3_what_a_silent_server_may_have_stored_is_told_as_unknown(postgres, postgres_store, tmp_path):
+def test_l3_a_write_to_a_silent_postgres_has_an_unknown_outcome(postgres, postgres_store, tmp_path):
     with proxied(postgres, postgres_store) as (proxy, store), serving(store, tmp_path, "--no-relay") as server:
         server.append("acme")
         proxy.cut_at(r"outlog\.append_(one|batch)", "mute")
-        write = Asked(server, "POST", "/v1/events", {"org_id": "acme", "events": [EVENT]})
+        write = Request(server, "POST", "/v1/events", {"org_id": "acme", "events": [EVENT]})
         assert proxy.happened.wait(30)
         stops_soon(server.process)
         assert write.answer().code == "outcome_unknown"
     events = Outlog(postgres_store).run("events", "--json").json()
-    assert len(events) == 2, "the server had done it"
+    assert len(events) == 2, "the server had stored it"
 
 
 @contextlib.contextmanager
 def held(store):
-    """Nobody can append to the aggregate (thing, 1), or to anything on SQLite."""
+    """Locks the aggregate (thing, 1), or the whole store on SQLite."""
     if store.startswith("sqlite:"):
         with contextlib.closing(sqlite3.connect(store[len("sqlite:"):], isolation_level=None)) as db:
             db.execute("begin immediate")
@@ -121,12 +122,12 @@ def held(store):
             db.rollback()
 
 
-def test_l3_what_runs_is_finished_when_the_store_is_there(store, serve):
-    """Also when it takes longer than a silent store would be waited for."""
+def test_l3_running_requests_are_finished_while_the_store_answers(store, serve):
+    """Also when they take longer than the daemon would wait for a silent store."""
     server = serve("--no-relay")
     server.append("acme")
     with held(store):
-        write = Asked(server, "POST", "/v1/events", {"org_id": "acme", "events": [EVENT]})
+        write = Request(server, "POST", "/v1/events", {"org_id": "acme", "events": [EVENT]})
         server.process.send_signal(signal.SIGTERM)
         time.sleep(3)  # the store answers all the while
         assert not write.is_answered() and server.process.poll() is None
@@ -135,12 +136,12 @@ def test_l3_what_runs_is_finished_when_the_store_is_there(store, serve):
 
 
 @pytest.mark.parametrize("where", ["deaf", "lost"])
-def test_l3_a_dead_connection_is_not_waited_for_where_the_store_is_there(postgres, postgres_store, tmp_path, where):
-    """One alone of many; whether the server has done it or not."""
+def test_l3_a_dead_connection_is_cut_while_the_store_answers(postgres, postgres_store, tmp_path, where):
+    """Only this one of many, whether the server has stored the event or not."""
     with proxied(postgres, postgres_store) as (proxy, store), serving(store, tmp_path) as server:
         server.append("acme")
         proxy.cut_at(r"outlog\.append_(one|batch)", where)
-        write = Asked(server, "POST", "/v1/events", {"org_id": "acme", "events": [EVENT]})
+        write = Request(server, "POST", "/v1/events", {"org_id": "acme", "events": [EVENT]})
         assert proxy.happened.wait(30)
         stops_soon(server.process)
         assert write.answer().code == "outcome_unknown"
@@ -148,24 +149,24 @@ def test_l3_a_dead_connection_is_not_waited_for_where_the_store_is_there(postgre
     assert len(events) == (2 if where == "deaf" else 1)
 
 
-def test_l3_beside_a_dead_connection_the_others_finish_what_they_do(postgres, postgres_store, tmp_path):
-    """Also what takes longer than it takes to find that it is dead."""
+def test_l3_requests_on_other_connections_are_finished_beside_a_dead_one(postgres, postgres_store, tmp_path):
+    """Also those that take longer than it takes to detect the dead one."""
     with proxied(postgres, postgres_store) as (proxy, store), serving(store, tmp_path, "--no-relay") as server:
         server.append("acme")
         proxy.cut_at(r"where event_id > ", "lost")
-        read = Asked(server, "GET", "/v1/events")
+        read = Request(server, "GET", "/v1/events")
         assert proxy.happened.wait(30)
         with held(postgres_store):
-            write = Asked(server, "POST", "/v1/events", {"org_id": "acme", "events": [EVENT]})
+            write = Request(server, "POST", "/v1/events", {"org_id": "acme", "events": [EVENT]})
             server.process.send_signal(signal.SIGTERM)
-            wait_for(read.is_answered, "the dead connection to be found", SOON)
+            wait_for(read.is_answered, "the dead connection to be detected", SOON)
             time.sleep(1)
             assert not write.is_answered() and server.process.poll() is None
         assert write.answer().status == 201
         assert server.process.wait(SOON) == 0
 
 
-@pytest.mark.parametrize("sql", [r"^\s*begin", r"with recursive room", r"outlog\.lanes"],
+@pytest.mark.parametrize("sql", [r"^\s*begin", r"with recursive ", r"outlog\.lanes"],
                          ids=["before", "inside", "anywhere"])
 def test_l3_a_relay_with_a_dead_connection_hands_its_lanes_back_soon(postgres, postgres_store, relays, sql):
     """Also when its server keeps the locks of the transaction that the connection died in."""
@@ -180,41 +181,41 @@ def test_l3_a_relay_with_a_dead_connection_hands_its_lanes_back_soon(postgres, p
 
 @contextlib.contextmanager
 def silent_first(postgres, store):
-    """The store's URL with another host before it that takes connections and says nothing."""
+    """The store's URL with another host before it that accepts connections and sends nothing."""
     with contextlib.closing(socket.create_server(("127.0.0.1", 0), backlog=100)) as listener:
         port = listener.getsockname()[1]
         yield store.replace(f"127.0.0.1:{postgres.port}/", f"127.0.0.1:{port},127.0.0.1:{postgres.port}/") + "?connect_timeout=2"
 
 
-def test_l3_what_runs_is_finished_though_the_first_host_is_silent(postgres, postgres_store, tmp_path):
+def test_l3_running_requests_are_finished_though_the_first_host_is_silent(postgres, postgres_store, tmp_path):
     with silent_first(postgres, postgres_store) as store, serving(store, tmp_path, "--no-relay", "--threads", "1") as server:
         server.append("acme")
         with held(postgres_store):
-            write = Asked(server, "POST", "/v1/events", {"org_id": "acme", "events": [EVENT]})
+            write = Request(server, "POST", "/v1/events", {"org_id": "acme", "events": [EVENT]})
             server.process.send_signal(signal.SIGTERM)
-            time.sleep(6)  # longer than all hosts would be waited for
+            time.sleep(6)  # longer than the daemon would wait for all hosts
             assert not write.is_answered() and server.process.poll() is None
         assert write.answer().status == 201
         assert server.process.wait(SOON) == 0
 
 
-def test_l3_serve_ends_soon_when_the_host_it_uses_falls_silent_and_another_is_there(postgres, postgres_store, tmp_path):
+def test_l3_serve_ends_soon_when_its_host_falls_silent_and_another_answers(postgres, postgres_store, tmp_path):
     with proxied(postgres, postgres_store) as (proxy, first), serving(
             first.replace(f":{proxy.port}/", f":{proxy.port},127.0.0.1:{postgres.port}/"), tmp_path) as server:
         server.append("acme")
         proxy.mute()
-        read = Asked(server, "GET", "/v1/events")
+        read = Request(server, "GET", "/v1/events")
         stops_soon(server.process)
         assert read.answer().status in (200, 503)
 
 
 OWNED = "select count(*) = 0 as runs from outlog.lanes where owner is null"
-LOOKED = ("select count(*) > 0 as runs from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() "
+POLLED = ("select count(*) > 0 as runs from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() "
           "and query like '%from outlog.projection_checkpoints%'")
 
 
-@pytest.mark.parametrize("command, is_running", [("relay", OWNED), ("projections run", LOOKED)], ids=["relay", "projections"])
-def test_l3_other_daemons_end_soon_too_when_their_server_is_silent(postgres, postgres_store, tmp_path, command, is_running):
+@pytest.mark.parametrize("command, is_running", [("relay", OWNED), ("projections run", POLLED)], ids=["relay", "projections"])
+def test_l3_other_daemons_end_soon_too_when_postgres_is_silent(postgres, postgres_store, tmp_path, command, is_running):
     with proxied(postgres, postgres_store) as (proxy, store), Outbox(postgres_store) as outbox:
         outlog = Outlog(store, cwd=tmp_path)
         daemon = outlog.start(*command.split(), stdout=None, stderr=None)
@@ -227,7 +228,7 @@ def test_l3_other_daemons_end_soon_too_when_their_server_is_silent(postgres, pos
 
 
 def test_l3_a_relay_that_lost_its_connection_hands_its_lanes_back(postgres, postgres_store, relays):
-    """The store is there: another connection is made for it."""
+    """The store answers: the relay makes another connection for it."""
     cable = Cable(postgres.port)
     with Outbox(postgres_store) as outbox:
         relay = relays("a", lease="60s", store=postgres_store.replace(f":{postgres.port}/", f":{cable.port}/"))
