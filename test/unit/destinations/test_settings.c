@@ -1,5 +1,7 @@
 /* A destination's settings. */
 #include "destinations/settings.h"
+#include "publish/http/http_settings.h"
+#include "publish/mail/smtp.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,7 +43,8 @@ static void config_of_the_contract_is_read(void **state)
         "\"jitter\":0.2,\"max_attempts\":6},\"breaker\":{\"failures\":3,\"open\":\"2s\"},"
         "\"method\":\"PUT\",\"headers\":{\"x-a\":\"b\"},\"envelope\":\"cloudevents-binary\","
         "\"retry_on\":[404,\"5xx\"],\"keep\":\"failures\"}");
-    assert_string_equal(s->secrets[0], "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+    const struct ol_webhook_settings *webhook = s->own;
+    assert_string_equal(webhook->http.secrets[0], "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
     assert_int_equal(s->guarantee, OL_AT_MOST_ONCE);
     assert_int_equal(s->on_dead, OL_ON_DEAD_HOLD);
     assert_int_equal(s->timeout_us, 10000000);
@@ -51,10 +54,11 @@ static void config_of_the_contract_is_read(void **state)
     assert_int_equal(s->breaker_failures, 3);
     assert_int_equal(s->breaker_open_us, 2000000);
     assert_int_equal(s->breaker_open_max_us, 30000000);
-    assert_string_equal(s->method, "PUT");
-    assert_int_equal(s->envelope, OL_ENVELOPE_CLOUDEVENTS_BINARY);
-    assert_true(ol_settings_retries_on(s, 404) && ol_settings_retries_on(s, 503));
-    assert_false(ol_settings_retries_on(s, 403));
+    assert_string_equal(webhook->http.method, "PUT");
+    assert_int_equal(webhook->envelope, OL_ENVELOPE_CLOUDEVENTS_BINARY);
+    const struct ol_status_set *retry_on = &webhook->http.retry_on;
+    assert_true(ol_status_set_has(retry_on, 404) && ol_status_set_has(retry_on, 503));
+    assert_false(ol_status_set_has(retry_on, 403));
     assert_int_equal(s->keep, OL_KEEP_FAILURES);
     ol_settings_close(s);
 }
@@ -71,8 +75,9 @@ static void defaults_are_those_of_the_contract(void **state)
     assert_int_equal(s->breaker_open_us, 1000000);
     assert_int_equal(s->breaker_open_max_us, 30000000);
     assert_int_equal(s->retry.kind, OL_RETRY_UNSAID);
-    assert_string_equal(s->method, "POST");
-    assert_int_equal(s->secret_count, 0);
+    const struct ol_http_settings *http = s->own;
+    assert_string_equal(http->method, "POST");
+    assert_int_equal(http->secret_count, 0);
     ol_settings_close(s);
 }
 
@@ -81,14 +86,16 @@ static void secrets_rotate_in_either_spelling(void **state)
     (void)state;
     struct ol_settings *s = read_ok("{\"type\":\"webhook\",\"url\":\"https://a.example\","
                                     "\"secrets\":[\"new\",\"old\"]}");
-    assert_int_equal(s->secret_count, 2);
-    assert_string_equal(s->secrets[0], "new");
+    const struct ol_http_settings *http = s->own;
+    assert_int_equal(http->secret_count, 2);
+    assert_string_equal(http->secrets[0], "new");
     ol_settings_close(s);
     s = read_ok("{\"type\":\"webhook\",\"url\":\"https://a.example\","
                 "\"secret_previous\":\"old\",\"secret\":\"new\"}");
-    assert_int_equal(s->secret_count, 2);
-    assert_string_equal(s->secrets[0], "new");
-    assert_string_equal(s->secrets[1], "old");
+    http = s->own;
+    assert_int_equal(http->secret_count, 2);
+    assert_string_equal(http->secrets[0], "new");
+    assert_string_equal(http->secrets[1], "old");
     ol_settings_close(s);
 }
 
@@ -119,7 +126,8 @@ static void variables_are_replaced_everywhere_and_can_be_escaped(void **state)
         read_ok("{\"type\":\"webhook\",\"url\":\"https://${OL_T_HOST}/${OL_T_HOST}\","
                 "\"headers\":{\"x-q\":\"${OL_T_QUOTE}\",\"x-e\":\"$${OL_T_N}\"},"
                 "\"concurrency\":\"${OL_T_N}\"}");
-    assert_string_equal(s->url, "https://h.example/h.example");
+    assert_string_equal(((const struct ol_http_settings *)s->own)->url,
+                        "https://h.example/h.example");
     assert_string_equal(s->headers[0].value, "a\"b\\c");
     assert_string_equal(s->headers[1].value, "${OL_T_N}");
     assert_int_equal(s->concurrency, 7);
@@ -217,11 +225,12 @@ static void d2_mail_urls_are_taken_apart(void **state)
         snprintf(json, sizeof json, "{\"type\":\"smtp\",\"from\":\"a@b.example\",%s}",
                  cases[i].extra);
         struct ol_settings *s = read_ok(json);
-        assert_string_equal(s->url, cases[i].url);
-        assert_int_equal(s->tls, cases[i].tls);
-        if (s->user) {
-            assert_string_equal(s->user, "bob");
-            assert_string_equal(s->password, "p@ss");
+        const struct ol_smtp_settings *smtp = s->own;
+        assert_string_equal(smtp->url, cases[i].url);
+        assert_int_equal(smtp->tls, cases[i].tls);
+        if (smtp->user) {
+            assert_string_equal(smtp->user, "bob");
+            assert_string_equal(smtp->password, "p@ss");
         }
         ol_settings_close(s);
     }
