@@ -3,7 +3,7 @@
 #define OL_PUBLISH_PUBLISHER_H
 
 #include "destinations/publisher_type.h"
-#include "net/http_client.h"
+#include "net/http_pool.h"
 #include "outlog_publisher.h"
 
 /* What `host->own` is for outlog's own publishers. */

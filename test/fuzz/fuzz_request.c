@@ -1,8 +1,8 @@
-/* fuzz_request.c: HTTP requests out of bytes (server/http/http1.c), however the bytes come.
+/* fuzz_request.c: the parser of HTTP requests (server/http/http1.c), however the bytes are cut.
  *
- * The same input is given at once and in pieces; both must make the same requests and answers. What
- * reaches the server is bounded and clean: a path, names in lower case, no NUL, a body within its
- * limit. The first byte of the input says how large the pieces are. */
+ * The same input is given at once and in pieces; both must give the same requests and responses.
+ * What reaches the server is limited and clean: a path, names in lower case, no NUL, a body within
+ * its limit. The first byte of the input is the size of the pieces. */
 #include "server/http/http1.h"
 #include "server/http/request.h"
 
