@@ -58,8 +58,7 @@ static struct outlog_delivery message_of(long n)
                                     .attempt = 1};
 }
 
-/* --- outlog
- * ------------------------------------------------------------------------------------------- */
+/* --- outlog ----------------------------------------------------------------------------------- */
 
 static void on_done(void *user, void *tag, const struct outlog_outcome *outcome)
 {
@@ -91,8 +90,7 @@ static void by_outlog(long count)
     ol_sender_close(sender);
 }
 
-/* --- the bare clients
- * ----------------------------------------------------------------------------------- */
+/* --- the bare clients ------------------------------------------------------------------------- */
 
 /* A key of the settings that only the broker's publisher reads. */
 static struct ol_json read_key(const char *name)
@@ -287,8 +285,7 @@ static void by_kafka(long count)
     rd_kafka_destroy(producer);
 }
 
-/* --- the whole
- * ------------------------------------------------------------------------------------------- */
+/* --- the whole -------------------------------------------------------------------------------- */
 
 static void by_client(long count)
 {

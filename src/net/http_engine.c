@@ -21,6 +21,7 @@ struct ol_http_socket {
     struct ol_connection *plain; /* a connection of http_plain.c, not of curl */
 };
 
+static void *run_engine(void *arg);
 static void on_opened(void *engine, int fd);
 static int on_close(void *engine, curl_socket_t fd);
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *data, void *of_socket);
@@ -51,7 +52,7 @@ int ol_http_engine_start(struct ol_http_client *http, outlog_err *err)
         return 0;
     sigfillset(&all); // no signals here: they are for the thread that started this one
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&http->thread, NULL, ol_http_engine_run, http);
+    int failed = pthread_create(&http->thread, NULL, run_engine, http);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed)
         return ol_fail(err, OUTLOG_NO_MEMORY, "no thread: %s", strerror(failed));
@@ -90,7 +91,7 @@ void ol_http_engine_wake(struct ol_http_client *http)
         ol_http_engine_signal(http->wake_fd);
 }
 
-/* --- sockets ---------------------------------------------------------------------- */
+/* --- sockets ---------------------------------------------------------------------------------- */
 
 static struct ol_http_socket *find_socket(struct ol_http_client *http, int fd)
 {
@@ -194,7 +195,7 @@ static void handle_event(struct ol_http_client *http, const struct epoll_event *
     curl_multi_socket_action(socket->pool->multi, fd, what, &running);
 }
 
-/* --- transfers -------------------------------------------------------------------- */
+/* --- transfers -------------------------------------------------------------------------------- */
 
 static int on_timer(CURLM *multi, long timeout_ms, void *data)
 {
@@ -307,9 +308,9 @@ static int next_timeout_ms(const struct ol_http_client *http)
     return left_us <= 0 ? 0 : left_us > 60000000 ? 60000 : (int)((left_us + 999) / 1000);
 }
 
-/* --- the thread ------------------------------------------------------------------- */
+/* --- the thread ------------------------------------------------------------------------------- */
 
-struct engine_orders {
+struct engine_work {
     struct ol_http_transfer *started, *abandoned;
     struct ol_http_pool *closing;
     bool is_stopped, is_none;
@@ -337,31 +338,31 @@ static void publish_finished(struct ol_http_client *http)
 }
 
 /* Publish what finished and take what is new. If nothing is, the owner must wake us for more. */
-static struct engine_orders exchange_lists(struct ol_http_client *http)
+static struct engine_work exchange_lists(struct ol_http_client *http)
 {
     pthread_mutex_lock(&http->lock);
     publish_finished(http);
-    struct engine_orders orders = {http->started, http->abandoned, http->closing, http->is_stopped,
-                                   true};
+    struct engine_work work = {http->started, http->abandoned, http->closing, http->is_stopped,
+                               true};
     http->started = http->abandoned = NULL;
     http->started_tail = &http->started;
     http->closing = NULL;
-    orders.is_none = !orders.started && !orders.abandoned && !orders.closing;
-    atomic_store(&http->is_asleep, orders.is_none);
+    work.is_none = !work.started && !work.abandoned && !work.closing;
+    atomic_store(&http->is_asleep, work.is_none);
     pthread_mutex_unlock(&http->lock);
-    return orders;
+    return work;
 }
 
-static void carry_out(struct ol_http_client *http, const struct engine_orders *orders)
+static void process_work(struct ol_http_client *http, const struct engine_work *work)
 {
-    for (struct ol_http_transfer *t = orders->started, *next; t; t = next) {
+    for (struct ol_http_transfer *t = work->started, *next; t; t = next) {
         next = t->next;
         start_transfer(http, t);
     }
-    for (struct ol_http_transfer *t = orders->abandoned; t; t = t->next_abandoned)
+    for (struct ol_http_transfer *t = work->abandoned; t; t = t->next_abandoned)
         if (!t->is_over)
             abandon_transfer(http, t);
-    for (struct ol_http_pool *pool = orders->closing, *next; pool; pool = next) {
+    for (struct ol_http_pool *pool = work->closing, *next; pool; pool = next) {
         next = pool->closing;
         curl_multi_cleanup(pool->multi);
         ol_http_plain_close_idle(&http->plain, &pool->idle);
@@ -382,19 +383,19 @@ static void wait_for_more(const struct ol_http_client *http, int ready)
         nanosleep(&moment, NULL);
 }
 
-void *ol_http_engine_run(void *arg)
+static void *run_engine(void *arg)
 {
     struct ol_http_client *http = arg;
     struct epoll_event events[ENGINE_EVENTS];
 
     for (;;) {
-        struct engine_orders orders = exchange_lists(http);
-        if (orders.is_stopped)
+        struct engine_work work = exchange_lists(http);
+        if (work.is_stopped)
             return NULL;
-        carry_out(http, &orders);
+        process_work(http, &work);
         fire_timers(http); // starts what was added
         int ready = epoll_wait(http->epoll, events, ENGINE_EVENTS,
-                               orders.is_none && !http->finished ? next_timeout_ms(http) : 0);
+                               work.is_none && !http->finished ? next_timeout_ms(http) : 0);
         atomic_store(&http->is_asleep, false); // we look at the lists before we sleep again
         for (int i = 0; i < ready; i++)
             handle_event(http, &events[i]);

@@ -73,9 +73,6 @@ struct ol_http_client {
 void ol_http_engine_init(struct ol_http_client *http);
 void ol_http_engine_clear(struct ol_http_client *http);
 
-/* The engine's thread: runs until is_stopped. */
-void *ol_http_engine_run(void *http);
-
 /* Let a new pool's multi handle use the engine's epoll set. */
 void ol_http_engine_attach(struct ol_http_pool *pool);
 

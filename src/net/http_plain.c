@@ -287,7 +287,7 @@ static void succeed_transfer(struct ol_http_plain *plain, struct ol_connection *
     plain->on_end(plain->engine, t, CURLE_OK);
 }
 
-/* --- the response -------------------------------------------------------------------------- */
+/* --- the response ----------------------------------------------------------------------------- */
 
 static int on_name(llhttp_t *parser, const char *at, size_t bytes)
 {

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- the URL -------------------------------------------------------------------------------- */
+/* --- the URL ---------------------------------------------------------------------------------- */
 
 static bool is_digit(char c)
 {
@@ -177,7 +177,7 @@ bool ol_ssrf_guard_host_is_listed(const char *host, const char *const *allowed, 
     return false;
 }
 
-/* --- the address ---------------------------------------------------------------------------- */
+/* --- the address ------------------------------------------------------------------------------ */
 
 struct ip_range {
     unsigned char prefix[4];

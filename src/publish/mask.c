@@ -42,7 +42,7 @@ static size_t token_bytes(const struct mask_cursor *c, size_t from)
     return at - from;
 }
 
-/* --- secrets of known shapes: how many bytes to keep before the *** -------------------------- */
+/* --- secrets of known shapes: how many bytes to keep before the *** --------------------------- */
 
 struct mask_shape {
     const char *prefix; /* kept, so that a reader sees what kind of secret it was */

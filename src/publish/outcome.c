@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- texts ----------------------------------------------------------------------------------- */
+/* --- texts ------------------------------------------------------------------------------------ */
 
 /* Write response and error into `memory`, then set the pointers: it moves while it grows. */
 static void set_texts(struct outlog_outcome *out, struct ol_buf *memory, const char *body,

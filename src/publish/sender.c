@@ -1,6 +1,5 @@
 /* sender.c: all channels share the thread's HTTP client. The descriptors of the other publishers (a
- * program, stdout, a broker, a plug-in) are in one epoll set, which the HTTP client waits for too.
- */
+ * program, stdout, a broker, a plug-in) are in one epoll set, which the client waits for too. */
 #include "publish/sender.h"
 
 #include "net/http_client.h"

@@ -17,8 +17,7 @@ struct ol_span_exporter_counts {
 };
 
 /* endpoint: http(s)://HOST:PORT, to which /v1/traces is added, or a whole URL. headers: a JSON
- * object or NULL; ${NAME} is read from the environment. OUTLOG_INVALID_FIELD: one of them is wrong.
- */
+ * object or NULL; ${NAME} is read from the environment. OUTLOG_INVALID_FIELD: either is wrong. */
 int ol_span_exporter_open(const char *endpoint, const char *headers, struct ol_span_exporter **out,
                           outlog_err *err);
 

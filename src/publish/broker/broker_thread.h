@@ -38,8 +38,7 @@ struct ol_broker_driver {
     /* The socket to poll; -1: none. */
     int (*fd)(void *self);
 
-    /* Close, and end every attempt it still holds as UNKNOWN with `why`. Safe when not connected.
-     */
+    /* Close, and end the attempts it still holds as UNKNOWN with `why`. Safe when not open. */
     void (*disconnect)(void *self, const char *why);
 
     int tick_ms; /* call read_replies() at least this often, for keep-alives; 0: no need */

@@ -215,7 +215,7 @@ void ol_inflight_abandon_all(struct ol_inflight *f)
             expire_attempt(f, attempt, false);
 }
 
-/* --- the driver's side ----------------------------------------------------------------------- */
+/* --- the driver's side ------------------------------------------------------------------------ */
 
 bool ol_broker_attempt_start(struct ol_broker_attempt *attempt)
 {

@@ -78,7 +78,7 @@ void ol_inflight_drive(struct ol_inflight *inflight);
 void ol_inflight_abandon(struct ol_inflight *inflight, void *tag);
 void ol_inflight_abandon_all(struct ol_inflight *inflight);
 
-/* --- the driver's side, any thread ----------------------------------------------------------- */
+/* --- the driver's side, any thread ------------------------------------------------------------ */
 
 /* Call before bytes leave. False: the owner withdrew it; end it with any outcome. */
 bool ol_broker_attempt_start(struct ol_broker_attempt *attempt);

@@ -59,7 +59,7 @@ static bool is_5(const struct mqtt *m)
     return settings_of(m)->protocol == MQTT_V5;
 }
 
-/* --- replies --------------------------------------------------------------------- */
+/* --- replies ---------------------------------------------------------------------------------- */
 
 static struct ol_broker_attempt *take_sent(struct mqtt *m, uint64_t number)
 {
@@ -185,7 +185,7 @@ static int mqtt_send(void *self, struct ol_broker_attempt *attempt, outlog_err *
     return status == MOSQ_ERR_SUCCESS ? 0 : fail_status(status, err);
 }
 
-/* --- CONNACK ----------------------------------------------------------------------------- */
+/* --- CONNACK ---------------------------------------------------------------------------------- */
 
 /* Read a number of up to four bytes, seven bits each. Returns its bytes; 0: invalid or cut off. */
 static size_t read_number(const unsigned char *data, size_t bytes, size_t *out)

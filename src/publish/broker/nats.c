@@ -6,8 +6,7 @@
  *
  * `Nats-Msg-Id` is the event_id, so a stream drops repeats within its duplicate window. Each
  * message has its own reply subject below one inbox, and the wait for the reply ends at its
- * deadline. The client's asynchronous publish does the same, but its queue outlives a connection.
- */
+ * deadline. The client's asynchronous publish does so too, but its queue outlives a connection. */
 #include "publish/broker/broker_thread.h"
 
 struct nats_settings {
@@ -43,8 +42,7 @@ static const struct nats_settings *settings_of(const struct nats *n)
     return n->thread.inflight.settings->own;
 }
 
-/* --- attempts by number --------------------------------------------------------------------------
- */
+/* --- attempts by number ----------------------------------------------------------------------- */
 
 static void add_waiting(struct nats *n, struct ol_broker_attempt *attempt)
 {

@@ -102,8 +102,7 @@ static int read_return(struct rabbitmq *r, outlog_err *err)
     return 0;
 }
 
-/* When the broker closes the channel it does not name the message, but the size of one too large.
- */
+/* When the broker closes the channel it names no message, but the size of one too large. */
 static void refuse_too_large(struct rabbitmq *r, const char *text)
 {
     unsigned long long size = 0;

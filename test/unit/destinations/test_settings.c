@@ -1,5 +1,6 @@
 /* A destination's settings. */
 #include "destinations/settings.h"
+#include "publish/broker/broker_settings.h"
 #include "publish/http/http_settings.h"
 #include "publish/mail/smtp.h"
 
@@ -253,6 +254,57 @@ static void n4_preset_notification_is_at_most_once_on_a_schedule(void **state)
     ol_settings_close(s);
 }
 
+static void d4_settings_of_brokers_are_checked_by_their_publisher(void **state)
+{
+    static const struct {
+        const char *json, *message;
+    } cases[] = {
+        {"{\"type\":\"nats\"}", "destination d: url: it is missing"},
+        {"{\"type\":\"nats\",\"url\":\"nats://h\"}", "destination d: subject: it is missing"},
+        {"{\"type\":\"kafka\"}", "destination d: brokers: it is missing"},
+        {"{\"type\":\"mqtt\",\"topic\":\"t\",\"url\":\"mqtt://a,mqtt://b\"}",
+         "destination d: url: one address is wanted"},
+        {"{\"type\":\"mqtt\",\"topic\":\"t\",\"url\":\"mqtt://a\",\"qos\":3}",
+         "destination d: qos: a whole number from 0 to 2 is wanted"},
+        {"{\"type\":\"mqtt\",\"topic\":\"t\",\"url\":\"mqtt://a\",\"protocol\":\"3.1.1\","
+         "\"envelope\":\"cloudevents-binary\"}",
+         "destination d: envelope: here CloudEvents are sent only as cloudevents-structured"},
+        {"{\"type\":\"redis\",\"url\":\"redis://h\",\"stream\":\"{x}\"}",
+         "destination d: stream: of {…} only {event_type}, {org_id}, {ordering_key} and"
+         " {partition_key} are known"},
+        {"{\"type\":\"redis\",\"url\":\"nats://h\",\"stream\":\"s\"}",
+         "destination d: url: redis://host:port is wanted"},
+        {"{\"type\":\"rabbitmq\",\"url\":\"amqp://h\",\"routing_key\":\"k\","
+         "\"cert_file\":\"c\"}",
+         "destination d: key_file: the two go together"},
+        {"{\"type\":\"rabbitmq\",\"url\":\"amqp://h\",\"routing_key\":\"k\",\"topic\":\"t\"}",
+         "destination d: topic: a destination of type rabbitmq has no such key"},
+        {"{\"type\":\"pigeon\"}",
+         "destination d: type: one of webhook, smtp, sor, exec, stdout, null, plugin, nats, kafka,"
+         " rabbitmq, redis, mqtt, websocket, in_app is wanted"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_null(read_in(cases[i].json, OL_SETTINGS_USE));
+        assert_string_equal(err.message, cases[i].message);
+    }
+}
+
+static void e13_passwords_and_secret_headers_are_masked(void **state)
+{
+    (void)state;
+    struct ol_settings *s = read_ok("{\"type\":\"redis\",\"url\":\"redis://u:p%40ss@h\","
+                                    "\"stream\":\"s\",\"headers\":{\"x-api-key\":\"k\","
+                                    "\"x-plain\":\"v\"}}");
+    const struct ol_broker_settings *broker = s->own;
+    assert_string_equal(broker->user, "u");
+    assert_string_equal(broker->addresses[0].host, "h");
+    assert_string_equal(s->masked[0], "p@ss");
+    assert_string_equal(s->masked[1], "k");
+    assert_null(s->masked[2]);
+    ol_settings_close(s);
+}
+
 static void e13_errors_never_show_a_secret(void **state)
 {
     (void)state;
@@ -275,6 +327,8 @@ int main(void)
         cmocka_unit_test(wrong_values_are_refused),
         cmocka_unit_test(d2_mail_urls_are_taken_apart),
         cmocka_unit_test(n4_preset_notification_is_at_most_once_on_a_schedule),
+        cmocka_unit_test(d4_settings_of_brokers_are_checked_by_their_publisher),
+        cmocka_unit_test(e13_passwords_and_secret_headers_are_masked),
         cmocka_unit_test(e13_errors_never_show_a_secret),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
