@@ -15,12 +15,37 @@ enum { KEYS_MAX = 64 }; // one bit per key in a mask
 
 static int read_settings(struct ol_setting_reader *r, const struct ol_json *object);
 
+/* Parse the object, replace its variables, and keep the text in settings->json. */
+static int expand_json(struct ol_settings *settings, const char *json, size_t bytes,
+                       enum ol_settings_mode mode, struct ol_json *object, outlog_err *err)
+{
+    struct ol_buf expanded = {0};
+    int result = -1;
+
+    if (ol_json_parse(json, bytes, object, err) < 0)
+        goto out;
+    if (object->type != OL_JSON_OBJECT) {
+        ol_fail(err, OUTLOG_INVALID_FIELD, "an object is wanted");
+        goto out;
+    }
+    if (mode == OL_SETTINGS_USE && ol_env_expand(object, settings->arena, &expanded, err) < 0)
+        goto out;
+    if (mode == OL_SETTINGS_CHECK)
+        ol_buf_add(&expanded, object->text, object->bytes);
+    settings->json =
+        expanded.failed ? NULL : ol_arena_copy(settings->arena, expanded.data, expanded.bytes);
+    result = settings->json ? ol_json_parse(settings->json, expanded.bytes, object, err)
+                            : ol_no_memory(err); // a variable may hold bad UTF-8
+out:
+    ol_buf_clear(&expanded);
+    return result;
+}
+
 int ol_settings_open(const char *name, const char *json, size_t bytes, enum ol_settings_mode mode,
                      struct ol_settings **out, outlog_err *err)
 {
     struct ol_arena *arena = calloc(1, sizeof *arena);
     struct ol_settings *settings = arena ? ol_arena_alloc(arena, sizeof *settings) : NULL;
-    struct ol_buf expanded = {0};
     struct ol_json object;
     struct ol_setting_reader r = {.settings = settings, .mode = mode, .err = err};
     int result = -1;
@@ -37,22 +62,11 @@ int ol_settings_open(const char *name, const char *json, size_t bytes, enum ol_s
         .breaker_open_us = 1 * SECOND,
         .breaker_open_max_us = 30 * SECOND,
     };
-    if (ol_json_parse(json, bytes, &object, err) < 0)
-        goto out;
-    if (object.type != OL_JSON_OBJECT) {
-        ol_fail(err, OUTLOG_INVALID_FIELD, "an object is wanted");
-        goto out;
-    }
-    if (mode == OL_SETTINGS_USE && ol_env_expand(&object, arena, &expanded, err) < 0)
-        goto out;
-    if (mode == OL_SETTINGS_CHECK)
-        ol_buf_add(&expanded, object.text, object.bytes);
-    settings->json = expanded.failed ? NULL : ol_arena_copy(arena, expanded.data, expanded.bytes);
-    if (!settings->json || !settings->name) {
+    if (!settings->name) {
         ol_no_memory(err);
         goto out;
     }
-    if (ol_json_parse(settings->json, expanded.bytes, &object, err) < 0 || // a variable's bad UTF-8
+    if (expand_json(settings, json, bytes, mode, &object, err) < 0 ||
         read_settings(&r, &object) < 0)
         goto out;
     *out = settings;
@@ -61,7 +75,6 @@ int ol_settings_open(const char *name, const char *json, size_t bytes, enum ol_s
 out:
     if (result < 0)
         ol_err_prefix(err, "destination %s", name);
-    ol_buf_clear(&expanded);
     if (arena)
         ol_arena_clear(arena);
     free(arena);
