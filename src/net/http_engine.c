@@ -396,7 +396,7 @@ static void *run_engine(void *arg)
         fire_timers(http); // starts what was added
         int ready = epoll_wait(http->epoll, events, ENGINE_EVENTS,
                                work.is_none && !http->finished ? next_timeout_ms(http) : 0);
-        atomic_store(&http->is_asleep, false); // we look at the lists before we sleep again
+        atomic_store(&http->is_asleep, false); // the lists are read before the next sleep
         for (int i = 0; i < ready; i++)
             handle_event(http, &events[i]);
         fire_timers(http);

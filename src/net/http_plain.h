@@ -15,7 +15,7 @@
 
 struct ol_connection;
 
-/* --- the owner's side --- */
+/* --- the owner's side ------------------------------------------------------------------------- */
 
 /* Where a pool's requests go. Start from {0}. */
 struct ol_http_origin {
@@ -39,7 +39,7 @@ void ol_http_plain_learn(struct ol_http_origin *origin, const struct ol_http_tra
 
 void ol_http_origin_clear(struct ol_http_origin *origin);
 
-/* --- the engine's side --- */
+/* --- the engine's side ------------------------------------------------------------------------ */
 
 /* The idle connections of a pool. Start from {.max = …}. */
 struct ol_idle_conns {

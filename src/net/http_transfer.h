@@ -96,7 +96,7 @@ bool ol_http_transfer_prepare(struct ol_http_transfer *transfer,
 void ol_http_transfer_reset(struct ol_http_transfer *transfer,
                             const struct ol_http_client_request *request);
 
-/* To be asked before the first byte leaves: is it too late (C5), is the address refused (C3)? */
+/* To be checked before the first byte leaves: is it too late (C5), is the address refused (C3)? */
 bool ol_http_transfer_is_late(struct ol_http_transfer *transfer);
 bool ol_http_transfer_is_denied(struct ol_http_transfer *transfer,
                                 const struct ol_remote_address *peer);

@@ -90,7 +90,7 @@ static int check_host(struct ol_parsed_url *url, bool is_bracketed, bool allow_p
 
     if (is_bracketed) {
         if (inet_pton(AF_INET6, url->host, &six.sin6_addr) != 1)
-            return refuse_url(err, "what stands in brackets is no IPv6 address");
+            return refuse_url(err, "the brackets do not hold an IPv6 address");
         return check_literal(url, (struct sockaddr *)&six, sizeof six, allow_private, err);
     }
     if (looks_like_number(url->host)) {
@@ -132,7 +132,7 @@ int ol_ssrf_guard_url(const char *url, bool allow_private, struct ol_parsed_url 
 
     size_t authority = strcspn(host, "/?");
     if (memchr(host, '@', authority))
-        return refuse_url(err, "no user name or password may stand in it (use headers)");
+        return refuse_url(err, "it must not hold a user name or password (use headers)");
     bool is_bracketed = *host == '[';
     const char *end;
     if (is_bracketed) {

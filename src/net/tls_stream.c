@@ -153,7 +153,7 @@ static int start_tls(struct ol_tls_stream *stream, const struct ol_address *addr
     return 0;
 }
 
-/* --- the whole -------------------------------------------------------------------------------- */
+/* --- the stream ------------------------------------------------------------------------------- */
 
 int ol_tls_stream_open(struct ol_tls_stream *stream, const struct ol_address *address,
                        const struct ol_tls_files *files, int timeout_ms, outlog_err *err)

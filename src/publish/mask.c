@@ -75,7 +75,7 @@ static size_t find_shape(const struct mask_cursor *c, size_t *kept)
 
 /* --- names whose value is secret -------------------------------------------------------------- */
 
-/* The whole rest of the line is secret. */
+/* The value is secret up to the end of the line. */
 static const char *const line_names[] = {"authorization", "proxy-authorization", "cookie",
                                          "set-cookie",    "webhook-signature",   "x-api-key"};
 
@@ -170,7 +170,7 @@ static size_t find_named(const struct mask_cursor *c, size_t *kept)
     return 0;
 }
 
-/* --- the rest --------------------------------------------------------------------------------- */
+/* --- keys, logins, own secrets ---------------------------------------------------------------- */
 
 static size_t find_pem(const struct mask_cursor *c, size_t *kept)
 {

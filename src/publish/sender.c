@@ -132,10 +132,10 @@ void ol_sender_channel_close(struct ol_sender_channel *channel)
     if (!channel)
         return;
     assert(!channel->sender->is_in_callback);
-    struct ol_sender_channel **link = &channel->sender->channels;
-    while (*link != channel)
-        link = &(*link)->next;
-    *link = channel->next;
+    struct ol_sender_channel **at = &channel->sender->channels;
+    while (*at != channel)
+        at = &(*at)->next;
+    *at = channel->next;
     if (channel->has_fd)
         epoll_ctl(channel->sender->epoll, EPOLL_CTL_DEL, channel->publisher->fd(channel->instance),
                   NULL);

@@ -64,7 +64,7 @@ struct ol_span_exporter_counts ol_span_exporter_counts(struct ol_span_exporter *
     return counts;
 }
 
-/* --- the thread --- */
+/* --- the thread ------------------------------------------------------------------------------- */
 
 static void wait_for_change(struct ol_span_exporter *exporter, int ms)
 {
@@ -199,7 +199,7 @@ static void *run_exporter(void *argument)
     return NULL;
 }
 
-/* --- life --- */
+/* --- open and close --------------------------------------------------------------------------- */
 
 const char *ol_span_exporter_check(const char *endpoint)
 {

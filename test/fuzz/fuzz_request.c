@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 enum { MOST_BODY = 4096, MOST_HEAD = 2048 };
 
 static struct ol_buf out;  /* what was answered */
-static struct ol_buf seen; /* what was asked */
+static struct ol_buf seen; /* the requests */
 static bool is_over;
 static struct ol_client_conn *accepted;
 static uv_loop_t loop;

@@ -67,7 +67,7 @@ static int set_signature(struct ol_signed_request *sender, const struct outlog_d
     return ol_headers_set(&sender->headers, "webhook-signature", sender->signature.data, err);
 }
 
-/* Ours come first, so nobody can replace them (H3). */
+/* Ours come first, so no other source can replace them (H3). */
 static int set_headers(struct ol_signed_request *sender, const struct outlog_delivery *message,
                        const struct ol_signed_request_input *request, outlog_err *err)
 {

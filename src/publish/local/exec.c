@@ -127,7 +127,7 @@ static void report_killed(struct exec *e, struct exec_child *child, const char *
     report_outcome(e, child, &outcome, why);
 }
 
-/* --- a child's life --------------------------------------------------------------------------- */
+/* --- a running child -------------------------------------------------------------------------- */
 
 static void read_output(struct exec *e, struct exec_child *child)
 {
@@ -172,7 +172,7 @@ static bool check_child(struct exec *e, struct exec_child *child, int64_t now_us
     }
     if (!child->is_reported && waited == 0) {
         report_exit(e, child, &info);
-    } else if (!child->is_reported) { // somebody else in this process reaped it
+    } else if (!child->is_reported) { // other code in this process reaped it
         struct outlog_outcome outcome = {.kind = OUTLOG_PUBLISH_UNKNOWN};
         report_outcome(e, child, &outcome, "the program's exit status was lost");
     }
@@ -378,7 +378,7 @@ static void exec_submit(void *instance, const struct outlog_delivery *message, i
         ol_poller_at(&e->poller, deadline_us);
 }
 
-/* --- the rest --------------------------------------------------------------------------------- */
+/* --- the publisher ---------------------------------------------------------------------------- */
 
 static int exec_open(const struct outlog_publisher_host *host, void **instance, outlog_err *err)
 {

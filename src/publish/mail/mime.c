@@ -343,7 +343,8 @@ static int add_extra_headers(struct ol_buf *out, const struct outlog_header *lis
 {
     for (size_t i = 0; i < count; i++) {
         if (!ol_headers_name_is_valid(list[i].name) || strlen(list[i].name) > 70)
-            return ol_fail(err, OUTLOG_INVALID_FIELD, "headers: a name is not fit for a mail");
+            return ol_fail(err, OUTLOG_INVALID_FIELD,
+                           "headers: a name cannot be a header of a mail");
         if (!ol_headers_value_is_valid(list[i].value))
             return ol_fail(err, OUTLOG_INVALID_FIELD, "header %s: its value has a control byte",
                            list[i].name);

@@ -1,4 +1,4 @@
-/* What answers mean (R2). */
+/* Outcomes of HTTP responses and mail replies (R2). */
 #include "publish/http/http_settings.h"
 #include "publish/outcome.h"
 
@@ -139,7 +139,7 @@ static void r2_smtp_5xx_is_permanent_and_4xx_is_not(void **state)
     assert_string_equal(outcome.error, "refused by the mail server: 550 no");
     mail(OL_REACH_REFUSED, 451, false);
     assert_true(!outcome.is_permanent && outcome.surely_not_sent);
-    mail(OL_REACH_REFUSED, 535, true); // a wrong password buries no mail
+    mail(OL_REACH_REFUSED, 535, true); // a wrong password is not permanent
     assert_false(outcome.is_permanent);
     mail(OL_REACH_LOST, 354, false);
     assert_int_equal(outcome.kind, OUTLOG_PUBLISH_UNKNOWN);

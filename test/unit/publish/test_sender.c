@@ -73,7 +73,7 @@ static void submit(intptr_t tag, int64_t within_us)
     ol_sender_channel_submit(channel, &message, ol_clock_boot_us() + within_us, (void *)tag);
 }
 
-/* Drive until `count` outcomes were seen; a minute is for machines that are very busy. */
+/* Drive until `count` outcomes were seen; a minute, for a busy machine. */
 static void wait_for(int count)
 {
     int64_t until = ol_clock_boot_us() + 60 * SECOND;
@@ -106,7 +106,7 @@ static void null_takes_everything_inside_submit(void **state)
         assert_int_equal(seen.last.kind, OUTLOG_PUBLISH_OK);
     }
     assert_int_equal(ol_sender_in_flight(sender), 0);
-    assert_int_equal(ol_sender_drive(sender, 1000), 1000); // it does not wait: there is news
+    assert_int_equal(ol_sender_drive(sender, 1000), 1000); // it does not wait: there are outcomes
     assert_int_equal(ol_sender_drive(sender, 0), 0);
     close_channel();
 }
@@ -174,7 +174,7 @@ static void d6_program_past_its_deadline_is_killed_with_its_children(void **stat
             state_char = 'Z';
         fclose(file);
         if (state_char == 'Z')
-            return; // dead; whoever is init here reaps it
+            return; // dead; the init process reaps it
         usleep(1000);
     }
     if (pid)
@@ -282,13 +282,13 @@ static void l5_stdout_that_is_not_read_holds_nobody_up(void **state)
     enum outlog_outcome_kind late = seen.last.kind;
     void *late_tag = seen.tag;
     fcntl(pipes[0], F_SETFL, O_NONBLOCK);
-    while (seen.count < 2 && ol_clock_boot_us() < until) { // now somebody reads
+    while (seen.count < 2 && ol_clock_boot_us() < until) { // now the pipe is read
         while (read(pipes[0], data, sizeof data) > 0)
             ;
         ol_sender_drive(sender, 10);
     }
     enum outlog_outcome_kind first = seen.last.kind;
-    while (read(pipes[0], data, sizeof data) > 0) // what is queued goes out with the next message
+    while (read(pipes[0], data, sizeof data) > 0) // queued lines leave with the next message
         ;
     message = before;
     submit(3, 60 * SECOND);

@@ -106,7 +106,7 @@ static void d2_subject_beyond_ascii_becomes_encoded_words(void **state)
         assert_true(line <= 90);
     }
     assert_non_null(strstr(text.data, "?=\r\n =?UTF-8?B?"));
-    /* what looks like an encoded word is encoded, so that nobody decodes it */
+    /* text that looks like an encoded word is encoded, so that no reader decodes it */
     assert_int_equal(
         build("{\"to\":\"c@x.example\",\"subject\":\"=?UTF-8?B?eA==?=\",\"body_text\":\"y\"}", "k"),
         0);
