@@ -30,7 +30,8 @@ enum { WINDOW = 1000, MQTT_WINDOW = 200 };
 
 static long acked, failed;
 static struct ol_settings *settings;
-static struct ol_broker_message parcel;
+static const struct ol_broker_settings *broker; /* settings->own */
+static struct ol_broker_message sample;
 static char id[64];
 
 static const char *next_id(long n)
@@ -57,8 +58,7 @@ static struct outlog_delivery message_of(long n)
                                     .attempt = 1};
 }
 
-/* --- outlog
- * ------------------------------------------------------------------------------------------- */
+/* --- outlog ----------------------------------------------------------------------------------- */
 
 static void on_done(void *user, void *tag, const struct outlog_outcome *outcome)
 {
@@ -72,26 +72,34 @@ static void on_done(void *user, void *tag, const struct outlog_outcome *outcome)
 static void by_outlog(long count)
 {
     struct ol_sender *sender;
-    struct ol_sender_channel *outlet;
+    struct ol_sender_channel *channel;
     outlog_err err;
     int window = strcmp(settings->type, "mqtt") == 0 ? MQTT_WINDOW : WINDOW;
     if (ol_sender_open(&sender, on_done, NULL, &err) < 0 ||
-        ol_sender_channel_open(sender, settings, &outlet, &err) < 0) {
+        ol_sender_channel_open(sender, settings, &channel, &err) < 0) {
         fprintf(stderr, "%s\n", err.message);
         exit(1);
     }
     for (long n = 0; n < count || ol_sender_in_flight(sender);) {
         while (n < count && ol_sender_in_flight(sender) < (size_t)window) {
             struct outlog_delivery message = message_of(n++);
-            ol_sender_channel_submit(outlet, &message, ol_clock_boot_us() + 30000000, NULL);
+            ol_sender_channel_submit(channel, &message, ol_clock_boot_us() + 30000000, NULL);
         }
         ol_sender_drive(sender, 100);
     }
     ol_sender_close(sender);
 }
 
-/* --- the bare clients
- * ----------------------------------------------------------------------------------- */
+/* --- the bare clients ------------------------------------------------------------------------- */
+
+/* A key of the settings that only the broker's publisher reads. */
+static struct ol_json read_key(const char *name)
+{
+    struct ol_json object;
+    if (ol_json_parse(settings->json, strlen(settings->json), &object, NULL) < 0)
+        return (struct ol_json){0};
+    return ol_json_get(&object, name);
+}
 
 static void die(const char *what)
 {
@@ -101,19 +109,19 @@ static void die(const char *what)
 
 static void by_redis(long count)
 {
-    const struct ol_address *a = settings->addresses;
+    const struct ol_address *a = broker->addresses;
     redisContext *link = redisConnect(a->host, a->port);
-    const char *argv[64] = {"XADD",         parcel.name,        "*", "payload", parcel.body,
-                            "content-type", parcel.content_type};
+    const char *argv[64] = {"XADD",         sample.name,        "*", "payload", sample.body,
+                            "content-type", sample.content_type};
     size_t bytes[64];
     int argc = 7;
     void *reply;
 
     if (!link || link->err)
         die("redis");
-    for (size_t i = 0; i < parcel.header_count; i++) {
-        argv[argc++] = parcel.headers[i].name;
-        argv[argc++] = parcel.headers[i].value;
+    for (size_t i = 0; i < sample.header_count; i++) {
+        argv[argc++] = sample.headers[i].name;
+        argv[argc++] = sample.headers[i].value;
     }
     for (int i = 0; i < argc; i++)
         bytes[i] = strlen(argv[i]);
@@ -138,15 +146,15 @@ static void by_nats(long count)
     jsOptions_Init(&options);
     options.PublishAsync.MaxPending = WINDOW;
     options.PublishAsync.StallWait = 30000;
-    if (natsConnection_ConnectTo(&link, settings->url) != NATS_OK ||
+    if (natsConnection_ConnectTo(&link, broker->url) != NATS_OK ||
         natsConnection_JetStream(&js, link, &options) != NATS_OK)
         die("nats");
     for (long n = 0; n < count; n++) {
         natsMsg *message = NULL;
-        natsMsg_Create(&message, parcel.name, NULL, parcel.body, (int)parcel.body_bytes);
+        natsMsg_Create(&message, sample.name, NULL, sample.body, (int)sample.body_bytes);
         natsMsgHeader_Set(message, "Nats-Msg-Id", next_id(n));
-        for (size_t i = 0; i < parcel.header_count; i++)
-            natsMsgHeader_Set(message, parcel.headers[i].name, parcel.headers[i].value);
+        for (size_t i = 0; i < sample.header_count; i++)
+            natsMsgHeader_Set(message, sample.headers[i].name, sample.headers[i].value);
         if (js_PublishMsgAsync(js, &message, NULL) != NATS_OK)
             die("nats: publish");
     }
@@ -159,7 +167,7 @@ static void by_nats(long count)
 
 static void by_rabbitmq(long count)
 {
-    const struct ol_address *a = settings->addresses;
+    const struct ol_address *a = broker->addresses;
     amqp_connection_state_t link = amqp_new_connection();
     amqp_socket_t *socket = amqp_tcp_socket_new(link);
     amqp_table_entry_t entries[64];
@@ -168,7 +176,7 @@ static void by_rabbitmq(long count)
                                                     AMQP_BASIC_HEADERS_FLAG |
                                                     AMQP_BASIC_CONTENT_TYPE_FLAG,
                                           .delivery_mode = 2,
-                                          .content_type = amqp_cstring_bytes(parcel.content_type)};
+                                          .content_type = amqp_cstring_bytes(sample.content_type)};
     amqp_frame_t frame;
 
     if (amqp_socket_open(socket, a->host, a->port) != AMQP_STATUS_OK ||
@@ -177,17 +185,17 @@ static void by_rabbitmq(long count)
         die("rabbitmq");
     amqp_channel_open(link, 1);
     amqp_confirm_select(link, 1);
-    for (size_t i = 0; i < parcel.header_count; i++) {
-        entries[i].key = amqp_cstring_bytes(parcel.headers[i].name);
+    for (size_t i = 0; i < sample.header_count; i++) {
+        entries[i].key = amqp_cstring_bytes(sample.headers[i].name);
         entries[i].value.kind = AMQP_FIELD_KIND_UTF8;
-        entries[i].value.value.bytes = amqp_cstring_bytes(parcel.headers[i].value);
+        entries[i].value.value.bytes = amqp_cstring_bytes(sample.headers[i].value);
     }
-    properties.headers = (amqp_table_t){(int)parcel.header_count, entries};
+    properties.headers = (amqp_table_t){(int)sample.header_count, entries};
     for (long n = 0; acked < count;) {
         for (; n < count && n - acked < WINDOW; n++) {
             properties.message_id = amqp_cstring_bytes(next_id(n));
-            if (amqp_basic_publish(link, 1, amqp_empty_bytes, amqp_cstring_bytes(parcel.name), 1, 0,
-                                   &properties, amqp_cstring_bytes(parcel.body)) != AMQP_STATUS_OK)
+            if (amqp_basic_publish(link, 1, amqp_empty_bytes, amqp_cstring_bytes(sample.name), 1, 0,
+                                   &properties, amqp_cstring_bytes(sample.body)) != AMQP_STATUS_OK)
                 die("rabbitmq: publish");
         }
         amqp_maybe_release_buffers(link);
@@ -210,7 +218,9 @@ static void on_mqtt(struct mosquitto *link, void *arg, int number)
 
 static void by_mqtt(long count)
 {
-    const struct ol_address *a = settings->addresses;
+    struct ol_json written = read_key("qos");
+    int qos = written.type == OL_JSON_NUMBER ? atoi(written.text) : 1;
+    const struct ol_address *a = broker->addresses;
     mosquitto_property *properties = NULL;
     mosquitto_lib_init();
     struct mosquitto *link = mosquitto_new(NULL, true, NULL);
@@ -220,14 +230,14 @@ static void by_mqtt(long count)
     mosquitto_publish_callback_set(link, on_mqtt);
     if (mosquitto_connect(link, a->host, a->port, 30) != MOSQ_ERR_SUCCESS)
         die("mqtt");
-    mosquitto_property_add_string(&properties, MQTT_PROP_CONTENT_TYPE, parcel.content_type);
-    for (size_t i = 0; i < parcel.header_count; i++)
+    mosquitto_property_add_string(&properties, MQTT_PROP_CONTENT_TYPE, sample.content_type);
+    for (size_t i = 0; i < sample.header_count; i++)
         mosquitto_property_add_string_pair(&properties, MQTT_PROP_USER_PROPERTY,
-                                           parcel.headers[i].name, parcel.headers[i].value);
+                                           sample.headers[i].name, sample.headers[i].value);
     for (long n = 0; acked < count;) {
         for (; n < count && n - acked < MQTT_WINDOW; n++)
-            mosquitto_publish_v5(link, NULL, parcel.name, (int)parcel.body_bytes, parcel.body,
-                                 settings->qos, false, properties);
+            mosquitto_publish_v5(link, NULL, sample.name, (int)sample.body_bytes, sample.body, qos,
+                                 false, properties);
         if (mosquitto_loop(link, 100, 1) != MOSQ_ERR_SUCCESS)
             die("mqtt: loop");
     }
@@ -245,8 +255,12 @@ static void on_kafka(rd_kafka_t *producer, const rd_kafka_message_t *report, voi
 static void by_kafka(long count)
 {
     char why[200];
+    struct ol_arena arena = {0};
+    struct ol_json written = read_key("brokers");
+    const char *brokers = ol_json_string(&written, &arena, NULL);
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
-    rd_kafka_conf_set(conf, "bootstrap.servers", settings->brokers, why, sizeof why);
+    rd_kafka_conf_set(conf, "bootstrap.servers", brokers ? brokers : "", why, sizeof why);
+    ol_arena_clear(&arena);
     rd_kafka_conf_set(conf, "enable.idempotence", "true", why, sizeof why);
     rd_kafka_conf_set(conf, "linger.ms", "1", why, sizeof why);
     rd_kafka_conf_set_dr_msg_cb(conf, on_kafka);
@@ -255,15 +269,15 @@ static void by_kafka(long count)
         die(why);
     for (long n = 0; acked + failed < count;) {
         for (; n < count && n - acked - failed < WINDOW; n++) {
-            rd_kafka_headers_t *headers = rd_kafka_headers_new(parcel.header_count);
-            for (size_t i = 0; i < parcel.header_count; i++)
-                rd_kafka_header_add(headers, parcel.headers[i].name, -1,
-                                    parcel.headers[i].value == parcel.id ? next_id(n)
-                                                                         : parcel.headers[i].value,
+            rd_kafka_headers_t *headers = rd_kafka_headers_new(sample.header_count);
+            for (size_t i = 0; i < sample.header_count; i++)
+                rd_kafka_header_add(headers, sample.headers[i].name, -1,
+                                    sample.headers[i].value == sample.id ? next_id(n)
+                                                                         : sample.headers[i].value,
                                     -1);
-            __extension__ rd_kafka_producev(producer, RD_KAFKA_V_TOPIC(parcel.name),
-                                            RD_KAFKA_V_VALUE((void *)(uintptr_t)parcel.body,
-                                                             parcel.body_bytes),
+            __extension__ rd_kafka_producev(producer, RD_KAFKA_V_TOPIC(sample.name),
+                                            RD_KAFKA_V_VALUE((void *)(uintptr_t)sample.body,
+                                                             sample.body_bytes),
                                             RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_END);
         }
         rd_kafka_poll(producer, 10);
@@ -271,28 +285,25 @@ static void by_kafka(long count)
     rd_kafka_destroy(producer);
 }
 
-/* --- the whole
- * ------------------------------------------------------------------------------------------- */
+/* --- the whole -------------------------------------------------------------------------------- */
 
 static void by_client(long count)
 {
     const struct {
-        const char *type, *name;
+        const char *type;
         void (*run)(long count);
-    } clients[] = {{"redis", settings->stream, by_redis},
-                   {"nats", settings->subject, by_nats},
-                   {"rabbitmq", settings->routing_key, by_rabbitmq},
-                   {"mqtt", settings->topic, by_mqtt},
-                   {"kafka", settings->topic, by_kafka}};
+    } clients[] = {{"redis", by_redis},
+                   {"nats", by_nats},
+                   {"rabbitmq", by_rabbitmq},
+                   {"mqtt", by_mqtt},
+                   {"kafka", by_kafka}};
     struct ol_arena arena = {0};
     struct outlog_delivery message = message_of(0);
     outlog_err err;
     for (size_t i = 0; i < sizeof clients / sizeof *clients; i++)
         if (strcmp(clients[i].type, settings->type) == 0) {
-            struct ol_broker_naming form = {.name = clients[i].name,
-                                            .forbidden = "",
-                                            .ce_prefix = ""};
-            if (ol_broker_message_make(settings, &form, &message, &arena, &parcel, &err) < 0)
+            struct ol_broker_naming naming = {.forbidden = "", .ce_prefix = ""};
+            if (ol_broker_message_make(settings, &naming, &message, &arena, &sample, &err) < 0)
                 die(err.message);
             clients[i].run(count);
         }
@@ -307,6 +318,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_brokers outlog|bare SETTINGS COUNT\n");
         return 2;
     }
+    broker = settings->own;
     long count = atol(argv[3]);
     int64_t started = ol_clock_boot_us();
     if (strcmp(argv[1], "outlog") == 0)

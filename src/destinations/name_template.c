@@ -1,5 +1,4 @@
-/* name_template.c: subjects, topics, streams and routing keys with fields of the message in them.
- */
+/* name_template.c: finds the {…} in a name and puts the message's values in their place. */
 #include "destinations/name_template.h"
 
 #include "base/buf.h"
@@ -17,8 +16,8 @@ static const struct {
     {"{partition_key}", offsetof(struct outlog_delivery, partition_key)},
 };
 
-/* The field that begins here, or -1. */
-static int field_at(const char *at)
+/* The number of the field that begins at `at`, or -1. */
+static int find_field(const char *at)
 {
     for (int i = 0; i < (int)(sizeof fields / sizeof *fields); i++)
         if (strncmp(at, fields[i].name, strlen(fields[i].name)) == 0)
@@ -29,13 +28,13 @@ static int field_at(const char *at)
 const char *ol_name_template_unknown_field(const char *name)
 {
     for (const char *at = strchr(name, '{'); at; at = strchr(at + 1, '{'))
-        if (field_at(at) < 0)
+        if (find_field(at) < 0)
             return at;
     return NULL;
 }
 
-/* A value that a name cannot hold as it is: a wildcard from outside must not reach a broker. A
- * value that is absent leaves a mark, so that the name keeps its parts. */
+/* Add a value without the bytes that a name cannot hold: a wildcard in a message must not reach a
+ * broker. An absent value becomes `_`, so that the name keeps its number of parts. */
 static void add_value(struct ol_buf *out, const char *value, const char *forbidden)
 {
     if (!value || !*value)
@@ -54,11 +53,11 @@ int ol_name_template_fill(const char *template, const struct outlog_delivery *me
     int result = -1, field;
 
     if (!strchr(template, '{')) {
-        *out = template; // it belongs to the settings, which outlive every message
+        *out = template; // a part of the settings, which outlive every message
         return 0;
     }
     for (const char *at = template; *at;) {
-        if (*at != '{' || (field = field_at(at)) < 0) {
+        if (*at != '{' || (field = find_field(at)) < 0) {
             ol_buf_char(&name, *at++);
             continue;
         }

@@ -1,5 +1,4 @@
-/* name_template.h: names of subjects, topics, streams and routing keys, such as
- * "orders.{event_type}". */
+/* name_template.h: subjects, topics, streams and routing keys such as "orders.{event_type}". */
 #ifndef OL_DESTINATIONS_NAME_TEMPLATE_H
 #define OL_DESTINATIONS_NAME_TEMPLATE_H
 

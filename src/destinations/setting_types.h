@@ -1,99 +1,103 @@
-/* setting_types.h: how one value of a destination's settings is read and checked. */
+/* setting_types.h: how one value of a destination's settings is read and checked.
+ *
+ * A key names the function that reads its value and the field that the value goes to. After
+ * ${NAME} was replaced every value is text, so numbers and booleans may be written as text too. */
 #ifndef OL_DESTINATIONS_SETTING_TYPES_H
 #define OL_DESTINATIONS_SETTING_TYPES_H
 
 #include "base/json/json.h"
 #include "destinations/settings.h"
 
-/* Types of destinations, as bits. */
-enum {
-    OL_TO_WEBHOOK = 1 << 0,
-    OL_TO_SMTP = 1 << 1,
-    OL_TO_SOR = 1 << 2,
-    OL_TO_EXEC = 1 << 3,
-    OL_TO_STDOUT = 1 << 4,
-    OL_TO_NOWHERE = 1 << 5,
-    OL_TO_PLUGIN = 1 << 6,
-    OL_TO_NATS = 1 << 7,
-    OL_TO_KAFKA = 1 << 8,
-    OL_TO_RABBITMQ = 1 << 9,
-    OL_TO_REDIS = 1 << 10,
-    OL_TO_MQTT = 1 << 11,
-    OL_TO_WEBSOCKET = 1 << 12,
-    OL_TO_IN_APP = 1 << 13,
-    OL_TO_BROKERS = OL_TO_NATS | OL_TO_KAFKA | OL_TO_RABBITMQ | OL_TO_REDIS | OL_TO_MQTT,
-    OL_TO_ANY = (1 << 14) - 1,
-};
+struct ol_setting_key;
 
-/* Settings in the making. */
-struct ol_setting_types_reader {
+/* Settings while they are read. */
+struct ol_setting_reader {
     struct ol_settings *settings;
+    void *target; /* what a key's offset is relative to: the common settings, or settings->own */
     enum ol_settings_mode mode;
-    unsigned type;
-    bool has_guarantee, is_url_pending;
-    const char *secret, *secret_previous; /* until all keys are read */
-    const char *const *secret_list;
-    size_t secret_list_count;
+    bool has_guarantee;
+    bool is_url_pending; /* `url` holds a ${NAME} that is not replaced yet: do not check it */
+    const char **masked; /* settings->masked, while it grows */
+    size_t masked_count, masked_room;
     outlog_err *err;
 };
 
-struct ol_setting_types_key {
+struct ol_setting_key {
     const char *name;
-    unsigned types, needed; /* which types have it, which cannot do without */
-    int (*read)(struct ol_setting_types_reader *r, const struct ol_setting_types_key *key,
+    int (*read)(struct ol_setting_reader *r, const struct ol_setting_key *key,
                 const struct ol_json *value);
-    size_t offset; /* of the field, for the plain kinds */
+    size_t offset; /* of the field */
+    bool is_needed;
     int64_t min, max;
     const char *const *choices; /* in the order of their enum */
 };
 
-/* OUTLOG_INVALID_FIELD: "key: wanted", and where. */
-int ol_setting_types_wrong(struct ol_setting_types_reader *r, const char *key, const char *wanted);
-int ol_setting_types_no_memory(struct ol_setting_types_reader *r);
+/* Items are NULL-terminated and counted. */
+struct ol_text_list {
+    const char *const *items;
+    size_t count;
+};
 
-/* Into the field at key->offset. */
-int ol_setting_types_text(struct ol_setting_types_reader *r, const struct ol_setting_types_key *key,
-                          const struct ol_json *value);
-int ol_setting_types_bool(struct ol_setting_types_reader *r, const struct ol_setting_types_key *key,
-                          const struct ol_json *value);
-int ol_setting_types_int(struct ol_setting_types_reader *r, const struct ol_setting_types_key *key,
-                         const struct ol_json *value);
-int ol_setting_types_bytes(struct ol_setting_types_reader *r,
-                           const struct ol_setting_types_key *key, const struct ol_json *value);
-int ol_setting_types_span(struct ol_setting_types_reader *r, const struct ol_setting_types_key *key,
-                          const struct ol_json *value);
-int ol_setting_types_choice(struct ol_setting_types_reader *r,
-                            const struct ol_setting_types_key *key, const struct ol_json *value);
-int ol_setting_types_url(struct ol_setting_types_reader *r, const struct ol_setting_types_key *key,
-                         const struct ol_json *value);
-int ol_setting_types_name(struct ol_setting_types_reader *r, const struct ol_setting_types_key *key,
-                          const struct ol_json *value);
+enum ol_tls_mode { OL_TLS_STARTTLS, OL_TLS_IMPLICIT, OL_TLS_NONE };
+extern const char *const ol_tls_mode_names[];
 
-/* Each into the fields it is named after. */
-int ol_setting_types_method(struct ol_setting_types_reader *r,
-                            const struct ol_setting_types_key *key, const struct ol_json *value);
-int ol_setting_types_rate(struct ol_setting_types_reader *r, const struct ol_setting_types_key *key,
+/* OUTLOG_INVALID_FIELD: "key: wanted", with a pointer to the key. */
+int ol_setting_types_wrong(struct ol_setting_reader *r, const char *key, const char *wanted);
+int ol_setting_types_no_memory(struct ol_setting_reader *r);
+
+/* Never show this value in a stored response or an error (E13). NULL is ignored. */
+int ol_setting_types_mask(struct ol_setting_reader *r, const char *value);
+
+/* The same for the values whose names look like secrets: authorization, x-api-key, … */
+int ol_setting_types_mask_pairs(struct ol_setting_reader *r, const struct outlog_header *pairs,
+                                size_t count);
+
+/* Readers of a value into the field at key->offset, whose type is: */
+
+/* const char *, not empty */
+int ol_setting_types_text(struct ol_setting_reader *r, const struct ol_setting_key *key,
                           const struct ol_json *value);
-int ol_setting_types_retry(struct ol_setting_types_reader *r,
-                           const struct ol_setting_types_key *key, const struct ol_json *value);
-int ol_setting_types_breaker(struct ol_setting_types_reader *r,
-                             const struct ol_setting_types_key *key, const struct ol_json *value);
-int ol_setting_types_secret(struct ol_setting_types_reader *r,
-                            const struct ol_setting_types_key *key, const struct ol_json *value);
-int ol_setting_types_secrets(struct ol_setting_types_reader *r,
-                             const struct ol_setting_types_key *key, const struct ol_json *value);
-int ol_setting_types_allow_hosts(struct ol_setting_types_reader *r,
-                                 const struct ol_setting_types_key *key,
-                                 const struct ol_json *value);
-int ol_setting_types_command(struct ol_setting_types_reader *r,
-                             const struct ol_setting_types_key *key, const struct ol_json *value);
-int ol_setting_types_headers(struct ol_setting_types_reader *r,
-                             const struct ol_setting_types_key *key, const struct ol_json *value);
-int ol_setting_types_env(struct ol_setting_types_reader *r, const struct ol_setting_types_key *key,
+/* const char *; sets is_url_pending */
+int ol_setting_types_url(struct ol_setting_reader *r, const struct ol_setting_key *key,
                          const struct ol_json *value);
-int ol_setting_types_retry_on(struct ol_setting_types_reader *r,
-                              const struct ol_setting_types_key *key, const struct ol_json *value);
-int ol_setting_types_options(struct ol_setting_types_reader *r,
-                             const struct ol_setting_types_key *key, const struct ol_json *value);
+/* const char *: a subject, topic, stream or routing key, perhaps with {event_type} and the like */
+int ol_setting_types_name(struct ol_setting_reader *r, const struct ol_setting_key *key,
+                          const struct ol_json *value);
+/* const char *: the JSON text of an object */
+int ol_setting_types_object(struct ol_setting_reader *r, const struct ol_setting_key *key,
+                            const struct ol_json *value);
+/* struct ol_text_list, not empty */
+int ol_setting_types_texts(struct ol_setting_reader *r, const struct ol_setting_key *key,
+                           const struct ol_json *value);
+/* bool */
+int ol_setting_types_bool(struct ol_setting_reader *r, const struct ol_setting_key *key,
+                          const struct ol_json *value);
+/* int, from key->min to key->max */
+int ol_setting_types_int(struct ol_setting_reader *r, const struct ol_setting_key *key,
+                         const struct ol_json *value);
+/* int64_t, from key->min to key->max */
+int ol_setting_types_bytes(struct ol_setting_reader *r, const struct ol_setting_key *key,
+                           const struct ol_json *value);
+/* int64_t microseconds, from key->min to key->max */
+int ol_setting_types_duration(struct ol_setting_reader *r, const struct ol_setting_key *key,
+                              const struct ol_json *value);
+/* an enum whose names are key->choices */
+int ol_setting_types_choice(struct ol_setting_reader *r, const struct ol_setting_key *key,
+                            const struct ol_json *value);
+
+/* Into settings->headers, for the types that send headers. */
+int ol_setting_types_headers(struct ol_setting_reader *r, const struct ol_setting_key *key,
+                             const struct ol_json *value);
+
+/* Into the common settings: rate_count and rate_period_us, retry, breaker_… */
+int ol_setting_types_rate(struct ol_setting_reader *r, const struct ol_setting_key *key,
+                          const struct ol_json *value);
+int ol_setting_types_retry(struct ol_setting_reader *r, const struct ol_setting_key *key,
+                           const struct ol_json *value);
+int ol_setting_types_breaker(struct ol_setting_reader *r, const struct ol_setting_key *key,
+                             const struct ol_json *value);
+
+/* A string's value, or a number or boolean as written, in the settings' arena; else NULL. */
+char *ol_setting_types_scalar(struct ol_setting_reader *r, const struct ol_json *value);
 
 #endif

@@ -1,207 +1,44 @@
-/* settings.c: one table says which keys there are, for which types, and how each is read. */
+/* settings.c: the keys that every destination has; those of its type come from its publisher. */
 #include "destinations/settings.h"
 
 #include "base/env.h"
-#include "destinations/setting_checks.h"
+#include "destinations/publisher_type.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SECOND INT64_C(1000000)
 
-/* --- types ------------------------------------------------------------------------------------ */
+enum { KEYS_MAX = 64 }; // one bit per key in a mask
 
-static const struct {
-    const char *name;
-    unsigned bit;
-    int64_t timeout_us;
-    int concurrency;
-} types[] = {
-    {"webhook", OL_TO_WEBHOOK, 10 * SECOND, 64},
-    {"smtp", OL_TO_SMTP, 20 * SECOND, 8},
-    {"sor", OL_TO_SOR, 10 * SECOND, 64},
-    {"exec", OL_TO_EXEC, 20 * SECOND, 8},
-    {"stdout", OL_TO_STDOUT, 10 * SECOND, 1024},
-    {"null", OL_TO_NOWHERE, 10 * SECOND, 0},
-    {"plugin", OL_TO_PLUGIN, 10 * SECOND, 64},
-    {"nats", OL_TO_NATS, 10 * SECOND, 1024},
-    {"kafka", OL_TO_KAFKA, 10 * SECOND, 1024},
-    {"rabbitmq", OL_TO_RABBITMQ, 10 * SECOND, 1024},
-    {"redis", OL_TO_REDIS, 10 * SECOND, 1024},
-    {"mqtt", OL_TO_MQTT, 10 * SECOND, 200},
-    {"websocket", OL_TO_WEBSOCKET, 10 * SECOND, 64},
-    {"in_app", OL_TO_IN_APP, 10 * SECOND, 0},
-};
+static int read_settings(struct ol_setting_reader *r, const struct ol_json *object);
 
-/* --- keys ------------------------------------------------------------------------------------- */
-
-static int read_type(struct ol_setting_types_reader *r, const struct ol_setting_types_key *key,
-                     const struct ol_json *value)
+/* Parse the object, replace its variables, and keep the text in settings->json. */
+static int expand_json(struct ol_settings *settings, const char *json, size_t bytes,
+                       enum ol_settings_mode mode, struct ol_json *object, outlog_err *err)
 {
-    (void)r, (void)key, (void)value; // read first of all, by ol_settings_open
-    return 0;
-}
+    struct ol_buf expanded = {0};
+    int result = -1;
 
-static const char *const guarantees[] = {"at_least_once", "at_most_once", NULL};
-static const char *const on_deads[] = {"skip", "hold", NULL};
-static const char *const keeps[] = {"all", "failures", NULL};
-static const char *const requests[] = {"destination", "payload", NULL};
-static const char *const protocols[] = {"5", "3.1.1", NULL};
-static const char *const tlses[] = {"starttls", "implicit", "none", NULL};
-static const char *const envelopes[] = {"none", "cloudevents-binary", "cloudevents-structured",
-                                        NULL};
-
-#define AT(member) offsetof(struct ol_settings, member)
-#define ONE_OF(member, names) ol_setting_types_choice, AT(member), 0, 0, names
-#define OWN(read) read, 0, 0, 0, NULL
-#define OWN_AT(read, member) read, AT(member), 0, 0, NULL
-#define TEXT(member) ol_setting_types_text, AT(member), 0, 0, NULL
-
-static const struct ol_setting_types_key keys[] = {
-    {"type", OL_TO_ANY, 0, OWN(read_type)},
-    {"guarantee", OL_TO_ANY, 0, ONE_OF(guarantee, guarantees)},
-    {"on_dead", OL_TO_ANY, 0, ONE_OF(on_dead, on_deads)},
-    {"keep", OL_TO_ANY, 0, ONE_OF(keep, keeps)},
-    {"timeout", OL_TO_ANY, 0, ol_setting_types_span, AT(timeout_us), 1000, 3600 * SECOND, NULL},
-    {"concurrency", OL_TO_ANY, 0, ol_setting_types_int, AT(concurrency), 1, 100000, NULL},
-    {"rate", OL_TO_ANY, 0, OWN(ol_setting_types_rate)},
-    {"budget_bytes", OL_TO_ANY, 0, ol_setting_types_bytes, AT(budget_bytes), 1, INT64_C(1) << 40,
-     NULL},
-    {"retry", OL_TO_ANY, 0, OWN(ol_setting_types_retry)},
-    {"breaker", OL_TO_ANY, 0, OWN(ol_setting_types_breaker)},
-    {"preset", OL_TO_ANY, 0, TEXT(preset)},
-    {"url",
-     OL_TO_WEBHOOK | OL_TO_SMTP | OL_TO_SOR | OL_TO_NATS | OL_TO_RABBITMQ | OL_TO_REDIS |
-         OL_TO_MQTT,
-     OL_TO_SMTP | OL_TO_SOR | OL_TO_NATS | OL_TO_RABBITMQ | OL_TO_REDIS | OL_TO_MQTT,
-     ol_setting_types_url, AT(url), 0, 0, NULL},
-    {"secret", OL_TO_WEBHOOK | OL_TO_SOR, 0, OWN(ol_setting_types_secret)},
-    {"secret_previous", OL_TO_WEBHOOK | OL_TO_SOR, 0, OWN(ol_setting_types_secret)},
-    {"secrets", OL_TO_WEBHOOK | OL_TO_SOR, 0, OWN(ol_setting_types_secrets)},
-    {"method", OL_TO_WEBHOOK | OL_TO_SOR, 0, OWN(ol_setting_types_method)},
-    {"headers", OL_TO_WEBHOOK | OL_TO_SOR | OL_TO_SMTP | OL_TO_BROKERS, 0,
-     OWN(ol_setting_types_headers)},
-    {"allow_private", OL_TO_WEBHOOK | OL_TO_SOR, 0, ol_setting_types_bool, AT(allow_private), 0, 0,
-     NULL},
-    {"allow_hosts", OL_TO_WEBHOOK, 0, OWN(ol_setting_types_allow_hosts)},
-    {"envelope", OL_TO_WEBHOOK | OL_TO_BROKERS, 0, ONE_OF(envelope, envelopes)},
-    {"request", OL_TO_WEBHOOK, 0, ONE_OF(request, requests)},
-    {"retry_on", OL_TO_WEBHOOK | OL_TO_SOR, 0, OWN(ol_setting_types_retry_on)},
-    {"ca_file", OL_TO_WEBHOOK | OL_TO_SOR | OL_TO_SMTP | OL_TO_BROKERS, 0, TEXT(ca_file)},
-    {"source", OL_TO_WEBHOOK | OL_TO_SOR | OL_TO_BROKERS, 0, TEXT(source)},
-    {"from", OL_TO_SMTP, OL_TO_SMTP, TEXT(from)},
-    {"user", OL_TO_SMTP | OL_TO_BROKERS, 0, TEXT(user)},
-    {"password", OL_TO_SMTP | OL_TO_BROKERS, 0, TEXT(password)},
-    {"hello", OL_TO_SMTP, 0, TEXT(hello)},
-    {"tls", OL_TO_SMTP | OL_TO_KAFKA, 0, ONE_OF(tls, tlses)},
-    {"command", OL_TO_EXEC, OL_TO_EXEC, OWN(ol_setting_types_command)},
-    {"env", OL_TO_EXEC, 0, OWN(ol_setting_types_env)},
-    {"path", OL_TO_PLUGIN, OL_TO_PLUGIN, TEXT(path)},
-    {"options", OL_TO_PLUGIN | OL_TO_KAFKA, 0, OWN(ol_setting_types_options)},
-    {"subject", OL_TO_NATS, OL_TO_NATS, OWN_AT(ol_setting_types_name, subject)},
-    {"brokers", OL_TO_KAFKA, OL_TO_KAFKA, TEXT(brokers)},
-    {"topic", OL_TO_KAFKA | OL_TO_MQTT, OL_TO_KAFKA | OL_TO_MQTT,
-     OWN_AT(ol_setting_types_name, topic)},
-    {"exchange", OL_TO_RABBITMQ, 0, TEXT(exchange)},
-    {"routing_key", OL_TO_RABBITMQ, OL_TO_RABBITMQ, OWN_AT(ol_setting_types_name, routing_key)},
-    {"stream", OL_TO_REDIS | OL_TO_NATS, OL_TO_REDIS, OWN_AT(ol_setting_types_name, stream)},
-    {"qos", OL_TO_MQTT, 0, ol_setting_types_int, AT(qos), 0, 2, NULL},
-    {"protocol", OL_TO_MQTT, 0, ONE_OF(protocol, protocols)},
-    {"client_id", OL_TO_MQTT, 0, TEXT(client_id)},
-    {"cert_file", OL_TO_BROKERS, 0, TEXT(cert_file)},
-    {"key_file", OL_TO_BROKERS, 0, TEXT(key_file)},
-    {"credentials", OL_TO_NATS, 0, TEXT(credentials)},
-    {"max_len", OL_TO_REDIS, 0, ol_setting_types_bytes, AT(max_len), 1, INT64_C(1) << 40, NULL},
-    {"dedupe", OL_TO_REDIS, 0, ol_setting_types_span, AT(dedupe_us), 1000, 366 * 86400 * SECOND,
-     NULL},
-};
-
-/* --- the whole -----------------------------------------------------------------------------------
- */
-
-static int finish(struct ol_setting_types_reader *r)
-{
-    struct ol_settings *s = r->settings;
-    struct ol_retry preset;
-
-    if (s->preset && !ol_retry_preset(s->preset, &preset))
-        return ol_setting_types_wrong(r, "preset", "only `notification` is known");
-    if (s->preset) {
-        if (!r->has_guarantee)
-            s->guarantee = OL_AT_MOST_ONCE;
-        if (s->retry.kind == OL_RETRY_UNSAID) {
-            preset.max_attempts = s->retry.max_attempts ? s->retry.max_attempts : 5;
-            preset.jitter = s->retry.jitter;
-            preset.has_jitter = s->retry.has_jitter;
-            s->retry = preset;
-        }
+    if (ol_json_parse(json, bytes, object, err) < 0)
+        goto out;
+    if (object->type != OL_JSON_OBJECT) {
+        ol_fail(err, OUTLOG_INVALID_FIELD, "an object is wanted");
+        goto out;
     }
-    if (s->breaker_open_max_us < s->breaker_open_us)
-        s->breaker_open_max_us = s->breaker_open_us;
-    if (!s->method)
-        s->method = "POST";
-    if (ol_setting_checks_secrets(r) < 0)
-        return -1;
-    if (r->type == OL_TO_SMTP && !r->is_url_pending && ol_setting_checks_smtp(r) < 0)
-        return -1;
-    if ((r->type == OL_TO_WEBHOOK || r->type == OL_TO_SOR) && ol_setting_checks_webhook(r) < 0)
-        return -1;
-    if ((r->type & OL_TO_BROKERS) && !r->is_url_pending && ol_setting_checks_broker(r) < 0)
-        return -1;
-    return ol_setting_checks_masked(r);
-}
-
-static int read_member(struct ol_setting_types_reader *r, const struct ol_json_iter *it,
-                       uint64_t *seen)
-{
-    char pointer[80];
-    snprintf(pointer, sizeof pointer, "/%.*s", (int)(it->key.bytes < 70 ? it->key.bytes - 2 : 68),
-             it->key.text + 1);
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        if (!ol_json_equals(&it->key, keys[i].name))
-            continue;
-        if (!(keys[i].types & r->type))
-            return ol_fail_at(r->err, OUTLOG_UNKNOWN_FIELD, pointer,
-                              "%s: a destination of type %s has no such key", keys[i].name,
-                              r->settings->type);
-        if (it->value.type == OL_JSON_NULL)
-            return 0;
-        *seen |= UINT64_C(1) << i;
-        return keys[i].read(r, &keys[i], &it->value);
-    }
-    return ol_fail_at(r->err, OUTLOG_UNKNOWN_FIELD, pointer, "unknown key %.*s",
-                      (int)(it->key.bytes < 60 ? it->key.bytes : 60), it->key.text);
-}
-
-static int read_all(struct ol_setting_types_reader *r, const struct ol_json *object)
-{
-    struct ol_json_iter it = {0};
-    struct ol_settings *s = r->settings;
-    uint64_t seen = 0;
-    _Static_assert(sizeof keys / sizeof *keys <= 64, "one bit a key");
-
-    struct ol_json type = ol_json_get(object, "type");
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (ol_json_equals(&type, types[i].name)) {
-            r->type = types[i].bit;
-            s->type = types[i].name;
-            s->timeout_us = types[i].timeout_us;
-            s->concurrency = types[i].concurrency;
-        }
-    if (!r->type)
-        return ol_setting_types_wrong(
-            r, "type",
-            "one of webhook, smtp, sor, exec, stdout, null, plugin, nats, kafka,"
-            " rabbitmq, redis, mqtt, websocket, in_app is wanted");
-    r->has_guarantee = ol_json_get(object, "guarantee").type == OL_JSON_STRING;
-    while (ol_json_next(object, &it))
-        if (read_member(r, &it, &seen) < 0)
-            return -1;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if ((keys[i].needed & r->type) && !(seen >> i & 1))
-            return ol_setting_types_wrong(r, keys[i].name, "it is missing");
-    return finish(r);
+    if (mode == OL_SETTINGS_USE && ol_env_expand(object, settings->arena, &expanded, err) < 0)
+        goto out;
+    if (mode == OL_SETTINGS_CHECK)
+        ol_buf_add(&expanded, object->text, object->bytes);
+    settings->json =
+        expanded.failed ? NULL : ol_arena_copy(settings->arena, expanded.data, expanded.bytes);
+    result = settings->json ? ol_json_parse(settings->json, expanded.bytes, object, err)
+                            : ol_no_memory(err); // a variable may hold bad UTF-8
+out:
+    ol_buf_clear(&expanded);
+    return result;
 }
 
 int ol_settings_open(const char *name, const char *json, size_t bytes, enum ol_settings_mode mode,
@@ -209,9 +46,8 @@ int ol_settings_open(const char *name, const char *json, size_t bytes, enum ol_s
 {
     struct ol_arena *arena = calloc(1, sizeof *arena);
     struct ol_settings *settings = arena ? ol_arena_alloc(arena, sizeof *settings) : NULL;
-    struct ol_buf expanded = {0};
     struct ol_json object;
-    struct ol_setting_types_reader r = {.settings = settings, .mode = mode, .err = err};
+    struct ol_setting_reader r = {.settings = settings, .mode = mode, .err = err};
     int result = -1;
 
     if (!settings) {
@@ -225,25 +61,13 @@ int ol_settings_open(const char *name, const char *json, size_t bytes, enum ol_s
         .breaker_failures = 20,
         .breaker_open_us = 1 * SECOND,
         .breaker_open_max_us = 30 * SECOND,
-        .qos = 1,
     };
-    if (ol_json_parse(json, bytes, &object, err) < 0)
-        goto out;
-    if (object.type != OL_JSON_OBJECT) {
-        ol_fail(err, OUTLOG_INVALID_FIELD, "an object is wanted");
-        goto out;
-    }
-    if (mode == OL_SETTINGS_USE && ol_env_expand(&object, arena, &expanded, err) < 0)
-        goto out;
-    if (mode == OL_SETTINGS_CHECK)
-        ol_buf_add(&expanded, object.text, object.bytes);
-    settings->json = expanded.failed ? NULL : ol_arena_copy(arena, expanded.data, expanded.bytes);
-    if (!settings->json || !settings->name) {
+    if (!settings->name) {
         ol_no_memory(err);
         goto out;
     }
-    if (ol_json_parse(settings->json, expanded.bytes, &object, err) < 0 || // a variable's bad UTF-8
-        read_all(&r, &object) < 0)
+    if (expand_json(settings, json, bytes, mode, &object, err) < 0 ||
+        read_settings(&r, &object) < 0)
         goto out;
     *out = settings;
     arena = NULL;
@@ -251,7 +75,6 @@ int ol_settings_open(const char *name, const char *json, size_t bytes, enum ol_s
 out:
     if (result < 0)
         ol_err_prefix(err, "destination %s", name);
-    ol_buf_clear(&expanded);
     if (arena)
         ol_arena_clear(arena);
     free(arena);
@@ -267,7 +90,217 @@ void ol_settings_close(struct ol_settings *settings)
     free(arena);
 }
 
-bool ol_settings_retries_on(const struct ol_settings *settings, int status)
+/* --- the common keys -------------------------------------------------------------------------- */
+
+static int skip_type(struct ol_setting_reader *r, const struct ol_setting_key *key,
+                     const struct ol_json *value)
 {
-    return status >= 0 && status < 1000 && (settings->retry_on[status / 8] >> status % 8 & 1);
+    (void)r, (void)key, (void)value; // find_type read it before all others
+    return 0;
+}
+
+static const char *const guarantee_names[] = {"at_least_once", "at_most_once", NULL};
+static const char *const on_dead_names[] = {"skip", "hold", NULL};
+static const char *const keep_names[] = {"all", "failures", NULL};
+
+#define AT(member) offsetof(struct ol_settings, member)
+
+static const struct ol_setting_key common_keys[] = {
+    {.name = "type", .read = skip_type},
+    {.name = "guarantee",
+     .read = ol_setting_types_choice,
+     .offset = AT(guarantee),
+     .choices = guarantee_names},
+    {.name = "on_dead",
+     .read = ol_setting_types_choice,
+     .offset = AT(on_dead),
+     .choices = on_dead_names},
+    {.name = "keep", .read = ol_setting_types_choice, .offset = AT(keep), .choices = keep_names},
+    {.name = "timeout",
+     .read = ol_setting_types_duration,
+     .offset = AT(timeout_us),
+     .min = 1000,
+     .max = 3600 * SECOND},
+    {.name = "concurrency",
+     .read = ol_setting_types_int,
+     .offset = AT(concurrency),
+     .min = 1,
+     .max = 100000},
+    {.name = "rate", .read = ol_setting_types_rate},
+    {.name = "budget_bytes",
+     .read = ol_setting_types_bytes,
+     .offset = AT(budget_bytes),
+     .min = 1,
+     .max = INT64_C(1) << 40},
+    {.name = "retry", .read = ol_setting_types_retry},
+    {.name = "breaker", .read = ol_setting_types_breaker},
+    {.name = "preset", .read = ol_setting_types_text, .offset = AT(preset)},
+    {.name = NULL},
+};
+
+/* --- the type --------------------------------------------------------------------------------- */
+
+static int refuse_type(struct ol_setting_reader *r)
+{
+    char wanted[300] = "one of ";
+    for (size_t i = 0; ol_publisher_types[i]; i++) {
+        size_t bytes = strlen(wanted);
+        snprintf(wanted + bytes, sizeof wanted - bytes, "%s%s", i ? ", " : "",
+                 ol_publisher_types[i]->name);
+    }
+    size_t bytes = strlen(wanted);
+    snprintf(wanted + bytes, sizeof wanted - bytes, " is wanted");
+    return ol_setting_types_wrong(r, "type", wanted);
+}
+
+static int find_type(struct ol_setting_reader *r, const struct ol_json *object)
+{
+    struct ol_settings *s = r->settings;
+    struct ol_json name = ol_json_get(object, "type");
+    const struct ol_publisher_type *const *type = ol_publisher_types;
+
+    while (*type && !ol_json_equals(&name, (*type)->name))
+        type++;
+    if (!*type)
+        return refuse_type(r);
+    s->publisher_type = *type;
+    s->type = (*type)->name;
+    s->timeout_us = (*type)->timeout_s * SECOND;
+    s->concurrency = (*type)->concurrency;
+    if ((*type)->own_bytes == 0)
+        return 0;
+    if (!(s->own = ol_arena_alloc(s->arena, (*type)->own_bytes)))
+        return ol_setting_types_no_memory(r);
+    if ((*type)->own_defaults)
+        memcpy(s->own, (*type)->own_defaults, (*type)->own_bytes);
+    else
+        memset(s->own, 0, (*type)->own_bytes);
+    return 0;
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+enum { TABLES = 3 };
+
+/* The tables of a type's keys: the common ones first. */
+static void list_tables(const struct ol_publisher_type *type,
+                        const struct ol_setting_key *tables[TABLES])
+{
+    tables[0] = common_keys;
+    tables[1] = type->keys[0];
+    tables[2] = type->keys[1];
+}
+
+/* The key of this name, or NULL. *at: its number among all keys of the type. */
+static const struct ol_setting_key *find_key(const struct ol_publisher_type *type,
+                                             const struct ol_json *name, bool *is_common,
+                                             size_t *at)
+{
+    const struct ol_setting_key *tables[TABLES];
+    list_tables(type, tables);
+    *at = 0;
+    for (int t = 0; t < TABLES; t++)
+        for (const struct ol_setting_key *key = tables[t]; key && key->name; key++, (*at)++)
+            if (ol_json_equals(name, key->name)) {
+                *is_common = t == 0;
+                return key;
+            }
+    return NULL;
+}
+
+static int refuse_key(struct ol_setting_reader *r, const struct ol_json *name)
+{
+    char pointer[80];
+    bool is_common;
+    size_t at;
+
+    snprintf(pointer, sizeof pointer, "/%.*s", (int)(name->bytes < 70 ? name->bytes - 2 : 68),
+             name->text + 1);
+    for (size_t i = 0; ol_publisher_types[i]; i++) {
+        const struct ol_setting_key *key = find_key(ol_publisher_types[i], name, &is_common, &at);
+        if (key)
+            return ol_fail_at(r->err, OUTLOG_UNKNOWN_FIELD, pointer,
+                              "%s: a destination of type %s has no such key", key->name,
+                              r->settings->type);
+    }
+    return ol_fail_at(r->err, OUTLOG_UNKNOWN_FIELD, pointer, "unknown key %.*s",
+                      (int)(name->bytes < 60 ? name->bytes : 60), name->text);
+}
+
+static int read_member(struct ol_setting_reader *r, const struct ol_json_iter *it, uint64_t *seen)
+{
+    bool is_common;
+    size_t at;
+    const struct ol_setting_key *key =
+        find_key(r->settings->publisher_type, &it->key, &is_common, &at);
+
+    if (!key)
+        return refuse_key(r, &it->key);
+    if (it->value.type == OL_JSON_NULL)
+        return 0;
+    *seen |= UINT64_C(1) << at;
+    r->target = is_common ? (void *)r->settings : r->settings->own;
+    return key->read(r, key, &it->value);
+}
+
+static int check_needed(struct ol_setting_reader *r, uint64_t seen)
+{
+    const struct ol_setting_key *tables[TABLES];
+    size_t at = 0;
+    list_tables(r->settings->publisher_type, tables);
+    for (int t = 0; t < TABLES; t++)
+        for (const struct ol_setting_key *key = tables[t]; key && key->name; key++, at++) {
+            assert(at < KEYS_MAX);
+            if (key->is_needed && !(seen >> at & 1))
+                return ol_setting_types_wrong(r, key->name, "it is missing");
+        }
+    return 0;
+}
+
+static int apply_preset(struct ol_setting_reader *r)
+{
+    struct ol_settings *s = r->settings;
+    struct ol_retry preset;
+
+    if (!s->preset)
+        return 0;
+    if (!ol_retry_preset(s->preset, &preset))
+        return ol_setting_types_wrong(r, "preset", "only `notification` is known");
+    if (!r->has_guarantee)
+        s->guarantee = OL_AT_MOST_ONCE;
+    if (s->retry.kind == OL_RETRY_UNSAID) {
+        preset.max_attempts = s->retry.max_attempts ? s->retry.max_attempts : 5;
+        preset.jitter = s->retry.jitter;
+        preset.has_jitter = s->retry.has_jitter;
+        s->retry = preset;
+    }
+    return 0;
+}
+
+static int check_all(struct ol_setting_reader *r)
+{
+    struct ol_settings *s = r->settings;
+    const struct ol_publisher_type *type = s->publisher_type;
+
+    if (apply_preset(r) < 0)
+        return -1;
+    if (s->breaker_open_max_us < s->breaker_open_us)
+        s->breaker_open_max_us = s->breaker_open_us;
+    if (type->check && type->check(r) < 0)
+        return -1;
+    return ol_setting_types_mask_pairs(r, s->headers, s->header_count);
+}
+
+static int read_settings(struct ol_setting_reader *r, const struct ol_json *object)
+{
+    struct ol_json_iter it = {0};
+    uint64_t seen = 0;
+
+    if (find_type(r, object) < 0)
+        return -1;
+    r->has_guarantee = ol_json_get(object, "guarantee").type == OL_JSON_STRING;
+    while (ol_json_next(object, &it))
+        if (read_member(r, &it, &seen) < 0)
+            return -1;
+    return check_needed(r, seen) < 0 ? -1 : check_all(r);
 }

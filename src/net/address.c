@@ -1,17 +1,17 @@
-/* address.c: a small reader of URLs; curl's knows only the schemes it speaks. */
+/* address.c: a small URL parser; curl's accepts only the schemes that curl supports. */
 #include "net/address.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int refuse(outlog_err *err, const char *why)
+static int refuse_url(outlog_err *err, const char *why)
 {
     return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/url", "url: %s", why);
 }
 
-/* A copy with %XX resolved, or NULL when a percent sign stands alone or hides a NUL. */
-static const char *resolve(struct ol_arena *arena, const char *text, size_t bytes)
+/* A copy with %XX decoded. NULL: a percent sign without two digits, or %00. */
+static const char *decode_percent(struct ol_arena *arena, const char *text, size_t bytes)
 {
     char *copy = ol_arena_copy(arena, text, bytes), *to = copy;
     unsigned byte;
@@ -50,19 +50,19 @@ static int read_host(const char *text, size_t bytes, struct ol_arena *arena, str
         host = text + 1;
         host_end = memchr(text, ']', bytes);
         if (!host_end || (host_end + 1 < end && host_end[1] != ':'))
-            return refuse(err, "an address in brackets is not closed");
+            return refuse_url(err, "an address in brackets is not closed");
         colon = host_end + 1 < end ? host_end + 1 : NULL;
     } else {
         colon = memchr(text, ':', bytes);
         host_end = colon ? colon : end;
     }
     if (host_end == host)
-        return refuse(err, "the host is missing");
+        return refuse_url(err, "the host is missing");
     for (const char *at = host; at < host_end; at++)
         if ((unsigned char)*at <= ' ' || strchr("/?#@\"<>\\^`{|}", *at))
-            return refuse(err, "the host holds a character that cannot be in one");
+            return refuse_url(err, "the host holds a character that cannot be in one");
     if (colon && read_port(colon + 1, (size_t)(end - colon - 1), &out->port) < 0)
-        return refuse(err, "the port is no number from 1 to 65535");
+        return refuse_url(err, "the port is no number from 1 to 65535");
     out->host = ol_arena_copy(arena, host, (size_t)(host_end - host));
     return out->host ? 0 : ol_no_memory(err);
 }
@@ -72,16 +72,16 @@ static int read_login(const char *text, size_t bytes, struct ol_arena *arena,
 {
     const char *colon = memchr(text, ':', bytes);
     size_t user_bytes = colon ? (size_t)(colon - text) : bytes;
-    out->user = resolve(arena, text, user_bytes);
+    out->user = decode_percent(arena, text, user_bytes);
     if (colon)
-        out->password = resolve(arena, colon + 1, bytes - user_bytes - 1);
+        out->password = decode_percent(arena, colon + 1, bytes - user_bytes - 1);
     if (!out->user || (colon && !out->password))
-        return refuse(err, "a % is not followed by two hexadecimal digits");
+        return refuse_url(err, "a % is not followed by two hexadecimal digits");
     return 0;
 }
 
-static int read_one(const char *text, size_t bytes, const struct ol_address_scheme *schemes,
-                    struct ol_arena *arena, struct ol_address *out, outlog_err *err)
+static int parse_one(const char *text, size_t bytes, const struct ol_address_scheme *schemes,
+                     struct ol_arena *arena, struct ol_address *out, outlog_err *err)
 {
     const char *at = memmem(text, bytes, "://", 3), *end = text + bytes;
     size_t i = 0, scheme_bytes = at ? (size_t)(at - text) : 0;
@@ -92,13 +92,13 @@ static int read_one(const char *text, size_t bytes, const struct ol_address_sche
         i++;
     if (!at || !schemes[i].name) {
         snprintf(wanted, sizeof wanted, "%s://host:port is wanted", schemes[0].name);
-        return refuse(err, wanted);
+        return refuse_url(err, wanted);
     }
     out->port = schemes[i].port;
     out->is_tls = schemes[i].is_tls;
     at += 3;
     if (memchr(at, '?', (size_t)(end - at)) || memchr(at, '#', (size_t)(end - at)))
-        return refuse(err, "it has a ? or a #, which mean nothing here");
+        return refuse_url(err, "it has a ? or a #, which mean nothing here");
     const char *login = memrchr(at, '@', (size_t)(end - at));
     if (login) {
         if (read_login(at, (size_t)(login - at), arena, out, err) < 0)
@@ -106,8 +106,8 @@ static int read_one(const char *text, size_t bytes, const struct ol_address_sche
         at = login + 1;
     }
     const char *slash = memchr(at, '/', (size_t)(end - at));
-    if (slash && !(out->path = resolve(arena, slash + 1, (size_t)(end - slash - 1))))
-        return refuse(err, "a % is not followed by two hexadecimal digits");
+    if (slash && !(out->path = decode_percent(arena, slash + 1, (size_t)(end - slash - 1))))
+        return refuse_url(err, "a % is not followed by two hexadecimal digits");
     return read_host(at, (size_t)((slash ? slash : end) - at), arena, out, err);
 }
 
@@ -125,12 +125,12 @@ int ol_address_parse(const char *url, const struct ol_address_scheme *schemes,
     for (const char *at = url;; at++) {
         at += strspn(at, " ");
         size_t bytes = strcspn(at, ", ");
-        if (read_one(at, bytes, schemes, arena, &(*list)[(*count)++], err) < 0)
+        if (parse_one(at, bytes, schemes, arena, &(*list)[(*count)++], err) < 0)
             return -1;
         at += bytes + strspn(at + bytes, " ");
         if (*at == '\0')
             return 0;
         if (*at != ',')
-            return refuse(err, "there is a space in it");
+            return refuse_url(err, "there is a space in it");
     }
 }

@@ -1,4 +1,4 @@
-/* address.h: where a broker is: scheme://[user[:password]@]host[:port][/path]. Pure. */
+/* address.h: the address of a broker: scheme://[user[:password]@]host[:port][/path]. Pure. */
 #ifndef OL_NET_ADDRESS_H
 #define OL_NET_ADDRESS_H
 
@@ -8,12 +8,12 @@
 struct ol_address {
     const char *user, *password; /* NULL: none */
     const char *host;            /* without the brackets of an IPv6 address */
-    const char *path; /* what follows the slash, percent signs resolved; NULL: no slash */
+    const char *path;            /* what follows the slash, %XX decoded; NULL: no slash */
     int port;
     bool is_tls;
 };
 
-/* A scheme that is understood, and what goes without saying. */
+/* A scheme, with its default port and whether it means TLS. */
 struct ol_address_scheme {
     const char *name;
     int port;
@@ -21,7 +21,7 @@ struct ol_address_scheme {
 };
 
 /* Read `url`, or several separated by commas, of one of the schemes (the list ends with a NULL
- * name). User, password and path may hold %XX. The list and its texts live in the arena.
+ * name). User, password and path may hold %XX. The list and its texts are in `arena`.
  *
  * OUTLOG_INVALID_FIELD: it cannot be read; the message never shows the URL, which may hold a
  * password. */

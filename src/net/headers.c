@@ -1,4 +1,4 @@
-/* headers.c: the one place where outgoing headers are written. H1-H3 stand in headers.h. */
+/* headers.c: checks and collects outgoing headers; H1 to H3 are in headers.h. */
 #include "net/headers.h"
 
 #include <string.h>
@@ -41,7 +41,7 @@ bool ol_headers_value_is_valid(const char *value)
     return bytes <= OL_HEADER_VALUE;
 }
 
-/* Whoever sets these speaks about the connection, not about the message. */
+/* These describe the connection, not the message. */
 static bool is_framing(const char *name)
 {
     static const char *const names[] = {"host",
@@ -66,21 +66,22 @@ static bool is_ours(const char *name)
            strncasecmp(name, "outlog-", 7) == 0;
 }
 
-static bool is_there(const struct ol_headers *headers, const char *name)
+static bool has_name(const struct ol_headers *headers, const char *name)
 {
     return ol_headers_get(headers, name) != NULL;
 }
 
-static int add(struct ol_headers *headers, const char *name, const char *value, outlog_err *err)
+static int add_header(struct ol_headers *headers, const char *name, const char *value,
+                      outlog_err *err)
 {
-    if (!ol_headers_name_is_valid(name)) // the name itself could tear a log line: it is not shown
+    if (!ol_headers_name_is_valid(name)) // the name is not shown: it could break a log line
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/headers",
                           "headers: a name may hold letters, digits and !#$%%&'*+-.^_`|~ only");
     if (!ol_headers_value_is_valid(value))
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/headers",
                           "header %s: its value has a control byte or more than %d bytes", name,
                           OL_HEADER_VALUE);
-    if (is_there(headers, name))
+    if (has_name(headers, name))
         return 0;
     if (headers->count == OL_HEADERS_MAX)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/headers", "headers: more than %d",
@@ -99,7 +100,7 @@ static int add(struct ol_headers *headers, const char *name, const char *value, 
 
 int ol_headers_set(struct ol_headers *headers, const char *name, const char *value, outlog_err *err)
 {
-    return add(headers, name, value, err);
+    return add_header(headers, name, value, err);
 }
 
 int ol_headers_offer(struct ol_headers *headers, const char *name, const char *value,
@@ -110,7 +111,7 @@ int ol_headers_offer(struct ol_headers *headers, const char *name, const char *v
                           "header %s: it belongs to the connection and cannot be set", name);
     if (is_ours(name) && ol_headers_name_is_valid(name) && ol_headers_value_is_valid(value))
         return 0;
-    return add(headers, name, value, err);
+    return add_header(headers, name, value, err);
 }
 
 int ol_headers_offer_all(struct ol_headers *headers, const struct outlog_header *list, size_t count,

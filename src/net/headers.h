@@ -1,7 +1,7 @@
-/* headers.h: every header that leaves is written here, and nowhere else.
+/* headers.h: every header that is sent is written here, and nowhere else.
  *
- * H1  No name outside the token grammar, no value with a byte below 0x20 or 0x7f: nobody can
- *     start a second header, or a second request, from inside a value.
+ * H1  No name outside the token grammar, no value with a byte below 0x20 or 0x7f: no value can
+ *     start a second header or a second request.
  * H2  Names that frame or route the request (Host, Content-Length, …) are never taken from
  *     outside.
  * H3  A name is sent once: the first to set it wins, so our own come first, then those of the
@@ -15,7 +15,7 @@
 
 enum { OL_HEADERS_MAX = 64, OL_HEADER_NAME = 128, OL_HEADER_VALUE = 8192 };
 
-/* Start from {0}. The lines "name: value" lie one after another in `text`, each NUL-terminated. */
+/* Start from {0}. `text` holds the lines "name: value", each NUL-terminated. */
 struct ol_headers {
     struct ol_buf text;
     size_t count;
@@ -25,20 +25,20 @@ struct ol_headers {
 };
 
 void ol_headers_clear(struct ol_headers *headers); /* free */
-void ol_headers_reset(struct ol_headers *headers); /* forget, keep the room */
+void ol_headers_reset(struct ol_headers *headers); /* empty, keep the memory */
 
-/* Set one of our own. Nothing happens when the name is there already.
+/* Set one of our own. Nothing happens when the name is set already.
  * OUTLOG_INVALID_FIELD: H1 would be broken; the message names the header, never the value. */
 int ol_headers_set(struct ol_headers *headers, const char *name, const char *value,
                    outlog_err *err);
 
-/* Add one from outside: the destination's settings or the message. It loses against a name that
- * is there already or that belongs to us (webhook-…, ce-…, outlog-…).
+/* Add one from outside: the destination's settings or the message. Ignored when the name
+ * is set already or is one of ours (webhook-…, ce-…, outlog-…).
  * OUTLOG_INVALID_FIELD: H1 or H2 would be broken. */
 int ol_headers_offer(struct ol_headers *headers, const char *name, const char *value,
                      outlog_err *err);
 
-/* Offer each of them. */
+/* ol_headers_offer for each. */
 int ol_headers_offer_all(struct ol_headers *headers, const struct outlog_header *list, size_t count,
                          outlog_err *err);
 
@@ -52,7 +52,7 @@ const char *ol_headers_get(const struct ol_headers *headers, const char *name);
 bool ol_headers_name_is_valid(const char *name);
 bool ol_headers_value_is_valid(const char *value);
 
-/* Headers as the store keeps them, a JSON object, into a list in the arena. Values are strings;
+/* Read stored headers, a JSON object, into a list in `arena`. Values are strings;
  * numbers and booleans count as written. NULL or "" or "null" give no headers.
  * OUTLOG_INVALID_JSON, OUTLOG_INVALID_FIELD: not an object of such values. */
 int ol_headers_parse(const char *json, struct ol_arena *arena, struct outlog_header **list,

@@ -1,9 +1,9 @@
-/* http_plain.c: write a head and a body, read a head and a body.
+/* http_plain.c: writes a request, parses a response, keeps idle connections.
  *
- * D1  A connection carries one request at a time, and rests only after a complete answer with
- * nothing behind it. Whatever it says while it rests ends it. D2  Connections are in the epoll from
- * their beginning to their end, by edges: nothing is changed there in between. So reading goes on
- * until there is nothing left, or until less came than fits. */
+ * D1  A connection carries one request at a time. It becomes idle only after a complete response
+ *     with nothing behind it. Any byte that arrives on an idle connection closes it.
+ * D2  Connections are in the epoll set all their life, edge-triggered: nothing is changed there in
+ *     between. So reading goes on until nothing is left, or less arrived than fits. */
 #include "net/http_plain.h"
 
 #include "base/clock.h"
@@ -21,31 +21,30 @@
 #include <unistd.h>
 
 enum {
-    LEARNED_US = 60 * 1000000, // as long as curl itself believes a name server
-    REST_US = 55 * 1000000,    // many servers close at 60 s, and we had better be first
-    READ_BYTES = 16 * 1024,
-    NAME_BYTES = 16, // of the longest header that we look at, and more
+    PLAIN_LEARNED_US = 60 * 1000000, // as long as curl caches a name
+    PLAIN_IDLE_US = 55 * 1000000,    // many servers close at 60 s; close before
+    PLAIN_READ_BYTES = 16 * 1024,
+    PLAIN_NAME_BYTES = 16, // more than the longest header name that is read
 };
 
 struct ol_connection {
     int fd;
     bool is_connecting, is_complete, is_kept;
     struct ol_remote_address peer;
-    struct ol_idle_conns *line;
-    struct ol_http_transfer *transfer;    /* NULL: it rests */
-    struct ol_connection *before, *after; /* among the busy ones, or among those that rest */
+    struct ol_idle_conns *idle;
+    struct ol_http_transfer *transfer;    /* NULL: it is idle */
+    struct ol_connection *before, *after; /* among the busy or the idle ones */
     size_t sent;                          /* bytes of the request */
-    int64_t rests_since;
+    int64_t idle_since;
     llhttp_t parser;
-    char name[NAME_BYTES]; /* of the header that is being read */
+    char name[PLAIN_NAME_BYTES]; /* of the header that is being read */
     size_t name_bytes;
     bool is_value; /* the header's value has begun */
 };
 
-/* --- the owner's side
- * ------------------------------------------------------------------------------ */
+/* --- the owner's side ------------------------------------------------------------------------- */
 
-/* The first lines: they are the same for all messages of most destinations. */
+/* Write the first lines, which most destinations have in common for all messages. */
 static void write_start(struct ol_http_origin *origin, const char *path)
 {
     struct ol_buf *out = &origin->start;
@@ -54,11 +53,12 @@ static void write_start(struct ol_http_origin *origin, const char *path)
                  origin->authority);
     size_t bytes = strlen(origin->authority);
     if (bytes > 3 && strcmp(origin->authority + bytes - 3, ":80") == 0 && !out->failed)
-        out->bytes -= 3; // the port that nobody writes
+        out->bytes -= 3; // the default port is left out
     ol_buf_text(out, "\r\nAccept: */*\r\n");
 }
 
-static bool take_apart(struct ol_http_origin *origin, const struct ol_http_client_request *request)
+static bool parse_origin(struct ol_http_origin *origin,
+                         const struct ol_http_client_request *request)
 {
     const char *host = request->url + strlen("http://"), *path = host + strcspn(host, "/?");
     size_t bytes = (size_t)(path - host);
@@ -88,7 +88,7 @@ bool ol_http_plain_admits(struct ol_http_origin *origin,
         return false;
     bool is_known = origin->url.bytes && strcmp(origin->url.data, request->url) == 0 &&
                     strcmp(origin->method, request->method) == 0;
-    if (!is_known && !take_apart(origin, request)) {
+    if (!is_known && !parse_origin(origin, request)) {
         ol_http_origin_clear(origin);
         return false;
     }
@@ -102,7 +102,7 @@ bool ol_http_plain_prepare(const struct ol_http_origin *origin, struct ol_http_t
     const struct ol_headers *headers = request->headers;
 
     ol_http_transfer_reset(t, request);
-    t->is_direct = true;
+    t->is_plain = true;
     t->peer = origin->peer;
     ol_buf_add(out, origin->start.data, origin->start.bytes);
     for (size_t i = 0; i < headers->count; i++) {
@@ -123,10 +123,10 @@ void ol_http_plain_learn(struct ol_http_origin *origin, const struct ol_http_tra
 {
     bool is_ours = t->peer.bytes && origin->url.bytes && t->url.bytes &&
                    strcmp(origin->url.data, t->url.data) == 0;
-    if (!is_ours || t->is_direct || origin->good_until == INT64_MAX)
+    if (!is_ours || t->is_plain || origin->good_until == INT64_MAX)
         return;
     origin->peer = t->peer;
-    origin->good_until = t->started_us + LEARNED_US;
+    origin->good_until = t->started_us + PLAIN_LEARNED_US;
 }
 
 void ol_http_origin_clear(struct ol_http_origin *origin)
@@ -136,17 +136,16 @@ void ol_http_origin_clear(struct ol_http_origin *origin)
     *origin = (struct ol_http_origin){0};
 }
 
-/* --- connections
- * ----------------------------------------------------------------------------------- */
+/* --- connections ------------------------------------------------------------------------------ */
 
-static void close_connection(struct ol_http_plain *direct, struct ol_connection *c)
+static void close_connection(struct ol_http_plain *plain, struct ol_connection *c)
 {
-    direct->assign(direct->engine, c->fd, NULL);
-    close(c->fd); // the epoll forgets it
+    plain->on_connection(plain->engine, c->fd, NULL);
+    close(c->fd); // this removes it from the epoll set
     free(c);
 }
 
-static void unlist(struct ol_connection **first, struct ol_connection *c)
+static void remove_conn(struct ol_connection **first, struct ol_connection *c)
 {
     if (c->before)
         c->before->after = c->after;
@@ -156,7 +155,7 @@ static void unlist(struct ol_connection **first, struct ol_connection *c)
         c->after->before = c->before;
 }
 
-static void enlist(struct ol_connection **first, struct ol_connection *c)
+static void add_conn(struct ol_connection **first, struct ol_connection *c)
 {
     c->before = NULL;
     if ((c->after = *first))
@@ -164,53 +163,53 @@ static void enlist(struct ol_connection **first, struct ol_connection *c)
     *first = c;
 }
 
-static void unrest(struct ol_connection *c)
+static void remove_idle(struct ol_connection *c)
 {
-    unlist(&c->line->resting, c);
-    c->line->count--;
+    remove_conn(&c->idle->first, c);
+    c->idle->count--;
 }
 
-/* Has it been silent, and is it still there? */
+/* Whether it is still open and no byte has arrived. */
 static bool is_alive(const struct ol_connection *c)
 {
     char byte;
     return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
-/* It is the newest of those that rest; where they are too many the oldest goes: most likely nobody
- * asks for its address any more. */
-static void rest(struct ol_http_plain *direct, struct ol_connection *c)
+/* Add it as the newest idle connection. If there are too many, close the oldest: its address is the
+ * least likely to be needed again. */
+static void make_idle(struct ol_http_plain *plain, struct ol_connection *c)
 {
-    struct ol_idle_conns *line = c->line;
-    c->rests_since = ol_clock_boot_us();
-    enlist(&line->resting, c);
-    if (++line->count <= line->most)
+    struct ol_idle_conns *idle = c->idle;
+    c->idle_since = ol_clock_boot_us();
+    add_conn(&idle->first, c);
+    if (++idle->count <= idle->max)
         return;
     while (c->after)
         c = c->after;
-    unrest(c);
-    close_connection(direct, c);
+    remove_idle(c);
+    close_connection(plain, c);
 }
 
-/* The one that has rested for the shortest time. */
-static struct ol_connection *take_resting(struct ol_http_plain *direct, struct ol_idle_conns *line,
-                                          const struct ol_remote_address *peer, int64_t now)
+/* Take the connection that has been idle for the shortest time, or NULL. */
+static struct ol_connection *take_idle(struct ol_http_plain *plain, struct ol_idle_conns *idle,
+                                       const struct ol_remote_address *peer, int64_t now)
 {
-    for (struct ol_connection *c = line->resting, *next; c; c = next) {
+    for (struct ol_connection *c = idle->first, *next; c; c = next) {
         next = c->after;
         if (!ol_remote_address_equals(&c->peer, peer))
             continue;
-        unrest(c);
-        if (now - c->rests_since < REST_US && is_alive(c))
+        remove_idle(c);
+        if (now - c->idle_since < PLAIN_IDLE_US && is_alive(c))
             return c;
-        close_connection(direct, c);
+        close_connection(plain, c);
     }
     return NULL;
 }
 
-/* Who does not take the call, and why: "cannot connect to 10.0.0.7:443: Connection refused". */
-static void say_unreached(const struct ol_remote_address *peer, const char *why, char *out,
-                          size_t room)
+/* "cannot connect to 10.0.0.7:443: Connection refused" */
+static void describe_failure(const struct ol_remote_address *peer, const char *why, char *out,
+                             size_t room)
 {
     char host[64] = "?", port[8] = "?";
     getnameinfo(&peer->address.any, peer->bytes, host, sizeof host, port, sizeof port,
@@ -220,8 +219,8 @@ static void say_unreached(const struct ol_remote_address *peer, const char *why,
              host, port, why);
 }
 
-static struct ol_connection *call(struct ol_http_plain *direct, struct ol_idle_conns *line,
-                                  struct ol_http_transfer *t)
+static struct ol_connection *open_connection(struct ol_http_plain *plain,
+                                             struct ol_idle_conns *idle, struct ol_http_transfer *t)
 {
     const struct sockaddr *address = &t->peer.address.any;
     struct ol_connection *c = calloc(1, sizeof *c);
@@ -230,7 +229,7 @@ static struct ol_connection *call(struct ol_http_plain *direct, struct ol_idle_c
 
     if (!c)
         goto fail;
-    *c = (struct ol_connection){.line = line, .peer = t->peer, .is_connecting = true};
+    *c = (struct ol_connection){.idle = idle, .peer = t->peer, .is_connecting = true};
     c->fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     event.data.fd = c->fd;
     what = "no descriptor left for a connection";
@@ -242,9 +241,9 @@ static struct ol_connection *call(struct ol_http_plain *direct, struct ol_idle_c
         what = strerror(errno);
         goto fail;
     }
-    if (!direct->assign(direct->engine, c->fd, c) ||
-        epoll_ctl(direct->epoll, EPOLL_CTL_ADD, c->fd, &event) < 0) {
-        direct->assign(direct->engine, c->fd, NULL);
+    if (!plain->on_connection(plain->engine, c->fd, c) ||
+        epoll_ctl(plain->epoll, EPOLL_CTL_ADD, c->fd, &event) < 0) {
+        plain->on_connection(plain->engine, c->fd, NULL);
         goto fail;
     }
     return c;
@@ -252,44 +251,43 @@ fail:
     if (c && c->fd >= 0)
         close(c->fd);
     free(c);
-    say_unreached(&t->peer, what, t->error, sizeof t->error);
+    describe_failure(&t->peer, what, t->error, sizeof t->error);
     return NULL;
 }
 
-/* --- the end of a transfer
- * -------------------------------------------------------------------------- */
+/* --- the end of a transfer -------------------------------------------------------------------- */
 
-static struct ol_http_transfer *part(struct ol_http_plain *direct, struct ol_connection *c)
+static struct ol_http_transfer *detach_transfer(struct ol_http_plain *plain,
+                                                struct ol_connection *c)
 {
     struct ol_http_transfer *t = c->transfer;
-    unlist(&direct->busy, c);
-    direct->busy_count--;
+    remove_conn(&plain->busy, c);
+    plain->busy_count--;
     c->transfer = NULL;
     t->connection = NULL;
     return t;
 }
 
-static void fail(struct ol_http_plain *direct, struct ol_connection *c, CURLcode code,
-                 const char *why)
+static void fail_transfer(struct ol_http_plain *plain, struct ol_connection *c, CURLcode code,
+                          const char *why)
 {
-    struct ol_http_transfer *t = part(direct, c);
+    struct ol_http_transfer *t = detach_transfer(plain, c);
     snprintf(t->error, sizeof t->error, "%s", why);
-    close_connection(direct, c);
-    direct->ended(direct->engine, t, code);
+    close_connection(plain, c);
+    plain->on_end(plain->engine, t, code);
 }
 
-static void succeed(struct ol_http_plain *direct, struct ol_connection *c)
+static void succeed_transfer(struct ol_http_plain *plain, struct ol_connection *c)
 {
-    struct ol_http_transfer *t = part(direct, c);
+    struct ol_http_transfer *t = detach_transfer(plain, c);
     if (c->is_kept)
-        rest(direct, c);
+        make_idle(plain, c);
     else
-        close_connection(direct, c);
-    direct->ended(direct->engine, t, CURLE_OK);
+        close_connection(plain, c);
+    plain->on_end(plain->engine, t, CURLE_OK);
 }
 
-/* --- what comes back
- * -------------------------------------------------------------------------------- */
+/* --- the response ----------------------------------------------------------------------------- */
 
 static int on_name(llhttp_t *parser, const char *at, size_t bytes)
 {
@@ -308,13 +306,13 @@ static int on_value(llhttp_t *parser, const char *at, size_t bytes)
     struct ol_http_transfer *t = c->transfer;
     bool is_first = !c->is_value;
 
-    c->is_value = true; // it may come in parts
+    c->is_value = true; // it may arrive in parts
     if (t->is_head_done || c->name_bytes != sizeof wanted - 1 ||
         strncasecmp(c->name, wanted, c->name_bytes) != 0)
         return 0;
     size_t before = is_first ? 0 : strlen(t->retry_after);
     if (before + bytes >= sizeof t->retry_after)
-        bytes = before = 0; // no such value means anything
+        bytes = before = 0; // no valid value is that long
     memcpy(t->retry_after + before, at, bytes);
     t->retry_after[before + bytes] = '\0';
     return 0;
@@ -333,7 +331,7 @@ static int on_head(llhttp_t *parser)
     struct ol_connection *c = parser->data;
     struct ol_http_transfer *t = c->transfer;
     if (parser->status_code < 200) {
-        t->retry_after[0] = '\0'; // what an interim answer said is not the answer
+        t->retry_after[0] = '\0'; // of an interim response: it does not count
         return parser->upgrade ? HPE_USER : 0;
     }
     size_t bytes = strlen(t->retry_after);
@@ -347,17 +345,17 @@ static int on_head(llhttp_t *parser)
 static int on_body(llhttp_t *parser, const char *at, size_t bytes)
 {
     struct ol_connection *c = parser->data;
-    return ol_http_transfer_hear(c->transfer, at, bytes) ? 0 : HPE_USER;
+    return ol_http_transfer_receive(c->transfer, at, bytes) ? 0 : HPE_USER;
 }
 
 static int on_complete(llhttp_t *parser)
 {
     struct ol_connection *c = parser->data;
     if (!c->transfer->is_head_done)
-        return 0; // of an interim answer
+        return 0; // the end of an interim response
     c->is_complete = true;
     c->is_kept = llhttp_should_keep_alive(parser) != 0;
-    return HPE_PAUSED; // what follows is not part of it
+    return HPE_PAUSED; // what follows is not part of the response
 }
 
 static const llhttp_settings_t callbacks = {
@@ -369,76 +367,75 @@ static const llhttp_settings_t callbacks = {
     .on_message_complete = on_complete,
 };
 
-/* The connection has ended, or broke. Some answers end just so. */
-static void hear_end(struct ol_http_plain *direct, struct ol_connection *c, int why)
+/* The connection was closed or broke. Some responses end that way. */
+static void handle_end(struct ol_http_plain *plain, struct ol_connection *c, int why)
 {
     if (why == 0 && llhttp_finish(&c->parser) != HPE_OK && !c->is_complete)
         why = ECONNRESET;
     if (c->is_complete) {
         c->is_kept = false;
-        succeed(direct, c);
+        succeed_transfer(plain, c);
         return;
     }
-    fail(direct, c, CURLE_RECV_ERROR,
-         why && why != ECONNRESET ? strerror(why)
-                                  : "the connection was closed before an answer came");
+    fail_transfer(plain, c, CURLE_RECV_ERROR,
+                  why && why != ECONNRESET ? strerror(why)
+                                           : "the connection was closed before an answer came");
 }
 
-/* False: the connection is not ours to look at any more. */
-static bool hear(struct ol_http_plain *direct, struct ol_connection *c, const char *data,
-                 size_t bytes)
+/* False: the transfer has ended, and the connection may be freed. */
+static bool parse_bytes(struct ol_http_plain *plain, struct ol_connection *c, const char *data,
+                        size_t bytes)
 {
     struct ol_http_transfer *t = c->transfer;
-    if (!t->is_sent) { // nobody has asked
-        fail(direct, c, CURLE_WEIRD_SERVER_REPLY, "an answer came before the request");
+    if (!t->is_sent) { // nothing was requested
+        fail_transfer(plain, c, CURLE_WEIRD_SERVER_REPLY, "an answer came before the request");
         return false;
     }
     size_t before = t->read_bytes;
     llhttp_errno_t result = llhttp_execute(&c->parser, data, bytes);
-    // What stands between chunks, and behind the last, has no end of its own either.
+    // Chunk headers and trailers count as head: their length is not limited otherwise.
     t->head_bytes += bytes - (t->read_bytes - before);
     if (c->is_complete) {
         bool is_all = llhttp_get_error_pos(&c->parser) == data + bytes;
         c->is_kept &= is_all && c->sent == t->body.bytes;
-        succeed(direct, c);
+        succeed_transfer(plain, c);
         return false;
     }
     if (result != HPE_OK) {
-        fail(direct, c, CURLE_WEIRD_SERVER_REPLY, "the answer is not HTTP/1.1");
+        fail_transfer(plain, c, CURLE_WEIRD_SERVER_REPLY, "the answer is not HTTP/1.1");
         return false;
     }
     if (ol_http_transfer_is_head_long(t)) {
-        fail(direct, c, CURLE_WEIRD_SERVER_REPLY, "");
+        fail_transfer(plain, c, CURLE_WEIRD_SERVER_REPLY, "");
         return false;
     }
     return true;
 }
 
-static void listen_to(struct ol_http_plain *direct, struct ol_connection *c, uint32_t events)
+static void read_response(struct ol_http_plain *plain, struct ol_connection *c, uint32_t events)
 {
-    char data[READ_BYTES];
+    char data[PLAIN_READ_BYTES];
     bool is_ending = events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
     for (;;) {
         ssize_t got = recv(c->fd, data, sizeof data, 0);
         if (got <= 0) {
             if (got == 0 || errno != EAGAIN)
-                hear_end(direct, c, got == 0 ? 0 : errno);
+                handle_end(plain, c, got == 0 ? 0 : errno);
             return;
         }
-        if (!hear(direct, c, data, (size_t)got) || (got < READ_BYTES && !is_ending))
+        if (!parse_bytes(plain, c, data, (size_t)got) || (got < PLAIN_READ_BYTES && !is_ending))
             return;
     }
 }
 
-/* --- what leaves
- * ------------------------------------------------------------------------------------ */
+/* --- the request ------------------------------------------------------------------------------ */
 
-/* C3, C5: nothing of a request has left before this; C2: from here on it may have. */
-static bool may_leave(struct ol_http_plain *direct, struct ol_connection *c)
+/* C3, C5: no byte of the request has left before this. C2: from here on some may have. */
+static bool begin_request(struct ol_http_plain *plain, struct ol_connection *c)
 {
     struct ol_http_transfer *t = c->transfer;
     if (ol_http_transfer_is_late(t) || ol_http_transfer_is_denied(t, &c->peer)) {
-        fail(direct, c, CURLE_ABORTED_BY_CALLBACK, "");
+        fail_transfer(plain, c, CURLE_ABORTED_BY_CALLBACK, "");
         return false;
     }
     llhttp_init(&c->parser, HTTP_RESPONSE, &callbacks);
@@ -449,21 +446,21 @@ static bool may_leave(struct ol_http_plain *direct, struct ol_connection *c)
     return true;
 }
 
-/* False: the connection is not ours to look at any more. */
-static bool push(struct ol_http_plain *direct, struct ol_connection *c)
+/* False: the transfer has ended, and the connection may be freed. */
+static bool send_request(struct ol_http_plain *plain, struct ol_connection *c)
 {
     struct ol_http_transfer *t = c->transfer;
-    if (!t->is_sent && !may_leave(direct, c))
+    if (!t->is_sent && !begin_request(plain, c))
         return false;
     while (c->sent < t->body.bytes) {
         ssize_t sent = send(c->fd, t->body.data + c->sent, t->body.bytes - c->sent, MSG_NOSIGNAL);
         if (sent < 0 && errno == EAGAIN)
-            return true; // an edge will tell
+            return true; // epoll reports when it can continue
         if (sent < 0) {
             if (c->sent > 0)
-                return true; // it may still have answered; if not, its end is heard
+                return true; // a response may have arrived; if not, reading finds the end
             t->is_sent = false;
-            fail(direct, c, CURLE_SEND_ERROR, strerror(errno));
+            fail_transfer(plain, c, CURLE_SEND_ERROR, strerror(errno));
             return false;
         }
         c->sent += (size_t)sent;
@@ -471,7 +468,7 @@ static bool push(struct ol_http_plain *direct, struct ol_connection *c)
     return true;
 }
 
-static bool is_connected(struct ol_http_plain *direct, struct ol_connection *c)
+static bool finish_connect(struct ol_http_plain *plain, struct ol_connection *c)
 {
     int why = 0;
     char text[256];
@@ -480,79 +477,78 @@ static bool is_connected(struct ol_http_plain *direct, struct ol_connection *c)
         c->is_connecting = false;
         return true;
     }
-    say_unreached(&c->transfer->peer, strerror(why), text, sizeof text);
-    fail(direct, c, CURLE_COULDNT_CONNECT, text);
+    describe_failure(&c->transfer->peer, strerror(why), text, sizeof text);
+    fail_transfer(plain, c, CURLE_COULDNT_CONNECT, text);
     return false;
 }
 
-/* --- the engine's side
- * ------------------------------------------------------------------------------ */
+/* --- the engine's side ------------------------------------------------------------------------ */
 
-void ol_http_plain_begin(struct ol_http_plain *direct, struct ol_idle_conns *line,
+void ol_http_plain_begin(struct ol_http_plain *plain, struct ol_idle_conns *idle,
                          struct ol_http_transfer *t)
 {
-    struct ol_connection *c = take_resting(direct, line, &t->peer, ol_clock_boot_us());
-    if (!c && !(c = call(direct, line, t))) {
-        direct->ended(direct->engine, t, CURLE_COULDNT_CONNECT);
+    struct ol_connection *c = take_idle(plain, idle, &t->peer, ol_clock_boot_us());
+    if (!c && !(c = open_connection(plain, idle, t))) {
+        plain->on_end(plain->engine, t, CURLE_COULDNT_CONNECT);
         return;
     }
     c->transfer = t;
     c->sent = 0;
     t->connection = c;
-    enlist(&direct->busy, c);
-    direct->busy_count++;
-    if (t->deadline_us < direct->due_us)
-        direct->due_us = t->deadline_us;
+    add_conn(&plain->busy, c);
+    plain->busy_count++;
+    if (t->deadline_us < plain->due_us)
+        plain->due_us = t->deadline_us;
     if (!c->is_connecting)
-        push(direct, c);
+        send_request(plain, c);
 }
 
-void ol_http_plain_ready(struct ol_http_plain *direct, struct ol_connection *c, uint32_t events)
+void ol_http_plain_ready(struct ol_http_plain *plain, struct ol_connection *c, uint32_t events)
 {
-    bool speaks = events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+    bool is_readable = events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
     if (!c->transfer) {
-        if (!speaks)
-            return; // the echo of an edge that was dealt with
-        unrest(c);  // D1
-        close_connection(direct, c);
+        if (!is_readable)
+            return;     // an event that was handled already
+        remove_idle(c); // D1
+        close_connection(plain, c);
         return;
     }
-    if (c->is_connecting && !is_connected(direct, c))
+    if (c->is_connecting && !finish_connect(plain, c))
         return;
-    if (c->sent < c->transfer->body.bytes && !push(direct, c))
+    if (c->sent < c->transfer->body.bytes && !send_request(plain, c))
         return;
-    if (speaks)
-        listen_to(direct, c, events);
+    if (is_readable)
+        read_response(plain, c, events);
 }
 
-void ol_http_plain_expire(struct ol_http_plain *direct, int64_t now_us)
+void ol_http_plain_expire(struct ol_http_plain *plain, int64_t now_us)
 {
-    if (now_us < direct->due_us)
+    if (now_us < plain->due_us)
         return;
-    direct->due_us = INT64_MAX;
-    for (struct ol_connection *c = direct->busy, *next; c; c = next) {
+    plain->due_us = INT64_MAX;
+    for (struct ol_connection *c = plain->busy, *next; c; c = next) {
         next = c->after;
         if (c->transfer->deadline_us <= now_us)
-            fail(direct, c, CURLE_OPERATION_TIMEDOUT,
-                 c->is_connecting ? "no connection in time" : "no answer in time");
-        else if (c->transfer->deadline_us < direct->due_us)
-            direct->due_us = c->transfer->deadline_us;
+            fail_transfer(plain, c, CURLE_OPERATION_TIMEDOUT,
+                          c->is_connecting ? "no connection in time" : "no answer in time");
+        else if (c->transfer->deadline_us < plain->due_us)
+            plain->due_us = c->transfer->deadline_us;
     }
 }
 
-void ol_http_plain_drop(struct ol_http_plain *direct, struct ol_http_transfer *t)
+void ol_http_plain_drop(struct ol_http_plain *plain, struct ol_http_transfer *t)
 {
     struct ol_connection *c = t->connection;
-    part(direct, c);
-    close_connection(direct, c);
+    detach_transfer(plain, c);
+    close_connection(plain, c);
 }
 
-void ol_http_plain_hang_up(struct ol_http_plain *direct, struct ol_idle_conns *line)
+void ol_http_plain_close_idle(struct ol_http_plain *plain, struct ol_idle_conns *idle)
 {
-    for (struct ol_connection *c = line->resting, *next; c; c = next) {
+    for (struct ol_connection *c = idle->first, *next; c; c = next) {
         next = c->after;
-        close_connection(direct, c);
+        close_connection(plain, c);
     }
-    line->resting = NULL;
-    line->count = 0;
+    idle->first = NULL;
+    idle->count = 0;
 }

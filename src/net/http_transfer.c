@@ -1,4 +1,4 @@
-/* http_transfer.c: see http_transfer.h for C1 to C5. */
+/* http_transfer.c: curl's options and callbacks for one attempt, and what its end means. */
 #include "net/http_transfer.h"
 
 #include "base/clock.h"
@@ -13,16 +13,16 @@
 #include <sys/socket.h>
 
 enum {
-    HEAD_MAX = 64 * 1024,       // all headers of an answer together
-    BODY_ROOM_KEPT = 64 * 1024, // larger buffers are not kept for the next time
-    CONNECTION_AGE_S = 55,      // idle ones; many servers close at 60 s, and we had better be first
+    TRANSFER_HEAD_MAX = 64 * 1024,  // all headers of a response together
+    TRANSFER_BODY_KEPT = 64 * 1024, // larger buffers are freed after use
+    TRANSFER_IDLE_S = 55, // many servers close idle connections at 60 s; close them before
 };
 
-struct ol_http_transfer *ol_http_transfer_new(const struct ol_http_sockets *sockets)
+struct ol_http_transfer *ol_http_transfer_new(const struct ol_http_socket_hooks *hooks)
 {
     struct ol_http_transfer *t = calloc(1, sizeof *t);
     if (t)
-        t->sockets = sockets;
+        t->hooks = hooks;
     return t;
 }
 
@@ -36,8 +36,7 @@ void ol_http_transfer_free(struct ol_http_transfer *t)
     free(t);
 }
 
-/* --- addresses
- * ------------------------------------------------------------------------------------ */
+/* --- addresses -------------------------------------------------------------------------------- */
 
 bool ol_remote_address_set(struct ol_remote_address *peer, const char *text, int port)
 {
@@ -59,10 +58,10 @@ bool ol_remote_address_equals(const struct ol_remote_address *a, const struct ol
     return a->bytes == b->bytes && memcmp(&a->address, &b->address, a->bytes) == 0;
 }
 
-/* --- the guard, at the socket --------------------------------------------------------------------
- */
+/* --- the guard, at the socket ----------------------------------------------------------------- */
 
-static bool deny(struct ol_http_transfer *t, const struct sockaddr *address, socklen_t bytes)
+static bool check_denied(struct ol_http_transfer *t, const struct sockaddr *address,
+                         socklen_t bytes)
 {
     if (t->allow_private || !(t->denied = ol_ssrf_guard_address(address, bytes)))
         return false;
@@ -72,20 +71,20 @@ static bool deny(struct ol_http_transfer *t, const struct sockaddr *address, soc
     return true;
 }
 
-static curl_socket_t open_socket(void *data, curlsocktype purpose, struct curl_sockaddr *address)
+static curl_socket_t on_open_socket(void *data, curlsocktype purpose, struct curl_sockaddr *address)
 {
     struct ol_http_transfer *t = data;
-    if (purpose != CURLSOCKTYPE_IPCXN || deny(t, &address->addr, address->addrlen))
+    if (purpose != CURLSOCKTYPE_IPCXN || check_denied(t, &address->addr, address->addrlen))
         return CURL_SOCKET_BAD;
     int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
     if (fd >= 0)
-        t->sockets->opened(t->sockets->engine, fd);
+        t->hooks->on_opened(t->hooks->engine, fd);
     return fd;
 }
 
 bool ol_http_transfer_is_denied(struct ol_http_transfer *t, const struct ol_remote_address *peer)
 {
-    return !t->allow_private && deny(t, &peer->address.any, peer->bytes);
+    return !t->allow_private && check_denied(t, &peer->address.any, peer->bytes);
 }
 
 bool ol_http_transfer_is_late(struct ol_http_transfer *t)
@@ -94,8 +93,8 @@ bool ol_http_transfer_is_late(struct ol_http_transfer *t)
     return t->is_late;
 }
 
-/* Connected, TLS done, login done; the next thing curl does is to send the request. */
-static int before_request(void *data, char *peer, char *local, int peer_port, int local_port)
+/* Connected, TLS and login done: curl sends the request next. */
+static int on_before_request(void *data, char *peer, char *local, int peer_port, int local_port)
 {
     struct ol_http_transfer *t = data;
     (void)local, (void)local_port;
@@ -116,10 +115,9 @@ static int before_request(void *data, char *peer, char *local, int peer_port, in
     return CURL_PREREQFUNC_OK;
 }
 
-/* --- what comes back
- * ------------------------------------------------------------------------------ */
+/* --- what comes back -------------------------------------------------------------------------- */
 
-static void keep(struct ol_http_transfer *t, const char *data, size_t bytes)
+static void keep_part(struct ol_http_transfer *t, const char *data, size_t bytes)
 {
     size_t room = sizeof t->kept - t->kept_bytes;
     size_t part = bytes < room ? bytes : room;
@@ -128,7 +126,7 @@ static void keep(struct ol_http_transfer *t, const char *data, size_t bytes)
 }
 
 /* "retry-after: 120\r\n" */
-static void note_header(struct ol_http_transfer *t, const char *line, size_t bytes)
+static void read_retry_after(struct ol_http_transfer *t, const char *line, size_t bytes)
 {
     static const char name[] = "retry-after:";
     if (bytes <= sizeof name - 1 || strncasecmp(line, name, sizeof name - 1) != 0)
@@ -147,7 +145,7 @@ static void note_header(struct ol_http_transfer *t, const char *line, size_t byt
 
 bool ol_http_transfer_is_head_long(struct ol_http_transfer *t)
 {
-    t->is_head_long = t->head_bytes > HEAD_MAX;
+    t->is_head_long = t->head_bytes > TRANSFER_HEAD_MAX;
     return t->is_head_long;
 }
 
@@ -160,7 +158,7 @@ static size_t on_http_head(struct ol_http_transfer *t, const char *line, size_t 
     if (t->is_head_done)
         return bytes; // a trailer
     if (bytes > 5 && memcmp(line, "HTTP/", 5) == 0) {
-        t->retry_after[0] = '\0'; // what an interim answer (1xx) said is not the answer
+        t->retry_after[0] = '\0'; // of an interim response (1xx): it does not count
         return bytes;
     }
     if (bytes <= 2 && (line[0] == '\r' || line[0] == '\n')) {
@@ -169,11 +167,11 @@ static size_t on_http_head(struct ol_http_transfer *t, const char *line, size_t 
         t->is_head_done = status >= 200;
         return bytes;
     }
-    note_header(t, line, bytes);
+    read_retry_after(t, line, bytes);
     return bytes;
 }
 
-/* Each line the mail server says; the last reply is what is kept, but not its farewell. */
+/* Each line of the mail server. The last reply is kept, except the 221 that ends the session. */
 static size_t on_mail_reply(struct ol_http_transfer *t, const char *line, size_t bytes)
 {
     bool is_last = bytes < 4 || line[3] != '-';
@@ -181,7 +179,7 @@ static size_t on_mail_reply(struct ol_http_transfer *t, const char *line, size_t
         return bytes;
     if (t->is_reply_done)
         t->kept_bytes = 0;
-    keep(t, line, bytes);
+    keep_part(t, line, bytes);
     t->is_reply_done = is_last;
     return bytes;
 }
@@ -192,17 +190,17 @@ static size_t on_head(char *line, size_t size, size_t count, void *data)
     return t->is_mail ? on_mail_reply(t, line, size * count) : on_http_head(t, line, size * count);
 }
 
-bool ol_http_transfer_hear(struct ol_http_transfer *t, const char *data, size_t bytes)
+bool ol_http_transfer_receive(struct ol_http_transfer *t, const char *data, size_t bytes)
 {
-    keep(t, data, bytes);
+    keep_part(t, data, bytes);
     t->read_bytes += bytes;
     return t->read_bytes <= OL_RESPONSE_READ;
 }
 
 static size_t on_body(char *data, size_t size, size_t count, void *user)
 {
-    return ol_http_transfer_hear(user, data, size * count) ? size * count
-                                                           : 0; // 0 ends the transfer
+    return ol_http_transfer_receive(user, data, size * count) ? size * count
+                                                              : 0; // 0 ends the transfer
 }
 
 static size_t on_upload(char *to, size_t size, size_t count, void *user)
@@ -217,10 +215,9 @@ static size_t on_upload(char *to, size_t size, size_t count, void *user)
     return bytes;
 }
 
-/* --- start
- * ---------------------------------------------------------------------------------------- */
+/* --- start ------------------------------------------------------------------------------------ */
 
-static void forget(struct ol_http_transfer *t)
+static void forget_attempt(struct ol_http_transfer *t)
 {
     t->body_sent = t->head_bytes = t->read_bytes = t->kept_bytes = 0;
     t->is_sent = t->is_body_sent = t->is_repeated = t->is_late = t->is_head_done = false;
@@ -233,13 +230,13 @@ static void forget(struct ol_http_transfer *t)
     t->recipients = NULL;
 }
 
-static long left_ms(int64_t deadline_us, int64_t now_us)
+static long limit_ms(int64_t deadline_us, int64_t now_us)
 {
     int64_t left = (deadline_us - now_us) / 1000;
     return left < 1 ? 1 : left > 86400000 ? 86400000L : (long)left; // 0 would mean: no limit
 }
 
-/* What holds for all attempts of a line. */
+/* Options for all requests to this URL. */
 static void set_common(struct ol_http_transfer *t, const struct ol_http_client_request *request)
 {
     CURL *easy = t->easy;
@@ -248,19 +245,19 @@ static void set_common(struct ol_http_transfer *t, const struct ol_http_client_r
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, t->error);
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); // do not wait for a resolver that hangs
-    curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, (long)CONNECTION_AGE_S);
+    curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, (long)TRANSFER_IDLE_S);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
-    curl_easy_setopt(easy, CURLOPT_PROXY, ""); // not even from the environment
+    curl_easy_setopt(easy, CURLOPT_PROXY, ""); // not from the environment either
     curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     if (request->ca_file) {
         curl_easy_setopt(easy, CURLOPT_CAINFO, request->ca_file);
         curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
     }
-    curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_open_socket);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, t);
-    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, t->sockets->close);
-    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, t->sockets->engine);
-    curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, before_request);
+    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, t->hooks->close);
+    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, t->hooks->engine);
+    curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_before_request);
     curl_easy_setopt(easy, CURLOPT_PREREQDATA, t);
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_head);
     curl_easy_setopt(easy, CURLOPT_HEADERDATA, t);
@@ -275,9 +272,9 @@ static void set_http(struct ol_http_transfer *t, const struct ol_http_client_req
     curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
     curl_easy_setopt(easy, CURLOPT_DISALLOW_USERNAME_IN_URL, 1L);
     curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
-    /* With TLS the handshake tells at once whether streams can share the connection, and waiting
-     * for it saves a crowd of connections. Without TLS only an answer would tell, and one hanging
-     * request would hold up all others. */
+    // With TLS the handshake shows whether requests can share the connection, so waiting for it
+    // saves many connections. Without TLS only a response would show it, and one slow request would
+    // hold up all others.
     bool is_https = strncasecmp(request->url, "https:", 6) == 0;
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION,
                      (long)(is_https ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1));
@@ -315,18 +312,18 @@ static bool set_mail(struct ol_http_transfer *t, const struct ol_mail_envelope *
     return true;
 }
 
-/* Curl takes "name:" without a value as an order to send no such header; "name;" sends it empty. */
-static void mark_if_empty(char *line)
+/* To curl "name:" without a value means not to send that header; "name;" sends it empty. */
+static void mark_empty(char *line)
 {
     char *colon = strchr(line, ':');
     if (colon[1 + strspn(colon + 1, " ")] == '\0')
         memcpy(colon, ";", 2);
 }
 
-/* The list that curl reads, in memory of our own: it is made for every attempt. */
+/* Make the list that curl reads, in memory of our own: every attempt needs one. */
 static bool set_headers(struct ol_http_transfer *t, const struct ol_headers *headers)
 {
-    static char no_expect[] = "Expect:"; // a round trip that receivers get wrong
+    static char no_expect[] = "Expect:"; // saves a round trip that many receivers handle wrongly
     ol_buf_reset(&t->head);
     ol_buf_add(&t->head, headers->text.data, headers->text.bytes);
     if (t->head.failed)
@@ -334,7 +331,7 @@ static bool set_headers(struct ol_http_transfer *t, const struct ol_headers *hea
     t->lines[0] = (struct curl_slist){.data = no_expect};
     for (size_t i = 0; i < headers->count; i++) {
         char *line = t->head.data + headers->lines[i].at;
-        mark_if_empty(line);
+        mark_empty(line);
         t->lines[i].next = &t->lines[i + 1];
         t->lines[i + 1] = (struct curl_slist){.data = line};
     }
@@ -342,13 +339,13 @@ static bool set_headers(struct ol_http_transfer *t, const struct ol_headers *hea
     return true;
 }
 
-/* Tell curl what it does not know yet. */
-static bool set_line(struct ol_http_transfer *t, const struct ol_http_client_request *request)
+/* Set the options that differ from those of the last attempt. */
+static bool set_options(struct ol_http_transfer *t, const struct ol_http_client_request *request)
 {
     bool is_get = !request->mail && request->body_bytes == 0 && strcmp(request->method, "GET") == 0;
-    bool is_known = t->url.bytes && strcmp(t->url.data, request->url) == 0 && !request->mail &&
-                    t->is_get == is_get && strcmp(t->method, request->method) == 0;
-    if (is_known)
+    bool is_same = t->url.bytes && strcmp(t->url.data, request->url) == 0 && !request->mail &&
+                   t->is_get == is_get && strcmp(t->method, request->method) == 0;
+    if (is_same)
         return true;
     t->is_get = is_get;
     set_common(t, request);
@@ -365,14 +362,14 @@ static bool set_line(struct ol_http_transfer *t, const struct ol_http_client_req
 void ol_http_transfer_reset(struct ol_http_transfer *t,
                             const struct ol_http_client_request *request)
 {
-    forget(t);
+    forget_attempt(t);
     t->started_us = ol_clock_boot_us();
     t->deadline_us = request->deadline_us;
     t->tag = request->tag;
-    t->is_direct = false;
+    t->is_plain = false;
     t->is_mail = request->mail != NULL;
-    t->allow_private = request->allow_private || t->is_mail; // a mail server is the operator's own
-    if (t->body.capacity > BODY_ROOM_KEPT)
+    t->allow_private = request->allow_private || t->is_mail; // the operator chooses the mail server
+    if (t->body.capacity > TRANSFER_BODY_KEPT)
         ol_buf_clear(&t->body);
     ol_buf_reset(&t->body);
 }
@@ -384,12 +381,12 @@ bool ol_http_transfer_prepare(struct ol_http_transfer *t,
     if (!t->easy && !(t->easy = curl_easy_init()))
         return false;
     ol_buf_add(&t->body, request->body, request->body_bytes);
-    if (t->body.failed || !set_line(t, request) ||
+    if (t->body.failed || !set_options(t, request) ||
         (!t->is_mail && !set_headers(t, request->headers))) {
-        ol_buf_reset(&t->url); // curl knows some of it only
+        ol_buf_reset(&t->url); // not all options are set
         return false;
     }
-    curl_easy_setopt(t->easy, CURLOPT_TIMEOUT_MS, left_ms(t->deadline_us, t->started_us));
+    curl_easy_setopt(t->easy, CURLOPT_TIMEOUT_MS, limit_ms(t->deadline_us, t->started_us));
     if (!t->is_get && !t->is_mail) {
         curl_easy_setopt(t->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)t->body.bytes);
         curl_easy_setopt(t->easy, CURLOPT_POSTFIELDS, t->body.data ? t->body.data : "");
@@ -397,17 +394,16 @@ bool ol_http_transfer_prepare(struct ol_http_transfer *t,
     return true;
 }
 
-/* --- end
- * ------------------------------------------------------------------------------------------ */
+/* --- end -------------------------------------------------------------------------------------- */
 
-static enum ol_http_reach http_reach(const struct ol_http_transfer *t)
+static enum ol_http_reach find_http_reach(const struct ol_http_transfer *t)
 {
     if (t->is_head_done)
-        return OL_REACH_ANSWERED; // whatever became of the body
+        return OL_REACH_ANSWERED; // even if the body was cut off
     return t->is_sent ? OL_REACH_LOST : OL_REACH_NOTHING;
 }
 
-static enum ol_http_reach mail_reach(const struct ol_http_transfer *t, CURLcode code)
+static enum ol_http_reach find_mail_reach(const struct ol_http_transfer *t, CURLcode code)
 {
     if (code == CURLE_OK)
         return OL_REACH_ANSWERED;
@@ -416,7 +412,7 @@ static enum ol_http_reach mail_reach(const struct ol_http_transfer *t, CURLcode 
     return t->is_body_sent ? OL_REACH_LOST : OL_REACH_NOTHING;
 }
 
-static const char *reason(struct ol_http_transfer *t, CURLcode code, bool is_abandoned)
+static const char *describe_error(struct ol_http_transfer *t, CURLcode code, bool is_abandoned)
 {
     char *room = t->reason;
     size_t room_bytes = sizeof t->reason;
@@ -431,7 +427,8 @@ static const char *reason(struct ol_http_transfer *t, CURLcode code, bool is_aba
     else if (t->is_late)
         snprintf(room, room_bytes, "its time was over before it could be sent");
     else if (t->is_head_long)
-        snprintf(room, room_bytes, "the answer's headers are longer than %d bytes", HEAD_MAX);
+        snprintf(room, room_bytes, "the answer's headers are longer than %d bytes",
+                 TRANSFER_HEAD_MAX);
     else
         return t->error[0] ? t->error : curl_easy_strerror(code);
     return room;
@@ -444,8 +441,8 @@ void ol_http_transfer_end(struct ol_http_transfer *t, CURLcode code, bool is_aba
         curl_easy_getinfo(t->easy, CURLINFO_RESPONSE_CODE, &status);
         t->status = (int)status;
     }
-    t->answer = (struct ol_http_response){
-        .reach = t->is_mail ? mail_reach(t, code) : http_reach(t),
+    t->response = (struct ol_http_response){
+        .reach = t->is_mail ? find_mail_reach(t, code) : find_http_reach(t),
         .status = t->status,
         .is_denied = t->denied != NULL,
         .is_timeout = code == CURLE_OPERATION_TIMEDOUT,
@@ -454,7 +451,7 @@ void ol_http_transfer_end(struct ol_http_transfer *t, CURLcode code, bool is_aba
         .retry_after = t->retry_after,
         .body = t->kept,
         .body_bytes = t->kept_bytes,
-        .error = code == CURLE_OK ? "" : reason(t, code, is_abandoned),
+        .error = code == CURLE_OK ? "" : describe_error(t, code, is_abandoned),
         .duration_us = ol_clock_boot_us() - t->started_us,
     };
 }

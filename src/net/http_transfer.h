@@ -1,15 +1,15 @@
-/* http_transfer.h: one attempt, through curl or http_plain.c, without the connections it goes over.
+/* http_transfer.h: one attempt, through curl or http_plain.c; connections are kept elsewhere.
  *
  * C1  A transfer is one attempt. Curl repeats a request by itself when a kept connection turns out
- *     to be dead; the second time `before_request` is asked it says no.
+ *     to be dead; `before_request` refuses the second time.
  * C2  `is_sent` is set before the first byte of a request leaves (for mail: before MAIL FROM), so a
  *     transfer without it surely did not reach the receiver.
  * C3  The address is checked where the socket is made, and again before each request.
  * C4  No callback of ours calls `done`: transfers end in one place, ol_http_transfer_end().
- * C5  No request leaves after its deadline, however long the process stood still in between: that
- * is looked at in `before_request` too, for a transfer that was added may start much later.
+ * C5  No request leaves after its deadline, even when the process was suspended in between.
+ *     `before_request` checks that too, because a transfer may start long after it was added.
  *
- * A transfer is used again and again, and by one link: most of what curl is told stays as it is. */
+ * A pool uses its transfers again, so most of curl's options need not be set each time. */
 #ifndef OL_NET_HTTP_TRANSFER_H
 #define OL_NET_HTTP_TRANSFER_H
 
@@ -20,7 +20,7 @@
 
 struct ol_connection;
 
-/* An address that was checked. bytes 0: none. */
+/* An address that was checked. bytes is 0: none. */
 struct ol_remote_address {
     union {
         struct sockaddr any;
@@ -34,42 +34,43 @@ struct ol_remote_address {
 bool ol_remote_address_set(struct ol_remote_address *peer, const char *text, int port);
 bool ol_remote_address_equals(const struct ol_remote_address *a, const struct ol_remote_address *b);
 
-/* Whoever waits for the connections is told when they come and go. */
-struct ol_http_sockets {
-    void (*opened)(void *engine, int fd);
-    int (*close)(void *engine, curl_socket_t fd); /* and closes it */
+/* Called when curl opens a connection, and to close one. */
+struct ol_http_socket_hooks {
+    void (*on_opened)(void *engine, int fd);
+    int (*close)(void *engine, curl_socket_t fd);
     void *engine;
 };
 
 struct ol_http_transfer {
     struct ol_http_transfer *next; /* in a list: of the engine, or of those to be used again */
-    struct ol_http_transfer *before, *after; /* in flight, as the owner knows it */
-    struct ol_http_transfer *next_end;       /* among those to be given up */
-    void *link;                              /* http_client.c's */
-    bool is_over, is_ended; /* for the engine; and for the owner, under the engine's lock */
-    bool is_direct;         /* it goes by http_plain.c, and curl knows nothing of it */
-    struct ol_connection *connection; /* http_plain.c's, while it is under way */
-    CURL *easy;                       /* NULL: curl never had to do with it */
+    struct ol_http_transfer *before, *after; /* in flight, in the owner's list */
+    struct ol_http_transfer *next_abandoned; /* among those that the owner ends */
+    struct ol_http_pool *pool;
+    bool is_over;                     /* for the engine */
+    bool is_ended;                    /* for the owner; under the client's lock */
+    bool is_plain;                    /* http_plain.c sends it, and curl does not know it */
+    struct ol_connection *connection; /* http_plain.c's, while in flight */
+    CURL *easy;                       /* NULL: curl never sent it */
     void *tag;
-    struct ol_http_response answer; /* once it has ended */
-    struct ol_remote_address peer;  /* to whom it goes, or went */
+    struct ol_http_response response; /* once it has ended */
+    struct ol_remote_address peer;    /* where it goes, or went */
 
     /* private */
     int64_t started_us, deadline_us;
-    const struct ol_http_sockets *sockets;
-    struct ol_buf body; /* direct: all of the request */
+    const struct ol_http_socket_hooks *hooks;
+    struct ol_buf body; /* plain: the whole request */
     struct ol_buf head;
     struct curl_slist lines[OL_HEADERS_MAX + 1]; /* in `head` */
     struct curl_slist *recipients;
     size_t body_sent;
     bool is_mail, is_get, allow_private;
-    struct ol_buf url; /* as curl knows it; empty: it knows nothing yet */
+    struct ol_buf url; /* that curl's options are for; empty: none are set */
     char method[16];
 
     bool is_sent;      /* C2 */
     bool is_body_sent; /* mail: curl has read the body to its end */
-    bool is_repeated;  /* C1 struck */
-    bool is_late;      /* C5 struck */
+    bool is_repeated;  /* refused by C1 */
+    bool is_late;      /* refused by C5 */
     bool is_head_done; /* the final head is complete */
     bool is_head_long;
     bool is_reply_done; /* mail: the next line begins a new reply */
@@ -83,31 +84,30 @@ struct ol_http_transfer {
     char kept[OL_RESPONSE_KEPT];
 };
 
-/* `sockets` must outlive the connections. NULL: memory is out. */
-struct ol_http_transfer *ol_http_transfer_new(const struct ol_http_sockets *sockets);
+/* `hooks` must outlive the connections. NULL: out of memory. */
+struct ol_http_transfer *ol_http_transfer_new(const struct ol_http_socket_hooks *hooks);
 void ol_http_transfer_free(struct ol_http_transfer *transfer);
 
-/* Get it ready to be added to a multi handle. False: memory is out. */
+/* Prepare it for a multi handle. False: out of memory. */
 bool ol_http_transfer_prepare(struct ol_http_transfer *transfer,
                               const struct ol_http_client_request *request);
 
-/* What both ways have in common. Forget the last attempt, before anything is written down of this
- * one. */
+/* Forget the last attempt and begin a new one. For curl and http_plain.c alike. */
 void ol_http_transfer_reset(struct ol_http_transfer *transfer,
                             const struct ol_http_client_request *request);
 
-/* Before the first byte leaves: is it too late (C5), is the address refused (C3)? */
+/* To be checked before the first byte leaves: is it too late (C5), is the address refused (C3)? */
 bool ol_http_transfer_is_late(struct ol_http_transfer *transfer);
 bool ol_http_transfer_is_denied(struct ol_http_transfer *transfer,
                                 const struct ol_remote_address *peer);
 
-/* Has the answer's head grown beyond all measure? */
+/* Is the response's head longer than allowed? */
 bool ol_http_transfer_is_head_long(struct ol_http_transfer *transfer);
 
-/* Some of the answer's body. False: that is enough. */
-bool ol_http_transfer_hear(struct ol_http_transfer *transfer, const char *data, size_t bytes);
+/* Take a part of the response's body. False: no more is wanted. */
+bool ol_http_transfer_receive(struct ol_http_transfer *transfer, const char *data, size_t bytes);
 
-/* It is over, by curl's code or because we gave it up: fill in its answer. */
+/* It has ended with curl's code, or was abandoned: fill in its response. */
 void ol_http_transfer_end(struct ol_http_transfer *transfer, CURLcode code, bool is_abandoned);
 
 #endif

@@ -1,4 +1,4 @@
-/* poller.h: one descriptor that becomes readable for any of several, or at a time. */
+/* poller.h: one descriptor that becomes readable when any of several does, or at a given time. */
 #ifndef OL_NET_POLLER_H
 #define OL_NET_POLLER_H
 
@@ -10,18 +10,18 @@ struct ol_poller {
     int64_t at_us;
 };
 
-int ol_poller_open(struct ol_poller *ready, outlog_err *err);
-void ol_poller_close(struct ol_poller *ready);
+int ol_poller_open(struct ol_poller *poller, outlog_err *err);
+void ol_poller_close(struct ol_poller *poller);
 
 /* Watch `fd` for `events` (EPOLLIN, EPOLLOUT), level-triggered. -1: it cannot be watched, which
  * for a plain file means that it never blocks. */
-int ol_poller_add(struct ol_poller *ready, int fd, uint32_t events);
-void ol_poller_remove(struct ol_poller *ready, int fd);
+int ol_poller_add(struct ol_poller *poller, int fd, uint32_t events);
+void ol_poller_remove(struct ol_poller *poller, int fd);
 
 /* Become readable at this CLOCK_BOOTTIME, INT64_MAX for never; replaces the former time. */
-void ol_poller_at(struct ol_poller *ready, int64_t at_us);
+void ol_poller_at(struct ol_poller *poller, int64_t at_us);
 
-/* Wait up to timeout_ms for any of it. */
-void ol_poller_wait(struct ol_poller *ready, int timeout_ms);
+/* Wait up to timeout_ms for any of these. */
+void ol_poller_wait(struct ol_poller *poller, int timeout_ms);
 
 #endif

@@ -1,44 +1,44 @@
 /* ssrf_guard.c: the SSRF guard.
  *
- * G1  A URL is accepted only in a form that every parser reads alike: what we check is what curl
- *     connects to (fuzz_url holds the two against each other).
- * G2  The address is checked where the socket is made (http_client.c), and curl connects that very
+ * G1  A URL is accepted only in a form that every parser reads alike: curl connects to what we
+ *     check (fuzz_url compares the two).
+ * G2  The address is checked where the socket is made (http_transfer.c), and curl connects to that
  *     address: between check and use there is no second lookup.
- * G3  A connection that is used again is checked again before the request goes out. */
+ * G3  A kept connection is checked again before each request. */
 #include "net/ssrf_guard.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 
-/* --- the URL -------------------------------------------------------------------------------- */
+/* --- the URL ---------------------------------------------------------------------------------- */
 
 static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
 
-static char lower(char c)
+static char to_lower(char c)
 {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-/* Case-insensitive prefix; returns what follows it, or NULL. */
-static const char *after(const char *text, const char *prefix)
+/* What follows the prefix, whose case does not matter, or NULL. */
+static const char *skip_prefix(const char *text, const char *prefix)
 {
     for (; *prefix; text++, prefix++)
-        if (lower(*text) != *prefix)
+        if (to_lower(*text) != *prefix)
             return NULL;
     return text;
 }
 
-static int refuse(outlog_err *err, const char *why)
+static int refuse_url(outlog_err *err, const char *why)
 {
     return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/url", "url: %s", why);
 }
 
-/* A name whose last label is a number is what inet_aton would take for an address, and resolvers
- * do: only the four-part decimal form may look like that. */
+/* inet_aton and resolvers take a name whose last label is a number for an address. Only the
+ * four-part decimal form may look like one. */
 static bool looks_like_number(const char *host)
 {
     const char *label = strrchr(host, '.');
@@ -54,9 +54,9 @@ static int check_name(const char *host, outlog_err *err)
     for (const char *at = host;; at++) {
         if (*at == '.' || *at == '\0') {
             if (label == 0 || label > 63)
-                return refuse(err, "the host has an empty or overlong label");
+                return refuse_url(err, "the host has an empty or overlong label");
             if (at[-1] == '-' || at[-(long)label] == '-')
-                return refuse(err, "a label of the host begins or ends with a hyphen");
+                return refuse_url(err, "a label of the host begins or ends with a hyphen");
             label = 0;
             if (*at == '\0')
                 return 0;
@@ -64,8 +64,8 @@ static int check_name(const char *host, outlog_err *err)
         }
         bool ok = (*at >= 'a' && *at <= 'z') || is_digit(*at) || *at == '-' || *at == '_';
         if (!ok)
-            return refuse(err, "the host may hold letters, digits, hyphens and dots only"
-                               " (write international names as xn--…)");
+            return refuse_url(err, "the host may hold letters, digits, hyphens and dots only"
+                                   " (write international names as xn--…)");
         label++;
     }
 }
@@ -90,12 +90,12 @@ static int check_host(struct ol_parsed_url *url, bool is_bracketed, bool allow_p
 
     if (is_bracketed) {
         if (inet_pton(AF_INET6, url->host, &six.sin6_addr) != 1)
-            return refuse(err, "what stands in brackets is no IPv6 address");
+            return refuse_url(err, "the brackets do not hold an IPv6 address");
         return check_literal(url, (struct sockaddr *)&six, sizeof six, allow_private, err);
     }
     if (looks_like_number(url->host)) {
         if (inet_pton(AF_INET, url->host, &four.sin_addr) != 1)
-            return refuse(err, "an IPv4 address is written as four decimal numbers");
+            return refuse_url(err, "an IPv4 address is written as four decimal numbers");
         return check_literal(url, (struct sockaddr *)&four, sizeof four, allow_private, err);
     }
     return check_name(url->host, err);
@@ -121,18 +121,18 @@ int ol_ssrf_guard_url(const char *url, bool allow_private, struct ol_parsed_url 
     *out = (struct ol_parsed_url){0};
     for (const char *at = url; *at; at++)
         if (*at <= 0x20 || *at == 0x7f || strchr("\\#\"<>^`{|}", *at)) // signed: >= 0x80 is < 0
-            return refuse(err, "white space, control bytes, bytes beyond ASCII and"
-                               " \\ # \" < > ^ ` { | } must be left out or written as %XX");
-    const char *host = after(url, "https://");
+            return refuse_url(err, "white space, control bytes, bytes beyond ASCII and"
+                                   " \\ # \" < > ^ ` { | } must be left out or written as %XX");
+    const char *host = skip_prefix(url, "https://");
     out->is_https = host != NULL;
-    if (!host && !(host = after(url, "http://")))
-        return refuse(err, "it must begin with https://");
+    if (!host && !(host = skip_prefix(url, "http://")))
+        return refuse_url(err, "it must begin with https://");
     if (!out->is_https && !allow_private)
-        return refuse(err, "it must begin with https:// (allow_private: true admits http)");
+        return refuse_url(err, "it must begin with https:// (allow_private: true admits http)");
 
     size_t authority = strcspn(host, "/?");
     if (memchr(host, '@', authority))
-        return refuse(err, "no user name or password may stand in it (use headers)");
+        return refuse_url(err, "it must not hold a user name or password (use headers)");
     bool is_bracketed = *host == '[';
     const char *end;
     if (is_bracketed) {
@@ -140,7 +140,7 @@ int ol_ssrf_guard_url(const char *url, bool allow_private, struct ol_parsed_url 
         authority--;
         end = memchr(host, ']', authority);
         if (!end)
-            return refuse(err, "] is missing");
+            return refuse_url(err, "] is missing");
     } else {
         end = memchr(host, ':', authority);
         if (!end)
@@ -148,19 +148,19 @@ int ol_ssrf_guard_url(const char *url, bool allow_private, struct ol_parsed_url 
     }
     size_t bytes = (size_t)(end - host);
     if (bytes == 0 || bytes >= sizeof out->host)
-        return refuse(err, "the host is empty or too long");
+        return refuse_url(err, "the host is empty or too long");
     for (size_t i = 0; i < bytes; i++)
-        out->host[i] = lower(host[i]);
+        out->host[i] = to_lower(host[i]);
 
     const char *colon = end + (is_bracketed ? 1 : 0);
     size_t rest = (size_t)(host + authority - colon);
     out->port = out->is_https ? 443 : 80;
     if (rest > 0 && (*colon != ':' || read_port(colon + 1, rest - 1, &out->port) < 0))
-        return refuse(err, "what follows the host is no port");
+        return refuse_url(err, "what follows the host is no port");
     if (check_host(out, is_bracketed, allow_private, err) < 0)
         return -1;
     if (out->port != 443 && !allow_private)
-        return refuse(err, "only port 443 is admitted (allow_private: true admits any)");
+        return refuse_url(err, "only port 443 is admitted (allow_private: true admits any)");
     return 0;
 }
 
@@ -177,16 +177,16 @@ bool ol_ssrf_guard_host_is_listed(const char *host, const char *const *allowed, 
     return false;
 }
 
-/* --- the address ---------------------------------------------------------------------------- */
+/* --- the address ------------------------------------------------------------------------------ */
 
-struct range {
+struct ip_range {
     unsigned char prefix[4];
     int bits;
     const char *name;
 };
 
-/* IANA's special-purpose registry, and the one public address that is a cloud's inside (Azure). */
-static const struct range refused_four[] = {
+/* IANA's special-purpose registry, and Azure's metadata service, which has a public address. */
+static const struct ip_range refused_four[] = {
     {{0, 0, 0, 0}, 8, "this-network"},        {{10, 0, 0, 0}, 8, "private"},
     {{100, 64, 0, 0}, 10, "carrier-private"}, {{127, 0, 0, 0}, 8, "loopback"},
     {{169, 254, 0, 0}, 16, "link-local"},     {{172, 16, 0, 0}, 12, "private"},
@@ -197,15 +197,15 @@ static const struct range refused_four[] = {
     {{240, 0, 0, 0}, 4, "reserved"},          {{168, 63, 129, 16}, 32, "cloud-metadata"},
 };
 
-/* Of IPv6 only 2000::/3 is public, without these. */
-static const struct range refused_six[] = {
+/* Of IPv6 only 2000::/3 is public, except these. */
+static const struct ip_range refused_six[] = {
     {{0x20, 0x01, 0x00, 0x00}, 23, "special-purpose"},
     {{0x20, 0x01, 0x0d, 0xb8}, 32, "documentation"},
     {{0x20, 0x02, 0x00, 0x00}, 16, "6to4"},
     {{0x3f, 0xff, 0x00, 0x00}, 20, "documentation"},
 };
 
-static bool in_range(const unsigned char *address, const struct range *range)
+static bool in_range(const unsigned char *address, const struct ip_range *range)
 {
     int whole = range->bits / 8, rest = range->bits % 8;
     if (memcmp(address, range->prefix, (size_t)whole) != 0)

@@ -1,5 +1,4 @@
-/* ssrf_guard.h: where we may send to (D1: the SSRF guard). Pure: it neither resolves nor connects.
- */
+/* ssrf_guard.h: which URLs and addresses may be sent to (D1). Pure: no lookup, no connection. */
 #ifndef OL_NET_SSRF_GUARD_H
 #define OL_NET_SSRF_GUARD_H
 
@@ -10,7 +9,7 @@
 
 enum { OL_HOST_TEXT = 254 };
 
-/* What a URL says about the connection. */
+/* The parts of a URL that matter for the connection. */
 struct ol_parsed_url {
     bool is_https;
     bool is_address;         /* the host is an IP address */
@@ -18,13 +17,13 @@ struct ol_parsed_url {
     int port;
 };
 
-/* Take a URL apart and refuse every form that another parser could read differently: user info,
+/* Parse a URL, and refuse every form that another parser could read differently: user info,
  * fragments, white space, backslashes, bytes beyond ASCII, escapes in the host, inet_aton
  * addresses (0x7f.1, 2130706433, 010.0.0.1), zone ids, empty labels.
  *
  * Without `allow_private` only https on port 443 passes, and no address that ol_ssrf_guard_address
- * refuses. OUTLOG_INVALID_FIELD: the message names the part, not the URL (its path may be secret).
- */
+ * refuses. OUTLOG_INVALID_FIELD: the message names the part, not the URL, whose path
+ * may be secret. */
 int ol_ssrf_guard_url(const char *url, bool allow_private, struct ol_parsed_url *out,
                       outlog_err *err);
 

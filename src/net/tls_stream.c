@@ -1,5 +1,5 @@
-/* tls_stream.c: the socket never blocks; waiting is done in poll, so that a shutdown from another
- * thread ends every wait. */
+/* tls_stream.c: the socket is non-blocking and all waiting is in poll, so that shutdown() by
+ * another thread ends every wait. */
 #include "net/tls_stream.h"
 
 #include "base/clock.h"
@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* How many milliseconds are left until `end_us`; -1 stands for ever. */
+/* Milliseconds until end_us; -1: no limit. */
 static int left_ms(int64_t end_us)
 {
     if (end_us == INT64_MAX)
@@ -60,8 +60,8 @@ static int connect_one(const struct addrinfo *to, int64_t end_us)
     return -1;
 }
 
-static int open_socket(struct ol_tls_stream *wire, const struct ol_address *address, int64_t end_us,
-                       outlog_err *err)
+static int open_socket(struct ol_tls_stream *stream, const struct ol_address *address,
+                       int64_t end_us, outlog_err *err)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
     char port[8];
@@ -70,24 +70,23 @@ static int open_socket(struct ol_tls_stream *wire, const struct ol_address *addr
     int failed = getaddrinfo(address->host, port, &hints, &list);
     if (failed)
         return ol_fail(err, OUTLOG_UNAVAILABLE, "%s: %s", address->host, gai_strerror(failed));
-    for (const struct addrinfo *to = list; to && wire->fd < 0; to = to->ai_next)
-        wire->fd = connect_one(to, end_us);
+    for (const struct addrinfo *to = list; to && stream->fd < 0; to = to->ai_next)
+        stream->fd = connect_one(to, end_us);
     int why = errno;
     freeaddrinfo(list);
-    if (wire->fd < 0)
+    if (stream->fd < 0)
         return ol_fail(err, OUTLOG_UNAVAILABLE, "connect %s:%d: %s", address->host, address->port,
                        strerror(why));
     return 0;
 }
 
-/* --- TLS
- * --------------------------------------------------------------------------------------------- */
+/* --- TLS -------------------------------------------------------------------------------------- */
 
-static int tls_trouble(const struct ol_tls_stream *wire, const char *what, outlog_err *err)
+static int fail_tls(const struct ol_tls_stream *stream, const char *what, outlog_err *err)
 {
     char text[160] = "the connection was closed";
     unsigned long code = ERR_get_error();
-    long verified = wire->tls ? SSL_get_verify_result(wire->tls) : X509_V_OK;
+    long verified = stream->tls ? SSL_get_verify_result(stream->tls) : X509_V_OK;
     if (verified != X509_V_OK)
         snprintf(text, sizeof text, "%s", X509_verify_cert_error_string(verified));
     else if (code)
@@ -96,100 +95,100 @@ static int tls_trouble(const struct ol_tls_stream *wire, const char *what, outlo
     return ol_fail(err, OUTLOG_UNAVAILABLE, "TLS: %s: %s", what, text);
 }
 
-static int make_context(struct ol_tls_stream *wire, const struct ol_tls_files *files,
+static int make_context(struct ol_tls_stream *stream, const struct ol_tls_files *files,
                         outlog_err *err)
 {
-    wire->context = SSL_CTX_new(TLS_client_method());
-    if (!wire->context)
-        return tls_trouble(wire, "no context", err);
-    SSL_CTX_set_min_proto_version(wire->context, TLS1_2_VERSION);
-    SSL_CTX_set_verify(wire->context, SSL_VERIFY_PEER, NULL);
-    SSL_CTX_set_mode(wire->context,
+    stream->context = SSL_CTX_new(TLS_client_method());
+    if (!stream->context)
+        return fail_tls(stream, "no context", err);
+    SSL_CTX_set_min_proto_version(stream->context, TLS1_2_VERSION);
+    SSL_CTX_set_verify(stream->context, SSL_VERIFY_PEER, NULL);
+    SSL_CTX_set_mode(stream->context,
                      SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-    if (files->ca_file ? SSL_CTX_load_verify_file(wire->context, files->ca_file) != 1
-                       : SSL_CTX_set_default_verify_paths(wire->context) != 1)
-        return tls_trouble(wire, "ca_file", err);
+    if (files->ca_file ? SSL_CTX_load_verify_file(stream->context, files->ca_file) != 1
+                       : SSL_CTX_set_default_verify_paths(stream->context) != 1)
+        return fail_tls(stream, "ca_file", err);
     if (files->cert_file &&
-        (SSL_CTX_use_certificate_chain_file(wire->context, files->cert_file) != 1 ||
-         SSL_CTX_use_PrivateKey_file(wire->context, files->key_file, SSL_FILETYPE_PEM) != 1))
-        return tls_trouble(wire, "cert_file and key_file", err);
+        (SSL_CTX_use_certificate_chain_file(stream->context, files->cert_file) != 1 ||
+         SSL_CTX_use_PrivateKey_file(stream->context, files->key_file, SSL_FILETYPE_PEM) != 1))
+        return fail_tls(stream, "cert_file and key_file", err);
     return 0;
 }
 
-/* Wait for what OpenSSL wants; false when it is an error or too late. */
-static bool wait_tls(struct ol_tls_stream *wire, int result, int64_t end_us)
+/* Wait for what OpenSSL wants. False: an error, or too late. */
+static bool wait_tls(struct ol_tls_stream *stream, int result, int64_t end_us)
 {
-    switch (SSL_get_error(wire->tls, result)) {
+    switch (SSL_get_error(stream->tls, result)) {
     case SSL_ERROR_WANT_READ:
-        return wait_for(wire->fd, POLLIN, end_us);
+        return wait_for(stream->fd, POLLIN, end_us);
     case SSL_ERROR_WANT_WRITE:
-        return wait_for(wire->fd, POLLOUT, end_us);
+        return wait_for(stream->fd, POLLOUT, end_us);
     default:
         return false;
     }
 }
 
-static int start_tls(struct ol_tls_stream *wire, const struct ol_address *address,
+static int start_tls(struct ol_tls_stream *stream, const struct ol_address *address,
                      const struct ol_tls_files *files, int64_t end_us, outlog_err *err)
 {
-    unsigned char number[sizeof(struct in6_addr)];
+    unsigned char binary[sizeof(struct in6_addr)];
     int result;
 
-    if (make_context(wire, files, err) < 0)
+    if (make_context(stream, files, err) < 0)
         return -1;
-    wire->tls = SSL_new(wire->context);
-    if (!wire->tls || SSL_set_fd(wire->tls, wire->fd) != 1)
-        return tls_trouble(wire, "no session", err);
-    X509_VERIFY_PARAM *checks = SSL_get0_param(wire->tls);
-    bool is_number = inet_pton(AF_INET, address->host, number) == 1 ||
-                     inet_pton(AF_INET6, address->host, number) == 1;
-    if (is_number ? X509_VERIFY_PARAM_set1_ip_asc(checks, address->host) != 1
-                  : SSL_set1_host(wire->tls, address->host) != 1 ||
-                        SSL_set_tlsext_host_name(wire->tls, address->host) != 1)
-        return tls_trouble(wire, "the host's name", err);
+    stream->tls = SSL_new(stream->context);
+    if (!stream->tls || SSL_set_fd(stream->tls, stream->fd) != 1)
+        return fail_tls(stream, "no session", err);
+    X509_VERIFY_PARAM *checks = SSL_get0_param(stream->tls);
+    bool is_address = inet_pton(AF_INET, address->host, binary) == 1 ||
+                      inet_pton(AF_INET6, address->host, binary) == 1;
+    if (is_address ? X509_VERIFY_PARAM_set1_ip_asc(checks, address->host) != 1
+                   : SSL_set1_host(stream->tls, address->host) != 1 ||
+                         SSL_set_tlsext_host_name(stream->tls, address->host) != 1)
+        return fail_tls(stream, "the host's name", err);
     ERR_clear_error();
-    while ((result = SSL_connect(wire->tls)) != 1)
-        if (!wait_tls(wire, result, end_us))
-            return tls_trouble(wire, address->host, err);
+    while ((result = SSL_connect(stream->tls)) != 1)
+        if (!wait_tls(stream, result, end_us))
+            return fail_tls(stream, address->host, err);
     return 0;
 }
 
-/* --- the whole
- * ----------------------------------------------------------------------------------------- */
+/* --- the stream ------------------------------------------------------------------------------- */
 
-int ol_tls_stream_open(struct ol_tls_stream *wire, const struct ol_address *address,
+int ol_tls_stream_open(struct ol_tls_stream *stream, const struct ol_address *address,
                        const struct ol_tls_files *files, int timeout_ms, outlog_err *err)
 {
     int64_t end_us = ol_clock_boot_us() + timeout_ms * INT64_C(1000);
-    if (open_socket(wire, address, end_us, err) == 0 &&
-        (!address->is_tls || start_tls(wire, address, files, end_us, err) == 0))
+    if (open_socket(stream, address, end_us, err) == 0 &&
+        (!address->is_tls || start_tls(stream, address, files, end_us, err) == 0))
         return 0;
-    ol_tls_stream_close(wire);
+    ol_tls_stream_close(stream);
     return -1;
 }
 
-void ol_tls_stream_close(struct ol_tls_stream *wire)
+void ol_tls_stream_close(struct ol_tls_stream *stream)
 {
-    SSL_free(wire->tls);
-    SSL_CTX_free(wire->context);
-    if (wire->fd >= 0)
-        close(wire->fd);
-    *wire = (struct ol_tls_stream){.fd = -1};
+    SSL_free(stream->tls);
+    SSL_CTX_free(stream->context);
+    if (stream->fd >= 0)
+        close(stream->fd);
+    *stream = (struct ol_tls_stream){.fd = -1};
 }
 
-int ol_tls_stream_write(struct ol_tls_stream *wire, const char *data, size_t bytes, outlog_err *err)
+int ol_tls_stream_write(struct ol_tls_stream *stream, const char *data, size_t bytes,
+                        outlog_err *err)
 {
     while (bytes > 0) {
         ssize_t sent;
-        if (wire->tls) {
+        if (stream->tls) {
             ERR_clear_error();
-            sent = SSL_write(wire->tls, data, bytes < 1 << 20 ? (int)bytes : 1 << 20);
-            if (sent <= 0 && wait_tls(wire, (int)sent, INT64_MAX))
+            sent = SSL_write(stream->tls, data, bytes < 1 << 20 ? (int)bytes : 1 << 20);
+            if (sent <= 0 && wait_tls(stream, (int)sent, INT64_MAX))
                 continue;
         } else {
-            sent = send(wire->fd, data, bytes, MSG_NOSIGNAL);
+            sent = send(stream->fd, data, bytes, MSG_NOSIGNAL);
             if (sent < 0 && (errno == EAGAIN || errno == EINTR) &&
-                wait_for(wire->fd, POLLOUT, INT64_MAX))
+                wait_for(stream->fd, POLLOUT, INT64_MAX))
                 continue;
         }
         if (sent <= 0)
@@ -200,29 +199,29 @@ int ol_tls_stream_write(struct ol_tls_stream *wire, const char *data, size_t byt
     return 0;
 }
 
-static ssize_t read_once(struct ol_tls_stream *wire, char *data, size_t room, bool *is_over)
+static ssize_t read_once(struct ol_tls_stream *stream, char *data, size_t room, bool *is_over)
 {
     ssize_t got;
-    if (wire->tls) {
+    if (stream->tls) {
         ERR_clear_error();
-        got = SSL_read(wire->tls, data, room < 1 << 20 ? (int)room : 1 << 20);
-        int why = got > 0 ? SSL_ERROR_NONE : SSL_get_error(wire->tls, (int)got);
+        got = SSL_read(stream->tls, data, room < 1 << 20 ? (int)room : 1 << 20);
+        int why = got > 0 ? SSL_ERROR_NONE : SSL_get_error(stream->tls, (int)got);
         *is_over = got <= 0 && why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE;
     } else {
-        got = recv(wire->fd, data, room, 0);
+        got = recv(stream->fd, data, room, 0);
         *is_over = got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
     }
     return got > 0 ? got : 0;
 }
 
-ssize_t ol_tls_stream_read(struct ol_tls_stream *wire, char *data, size_t room, int timeout_ms,
+ssize_t ol_tls_stream_read(struct ol_tls_stream *stream, char *data, size_t room, int timeout_ms,
                            outlog_err *err)
 {
     int64_t end_us = ol_clock_boot_us() + timeout_ms * INT64_C(1000);
     bool is_over = false;
     ssize_t got;
-    while ((got = read_once(wire, data, room, &is_over)) == 0 && !is_over && timeout_ms > 0)
-        if (!wait_for(wire->fd, POLLIN, end_us))
+    while ((got = read_once(stream, data, room, &is_over)) == 0 && !is_over && timeout_ms > 0)
+        if (!wait_for(stream->fd, POLLIN, end_us))
             break;
     return is_over ? ol_fail(err, OUTLOG_UNAVAILABLE, "the server closed the connection") : got;
 }

@@ -1,4 +1,4 @@
-/* tls_stream.h: a TCP connection, perhaps inside TLS, for clients that bring none of their own. */
+/* tls_stream.h: a TCP connection, with or without TLS, for client libraries without one. */
 #ifndef OL_NET_TLS_STREAM_H
 #define OL_NET_TLS_STREAM_H
 
@@ -10,7 +10,7 @@
 struct ssl_st;
 struct ssl_ctx_st;
 
-/* Files in PEM form; NULL: the system's certificates, and no certificate of our own. */
+/* PEM files. NULL: trust the system's certificates; send no client certificate. */
 struct ol_tls_files {
     const char *ca_file, *cert_file, *key_file;
 };
@@ -22,19 +22,20 @@ struct ol_tls_stream {
     struct ssl_ctx_st *context;
 };
 
-/* Connect to the address, by TLS where it says so: then the certificate must be valid for the host,
- * by ca_file or by what the system trusts. Takes timeout_ms at most, and the lookup of the name. */
-int ol_tls_stream_open(struct ol_tls_stream *wire, const struct ol_address *address,
+/* Connect to the address, with TLS if address->is_tls. The certificate must then be valid for the
+ * host and signed by ca_file or one that the system trusts. Takes timeout_ms at most, plus the time
+ * to resolve the name. */
+int ol_tls_stream_open(struct ol_tls_stream *stream, const struct ol_address *address,
                        const struct ol_tls_files *files, int timeout_ms, outlog_err *err);
-void ol_tls_stream_close(struct ol_tls_stream *wire);
+void ol_tls_stream_close(struct ol_tls_stream *stream);
 
-/* Write all of it, waiting as long as it takes: whoever calls has a watchdog that shuts fd down. */
-int ol_tls_stream_write(struct ol_tls_stream *wire, const char *data, size_t bytes,
+/* Write all of it, without a time limit: the caller needs a watchdog that shuts fd down. */
+int ol_tls_stream_write(struct ol_tls_stream *stream, const char *data, size_t bytes,
                         outlog_err *err);
 
-/* Read what there is, waiting up to timeout_ms for the first of it. 0: nothing came. -1: the
- * connection is over. */
-ssize_t ol_tls_stream_read(struct ol_tls_stream *wire, char *data, size_t room, int timeout_ms,
+/* Read what has arrived, waiting up to timeout_ms for the first byte. 0: nothing arrived. -1: the
+ * connection was closed. */
+ssize_t ol_tls_stream_read(struct ol_tls_stream *stream, char *data, size_t room, int timeout_ms,
                            outlog_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* webhook_signature.c: HMAC-SHA256 over id.timestamp.body, one keyed context a secret, used again
- * and again: that is twice as fast as HMAC() with its key setup each time. */
+/* webhook_signature.c: HMAC-SHA256 over id.timestamp.body. Each secret keeps its keyed context,
+ * which is twice as fast as HMAC() with its key setup each time. */
 #include "net/webhook_signature.h"
 
 #include "base/base64.h"
@@ -11,20 +11,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SECRETS_MAX = 8, SECRET_BYTES = 512, MAC_BYTES = 32 };
+enum { SIGNATURE_SECRETS_MAX = 8, SIGNATURE_SECRET_BYTES = 512, SIGNATURE_MAC_BYTES = 32 };
 
 struct ol_webhook_signature {
     size_t count;
-    EVP_MAC_CTX *keys[SECRETS_MAX];
+    EVP_MAC_CTX *keys[SIGNATURE_SECRETS_MAX];
 };
 
-static int secret_key(const char *secret, unsigned char key[SECRET_BYTES], size_t *bytes,
-                      outlog_err *err)
+static int read_key(const char *secret, unsigned char key[SIGNATURE_SECRET_BYTES], size_t *bytes,
+                    outlog_err *err)
 {
     size_t length = strlen(secret);
-    if (length == 0 || length > SECRET_BYTES)
+    if (length == 0 || length > SIGNATURE_SECRET_BYTES)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/secret", "secret: 1 to %d bytes wanted",
-                          SECRET_BYTES);
+                          SIGNATURE_SECRET_BYTES);
     if (strncmp(secret, "whsec_", 6) != 0) {
         memcpy(key, secret, length);
         *bytes = length;
@@ -38,7 +38,7 @@ static int secret_key(const char *secret, unsigned char key[SECRET_BYTES], size_
     return 0;
 }
 
-static EVP_MAC_CTX *keyed(EVP_MAC *hmac, const unsigned char *key, size_t bytes)
+static EVP_MAC_CTX *make_context(EVP_MAC *hmac, const unsigned char *key, size_t bytes)
 {
     char digest[] = "SHA256";
     OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
@@ -54,13 +54,14 @@ static EVP_MAC_CTX *keyed(EVP_MAC *hmac, const unsigned char *key, size_t bytes)
 int ol_webhook_signature_open(const char *const *secrets, size_t count,
                               struct ol_webhook_signature **out, outlog_err *err)
 {
-    unsigned char key[SECRET_BYTES + 3];
+    unsigned char key[SIGNATURE_SECRET_BYTES + 3];
     struct ol_webhook_signature *sign = NULL;
     EVP_MAC *hmac = NULL;
     int result = -1;
 
-    if (count > SECRETS_MAX) {
-        ol_fail_at(err, OUTLOG_INVALID_FIELD, "/secrets", "secrets: at most %d", SECRETS_MAX);
+    if (count > SIGNATURE_SECRETS_MAX) {
+        ol_fail_at(err, OUTLOG_INVALID_FIELD, "/secrets", "secrets: at most %d",
+                   SIGNATURE_SECRETS_MAX);
         goto out;
     }
     if (!(sign = calloc(1, sizeof *sign)) || !(hmac = EVP_MAC_fetch(NULL, "HMAC", NULL))) {
@@ -69,9 +70,9 @@ int ol_webhook_signature_open(const char *const *secrets, size_t count,
     }
     for (size_t i = 0; i < count; i++) {
         size_t bytes = 0;
-        if (secret_key(secrets[i], key, &bytes, err) < 0)
+        if (read_key(secrets[i], key, &bytes, err) < 0)
             goto out;
-        if (!(sign->keys[sign->count] = keyed(hmac, key, bytes))) {
+        if (!(sign->keys[sign->count] = make_context(hmac, key, bytes))) {
             ol_fail(err, OUTLOG_NO_MEMORY, "HMAC-SHA256 is not available");
             goto out;
         }
@@ -99,7 +100,7 @@ void ol_webhook_signature_close(struct ol_webhook_signature *sign)
 int ol_webhook_signature_add(struct ol_webhook_signature *sign, const char *id, int64_t timestamp_s,
                              const void *body, size_t body_bytes, struct ol_buf *out)
 {
-    unsigned char mac[MAC_BYTES];
+    unsigned char mac[SIGNATURE_MAC_BYTES];
     size_t mac_bytes;
     char stamp[32];
     int stamp_bytes = snprintf(stamp, sizeof stamp, ".%lld.", (long long)timestamp_s);

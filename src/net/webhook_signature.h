@@ -7,11 +7,11 @@
 
 struct ol_webhook_signature; /* the keys of one destination in one thread */
 
-/* Take the secrets, the newest first: during a rotation each of them signs, so that the receiver
- * may know either. "whsec_" + base64 means the decoded bytes, anything else its own bytes.
+/* Prepare the keys, the newest first. During a rotation each secret signs, so that the receiver may
+ * know either. "whsec_" + base64 means the decoded bytes, anything else its own bytes.
  *
- * OUTLOG_INVALID_FIELD: a secret is empty or not base64 after whsec_; the message never shows it.
- */
+ * OUTLOG_INVALID_FIELD: a secret is empty or not base64 after whsec_; the message never
+ * shows it. */
 int ol_webhook_signature_open(const char *const *secrets, size_t count,
                               struct ol_webhook_signature **out, outlog_err *err);
 void ol_webhook_signature_close(struct ol_webhook_signature *sign);

@@ -1,4 +1,4 @@
-/* cloudevents.c: attributes are gathered once, then written as headers or as JSON. */
+/* cloudevents.c: collects the attributes of a message, then writes them as headers or JSON. */
 #include "publish/cloudevents.h"
 
 #include "base/base64.h"
@@ -7,22 +7,25 @@
 #include <string.h>
 #include <strings.h>
 
-enum { ATTRIBUTES = 12 };
+const char *const ol_envelope_names[] = {"none", "cloudevents-binary", "cloudevents-structured",
+                                         NULL};
 
-struct attributes {
+enum { CE_ATTRIBUTES = 12 };
+
+struct ce_attributes {
     struct ol_buf source, subject;
     char time[OL_TIMESTAMP_TEXT];
     size_t count;
-    struct outlog_header list[ATTRIBUTES];
+    struct outlog_header list[CE_ATTRIBUTES];
 };
 
-static void attribute(struct attributes *a, const char *name, const char *value)
+static void add_attribute(struct ce_attributes *a, const char *name, const char *value)
 {
     if (value && *value) // an attribute without value is absent, never empty
         a->list[a->count++] = (struct outlog_header){name, value};
 }
 
-/* What may stand in a path segment of a URI reference; the rest is percent-encoded. */
+/* Percent-encode what a path segment of a URI reference must not hold. */
 static void add_segment(struct ol_buf *out, const char *text)
 {
     static const char plain[] =
@@ -34,7 +37,8 @@ static void add_segment(struct ol_buf *out, const char *text)
             ol_buf_print(out, "%%%02X", (unsigned char)*text);
 }
 
-static int gather(const struct outlog_delivery *message, const char *source, struct attributes *a)
+static int collect_attributes(const struct outlog_delivery *message, const char *source,
+                              struct ce_attributes *a)
 {
     if (source) {
         ol_buf_text(&a->source, source);
@@ -49,23 +53,23 @@ static int gather(const struct outlog_delivery *message, const char *source, str
         ol_buf_print(&a->subject, "%s/%s", message->aggregate_type, message->aggregate_id);
     if (a->source.failed || a->subject.failed)
         return -1;
-    attribute(a, "specversion", "1.0");
-    attribute(a, "id", message->event_id);
-    attribute(a, "source", a->source.data);
-    attribute(a, "type", message->event_type);
-    attribute(a, "time",
-              message->created_at ? ol_timestamp_format(message->created_at, a->time) : NULL);
-    attribute(a, "subject", a->subject.data);
-    attribute(a, "orgid", message->org_id);
-    attribute(a, "correlationid", message->correlation_id);
-    attribute(a, "causationid", message->causation_id);
-    attribute(a, "partitionkey", message->partition_key);
-    attribute(a, "idempotencykey", message->idempotency_key);
-    attribute(a, "traceparent", message->traceparent);
+    add_attribute(a, "specversion", "1.0");
+    add_attribute(a, "id", message->event_id);
+    add_attribute(a, "source", a->source.data);
+    add_attribute(a, "type", message->event_type);
+    add_attribute(a, "time",
+                  message->created_at ? ol_timestamp_format(message->created_at, a->time) : NULL);
+    add_attribute(a, "subject", a->subject.data);
+    add_attribute(a, "orgid", message->org_id);
+    add_attribute(a, "correlationid", message->correlation_id);
+    add_attribute(a, "causationid", message->causation_id);
+    add_attribute(a, "partitionkey", message->partition_key);
+    add_attribute(a, "idempotencykey", message->idempotency_key);
+    add_attribute(a, "traceparent", message->traceparent);
     return 0;
 }
 
-static void clear(struct attributes *a)
+static void clear_attributes(struct ce_attributes *a)
 {
     ol_buf_clear(&a->source);
     ol_buf_clear(&a->subject);
@@ -86,11 +90,11 @@ static void add_encoded(struct ol_buf *out, const char *value)
 int ol_cloudevents_binary(const struct outlog_delivery *message, const char *source,
                           struct ol_headers *headers, outlog_err *err)
 {
-    struct attributes a = {0};
+    struct ce_attributes a = {0};
     struct ol_buf name = {0}, value = {0};
     int result = -1;
 
-    if (gather(message, source, &a) < 0) {
+    if (collect_attributes(message, source, &a) < 0) {
         ol_no_memory(err);
         goto out;
     }
@@ -110,7 +114,7 @@ int ol_cloudevents_binary(const struct outlog_delivery *message, const char *sou
 out:
     ol_buf_clear(&value);
     ol_buf_clear(&name);
-    clear(&a);
+    clear_attributes(&a);
     return result;
 }
 
@@ -118,11 +122,11 @@ int ol_cloudevents_list(const struct outlog_delivery *message, const char *sourc
                         const char *prefix, struct ol_arena *arena, struct outlog_header **list,
                         size_t *count, outlog_err *err)
 {
-    struct attributes a = {0};
+    struct ce_attributes a = {0};
     int result = 0;
 
-    *list = ol_arena_array(arena, ATTRIBUTES, sizeof **list);
-    if (!*list || gather(message, source, &a) < 0)
+    *list = ol_arena_array(arena, CE_ATTRIBUTES, sizeof **list);
+    if (!*list || collect_attributes(message, source, &a) < 0)
         result = -1;
     for (*count = 0; result == 0 && *count < a.count; (*count)++) {
         struct outlog_header *to = &(*list)[*count], *from = &a.list[*count];
@@ -131,7 +135,7 @@ int ol_cloudevents_list(const struct outlog_delivery *message, const char *sourc
         if (!to->name || !to->value)
             result = -1;
     }
-    clear(&a);
+    clear_attributes(&a);
     return result == 0 ? 0 : ol_no_memory(err);
 }
 
@@ -152,11 +156,11 @@ bool ol_cloudevents_is_json(const char *content_type)
 int ol_cloudevents_structured(const struct outlog_delivery *message, const char *source,
                               struct ol_buf *out)
 {
-    struct attributes a = {0};
+    struct ce_attributes a = {0};
     struct ol_json data;
 
-    if (gather(message, source, &a) < 0) {
-        clear(&a);
+    if (collect_attributes(message, source, &a) < 0) {
+        clear_attributes(&a);
         return -1;
     }
     for (size_t i = 0; i < a.count; i++) {
@@ -165,7 +169,7 @@ int ol_cloudevents_structured(const struct outlog_delivery *message, const char 
         ol_buf_text(out, "\":");
         ol_buf_json_text(out, a.list[i].value);
     }
-    clear(&a);
+    clear_attributes(&a);
     ol_buf_text(out, ",\"datacontenttype\":");
     ol_buf_json_text(out, message->content_type ? message->content_type : "application/json");
     bool is_json = ol_cloudevents_is_json(message->content_type) &&

@@ -1,8 +1,8 @@
-/* mask.h: what others sent us, made fit to be kept and shown (E13, R4).
+/* mask.h: removes secrets from text that others sent, before it is stored or shown (E13, R4).
  *
  * Responses and error texts may repeat what we sent (an echo, a debug page) or hold secrets of
- * their own. Before they are stored: secrets become ***, bytes that are no UTF-8 or no text become
- * U+FFFD, and the length is bounded. */
+ * their own. Before they are stored: secrets become ***, bytes that are not UTF-8 or not text
+ * become U+FFFD, and the length is limited. */
 #ifndef OL_PUBLISH_MASK_H
 #define OL_PUBLISH_MASK_H
 

@@ -1,4 +1,4 @@
-/* outcome.c: answers become outcomes. */
+/* outcome.c: outcomes of HTTP and mail, and the dates of Retry-After. */
 #include "publish/outcome.h"
 
 #include "base/timestamp.h"
@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- texts ----------------------------------------------------------------------------------- */
+/* --- texts ------------------------------------------------------------------------------------ */
 
-/* response and error into one memory: first both, then the pointers, for the memory may move. */
+/* Write response and error into `memory`, then set the pointers: it moves while it grows. */
 static void set_texts(struct outlog_outcome *out, struct ol_buf *memory, const char *body,
                       size_t body_bytes, const char *error, const struct ol_settings *settings)
 {
@@ -30,6 +30,11 @@ static void set_texts(struct outlog_outcome *out, struct ol_buf *memory, const c
     out->error = error ? memory->data + response_bytes + 1 : NULL;
 }
 
+bool ol_status_set_has(const struct ol_status_set *set, int status)
+{
+    return status >= 0 && status < 1000 && (set->bits[status / 8] >> status % 8 & 1);
+}
+
 void ol_outcome_refusal(const outlog_err *err, const struct ol_settings *settings,
                         struct ol_buf *memory, struct outlog_outcome *out)
 {
@@ -44,7 +49,7 @@ void ol_outcome_refusal(const outlog_err *err, const struct ol_settings *setting
 
 /* --- Retry-After ------------------------------------------------------------------------------ */
 
-static int month_number(const char *name)
+static int parse_month(const char *name)
 {
     static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
     for (int i = 0; i < 12; i++)
@@ -72,7 +77,7 @@ static bool parse_date(const char *text, int64_t *out_us)
                       &year) != 6) {
         return false;
     }
-    month = month_number(name);
+    month = parse_month(name);
     if (month == 0 || year < 1970 || year > 9999 || day < 0 || hour < 0 || minute < 0 || second < 0)
         return false;
     int bytes = snprintf(iso, sizeof iso, "%04d-%02d-%02dT%02d:%02d:%02dZ", year, month, day, hour,
@@ -100,13 +105,14 @@ static bool is_transient_status(int status)
     return status == 408 || status == 425 || status == 429 || status >= 500;
 }
 
-static void note_status(const struct ol_http_response *answer, const struct ol_settings *settings,
-                        int64_t now_us, struct outlog_outcome *out, char *error, size_t room)
+static void set_failed(const struct ol_http_response *response,
+                       const struct ol_status_set *retry_on, int64_t now_us,
+                       struct outlog_outcome *out, char *error, size_t room)
 {
-    int status = answer->status;
+    int status = response->status;
     out->kind = OUTLOG_PUBLISH_FAILED;
-    out->is_permanent = !is_transient_status(status) && !ol_settings_retries_on(settings, status);
-    out->retry_after_us = ol_outcome_retry_after_us(answer->retry_after, now_us);
+    out->is_permanent = !is_transient_status(status) && !ol_status_set_has(retry_on, status);
+    out->retry_after_us = ol_outcome_retry_after_us(response->retry_after, now_us);
     out->surely_not_sent = status == 429 || (status == 503 && out->retry_after_us > 0);
     const char *why = status == 410                   ? ": the receiver is gone for good"
                       : status >= 300 && status < 400 ? ": redirects are not followed"
@@ -114,67 +120,70 @@ static void note_status(const struct ol_http_response *answer, const struct ol_s
     snprintf(error, room, "HTTP %d%s", status, why);
 }
 
-void ol_outcome_http(const struct ol_http_response *answer, const struct ol_settings *settings,
-                     int64_t now_us, struct ol_buf *memory, struct outlog_outcome *out)
+void ol_outcome_http(const struct ol_http_response *response, const struct ol_settings *settings,
+                     const struct ol_status_set *retry_on, int64_t now_us, struct ol_buf *memory,
+                     struct outlog_outcome *out)
 {
     char error[512] = "";
 
-    *out = (struct outlog_outcome){.status = answer->status, .duration_us = answer->duration_us};
-    switch (answer->reach) {
+    *out =
+        (struct outlog_outcome){.status = response->status, .duration_us = response->duration_us};
+    switch (response->reach) {
     case OL_REACH_ANSWERED:
-        if (answer->status >= 200 && answer->status < 300)
+        if (response->status >= 200 && response->status < 300)
             out->kind = OUTLOG_PUBLISH_OK;
         else
-            note_status(answer, settings, now_us, out, error, sizeof error);
+            set_failed(response, retry_on, now_us, out, error, sizeof error);
         break;
     case OL_REACH_NOTHING:
         out->status = 0;
-        out->kind = answer->is_abandoned ? OUTLOG_PUBLISH_RELEASED : OUTLOG_PUBLISH_FAILED;
-        out->is_permanent = answer->is_denied;
+        out->kind = response->is_abandoned ? OUTLOG_PUBLISH_RELEASED : OUTLOG_PUBLISH_FAILED;
+        out->is_permanent = response->is_denied;
         out->surely_not_sent = true;
-        snprintf(error, sizeof error, "%s", answer->error);
+        snprintf(error, sizeof error, "%s", response->error);
         break;
     case OL_REACH_REFUSED: // mail only
     case OL_REACH_LOST:
         out->status = 0;
         out->kind = OUTLOG_PUBLISH_UNKNOWN;
-        snprintf(error, sizeof error, "sent, but no complete answer: %s", answer->error);
+        snprintf(error, sizeof error, "sent, but no complete answer: %s", response->error);
         break;
     }
-    set_texts(out, memory, answer->body, answer->body_bytes,
+    set_texts(out, memory, response->body, response->body_bytes,
               out->kind == OUTLOG_PUBLISH_OK ? NULL : error, settings);
 }
 
 /* --- mail ------------------------------------------------------------------------------------- */
 
-void ol_outcome_mail(const struct ol_http_response *answer, const struct ol_settings *settings,
+void ol_outcome_mail(const struct ol_http_response *response, const struct ol_settings *settings,
                      struct ol_buf *memory, struct outlog_outcome *out)
 {
     char error[512] = "";
 
-    *out = (struct outlog_outcome){.status = answer->status, .duration_us = answer->duration_us};
-    switch (answer->reach) {
+    *out =
+        (struct outlog_outcome){.status = response->status, .duration_us = response->duration_us};
+    switch (response->reach) {
     case OL_REACH_ANSWERED:
         out->kind = OUTLOG_PUBLISH_OK;
         break;
     case OL_REACH_REFUSED:
         out->kind = OUTLOG_PUBLISH_FAILED;
         out->surely_not_sent = true;
-        /* A wrong password is the operator's trouble: it must not bury every mail at once. */
-        out->is_permanent = answer->status >= 500 && !answer->is_before_message;
+        // The operator can correct a wrong password: it must not make every mail a dead letter.
+        out->is_permanent = response->status >= 500 && !response->is_before_message;
         snprintf(error, sizeof error, "refused by the mail server: %.*s",
-                 (int)(answer->body_bytes < 300 ? answer->body_bytes : 300), answer->body);
+                 (int)(response->body_bytes < 300 ? response->body_bytes : 300), response->body);
         break;
     case OL_REACH_NOTHING:
-        out->kind = answer->is_abandoned ? OUTLOG_PUBLISH_RELEASED : OUTLOG_PUBLISH_FAILED;
+        out->kind = response->is_abandoned ? OUTLOG_PUBLISH_RELEASED : OUTLOG_PUBLISH_FAILED;
         out->surely_not_sent = true;
-        snprintf(error, sizeof error, "%s", answer->error);
+        snprintf(error, sizeof error, "%s", response->error);
         break;
     case OL_REACH_LOST:
         out->kind = OUTLOG_PUBLISH_UNKNOWN;
-        snprintf(error, sizeof error, "sent, but not acknowledged: %s", answer->error);
+        snprintf(error, sizeof error, "sent, but not acknowledged: %s", response->error);
         break;
     }
-    set_texts(out, memory, answer->body, answer->body_bytes,
+    set_texts(out, memory, response->body, response->body_bytes,
               out->kind == OUTLOG_PUBLISH_OK ? NULL : error, settings);
 }

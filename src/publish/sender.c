@@ -1,9 +1,8 @@
-/* sender.c: outlets share the thread's HTTP engine; those that bring a descriptor of their own (a
- * program, stdout, a plug-in) are gathered in one epoll, which the engine waits for as well. */
+/* sender.c: all channels share the thread's HTTP client. The descriptors of the other publishers (a
+ * program, stdout, a broker, a plug-in) are in one epoll set, which the client waits for too. */
 #include "publish/sender.h"
 
 #include "net/http_client.h"
-#include "publish/plugin.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -12,7 +11,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-enum { BUSY_POLL_MS = 5, EVENTS = 32 };
+enum { SENDER_BUSY_POLL_MS = 5, SENDER_EVENTS = 32 };
 
 struct ol_sender_channel {
     struct ol_sender *sender;
@@ -30,8 +29,9 @@ struct ol_sender {
     void *user;
     struct ol_http_client *http;
     int epoll;
-    struct ol_sender_channel *outlets;
-    size_t in_flight, news;
+    struct ol_sender_channel *channels;
+    size_t in_flight;
+    size_t outcomes; /* since the last drive */
     bool is_in_callback;
 };
 
@@ -62,126 +62,131 @@ void ol_sender_close(struct ol_sender *sender)
 {
     if (!sender)
         return;
-    for (struct ol_sender_channel *outlet = sender->outlets, *next; outlet; outlet = next) {
-        next = outlet->next;
-        ol_sender_channel_close(outlet);
+    for (struct ol_sender_channel *channel = sender->channels, *next; channel; channel = next) {
+        next = channel->next;
+        ol_sender_channel_close(channel);
     }
     ol_http_client_close(sender->http);
     close(sender->epoll);
     free(sender);
 }
 
-/* Every outcome of every outlet passes here. */
+/* Every outcome of every channel arrives here. */
 static void on_done(void *user, void *tag, const struct outlog_outcome *outcome)
 {
-    struct ol_sender_channel *outlet = user;
-    struct ol_sender *sender = outlet->sender;
-    assert(outlet->in_flight > 0 && sender->in_flight > 0); // one outcome a submit
-    outlet->in_flight--;
+    struct ol_sender_channel *channel = user;
+    struct ol_sender *sender = channel->sender;
+    assert(channel->in_flight > 0 && sender->in_flight > 0); // one outcome per submit
+    channel->in_flight--;
     sender->in_flight--;
-    sender->news++;
+    sender->outcomes++;
     sender->is_in_callback = true;
     sender->done(sender->user, tag, outcome);
     sender->is_in_callback = false;
 }
 
+static int find_publisher(struct ol_sender_channel *channel, const struct ol_settings *settings,
+                          outlog_err *err)
+{
+    const struct ol_publisher_type *type = settings->publisher_type;
+    if (type->load)
+        return type->load(settings, &channel->publisher, err);
+    if (!(channel->publisher = type->publisher))
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/type",
+                          "type: %s is not built into this outlog", settings->type);
+    channel->host.own = &channel->own;
+    return 0;
+}
+
 int ol_sender_channel_open(struct ol_sender *sender, const struct ol_settings *settings,
                            struct ol_sender_channel **out, outlog_err *err)
 {
-    struct ol_sender_channel *outlet = calloc(1, sizeof *outlet);
-    if (!outlet)
+    struct ol_sender_channel *channel = calloc(1, sizeof *channel);
+    if (!channel)
         return ol_no_memory(err);
-    outlet->sender = sender;
-    outlet->own = (struct ol_publisher_own){settings, sender->http};
-    outlet->host = (struct outlog_publisher_host){.destination = settings->name,
-                                                  .settings = settings->json,
-                                                  .done = on_done,
-                                                  .user = outlet};
-    if (settings->path) {
-        if (ol_plugin_load(settings->path, &outlet->publisher, err) < 0)
-            goto fail;
-    } else if (!(outlet->publisher = ol_publisher_by_name(settings->type))) {
-        ol_fail_at(err, OUTLOG_INVALID_FIELD, "/type", "type: %s is not built into this outlog",
-                   settings->type);
+    channel->sender = sender;
+    channel->own = (struct ol_publisher_own){settings, sender->http};
+    channel->host = (struct outlog_publisher_host){.destination = settings->name,
+                                                   .settings = settings->json,
+                                                   .done = on_done,
+                                                   .user = channel};
+    if (find_publisher(channel, settings, err) < 0)
         goto fail;
-    }
-    if (!settings->path)
-        outlet->host.own = &outlet->own;
-    if (outlet->publisher->open(&outlet->host, &outlet->instance, err) < 0)
+    if (channel->publisher->open(&channel->host, &channel->instance, err) < 0)
         goto fail;
-    int fd = outlet->publisher->fd ? outlet->publisher->fd(outlet->instance) : -1;
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = outlet};
-    outlet->has_fd = fd >= 0 && epoll_ctl(sender->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
-    outlet->next = sender->outlets;
-    sender->outlets = outlet;
-    *out = outlet;
+    int fd = channel->publisher->fd ? channel->publisher->fd(channel->instance) : -1;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = channel};
+    channel->has_fd = fd >= 0 && epoll_ctl(sender->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+    channel->next = sender->channels;
+    sender->channels = channel;
+    *out = channel;
     return 0;
 fail:
     ol_err_prefix(err, "destination %s", settings->name);
-    free(outlet);
+    free(channel);
     return -1;
 }
 
-void ol_sender_channel_close(struct ol_sender_channel *outlet)
+void ol_sender_channel_close(struct ol_sender_channel *channel)
 {
-    if (!outlet)
+    if (!channel)
         return;
-    assert(!outlet->sender->is_in_callback);
-    struct ol_sender_channel **link = &outlet->sender->outlets;
-    while (*link != outlet)
-        link = &(*link)->next;
-    *link = outlet->next;
-    if (outlet->has_fd)
-        epoll_ctl(outlet->sender->epoll, EPOLL_CTL_DEL, outlet->publisher->fd(outlet->instance),
+    assert(!channel->sender->is_in_callback);
+    struct ol_sender_channel **at = &channel->sender->channels;
+    while (*at != channel)
+        at = &(*at)->next;
+    *at = channel->next;
+    if (channel->has_fd)
+        epoll_ctl(channel->sender->epoll, EPOLL_CTL_DEL, channel->publisher->fd(channel->instance),
                   NULL);
-    outlet->publisher->close(outlet->instance);
-    assert(outlet->in_flight == 0); // close() gave every attempt its outcome
-    free(outlet);
+    channel->publisher->close(channel->instance);
+    assert(channel->in_flight == 0); // close() gave every attempt its outcome
+    free(channel);
 }
 
-void ol_sender_channel_submit(struct ol_sender_channel *outlet,
+void ol_sender_channel_submit(struct ol_sender_channel *channel,
                               const struct outlog_delivery *message, int64_t deadline_us, void *tag)
 {
-    assert(!outlet->sender->is_in_callback); // or a long key would recurse without end
-    outlet->in_flight++;
-    outlet->sender->in_flight++;
-    outlet->publisher->submit(outlet->instance, message, deadline_us, tag);
+    assert(!channel->sender->is_in_callback); // or a long key would recurse without end
+    channel->in_flight++;
+    channel->sender->in_flight++;
+    channel->publisher->submit(channel->instance, message, deadline_us, tag);
 }
 
-void ol_sender_channel_abandon(struct ol_sender_channel *outlet, void *tag)
+void ol_sender_channel_abandon(struct ol_sender_channel *channel, void *tag)
 {
-    assert(!outlet->sender->is_in_callback);
-    if (outlet->publisher->abandon)
-        outlet->publisher->abandon(outlet->instance, tag);
+    assert(!channel->sender->is_in_callback);
+    if (channel->publisher->abandon)
+        channel->publisher->abandon(channel->instance, tag);
 }
 
 size_t ol_sender_drive(struct ol_sender *sender, int timeout_ms)
 {
-    struct epoll_event events[EVENTS];
+    struct epoll_event events[SENDER_EVENTS];
     bool has_fds = false;
 
     assert(!sender->is_in_callback);
-    for (struct ol_sender_channel *o = sender->outlets; o; o = o->next) {
-        has_fds = has_fds || o->has_fd;
-        if (!o->has_fd && o->publisher->drive && o->in_flight > 0 &&
-            (timeout_ms < 0 || timeout_ms > BUSY_POLL_MS))
-            timeout_ms = BUSY_POLL_MS;
+    for (struct ol_sender_channel *channel = sender->channels; channel; channel = channel->next) {
+        has_fds = has_fds || channel->has_fd;
+        if (!channel->has_fd && channel->publisher->drive && channel->in_flight > 0 &&
+            (timeout_ms < 0 || timeout_ms > SENDER_BUSY_POLL_MS))
+            timeout_ms = SENDER_BUSY_POLL_MS;
     }
-    if (sender->news) // outcomes that came inside submit() are news too
+    if (sender->outcomes) // outcomes that arrived inside submit()
         timeout_ms = 0;
     ol_http_client_drive(sender->http, timeout_ms);
-    int ready = has_fds ? epoll_wait(sender->epoll, events, EVENTS, 0) : 0;
+    int ready = has_fds ? epoll_wait(sender->epoll, events, SENDER_EVENTS, 0) : 0;
     for (int i = 0; i < ready; i++) {
-        struct ol_sender_channel *outlet = events[i].data.ptr;
-        if (outlet->publisher->drive)
-            outlet->publisher->drive(outlet->instance, 0);
+        struct ol_sender_channel *channel = events[i].data.ptr;
+        if (channel->publisher->drive)
+            channel->publisher->drive(channel->instance, 0);
     }
-    for (struct ol_sender_channel *o = sender->outlets; o; o = o->next)
-        if (!o->has_fd && o->publisher->drive && o->in_flight > 0)
-            o->publisher->drive(o->instance, 0);
-    size_t news = sender->news;
-    sender->news = 0;
-    return news;
+    for (struct ol_sender_channel *channel = sender->channels; channel; channel = channel->next)
+        if (!channel->has_fd && channel->publisher->drive && channel->in_flight > 0)
+            channel->publisher->drive(channel->instance, 0);
+    size_t count = sender->outcomes;
+    sender->outcomes = 0;
+    return count;
 }
 
 void ol_sender_flush(struct ol_sender *sender)
@@ -194,22 +199,17 @@ int ol_sender_fd(const struct ol_sender *sender)
     return ol_http_client_fd(sender->http);
 }
 
-void ol_sender_wake(struct ol_sender *sender)
-{
-    ol_http_client_wake(sender->http);
-}
-
 size_t ol_sender_in_flight(const struct ol_sender *sender)
 {
     return sender->in_flight;
 }
 
-size_t ol_sender_channel_in_flight(const struct ol_sender_channel *outlet)
+size_t ol_sender_channel_in_flight(const struct ol_sender_channel *channel)
 {
-    return outlet->in_flight;
+    return channel->in_flight;
 }
 
-const struct outlog_publisher *ol_sender_channel_publisher(const struct ol_sender_channel *outlet)
+const struct outlog_publisher *ol_sender_channel_publisher(const struct ol_sender_channel *channel)
 {
-    return outlet->publisher;
+    return channel->publisher;
 }

@@ -1,5 +1,4 @@
-/* test_send.c: opens the destination as a relay would, sends one message and waits for its outcome.
- */
+/* test_send.c: opens the destination like a relay, sends one message, waits for its outcome. */
 #include "publish/test_send.h"
 
 #include "base/clock.h"
@@ -12,39 +11,32 @@
 
 static void on_outcome(void *user, void *tag, const struct outlog_outcome *outcome)
 {
-    struct ol_test_send *trial = user;
+    struct ol_test_send *test = user;
     (void)tag;
-    trial->is_over = true;
-    trial->outcome = *outcome;
-    snprintf(trial->error, sizeof trial->error, "%s", outcome->error ? outcome->error : "");
+    test->is_over = true;
+    test->outcome = *outcome;
+    snprintf(test->error, sizeof test->error, "%s", outcome->error ? outcome->error : "");
 }
 
 static void write_sample(const struct ol_settings *settings, struct ol_buf *out)
 {
-    if (strcmp(settings->type, "smtp") == 0) {
-        ol_buf_text(out, "{\"to\":[");
-        ol_buf_json_text(out, settings->from ? settings->from : "");
-        ol_buf_text(out, "],\"subject\":\"outlog test\",\"body_html\":\"<p>A test of outlog.</p>\","
-                         "\"body_text\":\"A test of outlog.\"}");
-    } else if (strcmp(settings->type, "sor") == 0) {
-        ol_buf_text(out, "{\"entity_type\":\"outlog.test\",\"entity_id\":\"test\","
-                         "\"change\":{\"test\":true},\"evidence_pack\":{}}");
-    } else {
+    if (settings->publisher_type->write_sample)
+        settings->publisher_type->write_sample(settings, out);
+    else
         ol_buf_text(out, "{\"test\":true}");
-    }
 }
 
-static int try_settings(const struct ol_settings *settings, const char *payload,
-                        struct ol_test_send *trial, outlog_err *err)
+static int send_one(const struct ol_settings *settings, const char *payload,
+                    struct ol_test_send *test, outlog_err *err)
 {
     struct ol_sender *sender;
-    struct ol_sender_channel *outlet;
+    struct ol_sender_channel *channel;
     char id[OL_UUID_TEXT];
 
     ol_uuid_make(id);
-    if (ol_sender_open(&sender, on_outcome, trial, err) < 0)
+    if (ol_sender_open(&sender, on_outcome, test, err) < 0)
         return -1;
-    if (ol_sender_channel_open(sender, settings, &outlet, err) < 0) {
+    if (ol_sender_channel_open(sender, settings, &channel, err) < 0) {
         ol_sender_close(sender);
         return -1;
     }
@@ -58,10 +50,10 @@ static int try_settings(const struct ol_settings *settings, const char *payload,
                                       .created_at = ol_clock_wall_us(),
                                       .attempt = 1};
     int64_t deadline = ol_clock_boot_us() + settings->timeout_us;
-    ol_sender_channel_submit(outlet, &message, deadline, trial);
-    while (!trial->is_over && ol_clock_boot_us() < deadline + 1000000)
+    ol_sender_channel_submit(channel, &message, deadline, test);
+    while (!test->is_over && ol_clock_boot_us() < deadline + 1000000)
         ol_sender_drive(sender, 100);
-    ol_sender_channel_close(outlet); // the outcome is there at the latest now
+    ol_sender_channel_close(channel); // reports the outcome if none arrived
     ol_sender_close(sender);
     return 0;
 }
@@ -98,27 +90,27 @@ int ol_test_send_run(outlog *log, const char *name, const char *payload, struct 
         return -1;
     write_sample(settings, &sample);
     result = sample.failed ? ol_no_memory(err)
-                           : try_settings(settings, payload ? payload : sample.data, out, err);
+                           : send_one(settings, payload ? payload : sample.data, out, err);
     ol_buf_clear(&sample);
     ol_settings_close(settings);
     return result;
 }
 
-const char *ol_test_send_outcome(const struct ol_test_send *trial)
+const char *ol_test_send_outcome(const struct ol_test_send *test)
 {
     static const char *const words[] = {"ok", "failed", "unknown", "released"};
-    return words[trial->outcome.kind];
+    return words[test->outcome.kind];
 }
 
-void ol_test_send_json(const struct ol_test_send *trial, struct ol_buf *out)
+void ol_test_send_json(const struct ol_test_send *test, struct ol_buf *out)
 {
-    ol_buf_print(out, "{\"outcome\":\"%s\",\"status\":", ol_test_send_outcome(trial));
-    if (trial->outcome.status)
-        ol_buf_int(out, trial->outcome.status);
+    ol_buf_print(out, "{\"outcome\":\"%s\",\"status\":", ol_test_send_outcome(test));
+    if (test->outcome.status)
+        ol_buf_int(out, test->outcome.status);
     else
         ol_buf_text(out, "null");
-    ol_buf_print(out, ",\"duration_ms\":%lld,\"error\":",
-                 (long long)(trial->outcome.duration_us / 1000));
-    ol_buf_json_text(out, *trial->error ? trial->error : NULL);
+    ol_buf_print(out,
+                 ",\"duration_ms\":%lld,\"error\":", (long long)(test->outcome.duration_us / 1000));
+    ol_buf_json_text(out, *test->error ? test->error : NULL);
     ol_buf_char(out, '}');
 }

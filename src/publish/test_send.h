@@ -1,4 +1,4 @@
-/* test_send.h: one test message to a destination, past the outbox. */
+/* test_send.h: sends one test message to a destination, without the outbox. */
 #ifndef OL_PUBLISH_TEST_SEND_H
 #define OL_PUBLISH_TEST_SEND_H
 
@@ -12,16 +12,16 @@ struct ol_test_send {
     char error[400];
 };
 
-/* Send one message of type outlog.test from here, past the outbox. `payload` NULL: what this kind
- * of destination can make something of. Takes as long as the destination's timeout.
+/* Send one message of type outlog.test from this process. `payload` NULL: a sample that the
+ * destination's type can send. Waits up to the destination's timeout.
  * OUTLOG_NOT_FOUND: there is no such destination. */
 int ol_test_send_run(outlog *log, const char *name, const char *payload, struct ol_test_send *out,
                      outlog_err *err);
 
 /* {outcome, status, duration_ms, error} */
-void ol_test_send_json(const struct ol_test_send *trial, struct ol_buf *out);
+void ol_test_send_json(const struct ol_test_send *test, struct ol_buf *out);
 
 /* ok, failed, unknown, released */
-const char *ol_test_send_outcome(const struct ol_test_send *trial);
+const char *ol_test_send_outcome(const struct ol_test_send *test);
 
 #endif

@@ -1,4 +1,4 @@
-/* report.c: see report.h. */
+/* report.c: one log line per report, in the fields of logline.h. */
 #include "telemetry/report.h"
 
 #include "base/logline.h"

@@ -1,4 +1,4 @@
-/* report.h: what the relay tells people, as lines on standard error (M2). */
+/* report.h: the log lines of the relay, on standard error (M2). */
 #ifndef OL_TELEMETRY_REPORT_H
 #define OL_TELEMETRY_REPORT_H
 
@@ -12,7 +12,7 @@ void ol_report_move(enum ol_logline_level level, const struct outlog_delivery *m
 /* Something happened to a projection; `error` is JSON, or NULL. */
 void ol_report_projection(const char *name, const char *what, const char *error);
 
-/* The store does not answer as it should. */
+/* A query failed. */
 void ol_report_store_error(const outlog_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* span.h: one span of a trace, and how OTLP writes it (M4). Pure. */
+/* span.h: one span of a trace, and its OTLP form (M4). Pure. */
 #ifndef OL_TELEMETRY_SPAN_H
 #define OL_TELEMETRY_SPAN_H
 
@@ -9,7 +9,7 @@
 
 enum ol_span_kind { OL_SPAN_INTERNAL = 1, OL_SPAN_SERVER = 2, OL_SPAN_PRODUCER = 4 };
 
-/* Of fixed size, so that telling of it never allocates; longer texts are cut. */
+/* Of fixed size, so that recording a span never allocates; longer texts are cut. */
 struct ol_span {
     char trace_id[OL_TRACEPARENT_TRACE_TEXT], span_id[OL_TRACEPARENT_SPAN_TEXT];
     char parent_id[OL_TRACEPARENT_SPAN_TEXT]; /* "": the trace begins here */

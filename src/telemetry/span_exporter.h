@@ -1,7 +1,7 @@
-/* span_exporter.h: hands spans to an OpenTelemetry collector, over OTLP/HTTP (M4).
+/* span_exporter.h: sends spans to an OpenTelemetry collector, over OTLP/HTTP (M4).
  *
- * A thread of its own sends what has gathered. Whoever tells of a span waits for nobody: when the
- * collector is slow or away, the queue fills up and further spans are dropped and counted. */
+ * A thread of its own sends the queued spans. Adding a span never waits: when the collector is slow
+ * or down, the queue fills up, and further spans are dropped and counted. */
 #ifndef OL_TELEMETRY_SPAN_EXPORTER_H
 #define OL_TELEMETRY_SPAN_EXPORTER_H
 
@@ -17,20 +17,19 @@ struct ol_span_exporter_counts {
 };
 
 /* endpoint: http(s)://HOST:PORT, to which /v1/traces is added, or a whole URL. headers: a JSON
- * object or NULL; ${NAME} is read from the environment. OUTLOG_INVALID_FIELD: one of them is wrong.
- */
+ * object or NULL; ${NAME} is read from the environment. OUTLOG_INVALID_FIELD: either is wrong. */
 int ol_span_exporter_open(const char *endpoint, const char *headers, struct ol_span_exporter **out,
                           outlog_err *err);
 
 /* From any thread; never blocks. NULL: nothing happens. */
-void ol_span_exporter_add(struct ol_span_exporter *tracer, const struct ol_span *span);
+void ol_span_exporter_add(struct ol_span_exporter *exporter, const struct ol_span *span);
 
-struct ol_span_exporter_counts ol_span_exporter_counts(struct ol_span_exporter *tracer);
+struct ol_span_exporter_counts ol_span_exporter_counts(struct ol_span_exporter *exporter);
 
-/* Send what has gathered, within two seconds, and end. NULL: nothing. */
-void ol_span_exporter_close(struct ol_span_exporter *tracer);
+/* Send the queued spans, within two seconds, and free the exporter. NULL: nothing. */
+void ol_span_exporter_close(struct ol_span_exporter *exporter);
 
-/* Whether this could be an endpoint; NULL, or what is wrong. */
+/* NULL when this can be an endpoint, else what is wrong. */
 const char *ol_span_exporter_check(const char *endpoint);
 
 #endif

@@ -1,15 +1,16 @@
 /* publish_driver.c: drives the publishers from a pipe, for test_publishers.py.
  *
- * Each line of standard input is one command, each line of standard output one answer:
+ * Each line of standard input is one command, each line of standard output one reply:
  *
- *   {"open": NAME, "settings": {…}}                       -> {"opened": NAME} or {"error": …}
- *   {"send": NAME, "tag": N, "timeout_ms": N, "message": {…}}   (payload: any JSON, or
- * payload_text)
- *   {"wait": N}      drive until N outcomes more are there -> {"tag": …, "kind": …, …} each
- *   {"abandon": NAME, "tag": N}     {"close": NAME}
+ *   {"open": NAME, "settings": {…}}           -> {"opened": NAME} or {"error": …}
+ *   {"send": NAME, "tag": N, "timeout_ms": N, "message": {…}}
+ *                                             payload: any JSON, or payload_text
+ *   {"wait": N}                               until N more outcomes: {"tag": …, "kind": …, …} each
+ *   {"abandon": NAME, "tag": N}
+ *   {"close": NAME}
  *
- * With --answers PATH the answers go to that file (a fifo), so that the stdout publisher
- * can have standard output for itself. */
+ * With --answers PATH the replies go to that file (a fifo), so that the stdout publisher has
+ * standard output for itself. */
 #include "base/clock.h"
 #include "net/headers.h"
 #include "publish/sender.h"
@@ -18,22 +19,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUTLETS = 64 };
+enum { CHANNELS_MAX = 64 };
 
-struct slot {
+struct driver_slot {
     char name[64];
     struct ol_settings *settings;
-    struct ol_sender_channel *outlet;
+    struct ol_sender_channel *channel;
 };
 
-static struct slot slots[OUTLETS];
+static struct driver_slot slots[CHANNELS_MAX];
 static struct ol_sender *sender;
-static FILE *answers;
+static FILE *replies;
 
-static void print(struct ol_buf *line)
+static void print_reply(struct ol_buf *line)
 {
-    fprintf(answers, "%s\n", line->data);
-    fflush(answers);
+    fprintf(replies, "%s\n", line->data);
+    fflush(replies);
     ol_buf_clear(line);
 }
 
@@ -58,25 +59,25 @@ static void on_outcome(void *user, void *tag, const struct outlog_outcome *outco
     ol_buf_text(&line, ",\"error\":");
     ol_buf_json_text(&line, outcome->error);
     ol_buf_char(&line, '}');
-    print(&line);
+    print_reply(&line);
 }
 
-static struct slot *find(const char *name)
+static struct driver_slot *find_slot(const char *name)
 {
-    for (int i = 0; i < OUTLETS; i++)
+    for (int i = 0; i < CHANNELS_MAX; i++)
         if (strcmp(slots[i].name, name) == 0)
             return &slots[i];
-    fprintf(stderr, "no outlet %s\n", name);
+    fprintf(stderr, "no channel %s\n", name);
     exit(2);
 }
 
-static const char *text(const struct ol_json *object, const char *key, struct ol_arena *arena)
+static const char *read_text(const struct ol_json *object, const char *key, struct ol_arena *arena)
 {
     struct ol_json value = ol_json_get(object, key);
     return ol_json_string(&value, arena, NULL);
 }
 
-static int64_t number(const struct ol_json *object, const char *key, int64_t otherwise)
+static int64_t read_number(const struct ol_json *object, const char *key, int64_t otherwise)
 {
     struct ol_json value = ol_json_get(object, key);
     int64_t out = otherwise;
@@ -84,16 +85,16 @@ static int64_t number(const struct ol_json *object, const char *key, int64_t oth
     return out;
 }
 
-static void open_outlet(const struct ol_json *command, const char *name)
+static void open_channel(const struct ol_json *command, const char *name)
 {
     struct ol_json settings = ol_json_get(command, "settings");
-    struct slot *slot = find("");
+    struct driver_slot *slot = find_slot("");
     struct ol_buf line = {0};
     outlog_err err;
 
     if (ol_settings_open(name, settings.text, settings.bytes, OL_SETTINGS_USE, &slot->settings,
                          &err) < 0 ||
-        ol_sender_channel_open(sender, slot->settings, &slot->outlet, &err) < 0) {
+        ol_sender_channel_open(sender, slot->settings, &slot->channel, &err) < 0) {
         ol_settings_close(slot->settings);
         slot->settings = NULL;
         ol_buf_text(&line, "{\"error\":");
@@ -104,7 +105,7 @@ static void open_outlet(const struct ol_json *command, const char *name)
         ol_buf_json_text(&line, name);
     }
     ol_buf_char(&line, '}');
-    print(&line);
+    print_reply(&line);
 }
 
 static void send_message(const struct ol_json *command, const char *name, struct ol_arena *arena)
@@ -112,26 +113,26 @@ static void send_message(const struct ol_json *command, const char *name, struct
     struct ol_json m = ol_json_get(command, "message"), payload = ol_json_get(&m, "payload");
     struct ol_json replay = ol_json_get(&m, "is_replay"), headers = ol_json_get(&m, "headers");
     struct outlog_delivery message = {
-        .event_id = text(&m, "event_id", arena),
-        .org_id = text(&m, "org_id", arena),
+        .event_id = read_text(&m, "event_id", arena),
+        .org_id = read_text(&m, "org_id", arena),
         .destination = name,
-        .event_type = text(&m, "event_type", arena),
+        .event_type = read_text(&m, "event_type", arena),
         .payload = payload.text,
         .payload_bytes = payload.bytes,
-        .content_type = text(&m, "content_type", arena),
-        .idempotency_key = text(&m, "idempotency_key", arena),
-        .ordering_key = text(&m, "ordering_key", arena),
-        .partition_key = text(&m, "partition_key", arena),
-        .correlation_id = text(&m, "correlation_id", arena),
-        .causation_id = text(&m, "causation_id", arena),
-        .aggregate_type = text(&m, "aggregate_type", arena),
-        .aggregate_id = text(&m, "aggregate_id", arena),
-        .traceparent = text(&m, "traceparent", arena),
-        .created_at = number(&m, "created_at", 1767528300000001),
-        .attempt = (int)number(&m, "attempt", 1),
+        .content_type = read_text(&m, "content_type", arena),
+        .idempotency_key = read_text(&m, "idempotency_key", arena),
+        .ordering_key = read_text(&m, "ordering_key", arena),
+        .partition_key = read_text(&m, "partition_key", arena),
+        .correlation_id = read_text(&m, "correlation_id", arena),
+        .causation_id = read_text(&m, "causation_id", arena),
+        .aggregate_type = read_text(&m, "aggregate_type", arena),
+        .aggregate_id = read_text(&m, "aggregate_id", arena),
+        .traceparent = read_text(&m, "traceparent", arena),
+        .created_at = read_number(&m, "created_at", 1767528300000001),
+        .attempt = (int)read_number(&m, "attempt", 1),
         .is_replay = replay.type == OL_JSON_TRUE,
     };
-    const char *raw = text(&m, "payload_text", arena);
+    const char *raw = read_text(&m, "payload_text", arena);
     struct outlog_header *list = NULL;
     outlog_err err;
     if (raw) {
@@ -143,36 +144,37 @@ static void send_message(const struct ol_json *command, const char *name, struct
         exit(2);
     }
     message.headers = list;
-    int64_t deadline_us = ol_clock_boot_us() + number(command, "timeout_ms", 5000) * 1000;
-    ol_sender_channel_submit(find(name)->outlet, &message, deadline_us,
-                             (void *)(intptr_t)number(command, "tag", 0));
+    int64_t deadline_us = ol_clock_boot_us() + read_number(command, "timeout_ms", 5000) * 1000;
+    ol_sender_channel_submit(find_slot(name)->channel, &message, deadline_us,
+                             (void *)(intptr_t)read_number(command, "tag", 0));
 }
 
-static void obey(const struct ol_json *command, struct ol_arena *arena)
+static void run_command(const struct ol_json *command, struct ol_arena *arena)
 {
     const char *name;
-    int64_t count = number(command, "wait", -1);
+    int64_t count = read_number(command, "wait", -1);
     if (count >= 0) {
         while (count > 0 && ol_sender_in_flight(sender) > 0)
             count -= (int64_t)ol_sender_drive(sender, 1000);
         ol_sender_drive(sender, 0);
-        fprintf(answers, "{\"waited\":true}\n");
-        fflush(answers);
-    } else if ((name = text(command, "open", arena))) {
-        open_outlet(command, name);
-    } else if ((name = text(command, "send", arena))) {
+        fprintf(replies, "{\"waited\":true}\n");
+        fflush(replies);
+    } else if ((name = read_text(command, "open", arena))) {
+        open_channel(command, name);
+    } else if ((name = read_text(command, "send", arena))) {
         send_message(command, name, arena);
-    } else if ((name = text(command, "abandon", arena))) {
-        ol_sender_channel_abandon(find(name)->outlet, (void *)(intptr_t)number(command, "tag", 0));
-    } else if ((name = text(command, "close", arena))) {
-        struct slot *slot = find(name);
-        ol_sender_channel_close(slot->outlet);
+    } else if ((name = read_text(command, "abandon", arena))) {
+        ol_sender_channel_abandon(find_slot(name)->channel,
+                                  (void *)(intptr_t)read_number(command, "tag", 0));
+    } else if ((name = read_text(command, "close", arena))) {
+        struct driver_slot *slot = find_slot(name);
+        ol_sender_channel_close(slot->channel);
         ol_settings_close(slot->settings);
-        *slot = (struct slot){0};
-        fprintf(answers, "{\"closed\":true}\n");
-        fflush(answers);
+        *slot = (struct driver_slot){0};
+        fprintf(replies, "{\"closed\":true}\n");
+        fflush(replies);
     } else {
-        fprintf(stderr, "what is this command?\n");
+        fprintf(stderr, "unknown command\n");
         exit(2);
     }
 }
@@ -186,8 +188,8 @@ int main(int argc, char **argv)
     struct ol_json command;
     outlog_err err;
 
-    answers = argc > 2 && strcmp(argv[1], "--answers") == 0 ? fopen(argv[2], "w") : stdout;
-    if (!answers || ol_sender_open(&sender, on_outcome, NULL, &err) < 0)
+    replies = argc > 2 && strcmp(argv[1], "--answers") == 0 ? fopen(argv[2], "w") : stdout;
+    if (!replies || ol_sender_open(&sender, on_outcome, NULL, &err) < 0)
         return 2;
     while ((bytes = getline(&line, &room, stdin)) > 0) {
         ol_arena_reset(&arena);
@@ -195,14 +197,14 @@ int main(int argc, char **argv)
             fprintf(stderr, "%s\n", err.message);
             return 2;
         }
-        obey(&command, &arena);
+        run_command(&command, &arena);
     }
     ol_sender_close(sender);
-    for (int i = 0; i < OUTLETS; i++)
+    for (int i = 0; i < CHANNELS_MAX; i++)
         ol_settings_close(slots[i].settings);
     ol_arena_clear(&arena);
     free(line);
-    if (answers != stdout)
-        fclose(answers);
+    if (replies != stdout)
+        fclose(replies);
     return 0;
 }

@@ -28,7 +28,7 @@ _names = (f"orders{number}" for number in itertools.count(1))
 
 @pytest.fixture(scope="session")
 def running(tmp_path_factory, certificates):  # noqa: F811
-    """Brokers for all tests, by kind, started when they are asked for."""
+    """Brokers that all tests share, by kind; each is started on first use."""
     started = {}
     with contextlib.ExitStack() as stack:
         def get(kind):
@@ -48,13 +48,13 @@ def kind(request):
 
 @pytest.fixture
 def shared(kind, running):
-    """A broker for tests that leave it as it was."""
+    """A broker for tests that do not change it."""
     return running(kind)
 
 
 @pytest.fixture
 def own(kind, running, tmp_path):
-    """A broker to freeze, restart and set up: own(password=…, tls=…, limit=…)."""
+    """A broker of the test's own, to freeze, restart and configure: own(password=…, tls=…, limit=…)."""
     def start(**options):
         if not kind.IS_SLOW:
             return kind(tmp_path, **options)
@@ -156,8 +156,8 @@ def test_d8_cloudevents_binary_where_there_are_headers(shared, driver, name):
 
 
 def test_d4_partial_failure_is_told_apart_message_by_message(shared, driver, name):
-    """In one batch: some to a name that is refused, some to one that takes them. Where the broker hangs up
-    after a refusal, the others are unknown, and go one by one."""
+    """In one batch: some to a name that is refused, some to one that is accepted. Where the broker closes the
+    connection after a refusal, the others are unknown, and are sent one by one."""
     good, bad = name + "-good", shared.spoil(name + "-bad")
     shared.prepare(good)
     driver.must_open("it", **shared.settings("{ordering_key}", timeout="3s"))
@@ -254,7 +254,7 @@ def test_d4_tls_is_verified(kind, own, driver, certificates, name):  # noqa: F81
 
 
 def test_d4_tls_is_verified_by_what_the_system_trusts(kind, own, certificates, name):  # noqa: F811
-    """Without ca_file. SSL_CERT_FILE is how OpenSSL is told of another system's trust."""
+    """Without ca_file. SSL_CERT_FILE replaces the certificates that the system trusts."""
     if not kind.TLS:
         pytest.skip(f"the mock of {kind.name} speaks no TLS")
     trust = {"trusted": certificates / "localhost.pem", "not": certificates / "wrong.example.pem"}
@@ -269,7 +269,7 @@ def test_d4_tls_is_verified_by_what_the_system_trusts(kind, own, certificates, n
             assert outcome["kind"] == ("ok" if word == "trusted" else "released"), (word, outcome)
 
 
-# Whoever answers at the port is no broker, or means no good.
+# The server at the port is not a broker, or is hostile.
 
 def say_nothing(peer):
     peer.settimeout(30)
@@ -292,14 +292,14 @@ def send_letters(peer):
 
 
 def drip(peer):
-    """Always a little of an answer, and never all of it."""
+    """Sends a little of a reply again and again, and never all of it."""
     for byte in itertools.chain(b"$9999999\r\n", itertools.repeat(0x20)):
         peer.sendall(bytes([byte]))
         time.sleep(0.05)
 
 
 def promise_much(peer):
-    """The first words are those of each protocol; what they announce is endless."""
+    """The first bytes are those of each protocol; the length they announce is endless."""
     asked = peer.recv(65536)
     first = {b"A": b"\x01\x00\x00\x7f\xff\xff\xff", b"*": b"*2147483647\r\n$536870912\r\n", b"\x10": b"\x20\xff\xff\xff\x7f"}
     peer.sendall(first.get(asked[:1], b"\x7f\xff\xff\xff\x00\x00\x00\x01"))
@@ -308,7 +308,7 @@ def promise_much(peer):
 
 
 def greet_oddly(peer):
-    """An answer to MQTT's CONNECT with a property that there is not."""
+    """A CONNACK of MQTT with a property that does not exist."""
     peer.recv(65536)
     peer.sendall(b"\x20\x06\x00\x00\x03\x7f\x00\x00")
     peer.recv(65536)
@@ -337,7 +337,7 @@ class Impostor:
 
 @pytest.mark.parametrize("behave", [say_nothing, hang_up, talk_nonsense, send_letters, drip, promise_much, greet_oddly])
 def test_l5_whoever_is_no_broker_costs_nothing_but_the_attempt(kind, driver, tmp_path, name, behave):  # noqa: F811
-    """Nothing was sent, so nothing is unknown; the destination closes, and its neighbours live on."""
+    """Nothing was sent, so nothing is unknown; the destination can be closed, and others are not affected."""
     impostor = Impostor(behave)
     settings = kind(tmp_path).settings(name, timeout="2s")
     where = "brokers" if "brokers" in settings else "url"
@@ -359,12 +359,12 @@ def test_d4_a_message_too_large_fails_alone_and_for_good(own, driver, name):
         large = driver.send("it", payload_text="x" * (broker.TOO_LARGE + 1000), timeout_ms=5000)
         driver.wait(6)
         outcome = driver.outcomes[large]
-        if name == "redis" and outcome["kind"] == "unknown":  # cut off before it could read why: as a relay would
+        if name == "redis" and outcome["kind"] == "unknown":  # closed before the reason was read: again, as a relay
             outcome = driver.deliver("it", payload_text="x" * (broker.TOO_LARGE + 1000), timeout_ms=5000)
         assert outcome["kind"] == "failed" and outcome["permanent"], outcome
         again = [tag for tag in small if driver.outcomes[tag]["kind"] != "ok"]
         assert all(driver.outcomes[tag]["kind"] in ("unknown", "released") for tag in again)
-        assert driver.deliver("it", event_id=new_id())["kind"] == "ok"  # it goes on
+        assert driver.deliver("it", event_id=new_id())["kind"] == "ok"  # it still works
 
 
 def test_d4_a_slow_broker_is_unknown_at_the_deadline(own, driver, name):
@@ -383,8 +383,8 @@ def test_d4_a_slow_broker_is_unknown_at_the_deadline(own, driver, name):
 
 
 def test_l5_a_restart_in_mid_batch_loses_nothing(own, driver, name):
-    """Killed with a batch on the wire: each message is ok, unknown or released, and sending those that
-    are not ok again brings every one of them there."""
+    """Killed with a batch in flight: each message is ok, unknown or released, and when those that are not ok
+    are sent again, every one of them arrives."""
     with own() as broker:
         broker.prepare(name)
         driver.must_open("it", **broker.settings(name, timeout="3s", **broker.DEDUPE))
@@ -427,7 +427,7 @@ def test_d4_closing_ends_every_attempt(own, driver, name):
 # --- through the relay ---------------------------------------------------------------------------------------
 
 def first_of_each(messages):
-    """The numbers of each key in the order they first came."""
+    """The numbers of each key in the order of their first arrival."""
     out = {}
     for message in messages:
         body = json.loads(message["payload"])
@@ -438,8 +438,8 @@ def first_of_each(messages):
 
 
 def test_l5_through_the_relay_a_broker_may_go_and_come_back(own, name, store, outbox, outlog, relays):
-    """While it is down nobody's attempts are spent; when it comes back everything arrives, each key in
-    order; killed in between, nothing is lost."""
+    """While it is down no message loses an attempt. When it comes back everything arrives, each key in
+    order. When it is killed in between, nothing is lost."""
     with own() as broker:
         broker.prepare(name)
         broker.down()
@@ -448,14 +448,14 @@ def test_l5_through_the_relay_a_broker_may_go_and_come_back(own, name, store, ou
                            breaker={"failures": 5, "open": "100ms", "open_max": "300ms"})
         put = lambda n: outbox.put("it", {"key": f"k{n % 7}", "n": n}, key=f"k{n % 7}")  # noqa: E731
         ids = [put(n) for n in range(40)]
-        relays("a", lease="20s")  # as in life, longer than the timeout
+        relays("a", lease="20s")  # as usual, longer than the timeout
         health = lambda: outlog.run("destinations", "--json").json()[0]  # noqa: E731
         wait_for(lambda: health()["breaker"] != "closed", lambda: f"an open breaker: {health()}")
         states = [outbox.state(id) for id in ids]
         assert {state["state"] for state in states} <= {"PENDING", "CLAIMED"}
         assert any(state["last_error"] for state in states)
         assert all(row["attempts"] == row["unsent"] for row in outbox.run(
-            "select * from {}parked where state = 'PENDING'"))  # nothing of the budget is used
+            "select * from {}parked where state = 'PENDING'"))  # none of the budget is used
         assert outbox.run("select * from {}attempts") == []
         broker.up()
         outbox.wait_drained()
@@ -469,7 +469,7 @@ def test_l5_through_the_relay_a_broker_may_go_and_come_back(own, name, store, ou
             assert got == {f"k{k}": [n for n in range(160) if n % 7 == k] for k in range(7)}
 
 
-# --- what only one of them has -----------------------------------------------------------------------------
+# --- features of a single broker ---------------------------------------------------------------------------
 
 @pytest.fixture
 def kafka(running):

@@ -158,12 +158,18 @@ def test_the_sql_page_names_every_argument_and_function(root, postgres_store, po
 
 def test_the_config_page_names_every_key(root):
     text = (root / "docs" / "config.md").read_text()
-    source = (root / "src" / "destinations" / "settings.c").read_text()
-    keys = re.findall(r'^    \{"(\w+)",\s+OL_TO_[A-Z_]+(?: \||,)', source, re.M)
-    types = re.findall(r'^    \{"(\w+)", OL_TO_[A-Z_]+, \d+ \* SECOND', source, re.M)
-    assert "url" in keys and "webhook" in types
+    source = "".join(path.read_text() for folder in ("destinations", "publish")
+                     for path in sorted((root / "src" / folder).rglob("*.c")))
+    tables = re.findall(r'struct ol_setting_key \w+_keys\[\] = \{\n(.*?)\n\};', source, re.S)
+    keys = set(re.findall(r'\{\.name = "(\w+)",\s+\.read = ', "".join(tables)))
+    types = re.findall(r'struct ol_publisher_type ol_publisher_type_\w+ = \{\s+\.name = "(\w+)"', source)
+    registered = re.findall(r'^    X\((\w+)\)', (root / "src" / "publish" / "registry.c").read_text(), re.M)
+    assert {"timeout", "url", "subject", "dedupe", "command", "path"} <= keys and len(keys) >= 47
+    assert "webhook" in types and sorted(types) == sorted(registered)
     for key in keys:
         assert f"`{key}`" in text, key
+    for name in types:
+        assert f"`{name}`" in text, name
     for section, key in re.findall(r'^    \{"(\w+)", "(\w+)", [A-Z]', (
             root / "src" / "config" / "section.c").read_text(), re.M):
         assert f"`{section}`" in text and f"`{key}`" in text, f"{section}.{key}"

@@ -38,7 +38,7 @@ TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 # --- the driver -------------------------------------------------------------------------------------
 
 class Driver:
-    """publish_driver as a child; outcomes by tag."""
+    """publish_driver as a child process; outcomes by tag."""
 
     def __init__(self, env=None, inside=()):
         self.process = subprocess.Popen(
@@ -51,7 +51,7 @@ class Driver:
         self.process.stdin.write(json.dumps(command) + "\n")
 
     def answer(self):
-        """The next line that is no outcome; outcomes on the way are kept."""
+        """The next line that is not an outcome; outcomes before it are kept."""
         while True:
             patience = threading.Timer(120, self.process.kill)
             patience.start()
@@ -108,7 +108,7 @@ def driver():
 # --- an HTTP receiver that misbehaves on demand ----------------------------------------------------
 
 class Receiver:
-    """One thread a connection; the path of the request says how to behave."""
+    """One thread per connection; the path of the request names the behaviour."""
 
     MOST_POURED = 100_000_000
     ENDLESS = {
@@ -209,7 +209,7 @@ class Receiver:
             answer(200)
         elif kind == "hang":
             self.ended.wait()
-        elif kind == "drip":  # a complete head, then a byte now and then, for ever
+        elif kind == "drip":  # a complete head, then single bytes without end
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
             while not self.ended.wait(0.05):
                 connection.sendall(b"x")
@@ -250,16 +250,16 @@ class Receiver:
             for byte in (b"HTTP/1.1 503 Busy\r\nX-Empty:\r\nRetry-After:  7 \r\nTransfer-Encoding: chunked\r\n\r\n"
                          b"3;x=y\r\nfin\r\n1\r\ne\r\n0\r\nRetry-After: 99\r\n\r\n"):
                 connection.sendall(bytes([byte]))
-        elif kind == "old":  # its end is the end of the answer
+        elif kind == "old":  # HTTP/1.0: the end of the connection ends the response
             connection.sendall(b"HTTP/1.0 200 OK\r\n\r\nfine")
             return False
-        elif kind == "last":  # says that it will close, and does
+        elif kind == "last":  # announces that it will close, and does
             answer(200, b"fine", "Connection: close")
             return False
-        elif kind == "quits":  # does not say so
+        elif kind == "quits":  # closes without announcing it
             answer(200, b"fine")
             return False
-        elif kind == "more":  # bytes that nobody asked for
+        elif kind == "more":  # bytes after the response
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfineHTTP/1.1 500 Later\r\nContent-Length: 0\r\n\r\n")
         elif kind == "upgrade":
             connection.sendall(b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
@@ -273,7 +273,7 @@ class Receiver:
 
 @pytest.fixture(params=["localhost", "127.0.0.1"], ids=["by_name", "by_address"])
 def receiver(request):
-    """A name is curl's at first; an address is direct.c's."""
+    """A name goes to curl at first; an address goes to http_plain.c."""
     it = Receiver(host=request.param)
     yield it
     it.end()
@@ -355,7 +355,7 @@ def test_d1_connections_are_kept_and_reused(driver, receiver):
     driver.must_open("hook", type="webhook", url=receiver.url("/ok"), allow_private=True)
     for _ in range(20):
         assert driver.deliver("hook")["kind"] == "ok"
-    # Where curl has found the way, the next goes it without curl.
+    # Once curl has resolved the name, the next request goes without curl.
     assert receiver.connections == (2 if receiver.host == "localhost" else 1) and len(receiver.requests) == 20
 
 
@@ -389,7 +389,7 @@ def test_r2_retry_after_in_seconds_and_as_a_date(driver, receiver):
     for name in "ab":
         outcome = driver.deliver(name)
         assert outcome["retry_after_us"] == 7_000_000 and outcome["surely_not_sent"]
-    assert driver.deliver("c")["retry_after_us"] == 0  # percent signs make it no date
+    assert driver.deliver("c")["retry_after_us"] == 0  # with percent signs it is not a date
 
 
 def test_d1_redirects_are_not_followed(driver, receiver):
@@ -431,7 +431,7 @@ def test_d1_complete_2xx_head_is_success_whatever_the_body_does(driver, receiver
 
 @pytest.mark.parametrize("path", Receiver.ENDLESS)
 def test_d1_answers_without_end_are_cut_and_hold_up_nobody(driver, receiver, path):
-    """However much of it comes at a time. Only of what stands in a chunk's head curl keeps nothing, and waits."""
+    """However many bytes arrive at a time. Only the head of a chunk is not limited by curl, which waits."""
     is_patient = path == "extension" and receiver.host == "localhost"
     driver.must_open("hook", type="webhook", url=receiver.url(f"/{path}"), allow_private=True)
     driver.must_open("well", type="webhook", url=receiver.url("/ok"), allow_private=True)
@@ -488,12 +488,12 @@ def test_r2_an_answer_in_pieces_is_one_answer(driver, receiver):
 
 @pytest.mark.parametrize("path", ["old", "last", "quits", "more"])
 def test_o4_a_connection_that_ends_with_its_answer_costs_no_message(driver, receiver, path):
-    """Each of them is answered once; what the receiver closes, or speaks on, is not used again."""
+    """Each request is answered once; a connection that the receiver closes or sends more on is not reused."""
     driver.must_open("hook", type="webhook", url=receiver.url(f"/{path}"), allow_private=True)
     for number in range(1, 6):
         outcome = driver.deliver("hook")
         assert (outcome["kind"], outcome["status"], outcome["response"]) == ("ok", 200, "fine"), outcome
-        with receiver.lock:      # its thread closes after it has answered
+        with receiver.lock:      # its thread closes after the response
             ours = receiver.sockets[-1]
         until(lambda: ours.fileno() < 0 or path == "more")
         assert len(receiver.requests) == number
@@ -507,7 +507,7 @@ def test_d1_an_answer_that_changes_the_protocol_is_unknown(driver, receiver):
 
 
 def test_o2_a_large_body_arrives_whole(driver, receiver):
-    """More than a socket takes at once, twenty side by side."""
+    """Bodies larger than a socket buffer, twenty at a time."""
     driver.must_open("hook", type="webhook", url=receiver.url("/ok"), allow_private=True)
     text = json.dumps({"note": "".join(chr(97 + i % 26) for i in range(3_000_000))})
     for _ in range(20):
@@ -518,7 +518,7 @@ def test_o2_a_large_body_arrives_whole(driver, receiver):
 
 
 def test_d1_a_receiver_that_comes_back_elsewhere_is_found(driver, receiver):
-    """Connections that rest die with their receiver; the next message finds the new one."""
+    """Idle connections end with their receiver; the next message reaches the new one."""
     driver.must_open("hook", type="webhook", url=receiver.url("/ok"), allow_private=True)
     assert [driver.deliver("hook")["kind"] for _ in range(3)] == ["ok"] * 3
     receiver.end()
@@ -540,7 +540,7 @@ def test_l5_hanging_destination_does_not_hold_up_a_healthy_one(driver, receiver)
     assert all(driver.outcomes[tag]["kind"] == "ok" for tag in well)
     assert not any(tag in driver.outcomes for tag in hanging)
     driver.ask(abandon="hang", tag=hanging[0])
-    driver.close("hang")  # and the rest is given up with it
+    driver.close("hang")  # abandons the rest
     assert {driver.outcomes[tag]["kind"] for tag in hanging} <= {"unknown", "released"}
 
 
@@ -558,7 +558,7 @@ def test_d1_unknown_host_was_surely_not_sent(driver):
 
 
 def test_d1_private_address_behind_a_name_is_refused(driver):
-    """The URL looks public; its name leads inside. Nothing listens there, and nothing is asked."""
+    """The URL looks public, but its name resolves to a private address. No request is sent there."""
     driver.must_open("hook", type="webhook", url="https://localhost/latest/meta-data")
     outcome = driver.deliver("hook")
     assert outcome["kind"] == "failed" and outcome["permanent"] and outcome["surely_not_sent"]
@@ -601,9 +601,9 @@ def test_d1_tls_is_verified(driver, certificates):
 
 
 def test_d1_guard_looks_again_at_a_connection_that_is_reused(driver, certificates):
-    """One destination may go inside and has left a connection open; another may not, and must not get it."""
+    """One destination may use private addresses and has an idle connection; another may not, and must not use it."""
     try:
-        inside = Receiver(context(certificates, "localhost"), port=443)    # the guard knows no other port
+        inside = Receiver(context(certificates, "localhost"), port=443)    # the guard allows no other port
     except OSError as error:
         pytest.skip(f"port 443 is taken: {error}")
     try:
@@ -621,7 +621,7 @@ def test_d1_guard_looks_again_at_a_connection_that_is_reused(driver, certificate
 
 
 def test_d1_http_2_is_spoken_where_it_is_offered(driver, receiver, certificates, tmp_path):
-    """nghttpx in front of the receiver: many messages, one connection, and it tells what was spoken."""
+    """nghttpx in front of the receiver: many messages, one connection, and it logs the protocol."""
     port = free_port()
     log = tmp_path / "access.log"
     proxy = subprocess.Popen(
@@ -633,7 +633,7 @@ def test_d1_http_2_is_spoken_where_it_is_offered(driver, receiver, certificates,
         driver.must_open("hook", type="webhook", url=f"https://localhost:{port}/ok", allow_private=True,
                          ca_file=str(certificates / "localhost.pem"), secret=SECRET)
         deadline = time.monotonic() + 60
-        while driver.deliver("hook")["kind"] != "ok":      # until it listens
+        while driver.deliver("hook")["kind"] != "ok":      # until it accepts connections
             assert time.monotonic() < deadline and proxy.poll() is None
         tags = [driver.send("hook", payload={"n": n}) for n in range(40)]
         driver.wait(len(tags))
@@ -648,10 +648,10 @@ def test_d1_http_2_is_spoken_where_it_is_offered(driver, receiver, certificates,
 
 
 def test_d1_a_name_server_that_hangs_holds_up_nobody(receiver, tmp_path):
-    """The name is asked of a server that never answers: the others go on, and nothing was sent."""
+    """The name server never replies: other destinations are not affected, and nothing was sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         try:
-            address = f"127.0.{os.getpid() % 250}.99"  # beside other tests
+            address = f"127.0.{os.getpid() % 250}.99"  # not used by other tests
             silent.bind((address, 53))
         except OSError as error:
             pytest.skip(f"port 53 cannot be had: {error}")
@@ -734,7 +734,7 @@ def test_d3_sor_posts_the_change_with_its_provenance(driver, receiver):
         "org_id": "acme", **payload, "source_id": "orchestrator:k-1",
         "source_hash": hashlib.sha256(normal.encode()).hexdigest(),
         "timestamp": "2026-01-04T12:05:00.000001Z", "inference": False}
-    assert first["body"] == second["body"]  # a repeat is the same, byte for byte
+    assert first["body"] == second["body"]  # the same on every attempt, byte for byte
     assert first["headers"]["idempotency-key"] == "k-1"
     for bad in ({}, [], {**payload, "change": 1}, {**payload, "x": 1}, {"entity_type": "CASE"}):
         assert driver.deliver("sor", payload=bad)["permanent"]
@@ -894,7 +894,7 @@ def test_d2_injection_reaches_no_server(driver, mail_server):
     ("exec >&- 2>&-; sleep 600", "unknown"),
 ])
 def test_d6_a_program_that_writes_without_end_holds_up_nobody(driver, script, kind):
-    """It is killed at its deadline; what it left behind ends with its first word to nobody."""
+    """It is killed at its deadline; a process that it left behind ends with its first write to the closed pipe."""
     driver.must_open("loud", type="exec", command=["/bin/sh", "-c", script])
     driver.must_open("calm", type="exec", command=["/bin/cat"])
     loud = [driver.send("loud", timeout_ms=1500) for _ in range(3)]
@@ -905,7 +905,7 @@ def test_d6_a_program_that_writes_without_end_holds_up_nobody(driver, script, ki
     assert all(len(driver.outcomes[tag]["response"] or "") <= 4096 for tag in loud)
 
 
-# --- mail servers without an end -------------------------------------------------------------------------
+# --- mail servers that never end -------------------------------------------------------------------------
 
 ENDLESS_MAIL = {
     "greeting": {},
@@ -920,7 +920,7 @@ ENDLESS_MAIL = {
 @pytest.mark.parametrize("where", ENDLESS_MAIL)
 @pytest.mark.parametrize("receiver", ["127.0.0.1"], indirect=True, ids=["others"])
 def test_d2_a_mail_server_that_never_ends_its_reply_is_given_up(driver, receiver, where, line):
-    """And others are served meanwhile."""
+    """Other destinations are served meanwhile."""
     listener, poured = socket.create_server(("127.0.0.1", 0)), [0]
 
     def pour(link):

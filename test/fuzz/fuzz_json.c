@@ -1,9 +1,5 @@
-/* fuzz_json.c: our reader against jansson, and against itself.
- *
- *     clang -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -Iinclude -Isrc \
- *         test/fuzz/fuzz_json.c
- * src/base/{json,json_normal,json_parse,json_text,buf,arena,err,clock}.c -ljansson -o fuzz_json
- *     ./fuzz_json -max_total_time=60 /tmp/corpus test/fuzz/corpus/json */
+/* fuzz_json.c: our JSON parser compared with jansson, and with its own output. `scripts/fuzz json`
+ * runs it. */
 #include "base/json/json.h"
 
 #include <jansson.h>

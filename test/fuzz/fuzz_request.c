@@ -1,8 +1,8 @@
-/* fuzz_request.c: HTTP requests out of bytes (server/http/http1.c), however the bytes come.
+/* fuzz_request.c: the parser of HTTP requests (server/http/http1.c), however the bytes are cut.
  *
- * The same input is given at once and in pieces; both must make the same requests and answers. What
- * reaches the server is bounded and clean: a path, names in lower case, no NUL, a body within its
- * limit. The first byte of the input says how large the pieces are. */
+ * The same input is given at once and in pieces; both must give the same requests and responses.
+ * What reaches the server is limited and clean: a path, names in lower case, no NUL, a body within
+ * its limit. The first byte of the input is the size of the pieces. */
 #include "server/http/http1.h"
 #include "server/http/request.h"
 
@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 enum { MOST_BODY = 4096, MOST_HEAD = 2048 };
 
 static struct ol_buf out;  /* what was answered */
-static struct ol_buf seen; /* what was asked */
+static struct ol_buf seen; /* the requests */
 static bool is_over;
 static struct ol_client_conn *accepted;
 static uv_loop_t loop;

@@ -1,11 +1,7 @@
-/* fuzz_secrets.c: escaping a text never changes the verdict, and no report shows the secret.
+/* fuzz_secrets.c: escaping a text never changes the result, and no report shows the secret.
  *
- * Input that is no JSON is played as notes: each byte adds a piece of a secret, a character or
- * the next string, so that the rules are reached often.
- *
- *     clang -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -Iinclude -Isrc \
- *         test/fuzz/fuzz_secrets.c src/log/secrets.c src/base/{json,buf,arena,err,clock}.c -lm
- */
+ * Input that is not JSON is a list of instructions: each byte adds a piece of a secret, a character
+ * or the next string, so that the rules are reached often. */
 #include "log/secrets.h"
 
 #include <stdint.h>

@@ -1,10 +1,7 @@
 /* fuzz_upcast.c: whatever the steps and the payload, the result is JSON and no value is lost.
  *
- * Input of the form "upcasters NUL payload" is taken as it is; anything else is played as notes
- * that build both from few keys, so that steps often meet what they ask for.
- *
- *     clang -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -Iinclude -Isrc \
- *         test/fuzz/fuzz_upcast.c src/log/upcast.c src/base/{json,buf,arena,err,clock}.c */
+ * Input of the form "upcasters NUL payload" is taken as it is; other bytes are
+ * instructions that build both from few keys, so that the keys of steps often exist. */
 #include "log/upcast.h"
 
 #include <stdint.h>

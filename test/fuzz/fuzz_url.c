@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 static void fail(const char *url, const char *why, const char *ours, const char *theirs)
 {
-    fprintf(stderr, "%s\n%s: we say %s, curl says %s\n", url, why, ours, theirs);
+    fprintf(stderr, "%s\n%s: we read %s, curl reads %s\n", url, why, ours, theirs);
     abort();
 }
 

@@ -1,5 +1,5 @@
-/* replay.c: a fuzzer without libFuzzer, for the test run: every seed as it is and changed a few
- * thousand times, the same way each time. `make fuzz` looks further.
+/* replay.c: a fuzzer without libFuzzer, for the test run: each seed unchanged, and changed a
+ * few thousand times, the same way in each run. `make fuzz` covers more.
  *
  *     fuzz_NAME SEED… */
 #include <stdint.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 64 * 1024, ROUNDS = 2000, ROOM = 64 };
+enum { INPUT_MAX = 64 * 1024, ROUNDS = 2000, ROOM = 64 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
@@ -61,7 +61,7 @@ static void try(const uint8_t *data, size_t bytes)
 
 static void replay(const char *path)
 {
-    static uint8_t seed[MOST], data[MOST + ROOM];
+    static uint8_t seed[INPUT_MAX], data[INPUT_MAX + ROOM];
     FILE *file = fopen(path, "rb");
     if (!file) {
         fprintf(stderr, "cannot read %s\n", path);
@@ -73,7 +73,7 @@ static void replay(const char *path)
     for (int round = 0; round < ROUNDS; round++) {
         size_t bytes = seed_bytes;
         memcpy(data, seed, bytes);
-        for (size_t n = 1 + any(4); n > 0 && bytes < MOST; n--)
+        for (size_t n = 1 + any(4); n > 0 && bytes < INPUT_MAX; n--)
             bytes = change(data, bytes);
         try(data, bytes);
     }

@@ -1,24 +1,22 @@
-/* broker_message.h: a message as brokers take it: where to, headers, body. Pure. */
+/* broker_message.h: what a broker gets of a message: name, headers, body. Pure. */
 #ifndef OL_PUBLISH_BROKER_BROKER_MESSAGE_H
 #define OL_PUBLISH_BROKER_BROKER_MESSAGE_H
 
-#include "base/arena.h"
-#include "destinations/settings.h"
+#include "publish/broker/broker_settings.h"
 
-/* How a broker's names and headers differ from those of others. */
+/* What a broker allows in names and headers. */
 struct ol_broker_naming {
-    const char *name;      /* the template: subject, topic, stream, routing key */
-    const char *forbidden; /* bytes that a value must not bring into a name: they become _ */
+    const char *forbidden; /* bytes of a value that become _ in a name */
     size_t name_max;       /* 0: any length */
     const char *ce_prefix; /* before the attributes of binary CloudEvents */
 };
 
-/* Everything lives in the arena, but for `id` of a message that stays. */
+/* All texts are in the arena of ol_broker_message_make, or constants. */
 struct ol_broker_message {
     const char *name;         /* the template, filled in */
-    const char *id;           /* event_id: what receivers tell repeats by */
+    const char *id;           /* event_id: receivers recognise repeats by it */
     const char *key;          /* partition_key, else ordering_key, else NULL */
-    const char *event_type;   /* as property, where a broker has one */
+    const char *event_type;   /* a property, where the broker has one */
     const char *content_type; /* of the body */
     const char *correlation_id;
     const char *body;
@@ -28,12 +26,17 @@ struct ol_broker_message {
     int64_t created_at;
 };
 
-/* What is sent of `message`. Ours come first: outlog-event-id, outlog-event-type, idempotency-key,
- * outlog-org-id, outlog-attempt, outlog-replay, traceparent, and the ce… attributes; then the
- * destination's headers, then the message's. A name is there once, the first wins.
+/* Make *out from `message`. settings->own begins with struct ol_broker_settings.
  *
- * OUTLOG_INVALID_FIELD: a header with a control byte, a name too long: it can never be sent. */
-int ol_broker_message_make(const struct ol_settings *settings, const struct ol_broker_naming *form,
+ * Headers: ours come first, outlog-event-id, outlog-event-type, idempotency-key,
+ * outlog-org-id, outlog-attempt, outlog-replay, traceparent, and the ce… attributes; then the
+ * destination's headers, then the message's. Of headers with the
+ * same name only the first is sent.
+ *
+ * OUTLOG_INVALID_FIELD: a header has a control byte, or the name is too long: the message can never
+ * be sent. */
+int ol_broker_message_make(const struct ol_settings *settings,
+                           const struct ol_broker_naming *naming,
                            const struct outlog_delivery *message, struct ol_arena *arena,
                            struct ol_broker_message *out, outlog_err *err);
 

@@ -1,129 +1,139 @@
-/* nats.c: a message on a subject that a JetStream stream listens to (D4).
+/* nats.c: a message on a subject that a JetStream stream captures (D4).
  *
  * Success is the stream's acknowledgement, with its sequence number; `duplicate` in it is success
- * too. Core NATS acknowledges nothing: where no stream takes the subject, the server says so
- * (no responders) and the attempt has failed.
+ * too. Core NATS acknowledges nothing: when no stream captures the subject, the server replies "no
+ * responders" and the attempt has failed.
  *
- * `Nats-Msg-Id` is the event_id, so that a stream drops repeats within its duplicate window. Each
- * message carries a reply subject of its own below one inbox, and its deadline ends the wait for
- * the answer; that is the client's asynchronous publish, without its queue that outlives a
- * connection. */
-#include "base/json/json.h"
+ * `Nats-Msg-Id` is the event_id, so a stream drops repeats within its duplicate window. Each
+ * message has its own reply subject below one inbox, and the wait for the reply ends at its
+ * deadline. The client's asynchronous publish does so too, but its queue outlives a connection. */
 #include "publish/broker/broker_thread.h"
+
+struct nats_settings {
+    struct ol_broker_settings broker; /* first */
+    const char *stream;               /* the stream that must take the message; NULL: any */
+    const char *credentials;          /* a .creds file */
+};
+
+#ifdef OL_WITH_NATS
 
 #include <nats/nats.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKETS = 1024, TOO_LARGE = 10054, PING_MS = 5000 };
+enum { NATS_BUCKETS = 1024, NATS_TOO_LARGE = 10054, NATS_PING_MS = 5000 };
 
 struct nats {
-    struct ol_broker_thread courier; /* first */
-    natsConnection *link;
-    natsSubscription *answers;
+    struct ol_broker_thread thread; /* first */
+    natsConnection *conn;
+    natsSubscription *replies;
     char inbox[64];
     uint64_t number;
 
-    pthread_mutex_t lock; /* guards what follows: the client's threads come here too */
-    pthread_cond_t over;
-    struct ol_broker_attempt *waiting[BUCKETS]; /* sent, by number */
-    bool is_closed, is_complete;                /* the client's threads have left */
+    pthread_mutex_t lock;   /* guards what follows, which the client's threads use too */
+    pthread_cond_t changed; /* is_closed or is_complete */
+    struct ol_broker_attempt *waiting[NATS_BUCKETS]; /* sent, by number */
+    bool is_closed, is_complete; /* the client's threads will not call us again */
 };
 
-/* --- loads by number
- * -------------------------------------------------------------------------------- */
+static const struct nats_settings *settings_of(const struct nats *n)
+{
+    return n->thread.inflight.settings->own;
+}
 
-static void wait_answer(struct nats *n, struct ol_broker_attempt *load)
+/* --- attempts by number ----------------------------------------------------------------------- */
+
+static void add_waiting(struct nats *n, struct ol_broker_attempt *attempt)
 {
     pthread_mutex_lock(&n->lock);
-    load->number = ++n->number;
-    load->next = n->waiting[load->number % BUCKETS];
-    n->waiting[load->number % BUCKETS] = load;
+    attempt->number = ++n->number;
+    attempt->next = n->waiting[attempt->number % NATS_BUCKETS];
+    n->waiting[attempt->number % NATS_BUCKETS] = attempt;
     pthread_mutex_unlock(&n->lock);
 }
 
-static struct ol_broker_attempt *find_load(struct nats *n, uint64_t number)
+static struct ol_broker_attempt *take_waiting(struct nats *n, uint64_t number)
 {
     pthread_mutex_lock(&n->lock);
-    struct ol_broker_attempt **at = &n->waiting[number % BUCKETS];
+    struct ol_broker_attempt **at = &n->waiting[number % NATS_BUCKETS];
     while (*at && (*at)->number != number)
         at = &(*at)->next;
-    struct ol_broker_attempt *load = *at;
-    if (load)
-        *at = load->next;
+    struct ol_broker_attempt *attempt = *at;
+    if (attempt)
+        *at = attempt->next;
     pthread_mutex_unlock(&n->lock);
-    return load;
+    return attempt;
 }
 
-/* --- answers, on the client's thread
- * ------------------------------------------------------------------ */
+/* --- replies, on the client's thread ---------------------------------------------------------- */
 
-static void end_refused(struct ol_broker_attempt *load, const struct ol_json *error)
+static void refuse_attempt(struct ol_broker_attempt *attempt, const struct ol_json *error)
 {
     struct ol_arena arena = {0};
     struct ol_json code = ol_json_get(error, "err_code"), why = ol_json_get(error, "description");
     int64_t number = 0;
     ol_json_int(&code, &number);
     const char *text = ol_json_string(&why, &arena, NULL);
-    ol_broker_attempt_refuse(load, number == TOO_LARGE, "nats: %.200s (%d)",
+    ol_broker_attempt_refuse(attempt, number == NATS_TOO_LARGE, "nats: %.200s (%d)",
                              text ? text : "refused", (int)number);
     ol_arena_clear(&arena);
 }
 
-static void end_answered(struct ol_broker_attempt *load, natsMsg *answer)
+static void end_attempt(struct ol_broker_attempt *attempt, natsMsg *reply)
 {
     const char *status = NULL;
-    struct ol_json whole;
+    struct ol_json body;
     struct ol_arena arena = {0};
     int64_t sequence = 0;
 
-    if (natsMsgHeader_Get(answer, "Status", &status) == NATS_OK && status &&
+    if (natsMsgHeader_Get(reply, "Status", &status) == NATS_OK && status &&
         strcmp(status, "503") == 0) {
-        ol_broker_attempt_refuse(load, false, "nats: no stream takes the subject %s",
-                                 load->parcel.name);
+        ol_broker_attempt_refuse(attempt, false, "nats: no stream takes the subject %s",
+                                 attempt->message.name);
         return;
     }
-    const char *data = natsMsg_GetData(answer);
-    if (!data || ol_json_parse(data, (size_t)natsMsg_GetDataLength(answer), &whole, NULL) < 0) {
-        ol_broker_attempt_end(load, OUTLOG_PUBLISH_UNKNOWN, "nats: an answer that cannot be read");
+    const char *data = natsMsg_GetData(reply);
+    if (!data || ol_json_parse(data, (size_t)natsMsg_GetDataLength(reply), &body, NULL) < 0) {
+        ol_broker_attempt_end(attempt, OUTLOG_PUBLISH_UNKNOWN,
+                              "nats: an answer that cannot be read");
         return;
     }
-    struct ol_json error = ol_json_get(&whole, "error"), number = ol_json_get(&whole, "seq");
-    struct ol_json stream = ol_json_get(&whole, "stream");
-    struct ol_json duplicate = ol_json_get(&whole, "duplicate");
+    struct ol_json error = ol_json_get(&body, "error"), number = ol_json_get(&body, "seq");
+    struct ol_json stream = ol_json_get(&body, "stream");
+    struct ol_json duplicate = ol_json_get(&body, "duplicate");
     const char *name = ol_json_string(&stream, &arena, NULL);
     if (error.type == OL_JSON_OBJECT)
-        end_refused(load, &error);
+        refuse_attempt(attempt, &error);
     else if (ol_json_int(&number, &sequence) && name)
-        ol_broker_attempt_end(load, OUTLOG_PUBLISH_OK, "%s %lld%s", name, (long long)sequence,
+        ol_broker_attempt_end(attempt, OUTLOG_PUBLISH_OK, "%s %lld%s", name, (long long)sequence,
                               duplicate.type == OL_JSON_TRUE ? " duplicate" : "");
     else
-        ol_broker_attempt_end(load, OUTLOG_PUBLISH_UNKNOWN,
+        ol_broker_attempt_end(attempt, OUTLOG_PUBLISH_UNKNOWN,
                               "nats: an answer without stream and seq");
     ol_arena_clear(&arena);
 }
 
-static void on_answer(natsConnection *link, natsSubscription *answers, natsMsg *answer, void *arg)
+static void on_reply(natsConnection *conn, natsSubscription *replies, natsMsg *reply, void *arg)
 {
     struct nats *n = arg;
-    const char *tail = strrchr(natsMsg_GetSubject(answer), '.');
-    (void)link, (void)answers;
-    ol_broker_thread_answered(&n->courier);
-    struct ol_broker_attempt *load = tail ? find_load(n, strtoull(tail + 1, NULL, 10)) : NULL;
-    if (load)
-        end_answered(load, answer); // a second answer finds nothing
-    natsMsg_Destroy(answer);
+    const char *tail = strrchr(natsMsg_GetSubject(reply), '.');
+    (void)conn, (void)replies;
+    ol_broker_thread_replied(&n->thread);
+    struct ol_broker_attempt *attempt = tail ? take_waiting(n, strtoull(tail + 1, NULL, 10)) : NULL;
+    if (attempt)
+        end_attempt(attempt, reply); // a second reply finds nothing
+    natsMsg_Destroy(reply);
 }
 
-static void on_closed(natsConnection *link, void *arg)
+static void on_closed(natsConnection *conn, void *arg)
 {
     struct nats *n = arg;
-    (void)link;
-    ol_broker_thread_lost(&n->courier);
+    (void)conn;
+    ol_broker_thread_lost(&n->thread);
     pthread_mutex_lock(&n->lock);
     n->is_closed = true;
-    pthread_cond_signal(&n->over);
+    pthread_cond_signal(&n->changed);
     pthread_mutex_unlock(&n->lock);
 }
 
@@ -132,20 +142,19 @@ static void on_complete(void *arg)
     struct nats *n = arg;
     pthread_mutex_lock(&n->lock);
     n->is_complete = true;
-    pthread_cond_signal(&n->over);
+    pthread_cond_signal(&n->changed);
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Its default prints on stderr; what matters reaches us as an answer or as the end. */
-static void on_error(natsConnection *link, natsSubscription *answers, natsStatus status, void *arg)
+/* The default handler prints on stderr. Errors that matter arrive as a reply or in on_closed. */
+static void on_error(natsConnection *conn, natsSubscription *replies, natsStatus status, void *arg)
 {
-    (void)link, (void)answers, (void)status, (void)arg;
+    (void)conn, (void)replies, (void)status, (void)arg;
 }
 
-/* --- the connection
- * -------------------------------------------------------------------------------------- */
+/* --- the connection --------------------------------------------------------------------------- */
 
-static natsStatus set_servers(natsOptions *options, const struct ol_settings *settings)
+static natsStatus set_servers(natsOptions *options, const struct ol_broker_settings *settings)
 {
     struct ol_arena arena = {0};
     const char **urls = ol_arena_array(&arena, settings->address_count, sizeof *urls);
@@ -164,15 +173,16 @@ static natsStatus set_servers(natsOptions *options, const struct ol_settings *se
     return status;
 }
 
-static natsStatus set_identity(natsOptions *o, const struct ol_settings *s)
+static natsStatus set_identity(natsOptions *o, const struct nats_settings *settings)
 {
+    const struct ol_broker_settings *s = &settings->broker;
     natsStatus status = NATS_OK;
     if (s->user && s->password)
         status = natsOptions_SetUserInfo(o, s->user, s->password);
     else if (s->user || s->password) // nats://TOKEN@host
         status = natsOptions_SetToken(o, s->user ? s->user : s->password);
-    if (status == NATS_OK && s->credentials)
-        status = natsOptions_SetUserCredentialsFromFiles(o, s->credentials, NULL);
+    if (status == NATS_OK && settings->credentials)
+        status = natsOptions_SetUserCredentialsFromFiles(o, settings->credentials, NULL);
     if (status == NATS_OK && s->addresses[0].is_tls)
         status = natsOptions_SetSecure(o, true);
     if (status == NATS_OK && s->ca_file)
@@ -182,13 +192,13 @@ static natsStatus set_identity(natsOptions *o, const struct ol_settings *s)
     return status;
 }
 
-/* No reconnecting behind our back: what it would send later has had its outcome by then. */
+/* The client must not reconnect by itself: it would send messages that have an outcome already. */
 static natsStatus set_options(struct nats *n, natsOptions *o, int timeout_ms)
 {
-    const struct ol_settings *s = n->courier.freight.settings;
-    natsStatus status = set_servers(o, s);
+    const struct nats_settings *own = settings_of(n);
+    natsStatus status = set_servers(o, &own->broker);
     if (status == NATS_OK)
-        status = set_identity(o, s);
+        status = set_identity(o, own);
     if (status == NATS_OK)
         status = natsOptions_SetAllowReconnect(o, false);
     if (status == NATS_OK)
@@ -196,9 +206,9 @@ static natsStatus set_options(struct nats *n, natsOptions *o, int timeout_ms)
     if (status == NATS_OK)
         status = natsOptions_SetName(o, "outlog");
     if (status == NATS_OK)
-        status = natsOptions_SetPingInterval(o, PING_MS);
+        status = natsOptions_SetPingInterval(o, NATS_PING_MS);
     if (status == NATS_OK)
-        status = natsOptions_SetWriteDeadline(o, s->timeout_us / 1000);
+        status = natsOptions_SetWriteDeadline(o, n->thread.inflight.settings->timeout_us / 1000);
     if (status == NATS_OK)
         status = natsOptions_SetClosedCB(o, on_closed, n);
     if (status == NATS_OK)
@@ -206,7 +216,7 @@ static natsStatus set_options(struct nats *n, natsOptions *o, int timeout_ms)
     return status;
 }
 
-static int trouble(natsStatus status, const struct ol_address *where, outlog_err *err)
+static int fail_status(natsStatus status, const struct ol_address *where, outlog_err *err)
 {
     natsStatus last;
     const char *text = nats_GetLastError(&last);
@@ -218,7 +228,7 @@ static int trouble(natsStatus status, const struct ol_address *where, outlog_err
 static int nats_connect(void *self, int timeout_ms, outlog_err *err)
 {
     struct nats *n = self;
-    const struct ol_address *where = n->courier.freight.settings->addresses;
+    const struct ol_address *where = settings_of(n)->broker.addresses;
     natsOptions *options = NULL;
     natsInbox *inbox = NULL;
     char subject[80];
@@ -227,7 +237,7 @@ static int nats_connect(void *self, int timeout_ms, outlog_err *err)
     if (status == NATS_OK)
         status = set_options(n, options, timeout_ms);
     if (status == NATS_OK)
-        status = natsConnection_Connect(&n->link, options);
+        status = natsConnection_Connect(&n->conn, options);
     if (status == NATS_OK) {
         n->is_closed = false;
         n->is_complete = true; // until there is a subscription
@@ -236,37 +246,37 @@ static int nats_connect(void *self, int timeout_ms, outlog_err *err)
     if (status == NATS_OK) {
         snprintf(n->inbox, sizeof n->inbox, "%s", inbox);
         snprintf(subject, sizeof subject, "%s.*", inbox);
-        status = natsConnection_Subscribe(&n->answers, n->link, subject, on_answer, n);
+        status = natsConnection_Subscribe(&n->replies, n->conn, subject, on_reply, n);
     }
     if (status == NATS_OK) {
         n->is_complete = false;
-        natsSubscription_SetPendingLimits(n->answers, -1, -1);
-        status = natsSubscription_SetOnCompleteCB(n->answers, on_complete, n);
+        natsSubscription_SetPendingLimits(n->replies, -1, -1);
+        status = natsSubscription_SetOnCompleteCB(n->replies, on_complete, n);
     }
     natsInbox_Destroy(inbox);
     natsOptions_Destroy(options);
-    return status == NATS_OK ? 0 : trouble(status, where, err);
+    return status == NATS_OK ? 0 : fail_status(status, where, err);
 }
 
 static void nats_disconnect(void *self, const char *why)
 {
     struct nats *n = self;
-    if (n->link) {
-        natsConnection_Close(n->link);
+    if (n->conn) {
+        natsConnection_Close(n->conn);
         pthread_mutex_lock(&n->lock);
-        while (!n->is_closed || !n->is_complete) // both threads hold a pointer to us
-            pthread_cond_wait(&n->over, &n->lock);
+        while (!n->is_closed || !n->is_complete) // both threads of the client hold a pointer to n
+            pthread_cond_wait(&n->changed, &n->lock);
         pthread_mutex_unlock(&n->lock);
     }
-    natsSubscription_Destroy(n->answers);
-    natsConnection_Destroy(n->link);
-    n->answers = NULL;
-    n->link = NULL;
-    for (int i = 0; i < BUCKETS; i++)
+    natsSubscription_Destroy(n->replies);
+    natsConnection_Destroy(n->conn);
+    n->replies = NULL;
+    n->conn = NULL;
+    for (int i = 0; i < NATS_BUCKETS; i++)
         while (n->waiting[i]) {
-            struct ol_broker_attempt *load = n->waiting[i];
-            n->waiting[i] = load->next;
-            ol_broker_attempt_end(load, OUTLOG_PUBLISH_UNKNOWN, "sent, but not acknowledged: %s",
+            struct ol_broker_attempt *attempt = n->waiting[i];
+            n->waiting[i] = attempt->next;
+            ol_broker_attempt_end(attempt, OUTLOG_PUBLISH_UNKNOWN, "sent, but not acknowledged: %s",
                                   why);
         }
 }
@@ -274,81 +284,77 @@ static void nats_disconnect(void *self, const char *why)
 static int nats_fd(void *self)
 {
     (void)self;
-    return -1; // the client's threads listen
+    return -1; // the client's threads read
 }
 
-/* --- messages
- * ---------------------------------------------------------------------------------------------- */
+/* --- messages --------------------------------------------------------------------------------- */
 
-static natsStatus make_message(struct nats *n, const struct ol_broker_attempt *load, natsMsg **out)
+static natsStatus make_message(struct nats *n, const struct ol_broker_attempt *attempt,
+                               natsMsg **out)
 {
-    const struct ol_broker_message *parcel = &load->parcel;
-    const char *stream = n->courier.freight.settings->stream;
+    const struct ol_broker_message *message = &attempt->message;
+    const char *stream = settings_of(n)->stream;
     char reply[96];
 
-    snprintf(reply, sizeof reply, "%s.%llu", n->inbox, (unsigned long long)load->number);
+    snprintf(reply, sizeof reply, "%s.%llu", n->inbox, (unsigned long long)attempt->number);
     natsStatus status =
-        natsMsg_Create(out, parcel->name, reply, parcel->body, (int)parcel->body_bytes);
+        natsMsg_Create(out, message->name, reply, message->body, (int)message->body_bytes);
     if (status == NATS_OK)
-        status = natsMsgHeader_Set(*out, "Nats-Msg-Id", parcel->id);
+        status = natsMsgHeader_Set(*out, "Nats-Msg-Id", message->id);
     if (status == NATS_OK && stream)
         status = natsMsgHeader_Set(*out, "Nats-Expected-Stream", stream);
     if (status == NATS_OK)
-        status = natsMsgHeader_Set(*out, "content-type", parcel->content_type);
-    if (status == NATS_OK && parcel->correlation_id)
-        status = natsMsgHeader_Set(*out, "correlation-id", parcel->correlation_id);
-    for (size_t i = 0; status == NATS_OK && i < parcel->header_count; i++)
-        status = natsMsgHeader_Set(*out, parcel->headers[i].name, parcel->headers[i].value);
+        status = natsMsgHeader_Set(*out, "content-type", message->content_type);
+    if (status == NATS_OK && message->correlation_id)
+        status = natsMsgHeader_Set(*out, "correlation-id", message->correlation_id);
+    for (size_t i = 0; status == NATS_OK && i < message->header_count; i++)
+        status = natsMsgHeader_Set(*out, message->headers[i].name, message->headers[i].value);
     return status;
 }
 
-static int nats_send(void *self, struct ol_broker_attempt *load, outlog_err *err)
+static int nats_send(void *self, struct ol_broker_attempt *attempt, outlog_err *err)
 {
     struct nats *n = self;
-    natsMsg *message = NULL;
+    natsMsg *out = NULL;
 
-    wait_answer(n, load);
-    uint64_t number = load->number; // once it is sent the load may be gone
-    natsStatus status = make_message(n, load, &message);
+    add_waiting(n, attempt);
+    uint64_t number = attempt->number; // once it is sent another thread may end the attempt
+    natsStatus status = make_message(n, attempt, &out);
     if (status == NATS_OK)
-        status = natsConnection_PublishMsg(n->link, message);
-    natsMsg_Destroy(message);
+        status = natsConnection_PublishMsg(n->conn, out);
+    natsMsg_Destroy(out);
     switch (status) {
     case NATS_OK:
         return 0;
     case NATS_MAX_PAYLOAD:
     case NATS_INVALID_SUBJECT:
     case NATS_INVALID_ARG: // nothing was written
-        if ((load = find_load(n, number)))
-            ol_broker_attempt_refuse(load, true, "nats: %s", natsStatus_GetText(status));
+        if ((attempt = take_waiting(n, number)))
+            ol_broker_attempt_refuse(attempt, true, "nats: %s", natsStatus_GetText(status));
         return 0;
     default:
-        return trouble(status, n->courier.freight.settings->addresses, err);
+        return fail_status(status, settings_of(n)->broker.addresses, err);
     }
 }
 
-static const struct ol_broker_driver trade = {
+static const struct ol_broker_driver driver = {
     .connect = nats_connect,
     .send = nats_send,
     .fd = nats_fd,
     .disconnect = nats_disconnect,
 };
 
-/* --- the publisher
- * ------------------------------------------------------------------------------------------- */
+/* --- the publisher ---------------------------------------------------------------------------- */
 
 static int nats_open(const struct outlog_publisher_host *host, void **instance, outlog_err *err)
 {
-    const struct ol_publisher_own *own = host->own;
-    struct ol_broker_naming form = {.name = own->settings->subject,
-                                    .forbidden = " *>",
-                                    .ce_prefix = "ce-"};
+    static const struct ol_broker_naming naming = {.forbidden = " *>", .ce_prefix = "ce-"};
     struct nats *n = calloc(1, sizeof *n);
     if (!n)
         return ol_no_memory(err);
     pthread_mutex_init(&n->lock, NULL);
-    pthread_cond_init(&n->over, NULL);
-    if (ol_broker_thread_open(&n->courier, host, &form, &trade, n, err) < 0) {
+    pthread_cond_init(&n->changed, NULL);
+    if (ol_broker_thread_open(&n->thread, host, &naming, &driver, n, err) < 0) {
         free(n);
         return -1;
     }
@@ -359,13 +365,13 @@ static int nats_open(const struct outlog_publisher_host *host, void **instance, 
 static void nats_close(void *instance)
 {
     struct nats *n = instance;
-    ol_broker_thread_close(&n->courier);
-    pthread_cond_destroy(&n->over);
+    ol_broker_thread_close(&n->thread);
+    pthread_cond_destroy(&n->changed);
     pthread_mutex_destroy(&n->lock);
     free(n);
 }
 
-const struct outlog_publisher ol_publisher_nats = {
+static const struct outlog_publisher publisher = {
     .name = "nats",
     .batch_max = 1024,
     .open = nats_open,
@@ -374,4 +380,48 @@ const struct outlog_publisher ol_publisher_nats = {
     .fd = ol_broker_thread_fd,
     .abandon = ol_broker_thread_abandon,
     .close = nats_close,
+};
+
+#define NATS_PUBLISHER &publisher
+#else
+#define NATS_PUBLISHER NULL
+#endif
+
+/* --- settings --------------------------------------------------------------------------------- */
+
+static const struct ol_address_scheme schemes[] = {
+    {"nats", 4222, false},
+    {"tls", 4222, true},
+    {NULL, 0, false},
+};
+
+static int check_nats(struct ol_setting_reader *r)
+{
+    static const struct ol_broker_rules rules = {.schemes = schemes,
+                                                 .has_many_addresses = true,
+                                                 .has_headers = true};
+    return ol_broker_settings_check(r, &rules);
+}
+
+#define AT(member) offsetof(struct nats_settings, member)
+
+static const struct ol_setting_key nats_keys[] = {
+    {.name = "url", .read = ol_setting_types_url, .offset = AT(broker.url), .is_needed = true},
+    {.name = "subject",
+     .read = ol_setting_types_name,
+     .offset = AT(broker.name),
+     .is_needed = true},
+    {.name = "stream", .read = ol_setting_types_name, .offset = AT(stream)},
+    {.name = "credentials", .read = ol_setting_types_text, .offset = AT(credentials)},
+    {.name = NULL},
+};
+
+const struct ol_publisher_type ol_publisher_type_nats = {
+    .name = "nats",
+    .publisher = NATS_PUBLISHER,
+    .timeout_s = 10,
+    .concurrency = 1024,
+    .own_bytes = sizeof(struct nats_settings),
+    .keys = {nats_keys, ol_broker_settings_keys},
+    .check = check_nats,
 };

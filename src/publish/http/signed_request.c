@@ -1,76 +1,79 @@
-/* signed_request.c: headers, signature, request, outcome. */
+/* signed_request.c: sets headers and signature, starts the request, reports the outcome. */
 #include "publish/http/signed_request.h"
 
 #include "base/clock.h"
 #include "base/traceparent.h"
-#include "publish/cloudevents.h"
-#include "publish/outcome.h"
+#include "publish/http/http_settings.h"
 
 #include <stdio.h>
 
-static void on_answer(void *owner, void *tag, const struct ol_http_response *answer)
+static void on_response(void *owner, void *tag, const struct ol_http_response *response)
 {
-    struct ol_signed_request *post = owner;
+    struct ol_signed_request *sender = owner;
     struct outlog_outcome outcome;
-    ol_outcome_http(answer, post->settings, ol_clock_wall_us(), &post->memory, &outcome);
-    post->host->done(post->host->user, tag, &outcome);
+    const struct ol_http_settings *http = sender->settings->own;
+    ol_outcome_http(response, sender->settings, &http->retry_on, ol_clock_wall_us(),
+                    &sender->memory, &outcome);
+    sender->host->done(sender->host->user, tag, &outcome);
 }
 
-int ol_signed_request_open(struct ol_signed_request *post, const struct outlog_publisher_host *host,
-                           outlog_err *err)
+int ol_signed_request_open(struct ol_signed_request *sender,
+                           const struct outlog_publisher_host *host, outlog_err *err)
 {
     const struct ol_publisher_own *own = host->own;
     const struct ol_settings *settings = own->settings;
-    *post = (struct ol_signed_request){.host = host, .settings = settings};
-    if (settings->secret_count &&
-        ol_webhook_signature_open(settings->secrets, settings->secret_count, &post->sign, err) < 0)
+    *sender = (struct ol_signed_request){.host = host, .settings = settings};
+    const struct ol_http_settings *http = settings->own;
+    if (http->secret_count &&
+        ol_webhook_signature_open(http->secrets, http->secret_count, &sender->sign, err) < 0)
         return -1;
-    if (ol_http_pool_open(own->http, settings->concurrency, on_answer, post, &post->link, err) <
-        0) {
-        ol_webhook_signature_close(post->sign);
+    if (ol_http_pool_open(own->http, settings->concurrency, on_response, sender, &sender->pool,
+                          err) < 0) {
+        ol_webhook_signature_close(sender->sign);
         return -1;
     }
     return 0;
 }
 
-void ol_signed_request_close(struct ol_signed_request *post)
+void ol_signed_request_close(struct ol_signed_request *sender)
 {
-    ol_http_pool_close(post->link);
-    ol_headers_clear(&post->headers);
-    ol_buf_clear(&post->signature);
-    ol_buf_clear(&post->memory);
-    ol_webhook_signature_close(post->sign);
+    ol_http_pool_close(sender->pool);
+    ol_headers_clear(&sender->headers);
+    ol_buf_clear(&sender->signature);
+    ol_buf_clear(&sender->memory);
+    ol_webhook_signature_close(sender->sign);
 }
 
-void ol_signed_request_abandon(struct ol_signed_request *post, void *tag)
+void ol_signed_request_abandon(struct ol_signed_request *sender, void *tag)
 {
-    ol_http_pool_abandon(post->link, tag);
+    ol_http_pool_abandon(sender->pool, tag);
 }
 
-void ol_signed_request_refuse(struct ol_signed_request *post, void *tag, const outlog_err *err)
+void ol_signed_request_refuse(struct ol_signed_request *sender, void *tag, const outlog_err *err)
 {
     struct outlog_outcome outcome;
-    ol_outcome_refusal(err, post->settings, &post->memory, &outcome);
-    post->host->done(post->host->user, tag, &outcome);
+    ol_outcome_refusal(err, sender->settings, &sender->memory, &outcome);
+    sender->host->done(sender->host->user, tag, &outcome);
 }
 
-static int set_signature(struct ol_signed_request *post, const struct outlog_delivery *message,
+static int set_signature(struct ol_signed_request *sender, const struct outlog_delivery *message,
                          const struct ol_signed_request_input *request, int64_t now_s,
                          outlog_err *err)
 {
-    ol_buf_reset(&post->signature);
-    if (ol_webhook_signature_add(post->sign, message->event_id, now_s, request->body,
-                                 request->body_bytes, &post->signature) < 0)
+    ol_buf_reset(&sender->signature);
+    if (ol_webhook_signature_add(sender->sign, message->event_id, now_s, request->body,
+                                 request->body_bytes, &sender->signature) < 0)
         return ol_fail(err, OUTLOG_NO_MEMORY, "the signature could not be made");
-    return ol_headers_set(&post->headers, "webhook-signature", post->signature.data, err);
+    return ol_headers_set(&sender->headers, "webhook-signature", sender->signature.data, err);
 }
 
-/* Ours first (H3). */
-static int set_headers(struct ol_signed_request *post, const struct outlog_delivery *message,
+/* Ours come first, so no other source can replace them (H3). */
+static int set_headers(struct ol_signed_request *sender, const struct outlog_delivery *message,
                        const struct ol_signed_request_input *request, outlog_err *err)
 {
-    struct ol_headers *h = &post->headers;
-    const struct ol_settings *settings = post->settings;
+    struct ol_headers *h = &sender->headers;
+    const struct ol_settings *settings = sender->settings;
+    const struct ol_http_settings *http = settings->own;
     int64_t now_s = ol_clock_wall_us() / 1000000;
     char number[24], traceparent[OL_TRACEPARENT_TEXT];
 
@@ -79,7 +82,7 @@ static int set_headers(struct ol_signed_request *post, const struct outlog_deliv
     if (ol_headers_set(h, "content-type", request->content_type, err) < 0 ||
         ol_headers_set(h, "webhook-id", message->event_id, err) < 0 ||
         ol_headers_set(h, "webhook-timestamp", number, err) < 0 ||
-        (post->sign && set_signature(post, message, request, now_s, err) < 0) ||
+        (sender->sign && set_signature(sender, message, request, now_s, err) < 0) ||
         ol_headers_set(h, "Idempotency-Key", request->key, err) < 0 ||
         ol_headers_set(h, "X-Idempotency-Key", request->key, err) < 0 ||
         ol_headers_set(h, "outlog-event-type", message->event_type, err) < 0)
@@ -92,7 +95,7 @@ static int set_headers(struct ol_signed_request *post, const struct outlog_deliv
          ol_headers_set(h, "traceparent", traceparent, err) < 0))
         return -1;
     if (request->envelope == OL_ENVELOPE_CLOUDEVENTS_BINARY &&
-        ol_cloudevents_binary(message, settings->source, h, err) < 0)
+        ol_cloudevents_binary(message, http->source, h, err) < 0)
         return -1;
     if (ol_headers_offer_all(h, settings->headers, settings->header_count, err) < 0 ||
         ol_headers_offer_all(h, request->headers, request->header_count, err) < 0 ||
@@ -101,26 +104,27 @@ static int set_headers(struct ol_signed_request *post, const struct outlog_deliv
     return ol_headers_set(h, "user-agent", "outlog/" OUTLOG_VERSION, err);
 }
 
-void ol_signed_request_send(struct ol_signed_request *post, const struct outlog_delivery *message,
+void ol_signed_request_send(struct ol_signed_request *sender, const struct outlog_delivery *message,
                             const struct ol_signed_request_input *request, int64_t deadline_us,
                             void *tag)
 {
+    const struct ol_http_settings *http = sender->settings->own;
     outlog_err err;
-    if (set_headers(post, message, request, &err) < 0) {
-        ol_signed_request_refuse(post, tag, &err);
+    if (set_headers(sender, message, request, &err) < 0) {
+        ol_signed_request_refuse(sender, tag, &err);
         return;
     }
-    struct ol_http_client_request wire = {
+    struct ol_http_client_request http_request = {
         .url = request->url,
         .method = request->method,
-        .headers = &post->headers,
+        .headers = &sender->headers,
         .body = request->body,
         .body_bytes = request->body_bytes,
-        .allow_private = post->settings->allow_private,
-        .ca_file = post->settings->ca_file,
+        .allow_private = http->allow_private,
+        .ca_file = http->ca_file,
         .deadline_us = deadline_us,
         .tag = tag,
     };
-    if (ol_http_pool_start(post->link, &wire, &err) < 0)
-        ol_signed_request_refuse(post, tag, &err);
+    if (ol_http_pool_start(sender->pool, &http_request, &err) < 0)
+        ol_signed_request_refuse(sender, tag, &err);
 }

@@ -1,17 +1,17 @@
 /* webhook.c: a message as an HTTP request (D1).
  *
- * Success is the complete head of a 2xx answer before the deadline; its body may be long or late.
- * With `request: payload` the payload names the request itself, as in S0 9.1, and its host must be
- * one of allow_hosts. */
+ * Success is the complete head of a 2xx response before the deadline; its body may be long or late.
+ * With `request: payload` the payload describes the request, as in S0 9.1, and its host must be one
+ * of allow_hosts. */
 #include "net/ssrf_guard.h"
-#include "publish/cloudevents.h"
+#include "publish/http/http_settings.h"
 #include "publish/http/signed_request.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct webhook {
-    struct ol_signed_request post; /* first: it is the owner of its transfers */
+    struct ol_signed_request sender; /* first */
     struct ol_buf body;
     struct ol_arena arena;
 };
@@ -21,7 +21,7 @@ static int webhook_open(const struct outlog_publisher_host *host, void **instanc
     struct webhook *w = calloc(1, sizeof *w);
     if (!w)
         return ol_no_memory(err);
-    if (ol_signed_request_open(&w->post, host, err) < 0) {
+    if (ol_signed_request_open(&w->sender, host, err) < 0) {
         free(w);
         return -1;
     }
@@ -32,47 +32,37 @@ static int webhook_open(const struct outlog_publisher_host *host, void **instanc
 static void webhook_close(void *instance)
 {
     struct webhook *w = instance;
-    ol_signed_request_close(&w->post);
+    ol_signed_request_close(&w->sender);
     ol_buf_clear(&w->body);
     ol_arena_clear(&w->arena);
     free(w);
 }
 
-/* --- request: payload ----------------------------------------------------------------------------
- */
+/* --- request: payload ------------------------------------------------------------------------- */
 
-static const char *read_method(const struct ol_json *value)
+static int check_payload_url(const struct webhook *w, const char *url, outlog_err *err)
 {
-    static const char *const methods[] = {"POST", "PUT", "PATCH", "DELETE", "GET"};
-    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
-        if (ol_json_equals(value, methods[i]))
-            return methods[i];
-    return NULL;
-}
-
-static int check_url(const struct webhook *w, const char *url, outlog_err *err)
-{
-    const struct ol_settings *settings = w->post.settings;
+    const struct ol_webhook_settings *own = w->sender.settings->own;
     struct ol_parsed_url parts;
-    if (ol_ssrf_guard_url(url, settings->allow_private, &parts, err) < 0)
+    if (ol_ssrf_guard_url(url, own->http.allow_private, &parts, err) < 0)
         return -1;
-    if (ol_ssrf_guard_host_is_listed(parts.host, settings->allow_hosts, settings->allow_host_count))
+    if (ol_ssrf_guard_host_is_listed(parts.host, own->allow_hosts.items, own->allow_hosts.count))
         return 0;
     return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/url",
                       "payload.url: the host %s is not in allow_hosts", parts.host);
 }
 
-static int read_member(struct webhook *w, const struct ol_json_iter *it,
-                       struct ol_signed_request_input *request, outlog_err *err)
+static int read_payload_key(struct webhook *w, const struct ol_json_iter *it,
+                            struct ol_signed_request_input *request, outlog_err *err)
 {
     struct outlog_header *headers = NULL;
     if (ol_json_equals(&it->key, "url")) {
         request->url = ol_json_string(&it->value, &w->arena, NULL);
-        return request->url ? check_url(w, request->url, err)
+        return request->url ? check_payload_url(w, request->url, err)
                             : ol_fail(err, OUTLOG_INVALID_FIELD, "payload.url: a text is wanted");
     }
     if (ol_json_equals(&it->key, "method")) {
-        request->method = read_method(&it->value);
+        request->method = ol_http_settings_method(&it->value);
         return request->method ? 0
                                : ol_fail(err, OUTLOG_INVALID_FIELD,
                                          "payload.method: POST, PUT, PATCH, DELETE or GET");
@@ -84,7 +74,7 @@ static int read_member(struct webhook *w, const struct ol_json_iter *it,
         return 0;
     }
     if (ol_json_equals(&it->key, "body")) {
-        request->body = it->value.text; // the bytes as they stand in the payload
+        request->body = it->value.text; // byte for byte as in the payload
         request->body_bytes = it->value.bytes;
         return 0;
     }
@@ -115,31 +105,30 @@ static int read_request(struct webhook *w, const struct outlog_delivery *message
                                                 .key = ol_publisher_message_key(message)};
     while (ol_json_next(&payload, &it))
         if (it.value.type != OL_JSON_NULL || ol_json_equals(&it.key, "body"))
-            if (read_member(w, &it, request, err) < 0)
+            if (read_payload_key(w, &it, request, err) < 0)
                 return -1;
     return request->url ? 0 : ol_fail(err, OUTLOG_INVALID_FIELD, "payload.url: it is missing");
 }
 
-/* --- the usual kind ------------------------------------------------------------------------------
- */
+/* --- request: destination --------------------------------------------------------------------- */
 
 static int make_request(struct webhook *w, const struct outlog_delivery *message,
                         struct ol_signed_request_input *request, outlog_err *err)
 {
-    const struct ol_settings *settings = w->post.settings;
+    const struct ol_webhook_settings *own = w->sender.settings->own;
     *request = (struct ol_signed_request_input){
-        .url = settings->url,
-        .method = settings->method,
+        .url = own->http.url,
+        .method = own->http.method,
         .content_type = message->content_type ? message->content_type : "application/json",
         .body = message->payload,
         .body_bytes = message->payload_bytes,
         .key = ol_publisher_message_key(message),
-        .envelope = settings->envelope,
+        .envelope = own->envelope,
     };
-    if (settings->envelope != OL_ENVELOPE_CLOUDEVENTS)
+    if (own->envelope != OL_ENVELOPE_CLOUDEVENTS)
         return 0;
     ol_buf_reset(&w->body);
-    if (ol_cloudevents_structured(message, settings->source, &w->body) < 0)
+    if (ol_cloudevents_structured(message, own->http.source, &w->body) < 0)
         return ol_no_memory(err);
     request->content_type = OL_CLOUDEVENTS_JSON;
     request->body = w->body.data;
@@ -153,27 +142,79 @@ static void webhook_submit(void *instance, const struct outlog_delivery *message
     struct webhook *w = instance;
     struct ol_signed_request_input request;
     outlog_err err;
-    int made = w->post.settings->request == OL_URL_FROM_PAYLOAD
-                   ? read_request(w, message, &request, &err)
-                   : make_request(w, message, &request, &err);
+    const struct ol_webhook_settings *own = w->sender.settings->own;
+    int made = own->request == OL_URL_FROM_PAYLOAD ? read_request(w, message, &request, &err)
+                                                   : make_request(w, message, &request, &err);
     if (made < 0)
-        ol_signed_request_refuse(&w->post, tag, &err);
+        ol_signed_request_refuse(&w->sender, tag, &err);
     else
-        ol_signed_request_send(&w->post, message, &request, deadline_us, tag);
+        ol_signed_request_send(&w->sender, message, &request, deadline_us, tag);
 }
 
 static void webhook_abandon(void *instance, void *tag)
 {
     struct webhook *w = instance;
-    ol_signed_request_abandon(&w->post, tag);
+    ol_signed_request_abandon(&w->sender, tag);
 }
 
-const struct outlog_publisher ol_publisher_webhook = {
+static const struct outlog_publisher publisher = {
     .name = "webhook",
     .batch_max = 256,
     .keeps_attempts = true,
     .open = webhook_open,
-    .submit = webhook_submit, // the thread's engine drives it
+    .submit = webhook_submit, // the thread's HTTP client drives it
     .abandon = webhook_abandon,
     .close = webhook_close,
+};
+
+/* --- settings --------------------------------------------------------------------------------- */
+
+static int check_webhook(struct ol_setting_reader *r)
+{
+    const struct ol_webhook_settings *own = r->settings->own;
+
+    if (ol_http_settings_check_secrets(r) < 0)
+        return -1;
+    if (own->request == OL_URL_FROM_PAYLOAD && own->http.url)
+        return ol_setting_types_wrong(r, "url",
+                                      "with `request: payload` each message brings its own");
+    if (own->request == OL_URL_FROM_PAYLOAD)
+        return own->allow_hosts.count ? 0
+                                      : ol_setting_types_wrong(r, "allow_hosts",
+                                                               "`request: payload` needs the hosts"
+                                                               " that a payload may name");
+    if (own->allow_hosts.count)
+        return ol_setting_types_wrong(r, "allow_hosts", "it belongs to `request: payload`");
+    if (!own->http.url)
+        return ol_setting_types_wrong(r, "url", "it is missing");
+    return ol_http_settings_check_url(r);
+}
+
+#define AT(member) offsetof(struct ol_webhook_settings, member)
+
+static const char *const request_names[] = {"destination", "payload", NULL};
+
+static const struct ol_setting_key webhook_keys[] = {
+    {.name = "url", .read = ol_setting_types_url, .offset = AT(http.url)},
+    {.name = "allow_hosts", .read = ol_setting_types_texts, .offset = AT(allow_hosts)},
+    {.name = "envelope",
+     .read = ol_setting_types_choice,
+     .offset = AT(envelope),
+     .choices = ol_envelope_names},
+    {.name = "request",
+     .read = ol_setting_types_choice,
+     .offset = AT(request),
+     .choices = request_names},
+    {.name = NULL},
+};
+
+const struct ol_publisher_type ol_publisher_type_webhook = {
+    .name = "webhook",
+    .publisher = &publisher,
+    .timeout_s = 10,
+    .concurrency = 64,
+    .own_bytes = sizeof(struct ol_webhook_settings),
+    .own_defaults = &(const struct ol_webhook_settings){.http.method = "POST"},
+    .keys = {webhook_keys, ol_http_settings_keys},
+    .check = check_webhook,
 };

@@ -1,13 +1,13 @@
-/* exec.c: a program a message (D6).
+/* exec.c: one run of a program per message (D6).
  *
- * The payload is the program's standard input, the rest stands in OUTLOG_… variables. It runs
- * without a shell, in a process group of its own, with a clean environment: ours may hold secrets.
+ * The payload is the program's standard input; OUTLOG_… variables hold the rest. It runs without a
+ * shell, in a process group of its own, with a clean environment: ours may hold secrets.
  *
  *   exit 0              OK: that is what success means here
  *   exit 75             FAILED, surely not sent: "nothing was done, try again later" (EX_TEMPFAIL)
  *   exit 64, 65         FAILED, permanent: wrong usage, bad data (EX_USAGE, EX_DATAERR)
- *   any other exit      FAILED, to be tried again
- *   killed by a signal  UNKNOWN: it may have done its work
+ *   any other exit      FAILED, tried again
+ *   killed by a signal  UNKNOWN: the work may be done
  *   past its deadline   the whole group is killed: UNKNOWN
  *   cannot be started   FAILED, surely not sent
  *
@@ -33,15 +33,27 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { EXIT_USAGE = 64, EXIT_DATA = 65, EXIT_LATER = 75, REAP_MS = 2000, ENV_MAX = 128 };
+enum {
+    EXEC_EXIT_USAGE = 64,
+    EXEC_EXIT_DATA = 65,
+    EXEC_EXIT_LATER = 75,
+    EXEC_REAP_MS = 2000,
+    EXEC_ENV_MAX = 128
+};
 
-struct child {
-    struct child *next;
+struct exec_settings {
+    struct ol_text_list command;
+    const struct outlog_header *env; /* more variables for the program */
+    size_t env_count;
+};
+
+struct exec_child {
+    struct exec_child *next;
     void *tag;
     int64_t started_us, deadline_us;
     pid_t pid;
     int pidfd, output;
-    bool is_reported; /* its outcome is out; it only waits to be reaped */
+    bool is_reported; /* its outcome is reported; it must still be reaped */
     size_t kept_bytes;
     char kept[OL_RESPONSE_KEPT];
 };
@@ -49,17 +61,17 @@ struct child {
 struct exec {
     const struct outlog_publisher_host *host;
     const struct ol_settings *settings;
-    struct ol_poller ready;
-    struct child *children;
+    const struct exec_settings *own;
+    struct ol_poller poller;
+    struct exec_child *children;
     struct ol_arena arena;
     struct ol_buf memory;
 };
 
-/* --- outcomes
- * ---------------------------------------------------------------------------------------- */
+/* --- outcomes --------------------------------------------------------------------------------- */
 
-static void report(struct exec *e, struct child *child, struct outlog_outcome *outcome,
-                   const char *error)
+static void report_outcome(struct exec *e, struct exec_child *child, struct outlog_outcome *outcome,
+                           const char *error)
 {
     size_t response_bytes;
     ol_buf_reset(&e->memory);
@@ -78,7 +90,7 @@ static void report(struct exec *e, struct child *child, struct outlog_outcome *o
     e->host->done(e->host->user, child->tag, outcome);
 }
 
-static void report_exit(struct exec *e, struct child *child, const siginfo_t *info)
+static void report_exit(struct exec *e, struct exec_child *child, const siginfo_t *info)
 {
     struct outlog_outcome outcome = {0};
     char error[200];
@@ -91,40 +103,39 @@ static void report_exit(struct exec *e, struct child *child, const siginfo_t *in
         outcome.kind = OUTLOG_PUBLISH_UNKNOWN;
         outcome.status = 128 + info->si_status;
         snprintf(error, sizeof error, "the program was ended by signal %d", info->si_status);
-        report(e, child, &outcome, error);
+        report_outcome(e, child, &outcome, error);
         return;
     }
     outcome.status = info->si_status;
     if (info->si_status == 0) {
         outcome.kind = OUTLOG_PUBLISH_OK;
-        report(e, child, &outcome, NULL);
+        report_outcome(e, child, &outcome, NULL);
         return;
     }
     outcome.kind = OUTLOG_PUBLISH_FAILED;
-    outcome.is_permanent = info->si_status == EXIT_USAGE || info->si_status == EXIT_DATA;
-    outcome.surely_not_sent = info->si_status == EXIT_LATER;
+    outcome.is_permanent = info->si_status == EXEC_EXIT_USAGE || info->si_status == EXEC_EXIT_DATA;
+    outcome.surely_not_sent = info->si_status == EXEC_EXIT_LATER;
     snprintf(error, sizeof error, "the program ended with %d%s%.*s", info->si_status,
              line ? ": " : "", (int)line, child->kept);
-    report(e, child, &outcome, error);
+    report_outcome(e, child, &outcome, error);
 }
 
-static void report_killed(struct exec *e, struct child *child, const char *why)
+static void report_killed(struct exec *e, struct exec_child *child, const char *why)
 {
     struct outlog_outcome outcome = {.kind = OUTLOG_PUBLISH_UNKNOWN};
-    kill(-child->pid, SIGKILL); // not reaped yet, so the group is still this one's
-    report(e, child, &outcome, why);
+    kill(-child->pid, SIGKILL); // not reaped yet, so the group id cannot belong to another
+    report_outcome(e, child, &outcome, why);
 }
 
-/* --- a child's life
- * ------------------------------------------------------------------------------------ */
+/* --- a running child -------------------------------------------------------------------------- */
 
-static void drain(struct exec *e, struct child *child)
+static void read_output(struct exec *e, struct exec_child *child)
 {
     char data[4096];
     ssize_t got;
     while (child->output >= 0 && (got = read(child->output, data, sizeof data)) != -1) {
         if (got == 0) {
-            ol_poller_remove(&e->ready, child->output);
+            ol_poller_remove(&e->poller, child->output);
             close(child->output);
             child->output = -1;
             return;
@@ -132,28 +143,28 @@ static void drain(struct exec *e, struct child *child)
         size_t room = sizeof child->kept - child->kept_bytes;
         size_t part = (size_t)got < room ? (size_t)got : room;
         memcpy(child->kept + child->kept_bytes, data, part);
-        child->kept_bytes += part; // the rest is read and dropped, so that the program goes on
+        child->kept_bytes += part; // the rest is dropped, so that the program never blocks
     }
 }
 
-static void free_child(struct exec *e, struct child *child)
+static void free_child(struct exec *e, struct exec_child *child)
 {
     if (child->output >= 0) {
-        ol_poller_remove(&e->ready, child->output);
+        ol_poller_remove(&e->poller, child->output);
         close(child->output);
     }
-    ol_poller_remove(&e->ready, child->pidfd);
+    ol_poller_remove(&e->poller, child->pidfd);
     close(child->pidfd);
     free(child);
 }
 
-/* True when the child is gone for good. */
-static bool step(struct exec *e, struct child *child, int64_t now_us)
+/* True when the child has ended and is reaped. */
+static bool check_child(struct exec *e, struct exec_child *child, int64_t now_us)
 {
     siginfo_t info = {0};
     int waited = waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED | WNOHANG);
 
-    drain(e, child); // after the wait: what it said before it ended is all there
+    read_output(e, child); // after waitid: then all its output is in the pipe
     if (waited == 0 && info.si_pid == 0) {
         if (!child->is_reported && now_us >= child->deadline_us)
             report_killed(e, child, "the program did not end in time and was killed");
@@ -161,53 +172,52 @@ static bool step(struct exec *e, struct child *child, int64_t now_us)
     }
     if (!child->is_reported && waited == 0) {
         report_exit(e, child, &info);
-    } else if (!child->is_reported) { // somebody else in this process reaped it
+    } else if (!child->is_reported) { // other code in this process reaped it
         struct outlog_outcome outcome = {.kind = OUTLOG_PUBLISH_UNKNOWN};
-        report(e, child, &outcome, "the program's exit status was lost");
+        report_outcome(e, child, &outcome, "the program's exit status was lost");
     }
     return true;
 }
 
-static void step_all(struct exec *e)
+static void check_children(struct exec *e)
 {
     int64_t now_us = ol_clock_boot_us(), next_us = INT64_MAX;
-    for (struct child **link = &e->children; *link;) {
-        struct child *child = *link;
-        if (step(e, child, now_us)) {
-            *link = child->next;
+    for (struct exec_child **at = &e->children; *at;) {
+        struct exec_child *child = *at;
+        if (check_child(e, child, now_us)) {
+            *at = child->next;
             free_child(e, child);
             continue;
         }
         if (!child->is_reported && child->deadline_us < next_us)
             next_us = child->deadline_us;
-        link = &child->next;
+        at = &child->next;
     }
-    ol_poller_at(&e->ready, next_us);
+    ol_poller_at(&e->poller, next_us);
 }
 
-/* --- start
- * -----------------------------------------------------------------------------------------------
- */
+/* --- start ------------------------------------------------------------------------------------ */
 
-struct environment {
+struct exec_environment {
     struct ol_arena *arena;
-    char *list[ENV_MAX + 1];
+    char *list[EXEC_ENV_MAX + 1];
     size_t count;
     bool failed;
 };
 
-static void add_env(struct environment *env, const char *name, const char *value)
+static void add_env(struct exec_environment *env, const char *name, const char *value)
 {
     if (!value)
         return;
-    char *pair = env->count < ENV_MAX ? ol_arena_print(env->arena, "%s=%s", name, value) : NULL;
+    char *pair = env->count < EXEC_ENV_MAX ? ol_arena_print(env->arena, "%s=%s", name, value)
+                                           : NULL;
     if (pair)
         env->list[env->count++] = pair;
     else
         env->failed = true;
 }
 
-static void add_headers(struct environment *env, const struct outlog_delivery *message)
+static void add_headers_env(struct exec_environment *env, const struct outlog_delivery *message)
 {
     struct ol_buf json = {0};
     for (size_t i = 0; i < message->header_count; i++) {
@@ -223,7 +233,8 @@ static void add_headers(struct environment *env, const struct outlog_delivery *m
     ol_buf_clear(&json);
 }
 
-static void make_env(struct exec *e, const struct outlog_delivery *message, struct environment *env)
+static void make_env(struct exec *e, const struct outlog_delivery *message,
+                     struct exec_environment *env)
 {
     static const char *const inherited[] = {"PATH",   "HOME", "USER",  "LANG",
                                             "LC_ALL", "TZ",   "TMPDIR"};
@@ -231,8 +242,8 @@ static void make_env(struct exec *e, const struct outlog_delivery *message, stru
 
     for (size_t i = 0; i < sizeof inherited / sizeof *inherited; i++)
         add_env(env, inherited[i], getenv(inherited[i]));
-    for (size_t i = 0; i < e->settings->env_count; i++)
-        add_env(env, e->settings->env[i].name, e->settings->env[i].value);
+    for (size_t i = 0; i < e->own->env_count; i++)
+        add_env(env, e->own->env[i].name, e->own->env[i].value);
     snprintf(number, sizeof number, "%d", message->attempt);
     add_env(env, "OUTLOG_EVENT_ID", message->event_id);
     add_env(env, "OUTLOG_EVENT_TYPE", message->event_type);
@@ -250,12 +261,12 @@ static void make_env(struct exec *e, const struct outlog_delivery *message, stru
     add_env(env, "OUTLOG_ATTEMPT", number);
     add_env(env, "OUTLOG_REPLAY", message->is_replay ? "true" : NULL);
     add_env(env, "OUTLOG_TRACEPARENT", message->traceparent);
-    add_headers(env, message);
+    add_headers_env(env, message);
 }
 
-/* The payload as a file in memory: the program reads at its own pace and we never write to a pipe
- * that nobody empties. */
-static int payload_file(const struct outlog_delivery *message)
+/* The payload as a file in memory: the program reads at its own pace, and we never write to a pipe
+ * that it does not empty. */
+static int make_payload_file(const struct outlog_delivery *message)
 {
     int fd = memfd_create("outlog-payload", MFD_CLOEXEC);
     size_t at = 0;
@@ -272,7 +283,7 @@ static int payload_file(const struct outlog_delivery *message)
     return fd;
 }
 
-static int spawn(struct exec *e, char *const *env, int input, int output, pid_t *pid)
+static int spawn_program(struct exec *e, char *const *env, int input, int output, pid_t *pid)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
@@ -291,30 +302,31 @@ static int spawn(struct exec *e, char *const *env, int input, int output, pid_t 
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
                                               POSIX_SPAWN_SETSIGDEF);
-    int error = posix_spawnp(pid, e->settings->command[0], &files, &attributes,
-                             (char *const *)(uintptr_t)e->settings->command, env);
+    int error = posix_spawnp(pid, e->own->command.items[0], &files, &attributes,
+                             (char *const *)(uintptr_t)e->own->command.items, env);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&files);
     return error;
 }
 
 /* Returns an errno value, 0 when the child runs. */
-static int start(struct exec *e, const struct outlog_delivery *message, struct child *child)
+static int start_child(struct exec *e, const struct outlog_delivery *message,
+                       struct exec_child *child)
 {
-    struct environment env = {.arena = &e->arena};
+    struct exec_environment env = {.arena = &e->arena};
     int input = -1, pipes[2] = {-1, -1}, error = 0;
 
     ol_arena_reset(&e->arena);
     make_env(e, message, &env);
-    if (env.failed || (input = payload_file(message)) < 0 || pipe2(pipes, O_CLOEXEC) < 0) {
+    if (env.failed || (input = make_payload_file(message)) < 0 || pipe2(pipes, O_CLOEXEC) < 0) {
         error = ENOMEM;
         goto out;
     }
     fcntl(pipes[0], F_SETFL, O_NONBLOCK);
-    if ((error = spawn(e, env.list, input, pipes[1], &child->pid)) != 0)
+    if ((error = spawn_program(e, env.list, input, pipes[1], &child->pid)) != 0)
         goto out;
     child->pidfd = pidfd_open(child->pid, 0);
-    if (child->pidfd < 0) { // without it we could not follow its life
+    if (child->pidfd < 0) { // without it we would not see it end
         error = errno;
         kill(-child->pid, SIGKILL);
         waitpid(child->pid, NULL, 0);
@@ -322,8 +334,8 @@ static int start(struct exec *e, const struct outlog_delivery *message, struct c
     }
     child->output = pipes[0];
     pipes[0] = -1;
-    ol_poller_add(&e->ready, child->pidfd, EPOLLIN);
-    ol_poller_add(&e->ready, child->output, EPOLLIN);
+    ol_poller_add(&e->poller, child->pidfd, EPOLLIN);
+    ol_poller_add(&e->poller, child->output, EPOLLIN);
 out:
     if (pipes[0] >= 0)
         close(pipes[0]);
@@ -338,7 +350,7 @@ static void exec_submit(void *instance, const struct outlog_delivery *message, i
                         void *tag)
 {
     struct exec *e = instance;
-    struct child *child = calloc(1, sizeof *child);
+    struct exec_child *child = calloc(1, sizeof *child);
     struct outlog_outcome failed = {.kind = OUTLOG_PUBLISH_FAILED, .surely_not_sent = true};
     char text[200];
 
@@ -352,22 +364,21 @@ static void exec_submit(void *instance, const struct outlog_delivery *message, i
     child->started_us = ol_clock_boot_us();
     child->deadline_us = deadline_us;
     child->output = child->pidfd = -1;
-    int error = start(e, message, child);
+    int error = start_child(e, message, child);
     if (error) {
         snprintf(text, sizeof text, "%.80s: the program could not be started: %s",
-                 e->settings->command[0], strerror(error));
-        report(e, child, &failed, text);
+                 e->own->command.items[0], strerror(error));
+        report_outcome(e, child, &failed, text);
         free(child);
         return;
     }
     child->next = e->children;
     e->children = child;
-    if (deadline_us < e->ready.at_us)
-        ol_poller_at(&e->ready, deadline_us);
+    if (deadline_us < e->poller.at_us)
+        ol_poller_at(&e->poller, deadline_us);
 }
 
-/* --- the rest
- * ---------------------------------------------------------------------------------------------- */
+/* --- the publisher ---------------------------------------------------------------------------- */
 
 static int exec_open(const struct outlog_publisher_host *host, void **instance, outlog_err *err)
 {
@@ -377,7 +388,8 @@ static int exec_open(const struct outlog_publisher_host *host, void **instance, 
         return ol_no_memory(err);
     e->host = host;
     e->settings = own->settings;
-    if (ol_poller_open(&e->ready, err) < 0) {
+    e->own = own->settings->own;
+    if (ol_poller_open(&e->poller, err) < 0) {
         free(e);
         return -1;
     }
@@ -388,20 +400,20 @@ static int exec_open(const struct outlog_publisher_host *host, void **instance, 
 static void exec_drive(void *instance, int timeout_ms)
 {
     struct exec *e = instance;
-    ol_poller_wait(&e->ready, timeout_ms);
-    step_all(e);
+    ol_poller_wait(&e->poller, timeout_ms);
+    check_children(e);
 }
 
 static int exec_fd(void *instance)
 {
     struct exec *e = instance;
-    return e->ready.fd;
+    return e->poller.fd;
 }
 
 static void exec_abandon(void *instance, void *tag)
 {
     struct exec *e = instance;
-    for (struct child *child = e->children; child; child = child->next)
+    for (struct exec_child *child = e->children; child; child = child->next)
         if (child->tag == tag && !child->is_reported) {
             report_killed(e, child, "given up before its deadline; the program was killed");
             return;
@@ -411,25 +423,25 @@ static void exec_abandon(void *instance, void *tag)
 static void exec_close(void *instance)
 {
     struct exec *e = instance;
-    for (struct child *child = e->children; child; child = child->next)
+    for (struct exec_child *child = e->children; child; child = child->next)
         if (!child->is_reported)
             report_killed(e, child, "given up before its deadline; the program was killed");
     while (e->children) {
-        struct child *child = e->children;
+        struct exec_child *child = e->children;
         struct pollfd gone = {.fd = child->pidfd, .events = POLLIN};
         siginfo_t info;
         e->children = child->next;
-        if (poll(&gone, 1, REAP_MS) > 0) // one that the kernel cannot end stays a zombie
+        if (poll(&gone, 1, EXEC_REAP_MS) > 0) // one that the kernel cannot end stays a zombie
             waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED | WNOHANG);
         free_child(e, child);
     }
-    ol_poller_close(&e->ready);
+    ol_poller_close(&e->poller);
     ol_arena_clear(&e->arena);
     ol_buf_clear(&e->memory);
     free(e);
 }
 
-const struct outlog_publisher ol_publisher_exec = {
+static const struct outlog_publisher publisher = {
     .name = "exec",
     .batch_max = 8,
     .keeps_attempts = true,
@@ -439,4 +451,45 @@ const struct outlog_publisher ol_publisher_exec = {
     .fd = exec_fd,
     .abandon = exec_abandon,
     .close = exec_close,
+};
+
+/* --- settings --------------------------------------------------------------------------------- */
+
+static int read_env(struct ol_setting_reader *r, const struct ol_setting_key *key,
+                    const struct ol_json *value)
+{
+    struct exec_settings *own = r->settings->own;
+    struct outlog_header *list;
+    if (ol_headers_read(value, r->settings->arena, &list, &own->env_count, NULL) < 0)
+        return ol_setting_types_wrong(r, key->name, "an object of texts is wanted");
+    for (size_t i = 0; i < own->env_count; i++)
+        if (!*list[i].name || strchr(list[i].name, '='))
+            return ol_setting_types_wrong(r, key->name, "a name is empty or has a =");
+    own->env = list;
+    return 0;
+}
+
+static int check_exec(struct ol_setting_reader *r)
+{
+    const struct exec_settings *own = r->settings->own;
+    return ol_setting_types_mask_pairs(r, own->env, own->env_count);
+}
+
+static const struct ol_setting_key exec_keys[] = {
+    {.name = "command",
+     .read = ol_setting_types_texts,
+     .offset = offsetof(struct exec_settings, command),
+     .is_needed = true},
+    {.name = "env", .read = read_env},
+    {.name = NULL},
+};
+
+const struct ol_publisher_type ol_publisher_type_exec = {
+    .name = "exec",
+    .publisher = &publisher,
+    .timeout_s = 20,
+    .concurrency = 8,
+    .own_bytes = sizeof(struct exec_settings),
+    .keys = {exec_keys},
+    .check = check_exec,
 };

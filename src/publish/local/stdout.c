@@ -1,9 +1,9 @@
-/* stdout.c: one JSON line a message on standard output (D6).
+/* stdout.c: one JSON line per message on standard output (D6).
  *
- * Success means that the operating system took the whole line; it says nothing about the reader.
- * Lines of several threads are never mixed: there is one queue in the process. A reader that stops
- * reading stops only this destination: nothing here waits for it. At its deadline such a message is
- * UNKNOWN, because its line stays in the queue and may still be read. */
+ * Success means that the operating system took the whole line; the reader may not have read it.
+ * Lines of several threads are never mixed: the process has one queue. A reader that stops reading
+ * blocks only this destination, because nothing here waits for it. At its deadline such a message
+ * is UNKNOWN: its line stays in the queue and may still be read. */
 #include "base/base64.h"
 #include "base/clock.h"
 #include "base/json/json.h"
@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { QUEUE_MAX = 4 * 1024 * 1024 };
+enum { STDOUT_QUEUE_MAX = 4 * 1024 * 1024 };
 
 /* Positions count bytes since the start of the process. */
 static struct {
@@ -29,26 +29,25 @@ static struct {
     struct ol_buf waiting;
     size_t waiting_from; /* bytes of `waiting` that are written already */
     uint64_t queued, written;
-    int broken; /* errno of a write that ended it all; nothing after it is ever written */
+    int broken; /* errno of a failed write; nothing is written after it */
 } out = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-struct line {
-    struct line *next;
+struct stdout_line {
+    struct stdout_line *next;
     void *tag;
     uint64_t end;
     int64_t started_us, deadline_us;
 };
 
-struct console {
+struct stdout_publisher {
     const struct outlog_publisher_host *host;
-    struct ol_poller ready;
-    struct line *first, **last, *spare;
+    struct ol_poller poller;
+    struct stdout_line *first, **last, *free_lines;
     struct ol_buf text;
-    bool is_watching; /* standard output is in the ready */
+    bool is_watching; /* standard output is in the poller */
 };
 
-/* --- the queue
- * -------------------------------------------------------------------------------------------- */
+/* --- the queue -------------------------------------------------------------------------------- */
 
 static bool can_write(void)
 {
@@ -56,9 +55,9 @@ static bool can_write(void)
     return poll(&writable, 1, 0) > 0;
 }
 
-/* Write what goes without waiting. A pipe that polls writable takes PIPE_BUF bytes at once; a plain
- * file takes anything. */
-static void flush(void)
+/* Write as much as goes without waiting. A pipe that polls writable takes PIPE_BUF bytes at once; a
+ * plain file takes any number. */
+static void write_queue(void)
 {
     struct stat about;
     bool is_file = fstat(STDOUT_FILENO, &about) == 0 && S_ISREG(about.st_mode);
@@ -83,8 +82,8 @@ static void flush(void)
     }
 }
 
-/* Drop what is written once it is more than half: a busy queue may never be empty. */
-static void compact(void)
+/* Drop the written part once it is more than half: a busy queue may never be empty. */
+static void compact_queue(void)
 {
     if (out.waiting_from <= out.waiting.bytes / 2)
         return;
@@ -94,37 +93,35 @@ static void compact(void)
 }
 
 /* Queue a line; false when the queue is full or broken. */
-static bool enqueue(const struct ol_buf *text, uint64_t *end, const char **error)
+static bool enqueue_line(const struct ol_buf *text, uint64_t *end, const char **error)
 {
     pthread_mutex_lock(&out.lock);
-    flush();
-    bool is_full = out.waiting.bytes - out.waiting_from + text->bytes > QUEUE_MAX &&
+    write_queue();
+    bool is_full = out.waiting.bytes - out.waiting_from + text->bytes > STDOUT_QUEUE_MAX &&
                    out.waiting.bytes > out.waiting_from;
     if (out.broken)
         *error = strerror(out.broken);
     else if (is_full)
         *error = "standard output is not being read";
     if (!*error) {
-        compact();
+        compact_queue();
         ol_buf_add(&out.waiting, text->data, text->bytes);
-        if (out.waiting.failed) { // what was there before is still there
+        if (out.waiting.failed) { // the lines before it are still there
             out.waiting.failed = false;
             *error = "out of memory";
         } else {
             *end = out.queued += text->bytes;
-            flush();
+            write_queue();
         }
     }
     pthread_mutex_unlock(&out.lock);
     return !*error;
 }
 
-/* --- outcomes
- * -----------------------------------------------------------------------------------------------
- */
+/* --- outcomes --------------------------------------------------------------------------------- */
 
-static void report(struct console *c, struct line *line, enum outlog_outcome_kind kind,
-                   const char *error)
+static void report_outcome(struct stdout_publisher *c, struct stdout_line *line,
+                           enum outlog_outcome_kind kind, const char *error)
 {
     struct outlog_outcome outcome = {.kind = kind,
                                      .error = error,
@@ -132,57 +129,55 @@ static void report(struct console *c, struct line *line, enum outlog_outcome_kin
     c->host->done(c->host->user, line->tag, &outcome);
 }
 
-/* Give outcomes to all that is written, lost or late. */
-static void settle(struct console *c)
+/* Report the lines that are written, lost or past their deadline. */
+static void report_ended(struct stdout_publisher *c)
 {
     int64_t now_us = ol_clock_boot_us(), next_us = INT64_MAX;
     pthread_mutex_lock(&out.lock);
-    flush();
+    write_queue();
     uint64_t written = out.written;
     int broken = out.broken;
     pthread_mutex_unlock(&out.lock);
 
-    for (struct line **link = &c->first; *link;) {
-        struct line *line = *link;
+    for (struct stdout_line **at = &c->first; *at;) {
+        struct stdout_line *line = *at;
         bool is_written = line->end <= written;
         if (!is_written && !broken && now_us < line->deadline_us) {
             if (line->deadline_us < next_us)
                 next_us = line->deadline_us;
-            link = &line->next;
+            at = &line->next;
             continue;
         }
-        *link = line->next;
+        *at = line->next;
         if (is_written)
-            report(c, line, OUTLOG_PUBLISH_OK, NULL);
+            report_outcome(c, line, OUTLOG_PUBLISH_OK, NULL);
         else
-            report(c, line, OUTLOG_PUBLISH_UNKNOWN,
-                   broken ? strerror(broken) : "standard output is not being read");
-        line->next = c->spare;
-        c->spare = line;
+            report_outcome(c, line, OUTLOG_PUBLISH_UNKNOWN,
+                           broken ? strerror(broken) : "standard output is not being read");
+        line->next = c->free_lines;
+        c->free_lines = line;
     }
     c->last = &c->first;
     while (*c->last)
         c->last = &(*c->last)->next;
-    ol_poller_at(&c->ready, next_us);
+    ol_poller_at(&c->poller, next_us);
     if (c->first && !c->is_watching)
-        c->is_watching = ol_poller_add(&c->ready, STDOUT_FILENO, EPOLLOUT) == 0;
+        c->is_watching = ol_poller_add(&c->poller, STDOUT_FILENO, EPOLLOUT) == 0;
     if (!c->first && c->is_watching) {
-        ol_poller_remove(&c->ready, STDOUT_FILENO);
+        ol_poller_remove(&c->poller, STDOUT_FILENO);
         c->is_watching = false;
     }
 }
 
-/* --- the line
- * ------------------------------------------------------------------------------------------------
- */
+/* --- the line --------------------------------------------------------------------------------- */
 
-static void member(struct ol_buf *b, const char *name, const char *value)
+static void add_member(struct ol_buf *b, const char *name, const char *value)
 {
     ol_buf_print(b, ",\"%s\":", name);
     ol_buf_json_text(b, value);
 }
 
-/* In valid JSON a raw line break stands between values only, never in a string. */
+/* In valid JSON a raw line break occurs only between values, never in a string. */
 static void add_on_one_line(struct ol_buf *b, const char *text, size_t bytes)
 {
     size_t from = b->bytes;
@@ -198,19 +193,19 @@ static void write_line(struct ol_buf *b, const struct outlog_delivery *message)
     ol_buf_reset(b);
     ol_buf_text(b, "{\"event_id\":");
     ol_buf_json_text(b, message->event_id);
-    member(b, "org_id", message->org_id);
-    member(b, "destination", message->destination);
-    member(b, "event_type", message->event_type);
+    add_member(b, "org_id", message->org_id);
+    add_member(b, "destination", message->destination);
+    add_member(b, "event_type", message->event_type);
     ol_buf_print(b, ",\"attempt\":%d,\"created_at\":", message->attempt);
     ol_buf_json_time(b, message->created_at);
-    member(b, "idempotency_key", ol_publisher_message_key(message));
-    member(b, "ordering_key", message->ordering_key);
-    member(b, "partition_key", message->partition_key);
-    member(b, "correlation_id", message->correlation_id);
-    member(b, "causation_id", message->causation_id);
-    member(b, "aggregate_type", message->aggregate_type);
-    member(b, "aggregate_id", message->aggregate_id);
-    member(b, "content_type", message->content_type);
+    add_member(b, "idempotency_key", ol_publisher_message_key(message));
+    add_member(b, "ordering_key", message->ordering_key);
+    add_member(b, "partition_key", message->partition_key);
+    add_member(b, "correlation_id", message->correlation_id);
+    add_member(b, "causation_id", message->causation_id);
+    add_member(b, "aggregate_type", message->aggregate_type);
+    add_member(b, "aggregate_id", message->aggregate_id);
+    add_member(b, "content_type", message->content_type);
     ol_buf_text(b, ",\"headers\":{");
     for (size_t i = 0; i < message->header_count; i++) {
         if (i)
@@ -232,17 +227,16 @@ static void write_line(struct ol_buf *b, const struct outlog_delivery *message)
     ol_buf_text(b, "}\n");
 }
 
-/* --- the publisher
- * --------------------------------------------------------------------------------------------- */
+/* --- the publisher ---------------------------------------------------------------------------- */
 
 static int stdout_open(const struct outlog_publisher_host *host, void **instance, outlog_err *err)
 {
-    struct console *c = calloc(1, sizeof *c);
+    struct stdout_publisher *c = calloc(1, sizeof *c);
     if (!c)
         return ol_no_memory(err);
     c->host = host;
     c->last = &c->first;
-    if (ol_poller_open(&c->ready, err) < 0) {
+    if (ol_poller_open(&c->poller, err) < 0) {
         free(c);
         return -1;
     }
@@ -253,75 +247,76 @@ static int stdout_open(const struct outlog_publisher_host *host, void **instance
 static void stdout_submit(void *instance, const struct outlog_delivery *message,
                           int64_t deadline_us, void *tag)
 {
-    struct console *c = instance;
-    struct line *line = c->spare, local = {.tag = tag, .started_us = ol_clock_boot_us()};
+    struct stdout_publisher *c = instance;
+    struct stdout_line *line = c->free_lines,
+                       local = {.tag = tag, .started_us = ol_clock_boot_us()};
     const char *error = NULL;
 
     if (line)
-        c->spare = line->next;
+        c->free_lines = line->next;
     else
         line = calloc(1, sizeof *line);
     write_line(&c->text, message);
     if (!line || c->text.failed) {
         free(line);
-        report(c, &local, OUTLOG_PUBLISH_RELEASED, "out of memory");
+        report_outcome(c, &local, OUTLOG_PUBLISH_RELEASED, "out of memory");
         return;
     }
     *line = local;
     line->deadline_us = deadline_us;
-    if (!enqueue(&c->text, &line->end, &error)) {
+    if (!enqueue_line(&c->text, &line->end, &error)) {
         struct outlog_outcome failed = {.kind = OUTLOG_PUBLISH_FAILED,
                                         .surely_not_sent = true,
                                         .error = error};
-        line->next = c->spare;
-        c->spare = line;
+        line->next = c->free_lines;
+        c->free_lines = line;
         c->host->done(c->host->user, tag, &failed);
         return;
     }
     *c->last = line;
     c->last = &line->next;
-    settle(c);
+    report_ended(c);
 }
 
 static void stdout_drive(void *instance, int timeout_ms)
 {
-    struct console *c = instance;
-    ol_poller_wait(&c->ready, timeout_ms);
-    settle(c);
+    struct stdout_publisher *c = instance;
+    ol_poller_wait(&c->poller, timeout_ms);
+    report_ended(c);
 }
 
 static int stdout_fd(void *instance)
 {
-    struct console *c = instance;
-    return c->ready.fd;
+    struct stdout_publisher *c = instance;
+    return c->poller.fd;
 }
 
 static void stdout_abandon(void *instance, void *tag)
 {
-    struct console *c = instance;
-    for (struct line *line = c->first; line; line = line->next)
+    struct stdout_publisher *c = instance;
+    for (struct stdout_line *line = c->first; line; line = line->next)
         if (line->tag == tag)
             line->deadline_us = INT64_MIN;
-    settle(c);
+    report_ended(c);
 }
 
 static void stdout_close(void *instance)
 {
-    struct console *c = instance;
-    for (struct line *line = c->first; line; line = line->next)
+    struct stdout_publisher *c = instance;
+    for (struct stdout_line *line = c->first; line; line = line->next)
         line->deadline_us = INT64_MIN;
-    settle(c);
-    while (c->spare) {
-        struct line *line = c->spare;
-        c->spare = line->next;
+    report_ended(c);
+    while (c->free_lines) {
+        struct stdout_line *line = c->free_lines;
+        c->free_lines = line->next;
         free(line);
     }
-    ol_poller_close(&c->ready);
+    ol_poller_close(&c->poller);
     ol_buf_clear(&c->text);
     free(c);
 }
 
-const struct outlog_publisher ol_publisher_stdout = {
+static const struct outlog_publisher publisher = {
     .name = "stdout",
     .batch_max = 1024,
     .keeps_attempts = false,
@@ -331,4 +326,11 @@ const struct outlog_publisher ol_publisher_stdout = {
     .fd = stdout_fd,
     .abandon = stdout_abandon,
     .close = stdout_close,
+};
+
+const struct ol_publisher_type ol_publisher_type_stdout = {
+    .name = "stdout",
+    .publisher = &publisher,
+    .timeout_s = 10,
+    .concurrency = 1024,
 };

@@ -1,15 +1,15 @@
-/* websocket.c: a message for the sockets of a session (D5, S-7).
+/* websocket.c: a message for the WebSocket clients of a session (D5, S-7).
  *
- * Nothing leaves here: the relay writes an effect of the session in the transaction that records
- * the message as published (sessions/outbox_push.c), and whichever daemon holds a socket of it
- * delivers that until a client has acknowledged it. */
+ * This publisher sends nothing itself. The relay writes an effect of the session in the transaction
+ * that records the message as published (sessions/outbox_push.c). The daemon that holds a socket of
+ * the session sends it until a client acknowledges it. */
 #include "publish/publisher.h"
 
 static int websocket_open(const struct outlog_publisher_host *host, void **instance,
                           outlog_err *err)
 {
     (void)err;
-    *instance = (void *)(uintptr_t)host; // all it needs is where outcomes go
+    *instance = (void *)(uintptr_t)host; // all it needs is the host, which takes the outcomes
     return 0;
 }
 
@@ -28,11 +28,18 @@ static void websocket_close(void *instance)
     (void)instance;
 }
 
-const struct outlog_publisher ol_publisher_websocket = {
+static const struct outlog_publisher publisher = {
     .name = "websocket",
     .batch_max = 0,
     .keeps_attempts = false,
     .open = websocket_open,
     .submit = websocket_submit,
     .close = websocket_close,
+};
+
+const struct ol_publisher_type ol_publisher_type_websocket = {
+    .name = "websocket",
+    .publisher = &publisher,
+    .timeout_s = 10,
+    .concurrency = 64,
 };

@@ -1,4 +1,4 @@
-/* mime.c: addresses, encoded words, parts. M1-M3 stand in mime.h. */
+/* mime.c: addresses, encoded words and parts of a mail; mime.h has the invariants M1 to M3. */
 #include "publish/mail/mime.h"
 
 #include "base/base64.h"
@@ -11,10 +11,9 @@
 #include <strings.h>
 #include <time.h>
 
-/* --- addresses
- * ------------------------------------------------------------------------------------ */
+/* --- addresses -------------------------------------------------------------------------------- */
 
-static int bad_address(outlog_err *err, const char *what, const char *why)
+static int refuse_address(outlog_err *err, const char *what, const char *why)
 {
     return ol_fail(err, OUTLOG_INVALID_FIELD, "%s: %s", what, why);
 }
@@ -26,15 +25,15 @@ static int check_address(const char *address, const char *what, outlog_err *err)
     static const char name[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-";
     const char *at = strrchr(address, '@');
     if (!at || at == address || at[1] == '\0')
-        return bad_address(err, what, "an address like a@b.example is wanted");
+        return refuse_address(err, what, "an address like a@b.example is wanted");
     size_t local = (size_t)(at - address), domain = strlen(at + 1);
     if (local > 64 || domain > 255)
-        return bad_address(err, what, "an address is longer than mail allows");
+        return refuse_address(err, what, "an address is longer than mail allows");
     if (strspn(address, atom) != local || strspn(at + 1, name) != domain)
-        return bad_address(err, what, "an address has a character that mail servers refuse");
+        return refuse_address(err, what, "an address has a character that mail servers refuse");
     if (address[0] == '.' || at[-1] == '.' || strstr(address, "..") || at[1] == '.' ||
         at[1] == '-' || at[domain] == '.')
-        return bad_address(err, what, "an address has a dot or hyphen in the wrong place");
+        return refuse_address(err, what, "an address has a dot or hyphen in the wrong place");
     return 0;
 }
 
@@ -54,13 +53,13 @@ int ol_mailbox_parse(const char *text, const char *what, struct ol_arena *arena,
 
     *out = (struct ol_mailbox){0};
     if (!is_clean(text))
-        return bad_address(err, what, "an address has a control byte");
+        return refuse_address(err, what, "an address has a control byte");
     if (!open) {
         out->address = ol_arena_copy(arena, text, bytes);
         return out->address ? check_address(out->address, what, err) : ol_no_memory(err);
     }
     if (text[bytes - 1] != '>')
-        return bad_address(err, what, "after the address a > is wanted");
+        return refuse_address(err, what, "after the address a > is wanted");
     const char *end = open;
     while (end > text && end[-1] == ' ')
         end--;
@@ -75,25 +74,27 @@ int ol_mailbox_parse(const char *text, const char *what, struct ol_arena *arena,
     return check_address(out->address, what, err);
 }
 
-/* --- header text
- * ----------------------------------------------------------------------------------- */
+/* --- header text ------------------------------------------------------------------------------ */
 
-enum { PLAIN_MAX = 900, WORD_BYTES = 45 }; // 45 bytes are 60 characters of base64: a word of 72
+enum {
+    MIME_PLAIN_MAX = 900,
+    MIME_WORD_BYTES = 45
+}; // 45 bytes are 60 characters of base64: a word of 72
 
 static bool is_plain(const char *text)
 {
     for (const char *at = text; *at; at++)
         if ((unsigned char)*at < 0x20 || (unsigned char)*at > 0x7e)
             return false;
-    return strlen(text) <= PLAIN_MAX && !strstr(text, "=?");
+    return strlen(text) <= MIME_PLAIN_MAX && !strstr(text, "=?");
 }
 
-/* RFC 2047, B encoding; words end at whole characters and stand on lines of their own. */
+/* RFC 2047, B encoding; a word ends at a whole character and has a line of its own. */
 static void add_words(struct ol_buf *out, const char *text)
 {
     size_t bytes = strlen(text);
     for (size_t at = 0; at < bytes;) {
-        size_t part = bytes - at < WORD_BYTES ? bytes - at : WORD_BYTES;
+        size_t part = bytes - at < MIME_WORD_BYTES ? bytes - at : MIME_WORD_BYTES;
         while (part > 1 && at + part < bytes && ((unsigned char)text[at + part] & 0xc0) == 0x80)
             part--;
         ol_buf_text(out, at ? "\r\n =?UTF-8?B?" : "=?UTF-8?B?");
@@ -159,10 +160,9 @@ static void add_date(struct ol_buf *out, int64_t now_us)
                  tm.tm_sec);
 }
 
-/* --- the payload
- * ------------------------------------------------------------------------------------ */
+/* --- the payload ------------------------------------------------------------------------------ */
 
-struct draft {
+struct mail_draft {
     struct ol_mailbox to[OL_MIME_RECIPIENTS], cc[OL_MIME_RECIPIENTS], reply_to;
     size_t to_count, cc_count;
     const char *subject, *body_html, *body_text, *key;
@@ -183,13 +183,13 @@ static int read_mailboxes(const struct ol_json *value, const char *what, struct 
     while (value->type == OL_JSON_ARRAY && ol_json_next(value, &it)) {
         const char *text = ol_json_string(&it.value, arena, NULL);
         if (!text)
-            return bad_address(err, what, "a list of addresses is wanted");
+            return refuse_address(err, what, "a list of addresses is wanted");
         if (*count == OL_MIME_RECIPIENTS)
-            return bad_address(err, what, "more than 100 addresses");
+            return refuse_address(err, what, "more than 100 addresses");
         if (ol_mailbox_parse(text, what, arena, &boxes[(*count)++], err) < 0)
             return -1;
     }
-    return *count ? 0 : bad_address(err, what, "at least one address is wanted");
+    return *count ? 0 : refuse_address(err, what, "at least one address is wanted");
 }
 
 static int read_text(const struct ol_json *value, const char *what, struct ol_arena *arena,
@@ -199,8 +199,8 @@ static int read_text(const struct ol_json *value, const char *what, struct ol_ar
     return *out ? 0 : ol_fail(err, OUTLOG_INVALID_FIELD, "%s: a text is wanted", what);
 }
 
-static int read_member(const struct ol_json_iter *it, struct ol_arena *arena, struct draft *d,
-                       outlog_err *err)
+static int read_payload_key(const struct ol_json_iter *it, struct ol_arena *arena,
+                            struct mail_draft *d, outlog_err *err)
 {
     size_t count;
     if (ol_json_equals(&it->key, "to"))
@@ -210,7 +210,7 @@ static int read_member(const struct ol_json_iter *it, struct ol_arena *arena, st
     if (ol_json_equals(&it->key, "reply_to")) {
         const char *text = ol_json_string(&it->value, arena, NULL);
         return text ? ol_mailbox_parse(text, "payload.reply_to", arena, &d->reply_to, err)
-                    : bad_address(err, "payload.reply_to", "an address is wanted");
+                    : refuse_address(err, "payload.reply_to", "an address is wanted");
     }
     if (ol_json_equals(&it->key, "subject"))
         return read_text(&it->value, "payload.subject", arena, &d->subject, &count, err);
@@ -228,7 +228,7 @@ static int read_member(const struct ol_json_iter *it, struct ol_arena *arena, st
 }
 
 static int read_draft(const struct outlog_delivery *message, struct ol_arena *arena,
-                      struct draft *d, outlog_err *err)
+                      struct mail_draft *d, outlog_err *err)
 {
     struct ol_json payload;
     struct ol_json_iter it = {0};
@@ -237,10 +237,10 @@ static int read_draft(const struct outlog_delivery *message, struct ol_arena *ar
     if (ol_json_parse(message->payload, message->payload_bytes, &payload, err) < 0)
         return -1;
     while (ol_json_next(&payload, &it))
-        if (it.value.type != OL_JSON_NULL && read_member(&it, arena, d, err) < 0)
+        if (it.value.type != OL_JSON_NULL && read_payload_key(&it, arena, d, err) < 0)
             return -1;
     if (d->to_count == 0)
-        return bad_address(err, "payload.to", "at least one address is wanted");
+        return refuse_address(err, "payload.to", "at least one address is wanted");
     if (!d->subject || !is_clean(d->subject) || strlen(d->subject) > 4096)
         return ol_fail(err, OUTLOG_INVALID_FIELD,
                        "payload.subject: a text of one line, at most 4096 bytes, is wanted");
@@ -249,8 +249,7 @@ static int read_draft(const struct outlog_delivery *message, struct ol_arena *ar
     return 0;
 }
 
-/* --- the mail
- * ---------------------------------------------------------------------------------------- */
+/* --- the mail --------------------------------------------------------------------------------- */
 
 static int add_recipients(struct ol_mime_mail *mail, const struct ol_mailbox *boxes, size_t count,
                           outlog_err *err)
@@ -262,13 +261,13 @@ static int add_recipients(struct ol_mime_mail *mail, const struct ol_mailbox *bo
         if (is_known)
             continue;
         if (mail->recipient_count == OL_MIME_RECIPIENTS)
-            return bad_address(err, "payload.cc", "more than 100 addresses with those of `to`");
+            return refuse_address(err, "payload.cc", "more than 100 addresses with those of `to`");
         mail->recipients[mail->recipient_count++] = boxes[i].address;
     }
     return 0;
 }
 
-/* The key is the org's and the destination's own, so both are part of what is hashed. */
+/* A key is unique only within its org and destination, so both are hashed too. */
 static int name_mail(const struct outlog_delivery *message, const char *key,
                      const struct ol_mailbox *from, struct ol_mime_mail *mail, char boundary[40],
                      outlog_err *err)
@@ -298,7 +297,7 @@ static void add_part(struct ol_buf *out, const char *type, const char *text, siz
     ol_base64_encode(out, text, bytes, 76);
 }
 
-static void add_body(struct ol_buf *out, const struct draft *d, const char *boundary)
+static void add_body(struct ol_buf *out, const struct mail_draft *d, const char *boundary)
 {
     if (!d->body_html || !d->body_text) {
         bool is_html = d->body_html != NULL;
@@ -314,7 +313,7 @@ static void add_body(struct ol_buf *out, const struct draft *d, const char *boun
     ol_buf_print(out, "\r\n--%s--\r\n", boundary);
 }
 
-/* What a mail has of its own, or what would change how it is routed or read. */
+/* Headers that outlog sets itself, or that would change how the mail is routed or read. */
 static bool is_mail_name(const char *name)
 {
     static const char *const names[] = {"from",
@@ -339,12 +338,13 @@ static bool is_mail_name(const char *name)
            strncasecmp(name, "arc-", 4) == 0;
 }
 
-static int add_extra(struct ol_buf *out, const struct outlog_header *list, size_t count,
-                     outlog_err *err)
+static int add_extra_headers(struct ol_buf *out, const struct outlog_header *list, size_t count,
+                             outlog_err *err)
 {
     for (size_t i = 0; i < count; i++) {
         if (!ol_headers_name_is_valid(list[i].name) || strlen(list[i].name) > 70)
-            return ol_fail(err, OUTLOG_INVALID_FIELD, "headers: a name is not fit for a mail");
+            return ol_fail(err, OUTLOG_INVALID_FIELD,
+                           "headers: a name cannot be a header of a mail");
         if (!ol_headers_value_is_valid(list[i].value))
             return ol_fail(err, OUTLOG_INVALID_FIELD, "header %s: its value has a control byte",
                            list[i].name);
@@ -354,12 +354,11 @@ static int add_extra(struct ol_buf *out, const struct outlog_header *list, size_
     return 0;
 }
 
-int ol_mime_build(const struct outlog_delivery *message, const struct ol_mailbox *from,
-                  const struct outlog_header *headers, size_t header_count, int64_t now_us,
-                  struct ol_arena *arena, struct ol_mime_mail *mail, struct ol_buf *out,
-                  outlog_err *err)
+int ol_mime_build(const struct ol_mime_input *input, struct ol_arena *arena,
+                  struct ol_mime_mail *mail, struct ol_buf *out, outlog_err *err)
 {
-    struct draft *d = ol_arena_alloc(arena, sizeof *d);
+    const struct outlog_delivery *message = input->message;
+    struct mail_draft *d = ol_arena_alloc(arena, sizeof *d);
     char boundary[40];
 
     *mail = (struct ol_mime_mail){0};
@@ -368,19 +367,19 @@ int ol_mime_build(const struct outlog_delivery *message, const struct ol_mailbox
     if (read_draft(message, arena, d, err) < 0 ||
         add_recipients(mail, d->to, d->to_count, err) < 0 ||
         add_recipients(mail, d->cc, d->cc_count, err) < 0 ||
-        name_mail(message, d->key, from, mail, boundary, err) < 0)
+        name_mail(message, d->key, input->from, mail, boundary, err) < 0)
         return -1;
-    add_mailboxes(out, "From", from, 1);
+    add_mailboxes(out, "From", input->from, 1);
     add_mailboxes(out, "To", d->to, d->to_count);
     add_mailboxes(out, "Cc", d->cc, d->cc_count);
     add_mailboxes(out, "Reply-To", &d->reply_to, d->reply_to.address ? 1 : 0);
     add_unstructured(out, "Subject", d->subject);
-    add_date(out, now_us);
+    add_date(out, input->now_us);
     ol_buf_print(out, "Message-ID: %s\r\n", mail->message_id);
     add_unstructured(out, "X-Outlog-Event-Id", message->event_id);
     ol_buf_text(out, "Auto-Submitted: auto-generated\r\nMIME-Version: 1.0\r\n");
-    if (add_extra(out, headers, header_count, err) < 0 ||
-        add_extra(out, message->headers, message->header_count, err) < 0)
+    if (add_extra_headers(out, input->headers, input->header_count, err) < 0 ||
+        add_extra_headers(out, message->headers, message->header_count, err) < 0)
         return -1;
     add_body(out, d, boundary);
     return out->failed ? ol_no_memory(err) : 0;

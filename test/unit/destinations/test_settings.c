@@ -1,5 +1,8 @@
 /* A destination's settings. */
 #include "destinations/settings.h"
+#include "publish/broker/broker_settings.h"
+#include "publish/http/http_settings.h"
+#include "publish/mail/smtp.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,7 +44,8 @@ static void config_of_the_contract_is_read(void **state)
         "\"jitter\":0.2,\"max_attempts\":6},\"breaker\":{\"failures\":3,\"open\":\"2s\"},"
         "\"method\":\"PUT\",\"headers\":{\"x-a\":\"b\"},\"envelope\":\"cloudevents-binary\","
         "\"retry_on\":[404,\"5xx\"],\"keep\":\"failures\"}");
-    assert_string_equal(s->secrets[0], "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+    const struct ol_webhook_settings *webhook = s->own;
+    assert_string_equal(webhook->http.secrets[0], "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
     assert_int_equal(s->guarantee, OL_AT_MOST_ONCE);
     assert_int_equal(s->on_dead, OL_ON_DEAD_HOLD);
     assert_int_equal(s->timeout_us, 10000000);
@@ -51,10 +55,11 @@ static void config_of_the_contract_is_read(void **state)
     assert_int_equal(s->breaker_failures, 3);
     assert_int_equal(s->breaker_open_us, 2000000);
     assert_int_equal(s->breaker_open_max_us, 30000000);
-    assert_string_equal(s->method, "PUT");
-    assert_int_equal(s->envelope, OL_ENVELOPE_CLOUDEVENTS_BINARY);
-    assert_true(ol_settings_retries_on(s, 404) && ol_settings_retries_on(s, 503));
-    assert_false(ol_settings_retries_on(s, 403));
+    assert_string_equal(webhook->http.method, "PUT");
+    assert_int_equal(webhook->envelope, OL_ENVELOPE_CLOUDEVENTS_BINARY);
+    const struct ol_status_set *retry_on = &webhook->http.retry_on;
+    assert_true(ol_status_set_has(retry_on, 404) && ol_status_set_has(retry_on, 503));
+    assert_false(ol_status_set_has(retry_on, 403));
     assert_int_equal(s->keep, OL_KEEP_FAILURES);
     ol_settings_close(s);
 }
@@ -71,8 +76,9 @@ static void defaults_are_those_of_the_contract(void **state)
     assert_int_equal(s->breaker_open_us, 1000000);
     assert_int_equal(s->breaker_open_max_us, 30000000);
     assert_int_equal(s->retry.kind, OL_RETRY_UNSAID);
-    assert_string_equal(s->method, "POST");
-    assert_int_equal(s->secret_count, 0);
+    const struct ol_http_settings *http = s->own;
+    assert_string_equal(http->method, "POST");
+    assert_int_equal(http->secret_count, 0);
     ol_settings_close(s);
 }
 
@@ -81,14 +87,16 @@ static void secrets_rotate_in_either_spelling(void **state)
     (void)state;
     struct ol_settings *s = read_ok("{\"type\":\"webhook\",\"url\":\"https://a.example\","
                                     "\"secrets\":[\"new\",\"old\"]}");
-    assert_int_equal(s->secret_count, 2);
-    assert_string_equal(s->secrets[0], "new");
+    const struct ol_http_settings *http = s->own;
+    assert_int_equal(http->secret_count, 2);
+    assert_string_equal(http->secrets[0], "new");
     ol_settings_close(s);
     s = read_ok("{\"type\":\"webhook\",\"url\":\"https://a.example\","
                 "\"secret_previous\":\"old\",\"secret\":\"new\"}");
-    assert_int_equal(s->secret_count, 2);
-    assert_string_equal(s->secrets[0], "new");
-    assert_string_equal(s->secrets[1], "old");
+    http = s->own;
+    assert_int_equal(http->secret_count, 2);
+    assert_string_equal(http->secrets[0], "new");
+    assert_string_equal(http->secrets[1], "old");
     ol_settings_close(s);
 }
 
@@ -119,7 +127,8 @@ static void variables_are_replaced_everywhere_and_can_be_escaped(void **state)
         read_ok("{\"type\":\"webhook\",\"url\":\"https://${OL_T_HOST}/${OL_T_HOST}\","
                 "\"headers\":{\"x-q\":\"${OL_T_QUOTE}\",\"x-e\":\"$${OL_T_N}\"},"
                 "\"concurrency\":\"${OL_T_N}\"}");
-    assert_string_equal(s->url, "https://h.example/h.example");
+    assert_string_equal(((const struct ol_http_settings *)s->own)->url,
+                        "https://h.example/h.example");
     assert_string_equal(s->headers[0].value, "a\"b\\c");
     assert_string_equal(s->headers[1].value, "${OL_T_N}");
     assert_int_equal(s->concurrency, 7);
@@ -217,11 +226,12 @@ static void d2_mail_urls_are_taken_apart(void **state)
         snprintf(json, sizeof json, "{\"type\":\"smtp\",\"from\":\"a@b.example\",%s}",
                  cases[i].extra);
         struct ol_settings *s = read_ok(json);
-        assert_string_equal(s->url, cases[i].url);
-        assert_int_equal(s->tls, cases[i].tls);
-        if (s->user) {
-            assert_string_equal(s->user, "bob");
-            assert_string_equal(s->password, "p@ss");
+        const struct ol_smtp_settings *smtp = s->own;
+        assert_string_equal(smtp->url, cases[i].url);
+        assert_int_equal(smtp->tls, cases[i].tls);
+        if (smtp->user) {
+            assert_string_equal(smtp->user, "bob");
+            assert_string_equal(smtp->password, "p@ss");
         }
         ol_settings_close(s);
     }
@@ -241,6 +251,57 @@ static void n4_preset_notification_is_at_most_once_on_a_schedule(void **state)
     assert_int_equal(s->guarantee, OL_AT_LEAST_ONCE);
     assert_int_equal(s->retry.kind, OL_RETRY_SCHEDULE);
     assert_int_equal(s->retry.max_attempts, 2);
+    ol_settings_close(s);
+}
+
+static void d4_settings_of_brokers_are_checked_by_their_publisher(void **state)
+{
+    static const struct {
+        const char *json, *message;
+    } cases[] = {
+        {"{\"type\":\"nats\"}", "destination d: url: it is missing"},
+        {"{\"type\":\"nats\",\"url\":\"nats://h\"}", "destination d: subject: it is missing"},
+        {"{\"type\":\"kafka\"}", "destination d: brokers: it is missing"},
+        {"{\"type\":\"mqtt\",\"topic\":\"t\",\"url\":\"mqtt://a,mqtt://b\"}",
+         "destination d: url: one address is wanted"},
+        {"{\"type\":\"mqtt\",\"topic\":\"t\",\"url\":\"mqtt://a\",\"qos\":3}",
+         "destination d: qos: a whole number from 0 to 2 is wanted"},
+        {"{\"type\":\"mqtt\",\"topic\":\"t\",\"url\":\"mqtt://a\",\"protocol\":\"3.1.1\","
+         "\"envelope\":\"cloudevents-binary\"}",
+         "destination d: envelope: here CloudEvents are sent only as cloudevents-structured"},
+        {"{\"type\":\"redis\",\"url\":\"redis://h\",\"stream\":\"{x}\"}",
+         "destination d: stream: of {…} only {event_type}, {org_id}, {ordering_key} and"
+         " {partition_key} are known"},
+        {"{\"type\":\"redis\",\"url\":\"nats://h\",\"stream\":\"s\"}",
+         "destination d: url: redis://host:port is wanted"},
+        {"{\"type\":\"rabbitmq\",\"url\":\"amqp://h\",\"routing_key\":\"k\","
+         "\"cert_file\":\"c\"}",
+         "destination d: key_file: the two go together"},
+        {"{\"type\":\"rabbitmq\",\"url\":\"amqp://h\",\"routing_key\":\"k\",\"topic\":\"t\"}",
+         "destination d: topic: a destination of type rabbitmq has no such key"},
+        {"{\"type\":\"pigeon\"}",
+         "destination d: type: one of webhook, smtp, sor, exec, stdout, null, plugin, nats, kafka,"
+         " rabbitmq, redis, mqtt, websocket, in_app is wanted"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_null(read_in(cases[i].json, OL_SETTINGS_USE));
+        assert_string_equal(err.message, cases[i].message);
+    }
+}
+
+static void e13_passwords_and_secret_headers_are_masked(void **state)
+{
+    (void)state;
+    struct ol_settings *s = read_ok("{\"type\":\"redis\",\"url\":\"redis://u:p%40ss@h\","
+                                    "\"stream\":\"s\",\"headers\":{\"x-api-key\":\"k\","
+                                    "\"x-plain\":\"v\"}}");
+    const struct ol_broker_settings *broker = s->own;
+    assert_string_equal(broker->user, "u");
+    assert_string_equal(broker->addresses[0].host, "h");
+    assert_string_equal(s->masked[0], "p@ss");
+    assert_string_equal(s->masked[1], "k");
+    assert_null(s->masked[2]);
     ol_settings_close(s);
 }
 
@@ -266,6 +327,8 @@ int main(void)
         cmocka_unit_test(wrong_values_are_refused),
         cmocka_unit_test(d2_mail_urls_are_taken_apart),
         cmocka_unit_test(n4_preset_notification_is_at_most_once_on_a_schedule),
+        cmocka_unit_test(d4_settings_of_brokers_are_checked_by_their_publisher),
+        cmocka_unit_test(e13_passwords_and_secret_headers_are_masked),
         cmocka_unit_test(e13_errors_never_show_a_secret),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -168,7 +168,7 @@ static void t4_metadata_says_where_it_came_from(void **state)
     check_stored(" {} ", CAME "}");
     check_stored("{\"a\": 1}", CAME ",\"a\": 1}");
     check_stored("{\"traceparent\":\"mine\"}", "{\"traceparent\":\"mine\"}");
-    check_stored("[1]", "[1]"); /* refused by whoever stores it */
+    check_stored("[1]", "[1]"); /* the store refuses it */
 }
 
 static void t4_a_correlation_id_names_a_trace(void **state)

@@ -34,7 +34,7 @@ static void d1_public_addresses_pass(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof public / sizeof *public; i++)
         if (range_of(public[i]))
-            fail_msg("%s is said to be %s", public[i], range_of(public[i]));
+            fail_msg("%s is classified as %s", public[i], range_of(public[i]));
 }
 
 static void d1_inside_addresses_are_refused(void **state)

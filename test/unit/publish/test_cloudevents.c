@@ -38,7 +38,7 @@ static void d8_binary_mode_maps_attributes_to_headers(void **state)
     assert_string_equal(ol_headers_get(&h, "ce-time"), "2026-01-04T12:05:00.000001Z");
     assert_string_equal(ol_headers_get(&h, "ce-idempotencykey"), "k%221%25");
     assert_string_equal(ol_headers_get(&h, "ce-orgid"), "acme%20gmbh");
-    assert_null(ol_headers_get(&h, "ce-datacontenttype")); // Content-Type says it
+    assert_null(ol_headers_get(&h, "ce-datacontenttype")); // Content-Type has it
     assert_null(ol_headers_get(&h, "ce-causationid"));
     ol_headers_clear(&h);
 }
@@ -69,7 +69,7 @@ static void d8_other_bytes_become_base64(void **state)
     (void)state;
     binary.payload = "\0\xff{";
     binary.payload_bytes = 3;
-    for (int i = 0; i < 2; i++) { // another type, and a JSON type that lies
+    for (int i = 0; i < 2; i++) { // another type, and a JSON type without JSON
         binary.content_type = i ? "application/json" : "image/png";
         ol_buf_reset(&out);
         assert_int_equal(ol_cloudevents_structured(&binary, NULL, &out), 0);

@@ -1,4 +1,4 @@
-/* What is kept of responses and errors (E13). */
+/* Masking of responses and errors (E13). */
 #include "publish/mask.h"
 
 #include <setjmp.h>

@@ -1,4 +1,5 @@
-/* What answers mean (R2). */
+/* Outcomes of HTTP responses and mail replies (R2). */
+#include "publish/http/http_settings.h"
 #include "publish/outcome.h"
 
 #include <setjmp.h>
@@ -24,13 +25,14 @@ static void http(enum ol_http_reach reach, int status, const char *retry_after,
              retry_on ? ",\"retry_on\":" : "", retry_on ? retry_on : "");
     assert_int_equal(ol_settings_open("d", json, strlen(json), OL_SETTINGS_USE, &settings, NULL),
                      0);
-    struct ol_http_response answer = {.reach = reach,
-                                      .status = status,
-                                      .retry_after = retry_after,
-                                      .body = "token=abc",
-                                      .body_bytes = 9,
-                                      .error = "why"};
-    ol_outcome_http(&answer, settings, NOW, &memory, &outcome);
+    struct ol_http_response response = {.reach = reach,
+                                        .status = status,
+                                        .retry_after = retry_after,
+                                        .body = "token=abc",
+                                        .body_bytes = 9,
+                                        .error = "why"};
+    const struct ol_http_settings *own = settings->own;
+    ol_outcome_http(&response, settings, &own->retry_on, NOW, &memory, &outcome);
     ol_settings_close(settings);
 }
 
@@ -117,14 +119,14 @@ static void mail(enum ol_http_reach reach, int status, bool is_before_message)
     struct ol_settings *settings;
     assert_int_equal(ol_settings_open("d", json, sizeof json - 1, OL_SETTINGS_USE, &settings, NULL),
                      0);
-    struct ol_http_response answer = {.reach = reach,
-                                      .status = status,
-                                      .is_before_message = is_before_message,
-                                      .retry_after = "",
-                                      .body = "550 no\r\n",
-                                      .body_bytes = 8,
-                                      .error = "why"};
-    ol_outcome_mail(&answer, settings, &memory, &outcome);
+    struct ol_http_response response = {.reach = reach,
+                                        .status = status,
+                                        .is_before_message = is_before_message,
+                                        .retry_after = "",
+                                        .body = "550 no\r\n",
+                                        .body_bytes = 8,
+                                        .error = "why"};
+    ol_outcome_mail(&response, settings, &memory, &outcome);
     ol_settings_close(settings);
 }
 
@@ -137,7 +139,7 @@ static void r2_smtp_5xx_is_permanent_and_4xx_is_not(void **state)
     assert_string_equal(outcome.error, "refused by the mail server: 550 no");
     mail(OL_REACH_REFUSED, 451, false);
     assert_true(!outcome.is_permanent && outcome.surely_not_sent);
-    mail(OL_REACH_REFUSED, 535, true); // a wrong password buries no mail
+    mail(OL_REACH_REFUSED, 535, true); // a wrong password is not permanent
     assert_false(outcome.is_permanent);
     mail(OL_REACH_LOST, 354, false);
     assert_int_equal(outcome.kind, OUTLOG_PUBLISH_UNKNOWN);

@@ -33,8 +33,10 @@ static int build(const char *payload, const char *key)
     ol_arena_reset(&arena);
     ol_buf_reset(&text);
     assert_int_equal(ol_mailbox_parse("Shop <shop@a.example>", "from", &arena, &from, &err), 0);
-    return ol_mime_build(&message, &from, NULL, 0, INT64_C(1767528300000000), &arena, &mail, &text,
-                         &err);
+    struct ol_mime_input input = {.message = &message,
+                                  .from = &from,
+                                  .now_us = INT64_C(1767528300000000)};
+    return ol_mime_build(&input, &arena, &mail, &text, &err);
 }
 
 static void d2_html_and_text_become_alternatives(void **state)
@@ -55,7 +57,7 @@ static void d2_html_and_text_become_alternatives(void **state)
     const char *plain = strstr(text.data, "text/plain"), *html = strstr(text.data, "text/html");
     assert_true(plain && html && plain < html);
     assert_non_null(strstr(text.data, "PHA+aDwvcD4=\r\n")); // <p>h</p>
-    assert_non_null(strstr(text.data, "Lg0KLnQ=\r\n"));     // the dots are out of harm's way
+    assert_non_null(strstr(text.data, "Lg0KLnQ=\r\n"));     // no line begins with a dot
     assert_non_null(strstr(text.data, "X-Campaign: spring\r\n"));
     assert_null(strstr(text.data, "evil"));
 }
@@ -104,7 +106,7 @@ static void d2_subject_beyond_ascii_becomes_encoded_words(void **state)
         assert_true(line <= 90);
     }
     assert_non_null(strstr(text.data, "?=\r\n =?UTF-8?B?"));
-    /* what looks like an encoded word is encoded, so that nobody decodes it */
+    /* text that looks like an encoded word is encoded, so that no reader decodes it */
     assert_int_equal(
         build("{\"to\":\"c@x.example\",\"subject\":\"=?UTF-8?B?eA==?=\",\"body_text\":\"y\"}", "k"),
         0);

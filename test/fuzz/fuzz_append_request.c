@@ -1,7 +1,7 @@
-/* fuzz_command.c: the body of POST /v1/events, and of POST /v1/messages.
+/* fuzz_append_request.c: the body of POST /v1/events, and of POST /v1/messages.
  *
- * What is taken is whole: events that can be checked and stored, payloads that are JSON, keys that
- * can be compared. What is refused has a status of 4xx and a problem that is JSON itself. */
+ * An accepted request is complete: events that can be checked and stored, payloads that are JSON,
+ * keys that can be compared. A refused one has a status of 4xx and a problem in JSON. */
 #include "log/event.h"
 #include "outbox/enqueue.h"
 #include "server/http/request.h"
@@ -26,7 +26,7 @@ void ol_request_finish(struct ol_request *request)
     abort();
 }
 
-static void check_taken(const struct ol_append_request *draft)
+static void check_accepted(const struct ol_append_request *draft)
 {
     struct ol_json value;
     struct ol_buf text = {0};
@@ -40,10 +40,10 @@ static void check_taken(const struct ol_append_request *draft)
             check(payload.type == OL_JSON_OBJECT);
     }
     if (draft->event_count && draft->events[0].payload) {
-        bool is_whole = true;
+        bool is_complete = true;
         for (size_t i = 0; i < draft->event_count; i++)
-            is_whole &= draft->events[i].payload != NULL;
-        if (is_whole) {
+            is_complete &= draft->events[i].payload != NULL;
+        if (is_complete) {
             ol_event_request(draft->events, draft->event_count, &text);
             check(ol_json_parse_wrapped(text.data, text.bytes, &value, NULL) == 0);
         }
@@ -67,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct ol_append_request draft;
     struct outlog_new_message message = {0};
     outlog_err err;
-    char *text = malloc(bytes + 1); // exactly as long as it is, for the sanitizer
+    char *text = malloc(bytes + 1); // of exactly this size, for the sanitizer
 
     memcpy(text, data, bytes);
     text[bytes] = '\0';
@@ -75,7 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     request->header_count = 1;
     request->request_id = "r";
     if (ol_append_request_parse(request, text, bytes, bytes % 2 ? "key" : NULL, &draft) == 0)
-        check_taken(&draft);
+        check_accepted(&draft);
     else
         check_refused(&draft);
     ol_buf_clear(&draft.answer);
