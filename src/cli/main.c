@@ -8,17 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct ol_cli_command *const commands[] = {
-    &ol_command_init,      &ol_command_append,    &ol_command_events,       &ol_command_trace,
-    &ol_command_causality, &ol_command_consumers, &ol_command_projections,  &ol_command_apply,
-    &ol_command_send,      &ol_command_relay,     &ol_command_outbox,       &ol_command_dead,
-    &ol_command_requeue,   &ol_command_kill,      &ol_command_destinations, &ol_command_stats,
-    &ol_command_config,    &ol_command_runs,      &ol_command_run,          &ol_command_verify,
-    &ol_command_signal,    &ol_command_step,      &ol_command_tool,         &ol_command_sinks,
-    &ol_command_export,    &ol_command_import,    &ol_command_serve,        &ol_command_token,
-    &ol_command_doctor,    &ol_command_bench,     &ol_command_notices,      &ol_command_sessions,
-    &ol_command_version,
-};
+#define OL_CLI_ADDRESS(name) &ol_command_##name,
+static const struct ol_cli_command *const commands[] = {OL_CLI_COMMANDS(OL_CLI_ADDRESS)};
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
 static void print_help(FILE *to)
