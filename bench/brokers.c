@@ -1,7 +1,7 @@
-/* brokers.c: messages to a broker, acknowledged one by one: by outlog's publisher, and by the bare
+/* brokers.c: acknowledged messages per second to a broker: by outlog's publisher, and by the bare
  * client library with the same subject, headers and body.
  *
- *     bench_brokers outlog|bare SETTINGS COUNT        prints acknowledged messages a second
+ *     bench_brokers outlog|bare SETTINGS COUNT        prints the rate
  *
  * Both keep at most WINDOW messages in flight. */
 #include "base/clock.h"
@@ -30,7 +30,7 @@ enum { WINDOW = 1000, MQTT_WINDOW = 200 };
 
 static long acked, failed;
 static struct ol_settings *settings;
-static struct ol_broker_message parcel;
+static struct ol_broker_message broker_message;
 static char id[64];
 
 static const char *next_id(long n)
@@ -39,7 +39,7 @@ static const char *next_id(long n)
     return id;
 }
 
-static struct outlog_delivery message_of(long n)
+static struct outlog_delivery make_message(long n)
 {
     static char payload[201];
     if (!*payload) {
@@ -57,8 +57,7 @@ static struct outlog_delivery message_of(long n)
                                     .attempt = 1};
 }
 
-/* --- outlog
- * ------------------------------------------------------------------------------------------- */
+/* --- outlog --- */
 
 static void on_done(void *user, void *tag, const struct outlog_outcome *outcome)
 {
@@ -69,7 +68,7 @@ static void on_done(void *user, void *tag, const struct outlog_outcome *outcome)
         fprintf(stderr, "%s\n", outcome->error ? outcome->error : "?");
 }
 
-static void by_outlog(long count)
+static void publish_by_outlog(long count)
 {
     struct ol_sender *sender;
     struct ol_sender_channel *outlet;
@@ -82,7 +81,7 @@ static void by_outlog(long count)
     }
     for (long n = 0; n < count || ol_sender_in_flight(sender);) {
         while (n < count && ol_sender_in_flight(sender) < (size_t)window) {
-            struct outlog_delivery message = message_of(n++);
+            struct outlog_delivery message = make_message(n++);
             ol_sender_channel_submit(outlet, &message, ol_clock_boot_us() + 30000000, NULL);
         }
         ol_sender_drive(sender, 100);
@@ -90,30 +89,30 @@ static void by_outlog(long count)
     ol_sender_close(sender);
 }
 
-/* --- the bare clients
- * ----------------------------------------------------------------------------------- */
+/* --- the bare clients --- */
 
-static void die(const char *what)
+static void exit_with_error(const char *what)
 {
     fprintf(stderr, "bare: %s\n", what);
     exit(1);
 }
 
-static void by_redis(long count)
+static void publish_by_redis(long count)
 {
     const struct ol_address *a = settings->addresses;
     redisContext *link = redisConnect(a->host, a->port);
-    const char *argv[64] = {"XADD",         parcel.name,        "*", "payload", parcel.body,
-                            "content-type", parcel.content_type};
+    const char *argv[64] =
+        {"XADD",         broker_message.name,        "*", "payload", broker_message.body,
+         "content-type", broker_message.content_type};
     size_t bytes[64];
     int argc = 7;
     void *reply;
 
     if (!link || link->err)
-        die("redis");
-    for (size_t i = 0; i < parcel.header_count; i++) {
-        argv[argc++] = parcel.headers[i].name;
-        argv[argc++] = parcel.headers[i].value;
+        exit_with_error("redis");
+    for (size_t i = 0; i < broker_message.header_count; i++) {
+        argv[argc++] = broker_message.headers[i].name;
+        argv[argc++] = broker_message.headers[i].value;
     }
     for (int i = 0; i < argc; i++)
         bytes[i] = strlen(argv[i]);
@@ -122,7 +121,7 @@ static void by_redis(long count)
             redisAppendCommandArgv(link, argc, argv, bytes);
         for (int i = 0; i < WINDOW; i++) {
             if (redisGetReply(link, &reply) != REDIS_OK)
-                die("redis: reply");
+                exit_with_error("redis: reply");
             acked += ((redisReply *)reply)->type != REDIS_REPLY_ERROR;
             freeReplyObject(reply);
         }
@@ -130,7 +129,7 @@ static void by_redis(long count)
     redisFree(link);
 }
 
-static void by_nats(long count)
+static void publish_by_nats(long count)
 {
     natsConnection *link = NULL;
     jsCtx *js = NULL;
@@ -140,24 +139,26 @@ static void by_nats(long count)
     options.PublishAsync.StallWait = 30000;
     if (natsConnection_ConnectTo(&link, settings->url) != NATS_OK ||
         natsConnection_JetStream(&js, link, &options) != NATS_OK)
-        die("nats");
+        exit_with_error("nats");
     for (long n = 0; n < count; n++) {
         natsMsg *message = NULL;
-        natsMsg_Create(&message, parcel.name, NULL, parcel.body, (int)parcel.body_bytes);
+        natsMsg_Create(&message, broker_message.name, NULL, broker_message.body,
+                       (int)broker_message.body_bytes);
         natsMsgHeader_Set(message, "Nats-Msg-Id", next_id(n));
-        for (size_t i = 0; i < parcel.header_count; i++)
-            natsMsgHeader_Set(message, parcel.headers[i].name, parcel.headers[i].value);
+        for (size_t i = 0; i < broker_message.header_count; i++)
+            natsMsgHeader_Set(message, broker_message.headers[i].name,
+                              broker_message.headers[i].value);
         if (js_PublishMsgAsync(js, &message, NULL) != NATS_OK)
-            die("nats: publish");
+            exit_with_error("nats: publish");
     }
     if (js_PublishAsyncComplete(js, NULL) != NATS_OK)
-        die("nats: acknowledgements");
+        exit_with_error("nats: acknowledgements");
     acked = count;
     jsCtx_Destroy(js);
     natsConnection_Destroy(link);
 }
 
-static void by_rabbitmq(long count)
+static void publish_by_rabbitmq(long count)
 {
     const struct ol_address *a = settings->addresses;
     amqp_connection_state_t link = amqp_new_connection();
@@ -168,31 +169,33 @@ static void by_rabbitmq(long count)
                                                     AMQP_BASIC_HEADERS_FLAG |
                                                     AMQP_BASIC_CONTENT_TYPE_FLAG,
                                           .delivery_mode = 2,
-                                          .content_type = amqp_cstring_bytes(parcel.content_type)};
+                                          .content_type =
+                                              amqp_cstring_bytes(broker_message.content_type)};
     amqp_frame_t frame;
 
     if (amqp_socket_open(socket, a->host, a->port) != AMQP_STATUS_OK ||
         amqp_login(link, "/", 0, 131072, 0, AMQP_SASL_METHOD_PLAIN, "guest", "guest").reply_type !=
             AMQP_RESPONSE_NORMAL)
-        die("rabbitmq");
+        exit_with_error("rabbitmq");
     amqp_channel_open(link, 1);
     amqp_confirm_select(link, 1);
-    for (size_t i = 0; i < parcel.header_count; i++) {
-        entries[i].key = amqp_cstring_bytes(parcel.headers[i].name);
+    for (size_t i = 0; i < broker_message.header_count; i++) {
+        entries[i].key = amqp_cstring_bytes(broker_message.headers[i].name);
         entries[i].value.kind = AMQP_FIELD_KIND_UTF8;
-        entries[i].value.value.bytes = amqp_cstring_bytes(parcel.headers[i].value);
+        entries[i].value.value.bytes = amqp_cstring_bytes(broker_message.headers[i].value);
     }
-    properties.headers = (amqp_table_t){(int)parcel.header_count, entries};
+    properties.headers = (amqp_table_t){(int)broker_message.header_count, entries};
     for (long n = 0; acked < count;) {
         for (; n < count && n - acked < WINDOW; n++) {
             properties.message_id = amqp_cstring_bytes(next_id(n));
-            if (amqp_basic_publish(link, 1, amqp_empty_bytes, amqp_cstring_bytes(parcel.name), 1, 0,
-                                   &properties, amqp_cstring_bytes(parcel.body)) != AMQP_STATUS_OK)
-                die("rabbitmq: publish");
+            if (amqp_basic_publish(link, 1, amqp_empty_bytes,
+                                   amqp_cstring_bytes(broker_message.name), 1, 0, &properties,
+                                   amqp_cstring_bytes(broker_message.body)) != AMQP_STATUS_OK)
+                exit_with_error("rabbitmq: publish");
         }
         amqp_maybe_release_buffers(link);
         if (amqp_simple_wait_frame(link, &frame) != AMQP_STATUS_OK)
-            die("rabbitmq: confirm");
+            exit_with_error("rabbitmq: confirm");
         if (frame.frame_type != AMQP_FRAME_METHOD ||
             frame.payload.method.id != AMQP_BASIC_ACK_METHOD)
             continue;
@@ -208,7 +211,7 @@ static void on_mqtt(struct mosquitto *link, void *arg, int number)
     acked++;
 }
 
-static void by_mqtt(long count)
+static void publish_by_mqtt(long count)
 {
     const struct ol_address *a = settings->addresses;
     mosquitto_property *properties = NULL;
@@ -219,17 +222,18 @@ static void by_mqtt(long count)
     mosquitto_max_inflight_messages_set(link, MQTT_WINDOW);
     mosquitto_publish_callback_set(link, on_mqtt);
     if (mosquitto_connect(link, a->host, a->port, 30) != MOSQ_ERR_SUCCESS)
-        die("mqtt");
-    mosquitto_property_add_string(&properties, MQTT_PROP_CONTENT_TYPE, parcel.content_type);
-    for (size_t i = 0; i < parcel.header_count; i++)
+        exit_with_error("mqtt");
+    mosquitto_property_add_string(&properties, MQTT_PROP_CONTENT_TYPE, broker_message.content_type);
+    for (size_t i = 0; i < broker_message.header_count; i++)
         mosquitto_property_add_string_pair(&properties, MQTT_PROP_USER_PROPERTY,
-                                           parcel.headers[i].name, parcel.headers[i].value);
+                                           broker_message.headers[i].name,
+                                           broker_message.headers[i].value);
     for (long n = 0; acked < count;) {
         for (; n < count && n - acked < MQTT_WINDOW; n++)
-            mosquitto_publish_v5(link, NULL, parcel.name, (int)parcel.body_bytes, parcel.body,
-                                 settings->qos, false, properties);
+            mosquitto_publish_v5(link, NULL, broker_message.name, (int)broker_message.body_bytes,
+                                 broker_message.body, settings->qos, false, properties);
         if (mosquitto_loop(link, 100, 1) != MOSQ_ERR_SUCCESS)
-            die("mqtt: loop");
+            exit_with_error("mqtt: loop");
     }
     mosquitto_property_free_all(&properties);
     mosquitto_destroy(link);
@@ -242,7 +246,7 @@ static void on_kafka(rd_kafka_t *producer, const rd_kafka_message_t *report, voi
     failed += report->err != RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-static void by_kafka(long count)
+static void publish_by_kafka(long count)
 {
     char why[200];
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
@@ -252,18 +256,19 @@ static void by_kafka(long count)
     rd_kafka_conf_set_dr_msg_cb(conf, on_kafka);
     rd_kafka_t *producer = rd_kafka_new(RD_KAFKA_PRODUCER, conf, why, sizeof why);
     if (!producer)
-        die(why);
+        exit_with_error(why);
     for (long n = 0; acked + failed < count;) {
         for (; n < count && n - acked - failed < WINDOW; n++) {
-            rd_kafka_headers_t *headers = rd_kafka_headers_new(parcel.header_count);
-            for (size_t i = 0; i < parcel.header_count; i++)
-                rd_kafka_header_add(headers, parcel.headers[i].name, -1,
-                                    parcel.headers[i].value == parcel.id ? next_id(n)
-                                                                         : parcel.headers[i].value,
+            rd_kafka_headers_t *headers = rd_kafka_headers_new(broker_message.header_count);
+            for (size_t i = 0; i < broker_message.header_count; i++)
+                rd_kafka_header_add(headers, broker_message.headers[i].name, -1,
+                                    broker_message.headers[i].value == broker_message.id
+                                        ? next_id(n)
+                                        : broker_message.headers[i].value,
                                     -1);
-            __extension__ rd_kafka_producev(producer, RD_KAFKA_V_TOPIC(parcel.name),
-                                            RD_KAFKA_V_VALUE((void *)(uintptr_t)parcel.body,
-                                                             parcel.body_bytes),
+            __extension__ rd_kafka_producev(producer, RD_KAFKA_V_TOPIC(broker_message.name),
+                                            RD_KAFKA_V_VALUE((void *)(uintptr_t)broker_message.body,
+                                                             broker_message.body_bytes),
                                             RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_END);
         }
         rd_kafka_poll(producer, 10);
@@ -271,29 +276,29 @@ static void by_kafka(long count)
     rd_kafka_destroy(producer);
 }
 
-/* --- the whole
- * ------------------------------------------------------------------------------------------- */
+/* --- main --- */
 
-static void by_client(long count)
+static void publish_by_client(long count)
 {
     const struct {
         const char *type, *name;
         void (*run)(long count);
-    } clients[] = {{"redis", settings->stream, by_redis},
-                   {"nats", settings->subject, by_nats},
-                   {"rabbitmq", settings->routing_key, by_rabbitmq},
-                   {"mqtt", settings->topic, by_mqtt},
-                   {"kafka", settings->topic, by_kafka}};
+    } clients[] = {{"redis", settings->stream, publish_by_redis},
+                   {"nats", settings->subject, publish_by_nats},
+                   {"rabbitmq", settings->routing_key, publish_by_rabbitmq},
+                   {"mqtt", settings->topic, publish_by_mqtt},
+                   {"kafka", settings->topic, publish_by_kafka}};
     struct ol_arena arena = {0};
-    struct outlog_delivery message = message_of(0);
+    struct outlog_delivery message = make_message(0);
     outlog_err err;
     for (size_t i = 0; i < sizeof clients / sizeof *clients; i++)
         if (strcmp(clients[i].type, settings->type) == 0) {
             struct ol_broker_naming form = {.name = clients[i].name,
                                             .forbidden = "",
                                             .ce_prefix = ""};
-            if (ol_broker_message_make(settings, &form, &message, &arena, &parcel, &err) < 0)
-                die(err.message);
+            if (ol_broker_message_make(settings, &form, &message, &arena, &broker_message, &err) <
+                0)
+                exit_with_error(err.message);
             clients[i].run(count);
         }
     ol_arena_clear(&arena);
@@ -310,9 +315,9 @@ int main(int argc, char **argv)
     long count = atol(argv[3]);
     int64_t started = ol_clock_boot_us();
     if (strcmp(argv[1], "outlog") == 0)
-        by_outlog(count);
+        publish_by_outlog(count);
     else
-        by_client(count);
+        publish_by_client(count);
     double seconds = (double)(ol_clock_boot_us() - started) / 1e6;
     printf("%.0f\n", (double)acked / seconds);
     ol_settings_close(settings);
