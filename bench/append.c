@@ -1,22 +1,21 @@
-/* append.c: how many events a second go into a store, one way or another.
+/* append.c: events per second, appended in different ways.
  *
  *     bench_append SUBJECT URL WRITERS BATCH MILLISECONDS
  *
  * Subjects on PostgreSQL (scripts/bench prepares the tables):
  *   outlog      outlog_append_now()
- *   each        outlog_begin(), outlog_append_many(), outlog_commit(): nothing is shared
+ *   each        outlog_begin(), outlog_append_many(), outlog_commit(): no shared commits
  *   bare        one prepared INSERT into bench.bare: the same columns and indexes, nothing else
  *   triggered   the same into bench.triggered, which also has the trigger that holds settled
- *   door        select outlog.append(…), the function for SQL
+ *   function    select outlog.append(…), the SQL function
  * and on SQLite:
  *   outlog      outlog_append_now()
  *   each        as above
- *   bare        a prepared INSERT into bench_bare, BATCH of them a transaction
- *   door        select outlog_append('{…}') of the loadable extension, BATCH a transaction; the
- *               extension's path is in OUTLOG_EXTENSION
+ *   bare        a prepared INSERT into bench_bare, BATCH per transaction
+ *   function    select outlog_append('{…}') of the loadable extension, BATCH per transaction;
+ *               OUTLOG_EXTENSION is the extension's path
  *
- * Every transaction is durable before it counts. Connections and plans are warm when the clock
- * starts. */
+ * A transaction counts when it is durable. Connections and plans are warm when the clock starts. */
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/timestamp.h"
@@ -30,9 +29,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_WRITERS = 64, WARM_UP = 10 };
+enum { BENCH_WRITERS_MAX = 64, WARM_UP = 10 };
 
-/* One writer: its connection in whatever form its subject needs, and what it writes. */
+/* One writer: its connection, in the form that its subject needs, and what it writes. */
 struct writer {
     const struct subject *subject;
     const char *url;
@@ -144,7 +143,7 @@ static void pg_insert_one(struct writer *writer)
     pg_expect(writer, PQexecPrepared(writer->pg, "append", COLUMNS, values, NULL, NULL, 0));
 }
 
-/* Arrays in PostgreSQL's binary form: the fastest a client can be. */
+/* Arrays in PostgreSQL's binary format: the fastest way for a client. */
 static void add_int(struct ol_buf *to, uint32_t number)
 {
     number = htobe32(number);
@@ -219,7 +218,7 @@ static void append_pg_bare(struct writer *writer)
         pg_insert_many(writer);
 }
 
-static void open_pg_door(struct writer *writer)
+static void open_pg_function(struct writer *writer)
 {
     pg_prepare(
         writer,
@@ -228,7 +227,7 @@ static void open_pg_door(struct writer *writer)
         5);
 }
 
-static void append_pg_door(struct writer *writer)
+static void append_pg_function(struct writer *writer)
 {
     bool many = writer->batch.count > 1;
     if (many)
@@ -318,7 +317,7 @@ static void append_db_bare(struct writer *writer)
     db_run(writer, "commit");
 }
 
-static void open_db_door(struct writer *writer)
+static void open_db_function(struct writer *writer)
 {
     char *message = NULL;
     const char *path = getenv("OUTLOG_EXTENSION");
@@ -331,7 +330,7 @@ static void open_db_door(struct writer *writer)
     db_prepare(writer, "select outlog_append(?)");
 }
 
-static void append_db_door(struct writer *writer)
+static void append_db_function(struct writer *writer)
 {
     char text[1024];
     db_run(writer, "begin immediate");
@@ -348,14 +347,14 @@ static void append_db_door(struct writer *writer)
     db_run(writer, "commit");
 }
 
-/* --- the race --- */
+/* --- measuring --- */
 
 static const struct subject on_postgres[] = {
     {"outlog", NULL, open_outlog, append_outlog},
     {"each", NULL, open_outlog, append_each},
     {"bare", "bare", open_pg_bare, append_pg_bare},
     {"triggered", "triggered", open_pg_bare, append_pg_bare},
-    {"door", NULL, open_pg_door, append_pg_door},
+    {"function", NULL, open_pg_function, append_pg_function},
     {0},
 };
 
@@ -363,14 +362,14 @@ static const struct subject on_sqlite[] = {
     {"outlog", NULL, open_outlog, append_outlog},
     {"each", NULL, open_outlog, append_each},
     {"bare", NULL, open_db_bare, append_db_bare},
-    {"door", NULL, open_db_door, append_db_door},
+    {"function", NULL, open_db_function, append_db_function},
     {0},
 };
 
 static pthread_barrier_t start;
 static double length;
 
-static void *run(void *argument)
+static void *run_writer(void *argument)
 {
     struct writer *writer = argument;
     struct bench_batch *batch = &writer->batch;
@@ -402,8 +401,8 @@ static void close_writer(struct writer *writer)
 
 int main(int argc, char **argv)
 {
-    static struct writer writers[MOST_WRITERS];
-    pthread_t threads[MOST_WRITERS];
+    static struct writer writers[BENCH_WRITERS_MAX];
+    pthread_t threads[BENCH_WRITERS_MAX];
     int64_t events = 0;
     double rate = 0;
 
@@ -414,14 +413,14 @@ int main(int argc, char **argv)
     const struct subject *subject = strncmp(argv[2], "sqlite:", 7) == 0 ? on_sqlite : on_postgres;
     while (subject->name && strcmp(subject->name, argv[1]) != 0)
         subject++;
-    if (!subject->name || count > MOST_WRITERS)
+    if (!subject->name || count > BENCH_WRITERS_MAX)
         bench_die("no such subject, or too many writers");
 
     pthread_barrier_init(&start, NULL, (unsigned)count);
     for (int i = 0; i < count; i++) {
         writers[i] = (struct writer){.subject = subject, .url = argv[2]};
         bench_batch_init(&writers[i].batch, i, count, (size_t)batch);
-        pthread_create(&threads[i], NULL, run, &writers[i]);
+        pthread_create(&threads[i], NULL, run_writer, &writers[i]);
     }
     for (int i = 0; i < count; i++) {
         pthread_join(threads[i], NULL);

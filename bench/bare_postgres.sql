@@ -1,6 +1,6 @@
 -- What outlog is compared with: outlog.events without outlog. The same columns in the same order, of
--- the same types without their limits, with the same indexes; no trigger, no heads. `triggered` has
--- also the trigger that holds the settled position, to tell what that one costs.
+-- the same types without their limits, with the same indexes; no trigger, no heads. `triggered` also
+-- has the trigger that holds back the settled position, to measure its cost.
 create schema bench;
 create table bench.bare (like outlog.events including defaults including identity including storage including indexes);
 create table bench.triggered (like bench.bare including all);

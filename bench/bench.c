@@ -1,4 +1,4 @@
-/* bench.c: clocks, made-up events, and giving up. */
+/* bench.c: clocks, generated events, quantiles, and exit with an error. */
 #include "bench.h"
 
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { AGGREGATES = 10000 };
+enum { BENCH_AGGREGATES = 10000 };
 
 void bench_die(const char *format, ...)
 {
@@ -37,7 +37,7 @@ double bench_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* Not getrusage(): its ru_maxrss begins with that of the process that started us. */
+/* Not getrusage(): its ru_maxrss starts with the value of the parent process. */
 int64_t bench_resident_peak(void)
 {
     char line[256];
@@ -58,7 +58,7 @@ void bench_batch_init(struct bench_batch *batch, int writer, int writers, size_t
 {
     *batch = (struct bench_batch){
         .writer = writer,
-        .aggregates = AGGREGATES / writers,
+        .aggregates = BENCH_AGGREGATES / writers,
         .count = count,
         .events = calloc(count, sizeof *batch->events),
         .seqs = calloc(count, sizeof *batch->seqs),
@@ -70,7 +70,7 @@ void bench_batch_init(struct bench_batch *batch, int writer, int writers, size_t
         bench_die("out of memory");
 }
 
-/* 400 bytes, of the kind that applications store. */
+/* 400 bytes, like the payload of an application. */
 static void make_payload(char out[512], int64_t number)
 {
     snprintf(
@@ -112,7 +112,7 @@ void bench_batch_clear(struct bench_batch *batch)
 
 /* --- numbers --- */
 
-static int by_value(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     double one = *(const double *)a, two = *(const double *)b;
     return one < two ? -1 : one > two;
@@ -122,6 +122,6 @@ double bench_quantile(double *values, size_t count, double share)
 {
     if (count == 0)
         return 0;
-    qsort(values, count, sizeof *values, by_value);
+    qsort(values, count, sizeof *values, compare_doubles);
     return values[(size_t)(share * (double)(count - 1) + 0.5)];
 }

@@ -1,4 +1,4 @@
-/* bench.h: what the measuring programs share. Each measures one thing once and prints one line of
+/* bench.h: what the benchmark programs share. Each measures one thing once and prints one line of
  * JSON; scripts/bench runs them in turns, takes medians and compares. */
 #ifndef BENCH_H
 #define BENCH_H
@@ -8,28 +8,28 @@
 
 #include <stdint.h>
 
-/* Say what went wrong and leave: a benchmark has nobody to hand an error to. */
+/* Print the error and exit. */
 _Noreturn void bench_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* An argument that must be a number from 1. */
+/* Parse an argument, which must be a number from 1. */
 int bench_number(const char *text, const char *what);
 
-/* Seconds on a clock that only goes forward. */
+/* Seconds of the monotonic clock. */
 double bench_now(void);
 
 /* The highest resident memory of this process so far, in bytes. */
 int64_t bench_resident_peak(void);
 
 /* What a writer appends: `count` events with payloads of about 400 bytes. The events of a batch
- * belong to different aggregates, which is the dear case for gap-free sequences; there are 10,000
- * aggregates in all, each writer having its share, so sequences are known without asking. */
+ * belong to different aggregates, which is the expensive case for gap-free sequences. The 10,000
+ * aggregates are divided among the writers, so each knows the sequences without a query. */
 struct bench_batch {
     int writer;
     int64_t aggregates;
     size_t count;
     int64_t done; /* events made so far */
     struct outlog_new_event *events;
-    int64_t *seqs; /* aggregate_seq the log must give each of them */
+    int64_t *seqs; /* the expected aggregate_seq of each */
     char (*names)[32];
     char (*payloads)[512];
     struct outlog_appended *appended;
@@ -39,7 +39,7 @@ void bench_batch_init(struct bench_batch *batch, int writer, int writers, size_t
 void bench_batch_next(struct bench_batch *batch);
 void bench_batch_clear(struct bench_batch *batch);
 
-/* The value at this share (0.5, 0.99) of `count` numbers, which it sorts. */
+/* The quantile (0.5, 0.99) of `count` numbers, which it sorts. */
 double bench_quantile(double *values, size_t count, double share);
 
 #endif

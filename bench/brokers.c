@@ -40,7 +40,7 @@ static const char *next_id(long n)
     return id;
 }
 
-static struct outlog_delivery message_of(long n)
+static struct outlog_delivery make_message(long n)
 {
     static char payload[201];
     if (!*payload) {
@@ -69,7 +69,7 @@ static void on_done(void *user, void *tag, const struct outlog_outcome *outcome)
         fprintf(stderr, "%s\n", outcome->error ? outcome->error : "?");
 }
 
-static void by_outlog(long count)
+static void publish_by_outlog(long count)
 {
     struct ol_sender *sender;
     struct ol_sender_channel *channel;
@@ -82,7 +82,7 @@ static void by_outlog(long count)
     }
     for (long n = 0; n < count || ol_sender_in_flight(sender);) {
         while (n < count && ol_sender_in_flight(sender) < (size_t)window) {
-            struct outlog_delivery message = message_of(n++);
+            struct outlog_delivery message = make_message(n++);
             ol_sender_channel_submit(channel, &message, ol_clock_boot_us() + 30000000, NULL);
         }
         ol_sender_drive(sender, 100);
@@ -101,13 +101,13 @@ static struct ol_json read_key(const char *name)
     return ol_json_get(&object, name);
 }
 
-static void die(const char *what)
+static void exit_with_error(const char *what)
 {
     fprintf(stderr, "bare: %s\n", what);
     exit(1);
 }
 
-static void by_redis(long count)
+static void publish_by_redis(long count)
 {
     const struct ol_address *a = broker->addresses;
     redisContext *link = redisConnect(a->host, a->port);
@@ -118,7 +118,7 @@ static void by_redis(long count)
     void *reply;
 
     if (!link || link->err)
-        die("redis");
+        exit_with_error("redis");
     for (size_t i = 0; i < sample.header_count; i++) {
         argv[argc++] = sample.headers[i].name;
         argv[argc++] = sample.headers[i].value;
@@ -130,7 +130,7 @@ static void by_redis(long count)
             redisAppendCommandArgv(link, argc, argv, bytes);
         for (int i = 0; i < WINDOW; i++) {
             if (redisGetReply(link, &reply) != REDIS_OK)
-                die("redis: reply");
+                exit_with_error("redis: reply");
             acked += ((redisReply *)reply)->type != REDIS_REPLY_ERROR;
             freeReplyObject(reply);
         }
@@ -138,7 +138,7 @@ static void by_redis(long count)
     redisFree(link);
 }
 
-static void by_nats(long count)
+static void publish_by_nats(long count)
 {
     natsConnection *link = NULL;
     jsCtx *js = NULL;
@@ -148,7 +148,7 @@ static void by_nats(long count)
     options.PublishAsync.StallWait = 30000;
     if (natsConnection_ConnectTo(&link, broker->url) != NATS_OK ||
         natsConnection_JetStream(&js, link, &options) != NATS_OK)
-        die("nats");
+        exit_with_error("nats");
     for (long n = 0; n < count; n++) {
         natsMsg *message = NULL;
         natsMsg_Create(&message, sample.name, NULL, sample.body, (int)sample.body_bytes);
@@ -156,16 +156,16 @@ static void by_nats(long count)
         for (size_t i = 0; i < sample.header_count; i++)
             natsMsgHeader_Set(message, sample.headers[i].name, sample.headers[i].value);
         if (js_PublishMsgAsync(js, &message, NULL) != NATS_OK)
-            die("nats: publish");
+            exit_with_error("nats: publish");
     }
     if (js_PublishAsyncComplete(js, NULL) != NATS_OK)
-        die("nats: acknowledgements");
+        exit_with_error("nats: acknowledgements");
     acked = count;
     jsCtx_Destroy(js);
     natsConnection_Destroy(link);
 }
 
-static void by_rabbitmq(long count)
+static void publish_by_rabbitmq(long count)
 {
     const struct ol_address *a = broker->addresses;
     amqp_connection_state_t link = amqp_new_connection();
@@ -182,7 +182,7 @@ static void by_rabbitmq(long count)
     if (amqp_socket_open(socket, a->host, a->port) != AMQP_STATUS_OK ||
         amqp_login(link, "/", 0, 131072, 0, AMQP_SASL_METHOD_PLAIN, "guest", "guest").reply_type !=
             AMQP_RESPONSE_NORMAL)
-        die("rabbitmq");
+        exit_with_error("rabbitmq");
     amqp_channel_open(link, 1);
     amqp_confirm_select(link, 1);
     for (size_t i = 0; i < sample.header_count; i++) {
@@ -196,11 +196,11 @@ static void by_rabbitmq(long count)
             properties.message_id = amqp_cstring_bytes(next_id(n));
             if (amqp_basic_publish(link, 1, amqp_empty_bytes, amqp_cstring_bytes(sample.name), 1, 0,
                                    &properties, amqp_cstring_bytes(sample.body)) != AMQP_STATUS_OK)
-                die("rabbitmq: publish");
+                exit_with_error("rabbitmq: publish");
         }
         amqp_maybe_release_buffers(link);
         if (amqp_simple_wait_frame(link, &frame) != AMQP_STATUS_OK)
-            die("rabbitmq: confirm");
+            exit_with_error("rabbitmq: confirm");
         if (frame.frame_type != AMQP_FRAME_METHOD ||
             frame.payload.method.id != AMQP_BASIC_ACK_METHOD)
             continue;
@@ -216,7 +216,7 @@ static void on_mqtt(struct mosquitto *link, void *arg, int number)
     acked++;
 }
 
-static void by_mqtt(long count)
+static void publish_by_mqtt(long count)
 {
     struct ol_json written = read_key("qos");
     int qos = written.type == OL_JSON_NUMBER ? atoi(written.text) : 1;
@@ -229,7 +229,7 @@ static void by_mqtt(long count)
     mosquitto_max_inflight_messages_set(link, MQTT_WINDOW);
     mosquitto_publish_callback_set(link, on_mqtt);
     if (mosquitto_connect(link, a->host, a->port, 30) != MOSQ_ERR_SUCCESS)
-        die("mqtt");
+        exit_with_error("mqtt");
     mosquitto_property_add_string(&properties, MQTT_PROP_CONTENT_TYPE, sample.content_type);
     for (size_t i = 0; i < sample.header_count; i++)
         mosquitto_property_add_string_pair(&properties, MQTT_PROP_USER_PROPERTY,
@@ -239,7 +239,7 @@ static void by_mqtt(long count)
             mosquitto_publish_v5(link, NULL, sample.name, (int)sample.body_bytes, sample.body, qos,
                                  false, properties);
         if (mosquitto_loop(link, 100, 1) != MOSQ_ERR_SUCCESS)
-            die("mqtt: loop");
+            exit_with_error("mqtt: loop");
     }
     mosquitto_property_free_all(&properties);
     mosquitto_destroy(link);
@@ -252,7 +252,7 @@ static void on_kafka(rd_kafka_t *producer, const rd_kafka_message_t *report, voi
     failed += report->err != RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-static void by_kafka(long count)
+static void publish_by_kafka(long count)
 {
     char why[200];
     struct ol_arena arena = {0};
@@ -266,7 +266,7 @@ static void by_kafka(long count)
     rd_kafka_conf_set_dr_msg_cb(conf, on_kafka);
     rd_kafka_t *producer = rd_kafka_new(RD_KAFKA_PRODUCER, conf, why, sizeof why);
     if (!producer)
-        die(why);
+        exit_with_error(why);
     for (long n = 0; acked + failed < count;) {
         for (; n < count && n - acked - failed < WINDOW; n++) {
             rd_kafka_headers_t *headers = rd_kafka_headers_new(sample.header_count);
@@ -287,24 +287,24 @@ static void by_kafka(long count)
 
 /* --- the whole -------------------------------------------------------------------------------- */
 
-static void by_client(long count)
+static void publish_by_client(long count)
 {
     const struct {
         const char *type;
         void (*run)(long count);
-    } clients[] = {{"redis", by_redis},
-                   {"nats", by_nats},
-                   {"rabbitmq", by_rabbitmq},
-                   {"mqtt", by_mqtt},
-                   {"kafka", by_kafka}};
+    } clients[] = {{"redis", publish_by_redis},
+                   {"nats", publish_by_nats},
+                   {"rabbitmq", publish_by_rabbitmq},
+                   {"mqtt", publish_by_mqtt},
+                   {"kafka", publish_by_kafka}};
     struct ol_arena arena = {0};
-    struct outlog_delivery message = message_of(0);
+    struct outlog_delivery message = make_message(0);
     outlog_err err;
     for (size_t i = 0; i < sizeof clients / sizeof *clients; i++)
         if (strcmp(clients[i].type, settings->type) == 0) {
             struct ol_broker_naming naming = {.forbidden = "", .ce_prefix = ""};
             if (ol_broker_message_make(settings, &naming, &message, &arena, &sample, &err) < 0)
-                die(err.message);
+                exit_with_error(err.message);
             clients[i].run(count);
         }
     ol_arena_clear(&arena);
@@ -322,9 +322,9 @@ int main(int argc, char **argv)
     long count = atol(argv[3]);
     int64_t started = ol_clock_boot_us();
     if (strcmp(argv[1], "outlog") == 0)
-        by_outlog(count);
+        publish_by_outlog(count);
     else
-        by_client(count);
+        publish_by_client(count);
     double seconds = (double)(ol_clock_boot_us() - started) / 1e6;
     printf("%.0f\n", (double)acked / seconds);
     ol_settings_close(settings);

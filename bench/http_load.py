@@ -1,7 +1,7 @@
-"""`outlog serve` under load: appends and pages beside the library's own, followers' memory, time to be ready.
+"""`outlog serve` under load: appends and reads compared with the library, memory of followers, start-up time.
 
-The load comes from bench_http, one thread with 64 connections that are kept alive; server, client and database
-share the machine. Both sides of a comparison are durable and write the same events.
+The load comes from bench_http_requests, one thread with 64 keep-alive connections; server, client and database share
+the machine. Both sides of a comparison are durable and write the same events.
 """
 import contextlib
 import re
@@ -12,7 +12,7 @@ import time
 import urllib.request
 
 CLIENTS, FOLLOWERS, FEED_EVENTS = 64, 1000, 100_000
-LEAST_SINGLE, LEAST_BATCH, LEAST_PAGES, MOST_MB, MOST_MS = 2, 0.5, 0.5, 64, 200
+RATIO_SINGLE_MIN, RATIO_BATCH_MIN, RATIO_PAGES_MIN, MAX_MB, MAX_MS = 2, 0.5, 0.5, 64, 200
 
 
 class Http:
@@ -33,7 +33,7 @@ class Http:
                 process.wait(30)
 
     def load(self, *args):
-        return self.bench.run(self.build / "bench" / "bench_http", *args)["per_second"]
+        return self.bench.run(self.build / "bench" / "bench_http_requests", *args)["per_second"]
 
     def kinds(self, name):
         return [kind for kind in ("postgres", "sqlite") if self.bench.wants(f"{kind}: {name}")]
@@ -58,8 +58,8 @@ class Http:
                 # One transaction each: as many writers as there are clients where the store takes them
                 single.append(self.append_library(kind, "each", CLIENTS if kind == "postgres" else 1, 1, ms))
                 batch.append(self.append_library(kind, "outlog", 1, 100, ms))
-            yield self.bench.compared(f"{kind}: {name}, beside one transaction each", ours, single, LEAST_SINGLE)
-            yield self.bench.compared(f"{kind}: {name}, beside batches of 100 by the library", ours, batch, LEAST_BATCH)
+            yield self.bench.compared(f"{kind}: {name}, beside one transaction each", ours, single, RATIO_SINGLE_MIN)
+            yield self.bench.compared(f"{kind}: {name}, beside batches of 100 by the library", ours, batch, RATIO_BATCH_MIN)
 
     # --- pages
 
@@ -76,8 +76,8 @@ class Http:
                         one.append(self.load("read", port, 1, FEED_EVENTS))
                         four.append(self.load("read", port, 4, FEED_EVENTS))
                         library.append(self.bench.run(feed, "outlog", url)["per_second"])
-            yield self.bench.compared(f"{kind}: {name}, 4 readers", four, library, LEAST_PAGES)
-            yield self.bench.compared(f"{kind}: {name}, 1 reader", one, library, LEAST_PAGES)
+            yield self.bench.compared(f"{kind}: {name}, 4 readers", four, library, RATIO_PAGES_MIN)
+            yield self.bench.compared(f"{kind}: {name}, 1 reader", one, library, RATIO_PAGES_MIN)
 
     # --- memory, and the start
 
@@ -85,14 +85,14 @@ class Http:
         name = f"http, {FOLLOWERS} idle followers"
         for kind in self.kinds(name):
             with self.bench.store(kind) as url, self.serving(url) as (port, process):
-                with subprocess.Popen([self.build / "bench" / "bench_http", "follow", str(port), str(FOLLOWERS)],
+                with subprocess.Popen([self.build / "bench" / "bench_http_requests", "follow", str(port), str(FOLLOWERS)],
                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
                     assert client.stdout.readline()
                     time.sleep(1)
                     with open(f"/proc/{process.pid}/status", encoding="ascii") as status:
                         resident = int(re.search(r"VmRSS:\s+(\d+) kB", status.read()).group(1)) / 1024
                     client.stdin.close()
-            yield {"name": f"{kind}: {name}, resident", "unit": "MB", "value": resident, "most": MOST_MB}
+            yield {"name": f"{kind}: {name}, resident", "unit": "MB", "value": resident, "max": MAX_MB}
 
     def ready(self):
         name = "http, from the start to ready"
@@ -101,7 +101,7 @@ class Http:
                 self.bench.run(self.build / "bench" / "bench_feed", "fill", url, 1000)
                 took = [self.time_to_ready(url) for _ in range(max(5, self.bench.args.rounds))]
             yield {"name": f"{kind}: {name}", "unit": "ms", "value": statistics.median(took), "p99": max(took),
-                   "most": MOST_MS}
+                   "max": MAX_MS}
 
     def time_to_ready(self, url):
         begun = time.monotonic()

@@ -1,7 +1,7 @@
-"""Catching up with a log: a projection beside the same upserts as one statement written by hand.
+"""Catching up with a log: a projection compared with the same upserts as one statement written by hand.
 
-The view has a row an event, keyed by event_id, with a name and a number out of the payload, so that one
-statement can do all of it; `on conflict` makes each an upsert. Both begin with an empty table.
+The view has one row per event, keyed by event_id, with a name and a number from the payload, so that one
+statement can do all of it; `on conflict` makes each an upsert. Both start with an empty table.
 """
 import contextlib
 import re
@@ -10,7 +10,7 @@ import subprocess
 import time
 
 EVENTS = 100_000
-LEAST = 0.5
+RATIO_MIN = 0.5
 SQL = "insert into {table} (id, aggregate_id, n) {values} on conflict (id) do update set aggregate_id = excluded.aggregate_id, n = excluded.n"
 CREATE = "create table if not exists {table} (id bigint primary key, aggregate_id text not null, n integer)"
 YAML = f"""\
@@ -29,7 +29,7 @@ BY_HAND = {
 
 
 def rates(kind, url, outlog, fill, rounds):
-    """Events a second: (projection, by hand), one of each a round."""
+    """Events per second: (projection, by hand), one of each per round."""
     fill(EVENTS)
     ours, by_hand = [], []
     for number in range(rounds):

@@ -1,7 +1,7 @@
-"""What the relay does beside others; scripts/bench runs it. Every row's name begins with `relay`.
+"""Measures the relay and compares it with other queues; scripts/bench runs it. Row names begin with `relay`.
 
-A subject is filled once into a database of its own; each round drains a copy of it, read into memory
-beforehand, subjects in turns. So ratios compare what ran within the same seconds.
+Each subject fills a database of its own once. Each round drains a copy of it, which is read into memory
+before, subjects in turns, so that a ratio compares what ran within the same seconds.
 """
 import contextlib
 import json
@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 FILL = ROOT / "bench" / "fill"
 NODE = ROOT / "bench" / "node_modules"
 
-# What is drained beside the relay: the least ratio wanted, and how many messages: quick, full.
+# What is compared with the relay: its label, the minimum ratio, and how many messages: quick, full.
 PEERS = {
     "copy": ("COPY of the same rows, binary", 0.35, (200_000, 500_000)),
     "pgq": ("PgQ 3", 1.3, (200_000, 500_000)),
@@ -26,10 +26,10 @@ PEERS = {
     "pgboss": ("pg-boss 10, batches of 1,000", 30, (200_000, 200_000)),
     "pgboss_wide": ("pg-boss 10, batches of 10,000", None, (200_000, 200_000)),
 }
-JOB_QUEUES = {"graphile": (), "pgboss": (1_000,), "pgboss_wide": (10_000,)}   # and what their drain is told
-WAL_MOST, PINNED_LEAST, FLAT_LEAST, RESIDENT_MOST_MB = 5, 0.9, 0.8, 64
-P50_MOST_MS, P99_MOST_MS = 2, 10
-WEBHOOK_LEAST, HANGING_LEAST, SQLITE_LEAST = 0.5, 0.9, 5
+JOB_QUEUES = {"graphile": (), "pgboss": (1_000,), "pgboss_wide": (10_000,)}   # and the arguments of their drain
+WAL_MAX, PINNED_MIN, FLAT_MIN, RESIDENT_MAX_MB = 5, 0.9, 0.8, 64
+P50_MAX_MS, P99_MAX_MS = 2, 10
+WEBHOOK_MIN, HANGING_MIN, SQLITE_MIN = 0.5, 0.9, 5
 CONNECTIONS, ENDPOINTS = 64, 10
 
 
@@ -42,7 +42,7 @@ class Relay:
         self.resident = {}
 
     def steps(self):
-        return (self.drains, self.backlogs, self.pinned, self.memory, self.steady, self.idle, self.webhooks,
+        return (self.drains, self.backlogs, self.pinned, self.memory, self.publish_latency, self.idle, self.webhooks,
                 self.sqlite, self.inserts)
 
     def wants(self, name):
@@ -56,7 +56,7 @@ class Relay:
         name = f"relay_{subject}_{count}"
         if name in self.filled:
             return name
-        say(f"filling {count:,} messages for {subject}")
+        print_progress(f"filling {count:,} messages for {subject}")
         url = self.server.create(name)
         if subject in JOB_QUEUES:
             self.node(subject, "fill", url, count)
@@ -73,7 +73,7 @@ class Relay:
 
     @contextlib.contextmanager
     def copy_of(self, template):
-        """The URL of a copy of it, in memory; gone afterwards."""
+        """The URL of a copy of it, in memory; dropped afterwards."""
         name = "relay_round"
         self.server.drop(name)
         self.server.sql(f"create database {name} template {template} strategy file_copy")
@@ -84,7 +84,7 @@ class Relay:
         self.server.drop(name)
 
     def node(self, *words):
-        command = ["node", str(ROOT / "bench" / "peers.mjs"), *map(str, words)]
+        command = ["node", str(ROOT / "bench" / "job_queues.mjs"), *map(str, words)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(f"bench: {' '.join(command[:4])}: {done.stderr}")
@@ -96,7 +96,7 @@ class Relay:
         return subject not in JOB_QUEUES or (NODE.exists() and shutil.which("node"))
 
     def drain(self, subject, count, is_pinned=False):
-        """Drain a copy: messages a second, and bytes of WAL a message."""
+        """Drain a copy: messages per second, and bytes of WAL per message."""
         source = "outlog" if subject == "copy" else subject
         with self.copy_of(self.template(source, count)) as url, open_transaction(url, is_pinned):
             before = self.server.sql("select pg_current_wal_insert_lsn()")[0][0]
@@ -110,7 +110,7 @@ class Relay:
         if subject == "outlog":
             peak = result["resident_peak"] / 2**20
             self.resident[count] = max(peak, self.resident.get(count, 0))
-        say(f"{subject}: {result['per_second']:,.0f}/s")
+        print_progress(f"{subject}: {result['per_second']:,.0f}/s")
         return result["per_second"], float(wal) / count
 
     # Rows.
@@ -140,7 +140,7 @@ class Relay:
         for peer in peers:
             yield self.bench.compared(names[peer], *rates[peer], PEERS[peer][1])
         yield {"name": "relay postgres: WAL a delivered message", "unit": "bytes",
-               "value": statistics.median(wal["outlog"]), "most": WAL_MOST}
+               "value": statistics.median(wal["outlog"]), "max": WAL_MAX}
         for peer in peers:
             if peer not in ("copy", "pgboss_wide"):
                 yield {"name": f"relay postgres: WAL a message, {PEERS[peer][0]}", "unit": "bytes",
@@ -160,14 +160,14 @@ class Relay:
                 rates[size].append(self.drain("outlog", size)[0])
         for size in sizes[1:]:
             yield self.bench.compared(f"relay postgres: backlog of {size:,}, beside one of 10,000", rates[size],
-                                      rates[sizes[0]], FLAT_LEAST)
+                                      rates[sizes[0]], FLAT_MIN)
         if self.args.full:
             self.server.drop(self.template("outlog", sizes[-1]))
             del self.filled[f"relay_outlog_{sizes[-1]}"]
             self.server.sql("checkpoint")
 
     def pinned(self):
-        """Another session keeps a transaction open: nothing it could see may be cleaned up."""
+        """Another session keeps a transaction open, so that vacuum removes nothing."""
         name = "relay postgres: drain beside an open transaction"
         if not self.wants(name):
             return
@@ -176,14 +176,14 @@ class Relay:
         for _ in range(self.rounds):
             for is_pinned in (False, True):
                 rates[is_pinned].append(self.drain("outlog", count, is_pinned)[0])
-        yield self.bench.compared(name, rates[True], rates[False], PINNED_LEAST)
+        yield self.bench.compared(name, rates[True], rates[False], PINNED_MIN)
 
     def memory(self):
         if self.resident:
             yield {"name": f"relay postgres: its memory, backlogs up to {max(self.resident):,}", "unit": "MB",
-                   "value": max(self.resident.values()), "by_size": self.resident, "most": RESIDENT_MOST_MB}
+                   "value": max(self.resident.values()), "by_size": self.resident, "max": RESIDENT_MAX_MB}
 
-    def steady(self):
+    def publish_latency(self):
         for kind in ("postgres", "sqlite"):
             for where in ("thread", "process"):
                 scope = {"thread": "in one process", "process": "across processes"}[where]
@@ -193,14 +193,14 @@ class Relay:
                 rounds = []
                 for _ in range(3):
                     with self.bench.store(kind) as url:
-                        rounds.append(self.bench.run(self.programs / "bench_steady", where, url,
-                                                     self.programs / "bench_probe.so", 1000, 4))
-                    say(f"{name}: p50 {rounds[-1]['p50_ms']} ms at {rounds[-1]['per_second']}/s")
+                        rounds.append(self.bench.run(self.programs / "bench_publish_latency", where, url,
+                                                     self.programs / "bench_timing_publisher.so", 1000, 4))
+                    print_progress(f"{name}: p50 {rounds[-1]['p50_ms']} ms at {rounds[-1]['per_second']}/s")
                 has_target = kind == "postgres" and where == "thread"
                 yield {"name": name, "unit": "ms", "value": statistics.median(r["p50_ms"] for r in rounds),
                        "p99": statistics.median(r["p99_ms"] for r in rounds),
                        "kept_pace": statistics.median(r["per_second"] for r in rounds),
-                       "most": P50_MOST_MS if has_target else None, "most_p99": P99_MOST_MS if has_target else None}
+                       "max": P50_MAX_MS if has_target else None, "max_p99": P99_MAX_MS if has_target else None}
 
     def idle(self):
         for kind in ("postgres", "sqlite"):
@@ -208,8 +208,8 @@ class Relay:
                 continue
             with self.bench.store(kind) as url:
                 cpu = self.bench.backends() if kind == "postgres" else None
-                mine = self.bench.run(self.programs / "bench_steady", "idle", url,
-                                      self.programs / "bench_probe.so", 1, 6)["cpu_percent"]
+                mine = self.bench.run(self.programs / "bench_publish_latency", "idle", url,
+                                      self.programs / "bench_timing_publisher.so", 1, 6)["cpu_percent"]
                 yield {"name": f"relay {kind}: idle relay, its process", "unit": "% of a core", "value": mine}
                 if cpu:
                     yield {"name": f"relay {kind}: idle relay, its server process", "unit": "% of a core",
@@ -221,23 +221,23 @@ class Relay:
         if not self.wants("postgres: webhooks") or not shutil.which("wrk"):
             return
         count = 100_000 if self.args.full else 20_000
-        receivers = {"an application (Node's http server)": (["node", str(ROOT / "bench" / "receiver.mjs")],
-                                                            WEBHOOK_LEAST),
-                     "a bare loop in C": ([str(self.programs / "bench_receiver")], None)}
-        for what, (command, least) in receivers.items():
+        receivers = {"an application (Node's http server)": (["node", str(ROOT / "bench" / "webhook_receiver.mjs")],
+                                                            WEBHOOK_MIN),
+                     "a bare loop in C": ([str(self.programs / "bench_webhook_receiver")], None)}
+        for what, (command, minimum) in receivers.items():
             rates = {"outlog": [], "wrk": [], "ten": [], "hanging": []}
             with receiver(command) as port:
                 for _ in range(self.rounds):
                     rates["wrk"].append(self.wrk(port))
                     rates["outlog"].append(self.post(port, count, 1, False))
-                    if least:
+                    if minimum:
                         rates["ten"].append(self.post(port, count, ENDPOINTS, False))
                         rates["hanging"].append(self.post(port, count, ENDPOINTS, True))
             yield self.bench.compared(f"relay postgres: webhooks to {what}, beside wrk", rates["outlog"],
-                                      rates["wrk"], least)
-            if least:
+                                      rates["wrk"], minimum)
+            if minimum:
                 yield self.bench.compared("relay postgres: webhooks, one of ten endpoints hangs, beside ten that do not",
-                                          rates["hanging"], rates["ten"], HANGING_LEAST)
+                                          rates["hanging"], rates["ten"], HANGING_MIN)
 
     def wrk(self, port):
         script = self.bench.folder / "post.lua"
@@ -248,11 +248,11 @@ class Relay:
         rate = float(done.stdout.split("Requests/sec:")[1].split()[0])
         if "Non-2xx" in done.stdout:
             sys.exit(f"bench: wrk: {done.stdout}")
-        say(f"wrk: {rate:,.0f}/s")
+        print_progress(f"wrk: {rate:,.0f}/s")
         return rate
 
     def post(self, port, count, endpoints, hangs):
-        """Deliveries a second to as many destinations; where one hangs, to the others."""
+        """Deliveries per second to `endpoints` destinations; if one hangs, to the others."""
         with self.bench.store("postgres") as url:
             name = url.rsplit("/", 1)[1]
             for i in range(endpoints):
@@ -268,7 +268,7 @@ class Relay:
             self.server.sql("checkpoint")
             wanted = count - count // endpoints if hangs else count
             rate = self.bench.run(self.programs / "bench_drain", "outlog", url, 1, wanted)["per_second"]
-        say(f"{endpoints} webhook endpoints{', one hangs' if hangs else ''}: {rate:,.0f}/s")
+        print_progress(f"{endpoints} webhook endpoints{', one hangs' if hangs else ''}: {rate:,.0f}/s")
         return rate
 
     # SQLite.
@@ -283,7 +283,7 @@ class Relay:
         files = {"outlog": folder / "outlog.db", "rows": folder / "rows.db"}
         self.bench.run(self.bench.build / "outlog", "init", "--store", f"sqlite:{files['outlog']}", parse=False)
         for subject, path in files.items():
-            say(f"filling {count:,} messages for {subject} on SQLite")
+            print_progress(f"filling {count:,} messages for {subject} on SQLite")
             with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
                 db.execute("pragma journal_mode = wal")
                 db.executescript("begin;" + (FILL / f"{subject}_sqlite.sql").read_text().replace(":count", str(count))
@@ -299,11 +299,11 @@ class Relay:
                 if result["messages"] != count:
                     sys.exit(f"bench: {subject} on SQLite: {result['messages']} of {count}")
                 rates[subject].append(result["per_second"])
-                say(f"{subject} on SQLite: {result['per_second']:,.0f}/s")
+                print_progress(f"{subject} on SQLite: {result['per_second']:,.0f}/s")
         shutil.rmtree(folder)
-        yield self.bench.compared(name, rates["outlog"], rates["rows"], SQLITE_LEAST)
+        yield self.bench.compared(name, rates["outlog"], rates["rows"], SQLITE_MIN)
 
-    # Putting messages in.
+    # Enqueueing messages.
 
     def inserts(self):
         pgbench = self.server._bin / "pgbench"
@@ -390,6 +390,6 @@ def statements(script):
             part = ""
 
 
-def say(text):
+def print_progress(text):
     """Progress; the rows go to stdout."""
     print(f"    {time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)

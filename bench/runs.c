@@ -1,38 +1,38 @@
-/* runs.c: what the commands of runs cost beside plain appends, and verify's memory.
+/* runs.c: the rate of run commands compared with plain appends, and the memory of verify.
  *
- *     bench_runs append URL MILLISECONDS     one event a transaction, by outlog_append()
- *     bench_runs commands URL MILLISECONDS   one command a transaction: steps started and completed
- *     bench_runs fill URL RUNS               runs of ten events each, many in a transaction
- *     bench_runs verify URL                  all of them, as `outlog verify --all` does it
+ *     bench_runs append URL MILLISECONDS     one event per transaction, by outlog_append()
+ *     bench_runs commands URL MILLISECONDS   one command per transaction: steps started, completed
+ *     bench_runs fill URL RUNS               runs of ten events each, many per transaction
+ *     bench_runs verify URL                  verify all of them, like `outlog verify --all`
  *
- * Both of the first begin and commit a transaction of the library's for every event, so that they
- * differ only in what is measured. Each transaction is durable before it counts. */
+ * The first two begin and commit a transaction of the library for every event, so that they differ
+ * only in what is measured. A transaction counts when it is durable. */
 #include "bench.h"
 #include "runs/snapshot.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { WARM_UP = 20, STEPS_A_RUN = 50, FILL_STEPS = 3, FILL_CHUNK = 100 };
+enum { WARM_UP = 20, STEPS_PER_RUN = 50, FILL_STEPS = 3, FILL_CHUNK = 100 };
 
 static outlog *handle;
 static outlog_err err;
 static struct outlog_json answer;
 
-static void begin(outlog_tx **tx)
+static void begin_tx(outlog_tx **tx)
 {
     if (outlog_begin(handle, tx, &err) < 0)
         bench_die("%s", err.message);
 }
 
-static void commit(outlog_tx *tx)
+static void commit_tx(outlog_tx *tx)
 {
     if (outlog_commit(tx, &err) < 0)
         bench_die("%s", err.message);
 }
 
-/* The text member of the last answer. */
-static void keep(const char *member, char out[OL_UUID_TEXT])
+/* Copy a text member of the last answer. */
+static void copy_member(const char *member, char out[OL_UUID_TEXT])
 {
     struct ol_json object;
     if (ol_json_parse(answer.text, answer.bytes, &object, &err) < 0)
@@ -41,7 +41,7 @@ static void keep(const char *member, char out[OL_UUID_TEXT])
     snprintf(out, OL_UUID_TEXT, "%.*s", (int)id.bytes - 2, id.text + 1);
 }
 
-static void command(outlog_tx *tx, const char *verb, const char *id, const char *body)
+static void run_command(outlog_tx *tx, const char *verb, const char *id, const char *body)
 {
     struct outlog_run_call call = {.verb = verb, .id = id, .body = body};
     if (outlog_run_command(tx, &call, &answer, &err) < 0)
@@ -52,7 +52,7 @@ static const char *const output =
     "{\"output_result\":{\"order_id\":\"ord_0000000017\",\"total_cents\":12900,\"currency\":"
     "\"EUR\",\"lines\":[{\"sku\":\"SKU-10041\",\"quantity\":1}],\"note\":\"leave at the door\"}}";
 
-/* --- one at a time --- */
+/* --- one per transaction --- */
 
 static int64_t append_one(int64_t number)
 {
@@ -65,10 +65,10 @@ static int64_t append_one(int64_t number)
                                      .aggregate_id = name,
                                      .event_type = number % 2 ? "step.completed" : "step.started",
                                      .payload = number % 2 ? output : "{\"step_type\":\"CHARGE\"}"};
-    begin(&tx);
+    begin_tx(&tx);
     if (outlog_append(tx, &event, &appended, &err) < 0)
         bench_die("%s", err.message);
-    commit(tx);
+    commit_tx(tx);
     return 1;
 }
 
@@ -76,23 +76,24 @@ static int64_t command_one(int64_t number)
 {
     static char run_id[OL_UUID_TEXT], step_id[OL_UUID_TEXT];
     outlog_tx *tx;
-    begin(&tx);
-    if (number % (2 * STEPS_A_RUN) == 0) {
-        command(tx, "start_run", NULL,
-                "{\"org_id\":\"org_acme\",\"run_type\":\"ORDER\",\"orchestrator_version\":\"v1\"}");
-        keep("run_id", run_id);
+    begin_tx(&tx);
+    if (number % (2 * STEPS_PER_RUN) == 0) {
+        run_command(
+            tx, "start_run", NULL,
+            "{\"org_id\":\"org_acme\",\"run_type\":\"ORDER\",\"orchestrator_version\":\"v1\"}");
+        copy_member("run_id", run_id);
     }
     if (number % 2 == 0) {
-        command(tx, "start_step", run_id, "{\"step_type\":\"CHARGE\"}");
-        keep("step_id", step_id);
+        run_command(tx, "start_step", run_id, "{\"step_type\":\"CHARGE\"}");
+        copy_member("step_id", step_id);
     } else {
-        command(tx, "complete_step", step_id, output);
+        run_command(tx, "complete_step", step_id, output);
     }
-    commit(tx);
+    commit_tx(tx);
     return 1;
 }
 
-static void measure(int64_t (*one)(int64_t), int milliseconds)
+static void measure_rate(int64_t (*one)(int64_t), int milliseconds)
 {
     int64_t number = 0, events = 0;
     while (number < WARM_UP)
@@ -103,40 +104,40 @@ static void measure(int64_t (*one)(int64_t), int milliseconds)
     printf("{\"per_second\":%.1f}\n", (double)events / (bench_now() - begun));
 }
 
-/* --- many --- */
+/* --- many per transaction --- */
 
 static void fill_one(outlog_tx *tx)
 {
     char signal_id[OL_UUID_TEXT], run_id[OL_UUID_TEXT], step_id[OL_UUID_TEXT], body[256];
-    command(tx, "receive_signal", NULL, "{\"org_id\":\"org_acme\",\"signal_type\":\"order\"}");
-    keep("signal_id", signal_id);
+    run_command(tx, "receive_signal", NULL, "{\"org_id\":\"org_acme\",\"signal_type\":\"order\"}");
+    copy_member("signal_id", signal_id);
     snprintf(body, sizeof body,
              "{\"org_id\":\"org_acme\",\"run_type\":\"ORDER\",\"orchestrator_version\":\"v1\","
              "\"signal_id\":\"%s\"}",
              signal_id);
-    command(tx, "start_run", NULL, body);
-    keep("run_id", run_id);
+    run_command(tx, "start_run", NULL, body);
+    copy_member("run_id", run_id);
     for (int i = 0; i < FILL_STEPS; i++) {
-        command(tx, "start_step", run_id, "{\"step_type\":\"CHARGE\"}");
-        keep("step_id", step_id);
-        command(tx, "complete_step", step_id, output);
+        run_command(tx, "start_step", run_id, "{\"step_type\":\"CHARGE\"}");
+        copy_member("step_id", step_id);
+        run_command(tx, "complete_step", step_id, output);
     }
-    command(tx, "complete_run", run_id, NULL);
+    run_command(tx, "complete_run", run_id, NULL);
 }
 
-static void fill(int runs)
+static void fill_runs(int runs)
 {
     for (int done = 0; done < runs;) {
         outlog_tx *tx;
-        begin(&tx);
+        begin_tx(&tx);
         for (int i = 0; i < FILL_CHUNK && done < runs; i++, done++)
             fill_one(tx);
-        commit(tx);
+        commit_tx(tx);
     }
     printf("{\"runs\":%d}\n", runs);
 }
 
-static void verify(void)
+static void verify_runs(void)
 {
     struct ol_verify all = {0};
     double begun = bench_now();
@@ -158,13 +159,13 @@ int main(int argc, char **argv)
         bench_die("%s", err.message);
     int number = argc > 3 ? bench_number(argv[3], "the last argument") : 1000;
     if (strcmp(argv[1], "append") == 0)
-        measure(append_one, number);
+        measure_rate(append_one, number);
     else if (strcmp(argv[1], "commands") == 0)
-        measure(command_one, number);
+        measure_rate(command_one, number);
     else if (strcmp(argv[1], "fill") == 0)
-        fill(number);
+        fill_runs(number);
     else if (strcmp(argv[1], "verify") == 0)
-        verify();
+        verify_runs();
     else
         bench_die("there is no %s", argv[1]);
     outlog_json_clear(&answer);

@@ -1,11 +1,11 @@
-"""What it costs, and what more processes bring; scripts/bench runs it. Every row's name begins with `scale`.
+"""The cost of an event, and the gain of more processes; scripts/bench runs it. Row names begin with `scale`.
 
-    scripts/bench --only cost            CPU, WAL and bytes an event, the input of docs/scale.md
+    scripts/bench --only cost            CPU, WAL and bytes per event, the input of docs/scale.md
     scripts/bench --only "scale out"     two relays beside one
     scripts/bench --only retention       removal of old messages, and appends meanwhile
 
-CPU is that of all processes of the server and of the client, from /proc and getrusage; so it is the same
-whether a machine is busy or not.
+CPU time is that of all processes of the server and of the client, from /proc and getrusage, so it does not
+depend on how busy the machine is.
 """
 import asyncio
 import contextlib
@@ -25,12 +25,12 @@ EVENTS, MESSAGES, OLD = (200_000, 1_000_000), (200_000, 1_000_000), (60_000, 500
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def say(text):
+def print_progress(text):
     print(f"bench: {text}", file=sys.stderr, flush=True)
 
 
 class Meter:
-    """Seconds of CPU of a server and of our own children, and bytes of WAL, from one moment on."""
+    """Seconds of CPU of a server and of our children, and bytes of WAL, since this object was made."""
 
     def __init__(self, server):
         self.server = server
@@ -46,13 +46,13 @@ class Meter:
 
 
 def server_cpu(pid):
-    """Of a server, its processes, and those that have ended."""
+    """CPU time of a server: of its processes, and of those that have ended."""
     total = 0
     for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError):
             fields = path.read_text().rpartition(")")[2].split()
             if int(path.parent.name) == pid:
-                total += sum(map(int, fields[11:15]))       # with its children that it has waited for
+                total += sum(map(int, fields[11:15]))       # including children that have been waited for
             elif int(fields[1]) == pid:
                 total += sum(map(int, fields[11:13]))
     return total / TICKS
@@ -79,7 +79,7 @@ class Scale:
     def sql(self, url, statement, *args):
         return self.server.sql(statement, *args, database=self.database(url))
 
-    # What an event costs.
+    # The cost of an event.
 
     def costs(self):
         if not self.wants("cost"):
@@ -132,11 +132,11 @@ class Scale:
     # Two relays beside one.
 
     def relays(self):
-        """They own the lanes already when the messages are committed, all at once."""
+        """The relays own their lanes before the messages are committed, all at once."""
         with slow_receiver(0.02) as port:
             slow = json.dumps({"type": "webhook", "url": f"http://127.0.0.1:{port}/", "allow_private": True,
                                "concurrency": 8})
-            for name, count, settings, least in (
+            for name, count, settings, minimum in (
                     ("out: two relays beside one, webhooks of 20 ms, 8 at a time a process", 1500, slow, 1.0),
                     ("out: two relays beside one, to null", self.size(MESSAGES), '{"type": "null"}', 1.0)):
                 if not self.wants(name):
@@ -145,7 +145,7 @@ class Scale:
                 for _ in range(3):
                     for processes in (1, 2):
                         rates[processes].append(self.drained(processes, count, settings))
-                yield self.bench.compared(f"scale {name}", rates[2], rates[1], least)
+                yield self.bench.compared(f"scale {name}", rates[2], rates[1], minimum)
 
     def drained(self, processes, count, settings):
         with self.bench.store("postgres") as url:
@@ -166,7 +166,7 @@ class Scale:
                     one.send_signal(signal.SIGTERM)
                 for one in running:
                     one.wait()
-        say(f"{processes} relays: {rate:,.0f}/s")
+        print_progress(f"{processes} relays: {rate:,.0f}/s")
         return rate
 
     def wait(self, url, question, *args):
@@ -185,7 +185,7 @@ class Scale:
                 time.sleep(0.005)
         db.close()
 
-    # Old messages go while new events come.
+    # Old messages are removed while new events are appended.
 
     def retention(self):
         if not self.wants("retention"):
@@ -220,7 +220,7 @@ class Scale:
 
 @contextlib.contextmanager
 def slow_receiver(seconds):
-    """The port of a receiver that answers each POST after so long."""
+    """The port of a receiver that answers each POST after `seconds`."""
     async def serve(reader, writer):
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:

@@ -3,7 +3,7 @@
 
     agents: {helper: {type: exec, command: [python3, examples/agent.py]}}
 
-Its checkpoint remembers how often it was asked; a real one would call a model and keep its history there.
+Its checkpoint counts the messages of the session; a real agent would call a model and keep its history there.
 """
 import json
 import sys

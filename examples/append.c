@@ -1,10 +1,10 @@
-/* append.c: an event and your own row, in one transaction.
+/* append.c: an event and a row of your own in one transaction.
  *
  *     cc -o append append.c $(pkg-config --cflags --libs outlog sqlite3 libpq)
  *     ./append sqlite:app.db
  *     ./append postgres://localhost/app
  *
- * Two ways: a transaction of the library's, and one that you began on a connection of your own. */
+ * Two ways: a transaction of the library, and one that you began on your own connection. */
 #include <libpq-fe.h>
 #include <outlog.h>
 #include <sqlite3.h>
@@ -21,7 +21,7 @@ static const struct outlog_new_event order_created = {.org_id = "acme",
                                                       .event_type = "order.created",
                                                       .payload = "{\"total\":12}"};
 
-static void check(int result, const outlog_err *err)
+static void exit_on_error(int result, const outlog_err *err)
 {
     if (result == 0)
         return;
@@ -29,7 +29,7 @@ static void check(int result, const outlog_err *err)
     exit(1);
 }
 
-static void say(const char *how, const struct outlog_appended *done)
+static void print_appended(const char *how, const struct outlog_appended *done)
 {
     printf("%s: event %lld, seq %lld\n", how, (long long)done->event_id,
            (long long)done->aggregate_seq);
@@ -42,15 +42,16 @@ static void append_own(outlog *log)
     outlog_tx *tx;
     outlog_err err;
 
-    check(outlog_begin(log, &tx, &err), &err);
-    check(outlog_append(tx, &order_created, &done, &err), &err);
+    exit_on_error(outlog_begin(log, &tx, &err), &err);
+    exit_on_error(outlog_append(tx, &order_created, &done, &err), &err);
     if (outlog_commit(tx, &err) < 0 && err.code == OUTLOG_OUTCOME_UNKNOWN) {
-        bool stored; /* the third outcome: ask, never guess */
-        check(outlog_resolve(log, done.id, &stored, &done, &err), &err);
-        printf("the answer was lost; the event is %s\n", stored ? "stored" : "not stored");
+        bool stored; /* the commit may have happened: ask the log */
+        exit_on_error(outlog_resolve(log, done.id, &stored, &done, &err), &err);
+        printf("the reply to the commit was lost; the event is %s\n",
+               stored ? "stored" : "not stored");
         return;
     }
-    say("own transaction", &done);
+    print_appended("own transaction", &done);
 }
 
 /* 2. Your connection, your transaction: the library joins it and never ends it. */
@@ -66,12 +67,12 @@ static void append_sqlite(const char *path, const char *end)
         sqlite3_exec(db, "begin immediate", NULL, NULL, NULL) != SQLITE_OK ||
         sqlite3_exec(db, insert, NULL, NULL, NULL) != SQLITE_OK)
         exit(1);
-    check(outlog_join_sqlite(db, &tx, &err), &err);
-    check(outlog_append(tx, &order_created, &done, &err), &err);
+    exit_on_error(outlog_join_sqlite(db, &tx, &err), &err);
+    exit_on_error(outlog_append(tx, &order_created, &done, &err), &err);
     outlog_leave(tx);
     if (sqlite3_exec(db, end, NULL, NULL, NULL) != SQLITE_OK)
         exit(1);
-    say(end, &done);
+    print_appended(end, &done);
     sqlite3_close(db);
 }
 
@@ -86,11 +87,11 @@ static void append_postgres(const char *url, const char *end)
     PQclear(PQexec(pg, create));
     PQclear(PQexec(pg, "begin"));
     PQclear(PQexec(pg, insert));
-    check(outlog_join_postgres(pg, &tx, &err), &err);
-    check(outlog_append(tx, &order_created, &done, &err), &err);
+    exit_on_error(outlog_join_postgres(pg, &tx, &err), &err);
+    exit_on_error(outlog_append(tx, &order_created, &done, &err), &err);
     outlog_leave(tx);
     PQclear(PQexec(pg, end));
-    say(end, &done);
+    print_appended(end, &done);
     PQfinish(pg);
 }
 
@@ -100,8 +101,8 @@ int main(int argc, char **argv)
     outlog *log;
     outlog_err err;
 
-    check(outlog_open(url, &log, &err), &err);
-    check(outlog_init(log, NULL, NULL, &err), &err);
+    exit_on_error(outlog_open(url, &log, &err), &err);
+    exit_on_error(outlog_init(log, NULL, NULL, &err), &err);
     append_own(log);
     outlog_close(log);
     for (int i = 0; i < 2; i++) {

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""The server of a chat page: it knows who you are, keeps the token, and gives the page tickets.
+"""The server of a chat page: it knows the user, keeps the token, and gives the page tickets.
 
     outlog serve --dev --config examples/chat.yaml &
     python3 examples/chat.py                       # then open http://127.0.0.1:7480/
 
-The page's words go from the browser to outlog by a WebSocket; this program only opens the door. Send something,
-kill `outlog serve` while the answer comes, start it again: the answer is there, whole, once.
+Messages go from the browser to outlog over a WebSocket; this program only authorises it. Send something, kill
+`outlog serve` during the answer, and start it again: the page shows the complete answer, once.
 
-    --outlog URL        where outlog serves, http://127.0.0.1:7400 unless told
-    --listen HOST:PORT  where the page is, 127.0.0.1:7480 unless told; outlog's serve.origins names it
-    --user, --agent     who talks with whom; a real server knows the first from its own sign-in
+    --outlog URL        URL of outlog, http://127.0.0.1:7400 by default
+    --listen HOST:PORT  address of the page, 127.0.0.1:7480 by default; outlog's serve.origins must name it
+    --user, --agent     the user and the agent of the session; a real server knows the user from its sign-in
     OUTLOG_TOKEN        a token of scope admin bound to one org; `outlog serve --dev` needs none
 """
 import argparse
@@ -49,8 +49,8 @@ def ticket(session):
     return {"url": f"{socket}/v1/sessions/{session}/socket?ticket={made['ticket']}"}
 
 
-def all_of(session, what):
-    """Page by page: one ends after some MiB, also before its limit."""
+def read_all(session, what):
+    """All pages: a page may end before its limit, after some MiB."""
     path, found, after = f"/v1/sessions/{session}/{what}?limit=1000", [], None
     while True:
         page = call("GET", path + (f"&after={urllib.parse.quote(str(after))}" if after else ""))
@@ -62,8 +62,8 @@ def all_of(session, what):
 
 
 def history(session):
-    """What was said, each with its answer: the page is whole after a reload, on any device."""
-    events, effects = all_of(session, "events"), all_of(session, "effects")
+    """Each message with its answer: the page shows them after a reload, on any device."""
+    events, effects = read_all(session, "events"), read_all(session, "effects")
     answers = {one["checkpoint_id"]: one["effect_spec"]["content"] for one in effects if one["effect_type"] == "send_message"}
     return {"turns": [{"requestId": one["payload"].get("requestId") or f"no-{one['aggregate_seq']}",
                        "text": one["payload"].get("text"), "seq": one["aggregate_seq"],
@@ -71,29 +71,29 @@ def history(session):
                       for one in events if one["event_type"] == "user_message"]}
 
 
-class Door(http.server.BaseHTTPRequestHandler):
+class ChatHandler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/":
             self.answer(200, PAGE.read_bytes(), "text/html; charset=utf-8")
         elif self.path.startswith("/history?"):
-            self.pass_on(history)
+            self.forward(history)
         else:
             self.answer(404, b"not found", "text/plain")
 
     def do_POST(self):
         if self.path.startswith("/ticket?"):
-            self.pass_on(ticket)
+            self.forward(ticket)
         else:
             self.answer(404, b"not found", "text/plain")
 
-    def pass_on(self, what):
+    def forward(self, what):
         thread = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query).get("thread", [""])[0]
         session = urllib.parse.quote(f"{OPTIONS.user}:{OPTIONS.agent}:{thread}", safe=":")
         try:
             self.answer(200, json.dumps(what(session)).encode())
         except urllib.error.HTTPError as error:
             self.answer(error.code, error.read(), "application/problem+json")
-        except OSError as error:  # outlog is away; the page tries again
+        except OSError as error:  # outlog is not reachable; the page tries again
             self.answer(503, json.dumps({"detail": str(error)}).encode(), "application/problem+json")
 
     def answer(self, status, body, kind="application/json"):
@@ -111,6 +111,6 @@ class Door(http.server.BaseHTTPRequestHandler):
 if __name__ == "__main__":
     OPTIONS = options()
     host, _, port = OPTIONS.listen.rpartition(":")
-    server = http.server.ThreadingHTTPServer((host, int(port)), Door)
+    server = http.server.ThreadingHTTPServer((host, int(port)), ChatHandler)
     print(f"chat: http://{host}:{server.server_address[1]}/", flush=True)
     server.serve_forever()

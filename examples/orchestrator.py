@@ -1,16 +1,16 @@
 #!/usr/bin/python3
-"""Orders, processed step by step, by a program that may die at any moment.
+"""Processes orders step by step, and can be killed at any moment.
 
     orchestrator.py WHERE ORDER_ID …
 
 WHERE is an outlog server (http://127.0.0.1:7400, with the token in OUTLOG_TOKEN) or the database itself:
 postgres://… by psycopg2, sqlite:PATH by the stock sqlite3 and the extension named in OUTLOG_EXTENSION.
 
-First it takes up what an earlier process left behind, then it works on the orders it was given. After each
-step it makes a checkpoint. Whoever resumes loads the latest one and applies the events after it, so no step
-that was recorded is done twice; and every command has a key of its own, so that repeating the last one,
-whose answer may have been lost, changes nothing. DIE_AT=CHARGE_CARD:started (or :completed) in the
-environment pulls the plug there.
+First it resumes the runs of an earlier process, then it processes the orders given. After each step it
+stores a checkpoint. To resume a run it loads the latest checkpoint and applies the events after it, so that
+no recorded step runs twice. Every command has an idempotency key, so repeating the last one, whose reply may
+have been lost, changes nothing. DIE_AT=CHARGE_CARD:started (or :completed) in the environment kills the
+process at that point.
 """
 import json
 import os
@@ -25,7 +25,7 @@ VERSION = "orders-1.0"
 ORG = "acme"
 
 
-# The work. Each step gets what is known of the order and returns what it found out.
+# The work. Each step gets the state of the order and returns its result.
 
 
 def do_step(step, order):
@@ -42,33 +42,33 @@ def do_step(step, order):
 
 
 def process(log, order_id):
-    """A new order: the signal, its run, and all its steps."""
-    came_in = log.do("receive_signal", org_id=ORG, signal_type="order.placed", payload={"order_id": order_id},
+    """A new order: the signal, its run, and its steps."""
+    signal_row = log.do("receive_signal", org_id=ORG, signal_type="order.placed", payload={"order_id": order_id},
                      key=f"signal:{order_id}")
     run = log.do("start_run", org_id=ORG, run_type="ORDER", orchestrator_version=VERSION,
-                 signal_id=came_in["signal_id"], key=f"run:{order_id}")
-    go_on(log, run["run_id"], {"order_id": order_id, "done": {}}, None)
+                 signal_id=signal_row["signal_id"], key=f"run:{order_id}")
+    run_steps(log, run["run_id"], {"order_id": order_id, "done": {}}, None)
 
 
 def resume(log, run_id):
-    """A run that somebody else left: its checkpoint, and the events after it by event_id."""
+    """A run of an earlier process: its checkpoint, and the events after it by event_id."""
     left = log.resume(run_id)
     state = (left["checkpoint"] or {}).get("checkpoint_data") or {"order_id": None, "done": {}}
-    if state["order_id"] is None:  # it died before its first checkpoint; the signal knows the order
+    if state["order_id"] is None:  # no checkpoint yet: the signal has the order
         state["order_id"] = log.signal(left["run"]["signal_id"])["payload"]["order_id"]
     open_step = None
     for event in left["events"]:
-        said = event["payload"]
+        payload = event["payload"]
         if event["event_type"] == "STEP_STARTED":
-            open_step = said["step_id"]
+            open_step = payload["step_id"]
         elif event["event_type"] == "STEP_COMPLETED":
-            state["done"][said["step_type"]] = said["output_result"]
+            state["done"][payload["step_type"]] = payload["output_result"]
             open_step = None
     print(f"resumed {state['order_id']} after {', '.join(state['done']) or 'nothing'}", flush=True)
-    go_on(log, run_id, state, open_step)
+    run_steps(log, run_id, state, open_step)
 
 
-def go_on(log, run_id, state, open_step):
+def run_steps(log, run_id, state, open_step):
     for name in STEPS:
         if name in state["done"]:
             continue
@@ -76,7 +76,7 @@ def go_on(log, run_id, state, open_step):
         open_step = None
         maybe_die(f"{name}:started")
         result = do_step(name, state)
-        if name == "SEND_RECEIPT":  # asked of the outside world: the relay does it, once
+        if name == "SEND_RECEIPT":  # an effect: the relay delivers it, once
             log.do("request_effect", run_id, step_id=step, effect_type="SEND_EMAIL", destination="mail",
                    effect_spec={"to": ["customer@example.org"], "subject": f"Order {state['order_id']}",
                                 "body_text": "Thank you."}, idempotency_key=f"{run_id}:receipt")

@@ -1,13 +1,15 @@
-/* publisher_file.c: a publisher plug-in that appends each payload to a file, one a line.
+/* publisher_file.c: a publisher plug-in that appends each payload to a file, one per line.
  *
  *     cc -shared -fPIC -o file.so publisher_file.c $(pkg-config --cflags --libs outlog jansson)
  *
  *     destinations:
- *       archive: {type: plugin, path: /usr/local/lib/outlog/file.so, options: {file:
- * /srv/all.ndjson}}
+ *       archive:
+ *         type: plugin
+ *         path: /usr/local/lib/outlog/file.so
+ *         options: {file: /srv/all.ndjson}
  *
- * Success means that the line is on the disk. The outcome is there when submit() returns, so there
- * is nothing to drive, to abandon or to poll. */
+ * Success means that the line is on disk. submit() reports the outcome before it returns, so the
+ * plug-in needs no functions to drive, abandon or poll. */
 #include <outlog_publisher.h>
 
 #include <errno.h>
@@ -24,7 +26,7 @@ struct archive {
     int fd;
 };
 
-static int fail(outlog_err *err, const char *what, const char *why)
+static int set_error(outlog_err *err, const char *what, const char *why)
 {
     *err = (outlog_err){.code = OUTLOG_INVALID_FIELD, .index = -1};
     snprintf(err->message, sizeof err->message, "%s: %s", what, why);
@@ -39,17 +41,17 @@ static int archive_open(const struct outlog_publisher_host *host, void **instanc
     json_t *settings = json_loads(host->settings, 0, NULL);
 
     if (json_unpack(settings, "{s:{s:s}}", "options", "file", &file) < 0) {
-        fail(err, "options.file", "a path is wanted");
+        set_error(err, "options.file", "must be a path");
         goto out;
     }
     if (!(a = calloc(1, sizeof *a))) {
-        fail(err, host->destination, "out of memory");
+        set_error(err, host->destination, "out of memory");
         goto out;
     }
     a->host = host;
     a->fd = open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     if (a->fd < 0) {
-        fail(err, file, strerror(errno));
+        set_error(err, file, strerror(errno));
         goto out;
     }
     *instance = a;
@@ -77,7 +79,7 @@ static void archive_submit(void *instance, const struct outlog_delivery *message
         outcome.surely_not_sent = true;
         outcome.error = strerror(errno);
     } else if ((size_t)put != message->payload_bytes + 1 || fdatasync(a->fd) < 0) {
-        outcome.kind = OUTLOG_PUBLISH_UNKNOWN; // some of it is there, and perhaps all
+        outcome.kind = OUTLOG_PUBLISH_UNKNOWN; // some or all of it may be in the file
         outcome.error = "the line was not written completely";
     }
     a->host->done(a->host->user, tag, &outcome);

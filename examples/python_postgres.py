@@ -17,7 +17,7 @@ with db, db.cursor() as sql:
 
 
 def append(sql, payload, **event):
-    """Append one event in the open transaction; its event_id."""
+    """Append one event in the open transaction; returns its event_id."""
     names = ", ".join(f"{name} => %({name})s" for name in event)
     sql.execute(f"select event_id from outlog.append({names}, payload => %(payload)s)",
                 {**event, "payload": json.dumps(payload)})

@@ -20,13 +20,13 @@ db.execute("create table if not exists orders (id text primary key, total int)")
 
 
 def append(**event):
-    """Append one event in the open transaction; what the log made of it."""
+    """Append one event in the open transaction; returns its event_id, id and aggregate_seq."""
     return json.loads(db.execute("select outlog_append(?)", [json.dumps(event)]).fetchone()[0])
 
 
 def place_order(order_id, total, in_stock=True):
     with db:  # commits at the end, rolls back on an exception
-        db.execute("begin immediate")  # Python begins by itself for an INSERT, not for a SELECT
+        db.execute("begin immediate")  # Python begins a transaction for an INSERT, but not for a SELECT
         db.execute("insert into orders values (?, ?)", (order_id, total))
         done = append(org_id="acme", aggregate_type="order", aggregate_id=order_id,
                       event_type="order.created", payload={"total": total}, expected_seq=0)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A small shop that lives on outlog: orders come in, runs process them, effects leave.
+"""A small shop that uses outlog: it receives orders, processes them in runs and requests effects.
 
     python3 examples/shop.py --api http://127.0.0.1:7400 [--listen 127.0.0.1:7401] [--orders N] [--pace S]
 
-It plays both sides: it talks to outlog's HTTP API as the shop would, and it is the world the shop's
-messages go to. `billing` answers; `partner-api` is down, so that retries and dead letters can be seen,
-until you repair it:
+It plays both sides: it calls outlog's HTTP API like a shop would, and it receives the messages of the
+shop. `billing` answers; `partner-api` fails, so that you can see retries and dead letters, until you
+repair it:
 
     curl -X POST http://127.0.0.1:7401/repair        and /break to break it again
 
@@ -26,7 +26,7 @@ import urllib.parse
 ORG = "acme"
 GOODS = {"tea": 4, "cup": 9, "kettle": 29, "teapot": 24}
 
-# What the shop's lawyers do meanwhile. With the rules of notifications.yaml each of these tells somebody.
+# Events of the shop's law firm. With the rules of notifications.yaml each of them notifies somebody.
 PRACTICE = [
     ("matter", "matter.created", {"title": "Kettle v. Pot"}),
     ("matter", "matter.updated", {"title": "Kettle v. Pot", "watchers": ["u-mia", "u-max"], "changes": ["court"]}),
@@ -47,9 +47,9 @@ QUESTIONS = ["Where is my parcel?", "Does the kettle whistle?", "May I send back
 
 def main():
     args = arguments()
-    world = World(args.listen)
-    threading.Thread(target=world.serve_forever, daemon=True).start()
-    shop = Shop(Api(args.api), world)
+    receivers = Receivers(args.listen)
+    threading.Thread(target=receivers.serve_forever, daemon=True).start()
+    shop = Shop(Api(args.api), receivers)
     shop.set_up()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     numbers = itertools.count(1) if args.orders is None else range(1, args.orders + 1)
@@ -66,7 +66,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--api", required=True)
     parser.add_argument("--listen", default="127.0.0.1:7401")
-    parser.add_argument("--orders", type=int, help="stop after so many")
+    parser.add_argument("--orders", type=int, help="stop after this many")
     parser.add_argument("--pace", type=float, default=1.0, help="2 is half as fast")
     return parser.parse_args()
 
@@ -78,7 +78,7 @@ class Api:
         self.host = urllib.parse.urlparse(url).netloc
 
     def call(self, method, path, body=None):
-        for patience in (0.2, 0.5, 1, 2, 5, None):
+        for pause in (0.2, 0.5, 1, 2, 5, None):
             try:
                 connection = http.client.HTTPConnection(self.host, timeout=10)
                 connection.request(method, path, None if body is None else json.dumps(body))
@@ -87,9 +87,9 @@ class Api:
                 if answer.status < 500:
                     return answer.status, json.loads(text or "null")
             except OSError:
-                if patience is None:
+                if pause is None:
                     raise
-            time.sleep(patience or 0)
+            time.sleep(pause or 0)
         raise SystemExit(f"shop: {method} {path} failed: {text.decode()}")
 
     def post(self, path, **body):
@@ -100,11 +100,11 @@ class Api:
 
 
 class Shop:
-    def __init__(self, api, world):
-        self.api, self.world = api, world
+    def __init__(self, api, receivers):
+        self.api, self.receivers = api, receivers
 
     def set_up(self):
-        at = f"http://{self.world.address}"
+        at = f"http://{self.receivers.address}"
         quick = {"policy": "exponential", "base": "500ms", "factor": 2, "max": "5s", "max_attempts": 4}
         for name, settings in {
             "billing": {"type": "webhook", "url": f"{at}/billing", "allow_private": True},
@@ -120,17 +120,17 @@ class Shop:
         self.api.call("PUT", "/v1/consumers/bookkeeping", {"filters": {"event_type": "order.paid"}})
 
     def order(self):
-        """One order from the customer's click to the parcel: a run whose every step is an event."""
+        """One order from checkout to parcel: a run, in which each step appends an event."""
         basket = random.sample(sorted(GOODS), random.randint(1, 2))
         total = sum(GOODS[name] for name in basket)
         api = self.api
         order = f"o-{int(time.time() * 1000) % 10_000_000}"
-        taken = api.post("/v1/signals", org_id=ORG, signal_type="checkout",
-                         payload={"order_id": order, "basket": basket, "total": total})
-        cause = {"org_id": ORG, "correlation_id": taken["correlation_id"]}
+        signal_row = api.post("/v1/signals", org_id=ORG, signal_type="checkout",
+                              payload={"order_id": order, "basket": basket, "total": total})
+        cause = {"org_id": ORG, "correlation_id": signal_row["correlation_id"]}
         api.post("/v1/events", **cause, actor={"type": "user", "id": f"u-{random.randint(1, 9)}"},
                  events=[self.event(order, "order.created", {"basket": basket, "total": total})])
-        run = api.post("/v1/runs", org_id=ORG, signal_id=taken["signal_id"], run_type="process-order",
+        run = api.post("/v1/runs", org_id=ORG, signal_id=signal_row["signal_id"], run_type="process-order",
                        orchestrator_version="shop 1")["run_id"]
 
         charge = api.post(f"/v1/runs/{run}/steps", step_type="charge")["step_id"]
@@ -153,9 +153,9 @@ class Shop:
         ship = api.post(f"/v1/runs/{run}/steps", step_type="ship")["step_id"]
         api.post(f"/v1/runs/{run}/effects", effect_type="API_CALL", destination="mail", step_id=ship,
                  effect_spec={"to": f"{order}@customers.example", "subject": "On its way"})
-        if "kettle" in basket and random.random() < 0.5:  # kettles come from a partner, whose API is down
+        if "kettle" in basket and random.random() < 0.5:  # kettles are ordered from a partner, whose API is down
             api.post("/v1/messages", org_id=ORG, destination="partner-api", event_type="kettle.ordered",
-                     ordering_key=order, correlation_id=taken["correlation_id"],
+                     ordering_key=order, correlation_id=signal_row["correlation_id"],
                      payload={"order_id": order, "pieces": 1})
         api.post(f"/v1/steps/{ship}/complete", output_result={"parcel": f"p-{order}"})
         api.post(f"/v1/runs/{run}/complete")
@@ -168,7 +168,7 @@ class Shop:
              "event_type": event_type, "payload": payload}])
 
     def ask(self, number):
-        """A customer asks the assistant, whose answer waits until a page of theirs is open."""
+        """A customer asks the assistant. The answer waits until the customer opens a page."""
         self.api.post("/v1/events", org_id=ORG, actor={"type": "user", "id": "ms-pot"}, events=[
             {"aggregate_type": "session", "aggregate_id": f"ms-pot:helper:{time.strftime('%H%M%S')}", "event_type": "user_message",
              "payload": {"requestId": f"shop-{number}", "text": random.choice(QUESTIONS)}}])
@@ -178,19 +178,19 @@ class Shop:
         return {"aggregate_type": "order", "aggregate_id": order, "event_type": event_type, "payload": payload}
 
 
-class World(http.server.ThreadingHTTPServer):
-    """Where the shop's messages go."""
+class Receivers(http.server.ThreadingHTTPServer):
+    """The receivers of the shop's messages."""
 
     daemon_threads = True
 
     def __init__(self, listen):
         host, _, port = listen.rpartition(":")
-        super().__init__((host, int(port)), Door)
+        super().__init__((host, int(port)), ReceiverHandler)
         self.address = f"{host}:{self.server_address[1]}"
         self.is_broken = True
 
 
-class Door(http.server.BaseHTTPRequestHandler):
+class ReceiverHandler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self):

@@ -1,4 +1,4 @@
--- The outbox as most write it: a row a message that carries its state, claimed and ended by UPDATE.
+-- A common way to write an outbox: one row with a state per message, claimed and finished by UPDATE.
 create table row_outbox (
     seq             bigint      generated always as identity primary key,
     event_id        uuid        not null default gen_random_uuid(),

@@ -1,4 +1,4 @@
-/* token.c: the rows of `tokens`. */
+/* token.c: reads and writes the rows of `tokens`. */
 #include "auth/token.h"
 
 #include "base/random.h"
@@ -25,7 +25,7 @@ void ol_token_hash(const char *secret, char hash[65])
     ol_sha256_hex(secret, strlen(secret), hash);
 }
 
-/* "olt_" and 256 random bits: as good as a key, and found by whoever looks for leaked secrets. */
+/* "olt_" and 256 random bits. The prefix lets secret scanners recognise a leaked token. */
 static void make_secret(char out[OL_TOKEN_TEXT])
 {
     unsigned char random[32], text[48];
@@ -36,7 +36,7 @@ static void make_secret(char out[OL_TOKEN_TEXT])
     snprintf(out, OL_TOKEN_TEXT, "olt_%s", (const char *)text);
 }
 
-static void put_facts(const struct ol_token *token, struct ol_buf *out)
+static void put_token_fields(const struct ol_token *token, struct ol_buf *out)
 {
     ol_buf_print(out, "{\"id\":\"%s\",\"scope\":\"%s\",\"org_id\":", token->id,
                  scopes[token->scope]);
@@ -49,7 +49,7 @@ static void put_facts(const struct ol_token *token, struct ol_buf *out)
 
 void ol_token_json(const struct ol_token *token, const char *secret, struct ol_buf *out)
 {
-    put_facts(token, out);
+    put_token_fields(token, out);
     ol_buf_text(out, ",\"created_at\":");
     ol_buf_json_time(out, token->created_at);
     ol_buf_text(out, ",\"last_used_at\":");
@@ -63,11 +63,11 @@ void ol_token_json(const struct ol_token *token, const char *secret, struct ol_b
     ol_buf_char(out, '}');
 }
 
-static int audit(outlog_tx *tx, const struct outlog_operator *by, const char *event_type,
-                 const struct ol_token *token, outlog_err *err)
+static int append_audit(outlog_tx *tx, const struct outlog_operator *by, const char *event_type,
+                        const struct ol_token *token, outlog_err *err)
 {
     struct ol_buf payload = {0};
-    put_facts(token, &payload);
+    put_token_fields(token, &payload);
     ol_buf_char(&payload, '}');
     int result = payload.failed ? ol_no_memory(err)
                                 : ol_audit_append(tx, by, event_type, "outlog.token", token->id,
@@ -118,7 +118,7 @@ int ol_token_create(outlog *log, const char *scope, const char *org_id, double r
     if (got == 0 && (got = ol_rows_next(&rows, err)) > 0)
         read_row(&rows, out);
     ol_rows_end(&rows);
-    if (got < 0 || audit(tx, by, "outlog.token.created", out, err) < 0) {
+    if (got < 0 || append_audit(tx, by, "outlog.token.created", out, err) < 0) {
         outlog_rollback(tx);
         return -1;
     }
@@ -148,7 +148,7 @@ int ol_token_revoke(outlog *log, const char *id, const struct outlog_operator *b
             got = ol_fail(err, OUTLOG_NOT_FOUND, "there is no token %s", uuid);
         ol_rows_end(&rows);
     }
-    if (got < 0 || (changed && audit(tx, by, "outlog.token.revoked", &token, err) < 0)) {
+    if (got < 0 || (changed && append_audit(tx, by, "outlog.token.revoked", &token, err) < 0)) {
         outlog_rollback(tx);
         return -1;
     }

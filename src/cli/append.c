@@ -11,10 +11,10 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-enum { BATCH = 100 };
+enum { APPEND_BATCH_MAX = 100 };
 
-struct wish {
-    struct outlog_new_event event; /* of one event; for NDJSON what the lines leave out */
+struct append_args {
+    struct outlog_new_event event; /* the event; with NDJSON the defaults of each line */
     const char *ndjson, *backfill, *data, *aggregate, *actor;
     int64_t version, expected;
     bool has_version, has_expected;
@@ -22,19 +22,50 @@ struct wish {
 
 /* --- options --- */
 
-static int parse(struct ol_cli *cli, struct wish *wish)
+/* Check the options and put those that need it into the event; returns 0 or OL_EXIT_USAGE. */
+static int check_append_args(struct ol_cli *cli, struct append_args *args)
 {
-    struct outlog_new_event *event = &wish->event;
+    struct outlog_new_event *event = &args->event;
+    int status = ol_cli_org_or_infra(event->org_id, event->is_infrastructure);
+    if (status)
+        return status;
+    if (cli->argc)
+        return ol_cli_usage("append takes no argument, found '%s'", cli->argv[0]);
+    if ((status = ol_cli_actor(cli, args->actor, &event->actor_type, &event->actor_id)))
+        return status;
+    if (args->has_version)
+        event->event_version = args->version < 1 || args->version > INT32_MAX ? -1
+                                                                              : (int)args->version;
+    if (args->has_expected)
+        event->expected_seq = &args->expected;
+    bool has_own = args->aggregate || args->data || event->id || args->has_expected ||
+                   event->idempotency_key;
+    if (args->ndjson && has_own)
+        return ol_cli_usage("with --ndjson the lines carry aggregate, data, id, key and expect");
+    if (args->ndjson)
+        return 0;
+    if (args->backfill)
+        return ol_cli_usage("--backfill goes with --ndjson");
+    if (!args->aggregate || !event->event_type || !args->data)
+        return ol_cli_usage(
+            "append needs --aggregate TYPE/ID, --type T and --data JSON (or --ndjson "
+            "FILE); see outlog append --help");
+    return ol_cli_aggregate(cli, args->aggregate, &event->aggregate_type, &event->aggregate_id);
+}
+
+static int parse_append_args(struct ol_cli *cli, struct append_args *args)
+{
+    struct outlog_new_event *event = &args->event;
     const struct ol_option options[] =
         {{"org", OL_OPTION_STRING, &event->org_id, NULL},
          {"infra", OL_OPTION_FLAG, &event->is_infrastructure, NULL},
-         {"aggregate", OL_OPTION_STRING, &wish->aggregate, NULL},
+         {"aggregate", OL_OPTION_STRING, &args->aggregate, NULL},
          {"type", OL_OPTION_STRING, &event->event_type, NULL},
-         {"data", OL_OPTION_STRING, &wish->data, NULL},
+         {"data", OL_OPTION_STRING, &args->data, NULL},
          {"metadata", OL_OPTION_STRING, &event->metadata, NULL},
-         {"actor", OL_OPTION_STRING, &wish->actor, NULL},
-         {"version", OL_OPTION_NUMBER, &wish->version, &wish->has_version},
-         {"expect", OL_OPTION_NUMBER, &wish->expected, &wish->has_expected},
+         {"actor", OL_OPTION_STRING, &args->actor, NULL},
+         {"version", OL_OPTION_NUMBER, &args->version, &args->has_version},
+         {"expect", OL_OPTION_NUMBER, &args->expected, &args->has_expected},
          {"correlation", OL_OPTION_STRING, &event->correlation_id, NULL},
          {"causation", OL_OPTION_STRING, &event->causation_id, NULL},
          {"key", OL_OPTION_STRING, &event->idempotency_key, NULL},
@@ -43,39 +74,14 @@ static int parse(struct ol_cli *cli, struct wish *wish)
          {"app", OL_OPTION_STRING, &event->app_id, NULL},
          {"env", OL_OPTION_STRING, &event->env_id, NULL},
          {"visibility", OL_OPTION_STRING, &event->visibility, NULL},
-         {"ndjson", OL_OPTION_STRING, &wish->ndjson, NULL},
-         {"backfill", OL_OPTION_STRING, &wish->backfill, NULL},
+         {"ndjson", OL_OPTION_STRING, &args->ndjson, NULL},
+         {"backfill", OL_OPTION_STRING, &args->backfill, NULL},
          {0}};
     int status = ol_cli_options(cli, options);
-
-    if (status || (status = ol_cli_org_or_infra(event->org_id, event->is_infrastructure)))
-        return status;
-    if (cli->argc)
-        return ol_cli_usage("append takes no argument, found '%s'", cli->argv[0]);
-    if (wish->actor &&
-        (status = ol_cli_actor(cli, wish->actor, &event->actor_type, &event->actor_id)))
-        return status;
-    if (wish->has_version)
-        event->event_version = wish->version < 1 || wish->version > INT32_MAX ? -1
-                                                                              : (int)wish->version;
-    if (wish->has_expected)
-        event->expected_seq = &wish->expected;
-    if (wish->ndjson)
-        return wish->aggregate || wish->data || event->id || wish->has_expected ||
-                       event->idempotency_key
-                   ? ol_cli_usage(
-                         "with --ndjson the lines carry aggregate, data, id, key and expect")
-                   : 0;
-    if (wish->backfill)
-        return ol_cli_usage("--backfill goes with --ndjson");
-    if (!wish->aggregate || !event->event_type || !wish->data)
-        return ol_cli_usage(
-            "append needs --aggregate TYPE/ID, --type T and --data JSON (or --ndjson "
-            "FILE); see outlog append --help");
-    return ol_cli_aggregate(cli, wish->aggregate, &event->aggregate_type, &event->aggregate_id);
+    return status ? status : check_append_args(cli, args);
 }
 
-/* --- one --- */
+/* --- one event --- */
 
 static void print_result(const struct ol_cli *cli, const struct outlog_appended *appended,
                          struct ol_buf *line)
@@ -92,16 +98,17 @@ static void print_result(const struct ol_cli *cli, const struct outlog_appended 
     ol_cli_put_line(line);
 }
 
-static int append_one(struct ol_cli *cli, outlog *log, struct wish *wish)
+static int append_one(struct ol_cli *cli, outlog *log, struct append_args *args)
 {
     struct outlog_appended appended = {0};
     struct ol_buf line = {0};
     outlog_err err;
 
-    if (!(wish->event.payload = ol_cli_text_or_file(cli, wish->data)))
+    if (!(args->event.payload = ol_cli_text_or_file(cli, args->data)))
         return OL_EXIT_FAILED;
-    if (outlog_append_now(log, &wish->event, 1, &appended, &err) < 0) {
-        if (err.code == OUTLOG_OUTCOME_UNKNOWN) // also when outlog made the id: repeat with --id
+    if (outlog_append_now(log, &args->event, 1, &appended, &err) < 0) {
+        if (err.code ==
+            OUTLOG_OUTCOME_UNKNOWN) // the id is set even if outlog made it: repeat with --id
             ol_err_prefix(&err, "event %s", appended.id);
         return ol_cli_report(&err);
     }
@@ -110,127 +117,127 @@ static int append_one(struct ol_cli *cli, outlog *log, struct wish *wish)
     return OL_EXIT_DONE;
 }
 
-/* --- many --- */
+/* --- events from NDJSON --- */
 
-struct import {
+/* Lines that become one transaction, and the totals of the whole file. */
+struct append_batch {
     struct ol_cli *cli;
     outlog *log;
-    struct wish *wish;
+    struct append_args *args;
     struct ol_progress progress;
-    struct ol_arena arena; /* of the batch being gathered */
-    struct outlog_new_event events[BATCH];
-    struct outlog_appended appended[BATCH];
-    int64_t lines[BATCH]; /* where each event of the batch stands in the file */
+    struct ol_arena arena; /* of this batch */
+    struct outlog_new_event events[APPEND_BATCH_MAX];
+    struct outlog_appended appended[APPEND_BATCH_MAX];
+    int64_t lines[APPEND_BATCH_MAX]; /* line numbers in the file */
     size_t count;
     int64_t stored, duplicates, bytes;
     struct ol_buf line;
 };
 
-/* What was read so far is stored as one transaction. When one event of it is refused, those before
- * it are stored all the same: so "the lines before are stored" is always true. */
-static int flush_batch(struct import *import, outlog_err *err)
+/* Append the batch in one transaction. If the store rejects one of its events, the events before it
+ * are appended anyway, so that "the lines before it are stored" is always true. */
+static int flush_batch(struct append_batch *batch, outlog_err *err)
 {
     outlog_err why;
-    size_t count = import->count;
+    size_t count = batch->count;
     int result = 0;
 
     if (count == 0)
         return 0;
-    if (outlog_append_now(import->log, import->events, count, import->appended, err) < 0) {
+    if (outlog_append_now(batch->log, batch->events, count, batch->appended, err) < 0) {
         result = -1;
         count = err->index > 0 ? (size_t)err->index : 0;
         if (count &&
-            outlog_append_now(import->log, import->events, count, import->appended, &why) < 0) {
+            outlog_append_now(batch->log, batch->events, count, batch->appended, &why) < 0) {
             *err = why;
             err->index = 0; // nothing of the batch is stored
             count = 0;
         }
-        ol_err_prefix(err, "line %lld", (long long)import->lines[err->index >= 0 ? err->index : 0]);
+        ol_err_prefix(err, "line %lld", (long long)batch->lines[err->index >= 0 ? err->index : 0]);
     }
     for (size_t i = 0; i < count; i++) {
-        import->stored += !import->appended[i].duplicate;
-        import->duplicates += import->appended[i].duplicate;
-        if (import->cli->json)
-            print_result(import->cli, &import->appended[i], &import->line);
+        batch->stored += !batch->appended[i].duplicate;
+        batch->duplicates += batch->appended[i].duplicate;
+        if (batch->cli->json)
+            print_result(batch->cli, &batch->appended[i], &batch->line);
     }
-    import->count = 0;
-    ol_arena_reset(&import->arena);
+    batch->count = 0;
+    ol_arena_reset(&batch->arena);
     return result;
 }
 
-/* Whether the newest line cannot share a call with those before it: it is a command of its own, or
- * one of them has its id. */
-static bool stands_alone(const struct import *import)
+/* Whether the last line cannot share a call with those before it: it has an idempotency key, or an
+ * earlier line has the same id. */
+static bool needs_own_call(const struct append_batch *batch)
 {
-    const struct outlog_new_event *event = &import->events[import->count - 1];
+    const struct outlog_new_event *event = &batch->events[batch->count - 1];
     if (event->idempotency_key)
         return true;
-    for (size_t i = 0; event->id && i + 1 < import->count; i++)
-        if (import->events[i].id && strcasecmp(import->events[i].id, event->id) == 0)
+    for (size_t i = 0; event->id && i + 1 < batch->count; i++)
+        if (batch->events[i].id && strcasecmp(batch->events[i].id, event->id) == 0)
             return true;
     return false;
 }
 
-static int take_line(struct import *import, const char *text, size_t bytes, int64_t number,
-                     outlog_err *err)
+static int add_line(struct append_batch *batch, const char *text, size_t bytes, int64_t number,
+                    outlog_err *err)
 {
-    struct outlog_new_event *event = &import->events[import->count];
-    if (ol_event_json_read(text, bytes, &import->wish->event, &import->arena, event, err) < 0 ||
-        (import->wish->backfill &&
-         ol_event_json_backfill(event, import->wish->backfill, &import->arena, err) < 0)) {
+    struct outlog_new_event *event = &batch->events[batch->count];
+    if (ol_event_json_read(text, bytes, &batch->args->event, &batch->arena, event, err) < 0 ||
+        (batch->args->backfill &&
+         ol_event_json_backfill(event, batch->args->backfill, &batch->arena, err) < 0)) {
         outlog_err before;
-        if (flush_batch(import, &before) < 0)
+        if (flush_batch(batch, &before) < 0)
             *err = before;
         else
             ol_err_prefix(err, "line %lld", (long long)number);
         return -1;
     }
-    import->lines[import->count++] = number;
-    if (stands_alone(import) && import->count > 1) {
+    batch->lines[batch->count++] = number;
+    if (needs_own_call(batch) && batch->count > 1) {
         struct outlog_new_event last =
-            *event; // its strings live in the arena: flush keeps them below
-        import->count--;
-        struct ol_arena keep = import->arena;
-        import->arena = (struct ol_arena){0};
-        int result = flush_batch(import, err);
-        ol_arena_clear(&import->arena);
-        import->arena = keep;
+            *event; // its strings are in the arena, which must survive the flush
+        batch->count--;
+        struct ol_arena keep = batch->arena;
+        batch->arena = (struct ol_arena){0};
+        int result = flush_batch(batch, err);
+        ol_arena_clear(&batch->arena);
+        batch->arena = keep;
         if (result < 0)
             return -1;
-        import->events[0] = last;
-        import->lines[0] = number;
-        import->count = 1;
+        batch->events[0] = last;
+        batch->lines[0] = number;
+        batch->count = 1;
     }
-    return import->events[import->count - 1].idempotency_key || import->count == BATCH
-               ? flush_batch(import, err)
+    return batch->events[batch->count - 1].idempotency_key || batch->count == APPEND_BATCH_MAX
+               ? flush_batch(batch, err)
                : 0;
 }
 
-static int import_lines(struct import *import, FILE *file, outlog_err *err)
+static int append_lines(struct append_batch *batch, FILE *file, outlog_err *err)
 {
     char *text = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     ssize_t bytes;
     int result = 0;
 
-    for (int64_t number = 1; (bytes = getline(&text, &room, file)) >= 0; number++) {
-        import->bytes += bytes;
+    for (int64_t number = 1; (bytes = getline(&text, &capacity, file)) >= 0; number++) {
+        batch->bytes += bytes;
         size_t used = (size_t)bytes;
         while (used && (text[used - 1] == '\n' || text[used - 1] == '\r'))
             used--;
-        if (used && (result = take_line(import, text, used, number, err)) < 0)
+        if (used && (result = add_line(batch, text, used, number, err)) < 0)
             break;
-        ol_progress_move(&import->progress,
-                         import->progress.total ? import->bytes : import->stored);
+        ol_progress_move(&batch->progress, batch->progress.total ? batch->bytes : batch->stored);
     }
     free(text);
-    if (result == 0 && (result = flush_batch(import, err)) == 0 && ferror(file))
-        result = ol_fail(err, OUTLOG_INVALID_FIELD, "cannot read on after byte %lld: %s",
-                         (long long)import->bytes, strerror(errno));
+    if (result == 0 && (result = flush_batch(batch, err)) == 0 && ferror(file))
+        result = ol_fail(err, OUTLOG_INVALID_FIELD, "reading stopped after byte %lld: %s",
+                         (long long)batch->bytes, strerror(errno));
     return result;
 }
 
-/* The one line that tells of an error also tells how far we came. */
+/* Add to the error which lines were stored. */
 static int report_line(outlog_err *err)
 {
     static const char more[] = "; the lines before it are stored, it and those after it are not";
@@ -244,53 +251,53 @@ static int report_line(outlog_err *err)
     return ol_cli_report(err);
 }
 
-static int append_ndjson(struct ol_cli *cli, outlog *log, struct wish *wish)
+static int append_ndjson(struct ol_cli *cli, outlog *log, struct append_args *args)
 {
-    bool is_stdin = strcmp(wish->ndjson, "-") == 0;
-    FILE *file = is_stdin ? stdin : fopen(wish->ndjson, "r");
-    struct import *import = calloc(1, sizeof *import);
+    bool is_stdin = strcmp(args->ndjson, "-") == 0;
+    FILE *file = is_stdin ? stdin : fopen(args->ndjson, "r");
+    struct append_batch *batch = calloc(1, sizeof *batch);
     char stored[32], duplicates[32];
     struct stat facts;
     outlog_err err;
 
-    if (!file || !import) {
-        free(import);
-        return ol_cli_unreadable(wish->ndjson);
+    if (!file || !batch) {
+        free(batch);
+        return ol_cli_unreadable(args->ndjson);
     }
     bool is_sized = fstat(fileno(file), &facts) == 0 && S_ISREG(facts.st_mode);
-    import->cli = cli;
-    import->log = log;
-    import->wish = wish;
-    ol_progress_begin(&import->progress, is_sized ? "bytes" : "events",
+    batch->cli = cli;
+    batch->log = log;
+    batch->args = args;
+    ol_progress_begin(&batch->progress, is_sized ? "bytes" : "events",
                       is_sized ? facts.st_size : 0);
-    int result = import_lines(import, file, &err);
-    ol_progress_end(&import->progress);
-    double seconds = (double)(ol_clock_boot_us() - import->progress.started_at) / 1e6;
+    int result = append_lines(batch, file, &err);
+    ol_progress_end(&batch->progress);
+    double seconds = (double)(ol_clock_boot_us() - batch->progress.started_at) / 1e6;
     fprintf(cli->json ? stderr : stdout, "%s %s appended, %s there already, in %.1f s\n",
-            ol_cli_thousands(import->stored, stored), import->stored == 1 ? "event" : "events",
-            ol_cli_thousands(import->duplicates, duplicates), seconds);
+            ol_cli_thousands(batch->stored, stored), batch->stored == 1 ? "event" : "events",
+            ol_cli_thousands(batch->duplicates, duplicates), seconds);
     fflush(stdout);
     if (result < 0)
         report_line(&err);
-    ol_arena_clear(&import->arena);
-    ol_buf_clear(&import->line);
-    free(import);
+    ol_arena_clear(&batch->arena);
+    ol_buf_clear(&batch->line);
+    free(batch);
     if (!is_stdin)
         fclose(file);
     return result < 0 ? OL_EXIT_FAILED : OL_EXIT_DONE;
 }
 
-static int run(struct ol_cli *cli)
+static int run_append(struct ol_cli *cli)
 {
-    struct wish wish = {0};
-    int status = parse(cli, &wish);
+    struct append_args args = {0};
+    int status = parse_append_args(cli, &args);
 
     if (status)
         return status;
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
-    status = wish.ndjson ? append_ndjson(cli, log, &wish) : append_one(cli, log, &wish);
+    status = args.ndjson ? append_ndjson(cli, log, &args) : append_one(cli, log, &args);
     outlog_close(log);
     return status;
 }
@@ -304,14 +311,14 @@ const struct ol_cli_command ol_command_append = {
         "                     [--correlation C] [--actor TYPE:ID] [--version N] [--metadata JSON]\n"
         "                     [--app A] [--env E] [--visibility V] [--request-id R]\n"
         "       outlog append --ndjson FILE|- [--org O] [--actor TYPE:ID] [--backfill NAME]\n\n"
-        "Appends one event and prints its position, or one event a line from a file. The payload is\n"
-        "a JSON object and is kept byte for byte.\n\n"
+        "Appends one event and prints its position, or one event per line of a file. The payload is\n"
+        "a JSON object and is stored byte for byte.\n\n"
         "  --expect SEQ    only if SEQ is the aggregate's last sequence (0: the first event)\n"
-        "  --key K         do it once: a repeat with the same key prints the first result\n"
+        "  --key K         idempotency key: a repeat with the same key prints the first result\n"
         "  --id UUID       your own id; a repeat with the same content prints the first result\n"
-        "  --causation ID  the event that caused this one; its correlation is taken over\n"
-        "  --backfill NAME label the events metadata.backfill = NAME and give each an id made from\n"
-        "                  its content, so that the same file can be loaded again and adds nothing\n\n"
+        "  --causation ID  the event that caused this one; its correlation id is copied\n"
+        "  --backfill NAME set metadata.backfill = NAME and derive each id from the content of its line,\n"
+        "                  so that loading the same file again adds nothing\n\n"
         "  outlog append --org acme --aggregate order/o-1 --type order.created "
         "--data '{\"total\":12}'\n"
         "  outlog append --org acme --aggregate order/o-1 --type order.paid --data @paid.json "
@@ -319,5 +326,5 @@ const struct ol_cli_command ol_command_append = {
         "  echo '{\"aggregate_type\":\"order\",\"aggregate_id\":\"o-2\","
         "\"event_type\":\"order.created\",\"payload\":{}}' |\n"
         "      outlog append --org acme --ndjson -\n",
-    .run = run,
+    .run = run_append,
 };

@@ -1,20 +1,20 @@
-/* apply.c: outlog apply: what outlog.yaml says becomes what the store says. */
+/* apply.c: outlog apply: writes the configuration of outlog.yaml to the store. */
 #include "cli/apply.h"
 
 #include <string.h>
 
-struct wish {
+struct apply_args {
     const char *file, *actor;
     struct ol_config_options options;
 };
 
-static int parse(struct ol_cli *cli, struct wish *wish)
+static int parse_apply_args(struct ol_cli *cli, struct apply_args *args)
 {
-    const struct ol_option options[] = {{"f", OL_OPTION_STRING, &wish->file, NULL},
-                                        {"file", OL_OPTION_STRING, &wish->file, NULL},
-                                        {"prune", OL_OPTION_FLAG, &wish->options.prune, NULL},
-                                        {"dry-run", OL_OPTION_FLAG, &wish->options.dry_run, NULL},
-                                        {"actor", OL_OPTION_STRING, &wish->actor, NULL},
+    const struct ol_option options[] = {{"f", OL_OPTION_STRING, &args->file, NULL},
+                                        {"file", OL_OPTION_STRING, &args->file, NULL},
+                                        {"prune", OL_OPTION_FLAG, &args->options.prune, NULL},
+                                        {"dry-run", OL_OPTION_FLAG, &args->options.dry_run, NULL},
+                                        {"actor", OL_OPTION_STRING, &args->actor, NULL},
                                         {0}};
     int status = ol_cli_options(cli, options);
     if (status)
@@ -22,9 +22,9 @@ static int parse(struct ol_cli *cli, struct wish *wish)
     if (cli->argc)
         return ol_cli_usage("apply takes no argument, found '%s'; the file is -f FILE",
                             cli->argv[0]);
-    if (!wish->file)
+    if (!args->file)
         return ol_cli_usage("apply needs -f FILE, as in: outlog apply -f outlog.yaml");
-    return ol_cli_actor(cli, wish->actor, &wish->options.actor_type, &wish->options.actor_id);
+    return ol_cli_actor(cli, args->actor, &args->options.actor_type, &args->options.actor_id);
 }
 
 static void print_change(const struct ol_cli *cli, const struct ol_config_diff *change)
@@ -55,8 +55,8 @@ static void print_change(const struct ol_cli *cli, const struct ol_config_diff *
     ol_buf_clear(&line);
 }
 
-static void print(const struct ol_cli *cli, const struct wish *wish,
-                  const struct ol_config_diffs *changes)
+static void print_changes(const struct ol_cli *cli, const struct apply_args *args,
+                          const struct ol_config_diffs *changes)
 {
     size_t counts[3] = {0};
     for (size_t i = 0; i < changes->count; i++) {
@@ -69,12 +69,12 @@ static void print(const struct ol_cli *cli, const struct wish *wish,
     if (changes->count == 0)
         printf("nothing to change\n");
     else
-        printf("%s%zu added, %zu changed, %zu removed\n", wish->options.dry_run ? "would be: " : "",
+        printf("%s%zu added, %zu changed, %zu removed\n", args->options.dry_run ? "would be: " : "",
                counts[OL_DIFF_ADD], counts[OL_DIFF_EDIT], counts[OL_DIFF_REMOVE]);
 }
 
-/* `store:` in the file counts when neither a flag nor the environment names one. */
-static void take_store(struct ol_cli *cli, const struct ol_yaml *yaml)
+/* Use `store:` of the file unless a flag or the environment names a store. */
+static void read_store_url(struct ol_cli *cli, const struct ol_yaml *yaml)
 {
     struct ol_json object, store;
     if (cli->store_from != OL_FROM_DEFAULT ||
@@ -104,7 +104,7 @@ int ol_cli_config_read(struct ol_cli *cli, const char *file, struct ol_yaml *out
         ol_err_prefix(&err, "%s: line %d", name, ol_yaml_line(out, err.pointer));
         return ol_cli_report(&err);
     }
-    take_store(cli, out);
+    read_store_url(cli, out);
     return OL_EXIT_DONE;
 }
 
@@ -121,21 +121,21 @@ int ol_cli_config_apply(struct ol_cli *cli, outlog *log, const char *file,
     return ol_cli_report(&err);
 }
 
-static int run(struct ol_cli *cli)
+static int run_apply(struct ol_cli *cli)
 {
-    struct wish wish = {0};
+    struct apply_args args = {0};
     struct ol_yaml yaml;
     struct ol_config_diffs changes;
-    int status = parse(cli, &wish);
+    int status = parse_apply_args(cli, &args);
 
-    if (status || (status = ol_cli_config_read(cli, wish.file, &yaml)))
+    if (status || (status = ol_cli_config_read(cli, args.file, &yaml)))
         return status;
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
-    status = ol_cli_config_apply(cli, log, wish.file, &yaml, &wish.options, &changes);
+    status = ol_cli_config_apply(cli, log, args.file, &yaml, &args.options, &changes);
     if (status == OL_EXIT_DONE)
-        print(cli, &wish, &changes);
+        print_changes(cli, &args, &changes);
     outlog_close(log);
     return status;
 }
@@ -145,10 +145,10 @@ const struct ol_cli_command ol_command_apply = {
     .summary = "destinations, routes and settings from outlog.yaml",
     .help =
         "usage: outlog apply -f FILE [--prune] [--dry-run] [--actor TYPE:ID] [--json]\n\n"
-        "Makes the store say what the file says, all of it or nothing, and shows the difference:\n"
+        "Writes the file's configuration to the store, all of it or nothing, and shows the changes:\n"
         "+ added, ~ changed with the keys that differ, - removed, = how many are the same. Safe to\n"
-        "repeat. What the file does not name is left alone; --prune removes it. ${NAME} is stored as\n"
-        "written and read where the delivery runs. Each change leaves an audit event.\n\n"
+        "repeat. What the file does not name stays as it is; --prune removes it. ${NAME} is stored as\n"
+        "written and read by the process that delivers. Each change appends an audit event.\n\n"
         "  destinations:\n"
         "    billing: {type: webhook, url: \"https://billing.example/hooks\", secret: \"${BILLING_SECRET}\"}\n"
         "    ops: {type: stdout}\n"
@@ -159,5 +159,5 @@ const struct ol_cli_command ol_command_apply = {
         "  outlog apply -f outlog.yaml --dry-run\n"
         "  outlog apply -f outlog.yaml --prune\n"
         "  outlog events --infra --aggregate outlog.destination/billing\n",
-    .run = run,
+    .run = run_apply,
 };

@@ -1,4 +1,4 @@
-/* apply.h: outlog.yaml, read and applied. */
+/* apply.h: reads outlog.yaml and applies it to the store. */
 #ifndef OL_CLI_APPLY_H
 #define OL_CLI_APPLY_H
 
@@ -6,11 +6,12 @@
 #include "cli/yaml.h"
 #include "config/apply.h"
 
-/* Read and check a file ("-": standard input); its `store:` counts when neither a flag nor the
- * environment names one. An exit status; anything but OL_EXIT_DONE was said. */
+/* Read and check a file ("-": standard input). Its `store:` becomes the store unless a flag or the
+ * environment names one. Returns an exit status; prints the error unless it is OL_EXIT_DONE. */
 int ol_cli_config_read(struct ol_cli *cli, const char *file, struct ol_yaml *out);
 
-/* Make the store say what it says. */
+/* Apply the file to the store; `changes` gets what was changed. Returns an exit status, like
+ * ol_cli_config_read(). */
 int ol_cli_config_apply(struct ol_cli *cli, outlog *log, const char *file,
                         const struct ol_yaml *yaml, const struct ol_config_options *options,
                         struct ol_config_diffs *changes);

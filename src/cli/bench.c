@@ -1,7 +1,8 @@
-/* bench.c: outlog bench: how fast is this machine with this store?
+/* bench.c: outlog bench: measures this machine with this store.
  *
- * The log is for ever, so nothing is written to it: SQLite gets a file of its own beside the store,
- * PostgreSQL a database of its own on the same server; both are removed at the end. */
+ * Events cannot be deleted, so nothing is written to the log itself: the benchmark uses a temporary
+ * store, a file beside an SQLite store or a database on the same PostgreSQL server, and removes it
+ * at the end. */
 #include "cli/cli.h"
 
 #include "base/clock.h"
@@ -13,15 +14,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_WRITERS = 64, MOST_BATCH = 1000, AGGREGATES = 1000, MOST_THREADS = 32 };
+enum {
+    BENCH_WRITERS_MAX = 64,
+    BENCH_BATCH_MAX = 1000,
+    BENCH_AGGREGATES = 1000,
+    BENCH_THREADS_MAX = 32
+};
 
-struct wish {
+struct bench_args {
     int64_t events, batch, writers, payload_bytes, threads;
 };
 
-struct writer {
+struct bench_writer {
     const char *url;
-    const struct wish *wish;
+    const struct bench_args *args;
     int number;
     int64_t count;
     outlog_err err;
@@ -41,37 +47,43 @@ static char *make_payload(int64_t bytes)
     return payload;
 }
 
+/* Append `count` events in batches, into arrays that hold one batch. */
+static int write_batches(struct bench_writer *writer, outlog *log, struct outlog_new_event *events,
+                         struct outlog_appended *appended, char (*names)[32], const char *payload)
+{
+    int64_t batch = writer->args->batch;
+    for (int64_t done = 0; done < writer->count; done += batch) {
+        int64_t count = writer->count - done < batch ? writer->count - done : batch;
+        for (int64_t i = 0; i < count; i++) {
+            snprintf(names[i], sizeof names[i], "a-%d-%lld", writer->number,
+                     (long long)((done + i) % BENCH_AGGREGATES));
+            events[i] = (struct outlog_new_event){.org_id = "bench",
+                                                  .aggregate_type = "bench",
+                                                  .aggregate_id = names[i],
+                                                  .event_type = "bench.done",
+                                                  .payload = payload};
+        }
+        if (outlog_append_now(log, events, (size_t)count, appended, &writer->err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static void *write_events(void *argument)
 {
-    struct writer *writer = argument;
-    size_t batch = (size_t)writer->wish->batch;
+    struct bench_writer *writer = argument;
+    size_t batch = (size_t)writer->args->batch;
     struct outlog_new_event *events = calloc(batch, sizeof *events);
     struct outlog_appended *appended = calloc(batch, sizeof *appended);
     char(*names)[32] = calloc(batch, sizeof *names);
-    char *payload = make_payload(writer->wish->payload_bytes);
+    char *payload = make_payload(writer->args->payload_bytes);
     outlog *log = NULL;
 
     writer->result = -1;
     if (!events || !appended || !names || !payload)
         ol_no_memory(&writer->err);
-    else if (outlog_open(writer->url, &log, &writer->err) == 0) {
-        writer->result = 0;
-        for (int64_t done = 0; done < writer->count && writer->result == 0;) {
-            size_t count = (size_t)(writer->count - done) < batch ? (size_t)(writer->count - done)
-                                                                  : batch;
-            for (size_t i = 0; i < count; i++) {
-                snprintf(names[i], sizeof names[i], "a-%d-%lld", writer->number,
-                         (long long)((done + (int64_t)i) % AGGREGATES));
-                events[i] = (struct outlog_new_event){.org_id = "bench",
-                                                      .aggregate_type = "bench",
-                                                      .aggregate_id = names[i],
-                                                      .event_type = "bench.done",
-                                                      .payload = payload};
-            }
-            writer->result = outlog_append_now(log, events, count, appended, &writer->err);
-            done += (int64_t)count;
-        }
-    }
+    else if (outlog_open(writer->url, &log, &writer->err) == 0)
+        writer->result = write_batches(writer, log, events, appended, names, payload);
     outlog_close(log);
     free(events);
     free(appended);
@@ -80,18 +92,19 @@ static void *write_events(void *argument)
     return NULL;
 }
 
-static int append_all(const char *url, const struct wish *wish, double *seconds, outlog_err *err)
+static int append_all(const char *url, const struct bench_args *args, double *seconds,
+                      outlog_err *err)
 {
-    struct writer writers[MOST_WRITERS];
-    pthread_t threads[MOST_WRITERS];
+    struct bench_writer writers[BENCH_WRITERS_MAX];
+    pthread_t threads[BENCH_WRITERS_MAX];
     int result = 0, started = 0;
     int64_t begun = ol_clock_boot_us();
 
-    for (int i = 0; i < wish->writers; i++) {
-        writers[i] = (struct writer){.url = url,
-                                     .wish = wish,
-                                     .number = i,
-                                     .count = wish->events / wish->writers};
+    for (int i = 0; i < args->writers; i++) {
+        writers[i] = (struct bench_writer){.url = url,
+                                           .args = args,
+                                           .number = i,
+                                           .count = args->events / args->writers};
         if (pthread_create(&threads[i], NULL, write_events, &writers[i]) != 0)
             break;
         started++;
@@ -108,34 +121,35 @@ static int append_all(const char *url, const struct wish *wish, double *seconds,
 }
 
 static void print_rate(const struct ol_cli *cli, const char *what, int64_t events, double seconds,
-                       const struct wish *wish)
+                       const struct bench_args *args)
 {
     char rate[32], count[32];
     double per_second = seconds > 0 ? (double)events / seconds : 0;
     if (cli->json)
         printf("{\"bench\":\"%s\",\"events\":%lld,\"seconds\":%.3f,\"events_per_second\":%.0f,"
                "\"batch\":%lld,\"writers\":%lld,\"payload_bytes\":%lld}\n",
-               what, (long long)events, seconds, per_second, (long long)wish->batch,
-               (long long)wish->writers, (long long)wish->payload_bytes);
+               what, (long long)events, seconds, per_second, (long long)args->batch,
+               (long long)args->writers, (long long)args->payload_bytes);
     else
         printf("%-8s %12s events  %8.2f s  %12s events/s   batch %lld, %lld %s, %lld B\n", what,
                ol_cli_thousands(events, count), seconds,
-               ol_cli_thousands((int64_t)per_second, rate), (long long)wish->batch,
-               (long long)wish->writers, wish->writers == 1 ? "writer" : "writers",
-               (long long)wish->payload_bytes);
+               ol_cli_thousands((int64_t)per_second, rate), (long long)args->batch,
+               (long long)args->writers, args->writers == 1 ? "writer" : "writers",
+               (long long)args->payload_bytes);
 }
 
-static int bench_feed(struct ol_cli *cli, const char *url, const struct wish *wish, outlog_err *err)
+static int bench_feed(struct ol_cli *cli, const char *url, const struct bench_args *args,
+                      outlog_err *err)
 {
     outlog *log = NULL;
     struct outlog_page page = {0};
     int64_t after = 0, events = 0;
     double seconds;
-    struct wish load = *wish;
+    struct bench_args fill = *args;
     int result = -1;
 
-    load.batch = MOST_BATCH;
-    if (append_all(url, &load, &seconds, err) < 0 || outlog_open(url, &log, err) < 0)
+    fill.batch = BENCH_BATCH_MAX;
+    if (append_all(url, &fill, &seconds, err) < 0 || outlog_open(url, &log, err) < 0)
         goto out;
     int64_t begun = ol_clock_boot_us();
     do {
@@ -144,7 +158,7 @@ static int bench_feed(struct ol_cli *cli, const char *url, const struct wish *wi
         after = page.next_after;
         events += (int64_t)page.count;
     } while (page.count > 0);
-    print_rate(cli, "feed", events, (double)(ol_clock_boot_us() - begun) / 1e6, wish);
+    print_rate(cli, "feed", events, (double)(ol_clock_boot_us() - begun) / 1e6, args);
     result = 0;
 out:
     outlog_page_clear(&page);
@@ -152,19 +166,19 @@ out:
     return result;
 }
 
-static int bench_append(struct ol_cli *cli, const char *url, const struct wish *wish,
+static int bench_append(struct ol_cli *cli, const char *url, const struct bench_args *args,
                         outlog_err *err)
 {
     double seconds;
-    if (append_all(url, wish, &seconds, err) < 0)
+    if (append_all(url, args, &seconds, err) < 0)
         return -1;
-    print_rate(cli, "append", wish->events / wish->writers * wish->writers, seconds, wish);
+    print_rate(cli, "append", args->events / args->writers * args->writers, seconds, args);
     return 0;
 }
 
 /* --- relay --- */
 
-/* A destination that takes everything: what is left is the relay's own work. */
+/* A destination that accepts everything, so that only the relay's own work is measured. */
 static int add_destination(const char *url, outlog_err *err)
 {
     struct ol_conn *conn;
@@ -180,12 +194,12 @@ static int add_destination(const char *url, outlog_err *err)
     return result;
 }
 
-static int enqueue_all(const char *url, const struct wish *wish, outlog_err *err)
+static int enqueue_all(const char *url, const struct bench_args *args, outlog_err *err)
 {
     outlog *log = NULL;
     outlog_tx *tx = NULL;
     struct outlog_enqueued enqueued;
-    char *payload = make_payload(wish->payload_bytes);
+    char *payload = make_payload(args->payload_bytes);
     int result = -1;
 
     if (!payload) {
@@ -198,11 +212,11 @@ static int enqueue_all(const char *url, const struct wish *wish, outlog_err *err
                                              .payload_bytes = strlen(payload)};
     if (outlog_open(url, &log, err) < 0)
         goto out;
-    for (int64_t i = 0; i < wish->events; i++) {
+    for (int64_t i = 0; i < args->events; i++) {
         if ((!tx && outlog_begin(log, &tx, err) < 0) ||
             outlog_enqueue(tx, &draft, &enqueued, err) < 0)
             goto out;
-        if ((i + 1) % MOST_BATCH && i + 1 < wish->events)
+        if ((i + 1) % BENCH_BATCH_MAX && i + 1 < args->events)
             continue;
         outlog_tx *full = tx;
         tx = NULL;
@@ -218,7 +232,7 @@ out:
     return result;
 }
 
-struct relay {
+struct bench_relay {
     struct ol_worker_options options;
     struct ol_worker_stats stats;
     outlog_err err;
@@ -229,26 +243,26 @@ struct relay {
 static void *run_relay(void *argument)
 {
     static atomic_int never;
-    struct relay *relay = argument;
+    struct bench_relay *relay = argument;
     relay->result = ol_worker_run(&relay->options, &never, &relay->stats, &relay->err);
     return NULL;
 }
 
-/* The time runs from the first lane that is taken to the last turn that is stored; finding out that
- * nothing is left is not part of it. */
-static int drain_all(const char *url, const struct wish *wish, int64_t *messages, double *seconds,
-                     outlog_err *err)
+/* The time runs from the first claimed lane to the last recorded turn. The last polls, which find
+ * nothing, are not part of it. */
+static int drain_all(const char *url, const struct bench_args *args, int64_t *messages,
+                     double *seconds, outlog_err *err)
 {
-    struct relay relays[MOST_THREADS];
+    struct bench_relay relays[BENCH_THREADS_MAX];
     atomic_int begun = 0;
     int result = 0, started = 0;
     int64_t first = INT64_MAX, last = 0;
 
     *messages = 0;
-    for (; started < wish->threads; started++) {
-        struct relay *relay = &relays[started];
-        *relay = (struct relay){.options = ol_worker_defaults(url)};
-        relay->options.siblings = (int)wish->threads;
+    for (; started < args->threads; started++) {
+        struct bench_relay *relay = &relays[started];
+        *relay = (struct bench_relay){.options = ol_worker_defaults(url)};
+        relay->options.siblings = (int)args->threads;
         relay->options.begun = &begun;
         relay->options.until_idle = relay->options.quiet = true;
         if (pthread_create(&relay->thread, NULL, run_relay, relay) != 0)
@@ -271,85 +285,101 @@ static int drain_all(const char *url, const struct wish *wish, int64_t *messages
     return result;
 }
 
-/* The null publisher asks for no row a success (R4: successes are rows for webhook, smtp, sor,
- * exec): say so, because a kept attempt costs more than all the rest. */
-static int bench_relay(struct ol_cli *cli, const char *url, const struct wish *wish,
+/* The null publisher stores no row per success (R4: webhook, smtp, sor and exec do). The output
+ * says so, because storing an attempt costs more than everything else. */
+static int bench_relay(struct ol_cli *cli, const char *url, const struct bench_args *args,
                        outlog_err *err)
 {
     int64_t messages;
     double seconds;
     char count[32], rate[32];
 
-    if (add_destination(url, err) < 0 || enqueue_all(url, wish, err) < 0 ||
-        drain_all(url, wish, &messages, &seconds, err) < 0)
+    if (add_destination(url, err) < 0 || enqueue_all(url, args, err) < 0 ||
+        drain_all(url, args, &messages, &seconds, err) < 0)
         return -1;
-    if (messages != wish->events)
+    if (messages != args->events)
         return ol_fail(err, OUTLOG_STORE_ERROR, "%lld of %lld messages were published",
-                       (long long)messages, (long long)wish->events);
+                       (long long)messages, (long long)args->events);
     double per_second = seconds > 0 ? (double)messages / seconds : 0;
     if (cli->json)
         printf("{\"bench\":\"relay\",\"messages\":%lld,\"seconds\":%.3f,"
                "\"messages_per_second\":%.0f,\"threads\":%lld,\"payload_bytes\":%lld,"
                "\"destination\":\"null\",\"attempts_kept\":\"failures\"}\n",
-               (long long)messages, seconds, per_second, (long long)wish->threads,
-               (long long)wish->payload_bytes);
+               (long long)messages, seconds, per_second, (long long)args->threads,
+               (long long)args->payload_bytes);
     else
         printf("%-8s %12s messages  %8.2f s  %12s messages/s   %lld %s, %lld B, to null, "
                "attempts kept: failures\n",
                "relay", ol_cli_thousands(messages, count), seconds,
-               ol_cli_thousands((int64_t)per_second, rate), (long long)wish->threads,
-               wish->threads == 1 ? "thread" : "threads", (long long)wish->payload_bytes);
+               ol_cli_thousands((int64_t)per_second, rate), (long long)args->threads,
+               args->threads == 1 ? "thread" : "threads", (long long)args->payload_bytes);
     return 0;
 }
 
-static int run(struct ol_cli *cli)
+typedef int bench_function(struct ol_cli *cli, const char *url, const struct bench_args *args,
+                           outlog_err *err);
+
+/* What `outlog bench WORD` measures, or NULL. */
+static bench_function *find_bench(const char *word)
 {
-    struct wish wish = {.events = 20000,
-                        .batch = 100,
-                        .writers = 1,
-                        .payload_bytes = 400,
-                        .threads = 1};
-    const struct ol_option options[] = {{"events", OL_OPTION_NUMBER, &wish.events, NULL},
-                                        {"messages", OL_OPTION_NUMBER, &wish.events, NULL},
-                                        {"threads", OL_OPTION_NUMBER, &wish.threads, NULL},
-                                        {"batch", OL_OPTION_NUMBER, &wish.batch, NULL},
-                                        {"writers", OL_OPTION_NUMBER, &wish.writers, NULL},
-                                        {"payload-bytes", OL_OPTION_NUMBER, &wish.payload_bytes,
+    return strcmp(word, "append") == 0  ? bench_append
+           : strcmp(word, "feed") == 0  ? bench_feed
+           : strcmp(word, "relay") == 0 ? bench_relay
+                                        : NULL;
+}
+
+static int parse_bench_args(struct ol_cli *cli, struct bench_args *args)
+{
+    const struct ol_option options[] = {{"events", OL_OPTION_NUMBER, &args->events, NULL},
+                                        {"messages", OL_OPTION_NUMBER, &args->events, NULL},
+                                        {"threads", OL_OPTION_NUMBER, &args->threads, NULL},
+                                        {"batch", OL_OPTION_NUMBER, &args->batch, NULL},
+                                        {"writers", OL_OPTION_NUMBER, &args->writers, NULL},
+                                        {"payload-bytes", OL_OPTION_NUMBER, &args->payload_bytes,
                                          NULL},
                                         {0}};
     int status = ol_cli_options(cli, options);
-    const char *what = cli->argc ? cli->argv[0] : "append";
-    struct ol_temp_store scratch;
+    if (status)
+        return status;
+    if (cli->argc > 1 || (cli->argc && !find_bench(cli->argv[0])))
+        return ol_cli_usage("bench measures `append`, `feed` or `relay`");
+    if (args->threads < 1 || args->threads > BENCH_THREADS_MAX)
+        return ol_cli_usage("--threads 1-%d", BENCH_THREADS_MAX);
+    if (args->events < 1 || args->batch < 1 || args->batch > BENCH_BATCH_MAX || args->writers < 1 ||
+        args->writers > BENCH_WRITERS_MAX || args->payload_bytes < 1 ||
+        args->payload_bytes > 200000)
+        return ol_cli_usage(
+            "--events and --messages from 1, --batch 1-%d, --writers 1-%d, --payload-bytes 1-200000",
+            BENCH_BATCH_MAX, BENCH_WRITERS_MAX);
+    return 0;
+}
+
+static int run_bench(struct ol_cli *cli)
+{
+    struct bench_args args = {.events = 20000,
+                              .batch = 100,
+                              .writers = 1,
+                              .payload_bytes = 400,
+                              .threads = 1};
+    struct ol_temp_store temp;
     outlog_err err, ignored;
+    outlog *log = NULL;
     int from, to;
+    int status = parse_bench_args(cli, &args);
 
     if (status)
         return status;
-    int (*measure)(struct ol_cli *, const char *, const struct wish *, outlog_err *) =
-        strcmp(what, "append") == 0  ? bench_append
-        : strcmp(what, "feed") == 0  ? bench_feed
-        : strcmp(what, "relay") == 0 ? bench_relay
-                                     : NULL;
-    if (cli->argc > 1 || !measure)
-        return ol_cli_usage("bench measures `append`, `feed` or `relay`");
-    if (wish.threads < 1 || wish.threads > MOST_THREADS)
-        return ol_cli_usage("--threads 1-%d", MOST_THREADS);
-    if (wish.events < 1 || wish.batch < 1 || wish.batch > MOST_BATCH || wish.writers < 1 ||
-        wish.writers > MOST_WRITERS || wish.payload_bytes < 1 || wish.payload_bytes > 200000)
-        return ol_cli_usage(
-            "--events and --messages from 1, --batch 1-%d, --writers 1-%d, --payload-bytes 1-200000",
-            MOST_BATCH, MOST_WRITERS);
-    if (ol_temp_store_open(cli->store, &scratch, &err) < 0)
+    bench_function *measure = find_bench(cli->argc ? cli->argv[0] : "append");
+    if (ol_temp_store_open(cli->store, &temp, &err) < 0)
         return ol_cli_report(&err);
-    outlog *log = NULL;
     int result =
-        outlog_open(scratch.url, &log, &err) < 0 || outlog_init(log, &from, &to, &err) < 0 ? -1 : 0;
+        outlog_open(temp.url, &log, &err) < 0 || outlog_init(log, &from, &to, &err) < 0 ? -1 : 0;
     outlog_close(log);
     if (result == 0)
-        result = measure(cli, scratch.url, &wish, &err);
+        result = measure(cli, temp.url, &args, &err);
     if (result < 0)
         status = ol_cli_report(&err);
-    ol_temp_store_close(&scratch, &ignored);
+    ol_temp_store_close(&temp, &ignored);
     return status;
 }
 
@@ -360,12 +390,12 @@ const struct ol_cli_command ol_command_bench = {
         "usage: outlog bench [append|feed] [--events N] [--batch N] [--writers N]\n"
         "                    [--payload-bytes N] [--json]\n"
         "       outlog bench relay [--messages N] [--threads N] [--payload-bytes N] [--json]\n\n"
-        "Measures in a scratch store beside the real one (a file, or a database on the same server),\n"
+        "Measures in a temporary store beside the real one (a file, or a database on the same server),\n"
         "with the same durability, and removes it. Nothing is written to the log itself. `relay` fills\n"
-        "an outbox and lets a relay drain it, claims and records included, to a destination that takes\n"
-        "everything and keeps no row for a success.\n\n"
+        "an outbox and lets a relay drain it, claims and records included, to a destination that\n"
+        "accepts everything and stores no row for a success.\n\n"
         "  outlog bench append --batch 1 --writers 16\n"
         "  outlog bench feed --events 200000 --store postgres://localhost/app\n"
         "  outlog bench relay --messages 200000\n",
-    .run = run,
+    .run = run_bench,
 };

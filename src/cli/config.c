@@ -1,4 +1,4 @@
-/* config.c: outlog config: the settings in force, and where each came from. */
+/* config.c: outlog config: prints each effective setting and where it came from. */
 #include "cli/cli.h"
 
 #include "cli/yaml.h"
@@ -13,13 +13,12 @@ static const char *const origins[] = {[OL_FROM_DEFAULT] = "default",
                                       [OL_FROM_ENVIRONMENT] = "environment",
                                       [OL_FROM_FLAG] = "flag"};
 
-struct line {
+struct config_line {
     const char *key, *value;
     enum ol_option_source from;
 };
 
-/* What holds where nothing is said. */
-static const struct line defaults[] = {
+static const struct config_line defaults[] = {
     {"store", "sqlite:outlog.db", OL_FROM_DEFAULT},
     {"listen", "127.0.0.1:7400", OL_FROM_DEFAULT},
     {"relay.lease", "30s", OL_FROM_DEFAULT},
@@ -38,46 +37,48 @@ static const struct line defaults[] = {
     {"serve.origins", "[]", OL_FROM_DEFAULT},
     {"tracing.endpoint", "none", OL_FROM_DEFAULT},
 };
-enum { DEFAULT_COUNT = sizeof defaults / sizeof *defaults, MOST = 1000 };
+enum { CONFIG_DEFAULT_COUNT = sizeof defaults / sizeof *defaults, CONFIG_LINES_MAX = 1000 };
 
-struct table {
-    struct line lines[MOST];
+struct config_lines {
+    struct config_line lines[CONFIG_LINES_MAX];
     size_t count;
 };
 
-static void set(struct table *table, const char *key, const char *value, enum ol_option_source from)
+static void set_line(struct config_lines *table, const char *key, const char *value,
+                     enum ol_option_source from)
 {
     size_t i = 0;
     while (i < table->count && strcmp(table->lines[i].key, key) != 0)
         i++;
-    if (i == MOST)
+    if (i == CONFIG_LINES_MAX)
         return;
     if (i == table->count)
         table->count++;
-    table->lines[i] = (struct line){key, value, from};
+    table->lines[i] = (struct config_line){key, value, from};
 }
 
-/* A text without its quotes, anything else as JSON. */
-static const char *plain(const struct ol_json *value, struct ol_arena *arena)
+/* A string without its quotes, anything else as JSON. */
+static const char *plain_text(const struct ol_json *value, struct ol_arena *arena)
 {
     const char *text = ol_json_string(value, arena, NULL);
     return text ? text : ol_arena_copy(arena, value->text, value->bytes);
 }
 
-/* A URL may carry a password. */
+/* The URL with *** in place of its password. */
 static const char *without_password(const char *url, struct ol_arena *arena)
 {
     const char *start = strstr(url, "://"), *at = start ? strchr(start, '@') : NULL;
     const char *slash = start ? strpbrk(start + 3, "/?") : NULL;
     if (!at || (slash && slash < at)) {
-        const char *said = strstr(url, "password=");
-        return said ? ol_arena_print(arena, "%.*spassword=***", (int)(said - url), url) : url;
+        const char *password = strstr(url, "password=");
+        return password ? ol_arena_print(arena, "%.*spassword=***", (int)(password - url), url)
+                        : url;
     }
     const char *colon = memchr(start + 3, ':', (size_t)(at - start - 3));
     return colon ? ol_arena_print(arena, "%.*s:***%s", (int)(colon - url), url, at) : url;
 }
 
-static int read_store(struct ol_cli *cli, outlog *log, struct table *table, outlog_err *err)
+static int read_store(struct ol_cli *cli, outlog *log, struct config_lines *table, outlog_err *err)
 {
     struct ol_rows rows;
     bool failed = false;
@@ -89,14 +90,14 @@ static int read_store(struct ol_cli *cli, outlog *log, struct table *table, outl
         const char *key = ol_rows_copy(&rows, 0, &cli->arena, &failed);
         const char *text = ol_rows_copy(&rows, 1, &cli->arena, &failed);
         if (key && text && ol_json_parse(text, strlen(text), &value, NULL) == 0)
-            set(table, key, plain(&value, &cli->arena), OL_FROM_STORE);
+            set_line(table, key, plain_text(&value, &cli->arena), OL_FROM_STORE);
     }
     ol_rows_end(&rows);
     return more < 0 ? -1 : 0;
 }
 
-/* What the file would set: `relay: {lease: 5s}` is relay.lease. */
-static void read_file(struct ol_cli *cli, const struct ol_yaml *yaml, struct table *table)
+/* Add what the file would set: `relay: {lease: 5s}` is relay.lease. */
+static void read_file(struct ol_cli *cli, const struct ol_yaml *yaml, struct config_lines *table)
 {
     struct ol_json object;
     struct ol_json_iter section = {0};
@@ -106,19 +107,19 @@ static void read_file(struct ol_cli *cli, const struct ol_yaml *yaml, struct tab
         const char *name = ol_json_string(&section.key, &cli->arena, NULL);
         struct ol_json_iter it = {0};
         if (strcmp(name, "store") == 0 || strcmp(name, "listen") == 0)
-            set(table, name, plain(&section.value, &cli->arena), OL_FROM_FILE);
+            set_line(table, name, plain_text(&section.value, &cli->arena), OL_FROM_FILE);
         bool is_settings = strcmp(name, "relay") == 0 || strcmp(name, "alerts") == 0 ||
                            strcmp(name, "retention") == 0 || strcmp(name, "types") == 0 ||
                            strcmp(name, "serve") == 0 || strcmp(name, "tracing") == 0;
         while (is_settings && ol_json_next(&section.value, &it)) {
             const char *key = ol_json_string(&it.key, &cli->arena, NULL);
-            set(table, ol_arena_print(&cli->arena, "%s.%s", name, key),
-                plain(&it.value, &cli->arena), OL_FROM_FILE);
+            set_line(table, ol_arena_print(&cli->arena, "%s.%s", name, key),
+                     plain_text(&it.value, &cli->arena), OL_FROM_FILE);
         }
     }
 }
 
-static int load_file(struct ol_cli *cli, const char *path, struct table *table)
+static int load_file(struct ol_cli *cli, const char *path, struct config_lines *table)
 {
     struct ol_yaml yaml;
     outlog_err err;
@@ -137,11 +138,11 @@ static int load_file(struct ol_cli *cli, const char *path, struct table *table)
     return OL_EXIT_DONE;
 }
 
-static void print(const struct ol_cli *cli, const struct table *table)
+static void print_lines(const struct ol_cli *cli, const struct config_lines *table)
 {
     struct ol_buf line = {0};
     for (size_t i = 0; i < table->count; i++) {
-        const struct line *l = &table->lines[i];
+        const struct config_line *l = &table->lines[i];
         if (cli->json) {
             ol_buf_text(&line, "{\"key\":");
             ol_buf_json_text(&line, l->key);
@@ -159,13 +160,13 @@ static void print(const struct ol_cli *cli, const struct table *table)
     ol_buf_clear(&line);
 }
 
-static int run(struct ol_cli *cli)
+static int run_config(struct ol_cli *cli)
 {
     const char *file = NULL, *store = NULL;
     const struct ol_option options[] = {{"f", OL_OPTION_STRING, &file, NULL},
                                         {"config", OL_OPTION_STRING, &file, NULL},
                                         {0}};
-    static struct table table, from_file;
+    static struct config_lines table, from_file;
     outlog_err err;
     int status = ol_cli_options(cli, options);
     if (status)
@@ -181,9 +182,10 @@ static int run(struct ol_cli *cli)
         cli->store = store;
         cli->store_from = OL_FROM_FILE;
     }
-    for (size_t i = 0; i < DEFAULT_COUNT; i++)
-        set(&table, defaults[i].key, defaults[i].value, OL_FROM_DEFAULT);
-    set(&table, "relay.lanes", strncmp(cli->store, "sqlite:", 7) == 0 ? "1" : "8", OL_FROM_DEFAULT);
+    for (size_t i = 0; i < CONFIG_DEFAULT_COUNT; i++)
+        set_line(&table, defaults[i].key, defaults[i].value, OL_FROM_DEFAULT);
+    set_line(&table, "relay.lanes", strncmp(cli->store, "sqlite:", 7) == 0 ? "1" : "8",
+             OL_FROM_DEFAULT);
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
@@ -191,9 +193,9 @@ static int run(struct ol_cli *cli)
         status = ol_cli_report(&err);
     } else {
         for (size_t i = 0; i < from_file.count; i++)
-            set(&table, from_file.lines[i].key, from_file.lines[i].value, OL_FROM_FILE);
-        set(&table, "store", without_password(cli->store, &cli->arena), cli->store_from);
-        print(cli, &table);
+            set_line(&table, from_file.lines[i].key, from_file.lines[i].value, OL_FROM_FILE);
+        set_line(&table, "store", without_password(cli->store, &cli->arena), cli->store_from);
+        print_lines(cli, &table);
     }
     outlog_close(log);
     return status;
@@ -201,13 +203,13 @@ static int run(struct ol_cli *cli)
 
 const struct ol_cli_command ol_command_config = {
     .name = "config",
-    .summary = "the settings in force, and where each came from",
+    .summary = "the effective settings, and where each came from",
     .help =
         "usage: outlog config [-f FILE] [--json]\n\n"
-        "Prints every setting with its origin: default, store (put there by `outlog apply`), file\n"
-        "(-f FILE, as it would be applied), environment, flag. What stands further right in this list\n"
-        "wins. Passwords are not shown.\n\n"
+        "Prints every setting with its origin: default, store (written by `outlog apply`), file (-f FILE,\n"
+        "as it would be applied), environment, flag. A later origin in this list overrides an earlier\n"
+        "one. Passwords are not shown.\n\n"
         "  outlog config\n"
         "  outlog config -f outlog.yaml\n",
-    .run = run,
+    .run = run_config,
 };

@@ -1,4 +1,4 @@
-/* consumers.c: outlog consumers: durable cursors and how far behind they are. */
+/* consumers.c: outlog consumers: durable cursors and their lag. */
 #include "base/timestamp.h"
 #include "cli/cli.h"
 
@@ -7,17 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 10000, MOST_WAIT_S = 3600 };
+enum { CONSUMERS_LIST_MAX = 10000, CONSUMERS_WAIT_MAX_S = 3600 };
 
-/* Where a cursor is to stand: an event_id (OUTLOG_END for the end), or before a time. */
-struct position {
+/* A position of a cursor: an event_id (OUTLOG_END for the end), or a time. */
+struct consumers_position {
     int64_t at;
     bool is_time;
 };
 
-struct wish {
+struct consumers_args {
     struct outlog_filter filter;
-    struct position from, to;
+    struct consumers_position from, to;
     bool has_to;
     int64_t limit, wait, event_id;
 };
@@ -40,24 +40,24 @@ static void print_consumer(const struct ol_cli *cli, const struct outlog_consume
     ol_buf_clear(&line);
 }
 
-static int list(struct ol_cli *cli, outlog *log, void *wish, outlog_err *err)
+static int list_consumers(struct ol_cli *cli, outlog *log, void *args, outlog_err *err)
 {
     size_t count;
-    struct outlog_consumer *all = calloc(MOST, sizeof *all);
-    (void)wish;
+    struct outlog_consumer *all = calloc(CONSUMERS_LIST_MAX, sizeof *all);
+    (void)args;
     if (!all)
         return ol_no_memory(err);
-    int result = outlog_consumer_list(log, all, MOST, &count, err);
+    int result = outlog_consumer_list(log, all, CONSUMERS_LIST_MAX, &count, err);
     if (result == 0 && !cli->json)
         printf("%s%-24s %12s %10s  %-19s  %s%s\n", ol_cli_bold(cli), "consumer", "cursor", "lag",
                "updated", "filters", ol_cli_plain(cli));
-    for (size_t i = 0; result == 0 && i < count && i < MOST; i++)
+    for (size_t i = 0; result == 0 && i < count && i < CONSUMERS_LIST_MAX; i++)
         print_consumer(cli, &all[i]);
     free(all);
     return result;
 }
 
-static int show(struct ol_cli *cli, outlog *log, const char *name, outlog_err *err)
+static int show_consumer(struct ol_cli *cli, outlog *log, const char *name, outlog_err *err)
 {
     struct outlog_consumer consumer;
     if (outlog_consumer_get(log, name, &consumer, err) < 0)
@@ -66,43 +66,43 @@ static int show(struct ol_cli *cli, outlog *log, const char *name, outlog_err *e
     return 0;
 }
 
-static int create(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
+static int create_consumer(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
 {
-    struct wish *wish = context;
-    const struct position *from = &wish->from;
+    struct consumers_args *args = context;
+    const struct consumers_position *from = &args->from;
     bool created;
-    if (outlog_consumer_create(log, cli->argv[1], &wish->filter, from->is_time ? 0 : from->at,
+    if (outlog_consumer_create(log, cli->argv[1], &args->filter, from->is_time ? 0 : from->at,
                                &created, err) < 0)
         return -1;
     if (created && from->is_time &&
         outlog_consumer_reset_to_time(log, cli->argv[1], from->at, err) < 0)
         return -1;
-    return show(cli, log, cli->argv[1], err);
+    return show_consumer(cli, log, cli->argv[1], err);
 }
 
-static int reset(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
+static int reset_consumer(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
 {
-    struct wish *wish = context;
-    const struct position *to = &wish->to;
+    struct consumers_args *args = context;
+    const struct consumers_position *to = &args->to;
     if ((to->is_time ? outlog_consumer_reset_to_time(log, cli->argv[1], to->at, err)
                      : outlog_consumer_reset(log, cli->argv[1], to->at, err)) < 0)
         return -1;
-    return show(cli, log, cli->argv[1], err);
+    return show_consumer(cli, log, cli->argv[1], err);
 }
 
-static int delete (struct ol_cli *cli, outlog *log, void *wish, outlog_err *err)
+static int delete_consumer(struct ol_cli *cli, outlog *log, void *args, outlog_err *err)
 {
-    (void)wish;
+    (void)args;
     return outlog_consumer_delete(log, cli->argv[1], err);
 }
 
 static int read_events(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
 {
-    struct wish *wish = context;
+    struct consumers_args *args = context;
     struct outlog_page page = {0};
     struct ol_buf line = {0};
-    int result = outlog_consumer_read(log, cli->argv[1], (size_t)wish->limit,
-                                      (int)(wish->wait * 1000), &page, err);
+    int result = outlog_consumer_read(log, cli->argv[1], (size_t)args->limit,
+                                      (int)(args->wait * 1000), &page, err);
     for (size_t i = 0; result == 0 && i < page.count; i++) {
         ol_cli_put_event(cli, &page.events[i], &line);
         ol_cli_put_line(&line);
@@ -112,25 +112,25 @@ static int read_events(struct ol_cli *cli, outlog *log, void *context, outlog_er
     return result;
 }
 
-static int commit(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
+static int commit_cursor(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
 {
-    struct wish *wish = context;
-    if (outlog_consumer_commit(log, cli->argv[1], wish->event_id, NULL, err) < 0)
+    struct consumers_args *args = context;
+    if (outlog_consumer_commit(log, cli->argv[1], args->event_id, NULL, err) < 0)
         return -1;
-    return show(cli, log, cli->argv[1], err);
+    return show_consumer(cli, log, cli->argv[1], err);
 }
 
 static const struct ol_cli_verb verbs[] = {
-    {"create", 2, create, "consumers create NAME [--from N|end|TIME] [filters]"},
-    {"reset", 2, reset, "consumers reset NAME --to 0|N|end|TIME"},
-    {"delete", 2, delete, "consumers delete NAME"},
+    {"create", 2, create_consumer, "consumers create NAME [--from N|end|TIME] [filters]"},
+    {"reset", 2, reset_consumer, "consumers reset NAME --to 0|N|end|TIME"},
+    {"delete", 2, delete_consumer, "consumers delete NAME"},
     {"read", 2, read_events, "consumers read NAME [--limit N] [--wait SECONDS]"},
-    {"commit", 3, commit, "consumers commit NAME EVENT_ID"},
-    {NULL, 0, list, NULL},
+    {"commit", 3, commit_cursor, "consumers commit NAME EVENT_ID"},
+    {NULL, 0, list_consumers, NULL},
 };
 
-/* 0, an event_id, `end`, or a time. */
-static int take_position(const char *option, const char *text, struct position *out)
+/* Parse 0, an event_id, `end`, or a time. */
+static int parse_position(const char *option, const char *text, struct consumers_position *out)
 {
     if (strcmp(text, "end") == 0) {
         out->at = OUTLOG_END;
@@ -147,14 +147,14 @@ static int take_position(const char *option, const char *text, struct position *
                      option, text);
 }
 
-static int parse(struct ol_cli *cli, struct wish *wish)
+static int parse_consumers_args(struct ol_cli *cli, struct consumers_args *args)
 {
     const char *aggregate = NULL, *from = NULL, *to = NULL;
-    struct outlog_filter *filter = &wish->filter;
+    struct outlog_filter *filter = &args->filter;
     const struct ol_option options[] = {{"from", OL_OPTION_STRING, &from, NULL},
-                                        {"to", OL_OPTION_STRING, &to, &wish->has_to},
-                                        {"limit", OL_OPTION_NUMBER, &wish->limit, NULL},
-                                        {"wait", OL_OPTION_NUMBER, &wish->wait, NULL},
+                                        {"to", OL_OPTION_STRING, &to, &args->has_to},
+                                        {"limit", OL_OPTION_NUMBER, &args->limit, NULL},
+                                        {"wait", OL_OPTION_NUMBER, &args->wait, NULL},
                                         {"org", OL_OPTION_STRING, &filter->org_id, NULL},
                                         {"infra", OL_OPTION_FLAG, &filter->is_infrastructure, NULL},
                                         {"type", OL_OPTION_STRING, &filter->event_type, NULL},
@@ -168,29 +168,29 @@ static int parse(struct ol_cli *cli, struct wish *wish)
     int status = ol_cli_options(cli, options);
     if (status || (status = ol_cli_org_or_infra(filter->org_id, filter->is_infrastructure)))
         return status;
-    if (wish->limit < 1 || wish->limit > MOST)
-        return ol_cli_usage("--limit is 1 to %d", MOST);
-    if (wish->wait < 0 || wish->wait > MOST_WAIT_S)
-        return ol_cli_usage("--wait is 0 to %d seconds", MOST_WAIT_S);
-    if ((from && (status = take_position("from", from, &wish->from))) ||
-        (to && (status = take_position("to", to, &wish->to))))
+    if (args->limit < 1 || args->limit > CONSUMERS_LIST_MAX)
+        return ol_cli_usage("--limit is 1 to %d", CONSUMERS_LIST_MAX);
+    if (args->wait < 0 || args->wait > CONSUMERS_WAIT_MAX_S)
+        return ol_cli_usage("--wait is 0 to %d seconds", CONSUMERS_WAIT_MAX_S);
+    if ((from && (status = parse_position("from", from, &args->from))) ||
+        (to && (status = parse_position("to", to, &args->to))))
         return status;
     return aggregate
                ? ol_cli_aggregate(cli, aggregate, &filter->aggregate_type, &filter->aggregate_id)
                : 0;
 }
 
-static int run(struct ol_cli *cli)
+static int run_consumers(struct ol_cli *cli)
 {
-    struct wish wish = {.limit = 100};
+    struct consumers_args args = {.limit = 100};
     const struct ol_cli_verb *verb;
-    int status = parse(cli, &wish);
+    int status = parse_consumers_args(cli, &args);
 
-    if (status || (status = ol_cli_verb(cli, verbs, &verb, &wish.event_id)))
+    if (status || (status = ol_cli_verb(cli, verbs, &verb, &args.event_id)))
         return status;
-    if (verb->run == reset && !wish.has_to)
-        return ol_cli_usage("say where to: --to 0, --to EVENT_ID, --to end or --to TIME");
-    return ol_cli_do(cli, verb, &wish);
+    if (verb->run == reset_consumer && !args.has_to)
+        return ol_cli_usage("reset needs --to 0, --to EVENT_ID, --to end or --to TIME");
+    return ol_cli_run_verb(cli, verb, &args);
 }
 
 const struct ol_cli_command ol_command_consumers = {
@@ -205,11 +205,12 @@ const struct ol_cli_command ol_command_consumers = {
         "       outlog consumers commit NAME EVENT_ID\n"
         "       outlog consumers reset NAME --to 0|N|end|TIME\n"
         "       outlog consumers delete NAME\n\n"
-        "A consumer is a name with a cursor: it reads after the cursor, and commits when it has\n"
-        "processed. Reading moves nothing, so after a crash the same events come again. The cursor\n"
-        "moves forward only; reset puts it anywhere. lag is an upper bound of what is waiting.\n\n"
+        "A consumer is a name with a cursor: it reads after the cursor, and commits what it has\n"
+        "processed. Reading does not move the cursor, so after a crash the same events are read again.\n"
+        "A commit only moves it forward; reset moves it anywhere. lag is an upper bound of the events\n"
+        "that are not yet committed.\n\n"
         "  outlog consumers create billing --type order.paid\n"
         "  outlog consumers read billing --limit 10\n"
         "  outlog consumers commit billing 42\n",
-    .run = run,
+    .run = run_consumers,
 };

@@ -1,4 +1,4 @@
-/* destinations.c: outlog destinations: where messages go, and how it is doing. */
+/* destinations.c: outlog destinations: health of destinations; pause, resume, deliver, test. */
 #include "cli/cli.h"
 
 #include "base/clock.h"
@@ -8,14 +8,14 @@
 
 #include <string.h>
 
-struct wish {
+struct destinations_args {
     struct outlog_operator by;
     const char *actor, *data;
 };
 
 /* --- the list --- */
 
-static void print_one(struct ol_cli *cli, const struct ol_destination_health *one)
+static void print_destination(struct ol_cli *cli, const struct ol_destination_health *one)
 {
     struct ol_buf line = {0};
     const struct ol_message_count *count = &one->count;
@@ -43,8 +43,8 @@ static void print_one(struct ol_cli *cli, const struct ol_destination_health *on
     ol_buf_clear(&line);
 }
 
-/* All, or the one of this name. */
-static int list(struct ol_cli *cli, outlog *log, const char *name, outlog_err *err)
+/* Print the destination of this name, or all of them for NULL. */
+static int list_destinations(struct ol_cli *cli, outlog *log, const char *name, outlog_err *err)
 {
     struct ol_destination_healths all;
     if (ol_destination_health_list(log, &cli->arena, &all, err) < 0)
@@ -55,31 +55,31 @@ static int list(struct ol_cli *cli, outlog *log, const char *name, outlog_err *e
                ol_cli_plain(cli));
     for (size_t i = 0; i < all.count; i++)
         if (!name || strcmp(all.all[i].name, name) == 0)
-            print_one(cli, &all.all[i]);
+            print_destination(cli, &all.all[i]);
     return 0;
 }
 
 /* --- pause, resume, deliver --- */
 
 static int pause_or_resume(struct ol_cli *cli, outlog *log, const char *name, bool paused,
-                           const struct wish *wish, outlog_err *err)
+                           const struct destinations_args *args, outlog_err *err)
 {
     bool changed;
-    if (outlog_destination_pause(log, name, paused, &wish->by, &changed, err) < 0)
+    if (outlog_destination_pause(log, name, paused, &args->by, &changed, err) < 0)
         return -1;
     if (cli->json)
-        return list(cli, log, name, err);
+        return list_destinations(cli, log, name, err);
     printf("%s %s%s\n", name, paused ? "is paused: its messages wait" : "is resumed",
            changed ? "" : " (it was before)");
     return 0;
 }
 
-static int deliver(struct ol_cli *cli, outlog *log, const char *name, const struct wish *wish,
-                   outlog_err *err)
+static int deliver_waiting(struct ol_cli *cli, outlog *log, const char *name,
+                           const struct destinations_args *args, outlog_err *err)
 {
     int64_t hurried;
     char number[32];
-    if (outlog_deliver(log, name, &wish->by, &hurried, err) < 0)
+    if (outlog_deliver(log, name, &args->by, &hurried, err) < 0)
         return -1;
     if (cli->json)
         printf("{\"hurried\":%lld}\n", (long long)hurried);
@@ -90,33 +90,33 @@ static int deliver(struct ol_cli *cli, outlog *log, const char *name, const stru
 
 /* --- test --- */
 
-static int test(struct ol_cli *cli, outlog *log, const char *name, const struct wish *wish,
-                bool *is_ok, outlog_err *err)
+static int test_destination(struct ol_cli *cli, outlog *log, const char *name,
+                            const struct destinations_args *args, bool *is_ok, outlog_err *err)
 {
-    struct ol_test_send trial;
+    struct ol_test_send sent;
     struct ol_buf line = {0};
-    const char *payload = wish->data ? ol_cli_text_or_file(cli, wish->data) : NULL;
+    const char *payload = args->data ? ol_cli_text_or_file(cli, args->data) : NULL;
     struct ol_json json;
-    if (wish->data && !payload)
+    if (args->data && !payload)
         return ol_fail(err, OUTLOG_INVALID_FIELD, "--data cannot be read");
     if (payload && ol_json_parse(payload, strlen(payload), &json, err) < 0) {
         ol_err_prefix(err, "--data");
         return -1;
     }
-    if (ol_test_send_run(log, name, payload, &trial, err) < 0)
+    if (ol_test_send_run(log, name, payload, &sent, err) < 0)
         return -1;
-    *is_ok = trial.outcome.kind == OUTLOG_PUBLISH_OK;
+    *is_ok = sent.outcome.kind == OUTLOG_PUBLISH_OK;
     if (cli->json) {
-        ol_test_send_json(&trial, &line);
+        ol_test_send_json(&sent, &line);
     } else {
         ol_buf_print(&line, "%s%s%s", *is_ok ? ol_cli_good(cli) : ol_cli_bad(cli),
-                     ol_test_send_outcome(&trial), ol_cli_plain(cli));
-        if (trial.outcome.status)
-            ol_buf_print(&line, "  status %d", trial.outcome.status);
-        ol_buf_print(&line, "  %lld ms", (long long)(trial.outcome.duration_us / 1000));
-        if (*trial.error)
+                     ol_test_send_outcome(&sent), ol_cli_plain(cli));
+        if (sent.outcome.status)
+            ol_buf_print(&line, "  status %d", sent.outcome.status);
+        ol_buf_print(&line, "  %lld ms", (long long)(sent.outcome.duration_us / 1000));
+        if (*sent.error)
             ol_buf_text(&line, "  ");
-        ol_cli_put_safe(&line, trial.error, strlen(trial.error));
+        ol_cli_put_safe(&line, sent.error, strlen(sent.error));
     }
     ol_cli_put_line(&line);
     ol_buf_clear(&line);
@@ -125,16 +125,16 @@ static int test(struct ol_cli *cli, outlog *log, const char *name, const struct 
 
 /* --- the command --- */
 
-static int run(struct ol_cli *cli)
+static int run_destinations(struct ol_cli *cli)
 {
-    struct wish wish = {0};
+    struct destinations_args args = {0};
     outlog_err err;
-    const struct ol_option options[] = {{"actor", OL_OPTION_STRING, &wish.actor, NULL},
-                                        {"data", OL_OPTION_STRING, &wish.data, NULL},
+    const struct ol_option options[] = {{"actor", OL_OPTION_STRING, &args.actor, NULL},
+                                        {"data", OL_OPTION_STRING, &args.data, NULL},
                                         {0}};
     static const char *const verbs[] = {"pause", "resume", "deliver", "test"};
     int status = ol_cli_options(cli, options), verb = 0;
-    if (status || (status = ol_cli_actor(cli, wish.actor, &wish.by.actor_type, &wish.by.actor_id)))
+    if (status || (status = ol_cli_actor(cli, args.actor, &args.by.actor_type, &args.by.actor_id)))
         return status;
     while (cli->argc && verb < 4 && strcmp(cli->argv[0], verbs[verb]) != 0)
         verb++;
@@ -146,10 +146,10 @@ static int run(struct ol_cli *cli)
         return OL_EXIT_FAILED;
     const char *name = cli->argc ? cli->argv[1] : NULL;
     bool is_ok = true;
-    int result = !name      ? list(cli, log, NULL, &err)
-                 : verb < 2 ? pause_or_resume(cli, log, name, verb == 0, &wish, &err)
-                 : verb < 3 ? deliver(cli, log, name, &wish, &err)
-                            : test(cli, log, name, &wish, &is_ok, &err);
+    int result = !name      ? list_destinations(cli, log, NULL, &err)
+                 : verb < 2 ? pause_or_resume(cli, log, name, verb == 0, &args, &err)
+                 : verb < 3 ? deliver_waiting(cli, log, name, &args, &err)
+                            : test_destination(cli, log, name, &args, &is_ok, &err);
     if (result < 0)
         status = ol_cli_report(&err);
     else if (!is_ok)
@@ -166,13 +166,13 @@ const struct ol_cli_command ol_command_destinations = {
         "       outlog destinations pause|resume NAME [--actor TYPE:ID]\n"
         "       outlog destinations deliver NAME [--actor TYPE:ID]\n"
         "       outlog destinations test NAME [--data JSON|@FILE] [--json]\n\n"
-        "Lists destinations with what waits for them and when they last took a message; ~ marks a number\n"
-        "that is projected from the first messages of a long backlog. A paused one keeps its messages.\n"
-        "`deliver` makes everything due now that waits for its next try or its time. `test` sends one\n"
-        "message of type outlog.test from here, past the outbox, and says what came of it; exit 1 unless\n"
-        "it was taken.\n\n"
+        "Lists destinations with their backlog and the time of their last success; ~ marks a number that\n"
+        "is estimated from the first messages of a long backlog. While a destination is paused, its\n"
+        "messages stay in the outbox. `deliver` makes messages that wait for a retry or a delay due now.\n"
+        "`test` sends one message of type outlog.test from this process, not through the outbox, and\n"
+        "prints the outcome; exit 1 unless the destination accepted it.\n\n"
         "  outlog destinations\n"
         "  outlog destinations test billing\n"
         "  outlog destinations pause billing --actor user:ann\n",
-    .run = run,
+    .run = run_destinations,
 };

@@ -1,7 +1,7 @@
-/* import.c: outlog import: an export into a new store. */
+/* import.c: outlog import: loads an export into a new store. */
 #include "cli/cli.h"
 
-#include "export/export.h"
+#include "export/import.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -10,16 +10,16 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
-enum { PIECE = 64 * 1024 };
+enum { IMPORT_CHUNK_BYTES = 64 * 1024 };
 
-/* The next line, without its end. 1, 0 at the end, -1. */
-static int next_line(gzFile file, struct ol_buf *line, outlog_err *err)
+/* Read the next line, without its line feed. Returns 1, 0 at the end of the file, or -1. */
+static int read_line(gzFile file, struct ol_buf *line, outlog_err *err)
 {
-    char piece[PIECE];
+    char chunk[IMPORT_CHUNK_BYTES];
     int why;
     ol_buf_reset(line);
-    while (gzgets(file, piece, sizeof piece)) {
-        ol_buf_text(line, piece);
+    while (gzgets(file, chunk, sizeof chunk)) {
+        ol_buf_text(line, chunk);
         if (line->failed)
             return ol_no_memory(err);
         if (line->bytes && line->data[line->bytes - 1] == '\n') {
@@ -29,14 +29,14 @@ static int next_line(gzFile file, struct ol_buf *line, outlog_err *err)
     }
     const char *text = gzerror(file, &why);
     if (why != Z_OK && why != Z_STREAM_END)
-        return ol_fail(err, OUTLOG_INVALID_FIELD, "it cannot be read: %s", text);
+        return ol_fail(err, OUTLOG_INVALID_FIELD, "cannot be read: %s", text);
     return line->bytes ? 1 : 0;
 }
 
-static int take_file(struct ol_import *import, const char *path, outlog_err *err)
+static int import_file(struct ol_import *import, const char *path, outlog_err *err)
 {
     bool is_stdin = strcmp(path, "-") == 0;
-    gzFile file = is_stdin ? gzdopen(0, "rb") : gzopen(path, "rb"); // plain text is read as it is
+    gzFile file = is_stdin ? gzdopen(0, "rb") : gzopen(path, "rb"); // zlib also reads plain text
     struct ol_buf line = {0};
     long number = 0;
     int more = -1;
@@ -44,7 +44,7 @@ static int take_file(struct ol_import *import, const char *path, outlog_err *err
     if (!file)
         return ol_fail(err, errno == ENOENT ? OUTLOG_NOT_FOUND : OUTLOG_INVALID_FIELD,
                        "cannot read %.200s: %s; check the path", path, strerror(errno));
-    while ((more = next_line(file, &line, err)) > 0) {
+    while ((more = read_line(file, &line, err)) > 0) {
         number++;
         if (line.bytes && ol_import_line(import, line.data, line.bytes, err) < 0) {
             more = -1;
@@ -58,8 +58,8 @@ static int take_file(struct ol_import *import, const char *path, outlog_err *err
     return more;
 }
 
-/* Segments in the order of their names; the state comes last by its own. */
-static int take_folder(struct ol_import *import, const char *folder, outlog_err *err)
+/* Import the segments in the order of their names; state.ndjson.gz sorts after them. */
+static int import_folder(struct ol_import *import, const char *folder, outlog_err *err)
 {
     struct dirent **files;
     char path[1400];
@@ -72,14 +72,14 @@ static int take_folder(struct ol_import *import, const char *folder, outlog_err 
         bool is_part = bytes > 10 && strcmp(name + bytes - 10, ".ndjson.gz") == 0;
         snprintf(path, sizeof path, "%.1000s/%.255s", folder, name);
         if (is_part && result == 0)
-            result = take_file(import, path, err);
+            result = import_file(import, path, err);
         free(files[i]);
     }
     free(files);
     return result;
 }
 
-static int run(struct ol_cli *cli)
+static int run_import(struct ol_cli *cli)
 {
     const struct ol_option table[] = {{0}};
     struct ol_import *import = NULL;
@@ -92,14 +92,14 @@ static int run(struct ol_cli *cli)
     if (status)
         return status;
     if (cli->argc != 1)
-        return ol_cli_usage("import FILE, import FOLDER, or import - for standard input");
+        return ol_cli_usage("import takes FILE, FOLDER, or - for standard input");
     const char *path = cli->argv[0];
     bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
     if (ol_import_open(log, &import, &err) < 0 ||
-        (is_folder ? take_folder(import, path, &err) : take_file(import, path, &err)) < 0 ||
+        (is_folder ? import_folder(import, path, &err) : import_file(import, path, &err)) < 0 ||
         ol_import_finish(import, &count, &err) < 0)
         status = ol_cli_report(&err);
     ol_import_close(import);
@@ -111,13 +111,13 @@ static int run(struct ol_cli *cli)
 
 const struct ol_cli_command ol_command_import = {
     .name = "import",
-    .summary = "an export into a new store",
+    .summary = "load an export into a new store",
     .help =
         "usage: outlog import FILE|FOLDER|-\n\n"
-        "Reads what `outlog export` wrote, compressed or not, into a store that `outlog init` has just\n"
-        "made. Everything keeps its id, so that a repeat after the move is still a repeat. An import\n"
-        "that was interrupted is run again on the same store; nobody may append to it meanwhile.\n\n"
+        "Loads what `outlog export` wrote, compressed or not, into a store that `outlog init` has just\n"
+        "created. Everything keeps its id, so a repeated request is still recognised after a move. After\n"
+        "an interruption run the import again on the same store. Do not append to it meanwhile.\n\n"
         "  outlog import backup.ndjson.gz --store sqlite:new.db\n"
         "  outlog --store sqlite:old.db export | outlog --store postgres://… import -\n",
-    .run = run,
+    .run = run_import,
 };

@@ -1,7 +1,7 @@
-/* init.c: outlog init. */
+/* init.c: outlog init: creates or upgrades the schema. */
 #include "cli/cli.h"
 
-static int run(struct ol_cli *cli)
+static int run_init(struct ol_cli *cli)
 {
     outlog *log = NULL;
     outlog_err err;
@@ -35,5 +35,5 @@ const struct ol_cli_command ol_command_init = {
         "  outlog init\n"
         "  outlog init --store sqlite:app.db\n"
         "  outlog init --store postgres://app@localhost/app\n",
-    .run = run,
+    .run = run_init,
 };

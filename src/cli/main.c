@@ -1,4 +1,4 @@
-/* main.c: finds the verb and runs it. */
+/* main.c: finds the command and runs it. */
 #include "cli/cli.h"
 
 #include "store/sqlite/tune.h"
@@ -8,17 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct ol_cli_command *const commands[] = {
-    &ol_command_init,      &ol_command_append,    &ol_command_events,       &ol_command_trace,
-    &ol_command_causality, &ol_command_consumers, &ol_command_projections,  &ol_command_apply,
-    &ol_command_send,      &ol_command_relay,     &ol_command_outbox,       &ol_command_dead,
-    &ol_command_requeue,   &ol_command_kill,      &ol_command_destinations, &ol_command_stats,
-    &ol_command_config,    &ol_command_runs,      &ol_command_run_one,      &ol_command_verify,
-    &ol_command_signal,    &ol_command_step,      &ol_command_tool,         &ol_command_sinks,
-    &ol_command_export,    &ol_command_import,    &ol_command_serve,        &ol_command_token,
-    &ol_command_doctor,    &ol_command_bench,     &ol_command_notices,      &ol_command_sessions,
-    &ol_command_version,
-};
+#define OL_CLI_ADDRESS(name) &ol_command_##name,
+static const struct ol_cli_command *const commands[] = {OL_CLI_COMMANDS(OL_CLI_ADDRESS)};
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
 static void print_help(FILE *to)
@@ -31,7 +22,7 @@ static void print_help(FILE *to)
     fputs(
         "\nEvery command takes\n"
         "  --store URL   sqlite:PATH or postgres://…   (else OUTLOG_STORE, else sqlite:outlog.db)\n"
-        "  --json        one JSON object a line\n"
+        "  --json        one JSON object per line\n"
         "  --help        what the command does, with examples\n\n"
         "Try:\n"
         "  outlog init\n"
@@ -41,7 +32,7 @@ static void print_help(FILE *to)
         to);
 }
 
-static const struct ol_cli_command *find(const char *name)
+static const struct ol_cli_command *find_command(const char *name)
 {
     for (int i = 0; i < COMMAND_COUNT; i++)
         if (strcmp(commands[i]->name, name) == 0)
@@ -49,8 +40,8 @@ static const struct ol_cli_command *find(const char *name)
     return NULL;
 }
 
-/* The first word that is no option is the command; global options may stand before it. */
-static int command_at(int argc, char **argv)
+/* The first word that is not an option is the command; global options may come before it. */
+static int find_command_word(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--store") == 0)
@@ -69,59 +60,68 @@ static bool wants_help(int argc, char **argv)
     return false;
 }
 
-/* Whoever closes the pipe has seen enough: `outlog events | head`. */
-static bool reader_has_gone(void)
+/* A reader that closes the pipe has what it wants: `outlog events | head`. */
+static bool is_pipe_closed(void)
 {
     struct pollfd out = {.fd = STDOUT_FILENO};
     return poll(&out, 1, 0) > 0 && out.revents & (POLLERR | POLLHUP);
 }
 
-int main(int argc, char **argv)
+/* Run the command at argv[at], which is taken out of the words. Returns the exit status. */
+static int run_command(const struct ol_cli_command *command, int argc, char **argv, int at)
 {
-    ol_sqlite_tune();
-    int at = command_at(argc, argv);
-    if (at < 0) {
-        if (wants_help(argc, argv)) {
-            print_help(stdout);
-            return OL_EXIT_DONE;
-        }
-        if (argc > 1 && strcmp(argv[1], "--version") == 0)
-            return ol_command_version.run(&(struct ol_cli){0});
-        if (argc > 1)
-            return ol_cli_usage("'%s' is no command; `outlog --help` lists them", argv[1]);
-        print_help(stderr);
-        return OL_EXIT_USAGE;
-    }
-    bool is_help = strcmp(argv[at], "help") == 0;
-    if (is_help && at + 1 == argc) {
-        print_help(stdout);
-        return OL_EXIT_DONE;
-    }
-    at += is_help; // help COMMAND
-    const struct ol_cli_command *command = find(argv[at]);
-    if (!command)
-        return ol_cli_usage("there is no command '%s'; `outlog --help` lists them", argv[at]);
-    if (is_help || wants_help(argc, argv)) {
-        fputs(command->help, stdout);
-        return OL_EXIT_DONE;
-    }
-
     const char *store = getenv("OUTLOG_STORE");
     struct ol_cli cli = {.store = store && *store ? store : "sqlite:outlog.db",
                          .store_from = store && *store ? OL_FROM_ENVIRONMENT : OL_FROM_DEFAULT,
                          .color = isatty(STDOUT_FILENO) && !getenv("NO_COLOR"),
                          .argc = argc - 2,
                          .argv = argv + 1};
-    memmove(argv + at, argv + at + 1, (size_t)(argc - at) * sizeof *argv); // the command itself
+    memmove(argv + at, argv + at + 1, (size_t)(argc - at) * sizeof *argv);
     int status = command->run(&cli);
     bool is_cut = fflush(stdout) != 0 || ferror(stdout);
-    if (is_cut && status == OL_EXIT_DONE && !reader_has_gone()) {
-        fputs(
-            "outlog: the output could not be written and is not complete; free some space, or give "
-            "it another place [output_failed]\n",
-            stderr);
+    if (is_cut && status == OL_EXIT_DONE && !is_pipe_closed()) {
+        fputs("outlog: the output could not be written and is not complete; free some space, or "
+              "write it somewhere else [output_failed]\n",
+              stderr);
         status = OL_EXIT_FAILED;
     }
     ol_arena_clear(&cli.arena);
     return status;
+}
+
+/* `outlog` with options only, or with nothing at all. */
+static int run_without_command(int argc, char **argv)
+{
+    if (wants_help(argc, argv)) {
+        print_help(stdout);
+        return OL_EXIT_DONE;
+    }
+    if (argc > 1 && strcmp(argv[1], "--version") == 0)
+        return ol_command_version.run(&(struct ol_cli){0});
+    if (argc > 1)
+        return ol_cli_usage("'%s' is not a command; `outlog --help` lists them", argv[1]);
+    print_help(stderr);
+    return OL_EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    ol_sqlite_tune();
+    int at = find_command_word(argc, argv);
+    if (at < 0)
+        return run_without_command(argc, argv);
+    bool is_help = strcmp(argv[at], "help") == 0;
+    if (is_help && at + 1 == argc) {
+        print_help(stdout);
+        return OL_EXIT_DONE;
+    }
+    at += is_help; // help COMMAND
+    const struct ol_cli_command *command = find_command(argv[at]);
+    if (!command)
+        return ol_cli_usage("there is no command '%s'; `outlog --help` lists them", argv[at]);
+    if (is_help || wants_help(argc, argv)) {
+        fputs(command->help, stdout);
+        return OL_EXIT_DONE;
+    }
+    return run_command(command, argc, argv, at);
 }

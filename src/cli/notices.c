@@ -1,4 +1,4 @@
-/* notices.c: outlog notices: what stands in the feeds of users. */
+/* notices.c: outlog notices: lists notifications in users' inboxes and marks them as read. */
 #include "cli/cli.h"
 
 #include "base/json/json.h"
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-struct wish {
+struct notices_args {
     const char *org_id, *user_id, *after;
     bool unread;
     int64_t limit;
@@ -25,11 +25,12 @@ static void put_notice(struct ol_cli *cli, const struct ol_json *notice, struct 
     ol_cli_put_safe(line, subject, strlen(subject));
 }
 
-static int list(struct ol_cli *cli, outlog *log, const struct wish *wish, outlog_err *err)
+static int list_notices(struct ol_cli *cli, outlog *log, const struct notices_args *args,
+                        outlog_err *err)
 {
     struct ol_buf page = {0};
-    int result = ol_inbox_list(log, wish->org_id, wish->user_id, wish->unread ? 1 : -1, wish->after,
-                               (int)wish->limit, &page, err);
+    int result = ol_inbox_list(log, args->org_id, args->user_id, args->unread ? 1 : -1, args->after,
+                               (int)args->limit, &page, err);
     if (result == 0 && !cli->json)
         printf("%s%-36s  %-19s  %-6s %-12s %-20s %s%s\n", ol_cli_bold(cli), "id", "created",
                "state", "org", "user", "subject", ol_cli_plain(cli));
@@ -39,8 +40,8 @@ static int list(struct ol_cli *cli, outlog *log, const struct wish *wish, outlog
     return result;
 }
 
-/* All of them, or none. */
-static int mark(struct ol_cli *cli, outlog *log, const char *org_id, outlog_err *err)
+/* Mark the notifications named by the words as read, in one transaction. */
+static int mark_read(struct ol_cli *cli, outlog *log, const char *org_id, outlog_err *err)
 {
     struct ol_buf line = {0};
     outlog_tx *tx;
@@ -68,14 +69,14 @@ static int mark(struct ol_cli *cli, outlog *log, const char *org_id, outlog_err 
     return result;
 }
 
-static int run(struct ol_cli *cli)
+static int run_notices(struct ol_cli *cli)
 {
-    struct wish wish = {.limit = 100};
-    const struct ol_option options[] = {{"org", OL_OPTION_STRING, &wish.org_id, NULL},
-                                        {"user", OL_OPTION_STRING, &wish.user_id, NULL},
-                                        {"unread", OL_OPTION_FLAG, &wish.unread, NULL},
-                                        {"after", OL_OPTION_STRING, &wish.after, NULL},
-                                        {"limit", OL_OPTION_NUMBER, &wish.limit, NULL},
+    struct notices_args args = {.limit = 100};
+    const struct ol_option options[] = {{"org", OL_OPTION_STRING, &args.org_id, NULL},
+                                        {"user", OL_OPTION_STRING, &args.user_id, NULL},
+                                        {"unread", OL_OPTION_FLAG, &args.unread, NULL},
+                                        {"after", OL_OPTION_STRING, &args.after, NULL},
+                                        {"limit", OL_OPTION_NUMBER, &args.limit, NULL},
                                         {0}};
     outlog_err err;
     int status = ol_cli_options(cli, options);
@@ -83,15 +84,16 @@ static int run(struct ol_cli *cli)
         return status;
     bool is_read = cli->argc && strcmp(cli->argv[0], "read") == 0;
     if (cli->argc && !is_read)
-        return ol_cli_usage("notices knows read, not '%s'", cli->argv[0]);
+        return ol_cli_usage("notices takes read, not '%s'", cli->argv[0]);
     if (is_read && cli->argc < 2)
-        return ol_cli_usage("which ones? outlog notices read ID…");
-    if (wish.limit < 1 || wish.limit > 10000)
+        return ol_cli_usage("notices read needs ids: outlog notices read ID…");
+    if (args.limit < 1 || args.limit > 10000)
         return ol_cli_usage("--limit is 1 to 10000");
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
-    if ((is_read ? mark(cli, log, wish.org_id, &err) : list(cli, log, &wish, &err)) < 0)
+    if ((is_read ? mark_read(cli, log, args.org_id, &err) : list_notices(cli, log, &args, &err)) <
+        0)
         status = ol_cli_report(&err);
     outlog_close(log);
     return status;
@@ -103,9 +105,9 @@ const struct ol_cli_command ol_command_notices = {
     .help =
         "usage: outlog notices [--org O] [--user U] [--unread] [--limit N] [--after PLACE] [--json]\n"
         "       outlog notices read ID…\n\n"
-        "What notification rules have put into the feeds of users, the newest first; `read` marks some\n"
-        "as read, all of them or none.\n\n"
+        "Lists what notification rules have added to users' feeds, the newest first. `read` marks the\n"
+        "given ones as read, all of them or none.\n\n"
         "  outlog notices --org acme --user u-mia --unread\n"
         "  outlog notices read 019a7c3e-0000-7000-8000-000000000001\n",
-    .run = run,
+    .run = run_notices,
 };

@@ -1,5 +1,5 @@
-/* options.c: reading the command line. Long options (and -f where it is usual), before or after the
- * words; `--` ends them. */
+/* options.c: reads the command line. Options are long (and -f where it is usual) and may come
+ * before or after the words; `--` ends them. */
 #include "base/duration.h"
 #include "base/timestamp.h"
 #include "cli/cli.h"
@@ -53,7 +53,7 @@ int ol_cli_report(const outlog_err *err)
     return OL_EXIT_FAILED;
 }
 
-static int choose(const char *name, const char *value, const char *const *known)
+static int choose_word(const char *name, const char *value, const char *const *known)
 {
     for (int i = 0; known[i]; i++)
         if (strcmp(value, known[i]) == 0)
@@ -70,15 +70,16 @@ int ol_cli_log(const char *format, const char *level)
                                                                                       "warn",
                                                                                       "error",
                                                                                       NULL};
-    int how = choose("log-format", format ? format : "logfmt", formats);
-    int least = how < 0 ? -1 : choose("log-level", level ? level : "info", levels);
-    if (least < 0)
+    int how = choose_word("log-format", format ? format : "logfmt", formats);
+    int lowest = how < 0 ? -1 : choose_word("log-level", level ? level : "info", levels);
+    if (lowest < 0)
         return OL_EXIT_USAGE;
-    ol_logline_setup((enum ol_logline_format)how, (enum ol_logline_level)least);
+    ol_logline_setup((enum ol_logline_format)how, (enum ol_logline_level)lowest);
     return 0;
 }
 
-static const struct ol_option *find(const struct ol_option *options, const char *name, size_t bytes)
+static const struct ol_option *find_option(const struct ol_option *options, const char *name,
+                                           size_t bytes)
 {
     for (; options && options->name; options++)
         if (strlen(options->name) == bytes && memcmp(options->name, name, bytes) == 0)
@@ -86,13 +87,13 @@ static const struct ol_option *find(const struct ol_option *options, const char 
     return NULL;
 }
 
-/* -f, where the command has such an option. */
+/* Whether the word is a one-letter option of this command, such as -f. */
 static bool is_short(const struct ol_option *options, const char *word)
 {
-    return word[0] == '-' && word[1] && !word[2] && find(options, word + 1, 1);
+    return word[0] == '-' && word[1] && !word[2] && find_option(options, word + 1, 1);
 }
 
-static int take_value(const struct ol_option *option, const char *value)
+static int read_value(const struct ol_option *option, const char *value)
 {
     char *end;
     if (option->kind == OL_OPTION_STRING) {
@@ -107,15 +108,15 @@ static int take_value(const struct ol_option *option, const char *value)
     return 0;
 }
 
-/* One option at argv[i]; returns how many arguments it used, or -1. */
-static int take(const struct ol_option *const *tables, int argc, char **argv, int i)
+/* Read the option at argv[i]; returns how many arguments it used, or -1. */
+static int read_option(const struct ol_option *const *tables, int argc, char **argv, int i)
 {
     const char *name = argv[i] + (argv[i][1] == '-' ? 2 : 1), *equals = strchr(name, '=');
     size_t bytes = equals ? (size_t)(equals - name) : strlen(name);
-    const struct ol_option *option = find(tables[0], name, bytes);
+    const struct ol_option *option = find_option(tables[0], name, bytes);
 
     if (!option)
-        option = find(tables[1], name, bytes);
+        option = find_option(tables[1], name, bytes);
     if (!option) {
         ol_cli_usage("unknown option --%.*s; --help lists the options", (int)bytes, name);
         return -1;
@@ -131,12 +132,12 @@ static int take(const struct ol_option *const *tables, int argc, char **argv, in
         return 1;
     }
     if (equals)
-        return take_value(option, equals + 1) == 0 ? 1 : -1;
+        return read_value(option, equals + 1) == 0 ? 1 : -1;
     if (i + 1 >= argc) {
         ol_cli_usage("--%s needs a value", option->name);
         return -1;
     }
-    return take_value(option, argv[i + 1]) == 0 ? 2 : -1;
+    return read_value(option, argv[i + 1]) == 0 ? 2 : -1;
 }
 
 int ol_cli_options(struct ol_cli *cli, const struct ol_option *options)
@@ -155,7 +156,7 @@ int ol_cli_options(struct ol_cli *cli, const struct ol_option *options)
             only_words = true;
             i++;
         } else if (!only_words && (strncmp(word, "--", 2) == 0 || is_short(options, word))) {
-            int used = take(tables, cli->argc, cli->argv, i);
+            int used = read_option(tables, cli->argc, cli->argv, i);
             if (used < 0)
                 return OL_EXIT_USAGE;
             i += used;
@@ -266,23 +267,23 @@ int ol_cli_verb(const struct ol_cli *cli, const struct ol_cli_verb *verbs,
         snprintf(known + bytes, sizeof known - bytes, "%s%s", bytes ? ", " : "", verb->name);
     }
     if (cli->argc && !verb->name)
-        return ol_cli_usage("%.*s knows %s, not '%s'", (int)strcspn(verbs->usage, " "),
+        return ol_cli_usage("%.*s takes %s, not '%s'", (int)strcspn(verbs->usage, " "),
                             verbs->usage, known, cli->argv[0]);
     if (cli->argc != verb->words)
         return ol_cli_usage("usage: outlog %s", verb->usage);
     if (cli->argc > 2 && !ol_cli_event_id(cli->argv[2], event_id))
-        return ol_cli_usage("'%s' is no event_id", cli->argv[2]);
+        return ol_cli_usage("'%s' is not an event_id", cli->argv[2]);
     *out = verb;
     return 0;
 }
 
-int ol_cli_do(struct ol_cli *cli, const struct ol_cli_verb *verb, void *wish)
+int ol_cli_run_verb(struct ol_cli *cli, const struct ol_cli_verb *verb, void *args)
 {
     outlog_err err;
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
-    int status = verb->run(cli, log, wish, &err) < 0 ? ol_cli_report(&err) : 0;
+    int status = verb->run(cli, log, args, &err) < 0 ? ol_cli_report(&err) : 0;
     outlog_close(log);
     return status;
 }
@@ -340,7 +341,7 @@ const char *ol_cli_text_or_file(struct ol_cli *cli, const char *text)
     const char *content = ol_cli_bytes_or_file(cli, text, &bytes);
     if (!content || strlen(content) == bytes)
         return content;
-    ol_fail(&err, OUTLOG_INVALID_JSON, "%.200s holds a NUL byte, which no JSON text does",
+    ol_fail(&err, OUTLOG_INVALID_JSON, "%.200s contains a NUL byte, which JSON text cannot have",
             text + 1);
     ol_cli_report(&err);
     return NULL;

@@ -1,4 +1,4 @@
-/* outbox.c: outlog outbox: messages and what became of them. */
+/* outbox.c: outlog outbox: lists messages with their state, or shows one with its attempts. */
 #include "base/timestamp.h"
 #include "cli/cli.h"
 
@@ -9,9 +9,9 @@
 
 #include <string.h>
 
-enum { MOST = 10000 };
+enum { OUTBOX_LIMIT_MAX = 10000 };
 
-struct wish {
+struct outbox_args {
     struct outlog_message_filter filter;
     int64_t limit;
     const char *after;
@@ -69,7 +69,7 @@ int ol_cli_put_messages(struct ol_cli *cli, outlog *log, const struct outlog_mes
 
 /* --- show --- */
 
-static void field(const struct ol_cli *cli, const char *name, const char *value)
+static void print_field(const struct ol_cli *cli, const char *name, const char *value)
 {
     struct ol_buf line = {0};
     if (!value)
@@ -80,14 +80,14 @@ static void field(const struct ol_cli *cli, const char *name, const char *value)
     ol_buf_clear(&line);
 }
 
-static void time_field(const struct ol_cli *cli, const char *name, int64_t time)
+static void print_time(const struct ol_cli *cli, const char *name, int64_t time)
 {
     char text[OL_TIMESTAMP_TEXT];
     if (time)
-        field(cli, name, ol_timestamp_format(time, text));
+        print_field(cli, name, ol_timestamp_format(time, text));
 }
 
-static void attempt_line(const struct ol_cli *cli, const struct outlog_attempt *attempt)
+static void print_attempt(const struct ol_cli *cli, const struct outlog_attempt *attempt)
 {
     char time[OL_TIMESTAMP_TEXT];
     struct ol_buf line = {0};
@@ -111,63 +111,76 @@ static void attempt_line(const struct ol_cli *cli, const struct outlog_attempt *
     ol_buf_clear(&line);
 }
 
-static void show_message(const struct ol_cli *cli, const struct outlog_message *m)
+/* Headers and metadata as the JSON of the message shows them, with secrets masked. */
+static void print_documents(const struct ol_cli *cli, const struct outlog_message *message)
 {
+    static const char *const names[] = {"headers", "metadata"};
     struct ol_buf text = {0};
+    struct ol_json object;
+    ol_message_view_json(message, true, &text);
+    if (text.failed || ol_json_parse_wrapped(text.data, text.bytes, &object, NULL) < 0) {
+        ol_buf_clear(&text);
+        return;
+    }
+    for (size_t i = 0; i < 2; i++) {
+        struct ol_json value = ol_json_get(&object, names[i]);
+        if (value.type == OL_JSON_OBJECT)
+            printf("%s%-16s%s %.*s\n", ol_cli_dim(cli), names[i], ol_cli_plain(cli),
+                   (int)value.bytes, value.text);
+    }
+    ol_buf_clear(&text);
+}
+
+static void print_payload(const struct ol_cli *cli, const struct outlog_message *message)
+{
+    struct ol_buf line = {0};
+    ol_buf_print(&line, "%s%-16s%s ", ol_cli_dim(cli), "payload", ol_cli_plain(cli));
+    if (message->payload && ol_utf8_is_valid(message->payload, message->payload_bytes)) {
+        ol_cli_put_safe(&line, message->payload, message->payload_bytes);
+    } else if (message->payload) {
+        ol_buf_print(&line, "(%zu bytes, base64) ", message->payload_bytes);
+        ol_base64_encode(&line, message->payload, message->payload_bytes, 0);
+    }
+    ol_cli_put_line(&line);
+    ol_buf_clear(&line);
+}
+
+static void print_message(const struct ol_cli *cli, const struct outlog_message *m)
+{
     char attempts[40];
     snprintf(attempts, sizeof attempts, m->max_attempts ? "%d of %d" : "%d", m->attempts,
              m->max_attempts);
-    field(cli, "event_id", m->event_id);
-    field(cli, "state", m->state);
-    field(cli, "destination", m->destination);
-    field(cli, "event_type", m->event_type);
-    field(cli, "attempts", attempts);
-    field(cli, "last_error", m->last_error);
-    field(cli, "held", m->is_held ? "yes: later messages of its key wait" : NULL);
-    field(cli, "replay", m->is_replay ? "yes" : NULL);
-    time_field(cli, "created_at", m->created_at);
-    time_field(cli, "available_at", m->available_at);
-    time_field(cli, "claimed_at", m->claimed_at);
-    field(cli, "claimed_by", m->claimed_by);
-    time_field(cli, "published_at", m->published_at);
-    time_field(cli, "updated_at", m->updated_at);
-    field(cli, "org_id", m->org_id);
-    field(cli, "ordering_key", m->ordering_key);
-    field(cli, "partition_key", m->partition_key);
-    field(cli, "idempotency_key", m->idempotency_key);
-    field(cli, "correlation_id", m->correlation_id);
-    field(cli, "causation_id", *m->causation_id ? m->causation_id : NULL);
-    field(cli, "aggregate_type", m->aggregate_type);
-    field(cli, "aggregate_id", m->aggregate_id);
-    field(cli, "content_type", m->content_type);
-    ol_message_view_json(m, true, &text); // headers and metadata as JSON shows them, masked
-    for (int i = 0; i < 2 && !text.failed; i++) {
-        const char *name = i ? "metadata" : "headers";
-        struct ol_json object, value;
-        if (ol_json_parse_wrapped(text.data, text.bytes, &object, NULL) < 0)
-            break;
-        value = ol_json_get(&object, name);
-        if (value.type != OL_JSON_OBJECT)
-            continue;
-        printf("%s%-16s%s %.*s\n", ol_cli_dim(cli), name, ol_cli_plain(cli), (int)value.bytes,
-               value.text);
-    }
-    ol_buf_reset(&text);
-    ol_buf_print(&text, "%s%-16s%s ", ol_cli_dim(cli), "payload", ol_cli_plain(cli));
-    if (m->payload && ol_utf8_is_valid(m->payload, m->payload_bytes)) {
-        ol_cli_put_safe(&text, m->payload, m->payload_bytes);
-    } else if (m->payload) {
-        ol_buf_print(&text, "(%zu bytes, base64) ", m->payload_bytes);
-        ol_base64_encode(&text, m->payload, m->payload_bytes, 0);
-    }
-    ol_cli_put_line(&text);
-    ol_buf_clear(&text);
+    print_field(cli, "event_id", m->event_id);
+    print_field(cli, "state", m->state);
+    print_field(cli, "destination", m->destination);
+    print_field(cli, "event_type", m->event_type);
+    print_field(cli, "attempts", attempts);
+    print_field(cli, "last_error", m->last_error);
+    print_field(cli, "held", m->is_held ? "yes: later messages of its key wait" : NULL);
+    print_field(cli, "replay", m->is_replay ? "yes" : NULL);
+    print_time(cli, "created_at", m->created_at);
+    print_time(cli, "available_at", m->available_at);
+    print_time(cli, "claimed_at", m->claimed_at);
+    print_field(cli, "claimed_by", m->claimed_by);
+    print_time(cli, "published_at", m->published_at);
+    print_time(cli, "updated_at", m->updated_at);
+    print_field(cli, "org_id", m->org_id);
+    print_field(cli, "ordering_key", m->ordering_key);
+    print_field(cli, "partition_key", m->partition_key);
+    print_field(cli, "idempotency_key", m->idempotency_key);
+    print_field(cli, "correlation_id", m->correlation_id);
+    print_field(cli, "causation_id", *m->causation_id ? m->causation_id : NULL);
+    print_field(cli, "aggregate_type", m->aggregate_type);
+    print_field(cli, "aggregate_id", m->aggregate_id);
+    print_field(cli, "content_type", m->content_type);
+    print_documents(cli, m);
+    print_payload(cli, m);
     printf("attempts\n");
     for (size_t i = 0; i < m->attempt_count; i++)
-        attempt_line(cli, &m->attempts_log[i]);
+        print_attempt(cli, &m->attempts_log[i]);
 }
 
-static int show(struct ol_cli *cli, outlog *log, const char *id, outlog_err *err)
+static int show_message(struct ol_cli *cli, outlog *log, const char *id, outlog_err *err)
 {
     struct outlog_message_page page = {0};
     struct ol_buf line = {0};
@@ -176,7 +189,7 @@ static int show(struct ol_cli *cli, outlog *log, const char *id, outlog_err *err
         ol_message_view_json(&page.messages[0], true, &line);
         ol_cli_put_line(&line);
     } else if (result == 0) {
-        show_message(cli, &page.messages[0]);
+        print_message(cli, &page.messages[0]);
     }
     ol_buf_clear(&line);
     outlog_message_page_clear(&page);
@@ -185,44 +198,44 @@ static int show(struct ol_cli *cli, outlog *log, const char *id, outlog_err *err
 
 /* --- the command --- */
 
-static int parse(struct ol_cli *cli, struct wish *wish)
+static int parse_outbox_args(struct ol_cli *cli, struct outbox_args *args)
 {
     const char *since = NULL, *until = NULL;
-    struct outlog_message_filter *filter = &wish->filter;
+    struct outlog_message_filter *filter = &args->filter;
     const struct ol_option options[] = {{"state", OL_OPTION_STRING, &filter->state, NULL},
                                         {"to", OL_OPTION_STRING, &filter->destination, NULL},
                                         {"type", OL_OPTION_STRING, &filter->event_type, NULL},
                                         {"retrying", OL_OPTION_FLAG, &filter->is_retrying, NULL},
                                         {"since", OL_OPTION_STRING, &since, NULL},
                                         {"until", OL_OPTION_STRING, &until, NULL},
-                                        {"limit", OL_OPTION_NUMBER, &wish->limit, NULL},
-                                        {"after", OL_OPTION_STRING, &wish->after, NULL},
+                                        {"limit", OL_OPTION_NUMBER, &args->limit, NULL},
+                                        {"after", OL_OPTION_STRING, &args->after, NULL},
                                         {0}};
     static const char *const states[] = {"PENDING", "CLAIMED", "PUBLISHED", "DEAD", NULL};
     int status = ol_cli_options(cli, options);
     if (status || (status = ol_cli_one_of("state", filter->state, states)) ||
         (status = ol_cli_window(since, until, &filter->since, &filter->until)))
         return status;
-    if (wish->limit < 1 || wish->limit > MOST)
-        return ol_cli_usage("--limit is 1 to %d", MOST);
+    if (args->limit < 1 || args->limit > OUTBOX_LIMIT_MAX)
+        return ol_cli_usage("--limit is 1 to %d", OUTBOX_LIMIT_MAX);
     bool is_show = cli->argc == 2 && strcmp(cli->argv[0], "show") == 0;
     if (cli->argc && !is_show)
-        return ol_cli_usage("outbox lists, or shows one: outlog outbox show ID");
+        return ol_cli_usage("outbox lists messages, or shows one: outlog outbox show ID");
     return 0;
 }
 
-static int run(struct ol_cli *cli)
+static int run_outbox(struct ol_cli *cli)
 {
-    struct wish wish = {.limit = 100};
+    struct outbox_args args = {.limit = 100};
     outlog_err err;
-    int status = parse(cli, &wish);
+    int status = parse_outbox_args(cli, &args);
     if (status)
         return status;
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
-    if ((cli->argc ? show(cli, log, cli->argv[1], &err)
-                   : ol_cli_put_messages(cli, log, &wish.filter, wish.after, (size_t)wish.limit,
+    if ((cli->argc ? show_message(cli, log, cli->argv[1], &err)
+                   : ol_cli_put_messages(cli, log, &args.filter, args.after, (size_t)args.limit,
                                          &err)) < 0)
         status = ol_cli_report(&err);
     outlog_close(log);
@@ -236,11 +249,10 @@ const struct ol_cli_command ol_command_outbox = {
         "usage: outlog outbox [--state PENDING|CLAIMED|PUBLISHED|DEAD] [--to DESTINATION] [--type T]\n"
         "                     [--retrying] [--since T] [--until T] [--limit N] [--after X] [--json]\n"
         "       outlog outbox show ID [--json]\n\n"
-        "Lists messages, the newest first. PENDING with attempts above 0 waits for its next try:\n"
-        "--retrying lists only those. --after goes on where a list said it ended. Looking changes\n"
-        "nothing.\n\n"
+        "Lists messages, the newest first. A PENDING message with attempts above 0 waits for its next\n"
+        "attempt: --retrying lists only those. --after continues a list from where it ended.\n\n"
         "  outlog outbox --to billing --since 1h\n"
         "  outlog outbox --retrying\n"
         "  outlog outbox show 019a7c3e-0000-7000-8000-000000000001\n",
-    .run = run,
+    .run = run_outbox,
 };

@@ -1,4 +1,4 @@
-/* output.c: lines for people and for programs. */
+/* output.c: formats lines, for people or as JSON, and draws progress. */
 #include "base/timestamp.h"
 #include "cli/cli.h"
 
@@ -8,39 +8,39 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *color(const struct ol_cli *cli, const char *code)
+static const char *pick_color(const struct ol_cli *cli, const char *code)
 {
     return cli->color ? code : "";
 }
 
 const char *ol_cli_dim(const struct ol_cli *cli)
 {
-    return color(cli, "\033[2m");
+    return pick_color(cli, "\033[2m");
 }
 
 const char *ol_cli_bold(const struct ol_cli *cli)
 {
-    return color(cli, "\033[1m");
+    return pick_color(cli, "\033[1m");
 }
 
 const char *ol_cli_accent(const struct ol_cli *cli)
 {
-    return color(cli, "\033[36m");
+    return pick_color(cli, "\033[36m");
 }
 
 const char *ol_cli_good(const struct ol_cli *cli)
 {
-    return color(cli, "\033[32m");
+    return pick_color(cli, "\033[32m");
 }
 
 const char *ol_cli_bad(const struct ol_cli *cli)
 {
-    return color(cli, "\033[31m");
+    return pick_color(cli, "\033[31m");
 }
 
 const char *ol_cli_plain(const struct ol_cli *cli)
 {
-    return color(cli, "\033[0m");
+    return pick_color(cli, "\033[0m");
 }
 
 void ol_cli_put_safe(struct ol_buf *out, const char *text, size_t bytes)
@@ -50,7 +50,7 @@ void ol_cli_put_safe(struct ol_buf *out, const char *text, size_t bytes)
         bool is_c1 = c == 0xC2 && i + 1 < bytes && (unsigned char)text[i + 1] < 0xA0;
         if (c < 0x20 || c == 0x7F)
             ol_buf_print(out, "\\x%02x", c);
-        else if (is_c1) // some terminals obey U+0080 to U+009F as well
+        else if (is_c1) // some terminals also obey U+0080 to U+009F
             ol_buf_print(out, "\\x%02x", (unsigned char)text[++i]);
         else
             ol_buf_char(out, (char)c);
@@ -136,7 +136,7 @@ bool ol_cli_put_line(struct ol_buf *line)
 void ol_cli_put_event(const struct ol_cli *cli, const struct outlog_event *event,
                       struct ol_buf *out)
 {
-    enum { SHOWN = 100 };
+    enum { PAYLOAD_SHOWN_BYTES = 100 };
     char time[OL_TIMESTAMP_TEXT], name[400];
 
     if (cli->json) {
@@ -156,8 +156,9 @@ void ol_cli_put_event(const struct ol_cli *cli, const struct outlog_event *event
     ol_cli_put_wide(out, name, 20);
     ol_buf_print(out, "  %s", ol_cli_dim(cli));
     size_t bytes = event->payload_bytes;
-    if (bytes > SHOWN)
-        for (bytes = SHOWN; bytes > 0 && ((unsigned char)event->payload[bytes] & 0xC0) == 0x80;)
+    if (bytes > PAYLOAD_SHOWN_BYTES)
+        for (bytes = PAYLOAD_SHOWN_BYTES;
+             bytes > 0 && ((unsigned char)event->payload[bytes] & 0xC0) == 0x80;)
             bytes--; // not in the middle of a character
     ol_cli_put_safe(out, event->payload, bytes);
     ol_buf_print(out, "%s%s", bytes < event->payload_bytes ? "…" : "", ol_cli_plain(cli));
@@ -173,19 +174,19 @@ void ol_progress_begin(struct ol_progress *progress, const char *what, int64_t t
                                      .is_shown = isatty(STDERR_FILENO)};
 }
 
-static void draw(struct ol_progress *progress, int64_t now)
+static void draw_progress(struct ol_progress *progress, int64_t now)
 {
     char done[32], rate[32];
     double seconds = (double)(now - progress->started_at) / 1e6;
     double per_second = seconds > 0 ? (double)progress->done / seconds : 0;
-    enum { WIDTH = 30 };
+    enum { PROGRESS_WIDTH = 30 };
 
     fprintf(stderr, "\r\033[K%s %s", ol_cli_thousands(progress->done, done), progress->what);
     if (progress->total > 0) {
         double part = (double)progress->done / (double)progress->total;
-        int full = part >= 1 ? WIDTH : (int)(part * WIDTH);
+        int full = part >= 1 ? PROGRESS_WIDTH : (int)(part * PROGRESS_WIDTH);
         fprintf(stderr, "  [%.*s%*s] %3.0f %%", full, "##############################",
-                WIDTH - full, "", part > 1 ? 100.0 : part * 100);
+                PROGRESS_WIDTH - full, "", part > 1 ? 100.0 : part * 100);
         if (per_second > 0 && part < 1)
             fprintf(stderr, "  %.0f s left",
                     (double)(progress->total - progress->done) / per_second);
@@ -201,7 +202,7 @@ void ol_progress_move(struct ol_progress *progress, int64_t done)
     if (!progress->is_shown || now - progress->drawn_at < 100000)
         return;
     progress->drawn_at = now;
-    draw(progress, now);
+    draw_progress(progress, now);
 }
 
 void ol_progress_end(struct ol_progress *progress)
@@ -210,32 +211,32 @@ void ol_progress_end(struct ol_progress *progress)
         fputs("\r\033[K", stderr);
 }
 
-void ol_cli_bulk_result_begin(const struct ol_cli *cli, struct ol_bulk_result *tally,
+void ol_cli_bulk_result_begin(const struct ol_cli *cli, struct ol_bulk_result *result,
                               struct outlog_requeue *how)
 {
-    tally->most_ids = cli->json ? SIZE_MAX : 0;
+    result->most_ids = cli->json ? SIZE_MAX : 0;
     how->on_message = ol_bulk_result_note;
-    how->user = tally;
+    how->user = result;
 }
 
-void ol_cli_bulk_result_end(const struct ol_cli *cli, struct ol_bulk_result *tally, int result,
+void ol_cli_bulk_result_end(const struct ol_cli *cli, struct ol_bulk_result *result, int status,
                             const char *why_skipped)
 {
     struct ol_buf line = {0};
     char number[32];
     if (cli->json)
-        ol_bulk_result_json(tally, &line);
+        ol_bulk_result_json(result, &line);
     else
-        ol_buf_print(&line, "%s %s %s", ol_cli_thousands(tally->count, number),
-                     tally->is_dry       ? "would be"
-                     : tally->count == 1 ? "is"
-                                         : "are",
-                     tally->verb);
-    if (result == 0 || tally->count)
+        ol_buf_print(&line, "%s %s %s", ol_cli_thousands(result->count, number),
+                     result->is_dry       ? "would be"
+                     : result->count == 1 ? "is"
+                                          : "are",
+                     result->verb);
+    if (status == 0 || result->count)
         ol_cli_put_line(&line);
-    if (tally->skipped)
-        fprintf(stderr, "outlog: %s left alone: %s\n", ol_cli_thousands(tally->skipped, number),
+    if (result->skipped)
+        fprintf(stderr, "outlog: %s left alone: %s\n", ol_cli_thousands(result->skipped, number),
                 why_skipped);
     ol_buf_clear(&line);
-    ol_bulk_result_clear(tally);
+    ol_bulk_result_clear(result);
 }

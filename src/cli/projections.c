@@ -1,4 +1,4 @@
-/* projections.c: outlog projections: views derived from the log. */
+/* projections.c: outlog projections: runs, rebuilds and lists the views derived from the log. */
 #include "base/duration.h"
 #include "cli/cli.h"
 
@@ -14,10 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST = 1000, MOST_WAIT_S = 3600 };
+enum { PROJECTIONS_LIST_MAX = 1000 };
 
-struct wish {
-    bool aside, no_wait;
+struct projections_args {
+    bool is_shadow, no_wait;
     const char *actor;
     struct outlog_operator by;
     struct ol_projector_options worker;
@@ -27,7 +27,7 @@ struct wish {
 
 static atomic_int is_stopped;
 
-static void stop(int signal)
+static void on_signal(int signal)
 {
     (void)signal;
     atomic_fetch_add(&is_stopped, 1);
@@ -36,15 +36,15 @@ static void stop(int signal)
 
 static void watch_signals(void)
 {
-    struct sigaction action = {.sa_handler = stop};
+    struct sigaction action = {.sa_handler = on_signal};
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
 }
 
-/* --- showing --- */
+/* --- output --- */
 
-/* On one line, whatever the file says. */
+/* Add text with each run of white space, also line feeds, as one space. */
 static void put_folded(struct ol_buf *out, const char *text)
 {
     while (*text) {
@@ -57,14 +57,14 @@ static void put_folded(struct ol_buf *out, const char *text)
     }
 }
 
-static const char *member(const struct ol_json *object, const char *key, struct ol_arena *arena)
+static const char *get_member(const struct ol_json *object, const char *key, struct ol_arena *arena)
 {
     struct ol_json value = ol_json_get(object, key);
     const char *text = ol_json_string(&value, arena, NULL);
     return text ? text : "";
 }
 
-/* An error for people: the event, what the database said, the statement. */
+/* Print an error for people: the event, the database's message, the statement. */
 static void print_error(const struct ol_cli *cli, const char *what, const char *error)
 {
     struct ol_arena arena = {0};
@@ -76,13 +76,13 @@ static void print_error(const struct ol_cli *cli, const char *what, const char *
     ol_buf_print(&line, "  %s%s", ol_cli_bad(cli), what);
     if (event.type == OL_JSON_NUMBER) {
         ol_buf_print(&line, " at event %.*s ", (int)event.bytes, event.text);
-        put_folded(&line, member(&value, "event_type", &arena));
+        put_folded(&line, get_member(&value, "event_type", &arena));
     }
     ol_buf_text(&line, ": ");
-    put_folded(&line, member(&value, "message", &arena));
+    put_folded(&line, get_member(&value, "message", &arena));
     ol_buf_text(&line, ol_cli_plain(cli));
     ol_cli_put_line(&line);
-    const char *statement = member(&value, "statement", &arena);
+    const char *statement = get_member(&value, "statement", &arena);
     if (*statement) {
         ol_buf_text(&line, "    ");
         put_folded(&line, statement);
@@ -127,24 +127,24 @@ static void print_projection(const struct ol_cli *cli, const struct outlog_proje
     ol_buf_clear(&line);
 }
 
-static int list(struct ol_cli *cli, outlog *log, void *wish, outlog_err *err)
+static int list_projections(struct ol_cli *cli, outlog *log, void *args, outlog_err *err)
 {
-    struct outlog_projection *all = calloc(MOST, sizeof *all);
+    struct outlog_projection *all = calloc(PROJECTIONS_LIST_MAX, sizeof *all);
     size_t count;
-    (void)wish;
+    (void)args;
     if (!all)
         return ol_no_memory(err);
-    int result = outlog_projection_list(log, all, MOST, &count, err);
+    int result = outlog_projection_list(log, all, PROJECTIONS_LIST_MAX, &count, err);
     if (result == 0 && !cli->json)
         printf("%s%-24s %4s  %-10s %12s %10s  %s%s\n", ol_cli_bold(cli), "projection", "vers",
                "status", "applied", "lag", "worker", ol_cli_plain(cli));
-    for (size_t i = 0; result == 0 && i < count && i < MOST; i++)
+    for (size_t i = 0; result == 0 && i < count && i < PROJECTIONS_LIST_MAX; i++)
         print_projection(cli, &all[i]);
     free(all);
     return result;
 }
 
-static int show(struct ol_cli *cli, outlog *log, const char *name, outlog_err *err)
+static int show_projection(struct ol_cli *cli, outlog *log, const char *name, outlog_err *err)
 {
     struct outlog_projection projection;
     if (outlog_projection_get(log, name, &projection, err) < 0)
@@ -157,7 +157,7 @@ static int show(struct ol_cli *cli, outlog *log, const char *name, outlog_err *e
 
 static int run_worker(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
 {
-    struct wish *wish = context;
+    struct projections_args *args = context;
     struct ol_projector_stats stats = {0};
     int64_t started = ol_clock_boot_us();
     char applied[32];
@@ -165,8 +165,8 @@ static int run_worker(struct ol_cli *cli, outlog *log, void *context, outlog_err
     if (ol_shutdown_prepare(cli->store, err) < 0)
         return -1;
     watch_signals();
-    wish->worker.store = cli->store;
-    if (ol_projector_run(&wish->worker, &is_stopped, &stats, err) < 0)
+    args->worker.store = cli->store;
+    if (ol_projector_run(&args->worker, &is_stopped, &stats, err) < 0)
         return -1;
     fprintf(stderr, "outlog projections: %s events applied, %lld swaps, %lld stops, in %.2f s\n",
             ol_cli_thousands(stats.applied, applied), (long long)stats.swaps,
@@ -174,7 +174,7 @@ static int run_worker(struct ol_cli *cli, outlog *log, void *context, outlog_err
     return ol_shutdown_end(0);
 }
 
-struct thread {
+struct projector_thread {
     pthread_t id;
     struct ol_projector_options options;
     struct ol_projector_stats stats;
@@ -185,7 +185,7 @@ struct thread {
 
 static void *run_thread(void *argument)
 {
-    struct thread *thread = argument;
+    struct projector_thread *thread = argument;
     if (ol_projector_run(&thread->options, &thread->stop, &thread->stats, &thread->err) < 0)
         atomic_store(&thread->has_failed, 1);
     return NULL;
@@ -193,16 +193,17 @@ static void *run_thread(void *argument)
 
 /* --- rebuild --- */
 
-static void draw(struct ol_progress *progress, const struct outlog_projection *p)
+static void draw_rebuild(struct ol_progress *progress, const struct outlog_projection *p)
 {
     if (p->rebuild_upto > progress->total)
         progress->total = p->rebuild_upto;
     ol_progress_move(progress, p->rebuild_event_id);
 }
 
-/* Until it is done, has stopped, or we are asked to stop; then somebody else goes on with it. */
-static int follow(struct ol_cli *cli, outlog *log, struct thread *thread, const char *name,
-                  outlog_err *err)
+/* Print progress until the rebuild is done, has stopped, or we get a signal. After a signal another
+ * worker continues it. */
+static int follow_rebuild(struct ol_cli *cli, outlog *log, struct projector_thread *thread,
+                          const char *name, outlog_err *err)
 {
     struct ol_progress progress;
     struct outlog_projection p;
@@ -218,7 +219,7 @@ static int follow(struct ol_cli *cli, outlog *log, struct thread *thread, const 
             result = -1;
             break;
         }
-        draw(&progress, &p);
+        draw_rebuild(&progress, &p);
         ol_clock_sleep_us(50000);
     }
     ol_progress_end(&progress);
@@ -230,8 +231,7 @@ static int follow(struct ol_cli *cli, outlog *log, struct thread *thread, const 
                 (long long)p.last_applied_event_id, seconds,
                 seconds > 0 ? (double)p.last_applied_event_id / seconds : 0.0);
     else if (atomic_load(&is_stopped))
-        fprintf(stderr, "the rebuild of %s goes on where a worker runs: outlog projections run\n",
-                name);
+        fprintf(stderr, "a worker continues the rebuild of %s: outlog projections run\n", name);
     print_projection(cli, &p);
     return *p.rebuild && !atomic_load(&is_stopped)
                ? ol_fail(err, OUTLOG_STORE_ERROR,
@@ -241,23 +241,23 @@ static int follow(struct ol_cli *cli, outlog *log, struct thread *thread, const 
                : 0;
 }
 
-static int rebuild(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
+static int rebuild_projection(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
 {
-    struct wish *wish = context;
+    struct projections_args *args = context;
     const char *name = cli->argv[1];
     struct outlog_projection before;
-    if (outlog_projection_rebuild(log, name, wish->aside, &wish->by, err) < 0 ||
+    if (outlog_projection_rebuild(log, name, args->is_shadow, &args->by, err) < 0 ||
         outlog_projection_get(log, name, &before, err) < 0)
         return -1;
-    if (wish->no_wait || before.is_in_c) // its own process begins anew with its next batch
-        return show(cli, log, name, err);
-    struct thread thread = {.options = wish->worker};
+    if (args->no_wait || before.is_in_c) // its own process starts over with its next batch
+        return show_projection(cli, log, name, err);
+    struct projector_thread thread = {.options = args->worker};
     thread.options.store = cli->store;
     thread.options.only = name;
     watch_signals();
     if (pthread_create(&thread.id, NULL, run_thread, &thread) != 0)
-        return ol_fail(err, OUTLOG_NO_MEMORY, "no thread left");
-    int result = follow(cli, log, &thread, name, err);
+        return ol_fail(err, OUTLOG_NO_MEMORY, "cannot start a thread");
+    int result = follow_rebuild(cli, log, &thread, name, err);
     atomic_store(&thread.stop, 1);
     pthread_join(thread.id, NULL);
     return result;
@@ -265,38 +265,38 @@ static int rebuild(struct ol_cli *cli, outlog *log, void *context, outlog_err *e
 
 /* --- the other verbs --- */
 
-static int cancel(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
+static int cancel_rebuild(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
 {
-    struct wish *wish = context;
-    return outlog_projection_cancel(log, cli->argv[1], &wish->by, err) < 0
+    struct projections_args *args = context;
+    return outlog_projection_cancel(log, cli->argv[1], &args->by, err) < 0
                ? -1
-               : show(cli, log, cli->argv[1], err);
+               : show_projection(cli, log, cli->argv[1], err);
 }
 
-static int skip(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
+static int skip_event(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
 {
-    struct wish *wish = context;
-    return outlog_projection_skip(log, cli->argv[1], wish->event_id, &wish->by, err) < 0
+    struct projections_args *args = context;
+    return outlog_projection_skip(log, cli->argv[1], args->event_id, &args->by, err) < 0
                ? -1
-               : show(cli, log, cli->argv[1], err);
+               : show_projection(cli, log, cli->argv[1], err);
 }
 
-static int retry(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
+static int retry_projection(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
 {
-    struct wish *wish = context;
-    return outlog_projection_retry(log, cli->argv[1], &wish->by, err) < 0
+    struct projections_args *args = context;
+    return outlog_projection_retry(log, cli->argv[1], &args->by, err) < 0
                ? -1
-               : show(cli, log, cli->argv[1], err);
+               : show_projection(cli, log, cli->argv[1], err);
 }
 
-static int wait_for(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
+static int wait_for_event(struct ol_cli *cli, outlog *log, void *context, outlog_err *err)
 {
-    struct wish *wish = context;
+    struct projections_args *args = context;
     int64_t timeout_us = 5 * INT64_C(1000000), reached;
     struct ol_buf line = {0};
-    if (wish->timeout)
-        ol_duration_parse(wish->timeout, &timeout_us);
-    if (outlog_projection_wait(log, cli->argv[1], wish->event_id, (int)(timeout_us / 1000),
+    if (args->timeout)
+        ol_duration_parse(args->timeout, &timeout_us);
+    if (outlog_projection_wait(log, cli->argv[1], args->event_id, (int)(timeout_us / 1000),
                                &reached, err) < 0)
         return -1;
     if (cli->json) {
@@ -314,58 +314,58 @@ static int wait_for(struct ol_cli *cli, outlog *log, void *context, outlog_err *
 static const struct ol_cli_verb verbs[] = {
     {"run", 1, run_worker,
      "projections run [--id NAME] [--lease SPAN] [--poll SPAN] [--until-idle]"},
-    {"rebuild", 2, rebuild, "projections rebuild NAME [--aside] [--no-wait]"},
-    {"cancel", 2, cancel, "projections cancel NAME"},
-    {"skip", 3, skip, "projections skip NAME EVENT_ID"},
-    {"retry", 2, retry, "projections retry NAME"},
-    {"wait", 3, wait_for, "projections wait NAME EVENT_ID [--timeout SPAN]"},
-    {NULL, 0, list, NULL},
+    {"rebuild", 2, rebuild_projection, "projections rebuild NAME [--aside] [--no-wait]"},
+    {"cancel", 2, cancel_rebuild, "projections cancel NAME"},
+    {"skip", 3, skip_event, "projections skip NAME EVENT_ID"},
+    {"retry", 2, retry_projection, "projections retry NAME"},
+    {"wait", 3, wait_for_event, "projections wait NAME EVENT_ID [--timeout SPAN]"},
+    {NULL, 0, list_projections, NULL},
 };
 
-static int parse_span(const char *name, const char *text, int64_t least_us, int64_t *out)
+static int parse_duration(const char *name, const char *text, int64_t min_us, int64_t *out)
 {
     int64_t ignored;
-    if (!text || (ol_duration_parse(text, out ? out : &ignored) == 0 && (!out || *out >= least_us)))
+    if (!text || (ol_duration_parse(text, out ? out : &ignored) == 0 && (!out || *out >= min_us)))
         return 0;
     return ol_cli_usage("--%s is a span like 500ms or 30s, not '%s'", name, text);
 }
 
-static int parse(struct ol_cli *cli, struct wish *wish)
+static int parse_projections_args(struct ol_cli *cli, struct projections_args *args)
 {
     const char *id = NULL, *lease = NULL, *poll = NULL;
-    const struct ol_option options[] = {{"aside", OL_OPTION_FLAG, &wish->aside, NULL},
-                                        {"no-wait", OL_OPTION_FLAG, &wish->no_wait, NULL},
-                                        {"actor", OL_OPTION_STRING, &wish->actor, NULL},
+    const struct ol_option options[] = {{"aside", OL_OPTION_FLAG, &args->is_shadow, NULL},
+                                        {"no-wait", OL_OPTION_FLAG, &args->no_wait, NULL},
+                                        {"actor", OL_OPTION_STRING, &args->actor, NULL},
                                         {"id", OL_OPTION_STRING, &id, NULL},
                                         {"lease", OL_OPTION_STRING, &lease, NULL},
                                         {"poll", OL_OPTION_STRING, &poll, NULL},
-                                        {"until-idle", OL_OPTION_FLAG, &wish->worker.until_idle,
+                                        {"until-idle", OL_OPTION_FLAG, &args->worker.until_idle,
                                          NULL},
-                                        {"timeout", OL_OPTION_STRING, &wish->timeout, NULL},
+                                        {"timeout", OL_OPTION_STRING, &args->timeout, NULL},
                                         {0}};
     int status = ol_cli_options(cli, options);
-    if (status || (status = parse_span("lease", lease, 1000000, &wish->worker.lease_us)) ||
-        (status = parse_span("poll", poll, 1000, &wish->worker.poll_us)) ||
-        (status = parse_span("timeout", wish->timeout, 0, NULL)) ||
-        (status = ol_cli_actor(cli, wish->actor, &wish->by.actor_type, &wish->by.actor_id)))
+    if (status || (status = parse_duration("lease", lease, 1000000, &args->worker.lease_us)) ||
+        (status = parse_duration("poll", poll, 1000, &args->worker.poll_us)) ||
+        (status = parse_duration("timeout", args->timeout, 0, NULL)) ||
+        (status = ol_cli_actor(cli, args->actor, &args->by.actor_type, &args->by.actor_id)))
         return status;
     if (id)
-        wish->worker.name = id;
+        args->worker.name = id;
     return 0;
 }
 
-static int run(struct ol_cli *cli)
+static int run_projections(struct ol_cli *cli)
 {
-    struct wish wish = {.worker = ol_projector_defaults(NULL)};
+    struct projections_args args = {.worker = ol_projector_defaults(NULL)};
     const struct ol_cli_verb *verb;
     char host[100] = "projector";
 
     gethostname(host, sizeof host - 1);
-    wish.worker.name = host;
-    int status = parse(cli, &wish);
-    if (status || (status = ol_cli_verb(cli, verbs, &verb, &wish.event_id)))
+    args.worker.name = host;
+    int status = parse_projections_args(cli, &args);
+    if (status || (status = ol_cli_verb(cli, verbs, &verb, &args.event_id)))
         return status;
-    return ol_cli_do(cli, verb, &wish);
+    return ol_cli_run_verb(cli, verb, &args);
 }
 
 const struct ol_cli_command ol_command_projections = {
@@ -379,18 +379,18 @@ const struct ol_cli_command ol_command_projections = {
         "       outlog projections skip NAME EVENT_ID [--actor TYPE:ID]\n"
         "       outlog projections retry NAME [--actor TYPE:ID]\n"
         "       outlog projections wait NAME EVENT_ID [--timeout SPAN]\n\n"
-        "Projections are declared in outlog.yaml (`outlog apply`). `run` fills them until it is told\n"
-        "to stop; start as many as you like, each projection belongs to one at a time.\n\n"
-        "  rebuild     from the whole log: in place, which readers see, or\n"
-        "  --aside     beside the live view, which it replaces when it has caught up\n"
-        "  --no-wait   only ask; a worker does it\n"
-        "  cancel      give up a rebuild aside\n"
-        "  skip        go on behind an event that cannot be applied\n"
-        "  retry       try again where it stopped\n"
-        "  wait        until the event is in the view; 5s unless --timeout says otherwise\n"
+        "Projections are declared in outlog.yaml (`outlog apply`). `run` is a worker: it applies events to\n"
+        "them until SIGTERM. Start as many as you like; each projection belongs to one at a time.\n\n"
+        "  rebuild       build the view again from the whole log: in place, so that readers see it, or\n"
+        "  --aside       beside the live view, which it replaces once it has caught up\n"
+        "  --no-wait     only request the rebuild; a worker does it\n"
+        "  cancel        cancel a rebuild aside\n"
+        "  skip          continue after an event that cannot be applied\n"
+        "  retry         try the event again at which it stopped\n"
+        "  wait          until the view contains the event; --timeout is 5s by default\n"
         "  --until-idle  stop when everything is applied\n\n"
         "  outlog projections run --id projector-1\n"
         "  outlog projections rebuild totals --aside\n"
         "  outlog projections wait totals 42 --timeout 2s\n",
-    .run = run,
+    .run = run_projections,
 };

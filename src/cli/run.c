@@ -1,12 +1,12 @@
-/* run.c: outlog run: start and move runs, and look at one: show, replay, verify, resume. */
+/* run.c: outlog run: starts and moves runs, and reads one: show, replay, verify, resume. */
 #include "cli/run_command.h"
 
 #include "runs/snapshot.h"
 
 #include <string.h>
 
-void ol_cli_difference(void *user, const char *table, const char *id, const char *field,
-                       const char *stored, const char *replayed)
+void ol_cli_print_difference(void *user, const char *table, const char *id, const char *field,
+                             const char *stored, const char *replayed)
 {
     const struct ol_cli *cli = user;
     struct ol_buf line = {0};
@@ -30,8 +30,8 @@ void ol_cli_difference(void *user, const char *table, const char *id, const char
     ol_buf_clear(&line);
 }
 
-/* Prints only what differs; with --json the whole answer. */
-static int verify(struct ol_cli *cli, outlog *log, const char *id, int *status, outlog_err *err)
+/* Print the differences only; with --json the whole result. */
+static int verify_run(struct ol_cli *cli, outlog *log, const char *id, int *status, outlog_err *err)
 {
     struct ol_buf out = {0};
     int64_t differences = 0;
@@ -43,7 +43,7 @@ static int verify(struct ol_cli *cli, outlog *log, const char *id, int *status, 
             ol_cli_put_line(&out);
         }
     } else {
-        result = ol_run_verify(log, id, NULL, ol_cli_difference, cli, &differences, err);
+        result = ol_run_verify(log, id, NULL, ol_cli_print_difference, cli, &differences, err);
         if (result == 0 && differences == 0)
             printf("%sThe run matches its events.%s\n", ol_cli_good(cli), ol_cli_plain(cli));
     }
@@ -53,7 +53,7 @@ static int verify(struct ol_cli *cli, outlog *log, const char *id, int *status, 
     return result;
 }
 
-/* The word that says what; global options may stand before it. */
+/* The first word that is not an option; global options may come before it. */
 static const char *first_word(const struct ol_cli *cli)
 {
     for (int i = 0; i < cli->argc; i++) {
@@ -65,10 +65,10 @@ static const char *first_word(const struct ol_cli *cli)
     return "";
 }
 
-typedef int look_function(outlog *log, const char *run_id, const char *org_id, struct ol_buf *out,
-                          outlog_err *err);
+typedef int run_reader(outlog *log, const char *run_id, const char *org_id, struct ol_buf *out,
+                       outlog_err *err);
 
-static int look(struct ol_cli *cli, look_function *function)
+static int read_run(struct ol_cli *cli, run_reader *function)
 {
     struct ol_buf out = {0};
     outlog_err err;
@@ -83,7 +83,7 @@ static int look(struct ol_cli *cli, look_function *function)
     if (!log)
         return OL_EXIT_FAILED;
     int result = is_drawn    ? ol_cli_timeline(cli, log, cli->argv[1], &err)
-                 : !function ? verify(cli, log, cli->argv[1], &status, &err)
+                 : !function ? verify_run(cli, log, cli->argv[1], &status, &err)
                              : function(log, cli->argv[1], NULL, &out, &err);
     if (result < 0)
         status = ol_cli_report(&err);
@@ -94,21 +94,21 @@ static int look(struct ol_cli *cli, look_function *function)
     return status;
 }
 
-static int run(struct ol_cli *cli)
+static int run_run(struct ol_cli *cli)
 {
     const char *word = first_word(cli);
     if (strcmp(word, "show") == 0)
-        return look(cli, ol_run_get);
+        return read_run(cli, ol_run_get);
     if (strcmp(word, "replay") == 0)
-        return look(cli, ol_run_replay);
+        return read_run(cli, ol_run_replay);
     if (strcmp(word, "resume") == 0)
-        return look(cli, ol_run_resume);
+        return read_run(cli, ol_run_resume);
     if (strcmp(word, "verify") == 0)
-        return look(cli, NULL);
-    return ol_cli_command(cli, "run");
+        return read_run(cli, NULL);
+    return ol_cli_run_command(cli, "run");
 }
 
-const struct ol_cli_command ol_command_run_one = {
+const struct ol_cli_command ol_command_run = {
     .name = "run",
     .summary = "one run: show, replay, verify, resume; start and move it",
     .help =
@@ -123,11 +123,11 @@ const struct ol_cli_command ol_command_run_one = {
         "       outlog run fail RUN_ID --code C --message M\n"
         "       outlog run cancel RUN_ID [--reason R]\n\n"
         "show draws the run: its steps in time, with their tools, effects and attempts. replay\n"
-        "rebuilds it from its events alone. verify compares that with what is stored, prints\n"
+        "rebuilds it from its events alone. verify compares that with the stored rows, prints\n"
         "every difference and exits with 1 if there is one. resume prints the run, its latest\n"
-        "checkpoint and the events after it. The others move the run, each as one transaction,\n"
+        "checkpoint and the events after it. The others change the run, each in one transaction,\n"
         "and also take --actor user:U, --key K, --request-id R and --expect SEQ.\n\n"
         "  outlog run show 019a…\n"
         "  outlog run start --org acme --type ORDER --version v1\n",
-    .run = run,
+    .run = run_run,
 };

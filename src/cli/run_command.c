@@ -1,157 +1,167 @@
-/* run_command.c: the commands of signals, runs, steps and tools as words and options. The doors are
- * a table: which words, which verb, and which option is which member of its body. */
+/* run_command.c: commands on signals, runs, steps and tools. One table maps the words of the
+ * command line to a verb, and options to members of its JSON body. */
 #include "cli/run_command.h"
 
 #include "runs/command.h"
 
 #include <string.h>
 
-/* Every option there is; a verb takes some of them. */
-enum option {
-    ORG,
-    TYPE,
-    DATA,
-    CORRELATION,
-    SIGNAL,
-    VERSION,
-    INDEX,
-    DURATION,
-    CODE,
-    MESSAGE,
-    REASON,
-    CAUSATION,
-    NAME,
-    TO,
-    STEP,
-    EFFECT_KEY,
-    ORDERING_KEY,
-    MAX_ATTEMPTS,
-    EXPECT,
-    OPTION_COUNT
+/* Every option; a form takes some of them. */
+enum run_option {
+    RUN_OPTION_ORG,
+    RUN_OPTION_TYPE,
+    RUN_OPTION_DATA,
+    RUN_OPTION_CORRELATION,
+    RUN_OPTION_SIGNAL,
+    RUN_OPTION_VERSION,
+    RUN_OPTION_INDEX,
+    RUN_OPTION_DURATION,
+    RUN_OPTION_CODE,
+    RUN_OPTION_MESSAGE,
+    RUN_OPTION_REASON,
+    RUN_OPTION_CAUSATION,
+    RUN_OPTION_NAME,
+    RUN_OPTION_TO,
+    RUN_OPTION_STEP,
+    RUN_OPTION_EFFECT_KEY,
+    RUN_OPTION_ORDERING_KEY,
+    RUN_OPTION_MAX_ATTEMPTS,
+    RUN_OPTION_EXPECT,
+    RUN_OPTION_COUNT
 };
 
 static const char *const names[] = {
-    [ORG] = "org",
-    [TYPE] = "type",
-    [DATA] = "data",
-    [CORRELATION] = "correlation",
-    [SIGNAL] = "signal",
-    [VERSION] = "version",
-    [INDEX] = "index",
-    [DURATION] = "duration-ms",
-    [CODE] = "code",
-    [MESSAGE] = "message",
-    [REASON] = "reason",
-    [CAUSATION] = "causation",
-    [NAME] = "name",
-    [TO] = "to",
-    [STEP] = "step",
-    [EFFECT_KEY] = "effect-key",
-    [ORDERING_KEY] = "ordering-key",
-    [MAX_ATTEMPTS] = "max-attempts",
-    [EXPECT] = "expect",
+    [RUN_OPTION_ORG] = "org",
+    [RUN_OPTION_TYPE] = "type",
+    [RUN_OPTION_DATA] = "data",
+    [RUN_OPTION_CORRELATION] = "correlation",
+    [RUN_OPTION_SIGNAL] = "signal",
+    [RUN_OPTION_VERSION] = "version",
+    [RUN_OPTION_INDEX] = "index",
+    [RUN_OPTION_DURATION] = "duration-ms",
+    [RUN_OPTION_CODE] = "code",
+    [RUN_OPTION_MESSAGE] = "message",
+    [RUN_OPTION_REASON] = "reason",
+    [RUN_OPTION_CAUSATION] = "causation",
+    [RUN_OPTION_NAME] = "name",
+    [RUN_OPTION_TO] = "to",
+    [RUN_OPTION_STEP] = "step",
+    [RUN_OPTION_EFFECT_KEY] = "effect-key",
+    [RUN_OPTION_ORDERING_KEY] = "ordering-key",
+    [RUN_OPTION_MAX_ATTEMPTS] = "max-attempts",
+    [RUN_OPTION_EXPECT] = "expect",
 };
 
-#define FAILURE [CODE] = "!error_code", [MESSAGE] = "!error_message"
+#define FAILURE [RUN_OPTION_CODE] = "!error_code", [RUN_OPTION_MESSAGE] = "!error_message"
 
-static const struct form {
-    const char *noun, *word; /* `outlog run start`; "" for a noun that needs no word */
+static const struct run_form {
+    const char *object, *verb_name; /* `outlog run start`; "" if the object has only one */
     enum ol_run_verb verb;
-    const char *members[OPTION_COUNT]; /* with a ! those that must be given */
+    const char *members[RUN_OPTION_COUNT]; /* by option; ! marks a required one */
 } forms[] = {
     {"signal",
      "",
      OL_RECEIVE_SIGNAL,
-     {[ORG] = "org_id",
-      [TYPE] = "!signal_type",
-      [DATA] = "payload",
-      [CORRELATION] = "correlation_id"}},
+     {[RUN_OPTION_ORG] = "org_id",
+      [RUN_OPTION_TYPE] = "!signal_type",
+      [RUN_OPTION_DATA] = "payload",
+      [RUN_OPTION_CORRELATION] = "correlation_id"}},
     {"run",
      "start",
      OL_START_RUN,
-     {[ORG] = "org_id",
-      [TYPE] = "!run_type",
-      [VERSION] = "!orchestrator_version",
-      [SIGNAL] = "signal_id"}},
-    {"run", "step", OL_START_STEP, {[TYPE] = "!step_type", [INDEX] = "step_index"}},
+     {[RUN_OPTION_ORG] = "org_id",
+      [RUN_OPTION_TYPE] = "!run_type",
+      [RUN_OPTION_VERSION] = "!orchestrator_version",
+      [RUN_OPTION_SIGNAL] = "signal_id"}},
+    {"run",
+     "step",
+     OL_START_STEP,
+     {[RUN_OPTION_TYPE] = "!step_type", [RUN_OPTION_INDEX] = "step_index"}},
     {"run",
      "effect",
      OL_REQUEST_EFFECT,
-     {[TYPE] = "!effect_type",
-      [TO] = "!destination",
-      [DATA] = "!effect_spec",
-      [STEP] = "step_id",
-      [EFFECT_KEY] = "idempotency_key",
-      [ORDERING_KEY] = "ordering_key",
-      [MAX_ATTEMPTS] = "max_attempts"}},
-    {"run", "checkpoint", OL_CHECKPOINT_RUN, {[DATA] = "!checkpoint_data"}},
+     {[RUN_OPTION_TYPE] = "!effect_type",
+      [RUN_OPTION_TO] = "!destination",
+      [RUN_OPTION_DATA] = "!effect_spec",
+      [RUN_OPTION_STEP] = "step_id",
+      [RUN_OPTION_EFFECT_KEY] = "idempotency_key",
+      [RUN_OPTION_ORDERING_KEY] = "ordering_key",
+      [RUN_OPTION_MAX_ATTEMPTS] = "max_attempts"}},
+    {"run", "checkpoint", OL_CHECKPOINT_RUN, {[RUN_OPTION_DATA] = "!checkpoint_data"}},
     {"run", "complete", OL_COMPLETE_RUN, {0}},
     {"run", "fail", OL_FAIL_RUN, {FAILURE}},
-    {"run", "cancel", OL_CANCEL_RUN, {[REASON] = "reason"}},
-    {"step", "complete", OL_COMPLETE_STEP, {[DATA] = "!output_result", [DURATION] = "duration_ms"}},
+    {"run", "cancel", OL_CANCEL_RUN, {[RUN_OPTION_REASON] = "reason"}},
+    {"step",
+     "complete",
+     OL_COMPLETE_STEP,
+     {[RUN_OPTION_DATA] = "!output_result", [RUN_OPTION_DURATION] = "duration_ms"}},
     {"step", "fail", OL_FAIL_STEP, {FAILURE}},
-    {"step", "skip", OL_SKIP_STEP, {[REASON] = "reason"}},
+    {"step", "skip", OL_SKIP_STEP, {[RUN_OPTION_REASON] = "reason"}},
     {"step", "retry", OL_RETRY_STEP, {0}},
-    {"step", "correct", OL_CORRECT_STEP, {[DATA] = "!output_result", [CAUSATION] = "causation_id"}},
-    {"tool", "call", OL_CALL_TOOL, {[NAME] = "!tool_name", [DATA] = "input"}},
-    {"tool", "complete", OL_COMPLETE_TOOL, {[DATA] = "result"}},
+    {"step",
+     "correct",
+     OL_CORRECT_STEP,
+     {[RUN_OPTION_DATA] = "!output_result", [RUN_OPTION_CAUSATION] = "causation_id"}},
+    {"tool", "call", OL_CALL_TOOL, {[RUN_OPTION_NAME] = "!tool_name", [RUN_OPTION_DATA] = "input"}},
+    {"tool", "complete", OL_COMPLETE_TOOL, {[RUN_OPTION_DATA] = "result"}},
     {"tool", "fail", OL_FAIL_TOOL, {FAILURE}},
 };
 
-static const struct form *find(const char *noun, const char *word)
+static const struct run_form *find_form(const char *object, const char *verb_name)
 {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (strcmp(forms[i].noun, noun) == 0 && strcmp(forms[i].word, word) == 0)
+        if (strcmp(forms[i].object, object) == 0 && strcmp(forms[i].verb_name, verb_name) == 0)
             return &forms[i];
     return NULL;
 }
 
 /* --- the command line --- */
 
-struct wish {
-    const char *values[OPTION_COUNT];
+struct run_command_args {
+    const char *values[RUN_OPTION_COUNT];
     const char *actor, *request_id, *key;
     bool is_infrastructure;
 };
 
-static int read_options(struct ol_cli *cli, struct wish *wish)
+static int read_options(struct ol_cli *cli, struct run_command_args *args)
 {
-    struct ol_option options[OPTION_COUNT + 5] = {{0}};
-    for (int i = 0; i < OPTION_COUNT; i++)
-        options[i] = (struct ol_option){names[i], OL_OPTION_STRING, &wish->values[i], NULL};
-    options[OPTION_COUNT] = (struct ol_option){"actor", OL_OPTION_STRING, &wish->actor, NULL};
-    options[OPTION_COUNT + 1] =
-        (struct ol_option){"request-id", OL_OPTION_STRING, &wish->request_id, NULL};
-    options[OPTION_COUNT + 2] = (struct ol_option){"key", OL_OPTION_STRING, &wish->key, NULL};
-    options[OPTION_COUNT + 3] =
-        (struct ol_option){"infra", OL_OPTION_FLAG, &wish->is_infrastructure, NULL};
+    struct ol_option options[RUN_OPTION_COUNT + 5] = {{0}};
+    for (int i = 0; i < RUN_OPTION_COUNT; i++)
+        options[i] = (struct ol_option){names[i], OL_OPTION_STRING, &args->values[i], NULL};
+    options[RUN_OPTION_COUNT] = (struct ol_option){"actor", OL_OPTION_STRING, &args->actor, NULL};
+    options[RUN_OPTION_COUNT + 1] =
+        (struct ol_option){"request-id", OL_OPTION_STRING, &args->request_id, NULL};
+    options[RUN_OPTION_COUNT + 2] = (struct ol_option){"key", OL_OPTION_STRING, &args->key, NULL};
+    options[RUN_OPTION_COUNT + 3] =
+        (struct ol_option){"infra", OL_OPTION_FLAG, &args->is_infrastructure, NULL};
     return ol_cli_options(cli, options);
 }
 
-static bool is_number(enum option option)
+static bool is_number(enum run_option option)
 {
-    return option == INDEX || option == DURATION || option == MAX_ATTEMPTS || option == EXPECT;
+    return option == RUN_OPTION_INDEX || option == RUN_OPTION_DURATION ||
+           option == RUN_OPTION_MAX_ATTEMPTS || option == RUN_OPTION_EXPECT;
 }
 
-/* 0, or the exit status after having said which options are missing. */
-static int check_needs(const struct form *form, const struct wish *wish)
+/* 0, or the exit status after printing which options are missing. */
+static int check_needs(const struct run_form *form, const struct run_command_args *args)
 {
     struct ol_buf needs = {0};
     bool is_missing = false;
-    for (int i = 0; i < OPTION_COUNT; i++)
+    for (int i = 0; i < RUN_OPTION_COUNT; i++)
         if (form->members[i] && *form->members[i] == '!') {
             ol_buf_print(&needs, "%s--%s", needs.bytes ? ", " : "", names[i]);
-            is_missing |= !wish->values[i];
+            is_missing |= !args->values[i];
         }
-    int status = is_missing ? ol_cli_usage("%s%s%s needs %s; see outlog %s --help", form->noun,
-                                           *form->word ? " " : "", form->word,
-                                           needs.failed ? "more" : needs.data, form->noun)
+    int status = is_missing ? ol_cli_usage("%s%s%s needs %s; see outlog %s --help", form->object,
+                                           *form->verb_name ? " " : "", form->verb_name,
+                                           needs.failed ? "more" : needs.data, form->object)
                             : 0;
     ol_buf_clear(&needs);
     return status;
 }
 
-/* A value that is JSON; returns as below. */
+/* Add a JSON value to the body; returns like build_body(). */
 static int put_json(struct ol_cli *cli, const char *member, const char *value, struct ol_buf *body)
 {
     struct ol_json json;
@@ -165,25 +175,25 @@ static int put_json(struct ol_cli *cli, const char *member, const char *value, s
     return ol_cli_report(&err);
 }
 
-/* The body of the call; returns 0 or the exit status after having said what is wrong. */
-static int build_body(struct ol_cli *cli, const struct form *form, const struct wish *wish,
-                      struct ol_buf *body)
+/* Build the body of the call; returns 0, or the exit status after printing what is wrong. */
+static int build_body(struct ol_cli *cli, const struct run_form *form,
+                      const struct run_command_args *args, struct ol_buf *body)
 {
-    for (int i = 0; i < OPTION_COUNT; i++) {
-        const char *member = i == EXPECT ? "expected_seq" : form->members[i];
-        const char *value = wish->values[i];
+    for (int i = 0; i < RUN_OPTION_COUNT; i++) {
+        const char *member = i == RUN_OPTION_EXPECT ? "expected_seq" : form->members[i];
+        const char *value = args->values[i];
         int status = 0;
         if (!value)
             continue;
         if (!member)
-            return ol_cli_usage("%s %s takes no --%s; --help tells what it takes", form->noun,
-                                form->word, names[i]);
+            return ol_cli_usage("%s %s takes no --%s; see --help", form->object, form->verb_name,
+                                names[i]);
         member += *member == '!';
         ol_buf_print(body, "%s\"%s\":", body->bytes ? "," : "{", member);
-        if (i == DATA) {
+        if (i == RUN_OPTION_DATA) {
             if ((status = put_json(cli, member, value, body)))
                 return status;
-        } else if (is_number((enum option)i)) {
+        } else if (is_number((enum run_option)i)) {
             if (!*value || value[strspn(value, "0123456789")])
                 return ol_cli_usage("--%s takes a whole number, not '%s'", names[i], value);
             ol_buf_text(body, value);
@@ -191,13 +201,13 @@ static int build_body(struct ol_cli *cli, const struct form *form, const struct 
             ol_buf_json_text(body, value);
         }
     }
-    if (wish->is_infrastructure)
+    if (args->is_infrastructure)
         ol_buf_print(body, "%s\"org_id\":null", body->bytes ? "," : "{");
     ol_buf_text(body, body->bytes ? "}" : "{}");
     return 0;
 }
 
-static void print(struct ol_cli *cli, struct ol_buf *answer)
+static void print_object(struct ol_cli *cli, struct ol_buf *answer)
 {
     struct ol_json object, id, status;
     struct ol_buf line = {0};
@@ -223,53 +233,70 @@ static void print(struct ol_cli *cli, struct ol_buf *answer)
     ol_buf_clear(&line);
 }
 
-int ol_cli_command(struct ol_cli *cli, const char *noun)
+/* Find the form that the words name, and the id that it is about. Returns 0 or OL_EXIT_USAGE. */
+static int read_words(const struct ol_cli *cli, const char *object, const struct run_form **out,
+                      const char **id)
 {
-    struct wish wish = {0};
-    struct ol_buf body = {0}, answer = {0};
-    outlog *log = NULL;
+    const struct run_form *form = find_form(object, "");
+    int at = 0;
+    if (!form)
+        form = cli->argc ? find_form(object, cli->argv[at++]) : NULL;
+    if (!form)
+        return ol_cli_usage("%s needs a verb; `outlog %s --help` lists them", object, object);
+    bool has_target = ol_run_verb_target(form->verb) != NULL;
+    if (cli->argc - at != has_target)
+        return ol_cli_usage("%s %s takes %s", object, form->verb_name,
+                            has_target ? "one id" : "no words, only options");
+    *id = has_target ? cli->argv[at] : NULL;
+    *out = form;
+    return 0;
+}
+
+/* Run the call in a transaction of its own and print the object; returns the exit status. */
+static int run_call(struct ol_cli *cli, const struct ol_run_call *call)
+{
+    struct ol_buf answer = {0};
     outlog_tx *tx = NULL;
     outlog_err err;
-    int status = read_options(cli, &wish), at = 0;
-    if (status)
+    int status = OL_EXIT_FAILED;
+    outlog *log = ol_cli_open(cli);
+    if (!log)
         return status;
-    const struct form *form = find(noun, "");
-    if (!form) {
-        form = cli->argc ? find(noun, cli->argv[at++]) : NULL;
-        if (!form)
-            return ol_cli_usage("%s takes a word that says what; `outlog %s --help` lists them",
-                                noun, noun);
-    }
-    const char *target = ol_run_verb_target(form->verb);
-    struct ol_run_call call = {.verb = form->verb,
-                               .request_id = wish.request_id,
-                               .idempotency_key = wish.key};
-    if (cli->argc - at != (target ? 1 : 0))
-        return ol_cli_usage("%s %s takes %s", noun, form->word,
-                            target ? "one id" : "no words, only options");
-    if (target)
-        call.id = cli->argv[at];
-    if ((status = ol_cli_org_or_infra(wish.values[ORG], wish.is_infrastructure)) ||
-        (status = ol_cli_actor(cli, wish.actor, &call.actor_type, &call.actor_id)) ||
-        (status = check_needs(form, &wish)) || (status = build_body(cli, form, &wish, &body)))
-        goto out;
-    call.body = body.data;
-    call.body_bytes = body.bytes;
-    status = OL_EXIT_FAILED;
-    if (!(log = ol_cli_open(cli)))
-        goto out;
-    if (outlog_begin(log, &tx, &err) < 0 || ol_run_command(tx, &call, &answer, NULL, &err) < 0) {
+    if (outlog_begin(log, &tx, &err) < 0 || ol_run_command(tx, call, &answer, NULL, &err) < 0) {
         outlog_rollback(tx);
         ol_cli_report(&err);
     } else if (outlog_commit(tx, &err) < 0) {
         ol_cli_report(&err);
     } else {
-        print(cli, &answer);
+        print_object(cli, &answer);
         status = OL_EXIT_DONE;
     }
-out:
     outlog_close(log);
-    ol_buf_clear(&body);
     ol_buf_clear(&answer);
+    return status;
+}
+
+int ol_cli_run_command(struct ol_cli *cli, const char *object)
+{
+    struct run_command_args args = {0};
+    const struct run_form *form;
+    struct ol_run_call call = {0};
+    struct ol_buf body = {0};
+    int status = read_options(cli, &args);
+
+    if (status || (status = read_words(cli, object, &form, &call.id)))
+        return status;
+    if ((status = ol_cli_org_or_infra(args.values[RUN_OPTION_ORG], args.is_infrastructure)) ||
+        (status = ol_cli_actor(cli, args.actor, &call.actor_type, &call.actor_id)) ||
+        (status = check_needs(form, &args)) || (status = build_body(cli, form, &args, &body)))
+        goto out;
+    call.verb = form->verb;
+    call.request_id = args.request_id;
+    call.idempotency_key = args.key;
+    call.body = body.data;
+    call.body_bytes = body.bytes;
+    status = run_call(cli, &call);
+out:
+    ol_buf_clear(&body);
     return status;
 }

@@ -1,4 +1,4 @@
-/* runs.c: outlog runs: the runs there are, the newest first. */
+/* runs.c: outlog runs: lists runs, the newest first. */
 #include "base/timestamp.h"
 #include "cli/cli.h"
 
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static const char *color_of(const struct ol_cli *cli, const char *status)
+static const char *status_color(const struct ol_cli *cli, const char *status)
 {
     return strcmp(status, "COMPLETED") == 0 ? ol_cli_good(cli)
            : strcmp(status, "FAILED") == 0  ? ol_cli_bad(cli)
@@ -26,7 +26,7 @@ static void put_run(struct ol_cli *cli, const struct ol_json *run, struct ol_buf
     ol_timestamp_parse(started, strlen(started), &at);
     ol_json_int(&bad, &failures);
     ol_buf_print(line, "%s  ", ol_cli_field(cli, run, "run_id", "-"));
-    ol_buf_text(line, color_of(cli, status));
+    ol_buf_text(line, status_color(cli, status));
     ol_cli_put_wide(line, status, 9);
     ol_buf_print(line, "%s  ", ol_cli_plain(cli));
     ol_cli_put_wide(line, ol_cli_field(cli, run, "org_id", "-"), 12);
@@ -39,7 +39,7 @@ static void put_run(struct ol_cli *cli, const struct ol_json *run, struct ol_buf
     ol_buf_print(line, "  %s%s%s", ol_cli_dim(cli), ol_cli_age(at, age), ol_cli_plain(cli));
 }
 
-static int run(struct ol_cli *cli)
+static int run_runs(struct ol_cli *cli)
 {
     const char *state = NULL, *org = NULL, *after = NULL;
     int64_t limit = 100;
@@ -70,11 +70,10 @@ static int run(struct ol_cli *cli)
 const struct ol_cli_command ol_command_runs = {
     .name = "runs",
     .summary = "orchestration runs, the newest first",
-    .help =
-        "usage: outlog runs [--status RUNNING|COMPLETED|FAILED|CANCELLED] [--org O]\n"
-        "                   [--after RUN_ID] [--limit N] [--json]\n\n"
-        "Lists runs with their state, how many steps completed and how many failures there were.\n\n"
-        "  outlog runs --status RUNNING\n"
-        "  outlog run show 019a…\n",
-    .run = run,
+    .help = "usage: outlog runs [--status RUNNING|COMPLETED|FAILED|CANCELLED] [--org O]\n"
+            "                   [--after RUN_ID] [--limit N] [--json]\n\n"
+            "Lists runs with their state and how many of their steps completed and failed.\n\n"
+            "  outlog runs --status RUNNING\n"
+            "  outlog run show 019a…\n",
+    .run = run_runs,
 };

@@ -1,4 +1,4 @@
-/* send.c: outlog send: one outbox message. */
+/* send.c: outlog send: adds one message to the outbox. */
 #include "base/duration.h"
 #include "cli/cli.h"
 
@@ -30,16 +30,16 @@ static int read_headers(struct ol_cli *cli, const char *const *given, size_t cou
     return 0;
 }
 
-/* --header may be given again and again; the table of options takes only the last, so it is
- * picked out before. */
-static size_t pick_headers(struct ol_cli *cli, const char **out, size_t room)
+/* --header may be repeated. The table of options keeps only the last value, so headers are taken
+ * out of the words before it reads them. */
+static size_t pick_headers(struct ol_cli *cli, const char **out, size_t max)
 {
     int kept = 0;
     size_t count = 0;
     for (int i = 0; i < cli->argc; i++) {
-        if (strcmp(cli->argv[i], "--header") == 0 && i + 1 < cli->argc && count < room)
+        if (strcmp(cli->argv[i], "--header") == 0 && i + 1 < cli->argc && count < max)
             out[count++] = cli->argv[++i];
-        else if (strncmp(cli->argv[i], "--header=", 9) == 0 && count < room)
+        else if (strncmp(cli->argv[i], "--header=", 9) == 0 && count < max)
             out[count++] = cli->argv[i] + 9;
         else
             cli->argv[kept++] = cli->argv[i];
@@ -48,7 +48,7 @@ static size_t pick_headers(struct ol_cli *cli, const char **out, size_t room)
     return count;
 }
 
-static int parse(struct ol_cli *cli, struct outlog_new_message *draft)
+static int parse_send_args(struct ol_cli *cli, struct outlog_new_message *draft)
 {
     const char *headers[64], *delay = NULL, *data = NULL;
     int64_t attempts = 0;
@@ -90,13 +90,13 @@ static int parse(struct ol_cli *cli, struct outlog_new_message *draft)
     return draft->payload ? 0 : OL_EXIT_FAILED;
 }
 
-static int run(struct ol_cli *cli)
+static int run_send(struct ol_cli *cli)
 {
     struct outlog_new_message draft = {0};
     struct outlog_enqueued enqueued;
     outlog_tx *tx;
     outlog_err err;
-    int status = parse(cli, &draft);
+    int status = parse_send_args(cli, &draft);
 
     if (status)
         return status;
@@ -122,15 +122,15 @@ static int run(struct ol_cli *cli)
 
 const struct ol_cli_command ol_command_send = {
     .name = "send",
-    .summary = "put a message into the outbox",
+    .summary = "add a message to the outbox",
     .help =
         "usage: outlog send --to DESTINATION --type T --data JSON|@FILE [--key K]\n"
         "                   [--ordering-key K] [--partition-key K] [--delay SPAN] [--header N:V]…\n"
         "                   [--content-type C] [--metadata JSON] [--max-attempts N] [--org O]\n"
         "                   [--correlation C] [--causation EVENT] [--json]\n\n"
         "Stores one message; a relay delivers it. Messages with the same --ordering-key are delivered\n"
-        "one after another, in order. With --key a repeat is ignored and answers with the first one.\n\n"
+        "one after another, in order. With --key a repeat adds nothing and prints the first message.\n\n"
         "  outlog send --to billing --type invoice.send --data '{\"n\":1}' --ordering-key o-1\n"
         "  outlog send --to billing --type invoice.remind --data @reminder.json --delay 1h\n",
-    .run = run,
+    .run = run_send,
 };

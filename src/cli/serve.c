@@ -1,4 +1,4 @@
-/* serve.c: outlog serve: API, console and relay in one process. */
+/* serve.c: outlog serve: API, console, relay and projector in one process. */
 #include "cli/apply.h"
 #include "cli/cli.h"
 
@@ -16,32 +16,31 @@
 
 static atomic_int is_stopped;
 
-/* What runs beside the server, each in a thread of its own. */
-struct engine {
+/* Work beside the server, in a thread of its own: the relay or the projector. */
+struct serve_engine {
     pthread_t id;
     bool is_running;
-    int (*run)(struct engine *engine, outlog_err *err);
+    int (*run)(struct serve_engine *engine, outlog_err *err);
     struct ol_worker_options relay;
     struct ol_projector_options projector;
 };
 
-static int run_relay(struct engine *engine, outlog_err *err)
+static int run_relay(struct serve_engine *engine, outlog_err *err)
 {
     struct ol_worker_stats stats = {0};
     return ol_worker_run(&engine->relay, &is_stopped, &stats, err);
 }
 
-static int run_projector(struct engine *engine, outlog_err *err)
+static int run_projector(struct serve_engine *engine, outlog_err *err)
 {
     struct ol_projector_stats stats = {0};
     return ol_projector_run(&engine->projector, &is_stopped, &stats, err);
 }
 
-/* An engine ends when told to, or when it cannot start: then it is tried again, if that can help.
- */
+/* Run until the process stops. An engine that fails is started again, unless that cannot help. */
 static void *run_engine(void *argument)
 {
-    struct engine *engine = argument;
+    struct serve_engine *engine = argument;
     outlog_err err;
     while (!atomic_load(&is_stopped) && engine->run(engine, &err) < 0) {
         ol_cli_report(&err);
@@ -52,57 +51,57 @@ static void *run_engine(void *argument)
     return NULL;
 }
 
-static void start(struct engine *engine)
+static void start_engine(struct serve_engine *engine)
 {
     engine->is_running = pthread_create(&engine->id, NULL, run_engine, engine) == 0;
 }
 
-/* Past a pooler, for what needs a session of its own. */
+/* The URL without a pooler, for what needs a session of its own. */
 static const char *direct_store(const struct ol_cli *cli)
 {
     const char *direct = getenv("OUTLOG_STORE_DIRECT");
     return direct && *direct ? direct : cli->store;
 }
 
-/* What a daemon is made of beside its server. */
-struct house {
+struct serve_engines {
     const struct ol_server_options *options;
-    struct engine relay, projector;
+    struct serve_engine relay, projector;
     struct ol_sinks_thread sinks;
 };
 
-static void start_all(struct house *house)
+static void start_all(struct serve_engines *engines)
 {
-    if (house->options->has_relay) {
-        start(&house->relay);
-        ol_sinks_start(&house->sinks, &house->relay.relay, &is_stopped);
+    if (engines->options->has_relay) {
+        start_engine(&engines->relay);
+        ol_sinks_start(&engines->sinks, &engines->relay.relay, &is_stopped);
     }
-    start(&house->projector);
+    start_engine(&engines->projector);
 }
 
-static void join_all(struct house *house)
+static void join_all(struct serve_engines *engines)
 {
-    if (house->relay.is_running)
-        pthread_join(house->relay.id, NULL);
-    if (house->projector.is_running)
-        pthread_join(house->projector.id, NULL);
-    ol_sinks_join(&house->sinks);
+    if (engines->relay.is_running)
+        pthread_join(engines->relay.id, NULL);
+    if (engines->projector.is_running)
+        pthread_join(engines->projector.id, NULL);
+    ol_sinks_join(&engines->sinks);
 }
 
-/* Nothing is delivered by a daemon that cannot listen, so the others start now. */
-static void be_ready(void *user, const char *host, int port)
+/* The server listens. Only now the engines start: a daemon that cannot listen must deliver nothing.
+ */
+static void on_ready(void *user, const char *host, int port)
 {
-    struct house *house = user;
-    const struct ol_server_options *options = house->options;
-    start_all(house);
+    struct serve_engines *engines = user;
+    const struct ol_server_options *options = engines->options;
+    start_all(engines);
     bool is_v6 = strchr(host, ':') != NULL;
     printf("outlog serve: http%s://%s%s%s:%d/%s\n", options->tls_cert ? "s" : "", is_v6 ? "[" : "",
            host, is_v6 ? "]" : "", port, options->is_dev ? "  (dev: no token needed)" : "");
     fflush(stdout);
 }
 
-static int parse(struct ol_cli *cli, struct ol_server_options *options, bool *no_relay,
-                 bool *has_listen, const char **config)
+static int parse_serve_args(struct ol_cli *cli, struct ol_server_options *options, bool *no_relay,
+                            bool *has_listen, const char **config)
 {
     int64_t threads = options->clerks, queue = (int64_t)options->most_queued;
     const char *log_format = NULL, *log_level = NULL;
@@ -131,7 +130,7 @@ static int parse(struct ol_cli *cli, struct ol_server_options *options, bool *no
     return 0;
 }
 
-/* The store, whose schema is there; with --dev it is made now. NULL after having said why not. */
+/* Open the store; with --dev create its schema first. NULL after printing why not. */
 static outlog *open_store(struct ol_cli *cli, bool is_dev)
 {
     outlog *log;
@@ -145,8 +144,8 @@ static outlog *open_store(struct ol_cli *cli, bool is_dev)
     return NULL;
 }
 
-/* `listen:` in the file counts when no flag names an address. */
-static void take_listen(struct ol_cli *cli, const struct ol_yaml *yaml, const char **listen)
+/* Use `listen:` of the file, if it has one. */
+static void read_listen(struct ol_cli *cli, const struct ol_yaml *yaml, const char **listen)
 {
     struct ol_json object;
     if (ol_json_parse(yaml->json, yaml->bytes, &object, NULL) < 0)
@@ -157,7 +156,8 @@ static void take_listen(struct ol_cli *cli, const struct ol_yaml *yaml, const ch
         *listen = text;
 }
 
-/* serve.answers, if the store says it; each has a thread and, while it speaks, a connection. */
+/* Read the setting serve.answers, if the store has it. Each answer uses a thread and, while it is
+ * streamed, a connection. */
 static int read_answers(outlog *log, int *answers, outlog_err *err)
 {
     struct ol_rows rows;
@@ -172,8 +172,8 @@ static int read_answers(outlog *log, int *answers, outlog_err *err)
     return got < 0 ? -1 : 0;
 }
 
-static int prepare(struct ol_cli *cli, const char *config, struct ol_server_options *options,
-                   bool has_listen)
+static int prepare_store(struct ol_cli *cli, const char *config, struct ol_server_options *options,
+                         bool has_listen)
 {
     const struct ol_config_options plain = {0};
     struct ol_config_diffs changes;
@@ -184,7 +184,7 @@ static int prepare(struct ol_cli *cli, const char *config, struct ol_server_opti
     if (status)
         return status;
     if (config && !has_listen)
-        take_listen(cli, &yaml, &options->listen);
+        read_listen(cli, &yaml, &options->listen);
     outlog *log = open_store(cli, options->is_dev);
     if (!log)
         return OL_EXIT_FAILED;
@@ -196,7 +196,7 @@ static int prepare(struct ol_cli *cli, const char *config, struct ol_server_opti
     return status;
 }
 
-static int run(struct ol_cli *cli)
+static int run_serve(struct ol_cli *cli)
 {
     struct ol_server_options options = ol_server_defaults(NULL);
     bool no_relay = false, has_listen = false;
@@ -204,30 +204,32 @@ static int run(struct ol_cli *cli)
     char host[100] = "serve";
     outlog_err err;
 
-    int status = parse(cli, &options, &no_relay, &has_listen, &config);
-    if (status || (status = prepare(cli, config, &options, has_listen)))
+    int status = parse_serve_args(cli, &options, &no_relay, &has_listen, &config);
+    if (status || (status = prepare_store(cli, config, &options, has_listen)))
         return status;
     gethostname(host, sizeof host - 1);
     options.store = cli->store;
     options.direct_store = direct_store(cli);
     options.has_relay = !no_relay;
-    struct house house = {.options = &options,
-                          .relay = {.run = run_relay, .relay = ol_worker_defaults(cli->store)},
-                          .projector = {.run = run_projector,
-                                        .projector = ol_projector_defaults(options.direct_store)}};
-    options.ready = be_ready;
-    options.user = &house;
-    house.relay.relay.name = house.projector.projector.name = host;
-    if (ol_worker_load(&house.relay.relay, &err) < 0 || ol_shutdown_prepare(cli->store, &err) < 0)
+    struct serve_engines engines = {.options = &options,
+                                    .relay = {.run = run_relay,
+                                              .relay = ol_worker_defaults(cli->store)},
+                                    .projector = {.run = run_projector,
+                                                  .projector =
+                                                      ol_projector_defaults(options.direct_store)}};
+    options.ready = on_ready;
+    options.user = &engines;
+    engines.relay.relay.name = engines.projector.projector.name = host;
+    if (ol_worker_load(&engines.relay.relay, &err) < 0 || ol_shutdown_prepare(cli->store, &err) < 0)
         return ol_cli_report(&err);
-    options.tracer = house.relay.relay.tracer;
-    options.lease_us = house.relay.relay.lease_us; // sessions are leased as lanes are
-    house.relay.relay.siblings = 1;
+    options.tracer = engines.relay.relay.tracer;
+    options.lease_us = engines.relay.relay.lease_us; // sessions have the same lease as lanes
+    engines.relay.relay.siblings = 1;
     if (ol_server_run(&options, &is_stopped, &err) < 0)
         status = ol_cli_report(&err);
     if (!atomic_load(&is_stopped))
         atomic_store(&is_stopped, 1);
-    join_all(&house);
+    join_all(&engines);
     ol_span_exporter_close(options.tracer);
     return ol_shutdown_end(status);
 }
@@ -239,15 +241,15 @@ const struct ol_cli_command ol_command_serve = {
         "usage: outlog serve [--listen HOST:PORT] [--config outlog.yaml] [--dev] [--no-relay]\n"
         "                    [--threads N] [--queue N] [--tls-cert FILE --tls-key FILE]\n"
         "                    [--log-format logfmt|json] [--log-level debug|info|warn|error]\n\n"
-        "API, console and relay in one process, until SIGTERM. Every call needs a token (outlog token\n"
-        "create); --dev needs none, makes the schema where it is missing, and answers only to\n"
-        "loopback names.\n\n"
-        "  --listen    127.0.0.1:7400 unless told otherwise; port 0 takes a free one\n"
+        "API, console and relay in one process, until SIGTERM. Every request needs a token (outlog token\n"
+        "create). --dev needs none, creates the schema if it is missing, and accepts only loopback\n"
+        "names.\n\n"
+        "  --listen    127.0.0.1:7400 by default; port 0 picks a free one\n"
         "  --config    apply this file first, as `outlog apply` does\n"
-        "  --no-relay  deliver nothing: relays run elsewhere\n"
-        "  --threads   how many requests are worked on at a time, each with its own connection\n"
-        "  --queue     how many may wait for that; the next one is answered 503 at once\n\n"
+        "  --no-relay  do not deliver: relays run elsewhere\n"
+        "  --threads   how many requests are processed at a time, each with its own connection\n"
+        "  --queue     how many may wait for a thread; further ones get 503 at once\n\n"
         "  outlog serve --dev\n"
         "  outlog serve --store postgres://db/app --listen 0.0.0.0:7400 --tls-cert c.pem --tls-key k.pem\n",
-    .run = run,
+    .run = run_serve,
 };

@@ -1,24 +1,24 @@
-/* signal.c: outlog signal, outlog step, outlog tool: what an orchestrator says of its work. */
+/* signal.c: outlog signal, outlog step, outlog tool: an orchestrator records its work. */
 #include "cli/run_command.h"
 
 static int run_signal(struct ol_cli *cli)
 {
-    return ol_cli_command(cli, "signal");
+    return ol_cli_run_command(cli, "signal");
 }
 
 static int run_step(struct ol_cli *cli)
 {
-    return ol_cli_command(cli, "step");
+    return ol_cli_run_command(cli, "step");
 }
 
 static int run_tool(struct ol_cli *cli)
 {
-    return ol_cli_command(cli, "tool");
+    return ol_cli_run_command(cli, "tool");
 }
 
 const struct ol_cli_command ol_command_signal = {
     .name = "signal",
-    .summary = "take in a signal, on which a run can be started",
+    .summary = "record a signal, from which a run can be started",
     .help = "usage: outlog signal --org O|--infra --type T [--data JSON|@FILE] [--correlation C]\n"
             "                     [--actor user:U] [--key K] [--request-id R] [--expect SEQ]\n\n"
             "Stores the signal and SIGNAL_RECEIVED, and prints the signal's id.\n\n"
@@ -28,7 +28,7 @@ const struct ol_cli_command ol_command_signal = {
 
 const struct ol_cli_command ol_command_step = {
     .name = "step",
-    .summary = "how a step of a run went on: complete, fail, skip, retry, correct",
+    .summary = "steps of a run: complete, fail, skip, retry, correct",
     .help = "usage: outlog step complete STEP_ID --data JSON|@FILE [--duration-ms N]\n"
             "       outlog step fail STEP_ID --code C --message M\n"
             "       outlog step skip STEP_ID [--reason R]\n"

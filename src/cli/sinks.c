@@ -1,4 +1,4 @@
-/* sinks.c: outlog sinks: how far the log has been streamed, and where to. */
+/* sinks.c: outlog sinks: lists the cursors of sinks, and resets one. */
 #include "cli/cli.h"
 
 #include "log/sink_cursor.h"
@@ -26,8 +26,8 @@ static void print_sink(void *user, const struct ol_sink_cursor *sink)
     ol_buf_clear(&line);
 }
 
-/* `beginning`, `end` or an event_id. */
-static bool take_position(const char *text, int64_t *out)
+/* Parse `beginning`, `end` or an event_id. */
+static bool parse_position(const char *text, int64_t *out)
 {
     if (strcmp(text, "beginning") == 0)
         *out = 0;
@@ -38,7 +38,7 @@ static bool take_position(const char *text, int64_t *out)
     return true;
 }
 
-static int run(struct ol_cli *cli)
+static int run_sinks(struct ol_cli *cli)
 {
     const char *to = NULL, *actor = NULL;
     const struct ol_option table[] = {{"to", OL_OPTION_STRING, &to, NULL},
@@ -53,9 +53,10 @@ static int run(struct ol_cli *cli)
         return status;
     bool is_reset = cli->argc == 2 && strcmp(cli->argv[0], "reset") == 0;
     if (cli->argc && !is_reset)
-        return ol_cli_usage("sinks lists, or: outlog sinks reset NAME --to beginning|end|EVENT_ID");
-    if (is_reset && (!to || !take_position(to, &position)))
-        return ol_cli_usage("say where to: --to beginning, --to end or --to EVENT_ID");
+        return ol_cli_usage(
+            "sinks lists sinks, or: outlog sinks reset NAME --to beginning|end|EVENT_ID");
+    if (is_reset && (!to || !parse_position(to, &position)))
+        return ol_cli_usage("reset needs --to beginning, --to end or --to EVENT_ID");
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
@@ -76,9 +77,9 @@ const struct ol_cli_command ol_command_sinks = {
     .help =
         "usage: outlog sinks [--json]\n"
         "       outlog sinks reset NAME --to beginning|end|EVENT_ID [--actor TYPE:ID]\n\n"
-        "Lists the sinks that outlog.yaml declares, with how far each has come and how far it is\n"
-        "behind. `reset` puts one somewhere else: it sends what follows again.\n\n"
+        "Lists the sinks that outlog.yaml declares, with their cursor and lag. `reset` moves a cursor: the\n"
+        "sink sends the events after it again.\n\n"
         "  outlog sinks\n"
         "  outlog sinks reset archive --to beginning\n",
-    .run = run,
+    .run = run_sinks,
 };

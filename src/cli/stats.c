@@ -1,4 +1,4 @@
-/* stats.c: outlog stats: the store at a glance. */
+/* stats.c: outlog stats: events, backlog, dead letters, lanes and relays. */
 #include "cli/cli.h"
 
 #include "base/clock.h"
@@ -6,29 +6,29 @@
 
 #include <string.h>
 
-enum { RATE_SECONDS = 60 };
+enum { STATS_RATE_SECONDS = 60 };
 
-struct stats {
-    int64_t events; /* the settled position: an upper bound of how many there are */
-    double rate;    /* events a second, in the last minute */
+struct store_stats {
+    int64_t events; /* the settled position: an upper bound of their number */
+    double rate;    /* events per second, in the last minute */
     struct ol_message_counts counts;
 };
 
 static int load_rate(outlog *log, double *rate, outlog_err *err)
 {
     struct ol_rows rows;
-    int64_t since = ol_clock_wall_us() - RATE_SECONDS * INT64_C(1000000);
+    int64_t since = ol_clock_wall_us() - STATS_RATE_SECONDS * INT64_C(1000000);
     if (ol_store_query(log->conn, OL_Q_EVENTS_WINDOW,
                        OL_PARAMS(ol_value_time(since), ol_value_absent()), &rows, err) < 0)
         return -1;
     int got = ol_rows_next(&rows, err);
     if (got > 0 && !ol_rows_is_null(&rows, 0))
-        *rate = (double)(ol_rows_int(&rows, 1) - ol_rows_int(&rows, 0) + 1) / RATE_SECONDS;
+        *rate = (double)(ol_rows_int(&rows, 1) - ol_rows_int(&rows, 0) + 1) / STATS_RATE_SECONDS;
     ol_rows_end(&rows);
     return got < 0 ? -1 : 0;
 }
 
-static int load(struct ol_cli *cli, outlog *log, struct stats *out, outlog_err *err)
+static int load_stats(struct ol_cli *cli, outlog *log, struct store_stats *out, outlog_err *err)
 {
     return outlog_settled(log, &out->events, err) < 0 || load_rate(log, &out->rate, err) < 0 ||
                    ol_message_counts_read(log->conn, &cli->arena, &out->counts, err) < 0
@@ -36,9 +36,9 @@ static int load(struct ol_cli *cli, outlog *log, struct stats *out, outlog_err *
                : 0;
 }
 
-/* --- for programs --- */
+/* --- JSON --- */
 
-static void json_count(struct ol_buf *line, const struct ol_message_count *count)
+static void put_json_count(struct ol_buf *line, const struct ol_message_count *count)
 {
     ol_buf_print(line,
                  "\"pending\":%lld,\"retrying\":%lld,\"claimed\":%lld,\"dead\":%lld,"
@@ -52,7 +52,7 @@ static void json_count(struct ol_buf *line, const struct ol_message_count *count
         ol_buf_text(line, "null");
 }
 
-static int json_lanes(outlog *log, struct ol_buf *line, outlog_err *err)
+static int put_json_lanes(outlog *log, struct ol_buf *line, outlog_err *err)
 {
     struct ol_rows rows;
     int more;
@@ -69,7 +69,7 @@ static int json_lanes(outlog *log, struct ol_buf *line, outlog_err *err)
     return more < 0 ? -1 : 0;
 }
 
-static int json_relays(outlog *log, struct ol_buf *line, outlog_err *err)
+static int put_json_relays(outlog *log, struct ol_buf *line, outlog_err *err)
 {
     struct ol_rows rows;
     int more;
@@ -90,26 +90,26 @@ static int json_relays(outlog *log, struct ol_buf *line, outlog_err *err)
     return more < 0 ? -1 : 0;
 }
 
-static int print_json(outlog *log, const struct stats *stats, outlog_err *err)
+static int print_json(outlog *log, const struct store_stats *stats, outlog_err *err)
 {
     struct ol_buf line = {0};
     int result = -1;
     ol_buf_print(&line, "{\"events\":%lld,\"events_per_second\":%.2f,\"messages\":{",
                  (long long)stats->events, stats->rate);
-    json_count(&line, &stats->counts.total);
+    put_json_count(&line, &stats->counts.total);
     ol_buf_text(&line, "},\"destinations\":[");
     for (size_t i = 0; i < stats->counts.count; i++) {
         ol_buf_text(&line, i ? ",{\"name\":" : "{\"name\":");
         ol_buf_json_text(&line, stats->counts.all[i].destination);
         ol_buf_char(&line, ',');
-        json_count(&line, &stats->counts.all[i]);
+        put_json_count(&line, &stats->counts.all[i]);
         ol_buf_char(&line, '}');
     }
     ol_buf_text(&line, "],\"lanes\":[");
-    if (json_lanes(log, &line, err) < 0)
+    if (put_json_lanes(log, &line, err) < 0)
         goto out;
     ol_buf_text(&line, "],\"relays\":[");
-    if (json_relays(log, &line, err) < 0)
+    if (put_json_relays(log, &line, err) < 0)
         goto out;
     ol_buf_text(&line, "]}");
     ol_cli_put_line(&line);
@@ -137,7 +137,7 @@ static void print_count(const struct ol_cli *cli, const char *name,
     ol_buf_clear(&line);
 }
 
-/* Owners and how many lanes each has. */
+/* Print each lane with its owner. */
 static int print_lanes(outlog *log, outlog_err *err)
 {
     struct ol_rows rows;
@@ -185,7 +185,8 @@ static int print_relays(outlog *log, outlog_err *err)
     return more < 0 ? -1 : 0;
 }
 
-static int print(struct ol_cli *cli, outlog *log, const struct stats *stats, outlog_err *err)
+static int print_stats(struct ol_cli *cli, outlog *log, const struct store_stats *stats,
+                       outlog_err *err)
 {
     char events[32];
     printf("events  %s, %.1f/s in the last minute\n\n", ol_cli_thousands(stats->events, events),
@@ -199,9 +200,9 @@ static int print(struct ol_cli *cli, outlog *log, const struct stats *stats, out
     return print_lanes(log, err) < 0 || print_relays(log, err) < 0 ? -1 : 0;
 }
 
-static int run(struct ol_cli *cli)
+static int run_stats(struct ol_cli *cli)
 {
-    struct stats stats = {0};
+    struct store_stats stats = {0};
     outlog_err err;
     int status = ol_cli_options(cli, NULL);
     if (status)
@@ -211,8 +212,8 @@ static int run(struct ol_cli *cli)
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
-    if (load(cli, log, &stats, &err) < 0 ||
-        (cli->json ? print_json(log, &stats, &err) : print(cli, log, &stats, &err)) < 0)
+    if (load_stats(cli, log, &stats, &err) < 0 ||
+        (cli->json ? print_json(log, &stats, &err) : print_stats(cli, log, &stats, &err)) < 0)
         status = ol_cli_report(&err);
     outlog_close(log);
     return status;
@@ -223,10 +224,10 @@ const struct ol_cli_command ol_command_stats = {
     .summary = "events, backlog, dead letters, lanes, relays",
     .help =
         "usage: outlog stats [--json]\n\n"
-        "How many events there are and how fast they come, what waits for each destination, what is\n"
-        "dead, who owns the lanes, and which relays are alive. Cheap at any size: ~ marks a number\n"
-        "that is projected from the first messages of a long backlog.\n\n"
+        "Shows the number and rate of events, the backlog and dead letters of each destination, the owner\n"
+        "of each lane, and the live relays. Cheap at any size: ~ marks a number that is estimated from\n"
+        "the first messages of a long backlog.\n\n"
         "  outlog stats\n"
         "  outlog stats --json | jq .messages.dead\n",
-    .run = run,
+    .run = run_stats,
 };

@@ -1,4 +1,4 @@
-/* token.c: outlog token create|list|revoke. */
+/* token.c: outlog token: creates, lists and revokes tokens of the API. */
 #include "cli/cli.h"
 
 #include "auth/token.h"
@@ -6,19 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct wish {
+struct token_args {
     const char *scope, *org_id, *rate;
-    double requests; /* a second; 0: any number */
+    double requests; /* per second; 0: no limit */
 };
 
-static int create(struct ol_cli *cli, outlog *log, const struct wish *wish)
+static int create_token(struct ol_cli *cli, outlog *log, const struct token_args *args)
 {
     const struct outlog_operator by = {0};
     char secret[OL_TOKEN_TEXT];
     struct ol_buf line = {0};
     struct ol_token token;
     outlog_err err;
-    if (ol_token_create(log, wish->scope, wish->org_id, wish->requests, &by, &token, secret, &err) <
+    if (ol_token_create(log, args->scope, args->org_id, args->requests, &by, &token, secret, &err) <
         0)
         return ol_cli_report(&err);
     if (cli->json)
@@ -32,15 +32,15 @@ static int create(struct ol_cli *cli, outlog *log, const struct wish *wish)
     return OL_EXIT_DONE;
 }
 
-struct listing {
+struct token_listing {
     struct ol_cli *cli;
     size_t count;
 };
 
-static void put(void *user, const struct ol_token *token)
+static void print_token(void *user, const struct ol_token *token)
 {
     static const char *const scopes[] = {"", "read", "append", "admin"};
-    struct listing *listing = user;
+    struct token_listing *listing = user;
     struct ol_buf line = {0};
     char used[32];
 
@@ -59,18 +59,18 @@ static void put(void *user, const struct ol_token *token)
     ol_buf_clear(&line);
 }
 
-static int list(struct ol_cli *cli, outlog *log)
+static int list_tokens(struct ol_cli *cli, outlog *log)
 {
-    struct listing listing = {.cli = cli};
+    struct token_listing listing = {.cli = cli};
     outlog_err err;
-    if (ol_token_each(log, false, put, &listing, &err) < 0)
+    if (ol_token_each(log, false, print_token, &listing, &err) < 0)
         return ol_cli_report(&err);
     if (!listing.count && !cli->json)
         printf("no tokens yet; make one with `outlog token create --scope read`\n");
     return OL_EXIT_DONE;
 }
 
-static int revoke(struct ol_cli *cli, outlog *log)
+static int revoke_tokens(struct ol_cli *cli, outlog *log)
 {
     const struct outlog_operator by = {0};
     outlog_err err;
@@ -85,25 +85,25 @@ static int revoke(struct ol_cli *cli, outlog *log)
     return OL_EXIT_DONE;
 }
 
-static int check_create(struct wish *wish)
+static int check_create(struct token_args *args)
 {
     static const char *const scopes[] = {"append", "read", "admin", NULL};
     char *end = NULL;
 
-    if (!wish->scope)
+    if (!args->scope)
         return ol_cli_usage("token create needs --scope append, read or admin");
-    wish->requests = wish->rate ? strtod(wish->rate, &end) : 0;
-    if (wish->rate && (wish->requests <= 0 || (*end && strcmp(end, "/s") != 0)))
-        return ol_cli_usage("--rate is requests a second, like 100 or 100/s");
-    return ol_cli_one_of("scope", wish->scope, scopes);
+    args->requests = args->rate ? strtod(args->rate, &end) : 0;
+    if (args->rate && (args->requests <= 0 || (*end && strcmp(end, "/s") != 0)))
+        return ol_cli_usage("--rate is requests per second, like 100 or 100/s");
+    return ol_cli_one_of("scope", args->scope, scopes);
 }
 
-static int run(struct ol_cli *cli)
+static int run_token(struct ol_cli *cli)
 {
-    struct wish wish = {0};
-    const struct ol_option options[] = {{"scope", OL_OPTION_STRING, &wish.scope, NULL},
-                                        {"org", OL_OPTION_STRING, &wish.org_id, NULL},
-                                        {"rate", OL_OPTION_STRING, &wish.rate, NULL},
+    struct token_args args = {0};
+    const struct ol_option options[] = {{"scope", OL_OPTION_STRING, &args.scope, NULL},
+                                        {"org", OL_OPTION_STRING, &args.org_id, NULL},
+                                        {"rate", OL_OPTION_STRING, &args.rate, NULL},
                                         {0}};
     int status = ol_cli_options(cli, options);
     if (status)
@@ -111,27 +111,30 @@ static int run(struct ol_cli *cli)
     const char *verb = cli->argc ? cli->argv[0] : "list";
     bool is_create = strcmp(verb, "create") == 0, is_revoke = strcmp(verb, "revoke") == 0;
     if (!is_create && !is_revoke && strcmp(verb, "list") != 0)
-        return ol_cli_usage("token knows create, list and revoke, not '%s'", verb);
-    if (is_create && (status = check_create(&wish)))
+        return ol_cli_usage("token takes create, list or revoke, not '%s'", verb);
+    if (is_create && (status = check_create(&args)))
         return status;
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
-    status = is_create ? create(cli, log, &wish) : is_revoke ? revoke(cli, log) : list(cli, log);
+    status = is_create   ? create_token(cli, log, &args)
+             : is_revoke ? revoke_tokens(cli, log)
+                         : list_tokens(cli, log);
     outlog_close(log);
     return status;
 }
 
 const struct ol_cli_command ol_command_token = {
     .name = "token",
-    .summary = "make, list and revoke tokens of the API",
+    .summary = "create, list and revoke tokens of the API",
     .help =
         "usage: outlog token create --scope append|read|admin [--org O] [--rate N/s]\n"
         "       outlog token list\n"
         "       outlog token revoke ID…\n\n"
-        "Tokens of the HTTP API. A token is shown once and stored hashed. With --org it sees and writes\n"
-        "that org alone; without, every org and what has none. A revoked one ends within 5 seconds.\n\n"
+        "Tokens of the HTTP API. A token is shown once and stored hashed. With --org it can read and write\n"
+        "only that org; without, every org and the infrastructure. A revoked token stops working within\n"
+        "5 seconds.\n\n"
         "  outlog token create --scope append --org acme\n"
         "  outlog token revoke 0197c9a4-6f2e-7c3b-9d1f-2f6f3f0c1a5e\n",
-    .run = run,
+    .run = run_token,
 };

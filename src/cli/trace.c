@@ -1,4 +1,4 @@
-/* trace.c: outlog trace and outlog causality: the story of one execution, as a tree. */
+/* trace.c: outlog trace and outlog causality: events as a tree of causes and effects. */
 #include "cli/cli.h"
 
 #include "log/event.h"
@@ -8,23 +8,23 @@
 
 /* --- the tree --- */
 
-enum { MOST_INDENT = 160 }; /* bytes: what is deeper stands below each other */
+enum { TRACE_INDENT_MAX = 160 }; /* bytes: deeper levels are not indented further */
 
-struct tree {
+struct trace_tree {
     const struct ol_cli *cli;
     const struct outlog_page *page;
-    int *parent; /* by place in the page; -1 for a root */
+    int *parent; /* index of the cause in the page; -1 for a root */
     struct ol_buf indent, line;
 };
 
-static int by_id(const void *a, const void *b, void *context)
+static int compare_ids(const void *a, const void *b, void *context)
 {
     const struct outlog_page *page = context;
     return strcmp(page->events[*(const int *)a].id, page->events[*(const int *)b].id);
 }
 
-/* Sorts places by id once, so that a trace of 10,000 events is drawn at once. */
-static bool find_parents(struct tree *tree, struct ol_arena *arena)
+/* Find each event's cause by binary search, so that a trace of 10,000 events takes no time. */
+static bool find_parents(struct trace_tree *tree, struct ol_arena *arena)
 {
     const struct outlog_page *page = tree->page;
     int *order = ol_arena_array(arena, page->count, sizeof *order);
@@ -33,7 +33,7 @@ static bool find_parents(struct tree *tree, struct ol_arena *arena)
         return false;
     for (size_t i = 0; i < page->count; i++)
         order[i] = (int)i;
-    qsort_r(order, page->count, sizeof *order, by_id, (void *)page);
+    qsort_r(order, page->count, sizeof *order, compare_ids, (void *)page);
     for (size_t i = 0; i < page->count; i++) {
         int low = 0, high = (int)page->count - 1;
         tree->parent[i] = -1;
@@ -53,7 +53,7 @@ static bool find_parents(struct tree *tree, struct ol_arena *arena)
     return true;
 }
 
-static void draw_node(struct tree *tree, int at, const char *branch)
+static void draw_node(struct trace_tree *tree, int at, const char *branch)
 {
     const struct outlog_event *event = &tree->page->events[at];
     const struct ol_cli *cli = tree->cli;
@@ -72,7 +72,7 @@ static void draw_node(struct tree *tree, int at, const char *branch)
     ol_cli_put_line(&tree->line);
 }
 
-static void draw_children(struct tree *tree, int parent)
+static void draw_children(struct trace_tree *tree, int parent)
 {
     int count = (int)tree->page->count, last = -1;
     for (int i = 0; i < count; i++)
@@ -83,7 +83,7 @@ static void draw_children(struct tree *tree, int parent)
             continue;
         size_t depth = tree->indent.bytes;
         draw_node(tree, i, parent < 0 ? "" : i == last ? "└─ " : "├─ ");
-        if (parent >= 0 && depth < MOST_INDENT)
+        if (parent >= 0 && depth < TRACE_INDENT_MAX)
             ol_buf_text(&tree->indent, i == last ? "   " : "│  ");
         draw_children(tree, i);
         tree->indent.bytes = depth;
@@ -92,19 +92,20 @@ static void draw_children(struct tree *tree, int parent)
     }
 }
 
-/* The library reads this many; more than that no person follows. */
-enum { MOST = 10000 };
+/* The library reads at most this many. */
+enum { TRACE_EVENTS_MAX = 10000 };
 
-static void tell_if_cut(const struct outlog_page *page)
+static void print_if_cut(const struct outlog_page *page)
 {
-    if (page->count >= MOST)
+    if (page->count >= TRACE_EVENTS_MAX)
         fprintf(stderr,
-                "outlog: only the first %d events are shown; `outlog events` has them all\n", MOST);
+                "outlog: only the first %d events are shown; `outlog events` has them all\n",
+                TRACE_EVENTS_MAX);
 }
 
-static int draw(struct ol_cli *cli, const struct outlog_page *page)
+static int draw_tree(struct ol_cli *cli, const struct outlog_page *page)
 {
-    struct tree tree = {.cli = cli, .page = page};
+    struct trace_tree tree = {.cli = cli, .page = page};
     bool ok = find_parents(&tree, &cli->arena);
     if (ok)
         draw_children(&tree, -1);
@@ -127,7 +128,7 @@ static void print_json(const struct outlog_page *page, bool with_depth)
     ol_buf_clear(&line);
 }
 
-/* --- the verbs --- */
+/* --- the commands --- */
 
 static int run_trace(struct ol_cli *cli)
 {
@@ -152,8 +153,8 @@ static int run_trace(struct ol_cli *cli)
     } else if (cli->json)
         print_json(&page, false);
     else
-        status = draw(cli, &page);
-    tell_if_cut(&page);
+        status = draw_tree(cli, &page);
+    print_if_cut(&page);
     outlog_page_clear(&page);
     outlog_close(log);
     return status;
@@ -178,15 +179,15 @@ static int run_causality(struct ol_cli *cli)
     else if (cli->json)
         print_json(&page, true);
     else {
-        if (!down) // for people the root stands on top
+        if (!down) // for people the root comes first
             for (size_t i = 0; i < page.count / 2; i++) {
                 struct outlog_event swap = page.events[i];
                 page.events[i] = page.events[page.count - 1 - i];
                 page.events[page.count - 1 - i] = swap;
             }
-        status = draw(cli, &page);
+        status = draw_tree(cli, &page);
     }
-    tell_if_cut(&page);
+    print_if_cut(&page);
     outlog_page_clear(&page);
     outlog_close(log);
     return status;
@@ -197,8 +198,8 @@ const struct ol_cli_command ol_command_trace = {
     .summary = "everything that happened under one correlation id, as a tree",
     .help =
         "usage: outlog trace CORRELATION_ID [--org O] [--json]\n\n"
-        "Prints all events with this correlation id: each under the event that caused it, with the\n"
-        "time since the first. --json prints the events in order, one a line.\n\n"
+        "Prints all events with this correlation id: each below the event that caused it, with the\n"
+        "time since the first. --json prints the events in order, one per line.\n\n"
         "  outlog trace 019a8c1e-…\n",
     .run = run_trace,
 };
@@ -209,8 +210,7 @@ const struct ol_cli_command ol_command_causality = {
     .help =
         "usage: outlog causality ID [--down] [--json]\n\n"
         "ID is an event_id or an id. Prints the chain of causes up to the root, or with --down the\n"
-        "tree of all that the event led to. With --json each event has its depth, 0 for the one\n"
-        "asked for.\n\n"
+        "tree of all that the event led to. With --json each event has its depth, 0 for ID itself.\n\n"
         "  outlog causality 42\n"
         "  outlog causality 42 --down\n",
     .run = run_causality,

@@ -1,15 +1,15 @@
-/* verify.c: outlog verify --all: every signal and run against its events. */
+/* verify.c: outlog verify --all: compares every signal and run with its events. */
 #include "cli/run_command.h"
 
 #include "runs/snapshot.h"
 
 #include <signal.h>
 
-enum { CHUNK = 100 };
+enum { VERIFY_CHUNK = 100 };
 
 static volatile sig_atomic_t is_stopped;
 
-static void stop(int signal_number)
+static void on_signal(int signal_number)
 {
     (void)signal_number;
     is_stopped = 1;
@@ -20,12 +20,12 @@ static int verify_all(outlog *log, struct ol_verify *verify, outlog_err *err)
     struct ol_progress progress = {0};
     int more = 1;
 
-    signal(SIGINT, stop);
-    signal(SIGTERM, stop);
+    signal(SIGINT, on_signal);
+    signal(SIGTERM, on_signal);
     if (outlog_settled(log, &verify->upto, err) < 0)
         return -1;
     ol_progress_begin(&progress, "events", verify->upto);
-    while (!is_stopped && (more = ol_verify_next(log, verify, CHUNK, err)) > 0)
+    while (!is_stopped && (more = ol_verify_next(log, verify, VERIFY_CHUNK, err)) > 0)
         ol_progress_move(&progress, verify->after);
     if (!is_stopped && more == 0)
         more = ol_verify_strays(log, verify, err);
@@ -33,12 +33,12 @@ static int verify_all(outlog *log, struct ol_verify *verify, outlog_err *err)
     return more < 0 ? -1 : 0;
 }
 
-static const char *plural(int64_t count)
+static const char *plural_suffix(int64_t count)
 {
     return count == 1 ? "" : "s";
 }
 
-static void print(const struct ol_cli *cli, const struct ol_verify *verify)
+static void print_result(const struct ol_cli *cli, const struct ol_verify *verify)
 {
     char runs[32], signals[32], differences[32];
     if (cli->json) {
@@ -56,12 +56,13 @@ static void print(const struct ol_cli *cli, const struct ol_verify *verify)
                verify->differences == 1 ? "" : "s", ol_cli_plain(cli), runs, signals);
     else
         printf("%sEvery run matches its events:%s %s run%s, %s signal%s.\n", ol_cli_good(cli),
-               ol_cli_plain(cli), runs, plural(verify->runs), signals, plural(verify->signals));
+               ol_cli_plain(cli), runs, plural_suffix(verify->runs), signals,
+               plural_suffix(verify->signals));
 }
 
-static int run(struct ol_cli *cli)
+static int run_verify(struct ol_cli *cli)
 {
-    struct ol_verify verify = {.tell = ol_cli_difference, .user = cli};
+    struct ol_verify verify = {.tell = ol_cli_print_difference, .user = cli};
     bool all = false;
     outlog_err err;
     int status = ol_cli_options(cli, (const struct ol_option[]){{"all", OL_OPTION_FLAG, &all, NULL},
@@ -71,16 +72,15 @@ static int run(struct ol_cli *cli)
     if (status)
         return status;
     if (!all || cli->argc)
-        return ol_cli_usage("verify takes --all; `outlog run verify ID` looks at one run");
+        return ol_cli_usage("verify takes --all; `outlog run verify ID` checks one run");
     outlog *log = ol_cli_open(cli);
     if (!log)
         return OL_EXIT_FAILED;
     int result = verify_all(log, &verify, &err);
     if (result == 0)
-        print(cli, &verify);
+        print_result(cli, &verify);
     if (result < 0 || is_stopped)
-        fprintf(stderr, "Go on where this stopped: outlog verify --all --after %lld\n",
-                (long long)verify.after);
+        fprintf(stderr, "To continue: outlog verify --all --after %lld\n", (long long)verify.after);
     if (result < 0)
         status = ol_cli_report(&err);
     else if (verify.differences || is_stopped)
@@ -95,10 +95,10 @@ const struct ol_cli_command ol_command_verify = {
     .help =
         "usage: outlog verify --all [--after EVENT_ID] [--json]\n\n"
         "Rebuilds every signal and run from the log, in the order in which they began, and compares\n"
-        "it with the stored rows. Prints each difference as table, id, field, what is stored and\n"
-        "what the events say, and exits with 1 if there is any. It can run beside writers, needs\n"
-        "memory for one run only, and when it is stopped it says with which --after to go on.\n\n"
+        "it with the stored rows. Prints each difference as table, id, field, stored value and\n"
+        "replayed value, and exits with 1 if there is any. It can run beside writers, needs memory\n"
+        "for one run only, and prints which --after continues it when it is stopped.\n\n"
         "  outlog verify --all\n"
         "  outlog verify --all --json | head\n",
-    .run = run,
+    .run = run_verify,
 };

@@ -1,9 +1,9 @@
-/* version.c: outlog version. */
+/* version.c: outlog version: the program's version and its schema version. */
 #include "cli/cli.h"
 
 #include "store/migrate.h"
 
-static int run(struct ol_cli *cli)
+static int run_version(struct ol_cli *cli)
 {
     int status = ol_cli_options(cli, NULL);
     if (status)
@@ -22,7 +22,7 @@ const struct ol_cli_command ol_command_version = {
     .name = "version",
     .summary = "this program's version, and the schema it knows",
     .help = "usage: outlog version [--json]\n\n"
-            "Prints this program's version and that of the schema it writes.\n\n"
+            "Prints this program's version and the version of its schema.\n\n"
             "  outlog version\n",
-    .run = run,
+    .run = run_version,
 };

@@ -1,5 +1,4 @@
-/* yaml.c: see yaml.h. A tree is built from libyaml's events, so that lines are known; the JSON text
- * is written from the tree, and everything after that reads JSON. */
+/* yaml.c: builds a tree with line numbers from libyaml's events, and writes JSON from the tree. */
 #include "cli/yaml.h"
 
 #include "base/json/json.h"
@@ -9,10 +8,10 @@
 #include <string.h>
 #include <yaml.h>
 
-enum kind { SCALAR, LIST, MAP };
+enum yaml_kind { YAML_KIND_SCALAR, YAML_KIND_LIST, YAML_KIND_MAP };
 
 struct ol_yaml_node {
-    enum kind kind;
+    enum yaml_kind kind;
     int line;
     const char *key; /* of a member of a map */
     const char *text;
@@ -21,20 +20,20 @@ struct ol_yaml_node {
     struct ol_yaml_node *first, *last, *next;
 };
 
-struct reader {
+struct yaml_reader {
     yaml_parser_t parser;
     const char *text;
     struct ol_arena *arena;
     outlog_err *err;
 };
 
-static int refuse(const struct reader *r, const yaml_mark_t *mark, const char *why)
+static int refuse_at(const struct yaml_reader *r, const yaml_mark_t *mark, const char *why)
 {
     return ol_fail(r->err, OUTLOG_INVALID_FIELD, "line %zu: %s", mark->line + 1, why);
 }
 
-/* Of bytes that are no text libyaml knows the place, but not the line. */
-static size_t problem_line(const struct reader *r)
+/* For bytes that are not valid text libyaml knows the offset, but not the line. */
+static size_t problem_line(const struct yaml_reader *r)
 {
     const yaml_parser_t *p = &r->parser;
     size_t line = 1;
@@ -45,7 +44,7 @@ static size_t problem_line(const struct reader *r)
     return line;
 }
 
-static int next_event(struct reader *r, yaml_event_t *event)
+static int next_event(struct yaml_reader *r, yaml_event_t *event)
 {
     if (yaml_parser_parse(&r->parser, event))
         return 0;
@@ -57,8 +56,8 @@ static int next_event(struct reader *r, yaml_event_t *event)
 
 /* --- the tree --- */
 
-static struct ol_yaml_node *add_node(struct reader *r, struct ol_yaml_node *parent, enum kind kind,
-                                     const yaml_event_t *event)
+static struct ol_yaml_node *add_node(struct yaml_reader *r, struct ol_yaml_node *parent,
+                                     enum yaml_kind kind, const yaml_event_t *event)
 {
     struct ol_yaml_node *node = ol_arena_alloc(r->arena, sizeof *node);
     if (!node) {
@@ -76,35 +75,36 @@ static struct ol_yaml_node *add_node(struct reader *r, struct ol_yaml_node *pare
     return node;
 }
 
-static int check_scalar(struct reader *r, const yaml_event_t *event)
+static int check_scalar(struct yaml_reader *r, const yaml_event_t *event)
 {
     if (event->data.scalar.anchor)
-        return refuse(r, &event->start_mark, "anchors are not supported; write the value out");
+        return refuse_at(r, &event->start_mark, "anchors are not supported; write the value out");
     if (event->data.scalar.tag)
-        return refuse(r, &event->start_mark, "tags are not supported");
+        return refuse_at(r, &event->start_mark, "tags are not supported");
     if (memchr(event->data.scalar.value, '\0', event->data.scalar.length))
-        return refuse(r, &event->start_mark, "a text cannot hold a NUL");
+        return refuse_at(r, &event->start_mark, "a text cannot hold a NUL");
     return 0;
 }
 
-static int read_key(struct reader *r, const yaml_event_t *event, struct ol_map *lines,
+static int read_key(struct yaml_reader *r, const yaml_event_t *event, struct ol_map *lines,
                     const char **out)
 {
     char why[200];
     int64_t line;
     if (event->type != YAML_SCALAR_EVENT)
-        return refuse(r, &event->start_mark,
-                      event->type == YAML_ALIAS_EVENT
-                          ? "aliases are not supported; write the value out"
-                          : "a key is a plain text");
+        return refuse_at(r, &event->start_mark,
+                         event->type == YAML_ALIAS_EVENT
+                             ? "aliases are not supported; write the value out"
+                             : "a key is a plain text");
     if (check_scalar(r, event) < 0)
         return -1;
     const char *key = (const char *)event->data.scalar.value;
     if (strcmp(key, "<<") == 0)
-        return refuse(r, &event->start_mark, "merge keys are not supported; write the values out");
+        return refuse_at(r, &event->start_mark,
+                         "merge keys are not supported; write the values out");
     if ((line = ol_map_get(lines, key))) {
-        snprintf(why, sizeof why, "%.100s: this key stands on line %d already", key, (int)line);
-        return refuse(r, &event->start_mark, why);
+        snprintf(why, sizeof why, "%.100s: this key is on line %d already", key, (int)line);
+        return refuse_at(r, &event->start_mark, why);
     }
     *out = ol_arena_copy(r->arena, key, event->data.scalar.length);
     return *out && ol_map_add(lines, key, (int64_t)event->start_mark.line + 1)
@@ -112,10 +112,10 @@ static int read_key(struct reader *r, const yaml_event_t *event, struct ol_map *
                : ol_fail(r->err, OUTLOG_NO_MEMORY, "out of memory");
 }
 
-static int read_node(struct reader *r, struct ol_yaml_node *parent, const yaml_event_t *event,
+static int read_node(struct yaml_reader *r, struct ol_yaml_node *parent, const yaml_event_t *event,
                      const char *key, int depth, struct ol_yaml_node **out);
 
-static int read_members(struct reader *r, struct ol_yaml_node *node, struct ol_map *lines,
+static int read_members(struct yaml_reader *r, struct ol_yaml_node *node, struct ol_map *lines,
                         int depth)
 {
     yaml_event_t event;
@@ -123,10 +123,10 @@ static int read_members(struct reader *r, struct ol_yaml_node *node, struct ol_m
     for (;;) {
         if (next_event(r, &event) < 0)
             return -1;
-        bool is_end = event.type ==
-                      (node->kind == MAP ? YAML_MAPPING_END_EVENT : YAML_SEQUENCE_END_EVENT);
+        bool is_end = event.type == (node->kind == YAML_KIND_MAP ? YAML_MAPPING_END_EVENT
+                                                                 : YAML_SEQUENCE_END_EVENT);
         int line = (int)event.start_mark.line + 1, result = 0;
-        if (!is_end && node->kind == MAP) {
+        if (!is_end && node->kind == YAML_KIND_MAP) {
             result = read_key(r, &event, lines, &key);
             yaml_event_delete(&event);
             if (result < 0 || next_event(r, &event) < 0)
@@ -136,46 +136,46 @@ static int read_members(struct reader *r, struct ol_yaml_node *node, struct ol_m
         if (!is_end)
             result = read_node(r, node, &event, key, depth, &member);
         if (member && key)
-            member->line = line; // a value is found where its key is
+            member->line = line; // a value has the line of its key
         yaml_event_delete(&event);
         if (is_end || result < 0)
             return result;
     }
 }
 
-static int read_node(struct reader *r, struct ol_yaml_node *parent, const yaml_event_t *event,
+static int read_node(struct yaml_reader *r, struct ol_yaml_node *parent, const yaml_event_t *event,
                      const char *key, int depth, struct ol_yaml_node **out)
 {
     const yaml_char_t *anchor = NULL, *tag = NULL;
-    enum kind kind = SCALAR;
+    enum yaml_kind kind = YAML_KIND_SCALAR;
     switch (event->type) {
     case YAML_SCALAR_EVENT:
         if (check_scalar(r, event) < 0)
             return -1;
         break;
     case YAML_SEQUENCE_START_EVENT:
-        kind = LIST;
+        kind = YAML_KIND_LIST;
         anchor = event->data.sequence_start.anchor;
         tag = event->data.sequence_start.tag;
         break;
     case YAML_MAPPING_START_EVENT:
-        kind = MAP;
+        kind = YAML_KIND_MAP;
         anchor = event->data.mapping_start.anchor;
         tag = event->data.mapping_start.tag;
         break;
     default:
-        return refuse(r, &event->start_mark, "aliases are not supported; write the value out");
+        return refuse_at(r, &event->start_mark, "aliases are not supported; write the value out");
     }
     if (anchor || tag)
-        return refuse(r, &event->start_mark, "anchors and tags are not supported");
+        return refuse_at(r, &event->start_mark, "anchors and tags are not supported");
     if (depth > OL_JSON_DEPTH)
-        return refuse(r, &event->start_mark, "nested too deep");
+        return refuse_at(r, &event->start_mark, "nested too deep");
     struct ol_yaml_node *node = *out = add_node(r, parent, kind, event);
     if (!node)
         return -1;
     node->key = key;
-    if (kind != SCALAR) {
-        struct ol_map lines = {0}; // of its keys
+    if (kind != YAML_KIND_SCALAR) {
+        struct ol_map lines = {0}; // the line of each key
         int result = read_members(r, node, &lines, depth + 1);
         ol_map_clear(&lines);
         return result;
@@ -188,7 +188,7 @@ static int read_node(struct reader *r, struct ol_yaml_node *parent, const yaml_e
 
 /* --- JSON --- */
 
-/* The plain scalars that mean more than their text. */
+/* Write a plain scalar that is a JSON number, true, false or null; false for one that is text. */
 static bool write_plain(const struct ol_yaml_node *node, struct ol_buf *out)
 {
     struct ol_json value;
@@ -196,7 +196,7 @@ static bool write_plain(const struct ol_yaml_node *node, struct ol_buf *out)
         ol_buf_text(out, "null");
         return true;
     }
-    if (node->key && strcmp(node->key, "type") == 0) // a name, also where it is null
+    if (node->key && strcmp(node->key, "type") == 0) // the name of a type, even `null`
         return false;
     if (ol_json_parse(node->text, node->bytes, &value, NULL) < 0 || value.bytes != node->bytes ||
         value.type >= OL_JSON_STRING)
@@ -207,27 +207,27 @@ static bool write_plain(const struct ol_yaml_node *node, struct ol_buf *out)
 
 static void write_json(const struct ol_yaml_node *node, struct ol_buf *out)
 {
-    if (node->kind == SCALAR) {
+    if (node->kind == YAML_KIND_SCALAR) {
         if (!node->is_plain || !write_plain(node, out))
             ol_buf_json(out, node->text, node->bytes);
         return;
     }
-    ol_buf_char(out, node->kind == MAP ? '{' : '[');
+    ol_buf_char(out, node->kind == YAML_KIND_MAP ? '{' : '[');
     for (const struct ol_yaml_node *n = node->first; n; n = n->next) {
         if (n != node->first)
             ol_buf_char(out, ',');
-        if (node->kind == MAP) {
+        if (node->kind == YAML_KIND_MAP) {
             ol_buf_json_text(out, n->key);
             ol_buf_char(out, ':');
         }
         write_json(n, out);
     }
-    ol_buf_char(out, node->kind == MAP ? '}' : ']');
+    ol_buf_char(out, node->kind == YAML_KIND_MAP ? '}' : ']');
 }
 
-/* --- the whole --- */
+/* --- the document --- */
 
-static int read_document(struct reader *r, struct ol_yaml_node **root)
+static int read_document(struct yaml_reader *r, struct ol_yaml_node **root)
 {
     yaml_event_t event;
     int result = 0, documents = 0;
@@ -244,7 +244,7 @@ static int read_document(struct reader *r, struct ol_yaml_node **root)
             break;
         case YAML_DOCUMENT_START_EVENT:
             if (++documents > 1)
-                result = refuse(r, &event.start_mark, "one document a file");
+                result = refuse_at(r, &event.start_mark, "a file has one document only");
             break;
         default:
             result = read_node(r, NULL, &event, NULL, 1, root);
@@ -257,7 +257,7 @@ static int read_document(struct reader *r, struct ol_yaml_node **root)
 int ol_yaml_read(const char *text, size_t bytes, struct ol_arena *arena, struct ol_yaml *out,
                  outlog_err *err)
 {
-    struct reader r = {.text = text, .arena = arena, .err = err};
+    struct yaml_reader r = {.text = text, .arena = arena, .err = err};
     struct ol_buf json = {0};
     struct ol_yaml_node *root = NULL;
     int result = -1;
@@ -268,7 +268,7 @@ int ol_yaml_read(const char *text, size_t bytes, struct ol_arena *arena, struct 
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, bytes);
     if (read_document(&r, &root) < 0)
         goto out;
-    bool is_empty = !root || (root->kind == SCALAR && root->bytes == 0);
+    bool is_empty = !root || (root->kind == YAML_KIND_SCALAR && root->bytes == 0);
     if (is_empty)
         ol_buf_text(&json, "{}");
     else
@@ -284,7 +284,7 @@ out:
 }
 
 /* Whether the pointer's token (~0 and ~1 unescaped) is `key`. */
-static bool token_is(const char *token, size_t bytes, const char *key)
+static bool token_matches(const char *token, size_t bytes, const char *key)
 {
     for (size_t i = 0; i < bytes; i++, key++) {
         char c = token[i];
@@ -307,11 +307,11 @@ int ol_yaml_line(const struct ol_yaml *yaml, const char *pointer)
         const char *token = pointer + 1;
         size_t bytes = strcspn(token, "/");
         const struct ol_yaml_node *found = node->first;
-        if (node->kind == LIST)
+        if (node->kind == YAML_KIND_LIST)
             for (long i = strtol(token, NULL, 10); found && i > 0; i--)
                 found = found->next;
         else
-            while (found && !token_is(token, bytes, found->key))
+            while (found && !token_matches(token, bytes, found->key))
                 found = found->next;
         node = found;
         pointer = token + bytes;

@@ -1,4 +1,4 @@
-/* yaml.h: a YAML file as JSON, and on which line each value stands. */
+/* yaml.h: converts a YAML file to JSON and keeps the line of each value. */
 #ifndef OL_CLI_YAML_H
 #define OL_CLI_YAML_H
 
@@ -15,14 +15,15 @@ struct ol_yaml {
 
 /* Read one document. Everything lives in `arena`.
  *
- * A plain scalar is a number, true, false or null where JSON would say so, and text otherwise:
- * `on`, `no` and 007 are text, and so is `type: null`, which is a type's name. Anchors, aliases,
- * tags, merge keys and repeated keys are refused. OUTLOG_INVALID_FIELD: the message begins with
- * `line N: `. */
+ * A plain scalar is a number, true, false or null if it is one in JSON, and text otherwise: `on`,
+ * `no` and 007 are text, and so is `type: null`, which is the name of a type.
+ *
+ * OUTLOG_INVALID_FIELD: not YAML, or it has an anchor, alias, tag, merge key or repeated key. The
+ * message begins with `line N: `. */
 int ol_yaml_read(const char *text, size_t bytes, struct ol_arena *arena, struct ol_yaml *out,
                  outlog_err *err);
 
-/* The line of the value at a JSON pointer, or of the nearest value around it; 1 at least. */
+/* The line of the value at a JSON pointer, or of the nearest value around it; at least 1. */
 int ol_yaml_line(const struct ol_yaml *yaml, const char *pointer);
 
 #endif

@@ -1,14 +1,14 @@
-/* tables.c: see tables.h.
+/* tables.c: the list of exported tables. Its order matters:
  *
- * 1  A destination comes before its messages, a message before what became of it.
- * 2  Routes and rules come last: nothing that is imported may wake them. */
+ * 1  A destination comes before its messages, a message before its states and attempts.
+ * 2  Routes and rules come last: imported rows must not trigger them. */
 #include "export/tables.h"
 
 #include "config/change.h"
 #include "notify/rule.h"
 
 // clang-format off
-static const struct ol_export_table shelves[] = {
+static const struct ol_export_table tables[] = {
     {.name = "record",
      .list = OL_Q_ARCHIVE_RECORD_LIST,
      .put = OL_Q_ARCHIVE_RECORD_PUT,
@@ -198,17 +198,17 @@ static const struct ol_export_table shelves[] = {
 };
 // clang-format on
 
-enum { SHELVES = sizeof shelves / sizeof *shelves };
+enum { EXPORT_TABLE_COUNT = sizeof tables / sizeof *tables };
 
 const struct ol_export_table *ol_export_table_at(size_t number)
 {
-    return number < SHELVES ? &shelves[number] : NULL;
+    return number < EXPORT_TABLE_COUNT ? &tables[number] : NULL;
 }
 
 const struct ol_export_table *ol_export_table_named(const struct ol_json *name)
 {
-    for (size_t i = 0; i < SHELVES; i++)
-        if (ol_json_equals(name, shelves[i].name))
-            return &shelves[i];
+    for (size_t i = 0; i < EXPORT_TABLE_COUNT; i++)
+        if (ol_json_equals(name, tables[i].name))
+            return &tables[i];
     return NULL;
 }

@@ -200,7 +200,7 @@ def test_e10_a_type_that_ships_keeps_what_the_file_does_not_say(store, outlog):
     ("destinations:\n  x:\n    type: stdout\n    retry: {bese: 1s}\n", 4, "retry: unknown key", "unknown_field"),
     ("destinations: []", 1, "a map by name", "invalid_field"),
     ("destinations: {x: 1}", 1, "x: a map is wanted", "invalid_field"),
-    ("destinations:\n  x: {type: stdout}\n  x: {type: stdout}\n", 3, "stands on line 2 already", "invalid_field"),
+    ("destinations:\n  x: {type: stdout}\n  x: {type: stdout}\n", 3, "is on line 2 already", "invalid_field"),
     ("routes:\n  - {on: a}\n", 2, "to: it is missing", "invalid_field"),
     ("routes:\n  - {on: a, to: nowhere}\n", 2, "there is no destination nowhere", "invalid_field"),
     ("destinations: {a: {type: stdout}}\nroutes:\n  - {on: a, to: a}\n  - {on: b,\n     to: a, form: x}\n", 5, "unknown key form", "unknown_field"),
@@ -236,7 +236,7 @@ def test_e10_a_type_that_ships_keeps_what_the_file_does_not_say(store, outlog):
     ("relay:\n  lease: " + "{a: " * 100_000, 2, "nested too deep", "invalid_field"),
     ("relay:\n  &a lease: [*a, *a]\n", 2, "anchors", "invalid_field"),
     ("relay:\n  ? [lease]\n  : 3s\n", 2, "a key is a plain text", "invalid_field"),
-    ("relay:\n" + "".join(f"  k{n}: 1\n" for n in range(100_000)) + "  k0: 1\n", 100_002, "stands on line 2 already", "invalid_field"),
+    ("relay:\n" + "".join(f"  k{n}: 1\n" for n in range(100_000)) + "  k0: 1\n", 100_002, "is on line 2 already", "invalid_field"),
 ], ids=lambda value: ascii(value)[:40])
 def test_apply_errors_name_line_and_key(sqlite_store, outlog, text, line, words, code):
     said = outlog.run("apply", "-f", "-", input=text, check=False)

@@ -767,7 +767,7 @@ def test_p2_a_projection_that_is_no_longer_declared_leaves_its_tables(store, out
 
 def test_the_command_says_what_is_wrong(sqlite_store, outlog):
     for args, status, said in (
-            (("projections", "dance"), 2, "knows run"), (("projections", "skip", "x"), 2, "usage"),
+            (("projections", "dance"), 2, "takes run"), (("projections", "skip", "x"), 2, "usage"),
             (("projections", "skip", "x", "abc"), 2, "no event_id"), (("projections", "rebuild", "x"), 1, "[not_found]"),
             (("projections", "run", "--lease", "1"), 2, "--lease is a span")):
         done = outlog.run(*args, check=False)

@@ -1,10 +1,10 @@
-/* receiver.c: takes webhooks as fast as one thread can, and counts them.
+/* webhook_receiver.c: accepts webhooks as fast as one thread can, and counts them.
  *
- *     bench_receiver
+ *     bench_webhook_receiver
  *
- * prints {"port":N} and answers every POST with 204 until it is told to stop; then it prints how
- * many it took. A POST to a path that begins with /hang gets no answer. Nothing is parsed that is
- * not needed: whatever it costs is missing from what is measured. */
+ * Prints {"port":N} and answers every POST with 204 until SIGTERM; then it prints how many there
+ * were. A POST to a path that begins with /hang gets no response. It parses only what it needs, to
+ * leave the CPU to what is measured. */
 #include "bench.h"
 
 #include <arpa/inet.h>
@@ -18,25 +18,25 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { ROOM = 64 * 1024, EVENTS = 256 };
+enum { REQUEST_BYTES_MAX = 64 * 1024, EVENTS = 256 };
 
 struct client {
     int fd;
     size_t bytes;
-    char data[ROOM];
+    char data[REQUEST_BYTES_MAX];
 };
 
 static const char answer[] = "HTTP/1.1 204 No Content\r\n\r\n";
 static volatile sig_atomic_t is_stopped;
-static long long taken, hung;
+static long long accepted, hung;
 
-static void stop(int signal)
+static void on_signal(int signal)
 {
     (void)signal;
     is_stopped = 1;
 }
 
-static int listen_anywhere(int *port)
+static int listen_on_free_port(int *port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof address;
@@ -63,10 +63,11 @@ static size_t request_bytes(const struct client *client)
     return head + body <= client->bytes ? head + body : 0;
 }
 
-/* Answer what is there; false when the client has gone. */
-static bool serve(struct client *client)
+/* Answer the requests that have arrived; false when the client has disconnected. */
+static bool serve_client(struct client *client)
 {
-    ssize_t got = read(client->fd, client->data + client->bytes, ROOM - client->bytes - 1);
+    ssize_t got =
+        read(client->fd, client->data + client->bytes, REQUEST_BYTES_MAX - client->bytes - 1);
     if (got <= 0)
         return false;
     client->bytes += (size_t)got;
@@ -75,14 +76,14 @@ static bool serve(struct client *client)
         if (strncmp(client->data, "POST /hang", 10) == 0)
             hung++;
         else if (write(client->fd, answer, sizeof answer - 1) == sizeof answer - 1)
-            taken++;
+            accepted++;
         memmove(client->data, client->data + bytes, client->bytes - bytes);
         client->bytes -= bytes;
     }
-    return client->bytes < ROOM - 1;
+    return client->bytes < REQUEST_BYTES_MAX - 1;
 }
 
-static void greet(int listener, int epoll)
+static void accept_client(int listener, int epoll)
 {
     struct client *client = calloc(1, sizeof *client);
     if (!client || (client->fd = accept(listener, NULL, NULL)) < 0) {
@@ -97,8 +98,8 @@ static void greet(int listener, int epoll)
 int main(void)
 {
     struct epoll_event events[EVENTS], listening = {.events = EPOLLIN};
-    int port, listener = listen_anywhere(&port), epoll = epoll_create1(EPOLL_CLOEXEC);
-    struct sigaction action = {.sa_handler = stop};
+    int port, listener = listen_on_free_port(&port), epoll = epoll_create1(EPOLL_CLOEXEC);
+    struct sigaction action = {.sa_handler = on_signal};
 
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
@@ -111,13 +112,13 @@ int main(void)
         for (int i = 0; i < ready; i++) {
             struct client *client = events[i].data.ptr;
             if (!client)
-                greet(listener, epoll);
-            else if (!serve(client)) {
+                accept_client(listener, epoll);
+            else if (!serve_client(client)) {
                 close(client->fd);
                 free(client);
             }
         }
     }
-    printf("{\"taken\":%lld,\"hung\":%lld}\n", taken, hung);
+    printf("{\"accepted\":%lld,\"hung\":%lld}\n", accepted, hung);
     return 0;
 }

@@ -1,11 +1,16 @@
-/* http.c: load for `outlog serve`, from one thread with one epoll.
+/* http_requests.c: load for `outlog serve`, from one thread with one epoll.
  *
- *     bench_http append PORT CLIENTS MILLISECONDS   one event a request, each client after its
- * answer bench_http read PORT CLIENTS EVENTS           pages of 1000 from the beginning, by each
- * client bench_http follow PORT CLIENTS                idle followers, until standard input ends
+ * bench_http_requests append PORT CLIENTS MILLISECONDS
+ *     One event per request; each client waits for the response before the next request.
  *
- * Connections are kept alive. Answers are taken as they come and only as far understood as needed:
- * what is measured is the server. Anything but success ends the program. */
+ * bench_http_requests read PORT CLIENTS EVENTS
+ *     Each client reads pages of 1000 from the beginning.
+ *
+ * bench_http_requests follow PORT CLIENTS
+ *     Idle followers, until standard input ends.
+ *
+ * Connections are kept alive. Responses are parsed only as far as needed, so that the server is
+ * measured, not this program. Any response but success ends the program. */
 #include "bench.h"
 
 #include <arpa/inet.h>
@@ -18,21 +23,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MOST_CLIENTS = 4096, PAGE = 1000, WARM_UP_MS = 300, TAIL = 200 };
+enum { HTTP_CLIENTS_MAX = 4096, HTTP_PAGE = 1000, WARM_UP_MS = 300, TAIL = 200 };
 
 struct client {
     int fd;
-    size_t got, whole;   /* bytes of the answer: that came, and in all */
-    char tail[TAIL + 1]; /* its end, zeros before it */
+    size_t got, whole;   /* bytes of the response: received so far, and in all */
+    char tail[TAIL + 1]; /* the last bytes, after zeros */
     int64_t after;
 };
 
-static struct client clients[MOST_CLIENTS];
+static struct client clients[HTTP_CLIENTS_MAX];
 static int client_count;
 static struct bench_batch
-    batch; /* the events of all clients, as one writer of bench_append has them */
+    batch; /* the events of all clients, like those of one writer of bench_append */
 
-static int dial(int port)
+static int connect_client(int port)
 {
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)port),
@@ -44,7 +49,7 @@ static int dial(int port)
     return fd;
 }
 
-static void put(struct client *client, const char *text, size_t bytes)
+static void send_request(struct client *client, const char *text, size_t bytes)
 {
     while (bytes) {
         ssize_t sent = send(client->fd, text, bytes, MSG_NOSIGNAL);
@@ -55,9 +60,9 @@ static void put(struct client *client, const char *text, size_t bytes)
     }
 }
 
-/* --- what is asked --- */
+/* --- requests --- */
 
-static void ask_append(struct client *client)
+static void request_append(struct client *client)
 {
     char text[2048], body[1024];
     bench_batch_next(&batch);
@@ -72,32 +77,32 @@ static void ask_append(struct client *client)
                  "POST /v1/events HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
                  "content-length: %d\r\n\r\n%s",
                  bytes, body);
-    put(client, text, (size_t)bytes);
+    send_request(client, text, (size_t)bytes);
 }
 
-static void ask_page(struct client *client)
+static void request_page(struct client *client)
 {
     char text[200];
     int bytes = snprintf(text, sizeof text,
                          "GET /v1/events?after=%lld&limit=%d HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
-                         (long long)client->after, PAGE);
-    put(client, text, (size_t)bytes);
+                         (long long)client->after, HTTP_PAGE);
+    send_request(client, text, (size_t)bytes);
 }
 
-/* --- what is answered --- */
+/* --- responses --- */
 
-/* How long the answer is whose beginning stands in `text`: its head comes in one piece here. */
+/* The length of the response that begins with `text`. Its head arrives in one piece here. */
 static size_t whole_bytes(const char *text, size_t bytes, int wanted)
 {
     const char *end = memmem(text, bytes, "\r\n\r\n", 4);
-    const char *said = strcasestr(text, "\r\ncontent-length:");
-    if (!end || !said || said > end || atoi(text + 9) != wanted)
+    const char *length = strcasestr(text, "\r\ncontent-length:");
+    if (!end || !length || length > end || atoi(text + 9) != wanted)
         bench_die("%.800s", text);
-    return (size_t)(end + 4 - text) + strtoul(said + 17, NULL, 10);
+    return (size_t)(end + 4 - text) + strtoul(length + 17, NULL, 10);
 }
 
-/* Take what has come and keep its end; true when the answer is whole. */
-static bool take(struct client *client, int wanted)
+/* Read what has arrived and keep its end; true when the response is complete. */
+static bool read_response(struct client *client, int wanted)
 {
     static char chunk[1024 * 1024];
     ssize_t got = recv(client->fd, chunk, sizeof chunk - 1, 0);
@@ -121,12 +126,12 @@ static int64_t number_after(const struct client *client, const char *name)
     return strtoll(at + strlen(name), NULL, 10);
 }
 
-static void forget(struct client *client)
+static void reset_response(struct client *client)
 {
     client->got = client->whole = 0;
 }
 
-/* --- the work --- */
+/* --- measuring --- */
 
 static int watch_all(void)
 {
@@ -139,7 +144,7 @@ static int watch_all(void)
     return poll;
 }
 
-static void append(int milliseconds)
+static void append_events(int milliseconds)
 {
     struct epoll_event ready[256];
     int poll = watch_all(), open = client_count;
@@ -148,7 +153,7 @@ static void append(int milliseconds)
 
     bench_batch_init(&batch, 0, 1, 1);
     for (int i = 0; i < client_count; i++)
-        ask_append(&clients[i]);
+        request_append(&clients[i]);
     while (open) {
         int count = epoll_wait(poll, ready, 256, 10000);
         if (count <= 0)
@@ -156,12 +161,12 @@ static void append(int milliseconds)
         now = bench_now();
         for (int i = 0; i < count; i++) {
             struct client *client = ready[i].data.ptr;
-            if (!take(client, 201))
+            if (!read_response(client, 201))
                 continue;
-            forget(client);
+            reset_response(client);
             events += now >= begun && now < end;
             if (now < end)
-                ask_append(client);
+                request_append(client);
             else
                 open--;
         }
@@ -178,22 +183,22 @@ static void read_pages(int64_t wanted)
     double begun = bench_now();
 
     for (int i = 0; i < client_count; i++)
-        ask_page(&clients[i]);
+        request_page(&clients[i]);
     while (open) {
         int count = epoll_wait(poll, ready, 256, 10000);
         if (count <= 0)
             bench_die("nothing came for ten seconds");
         for (int i = 0; i < count; i++) {
             struct client *client = ready[i].data.ptr;
-            if (!take(client, 200))
+            if (!read_response(client, 200))
                 continue;
             bytes += (int64_t)client->whole;
             int64_t next = number_after(client, "\"next_after\":");
             events += next - client->after;
             client->after = next;
-            forget(client);
+            reset_response(client);
             if (next < wanted)
-                ask_page(client);
+                request_page(client);
             else
                 open--;
         }
@@ -203,12 +208,12 @@ static void read_pages(int64_t wanted)
            (long long)events, (long long)bytes, seconds, (double)events / seconds);
 }
 
-static void follow(void)
+static void follow_log(void)
 {
     static const char asked[] = "GET /v1/events/stream HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
     char text[4096];
     for (int i = 0; i < client_count; i++)
-        put(&clients[i], asked, sizeof asked - 1);
+        send_request(&clients[i], asked, sizeof asked - 1);
     for (int i = 0; i < client_count; i++) {
         ssize_t got = recv(clients[i].fd, text, sizeof text - 1, 0);
         if (got < 12 || memcmp(text + 9, "200", 3) != 0)
@@ -223,19 +228,20 @@ static void follow(void)
 int main(int argc, char **argv)
 {
     if (argc < 4)
-        bench_die("usage: bench_http append|read|follow PORT CLIENTS [MILLISECONDS|EVENTS]");
+        bench_die(
+            "usage: bench_http_requests append|read|follow PORT CLIENTS [MILLISECONDS|EVENTS]");
     int port = bench_number(argv[2], "PORT");
     client_count = bench_number(argv[3], "CLIENTS");
-    if (client_count > MOST_CLIENTS)
-        bench_die("at most %d clients", MOST_CLIENTS);
+    if (client_count > HTTP_CLIENTS_MAX)
+        bench_die("at most %d clients", HTTP_CLIENTS_MAX);
     for (int i = 0; i < client_count; i++)
-        clients[i].fd = dial(port);
+        clients[i].fd = connect_client(port);
     if (strcmp(argv[1], "append") == 0 && argc == 5)
-        append(bench_number(argv[4], "MILLISECONDS"));
+        append_events(bench_number(argv[4], "MILLISECONDS"));
     else if (strcmp(argv[1], "read") == 0 && argc == 5)
         read_pages(bench_number(argv[4], "EVENTS"));
     else if (strcmp(argv[1], "follow") == 0)
-        follow();
+        follow_log();
     else
         bench_die("append, read or follow, not %s", argv[1]);
     return 0;

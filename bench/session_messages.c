@@ -1,12 +1,17 @@
-/* session_inbound.c: many WebSocket clients in one thread, which cost as little as they can.
+/* session_messages.c: many WebSocket clients in one thread, at the lowest possible cost.
  *
- *     bench_talk hold PORT SOCKETS               opens them and holds them until its standard input
- * ends bench_talk say  PORT SOCKETS WINDOW MS     user messages, WINDOW of each socket on the way
- * at a time; counts the frames `accepted`, or the echoes bench_talk hear PORT SOCKETS TOKENS TEXT
- * all listen to one session; one of them says TEXT, and the tokens are counted until everybody has
- * TOKENS of them
+ * bench_session_messages hold PORT SOCKETS
+ *     Opens the sockets and keeps them open until its standard input ends.
  *
- * Each prints one line of JSON. Frames are made and found by hand; a mask of zeros is a mask. */
+ * bench_session_messages send PORT SOCKETS WINDOW MS
+ *     Sends user messages, at most WINDOW per socket without a reply, and counts the replies:
+ * frames `accepted`, or echoes.
+ *
+ * bench_session_messages receive PORT SOCKETS TOKENS TEXT
+ *     All sockets join one session and one of them sends TEXT. Counts the tokens until every socket
+ *     has TOKENS of them.
+ *
+ * Each prints one line of JSON. Frames are written and parsed by hand, with a mask of zeros. */
 #include "bench.h"
 
 #include <arpa/inet.h>
@@ -20,20 +25,20 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { ROOM = 16 * 1024, EVENTS = 512 };
+enum { FRAME_BYTES_MAX = 16 * 1024, EVENTS = 512 };
 
 struct client {
     int fd, number;
-    long long said, heard; /* heard: frames that count */
+    long long sent, received; /* received: frames that count */
     size_t bytes;
-    char data[ROOM];
+    char data[FRAME_BYTES_MAX];
 };
 
 static struct client *clients;
 static int count, poll_fd;
-static long long heard, errors;
-static long run;            /* no two runs say the same */
-static const char *counted; /* what a frame that counts has in it */
+static long long received, errors;
+static long run_id;         /* makes request ids of each run different */
+static const char *counted; /* a frame counts if it contains this */
 
 static void send_all(int fd, const char *data, size_t bytes)
 {
@@ -51,7 +56,8 @@ static void send_all(int fd, const char *data, size_t bytes)
 static void read_head(struct client *client)
 {
     while (!memmem(client->data, client->bytes, "\r\n\r\n", 4)) {
-        ssize_t got = recv(client->fd, client->data + client->bytes, ROOM - client->bytes, 0);
+        ssize_t got =
+            recv(client->fd, client->data + client->bytes, FRAME_BYTES_MAX - client->bytes, 0);
         if (got <= 0)
             bench_die("no handshake for socket %d", client->number);
         client->bytes += (size_t)got;
@@ -116,7 +122,7 @@ static size_t put_frame(char *out, const char *text, size_t bytes)
     return head + 4 + bytes;
 }
 
-static void say(struct client *client, int times)
+static void send_messages(struct client *client, int times)
 {
     char frames[4096], text[256];
     size_t bytes = 0;
@@ -124,7 +130,7 @@ static void say(struct client *client, int times)
         int length =
             snprintf(text, sizeof text,
                      "{\"type\":\"user_message\",\"requestId\":\"r-%ld-%lld\",\"text\":\"%s\"}",
-                     run, client->said++,
+                     run_id, client->sent++,
                      "what a person says in a chat is about as long as this line is, more or less");
         if (bytes + (size_t)length + 10 > sizeof frames) {
             send_all(client->fd, frames, bytes);
@@ -135,12 +141,13 @@ static void say(struct client *client, int times)
     send_all(client->fd, frames, bytes);
 }
 
-/* What came; how many frames that count were in it. */
-static int take(struct client *client)
+/* Read from the socket; returns how many frames that count arrived. */
+static int read_frames(struct client *client)
 {
     int found = 0;
     size_t at = 0;
-    ssize_t got = recv(client->fd, client->data + client->bytes, ROOM - client->bytes, 0);
+    ssize_t got =
+        recv(client->fd, client->data + client->bytes, FRAME_BYTES_MAX - client->bytes, 0);
     if (got <= 0 && !(got < 0 && errno == EAGAIN))
         bench_die("socket %d was closed", client->number);
     client->bytes += got > 0 ? (size_t)got : 0;
@@ -165,40 +172,40 @@ static int take(struct client *client)
         at += skip + size;
     }
     memmove(client->data, client->data + at, client->bytes -= at);
-    client->heard += found;
-    heard += found;
+    client->received += found;
+    received += found;
     return found;
 }
 
-static double say_for(double seconds, int window)
+static double send_for(double seconds, int window)
 {
     struct epoll_event events[EVENTS];
     double began = bench_now(), now = began;
     for (int i = 0; i < count; i++)
-        say(&clients[i], window);
+        send_messages(&clients[i], window);
     while ((now = bench_now()) - began < seconds) {
         int ready = epoll_wait(poll_fd, events, EVENTS, 100);
         for (int i = 0; i < ready; i++) {
-            int found = take(events[i].data.ptr);
+            int found = read_frames(events[i].data.ptr);
             if (found)
-                say(events[i].data.ptr, found);
+                send_messages(events[i].data.ptr, found);
         }
     }
     return now - began;
 }
 
-static double hear_until(long long wanted)
+static double receive_until(long long wanted)
 {
     struct epoll_event events[EVENTS];
     double began = 0;
-    while (heard < wanted) {
+    while (received < wanted) {
         int ready = epoll_wait(poll_fd, events, EVENTS, 30000);
         if (ready <= 0)
-            bench_die("%lld of %lld tokens came", heard, wanted);
+            bench_die("received %lld of %lld tokens", received, wanted);
         if (began <= 0)
             began = bench_now();
         for (int i = 0; i < ready; i++)
-            take(events[i].data.ptr);
+            read_frames(events[i].data.ptr);
     }
     return bench_now() - began;
 }
@@ -206,11 +213,11 @@ static double hear_until(long long wanted)
 int main(int argc, char **argv)
 {
     if (argc < 4)
-        bench_die("usage: bench_talk hold|say|hear PORT SOCKETS …");
+        bench_die("usage: bench_session_messages hold|send|receive PORT SOCKETS …");
     int port = bench_number(argv[2], "PORT");
     char frame[512];
 
-    run = (long)getpid();
+    run_id = (long)getpid();
     count = bench_number(argv[3], "SOCKETS");
     if (strcmp(argv[1], "hold") == 0) {
         open_all(port, false);
@@ -218,21 +225,21 @@ int main(int argc, char **argv)
         fflush(stdout);
         while (read(0, frame, sizeof frame) > 0)
             ;
-    } else if (strcmp(argv[1], "say") == 0 && argc == 6) {
+    } else if (strcmp(argv[1], "send") == 0 && argc == 6) {
         int window = bench_number(argv[4], "WINDOW"), ms = bench_number(argv[5], "MS");
         open_all(port, false);
-        counted = "\"requestId\""; // in both the echo and `accepted`
-        double seconds = say_for(ms / 1000.0, window);
-        printf("{\"per_second\":%.0f,\"errors\":%lld}\n", (double)heard / seconds, errors);
-    } else if (strcmp(argv[1], "hear") == 0 && argc == 6) {
+        counted = "\"requestId\""; // both the echo and `accepted` contain it
+        double seconds = send_for(ms / 1000.0, window);
+        printf("{\"per_second\":%.0f,\"errors\":%lld}\n", (double)received / seconds, errors);
+    } else if (strcmp(argv[1], "receive") == 0 && argc == 6) {
         int tokens = bench_number(argv[4], "TOKENS");
         open_all(port, true);
         counted = strncmp(argv[5], "fan ", 4) == 0 ? "fan " : "\"token\"";
         send_all(clients[0].fd, frame, put_frame(frame, argv[5], strlen(argv[5])));
-        double seconds = hear_until((long long)tokens * count);
-        printf("{\"per_second\":%.0f}\n", (double)heard / seconds);
+        double seconds = receive_until((long long)tokens * count);
+        printf("{\"per_second\":%.0f}\n", (double)received / seconds);
     } else {
-        bench_die("usage: bench_talk hold|say|hear PORT SOCKETS …");
+        bench_die("usage: bench_session_messages hold|send|receive PORT SOCKETS …");
     }
     return 0;
 }

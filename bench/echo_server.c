@@ -1,11 +1,12 @@
-/* echo.c: the least a WebSocket server can do with libuv and wslay, to be measured beside outlog.
+/* echo_server.c: a minimal WebSocket server with libuv and wslay, to compare outlog with.
  *
- *     bench_echo [URL]
+ *     bench_echo_server [URL]
  *
- * prints {"port":N}. Every path is a socket; a text frame comes back as it is. With the URL of a
- * store it is first put into the bare table there (scripts/bench), which has the columns and the
- * indexes of events and nothing else: all that waits in one statement, or transaction. A frame that
- * begins with `fan N` goes to every socket N times instead. It ends with its standard input. */
+ * Prints {"port":N}. Every path is a socket; a text frame is sent back as it is. With the URL of a
+ * store each frame is first inserted into the bare table there (scripts/bench), which has the
+ * columns and indexes of events and nothing else; all waiting frames share a statement or a
+ * transaction. A frame that begins with `fan N` is sent to every socket N times instead. The server
+ * ends with its standard input. */
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/timestamp.h"
@@ -33,12 +34,12 @@ struct client {
     size_t in_bytes, out_bytes, head_bytes;
     char head[4096], out[OUT];
     bool is_open;
-    int number, said;
-    int waiting; /* frames of it that are being stored */
+    int number, received;
+    int waiting; /* its frames that are being stored */
     bool is_gone;
 };
 
-/* A frame on its way through the store. */
+/* A frame that is being stored. */
 struct stored {
     struct stored *next;
     struct client *client;
@@ -62,7 +63,7 @@ static void on_written(uv_write_t *write, int status)
     free(write->data);
 }
 
-static void put(struct client *client, const char *data, size_t bytes)
+static void put_bytes(struct client *client, const char *data, size_t bytes)
 {
     uv_buf_t now = uv_buf_init((char *)data, (unsigned)bytes);
     int sent = uv_try_write((uv_stream_t *)&client->tcp, &now, 1);
@@ -78,16 +79,16 @@ static void put(struct client *client, const char *data, size_t bytes)
     uv_write(&out->write, (uv_stream_t *)&client->tcp, &rest, 1, on_written);
 }
 
-static void flush(struct client *client)
+static void flush_client(struct client *client)
 {
     wslay_event_send(client->frames);
     if (client->out_bytes)
-        put(client, client->out, client->out_bytes);
+        put_bytes(client, client->out, client->out_bytes);
     client->out_bytes = 0;
 }
 
-static ssize_t give(wslay_event_context_ptr frames, uint8_t *into, size_t room, int flags,
-                    void *user)
+static ssize_t on_recv(wslay_event_context_ptr frames, uint8_t *into, size_t size, int flags,
+                       void *user)
 {
     struct client *client = user;
     (void)flags;
@@ -95,21 +96,21 @@ static ssize_t give(wslay_event_context_ptr frames, uint8_t *into, size_t room, 
         wslay_event_set_error(frames, WSLAY_ERR_WOULDBLOCK);
         return -1;
     }
-    size_t bytes = client->in_bytes < room ? client->in_bytes : room;
+    size_t bytes = client->in_bytes < size ? client->in_bytes : size;
     memcpy(into, client->in, bytes);
     client->in += bytes;
     client->in_bytes -= bytes;
     return (ssize_t)bytes;
 }
 
-static ssize_t take(wslay_event_context_ptr frames, const uint8_t *data, size_t bytes, int flags,
-                    void *user)
+static ssize_t on_send(wslay_event_context_ptr frames, const uint8_t *data, size_t bytes, int flags,
+                       void *user)
 {
     struct client *client = user;
     (void)frames;
     (void)flags;
     if (client->out_bytes + bytes > OUT) {
-        put(client, client->out, client->out_bytes);
+        put_bytes(client, client->out, client->out_bytes);
         client->out_bytes = 0;
     }
     memcpy(client->out + client->out_bytes, data, bytes);
@@ -123,7 +124,7 @@ static void fan_out(const struct wslay_event_msg *message, int times)
         for (struct client *one = clients; one; one = one->next)
             if (one->is_open) {
                 wslay_event_queue_msg(one->frames, message);
-                flush(one);
+                flush_client(one);
             }
 }
 
@@ -144,7 +145,7 @@ static struct {
            .last = &store.waiting,
            .done_last = &store.done};
 
-static void expect(PGresult *result)
+static void check_result(PGresult *result)
 {
     ExecStatusType status = PQresultStatus(result);
     if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK)
@@ -181,7 +182,7 @@ static void insert_postgres(const struct stored *all)
         ol_buf_char(&arrays[i], '}');
         values[i] = arrays[i].data;
     }
-    expect(PQexecPrepared(store.pg, "put", ARRAYS, values, NULL, NULL, 0));
+    check_result(PQexecPrepared(store.pg, "put", ARRAYS, values, NULL, NULL, 0));
     for (int i = 0; i < ARRAYS; i++)
         ol_buf_clear(&arrays[i]);
 }
@@ -207,7 +208,7 @@ static void insert_sqlite(const struct stored *all)
         bench_die("%s", sqlite3_errmsg(store.db));
 }
 
-static void *keep_storing(void *unused)
+static void *store_frames(void *unused)
 {
     for (;;) {
         pthread_mutex_lock(&store.lock);
@@ -230,7 +231,7 @@ static void *keep_storing(void *unused)
     return unused;
 }
 
-static void forget(struct client *client);
+static void close_client(struct client *client);
 
 static void on_stored(uv_async_t *async)
 {
@@ -248,20 +249,20 @@ static void on_stored(uv_async_t *async)
         client->waiting--;
         if (client->is_open) {
             wslay_event_queue_msg(client->frames, &message);
-            flush(client);
+            flush_client(client);
         } else if (client->is_gone) {
-            forget(client);
+            close_client(client);
         }
         free(one);
     }
 }
 
-static void put_away(struct client *client, const uint8_t *text, size_t bytes)
+static void queue_frame(struct client *client, const uint8_t *text, size_t bytes)
 {
     struct stored *one = malloc(sizeof *one + bytes);
     if (!one)
         bench_die("out of memory");
-    *one = (struct stored){.client = client, .seq = ++client->said, .bytes = bytes};
+    *one = (struct stored){.client = client, .seq = ++client->received, .bytes = bytes};
     memcpy(one->text, text, bytes);
     client->waiting++;
     pthread_mutex_lock(&store.lock);
@@ -295,10 +296,10 @@ static void open_store(const char *url)
             bench_die("%s", sqlite3_errmsg(store.db));
     } else {
         store.pg = PQconnectdb(url);
-        expect(PQprepare(store.pg, "put", postgres, 4, NULL));
+        check_result(PQprepare(store.pg, "put", postgres, 4, NULL));
     }
     uv_async_init(loop, &store.woken, on_stored);
-    pthread_create(&store.thread, NULL, keep_storing, NULL);
+    pthread_create(&store.thread, NULL, store_frames, NULL);
 }
 
 /* --- frames --- */
@@ -314,16 +315,16 @@ static void on_message(wslay_event_context_ptr frames,
         memcpy(number, got->msg + 4, got->msg_length - 4);
         fan_out(&message, atoi(number));
     } else if (store.pg || store.db) {
-        put_away(user, got->msg, got->msg_length);
+        queue_frame(user, got->msg, got->msg_length);
     } else {
         wslay_event_queue_msg(frames, &message);
     }
 }
 
-static void greet(struct client *client)
+static void answer_upgrade(struct client *client)
 {
-    static const struct wslay_event_callbacks callbacks = {.recv_callback = give,
-                                                           .send_callback = take,
+    static const struct wslay_event_callbacks callbacks = {.recv_callback = on_recv,
+                                                           .send_callback = on_send,
                                                            .on_msg_recv_callback = on_message};
     unsigned char digest[SHA_DIGEST_LENGTH];
     char text[128], accept[32], head[256];
@@ -339,17 +340,17 @@ static void greet(struct client *client)
                          accept);
     wslay_event_context_server_init(&client->frames, &callbacks, client);
     client->is_open = true;
-    put(client, head, (size_t)bytes);
+    put_bytes(client, head, (size_t)bytes);
 }
 
 static void on_closed(uv_handle_t *handle)
 {
     struct client *client = handle->data;
     client->is_gone = true;
-    forget(client);
+    close_client(client);
 }
 
-static void forget(struct client *client)
+static void close_client(struct client *client)
 {
     if (client->waiting)
         return;
@@ -358,7 +359,7 @@ static void forget(struct client *client)
     free(client);
 }
 
-static void give_chunk(uv_handle_t *handle, size_t wanted, uv_buf_t *out)
+static void on_alloc(uv_handle_t *handle, size_t wanted, uv_buf_t *out)
 {
     (void)handle;
     (void)wanted;
@@ -378,14 +379,14 @@ static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *data)
         client->in = data->base;
         client->in_bytes = (size_t)got;
         wslay_event_recv(client->frames);
-        flush(client);
+        flush_client(client);
     } else {
         if (client->head_bytes + (size_t)got >= sizeof client->head)
             bench_die("a handshake that long");
         memcpy(client->head + client->head_bytes, data->base, (size_t)got);
         client->head_bytes += (size_t)got;
         if (memmem(client->head, client->head_bytes, "\r\n\r\n", 4))
-            greet(client);
+            answer_upgrade(client);
     }
 }
 
@@ -405,7 +406,7 @@ static void on_connection(uv_stream_t *listener, int status)
     if (clients)
         clients->link = &client->next;
     clients = client;
-    uv_read_start((uv_stream_t *)&client->tcp, give_chunk, on_read);
+    uv_read_start((uv_stream_t *)&client->tcp, on_alloc, on_read);
 }
 
 static void on_input(uv_stream_t *input, ssize_t got, const uv_buf_t *data)
@@ -436,6 +437,6 @@ int main(int argc, char **argv)
     fflush(stdout);
     uv_pipe_init(loop, &input, 0);
     uv_pipe_open(&input, 0);
-    uv_read_start((uv_stream_t *)&input, give_chunk, on_input);
+    uv_read_start((uv_stream_t *)&input, on_alloc, on_input);
     return uv_run(loop, UV_RUN_DEFAULT);
 }

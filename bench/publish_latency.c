@@ -1,15 +1,16 @@
-/* steady.c: from the commit of a message to the moment its publisher has it.
+/* publish_latency.c: the time from the commit of a message until its publisher has it.
  *
- *     bench_steady thread|process URL PROBE PER_SECOND SECONDS [WRITERS]
+ *     bench_publish_latency thread|process URL PUBLISHER PER_SECOND SECONDS [WRITERS]
  *
- * Writers (4, on SQLite one) commit single messages at a steady pace, in turns: one alone that
- * waits for the disk each time could not keep it. A relay runs beside them, in a thread of the same
- * process or in a process of its own. Times are taken when the commit has returned and when PROBE
- * (the plug-in of probe.c) gets the message: a relay may be first, which counts as 0.
+ * Writers (4, on SQLite one) commit single messages at a steady pace, in turns: a single writer,
+ * which waits for the disk each time, could not keep the pace. A relay runs beside them, in a
+ * thread of the same process or in another process. The clock is read when the commit has returned
+ * and when PUBLISHER (the plug-in of timing_publisher.c) gets the message; if the publisher is
+ * first, the latency counts as 0.
  *
- *     bench_steady idle URL PROBE 1 SECONDS
+ *     bench_publish_latency idle URL PUBLISHER 1 SECONDS
  *
- * tells what a relay costs while nothing happens: its own CPU time, in percent of one core. */
+ * measures an idle relay: its own CPU time, in percent of one core. */
 #include "bench.h"
 
 #include "relay/worker.h"
@@ -27,8 +28,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_WRITERS = 64 };
-enum { WARM_UP = 100 }; /* the first messages also pay for plans and connections */
+enum { PUBLISH_WRITERS_MAX = 64 };
+enum { WARM_UP = 100 }; /* the first messages also pay for plans and connections: not counted */
 
 static const char *url;
 static int count, per_second, writers;
@@ -36,7 +37,7 @@ static double begun;
 static double *committed, *published; /* by number; shared between processes */
 static atomic_int *stop;
 
-static void *share(size_t bytes)
+static void *map_shared(size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
@@ -44,17 +45,17 @@ static void *share(size_t bytes)
     return memory;
 }
 
-static void load_probe(const char *path)
+static void load_publisher(const char *path)
 {
-    void *probe = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-    if (!probe)
+    void *plugin = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    if (!plugin)
         bench_die("%s", dlerror());
-    double **times = dlsym(probe, "bench_probe_times");
-    long *room = dlsym(probe, "bench_probe_count");
-    if (!times || !room)
-        bench_die("%s is not the probe", path);
+    double **times = dlsym(plugin, "bench_timing_times");
+    long *size = dlsym(plugin, "bench_timing_count");
+    if (!times || !size)
+        bench_die("%s is not the timing publisher", path);
     *times = published;
-    *room = count;
+    *size = count;
 }
 
 static void add_destination(const char *path)
@@ -73,7 +74,7 @@ static void add_destination(const char *path)
     ol_store_close(conn);
 }
 
-static void *relay(void *unused)
+static void *run_relay(void *unused)
 {
     struct ol_worker_options options = ol_worker_defaults(url);
     struct ol_worker_stats stats = {0};
@@ -128,19 +129,19 @@ static void *write_share(void *argument)
     return NULL;
 }
 
-static void wait_for(int from, int to)
+static void wait_for_published(int from, int to)
 {
-    double given_up = bench_now() + 30;
-    for (int i = from; i < to && bench_now() < given_up;)
+    double deadline = bench_now() + 30;
+    for (int i = from; i < to && bench_now() < deadline;)
         if (*(volatile double *)&published[i] > 0)
             i++;
         else
-            sleep_until(bench_now() + 0.001); // lanes do not keep the order of each other
+            sleep_until(bench_now() + 0.001); // there is no order between lanes
 }
 
 static double write_all(void)
 {
-    struct writer all[MOST_WRITERS];
+    struct writer all[PUBLISH_WRITERS_MAX];
     outlog_err err;
     for (int i = 0; i < writers; i++) {
         all[i].number = i;
@@ -148,25 +149,25 @@ static double write_all(void)
             bench_die("%s", err.message);
     }
     send_one(all[0].log, 0);
-    wait_for(0, 1); // the relay is there
+    wait_for_published(0, 1); // the relay runs
     begun = bench_now();
     for (int i = 0; i < writers; i++)
         pthread_create(&all[i].thread, NULL, write_share, &all[i]);
     for (int i = 0; i < writers; i++)
         pthread_join(all[i].thread, NULL);
     double rate = count / (bench_now() - begun);
-    wait_for(0, count);
+    wait_for_published(0, count);
     for (int i = 0; i < writers; i++)
         outlog_close(all[i].log);
     return rate;
 }
 
-static double measure(bool is_thread)
+static double measure_latency(bool is_thread)
 {
     pthread_t thread;
     double rate;
     if (is_thread) {
-        pthread_create(&thread, NULL, relay, NULL);
+        pthread_create(&thread, NULL, run_relay, NULL);
         rate = write_all();
         atomic_store(stop, 1);
         pthread_join(thread, NULL);
@@ -174,7 +175,7 @@ static double measure(bool is_thread)
     }
     pid_t child = fork();
     if (child == 0) {
-        relay(NULL);
+        run_relay(NULL);
         _exit(0);
     }
     rate = write_all();
@@ -185,12 +186,12 @@ static double measure(bool is_thread)
     return rate;
 }
 
-static void idle(int seconds)
+static void measure_idle(int seconds)
 {
     struct rusage usage;
     pthread_t thread;
     begun = bench_now();
-    pthread_create(&thread, NULL, relay, NULL);
+    pthread_create(&thread, NULL, run_relay, NULL);
     sleep_until(begun + seconds);
     getrusage(RUSAGE_SELF, &usage);
     double cpu = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
@@ -203,25 +204,26 @@ static void idle(int seconds)
 int main(int argc, char **argv)
 {
     if (argc < 6)
-        bench_die("usage: bench_steady thread|process|idle URL PROBE PER_SECOND SECONDS [WRITERS]");
+        bench_die(
+            "usage: bench_publish_latency thread|process|idle URL PUBLISHER PER_SECOND SECONDS [WRITERS]");
     int seconds = bench_number(argv[5], "SECONDS");
     per_second = bench_number(argv[4], "PER_SECOND");
     url = argv[2];
     writers = argc > 6 ? bench_number(argv[6], "WRITERS") : strncmp(url, "sqlite:", 7) == 0 ? 1 : 4;
-    if (writers < 1 || writers > MOST_WRITERS)
-        bench_die("1 to %d writers", MOST_WRITERS);
+    if (writers < 1 || writers > PUBLISH_WRITERS_MAX)
+        bench_die("1 to %d writers", PUBLISH_WRITERS_MAX);
     count = per_second * seconds + WARM_UP;
-    committed = share((size_t)count * sizeof *committed);
-    published = share((size_t)count * sizeof *published);
-    stop = share(sizeof *stop);
-    load_probe(argv[3]);
+    committed = map_shared((size_t)count * sizeof *committed);
+    published = map_shared((size_t)count * sizeof *published);
+    stop = map_shared(sizeof *stop);
+    load_publisher(argv[3]);
     add_destination(argv[3]);
     if (strcmp(argv[1], "idle") == 0) {
-        idle(seconds);
+        measure_idle(seconds);
         return 0;
     }
-    double rate = measure(strcmp(argv[1], "thread") == 0);
-    double *late = published + WARM_UP;
+    double rate = measure_latency(strcmp(argv[1], "thread") == 0);
+    double *latencies = published + WARM_UP;
     for (int i = WARM_UP; i < count; i++) {
         if (published[i] == 0)
             bench_die("message %d was not published", i);
@@ -232,7 +234,8 @@ int main(int argc, char **argv)
     size_t measured = (size_t)(count - WARM_UP);
     printf(
         "{\"messages\":%zu,\"per_second\":%.0f,\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"max_ms\":%.3f}\n",
-        measured, rate, bench_quantile(late, measured, 0.5) * 1e3,
-        bench_quantile(late, measured, 0.99) * 1e3, bench_quantile(late, measured, 1) * 1e3);
+        measured, rate, bench_quantile(latencies, measured, 0.5) * 1e3,
+        bench_quantile(latencies, measured, 0.99) * 1e3,
+        bench_quantile(latencies, measured, 1) * 1e3);
     return 0;
 }

@@ -138,10 +138,10 @@ def test_e2_an_export_that_was_cut_off_is_not_taken_for_a_whole_one(stores, fill
     old, new = stores
     lines = old.run("export").stdout.splitlines(keepends=True)
     cut = new.run("import", "-", input="".join(lines[:1500]), check=False)
-    assert cut.returncode == 1 and "the end is missing" in cut.stderr
+    assert cut.returncode == 1 and "the last line is missing" in cut.stderr
     missing = [line for line in lines if '"event_id":700,' not in line]
     short = new.run("import", "-", input="".join(missing), check=False)
-    assert short.returncode == 1 and "were said to be there" in short.stderr
+    assert short.returncode == 1 and "were read" in short.stderr
 
 
 @pytest.mark.parametrize("stores", ["sqlite-postgres", "sqlite-sqlite"], indirect=True)
@@ -178,7 +178,7 @@ def test_e2_an_import_needs_a_new_store_and_the_same_log(stores, filled, tmp_pat
         "org_id": "x", "aggregate_type": "a", "aggregate_id": "b", "event_type": "c", "payload": {}}) + "\n"
         for _ in range(1200)))
     wrong = new.run("import", "-", input=other.run("export").stdout, check=False)
-    assert wrong.returncode == 1 and "another one" in wrong.stderr
+    assert wrong.returncode == 1 and "another log" in wrong.stderr
     for bad in ("", "{}\n", '{"event":{}}\n', "no json\n", '{"outlog_export":{"format":9}}\n'):
         assert Outlog(new.store).run("import", "-", input=bad, check=False).returncode == 1
 
@@ -334,7 +334,7 @@ def test_e2_what_a_relay_had_in_hand_is_tried_again_after_the_move(stores, recei
         relay.kill()
         relay.communicate()
     exported = old.run("export")
-    assert "2 messages are on their way" in exported.stderr
+    assert "2 messages are claimed" in exported.stderr
     receiver.rule(200)
     receiver.release()
     new.run("import", "-", input=exported.stdout)

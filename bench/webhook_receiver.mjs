@@ -1,5 +1,5 @@
-// receiver.mjs: webhooks as an ordinary application takes them: Node's own HTTP server reads the body,
-// parses it and answers 204. A path that begins with /hang gets no answer. Prints its port.
+// webhook_receiver.mjs: webhooks as an ordinary application handles them: Node's HTTP server reads the body,
+// parses it and answers 204. A path that begins with /hang gets no response. Prints its port.
 import { createServer } from "node:http";
 
 const server = createServer((request, response) => {

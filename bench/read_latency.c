@@ -1,15 +1,15 @@
-/* latency.c: from the commit of an event to the moment a follower holds it.
+/* read_latency.c: the time from the commit of an event until a follower has it.
  *
- *     bench_latency thread|process URL PER_SECOND SECONDS
+ *     bench_read_latency thread|process URL PER_SECOND SECONDS
  *
  * An appender commits single events at a steady pace; a follower waits in outlog_follow(), in a
- * thread of the same process or in a process of its own. Times are taken when outlog_append_now()
- * has returned and when outlog_follow() has: a follower may be first, which counts as 0. An
- * appender that cannot keep its pace says so in per_second.
+ * thread of the same process or in another process. The clock is read when outlog_append_now() and
+ * outlog_follow() have returned; if the follower is first, the latency counts as 0. per_second
+ * shows whether the appender kept its pace.
  *
- *     bench_latency idle URL 1 SECONDS
+ *     bench_read_latency idle URL 1 SECONDS
  *
- * tells what a follower costs while nothing happens: its own CPU time, in percent of one core. */
+ * measures an idle follower: its own CPU time, in percent of one core. */
 #include "bench.h"
 
 #include <pthread.h>
@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Shared between the two, also when they are processes. */
+/* Shared between appender and follower, also between processes. */
 struct run {
     char url[1024];
     int count;
@@ -33,7 +33,7 @@ struct run {
 
 static struct run *run;
 
-static void *share(size_t bytes)
+static void *map_shared(size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
@@ -50,7 +50,7 @@ static outlog *open_log(void)
     return log;
 }
 
-static int64_t end_of(outlog *log)
+static int64_t find_end(outlog *log)
 {
     int64_t settled;
     outlog_err err;
@@ -59,12 +59,12 @@ static int64_t end_of(outlog *log)
     return settled;
 }
 
-static void *follow(void *unused)
+static void *follow_log(void *unused)
 {
     outlog *log = open_log();
     struct outlog_page page = {0};
     outlog_err err;
-    int64_t after = end_of(log);
+    int64_t after = find_end(log);
 
     (void)unused;
     for (int got = 0; got < run->count;) {
@@ -91,7 +91,7 @@ static void sleep_until(double when)
                   NULL);
 }
 
-static double append(int per_second)
+static double append_events(int per_second)
 {
     outlog *log = open_log();
     struct bench_batch batch;
@@ -114,35 +114,35 @@ static double append(int per_second)
     return rate;
 }
 
-static double measure(bool is_thread, int per_second)
+static double measure_latency(bool is_thread, int per_second)
 {
     pthread_t thread;
     double rate;
     if (is_thread) {
-        pthread_create(&thread, NULL, follow, NULL);
-        rate = append(per_second);
+        pthread_create(&thread, NULL, follow_log, NULL);
+        rate = append_events(per_second);
         pthread_join(thread, NULL);
         return rate;
     }
     pid_t child = fork();
     if (child == 0) {
-        follow(NULL);
+        follow_log(NULL);
         _exit(0);
     }
-    rate = append(per_second);
+    rate = append_events(per_second);
     int status;
     if (waitpid(child, &status, 0) < 0 || status != 0)
         bench_die("the follower failed");
     return rate;
 }
 
-static void idle(int seconds)
+static void measure_idle(int seconds)
 {
     struct rusage usage;
     outlog *log = open_log();
     struct outlog_page page = {0};
     outlog_err err;
-    int64_t after = end_of(log);
+    int64_t after = find_end(log);
     double begun = bench_now();
     while (bench_now() - begun < seconds)
         if (outlog_follow(log, NULL, after, 1000, 1000, &page, &err) < 0)
@@ -158,19 +158,19 @@ static void idle(int seconds)
 int main(int argc, char **argv)
 {
     if (argc != 5)
-        bench_die("usage: bench_latency thread|process|idle URL PER_SECOND SECONDS");
+        bench_die("usage: bench_read_latency thread|process|idle URL PER_SECOND SECONDS");
     int per_second = bench_number(argv[3], "PER_SECOND"),
         seconds = bench_number(argv[4], "SECONDS");
-    run = share(sizeof *run);
+    run = map_shared(sizeof *run);
     run->count = per_second * seconds;
     snprintf(run->url, sizeof run->url, "%s", argv[2]);
     if (strcmp(argv[1], "idle") == 0) {
-        idle(seconds);
+        measure_idle(seconds);
         return 0;
     }
-    run->committed = share((size_t)run->count * sizeof(double));
-    run->received = share((size_t)run->count * sizeof(double));
-    double rate = measure(strcmp(argv[1], "thread") == 0, per_second);
+    run->committed = map_shared((size_t)run->count * sizeof(double));
+    run->received = map_shared((size_t)run->count * sizeof(double));
+    double rate = measure_latency(strcmp(argv[1], "thread") == 0, per_second);
     double *late = run->received;
     for (int i = 0; i < run->count; i++) {
         late[i] = run->received[i] - run->committed[i];

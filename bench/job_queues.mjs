@@ -1,7 +1,7 @@
-// peers.mjs: job queues in the same database, each with the settings its authors publish for speed.
+// job_queues.mjs: other job queues in the same database, each with the settings its authors recommend for speed.
 //
-//     node peers.mjs graphile|pgboss fill URL COUNT
-//     node peers.mjs graphile|pgboss drain URL COUNT [BATCH]
+//     node job_queues.mjs graphile|pgboss fill URL COUNT
+//     node job_queues.mjs graphile|pgboss drain URL COUNT [BATCH]
 //
 // drain prints one line of JSON. graphile-worker runs in two processes (24 jobs at once, a local queue of
 // 500, completions in batches); pg-boss as two loops of fetch and complete of BATCH, which skip its poll delay.
@@ -17,7 +17,7 @@ function* batches(count) {
     yield Array.from({ length: Math.min(BATCH, count - from) }, (_, i) => payload(from + i));
 }
 
-function told(count, seconds) {
+function printResult(count, seconds) {
   console.log(JSON.stringify({ messages: count, seconds, per_second: count / seconds }));
 }
 
@@ -69,13 +69,13 @@ const graphile = {
         child.send("go");
       });
     });
-    told(count, (performance.now() - begun) / 1000);
+    printResult(count, (performance.now() - begun) / 1000);
     for (const child of children) child.removeAllListeners("exit").kill();
   },
 
   async work(url) {
     const { run, Logger } = await import("graphile-worker");
-    let total = 0, told = 0;
+    let total = 0, reported = 0;
     process.once("message", () =>
       run({
         preset: graphile.preset(url),
@@ -84,7 +84,7 @@ const graphile = {
       }),
     );
     setInterval(() => {
-      if (total !== told) process.send({ total: (told = total) });
+      if (total !== reported) process.send({ total: (reported = total) });
     }, 5);
     process.send({ ready: true });
     process.on("SIGTERM", () => process.exit(0));
@@ -124,7 +124,7 @@ const pgboss = {
     await Promise.all([loop(), loop()]);
     const seconds = (performance.now() - begun) / 1000;
     if (total !== count) throw new Error(`${total} of ${count} jobs were done`);
-    told(count, seconds);
+    printResult(count, seconds);
     process.exit(0);
   },
 };
