@@ -334,8 +334,9 @@ def run_transitions_sql(sqldir, _):
         states = [verb.get("target"), any_of(verb["from"]) if "from" in verb else None, verb.get("to"), verb["event"]]
         others = [any_of(verb["steps"]) if "steps" in verb else None,
                   any_of(signal["from"]) if "from" in signal else None, signal.get("to"), signal.get("event")]
+        needs_running = "target" in verb and not verb.get("any_run")
         out += [f"when '{verb['verb']}' then row({', '.join(map(text, states))},",
-                f"    {str(not verb.get('any_run') and 'target' in verb).lower()}, {', '.join(map(text, others))})::outlog.run_transition"]
+                f"    {str(needs_running).lower()}, {', '.join(map(text, others))})::outlog.run_transition"]
     return out
 
 
@@ -360,7 +361,7 @@ def run_members_sql(sqldir, _):
 
 
 def run_transitions_c(sqldir):
-    """Designated rows: verbs of runs/command.c (OL_RUN_VERBS), transitions of runs/transition.c (OL_RUN_TRANSITIONS)."""
+    """Initializers by verb: OL_RUN_VERBS for runs/command.c, OL_RUN_TRANSITIONS for runs/transition.c."""
     kinds = {"text": "BODY_TEXT", "count": "BODY_COUNT", "number": "BODY_FROM_1", "any": "BODY_ANY",
              "object": "BODY_OBJECT"}
 

@@ -1,4 +1,4 @@
-"""What sql/schema/*.json says reaches C, both dialects and the pages: each is changed once, and every place must show it."""
+"""The rules of sql/schema reach C, both dialects and the pages: each is changed once, and every place must show it."""
 import json
 import re
 import shutil
@@ -131,10 +131,10 @@ def code(cell):
 
 def test_the_page_of_runs_lists_every_verb():
     about = {None: "", "run_id": "run", "step_id": "step", "tool_call_id": "tool call"}
-    told = {}
+    listed = {}
     for verb, target, body, _, events in rows("runs.md", "verb", "about", "body", "answer", "event"):
-        told[code(verb)[0]] = (target, {name for name in code(body) if name != "org_id"}, code(events))
-    assert told == {
+        listed[code(verb)[0]] = (target, {name for name in code(body) if name != "org_id"}, code(events))
+    assert listed == {
         name: (about[verb.get("target")], set(verb["members"]) - {"org_id?"},
                sorted(filter(None, [verb.get("signal", {}).get("event"), verb["event"]]),
                       key=lambda event: event.startswith("SIGNAL_") is (name != "start_run")))
@@ -142,9 +142,9 @@ def test_the_page_of_runs_lists_every_verb():
 
 
 def test_the_page_of_runs_lists_every_transition():
-    told = {}
+    listed = {}
     for verb, before, after in rows("runs.md", "verb", "from", "to"):
-        told |= dict.fromkeys(code(verb), (before, after))
+        listed |= dict.fromkeys(code(verb), (before, after))
     wanted = {}
     for name, verb in verbs().items():
         what = (verb.get("target") or "run_id").removesuffix("_id").replace("_", " ")
@@ -158,4 +158,4 @@ def test_the_page_of_runs_lists_every_transition():
         after += [f"signal {signal['to']}"] if signal else []
         wanted[name] = (before, ", ".join(reversed(after) if "from" in signal else after))
     del wanted["receive_signal"]     # it makes a signal, whatever there is
-    assert told == wanted
+    assert listed == wanted
