@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Turn sql/ into C: the named queries of both dialects, the migrations, the event type registry.
 
-    embed_sql.py SQLDIR OUT.h OUT.c
+    embed_sql.py SQLDIR OUT.h OUT.c          also writes secret_rules.h and run_transitions.h, beside OUT.h
 
 A query file holds statements, each under a header:
 
@@ -26,10 +26,21 @@ What several queries say in the same words is a part, for them and for the files
        and m.org_id = :org_id   --? org_id
 
 `--+ of_one(o)`, alone on its line, stands for these lines, with o for m.
+
+Migrations are numbered without a gap, and a number means the same in both dialects, also that of a part; a part that
+only one store needs is missing in the other. A rule that several languages need is written once, in sql/schema: a line
+of a migration such as
+
+    --= message_transitions()
+
+stands for the SQL that rules.py makes of it. rules.py also makes the tables of C of the same data.
 """
 import pathlib
 import re
 import sys
+
+sys.dont_write_bytecode = True
+import rules  # noqa: E402
 
 DIALECTS = ("postgres", "sqlite")
 WRITING = ("write.sql", "message.sql", "idempotency.sql", "effect.sql", "runs.sql")  # of the doors
@@ -167,6 +178,9 @@ def main():
     sqldir, out_h, out_c = (pathlib.Path(arg) for arg in sys.argv[1:4])
     queries = {d: read_queries(sqldir / "queries", sqldir / d / "queries") for d in DIALECTS}
     migrations = {d: read_migrations(sqldir / d) for d in DIALECTS}
+    migrations = {d: rules.expand_migrations(migrations[d], d, sqldir) for d in DIALECTS}
+    rules.check_migrations(sqldir)
+    rules.write_tables(sqldir, out_h.parent)
     first, second = (queries[d] for d in DIALECTS)
     either = {**second, **first}
     names = sorted(either)

@@ -1,6 +1,7 @@
--- What must stand before the first migration; run at the start of every `init`.
--- Views, defaults and the bodies of SQL functions are read now, for good: no operator or function of somebody
--- else's schema may come into them by the session's search_path.
+-- What the migrations need; every `init` runs this first.
+--
+-- Names in views, defaults and bodies of SQL functions are resolved once, when they are created. No
+-- operator or function of another schema may get into them through the session's search_path.
 set local search_path = pg_catalog, pg_temp;
 set local standard_conforming_strings = on;
 do $$ begin
@@ -9,7 +10,7 @@ do $$ begin
             || getdatabaseencoding() || '; outlog needs one that is UTF8: make another';
     end if;
 end $$;
--- The lock lets several processes run `init` at once: the later ones find nothing left to do.
+-- Several processes may run `init` at once: one gets the lock, the others then have nothing to do.
 select pg_advisory_xact_lock(7308332182);
 create schema if not exists outlog;
 create table if not exists outlog.schema_migrations (

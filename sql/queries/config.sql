@@ -18,13 +18,13 @@ delete from outlog.settings where key = :key
 select count(*), max(updated_at) from outlog.settings
 
 -- name: destination_alert(name)
--- One destination hears of dead letters, or none ('').
+-- At most one destination gets messages about dead letters; '' for none.
 update outlog.destinations set is_alert = (name = :name), updated_at = outlog.after(0)
  where is_alert <> (name = :name)
 
 -- name: breaker_put(run, destination, state, wait_us)
--- A row stands until the breaker closes: updated_at is since when nothing gets through, whatever was tried
--- meanwhile. An open one is tried again after wait_us.
+-- The row exists until the breaker closes. updated_at is the time since which nothing got through,
+-- also when attempts were made meanwhile. An open breaker allows an attempt after wait_us.
 insert into outlog.breakers (run, destination, state, updated_at, retry_at)
 values (:run, :destination, :state, outlog.after(0),
         case when :state = 'open' then outlog.after(:wait_us::bigint) end)

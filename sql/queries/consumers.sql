@@ -19,7 +19,7 @@ update outlog.consumers set cursor_event_id = :event_id, updated_at = :now
  where name = :name and cursor_event_id < :event_id
 
 -- name: consumer_reset(name, event_id, now)
--- Explicit, so it may go back (C4).
+-- An explicit command, so the cursor may move back (C4).
 update outlog.consumers set cursor_event_id = :event_id, updated_at = :now where name = :name
 
 -- name: consumer_delete(name)

@@ -1,4 +1,4 @@
--- Effects: what was asked of the world, and what came of it (U5).
+-- Effects: requests to the outside world, and their results (U5).
 
 -- name: effect_insert(effect_id, org_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec, destination, idempotency_key, message_id, event_id, last_event_id, correlation_id, at)
 insert into outlog.effects (effect_id, org_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec,
@@ -8,12 +8,12 @@ values (:effect_id::uuid, :org_id, :run_id, :step_id, :session_key, :checkpoint_
        :at::timestamptz, :at::timestamptz)
 
 -- name: effect_of_message(message_id)
--- With the time from which the message's next try is counted.
+-- With the time from which the message's next attempt is counted.
 select effect_id, org_id, run_id, effect_type, last_event_id, correlation_id, attempts, outlog.after(0)
   from outlog.effects where message_id = :message_id::uuid
 
 -- name: effect_move(effect_id, status, attempts, last_event_id, execution_result, at)
--- The newest event and the state it stands for, at its own time. A result, once there, stays.
+-- Sets the newest event, its state and its time. A stored result is never removed.
 update outlog.effects
    set status = :status, attempts = :attempts, last_event_id = :last_event_id::uuid, updated_at = :at::timestamptz,
        execution_result = coalesce(:execution_result::json, execution_result),
@@ -22,7 +22,7 @@ update outlog.effects
  where effect_id = :effect_id::uuid
 
 -- name: alert_add(payload, correlation_id, causation_id, key, except)
--- Tell every alert destination about a dead letter; a dead alert raises none (R3).
+-- Stores a message about a dead letter for every alert destination; a dead alert raises none (R3).
 insert into outlog.outbox (destination, event_type, payload, idempotency_key, correlation_id, causation_id)
 select name, 'outlog.dead_letter', :payload, :key, :correlation_id, :causation_id::uuid
   from outlog.destinations where is_alert and name <> :except

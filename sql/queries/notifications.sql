@@ -1,4 +1,4 @@
--- Notifications: rules, templates, the feed, what users want.
+-- Notifications: rules, templates, the feed, preferences of users.
 
 -- name: rule_list()
 select name, source from outlog.notification_rules order by name
@@ -28,7 +28,7 @@ insert into outlog.templates (name, version, body)
 select :name, coalesce(max(version), 0) + 1, :body from outlog.templates where name = :name
 
 -- name: notice_address(org_id, user_id)
--- Where a user gets mail.
+-- The mail address of a user.
 select coalesce((select email from outlog.contacts where org_id = :org_id and user_id = :user_id),
        case when :user_id::text like '%@%' then :user_id::text end)
 
@@ -45,8 +45,9 @@ on conflict (id) do nothing
 select * from (                                                                                         --? most_bytes
 select id, org_id, user_id, category, template, template_version, event_type, event_id, aggregate_type, aggregate_id,
        correlation_id, subject, body_text, body_html, created_at, read_at
-     , sum(coalesce(octet_length(subject), 0) + coalesce(octet_length(body_text), 0) + coalesce(octet_length(body_html), 0))   --? most_bytes
-           over (order by created_at desc, id desc rows between unbounded preceding and 1 preceding) as bytes_before   --? most_bytes
+     , sum(coalesce(octet_length(subject), 0) + coalesce(octet_length(body_text), 0)          --? most_bytes
+           + coalesce(octet_length(body_html), 0)) over (order by created_at desc, id desc     --? most_bytes
+           rows between unbounded preceding and 1 preceding) as bytes_before                  --? most_bytes
   from outlog.notices
  where true
    and org_id = :org_id                                             --? org_id
@@ -54,31 +55,34 @@ select id, org_id, user_id, category, template, template_version, event_type, ev
    and (read_at is null) = :unread::boolean                         --? unread
    and (created_at, id) < (:before_at::timestamptz, :before_id::uuid)  --? before_at
  order by created_at desc, id desc limit :limit
-) page where bytes_before is null or bytes_before < :most_bytes::bigint order by created_at desc, id desc      --? most_bytes
+) page where bytes_before is null or bytes_before < :most_bytes::bigint                      --? most_bytes
+ order by created_at desc, id desc                                                            --? most_bytes
 
 -- name: notice_newest(org_id, user_id, number literal)
--- Behind it are the newest so many of what is unread.
+-- The notice after which the newest `number` unread ones follow.
 select created_at, id from outlog.notices
  where org_id = :org_id and user_id = :user_id and read_at is null
  order by created_at desc, id desc limit 1 offset :number
 
 -- name: notice_recent(org_id, user_id, unread?, back_us?, after_at?, after_id, limit literal, most_bytes?)
--- What may be new to whoever listens, the oldest first.
+-- Notices that may be new for a subscriber, the oldest first.
 select * from (                                                                                         --? most_bytes
 select id, org_id, user_id, category, template, template_version, event_type, event_id, aggregate_type, aggregate_id,
        correlation_id, subject, body_text, body_html, created_at, read_at
-     , sum(coalesce(octet_length(subject), 0) + coalesce(octet_length(body_text), 0) + coalesce(octet_length(body_html), 0))   --? most_bytes
-           over (order by created_at, id rows between unbounded preceding and 1 preceding) as bytes_before   --? most_bytes
+     , sum(coalesce(octet_length(subject), 0) + coalesce(octet_length(body_text), 0)          --? most_bytes
+           + coalesce(octet_length(body_html), 0)) over (order by created_at, id               --? most_bytes
+           rows between unbounded preceding and 1 preceding) as bytes_before                  --? most_bytes
   from outlog.notices
  where org_id = :org_id and user_id = :user_id
    and read_at is null                                              --? unread
    and created_at >= outlog.after(-:back_us::bigint)                --? back_us
    and (created_at, id) > (:after_at::timestamptz, :after_id::uuid)    --? after_at
  order by created_at, id limit :limit
-) page where bytes_before is null or bytes_before < :most_bytes::bigint order by created_at, id      --? most_bytes
+) page where bytes_before is null or bytes_before < :most_bytes::bigint                      --? most_bytes
+ order by created_at, id                                                                      --? most_bytes
 
 -- name: notice_newly(back_us)
--- Whose feeds have moved.
+-- The users with new notices.
 select org_id, user_id, count(*), max(created_at) from outlog.notices
  where created_at >= outlog.after(-:back_us::bigint) group by org_id, user_id
 
@@ -118,7 +122,8 @@ on conflict (org_id, user_id) do update set email = excluded.email, updated_at =
 delete from outlog.contacts where org_id = :org_id and user_id = :user_id
 
 -- name: suppression_add(address, reason)
-insert into outlog.suppressions (address, reason) values (lower(:address::text), :reason) on conflict (address) do nothing
+insert into outlog.suppressions (address, reason) values (lower(:address::text), :reason)
+on conflict (address) do nothing
 
 -- name: suppression_get(address)
 select reason from outlog.suppressions where address = lower(:address::text)

@@ -44,7 +44,8 @@ select o.event_id, p.seq
 
 -- name: parked_replay(lane, seq)
 -- A published message of the plain path gets its row: it was sent once, and that is not forgotten.
-insert into outlog.parked (lane, seq, destination, ordering_key, state, attempts, budget_from, is_replay, available_at, updated_at)
+insert into outlog.parked (lane, seq, destination, ordering_key, state, attempts, budget_from, is_replay,
+       available_at, updated_at)
 select o.lane, o.seq, o.destination, o.ordering_key, 'PENDING', 1, 1, true, outlog.after(0), outlog.after(0)
   from outlog.outbox o where o.lane = :lane and o.seq = :seq
 
@@ -59,7 +60,8 @@ update outlog.parked
 -- name: parked_waiting(lane, seq)
 -- A message that no relay has come to yet gets a row, so that it can be killed.
 insert into outlog.parked (lane, seq, destination, ordering_key, state, attempts, available_at, updated_at)
-select o.lane, o.seq, o.destination, o.ordering_key, 'PENDING', 0, coalesce(o.available_at, o.created_at), outlog.after(0)
+select o.lane, o.seq, o.destination, o.ordering_key, 'PENDING', 0, coalesce(o.available_at, o.created_at),
+       outlog.after(0)
   from outlog.outbox o where o.lane = :lane and o.seq = :seq
 
 -- name: parked_seize(lane, seq, operator)

@@ -1,4 +1,4 @@
--- What the log knows about event types, strict orgs and secrets; and which schema this is.
+-- Event types, strict orgs, rules against secrets, and the version of the schema.
 
 -- name: schema_version()
 select coalesce(max(version), 0) from outlog.schema_migrations
@@ -18,7 +18,7 @@ on conflict (event_type) do update set version = excluded.version,
        about = excluded.about, is_builtin = excluded.is_builtin
 
 -- name: event_type_add(event_type, version, aggregate_type, shape, about)
--- A type that ships with outlog; what an operator has made of it stays.
+-- A built-in type; an operator's change of it stays.
 insert into outlog.event_types (event_type, version, aggregate_type, shape, about, is_builtin)
 values (:event_type, :version, :aggregate_type, :shape, :about, true)
 on conflict do nothing
@@ -36,8 +36,8 @@ insert into outlog.strict_orgs (org_id) values (:org_id) on conflict do nothing
 delete from outlog.strict_orgs where org_id = :org_id
 
 -- name: registry_load()
--- All that an append or a read must know, in one round trip: (kind, name, number, text, text).
--- Event types matter only to strict orgs and where there is something to upcast.
+-- All that an append or a read needs, in one round trip: (kind, name, number, text, text). Event
+-- types are needed only where an org is strict or a type has upcasts.
 select 'rule' as kind, rule as name, 0 as number, mode as one, null as two from outlog.secret_rules
 union all
 select 'strict', org_id, 0, null, null from outlog.strict_orgs
@@ -46,7 +46,7 @@ select 'type', event_type, version, shape::text, upcast::text from outlog.event_
  where upcast is not null or exists (select 1 from outlog.strict_orgs)
 
 -- name: secret_rule_add(rule, mode, is_key_name, pattern, entropy_min, bytes_min, except_suffix)
--- The rule as this version of outlog knows it; a mode that an operator chose stays.
+-- The rule of this version of outlog; the mode that an operator chose stays.
 insert into outlog.secret_rules (rule, mode, is_key_name, pattern, entropy_min, bytes_min, except_suffix)
 values (:rule, :mode, :is_key_name::boolean, :pattern, :entropy_min, :bytes_min, :except_suffix)
 on conflict (rule) do update set is_key_name = excluded.is_key_name, pattern = excluded.pattern,

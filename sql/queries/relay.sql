@@ -14,7 +14,8 @@ delete from outlog.relays where heartbeat_at < outlog.after(-:dead_after_us::big
 -- name: relay_count(dead_after_us)
 -- How many relays share the lanes, what time it is there, how many lanes there are, and where the newest
 -- generation of them begins.
-select count(*), outlog.after(0), (select count(*) from outlog.lanes), (select max(first_lane) from outlog.lanes) from outlog.relays where heartbeat_at >= outlog.after(-:dead_after_us::bigint)
+select count(*), outlog.after(0), (select count(*) from outlog.lanes), (select max(first_lane) from outlog.lanes)
+  from outlog.relays where heartbeat_at >= outlog.after(-:dead_after_us::bigint)
 
 -- name: lanes_ownerless()
 select count(*) from outlog.lanes where owner is null
@@ -78,7 +79,8 @@ select name, pattern, is_audit, org_id, aggregate_type, condition, destination, 
   from outlog.routes order by name
 
 -- name: route_put(name, pattern, is_audit, org_id, aggregate_type, condition, destination, ordering_key, source)
-insert into outlog.routes (name, pattern, is_audit, org_id, aggregate_type, condition, destination, ordering_key, source)
+insert into outlog.routes (name, pattern, is_audit, org_id, aggregate_type, condition, destination, ordering_key,
+       source)
 values (:name, :pattern, :is_audit::boolean, :org_id, :aggregate_type, :condition, :destination, :ordering_key, :source)
 on conflict (name) do nothing
 

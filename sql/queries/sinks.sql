@@ -1,19 +1,21 @@
--- Sinks: cursors on the log that a relay moves. One owner at a time, by lease and epoch, as with lanes.
+-- Sinks: cursors on the log that a relay moves. Each has one owner at a time, by lease and epoch,
+-- as lanes do.
 
 -- name: sink_make(name, cursor_event_id)
--- A sink that was just declared; one that is there stays where it stands.
+-- Creates the row of a new sink; an existing one keeps its cursor.
 insert into outlog.sinks (name, cursor_event_id, updated_at) values (:name, :cursor_event_id, outlog.after(0))
 on conflict do nothing
 
 -- name: sink_take(name, run, owner_name, lease_us)
--- Takes a sink that nobody holds, and raises its epoch: whoever held it is fenced from now on.
+-- Takes a sink that has no owner or whose lease ended, and raises its epoch, which fences the
+-- former owner.
 update outlog.sinks
    set epoch = epoch + 1, owner = :run, owner_name = :owner_name, lease_until = outlog.after(:lease_us)
  where name = :name and (owner is null or lease_until < outlog.after(0))
 returning epoch, cursor_event_id
 
 -- name: sink_hold(name, epoch, cursor_event_id, last_error, lease_us)
--- Moves the cursor and holds on for another lease. 0 rows: another owner has taken it, nothing changes.
+-- Moves the cursor and renews the lease. 0 rows: another owner took the sink, and nothing changes.
 update outlog.sinks
    set cursor_event_id = :cursor_event_id, last_error = :last_error, lease_until = outlog.after(:lease_us),
        updated_at = outlog.after(0)
@@ -24,14 +26,14 @@ update outlog.sinks set owner = null, owner_name = null, lease_until = null
  where name = :name and epoch = :epoch
 
 -- name: sink_reset(name, cursor_event_id)
--- By a person: it may go back, and takes the sink away from whoever moves it.
+-- An operator's command: it may move the cursor back, and takes the sink from its owner.
 update outlog.sinks
-   set cursor_event_id = :cursor_event_id, epoch = epoch + 1, owner = null, owner_name = null, lease_until = null,
-       last_error = null, updated_at = outlog.after(0)
+   set cursor_event_id = :cursor_event_id, epoch = epoch + 1, owner = null, owner_name = null,
+       lease_until = null, last_error = null, updated_at = outlog.after(0)
  where name = :name
 
 -- name: sink_list()
--- Those that are declared; what was taken out of outlog.yaml stays where it stands.
-select s.name, d.value, s.cursor_event_id, case when s.lease_until > outlog.after(0) then s.owner_name end, s.last_error,
-       s.updated_at
+-- The declared sinks. One that was removed from outlog.yaml keeps its row.
+select s.name, d.value, s.cursor_event_id, case when s.lease_until > outlog.after(0) then s.owner_name end,
+       s.last_error, s.updated_at
   from outlog.sinks s join outlog.settings d on d.key = 'sinks.' || s.name order by s.name

@@ -3,6 +3,7 @@
 #include "runs/command.h"
 
 #include "base/uuid.h"
+#include "run_transitions.h"
 #include "runs/transition.h"
 #include "store/store.h"
 
@@ -11,77 +12,20 @@
 
 /* --- the verbs and their bodies --- */
 
-enum kind { TEXT, COUNT, FROM_1, ANY, OBJECT };
+enum body_type { BODY_TEXT, BODY_COUNT, BODY_FROM_1, BODY_ANY, BODY_OBJECT };
 
-struct member {
+struct body_member {
     const char *name; /* NULL ends the list */
-    enum kind kind;
+    enum body_type type;
     bool is_required;
-    size_t most; /* bytes of a text; 0: what a payload may hold. The largest number; 0: any */
+    size_t max; /* bytes of a text; 0: those of a payload. The largest number; 0: any */
 };
 
-#define SEQ                          \
-    {                                \
-        "expected_seq", COUNT, false \
-    }
-#define FAILURE                        \
-    {"error_code", TEXT, true, 100},   \
-    {                                  \
-        "error_message", TEXT, true, 0 \
-    }
-
-static const struct verb {
+/* From sql/schema/run_transitions.json. */
+static const struct run_verb {
     const char *name, *target;
-    struct member members[10];
-} verbs[] = {
-    [OL_RECEIVE_SIGNAL] = {"receive_signal",
-                           NULL,
-                           {{"org_id", TEXT, false, 100},
-                            {"signal_type", TEXT, true, 100},
-                            {"payload", ANY},
-                            {"correlation_id", TEXT, false, 255},
-                            SEQ}},
-    [OL_START_RUN] = {"start_run",
-                      NULL,
-                      {{"org_id", TEXT, false, 100},
-                       {"signal_id", TEXT, false, 0},
-                       {"run_type", TEXT, true, 100},
-                       {"orchestrator_version", TEXT, true, 100},
-                       SEQ}},
-    [OL_CHECKPOINT_RUN] = {"checkpoint_run", "run_id", {{"checkpoint_data", ANY, true}, SEQ}},
-    [OL_COMPLETE_RUN] = {"complete_run", "run_id", {SEQ}},
-    [OL_FAIL_RUN] = {"fail_run", "run_id", {FAILURE, SEQ}},
-    [OL_CANCEL_RUN] = {"cancel_run", "run_id", {{"reason", TEXT}, SEQ}},
-    [OL_START_STEP] = {"start_step",
-                       "run_id",
-                       {{"step_type", TEXT, true, 100},
-                        {"step_index", COUNT, false, INT32_MAX},
-                        SEQ}},
-    [OL_COMPLETE_STEP] = {"complete_step",
-                          "step_id",
-                          {{"output_result", ANY, true}, {"duration_ms", COUNT}, SEQ}},
-    [OL_FAIL_STEP] = {"fail_step", "step_id", {FAILURE, SEQ}},
-    [OL_SKIP_STEP] = {"skip_step", "step_id", {{"reason", TEXT}, SEQ}},
-    [OL_RETRY_STEP] = {"retry_step", "step_id", {SEQ}},
-    [OL_CORRECT_STEP] = {"correct_step",
-                         "step_id",
-                         {{"output_result", ANY, true}, {"causation_id", TEXT, false, 64}, SEQ}},
-    [OL_CALL_TOOL] = {"call_tool",
-                      "step_id",
-                      {{"tool_name", TEXT, true, 100}, {"input", ANY}, SEQ}},
-    [OL_COMPLETE_TOOL] = {"complete_tool", "tool_call_id", {{"result", ANY}, SEQ}},
-    [OL_FAIL_TOOL] = {"fail_tool", "tool_call_id", {FAILURE, SEQ}},
-    [OL_REQUEST_EFFECT] = {"request_effect",
-                           "run_id",
-                           {{"effect_type", TEXT, true, 100},
-                            {"destination", TEXT, true, 100},
-                            {"effect_spec", OBJECT, true},
-                            {"idempotency_key", TEXT, false, 512},
-                            {"ordering_key", TEXT, false, 512},
-                            {"step_id", TEXT},
-                            {"max_attempts", FROM_1, false, INT32_MAX},
-                            SEQ}},
-};
+    struct body_member members[10];
+} verbs[] = {OL_RUN_VERBS};
 
 int ol_run_verb(const char *name)
 {
@@ -103,9 +47,9 @@ const char *ol_run_verb_target(enum ol_run_verb verb)
 
 /* --- the body --- */
 
-static const struct member *find_member(const struct verb *verb, const struct ol_json *key)
+static const struct body_member *find_member(const struct run_verb *verb, const struct ol_json *key)
 {
-    const struct member *member = verb->members;
+    const struct body_member *member = verb->members;
     while (member->name && !ol_json_equals(key, member->name))
         member++;
     return member->name ? member : NULL;
@@ -118,7 +62,7 @@ static int wrong(const char *name, const char *wanted, outlog_err *err)
     return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s %s", name, wanted);
 }
 
-static int check_text(const struct member *member, const struct ol_json *value,
+static int check_text(const struct body_member *member, const struct ol_json *value,
                       struct ol_arena *arena, outlog_err *err)
 {
     char wanted[64];
@@ -126,58 +70,59 @@ static int check_text(const struct member *member, const struct ol_json *value,
     const char *text = ol_json_string(value, arena, &bytes);
     if (!text)
         return wrong(member->name, "must be a string", err);
-    if (bytes >= 1 && (!member->most || bytes <= member->most))
+    if (bytes >= 1 && (!member->max || bytes <= member->max))
         return 0;
     if (bytes == 0 && strcmp(member->name, "org_id") == 0) // as an empty one of an event
         return ol_fail_at(err, OUTLOG_ORG_REQUIRED, "/org_id",
                           "org_id is missing; give one, or null for an infrastructure event");
     snprintf(wanted, sizeof wanted, "must have 1 to %zu bytes, it has %zu",
-             member->most ? member->most : 262144, bytes);
+             member->max ? member->max : 262144, bytes);
     return wrong(member->name, wanted, err);
 }
 
-static int check_number(const struct member *member, const struct ol_json *value, outlog_err *err)
+static int check_number(const struct body_member *member, const struct ol_json *value,
+                        outlog_err *err)
 {
-    int64_t number, least = member->kind == FROM_1 ? 1 : 0;
+    int64_t number, least = member->type == BODY_FROM_1 ? 1 : 0;
     char wanted[64], to[32] = "";
     if (ol_json_int(value, &number) && number >= least &&
-        (!member->most || number <= (int64_t)member->most))
+        (!member->max || number <= (int64_t)member->max))
         return 0;
-    if (member->most)
-        snprintf(to, sizeof to, " to %zu", member->most);
+    if (member->max)
+        snprintf(to, sizeof to, " to %zu", member->max);
     snprintf(wanted, sizeof wanted, "must be a whole number from %lld%s", (long long)least, to);
     return wrong(member->name, wanted, err);
 }
 
-static int check_member(const struct member *member, const struct ol_json *value,
+static int check_member(const struct body_member *member, const struct ol_json *value,
                         struct ol_arena *arena, outlog_err *err)
 {
-    if (member->kind == ANY)
+    if (member->type == BODY_ANY)
         return 0;
     if (value->type == OL_JSON_NULL)
         return member->is_required ? wrong(member->name, "is required", err) : 0;
-    if (member->kind == COUNT || member->kind == FROM_1)
+    if (member->type == BODY_COUNT || member->type == BODY_FROM_1)
         return check_number(member, value, err);
-    if (member->kind == OBJECT && value->type != OL_JSON_OBJECT)
+    if (member->type == BODY_OBJECT && value->type != OL_JSON_OBJECT)
         return wrong(member->name, "must be a JSON object", err);
-    return member->kind == TEXT ? check_text(member, value, arena, err) : 0;
+    return member->type == BODY_TEXT ? check_text(member, value, arena, err) : 0;
 }
 
-static int check_body(const struct verb *verb, const struct ol_json *body, struct ol_arena *arena,
-                      outlog_err *err)
+static int check_body(const struct run_verb *verb, const struct ol_json *body,
+                      struct ol_arena *arena, outlog_err *err)
 {
     struct ol_json_iter it = {0};
     if (body->type != OL_JSON_OBJECT)
         return ol_fail(err, OUTLOG_INVALID_JSON, "the body of %s is a JSON object", verb->name);
     while (ol_json_next(body, &it)) {
-        const struct member *member = find_member(verb, &it.key);
+        const struct body_member *member = find_member(verb, &it.key);
         if (!member)
             return ol_fail(err, OUTLOG_UNKNOWN_FIELD, "%s has no field %.*s", verb->name,
                            (int)(it.key.bytes < 60 ? it.key.bytes : 60), it.key.text);
         if (check_member(member, &it.value, arena, err) < 0)
             return -1;
     }
-    for (const struct member *member = verb->members; member->name; member++)
+    for (const struct body_member *member = verb->members; member->name; member++)
         if (member->is_required && ol_json_get(body, member->name).type == OL_JSON_NONE)
             return wrong(member->name, "is required", err);
     return 0;
@@ -283,7 +228,7 @@ int ol_run_command(outlog_tx *tx, const struct ol_run_call *call, struct ol_buf 
                    bool *replayed, outlog_err *err)
 {
     const struct ol_store *store = tx->conn->store;
-    const struct verb *verb = &verbs[call->verb];
+    const struct run_verb *verb = &verbs[call->verb];
     struct ol_run_call lower = *call;
     struct ol_arena arena = {0};
     struct ol_json body;

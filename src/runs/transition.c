@@ -1,68 +1,75 @@
-/* transition.c: the moves of signals, runs, steps and tools (U1), for a store without functions of
- * its own. PostgreSQL's are in sql/postgres/migrations/0003_runs; one suite puts every case through
- * both.
+/* transition.c: the state transitions of signals, runs, steps and tools (U1), for a store without
+ * functions of its own. PostgreSQL has the same in sql/postgres/migrations/0003_runs. Legal states
+ * and event types of both come from sql/schema/run_transitions.json, and one test suite runs every
+ * case on both.
  *
- * M1  A refused move writes nothing.
- * M2  An event and its row's change are one transaction, and the row's time is the event's.
- * M3  Only `correct` touches a run that is not RUNNING.
- * M4  total_steps counts steps that completed, failed_steps failures: neither ever goes back. */
+ * M1  A refused transition writes nothing.
+ * M2  An event and the change of its row are one transaction, and the row has the event's time.
+ * M3  Only `correct_step` changes a run that is not RUNNING.
+ * M4  total_steps counts completed steps, failed_steps failures: neither ever decreases. */
 #include "runs/transition.h"
 
 #include "base/clock.h"
 #include "base/timestamp.h"
 #include "outbox/enqueue.h"
+#include "run_transitions.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* --- small things --- */
+/* What each verb does. States are joined by " or ", as in error texts; NULL: none apply. */
+static const struct verb_rule {
+    const char *from, *to; /* of the step or tool call that is the target, or of what is made */
+    const char *event_type;
+    bool is_any_run;         /* the run need not be RUNNING */
+    const char *step_states; /* all steps of the run must have one of these */
+    const char *signal_from, *signal_to, *signal_event_type; /* of the run's signal */
+} rules[] = {OL_RUN_TRANSITIONS};
 
-static int out_of_memory(outlog_err *err)
-{
-    return ol_no_memory(err);
-}
+/* --- the command's body and rows --- */
 
-static int missing(const char *what, const char *id, outlog_err *err)
+static int fail_missing(const char *what, const char *id, outlog_err *err)
 {
     return ol_fail(err, OUTLOG_NOT_FOUND, "no %s %.100s; check the id", what, id);
 }
 
-static int refuse(const struct ol_transition *move, const char *what, const char *id,
-                  const char *status, const char *needed, outlog_err *err)
+static int refuse_state(const struct ol_transition *transition, const char *what, const char *id,
+                        const char *status, const char *needed, outlog_err *err)
 {
     return ol_fail(err, OUTLOG_ILLEGAL_TRANSITION, "%s %s is %s; %s needs %s", what, id, status,
-                   move->verb_name, needed);
+                   transition->verb_name, needed);
 }
 
-static struct ol_json member(const struct ol_transition *move, const char *name)
+static struct ol_json find_member(const struct ol_transition *transition, const char *name)
 {
-    return ol_json_get(&move->body, name);
+    return ol_json_get(&transition->body, name);
 }
 
-static const char *text(const struct ol_transition *move, const char *name)
+static const char *body_text(const struct ol_transition *transition, const char *name)
 {
-    struct ol_json value = member(move, name);
-    return ol_json_string(&value, move->arena, NULL);
+    struct ol_json value = find_member(transition, name);
+    return ol_json_string(&value, transition->arena, NULL);
 }
 
-static const char *field(const struct ol_transition *move, const struct ol_row *object, int which)
+static const char *row_text(const struct ol_transition *transition, const struct ol_row *row,
+                            int column)
 {
-    return ol_row_text(object, which, move->arena);
+    return ol_row_text(row, column, transition->arena);
 }
 
-static const int64_t *expected(const struct ol_transition *move)
+static const int64_t *expected_seq(const struct ol_transition *transition)
 {
-    struct ol_json value = member(move, "expected_seq");
-    int64_t *number = ol_arena_alloc(move->arena, sizeof *number);
+    struct ol_json value = find_member(transition, "expected_seq");
+    int64_t *number = ol_arena_alloc(transition->arena, sizeof *number);
     return number && ol_json_int(&value, number) ? number : NULL;
 }
 
-/* A value of the body as the row keeps it; absent and null are null. */
-static const char *raw(const struct ol_transition *move, const char *name)
+/* A value of the body as the row stores it; NULL for absent and for null. */
+static const char *body_json(const struct ol_transition *transition, const char *name)
 {
-    struct ol_json value = member(move, name);
+    struct ol_json value = find_member(transition, name);
     bool is_null = value.type == OL_JSON_NONE || value.type == OL_JSON_NULL;
-    return is_null ? NULL : ol_arena_copy(move->arena, value.text, value.bytes);
+    return is_null ? NULL : ol_arena_copy(transition->arena, value.text, value.bytes);
 }
 
 /* --- payloads --- */
@@ -84,43 +91,44 @@ static void put_json(struct ol_buf *out, const char *name, const char *json)
     ol_buf_text(out, json ? json : "null");
 }
 
-struct fact {
+struct run_event {
     const char *aggregate_type, *aggregate_id, *event_type;
     const char *correlation_id, *causation_id, *id;
     const int64_t *expected_seq;
 };
 
-/* Append the event whose payload stands in `payload`, and empty it. */
-static int append(outlog_tx *tx, const struct ol_transition *move, const struct fact *fact,
-                  struct ol_buf *payload, struct outlog_appended *out, outlog_err *err)
+/* Append the event with this payload, close its braces first, and empty the buffer. */
+static int append_event(outlog_tx *tx, const struct ol_transition *transition,
+                        const struct run_event *run_event, struct ol_buf *payload,
+                        struct outlog_appended *out, outlog_err *err)
 {
     ol_buf_char(payload, '}');
     if (payload->failed)
-        return out_of_memory(err);
-    struct outlog_new_event event = {.org_id = move->org_id,
-                                     .is_infrastructure = !move->org_id,
-                                     .aggregate_type = fact->aggregate_type,
-                                     .aggregate_id = fact->aggregate_id,
-                                     .event_type = fact->event_type,
+        return ol_no_memory(err);
+    struct outlog_new_event event = {.org_id = transition->org_id,
+                                     .is_infrastructure = !transition->org_id,
+                                     .aggregate_type = run_event->aggregate_type,
+                                     .aggregate_id = run_event->aggregate_id,
+                                     .event_type = run_event->event_type,
                                      .payload = payload->data,
-                                     .id = fact->id,
-                                     .actor_type = move->actor_type,
-                                     .actor_id = move->actor_id,
-                                     .request_id = move->request_id,
-                                     .correlation_id = fact->correlation_id,
-                                     .causation_id = fact->causation_id,
-                                     .expected_seq = fact->expected_seq,
-                                     .traceparent = move->traceparent};
+                                     .id = run_event->id,
+                                     .actor_type = transition->actor_type,
+                                     .actor_id = transition->actor_id,
+                                     .request_id = transition->request_id,
+                                     .correlation_id = run_event->correlation_id,
+                                     .causation_id = run_event->causation_id,
+                                     .expected_seq = run_event->expected_seq,
+                                     .traceparent = transition->traceparent};
     int result = outlog_append(tx, &event, out, err);
     ol_buf_reset(payload);
     return result;
 }
 
-/* --- finding what it is about --- */
+/* --- finding the target --- */
 
 /* The first row of a query about `id`, its columns as text. 1, 0 when there is none, or -1. */
-static int first_texts(outlog_tx *tx, enum ol_query_id query, const char *id,
-                       struct ol_arena *arena, const char **out, int count, outlog_err *err)
+static int read_first_row(outlog_tx *tx, enum ol_query_id query, const char *id,
+                          struct ol_arena *arena, const char **out, int count, outlog_err *err)
 {
     struct ol_rows rows;
     bool failed = false;
@@ -130,123 +138,127 @@ static int first_texts(outlog_tx *tx, enum ol_query_id query, const char *id,
     for (int i = 0; got > 0 && i < count; i++)
         out[i] = ol_rows_copy(&rows, i, arena, &failed);
     ol_rows_end(&rows);
-    return failed ? out_of_memory(err) : got;
+    return failed ? ol_no_memory(err) : got;
 }
 
-/* The run, and what its events are caused by. */
-static int find_run(outlog_tx *tx, struct ol_transition *move, const char *run_id, outlog_err *err)
+/* Load the run, and the events that cause its next ones. */
+static int find_run(outlog_tx *tx, struct ol_transition *transition, const char *run_id,
+                    outlog_err *err)
 {
     const char *causes[2] = {"", ""};
     if (ol_row_list_load(tx->conn, OL_Q_RUN_GET, OL_PARAMS(ol_value_text(run_id)), &ol_kind_run,
-                         move->arena, &move->list, err) < 0)
+                         transition->arena, &transition->list, err) < 0)
         return -1;
-    move->run = move->list.first;
-    if (!move->run)
+    transition->run = transition->list.first;
+    if (!transition->run)
         return 0;
-    move->org_id = field(move, move->run, OL_IN_RUN_ORG);
-    int got = first_texts(tx, OL_Q_RUN_CAUSES, run_id, move->arena, causes, 2, err);
+    transition->org_id = row_text(transition, transition->run, OL_IN_RUN_ORG);
+    int got = read_first_row(tx, OL_Q_RUN_CAUSES, run_id, transition->arena, causes, 2, err);
     if (got < 0)
         return -1;
-    snprintf(move->started_event_id, sizeof move->started_event_id, "%s", causes[0]);
-    snprintf(move->last_event_id, sizeof move->last_event_id, "%s", causes[1]);
+    snprintf(transition->started_event_id, sizeof transition->started_event_id, "%s", causes[0]);
+    snprintf(transition->last_event_id, sizeof transition->last_event_id, "%s", causes[1]);
     return 0;
 }
 
-static int find_step(outlog_tx *tx, struct ol_transition *move, outlog_err *err)
+static int find_step(outlog_tx *tx, struct ol_transition *transition, outlog_err *err)
 {
     const char *found[2];
-    int got = first_texts(tx, OL_Q_RUN_OF_STEP, move->id, move->arena, found, 2, err);
+    int got =
+        read_first_row(tx, OL_Q_RUN_OF_STEP, transition->id, transition->arena, found, 2, err);
     if (got <= 0)
         return got;
-    snprintf(move->step_event_id, sizeof move->step_event_id, "%s", found[1]);
-    if (find_run(tx, move, found[0], err) < 0 ||
-        ol_row_list_load(tx->conn, OL_Q_STEP_GET, OL_PARAMS(ol_value_text(move->id)), &ol_kind_step,
-                         move->arena, &move->list, err) < 0)
+    snprintf(transition->step_event_id, sizeof transition->step_event_id, "%s", found[1]);
+    if (find_run(tx, transition, found[0], err) < 0 ||
+        ol_row_list_load(tx->conn, OL_Q_STEP_GET, OL_PARAMS(ol_value_text(transition->id)),
+                         &ol_kind_step, transition->arena, &transition->list, err) < 0)
         return -1;
-    move->step = move->list.last;
+    transition->step = transition->list.last;
     return 0;
 }
 
-static int find_tool(outlog_tx *tx, struct ol_transition *move, outlog_err *err)
+static int find_tool(outlog_tx *tx, struct ol_transition *transition, outlog_err *err)
 {
     const char *found[3];
-    int got = first_texts(tx, OL_Q_RUN_OF_TOOL, move->id, move->arena, found, 3, err);
+    int got =
+        read_first_row(tx, OL_Q_RUN_OF_TOOL, transition->id, transition->arena, found, 3, err);
     if (got <= 0)
         return got;
-    move->tool_step_id = found[1];
-    move->tool_name = found[2];
-    return find_run(tx, move, found[0], err);
+    transition->tool_step_id = found[1];
+    transition->tool_name = found[2];
+    return find_run(tx, transition, found[0], err);
 }
 
-static int find_org(struct ol_transition *move, const char *org_id, outlog_err *err)
+static int find_org(struct ol_transition *transition, const char *org_id, outlog_err *err)
 {
-    struct ol_json said = member(move, "org_id");
-    if (said.type == OL_JSON_NONE && !org_id)
+    struct ol_json given = find_member(transition, "org_id");
+    if (given.type == OL_JSON_NONE && !org_id)
         return ol_fail_at(err, OUTLOG_ORG_REQUIRED, "/org_id",
                           "org_id is missing; give one, or null for an infrastructure event");
-    move->org_id = said.type == OL_JSON_NONE ? org_id : text(move, "org_id");
+    transition->org_id = given.type == OL_JSON_NONE ? org_id : body_text(transition, "org_id");
     return 0;
 }
 
-int ol_transition_find(outlog_tx *tx, struct ol_transition *move, const char *org_id,
+int ol_transition_find(outlog_tx *tx, struct ol_transition *transition, const char *org_id,
                        outlog_err *err)
 {
-    const char *target = ol_run_verb_target(move->verb);
+    const char *target = ol_run_verb_target(transition->verb);
     if (!target)
-        return find_org(move, org_id, err);
+        return find_org(transition, org_id, err);
     bool is_step = strcmp(target, "step_id") == 0, is_tool = strcmp(target, "tool_call_id") == 0;
-    int result = is_step   ? find_step(tx, move, err)
-                 : is_tool ? find_tool(tx, move, err)
-                           : find_run(tx, move, move->id, err);
+    int result = is_step   ? find_step(tx, transition, err)
+                 : is_tool ? find_tool(tx, transition, err)
+                           : find_run(tx, transition, transition->id, err);
     if (result < 0)
         return -1;
-    if (!move->run || (org_id && (!move->org_id || strcmp(org_id, move->org_id) != 0)))
-        return missing(is_step ? "step" : is_tool ? "tool call" : "run", move->id, err);
+    if (!transition->run ||
+        (org_id && (!transition->org_id || strcmp(org_id, transition->org_id) != 0)))
+        return fail_missing(is_step ? "step" : is_tool ? "tool call" : "run", transition->id, err);
     return 0;
 }
 
-/* --- what is legal --- */
+/* --- legal states --- */
 
-/* The states a step may be in; docs/runs.md has the same as a table. */
-static const char *const step_needs[OL_RUN_VERB_COUNT] = {
-    [OL_COMPLETE_STEP] = "RUNNING",
-    [OL_FAIL_STEP] = "RUNNING",
-    [OL_SKIP_STEP] = "RUNNING or FAILED",
-    [OL_RETRY_STEP] = "FAILED",
-    [OL_CORRECT_STEP] = "COMPLETED or FAILED",
-    [OL_CALL_TOOL] = "RUNNING",
-};
-
-static int check_legal(const struct ol_transition *move, outlog_err *err)
+/* No state's name is part of another's. */
+static bool is_one_of(const char *states, const char *status)
 {
-    if (move->run && !ol_row_is(move->run, OL_IN_RUN_STATUS, "RUNNING") &&
-        move->verb != OL_CORRECT_STEP)
-        return refuse(move, "run", field(move, move->run, OL_IN_RUN_ID),
-                      field(move, move->run, OL_IN_RUN_STATUS), "a RUNNING run", err);
-    if (!move->step)
-        return 0;
-    const char *status = field(move, move->step, OL_IN_STEP_STATUS);
-    const char *needed = step_needs[move->verb], *at = status ? strstr(needed, status) : NULL;
-    return at ? 0 : refuse(move, "step", move->id, status, needed, err);
+    return status && strstr(states, status);
 }
 
-/* expected_seq of a command whose event stands on another aggregate than the one it names. */
-static int check_expected(outlog_tx *tx, const struct ol_transition *move, outlog_err *err)
+static int check_legal(const struct ol_transition *transition, outlog_err *err)
 {
-    const int64_t *seq = expected(move);
+    const struct verb_rule *rule = &rules[transition->verb];
+    if (transition->run && !rule->is_any_run &&
+        !ol_row_is(transition->run, OL_IN_RUN_STATUS, "RUNNING"))
+        return refuse_state(transition, "run", row_text(transition, transition->run, OL_IN_RUN_ID),
+                            row_text(transition, transition->run, OL_IN_RUN_STATUS),
+                            "a RUNNING run", err);
+    if (!transition->step)
+        return 0;
+    const char *status = row_text(transition, transition->step, OL_IN_STEP_STATUS);
+    return is_one_of(rule->from, status)
+               ? 0
+               : refuse_state(transition, "step", transition->id, status, rule->from, err);
+}
+
+/* Check expected_seq of a command whose event belongs to another aggregate than its target. */
+static int check_expected_seq(outlog_tx *tx, const struct ol_transition *transition,
+                              outlog_err *err)
+{
+    const int64_t *seq = expected_seq(transition);
     int64_t actual = 0;
     if (!seq)
         return 0;
     if (ol_store_number(tx->conn, OL_Q_HEAD_GET,
-                        OL_PARAMS(ol_value_text(move->org_id ? move->org_id : ""),
-                                  ol_value_text("RUN"), ol_value_text(move->id)),
+                        OL_PARAMS(ol_value_text(transition->org_id ? transition->org_id : ""),
+                                  ol_value_text("RUN"), ol_value_text(transition->id)),
                         &actual, err) < 0)
         return -1;
     if (actual == *seq)
         return 0;
     ol_fail(err, OUTLOG_SEQUENCE_CONFLICT,
-            "RUN/%s: expected sequence %lld, actual %lld; read it again and decide anew", move->id,
-            (long long)*seq, (long long)actual);
+            "RUN/%s: expected sequence %lld, actual %lld; read it again and decide anew",
+            transition->id, (long long)*seq, (long long)actual);
     if (err) {
         err->expected = *seq;
         err->actual = actual;
@@ -256,251 +268,260 @@ static int check_expected(outlog_tx *tx, const struct ol_transition *move, outlo
 
 /* --- signals and runs --- */
 
-static int receive_signal(outlog_tx *tx, struct ol_transition *move, struct ol_buf *payload,
+static int receive_signal(outlog_tx *tx, struct ol_transition *transition, struct ol_buf *payload,
                           struct ol_buf *answer, outlog_err *err)
 {
     char id[OL_UUID_TEXT];
     struct outlog_appended at;
-    struct ol_row *signal = ol_row_add(&move->list, &ol_kind_signal, move->arena);
-    const char *type = text(move, "signal_type"), *body = raw(move, "payload");
+    struct ol_row *signal = ol_row_add(&transition->list, &ol_kind_signal, transition->arena);
+    const char *type = body_text(transition, "signal_type"),
+               *body = body_json(transition, "payload");
 
     ol_uuid_make(id);
     put_text(payload, "signal_id", id);
     put_text(payload, "signal_type", type);
     put_json(payload, "payload", body);
-    struct fact fact = {.aggregate_type = "SIGNAL",
-                        .aggregate_id = id,
-                        .event_type = "SIGNAL_RECEIVED",
-                        .correlation_id = text(move, "correlation_id"),
-                        .expected_seq = expected(move)};
+    struct run_event event = {.aggregate_type = "SIGNAL",
+                              .aggregate_id = id,
+                              .event_type = rules[transition->verb].event_type,
+                              .correlation_id = body_text(transition, "correlation_id"),
+                              .expected_seq = expected_seq(transition)};
     if (!signal)
-        return out_of_memory(err);
-    if (append(tx, move, &fact, payload, &at, err) < 0 ||
+        return ol_no_memory(err);
+    if (append_event(tx, transition, &event, payload, &at, err) < 0 ||
         ol_store_exec(tx->conn, OL_Q_SIGNAL_INSERT,
-                      OL_PARAMS(ol_value_text(id), ol_value_text(move->org_id), ol_value_text(type),
-                                ol_value_text(body), ol_value_text("RECEIVED"),
+                      OL_PARAMS(ol_value_text(id), ol_value_text(transition->org_id),
+                                ol_value_text(type), ol_value_text(body),
+                                ol_value_text(rules[transition->verb].to),
                                 ol_value_text(at.correlation_id), ol_value_time(at.occurred_at),
                                 ol_value_text(at.id)),
                       NULL, err) < 0)
         return -1;
-    signal->values[OL_IN_SIGNAL_ID] = ol_row_value_text(move->arena, id);
-    signal->values[OL_IN_SIGNAL_ORG] = ol_row_value_text(move->arena, move->org_id);
-    signal->values[OL_IN_SIGNAL_TYPE] = ol_row_value_text(move->arena, type);
+    signal->values[OL_IN_SIGNAL_ID] = ol_row_value_text(transition->arena, id);
+    signal->values[OL_IN_SIGNAL_ORG] = ol_row_value_text(transition->arena, transition->org_id);
+    signal->values[OL_IN_SIGNAL_TYPE] = ol_row_value_text(transition->arena, type);
     signal->values[OL_IN_SIGNAL_PAYLOAD] = body;
-    signal->values[OL_IN_SIGNAL_STATUS] = "\"RECEIVED\"";
-    signal->values[OL_IN_SIGNAL_CORRELATION] = ol_row_value_text(move->arena, at.correlation_id);
-    signal->values[OL_IN_SIGNAL_RECEIVED_AT] = ol_row_value_time(move->arena, at.occurred_at);
+    signal->values[OL_IN_SIGNAL_STATUS] =
+        ol_row_value_text(transition->arena, rules[transition->verb].to);
+    signal->values[OL_IN_SIGNAL_CORRELATION] =
+        ol_row_value_text(transition->arena, at.correlation_id);
+    signal->values[OL_IN_SIGNAL_RECEIVED_AT] = ol_row_value_time(transition->arena, at.occurred_at);
     ol_row_json(signal, answer);
     return 0;
 }
 
-/* The signal a run is to work on, and the event that set it. */
-static int find_signal(outlog_tx *tx, struct ol_transition *move, const char *signal_id,
+/* Load the signal that a run is for, and its newest event. */
+static int find_signal(outlog_tx *tx, struct ol_transition *transition, const char *signal_id,
                        struct ol_row **out, const char **last_event_id, outlog_err *err)
 {
     struct ol_row_list list = {0};
     if (ol_row_list_load(tx->conn, OL_Q_SIGNAL_GET, OL_PARAMS(ol_value_text(signal_id)),
-                         &ol_kind_signal, move->arena, &list, err) < 0)
+                         &ol_kind_signal, transition->arena, &list, err) < 0)
         return -1;
-    const char *org = list.first ? field(move, list.first, OL_IN_SIGNAL_ORG) : NULL;
-    if (!list.first || !!org != !!move->org_id || (org && strcmp(org, move->org_id) != 0))
-        return missing("signal", signal_id, err);
+    const char *org = list.first ? row_text(transition, list.first, OL_IN_SIGNAL_ORG) : NULL;
+    if (!list.first || !!org != !!transition->org_id ||
+        (org && strcmp(org, transition->org_id) != 0))
+        return fail_missing("signal", signal_id, err);
     *out = list.first;
-    return first_texts(tx, OL_Q_SIGNAL_EVENT, signal_id, move->arena, last_event_id, 1, err) < 0
+    return read_first_row(tx, OL_Q_SIGNAL_EVENT, signal_id, transition->arena, last_event_id, 1,
+                          err) < 0
                ? -1
                : 0;
 }
 
-static int pick_signal(outlog_tx *tx, struct ol_transition *move, const struct ol_row *signal,
-                       const char *signal_id, const char *run_id, const char *cause,
-                       struct ol_buf *payload, outlog_err *err)
+static int start_signal(outlog_tx *tx, struct ol_transition *transition,
+                        const struct ol_row *signal, const char *signal_id, const char *run_id,
+                        const char *cause, struct ol_buf *payload, outlog_err *err)
 {
     struct outlog_appended at;
-    const char *status = field(move, signal, OL_IN_SIGNAL_STATUS);
-    if (strcmp(status, "RECEIVED") != 0 && strcmp(status, "FAILED") != 0)
-        return refuse(move, "signal", signal_id, status, "RECEIVED or FAILED", err);
+    const char *status = row_text(transition, signal, OL_IN_SIGNAL_STATUS);
+    const struct verb_rule *rule = &rules[transition->verb];
+    if (!is_one_of(rule->signal_from, status))
+        return refuse_state(transition, "signal", signal_id, status, rule->signal_from, err);
     put_text(payload, "signal_id", signal_id);
     put_text(payload, "run_id", run_id);
-    struct fact fact = {.aggregate_type = "SIGNAL",
-                        .aggregate_id = signal_id,
-                        .event_type = "SIGNAL_PROCESSING_STARTED",
-                        .correlation_id = field(move, signal, OL_IN_SIGNAL_CORRELATION),
-                        .causation_id = cause};
-    if (append(tx, move, &fact, payload, &at, err) < 0)
+    struct run_event event = {.aggregate_type = "SIGNAL",
+                              .aggregate_id = signal_id,
+                              .event_type = rule->signal_event_type,
+                              .correlation_id =
+                                  row_text(transition, signal, OL_IN_SIGNAL_CORRELATION),
+                              .causation_id = cause};
+    if (append_event(tx, transition, &event, payload, &at, err) < 0)
         return -1;
     return ol_store_exec(tx->conn, OL_Q_SIGNAL_MOVE,
-                         OL_PARAMS(ol_value_text(signal_id), ol_value_text("PROCESSING"),
+                         OL_PARAMS(ol_value_text(signal_id), ol_value_text(rule->signal_to),
                                    ol_value_text(at.id)),
                          NULL, err);
 }
 
-static int start_run(outlog_tx *tx, struct ol_transition *move, struct ol_buf *payload,
+static int start_run(outlog_tx *tx, struct ol_transition *transition, struct ol_buf *payload,
                      struct ol_buf *answer, outlog_err *err)
 {
     char run_id[OL_UUID_TEXT], lower[OL_UUID_TEXT];
     struct outlog_appended at;
     struct ol_row_list list = {0};
     struct ol_row *signal = NULL;
-    const char *signal_id = text(move, "signal_id"), *cause = NULL, *type = text(move, "run_type"),
-               *version = text(move, "orchestrator_version");
+    const char *signal_id = body_text(transition, "signal_id"), *cause = NULL,
+               *type = body_text(transition, "run_type"),
+               *version = body_text(transition, "orchestrator_version");
 
     ol_uuid_make(run_id);
     if (signal_id && ol_uuid_parse(signal_id, lower))
         signal_id = lower;
-    if (signal_id && (find_signal(tx, move, signal_id, &signal, &cause, err) < 0 ||
-                      pick_signal(tx, move, signal, signal_id, run_id, cause, payload, err) < 0))
+    if (signal_id &&
+        (find_signal(tx, transition, signal_id, &signal, &cause, err) < 0 ||
+         start_signal(tx, transition, signal, signal_id, run_id, cause, payload, err) < 0))
         return -1;
     put_text(payload, "run_id", run_id);
     put_text(payload, "signal_id", signal_id);
     put_text(payload, "run_type", type);
     put_text(payload, "orchestrator_version", version);
-    struct fact fact = {.aggregate_type = "RUN",
-                        .aggregate_id = run_id,
-                        .event_type = "RUN_STARTED",
-                        .correlation_id = signal ? field(move, signal, OL_IN_SIGNAL_CORRELATION)
-                                                 : NULL,
-                        .causation_id = cause,
-                        .expected_seq = expected(move)};
-    if (append(tx, move, &fact, payload, &at, err) < 0 ||
+    struct run_event event = {.aggregate_type = "RUN",
+                              .aggregate_id = run_id,
+                              .event_type = rules[transition->verb].event_type,
+                              .correlation_id =
+                                  signal ? row_text(transition, signal, OL_IN_SIGNAL_CORRELATION)
+                                         : NULL,
+                              .causation_id = cause,
+                              .expected_seq = expected_seq(transition)};
+    if (append_event(tx, transition, &event, payload, &at, err) < 0 ||
         ol_store_exec(tx->conn, OL_Q_RUN_INSERT,
-                      OL_PARAMS(ol_value_text(run_id), ol_value_text(move->org_id),
+                      OL_PARAMS(ol_value_text(run_id), ol_value_text(transition->org_id),
                                 ol_value_text(signal_id), ol_value_text(type),
                                 ol_value_text(version), ol_value_text(at.correlation_id),
                                 ol_value_time(at.occurred_at), ol_value_text(at.id)),
                       NULL, err) < 0 ||
         ol_row_list_load(tx->conn, OL_Q_RUN_GET, OL_PARAMS(ol_value_text(run_id)), &ol_kind_run,
-                         move->arena, &list, err) < 0)
+                         transition->arena, &list, err) < 0)
         return -1;
     ol_row_json(list.first, answer);
     return 0;
 }
 
-static int checkpoint_run(outlog_tx *tx, struct ol_transition *move, struct ol_buf *payload,
+static int checkpoint_run(outlog_tx *tx, struct ol_transition *transition, struct ol_buf *payload,
                           struct ol_buf *answer, outlog_err *err)
 {
     struct outlog_appended at;
     int64_t index;
-    const char *data = raw(move, "checkpoint_data");
-    struct ol_row *made = ol_row_add(&move->list, &ol_kind_checkpoint, move->arena);
+    const char *data = body_json(transition, "checkpoint_data");
+    struct ol_row *made = ol_row_add(&transition->list, &ol_kind_checkpoint, transition->arena);
 
     if (!made)
-        return out_of_memory(err);
-    if (ol_store_number(tx->conn, OL_Q_RUN_NEXT_CHECKPOINT, OL_PARAMS(ol_value_text(move->id)),
-                        &index, err) < 0)
+        return ol_no_memory(err);
+    if (ol_store_number(tx->conn, OL_Q_RUN_NEXT_CHECKPOINT,
+                        OL_PARAMS(ol_value_text(transition->id)), &index, err) < 0)
         return -1;
-    put_text(payload, "run_id", move->id);
+    put_text(payload, "run_id", transition->id);
     put_int(payload, "checkpoint_index", index);
     put_json(payload, "checkpoint_data", data);
-    struct fact fact = {.aggregate_type = "RUN",
-                        .aggregate_id = move->id,
-                        .event_type = "RUN_CHECKPOINT_CREATED",
-                        .correlation_id = field(move, move->run, OL_IN_RUN_CORRELATION),
-                        .causation_id = move->last_event_id,
-                        .expected_seq = expected(move)};
-    if (append(tx, move, &fact, payload, &at, err) < 0 ||
+    struct run_event event = {.aggregate_type = "RUN",
+                              .aggregate_id = transition->id,
+                              .event_type = rules[transition->verb].event_type,
+                              .correlation_id =
+                                  row_text(transition, transition->run, OL_IN_RUN_CORRELATION),
+                              .causation_id = transition->last_event_id,
+                              .expected_seq = expected_seq(transition)};
+    if (append_event(tx, transition, &event, payload, &at, err) < 0 ||
         ol_store_exec(tx->conn, OL_Q_CHECKPOINT_INSERT,
-                      OL_PARAMS(ol_value_text(move->id), ol_value_int(index), ol_value_text(data),
-                                ol_value_int(at.event_id), ol_value_time(at.occurred_at)),
+                      OL_PARAMS(ol_value_text(transition->id), ol_value_int(index),
+                                ol_value_text(data), ol_value_int(at.event_id),
+                                ol_value_time(at.occurred_at)),
                       NULL, err) < 0 ||
         ol_store_exec(tx->conn, OL_Q_RUN_COUNT,
-                      OL_PARAMS(ol_value_text(move->id), ol_value_int(0), ol_value_int(0),
+                      OL_PARAMS(ol_value_text(transition->id), ol_value_int(0), ol_value_int(0),
                                 ol_value_text(at.id)),
                       NULL, err) < 0)
         return -1;
-    made->values[OL_IN_CHECKPOINT_RUN] = ol_row_value_text(move->arena, move->id);
-    made->values[OL_IN_CHECKPOINT_INDEX] = ol_row_value_int(move->arena, index);
+    made->values[OL_IN_CHECKPOINT_RUN] = ol_row_value_text(transition->arena, transition->id);
+    made->values[OL_IN_CHECKPOINT_INDEX] = ol_row_value_int(transition->arena, index);
     made->values[OL_IN_CHECKPOINT_DATA] = data;
-    made->values[OL_IN_CHECKPOINT_EVENT] = ol_row_value_int(move->arena, at.event_id);
-    made->values[OL_IN_CHECKPOINT_CREATED_AT] = ol_row_value_time(move->arena, at.occurred_at);
+    made->values[OL_IN_CHECKPOINT_EVENT] = ol_row_value_int(transition->arena, at.event_id);
+    made->values[OL_IN_CHECKPOINT_CREATED_AT] =
+        ol_row_value_time(transition->arena, at.occurred_at);
     ol_row_json(made, answer);
     return 0;
 }
 
-/* How a run ends, and its signal with it. */
-static const struct ending {
-    const char *status, *event_type, *signal_status, *signal_event_type;
-} endings[OL_RUN_VERB_COUNT] = {
-    [OL_COMPLETE_RUN] = {"COMPLETED", "RUN_COMPLETED", "PROCESSED", "SIGNAL_PROCESSED"},
-    [OL_FAIL_RUN] = {"FAILED", "RUN_FAILED", "FAILED", "SIGNAL_PROCESSING_FAILED"},
-    [OL_CANCEL_RUN] = {"CANCELLED", "RUN_CANCELLED", "FAILED", "SIGNAL_PROCESSING_FAILED"},
-};
-
-static void put_why(const struct ol_transition *move, struct ol_buf *payload)
+static void put_reason(const struct ol_transition *transition, struct ol_buf *payload)
 {
-    if (move->verb == OL_FAIL_RUN || move->verb == OL_FAIL_TOOL) {
-        put_text(payload, "error_code", text(move, "error_code"));
-        put_text(payload, "error_message", text(move, "error_message"));
-    } else if (move->verb == OL_CANCEL_RUN) {
-        put_text(payload, "reason", text(move, "reason"));
+    if (transition->verb == OL_FAIL_RUN || transition->verb == OL_FAIL_TOOL) {
+        put_text(payload, "error_code", body_text(transition, "error_code"));
+        put_text(payload, "error_message", body_text(transition, "error_message"));
+    } else if (transition->verb == OL_CANCEL_RUN) {
+        put_text(payload, "reason", body_text(transition, "reason"));
     }
 }
 
-static int end_signal(outlog_tx *tx, struct ol_transition *move, const char *signal_id,
+static int end_signal(outlog_tx *tx, struct ol_transition *transition, const char *signal_id,
                       const char *cause, struct ol_buf *payload, outlog_err *err)
 {
-    const struct ending *ending = &endings[move->verb];
+    const struct verb_rule *rule = &rules[transition->verb];
     struct outlog_appended at;
     put_text(payload, "signal_id", signal_id);
-    put_text(payload, "run_id", move->id);
-    put_why(move, payload);
-    struct fact fact = {.aggregate_type = "SIGNAL",
-                        .aggregate_id = signal_id,
-                        .event_type = ending->signal_event_type,
-                        .correlation_id = field(move, move->run, OL_IN_RUN_CORRELATION),
-                        .causation_id = cause};
-    if (append(tx, move, &fact, payload, &at, err) < 0)
+    put_text(payload, "run_id", transition->id);
+    put_reason(transition, payload);
+    struct run_event event = {.aggregate_type = "SIGNAL",
+                              .aggregate_id = signal_id,
+                              .event_type = rule->signal_event_type,
+                              .correlation_id =
+                                  row_text(transition, transition->run, OL_IN_RUN_CORRELATION),
+                              .causation_id = cause};
+    if (append_event(tx, transition, &event, payload, &at, err) < 0)
         return -1;
     return ol_store_exec(tx->conn, OL_Q_SIGNAL_MOVE,
-                         OL_PARAMS(ol_value_text(signal_id), ol_value_text(ending->signal_status),
+                         OL_PARAMS(ol_value_text(signal_id), ol_value_text(rule->signal_to),
                                    ol_value_text(at.id)),
                          NULL, err);
 }
 
-static int end_run(outlog_tx *tx, struct ol_transition *move, struct ol_buf *payload,
+static int end_run(outlog_tx *tx, struct ol_transition *transition, struct ol_buf *payload,
                    struct ol_buf *answer, outlog_err *err)
 {
-    const struct ending *ending = &endings[move->verb];
-    const char *open[2], *signal_id = field(move, move->run, OL_IN_RUN_SIGNAL);
+    const struct verb_rule *rule = &rules[transition->verb];
+    const char *open[2], *signal_id = row_text(transition, transition->run, OL_IN_RUN_SIGNAL);
     struct outlog_appended at;
 
-    if (move->verb == OL_COMPLETE_RUN) {
-        int got = first_texts(tx, OL_Q_RUN_OPEN_STEP, move->id, move->arena, open, 2, err);
+    if (rule->step_states) {
+        char needed[64];
+        int got =
+            read_first_row(tx, OL_Q_RUN_OPEN_STEP, transition->id, transition->arena, open, 2, err);
+        snprintf(needed, sizeof needed, "every step %s", rule->step_states);
         if (got != 0)
-            return got < 0 ? -1
-                           : refuse(move, "step", open[0], open[1],
-                                    "every step COMPLETED or SKIPPED", err);
+            return got < 0 ? -1 : refuse_state(transition, "step", open[0], open[1], needed, err);
     }
-    put_text(payload, "run_id", move->id);
-    put_why(move, payload);
-    struct fact fact = {.aggregate_type = "RUN",
-                        .aggregate_id = move->id,
-                        .event_type = ending->event_type,
-                        .correlation_id = field(move, move->run, OL_IN_RUN_CORRELATION),
-                        .causation_id = move->last_event_id,
-                        .expected_seq = expected(move)};
-    if (append(tx, move, &fact, payload, &at, err) < 0 ||
+    put_text(payload, "run_id", transition->id);
+    put_reason(transition, payload);
+    struct run_event event = {.aggregate_type = "RUN",
+                              .aggregate_id = transition->id,
+                              .event_type = rule->event_type,
+                              .correlation_id =
+                                  row_text(transition, transition->run, OL_IN_RUN_CORRELATION),
+                              .causation_id = transition->last_event_id,
+                              .expected_seq = expected_seq(transition)};
+    if (append_event(tx, transition, &event, payload, &at, err) < 0 ||
         ol_store_exec(tx->conn, OL_Q_RUN_END,
-                      OL_PARAMS(ol_value_text(move->id), ol_value_text(ending->status),
+                      OL_PARAMS(ol_value_text(transition->id), ol_value_text(rule->to),
                                 ol_value_time(at.occurred_at), ol_value_text(at.id)),
                       NULL, err) < 0)
         return -1;
-    if (signal_id && end_signal(tx, move, signal_id, at.id, payload, err) < 0)
+    if (signal_id && end_signal(tx, transition, signal_id, at.id, payload, err) < 0)
         return -1;
-    move->run->values[OL_IN_RUN_STATUS] = ol_row_value_text(move->arena, ending->status);
-    move->run->values[OL_IN_RUN_COMPLETED_AT] = ol_row_value_time(move->arena, at.occurred_at);
-    ol_row_json(move->run, answer);
+    transition->run->values[OL_IN_RUN_STATUS] = ol_row_value_text(transition->arena, rule->to);
+    transition->run->values[OL_IN_RUN_COMPLETED_AT] =
+        ol_row_value_time(transition->arena, at.occurred_at);
+    ol_row_json(transition->run, answer);
     return 0;
 }
 
 /* --- steps --- */
 
-static int store_step(outlog_tx *tx, struct ol_transition *move, const struct ol_row *step,
+static int store_step(outlog_tx *tx, struct ol_transition *transition, const struct ol_row *step,
                       const char *last_event_id, outlog_err *err)
 {
     const char *texts[12] = {NULL};
     for (int i = 0; i < ol_kind_step.count; i++)
         texts[i] = ol_kind_step.fields[i].type == OL_COLUMN_JSON ? step->values[i]
-                                                                 : field(move, step, i);
+                                                                 : row_text(transition, step, i);
     return ol_store_exec(tx->conn, OL_Q_STEP_PUT,
                          OL_PARAMS(ol_value_text(texts[OL_IN_STEP_ID]),
                                    ol_value_text(texts[OL_IN_STEP_RUN]),
@@ -528,133 +549,137 @@ static void put_step(const struct ol_row *step, struct ol_buf *payload)
     put_json(payload, "step_type", step->values[OL_IN_STEP_TYPE]);
 }
 
-static int start_step(outlog_tx *tx, struct ol_transition *move, struct ol_buf *payload,
+static int start_step(outlog_tx *tx, struct ol_transition *transition, struct ol_buf *payload,
                       struct ol_buf *answer, outlog_err *err)
 {
     char id[OL_UUID_TEXT];
     struct outlog_appended at;
     int64_t index;
-    struct ol_json said = member(move, "step_index");
-    struct ol_row *step = ol_row_add(&move->list, &ol_kind_step, move->arena);
+    struct ol_json given = find_member(transition, "step_index");
+    struct ol_row *step = ol_row_add(&transition->list, &ol_kind_step, transition->arena);
 
     if (!step)
-        return out_of_memory(err);
-    if (check_expected(tx, move, err) < 0)
+        return ol_no_memory(err);
+    if (check_expected_seq(tx, transition, err) < 0)
         return -1;
-    if (!ol_json_int(&said, &index) &&
-        ol_store_number(tx->conn, OL_Q_RUN_NEXT_STEP, OL_PARAMS(ol_value_text(move->id)), &index,
-                        err) < 0)
+    if (!ol_json_int(&given, &index) &&
+        ol_store_number(tx->conn, OL_Q_RUN_NEXT_STEP, OL_PARAMS(ol_value_text(transition->id)),
+                        &index, err) < 0)
         return -1;
     if (index > INT32_MAX) // as wide as PostgreSQL's
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/step_index",
                           "no step_index is left after 2147483647; give one");
     ol_uuid_make(id);
-    step->values[OL_IN_STEP_ID] = ol_row_value_text(move->arena, id);
-    step->values[OL_IN_STEP_RUN] = ol_row_value_text(move->arena, move->id);
-    step->values[OL_IN_STEP_INDEX] = ol_row_value_int(move->arena, index);
-    step->values[OL_IN_STEP_TYPE] = ol_row_value_text(move->arena, text(move, "step_type"));
+    step->values[OL_IN_STEP_ID] = ol_row_value_text(transition->arena, id);
+    step->values[OL_IN_STEP_RUN] = ol_row_value_text(transition->arena, transition->id);
+    step->values[OL_IN_STEP_INDEX] = ol_row_value_int(transition->arena, index);
+    step->values[OL_IN_STEP_TYPE] =
+        ol_row_value_text(transition->arena, body_text(transition, "step_type"));
     step->values[OL_IN_STEP_STATUS] = "\"RUNNING\"";
     step->values[OL_IN_STEP_RETRIES] = "0";
     put_step(step, payload);
-    struct fact fact = {.aggregate_type = "STEP",
-                        .aggregate_id = id,
-                        .event_type = "STEP_STARTED",
-                        .correlation_id = field(move, move->run, OL_IN_RUN_CORRELATION),
-                        .causation_id = move->started_event_id};
-    if (append(tx, move, &fact, payload, &at, err) < 0)
+    struct run_event event = {.aggregate_type = "STEP",
+                              .aggregate_id = id,
+                              .event_type = rules[transition->verb].event_type,
+                              .correlation_id =
+                                  row_text(transition, transition->run, OL_IN_RUN_CORRELATION),
+                              .causation_id = transition->started_event_id};
+    if (append_event(tx, transition, &event, payload, &at, err) < 0)
         return -1;
-    step->values[OL_IN_STEP_STARTED_AT] = ol_row_value_time(move->arena, at.occurred_at);
-    if (store_step(tx, move, step, at.id, err) < 0)
+    step->values[OL_IN_STEP_STARTED_AT] = ol_row_value_time(transition->arena, at.occurred_at);
+    if (store_step(tx, transition, step, at.id, err) < 0)
         return -1;
     ol_row_json(step, answer);
     return 0;
 }
 
-/* How long the step took: as said, else since it started. */
-static const char *duration(const struct ol_transition *move)
+/* How long the step took: as given, else since it started. */
+static const char *step_duration(const struct ol_transition *transition)
 {
-    struct ol_json said = member(move, "duration_ms");
-    const char *started = field(move, move->step, OL_IN_STEP_STARTED_AT);
+    struct ol_json given = find_member(transition, "duration_ms");
+    const char *started = row_text(transition, transition->step, OL_IN_STEP_STARTED_AT);
     int64_t ms, since;
-    if (ol_json_int(&said, &ms))
-        return ol_row_value_int(move->arena, ms);
+    if (ol_json_int(&given, &ms))
+        return ol_row_value_int(transition->arena, ms);
     if (!started || ol_timestamp_parse(started, strlen(started), &since) < 0)
         return NULL;
     ms = (ol_clock_wall_us() - since) / 1000;
-    return ol_row_value_int(move->arena, ms > 0 ? ms : 0);
+    return ol_row_value_int(transition->arena, ms > 0 ? ms : 0);
 }
 
-/* What the verb makes of the step, but for its times; the rest of the payload goes along. */
-static const char *change_step(const struct ol_transition *move, struct ol_buf *payload)
+/* Apply the verb to the step, all but its times, and add its members to the payload. */
+static void apply_verb(const struct ol_transition *transition, struct ol_buf *payload)
 {
-    const char **values = move->step->values;
-    switch (move->verb) {
+    const char **values = transition->step->values;
+    values[OL_IN_STEP_STATUS] = ol_row_value_text(transition->arena, rules[transition->verb].to);
+    switch (transition->verb) {
     case OL_COMPLETE_STEP:
-        values[OL_IN_STEP_STATUS] = "\"COMPLETED\"";
-        values[OL_IN_STEP_OUTPUT] = raw(move, "output_result");
-        values[OL_IN_STEP_DURATION] = duration(move);
+        values[OL_IN_STEP_OUTPUT] = body_json(transition, "output_result");
+        values[OL_IN_STEP_DURATION] = step_duration(transition);
         put_json(payload, "output_result", values[OL_IN_STEP_OUTPUT]);
         put_json(payload, "duration_ms", values[OL_IN_STEP_DURATION]);
-        return "STEP_COMPLETED";
+        break;
     case OL_FAIL_STEP:
-        values[OL_IN_STEP_STATUS] = "\"FAILED\"";
-        values[OL_IN_STEP_ERROR_CODE] = ol_row_value_text(move->arena, text(move, "error_code"));
+        values[OL_IN_STEP_ERROR_CODE] =
+            ol_row_value_text(transition->arena, body_text(transition, "error_code"));
         values[OL_IN_STEP_ERROR_MESSAGE] =
-            ol_row_value_text(move->arena, text(move, "error_message"));
-        values[OL_IN_STEP_DURATION] = duration(move);
+            ol_row_value_text(transition->arena, body_text(transition, "error_message"));
+        values[OL_IN_STEP_DURATION] = step_duration(transition);
         put_json(payload, "error_code", values[OL_IN_STEP_ERROR_CODE]);
         put_json(payload, "error_message", values[OL_IN_STEP_ERROR_MESSAGE]);
         put_json(payload, "duration_ms", values[OL_IN_STEP_DURATION]);
-        return "STEP_FAILED";
+        break;
     case OL_SKIP_STEP:
-        values[OL_IN_STEP_STATUS] = "\"SKIPPED\"";
-        put_text(payload, "reason", text(move, "reason"));
-        return "STEP_SKIPPED";
+        put_text(payload, "reason", body_text(transition, "reason"));
+        break;
     case OL_RETRY_STEP:
-        values[OL_IN_STEP_STATUS] = "\"RUNNING\"";
         values[OL_IN_STEP_RETRIES] =
-            ol_row_value_int(move->arena, ol_row_int(move->step, OL_IN_STEP_RETRIES) + 1);
+            ol_row_value_int(transition->arena,
+                             ol_row_int(transition->step, OL_IN_STEP_RETRIES) + 1);
         put_json(payload, "retry_count", values[OL_IN_STEP_RETRIES]);
-        return "STEP_RETRIED";
-    default:
-        values[OL_IN_STEP_STATUS] = "\"COMPLETED\"";
-        values[OL_IN_STEP_OUTPUT] = raw(move, "output_result");
+        break;
+    default: // OL_CORRECT_STEP
+        values[OL_IN_STEP_OUTPUT] = body_json(transition, "output_result");
         put_json(payload, "output_result", values[OL_IN_STEP_OUTPUT]);
-        return "STEP_CORRECTED";
+        break;
     }
 }
 
-static int move_step(outlog_tx *tx, struct ol_transition *move, struct ol_buf *payload,
-                     struct ol_buf *answer, outlog_err *err)
+static int change_step_state(outlog_tx *tx, struct ol_transition *transition,
+                             struct ol_buf *payload, struct ol_buf *answer, outlog_err *err)
 {
-    struct ol_row *step = move->step;
+    struct ol_row *step = transition->step;
     struct outlog_appended at;
-    const char *was = step->values[OL_IN_STEP_STATUS], *corrected = text(move, "causation_id");
+    const char *was = step->values[OL_IN_STEP_STATUS],
+               *corrected = body_text(transition, "causation_id");
 
     put_step(step, payload);
-    struct fact fact = {.aggregate_type = "STEP",
-                        .aggregate_id = move->id,
-                        .event_type = change_step(move, payload),
-                        .correlation_id = field(move, move->run, OL_IN_RUN_CORRELATION),
-                        .causation_id = corrected ? corrected : move->step_event_id,
-                        .expected_seq = expected(move)};
-    if (append(tx, move, &fact, payload, &at, err) < 0)
+    apply_verb(transition, payload);
+    struct run_event event = {.aggregate_type = "STEP",
+                              .aggregate_id = transition->id,
+                              .event_type = rules[transition->verb].event_type,
+                              .correlation_id =
+                                  row_text(transition, transition->run, OL_IN_RUN_CORRELATION),
+                              .causation_id = corrected ? corrected : transition->step_event_id,
+                              .expected_seq = expected_seq(transition)};
+    if (append_event(tx, transition, &event, payload, &at, err) < 0)
         return -1;
     bool is_running = ol_row_is(step, OL_IN_STEP_STATUS, "RUNNING");
     bool is_completed = ol_row_is(step, OL_IN_STEP_STATUS, "COMPLETED");
-    if (is_running) { // a new try
-        step->values[OL_IN_STEP_STARTED_AT] = ol_row_value_time(move->arena, at.occurred_at);
+    if (is_running) { // a retry
+        step->values[OL_IN_STEP_STARTED_AT] = ol_row_value_time(transition->arena, at.occurred_at);
         step->values[OL_IN_STEP_COMPLETED_AT] = step->values[OL_IN_STEP_DURATION] = NULL;
     } else if (strcmp(step->values[OL_IN_STEP_STATUS], was) != 0) {
-        step->values[OL_IN_STEP_COMPLETED_AT] = ol_row_value_time(move->arena, at.occurred_at);
+        step->values[OL_IN_STEP_COMPLETED_AT] =
+            ol_row_value_time(transition->arena, at.occurred_at);
     }
     if (is_running || is_completed)
         step->values[OL_IN_STEP_ERROR_CODE] = step->values[OL_IN_STEP_ERROR_MESSAGE] = NULL;
     bool is_new = is_completed && strcmp(was, "\"COMPLETED\"") != 0;
     bool is_failure = ol_row_is(step, OL_IN_STEP_STATUS, "FAILED");
-    if (store_step(tx, move, step, at.id, err) < 0 ||
+    if (store_step(tx, transition, step, at.id, err) < 0 ||
         ol_store_exec(tx->conn, OL_Q_RUN_COUNT,
-                      OL_PARAMS(ol_value_text(field(move, move->run, OL_IN_RUN_ID)),
+                      OL_PARAMS(ol_value_text(row_text(transition, transition->run, OL_IN_RUN_ID)),
                                 ol_value_int(is_new), ol_value_int(is_failure),
                                 ol_value_text(at.id)),
                       NULL, err) < 0)
@@ -663,7 +688,7 @@ static int move_step(outlog_tx *tx, struct ol_transition *move, struct ol_buf *p
     return 0;
 }
 
-/* --- tools: a call is the event that says so --- */
+/* --- tools: a tool call is its event TOOL_CALLED --- */
 
 static void put_tool(const char *tool_call_id, const char *step_id, const char *run_id,
                      const char *tool_name, struct ol_buf *out)
@@ -674,82 +699,86 @@ static void put_tool(const char *tool_call_id, const char *step_id, const char *
     put_text(out, "tool_name", tool_name);
 }
 
-static int call_tool(outlog_tx *tx, struct ol_transition *move, struct ol_buf *payload,
+static int call_tool(outlog_tx *tx, struct ol_transition *transition, struct ol_buf *payload,
                      struct ol_buf *answer, outlog_err *err)
 {
     char id[OL_UUID_TEXT];
     struct outlog_appended at;
-    const char *run_id = field(move, move->run, OL_IN_RUN_ID), *name = text(move, "tool_name");
+    const char *run_id = row_text(transition, transition->run, OL_IN_RUN_ID),
+               *name = body_text(transition, "tool_name");
 
     ol_uuid_make(id);
-    put_tool(id, move->id, run_id, name, payload);
-    put_json(payload, "input", raw(move, "input"));
-    struct fact fact = {.aggregate_type = "STEP",
-                        .aggregate_id = move->id,
-                        .event_type = "TOOL_CALLED",
-                        .id = id,
-                        .correlation_id = field(move, move->run, OL_IN_RUN_CORRELATION),
-                        .causation_id = move->step_event_id,
-                        .expected_seq = expected(move)};
-    if (append(tx, move, &fact, payload, &at, err) < 0)
+    put_tool(id, transition->id, run_id, name, payload);
+    put_json(payload, "input", body_json(transition, "input"));
+    struct run_event event = {.aggregate_type = "STEP",
+                              .aggregate_id = transition->id,
+                              .event_type = rules[transition->verb].event_type,
+                              .id = id,
+                              .correlation_id =
+                                  row_text(transition, transition->run, OL_IN_RUN_CORRELATION),
+                              .causation_id = transition->step_event_id,
+                              .expected_seq = expected_seq(transition)};
+    if (append_event(tx, transition, &event, payload, &at, err) < 0)
         return -1;
-    put_tool(id, move->id, run_id, name, answer);
+    put_tool(id, transition->id, run_id, name, answer);
     ol_buf_text(answer, ",\"status\":\"RUNNING\"}");
     return 0;
 }
 
-static int end_tool(outlog_tx *tx, struct ol_transition *move, struct ol_buf *payload,
+static int end_tool(outlog_tx *tx, struct ol_transition *transition, struct ol_buf *payload,
                     struct ol_buf *answer, outlog_err *err)
 {
-    const char *ended[1], *run_id = field(move, move->run, OL_IN_RUN_ID);
-    bool is_completed = move->verb == OL_COMPLETE_TOOL;
+    const char *ended[1], *run_id = row_text(transition, transition->run, OL_IN_RUN_ID);
+    const struct verb_rule *rule = &rules[transition->verb];
     struct outlog_appended at;
 
-    int got = first_texts(tx, OL_Q_RUN_TOOL_END, move->id, move->arena, ended, 1, err);
+    int got =
+        read_first_row(tx, OL_Q_RUN_TOOL_END, transition->id, transition->arena, ended, 1, err);
     if (got != 0)
         return got < 0 ? -1
-                       : refuse(move, "tool call", move->id, ended[0] + strlen("TOOL_"), "RUNNING",
-                                err);
-    put_tool(move->id, move->tool_step_id, run_id, move->tool_name, payload);
-    if (is_completed)
-        put_json(payload, "result", raw(move, "result"));
-    put_why(move, payload);
-    struct fact fact = {.aggregate_type = "STEP",
-                        .aggregate_id = move->tool_step_id,
-                        .event_type = is_completed ? "TOOL_COMPLETED" : "TOOL_FAILED",
-                        .correlation_id = field(move, move->run, OL_IN_RUN_CORRELATION),
-                        .causation_id = move->id,
-                        .expected_seq = expected(move)};
-    if (append(tx, move, &fact, payload, &at, err) < 0)
+                       : refuse_state(transition, "tool call", transition->id,
+                                      ended[0] + strlen("TOOL_"), rule->from, err);
+    put_tool(transition->id, transition->tool_step_id, run_id, transition->tool_name, payload);
+    if (transition->verb == OL_COMPLETE_TOOL)
+        put_json(payload, "result", body_json(transition, "result"));
+    put_reason(transition, payload);
+    struct run_event event = {.aggregate_type = "STEP",
+                              .aggregate_id = transition->tool_step_id,
+                              .event_type = rule->event_type,
+                              .correlation_id =
+                                  row_text(transition, transition->run, OL_IN_RUN_CORRELATION),
+                              .causation_id = transition->id,
+                              .expected_seq = expected_seq(transition)};
+    if (append_event(tx, transition, &event, payload, &at, err) < 0)
         return -1;
-    put_tool(move->id, move->tool_step_id, run_id, move->tool_name, answer);
-    ol_buf_print(answer, ",\"status\":\"%s\"}", is_completed ? "COMPLETED" : "FAILED");
+    put_tool(transition->id, transition->tool_step_id, run_id, transition->tool_name, answer);
+    ol_buf_print(answer, ",\"status\":\"%s\"}", rule->to);
     return 0;
 }
 
 /* --- effects --- */
 
-static int request_effect(outlog_tx *tx, struct ol_transition *move, struct ol_buf *answer,
+static int request_effect(outlog_tx *tx, struct ol_transition *transition, struct ol_buf *answer,
                           outlog_err *err)
 {
     struct outlog_effect_requested requested;
-    int64_t most = 0;
-    struct ol_json said = member(move, "max_attempts");
-    if (check_expected(tx, move, err) < 0)
+    int64_t attempts = 0;
+    struct ol_json given = find_member(transition, "max_attempts");
+    if (check_expected_seq(tx, transition, err) < 0)
         return -1;
-    ol_json_int(&said, &most);
-    struct outlog_new_effect draft = {.org_id = move->org_id,
-                                      .effect_type = text(move, "effect_type"),
-                                      .destination = text(move, "destination"),
-                                      .effect_spec = raw(move, "effect_spec"),
-                                      .run_id = move->id,
-                                      .step_id = text(move, "step_id"),
-                                      .idempotency_key = text(move, "idempotency_key"),
-                                      .ordering_key = text(move, "ordering_key"),
-                                      .actor_type = move->actor_type,
-                                      .actor_id = move->actor_id,
-                                      .max_attempts = (int)most,
-                                      .traceparent = move->traceparent};
+    ol_json_int(&given, &attempts);
+    struct outlog_new_effect draft = {.org_id = transition->org_id,
+                                      .effect_type = body_text(transition, "effect_type"),
+                                      .destination = body_text(transition, "destination"),
+                                      .effect_spec = body_json(transition, "effect_spec"),
+                                      .run_id = transition->id,
+                                      .step_id = body_text(transition, "step_id"),
+                                      .idempotency_key = body_text(transition, "idempotency_key"),
+                                      .ordering_key = body_text(transition, "ordering_key"),
+                                      .actor_type = transition->actor_type,
+                                      .actor_id = transition->actor_id,
+                                      .max_attempts = (int)attempts,
+                                      .traceparent = transition->traceparent};
     if (outlog_request_effect(tx, &draft, &requested, err) < 0)
         return -1;
     ol_buf_print(answer, "{\"effect_id\":\"%s\",\"event_id\":\"%s\",\"duplicate\":%s}",
@@ -757,46 +786,46 @@ static int request_effect(outlog_tx *tx, struct ol_transition *move, struct ol_b
     return 0;
 }
 
-/* --- the move --- */
+/* --- all verbs --- */
 
-int ol_transition_apply(outlog_tx *tx, struct ol_transition *move, struct ol_buf *answer,
+int ol_transition_apply(outlog_tx *tx, struct ol_transition *transition, struct ol_buf *answer,
                         outlog_err *err)
 {
     struct ol_buf payload = {0};
     int result = -1;
 
-    if (check_legal(move, err) < 0)
+    if (check_legal(transition, err) < 0)
         return -1;
-    switch (move->verb) {
+    switch (transition->verb) {
     case OL_RECEIVE_SIGNAL:
-        result = receive_signal(tx, move, &payload, answer, err);
+        result = receive_signal(tx, transition, &payload, answer, err);
         break;
     case OL_START_RUN:
-        result = start_run(tx, move, &payload, answer, err);
+        result = start_run(tx, transition, &payload, answer, err);
         break;
     case OL_CHECKPOINT_RUN:
-        result = checkpoint_run(tx, move, &payload, answer, err);
+        result = checkpoint_run(tx, transition, &payload, answer, err);
         break;
     case OL_COMPLETE_RUN:
     case OL_FAIL_RUN:
     case OL_CANCEL_RUN:
-        result = end_run(tx, move, &payload, answer, err);
+        result = end_run(tx, transition, &payload, answer, err);
         break;
     case OL_START_STEP:
-        result = start_step(tx, move, &payload, answer, err);
+        result = start_step(tx, transition, &payload, answer, err);
         break;
     case OL_CALL_TOOL:
-        result = call_tool(tx, move, &payload, answer, err);
+        result = call_tool(tx, transition, &payload, answer, err);
         break;
     case OL_COMPLETE_TOOL:
     case OL_FAIL_TOOL:
-        result = end_tool(tx, move, &payload, answer, err);
+        result = end_tool(tx, transition, &payload, answer, err);
         break;
     case OL_REQUEST_EFFECT:
-        result = request_effect(tx, move, answer, err);
+        result = request_effect(tx, transition, answer, err);
         break;
     default:
-        result = move_step(tx, move, &payload, answer, err);
+        result = change_step_state(tx, transition, &payload, answer, err);
         break;
     }
     ol_buf_clear(&payload);

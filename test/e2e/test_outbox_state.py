@@ -681,6 +681,15 @@ def test_e13_what_only_looks_alike_passes_a_plain_insert(store, outbox):
     assert len(outbox.run("select 1 from {}outbox")) == 3
 
 
+def test_e13_a_plain_insert_finds_a_secret_where_the_library_does(store, outbox):
+    pem, block, aws = "-----BEGIN RSA PRIVATE " "KEY-----", "PGP PRIVATE " "KEY BLOCK-----", "AK" "IA"
+    for text in (f"x{pem}", f"-----BEGIN CERTIFICATE----- \" {pem}", f"see -----BEGIN {block}", aws + "EXAMPLEQ7Z3XB5KJ"):
+        with pytest.raises((psycopg2.Error, sqlite3.Error), match="rule (private_key|aws_access_key)"):
+            insert_metadata(outbox, {"text": text})
+    for text in ("-----BEGIN of a long text about a PRIVATE " "KEY-----", f"-----BEGIN {'A' * 101}PRIVATE " "KEY-----"):
+        insert_metadata(outbox, {"text": text})
+
+
 def test_e13_rules_are_a_setting_for_a_plain_insert_too(store, outbox):
     outbox.run("update {}secret_rules set mode = 'warn' where rule = 'github_token'")
     outbox.run("update {}secret_rules set mode = 'off' where rule = 'slack_token'")

@@ -1,7 +1,7 @@
--- Is this store fit to be trusted?
+-- The checks of `outlog doctor`.
 
 -- name: doctor_checks()
--- (what; 1 well, 0 wrong, 2 worth knowing; what to know or do). Touches no big table.
+-- (name; 1 well, 0 wrong, 2 a remark; what to know or do). Reads no large table.
 select 'encoding' as name, pg_encoding_to_char(encoding) = 'UTF8' as ok,
        pg_encoding_to_char(encoding) || case when pg_encoding_to_char(encoding) = 'UTF8' then ''
        else ': the database must be UTF8; make a new one and move' end as detail
@@ -24,8 +24,9 @@ select 'immutability', count(*) = 2, case when count(*) = 2 then 'triggers on ev
   from pg_trigger where tgrelid = 'outlog.events'::regclass and tgenabled = 'A'
    and tgname in ('events_are_immutable', 'events_hold_settled')
 union all
-select 'sequence', not has_sequence_privilege('outlog.events_event_id_seq', 'select,usage') or s.cache_size = 1 and s.increment_by = 1 and not s.cycle and
-       coalesce(s.last_value, 0) >= coalesce((select max(event_id) from outlog.events), 0),
+select 'sequence', not has_sequence_privilege('outlog.events_event_id_seq', 'select,usage')
+       or s.cache_size = 1 and s.increment_by = 1 and not s.cycle
+       and coalesce(s.last_value, 0) >= coalesce((select max(event_id) from outlog.events), 0),
        case when not has_sequence_privilege('outlog.events_event_id_seq', 'select,usage')
        then 'only the owner can see it'
        when s.cache_size <> 1 then 'events_event_id_seq must have CACHE 1'
@@ -35,12 +36,14 @@ select 'sequence', not has_sequence_privilege('outlog.events_event_id_seq', 'sel
   from pg_sequences s where s.schemaname = 'outlog' and s.sequencename = 'events_event_id_seq'
 union all
 select 'lanes', cardinality(behind) = 0, case when cardinality(behind) = 0 then 'numbers are ahead of the outbox'
-       else format('the sequences of lanes %s are behind their messages (a careless restore?): setval outlog.lane_N_seq to '
-                   'the highest of head in outlog.lanes and seq in outlog.outbox', array_to_string(behind, ', ')) end
+       else format('the sequences of lanes %s are behind their messages (a careless restore?): setval '
+                   'outlog.lane_N_seq to the highest of head in outlog.lanes and seq in outlog.outbox',
+                   array_to_string(behind, ', ')) end
   from (select outlog.lanes_behind() as behind) b
 union all
 select 'roles', count(*) = 4, case when count(*) = 4 then 'outlog_append, outlog_read, outlog_relay, outlog_admin'
-       else 'have an administrator create the roles outlog_append, outlog_read, outlog_relay and outlog_admin, then run `outlog init`' end
+       else 'have an administrator create the roles outlog_append, outlog_read, outlog_relay and '
+            'outlog_admin, then run `outlog init`' end
   from pg_roles where rolname in ('outlog_append', 'outlog_read', 'outlog_relay', 'outlog_admin')
 union all
 select 'prepared', count(*) = 0, case when count(*) = 0 then 'no forgotten two-phase transactions'

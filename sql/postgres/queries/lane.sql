@@ -41,7 +41,8 @@ select 1 from outlog.lanes where lane = :lane::smallint and (owner is null or le
 -- name: lane_park_claim(lane)
 -- Of a lane that was locked: parks what the former owner left (rule 3). These are first attempts whose
 -- outcome nobody knows: due at once, or DEAD where they may not be repeated.
-insert into outlog.parked (lane, seq, destination, ordering_key, state, held, attempts, unsent, available_at, last_error)
+insert into outlog.parked (lane, seq, destination, ordering_key, state, held, attempts, unsent, available_at,
+       last_error)
 select o.lane, o.seq, o.destination, o.ordering_key, case when c.is_final then 'DEAD' else 'PENDING' end,
        c.is_final and o.ordering_key is not null and coalesce(d.on_dead = 'hold', false),
        1, case when c.is_final then 0 else 1 end, now(), 'outcome unknown: the relay went away'
@@ -56,7 +57,8 @@ returning seq, state
 -- name: lane_take(lane, run, name, lease_us)
 -- Takes the lane, after lane_lock and lane_park_claim in the same transaction, and raises its epoch.
 update outlog.lanes t
-   set epoch = t.epoch + 1, owner = :run, owner_name = :name, lease_until = now() + :lease_us::bigint * interval '1 microsecond',
+   set epoch = t.epoch + 1, owner = :run, owner_name = :name,
+       lease_until = now() + :lease_us::bigint * interval '1 microsecond',
        claim = '{}', claimed_at = null, claim_no = t.claim_no + 1, parked_gen = t.parked_gen + 1
   from (select lane, owner from outlog.lanes where lane = :lane::smallint) l
  where t.lane = l.lane
@@ -125,7 +127,8 @@ select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.pa
          cross join lateral (select seq from outlog.outbox where lane = :lane::smallint and seq >= lower(r)
                                 and seq < upper(r) offset 0) f
         union all
-        (select seq from outlog.outbox n where n.lane = :lane::smallint and n.seq > :head order by n.seq limit :limit)) found
+        (select seq from outlog.outbox n
+          where n.lane = :lane::smallint and n.seq > :head order by n.seq limit :limit)) found
   join outlog.outbox o on o.lane = :lane::smallint and o.seq = found.seq
  order by o.seq
 
@@ -140,7 +143,8 @@ select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.pa
        (select * from outlog.outbox n where n.lane = r.lane and n.seq > r.head order by n.seq limit :limit)
        union all
        select f.* from unnest(r.gaps) g
-        cross join lateral (select * from outlog.outbox where lane = r.lane and seq >= lower(g) and seq < upper(g) offset 0) f) o
+        cross join lateral (select * from outlog.outbox
+              where lane = r.lane and seq >= lower(g) and seq < upper(g) offset 0) f) o
  order by o.lane, o.seq
 
 -- name: outbox_holders() @postgres
@@ -148,7 +152,8 @@ select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.pa
 -- saw the gap (rule 20).
 select virtualtransaction || '/' || coalesce(pid, 0) from pg_locks
  where locktype = 'relation' and mode = 'RowExclusiveLock' and relation = 'outlog.outbox'::regclass
-   and database = (select oid from pg_database where datname = current_database()) and pid is distinct from pg_backend_pid()
+   and database = (select oid from pg_database where datname = current_database())
+   and pid is distinct from pg_backend_pid()
 
 -- name: lane_poll(lanes)
 -- One cheap look at all owned lanes (a JSON array): newest message, parked_gen, when the next parked
@@ -176,12 +181,15 @@ select :lane::smallint, r.seq, r.destination, r.ordering_key, r.state, coalesce(
 -- changes nothing.
 update outlog.parked p
    set state = r.state, held = coalesce(r.held, false), unsent = p.unsent + r.unsent, claimed_by = null,
-       claimed_at = null, lease_until = null, updated_at = now(), last_error = coalesce(r.last_error, case when r.state = 'PUBLISHED' then null else p.last_error end),
-       available_at = case when r.state = 'PENDING' then now() + r.wait_us * interval '1 microsecond' else p.available_at end,
+       claimed_at = null, lease_until = null, updated_at = now(),
+       last_error = coalesce(r.last_error, case when r.state = 'PUBLISHED' then null else p.last_error end),
+       available_at = case when r.state = 'PENDING' then now() + r.wait_us * interval '1 microsecond'
+                           else p.available_at end,
        published_at = case when r.state = 'PUBLISHED' then now() end
   from json_to_recordset(:rows) as r(seq bigint, attempts integer, state text, held boolean, unsent integer,
        wait_us bigint, last_error text)
- where p.lane = :lane::smallint and p.seq = r.seq and p.state = 'CLAIMED' and p.claimed_by = :run and p.attempts = r.attempts
+ where p.lane = :lane::smallint and p.seq = r.seq and p.state = 'CLAIMED' and p.claimed_by = :run
+   and p.attempts = r.attempts
 returning p.seq
 
 -- name: parked_due(lane, rooms)
@@ -209,7 +217,8 @@ heads as (
        and not exists (select from outlog.parked c where c.lane = :lane::smallint and c.state = 'CLAIMED'
                           and c.destination = k.destination and c.ordering_key = k.ordering_key)
        and not exists (select from outlog.lanes l join outlog.parked e on e.lane < l.first_lane      -- of older lanes
-                        where l.lane = :lane::smallint and e.destination = k.destination and e.ordering_key = k.ordering_key
+                        where l.lane = :lane::smallint and e.destination = k.destination
+                          and e.ordering_key = k.ordering_key
                           and (e.state in ('PENDING', 'CLAIMED') or e.held)))
 select h.seq from heads h join room using (destination) where h.nth <= room.room
 union all
@@ -224,7 +233,8 @@ select f.seq from room cross join lateral (
 update outlog.parked
    set state = 'CLAIMED', attempts = attempts + 1, claimed_by = :run, claimed_at = now(), updated_at = now(),
        lease_until = now() + :lease_us::bigint * interval '1 microsecond'
- where lane = :lane::smallint and seq in (select value::bigint from json_array_elements_text(:seqs)) and state = 'PENDING'
+ where lane = :lane::smallint and seq in (select value::bigint from json_array_elements_text(:seqs))
+   and state = 'PENDING'
 
 -- name: parked_marked(lane, seqs)
 select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.payload_bytes, o.content_type, o.headers,
@@ -238,7 +248,9 @@ select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.pa
 -- name: parked_reap(lane)
 -- Claims whose own lease is over (rule 14): whoever held them is gone or too late.
 update outlog.parked p
-   set state = case when o.at_most_once or p.attempts - p.unsent - p.budget_from >= coalesce(o.max_attempts, 1000000) then 'DEAD' else 'PENDING' end,
+   set state = case when o.at_most_once
+                      or p.attempts - p.unsent - p.budget_from >= coalesce(o.max_attempts, 1000000)
+                    then 'DEAD' else 'PENDING' end,
        held = (o.at_most_once or p.attempts - p.unsent - p.budget_from >= coalesce(o.max_attempts, 1000000))
               and p.ordering_key is not null
               and coalesce((select d.on_dead = 'hold' from outlog.destinations d where d.name = p.destination), false),
@@ -249,16 +261,19 @@ update outlog.parked p
 returning p.seq, p.state
 
 -- name: attempts_add(lane, run, rows)
-insert into outlog.attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, permanent, response, error, claimed_by, recorded_at)
-select :lane::smallint, r.seq, r.attempt, r.started_at, r.duration_ms, r.outcome, r.status, coalesce(r.permanent, false), r.response, r.error, :run, now()
+insert into outlog.attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, permanent, response,
+       error, claimed_by, recorded_at)
+select :lane::smallint, r.seq, r.attempt, r.started_at, r.duration_ms, r.outcome, r.status,
+       coalesce(r.permanent, false), r.response, r.error, :run, now()
   from json_to_recordset(:rows) as r(seq bigint, attempt integer, started_at timestamptz, duration_ms integer,
        outcome text, status integer, permanent boolean, response text, error text)
 on conflict do nothing
 
 -- name: attempts_add_plain(lane, run, rows)
--- Successes without a word: [[seq, attempt, status, started_us, duration_ms], …]. As numbers, for most attempts are
--- such, and to read objects costs as much as to store the rows. Whoever writes here holds the lane's row, so where
--- their range has no attempts yet none can come: that saves a look for each row, a third of the work.
+-- Successes without response or error: [[seq, attempt, status, started_us, duration_ms], …]. Most
+-- attempts are such, and parsing objects costs as much as storing the rows, so they come as numbers.
+-- The caller holds the lane's row, so where their range has no attempts yet none can appear. That saves
+-- a lookup per row, a third of the work.
 with r as materialized (select translate(:rows, '[]', '{}')::bigint[] as a),
 v as materialized (
     select :lane::smallint as lane, a[i][1] as seq, a[i][2]::integer as attempt,
@@ -266,7 +281,8 @@ v as materialized (
            'ok'::text as outcome, nullif(a[i][3], 0)::integer as status, :run::text as claimed_by, now() as recorded_at
       from r cross join generate_subscripts(r.a, 1) i),
 old as materialized (
-    select exists (select from outlog.attempts t where t.lane = :lane::smallint and t.seq between w.low and w.high) as is_there
+    select exists (select from outlog.attempts t
+                    where t.lane = :lane::smallint and t.seq between w.low and w.high) as is_there
       from (select min(seq) as low, max(seq) as high from v) w),
 new as (
     insert into outlog.attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, claimed_by, recorded_at)

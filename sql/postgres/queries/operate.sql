@@ -22,18 +22,21 @@ select v.event_id, v.org_id, v.destination, v.event_type, v.state, v.attempts, v
  order by p.n
 
 -- name: messages_parked(bounds, state, limit literal, destination?, retrying?, event_type?, since?, until?)
--- DEAD and retrying ones all have a row of their own. Here and below, lanes are merged by time, and a lane is gone
--- down by its numbers, also where clocks say otherwise: a page ends at a number, and nothing above it is missed.
+-- DEAD and retrying messages all have a parked row. Here and below, lanes are merged by time, but each
+-- lane is read downwards by its seq, also where clocks differ: a page ends at a seq, and no message
+-- above it is missed.
 select top.lane, top.seq
   from json_array_elements(:bounds) b
  cross join lateral (
     select p.lane, p.seq, o.created_at from outlog.parked p
      cross join lateral (select * from outlog.outbox where lane = p.lane and seq = p.seq offset 0) o
-     where p.state = :state and p.lane = (b ->> 0)::smallint and p.seq >= (b ->> 1)::bigint and p.seq < (b ->> 2)::bigint
+     where p.state = :state and p.lane = (b ->> 0)::smallint
+       and p.seq >= (b ->> 1)::bigint and p.seq < (b ->> 2)::bigint
        and p.attempts > 0               --? retrying
        --+ asked_for(o, p)
      order by p.seq desc limit :limit) top
- order by min(top.created_at) over (partition by top.lane order by top.seq desc) desc, top.lane, top.seq desc limit :limit
+ order by min(top.created_at) over (partition by top.lane order by top.seq desc) desc, top.lane, top.seq desc
+ limit :limit
 
 -- name: messages_pending(bounds, limit literal, destination?, event_type?, since?, until?)
 -- Above the head or in a gap, and parked ones.
@@ -49,7 +52,8 @@ select top.lane, top.seq
           order by n.seq desc limit :limit)
         union all
         (select g.* from unnest(l.gaps) r
-          cross join lateral (select * from outlog.outbox where lane = l.lane and seq >= lower(r) and seq < upper(r) offset 0) g
+          cross join lateral (select * from outlog.outbox
+                where lane = l.lane and seq >= lower(r) and seq < upper(r) offset 0) g
           where g.seq >= (b ->> 1)::bigint and g.seq < (b ->> 2)::bigint
             and not exists (select from outlog.parked p where p.lane = g.lane and p.seq = g.seq)
             --+ asked_for(g, g)
@@ -61,7 +65,8 @@ select top.lane, top.seq
             --+ asked_for(k, k)
           order by p.seq desc limit :limit)) o
      order by o.seq desc limit :limit) top
- order by min(top.created_at) over (partition by top.lane order by top.seq desc) desc, top.lane, top.seq desc limit :limit
+ order by min(top.created_at) over (partition by top.lane order by top.seq desc) desc, top.lane, top.seq desc
+ limit :limit
 
 -- name: messages_claimed(bounds, limit literal, destination?, event_type?, since?, until?)
 -- In the open batch, and parked ones.
@@ -71,7 +76,8 @@ select top.lane, top.seq
  cross join lateral (
     select o.lane, o.seq, o.created_at from (
         (select g.* from unnest(l.claim) r
-          cross join lateral (select * from outlog.outbox where lane = l.lane and seq >= lower(r) and seq < upper(r) offset 0) g
+          cross join lateral (select * from outlog.outbox
+                where lane = l.lane and seq >= lower(r) and seq < upper(r) offset 0) g
           where not exists (select from outlog.parked p where p.lane = g.lane and p.seq = g.seq))
         union all
         (select k.* from outlog.parked p
@@ -80,7 +86,8 @@ select top.lane, top.seq
      where o.seq >= (b ->> 1)::bigint and o.seq < (b ->> 2)::bigint
        --+ asked_for(o, o)
      order by o.seq desc limit :limit) top
- order by min(top.created_at) over (partition by top.lane order by top.seq desc) desc, top.lane, top.seq desc limit :limit
+ order by min(top.created_at) over (partition by top.lane order by top.seq desc) desc, top.lane, top.seq desc
+ limit :limit
 
 -- name: messages_published(bounds, limit literal, destination?, event_type?, since?, until?)
 -- Below the head, but for gaps, the open batch and what is parked otherwise.
@@ -94,7 +101,8 @@ select top.lane, top.seq
                     case when l.gaps @> o.seq or l.claim @> o.seq then 'PENDING' else 'PUBLISHED' end) = 'PUBLISHED'
        --+ asked_for(o, o)
      order by o.seq desc limit :limit) top
- order by min(top.created_at) over (partition by top.lane order by top.seq desc) desc, top.lane, top.seq desc limit :limit
+ order by min(top.created_at) over (partition by top.lane order by top.seq desc) desc, top.lane, top.seq desc
+ limit :limit
 
 -- name: messages_all(bounds, limit literal, destination?, event_type?, since?, until?)
 select top.lane, top.seq
@@ -104,7 +112,8 @@ select top.lane, top.seq
      where o.lane = (b ->> 0)::smallint and o.seq >= (b ->> 1)::bigint and o.seq < (b ->> 2)::bigint
        --+ asked_for(o, o)
      order by o.seq desc limit :limit) top
- order by min(top.created_at) over (partition by top.lane order by top.seq desc) desc, top.lane, top.seq desc limit :limit
+ order by min(top.created_at) over (partition by top.lane order by top.seq desc) desc, top.lane, top.seq desc
+ limit :limit
 
 -- name: published_after(lane, after, upto, limit literal, destination?, event_type?, since?, until?)
 -- Published messages in the order they were made.
@@ -133,7 +142,8 @@ select o.event_id, o.seq
       order by p.seq limit :limit)
     union all
     (select g.event_id, g.seq from unnest(l.gaps) r
-      cross join lateral (select * from outlog.outbox where lane = l.lane and seq >= lower(r) and seq < upper(r) offset 0) g
+      cross join lateral (select * from outlog.outbox
+            where lane = l.lane and seq >= lower(r) and seq < upper(r) offset 0) g
       where g.seq > :after and g.seq <= :upto
         and not exists (select from outlog.parked p where p.lane = g.lane and p.seq = g.seq)
         and false                        --? retrying
@@ -158,7 +168,8 @@ select g.destination, g.state, g.number, g.retrying,
        g.held, (sum(g.number) over (partition by g.state) >= :most)::integer
   from (select destination, state, sum(number)::bigint as number, sum(retrying)::bigint as retrying,
                sum(held)::bigint as held, array_agg(lane) as lanes, array_agg(oldest) as oldest
-          from (select p.lane, p.destination, p.state, count(*) as number, count(*) filter (where p.attempts > 0) as retrying,
+          from (select p.lane, p.destination, p.state, count(*) as number,
+                       count(*) filter (where p.attempts > 0) as retrying,
                        count(*) filter (where p.held) as held, min(p.seq) as oldest
                   from unnest(array['PENDING', 'CLAIMED', 'DEAD']) s(state)
                  cross join lateral (select * from outlog.parked where parked.state = s.state
@@ -187,6 +198,7 @@ select l.lane, coalesce((select max(seq) from outlog.outbox o where o.lane = l.l
 -- The newest trouble of each destination.
 select d.name, t.last_error from outlog.destinations d
  cross join lateral (select p.last_error from outlog.parked p
-                      where p.destination = d.name and p.last_error is not null and p.state in ('PENDING', 'CLAIMED', 'DEAD')
+                      where p.destination = d.name and p.last_error is not null
+                        and p.state in ('PENDING', 'CLAIMED', 'DEAD')
                       order by p.updated_at desc limit 1) t
  order by 1

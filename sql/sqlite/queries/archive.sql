@@ -86,7 +86,7 @@ select o.lane, o.seq, cast(:attempt as integer), :started_at, :duration_ms, :out
 
 -- name: archive_begin()
 -- The rows of messages may begin as what they have become elsewhere, for this transaction.
-insert into outlog_outbox_keys values ('', '', 'importing', '', '')
+insert into outlog_modes values ('importing')
 
 -- name: archive_done()
-delete from outlog_outbox_keys where org_key = '' and destination = '' and idempotency_key = 'importing'
+delete from outlog_modes where mode = 'importing'

@@ -1,14 +1,14 @@
--- Is this store fit to be trusted?
+-- The checks of `outlog doctor`.
 
 -- name: doctor_checks()
--- (what; 1 well, 0 wrong, 2 worth knowing; what to know or do). Touches no big table.
+-- (name; 1 well, 0 wrong, 2 a remark; what to know or do). Reads no large table.
 select 'encoding' as name, (select encoding from pragma_encoding) = 'UTF-8' as ok,
        (select encoding from pragma_encoding) as detail
 union all
 select 'engine', true, 'SQLite ' || sqlite_version()
 union all
-select 'wal race', case when sqlite_version() glob '3.5[1-9].*' and sqlite_version() not in ('3.51.0', '3.51.1', '3.51.2')
-       then 1 else 2 end,
+select 'wal race', case when sqlite_version() glob '3.5[1-9].*'
+                         and sqlite_version() not in ('3.51.0', '3.51.1', '3.51.2') then 1 else 2 end,
        'before 3.51.3 SQLite can, very rarely, damage a WAL when two processes commit and checkpoint at '
        || 'the same instant; keep one process writing, or use a newer SQLite'
 union all
@@ -23,6 +23,7 @@ select 'immutability', count(*) = 3, case when count(*) = 3 then 'triggers on ev
    and name in ('outlog_events_no_update', 'outlog_events_no_delete', 'outlog_events_no_replace')
 union all
 select 'lanes', n >= head, case when n >= head then 'numbers are ahead of the outbox'
-       else 'the numbers of outlog_outbox are behind (a careless restore?): set seq in sqlite_sequence to head of outlog_lanes' end
+       else 'the numbers of outlog_outbox are behind (a careless restore?): set seq in sqlite_sequence to '
+            || 'head of outlog_lanes' end
   from (select head, max(coalesce((select seq from sqlite_sequence where name = 'outlog_outbox'), 0),
                          coalesce((select max(seq) from outlog_outbox), 0)) as n from outlog_lanes)

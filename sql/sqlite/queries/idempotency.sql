@@ -1,7 +1,7 @@
 -- Command idempotency (I1).
 
 -- name: idempotency_claim(org_key, actor_id, endpoint, idempotency_key, request_hash, now)
--- 1 row: the key is ours. 0 rows: it exists.
+-- 1 row: this transaction has the key. 0 rows: it exists.
 insert into outlog_idempotency_records (org_key, actor_id, endpoint, idempotency_key, request_hash, created_at)
 values (:org_key, :actor_id, :endpoint, :idempotency_key, :request_hash, :now)
 on conflict do nothing
@@ -19,7 +19,7 @@ update outlog_idempotency_records set response = :response
    and idempotency_key = :idempotency_key and response is null
 
 -- name: idempotency_forget(org_key, actor_id, endpoint, idempotency_key)
--- A key that was claimed and never answered.
+-- Deletes a key that was claimed and never answered.
 delete from outlog_idempotency_records
  where org_key = :org_key and actor_id = :actor_id and endpoint = :endpoint
    and idempotency_key = :idempotency_key and response is null

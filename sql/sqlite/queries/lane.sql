@@ -35,7 +35,8 @@ returning epoch, head, '{}', parked_gen, claim_no, 0
 
 -- name: lane_park_claim(lane)
 -- First attempts whose outcome nobody knows: due at once, or DEAD where they may not be repeated.
-insert into outlog_parked (lane, seq, destination, ordering_key, state, held, attempts, unsent, available_at, updated_at, last_error)
+insert into outlog_parked (lane, seq, destination, ordering_key, state, held, attempts, unsent, available_at,
+       updated_at, last_error)
 select o.lane, o.seq, o.destination, o.ordering_key,
        case when o.at_most_once or o.max_attempts = 1 then 'DEAD' else 'PENDING' end,
        (o.at_most_once or coalesce(o.max_attempts = 1, 0)) and o.ordering_key is not null
@@ -52,7 +53,8 @@ returning seq, state
 update outlog_lanes
    set head = :head, claim_no = claim_no + 1, lease_until = outlog_after(:lease_us),
        claim_from = case when :claim = '{}' then null else cast(substr(:claim, 3) as integer) end,
-       claim_to = case when :claim = '{}' then null else cast(substr(:claim, instr(:claim, ',') + 1) as integer) - 1 end,
+       claim_to = case when :claim = '{}' then null
+                       else cast(substr(:claim, instr(:claim, ',') + 1) as integer) - 1 end,
        claimed_at = case when :claim = '{}' then null else outlog_after(0) end
  where lane = :lane and epoch = :epoch and parked_gen = :parked_gen and claim_no = :claim_no and :gaps = '{}'
 returning ''
@@ -83,7 +85,8 @@ select :lane, r.value ->> 'seq', r.value ->> 'destination', r.value ->> 'orderin
        coalesce(r.value ->> 'held', 0), r.value ->> 'attempts', r.value ->> 'unsent',
        coalesce(r.value ->> 'available_at', outlog_after(r.value ->> 'wait_us')),
        iif(r.value ->> 'state' = 'CLAIMED', :run, null), iif(r.value ->> 'state' = 'CLAIMED', outlog_after(0), null),
-       iif(r.value ->> 'state' = 'CLAIMED', outlog_after(r.value ->> 'lease_us'), null), outlog_after(0), r.value ->> 'last_error'
+       iif(r.value ->> 'state' = 'CLAIMED', outlog_after(r.value ->> 'lease_us'), null), outlog_after(0),
+       r.value ->> 'last_error'
   from json_each(:rows) r
 
 -- name: parked_finish(lane, run, rows)
@@ -144,18 +147,22 @@ select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.pa
 
 -- name: parked_reap(lane)
 update outlog_parked as p
-   set state = iif(o.at_most_once or p.attempts - p.unsent - p.budget_from >= coalesce(o.max_attempts, 1000000), 'DEAD', 'PENDING'),
+   set state = iif(o.at_most_once
+                   or p.attempts - p.unsent - p.budget_from >= coalesce(o.max_attempts, 1000000),
+                   'DEAD', 'PENDING'),
        held = (o.at_most_once or p.attempts - p.unsent - p.budget_from >= coalesce(o.max_attempts, 1000000))
               and p.ordering_key is not null
               and coalesce((select d.on_dead = 'hold' from outlog_destinations d where d.name = p.destination), 0),
-       claimed_by = null, claimed_at = null, lease_until = null, available_at = outlog_after(0), updated_at = outlog_after(0),
+       claimed_by = null, claimed_at = null, lease_until = null, available_at = outlog_after(0),
+       updated_at = outlog_after(0),
        last_error = 'outcome unknown: no answer within the lease'
   from outlog_outbox o
  where p.lane = :lane and p.state = 'CLAIMED' and p.lease_until < outlog_after(0) and o.seq = p.seq
 returning seq, state
 
 -- name: attempts_add(lane, run, rows)
-insert into outlog_attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, permanent, response, error, claimed_by, recorded_at)
+insert into outlog_attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, permanent, response,
+       error, claimed_by, recorded_at)
 select :lane, r.value ->> 'seq', r.value ->> 'attempt', r.value ->> 'started_at', r.value ->> 'duration_ms',
        r.value ->> 'outcome', r.value ->> 'status', coalesce(r.value ->> 'permanent', 0), r.value ->> 'response',
        r.value ->> 'error', :run, outlog_after(0)
@@ -166,7 +173,8 @@ on conflict do nothing
 -- Successes without a word: [[seq, attempt, status, started_us, duration_ms], …].
 insert into outlog_attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, claimed_by, recorded_at)
 select :lane, r.value ->> 0, r.value ->> 1,
-       strftime('%Y-%m-%dT%H:%M:%S', (r.value ->> 3) / 1000000, 'unixepoch') || printf('.%06dZ', (r.value ->> 3) % 1000000),
+       strftime('%Y-%m-%dT%H:%M:%S', (r.value ->> 3) / 1000000, 'unixepoch')
+           || printf('.%06dZ', (r.value ->> 3) % 1000000),
        r.value ->> 4, 'ok', nullif(r.value ->> 2, 0), :run, outlog_after(0)
   from json_each(:rows) r where true
 on conflict do nothing

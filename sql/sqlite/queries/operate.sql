@@ -26,7 +26,8 @@ select w.lane, w.seq from (
     select * from (
         select o.lane, o.seq from outlog_outbox o
          where o.seq > (select head from outlog_lanes where lane = 0)
-           and o.seq >= (select value ->> 1 from json_each(:bounds)) and o.seq < (select value ->> 2 from json_each(:bounds))
+           and o.seq >= (select value ->> 1 from json_each(:bounds))
+           and o.seq < (select value ->> 2 from json_each(:bounds))
            and not exists (select 1 from outlog_parked p where p.seq = o.seq)
            --+ asked_for(o, o)
          order by o.seq desc limit :limit)
@@ -34,7 +35,8 @@ select w.lane, w.seq from (
     select * from (
         select p.lane, p.seq from outlog_parked p cross join outlog_outbox o on o.seq = p.seq
          where p.state = 'PENDING'
-           and p.seq >= (select value ->> 1 from json_each(:bounds)) and p.seq < (select value ->> 2 from json_each(:bounds))
+           and p.seq >= (select value ->> 1 from json_each(:bounds))
+           and p.seq < (select value ->> 2 from json_each(:bounds))
            --+ asked_for(o, p)
          order by p.seq desc limit :limit)) w
  order by w.seq desc limit :limit
@@ -54,7 +56,8 @@ select o.lane, o.seq from outlog_outbox o
  where o.seq <= (select head from outlog_lanes where lane = 0)
    and o.seq >= (select value ->> 1 from json_each(:bounds)) and o.seq < (select value ->> 2 from json_each(:bounds))
    and coalesce((select p.state from outlog_parked p where p.seq = o.seq),
-                (select iif(o.seq between l.claim_from and l.claim_to, 'CLAIMED', 'PUBLISHED') from outlog_lanes l where l.lane = 0)) = 'PUBLISHED'
+                (select iif(o.seq between l.claim_from and l.claim_to, 'CLAIMED', 'PUBLISHED')
+                   from outlog_lanes l where l.lane = 0)) = 'PUBLISHED'
    --+ asked_for(o, o)
  order by o.seq desc limit :limit
 
@@ -66,9 +69,11 @@ select o.lane, o.seq from outlog_outbox o
 
 -- name: published_after(lane, after, upto, limit literal, destination?, event_type?, since?, until?)
 select o.event_id, o.seq from outlog_outbox o
- where o.lane = :lane and o.seq > :after and o.seq <= :upto and o.seq <= (select head from outlog_lanes where lane = :lane)
+ where o.lane = :lane and o.seq > :after and o.seq <= :upto
+   and o.seq <= (select head from outlog_lanes where lane = :lane)
    and coalesce((select p.state from outlog_parked p where p.seq = o.seq),
-                (select iif(o.seq between l.claim_from and l.claim_to, 'CLAIMED', 'PUBLISHED') from outlog_lanes l where l.lane = 0)) = 'PUBLISHED'
+                (select iif(o.seq between l.claim_from and l.claim_to, 'CLAIMED', 'PUBLISHED')
+                   from outlog_lanes l where l.lane = 0)) = 'PUBLISHED'
    --+ asked_for(o, o)
  order by o.seq limit :limit
 
@@ -118,7 +123,8 @@ select l.lane, coalesce((select max(seq) from outlog_outbox), 0) - l.head, d.des
 -- name: last_errors()
 select name, last_error
   from (select d.name, (select p.last_error from outlog_parked p
-                         where p.destination = d.name and p.last_error is not null and p.state in ('PENDING', 'CLAIMED', 'DEAD')
+                         where p.destination = d.name and p.last_error is not null
+                           and p.state in ('PENDING', 'CLAIMED', 'DEAD')
                          order by p.updated_at desc limit 1) as last_error
           from outlog_destinations d)
  where last_error is not null

@@ -279,6 +279,35 @@ static void e13_jwt_url_and_named_secrets_warn(void **state)
     assert_clean("{\"a\":\"eyJ.eyJ.\",\"b\":\"money.eyes.\"}");
 }
 
+/* The label of a private key has at most 100 bytes; a run without a limit has none. */
+static void e13_runs_end_where_their_rule_ends(void **state)
+{
+    struct ol_buf text = {0};
+    (void)state;
+    for (int label = 99; label <= 101; label++) {
+        ol_buf_reset(&text);
+        ol_buf_print(&text, "{\"k\":\"-----BEGIN%*s", label, "");
+        ol_buf_text(&text, "PRIVATE "
+                           "KEY-----\"}");
+        if (label <= 100)
+            assert_rejected(text.data, "private_key", "/k");
+        else
+            assert_clean(text.data);
+    }
+    for (int bytes = 9; bytes <= 100000; bytes = bytes == 9 ? 10 : bytes * 10) {
+        ol_buf_reset(&text);
+        ol_buf_text(&text, "{\"k\":\"ey");
+        for (int i = 0; i < bytes; i++)
+            ol_buf_char(&text, 'J');
+        ol_buf_text(&text, ".eyJzdWIiOiIxMjM0.sig\"}");
+        if (bytes == 9)
+            assert_clean(text.data);
+        else
+            assert_warned(text.data, "jwt", "/k");
+    }
+    ol_buf_clear(&text);
+}
+
 static void e13_modes_are_a_setting(void **state)
 {
     enum ol_secret_mode modes[32];
@@ -348,6 +377,7 @@ int main(void)
         cmocka_unit_test(e13_value_is_never_repeated),
         cmocka_unit_test(e13_pointer_never_shows_a_secret_key),
         cmocka_unit_test(e13_jwt_url_and_named_secrets_warn),
+        cmocka_unit_test(e13_runs_end_where_their_rule_ends),
         cmocka_unit_test(e13_modes_are_a_setting),
         cmocka_unit_test(e13_first_warning_is_kept_and_a_later_reject_wins),
         cmocka_unit_test(e13_hostile_texts_stay_linear),

@@ -1,5 +1,6 @@
--- Every refusal has the SQLSTATE OL000, a message "code: what, and what to do", and the same as
--- JSON in DETAIL for programs.
+-- Raises an error of outlog. Every error has the SQLSTATE OL000, the message "code: what happened,
+-- and what to do", and for programs the JSON object {"code": …} with the members of detail in
+-- DETAIL.
 create function outlog.fail(code text, message text, detail json default '{}') returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
@@ -7,8 +8,8 @@ begin
         detail = (jsonb_build_object('code', code) || detail::jsonb)::text;
 end $$;
 
--- E1: nobody changes the past. Statement triggers, so that TRUNCATE and updates that match no row
--- are refused too; ENABLE ALWAYS, so that session_replication_role = replica does not help.
+-- E1: events are never changed or removed. Statement triggers refuse TRUNCATE too, and updates that
+-- match no row; ENABLE ALWAYS refuses them also under session_replication_role = replica.
 create function outlog.refuse_change() returns trigger language plpgsql
     set search_path = pg_catalog, pg_temp as $$
 begin

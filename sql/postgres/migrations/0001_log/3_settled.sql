@@ -1,18 +1,19 @@
 -- E6: a reader must never pass an event that can still appear. Ids are taken before commit, so a
--- lower one may become visible after a higher one.
+-- lower id may become visible after a higher one.
 --
--- Before a transaction inserts its first event it takes a shared advisory lock whose key is the
--- sequence's last value at that moment: all its ids will be above it. The lock ends with the
--- transaction, so the lowest such lock is the highest position that nobody can still fill below.
+-- Before a transaction inserts its first event it takes a shared advisory lock. The key is the last
+-- value of the sequence at that moment, so all ids of the transaction will be above it. The lock
+-- ends with the transaction. So nobody can still insert an event at or below the lowest such key.
 --
--- The order of the reads is the proof. settled() reads last_value first and the locks second: a
--- writer that has taken an id at or below last_value by then either holds its lock (we see it), or
--- has ended (a later snapshot shows its rows); one that locks after our look takes its ids above.
+-- The order of the reads is the proof. settled() reads last_value first and the locks second. A
+-- writer that took an id at or below last_value before that either still holds its lock, and
+-- settled() sees it, or has ended, and a later snapshot contains its rows. A writer that locks
+-- after settled() read the locks takes its ids above last_value.
 --
 -- Key: 16 bits 0x6f4c, 48 bits position. A statement trigger fires before the identity default is
 -- evaluated, for INSERT … SELECT and COPY as well.
 
--- This runs with every INSERT, so it is made of plain calls, for which plpgsql needs no query.
+-- This runs with every INSERT. It consists of plain calls, for which plpgsql needs no query.
 create function outlog.hold_settled() returns trigger language plpgsql
     security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -21,9 +22,9 @@ declare
     at   bigint := coalesce(pg_sequence_last_value('outlog.events_event_id_seq'), 0);
     done text;
 begin
-    -- A later statement takes the first one's lock again, so that a transaction has one and not
-    -- thousands. The setting is undone with a rolled-back savepoint, and so is the lock that was
-    -- taken inside it. Anybody can write the setting: it may only lower the position.
+    -- A later statement takes the lock of the first again, so a transaction has one lock and not
+    -- thousands. Rolling back to a savepoint undoes the setting, and the lock that was taken
+    -- inside. Every client can write the setting, so it may only lower the position.
     if starts_with(held, mine) then
         at := least(at, greatest(0, substr(held, length(mine) + 1)::bigint));
     else
@@ -37,12 +38,16 @@ create trigger events_hold_settled before insert on outlog.events
     for each statement execute function outlog.hold_settled();
 alter table outlog.events enable always trigger events_hold_settled;
 
--- The highest event_id a reader may pass. Ask first, then read: in one statement with the read, or
--- in a transaction that keeps its first snapshot, the rows would be older than the answer.
+-- The highest event_id that a reader may pass: below it no event can still appear.
+-- Returns the event_id of the last settled event, 0 when there is none. Call it before the read: in
+--   one statement with the read, or in a transaction that keeps its first snapshot, the rows would
+--   be older than the answer.
+-- Errors: read_only (on a standby, which cannot see the writers); misuse (not READ COMMITTED).
+-- Locks: none.
 --
--- It is the id of an event, never that of a gap: what a rolled-back transaction took at the end is
--- given out a second time when the server crashes before that was written down. A committed event
--- is written down, and with it every number below its own.
+-- The result is the id of an event, never that of a gap. An id that a rolled-back transaction took
+-- at the end of the sequence is given out a second time when the server crashes before it logged
+-- the sequence's value. A committed event is logged, and with it every number below its own.
 create function outlog.settled() returns bigint language plpgsql volatile
     security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -53,7 +58,8 @@ begin
         perform outlog.fail('read_only', 'a standby does not know which events are settled; ask the primary');
     end if;
     if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
-        perform outlog.fail('misuse', 'reading the log needs READ COMMITTED: an older snapshot would miss events');
+        perform outlog.fail('misuse',
+                            'reading the log needs READ COMMITTED: an older snapshot would miss events');
     end if;
     select case when is_called then last_value else 0 end into last from outlog.events_event_id_seq;
     select min((classid::bigint & 65535) << 32 | objid::bigint) into held
@@ -63,18 +69,24 @@ begin
     return coalesce((select max(e.event_id) from outlog.events e where e.event_id <= least(last, held)), 0);
 end $$;
 
--- Settled events after a position, in order: the safe read for plain SQL, in one call.
+-- Reads settled events in order: the safe read for plain SQL, in one call.
+--   after      the event_id to continue after; 0: from the beginning
+--   max_rows   how many rows at most
+-- Returns all columns of outlog.events.
+-- Errors: invalid_field (an argument is null, or max_rows negative), and those of outlog.settled.
+-- Locks: none.
 create function outlog.read(after bigint default 0, max_rows integer default 100)
     returns setof outlog.events language plpgsql volatile
     set search_path = pg_catalog, pg_temp
-    set enable_bitmapscan = off set enable_seqscan = off as $$   -- as the library's sessions: walk, never sort
+    set enable_bitmapscan = off set enable_seqscan = off as $$   -- walk the index, never sort
 declare
     upto bigint := outlog.settled();
 begin
-    -- Null is no position: a reader whose cursor was not found would get nothing, or everything, for ever.
+    -- A reader whose cursor was not found passes null. It must fail, and not read nothing or
+    -- everything.
     if read.after is null or coalesce(read.max_rows < 0, true) then
-        perform outlog.fail('invalid_field', 'after and max_rows are whole numbers: the event_id to go on after (0: from '
-            'the beginning), and how many rows at most', json_build_object('pointer',
+        perform outlog.fail('invalid_field', 'after and max_rows are whole numbers: the event_id to go on after '
+            '(0: from the beginning), and how many rows at most', json_build_object('pointer',
             case when read.after is null then '/after' else '/max_rows' end));
     end if;
     return query select e.* from outlog.events e

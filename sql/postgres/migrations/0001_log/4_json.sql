@@ -1,5 +1,6 @@
--- What a payload must be, checked in SQL with the same answers as the C library (json_parse.c): valid
--- JSON, an object, no duplicate keys, no U+0000, no lone surrogate, depth 64, 256 KiB.
+-- What a payload must be, checked in SQL with the same results as the C library
+-- (base/json/parse.c): valid JSON, an object, no duplicate keys, no U+0000, no lone surrogate, at
+-- most 64 levels deep, at most 256 KiB.
 
 create function outlog.json_depth(value json) returns integer language sql immutable
 begin atomic
@@ -34,10 +35,11 @@ begin atomic
             where n.keys <> n.different);
 end;
 
--- The text as json, or an outlog error. Cheap tests first: most payloads have no backslash and few
--- brackets, and then quotes tell whether jsonb dropped a repeated key. A backslash is written E'\\' here
--- and everywhere: a body is read by the settings of the session that calls it, and in '\' a session with
--- standard_conforming_strings off sees no end.
+-- Returns the text as json, or fails. Cheap tests come first: most payloads have no backslash and
+--   few brackets, and then the count of quotes shows whether jsonb dropped a repeated key.
+--
+-- A backslash is written E'\\' in every function: a body is parsed with the settings of the session
+-- that calls it, and with standard_conforming_strings off the literal '\' does not end.
 create function outlog.checked_json(value text, field text) returns json
 language plpgsql immutable
     set search_path = pg_catalog, pg_temp as $$
@@ -69,12 +71,13 @@ begin
     end if;
     if 2 * octet_length(value) - octet_length(replace(value, '{', '')) - octet_length(replace(value, '[', '')) > 64
        and outlog.json_depth(parsed) > 64 then
-        perform outlog.fail('invalid_json', field || ': nested deeper than 64', json_build_object('pointer', '/' || field));
+        perform outlog.fail('invalid_json', field || ': nested deeper than 64',
+                            json_build_object('pointer', '/' || field));
     end if;
     if has_escapes and position(E'\\u' in value) > 0 then         -- U+0000 and lone surrogates
         begin
             begin
-                binary_form := value::jsonb;    -- refuses them, and so does reading every string
+                binary_form := value::jsonb;    -- fails for them, as reading every string does
             exception when numeric_value_out_of_range then
                 perform count(s.value) from outlog.json_strings(parsed) s;
             end;
@@ -95,8 +98,10 @@ begin
     return parsed;
 end $$;
 
--- The normal form that request hashes are made of: keys sorted by bytes, no white space, numbers as
--- written, strings with the fewest escapes. The same bytes as ol_json_canonical() in C.
+-- The canonical form of a JSON value, which request hashes are made of.
+-- Returns keys sorted by bytes, no white space, numbers as written, strings with the fewest
+--   escapes: the same bytes as ol_json_canonical() in C; null for null.
+-- Errors: none. Locks: none.
 create function outlog.normal_json(value json) returns text language plpgsql immutable
     set search_path = pg_catalog, pg_temp as $$
 begin
@@ -113,15 +118,23 @@ begin
     end;
 end $$;
 
+-- The hash by which a repeated request is recognised.
+-- Returns the SHA-256 of outlog.normal_json(request) in hex.
+-- Errors: none. Locks: none.
 create function outlog.request_hash(request json) returns text language sql immutable
     return encode(sha256(convert_to(outlog.normal_json(request), 'UTF8')), 'hex');
 
--- The deterministic key of S0 5.1 (I3).
+-- The deterministic idempotency key of S0 5.1 (I3).
+--   payload   JSON as text
+-- Returns aggregate_type:aggregate_id:event_type:hash; null where an argument is.
+-- Errors: PostgreSQL's own where payload is no JSON. Locks: none.
 create function outlog.derived_key(aggregate_type text, aggregate_id text, event_type text, payload text)
     returns text language sql immutable
     return aggregate_type || ':' || aggregate_id || ':' || event_type || ':' ||
            outlog.request_hash(payload::json);
 
+-- A new UUIDv7: 48 bits of milliseconds by the server's clock, the rest random.
+-- Errors: none. Locks: none.
 create function outlog.uuid7() returns uuid language sql volatile
     return encode(overlay(set_bit(set_bit(uuid_send(gen_random_uuid()), 52, 1), 53, 1)
                   placing substring(int8send((date_part('epoch', clock_timestamp()) * 1000)::bigint) from 3)

@@ -1,7 +1,8 @@
--- E13 for the SQL door: no secret material in events. The rules stand in outlog.secret_rules, put
--- there by `outlog init` from the same table the C library uses.
+-- E13 for the SQL functions: no secret material in events. The rules are rows of
+-- outlog.secret_rules; `outlog init` writes them from sql/schema/secret_rules.json, as it was
+-- compiled into the C library.
 
--- Bits a byte.
+-- Bits per byte of the UTF-8 text.
 create function outlog.entropy(value text) returns double precision language sql immutable
 begin atomic
     select coalesce(-sum(share * log(2.0, share)), 0)::double precision
@@ -10,7 +11,8 @@ begin atomic
              group by get_byte(convert_to(value, 'UTF8'), i)) f;
 end;
 
--- Every string of a document with its JSON pointer; names of members too, under their object's.
+-- Every string of a document with its JSON pointer; also the name of every member, with the pointer
+-- of its object.
 create function outlog.json_strings(document json)
     returns table (pointer text, name text, value text, is_name boolean) language sql immutable
 begin atomic
@@ -31,7 +33,7 @@ begin atomic
     select w.outer_pointer, null, w.name, true from walk w where w.name is not null;
 end;
 
--- A pointer that shows no secret: a name on the way may be one, then it ends before it.
+-- A pointer without a secret: a member's name in it may be one, and then it is cut off there.
 create function outlog.safe_pointer(pointer text) returns text language plpgsql stable
     set search_path = pg_catalog, pg_temp as $$
 begin
@@ -42,6 +44,8 @@ begin
     return pointer;
 end $$;
 
+-- Fails with secret_material where a rule with mode reject matches a string or a name of the
+-- document; a rule with mode warn raises a WARNING. Neither contains the secret.
 create function outlog.refuse_secrets(document json, field text) returns void
 language plpgsql stable
     set search_path = pg_catalog, pg_temp as $$
@@ -49,9 +53,10 @@ declare
     found record;
     raw text := document::text;
 begin
-    -- Most documents hold nothing that even looks like the beginning of a secret.
-    if position(E'\\' in raw) = 0 and raw !~*
-       '(private key|a3t|akia|asia|abia|acca|gh[pousr]_|github_pat_|k_live_|xox|aiza|glpat-|olk_|whsec_|whsk_|ey[a-z0-9]|://[^/"]*@|pass|secret|token|key)' then
+    -- A quick test that most documents do not pass: nothing like the beginning of a secret.
+    if position(E'\\' in raw) = 0 and raw !~* (
+        --= secret_hints()
+    ) then
         return;
     end if;
     for found in
@@ -61,7 +66,8 @@ begin
          cross join lateral (
                select s.value where r.is_key_name and not s.is_name and s.name ~ r.pattern
                union all
-               select g[1] from regexp_matches(s.value, r.pattern, 'g') g where not r.is_key_name) m(secret)
+               select g[1] from regexp_matches(s.value, r.pattern, 'g') g
+                where not r.is_key_name) m(secret)
          where octet_length(m.secret) >= greatest(r.bytes_min, 1)
            and (r.except_suffix is null or right(m.secret, length(r.except_suffix)) <> r.except_suffix)
            and (r.entropy_min = 0 or outlog.entropy(m.secret) >= r.entropy_min)

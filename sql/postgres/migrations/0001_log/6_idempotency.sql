@@ -1,9 +1,9 @@
--- I1: a command is done once per (org, actor, endpoint, key). Claim the key, do the work, store the
--- answer: all in the caller's transaction, so only committed answers are ever kept.
+-- I1: a command is executed once per (org, actor, endpoint, key). Claim the key, do the work, store
+-- the answer: all in the caller's transaction, so only committed answers are ever kept.
 
--- True: the key was new and is now held by this transaction. One that is held elsewhere is waited
--- for (lock_timeout bounds the wait). The table itself is open to nobody: an answer is written once
--- and shown only to whom it belongs.
+-- Returns true when the key was new; this transaction then holds it. Waits for another transaction
+--   that holds it (lock_timeout limits the wait). No role may use the table itself: an answer is
+--   written once, and only callers with the same org, actor and request get it.
 create function outlog.idempotency_claim(org_key text, actor_id text, endpoint text,
         idempotency_key text, request_hash text, at timestamptz default now()) returns boolean
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -23,7 +23,7 @@ exception when lock_not_available then
         'try again', idempotency_key));
 end $$;
 
--- What is kept under a key: whether the request is the same one, and then the answer.
+-- What is stored under a key: whether the request is the same, and if so the answer.
 create function outlog.idempotency_get(org_key text, actor_id text, endpoint text, idempotency_key text,
         request_hash text, out is_same boolean, out response text) returns setof record
     language sql security definer set search_path = pg_catalog, pg_temp as $$
@@ -34,8 +34,17 @@ create function outlog.idempotency_get(org_key text, actor_id text, endpoint tex
        and r.endpoint = idempotency_get.endpoint and r.idempotency_key = idempotency_get.idempotency_key
 $$;
 
--- Null: the key is new and now yours. Otherwise the first call's answer. A call with the same key
--- that is still open is waited for (lock_timeout bounds the wait).
+-- Claims an idempotency key for a command of your own.
+--   org_id            null: infrastructure
+--   actor_id, endpoint   with org_id the scope of the key
+--   idempotency_key   1 to 512 bytes
+--   request           what the command was asked, compared by its canonical form
+-- Returns null when the key is new: do the work and call outlog.idempotency_end in this
+--   transaction. Otherwise returns the answer of the first call.
+-- Errors: idempotency_key_reuse (another request has this key); idempotency_in_progress (the first
+--   call still runs after lock_timeout, or committed without an answer); invalid_field (length of
+--   the key); misuse (an argument is null).
+-- Locks: the key, until the transaction ends. Waits for another transaction that holds it.
 create function outlog.idempotency_begin(org_id text, actor_id text, endpoint text,
         idempotency_key text, request json) returns text language plpgsql
     security definer set search_path = pg_catalog, pg_temp as $$
@@ -53,13 +62,16 @@ begin
             'take a new key', idempotency_key));
     end if;
     if first.response is null then
-        perform outlog.fail('idempotency_in_progress', format('a call with key %s was begun and is not answered; if '
-            'nobody works on it any more, look what it did and take a new key', idempotency_key));
+        perform outlog.fail('idempotency_in_progress', format('a call with key %s was begun and is not answered; '
+            'if nobody works on it any more, look what it did and take a new key', idempotency_key));
     end if;
     return first.response;
 end $$;
 
--- Stores the answer; false when the key was not begun in this transaction.
+-- Stores the answer of the command that outlog.idempotency_begin allowed, under the same arguments.
+--   response   what repeats get; text of any form
+-- Returns false when this transaction did not begin the key, or has stored an answer already.
+-- Errors: none. Locks: the key, as outlog.idempotency_begin does.
 create function outlog.idempotency_end(org_id text, actor_id text, endpoint text,
         idempotency_key text, response text) returns boolean language plpgsql
     security definer set search_path = pg_catalog, pg_temp as $$
@@ -73,7 +85,8 @@ begin
     return found;
 end $$;
 
--- Removes at most max_rows answers that are older than a time; a row for each. 24 h are kept always.
+-- Deletes at most max_rows answers that are older than a time, and returns one row for each.
+-- Answers younger than 24 hours always stay.
 create function outlog.purge_idempotency(before timestamptz, max_rows integer) returns setof integer
     language sql security definer set search_path = pg_catalog, pg_temp as $$
     with gone as (

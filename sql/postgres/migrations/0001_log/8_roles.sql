@@ -1,5 +1,5 @@
--- Roles with the least each needs (X2). They are made where we may make them; where an
--- administrator has to, `outlog doctor` says so.
+-- Roles, each with the fewest rights it needs (X2). `init` creates them where it may; `outlog
+-- doctor` reports those that an administrator has to create.
 do $$
 declare
     name text;
@@ -36,7 +36,7 @@ begin
     -- An application appends through functions and can change nothing that is written.
     if exists (select from pg_roles where rolname = 'outlog_append') then
         grant execute on all functions in schema outlog to outlog_append;
-        revoke execute on function outlog.purge_idempotency from outlog_append;    -- other programs' answers
+        revoke execute on function outlog.purge_idempotency from outlog_append;  -- other programs' answers
     end if;
     -- A reader keeps its own cursor.
     if exists (select from pg_roles where rolname = 'outlog_read') then

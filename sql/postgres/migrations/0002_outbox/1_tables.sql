@@ -97,6 +97,7 @@ create table outlog.outbox (
 create unique index outbox_event_id on outlog.outbox (event_id);
 create unique index outbox_key on outlog.outbox (org_id, destination, idempotency_key)
     nulls not distinct where idempotency_key is not null;
+create index outbox_trace on outlog.outbox (correlation_id);
 
 -- Keys of messages that retention has removed: a repeat is still a repeat (I5).
 create table outlog.outbox_keys (
@@ -159,6 +160,9 @@ create index parked_open_keys on outlog.parked (lane, destination, ordering_key,
     where ordering_key is not null and (state in ('PENDING', 'CLAIMED') or held);
 create index parked_claims on outlog.parked (lane, lease_until) where state = 'CLAIMED';
 create index parked_by_state on outlog.parked (state, lane, seq) include (destination);
+create index parked_lately on outlog.parked (published_at) where published_at is not null;
+create index parked_troubles on outlog.parked (destination, updated_at)
+    where last_error is not null and state in ('PENDING', 'CLAIMED', 'DEAD');
 
 -- What was recorded as published, range by range; insert only.
 create table outlog.batches (
@@ -169,6 +173,7 @@ create table outlog.batches (
     claimed_at   timestamptz not null,
     published_at timestamptz not null,
     constraint batches_pkey primary key (lane, to_seq, from_seq));
+create index batches_lately on outlog.batches (published_at);
 
 -- Every attempt, where R4 asks for a row of its own.
 create table outlog.attempts (
@@ -183,8 +188,10 @@ create table outlog.attempts (
     response    text,
     error       text,
     claimed_by  text        not null,
+    recorded_at timestamptz not null default now(),
     constraint attempts_pkey primary key (lane, seq, attempt),
     constraint attempts_outcome_is_known check (outcome in ('ok', 'failed', 'unknown', 'released')));
+create index attempts_lately on outlog.attempts (recorded_at) where outcome in ('failed', 'unknown');
 
 -- Relays that are alive; lanes are shared among them.
 create table outlog.relays (

@@ -1,24 +1,25 @@
--- What the database itself refuses, whoever asks.
+-- What the database itself refuses, for every role.
 
--- O2: a message never changes. Retention removes published ones and says so by a setting.
+-- O2: a message never changes. Retention deletes published ones, with outlog.pruning on.
 create function outlog.refuse_message_change() returns trigger language plpgsql
     set search_path = pg_catalog, pg_temp as $$
 begin
     if tg_op = 'DELETE' and current_setting('outlog.pruning', true) = 'on' then
         return null;
     end if;
-    perform outlog.fail('read_only', format('%s of outlog.outbox: messages are never changed; kill or requeue them', tg_op));
+    perform outlog.fail('read_only',
+                        format('%s of outlog.outbox: messages are never changed; kill or requeue them', tg_op));
     return null;
 end $$;
 create trigger outbox_is_immutable before update or delete or truncate on outlog.outbox
     for each statement execute function outlog.refuse_message_change();
 alter table outlog.outbox enable always trigger outbox_is_immutable;
 
--- What every message has to know: the lanes of the current plan, and whether its destination is one of
--- those that allow no second attempt. A query a message would cost as much as all the rest of its insert,
--- so these functions hold the answers as constants, which become part of the trigger's expressions; they
--- are written anew when the answer changes. A session then throws its plans away at the latest when it
--- next takes the outbox's lock in a transaction; one that has it already goes on as it began.
+-- Every INSERT of a message needs the lanes of the current plan, and whether its destination allows
+-- no second attempt. A query per message would cost as much as all the rest of its insert. So
+-- functions return these as constants, which become part of the trigger's expressions, and are
+-- replaced when the values change. A session drops its plans at the latest when it next locks the
+-- outbox in a transaction; a transaction that has the lock already continues with the old values.
 create function outlog.know_lanes() returns void language plpgsql
     security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -30,14 +31,14 @@ begin
     execute format('create or replace function outlog.lane_first() returns smallint language sql immutable '
                    'return %s::smallint', plan.first_lane);
     execute format('create or replace function outlog.lane_sequence(lane_index integer) returns regclass '
-                   'language sql immutable as %L',       -- as text: a dump would not know that it needs the sequences
+                   'language sql immutable as %L',  -- as text: a dump would not know it needs the sequences
                    format('select (%L::regclass[])[lane_index + 1]', plan.sequences::text[]));
 end $$;
 select outlog.know_lanes();
 
 create function outlog.is_at_most_once(destination text) returns boolean language sql immutable return false;
 
--- There is such a destination: from now on every message has to look.
+-- After the first such destination every message must look it up.
 create function outlog.know_guarantees() returns trigger language plpgsql
     security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -52,17 +53,18 @@ create trigger destinations_tell_guarantees after insert or update on outlog.des
     for each row when (new.guarantee = 'at_most_once') execute function outlog.know_guarantees();
 alter table outlog.destinations enable always trigger destinations_tell_guarantees;
 
--- A plain INSERT needs destination, event_type and payload; the rest is filled in here. The lane is
--- that of the destination and ordering key, or of the id's first 48 bits: in a UUIDv7 these are the
--- millisecond, so that what is written at once lies together in the table and is read together. The hash
--- is for ever. nextval runs inside the INSERT, under the table's lock: that is what lets a relay tell a
--- dead gap. No query a row: this runs for every message.
+-- A plain INSERT needs destination, event_type and payload; this sets the rest. The lane comes from
+-- a hash of the destination and the ordering key. Without an ordering key it comes from the first
+-- 48 bits of the id, which in a UUIDv7 are the millisecond: messages that are written together are
+-- then next to each other in the table and are read together. The hash must never change. nextval
+-- runs inside the INSERT, under the lock on the table: that lets a relay recognise a number that
+-- will never be used. This runs for every message, so it makes no query without need.
 create function outlog.number_message() returns trigger language plpgsql
     security definer set search_path = pg_catalog, pg_temp as $$
 declare
     lane_index integer :=
-        ('x' || left(md5(new.destination || chr(31) || coalesce(new.ordering_key, left(new.event_id::text, 13))), 7))::bit(28)::int
-        % outlog.lane_count();
+        ('x' || left(md5(new.destination || chr(31) || coalesce(new.ordering_key, left(new.event_id::text, 13))),
+                     7))::bit(28)::int % outlog.lane_count();
 begin
     if new.idempotency_key is not null then
         if exists (select from outlog.outbox_keys k
@@ -81,8 +83,9 @@ create trigger outbox_is_numbered before insert on outlog.outbox
     for each row when (new.seq is null) execute function outlog.number_message();
 alter table outlog.outbox enable always trigger outbox_is_numbered;
 
--- E13: what stays with us for good holds no secrets, whichever way it comes. An import brings what
--- another store has let pass; what routes copy, a traceparent, can hold none.
+-- E13: metadata is kept for good, so it must not hold secrets, whoever inserts it. An import (it
+-- sets seq) keeps what the other store accepted; the traceparent that routes copy cannot be a
+-- secret.
 create function outlog.guard_metadata() returns trigger language plpgsql
     security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -95,23 +98,26 @@ create trigger outbox_holds_no_secret before insert on outlog.outbox     -- befo
     execute function outlog.guard_metadata();
 alter table outlog.outbox enable always trigger outbox_holds_no_secret;
 
--- O7, O4: the only moves a parked message can make.
+-- O7, O4: the only changes that a parked message can make.
 create function outlog.guard_parked() returns trigger language plpgsql
     set search_path = pg_catalog, pg_temp as $$
 begin
     if new.state <> old.state and (old.state, new.state) not in (
-           ('PENDING', 'CLAIMED'), ('CLAIMED', 'PENDING'), ('CLAIMED', 'PUBLISHED'), ('CLAIMED', 'DEAD'),
-           ('PUBLISHED', 'PENDING'), ('DEAD', 'PENDING')) then
-        perform outlog.fail('illegal_transition', format('message %s/%s cannot go from %s to %s', old.lane, old.seq, old.state, new.state));
+        --= message_transitions()
+    ) then
+        perform outlog.fail('illegal_transition', format('message %s/%s cannot go from %s to %s', old.lane, old.seq,
+                                                         old.state, new.state));
     end if;
     if new.attempts < old.attempts or new.attempts > old.attempts + 1
        or (new.attempts > old.attempts and not (old.state = 'PENDING' and new.state = 'CLAIMED')) then
-        perform outlog.fail('illegal_transition', format('attempts of message %s/%s cannot go from %s to %s', old.lane, old.seq, old.attempts, new.attempts));
+        perform outlog.fail('illegal_transition', format('attempts of message %s/%s cannot go from %s to %s',
+                                                         old.lane, old.seq, old.attempts, new.attempts));
     end if;
     if new.state = 'PUBLISHED' and old.state = 'PUBLISHED' and new.published_at <> old.published_at then
         perform outlog.fail('illegal_transition', 'published_at never changes');
     end if;
-    if (new.lane, new.seq, new.destination, new.ordering_key) is distinct from (old.lane, old.seq, old.destination, old.ordering_key) then
+    if (new.lane, new.seq, new.destination, new.ordering_key)
+       is distinct from (old.lane, old.seq, old.destination, old.ordering_key) then
         perform outlog.fail('illegal_transition', 'a parked message keeps its place');
     end if;
     return new;
@@ -120,13 +126,16 @@ create trigger parked_moves_are_legal before update on outlog.parked
     for each row execute function outlog.guard_parked();
 alter table outlog.parked enable always trigger parked_moves_are_legal;
 
--- A row of its own begins as what the relay or an operator can know of a message, and goes only with
--- the message: without it the message would be PUBLISHED. An import brings what it became elsewhere.
+-- A parked row starts in a state that a relay or an operator can cause, and is deleted only with
+-- its message: without the row the message would count as PUBLISHED. An import, with
+-- outlog.importing on, brings the state that the message had in the other store.
 create function outlog.guard_parked_birth() returns trigger language plpgsql
     set search_path = pg_catalog, pg_temp as $$
 begin
-    if (new.state = 'PUBLISHED' or new.attempts > 1) and current_setting('outlog.importing', true) is distinct from 'on' then
-        perform outlog.fail('illegal_transition', format('message %s/%s cannot begin its own row as %s with %s attempts', new.lane, new.seq, new.state, new.attempts));
+    if (new.state = 'PUBLISHED' or new.attempts > 1)
+       and current_setting('outlog.importing', true) is distinct from 'on' then
+        perform outlog.fail('illegal_transition', format('message %s/%s cannot begin its own row as %s with %s '
+            'attempts', new.lane, new.seq, new.state, new.attempts));
     end if;
     return new;
 end $$;
@@ -159,8 +168,10 @@ alter table outlog.attempts enable always trigger attempts_stay;
 create function outlog.guard_lane() returns trigger language plpgsql
     set search_path = pg_catalog, pg_temp as $$
 begin
-    if new.epoch < old.epoch or new.head < old.head or new.claim_no < old.claim_no or new.parked_gen < old.parked_gen then
-        perform outlog.fail('illegal_transition', format('lane %s: epoch, head, claim_no and parked_gen never fall', old.lane));
+    if new.epoch < old.epoch or new.head < old.head or new.claim_no < old.claim_no
+       or new.parked_gen < old.parked_gen then
+        perform outlog.fail('illegal_transition',
+                            format('lane %s: epoch, head, claim_no and parked_gen never fall', old.lane));
     end if;
     if not isempty(new.gaps) and not (new.gaps <@ (old.gaps + int8multirange(int8range(old.head + 1, null)))) then
         perform outlog.fail('illegal_transition', format('lane %s: a gap cannot open below the head', old.lane));
@@ -171,6 +182,6 @@ create trigger lanes_only_advance before update on outlog.lanes
     for each row execute function outlog.guard_lane();
 alter table outlog.lanes enable always trigger lanes_only_advance;
 
--- Microseconds from now by the database's clock: leases and waits are counted by it.
+-- Microseconds from now by the database's clock, which leases and retry times use.
 create function outlog.after(us bigint) returns timestamptz language sql stable
     return now() + us * interval '1 microsecond';

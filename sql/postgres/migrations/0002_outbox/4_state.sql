@@ -1,10 +1,11 @@
--- Every message with its current state, as if it were columns (S1). By id it is a few index probes;
--- counts come from lanes and parked, never from here.
+-- Every message with its current state, as if it were columns (S1). A lookup by id is a few index
+-- probes; counts come from lanes and parked, never from here.
 create view outlog.outbox_state as
 select o.event_id, o.org_id, o.destination, o.event_type, s.state,
        case when p.seq is not null then p.attempts when s.state = 'PENDING' then 0 else 1 end as attempts,
        o.max_attempts, coalesce(p.available_at, o.available_at) as available_at, o.created_at,
-       coalesce(p.updated_at, b.published_at, case when s.state = 'CLAIMED' then l.claimed_at end, o.created_at) as updated_at,
+       coalesce(p.updated_at, b.published_at, case when s.state = 'CLAIMED' then l.claimed_at end,
+                o.created_at) as updated_at,
        case when s.state = 'CLAIMED' then coalesce(p.claimed_at, l.claimed_at) end as claimed_at,
        case when s.state = 'CLAIMED' then coalesce(p.claimed_by, l.owner) end as claimed_by,
        case when s.state = 'PUBLISHED' then coalesce(p.published_at, b.published_at) end as published_at,
@@ -14,7 +15,8 @@ select o.event_id, o.org_id, o.destination, o.event_type, s.state,
        case when a.outcome = 'ok' then json_build_object('status', a.status, 'response', a.response) end as result,
        coalesce(o.idempotency_key, o.event_id::text) as idempotency_key, o.ordering_key, o.partition_key,
        o.content_type, o.headers, o.metadata, o.correlation_id, o.causation_id, o.aggregate_type, o.aggregate_id,
-       o.payload, o.payload_bytes, o.lane, o.seq, coalesce(p.held, false) as held, coalesce(p.is_replay, false) as is_replay
+       o.payload, o.payload_bytes, o.lane, o.seq, coalesce(p.held, false) as held,
+       coalesce(p.is_replay, false) as is_replay
   from outlog.outbox o
   join outlog.lanes l on l.lane = o.lane
   left join outlog.parked p on p.lane = o.lane and p.seq = o.seq
@@ -23,8 +25,9 @@ select o.event_id, o.org_id, o.destination, o.event_type, s.state,
        when o.seq > l.head or l.gaps @> o.seq then 'PENDING'
        when l.claim @> o.seq then 'CLAIMED'
        else 'PUBLISHED' end) s(state)
-  left join lateral (select r.published_at from outlog.batches r       -- the inner range is the right one
-        where s.state = 'PUBLISHED' and p.seq is null and r.lane = o.lane and r.to_seq >= o.seq and r.from_seq <= o.seq
+  left join lateral (select r.published_at from outlog.batches r       -- of nested ranges the inner one
+        where s.state = 'PUBLISHED' and p.seq is null
+          and r.lane = o.lane and r.to_seq >= o.seq and r.from_seq <= o.seq
         order by r.to_seq limit 1) b on true
   left join lateral (select * from outlog.attempts t where t.lane = o.lane and t.seq = o.seq
         order by t.attempt desc limit 1) a on true;
@@ -46,7 +49,7 @@ begin
         grant execute on function outlog.enqueue, outlog.message_with_key, outlog.uuid7 to outlog_append;
     end if;
     if exists (select from pg_roles where rolname = 'outlog_relay') then
-        -- It writes the events of effects, and nothing else into the log.
+        -- It appends the events of effects and nothing else.
         grant execute on function outlog.append_one, outlog.append_batch, outlog.lock_head, outlog.after,
             outlog.uuid7, outlog.message_with_key, outlog.purge_idempotency to outlog_relay;
         grant select on outlog.heads, outlog.outbox, outlog.outbox_state, outlog.open_outbox, outlog.outbox_keys,
@@ -64,7 +67,8 @@ begin
         grant select on all tables in schema outlog to outlog_admin;
         grant insert, update on outlog.parked, outlog.lanes, outlog.effects to outlog_admin;
         grant insert on outlog.outbox to outlog_admin;
-        grant insert, update, delete on outlog.destinations, outlog.routes, outlog.settings, outlog.relays to outlog_admin;
+        grant insert, update, delete on outlog.destinations, outlog.routes, outlog.settings, outlog.relays
+            to outlog_admin;
     end if;
 end $$;
 revoke all on all functions in schema outlog from public;

@@ -1,9 +1,9 @@
--- O10: published messages go after a set time, with everything that tells of them. DEAD ones stay until
--- a person acts, and so does whatever is not delivered yet.
+-- O10: retention deletes published messages after a set time, with all rows about them. DEAD
+-- messages stay until a person acts; messages that are not delivered yet stay too.
 
--- Removes what is PUBLISHED since before a time, from one stretch of a lane, for the lane's owner: under
--- the lane's lock, so that no replay begins meanwhile. The state is the view's; a parked row goes with
--- its message, a batch with the last message of its range, and a key stays in outbox_keys (I5).
+-- Deletes the messages of one range of a lane that were PUBLISHED before a time. The lane's owner
+-- calls it. It holds the lane's lock, so no replay starts meanwhile. A parked row is deleted with
+-- its message, a batch with the last message of its range, and the key stays in outbox_keys (I5).
 create function outlog.prune(lane smallint, epoch bigint, after_seq bigint, last_seq bigint, before timestamptz)
     returns void language plpgsql security definer
     set search_path = pg_catalog, pg_temp as $$
@@ -31,7 +31,8 @@ begin
     perform set_config('outlog.pruning', 'off', true);
 end $$;
 
--- Keys of messages that are gone are kept as long as answers are (retention.idempotency), 24 h at least.
+-- Keys of deleted messages are kept as long as answers are (retention.idempotency), at least 24
+-- hours.
 create index outbox_keys_by_age on outlog.outbox_keys (kept_at);
 create function outlog.purge_keys(before timestamptz, max_rows integer) returns setof integer
     language sql security definer set search_path = pg_catalog, pg_temp as $$

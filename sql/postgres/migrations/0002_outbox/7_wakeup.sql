@@ -1,7 +1,7 @@
--- `wakeup: notify`: a relay with nothing to do sleeps until a writer says something. NOTIFY makes commits
--- wait for each other, so it is said only while a relay sleeps, which it shows by holding an advisory lock
--- for sharing. Trying that lock costs a writer about a microsecond a statement; it is given back within the
--- same expression, where nothing can interrupt, so that no session is left with it.
+-- `wakeup: notify`: an idle relay sleeps until a writer sends NOTIFY. Commits with NOTIFY wait for
+-- each other, so a writer sends it only while a relay sleeps. A sleeping relay holds a shared
+-- advisory lock. A writer tries that lock, which costs about a microsecond per statement, and
+-- releases it within the same expression: nothing can interrupt that, so no session keeps the lock.
 create function outlog.wake_relays() returns trigger language plpgsql
     security definer set search_path = pg_catalog, pg_temp as $$
 begin

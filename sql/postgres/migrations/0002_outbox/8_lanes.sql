@@ -1,10 +1,10 @@
--- Another number of lanes, and a server that was not there before.
+-- Changing the number of lanes, and detecting a restarted, promoted or restored server.
 
--- New messages go to a new generation of lanes from here on; returns whether anything changed. Old lanes
--- stay: what is in them is delivered from there, and can be requeued for ever. Taking the outbox's lock
--- waits for every writer that knows only the old lanes, so the new generation comes after the old one in
--- order, key by key: its lanes are taken only when the plain path of the older ones is empty (lane_free),
--- and a key waits while an older lane has an open message of it (elder_keys, parked_due).
+-- Sends new messages to a new generation of lanes; returns whether anything changed. Old lanes
+-- stay: their messages are delivered from there and can always be requeued. Locking the outbox
+-- waits for every writer that knows only the old lanes. So per key the messages of the new
+-- generation follow those of the old one: relays take a new lane only when the older lanes have
+-- nothing left to claim, and a key waits while an older lane has an open message of it.
 create function outlog.resize_lanes(lane_count integer) returns boolean
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -19,32 +19,35 @@ begin
     end if;
     select max(lane) + 1 into first from outlog.lanes;
     if resize_lanes.lane_count < 1 or first + resize_lanes.lane_count > 256 then
-        perform outlog.fail('invalid_field', format('relay.lanes: there are %s lanes of this and earlier sizes, and 256 '
-            'is the most: %s more do not fit', first, resize_lanes.lane_count));
+        perform outlog.fail('invalid_field', format('relay.lanes: there are %s lanes of this and earlier sizes, and '
+            '256 is the most: %s more do not fit', first, resize_lanes.lane_count));
     end if;
     for i in first .. first + resize_lanes.lane_count - 1 loop
         execute format('create sequence outlog.lane_%s_seq cache 1', i);
         names := names || format('outlog.lane_%s_seq', i)::regclass;
     end loop;
     lock table outlog.outbox in share row exclusive mode;
-    insert into outlog.lanes (lane, first_lane) select i, first from generate_series(first, first + resize_lanes.lane_count - 1) i;
+    insert into outlog.lanes (lane, first_lane)
+    select i, first from generate_series(first, first + resize_lanes.lane_count - 1) i;
     update outlog.lane_plan set is_current = false where is_current;
     insert into outlog.lane_plan values (plan.generation + 1, first, resize_lanes.lane_count, names, true);
     perform outlog.know_lanes();
     return true;
 end $$;
 
--- Servers that relays have met: one that was restarted, or promoted, may have another clock than the one
--- that the leases were written by.
+-- Server runs that relays have seen. A server that was restarted or promoted may have another clock
+-- than the one that wrote the leases.
 create table outlog.servers (
-    incarnation text        primary key,            -- when it was started, and its timeline
+    incarnation text        primary key,            -- its start time and timeline
     met_at      timestamptz not null default now());
 
--- Has this server been there for a lease? Until then nobody takes a lane from an owner that seems gone.
+-- Whether this server run has been known for the length of a lease. Before that no relay takes a
+-- lane from an owner whose lease seems to have ended.
 create function outlog.knows_server(lease_us bigint) returns boolean
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    me  text := extract(epoch from pg_postmaster_start_time())::text || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8);
+    me  text := extract(epoch from pg_postmaster_start_time())::text || '/'
+                || left(pg_walfile_name(pg_current_wal_lsn()), 8);
     met timestamptz;
 begin
     select met_at into met from outlog.servers where incarnation = me;
@@ -56,8 +59,9 @@ begin
     return met + lease_us * interval '1 microsecond' < now();
 end $$;
 
--- Are the lane's numbers ahead of everything that was ever read or stored? A restore or a replica may hand
--- out numbers a second time: such a message would never be seen.
+-- Whether the lane's sequence is ahead of all that was read or stored. After a restore or on a
+-- promoted replica it may give out numbers a second time, and relays would never see such a
+-- message.
 create function outlog.lane_is_sane(lane smallint) returns boolean
     language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select coalesce(pg_sequence_last_value(p.sequences[l.lane - p.first_lane + 1]), 0)
@@ -66,10 +70,11 @@ create function outlog.lane_is_sane(lane smallint) returns boolean
      where l.lane = lane_is_sane.lane
 $$;
 
--- Which are not, for `outlog doctor`.
+-- The lanes whose sequence is not, for `outlog doctor`.
 create function outlog.lanes_behind() returns smallint[]
     language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-    select coalesce(array_agg(lane order by lane) filter (where not outlog.lane_is_sane(lane)), '{}') from outlog.lanes
+    select coalesce(array_agg(lane order by lane) filter (where not outlog.lane_is_sane(lane)), '{}')
+      from outlog.lanes
 $$;
 
 revoke all on function outlog.resize_lanes, outlog.knows_server, outlog.lane_is_sane, outlog.lanes_behind from public;
@@ -84,7 +89,8 @@ do $$ begin
         grant execute on function outlog.knows_server, outlog.lane_is_sane, outlog.lanes_behind to outlog_relay;
     end if;
     if exists (select from pg_roles where rolname = 'outlog_admin') then
-        grant execute on function outlog.resize_lanes, outlog.knows_server, outlog.lane_is_sane, outlog.lanes_behind to outlog_admin;
+        grant execute on function outlog.resize_lanes, outlog.knows_server, outlog.lane_is_sane,
+            outlog.lanes_behind to outlog_admin;
         grant select on outlog.servers to outlog_admin;
     end if;
 end $$;

@@ -1,5 +1,5 @@
--- Orchestration: signals, runs, steps and checkpoints (U2). The rows are what the events come to; every
--- one can be rebuilt from the log and compared with it (U3). Effects stand in 0002.
+-- Orchestration: signals, runs, steps and checkpoints (U2). Each row is the result of its events;
+-- it can be rebuilt from the log and compared with it (U3). Effects are in 0002.
 
 create table outlog.signals (
     signal_id       text collate "C" primary key,
@@ -9,7 +9,7 @@ create table outlog.signals (
     status          text        not null,
     correlation_id  text        not null,
     received_at     timestamptz not null,
-    last_event_id   uuid        not null,          -- of its newest event: the cause of the next
+    last_event_id   uuid        not null,          -- id of its newest event, the cause of the next
     constraint signals_status_is_known check (status in ('RECEIVED', 'PROCESSING', 'PROCESSED', 'FAILED'))
 ) with (fillfactor = 80);
 
@@ -20,13 +20,13 @@ create table outlog.runs (
     run_type             text        not null,
     orchestrator_version text        not null,
     status               text        not null,
-    total_steps          integer     not null default 0,     -- steps that completed
-    failed_steps         integer     not null default 0,     -- failures, also of steps that did better later
+    total_steps          integer     not null default 0,     -- completed steps
+    failed_steps         integer     not null default 0,     -- failures, also of steps that succeeded later
     correlation_id       text        not null,
     started_at           timestamptz not null,
     completed_at         timestamptz,
     started_event_id     uuid        not null,     -- the cause of its steps
-    last_event_id        uuid        not null,     -- the newest outcome in it: the cause of its end
+    last_event_id        uuid        not null,     -- the newest outcome in it, the cause of its end
     constraint runs_status_is_known check (status in ('RUNNING', 'COMPLETED', 'FAILED', 'CANCELLED'))
 ) with (fillfactor = 70);
 create index runs_org on outlog.runs (org_id, run_id);
@@ -45,7 +45,7 @@ create table outlog.steps (
     retry_count     integer     not null default 0,
     started_at      timestamptz not null,
     completed_at    timestamptz,
-    last_event_id   uuid        not null,          -- the event that set it: what a correction corrects
+    last_event_id   uuid        not null,          -- id of its newest event, the cause of a correction
     constraint steps_status_is_known check (status in ('RUNNING', 'COMPLETED', 'FAILED', 'SKIPPED'))
 ) with (fillfactor = 70);
 create index steps_run on outlog.steps (run_id, step_index);
@@ -54,11 +54,12 @@ create table outlog.run_checkpoints (
     run_id           text collate "C" not null,
     checkpoint_index integer     not null,
     checkpoint_data  json,
-    event_id         bigint      not null,         -- of RUN_CHECKPOINT_CREATED: resume reads after it
+    event_id         bigint      not null,         -- of RUN_CHECKPOINT_CREATED; resume reads after it
     created_at       timestamptz not null,
     constraint run_checkpoints_pkey primary key (run_id, checkpoint_index)
 );
 
--- A run's events are those whose payload names it (U3). Other aggregates do not pay for this index.
+-- The events of a run are those whose payload contains its run_id (U3). Events of other aggregates
+-- are not in this index.
 create index events_run on outlog.events ((payload ->> 'run_id'), event_id)
     where aggregate_type in ('RUN', 'STEP', 'EFFECT');

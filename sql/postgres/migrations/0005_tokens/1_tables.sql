@@ -1,10 +1,10 @@
--- Tokens of the API (X1): the secret itself is nowhere, only its SHA-256.
+-- Tokens of the API (X1). Only the SHA-256 of a token is stored, never the token.
 create table outlog.tokens (
     id           uuid        primary key,
     scope        text        not null,
     org_id       text,                                -- null: every org
     hash         text        not null unique,
-    rate_milli   bigint      not null default 0,      -- thousandths of a request a second; 0: no limit
+    rate_milli   bigint      not null default 0,      -- thousandths of requests per second; 0: no limit
     created_at   timestamptz not null default clock_timestamp(),
     last_used_at timestamptz,
     revoked_at   timestamptz,

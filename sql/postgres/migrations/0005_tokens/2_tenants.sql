@@ -1,7 +1,7 @@
--- Rows by org (X2). The API reads for an org-bound token as the role outlog_tenant, in a session that
--- names the org: even a query that forgot its filter then shows that org's events and nothing else,
--- infrastructure least of all. For the other roles nothing changes, but that COPY into a table with row
--- security is the owner's alone.
+-- Row security per org (X2). For a token of one org the API reads as the role outlog_tenant, in a
+-- session that names the org. Even a query without its filter then returns rows of that org only,
+-- and none of the infrastructure. For other roles one thing changes: only the owner may COPY into
+-- such a table.
 do $$
 begin
     if not exists (select from pg_roles where rolname = 'outlog_tenant') then
@@ -15,7 +15,7 @@ begin
     end if;
 end $$;
 
--- Called for each table that holds what belongs to orgs.
+-- Turns row security on for a table with rows of several orgs.
 create function outlog.confine(confined regclass) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare

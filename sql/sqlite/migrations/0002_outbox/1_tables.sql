@@ -96,6 +96,7 @@ create table outlog_outbox (
 create unique index outlog_outbox_event_id on outlog_outbox (event_id);
 create unique index outlog_outbox_key on outlog_outbox (coalesce(org_id, ''), destination, idempotency_key)
     where idempotency_key is not null;
+create index outlog_outbox_trace on outlog_outbox (correlation_id);
 
 create table outlog_outbox_keys (
     org_key         text not null,
@@ -151,6 +152,9 @@ create index outlog_parked_open_keys on outlog_parked (destination, ordering_key
 create index outlog_parked_claims on outlog_parked (lease_until) where state = 'CLAIMED';
 create index outlog_parked_pending on outlog_parked (available_at) where state = 'PENDING';
 create index outlog_parked_by_state on outlog_parked (state, seq, destination);
+create index outlog_parked_lately on outlog_parked (published_at) where published_at is not null;
+create index outlog_parked_troubles on outlog_parked (destination, updated_at)
+    where last_error is not null and state in ('PENDING', 'CLAIMED', 'DEAD');
 
 create table outlog_batches (
     to_seq       integer not null,
@@ -160,6 +164,7 @@ create table outlog_batches (
     claimed_at   text    not null,
     published_at text    not null,
     primary key (to_seq, from_seq)) without rowid;
+create index outlog_batches_lately on outlog_batches (published_at);
 
 create table outlog_attempts (
     seq         integer not null,
@@ -173,7 +178,9 @@ create table outlog_attempts (
     response    text,
     error       text,
     claimed_by  text    not null,
+    recorded_at text,
     primary key (seq, attempt)) without rowid;
+create index outlog_attempts_lately on outlog_attempts (recorded_at) where outcome in ('failed', 'unknown');
 
 create table outlog_relays (
     run          text primary key,

@@ -1,6 +1,7 @@
--- Views that are derived from the log (P1-P6). The views themselves are the user's own tables.
+-- Projections: tables that are derived from the log (P1-P6). They are the user's own tables; here
+-- is what outlog knows about them.
 
--- What outlog.yaml declares.
+-- The definitions of outlog.yaml.
 create table outlog_projections (
     name       text    primary key,
     version    integer not null check (version >= 1),
@@ -9,22 +10,23 @@ create table outlog_projections (
     constraint projections_name_length check (length(cast(name as blob)) between 1 and 48)
 ) without rowid;
 
--- How far each view is. The row moves in the transaction that changes the view (P1): whoever moves it
--- names the epoch it was given and the position it knows.
+-- The position of each projection. The row changes in the transaction that changes the tables (P1):
+-- a worker that updates it names its epoch and the position it knows.
 create table outlog_projection_checkpoints (
     name                  text    primary key,
-    version               integer not null default 0,     -- of what is live; 0: nothing yet
-    definition            text,                           -- what the live tables are made by; null: in C
+    version               integer not null default 0,     -- of the live tables; 0: none yet
+    definition            text,                           -- of the live tables; null: in C
     last_applied_event_id integer not null default 0 check (last_applied_event_id >= 0),
     error                 text,                           -- why it stopped
-    rebuild               text,                           -- asked for and not yet done
-    rebuild_id            text,                           -- which request: what an older one left is thrown away
-    rebuild_event_id      integer not null default 0,     -- how far, as last told
-    rebuild_upto          integer not null default 0,     -- what was settled when it began
+    rebuild               text,                           -- requested and not yet done
+    rebuild_id            text,                           -- of the request; tables of older ones are dropped
+    rebuild_event_id      integer not null default 0,     -- its last reported position
+    rebuild_upto          integer not null default 0,     -- the settled position when it began
     rebuild_started_at    text,
     rebuild_error         text,
     status                text    generated always as (
-        case when error is not null then 'stopped' when rebuild is not null then 'rebuilding' else 'running' end) stored,
+        case when error is not null then 'stopped' when rebuild is not null then 'rebuilding'
+             else 'running' end) stored,
     epoch                 integer not null default 0,
     owner                 text,                           -- a random id of the process run, never a name
     owner_name            text,
@@ -34,7 +36,7 @@ create table outlog_projection_checkpoints (
     constraint projection_checkpoints_rebuild_has_an_id check ((rebuild is null) or (rebuild_id is not null))
 ) without rowid;
 
--- Events that a person let a projection leave out. A rebuild of the same version leaves them out too.
+-- Events that a person told a projection to skip. A rebuild of the same version skips them too.
 create table outlog_projection_skips (
     name       text    not null,
     version    integer not null,

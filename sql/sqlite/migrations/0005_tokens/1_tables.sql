@@ -1,4 +1,4 @@
--- Tokens of the API (X1): the secret itself is nowhere, only its SHA-256.
+-- Tokens of the API (X1). Only the SHA-256 of a token is stored, never the token.
 create table outlog_tokens (
     id           text    primary key,
     scope        text    not null check (scope in ('read', 'append', 'admin')),

@@ -1,4 +1,4 @@
--- Live sessions; see the PostgreSQL migration of the same name.
+-- Live sessions; PostgreSQL's migration of the same name explains the tables.
 create table outlog_sessions (
     org_id      text    not null,
     session_key text    not null,
@@ -27,7 +27,8 @@ insert into outlog_sessions_noted values (1, 0);
 
 create unique index outlog_effects_answer on outlog_effects (org_id, checkpoint_id)
     where session_key is not null and effect_type = 'send_message';
--- For who looks around. Of a sum, that it is no order for who reads one session, which has an index of its own.
+-- For listing pending answers of all sessions. It indexes a sum so that SQLite does not use it for
+-- the order of one session, which has the index outlog_effects_session.
 create index outlog_effects_owed on outlog_effects (event_id + 0)
     where session_key is not null and status = 'PENDING';
 create index outlog_effects_hurried on outlog_effects (hurried_at)

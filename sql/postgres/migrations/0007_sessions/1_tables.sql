@@ -1,19 +1,19 @@
--- Live sessions (S-1 … S-6): what was said is on the log, aggregate session/<session_key>; here stands how
--- far it has been answered. An answer is an effect with the session's key and no message of the outbox:
--- sockets deliver it.
+-- Live sessions (S-1 … S-6). Messages of a session are events of the aggregate
+-- session/<session_key>; a row here holds up to where they were answered. An answer is an effect
+-- with the session's key; it has no message in the outbox, because sockets deliver it.
 create table outlog.sessions (
     org_id      text        not null,
     session_key text        not null,             -- userId:agentId:threadId
-    last_seq    bigint      not null,             -- the newest event of the session that was noted
+    last_seq    bigint      not null,             -- aggregate_seq of its newest known event
     done_seq    bigint      not null default 0,   -- answered up to here
-    checkpoint  json,                             -- what the agent wants to see next time
+    checkpoint  json,                             -- what the agent gets back with its next call
     tries       integer     not null default 0,   -- of the message after done_seq
-    retry_at    timestamptz,                      -- not before
+    retry_at    timestamptz,                      -- no attempt before this time
     last_error  text,
-    failed_seq  bigint,                           -- the newest message that got no answer
+    failed_seq  bigint,                           -- the newest message that was given up
     failed_at   timestamptz,
-    owner       uuid,                             -- the daemon that answers it now
-    epoch       bigint      not null default 0,   -- grows with each owner: an older one cannot record
+    owner       uuid,                             -- the daemon that runs the agent now
+    epoch       bigint      not null default 0,   -- grows with each owner; fences the former one
     lease_until timestamptz,
     created_at  timestamptz not null default clock_timestamp(),
     updated_at  timestamptz not null default clock_timestamp(),
@@ -22,23 +22,25 @@ create index sessions_waiting on outlog.sessions (updated_at) where last_seq > d
 create index sessions_newest on outlog.sessions (updated_at, session_key);
 create index sessions_failed on outlog.sessions (failed_at) where failed_at is not null;
 
--- Sessions are a cursor on the log: what was said is noted from there, up to here, whoever appended it. An append
--- pays nothing for it, and a session's own row changes once for many messages.
+-- Daemons find new messages of sessions by reading the log; this is their cursor. So it does not
+-- matter who appended a message, an append costs nothing extra, and a session's row changes once
+-- for many messages.
 create table outlog.sessions_noted (
     is_only  boolean primary key default true constraint sessions_noted_is_one_row check (is_only),
     event_id bigint  not null default 0);
 insert into outlog.sessions_noted default values;
 
--- One answer to each message, whatever a second run of the agent says (S-4).
+-- One answer per message, also when the agent runs twice (S-4).
 create unique index effects_answer on outlog.effects (org_id, checkpoint_id)
     where session_key is not null and effect_type = 'send_message';
--- For who looks around. Of a sum, that it is no order for who reads one session, which has an index of its own.
+-- For listing pending answers of all sessions. It indexes a sum so that the planner does not use it
+-- for the order of one session, which has the index effects_session.
 create index effects_owed on outlog.effects ((event_id + 0))
     where session_key is not null and status = 'PENDING';
 create index effects_hurried on outlog.effects (hurried_at)
     where hurried_at is not null and session_key is not null and status = 'PENDING';
 
--- A ticket opens one session, once, for a short time.
+-- A ticket lets one socket into one session, once, for a short time.
 create table outlog.tickets (
     hash        text        primary key,
     org_id      text        not null,

@@ -1,6 +1,7 @@
--- Notifications (N1 … N4): which events tell whom, by which channel, in which words.
+-- Notifications (N1 … N4): which events notify whom, on which channel, with which text.
 
--- Words are never changed: a message keeps the version that was current when its event was appended.
+-- A version of a template never changes: a message keeps the version that was current when its
+-- event was appended.
 create table outlog.templates (
     name       text        not null,
     version    integer     not null,
@@ -11,24 +12,24 @@ create table outlog.templates (
 create unique index templates_have_one_current on outlog.templates (name) where is_current;
 
 create table outlog.notification_rules (
-    name           text    primary key,            -- made from its content, as a route's
+    name           text    primary key,            -- made from its content, like that of a route
     pattern        text    not null,
     is_audit       boolean not null,
     org_id         text,
     aggregate_type text,
     condition      json,
-    path           text,                           -- who: a path into the payload,
+    path           text,                           -- the recipients: a path into the payload,
     role           text,                           -- or a role, listed in settings as roles.<role>,
     lookup         text,                           -- or a query; $1 is the event
-    email_to       text,                           -- the channels: each with its destination
+    email_to       text,                           -- the channels, each with its destination
     in_app_to      text,
     template       text    not null,
     category       text,                           -- null: the event type up to its first dot
-    once_event     boolean not null,               -- else once for the entity: S2's key
+    once_event     boolean not null,               -- else once per entity: S2's key
     source         json    not null,
     constraint notification_rules_say_who check (num_nonnulls(path, role, lookup) = 1));
 
--- What a user has in the app. The id is the message's event_id: delivering it again changes nothing.
+-- Notifications in the app. The id is the message's event_id: delivering it twice changes nothing.
 create table outlog.notices (
     id               uuid        primary key,
     org_id           text        not null,         -- '': none
@@ -50,7 +51,7 @@ create index notices_feed on outlog.notices (org_id, user_id, created_at desc, i
 create index notices_unread on outlog.notices (org_id, user_id, created_at desc, id desc) where read_at is null;
 create index notices_recent on outlog.notices (created_at);
 
--- What a user does not want; a category beats '*'. No row: yes.
+-- Which notifications a user wants. A category has precedence over '*'; without a row all are sent.
 create table outlog.preferences (
     org_id     text        not null,
     user_id    text        not null,
@@ -59,10 +60,10 @@ create table outlog.preferences (
     enabled    boolean     not null,
     updated_at timestamptz not null default now(),
     constraint preferences_pkey primary key (org_id, user_id, category, channel),
-    constraint preferences_user_id_has_1_to_320_bytes check (octet_length(user_id) between 1 and 320), -- as a recipient
+    constraint preferences_user_id_has_1_to_320_bytes check (octet_length(user_id) between 1 and 320),
     constraint preferences_channel_is_known check (channel in ('email', 'in_app')));
 
--- Where a user who is not named by an address gets mail.
+-- The mail addresses of users whose user_id is none.
 create table outlog.contacts (
     org_id     text        not null,
     user_id    text        not null,
@@ -71,7 +72,8 @@ create table outlog.contacts (
     constraint contacts_pkey primary key (org_id, user_id),
     constraint contacts_user_id_has_1_to_320_bytes check (octet_length(user_id) between 1 and 320));
 
--- Addresses that a server has refused for good: nothing is sent there until somebody takes them out.
+-- Addresses that a mail server refused permanently. Nothing is sent there until a person deletes
+-- the row.
 create table outlog.suppressions (
     address    text collate "C" primary key,       -- in lower case
     reason     text        not null,

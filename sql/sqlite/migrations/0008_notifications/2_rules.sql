@@ -1,7 +1,8 @@
--- One recipient of one rule for one event goes in here and comes out as messages: what finds recipients
--- is the trigger below, or one that `apply` makes for a rule with a query of its own.
+-- An INSERT into this view, of one recipient of one rule for one event, stores the messages. The
+-- trigger below inserts the recipients, or for a rule with a query a trigger that `apply` creates.
 create view outlog_notifying as select 0 as event_id, '' as rule, '' as recipient where false;
--- By way of a row that never changes, as what is routed (outlog_routing).
+-- Messages are written by an update of this row, which itself never changes; outlog_routing
+-- explains why.
 create table outlog_notified (
     is_only   integer primary key check (is_only = 1),
     event_id  integer,
@@ -14,8 +15,10 @@ begin
 end;
 create trigger outlog_notifying_goes_on instead of insert on outlog_notifying
 begin
-    insert into outlog_notified (is_only, event_id, rule, recipient) values (1, new.event_id, new.rule, new.recipient)
-    on conflict (is_only) do update set event_id = excluded.event_id, rule = excluded.rule, recipient = excluded.recipient;
+    insert into outlog_notified (is_only, event_id, rule, recipient)
+    values (1, new.event_id, new.rule, new.recipient)
+    on conflict (is_only) do update
+       set event_id = excluded.event_id, rule = excluded.rule, recipient = excluded.recipient;
 end;
 create trigger outlog_notified_writes before update on outlog_notified
 begin
@@ -29,20 +32,23 @@ begin
                        'template', m.template, 'template_version', m.version, 'category', m.category, 'rule', m.rule)),
            m.correlation_id, m.id, m.aggregate_type, m.aggregate_id
       from (select n.*, case when length(cast(n.long_key as blob)) <= 512 then n.long_key  -- else by the event
-                        else 'notification_dispatch:' || n.id || ':' || length(cast(n.recipient as blob)) || ':' || n.recipient
-                             || ':' || n.channel || ':' || n.template
+                        else 'notification_dispatch:' || n.id || ':' || length(cast(n.recipient as blob)) || ':'
+                             || n.recipient || ':' || n.channel || ':' || n.template
                         end as key
               from (select e.event_type, e.org_id, e.correlation_id, e.id, e.aggregate_type, e.aggregate_id,
                            json_extract(e.metadata, '$.traceparent') as traceparent,
                            r.name as rule, r.template, t.version, u.recipient, c.channel,
                            case c.channel when 'email' then r.email_to else r.in_app_to end as destination,
-                           coalesce(r.category, substr(e.event_type, 1, instr(e.event_type || '.', '.') - 1)) as category,
-                           json_object('event_id', e.event_id, 'id', e.id, 'org_id', e.org_id, 'event_type', e.event_type,
-                               'event_version', e.event_version, 'aggregate_type', e.aggregate_type,
+                           coalesce(r.category, substr(e.event_type, 1, instr(e.event_type || '.', '.') - 1))
+                               as category,
+                           json_object('event_id', e.event_id, 'id', e.id, 'org_id', e.org_id,
+                               'event_type', e.event_type, 'event_version', e.event_version,
+                               'aggregate_type', e.aggregate_type,
                                'aggregate_id', e.aggregate_id, 'aggregate_seq', e.aggregate_seq,
                                'occurred_at', e.occurred_at, 'actor_type', e.actor_type, 'actor_id', e.actor_id,
                                'correlation_id', e.correlation_id,
-                               'payload', case when length(cast(e.payload as blob)) <= 200000 then json(e.payload) end) as event,
+                               'payload', case when length(cast(e.payload as blob)) <= 200000
+                                               then json(e.payload) end) as event,
                            'notification_dispatch:' || replace(replace(coalesce(e.org_id, ''), '%', '%25'), ':', '%3A')
                                || ':' || replace(replace(e.event_type, '%', '%25'), ':', '%3A')
                                || ':' || replace(replace(e.aggregate_type, '%', '%25'), ':', '%3A')
@@ -62,7 +68,8 @@ begin
                        and (r.aggregate_type is null or r.aggregate_type = e.aggregate_type)
                        and (r.condition is null or not exists (
                             select 1 from json_each(r.condition) j
-                             where replace(json_type(e.payload, j.key), 'real', 'integer') is not replace(j.type, 'real', 'integer')
+                             where replace(json_type(e.payload, j.key), 'real', 'integer')
+                                   is not replace(j.type, 'real', 'integer')
                                 or json_extract(e.payload, j.key) is not j.value))) n
              where n.destination is not null) m
      where coalesce((select p.enabled from outlog_preferences p
@@ -73,7 +80,7 @@ begin
                           and o.destination = m.destination and o.idempotency_key = m.key)
        and not exists (select 1 from outlog_outbox o where coalesce(o.org_id, '') = coalesce(m.org_id, '')
                           and o.destination = m.destination and o.idempotency_key = m.key)
-     order by m.channel;                -- told already, or by another rule in the same words: nothing
+     order by m.channel;                -- not what was sent before, or by a rule with the same template
     select raise(ignore);
 end;
 

@@ -1,12 +1,13 @@
--- The rules are evaluated once a statement, in the event's own transaction, whichever door it came
--- through, as routes are (ADR 9).
+-- Rules are evaluated once per statement in the event's own transaction, whichever interface
+-- appended it, as routes are (ADR 9).
 
--- A part of a key: what separates parts cannot stand inside one.
+-- A part of a key, with the separator escaped.
 create function outlog.key_part(part text) returns text language sql immutable
     return replace(replace(coalesce(part, ''), '%', '%25'), ':', '%3A');
 
--- A user's query, with the event as $1. It sees `public`: its tables are the user's. It has the rights of
--- whoever evaluates rules, outlog's owner, so only a role that has those itself lets one in.
+-- Runs a rule's query, with the event as $1. The query reads the user's tables, so `public` is in
+-- its search_path. It runs with the rights of outlog's owner, who evaluates rules; therefore only a
+-- role with those rights may store one (guard_lookup).
 create function outlog.look_up(query text, event json) returns setof text language plpgsql stable
     set search_path = pg_catalog, public, pg_temp as $$
 begin
@@ -19,9 +20,10 @@ declare
     owner oid := (select c.relowner from pg_class c where c.oid = tg_relid);
 begin
     if not pg_has_role(current_user, owner, 'usage')
-       and not exists (select from outlog.notification_rules r where r.name = new.name and r.lookup = new.lookup) then
-        perform outlog.fail('store_error', format('rule %s finds its users by a query, which runs with the rights of %I; '
-            'apply it as that role, or name the users by path or role', new.name, pg_get_userbyid(owner)));
+       and not exists (select from outlog.notification_rules r
+                        where r.name = new.name and r.lookup = new.lookup) then
+        perform outlog.fail('store_error', format('rule %s finds its users by a query, which runs with the rights '
+            'of %I; apply it as that role, or name the users by path or role', new.name, pg_get_userbyid(owner)));
     end if;
     return new;
 end $$;
@@ -29,8 +31,8 @@ create trigger notification_rules_let_in_queries before insert or update on outl
     for each row when (new.lookup is not null) execute function outlog.guard_lookup();
 alter table outlog.notification_rules enable always trigger notification_rules_let_in_queries;
 
--- Whom a rule names. '' stands for nobody where somebody is wanted: such a message is written, and dies
--- with words that say so. An empty list is an answer: no message.
+-- The recipients of a rule. Where one is missing the result is '': its message is stored and
+-- becomes DEAD with an error that explains it. An empty list means no recipients, and no message.
 create function outlog.recipients(rule outlog.notification_rules, event json) returns setof text
     language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -47,7 +49,8 @@ begin
           from outlog.settings s where s.key = 'roles.' || rule.role;
     end if;
     if json_typeof(who) = 'array' then
-        return query select case when json_typeof(w) = 'string' or w::text ~ '^-?[0-9]+$' then w #>> '{}' else '' end
+        return query select case when json_typeof(w) = 'string' or w::text ~ '^-?[0-9]+$' then w #>> '{}'
+                                 else '' end
                        from json_array_elements(who) w;
     else
         return next case when json_typeof(who) = 'string' or who::text ~ '^-?[0-9]+$' then who #>> '{}' else '' end;
@@ -58,24 +61,27 @@ create function outlog.notify_of_events() returns trigger language plpgsql
     security definer set search_path = pg_catalog, pg_temp as $$
 begin
     if pg_relation_size('outlog.notification_rules') = 0 then
-        return null;                    -- as in route_events
+        return null;                    -- no query, as in route_events
     end if;
     insert into outlog.outbox (destination, event_type, payload, content_type, org_id, idempotency_key, metadata,
             correlation_id, causation_id, aggregate_type, aggregate_id)
     select m.destination, m.event_type,
            json_build_object('recipient', m.recipient, 'channel', m.channel, 'template', m.template,
-                             'template_version', m.version, 'category', m.category, 'rule', m.rule, 'event', m.event)::text,
+                             'template_version', m.version, 'category', m.category, 'rule', m.rule,
+                             'event', m.event)::text,
            'application/vnd.outlog.notification+json', m.org_id, m.key,
            json_strip_nulls(json_build_object('traceparent', m.traceparent, 'recipient', m.recipient,
                              'channel', m.channel, 'template', m.template, 'template_version', m.version,
                              'category', m.category, 'rule', m.rule)),
            m.correlation_id, m.id, m.aggregate_type, m.aggregate_id
-      from (select e.event_id, e.event_type, e.org_id, e.correlation_id, e.id, e.aggregate_type, e.aggregate_id, e.event,
-                   e.traceparent, r.name as rule, r.template, t.version, u.recipient, c.channel, c.destination, g.category,
-                   -- else by the event: 491 bytes at most, as nothing is escaped; the recipient's length says where it ends
+      from (select e.event_id, e.event_type, e.org_id, e.correlation_id, e.id, e.aggregate_type, e.aggregate_id,
+                   e.event, e.traceparent, r.name as rule, r.template, t.version, u.recipient, c.channel,
+                   c.destination, g.category,
+                   -- A key that is too long is made from the event's id, in at most 491 bytes. It
+                   -- has no escapes, so the recipient's length precedes the recipient.
                    case when octet_length(k.key) <= 512 then k.key
-                        else 'notification_dispatch:' || e.id || ':' || octet_length(u.recipient) || ':' || u.recipient
-                             || ':' || c.channel || ':' || r.template
+                        else 'notification_dispatch:' || e.id || ':' || octet_length(u.recipient) || ':'
+                             || u.recipient || ':' || c.channel || ':' || r.template
                    end as key
               from (select a.*, a.metadata ->> 'traceparent' as traceparent,
                            json_build_object('event_id', a.event_id, 'id', a.id, 'org_id', a.org_id,
@@ -83,7 +89,8 @@ begin
                                'aggregate_type', a.aggregate_type, 'aggregate_id', a.aggregate_id,
                                'aggregate_seq', a.aggregate_seq, 'occurred_at', outlog.rfc3339(a.occurred_at),
                                'actor_type', a.actor_type, 'actor_id', a.actor_id, 'correlation_id', a.correlation_id,
-                               'payload', case when octet_length(a.payload::text) <= 200000 then a.payload::json end) as event
+                               'payload', case when octet_length(a.payload::text) <= 200000
+                                               then a.payload::json end) as event
                       from appended a) e
               join outlog.notification_rules r on e.event_type like r.pattern
                and (r.is_audit or e.event_type not like 'outlog.%')
@@ -95,7 +102,8 @@ begin
                                    from outlog.recipients(r, e.event) w) u
              cross join lateral (values ('email', r.email_to), ('in_app', r.in_app_to)) c (channel, destination)
              cross join lateral (select coalesce(r.category, split_part(e.event_type, '.', 1)) as category) g
-             cross join lateral (select 'notification_dispatch:' || outlog.key_part(e.org_id) || ':' || outlog.key_part(e.event_type)
+             cross join lateral (select 'notification_dispatch:' || outlog.key_part(e.org_id)
+                   || ':' || outlog.key_part(e.event_type)
                    || ':' || outlog.key_part(e.aggregate_type) || ':' || outlog.key_part(e.aggregate_id)
                    || ':' || outlog.key_part(u.recipient) || ':' || c.channel || ':' || outlog.key_part(r.template)
                    || case when r.once_event then ':' || e.aggregate_seq else '' end as key) k
@@ -107,7 +115,7 @@ begin
        and not exists (select from outlog.outbox_keys o where o.org_key = coalesce(m.org_id, '')
                           and o.destination = m.destination and o.idempotency_key = m.key)
      order by m.event_id, m.rule, m.channel
-    on conflict do nothing;             -- told already, or by another rule in the same words
+    on conflict do nothing;             -- sent before, or by another rule with the same template
     return null;
 end $$;
 create trigger events_are_notified after insert on outlog.events
@@ -117,11 +125,13 @@ alter table outlog.events enable always trigger events_are_notified;
 select outlog.confine('outlog.notices');
 select outlog.confine('outlog.preferences');
 select outlog.confine('outlog.contacts');
-revoke all on function outlog.key_part, outlog.look_up, outlog.guard_lookup, outlog.recipients, outlog.notify_of_events from public;
+revoke all on function outlog.key_part, outlog.look_up, outlog.guard_lookup, outlog.recipients,
+    outlog.notify_of_events from public;
 do $$
 begin
     if exists (select from pg_roles where rolname = 'outlog_relay') then
-        grant select on outlog.templates, outlog.notification_rules, outlog.contacts, outlog.suppressions to outlog_relay;
+        grant select on outlog.templates, outlog.notification_rules, outlog.contacts, outlog.suppressions
+            to outlog_relay;
         grant select, insert, delete on outlog.notices to outlog_relay;
         grant insert on outlog.suppressions to outlog_relay;
     end if;

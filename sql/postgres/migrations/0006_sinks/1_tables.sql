@@ -1,9 +1,9 @@
--- Sinks: the log itself streamed to a destination, with a cursor and no message for each event. What a
--- sink is stands in settings as sinks.<name>; here is how far it has come, and who moves it.
+-- Sinks stream the log itself to a destination, with a cursor instead of one message per event. The
+-- definition is in settings as sinks.<name>; a row here is its cursor and its owner.
 create table outlog.sinks (
     name            text        primary key,
-    cursor_event_id bigint      not null default 0,   -- everything up to here was acknowledged
-    epoch           bigint      not null default 0,   -- grows with each owner: the former one is fenced
+    cursor_event_id bigint      not null default 0,   -- all events up to here were acknowledged
+    epoch           bigint      not null default 0,   -- grows with each owner; fences the former one
     owner           text,                             -- a random id of the process run, never a name
     owner_name      text,
     lease_until     timestamptz,

@@ -1,4 +1,4 @@
--- Sinks: see the same file of PostgreSQL.
+-- The cursors of sinks; PostgreSQL's migration of the same name explains the columns.
 create table outlog_sinks (
     name            text    primary key not null,
     cursor_event_id integer not null default 0,

@@ -1,4 +1,4 @@
--- Notifications; see the PostgreSQL migration of the same name.
+-- Notifications; PostgreSQL's migration of the same name explains the tables.
 
 create table outlog_templates (
     name       text    not null,
@@ -18,7 +18,7 @@ create table outlog_notification_rules (
     condition      text,                           -- {"$.path": value}
     path           text,                           -- $.path
     role           text,
-    lookup         text,                           -- runs in a trigger of its own, made by `apply`
+    lookup         text,                           -- runs in a trigger that `apply` creates
     email_to       text,
     in_app_to      text,
     template       text    not null,
