@@ -364,7 +364,7 @@ static void measure(struct drawing *d)
 int ol_cli_timeline(struct ol_cli *cli, outlog *log, const char *run_id, outlog_err *err)
 {
     struct drawing d = {.cli = cli};
-    int result = ol_run_read_json(log, run_id, &d.story, &d.page, err);
+    int result = ol_run_snapshot_load_all(log, run_id, &d.story, &d.page, err);
     if (result == 0) {
         measure(&d);
         draw_head(&d);

@@ -137,7 +137,7 @@ static int first_texts(outlog_tx *tx, enum ol_query_id query, const char *id,
 static int find_run(outlog_tx *tx, struct ol_transition *move, const char *run_id, outlog_err *err)
 {
     const char *causes[2] = {"", ""};
-    if (ol_row_list_load(tx->conn, OL_Q_RUN_GET, OL_PARAMS(ol_value_text(run_id)), &ol_kind_run,
+    if (ol_row_list_load(tx->conn, OL_Q_RUN_GET, OL_PARAMS(ol_value_text(run_id)), &ol_table_run,
                          move->arena, &move->list, err) < 0)
         return -1;
     move->run = move->list.first;
@@ -160,7 +160,7 @@ static int find_step(outlog_tx *tx, struct ol_transition *move, outlog_err *err)
         return got;
     snprintf(move->step_event_id, sizeof move->step_event_id, "%s", found[1]);
     if (find_run(tx, move, found[0], err) < 0 ||
-        ol_row_list_load(tx->conn, OL_Q_STEP_GET, OL_PARAMS(ol_value_text(move->id)), &ol_kind_step,
+        ol_row_list_load(tx->conn, OL_Q_STEP_GET, OL_PARAMS(ol_value_text(move->id)), &ol_table_step,
                          move->arena, &move->list, err) < 0)
         return -1;
     move->step = move->list.last;
@@ -261,7 +261,7 @@ static int receive_signal(outlog_tx *tx, struct ol_transition *move, struct ol_b
 {
     char id[OL_UUID_TEXT];
     struct outlog_appended at;
-    struct ol_row *signal = ol_row_add(&move->list, &ol_kind_signal, move->arena);
+    struct ol_row *signal = ol_row_add(&move->list, &ol_table_signal, move->arena);
     const char *type = text(move, "signal_type"), *body = raw(move, "payload");
 
     ol_uuid_make(id);
@@ -300,7 +300,7 @@ static int find_signal(outlog_tx *tx, struct ol_transition *move, const char *si
 {
     struct ol_row_list list = {0};
     if (ol_row_list_load(tx->conn, OL_Q_SIGNAL_GET, OL_PARAMS(ol_value_text(signal_id)),
-                         &ol_kind_signal, move->arena, &list, err) < 0)
+                         &ol_table_signal, move->arena, &list, err) < 0)
         return -1;
     const char *org = list.first ? field(move, list.first, OL_IN_SIGNAL_ORG) : NULL;
     if (!list.first || !!org != !!move->org_id || (org && strcmp(org, move->org_id) != 0))
@@ -368,7 +368,7 @@ static int start_run(outlog_tx *tx, struct ol_transition *move, struct ol_buf *p
                                 ol_value_text(version), ol_value_text(at.correlation_id),
                                 ol_value_time(at.occurred_at), ol_value_text(at.id)),
                       NULL, err) < 0 ||
-        ol_row_list_load(tx->conn, OL_Q_RUN_GET, OL_PARAMS(ol_value_text(run_id)), &ol_kind_run,
+        ol_row_list_load(tx->conn, OL_Q_RUN_GET, OL_PARAMS(ol_value_text(run_id)), &ol_table_run,
                          move->arena, &list, err) < 0)
         return -1;
     ol_row_json(list.first, answer);
@@ -381,7 +381,7 @@ static int checkpoint_run(outlog_tx *tx, struct ol_transition *move, struct ol_b
     struct outlog_appended at;
     int64_t index;
     const char *data = raw(move, "checkpoint_data");
-    struct ol_row *made = ol_row_add(&move->list, &ol_kind_checkpoint, move->arena);
+    struct ol_row *made = ol_row_add(&move->list, &ol_table_checkpoint, move->arena);
 
     if (!made)
         return out_of_memory(err);
@@ -498,8 +498,8 @@ static int store_step(outlog_tx *tx, struct ol_transition *move, const struct ol
                       const char *last_event_id, outlog_err *err)
 {
     const char *texts[12] = {NULL};
-    for (int i = 0; i < ol_kind_step.count; i++)
-        texts[i] = ol_kind_step.fields[i].type == OL_COLUMN_JSON ? step->values[i]
+    for (int i = 0; i < ol_table_step.count; i++)
+        texts[i] = ol_table_step.columns[i].type == OL_COLUMN_JSON ? step->values[i]
                                                                  : field(move, step, i);
     return ol_store_exec(tx->conn, OL_Q_STEP_PUT,
                          OL_PARAMS(ol_value_text(texts[OL_IN_STEP_ID]),
@@ -535,7 +535,7 @@ static int start_step(outlog_tx *tx, struct ol_transition *move, struct ol_buf *
     struct outlog_appended at;
     int64_t index;
     struct ol_json said = member(move, "step_index");
-    struct ol_row *step = ol_row_add(&move->list, &ol_kind_step, move->arena);
+    struct ol_row *step = ol_row_add(&move->list, &ol_table_step, move->arena);
 
     if (!step)
         return out_of_memory(err);
