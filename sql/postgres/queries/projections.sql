@@ -22,8 +22,8 @@ select outlog.projection_aside_drop(:build)
 -- name: projection_swap(build, tables, event_id) @postgres
 select outlog.projection_swap(:build, :tables, :event_id)
 
--- name: aside_stranger(tables)
--- What the tables could not take along; no row, or null, when there is nothing.
+-- name: shadow_unlisted(tables)
+-- Something `create` made that the swap cannot move; no row, or null, when there is nothing.
 select outlog.projection_stranger(:tables)
 
 -- name: projection_has(name) @postgres

@@ -18,8 +18,8 @@ detach outlog_aside
 -- name: aside_position() @sqlite
 select event_id from outlog_aside.outlog_build
 
--- name: aside_stranger(tables)
--- What the swap could not copy: triggers would run a second time, and other tables are not copied.
+-- name: shadow_unlisted(tables)
+-- Something `create` made that the swap cannot copy: triggers would run twice, other tables are not copied.
 select type || ' ' || name from sqlite_master
  where type in ('trigger', 'view')
     or (type = 'table' and name not like 'sqlite%' and name <> 'outlog_build'
