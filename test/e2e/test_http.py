@@ -699,7 +699,7 @@ def test_m3_not_ready_while_a_lane_stands_still(still, outlog, relays, tmp_path)
     id = send(still, "d")
     assert still.get("/v1/messages/" + id).json["state"] != "PUBLISHED"
     wait_for(lambda: still.get("/readyz").status == 503, "the lane to be missed")
-    assert "stands still" in still.get("/readyz").json["detail"]
+    assert "is stalled" in still.get("/readyz").json["detail"]
     assert still.get("/healthz").status == 200
     relays("b", lease="1s")
     wait_for(lambda: still.get("/readyz").status == 200, "another relay")
@@ -765,7 +765,7 @@ def test_i1_a_crash_after_the_work_lets_no_repeat_do_it_again(store, serve, outb
     def audits(server):
         return [one["event_type"] for one in server.get("/v1/events?limit=1000").json["events"]
                 if one["event_type"].startswith("outlog.")]
-    crashing = serve("--no-relay", env={"OUTLOG_FAULT": "once.done:1:kill"})
+    crashing = serve("--no-relay", env={"OUTLOG_FAULT": "idempotency.done:1:kill"})
     before = audits(crashing)
     with pytest.raises((OSError, http.client.HTTPException)):
         crashing.post(path, body, headers=headers)
