@@ -485,40 +485,37 @@ int ol_http1_accept(struct ol_client_conns *conns, uv_stream_t *listener,
 
 /* --- writing --- */
 
-static const struct {
-    int status;
-    const char *phrase;
-} status_phrases[] = {
-    {200, "OK"},
-    {201, "Created"},
-    {202, "Accepted"},
-    {204, "No Content"},
-    {304, "Not Modified"},
-    {400, "Bad Request"},
-    {401, "Unauthorized"},
-    {403, "Forbidden"},
-    {404, "Not Found"},
-    {405, "Method Not Allowed"},
-    {408, "Request Timeout"},
-    {409, "Conflict"},
-    {413, "Content Too Large"},
-    {414, "URI Too Long"},
-    {415, "Unsupported Media Type"},
-    {417, "Expectation Failed"},
-    {421, "Misdirected Request"},
-    {422, "Unprocessable Content"},
-    {429, "Too Many Requests"},
-    {431, "Request Header Fields Too Large"},
-    {503, "Service Unavailable"},
-    {504, "Gateway Timeout"},
-    {505, "HTTP Version Not Supported"},
+static const char *const status_phrases[] = {
+    [200] = "OK",
+    [201] = "Created",
+    [202] = "Accepted",
+    [204] = "No Content",
+    [304] = "Not Modified",
+    [400] = "Bad Request",
+    [401] = "Unauthorized",
+    [403] = "Forbidden",
+    [404] = "Not Found",
+    [405] = "Method Not Allowed",
+    [408] = "Request Timeout",
+    [409] = "Conflict",
+    [413] = "Content Too Large",
+    [414] = "URI Too Long",
+    [415] = "Unsupported Media Type",
+    [417] = "Expectation Failed",
+    [421] = "Misdirected Request",
+    [422] = "Unprocessable Content",
+    [429] = "Too Many Requests",
+    [431] = "Request Header Fields Too Large",
+    [503] = "Service Unavailable",
+    [504] = "Gateway Timeout",
+    [505] = "HTTP Version Not Supported",
 };
 
 static const char *status_phrase(int status)
 {
-    for (size_t i = 0; i < sizeof status_phrases / sizeof *status_phrases; i++)
-        if (status_phrases[i].status == status)
-            return status_phrases[i].phrase;
+    bool is_listed = status >= 0 && (size_t)status < sizeof status_phrases / sizeof *status_phrases;
+    if (is_listed && status_phrases[status])
+        return status_phrases[status];
     return status < 400 ? "OK" : "Error";
 }
 
