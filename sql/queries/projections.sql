@@ -22,8 +22,8 @@ on conflict (name) do nothing
 delete from outlog.projection_checkpoints where name = :name
 
 -- name: checkpoint_request_rebuild(name, rebuild, rebuild_id)
--- Requests a rebuild. In place it starts again, so its error is cleared; aside leaves the live tables
--- and their error as they are.
+-- Requests a rebuild. In place it starts again, so its error is cleared; aside leaves the live
+-- tables and their error as they are.
 update outlog.projection_checkpoints
    set rebuild = :rebuild, rebuild_id = :rebuild_id, rebuild_event_id = 0, rebuild_upto = 0,
        rebuild_started_at = null, rebuild_error = null, updated_at = outlog.after(0),
@@ -67,8 +67,8 @@ update outlog.projection_checkpoints set lease_until = outlog.after(:lease_us::b
 update outlog.projection_checkpoints set owner = null, lease_until = null where name = :name and epoch = :epoch
 
 -- name: checkpoint_move(name, epoch, from, to, lease_us)
--- In one transaction with the change of the tables (P1). 0 rows: we do not own it any more, or an operator
--- moved it. The row is locked, so of two that try the second waits and then changes 0 rows.
+-- In one transaction with the change of the tables (P1). 0 rows: we do not own it any more, or an
+-- operator moved it. The row is locked: of two that try the second waits and then changes 0 rows.
 update outlog.projection_checkpoints
    set last_applied_event_id = :to, lease_until = outlog.after(:lease_us::bigint), updated_at = outlog.after(0),
        rebuild = case when rebuild = 'in_place' and rebuild_upto <= :to then null else rebuild end
@@ -127,8 +127,8 @@ update outlog.projection_checkpoints
  where name = :name and definition is null
 
 -- name: checkpoint_advance(name, from, to)
--- checkpoint_move for a projection in C, which needs no owner: of two that apply the same events the
--- second waits, and then changes 0 rows.
+-- checkpoint_move for a projection in C, which needs no owner: of two that apply the same events
+-- the second waits, and then changes 0 rows.
 update outlog.projection_checkpoints
    set last_applied_event_id = :to, error = null, updated_at = outlog.after(0)
  where name = :name and last_applied_event_id = :from and definition is null and rebuild is null

@@ -1,4 +1,4 @@
--- Recent rates. Each query uses an index on time and reads what happened in it, never a whole table.
+-- Recent rates. Each query uses an index on time and reads what is recent, never a whole table.
 
 -- name: clock_at(us)
 -- The store's own clock, which wrote the times below.
@@ -6,7 +6,8 @@ select outlog.after(:us::bigint)
 
 -- name: batch_total(since, until)
 -- How many sequence numbers the batches of published messages cover.
-select coalesce(sum(to_seq - from_seq + 1), 0)::bigint from outlog.batches where published_at > :since and published_at <= :until
+select coalesce(sum(to_seq - from_seq + 1), 0)::bigint from outlog.batches
+ where published_at > :since and published_at <= :until
 
 -- name: batch_newest(since, until, limit literal)
 select lane, from_seq, to_seq, published_at from outlog.batches

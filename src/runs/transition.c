@@ -160,8 +160,8 @@ static int find_step(outlog_tx *tx, struct ol_transition *move, outlog_err *err)
         return got;
     snprintf(move->step_event_id, sizeof move->step_event_id, "%s", found[1]);
     if (find_run(tx, move, found[0], err) < 0 ||
-        ol_row_list_load(tx->conn, OL_Q_STEP_GET, OL_PARAMS(ol_value_text(move->id)), &ol_table_step,
-                         move->arena, &move->list, err) < 0)
+        ol_row_list_load(tx->conn, OL_Q_STEP_GET, OL_PARAMS(ol_value_text(move->id)),
+                         &ol_table_step, move->arena, &move->list, err) < 0)
         return -1;
     move->step = move->list.last;
     return 0;
@@ -500,7 +500,7 @@ static int store_step(outlog_tx *tx, struct ol_transition *move, const struct ol
     const char *texts[12] = {NULL};
     for (int i = 0; i < ol_table_step.count; i++)
         texts[i] = ol_table_step.columns[i].type == OL_COLUMN_JSON ? step->values[i]
-                                                                 : field(move, step, i);
+                                                                   : field(move, step, i);
     return ol_store_exec(tx->conn, OL_Q_STEP_PUT,
                          OL_PARAMS(ol_value_text(texts[OL_IN_STEP_ID]),
                                    ol_value_text(texts[OL_IN_STEP_RUN]),
