@@ -144,7 +144,7 @@ static void verify_runs(void)
     int more;
     while ((more = ol_verify_next(handle, &all, 100, &err)) > 0)
         continue;
-    if (more < 0 || ol_verify_strays(handle, &all, &err) < 0)
+    if (more < 0 || ol_verify_orphans(handle, &all, &err) < 0)
         bench_die("%s", err.message);
     printf("{\"runs\":%lld,\"differences\":%lld,\"per_second\":%.1f,\"resident_peak\":%lld}\n",
            (long long)all.runs, (long long)all.differences,

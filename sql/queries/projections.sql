@@ -1,4 +1,4 @@
--- Projections: what is declared, how far each is, who owns it.
+-- Projections: the declared definitions, the position and the owner of each.
 
 -- name: projection_declared()
 select name, definition from outlog.projections order by name
@@ -21,22 +21,22 @@ on conflict (name) do nothing
 -- name: checkpoint_delete(name)
 delete from outlog.projection_checkpoints where name = :name
 
--- name: checkpoint_ask(name, rebuild, rebuild_id)
--- Asks for a rebuild. What is built in place begins anew, so its error is over; beside it the live one
--- stays as it is.
+-- name: checkpoint_request_rebuild(name, rebuild, rebuild_id)
+-- Requests a rebuild. In place it starts again, so its error is cleared; aside leaves the live
+-- tables and their error as they are.
 update outlog.projection_checkpoints
    set rebuild = :rebuild, rebuild_id = :rebuild_id, rebuild_event_id = 0, rebuild_upto = 0,
        rebuild_started_at = null, rebuild_error = null, updated_at = outlog.after(0),
        error = case when :rebuild = 'aside' then error end
  where name = :name
 
--- name: checkpoint_unask(name)
+-- name: checkpoint_cancel_rebuild(name)
 update outlog.projection_checkpoints
    set rebuild = null, rebuild_error = null, updated_at = outlog.after(0)
  where name = :name and rebuild = 'aside'
 
 -- name: checkpoint_list()
--- Everything for people, and for a worker what may have changed; the definitions come apart.
+-- All but the definitions, which are long: checkpoint_definitions reads those.
 select c.name, c.version, c.last_applied_event_id, c.status, c.error, c.rebuild, c.rebuild_id,
        c.rebuild_event_id, c.rebuild_upto, c.rebuild_started_at, c.rebuild_error, c.epoch, c.owner,
        c.owner_name, (c.owner is null or c.lease_until < outlog.after(0))::integer, c.updated_at,
@@ -52,9 +52,9 @@ select c.definition, p.definition
 -- name: checkpoint_position(name)
 select last_applied_event_id from outlog.projection_checkpoints where name = :name
 
--- name: checkpoint_take(name, run, owner_name, lease_us)
--- For one who finds it free, or had it: the epoch rises, so that whoever had it can move nothing any
--- more.
+-- name: checkpoint_acquire(name, run, owner_name, lease_us)
+-- Takes ownership when it is free, or already ours. The epoch rises, so the previous owner can move
+-- nothing any more.
 update outlog.projection_checkpoints
    set owner = :run, owner_name = :owner_name, epoch = epoch + 1, lease_until = outlog.after(:lease_us::bigint)
  where name = :name and (owner is null or owner = :run or lease_until < outlog.after(0))
@@ -67,8 +67,8 @@ update outlog.projection_checkpoints set lease_until = outlog.after(:lease_us::b
 update outlog.projection_checkpoints set owner = null, lease_until = null where name = :name and epoch = :epoch
 
 -- name: checkpoint_move(name, epoch, from, to, lease_us)
--- With the change of the view, in one transaction (P1). 0 rows: we do not own it any more, or a person
--- has put it elsewhere. It locks the row, so of two that try the second waits and then finds 0 rows.
+-- In one transaction with the change of the tables (P1). 0 rows: we do not own it any more, or an
+-- operator moved it. The row is locked: of two that try the second waits and then changes 0 rows.
 update outlog.projection_checkpoints
    set last_applied_event_id = :to, lease_until = outlog.after(:lease_us::bigint), updated_at = outlog.after(0),
        rebuild = case when rebuild = 'in_place' and rebuild_upto <= :to then null else rebuild end
@@ -76,7 +76,7 @@ update outlog.projection_checkpoints
    and (coalesce(rebuild, '') <> 'in_place' or rebuild_started_at is not null)
 
 -- name: checkpoint_begin(name, epoch, rebuild_id, version, definition, upto)
--- The tables are there and empty: the beginning of a rebuild in place.
+-- Starts a rebuild in place: the tables exist and are empty.
 update outlog.projection_checkpoints
    set version = :version, definition = :definition, last_applied_event_id = 0, error = null,
        rebuild_upto = :upto::bigint, rebuild_started_at = outlog.after(0), updated_at = outlog.after(0),
@@ -84,14 +84,14 @@ update outlog.projection_checkpoints
  where name = :name and epoch = :epoch and rebuild = 'in_place' and rebuild_id = :rebuild_id
 
 -- name: checkpoint_progress(name, epoch, rebuild_id, event_id, upto, lease_us)
--- How far the tables beside the live ones are.
+-- Stores the position of the shadow tables.
 update outlog.projection_checkpoints
    set rebuild_event_id = :event_id, rebuild_upto = :upto, lease_until = outlog.after(:lease_us::bigint),
        rebuild_started_at = coalesce(rebuild_started_at, outlog.after(0))
  where name = :name and epoch = :epoch and rebuild = 'aside' and rebuild_id = :rebuild_id
 
 -- name: checkpoint_swap(name, epoch, rebuild_id, version, definition, event_id)
--- Never back: the new tables are at least as far as the old ones.
+-- Never backwards: the new tables are at least as far as the old ones.
 update outlog.projection_checkpoints
    set version = :version, definition = :definition, last_applied_event_id = :event_id, error = null,
        rebuild = null, rebuild_error = null, rebuild_event_id = :event_id, updated_at = outlog.after(0)
@@ -111,24 +111,24 @@ update outlog.projection_checkpoints set error = null, rebuild_error = null, upd
  where name = :name
 
 -- name: checkpoint_skip(name, event_id)
--- Past an event that cannot be applied; what was applied stands before it.
+-- Moves past an event that cannot be applied; those before it are applied.
 update outlog.projection_checkpoints set last_applied_event_id = :event_id, error = null, updated_at = outlog.after(0)
  where name = :name and last_applied_event_id < :event_id and error is not null
 
 -- name: checkpoint_own(name, version)
--- A projection in C: 0 rows when it is there already.
+-- A projection in C: 0 rows when it exists already.
 insert into outlog.projection_checkpoints (name, version, updated_at) values (:name, :version, outlog.after(0))
 on conflict (name) do nothing
 
 -- name: checkpoint_restart(name, version)
--- A projection in C begins anew: it has emptied its tables in this transaction.
+-- A projection in C starts again: it has emptied its tables in this transaction.
 update outlog.projection_checkpoints
    set version = :version, last_applied_event_id = 0, rebuild = null, error = null, updated_at = outlog.after(0)
  where name = :name and definition is null
 
 -- name: checkpoint_advance(name, from, to)
--- The same as checkpoint_move for a projection in C, which needs no owner: of two that apply the same
--- events the second waits, and then finds 0 rows.
+-- checkpoint_move for a projection in C, which needs no owner: of two that apply the same events
+-- the second waits, and then changes 0 rows.
 update outlog.projection_checkpoints
    set last_applied_event_id = :to, error = null, updated_at = outlog.after(0)
  where name = :name and last_applied_event_id = :from and definition is null and rebuild is null
@@ -146,16 +146,16 @@ select event_id from outlog.projection_skips where name = :name and version = :v
 -- name: skip_delete(name)
 delete from outlog.projection_skips where name = :name
 
--- name: build_create()
--- Beside the tables that are being built: which request, and how far.
+-- name: shadow_create()
+-- Stored beside the shadow tables: the request they serve, and their position.
 create table outlog_build (rebuild_id text not null, event_id bigint not null)
 
--- name: build_begin(rebuild_id)
+-- name: shadow_begin(rebuild_id)
 insert into outlog_build (rebuild_id, event_id) values (:rebuild_id, 0)
 
--- name: build_get()
+-- name: shadow_get()
 select rebuild_id, event_id from outlog_build
 
--- name: build_move(from, to)
--- With the change of the tables. 0 rows: another worker did it.
+-- name: shadow_move(from, to)
+-- In one transaction with the change of the tables. 0 rows: another worker moved it.
 update outlog_build set event_id = :to where event_id = :from

@@ -48,8 +48,8 @@ select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregat
  where aggregate_type = 'SIGNAL' and aggregate_id = :signal_id and coalesce(org_id, '') = :org_key
  order by aggregate_seq
 
--- name: story_starts(after, upto, limit literal)
--- Where signals and runs begin, in order: what verify goes through.
+-- name: verify_starts(after, upto, limit literal)
+-- The first event of each signal and run, in order: verify works through these.
 select event_id, event_type, aggregate_id, org_id
   from (select * from (select event_id, event_type, aggregate_id, org_id from outlog.events
                         where event_type = 'RUN_STARTED' and event_id > :after and event_id <= :upto
@@ -60,8 +60,8 @@ select event_id, event_type, aggregate_id, org_id
                         order by event_id limit :limit) s) e
  order by event_id limit :limit
 
--- name: story_strays(limit literal)
--- Rows whose run or signal the log does not know: somebody put them there.
+-- name: verify_orphans(limit literal)
+-- Rows whose run or signal has no event: somebody inserted them by hand.
 select kind, id from (
     select 'runs' as kind, run_id as id from outlog.runs r where not exists (
         select 1 from outlog.events e where e.aggregate_type = 'RUN' and e.aggregate_id = r.run_id)

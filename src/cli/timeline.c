@@ -371,7 +371,7 @@ static void measure_run(struct timeline *d)
 int ol_cli_timeline(struct ol_cli *cli, outlog *log, const char *run_id, outlog_err *err)
 {
     struct timeline d = {.cli = cli};
-    int result = ol_run_read_json(log, run_id, &d.snapshot, &d.page, err);
+    int result = ol_run_snapshot_load_all(log, run_id, &d.snapshot, &d.page, err);
     if (result == 0) {
         measure_run(&d);
         draw_head(&d);

@@ -28,7 +28,7 @@ static int verify_all(outlog *log, struct ol_verify *verify, outlog_err *err)
     while (!is_stopped && (more = ol_verify_next(log, verify, VERIFY_CHUNK, err)) > 0)
         ol_progress_move(&progress, verify->after);
     if (!is_stopped && more == 0)
-        more = ol_verify_strays(log, verify, err);
+        more = ol_verify_orphans(log, verify, err);
     ol_progress_end(&progress);
     return more < 0 ? -1 : 0;
 }
@@ -62,7 +62,7 @@ static void print_result(const struct ol_cli *cli, const struct ol_verify *verif
 
 static int run_verify(struct ol_cli *cli)
 {
-    struct ol_verify verify = {.tell = ol_cli_print_difference, .user = cli};
+    struct ol_verify verify = {.on_difference = ol_cli_print_difference, .user = cli};
     bool all = false;
     outlog_err err;
     int status = ol_cli_options(cli, (const struct ol_option[]){{"all", OL_OPTION_FLAG, &all, NULL},

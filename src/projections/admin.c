@@ -1,15 +1,15 @@
-/* admin.c: what people ask of projections: how they are, wait, rebuild, skip, retry. Each change
- * leaves an audit event in its own transaction (X4). */
+/* admin.c: the public functions that list, await, rebuild, skip and retry projections. Each change
+ * appends an audit event in its own transaction (X4). */
 #include "base/clock.h"
 #include "base/json/json.h"
 #include "projections/checkpoint.h"
 
 #include <string.h>
 
-/* --- questions --- */
+/* --- reading --- */
 
-int outlog_projection_list(outlog *log, struct outlog_projection *out, size_t room, size_t *count,
-                           outlog_err *err)
+int outlog_projection_list(outlog *log, struct outlog_projection *out, size_t capacity,
+                           size_t *count, outlog_err *err)
 {
     struct ol_arena arena = {0};
     struct ol_checkpoint *rows;
@@ -19,7 +19,7 @@ int outlog_projection_list(outlog *log, struct outlog_projection *out, size_t ro
     if (ol_log_ready(log, err) < 0 || outlog_settled(log, &settled, err) < 0)
         return -1;
     int result = ol_checkpoint_list(log->conn, &arena, &rows, count, err);
-    for (size_t i = 0; result == 0 && i < *count && i < room; i++) {
+    for (size_t i = 0; result == 0 && i < *count && i < capacity; i++) {
         out[i] = rows[i].shown;
         out[i].lag = settled > out[i].last_applied_event_id ? settled - out[i].last_applied_event_id
                                                             : 0;
@@ -52,7 +52,7 @@ int outlog_projection_wait(outlog *log, const char *name, int64_t event_id, int 
         return ol_fail(
             err, OUTLOG_MISUSE,
             "this handle has an open transaction, and nothing of it is applied before it "
-            "commits; end it first, or wait by another one");
+            "commits; end it first, or wait with another handle");
     if (ol_log_ready(log, err) < 0)
         return -1;
     if (!log->is_waiting)
@@ -85,7 +85,7 @@ int outlog_projection_wait(outlog *log, const char *name, int64_t event_id, int 
 
 /* --- changes --- */
 
-struct change {
+struct projection_change {
     outlog_tx *tx;
     struct ol_conn *conn;
     struct ol_checkpoint row;
@@ -93,12 +93,12 @@ struct change {
     outlog_err *err;
 };
 
-/* Begin, and look at the projection inside the transaction. */
-static int change_begin(struct change *c, outlog *log, const char *name,
+/* Begin, and read the projection inside the transaction. */
+static int change_begin(struct projection_change *c, outlog *log, const char *name,
                         const struct outlog_operator *by, outlog_err *err)
 {
     static const struct outlog_operator nobody;
-    *c = (struct change){.by = by ? by : &nobody, .err = err};
+    *c = (struct projection_change){.by = by ? by : &nobody, .err = err};
     if (outlog_begin(log, &c->tx, err) < 0)
         return -1;
     c->conn = c->tx->conn;
@@ -106,7 +106,7 @@ static int change_begin(struct change *c, outlog *log, const char *name,
 }
 
 /* `more`: further members of the payload, or "". */
-static int audit(struct change *c, const char *event_type, const char *more)
+static int append_audit(struct projection_change *c, const char *event_type, const char *more)
 {
     struct outlog_appended appended;
     struct ol_buf payload = {0};
@@ -127,7 +127,7 @@ static int audit(struct change *c, const char *event_type, const char *more)
     return result;
 }
 
-static int change_end(struct change *c, int result)
+static int change_end(struct projection_change *c, int result)
 {
     if (result < 0) {
         outlog_rollback(c->tx);
@@ -136,45 +136,46 @@ static int change_end(struct change *c, int result)
     return outlog_commit(c->tx, c->err);
 }
 
-static int ask(struct change *c, bool aside)
+static int request_rebuild(struct projection_change *c, bool aside)
 {
     char rebuild_id[OL_UUID_TEXT];
     const struct outlog_projection *shown = &c->row.shown;
     if (c->row.shown.is_in_c && aside)
         return ol_fail(c->err, OUTLOG_ILLEGAL_TRANSITION,
-                       "projection %s is made in C and can only be rebuilt in place", shown->name);
+                       "projection %s is written in C and can only be rebuilt in place",
+                       shown->name);
     if (!aside && shown->version > 0 && c->row.declared_at &&
         shown->rebuild_version != shown->version)
         return ol_fail(c->err, OUTLOG_ILLEGAL_TRANSITION,
                        "version %d of %s is live and %d is declared; rebuild it aside",
                        shown->version, shown->name, shown->rebuild_version);
-    aside &= shown->version > 0; // there is nothing yet to build it beside of
+    aside &= shown->version > 0; // without live tables there is nothing to leave in place
     ol_uuid_make(rebuild_id);
-    if (ol_store_exec(c->conn, OL_Q_CHECKPOINT_ASK,
+    if (ol_store_exec(c->conn, OL_Q_CHECKPOINT_REQUEST_REBUILD,
                       OL_PARAMS(ol_value_text(shown->name),
                                 ol_value_text(aside ? "aside" : "in_place"),
                                 ol_value_text(rebuild_id)),
                       NULL, c->err) < 0)
         return -1;
-    return audit(c, "outlog.projection.rebuild_requested",
-                 aside ? ",\"kind\":\"aside\"" : ",\"kind\":\"in_place\"");
+    return append_audit(c, "outlog.projection.rebuild_requested",
+                        aside ? ",\"kind\":\"aside\"" : ",\"kind\":\"in_place\"");
 }
 
 int outlog_projection_rebuild(outlog *log, const char *name, bool aside,
                               const struct outlog_operator *by, outlog_err *err)
 {
-    struct change c;
+    struct projection_change c;
     int result = change_begin(&c, log, name, by, err);
-    return change_end(&c, result < 0 ? -1 : ask(&c, aside));
+    return change_end(&c, result < 0 ? -1 : request_rebuild(&c, aside));
 }
 
-static int unask(struct change *c)
+static int cancel_rebuild(struct projection_change *c)
 {
     int64_t changed;
-    if (ol_store_exec(c->conn, OL_Q_CHECKPOINT_UNASK, OL_PARAMS(ol_value_text(c->row.shown.name)),
-                      &changed, c->err) < 0)
+    if (ol_store_exec(c->conn, OL_Q_CHECKPOINT_CANCEL_REBUILD,
+                      OL_PARAMS(ol_value_text(c->row.shown.name)), &changed, c->err) < 0)
         return -1;
-    return changed ? audit(c, "outlog.projection.rebuild_cancelled", "")
+    return changed ? append_audit(c, "outlog.projection.rebuild_cancelled", "")
                    : ol_fail(c->err, OUTLOG_ILLEGAL_TRANSITION,
                              "projection %s is not being rebuilt aside", c->row.shown.name);
 }
@@ -182,13 +183,13 @@ static int unask(struct change *c)
 int outlog_projection_cancel(outlog *log, const char *name, const struct outlog_operator *by,
                              outlog_err *err)
 {
-    struct change c;
+    struct projection_change c;
     int result = change_begin(&c, log, name, by, err);
-    return change_end(&c, result < 0 ? -1 : unask(&c));
+    return change_end(&c, result < 0 ? -1 : cancel_rebuild(&c));
 }
 
-/* Is this where it stopped? */
-static bool is_at(const char *error, int64_t event_id)
+/* Whether the projection stopped at this event. */
+static bool stopped_at(const char *error, int64_t event_id)
 {
     struct ol_json value;
     int64_t at;
@@ -198,13 +199,14 @@ static bool is_at(const char *error, int64_t event_id)
     return ol_json_int(&member, &at) && at == event_id;
 }
 
-static int skip(struct change *c, int64_t event_id)
+static int skip_event(struct projection_change *c, int64_t event_id)
 {
     const struct outlog_projection *shown = &c->row.shown;
-    bool is_live = is_at(shown->error, event_id), is_build = is_at(shown->rebuild_error, event_id);
+    bool is_live = stopped_at(shown->error, event_id),
+         is_shadow = stopped_at(shown->rebuild_error, event_id);
     struct ol_buf more = {0};
     int result = -1;
-    if (!is_live && !is_build)
+    if (!is_live && !is_shadow)
         return ol_fail(c->err, OUTLOG_ILLEGAL_TRANSITION,
                        "projection %s has not stopped at event %lld; `outlog projections` shows "
                        "where it has",
@@ -217,7 +219,7 @@ static int skip(struct change *c, int64_t event_id)
             ol_store_exec(c->conn, OL_Q_CHECKPOINT_SKIP, OL_PARAMS(name, at), NULL, c->err) < 0)
             goto out;
     }
-    if (is_build) {
+    if (is_shadow) {
         if (ol_store_exec(c->conn, OL_Q_SKIP_ADD,
                           OL_PARAMS(name, ol_value_int(shown->rebuild_version), at), NULL,
                           c->err) < 0 ||
@@ -225,7 +227,7 @@ static int skip(struct change *c, int64_t event_id)
              ol_store_exec(c->conn, OL_Q_CHECKPOINT_RETRY, OL_PARAMS(name), NULL, c->err) < 0))
             goto out;
     }
-    result = audit(c, "outlog.projection.skipped", more.failed ? "" : more.data);
+    result = append_audit(c, "outlog.projection.skipped", more.failed ? "" : more.data);
 out:
     ol_buf_clear(&more);
     return result;
@@ -234,12 +236,12 @@ out:
 int outlog_projection_skip(outlog *log, const char *name, int64_t event_id,
                            const struct outlog_operator *by, outlog_err *err)
 {
-    struct change c;
+    struct projection_change c;
     int result = change_begin(&c, log, name, by, err);
-    return change_end(&c, result < 0 ? -1 : skip(&c, event_id));
+    return change_end(&c, result < 0 ? -1 : skip_event(&c, event_id));
 }
 
-static int retry(struct change *c)
+static int retry_projection(struct projection_change *c)
 {
     const struct outlog_projection *shown = &c->row.shown;
     if (!*shown->error && !*shown->rebuild_error)
@@ -248,13 +250,13 @@ static int retry(struct change *c)
     if (ol_store_exec(c->conn, OL_Q_CHECKPOINT_RETRY, OL_PARAMS(ol_value_text(shown->name)), NULL,
                       c->err) < 0)
         return -1;
-    return audit(c, "outlog.projection.retried", "");
+    return append_audit(c, "outlog.projection.retried", "");
 }
 
 int outlog_projection_retry(outlog *log, const char *name, const struct outlog_operator *by,
                             outlog_err *err)
 {
-    struct change c;
+    struct projection_change c;
     int result = change_begin(&c, log, name, by, err);
-    return change_end(&c, result < 0 ? -1 : retry(&c));
+    return change_end(&c, result < 0 ? -1 : retry_projection(&c));
 }

@@ -1,4 +1,4 @@
-/* checkpoint.c: see checkpoint.h. */
+/* checkpoint.c: reads checkpoints from the store and writes them as JSON. */
 #include "projections/checkpoint.h"
 
 #include "base/clock.h"
@@ -6,23 +6,23 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STATEMENT_SHOWN = 1000 };
+enum { STATEMENT_BYTES_MAX = 1000 };
 
 /* --- rows --- */
 
-static void copy_text(const struct ol_rows *rows, int column, char *to, size_t room)
+static void copy_text(const struct ol_rows *rows, int column, char *to, size_t capacity)
 {
     const char *text = ol_rows_text(rows, column, NULL);
-    snprintf(to, room, "%s", text ? text : "");
+    snprintf(to, capacity, "%s", text ? text : "");
 }
 
-static int64_t time_or_0(const struct ol_rows *rows, int column)
+static int64_t read_time(const struct ol_rows *rows, int column)
 {
     return ol_rows_is_null(rows, column) ? 0 : ol_rows_time(rows, column);
 }
 
 /* The columns of checkpoint_list. */
-static void fill(const struct ol_rows *rows, struct ol_checkpoint *out)
+static void read_checkpoint(const struct ol_rows *rows, struct ol_checkpoint *out)
 {
     struct outlog_projection *shown = &out->shown;
     copy_text(rows, 0, shown->name, sizeof shown->name);
@@ -34,7 +34,7 @@ static void fill(const struct ol_rows *rows, struct ol_checkpoint *out)
     copy_text(rows, 6, out->rebuild_id, sizeof out->rebuild_id);
     shown->rebuild_event_id = ol_rows_int(rows, 7);
     shown->rebuild_upto = ol_rows_int(rows, 8);
-    shown->rebuild_started_at = time_or_0(rows, 9);
+    shown->rebuild_started_at = read_time(rows, 9);
     copy_text(rows, 10, shown->rebuild_error, sizeof shown->rebuild_error);
     out->epoch = ol_rows_int(rows, 11);
     copy_text(rows, 12, out->owner, sizeof out->owner);
@@ -42,11 +42,11 @@ static void fill(const struct ol_rows *rows, struct ol_checkpoint *out)
     out->is_free = ol_rows_int(rows, 14) != 0;
     shown->updated_at = ol_rows_time(rows, 15);
     shown->rebuild_version = (int)ol_rows_int(rows, 16);
-    out->declared_at = time_or_0(rows, 17);
+    out->declared_at = read_time(rows, 17);
     out->shown.is_in_c = ol_rows_int(rows, 18) != 0;
     if (out->is_free)
         shown->owner[0] = '\0';
-    if (strcmp(shown->rebuild, "in_place") == 0) // it is the live one that moves
+    if (strcmp(shown->rebuild, "in_place") == 0) // it rebuilds the live tables
         shown->rebuild_event_id = shown->last_applied_event_id;
 }
 
@@ -54,7 +54,7 @@ int ol_checkpoint_list(struct ol_conn *conn, struct ol_arena *arena, struct ol_c
                        size_t *count, outlog_err *err)
 {
     struct ol_rows rows;
-    size_t room = 0;
+    size_t capacity = 0;
     int more;
 
     *out = NULL;
@@ -62,9 +62,9 @@ int ol_checkpoint_list(struct ol_conn *conn, struct ol_arena *arena, struct ol_c
     if (ol_store_query(conn, OL_Q_CHECKPOINT_LIST, OL_NO_PARAMS, &rows, err) < 0)
         return -1;
     while ((more = ol_rows_next(&rows, err)) > 0) {
-        if (*count == room) {
-            room = room ? room * 2 : 8;
-            struct ol_checkpoint *wider = ol_arena_array(arena, room, sizeof *wider);
+        if (*count == capacity) {
+            capacity = capacity ? capacity * 2 : 8;
+            struct ol_checkpoint *wider = ol_arena_array(arena, capacity, sizeof *wider);
             if (!wider) {
                 more = ol_no_memory(err);
                 break;
@@ -73,7 +73,7 @@ int ol_checkpoint_list(struct ol_conn *conn, struct ol_arena *arena, struct ol_c
                 memcpy(wider, *out, *count * sizeof *wider);
             *out = wider;
         }
-        fill(&rows, &(*out)[(*count)++]);
+        read_checkpoint(&rows, &(*out)[(*count)++]);
     }
     ol_rows_end(&rows);
     return more;
@@ -101,12 +101,12 @@ int ol_checkpoint_get(struct ol_conn *conn, const char *name, struct ol_checkpoi
 
 /* --- JSON --- */
 
-/* At most `most` bytes of a text, whole characters. */
-static void put_some(struct ol_buf *out, const char *text, size_t most)
+/* At max `max` bytes of a text, in whole characters. */
+static void put_truncated(struct ol_buf *out, const char *text, size_t max)
 {
     size_t bytes = strlen(text);
-    if (bytes > most)
-        for (bytes = most; bytes && ((unsigned char)text[bytes] & 0xC0) == 0x80;)
+    if (bytes > max)
+        for (bytes = max; bytes && ((unsigned char)text[bytes] & 0xC0) == 0x80;)
             bytes--;
     ol_buf_json(out, text, bytes);
 }
@@ -123,11 +123,11 @@ void ol_checkpoint_error(const struct outlog_event *event, const char *statement
     ol_buf_json_text(out, event ? event->event_type : NULL);
     ol_buf_text(out, ",\"statement\":");
     if (statement)
-        put_some(out, statement, STATEMENT_SHOWN);
+        put_truncated(out, statement, STATEMENT_BYTES_MAX);
     else
         ol_buf_text(out, "null");
     ol_buf_text(out, ",\"message\":");
-    put_some(out, message, STATEMENT_SHOWN / 2);
+    put_truncated(out, message, STATEMENT_BYTES_MAX / 2);
     ol_buf_char(out, '}');
 }
 

@@ -1,4 +1,4 @@
-/* checkpoint.h: how far each projection is, and what is asked of it. */
+/* checkpoint.h: the position of each projection, its owner, and the rebuild it is asked for. */
 #ifndef OL_PROJECTIONS_CHECKPOINT_H
 #define OL_PROJECTIONS_CHECKPOINT_H
 
@@ -11,8 +11,8 @@ struct ol_checkpoint {
     struct outlog_projection shown; /* lag is not filled in */
     char rebuild_id[OL_UUID_TEXT];
     int64_t epoch;
-    char owner[OL_UUID_TEXT]; /* the run that owns it, or "" */
-    bool is_free;             /* it may be taken: nobody owns it, or the lease is over */
+    char owner[OL_UUID_TEXT]; /* the worker that owns it, or "" */
+    bool is_free;             /* it may be taken: it has no owner, or the lease has ended */
     int64_t declared_at;      /* when outlog.yaml last changed it; 0: it is not declared */
 };
 
@@ -29,7 +29,7 @@ int ol_checkpoint_get(struct ol_conn *conn, const char *name, struct ol_checkpoi
 void ol_checkpoint_error(const struct outlog_event *event, const char *statement,
                          const char *message, struct ol_buf *out);
 
-/* Events a second since its rebuild began; *eta_s: the seconds it still takes, or -1. */
+/* Events per second since its rebuild began; *eta_s: the seconds left, or -1 when unknown. */
 int64_t ol_checkpoint_rebuild_pace(const struct outlog_projection *projection, int64_t *eta_s);
 
 /* A projection as JSON: the object of `GET /v1/projections`. */

@@ -1,4 +1,4 @@
-/* definition.c: see definition.h. */
+/* definition.c: reads and checks the JSON of a definition, and stores it. */
 #include "projections/definition.h"
 
 #include "store/user_sql.h"
@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_NAME = 48, MOST_TABLES = 32, MOST_VERSION = 1000000 };
+enum { PROJECTION_NAME_MAX = 48, PROJECTION_TABLES_MAX = 32, PROJECTION_VERSION_MAX = 1000000 };
 
 /* --- reading --- */
 
-/* The name is part of a schema's or a file's. */
-static bool is_name(const char *name, size_t most)
+/* The name becomes part of the name of a schema or a file. */
+static bool is_name(const char *name, size_t max)
 {
     size_t bytes = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
-    return bytes > 0 && bytes <= most && name[bytes] == '\0';
+    return bytes > 0 && bytes <= max && name[bytes] == '\0';
 }
 
 static int check_keys(const struct ol_json *definition, outlog_err *err)
@@ -41,7 +41,7 @@ static int read_version(const struct ol_json *definition, int *out, outlog_err *
     struct ol_json value = ol_json_get(definition, "version");
     int64_t number = 1;
     if (value.type != OL_JSON_NONE &&
-        (!ol_json_int(&value, &number) || number < 1 || number > MOST_VERSION))
+        (!ol_json_int(&value, &number) || number < 1 || number > PROJECTION_VERSION_MAX))
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/version",
                           "version: a whole number from 1 is wanted");
     *out = (int)number;
@@ -56,17 +56,17 @@ static int read_tables(const struct ol_json *definition, struct ol_arena *arena,
     if (list.type != OL_JSON_ARRAY)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/tables",
                           "tables: a list of the tables it fills is wanted");
-    out->tables = ol_arena_array(arena, MOST_TABLES, sizeof *out->tables);
+    out->tables = ol_arena_array(arena, PROJECTION_TABLES_MAX, sizeof *out->tables);
     out->tables_json = ol_arena_copy(arena, list.text, list.bytes);
     if (!out->tables || !out->tables_json)
         return ol_no_memory(err);
     while (ol_json_next(&list, &it)) {
         const char *name = ol_json_string(&it.value, arena, NULL);
-        if (!name || !is_name(name, 63) || out->table_count == MOST_TABLES)
+        if (!name || !is_name(name, 63) || out->table_count == PROJECTION_TABLES_MAX)
             return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/tables",
                               "tables: names of 1 to 63 letters, digits, _ and - without a schema "
                               "are wanted, %d at most",
-                              MOST_TABLES);
+                              PROJECTION_TABLES_MAX);
         out->tables[out->table_count++] = name;
     }
     return out->table_count
@@ -74,7 +74,7 @@ static int read_tables(const struct ol_json *definition, struct ol_arena *arena,
                : ol_fail_at(err, OUTLOG_INVALID_FIELD, "/tables", "tables: at least one is wanted");
 }
 
-/* "order.created@2" in two. */
+/* Split "order.created@2". */
 static int read_type(const char *key, struct ol_arena *arena, struct ol_projection_handler *out,
                      outlog_err *err)
 {
@@ -84,7 +84,7 @@ static int read_type(const char *key, struct ol_arena *arena, struct ol_projecti
     long version = at ? strtol(at + 1, &end, 10) : 0;
     if (bytes < 1 || bytes > 100)
         return ol_fail(err, OUTLOG_INVALID_FIELD, "an event type has 1 to 100 bytes");
-    if (at && (end == at + 1 || *end || version < 1 || version > MOST_VERSION))
+    if (at && (end == at + 1 || *end || version < 1 || version > PROJECTION_VERSION_MAX))
         return ol_fail(err, OUTLOG_INVALID_FIELD, "after @ an event_version from 1 is wanted");
     out->event_version = (int)version;
     out->event_type = ol_arena_copy(arena, key, bytes);
@@ -164,9 +164,10 @@ int ol_projection_read(const char *name, const struct ol_json *definition, struc
                        struct ol_projection *out, outlog_err *err)
 {
     *out = (struct ol_projection){.name = name, .create = ""};
-    if (!is_name(name, MOST_NAME))
+    if (!is_name(name, PROJECTION_NAME_MAX))
         return ol_fail(err, OUTLOG_INVALID_FIELD,
-                       "a projection's name has 1 to %d letters, digits, _ and -", MOST_NAME);
+                       "a projection's name has 1 to %d letters, digits, _ and -",
+                       PROJECTION_NAME_MAX);
     if (check_keys(definition, err) < 0 || read_version(definition, &out->version, err) < 0 ||
         read_tables(definition, arena, out, err) < 0)
         return -1;
@@ -202,7 +203,7 @@ const struct ol_projection_handler *ol_projection_find(const struct ol_projectio
 
 /* --- storing --- */
 
-/* What is live, and under which version; 0 when nothing is. */
+/* The live definition; NULL when there is none. */
 static int load_live(struct ol_conn *conn, const char *name, struct ol_arena *arena,
                      const char **definition, outlog_err *err)
 {
@@ -219,7 +220,7 @@ static int load_live(struct ol_conn *conn, const char *name, struct ol_arena *ar
     return failed ? ol_no_memory(err) : got < 0 ? -1 : 0;
 }
 
-static bool is_same(const struct ol_json *one, const struct ol_json *two)
+static bool json_equals(const struct ol_json *one, const struct ol_json *two)
 {
     struct ol_buf a = {0}, b = {0};
     bool same = ol_json_canonical(one, &a) == 0 && ol_json_canonical(two, &b) == 0 &&
@@ -229,9 +230,9 @@ static bool is_same(const struct ol_json *one, const struct ol_json *two)
     return same;
 }
 
-/* How the new definition stands to the live one. */
-static int compare(const char *live, const struct ol_json *wanted, int version, bool *is_newer,
-                   outlog_err *err)
+/* Whether the new definition may replace the live one, and whether it is newer. */
+static int compare_live(const char *live, const struct ol_json *wanted, int version, bool *is_newer,
+                        outlog_err *err)
 {
     struct ol_json now;
     int live_version;
@@ -242,12 +243,12 @@ static int compare(const char *live, const struct ol_json *wanted, int version, 
         read_version(&now, &live_version, err) < 0)
         return -1;
     *is_newer = version > live_version;
-    if (*is_newer || is_same(&now, wanted))
+    if (*is_newer || json_equals(&now, wanted))
         return 0;
     return ol_fail_at(
         err, OUTLOG_INVALID_FIELD, "/version",
-        "version %d is live and says something else; raise version, and the new one is "
-        "built aside and takes its place",
+        "version %d is live and differs; raise version, and the new one is built aside and "
+        "replaces it",
         live_version);
 }
 
@@ -264,14 +265,14 @@ int ol_projection_put(struct ol_conn *conn, const char *name, const char *defini
     ol_uuid_make(rebuild_id);
     if (ol_json_parse(definition, strlen(definition), &wanted, err) < 0 ||
         read_version(&wanted, &version, err) < 0 || load_live(conn, name, &arena, &live, err) < 0 ||
-        compare(live, &wanted, version, &is_newer, err) < 0)
+        compare_live(live, &wanted, version, &is_newer, err) < 0)
         goto out;
     const struct ol_value named = ol_value_text(name), id = ol_value_text(rebuild_id);
     if (ol_store_exec(conn, OL_Q_PROJECTION_PUT,
                       OL_PARAMS(named, ol_value_int(version), ol_value_text(definition)), NULL,
                       err) < 0 ||
         ol_store_exec(conn, OL_Q_CHECKPOINT_ADD, OL_PARAMS(named, id), NULL, err) < 0 ||
-        (is_newer && ol_store_exec(conn, OL_Q_CHECKPOINT_ASK,
+        (is_newer && ol_store_exec(conn, OL_Q_CHECKPOINT_REQUEST_REBUILD,
                                    OL_PARAMS(named, ol_value_text(live ? "aside" : "in_place"), id),
                                    NULL, err) < 0))
         goto out;

@@ -1,10 +1,10 @@
-/* definition.h: what a projection is: its tables, how they are made, and what each event does to
- * them.
+/* definition.h: the definition of a projection: its tables, the SQL that creates them, and the SQL
+ * that each event runs.
  *
  *     {"version": 1, "tables": ["totals"], "create": SQL,
  *      "on": {"order.created": SQL, "order.created@1": [SQL, SQL]}}
  *
- * TYPE@VERSION sees events of that version as they are stored. TYPE alone sees all others, brought
+ * TYPE@VERSION gets events of that version as they are stored. TYPE alone gets all others, upcast
  * to the current version (upcast.h). */
 #ifndef OL_PROJECTIONS_DEFINITION_H
 #define OL_PROJECTIONS_DEFINITION_H
@@ -13,7 +13,7 @@
 
 enum { OL_PROJECTION_NAME = 64 };
 
-/* What happens on one type of event: `count` templates from `first`. */
+/* The statements for one type of event: `count` templates from `first`. */
 struct ol_projection_handler {
     const char *event_type;
     int event_version; /* 0: any */
@@ -31,7 +31,7 @@ struct ol_projection {
     size_t handler_count;
     struct ol_sql_template *templates;
     size_t template_count;
-    uint32_t fields;    /* those that the templates name (event_fields.h) */
+    uint32_t fields;    /* a bit for each event field that the templates name (event_fields.h) */
     const char *source; /* the JSON it was read from */
 };
 
@@ -40,19 +40,19 @@ struct ol_projection {
 int ol_projection_read(const char *name, const struct ol_json *definition, struct ol_arena *arena,
                        struct ol_projection *out, outlog_err *err);
 
-/* What an event does; NULL for nothing. *is_typed (may be NULL): some version of its type is
- * handled. */
+/* The handler of an event; NULL for none. *is_typed (may be NULL): some version of its type has a
+ * handler. */
 const struct ol_projection_handler *ol_projection_find(const struct ol_projection *projection,
                                                        const char *event_type, int event_version,
                                                        bool *is_typed);
 
-/* Store a definition. A new name is filled from the beginning; a higher version is built aside, by
- * whichever worker comes to it.
- * OUTLOG_INVALID_FIELD: it differs from what is live, under the same version or a lower one. */
+/* Store a definition, and request its rebuild from any projector: a new name fills its tables from
+ * the first event, a higher version fills shadow tables.
+ * OUTLOG_INVALID_FIELD: it differs from the live one, under the same version or a lower one. */
 int ol_projection_put(struct ol_conn *conn, const char *name, const char *definition,
                       outlog_err *err);
 
-/* Forget a projection. Its tables stay: they are the user's. */
+/* Delete a projection. Its tables stay: they are the user's. */
 int ol_projection_delete(struct ol_conn *conn, const char *name, outlog_err *err);
 
 #endif

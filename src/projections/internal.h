@@ -1,5 +1,5 @@
-/* internal.h: what the files of a projector share: projector.c decides whose turn it is, live.c
- * fills the live tables, rebuild.c those beside them. */
+/* internal.h: shared by the files of a projector. projector.c owns projections and schedules them,
+ * live.c fills the live tables, rebuild.c fills the shadow tables of a rebuild. */
 #ifndef OL_PROJECTIONS_INTERNAL_H
 #define OL_PROJECTIONS_INTERNAL_H
 
@@ -12,59 +12,61 @@ struct ol_projector {
     outlog *reader;       /* reads the log */
     struct ol_conn *conn; /* writes the live tables and the checkpoints */
     struct ol_waiter waiter;
-    char run[OL_UUID_TEXT];
-    struct ol_projection_task *views;
+    char run[OL_UUID_TEXT]; /* identifies this worker as an owner */
+    struct ol_projection_task *tasks;
     struct ol_projector_stats *stats;
-    int64_t settled; /* asked once a round */
-    int64_t now, looked_at, told_at, pause_us;
-    bool looks_again; /* what we know of the checkpoints may be old */
+    int64_t settled;     /* read once per round */
+    int64_t now;         /* boot clock, as are the next two */
+    int64_t polled_at;   /* when the checkpoints were last read */
+    int64_t reported_at; /* when an error was last logged */
+    int64_t pause_us;
+    bool needs_poll; /* the checkpoints we know may be stale: read them again */
 };
 
-/* A projection as this worker sees it. */
+/* A projection, and what this worker does for it. */
 struct ol_projection_task {
     struct ol_projection_task *next;
     struct ol_projector *projector;
     struct ol_checkpoint row; /* as last read */
-    bool is_seen;             /* it was in the last list */
+    bool is_seen;             /* it was among the checkpoints last read */
     bool is_owned;
     int64_t epoch;      /* ours, while it is owned */
     int64_t renewed_at; /* boot clock */
-    int64_t retry_at;   /* after trouble */
+    int64_t retry_at;   /* after an error */
 
     struct ol_applier live;
-    int64_t live_declared_at; /* what the live track was opened for */
-    int live_version;
+    int live_version; /* of the definition that `live` was opened with */
 
-    struct ol_applier build;
-    struct ol_conn *aside;       /* the build's own connection */
-    char build_id[OL_UUID_TEXT]; /* which request it serves */
-    const char *declared;        /* what is being built; in build_arena */
-    struct ol_arena build_arena;
-    char *older;     /* transactions that were open when it caught up, as JSON; NULL: not yet */
-    int64_t told_at; /* when its progress was last written */
+    struct ol_applier shadow;             /* fills the shadow tables of a rebuild */
+    struct ol_conn *shadow_conn;          /* its own connection */
+    char shadow_rebuild_id[OL_UUID_TEXT]; /* the request it serves; "" for none */
+    const char *shadow_definition;        /* in shadow_arena */
+    struct ol_arena shadow_arena;
+    char *older_transactions; /* those open when it caught up, as JSON; NULL: not yet */
+    int64_t progress_at;      /* when its progress was last written */
 };
 
 /* --- live.c --- */
 
-/* Fill the live tables; *moved when something happened. */
-int ol_live_turn(struct ol_projection_task *view, bool *moved, outlog_err *err);
-void ol_live_close(struct ol_projection_task *view);
+/* Apply the next events to the live tables. *moved is set when anything changed. */
+int ol_live_advance(struct ol_projection_task *task, bool *moved, outlog_err *err);
+void ol_live_close(struct ol_projection_task *task);
 
 /* --- rebuild.c --- */
 
-/* Build beside the live tables, and swap when that has caught up. */
-int ol_rebuild_turn(struct ol_projection_task *view, bool *moved, outlog_err *err);
+/* Apply the next events to the shadow tables, and swap when they have caught up. */
+int ol_rebuild_advance(struct ol_projection_task *task, bool *moved, outlog_err *err);
 
-/* Let go of it; what was built stays for whoever goes on. */
-void ol_rebuild_close(struct ol_projection_task *view);
+/* Close the rebuild's connection. The shadow tables stay for the next owner, who resumes. */
+void ol_rebuild_close(struct ol_projection_task *task);
 
 /* --- projector.c --- */
 
-/* What is live and what is declared, in `arena`; either may be NULL. */
-int ol_projection_task_definitions(struct ol_projection_task *view, struct ol_arena *arena,
+/* The live and the declared definition, in `arena`; either may be NULL. */
+int ol_projection_task_definitions(struct ol_projection_task *task, struct ol_arena *arena,
                                    const char **live, const char **declared, outlog_err *err);
 
-/* It is not ours any more, or not as we knew it. */
-void ol_projection_task_lose(struct ol_projection_task *view);
+/* Give up ownership: another worker has it, or its row changed under us. */
+void ol_projection_task_lose(struct ol_projection_task *task);
 
 #endif

@@ -1,7 +1,8 @@
-/* library.c: a projection written in C, filled by its own process.
+/* library.c: outlog_project(): a projection written in C, filled by its own process.
  *
- * It needs no owner: the transaction moves the checkpoint from where the events were read, so of
- * two that apply the same batch one commits and the other finds that it came too late (P1). */
+ * It needs no owner: the transaction moves the checkpoint from the position where the events were
+ * read, so of two processes that apply the same batch one commits and the other changes nothing
+ * (P1). */
 #include "base/fault.h"
 #include "projections/checkpoint.h"
 #include "store/postgres/conn.h"
@@ -19,7 +20,7 @@ struct sqlite3 *outlog_tx_sqlite(outlog_tx *tx)
     return tx->conn->store == &ol_store_sqlite ? ol_sqlite_native(tx->conn) : NULL;
 }
 
-static int check(const struct outlog_project *projection, outlog_err *err)
+static int check_arguments(const struct outlog_project *projection, outlog_err *err)
 {
     size_t bytes = projection && projection->name ? strlen(projection->name) : 0;
     if (bytes < 1 || bytes > 48)
@@ -28,9 +29,9 @@ static int check(const struct outlog_project *projection, outlog_err *err)
     return projection->apply ? 0 : ol_fail(err, OUTLOG_MISUSE, "outlog_project: apply is NULL");
 }
 
-/* For the first time, for a new version, or because somebody asked for it. */
-static int begin_anew(outlog *log, const struct outlog_project *projection, int version,
-                      outlog_err *err)
+/* Start from the first event: it is new, has a new version, or a rebuild was requested. */
+static int restart_projection(outlog *log, const struct outlog_project *projection, int version,
+                              outlog_err *err)
 {
     outlog_tx *tx;
     int64_t changed;
@@ -56,8 +57,8 @@ failed:
     return -1;
 }
 
-static int find(outlog *log, const struct outlog_project *projection, int version,
-                struct ol_checkpoint *row, outlog_err *err)
+static int load_checkpoint(outlog *log, const struct outlog_project *projection, int version,
+                           struct ol_checkpoint *row, outlog_err *err)
 {
     outlog_err why;
     bool is_there = ol_checkpoint_get(log->conn, projection->name, row, &why) == 0;
@@ -71,14 +72,14 @@ static int find(outlog *log, const struct outlog_project *projection, int versio
                        projection->name);
     if (is_there && row->shown.version == version && !*row->shown.rebuild)
         return 0;
-    if (begin_anew(log, projection, version, err) < 0)
+    if (restart_projection(log, projection, version, err) < 0)
         return -1;
     return ol_checkpoint_get(log->conn, projection->name, row, err);
 }
 
-/* Kept for people to see; the call itself has failed already. */
-static void keep_error(outlog *log, const struct outlog_project *projection,
-                       const struct outlog_event *event, const outlog_err *why)
+/* Store the error for operators; the call itself returns it too. */
+static void store_error(outlog *log, const struct outlog_project *projection,
+                        const struct outlog_event *event, const outlog_err *why)
 {
     struct ol_buf error = {0};
     outlog_err ignored;
@@ -90,7 +91,7 @@ static void keep_error(outlog *log, const struct outlog_project *projection,
     ol_buf_clear(&error);
 }
 
-/* What a person left out is not handed on. */
+/* Remove the events that an operator skipped. */
 static int drop_skipped(outlog *log, const struct outlog_project *projection, int version,
                         struct outlog_page *page, outlog_err *err)
 {
@@ -111,11 +112,10 @@ static int drop_skipped(outlog *log, const struct outlog_project *projection, in
     return more;
 }
 
-/* *moved = false: another process did it. *failed_at: the event that `apply` named, or the first.
- */
-static int apply(outlog *log, const struct outlog_project *projection,
-                 const struct outlog_page *page, int64_t from, bool *moved, size_t *failed_at,
-                 outlog_err *err)
+/* Apply a page. *moved = false: another process did. *failed_at: the event `apply` named, or 0. */
+static int apply_page(outlog *log, const struct outlog_project *projection,
+                      const struct outlog_page *page, int64_t from, bool *moved, size_t *failed_at,
+                      outlog_err *err)
 {
     outlog_tx *tx;
     int64_t changed;
@@ -147,8 +147,7 @@ static int apply(outlog *log, const struct outlog_project *projection,
     return outlog_commit(tx, err);
 }
 
-/* What comes before the event that cannot be applied is applied: whoever skips it skips nothing
- * else. */
+/* Apply the events before the one that failed, so that skipping it skips nothing else. */
 static void apply_before(outlog *log, const struct outlog_project *projection,
                          const struct outlog_page *page, int64_t from, size_t failed_at,
                          const outlog_err *why)
@@ -162,10 +161,10 @@ static void apply_before(outlog *log, const struct outlog_project *projection,
     before.count = failed_at;
     if (failed_at > 0) {
         before.next_after = page->events[failed_at - 1].event_id;
-        if (apply(log, projection, &before, from, &moved, &ignored_at, &ignored) < 0 || !moved)
-            return; // the next call meets it again
+        if (apply_page(log, projection, &before, from, &moved, &ignored_at, &ignored) < 0 || !moved)
+            return; // the next call fails at the same event
     }
-    keep_error(log, projection, &page->events[failed_at], why);
+    store_error(log, projection, &page->events[failed_at], why);
 }
 
 int outlog_project(outlog *log, const struct outlog_project *projection, size_t limit,
@@ -180,15 +179,16 @@ int outlog_project(outlog *log, const struct outlog_project *projection, size_t 
 
     if (count)
         *count = 0;
-    if (check(projection, err) < 0 || ol_log_ready(log, err) < 0 ||
-        find(log, projection, projection->version ? projection->version : 1, &row, err) < 0)
+    if (check_arguments(projection, err) < 0 || ol_log_ready(log, err) < 0 ||
+        load_checkpoint(log, projection, projection->version ? projection->version : 1, &row, err) <
+            0)
         return -1;
     int64_t from = row.shown.last_applied_event_id;
     if (outlog_follow(log, NULL, from, limit, timeout_ms, &page, err) < 0 ||
         drop_skipped(log, projection, row.shown.version, &page, err) < 0)
         goto out;
     if (page.next_after > from &&
-        apply(log, projection, &page, from, &moved, &failed_at, &why) < 0) {
+        apply_page(log, projection, &page, from, &moved, &failed_at, &why) < 0) {
         if (failed_at != SIZE_MAX)
             apply_before(log, projection, &page, from, failed_at, &why);
         if (err)

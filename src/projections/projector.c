@@ -1,4 +1,5 @@
-/* projector.c: the loop of a worker that fills projections. See internal.h for its parts. */
+/* projector.c: the loop of a projector: read the checkpoints, take those that are free, and
+ * advance each projection that is ours. */
 #include "projections/projector.h"
 
 #include "base/clock.h"
@@ -9,7 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOOK_US = 100000, TELL_US = 1000000, RETRY_US = 200000, NOTHING_US = 300000 };
+enum {
+    CHECKPOINT_POLL_US = 100000,
+    ERROR_LOG_US = 1000000, // at most one store error is logged in this time
+    TASK_RETRY_US = 200000,
+    NO_TASK_PAUSE_US = 300000
+};
 
 struct ol_projector_options ol_projector_defaults(const char *store)
 {
@@ -19,16 +25,16 @@ struct ol_projector_options ol_projector_defaults(const char *store)
                                          .poll_us = 50000};
 }
 
-/* --- what there is --- */
+/* --- checkpoints --- */
 
-int ol_projection_task_definitions(struct ol_projection_task *view, struct ol_arena *arena,
+int ol_projection_task_definitions(struct ol_projection_task *task, struct ol_arena *arena,
                                    const char **live, const char **declared, outlog_err *err)
 {
     struct ol_rows rows;
     bool failed = false;
     *live = *declared = NULL;
-    if (ol_store_query(view->projector->conn, OL_Q_CHECKPOINT_DEFINITIONS,
-                       OL_PARAMS(ol_value_text(view->row.shown.name)), &rows, err) < 0)
+    if (ol_store_query(task->projector->conn, OL_Q_CHECKPOINT_DEFINITIONS,
+                       OL_PARAMS(ol_value_text(task->row.shown.name)), &rows, err) < 0)
         return -1;
     int got = ol_rows_next(&rows, err);
     if (got > 0) {
@@ -36,95 +42,95 @@ int ol_projection_task_definitions(struct ol_projection_task *view, struct ol_ar
         *declared = ol_rows_copy(&rows, 1, arena, &failed);
     }
     ol_rows_end(&rows);
-    if (got >= 0 && !failed && !*live && !*declared) // removed since
-        return ol_fail(err, OUTLOG_UNAVAILABLE, "projection %s is gone", view->row.shown.name);
+    if (got >= 0 && !failed && !*live && !*declared) // deleted meanwhile
+        return ol_fail(err, OUTLOG_UNAVAILABLE, "projection %s is gone", task->row.shown.name);
     return failed ? ol_no_memory(err) : got < 0 ? -1 : 0;
 }
 
-void ol_projection_task_lose(struct ol_projection_task *view)
+void ol_projection_task_lose(struct ol_projection_task *task)
 {
-    ol_live_close(view);
-    ol_rebuild_close(view);
-    view->is_owned = false;
-    view->projector->looks_again = true;
+    ol_live_close(task);
+    ol_rebuild_close(task);
+    task->is_owned = false;
+    task->projector->needs_poll = true;
 }
 
-static struct ol_projection_task *find_view(struct ol_projector *projector, const char *name)
+static struct ol_projection_task *find_task(struct ol_projector *projector, const char *name)
 {
-    for (struct ol_projection_task *view = projector->views; view; view = view->next)
-        if (strcmp(view->row.shown.name, name) == 0)
-            return view;
+    for (struct ol_projection_task *task = projector->tasks; task; task = task->next)
+        if (strcmp(task->row.shown.name, name) == 0)
+            return task;
     return NULL;
 }
 
-/* What a person did since we last looked: take it over into what we know. */
-static void notice(struct ol_projection_task *view, const struct ol_checkpoint *row)
+/* Follow what an operator changed since the checkpoint was last read. */
+static void follow_changes(struct ol_projection_task *task, const struct ol_checkpoint *row)
 {
-    const struct outlog_projection *was = &view->row.shown, *is = &row->shown;
-    bool was_built = strcmp(was->rebuild, "aside") == 0,
-         is_built = strcmp(is->rebuild, "aside") == 0;
+    const struct outlog_projection *was = &task->row.shown, *is = &row->shown;
+    bool was_aside = strcmp(was->rebuild, "aside") == 0,
+         is_aside = strcmp(is->rebuild, "aside") == 0;
     if (*was->error && !*is->error) // a retry or a skip
-        ol_live_close(view);
+        ol_live_close(task);
     if (*was->rebuild_error && !*is->rebuild_error)
-        ol_rebuild_close(view);
-    if (view->is_owned && was_built && !is_built && *view->build_id) { // given up
+        ol_rebuild_close(task);
+    if (task->is_owned && was_aside && !is_aside && *task->shadow_rebuild_id) { // cancelled
         outlog_err ignored;
-        ol_rebuild_close(view);
-        view->projector->conn->store->user_sql->shadow_drop(view->projector->conn, is->name,
+        ol_rebuild_close(task);
+        task->projector->conn->store->user_sql->shadow_drop(task->projector->conn, is->name,
                                                             &ignored);
     }
-    if (view->live.is_open && view->live.position != is->last_applied_event_id)
-        ol_live_close(view);
-    if (view->is_owned &&
-        (row->epoch != view->epoch || strcmp(row->owner, view->projector->run) != 0))
-        ol_projection_task_lose(view);
-    view->row = *row;
+    if (task->live.is_open && task->live.position != is->last_applied_event_id)
+        ol_live_close(task);
+    if (task->is_owned &&
+        (row->epoch != task->epoch || strcmp(row->owner, task->projector->run) != 0))
+        ol_projection_task_lose(task);
+    task->row = *row;
 }
 
-static int look(struct ol_projector *projector, outlog_err *err)
+static int poll_checkpoints(struct ol_projector *projector, outlog_err *err)
 {
     struct ol_arena arena = {0};
     struct ol_checkpoint *rows;
     size_t count;
     int result = ol_checkpoint_list(projector->conn, &arena, &rows, &count, err);
 
-    for (struct ol_projection_task *view = projector->views; result == 0 && view; view = view->next)
-        view->is_seen = false;
+    for (struct ol_projection_task *task = projector->tasks; result == 0 && task; task = task->next)
+        task->is_seen = false;
     for (size_t i = 0; result == 0 && i < count; i++) {
         const char *only = projector->options->only;
         if (rows[i].shown.is_in_c || (only && strcmp(only, rows[i].shown.name) != 0))
             continue;
-        struct ol_projection_task *view = find_view(projector, rows[i].shown.name);
-        if (!view) {
-            if (!(view = calloc(1, sizeof *view))) {
+        struct ol_projection_task *task = find_task(projector, rows[i].shown.name);
+        if (!task) {
+            if (!(task = calloc(1, sizeof *task))) {
                 result = ol_no_memory(err);
                 break;
             }
-            view->projector = projector;
-            view->row = rows[i];
-            view->next = projector->views;
-            projector->views = view;
+            task->projector = projector;
+            task->row = rows[i];
+            task->next = projector->tasks;
+            projector->tasks = task;
         }
-        notice(view, &rows[i]);
-        view->is_seen = true;
+        follow_changes(task, &rows[i]);
+        task->is_seen = true;
     }
-    for (struct ol_projection_task *view = projector->views; result == 0 && view; view = view->next)
-        if (!view->is_seen && view->is_owned) // deleted
-            ol_projection_task_lose(view);
+    for (struct ol_projection_task *task = projector->tasks; result == 0 && task; task = task->next)
+        if (!task->is_seen && task->is_owned) // deleted
+            ol_projection_task_lose(task);
     ol_arena_clear(&arena);
-    projector->looked_at = projector->now;
-    projector->looks_again = false;
+    projector->polled_at = projector->now;
+    projector->needs_poll = false;
     return result;
 }
 
 /* --- ownership --- */
 
-static int take(struct ol_projection_task *view, outlog_err *err)
+static int acquire_task(struct ol_projection_task *task, outlog_err *err)
 {
-    struct ol_projector *projector = view->projector;
+    struct ol_projector *projector = task->projector;
     int64_t changed;
-    if (ol_store_exec(projector->conn, OL_Q_CHECKPOINT_TAKE,
-                      OL_PARAMS(ol_value_text(view->row.shown.name), ol_value_text(projector->run),
+    if (ol_store_exec(projector->conn, OL_Q_CHECKPOINT_ACQUIRE,
+                      OL_PARAMS(ol_value_text(task->row.shown.name), ol_value_text(projector->run),
                                 ol_value_text(projector->options->name),
                                 ol_value_int(projector->options->lease_us)),
                       &changed, err) < 0)
@@ -132,69 +138,69 @@ static int take(struct ol_projection_task *view, outlog_err *err)
     if (!changed)
         return 0;
     struct ol_checkpoint row;
-    if (ol_checkpoint_get(projector->conn, view->row.shown.name, &row, err) < 0)
+    if (ol_checkpoint_get(projector->conn, task->row.shown.name, &row, err) < 0)
         return -1;
     if (strcmp(row.owner, projector->run) != 0)
         return 0;
-    view->row = row;
-    view->epoch = row.epoch;
-    view->is_owned = true;
-    view->renewed_at = projector->now;
+    task->row = row;
+    task->epoch = row.epoch;
+    task->is_owned = true;
+    task->renewed_at = projector->now;
     return 0;
 }
 
-static int renew(struct ol_projection_task *view, outlog_err *err)
+static int renew_lease(struct ol_projection_task *task, outlog_err *err)
 {
-    struct ol_projector *projector = view->projector;
+    struct ol_projector *projector = task->projector;
     int64_t changed;
-    if (projector->now - view->renewed_at < projector->options->lease_us / 3)
+    if (projector->now - task->renewed_at < projector->options->lease_us / 3)
         return 0;
-    view->renewed_at = projector->now;
+    task->renewed_at = projector->now;
     if (ol_store_exec(projector->conn, OL_Q_CHECKPOINT_RENEW,
-                      OL_PARAMS(ol_value_text(view->row.shown.name), ol_value_int(view->epoch),
+                      OL_PARAMS(ol_value_text(task->row.shown.name), ol_value_int(task->epoch),
                                 ol_value_int(projector->options->lease_us)),
                       &changed, err) < 0)
         return -1;
     if (!changed) {
         projector->stats->fenced++;
-        ol_projection_task_lose(view);
+        ol_projection_task_lose(task);
     }
     return 0;
 }
 
 /* --- the loop --- */
 
-static int turn_view(struct ol_projection_task *view, bool *moved, outlog_err *err)
+static int advance_task(struct ol_projection_task *task, bool *moved, outlog_err *err)
 {
-    if (!view->is_seen)
+    if (!task->is_seen)
         return 0;
-    bool is_ours = strcmp(view->row.owner, view->projector->run) == 0; // we lost track of it
-    if (!view->is_owned && (view->row.is_free || is_ours) && take(view, err) < 0)
+    bool is_ours = strcmp(task->row.owner, task->projector->run) == 0; // we gave it up ourselves
+    if (!task->is_owned && (task->row.is_free || is_ours) && acquire_task(task, err) < 0)
         return -1;
-    if (!view->is_owned)
+    if (!task->is_owned)
         return 0;
-    if (renew(view, err) < 0 || !view->is_owned || ol_live_turn(view, moved, err) < 0)
-        return view->is_owned ? -1 : 0;
-    return view->is_owned ? ol_rebuild_turn(view, moved, err) : 0;
+    if (renew_lease(task, err) < 0 || !task->is_owned || ol_live_advance(task, moved, err) < 0)
+        return task->is_owned ? -1 : 0;
+    return task->is_owned ? ol_rebuild_advance(task, moved, err) : 0;
 }
 
-/* Trouble with one does not hold up the others. The connection may be another one afterwards, so
- * what was prepared on it is let go. */
-static void trouble(struct ol_projector *projector, struct ol_projection_task *view,
-                    const outlog_err *why)
+/* An error of one projection does not delay the others. The store may have reconnected, so prepared
+ * statements are closed. */
+static void handle_error(struct ol_projector *projector, struct ol_projection_task *task,
+                         const outlog_err *why)
 {
     outlog_err again;
-    if (projector->now - projector->told_at > TELL_US) {
+    if (projector->now - projector->reported_at > ERROR_LOG_US) {
         ol_report_store_error(why);
-        projector->told_at = projector->now;
+        projector->reported_at = projector->now;
     }
-    for (struct ol_projection_task *each = projector->views; each; each = each->next)
+    for (struct ol_projection_task *each = projector->tasks; each; each = each->next)
         ol_live_close(each);
-    if (view) {
-        ol_rebuild_close(view);
-        view->retry_at = projector->now + RETRY_US;
+    if (task) {
+        ol_rebuild_close(task);
+        task->retry_at = projector->now + TASK_RETRY_US;
     }
-    projector->looks_again = true;
+    projector->needs_poll = true;
     if (projector->conn->in_transaction)
         projector->conn->store->rollback(projector->conn);
     if (projector->conn->store->revive(projector->conn, &again) == 0)
@@ -204,52 +210,52 @@ static void trouble(struct ol_projector *projector, struct ol_projection_task *v
 
 static bool is_done(const struct ol_projector *projector)
 {
-    for (const struct ol_projection_task *view = projector->views; view; view = view->next) {
-        const struct outlog_projection *shown = &view->row.shown;
-        bool is_built = strcmp(shown->rebuild, "aside") == 0 && !*shown->rebuild_error;
-        if (!view->is_seen || (*shown->error && !is_built))
+    for (const struct ol_projection_task *task = projector->tasks; task; task = task->next) {
+        const struct outlog_projection *shown = &task->row.shown;
+        bool is_aside = strcmp(shown->rebuild, "aside") == 0 && !*shown->rebuild_error;
+        if (!task->is_seen || (*shown->error && !is_aside))
             continue;
-        if (is_built || strcmp(shown->rebuild, "in_place") == 0)
+        if (is_aside || strcmp(shown->rebuild, "in_place") == 0)
             return false;
-        if (view->is_owned ? !view->live.is_open || view->live.position < projector->settled
+        if (task->is_owned ? !task->live.is_open || task->live.position < projector->settled
                            : shown->last_applied_event_id < projector->settled)
             return false;
     }
     return true;
 }
 
-static int turn_all(struct ol_projector *projector, bool *moved, outlog_err *err)
+static int advance_tasks(struct ol_projector *projector, bool *moved, outlog_err *err)
 {
     outlog_err why;
-    if ((projector->looks_again || projector->now - projector->looked_at >= LOOK_US) &&
-        look(projector, err) < 0)
+    if ((projector->needs_poll || projector->now - projector->polled_at >= CHECKPOINT_POLL_US) &&
+        poll_checkpoints(projector, err) < 0)
         return -1;
-    if (projector->views && outlog_settled(projector->reader, &projector->settled, err) < 0)
+    if (projector->tasks && outlog_settled(projector->reader, &projector->settled, err) < 0)
         return -1;
-    for (struct ol_projection_task *view = projector->views; view; view = view->next)
-        if (projector->now >= view->retry_at && turn_view(view, moved, &why) < 0)
-            trouble(projector, view, &why);
+    for (struct ol_projection_task *task = projector->tasks; task; task = task->next)
+        if (projector->now >= task->retry_at && advance_task(task, moved, &why) < 0)
+            handle_error(projector, task, &why);
     return 0;
 }
 
-static void rest(struct ol_projector *projector, bool moved)
+static void pause_worker(struct ol_projector *projector, bool moved)
 {
-    int64_t most_us = projector->views ? projector->options->poll_us : NOTHING_US;
+    int64_t max_us = projector->tasks ? projector->options->poll_us : NO_TASK_PAUSE_US;
     if (moved) {
         projector->pause_us = 1000;
         return;
     }
     int pause_ms = (int)((projector->pause_us + 999) / 1000);
-    if (projector->views)
+    if (projector->tasks)
         ol_store_await(projector->conn, &projector->waiter, pause_ms);
     else
-        ol_clock_sleep_us(projector->pause_us); // no commit concerns us
+        ol_clock_sleep_us(projector->pause_us); // no commit needs to wake us
     projector->pause_us *= 2;
-    if (projector->pause_us > most_us)
-        projector->pause_us = most_us;
+    if (projector->pause_us > max_us)
+        projector->pause_us = max_us;
 }
 
-static int start(struct ol_projector *projector, outlog_err *err)
+static int open_projector(struct ol_projector *projector, outlog_err *err)
 {
     if (outlog_open(projector->options->store, &projector->reader, err) < 0 ||
         ol_store_open(projector->options->store, &projector->conn, err) < 0 ||
@@ -257,7 +263,7 @@ static int start(struct ol_projector *projector, outlog_err *err)
         ol_store_limit_hang(projector->conn, OL_Q_PROJECTOR_SESSION,
                             projector->options->lease_us / 3000, err) < 0)
         return -1;
-    if (projector->conn->is_pooled) // its statements and the place aside belong to a session
+    if (projector->conn->is_pooled) // prepared statements and the shadow schema need a session
         return ol_fail(
             err, OUTLOG_MISUSE,
             "%s: projections need a session of their own, and this is a pooler; give them "
@@ -269,20 +275,20 @@ static int start(struct ol_projector *projector, outlog_err *err)
                : ol_fail(err, OUTLOG_NO_MEMORY, "no file descriptor left");
 }
 
-static void finish(struct ol_projector *projector)
+static void close_projector(struct ol_projector *projector)
 {
-    while (projector->views) {
-        struct ol_projection_task *next = projector->views->next;
-        struct ol_projection_task *view = projector->views;
-        outlog_err ignored; // a lease that is not given back ends by itself
-        if (view->is_owned)
+    while (projector->tasks) {
+        struct ol_projection_task *next = projector->tasks->next;
+        struct ol_projection_task *task = projector->tasks;
+        outlog_err ignored; // a lease that is not released expires
+        if (task->is_owned)
             ol_store_exec(projector->conn, OL_Q_CHECKPOINT_RELEASE,
-                          OL_PARAMS(ol_value_text(view->row.shown.name), ol_value_int(view->epoch)),
+                          OL_PARAMS(ol_value_text(task->row.shown.name), ol_value_int(task->epoch)),
                           NULL, &ignored);
-        ol_live_close(view);
-        ol_rebuild_close(view);
-        free(view);
-        projector->views = next;
+        ol_live_close(task);
+        ol_rebuild_close(task);
+        free(task);
+        projector->tasks = next;
     }
     ol_waiter_close(&projector->waiter);
     ol_store_close(projector->conn);
@@ -300,26 +306,26 @@ int ol_projector_run(const struct ol_projector_options *options, atomic_int *sto
     outlog_err why;
 
     ol_uuid_make(projector.run);
-    if (start(&projector, err) < 0)
+    if (open_projector(&projector, err) < 0)
         goto out;
     result = 0;
-    projector.looks_again = true;
+    projector.needs_poll = true;
     while (atomic_load(stop) == 0) {
         bool moved = false;
         projector.now = ol_clock_boot_us();
-        if (turn_all(&projector, &moved, &why) < 0) {
-            trouble(&projector, NULL, &why);
+        if (advance_tasks(&projector, &moved, &why) < 0) {
+            handle_error(&projector, NULL, &why);
             moved = false;
             projector.pause_us = options->poll_us;
         } else {
-            idle_rounds = moved || projector.looks_again || !is_done(&projector) ? 0
-                                                                                 : idle_rounds + 1;
+            idle_rounds = moved || projector.needs_poll || !is_done(&projector) ? 0
+                                                                                : idle_rounds + 1;
         }
         if (options->until_idle && idle_rounds > 1)
             break;
-        rest(&projector, moved);
+        pause_worker(&projector, moved);
     }
 out:
-    finish(&projector);
+    close_projector(&projector);
     return result;
 }

@@ -8,7 +8,7 @@
 
 struct ol_projector_options {
     const char *store; /* URL */
-    const char *name;  /* for people; ownership goes by a random id */
+    const char *name;  /* shown to people; a random id decides ownership */
     const char *only;  /* one projection; NULL: all */
     int64_t lease_us, poll_us;
     bool until_idle; /* stop when everything is applied and nothing is left to rebuild */
@@ -20,9 +20,9 @@ struct ol_projector_stats {
     int64_t applied, swaps, stops, fenced;
 };
 
-/* Run until *stop is not 0. Any number may run, on any machine: a projection belongs to one at a
- * time, and what another one still writes after it lost it cannot commit. Survives a store that
- * goes away. -1 only when it could not start. */
+/* Run until *stop is not 0. Any number of projectors may run, on any machine: one owns a projection
+ * at a time, and one that lost it cannot commit. A store that goes away is waited for. -1 only when
+ * the projector could not start. */
 int ol_projector_run(const struct ol_projector_options *options, atomic_int *stop,
                      struct ol_projector_stats *stats, outlog_err *err);
 

@@ -1,4 +1,4 @@
-/* api.c: runs, as programs that link the library see them. */
+/* api.c: the public outlog_run_*() functions. */
 #include "runs/command.h"
 #include "runs/snapshot.h"
 
@@ -13,8 +13,8 @@ void outlog_json_clear(struct outlog_json *json)
     *json = (struct outlog_json){0};
 }
 
-/* The buffer behind it, emptied; NULL when memory is out. */
-static struct ol_buf *reset(struct outlog_json *json, outlog_err *err)
+/* The emptied buffer of a result; NULL when memory is out. */
+static struct ol_buf *reset_result(struct outlog_json *json, outlog_err *err)
 {
     if (!json->memory)
         json->memory = calloc(1, sizeof(struct ol_buf));
@@ -28,7 +28,7 @@ static struct ol_buf *reset(struct outlog_json *json, outlog_err *err)
     return json->memory;
 }
 
-static int finish(struct outlog_json *json, int result)
+static int finish_result(struct outlog_json *json, int result)
 {
     const struct ol_buf *buf = json->memory;
     if (result == 0) {
@@ -41,7 +41,7 @@ static int finish(struct outlog_json *json, int result)
 int outlog_run_command(outlog_tx *tx, const struct outlog_run_call *call,
                        struct outlog_json *answer, outlog_err *err)
 {
-    struct ol_buf *buf = reset(answer, err);
+    struct ol_buf *buf = reset_result(answer, err);
     int verb = call->verb ? ol_run_verb(call->verb) : -1;
     if (!buf)
         return -1;
@@ -57,36 +57,36 @@ int outlog_run_command(outlog_tx *tx, const struct outlog_run_call *call,
                                 .idempotency_key = call->idempotency_key,
                                 .body = call->body,
                                 .body_bytes = call->body ? strlen(call->body) : 0};
-    return finish(answer, ol_run_command(tx, &inner, buf, &answer->is_replay, err));
+    return finish_result(answer, ol_run_command(tx, &inner, buf, &answer->is_replay, err));
 }
 
 int outlog_run_get(outlog *log, const char *run_id, struct outlog_json *out, outlog_err *err)
 {
-    struct ol_buf *buf = reset(out, err);
-    return buf ? finish(out, ol_run_get(log, run_id, NULL, buf, err)) : -1;
+    struct ol_buf *buf = reset_result(out, err);
+    return buf ? finish_result(out, ol_run_get(log, run_id, NULL, buf, err)) : -1;
 }
 
 int outlog_run_list(outlog *log, const char *status, const char *after, size_t limit,
                     struct outlog_json *out, outlog_err *err)
 {
-    struct ol_buf *buf = reset(out, err);
-    return buf ? finish(out, ol_run_list(log, status, NULL, after, limit, buf, err)) : -1;
+    struct ol_buf *buf = reset_result(out, err);
+    return buf ? finish_result(out, ol_run_list(log, status, NULL, after, limit, buf, err)) : -1;
 }
 
 int outlog_run_resume(outlog *log, const char *run_id, struct outlog_json *out, outlog_err *err)
 {
-    struct ol_buf *buf = reset(out, err);
-    return buf ? finish(out, ol_run_resume(log, run_id, NULL, buf, err)) : -1;
+    struct ol_buf *buf = reset_result(out, err);
+    return buf ? finish_result(out, ol_run_resume(log, run_id, NULL, buf, err)) : -1;
 }
 
 int outlog_run_replay(outlog *log, const char *run_id, struct outlog_json *out, outlog_err *err)
 {
-    struct ol_buf *buf = reset(out, err);
-    return buf ? finish(out, ol_run_replay(log, run_id, NULL, buf, err)) : -1;
+    struct ol_buf *buf = reset_result(out, err);
+    return buf ? finish_result(out, ol_run_replay(log, run_id, NULL, buf, err)) : -1;
 }
 
 int outlog_run_verify(outlog *log, const char *run_id, struct outlog_json *out, outlog_err *err)
 {
-    struct ol_buf *buf = reset(out, err);
-    return buf ? finish(out, ol_run_verify_json(log, run_id, NULL, buf, err)) : -1;
+    struct ol_buf *buf = reset_result(out, err);
+    return buf ? finish_result(out, ol_run_verify_json(log, run_id, NULL, buf, err)) : -1;
 }

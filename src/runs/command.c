@@ -1,5 +1,5 @@
-/* command.c: reads and checks a command, makes it idempotent, and hands it to whoever moves the
- * rows: the database's own function where it has functions, else transition.c. */
+/* command.c: reads and checks a command and makes it idempotent. A function of the database then
+ * changes the rows where the store has functions, transition.c elsewhere. */
 #include "runs/command.h"
 
 #include "base/uuid.h"
@@ -21,11 +21,70 @@ struct body_member {
     size_t max; /* bytes of a text; 0: those of a payload. The largest number; 0: any */
 };
 
-/* From sql/schema/run_transitions.json. */
+/* SEQ                               \
+    {                                     \
+        "expected_seq", BODY_COUNT, false \
+    }
+#define FAILURE                             \
+    {"error_code", BODY_TEXT, true, 100},   \
+    {                                       \
+        "error_message", BODY_TEXT, true, 0 \
+    }
+
 static const struct run_verb {
     const char *name, *target;
     struct body_member members[10];
-} verbs[] = {OL_RUN_VERBS};
+} verbs[] = {
+    [OL_RECEIVE_SIGNAL] = {"receive_signal",
+                           NULL,
+                           {{"org_id", BODY_TEXT, false, 100},
+                            {"signal_type", BODY_TEXT, true, 100},
+                            {"payload", BODY_ANY},
+                            {"correlation_id", BODY_TEXT, false, 255},
+                            SEQ}},
+    [OL_START_RUN] = {"start_run",
+                      NULL,
+                      {{"org_id", BODY_TEXT, false, 100},
+                       {"signal_id", BODY_TEXT, false, 0},
+                       {"run_type", BODY_TEXT, true, 100},
+                       {"orchestrator_version", BODY_TEXT, true, 100},
+                       SEQ}},
+    [OL_CHECKPOINT_RUN] = {"checkpoint_run", "run_id", {{"checkpoint_data", BODY_ANY, true}, SEQ}},
+    [OL_COMPLETE_RUN] = {"complete_run", "run_id", {SEQ}},
+    [OL_FAIL_RUN] = {"fail_run", "run_id", {FAILURE, SEQ}},
+    [OL_CANCEL_RUN] = {"cancel_run", "run_id", {{"reason", BODY_TEXT}, SEQ}},
+    [OL_START_STEP] = {"start_step",
+                       "run_id",
+                       {{"step_type", BODY_TEXT, true, 100},
+                        {"step_index", BODY_COUNT, false, INT32_MAX},
+                        SEQ}},
+    [OL_COMPLETE_STEP] = {"complete_step",
+                          "step_id",
+                          {{"output_result", BODY_ANY, true}, {"duration_ms", BODY_COUNT}, SEQ}},
+    [OL_FAIL_STEP] = {"fail_step", "step_id", {FAILURE, SEQ}},
+    [OL_SKIP_STEP] = {"skip_step", "step_id", {{"reason", BODY_TEXT}, SEQ}},
+    [OL_RETRY_STEP] = {"retry_step", "step_id", {SEQ}},
+    [OL_CORRECT_STEP] = {"correct_step",
+                         "step_id",
+                         {{"output_result", BODY_ANY, true},
+                          {"causation_id", BODY_TEXT, false, 64},
+                          SEQ}},
+    [OL_CALL_TOOL] = {"call_tool",
+                      "step_id",
+                      {{"tool_name", BODY_TEXT, true, 100}, {"input", BODY_ANY}, SEQ}},
+    [OL_COMPLETE_TOOL] = {"complete_tool", "tool_call_id", {{"result", BODY_ANY}, SEQ}},
+    [OL_FAIL_TOOL] = {"fail_tool", "tool_call_id", {FAILURE, SEQ}},
+    [OL_REQUEST_EFFECT] = {"request_effect",
+                           "run_id",
+                           {{"effect_type", BODY_TEXT, true, 100},
+                            {"destination", BODY_TEXT, true, 100},
+                            {"effect_spec", BODY_OBJECT, true},
+                            {"idempotency_key", BODY_TEXT, false, 512},
+                            {"ordering_key", BODY_TEXT, false, 512},
+                            {"step_id", BODY_TEXT},
+                            {"max_attempts", BODY_FROM_1, false, INT32_MAX},
+                            SEQ}},
+};
 
 int ol_run_verb(const char *name)
 {
@@ -33,11 +92,6 @@ int ol_run_verb(const char *name)
         if (strcmp(verbs[i].name, name) == 0)
             return i;
     return -1;
-}
-
-const char *ol_run_verb_name(enum ol_run_verb verb)
-{
-    return verbs[verb].name;
 }
 
 const char *ol_run_verb_target(enum ol_run_verb verb)
@@ -55,7 +109,7 @@ static const struct body_member *find_member(const struct run_verb *verb, const 
     return member->name ? member : NULL;
 }
 
-static int wrong(const char *name, const char *wanted, outlog_err *err)
+static int fail_member(const char *name, const char *wanted, outlog_err *err)
 {
     char pointer[64];
     snprintf(pointer, sizeof pointer, "/%s", name);
@@ -69,29 +123,29 @@ static int check_text(const struct body_member *member, const struct ol_json *va
     size_t bytes;
     const char *text = ol_json_string(value, arena, &bytes);
     if (!text)
-        return wrong(member->name, "must be a string", err);
+        return fail_member(member->name, "must be a string", err);
     if (bytes >= 1 && (!member->max || bytes <= member->max))
         return 0;
-    if (bytes == 0 && strcmp(member->name, "org_id") == 0) // as an empty one of an event
+    if (bytes == 0 && strcmp(member->name, "org_id") == 0) // the same error as for an event
         return ol_fail_at(err, OUTLOG_ORG_REQUIRED, "/org_id",
                           "org_id is missing; give one, or null for an infrastructure event");
     snprintf(wanted, sizeof wanted, "must have 1 to %zu bytes, it has %zu",
              member->max ? member->max : 262144, bytes);
-    return wrong(member->name, wanted, err);
+    return fail_member(member->name, wanted, err);
 }
 
 static int check_number(const struct body_member *member, const struct ol_json *value,
                         outlog_err *err)
 {
-    int64_t number, least = member->type == BODY_FROM_1 ? 1 : 0;
+    int64_t number, min = member->type == BODY_FROM_1 ? 1 : 0;
     char wanted[64], to[32] = "";
-    if (ol_json_int(value, &number) && number >= least &&
+    if (ol_json_int(value, &number) && number >= min &&
         (!member->max || number <= (int64_t)member->max))
         return 0;
     if (member->max)
         snprintf(to, sizeof to, " to %zu", member->max);
-    snprintf(wanted, sizeof wanted, "must be a whole number from %lld%s", (long long)least, to);
-    return wrong(member->name, wanted, err);
+    snprintf(wanted, sizeof wanted, "must be a whole number from %lld%s", (long long)min, to);
+    return fail_member(member->name, wanted, err);
 }
 
 static int check_member(const struct body_member *member, const struct ol_json *value,
@@ -100,11 +154,11 @@ static int check_member(const struct body_member *member, const struct ol_json *
     if (member->type == BODY_ANY)
         return 0;
     if (value->type == OL_JSON_NULL)
-        return member->is_required ? wrong(member->name, "is required", err) : 0;
+        return member->is_required ? fail_member(member->name, "is required", err) : 0;
     if (member->type == BODY_COUNT || member->type == BODY_FROM_1)
         return check_number(member, value, err);
     if (member->type == BODY_OBJECT && value->type != OL_JSON_OBJECT)
-        return wrong(member->name, "must be a JSON object", err);
+        return fail_member(member->name, "must be a JSON object", err);
     return member->type == BODY_TEXT ? check_text(member, value, arena, err) : 0;
 }
 
@@ -124,24 +178,24 @@ static int check_body(const struct run_verb *verb, const struct ol_json *body,
     }
     for (const struct body_member *member = verb->members; member->name; member++)
         if (member->is_required && ol_json_get(body, member->name).type == OL_JSON_NONE)
-            return wrong(member->name, "is required", err);
+            return fail_member(member->name, "is required", err);
     return 0;
 }
 
-/* Whoever is bound to an org makes nothing in another, nor in none. */
+/* A caller that is bound to an org creates nothing in another org, nor without one. */
 static int check_org(const struct ol_run_call *call, const struct ol_json *body, outlog_err *err)
 {
-    struct ol_json said = ol_json_get(body, "org_id");
-    if (!call->org_id || said.type == OL_JSON_NONE || ol_json_equals(&said, call->org_id))
+    struct ol_json given = ol_json_get(body, "org_id");
+    if (!call->org_id || given.type == OL_JSON_NONE || ol_json_equals(&given, call->org_id))
         return 0;
-    return wrong("org_id", "is another org than the caller's", err);
+    return fail_member("org_id", "is another org than the caller's", err);
 }
 
-/* --- doing it --- */
+/* --- executing it --- */
 
-/* Where the database has functions, the command is one of them. */
-static int ask_store(outlog_tx *tx, const struct ol_run_call *call, const struct ol_json *body,
-                     struct ol_buf *answer, bool *replayed, outlog_err *err)
+/* The command is a function of the database. */
+static int call_function(outlog_tx *tx, const struct ol_run_call *call, const struct ol_json *body,
+                         struct ol_buf *answer, bool *replayed, outlog_err *err)
 {
     struct ol_rows rows;
     size_t bytes;
@@ -164,31 +218,34 @@ static int ask_store(outlog_tx *tx, const struct ol_run_call *call, const struct
         *replayed = ol_rows_int(&rows, 1);
     }
     ol_rows_end(&rows);
-    return got > 0 ? 0 : got < 0 ? -1 : ol_fail(err, OUTLOG_STORE_ERROR, "the store said nothing");
+    return got > 0   ? 0
+           : got < 0 ? -1
+                     : ol_fail(err, OUTLOG_STORE_ERROR, "the store returned no row");
 }
 
-static int move_once(outlog_tx *tx, struct ol_transition *move, const char *key,
-                     struct ol_buf *answer, bool *replayed, outlog_err *err)
+static int transition_once(outlog_tx *tx, struct ol_transition *transition, const char *key,
+                           struct ol_buf *answer, bool *replayed, outlog_err *err)
 {
     struct ol_buf request = {0};
     const char *stored;
     int result = -1;
 
     ol_buf_text(&request, "{\"id\":");
-    ol_buf_json_text(&request, move->id);
+    ol_buf_json_text(&request, transition->id);
     ol_buf_text(&request, ",\"body\":");
-    ol_buf_add(&request, move->body.text, move->body.bytes);
+    ol_buf_add(&request, transition->body.text, transition->body.bytes);
     ol_buf_char(&request, '}');
-    struct outlog_idempotency once = {.org_id = move->org_id,
-                                      .actor_id = move->actor_id ? move->actor_id : "system",
-                                      .endpoint = verbs[move->verb].name,
-                                      .key = key,
-                                      .request = request.data};
+    const char *actor_id = transition->actor_id ? transition->actor_id : "system";
+    struct outlog_idempotency idempotency = {.org_id = transition->org_id,
+                                             .actor_id = actor_id,
+                                             .endpoint = verbs[transition->verb].name,
+                                             .key = key,
+                                             .request = request.data};
     if (request.failed) {
         ol_no_memory(err);
         goto out;
     }
-    if (outlog_idempotent_begin(tx, &once, &stored, err) < 0)
+    if (outlog_idempotent_begin(tx, &idempotency, &stored, err) < 0)
         goto out;
     if (stored) {
         ol_buf_text(answer, stored);
@@ -196,32 +253,33 @@ static int move_once(outlog_tx *tx, struct ol_transition *move, const char *key,
         result = 0;
         goto out;
     }
-    if (ol_transition_apply(tx, move, answer, err) < 0)
+    if (ol_transition_apply(tx, transition, answer, err) < 0)
         goto out;
     result = answer->failed ? ol_no_memory(err)
-                            : outlog_idempotent_end(tx, &once, answer->data, err);
+                            : outlog_idempotent_end(tx, &idempotency, answer->data, err);
 out:
     ol_buf_clear(&request);
     return result;
 }
 
-static int move_here(outlog_tx *tx, const struct ol_run_call *call, const struct ol_json *body,
-                     struct ol_arena *arena, struct ol_buf *answer, bool *replayed, outlog_err *err)
+static int run_transition(outlog_tx *tx, const struct ol_run_call *call, const struct ol_json *body,
+                          struct ol_arena *arena, struct ol_buf *answer, bool *replayed,
+                          outlog_err *err)
 {
-    struct ol_transition move = {.verb = call->verb,
-                                 .verb_name = verbs[call->verb].name,
-                                 .id = call->id,
-                                 .actor_type = call->actor_type,
-                                 .actor_id = call->actor_id,
-                                 .request_id = call->request_id,
-                                 .traceparent = call->traceparent,
-                                 .body = *body,
-                                 .arena = arena};
-    if (ol_transition_find(tx, &move, call->org_id, err) < 0)
+    struct ol_transition transition = {.verb = call->verb,
+                                       .verb_name = verbs[call->verb].name,
+                                       .id = call->id,
+                                       .actor_type = call->actor_type,
+                                       .actor_id = call->actor_id,
+                                       .request_id = call->request_id,
+                                       .traceparent = call->traceparent,
+                                       .body = *body,
+                                       .arena = arena};
+    if (ol_transition_find(tx, &transition, call->org_id, err) < 0)
         return -1;
     if (call->idempotency_key)
-        return move_once(tx, &move, call->idempotency_key, answer, replayed, err);
-    return ol_transition_apply(tx, &move, answer, err);
+        return transition_once(tx, &transition, call->idempotency_key, answer, replayed, err);
+    return ol_transition_apply(tx, &transition, answer, err);
 }
 
 int ol_run_command(outlog_tx *tx, const struct ol_run_call *call, struct ol_buf *answer,
@@ -244,17 +302,17 @@ int ol_run_command(outlog_tx *tx, const struct ol_run_call *call, struct ol_buf 
         check_body(verb, &body, &arena, err) < 0 || check_org(call, &body, err) < 0)
         goto out;
     if (verb->target && !call->id) {
-        wrong(verb->target, "is required", err);
+        fail_member(verb->target, "is required", err);
         goto out;
     }
     if (call->id && ol_uuid_parse(call->id, id)) // ids are lower case
         lower.id = id;
-    // A caller's own transaction stays usable whatever happens to us.
+    // A caller's own transaction must stay usable when the command fails.
     if (!tx->log && store->mark(tx->conn, err) < 0)
         goto out;
     result = store->has_functions
-                 ? ask_store(tx, &lower, &body, answer, &was_replayed, err)
-                 : move_here(tx, &lower, &body, &arena, answer, &was_replayed, err);
+                 ? call_function(tx, &lower, &body, answer, &was_replayed, err)
+                 : run_transition(tx, &lower, &body, &arena, answer, &was_replayed, err);
     if (!tx->log && store->release(tx->conn, result == 0, result == 0 ? err : NULL) < 0)
         result = -1;
     tx->has_failed = tx->log && result < 0;
@@ -267,10 +325,10 @@ out:
     return result;
 }
 
-/* --- one flat object --- */
+/* --- a call as one flat object --- */
 
-/* A member of the call itself, not of its body. */
-static const char **own_member(struct ol_run_call *call, const struct ol_json *key)
+/* The field of the call that this member sets; NULL for a member of the body. */
+static const char **find_call_field(struct ol_run_call *call, const struct ol_json *key)
 {
     const char *target = verbs[call->verb].target;
     if (target && ol_json_equals(key, target))
@@ -286,23 +344,53 @@ static const char **own_member(struct ol_run_call *call, const struct ol_json *k
     return NULL;
 }
 
-/* end_run and end_tool say how in `status`; else an error tells. */
-static int ending(const char *name, const struct ol_json *whole, outlog_err *err)
+/* The verb of end_run or end_tool: `status` decides, or without one whether there is an error. */
+static int find_ending(const char *name, const struct ol_json *whole, outlog_err *err)
 {
     struct ol_json status = ol_json_get(whole, "status"), code = ol_json_get(whole, "error_code");
     bool is_run = strcmp(name, "end_run") == 0;
-    bool is_said = status.type == OL_JSON_STRING;
+    bool has_status = status.type == OL_JSON_STRING;
     bool has_error = code.type == OL_JSON_STRING;
 
-    if (is_said ? ol_json_equals(&status, "COMPLETED") : !has_error)
+    if (has_status ? ol_json_equals(&status, "COMPLETED") : !has_error)
         return is_run ? OL_COMPLETE_RUN : OL_COMPLETE_TOOL;
-    if (is_said ? ol_json_equals(&status, "FAILED") : has_error)
+    if (has_status ? ol_json_equals(&status, "FAILED") : has_error)
         return is_run ? OL_FAIL_RUN : OL_FAIL_TOOL;
     if (is_run && ol_json_equals(&status, "CANCELLED"))
         return OL_CANCEL_RUN;
-    return wrong("status",
-                 is_run ? "must be COMPLETED, FAILED or CANCELLED" : "must be COMPLETED or FAILED",
-                 err);
+    return fail_member("status",
+                       is_run ? "must be COMPLETED, FAILED or CANCELLED"
+                              : "must be COMPLETED or FAILED",
+                       err);
+}
+
+/* Add a member to a JSON object that is being written. */
+static void add_member(struct ol_buf *out, const struct ol_json_iter *it)
+{
+    if (out->bytes > 1)
+        ol_buf_char(out, ',');
+    ol_buf_add(out, it->key.text, it->key.bytes);
+    ol_buf_char(out, ':');
+    ol_buf_add(out, it->value.text, it->value.bytes);
+}
+
+/* Move one member of the flat object into the call, or append it to the body. A null sets nothing
+ * in the call. */
+static int read_call_member(const struct ol_json_iter *it, struct ol_arena *arena,
+                            struct ol_run_call *call, struct ol_buf *body, outlog_err *err)
+{
+    const char **field = find_call_field(call, &it->key);
+    if (!field) {
+        add_member(body, it);
+        return 0;
+    }
+    if (it->value.type == OL_JSON_NULL)
+        return 0;
+    *field = ol_json_string(&it->value, arena, NULL);
+    if (*field)
+        return 0;
+    return ol_fail(err, OUTLOG_INVALID_FIELD, "%.*s must be a string", (int)it->key.bytes,
+                   it->key.text);
 }
 
 int ol_run_call_read(const char *name, const char *text, size_t bytes, struct ol_arena *arena,
@@ -312,36 +400,28 @@ int ol_run_call_read(const char *name, const char *text, size_t bytes, struct ol
     struct ol_json whole;
     struct ol_json_iter it = {0};
     bool is_ending = strcmp(name, "end_run") == 0 || strcmp(name, "end_tool") == 0;
+    int result = -1;
 
     *out = (struct ol_run_call){0};
     if (ol_json_parse_wrapped(text, bytes, &whole, err) < 0)
         return -1;
     if (whole.type != OL_JSON_OBJECT)
         return ol_fail(err, OUTLOG_INVALID_JSON, "the argument is one JSON object");
-    int verb = is_ending ? ending(name, &whole, err) : ol_run_verb(name);
+    int verb = is_ending ? find_ending(name, &whole, err) : ol_run_verb(name);
     if (verb < 0)
         return is_ending ? -1 : ol_fail(err, OUTLOG_MISUSE, "there is no command %s", name);
     out->verb = (enum ol_run_verb)verb;
     ol_buf_char(&body, '{');
     while (ol_json_next(&whole, &it)) {
-        const char **own = own_member(out, &it.key);
-        if (own && it.value.type != OL_JSON_NULL) {
-            if (!(*own = ol_json_string(&it.value, arena, NULL))) {
-                ol_buf_clear(&body);
-                return ol_fail(err, OUTLOG_INVALID_FIELD, "%.*s must be a string",
-                               (int)it.key.bytes, it.key.text);
-            }
-        } else if (!own && !(is_ending && (ol_json_equals(&it.key, "status")))) {
-            if (body.bytes > 1)
-                ol_buf_char(&body, ',');
-            ol_buf_add(&body, it.key.text, it.key.bytes);
-            ol_buf_char(&body, ':');
-            ol_buf_add(&body, it.value.text, it.value.bytes);
-        }
+        bool is_status = is_ending && ol_json_equals(&it.key, "status");
+        if (!is_status && read_call_member(&it, arena, out, &body, err) < 0)
+            goto out;
     }
     ol_buf_char(&body, '}');
     out->body_bytes = body.bytes;
     out->body = body.failed ? NULL : ol_arena_copy(arena, body.data, body.bytes);
+    result = out->body ? 0 : ol_no_memory(err);
+out:
     ol_buf_clear(&body);
-    return out->body ? 0 : ol_no_memory(err);
+    return result;
 }

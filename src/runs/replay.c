@@ -1,63 +1,63 @@
 /* replay.c: a run from its events alone (U3).
  *
- * The events are those that name the run, of its own org, in event_id order. This is the only place
- * that knows what an event means; it shares no code with the commands that wrote it, so that a
- * mistake in one of the two shows as a difference. What an event does not say stays null. */
+ * The events are those that name the run, of its own org, in event_id order. Only this file knows
+ * what each event means. It shares no code with the commands that wrote the events, so a mistake in
+ * one of the two shows as a difference. What an event does not contain stays null. */
 #include "log/read.h"
 #include "runs/snapshot.h"
 
 #include <string.h>
 
-enum { PAGE = 64 }; // of up to 256 KiB each
+enum { REPLAY_PAGE_EVENTS = 64 }; // of up to 256 KiB each
 
-/* An event on its way into the story. */
+/* One event that is being applied to the snapshot. */
 struct fold {
-    struct ol_run_snapshot *story;
+    struct ol_run_snapshot *snapshot;
     const struct outlog_event *event;
     struct ol_json payload;
 };
 
-/* A member as it was written; a string in the form that every string of ours has. */
-static const char *text_of(const struct fold *fold, const char *name)
+/* A member of the payload as it was written; a string with our own escapes. */
+static const char *payload_value(const struct fold *fold, const char *name)
 {
-    struct ol_arena *arena = &fold->story->arena;
+    struct ol_arena *arena = &fold->snapshot->arena;
     struct ol_json value = ol_json_get(&fold->payload, name);
     if (value.type == OL_JSON_STRING)
         return ol_row_value_text(arena, ol_json_string(&value, arena, NULL));
     return ol_row_value_json(arena, &value);
 }
 
-static const char *at(const struct fold *fold)
+static const char *event_time(const struct fold *fold)
 {
-    return ol_row_value_time(&fold->story->arena, fold->event->occurred_at);
+    return ol_row_value_time(&fold->snapshot->arena, fold->event->occurred_at);
 }
 
-static void add_one(const struct fold *fold, struct ol_row *object, int field)
+static void increment_column(const struct fold *fold, struct ol_row *row, int column)
 {
-    object->values[field] = ol_row_value_int(&fold->story->arena, ol_row_int(object, field) + 1);
+    row->values[column] = ol_row_value_int(&fold->snapshot->arena, ol_row_int(row, column) + 1);
 }
 
 /* --- signals --- */
 
 static void fold_signal(struct fold *fold)
 {
-    struct ol_run_snapshot *story = fold->story;
+    struct ol_run_snapshot *snapshot = fold->snapshot;
     const char *type = fold->event->event_type;
     if (strcmp(type, "SIGNAL_RECEIVED") == 0) {
-        struct ol_row *signal = ol_row_add(&story->signals, &ol_kind_signal, &story->arena);
+        struct ol_row *signal = ol_row_add(&snapshot->signals, &ol_table_signal, &snapshot->arena);
         if (!signal)
             return;
-        signal->values[OL_IN_SIGNAL_ID] = text_of(fold, "signal_id");
-        signal->values[OL_IN_SIGNAL_ORG] = ol_row_value_text(&story->arena, fold->event->org_id);
-        signal->values[OL_IN_SIGNAL_TYPE] = text_of(fold, "signal_type");
-        signal->values[OL_IN_SIGNAL_PAYLOAD] = text_of(fold, "payload");
+        signal->values[OL_IN_SIGNAL_ID] = payload_value(fold, "signal_id");
+        signal->values[OL_IN_SIGNAL_ORG] = ol_row_value_text(&snapshot->arena, fold->event->org_id);
+        signal->values[OL_IN_SIGNAL_TYPE] = payload_value(fold, "signal_type");
+        signal->values[OL_IN_SIGNAL_PAYLOAD] = payload_value(fold, "payload");
         signal->values[OL_IN_SIGNAL_STATUS] = "\"RECEIVED\"";
         signal->values[OL_IN_SIGNAL_CORRELATION] =
-            ol_row_value_text(&story->arena, fold->event->correlation_id);
-        signal->values[OL_IN_SIGNAL_RECEIVED_AT] = at(fold);
+            ol_row_value_text(&snapshot->arena, fold->event->correlation_id);
+        signal->values[OL_IN_SIGNAL_RECEIVED_AT] = event_time(fold);
         return;
     }
-    struct ol_row *signal = story->signals.first;
+    struct ol_row *signal = snapshot->signals.first;
     if (!signal)
         return;
     if (strcmp(type, "SIGNAL_PROCESSING_STARTED") == 0)
@@ -72,39 +72,41 @@ static void fold_signal(struct fold *fold)
 
 static void start_run(struct fold *fold)
 {
-    struct ol_run_snapshot *story = fold->story;
-    struct ol_row *run = ol_row_add(&story->runs, &ol_kind_run, &story->arena);
+    struct ol_run_snapshot *snapshot = fold->snapshot;
+    struct ol_row *run = ol_row_add(&snapshot->runs, &ol_table_run, &snapshot->arena);
     if (!run)
         return;
-    run->values[OL_IN_RUN_ID] = text_of(fold, "run_id");
-    run->values[OL_IN_RUN_ORG] = ol_row_value_text(&story->arena, fold->event->org_id);
-    run->values[OL_IN_RUN_SIGNAL] = text_of(fold, "signal_id");
-    run->values[OL_IN_RUN_TYPE] = text_of(fold, "run_type");
-    run->values[OL_IN_RUN_VERSION] = text_of(fold, "orchestrator_version");
+    run->values[OL_IN_RUN_ID] = payload_value(fold, "run_id");
+    run->values[OL_IN_RUN_ORG] = ol_row_value_text(&snapshot->arena, fold->event->org_id);
+    run->values[OL_IN_RUN_SIGNAL] = payload_value(fold, "signal_id");
+    run->values[OL_IN_RUN_TYPE] = payload_value(fold, "run_type");
+    run->values[OL_IN_RUN_VERSION] = payload_value(fold, "orchestrator_version");
     run->values[OL_IN_RUN_STATUS] = "\"RUNNING\"";
     run->values[OL_IN_RUN_TOTAL] = run->values[OL_IN_RUN_FAILED] = "0";
     run->values[OL_IN_RUN_CORRELATION] =
-        ol_row_value_text(&story->arena, fold->event->correlation_id);
-    run->values[OL_IN_RUN_STARTED_AT] = at(fold);
+        ol_row_value_text(&snapshot->arena, fold->event->correlation_id);
+    run->values[OL_IN_RUN_STARTED_AT] = event_time(fold);
 }
 
 static void add_checkpoint(struct fold *fold)
 {
-    struct ol_run_snapshot *story = fold->story;
-    struct ol_row *made = ol_row_add(&story->checkpoints, &ol_kind_checkpoint, &story->arena);
-    if (!made)
+    struct ol_run_snapshot *snapshot = fold->snapshot;
+    struct ol_row *checkpoint =
+        ol_row_add(&snapshot->checkpoints, &ol_table_checkpoint, &snapshot->arena);
+    if (!checkpoint)
         return;
-    made->values[OL_IN_CHECKPOINT_RUN] = text_of(fold, "run_id");
-    made->values[OL_IN_CHECKPOINT_INDEX] = text_of(fold, "checkpoint_index");
-    made->values[OL_IN_CHECKPOINT_DATA] = text_of(fold, "checkpoint_data");
-    made->values[OL_IN_CHECKPOINT_EVENT] = ol_row_value_int(&story->arena, fold->event->event_id);
-    made->values[OL_IN_CHECKPOINT_CREATED_AT] = at(fold);
+    checkpoint->values[OL_IN_CHECKPOINT_RUN] = payload_value(fold, "run_id");
+    checkpoint->values[OL_IN_CHECKPOINT_INDEX] = payload_value(fold, "checkpoint_index");
+    checkpoint->values[OL_IN_CHECKPOINT_DATA] = payload_value(fold, "checkpoint_data");
+    checkpoint->values[OL_IN_CHECKPOINT_EVENT] =
+        ol_row_value_int(&snapshot->arena, fold->event->event_id);
+    checkpoint->values[OL_IN_CHECKPOINT_CREATED_AT] = event_time(fold);
 }
 
 static void fold_run(struct fold *fold)
 {
     const char *type = fold->event->event_type, *status = NULL;
-    struct ol_row *run = fold->story->runs.first;
+    struct ol_row *run = fold->snapshot->runs.first;
     if (strcmp(type, "RUN_STARTED") == 0) {
         start_run(fold);
         return;
@@ -122,42 +124,42 @@ static void fold_run(struct fold *fold)
     if (!run || !status)
         return;
     run->values[OL_IN_RUN_STATUS] = status;
-    run->values[OL_IN_RUN_COMPLETED_AT] = at(fold);
+    run->values[OL_IN_RUN_COMPLETED_AT] = event_time(fold);
 }
 
 /* --- steps --- */
 
 static void start_step(struct fold *fold)
 {
-    struct ol_run_snapshot *story = fold->story;
-    struct ol_row *step = ol_row_add(&story->steps, &ol_kind_step, &story->arena);
+    struct ol_run_snapshot *snapshot = fold->snapshot;
+    struct ol_row *step = ol_row_add(&snapshot->steps, &ol_table_step, &snapshot->arena);
     if (!step)
         return;
-    step->values[OL_IN_STEP_ID] = text_of(fold, "step_id");
-    step->values[OL_IN_STEP_RUN] = text_of(fold, "run_id");
-    step->values[OL_IN_STEP_INDEX] = text_of(fold, "step_index");
-    step->values[OL_IN_STEP_TYPE] = text_of(fold, "step_type");
+    step->values[OL_IN_STEP_ID] = payload_value(fold, "step_id");
+    step->values[OL_IN_STEP_RUN] = payload_value(fold, "run_id");
+    step->values[OL_IN_STEP_INDEX] = payload_value(fold, "step_index");
+    step->values[OL_IN_STEP_TYPE] = payload_value(fold, "step_type");
     step->values[OL_IN_STEP_STATUS] = "\"RUNNING\"";
     step->values[OL_IN_STEP_RETRIES] = "0";
-    step->values[OL_IN_STEP_STARTED_AT] = at(fold);
+    step->values[OL_IN_STEP_STARTED_AT] = event_time(fold);
 }
 
-/* A step came to an end: what is said of it holds, what was said of an earlier try does not. */
+/* A step ended: the event's values replace those of an earlier try, also where it has none. */
 static void end_step(struct fold *fold, struct ol_row *step, const char *status)
 {
     step->values[OL_IN_STEP_STATUS] = status;
-    step->values[OL_IN_STEP_COMPLETED_AT] = at(fold);
-    step->values[OL_IN_STEP_DURATION] = text_of(fold, "duration_ms");
-    step->values[OL_IN_STEP_OUTPUT] = text_of(fold, "output_result");
-    step->values[OL_IN_STEP_ERROR_CODE] = text_of(fold, "error_code");
-    step->values[OL_IN_STEP_ERROR_MESSAGE] = text_of(fold, "error_message");
+    step->values[OL_IN_STEP_COMPLETED_AT] = event_time(fold);
+    step->values[OL_IN_STEP_DURATION] = payload_value(fold, "duration_ms");
+    step->values[OL_IN_STEP_OUTPUT] = payload_value(fold, "output_result");
+    step->values[OL_IN_STEP_ERROR_CODE] = payload_value(fold, "error_code");
+    step->values[OL_IN_STEP_ERROR_MESSAGE] = payload_value(fold, "error_message");
 }
 
 static void retry_step(struct fold *fold, struct ol_row *step)
 {
     step->values[OL_IN_STEP_STATUS] = "\"RUNNING\"";
-    step->values[OL_IN_STEP_STARTED_AT] = at(fold);
-    step->values[OL_IN_STEP_RETRIES] = text_of(fold, "retry_count");
+    step->values[OL_IN_STEP_STARTED_AT] = event_time(fold);
+    step->values[OL_IN_STEP_RETRIES] = payload_value(fold, "retry_count");
     step->values[OL_IN_STEP_COMPLETED_AT] = step->values[OL_IN_STEP_DURATION] = NULL;
     step->values[OL_IN_STEP_ERROR_CODE] = step->values[OL_IN_STEP_ERROR_MESSAGE] = NULL;
 }
@@ -168,18 +170,18 @@ static bool correct_step(struct fold *fold, struct ol_row *step)
     bool is_new = !ol_row_is(step, OL_IN_STEP_STATUS, "COMPLETED");
     if (is_new) {
         step->values[OL_IN_STEP_STATUS] = "\"COMPLETED\"";
-        step->values[OL_IN_STEP_COMPLETED_AT] = at(fold);
+        step->values[OL_IN_STEP_COMPLETED_AT] = event_time(fold);
         step->values[OL_IN_STEP_ERROR_CODE] = step->values[OL_IN_STEP_ERROR_MESSAGE] = NULL;
     }
-    step->values[OL_IN_STEP_OUTPUT] = text_of(fold, "output_result");
+    step->values[OL_IN_STEP_OUTPUT] = payload_value(fold, "output_result");
     return is_new;
 }
 
 static void fold_step(struct fold *fold)
 {
     const char *type = fold->event->event_type;
-    struct ol_row *run = fold->story->runs.first;
-    struct ol_row *step = ol_row_find(&fold->story->steps, text_of(fold, "step_id"));
+    struct ol_row *run = fold->snapshot->runs.first;
+    struct ol_row *step = ol_row_find(&fold->snapshot->steps, payload_value(fold, "step_id"));
 
     if (strcmp(type, "STEP_STARTED") == 0) {
         start_step(fold);
@@ -187,17 +189,17 @@ static void fold_step(struct fold *fold)
         return;
     } else if (strcmp(type, "STEP_COMPLETED") == 0) {
         end_step(fold, step, "\"COMPLETED\"");
-        add_one(fold, run, OL_IN_RUN_TOTAL);
+        increment_column(fold, run, OL_IN_RUN_TOTAL);
     } else if (strcmp(type, "STEP_FAILED") == 0) {
         end_step(fold, step, "\"FAILED\"");
-        add_one(fold, run, OL_IN_RUN_FAILED);
+        increment_column(fold, run, OL_IN_RUN_FAILED);
     } else if (strcmp(type, "STEP_SKIPPED") == 0) {
         step->values[OL_IN_STEP_STATUS] = "\"SKIPPED\"";
-        step->values[OL_IN_STEP_COMPLETED_AT] = at(fold);
+        step->values[OL_IN_STEP_COMPLETED_AT] = event_time(fold);
     } else if (strcmp(type, "STEP_RETRIED") == 0) {
         retry_step(fold, step);
     } else if (strcmp(type, "STEP_CORRECTED") == 0 && correct_step(fold, step)) {
-        add_one(fold, run, OL_IN_RUN_TOTAL);
+        increment_column(fold, run, OL_IN_RUN_TOTAL);
     }
 }
 
@@ -205,28 +207,29 @@ static void fold_step(struct fold *fold)
 
 static void request_effect(struct fold *fold)
 {
-    struct ol_run_snapshot *story = fold->story;
-    struct ol_row *effect = ol_row_add(&story->effects, &ol_kind_effect, &story->arena);
+    struct ol_run_snapshot *snapshot = fold->snapshot;
+    struct ol_row *effect = ol_row_add(&snapshot->effects, &ol_table_effect, &snapshot->arena);
     if (!effect)
         return;
-    effect->values[OL_IN_EFFECT_ID] = text_of(fold, "effect_id");
-    effect->values[OL_IN_EFFECT_RUN] = text_of(fold, "run_id");
-    effect->values[OL_IN_EFFECT_STEP] = text_of(fold, "step_id");
-    effect->values[OL_IN_EFFECT_SESSION] = text_of(fold, "session_key");
-    effect->values[OL_IN_EFFECT_CHECKPOINT] = text_of(fold, "checkpoint_id");
-    effect->values[OL_IN_EFFECT_TYPE] = text_of(fold, "effect_type");
-    effect->values[OL_IN_EFFECT_DESTINATION] = text_of(fold, "destination");
+    effect->values[OL_IN_EFFECT_ID] = payload_value(fold, "effect_id");
+    effect->values[OL_IN_EFFECT_RUN] = payload_value(fold, "run_id");
+    effect->values[OL_IN_EFFECT_STEP] = payload_value(fold, "step_id");
+    effect->values[OL_IN_EFFECT_SESSION] = payload_value(fold, "session_key");
+    effect->values[OL_IN_EFFECT_CHECKPOINT] = payload_value(fold, "checkpoint_id");
+    effect->values[OL_IN_EFFECT_TYPE] = payload_value(fold, "effect_type");
+    effect->values[OL_IN_EFFECT_DESTINATION] = payload_value(fold, "destination");
     effect->values[OL_IN_EFFECT_STATUS] = "\"PENDING\"";
-    effect->values[OL_IN_EFFECT_KEY] = text_of(fold, "idempotency_key");
-    effect->values[OL_IN_EFFECT_MESSAGE] = text_of(fold, "message_id");
+    effect->values[OL_IN_EFFECT_KEY] = payload_value(fold, "idempotency_key");
+    effect->values[OL_IN_EFFECT_MESSAGE] = payload_value(fold, "message_id");
     effect->values[OL_IN_EFFECT_ATTEMPTS] = "0";
-    effect->values[OL_IN_EFFECT_CREATED_AT] = effect->values[OL_IN_EFFECT_UPDATED_AT] = at(fold);
+    effect->values[OL_IN_EFFECT_CREATED_AT] = effect->values[OL_IN_EFFECT_UPDATED_AT] =
+        event_time(fold);
 }
 
 static void fold_effect(struct fold *fold)
 {
     const char *type = fold->event->event_type;
-    struct ol_row *effect = ol_row_find(&fold->story->effects, text_of(fold, "effect_id"));
+    struct ol_row *effect = ol_row_find(&fold->snapshot->effects, payload_value(fold, "effect_id"));
 
     if (strcmp(type, "EFFECT_REQUESTED") == 0) {
         request_effect(fold);
@@ -236,26 +239,27 @@ static void fold_effect(struct fold *fold)
         return;
     if (strcmp(type, "EFFECT_EXECUTING") == 0) {
         effect->values[OL_IN_EFFECT_STATUS] = "\"EXECUTING\"";
-        effect->values[OL_IN_EFFECT_ATTEMPTS] = text_of(fold, "attempt");
-        effect->values[OL_IN_EFFECT_LAST_ATTEMPT_AT] = at(fold);
+        effect->values[OL_IN_EFFECT_ATTEMPTS] = payload_value(fold, "attempt");
+        effect->values[OL_IN_EFFECT_LAST_ATTEMPT_AT] = event_time(fold);
     } else if (strcmp(type, "EFFECT_COMPLETED") == 0) {
         effect->values[OL_IN_EFFECT_STATUS] = "\"COMPLETED\"";
-        effect->values[OL_IN_EFFECT_RESULT] = text_of(fold, "execution_result");
-        effect->values[OL_IN_EFFECT_EXECUTED_AT] = at(fold);
+        effect->values[OL_IN_EFFECT_RESULT] = payload_value(fold, "execution_result");
+        effect->values[OL_IN_EFFECT_EXECUTED_AT] = event_time(fold);
     } else if (strcmp(type, "EFFECT_RETRYING") == 0) {
         effect->values[OL_IN_EFFECT_STATUS] = "\"PENDING\"";
     } else if (strcmp(type, "EFFECT_DEAD_LETTERED") == 0) {
         effect->values[OL_IN_EFFECT_STATUS] = "\"FAILED\"";
     }
-    effect->values[OL_IN_EFFECT_UPDATED_AT] = at(fold);
+    effect->values[OL_IN_EFFECT_UPDATED_AT] = event_time(fold);
 }
 
-/* --- all of them --- */
+/* --- every event of a run or signal --- */
 
-static int fold_page(struct ol_run_snapshot *story, const struct outlog_page *page, outlog_err *err)
+static int fold_page(struct ol_run_snapshot *snapshot, const struct outlog_page *page,
+                     outlog_err *err)
 {
     for (size_t i = 0; i < page->count; i++) {
-        struct fold fold = {.story = story, .event = &page->events[i]};
+        struct fold fold = {.snapshot = snapshot, .event = &page->events[i]};
         const char *type = fold.event->aggregate_type;
         if (ol_json_parse(fold.event->payload, fold.event->payload_bytes, &fold.payload, err) < 0)
             return -1;
@@ -280,7 +284,7 @@ static int read_page(outlog *log, struct outlog_page *page, struct ol_rows *rows
 }
 
 int ol_replay_run(outlog *log, const char *run_id, const char *org_key,
-                  struct ol_run_snapshot *story, outlog_err *err)
+                  struct ol_run_snapshot *snapshot, outlog_err *err)
 {
     struct outlog_page page = {0};
     struct ol_rows rows;
@@ -289,13 +293,13 @@ int ol_replay_run(outlog *log, const char *run_id, const char *org_key,
     do {
         if (ol_store_query(log->conn, OL_Q_RUN_EVENTS,
                            OL_PARAMS(ol_value_text(run_id), ol_value_text(org_key),
-                                     ol_value_int(after), ol_value_int(PAGE)),
+                                     ol_value_int(after), ol_value_int(REPLAY_PAGE_EVENTS)),
                            &rows, err) < 0 ||
-            read_page(log, &page, &rows, err) < 0 || fold_page(story, &page, err) < 0)
+            read_page(log, &page, &rows, err) < 0 || fold_page(snapshot, &page, err) < 0)
             goto out;
         if (page.count)
             after = page.events[page.count - 1].event_id;
-    } while (page.count == PAGE);
+    } while (page.count == REPLAY_PAGE_EVENTS);
     result = 0;
 out:
     outlog_page_clear(&page);
@@ -303,7 +307,7 @@ out:
 }
 
 int ol_replay_signal(outlog *log, const char *signal_id, const char *org_key,
-                     struct ol_run_snapshot *story, outlog_err *err)
+                     struct ol_run_snapshot *snapshot, outlog_err *err)
 {
     struct outlog_page page = {0};
     struct ol_rows rows;
@@ -312,7 +316,7 @@ int ol_replay_signal(outlog *log, const char *signal_id, const char *org_key,
                        OL_PARAMS(ol_value_text(signal_id), ol_value_text(org_key)), &rows,
                        err) == 0 &&
         read_page(log, &page, &rows, err) == 0)
-        result = fold_page(story, &page, err);
+        result = fold_page(snapshot, &page, err);
     outlog_page_clear(&page);
     return result;
 }

@@ -1,7 +1,7 @@
-/* row.h: a signal, run, step, effect or checkpoint as its fields, each of them JSON text.
+/* row.h: a row of signals, runs, steps, effects or run_checkpoints, each column as JSON text.
  *
- * What is stored and what is replayed have this one form: so they are printed by one function, and
- * compared field by field without knowing what a field means. */
+ * Stored rows and rows rebuilt from events have this one form. So one function prints both, and
+ * they are compared column by column without knowing what a column means. */
 #ifndef OL_RUNS_ROW_H
 #define OL_RUNS_ROW_H
 
@@ -14,7 +14,7 @@ enum ol_column_type {
     OL_COLUMN_JSON,
     OL_COLUMN_TIME,
     OL_COLUMN_UUID,
-    OL_COLUMN_SPEC, /* JSON that may carry credentials: masked, and not in any event (E13) */
+    OL_COLUMN_SPEC, /* JSON that may carry credentials: printed masked, never in an event (E13) */
 };
 
 struct ol_column {
@@ -24,10 +24,10 @@ struct ol_column {
 
 enum { OL_COLUMNS_MAX = 18 };
 
-/* The tables, and the order in which their queries name the columns. */
+/* A table, and its columns in the order in which the queries select them. */
 struct ol_table {
-    const char *table;
-    struct ol_column fields[OL_COLUMNS_MAX]; /* the first is the id */
+    const char *name;
+    struct ol_column columns[OL_COLUMNS_MAX]; /* the first is the id */
     int count;
 };
 
@@ -94,59 +94,65 @@ enum {
     OL_IN_CHECKPOINT_CREATED_AT
 };
 
-extern const struct ol_table ol_kind_signal, ol_kind_run, ol_kind_step, ol_kind_effect,
-    ol_kind_checkpoint;
+extern const struct ol_table ol_table_signal, ol_table_run, ol_table_step, ol_table_effect,
+    ol_table_checkpoint;
 
 struct ol_row {
-    const struct ol_table *kind;
+    const struct ol_table *table;
     const char *values[OL_COLUMNS_MAX]; /* JSON text; NULL is null */
     struct ol_row *next;
 };
 
-/* A list in the order it was made. Start from {0}. */
+/* Rows in the order in which they were added. Start from {0}. */
 struct ol_row_list {
     struct ol_row *first, *last;
 };
 
-/* A new object at the end of the list, all null; NULL when memory is out. */
-struct ol_row *ol_row_add(struct ol_row_list *list, const struct ol_table *kind,
+/* Append a new row to the list, all columns null. NULL when memory is out. */
+struct ol_row *ol_row_add(struct ol_row_list *list, const struct ol_table *table,
                           struct ol_arena *arena);
 
-/* Run a query whose columns are the kind's fields, and add an object for each row. */
+/* Run a query that selects the table's columns, and append every row of its result. */
 int ol_row_list_load(struct ol_conn *conn, enum ol_query_id query, const struct ol_value *params,
-                     const struct ol_table *kind, struct ol_arena *arena, struct ol_row_list *list,
+                     const struct ol_table *table, struct ol_arena *arena, struct ol_row_list *list,
                      outlog_err *err);
 
-/* The same, but it ends with the object that makes `most_bytes` of JSON. *is_full: it may have, and
- * nothing is known of what is behind it. */
-int ol_row_list_load_short(struct ol_conn *conn, enum ol_query_id query,
-                           const struct ol_value *params, const struct ol_table *kind,
-                           size_t most_bytes, struct ol_arena *arena, struct ol_row_list *list,
-                           bool *is_full, outlog_err *err);
+struct ol_row_query {
+    struct ol_conn *conn;
+    enum ol_query_id id;
+    const struct ol_value *params;
+    const struct ol_table *table;
+    size_t json_bytes_max; /* of the JSON columns of all rows together */
+};
 
-/* The object whose id, or for a checkpoint whose index, is this JSON text; NULL when there is none.
- */
-struct ol_row *ol_row_find(const struct ol_row_list *list, const char *id);
+/* The same, but stop after the row with which the JSON columns reach json_bytes_max. *is_cut is
+ * true when it may have stopped early: then nothing is known about the rows that follow. */
+int ol_row_list_load_some(const struct ol_row_query *query, struct ol_arena *arena,
+                          struct ol_row_list *list, bool *is_cut, outlog_err *err);
 
-/* What tells an object from others of its list. */
-const char *ol_row_key(const struct ol_row *object);
+/* The row whose key is this JSON text; NULL when the list has none. */
+struct ol_row *ol_row_find(const struct ol_row_list *list, const char *key);
 
-/* JSON text for a field, in the arena; NULL for a NULL. JSON stays as it was written. */
+/* What identifies a row in its list: its id, or the index of a checkpoint. */
+const char *ol_row_key(const struct ol_row *row);
+
+/* JSON text for a column, in the arena; NULL for a NULL. JSON stays as it was written. */
 const char *ol_row_value_text(struct ol_arena *arena, const char *text);
 const char *ol_row_value_int(struct ol_arena *arena, int64_t number);
 const char *ol_row_value_time(struct ol_arena *arena, int64_t time_us);
 const char *ol_row_value_json(struct ol_arena *arena, const struct ol_json *value);
 
-/* What a field says: the string without quotes (NULL when it is none), the number (0 for none). */
-const char *ol_row_text(const struct ol_row *object, int field, struct ol_arena *arena);
-int64_t ol_row_int(const struct ol_row *object, int field);
-bool ol_row_is(const struct ol_row *object, int field, const char *text);
+/* The value of a column: the string without quotes (NULL when it is none), the number (0 for none),
+ * whether it is this string. */
+const char *ol_row_text(const struct ol_row *row, int column, struct ol_arena *arena);
+int64_t ol_row_int(const struct ol_row *row, int column);
+bool ol_row_is(const struct ol_row *row, int column, const char *text);
 
-/* The object as JSON; for a list as an array. */
-void ol_row_json(const struct ol_row *object, struct ol_buf *out);
+/* The row as a JSON object, or null for NULL; a list as an array. */
+void ol_row_json(const struct ol_row *row, struct ol_buf *out);
 void ol_row_list_json(const struct ol_row_list *list, struct ol_buf *out);
 
-/* The members alone, without braces: for an object with more to it. */
-void ol_row_members(const struct ol_row *object, struct ol_buf *out);
+/* The members alone, without braces: the caller adds more of them. */
+void ol_row_members(const struct ol_row *row, struct ol_buf *out);
 
 #endif

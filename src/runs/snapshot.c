@@ -1,4 +1,4 @@
-/* snapshot.c: runs as the tables hold them, and the JSON that every door shows of them. */
+/* snapshot.c: runs as the tables hold them, and the JSON that every interface shows of them. */
 #include "runs/snapshot.h"
 
 #include "log/event.h"
@@ -6,58 +6,58 @@
 
 #include <string.h>
 
-enum { PAGE = 64, MOST_RUNS = 10000, MOST_EVENTS = 10000 };
+enum { RESUME_PAGE_EVENTS = 64, RUN_LIST_MAX = 10000, TIMELINE_EVENTS_MAX = 10000 };
 
 /* --- memory --- */
 
-static void empty(struct ol_run_snapshot *story)
+static void reset_lists(struct ol_run_snapshot *snapshot)
 {
-    story->signals = story->runs = story->steps = story->effects = story->checkpoints =
-        (struct ol_row_list){0};
+    snapshot->signals = snapshot->runs = snapshot->steps = snapshot->effects =
+        snapshot->checkpoints = (struct ol_row_list){0};
 }
 
-void ol_run_snapshot_reset(struct ol_run_snapshot *story)
+void ol_run_snapshot_reset(struct ol_run_snapshot *snapshot)
 {
-    ol_arena_reset(&story->arena);
-    empty(story);
+    ol_arena_reset(&snapshot->arena);
+    reset_lists(snapshot);
 }
 
-void ol_run_snapshot_clear(struct ol_run_snapshot *story)
+void ol_run_snapshot_clear(struct ol_run_snapshot *snapshot)
 {
-    ol_arena_clear(&story->arena);
-    empty(story);
+    ol_arena_clear(&snapshot->arena);
+    reset_lists(snapshot);
 }
 
-/* --- what is stored --- */
+/* --- rows from the tables --- */
 
 int ol_run_snapshot_load_signal(struct ol_conn *conn, const char *signal_id,
-                                struct ol_run_snapshot *story, outlog_err *err)
+                                struct ol_run_snapshot *snapshot, outlog_err *err)
 {
     return ol_row_list_load(conn, OL_Q_SIGNAL_GET, OL_PARAMS(ol_value_text(signal_id)),
-                            &ol_kind_signal, &story->arena, &story->signals, err);
+                            &ol_table_signal, &snapshot->arena, &snapshot->signals, err);
 }
 
 int ol_run_snapshot_load_run(struct ol_conn *conn, const char *run_id,
-                             struct ol_run_snapshot *story, outlog_err *err)
+                             struct ol_run_snapshot *snapshot, outlog_err *err)
 {
     const struct {
         enum ol_query_id query;
-        const struct ol_table *kind;
+        const struct ol_table *table;
         struct ol_row_list *list;
-    } parts[] = {{OL_Q_RUN_GET, &ol_kind_run, &story->runs},
-                 {OL_Q_RUN_STEPS, &ol_kind_step, &story->steps},
-                 {OL_Q_RUN_EFFECTS, &ol_kind_effect, &story->effects},
-                 {OL_Q_RUN_CHECKPOINTS, &ol_kind_checkpoint, &story->checkpoints}};
+    } parts[] = {{OL_Q_RUN_GET, &ol_table_run, &snapshot->runs},
+                 {OL_Q_RUN_STEPS, &ol_table_step, &snapshot->steps},
+                 {OL_Q_RUN_EFFECTS, &ol_table_effect, &snapshot->effects},
+                 {OL_Q_RUN_CHECKPOINTS, &ol_table_checkpoint, &snapshot->checkpoints}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (ol_row_list_load(conn, parts[i].query, OL_PARAMS(ol_value_text(run_id)), parts[i].kind,
-                             &story->arena, parts[i].list, err) < 0)
+        if (ol_row_list_load(conn, parts[i].query, OL_PARAMS(ol_value_text(run_id)), parts[i].table,
+                             &snapshot->arena, parts[i].list, err) < 0)
             return -1;
     return 0;
 }
 
 /* --- one consistent read --- */
 
-static int begin(outlog *log, outlog_err *err)
+static int begin_read(outlog *log, outlog_err *err)
 {
     if (log->tx)
         return ol_fail(err, OUTLOG_MISUSE, "this handle has an open transaction");
@@ -66,7 +66,7 @@ static int begin(outlog *log, outlog_err *err)
     return log->conn->store->snapshot(log->conn, err);
 }
 
-static void end(outlog *log)
+static void end_read(outlog *log)
 {
     log->conn->store->rollback(log->conn);
 }
@@ -76,107 +76,107 @@ static bool may_see(const struct ol_row *run, const char *org_id)
     return run && (!org_id || ol_row_is(run, OL_IN_RUN_ORG, org_id));
 }
 
-static int no_run(const char *run_id, outlog_err *err)
+static int report_no_run(const char *run_id, outlog_err *err)
 {
     return ol_fail(err, OUTLOG_NOT_FOUND, "no run %.100s; `outlog runs` lists them", run_id);
 }
 
 static int load_visible(outlog *log, const char *run_id, const char *org_id,
-                        struct ol_run_snapshot *story, outlog_err *err)
+                        struct ol_run_snapshot *snapshot, outlog_err *err)
 {
     char id[OL_UUID_TEXT];
     if (ol_uuid_parse(run_id, id))
         run_id = id;
-    if (ol_run_snapshot_load_run(log->conn, run_id, story, err) < 0)
+    if (ol_run_snapshot_load_run(log->conn, run_id, snapshot, err) < 0)
         return -1;
-    return may_see(story->runs.first, org_id) ? 0 : no_run(run_id, err);
+    return may_see(snapshot->runs.first, org_id) ? 0 : report_no_run(run_id, err);
 }
 
-static int done(struct ol_buf *out, outlog_err *err)
+static int check_buffer(struct ol_buf *out, outlog_err *err)
 {
     return out->failed ? ol_no_memory(err) : 0;
 }
 
 /* --- get and list --- */
 
-static void put_run(const struct ol_run_snapshot *story, struct ol_buf *out)
+static void put_run(const struct ol_run_snapshot *snapshot, struct ol_buf *out)
 {
     ol_buf_char(out, '{');
-    ol_row_members(story->runs.first, out);
+    ol_row_members(snapshot->runs.first, out);
     ol_buf_text(out, ",\"steps\":");
-    ol_row_list_json(&story->steps, out);
+    ol_row_list_json(&snapshot->steps, out);
     ol_buf_text(out, ",\"effects\":");
-    ol_row_list_json(&story->effects, out);
+    ol_row_list_json(&snapshot->effects, out);
     ol_buf_text(out, ",\"checkpoints\":");
-    ol_row_list_json(&story->checkpoints, out);
+    ol_row_list_json(&snapshot->checkpoints, out);
     ol_buf_char(out, '}');
 }
 
 int ol_run_get(outlog *log, const char *run_id, const char *org_id, struct ol_buf *out,
                outlog_err *err)
 {
-    struct ol_run_snapshot story = {0};
-    if (begin(log, err) < 0)
+    struct ol_run_snapshot snapshot = {0};
+    if (begin_read(log, err) < 0)
         return -1;
-    int result = load_visible(log, run_id, org_id, &story, err);
-    end(log);
+    int result = load_visible(log, run_id, org_id, &snapshot, err);
+    end_read(log);
     if (result == 0) {
-        put_run(&story, out);
-        result = done(out, err);
+        put_run(&snapshot, out);
+        result = check_buffer(out, err);
     }
-    ol_run_snapshot_clear(&story);
+    ol_run_snapshot_clear(&snapshot);
     return result;
 }
 
 int ol_run_get_signal(outlog *log, const char *signal_id, const char *org_id, struct ol_buf *out,
                       outlog_err *err)
 {
-    struct ol_run_snapshot story = {0};
+    struct ol_run_snapshot snapshot = {0};
     char id[OL_UUID_TEXT];
-    if (begin(log, err) < 0)
+    if (begin_read(log, err) < 0)
         return -1;
     int result = ol_run_snapshot_load_signal(log->conn,
-                                             ol_uuid_parse(signal_id, id) ? id : signal_id, &story,
-                                             err);
-    end(log);
-    const struct ol_row *signal = story.signals.first;
+                                             ol_uuid_parse(signal_id, id) ? id : signal_id,
+                                             &snapshot, err);
+    end_read(log);
+    const struct ol_row *signal = snapshot.signals.first;
     if (result == 0 && (!signal || (org_id && !ol_row_is(signal, OL_IN_SIGNAL_ORG, org_id)))) {
         result = ol_fail(err, OUTLOG_NOT_FOUND, "no signal %.100s; check the id", signal_id);
     } else if (result == 0) {
         ol_row_json(signal, out);
-        result = done(out, err);
+        result = check_buffer(out, err);
     }
-    ol_run_snapshot_clear(&story);
+    ol_run_snapshot_clear(&snapshot);
     return result;
 }
 
-int ol_run_read_json(outlog *log, const char *run_id, struct ol_run_snapshot *story,
-                     struct outlog_page *page, outlog_err *err)
+int ol_run_snapshot_load_all(outlog *log, const char *run_id, struct ol_run_snapshot *snapshot,
+                             struct outlog_page *page, outlog_err *err)
 {
     struct ol_rows rows = {0};
     int result = -1;
-    if (begin(log, err) < 0)
+    if (begin_read(log, err) < 0)
         return -1;
-    if (load_visible(log, run_id, NULL, story, err) < 0)
+    if (load_visible(log, run_id, NULL, snapshot, err) < 0)
         goto out;
-    const struct ol_row *run = story->runs.first;
-    const char *signal_id = ol_row_text(run, OL_IN_RUN_SIGNAL, &story->arena);
-    const char *org = ol_row_text(run, OL_IN_RUN_ORG, &story->arena);
-    if (signal_id && ol_run_snapshot_load_signal(log->conn, signal_id, story, err) < 0)
+    const struct ol_row *run = snapshot->runs.first;
+    const char *signal_id = ol_row_text(run, OL_IN_RUN_SIGNAL, &snapshot->arena);
+    const char *org = ol_row_text(run, OL_IN_RUN_ORG, &snapshot->arena);
+    if (signal_id && ol_run_snapshot_load_signal(log->conn, signal_id, snapshot, err) < 0)
         goto out;
     if (!ol_read_page_reset(page)) {
         ol_no_memory(err);
         goto out;
     }
     if (ol_store_query(log->conn, OL_Q_RUN_EVENTS,
-                       OL_PARAMS(ol_value_text(ol_row_text(run, OL_IN_RUN_ID, &story->arena)),
+                       OL_PARAMS(ol_value_text(ol_row_text(run, OL_IN_RUN_ID, &snapshot->arena)),
                                  ol_value_text(org ? org : ""), ol_value_int(0),
-                                 ol_value_int(MOST_EVENTS)),
+                                 ol_value_int(TIMELINE_EVENTS_MAX)),
                        &rows, err) == 0)
         result = ol_read_page_fill(log, page, &rows, false, false, err) < 0 ? -1 : 0;
     ol_rows_end(&rows);
 out:
-    end(log);
+    end_read(log);
     return result;
 }
 
@@ -184,7 +184,7 @@ int ol_run_list(outlog *log, const char *status, const char *org_id, const char 
                 size_t limit, struct ol_buf *out, outlog_err *err)
 {
     static const char *const known[] = {"RUNNING", "COMPLETED", "FAILED", "CANCELLED"};
-    struct ol_run_snapshot story = {0};
+    struct ol_run_snapshot snapshot = {0};
     char id[OL_UUID_TEXT];
     bool is_known = !status;
     size_t count = 0;
@@ -195,8 +195,9 @@ int ol_run_list(outlog *log, const char *status, const char *org_id, const char 
     if (!is_known)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/status",
                           "status must be RUNNING, COMPLETED, FAILED or CANCELLED");
-    if (limit < 1 || limit > MOST_RUNS)
-        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/limit", "limit must be 1 to %d", MOST_RUNS);
+    if (limit < 1 || limit > RUN_LIST_MAX)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/limit", "limit must be 1 to %d",
+                          RUN_LIST_MAX);
     if (after && !ol_uuid_parse(after, id))
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/after", "after is the next_after of a page");
     if (ol_log_ready(log, err) < 0 ||
@@ -204,12 +205,12 @@ int ol_run_list(outlog *log, const char *status, const char *org_id, const char 
                          OL_PARAMS(ol_value_int((int64_t)limit + 1),
                                    ol_value_optional(after ? id : NULL), ol_value_optional(status),
                                    ol_value_optional(org_id)),
-                         &ol_kind_run, &story.arena, &story.runs, err) < 0)
+                         &ol_table_run, &snapshot.arena, &snapshot.runs, err) < 0)
         goto out;
     const char *next_after = NULL, *last = NULL;
     ol_buf_text(out, "{\"runs\":[");
-    for (struct ol_row *run = story.runs.first; run; run = run->next) {
-        if (count++ == limit) { // one more was asked for, to know whether there is one
+    for (struct ol_row *run = snapshot.runs.first; run; run = run->next) {
+        if (count++ == limit) { // the query reads one more, to know whether there is a next page
             next_after = last;
             break;
         }
@@ -219,9 +220,9 @@ int ol_run_list(outlog *log, const char *status, const char *org_id, const char 
         last = run->values[OL_IN_RUN_ID];
     }
     ol_buf_print(out, "],\"next_after\":%s}", next_after ? next_after : "null");
-    result = done(out, err);
+    result = check_buffer(out, err);
 out:
-    ol_run_snapshot_clear(&story);
+    ol_run_snapshot_clear(&snapshot);
     return result;
 }
 
@@ -245,7 +246,7 @@ static int put_events(outlog *log, const struct ol_row *run, int64_t after, stru
         if (ol_store_query(log->conn, OL_Q_RUN_EVENTS,
                            OL_PARAMS(ol_value_text(ol_row_text(run, OL_IN_RUN_ID, arena)),
                                      ol_value_text(org ? org : ""), ol_value_int(after),
-                                     ol_value_int(PAGE)),
+                                     ol_value_int(RESUME_PAGE_EVENTS)),
                            &rows, err) < 0)
             goto out;
         int filled = ol_read_page_fill(log, &page, &rows, false, false, err);
@@ -259,7 +260,7 @@ static int put_events(outlog *log, const struct ol_row *run, int64_t after, stru
             ol_event_write_json(&page.events[i], out);
             after = page.events[i].event_id;
         }
-    } while (page.count == PAGE);
+    } while (page.count == RESUME_PAGE_EVENTS);
     ol_buf_char(out, ']');
     result = 0;
 out:
@@ -270,77 +271,77 @@ out:
 int ol_run_resume(outlog *log, const char *run_id, const char *org_id, struct ol_buf *out,
                   outlog_err *err)
 {
-    struct ol_run_snapshot story = {0};
-    if (begin(log, err) < 0)
+    struct ol_run_snapshot snapshot = {0};
+    if (begin_read(log, err) < 0)
         return -1;
-    int result = load_visible(log, run_id, org_id, &story, err);
+    int result = load_visible(log, run_id, org_id, &snapshot, err);
     if (result == 0) {
-        const struct ol_row *latest = story.checkpoints.last;
+        const struct ol_row *latest = snapshot.checkpoints.last;
         ol_buf_text(out, "{\"run\":");
-        put_run(&story, out);
+        put_run(&snapshot, out);
         ol_buf_text(out, ",\"checkpoint\":");
         ol_row_json(latest, out);
         ol_buf_text(out, ",\"events\":");
-        result = put_events(log, story.runs.first,
-                            latest ? ol_row_int(latest, OL_IN_CHECKPOINT_EVENT) : 0, &story.arena,
-                            out, err);
+        result = put_events(log, snapshot.runs.first,
+                            latest ? ol_row_int(latest, OL_IN_CHECKPOINT_EVENT) : 0,
+                            &snapshot.arena, out, err);
         ol_buf_char(out, '}');
     }
-    end(log);
-    ol_run_snapshot_clear(&story);
-    return result < 0 ? -1 : done(out, err);
+    end_read(log);
+    ol_run_snapshot_clear(&snapshot);
+    return result < 0 ? -1 : check_buffer(out, err);
 }
 
 /* --- replay --- */
 
-int ol_run_snapshot_owner(outlog *log, const char *run_id, const char *org_id,
-                          struct ol_arena *arena, const char **owner, outlog_err *err)
+int ol_run_read_org(outlog *log, const char *run_id, const char *org_id, struct ol_arena *arena,
+                    const char **org, outlog_err *err)
 {
     struct ol_rows rows;
     bool failed = false;
     if (ol_store_query(log->conn, OL_Q_RUN_ORG, OL_PARAMS(ol_value_text(run_id)), &rows, err) < 0)
         return -1;
     int got = ol_rows_next(&rows, err);
-    *owner = got > 0 ? ol_rows_copy(&rows, 0, arena, &failed) : NULL;
+    *org = got > 0 ? ol_rows_copy(&rows, 0, arena, &failed) : NULL;
     ol_rows_end(&rows);
     if (failed)
         return ol_no_memory(err);
-    if (got == 0 || (got > 0 && org_id && (!*owner || strcmp(org_id, *owner) != 0)))
-        return no_run(run_id, err);
+    if (got == 0 || (got > 0 && org_id && (!*org || strcmp(org_id, *org) != 0)))
+        return report_no_run(run_id, err);
     return got < 0 ? -1 : 0;
 }
 
 int ol_run_replay(outlog *log, const char *run_id, const char *org_id, struct ol_buf *out,
                   outlog_err *err)
 {
-    struct ol_run_snapshot story = {0};
-    const char *owner;
+    struct ol_run_snapshot snapshot = {0};
+    const char *org;
     char id[OL_UUID_TEXT];
     int result = -1;
 
     if (ol_uuid_parse(run_id, id))
         run_id = id;
-    if (begin(log, err) < 0)
+    if (begin_read(log, err) < 0)
         return -1;
-    if (ol_run_snapshot_owner(log, run_id, org_id, &story.arena, &owner, err) < 0 ||
-        ol_replay_run(log, run_id, owner ? owner : "", &story, err) < 0)
+    if (ol_run_read_org(log, run_id, org_id, &snapshot.arena, &org, err) < 0 ||
+        ol_replay_run(log, run_id, org ? org : "", &snapshot, err) < 0)
         goto out;
-    if (!story.runs.first) {
-        no_run(run_id, err);
+    if (!snapshot.runs.first) {
+        report_no_run(run_id, err);
         goto out;
     }
     ol_buf_text(out, "{\"run\":");
-    ol_row_json(story.runs.first, out);
+    ol_row_json(snapshot.runs.first, out);
     ol_buf_text(out, ",\"steps\":");
-    ol_row_list_json(&story.steps, out);
+    ol_row_list_json(&snapshot.steps, out);
     ol_buf_text(out, ",\"effects\":");
-    ol_row_list_json(&story.effects, out);
+    ol_row_list_json(&snapshot.effects, out);
     ol_buf_text(out, ",\"checkpoints\":");
-    ol_row_list_json(&story.checkpoints, out);
+    ol_row_list_json(&snapshot.checkpoints, out);
     ol_buf_char(out, '}');
-    result = done(out, err);
+    result = check_buffer(out, err);
 out:
-    end(log);
-    ol_run_snapshot_clear(&story);
+    end_read(log);
+    ol_run_snapshot_clear(&snapshot);
     return result;
 }

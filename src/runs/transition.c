@@ -146,7 +146,7 @@ static int find_run(outlog_tx *tx, struct ol_transition *transition, const char 
                     outlog_err *err)
 {
     const char *causes[2] = {"", ""};
-    if (ol_row_list_load(tx->conn, OL_Q_RUN_GET, OL_PARAMS(ol_value_text(run_id)), &ol_kind_run,
+    if (ol_row_list_load(tx->conn, OL_Q_RUN_GET, OL_PARAMS(ol_value_text(run_id)), &ol_table_run,
                          transition->arena, &transition->list, err) < 0)
         return -1;
     transition->run = transition->list.first;
@@ -171,7 +171,7 @@ static int find_step(outlog_tx *tx, struct ol_transition *transition, outlog_err
     snprintf(transition->step_event_id, sizeof transition->step_event_id, "%s", found[1]);
     if (find_run(tx, transition, found[0], err) < 0 ||
         ol_row_list_load(tx->conn, OL_Q_STEP_GET, OL_PARAMS(ol_value_text(transition->id)),
-                         &ol_kind_step, transition->arena, &transition->list, err) < 0)
+                         &ol_table_step, transition->arena, &transition->list, err) < 0)
         return -1;
     transition->step = transition->list.last;
     return 0;
@@ -273,7 +273,7 @@ static int receive_signal(outlog_tx *tx, struct ol_transition *transition, struc
 {
     char id[OL_UUID_TEXT];
     struct outlog_appended at;
-    struct ol_row *signal = ol_row_add(&transition->list, &ol_kind_signal, transition->arena);
+    struct ol_row *signal = ol_row_add(&transition->list, &ol_table_signal, transition->arena);
     const char *type = body_text(transition, "signal_type"),
                *body = body_json(transition, "payload");
 
@@ -316,7 +316,7 @@ static int find_signal(outlog_tx *tx, struct ol_transition *transition, const ch
 {
     struct ol_row_list list = {0};
     if (ol_row_list_load(tx->conn, OL_Q_SIGNAL_GET, OL_PARAMS(ol_value_text(signal_id)),
-                         &ol_kind_signal, transition->arena, &list, err) < 0)
+                         &ol_table_signal, transition->arena, &list, err) < 0)
         return -1;
     const char *org = list.first ? row_text(transition, list.first, OL_IN_SIGNAL_ORG) : NULL;
     if (!list.first || !!org != !!transition->org_id ||
@@ -391,7 +391,7 @@ static int start_run(outlog_tx *tx, struct ol_transition *transition, struct ol_
                                 ol_value_text(version), ol_value_text(at.correlation_id),
                                 ol_value_time(at.occurred_at), ol_value_text(at.id)),
                       NULL, err) < 0 ||
-        ol_row_list_load(tx->conn, OL_Q_RUN_GET, OL_PARAMS(ol_value_text(run_id)), &ol_kind_run,
+        ol_row_list_load(tx->conn, OL_Q_RUN_GET, OL_PARAMS(ol_value_text(run_id)), &ol_table_run,
                          transition->arena, &list, err) < 0)
         return -1;
     ol_row_json(list.first, answer);
@@ -404,7 +404,7 @@ static int checkpoint_run(outlog_tx *tx, struct ol_transition *transition, struc
     struct outlog_appended at;
     int64_t index;
     const char *data = body_json(transition, "checkpoint_data");
-    struct ol_row *made = ol_row_add(&transition->list, &ol_kind_checkpoint, transition->arena);
+    struct ol_row *made = ol_row_add(&transition->list, &ol_table_checkpoint, transition->arena);
 
     if (!made)
         return ol_no_memory(err);
@@ -519,9 +519,9 @@ static int store_step(outlog_tx *tx, struct ol_transition *transition, const str
                       const char *last_event_id, outlog_err *err)
 {
     const char *texts[12] = {NULL};
-    for (int i = 0; i < ol_kind_step.count; i++)
-        texts[i] = ol_kind_step.fields[i].type == OL_COLUMN_JSON ? step->values[i]
-                                                                 : row_text(transition, step, i);
+    for (int i = 0; i < ol_table_step.count; i++)
+        texts[i] = ol_table_step.columns[i].type == OL_COLUMN_JSON ? step->values[i]
+                                                                   : row_text(transition, step, i);
     return ol_store_exec(tx->conn, OL_Q_STEP_PUT,
                          OL_PARAMS(ol_value_text(texts[OL_IN_STEP_ID]),
                                    ol_value_text(texts[OL_IN_STEP_RUN]),
@@ -556,7 +556,7 @@ static int start_step(outlog_tx *tx, struct ol_transition *transition, struct ol
     struct outlog_appended at;
     int64_t index;
     struct ol_json given = find_member(transition, "step_index");
-    struct ol_row *step = ol_row_add(&transition->list, &ol_kind_step, transition->arena);
+    struct ol_row *step = ol_row_add(&transition->list, &ol_table_step, transition->arena);
 
     if (!step)
         return ol_no_memory(err);

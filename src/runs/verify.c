@@ -1,21 +1,21 @@
-/* verify.c: what the tables hold against what the events come to (U3).
+/* verify.c: compares the rows of the tables with the rows that their events replay to (U3).
  *
- * V1  Both are read in one snapshot: a run that moves meanwhile shows no difference.
- * V2  Memory is that of one run: the next one takes its place.
- * V3  Each side is asked what the other lacks: a row that was deleted is found as well as one that
- *     was changed or made up. */
+ * V1  Both are read in one snapshot: a run that changes meanwhile shows no difference.
+ * V2  Memory holds one run at a time: the next one reuses it.
+ * V3  Both directions are compared: a row that was deleted is found as well as one that was
+ *     changed or invented. */
 #include "runs/snapshot.h"
 
 #include <string.h>
 
 struct comparison {
     struct ol_run_snapshot stored, replayed;
-    ol_difference_function *tell;
+    ol_difference_function *on_difference;
     void *user;
     int64_t differences;
 };
 
-static void clear(struct comparison *c)
+static void clear_comparison(struct comparison *c)
 {
     ol_run_snapshot_clear(&c->stored);
     ol_run_snapshot_clear(&c->replayed);
@@ -23,32 +23,32 @@ static void clear(struct comparison *c)
 
 /* --- comparing --- */
 
-static void report(struct comparison *c, const struct ol_row *object, const char *field,
-                   const char *stored, const char *replayed)
+static void report_difference(struct comparison *c, const struct ol_row *row, const char *column,
+                              const char *stored, const char *replayed)
 {
-    const char *id = ol_row_text(object, 0, &c->stored.arena);
+    const char *id = ol_row_text(row, 0, &c->stored.arena);
     c->differences++;
-    if (c->tell)
-        c->tell(c->user, object->kind->table, id ? id : "", field, stored ? stored : "null",
-                replayed ? replayed : "null");
+    if (c->on_difference)
+        c->on_difference(c->user, row->table->name, id ? id : "", column, stored ? stored : "null",
+                         replayed ? replayed : "null");
 }
 
-static void tell_row(struct comparison *c, const struct ol_row *object, bool is_stored)
+static void report_row(struct comparison *c, const struct ol_row *row, bool is_stored)
 {
     struct ol_buf json = {0};
-    ol_row_json(object, &json);
+    ol_row_json(row, &json);
     const char *text = json.failed ? "{}" : json.data;
-    report(c, object, "row", is_stored ? text : NULL, is_stored ? NULL : text);
+    report_difference(c, row, "row", is_stored ? text : NULL, is_stored ? NULL : text);
     ol_buf_clear(&json);
 }
 
-static bool same(const char *one, const char *two)
+static bool texts_equal(const char *one, const char *two)
 {
     return one == two || (one && two && strcmp(one, two) == 0);
 }
 
-/* The same value, however it is written. */
-static bool same_json(const char *one, const char *two)
+/* Whether both are the same JSON value, however they are written. */
+static bool json_equals(const char *one, const char *two)
 {
     struct ol_buf a = {0}, b = {0};
     struct ol_json x, y;
@@ -61,15 +61,15 @@ static bool same_json(const char *one, const char *two)
     return is_same;
 }
 
-static void compare_objects(struct comparison *c, const struct ol_row *stored,
-                            const struct ol_row *replayed)
+static void compare_rows(struct comparison *c, const struct ol_row *stored,
+                         const struct ol_row *replayed)
 {
-    for (int i = 0; i < stored->kind->count; i++) {
-        if (stored->kind->fields[i].type == OL_COLUMN_SPEC) // never in an event (E13)
+    for (int i = 0; i < stored->table->count; i++) {
+        if (stored->table->columns[i].type == OL_COLUMN_SPEC) // never in an event (E13)
             continue;
         const char *one = stored->values[i], *two = replayed->values[i];
-        if (!same(one, two) && !(one && two && same_json(one, two)))
-            report(c, stored, stored->kind->fields[i].name, one, two);
+        if (!texts_equal(one, two) && !(one && two && json_equals(one, two)))
+            report_difference(c, stored, stored->table->columns[i].name, one, two);
     }
 }
 
@@ -79,16 +79,16 @@ static void compare_lists(struct comparison *c, const struct ol_row_list *stored
     for (const struct ol_row *one = stored->first; one; one = one->next) {
         const struct ol_row *other = ol_row_find(replayed, ol_row_key(one));
         if (other)
-            compare_objects(c, one, other);
+            compare_rows(c, one, other);
         else
-            tell_row(c, one, true);
+            report_row(c, one, true);
     }
     for (const struct ol_row *one = replayed->first; one; one = one->next)
         if (!ol_row_find(stored, ol_row_key(one)))
-            tell_row(c, one, false);
+            report_row(c, one, false);
 }
 
-static void compare(struct comparison *c)
+static void compare_snapshots(struct comparison *c)
 {
     compare_lists(c, &c->stored.signals, &c->replayed.signals);
     compare_lists(c, &c->stored.runs, &c->replayed.runs);
@@ -105,7 +105,7 @@ static int check_signal(outlog *log, const char *signal_id, const char *org_key,
     if (ol_run_snapshot_load_signal(log->conn, signal_id, &c->stored, err) < 0 ||
         ol_replay_signal(log, signal_id, org_key, &c->replayed, err) < 0)
         return -1;
-    compare(c);
+    compare_snapshots(c);
     return 0;
 }
 
@@ -117,11 +117,11 @@ static int check_run(outlog *log, const char *run_id, const char *org_key, struc
     if (ol_run_snapshot_load_run(log->conn, run_id, &c->stored, err) < 0 ||
         ol_replay_run(log, run_id, org_key, &c->replayed, err) < 0)
         return -1;
-    compare(c);
+    compare_snapshots(c);
     return 0;
 }
 
-static int begin(outlog *log, outlog_err *err)
+static int begin_read(outlog *log, outlog_err *err)
 {
     if (log->tx)
         return ol_fail(err, OUTLOG_MISUSE, "this handle has an open transaction");
@@ -135,10 +135,10 @@ static int begin(outlog *log, outlog_err *err)
 static int verify_run(outlog *log, const char *run_id, const char *org_id, struct comparison *c,
                       struct ol_arena *arena, outlog_err *err)
 {
-    const char *owner, *signal_id = NULL;
-    if (ol_run_snapshot_owner(log, run_id, org_id, arena, &owner, err) < 0)
+    const char *org, *signal_id = NULL;
+    if (ol_run_read_org(log, run_id, org_id, arena, &org, err) < 0)
         return -1;
-    const char *org_key = owner ? owner : "";
+    const char *org_key = org ? org : "";
     if (check_run(log, run_id, org_key, c, err) < 0)
         return -1;
     if (c->replayed.runs.first)
@@ -146,32 +146,33 @@ static int verify_run(outlog *log, const char *run_id, const char *org_id, struc
     return signal_id ? check_signal(log, signal_id, org_key, c, err) : 0;
 }
 
-int ol_run_verify(outlog *log, const char *run_id, const char *org_id, ol_difference_function *tell,
-                  void *user, int64_t *differences, outlog_err *err)
+int ol_run_verify(outlog *log, const char *run_id, const char *org_id,
+                  ol_difference_function *on_difference, void *user, int64_t *differences,
+                  outlog_err *err)
 {
-    struct comparison c = {.tell = tell, .user = user};
+    struct comparison c = {.on_difference = on_difference, .user = user};
     struct ol_arena arena = {0};
     char id[OL_UUID_TEXT];
 
     if (ol_uuid_parse(run_id, id))
         run_id = id;
-    if (begin(log, err) < 0)
+    if (begin_read(log, err) < 0)
         return -1;
     int result = verify_run(log, run_id, org_id, &c, &arena, err);
     log->conn->store->rollback(log->conn);
     *differences = c.differences;
-    clear(&c);
+    clear_comparison(&c);
     ol_arena_clear(&arena);
     return result;
 }
 
-static void tell_json(void *user, const char *table, const char *id, const char *field,
-                      const char *stored, const char *replayed)
+static void on_difference_json(void *user, const char *table, const char *id, const char *column,
+                               const char *stored, const char *replayed)
 {
     struct ol_buf *out = user;
     ol_buf_print(out, "%s{\"table\":\"%s\",\"id\":", out->bytes ? "," : "", table);
     ol_buf_json_text(out, id);
-    ol_buf_print(out, ",\"field\":\"%s\",\"stored\":", field);
+    ol_buf_print(out, ",\"field\":\"%s\",\"stored\":", column);
     ol_buf_text(out, stored);
     ol_buf_text(out, ",\"replayed\":");
     ol_buf_text(out, replayed);
@@ -183,7 +184,7 @@ int ol_run_verify_json(outlog *log, const char *run_id, const char *org_id, stru
 {
     struct ol_buf list = {0};
     int64_t count;
-    int result = ol_run_verify(log, run_id, org_id, tell_json, &list, &count, err);
+    int result = ol_run_verify(log, run_id, org_id, on_difference_json, &list, &count, err);
     if (result == 0) {
         ol_buf_print(out, "{\"matches\":%s,\"differences\":[", count ? "false" : "true");
         ol_buf_text(out, list.bytes ? list.data : "");
@@ -195,30 +196,30 @@ int ol_run_verify_json(outlog *log, const char *run_id, const char *org_id, stru
     return result;
 }
 
-/* --- all of them --- */
+/* --- every signal and run --- */
 
-enum { CHUNK_MOST = 1000 };
+enum { VERIFY_CHUNK_MAX = 1000 };
 
-struct start {
+struct verify_start {
     int64_t event_id;
     bool is_run;
     const char *id, *org_key;
 };
 
 static int read_starts(outlog *log, const struct ol_verify *verify, int limit,
-                       struct ol_arena *arena, struct start *out, outlog_err *err)
+                       struct ol_arena *arena, struct verify_start *out, outlog_err *err)
 {
     struct ol_rows rows;
     bool failed = false;
     int count = 0, more = 0;
-    if (ol_store_query(log->conn, OL_Q_STORY_STARTS,
+    if (ol_store_query(log->conn, OL_Q_VERIFY_STARTS,
                        OL_PARAMS(ol_value_int(verify->after), ol_value_int(verify->upto),
                                  ol_value_int(limit)),
                        &rows, err) < 0)
         return -1;
     while (count < limit && (more = ol_rows_next(&rows, err)) > 0) {
         const char *org = ol_rows_copy(&rows, 3, arena, &failed);
-        out[count++] = (struct start){
+        out[count++] = (struct verify_start){
             .event_id = ol_rows_int(&rows, 0),
             .is_run = strcmp(ol_rows_text(&rows, 1, NULL), "RUN_STARTED") == 0,
             .id = ol_rows_copy(&rows, 2, arena, &failed),
@@ -233,20 +234,20 @@ static int read_starts(outlog *log, const struct ol_verify *verify, int limit,
 
 int ol_verify_next(outlog *log, struct ol_verify *verify, int limit, outlog_err *err)
 {
-    struct start starts[CHUNK_MOST];
-    struct comparison c = {.tell = verify->tell, .user = verify->user};
+    struct verify_start starts[VERIFY_CHUNK_MAX];
+    struct comparison c = {.on_difference = verify->on_difference, .user = verify->user};
     struct ol_arena arena = {0};
     int result = -1;
 
-    if (limit > CHUNK_MOST)
-        limit = CHUNK_MOST;
+    if (limit > VERIFY_CHUNK_MAX)
+        limit = VERIFY_CHUNK_MAX;
     if (!verify->upto && outlog_settled(log, &verify->upto, err) < 0)
         return -1;
-    if (begin(log, err) < 0)
+    if (begin_read(log, err) < 0)
         return -1;
     int count = read_starts(log, verify, limit, &arena, starts, err);
     for (int i = 0; i < count; i++) {
-        const struct start *start = &starts[i];
+        const struct verify_start *start = &starts[i];
         if ((start->is_run ? check_run : check_signal)(log, start->id, start->org_key, &c, err) < 0)
             goto out;
         *(start->is_run ? &verify->runs : &verify->signals) += 1;
@@ -259,24 +260,24 @@ int ol_verify_next(outlog *log, struct ol_verify *verify, int limit, outlog_err 
     result = count;
 out:
     log->conn->store->rollback(log->conn);
-    clear(&c);
+    clear_comparison(&c);
     ol_arena_clear(&arena);
     return result;
 }
 
-int ol_verify_strays(outlog *log, struct ol_verify *verify, outlog_err *err)
+int ol_verify_orphans(outlog *log, struct ol_verify *verify, outlog_err *err)
 {
     struct ol_rows rows;
     int more;
     if (ol_log_ready(log, err) < 0 ||
-        ol_store_query(log->conn, OL_Q_STORY_STRAYS, OL_PARAMS(ol_value_int(CHUNK_MOST)), &rows,
-                       err) < 0)
+        ol_store_query(log->conn, OL_Q_VERIFY_ORPHANS, OL_PARAMS(ol_value_int(VERIFY_CHUNK_MAX)),
+                       &rows, err) < 0)
         return -1;
     while ((more = ol_rows_next(&rows, err)) > 0) {
         verify->differences++;
-        if (verify->tell)
-            verify->tell(verify->user, ol_rows_text(&rows, 0, NULL), ol_rows_text(&rows, 1, NULL),
-                         "row", "{}", "null");
+        if (verify->on_difference)
+            verify->on_difference(verify->user, ol_rows_text(&rows, 0, NULL),
+                                  ol_rows_text(&rows, 1, NULL), "row", "{}", "null");
     }
     ol_rows_end(&rows);
     return more;

@@ -1,10 +1,10 @@
-/* rates.h: what happened lately, sampled every two seconds and kept in memory.
+/* rates.h: recent rates of appends and deliveries, sampled every two seconds and kept in memory.
  *
- * Appended is how far the settled position moved. Published and failed come from what relays
- * recorded, whichever process they run in: exact where they left a row, else a batch counts as many
- * as its range has numbers, and a few of its messages tell which destinations they went to and how
- * long it took. Each beat reads as much as happened since the one before, by an index on time; no
- * big table. */
+ * Appended is how far the settled position moved. Published and failed come from what all relays
+ * recorded in the store. A message with a row of its own is counted exactly. A batch counts as many
+ * as its range has sequence numbers; a few of its messages are read to estimate their destinations
+ * and latency. Each sample reads what happened since the one before, by an index on time, and never
+ * a whole table. */
 #ifndef OL_SERVER_RATES_H
 #define OL_SERVER_RATES_H
 
@@ -16,48 +16,47 @@ struct ol_rates;
 enum { OL_RATES_MS = 2000, OL_RATES_BOUNDS = 12 };
 
 int ol_rates_open(struct ol_rates **out, outlog_err *err);
-void ol_rates_close(struct ol_rates *pulse);
+void ol_rates_close(struct ol_rates *rates);
 
-/* One beat, in a clerk's thread. A store that is away leaves a hole. */
-void ol_rates_sample(struct ol_rates *pulse, outlog *log);
+/* Take one sample, in an worker thread. Times when the store was unreachable stay unknown. */
+void ol_rates_sample(struct ol_rates *rates, outlog *log);
 
-/* A request that appended took this long. */
-void ol_rates_append(struct ol_rates *pulse, int64_t duration_us);
+/* Count a request that appended and took this long. */
+void ol_rates_append(struct ol_rates *rates, int64_t duration_us);
 
-/* --- questions, from any thread --- */
+/* --- reading, from any thread --- */
 
 struct ol_rate_values {
     bool is_known;
-    double appended, published, failed; /* a second, over the last ten */
+    double appended, published, failed; /* per second, over the last ten seconds */
 };
 
-struct ol_rate_values ol_rates_rates(struct ol_rates *pulse);
+struct ol_rate_values ol_rates_recent(struct ol_rates *rates);
 
 struct ol_throughput {
     bool is_known;
     double ok_per_min, fail_per_min;
-    int64_t p50_ms, p99_ms;        /* from creation to delivery, sampled; -1: unknown */
-    double ok_total, failed_total; /* since this process began */
+    int64_t p50_ms, p99_ms;        /* from creation to delivery, estimated; -1: unknown */
+    double ok_total, failed_total; /* since this process started */
 };
 
 /* Of one destination, or of all (NULL), over the last minute. */
-struct ol_throughput ol_rates_throughput(struct ol_rates *pulse, const char *destination);
+struct ol_throughput ol_rates_throughput(struct ol_rates *rates, const char *destination);
 
-/* {"step_s":…,"from":…,"appended":[…],"published":[…],"failed":[…]}: a second, null where unknown.
- */
-void ol_rates_series(struct ol_rates *pulse, struct ol_buf *out);
+/* {"step_s":…,"from":…,"appended":[…],"published":[…],"failed":[…]}: per second; null: unknown. */
+void ol_rates_series(struct ol_rates *rates, struct ol_buf *out);
 
-/* Seconds: how many took at most bounds[i]; the last bound is infinite. */
+/* Durations in seconds: counts[i] took at most bounds[i]; the last bound is infinite. */
 struct ol_histogram {
     int64_t counts[OL_RATES_BOUNDS + 1];
     double sum;
 };
-extern const double ol_pulse_bounds[OL_RATES_BOUNDS];
-struct ol_histogram ol_rates_appends(struct ol_rates *pulse);
-struct ol_histogram ol_rates_publishes(struct ol_rates *pulse);
+extern const double ol_rates_bounds[OL_RATES_BOUNDS];
+struct ol_histogram ol_rates_appends(struct ol_rates *rates);
+struct ol_histogram ol_rates_publishes(struct ol_rates *rates);
 
-/* Every destination that something happened to; `each` must not call back. */
-void ol_rates_each(struct ol_rates *pulse,
+/* Call `each` for every destination with a delivery. It must not call ol_rates_*(). */
+void ol_rates_each(struct ol_rates *rates,
                    void (*each)(void *user, const char *destination, double ok, double failed),
                    void *user);
 

@@ -86,7 +86,7 @@ static void count(struct ol_server *server, const struct ol_request *request)
     if (request->status == 503 && request->method && strcmp(request->method, "POST") == 0)
         atomic_store(&server->has_refused, true);
     if (request->route && strcmp(request->route->name, "appendEvents") == 0 && kind == 2)
-        ol_rates_append(server->pulse, ol_clock_boot_us() - request->began_at);
+        ol_rates_append(server->rates, ol_clock_boot_us() - request->began_at);
 }
 
 void ol_server_post(struct ol_server *server, struct ol_loop_task *post)
@@ -135,7 +135,7 @@ static enum ol_handler_result refresh_tokens(struct ol_request *request)
 
 static enum ol_handler_result beat(struct ol_request *request)
 {
-    ol_rates_sample(request->server->pulse, request->log);
+    ol_rates_sample(request->server->rates, request->log);
     ol_cors_refresh(request->server->origins, request->log);
     return OL_HANDLER_ANSWERED;
 }
@@ -201,7 +201,7 @@ static void finished(struct ol_server *server, struct ol_request *request)
 static bool is_swift(struct ol_server *server, struct ol_request *request)
 {
     enum { MOST_BYTES = 32 * 1024 };
-    return request->route->is_swift && request->body.bytes <= MOST_BYTES &&
+    return request->route->runs_in_loop && request->body.bytes <= MOST_BYTES &&
            ol_auth_knows(server->auth, request);
 }
 
@@ -448,7 +448,7 @@ static int start(struct ol_server *server, outlog_err *err)
     const struct ol_server_options *options = &server->options;
     if (load_tls(server, err) < 0 || ol_auth_open(&server->auth, err) < 0 ||
         ol_cors_open(&server->origins, options->store, err) < 0 ||
-        ol_rates_open(&server->pulse, err) < 0 ||
+        ol_rates_open(&server->rates, err) < 0 ||
         ol_event_tail_open(&server->hub, options->store, moved, server, err) < 0 ||
         ol_batcher_open(options->store, options->most_queued, &server->group, err) < 0 ||
         ol_worker_pool_open(&server->clerks, options->store, options->clerks, options->most_queued,
@@ -483,7 +483,7 @@ static void clear(struct ol_server *server)
     ol_event_tail_close(server->hub);
     ol_auth_close(server->auth);
     ol_cors_close(server->origins);
-    ol_rates_close(server->pulse);
+    ol_rates_close(server->rates);
     SSL_CTX_free(server->peers.tls);
     uv_loop_close(&server->loop);
     pthread_mutex_destroy(&server->lock);
@@ -515,7 +515,7 @@ int ol_server_run(const struct ol_server_options *options, atomic_int *stop, out
     server->stop = stop;
     server->started_at = ol_clock_boot_us();
     server->peers.loop = &server->loop;
-    server->peers.most = allow_peers(options->most_peers);
+    server->peers.max = allow_peers(options->most_peers);
     server->http = (struct ol_http1_handler){
         .server = server,
         .limits = {.head_bytes = 16 * 1024,

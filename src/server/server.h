@@ -55,7 +55,7 @@ struct ol_server {
     struct ol_batcher *group; /* appends of many requests in one transaction */
     struct ol_auth *auth;
     struct ol_cors *origins; /* pages of others that may open sockets */
-    struct ol_rates *pulse;
+    struct ol_rates *rates;
     struct ol_followers followers;
     pthread_mutex_t lock;
     struct ol_request *done; /* finished by others, newest first */

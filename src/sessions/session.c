@@ -404,15 +404,16 @@ int ol_session_effects(outlog *log, const char *org_id, const char *key, const c
     if (ol_log_ready(log, err) < 0)
         return -1;
     bool is_counted = log->conn->store->answers_whole;
-    int result = ol_row_list_load_short(log->conn, OL_Q_SESSION_EFFECTS,
-                                        OL_PARAMS(ol_value_text(org_id), ol_value_text(key),
-                                                  ol_value_optional(status),
-                                                  after ? ol_value_text(last) : ol_value_absent(),
-                                                  ol_value_int(limit),
-                                                  is_counted ? ol_value_int(OL_READ_PAGE_BYTES)
-                                                             : ol_value_absent()),
-                                        &ol_kind_effect, OL_READ_PAGE_BYTES, &arena, &effects,
-                                        &is_full, err);
+    struct ol_row_query query = {
+        .conn = log->conn,
+        .id = OL_Q_SESSION_EFFECTS,
+        .params = OL_PARAMS(ol_value_text(org_id), ol_value_text(key), ol_value_optional(status),
+                            after ? ol_value_text(last) : ol_value_absent(), ol_value_int(limit),
+                            is_counted ? ol_value_int(OL_READ_PAGE_BYTES) : ol_value_absent()),
+        .table = &ol_table_effect,
+        .json_bytes_max = OL_READ_PAGE_BYTES,
+    };
+    int result = ol_row_list_load_some(&query, &arena, &effects, &is_full, err);
     if (result == 0)
         put_effects(&effects, limit, is_full, &arena, out);
     ol_arena_clear(&arena);

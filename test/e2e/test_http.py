@@ -131,7 +131,7 @@ def test_messages_come_newest_first_in_pages(still):
     assert sorted(seen) == sorted(ids)
 
 
-def test_a_wrong_question_is_refused(still):
+def test_a_wrong_query_is_refused(still):
     for query, code in [
         ("state=SENT", "invalid_field"), ("limit=0", "invalid_field"), ("limit=-1", "invalid_field"),
         ("limit=x", "invalid_field"), ("after=zzz", "invalid_field"), ("since=yesterday", "invalid_field"),
@@ -159,7 +159,7 @@ def test_o3_dead_is_requeued_and_pending_is_killed_and_each_leaves_an_audit_even
     assert audit[0]["request_id"] == killed.headers["x-request-id"]
 
 
-def test_many_are_requeued_by_what_they_have_in_common(still):
+def test_many_messages_are_requeued_by_filter(still):
     a, b, c = send(still, "a"), send(still, "a", event_type="u"), send(still, "b")
     for id in (a, b, c):
         still.post(f"/v1/messages/{id}/kill")
@@ -176,7 +176,7 @@ def test_many_are_requeued_by_what_they_have_in_common(still):
     assert still.get("/v1/messages?state=DEAD").json["messages"] == []
 
 
-def test_many_are_killed_by_what_they_have_in_common(still, outlog):
+def test_many_messages_are_killed_by_filter(still, outlog):
     a, b, c = send(still, "a"), send(still, "a", event_type="u"), send(still, "b")
     for body, code in [({}, "invalid_field"), ({"state": "DEAD"}, "invalid_field"), ({"state": "CLAIMED"}, "invalid_field"),
                        ({"ids": []}, "unknown_field"), ({"since": 5}, "invalid_field"), ({"dry_run": "yes"}, "invalid_field"),
@@ -198,7 +198,7 @@ def test_many_are_killed_by_what_they_have_in_common(still, outlog):
     assert [event["request_id"] for event in audit if event["aggregate_id"] == b] == [done.headers["x-request-id"]]
 
 
-def test_what_is_retried_with_one_error_is_killed_and_the_rest_goes_on(server, receiver):
+def test_messages_retried_with_one_error_are_killed_and_others_continue(server, receiver):
     server.put("/v1/destinations/d", {"type": "webhook", "url": receiver.url("d"), "allow_private": True, "breaker": {"failures": 0},
                                       "retry": {"delays": ["1h"]}})
     receiver.rule(503, type="a")
@@ -246,7 +246,7 @@ def test_e7_the_log_is_read_backwards_page_by_page(still):
         assert (answer.status, answer.code) == (400, "invalid_field"), query
 
 
-def test_e7_backwards_by_time_sees_what_came_since(still):
+def test_e7_backwards_by_time_sees_later_appends(still):
     """A window without end is asked again and again: the newest is always first."""
     for n in range(5):
         new = still.append("acme")[0]["event_id"]
@@ -255,7 +255,7 @@ def test_e7_backwards_by_time_sees_what_came_since(still):
             assert page["events"][0]["event_id"] == new, (n, query)
 
 
-def test_l5_an_open_breaker_says_when_it_is_tried_again(server, receiver, outlog):
+def test_l5_an_open_breaker_shows_when_it_is_tried_again(server, receiver, outlog):
     server.put("/v1/destinations/d", {"type": "webhook", "url": receiver.url("d"), "allow_private": True,
                                       "breaker": {"failures": 1, "open": "300s", "open_max": "300s"}, "retry": {"delays": ["1h"]}})
     assert server.get("/v1/destinations/d").json["retry_at"] is None
@@ -271,7 +271,7 @@ def test_l5_an_open_breaker_says_when_it_is_tried_again(server, receiver, outlog
     assert re.search(r"open .*next try in \d+ s: HTTP 503", outlog.run("destinations").stdout)
 
 
-def test_messages_that_are_not_there(still):
+def test_missing_messages_are_not_found(still):
     for id in ("x", str(uuid.uuid4()), "%00", "..%2f..", "a" * 300, "%F0%9F%98%80", "'; drop table outbox; --"):
         for verb in ("", "/kill", "/requeue", "/release"):
             path = f"/v1/messages/{urllib.parse.quote(id, safe='%')}{verb}"
@@ -301,7 +301,7 @@ def test_dead_letters_of_one_error_are_requeued_together(server, receiver):
     assert server.get("/v1/dead/groups").json["groups"][0]["count"] == 2
 
 
-def test_dead_letters_are_grouped_by_what_went_wrong(server):
+def test_dead_letters_are_grouped_by_error(server):
     server.put("/v1/destinations/off", {"type": "webhook", "url": "http://127.0.0.1:1/", "allow_private": True,
                                         "retry": {"max_attempts": 1}})
     ids = [send(server, "off") for _ in range(3)]
@@ -316,7 +316,7 @@ def test_dead_letters_are_grouped_by_what_went_wrong(server):
 # --- destinations -----------------------------------------------------------------------------
 
 
-def test_x4_a_destination_is_made_changed_and_removed_and_each_is_an_event(still):
+def test_x4_a_destination_is_created_changed_and_deleted_and_each_is_an_event(still):
     made = still.put("/v1/destinations/d", {"type": "null"})
     assert made.status == 201 and made.json == {"name": "d", "type": "null", "paused": False, "breaker": "closed",
                                                 "pending": 0, "oldest_pending_ms": None, "last_error": None,
@@ -344,7 +344,7 @@ def test_a_destination_in_use_stays(still, outlog, tmp_path):
         assert (answer.status, answer.code) == (409, "illegal_transition"), answer
 
 
-def test_a_wrong_destination_names_the_place(still):
+def test_an_invalid_destination_points_to_the_field(still):
     for body, pointer, code in [
         ({}, None, "invalid_field"),
         ({"type": "pigeon"}, "/type", "invalid_field"),
@@ -362,7 +362,7 @@ def test_a_wrong_destination_names_the_place(still):
         assert still.get("/v1/destinations").json["destinations"] == []
 
 
-def test_m1_a_breaker_says_since_when_nothing_gets_through(server):
+def test_m1_a_breaker_shows_since_when_it_is_open(server):
     made = server.put("/v1/destinations/d", {
         "type": "webhook", "url": "http://127.0.0.1:1/", "allow_private": True,
         "retry": {"base": "4s", "max": "4s", "jitter": 0, "max_attempts": 100},
@@ -423,7 +423,7 @@ def test_secrets_of_a_destination_are_never_shown(still):
     assert b"c2VjcmV0" not in everything and b"pass9" not in everything
 
 
-def test_a_paused_destination_waits_and_a_resumed_one_goes_on(server, receiver, outbox):
+def test_a_paused_destination_waits_and_a_resumed_one_continues(server, receiver, outbox):
     server.put("/v1/destinations/d", {"type": "webhook", "url": receiver.url("d"), "allow_private": True})
     paused = server.post("/v1/destinations/d/pause")
     assert paused.status == 200 and paused.json["paused"] is True
@@ -452,7 +452,7 @@ def test_l6_deliver_makes_due_what_waits(server, receiver):
     server.wait_message(id, "PUBLISHED")
 
 
-def test_testing_a_destination_says_what_came_of_it(still, receiver):
+def test_testing_a_destination_returns_the_outcome(still, receiver):
     still.put("/v1/destinations/d", {"type": "webhook", "url": receiver.url("d"), "allow_private": True})
     trial = still.post("/v1/destinations/d/test")
     assert trial.status == 200 and trial.json["outcome"] == "ok" and trial.json["status"] == 200
@@ -495,7 +495,7 @@ def test_c4_a_cursor_is_reset_to_0_an_event_a_time_or_the_end(still):
         answer = still.post("/v1/consumers/c/reset", {"to": to})
         assert answer.status == 200, answer
         return answer.json["cursor_event_id"]
-    assert reset("end") == events[-1]["event_id"] + 1, "past the event that tells of it"
+    assert reset("end") == events[-1]["event_id"] + 1, "past the audit event of the reset"
     assert reset(0) == 0
     assert reset(events[1]["event_id"]) == events[1]["event_id"]
     assert reset(events[0]["occurred_at"]) < events[0]["event_id"]
@@ -526,7 +526,7 @@ def test_a_consumers_name_is_any_text_of_100_bytes(still):
     assert still.put("/v1/consumers/" + "x" * 101).code == "invalid_field"
 
 
-def test_e6_a_page_says_what_is_settled_now(still, outlog):
+def test_e6_a_page_shows_the_settled_position(still, outlog):
     """Also to a reader far behind, whichever thread answers: a page finds the end of the log by it."""
     still.append("acme", 3)
     for _ in range(8):
@@ -535,7 +535,7 @@ def test_e6_a_page_says_what_is_settled_now(still, outlog):
     assert {still.get("/v1/events?limit=1").json["settled"] for _ in range(8)} == {4}
 
 
-def test_c2_a_long_poll_answers_when_something_comes(still):
+def test_c2_a_long_poll_answers_when_an_event_arrives(still):
     still.put("/v1/consumers/c")
     result = []
     polls = [threading.Thread(target=lambda path=path: result.append(still.get(path)))
@@ -550,7 +550,7 @@ def test_c2_a_long_poll_answers_when_something_comes(still):
     assert [[e["event_id"] for e in one.json["events"]] for one in result] == [[event["event_id"]]] * 2
 
 
-def test_c2_a_long_poll_ends_when_nothing_comes(still):
+def test_c2_a_long_poll_ends_when_no_event_arrives(still):
     still.put("/v1/consumers/c")
     for path in ("/v1/events?after=0&wait=1", "/v1/consumers/c/events?wait=1"):
         began = time.monotonic()
@@ -575,11 +575,11 @@ def test_long_polls_hold_no_thread(store, serve):
 
 
 def test_t3_a_trace_has_its_events_and_messages(still):
-    event = still.append("acme", correlation_id="story-1")[0]
-    first = send(still, correlation_id="story-1")
-    second = send(still, correlation_id="story-1")
-    send(still, correlation_id="story-2")
-    trace = still.get("/v1/traces/story-1").json
+    event = still.append("acme", correlation_id="trace-1")[0]
+    first = send(still, correlation_id="trace-1")
+    second = send(still, correlation_id="trace-1")
+    send(still, correlation_id="trace-2")
+    trace = still.get("/v1/traces/trace-1").json
     assert [e["event_id"] for e in trace["events"]] == [event["event_id"]]
     assert [m["event_id"] for m in trace["messages"]] == [first, second]
 
@@ -587,7 +587,7 @@ def test_t3_a_trace_has_its_events_and_messages(still):
 # --- numbers ----------------------------------------------------------------------------------
 
 
-def test_stats_say_what_happened(server, receiver):
+def test_stats_show_recent_rates(server, receiver):
     server.put("/v1/destinations/good", {"type": "webhook", "url": receiver.url("d"), "allow_private": True})
     server.put("/v1/destinations/bad", {"type": "webhook", "url": "http://127.0.0.1:1/", "allow_private": True,
                                         "retry": {"max_attempts": 2, "base": "100ms"}})
@@ -659,7 +659,7 @@ def test_m1_metrics_read_no_big_table(postgres, postgres_store, outlog, tmp_path
     line = json.dumps({"org_id": "acme", "aggregate_type": "t", "aggregate_id": "1", "event_type": "e", "payload": {}}) + "\n"
     outlog.run("append", "--ndjson", "-", input=line * 30000, timeout=120)
     outlog.run("relay", "--until-idle", timeout=120)
-    outlog.run("sessions")  # the log is gone through for what was said
+    outlog.run("sessions")  # sessions are found by reading the log
 
     def rows_read():
         with contextlib.closing(psycopg2.connect(postgres_store)) as db, db.cursor() as cursor:
@@ -671,7 +671,7 @@ def test_m1_metrics_read_no_big_table(postgres, postgres_store, outlog, tmp_path
         was = None
         while was != (now := rows_read()):
             was = now
-            time.sleep(1.1)  # counters are told at most once a second
+            time.sleep(1.1)  # counters are written at most once per second
         return now
     before = settled()
     assert before["outbox"] >= 30000, "the relay read them, and it is counted"
@@ -687,19 +687,19 @@ def test_m1_metrics_read_no_big_table(postgres, postgres_store, outlog, tmp_path
 # --- health -----------------------------------------------------------------------------------
 
 
-def test_m3_not_ready_while_a_lane_stands_still(still, outlog, relays, tmp_path):
+def test_m3_not_ready_while_a_lane_is_stalled(still, outlog, relays, tmp_path):
     (tmp_path / "o.yaml").write_text("destinations: {d: {type: 'null'}}\nrelay: {lease: 1s}\n")
     outlog.run("apply", "-f", tmp_path / "o.yaml")
     send(still, "d")
     wait_for(lambda: still.get("/v1/stats").json["oldest_pending_ms"] > 1500, "more than a lease")
-    assert still.get("/readyz").status == 200, "nobody said that messages are delivered"
+    assert still.get("/readyz").status == 200, "no relay was ever registered"
     relay = relays("a", lease="1s")
     wait_for(lambda: still.get("/v1/messages").json["messages"][0]["state"] == "PUBLISHED", "the relay")
     relay.kill()
     id = send(still, "d")
     assert still.get("/v1/messages/" + id).json["state"] != "PUBLISHED"
     wait_for(lambda: still.get("/readyz").status == 503, "the lane to be missed")
-    assert "stands still" in still.get("/readyz").json["detail"]
+    assert "is stalled" in still.get("/readyz").json["detail"]
     assert still.get("/healthz").status == 200
     relays("b", lease="1s")
     wait_for(lambda: still.get("/readyz").status == 200, "another relay")
@@ -717,7 +717,7 @@ def test_m2_each_admin_change_and_each_5xx_is_a_line(still):
 # --- cost -------------------------------------------------------------------------------------
 
 
-def test_e15_what_the_api_looks_up_is_found_by_index(sqlite_store):
+def test_e15_queries_of_the_api_use_an_index(sqlite_store):
     """Samples and traces read as much as happened, however large the tables are."""
     queries = embed_sql.read_queries(ROOT / "sql" / "queries", ROOT / "sql" / "sqlite" / "queries")
     indexes = {"batch_total": "outlog_batches_lately", "batch_newest": "outlog_batches_lately",
@@ -741,7 +741,7 @@ def dead_letter(server, outlog=None):
 
 
 @pytest.mark.parametrize("call", ["requeue", "kill", "release", "pause", "token", "reset", "many"])
-def test_i1_a_crash_after_the_work_lets_no_repeat_do_it_again(store, serve, outbox, outlog, tmp_path, call):
+def test_i1_a_repeat_after_a_crash_does_not_execute_twice(store, serve, outbox, outlog, tmp_path, call):
     """At the last moment before the answer: what is there is there with its key, or neither is."""
     calm = serve("--no-relay")
     sent = dead_letter(calm)
@@ -765,7 +765,7 @@ def test_i1_a_crash_after_the_work_lets_no_repeat_do_it_again(store, serve, outb
     def audits(server):
         return [one["event_type"] for one in server.get("/v1/events?limit=1000").json["events"]
                 if one["event_type"].startswith("outlog.")]
-    crashing = serve("--no-relay", env={"OUTLOG_FAULT": "once.done:1:kill"})
+    crashing = serve("--no-relay", env={"OUTLOG_FAULT": "idempotency.done:1:kill"})
     before = audits(crashing)
     with pytest.raises((OSError, http.client.HTTPException)):
         crashing.post(path, body, headers=headers)
@@ -773,7 +773,7 @@ def test_i1_a_crash_after_the_work_lets_no_repeat_do_it_again(store, serve, outb
     server = serve("--no-relay")
     after = audits(server)
     again = server.post(path, body, headers=headers)
-    if call == "many":  # it went in parts: it is done, and nobody knows any more what was answered
+    if call == "many":  # it goes in parts: it was executed, but the answer was not stored
         assert len(after) == len(before) + 1 and again.code == "idempotency_in_progress"
         assert audits(server) == after
     else:
@@ -795,7 +795,7 @@ def test_i1_x1_a_repeat_does_not_show_a_tokens_secret_and_the_store_does_not_kee
     assert kept and first["token"] not in str(kept)
 
 
-def test_i1_many_that_fail_forget_their_key(still):
+def test_i1_a_failed_bulk_change_releases_its_key(still):
     body = {"state": "PUBLISHED"}
     assert still.post("/v1/messages/requeue", body, headers={"idempotency-key": "k"}).status == 400
     dead = dead_letter(still)

@@ -135,7 +135,7 @@ def test_x1_a_tenant_writes_only_to_its_org(server, tokens):
     assert {e["org_id"] for e in stored if not e["event_type"].startswith("outlog.")} == {"acme"}
 
 
-def test_the_actor_is_the_token_unless_told(server, tokens):
+def test_the_actor_is_the_token_unless_given(server, tokens):
     made = tokens["make"]("append", "acme")
     server.post("/v1/events", {"events": [{"aggregate_type": "t", "aggregate_id": "1", "event_type": "e", "payload": {}}]},
                 token=made["token"], headers={"x-request-id": "r-1"})
@@ -185,7 +185,7 @@ def test_x1_tokens_are_shown_once_and_hashed_at_rest(server, tokens, outbox):
     assert server.delete("/v1/tokens/x", token=admin).status in (400, 404)
 
 
-def test_a_token_with_a_rate_is_told_to_slow_down(server, tokens):
+def test_a_token_over_its_rate_gets_429(server, tokens):
     admin = tokens["admin", None]
     slow = server.post("/v1/tokens", {"scope": "read", "rate": 1}, token=admin).json["token"]
     answers = [server.get("/v1/events", token=slow) for _ in range(10)]
@@ -202,7 +202,7 @@ def test_x3_dev_mode_answers_only_to_loopback_names(store, serve):
     for name in ("evil.example", "127.0.0.1.evil.example", f"evil.example:{server.port}", ""):
         assert server.get("/v1/events", headers={"host": name}).status in (400, 403), name
     answer = server.post("/v1/events", {}, headers={"origin": "https://evil.example"})
-    assert answer.status == 403, "a page of somebody else's cannot write"
+    assert answer.status == 403, "a page of another origin cannot write"
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", ":0", "[::]:0"])

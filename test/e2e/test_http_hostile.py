@@ -1,4 +1,4 @@
-"""Strangers and clumsy clients at the HTTP door: none of them ends the daemon, takes its memory, or keeps others waiting."""
+"""Hostile and broken HTTP clients: none of them stops the daemon, exhausts its memory, or delays others."""
 import concurrent.futures
 import contextlib
 import json
@@ -52,7 +52,7 @@ def resident(server):
 
 
 def flood(link, data, times):
-    """Send in a thread, until it is done or nobody takes any more."""
+    """Send in a thread, until all is sent or the server reads no more."""
     def run():
         with contextlib.suppress(OSError):
             for _ in range(times):
@@ -65,7 +65,7 @@ def flood(link, data, times):
 # what is not read
 
 
-def test_answers_nobody_reads_hold_up_their_own_connection_alone(server):
+def test_unread_answers_block_only_their_own_connection(server):
     """3000 requests for the console's script in a row: the answers would be some hundred megabytes."""
     before, count = resident(server), 300 if IS_SANITIZED else 3000
     length = len(server.get("/app.js").body)
@@ -79,7 +79,7 @@ def test_answers_nobody_reads_hold_up_their_own_connection_alone(server):
         thread.join()
 
 
-def test_bodies_of_strangers_have_a_bound_together(store, serve):
+def test_unauthenticated_bodies_share_one_limit(store, serve):
     """Forty of sixteen megabytes, none of them complete, without a token; a small one has room beside them."""
     server = serve("--no-relay", dev=False)
     before, links, large = resident(server), [], 15 << 20
@@ -118,8 +118,8 @@ def test_an_answer_without_a_body_has_no_length(server):
 # what is shared
 
 
-def test_clients_do_not_take_the_stores_descriptors(store, serve):
-    """Of 240 files half are theirs; those inside are served, whoever else is at the door."""
+def test_clients_do_not_exhaust_the_stores_descriptors(store, serve):
+    """Clients get half of the 240 descriptors; open connections are served however many more are refused."""
     server = serve("--no-relay", files=(240, 240))
     links = [connect(server) for _ in range(300)]
     for link in links[:30] + links[85:100]:

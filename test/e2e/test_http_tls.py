@@ -1,4 +1,4 @@
-"""`outlog serve` with a certificate of its own CA: who is let in, what is refused, and how it ends."""
+"""`outlog serve` with a certificate of its own CA: which clients are served, which are refused, and how it ends."""
 import contextlib
 import json
 import os
@@ -61,7 +61,7 @@ def ask(link, method="GET", path="/healthz", body=b""):
     return int(head.split()[1]), rest
 
 
-def test_tls_answers_those_who_trust_its_ca(server, certificates):
+def test_tls_serves_clients_that_trust_its_ca(server, certificates):
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         context = trusting(certificates)
         context.minimum_version = context.maximum_version = version
@@ -75,7 +75,7 @@ def test_tls_answers_those_who_trust_its_ca(server, certificates):
         assert status == 200 and json.loads(body)["events"][0]["payload"] == event["payload"]
 
 
-def test_a_client_refuses_a_certificate_it_does_not_trust_and_others_go_on(server, certificates):
+def test_a_client_rejects_an_untrusted_certificate_and_others_continue(server, certificates):
     with pytest.raises(ssl.SSLCertVerificationError):
         dial(server, trusting(certificates, "other.pem"))
     with pytest.raises(ssl.SSLCertVerificationError, match="mismatch|not valid for"):
@@ -105,14 +105,14 @@ def test_plain_http_on_a_tls_port_is_closed_and_disturbs_nobody(server, certific
             assert ask(fresh)[0] == 200
 
 
-def test_noise_behind_answers_nobody_reads_is_not_kept(server, certificates):
-    """The connection ends when they are read, or given up; until then what still comes is for nobody."""
+def test_garbage_behind_unread_answers_is_discarded(server, certificates):
+    """The connection ends when the answers are read, or after a timeout; input that arrives until then is discarded."""
     def resident():
         with open(f"/proc/{server.process.pid}/statm") as file:
             return int(file.read().split()[1]) * 4096
     with dial(server, trusting(certificates)) as link:
         link.sendall(b"GET /app.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100)
-        wait_for(lambda: ask_anew(server, certificates), "the others")
+        wait_for(lambda: ask_once(server, certificates), "the others")
         before = resident()
         with socket.socket(fileno=os.dup(link.fileno())) as raw:
             raw.settimeout(20)
@@ -120,10 +120,10 @@ def test_noise_behind_answers_nobody_reads_is_not_kept(server, certificates):
                 for _ in range(200):
                     raw.sendall(b"noise!!!" * (1 << 17))
         assert resident() - before < 50e6, "of 200 MB"
-    assert ask_anew(server, certificates)
+    assert ask_once(server, certificates)
 
 
-def ask_anew(server, certificates):
+def ask_once(server, certificates):
     with dial(server, trusting(certificates)) as link:
         return ask(link)[0] == 200
 
@@ -149,7 +149,7 @@ def test_streams_over_tls_get_what_is_appended(server, certificates):
     assert seen == list(range(1, 51))
 
 
-def test_a_certificate_that_does_not_fit_its_key_says_so(sqlite_store, outlog, certificates):
+def test_a_certificate_that_does_not_match_its_key_is_reported(sqlite_store, outlog, certificates):
     done = outlog.run("serve", "--listen", "127.0.0.1:0", "--dev", "--tls-cert", certificates / "cert.pem",
                       "--tls-key", certificates / "ca.key", check=False)
     assert done.returncode == 1 and "cert.pem" in done.stderr

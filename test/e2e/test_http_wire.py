@@ -33,7 +33,7 @@ def server(store, serve):
 
 
 def post(*lines, body=BODY):
-    """A POST /v1/events with these header lines as they stand."""
+    """A POST /v1/events with exactly these header lines."""
     return b"POST /v1/events HTTP/1.1\r\n" + HOST + b"".join(line + b"\r\n" for line in lines) + b"\r\n" + body
 
 
@@ -126,7 +126,7 @@ def test_sizes_are_bounded(server):
     assert server.get("/healthz").status == 200
 
 
-def test_slow_clients_keep_nobody_waiting(server):
+def test_slow_clients_do_not_delay_others(server):
     slow = []
     for _ in range(50):
         link = socket.create_connection(("127.0.0.1", server.port), 10)
@@ -140,9 +140,9 @@ def test_slow_clients_keep_nobody_waiting(server):
         link.close()
 
 
-def test_c2_who_says_nothing_is_given_up_and_a_silent_stream_says_that_it_lives(server):
-    """A head has 10 s and a body 30 s, as long as they may take; meanwhile others are served, and a stream says
-    something every 15 s, so that nobody between takes it for dead. All at once, as most of it is waiting."""
+def test_c2_a_silent_client_is_closed_and_a_silent_stream_sends_heartbeats(server):
+    """A head may take 10 s and a body 30 s; meanwhile others are served. A stream sends a heartbeat every 15 s, so
+    that no proxy closes it. All cases run at once, since most of the time is waiting."""
     def dial(sent):
         link = socket.create_connection(("127.0.0.1", server.port), 90)
         link.sendall(sent)
@@ -166,8 +166,8 @@ def test_c2_who_says_nothing_is_given_up_and_a_silent_stream_says_that_it_lives(
     assert server.get("/v1/events").json["events"] == [], "nothing was stored"
 
 
-def test_connections_are_bounded_and_those_inside_go_on(server):
-    """4096 of them; who comes too late is refused, and let in when one goes."""
+def test_connections_are_limited_and_open_ones_continue(server):
+    """At most 4096; further ones are refused, and accepted when another closes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 5000:
         pytest.skip("this machine allows fewer open files")
@@ -200,7 +200,7 @@ def test_connections_are_bounded_and_those_inside_go_on(server):
     wait_for(lambda: server.get("/v1/events").status == 200, "room again")
 
 
-def test_a_full_queue_says_503_and_when_to_come_back(store, serve):
+def test_a_full_queue_answers_503_with_retry_after(store, serve):
     """One thread, held by a destination that does not answer; what cannot wait is refused at once."""
     server = serve("--no-relay", "--threads", "1", "--queue", "20")
     blocker = socket.create_server(("127.0.0.1", 0))
@@ -224,8 +224,8 @@ def test_a_full_queue_says_503_and_when_to_come_back(store, serve):
     blocker.close()
     test.join(90)
     kept = [link for link in links if link.fileno() not in {number for number, _ in refused}]
-    told = [status for link in kept for status in statuses(link.recv(65536))]
-    assert set(told) <= {200, 503} and told.count(200) >= 15, "who was let in is answered"
+    answered = [status for link in kept for status in statuses(link.recv(65536))]
+    assert set(answered) <= {200, 503} and answered.count(200) >= 15, "every accepted request is answered"
     for link in links:
         link.close()
     assert server.get("/v1/events").status == 200
@@ -288,7 +288,7 @@ def resident(server):
     return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) / 1024
 
 
-def test_c2_a_follower_that_does_not_read_costs_nobody_and_misses_nothing(server):
+def test_c2_a_follower_that_does_not_read_delays_nobody_and_misses_nothing(server):
     """What waits for it waits in the store, not in memory."""
     lazy = Stream(server, "/v1/events/stream?after=0", timeout=60)
     eager = Stream(server, "/v1/events/stream?after=0", timeout=60)
@@ -314,7 +314,7 @@ def test_c2_a_follower_that_does_not_read_costs_nobody_and_misses_nothing(server
     lazy.close(), eager.close()
 
 
-def most_resident(server):
+def peak_resident(server):
     """Megabytes, the most there ever were."""
     status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024
@@ -324,7 +324,7 @@ def test_c2_followers_that_lag_behind_large_events_read_short_pages(server):
     """Four of them at once, behind 60 MB that are no longer in anybody's memory."""
     payload = {"large": "x" * 200_000}
     ids = [one["event_id"] for _ in range(60) for one in server.append("acme", 5, payload=payload)]
-    before, seen = most_resident(server), [[] for _ in range(4)]
+    before, seen = peak_resident(server), [[] for _ in range(4)]
 
     def follow(into):
         stream = Stream(server, "/v1/events/stream?after=0", timeout=60)
@@ -340,10 +340,10 @@ def test_c2_followers_that_lag_behind_large_events_read_short_pages(server):
     for thread in threads:
         thread.join()
     assert seen == [ids] * 4
-    assert "san" in build_dir().name or most_resident(server) - before < 96, "a page of 300 events would be 60 MB for each"
+    assert "san" in build_dir().name or peak_resident(server) - before < 96, "a page of 300 events would be 60 MB for each"
 
 
-def append_beside(store, number, **event):
+def append_directly(store, number, **event):
     """By another process; the event_ids."""
     line = json.dumps({**EVENT, "org_id": "acme", **event})
     done = Outlog(store).run("append", "--ndjson", "-", "--json", input=f"{line}\n" * number)
@@ -352,25 +352,25 @@ def append_beside(store, number, **event):
 
 @pytest.mark.parametrize("query", ["", "&org_id=acme", "&since=1h"])
 def test_c2_a_page_is_short_however_small_the_events_before_it_were(store, server, query):
-    """Small events make long pages; then come 80 MB, for one who is there and for one who lags."""
+    """Small events make long pages; then 80 MB arrive, for a follower that is up to date and for one that lags."""
     large, path = {"large": "x" * 100_000}, f"/v1/events/stream?after=0{query}"
     stream = Stream(server, path, timeout=60)
-    live, before = iter(stream), most_resident(server)
-    ids = append_beside(store, 1000)
+    live, before = iter(stream), peak_resident(server)
+    ids = append_directly(store, 1000)
     assert [next(live)[0] for _ in ids] == ids
     os.kill(server.process.pid, signal.SIGSTOP)
     try:
-        ids += append_beside(store, 400, payload=large, metadata=large)
+        ids += append_directly(store, 400, payload=large, metadata=large)
     finally:
         os.kill(server.process.pid, signal.SIGCONT)  # it finds all of them at once
     assert [next(live)[0] for _ in ids[1000:]] == ids[1000:]
-    while_live = most_resident(server)
+    while_live = peak_resident(server)
     late = Stream(server, path, timeout=60)
     got = iter(late)
     assert [next(got)[0] for _ in ids] == ids
-    ids += append_beside(store, 1)
+    ids += append_directly(store, 1)
     assert next(got)[0] == next(live)[0] == ids[-1]
-    grown = while_live - before, most_resident(server) - before
+    grown = while_live - before, peak_resident(server) - before
     assert "san" in build_dir().name or max(grown) < 64, f"{grown} MB"
     stream.close(), late.close()
 
@@ -385,7 +385,7 @@ def test_last_event_id_wins_and_wrong_ones_are_refused(server):
 
 
 def unread(client):
-    """How many bytes of this connection to a server here stand in the kernel, for it to read."""
+    """How many bytes of this connection wait in the kernel for the server to read."""
     ends = [f"0100007F:{end[1]:04X}" for end in (client.getpeername(), client.getsockname())]
     rows = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()]
     (queues,) = [row[4] for row in rows if row[1:3] == ends]
@@ -442,7 +442,7 @@ def test_i1_killed_under_load_every_acknowledged_event_is_there_once(store, serv
     assert by_key == acknowledged
 
 
-class SqliteTrouble:
+class SqliteFailure:
     """The disk fails under the server. What it wrote before may come back when the file is opened again."""
 
     def __init__(self, store, tmp_path):
@@ -464,7 +464,7 @@ class SqliteTrouble:
         self.server.stop()
 
 
-class PostgresTrouble:
+class PostgresFailure:
     """The connection is cut when the commit was asked for, before or after the database did it."""
 
     def __init__(self, store, tmp_path, postgres):
@@ -491,13 +491,13 @@ class PostgresTrouble:
 
 
 @pytest.fixture
-def trouble(request, store, tmp_path):
+def failure(request, store, tmp_path):
     if store.startswith("sqlite:"):
-        trouble = SqliteTrouble(store, tmp_path)
+        failure = SqliteFailure(store, tmp_path)
     else:
-        trouble = PostgresTrouble(store, tmp_path, request.getfixturevalue("postgres"))
-    yield trouble
-    trouble.close()
+        failure = PostgresFailure(store, tmp_path, request.getfixturevalue("postgres"))
+    yield failure
+    failure.close()
 
 
 KEY = {"idempotency-key": "k"}
@@ -514,20 +514,20 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "not stored"])
 @pytest.mark.parametrize("what", UNKNOWN)
-def test_a4_a_commit_nobody_answered_is_unknown_and_its_repeat_converges(trouble, what, is_stored):
+def test_a4_a_commit_nobody_answered_is_unknown_and_its_repeat_converges(failure, what, is_stored):
     """It is not 'unavailable', which says that surely nothing was stored."""
-    server, (path, body, headers, statement) = trouble.server, UNKNOWN[what]
+    server, (path, body, headers, statement) = failure.server, UNKNOWN[what]
     assert server.put("/v1/destinations/d", {"type": "null"}).status == 201
     assert server.post("/v1/events", {"org_id": "warm", "events": [EVENT]}).status == 201
 
     def count():
         of = "runs" if path == "/v1/runs" else path.split("/")[-1]
         return len([one for one in server.get(f"/v1/{of}?limit=100").json[of] if one["org_id"] == "acme"])
-    with trouble.before_commit():
+    with failure.before_commit():
         failed = server.post(path, body, headers=headers)
     assert (failed.status, failed.code, failed.json["outcome"]) == (503, "unavailable", "failed"), failed
     assert count() == 0
-    with trouble.at_commit(statement, is_stored):
+    with failure.at_commit(statement, is_stored):
         unknown = server.post(path, body, headers=headers)
     assert (unknown.status, unknown.code, unknown.json["outcome"]) == (503, "outcome_unknown", "unknown"), unknown
     assert failed.headers["retry-after"] and unknown.headers["retry-after"]
@@ -555,7 +555,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_is_said_and_survived(small_disk, tmp_path):
+def test_a_full_disk_is_reported_and_survived(small_disk, tmp_path):
     """Not stored is 503 with when to come back, readiness goes red, reading goes on; with room again all is well."""
     outlog = Outlog(f"sqlite:{small_disk}/outlog.db", cwd=tmp_path)
     outlog.run("init")

@@ -56,7 +56,7 @@ def conform(document, schema, value, name):
     assert not wrong, (name, wrong, value)
 
 
-def test_it_is_valid_and_names_every_route(server):
+def test_the_description_is_valid_and_has_every_route(server):
     document = server.document
     assert document["openapi"].startswith("3.1")
     for name, schema in document["components"]["schemas"].items():
@@ -86,7 +86,7 @@ BODIES = {
 }
 
 
-def test_every_call_answers_as_described_when_all_is_well(server):
+def test_every_call_answers_as_described_on_success(server):
     """The things the paths name exist; deleting comes last."""
     event = server.append("acme", correlation_id=ID)[0]["id"]
     waiting, dead = ([server.post("/v1/messages", BODIES["enqueueMessage"] | {"correlation_id": ID}).json["event_id"]
@@ -118,7 +118,7 @@ def test_every_call_answers_as_described_when_all_is_well(server):
     assert last[-1].startswith(("delete", "revoke"))
 
 
-def test_every_call_answers_as_described_when_nothing_is_there(server):
+def test_every_call_answers_as_described_when_nothing_exists(server):
     for method, path, operation in operations(server.document):
         if operation["operationId"] in ENDLESS:
             continue
@@ -129,7 +129,7 @@ def test_every_call_answers_as_described_when_nothing_is_there(server):
         assert wrong.status in (400, 404), (path, wrong)
 
 
-def test_u1_what_has_no_org_is_as_described_too(server):
+def test_u1_rows_without_org_match_their_schema(server):
     at = {operation["operationId"]: operation for _, _, operation in operations(server.document)}
 
     def call(name, method, path, body=None):
@@ -145,7 +145,7 @@ def test_u1_what_has_no_org_is_as_described_too(server):
         call(name, "GET", path)
 
 
-def test_other_methods_are_told_which_are_possible(server):
+def test_other_methods_get_405_with_the_allowed_ones(server):
     for path in server.document["paths"]:
         known = {method.upper() for method in server.document["paths"][path]}
         for method in {"GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"} - known:
@@ -175,7 +175,7 @@ notifications:
 """
 
 
-class Story:
+class Scenario:
     """Does every change of the description once, each with what it needs; `done` has what came of it."""
 
     def __init__(self, server, send):
@@ -192,7 +192,7 @@ class Story:
     def post(self, path, body=None, *args):
         return self.do("POST", path, {} if body is None else body, *args)
 
-    def tell(self):
+    def run(self):
         self.log_and_outbox()
         self.runs()
         self.views()
@@ -308,34 +308,34 @@ def test_i1_every_post_is_done_once_per_key(shop):
             other = shop.call(method, path, {**body, "surprise": 1}, headers=key)
             assert other.status in (400, 409), (name, other)
         return first
-    story = Story(shop, send)
-    story.tell()
+    scenario = Scenario(shop, send)
+    scenario.run()
     posts = {op["operationId"] for method, _, op in operations(shop.document) if method == "POST"}
-    assert posts <= set(story.done), posts - set(story.done)
+    assert posts <= set(scenario.done), posts - set(scenario.done)
 
 
 def test_x4_every_change_by_an_admin_leaves_an_event_without_org(shop):
-    """By request_id: the event stands in the change's own transaction."""
+    """By request_id: the event is in the change's own transaction."""
     count = itertools.count()
     asked = {}
 
     def send(method, path, body, operation):
         asked[operation["operationId"]] = f"x4-{next(count)}"
         return shop.call(method, path, body, headers={"x-request-id": asked[operation["operationId"]]})
-    story = Story(shop, send)
-    story.tell()
+    scenario = Scenario(shop, send)
+    scenario.run()
     changes = {op["operationId"] for method, _, op in operations(shop.document) if method != "GET" and op.get("x-scope") == "admin"}
-    assert changes - NOT_HERE <= set(story.done)
-    told = {event["request_id"]: event for event in shop.get("/v1/events?limit=10000").json["events"] if event["org_id"] is None}
-    silent = {name for name in changes & set(story.done) if asked[name] not in told}
+    assert changes - NOT_HERE <= set(scenario.done)
+    audited = {event["request_id"]: event for event in shop.get("/v1/events?limit=10000").json["events"] if event["org_id"] is None}
+    silent = {name for name in changes & set(scenario.done) if asked[name] not in audited}
     assert silent == {"testDestination", "deliverSession", "putConsumer"}, "these change nothing that is there"
-    assert all(told[asked[name]]["event_type"].startswith("outlog.") for name in changes & set(story.done) - silent)
+    assert all(audited[asked[name]]["event_type"].startswith("outlog.") for name in changes & set(scenario.done) - silent)
 
 
 OFTEN = {"appendEvents", "enqueueMessage", "startStep", "callTool"}  # the rest lives on what they made
 
 
-class Wanderer:
+class RandomClient:
     """One client that asks at random, and looks whether each answer is as described."""
 
     def __init__(self, server, document, seed, tokens):
@@ -370,25 +370,25 @@ class Wanderer:
             self.maker.learn(path, answer.json)
 
 
-def wander(server, document, number, tokens, clients):
+def run_random_clients(server, document, number, tokens, clients):
     """The same requests each time, but for `make torture`. OUTLOG_SEED repeats what failed, though with several
     clients not in the same order."""
     seed = int(os.environ.get("OUTLOG_SEED", os.getpid() if "OUTLOG_TORTURE_ROWS" in os.environ else 27192))
-    wanderers = [Wanderer(server, document, seed + n, tokens) for n in range(clients)]
-    threads = [threading.Thread(target=one.walk, args=[number // clients]) for one in wanderers]
+    random_clients = [RandomClient(server, document, seed + n, tokens) for n in range(clients)]
+    threads = [threading.Thread(target=one.walk, args=[number // clients]) for one in random_clients]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    for one in wanderers:
+    for one in random_clients:
         if one.trouble:
             raise one.trouble
     assert server.process.poll() is None and server.get("/healthz", token=None).status == 200
-    return set.union(*(one.seen for one in wanderers))
+    return set.union(*(one.seen for one in random_clients))
 
 
 def test_random_requests_break_nothing(server):
-    seen = wander(server, server.document, 1500, [None], clients=1)
+    seen = run_random_clients(server, server.document, 1500, [None], clients=1)
     assert len(seen) > 30
 
 
@@ -408,7 +408,7 @@ notifications:
 
 
 @pytest.mark.torture
-def test_random_requests_of_every_kind_of_caller_at_a_time(store, serve, outlog, tmp_path):
+def test_random_requests_of_every_kind_of_token_at_once(store, serve, outlog, tmp_path):
     """With a relay beside them, and tokens that may much or little. `make torture` sends 20,000 to each store."""
     number = int(os.environ.get("OUTLOG_TORTURE_ROWS", 7500)) // 5
     (tmp_path / "outlog.yaml").write_text(CONFIG)
@@ -417,7 +417,7 @@ def test_random_requests_of_every_kind_of_caller_at_a_time(store, serve, outlog,
     made = [outlog.run("token", "create", "--scope", scope, *org, "--json").json()[0]["token"]
             for scope in ("read", "append", "admin") for org in ((), ("--org", "acme"))]
     document = server.get("/openapi.json", token=None).json
-    seen = wander(server, document, number, [*made, *[made[-2]] * 6, None, "nonsense"], clients=3)
+    seen = run_random_clients(server, document, number, [*made, *[made[-2]] * 6, None, "nonsense"], clients=3)
     assert {401, 403, 404, 400, 200} <= {status for _, status in seen}
     done = {name for name, status in seen if status < 300}
     assert len(done) > 35 and {"appendEvents", "enqueueMessage", "startRun"} & done, "not only refusals"

@@ -217,7 +217,7 @@ def test_p2_a_version_without_a_statement_stops_its_projection(store, outlog):
     assert state["last_applied_event_id"] == ids[0]
 
 
-@pytest.mark.parametrize("definition, line, said", [
+@pytest.mark.parametrize("definition, line, message", [
     ("{tables: [t], on: {a.b: 'insert into t values (:payload.x, :nonsense)'}}", 3, "unknown parameter :nonsense"),
     ("{tables: [t], on: {a.b: 'drop table t'}}", 3, "begins with insert"),
     ("{tables: [t], on: {a.b: 'delete from t; delete from t'}}", 3, "one statement"),
@@ -227,12 +227,12 @@ def test_p2_a_version_without_a_statement_stops_its_projection(store, outlog):
     ("{tables: [t], on: {}, colour: red}", 3, "unknown key"),
     ("{tables: [t], version: 0, on: {}}", 3, "whole number from 1"),
 ])
-def test_p2_a_wrong_definition_is_refused_with_its_line(outlog, sqlite_store, definition, line, said):
+def test_p2_a_wrong_definition_is_refused_with_its_line(outlog, sqlite_store, definition, line, message):
     done = apply(outlog, f"projections:\n  # a comment\n  it: {definition}\n", check=False)
-    assert done.returncode == 1 and f"line {line}" in done.stderr and said in done.stderr, done
+    assert done.returncode == 1 and f"line {line}" in done.stderr and message in done.stderr, done
 
 
-def test_p2_other_words_under_the_same_version_are_refused(store, outlog):
+def test_p2_other_sql_under_the_same_version_is_refused(store, outlog):
     apply(outlog, TOTALS)
     catch_up(outlog)
     changed = TOTALS.replace("by where id", "by + 1 where id")
@@ -278,7 +278,7 @@ def test_p2_a_projection_in_c_applies_each_event_once(store, outlog, build):
     assert shown(outlog, "counted")["status"] == "running"
     assert outlog.run("projections", "rebuild", "counted", "--aside", check=False).returncode == 1
 
-    # One that is asked to begins anew, without what was left out; another version meets it again.
+    # A rebuild starts again without the skipped event; another version fails at it again.
     rows(store, "update counted set n = -1")
     outlog.run("projections", "rebuild", "counted", "--no-wait")
     program.run(store)
@@ -451,8 +451,8 @@ def test_p3_a_cancelled_rebuild_leaves_the_live_view_and_nothing_else(store, out
     append(outlog, *orders(600, 20))
     wait_for(lambda: (catch_up(outlog), shown(outlog)["lag"] == 0)[1], "the lease to end")
     assert_exact(store)
-    said = outlog.run("projections", "rebuild", "totals", "--aside").stderr
-    assert re.search(r"^totals rebuilt up to event \d+ in [\d.]+ s, \d+ events/s$", said, re.M), said
+    message = outlog.run("projections", "rebuild", "totals", "--aside").stderr
+    assert re.search(r"^totals rebuilt up to event \d+ in [\d.]+ s, \d+ events/s$", message, re.M), message
     assert_exact(store)
     assert [path.name for path in tmp_path.iterdir() if "-outlog-" in path.name] == []
 
@@ -517,7 +517,7 @@ def test_p3_what_depends_on_the_table_stops_the_swap_and_not_the_view(postgres_s
     assert_exact(postgres_store)
 
 
-def test_p3_what_the_tables_could_not_take_along_is_refused(store, outlog):
+def test_p3_what_the_swap_cannot_move_is_refused(store, outlog):
     more = "create type size as enum ('s', 'm');" if is_postgres(store) else "create view small as select * from orders;"
     apply(outlog, TOTALS)
     append(outlog, *orders(0, 20))
@@ -618,7 +618,7 @@ def test_p6_a_poison_event_stops_only_its_own_projection(store, outlog):
     text = outlog.run("projections").stdout
     assert f"stopped at event {ids[2]} order.created" in text and "insert into checked" in text
 
-    # A retry finds it again; another event cannot be skipped; the one it stands at can, and that is told.
+    # A retry fails again; another event cannot be skipped; the one it stopped at can, and is audited.
     outlog.run("projections", "retry", "checked")
     catch_up(outlog)
     assert shown(outlog, "checked")["error"]["event_id"] == ids[2]
@@ -631,8 +631,8 @@ def test_p6_a_poison_event_stops_only_its_own_projection(store, outlog):
     catch_up(outlog)
     assert shown(outlog, "checked")["status"] == "running"
     assert rows(store, "select id from checked order by id") == [("a",), ("b",), ("d",)]
-    told = outlog.run("events", "--infra", "--type", "outlog.projection.skipped", "--json").json()
-    assert [(event["payload"]["event_id"], event["actor_id"]) for event in told] == [(ids[2], "u-7"), (ids[4], "system")]
+    audited = outlog.run("events", "--infra", "--type", "outlog.projection.skipped", "--json").json()
+    assert [(event["payload"]["event_id"], event["actor_id"]) for event in audited] == [(ids[2], "u-7"), (ids[4], "system")]
     assert outlog.run("projections", "retry", "checked", check=False).returncode == 1
 
     # A rebuild leaves out what a person left out.
@@ -765,10 +765,10 @@ def test_p2_a_projection_that_is_no_longer_declared_leaves_its_tables(store, out
     assert view(store) == before
 
 
-def test_the_command_says_what_is_wrong(sqlite_store, outlog):
-    for args, status, said in (
+def test_the_command_reports_what_is_wrong(sqlite_store, outlog):
+    for args, status, message in (
             (("projections", "dance"), 2, "takes run"), (("projections", "skip", "x"), 2, "usage"),
             (("projections", "skip", "x", "abc"), 2, "no event_id"), (("projections", "rebuild", "x"), 1, "[not_found]"),
             (("projections", "run", "--lease", "1"), 2, "--lease is a span")):
         done = outlog.run(*args, check=False)
-        assert done.returncode == status and said in done.stderr, done
+        assert done.returncode == status and message in done.stderr, done

@@ -1,4 +1,4 @@
-"""Runs: every command through every door, replay, verify and resume, on both stores (U1-U5, E9)."""
+"""Runs: every command through every interface, replay, verify and resume, on both stores (U1-U5, E9)."""
 import itertools
 import json
 import random
@@ -35,23 +35,23 @@ TAMPERED = {  # a changed value for each field of each table, as SQL
 
 
 @pytest.fixture(params=[name for name in DOORS if name != "c-join"])
-def door(store, request):
-    door = open_runs(request.param, store)
-    yield door
-    door.close()
+def interface(store, request):
+    interface = open_runs(request.param, store)
+    yield interface
+    interface.close()
 
 
 @pytest.fixture(params=["c", "sql"])
 def logic(store, request):
-    """Two doors, where the case is about what is done and not about how it is said."""
-    door = open_runs(request.param, store)
-    yield door
-    door.close()
+    """Two interfaces: C and SQL, for cases where the others add nothing."""
+    interface = open_runs(request.param, store)
+    yield interface
+    interface.close()
 
 
 @pytest.fixture
 def runs(store):
-    """The fastest door, for what is not about doors."""
+    """The fastest interface, for cases where the interface does not matter."""
     runs = open_runs("c", store)
     yield runs
     runs.close()
@@ -64,12 +64,12 @@ def db(store):
     connection.close()
 
 
-def start(door, **more):
-    return door.do("start_run", org_id="acme", run_type="ORDER", orchestrator_version="v1.2.3", **more)["run_id"]
+def start(interface, **more):
+    return interface.do("start_run", org_id="acme", run_type="ORDER", orchestrator_version="v1.2.3", **more)["run_id"]
 
 
-def step(door, run, kind="CHARGE", **more):
-    return door.do("start_step", run, step_type=kind, **more)["step_id"]
+def step(interface, run, kind="CHARGE", **more):
+    return interface.do("start_step", run, step_type=kind, **more)["step_id"]
 
 
 def refused(code, call, *args, **named):
@@ -93,27 +93,27 @@ def events(db, where="true", *args):
     return out
 
 
-def whole_run(door):
+def whole_run(interface):
     """A run with something of everything; returns its ids."""
-    signal = door.do("receive_signal", org_id="acme", signal_type="order.placed", payload={"o": 1})
-    run = start(door, signal_id=signal["signal_id"])
-    one = step(door, run, "RESERVE")
-    tool = door.do("call_tool", one, tool_name="stock.lookup", input={"sku": [1, 2]})["tool_call_id"]
-    door.do("complete_tool", tool, result={"left": 4})
-    door.do("complete_step", one, output_result={"x": 1.50}, duration_ms=1523)
-    door.do("checkpoint_run", run, checkpoint_data={"n": 1})
-    two = step(door, run)
-    bad = door.do("call_tool", two, tool_name="card.charge", input=None)["tool_call_id"]
-    door.do("fail_tool", bad, error_code="TIMEOUT", error_message="30 s")
-    door.do("fail_step", two, error_code="CARD", error_message="no answer")
-    door.do("retry_step", two)
-    effect = door.do("request_effect", run, effect_type="SEND_EMAIL", destination="mail", step_id=two,
+    signal = interface.do("receive_signal", org_id="acme", signal_type="order.placed", payload={"o": 1})
+    run = start(interface, signal_id=signal["signal_id"])
+    one = step(interface, run, "RESERVE")
+    tool = interface.do("call_tool", one, tool_name="stock.lookup", input={"sku": [1, 2]})["tool_call_id"]
+    interface.do("complete_tool", tool, result={"left": 4})
+    interface.do("complete_step", one, output_result={"x": 1.50}, duration_ms=1523)
+    interface.do("checkpoint_run", run, checkpoint_data={"n": 1})
+    two = step(interface, run)
+    bad = interface.do("call_tool", two, tool_name="card.charge", input=None)["tool_call_id"]
+    interface.do("fail_tool", bad, error_code="TIMEOUT", error_message="30 s")
+    interface.do("fail_step", two, error_code="CARD", error_message="no answer")
+    interface.do("retry_step", two)
+    effect = interface.do("request_effect", run, effect_type="SEND_EMAIL", destination="mail", step_id=two,
                      effect_spec={"to": ["a@b.example"]})
-    door.do("complete_step", two, output_result="ok")
-    three = step(door, run, "THANK")
-    door.do("skip_step", three, reason="nothing to say")
-    door.do("correct_step", one, output_result={"x": 2})
-    door.do("complete_run", run)
+    interface.do("complete_step", two, output_result="ok")
+    three = step(interface, run, "THANK")
+    interface.do("skip_step", three, reason="nothing to say")
+    interface.do("correct_step", one, output_result={"x": 2})
+    interface.do("complete_run", run)
     return {"signal": signal["signal_id"], "run": run, "steps": [one, two, three], "tools": [tool, bad],
             "effect": effect["effect_id"], "correlation": signal["correlation_id"]}
 
@@ -122,22 +122,22 @@ def whole_run(door):
 
 
 def test_a2_a_run_inside_the_callers_own_transactions(store):
-    door = open_runs("c-join", store)
-    assert door.verify(whole_run(door)["run"]) == {"matches": True, "differences": []}
-    door.close()
+    interface = open_runs("c-join", store)
+    assert interface.verify(whole_run(interface)["run"]) == {"matches": True, "differences": []}
+    interface.close()
 
 
-def test_u1_a_run_from_its_signal_to_its_end(door, db):
-    ids = whole_run(door)
-    said = [e for e in events(db) if not e["event_type"].startswith("EFFECT")]
-    assert [e["event_type"] for e in said] == [
+def test_u1_a_run_from_its_signal_to_its_end(interface, db):
+    ids = whole_run(interface)
+    found = [e for e in events(db) if not e["event_type"].startswith("EFFECT")]
+    assert [e["event_type"] for e in found] == [
         "SIGNAL_RECEIVED", "SIGNAL_PROCESSING_STARTED", "RUN_STARTED", "STEP_STARTED", "TOOL_CALLED",
         "TOOL_COMPLETED", "STEP_COMPLETED", "RUN_CHECKPOINT_CREATED", "STEP_STARTED", "TOOL_CALLED",
         "TOOL_FAILED", "STEP_FAILED", "STEP_RETRIED", "STEP_COMPLETED", "STEP_STARTED", "STEP_SKIPPED",
         "STEP_CORRECTED", "RUN_COMPLETED", "SIGNAL_PROCESSED"]
-    assert {e["correlation_id"] for e in said} == {ids["correlation"]}
+    assert {e["correlation_id"] for e in found} == {ids["correlation"]}
     run, (one, two, three) = ids["run"], ids["steps"]
-    payloads = [e["payload"] for e in said]
+    payloads = [e["payload"] for e in found]
     assert payloads[2] == {"run_id": run, "signal_id": ids["signal"], "run_type": "ORDER",
                            "orchestrator_version": "v1.2.3"}
     assert payloads[6] == {"step_id": one, "run_id": run, "step_index": 1, "step_type": "RESERVE",
@@ -149,9 +149,9 @@ def test_u1_a_run_from_its_signal_to_its_end(door, db):
     assert payloads[12]["retry_count"] == 1
     assert payloads[4]["tool_name"] == "stock.lookup" and payloads[4]["input"] == {"sku": [1, 2]}
     assert payloads[5]["result"] == {"left": 4} and payloads[10]["error_code"] == "TIMEOUT"
-    assert door.verify(run) == {"matches": True, "differences": []}
+    assert interface.verify(run) == {"matches": True, "differences": []}
 
-    found = door.get(run)
+    found = interface.get(run)
     assert (found["status"], found["total_steps"], found["failed_steps"]) == ("COMPLETED", 2, 1)
     assert [(s["status"], s["retry_count"], s["output_result"], s["error_code"]) for s in found["steps"]] == [
         ("COMPLETED", 0, {"x": 2}, None), ("COMPLETED", 1, "ok", None), ("SKIPPED", 0, None, None)]
@@ -202,7 +202,7 @@ def test_u1_a_run_with_an_open_or_failed_step_does_not_complete(logic):
 @pytest.mark.parametrize("how, body, reason", [
     ("fail_run", {"error_code": "E", "error_message": "m"}, {"error_code": "E", "error_message": "m"}),
     ("cancel_run", {"reason": "too late"}, {"reason": "too late"})])
-def test_u1_a_run_that_ends_badly_takes_its_signal_along(logic, db, how, body, reason):
+def test_u1_a_failed_or_cancelled_run_fails_its_signal(logic, db, how, body, reason):
     signal = logic.do("receive_signal", org_id="acme", signal_type="s")["signal_id"]
     run = start(logic, signal_id=signal)
     refused("illegal_transition", start, logic, signal_id=signal)   # it is being worked on
@@ -249,68 +249,68 @@ def test_e9_a_correction_names_what_it_corrects(logic, db):
     assert logic.verify(run)["matches"]
 
 
-def test_u1_tools_end_once(door):
-    run = start(door)
-    one = step(door, run)
-    tool = door.do("call_tool", one, tool_name="t", input={"a": 1})
+def test_u1_tools_end_once(interface):
+    run = start(interface)
+    one = step(interface, run)
+    tool = interface.do("call_tool", one, tool_name="t", input={"a": 1})
     assert tool["status"] == "RUNNING" and tool["step_id"] == one and tool["run_id"] == run
-    done = door.do("complete_tool", tool["tool_call_id"], result=[1])
+    done = interface.do("complete_tool", tool["tool_call_id"], result=[1])
     assert (done["status"], done["tool_name"]) == ("COMPLETED", "t")
     for verb, body in (("complete_tool", {"result": 1}), ("fail_tool", {"error_code": "E", "error_message": "m"})):
-        assert "is COMPLETED" in refused("illegal_transition", door.do, verb, tool["tool_call_id"], **body).message
-    door.do("complete_step", one, output_result=None)
-    refused("illegal_transition", door.do, "call_tool", one, tool_name="t")
-    refused("not_found", door.do, "complete_tool", one, result=1)  # no tool call
+        assert "is COMPLETED" in refused("illegal_transition", interface.do, verb, tool["tool_call_id"], **body).message
+    interface.do("complete_step", one, output_result=None)
+    refused("illegal_transition", interface.do, "call_tool", one, tool_name="t")
+    refused("not_found", interface.do, "complete_tool", one, result=1)  # no tool call
 
 
-def test_u1_what_is_not_there_is_not_found(door):
-    nobody = "019a8c1e-0000-7000-8000-000000000000"
+def test_u1_a_missing_target_is_not_found(interface):
+    missing = "019a8c1e-0000-7000-8000-000000000000"
     for verb, body in (("start_step", {"step_type": "A"}), ("complete_step", {"output_result": 1}),
                        ("complete_tool", {"result": 1}), ("complete_run", {}), ("checkpoint_run", {"checkpoint_data": 1})):
-        refused("not_found", door.do, verb, nobody, **body)
-        refused("not_found", door.do, verb, "no-uuid", **body)
-    refused("not_found", start, door, signal_id=nobody)
-    other = door.do("receive_signal", org_id="other", signal_type="s")["signal_id"]
-    refused("not_found", start, door, signal_id=other)             # of another org
+        refused("not_found", interface.do, verb, missing, **body)
+        refused("not_found", interface.do, verb, "no-uuid", **body)
+    refused("not_found", start, interface, signal_id=missing)
+    other = interface.do("receive_signal", org_id="other", signal_type="s")["signal_id"]
+    refused("not_found", start, interface, signal_id=other)             # of another org
 
 
-def test_e4_expected_seq_is_that_of_what_the_command_names(door):
-    run = start(door, expected_seq=0)
-    error = refused("sequence_conflict", step, door, run, expected_seq=0)
+def test_e4_expected_seq_is_that_of_what_the_command_names(interface):
+    run = start(interface, expected_seq=0)
+    error = refused("sequence_conflict", step, interface, run, expected_seq=0)
     assert error.expected in (0, None) and error.actual in (1, None)
-    one = step(door, run, expected_seq=1)
-    refused("sequence_conflict", door.do, "complete_step", one, output_result=1, expected_seq=2)
-    door.do("call_tool", one, tool_name="t", expected_seq=1)
-    door.do("complete_step", one, output_result=1, expected_seq=2)
-    door.do("checkpoint_run", run, checkpoint_data={}, expected_seq=1)
-    refused("sequence_conflict", door.do, "complete_run", run, expected_seq=1)
-    door.do("complete_run", run, expected_seq=2)
-    assert door.verify(run)["matches"]
+    one = step(interface, run, expected_seq=1)
+    refused("sequence_conflict", interface.do, "complete_step", one, output_result=1, expected_seq=2)
+    interface.do("call_tool", one, tool_name="t", expected_seq=1)
+    interface.do("complete_step", one, output_result=1, expected_seq=2)
+    interface.do("checkpoint_run", run, checkpoint_data={}, expected_seq=1)
+    refused("sequence_conflict", interface.do, "complete_run", run, expected_seq=1)
+    interface.do("complete_run", run, expected_seq=2)
+    assert interface.verify(run)["matches"]
 
 
-def test_i1_a_command_with_a_key_is_done_once(door, db):
-    run = start(door)
-    first = door.do("start_step", run, step_type="A", key="k")
+def test_i1_a_command_with_a_key_is_done_once(interface, db):
+    run = start(interface)
+    first = interface.do("start_step", run, step_type="A", key="k")
     count = len(events(db))
-    again = door.do("start_step", run, step_type="A", key="k")
+    again = interface.do("start_step", run, step_type="A", key="k")
     assert again == first and len(events(db)) == count
-    assert getattr(door, "is_replay", True) is True
-    refused("idempotency_key_reuse", door.do, "start_step", run, step_type="B", key="k")
-    refused("idempotency_key_reuse", door.do, "start_step", start(door), step_type="A", key="k")
-    if not hasattr(door, "base"):
-        door.do("start_step", run, step_type="A", key="k", actor_id="somebody-else")
-    done = door.do("complete_step", first["step_id"], output_result=1, key="k")   # another endpoint
+    assert getattr(interface, "is_replay", True) is True
+    refused("idempotency_key_reuse", interface.do, "start_step", run, step_type="B", key="k")
+    refused("idempotency_key_reuse", interface.do, "start_step", start(interface), step_type="A", key="k")
+    if not hasattr(interface, "base"):
+        interface.do("start_step", run, step_type="A", key="k", actor_id="somebody-else")
+    done = interface.do("complete_step", first["step_id"], output_result=1, key="k")   # another endpoint
     assert done["status"] == "COMPLETED"
-    assert door.do("complete_step", first["step_id"], output_result=1, key="k") == done
-    assert getattr(door, "is_replay", True) is True
+    assert interface.do("complete_step", first["step_id"], output_result=1, key="k") == done
+    assert getattr(interface, "is_replay", True) is True
 
 
-def test_e2_events_carry_the_caller(door, db):
-    who = {} if hasattr(door, "base") else {"actor_id": "planner"}     # over HTTP the token says who it is
-    run = start(door, request_id="r-1", **who)
-    said, = events(db)
-    assert said["actor_id"] == who.get("actor_id", "system") and said["request_id"] == "r-1"
-    assert said["aggregate_id"] == run
+def test_e2_events_carry_the_caller(interface, db):
+    who = {} if hasattr(interface, "base") else {"actor_id": "planner"}     # over HTTP the token is the actor
+    run = start(interface, request_id="r-1", **who)
+    found, = events(db)
+    assert found["actor_id"] == who.get("actor_id", "system") and found["request_id"] == "r-1"
+    assert found["aggregate_id"] == run
 
 
 def test_u1_infrastructure_runs_have_no_org(logic):
@@ -335,12 +335,12 @@ WRONG = [
 
 @pytest.mark.parametrize("name", ["c", "c-join", "sql"])
 def test_u1_a_wrong_body_is_refused_by_name(store, db, name):
-    door = open_runs(name, store)
+    interface = open_runs(name, store)
     for verb, body, code, pointer in WRONG:
-        error = refused(code, door.do, verb, **body)
+        error = refused(code, interface.do, verb, **body)
         if pointer and error.pointer:
             assert error.pointer == pointer, body
-    door.close()
+    interface.close()
     assert events(db) == []
 
 
@@ -378,22 +378,22 @@ def test_u1_a_refusal_leaves_nothing_and_a_rollback_too(store, db):
 
 
 def test_u1_no_two_commands_of_a_run_at_once(store, db):
-    """Racing completions: one wins, the rest are told; no event without its row."""
+    """Racing completions: one wins, the others are refused; no event without its row."""
     setup = open_runs("c", store)
     run = start(setup)
     steps = [step(setup, run) for _ in range(6)]
     wins, losses = [], []
 
     def race():
-        door = open_runs("c", store)
+        interface = open_runs("c", store)
         for one in steps:
             try:
-                door.do("complete_step", one, output_result=1)
+                interface.do("complete_step", one, output_result=1)
                 wins.append(one)
             except Refused as error:
                 assert error.code in ("illegal_transition", "unavailable"), str(error)
                 losses.append(error.code)
-        door.close()
+        interface.close()
 
     threads = [threading.Thread(target=race) for _ in range(3)]
     [thread.start() for thread in threads]
@@ -468,10 +468,10 @@ OFTEN = [verb for verb in BODIES if not verb.endswith("_run")] * 4 + list(BODIES
 
 @pytest.mark.parametrize("name", ["c", "sql"])
 @pytest.mark.parametrize("seed", range(3))
-def test_u1_every_move_is_as_the_table_says(store, name, seed):
-    door, dice = open_runs(name, store), random.Random(seed)
+def test_u1_every_transition_matches_the_table(store, name, seed):
+    interface, dice = open_runs(name, store), random.Random(seed)
     for _ in range(6):
-        model, run = Model(), start(door)
+        model, run = Model(), start(interface)
         for _ in range(25):
             verb = dice.choice(OFTEN)
             places = (list(model.tools) if verb in ("complete_tool", "fail_tool") else
@@ -480,15 +480,15 @@ def test_u1_every_move_is_as_the_table_says(store, name, seed):
                 continue
             target = dice.choice(places)
             if model.allows(verb, target):
-                model.apply(verb, target, door.do(verb, target, **BODIES[verb]))
+                model.apply(verb, target, interface.do(verb, target, **BODIES[verb]))
             else:
-                refused("illegal_transition", door.do, verb, target, **BODIES[verb])
-        found = door.get(run)
+                refused("illegal_transition", interface.do, verb, target, **BODIES[verb])
+        found = interface.get(run)
         assert (found["status"], found["total_steps"], found["failed_steps"], len(found["checkpoints"])) == (
             model.status, model.total, model.failed, model.checkpoints)
         assert {s["step_id"]: s["status"] for s in found["steps"]} == model.steps
-        assert door.verify(run) == {"matches": True, "differences": []}
-    door.close()
+        assert interface.verify(run) == {"matches": True, "differences": []}
+    interface.close()
 
 
 # U3: replay and verify
@@ -596,7 +596,7 @@ def test_u3_verify_finds_every_tampered_field(runs, db, outlog, table):
     assert done.returncode == 1 and f"{table} {id}  row" in done.stdout
 
 
-def test_u3_verify_finds_rows_that_nobody_wrote(runs, db, outlog):
+def test_u3_verify_finds_rows_without_events(runs, db, outlog):
     ids = whole_run(runs)
     execute(db, """insert into outlog_steps (step_id, run_id, step_index, step_type, status, started_at, last_event_id)
                    select 'made-up', run_id, 9, 'X', 'RUNNING', started_at, last_event_id from outlog_runs""")
@@ -609,7 +609,7 @@ def test_u3_verify_finds_rows_that_nobody_wrote(runs, db, outlog):
     assert [(d["table"], d["id"]) for d in done.json()[:-1]] == [("steps", "made-up")]
 
 
-def test_u3_verify_all_goes_on_where_it_stopped(runs, db, outlog):
+def test_u3_verify_all_resumes_where_it_stopped(runs, db, outlog):
     whole = [whole_run(runs) for _ in range(3)]
     person = outlog.at_terminal("verify", "--all")
     person.see(r"\r\x1b\[K[\d,]+ events  \[#* *\] +\d+ % .*/s")
@@ -630,15 +630,15 @@ def test_u3_verify_beside_writers_sees_no_difference(store, outlog):
     halt = threading.Event()
 
     def work(name):
-        door = open_runs(name, store)
+        interface = open_runs(name, store)
         while not halt.is_set():
-            run = start(door)
-            one = step(door, run)
-            door.do("fail_step", one, error_code="E", error_message="m")
-            door.do("retry_step", one)
-            door.do("complete_step", one, output_result=1)
-            door.do("complete_run", run)
-        door.close()
+            run = start(interface)
+            one = step(interface, run)
+            interface.do("fail_step", one, error_code="E", error_message="m")
+            interface.do("retry_step", one)
+            interface.do("complete_step", one, output_result=1)
+            interface.do("complete_run", run)
+        interface.close()
 
     threads = [threading.Thread(target=work, args=("c",)) for _ in range(2)]
     [thread.start() for thread in threads]
@@ -654,17 +654,17 @@ def test_u3_verify_beside_writers_sees_no_difference(store, outlog):
 # U4: resume
 
 
-def test_u4_resume_hands_out_the_checkpoint_and_what_came_after(door, db):
-    run = start(door)
-    assert door.resume(run)["checkpoint"] is None
-    assert [e["event_type"] for e in door.resume(run)["events"]] == ["RUN_STARTED"]
+def test_u4_resume_returns_the_checkpoint_and_the_events_after_it(interface, db):
+    run = start(interface)
+    assert interface.resume(run)["checkpoint"] is None
+    assert [e["event_type"] for e in interface.resume(run)["events"]] == ["RUN_STARTED"]
     for n in (1, 2):
-        door.do("complete_step", step(door, run), output_result=n)
-        made = door.do("checkpoint_run", run, checkpoint_data={"done": n})
+        interface.do("complete_step", step(interface, run), output_result=n)
+        made = interface.do("checkpoint_run", run, checkpoint_data={"done": n})
         assert (made["checkpoint_index"], made["checkpoint_data"]) == (n, {"done": n})
         assert made["event_id"] == events(db)[-1]["event_id"]
-    open_step = step(door, run)
-    resumed = door.resume(run)
+    open_step = step(interface, run)
+    resumed = interface.resume(run)
     assert resumed["checkpoint"]["checkpoint_index"] == 2 and resumed["checkpoint"]["checkpoint_data"] == {"done": 2}
     assert [(e["event_type"], e["aggregate_id"]) for e in resumed["events"]] == [("STEP_STARTED", open_step)]
     assert resumed["run"]["status"] == "RUNNING" and len(resumed["run"]["steps"]) == 3
@@ -718,16 +718,16 @@ def test_u5_an_effect_belongs_to_its_run(runs, db):
     first = runs.do("request_effect", run, step_id=one, idempotency_key="k", **asked)
     again = runs.do("request_effect", run, step_id=one, idempotency_key="k", **asked)
     assert again == {**first, "duplicate": True}
-    said = events(db)[-1]
-    assert said["event_type"] == "EFFECT_REQUESTED" and said["correlation_id"] == runs.get(run)["correlation_id"]
-    assert said["payload"]["run_id"] == run and said["payload"]["step_id"] == one and "n" not in said["payload"]
+    found = events(db)[-1]
+    assert found["event_type"] == "EFFECT_REQUESTED" and found["correlation_id"] == runs.get(run)["correlation_id"]
+    assert found["payload"]["run_id"] == run and found["payload"]["step_id"] == one and "n" not in found["payload"]
     runs.do("skip_step", one)
     runs.do("complete_run", run)
     assert "is COMPLETED" in refused("illegal_transition", runs.do, "request_effect", run, **asked).message
     assert runs.verify(run)["matches"]
 
 
-def test_u5_the_relay_moves_effects_and_wakes_their_run(store, runs, db, outbox, relays, receiver, outlog):
+def test_u5_the_relay_executes_effects_and_their_run_sees_each_event(store, runs, db, outbox, relays, receiver, outlog):
     outbox.destination("hook", receiver)
     receiver.rule(500, times=1)
     run = start(runs)
@@ -736,7 +736,7 @@ def test_u5_the_relay_moves_effects_and_wakes_their_run(store, runs, db, outbox,
     effect = runs.do("request_effect", run, effect_type="API_CALL", destination="hook", effect_spec={"n": 1})
     relays("a")
     seen = []
-    while "EFFECT_COMPLETED" not in seen:                           # the orchestrator is told as it happens
+    while "EFFECT_COMPLETED" not in seen:                           # the orchestrator sees each event
         seen.append(json.loads(follower.stdout.readline())["event_type"])
     assert seen == ["RUN_STARTED", "EFFECT_REQUESTED", "EFFECT_EXECUTING", "EFFECT_FAILED", "EFFECT_RETRYING",
                     "EFFECT_EXECUTING", "EFFECT_COMPLETED"]
@@ -773,22 +773,22 @@ def test_u5_a_dead_effect_and_its_requeue_replay(store, runs, outbox, relays, re
 
 def test_x2_roles_for_runs(postgres_store, postgres):
     """An appender moves runs by the functions alone; a reader looks."""
-    door = open_runs("sql", postgres_store)
-    door.connection.cursor().execute("set role outlog_append")
-    run = start(door)
-    one = step(door, run)
-    door.do("request_effect", run, step_id=one, effect_type="API_CALL", destination="d", effect_spec={})
-    door.do("complete_step", one, output_result=1)
-    door.do("complete_run", run)
+    interface = open_runs("sql", postgres_store)
+    interface.connection.cursor().execute("set role outlog_append")
+    run = start(interface)
+    one = step(interface, run)
+    interface.do("request_effect", run, step_id=one, effect_type="API_CALL", destination="d", effect_spec={})
+    interface.do("complete_step", one, output_result=1)
+    interface.do("complete_run", run)
     for table in ("runs", "steps", "signals", "run_checkpoints"):
         with pytest.raises(psycopg2.errors.InsufficientPrivilege):
-            execute(door.connection, f"delete from outlog_{table}")
-    door.connection.cursor().execute("set role outlog_read")
-    assert execute(door.connection, "select status from outlog_runs") == [("COMPLETED",)]
-    assert execute(door.connection, "select count(*) from outlog_effects") == [(1,)]
+            execute(interface.connection, f"delete from outlog_{table}")
+    interface.connection.cursor().execute("set role outlog_read")
+    assert execute(interface.connection, "select status from outlog_runs") == [("COMPLETED",)]
+    assert execute(interface.connection, "select count(*) from outlog_effects") == [(1,)]
     with pytest.raises(psycopg2.errors.InsufficientPrivilege):
-        start(door)
-    door.close()
+        start(interface)
+    interface.close()
 
 
 # Looking
@@ -842,7 +842,7 @@ def test_u2_a_signal_is_shown_with_its_status(store, outlog, serve):
     (["step", "complete", "s", "--data", "1", "--reason", "x"], 2, "takes no --reason"),
     (["run", "start", "--type", "T", "--version", "1"], 1, "[org_required]"),
 ])
-def test_a4_a_wrong_command_line_says_what_is_missing(sqlite_store, outlog, args, status, words):
+def test_a4_a_wrong_command_line_reports_what_is_missing(sqlite_store, outlog, args, status, words):
     done = outlog.run(*args, check=False)
     assert done.returncode == status and words in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
 

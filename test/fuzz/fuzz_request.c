@@ -19,7 +19,7 @@ static struct ol_buf seen; /* the requests */
 static bool is_over;
 static struct ol_client_conn *accepted;
 static uv_loop_t loop;
-static struct ol_client_conns peers = {.loop = &loop};
+static struct ol_client_conns conns = {.loop = &loop};
 
 static void check(bool is_ok)
 {
@@ -30,52 +30,52 @@ static void check(bool is_ok)
 /* --- the connection, without a network --- */
 
 struct ol_client_conn *ol_client_conn_accept(struct ol_client_conns *all, uv_stream_t *listener,
-                                             const struct ol_client_conn_handler *user)
+                                             const struct ol_client_conn_handler *handler)
 {
-    struct ol_client_conn *peer = calloc(1, sizeof *peer);
+    struct ol_client_conn *conn = calloc(1, sizeof *conn);
     (void)listener;
-    peer->peers = all;
-    peer->user = user;
-    accepted = peer;
-    return peer;
+    conn->conns = all;
+    conn->handler = handler;
+    accepted = conn;
+    return conn;
 }
 
-void ol_client_conn_write(struct ol_client_conn *peer, const char *text, size_t bytes)
+void ol_client_conn_write(struct ol_client_conn *conn, const char *text, size_t bytes)
 {
-    (void)peer;
+    (void)conn;
     ol_buf_add(&out, text, bytes);
 }
 
-void ol_client_conn_answer(struct ol_client_conn *peer, const struct ol_buf *head,
+void ol_client_conn_answer(struct ol_client_conn *conn, const struct ol_buf *head,
                            struct ol_buf *body)
 {
-    ol_client_conn_write(peer, head->data, head->bytes);
+    ol_client_conn_write(conn, head->data, head->bytes);
     if (body->bytes)
-        ol_client_conn_write(peer, body->data, body->bytes);
+        ol_client_conn_write(conn, body->data, body->bytes);
 }
 
-void ol_client_conn_pause(struct ol_client_conn *peer, bool paused)
+void ol_client_conn_pause(struct ol_client_conn *conn, bool paused)
 {
-    peer->is_paused = paused;
+    conn->is_paused = paused;
 }
 
-void ol_client_conn_end(struct ol_client_conn *peer)
+void ol_client_conn_end(struct ol_client_conn *conn)
 {
-    (void)peer;
+    (void)conn;
     is_over = true;
 }
 
-void ol_client_conn_close(struct ol_client_conn *peer)
+void ol_client_conn_close(struct ol_client_conn *conn)
 {
-    if (peer->is_closing)
+    if (conn->is_closing)
         return;
-    peer->is_closing = is_over = true;
-    peer->user->closed(peer);
+    conn->is_closing = is_over = true;
+    conn->handler->closed(conn);
 }
 
-void ol_client_conn_drop(struct ol_client_conn *peer)
+void ol_client_conn_drop(struct ol_client_conn *conn)
 {
-    free(peer);
+    free(conn);
 }
 
 /* --- the server --- */
@@ -122,17 +122,17 @@ static void feed(const char *data, size_t bytes, size_t piece)
     ol_buf_reset(&out);
     ol_buf_reset(&seen);
     is_over = false;
-    check(ol_http1_accept(&peers, NULL, &user) == 0);
-    struct ol_client_conn *peer = accepted;
+    check(ol_http1_accept(&conns, NULL, &user) == 0);
+    struct ol_client_conn *conn = accepted;
     while (bytes && !is_over) {
         size_t now = bytes < piece ? bytes : piece;
-        peer->user->data(peer, data, now);
+        conn->handler->data(conn, data, now);
         data += now;
         bytes -= now;
     }
-    if (!peer->is_closing)
-        ol_client_conn_close(peer);
-    free(peer);
+    if (!conn->is_closing)
+        ol_client_conn_close(conn);
+    free(conn);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

@@ -1,8 +1,8 @@
--- Projections, where PostgreSQL has its own words.
+-- Projections: the statements that are PostgreSQL's own.
 
 -- name: projector_session(timeout_ms)
--- A hanging session must let go of the checkpoint before its lease ends. A user's statements are planned
--- as anywhere: what the library's own reads need does not hold for them.
+-- A hanging session must release the checkpoint before its lease ends. Statements of the user are
+-- planned with PostgreSQL's defaults: the settings of the library's own reads are not for them.
 select set_config('idle_in_transaction_session_timeout', :timeout_ms::text, false),
        set_config('lock_timeout', :timeout_ms::text, false),
        set_config('enable_seqscan', 'on', false), set_config('enable_bitmapscan', 'on', false)
@@ -23,15 +23,15 @@ select outlog.projection_aside_drop(:build)
 select outlog.projection_swap(:build, :tables, :event_id)
 
 -- name: shadow_unlisted(tables)
--- What the tables could not take along; no row, or null, when there is nothing.
+-- Something `create` made that the swap cannot move; no row, or null, when there is nothing.
 select outlog.projection_stranger(:tables)
 
 -- name: projection_has(name) @postgres
 select (to_regclass(format('%I.%I', current_schema(), :name::text)) is not null)::integer
 
 -- name: transactions_open()
--- Transactions of this database that are open now. One that reads by an old snapshot would find what was
--- built half empty: the swap waits for these.
+-- Transactions of this database that are open now. One with an old snapshot would see the shadow
+-- tables half empty: the swap waits for these.
 select coalesce(json_agg(l.virtualtransaction), '[]')::text
   from pg_locks l join pg_stat_activity a on a.pid = l.pid
  where l.locktype = 'virtualxid' and a.datname = current_database() and a.backend_type = 'client backend'
@@ -43,4 +43,6 @@ select count(*) from pg_locks l
 
 -- name: type_names(list) @postgres
 -- The names of types, in the order of the list.
-select format_type(value::oid, null) from json_array_elements_text(:list::json) with ordinality as t (value, at) order by at
+select format_type(value::oid, null)
+  from json_array_elements_text(:list::json) with ordinality as t (value, at)
+ order by at

@@ -5,7 +5,7 @@
 select 1 where :timeout_ms > 0
 
 -- name: live_attach(path) @sqlite
--- On a connection to the file that is being built: the user's own, for what the statements only read.
+-- On a connection to the shadow file: the user's own file, for tables that are only read.
 attach :path as outlog_live
 
 -- name: shadow_attach(path) @sqlite
@@ -19,7 +19,8 @@ detach outlog_aside
 select event_id from outlog_aside.outlog_build
 
 -- name: shadow_unlisted(tables)
--- What the swap could not copy: triggers would run a second time, and other tables are not copied.
+-- Something `create` made that the swap cannot copy: triggers would run twice, and other tables
+-- are not copied.
 select type || ' ' || name from sqlite_master
  where type in ('trigger', 'view')
     or (type = 'table' and name not like 'sqlite%' and name <> 'outlog_build'

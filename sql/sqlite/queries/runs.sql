@@ -72,7 +72,7 @@ select r.org_id, r.status, r.correlation_id, coalesce(s.last_event_id, r.started
  where r.run_id = :run_id
 
 -- name: run_events(run_id, org_key, after, limit literal)
--- All that names the run, in order (U3); of its own org only. The OR is that of the index, word for word.
+-- All events of its org that name the run, in order (U3). The OR must be exactly that of the index.
 select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq,
        event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id,
        app_id, env_id, visibility, metadata, payload

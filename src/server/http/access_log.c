@@ -1,4 +1,4 @@
-/* access_log.c: see access_log.h. */
+/* access_log.c: decides which requests are logged, and with which fields. */
 #include "server/http/access_log.h"
 
 #include "base/clock.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* The code of a problem, which is all that a log should repeat of it beside its detail. */
+/* The code and the detail of a problem; the log repeats nothing else of the answer. */
 static void put_problem(const struct ol_request *request, struct ol_buf *line)
 {
     struct ol_json problem;

@@ -1,11 +1,11 @@
-/* access_log.h: what the server tells its operator, as lines on standard error (M2). */
+/* access_log.h: the server's log of requests, as lines on standard error (M2). */
 #ifndef OL_SERVER_HTTP_ACCESS_LOG_H
 #define OL_SERVER_HTTP_ACCESS_LOG_H
 
 #include "server/http/request.h"
 
-/* A line for each answer of 5xx and for each change an admin made; nothing else. Never a body, a
- * query, a header or a token. */
+/* Write a line for each 5xx answer and each successful change by an admin; nothing else. It never
+ * contains a body, a query, a header or a token. */
 void ol_access_log_write(const struct ol_request *request);
 
 #endif

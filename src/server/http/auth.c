@@ -1,4 +1,4 @@
-/* auth.c: tokens in memory. */
+/* auth.c: the cache of tokens, their rate limits, and the checks of a request. */
 #include "server/http/auth.h"
 
 #include "auth/token.h"
@@ -10,15 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct entry {
+struct auth_entry {
     struct ol_token token;
     double allowance; /* requests it may make now */
-    int64_t counted_at, used_at, noted_at;
+    int64_t counted_at, used_at;
+    int64_t recorded_at; /* when last_used_at was last stored */
 };
 
 struct ol_auth {
     pthread_mutex_t lock;
-    struct entry *entries; /* by hash */
+    struct auth_entry *entries; /* by hash */
     size_t count;
 };
 
@@ -40,53 +41,55 @@ void ol_auth_close(struct ol_auth *auth)
     free(auth);
 }
 
-static int by_hash(const void *a, const void *b)
+static int compare_hashes(const void *a, const void *b)
 {
-    return strcmp(((const struct entry *)a)->token.hash, ((const struct entry *)b)->token.hash);
+    return strcmp(((const struct auth_entry *)a)->token.hash,
+                  ((const struct auth_entry *)b)->token.hash);
 }
 
-static struct entry *find(struct ol_auth *auth, const char *hash)
+static struct auth_entry *find_entry(struct ol_auth *auth, const char *hash)
 {
-    struct entry key = {0};
+    struct auth_entry key = {0};
     memcpy(key.token.hash, hash, sizeof key.token.hash);
-    return auth->count ? bsearch(&key, auth->entries, auth->count, sizeof key, by_hash) : NULL;
+    return auth->count ? bsearch(&key, auth->entries, auth->count, sizeof key, compare_hashes)
+                       : NULL;
 }
 
 /* --- refreshing --- */
 
-struct loading {
-    struct entry *entries;
-    size_t count, room;
+struct auth_loading {
+    struct auth_entry *entries;
+    size_t count, capacity;
     bool failed;
 };
 
-static void take(void *user, const struct ol_token *token)
+static void on_token(void *user, const struct ol_token *token)
 {
-    struct loading *loading = user;
-    if (loading->count == loading->room) {
-        size_t room = loading->room ? loading->room * 2 : 16;
-        struct entry *grown = reallocarray(loading->entries, room, sizeof *grown);
+    struct auth_loading *loading = user;
+    if (loading->count == loading->capacity) {
+        size_t capacity = loading->capacity ? loading->capacity * 2 : 16;
+        struct auth_entry *grown = reallocarray(loading->entries, capacity, sizeof *grown);
         if (!grown) {
             loading->failed = true;
             return;
         }
         loading->entries = grown;
-        loading->room = room;
+        loading->capacity = capacity;
     }
-    loading->entries[loading->count++] = (struct entry){.token = *token};
+    loading->entries[loading->count++] = (struct auth_entry){.token = *token};
 }
 
-/* Carry over what only memory knows. */
-static void adopt(struct ol_auth *auth, struct loading *loading)
+/* Replace the cache; what is not in the store is carried over. */
+static void replace_entries(struct ol_auth *auth, struct auth_loading *loading)
 {
     for (size_t i = 0; i < loading->count; i++) {
-        const struct entry *old = find(auth, loading->entries[i].token.hash);
-        struct entry *entry = &loading->entries[i];
+        const struct auth_entry *old = find_entry(auth, loading->entries[i].token.hash);
+        struct auth_entry *entry = &loading->entries[i];
         if (old) {
             entry->allowance = old->allowance;
             entry->counted_at = old->counted_at;
             entry->used_at = old->used_at;
-            entry->noted_at = old->noted_at;
+            entry->recorded_at = old->recorded_at;
         }
     }
     free(auth->entries);
@@ -94,56 +97,56 @@ static void adopt(struct ol_auth *auth, struct loading *loading)
     auth->count = loading->count;
 }
 
-enum { NOTE_EVERY_US = 10 * 1000000, MOST_NOTES = 64 };
+enum { RECORD_USE_US = 10 * 1000000, RECORD_USES_MAX = 64 };
 
-/* last_used_at is written at most every ten seconds a token. */
-static void note_uses(struct ol_auth *auth, outlog *log)
+/* last_used_at is written at most every ten seconds per token. */
+static void record_uses(struct ol_auth *auth, outlog *log)
 {
-    char ids[MOST_NOTES][37];
+    char ids[RECORD_USES_MAX][37];
     size_t count = 0;
     int64_t now = ol_clock_wall_us();
 
     pthread_mutex_lock(&auth->lock);
-    for (size_t i = 0; i < auth->count && count < MOST_NOTES; i++) {
-        struct entry *entry = &auth->entries[i];
-        if (entry->used_at > entry->noted_at && now - entry->noted_at > NOTE_EVERY_US) {
+    for (size_t i = 0; i < auth->count && count < RECORD_USES_MAX; i++) {
+        struct auth_entry *entry = &auth->entries[i];
+        if (entry->used_at > entry->recorded_at && now - entry->recorded_at > RECORD_USE_US) {
             memcpy(ids[count++], entry->token.id, sizeof ids[0]);
-            entry->noted_at = now;
+            entry->recorded_at = now;
         }
     }
     pthread_mutex_unlock(&auth->lock);
     for (size_t i = 0; i < count; i++)
-        ol_token_used(log, ids[i], NULL); // only for people to look at: a failure costs nothing
+        ol_token_used(log, ids[i], NULL); // only shown to people: a failure does not matter
 }
 
 int ol_auth_refresh(struct ol_auth *auth, outlog *log, outlog_err *err)
 {
-    struct loading loading = {0};
-    if (ol_token_each(log, true, take, &loading, err) < 0 || loading.failed) {
+    struct auth_loading loading = {0};
+    if (ol_token_each(log, true, on_token, &loading, err) < 0 || loading.failed) {
         free(loading.entries);
         return -1;
     }
     if (loading.count)
-        qsort(loading.entries, loading.count, sizeof *loading.entries, by_hash);
+        qsort(loading.entries, loading.count, sizeof *loading.entries, compare_hashes);
     pthread_mutex_lock(&auth->lock);
-    adopt(auth, &loading);
+    replace_entries(auth, &loading);
     pthread_mutex_unlock(&auth->lock);
-    note_uses(auth, log);
+    record_uses(auth, log);
     return 0;
 }
 
-/* --- asking --- */
+/* --- checking --- */
 
-static bool is_within_rate(struct entry *entry)
+static bool is_within_rate(struct auth_entry *entry)
 {
     int64_t now = ol_clock_boot_us();
     double rate = entry->token.rate;
     if (rate <= 0)
         return true;
-    double most = rate < 1 ? 1 : rate; // a second's worth may come at once
+    double burst = rate < 1 ? 1 : rate; // the requests of one second may come at once
     entry->allowance += (double)(now - entry->counted_at) / 1e6 * rate;
-    if (!entry->counted_at || entry->allowance > most)
-        entry->allowance = most;
+    if (!entry->counted_at || entry->allowance > burst)
+        entry->allowance = burst;
     entry->counted_at = now;
     if (entry->allowance < 1)
         return false;
@@ -151,15 +154,16 @@ static bool is_within_rate(struct entry *entry)
     return true;
 }
 
-enum verdict { GOOD, UNKNOWN, TOO_FAST };
+enum auth_result { AUTH_OK, AUTH_UNKNOWN, AUTH_RATE_LIMITED };
 
-static enum verdict look(struct ol_auth *auth, const char *hash, struct ol_request *request)
+static enum auth_result check_token(struct ol_auth *auth, const char *hash,
+                                    struct ol_request *request)
 {
-    enum verdict verdict = UNKNOWN;
+    enum auth_result result = AUTH_UNKNOWN;
     pthread_mutex_lock(&auth->lock);
-    struct entry *entry = find(auth, hash);
+    struct auth_entry *entry = find_entry(auth, hash);
     if (entry) {
-        verdict = is_within_rate(entry) ? GOOD : TOO_FAST;
+        result = is_within_rate(entry) ? AUTH_OK : AUTH_RATE_LIMITED;
         entry->used_at = ol_clock_wall_us();
         memcpy(request->who.token_id, entry->token.id, sizeof request->who.token_id);
         request->who.scope = (enum ol_scope)entry->token.scope;
@@ -168,13 +172,13 @@ static enum verdict look(struct ol_auth *auth, const char *hash, struct ol_reque
                 ? ol_arena_copy(&request->arena, entry->token.org_id, strlen(entry->token.org_id))
                 : NULL;
         if (entry->token.has_org && !request->who.org_id)
-            verdict = UNKNOWN; // out of memory must not widen what it may see
+            result = AUTH_UNKNOWN; // out of memory must not give access to every org
     }
     pthread_mutex_unlock(&auth->lock);
-    return verdict;
+    return result;
 }
 
-static bool refuse(struct ol_request *request, const char *why)
+static bool answer_unauthorized(struct ol_request *request, const char *why)
 {
     ol_problem_say(request, 401, "unauthorized", "%s", why);
     return false;
@@ -189,7 +193,7 @@ bool ol_auth_knows(struct ol_auth *auth, struct ol_request *request)
     if (!header || strncasecmp(header, "bearer ", 7) != 0)
         return false;
     ol_token_hash(header + 7 + strspn(header + 7, " "), hash);
-    return look(auth, hash, request) == GOOD;
+    return check_token(auth, hash, request) == AUTH_OK;
 }
 
 bool ol_auth_admit(struct ol_auth *auth, struct ol_request *request)
@@ -201,27 +205,28 @@ bool ol_auth_admit(struct ol_auth *auth, struct ol_request *request)
     if (request->who.is_dev)
         return true;
     if (!header)
-        return refuse(request, "a token is needed: Authorization: Bearer TOKEN (make one with "
-                               "`outlog token create`)");
+        return answer_unauthorized(request,
+                                   "a token is needed: Authorization: Bearer TOKEN (make one with "
+                                   "`outlog token create`)");
     if (strncasecmp(header, "bearer ", 7) != 0)
-        return refuse(request, "only Bearer tokens are taken");
+        return answer_unauthorized(request, "only Bearer tokens are accepted");
     ol_token_hash(header + 7 + strspn(header + 7, " "), hash);
-    enum verdict verdict = look(auth, hash, request);
-    if (verdict == UNKNOWN) {
+    enum auth_result result = check_token(auth, hash, request);
+    if (result == AUTH_UNKNOWN) {
         bool is_there = false;
         if (ol_token_find(request->log, hash, &is_there, &err) < 0) {
             ol_problem(request, &err);
             return false;
         }
         if (is_there && ol_auth_refresh(auth, request->log, &err) == 0)
-            verdict = look(auth, hash, request);
+            result = check_token(auth, hash, request);
     }
-    if (verdict == TOO_FAST) {
+    if (result == AUTH_RATE_LIMITED) {
         ol_problem_say(request, 429, "rate_limited",
                        "this token makes more requests than its rate");
         return false;
     }
-    return verdict == GOOD || refuse(request, "this token is not known, or revoked");
+    return result == AUTH_OK || answer_unauthorized(request, "this token is not known, or revoked");
 }
 
 bool ol_auth_is_valid(struct ol_auth *auth, const struct ol_identity *who)

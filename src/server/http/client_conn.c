@@ -1,4 +1,4 @@
-/* client_conn.c: a client's connection on the loop. */
+/* client_conn.c: a client's connection on libuv, with OpenSSL on memory BIOs for TLS. */
 #include "server/http/client_conn.h"
 
 #include <netinet/in.h>
@@ -8,9 +8,9 @@
 
 enum { LINGER_MS = 1000 };
 
-struct outgoing {
+struct pending_write {
     uv_write_t write;
-    struct ol_client_conn *peer;
+    struct ol_client_conn *conn;
     size_t bytes;
     char *owned; /* malloc'ed, instead of data */
     char data[];
@@ -18,29 +18,29 @@ struct outgoing {
 
 static void on_closed(uv_handle_t *handle)
 {
-    struct ol_client_conn *peer = handle->data;
-    SSL_free(peer->ssl); // frees both BIOs
-    free(peer);
+    struct ol_client_conn *conn = handle->data;
+    SSL_free(conn->ssl); // frees both BIOs
+    free(conn);
 }
 
-void ol_client_conn_drop(struct ol_client_conn *peer)
+void ol_client_conn_drop(struct ol_client_conn *conn)
 {
-    if (peer->is_closing)
+    if (conn->is_closing)
         return;
-    peer->is_closing = true;
-    *peer->link = peer->next;
-    if (peer->next)
-        peer->next->link = peer->link;
-    peer->peers->count--;
-    uv_close((uv_handle_t *)&peer->tcp, on_closed);
+    conn->is_closing = true;
+    *conn->link = conn->next;
+    if (conn->next)
+        conn->next->link = conn->link;
+    conn->conns->count--;
+    uv_close((uv_handle_t *)&conn->tcp, on_closed);
 }
 
-void ol_client_conn_close(struct ol_client_conn *peer)
+void ol_client_conn_close(struct ol_client_conn *conn)
 {
-    if (peer->is_closing)
+    if (conn->is_closing)
         return;
-    ol_client_conn_drop(peer);
-    peer->user->closed(peer);
+    ol_client_conn_drop(conn);
+    conn->handler->closed(conn);
 }
 
 /* --- out --- */
@@ -51,291 +51,291 @@ static void on_shutdown(uv_shutdown_t *shutdown, int status)
     free(shutdown);
 }
 
-/* It takes nothing any more. Whoever writes may be in the middle of something: the sweep closes it.
- */
-static void give_up(struct ol_client_conn *peer)
+/* A write failed. The caller may be in the middle of something, so the next sweep closes it. */
+static void mark_broken(struct ol_client_conn *conn)
 {
-    peer->is_broken = true;
-    uv_read_stop((uv_stream_t *)&peer->tcp);
+    conn->is_broken = true;
+    uv_read_stop((uv_stream_t *)&conn->tcp);
 }
 
-static bool takes_nothing(const struct ol_client_conn *peer)
+static bool is_unwritable(const struct ol_client_conn *conn)
 {
-    return peer->is_closing || peer->is_lingering || peer->is_broken;
+    return conn->is_closing || conn->is_lingering || conn->is_broken;
 }
 
 /* Half close, and read on for a moment: closing at once with unread bytes would reset the
  * connection, and the client might never see the answer. */
-static void linger(struct ol_client_conn *peer)
+static void linger_conn(struct ol_client_conn *conn)
 {
     uv_shutdown_t *shutdown = calloc(1, sizeof *shutdown);
-    if (!shutdown || uv_shutdown(shutdown, (uv_stream_t *)&peer->tcp, on_shutdown) < 0) {
+    if (!shutdown || uv_shutdown(shutdown, (uv_stream_t *)&conn->tcp, on_shutdown) < 0) {
         free(shutdown);
-        give_up(peer);
+        mark_broken(conn);
         return;
     }
-    peer->is_lingering = true;
-    peer->deadline = uv_now(peer->peers->loop) + LINGER_MS;
-    ol_client_conn_pause(peer, false);
+    conn->is_lingering = true;
+    conn->deadline = uv_now(conn->conns->loop) + LINGER_MS;
+    ol_client_conn_pause(conn, false);
 }
 
-static void written(struct ol_client_conn *peer, int status)
+static void finish_write(struct ol_client_conn *conn, int status)
 {
-    if (takes_nothing(peer))
+    if (is_unwritable(conn))
         return;
     if (status < 0)
-        ol_client_conn_close(peer);
-    else if (peer->queued == 0 && peer->ends_when_written)
-        linger(peer);
-    else if (peer->queued == 0)
-        peer->user->drained(peer);
+        ol_client_conn_close(conn);
+    else if (conn->queued == 0 && conn->ends_when_written)
+        linger_conn(conn);
+    else if (conn->queued == 0)
+        conn->handler->drained(conn);
 }
 
 static void on_written(uv_write_t *write, int status)
 {
-    struct outgoing *out = write->data;
-    struct ol_client_conn *peer = out->peer;
-    peer->queued -= out->bytes;
+    struct pending_write *out = write->data;
+    struct ol_client_conn *conn = out->conn;
+    conn->queued -= out->bytes;
     free(out->owned);
     free(out);
-    written(peer, status);
+    finish_write(conn, status);
 }
 
-/* What the socket takes at once, or -1 when the connection is over. */
-static ssize_t try_write(struct ol_client_conn *peer, const uv_buf_t *bufs, unsigned count)
+/* How many bytes the socket takes at once, or -1 when the connection is broken. */
+static ssize_t try_write(struct ol_client_conn *conn, const uv_buf_t *bufs, unsigned count)
 {
-    if (peer->queued)
+    if (conn->queued)
         return 0;
-    int sent = uv_try_write((uv_stream_t *)&peer->tcp, bufs, count);
+    int sent = uv_try_write((uv_stream_t *)&conn->tcp, bufs, count);
     if (sent >= 0 || sent == UV_EAGAIN)
         return sent < 0 ? 0 : sent;
-    give_up(peer);
+    mark_broken(conn);
     return -1;
 }
 
 /* Write the rest when the socket takes it: `bytes` at `at`, which is in out->data or out->owned. */
-static void queue(struct ol_client_conn *peer, struct outgoing *out, char *at, size_t bytes)
+static void queue_write(struct ol_client_conn *conn, struct pending_write *out, char *at,
+                        size_t bytes)
 {
     uv_buf_t rest = uv_buf_init(at, (unsigned)bytes);
-    out->peer = peer;
+    out->conn = conn;
     out->bytes = bytes;
     out->write.data = out;
-    peer->queued += bytes;
-    if (uv_write(&out->write, (uv_stream_t *)&peer->tcp, &rest, 1, on_written) < 0) {
-        peer->queued -= bytes;
+    conn->queued += bytes;
+    if (uv_write(&out->write, (uv_stream_t *)&conn->tcp, &rest, 1, on_written) < 0) {
+        conn->queued -= bytes;
         free(out->owned);
         free(out);
-        give_up(peer);
+        mark_broken(conn);
     }
 }
 
-static void write_raw(struct ol_client_conn *peer, const char *data, size_t bytes)
+static void write_raw(struct ol_client_conn *conn, const char *data, size_t bytes)
 {
-    if (takes_nothing(peer) || bytes == 0)
+    if (is_unwritable(conn) || bytes == 0)
         return;
     uv_buf_t now = uv_buf_init((char *)data, (unsigned)bytes);
-    ssize_t sent = try_write(peer, &now, 1);
+    ssize_t sent = try_write(conn, &now, 1);
     if (sent < 0 || (size_t)sent == bytes)
         return;
-    struct outgoing *out = malloc(sizeof *out + bytes);
+    struct pending_write *out = malloc(sizeof *out + bytes);
     if (!out) {
-        give_up(peer);
+        mark_broken(conn);
         return;
     }
     out->owned = NULL;
     memcpy(out->data, data + sent, bytes - (size_t)sent);
-    queue(peer, out, out->data, bytes - (size_t)sent);
+    queue_write(conn, out, out->data, bytes - (size_t)sent);
 }
 
-/* An answer is written from where it was made: pages are large. */
-void ol_client_conn_answer(struct ol_client_conn *peer, const struct ol_buf *head,
+/* The body is written without a copy: pages are large. */
+void ol_client_conn_answer(struct ol_client_conn *conn, const struct ol_buf *head,
                            struct ol_buf *body)
 {
-    struct outgoing *out;
-    if (peer->ssl || peer->queued || body->bytes == 0) {
-        ol_client_conn_write(peer, head->data, head->bytes);
-        ol_client_conn_write(peer, body->data, body->bytes);
+    struct pending_write *out;
+    if (conn->ssl || conn->queued || body->bytes == 0) {
+        ol_client_conn_write(conn, head->data, head->bytes);
+        ol_client_conn_write(conn, body->data, body->bytes);
         return;
     }
-    if (takes_nothing(peer))
+    if (is_unwritable(conn))
         return;
     uv_buf_t both[] = {uv_buf_init(head->data, (unsigned)head->bytes),
                        uv_buf_init(body->data, (unsigned)body->bytes)};
-    ssize_t sent = try_write(peer, both, 2);
+    ssize_t sent = try_write(conn, both, 2);
     if (sent < 0 || (size_t)sent == head->bytes + body->bytes)
         return;
     if ((size_t)sent < head->bytes) {
-        write_raw(peer, head->data + sent, head->bytes - (size_t)sent);
-        write_raw(peer, body->data, body->bytes);
+        write_raw(conn, head->data + sent, head->bytes - (size_t)sent);
+        write_raw(conn, body->data, body->bytes);
         return;
     }
     if (!(out = malloc(sizeof *out))) {
-        give_up(peer);
+        mark_broken(conn);
         return;
     }
     size_t done = (size_t)sent - head->bytes;
     out->owned = body->data;
     size_t left = body->bytes - done;
     *body = (struct ol_buf){0};
-    queue(peer, out, out->owned + done, left);
+    queue_write(conn, out, out->owned + done, left);
 }
 
-static void flush_tls(struct ol_client_conn *peer)
+static void flush_tls(struct ol_client_conn *conn)
 {
     char *data;
-    long bytes = BIO_get_mem_data(peer->to_wire, &data);
+    long bytes = BIO_get_mem_data(conn->to_wire, &data);
     if (bytes > 0) {
-        write_raw(peer, data, (size_t)bytes);
-        if (!peer->is_closing)
-            (void)BIO_reset(peer->to_wire);
+        write_raw(conn, data, (size_t)bytes);
+        if (!conn->is_closing)
+            (void)BIO_reset(conn->to_wire);
     }
 }
 
-void ol_client_conn_write(struct ol_client_conn *peer, const char *data, size_t bytes)
+void ol_client_conn_write(struct ol_client_conn *conn, const char *data, size_t bytes)
 {
-    if (takes_nothing(peer) || bytes == 0)
+    if (is_unwritable(conn) || bytes == 0)
         return;
-    if (!peer->ssl) {
-        write_raw(peer, data, bytes);
+    if (!conn->ssl) {
+        write_raw(conn, data, bytes);
         return;
     }
     ERR_clear_error();
-    if (SSL_write(peer->ssl, data, (int)bytes) <= 0)
-        give_up(peer);
+    if (SSL_write(conn->ssl, data, (int)bytes) <= 0)
+        mark_broken(conn);
     else
-        flush_tls(peer);
+        flush_tls(conn);
 }
 
-void ol_client_conn_end(struct ol_client_conn *peer)
+void ol_client_conn_end(struct ol_client_conn *conn)
 {
-    if (peer->is_closing || peer->is_broken)
+    if (conn->is_closing || conn->is_broken)
         return;
-    if (peer->ssl) {
-        SSL_shutdown(peer->ssl);
-        flush_tls(peer);
+    if (conn->ssl) {
+        SSL_shutdown(conn->ssl);
+        flush_tls(conn);
     }
-    peer->ends_when_written = true;
-    if (!takes_nothing(peer) && peer->queued == 0)
-        linger(peer);
+    conn->ends_when_written = true;
+    if (!is_unwritable(conn) && conn->queued == 0)
+        linger_conn(conn);
 }
 
 /* --- in --- */
 
-static void give_chunk(uv_handle_t *handle, size_t wanted, uv_buf_t *out)
+static void on_alloc(uv_handle_t *handle, size_t wanted, uv_buf_t *out)
 {
-    struct ol_client_conn *peer = handle->data;
+    struct ol_client_conn *conn = handle->data;
     (void)wanted;
-    *out = uv_buf_init(peer->peers->chunk, sizeof peer->peers->chunk);
+    *out = uv_buf_init(conn->conns->chunk, sizeof conn->conns->chunk);
 }
 
-static void read_tls(struct ol_client_conn *peer, const char *data, size_t bytes)
+static void read_tls(struct ol_client_conn *conn, const char *data, size_t bytes)
 {
     char plain[16 * 1024];
-    BIO_write(peer->from_wire, data, (int)bytes);
-    while (!peer->is_closing && !peer->is_broken) {
-        ERR_clear_error(); // of another connection: it would be taken for this one's
-        int got = SSL_read(peer->ssl, plain, sizeof plain);
-        flush_tls(peer); // handshake and alerts
+    BIO_write(conn->from_wire, data, (int)bytes);
+    while (!conn->is_closing && !conn->is_broken) {
+        ERR_clear_error(); // an error of another connection would be taken for this one's
+        int got = SSL_read(conn->ssl, plain, sizeof plain);
+        flush_tls(conn); // handshake and alerts
         if (got > 0) {
-            peer->user->data(peer, plain, (size_t)got);
+            conn->handler->data(conn, plain, (size_t)got);
             continue;
         }
-        int why = SSL_get_error(peer->ssl, got);
-        if (!peer->is_closing && why != SSL_ERROR_WANT_READ)
-            ol_client_conn_end(peer);
+        int why = SSL_get_error(conn->ssl, got);
+        if (!conn->is_closing && why != SSL_ERROR_WANT_READ)
+            ol_client_conn_end(conn);
         return;
     }
 }
 
 static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *chunk)
 {
-    struct ol_client_conn *peer = stream->data;
+    struct ol_client_conn *conn = stream->data;
     if (got < 0)
-        ol_client_conn_close(peer);
-    else if (peer->is_lingering || peer->ends_when_written)
-        return; // nobody listens any more
-    else if (got > 0 && peer->ssl)
-        read_tls(peer, chunk->base, (size_t)got);
+        ol_client_conn_close(conn);
+    else if (conn->is_lingering || conn->ends_when_written)
+        return; // discarded: the answer was the last one
+    else if (got > 0 && conn->ssl)
+        read_tls(conn, chunk->base, (size_t)got);
     else if (got > 0)
-        peer->user->data(peer, chunk->base, (size_t)got);
+        conn->handler->data(conn, chunk->base, (size_t)got);
 }
 
-void ol_client_conn_pause(struct ol_client_conn *peer, bool paused)
+void ol_client_conn_pause(struct ol_client_conn *conn, bool paused)
 {
-    if (peer->is_closing || peer->is_broken || peer->is_paused == paused)
+    if (conn->is_closing || conn->is_broken || conn->is_paused == paused)
         return;
-    peer->is_paused = paused;
+    conn->is_paused = paused;
     if (paused)
-        uv_read_stop((uv_stream_t *)&peer->tcp);
+        uv_read_stop((uv_stream_t *)&conn->tcp);
     else
-        uv_read_start((uv_stream_t *)&peer->tcp, give_chunk, on_read);
+        uv_read_start((uv_stream_t *)&conn->tcp, on_alloc, on_read);
 }
 
 /* --- life --- */
 
-static int begin_tls(struct ol_client_conn *peer)
+static int begin_tls(struct ol_client_conn *conn)
 {
-    if (!(peer->ssl = SSL_new(peer->peers->tls)))
+    if (!(conn->ssl = SSL_new(conn->conns->tls)))
         return -1;
-    peer->from_wire = BIO_new(BIO_s_mem());
-    peer->to_wire = BIO_new(BIO_s_mem());
-    SSL_set_bio(peer->ssl, peer->from_wire, peer->to_wire);
-    SSL_set_accept_state(peer->ssl);
-    return peer->from_wire && peer->to_wire ? 0 : -1;
+    conn->from_wire = BIO_new(BIO_s_mem());
+    conn->to_wire = BIO_new(BIO_s_mem());
+    SSL_set_bio(conn->ssl, conn->from_wire, conn->to_wire);
+    SSL_set_accept_state(conn->ssl);
+    return conn->from_wire && conn->to_wire ? 0 : -1;
 }
 
-static void name_peer(struct ol_client_conn *peer)
+static void read_address(struct ol_client_conn *conn)
 {
     struct sockaddr_storage from;
     int bytes = sizeof from;
-    if (uv_tcp_getpeername(&peer->tcp, (struct sockaddr *)&from, &bytes) == 0)
-        uv_ip_name((struct sockaddr *)&from, peer->address, sizeof peer->address);
+    if (uv_tcp_getpeername(&conn->tcp, (struct sockaddr *)&from, &bytes) == 0)
+        uv_ip_name((struct sockaddr *)&from, conn->address, sizeof conn->address);
 }
 
-struct ol_client_conn *ol_client_conn_accept(struct ol_client_conns *peers, uv_stream_t *listener,
-                                             const struct ol_client_conn_handler *user)
+struct ol_client_conn *ol_client_conn_accept(struct ol_client_conns *conns, uv_stream_t *listener,
+                                             const struct ol_client_conn_handler *handler)
 {
-    struct ol_client_conn *peer = calloc(1, sizeof *peer);
-    if (!peer)
+    struct ol_client_conn *conn = calloc(1, sizeof *conn);
+    if (!conn)
         return NULL;
-    uv_tcp_init(peers->loop, &peer->tcp);
-    peer->tcp.data = peer;
-    peer->peers = peers;
-    peer->user = user;
-    if (uv_accept(listener, (uv_stream_t *)&peer->tcp) < 0 || peers->count >= peers->most ||
-        (peers->tls && begin_tls(peer) < 0) ||
-        uv_read_start((uv_stream_t *)&peer->tcp, give_chunk, on_read) < 0) {
-        uv_close((uv_handle_t *)&peer->tcp, on_closed);
+    uv_tcp_init(conns->loop, &conn->tcp);
+    conn->tcp.data = conn;
+    conn->conns = conns;
+    conn->handler = handler;
+    if (uv_accept(listener, (uv_stream_t *)&conn->tcp) < 0 || conns->count >= conns->max ||
+        (conns->tls && begin_tls(conn) < 0) ||
+        uv_read_start((uv_stream_t *)&conn->tcp, on_alloc, on_read) < 0) {
+        uv_close((uv_handle_t *)&conn->tcp, on_closed);
         return NULL;
     }
-    uv_tcp_nodelay(&peer->tcp, 1);
-    name_peer(peer);
-    peer->next = peers->first;
-    peer->link = &peers->first;
-    if (peer->next)
-        peer->next->link = &peer->next;
-    peers->first = peer;
-    peers->count++;
-    return peer;
+    uv_tcp_nodelay(&conn->tcp, 1);
+    read_address(conn);
+    conn->next = conns->first;
+    conn->link = &conns->first;
+    if (conn->next)
+        conn->next->link = &conn->next;
+    conns->first = conn;
+    conns->count++;
+    return conn;
 }
 
-void ol_client_conns_sweep(struct ol_client_conns *peers)
+void ol_client_conns_sweep(struct ol_client_conns *conns)
 {
-    uint64_t now = uv_now(peers->loop);
-    for (struct ol_client_conn *peer = peers->first, *next; peer; peer = next) {
-        next = peer->next;
-        if (peer->is_broken || (peer->deadline && now >= peer->deadline)) {
-            peer->deadline = 0;
-            if (peer->is_lingering || peer->is_broken)
-                ol_client_conn_close(peer);
+    uint64_t now = uv_now(conns->loop);
+    for (struct ol_client_conn *conn = conns->first, *next; conn; conn = next) {
+        next = conn->next;
+        if (conn->is_broken || (conn->deadline && now >= conn->deadline)) {
+            conn->deadline = 0;
+            if (conn->is_lingering || conn->is_broken)
+                ol_client_conn_close(conn);
             else
-                peer->user->expired(peer);
+                conn->handler->expired(conn);
         }
     }
 }
 
-void ol_client_conns_close_all(struct ol_client_conns *peers)
+void ol_client_conns_close_all(struct ol_client_conns *conns)
 {
-    while (peers->first)
-        ol_client_conn_close(peers->first);
+    while (conns->first)
+        ol_client_conn_close(conns->first);
 }

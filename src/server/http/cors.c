@@ -1,4 +1,4 @@
-/* cors.c: Host and Origin. */
+/* cors.c: checks the Host and Origin headers of a request. */
 #include "server/http/cors.h"
 
 #include "base/err.h"
@@ -11,7 +11,7 @@
 
 struct ol_cors {
     pthread_mutex_t lock;
-    char *list; /* a JSON list of texts, or NULL */
+    char *origins; /* a JSON array of strings, or NULL */
 };
 
 int ol_cors_open(struct ol_cors **out, const char *store, outlog_err *err)
@@ -28,16 +28,16 @@ int ol_cors_open(struct ol_cors **out, const char *store, outlog_err *err)
     return 0;
 }
 
-void ol_cors_close(struct ol_cors *origins)
+void ol_cors_close(struct ol_cors *cors)
 {
-    if (!origins)
+    if (!cors)
         return;
-    pthread_mutex_destroy(&origins->lock);
-    free(origins->list);
-    free(origins);
+    pthread_mutex_destroy(&cors->lock);
+    free(cors->origins);
+    free(cors);
 }
 
-void ol_cors_refresh(struct ol_cors *origins, outlog *log)
+void ol_cors_refresh(struct ol_cors *cors, outlog *log)
 {
     struct ol_rows rows;
     outlog_err err;
@@ -47,27 +47,27 @@ void ol_cors_refresh(struct ol_cors *origins, outlog *log)
                        &rows, &err) < 0)
         return;
     int got = ol_rows_next(&rows, &err);
-    char *list = got > 0 ? strdup(ol_rows_text(&rows, 0, NULL)) : NULL;
+    char *origins = got > 0 ? strdup(ol_rows_text(&rows, 0, NULL)) : NULL;
     ol_rows_end(&rows);
     if (got < 0)
         return;
-    pthread_mutex_lock(&origins->lock);
-    free(origins->list);
-    origins->list = list;
-    pthread_mutex_unlock(&origins->lock);
+    pthread_mutex_lock(&cors->lock);
+    free(cors->origins);
+    cors->origins = origins;
+    pthread_mutex_unlock(&cors->lock);
 }
 
-static bool is_named(struct ol_cors *origins, const char *origin)
+static bool is_allowed_origin(struct ol_cors *cors, const char *origin)
 {
     struct ol_json list;
     struct ol_json_iter it = {0};
     bool found = false;
 
-    pthread_mutex_lock(&origins->lock);
-    if (origins->list && ol_json_parse(origins->list, strlen(origins->list), &list, NULL) == 0)
+    pthread_mutex_lock(&cors->lock);
+    if (cors->origins && ol_json_parse(cors->origins, strlen(cors->origins), &list, NULL) == 0)
         while (!found && list.type == OL_JSON_ARRAY && ol_json_next(&list, &it))
             found = ol_json_equals(&it.value, origin);
-    pthread_mutex_unlock(&origins->lock);
+    pthread_mutex_unlock(&cors->lock);
     return found;
 }
 
@@ -82,13 +82,13 @@ static bool is_loopback(const char *host)
     return false;
 }
 
-bool ol_cors_check(struct ol_request *request, struct ol_cors *origins, bool is_dev)
+bool ol_cors_check(struct ol_request *request, struct ol_cors *cors, bool is_dev)
 {
     const char *host = ol_request_header(request, "host");
     const char *origin = ol_request_header(request, "origin");
     const char *upgrade = ol_request_header(request, "upgrade");
 
-    if (is_dev && !is_loopback(host)) { // a page elsewhere might have pointed its own name at us
+    if (is_dev && !is_loopback(host)) { // DNS rebinding: another site may point its name at us
         ol_problem_say(request, 403, "forbidden",
                        "serve --dev answers only to localhost, 127.0.0.1 and [::1]");
         return false;
@@ -98,7 +98,7 @@ bool ol_cors_check(struct ol_request *request, struct ol_cors *origins, bool is_
     const char *name = strstr(origin, "://");
     if (name && strcasecmp(name + 3, host) == 0)
         return true;
-    if (upgrade && strcasecmp(upgrade, "websocket") == 0 && is_named(origins, origin))
+    if (upgrade && strcasecmp(upgrade, "websocket") == 0 && is_allowed_origin(cors, origin))
         return true;
     ol_problem_say(request, 403, "forbidden",
                    "a page of another origin may not call this API; serve.origins names those that "

@@ -1,4 +1,4 @@
-/* http1.c: requests out of bytes, answers into bytes. */
+/* http1.c: parses requests with llhttp and writes answers. */
 #include "server/http/http1.h"
 
 #include "base/url.h"
@@ -10,39 +10,48 @@
 #include <string.h>
 
 enum {
-    MOST_HEADERS = 100,
-    MOST_EARLY = 128 * 1024,
-    MOST_UNREAD = 256 * 1024,
-    SMALL_BODY = 64 * 1024
+    REQUEST_HEADERS_MAX = 100,
+    URL_BYTES_MAX = 8192,
+    INPUT_BYTES_MAX = 128 * 1024,    /* buffered while a request is answered */
+    UNREAD_ANSWERS_MAX = 256 * 1024, /* bytes the client has not read */
+    SMALL_BODY_BYTES = 64 * 1024
 };
 
-enum state { READING, BUSY, STREAMING };
+enum http1_state { HTTP1_READING, HTTP1_ANSWERING, HTTP1_STREAMING };
 
-/* Where we are in the head's bytes: llhttp takes folded lines, we do not. */
-enum head { HEAD_BEFORE, HEAD_IN_LINE, HEAD_CR, HEAD_LINE_START, HEAD_LAST_CR, HEAD_DONE };
+/* The position in the head: llhttp accepts folded lines, we do not. */
+enum head_state { HEAD_BEFORE, HEAD_IN_LINE, HEAD_CR, HEAD_LINE_START, HEAD_LAST_CR, HEAD_DONE };
 
 struct ol_http1 {
-    struct ol_client_conn *peer;
-    struct ol_http1_handler *user;
+    struct ol_client_conn *conn;
+    struct ol_http1_handler *handler;
     llhttp_t parser;
-    enum state state;
-    enum head head;
+    enum http1_state state;
+    enum head_state head;
     size_t head_bytes;
-    struct ol_request *request; /* being read or answered */
+    struct ol_request *request; /* read or answered now; NULL between requests */
     struct ol_buf url, field, value;
-    struct ol_pair headers[MOST_HEADERS];
+    struct ol_pair headers[REQUEST_HEADERS_MAX];
     size_t header_count, host_count;
-    struct ol_buf early; /* came before it could be read */
-    bool is_value, is_complete, keeps_alive, is_last, is_running, is_gone;
-    int refused; /* a status, once the request cannot be taken */
+    struct ol_buf input; /* received and not parsed yet */
+    bool is_value, is_complete, keeps_alive;
+    bool is_last;    /* the connection closes after this answer */
+    bool is_running; /* run_input() is on the stack: on_closed() must not free */
+    bool is_gone;    /* the connection is closed */
+    int refused;     /* a status, once the request is rejected; 0: it is not */
     const char *refusal;
 };
 
-static void run(struct ol_http1 *http);
+static void run_input(struct ol_http1 *http);
+
+static void set_deadline(struct ol_http1 *http, int ms)
+{
+    http->conn->deadline = uv_now(http->conn->conns->loop) + (uint64_t)ms;
+}
 
 /* --- reading --- */
 
-static int refuse(struct ol_http1 *http, int status, const char *why)
+static int reject_request(struct ol_http1 *http, int status, const char *why)
 {
     if (!http->refused) {
         http->refused = status;
@@ -55,10 +64,12 @@ static int on_url(llhttp_t *parser, const char *at, size_t bytes)
 {
     struct ol_http1 *http = parser->data;
     ol_buf_add(&http->url, at, bytes);
-    return http->url.bytes > 8192 ? refuse(http, 414, "the address is longer than 8192 bytes") : 0;
+    return http->url.bytes > URL_BYTES_MAX
+               ? reject_request(http, 414, "the address is longer than 8192 bytes")
+               : 0;
 }
 
-/* A name is a token; llhttp also takes one with a space inside, which others may read as two. */
+/* llhttp accepts a name with a space inside, which other servers may read as two headers. */
 static bool is_token(const struct ol_buf *name)
 {
     static const char marks[] = "!#$%&'*+-.^_`|~";
@@ -70,20 +81,20 @@ static bool is_token(const struct ol_buf *name)
     return name->bytes > 0;
 }
 
-static int keep_header(struct ol_http1 *http)
+static int add_header(struct ol_http1 *http)
 {
     struct ol_request *request = http->request;
-    if (http->header_count == MOST_HEADERS)
-        return refuse(http, 431, "more than 100 headers");
+    if (http->header_count == REQUEST_HEADERS_MAX)
+        return reject_request(http, 431, "more than 100 headers");
     if (!is_token(&http->field))
-        return refuse(http, 400, "the name of a header is not one word");
+        return reject_request(http, 400, "the name of a header is not one word");
     for (size_t i = 0; i < http->field.bytes; i++)
         http->field.data[i] = (char)tolower((unsigned char)http->field.data[i]);
     struct ol_pair pair = {ol_arena_copy(&request->arena, http->field.data, http->field.bytes),
                            ol_arena_copy(&request->arena, http->value.bytes ? http->value.data : "",
                                          http->value.bytes)};
     if (!pair.name || !pair.value)
-        return refuse(http, 503, "out of memory");
+        return reject_request(http, 503, "out of memory");
     http->host_count += strcmp(pair.name, "host") == 0;
     http->headers[http->header_count++] = pair;
     ol_buf_reset(&http->field);
@@ -96,8 +107,8 @@ static int on_field(llhttp_t *parser, const char *at, size_t bytes)
 {
     struct ol_http1 *http = parser->data;
     if (http->head == HEAD_DONE && http->request->headers)
-        return 0; // a trailer: nobody asks for it
-    if (http->is_value && keep_header(http))
+        return 0; // trailers are ignored
+    if (http->is_value && add_header(http))
         return HPE_USER;
     ol_buf_add(&http->field, at, bytes);
     return 0;
@@ -118,40 +129,40 @@ static int on_headers(llhttp_t *parser)
     struct ol_http1 *http = parser->data;
     struct ol_request *request = http->request;
 
-    if (http->field.bytes && keep_header(http))
+    if (http->field.bytes && add_header(http))
         return -1;
     size_t bytes = http->header_count * sizeof *http->headers;
     request->headers = ol_arena_alloc(&request->arena, bytes + 1);
     if (!request->headers)
-        return refuse(http, 503, "out of memory"), -1;
+        return reject_request(http, 503, "out of memory"), -1;
     memcpy(request->headers, http->headers, bytes);
     request->header_count = http->header_count;
     request->method = llhttp_method_name((llhttp_method_t)parser->method);
     if (http->host_count != 1)
-        return refuse(http, 400, "a request has one Host header"), -1;
+        return reject_request(http, 400, "a request has one Host header"), -1;
     if (parser->http_major != 1)
-        return refuse(http, 505, "HTTP/1.1 is spoken here"), -1;
-    if (parser->content_length > http->user->limits.body_bytes)
-        return refuse(http, 413, "the body is too large"), -1;
+        return reject_request(http, 505, "only HTTP/1.1 is supported"), -1;
+    if (parser->content_length > http->handler->limits.body_bytes)
+        return reject_request(http, 413, "the body is too large"), -1;
     const char *expect = ol_request_header(request, "expect");
     if (expect && strcasecmp(expect, "100-continue") == 0)
-        ol_client_conn_write(http->peer, "HTTP/1.1 100 Continue\r\n\r\n", 25);
+        ol_client_conn_write(http->conn, "HTTP/1.1 100 Continue\r\n\r\n", 25);
     else if (expect)
-        return refuse(http, 417, "only Expect: 100-continue is understood"), -1;
-    http->peer->deadline = uv_now(http->peer->peers->loop) + (uint64_t)http->user->limits.body_ms;
+        return reject_request(http, 417, "only Expect: 100-continue is supported"), -1;
+    set_deadline(http, http->handler->limits.body_ms);
     return 0;
 }
 
-/* Nobody knows yet who sends this: all large bodies together have a bound, and small ones have room
- * beside it, as many as there may be connections. */
-static int hold(struct ol_http1 *http, struct ol_request *request)
+/* The sender is not authenticated yet, so all large bodies together are limited. Small ones are
+ * always accepted: the number of connections limits them. */
+static int count_body(struct ol_http1 *http, struct ol_request *request)
 {
     size_t more = request->body.capacity - request->held_bytes;
-    request->held_in = &http->user->held_bytes;
+    request->held_in = &http->handler->held_bytes;
     request->held_bytes += more;
     size_t all = atomic_fetch_add(request->held_in, more) + more;
-    return all > http->user->limits.bodies_bytes && request->body.bytes > SMALL_BODY
-               ? refuse(http, 503, "too many large bodies at a time; nothing was stored")
+    return all > http->handler->limits.bodies_bytes && request->body.bytes > SMALL_BODY_BYTES
+               ? reject_request(http, 503, "too many large bodies at a time; nothing was stored")
                : 0;
 }
 
@@ -159,12 +170,12 @@ static int on_body(llhttp_t *parser, const char *at, size_t bytes)
 {
     struct ol_http1 *http = parser->data;
     struct ol_request *request = http->request;
-    if (request->body.bytes + bytes > http->user->limits.body_bytes)
-        return refuse(http, 413, "the body is too large");
+    if (request->body.bytes + bytes > http->handler->limits.body_bytes)
+        return reject_request(http, 413, "the body is too large");
     ol_buf_add(&request->body, at, bytes);
     if (request->body.failed)
-        return refuse(http, 503, "out of memory");
-    return hold(http, request);
+        return reject_request(http, 503, "out of memory");
+    return count_body(http, request);
 }
 
 static int on_complete(llhttp_t *parser)
@@ -184,62 +195,55 @@ static const llhttp_settings_t callbacks = {
     .on_message_complete = on_complete,
 };
 
-/* Follow the head's bytes up to its end: how many they are, whether a line is folded, and whether
- * each ends as it should: llhttp takes a carriage return alone for the end of the head. */
-static void scan_head(struct ol_http1 *http, const char *data, size_t bytes)
+/* The state after one more byte of the head. *error is set when the byte is not allowed there. */
+static enum head_state scan_byte(enum head_state head, char c, const char **error)
 {
     static const char bare[] = "lines end with CR LF";
+    switch (head) {
+    case HEAD_BEFORE:
+        return c == '\r' || c == '\n' ? HEAD_BEFORE : HEAD_IN_LINE;
+    case HEAD_IN_LINE:
+        if (c == '\n')
+            *error = bare;
+        return c == '\r' ? HEAD_CR : HEAD_IN_LINE;
+    case HEAD_CR:
+        if (c != '\n')
+            *error = bare;
+        return HEAD_LINE_START;
+    case HEAD_LINE_START:
+        if (c == ' ' || c == '\t')
+            *error = "a header is folded over two lines";
+        if (c == '\n')
+            *error = bare;
+        return c == '\r' ? HEAD_LAST_CR : HEAD_IN_LINE;
+    case HEAD_LAST_CR:
+        if (c != '\n')
+            *error = bare;
+        return HEAD_DONE;
+    default:
+        return HEAD_DONE;
+    }
+}
+
+/* Check the bytes of the head up to its end: its size, that no line is folded, and that each ends
+ * with CR LF. llhttp takes a carriage return alone for the end of the head. */
+static void scan_head(struct ol_http1 *http, const char *data, size_t bytes)
+{
+    const char *error = NULL;
     for (size_t i = 0; i < bytes && http->head != HEAD_DONE; i++) {
-        char c = data[i];
-        if (++http->head_bytes > http->user->limits.head_bytes) {
-            refuse(http, 431, "the head is too large");
+        if (++http->head_bytes > http->handler->limits.head_bytes) {
+            reject_request(http, 431, "the head is too large");
             return;
         }
-        switch (http->head) {
-        case HEAD_BEFORE:
-            if (c != '\r' && c != '\n')
-                http->head = HEAD_IN_LINE;
-            break;
-        case HEAD_IN_LINE:
-            if (c == '\n') {
-                refuse(http, 400, bare);
-                return;
-            }
-            if (c == '\r')
-                http->head = HEAD_CR;
-            break;
-        case HEAD_CR:
-            if (c != '\n') {
-                refuse(http, 400, bare);
-                return;
-            }
-            http->head = HEAD_LINE_START;
-            break;
-        case HEAD_LINE_START:
-            if (c == ' ' || c == '\t') {
-                refuse(http, 400, "a header is folded over two lines");
-                return;
-            }
-            if (c == '\n') {
-                refuse(http, 400, bare);
-                return;
-            }
-            http->head = c == '\r' ? HEAD_LAST_CR : HEAD_IN_LINE;
-            break;
-        case HEAD_LAST_CR:
-            if (c != '\n') {
-                refuse(http, 400, bare);
-                return;
-            }
-            http->head = HEAD_DONE;
-            break;
-        case HEAD_DONE:
-            break;
+        http->head = scan_byte(http->head, data[i], &error);
+        if (error) {
+            reject_request(http, 400, error);
+            return;
         }
     }
 }
 
-static int begin(struct ol_http1 *http)
+static int begin_request(struct ol_http1 *http)
 {
     llhttp_init(&http->parser, HTTP_REQUEST, &callbacks);
     http->parser.data = http;
@@ -249,11 +253,11 @@ static int begin(struct ol_http1 *http)
     http->header_count = http->host_count = http->head_bytes = 0;
     http->head = HEAD_BEFORE;
     http->is_value = http->is_complete = false;
-    http->request = ol_request_new(http->user->server);
+    http->request = ol_request_new(http->handler->server);
     if (!http->request)
         return -1;
     http->request->http = http;
-    http->peer->deadline = uv_now(http->peer->peers->loop) + (uint64_t)http->user->limits.head_ms;
+    set_deadline(http, http->handler->limits.head_ms);
     return 0;
 }
 
@@ -303,7 +307,7 @@ static bool is_printable(const char *text)
     return true;
 }
 
-static void name_request(struct ol_request *request)
+static void set_request_id(struct ol_request *request)
 {
     const char *given = ol_request_header(request, "x-request-id");
     char made[OL_UUID_TEXT];
@@ -317,7 +321,7 @@ static void name_request(struct ol_request *request)
 
 /* --- the life of a connection --- */
 
-static void answer_refusal(struct ol_http1 *http)
+static void answer_rejection(struct ol_http1 *http)
 {
     static const struct {
         int status;
@@ -335,35 +339,35 @@ static void answer_refusal(struct ol_http1 *http)
     if (!http->request->request_id)
         http->request->request_id = "";
     ol_problem_say(http->request, http->refused, code, "%s", http->refusal);
-    http->state = BUSY;
+    http->state = HTTP1_ANSWERING;
     ol_http1_answer(http->request);
 }
 
-static void dispatch(struct ol_http1 *http)
+static void dispatch_request(struct ol_http1 *http)
 {
     struct ol_request *request = http->request;
-    http->peer->deadline = 0;
-    name_request(request);
+    http->conn->deadline = 0;
+    set_request_id(request);
     if (!read_target(http)) {
-        refuse(http, 400, "the target is a path of UTF-8 text");
-        answer_refusal(http);
+        reject_request(http, 400, "the target is a path of UTF-8 text");
+        answer_rejection(http);
         return;
     }
     http->is_last |= !http->keeps_alive;
-    http->state = BUSY;
-    http->user->request(http->user->server, request);
+    http->state = HTTP1_ANSWERING;
+    http->handler->request(http->handler->server, request);
 }
 
-/* Parse one chunk; what is behind the request's end goes back. */
-static void parse(struct ol_http1 *http, const char *data, size_t bytes, struct ol_buf *rest)
+/* Parse one chunk. *rest gets the bytes after the end of the request. */
+static void parse_chunk(struct ol_http1 *http, const char *data, size_t bytes, struct ol_buf *rest)
 {
-    if (!http->request && begin(http) < 0) {
-        ol_client_conn_close(http->peer);
+    if (!http->request && begin_request(http) < 0) {
+        ol_client_conn_close(http->conn);
         return;
     }
     scan_head(http, data, bytes);
     if (http->refused) {
-        answer_refusal(http);
+        answer_rejection(http);
         return;
     }
     llhttp_errno_t result = llhttp_execute(&http->parser, data, bytes);
@@ -371,175 +375,157 @@ static void parse(struct ol_http1 *http, const char *data, size_t bytes, struct 
         const char *end = llhttp_get_error_pos(&http->parser);
         if (end && end >= data && end <= data + bytes)
             ol_buf_add(rest, end, (size_t)(data + bytes - end));
-        dispatch(http);
+        dispatch_request(http);
     } else if (result != HPE_OK) {
-        refuse(http, 400, llhttp_get_error_reason(&http->parser));
-        answer_refusal(http);
+        reject_request(http, 400, llhttp_get_error_reason(&http->parser));
+        answer_rejection(http);
     }
 }
 
-/* Who leaves answers lying is not asked what else it wants: they would pile up here. */
-static bool is_clogged(const struct ol_http1 *http)
+/* A client that does not read its answers gets no more of them: they would fill our memory. */
+static bool has_unread_answers(const struct ol_http1 *http)
 {
-    return http->peer->queued > MOST_UNREAD;
+    return http->conn->queued > UNREAD_ANSWERS_MAX;
 }
 
-static void run(struct ol_http1 *http)
+static void run_input(struct ol_http1 *http)
 {
     if (http->is_running)
         return;
     http->is_running = true;
-    while (!http->is_gone && http->state == READING && http->early.bytes && !is_clogged(http)) {
-        struct ol_buf chunk = http->early;
-        http->early = (struct ol_buf){0};
-        parse(http, chunk.data, chunk.bytes, &http->early);
+    while (!http->is_gone && http->state == HTTP1_READING && http->input.bytes &&
+           !has_unread_answers(http)) {
+        struct ol_buf chunk = http->input;
+        http->input = (struct ol_buf){0};
+        parse_chunk(http, chunk.data, chunk.bytes, &http->input);
         ol_buf_clear(&chunk);
     }
     http->is_running = false;
     if (http->is_gone)
         free(http);
     else
-        ol_client_conn_pause(http->peer, http->early.bytes >= MOST_EARLY);
+        ol_client_conn_pause(http->conn, http->input.bytes >= INPUT_BYTES_MAX);
 }
 
-static void on_data(struct ol_client_conn *peer, const char *data, size_t bytes)
+static void on_data(struct ol_client_conn *conn, const char *data, size_t bytes)
 {
-    struct ol_http1 *http = peer->owner;
-    ol_buf_add(&http->early, data, bytes);
-    if (http->early.failed)
-        ol_client_conn_close(peer);
+    struct ol_http1 *http = conn->owner;
+    ol_buf_add(&http->input, data, bytes);
+    if (http->input.failed)
+        ol_client_conn_close(conn);
     else
-        run(http);
+        run_input(http);
 }
 
-static void on_drained(struct ol_client_conn *peer)
+static void on_drained(struct ol_client_conn *conn)
 {
-    struct ol_http1 *http = peer->owner;
-    if (http->state == STREAMING) {
-        peer->deadline = 0;
-        http->user->drained(http->user->server, http->request);
-    } else if (http->state == READING) {
+    struct ol_http1 *http = conn->owner;
+    if (http->state == HTTP1_STREAMING) {
+        conn->deadline = 0;
+        http->handler->drained(http->handler->server, http->request);
+    } else if (http->state == HTTP1_READING) {
         if (!http->request)
-            peer->deadline = uv_now(peer->peers->loop) + (uint64_t)http->user->limits.idle_ms;
-        run(http);
+            set_deadline(http, http->handler->limits.idle_ms);
+        run_input(http);
     }
 }
 
-static void on_expired(struct ol_client_conn *peer)
+static void on_expired(struct ol_client_conn *conn)
 {
-    struct ol_http1 *http = peer->owner;
-    if (http->state == READING && http->request && http->head_bytes) {
-        refuse(http, 408, "the request did not come in time");
-        answer_refusal(http);
+    struct ol_http1 *http = conn->owner;
+    if (http->state == HTTP1_READING && http->request && http->head_bytes) {
+        reject_request(http, 408, "the request did not arrive in time");
+        answer_rejection(http);
     } else {
-        ol_client_conn_close(peer);
+        ol_client_conn_close(conn);
     }
 }
 
-static void on_closed(struct ol_client_conn *peer)
+static void on_closed(struct ol_client_conn *conn)
 {
-    struct ol_http1 *http = peer->owner;
+    struct ol_http1 *http = conn->owner;
     struct ol_request *request = http->request;
 
     if (request) {
         request->http = NULL;
-        if (http->state == READING)
+        if (http->state == HTTP1_READING)
             ol_request_free(request);
         else
-            http->user->gone(http->user->server, request);
+            http->handler->gone(http->handler->server, request);
     }
     ol_buf_clear(&http->url);
     ol_buf_clear(&http->field);
     ol_buf_clear(&http->value);
-    ol_buf_clear(&http->early);
+    ol_buf_clear(&http->input);
     http->is_gone = true;
     if (!http->is_running)
         free(http);
 }
 
-static const struct ol_client_conn_handler peer_user = {on_data, on_drained, on_expired, on_closed};
+static const struct ol_client_conn_handler http1_handler = {on_data, on_drained, on_expired,
+                                                            on_closed};
 
-int ol_http1_accept(struct ol_client_conns *peers, uv_stream_t *listener,
-                    struct ol_http1_handler *user)
+int ol_http1_accept(struct ol_client_conns *conns, uv_stream_t *listener,
+                    struct ol_http1_handler *handler)
 {
     struct ol_http1 *http = calloc(1, sizeof *http);
-    struct ol_client_conn *peer = ol_client_conn_accept(peers, listener, &peer_user);
-    if (!peer || !http) {
-        if (peer)
-            ol_client_conn_drop(peer);
+    struct ol_client_conn *conn = ol_client_conn_accept(conns, listener, &http1_handler);
+    if (!conn || !http) {
+        if (conn)
+            ol_client_conn_drop(conn);
         free(http);
         return -1;
     }
-    http->peer = peer;
-    http->user = user;
-    peer->owner = http;
-    peer->deadline = uv_now(peers->loop) + (uint64_t)user->limits.head_ms;
+    http->conn = conn;
+    http->handler = handler;
+    conn->owner = http;
+    set_deadline(http, handler->limits.head_ms);
     return 0;
 }
 
 /* --- writing --- */
 
-static const char *phrase(int status)
+static const char *const status_phrases[] = {
+    [200] = "OK",
+    [201] = "Created",
+    [202] = "Accepted",
+    [204] = "No Content",
+    [304] = "Not Modified",
+    [400] = "Bad Request",
+    [401] = "Unauthorized",
+    [403] = "Forbidden",
+    [404] = "Not Found",
+    [405] = "Method Not Allowed",
+    [408] = "Request Timeout",
+    [409] = "Conflict",
+    [413] = "Content Too Large",
+    [414] = "URI Too Long",
+    [415] = "Unsupported Media Type",
+    [417] = "Expectation Failed",
+    [421] = "Misdirected Request",
+    [422] = "Unprocessable Content",
+    [429] = "Too Many Requests",
+    [431] = "Request Header Fields Too Large",
+    [503] = "Service Unavailable",
+    [504] = "Gateway Timeout",
+    [505] = "HTTP Version Not Supported",
+};
+
+static const char *status_phrase(int status)
 {
-    switch (status) {
-    case 200:
-        return "OK";
-    case 201:
-        return "Created";
-    case 202:
-        return "Accepted";
-    case 204:
-        return "No Content";
-    case 304:
-        return "Not Modified";
-    case 400:
-        return "Bad Request";
-    case 401:
-        return "Unauthorized";
-    case 403:
-        return "Forbidden";
-    case 404:
-        return "Not Found";
-    case 405:
-        return "Method Not Allowed";
-    case 408:
-        return "Request Timeout";
-    case 409:
-        return "Conflict";
-    case 413:
-        return "Content Too Large";
-    case 414:
-        return "URI Too Long";
-    case 415:
-        return "Unsupported Media Type";
-    case 417:
-        return "Expectation Failed";
-    case 421:
-        return "Misdirected Request";
-    case 422:
-        return "Unprocessable Content";
-    case 429:
-        return "Too Many Requests";
-    case 431:
-        return "Request Header Fields Too Large";
-    case 503:
-        return "Service Unavailable";
-    case 504:
-        return "Gateway Timeout";
-    case 505:
-        return "HTTP Version Not Supported";
-    default:
-        return status < 400 ? "OK" : "Error";
-    }
+    bool is_listed = status >= 0 && (size_t)status < sizeof status_phrases / sizeof *status_phrases;
+    if (is_listed && status_phrases[status])
+        return status_phrases[status];
+    return status < 400 ? "OK" : "Error";
 }
 
 static void put_head(const struct ol_http1 *http, const struct ol_request *request, bool has_length,
                      struct ol_buf *out)
 {
-    ol_buf_print(out, "HTTP/1.1 %d %s\r\n", request->status, phrase(request->status));
+    ol_buf_print(out, "HTTP/1.1 %d %s\r\n", request->status, status_phrase(request->status));
     if (request->content_type)
         ol_buf_print(out, "content-type: %s\r\n", request->content_type);
-    if (has_length && request->status != 204 && request->status != 304) // which have no body at all
+    if (has_length && request->status != 204 && request->status != 304) // those have no body
         ol_buf_print(out, "content-length: %zu\r\n", request->reply.bytes);
     if (request->request_id && *request->request_id)
         ol_buf_print(out, "x-request-id: %s\r\n", request->request_id);
@@ -551,17 +537,36 @@ static void put_head(const struct ol_http1 *http, const struct ol_request *reque
     ol_buf_print(out, "connection: %s\r\n\r\n", http->is_last ? "close" : "keep-alive");
 }
 
+/* Write an answer and set the next deadline. The connection may be closed afterwards. */
+static void write_answer(struct ol_http1 *http, struct ol_buf *head, struct ol_buf *body)
+{
+    const struct ol_http1_limits *limits = &http->handler->limits;
+    struct ol_client_conn *conn = http->conn;
+    if (head->failed)
+        ol_client_conn_close(conn);
+    else
+        ol_client_conn_answer(conn, head, body);
+    ol_buf_clear(head);
+    ol_buf_clear(body);
+    if (http->is_gone)
+        return;
+    set_deadline(http, conn->queued ? limits->write_ms : limits->idle_ms);
+    if (http->is_last) {
+        http->state = HTTP1_ANSWERING; // reads nothing more
+        ol_client_conn_end(conn);
+    }
+}
+
 void ol_http1_answer(struct ol_request *request)
 {
     struct ol_http1 *http = request->http;
-    struct ol_buf out = {0};
+    struct ol_buf head = {0}, body = {0};
 
     if (!http) {
         ol_request_free(request);
         return;
     }
-    put_head(http, request, true, &out);
-    struct ol_buf body = {0};
+    put_head(http, request, true, &head);
     if (!(request->method && strcmp(request->method, "HEAD") == 0)) {
         body = request->reply;
         request->reply = (struct ol_buf){0};
@@ -569,33 +574,17 @@ void ol_http1_answer(struct ol_request *request)
     http->request = NULL;
     ol_request_free(request);
     http->refused = 0;
-    http->state = READING;
-    bool failed = out.failed, is_last = http->is_last;
-    struct ol_client_conn *peer = http->peer;
+    http->state = HTTP1_READING;
     bool was_running = http->is_running;
-    http->is_running = true; // keeps it alive while we write
-    if (failed)
-        ol_client_conn_close(peer);
-    else
-        ol_client_conn_answer(peer, &out, &body);
-    ol_buf_clear(&out);
-    ol_buf_clear(&body);
-    if (!http->is_gone) {
-        peer->deadline = uv_now(peer->peers->loop) + (uint64_t)(peer->queued
-                                                                    ? http->user->limits.write_ms
-                                                                    : http->user->limits.idle_ms);
-        if (is_last) {
-            http->state = BUSY; // reads nothing more
-            ol_client_conn_end(peer);
-        }
-    }
+    http->is_running = true; // keeps `http` allocated while we write
+    write_answer(http, &head, &body);
     http->is_running = was_running;
     if (was_running)
         return;
     if (http->is_gone)
         free(http);
     else
-        run(http);
+        run_input(http);
 }
 
 void ol_http1_stream(struct ol_request *request)
@@ -604,7 +593,7 @@ void ol_http1_stream(struct ol_request *request)
     struct ol_buf out = {0};
     if (!http)
         return;
-    http->state = STREAMING;
+    http->state = HTTP1_STREAMING;
     http->is_last = true;
     put_head(http, request, false, &out);
     ol_http1_push(request, out.data, out.bytes);
@@ -616,47 +605,47 @@ void ol_http1_push(struct ol_request *request, const char *data, size_t bytes)
     struct ol_http1 *http = request->http;
     if (!http)
         return;
-    struct ol_client_conn *peer = http->peer;
-    ol_client_conn_write(peer, data, bytes);
-    if (request->http && peer->queued && !peer->deadline)
-        peer->deadline = uv_now(peer->peers->loop) + (uint64_t)http->user->limits.write_ms;
+    struct ol_client_conn *conn = http->conn;
+    ol_client_conn_write(conn, data, bytes);
+    if (request->http && conn->queued && !conn->deadline)
+        set_deadline(http, http->handler->limits.write_ms);
 }
 
 size_t ol_http1_queued(const struct ol_request *request)
 {
-    const struct ol_client_conn *peer = request->http ? request->http->peer : NULL;
-    return !peer ? 0 : peer->is_broken ? 1 : peer->queued; // a broken one never drains
+    const struct ol_client_conn *conn = request->http ? request->http->conn : NULL;
+    return !conn ? 0 : conn->is_broken ? 1 : conn->queued; // a broken connection never drains
 }
 
 void ol_http1_end(struct ol_request *request)
 {
     if (request->http)
-        ol_client_conn_end(request->http->peer);
+        ol_client_conn_end(request->http->conn);
 }
 
 struct ol_client_conn *ol_http1_release(struct ol_request *request, struct ol_buf *early)
 {
     struct ol_http1 *http = request->http;
-    struct ol_client_conn *peer = http->peer;
-    *early = http->early;
-    http->early = (struct ol_buf){0};
+    struct ol_client_conn *conn = http->conn;
+    *early = http->input;
+    http->input = (struct ol_buf){0};
     http->request = NULL;
     request->http = NULL;
-    peer->owner = http;
-    on_closed(peer); // frees what is HTTP's, the connection stays
-    peer->owner = NULL;
-    return peer;
+    conn->owner = http;
+    on_closed(conn); // frees `http`; the connection stays open
+    conn->owner = NULL;
+    return conn;
 }
 
-void ol_http1_finish_all(struct ol_client_conns *peers)
+void ol_http1_finish_all(struct ol_client_conns *conns)
 {
-    for (struct ol_client_conn *peer = peers->first, *next; peer; peer = next) {
-        next = peer->next;
-        if (peer->user != &peer_user)
+    for (struct ol_client_conn *conn = conns->first, *next; conn; conn = next) {
+        next = conn->next;
+        if (conn->handler != &http1_handler)
             continue;
-        struct ol_http1 *http = peer->owner;
+        struct ol_http1 *http = conn->owner;
         http->is_last = true;
-        if (http->state != BUSY)
-            ol_client_conn_end(peer);
+        if (http->state != HTTP1_ANSWERING)
+            ol_client_conn_end(conn);
     }
 }

@@ -1,7 +1,7 @@
-/* http1.h: HTTP/1.1 on a peer, strictly: one request at a time, bounded in bytes and in time.
+/* http1.h: HTTP/1.1 on a client connection: one request at a time, limited in bytes and in time.
  *
- * Refused with 400 beside what llhttp refuses: folded headers, no Host or two of them, a target
- * that is not a path. The loop's thread only. */
+ * It is strict: beyond what llhttp rejects, it answers 400 to folded headers, to a missing or
+ * second Host, and to a target that is not a path. The loop's thread only. */
 #ifndef OL_SERVER_HTTP_HTTP1_H
 #define OL_SERVER_HTTP_HTTP1_H
 
@@ -16,38 +16,40 @@ struct ol_http1_limits {
     int head_ms, body_ms, idle_ms, write_ms;
 };
 
-/* What the server gives: where requests go, and when nobody waits for an answer any more. */
+/* What the server does with requests. */
 struct ol_http1_handler {
     struct ol_server *server;
     struct ol_http1_limits limits;
-    atomic_size_t held_bytes; /* by bodies */
+    atomic_size_t held_bytes; /* memory of all bodies */
     void (*request)(struct ol_server *server, struct ol_request *request);
-    void (*gone)(struct ol_server *server, struct ol_request *request); /* request->http is NULL */
-    void (*drained)(struct ol_server *server, struct ol_request *request); /* streams only */
+    /* The client closed the connection; request->http is NULL. */
+    void (*gone)(struct ol_server *server, struct ol_request *request);
+    /* Everything that was pushed to a stream is written. */
+    void (*drained)(struct ol_server *server, struct ol_request *request);
 };
 
-/* Serve a new connection. */
-int ol_http1_accept(struct ol_client_conns *peers, uv_stream_t *listener,
-                    struct ol_http1_handler *user);
+/* Accept a new connection and serve it. */
+int ol_http1_accept(struct ol_client_conns *conns, uv_stream_t *listener,
+                    struct ol_http1_handler *handler);
 
 /* Write the answer, and free the request. */
 void ol_http1_answer(struct ol_request *request);
 
-/* Begin an answer without end: the head is written now; the request lives until it is gone. */
+/* Begin a streamed answer: the head is written now. The request lives until handler->gone. */
 void ol_http1_stream(struct ol_request *request);
 void ol_http1_push(struct ol_request *request, const char *data, size_t bytes);
 
-/* Bytes pushed and not yet taken by the client. */
+/* Bytes that were pushed and are not written yet. */
 size_t ol_http1_queued(const struct ol_request *request);
 
-/* End a stream. The request is gone afterwards. */
+/* End a stream; handler->gone follows. */
 void ol_http1_end(struct ol_request *request);
 
-/* Give the connection away after an upgrade: the peer, with what it had sent already in *early. The
- * request's http is NULL afterwards. */
+/* Release the connection for an upgrade. *early gets the bytes that followed the request.
+ * request->http is NULL afterwards. */
 struct ol_client_conn *ol_http1_release(struct ol_request *request, struct ol_buf *early);
 
-/* Connections that wait for a request close at once, the others after their answer. */
-void ol_http1_finish_all(struct ol_client_conns *peers);
+/* Close connections that wait for a request at once, the others after their answer. */
+void ol_http1_finish_all(struct ol_client_conns *conns);
 
 #endif

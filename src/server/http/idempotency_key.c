@@ -1,4 +1,4 @@
-/* idempotency_key.c: keys, and the answers kept under them. */
+/* idempotency_key.c: reads the key of a request, and stores and replays the answers under it. */
 #include "server/http/idempotency_key.h"
 
 #include "base/err.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { MOST_KEY = 512 };
+enum { IDEMPOTENCY_KEY_MAX = 512 };
 
 int ol_idempotency_key_read(struct ol_request *request, const char **out)
 {
@@ -18,23 +18,24 @@ int ol_idempotency_key_read(struct ol_request *request, const char **out)
     *out = NULL;
     if (!given)
         return 0;
-    if (bytes >= 2 && given[0] == '"' && given[bytes - 1] == '"') { // as the draft standard has it
+    if (bytes >= 2 && given[0] == '"' && given[bytes - 1] == '"') { // the form of the IETF draft
         given++;
         bytes -= 2;
     }
-    if (bytes == 0 || bytes > MOST_KEY) {
+    if (bytes == 0 || bytes > IDEMPOTENCY_KEY_MAX) {
         ol_problem_say(request, 400, "invalid_field", "Idempotency-Key has 1 to %d bytes",
-                       MOST_KEY);
+                       IDEMPOTENCY_KEY_MAX);
         return -1;
     }
     *out = ol_arena_copy(&request->arena, given, bytes);
     return 0;
 }
 
-/* --- the call, as its key sees it --- */
+/* --- the call --- */
 
-/* The path says on what, the body says what. */
-static int describe(struct ol_request *request, const char *key, struct outlog_idempotency *out)
+/* A key belongs to one path and one body: another call with the same key is refused. */
+static int describe_call(struct ol_request *request, const char *key,
+                         struct outlog_idempotency *out)
 {
     struct ol_json body;
     struct ol_buf text = {0};
@@ -42,14 +43,14 @@ static int describe(struct ol_request *request, const char *key, struct outlog_i
     if (ol_request_object(request, NULL, &body) < 0)
         return -1;
     struct ol_json org = ol_json_get(&body, "org_id");
-    const char *asked = ol_json_string(&org, &request->arena, NULL);
+    const char *given = ol_json_string(&org, &request->arena, NULL);
     ol_buf_text(&text, "{\"path\":");
     ol_buf_json_text(&text, request->path);
     ol_buf_text(&text, ",\"body\":");
     ol_buf_add(&text, body.text, body.bytes);
     ol_buf_char(&text, '}');
     *out = (struct outlog_idempotency){
-        .org_id = request->who.org_id ? request->who.org_id : asked,
+        .org_id = request->who.org_id ? request->who.org_id : given,
         .actor_id = request->who.token_id[0] ? request->who.token_id : "system",
         .endpoint = request->route->name,
         .key = key,
@@ -61,10 +62,10 @@ static int describe(struct ol_request *request, const char *key, struct outlog_i
     return out->request ? 0 : -1;
 }
 
-/* --- the answer, as it is kept: {"status":201,"body":…} --- */
+/* --- the answer, stored as {"status":201,"body":…} --- */
 
-static int keep(struct ol_request *request, outlog_tx *tx, const struct outlog_idempotency *call,
-                outlog_err *err)
+static int store_answer(struct ol_request *request, outlog_tx *tx,
+                        const struct outlog_idempotency *call, outlog_err *err)
 {
     struct ol_buf text = {0};
     ol_buf_print(&text, "{\"status\":%d,\"body\":", request->status);
@@ -80,7 +81,7 @@ static int keep(struct ol_request *request, outlog_tx *tx, const struct outlog_i
     return result;
 }
 
-static enum ol_handler_result repeat(struct ol_request *request, const char *stored)
+static enum ol_handler_result replay_answer(struct ol_request *request, const char *stored)
 {
     struct ol_json answer;
     int64_t status = 200;
@@ -96,16 +97,16 @@ static enum ol_handler_result repeat(struct ol_request *request, const char *sto
     return OL_HANDLER_ANSWERED;
 }
 
-/* --- doing it --- */
+/* --- in one transaction --- */
 
 static bool has_failed(const struct ol_request *request)
 {
     return request->status >= 400;
 }
 
-/* A transaction to do it in, with its key claimed; NULL after having answered: it was done before,
- * or it cannot be done. */
-static outlog_tx *begin(struct ol_request *request, const struct outlog_idempotency *call)
+/* A transaction in which the key is claimed. NULL after having answered: the call was executed
+ * before, or it failed. */
+static outlog_tx *begin_call(struct ol_request *request, const struct outlog_idempotency *call)
 {
     const char *stored = NULL;
     outlog_tx *tx;
@@ -118,56 +119,57 @@ static outlog_tx *begin(struct ol_request *request, const struct outlog_idempote
     if (call && outlog_idempotent_begin(tx, call, &stored, &err) < 0)
         ol_problem(request, &err);
     else if (stored)
-        repeat(request, stored);
+        replay_answer(request, stored);
     else
         return tx;
     outlog_rollback(tx);
     return NULL;
 }
 
-static enum ol_handler_result change(struct ol_request *request,
-                                     const struct outlog_idempotency *call)
+static enum ol_handler_result run_change(struct ol_request *request,
+                                         const struct outlog_idempotency *call)
 {
-    outlog_tx *tx = begin(request, call);
+    outlog_tx *tx = begin_call(request, call);
     outlog_err err;
 
     if (!tx)
         return OL_HANDLER_ANSWERED;
     request->route->change(request, tx);
-    if (has_failed(request) || (call && keep(request, tx, call, &err) < 0)) {
+    if (has_failed(request) || (call && store_answer(request, tx, call, &err) < 0)) {
         outlog_rollback(tx);
         return has_failed(request) ? OL_HANDLER_ANSWERED : ol_problem(request, &err);
     }
-    ol_fault("once.done");
+    ol_fault("idempotency.done");
     return outlog_commit(tx, &err) < 0 ? ol_problem(request, &err) : OL_HANDLER_ANSWERED;
 }
 
-/* The handler's own transactions join ours, which also keeps the answer. */
-static enum ol_handler_result handle(struct ol_request *request,
-                                     const struct outlog_idempotency *call)
+/* The handler's own transactions join ours, which also stores the answer. */
+static enum ol_handler_result run_handler(struct ol_request *request,
+                                          const struct outlog_idempotency *call)
 {
-    outlog_tx *tx = begin(request, call);
+    outlog_tx *tx = begin_call(request, call);
     outlog_err err;
 
     if (!tx)
         return OL_HANDLER_ANSWERED;
     tx->is_shared = true;
     enum ol_handler_result answer = request->route->handle(request);
-    if (answer != OL_HANDLER_ANSWERED || has_failed(request) || keep(request, tx, call, &err) < 0) {
+    if (answer != OL_HANDLER_ANSWERED || has_failed(request) ||
+        store_answer(request, tx, call, &err) < 0) {
         outlog_rollback(tx);
         return answer != OL_HANDLER_ANSWERED || has_failed(request) ? answer
                                                                     : ol_problem(request, &err);
     }
-    ol_fault("once.done");
+    ol_fault("idempotency.done");
     return outlog_commit(tx, &err) < 0 ? ol_problem(request, &err) : OL_HANDLER_ANSWERED;
 }
 
-/* --- work in parts --- */
+/* --- in parts --- */
 
 /* Claim the key in a transaction of its own. -1 after having answered. */
-static int claim(struct ol_request *request, const struct outlog_idempotency *call)
+static int claim_key(struct ol_request *request, const struct outlog_idempotency *call)
 {
-    outlog_tx *tx = begin(request, call);
+    outlog_tx *tx = begin_call(request, call);
     outlog_err err;
 
     if (!tx)
@@ -178,22 +180,22 @@ static int claim(struct ol_request *request, const struct outlog_idempotency *ca
     return -1;
 }
 
-/* The work is done in several transactions, or outside of any. Its key is claimed before it, so
- * that no crash lets a repeat do it again; a repeat is told so. */
-static enum ol_handler_result handle_parts(struct ol_request *request,
+/* The handler uses several transactions, or none. The key is claimed before it, so that a repeat
+ * after a crash does not execute it again: the repeat gets an error that says so. */
+static enum ol_handler_result run_in_parts(struct ol_request *request,
                                            const struct outlog_idempotency *call)
 {
     outlog_tx *tx;
     outlog_err err;
 
-    if (claim(request, call) < 0)
+    if (claim_key(request, call) < 0)
         return OL_HANDLER_ANSWERED;
     enum ol_handler_result answer = request->route->handle(request);
-    ol_fault("once.done");
+    ol_fault("idempotency.done");
     if (outlog_begin(request->log, &tx, &err) < 0)
-        return answer; // done, but the answer is lost: a repeat is refused
+        return answer; // executed, but the answer is not stored: a repeat gets an error
     int result = has_failed(request) ? ol_idempotency_forget(tx, call, &err)
-                                     : keep(request, tx, call, &err);
+                                     : store_answer(request, tx, call, &err);
     if (result < 0)
         outlog_rollback(tx);
     else
@@ -210,11 +212,11 @@ enum ol_handler_result ol_idempotency_key_run(struct ol_request *request)
     bool is_post = strcmp(request->method, "POST") == 0 && !route->has_own_key;
     if (is_post && ol_idempotency_key_read(request, &key) < 0)
         return OL_HANDLER_ANSWERED;
-    if (key && describe(request, key, &call) < 0)
+    if (key && describe_call(request, key, &call) < 0)
         return OL_HANDLER_ANSWERED;
     if (route->change)
-        return change(request, key ? &call : NULL);
+        return run_change(request, key ? &call : NULL);
     if (!key)
         return route->handle(request);
-    return route->goes_in_parts ? handle_parts(request, &call) : handle(request, &call);
+    return route->goes_in_parts ? run_in_parts(request, &call) : run_handler(request, &call);
 }

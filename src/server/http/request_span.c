@@ -1,4 +1,4 @@
-/* request_span.c: see request_span.h. */
+/* request_span.c: makes the span of a request that appends, and exports it. */
 #include "server/http/request_span.h"
 
 #include "base/clock.h"
@@ -10,42 +10,42 @@
 
 #include <stdio.h>
 
-/* Below the caller's span, in the trace of the correlation id, or in one of its own. */
-static void begin(struct ol_request *request, const char *came_from)
+/* As a child of the caller's span, in the trace of the correlation id, or in a new trace. */
+static void begin_span(struct ol_request *request, const char *parent)
 {
     char trace_id[OL_TRACEPARENT_TRACE_TEXT];
     uint64_t id[3] = {0};
 
     while (!id[0] || !id[1] || !id[2])
         ol_random_bytes(id, sizeof id);
-    if (came_from)
-        snprintf(trace_id, sizeof trace_id, "%.32s", came_from + 3);
+    if (parent)
+        snprintf(trace_id, sizeof trace_id, "%.32s", parent + 3);
     else if (request->span.correlation_id)
         ol_traceparent_make_trace_id(request->span.correlation_id, trace_id);
     else
         snprintf(trace_id, sizeof trace_id, "%016llx%016llx", (unsigned long long)id[0],
                  (unsigned long long)id[1]);
     snprintf(request->span.traceparent, sizeof request->span.traceparent, "00-%s-%016llx-%.2s",
-             trace_id, (unsigned long long)id[2], came_from ? came_from + 53 : "01");
+             trace_id, (unsigned long long)id[2], parent ? parent + 53 : "01");
     snprintf(request->span.parent_id, sizeof request->span.parent_id, "%.16s",
-             came_from ? came_from + 36 : "");
+             parent ? parent + 36 : "");
     request->span.is_told = true;
 }
 
 const char *ol_request_span_traceparent(struct ol_request *request, const char *correlation_id)
 {
-    const char *came_from = ol_request_header(request, "traceparent");
+    const char *parent = ol_request_header(request, "traceparent");
 
     if (request->span.traceparent[0])
         return request->span.traceparent;
-    if (came_from && !ol_traceparent_is_valid(came_from))
-        came_from = NULL;
+    if (parent && !ol_traceparent_is_valid(parent))
+        parent = NULL;
     request->span.correlation_id = correlation_id;
-    if (request->server->options.tracer && (!came_from || ol_traceparent_is_sampled(came_from)))
-        begin(request, came_from);
-    else if (came_from)
+    if (request->server->options.tracer && (!parent || ol_traceparent_is_sampled(parent)))
+        begin_span(request, parent);
+    else if (parent)
         snprintf(request->span.traceparent, sizeof request->span.traceparent, "00-%.52s",
-                 came_from + 3);
+                 parent + 3);
     return request->span.traceparent[0] ? request->span.traceparent : NULL;
 }
 
@@ -57,7 +57,7 @@ void ol_request_span_end(const struct ol_request *request)
         return;
     span.end_us = ol_clock_wall_us();
     span.start_us = span.end_us - (ol_clock_boot_us() - request->began_at);
-    span.is_error = request->status >= 500; // what a client did wrong is the client's
+    span.is_error = request->status >= 500; // a 4xx is the client's mistake
     snprintf(span.trace_id, sizeof span.trace_id, "%.32s", request->span.traceparent + 3);
     snprintf(span.span_id, sizeof span.span_id, "%.16s", request->span.traceparent + 36);
     OL_SPAN_TEXT(span.parent_id, request->span.parent_id);

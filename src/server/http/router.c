@@ -1,4 +1,4 @@
-/* router.c: finding the call. */
+/* router.c: finds the route of a path and a method, and checks the query. */
 #include "server/http/router.h"
 
 #include "base/url.h"
@@ -25,24 +25,24 @@ const struct ol_route *const ol_routes[] = {
     NULL,
 };
 
-static size_t segment(const char *path)
+static size_t segment_length(const char *path)
 {
     return strcspn(path, "/");
 }
 
-/* A segment without its %XX; NULL when it is no text. */
-static const char *decode(struct ol_request *request, const char *text, size_t bytes)
+/* A decoded segment of the path; NULL when it is empty or no UTF-8. */
+static const char *decode_segment(struct ol_request *request, const char *text, size_t bytes)
 {
     char *out = ol_arena_copy(&request->arena, text, bytes);
     return out && ol_url_decode(out, false) && *out ? out : NULL;
 }
 
-/* Whether the path is this route's; `args` gets where its parameters stand. */
-static bool matches(const char *pattern, const char *path, const char *args[], size_t bytes[])
+/* Whether the path matches the pattern; `args` and `bytes` get its parameters, still encoded. */
+static bool match_path(const char *pattern, const char *path, const char *args[], size_t bytes[])
 {
     size_t arg = 0;
     for (;;) {
-        size_t a = segment(pattern), b = segment(path);
+        size_t a = segment_length(pattern), b = segment_length(path);
         if (a && pattern[0] == '{') {
             if (b == 0)
                 return false;
@@ -69,7 +69,7 @@ bool ol_router_find(struct ol_request *request)
     for (size_t i = 0; ol_routes[i]; i++)
         for (const struct ol_route *route = ol_routes[i]; route->path; route++) {
             memset(args, 0, sizeof args);
-            if (!matches(route->path, request->path, args, bytes))
+            if (!match_path(route->path, request->path, args, bytes))
                 continue;
             bool is_head = strcmp(request->method, "HEAD") == 0 &&
                            strcmp(route->method, "GET") == 0;
@@ -80,7 +80,7 @@ bool ol_router_find(struct ol_request *request)
             ol_buf_clear(&methods);
             request->route = route;
             for (size_t k = 0; k < OL_ROUTE_ARGS && args[k]; k++)
-                if (!(request->args[k] = decode(request, args[k], bytes[k]))) {
+                if (!(request->args[k] = decode_segment(request, args[k], bytes[k]))) {
                     ol_problem_say(request, 400, "invalid_field", "the path is no UTF-8 text");
                     return false;
                 }

@@ -1,5 +1,4 @@
-/* router.h: which call is which: one table a resource, and what the API's description says of it.
- */
+/* router.h: the routes of the API: one table per resource, which /openapi.json describes too. */
 #ifndef OL_SERVER_HTTP_ROUTER_H
 #define OL_SERVER_HTTP_ROUTER_H
 
@@ -17,16 +16,16 @@ struct ol_route {
     int status;          /* of success; 0: 200 */
     int other_status;    /* also possible; 0: none */
     bool has_own_key;    /* the handler itself honours Idempotency-Key */
-    bool takes_lines;    /* also as NDJSON: a body a line, an answer a line */
-    bool goes_in_parts;  /* several transactions, or none: see idempotency_key.c */
-    bool is_swift;       /* small ones are handled by the loop itself: it never waits for a store */
-    bool is_instant;     /* answered by the loop itself, without store or token */
-    bool is_open;        /* needs no token at all */
-    bool takes_org;      /* may be asked for with an org-bound token */
-    bool is_confined;    /* reads nothing but events: row security applies too (worker_pool.h) */
-    /* Instead of handle: inside one transaction, committed when the status says success. */
+    bool takes_lines;    /* also as NDJSON: one body per line, one answer per line */
+    bool goes_in_parts;  /* uses several transactions, or none: see idempotency_key.c */
+    bool runs_in_loop;   /* small requests run in the loop: the handler never waits for a store */
+    bool is_instant;     /* runs in the loop, without store or token */
+    bool is_open;        /* needs no token */
+    bool takes_org;      /* allowed for a token that is bound to an org */
+    bool is_confined;    /* reads only events: row security applies too (worker_pool.h) */
+    /* Instead of handle: runs in a transaction, which is committed when the status is success. */
     enum ol_handler_result (*change)(struct ol_request *request, outlog_tx *tx);
-    int tag; /* the handler's own */
+    int tag; /* for the handler */
 };
 
 /* All tables; each ends with a route without path. */
@@ -35,7 +34,7 @@ extern const struct ol_route *const ol_routes[];
 /* Find the route and fill request->route and args. False after having answered 404, 405 or 400. */
 bool ol_router_find(struct ol_request *request);
 
-/* Whether the query has only what the route allows; false after having answered. */
+/* Whether the query has only parameters that the route allows; false after having answered. */
 bool ol_router_check_query(struct ol_request *request);
 
 extern const struct ol_route ol_event_routes[], ol_trace_routes[], ol_message_routes[],

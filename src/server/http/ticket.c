@@ -1,4 +1,4 @@
-/* ticket.c: see ticket.h. */
+/* ticket.c: creates tickets and checks them. */
 #include "server/http/ticket.h"
 
 #include "server/http/auth.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { TICKET_US = 60 * 1000000, MOST_ORG = 100 };
+enum { TICKET_LIFE_US = 60 * 1000000, TICKET_ORG_MAX = 100 };
 
 int ol_ticket_org(struct ol_request *request, const char **out)
 {
@@ -15,9 +15,9 @@ int ol_ticket_org(struct ol_request *request, const char **out)
         return -1;
     if (!*out)
         *out = "default";
-    if (**out && strlen(*out) <= MOST_ORG)
+    if (**out && strlen(*out) <= TICKET_ORG_MAX)
         return 0;
-    ol_problem_say(request, 400, "invalid_field", "org_id has 1 to %d bytes", MOST_ORG);
+    ol_problem_say(request, 400, "invalid_field", "org_id has 1 to %d bytes", TICKET_ORG_MAX);
     return -1;
 }
 
@@ -30,8 +30,8 @@ enum ol_handler_result ol_ticket_answer(struct ol_request *request, const char *
 
     if (ol_ticket_org(request, &org_id) < 0)
         return OL_HANDLER_ANSWERED;
-    if (ol_session_ticket_make(request->log, org_id, name, TICKET_US, secret, &expires_at, &err) <
-        0)
+    if (ol_session_ticket_make(request->log, org_id, name, TICKET_LIFE_US, secret, &expires_at,
+                               &err) < 0)
         return ol_problem(request, &err);
     struct ol_buf *out = ol_request_reply(request, 201);
     ol_buf_print(out, "{\"ticket\":\"%s\",\"expires_at\":", secret);
@@ -40,8 +40,8 @@ enum ol_handler_result ol_ticket_answer(struct ol_request *request, const char *
     return OL_HANDLER_ANSWERED;
 }
 
-static bool use(struct ol_request *request, const char *ticket, const char *name, const char *whose,
-                const char **org_id)
+static bool use_ticket(struct ol_request *request, const char *ticket, const char *name,
+                       const char *whose, const char **org_id)
 {
     outlog_err err;
     int used = ol_session_ticket_use(request->log, ticket, name, &request->arena, org_id, &err);
@@ -49,7 +49,7 @@ static bool use(struct ol_request *request, const char *ticket, const char *name
         ol_problem(request, &err);
     else if (used == 0)
         ol_problem_say(request, 401, "unauthorized",
-                       "this ticket is not known, used, over, or of another %s", whose);
+                       "this ticket is unknown, used, expired, or of another %s", whose);
     return used > 0;
 }
 
@@ -58,7 +58,7 @@ bool ol_ticket_admit(struct ol_request *request, const char *name, const char *w
 {
     const char *ticket = ol_request_param(request, "ticket");
     if (ticket)
-        return use(request, ticket, name, whose, org_id);
+        return use_ticket(request, ticket, name, whose, org_id);
     if (!ol_auth_admit(request->server->auth, request))
         return false;
     if (request->who.scope != OL_SCOPE_APPEND && request->who.scope != OL_SCOPE_ADMIN) {

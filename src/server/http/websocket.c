@@ -1,4 +1,4 @@
-/* websocket.c: WebSocket frames by wslay, on a peer. */
+/* websocket.c: WebSocket frames on a client connection, with wslay. */
 #include "server/http/websocket.h"
 
 #include "server/http/http1.h"
@@ -9,24 +9,26 @@
 #include <string.h>
 #include <wslay/wslay.h>
 
-enum { PING_MS = 30000 };
+enum { WEBSOCKET_PING_MS = 30000 };
 
 struct ol_websocket {
-    struct ol_client_conn *peer;
-    const struct ol_websocket_handler *user;
+    struct ol_client_conn *conn;
+    const struct ol_websocket_handler *handler;
     void *owner;
     wslay_event_context_ptr frames;
-    const char *in; /* the chunk being read */
+    const char *in; /* the chunk that is being read */
     size_t in_bytes;
-    struct ol_buf out; /* gathered for one write */
-    bool is_busy, is_over, has_pinged;
-    bool is_held, is_clogged; /* either: nothing is read */
-    size_t left;              /* of what clogs it, when last looked at */
+    struct ol_buf out; /* frames collected for one write */
+    bool is_busy;      /* it is used on the stack: on_closed() must not free it */
+    bool is_over;      /* the connection is closed */
+    bool has_pinged;
+    bool is_held, is_backlogged; /* either: nothing is read */
+    size_t unsent;               /* bytes unsent at the last deadline, while is_backlogged */
 };
 
 /* --- the handshake --- */
 
-static bool has_word(const char *list, const char *word)
+static bool has_token(const char *list, const char *word)
 {
     size_t bytes = strlen(word);
     for (; list && *list; list += strcspn(list, ",")) {
@@ -42,16 +44,16 @@ bool ol_websocket_is_asked(struct ol_request *request)
     const char *version = ol_request_header(request, "sec-websocket-version");
     const char *key = ol_request_header(request, "sec-websocket-key");
 
-    if (has_word(ol_request_header(request, "upgrade"), "websocket") &&
-        has_word(ol_request_header(request, "connection"), "upgrade") && key && strlen(key) == 24 &&
-        version && strcmp(version, "13") == 0)
+    if (has_token(ol_request_header(request, "upgrade"), "websocket") &&
+        has_token(ol_request_header(request, "connection"), "upgrade") && key &&
+        strlen(key) == 24 && version && strcmp(version, "13") == 0)
         return true;
     ol_problem_say(request, 400, "invalid_request",
                    "this path is a WebSocket (RFC 6455, version 13)");
     return false;
 }
 
-/* What the client wants to see to know that we speak WebSocket. */
+/* The value of Sec-WebSocket-Accept. */
 static void accept_key(const char *key, char out[32])
 {
     unsigned char digest[SHA_DIGEST_LENGTH];
@@ -64,8 +66,8 @@ static void accept_key(const char *key, char out[32])
 
 /* --- frames --- */
 
-static ssize_t give(wslay_event_context_ptr frames, uint8_t *into, size_t room, int flags,
-                    void *user)
+static ssize_t on_receive(wslay_event_context_ptr frames, uint8_t *into, size_t capacity, int flags,
+                          void *user)
 {
     struct ol_websocket *socket = user;
     (void)flags;
@@ -73,15 +75,15 @@ static ssize_t give(wslay_event_context_ptr frames, uint8_t *into, size_t room, 
         wslay_event_set_error(frames, WSLAY_ERR_WOULDBLOCK);
         return -1;
     }
-    size_t bytes = socket->in_bytes < room ? socket->in_bytes : room;
+    size_t bytes = socket->in_bytes < capacity ? socket->in_bytes : capacity;
     memcpy(into, socket->in, bytes);
     socket->in += bytes;
     socket->in_bytes -= bytes;
     return (ssize_t)bytes;
 }
 
-static ssize_t take(wslay_event_context_ptr frames, const uint8_t *data, size_t bytes, int flags,
-                    void *user)
+static ssize_t on_send(wslay_event_context_ptr frames, const uint8_t *data, size_t bytes, int flags,
+                       void *user)
 {
     struct ol_websocket *socket = user;
     (void)frames;
@@ -95,74 +97,77 @@ static void on_message(wslay_event_context_ptr frames,
 {
     struct ol_websocket *socket = user;
     if (message->opcode == WSLAY_TEXT_FRAME && !socket->is_over)
-        socket->user->text(socket, (const char *)message->msg, message->msg_length);
+        socket->handler->text(socket, (const char *)message->msg, message->msg_length);
     else if (message->opcode == WSLAY_BINARY_FRAME)
         wslay_event_queue_close(frames, WSLAY_CODE_UNSUPPORTED_DATA, NULL, 0);
 }
 
 static const struct wslay_event_callbacks callbacks = {
-    .recv_callback = give,
-    .send_callback = take,
+    .recv_callback = on_receive,
+    .send_callback = on_send,
     .on_msg_recv_callback = on_message,
 };
 
 /* --- text frames out --- */
 
-/* A text is written whole, and nothing of it is kept for its socket: one press makes the frames of
- * all. */
+/* A text frame is encoded and written at once, so all sockets share one writer and no socket keeps
+ * a buffer. */
 static struct {
     wslay_frame_context_ptr frames;
     struct ol_buf out;
-} press;
+} frame_writer;
 
-static ssize_t print(const uint8_t *data, size_t bytes, int flags, void *user)
+static ssize_t on_frame_bytes(const uint8_t *data, size_t bytes, int flags, void *user)
 {
     (void)flags;
     (void)user;
-    ol_buf_add(&press.out, data, bytes);
+    ol_buf_add(&frame_writer.out, data, bytes);
     return (ssize_t)bytes;
 }
 
-static bool press_frame(const char *text, size_t bytes)
+static bool encode_frame(const char *text, size_t bytes)
 {
-    static const struct wslay_frame_callbacks printing = {.send_callback = print};
+    static const struct wslay_frame_callbacks writer_callbacks = {.send_callback = on_frame_bytes};
     struct wslay_frame_iocb frame = {.fin = 1,
                                      .opcode = WSLAY_TEXT_FRAME,
                                      .payload_length = bytes,
                                      .data = (const uint8_t *)text,
                                      .data_length = bytes};
-    if (!press.frames && wslay_frame_context_init(&press.frames, &printing, NULL) != 0)
+    if (!frame_writer.frames &&
+        wslay_frame_context_init(&frame_writer.frames, &writer_callbacks, NULL) != 0)
         return false;
-    ol_buf_reset(&press.out);
-    return wslay_frame_send(press.frames, &frame) == (ssize_t)bytes && !press.out.failed;
+    ol_buf_reset(&frame_writer.out);
+    return wslay_frame_send(frame_writer.frames, &frame) == (ssize_t)bytes &&
+           !frame_writer.out.failed;
 }
 
-/* Whoever is told of its end while this is written may send to others. */
+/* The buffer is taken out while it is written: the write may close this socket, and its handler may
+ * then send to others. */
 static void write_frame(struct ol_websocket *socket)
 {
-    struct ol_buf out = press.out;
-    press.out = (struct ol_buf){0};
-    ol_client_conn_write(socket->peer, out.data, out.bytes);
-    if (!press.out.data && out.capacity <= OL_WEBSOCKET_MESSAGE_BYTES)
-        press.out = out;
+    struct ol_buf out = frame_writer.out;
+    frame_writer.out = (struct ol_buf){0};
+    ol_client_conn_write(socket->conn, out.data, out.bytes);
+    if (!frame_writer.out.data && out.capacity <= OL_WEBSOCKET_MESSAGE_BYTES)
+        frame_writer.out = out;
     else
         ol_buf_clear(&out);
 }
 
 /* --- the life of a socket --- */
 
-static void arm(struct ol_websocket *socket)
+static void set_ping_deadline(struct ol_websocket *socket)
 {
-    socket->peer->deadline = uv_now(socket->peer->peers->loop) + PING_MS;
+    socket->conn->deadline = uv_now(socket->conn->conns->loop) + WEBSOCKET_PING_MS;
 }
 
-static void pause_if_so(struct ol_websocket *socket)
+static void update_pause(struct ol_websocket *socket)
 {
-    ol_client_conn_pause(socket->peer, socket->is_held || socket->is_clogged);
+    ol_client_conn_pause(socket->conn, socket->is_held || socket->is_backlogged);
 }
 
-/* Frames that were queued become one write. */
-static void flush(struct ol_websocket *socket)
+/* Write the queued frames with one write. */
+static void flush_frames(struct ol_websocket *socket)
 {
     if (socket->is_over)
         return;
@@ -170,97 +175,98 @@ static void flush(struct ol_websocket *socket)
     if (socket->out.bytes) {
         struct ol_buf out = socket->out;
         socket->out = (struct ol_buf){0};
-        ol_client_conn_write(socket->peer, out.data, out.bytes);
+        ol_client_conn_write(socket->conn, out.data, out.bytes);
         ol_buf_clear(&out);
     }
     if (!socket->is_over && wslay_event_get_close_sent(socket->frames))
-        ol_client_conn_end(socket->peer);
+        ol_client_conn_end(socket->conn);
 }
 
-static void end(struct ol_websocket *socket)
+static void free_socket(struct ol_websocket *socket)
 {
     wslay_event_context_free(socket->frames);
     ol_buf_clear(&socket->out);
     free(socket);
 }
 
-static void on_data(struct ol_client_conn *peer, const char *data, size_t bytes)
+static void on_data(struct ol_client_conn *conn, const char *data, size_t bytes)
 {
-    struct ol_websocket *socket = peer->owner;
+    struct ol_websocket *socket = conn->owner;
     bool was_busy = socket->is_busy;
     socket->in = data;
     socket->in_bytes = bytes;
     socket->has_pinged = false;
     socket->is_busy = true;
-    arm(socket);
+    set_ping_deadline(socket);
     int result = wslay_event_recv(socket->frames);
     if (!socket->is_over)
-        flush(socket);
+        flush_frames(socket);
     if (!socket->is_over && (result != 0 || !wslay_event_want_read(socket->frames)))
-        ol_client_conn_end(peer);
-    if (!socket->is_over && peer->queued > OL_WEBSOCKET_QUEUE_BYTES) {
-        socket->is_clogged = true;
-        socket->left = uv_stream_get_write_queue_size((uv_stream_t *)&peer->tcp);
-        pause_if_so(socket);
+        ol_client_conn_end(conn);
+    if (!socket->is_over && conn->queued > OL_WEBSOCKET_QUEUE_BYTES) {
+        socket->is_backlogged = true;
+        socket->unsent = uv_stream_get_write_queue_size((uv_stream_t *)&conn->tcp);
+        update_pause(socket);
     }
     socket->is_busy = was_busy;
     if (socket->is_over && !was_busy)
-        end(socket);
+        free_socket(socket);
 }
 
-static void on_drained(struct ol_client_conn *peer)
+static void on_drained(struct ol_client_conn *conn)
 {
-    struct ol_websocket *socket = peer->owner;
-    if (socket->is_clogged) {
-        socket->is_clogged = false;
-        arm(socket);
-        pause_if_so(socket);
+    struct ol_websocket *socket = conn->owner;
+    if (socket->is_backlogged) {
+        socket->is_backlogged = false;
+        set_ping_deadline(socket);
+        update_pause(socket);
     }
-    if (socket->user->drained)
-        socket->user->drained(socket);
+    if (socket->handler->drained)
+        socket->handler->drained(socket);
 }
 
-/* We do not listen, so silence says nothing: does it take what we wrote? */
-static bool moves(struct ol_websocket *socket)
+/* We are not reading, so silence proves nothing: did the client take any of what we wrote? */
+static bool makes_progress(struct ol_websocket *socket)
 {
-    size_t left = uv_stream_get_write_queue_size((uv_stream_t *)&socket->peer->tcp);
-    bool is_less = left < socket->left;
-    socket->left = left;
+    size_t unsent = uv_stream_get_write_queue_size((uv_stream_t *)&socket->conn->tcp);
+    bool is_less = unsent < socket->unsent;
+    socket->unsent = unsent;
     return socket->is_held || is_less;
 }
 
-/* Silence: ask whether somebody is there, and give up when there was no answer. */
-static void on_expired(struct ol_client_conn *peer)
+/* The client was silent: send a ping, or close when the last one was not answered. */
+static void on_expired(struct ol_client_conn *conn)
 {
-    struct ol_websocket *socket = peer->owner;
+    struct ol_websocket *socket = conn->owner;
     const struct wslay_event_msg ping = {.opcode = WSLAY_PING};
-    bool is_deaf = socket->is_held || socket->is_clogged;
-    if (is_deaf && moves(socket)) {
-        arm(socket);
+    bool is_paused = socket->is_held || socket->is_backlogged;
+    if (is_paused && makes_progress(socket)) {
+        set_ping_deadline(socket);
         return;
     }
-    if (is_deaf || socket->has_pinged) {
-        ol_client_conn_close(peer);
+    if (is_paused || socket->has_pinged) {
+        ol_client_conn_close(conn);
         return;
     }
     socket->has_pinged = true;
-    arm(socket);
+    set_ping_deadline(socket);
     wslay_event_queue_msg(socket->frames, &ping);
-    flush(socket);
+    flush_frames(socket);
 }
 
-static void on_closed(struct ol_client_conn *peer)
+static void on_closed(struct ol_client_conn *conn)
 {
-    struct ol_websocket *socket = peer->owner;
+    struct ol_websocket *socket = conn->owner;
     socket->is_over = true;
-    socket->user->closed(socket);
+    socket->handler->closed(socket);
     if (!socket->is_busy)
-        end(socket);
+        free_socket(socket);
 }
 
-static const struct ol_client_conn_handler peer_user = {on_data, on_drained, on_expired, on_closed};
+static const struct ol_client_conn_handler websocket_handler = {on_data, on_drained, on_expired,
+                                                                on_closed};
 
-static void greet(struct ol_websocket *socket, const char *key)
+static void write_handshake(struct ol_websocket *socket, const char *key)
 {
     char accept[32];
     struct ol_buf head = {0};
@@ -269,11 +275,11 @@ static void greet(struct ol_websocket *socket, const char *key)
                  "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\n"
                  "connection: Upgrade\r\nsec-websocket-accept: %s\r\n\r\n",
                  accept);
-    ol_client_conn_write(socket->peer, head.data, head.bytes);
+    ol_client_conn_write(socket->conn, head.data, head.bytes);
     ol_buf_clear(&head);
 }
 
-int ol_websocket_open(struct ol_request *request, const struct ol_websocket_handler *user,
+int ol_websocket_open(struct ol_request *request, const struct ol_websocket_handler *handler,
                       void *owner, struct ol_websocket **out)
 {
     struct ol_websocket *socket = request->http ? calloc(1, sizeof *socket) : NULL;
@@ -287,22 +293,22 @@ int ol_websocket_open(struct ol_request *request, const struct ol_websocket_hand
     }
     *out = socket;
     wslay_event_config_set_max_recv_msg_length(socket->frames, OL_WEBSOCKET_MESSAGE_BYTES);
-    socket->user = user;
+    socket->handler = handler;
     socket->owner = owner;
-    socket->peer = ol_http1_release(request, &early);
-    socket->peer->user = &peer_user;
-    socket->peer->owner = socket;
-    arm(socket);
+    socket->conn = ol_http1_release(request, &early);
+    socket->conn->handler = &websocket_handler;
+    socket->conn->owner = socket;
+    set_ping_deadline(socket);
     socket->is_busy = true;
-    greet(socket, ol_request_header(request, "sec-websocket-key"));
+    write_handshake(socket, ol_request_header(request, "sec-websocket-key"));
     ol_request_free(request);
     if (early.bytes && !socket->is_over)
-        on_data(socket->peer, early.data, early.bytes);
+        on_data(socket->conn, early.data, early.bytes);
     ol_buf_clear(&early);
     socket->is_busy = false;
     if (!socket->is_over)
         return 1;
-    end(socket);
+    free_socket(socket);
     return 0;
 }
 
@@ -315,28 +321,28 @@ bool ol_websocket_send(struct ol_websocket *socket, const char *text, size_t byt
 {
     if (socket->is_over)
         return false;
-    if (socket->peer->queued > OL_WEBSOCKET_QUEUE_BYTES) {
-        ol_client_conn_close(socket->peer);
+    if (socket->conn->queued > OL_WEBSOCKET_QUEUE_BYTES) {
+        ol_client_conn_close(socket->conn);
         return false;
     }
-    if (!wslay_event_get_write_enabled(socket->frames)) // it is being closed
+    if (!wslay_event_get_write_enabled(socket->frames)) // a close frame was sent
         return true;
     bool was_busy = socket->is_busy;
     socket->is_busy = true;
-    if (press_frame(text, bytes))
+    if (encode_frame(text, bytes))
         write_frame(socket);
     else
-        ol_client_conn_close(socket->peer);
+        ol_client_conn_close(socket->conn);
     socket->is_busy = was_busy;
     bool is_open = !socket->is_over;
     if (!is_open && !was_busy)
-        end(socket);
+        free_socket(socket);
     return is_open;
 }
 
 bool ol_websocket_is_full(const struct ol_websocket *socket)
 {
-    return socket->peer->queued > OL_WEBSOCKET_QUEUE_BYTES / 4;
+    return socket->conn->queued > OL_WEBSOCKET_QUEUE_BYTES / 4;
 }
 
 void ol_websocket_hold(struct ol_websocket *socket, bool is_held)
@@ -344,8 +350,8 @@ void ol_websocket_hold(struct ol_websocket *socket, bool is_held)
     if (socket->is_over || socket->is_held == is_held)
         return;
     socket->is_held = is_held;
-    arm(socket);
-    pause_if_so(socket);
+    set_ping_deadline(socket);
+    update_pause(socket);
 }
 
 void ol_websocket_close(struct ol_websocket *socket, int code, const char *why)
@@ -355,8 +361,8 @@ void ol_websocket_close(struct ol_websocket *socket, int code, const char *why)
     wslay_event_queue_close(socket->frames, (uint16_t)code, (const uint8_t *)why, strlen(why));
     bool was_busy = socket->is_busy;
     socket->is_busy = true;
-    flush(socket);
+    flush_frames(socket);
     socket->is_busy = was_busy;
     if (socket->is_over && !was_busy)
-        end(socket);
+        free_socket(socket);
 }

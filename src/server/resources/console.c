@@ -1,11 +1,11 @@
-/* console.c: the console's files, which stand in this binary. */
+/* console.c: serves the console's files, which are embedded in this binary. */
 #include "server/http/router.h"
 
 #include "console_stamp.h"
 
 #include <string.h>
 
-/* The files as they are, and as gzip sends them. OL_CONSOLE is the folder they were built in. */
+/* The files, plain and gzipped. OL_CONSOLE is the folder they were built in. */
 #define FILE_IN_BINARY(symbol, name)                                           \
     __asm__(".section .rodata\n"                                               \
             ".global " #symbol "_begin, " #symbol "_end\n" #symbol "_begin:\n" \
@@ -22,7 +22,7 @@ FILE_IN_BINARY(ol_index_html_gz, "index.html.gz");
 FILE_IN_BINARY(ol_app_js_gz, "app.js.gz");
 FILE_IN_BINARY(ol_app_css_gz, "app.css.gz");
 
-static const struct file {
+static const struct console_file {
     const char *path, *type;
     const char *begin, *end, *gz_begin, *gz_end;
 } files[] = {
@@ -35,14 +35,14 @@ static const struct file {
     {"/favicon.svg", "image/svg+xml", ol_favicon_begin, ol_favicon_end, NULL, NULL},
 };
 
-/* Nothing but our own files, and nobody may frame them. */
+/* Allow only our own files, and no page may frame them. */
 static const char policy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
 
-static enum ol_handler_result serve(struct ol_request *request)
+static enum ol_handler_result serve_file(struct ol_request *request)
 {
-    const struct file *file = files;
+    const struct console_file *file = files;
     const char *encodings = ol_request_header(request, "accept-encoding");
     const char *known = ol_request_header(request, "if-none-match");
     static const char tag[] = "\"" OL_CONSOLE_STAMP "\"";
@@ -69,13 +69,13 @@ static enum ol_handler_result serve(struct ol_request *request)
 }
 
 const struct ol_route ol_console_routes[] = {
-    {"GET", "/", OL_SCOPE_NONE, serve, "getConsole", "The console", .reply = "text/html",
+    {"GET", "/", OL_SCOPE_NONE, serve_file, "getConsole", "The console", .reply = "text/html",
      .is_instant = true},
-    {"GET", "/app.js", OL_SCOPE_NONE, serve, "getConsoleScript", "The console's script",
+    {"GET", "/app.js", OL_SCOPE_NONE, serve_file, "getConsoleScript", "The console's script",
      .reply = "text/javascript", .is_instant = true},
-    {"GET", "/app.css", OL_SCOPE_NONE, serve, "getConsoleStyle", "The console's style",
+    {"GET", "/app.css", OL_SCOPE_NONE, serve_file, "getConsoleStyle", "The console's style",
      .reply = "text/css", .is_instant = true},
-    {"GET", "/favicon.svg", OL_SCOPE_NONE, serve, "getConsoleIcon", "The console's icon",
+    {"GET", "/favicon.svg", OL_SCOPE_NONE, serve_file, "getConsoleIcon", "The console's icon",
      .reply = "image/svg+xml", .is_instant = true},
     {0},
 };

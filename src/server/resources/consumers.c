@@ -1,7 +1,7 @@
 /* consumers.c: /v1/consumers: durable cursors (C1).
  *
- * A consumer belongs to the org its filters name. A token of an org sees those of its org alone,
- * and makes only such. */
+ * A consumer belongs to the org that its filters name. A token that is bound to an org sees and
+ * creates only consumers of that org. */
 #include "server/http/router.h"
 #include "server/resources/events.h"
 
@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 10000, MOST_WAIT_S = 60 };
+enum { CONSUMERS_MAX = 10000, CONSUMER_WAIT_MAX_S = 60 };
 
-/* --- whose it is --- */
+/* --- access --- */
 
 static int read_filters(struct ol_request *request, const struct outlog_consumer *consumer,
                         struct outlog_filter *out)
@@ -35,8 +35,8 @@ static bool is_visible(struct ol_request *request, const struct outlog_consumer 
                     filter.org_id && strcmp(filter.org_id, own) == 0);
 }
 
-/* The consumer the path names. -1 after having answered. */
-static int find(struct ol_request *request, struct outlog_consumer *out)
+/* The consumer that the path names. -1 after having answered. */
+static int find_consumer(struct ol_request *request, struct outlog_consumer *out)
 {
     outlog_err err;
     if (outlog_consumer_get(request->log, request->args[0], out, &err) < 0) {
@@ -49,34 +49,34 @@ static int find(struct ol_request *request, struct outlog_consumer *out)
     return -1;
 }
 
-static enum ol_handler_result show(struct ol_request *request, int status)
+static enum ol_handler_result show_consumer(struct ol_request *request, int status)
 {
     struct outlog_consumer consumer;
-    if (find(request, &consumer) == 0)
+    if (find_consumer(request, &consumer) == 0)
         ol_consumer_json(&consumer, ol_request_reply(request, status));
     return OL_HANDLER_ANSWERED;
 }
 
-static enum ol_handler_result get(struct ol_request *request)
+static enum ol_handler_result get_consumer(struct ol_request *request)
 {
-    return show(request, 200);
+    return show_consumer(request, 200);
 }
 
-static enum ol_handler_result list(struct ol_request *request)
+static enum ol_handler_result list_consumers(struct ol_request *request)
 {
-    struct outlog_consumer *all = calloc(MOST, sizeof *all);
+    struct outlog_consumer *all = calloc(CONSUMERS_MAX, sizeof *all);
     size_t count, shown = 0;
     outlog_err err;
 
     if (!all)
         return ol_problem_say(request, 503, "no_memory", "out of memory");
-    if (outlog_consumer_list(request->log, all, MOST, &count, &err) < 0) {
+    if (outlog_consumer_list(request->log, all, CONSUMERS_MAX, &count, &err) < 0) {
         free(all);
         return ol_problem(request, &err);
     }
     struct ol_buf *out = ol_request_reply(request, 200);
     ol_buf_text(out, "{\"consumers\":[");
-    for (size_t i = 0; i < count && i < MOST; i++) {
+    for (size_t i = 0; i < count && i < CONSUMERS_MAX; i++) {
         if (!is_visible(request, &all[i]))
             continue;
         ol_buf_text(out, shown++ ? "," : "");
@@ -87,22 +87,22 @@ static enum ol_handler_result list(struct ol_request *request)
     return OL_HANDLER_ANSWERED;
 }
 
-/* --- life --- */
+/* --- create, delete, reset --- */
 
-/* Where a cursor is to stand. */
-struct position {
+/* The position that a cursor is set to. */
+struct cursor_position {
     int64_t at; /* an event_id, OUTLOG_END, or a time */
     bool is_time;
 };
 
 /* 0, an event_id, "end", or a time. -1 after having answered. */
 static int read_position(struct ol_request *request, const struct ol_json *body, const char *name,
-                         struct position *out)
+                         struct cursor_position *out)
 {
     struct ol_json value = ol_json_get(body, name);
     const char *text = value.type == OL_JSON_STRING ? ol_json_string(&value, &request->arena, NULL)
                                                     : NULL;
-    *out = (struct position){0};
+    *out = (struct cursor_position){0};
     if (value.type == OL_JSON_NUMBER && ol_json_int(&value, &out->at) && out->at >= 0 &&
         out->at < OUTLOG_END)
         return 0;
@@ -119,13 +119,13 @@ static int read_position(struct ol_request *request, const struct ol_json *body,
 }
 
 static int read_draft(struct ol_request *request, struct outlog_filter *filter,
-                      struct position *from)
+                      struct cursor_position *from)
 {
     static const char *const allowed[] = {"from", "filters", NULL};
     struct ol_json body;
     outlog_err err;
 
-    *from = (struct position){0};
+    *from = (struct cursor_position){0};
     *filter = (struct outlog_filter){0};
     if (ol_request_object(request, allowed, &body) < 0)
         return -1;
@@ -152,11 +152,11 @@ static int read_draft(struct ol_request *request, struct outlog_filter *filter,
     return ol_request_org(request, filter->org_id, &filter->org_id);
 }
 
-static enum ol_handler_result put(struct ol_request *request)
+static enum ol_handler_result put_consumer(struct ol_request *request)
 {
     struct outlog_consumer consumer;
     struct outlog_filter filter;
-    struct position from;
+    struct cursor_position from;
     bool created;
     outlog_err err;
 
@@ -175,12 +175,12 @@ static enum ol_handler_result put(struct ol_request *request)
     return OL_HANDLER_ANSWERED;
 }
 
-static enum ol_handler_result delete_one(struct ol_request *request)
+static enum ol_handler_result delete_consumer(struct ol_request *request)
 {
     struct outlog_consumer consumer;
     outlog_err err;
 
-    if (find(request, &consumer) < 0)
+    if (find_consumer(request, &consumer) < 0)
         return OL_HANDLER_ANSWERED;
     const struct outlog_operator by = ol_request_operator(request);
     if (ol_consumer_delete(request->log, request->args[0], &by, &err) < 0)
@@ -190,27 +190,27 @@ static enum ol_handler_result delete_one(struct ol_request *request)
     return OL_HANDLER_ANSWERED;
 }
 
-static enum ol_handler_result reset(struct ol_request *request)
+static enum ol_handler_result reset_consumer(struct ol_request *request)
 {
     static const char *const allowed[] = {"to", NULL};
     struct outlog_consumer consumer;
-    struct position to;
+    struct cursor_position to;
     struct ol_json body;
     outlog_err err;
 
     if (ol_request_object(request, allowed, &body) < 0 ||
-        read_position(request, &body, "to", &to) < 0 || find(request, &consumer) < 0)
+        read_position(request, &body, "to", &to) < 0 || find_consumer(request, &consumer) < 0)
         return OL_HANDLER_ANSWERED;
     const struct outlog_operator by = ol_request_operator(request);
     if ((to.is_time ? ol_consumer_reset_to_time(request->log, request->args[0], to.at, &by, &err)
                     : ol_consumer_reset(request->log, request->args[0], to.at, &by, &err)) < 0)
         return ol_problem(request, &err);
-    return show(request, 200);
+    return show_consumer(request, 200);
 }
 
-/* --- work --- */
+/* --- read and commit --- */
 
-static enum ol_handler_result events(struct ol_request *request)
+static enum ol_handler_result read_consumer(struct ol_request *request)
 {
     struct outlog_consumer consumer;
     struct outlog_page page = {0};
@@ -218,8 +218,9 @@ static enum ol_handler_result events(struct ol_request *request)
     outlog_err err;
 
     if (ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0 ||
-        ol_request_wait(request, "wait", MOST_WAIT_S, 0, &wait_us) < 0 ||
-        find(request, &consumer) < 0 || read_filters(request, &consumer, &request->filter) < 0)
+        ol_request_wait(request, "wait", CONSUMER_WAIT_MAX_S, 0, &wait_us) < 0 ||
+        find_consumer(request, &consumer) < 0 ||
+        read_filters(request, &consumer, &request->filter) < 0)
         return OL_HANDLER_ANSWERED;
     if (ol_read_short(request->log, &request->filter, consumer.cursor_event_id, (size_t)limit,
                       OL_READ_PAGE_BYTES, &page, &err) < 0) {
@@ -243,7 +244,7 @@ static enum ol_handler_result events(struct ol_request *request)
     return OL_HANDLER_ANSWERED;
 }
 
-static enum ol_handler_result commit(struct ol_request *request)
+static enum ol_handler_result commit_consumer(struct ol_request *request)
 {
     static const char *const allowed[] = {"event_id", NULL};
     struct outlog_consumer consumer;
@@ -257,7 +258,7 @@ static enum ol_handler_result commit(struct ol_request *request)
     struct ol_json value = ol_json_get(&body, "event_id");
     if (value.type != OL_JSON_NUMBER || !ol_json_int(&value, &event_id) || event_id < 0)
         return ol_problem_say(request, 400, "invalid_field", "event_id is a whole number from 0");
-    if (find(request, &consumer) < 0)
+    if (find_consumer(request, &consumer) < 0)
         return OL_HANDLER_ANSWERED;
     if (outlog_consumer_commit(request->log, request->args[0], event_id, &moved, &err) < 0 ||
         outlog_consumer_get(request->log, request->args[0], &consumer, &err) < 0)
@@ -268,22 +269,22 @@ static enum ol_handler_result commit(struct ol_request *request)
 }
 
 const struct ol_route ol_consumer_routes[] = {
-    {"GET", "/v1/consumers", OL_SCOPE_READ, list, "listConsumers",
+    {"GET", "/v1/consumers", OL_SCOPE_READ, list_consumers, "listConsumers",
      "Durable cursors and how far behind they are", .reply = "ConsumerList", .takes_org = true},
-    {"GET", "/v1/consumers/{name}", OL_SCOPE_READ, get, "getConsumer", "One consumer",
+    {"GET", "/v1/consumers/{name}", OL_SCOPE_READ, get_consumer, "getConsumer", "One consumer",
      .reply = "Consumer", .takes_org = true},
-    {"PUT", "/v1/consumers/{name}", OL_SCOPE_ADMIN, put, "putConsumer",
-     "Make a consumer; a repeat moves nothing; 201 when it is new", .body = "ConsumerDraft",
+    {"PUT", "/v1/consumers/{name}", OL_SCOPE_ADMIN, put_consumer, "putConsumer",
+     "Create a consumer; a repeat changes nothing; 201 when it is new", .body = "ConsumerDraft",
      .reply = "Consumer", .other_status = 201, .takes_org = true},
-    {"DELETE", "/v1/consumers/{name}", OL_SCOPE_ADMIN, delete_one, "deleteConsumer",
-     "Forget a consumer and its cursor", .status = 204, .takes_org = true},
-    {"GET", "/v1/consumers/{name}/events", OL_SCOPE_READ, events, "readConsumer",
-     "Events after the cursor, which stays; wait is a long poll in seconds", .query = "limit wait",
-     .reply = "ConsumerPage", .takes_org = true},
-    {"POST", "/v1/consumers/{name}/commit", OL_SCOPE_READ, commit, "commitConsumer",
+    {"DELETE", "/v1/consumers/{name}", OL_SCOPE_ADMIN, delete_consumer, "deleteConsumer",
+     "Delete a consumer and its cursor", .status = 204, .takes_org = true},
+    {"GET", "/v1/consumers/{name}/events", OL_SCOPE_READ, read_consumer, "readConsumer",
+     "Events after the cursor, which does not move; wait is a long poll in seconds",
+     .query = "limit wait", .reply = "ConsumerPage", .takes_org = true},
+    {"POST", "/v1/consumers/{name}/commit", OL_SCOPE_READ, commit_consumer, "commitConsumer",
      "Move the cursor forward", .body = "Commit", .reply = "Committed", .takes_org = true},
-    {"POST", "/v1/consumers/{name}/reset", OL_SCOPE_ADMIN, reset, "resetConsumer",
-     "Put the cursor at 0, an event, a time or the end", .body = "Reset", .reply = "Consumer",
+    {"POST", "/v1/consumers/{name}/reset", OL_SCOPE_ADMIN, reset_consumer, "resetConsumer",
+     "Set the cursor to 0, an event, a time or the end", .body = "Reset", .reply = "Consumer",
      .takes_org = true},
     {0},
 };

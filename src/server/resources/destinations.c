@@ -1,4 +1,4 @@
-/* destinations.c: /v1/destinations. */
+/* destinations.c: /v1/destinations: settings, health, pause and resume, test messages. */
 #include "server/http/router.h"
 
 #include "base/err.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static enum ol_handler_result list(struct ol_request *request)
+static enum ol_handler_result list_destinations(struct ol_request *request)
 {
     struct ol_destination_healths all;
     outlog_err err;
@@ -26,8 +26,8 @@ static enum ol_handler_result list(struct ol_request *request)
     return OL_HANDLER_ANSWERED;
 }
 
-/* The one the path names, as it stands now. */
-static enum ol_handler_result show(struct ol_request *request, int status)
+/* Answer with the destination that the path names. */
+static enum ol_handler_result show_destination(struct ol_request *request, int status)
 {
     struct ol_destination_healths all;
     outlog_err err;
@@ -42,14 +42,14 @@ static enum ol_handler_result show(struct ol_request *request, int status)
     return OL_HANDLER_ANSWERED;
 }
 
-static enum ol_handler_result get(struct ol_request *request)
+static enum ol_handler_result get_destination(struct ol_request *request)
 {
-    return show(request, 200);
+    return show_destination(request, 200);
 }
 
 /* --- configuring --- */
 
-static struct ol_config_options options_of(struct ol_request *request)
+static struct ol_config_options make_options(struct ol_request *request)
 {
     struct outlog_operator by = ol_request_operator(request);
     return (struct ol_config_options){.actor_type = by.actor_type,
@@ -57,8 +57,8 @@ static struct ol_config_options options_of(struct ol_request *request)
                                       .request_id = by.request_id};
 }
 
-/* An error of the file that was made of the body, seen from the body. */
-static enum ol_handler_result refuse(struct ol_request *request, outlog_err *err)
+/* The body was wrapped into a configuration file: make the error point into the body. */
+static enum ol_handler_result answer_error(struct ol_request *request, outlog_err *err)
 {
     char *after = err->pointer;
     for (int slashes = 0; *after; after++)
@@ -68,9 +68,9 @@ static enum ol_handler_result refuse(struct ol_request *request, outlog_err *err
     return ol_problem(request, err);
 }
 
-static enum ol_handler_result put(struct ol_request *request)
+static enum ol_handler_result put_destination(struct ol_request *request)
 {
-    const struct ol_config_options options = options_of(request);
+    const struct ol_config_options options = make_options(request);
     struct ol_buf file = {0};
     struct ol_config_diffs changes;
     struct ol_json body;
@@ -88,13 +88,14 @@ static enum ol_handler_result put(struct ol_request *request)
                                                &request->arena, &changes, &err);
     ol_buf_clear(&file);
     if (result < 0)
-        return refuse(request, &err);
-    return show(request, changes.count && changes.all[0].kind == OL_DIFF_ADD ? 201 : 200);
+        return answer_error(request, &err);
+    return show_destination(request,
+                            changes.count && changes.all[0].kind == OL_DIFF_ADD ? 201 : 200);
 }
 
-static enum ol_handler_result delete_one(struct ol_request *request)
+static enum ol_handler_result delete_destination(struct ol_request *request)
 {
-    const struct ol_config_options options = options_of(request);
+    const struct ol_config_options options = make_options(request);
     outlog_err err;
     if (ol_config_remove(request->log, request->args[0], &options, &err) < 0)
         return ol_problem(request, &err);
@@ -116,20 +117,20 @@ static enum ol_handler_result set_paused(struct ol_request *request, bool is_pau
         return OL_HANDLER_ANSWERED;
     if (outlog_destination_pause(request->log, request->args[0], is_paused, &by, NULL, &err) < 0)
         return ol_problem(request, &err);
-    return show(request, 200);
+    return show_destination(request, 200);
 }
 
-static enum ol_handler_result pause_one(struct ol_request *request)
+static enum ol_handler_result pause_destination(struct ol_request *request)
 {
     return set_paused(request, true);
 }
 
-static enum ol_handler_result resume(struct ol_request *request)
+static enum ol_handler_result resume_destination(struct ol_request *request)
 {
     return set_paused(request, false);
 }
 
-static enum ol_handler_result deliver(struct ol_request *request)
+static enum ol_handler_result deliver_destination(struct ol_request *request)
 {
     static const char *const allowed[] = {NULL};
     struct outlog_operator by = ol_request_operator(request);
@@ -145,12 +146,12 @@ static enum ol_handler_result deliver(struct ol_request *request)
     return OL_HANDLER_ANSWERED;
 }
 
-/* It keeps a clerk busy for at most the destination's timeout. */
-static enum ol_handler_result test(struct ol_request *request)
+/* It occupies an worker thread for at most the destination's timeout. */
+static enum ol_handler_result test_destination(struct ol_request *request)
 {
     static const char *const allowed[] = {"payload", NULL};
     const char *payload = NULL;
-    struct ol_test_send trial;
+    struct ol_test_send test;
     struct ol_json body;
     outlog_err err;
 
@@ -160,31 +161,31 @@ static enum ol_handler_result test(struct ol_request *request)
     if (given.type != OL_JSON_NONE &&
         !(payload = ol_arena_copy(&request->arena, given.text, given.bytes)))
         return ol_problem_say(request, 503, "no_memory", "out of memory");
-    if (ol_test_send_run(request->log, request->args[0], payload, &trial, &err) < 0)
+    if (ol_test_send_run(request->log, request->args[0], payload, &test, &err) < 0)
         return ol_problem(request, &err);
-    ol_test_send_json(&trial, ol_request_reply(request, 200));
+    ol_test_send_json(&test, ol_request_reply(request, 200));
     return OL_HANDLER_ANSWERED;
 }
 
 const struct ol_route ol_destination_routes[] = {
-    {"GET", "/v1/destinations", OL_SCOPE_ADMIN, list, "listDestinations",
-     "Where messages go, and how it is doing", .reply = "DestinationList"},
-    {"GET", "/v1/destinations/{name}", OL_SCOPE_ADMIN, get, "getDestination", "One destination",
-     .reply = "Destination"},
-    {"PUT", "/v1/destinations/{name}", OL_SCOPE_ADMIN, put, "putDestination",
-     "Make or change a destination: the keys of outlog.yaml; 201 when it is new",
+    {"GET", "/v1/destinations", OL_SCOPE_ADMIN, list_destinations, "listDestinations",
+     "Destinations of messages, and their health", .reply = "DestinationList"},
+    {"GET", "/v1/destinations/{name}", OL_SCOPE_ADMIN, get_destination, "getDestination",
+     "One destination", .reply = "Destination"},
+    {"PUT", "/v1/destinations/{name}", OL_SCOPE_ADMIN, put_destination, "putDestination",
+     "Create or change a destination: the keys of outlog.yaml; 201 when it is new",
      .body = "DestinationSettings", .reply = "Destination", .other_status = 201},
-    {"DELETE", "/v1/destinations/{name}", OL_SCOPE_ADMIN, delete_one, "deleteDestination",
-     "Remove a destination that nothing goes to any more", .status = 204},
-    {"POST", "/v1/destinations/{name}/pause", OL_SCOPE_ADMIN, pause_one, "pauseDestination",
+    {"DELETE", "/v1/destinations/{name}", OL_SCOPE_ADMIN, delete_destination, "deleteDestination",
+     "Delete a destination that is not used any more", .status = 204},
+    {"POST", "/v1/destinations/{name}/pause", OL_SCOPE_ADMIN, pause_destination, "pauseDestination",
      "Send nothing there; its messages wait", .body = "Empty", .reply = "Destination"},
-    {"POST", "/v1/destinations/{name}/resume", OL_SCOPE_ADMIN, resume, "resumeDestination",
-     "Send again", .body = "Empty", .reply = "Destination"},
-    {"POST", "/v1/destinations/{name}/test", OL_SCOPE_ADMIN, test, "testDestination",
-     "Send one message past the outbox and say what came of it", .body = "Test", .reply = "Trial",
-     .goes_in_parts = true},
-    {"POST", "/v1/destinations/{name}/deliver", OL_SCOPE_ADMIN, deliver, "deliverDestination",
-     "Try now what waits for its next try or its time", .body = "Empty", .reply = "Hurried",
-     .status = 202, .goes_in_parts = true},
+    {"POST", "/v1/destinations/{name}/resume", OL_SCOPE_ADMIN, resume_destination,
+     "resumeDestination", "Send again", .body = "Empty", .reply = "Destination"},
+    {"POST", "/v1/destinations/{name}/test", OL_SCOPE_ADMIN, test_destination, "testDestination",
+     "Send one message that bypasses the outbox, and return its outcome", .body = "Test",
+     .reply = "Trial", .goes_in_parts = true},
+    {"POST", "/v1/destinations/{name}/deliver", OL_SCOPE_ADMIN, deliver_destination,
+     "deliverDestination", "Send now what waits for its next attempt or its time", .body = "Empty",
+     .reply = "Hurried", .status = 202, .goes_in_parts = true},
     {0},
 };

@@ -14,70 +14,70 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_WAIT_S = 60 };
+enum { EVENTS_WAIT_MAX_S = 60 };
 
 /* --- appending --- */
 
-static void end_one(struct ol_append_request *draft)
+static void on_append_done(struct ol_append_request *append)
 {
-    struct ol_request *request = draft->request;
-    struct ol_buf *out = ol_request_reply(request, draft->status);
-    *out = draft->answer;
-    if (draft->status >= 400)
-        ol_problem_head(request, draft->status);
-    if (draft->is_replayed)
+    struct ol_request *request = append->request;
+    struct ol_buf *out = ol_request_reply(request, append->status);
+    *out = append->answer;
+    if (append->status >= 400)
+        ol_problem_head(request, append->status);
+    if (append->is_replayed)
         ol_request_add(request, "idempotency-replayed", "true");
     request->answer = OL_HANDLER_ANSWERED;
     ol_request_finish(request);
 }
 
-static enum ol_handler_result append_one(struct ol_request *request)
+static enum ol_handler_result append_command(struct ol_request *request)
 {
-    struct ol_append_request *draft = ol_arena_alloc(&request->arena, sizeof *draft);
+    struct ol_append_request *append = ol_arena_alloc(&request->arena, sizeof *append);
     const char *key;
 
-    if (!draft)
+    if (!append)
         return ol_problem_say(request, 503, "no_memory", "out of memory");
     if (ol_idempotency_key_read(request, &key) < 0)
         return OL_HANDLER_ANSWERED;
     int result = ol_append_request_parse(request, request->body.data ? request->body.data : "",
-                                         request->body.bytes, key, draft);
-    draft->done = end_one;
+                                         request->body.bytes, key, append);
+    append->done = on_append_done;
     if (result < 0)
-        end_one(draft);
+        on_append_done(append);
     else
-        ol_append_request_submit(request->server->group, draft);
+        ol_append_request_submit(request->server->group, append);
     return OL_HANDLER_LATER;
 }
 
-/* A command a line, each with an outcome of its own. */
-struct lines {
+/* One command per line, each with its own outcome. */
+struct append_lines {
     struct ol_request *request;
-    struct ol_append_request *drafts;
+    struct ol_append_request *appends;
     size_t count;
-    atomic_size_t open; /* the last one done answers */
+    atomic_size_t open; /* the last one to end answers */
 };
 
-static void end_lines(struct lines *lines)
+static void answer_lines(struct append_lines *lines)
 {
     struct ol_request *request = lines->request;
     struct ol_buf *out = ol_request_reply(request, 200);
 
     request->content_type = "application/x-ndjson";
     for (size_t i = 0; i < lines->count; i++) {
-        ol_buf_add(out, lines->drafts[i].answer.data, lines->drafts[i].answer.bytes);
+        ol_buf_add(out, lines->appends[i].answer.data, lines->appends[i].answer.bytes);
         ol_buf_char(out, '\n');
-        ol_buf_clear(&lines->drafts[i].answer);
+        ol_buf_clear(&lines->appends[i].answer);
     }
     request->answer = OL_HANDLER_ANSWERED;
     ol_request_finish(request);
 }
 
-static void end_line(struct ol_append_request *draft)
+static void on_line_done(struct ol_append_request *append)
 {
-    struct lines *lines = draft->request->owner;
+    struct append_lines *lines = append->request->owner;
     if (atomic_fetch_sub(&lines->open, 1) == 1)
-        end_lines(lines);
+        answer_lines(lines);
 }
 
 /* The next line that is not empty; false at the end. */
@@ -99,38 +99,38 @@ static bool next_line(const char **at, const char *end, const char **line, size_
 static enum ol_handler_result append_lines(struct ol_request *request)
 {
     const char *at = request->body.data, *end = at + request->body.bytes, *line;
-    struct lines *lines = ol_arena_alloc(&request->arena, sizeof *lines);
+    struct append_lines *lines = ol_arena_alloc(&request->arena, sizeof *lines);
     size_t bytes, count = 0;
 
     while (next_line(&at, end, &line, &bytes))
         count++;
     if (!lines ||
-        !(lines->drafts = ol_arena_array(&request->arena, count + 1, sizeof *lines->drafts)))
+        !(lines->appends = ol_arena_array(&request->arena, count + 1, sizeof *lines->appends)))
         return ol_problem_say(request, 503, "no_memory", "out of memory");
     lines->request = request;
     lines->count = count;
-    atomic_init(&lines->open, count + 1); // one is ours, until all are handed over
+    atomic_init(&lines->open, count + 1); // one more, until all are submitted
     request->owner = lines;
     at = request->body.data;
     for (size_t i = 0; next_line(&at, end, &line, &bytes); i++) {
-        struct ol_append_request *draft = &lines->drafts[i];
-        int result = ol_append_request_parse(request, line, bytes, NULL, draft);
-        draft->done = end_line;
+        struct ol_append_request *append = &lines->appends[i];
+        int result = ol_append_request_parse(request, line, bytes, NULL, append);
+        append->done = on_line_done;
         if (result < 0)
-            end_line(draft);
+            on_line_done(append);
         else
-            ol_append_request_submit(request->server->group, draft);
+            ol_append_request_submit(request->server->group, append);
     }
     if (atomic_fetch_sub(&lines->open, 1) == 1)
-        end_lines(lines);
+        answer_lines(lines);
     return OL_HANDLER_LATER;
 }
 
-static enum ol_handler_result append(struct ol_request *request)
+static enum ol_handler_result append_events(struct ol_request *request)
 {
     const char *type = ol_request_header(request, "content-type");
     bool has_lines = type && strncasecmp(type, "application/x-ndjson", 20) == 0;
-    return has_lines && request->body.bytes ? append_lines(request) : append_one(request);
+    return has_lines && request->body.bytes ? append_lines(request) : append_command(request);
 }
 
 /* --- reading --- */
@@ -155,11 +155,11 @@ static int read_filter(struct ol_request *request, struct outlog_filter *out)
 
 void ol_events_json(const struct outlog_page *page, struct ol_buf *out)
 {
-    enum { BESIDE = 700 }; // what an event has beside its payload, mostly
+    enum { EVENT_JSON_BYTES = 700 }; // of an event without its payload, typically
     size_t bytes = 0;
     for (size_t i = 0; i < page->count; i++)
-        bytes += page->events[i].payload_bytes + BESIDE;
-    ol_buf_reserve(out, bytes); // at once: growing would copy it again and again
+        bytes += page->events[i].payload_bytes + EVENT_JSON_BYTES;
+    ol_buf_reserve(out, bytes); // growing step by step would copy it several times
     ol_buf_text(out, "\"events\":[");
     for (size_t i = 0; i < page->count; i++) {
         ol_buf_text(out, i ? "," : "");
@@ -168,8 +168,8 @@ void ol_events_json(const struct outlog_page *page, struct ol_buf *out)
     ol_buf_char(out, ']');
 }
 
-/* before: the other way, the newest first. An id, or the end of the log. */
-static enum ol_handler_result list_back(struct ol_request *request, const char *given)
+/* `before`, an id or "end": read backwards, the newest first. */
+static enum ol_handler_result list_events_back(struct ol_request *request, const char *given)
 {
     struct outlog_page *page = ol_worker_pool_page(request);
     int64_t before = INT64_MAX, limit, next;
@@ -198,7 +198,7 @@ static enum ol_handler_result list_back(struct ol_request *request, const char *
     return OL_HANDLER_ANSWERED;
 }
 
-static enum ol_handler_result list(struct ol_request *request)
+static enum ol_handler_result list_events(struct ol_request *request)
 {
     const char *before = ol_request_param(request, "before");
     struct outlog_page *page = ol_worker_pool_page(request);
@@ -206,11 +206,11 @@ static enum ol_handler_result list(struct ol_request *request)
     outlog_err err;
 
     if (before)
-        return list_back(request, before);
+        return list_events_back(request, before);
     if (read_filter(request, &request->filter) < 0 ||
         ol_request_number(request, "after", 0, INT64_MAX, 0, &after) < 0 ||
         ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0 ||
-        ol_request_wait(request, "wait", MOST_WAIT_S, 0, &wait_us) < 0)
+        ol_request_wait(request, "wait", EVENTS_WAIT_MAX_S, 0, &wait_us) < 0)
         return OL_HANDLER_ANSWERED;
     if (ol_read_short(request->log, &request->filter, after, (size_t)limit, OL_READ_PAGE_BYTES,
                       page, &err) < 0)
@@ -229,8 +229,8 @@ static enum ol_handler_result list(struct ol_request *request)
     return OL_HANDLER_ANSWERED;
 }
 
-/* Last-Event-ID before `after`; neither: from the end. */
-static enum ol_handler_result stream(struct ol_request *request)
+/* Last-Event-ID wins over `after`; without either the stream starts at the end. */
+static enum ol_handler_result stream_events(struct ol_request *request)
 {
     const char *last = ol_request_header(request, "last-event-id");
     outlog_err err;
@@ -249,7 +249,7 @@ static enum ol_handler_result stream(struct ol_request *request)
     return OL_HANDLER_STREAMING;
 }
 
-static enum ol_handler_result get(struct ol_request *request)
+static enum ol_handler_result get_event(struct ol_request *request)
 {
     struct outlog_page page = {0};
     outlog_err err;
@@ -273,18 +273,18 @@ static enum ol_handler_result get(struct ol_request *request)
     "since until"
 
 const struct ol_route ol_event_routes[] = {
-    {"POST", "/v1/events", OL_SCOPE_APPEND, append, "appendEvents",
+    {"POST", "/v1/events", OL_SCOPE_APPEND, append_events, "appendEvents",
      "Append events and messages in one transaction", .body = "Command", .has_own_key = true,
-     .takes_lines = true, .is_swift = true, .reply = "CommandResult", .status = 201,
+     .takes_lines = true, .runs_in_loop = true, .reply = "CommandResult", .status = 201,
      .other_status = 200, .takes_org = true},
-    {"GET", "/v1/events", OL_SCOPE_READ, list, "listEvents",
+    {"GET", "/v1/events", OL_SCOPE_READ, list_events, "listEvents",
      "Read settled events in order, or backwards before one; wait is a long poll in seconds",
      .query = "after before limit wait " FILTERS, .reply = "EventPage", .takes_org = true,
      .is_confined = true},
-    {"GET", "/v1/events/stream", OL_SCOPE_READ, stream, "streamEvents",
+    {"GET", "/v1/events/stream", OL_SCOPE_READ, stream_events, "streamEvents",
      "Follow the log as server-sent events", .query = "after " FILTERS,
      .reply = "text/event-stream", .takes_org = true, .is_confined = true},
-    {"GET", "/v1/events/{id}", OL_SCOPE_READ, get, "getEvent", "One event, by id or event_id",
+    {"GET", "/v1/events/{id}", OL_SCOPE_READ, get_event, "getEvent", "One event, by id or event_id",
      .reply = "Event", .takes_org = true, .is_confined = true},
     {0},
 };

@@ -1,4 +1,4 @@
-/* events.h: events in answers. */
+/* events.h: a page of events as JSON, for several resources. */
 #ifndef OL_SERVER_RESOURCES_EVENTS_H
 #define OL_SERVER_RESOURCES_EVENTS_H
 

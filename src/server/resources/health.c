@@ -1,4 +1,4 @@
-/* health.c: does it live, can it work, and who am I. */
+/* health.c: liveness, readiness, and the identity of the caller. */
 #include "base/duration.h"
 #include "server/http/router.h"
 #include "server/server.h"
@@ -6,7 +6,7 @@
 #include "base/uuid.h"
 #include "log/log.h"
 
-static enum ol_handler_result alive(struct ol_request *request)
+static enum ol_handler_result get_health(struct ol_request *request)
 {
     struct ol_buf *out = ol_request_reply(request, 200);
     ol_buf_print(out, "{\"status\":\"ok\",\"version\":\"%s\"}", OUTLOG_VERSION);
@@ -35,8 +35,7 @@ static int read_lease(struct ol_request *request, int64_t *out, outlog_err *err)
     return got < 0 ? -1 : 0;
 }
 
-/* Does anybody say that messages are delivered? We do, or a relay has said so and not taken leave.
- */
+/* Whether messages are expected to be delivered: this process has a relay, or one is registered. */
 static int expects_relay(struct ol_request *request, bool *out, outlog_err *err)
 {
     struct ol_rows rows;
@@ -51,7 +50,7 @@ static int expects_relay(struct ol_request *request, bool *out, outlog_err *err)
     return got < 0 ? -1 : 0;
 }
 
-/* The number of a lane where something is due and nobody works; -1: none. */
+/* A lane where messages are due and no relay owns it; -1: none. */
 static int find_stalled(struct ol_request *request, int64_t *lane, outlog_err *err)
 {
     struct ol_rows rows;
@@ -73,8 +72,8 @@ static int find_stalled(struct ol_request *request, int64_t *lane, outlog_err *e
     return got < 0 ? -1 : 0;
 }
 
-/* One of the keys of a probe, claimed or forgotten. */
-static int put_probe(outlog_tx *tx, const char *id, int number, bool is_claim, outlog_err *err)
+/* Claim or delete one of the keys that a probe writes. */
+static int write_probe(outlog_tx *tx, const char *id, int number, bool is_claim, outlog_err *err)
 {
     char key[512];
     const struct outlog_idempotency probe = {.actor_id = "system",
@@ -87,11 +86,11 @@ static int put_probe(outlog_tx *tx, const char *id, int number, bool is_claim, o
                     : ol_idempotency_forget(tx, &probe, err);
 }
 
-/* A write and its removal, each durable: is there room on the disk? Of so many pages that it finds
- * none where an append does not. */
+/* Write and delete, each durably: is there room on the disk? It writes so many pages that it fails
+ * where an append would. */
 static int try_write(outlog *log, outlog_err *err)
 {
-    enum { KEYS = 64 };
+    enum { PROBE_KEYS = 64 };
     char id[OL_UUID_TEXT];
     outlog_tx *tx;
 
@@ -100,8 +99,8 @@ static int try_write(outlog *log, outlog_err *err)
         int result = 0;
         if (outlog_begin(log, &tx, err) < 0)
             return -1;
-        for (int n = 0; n < KEYS && result == 0; n++)
-            result = put_probe(tx, id, n, i == 0, err);
+        for (int n = 0; n < PROBE_KEYS && result == 0; n++)
+            result = write_probe(tx, id, n, i == 0, err);
         if (result < 0) {
             outlog_rollback(tx);
             return -1;
@@ -112,7 +111,7 @@ static int try_write(outlog *log, outlog_err *err)
     return 0;
 }
 
-/* Where a write was refused, one is tried: reading alone would not notice a full disk. */
+/* After a failed write, try one: reading alone would not notice a full disk. */
 static int check_writes(struct ol_request *request, outlog_err *err)
 {
     struct ol_server *server = request->server;
@@ -124,8 +123,8 @@ static int check_writes(struct ol_request *request, outlog_err *err)
     return 0;
 }
 
-/* Ready: the store answers, takes writes, and what is due is being delivered (M3). */
-static enum ol_handler_result ready(struct ol_request *request)
+/* Ready: the store answers and accepts writes, and due messages are being delivered (M3). */
+static enum ol_handler_result get_readiness(struct ol_request *request)
 {
     int64_t settled, lane;
     outlog_err err;
@@ -134,13 +133,13 @@ static enum ol_handler_result ready(struct ol_request *request)
         return ol_problem(request, &err);
     if (lane >= 0)
         return ol_problem_say(request, 503, "unavailable",
-                              "lane %lld stands still: messages are due and no relay has it",
+                              "lane %lld is stalled: messages are due and no relay owns it",
                               (long long)lane);
     ol_buf_text(ol_request_reply(request, 200), "{\"status\":\"ready\"}");
     return OL_HANDLER_ANSWERED;
 }
 
-static enum ol_handler_result whoami(struct ol_request *request)
+static enum ol_handler_result get_identity(struct ol_request *request)
 {
     static const char *const scopes[] = {"none", "read", "append", "admin"};
     const struct ol_identity *who = &request->who;
@@ -155,11 +154,11 @@ static enum ol_handler_result whoami(struct ol_request *request)
 }
 
 const struct ol_route ol_health_routes[] = {
-    {"GET", "/healthz", OL_SCOPE_NONE, alive, "getHealth", "Whether the process lives",
+    {"GET", "/healthz", OL_SCOPE_NONE, get_health, "getHealth", "Whether the process is alive",
      .reply = "Health", .is_instant = true},
-    {"GET", "/readyz", OL_SCOPE_NONE, ready, "getReadiness",
-     "Whether the store answers and no lane stands still", .reply = "Readiness", .is_open = true},
-    {"GET", "/v1/whoami", OL_SCOPE_NONE, whoami, "whoAmI", "What this token may do",
+    {"GET", "/readyz", OL_SCOPE_NONE, get_readiness, "getReadiness",
+     "Whether the store answers and no lane is stalled", .reply = "Readiness", .is_open = true},
+    {"GET", "/v1/whoami", OL_SCOPE_NONE, get_identity, "whoAmI", "What this token may do",
      .reply = "Identity", .takes_org = true},
     {0},
 };

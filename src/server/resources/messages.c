@@ -1,4 +1,4 @@
-/* messages.c: /v1/messages: the outbox, and what operators do to it. */
+/* messages.c: /v1/messages: enqueue, list, requeue, kill and release messages of the outbox. */
 #include "server/http/request_span.h"
 #include "server/http/router.h"
 
@@ -11,24 +11,24 @@
 
 /* --- enqueueing --- */
 
-static enum ol_handler_result enqueue(struct ol_request *request, outlog_tx *tx)
+static enum ol_handler_result enqueue_message(struct ol_request *request, outlog_tx *tx)
 {
-    struct outlog_new_message draft = {0};
+    struct outlog_new_message message = {0};
     struct outlog_enqueued stored;
     struct ol_json body;
     outlog_err err;
 
     if (ol_request_object(request, NULL, &body) < 0)
         return OL_HANDLER_ANSWERED;
-    if (ol_message_json_read(body.text, body.bytes, &request->arena, &draft, &err) < 0)
+    if (ol_message_json_read(body.text, body.bytes, &request->arena, &message, &err) < 0)
         return ol_problem(request, &err);
-    if (ol_request_org(request, draft.org_id, &draft.org_id) < 0)
+    if (ol_request_org(request, message.org_id, &message.org_id) < 0)
         return OL_HANDLER_ANSWERED;
-    const char *traceparent = ol_request_span_traceparent(request, draft.correlation_id);
+    const char *traceparent = ol_request_span_traceparent(request, message.correlation_id);
     if (traceparent &&
-        !(draft.metadata = ol_traceparent_store(traceparent, draft.metadata, &request->arena)))
+        !(message.metadata = ol_traceparent_store(traceparent, message.metadata, &request->arena)))
         return ol_problem_say(request, 503, "no_memory", "out of memory");
-    if (outlog_enqueue(tx, &draft, &stored, &err) < 0)
+    if (outlog_enqueue(tx, &message, &stored, &err) < 0)
         return ol_problem(request, &err);
     ol_buf_print(ol_request_reply(request, stored.duplicate ? 200 : 201),
                  "{\"event_id\":\"%s\",\"duplicate\":%s}", stored.event_id,
@@ -36,9 +36,9 @@ static enum ol_handler_result enqueue(struct ol_request *request, outlog_tx *tx)
     return OL_HANDLER_ANSWERED;
 }
 
-/* --- looking --- */
+/* --- reading --- */
 
-static enum ol_handler_result list(struct ol_request *request)
+static enum ol_handler_result list_messages(struct ol_request *request)
 {
     struct outlog_message_filter filter = {
         .state = ol_request_param(request, "state"),
@@ -72,8 +72,8 @@ static enum ol_handler_result list(struct ol_request *request)
     return OL_HANDLER_ANSWERED;
 }
 
-/* One message as it stands now, after whatever was done to it. */
-static enum ol_handler_result show(struct ol_request *request, bool alone)
+/* Answer with the message that the path names; `alone` with payload and attempts. */
+static enum ol_handler_result show_message(struct ol_request *request, bool alone)
 {
     struct outlog_message_page page = {0};
     outlog_err err;
@@ -85,57 +85,57 @@ static enum ol_handler_result show(struct ol_request *request, bool alone)
     return OL_HANDLER_ANSWERED;
 }
 
-static enum ol_handler_result get(struct ol_request *request)
+static enum ol_handler_result get_message(struct ol_request *request)
 {
-    return show(request, true);
+    return show_message(request, true);
 }
 
 /* --- operating --- */
 
-enum { MOST_IDS = 10000 };
+enum { BULK_IDS_MAX = 10000 };
 
-static int read_how(struct ol_request *request, const struct ol_json *body,
-                    struct ol_bulk_result *tally, struct outlog_requeue *how)
+static int read_options(struct ol_request *request, const struct ol_json *body,
+                        struct ol_bulk_result *bulk, struct outlog_requeue *options)
 {
-    tally->most_ids = MOST_IDS;
-    *how = (struct outlog_requeue){.by = ol_request_operator(request),
-                                   .on_message = ol_bulk_result_note,
-                                   .user = tally};
-    if (ol_request_flag(request, body, "dry_run", &how->dry_run) < 0 ||
-        ol_request_flag(request, body, "even_if_unknown", &how->even_if_unknown) < 0)
+    bulk->most_ids = BULK_IDS_MAX;
+    *options = (struct outlog_requeue){.by = ol_request_operator(request),
+                                       .on_message = ol_bulk_result_note,
+                                       .user = bulk};
+    if (ol_request_flag(request, body, "dry_run", &options->dry_run) < 0 ||
+        ol_request_flag(request, body, "even_if_unknown", &options->even_if_unknown) < 0)
         return -1;
-    tally->is_dry = how->dry_run;
+    bulk->is_dry = options->dry_run;
     return 0;
 }
 
-static enum ol_handler_result say_moved(struct ol_request *request, struct ol_bulk_result *tally,
-                                        int result, const outlog_err *err)
+static enum ol_handler_result answer_result(struct ol_request *request, struct ol_bulk_result *bulk,
+                                            int result, const outlog_err *err)
 {
     if (result == 0)
-        ol_bulk_result_json(tally, ol_request_reply(request, 200));
+        ol_bulk_result_json(bulk, ol_request_reply(request, 200));
     else
         ol_problem(request, err);
-    ol_bulk_result_clear(tally);
+    ol_bulk_result_clear(bulk);
     return OL_HANDLER_ANSWERED;
 }
 
-static enum ol_handler_result requeue_one(struct ol_request *request)
+static enum ol_handler_result requeue_message(struct ol_request *request)
 {
     static const char *const allowed[] = {"dry_run", "even_if_unknown", NULL};
-    struct ol_bulk_result tally = {.verb = "requeued"};
-    struct outlog_requeue how;
+    struct ol_bulk_result bulk = {.verb = "requeued"};
+    struct outlog_requeue options;
     struct ol_json body;
     outlog_err err;
 
     if (ol_request_object(request, allowed, &body) < 0 ||
-        read_how(request, &body, &tally, &how) < 0)
+        read_options(request, &body, &bulk, &options) < 0)
         return OL_HANDLER_ANSWERED;
-    int result = outlog_requeue_ids(request->log, &request->args[0], 1, &how, &err);
-    return say_moved(request, &tally, result, &err);
+    int result = outlog_requeue_ids(request->log, &request->args[0], 1, &options, &err);
+    return answer_result(request, &bulk, result, &err);
 }
 
-static int read_which(struct ol_request *request, const struct ol_json *body,
-                      struct outlog_message_filter *filter, bool *is_narrow)
+static int read_filter(struct ol_request *request, const struct ol_json *body,
+                       struct outlog_message_filter *filter, bool *is_narrow)
 {
     if (ol_request_text(request, body, "state", &filter->state) < 0 ||
         ol_request_text(request, body, "destination", &filter->destination) < 0 ||
@@ -150,11 +150,11 @@ static int read_which(struct ol_request *request, const struct ol_json *body,
     return 0;
 }
 
-static int read_dead(struct ol_request *request, const struct ol_json *body,
-                     struct outlog_message_filter *filter)
+static int read_requeue_filter(struct ol_request *request, const struct ol_json *body,
+                               struct outlog_message_filter *filter)
 {
     bool is_narrow;
-    if (read_which(request, body, filter, &is_narrow) < 0)
+    if (read_filter(request, body, filter, &is_narrow) < 0)
         return -1;
     bool is_published = filter->state && strcmp(filter->state, "PUBLISHED") == 0;
     if (filter->state && !is_published && strcmp(filter->state, "DEAD") != 0)
@@ -172,11 +172,11 @@ static int read_dead(struct ol_request *request, const struct ol_json *body,
     return -1;
 }
 
-static int read_waiting(struct ol_request *request, const struct ol_json *body,
-                        struct outlog_message_filter *filter)
+static int read_kill_filter(struct ol_request *request, const struct ol_json *body,
+                            struct outlog_message_filter *filter)
 {
     bool is_narrow;
-    if (read_which(request, body, filter, &is_narrow) < 0)
+    if (read_filter(request, body, filter, &is_narrow) < 0)
         return -1;
     if (filter->state && strcmp(filter->state, "PENDING") != 0)
         ol_problem_say(request, 400, "invalid_field", "state is PENDING: nothing else is killed");
@@ -189,50 +189,54 @@ static int read_waiting(struct ol_request *request, const struct ol_json *body,
     return -1;
 }
 
-/* What can be done to all messages that a body names. */
-struct change {
+/* A change of all messages that a body selects. */
+struct message_change {
     const char *verb;
     const char *const *allowed;
     int (*read)(struct ol_request *request, const struct ol_json *body,
                 struct outlog_message_filter *filter);
-    int (*make)(outlog *log, const struct outlog_message_filter *filter,
-                const struct outlog_requeue *how, int64_t *changed, int64_t *skipped,
-                outlog_err *err);
+    int (*apply)(outlog *log, const struct outlog_message_filter *filter,
+                 const struct outlog_requeue *options, int64_t *changed, int64_t *skipped,
+                 outlog_err *err);
 };
 
-/* It goes in chunks: after an error what was done stays done. */
-static enum ol_handler_result change_many(struct ol_request *request, const struct change *change)
+/* It works in chunks: after an error the earlier chunks stay changed. */
+static enum ol_handler_result change_messages(struct ol_request *request,
+                                              const struct message_change *change)
 {
-    struct ol_bulk_result tally = {.verb = change->verb};
+    struct ol_bulk_result bulk = {.verb = change->verb};
     struct outlog_message_filter filter = {0};
-    struct outlog_requeue how;
+    struct outlog_requeue options;
     struct ol_json body;
     outlog_err err;
 
     if (ol_request_object(request, change->allowed, &body) < 0 ||
-        read_how(request, &body, &tally, &how) < 0 || change->read(request, &body, &filter) < 0)
+        read_options(request, &body, &bulk, &options) < 0 ||
+        change->read(request, &body, &filter) < 0)
         return OL_HANDLER_ANSWERED;
-    int result = change->make(request->log, &filter, &how, NULL, &tally.skipped, &err);
-    return say_moved(request, &tally, result, &err);
+    int result = change->apply(request->log, &filter, &options, NULL, &bulk.skipped, &err);
+    return answer_result(request, &bulk, result, &err);
 }
 
-static enum ol_handler_result requeue_many(struct ol_request *request)
+static enum ol_handler_result requeue_messages(struct ol_request *request)
 {
     static const char *const allowed[] = {"state",           "destination", "event_type",
                                           "since",           "until",       "dry_run",
                                           "even_if_unknown", "error",       NULL};
-    return change_many(request,
-                       &(struct change){"requeued", allowed, read_dead, outlog_requeue_all});
+    return change_messages(request,
+                           &(struct message_change){"requeued", allowed, read_requeue_filter,
+                                                    outlog_requeue_all});
 }
 
-static enum ol_handler_result kill_many(struct ol_request *request)
+static enum ol_handler_result kill_messages(struct ol_request *request)
 {
     static const char *const allowed[] = {"state", "destination", "event_type", "retrying", "error",
                                           "since", "until",       "dry_run",    NULL};
-    return change_many(request, &(struct change){"killed", allowed, read_waiting, outlog_kill_all});
+    return change_messages(request, &(struct message_change){"killed", allowed, read_kill_filter,
+                                                             outlog_kill_all});
 }
 
-static enum ol_handler_result kill_one(struct ol_request *request)
+static enum ol_handler_result kill_message(struct ol_request *request)
 {
     static const char *const allowed[] = {NULL};
     struct outlog_operator by = ol_request_operator(request);
@@ -243,11 +247,11 @@ static enum ol_handler_result kill_one(struct ol_request *request)
         return OL_HANDLER_ANSWERED;
     if (outlog_kill(request->log, &request->args[0], 1, &by, &err) < 0)
         return ol_problem(request, &err);
-    return show(request, false);
+    return show_message(request, false);
 }
 
-/* on_dead: hold: the key of a dead message goes on without it. */
-static enum ol_handler_result release(struct ol_request *request)
+/* With `on_dead: hold`: the later messages of a dead message's key are sent without it. */
+static enum ol_handler_result release_message(struct ol_request *request)
 {
     static const char *const allowed[] = {NULL};
     struct outlog_operator by = ol_request_operator(request);
@@ -258,29 +262,30 @@ static enum ol_handler_result release(struct ol_request *request)
         return OL_HANDLER_ANSWERED;
     if (outlog_release_keys(request->log, &request->args[0], 1, &by, &err) < 0)
         return ol_problem(request, &err);
-    return show(request, false);
+    return show_message(request, false);
 }
 
 const struct ol_route ol_message_routes[] = {
     {"POST", "/v1/messages", OL_SCOPE_APPEND, NULL, "enqueueMessage",
-     "Put a message into the outbox; 200 when its key was there before", .body = "MessageDraft",
-     .reply = "Enqueued", .status = 201, .other_status = 200, .takes_org = true, .change = enqueue},
-    {"GET", "/v1/messages", OL_SCOPE_ADMIN, list, "listMessages", "Messages, the newest first",
+     "Add a message to the outbox; 200 when its key exists already", .body = "MessageDraft",
+     .reply = "Enqueued", .status = 201, .other_status = 200, .takes_org = true,
+     .change = enqueue_message},
+    {"GET", "/v1/messages", OL_SCOPE_ADMIN, list_messages, "listMessages", "Messages, newest first",
      .query = "state destination event_type retrying since until limit after",
      .reply = "MessagePage"},
-    {"POST", "/v1/messages/requeue", OL_SCOPE_ADMIN, requeue_many, "requeueMessages",
+    {"POST", "/v1/messages/requeue", OL_SCOPE_ADMIN, requeue_messages, "requeueMessages",
      "Send many dead or published messages again", .body = "RequeueMany", .reply = "Requeued",
      .goes_in_parts = true},
-    {"POST", "/v1/messages/kill", OL_SCOPE_ADMIN, kill_many, "killMessages",
+    {"POST", "/v1/messages/kill", OL_SCOPE_ADMIN, kill_messages, "killMessages",
      "End many waiting messages without sending them", .body = "KillMany", .reply = "Killed",
      .goes_in_parts = true},
-    {"GET", "/v1/messages/{event_id}", OL_SCOPE_ADMIN, get, "getMessage",
+    {"GET", "/v1/messages/{event_id}", OL_SCOPE_ADMIN, get_message, "getMessage",
      "One message with its payload and every attempt", .reply = "MessageAlone"},
-    {"POST", "/v1/messages/{event_id}/requeue", OL_SCOPE_ADMIN, requeue_one, "requeueMessage",
+    {"POST", "/v1/messages/{event_id}/requeue", OL_SCOPE_ADMIN, requeue_message, "requeueMessage",
      "Send a dead or published message again", .body = "Requeue", .reply = "Requeued"},
-    {"POST", "/v1/messages/{event_id}/kill", OL_SCOPE_ADMIN, kill_one, "killMessage",
+    {"POST", "/v1/messages/{event_id}/kill", OL_SCOPE_ADMIN, kill_message, "killMessage",
      "End a waiting message without sending it", .body = "Empty", .reply = "Message"},
-    {"POST", "/v1/messages/{event_id}/release", OL_SCOPE_ADMIN, release, "releaseMessage",
-     "Let the key of a held dead message go on", .body = "Empty", .reply = "Message"},
+    {"POST", "/v1/messages/{event_id}/release", OL_SCOPE_ADMIN, release_message, "releaseMessage",
+     "Send the messages that wait behind a held dead message", .body = "Empty", .reply = "Message"},
     {0},
 };

@@ -1,7 +1,7 @@
-/* openapi.c: the API's own description, OpenAPI 3.1.
+/* openapi.c: the API's description in OpenAPI 3.1.
  *
- * The calls come from the route tables, so that none can be missing; schemas.json holds the shapes
- * of bodies and the meaning of parameters. */
+ * The operations come from the route tables, so none can be missing. schemas.json has the schemas
+ * of bodies and the parameters. */
 #include "server/http/router.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ extern const char ol_api_schemas[];
 
 static const char *const scopes[] = {"any", "read", "append", "admin"};
 
-/* --- one call --- */
+/* --- one operation --- */
 
 static void put_path_arguments(const char *path, struct ol_buf *out, const char **comma)
 {
@@ -72,10 +72,10 @@ static void put_success(const struct ol_route *route, int status, struct ol_buf 
 {
     ol_buf_print(out, "\"%d\":{\"description\":\"%s\"", status,
                  status == 101   ? "A WebSocket"
-                 : status == 201 ? "Made"
-                 : status == 202 ? "Taken"
+                 : status == 201 ? "Created"
+                 : status == 202 ? "Accepted"
                  : status == 204 ? "Done"
-                                 : "As asked");
+                                 : "OK");
     if (route->reply) {
         ol_buf_char(out, ',');
         put_content(route->reply, route->takes_lines && status == 200, out);
@@ -99,7 +99,7 @@ static void put_responses(const struct ol_route *route, struct ol_buf *out)
         put_success(route, route->other_status, out);
     }
     put_problem(400, out);
-    bool is_socket = route->status == 101; // it looks at tokens itself
+    bool is_socket = route->status == 101; // its handler checks tokens itself
     if ((has_token && !route->is_instant) || is_socket) {
         put_problem(401, out);
         put_problem(403, out);
@@ -107,7 +107,7 @@ static void put_responses(const struct ol_route *route, struct ol_buf *out)
     }
     if (route->query && strstr(route->query, "timeout"))
         put_problem(504, out);
-    if (strchr(route->path, '{') || !is_read) // a path or a body names what may not be there
+    if (strchr(route->path, '{') || !is_read) // a path or a body may name what does not exist
         put_problem(404, out);
     if (!is_read) {
         put_problem(409, out);
@@ -119,7 +119,7 @@ static void put_responses(const struct ol_route *route, struct ol_buf *out)
     ol_buf_char(out, '}');
 }
 
-/* The word after /v1/, or before the end. */
+/* The first segment of the path after /v1. */
 static void put_tag(const char *path, struct ol_buf *out)
 {
     if (strncmp(path, "/v1/", 4) == 0)
@@ -147,7 +147,7 @@ static void put_operation(const struct ol_route *route, struct ol_buf *out)
     ol_buf_char(out, '}');
 }
 
-/* --- the whole --- */
+/* --- all operations --- */
 
 /* The routes of all tables in turn; NULL at the end. */
 static const struct ol_route *next_route(size_t *table, size_t *row)
@@ -193,7 +193,7 @@ static void put_paths(struct ol_buf *out)
     }
 }
 
-static enum ol_handler_result describe(struct ol_request *request)
+static enum ol_handler_result describe_api(struct ol_request *request)
 {
     struct ol_buf *out = ol_request_reply(request, 200);
 
@@ -214,7 +214,7 @@ static enum ol_handler_result describe(struct ol_request *request)
 }
 
 const struct ol_route ol_openapi_routes[] = {
-    {"GET", "/openapi.json", OL_SCOPE_NONE, describe, "getOpenapi", "This description",
+    {"GET", "/openapi.json", OL_SCOPE_NONE, describe_api, "getOpenapi", "This description",
      .reply = "application/json", .is_instant = true},
     {0},
 };

@@ -1,5 +1,4 @@
-/* runs.c: signals, runs, steps, tools and effects of runs over HTTP: a verb of runs/command.h a
- * path. */
+/* runs.c: signals, runs, steps, tools and effects of runs: one path per verb of runs/command.h. */
 #include "server/http/idempotency_key.h"
 #include "server/http/request_span.h"
 #include "server/http/router.h"
@@ -7,7 +6,7 @@
 #include "runs/command.h"
 #include "runs/snapshot.h"
 
-static enum ol_handler_result command(struct ol_request *request, outlog_tx *tx)
+static enum ol_handler_result run_command(struct ol_request *request, outlog_tx *tx)
 {
     struct outlog_operator by = ol_request_operator(request);
     struct ol_run_call call = {
@@ -21,13 +20,13 @@ static enum ol_handler_result command(struct ol_request *request, outlog_tx *tx)
         .body_bytes = request->body.bytes ? request->body.bytes : 2,
     };
     bool is_replayed = false;
-    const char *asked, *org_id;
+    const char *given, *org_id;
     struct ol_json body;
     outlog_err err;
 
     if (ol_request_object(request, NULL, &body) < 0 ||
-        (!call.id && (ol_request_text(request, &body, "org_id", &asked) < 0 ||
-                      ol_request_org(request, asked, &org_id) < 0)))
+        (!call.id && (ol_request_text(request, &body, "org_id", &given) < 0 ||
+                      ol_request_org(request, given, &org_id) < 0)))
         return OL_HANDLER_ANSWERED;
     if (ol_idempotency_key_read(request, &call.idempotency_key) < 0)
         return OL_HANDLER_ANSWERED;
@@ -40,44 +39,44 @@ static enum ol_handler_result command(struct ol_request *request, outlog_tx *tx)
     return OL_HANDLER_ANSWERED;
 }
 
-typedef int look_function(outlog *log, const char *run_id, const char *org_id, struct ol_buf *out,
-                          outlog_err *err);
+typedef int run_reader(outlog *log, const char *run_id, const char *org_id, struct ol_buf *out,
+                       outlog_err *err);
 
-static enum ol_handler_result look(struct ol_request *request, look_function *function)
+static enum ol_handler_result answer_json(struct ol_request *request, run_reader *reader)
 {
     outlog_err err;
     struct ol_buf *out = ol_request_reply(request, 200);
-    return function(request->log, request->args[0], request->who.org_id, out, &err) < 0
+    return reader(request->log, request->args[0], request->who.org_id, out, &err) < 0
                ? ol_problem(request, &err)
                : OL_HANDLER_ANSWERED;
 }
 
 static enum ol_handler_result get_signal(struct ol_request *request)
 {
-    return look(request, ol_run_get_signal);
+    return answer_json(request, ol_run_get_signal);
 }
 
-static enum ol_handler_result get(struct ol_request *request)
+static enum ol_handler_result get_run(struct ol_request *request)
 {
-    return look(request, ol_run_get);
+    return answer_json(request, ol_run_get);
 }
 
-static enum ol_handler_result resume(struct ol_request *request)
+static enum ol_handler_result resume_run(struct ol_request *request)
 {
-    return look(request, ol_run_resume);
+    return answer_json(request, ol_run_resume);
 }
 
-static enum ol_handler_result replay(struct ol_request *request)
+static enum ol_handler_result replay_run(struct ol_request *request)
 {
-    return look(request, ol_run_replay);
+    return answer_json(request, ol_run_replay);
 }
 
-static enum ol_handler_result verify(struct ol_request *request)
+static enum ol_handler_result verify_run(struct ol_request *request)
 {
-    return look(request, ol_run_verify_json);
+    return answer_json(request, ol_run_verify_json);
 }
 
-static enum ol_handler_result list(struct ol_request *request)
+static enum ol_handler_result list_runs(struct ol_request *request)
 {
     int64_t limit;
     outlog_err err;
@@ -97,7 +96,7 @@ static enum ol_handler_result list(struct ol_request *request)
     {                                                                                     \
         "POST", (path_), OL_SCOPE_APPEND, NULL, (name_), (summary_),                      \
             .body = (body_), .reply = (reply_), .status = (status_), .has_own_key = true, \
-            .takes_org = true, .change = command, .tag = (verb)                           \
+            .takes_org = true, .change = run_command, .tag = (verb)                       \
     }
 
 const struct ol_route ol_run_routes[] = {
@@ -106,15 +105,15 @@ const struct ol_route ol_run_routes[] = {
     {"GET", "/v1/signals/{id}", OL_SCOPE_READ, get_signal, "getSignal", "A signal and its status",
      .reply = "Signal", .takes_org = true},
     COMMAND("/v1/runs", OL_START_RUN, "startRun", "Start a run", "RunDraft", "Run", 201),
-    {"GET", "/v1/runs", OL_SCOPE_READ, list, "listRuns", "Runs, the newest first",
+    {"GET", "/v1/runs", OL_SCOPE_READ, list_runs, "listRuns", "Runs, newest first",
      .query = "status org_id after limit", .reply = "RunList", .takes_org = true},
-    {"GET", "/v1/runs/{id}", OL_SCOPE_READ, get, "getRun",
+    {"GET", "/v1/runs/{id}", OL_SCOPE_READ, get_run, "getRun",
      "A run with its steps, effects and checkpoints", .reply = "RunStory", .takes_org = true},
-    {"GET", "/v1/runs/{id}/replay", OL_SCOPE_READ, replay, "replayRun",
+    {"GET", "/v1/runs/{id}/replay", OL_SCOPE_READ, replay_run, "replayRun",
      "The run rebuilt from its events alone", .reply = "RunReplay", .takes_org = true},
-    {"GET", "/v1/runs/{id}/verify", OL_SCOPE_READ, verify, "verifyRun",
-     "What is stored against what its events say", .reply = "RunVerdict", .takes_org = true},
-    {"POST", "/v1/runs/{id}/resume", OL_SCOPE_APPEND, resume, "resumeRun",
+    {"GET", "/v1/runs/{id}/verify", OL_SCOPE_READ, verify_run, "verifyRun",
+     "Compare the stored run with its events", .reply = "RunVerdict", .takes_org = true},
+    {"POST", "/v1/runs/{id}/resume", OL_SCOPE_APPEND, resume_run, "resumeRun",
      "The latest checkpoint and the events after it", .reply = "RunResume", .has_own_key = true,
      .takes_org = true},
     COMMAND("/v1/runs/{id}/checkpoint", OL_CHECKPOINT_RUN, "checkpointRun", "Store a checkpoint",
@@ -126,7 +125,7 @@ const struct ol_route ol_run_routes[] = {
             200),
     COMMAND("/v1/runs/{id}/steps", OL_START_STEP, "startStep", "Start a step of a run", "StepDraft",
             "Step", 201),
-    COMMAND("/v1/runs/{id}/effects", OL_REQUEST_EFFECT, "requestEffect", "Ask for an effect",
+    COMMAND("/v1/runs/{id}/effects", OL_REQUEST_EFFECT, "requestEffect", "Request an effect",
             "EffectDraft", "EffectRequested", 201),
     COMMAND("/v1/steps/{id}/complete", OL_COMPLETE_STEP, "completeStep", "Complete a step",
             "StepResult", "Step", 200),

@@ -1,4 +1,4 @@
-/* sessions.c: /v1/sessions: the socket, and what was said and is owed. */
+/* sessions.c: /v1/sessions: the socket, events, effects, tickets and delivery of sessions. */
 #include "server/http/router.h"
 #include "server/http/ticket.h"
 #include "server/http/websocket.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* The session's key, checked; NULL after having answered. */
-static const char *session_key(struct ol_request *request)
+static const char *read_session_key(struct ol_request *request)
 {
     if (ol_session_key_is_valid(request->args[0]))
         return request->args[0];
@@ -24,21 +24,21 @@ static const char *session_key(struct ol_request *request)
 
 static enum ol_handler_result open_socket(struct ol_request *request)
 {
-    struct ol_session_upgrade *entrance = ol_arena_alloc(&request->arena, sizeof *entrance);
-    const char *key = session_key(request);
+    struct ol_session_upgrade *upgrade = ol_arena_alloc(&request->arena, sizeof *upgrade);
+    const char *key = read_session_key(request);
 
-    if (!key || !entrance || !ol_websocket_is_asked(request) ||
-        !ol_ticket_admit(request, key, "session", &entrance->org_id))
+    if (!key || !upgrade || !ol_websocket_is_asked(request) ||
+        !ol_ticket_admit(request, key, "session", &upgrade->org_id))
         return OL_HANDLER_ANSWERED;
-    entrance->session_key = key;
-    request->owner = entrance;
+    upgrade->session_key = key;
+    request->owner = upgrade;
     request->upgrade = ol_session_sockets_subscribe;
     return OL_HANDLER_UPGRADING;
 }
 
-/* --- looking --- */
+/* --- reading --- */
 
-static enum ol_handler_result list(struct ol_request *request)
+static enum ol_handler_result list_sessions(struct ol_request *request)
 {
     const char *org_id;
     int64_t limit;
@@ -47,7 +47,7 @@ static enum ol_handler_result list(struct ol_request *request)
     if (ol_request_org(request, ol_request_param(request, "org_id"), &org_id) < 0 ||
         ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0)
         return OL_HANDLER_ANSWERED;
-    if (!request->who.org_id) // a tenant may not; the runner does it soon
+    if (!request->who.org_id) // an org's token may not; the runner does it soon
         ol_session_note(request->log, &(struct ol_session_filter){0}, &err);
     struct ol_buf *out = ol_request_reply(request, 200);
     return ol_session_list(request->log, org_id, ol_request_param(request, "after"), (int)limit,
@@ -56,14 +56,14 @@ static enum ol_handler_result list(struct ol_request *request)
                : OL_HANDLER_ANSWERED;
 }
 
-static enum ol_handler_result events(struct ol_request *request)
+static enum ol_handler_result list_session_events(struct ol_request *request)
 {
     struct outlog_filter filter = {.aggregate_type = "session"};
     struct outlog_page page = {0};
     int64_t after, limit;
     outlog_err err;
 
-    if (!(filter.aggregate_id = session_key(request)) ||
+    if (!(filter.aggregate_id = read_session_key(request)) ||
         ol_ticket_org(request, &filter.org_id) < 0 ||
         ol_request_number(request, "after", 0, INT64_MAX, 0, &after) < 0 ||
         ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0)
@@ -81,9 +81,9 @@ static enum ol_handler_result events(struct ol_request *request)
     return OL_HANDLER_ANSWERED;
 }
 
-static enum ol_handler_result effects(struct ol_request *request)
+static enum ol_handler_result list_session_effects(struct ol_request *request)
 {
-    const char *key = session_key(request), *org_id;
+    const char *key = read_session_key(request), *org_id;
     int64_t limit;
     outlog_err err;
 
@@ -99,15 +99,15 @@ static enum ol_handler_result effects(struct ol_request *request)
 
 /* --- tickets, and delivery on demand --- */
 
-static enum ol_handler_result ticket(struct ol_request *request)
+static enum ol_handler_result create_ticket(struct ol_request *request)
 {
-    const char *key = session_key(request);
+    const char *key = read_session_key(request);
     return key ? ol_ticket_answer(request, key) : OL_HANDLER_ANSWERED;
 }
 
-static enum ol_handler_result deliver(struct ol_request *request)
+static enum ol_handler_result deliver_session(struct ol_request *request)
 {
-    const char *key = session_key(request), *org_id;
+    const char *key = read_session_key(request), *org_id;
     struct outlog_operator by = ol_request_operator(request);
     int64_t hurried;
     outlog_err err;
@@ -121,21 +121,22 @@ static enum ol_handler_result deliver(struct ol_request *request)
 }
 
 const struct ol_route ol_session_routes[] = {
-    {"GET", "/v1/sessions", OL_SCOPE_READ, list, "listSessions", "Sessions, the newest first",
+    {"GET", "/v1/sessions", OL_SCOPE_READ, list_sessions, "listSessions", "Sessions, newest first",
      .query = "org_id after limit", .reply = "SessionList", .takes_org = true},
     {"GET", "/v1/sessions/{session_key}/socket", OL_SCOPE_NONE, open_socket, "openSessionSocket",
      "The session's WebSocket", .query = "ticket org_id", .status = 101, .is_open = true,
      .takes_org = true},
-    {"GET", "/v1/sessions/{session_key}/events", OL_SCOPE_READ, events, "listSessionEvents",
-     "What was said", .query = "org_id after limit", .reply = "SessionEvents", .takes_org = true},
-    {"GET", "/v1/sessions/{session_key}/effects", OL_SCOPE_READ, effects, "listSessionEffects",
-     "What is owed, and was; the oldest first", .query = "org_id status after limit",
-     .reply = "SessionEffects", .takes_org = true},
-    {"POST", "/v1/sessions/{session_key}/ticket", OL_SCOPE_APPEND, ticket, "makeTicket",
+    {"GET", "/v1/sessions/{session_key}/events", OL_SCOPE_READ, list_session_events,
+     "listSessionEvents", "The session's events, oldest first", .query = "org_id after limit",
+     .reply = "SessionEvents", .takes_org = true},
+    {"GET", "/v1/sessions/{session_key}/effects", OL_SCOPE_READ, list_session_effects,
+     "listSessionEffects", "The session's effects, oldest first",
+     .query = "org_id status after limit", .reply = "SessionEffects", .takes_org = true},
+    {"POST", "/v1/sessions/{session_key}/ticket", OL_SCOPE_APPEND, create_ticket, "makeTicket",
      "A ticket for one socket of this session: short-lived, used once", .query = "org_id",
      .body = "Empty", .reply = "Ticket", .status = 201, .takes_org = true, .goes_in_parts = true},
-    {"POST", "/v1/sessions/{session_key}/deliver", OL_SCOPE_ADMIN, deliver, "deliverSession",
-     "Send now what is owed, also what was sent a moment ago", .query = "org_id", .body = "Empty",
-     .reply = "Hurried", .status = 202, .takes_org = true},
+    {"POST", "/v1/sessions/{session_key}/deliver", OL_SCOPE_ADMIN, deliver_session,
+     "deliverSession", "Send pending effects now, also those sent a moment ago", .query = "org_id",
+     .body = "Empty", .reply = "Hurried", .status = 202, .takes_org = true},
     {0},
 };

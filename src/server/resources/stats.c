@@ -1,4 +1,4 @@
-/* stats.c: /v1/stats: the store at a glance. */
+/* stats.c: /v1/stats and /v1/dead/groups: rates, backlog, destinations, dead letters by error. */
 #include "server/http/router.h"
 #include "server/server.h"
 
@@ -24,18 +24,18 @@ static void put_rate(struct ol_buf *out, const char *name, double rate, bool is_
         ol_buf_text(out, "null");
 }
 
-static void put_destination(struct ol_rates *pulse, const struct ol_destination_health *one,
+static void put_destination(struct ol_rates *rates, const struct ol_destination_health *one,
                             struct ol_buf *out)
 {
-    struct ol_throughput flow = ol_rates_throughput(pulse, one->name);
+    struct ol_throughput throughput = ol_rates_throughput(rates, one->name);
 
     ol_destination_health_json(one, out);
     out->bytes--; // the closing brace
     ol_buf_char(out, ',');
-    put_rate(out, "ok_per_min", flow.ok_per_min, flow.is_known);
+    put_rate(out, "ok_per_min", throughput.ok_per_min, throughput.is_known);
     ol_buf_char(out, ',');
-    put_rate(out, "fail_per_min", flow.fail_per_min, flow.is_known);
-    put_number(out, "p99_ms", flow.p99_ms, flow.p99_ms >= 0);
+    put_rate(out, "fail_per_min", throughput.fail_per_min, throughput.is_known);
+    put_number(out, "p99_ms", throughput.p99_ms, throughput.p99_ms >= 0);
     put_number(out, "retrying", one->count.retrying, true);
     put_number(out, "dead", one->count.dead, true);
     put_number(out, "held", one->count.held, true);
@@ -44,22 +44,22 @@ static void put_destination(struct ol_rates *pulse, const struct ol_destination_
     ol_buf_char(out, '}');
 }
 
-static void put_totals(struct ol_rates *pulse, const struct ol_message_count *total,
+static void put_totals(struct ol_rates *rates, const struct ol_message_count *total,
                        int64_t settled, struct ol_buf *out)
 {
-    struct ol_rate_values rates = ol_rates_rates(pulse);
-    struct ol_throughput flow = ol_rates_throughput(pulse, NULL);
+    struct ol_rate_values recent = ol_rates_recent(rates);
+    struct ol_throughput throughput = ol_rates_throughput(rates, NULL);
 
     ol_buf_print(out, "{\"settled\":%lld,\"events_total\":%lld,\"rates\":{", (long long)settled,
                  (long long)settled);
-    put_rate(out, "appended", rates.appended, rates.is_known);
+    put_rate(out, "appended", recent.appended, recent.is_known);
     ol_buf_char(out, ',');
-    put_rate(out, "published", rates.published, rates.is_known);
+    put_rate(out, "published", recent.published, recent.is_known);
     ol_buf_char(out, ',');
-    put_rate(out, "failed", rates.failed, rates.is_known);
+    put_rate(out, "failed", recent.failed, recent.is_known);
     ol_buf_char(out, '}');
-    put_number(out, "publish_p50_ms", flow.p50_ms, flow.p50_ms >= 0);
-    put_number(out, "publish_p99_ms", flow.p99_ms, flow.p99_ms >= 0);
+    put_number(out, "publish_p50_ms", throughput.p50_ms, throughput.p50_ms >= 0);
+    put_number(out, "publish_p99_ms", throughput.p99_ms, throughput.p99_ms >= 0);
     put_number(out, "oldest_pending_ms", (ol_clock_wall_us() - total->oldest_pending_at) / 1000,
                total->oldest_pending_at != 0);
     put_number(out, "pending", total->pending, true);
@@ -70,9 +70,9 @@ static void put_totals(struct ol_rates *pulse, const struct ol_message_count *to
     ol_buf_print(out, ",\"is_estimate\":%s", total->is_estimate ? "true" : "false");
 }
 
-static enum ol_handler_result stats(struct ol_request *request)
+static enum ol_handler_result get_stats(struct ol_request *request)
 {
-    struct ol_rates *pulse = request->server->pulse;
+    struct ol_rates *rates = request->server->rates;
     struct ol_destination_healths all;
     int64_t settled;
     outlog_err err;
@@ -81,23 +81,23 @@ static enum ol_handler_result stats(struct ol_request *request)
         ol_destination_health_list(request->log, &request->arena, &all, &err) < 0)
         return ol_problem(request, &err);
     struct ol_buf *out = ol_request_reply(request, 200);
-    put_totals(pulse, &all.total, settled, out);
+    put_totals(rates, &all.total, settled, out);
     ol_buf_text(out, ",\"destinations\":[");
     for (size_t i = 0; i < all.count; i++) {
         ol_buf_text(out, i ? "," : "");
-        put_destination(pulse, &all.all[i], out);
+        put_destination(rates, &all.all[i], out);
     }
     ol_buf_text(out, "]}");
     return OL_HANDLER_ANSWERED;
 }
 
-static enum ol_handler_result series(struct ol_request *request)
+static enum ol_handler_result get_series(struct ol_request *request)
 {
-    ol_rates_series(request->server->pulse, ol_request_reply(request, 200));
+    ol_rates_series(request->server->rates, ol_request_reply(request, 200));
     return OL_HANDLER_ANSWERED;
 }
 
-static enum ol_handler_result dead_groups(struct ol_request *request)
+static enum ol_handler_result list_dead_groups(struct ol_request *request)
 {
     struct ol_dead_letters_groups groups;
     outlog_err err;
@@ -116,11 +116,11 @@ static enum ol_handler_result dead_groups(struct ol_request *request)
 }
 
 const struct ol_route ol_stats_routes[] = {
-    {"GET", "/v1/stats", OL_SCOPE_ADMIN, stats, "getStats",
+    {"GET", "/v1/stats", OL_SCOPE_ADMIN, get_stats, "getStats",
      "Rates, backlog and destinations right now", .reply = "Stats"},
-    {"GET", "/v1/stats/series", OL_SCOPE_ADMIN, series, "getSeries",
-     "The last fifteen minutes, a second's worth a point; null where unknown", .reply = "Series"},
-    {"GET", "/v1/dead/groups", OL_SCOPE_ADMIN, dead_groups, "listDeadGroups",
+    {"GET", "/v1/stats/series", OL_SCOPE_ADMIN, get_series, "getSeries",
+     "The last fifteen minutes, in events per second; null where unknown", .reply = "Series"},
+    {"GET", "/v1/dead/groups", OL_SCOPE_ADMIN, list_dead_groups, "listDeadGroups",
      "Dead letters by destination and error", .query = "destination", .reply = "DeadGroups"},
     {0},
 };

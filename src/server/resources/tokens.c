@@ -1,35 +1,35 @@
-/* tokens.c: /v1/tokens. */
+/* tokens.c: /v1/tokens: list, create and revoke tokens. */
 #include "server/http/router.h"
 
 #include "auth/token.h"
 
 #include <stdlib.h>
 
-struct listing {
+struct token_listing {
     struct ol_buf *out;
     size_t count;
 };
 
-static void put(void *user, const struct ol_token *token)
+static void on_token(void *user, const struct ol_token *token)
 {
-    struct listing *listing = user;
+    struct token_listing *listing = user;
     ol_buf_text(listing->out, listing->count++ ? "," : "");
     ol_token_json(token, NULL, listing->out);
 }
 
-static enum ol_handler_result list(struct ol_request *request)
+static enum ol_handler_result list_tokens(struct ol_request *request)
 {
-    struct listing listing = {.out = ol_request_reply(request, 200)};
+    struct token_listing listing = {.out = ol_request_reply(request, 200)};
     outlog_err err;
 
     ol_buf_text(listing.out, "{\"tokens\":[");
-    if (ol_token_each(request->log, false, put, &listing, &err) < 0)
+    if (ol_token_each(request->log, false, on_token, &listing, &err) < 0)
         return ol_problem(request, &err);
     ol_buf_text(listing.out, "],\"next_after\":null}");
     return OL_HANDLER_ANSWERED;
 }
 
-static enum ol_handler_result create(struct ol_request *request)
+static enum ol_handler_result create_token(struct ol_request *request)
 {
     static const char *const allowed[] = {"scope", "org_id", "rate", NULL};
     struct outlog_operator by = ol_request_operator(request);
@@ -47,16 +47,16 @@ static enum ol_handler_result create(struct ol_request *request)
     double value = rate.type == OL_JSON_NUMBER ? strtod(rate.text, NULL) : 0;
     if (rate.type > OL_JSON_NULL && (rate.type != OL_JSON_NUMBER || value <= 0 || value > 1e9))
         return ol_problem_say(request, 400, "invalid_field",
-                              "rate is a number of requests a second");
+                              "rate is a number of requests per second");
     if (ol_token_create(request->log, scope ? scope : "", org_id, value, &by, &token, secret,
                         &err) < 0)
         return ol_problem(request, &err);
     ol_token_json(&token, secret, ol_request_reply(request, 201));
-    ol_token_json(&token, NULL, &request->kept); // hashed at rest, also where answers are kept
+    ol_token_json(&token, NULL, &request->kept); // the stored answer must not hold the secret
     return OL_HANDLER_ANSWERED;
 }
 
-static enum ol_handler_result revoke(struct ol_request *request)
+static enum ol_handler_result revoke_token(struct ol_request *request)
 {
     struct outlog_operator by = ol_request_operator(request);
     outlog_err err;
@@ -68,12 +68,12 @@ static enum ol_handler_result revoke(struct ol_request *request)
 }
 
 const struct ol_route ol_token_routes[] = {
-    {"GET", "/v1/tokens", OL_SCOPE_ADMIN, list, "listTokens", "All tokens; never their secrets",
-     .reply = "TokenList"},
-    {"POST", "/v1/tokens", OL_SCOPE_ADMIN, create, "createToken",
-     "Make a token; its secret is shown this once", .body = "TokenDraft", .reply = "Token",
+    {"GET", "/v1/tokens", OL_SCOPE_ADMIN, list_tokens, "listTokens",
+     "All tokens; never their secrets", .reply = "TokenList"},
+    {"POST", "/v1/tokens", OL_SCOPE_ADMIN, create_token, "createToken",
+     "Create a token; its secret is shown only here", .body = "TokenDraft", .reply = "Token",
      .status = 201},
-    {"DELETE", "/v1/tokens/{id}", OL_SCOPE_ADMIN, revoke, "revokeToken",
-     "Revoke a token; it ends within seconds", .status = 204},
+    {"DELETE", "/v1/tokens/{id}", OL_SCOPE_ADMIN, revoke_token, "revokeToken",
+     "Revoke a token; it stops working within seconds", .status = 204},
     {0},
 };

@@ -1,4 +1,4 @@
-/* traces.c: what belongs together: /v1/traces, and causes and effects of one event. */
+/* traces.c: /v1/traces, and the causes and effects of one event. */
 #include "server/http/router.h"
 #include "server/resources/events.h"
 
@@ -14,8 +14,8 @@ static bool is_hidden(const struct ol_request *request, const struct outlog_even
     return own && (!event->org_id || strcmp(event->org_id, own) != 0);
 }
 
-/* What the asker may see, in place. */
-static void hide(const struct ol_request *request, struct outlog_page *page)
+/* Remove the events that the token may not see. */
+static void hide_events(const struct ol_request *request, struct outlog_page *page)
 {
     size_t kept = 0;
     for (size_t i = 0; i < page->count; i++)
@@ -24,7 +24,7 @@ static void hide(const struct ol_request *request, struct outlog_page *page)
     page->count = kept;
 }
 
-static enum ol_handler_result causality(struct ol_request *request)
+static enum ol_handler_result get_causality(struct ol_request *request)
 {
     const char *direction = ol_request_param(request, "direction");
     struct outlog_page page = {0};
@@ -43,7 +43,7 @@ static enum ol_handler_result causality(struct ol_request *request)
         return ol_problem_say(request, 404, "not_found", "there is no event %.80s",
                               request->args[0]);
     }
-    hide(request, &page);
+    hide_events(request, &page);
     struct ol_buf *out = ol_request_reply(request, 200);
     ol_buf_text(out, "{\"events\":[");
     for (size_t i = 0; i < page.count; i++) {
@@ -57,14 +57,14 @@ static enum ol_handler_result causality(struct ol_request *request)
     return OL_HANDLER_ANSWERED;
 }
 
-static enum ol_handler_result trace(struct ol_request *request)
+static enum ol_handler_result get_trace(struct ol_request *request)
 {
     struct outlog_filter filter = {.org_id = request->who.org_id};
     struct outlog_page page = {0};
     struct outlog_message_page messages = {0};
     outlog_err err;
 
-    // The outbox is for admins (X5), and for those who see every org.
+    // Messages are for admin tokens that see every org (X5).
     bool sees_messages = request->who.scope == OL_SCOPE_ADMIN && !request->who.org_id;
     if (outlog_trace(request->log, &filter, request->args[0], &page, &err) < 0 ||
         (sees_messages &&
@@ -87,10 +87,10 @@ static enum ol_handler_result trace(struct ol_request *request)
 }
 
 const struct ol_route ol_trace_routes[] = {
-    {"GET", "/v1/events/{id}/causality", OL_SCOPE_READ, causality, "getCausality",
+    {"GET", "/v1/events/{id}/causality", OL_SCOPE_READ, get_causality, "getCausality",
      "The chain of causes of an event (up), or the tree of what it caused (down)",
      .query = "direction", .reply = "Causality", .takes_org = true, .is_confined = true},
-    {"GET", "/v1/traces/{correlation_id}", OL_SCOPE_READ, trace, "getTrace",
+    {"GET", "/v1/traces/{correlation_id}", OL_SCOPE_READ, get_trace, "getTrace",
      "Everything of one execution", .reply = "Trace", .takes_org = true, .is_confined = true},
     {0},
 };

@@ -1,25 +1,26 @@
--- What happened lately, by indexes on time: each reads as much as happened, never a whole table.
+-- Recent rates. Each query uses an index on time and reads what is recent, never a whole table.
 
 -- name: clock_at(us)
 -- The store's own clock, which wrote the times below.
 select outlog.after(:us::bigint)
 
 -- name: batch_total(since, until)
--- How many numbers were recorded as published on the plain path.
-select coalesce(sum(to_seq - from_seq + 1), 0)::bigint from outlog.batches where published_at > :since and published_at <= :until
+-- How many sequence numbers the batches of published messages cover.
+select coalesce(sum(to_seq - from_seq + 1), 0)::bigint from outlog.batches
+ where published_at > :since and published_at <= :until
 
 -- name: batch_newest(since, until, limit literal)
 select lane, from_seq, to_seq, published_at from outlog.batches
  where published_at > :since and published_at <= :until order by published_at desc limit :limit
 
 -- name: batch_sample(lane, from_seq, to_seq, limit literal)
--- Some messages of a batch; those with a row of their own did not go with it.
+-- Some messages of a batch; a parked message was not published with it.
 select o.destination, o.created_at, case when p.seq is null then 0 else 1 end
   from outlog.outbox o left join outlog.parked p on p.lane = o.lane and p.seq = o.seq
  where o.lane = :lane and o.seq between :from_seq and :to_seq order by o.seq limit :limit
 
 -- name: parked_published(since, until, limit literal)
--- What got through after it had left the plain path: the time is there if and only if it is PUBLISHED.
+-- Parked messages that were published: published_at is set if and only if the state is PUBLISHED.
 select p.destination, p.published_at, o.created_at
   from outlog.parked p join outlog.outbox o on o.lane = p.lane and o.seq = p.seq
  where p.published_at > :since and p.published_at <= :until
@@ -32,7 +33,7 @@ select p.destination, count(*)
  group by p.destination
 
 -- name: lane_stalled(lease_us)
--- Lanes that nobody works on though something has been due for longer than a lease.
+-- A lane without an owner whose oldest message has been due for longer than a lease.
 select l.lane from outlog.lanes l
  where (l.owner is null or l.lease_until < outlog.after(-:lease_us::bigint))
    and ((select coalesce(o.available_at, o.created_at) from outlog.outbox o
