@@ -161,8 +161,8 @@ static int add_call(struct ol_applier *applier, struct apply_plan *plan, int num
         return ol_no_memory(err);
     applier->calls[plan->call_count++] = (struct ol_user_call){number, values};
     return ol_sql_template_values(template, event, applier->program.statements[number].wants_json,
-                                  applier->conn->store->user_sql->has_types, &applier->batch, values,
-                                  err);
+                                  applier->conn->store->user_sql->has_types, &applier->batch,
+                                  values, err);
 }
 
 /* The statements for an event: those for its stored version, else those for the version to which it
@@ -249,7 +249,8 @@ static int apply_at_once(struct ol_applier *applier, const struct apply_plan *pl
         return -1;
     if (move_position(applier, plan->to, out, err) < 0)
         goto failed;
-    if (store->user_sql->apply(&applier->program, applier->calls, plan->call_count, false, err) < 0) {
+    if (store->user_sql->apply(&applier->program, applier->calls, plan->call_count, false, err) <
+        0) {
         *is_user = !is_transient(err);
         goto failed;
     }
