@@ -21,70 +21,11 @@ struct body_member {
     size_t max; /* bytes of a text; 0: those of a payload. The largest number; 0: any */
 };
 
-/* SEQ                               \
-    {                                     \
-        "expected_seq", BODY_COUNT, false \
-    }
-#define FAILURE                             \
-    {"error_code", BODY_TEXT, true, 100},   \
-    {                                       \
-        "error_message", BODY_TEXT, true, 0 \
-    }
-
+/* From sql/schema/run_transitions.json. */
 static const struct run_verb {
     const char *name, *target;
     struct body_member members[10];
-} verbs[] = {
-    [OL_RECEIVE_SIGNAL] = {"receive_signal",
-                           NULL,
-                           {{"org_id", BODY_TEXT, false, 100},
-                            {"signal_type", BODY_TEXT, true, 100},
-                            {"payload", BODY_ANY},
-                            {"correlation_id", BODY_TEXT, false, 255},
-                            SEQ}},
-    [OL_START_RUN] = {"start_run",
-                      NULL,
-                      {{"org_id", BODY_TEXT, false, 100},
-                       {"signal_id", BODY_TEXT, false, 0},
-                       {"run_type", BODY_TEXT, true, 100},
-                       {"orchestrator_version", BODY_TEXT, true, 100},
-                       SEQ}},
-    [OL_CHECKPOINT_RUN] = {"checkpoint_run", "run_id", {{"checkpoint_data", BODY_ANY, true}, SEQ}},
-    [OL_COMPLETE_RUN] = {"complete_run", "run_id", {SEQ}},
-    [OL_FAIL_RUN] = {"fail_run", "run_id", {FAILURE, SEQ}},
-    [OL_CANCEL_RUN] = {"cancel_run", "run_id", {{"reason", BODY_TEXT}, SEQ}},
-    [OL_START_STEP] = {"start_step",
-                       "run_id",
-                       {{"step_type", BODY_TEXT, true, 100},
-                        {"step_index", BODY_COUNT, false, INT32_MAX},
-                        SEQ}},
-    [OL_COMPLETE_STEP] = {"complete_step",
-                          "step_id",
-                          {{"output_result", BODY_ANY, true}, {"duration_ms", BODY_COUNT}, SEQ}},
-    [OL_FAIL_STEP] = {"fail_step", "step_id", {FAILURE, SEQ}},
-    [OL_SKIP_STEP] = {"skip_step", "step_id", {{"reason", BODY_TEXT}, SEQ}},
-    [OL_RETRY_STEP] = {"retry_step", "step_id", {SEQ}},
-    [OL_CORRECT_STEP] = {"correct_step",
-                         "step_id",
-                         {{"output_result", BODY_ANY, true},
-                          {"causation_id", BODY_TEXT, false, 64},
-                          SEQ}},
-    [OL_CALL_TOOL] = {"call_tool",
-                      "step_id",
-                      {{"tool_name", BODY_TEXT, true, 100}, {"input", BODY_ANY}, SEQ}},
-    [OL_COMPLETE_TOOL] = {"complete_tool", "tool_call_id", {{"result", BODY_ANY}, SEQ}},
-    [OL_FAIL_TOOL] = {"fail_tool", "tool_call_id", {FAILURE, SEQ}},
-    [OL_REQUEST_EFFECT] = {"request_effect",
-                           "run_id",
-                           {{"effect_type", BODY_TEXT, true, 100},
-                            {"destination", BODY_TEXT, true, 100},
-                            {"effect_spec", BODY_OBJECT, true},
-                            {"idempotency_key", BODY_TEXT, false, 512},
-                            {"ordering_key", BODY_TEXT, false, 512},
-                            {"step_id", BODY_TEXT},
-                            {"max_attempts", BODY_FROM_1, false, INT32_MAX},
-                            SEQ}},
-};
+} verbs[] = {OL_RUN_VERBS};
 
 int ol_run_verb(const char *name)
 {

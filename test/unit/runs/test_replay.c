@@ -106,7 +106,7 @@ static void u3_verify_names_the_column_that_was_changed_by_hand(void **state)
     ol_buf_print(&sql, "update %s set total_steps = 5 where run_id = '%s'",
                  fixture->is_postgres ? "outlog.runs" : "outlog_runs", run_id);
     OK(fixture->conn->store->begin(fixture->conn, &err));
-    OK(fixture->conn->store->user->script(fixture->conn, sql.data, &err));
+    OK(fixture->conn->store->user_sql->script(fixture->conn, sql.data, &err));
     OK(fixture->conn->store->commit(fixture->conn, &err));
     OK(ol_run_verify(fixture->log, run_id, NULL, on_difference, &found, &differences, &err));
     assert_int_equal(differences, 1);
