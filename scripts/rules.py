@@ -60,8 +60,8 @@ def listed(items, glue=","):
 class Step:
     """One byte of a text, or a run. `of` is the inside of a [set], `is_not` negates it."""
 
-    def __init__(self, of, least, most, is_not=False):
-        self.of, self.min, self.max, self.is_not = of, least, most, is_not
+    def __init__(self, of, minimum, maximum, is_not=False):
+        self.of, self.min, self.max, self.is_not = of, minimum, maximum, is_not
 
     def is_text(self):
         return self.min == self.max == 1
@@ -313,10 +313,10 @@ def run_verbs(sqldir):
 
 
 def run_members(verb):
-    """(name, kind, most or None, is it required), expected_seq not among them."""
+    """(name, kind, maximum or None, is it required), expected_seq not among them."""
     for name, what in verb["members"].items():
-        kind, _, most = what.partition(" ")
-        yield name.rstrip("?"), kind, int(most) if most else None, not name.endswith("?")
+        kind, _, maximum = what.partition(" ")
+        yield name.rstrip("?"), kind, int(maximum) if maximum else None, not name.endswith("?")
 
 
 def any_of(states):
@@ -345,15 +345,15 @@ def run_members_sql(sqldir, _):
     out = []
     for verb in run_verbs(sqldir):
         checks = []
-        for name, kind, most, is_required in run_members(verb):
-            value, most_bytes = f"body ->> '{name}'", most or 262144
-            refuse = f"    perform outlog.refuse_field('{name}', {value}, {most_bytes}, {str(is_required).lower()});"
+        for name, kind, maximum, is_required in run_members(verb):
+            value, max_bytes = f"body ->> '{name}'", maximum or 262144
+            refuse = f"    perform outlog.refuse_field('{name}', {value}, {max_bytes}, {str(is_required).lower()});"
             if kind == "text":
-                checks += [f"if (octet_length({value}) between 1 and {most_bytes}) is "
+                checks += [f"if (octet_length({value}) between 1 and {max_bytes}) is "
                            f"{'not true' if is_required else 'false'} then", refuse, "end if;"]
             elif kind in ("count", "number"):
                 checks += [f"if {value} is not null then", f"    perform outlog.run_refuse_number('{name}', "
-                           f"({value})::numeric, {int(kind == 'number')}, {most or 'null'});", "end if;"]
+                           f"({value})::numeric, {int(kind == 'number')}, {maximum or 'null'});", "end if;"]
             elif is_required:
                 checks += [f"if body -> '{name}' is null then", refuse, "end if;"]
         out += [f"when '{verb['verb']}' then"] + [f"    {check}" for check in checks or ["null;"]]
@@ -371,8 +371,8 @@ def run_transitions_c(sqldir):
     verbs, moves = [], []
     for verb in run_verbs(sqldir):
         signal, at = verb.get("signal", {}), f"[OL_{verb['verb'].upper()}]"
-        members = [f"{{{c_text(name)}, {kinds[kind]}, {str(is_required).lower()}, {most or 0}}}"
-                   for name, kind, most, is_required in run_members(verb)]
+        members = [f"{{{c_text(name)}, {kinds[kind]}, {str(is_required).lower()}, {maximum or 0}}}"
+                   for name, kind, maximum, is_required in run_members(verb)]
         members.append('{"expected_seq", BODY_COUNT, false, 0}')
         verbs.append(f"{at} = {{{c_text(verb['verb'])}, {text(verb.get('target'))}, {{{', '.join(members)}}}}},")
         moves.append(f"{at} = {{{text(any_of(verb['from']) if 'from' in verb else None)}, {text(verb.get('to'))}, "

@@ -2,7 +2,7 @@
 -- same transaction (rule 1): the relay then sees another parked_gen and plans anew.
 
 -- part: asked_for(m, d)
--- What a person may ask of messages; d is whichever table should be looked into for the destination.
+-- The filters of an operator; d is the table whose destination is compared.
    and d.destination = :destination --? destination
    and m.event_type = :event_type   --? event_type
    and m.created_at >= :since       --? since

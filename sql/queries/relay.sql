@@ -12,8 +12,8 @@ delete from outlog.relays where run = :run
 delete from outlog.relays where heartbeat_at < outlog.after(-:dead_after_us::bigint)
 
 -- name: relay_count(dead_after_us)
--- How many relays share the lanes, what time it is there, how many lanes there are, and where the newest
--- generation of them begins.
+-- The count of relays, the database's time, the count of lanes, and the first lane of the newest
+-- generation.
 select count(*), outlog.after(0), (select count(*) from outlog.lanes), (select max(first_lane) from outlog.lanes)
   from outlog.relays where heartbeat_at >= outlog.after(-:dead_after_us::bigint)
 

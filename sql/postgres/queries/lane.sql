@@ -2,8 +2,9 @@
 -- runs in a transaction that did (rule 1).
 
 -- name: lane_free(is_safe)
--- Lanes that may be taken: no owner, or its lease is over by the database's clock, if that can be trusted;
--- and all that stood on the plain path of older generations is done. With their generation and its size.
+-- Lanes that may be taken: without an owner, or with a lease that ended by the database's clock
+-- where that clock can be trusted; and older generations have nothing left to claim. Each comes
+-- with its generation and the size of that.
 select l.lane, l.first_lane, (select count(*) from outlog.lanes g where g.first_lane = l.first_lane)
   from outlog.lanes l
  where (l.owner is null or (l.lease_until < now() and :is_safe::integer = 1))
@@ -23,8 +24,8 @@ select outlog.knows_server(:lease_us)::integer
 select outlog.resize_lanes(:lanes::integer)::integer
 
 -- name: lanes_touch(lanes)
--- Locks the lanes (a JSON array) for an operator, and all of newer generations, whose keys may have to wait;
--- in ascending order (rule 1).
+-- Locks the lanes (a JSON array) for an operator, in ascending order (rule 1); and all lanes of
+-- newer generations, whose keys may have to wait.
 update outlog.lanes t set parked_gen = t.parked_gen + 1
   from (select l.lane from outlog.lanes l
          where l.lane in (select value::smallint from json_array_elements_text(:lanes))
@@ -33,14 +34,14 @@ update outlog.lanes t set parked_gen = t.parked_gen + 1
  where t.lane = l.lane
 
 -- name: lane_lock(lane)
--- Locks a lane that may be taken. No row: it may not, or another is at it; whoever goes on without the lock
--- could take a lane whose open claim nobody has parked.
+-- Locks a lane that may be taken. No row: it may not, or another relay is taking it. Without the
+-- lock the caller could take a lane whose open claim is not parked yet.
 select 1 from outlog.lanes where lane = :lane::smallint and (owner is null or lease_until < now())
    for update skip locked
 
 -- name: lane_park_claim(lane)
--- Of a lane that was locked: parks what the former owner left (rule 3). These are first attempts whose
--- outcome nobody knows: due at once, or DEAD where they may not be repeated.
+-- Parks the open claim of the former owner of a locked lane (rule 3). These are first attempts with
+-- an unknown outcome: due at once, or DEAD where they may not be repeated.
 insert into outlog.parked (lane, seq, destination, ordering_key, state, held, attempts, unsent, available_at,
        last_error)
 select o.lane, o.seq, o.destination, o.ordering_key, case when c.is_final then 'DEAD' else 'PENDING' end,
@@ -55,7 +56,7 @@ on conflict (lane, seq) do nothing
 returning seq, state
 
 -- name: lane_take(lane, run, name, lease_us)
--- Takes the lane, after lane_lock and lane_park_claim in the same transaction, and raises its epoch.
+-- Takes the lane and raises its epoch; after lane_lock and lane_park_claim in the same transaction.
 update outlog.lanes t
    set epoch = t.epoch + 1, owner = :run, owner_name = :name,
        lease_until = now() + :lease_us::bigint * interval '1 microsecond',
@@ -65,9 +66,10 @@ update outlog.lanes t
 returning t.epoch, t.head, t.gaps::text, t.parked_gen, t.claim_no, l.owner is not null
 
 -- name: lane_advance(lane, epoch, parked_gen, claim_no, head, gaps, claim, lease_us)
--- Record the open batch as published but for what is parked in the same transaction, and claim the
--- next one. No row: fenced (another epoch), somebody else changed parked rows (another parked_gen), or a
--- turn that was given up for lost has happened after all (another claim_no). Returns where the row is now.
+-- Records the open batch as published, except what is parked in the same transaction, and claims
+-- the next one. No row: fenced (another epoch), another session changed parked rows (another
+-- parked_gen), or a turn that was taken for lost was committed after all (another claim_no).
+-- Returns the row's ctid.
 with u as (
     update outlog.lanes
        set head = :head, gaps = :gaps::int8multirange, claim = :claim::int8multirange, claim_no = claim_no + 1,
@@ -156,8 +158,8 @@ select virtualtransaction || '/' || coalesce(pid, 0) from pg_locks
    and pid is distinct from pg_backend_pid()
 
 -- name: lane_poll(lanes)
--- One cheap look at all owned lanes (a JSON array): newest message, parked_gen, when the next parked
--- message is due in microseconds (null: none).
+-- A cheap poll of all owned lanes (a JSON array): newest message, parked_gen, and in how many
+-- microseconds the next parked message is due (null: none).
 select l.lane, coalesce((select max(seq) from outlog.outbox o where o.lane = l.lane), 0), l.epoch, l.parked_gen,
        (select (extract(epoch from min(available_at) - now()) * 1000000)::bigint from outlog.parked p
          where p.lane = l.lane and p.state = 'PENDING'),

@@ -1,6 +1,6 @@
--- Looking at messages, where PostgreSQL needs its own words. A lane is walked by its own numbers, from
--- the newest down; `bounds` is a JSON array of [lane, lowest, below]. OFFSET 0 keeps the planner from
--- turning a few index probes into a scan of the outbox.
+-- Listing messages, where PostgreSQL needs other SQL. A lane is read by its seq, from the newest
+-- down; `bounds` is a JSON array of [lane, lowest, below]. OFFSET 0 keeps the planner from turning
+-- a few index probes into a scan of the outbox.
 
 -- name: message_places(ids)
 select o.event_id, o.lane, o.seq
@@ -22,9 +22,9 @@ select v.event_id, v.org_id, v.destination, v.event_type, v.state, v.attempts, v
  order by p.n
 
 -- name: messages_parked(bounds, state, limit literal, destination?, retrying?, event_type?, since?, until?)
--- DEAD and retrying messages all have a parked row. Here and below, lanes are merged by time, but each
--- lane is read downwards by its seq, also where clocks differ: a page ends at a seq, and no message
--- above it is missed.
+-- DEAD and retrying messages all have a parked row. Here and below, lanes are merged by time, but
+-- each lane is read downwards by its seq, also where clocks differ: a page ends at a seq, and no
+-- message above it is missed.
 select top.lane, top.seq
   from json_array_elements(:bounds) b
  cross join lateral (
@@ -130,7 +130,7 @@ select o.event_id, o.seq
  order by o.seq
 
 -- name: pending_after(lane, after, upto, limit literal, destination?, event_type?, since?, until?, retrying?)
--- Messages that wait, in the order they were made: parked ones, those in a gap and those above the head.
+-- PENDING messages in the order of their seq: parked ones, those in a gap, those above the head.
 select o.event_id, o.seq
   from outlog.lanes l
  cross join lateral (

@@ -1,8 +1,8 @@
--- The lane protocol on SQLite: one lane, one writer. A transaction (BEGIN IMMEDIATE) is the lock, so
--- the steps that PostgreSQL does in one statement are several here.
+-- The lane protocol on SQLite: one lane, one writer. A transaction (BEGIN IMMEDIATE) is the lock,
+-- so what PostgreSQL does in one statement is several here.
 
 -- name: lane_free(is_safe)
--- The lane, if it may be taken: no owner, or its lease is over. There is one generation, of one lane.
+-- The lane if it may be taken: it has no owner, or the lease ended. There is one generation of one.
 select lane, first_lane, 1 from outlog_lanes where owner is null or (lease_until < outlog_after(0) and :is_safe = 1)
 
 -- name: lane_is_sane(lane)

@@ -38,12 +38,12 @@ create trigger events_hold_settled before insert on outlog.events
     for each statement execute function outlog.hold_settled();
 alter table outlog.events enable always trigger events_hold_settled;
 
--- The highest event_id that a reader may pass: below it no event can still appear.
--- Returns the event_id of the last settled event, 0 when there is none. Call it before the read: in
---   one statement with the read, or in a transaction that keeps its first snapshot, the rows would
---   be older than the answer.
--- Errors: read_only (on a standby, which cannot see the writers); misuse (not READ COMMITTED).
--- Locks: none.
+-- settled: the highest event_id that a reader may pass: below it no event can still appear.
+-- Returns:    the event_id of the last settled event, 0 when there is none. Call it before the
+--             read: in one statement with the read, or in a transaction that keeps its first
+--             snapshot, the rows would be older than the answer.
+-- Errors:     read_only (on a standby, which cannot see the writers); misuse (not READ COMMITTED).
+-- Locks:      none.
 --
 -- The result is the id of an event, never that of a gap. An id that a rolled-back transaction took
 -- at the end of the sequence is given out a second time when the server crashes before it logged
@@ -69,12 +69,13 @@ begin
     return coalesce((select max(e.event_id) from outlog.events e where e.event_id <= least(last, held)), 0);
 end $$;
 
--- Reads settled events in order: the safe read for plain SQL, in one call.
---   after      the event_id to continue after; 0: from the beginning
---   max_rows   how many rows at most
--- Returns all columns of outlog.events.
--- Errors: invalid_field (an argument is null, or max_rows negative), and those of outlog.settled.
--- Locks: none.
+-- read: reads settled events in order: the safe read for plain SQL, in one call.
+-- Parameters: after     the event_id to continue after; 0: from the beginning
+--             max_rows  how many rows at most
+-- Returns:    all columns of outlog.events.
+-- Errors:     invalid_field (an argument is null, or max_rows negative), and those of
+--             outlog.settled.
+-- Locks:      none.
 create function outlog.read(after bigint default 0, max_rows integer default 100)
     returns setof outlog.events language plpgsql volatile
     set search_path = pg_catalog, pg_temp

@@ -98,10 +98,11 @@ begin
     return parsed;
 end $$;
 
--- The canonical form of a JSON value, which request hashes are made of.
--- Returns keys sorted by bytes, no white space, numbers as written, strings with the fewest
---   escapes: the same bytes as ol_json_canonical() in C; null for null.
--- Errors: none. Locks: none.
+-- normal_json: the canonical form of a JSON value, which request hashes are made of.
+-- Returns:    keys sorted by bytes, no white space, numbers as written, strings with the fewest
+--             escapes: the same bytes as ol_json_canonical() in C; null for null.
+-- Errors:     none.
+-- Locks:      none.
 create function outlog.normal_json(value json) returns text language plpgsql immutable
     set search_path = pg_catalog, pg_temp as $$
 begin
@@ -118,23 +119,27 @@ begin
     end;
 end $$;
 
--- The hash by which a repeated request is recognised.
--- Returns the SHA-256 of outlog.normal_json(request) in hex.
--- Errors: none. Locks: none.
+-- request_hash: the hash by which a repeated request is recognised.
+-- Returns:    the SHA-256 of outlog.normal_json(request) in hex.
+-- Errors:     none.
+-- Locks:      none.
 create function outlog.request_hash(request json) returns text language sql immutable
     return encode(sha256(convert_to(outlog.normal_json(request), 'UTF8')), 'hex');
 
--- The deterministic idempotency key of S0 5.1 (I3).
---   payload   JSON as text
--- Returns aggregate_type:aggregate_id:event_type:hash; null where an argument is.
--- Errors: PostgreSQL's own where payload is no JSON. Locks: none.
+-- derived_key: the deterministic idempotency key of S0 5.1 (I3).
+-- Parameters: payload  JSON as text
+-- Returns:    aggregate_type:aggregate_id:event_type:hash; null where an argument is.
+-- Errors:     PostgreSQL's own where payload is no JSON.
+-- Locks:      none.
 create function outlog.derived_key(aggregate_type text, aggregate_id text, event_type text, payload text)
     returns text language sql immutable
     return aggregate_type || ':' || aggregate_id || ':' || event_type || ':' ||
            outlog.request_hash(payload::json);
 
--- A new UUIDv7: 48 bits of milliseconds by the server's clock, the rest random.
--- Errors: none. Locks: none.
+-- uuid7: makes an id.
+-- Returns:    a new UUIDv7: 48 bits of milliseconds by the server's clock, the rest random.
+-- Errors:     none.
+-- Locks:      none.
 create function outlog.uuid7() returns uuid language sql volatile
     return encode(overlay(set_bit(set_bit(uuid_send(gen_random_uuid()), 52, 1), 53, 1)
                   placing substring(int8send((date_part('epoch', clock_timestamp()) * 1000)::bigint) from 3)

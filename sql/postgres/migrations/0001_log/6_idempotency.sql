@@ -34,17 +34,17 @@ create function outlog.idempotency_get(org_key text, actor_id text, endpoint tex
        and r.endpoint = idempotency_get.endpoint and r.idempotency_key = idempotency_get.idempotency_key
 $$;
 
--- Claims an idempotency key for a command of your own.
---   org_id            null: infrastructure
---   actor_id, endpoint   with org_id the scope of the key
---   idempotency_key   1 to 512 bytes
---   request           what the command was asked, compared by its canonical form
--- Returns null when the key is new: do the work and call outlog.idempotency_end in this
---   transaction. Otherwise returns the answer of the first call.
--- Errors: idempotency_key_reuse (another request has this key); idempotency_in_progress (the first
---   call still runs after lock_timeout, or committed without an answer); invalid_field (length of
---   the key); misuse (an argument is null).
--- Locks: the key, until the transaction ends. Waits for another transaction that holds it.
+-- idempotency_begin: claims an idempotency key for a command of your own.
+-- Parameters: org_id              null: infrastructure
+--             actor_id, endpoint  with org_id the scope of the key
+--             idempotency_key     1 to 512 bytes
+--             request             what the command was asked, compared by its canonical form
+-- Returns:    null when the key is new: do the work and call outlog.idempotency_end in this
+--             transaction. Otherwise returns the answer of the first call.
+-- Errors:     idempotency_key_reuse (another request has this key); idempotency_in_progress (the
+--             first call still runs after lock_timeout, or committed without an answer);
+--             invalid_field (length of the key); misuse (an argument is null).
+-- Locks:      the key, until the transaction ends. Waits for another transaction that holds it.
 create function outlog.idempotency_begin(org_id text, actor_id text, endpoint text,
         idempotency_key text, request json) returns text language plpgsql
     security definer set search_path = pg_catalog, pg_temp as $$
@@ -68,10 +68,12 @@ begin
     return first.response;
 end $$;
 
--- Stores the answer of the command that outlog.idempotency_begin allowed, under the same arguments.
---   response   what repeats get; text of any form
--- Returns false when this transaction did not begin the key, or has stored an answer already.
--- Errors: none. Locks: the key, as outlog.idempotency_begin does.
+-- idempotency_end: stores the answer of the command that outlog.idempotency_begin allowed, under
+-- the same arguments.
+-- Parameters: response  what repeats get; text of any form
+-- Returns:    false when this transaction did not begin the key, or has stored an answer already.
+-- Errors:     none.
+-- Locks:      the key, as outlog.idempotency_begin does.
 create function outlog.idempotency_end(org_id text, actor_id text, endpoint text,
         idempotency_key text, response text) returns boolean language plpgsql
     security definer set search_path = pg_catalog, pg_temp as $$

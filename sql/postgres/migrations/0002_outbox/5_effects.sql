@@ -9,24 +9,25 @@ begin
                                            from '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}') || '"}';
 end $$;
 
--- Stores an effect, its message and the event EFFECT_REQUESTED in the caller's transaction.
---   effect_type, destination   of the message; 1 to 100 bytes
---   effect_spec       the message's payload: a JSON object of at most 256 KiB
---   org_id            null: infrastructure; in a run the org of the run
---   run_id, step_id, session_key, checkpoint_id   what the effect belongs to
---   idempotency_key   default: that of effect_spec, else derived from effect_spec
---   ordering_key, max_attempts   of the message
---   correlation_id    default: that of the run or cause, else a new one
---   causation_id      id or event_id of the causing event; default: the step's, else the run's
---                     start
---   actor_type, actor_id   of the event
--- Returns effect_id, event_id of the message, and duplicate: an effect with this key exists, and
---   the ids are those of the first.
--- Errors: invalid_field, invalid_json, too_large; not_found (the run has no such step, or another
---   org); illegal_transition (the run is not RUNNING); idempotency_key_reuse (a message that is no
---   effect has the key); unavailable (another transaction just took the key: roll back and retry);
---   unknown_causation; and those of outlog.append.
--- Locks: the row of the run, until the transaction ends.
+-- request_effect: stores an effect, its message and the event EFFECT_REQUESTED in the caller's
+-- transaction.
+-- Parameters: effect_type, destination  of the message; 1 to 100 bytes
+--             effect_spec      the message's payload: a JSON object of at most 256 KiB
+--             org_id           null: infrastructure; in a run the org of the run
+--             run_id, step_id, session_key, checkpoint_id  what the effect belongs to
+--             idempotency_key  default: that of effect_spec, else derived from effect_spec
+--             ordering_key, max_attempts  of the message
+--             correlation_id   default: that of the run or cause, else a new one
+--             causation_id     id or event_id of the causing event; default: the step's, else the
+--                              run's start
+--             actor_type, actor_id  of the event
+-- Returns:    effect_id, event_id of the message, and duplicate: an effect with this key exists,
+--             and the ids are those of the first.
+-- Errors:     invalid_field, invalid_json, too_large; not_found (the run has no such step, or
+--             another org); illegal_transition (the run is not RUNNING); idempotency_key_reuse (a
+--             message that is no effect has the key); unavailable (another transaction just took
+--             the key: roll back and retry); unknown_causation; and those of outlog.append.
+-- Locks:      the row of the run, until the transaction ends.
 create function outlog.request_effect(
         effect_type text, destination text, effect_spec text, org_id text default null,
         run_id text default null, step_id text default null, session_key text default null,

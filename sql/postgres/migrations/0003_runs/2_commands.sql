@@ -425,16 +425,17 @@ end $$;
 
 -- --- the entry point ---
 
--- Runs one command. The functions of 3_functions.sql and the C library call it.
---   verb, id         what to do (run_transitions.json), and the run, step or tool call to do it to
---   org              the only org the caller may use; null: every org
---   actor_type, actor_id, request_id   of the events; null: the defaults of outlog.append
---   idempotency_key  not null: a repeat returns the first answer, and replayed is true (I1)
---   body             a JSON object with the members of the verb
--- Returns the object of docs/runs.md as answer.
--- Errors: invalid_field, org_required, not_found, illegal_transition, sequence_conflict,
---   idempotency_key_reuse, idempotency_in_progress, and those of outlog.append.
--- Locks: the row of the run, and that of its signal where it changes, until the transaction ends.
+-- run_command: runs one command. The functions of 3_functions.sql and the C library call it.
+-- Parameters: verb, id         what to do (run_transitions.json), and its target
+--             org              the only org the caller may use; null: every org
+--             actor_type, actor_id, request_id  of the events; null: the defaults of outlog.append
+--             idempotency_key  a repeat returns the first answer, and replayed is true (I1)
+--             body             a JSON object with the members of the verb
+-- Returns:    the object of docs/runs.md as answer.
+-- Errors:     invalid_field, org_required, not_found, illegal_transition, sequence_conflict,
+--             idempotency_key_reuse, idempotency_in_progress, and those of outlog.append.
+-- Locks:      the row of the run, and that of its signal where it changes, until the transaction
+--             ends.
 create function outlog.run_command(verb text, id text, org text, actor_type text, actor_id text, request_id text,
         idempotency_key text, body json, out answer json, out replayed boolean)
     language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$

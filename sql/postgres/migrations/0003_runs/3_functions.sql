@@ -2,17 +2,19 @@
 -- bodies. JSON is passed as text, as in outlog.append. A null argument means the same as none,
 -- except org_id.
 --
--- What all of them have in common (each runs outlog.run_command, in the caller's transaction):
---   actor_type, actor_id, request_id   of the events; default: system, system, a new id
---   idempotency_key   a repeat with this key returns the first row and changes nothing; its scope
---                     is org, actor and verb
---   expected_seq      the last aggregate_seq of the target (of the run for start_step), 0 for a new
---                     one
--- Returns the changed object as one row.
--- Errors: invalid_field, invalid_json, too_large; not_found (no such id); illegal_transition (its
---   state does not allow the command: docs/runs.md); sequence_conflict; idempotency_key_reuse;
---   idempotency_in_progress; secret_material. A failed call changes nothing.
--- Locks: the row of the run until the transaction ends; commands of one run wait for each other.
+-- For all of them, each runs outlog.run_command in the caller's transaction:
+-- Parameters: actor_type, actor_id, request_id  of the events; default: system, system, a new id
+--             idempotency_key  a repeat with this key returns the first row and changes nothing;
+--                              its scope is org, actor and verb
+--             expected_seq     the last aggregate_seq of the target (of the run for start_step), 0
+--                              for a new one
+-- Returns:    the changed object as one row.
+-- Errors:     invalid_field, invalid_json, too_large; not_found (no such id); illegal_transition
+--             (its state does not allow the command: docs/runs.md); sequence_conflict;
+--             idempotency_key_reuse; idempotency_in_progress; secret_material. A failed call
+--             changes nothing.
+-- Locks:      the row of the run until the transaction ends; commands of one run wait for each
+--             other.
 
 create function outlog.any_json(value text, field text) returns json language plpgsql immutable
     set search_path = pg_catalog, pg_temp as $$
@@ -49,12 +51,12 @@ begin
     return case status when 'COMPLETED' then 'complete_' when 'FAILED' then 'fail_' else 'cancel_' end || what;
 end $$;
 
--- Stores a signal: something that came in and that a run may work on.
---   org_id           required; null: infrastructure
---   signal_type      required, 1 to 100 bytes
---   payload          any JSON
---   correlation_id   default: a new one
--- Errors: also org_required (org_id is missing).
+-- receive_signal: stores a signal: something that came in and that a run may work on.
+-- Parameters: org_id          required; null: infrastructure
+--             signal_type     required, 1 to 100 bytes
+--             payload         any JSON
+--             correlation_id  default: a new one
+-- Errors:     also org_required (org_id is missing).
 create function outlog.receive_signal(org_id text default '', signal_type text default null,
         payload text default null, correlation_id text default null, actor_type text default 'system',
         actor_id text default 'system', request_id text default null, idempotency_key text default null,
@@ -67,12 +69,12 @@ create function outlog.receive_signal(org_id text default '', signal_type text d
      cross join lateral json_populate_record(null::outlog.signal_view, c.answer) v
 $$;
 
--- Starts a run, RUNNING, and sets its signal to PROCESSING.
---   org_id                required; null: infrastructure
---   run_type, orchestrator_version   required, 1 to 100 bytes
---   signal_id             of a signal of the same org that is RECEIVED or FAILED
--- Errors: also org_required (org_id is missing).
--- Locks: also the row of the signal.
+-- start_run: starts a run, RUNNING, and sets its signal to PROCESSING.
+-- Parameters: org_id     required; null: infrastructure
+--             run_type, orchestrator_version  required, 1 to 100 bytes
+--             signal_id  of a signal of the same org that is RECEIVED or FAILED
+-- Errors:     also org_required (org_id is missing).
+-- Locks:      also the row of the signal.
 create function outlog.start_run(org_id text default '', run_type text default null,
         orchestrator_version text default null, signal_id text default null, actor_type text default 'system',
         actor_id text default 'system', request_id text default null, idempotency_key text default null,
@@ -85,9 +87,9 @@ create function outlog.start_run(org_id text default '', run_type text default n
      cross join lateral json_populate_record(null::outlog.run_view, c.answer) v
 $$;
 
--- Starts a step, RUNNING, of a RUNNING run.
---   step_type    1 to 100 bytes
---   step_index   from 0; default: the next, from 1
+-- start_step: starts a step, RUNNING, of a RUNNING run.
+-- Parameters: step_type   1 to 100 bytes
+--             step_index  from 0; default: the next, from 1
 create function outlog.start_step(run_id text, step_type text, step_index integer default null,
         actor_type text default 'system', actor_id text default 'system', request_id text default null,
         idempotency_key text default null, expected_seq bigint default null)
@@ -98,9 +100,9 @@ create function outlog.start_step(run_id text, step_type text, step_index intege
      cross join lateral json_populate_record(null::outlog.step_view, c.answer) v
 $$;
 
--- Completes a RUNNING step.
---   output_result   any JSON
---   duration_ms     from 0; default: since the step started
+-- complete_step: completes a RUNNING step.
+-- Parameters: output_result  any JSON
+--             duration_ms    from 0; default: since the step started
 create function outlog.complete_step(step_id text, output_result text, duration_ms bigint default null,
         actor_type text default 'system', actor_id text default 'system', request_id text default null,
         idempotency_key text default null, expected_seq bigint default null)
@@ -113,9 +115,9 @@ create function outlog.complete_step(step_id text, output_result text, duration_
      cross join lateral json_populate_record(null::outlog.step_view, c.answer) v
 $$;
 
--- Fails a RUNNING step.
---   error_code      1 to 100 bytes
---   error_message   1 to 262144 bytes
+-- fail_step: fails a RUNNING step.
+-- Parameters: error_code     1 to 100 bytes
+--             error_message  1 to 262144 bytes
 create function outlog.fail_step(step_id text, error_code text, error_message text, actor_type text default 'system',
         actor_id text default 'system', request_id text default null, idempotency_key text default null,
         expected_seq bigint default null)
@@ -126,8 +128,8 @@ create function outlog.fail_step(step_id text, error_code text, error_message te
      cross join lateral json_populate_record(null::outlog.step_view, c.answer) v
 $$;
 
--- Skips a RUNNING or FAILED step.
---   reason   1 to 262144 bytes
+-- skip_step: skips a RUNNING or FAILED step.
+-- Parameters: reason  1 to 262144 bytes
 create function outlog.skip_step(step_id text, reason text default null, actor_type text default 'system',
         actor_id text default 'system', request_id text default null, idempotency_key text default null,
         expected_seq bigint default null)
@@ -138,7 +140,8 @@ create function outlog.skip_step(step_id text, reason text default null, actor_t
      cross join lateral json_populate_record(null::outlog.step_view, c.answer) v
 $$;
 
--- Sets a FAILED step to RUNNING again: clears its error, counts the retry, restarts its clock.
+-- retry_step: sets a FAILED step to RUNNING again: clears its error, counts the retry, restarts its
+-- clock.
 create function outlog.retry_step(step_id text, actor_type text default 'system', actor_id text default 'system',
         request_id text default null, idempotency_key text default null, expected_seq bigint default null)
     returns setof outlog.step_view language sql security definer set search_path = pg_catalog, pg_temp as $$
@@ -148,11 +151,11 @@ create function outlog.retry_step(step_id text, actor_type text default 'system'
      cross join lateral json_populate_record(null::outlog.step_view, c.answer) v
 $$;
 
--- Corrects the result of a COMPLETED or FAILED step, also in a run that has ended. It is COMPLETED
--- then.
---   output_result   any JSON
---   causation_id    id or event_id of the corrected event; default: the newest of the step
--- Errors: also unknown_causation.
+-- correct_step: corrects the result of a COMPLETED or FAILED step, also in a run that has ended. It
+-- is COMPLETED then.
+-- Parameters: output_result  any JSON
+--             causation_id   id or event_id of the corrected event; default: the newest of the step
+-- Errors:     also unknown_causation.
 create function outlog.correct_step(step_id text, output_result text, causation_id anycompatible default null,
         actor_type text default 'system', actor_id text default 'system', request_id text default null,
         idempotency_key text default null, expected_seq bigint default null)
@@ -165,9 +168,10 @@ create function outlog.correct_step(step_id text, output_result text, causation_
      cross join lateral json_populate_record(null::outlog.step_view, c.answer) v
 $$;
 
--- Starts a tool call in a RUNNING step. Its tool_call_id is the id of the event TOOL_CALLED.
---   tool_name   1 to 100 bytes
---   input       any JSON
+-- call_tool: starts a tool call in a RUNNING step. Its tool_call_id is the id of the event
+-- TOOL_CALLED.
+-- Parameters: tool_name  1 to 100 bytes
+--             input      any JSON
 create function outlog.call_tool(step_id text, tool_name text, input text default null,
         actor_type text default 'system', actor_id text default 'system', request_id text default null,
         idempotency_key text default null, expected_seq bigint default null)
@@ -178,10 +182,11 @@ create function outlog.call_tool(step_id text, tool_name text, input text defaul
      cross join lateral json_populate_record(null::outlog.tool_view, c.answer) v
 $$;
 
--- Ends a tool call that has not ended.
---   status       COMPLETED or FAILED; default: FAILED where there is an error_code, else COMPLETED
---   result       any JSON, of a completed call
---   error_code, error_message   required for FAILED
+-- end_tool: ends a tool call that has not ended.
+-- Parameters: status  COMPLETED or FAILED; default: FAILED where there is an error_code, else
+--                     COMPLETED
+--             result  any JSON, of a completed call
+--             error_code, error_message  required for FAILED
 create function outlog.end_tool(tool_call_id text, result text default null, error_code text default null,
         error_message text default null, status text default null, actor_type text default 'system',
         actor_id text default 'system', request_id text default null, idempotency_key text default null,
@@ -195,8 +200,9 @@ create function outlog.end_tool(tool_call_id text, result text default null, err
      cross join lateral json_populate_record(null::outlog.tool_view, c.answer) v
 $$;
 
--- Stores a checkpoint of a RUNNING run: what its orchestrator needs to continue from here.
---   checkpoint_data   any JSON
+-- checkpoint_run: stores a checkpoint of a RUNNING run: what its orchestrator needs to continue
+-- from here.
+-- Parameters: checkpoint_data  any JSON
 create function outlog.checkpoint_run(run_id text, checkpoint_data text, actor_type text default 'system',
         actor_id text default 'system', request_id text default null, idempotency_key text default null,
         expected_seq bigint default null)
@@ -208,12 +214,12 @@ create function outlog.checkpoint_run(run_id text, checkpoint_data text, actor_t
      cross join lateral json_populate_record(null::outlog.checkpoint_view, c.answer) v
 $$;
 
--- Ends a RUNNING run, and its signal with it.
---   status       COMPLETED, FAILED or CANCELLED; default: FAILED where there is an error_code, else
---                COMPLETED, which needs every step COMPLETED or SKIPPED
---   error_code, error_message   required for FAILED
---   reason       of a cancelled run
--- Locks: also the row of the signal.
+-- end_run: ends a RUNNING run, and its signal with it.
+-- Parameters: status  COMPLETED, FAILED or CANCELLED; default: FAILED where there is an error_code,
+--                     else COMPLETED, which needs every step COMPLETED or SKIPPED
+--             error_code, error_message  required for FAILED
+--             reason  of a cancelled run
+-- Locks:      also the row of the signal.
 create function outlog.end_run(run_id text, status text default null, error_code text default null,
         error_message text default null, reason text default null, actor_type text default 'system',
         actor_id text default 'system', request_id text default null, idempotency_key text default null,

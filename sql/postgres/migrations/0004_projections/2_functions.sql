@@ -100,15 +100,15 @@ create function outlog.projection_stranger(tables json) returns text language sq
      order by name limit 1
 $$;
 
--- Waits until a projection has applied an event (P4, read-your-writes).
---   name       of the projection
---   event_id   of a committed event: a transaction that waits for its own event waits until the
---              timeout
---   timeout    0 to 3600 seconds, an interval or a number of seconds; default: 5 seconds
--- Returns true when the projection has applied the event, false when it has not in time.
--- Errors: invalid_field (an argument is missing or out of range); not_found (no such projection);
---   misuse (not READ COMMITTED).
--- Locks: none. It polls, so the connection is busy meanwhile.
+-- wait_projection: waits until a projection has applied an event (P4, read-your-writes).
+-- Parameters: name      of the projection
+--             event_id  of a committed event: a transaction that waits for its own event waits
+--                       until the timeout
+--             timeout   0 to 3600 seconds, an interval or a number of seconds; default: 5 seconds
+-- Returns:    true when the projection has applied the event, false when it has not in time.
+-- Errors:     invalid_field (an argument is missing or out of range); not_found (no such
+--             projection); misuse (not READ COMMITTED).
+-- Locks:      none. It polls, so the connection is busy meanwhile.
 create function outlog.wait_projection(name text, event_id bigint, timeout interval default '5 seconds')
     returns boolean language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare

@@ -122,8 +122,8 @@ create table outlog_lanes (
 insert into outlog_lanes (lane) values (0);
 
 create table outlog_parked (
-    seq          integer primary key,
     lane         integer not null default 0,
+    seq          integer primary key,
     attempts     integer not null,
     unsent       integer not null default 0,
     budget_from  integer not null default 0,
@@ -157,9 +157,9 @@ create index outlog_parked_troubles on outlog_parked (destination, updated_at)
     where last_error is not null and state in ('PENDING', 'CLAIMED', 'DEAD');
 
 create table outlog_batches (
-    to_seq       integer not null,
-    from_seq     integer not null,
     lane         integer not null default 0,
+    from_seq     integer not null,
+    to_seq       integer not null,
     claimed_by   text    not null,
     claimed_at   text    not null,
     published_at text    not null,
@@ -167,9 +167,9 @@ create table outlog_batches (
 create index outlog_batches_lately on outlog_batches (published_at);
 
 create table outlog_attempts (
+    lane        integer not null default 0,
     seq         integer not null,
     attempt     integer not null,
-    lane        integer not null default 0,
     started_at  text    not null,
     duration_ms integer not null,
     outcome     text    not null check (outcome in ('ok', 'failed', 'unknown', 'released')),
