@@ -149,8 +149,8 @@ static int run(struct ol_cli *cli)
     atomic_int begun = 0;
     options.begun = &begun;
     struct ol_worker_stats total = {0};
-    struct ol_sinks_thread sinks;
-    ol_sinks_start(&sinks, &options, &is_stopped);
+    struct ol_sink_thread sinks;
+    ol_sink_thread_start(&sinks, &options, &is_stopped);
     for (int i = 0; i < count; i++) {
         threads[i] = (struct thread){.options = options};
         pthread_create(&threads[i].id, NULL, run_thread, &threads[i]);
@@ -164,7 +164,7 @@ static int run(struct ol_cli *cli)
         total.dead += threads[i].stats.dead;
         total.fenced += threads[i].stats.fenced;
     }
-    ol_sinks_join(&sinks);
+    ol_sink_thread_join(&sinks);
     ol_span_exporter_close(options.tracer);
     double took = (double)(ol_clock_boot_us() - started) / 1e6;
     snprintf(seconds, sizeof seconds, "%.2f", took);

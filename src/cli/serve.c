@@ -68,14 +68,14 @@ static const char *direct_store(const struct ol_cli *cli)
 struct house {
     const struct ol_server_options *options;
     struct engine relay, projector;
-    struct ol_sinks_thread sinks;
+    struct ol_sink_thread sinks;
 };
 
 static void start_all(struct house *house)
 {
     if (house->options->has_relay) {
         start(&house->relay);
-        ol_sinks_start(&house->sinks, &house->relay.relay, &is_stopped);
+        ol_sink_thread_start(&house->sinks, &house->relay.relay, &is_stopped);
     }
     start(&house->projector);
 }
@@ -86,7 +86,7 @@ static void join_all(struct house *house)
         pthread_join(house->relay.id, NULL);
     if (house->projector.is_running)
         pthread_join(house->projector.id, NULL);
-    ol_sinks_join(&house->sinks);
+    ol_sink_thread_join(&house->sinks);
 }
 
 /* Nothing is delivered by a daemon that cannot listen, so the others start now. */

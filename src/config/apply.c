@@ -211,7 +211,7 @@ static int tell_relays(struct ol_config_change *a)
 {
     for (size_t i = 0; i < a->out->count; i++)
         if (a->out->all[i].noun == ol_nouns[OL_CONFIG_DESTINATION])
-            return ol_store_exec(a->conn, OL_Q_LANES_TELL, OL_NO_PARAMS, NULL, a->err);
+            return ol_store_exec(a->conn, OL_Q_LANES_INVALIDATE, OL_NO_PARAMS, NULL, a->err);
     return 0;
 }
 

@@ -110,7 +110,7 @@ int outlog_destination_pause(outlog *log, const char *destination, bool paused,
     }
     if (ol_store_exec(tx->conn, OL_Q_DESTINATION_PAUSE,
                       OL_PARAMS(ol_value_text(destination), ol_value_int(paused)), NULL, err) < 0 ||
-        ol_store_exec(tx->conn, OL_Q_LANES_TELL, OL_NO_PARAMS, NULL, err) < 0 ||
+        ol_store_exec(tx->conn, OL_Q_LANES_INVALIDATE, OL_NO_PARAMS, NULL, err) < 0 ||
         ol_audit_append(tx, by, paused ? "outlog.destination.paused" : "outlog.destination.resumed",
                         "outlog.destination", destination, "{}", err) < 0)
         goto out;

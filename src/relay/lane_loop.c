@@ -1,4 +1,4 @@
-/* lane_loop.c: a lane's step: record what was claimed, claim what comes next.
+/* lane_loop.c: one step of a lane: record what was claimed, claim what comes next.
  *
  * A turn is built without changing anything, written in one transaction, and applied to memory only
  * when it is known to be stored. So a turn can be built again after a lost connection, and a fenced
@@ -9,16 +9,17 @@
 
 #include <stdlib.h>
 
-/* Forget a lane that is not ours any more. Whatever is on the wire ends by its own token, if it has
- * one; the rest was parked by whoever took the lane. */
+enum { LANE_RETRY_US = 100000 }; /* pause after a store error */
+
+/* Messages on the wire end by their own token, if they have one; the new owner has parked the
+ * others. */
 void ol_lane_loop_lose(struct ol_relay_lane *wl)
 {
-    struct ol_worker *worker = wl->worker;
     wl->is_owned = false;
-    worker->owned--;
+    wl->worker->lanes.owned_count--;
     if (wl->open) {
         for (size_t i = 0; i < wl->open->count; i++)
-            wl->open->items[i].is_parked = false; // outcomes of these are dropped
+            wl->open->messages[i].is_parked = false; // outcomes of these are dropped
         wl->open->next = wl->loose;
         wl->loose = wl->open;
         wl->open = NULL;
@@ -34,216 +35,224 @@ int ol_lane_loop_reload(struct ol_relay_lane *wl, outlog_err *err)
     return ol_lane_reload(wl->worker->conn, &wl->lane, err);
 }
 
-static bool claims_parked(const struct ol_relay_lane *wl)
+/* --- building a turn --- */
+
+static bool may_claim(const struct ol_relay_lane *wl)
 {
-    return wl->wants_due && !wl->gives_back && !wl->worker->wants_settings &&
-           atomic_load(wl->worker->stop) == 0;
+    return !wl->gives_back && atomic_load(wl->worker->stop) == 0;
 }
 
-/* Leases of rows count from `before` their claim was sent, and not from when the round began: other
- * lanes' turns may have taken long, and then these would have no time left to be sent. */
-static int start_parked(struct ol_relay_lane *wl, struct ol_batch *holder,
-                        struct ol_claimed_message *items, size_t count, int64_t before,
-                        outlog_err *err)
-{
-    holder->items = items;
-    holder->count = count;
-    holder->claimed_at = before;
-    holder->claim = ol_delivery_span_since(before);
-    holder->lease_end = before + wl->worker->turn.row_lease_us;
-    if (!ol_batch_link(wl->worker, holder))
-        return ol_no_memory(err);
-    for (size_t i = 0; i < count; i++)
-        ol_outcomes_if_spent(wl, &items[i]);
-    holder->next = wl->loose;
-    wl->loose = holder;
-    return 0;
-}
-
-static int build(struct ol_relay_lane *wl, struct ol_batch **fresh, struct ol_buf *rooms,
-                 outlog_err *err)
+static int build_turn(struct ol_relay_lane *wl, struct ol_batch **fresh, struct ol_buf *capacity,
+                      outlog_err *err)
 {
     struct ol_worker *worker = wl->worker;
     struct ol_turn *turn = &worker->turn;
-    bool may_claim = !wl->gives_back && atomic_load(worker->stop) == 0;
 
     ol_turn_begin(turn, &wl->lane);
-    ol_side_effects_reset(&worker->record);
+    ol_side_effects_reset(&worker->effects);
     turn->row_lease_us = wl->lane.lease_us;
     turn->reap = wl->wants_reap;
     if (wl->open)
         ol_outcomes_open(worker, wl->open);
     for (struct ol_batch *batch = wl->loose; batch; batch = batch->next)
         ol_outcomes_loose(worker, batch);
-    ol_map_clear(&worker->parked);
-    ol_map_clear(&worker->parked_to);
-    if (may_claim && ol_plan_may_read(wl)) {
-        if (ol_plan_claim(wl, fresh, err) < 0)
-            return -1;
+    ol_map_clear(&worker->scratch.parked);
+    ol_map_clear(&worker->scratch.parked_to);
+    if (may_claim(wl) && ol_plan_may_read(wl) && ol_plan_claim(wl, fresh, err) < 0)
+        return -1;
+    if (may_claim(wl) && wl->wants_due && !worker->wants_settings) {
+        ol_plan_capacity(wl, capacity);
+        turn->capacity = capacity->data;
     }
-    if (claims_parked(wl)) {
-        ol_plan_capacity(wl, rooms);
-        turn->rooms = rooms->data;
-    }
-    ol_side_effects_attach(&worker->record, turn);
+    ol_side_effects_attach(&worker->effects, turn);
     return 0;
 }
 
-/* Keys that failed in the batch being recorded must block the plan made beside it. */
+static bool is_empty_turn(const struct ol_relay_lane *wl)
+{
+    const struct ol_turn *turn = &wl->worker->turn;
+    return !wl->open && !turn->finished_count && !turn->planned_count && !turn->sent_count &&
+           turn->head == wl->lane.head && !turn->capacity && !turn->reap;
+}
+
+/* Keys that failed in the batch being recorded must block the plan of the same turn. */
 static void block_failed_keys(struct ol_relay_lane *wl, int64_t by)
 {
     for (size_t i = 0; wl->open && i < wl->open->count; i++) {
-        struct ol_claimed_message *item = &wl->open->items[i];
-        if (item->state != OL_CLAIMED_DONE || item->outcome.kind != OUTLOG_PUBLISH_OK)
-            ol_outcomes_count_key(wl, item, by);
+        struct ol_claimed_message *message = &wl->open->messages[i];
+        if (wl->open->items[i].state != OL_ITEM_DONE || message->outcome.kind != OUTLOG_PUBLISH_OK)
+            ol_outcomes_count_key(wl, message, by);
     }
 }
 
-/* Keys of the messages that the plan parked with attempts 0. */
-static void apply_parked_keys(struct ol_relay_lane *wl)
+/* --- applying a turn --- */
+
+static void add_counts(const struct ol_map *from, struct ol_map *to)
 {
-    struct ol_map *parked = &wl->worker->parked;
-    for (size_t i = 0; i < parked->room; i++)
-        if (parked->entries[i].key)
-            ol_map_add(&wl->lane.keys, parked->entries[i].key, parked->entries[i].count);
-    parked = &wl->worker->parked_to;
-    for (size_t i = 0; i < parked->room; i++)
-        if (parked->entries[i].key)
-            ol_map_add(&wl->lane.waiting, parked->entries[i].key, parked->entries[i].count);
+    for (size_t i = 0; i < from->room; i++)
+        if (from->entries[i].key)
+            ol_map_add(to, from->entries[i].key, from->entries[i].count);
 }
 
-/* What was claimed is on its way. */
 int ol_lane_loop_open(struct ol_relay_lane *wl, struct ol_batch *fresh, outlog_err *err)
 {
-    fresh->claimed_at = wl->worker->now;
-    fresh->claim = ol_delivery_span_since(wl->worker->now);
+    fresh->claimed_at = wl->worker->clock.now;
+    fresh->claim = ol_delivery_span_since(wl->worker->clock.now);
     wl->open = fresh;
     return ol_batch_link(wl->worker, fresh) ? 0 : ol_no_memory(err);
+}
+
+/* Leases of rows count from `before` their claim was sent, and not from the start of the round: the
+ * turns of other lanes may have taken long, and then no time would be left to send these. */
+static int start_parked(struct ol_relay_lane *wl, struct ol_batch *parked, int64_t before,
+                        outlog_err *err)
+{
+    parked->claimed_at = before;
+    parked->claim = ol_delivery_span_since(before);
+    parked->lease_end = before + wl->worker->turn.row_lease_us;
+    if (!ol_batch_wrap(parked) || !ol_batch_link(wl->worker, parked))
+        return ol_no_memory(err);
+    for (size_t i = 0; i < parked->count; i++)
+        ol_outcomes_if_spent(wl, &parked->items[i]);
+    parked->next = wl->loose;
+    wl->loose = parked;
+    return 0;
+}
+
+/* The turn is stored: memory follows. Takes *fresh and *parked as far as they are used. */
+static int apply_turn(struct ol_relay_lane *wl, struct ol_batch **fresh, struct ol_batch **parked,
+                      int64_t before, outlog_err *err)
+{
+    struct ol_worker *worker = wl->worker;
+    wl->wants_reap = false;
+    wl->wants_due = (*parked)->count > 0;
+    if (wl->open)
+        ol_outcomes_apply_open(wl);
+    ol_outcomes_apply_loose(wl);
+    add_counts(&worker->scratch.parked, &wl->lane.keys);
+    add_counts(&worker->scratch.parked_to, &wl->lane.waiting);
+    // The claim is stored, even if the store cannot be read now. If it were forgotten here, the
+    // next turn would record its messages as published.
+    if (wl->lane.is_reaped && ol_lane_reload(worker->conn, &wl->lane, err) < 0)
+        ol_lane_invalidate(&wl->lane);
+    if (*fresh && (*fresh)->count) {
+        struct ol_batch *claimed = *fresh;
+        *fresh = NULL;
+        if (ol_lane_loop_open(wl, claimed, err) < 0)
+            return -1;
+    }
+    if ((*parked)->count) {
+        if (start_parked(wl, *parked, before, err) < 0)
+            return -1;
+        *parked = NULL;
+    }
+    return 0;
+}
+
+static int apply_result(struct ol_relay_lane *wl, enum ol_turn_result result,
+                        struct ol_batch **fresh, struct ol_batch **parked, int64_t before,
+                        outlog_err *err)
+{
+    switch (result) {
+    case OL_TURN_STALE:
+        wl->wants_read = true; // what was read must be read again
+        return ol_lane_loop_reload(wl, err);
+    case OL_TURN_FENCED:
+        wl->worker->stats->fenced++;
+        ol_lane_loop_lose(wl);
+        return 0;
+    default:
+        return apply_turn(wl, fresh, parked, before, err);
+    }
 }
 
 static int take_turn(struct ol_relay_lane *wl, outlog_err *err)
 {
     struct ol_worker *worker = wl->worker;
-    struct ol_batch *fresh = NULL, *holder = calloc(1, sizeof *holder);
-    struct ol_buf rooms = {0};
-    struct ol_claimed_message *items;
-    size_t count;
+    struct ol_batch *fresh = NULL, *parked = calloc(1, sizeof *parked);
+    struct ol_buf capacity = {0};
     enum ol_turn_result result;
     int outcome = -1;
 
-    if (!holder)
+    if (!parked)
         return ol_no_memory(err);
-    holder->lane = wl;
+    parked->lane = wl;
     block_failed_keys(wl, 1);
-    int built = build(wl, &fresh, &rooms, err);
+    outcome = build_turn(wl, &fresh, &capacity, err);
     block_failed_keys(wl, -1);
-    if (built < 0)
+    if (outcome < 0 || is_empty_turn(wl))
         goto out;
-    struct ol_turn *t = &worker->turn;
-    bool is_empty = !wl->open && !t->finished_count && !t->planned_count && !t->sent_count &&
-                    t->head == wl->lane.head && !t->rooms && !t->reap;
-    if (is_empty) {
-        outcome = 0;
-        goto out;
-    }
     int64_t before = ol_clock_boot_us();
-    if (ol_turn_write(worker->conn, &wl->lane, t, &holder->arena, &items, &count, &result, err) < 0)
+    outcome = ol_turn_write(worker->conn, &wl->lane, &worker->turn, &parked->arena,
+                            &parked->messages, &parked->count, &result, err);
+    if (outcome < 0)
         goto out;
-    outcome = 0;
     worker->stats->recorded_at = ol_clock_boot_us();
-    if (result == OL_TURN_STALE) {
-        outcome = ol_lane_loop_reload(wl, err);
-        wl->wants_read = true; // what was read must be read again
-        goto out;
-    }
-    if (result == OL_TURN_FENCED) {
-        worker->stats->fenced++;
-        ol_lane_loop_lose(wl);
-        goto out;
-    }
-    wl->wants_reap = false;
-    wl->wants_due = count > 0;
-    if (wl->open)
-        ol_outcomes_apply_open(wl);
-    ol_outcomes_apply_loose(wl);
-    apply_parked_keys(wl);
-    // What is claimed is claimed, also when the store cannot be read now: were it forgotten here,
-    // the next turn would record it as published.
-    if (wl->lane.is_reaped && ol_lane_reload(worker->conn, &wl->lane, err) < 0)
-        ol_lane_invalidate(&wl->lane);
-    if (fresh && fresh->count) {
-        outcome = ol_lane_loop_open(wl, fresh, err);
-        fresh = NULL;
-        if (outcome < 0)
-            goto out;
-    }
-    if (count) {
-        outcome = start_parked(wl, holder, items, count, before, err);
-        holder = outcome == 0 ? NULL : holder;
-    }
+    outcome = apply_result(wl, result, &fresh, &parked, before, err);
 out:
     if (fresh)
         ol_batch_free(fresh);
-    if (holder)
-        ol_batch_free(holder);
-    ol_buf_clear(&rooms);
+    if (parked)
+        ol_batch_free(parked);
+    ol_buf_clear(&capacity);
     return outcome;
 }
 
-static int turn(struct ol_relay_lane *wl, outlog_err *err)
+static int take_overlapped_turn(struct ol_relay_lane *wl, outlog_err *err)
 {
     wl->is_in_turn = true;
-    ol_overlap_begin(wl->worker);
+    ol_batch_overlap_begin(wl->worker);
     int result = take_turn(wl, err);
-    ol_overlap_end(wl->worker);
+    ol_batch_overlap_end(wl->worker);
     return result;
 }
 
 /* --- a lane's step --- */
 
-/* Rows that are due may all stand behind their keys or a closed destination: look before writing.
- * Where all of them are for one that hangs there is no need to look. */
+/* Rows that are due may all be behind their keys or for a closed destination: check before writing.
+ * If all of them are for a destination that hangs, no query is needed. */
 bool ol_lane_loop_finds_due(struct ol_relay_lane *wl, outlog_err *err)
 {
-    struct ol_buf rooms = {0};
+    struct ol_buf capacity = {0};
     bool has = false;
     for (struct ol_target *t = wl->worker->targets.first; t; t = t->next)
         t->planned = 0;
-    ol_plan_capacity(wl, &rooms);
-    if (rooms.bytes > 2 && ol_lane_has_due(wl->worker->conn, &wl->lane, rooms.data, &has, err) < 0)
+    ol_plan_capacity(wl, &capacity);
+    if (capacity.bytes > 2 &&
+        ol_lane_has_due(wl->worker->conn, &wl->lane, capacity.data, &has, err) < 0)
         has = false;
     wl->wants_due = has;
-    ol_buf_clear(&rooms);
+    ol_buf_clear(&capacity);
     return has;
 }
 
-static int end_orphan(struct ol_relay_lane *wl, struct ol_claimed_message *item, outlog_err *err)
+static int end_orphan(struct ol_relay_lane *wl, struct ol_relay_item *item, outlog_err *err)
 {
     struct ol_worker *worker = wl->worker;
     bool is_ours;
     ol_turn_begin(&worker->turn, &wl->lane);
-    ol_side_effects_reset(&worker->record);
+    ol_side_effects_reset(&worker->effects);
     ol_outcomes_one(worker, item);
-    ol_side_effects_attach(&worker->record, &worker->turn);
+    ol_side_effects_attach(&worker->effects, &worker->turn);
     if (ol_turn_finish_orphan(worker->conn, &wl->lane, &worker->turn, &is_ours, err) < 0)
         return -1;
     if (is_ours)
         ol_outcomes_apply_one(wl, item);
-    item->is_parked = false;
+    item->claimed->is_parked = false;
     return 0;
 }
 
-/* Stragglers of a lane that somebody else has now still end by their own token (rule 13), each for
- * itself: one may have been given to somebody else, and the others not. */
+/* Stragglers of a lane that has another owner now still end by their own token (rule 13), one by
+ * one: some of them may have been claimed by others since. */
 static int end_orphans(struct ol_relay_lane *wl, outlog_err *err)
 {
     for (struct ol_batch *batch = wl->loose; batch; batch = batch->next)
         for (size_t i = 0; i < batch->count; i++) {
-            struct ol_claimed_message *item = &batch->items[i];
-            if (item->state != OL_CLAIMED_DONE || !item->is_parked ||
+            struct ol_relay_item *item = &batch->items[i];
+            if (item->state != OL_ITEM_DONE || !item->claimed->is_parked ||
                 end_orphan(wl, item, err) == 0)
                 continue;
-            wl->retry_at = wl->worker->now + 100000;
+            wl->retry_at = wl->worker->clock.now + LANE_RETRY_US;
             return -1;
         }
     ol_outcomes_apply_loose(wl);
@@ -256,57 +265,68 @@ bool ol_lane_loop_is_plain(const struct ol_relay_lane *wl)
         atomic_load(wl->worker->stop))
         return false;
     for (size_t i = 0; wl->open && i < wl->open->count; i++) {
-        const struct ol_claimed_message *item = &wl->open->items[i];
-        if (item->state != OL_CLAIMED_DONE || item->outcome.kind != OUTLOG_PUBLISH_OK ||
-            item->is_kept || item->at_most_once || item->notice || item->is_push ||
-            ol_effect_is_message(item))
+        const struct ol_relay_item *item = &wl->open->items[i];
+        if (item->state != OL_ITEM_DONE || item->claimed->outcome.kind != OUTLOG_PUBLISH_OK ||
+            item->is_kept || item->claimed->at_most_once || item->notification || item->is_push ||
+            ol_effect_is_message(item->claimed))
             return false;
     }
     return true;
 }
 
 /* A batch that went well can wait a moment to be recorded: at a steady pace the next claim of the
- * lane comes within milliseconds and records it in the same commit. Not what a crash meanwhile
- * would condemn, nor what others wait for. */
-static bool lingers(struct ol_relay_lane *wl)
+ * lane comes within milliseconds and records it in the same commit. This does not apply to messages
+ * that a crash meanwhile would make DEAD, nor to those that others wait for. */
+static bool may_linger(struct ol_relay_lane *wl)
 {
-    struct ol_worker *worker = wl->worker;
+    struct ol_worker_clock *clock = &wl->worker->clock;
     int64_t until = wl->open ? wl->open->claimed_at + OL_RELAY_LINGER_US : 0;
 
-    if (until <= worker->now || !ol_lane_loop_is_plain(wl))
+    if (until <= clock->now || !ol_lane_loop_is_plain(wl))
         return false;
-    if (until < worker->linger_until)
-        worker->linger_until = until;
+    if (until < clock->linger_until)
+        clock->linger_until = until;
     return true;
+}
+
+static void pump_lane(struct ol_relay_lane *wl)
+{
+    struct ol_worker *worker = wl->worker;
+    if (wl->open)
+        ol_batch_pump(worker, wl->open);
+    for (struct ol_batch *batch = wl->loose; batch; batch = batch->next) {
+        ol_batch_pump(worker, batch);
+        if (worker->clock.now - batch->claimed_at > worker->options->patience_us || !may_claim(wl))
+            ol_batch_release_unsent(batch);
+    }
+}
+
+/* Is there anything to record or to claim now? */
+static bool needs_turn(struct ol_relay_lane *wl, outlog_err *err)
+{
+    if (wl->open && !ol_batch_is_ready(wl->worker, wl->open))
+        return false;
+    bool may_read = ol_plan_may_read(wl);
+    if (!may_read && may_linger(wl))
+        return false;
+    return wl->open || wl->has_finished || may_read || wl->wants_reap ||
+           (wl->wants_due && ol_lane_loop_finds_due(wl, err));
 }
 
 int ol_lane_loop_step(struct ol_relay_lane *wl, bool *moved, outlog_err *err)
 {
     struct ol_worker *worker = wl->worker;
-    if (worker->now < wl->retry_at)
+    if (worker->clock.now < wl->retry_at)
         return 0;
     if (!wl->is_owned)
         return wl->has_finished ? end_orphans(wl, err) : 0;
-    if (wl->open)
-        ol_batch_pump(worker, wl->open);
-    for (struct ol_batch *batch = wl->loose; batch; batch = batch->next) {
-        ol_batch_pump(worker, batch);
-        if (worker->now - batch->claimed_at > worker->options->patience_us || wl->gives_back ||
-            atomic_load(worker->stop))
-            ol_batch_release_unsent(batch);
-    }
-    if (wl->open && !ol_batch_is_ready(worker, wl->open))
-        return 0;
-    bool reads = ol_plan_may_read(wl);
-    if (!reads && lingers(wl))
-        return 0;
-    if (!wl->open && !wl->has_finished && !reads && !wl->wants_reap &&
-        (!wl->wants_due || !ol_lane_loop_finds_due(wl, err)))
+    pump_lane(wl);
+    if (!needs_turn(wl, err))
         return 0;
     int64_t claim_no = wl->lane.claim_no;
-    if (turn(wl, err) < 0) {
-        wl->retry_at = worker->now + 100000;
-        if (worker->now > wl->lane.lease_end)
+    if (take_overlapped_turn(wl, err) < 0) {
+        wl->retry_at = worker->clock.now + LANE_RETRY_US;
+        if (worker->clock.now > wl->lane.lease_end)
             ol_lane_loop_lose(wl);
         return -1;
     }

@@ -4,7 +4,7 @@
 -- stay: what is in them is delivered from there, and can be requeued for ever. Taking the outbox's lock
 -- waits for every writer that knows only the old lanes, so the new generation comes after the old one in
 -- order, key by key: its lanes are taken only when the plain path of the older ones is empty (lane_free),
--- and a key waits while an older lane has an open message of it (elder_keys, parked_due).
+-- and a key waits while an older lane has an open message of it (older_keys, parked_due).
 create function outlog.resize_lanes(lane_count integer) returns boolean
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
