@@ -130,7 +130,7 @@ static int finish(struct ol_setting_types_reader *r)
     if (s->preset) {
         if (!r->has_guarantee)
             s->guarantee = OL_AT_MOST_ONCE;
-        if (s->retry.kind == OL_RETRY_UNSAID) {
+        if (s->retry.kind == OL_RETRY_UNSET) {
             preset.max_attempts = s->retry.max_attempts ? s->retry.max_attempts : 5;
             preset.jitter = s->retry.jitter;
             preset.has_jitter = s->retry.has_jitter;
