@@ -213,7 +213,7 @@ void ol_progress_end(struct ol_progress *progress)
 void ol_cli_bulk_result_begin(const struct ol_cli *cli, struct ol_bulk_result *tally,
                               struct outlog_requeue *how)
 {
-    tally->most_ids = cli->json ? SIZE_MAX : 0;
+    tally->ids_max = cli->json ? SIZE_MAX : 0;
     how->on_message = ol_bulk_result_note;
     how->user = tally;
 }

@@ -10,7 +10,7 @@ void ol_bulk_result_note(void *user, const char *event_id)
 {
     struct ol_bulk_result *result = user;
     result->count++;
-    if (result->is_dry || result->named >= result->most_ids)
+    if (result->is_dry || result->named >= result->ids_max)
         return;
     ol_buf_print(&result->ids, "%s\"%s\"", result->named++ ? "," : "", event_id);
 }

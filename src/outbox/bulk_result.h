@@ -10,8 +10,8 @@
 struct ol_bulk_result {
     const char *verb; /* "requeued", "killed" */
     int64_t count, skipped;
-    bool is_dry;     /* a dry run: they were only counted */
-    size_t most_ids; /* how many ids are listed: a million would help nobody */
+    bool is_dry;    /* a dry run: they were only counted */
+    size_t ids_max; /* how many ids are listed: a million would help nobody */
     size_t named;
     struct ol_buf ids;
 };

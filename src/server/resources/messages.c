@@ -97,7 +97,7 @@ enum { MOST_IDS = 10000 };
 static int read_how(struct ol_request *request, const struct ol_json *body,
                     struct ol_bulk_result *tally, struct outlog_requeue *how)
 {
-    tally->most_ids = MOST_IDS;
+    tally->ids_max = MOST_IDS;
     *how = (struct outlog_requeue){.by = ol_request_operator(request),
                                    .on_message = ol_bulk_result_note,
                                    .user = tally};
