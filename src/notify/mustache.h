@@ -2,8 +2,8 @@
  *
  *     {{name}} {{a.b.0}} {{.}}        a value; escaped for HTML if that is asked for
  *     {{{name}}} {{&name}}            the same, never escaped
- *     {{#name}} … {{/name}}           once for each element of a list, once for any other value
- * that is not empty; names are searched in an object first
+ *     {{#name}} … {{/name}}           once per element of a list, once for any other value that is
+ *                                     not empty; names are searched in an object first
  *     {{^name}} … {{/name}}           if it is absent, null, false, "" or an empty list
  *     {{! comment }}
  *

@@ -1,9 +1,10 @@
 /* admin.c: requeue, kill, release.
  *
- * P1  A change begins by touching the lanes that it is about, in ascending order: that is the lock,
- * and it tells the owner to reload parked rows (rules 1, 9). P2  The state of a message is read
- * after that, and it changes only from that state. P3  The audit event is in the same transaction
- * (X4): there is no change without an event and no event without a change. */
+ * P1  A change begins by touching its lanes, in ascending order: that is the lock, and it makes
+ *     the owner reload parked rows (rules 1, 9).
+ * P2  The state of a message is read after that, and it changes only from that state.
+ * P3  The audit event is in the same transaction (X4): there is no change without an event and no
+ *     event without a change. */
 #include "outbox/admin.h"
 
 #include "base/buf.h"

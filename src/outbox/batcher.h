@@ -10,10 +10,11 @@
  *
  * G1  A command is done completely or not at all, and answered exactly once.
  * G2  Its outcome is its own: a refused command leaves no trace and does not affect the others.
- * G3  No caller gets an answer before its data is stored; an outcome that cannot be known is
- * unknown for every command of that transaction that was not refused before. G4  A command whose
- * aggregate is locked by another transaction does not delay the others, and is tried again for a
- * few seconds. G5  The number of waiting commands is limited; one more is refused at once. */
+ * G3  No caller gets an answer before its data is stored. An outcome that cannot be known is
+ *     unknown for every command of that transaction that was not refused before.
+ * G4  A command whose aggregate is locked by another transaction does not delay the others, and
+ *     is tried again for a few seconds.
+ * G5  The number of waiting commands is limited; one more is refused at once. */
 #ifndef OL_OUTBOX_BATCHER_H
 #define OL_OUTBOX_BATCHER_H
 

@@ -262,8 +262,7 @@ static int append_requested(outlog_tx *tx, const struct outlog_new_effect *draft
     ol_buf_json_text(&payload, draft->checkpoint_id);
     ol_buf_text(&payload, ",\"destination\":");
     ol_buf_json_text(&payload, draft->destination);
-    ol_buf_print(&payload, ",\"message_id\":\"%s\",\"idempotency_key\":",
-                 out->message_id);
+    ol_buf_print(&payload, ",\"message_id\":\"%s\",\"idempotency_key\":", out->message_id);
     ol_buf_json_text(&payload, key);
     ol_buf_char(&payload, '}');
     struct outlog_new_event event = {.org_id = draft->org_id,

@@ -54,8 +54,8 @@ static int count_parked(struct ol_conn *conn, struct message_counter *c, outlog_
 {
     struct ol_rows rows;
     int more;
-    if (ol_store_query(conn, OL_Q_COUNT_PARKED, OL_PARAMS(ol_value_int(COUNT_PARKED_MAX)), &rows, err) <
-        0)
+    if (ol_store_query(conn, OL_Q_COUNT_PARKED, OL_PARAMS(ol_value_int(COUNT_PARKED_MAX)), &rows,
+                       err) < 0)
         return -1;
     while ((more = ol_rows_next(&rows, err)) > 0) {
         struct ol_message_count *count = find_count(c, ol_rows_text(&rows, 0, NULL));
@@ -117,7 +117,8 @@ static int count_lanes(struct ol_conn *conn, struct message_counter *c, outlog_e
 
     if (!parts)
         return ol_no_memory(err);
-    if (ol_store_query(conn, OL_Q_COUNT_LANES, OL_PARAMS(ol_value_int(COUNT_SAMPLE)), &rows, err) < 0)
+    if (ol_store_query(conn, OL_Q_COUNT_LANES, OL_PARAMS(ol_value_int(COUNT_SAMPLE)), &rows, err) <
+        0)
         return -1;
     while ((more = ol_rows_next(&rows, err)) > 0) {
         if (ol_rows_int(&rows, 0) != lane) {
@@ -132,7 +133,7 @@ static int count_lanes(struct ol_conn *conn, struct message_counter *c, outlog_e
         }
         if (!ol_rows_is_null(&rows, 2) && count < COUNT_DESTINATIONS_MAX)
             parts[count++] = (struct lane_backlog){ol_rows_copy(&rows, 2, c->arena, &failed),
-                                              ol_rows_int(&rows, 3), read_time(&rows, 4)};
+                                                   ol_rows_int(&rows, 3), read_time(&rows, 4)};
     }
     ol_rows_end(&rows);
     if (failed)

@@ -166,7 +166,7 @@ bool ol_retry_preset(const char *name, struct ol_retry *out)
     return true;
 }
 
-/* --- which policy, and what it says --- */
+/* --- which policy, and its waits --- */
 
 /* `layer` provides what `out` does not set yet. */
 static void fill_missing(struct ol_retry *out, const struct ol_retry *layer)

@@ -287,7 +287,7 @@ void ol_multi_lane_turn_clear(struct ol_worker *worker);
  * and publish the state of the destinations. */
 int ol_ownership_heartbeat(struct ol_worker *worker, outlog_err *err);
 
-/* Refresh the settings if that is wanted before the next heartbeat: whoever changes a destination
+/* Refresh the settings if that is wanted before the next heartbeat: a change of a destination
  * touches all lanes. */
 int ol_ownership_load_settings(struct ol_worker *worker, outlog_err *err);
 

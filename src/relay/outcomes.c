@@ -227,8 +227,7 @@ void ol_outcomes_apply_loose(struct ol_relay_lane *wl)
     wl->has_finished = false;
 }
 
-/* A message is not sent again once relays that went away have used all of its attempts (rule 14).
- */
+/* A message is not sent again once relays that went away have used up its attempts (rule 14). */
 void ol_outcomes_if_spent(struct ol_relay_lane *wl, struct ol_relay_item *item)
 {
     struct ol_claimed_message *message = item->claimed;

@@ -12,8 +12,8 @@ enum {
     PLAN_BUSY_US = 20000
 };
 
-/* BUSY: its destination is full for a moment. SURPLUS: full, and nobody knows for how long. SKIP:
- * an operator has parked it already. STOP: out of memory. */
+/* BUSY: its destination is full for a moment. SURPLUS: full, and it is not known for how long.
+ * SKIP: an operator has parked it already. STOP: out of memory. */
 enum plan_decision { PLAN_SEND, PLAN_PARK, PLAN_BUSY, PLAN_SURPLUS, PLAN_SKIP, PLAN_STOP };
 
 /* A hole in the numbers that is only milliseconds old usually closes by itself. All holes of one

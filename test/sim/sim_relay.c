@@ -7,12 +7,13 @@
  * is drawn from the seed, so a seed is a history. After each step the history must satisfy these:
  *
  * S1  One message of a key is on the wire at a time. (rule 11)
- * S2  A message is sent for the first time only after every older one of its key was accepted, or
- * is dead. (9) S3  An attempt has a number of its own, which grows. (O4) S4  At most once: a
- * message that may have arrived is not sent again unless an operator asks for it. S5  PUBLISHED
- * means that the target accepted it; attempts never fall. (O7) S6  Nothing is on the wire beyond
- * the lease of the lane it was claimed under. (rule 4) S7  In the end, when nothing goes wrong any
- * more, everything is PUBLISHED or DEAD.
+ * S2  A message is sent for the first time only after every older one of its key was accepted or
+ *     is dead. (rule 9)
+ * S3  An attempt has a number of its own, which grows. (O4)
+ * S4  At most once: a message that may have arrived is sent again only if an operator asks for it.
+ * S5  PUBLISHED means that the target accepted it; attempts never fall. (O7)
+ * S6  Nothing is on the wire beyond the lease of the lane it was claimed under. (rule 4)
+ * S7  In the end, when nothing goes wrong any more, everything is PUBLISHED or DEAD.
  *
  * Prints a hash of the history: the same seed prints the same hash. */
 #include "base/clock.h"

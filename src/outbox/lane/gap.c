@@ -1,8 +1,7 @@
-/* gap.c: numbers that were handed out and that no read has seen: when is such a gap closed? (rule
- * 20)
+/* gap.c: numbers that were handed out and that no read has seen: when is such a gap dead?
  *
- * A gap is closed when a read missed it, after that all transactions were listed that could still
- * fill it, all of those have ended, and one more read misses it again. */
+ * Rule 20: a gap is dead when a read missed it, after that all transactions were listed that could
+ * still fill it, all of those have ended, and one more read misses it again. */
 #include "base/clock.h"
 #include "outbox/lane/lane.h"
 
@@ -103,7 +102,7 @@ void ol_gap_close(struct ol_lane *lane, const struct ol_claimed_message *message
             for (size_t j = 0; j < count && messages[j].seq <= seq; j++)
                 is_seen |= messages[j].seq == seq;
             if (!is_seen && contains_seq(lane->proof.gaps, lane->proof.gap_count, seq)) {
-                // a whole closed range at a time: a rollback of a bulk insert leaves millions of
+                // a whole dead range at a time: a rollback of a bulk insert leaves millions of
                 // numbers
                 for (size_t k = 0; k < lane->proof.gap_count; k++)
                     if (seq >= lane->proof.gaps[k].from && seq <= lane->proof.gaps[k].to) {

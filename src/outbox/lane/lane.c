@@ -1,4 +1,4 @@
-/* lane.c: the lane protocol. lane.h has its invariants; gap.c decides when a gap is closed, turn.c
+/* lane.c: the lane protocol. lane.h has its invariants; gap.c decides when a gap is dead, turn.c
  * builds what ol_turn_write() writes, cursor.c updates the lane's row. */
 #include "outbox/lane/cursor.h"
 
@@ -24,10 +24,10 @@ void ol_lane_clear(struct ol_lane *lane)
 /* --- ranges --- */
 
 /* '{[1,4),[7,8)}' into ranges. */
-static size_t parse_ranges(const char *text, struct ol_range *out, size_t room)
+static size_t parse_ranges(const char *text, struct ol_range *out, size_t out_max)
 {
     size_t count = 0;
-    for (const char *at = text; (at = strchr(at, '[')) && count < room; count++) {
+    for (const char *at = text; (at = strchr(at, '[')) && count < out_max; count++) {
         char *end;
         out[count].from = strtoll(at + 1, &end, 10);
         out[count].to = strtoll(end + 1, NULL, 10) - 1;
@@ -110,7 +110,7 @@ int ol_lane_check(struct ol_conn *conn, const struct ol_lane *lane, outlog_err *
 static int load_parked_above(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
 {
     struct ol_rows rows;
-    size_t room = 0;
+    size_t capacity = 0;
     int more;
 
     free(lane->parked_above);
@@ -121,9 +121,9 @@ static int load_parked_above(struct ol_conn *conn, struct ol_lane *lane, outlog_
                        err) < 0)
         return -1;
     while ((more = ol_rows_next(&rows, err)) > 0) {
-        if (lane->parked_above_count == room) {
-            room = room ? room * 2 : 16;
-            int64_t *wider = realloc(lane->parked_above, room * sizeof *wider);
+        if (lane->parked_above_count == capacity) {
+            capacity = capacity ? capacity * 2 : 16;
+            int64_t *wider = realloc(lane->parked_above, capacity * sizeof *wider);
             if (!wider) {
                 more = ol_no_memory(err);
                 break;
@@ -182,18 +182,18 @@ static int take_row(struct ol_conn *conn, struct ol_lane *lane, const char *name
 
 /* The messages with these seqs (a JSON array) as the parked rows have them now. */
 static int load_parked(struct ol_conn *conn, const struct ol_lane *lane, const char *seqs,
-                       size_t room, struct ol_arena *arena, struct ol_claimed_message **messages,
-                       size_t *count, outlog_err *err)
+                       size_t capacity, struct ol_arena *arena,
+                       struct ol_claimed_message **messages, size_t *count, outlog_err *err)
 {
     struct ol_rows rows;
     int more;
     *count = 0;
-    if (!(*messages = ol_arena_array(arena, room, sizeof **messages)))
+    if (!(*messages = ol_arena_array(arena, capacity, sizeof **messages)))
         return ol_no_memory(err);
     if (ol_store_query(conn, OL_Q_PARKED_MARKED,
                        OL_PARAMS(ol_value_int(lane->number), ol_value_text(seqs)), &rows, err) < 0)
         return -1;
-    while ((more = ol_rows_next(&rows, err)) > 0 && *count < room)
+    while ((more = ol_rows_next(&rows, err)) > 0 && *count < capacity)
         if (ol_claimed_message_read(&rows, true, arena, &(*messages)[(*count)++], err) < 0) {
             more = -1;
             break;
@@ -308,7 +308,7 @@ int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struc
     struct ol_rows rows;
     struct ol_buf gaps = {0};
     bool is_decisive = lane->proof.is_over;
-    size_t room = 0;
+    size_t capacity = 0;
     int more;
 
     *messages = NULL;
@@ -330,12 +330,13 @@ int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struc
         return -1;
     }
     while ((more = ol_rows_next(&rows, err)) > 0) {
-        struct ol_claimed_message *item = ol_claimed_message_add(messages, count, &room, arena);
-        if (!item) {
+        struct ol_claimed_message *message =
+            ol_claimed_message_add(messages, count, &capacity, arena);
+        if (!message) {
             more = ol_no_memory(err);
             break;
         }
-        if (ol_claimed_message_read(&rows, false, arena, item, err) < 0) {
+        if (ol_claimed_message_read(&rows, false, arena, message, err) < 0) {
             more = -1;
             break;
         }

@@ -82,7 +82,7 @@ int ol_lane_release(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
 int ol_lane_renew(struct ol_conn *conn, struct ol_lane *lane, bool *held, outlog_err *err);
 
 /* Read at most `limit` messages after the head, and all that have appeared in gaps, in the order of
- * seq. Also gathers the evidence that lets gaps be closed. */
+ * seq. Also gathers the evidence that gaps are dead. */
 int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struct ol_arena *arena,
                  struct ol_claimed_message **messages, size_t *count, outlog_err *err);
 
@@ -148,7 +148,7 @@ struct ol_park_entry {
     const char *last_error;
 };
 
-/* Take the lane's gaps as they are now: a read may have closed some. */
+/* Take the lane's gaps as they are now: a read may have dropped some. */
 void ol_turn_gaps(struct ol_turn *turn, const struct ol_lane *lane);
 
 /* Park a message of the batch that is recorded, or (is_planned) one that was read and must wait.
@@ -191,11 +191,11 @@ int ol_lane_has_due(struct ol_conn *conn, const struct ol_lane *lane, const char
 
 /* --- gap.c --- */
 
-/* Advance the evidence that lets gaps be closed: list the transactions that could fill them, then
- * wait until all of those have ended. The next read after that decides. */
+/* Advance the evidence that gaps are dead: list the transactions that could fill them, then wait
+ * until all of those have ended. The next read after that decides. */
 int ol_gap_prove(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err);
 
-/* After that read: close the proven gaps that it still missed. */
+/* After that read: drop the proven gaps that it still missed. */
 void ol_gap_close(struct ol_lane *lane, const struct ol_claimed_message *messages, size_t count);
 
 /* The transactions that are inserting messages now, as numbers. *out is malloc'ed, also on

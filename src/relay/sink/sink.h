@@ -7,11 +7,12 @@
  *     that knows ids drops the repeats.
  * S2  Events of one aggregate are sent one after another; those of others side by side.
  * S3  One owner at a time, by lease and epoch. An event is sent only while the lease surely
- * outlasts the attempt, and the cursor moves only in the owner's epoch. S4  No event is skipped.
- * What the destination refuses, permanently or not, is tried again and again; last_error shows it,
- * until the destination is repaired or a person resets the cursor. S5  Events without org are not
- * sent, unless `event_type` begins with `outlog.` or `infrastructure` is true; audit events
- * (outlog.…) only when `event_type` begins with `outlog.`. */
+ *     outlasts the attempt, and the cursor moves only in the owner's epoch.
+ * S4  No event is skipped. What the destination refuses, permanently or not, is tried again and
+ *     again; last_error shows it, until the destination is repaired or a person resets the cursor.
+ * S5  Events without org are not sent, unless `event_type` begins with `outlog.` or
+ *     `infrastructure` is true; audit events (outlog.…) only when `event_type` begins with
+ *     `outlog.`. */
 #ifndef OL_RELAY_SINK_SINK_H
 #define OL_RELAY_SINK_SINK_H
 

@@ -45,7 +45,8 @@ void ol_targets_clear(struct ol_targets *targets);
  * the old one stays until what it has in flight has ended. */
 int ol_targets_refresh(struct ol_targets *targets, struct ol_conn *conn, outlog_err *err);
 
-/* The destination of this name; for an unknown one a target is made whose `trouble` says so. */
+/* The destination of this name; for an unknown one a target is made, with the reason in
+ * `trouble`. */
 struct ol_target *ol_target_find(struct ol_targets *targets, const char *name);
 
 /* May anything be sent there at all now? Otherwise its messages are parked. */
