@@ -124,8 +124,8 @@ static int read_message(const struct ol_json *message, struct ol_arena *arena,
         return ol_fail(err, OUTLOG_INVALID_FIELD,
                        "no recipient: rule %.150s found nobody to notify", rule);
     if (!ol_json_int(&version, &out->template_version))
-        return ol_fail(err, OUTLOG_NOT_FOUND, "there was no template %.100s when it was asked for",
-                       out->template);
+        return ol_fail(err, OUTLOG_NOT_FOUND,
+                       "template %.100s did not exist when the event was appended", out->template);
     if (payload.type != OL_JSON_OBJECT)
         return ol_fail(err, OUTLOG_TOO_LARGE,
                        "the event's payload is too large for a notification: over 200000 bytes");
@@ -170,7 +170,7 @@ static int find_address(struct ol_conn *conn, const char *org_id, struct ol_aren
         return got < 0 ? -1 : ol_no_memory(err);
     if (!notification->address)
         return ol_fail(err, OUTLOG_NOT_FOUND,
-                       "no e-mail address is known of user %.100s: set it by PUT "
+                       "no e-mail address is known for user %.100s: set it by PUT "
                        "/v1/users/{user_id}/preferences",
                        notification->user_id);
     return check_suppressions(conn, arena, notification, err);

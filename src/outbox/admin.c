@@ -112,7 +112,7 @@ static int change_row(struct admin_change *c, enum ol_query_id query, const stru
         return -1;
     return changed == 1 ? 0
                         : ol_fail(c->err, OUTLOG_ILLEGAL_TRANSITION,
-                                  "message %s is not %s any more; look at it again",
+                                  "message %s is not %s any more; read it again",
                                   message->view.event_id, message->view.state);
 }
 
@@ -231,8 +231,8 @@ static int check_requeue(const struct ol_message_state *message, const struct ou
                        view->event_id, view->state);
     if (message->is_unknown && !how->even_if_unknown)
         return ol_fail(err, OUTLOG_ILLEGAL_TRANSITION,
-                       "message %s goes at most once and nobody knows whether it arrived; ask the "
-                       "receiver, then send it all the same with --even-if-unknown",
+                       "message %s is sent at most once and it is not known whether it arrived; "
+                       "ask the receiver, then send it again with --even-if-unknown",
                        view->event_id);
     return 0;
 }
@@ -452,8 +452,8 @@ static int check_kill(const struct ol_message_state *message, const struct outlo
                ? 0
                : ol_fail(err, OUTLOG_ILLEGAL_TRANSITION, "message %s is %s: %s",
                          message->view.event_id, message->view.state,
-                         is_in(message, "CLAIMED") ? "it is on its way; wait for what comes of it"
-                                                   : "only what is PENDING can be killed");
+                         is_in(message, "CLAIMED") ? "it is being sent; wait for its outcome"
+                                                   : "only PENDING messages can be killed");
 }
 
 /* A message becomes DEAD only from CLAIMED. Nobody sees it in that state: it is one transaction. */

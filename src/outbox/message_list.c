@@ -267,7 +267,7 @@ static int parse_after(struct list_bounds *bounds, const char *after, outlog_err
         after = *end ? end + 1 : end;
     }
     return after && *after ? ol_fail_at(err, OUTLOG_INVALID_FIELD, "/after",
-                                        "after is the next_after of another page, and this is none")
+                                        "after must be the next_after of another page")
                            : 0;
 }
 
@@ -432,7 +432,7 @@ static int check_filter(const struct outlog_message_filter *filter, size_t limit
                           filter->state);
     if (filter->is_retrying && filter->state && strcmp(filter->state, "PENDING") != 0)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/retrying",
-                          "what is being retried is PENDING, not %s", filter->state);
+                          "messages being retried are PENDING, not %s", filter->state);
     return 0;
 }
 

@@ -108,7 +108,7 @@ struct ol_worker_idle {
     int64_t next_us;      /* until something is due by its time, according to the last poll */
     bool wants_read_all;  /* somebody committed, or may have: read all lanes */
     bool has_unread_wake; /* somebody committed, and no read has found what: poll soon */
-    int empty_polls;      /* reads in a row that found nothing */
+    int empty_reads;      /* reads in a row that found nothing */
 };
 
 /* Maps that are only used while a turn is planned or a batch is linked. */

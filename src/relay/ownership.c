@@ -12,7 +12,8 @@ enum { HEARTBEAT_US = 1000000 };
 static int add_lanes(struct ol_worker *worker, int64_t count, outlog_err *err)
 {
     if (count > OL_RELAY_LANES_MAX)
-        return ol_fail(err, OUTLOG_STORE_ERROR, "more lanes than this relay knows");
+        return ol_fail(err, OUTLOG_STORE_ERROR, "the store has %lld lanes, this relay supports %d",
+                       (long long)count, OL_RELAY_LANES_MAX);
     for (; worker->lanes.count < (size_t)count; worker->lanes.count++) {
         struct ol_relay_lane *wl = &worker->lanes.all[worker->lanes.count];
         wl->worker = worker;

@@ -156,7 +156,7 @@ int ol_side_effects_abandoned(struct ol_conn *conn, void *context,
     struct ol_side_effects *effects = context;
     struct outlog log = {.conn = conn};
     struct outlog_tx tx = {.log = &log, .conn = conn, .registry = &effects->registry};
-    static char unknown[] = "outcome unknown: the relay went away or fell silent";
+    static char unknown[] = "outcome unknown: the relay went away or did not answer";
     int result = 0;
 
     if (ol_registry_refresh(&effects->registry, conn, err) < 0)

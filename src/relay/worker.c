@@ -166,7 +166,7 @@ static void plan_next_read(struct ol_worker *worker)
     worker->idle.wants_read_all = !has_backlog(worker) ||
                                   worker->clock.now - worker->clock.read_at >= BACKLOG_US;
     worker->idle.has_unread_wake = false;
-    worker->idle.empty_polls = 0;
+    worker->idle.empty_reads = 0;
 }
 
 /* Many commits may hold nothing for us, only events without messages. Then one read per millisecond
@@ -175,7 +175,7 @@ static void pause_if_empty(const struct ol_worker *worker)
 {
     enum { EMPTY_MAX = 8, READ_EVERY_US = 1000 };
     int64_t left_us = worker->clock.read_at + READ_EVERY_US - ol_clock_boot_us();
-    if (worker->idle.empty_polls > EMPTY_MAX && left_us > 0)
+    if (worker->idle.empty_reads > EMPTY_MAX && left_us > 0)
         ol_clock_sleep_us(left_us);
 }
 
@@ -263,7 +263,7 @@ static int run_round(struct ol_worker *worker, bool *moved, outlog_err *err)
     if (*moved)
         plan_next_read(worker);
     else
-        worker->idle.empty_polls += worker->clock.read_at == worker->clock.now;
+        worker->idle.empty_reads += worker->clock.read_at == worker->clock.now;
     // Also under load: only a poll finds what is due by its time.
     if (*moved && worker->clock.now - worker->clock.polled_at < worker->options->poll_us)
         return ol_idle_wake(worker, err);

@@ -1,5 +1,5 @@
-"""Several lanes in one read and one commit (docs/lanes.md, "Several lanes at once"): what one lane meets
-must not touch the others, and a crash or a lost answer is each lane's own.
+"""Several lanes in one read and one commit (docs/lanes.md, "Several lanes at once"): what happens to one lane
+must not affect the others, and a crash or a lost answer is handled per lane.
 
 SQLite has one lane, so all of this is about PostgreSQL.
 """
@@ -55,8 +55,8 @@ def test_2_lanes_with_a_message_each_share_a_commit(outbox, quiet, relays):
 
 
 def stop_before_a_claim(outbox, relays):
-    """A relay that is stopped just before several lanes move in one commit; what it will claim, {lane: id}. It owns them all and
-    nothing has happened, so what moves first is the claim of what comes at once."""
+    """A relay that is stopped just before several lanes move in one commit; what it will claim, {lane: id}. It owns
+    them all and nothing has happened, so what moves first is the claim of what comes at once."""
     for attempt in range(8):
         relay = relays(f"a{attempt}", fault="multi_lane.sent:1:stop", lease="20s")
         wait_for(lambda: not outbox.run("select 1 from {}lanes where coalesce(owner_name, '') <> %s", relay.name),
@@ -111,7 +111,8 @@ def test_l4_killed_while_lanes_move_together(outbox, quiet, receiver, relays, hi
 
 
 @pytest.mark.parametrize("where", ["request", "reply", "down"])
-def test_6_the_answer_to_a_multi_lane_turn_is_lost(postgres, postgres_store, outbox, quiet, receiver, relays, history, where):
+def test_6_the_answer_to_a_multi_lane_turn_is_lost(postgres, postgres_store, outbox, quiet, receiver, relays, history,
+                                                   where):
     loads = [Load(outbox, history, ["d"], pause=0.004, keys=4, name=f"load{n}") for n in range(2)]
     try:
         with Proxy(postgres.port) as proxy:

@@ -110,7 +110,9 @@ int ol_lane_read_row(struct ol_conn *conn, const struct ol_lane *lane, int64_t *
         *parked_gen = ol_rows_int(&rows, 2);
     }
     ol_rows_end(&rows);
-    return got > 0 ? 0 : got < 0 ? -1 : ol_fail(err, OUTLOG_STORE_ERROR, "a lane is gone");
+    return got > 0   ? 0
+           : got < 0 ? -1
+                     : ol_fail(err, OUTLOG_STORE_ERROR, "lane %d does not exist", lane->number);
 }
 
 int ol_lane_explain_refusal(struct ol_conn *conn, const struct ol_lane *lane,
