@@ -171,8 +171,22 @@ static bool is_parking_full(struct ol_relay_lane *wl, const struct ol_claimed_me
            max;
 }
 
-/* Cover what was read: the messages to send stay in the batch, the others are parked with attempts
- * 0. */
+/* Only a message that is not due waits for its time: the others are due when they can be sent. */
+static int park_message(struct ol_worker *worker, struct ol_turn *turn,
+                        const struct ol_claimed_message *message, enum plan_decision decision,
+                        outlog_err *err)
+{
+    struct ol_park_entry entry = {.state = "PENDING",
+                                  .available_at = decision == PLAN_PARK ? message->available_at : 0,
+                                  .last_error = find_parking_reason(worker, message)};
+    if ((message->key && !ol_map_add(&worker->scratch.parked, message->key, 1)) ||
+        !ol_map_add(&worker->scratch.parked_to, message->message.destination, 1))
+        return ol_no_memory(err);
+    ol_turn_park(turn, message, &entry, true);
+    return 0;
+}
+
+/* Cover what was read: messages to send stay in the batch, others are parked with attempts 0. */
 static int plan_messages(struct ol_relay_lane *wl, struct ol_turn *turn, struct ol_batch *batch,
                          outlog_err *err)
 {
@@ -189,8 +203,7 @@ static int plan_messages(struct ol_relay_lane *wl, struct ol_turn *turn, struct 
         return -1;
     for (size_t i = 0; i < kept; i++) {
         struct ol_claimed_message *message = &batch->messages[i];
-        if (!ol_turn_has_room(turn, &wl->lane, message->seq) ||
-            is_young_hole(wl, turn, message->seq))
+        if (!ol_turn_can_cover(turn, message->seq) || is_young_hole(wl, turn, message->seq))
             break;
         if ((decisions[i] == PLAN_PARK || decisions[i] == PLAN_SURPLUS) &&
             is_parking_full(wl, message)) {
@@ -205,14 +218,8 @@ static int plan_messages(struct ol_relay_lane *wl, struct ol_turn *turn, struct 
         }
         if (decisions[i] == PLAN_SKIP)
             continue;
-        struct ol_park_entry entry = {.state = "PENDING",
-                                      .available_at =
-                                          decisions[i] == PLAN_PARK ? message->available_at : 0,
-                                      .last_error = find_parking_reason(worker, message)};
-        if ((message->key && !ol_map_add(&worker->scratch.parked, message->key, 1)) ||
-            !ol_map_add(&worker->scratch.parked_to, message->message.destination, 1))
-            return ol_no_memory(err);
-        ol_turn_park(turn, message, &entry, true);
+        if (park_message(worker, turn, message, decisions[i], err) < 0)
+            return -1;
     }
     batch->count = sent;
     bool is_busy = kept < read && decisions[kept] == PLAN_BUSY;

@@ -136,7 +136,7 @@ void ol_turn_clear(struct ol_turn *turn);
 void ol_turn_cover(struct ol_turn *turn, const struct ol_lane *lane, int64_t seq, bool is_sent);
 
 /* May the turn continue to `seq`, or would it need more ranges than it can hold? */
-bool ol_turn_has_room(const struct ol_turn *turn, const struct ol_lane *lane, int64_t seq);
+bool ol_turn_can_cover(const struct ol_turn *turn, int64_t seq);
 
 struct ol_park_entry {
     const char *state; /* PENDING, CLAIMED, DEAD */

@@ -48,9 +48,8 @@ void ol_turn_clear(struct ol_turn *turn)
     ol_buf_clear(&turn->plain_attempts);
 }
 
-bool ol_turn_has_room(const struct ol_turn *turn, const struct ol_lane *lane, int64_t seq)
+bool ol_turn_can_cover(const struct ol_turn *turn, int64_t seq)
 {
-    (void)lane;
     bool opens_gap = seq > turn->head + 1;
     return turn->claim_count < OL_LANE_GAPS - 1 &&
            turn->gap_count < OL_LANE_GAPS - (opens_gap ? 2 : 1);

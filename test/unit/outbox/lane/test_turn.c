@@ -86,7 +86,7 @@ static void a_turn_ends_before_it_has_too_many_ranges(void **state)
     int64_t seq = 1;
     (void)state;
     begin(true, 0);
-    for (; ol_turn_has_room(&turn, &lane, seq); seq += 2)
+    for (; ol_turn_can_cover(&turn, seq); seq += 2)
         ol_turn_cover(&turn, &lane, seq, true);
     assert_in_range(turn.claim_count, OL_LANE_GAPS - 3, OL_LANE_GAPS);
     assert_in_range(turn.gap_count, OL_LANE_GAPS - 3, OL_LANE_GAPS);
