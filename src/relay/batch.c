@@ -239,7 +239,7 @@ static bool check_session(struct ol_worker *worker, struct ol_relay_item *item,
 static int64_t find_deadline(const struct ol_worker *worker, const struct ol_batch *batch,
                              const struct ol_target *target)
 {
-    int64_t lease_end = batch->lane->lane.lease_end;
+    int64_t lease_end = batch->lane->outbox.lease_end;
     if (batch->lease_end && batch->lease_end < lease_end)
         lease_end = batch->lease_end;
     int64_t left = lease_end - worker->margin_us - worker->clock.now;
@@ -312,12 +312,12 @@ static void pump_lanes(void *user)
     worker->sending.is_overlapped = true;
     ol_sender_drive(worker->targets.sender, 0);
     for (size_t i = 0; i < worker->lanes.count; i++) {
-        const struct ol_relay_lane *wl = &worker->lanes.all[i];
-        if (wl->is_in_turn || !wl->is_owned)
+        const struct ol_relay_lane *lane = &worker->lanes.all[i];
+        if (lane->is_in_turn || !lane->is_owned)
             continue;
-        if (wl->open)
-            ol_batch_pump(worker, wl->open);
-        for (struct ol_batch *batch = wl->loose; batch; batch = batch->next)
+        if (lane->open)
+            ol_batch_pump(worker, lane->open);
+        for (struct ol_batch *batch = lane->loose; batch; batch = batch->next)
             ol_batch_pump(worker, batch);
     }
     ol_sender_flush(worker->targets.sender);

@@ -54,7 +54,7 @@ struct ol_batch {
 
 struct ol_relay_lane {
     struct ol_worker *worker;
-    struct ol_lane lane;
+    struct ol_lane outbox; /* the lane as the outbox protocol knows it */
     bool is_owned, gives_back;
     bool is_in_turn;                 /* what is known of its messages must not change now */
     int first_lane, generation_size; /* of the generation it belongs to */
@@ -74,7 +74,7 @@ struct ol_relay_lane {
 
 /* A lane in a turn of several lanes. */
 struct ol_multi_lane_entry {
-    struct ol_relay_lane *wl;
+    struct ol_relay_lane *lane;
     struct ol_batch *fresh; /* read and planned, not claimed yet */
     struct ol_turn turn;
     bool is_read, is_written;
@@ -205,37 +205,37 @@ void ol_outcomes_loose(struct ol_worker *worker, const struct ol_batch *batch);
 void ol_outcomes_one(struct ol_worker *worker, const struct ol_relay_item *item);
 
 /* After the turn is stored: apply it to memory. */
-void ol_outcomes_apply_open(struct ol_relay_lane *wl);
-void ol_outcomes_apply_one(struct ol_relay_lane *wl, struct ol_relay_item *item);
-void ol_outcomes_apply_loose(struct ol_relay_lane *wl);
+void ol_outcomes_apply_open(struct ol_relay_lane *lane);
+void ol_outcomes_apply_one(struct ol_relay_lane *lane, struct ol_relay_item *item);
+void ol_outcomes_apply_loose(struct ol_relay_lane *lane);
 
 /* Count the key of a message as waiting, or not any more. */
-void ol_outcomes_count_key(struct ol_relay_lane *wl, const struct ol_claimed_message *message,
+void ol_outcomes_count_key(struct ol_relay_lane *lane, const struct ol_claimed_message *message,
                            int64_t by);
 
 /* Count a message as parked and open, or not any more. */
-void ol_outcomes_count_parked(struct ol_relay_lane *wl, const struct ol_claimed_message *message,
+void ol_outcomes_count_parked(struct ol_relay_lane *lane, const struct ol_claimed_message *message,
                               int64_t by);
 
 /* End a parked message whose budget was used up by relays that went away (rule 14). */
-void ol_outcomes_if_spent(struct ol_relay_lane *wl, struct ol_relay_item *item);
+void ol_outcomes_if_spent(struct ol_relay_lane *lane, struct ol_relay_item *item);
 
 /* --- plan.c --- */
 
 /* Read new messages and add to the turn which are claimed and which are parked. *fresh holds those
  * to send. On failure -1, and *fresh is NULL or the caller's to free. */
-int ol_plan_claim(struct ol_relay_lane *wl, struct ol_batch **fresh, outlog_err *err);
+int ol_plan_claim(struct ol_relay_lane *lane, struct ol_batch **fresh, outlog_err *err);
 
 /* The same with messages that were read already, at most `limit`. */
-int ol_plan_batch(struct ol_relay_lane *wl, struct ol_turn *turn, struct ol_batch *batch,
+int ol_plan_batch(struct ol_relay_lane *lane, struct ol_turn *turn, struct ol_batch *batch,
                   size_t limit, outlog_err *err);
 
 /* Is it time to read new messages? Not while so many claimed ones wait for capacity that more of
  * them would only exceed their patience. */
-bool ol_plan_may_read(const struct ol_relay_lane *wl);
+bool ol_plan_may_read(const struct ol_relay_lane *lane);
 
 /* Destinations that can take parked messages of this lane now, as JSON; "[]": none. */
-void ol_plan_capacity(struct ol_relay_lane *wl, struct ol_buf *out);
+void ol_plan_capacity(struct ol_relay_lane *lane, struct ol_buf *out);
 
 /* --- idle.c --- */
 
@@ -254,23 +254,23 @@ int64_t ol_idle_pause_us(const struct ol_worker *worker);
 /* --- lane_loop.c --- */
 
 /* Do what can be done for a lane now. *moved: there may be more to do at once. */
-int ol_lane_loop_step(struct ol_relay_lane *wl, bool *moved, outlog_err *err);
+int ol_lane_loop_step(struct ol_relay_lane *lane, bool *moved, outlog_err *err);
 
 /* Would recording the open batch write nothing but the lane's row? */
-bool ol_lane_loop_is_plain(const struct ol_relay_lane *wl);
+bool ol_lane_loop_is_plain(const struct ol_relay_lane *lane);
 
 /* Begin to send what was claimed. Takes `fresh`, also on failure. */
-int ol_lane_loop_open(struct ol_relay_lane *wl, struct ol_batch *fresh, outlog_err *err);
+int ol_lane_loop_open(struct ol_relay_lane *lane, struct ol_batch *fresh, outlog_err *err);
 
 /* Is there a parked message that could be claimed now? Sets wants_due. */
-bool ol_lane_loop_finds_due(struct ol_relay_lane *wl, outlog_err *err);
+bool ol_lane_loop_finds_due(struct ol_relay_lane *lane, outlog_err *err);
 
 /* Somebody else touched the lane: read what is parked in it again, and refresh the settings before
  * the next claim. */
-int ol_lane_loop_reload(struct ol_relay_lane *wl, outlog_err *err);
+int ol_lane_loop_reload(struct ol_relay_lane *lane, outlog_err *err);
 
 /* Forget a lane that is not ours any more. */
-void ol_lane_loop_lose(struct ol_relay_lane *wl);
+void ol_lane_loop_lose(struct ol_relay_lane *lane);
 
 /* --- multi_lane_turn.c --- */
 
@@ -292,7 +292,7 @@ int ol_ownership_heartbeat(struct ol_worker *worker, outlog_err *err);
 int ol_ownership_load_settings(struct ol_worker *worker, outlog_err *err);
 
 /* Give a lane back, once nothing of it is open. */
-int ol_ownership_release(struct ol_relay_lane *wl, outlog_err *err);
+int ol_ownership_release(struct ol_relay_lane *lane, outlog_err *err);
 
 /* Store when each destination last accepted a message, by the database's clock. Every heartbeat
  * does this. */

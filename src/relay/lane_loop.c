@@ -13,75 +13,76 @@ enum { LANE_RETRY_US = 100000 }; /* pause after a store error */
 
 /* Messages on the wire end by their own token, if they have one; the new owner has parked the
  * others. */
-void ol_lane_loop_lose(struct ol_relay_lane *wl)
+void ol_lane_loop_lose(struct ol_relay_lane *lane)
 {
-    wl->is_owned = false;
-    wl->worker->lanes.owned_count--;
-    if (wl->open) {
-        for (size_t i = 0; i < wl->open->count; i++)
-            wl->open->messages[i].is_parked = false; // outcomes of these are dropped
-        wl->open->next = wl->loose;
-        wl->loose = wl->open;
-        wl->open = NULL;
+    lane->is_owned = false;
+    lane->worker->lanes.owned_count--;
+    if (lane->open) {
+        for (size_t i = 0; i < lane->open->count; i++)
+            lane->open->messages[i].is_parked = false; // outcomes of these are dropped
+        lane->open->next = lane->loose;
+        lane->loose = lane->open;
+        lane->open = NULL;
     }
-    for (struct ol_batch *batch = wl->loose; batch; batch = batch->next)
+    for (struct ol_batch *batch = lane->loose; batch; batch = batch->next)
         ol_batch_drop_unsent(batch);
-    wl->has_finished = true; // what ended already is recorded by its own token, or dropped
+    lane->has_finished = true; // what ended already is recorded by its own token, or dropped
 }
 
-int ol_lane_loop_reload(struct ol_relay_lane *wl, outlog_err *err)
+int ol_lane_loop_reload(struct ol_relay_lane *lane, outlog_err *err)
 {
-    wl->worker->wants_settings = true;
-    return ol_lane_reload(wl->worker->conn, &wl->lane, err);
+    lane->worker->wants_settings = true;
+    return ol_lane_reload(lane->worker->conn, &lane->outbox, err);
 }
 
 /* --- building a turn --- */
 
-static bool may_claim(const struct ol_relay_lane *wl)
+static bool may_claim(const struct ol_relay_lane *lane)
 {
-    return !wl->gives_back && atomic_load(wl->worker->stop) == 0;
+    return !lane->gives_back && atomic_load(lane->worker->stop) == 0;
 }
 
-static int build_turn(struct ol_relay_lane *wl, struct ol_batch **fresh, struct ol_buf *capacity,
+static int build_turn(struct ol_relay_lane *lane, struct ol_batch **fresh, struct ol_buf *capacity,
                       outlog_err *err)
 {
-    struct ol_worker *worker = wl->worker;
+    struct ol_worker *worker = lane->worker;
     struct ol_turn *turn = &worker->turn;
 
-    ol_turn_begin(turn, &wl->lane);
+    ol_turn_begin(turn, &lane->outbox);
     ol_side_effects_reset(&worker->effects);
-    turn->row_lease_us = wl->lane.lease_us;
-    turn->reap = wl->wants_reap;
-    if (wl->open)
-        ol_outcomes_open(worker, wl->open);
-    for (struct ol_batch *batch = wl->loose; batch; batch = batch->next)
+    turn->row_lease_us = lane->outbox.lease_us;
+    turn->reap = lane->wants_reap;
+    if (lane->open)
+        ol_outcomes_open(worker, lane->open);
+    for (struct ol_batch *batch = lane->loose; batch; batch = batch->next)
         ol_outcomes_loose(worker, batch);
     ol_map_clear(&worker->scratch.parked);
     ol_map_clear(&worker->scratch.parked_to);
-    if (may_claim(wl) && ol_plan_may_read(wl) && ol_plan_claim(wl, fresh, err) < 0)
+    if (may_claim(lane) && ol_plan_may_read(lane) && ol_plan_claim(lane, fresh, err) < 0)
         return -1;
-    if (may_claim(wl) && wl->wants_due && !worker->wants_settings) {
-        ol_plan_capacity(wl, capacity);
+    if (may_claim(lane) && lane->wants_due && !worker->wants_settings) {
+        ol_plan_capacity(lane, capacity);
         turn->capacity = capacity->data;
     }
     ol_side_effects_attach(&worker->effects, turn);
     return 0;
 }
 
-static bool is_empty_turn(const struct ol_relay_lane *wl)
+static bool is_empty_turn(const struct ol_relay_lane *lane)
 {
-    const struct ol_turn *turn = &wl->worker->turn;
-    return !wl->open && !turn->finished_count && !turn->planned_count && !turn->sent_count &&
-           turn->head == wl->lane.head && !turn->capacity && !turn->reap;
+    const struct ol_turn *turn = &lane->worker->turn;
+    return !lane->open && !turn->finished_count && !turn->planned_count && !turn->sent_count &&
+           turn->head == lane->outbox.head && !turn->capacity && !turn->reap;
 }
 
 /* Keys that failed in the batch being recorded must block the plan of the same turn. */
-static void block_failed_keys(struct ol_relay_lane *wl, int64_t by)
+static void block_failed_keys(struct ol_relay_lane *lane, int64_t by)
 {
-    for (size_t i = 0; wl->open && i < wl->open->count; i++) {
-        struct ol_claimed_message *message = &wl->open->messages[i];
-        if (wl->open->items[i].state != OL_ITEM_DONE || message->outcome.kind != OUTLOG_PUBLISH_OK)
-            ol_outcomes_count_key(wl, message, by);
+    for (size_t i = 0; lane->open && i < lane->open->count; i++) {
+        struct ol_claimed_message *message = &lane->open->messages[i];
+        if (lane->open->items[i].state != OL_ITEM_DONE ||
+            message->outcome.kind != OUTLOG_PUBLISH_OK)
+            ol_outcomes_count_key(lane, message, by);
     }
 }
 
@@ -94,81 +95,81 @@ static void add_counts(const struct ol_map *from, struct ol_map *to)
             ol_map_add(to, from->entries[i].key, from->entries[i].count);
 }
 
-int ol_lane_loop_open(struct ol_relay_lane *wl, struct ol_batch *fresh, outlog_err *err)
+int ol_lane_loop_open(struct ol_relay_lane *lane, struct ol_batch *fresh, outlog_err *err)
 {
-    fresh->claimed_at = wl->worker->clock.now;
-    fresh->claim = ol_delivery_span_since(wl->worker->clock.now);
-    wl->open = fresh;
-    return ol_batch_link(wl->worker, fresh) ? 0 : ol_no_memory(err);
+    fresh->claimed_at = lane->worker->clock.now;
+    fresh->claim = ol_delivery_span_since(lane->worker->clock.now);
+    lane->open = fresh;
+    return ol_batch_link(lane->worker, fresh) ? 0 : ol_no_memory(err);
 }
 
 /* Leases of rows count from `before` their claim was sent, and not from the start of the round: the
  * turns of other lanes may have taken long, and then no time would be left to send these. */
-static int start_parked(struct ol_relay_lane *wl, struct ol_batch *parked, int64_t before,
+static int start_parked(struct ol_relay_lane *lane, struct ol_batch *parked, int64_t before,
                         outlog_err *err)
 {
     parked->claimed_at = before;
     parked->claim = ol_delivery_span_since(before);
-    parked->lease_end = before + wl->worker->turn.row_lease_us;
-    if (!ol_batch_wrap(parked) || !ol_batch_link(wl->worker, parked))
+    parked->lease_end = before + lane->worker->turn.row_lease_us;
+    if (!ol_batch_wrap(parked) || !ol_batch_link(lane->worker, parked))
         return ol_no_memory(err);
     for (size_t i = 0; i < parked->count; i++)
-        ol_outcomes_if_spent(wl, &parked->items[i]);
-    parked->next = wl->loose;
-    wl->loose = parked;
+        ol_outcomes_if_spent(lane, &parked->items[i]);
+    parked->next = lane->loose;
+    lane->loose = parked;
     return 0;
 }
 
 /* The turn is stored: memory follows. Takes *fresh and *parked as far as they are used. */
-static int apply_turn(struct ol_relay_lane *wl, struct ol_batch **fresh, struct ol_batch **parked,
+static int apply_turn(struct ol_relay_lane *lane, struct ol_batch **fresh, struct ol_batch **parked,
                       int64_t before, outlog_err *err)
 {
-    struct ol_worker *worker = wl->worker;
-    wl->wants_reap = false;
-    wl->wants_due = (*parked)->count > 0;
-    if (wl->open)
-        ol_outcomes_apply_open(wl);
-    ol_outcomes_apply_loose(wl);
-    add_counts(&worker->scratch.parked, &wl->lane.keys);
-    add_counts(&worker->scratch.parked_to, &wl->lane.waiting);
+    struct ol_worker *worker = lane->worker;
+    lane->wants_reap = false;
+    lane->wants_due = (*parked)->count > 0;
+    if (lane->open)
+        ol_outcomes_apply_open(lane);
+    ol_outcomes_apply_loose(lane);
+    add_counts(&worker->scratch.parked, &lane->outbox.keys);
+    add_counts(&worker->scratch.parked_to, &lane->outbox.waiting);
     // The claim is stored, even if the store cannot be read now. If it were forgotten here, the
     // next turn would record its messages as published.
-    if (wl->lane.is_reaped && ol_lane_reload(worker->conn, &wl->lane, err) < 0)
-        ol_lane_invalidate(&wl->lane);
+    if (lane->outbox.is_reaped && ol_lane_reload(worker->conn, &lane->outbox, err) < 0)
+        ol_lane_invalidate(&lane->outbox);
     if (*fresh && (*fresh)->count) {
         struct ol_batch *claimed = *fresh;
         *fresh = NULL;
-        if (ol_lane_loop_open(wl, claimed, err) < 0)
+        if (ol_lane_loop_open(lane, claimed, err) < 0)
             return -1;
     }
     if ((*parked)->count) {
-        if (start_parked(wl, *parked, before, err) < 0)
+        if (start_parked(lane, *parked, before, err) < 0)
             return -1;
         *parked = NULL;
     }
     return 0;
 }
 
-static int apply_result(struct ol_relay_lane *wl, enum ol_turn_result result,
+static int apply_result(struct ol_relay_lane *lane, enum ol_turn_result result,
                         struct ol_batch **fresh, struct ol_batch **parked, int64_t before,
                         outlog_err *err)
 {
     switch (result) {
     case OL_TURN_STALE:
-        wl->wants_read = true; // what was read must be read again
-        return ol_lane_loop_reload(wl, err);
+        lane->wants_read = true; // what was read must be read again
+        return ol_lane_loop_reload(lane, err);
     case OL_TURN_FENCED:
-        wl->worker->stats->fenced++;
-        ol_lane_loop_lose(wl);
+        lane->worker->stats->fenced++;
+        ol_lane_loop_lose(lane);
         return 0;
     default:
-        return apply_turn(wl, fresh, parked, before, err);
+        return apply_turn(lane, fresh, parked, before, err);
     }
 }
 
-static int take_turn(struct ol_relay_lane *wl, outlog_err *err)
+static int take_turn(struct ol_relay_lane *lane, outlog_err *err)
 {
-    struct ol_worker *worker = wl->worker;
+    struct ol_worker *worker = lane->worker;
     struct ol_batch *fresh = NULL, *parked = calloc(1, sizeof *parked);
     struct ol_buf capacity = {0};
     enum ol_turn_result result;
@@ -176,19 +177,19 @@ static int take_turn(struct ol_relay_lane *wl, outlog_err *err)
 
     if (!parked)
         return ol_no_memory(err);
-    parked->lane = wl;
-    block_failed_keys(wl, 1);
-    outcome = build_turn(wl, &fresh, &capacity, err);
-    block_failed_keys(wl, -1);
-    if (outcome < 0 || is_empty_turn(wl))
+    parked->lane = lane;
+    block_failed_keys(lane, 1);
+    outcome = build_turn(lane, &fresh, &capacity, err);
+    block_failed_keys(lane, -1);
+    if (outcome < 0 || is_empty_turn(lane))
         goto out;
     int64_t before = ol_clock_boot_us();
-    outcome = ol_turn_write(worker->conn, &wl->lane, &worker->turn, &parked->arena,
+    outcome = ol_turn_write(worker->conn, &lane->outbox, &worker->turn, &parked->arena,
                             &parked->messages, &parked->count, &result, err);
     if (outcome < 0)
         goto out;
     worker->stats->recorded_at = ol_clock_boot_us();
-    outcome = apply_result(wl, result, &fresh, &parked, before, err);
+    outcome = apply_result(lane, result, &fresh, &parked, before, err);
 out:
     if (fresh)
         ol_batch_free(fresh);
@@ -198,12 +199,12 @@ out:
     return outcome;
 }
 
-static int take_overlapped_turn(struct ol_relay_lane *wl, outlog_err *err)
+static int take_overlapped_turn(struct ol_relay_lane *lane, outlog_err *err)
 {
-    wl->is_in_turn = true;
-    ol_batch_overlap_begin(wl->worker);
-    int result = take_turn(wl, err);
-    ol_batch_overlap_end(wl->worker);
+    lane->is_in_turn = true;
+    ol_batch_overlap_begin(lane->worker);
+    int result = take_turn(lane, err);
+    ol_batch_overlap_end(lane->worker);
     return result;
 }
 
@@ -211,61 +212,61 @@ static int take_overlapped_turn(struct ol_relay_lane *wl, outlog_err *err)
 
 /* Rows that are due may all be behind their keys or for a closed destination: check before writing.
  * If all of them are for a destination that hangs, no query is needed. */
-bool ol_lane_loop_finds_due(struct ol_relay_lane *wl, outlog_err *err)
+bool ol_lane_loop_finds_due(struct ol_relay_lane *lane, outlog_err *err)
 {
     struct ol_buf capacity = {0};
     bool has = false;
-    for (struct ol_target *t = wl->worker->targets.first; t; t = t->next)
+    for (struct ol_target *t = lane->worker->targets.first; t; t = t->next)
         t->planned = 0;
-    ol_plan_capacity(wl, &capacity);
+    ol_plan_capacity(lane, &capacity);
     if (capacity.bytes > 2 &&
-        ol_lane_has_due(wl->worker->conn, &wl->lane, capacity.data, &has, err) < 0)
+        ol_lane_has_due(lane->worker->conn, &lane->outbox, capacity.data, &has, err) < 0)
         has = false;
-    wl->wants_due = has;
+    lane->wants_due = has;
     ol_buf_clear(&capacity);
     return has;
 }
 
-static int end_orphan(struct ol_relay_lane *wl, struct ol_relay_item *item, outlog_err *err)
+static int end_orphan(struct ol_relay_lane *lane, struct ol_relay_item *item, outlog_err *err)
 {
-    struct ol_worker *worker = wl->worker;
+    struct ol_worker *worker = lane->worker;
     bool is_ours;
-    ol_turn_begin(&worker->turn, &wl->lane);
+    ol_turn_begin(&worker->turn, &lane->outbox);
     ol_side_effects_reset(&worker->effects);
     ol_outcomes_one(worker, item);
     ol_side_effects_attach(&worker->effects, &worker->turn);
-    if (ol_turn_finish_orphan(worker->conn, &wl->lane, &worker->turn, &is_ours, err) < 0)
+    if (ol_turn_finish_orphan(worker->conn, &lane->outbox, &worker->turn, &is_ours, err) < 0)
         return -1;
     if (is_ours)
-        ol_outcomes_apply_one(wl, item);
+        ol_outcomes_apply_one(lane, item);
     item->claimed->is_parked = false;
     return 0;
 }
 
 /* Stragglers of a lane that has another owner now still end by their own token (rule 13), one by
  * one: some of them may have been claimed by others since. */
-static int end_orphans(struct ol_relay_lane *wl, outlog_err *err)
+static int end_orphans(struct ol_relay_lane *lane, outlog_err *err)
 {
-    for (struct ol_batch *batch = wl->loose; batch; batch = batch->next)
+    for (struct ol_batch *batch = lane->loose; batch; batch = batch->next)
         for (size_t i = 0; i < batch->count; i++) {
             struct ol_relay_item *item = &batch->items[i];
             if (item->state != OL_ITEM_DONE || !item->claimed->is_parked ||
-                end_orphan(wl, item, err) == 0)
+                end_orphan(lane, item, err) == 0)
                 continue;
-            wl->retry_at = wl->worker->clock.now + LANE_RETRY_US;
+            lane->retry_at = lane->worker->clock.now + LANE_RETRY_US;
             return -1;
         }
-    ol_outcomes_apply_loose(wl);
+    ol_outcomes_apply_loose(lane);
     return 0;
 }
 
-bool ol_lane_loop_is_plain(const struct ol_relay_lane *wl)
+bool ol_lane_loop_is_plain(const struct ol_relay_lane *lane)
 {
-    if (wl->loose || wl->wants_due || wl->wants_reap || wl->gives_back ||
-        atomic_load(wl->worker->stop))
+    if (lane->loose || lane->wants_due || lane->wants_reap || lane->gives_back ||
+        atomic_load(lane->worker->stop))
         return false;
-    for (size_t i = 0; wl->open && i < wl->open->count; i++) {
-        const struct ol_relay_item *item = &wl->open->items[i];
+    for (size_t i = 0; lane->open && i < lane->open->count; i++) {
+        const struct ol_relay_item *item = &lane->open->items[i];
         if (item->state != OL_ITEM_DONE || item->claimed->outcome.kind != OUTLOG_PUBLISH_OK ||
             item->is_kept || item->claimed->at_most_once || item->notification || item->is_push ||
             ol_effect_is_message(item->claimed))
@@ -277,61 +278,62 @@ bool ol_lane_loop_is_plain(const struct ol_relay_lane *wl)
 /* A batch that went well can wait a moment to be recorded: at a steady pace the next claim of the
  * lane comes within milliseconds and records it in the same commit. This does not apply to messages
  * that a crash meanwhile would make DEAD, nor to those that others wait for. */
-static bool may_linger(struct ol_relay_lane *wl)
+static bool may_linger(struct ol_relay_lane *lane)
 {
-    struct ol_worker_clock *clock = &wl->worker->clock;
-    int64_t until = wl->open ? wl->open->claimed_at + OL_RELAY_LINGER_US : 0;
+    struct ol_worker_clock *clock = &lane->worker->clock;
+    int64_t until = lane->open ? lane->open->claimed_at + OL_RELAY_LINGER_US : 0;
 
-    if (until <= clock->now || !ol_lane_loop_is_plain(wl))
+    if (until <= clock->now || !ol_lane_loop_is_plain(lane))
         return false;
     if (until < clock->linger_until)
         clock->linger_until = until;
     return true;
 }
 
-static void pump_lane(struct ol_relay_lane *wl)
+static void pump_lane(struct ol_relay_lane *lane)
 {
-    struct ol_worker *worker = wl->worker;
-    if (wl->open)
-        ol_batch_pump(worker, wl->open);
-    for (struct ol_batch *batch = wl->loose; batch; batch = batch->next) {
+    struct ol_worker *worker = lane->worker;
+    if (lane->open)
+        ol_batch_pump(worker, lane->open);
+    for (struct ol_batch *batch = lane->loose; batch; batch = batch->next) {
         ol_batch_pump(worker, batch);
-        if (worker->clock.now - batch->claimed_at > worker->options->patience_us || !may_claim(wl))
+        if (worker->clock.now - batch->claimed_at > worker->options->patience_us ||
+            !may_claim(lane))
             ol_batch_release_unsent(batch);
     }
 }
 
 /* Is there anything to record or to claim now? */
-static bool needs_turn(struct ol_relay_lane *wl, outlog_err *err)
+static bool needs_turn(struct ol_relay_lane *lane, outlog_err *err)
 {
-    if (wl->open && !ol_batch_is_ready(wl->worker, wl->open))
+    if (lane->open && !ol_batch_is_ready(lane->worker, lane->open))
         return false;
-    bool may_read = ol_plan_may_read(wl);
-    if (!may_read && may_linger(wl))
+    bool may_read = ol_plan_may_read(lane);
+    if (!may_read && may_linger(lane))
         return false;
-    return wl->open || wl->has_finished || may_read || wl->wants_reap ||
-           (wl->wants_due && ol_lane_loop_finds_due(wl, err));
+    return lane->open || lane->has_finished || may_read || lane->wants_reap ||
+           (lane->wants_due && ol_lane_loop_finds_due(lane, err));
 }
 
-int ol_lane_loop_step(struct ol_relay_lane *wl, bool *moved, outlog_err *err)
+int ol_lane_loop_step(struct ol_relay_lane *lane, bool *moved, outlog_err *err)
 {
-    struct ol_worker *worker = wl->worker;
-    if (worker->clock.now < wl->retry_at)
+    struct ol_worker *worker = lane->worker;
+    if (worker->clock.now < lane->retry_at)
         return 0;
-    if (!wl->is_owned)
-        return wl->has_finished ? end_orphans(wl, err) : 0;
-    pump_lane(wl);
-    if (!needs_turn(wl, err))
+    if (!lane->is_owned)
+        return lane->has_finished ? end_orphans(lane, err) : 0;
+    pump_lane(lane);
+    if (!needs_turn(lane, err))
         return 0;
-    int64_t claim_no = wl->lane.claim_no;
-    if (take_overlapped_turn(wl, err) < 0) {
-        wl->retry_at = worker->clock.now + LANE_RETRY_US;
-        if (worker->clock.now > wl->lane.lease_end)
-            ol_lane_loop_lose(wl);
+    int64_t claim_no = lane->outbox.claim_no;
+    if (take_overlapped_turn(lane, err) < 0) {
+        lane->retry_at = worker->clock.now + LANE_RETRY_US;
+        if (worker->clock.now > lane->outbox.lease_end)
+            ol_lane_loop_lose(lane);
         return -1;
     }
-    *moved |= wl->lane.claim_no != claim_no || ol_plan_may_read(wl);
-    if (wl->open)
-        ol_batch_pump(worker, wl->open);
+    *moved |= lane->outbox.claim_no != claim_no || ol_plan_may_read(lane);
+    if (lane->open)
+        ol_batch_pump(worker, lane->open);
     return 0;
 }

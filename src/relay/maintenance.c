@@ -10,20 +10,20 @@ enum { MAINTENANCE_EVERY_US = 1000000, SWEEP_EVERY_US = 60000000 };
 static int prune_lane(struct ol_worker *worker, bool *has_more, outlog_err *err)
 {
     for (size_t i = 0; worker->policy.messages_us && i < worker->lanes.count; i++) {
-        struct ol_relay_lane *wl =
+        struct ol_relay_lane *lane =
             &worker->lanes.all[(worker->lanes.pruned + i) % worker->lanes.count];
-        if (!wl->is_owned || worker->clock.now < wl->prune_at)
+        if (!lane->is_owned || worker->clock.now < lane->prune_at)
             continue;
         worker->lanes.pruned =
-            (size_t)(wl - worker->lanes.all); // continues after this lane when it is done
+            (size_t)(lane - worker->lanes.all); // continues after this lane when it is done
         *has_more = true;
-        if (ol_janitor_prune(worker->conn, &worker->policy, &wl->lane,
-                             worker->clock.now + worker->clock.ahead_us, &wl->pruned_to, err) < 0)
+        if (ol_janitor_prune(worker->conn, &worker->policy, &lane->outbox,
+                             worker->clock.now + worker->clock.ahead_us, &lane->pruned_to, err) < 0)
             return -1;
-        if (wl->pruned_to)
+        if (lane->pruned_to)
             return 0;
         worker->lanes.pruned++;
-        wl->prune_at = worker->clock.now + ol_janitor_pause_us(&worker->policy);
+        lane->prune_at = worker->clock.now + ol_janitor_pause_us(&worker->policy);
         return 0;
     }
     return 0;

@@ -12,9 +12,9 @@
 enum { MULTI_LANE_LIMIT = 100 }; /* messages per lane; a lane with more takes its own turn */
 
 /* How long the open batch has waited to be recorded; 0: there is none. */
-static int64_t find_linger_us(const struct ol_relay_lane *wl)
+static int64_t find_linger_us(const struct ol_relay_lane *lane)
 {
-    return wl->open ? wl->worker->clock.now - wl->open->claimed_at : 0;
+    return lane->open ? lane->worker->clock.now - lane->open->claimed_at : 0;
 }
 
 /* Lanes in ascending order (rule 1): those to be read, and those to be recorded if there is a
@@ -25,16 +25,16 @@ static size_t collect_entries(struct ol_worker *worker)
     size_t count = 0;
     bool has_cause = false;
     for (size_t i = 0; i < worker->lanes.count && count < OL_MULTI_LANE_MAX; i++) {
-        struct ol_relay_lane *wl = &worker->lanes.all[i];
-        if (!wl->is_owned || wl->is_full || worker->clock.now < wl->retry_at ||
-            !ol_lane_loop_is_plain(wl))
+        struct ol_relay_lane *lane = &worker->lanes.all[i];
+        if (!lane->is_owned || lane->is_full || worker->clock.now < lane->retry_at ||
+            !ol_lane_loop_is_plain(lane))
             continue;
-        bool is_read = ol_plan_may_read(wl);
-        if (!is_read && find_linger_us(wl) <= OL_RELAY_LINGER_US / 2)
+        bool is_read = ol_plan_may_read(lane);
+        if (!is_read && find_linger_us(lane) <= OL_RELAY_LINGER_US / 2)
             continue;
-        has_cause |= is_read || find_linger_us(wl) >= OL_RELAY_LINGER_US;
+        has_cause |= is_read || find_linger_us(lane) >= OL_RELAY_LINGER_US;
         struct ol_multi_lane_entry *entry = &worker->entries[count++];
-        entry->wl = wl;
+        entry->lane = lane;
         entry->fresh = NULL;
         entry->is_read = is_read;
         entry->is_written = false;
@@ -52,9 +52,9 @@ static int read_entries(struct ol_worker *worker, size_t count, outlog_err *err)
             continue;
         if (!(entry->fresh = calloc(1, sizeof *entry->fresh)))
             return ol_no_memory(err);
-        entry->fresh->lane = entry->wl;
+        entry->fresh->lane = entry->lane;
         lanes[used++] =
-            (struct ol_multi_lane){.lane = &entry->wl->lane, .arena = &entry->fresh->arena};
+            (struct ol_multi_lane){.lane = &entry->lane->outbox, .arena = &entry->fresh->arena};
     }
     if (used && ol_multi_lane_read(worker->conn, lanes, used, MULTI_LANE_LIMIT, err) < 0)
         return -1;
@@ -70,25 +70,25 @@ static int read_entries(struct ol_worker *worker, size_t count, outlog_err *err)
  * turn. */
 static int plan_entry(struct ol_worker *worker, struct ol_multi_lane_entry *entry, outlog_err *err)
 {
-    struct ol_relay_lane *wl = entry->wl;
+    struct ol_relay_lane *lane = entry->lane;
     struct ol_turn *turn = &entry->turn;
 
-    ol_turn_begin(turn, &wl->lane);
-    entry->is_written = find_linger_us(wl) > OL_RELAY_LINGER_US / 2;
+    ol_turn_begin(turn, &lane->outbox);
+    entry->is_written = find_linger_us(lane) > OL_RELAY_LINGER_US / 2;
     if (!entry->is_read)
         return 0;
     ol_side_effects_reset(&worker->effects);
     ol_map_clear(&worker->scratch.parked);
     ol_map_clear(&worker->scratch.parked_to);
-    if (ol_plan_batch(wl, turn, entry->fresh, MULTI_LANE_LIMIT, err) < 0)
+    if (ol_plan_batch(lane, turn, entry->fresh, MULTI_LANE_LIMIT, err) < 0)
         return -1;
     bool is_plain = turn->planned_count == 0 && worker->effects.count == 0 &&
                     !worker->effects.failed;
     if (!is_plain) {
-        wl->wants_read = true;
+        lane->wants_read = true;
         entry->fresh->count = 0;
     }
-    entry->is_written |= turn->head != wl->lane.head || turn->sent_count;
+    entry->is_written |= turn->head != lane->outbox.head || turn->sent_count;
     entry->is_written &= is_plain;
     return 0;
 }
@@ -96,31 +96,31 @@ static int plan_entry(struct ol_worker *worker, struct ol_multi_lane_entry *entr
 static int apply_entry(struct ol_multi_lane_entry *entry, enum ol_turn_result result,
                        bool has_failed, outlog_err *err)
 {
-    struct ol_relay_lane *wl = entry->wl;
-    struct ol_worker *worker = wl->worker;
+    struct ol_relay_lane *lane = entry->lane;
+    struct ol_worker *worker = lane->worker;
 
     if (result == OL_TURN_FENCED) {
         worker->stats->fenced++;
-        ol_lane_loop_lose(wl);
+        ol_lane_loop_lose(lane);
         return 0;
     }
     if (result == OL_TURN_STALE) {
-        wl->wants_read = true; // what was read must be read again
+        lane->wants_read = true; // what was read must be read again
         if (!has_failed)
-            return ol_lane_loop_reload(wl, err);
-        wl->retry_at = worker->clock.now + 100000;
-        if (worker->clock.now > wl->lane.lease_end)
-            ol_lane_loop_lose(wl);
+            return ol_lane_loop_reload(lane, err);
+        lane->retry_at = worker->clock.now + 100000;
+        if (worker->clock.now > lane->outbox.lease_end)
+            ol_lane_loop_lose(lane);
         return 0;
     }
-    wl->has_finished = false;
-    if (wl->open)
-        ol_outcomes_apply_open(wl);
+    lane->has_finished = false;
+    if (lane->open)
+        ol_outcomes_apply_open(lane);
     if (!entry->fresh || entry->fresh->count == 0)
         return 0;
     struct ol_batch *fresh = entry->fresh;
     entry->fresh = NULL;
-    return ol_lane_loop_open(wl, fresh, err);
+    return ol_lane_loop_open(lane, fresh, err);
 }
 
 static int write_entries(struct ol_worker *worker, size_t count, bool *moved, outlog_err *err)
@@ -132,7 +132,7 @@ static int write_entries(struct ol_worker *worker, size_t count, bool *moved, ou
     for (size_t i = 0; i < count; i++)
         if (worker->entries[i].is_written) {
             written[used] = &worker->entries[i];
-            lanes[used++] = (struct ol_multi_lane){.lane = &worker->entries[i].wl->lane,
+            lanes[used++] = (struct ol_multi_lane){.lane = &worker->entries[i].lane->outbox,
                                                    .turn = &worker->entries[i].turn};
         }
     if (used == 0)
@@ -150,8 +150,8 @@ static int write_entries(struct ol_worker *worker, size_t count, bool *moved, ou
     }
     ol_batch_overlap_end(worker);
     for (size_t i = 0; i < used; i++)
-        if (written[i]->wl->open)
-            ol_batch_pump(worker, written[i]->wl->open);
+        if (written[i]->lane->open)
+            ol_batch_pump(worker, written[i]->lane->open);
     return result;
 }
 
@@ -171,7 +171,7 @@ int ol_multi_lane_turn_step(struct ol_worker *worker, bool *moved, outlog_err *e
     if (count < 2)
         return 0;
     for (size_t i = 0; i < count; i++)
-        worker->entries[i].wl->is_in_turn = true;
+        worker->entries[i].lane->is_in_turn = true;
     ol_batch_overlap_begin(worker);
     if (read_entries(worker, count, err) < 0)
         goto out;

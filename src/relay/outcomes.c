@@ -113,17 +113,17 @@ void ol_outcomes_loose(struct ol_worker *worker, const struct ol_batch *batch)
 
 /* --- applying a turn --- */
 
-void ol_outcomes_count_key(struct ol_relay_lane *wl, const struct ol_claimed_message *message,
+void ol_outcomes_count_key(struct ol_relay_lane *lane, const struct ol_claimed_message *message,
                            int64_t by)
 {
     if (message->key)
-        ol_map_add(&wl->lane.keys, message->key, by); // out of memory: the next claim reloads
+        ol_map_add(&lane->outbox.keys, message->key, by); // out of memory: the next claim reloads
 }
 
-void ol_outcomes_count_parked(struct ol_relay_lane *wl, const struct ol_claimed_message *message,
+void ol_outcomes_count_parked(struct ol_relay_lane *lane, const struct ol_claimed_message *message,
                               int64_t by)
 {
-    ol_map_add(&wl->lane.waiting, message->message.destination, by);
+    ol_map_add(&lane->outbox.waiting, message->message.destination, by);
 }
 
 /* Successes are logged at level debug, those of notifications at level info. */
@@ -137,9 +137,9 @@ static void log_move(struct ol_worker *worker, const struct ol_relay_item *item,
 }
 
 /* The turn has parked this message of the open batch. */
-static void apply_parked(struct ol_relay_lane *wl, struct ol_relay_item *item)
+static void apply_parked(struct ol_relay_lane *lane, struct ol_relay_item *item)
 {
-    struct ol_worker *worker = wl->worker;
+    struct ol_worker *worker = lane->worker;
     struct ol_claimed_message *message = item->claimed;
     struct ol_park_entry entry = {.state = "PENDING"};
 
@@ -147,9 +147,9 @@ static void apply_parked(struct ol_relay_lane *wl, struct ol_relay_item *item)
     if (item->state == OL_ITEM_DONE)
         entry = decide_retry(worker, message);
     if (!is_dead(&entry) || entry.held)
-        ol_outcomes_count_key(wl, message, 1);
+        ol_outcomes_count_key(lane, message, 1);
     if (!is_dead(&entry))
-        ol_outcomes_count_parked(wl, message, 1);
+        ol_outcomes_count_parked(lane, message, 1);
     if (item->state == OL_ITEM_DONE) {
         worker->stats->failed++;
         worker->stats->dead += is_dead(&entry);
@@ -160,26 +160,26 @@ static void apply_parked(struct ol_relay_lane *wl, struct ol_relay_item *item)
 }
 
 /* After the open batch is recorded: what is still on the wire becomes a straggler. */
-void ol_outcomes_apply_open(struct ol_relay_lane *wl)
+void ol_outcomes_apply_open(struct ol_relay_lane *lane)
 {
-    struct ol_batch *batch = wl->open;
+    struct ol_batch *batch = lane->open;
     for (size_t i = 0; i < batch->count; i++) {
         struct ol_relay_item *item = &batch->items[i];
         if (is_published(item)) {
-            wl->worker->stats->published++;
-            log_move(wl->worker, item, "CLAIMED", "PUBLISHED");
+            lane->worker->stats->published++;
+            log_move(lane->worker, item, "CLAIMED", "PUBLISHED");
         } else {
-            apply_parked(wl, item);
+            apply_parked(lane, item);
         }
     }
-    wl->open = NULL;
+    lane->open = NULL;
     ol_batch_drop_unsent(batch); // parked by this turn: another claim sends them
     if (batch->in_flight == 0) {
         ol_batch_free(batch);
         return;
     }
-    batch->next = wl->loose;
-    wl->loose = batch;
+    batch->next = lane->loose;
+    lane->loose = batch;
 }
 
 /* Does it still hold a message that has to be recorded by its own token? */
@@ -191,18 +191,18 @@ static bool has_parked(const struct ol_batch *batch)
     return false;
 }
 
-void ol_outcomes_apply_one(struct ol_relay_lane *wl, struct ol_relay_item *item)
+void ol_outcomes_apply_one(struct ol_relay_lane *lane, struct ol_relay_item *item)
 {
-    struct ol_worker *worker = wl->worker;
+    struct ol_worker *worker = lane->worker;
     struct ol_claimed_message *message = item->claimed;
     bool is_ok = message->outcome.kind == OUTLOG_PUBLISH_OK;
     struct ol_park_entry entry = {.state = "PUBLISHED"};
     if (!is_ok)
         entry = decide_retry(worker, message);
     if (is_ok || (is_dead(&entry) && !entry.held))
-        ol_outcomes_count_key(wl, message, -1);
+        ol_outcomes_count_key(lane, message, -1);
     if (is_ok || is_dead(&entry))
-        ol_outcomes_count_parked(wl, message, -1);
+        ol_outcomes_count_parked(lane, message, -1);
     worker->stats->published += is_ok;
     worker->stats->failed += !is_ok;
     worker->stats->dead += is_dead(&entry);
@@ -210,13 +210,13 @@ void ol_outcomes_apply_one(struct ol_relay_lane *wl, struct ol_relay_item *item)
     message->is_parked = false; // recorded
 }
 
-void ol_outcomes_apply_loose(struct ol_relay_lane *wl)
+void ol_outcomes_apply_loose(struct ol_relay_lane *lane)
 {
-    for (struct ol_batch **at = &wl->loose; *at;) {
+    for (struct ol_batch **at = &lane->loose; *at;) {
         struct ol_batch *batch = *at;
         for (size_t i = 0; i < batch->count; i++)
             if (batch->items[i].state == OL_ITEM_DONE && batch->messages[i].is_parked)
-                ol_outcomes_apply_one(wl, &batch->items[i]);
+                ol_outcomes_apply_one(lane, &batch->items[i]);
         if (batch->in_flight == 0 && !has_parked(batch)) {
             *at = batch->next;
             ol_batch_free(batch);
@@ -224,22 +224,22 @@ void ol_outcomes_apply_loose(struct ol_relay_lane *wl)
             at = &batch->next;
         }
     }
-    wl->has_finished = false;
+    lane->has_finished = false;
 }
 
 /* A message is not sent again once relays that went away have used up its attempts (rule 14). */
-void ol_outcomes_if_spent(struct ol_relay_lane *wl, struct ol_relay_item *item)
+void ol_outcomes_if_spent(struct ol_relay_lane *lane, struct ol_relay_item *item)
 {
     struct ol_claimed_message *message = item->claimed;
-    struct ol_target *target = ol_target_find(&wl->worker->targets, message->message.destination);
+    struct ol_target *target = ol_target_find(&lane->worker->targets, message->message.destination);
     struct ol_retry policy;
-    resolve_retry(wl->worker, message, target, &policy);
+    resolve_retry(lane->worker, message, target, &policy);
     if (ol_claimed_message_used(message) <= policy.max_attempts)
         return;
     item->state = OL_ITEM_DONE;
     message->outcome = (struct outlog_outcome){.kind = OUTLOG_PUBLISH_FAILED, .is_permanent = true};
     message->error = strdup("attempts are used up; the last outcomes are unknown");
     item->batch->done++;
-    ol_batch_unqueue(wl->worker, item);
-    wl->has_finished = true;
+    ol_batch_unqueue(lane->worker, item);
+    lane->has_finished = true;
 }

@@ -15,15 +15,15 @@ static int add_lanes(struct ol_worker *worker, int64_t count, outlog_err *err)
         return ol_fail(err, OUTLOG_STORE_ERROR, "the store has %lld lanes, this relay supports %d",
                        (long long)count, OL_RELAY_LANES_MAX);
     for (; worker->lanes.count < (size_t)count; worker->lanes.count++) {
-        struct ol_relay_lane *wl = &worker->lanes.all[worker->lanes.count];
-        wl->worker = worker;
-        wl->limit = worker->options->batch;
-        wl->lane = (struct ol_lane){.number = (int)worker->lanes.count,
-                                    .run = worker->run,
-                                    .lease_us = worker->options->lease_us,
-                                    .has_gaps = worker->conn->store->has_gaps,
-                                    .abandoned = ol_side_effects_abandoned,
-                                    .context = &worker->effects};
+        struct ol_relay_lane *lane = &worker->lanes.all[worker->lanes.count];
+        lane->worker = worker;
+        lane->limit = worker->options->batch;
+        lane->outbox = (struct ol_lane){.number = (int)worker->lanes.count,
+                                        .run = worker->run,
+                                        .lease_us = worker->options->lease_us,
+                                        .has_gaps = worker->conn->store->has_gaps,
+                                        .abandoned = ol_side_effects_abandoned,
+                                        .context = &worker->effects};
     }
     return 0;
 }
@@ -81,14 +81,14 @@ static int read_free_lanes(struct ol_worker *worker, struct free_lane *free_lane
     return more < 0 ? -1 : 0;
 }
 
-static int take_lane(struct ol_relay_lane *wl, const struct free_lane *free_lane, outlog_err *err)
+static int take_lane(struct ol_relay_lane *lane, const struct free_lane *free_lane, outlog_err *err)
 {
-    struct ol_worker *worker = wl->worker;
+    struct ol_worker *worker = lane->worker;
     bool taken;
     int64_t parked;
     outlog_err why;
 
-    if (ol_lane_check(worker->conn, &wl->lane, &why) < 0) {
+    if (ol_lane_check(worker->conn, &lane->outbox, &why) < 0) {
         if (why.code != OUTLOG_STORE_ERROR) {
             *err = why;
             return -1;
@@ -96,14 +96,14 @@ static int take_lane(struct ol_relay_lane *wl, const struct free_lane *free_lane
         ol_report_store_error(&why); // the other lanes can still be taken
         return 0;
     }
-    if (ol_lane_take(worker->conn, &wl->lane, worker->options->name, &taken, &parked, err) < 0)
+    if (ol_lane_take(worker->conn, &lane->outbox, worker->options->name, &taken, &parked, err) < 0)
         return -1;
     if (!taken)
         return 0;
-    wl->first_lane = free_lane->first_lane;
-    wl->generation_size = free_lane->generation_size;
-    wl->is_owned = wl->wants_read = wl->wants_due = true;
-    wl->gives_back = false;
+    lane->first_lane = free_lane->first_lane;
+    lane->generation_size = free_lane->generation_size;
+    lane->is_owned = lane->wants_read = lane->wants_due = true;
+    lane->gives_back = false;
     worker->lanes.owned_count++;
     if (worker->stats->taken++ == 0)
         worker->stats->started_at = ol_clock_boot_us();
@@ -136,11 +136,11 @@ static int take_free_lanes(struct ol_worker *worker, int64_t live, outlog_err *e
         return -1;
     for (size_t i = 0; i < count; i++) {
         const struct free_lane *f = &free_lanes[i];
-        struct ol_relay_lane *wl = &worker->lanes.all[f->number];
-        if ((size_t)f->number >= worker->lanes.count || wl->is_owned || wl->loose ||
+        struct ol_relay_lane *lane = &worker->lanes.all[f->number];
+        if ((size_t)f->number >= worker->lanes.count || lane->is_owned || lane->loose ||
             count_owned(worker, f->first_lane) >= find_fair_share(f->generation_size, live))
             continue;
-        if (take_lane(wl, f, err) < 0)
+        if (take_lane(lane, f, err) < 0)
             return -1;
     }
     return 0;
@@ -150,10 +150,10 @@ static int take_free_lanes(struct ol_worker *worker, int64_t live, outlog_err *e
 static void release_surplus(struct ol_worker *worker, int64_t live)
 {
     for (size_t i = worker->lanes.count; i-- > 0;) {
-        struct ol_relay_lane *wl = &worker->lanes.all[i];
-        if (wl->is_owned && !wl->gives_back &&
-            count_owned(worker, wl->first_lane) > find_fair_share(wl->generation_size, live)) {
-            wl->gives_back = true;
+        struct ol_relay_lane *lane = &worker->lanes.all[i];
+        if (lane->is_owned && !lane->gives_back &&
+            count_owned(worker, lane->first_lane) > find_fair_share(lane->generation_size, live)) {
+            lane->gives_back = true;
             return;
         }
     }
@@ -162,29 +162,29 @@ static void release_surplus(struct ol_worker *worker, int64_t live)
 static int renew_leases(struct ol_worker *worker, outlog_err *err)
 {
     for (size_t i = 0; i < worker->lanes.count; i++) {
-        struct ol_relay_lane *wl = &worker->lanes.all[i];
+        struct ol_relay_lane *lane = &worker->lanes.all[i];
         bool held;
-        if (!wl->is_owned ||
-            wl->lane.lease_end - worker->clock.now > worker->options->lease_us * 2 / 3)
+        if (!lane->is_owned ||
+            lane->outbox.lease_end - worker->clock.now > worker->options->lease_us * 2 / 3)
             continue;
-        if (ol_lane_renew(worker->conn, &wl->lane, &held, err) < 0)
+        if (ol_lane_renew(worker->conn, &lane->outbox, &held, err) < 0)
             return -1;
         if (!held) {
             worker->stats->fenced++;
-            ol_lane_loop_lose(wl);
+            ol_lane_loop_lose(lane);
         }
     }
     return 0;
 }
 
-int ol_ownership_release(struct ol_relay_lane *wl, outlog_err *err)
+int ol_ownership_release(struct ol_relay_lane *lane, outlog_err *err)
 {
-    struct ol_worker *worker = wl->worker;
-    if (wl->open || wl->has_finished)
+    struct ol_worker *worker = lane->worker;
+    if (lane->open || lane->has_finished)
         return 0;
-    if (ol_lane_release(worker->conn, &wl->lane, err) < 0)
+    if (ol_lane_release(worker->conn, &lane->outbox, err) < 0)
         return -1;
-    wl->is_owned = wl->gives_back = false;
+    lane->is_owned = lane->gives_back = false;
     worker->lanes.owned_count--;
     return 0;
 }

@@ -18,31 +18,31 @@ enum plan_decision { PLAN_SEND, PLAN_PARK, PLAN_BUSY, PLAN_SURPLUS, PLAN_SKIP, P
 
 /* A hole in the numbers that is only milliseconds old usually closes by itself. All holes of one
  * read have the same age, so a backlog waits once per read and not once per hole. */
-static bool is_young_hole(const struct ol_relay_lane *wl, const struct ol_turn *turn, int64_t seq)
+static bool is_young_hole(const struct ol_relay_lane *lane, const struct ol_turn *turn, int64_t seq)
 {
-    return wl->lane.has_gaps && seq > turn->head + 1 && seq > wl->old_to;
+    return lane->outbox.has_gaps && seq > turn->head + 1 && seq > lane->old_to;
 }
 
-static void note_read(struct ol_relay_lane *wl, const struct ol_batch *batch)
+static void note_read(struct ol_relay_lane *lane, const struct ol_batch *batch)
 {
     enum { YOUNG_US = 5000 };
-    int64_t now = wl->worker->clock.now;
-    if (batch->count == 0 || now - wl->seen_at < YOUNG_US)
+    int64_t now = lane->worker->clock.now;
+    if (batch->count == 0 || now - lane->seen_at < YOUNG_US)
         return;
-    wl->old_to = wl->seen_to;
-    wl->seen_to = batch->messages[batch->count - 1].seq;
-    wl->seen_at = now;
+    lane->old_to = lane->seen_to;
+    lane->seen_to = batch->messages[batch->count - 1].seq;
+    lane->seen_at = now;
 }
 
 /* A read that claims nothing costs milliseconds in which nothing is sent. So after a busy
  * destination stopped it, a lane waits until half of the queue is sent. */
-bool ol_plan_may_read(const struct ol_relay_lane *wl)
+bool ol_plan_may_read(const struct ol_relay_lane *lane)
 {
-    size_t waiting = wl->worker->sending.waiting;
-    int64_t now = wl->worker->clock.now;
-    return wl->wants_read && !wl->worker->wants_settings && waiting < PLAN_WAITING_MAX &&
-           (wl->read_below ? waiting <= wl->read_below || now >= wl->read_after
-                           : now >= wl->read_after);
+    size_t waiting = lane->worker->sending.waiting;
+    int64_t now = lane->worker->clock.now;
+    return lane->wants_read && !lane->worker->wants_settings && waiting < PLAN_WAITING_MAX &&
+           (lane->read_below ? waiting <= lane->read_below || now >= lane->read_after
+                             : now >= lane->read_after);
 }
 
 static void count_queues(struct ol_worker *worker, const struct ol_batch *batch)
@@ -77,16 +77,17 @@ static void count_waiting(struct ol_worker *worker)
         count_batch(worker, worker->entries[i].fresh);
 }
 
-static enum plan_decision decide_message(struct ol_worker *worker, struct ol_relay_lane *wl,
+static enum plan_decision decide_message(struct ol_worker *worker, struct ol_relay_lane *lane,
                                          const struct ol_claimed_message *message, const char *key)
 {
     struct ol_target *target = ol_target_find(&worker->targets, message->message.destination);
     if (!target)
         return PLAN_STOP;
-    if (ol_lane_is_parked_above(&wl->lane, message->seq))
+    if (ol_lane_is_parked_above(&lane->outbox, message->seq))
         return PLAN_SKIP; // an operator ended it before the lane reached it
     if (message->available_at > worker->clock.now + worker->clock.ahead_us ||
-        (key && (ol_lane_is_blocked(&wl->lane, key) || ol_map_get(&worker->scratch.chain, key))))
+        (key &&
+         (ol_lane_is_blocked(&lane->outbox, key) || ol_map_get(&worker->scratch.chain, key))))
         return PLAN_PARK; // not due, or behind its key (rules 8, 9)
     if (!ol_target_is_open(target, worker->clock.now))
         return PLAN_SURPLUS;
@@ -108,10 +109,10 @@ static enum plan_decision decide_message(struct ol_worker *worker, struct ol_rel
 
 /* Decide about every message that was read. A message that cannot go now is parked only if another
  * one behind it can be sent; otherwise the batch ends before it. */
-static int decide_batch(struct ol_relay_lane *wl, struct ol_batch *batch,
+static int decide_batch(struct ol_relay_lane *lane, struct ol_batch *batch,
                         enum plan_decision *decisions, size_t *kept, outlog_err *err)
 {
-    struct ol_worker *worker = wl->worker;
+    struct ol_worker *worker = lane->worker;
     size_t last_send = 0;
     bool sends = false, is_busy = false;
 
@@ -120,7 +121,7 @@ static int decide_batch(struct ol_relay_lane *wl, struct ol_batch *batch,
     ol_map_clear(&worker->scratch.single);
     for (size_t i = 0; i < batch->count; i++) {
         const char *key = batch->messages[i].key;
-        decisions[i] = decide_message(worker, wl, &batch->messages[i], key);
+        decisions[i] = decide_message(worker, lane, &batch->messages[i], key);
         if (decisions[i] == PLAN_STOP) {
             batch->count = i;
             break;
@@ -143,8 +144,8 @@ static int decide_batch(struct ol_relay_lane *wl, struct ol_batch *batch,
     *kept = batch->count;
     // If everything in a full read must wait, it would hide what comes after it; and newer lanes
     // wait until the older generations are empty. In both cases park it all.
-    if ((!sends && !is_busy && batch->count >= wl->limit) ||
-        wl->lane.number < worker->lanes.newest_first)
+    if ((!sends && !is_busy && batch->count >= lane->limit) ||
+        lane->outbox.number < worker->lanes.newest_first)
         return 0;
     for (size_t i = sends ? last_send + 1 : 0; i < batch->count; i++)
         if (decisions[i] == PLAN_SURPLUS) {
@@ -162,11 +163,11 @@ static const char *find_parking_reason(struct ol_worker *worker,
 }
 
 /* A destination that is down for long must not fill the table: at this limit the lane waits. */
-static bool is_parking_full(struct ol_relay_lane *wl, const struct ol_claimed_message *message)
+static bool is_parking_full(struct ol_relay_lane *lane, const struct ol_claimed_message *message)
 {
-    struct ol_worker *worker = wl->worker;
+    struct ol_worker *worker = lane->worker;
     int64_t max = worker->policy.relay.parked ? worker->policy.relay.parked : PLAN_PARKED_MAX;
-    return ol_map_get(&wl->lane.waiting, message->message.destination) +
+    return ol_map_get(&lane->outbox.waiting, message->message.destination) +
                ol_map_get(&worker->scratch.parked_to, message->message.destination) >=
            max;
 }
@@ -187,10 +188,10 @@ static int park_message(struct ol_worker *worker, struct ol_turn *turn,
 }
 
 /* Cover what was read: messages to send stay in the batch, others are parked with attempts 0. */
-static int plan_messages(struct ol_relay_lane *wl, struct ol_turn *turn, struct ol_batch *batch,
+static int plan_messages(struct ol_relay_lane *lane, struct ol_turn *turn, struct ol_batch *batch,
                          outlog_err *err)
 {
-    struct ol_worker *worker = wl->worker;
+    struct ol_worker *worker = lane->worker;
     enum plan_decision *decisions = ol_arena_array(&batch->arena, batch->count, sizeof *decisions);
     size_t kept = 0, sent = 0, read = batch->count;
     bool must_wait = false;
@@ -199,18 +200,18 @@ static int plan_messages(struct ol_relay_lane *wl, struct ol_turn *turn, struct 
         return 0;
     if (!decisions)
         return ol_no_memory(err);
-    if (decide_batch(wl, batch, decisions, &kept, err) < 0)
+    if (decide_batch(lane, batch, decisions, &kept, err) < 0)
         return -1;
     for (size_t i = 0; i < kept; i++) {
         struct ol_claimed_message *message = &batch->messages[i];
-        if (!ol_turn_can_cover(turn, message->seq) || is_young_hole(wl, turn, message->seq))
+        if (!ol_turn_can_cover(turn, message->seq) || is_young_hole(lane, turn, message->seq))
             break;
         if ((decisions[i] == PLAN_PARK || decisions[i] == PLAN_SURPLUS) &&
-            is_parking_full(wl, message)) {
+            is_parking_full(lane, message)) {
             must_wait = true;
             break;
         }
-        ol_turn_cover(turn, &wl->lane, message->seq, decisions[i] == PLAN_SEND);
+        ol_turn_cover(turn, &lane->outbox, message->seq, decisions[i] == PLAN_SEND);
         if (decisions[i] == PLAN_SEND) {
             batch->messages[sent] = *message;
             ol_side_effects_claim(&worker->effects, &batch->messages[sent++]);
@@ -224,10 +225,10 @@ static int plan_messages(struct ol_relay_lane *wl, struct ol_turn *turn, struct 
     batch->count = sent;
     bool is_busy = kept < read && decisions[kept] == PLAN_BUSY;
     if (must_wait || (kept == 0 && read > 0)) // wait for its destination
-        wl->read_after = worker->clock.now +
-                         (is_busy ? PLAN_BUSY_US : worker->options->poll_us * 2);
-    wl->read_below = is_busy ? worker->sending.waiting / 2 : 0;
-    wl->wanted = is_busy ? kept * 2 : wl->limit * 4;
+        lane->read_after = worker->clock.now +
+                           (is_busy ? PLAN_BUSY_US : worker->options->poll_us * 2);
+    lane->read_below = is_busy ? worker->sending.waiting / 2 : 0;
+    lane->wanted = is_busy ? kept * 2 : lane->limit * 4;
     return 0;
 }
 
@@ -241,28 +242,28 @@ static size_t count_bytes(const struct ol_batch *batch)
 
 /* The limit of the next read: lower when messages are large, or when most of the last read had to
  * be left for lack of capacity. There are few sizes, because each one is a statement of its own. */
-static void adapt_limit(struct ol_relay_lane *wl, size_t read)
+static void adapt_limit(struct ol_relay_lane *lane, size_t read)
 {
     static const size_t sizes[] = {1000, 250, 60, PLAN_BATCH_MIN};
-    size_t max = wl->worker->options->batch, i = 0;
-    size_t fitting = PLAN_BATCH_BYTES / (wl->bytes / read + 1);
+    size_t max = lane->worker->options->batch, i = 0;
+    size_t fitting = PLAN_BATCH_BYTES / (lane->bytes / read + 1);
     while (i < 3 && sizes[i] > fitting)
         i++;
-    while (i < 2 && sizes[i + 1] >= wl->wanted)
+    while (i < 2 && sizes[i + 1] >= lane->wanted)
         i++;
-    wl->limit = sizes[i] < max ? sizes[i] : max;
+    lane->limit = sizes[i] < max ? sizes[i] : max;
 }
 
-static struct ol_batch *read_batch(struct ol_relay_lane *wl, outlog_err *err)
+static struct ol_batch *read_batch(struct ol_relay_lane *lane, outlog_err *err)
 {
-    struct ol_worker *worker = wl->worker;
+    struct ol_worker *worker = lane->worker;
     struct ol_batch *batch = calloc(1, sizeof *batch);
     if (!batch) {
         ol_no_memory(err);
         return NULL;
     }
-    batch->lane = wl;
-    if (ol_lane_read(worker->conn, &wl->lane, wl->limit, &batch->arena, &batch->messages,
+    batch->lane = lane;
+    if (ol_lane_read(worker->conn, &lane->outbox, lane->limit, &batch->arena, &batch->messages,
                      &batch->count, err) < 0) {
         ol_batch_free(batch);
         return NULL;
@@ -270,42 +271,42 @@ static struct ol_batch *read_batch(struct ol_relay_lane *wl, outlog_err *err)
     return batch;
 }
 
-int ol_plan_batch(struct ol_relay_lane *wl, struct ol_turn *turn, struct ol_batch *batch,
+int ol_plan_batch(struct ol_relay_lane *lane, struct ol_turn *turn, struct ol_batch *batch,
                   size_t limit, outlog_err *err)
 {
     size_t read = batch->count;
-    wl->wants_read = wl->is_full = read >= limit; // there may be more
-    wl->bytes = count_bytes(batch);
-    note_read(wl, batch);
-    ol_turn_gaps(turn, &wl->lane);
-    if (plan_messages(wl, turn, batch, err) < 0)
+    lane->wants_read = lane->is_full = read >= limit; // there may be more
+    lane->bytes = count_bytes(batch);
+    note_read(lane, batch);
+    ol_turn_gaps(turn, &lane->outbox);
+    if (plan_messages(lane, turn, batch, err) < 0)
         return -1;
     if (!ol_batch_wrap(batch))
         return ol_no_memory(err);
     if (read)
-        adapt_limit(wl, read);
+        adapt_limit(lane, read);
     return 0;
 }
 
-int ol_plan_claim(struct ol_relay_lane *wl, struct ol_batch **fresh, outlog_err *err)
+int ol_plan_claim(struct ol_relay_lane *lane, struct ol_batch **fresh, outlog_err *err)
 {
     enum { PREFETCH_BYTES = 1024 * 1024 }; // per lane, in addition to what is being sent
-    struct ol_turn *turn = &wl->worker->turn;
-    *fresh = read_batch(wl, err);
-    if (!*fresh || ol_plan_batch(wl, turn, *fresh, wl->limit, err) < 0)
+    struct ol_turn *turn = &lane->worker->turn;
+    *fresh = read_batch(lane, err);
+    if (!*fresh || ol_plan_batch(lane, turn, *fresh, lane->limit, err) < 0)
         return -1;
-    if (wl->wants_read && wl->bytes < PREFETCH_BYTES)
-        turn->prefetch = wl->limit;
+    if (lane->wants_read && lane->bytes < PREFETCH_BYTES)
+        turn->prefetch = lane->limit;
     return 0;
 }
 
-void ol_plan_capacity(struct ol_relay_lane *wl, struct ol_buf *out)
+void ol_plan_capacity(struct ol_relay_lane *lane, struct ol_buf *out)
 {
-    struct ol_worker *worker = wl->worker;
+    struct ol_worker *worker = lane->worker;
     const char *comma = "[";
     for (struct ol_target *t = worker->targets.first; t; t = t->next) {
         if (t->is_retired || !ol_target_is_open(t, worker->clock.now) ||
-            ol_map_get(&wl->lane.waiting, t->name) <= 0)
+            ol_map_get(&lane->outbox.waiting, t->name) <= 0)
             continue;
         int capacity =
             ol_target_capacity(t, true, worker->options->patience_us, worker->clock.now) -

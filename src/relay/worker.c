@@ -70,7 +70,7 @@ static int poll_lanes(struct ol_worker *worker, bool *has_news, bool *must_poll,
     for (size_t i = 0; i < worker->lanes.count; i++)
         if (worker->lanes.all[i].is_owned)
             ol_buf_print(&numbers, "%s%d", numbers.bytes ? "," : "[",
-                         worker->lanes.all[i].lane.number);
+                         worker->lanes.all[i].outbox.number);
     worker->idle.next_us = INT64_MAX;
     if (!numbers.bytes)
         return 0;
@@ -78,22 +78,22 @@ static int poll_lanes(struct ol_worker *worker, bool *has_news, bool *must_poll,
     int result = ol_lane_poll(worker->conn, numbers.data, found, OL_RELAY_LANES_MAX, &count, err);
     ol_buf_clear(&numbers);
     for (size_t i = 0; result == 0 && i < count; i++) {
-        struct ol_relay_lane *wl = &worker->lanes.all[found[i].number];
-        if (found[i].newest > wl->lane.head || wl->lane.gap_count)
-            wl->wants_read = true;
-        if (found[i].parked_gen != wl->lane.parked_gen && found[i].epoch == wl->lane.epoch &&
-            ol_lane_loop_reload(wl, err) < 0)
+        struct ol_relay_lane *lane = &worker->lanes.all[found[i].number];
+        if (found[i].newest > lane->outbox.head || lane->outbox.gap_count)
+            lane->wants_read = true;
+        if (found[i].parked_gen != lane->outbox.parked_gen &&
+            found[i].epoch == lane->outbox.epoch && ol_lane_loop_reload(lane, err) < 0)
             return -1;
         // Many may be due by their time and yet be behind a key or for a closed destination.
         if (found[i].due_us <= 0)
-            ol_lane_loop_finds_due(wl, err);
+            ol_lane_loop_finds_due(lane, err);
         if (found[i].expiry_us <= 0)
-            wl->wants_reap = true;
-        *has_news |= ol_plan_may_read(wl) || wl->wants_due || wl->wants_reap ||
+            lane->wants_reap = true;
+        *has_news |= ol_plan_may_read(lane) || lane->wants_due || lane->wants_reap ||
                      worker->wants_settings;
-        if (ol_lane_reload_older_keys(worker->conn, &wl->lane, err) < 0)
+        if (ol_lane_reload_older_keys(worker->conn, &lane->outbox, err) < 0)
             return -1;
-        *must_poll |= wl->wants_read || found[i].due_us <= 0;
+        *must_poll |= lane->wants_read || found[i].due_us <= 0;
         if (found[i].due_us > 0 && found[i].due_us < worker->idle.next_us)
             worker->idle.next_us = found[i].due_us;
         if (found[i].expiry_us > 0 && found[i].expiry_us < worker->idle.next_us)
@@ -105,8 +105,9 @@ static int poll_lanes(struct ol_worker *worker, bool *has_news, bool *must_poll,
 static bool is_idle(const struct ol_worker *worker)
 {
     for (size_t i = 0; i < worker->lanes.count; i++) {
-        const struct ol_relay_lane *wl = &worker->lanes.all[i];
-        if (wl->is_owned && (wl->open || wl->loose || ol_plan_may_read(wl) || wl->wants_due))
+        const struct ol_relay_lane *lane = &worker->lanes.all[i];
+        if (lane->is_owned &&
+            (lane->open || lane->loose || ol_plan_may_read(lane) || lane->wants_due))
             return false;
     }
     return ol_sender_in_flight(worker->targets.sender) == 0;
@@ -227,8 +228,8 @@ static int step_lanes(struct ol_worker *worker, bool *moved, outlog_err *err)
             return -1;
     ol_sender_flush(worker->targets.sender); // before a poll, which takes time
     for (size_t i = 0; i < lanes->count; i++) {
-        struct ol_relay_lane *wl = &lanes->all[i];
-        if (wl->is_owned && wl->gives_back && ol_ownership_release(wl, err) < 0)
+        struct ol_relay_lane *lane = &lanes->all[i];
+        if (lane->is_owned && lane->gives_back && ol_ownership_release(lane, err) < 0)
             return -1;
     }
     return 0;
@@ -286,15 +287,15 @@ static int drain_lanes(struct ol_worker *worker, outlog_err *err)
 {
     int result = 0;
     for (size_t i = 0; i < worker->lanes.count; i++) {
-        struct ol_relay_lane *wl = &worker->lanes.all[i];
+        struct ol_relay_lane *lane = &worker->lanes.all[i];
         bool moved = false;
-        wl->gives_back = wl->is_owned;
-        wl->wants_read = wl->wants_due = false;
-        if (ol_lane_loop_step(wl, &moved, err) < 0) {
-            wl->retry_at = worker->clock.now + 100000;
+        lane->gives_back = lane->is_owned;
+        lane->wants_read = lane->wants_due = false;
+        if (ol_lane_loop_step(lane, &moved, err) < 0) {
+            lane->retry_at = worker->clock.now + 100000;
             result = -1;
         }
-        if (wl->is_owned && !wl->loose && ol_ownership_release(wl, err) < 0)
+        if (lane->is_owned && !lane->loose && ol_ownership_release(lane, err) < 0)
             result = -1;
     }
     return result;
@@ -347,15 +348,15 @@ static void clear_worker(struct ol_worker *worker)
         ol_sender_close(worker->targets.sender);
     }
     for (size_t i = 0; i < worker->lanes.count; i++) {
-        struct ol_relay_lane *wl = &worker->lanes.all[i];
-        if (wl->open)
-            ol_batch_free(wl->open);
-        while (wl->loose) {
-            struct ol_batch *next = wl->loose->next;
-            ol_batch_free(wl->loose);
-            wl->loose = next;
+        struct ol_relay_lane *lane = &worker->lanes.all[i];
+        if (lane->open)
+            ol_batch_free(lane->open);
+        while (lane->loose) {
+            struct ol_batch *next = lane->loose->next;
+            ol_batch_free(lane->loose);
+            lane->loose = next;
         }
-        ol_lane_clear(&wl->lane);
+        ol_lane_clear(&lane->outbox);
     }
     ol_map_clear(&worker->scratch.chain);
     ol_map_clear(&worker->scratch.queues);

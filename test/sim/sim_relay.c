@@ -203,7 +203,8 @@ void sim_submit(void *instance, const struct outlog_delivery *message, int64_t d
 
     MUST(flight, "out of memory");
     check_send(number, message);
-    MUST(deadline_us <= lane->lane.lease_end, "S6: %d may be on the wire beyond the lease", number);
+    MUST(deadline_us <= lane->outbox.lease_end, "S6: %d may be on the wire beyond the lease",
+         number);
     m->sends++;
     m->attempt = message->attempt;
     m->in_doubt = true;
