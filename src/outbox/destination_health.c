@@ -5,7 +5,6 @@
 #include "base/json/json.h"
 #include "base/uuid.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* --- the list --- */

@@ -9,7 +9,6 @@
 #include "base/json/json.h"
 #include "log/read.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

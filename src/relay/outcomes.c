@@ -5,8 +5,6 @@
 
 #include "telemetry/report.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static double draw_random(void)

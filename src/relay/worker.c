@@ -8,10 +8,7 @@
 #include "store/postgres/shutdown.h"
 #include "telemetry/report.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 enum { REPORT_EVERY_US = 1000000, PAUSE_MIN_US = 1000 };
 
