@@ -14,8 +14,7 @@ static int prune_lane(struct ol_worker *worker, bool *has_more, outlog_err *err)
             &worker->lanes.all[(worker->lanes.pruned + i) % worker->lanes.count];
         if (!lane->is_owned || worker->clock.now < lane->prune_at)
             continue;
-        worker->lanes.pruned =
-            (size_t)(lane - worker->lanes.all); // continues after this lane when it is done
+        worker->lanes.pruned = (size_t)(lane - worker->lanes.all); // the next call continues here
         *has_more = true;
         if (ol_janitor_prune(worker->conn, &worker->policy, &lane->outbox,
                              worker->clock.now + worker->clock.ahead_us, &lane->pruned_to, err) < 0)

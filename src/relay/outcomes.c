@@ -1,8 +1,8 @@
 /* outcomes.c: what became of the claimed messages. First as additions to a turn, which change
  * nothing else; then, when the turn is stored, in memory. */
-#include "base/random.h"
 #include "relay/internal.h"
 
+#include "base/random.h"
 #include "telemetry/report.h"
 
 #include <string.h>

@@ -1,9 +1,8 @@
 /* ownership.c: which lanes are ours, and what other relays and operators see of us. */
-#include "base/timestamp.h"
 #include "relay/internal.h"
 
 #include "base/clock.h"
-#include "relay/janitor.h"
+#include "base/timestamp.h"
 #include "telemetry/report.h"
 
 enum { HEARTBEAT_US = 1000000 };
