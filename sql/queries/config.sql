@@ -34,11 +34,11 @@ on conflict (run, destination) do update
 -- name: breaker_close(run, destination)
 delete from outlog.breakers where run = :run and destination = :destination
 
--- name: success_forget()
+-- name: successes_purge()
 -- Of destinations that are gone.
 delete from outlog.successes where destination not in (select name from outlog.destinations)
 
--- name: breaker_forget(dead_after_us)
+-- name: breakers_purge(dead_after_us)
 -- Of relays that are gone.
 delete from outlog.breakers where run not in (
     select run from outlog.relays where heartbeat_at >= outlog.after(-:dead_after_us::bigint))

@@ -1,5 +1,5 @@
 -- Looking at messages, and what operators do to them. Every change happens after lane_touch, in the
--- same transaction (rule 1): the relay then sees another parked_gen and plans anew.
+-- same transaction (rule 1): the relay then sees another parked_gen and plans again.
 
 -- part: asked_for(m, d)
 -- The filters of an operator; d is the table whose destination is compared.
@@ -50,7 +50,7 @@ select o.lane, o.seq, o.destination, o.ordering_key, 'PENDING', 1, 1, true, outl
   from outlog.outbox o where o.lane = :lane and o.seq = :seq
 
 -- name: parked_requeue(lane, seq, state)
--- Only from the state it was seen in. attempts stays, the budget starts afresh.
+-- Only from the state it was seen in. attempts stays, the budget starts again.
 update outlog.parked
    set state = 'PENDING', budget_from = attempts - unsent, last_error = null, held = false,
        is_replay = is_replay or state = 'PUBLISHED', available_at = outlog.after(0), published_at = null,
@@ -64,13 +64,13 @@ select o.lane, o.seq, o.destination, o.ordering_key, 'PENDING', 0, coalesce(o.av
        outlog.after(0)
   from outlog.outbox o where o.lane = :lane and o.seq = :seq
 
--- name: parked_seize(lane, seq, operator)
+-- name: parked_kill_begin(lane, seq, operator)
 -- The first half of a kill: there is no way from PENDING to DEAD but through CLAIMED. No attempt is made.
 update outlog.parked
    set state = 'CLAIMED', claimed_by = :operator, claimed_at = outlog.after(0), lease_until = outlog.after(0)
  where lane = :lane and seq = :seq and state = 'PENDING'
 
--- name: parked_bury(lane, seq, operator, last_error)
+-- name: parked_kill_end(lane, seq, operator, last_error)
 -- The second half. The key does not wait: a person has decided.
 update outlog.parked
    set state = 'DEAD', claimed_by = null, claimed_at = null, lease_until = null, last_error = :last_error,
@@ -82,7 +82,7 @@ update outlog.parked
 update outlog.parked set held = false, updated_at = outlog.after(0)
  where lane = :lane and seq = :seq and state = 'DEAD' and held
 
--- name: parked_hurry(lane, destination, limit literal)
+-- name: parked_make_due(lane, destination, limit literal)
 -- What waits for its time is due now (L6).
 update outlog.parked set available_at = outlog.after(0), updated_at = outlog.after(0)
  where lane = :lane and seq in (

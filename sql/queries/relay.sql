@@ -1,14 +1,14 @@
 -- What relays ask of any store: heartbeats, leases, destinations.
 
--- name: relay_beat(run, name)
+-- name: relay_heartbeat(run, name)
 insert into outlog.relays (run, name, started_at, heartbeat_at)
 values (:run, :name, outlog.after(0), outlog.after(0))
 on conflict (run) do update set heartbeat_at = outlog.after(0)
 
--- name: relay_gone(run)
+-- name: relay_remove(run)
 delete from outlog.relays where run = :run
 
--- name: relay_forget(dead_after_us)
+-- name: relays_purge(dead_after_us)
 delete from outlog.relays where heartbeat_at < outlog.after(-:dead_after_us::bigint)
 
 -- name: relay_count(dead_after_us)
@@ -24,7 +24,7 @@ select count(*) from outlog.lanes where owner is null
 update outlog.lanes set lease_until = outlog.after(:lease_us::bigint)
  where lane = :lane and epoch = :epoch and owner is not null
 
--- name: lane_look(lane)
+-- name: lane_row(lane)
 -- After a commit whose answer was lost: did it happen?
 select epoch, claim_no, parked_gen from outlog.lanes where lane = :lane
 
@@ -38,7 +38,7 @@ select destination, ordering_key, count(*) from outlog.parked
  where lane = :lane and ordering_key is not null and (state in ('PENDING', 'CLAIMED') or held)
  group by destination, ordering_key
 
--- name: elder_keys(lane)
+-- name: older_keys(lane)
 -- The same of older generations of lanes: younger messages of these keys wait too.
 select destination, ordering_key, count(*) from outlog.parked
  where lane < (select l.first_lane from outlog.lanes l where l.lane = :lane)

@@ -34,7 +34,7 @@ static void print_change(const struct ol_cli *cli, const struct ol_config_diff *
     struct ol_buf line = {0};
     if (cli->json) {
         ol_buf_print(&line, "{\"change\":\"%s\",\"noun\":\"%s\",\"name\":", words[change->kind],
-                     change->noun);
+                     change->entry_kind);
         ol_buf_json_text(&line, change->name);
         ol_buf_text(&line, ",\"keys\":");
         ol_buf_json_text(&line, change->keys);
@@ -43,7 +43,7 @@ static void print_change(const struct ol_cli *cli, const struct ol_config_diff *
         const char *color = change->kind == OL_DIFF_ADD      ? ol_cli_good(cli)
                             : change->kind == OL_DIFF_REMOVE ? ol_cli_bad(cli)
                                                              : ol_cli_accent(cli);
-        ol_buf_print(&line, "%s%c %-11s ", color, signs[change->kind], change->noun);
+        ol_buf_print(&line, "%s%c %-11s ", color, signs[change->kind], change->entry_kind);
         ol_cli_put_safe(&line, change->name, strlen(change->name));
         if (change->keys) {
             ol_buf_text(&line, ": ");

@@ -214,7 +214,7 @@ void ol_progress_end(struct ol_progress *progress)
 void ol_cli_bulk_result_begin(const struct ol_cli *cli, struct ol_bulk_result *result,
                               struct outlog_requeue *how)
 {
-    result->most_ids = cli->json ? SIZE_MAX : 0;
+    result->ids_max = cli->json ? SIZE_MAX : 0;
     how->on_message = ol_bulk_result_note;
     how->user = result;
 }

@@ -135,7 +135,7 @@ static int run_threads(struct ol_worker_options *options, struct ol_worker_stats
     int count = options->siblings, status = OL_EXIT_DONE;
 
     options->begun = &begun;
-    ol_sinks_start(&sinks, options, &is_stopped);
+    ol_sink_thread_start(&sinks, options, &is_stopped);
     for (int i = 0; i < count; i++) {
         threads[i] = (struct relay_thread){.options = *options};
         pthread_create(&threads[i].id, NULL, run_thread, &threads[i]);
@@ -149,7 +149,7 @@ static int run_threads(struct ol_worker_options *options, struct ol_worker_stats
         total->dead += threads[i].stats.dead;
         total->fenced += threads[i].stats.fenced;
     }
-    ol_sinks_join(&sinks);
+    ol_sink_thread_join(&sinks);
     ol_span_exporter_close(options->tracer);
     return status;
 }

@@ -66,14 +66,14 @@ static const char *direct_store(const struct ol_cli *cli)
 struct serve_engines {
     const struct ol_server_options *options;
     struct serve_engine relay, projector;
-    struct ol_sinks_thread sinks;
+    struct ol_sink_thread sinks;
 };
 
 static void start_all(struct serve_engines *engines)
 {
     if (engines->options->has_relay) {
         start_engine(&engines->relay);
-        ol_sinks_start(&engines->sinks, &engines->relay.relay, &is_stopped);
+        ol_sink_thread_start(&engines->sinks, &engines->relay.relay, &is_stopped);
     }
     start_engine(&engines->projector);
 }
@@ -84,7 +84,7 @@ static void join_all(struct serve_engines *engines)
         pthread_join(engines->relay.id, NULL);
     if (engines->projector.is_running)
         pthread_join(engines->projector.id, NULL);
-    ol_sinks_join(&engines->sinks);
+    ol_sink_thread_join(&engines->sinks);
 }
 
 /* The server listens. Only now the engines start: a daemon that cannot listen must deliver nothing.

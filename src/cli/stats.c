@@ -2,7 +2,8 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
-#include "outbox/message_list.h"
+#include "log/log.h"
+#include "outbox/message_count.h"
 
 #include <string.h>
 

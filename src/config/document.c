@@ -1,4 +1,5 @@
-/* document.c: see document.h. What becomes a row of `settings` is read by section.c. */
+/* document.c: reads outlog.yaml, one function per section. section.c reads what becomes a row of
+ * `settings`. */
 #include "config/document.h"
 
 #include "base/sha256.h"
@@ -41,9 +42,9 @@ int ol_config_document_check_keys(struct ol_config_reader *r, const struct ol_js
     return 0;
 }
 
-/* A text of 1 to `most` bytes; *out stays NULL when the key is absent. */
+/* A text of 1 to `bytes_max` bytes; *out stays NULL when the key is absent. */
 static int read_text(struct ol_config_reader *r, const struct ol_json *object, const char *pointer,
-                     const char *key, size_t most, bool is_needed, const char **out)
+                     const char *key, size_t bytes_max, bool is_needed, const char **out)
 {
     struct ol_json value = ol_json_get(object, key);
     size_t bytes = 0;
@@ -52,18 +53,19 @@ static int read_text(struct ol_config_reader *r, const struct ol_json *object, c
         return is_needed ? ol_config_entry_refuse(r->err, pointer, key, "it is missing") : 0;
     if (value.type == OL_JSON_STRING)
         *out = ol_json_string(&value, r->arena, &bytes);
-    if (!*out || bytes < 1 || bytes > most) {
+    if (!*out || bytes < 1 || bytes > bytes_max) {
         char wanted[60];
-        snprintf(wanted, sizeof wanted, "a text of 1 to %zu bytes is wanted", most);
+        snprintf(wanted, sizeof wanted, "a text of 1 to %zu bytes is wanted", bytes_max);
         return ol_config_entry_refuse(r->err, ol_match_below(r->arena, pointer, key), key, wanted);
     }
     return 0;
 }
 
 /* Read each member of a map by name. */
-static int each(struct ol_config_reader *r, const struct ol_json *object, const char *pointer,
-                int (*read)(struct ol_config_reader *, const char *, const struct ol_json *,
-                            const char *))
+static int read_members(struct ol_config_reader *r, const struct ol_json *object,
+                        const char *pointer,
+                        int (*read)(struct ol_config_reader *, const char *, const struct ol_json *,
+                                    const char *))
 {
     struct ol_json_iter it = {0};
     if (object->type != OL_JSON_OBJECT)
@@ -92,12 +94,12 @@ static int read_destination(struct ol_config_reader *r, const char *name,
     if (ol_settings_open(name, value->text, value->bytes, OL_SETTINGS_CHECK, &settings, r->err) < 0)
         return ol_config_entry_deepen(r->err, pointer, NULL);
     ol_settings_close(settings);
-    return ol_config_entry_add(r->clauses, OL_CONFIG_DESTINATION, name, value, pointer, r->err);
+    return ol_config_entry_add(r->entries, OL_CONFIG_DESTINATION, name, value, pointer, r->err);
 }
 
-/* The same route is the same row: its name is made of what it says. */
-static const char *route_name(struct ol_arena *arena, const char *on, const char *to,
-                              const struct ol_json *route)
+/* Equal routes have equal names: a name is derived from the route's content. */
+static const char *make_route_name(struct ol_arena *arena, const char *on, const char *to,
+                                   const struct ol_json *route)
 {
     struct ol_json_iter it = {0};
     size_t members = 0;
@@ -129,10 +131,10 @@ static int read_route(struct ol_config_reader *r, const struct ol_json *value, c
     if (when.type != OL_JSON_NONE && when.type != OL_JSON_NULL &&
         ol_match_check_when(&when, ol_match_below(r->arena, pointer, "when"), r->arena, r->err) < 0)
         return -1;
-    const char *name = route_name(r->arena, on, to, value);
-    if (name && ol_config_entry_find(r->clauses, OL_CONFIG_ROUTE, name))
-        return ol_config_entry_refuse(r->err, pointer, "routes", "this route stands here twice");
-    return ol_config_entry_add(r->clauses, OL_CONFIG_ROUTE, name, value, pointer, r->err);
+    const char *name = make_route_name(r->arena, on, to, value);
+    if (name && ol_config_entry_find(r->entries, OL_CONFIG_ROUTE, name))
+        return ol_config_entry_refuse(r->err, pointer, "routes", "this route is here twice");
+    return ol_config_entry_add(r->entries, OL_CONFIG_ROUTE, name, value, pointer, r->err);
 }
 
 static int read_routes(struct ol_config_reader *r, const struct ol_json *list)
@@ -163,8 +165,8 @@ static int read_strict(struct ol_config_reader *r, const struct ol_json *list)
         if (!org || bytes < 1 || bytes > 100)
             return ol_config_entry_refuse(r->err, "/event_types/strict", "strict",
                                           "an org is a text of 1 to 100 bytes");
-        if (!ol_config_entry_find(r->clauses, OL_CONFIG_STRICT_ORG, org) &&
-            ol_config_entry_add(r->clauses, OL_CONFIG_STRICT_ORG, org, &yes, "/event_types/strict",
+        if (!ol_config_entry_find(r->entries, OL_CONFIG_STRICT_ORG, org) &&
+            ol_config_entry_add(r->entries, OL_CONFIG_STRICT_ORG, org, &yes, "/event_types/strict",
                                 r->err) < 0)
             return -1;
     }
@@ -194,7 +196,7 @@ static int read_event_type(struct ol_config_reader *r, const char *name,
         return ol_config_entry_deepen(r->err, ol_match_below(r->arena, pointer, "upcast"), name);
     if (shape.type > OL_JSON_NULL && ol_payload_shape_valid(&shape, r->err) < 0)
         return ol_config_entry_deepen(r->err, ol_match_below(r->arena, pointer, "shape"), name);
-    return ol_config_entry_add(r->clauses, OL_CONFIG_EVENT_TYPE, name, value, pointer, r->err);
+    return ol_config_entry_add(r->entries, OL_CONFIG_EVENT_TYPE, name, value, pointer, r->err);
 }
 
 static int read_projection(struct ol_config_reader *r, const char *name,
@@ -203,7 +205,7 @@ static int read_projection(struct ol_config_reader *r, const char *name,
     struct ol_projection projection;
     if (ol_projection_read(name, value, r->arena, &projection, r->err) < 0)
         return ol_config_entry_deepen(r->err, pointer, name);
-    return ol_config_entry_add(r->clauses, OL_CONFIG_PROJECTION, name, value, pointer, r->err);
+    return ol_config_entry_add(r->entries, OL_CONFIG_PROJECTION, name, value, pointer, r->err);
 }
 
 /* --- notifications --- */
@@ -215,7 +217,7 @@ static int read_template(struct ol_config_reader *r, const char *name, const str
         return ol_config_entry_refuse(r->err, pointer, "templates", "a name has 1 to 100 bytes");
     if (ol_rule_check_template(value, r->arena, r->err) < 0)
         return ol_config_entry_deepen(r->err, pointer, name);
-    return ol_config_entry_add(r->clauses, OL_CONFIG_TEMPLATE, name, value, pointer, r->err);
+    return ol_config_entry_add(r->entries, OL_CONFIG_TEMPLATE, name, value, pointer, r->err);
 }
 
 static int read_rule(struct ol_config_reader *r, const struct ol_json *value, const char *pointer)
@@ -223,32 +225,32 @@ static int read_rule(struct ol_config_reader *r, const struct ol_json *value, co
     struct ol_rule rule;
     if (ol_rule_read(value, r->arena, &rule, r->err) < 0)
         return ol_config_entry_deepen(r->err, pointer, NULL);
-    const char *name = route_name(r->arena, rule.on, rule.template, value);
-    if (name && ol_config_entry_find(r->clauses, OL_CONFIG_RULE, name))
-        return ol_config_entry_refuse(r->err, pointer, "rules", "this rule stands here twice");
-    if (ol_config_entry_add(r->clauses, OL_CONFIG_RULE, name, value, pointer, r->err) < 0)
+    const char *name = make_route_name(r->arena, rule.on, rule.template, value);
+    if (name && ol_config_entry_find(r->entries, OL_CONFIG_RULE, name))
+        return ol_config_entry_refuse(r->err, pointer, "rules", "this rule is here twice");
+    if (ol_config_entry_add(r->entries, OL_CONFIG_RULE, name, value, pointer, r->err) < 0)
         return -1;
-    r->clauses->wants_feed |= rule.in_app_to && strcmp(rule.in_app_to, "in_app") == 0;
+    r->entries->wants_feed |= rule.in_app_to && strcmp(rule.in_app_to, "in_app") == 0;
     return 0;
 }
 
-/* The app's own feed needs no word of configuration. */
+/* The app's own feed needs no configuration. */
 static int imply_feed(struct ol_config_reader *r)
 {
     static const char in_app[] = "{\"type\":\"in_app\"}";
     struct ol_json own;
-    if (!r->clauses->wants_feed ||
-        ol_config_entry_find(r->clauses, OL_CONFIG_DESTINATION, "in_app"))
+    if (!r->entries->wants_feed ||
+        ol_config_entry_find(r->entries, OL_CONFIG_DESTINATION, "in_app"))
         return 0;
     if (ol_json_parse(in_app, strlen(in_app), &own, r->err) < 0 ||
-        ol_config_entry_add(r->clauses, OL_CONFIG_DESTINATION, "in_app", &own, "/notifications",
+        ol_config_entry_add(r->entries, OL_CONFIG_DESTINATION, "in_app", &own, "/notifications",
                             r->err) < 0)
         return -1;
-    ol_config_entry_find(r->clauses, OL_CONFIG_DESTINATION, "in_app")->is_implied = true;
+    ol_config_entry_find(r->entries, OL_CONFIG_DESTINATION, "in_app")->is_implied = true;
     return 0;
 }
 
-/* {acme: [u-1, u-2], "*": [u-3]}: who has this role, by org. */
+/* {acme: [u-1, u-2], "*": [u-3]}: the users that have this role, by org. */
 static int read_role(struct ol_config_reader *r, const char *name, const struct ol_json *value,
                      const char *pointer)
 {
@@ -288,9 +290,9 @@ static int read_notifications(struct ol_config_reader *r, const struct ol_json *
     if (ol_config_document_check_keys(r, section, "/notifications", "notifications", known) < 0)
         return -1;
     if (templates.type > OL_JSON_NULL &&
-        each(r, &templates, "/notifications/templates", read_template) < 0)
+        read_members(r, &templates, "/notifications/templates", read_template) < 0)
         return -1;
-    if (roles.type > OL_JSON_NULL && each(r, &roles, "/notifications/roles", read_role) < 0)
+    if (roles.type > OL_JSON_NULL && read_members(r, &roles, "/notifications/roles", read_role) < 0)
         return -1;
     return rules.type > OL_JSON_NULL ? read_rules(r, &rules) : 0;
 }
@@ -317,7 +319,8 @@ static int read_event_type_or_strict(struct ol_config_reader *r, const struct ol
     return 0;
 }
 
-static int read_one(struct ol_config_reader *r, const char *section, const struct ol_json *value)
+static int read_section(struct ol_config_reader *r, const char *section,
+                        const struct ol_json *value)
 {
     const char *pointer = ol_match_below(r->arena, "", section);
     if (strcmp(section, "store") == 0 || strcmp(section, "listen") == 0)
@@ -341,25 +344,25 @@ static int read_one(struct ol_config_reader *r, const char *section, const struc
     if (is_section)
         return ol_config_section_read(r, section, value, pointer);
     if (strcmp(section, "destinations") == 0)
-        return each(r, value, pointer, read_destination);
+        return read_members(r, value, pointer, read_destination);
     if (strcmp(section, "types") == 0)
-        return each(r, value, pointer, ol_config_section_read_type);
+        return read_members(r, value, pointer, ol_config_section_read_type);
     if (strcmp(section, "projections") == 0)
-        return each(r, value, pointer, read_projection);
+        return read_members(r, value, pointer, read_projection);
     if (strcmp(section, "agents") == 0)
-        return each(r, value, pointer, ol_config_section_read_agent);
+        return read_members(r, value, pointer, ol_config_section_read_agent);
     if (strcmp(section, "sinks") == 0)
-        return each(r, value, pointer, ol_config_section_read_sink);
+        return read_members(r, value, pointer, ol_config_section_read_sink);
     if (strcmp(section, "notifications") == 0)
         return read_notifications(r, value);
     return strcmp(section, "routes") == 0 ? read_routes(r, value)
                                           : read_event_type_or_strict(r, value);
 }
 
-int ol_config_document_read(struct ol_config_entries *clauses, const char *json, size_t bytes,
+int ol_config_document_read(struct ol_config_entries *entries, const char *json, size_t bytes,
                             outlog_err *err)
 {
-    struct ol_config_reader r = {clauses, clauses->arena, err};
+    struct ol_config_reader r = {entries, entries->arena, err};
     struct ol_json object;
     struct ol_json_iter it = {0};
     if (ol_json_parse(json, bytes, &object, err) < 0)
@@ -367,10 +370,10 @@ int ol_config_document_read(struct ol_config_entries *clauses, const char *json,
     if (object.type != OL_JSON_OBJECT)
         return ol_fail(err, OUTLOG_INVALID_FIELD, "the file must be a map of sections");
     while (ol_json_next(&object, &it)) {
-        const char *section = ol_json_string(&it.key, clauses->arena, NULL);
+        const char *section = ol_json_string(&it.key, entries->arena, NULL);
         if (!section)
             return ol_no_memory(err);
-        if (read_one(&r, section, &it.value) < 0)
+        if (read_section(&r, section, &it.value) < 0)
             return -1;
     }
     return imply_feed(&r);

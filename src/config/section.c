@@ -1,4 +1,5 @@
-/* section.c: see section.h. */
+/* section.c: the table of all settings and their checks; sinks, agents and types have readers of
+ * their own. */
 #include "config/section.h"
 
 #include "base/duration.h"
@@ -13,7 +14,7 @@
 int ol_config_section_put(struct ol_config_reader *r, const char *section, const char *key,
                           const struct ol_json *value, const char *pointer)
 {
-    return ol_config_entry_add(r->clauses, OL_CONFIG_SETTING,
+    return ol_config_entry_add(r->entries, OL_CONFIG_SETTING,
                                ol_arena_print(r->arena, "%s.%s", section, key), value, pointer,
                                r->err);
 }
@@ -76,40 +77,51 @@ int ol_config_section_read_sink(struct ol_config_reader *r, const char *name,
     return ol_config_section_put(r, "sinks", name, value, pointer);
 }
 
-enum value_kind { SPAN, SPAN_OR_FOREVER, COUNT, TEXT, WAKEUP, ORIGINS, ADDRESS, HEADERS };
+enum section_value_kind {
+    VALUE_DURATION,
+    VALUE_DURATION_OR_FOREVER,
+    VALUE_COUNT,
+    VALUE_TEXT,
+    VALUE_WAKEUP,
+    VALUE_ORIGINS,
+    VALUE_URL,
+    VALUE_HEADERS
+};
 
-static const struct setting {
+static const struct section_setting {
     const char *section, *key;
-    enum value_kind kind;
-    int64_t min, max; /* microseconds of a span, or the number */
+    enum section_value_kind kind;
+    int64_t min, max; /* microseconds of a duration, or the number */
     const char *wanted;
 } known_settings[] = {
-    {"alerts", "to", TEXT, 1, 100, "the name of a destination is wanted"},
-    {"retention", "messages", SPAN_OR_FOREVER, 1000000, INT64_MAX,
+    {"alerts", "to", VALUE_TEXT, 1, 100, "the name of a destination is wanted"},
+    {"retention", "messages", VALUE_DURATION_OR_FOREVER, 1000000, INT64_MAX,
      "a span like 30d, or forever, is wanted"},
-    {"retention", "notices", SPAN_OR_FOREVER, 1000000, INT64_MAX,
+    {"retention", "notices", VALUE_DURATION_OR_FOREVER, 1000000, INT64_MAX,
      "a span like 90d, or forever, is wanted"},
-    {"retention", "idempotency", SPAN, INT64_C(86400000000), INT64_MAX,
+    {"retention", "idempotency", VALUE_DURATION, INT64_C(86400000000), INT64_MAX,
      "a span of 24h or more is wanted"},
-    {"relay", "lease", SPAN, 1000000, INT64_C(3600000000), "a span from 1s to 1h is wanted"},
-    {"relay", "poll", SPAN, 1000, INT64_C(60000000), "a span from 1ms to 60s is wanted"},
-    {"relay", "patience", SPAN, 1000, INT64_C(60000000), "a span from 1ms to 60s is wanted"},
-    {"relay", "lanes", COUNT, 1, 256, "a whole number from 1 to 256 is wanted"},
-    {"relay", "batch", COUNT, 1, 1000, "a whole number from 1 to 1000 is wanted"},
-    {"relay", "threads", COUNT, 1, 32, "a whole number from 1 to 32 is wanted"},
-    {"relay", "parked", COUNT, 1, 10000000, "a whole number from 1 to 10000000 is wanted"},
-    {"relay", "wakeup", WAKEUP, 0, 0, "poll or notify is wanted"},
-    {"serve", "answers", COUNT, 1, 256, "a whole number from 1 to 256 is wanted"},
-    {"serve", "origins", ORIGINS, 0, 0,
+    {"relay", "lease", VALUE_DURATION, 1000000, INT64_C(3600000000),
+     "a span from 1s to 1h is wanted"},
+    {"relay", "poll", VALUE_DURATION, 1000, INT64_C(60000000), "a span from 1ms to 60s is wanted"},
+    {"relay", "patience", VALUE_DURATION, 1000, INT64_C(60000000),
+     "a span from 1ms to 60s is wanted"},
+    {"relay", "lanes", VALUE_COUNT, 1, 256, "a whole number from 1 to 256 is wanted"},
+    {"relay", "batch", VALUE_COUNT, 1, 1000, "a whole number from 1 to 1000 is wanted"},
+    {"relay", "threads", VALUE_COUNT, 1, 32, "a whole number from 1 to 32 is wanted"},
+    {"relay", "parked", VALUE_COUNT, 1, 10000000, "a whole number from 1 to 10000000 is wanted"},
+    {"relay", "wakeup", VALUE_WAKEUP, 0, 0, "poll or notify is wanted"},
+    {"serve", "answers", VALUE_COUNT, 1, 256, "a whole number from 1 to 256 is wanted"},
+    {"serve", "origins", VALUE_ORIGINS, 0, 0,
      "a list of origins like https://chat.example is wanted, without a path"},
-    {"tracing", "endpoint", ADDRESS, 0, 0, "a URL like http://127.0.0.1:4318 is wanted"},
-    {"tracing", "headers", HEADERS, 0, 0,
+    {"tracing", "endpoint", VALUE_URL, 0, 0, "a URL like http://127.0.0.1:4318 is wanted"},
+    {"tracing", "headers", VALUE_HEADERS, 0, 0,
      "a map of texts is wanted, each value with a ${NAME} of the environment"},
 };
 enum { SETTING_COUNT = sizeof known_settings / sizeof *known_settings };
 
-/* As browsers say it in the header Origin: scheme, host and, when it is not the scheme's own, port.
- */
+/* As browsers write it in the header Origin: scheme, host and, if it is not the scheme's default,
+ * port. */
 static bool is_origin(const char *text)
 {
     const char *host = text && strncmp(text, "http://", 7) == 0    ? text + 7
@@ -129,8 +141,8 @@ static bool are_origins(struct ol_config_reader *r, const struct ol_json *list)
     return true;
 }
 
-/* Headers of a collector carry its key, which belongs into the environment and not into the store.
- */
+/* The headers of a collector contain its key, which belongs into the environment and not into the
+ * store. */
 static bool are_headers(struct ol_config_reader *r, const struct ol_json *value)
 {
     struct ol_json_iter it = {0};
@@ -146,26 +158,26 @@ static bool are_headers(struct ol_config_reader *r, const struct ol_json *value)
     return true;
 }
 
-static bool is_right(struct ol_config_reader *r, const struct setting *setting,
+static bool is_valid(struct ol_config_reader *r, const struct section_setting *setting,
                      const struct ol_json *value)
 {
     int64_t number;
-    if (setting->kind == ORIGINS)
+    if (setting->kind == VALUE_ORIGINS)
         return are_origins(r, value);
-    if (setting->kind == COUNT)
+    if (setting->kind == VALUE_COUNT)
         return ol_json_int(value, &number) && number >= setting->min && number <= setting->max;
-    if (setting->kind == HEADERS)
+    if (setting->kind == VALUE_HEADERS)
         return are_headers(r, value);
     const char *text = ol_json_string(value, r->arena, NULL);
     if (!text)
         return false;
-    if (setting->kind == ADDRESS)
+    if (setting->kind == VALUE_URL)
         return ol_span_exporter_check(text) == NULL;
-    if (setting->kind == TEXT)
+    if (setting->kind == VALUE_TEXT)
         return (int64_t)strlen(text) >= setting->min && (int64_t)strlen(text) <= setting->max;
-    if (setting->kind == WAKEUP)
+    if (setting->kind == VALUE_WAKEUP)
         return strcmp(text, "poll") == 0 || strcmp(text, "notify") == 0;
-    if (setting->kind == SPAN_OR_FOREVER && strcmp(text, "forever") == 0)
+    if (setting->kind == VALUE_DURATION_OR_FOREVER && strcmp(text, "forever") == 0)
         return true;
     return ol_duration_parse(text, &number) == 0 && number >= setting->min &&
            number <= setting->max;
@@ -183,12 +195,12 @@ int ol_config_section_read(struct ol_config_reader *r, const char *section,
     if (ol_config_document_check_keys(r, object, pointer, section, known) < 0)
         return -1;
     for (size_t i = 0; i < SETTING_COUNT; i++) {
-        const struct setting *setting = &known_settings[i];
+        const struct section_setting *setting = &known_settings[i];
         struct ol_json value = ol_json_get(object, setting->key);
         if (strcmp(setting->section, section) != 0 || value.type <= OL_JSON_NULL)
             continue;
         const char *at = ol_match_below(r->arena, pointer, setting->key);
-        if (!is_right(r, setting, &value))
+        if (!is_valid(r, setting, &value))
             return ol_fail_at(r->err, OUTLOG_INVALID_FIELD, at, "%s.%s: %s", section, setting->key,
                               setting->wanted);
         if (ol_config_section_put(r, section, setting->key, &value, at) < 0)

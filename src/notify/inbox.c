@@ -1,4 +1,4 @@
-/* inbox.c: see inbox.h. */
+/* inbox.c: the queries of notices, preferences and suppressions, and their JSON. */
 #include "notify/inbox.h"
 
 #include "base/timestamp.h"
@@ -11,50 +11,65 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_UNREAD = 100, MOST_NEW = 1000, MOST_BYTES = 4 * 1024 * 1024, MOST_USER = 320 };
+enum {
+    INBOX_UNREAD_MAX = 100,
+    INBOX_PAGE_MAX = 1000,
+    INBOX_PAGE_BYTES = 4 * 1024 * 1024,
+    INBOX_USER_BYTES = 320
+};
 
 int ol_inbox_check_user(const char *user_id, outlog_err *err)
 {
     size_t bytes = strlen(user_id);
-    return bytes >= 1 && bytes <= MOST_USER ? 0
-                                            : ol_fail_at(err, OUTLOG_INVALID_FIELD, "/user_id",
-                                                         "user_id has 1 to %d bytes", MOST_USER);
+    return bytes >= 1 && bytes <= INBOX_USER_BYTES
+               ? 0
+               : ol_fail_at(err, OUTLOG_INVALID_FIELD, "/user_id", "user_id has 1 to %d bytes",
+                            INBOX_USER_BYTES);
 }
 
 /* --- notices --- */
 
 /* The columns of every query of notices. */
-enum { ID, ORG_ID, USER_ID, VERSION = 5, SUBJECT = 11, CREATED_AT = 14, READ_AT = 15 };
+enum {
+    NOTICE_ID,
+    NOTICE_ORG_ID,
+    NOTICE_USER_ID,
+    NOTICE_TEMPLATE_VERSION = 5,
+    NOTICE_SUBJECT = 11,
+    NOTICE_CREATED_AT = 14,
+    NOTICE_READ_AT = 15
+};
 
-/* A store that answers whole counts them, and ends its answer where there are enough. */
-static struct ol_value most_bytes(const struct ol_conn *conn, size_t bytes)
+/* A store that returns complete results counts the bytes itself, and ends its result at the
+ * limit. */
+static struct ol_value limit_bytes(const struct ol_conn *conn, size_t bytes)
 {
     return conn->store->answers_whole ? ol_value_int((int64_t)bytes) : ol_value_absent();
 }
 
-static size_t bytes_of(const struct ol_rows *rows)
+static size_t count_bytes(const struct ol_rows *rows)
 {
     size_t all = 0, bytes;
-    for (int i = SUBJECT; i < CREATED_AT; i++) {
+    for (int i = NOTICE_SUBJECT; i < NOTICE_CREATED_AT; i++) {
         ol_rows_text(rows, i, &bytes);
         all += bytes;
     }
     return all;
 }
 
-static void put_notice(const struct ol_rows *rows, struct ol_buf *out)
+static void write_notice(const struct ol_rows *rows, struct ol_buf *out)
 {
     static const char *const names[] = {"id",           "org_id",         "user_id",
                                         "category",     "template",       "template_version",
                                         "event_type",   "event_id",       "aggregate_type",
                                         "aggregate_id", "correlation_id", "subject",
                                         "body_text",    "body_html"};
-    for (int i = 0; i < CREATED_AT; i++) {
+    for (int i = 0; i < NOTICE_CREATED_AT; i++) {
         char uuid[OL_UUID_TEXT] = "";
         ol_buf_print(out, "%c\"%s\":", i ? ',' : '{', names[i]);
-        if (i == VERSION) {
+        if (i == NOTICE_TEMPLATE_VERSION) {
             ol_buf_print(out, "%lld", (long long)ol_rows_int(rows, i));
-        } else if (i == ID || i == 7) {
+        } else if (i == NOTICE_ID || i == 7) {
             ol_rows_uuid(rows, i, uuid);
             ol_buf_json_text(out, *uuid ? uuid : NULL);
         } else {
@@ -62,14 +77,14 @@ static void put_notice(const struct ol_rows *rows, struct ol_buf *out)
         }
     }
     ol_buf_text(out, ",\"created_at\":");
-    ol_buf_json_time(out, ol_rows_time(rows, CREATED_AT));
+    ol_buf_json_time(out, ol_rows_time(rows, NOTICE_CREATED_AT));
     ol_buf_text(out, ",\"read_at\":");
-    ol_buf_json_time(out, ol_rows_time(rows, READ_AT));
+    ol_buf_json_time(out, ol_rows_time(rows, NOTICE_READ_AT));
     ol_buf_char(out, '}');
 }
 
-/* "TIME ID": where the last page ended. */
-static int split_after(const char *after, char time[OL_TIMESTAMP_TEXT], char id[OL_UUID_TEXT],
+/* "TIME ID": the end of the last page. */
+static int parse_after(const char *after, char time[OL_TIMESTAMP_TEXT], char id[OL_UUID_TEXT],
                        outlog_err *err)
 {
     const char *space = strchr(after, ' ');
@@ -95,26 +110,26 @@ int ol_inbox_list(outlog *log, const char *org_id, const char *user_id, int unre
     int more = 0, count = 0;
 
     if ((user_id && ol_inbox_check_user(user_id, err) < 0) ||
-        (after && split_after(after, time, id, err) < 0) || ol_log_ready(log, err) < 0 ||
+        (after && parse_after(after, time, id, err) < 0) || ol_log_ready(log, err) < 0 ||
         ol_store_query(log->conn, OL_Q_NOTICE_FEED,
                        OL_PARAMS(ol_value_optional(org_id), ol_value_optional(user_id),
                                  unread < 0 ? ol_value_absent() : ol_value_int(unread),
                                  ol_value_optional(after ? time : NULL), ol_value_text(id),
-                                 ol_value_int(limit), most_bytes(log->conn, OL_READ_PAGE_BYTES)),
+                                 ol_value_int(limit), limit_bytes(log->conn, OL_READ_PAGE_BYTES)),
                        &rows, err) < 0)
         return -1;
     ol_buf_text(out, "{\"notifications\":[");
     while (bytes < OL_READ_PAGE_BYTES && (more = ol_rows_next(&rows, err)) > 0) {
         ol_buf_text(out, count++ ? "," : "");
-        put_notice(&rows, out);
-        bytes += bytes_of(&rows);
-        ol_rows_uuid(&rows, ID, id);
+        write_notice(&rows, out);
+        bytes += count_bytes(&rows);
+        ol_rows_uuid(&rows, NOTICE_ID, id);
         snprintf(last, sizeof last, "%s %s",
-                 ol_timestamp_format(ol_rows_time(&rows, CREATED_AT), time), id);
+                 ol_timestamp_format(ol_rows_time(&rows, NOTICE_CREATED_AT), time), id);
     }
     ol_rows_end(&rows);
     ol_buf_text(out, "],\"next_after\":");
-    // A server of another encoding counts other bytes, but not twice as many.
+    // A server with another encoding counts other bytes, but not twice as many.
     ol_buf_json_text(out, count == limit || bytes >= OL_READ_PAGE_BYTES / 2 ? last : NULL);
     ol_buf_char(out, '}');
     return more < 0 ? -1 : 0;
@@ -127,7 +142,7 @@ int ol_inbox_begin(outlog *log, const char *org_id, const char *user_id, struct 
     if (ol_log_ready(log, err) < 0 ||
         ol_store_query(log->conn, OL_Q_NOTICE_NEWEST,
                        OL_PARAMS(ol_value_text(org_id), ol_value_text(user_id),
-                                 ol_value_int(MOST_UNREAD)),
+                                 ol_value_int(INBOX_UNREAD_MAX)),
                        &rows, err) < 0)
         return -1;
     int got = ol_rows_next(&rows, err);
@@ -142,47 +157,50 @@ static int read_item(const struct ol_rows *rows, struct ol_buf *json, struct ol_
                      struct ol_inbox_item *out, outlog_err *err)
 {
     ol_buf_reset(json);
-    put_notice(rows, json);
-    ol_rows_uuid(rows, ID, out->id);
+    write_notice(rows, json);
+    ol_rows_uuid(rows, NOTICE_ID, out->id);
     out->json = json->failed ? NULL : ol_arena_copy(arena, json->data, json->bytes);
     out->bytes = json->bytes;
-    out->is_read = !ol_rows_is_null(rows, READ_AT);
+    out->is_read = !ol_rows_is_null(rows, NOTICE_READ_AT);
     return out->json ? 0 : ol_no_memory(err);
 }
 
-int ol_inbox_page(outlog *log, const char *org_id, const char *user_id, bool is_unread,
-                  int64_t back_us, struct ol_inbox_place *place, struct ol_arena *arena,
-                  struct ol_inbox_item **out, size_t *count, bool *is_all, outlog_err *err)
+int ol_inbox_page_read(outlog *log, struct ol_inbox_page *page, struct ol_arena *arena,
+                       outlog_err *err)
 {
+    struct ol_inbox_place *place = &page->place;
     struct ol_buf json = {0};
     struct ol_rows rows;
     size_t bytes = 0;
     int more = 0;
 
-    *count = 0;
-    if (!(*out = ol_arena_array(arena, MOST_NEW, sizeof **out)))
+    page->count = 0;
+    if (!(page->items = ol_arena_array(arena, INBOX_PAGE_MAX, sizeof *page->items)))
         return ol_no_memory(err);
     if (ol_log_ready(log, err) < 0 ||
         ol_store_query(log->conn, OL_Q_NOTICE_RECENT,
-                       OL_PARAMS(ol_value_text(org_id), ol_value_text(user_id),
-                                 is_unread ? ol_value_int(1) : ol_value_absent(),
-                                 is_unread || place->at ? ol_value_absent() : ol_value_int(back_us),
+                       OL_PARAMS(ol_value_text(page->org_id), ol_value_text(page->user_id),
+                                 page->is_unread ? ol_value_int(1) : ol_value_absent(),
+                                 page->is_unread || place->at ? ol_value_absent()
+                                                              : ol_value_int(page->back_us),
                                  place->at ? ol_value_time(place->at) : ol_value_absent(),
-                                 ol_value_text(place->id), ol_value_int(MOST_NEW),
-                                 most_bytes(log->conn, MOST_BYTES)),
+                                 ol_value_text(place->id), ol_value_int(INBOX_PAGE_MAX),
+                                 limit_bytes(log->conn, INBOX_PAGE_BYTES)),
                        &rows, err) < 0)
         return -1;
-    while (bytes < MOST_BYTES && *count < MOST_NEW && (more = ol_rows_next(&rows, err)) > 0) {
-        struct ol_inbox_item *item = &(*out)[(*count)++];
+    while (bytes < INBOX_PAGE_BYTES && page->count < INBOX_PAGE_MAX &&
+           (more = ol_rows_next(&rows, err)) > 0) {
+        struct ol_inbox_item *item = &page->items[page->count++];
         if ((more = read_item(&rows, &json, arena, item, err)) < 0)
             break;
-        bytes += bytes_of(&rows);
-        place->at = ol_rows_time(&rows, CREATED_AT);
+        bytes += count_bytes(&rows);
+        place->at = ol_rows_time(&rows, NOTICE_CREATED_AT);
         memcpy(place->id, item->id, sizeof place->id);
     }
     ol_rows_end(&rows);
     ol_buf_clear(&json);
-    *is_all = *count < MOST_NEW && bytes < MOST_BYTES / 2; // as in ol_inbox_list()
+    // as in ol_inbox_list()
+    page->is_all = page->count < INBOX_PAGE_MAX && bytes < INBOX_PAGE_BYTES / 2;
     return more < 0 ? -1 : 0;
 }
 
@@ -203,7 +221,7 @@ int ol_inbox_moved(outlog *log, int64_t back_us,
     return more;
 }
 
-static bool is_of(const struct ol_rows *rows, int column, const char *name)
+static bool matches_name(const struct ol_rows *rows, int column, const char *name)
 {
     return !name || strcmp(ol_rows_text(rows, column, NULL), name) == 0;
 }
@@ -215,7 +233,7 @@ int ol_inbox_read(outlog_tx *tx, const char *org_id, const char *user_id, const 
     char uuid[OL_UUID_TEXT];
     if (!ol_uuid_parse(id, uuid))
         return ol_fail(err, OUTLOG_NOT_FOUND, "there is no notification %.40s", id);
-    for (int round = 0; round < 2; round++) { // look, mark, and show it as it is then
+    for (int round = 0; round < 2; round++) { // read it, mark it, and read it again
         if (round == 1 && ol_store_exec(tx->conn, OL_Q_NOTICE_READ, OL_PARAMS(ol_value_text(uuid)),
                                         NULL, err) < 0)
             return -1;
@@ -223,9 +241,10 @@ int ol_inbox_read(outlog_tx *tx, const char *org_id, const char *user_id, const 
             0)
             return -1;
         int got = ol_rows_next(&rows, err);
-        bool is_ours = got > 0 && is_of(&rows, ORG_ID, org_id) && is_of(&rows, USER_ID, user_id);
+        bool is_ours = got > 0 && matches_name(&rows, NOTICE_ORG_ID, org_id) &&
+                       matches_name(&rows, NOTICE_USER_ID, user_id);
         if (is_ours && round == 1)
-            put_notice(&rows, out);
+            write_notice(&rows, out);
         ol_rows_end(&rows);
         if (got < 0)
             return -1;
@@ -237,8 +256,8 @@ int ol_inbox_read(outlog_tx *tx, const char *org_id, const char *user_id, const 
 
 /* --- preferences --- */
 
-static int put_channels(struct ol_conn *conn, const char *org_id, const char *user_id,
-                        struct ol_buf *out, outlog_err *err)
+static int write_channels(struct ol_conn *conn, const char *org_id, const char *user_id,
+                          struct ol_buf *out, outlog_err *err)
 {
     struct ol_rows rows;
     char last[128] = "";
@@ -265,8 +284,8 @@ static int put_channels(struct ol_conn *conn, const char *org_id, const char *us
     return more;
 }
 
-static int put_preferences(struct ol_conn *conn, const char *org_id, const char *user_id,
-                           struct ol_buf *out, outlog_err *err)
+static int write_preferences(struct ol_conn *conn, const char *org_id, const char *user_id,
+                             struct ol_buf *out, outlog_err *err)
 {
     struct ol_rows rows;
     ol_buf_text(out, "{\"org_id\":");
@@ -281,7 +300,7 @@ static int put_preferences(struct ol_conn *conn, const char *org_id, const char 
     ol_buf_json_text(out, got > 0 ? ol_rows_text(&rows, 0, NULL) : NULL);
     ol_rows_end(&rows);
     ol_buf_text(out, ",\"channels\":");
-    if (got < 0 || put_channels(conn, org_id, user_id, out, err) < 0)
+    if (got < 0 || write_channels(conn, org_id, user_id, out, err) < 0)
         return -1;
     ol_buf_char(out, '}');
     return 0;
@@ -292,11 +311,11 @@ int ol_inbox_preferences(outlog *log, const char *org_id, const char *user_id, s
 {
     return ol_inbox_check_user(user_id, err) < 0 || ol_log_ready(log, err) < 0
                ? -1
-               : put_preferences(log->conn, org_id, user_id, out, err);
+               : write_preferences(log->conn, org_id, user_id, out, err);
 }
 
-static int prefer_email(outlog_tx *tx, const char *org_id, const char *user_id,
-                        const struct ol_json *value, outlog_err *err)
+static int set_email(outlog_tx *tx, const char *org_id, const char *user_id,
+                     const struct ol_json *value, outlog_err *err)
 {
     struct ol_mailbox box;
     if (value->type == OL_JSON_NULL)
@@ -312,8 +331,8 @@ static int prefer_email(outlog_tx *tx, const char *org_id, const char *user_id,
                          NULL, err);
 }
 
-static int prefer_category(outlog_tx *tx, const char *org_id, const char *user_id,
-                           const struct ol_json_iter *it, outlog_err *err)
+static int set_category(outlog_tx *tx, const char *org_id, const char *user_id,
+                        const struct ol_json_iter *it, outlog_err *err)
 {
     size_t bytes = 0;
     const char *category = ol_json_string(&it->key, &tx->arena, &bytes);
@@ -344,7 +363,7 @@ int ol_inbox_prefer(outlog_tx *tx, const char *org_id, const char *user_id,
     struct ol_json_iter it = {0};
     if (ol_inbox_check_user(user_id, err) < 0)
         return -1;
-    if (email.type != OL_JSON_NONE && prefer_email(tx, org_id, user_id, &email, err) < 0)
+    if (email.type != OL_JSON_NONE && set_email(tx, org_id, user_id, &email, err) < 0)
         return -1;
     if (channels.type > OL_JSON_NULL) {
         if (channels.type != OL_JSON_OBJECT)
@@ -354,10 +373,10 @@ int ol_inbox_prefer(outlog_tx *tx, const char *org_id, const char *user_id,
                           OL_PARAMS(ol_value_text(org_id), ol_value_text(user_id)), NULL, err) < 0)
             return -1;
         while (ol_json_next(&channels, &it))
-            if (prefer_category(tx, org_id, user_id, &it, err) < 0)
+            if (set_category(tx, org_id, user_id, &it, err) < 0)
                 return -1;
     }
-    return put_preferences(tx->conn, org_id, user_id, out, err);
+    return write_preferences(tx->conn, org_id, user_id, out, err);
 }
 
 /* --- suppressions --- */

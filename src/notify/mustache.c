@@ -1,28 +1,27 @@
-/* mustache.c: see mustache.h. The text is walked as it stands: a section that repeats is walked
- * again, and one that is not shown is walked without writing, so that every tag is looked at by the
- * same lines. */
+/* mustache.c: renders a text in one pass, without a parse tree. A section that repeats is rendered
+ * again, and a hidden one is read without writing, so that the same code checks every tag. */
 #include "notify/mustache.h"
 
 #include <string.h>
 
-struct mustache {
+struct mustache_writer {
     const char *text, *end;
     enum ol_mustache_escape escape;
     struct ol_json stack[OL_MUSTACHE_DEPTH + 4];
     size_t depth;
-    size_t start; /* of what is written, in `out` */
-    long steps;
+    size_t start; /* where our output begins in `out` */
+    long tag_count;
     struct ol_buf *out;
     outlog_err *err;
 };
 
-struct tag {
+struct mustache_tag {
     char kind; /* # ^ / ! & or 'v' */
     const char *at, *name, *after;
     size_t bytes;
 };
 
-static int wrong(struct mustache *m, const char *at, const char *what)
+static int fail_at(struct mustache_writer *m, const char *at, const char *what)
 {
     return ol_fail(m->err, OUTLOG_INVALID_FIELD, "%s at byte %zu", what, (size_t)(at - m->text));
 }
@@ -35,13 +34,13 @@ static bool is_space(char c)
 /* --- tags --- */
 
 /* The next tag from `at`: 1, or 0 when there is none, or -1. */
-static int next_tag(struct mustache *m, const char *at, struct tag *tag)
+static int next_tag(struct mustache_writer *m, const char *at, struct mustache_tag *tag)
 {
     const char *open = memmem(at, (size_t)(m->end - at), "{{", 2);
     if (!open)
         return 0;
     const char *name = open + 2, *closing = "}}";
-    *tag = (struct tag){.kind = 'v', .at = open};
+    *tag = (struct mustache_tag){.kind = 'v', .at = open};
     if (name < m->end && *name == '{') {
         tag->kind = '&';
         closing = "}}}";
@@ -49,11 +48,11 @@ static int next_tag(struct mustache *m, const char *at, struct tag *tag)
     } else if (name < m->end && *name && strchr("#^/!&", *name)) {
         tag->kind = *name++;
     } else if (name < m->end && *name && strchr("><=$", *name)) {
-        return wrong(m, open, "partials, blocks and other delimiters are not known");
+        return fail_at(m, open, "partials, blocks and other delimiters are not known");
     }
     const char *close = memmem(name, (size_t)(m->end - name), closing, strlen(closing));
     if (!close)
-        return wrong(m, open, "a tag without its end");
+        return fail_at(m, open, "a tag without its end");
     tag->after = close + strlen(closing);
     while (name < close && is_space(*name))
         name++;
@@ -64,16 +63,16 @@ static int next_tag(struct mustache *m, const char *at, struct tag *tag)
     if (tag->kind == '!')
         return 1;
     if (!tag->bytes)
-        return wrong(m, open, "a tag without a name");
+        return fail_at(m, open, "a tag without a name");
     for (size_t i = 0; i < tag->bytes; i++)
         if (is_space(name[i]) || name[i] == '{' || name[i] == '}')
-            return wrong(m, open, "a name has no space and no brace");
+            return fail_at(m, open, "a name has no space and no brace");
     return 1;
 }
 
-/* A tag that writes nothing and is alone on its line: the line begins at *from and ends at *to. */
-static void widen(const struct mustache *m, const struct tag *tag, const char **from,
-                  const char **to)
+/* If a tag that writes nothing is alone on its line, *from and *to include the whole line. */
+static void extend_to_line(const struct mustache_writer *m, const struct mustache_tag *tag,
+                           const char **from, const char **to)
 {
     const char *start = tag->at, *end = tag->after;
     *from = start;
@@ -108,8 +107,9 @@ static struct ol_json step_into(const struct ol_json *value, const char *key, si
     return ol_json_at(value, pointer);
 }
 
-/* The first part is looked for from the inside out, the others only in what it led to. */
-static struct ol_json find(const struct mustache *m, const struct tag *tag)
+/* The first part of a name is searched from the innermost context outwards, the others only in its
+ * value. */
+static struct ol_json find_value(const struct mustache_writer *m, const struct mustache_tag *tag)
 {
     const char *at = tag->name, *end = tag->name + tag->bytes;
     struct ol_json value = {0};
@@ -127,7 +127,7 @@ static struct ol_json find(const struct mustache *m, const struct tag *tag)
     return value;
 }
 
-static bool is_there(const struct ol_json *value)
+static bool is_truthy(const struct ol_json *value)
 {
     struct ol_json_iter it = {0};
     switch (value->type) {
@@ -159,8 +159,8 @@ static void write_char(struct ol_buf *out, char c, bool is_html)
         ol_buf_char(out, c);
 }
 
-/* Strings as they mean, lists and objects as their JSON, nothing for nothing. */
-static void write_value(struct mustache *m, const struct ol_json *value, bool is_html)
+/* Strings without quotes, lists and objects as JSON, nothing for null. */
+static void write_value(struct mustache_writer *m, const struct ol_json *value, bool is_html)
 {
     const char *at = value->text, *end = at + value->bytes;
     if (value->type == OL_JSON_NONE || value->type == OL_JSON_NULL)
@@ -182,23 +182,23 @@ static void write_value(struct mustache *m, const struct ol_json *value, bool is
     }
 }
 
-/* --- walking --- */
+/* --- rendering --- */
 
-static int walk(struct mustache *m, const char *at, const struct tag *open, bool is_shown,
-                const char **after);
+static int render_until(struct mustache_writer *m, const char *at, const struct mustache_tag *open,
+                        bool is_shown, const char **after);
 
-/* One section: its inside is walked for each value, or once without writing. */
-static int section(struct mustache *m, const struct tag *tag, bool is_shown, const char *inside,
-                   const char **after)
+/* One section: its content is rendered for each value, or read once without writing. */
+static int render_section(struct mustache_writer *m, const struct mustache_tag *tag, bool is_shown,
+                          const char *inside, const char **after)
 {
-    struct ol_json value = is_shown ? find(m, tag) : (struct ol_json){0};
-    bool shows = is_shown && is_there(&value) == (tag->kind == '#');
+    struct ol_json value = is_shown ? find_value(m, tag) : (struct ol_json){0};
+    bool shows = is_shown && is_truthy(&value) == (tag->kind == '#');
     if (m->depth == OL_MUSTACHE_DEPTH + 3)
-        return wrong(m, tag->at, "sections nest too deep");
+        return fail_at(m, tag->at, "sections nest too deep");
     if (!shows || tag->kind == '^') {
         m->stack[m->depth] = m->depth ? m->stack[m->depth - 1] : (struct ol_json){0};
         m->depth++;
-        int result = walk(m, inside, tag, shows, after);
+        int result = render_until(m, inside, tag, shows, after);
         m->depth--;
         return result;
     }
@@ -210,45 +210,46 @@ static int section(struct mustache *m, const struct tag *tag, bool is_shown, con
         if (is_list && !ol_json_next(&value, &it))
             break;
         m->stack[m->depth - 1] = is_list ? it.value : value;
-        result = walk(m, inside, tag, true, after);
+        result = render_until(m, inside, tag, true, after);
     } while (is_list && result == 0);
     m->depth--;
     return result;
 }
 
-/* From `at` to the end of the section `open`, or of the text. */
-static int walk(struct mustache *m, const char *at, const struct tag *open, bool is_shown,
-                const char **after)
+/* Render from `at` to the end of the section `open`, or of the text. */
+static int render_until(struct mustache_writer *m, const char *at, const struct mustache_tag *open,
+                        bool is_shown, const char **after)
 {
-    struct tag tag;
+    struct mustache_tag tag;
     const char *from, *to;
     for (int got; (got = next_tag(m, at, &tag)) != 0; at = to) {
         if (got < 0)
             return -1;
-        widen(m, &tag, &from, &to);
+        extend_to_line(m, &tag, &from, &to);
         if (from < at)
             from = at;
         if (is_shown)
             ol_buf_add(m->out, at, (size_t)(from - at));
-        if (++m->steps > OL_MUSTACHE_STEPS || m->out->bytes - m->start > OL_MUSTACHE_MOST)
-            return ol_fail(m->err, OUTLOG_TOO_LARGE, "over %d bytes or %d tags", OL_MUSTACHE_MOST,
-                           OL_MUSTACHE_STEPS);
+        if (++m->tag_count > OL_MUSTACHE_TAGS_MAX ||
+            m->out->bytes - m->start > OL_MUSTACHE_BYTES_MAX)
+            return ol_fail(m->err, OUTLOG_TOO_LARGE, "over %d bytes or %d tags",
+                           OL_MUSTACHE_BYTES_MAX, OL_MUSTACHE_TAGS_MAX);
         if (tag.kind == '/') {
             if (!open || open->bytes != tag.bytes || memcmp(open->name, tag.name, tag.bytes) != 0)
-                return wrong(m, tag.at, "the end of a section that is not open");
+                return fail_at(m, tag.at, "the end of a section that is not open");
             *after = to;
             return 0;
         }
         if (tag.kind == '#' || tag.kind == '^') {
-            if (section(m, &tag, is_shown, to, &to) < 0)
+            if (render_section(m, &tag, is_shown, to, &to) < 0)
                 return -1;
         } else if (is_shown && tag.kind != '!') {
-            struct ol_json value = find(m, &tag);
+            struct ol_json value = find_value(m, &tag);
             write_value(m, &value, tag.kind == 'v' && m->escape == OL_MUSTACHE_HTML);
         }
     }
     if (open)
-        return wrong(m, open->at, "a section without its end");
+        return fail_at(m, open->at, "a section without its end");
     if (is_shown)
         ol_buf_add(m->out, at, (size_t)(m->end - at));
     return 0;
@@ -257,22 +258,22 @@ static int walk(struct mustache *m, const char *at, const struct tag *open, bool
 int ol_mustache_render(const char *text, size_t bytes, const struct ol_json *contexts, size_t count,
                        enum ol_mustache_escape escape, struct ol_buf *out, outlog_err *err)
 {
-    struct mustache m = {.text = text,
-                         .end = text + bytes,
-                         .escape = escape,
-                         .start = out->bytes,
-                         .out = out,
-                         .err = err};
+    struct mustache_writer m = {.text = text,
+                                .end = text + bytes,
+                                .escape = escape,
+                                .start = out->bytes,
+                                .out = out,
+                                .err = err};
     if (count > 3)
         return ol_fail(err, OUTLOG_INVALID_FIELD, "at most 3 contexts");
     for (; m.depth < count; m.depth++)
         m.stack[m.depth] = contexts[m.depth];
     if (m.depth == 0)
-        m.depth = 1; // nothing to look into
-    if (walk(&m, text, NULL, true, &text) < 0)
+        m.depth = 1; // no context
+    if (render_until(&m, text, NULL, true, &text) < 0)
         return -1;
-    if (out->bytes - m.start > OL_MUSTACHE_MOST)
-        return ol_fail(err, OUTLOG_TOO_LARGE, "over %d bytes", OL_MUSTACHE_MOST);
+    if (out->bytes - m.start > OL_MUSTACHE_BYTES_MAX)
+        return ol_fail(err, OUTLOG_TOO_LARGE, "over %d bytes", OL_MUSTACHE_BYTES_MAX);
     return out->failed ? ol_no_memory(err) : 0;
 }
 

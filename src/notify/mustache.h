@@ -1,14 +1,14 @@
-/* mustache.h: a text with {{names}} in it, filled in from JSON. Pure: it writes bytes, no more.
+/* mustache.h: a text with {{names}} in it, filled in from JSON. Pure: it only writes bytes.
  *
- *     {{name}} {{a.b.0}} {{.}}        a value; escaped for HTML where that is asked for
+ *     {{name}} {{a.b.0}} {{.}}        a value; escaped for HTML if that is asked for
  *     {{{name}}} {{&name}}            the same, never escaped
- *     {{#name}} … {{/name}}           once for each element of a list, once for anything else that
- * is there; an object is looked into first
- *     {{^name}} … {{/name}}           when it is absent, null, false, "" or an empty list
- *     {{! remark }}
+ *     {{#name}} … {{/name}}           once per element of a list, once for any other value that is
+ *                                     not empty; names are searched in an object first
+ *     {{^name}} … {{/name}}           if it is absent, null, false, "" or an empty list
+ *     {{! comment }}
  *
- * A section's tag or a remark that stands alone on its line takes the line with it. A name that
- * leads nowhere is empty. There are no partials, no lambdas and no other delimiters. */
+ * If a section's tag or a comment is alone on its line, the whole line is dropped. A name without a
+ * value is empty. There are no partials, no lambdas and no other delimiters. */
 #ifndef OL_NOTIFY_MUSTACHE_H
 #define OL_NOTIFY_MUSTACHE_H
 
@@ -16,17 +16,15 @@
 
 enum ol_mustache_escape { OL_MUSTACHE_TEXT, OL_MUSTACHE_HTML };
 
-enum { OL_MUSTACHE_DEPTH = 32, OL_MUSTACHE_MOST = 256 * 1024, OL_MUSTACHE_STEPS = 1000000 };
+enum { OL_MUSTACHE_DEPTH = 32, OL_MUSTACHE_BYTES_MAX = 256 * 1024, OL_MUSTACHE_TAGS_MAX = 1000000 };
 
-/* Whether it can be read. OUTLOG_INVALID_FIELD: the message says what is wrong, and at which byte.
- */
+/* Check the syntax. OUTLOG_INVALID_FIELD: the message names the error and its byte. */
 int ol_mustache_check(const char *text, size_t bytes, outlog_err *err);
 
-/* Write it to `out`, with names looked up in contexts[count - 1], then in the one before, and so
- * on.
+/* Write it to `out`, with names searched in contexts[count - 1], then in the one before, and so on.
  *
  * OUTLOG_INVALID_FIELD: as above, or sections nest deeper than OL_MUSTACHE_DEPTH.
- * OUTLOG_TOO_LARGE: more than OL_MUSTACHE_MOST bytes, or OL_MUSTACHE_STEPS tags. */
+ * OUTLOG_TOO_LARGE: more than OL_MUSTACHE_BYTES_MAX bytes, or OL_MUSTACHE_TAGS_MAX tags. */
 int ol_mustache_render(const char *text, size_t bytes, const struct ol_json *contexts, size_t count,
                        enum ol_mustache_escape escape, struct ol_buf *out, outlog_err *err);
 

@@ -1,4 +1,4 @@
-/* rule.c: see rule.h. */
+/* rule.c: reads rules and templates, and writes their rows and queries. */
 #include "notify/rule.h"
 
 #include "log/event_fields.h"
@@ -11,21 +11,21 @@
 #include <string.h>
 #include <strings.h>
 
-struct reader {
+struct rule_reader {
     const struct ol_json *object;
     struct ol_arena *arena;
     outlog_err *err;
 };
 
-static int wrong(outlog_err *err, const char *key, const char *wanted)
+static int fail_key(outlog_err *err, const char *key, const char *wanted)
 {
     char pointer[64];
     snprintf(pointer, sizeof pointer, "/%s", key);
     return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s: %s", key, wanted);
 }
 
-/* Only these keys, NULL-terminated. */
-static int check_keys(struct reader *r, const char *const *known)
+/* Fail if the object has other keys than these; NULL-terminated. */
+static int check_keys(struct rule_reader *r, const char *const *known)
 {
     struct ol_json_iter it = {0};
     char list[200] = "";
@@ -47,7 +47,7 @@ static int check_keys(struct reader *r, const char *const *known)
     return 0;
 }
 
-static int read_text(struct reader *r, const char *key, size_t most, bool is_needed,
+static int read_text(struct rule_reader *r, const char *key, size_t bytes_max, bool is_needed,
                      const char **out)
 {
     struct ol_json value = ol_json_get(r->object, key);
@@ -55,49 +55,49 @@ static int read_text(struct reader *r, const char *key, size_t most, bool is_nee
     size_t bytes = 0;
     *out = NULL;
     if (value.type <= OL_JSON_NULL)
-        return is_needed ? wrong(r->err, key, "it is missing") : 0;
+        return is_needed ? fail_key(r->err, key, "it is missing") : 0;
     *out = ol_json_string(&value, r->arena, &bytes);
-    if (*out && bytes >= 1 && bytes <= most)
+    if (*out && bytes >= 1 && bytes <= bytes_max)
         return 0;
-    snprintf(wanted, sizeof wanted, "a text of 1 to %zu bytes is wanted", most);
-    return wrong(r->err, key, wanted);
+    snprintf(wanted, sizeof wanted, "a text of 1 to %zu bytes is wanted", bytes_max);
+    return fail_key(r->err, key, wanted);
 }
 
 /* --- rules --- */
 
-/* One query that reads. */
-static int check_lookup(struct reader *r, const char *sql)
+/* A lookup is one query that only reads. */
+static int check_lookup(struct rule_reader *r, const char *sql)
 {
     struct ol_sql_template query;
     outlog_err why;
     const char *at = sql + strspn(sql, " \t\r\n(");
     if (strncasecmp(at, "select", 6) != 0)
-        return wrong(r->err, "recipients", "sql: a query that begins with select is wanted");
+        return fail_key(r->err, "recipients", "sql: a query that begins with select is wanted");
     if (ol_sql_template_read(sql, r->arena, &query, &why) < 0)
         return ol_fail_at(r->err, why.code, "/recipients/sql", "recipients: sql: %.300s",
                           why.message);
     return 0;
 }
 
-static int read_recipients(struct reader *r, struct ol_rule *out)
+static int read_recipients(struct rule_reader *r, struct ol_rule *out)
 {
     static const char *const known[] = {"path", "role", "sql", NULL};
     struct ol_json value = ol_json_get(r->object, "recipients");
-    struct reader inner = {&value, r->arena, r->err};
+    struct rule_reader inner = {&value, r->arena, r->err};
     if (value.type != OL_JSON_OBJECT)
-        return wrong(r->err, "recipients", "{path: …}, {role: …} or {sql: …} is wanted");
+        return fail_key(r->err, "recipients", "{path: …}, {role: …} or {sql: …} is wanted");
     if (check_keys(&inner, known) < 0 || read_text(&inner, "path", 512, false, &out->path) < 0 ||
         read_text(&inner, "role", 80, false, &out->role) < 0 ||
         read_text(&inner, "sql", 8000, false, &out->sql) < 0)
         return -1;
     if (!!out->path + !!out->role + !!out->sql != 1)
-        return wrong(r->err, "recipients", "one of path, role and sql is wanted");
+        return fail_key(r->err, "recipients", "one of path, role and sql is wanted");
     if (out->path && !ol_match_is_path(out->path))
-        return wrong(r->err, "recipients", "a path is like /assignee or /customer/email");
+        return fail_key(r->err, "recipients", "a path is like /assignee or /customer/email");
     return out->sql ? check_lookup(r, out->sql) : 0;
 }
 
-static int read_channels(struct reader *r, struct ol_rule *out)
+static int read_channels(struct rule_reader *r, struct ol_rule *out)
 {
     static const char *const known[] = {"email", "in_app", NULL};
     struct ol_json channels = ol_json_get(r->object, "channels"),
@@ -105,7 +105,7 @@ static int read_channels(struct reader *r, struct ol_rule *out)
     struct ol_json_iter it = {0};
     const char *email = "email", *in_app = "in_app", *given;
     if (destinations.type > OL_JSON_NULL) {
-        struct reader inner = {&destinations, r->arena, r->err};
+        struct rule_reader inner = {&destinations, r->arena, r->err};
         if (check_keys(&inner, known) < 0 || read_text(&inner, "email", 100, false, &given) < 0)
             return -1;
         email = given ? given : email;
@@ -114,17 +114,17 @@ static int read_channels(struct reader *r, struct ol_rule *out)
         in_app = given ? given : in_app;
     }
     if (channels.type != OL_JSON_ARRAY)
-        return wrong(r->err, "channels", "a list of email and in_app is wanted");
+        return fail_key(r->err, "channels", "a list of email and in_app is wanted");
     while (ol_json_next(&channels, &it)) {
         if (ol_json_equals(&it.value, "email"))
             out->email_to = email;
         else if (ol_json_equals(&it.value, "in_app"))
             out->in_app_to = in_app;
         else
-            return wrong(r->err, "channels", "only email and in_app are known");
+            return fail_key(r->err, "channels", "only email and in_app are known");
     }
     if (!out->email_to && !out->in_app_to)
-        return wrong(r->err, "channels", "the list is empty");
+        return fail_key(r->err, "channels", "the list is empty");
     return 0;
 }
 
@@ -134,7 +134,7 @@ int ol_rule_read(const struct ol_json *value, struct ol_arena *arena, struct ol_
     static const char *const known[] = {"on",   "recipients",   "channels", "template",
                                         "once", "category",     "org_id",   "aggregate_type",
                                         "when", "destinations", NULL};
-    struct reader r = {value, arena, err};
+    struct rule_reader r = {value, arena, err};
     const char *once;
     *out = (struct ol_rule){0};
     if (check_keys(&r, known) < 0 || read_text(&r, "on", 100, true, &out->on) < 0 ||
@@ -146,7 +146,7 @@ int ol_rule_read(const struct ol_json *value, struct ol_arena *arena, struct ol_
         read_text(&r, "aggregate_type", 50, false, &out->aggregate_type) < 0)
         return -1;
     if (once && strcmp(once, "entity") != 0 && strcmp(once, "event") != 0)
-        return wrong(err, "once", "entity or event is wanted");
+        return fail_key(err, "once", "entity or event is wanted");
     out->once_event = once && strcmp(once, "event") == 0;
     out->when = ol_json_get(value, "when");
     if (out->when.type == OL_JSON_NULL)
@@ -155,8 +155,8 @@ int ol_rule_read(const struct ol_json *value, struct ol_arena *arena, struct ol_
                                           : ol_match_check_when(&out->when, "/when", arena, err);
 }
 
-/* The query with the event's values where its names stand: as the store reads them. In SQLite it
- * runs inside a trigger, as `new`; elsewhere the event is $1, as JSON. */
+/* Write the query with the event's values in place of its names, as the store reads them. In SQLite
+ * it runs inside a trigger, as `new`; elsewhere the event is $1, as JSON. */
 static void write_lookup(const struct ol_sql_template *query, bool is_trigger, struct ol_buf *out)
 {
     for (int i = 0; i <= query->param_count; i++) {
@@ -249,7 +249,7 @@ int ol_rule_delete(struct ol_conn *conn, const char *name, outlog_err *err)
 int ol_rule_check_template(const struct ol_json *value, struct ol_arena *arena, outlog_err *err)
 {
     static const char *const known[] = {"subject", "text", "html", NULL};
-    struct reader r = {value, arena, err};
+    struct rule_reader r = {value, arena, err};
     const char *texts[3];
     outlog_err why;
     if (check_keys(&r, known) < 0)
@@ -258,9 +258,9 @@ int ol_rule_check_template(const struct ol_json *value, struct ol_arena *arena, 
         if (read_text(&r, known[i], i ? 100000 : 1000, i == 0, &texts[i]) < 0)
             return -1;
         if (texts[i] && ol_mustache_check(texts[i], strlen(texts[i]), &why) < 0)
-            return wrong(err, known[i], why.message);
+            return fail_key(err, known[i], why.message);
     }
-    return texts[1] || texts[2] ? 0 : wrong(err, "text", "text or html is wanted");
+    return texts[1] || texts[2] ? 0 : fail_key(err, "text", "text or html is wanted");
 }
 
 int ol_rule_put_template(struct ol_conn *conn, const char *name, const char *source,

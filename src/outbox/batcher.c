@@ -1,4 +1,4 @@
-/* batcher.c: the thread that commits for many. */
+/* batcher.c: the thread that commits for many callers. */
 #include "outbox/batcher.h"
 
 #include "base/clock.h"
@@ -11,10 +11,17 @@
 #include <string.h>
 #include <time.h>
 
-/* A lock is waited for shortly; what did not get it is tried again after 25, 50, 100 … ms. */
-enum { MOST_WAITING = 10000, MOST_ROWS = 512, LOCK_MS = 20, FIRST_WAIT_MS = 25, MOST_TRIES = 9 };
+/* Waiting for a lock is short; a command that did not get it is tried again after 25, 50, 100 …
+ * ms. */
+enum {
+    BATCHER_WAITING_MAX = 10000,
+    BATCHER_ROWS_MAX = 512,
+    BATCHER_LOCK_MS = 20,
+    BATCHER_RETRY_MS = 25,
+    BATCHER_TRIES_MAX = 9
+};
 
-struct queue {
+struct batcher_queue {
     struct ol_batcher_command *first, **last;
 };
 
@@ -22,14 +29,14 @@ struct ol_batcher {
     outlog *log;
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t news;
-    size_t most_waiting, waiting; /* all that are not answered yet */
-    struct queue queue;
-    struct ol_batcher_command *put_off; /* by due time; the thread's own */
+    pthread_cond_t wakeup;
+    size_t waiting_max, waiting; /* waiting: all that are not answered yet */
+    struct batcher_queue queue;
+    struct ol_batcher_command *deferred; /* by due time; used by the thread only */
     bool is_closing;
 };
 
-static void push(struct queue *queue, struct ol_batcher_command *command)
+static void push_command(struct batcher_queue *queue, struct ol_batcher_command *command)
 {
     command->next = NULL;
     *queue->last = command;
@@ -37,11 +44,6 @@ static void push(struct queue *queue, struct ol_batcher_command *command)
 }
 
 /* --- one command --- */
-
-static int out_of_memory(outlog_err *err)
-{
-    return ol_no_memory(err);
-}
 
 void ol_batcher_json(const struct ol_batcher_command *command, struct ol_buf *out)
 {
@@ -58,7 +60,7 @@ void ol_batcher_json(const struct ol_batcher_command *command, struct ol_buf *ou
     ol_buf_text(out, "]}");
 }
 
-/* A message that says nothing of it belongs to the story of its command's events (T1). */
+/* A message without correlation and causation gets the correlation of its command's events (T1). */
 static int enqueue_all(outlog_tx *tx, struct ol_batcher_command *command)
 {
     for (size_t i = 0; i < command->message_count; i++) {
@@ -82,7 +84,7 @@ static int put_all(outlog_tx *tx, struct ol_batcher_command *command)
                : enqueue_all(tx, command);
 }
 
-static int work(outlog_tx *tx, struct ol_batcher_command *command)
+static int write_command(outlog_tx *tx, struct ol_batcher_command *command)
 {
     const char *stored = NULL;
     struct ol_buf *response = &command->response;
@@ -101,44 +103,44 @@ static int work(outlog_tx *tx, struct ol_batcher_command *command)
     else
         return -1;
     if (response->failed)
-        return out_of_memory(err);
+        return ol_no_memory(err);
     return stored ? 0 : outlog_idempotent_end(tx, command->idempotency, response->data, err);
 }
 
-/* Go back to the mark: the transaction is as if nothing had been tried since. */
-static int undo(outlog_tx *tx, outlog_err *err)
+/* Roll back to the savepoint: the transaction is as if nothing had been tried since. */
+static int undo_changes(outlog_tx *tx, outlog_err *err)
 {
     tx->has_failed = false;
     return tx->conn->store->release(tx->conn, false, err);
 }
 
-/* What came of an error that is undone: try again later, or refuse (G2, G4). */
-static void judge(struct ol_batcher_command *command)
+/* After an error that is undone: try again later, or refuse (G2, G4). */
+static void decide_retry(struct ol_batcher_command *command)
 {
-    bool is_held = command->err.code == OUTLOG_UNAVAILABLE && command->tries < MOST_TRIES;
-    command->state = is_held ? OL_BATCHER_PUT_OFF : OL_BATCHER_REFUSED;
+    bool is_held = command->err.code == OUTLOG_UNAVAILABLE && command->tries < BATCHER_TRIES_MAX;
+    command->state = is_held ? OL_BATCHER_DEFERRED : OL_BATCHER_REFUSED;
 }
 
 /* Returns -1 when the transaction is lost. */
-static int do_one(outlog_tx *tx, struct ol_batcher_command *command, outlog_err *err)
+static int write_one(outlog_tx *tx, struct ol_batcher_command *command, outlog_err *err)
 {
     const struct ol_store *store = tx->conn->store;
     command->is_message = false;
     if (store->mark(tx->conn, err) < 0)
         return -1;
-    if (work(tx, command) == 0) {
+    if (write_command(tx, command) == 0) {
         command->state = OL_BATCHER_DONE;
         return store->release(tx->conn, true, err);
     }
-    judge(command);
-    return undo(tx, err);
+    decide_retry(command);
+    return undo_changes(tx, err);
 }
 
 /* --- plain ones, in one statement --- */
 
-/* Nothing of it must be looked up first, so that its events can be sent with those of others. An id
- * that it brings is most likely new: the store refuses the batch when it is not, and then it is
- * looked up. */
+/* It needs no lookup, so its events can be written together with those of others. An id that it
+ * brings is most likely new: if not, the store refuses the statement, and then the id is looked
+ * up. */
 static bool is_plain(const struct ol_batcher_command *command)
 {
     if (command->idempotency || command->message_count)
@@ -151,7 +153,8 @@ static bool is_plain(const struct ol_batcher_command *command)
     return true;
 }
 
-/* `count` events of the commands from `first` up to `end`; tx NULL: as a transaction of its own. */
+/* Append the `count` events of the commands from `first` up to `end`; tx NULL: as a transaction of
+ * its own. */
 static int append_together(outlog *log, outlog_tx *tx, struct ol_batcher_command *first,
                            struct ol_batcher_command *end, struct ol_arena *arena, size_t count,
                            outlog_err *err)
@@ -161,13 +164,13 @@ static int append_together(outlog *log, outlog_tx *tx, struct ol_batcher_command
     size_t at = 0;
 
     if (!events || !appended)
-        return out_of_memory(err);
+        return ol_no_memory(err);
     for (struct ol_batcher_command *one = first; one != end; one = one->next) {
         memcpy(events + at, one->events, one->event_count * sizeof *events);
         at += one->event_count;
     }
     if ((tx ? ol_append_new_ids(tx, events, count, appended, err)
-            : ol_append_autocommit(log, events, count, LOCK_MS, appended, err)) < 0)
+            : ol_append_autocommit(log, events, count, BATCHER_LOCK_MS, appended, err)) < 0)
         return -1;
     at = 0;
     for (struct ol_batcher_command *one = first; one != end; one = one->next) {
@@ -187,34 +190,35 @@ static size_t count_events(const struct ol_batcher_command *first,
     return events;
 }
 
-/* All of them at once or, when one of them is refused, each half by itself: one bad neighbour among
- * many costs a few more statements, not one for each. When a lock was waited for, each alone: every
- * half would wait for it again. */
-static int do_run(outlog_tx *tx, struct ol_batcher_command *first, struct ol_batcher_command *end,
-                  struct ol_arena *arena, size_t count, outlog_err *err)
+/* All of them at once or, when one of them is refused, each half by itself: one bad command among
+ * many costs a few more statements, not one per command. After a lock timeout, each alone: every
+ * half would wait for the lock again. */
+static int write_run(outlog_tx *tx, struct ol_batcher_command *first,
+                     struct ol_batcher_command *end, struct ol_arena *arena, size_t count,
+                     outlog_err *err)
 {
     const struct ol_store *store = tx->conn->store;
     struct ol_batcher_command *middle = first;
     outlog_err ignored;
     if (count == 1)
-        return do_one(tx, first, err);
+        return write_one(tx, first, err);
     if (store->mark(tx->conn, err) < 0)
         return -1;
     if (append_together(tx->log, tx, first, end, arena, count_events(first, end), &ignored) == 0)
         return store->release(tx->conn, true, err);
-    if (undo(tx, err) < 0)
+    if (undo_changes(tx, err) < 0)
         return -1;
     if (ignored.code == OUTLOG_UNAVAILABLE) {
         for (; first != end; first = first->next)
-            if (do_one(tx, first, err) < 0)
+            if (write_one(tx, first, err) < 0)
                 return -1;
         return 0;
     }
     for (size_t i = 0; i < count / 2; i++)
         middle = middle->next;
-    return do_run(tx, first, middle, arena, count / 2, err) < 0
+    return write_run(tx, first, middle, arena, count / 2, err) < 0
                ? -1
-               : do_run(tx, middle, end, arena, count - count / 2, err);
+               : write_run(tx, middle, end, arena, count - count / 2, err);
 }
 
 static bool are_plain(const struct ol_batcher_command *commands)
@@ -227,23 +231,25 @@ static bool are_plain(const struct ol_batcher_command *commands)
 
 /* --- a transaction --- */
 
-static int make_room(struct ol_batcher_command *commands, struct ol_arena *arena, outlog_err *err)
+static int allocate_results(struct ol_batcher_command *commands, struct ol_arena *arena,
+                            outlog_err *err)
 {
     for (struct ol_batcher_command *one = commands; one; one = one->next) {
         one->state = OL_BATCHER_OPEN;
         one->appended = ol_arena_array(arena, one->event_count + 1, sizeof *one->appended);
         one->enqueued = ol_arena_array(arena, one->message_count + 1, sizeof *one->enqueued);
         if (!one->appended || !one->enqueued)
-            return out_of_memory(err);
+            return ol_no_memory(err);
     }
     return 0;
 }
 
-static int do_all(outlog_tx *tx, struct ol_batcher_command *commands, struct ol_arena *arena,
-                  outlog_err *err)
+static int write_all(outlog_tx *tx, struct ol_batcher_command *commands, struct ol_arena *arena,
+                     outlog_err *err)
 {
     struct ol_batcher_command *one = commands;
-    if (ol_store_exec(tx->conn, OL_Q_LOCK_WAIT, OL_PARAMS(ol_value_int(LOCK_MS)), NULL, err) < 0)
+    if (ol_store_exec(tx->conn, OL_Q_LOCK_WAIT, OL_PARAMS(ol_value_int(BATCHER_LOCK_MS)), NULL,
+                      err) < 0)
         return -1;
     while (one) {
         struct ol_batcher_command *end = one;
@@ -251,11 +257,11 @@ static int do_all(outlog_tx *tx, struct ol_batcher_command *commands, struct ol_
         for (; end && is_plain(end); end = end->next)
             count++;
         if (count == 0) {
-            if (do_one(tx, one, err) < 0)
+            if (write_one(tx, one, err) < 0)
                 return -1;
             one = one->next;
         } else {
-            if (do_run(tx, one, end, arena, count, err) < 0)
+            if (write_run(tx, one, end, arena, count, err) < 0)
                 return -1;
             one = end;
         }
@@ -263,11 +269,11 @@ static int do_all(outlog_tx *tx, struct ol_batcher_command *commands, struct ol_
     return 0;
 }
 
-static int transact(outlog *log, struct ol_batcher_command *commands, struct ol_arena *arena,
-                    outlog_err *err)
+static int write_commands(outlog *log, struct ol_batcher_command *commands, struct ol_arena *arena,
+                          outlog_err *err)
 {
     outlog_tx *tx;
-    if (make_room(commands, arena, err) < 0)
+    if (allocate_results(commands, arena, err) < 0)
         return -1;
     if (are_plain(commands)) {
         int result =
@@ -277,7 +283,7 @@ static int transact(outlog *log, struct ol_batcher_command *commands, struct ol_
     }
     if (outlog_begin(log, &tx, err) < 0)
         return -1;
-    if (do_all(tx, commands, arena, err) < 0) {
+    if (write_all(tx, commands, arena, err) < 0) {
         outlog_rollback(tx);
         return -1;
     }
@@ -286,168 +292,170 @@ static int transact(outlog *log, struct ol_batcher_command *commands, struct ol_
 
 /* --- the thread --- */
 
-static void put_off(struct ol_batcher *group, struct ol_batcher_command *command)
+static void defer_command(struct ol_batcher *batcher, struct ol_batcher_command *command)
 {
-    struct ol_batcher_command **at = &group->put_off;
-    command->due = ol_clock_boot_us() + ((int64_t)FIRST_WAIT_MS * 1000 << command->tries++);
+    struct ol_batcher_command **at = &batcher->deferred;
+    command->due = ol_clock_boot_us() + ((int64_t)BATCHER_RETRY_MS * 1000 << command->tries++);
     while (*at && (*at)->due <= command->due)
         at = &(*at)->next;
     command->next = *at;
     *at = command;
 }
 
-static void answer(struct ol_batcher *group, struct ol_batcher_command *command, int result)
+static void answer_command(struct ol_batcher *batcher, struct ol_batcher_command *command,
+                           int result)
 {
     struct ol_buf response;
-    pthread_mutex_lock(&group->lock);
-    group->waiting--;
-    pthread_mutex_unlock(&group->lock);
-    response = command->response; // the command is the caller's again, and may go with its `done`
+    pthread_mutex_lock(&batcher->lock);
+    batcher->waiting--;
+    pthread_mutex_unlock(&batcher->lock);
+    response = command->response; // the command belongs to the caller again, and `done` may free it
     command->done(command, result);
     ol_buf_clear(&response);
 }
 
-/* Commit what was taken, and tell everyone (G1, G3). */
-static void commit(struct ol_batcher *group, struct ol_batcher_command *commands)
+/* Commit the commands, and answer all of them (G1, G3). */
+static void commit_commands(struct ol_batcher *batcher, struct ol_batcher_command *commands)
 {
     struct ol_arena arena = {0};
     outlog_err err = {0};
-    int result = transact(group->log, commands, &arena, &err);
+    int result = write_commands(batcher->log, commands, &arena, &err);
 
     while (commands) {
         struct ol_batcher_command *one = commands;
         commands = one->next;
-        if (one->state == OL_BATCHER_PUT_OFF) {
-            put_off(group, one);
+        if (one->state == OL_BATCHER_DEFERRED) {
+            defer_command(batcher, one);
             continue;
         }
         if (one->state != OL_BATCHER_REFUSED && result < 0)
             one->err = err;
-        answer(group, one, one->state == OL_BATCHER_DONE ? result : -1);
+        answer_command(batcher, one, one->state == OL_BATCHER_DONE ? result : -1);
     }
     ol_arena_clear(&arena);
 }
 
-/* Until something is submitted or `us` have passed. */
-static void wait_for_news(struct ol_batcher *group, int64_t us)
+/* Wait until something is submitted or `us` have passed. */
+static void wait_for_wakeup(struct ol_batcher *batcher, int64_t us)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     int64_t nanoseconds = until.tv_nsec + us * 1000;
     until.tv_sec += nanoseconds / 1000000000;
     until.tv_nsec = nanoseconds % 1000000000;
-    pthread_cond_timedwait(&group->news, &group->lock, &until);
+    pthread_cond_timedwait(&batcher->wakeup, &batcher->lock, &until);
 }
 
-/* Move what is due or came to `taken`, as much as one transaction takes. */
-static void gather(struct ol_batcher *group, struct queue *taken, int64_t now)
+/* Move what is due or new to `taken`, as much as one transaction takes. */
+static void move_due(struct ol_batcher *batcher, struct batcher_queue *taken, int64_t now)
 {
     size_t rows = 0;
-    while (group->put_off && (group->put_off->due <= now || group->is_closing)) {
-        struct ol_batcher_command *one = group->put_off;
-        group->put_off = one->next;
+    while (batcher->deferred && (batcher->deferred->due <= now || batcher->is_closing)) {
+        struct ol_batcher_command *one = batcher->deferred;
+        batcher->deferred = one->next;
         rows += one->event_count + one->message_count;
-        push(taken, one);
+        push_command(taken, one);
     }
-    while (group->queue.first && rows < MOST_ROWS) {
-        struct ol_batcher_command *one = group->queue.first;
-        if (!(group->queue.first = one->next))
-            group->queue.last = &group->queue.first;
+    while (batcher->queue.first && rows < BATCHER_ROWS_MAX) {
+        struct ol_batcher_command *one = batcher->queue.first;
+        if (!(batcher->queue.first = one->next))
+            batcher->queue.last = &batcher->queue.first;
         rows += one->event_count + one->message_count;
-        push(taken, one);
+        push_command(taken, one);
     }
 }
 
 /* The commands of the next transaction; waits for them. NULL: closed, and none is left. */
-static struct ol_batcher_command *take(struct ol_batcher *group)
+static struct ol_batcher_command *take_commands(struct ol_batcher *batcher)
 {
-    struct queue taken = {NULL, &taken.first};
-    pthread_mutex_lock(&group->lock);
+    struct batcher_queue taken = {NULL, &taken.first};
+    pthread_mutex_lock(&batcher->lock);
     for (;;) {
         int64_t now = ol_clock_boot_us();
-        gather(group, &taken, now);
-        if (taken.first || group->is_closing)
+        move_due(batcher, &taken, now);
+        if (taken.first || batcher->is_closing)
             break;
-        if (group->put_off)
-            wait_for_news(group, group->put_off->due - now);
+        if (batcher->deferred)
+            wait_for_wakeup(batcher, batcher->deferred->due - now);
         else
-            pthread_cond_wait(&group->news, &group->lock);
+            pthread_cond_wait(&batcher->wakeup, &batcher->lock);
     }
-    pthread_mutex_unlock(&group->lock);
+    pthread_mutex_unlock(&batcher->lock);
     return taken.first;
 }
 
-static void *run(void *argument)
+static void *run_batcher(void *argument)
 {
-    struct ol_batcher *group = argument;
+    struct ol_batcher *batcher = argument;
     struct ol_batcher_command *commands;
-    while ((commands = take(group)))
-        commit(group, commands);
+    while ((commands = take_commands(batcher)))
+        commit_commands(batcher, commands);
     return NULL;
 }
 
-/* --- life --- */
+/* --- life cycle --- */
 
-int ol_batcher_open(const char *url, size_t most_waiting, struct ol_batcher **out, outlog_err *err)
+int ol_batcher_open(const char *url, size_t waiting_max, struct ol_batcher **out, outlog_err *err)
 {
     pthread_condattr_t monotonic;
-    struct ol_batcher *group = calloc(1, sizeof *group);
+    struct ol_batcher *batcher = calloc(1, sizeof *batcher);
     *out = NULL;
-    if (!group)
-        return out_of_memory(err);
-    group->most_waiting = most_waiting ? most_waiting : MOST_WAITING;
-    group->queue.last = &group->queue.first;
-    if (outlog_open(url, &group->log, err) < 0)
+    if (!batcher)
+        return ol_no_memory(err);
+    batcher->waiting_max = waiting_max ? waiting_max : BATCHER_WAITING_MAX;
+    batcher->queue.last = &batcher->queue.first;
+    if (outlog_open(url, &batcher->log, err) < 0)
         goto failed;
-    pthread_mutex_init(&group->lock, NULL);
+    pthread_mutex_init(&batcher->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&group->news, &monotonic);
+    pthread_cond_init(&batcher->wakeup, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (pthread_create(&group->thread, NULL, run, group) != 0) {
+    if (pthread_create(&batcher->thread, NULL, run_batcher, batcher) != 0) {
         ol_fail(err, OUTLOG_NO_MEMORY, "cannot start a thread");
-        pthread_mutex_destroy(&group->lock);
-        pthread_cond_destroy(&group->news);
+        pthread_mutex_destroy(&batcher->lock);
+        pthread_cond_destroy(&batcher->wakeup);
         goto failed;
     }
-    *out = group;
+    *out = batcher;
     return 0;
 failed:
-    outlog_close(group->log);
-    free(group);
+    outlog_close(batcher->log);
+    free(batcher);
     return -1;
 }
 
-int ol_batcher_submit(struct ol_batcher *group, struct ol_batcher_command *command, outlog_err *err)
+int ol_batcher_submit(struct ol_batcher *batcher, struct ol_batcher_command *command,
+                      outlog_err *err)
 {
     assert(command->done);
     if (command->event_count == 0 && command->message_count == 0)
         return ol_fail(err, OUTLOG_MISUSE, "a command has at least one event or message");
-    pthread_mutex_lock(&group->lock);
-    bool has_room = group->waiting < group->most_waiting;
-    if (has_room) {
-        group->waiting++;
-        push(&group->queue, command);
-        pthread_cond_signal(&group->news);
+    pthread_mutex_lock(&batcher->lock);
+    bool is_accepted = batcher->waiting < batcher->waiting_max;
+    if (is_accepted) {
+        batcher->waiting++;
+        push_command(&batcher->queue, command);
+        pthread_cond_signal(&batcher->wakeup);
     }
-    pthread_mutex_unlock(&group->lock);
-    return has_room ? 0
-                    : ol_fail(err, OUTLOG_UNAVAILABLE,
-                              "%zu commands wait for the store already; try again later",
-                              group->most_waiting);
+    pthread_mutex_unlock(&batcher->lock);
+    return is_accepted ? 0
+                       : ol_fail(err, OUTLOG_UNAVAILABLE,
+                                 "%zu commands wait for the store already; try again later",
+                                 batcher->waiting_max);
 }
 
-void ol_batcher_close(struct ol_batcher *group)
+void ol_batcher_close(struct ol_batcher *batcher)
 {
-    if (!group)
+    if (!batcher)
         return;
-    pthread_mutex_lock(&group->lock);
-    group->is_closing = true;
-    pthread_cond_signal(&group->news);
-    pthread_mutex_unlock(&group->lock);
-    pthread_join(group->thread, NULL);
-    pthread_mutex_destroy(&group->lock);
-    pthread_cond_destroy(&group->news);
-    outlog_close(group->log);
-    free(group);
+    pthread_mutex_lock(&batcher->lock);
+    batcher->is_closing = true;
+    pthread_cond_signal(&batcher->wakeup);
+    pthread_mutex_unlock(&batcher->lock);
+    pthread_join(batcher->thread, NULL);
+    pthread_mutex_destroy(&batcher->lock);
+    pthread_cond_destroy(&batcher->wakeup);
+    outlog_close(batcher->log);
+    free(batcher);
 }

@@ -1,4 +1,4 @@
-/* bulk_result.h: what came of a change of many messages, as every door tells it. */
+/* bulk_result.h: the result of a change of many messages, as the API and the CLI show it. */
 #ifndef OL_OUTBOX_BULK_RESULT_H
 #define OL_OUTBOX_BULK_RESULT_H
 
@@ -10,18 +10,18 @@
 struct ol_bulk_result {
     const char *verb; /* "requeued", "killed" */
     int64_t count, skipped;
-    bool is_dry;     /* they were only counted */
-    size_t most_ids; /* how many are named: a million ids help nobody */
+    bool is_dry;    /* a dry run: they were only counted */
+    size_t ids_max; /* how many ids are listed: a million would help nobody */
     size_t named;
     struct ol_buf ids;
 };
 
-void ol_bulk_result_clear(struct ol_bulk_result *tally);
+void ol_bulk_result_clear(struct ol_bulk_result *result);
 
 /* Count a message: the on_message of struct outlog_requeue. */
-void ol_bulk_result_note(void *tally, const char *event_id);
+void ol_bulk_result_note(void *result, const char *event_id);
 
 /* {"requeued":…,"skipped":…,"dry_run":…,"event_ids":[…]} */
-void ol_bulk_result_json(const struct ol_bulk_result *tally, struct ol_buf *out);
+void ol_bulk_result_json(const struct ol_bulk_result *result, struct ol_buf *out);
 
 #endif

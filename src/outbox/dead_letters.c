@@ -1,4 +1,4 @@
-/* dead_letters.c: see dead_letters.h. */
+/* dead_letters.c: rows with different errors form one group if their error patterns are equal. */
 #include "outbox/dead_letters.h"
 
 #include "outbox/admin.h"
@@ -6,24 +6,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct grouping {
+struct letter_grouping {
     struct ol_dead_letters_groups *out;
     struct ol_arena *arena;
-    size_t room;
+    size_t capacity;
 };
 
-static struct ol_dead_letter_group *group_of(struct grouping *grouping, const char *destination,
-                                             const char *error)
+static struct ol_dead_letter_group *find_group(struct letter_grouping *grouping,
+                                               const char *destination, const char *error)
 {
     struct ol_dead_letters_groups *out = grouping->out;
     for (size_t i = 0; i < out->count; i++)
         if (strcmp(out->all[i].destination, destination) == 0 &&
             strcmp(out->all[i].error, error) == 0)
             return &out->all[i];
-    if (out->count == grouping->room) {
-        grouping->room = grouping->room ? grouping->room * 2 : 16;
+    if (out->count == grouping->capacity) {
+        grouping->capacity = grouping->capacity ? grouping->capacity * 2 : 16;
         struct ol_dead_letter_group *wider =
-            ol_arena_array(grouping->arena, grouping->room, sizeof *wider);
+            ol_arena_array(grouping->arena, grouping->capacity, sizeof *wider);
         if (!wider)
             return NULL;
         if (out->count)
@@ -39,7 +39,7 @@ static struct ol_dead_letter_group *group_of(struct grouping *grouping, const ch
     return group->destination ? group : NULL;
 }
 
-static int by_count(const void *a, const void *b)
+static int compare_counts(const void *a, const void *b)
 {
     const struct ol_dead_letter_group *one = a, *two = b;
     if (one->count != two->count)
@@ -48,12 +48,12 @@ static int by_count(const void *a, const void *b)
     return order ? order : strcmp(one->error, two->error);
 }
 
-static int add_row(struct grouping *grouping, const struct ol_rows *rows, outlog_err *err)
+static int add_row(struct letter_grouping *grouping, const struct ol_rows *rows, outlog_err *err)
 {
-    const char *said = ol_rows_text(rows, 1, NULL);
-    const char *error = ol_admin_error_pattern(said ? said : "", grouping->arena);
+    const char *last_error = ol_rows_text(rows, 1, NULL);
+    const char *error = ol_admin_error_pattern(last_error ? last_error : "", grouping->arena);
     struct ol_dead_letter_group *group =
-        error ? group_of(grouping, ol_rows_text(rows, 0, NULL), error) : NULL;
+        error ? find_group(grouping, ol_rows_text(rows, 0, NULL), error) : NULL;
     if (!group)
         return ol_no_memory(err);
     int64_t oldest = ol_rows_time(rows, 3), newest = ol_rows_time(rows, 4);
@@ -67,7 +67,7 @@ static int add_row(struct grouping *grouping, const struct ol_rows *rows, outlog
 int ol_dead_letters_groups(outlog *log, const char *destination, struct ol_arena *arena,
                            struct ol_dead_letters_groups *out, outlog_err *err)
 {
-    struct grouping grouping = {.out = out, .arena = arena};
+    struct letter_grouping grouping = {.out = out, .arena = arena};
     struct ol_rows rows;
     int more;
 
@@ -83,7 +83,7 @@ int ol_dead_letters_groups(outlog *log, const char *destination, struct ol_arena
         }
     ol_rows_end(&rows);
     if (out->count)
-        qsort(out->all, out->count, sizeof *out->all, by_count);
+        qsort(out->all, out->count, sizeof *out->all, compare_counts);
     return more < 0 ? -1 : 0;
 }
 

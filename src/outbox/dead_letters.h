@@ -1,4 +1,4 @@
-/* dead_letters.h: dead letters by what they have in common. */
+/* dead_letters.h: dead letters grouped by destination and error. */
 #ifndef OL_OUTBOX_DEAD_LETTERS_H
 #define OL_OUTBOX_DEAD_LETTERS_H
 
@@ -7,7 +7,8 @@
 
 struct ol_dead_letter_group {
     const char *destination;
-    const char *error; /* numbers are written #: ids and times would make a group of each message */
+    const char
+        *error; /* numbers are written as #: ids and times would make one group per message */
     int64_t count, held, oldest, newest;
 };
 

@@ -1,35 +1,34 @@
-/* destination_health.c: see destination_health.h. */
+/* destination_health.c: joins destinations with their breakers, counts and last errors. */
 #include "outbox/destination_health.h"
 
 #include "base/clock.h"
 #include "base/json/json.h"
 #include "base/uuid.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* --- the list --- */
 
-struct trouble {
-    struct trouble *next;
+struct destination_error {
+    struct destination_error *next;
     const char *destination, *error;
 };
 
-struct breaker {
-    struct breaker *next;
+struct destination_breaker {
+    struct destination_breaker *next;
     const char *destination, *state;
     int64_t since, retry_at;
 };
 
-struct loading {
+struct health_loading {
     outlog *log;
     struct ol_arena *arena;
     struct ol_message_counts counts;
-    struct breaker *breakers; /* those that are not closed */
-    struct trouble *troubles;
+    struct destination_breaker *breakers; /* those that are not closed */
+    struct destination_error *errors;
 };
 
-static int load_breakers(struct loading *loading, outlog_err *err)
+static int load_breakers(struct health_loading *loading, outlog_err *err)
 {
     struct ol_rows rows;
     bool failed = false;
@@ -37,7 +36,7 @@ static int load_breakers(struct loading *loading, outlog_err *err)
     if (ol_store_query(loading->log->conn, OL_Q_BREAKER_LIST, OL_NO_PARAMS, &rows, err) < 0)
         return -1;
     while (!failed && (more = ol_rows_next(&rows, err)) > 0) {
-        struct breaker *breaker = ol_arena_alloc(loading->arena, sizeof *breaker);
+        struct destination_breaker *breaker = ol_arena_alloc(loading->arena, sizeof *breaker);
         if (!breaker) {
             failed = true;
             break;
@@ -53,7 +52,7 @@ static int load_breakers(struct loading *loading, outlog_err *err)
     return failed ? ol_no_memory(err) : more < 0 ? -1 : 0;
 }
 
-static int load_troubles(struct loading *loading, outlog_err *err)
+static int load_errors(struct health_loading *loading, outlog_err *err)
 {
     struct ol_rows rows;
     bool failed = false;
@@ -61,21 +60,21 @@ static int load_troubles(struct loading *loading, outlog_err *err)
     if (ol_store_query(loading->log->conn, OL_Q_LAST_ERRORS, OL_NO_PARAMS, &rows, err) < 0)
         return -1;
     while (!failed && (more = ol_rows_next(&rows, err)) > 0) {
-        struct trouble *trouble = ol_arena_alloc(loading->arena, sizeof *trouble);
-        if (!trouble) {
+        struct destination_error *error = ol_arena_alloc(loading->arena, sizeof *error);
+        if (!error) {
             failed = true;
             break;
         }
-        trouble->destination = ol_rows_copy(&rows, 0, loading->arena, &failed);
-        trouble->error = ol_rows_copy(&rows, 1, loading->arena, &failed);
-        trouble->next = loading->troubles;
-        loading->troubles = trouble;
+        error->destination = ol_rows_copy(&rows, 0, loading->arena, &failed);
+        error->error = ol_rows_copy(&rows, 1, loading->arena, &failed);
+        error->next = loading->errors;
+        loading->errors = error;
     }
     ol_rows_end(&rows);
     return failed ? ol_no_memory(err) : more < 0 ? -1 : 0;
 }
 
-static struct ol_message_count count_of(const struct loading *loading, const char *name)
+static struct ol_message_count find_count(const struct health_loading *loading, const char *name)
 {
     for (size_t i = 0; i < loading->counts.count; i++)
         if (strcmp(loading->counts.all[i].destination, name) == 0)
@@ -83,7 +82,7 @@ static struct ol_message_count count_of(const struct loading *loading, const cha
     return (struct ol_message_count){.destination = name};
 }
 
-static const char *type_of(const char *settings, struct ol_arena *arena)
+static const char *read_type(const char *settings, struct ol_arena *arena)
 {
     struct ol_json object, type;
     if (ol_json_parse(settings, strlen(settings), &object, NULL) < 0)
@@ -93,11 +92,11 @@ static const char *type_of(const char *settings, struct ol_arena *arena)
     return text ? text : "?";
 }
 
-static int read_row(const struct loading *loading, const struct ol_rows *rows,
+static int read_row(const struct health_loading *loading, const struct ol_rows *rows,
                     struct ol_destination_health *out)
 {
-    const struct breaker *breaker = loading->breakers;
-    const struct trouble *trouble = loading->troubles;
+    const struct destination_breaker *breaker = loading->breakers;
+    const struct destination_error *error = loading->errors;
     bool failed = false;
 
     out->name = ol_rows_copy(rows, 0, loading->arena, &failed);
@@ -105,31 +104,32 @@ static int read_row(const struct loading *loading, const struct ol_rows *rows,
         return -1;
     while (breaker && strcmp(breaker->destination, out->name) != 0)
         breaker = breaker->next;
-    out->type = type_of(ol_rows_text(rows, 1, NULL), loading->arena);
+    out->type = read_type(ol_rows_text(rows, 1, NULL), loading->arena);
     out->is_paused = ol_rows_int(rows, 3) != 0;
     out->breaker = breaker ? breaker->state : "closed";
     out->since = breaker ? breaker->since : out->is_paused ? ol_rows_time(rows, 6) : 0;
     out->retry_at = breaker ? breaker->retry_at : 0;
     out->last_ok_at = ol_rows_time(rows, 7);
-    out->count = count_of(loading, out->name);
-    while (trouble && strcmp(trouble->destination, out->name) != 0)
-        trouble = trouble->next;
-    out->last_error = trouble ? trouble->error : NULL;
+    out->count = find_count(loading, out->name);
+    while (error && strcmp(error->destination, out->name) != 0)
+        error = error->next;
+    out->last_error = error ? error->error : NULL;
     return 0;
 }
 
-static int read_rows(struct loading *loading, struct ol_destination_healths *out, outlog_err *err)
+static int read_rows(struct health_loading *loading, struct ol_destination_healths *out,
+                     outlog_err *err)
 {
     struct ol_rows rows;
-    size_t room = 0;
+    size_t capacity = 0;
     int more;
     if (ol_store_query(loading->log->conn, OL_Q_DESTINATION_LIST, OL_NO_PARAMS, &rows, err) < 0)
         return -1;
     while ((more = ol_rows_next(&rows, err)) > 0) {
-        if (out->count == room) {
-            room = room ? room * 2 : 16;
+        if (out->count == capacity) {
+            capacity = capacity ? capacity * 2 : 16;
             struct ol_destination_health *wider =
-                ol_arena_array(loading->arena, room, sizeof *wider);
+                ol_arena_array(loading->arena, capacity, sizeof *wider);
             if (wider && out->count)
                 memcpy(wider, out->all, out->count * sizeof *wider);
             out->all = wider;
@@ -147,12 +147,12 @@ static int read_rows(struct loading *loading, struct ol_destination_healths *out
 int ol_destination_health_list(outlog *log, struct ol_arena *arena,
                                struct ol_destination_healths *out, outlog_err *err)
 {
-    struct loading loading = {.log = log, .arena = arena};
+    struct health_loading loading = {.log = log, .arena = arena};
 
     *out = (struct ol_destination_healths){0};
     if (ol_log_ready(log, err) < 0 ||
         ol_message_counts_read(log->conn, arena, &loading.counts, err) < 0 ||
-        load_breakers(&loading, err) < 0 || load_troubles(&loading, err) < 0 ||
+        load_breakers(&loading, err) < 0 || load_errors(&loading, err) < 0 ||
         read_rows(&loading, out, err) < 0)
         return -1;
     out->total = loading.counts.total;

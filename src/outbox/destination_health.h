@@ -1,19 +1,20 @@
-/* destination_health.h: where messages go and how it is doing, for people and programs. */
+/* destination_health.h: the state of each destination, for operators and programs. */
 #ifndef OL_OUTBOX_DESTINATION_HEALTH_H
 #define OL_OUTBOX_DESTINATION_HEALTH_H
 
 #include "base/buf.h"
-#include "outbox/message_list.h"
+#include "log/log.h"
+#include "outbox/message_count.h"
 #include "outlog_publisher.h"
 
 struct ol_destination_health {
     const char *name, *type;
-    const char *breaker;    /* closed, half_open, open: the worst any relay sees */
-    const char *last_error; /* NULL: none among what is not delivered */
+    const char *breaker;    /* closed, half_open, open: the worst that any relay sees */
+    const char *last_error; /* NULL: no undelivered message has one */
     bool is_paused;
-    int64_t since;      /* when the breaker opened or the pause began; 0: it does well */
-    int64_t last_ok_at; /* its last success, known within a second; 0: none yet */
-    int64_t retry_at;   /* when an open breaker lets the next message try; 0: it is not open */
+    int64_t since;      /* when the breaker opened or the pause began; 0: neither */
+    int64_t last_ok_at; /* its last success, accurate to a second; 0: none yet */
+    int64_t retry_at;   /* when an open breaker allows the next attempt; 0: it is not open */
     struct ol_message_count count;
 };
 
@@ -31,7 +32,7 @@ int ol_destination_health_list(outlog *log, struct ol_arena *arena,
 const struct ol_destination_health *ol_destination_health_find(
     const struct ol_destination_healths *list, const char *name);
 
-/* The object of the contract. */
+/* As the JSON object that the API and the CLI return. */
 void ol_destination_health_json(const struct ol_destination_health *destination,
                                 struct ol_buf *out);
 

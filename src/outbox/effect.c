@@ -1,8 +1,8 @@
 /* effect.c: an effect is requested together with its message and its event, and every step of its
  * delivery is an event in the transaction that records it (U5, L2).
  *
- * The events stand on the effect's own aggregate, so that a caller who holds the run's head can
- * never hold up a lane. */
+ * The events belong to the effect's own aggregate, so that a caller that holds the lock on a run's
+ * head can never delay a lane. */
 #include "outbox/effect.h"
 
 #include "base/json/json.h"
@@ -11,23 +11,24 @@
 #include <stdio.h>
 #include <string.h>
 
-bool ol_effect_is_message(const struct ol_claimed_message *item)
+bool ol_effect_is_message(const struct ol_claimed_message *claimed)
 {
-    return item->message.aggregate_type && strcmp(item->message.aggregate_type, "EFFECT") == 0;
+    return claimed->message.aggregate_type &&
+           strcmp(claimed->message.aggregate_type, "EFFECT") == 0;
 }
 
 /* --- the row --- */
 
-struct effect {
+struct effect_row {
     char effect_id[OL_UUID_TEXT], last_event_id[OL_UUID_TEXT];
     const char *org_id, *run_id, *effect_type, *correlation_id;
     int64_t attempts;
-    int64_t now;      // by the store's clock, as its message's available_at is
+    int64_t now;      // by the store's clock, like its message's available_at
     int64_t moved_at; // when its newest event occurred
 };
 
-static int load(outlog_tx *tx, const char *message_id, struct ol_arena *arena, struct effect *out,
-                bool *found, outlog_err *err)
+static int load_effect(outlog_tx *tx, const char *message_id, struct ol_arena *arena,
+                       struct effect_row *out, bool *found, outlog_err *err)
 {
     struct ol_rows rows;
     bool failed = false;
@@ -52,7 +53,7 @@ static int load(outlog_tx *tx, const char *message_id, struct ol_arena *arena, s
 
 /* --- its events --- */
 
-static void payload_begin(struct ol_buf *out, const struct effect *effect)
+static void begin_payload(struct ol_buf *out, const struct effect_row *effect)
 {
     ol_buf_print(out, "{\"effect_id\":\"%s\",\"run_id\":", effect->effect_id);
     ol_buf_json_text(out, effect->run_id);
@@ -60,26 +61,26 @@ static void payload_begin(struct ol_buf *out, const struct effect *effect)
     ol_buf_json_text(out, effect->effect_type);
 }
 
-static void payload_error(struct ol_buf *out, const struct ol_claimed_message *item)
+static void write_error(struct ol_buf *out, const struct ol_claimed_message *claimed)
 {
     char code[32] = "UNKNOWN_OUTCOME";
-    if (item->outcome.status)
-        snprintf(code, sizeof code, "STATUS_%d", item->outcome.status);
-    else if (item->outcome.kind == OUTLOG_PUBLISH_FAILED)
+    if (claimed->outcome.status)
+        snprintf(code, sizeof code, "STATUS_%d", claimed->outcome.status);
+    else if (claimed->outcome.kind == OUTLOG_PUBLISH_FAILED)
         snprintf(code, sizeof code, "DELIVERY_FAILED");
     ol_buf_print(out, ",\"error_code\":\"%s\",\"error_message\":", code);
-    ol_buf_json_text(out, item->error ? item->error : "no answer");
+    ol_buf_json_text(out, claimed->error ? claimed->error : "no answer");
 }
 
-static void payload_retry(struct ol_buf *out, const struct effect *effect, int64_t wait_us)
+static void write_retry(struct ol_buf *out, const struct effect_row *effect, int64_t wait_us)
 {
     ol_buf_print(out, ",\"retry_count\":%lld,\"next_retry_at\":", (long long)effect->attempts);
     ol_buf_json_time(out, wait_us < 0 ? 0 : effect->now + wait_us);
 }
 
 /* Append one event of the effect; it becomes the cause of the next. */
-static int append(outlog_tx *tx, struct effect *effect, const char *event_type,
-                  struct ol_buf *payload, outlog_err *err)
+static int append_event(outlog_tx *tx, struct effect_row *effect, const char *event_type,
+                        struct ol_buf *payload, outlog_err *err)
 {
     struct outlog_appended appended;
     ol_buf_char(payload, '}');
@@ -103,53 +104,53 @@ static int append(outlog_tx *tx, struct effect *effect, const char *event_type,
     return result;
 }
 
-static int append_failure(outlog_tx *tx, struct effect *effect,
-                          const struct ol_claimed_message *item, int64_t wait_us,
+static int append_failure(outlog_tx *tx, struct effect_row *effect,
+                          const struct ol_claimed_message *claimed, int64_t wait_us,
                           struct ol_buf *payload, outlog_err *err)
 {
-    payload_begin(payload, effect);
-    payload_error(payload, item);
-    payload_retry(payload, effect, wait_us);
-    return append(tx, effect, "EFFECT_FAILED", payload, err);
+    begin_payload(payload, effect);
+    write_error(payload, claimed);
+    write_retry(payload, effect, wait_us);
+    return append_event(tx, effect, "EFFECT_FAILED", payload, err);
 }
 
-static void payload_result(struct ol_buf *out, const struct ol_claimed_message *item)
+static void write_result(struct ol_buf *out, const struct ol_claimed_message *claimed)
 {
-    ol_buf_print(out, "{\"status\":%d,\"response\":", item->outcome.status);
-    ol_buf_json_text(out, item->response);
+    ol_buf_print(out, "{\"status\":%d,\"response\":", claimed->outcome.status);
+    ol_buf_json_text(out, claimed->response);
     ol_buf_char(out, '}');
 }
 
-static int write_step(outlog_tx *tx, struct effect *effect, const struct ol_claimed_message *item,
-                      enum ol_effect_step step, int64_t wait_us, struct ol_buf *payload,
-                      outlog_err *err)
+static int write_step(outlog_tx *tx, struct effect_row *effect,
+                      const struct ol_claimed_message *claimed, enum ol_effect_step step,
+                      int64_t wait_us, struct ol_buf *payload, outlog_err *err)
 {
     switch (step) {
     case OL_EFFECT_EXECUTING:
-        payload_begin(payload, effect);
+        begin_payload(payload, effect);
         ol_buf_print(payload, ",\"attempt\":%lld", (long long)effect->attempts);
-        return append(tx, effect, "EFFECT_EXECUTING", payload, err);
+        return append_event(tx, effect, "EFFECT_EXECUTING", payload, err);
     case OL_EFFECT_COMPLETED:
-        payload_begin(payload, effect);
+        begin_payload(payload, effect);
         ol_buf_text(payload, ",\"execution_result\":");
-        payload_result(payload, item);
-        return append(tx, effect, "EFFECT_COMPLETED", payload, err);
+        write_result(payload, claimed);
+        return append_event(tx, effect, "EFFECT_COMPLETED", payload, err);
     case OL_EFFECT_RETRYING:
-        if (append_failure(tx, effect, item, wait_us, payload, err) < 0)
+        if (append_failure(tx, effect, claimed, wait_us, payload, err) < 0)
             return -1;
         // fall through
     case OL_EFFECT_REQUEUED:
-        payload_begin(payload, effect);
-        payload_retry(payload, effect, wait_us);
-        return append(tx, effect, "EFFECT_RETRYING", payload, err);
+        begin_payload(payload, effect);
+        write_retry(payload, effect, wait_us);
+        return append_event(tx, effect, "EFFECT_RETRYING", payload, err);
     case OL_EFFECT_DEAD:
-        if (append_failure(tx, effect, item, -1, payload, err) < 0)
+        if (append_failure(tx, effect, claimed, -1, payload, err) < 0)
             return -1;
         // fall through
     case OL_EFFECT_KILLED:
-        payload_begin(payload, effect);
-        payload_error(payload, item);
-        return append(tx, effect, "EFFECT_DEAD_LETTERED", payload, err);
+        begin_payload(payload, effect);
+        write_error(payload, claimed);
+        return append_event(tx, effect, "EFFECT_DEAD_LETTERED", payload, err);
     }
     return 0;
 }
@@ -160,16 +161,16 @@ static const char *const statuses[] = {
     [OL_EFFECT_REQUEUED] = "PENDING",    [OL_EFFECT_KILLED] = "FAILED",
 };
 
-int ol_effect_write(outlog_tx *tx, const struct ol_claimed_message *item, enum ol_effect_step step,
-                    int64_t wait_us, outlog_err *err)
+int ol_effect_write(outlog_tx *tx, const struct ol_claimed_message *claimed,
+                    enum ol_effect_step step, int64_t wait_us, outlog_err *err)
 {
     struct ol_arena arena = {0};
     struct ol_buf payload = {0}, result_json = {0};
-    struct effect effect = {0};
+    struct effect_row effect = {0};
     bool found;
     int result = -1;
 
-    if (load(tx, item->message.event_id, &arena, &effect, &found, err) < 0)
+    if (load_effect(tx, claimed->message.event_id, &arena, &effect, &found, err) < 0)
         goto out;
     if (!found) {
         result = 0;
@@ -178,8 +179,8 @@ int ol_effect_write(outlog_tx *tx, const struct ol_claimed_message *item, enum o
     if (step == OL_EFFECT_EXECUTING)
         effect.attempts++;
     if (step == OL_EFFECT_COMPLETED)
-        payload_result(&result_json, item);
-    if (write_step(tx, &effect, item, step, wait_us, &payload, err) < 0)
+        write_result(&result_json, claimed);
+    if (write_step(tx, &effect, claimed, step, wait_us, &payload, err) < 0)
         goto out;
     result =
         ol_store_exec(tx->conn, OL_Q_EFFECT_MOVE,
@@ -195,9 +196,9 @@ out:
     return result;
 }
 
-/* --- asking for one --- */
+/* --- requesting one --- */
 
-static const char *own_key(const struct outlog_new_effect *draft, struct ol_arena *arena)
+static const char *read_spec_key(const struct outlog_new_effect *draft, struct ol_arena *arena)
 {
     struct ol_json spec, key;
     if (ol_json_parse(draft->effect_spec, strlen(draft->effect_spec), &spec, NULL) < 0)
@@ -206,11 +207,11 @@ static const char *own_key(const struct outlog_new_effect *draft, struct ol_aren
     return ol_json_string(&key, arena, NULL);
 }
 
-/* The key of the effect: given, else what its spec says, else derived (I3, S0 5.1). */
-static const char *key_of(const struct outlog_new_effect *draft, const char *effect_id,
-                          struct ol_arena *arena, outlog_err *err)
+/* The key of the effect: the given one, else that of its spec, else a derived one (I3, S0 5.1). */
+static const char *find_key(const struct outlog_new_effect *draft, const char *effect_id,
+                            struct ol_arena *arena, outlog_err *err)
 {
-    const char *key = draft->idempotency_key ? draft->idempotency_key : own_key(draft, arena);
+    const char *key = draft->idempotency_key ? draft->idempotency_key : read_spec_key(draft, arena);
     if (key)
         return key;
     char *derived = ol_arena_alloc(arena, 512);
@@ -224,13 +225,15 @@ static const char *key_of(const struct outlog_new_effect *draft, const char *eff
     return derived;
 }
 
-/* The key is known: by an effect, which is the answer, or by a message that somebody sent. */
-static int find_first(outlog_tx *tx, const char *message_id, const char *key,
-                      struct ol_arena *arena, struct outlog_effect_requested *out, outlog_err *err)
+/* The key is known. If an effect has it, that is the answer; a message that is no effect is an
+ * error. */
+static int answer_duplicate(outlog_tx *tx, const char *message_id, const char *key,
+                            struct ol_arena *arena, struct outlog_effect_requested *out,
+                            outlog_err *err)
 {
-    struct effect effect = {0};
+    struct effect_row effect = {0};
     bool found;
-    if (load(tx, message_id, arena, &effect, &found, err) < 0)
+    if (load_effect(tx, message_id, arena, &effect, &found, err) < 0)
         return -1;
     if (!found)
         return ol_fail_at(err, OUTLOG_IDEMPOTENCY_KEY_REUSE, "/idempotency_key",
@@ -243,13 +246,13 @@ static int find_first(outlog_tx *tx, const char *message_id, const char *key,
 }
 
 static int append_requested(outlog_tx *tx, const struct outlog_new_effect *draft, const char *key,
-                            const char *message_id, struct outlog_effect_requested *out,
+                            const struct outlog_effect_requested *out,
                             struct outlog_appended *appended, outlog_err *err)
 {
     struct ol_buf payload = {0};
-    struct effect effect = {.run_id = draft->run_id, .effect_type = draft->effect_type};
+    struct effect_row effect = {.run_id = draft->run_id, .effect_type = draft->effect_type};
     memcpy(effect.effect_id, out->effect_id, sizeof effect.effect_id);
-    payload_begin(&payload,
+    begin_payload(&payload,
                   &effect); // ids, type, destination and key; never the spec or headers (E13)
     ol_buf_text(&payload, ",\"step_id\":");
     ol_buf_json_text(&payload, draft->step_id);
@@ -259,7 +262,7 @@ static int append_requested(outlog_tx *tx, const struct outlog_new_effect *draft
     ol_buf_json_text(&payload, draft->checkpoint_id);
     ol_buf_text(&payload, ",\"destination\":");
     ol_buf_json_text(&payload, draft->destination);
-    ol_buf_print(&payload, ",\"message_id\":\"%s\",\"idempotency_key\":", message_id);
+    ol_buf_print(&payload, ",\"message_id\":\"%s\",\"idempotency_key\":", out->message_id);
     ol_buf_json_text(&payload, key);
     ol_buf_char(&payload, '}');
     struct outlog_new_event event = {.org_id = draft->org_id,
@@ -278,8 +281,8 @@ static int append_requested(outlog_tx *tx, const struct outlog_new_effect *draft
     return result;
 }
 
-/* In a run of ours the effect has its org and correlation, and is caused by its step, else its
- * start. */
+/* An effect of a run gets the run's org and correlation, and is caused by its step, else by the
+ * run's start. */
 static int join_run(outlog_tx *tx, struct outlog_new_effect *draft, struct ol_arena *arena,
                     outlog_err *err)
 {
@@ -319,20 +322,12 @@ static int join_run(outlog_tx *tx, struct outlog_new_effect *draft, struct ol_ar
     return got < 0 ? -1 : 0;
 }
 
-static int request(outlog_tx *tx, const struct outlog_new_effect *draft, struct ol_arena *arena,
-                   struct outlog_effect_requested *out, outlog_err *err)
+/* The message that has the key already; "" when there is none. */
+static int find_message(outlog_tx *tx, const struct outlog_new_effect *draft, const char *key,
+                        char message_id[OL_UUID_TEXT], outlog_err *err)
 {
-    struct outlog_appended appended;
-    struct outlog_enqueued enqueued;
-    char message_id[OL_UUID_TEXT];
-
-    ol_uuid_make(out->effect_id);
-    ol_uuid_make(message_id);
-    const char *key = key_of(draft, out->effect_id, arena, err);
-    if (!key)
-        return -1;
     struct ol_rows rows;
-    char first[OL_UUID_TEXT] = "";
+    *message_id = '\0';
     if (ol_store_query(tx->conn, OL_Q_MESSAGE_BY_KEY,
                        OL_PARAMS(ol_value_text(draft->org_id), ol_value_text(draft->destination),
                                  ol_value_text(key)),
@@ -340,13 +335,17 @@ static int request(outlog_tx *tx, const struct outlog_new_effect *draft, struct 
         return -1;
     int got = ol_rows_next(&rows, err);
     if (got > 0)
-        ol_rows_uuid(&rows, 0, first);
+        ol_rows_uuid(&rows, 0, message_id);
     ol_rows_end(&rows);
-    if (got != 0)
-        return got < 0 ? -1 : find_first(tx, first, key, arena, out, err);
-    // The event first: the message has its correlation, and is caused by it.
-    if (append_requested(tx, draft, key, message_id, out, &appended, err) < 0)
-        return -1;
+    return got < 0 ? -1 : 0;
+}
+
+static int enqueue_message(outlog_tx *tx, const struct outlog_new_effect *draft, const char *key,
+                           const struct outlog_effect_requested *effect,
+                           const struct outlog_appended *cause, struct ol_arena *arena,
+                           outlog_err *err)
+{
+    struct outlog_enqueued enqueued;
     bool is_traced = draft->traceparent && ol_traceparent_is_valid(draft->traceparent);
     const char *metadata = is_traced ? ol_traceparent_store(draft->traceparent, NULL, arena) : NULL;
     if (is_traced && !metadata)
@@ -359,20 +358,40 @@ static int request(outlog_tx *tx, const struct outlog_new_effect *draft, struct 
                                          .org_id = draft->org_id,
                                          .idempotency_key = key,
                                          .ordering_key = draft->ordering_key,
-                                         .correlation_id = appended.correlation_id,
-                                         .causation_id = appended.id,
+                                         .correlation_id = cause->correlation_id,
+                                         .causation_id = cause->id,
                                          .aggregate_type = "EFFECT",
-                                         .aggregate_id = out->effect_id,
-                                         .event_id = message_id,
+                                         .aggregate_id = effect->effect_id,
+                                         .event_id = effect->message_id,
                                          .max_attempts = draft->max_attempts};
     if (outlog_enqueue(tx, &message, &enqueued, err) < 0)
         return -1;
-    if (enqueued.duplicate) // somebody committed the same key between our look and here
+    if (enqueued.duplicate) // another transaction committed the same key after find_message()
         return ol_fail(err, OUTLOG_UNAVAILABLE,
                        "an effect with key %.100s was just requested; roll back and try again",
                        key);
+    return 0;
+}
+
+static int request_effect(outlog_tx *tx, const struct outlog_new_effect *draft,
+                          struct ol_arena *arena, struct outlog_effect_requested *out,
+                          outlog_err *err)
+{
+    struct outlog_appended appended;
+    char first[OL_UUID_TEXT];
+
+    ol_uuid_make(out->effect_id);
+    const char *key = find_key(draft, out->effect_id, arena, err);
+    if (!key || find_message(tx, draft, key, first, err) < 0)
+        return -1;
+    if (*first)
+        return answer_duplicate(tx, first, key, arena, out, err);
+    ol_uuid_make(out->message_id);
+    // The event comes first: the message gets its correlation, and is caused by it.
+    if (append_requested(tx, draft, key, out, &appended, err) < 0 ||
+        enqueue_message(tx, draft, key, out, &appended, arena, err) < 0)
+        return -1;
     out->event_id = appended.event_id;
-    snprintf(out->message_id, sizeof out->message_id, "%s", message_id);
     return ol_store_exec(tx->conn, OL_Q_EFFECT_INSERT,
                          OL_PARAMS(ol_value_text(out->effect_id), ol_value_text(draft->org_id),
                                    ol_value_text(draft->run_id), ol_value_text(draft->step_id),
@@ -381,7 +400,7 @@ static int request(outlog_tx *tx, const struct outlog_new_effect *draft, struct 
                                    ol_value_text(draft->effect_type),
                                    ol_value_text(draft->effect_spec),
                                    ol_value_text(draft->destination), ol_value_text(key),
-                                   ol_value_text(message_id), ol_value_int(appended.event_id),
+                                   ol_value_text(out->message_id), ol_value_int(appended.event_id),
                                    ol_value_text(appended.id),
                                    ol_value_text(appended.correlation_id),
                                    ol_value_time(appended.occurred_at)),
@@ -408,7 +427,8 @@ int outlog_request_effect(outlog_tx *tx, const struct outlog_new_effect *draft,
     if (!tx->log && store->mark(tx->conn, err) < 0)
         return -1;
     struct outlog_new_effect joined = *draft;
-    result = join_run(tx, &joined, &arena, err) < 0 ? -1 : request(tx, &joined, &arena, out, err);
+    result = join_run(tx, &joined, &arena, err) < 0 ? -1
+                                                    : request_effect(tx, &joined, &arena, out, err);
     if (!tx->log && store->release(tx->conn, result == 0, result == 0 ? err : NULL) < 0)
         result = -1;
     ol_arena_clear(&arena);

@@ -1,26 +1,25 @@
-/* message_list.c: listing, finding and counting messages.
+/* message_list.c: listing and finding messages.
  *
- * A message on the plain path has no row for its state, so a list is a walk over the lanes, each by
- * its own numbers from the newest down, merged by the time of creation. `next_after` says how far
- * each lane was walked: "0.812-1.790". */
+ * Most messages have no row for their state, so a list walks over the lanes, each by its own
+ * numbers from the newest down, and merges them by the time of creation. `next_after` holds how far
+ * each lane was read: "0.812-1.790". */
 #include "outbox/message_list.h"
 
 #include "base/buf.h"
 #include "base/json/json.h"
 #include "log/read.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ROWS = 10000, AT_ONCE = 100, SAMPLE = 2000, MOST_PARKED = 20000 };
+enum { LIST_ROWS_MAX = 10000, LIST_CHUNK = 100, TRACE_MESSAGES_MAX = 1000 };
 
-/* Two clocks may differ by this much before a list by time misses a message. */
+/* The clocks of writers may differ by this much before a list by time misses a message. */
 #define SLACK_US (INT64_C(600) * 1000000)
 
 /* --- pages --- */
 
-static struct ol_arena *page_reset(struct outlog_message_page *page)
+static struct ol_arena *reset_page(struct outlog_message_page *page)
 {
     if (!page->memory)
         page->memory = calloc(1, sizeof(struct ol_arena));
@@ -40,7 +39,7 @@ void outlog_message_page_clear(struct outlog_message_page *page)
     *page = (struct outlog_message_page){0};
 }
 
-/* --- lanes and places --- */
+/* --- lanes and locations --- */
 
 int ol_message_list_lanes(struct ol_conn *conn, int lanes[OL_LANE_MAX], size_t *count,
                           outlog_err *err)
@@ -80,14 +79,14 @@ int ol_message_list_locate(struct ol_conn *conn, const char *const *ids, size_t 
         ol_no_memory(err);
         goto out;
     }
-    if (ol_store_query(conn, OL_Q_MESSAGE_PLACES, OL_PARAMS(ol_value_text(json.data)), &rows, err) <
-        0)
+    if (ol_store_query(conn, OL_Q_MESSAGE_LOCATIONS, OL_PARAMS(ol_value_text(json.data)), &rows,
+                       err) < 0)
         goto out;
     while ((more = ol_rows_next(&rows, err)) > 0 && *found < count) {
-        struct ol_message_location *place = &(*out)[(*found)++];
-        ol_rows_uuid(&rows, 0, place->event_id);
-        place->lane = (int)ol_rows_int(&rows, 1);
-        place->seq = ol_rows_int(&rows, 2);
+        struct ol_message_location *location = &(*out)[(*found)++];
+        ol_rows_uuid(&rows, 0, location->event_id);
+        location->lane = (int)ol_rows_int(&rows, 1);
+        location->seq = ol_rows_int(&rows, 2);
     }
     ol_rows_end(&rows);
 out:
@@ -111,7 +110,7 @@ static int64_t time_or_0(const struct ol_rows *rows, int column)
     return ol_rows_is_null(rows, column) ? 0 : ol_rows_time(rows, column);
 }
 
-/* Was the last attempt one whose outcome nobody knows? */
+/* Is the outcome of the last attempt unknown? */
 static bool is_unknown(const struct outlog_message *view)
 {
     struct ol_json details, outcome;
@@ -176,7 +175,7 @@ static bool read_row(const struct ol_rows *rows, bool with_payload, struct ol_ar
     return !failed;
 }
 
-int ol_message_list_states(struct ol_conn *conn, const struct ol_message_location *places,
+int ol_message_list_states(struct ol_conn *conn, const struct ol_message_location *locations,
                            size_t count, bool with_payload, struct ol_arena *arena,
                            struct ol_message_state **out, size_t *found, outlog_err *err)
 {
@@ -187,7 +186,8 @@ int ol_message_list_states(struct ol_conn *conn, const struct ol_message_locatio
     *found = 0;
     *out = ol_arena_array(arena, count ? count : 1, sizeof **out);
     for (size_t i = 0; i < count; i++)
-        ol_buf_print(&json, "%s[%d,%lld]", i ? "," : "[", places[i].lane, (long long)places[i].seq);
+        ol_buf_print(&json, "%s[%d,%lld]", i ? "," : "[", locations[i].lane,
+                     (long long)locations[i].seq);
     ol_buf_text(&json, count ? "]" : "[]");
     if (!*out || json.failed) {
         ol_no_memory(err);
@@ -243,13 +243,13 @@ int ol_message_list_seq_at(struct ol_conn *conn, int lane, int64_t time, int64_t
 
 /* --- lists --- */
 
-struct bounds {
+struct list_bounds {
     int lanes[OL_LANE_MAX];
     int64_t low[OL_LANE_MAX], high[OL_LANE_MAX]; /* [low, high) */
     size_t count;
 };
 
-static int read_after(struct bounds *bounds, const char *after, outlog_err *err)
+static int parse_after(struct list_bounds *bounds, const char *after, outlog_err *err)
 {
     while (after && *after) {
         char *end;
@@ -266,12 +266,12 @@ static int read_after(struct bounds *bounds, const char *after, outlog_err *err)
         after = *end ? end + 1 : end;
     }
     return after && *after ? ol_fail_at(err, OUTLOG_INVALID_FIELD, "/after",
-                                        "after is the next_after of another page, and this is none")
+                                        "after must be the next_after of another page")
                            : 0;
 }
 
 static int find_bounds(struct ol_conn *conn, const struct outlog_message_filter *filter,
-                       const char *after, struct bounds *out, outlog_err *err)
+                       const char *after, struct list_bounds *out, outlog_err *err)
 {
     if (ol_message_list_lanes(conn, out->lanes, &out->count, err) < 0)
         return -1;
@@ -286,10 +286,10 @@ static int find_bounds(struct ol_conn *conn, const struct outlog_message_filter 
                                    err) < 0)
             return -1;
     }
-    return read_after(out, after, err);
+    return parse_after(out, after, err);
 }
 
-static const char *write_after(const struct bounds *bounds, struct ol_arena *arena)
+static const char *write_after(const struct list_bounds *bounds, struct ol_arena *arena)
 {
     struct ol_buf out = {0};
     for (size_t i = 0; i < bounds->count; i++)
@@ -301,7 +301,7 @@ static const char *write_after(const struct bounds *bounds, struct ol_arena *are
     return copy;
 }
 
-static struct ol_value time_or_absent(int64_t time)
+static struct ol_value make_time(int64_t time)
 {
     return time ? ol_value_time(time) : ol_value_absent();
 }
@@ -310,29 +310,30 @@ static int query_list(struct ol_conn *conn, const struct outlog_message_filter *
                       const char *bounds, size_t limit, struct ol_rows *rows, outlog_err *err)
 {
     const char *state = filter->is_retrying ? "retrying" : filter->state ? filter->state : "";
-    struct ol_value which = ol_value_text(bounds), most = ol_value_int((int64_t)limit),
+    struct ol_value which = ol_value_text(bounds), rows_max = ol_value_int((int64_t)limit),
                     destination = ol_value_optional(filter->destination),
-                    type = ol_value_optional(filter->event_type),
-                    since = time_or_absent(filter->since), until = time_or_absent(filter->until);
+                    type = ol_value_optional(filter->event_type), since = make_time(filter->since),
+                    until = make_time(filter->until);
     bool retries = strcmp(state, "retrying") == 0;
     if (retries || strcmp(state, "DEAD") == 0)
         return ol_store_query(conn, OL_Q_MESSAGES_PARKED,
-                              OL_PARAMS(which, ol_value_text(retries ? "PENDING" : "DEAD"), most,
-                                        destination, retries ? ol_value_int(1) : ol_value_absent(),
-                                        type, since, until),
+                              OL_PARAMS(which, ol_value_text(retries ? "PENDING" : "DEAD"),
+                                        rows_max, destination,
+                                        retries ? ol_value_int(1) : ol_value_absent(), type, since,
+                                        until),
                               rows, err);
     enum ol_query_id query = strcmp(state, "PENDING") == 0     ? OL_Q_MESSAGES_PENDING
                              : strcmp(state, "CLAIMED") == 0   ? OL_Q_MESSAGES_CLAIMED
                              : strcmp(state, "PUBLISHED") == 0 ? OL_Q_MESSAGES_PUBLISHED
                                                                : OL_Q_MESSAGES_ALL;
-    return ol_store_query(conn, query, OL_PARAMS(which, most, destination, type, since, until),
+    return ol_store_query(conn, query, OL_PARAMS(which, rows_max, destination, type, since, until),
                           rows, err);
 }
 
-/* Where the messages of a page are, the newest first. */
+/* Find the messages of a page, the newest first. */
 static int find_page(struct ol_conn *conn, const struct outlog_message_filter *filter,
-                     struct bounds *bounds, size_t limit, struct ol_message_location *places,
-                     size_t *count, outlog_err *err)
+                     struct list_bounds *bounds, size_t limit,
+                     struct ol_message_location *locations, size_t *count, outlog_err *err)
 {
     struct ol_buf json = {0};
     struct ol_rows rows;
@@ -349,9 +350,9 @@ static int find_page(struct ol_conn *conn, const struct outlog_message_filter *f
     if (query_list(conn, filter, json.data, limit, &rows, err) < 0)
         goto out;
     while ((more = ol_rows_next(&rows, err)) > 0 && *count < limit) {
-        struct ol_message_location *place = &places[(*count)++];
-        place->lane = (int)ol_rows_int(&rows, 0);
-        place->seq = ol_rows_int(&rows, 1);
+        struct ol_message_location *location = &locations[(*count)++];
+        location->lane = (int)ol_rows_int(&rows, 0);
+        location->seq = ol_rows_int(&rows, 1);
     }
     ol_rows_end(&rows);
 out:
@@ -359,52 +360,56 @@ out:
     return more < 0 ? -1 : 0;
 }
 
-/* The next page is below what this one has. */
-static void go_below(struct bounds *bounds, const struct ol_message_location *places, size_t count)
+/* The next page continues below this one. */
+static void move_bounds(struct list_bounds *bounds, const struct ol_message_location *locations,
+                        size_t count)
 {
     for (size_t n = 0; n < count; n++)
         for (size_t i = 0; i < bounds->count; i++)
-            if (bounds->lanes[i] == places[n].lane && places[n].seq < bounds->high[i])
-                bounds->high[i] = places[n].seq;
+            if (bounds->lanes[i] == locations[n].lane && locations[n].seq < bounds->high[i])
+                bounds->high[i] = locations[n].seq;
 }
 
-static size_t length(const char *text)
+static size_t text_bytes(const char *text)
 {
     return text ? strlen(text) : 0;
 }
 
-/* What may be long about a message that is shown without its payload. */
-static size_t bytes_of(const struct outlog_message *view)
+/* The parts of a message that may be long when it is shown without its payload. */
+static size_t count_bytes(const struct outlog_message *view)
 {
-    return length(view->headers) + length(view->metadata) + length(view->result) +
-           length(view->error_details) + length(view->last_error);
+    return text_bytes(view->headers) + text_bytes(view->metadata) + text_bytes(view->result) +
+           text_bytes(view->error_details) + text_bytes(view->last_error);
 }
 
-/* The messages at these places, or as many of the first of them as a page holds; *seen: how many
- * that are. */
-static int show_page(outlog *log, const struct outlog_message_filter *filter,
-                     const struct ol_message_location *places, size_t count, struct ol_arena *arena,
-                     struct outlog_message_page *page, size_t *seen, outlog_err *err)
+/* Read the messages at these locations, or as many of the first ones as a page holds; *seen is
+ * their number. */
+static int read_page(outlog *log, const struct outlog_message_filter *filter,
+                     const struct ol_message_location *locations, size_t count,
+                     struct ol_arena *arena, struct outlog_message_page *page, size_t *seen,
+                     outlog_err *err)
 {
-    struct ol_message_state *standing;
+    struct ol_message_state *messages;
     size_t found, bytes = 0;
 
     if (!(page->messages = ol_arena_array(arena, count ? count : 1, sizeof *page->messages)))
         return ol_no_memory(err);
     for (*seen = 0; *seen < count && bytes < OL_READ_PAGE_BYTES;) {
-        size_t some = count - *seen < AT_ONCE ? count - *seen : AT_ONCE;
-        if (ol_message_list_states(log->conn, places + *seen, some, false, arena, &standing, &found,
-                                   err) < 0)
+        size_t some = count - *seen < LIST_CHUNK ? count - *seen : LIST_CHUNK;
+        if (ol_message_list_states(log->conn, locations + *seen, some, false, arena, &messages,
+                                   &found, err) < 0)
             return -1;
         size_t end = *seen + some;
         for (size_t i = 0; i < found && bytes < OL_READ_PAGE_BYTES; i++) {
-            const struct outlog_message *view = &standing[i].view;
-            while (places[*seen].lane != standing[i].lane || places[*seen].seq != standing[i].seq)
-                ++*seen; // it is gone
+            const struct outlog_message *view = &messages[i].view;
+            while (locations[*seen].lane != messages[i].lane ||
+                   locations[*seen].seq != messages[i].seq)
+                ++*seen; // it was removed
             ++*seen;
-            bytes += bytes_of(view);
+            bytes += count_bytes(view);
             if (!filter->state || strcmp(filter->state, view->state) == 0)
-                page->messages[page->count++] = *view; // else it has moved on between the two looks
+                page->messages[page->count++] =
+                    *view; // otherwise its state has changed between the two queries
         }
         if (bytes < OL_READ_PAGE_BYTES)
             *seen = end;
@@ -416,8 +421,8 @@ static int check_filter(const struct outlog_message_filter *filter, size_t limit
 {
     static const char *const states[] = {"PENDING", "CLAIMED", "PUBLISHED", "DEAD"};
     bool is_known = !filter->state;
-    if (limit < 1 || limit > MOST_ROWS)
-        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/limit", "limit is 1 to %d", MOST_ROWS);
+    if (limit < 1 || limit > LIST_ROWS_MAX)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/limit", "limit is 1 to %d", LIST_ROWS_MAX);
     for (int i = 0; i < 4 && !is_known; i++)
         is_known = strcmp(filter->state, states[i]) == 0;
     if (!is_known)
@@ -426,7 +431,7 @@ static int check_filter(const struct outlog_message_filter *filter, size_t limit
                           filter->state);
     if (filter->is_retrying && filter->state && strcmp(filter->state, "PENDING") != 0)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/retrying",
-                          "what is being retried is PENDING, not %s", filter->state);
+                          "messages being retried are PENDING, not %s", filter->state);
     return 0;
 }
 
@@ -434,7 +439,7 @@ int outlog_messages(outlog *log, const struct outlog_message_filter *filter, con
                     size_t limit, struct outlog_message_page *page, outlog_err *err)
 {
     static const struct outlog_message_filter all;
-    struct ol_arena *arena = page_reset(page);
+    struct ol_arena *arena = reset_page(page);
     size_t count = 0, seen = 0;
 
     if (!filter)
@@ -443,15 +448,15 @@ int outlog_messages(outlog *log, const struct outlog_message_filter *filter, con
         return ol_no_memory(err);
     if (check_filter(filter, limit, err) < 0 || ol_log_ready(log, err) < 0)
         return -1;
-    struct bounds *bounds = ol_arena_alloc(arena, sizeof *bounds);
-    struct ol_message_location *places = ol_arena_array(arena, limit, sizeof *places);
-    if (!bounds || !places)
+    struct list_bounds *bounds = ol_arena_alloc(arena, sizeof *bounds);
+    struct ol_message_location *locations = ol_arena_array(arena, limit, sizeof *locations);
+    if (!bounds || !locations)
         return ol_no_memory(err);
     if (find_bounds(log->conn, filter, after, bounds, err) < 0 ||
-        find_page(log->conn, filter, bounds, limit, places, &count, err) < 0 ||
-        show_page(log, filter, places, count, arena, page, &seen, err) < 0)
+        find_page(log->conn, filter, bounds, limit, locations, &count, err) < 0 ||
+        read_page(log, filter, locations, count, arena, page, &seen, err) < 0)
         return -1;
-    go_below(bounds, places, seen);
+    move_bounds(bounds, locations, seen);
     page->next_after = count == limit || seen < count ? write_after(bounds, arena) : NULL;
     return 0;
 }
@@ -459,55 +464,55 @@ int outlog_messages(outlog *log, const struct outlog_message_filter *filter, con
 int ol_message_list_trace(outlog *log, const char *correlation_id, struct outlog_message_page *page,
                           outlog_err *err)
 {
-    enum { MOST = 1000 };
-    struct ol_arena *arena = page_reset(page);
-    struct ol_message_location *places = arena ? ol_arena_array(arena, MOST, sizeof *places) : NULL;
-    struct ol_message_state *standing;
+    struct ol_arena *arena = reset_page(page);
+    struct ol_message_location *locations =
+        arena ? ol_arena_array(arena, TRACE_MESSAGES_MAX, sizeof *locations) : NULL;
+    struct ol_message_state *messages;
     struct ol_rows rows;
     size_t count = 0, found;
     int more;
 
-    if (!places)
+    if (!locations)
         return ol_no_memory(err);
     if (ol_log_ready(log, err) < 0 ||
         ol_store_query(log->conn, OL_Q_MESSAGES_OF_TRACE,
-                       OL_PARAMS(ol_value_text(correlation_id), ol_value_int(MOST)), &rows,
-                       err) < 0)
+                       OL_PARAMS(ol_value_text(correlation_id), ol_value_int(TRACE_MESSAGES_MAX)),
+                       &rows, err) < 0)
         return -1;
-    while ((more = ol_rows_next(&rows, err)) > 0 && count < MOST) {
-        places[count].lane = (int)ol_rows_int(&rows, 0);
-        places[count++].seq = ol_rows_int(&rows, 1);
+    while ((more = ol_rows_next(&rows, err)) > 0 && count < TRACE_MESSAGES_MAX) {
+        locations[count].lane = (int)ol_rows_int(&rows, 0);
+        locations[count++].seq = ol_rows_int(&rows, 1);
     }
     ol_rows_end(&rows);
-    if (more < 0 ||
-        ol_message_list_states(log->conn, places, count, false, arena, &standing, &found, err) < 0)
+    if (more < 0 || ol_message_list_states(log->conn, locations, count, false, arena, &messages,
+                                           &found, err) < 0)
         return -1;
     if (!(page->messages = ol_arena_array(arena, found ? found : 1, sizeof *page->messages)))
         return ol_no_memory(err);
     for (; page->count < found; page->count++)
-        page->messages[page->count] = standing[page->count].view;
+        page->messages[page->count] = messages[page->count].view;
     return 0;
 }
 
 /* --- one message --- */
 
-static int read_attempts(struct ol_conn *conn, const struct ol_message_state *standing,
+static int read_attempts(struct ol_conn *conn, const struct ol_message_state *message,
                          struct ol_arena *arena, struct outlog_message *out, outlog_err *err)
 {
     struct ol_rows rows;
     struct outlog_attempt *all = NULL;
-    size_t count = 0, room = 0;
+    size_t count = 0, capacity = 0;
     bool failed = false;
     int more;
 
     if (ol_store_query(conn, OL_Q_ATTEMPT_LIST,
-                       OL_PARAMS(ol_value_int(standing->lane), ol_value_int(standing->seq)), &rows,
+                       OL_PARAMS(ol_value_int(message->lane), ol_value_int(message->seq)), &rows,
                        err) < 0)
         return -1;
     while ((more = ol_rows_next(&rows, err)) > 0) {
-        if (count == room) {
-            room = room ? room * 2 : 8;
-            struct outlog_attempt *wider = ol_arena_array(arena, room, sizeof *wider);
+        if (count == capacity) {
+            capacity = capacity ? capacity * 2 : 8;
+            struct outlog_attempt *wider = ol_arena_array(arena, capacity, sizeof *wider);
             if (!wider) {
                 failed = true;
                 break;
@@ -534,8 +539,8 @@ static int read_attempts(struct ol_conn *conn, const struct ol_message_state *st
     return failed ? ol_no_memory(err) : more < 0 ? -1 : 0;
 }
 
-/* R4: where no row was written, the batch is the record of the one attempt. */
-static int read_batch_attempt(struct ol_conn *conn, const struct ol_message_state *standing,
+/* R4: if no row was written, the batch is the record of the only attempt. */
+static int read_batch_attempt(struct ol_conn *conn, const struct ol_message_state *message,
                               struct ol_arena *arena, struct outlog_message *out, outlog_err *err)
 {
     struct ol_rows rows;
@@ -544,7 +549,7 @@ static int read_batch_attempt(struct ol_conn *conn, const struct ol_message_stat
     if (!attempt)
         return ol_no_memory(err);
     if (ol_store_query(conn, OL_Q_ATTEMPT_OF_BATCH,
-                       OL_PARAMS(ol_value_int(standing->lane), ol_value_int(standing->seq)), &rows,
+                       OL_PARAMS(ol_value_int(message->lane), ol_value_int(message->seq)), &rows,
                        err) < 0)
         return -1;
     int got = ol_rows_next(&rows, err);
@@ -565,179 +570,27 @@ static int read_batch_attempt(struct ol_conn *conn, const struct ol_message_stat
 int outlog_message_get(outlog *log, const char *event_id, struct outlog_message_page *page,
                        outlog_err *err)
 {
-    struct ol_arena *arena = page_reset(page);
-    struct ol_message_location *places;
-    struct ol_message_state *standing;
+    struct ol_arena *arena = reset_page(page);
+    struct ol_message_location *locations;
+    struct ol_message_state *messages;
     size_t count, found = 0;
 
     if (!arena)
         return ol_no_memory(err);
     if (ol_log_ready(log, err) < 0 ||
-        ol_message_list_locate(log->conn, &event_id, 1, arena, &places, &count, err) < 0 ||
-        ol_message_list_states(log->conn, places, count, true, arena, &standing, &found, err) < 0)
+        ol_message_list_locate(log->conn, &event_id, 1, arena, &locations, &count, err) < 0 ||
+        ol_message_list_states(log->conn, locations, count, true, arena, &messages, &found, err) <
+            0)
         return -1;
     if (!found)
         return ol_fail(err, OUTLOG_NOT_FOUND, "there is no message %.60s", event_id);
-    struct outlog_message *view = &standing->view;
-    if (read_attempts(log->conn, standing, arena, view, err) < 0)
+    struct outlog_message *view = &messages->view;
+    if (read_attempts(log->conn, messages, arena, view, err) < 0)
         return -1;
-    if (!view->attempt_count && !standing->is_parked && strcmp(view->state, "PUBLISHED") == 0 &&
-        read_batch_attempt(log->conn, standing, arena, view, err) < 0)
+    if (!view->attempt_count && !messages->is_parked && strcmp(view->state, "PUBLISHED") == 0 &&
+        read_batch_attempt(log->conn, messages, arena, view, err) < 0)
         return -1;
     page->messages = view;
     page->count = 1;
-    return 0;
-}
-
-/* --- counts --- */
-
-struct counter {
-    struct ol_arena *arena;
-    struct ol_message_counts *out;
-    size_t room;
-};
-
-static struct ol_message_count *count_of(struct counter *c, const char *destination)
-{
-    struct ol_message_counts *out = c->out;
-    size_t at = 0;
-    while (at < out->count && strcmp(out->all[at].destination, destination) < 0)
-        at++;
-    if (at < out->count && strcmp(out->all[at].destination, destination) == 0)
-        return &out->all[at];
-    if (out->count == c->room) {
-        size_t wider = c->room ? c->room * 2 : 16;
-        struct ol_message_count *all = ol_arena_array(c->arena, wider, sizeof *all);
-        if (!all)
-            return NULL;
-        if (out->count)
-            memcpy(all, out->all, out->count * sizeof *all);
-        out->all = all;
-        c->room = wider;
-    }
-    const char *name = ol_arena_copy(c->arena, destination, strlen(destination));
-    if (!name)
-        return NULL;
-    memmove(&out->all[at + 1], &out->all[at], (out->count - at) * sizeof *out->all);
-    out->all[at] = (struct ol_message_count){.destination = name};
-    out->count++;
-    return &out->all[at];
-}
-
-static void note_oldest(struct ol_message_count *count, int64_t at)
-{
-    if (at && (!count->oldest_pending_at || at < count->oldest_pending_at))
-        count->oldest_pending_at = at;
-}
-
-static int count_parked(struct ol_conn *conn, struct counter *c, outlog_err *err)
-{
-    struct ol_rows rows;
-    int more;
-    if (ol_store_query(conn, OL_Q_COUNT_PARKED, OL_PARAMS(ol_value_int(MOST_PARKED)), &rows, err) <
-        0)
-        return -1;
-    while ((more = ol_rows_next(&rows, err)) > 0) {
-        struct ol_message_count *count = count_of(c, ol_rows_text(&rows, 0, NULL));
-        const char *state = ol_rows_text(&rows, 1, NULL);
-        if (!count) {
-            more = ol_no_memory(err);
-            break;
-        }
-        int64_t number = ol_rows_int(&rows, 2);
-        count->is_estimate |= ol_rows_int(&rows, 6) != 0;
-        if (strcmp(state, "PENDING") == 0) {
-            count->pending += number;
-            count->retrying += ol_rows_int(&rows, 3);
-            note_oldest(count, time_or_0(&rows, 4));
-        } else if (strcmp(state, "CLAIMED") == 0) {
-            count->claimed += number;
-        } else {
-            count->dead += number;
-            count->held += ol_rows_int(&rows, 5);
-        }
-    }
-    ol_rows_end(&rows);
-    return more < 0 ? -1 : 0;
-}
-
-struct backlog {
-    const char *destination;
-    int64_t number, oldest;
-};
-
-/* A lane's backlog by destination: as it is, or projected from its first messages. */
-static int count_backlog(struct counter *c, const struct backlog *parts, size_t count,
-                         int64_t ahead, outlog_err *err)
-{
-    int64_t seen = 0;
-    for (size_t i = 0; i < count; i++)
-        seen += parts[i].number;
-    bool is_cut = seen >= SAMPLE && ahead > seen;
-    for (size_t i = 0; i < count; i++) {
-        struct ol_message_count *to = count_of(c, parts[i].destination);
-        if (!to)
-            return ol_no_memory(err);
-        to->pending += is_cut ? (int64_t)((double)parts[i].number / (double)seen * (double)ahead)
-                              : parts[i].number;
-        to->is_estimate |= is_cut;
-        note_oldest(to, parts[i].oldest);
-    }
-    return 0;
-}
-
-static int count_lanes(struct ol_conn *conn, struct counter *c, outlog_err *err)
-{
-    enum { MOST_PARTS = 1000 };
-    struct backlog *parts = ol_arena_array(c->arena, MOST_PARTS, sizeof *parts);
-    struct ol_rows rows;
-    size_t count = 0;
-    int64_t lane = -1, ahead = 0;
-    bool failed = false;
-    int more;
-
-    if (!parts)
-        return ol_no_memory(err);
-    if (ol_store_query(conn, OL_Q_COUNT_LANES, OL_PARAMS(ol_value_int(SAMPLE)), &rows, err) < 0)
-        return -1;
-    while ((more = ol_rows_next(&rows, err)) > 0) {
-        if (ol_rows_int(&rows, 0) != lane) {
-            if (count_backlog(c, parts, count, ahead, err) < 0) {
-                more = -1;
-                break;
-            }
-            lane = ol_rows_int(&rows, 0);
-            ahead = ol_rows_int(&rows, 1);
-            c->out->total.claimed += ol_rows_int(&rows, 5); // the open batch, whoever it goes to
-            count = 0;
-        }
-        if (!ol_rows_is_null(&rows, 2) && count < MOST_PARTS)
-            parts[count++] = (struct backlog){ol_rows_copy(&rows, 2, c->arena, &failed),
-                                              ol_rows_int(&rows, 3), time_or_0(&rows, 4)};
-    }
-    ol_rows_end(&rows);
-    if (failed)
-        return ol_no_memory(err);
-    return more < 0 ? -1 : count_backlog(c, parts, count, ahead, err);
-}
-
-int ol_message_counts_read(struct ol_conn *conn, struct ol_arena *arena,
-                           struct ol_message_counts *out, outlog_err *err)
-{
-    struct counter c = {arena, out, 0};
-    *out = (struct ol_message_counts){0};
-    if (count_parked(conn, &c, err) < 0 || count_lanes(conn, &c, err) < 0)
-        return -1;
-    struct ol_message_count *total = &out->total;
-    for (size_t i = 0; i < out->count; i++) {
-        const struct ol_message_count *one = &out->all[i];
-        total->pending += one->pending;
-        total->retrying += one->retrying;
-        total->claimed += one->claimed;
-        total->dead += one->dead;
-        total->held += one->held;
-        total->is_estimate |= one->is_estimate;
-        note_oldest(total, one->oldest_pending_at);
-    }
     return 0;
 }

@@ -1,4 +1,4 @@
-/* message_view.c: see message_view.h. */
+/* message_view.c: the values of headers and metadata that look like secrets are masked. */
 #include "outbox/message_view.h"
 
 #include "base/base64.h"
@@ -56,7 +56,7 @@ void ol_message_view_attempt_json(const struct outlog_attempt *attempt, struct o
     ol_buf_char(out, '}');
 }
 
-/* JSON as it stands, anything else as base64. */
+/* JSON unchanged, anything else as base64. */
 static void put_payload(const struct outlog_message *m, struct ol_buf *out)
 {
     struct ol_json value;

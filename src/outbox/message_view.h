@@ -1,4 +1,4 @@
-/* message_view.h: messages and attempts as the JSON objects of the contract. */
+/* message_view.h: messages and attempts as the JSON objects that the API and the CLI return. */
 #ifndef OL_OUTBOX_MESSAGE_VIEW_H
 #define OL_OUTBOX_MESSAGE_VIEW_H
 
@@ -6,7 +6,7 @@
 #include "outlog.h"
 
 /* A message; `alone` adds payload (or payload_base64), is_replay, held and attempts_log. Values of
- * headers and metadata whose names speak of secrets are shown as ***. */
+ * headers and metadata whose names suggest secrets are shown as ***. */
 void ol_message_view_json(const struct outlog_message *message, bool alone, struct ol_buf *out);
 
 /* "messages":[…] */

@@ -28,9 +28,9 @@ static const struct {
 static const double default_factor = 2, default_jitter = 0.2;
 static const int64_t default_max_us = 5 * MINUTE;
 
-/* --- from JSON ------------------------------------------------------------------------------ */
+/* --- from JSON --- */
 
-static int wrong(outlog_err *err, const char *key, const char *wanted)
+static int fail_key(outlog_err *err, const char *key, const char *wanted)
 {
     char pointer[64];
     snprintf(pointer, sizeof pointer, "/retry/%s", key);
@@ -38,7 +38,7 @@ static int wrong(outlog_err *err, const char *key, const char *wanted)
 }
 
 /* The text of a string or number, for values that may come through ${NAME}. */
-static bool scalar(const struct ol_json *value, char out[64])
+static bool read_scalar(const struct ol_json *value, char out[64])
 {
     struct ol_json inner = *value;
     if (value->type == OL_JSON_STRING) {
@@ -54,17 +54,17 @@ static bool scalar(const struct ol_json *value, char out[64])
     return true;
 }
 
-static bool read_span(const struct ol_json *value, int64_t *out_us)
+static bool read_duration(const struct ol_json *value, int64_t *out_us)
 {
     char text[64];
-    return value->type == OL_JSON_STRING && scalar(value, text) &&
+    return value->type == OL_JSON_STRING && read_scalar(value, text) &&
            ol_duration_parse(text, out_us) == 0 && *out_us <= 366 * 24 * 60 * MINUTE;
 }
 
 static bool read_number(const struct ol_json *value, double *out)
 {
     char text[64], *end;
-    if (!scalar(value, text) || text[0] < '0' || text[0] > '9')
+    if (!read_scalar(value, text) || text[0] < '0' || text[0] > '9')
         return false;
     *out = strtod(text, &end);
     return *end == '\0';
@@ -75,14 +75,14 @@ static int read_delays(const struct ol_json *value, struct ol_retry *out, outlog
     struct ol_json_iter it = {0};
     out->delay_count = 0;
     if (value->type != OL_JSON_ARRAY)
-        return wrong(err, "delays", "a list like [1m, 5m, 15m, 60m] is wanted");
+        return fail_key(err, "delays", "a list like [1m, 5m, 15m, 60m] is wanted");
     while (ol_json_next(value, &it)) {
         if (out->delay_count == OL_RETRY_DELAYS)
-            return wrong(err, "delays", "at most 32");
-        if (!read_span(&it.value, &out->delays_us[out->delay_count++]))
-            return wrong(err, "delays", "each is a time like 30s, 5m or 1h");
+            return fail_key(err, "delays", "at most 32");
+        if (!read_duration(&it.value, &out->delays_us[out->delay_count++]))
+            return fail_key(err, "delays", "each is a time like 30s, 5m or 1h");
     }
-    return out->delay_count ? 0 : wrong(err, "delays", "at least one is wanted");
+    return out->delay_count ? 0 : fail_key(err, "delays", "at least one is wanted");
 }
 
 static int read_policy(const struct ol_json *value, enum ol_retry_kind *kind, outlog_err *err)
@@ -92,7 +92,7 @@ static int read_policy(const struct ol_json *value, enum ol_retry_kind *kind, ou
     else if (ol_json_equals(value, "schedule"))
         *kind = OL_RETRY_SCHEDULE;
     else
-        return wrong(err, "policy", "exponential or schedule");
+        return fail_key(err, "policy", "exponential or schedule");
     return 0;
 }
 
@@ -104,27 +104,27 @@ static int read_key(const struct ol_json_iter *it, struct ol_retry *out, outlog_
     if (ol_json_equals(&it->key, "delays"))
         return read_delays(&it->value, out, err);
     if (ol_json_equals(&it->key, "base"))
-        return read_span(&it->value, &out->base_us) && out->base_us > 0
+        return read_duration(&it->value, &out->base_us) && out->base_us > 0
                    ? 0
-                   : wrong(err, "base", "a time like 1s is wanted");
+                   : fail_key(err, "base", "a time like 1s is wanted");
     if (ol_json_equals(&it->key, "max"))
-        return read_span(&it->value, &out->max_us) && out->max_us > 0
+        return read_duration(&it->value, &out->max_us) && out->max_us > 0
                    ? 0
-                   : wrong(err, "max", "a time like 5m is wanted");
+                   : fail_key(err, "max", "a time like 5m is wanted");
     if (ol_json_equals(&it->key, "factor"))
         return read_number(&it->value, &out->factor) && out->factor >= 1 && out->factor <= 100
                    ? 0
-                   : wrong(err, "factor", "a number from 1 to 100 is wanted");
+                   : fail_key(err, "factor", "a number from 1 to 100 is wanted");
     if (ol_json_equals(&it->key, "jitter")) {
         out->has_jitter = true;
         return read_number(&it->value, &out->jitter) && out->jitter <= 1
                    ? 0
-                   : wrong(err, "jitter", "a number from 0 to 1 is wanted");
+                   : fail_key(err, "jitter", "a number from 0 to 1 is wanted");
     }
     if (ol_json_equals(&it->key, "max_attempts")) {
         if (!read_number(&it->value, &number) || number < 1 || number > 1000 ||
             number != (double)(int)number)
-            return wrong(err, "max_attempts", "a whole number from 1 to 1000 is wanted");
+            return fail_key(err, "max_attempts", "a whole number from 1 to 1000 is wanted");
         out->max_attempts = (int)number;
         return 0;
     }
@@ -142,14 +142,14 @@ int ol_retry_parse(const struct ol_json *object, struct ol_retry *out, outlog_er
         if (read_key(&it, out, err) < 0)
             return -1;
     bool is_exponential = out->base_us || out->max_us || out->factor > 0;
-    if (out->kind == OL_RETRY_UNSAID)
+    if (out->kind == OL_RETRY_UNSET)
         out->kind = out->delay_count ? OL_RETRY_SCHEDULE
                     : is_exponential ? OL_RETRY_EXPONENTIAL
-                                     : OL_RETRY_UNSAID;
+                                     : OL_RETRY_UNSET;
     if (out->kind == OL_RETRY_SCHEDULE && (is_exponential || out->delay_count == 0))
-        return wrong(err, "delays", "a schedule has delays, and no base, factor or max");
+        return fail_key(err, "delays", "a schedule has delays, and no base, factor or max");
     if (out->kind == OL_RETRY_EXPONENTIAL && out->delay_count)
-        return wrong(err, "delays", "they belong to policy: schedule");
+        return fail_key(err, "delays", "they belong to policy: schedule");
     return 0;
 }
 
@@ -166,16 +166,16 @@ bool ol_retry_preset(const char *name, struct ol_retry *out)
     return true;
 }
 
-/* --- which policy, and what it says --------------------------------------------------------- */
+/* --- which policy, and its waits --- */
 
-/* `layer` fills what `out` does not say yet. */
-static void fill(struct ol_retry *out, const struct ol_retry *layer)
+/* `layer` provides what `out` does not set yet. */
+static void fill_missing(struct ol_retry *out, const struct ol_retry *layer)
 {
-    if (out->kind == OL_RETRY_UNSAID && layer->kind == OL_RETRY_SCHEDULE) {
+    if (out->kind == OL_RETRY_UNSET && layer->kind == OL_RETRY_SCHEDULE) {
         out->kind = layer->kind;
         out->delay_count = layer->delay_count;
         memcpy(out->delays_us, layer->delays_us, sizeof out->delays_us);
-    } else if (out->kind == OL_RETRY_UNSAID) {
+    } else if (out->kind == OL_RETRY_UNSET) {
         out->kind = layer->kind;
     }
     if (out->base_us == 0)
@@ -198,9 +198,9 @@ void ol_retry_resolve(const char *event_type, int message_max_attempts, const st
     size_t i = 0;
     *out = (struct ol_retry){.max_attempts = message_max_attempts};
     if (type)
-        fill(out, type);
+        fill_missing(out, type);
     if (destination)
-        fill(out, destination);
+        fill_missing(out, destination);
     while (defaults[i].event_type && strcmp(defaults[i].event_type, event_type) != 0)
         i++;
     bool is_schedule = out->kind == OL_RETRY_SCHEDULE;
@@ -209,11 +209,11 @@ void ol_retry_resolve(const char *event_type, int message_max_attempts, const st
         .base_us = defaults[i].base_us,
         .max_us = default_max_us,
         .factor = default_factor,
-        .jitter = is_schedule ? 0 : default_jitter, // a schedule is meant as written
+        .jitter = is_schedule ? 0 : default_jitter, // a schedule is applied exactly as written
         .has_jitter = true,
         .max_attempts = is_schedule ? (int)out->delay_count + 1 : defaults[i].max_attempts,
     };
-    fill(out, &last);
+    fill_missing(out, &last);
 }
 
 int64_t ol_retry_wait_us(const struct ol_retry *policy, int attempt, double chance,

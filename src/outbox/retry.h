@@ -1,24 +1,25 @@
-/* retry.h: whether and when a message is tried again (R1, R2). Pure: time and chance come in. */
+/* retry.h: whether and when a message is tried again (R1, R2). Pure: the caller passes time and
+ * chance. */
 #ifndef OL_OUTBOX_RETRY_H
 #define OL_OUTBOX_RETRY_H
 
 #include "base/json/json.h"
 #include "outlog_publisher.h"
 
-enum ol_retry_kind { OL_RETRY_UNSAID, OL_RETRY_EXPONENTIAL, OL_RETRY_SCHEDULE };
+enum ol_retry_kind { OL_RETRY_UNSET, OL_RETRY_EXPONENTIAL, OL_RETRY_SCHEDULE };
 
 enum { OL_RETRY_DELAYS = 32 };
 
-/* What a destination, or an event type, says about retries. Zeroed it says nothing. */
+/* The retry settings of a destination or an event type. Zeroed: nothing is set. */
 struct ol_retry {
     enum ol_retry_kind kind;
-    int64_t base_us, max_us;            /* exponential; 0: not said */
-    double factor;                      /* exponential; 0: not said */
+    int64_t base_us, max_us;            /* exponential; 0: not set */
+    double factor;                      /* exponential; 0: not set */
     int64_t delays_us[OL_RETRY_DELAYS]; /* schedule: the wait after attempt 1, 2, … */
     size_t delay_count;
     double jitter; /* up to this share of the wait is added */
     bool has_jitter;
-    int max_attempts; /* 0: not said */
+    int max_attempts; /* 0: not set */
 };
 
 /* Read {policy, base, factor, max, jitter, max_attempts} or {policy: schedule, delays, …}. `base`,
@@ -30,15 +31,15 @@ int ol_retry_parse(const struct ol_json *object, struct ol_retry *out, outlog_er
  * attempts after 1, 5, 15 and 60 minutes (N4). */
 bool ol_retry_preset(const char *name, struct ol_retry *out);
 
-/* The policy for one message: what its type says, else what the destination says, else R1's
- * default for the type, field by field. `message_max_attempts` (0: none) comes before all. Either
- * pointer may be NULL. */
+/* The policy for one message, field by field: from its type's settings, else from the
+ * destination's, else from R1's default for the type. `message_max_attempts` (0: none) comes before
+ * all. Either pointer may be NULL. */
 void ol_retry_resolve(const char *event_type, int message_max_attempts, const struct ol_retry *type,
                       const struct ol_retry *destination, struct ol_retry *out);
 
 /* The wait after failed attempt number `attempt` (1 = the first): never shorter than the policy
- * says, up to jitter longer by `chance` in [0, 1). A Retry-After of the receiver is honoured up to
- * OL_RETRY_AFTER_MAX_US when it is longer. */
+ * says, and up to jitter longer by `chance` in [0, 1). A Retry-After of the receiver is honoured up
+ * to OL_RETRY_AFTER_MAX_US when it is longer. */
 int64_t ol_retry_wait_us(const struct ol_retry *policy, int attempt, double chance,
                          int64_t retry_after_us);
 
@@ -47,13 +48,13 @@ int64_t ol_retry_wait_us(const struct ol_retry *policy, int attempt, double chan
 enum ol_retry_decision {
     OL_DECISION_DONE,   /* published */
     OL_DECISION_RETRY,  /* pending again, after wait_us */
-    OL_DECISION_DEAD,   /* permanent, spent, or unknown under at_most_once */
+    OL_DECISION_DEAD,   /* permanent, no attempts left, or unknown under at_most_once */
     OL_DECISION_RELEASE /* released: pending again, and the attempt does not count; at once, or
-                         after wait_us when there was no way to the target */
+                           after wait_us if the target could not be reached */
 };
 
-/* What becomes of a message after an attempt. `attempt` counts within the current budget: a
- * requeue starts it afresh. Under at_most_once only what surely was not sent is tried again. */
+/* What becomes of a message after an attempt. `attempt` counts within the current budget: a requeue
+ * starts a new one. Under at_most_once a message is tried again only if it surely was not sent. */
 enum ol_retry_decision ol_retry_decide(const struct ol_retry *policy, bool at_most_once,
                                        int attempt, const struct outlog_outcome *outcome,
                                        double chance, int64_t *wait_us);

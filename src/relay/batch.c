@@ -1,4 +1,13 @@
-/* batch.c: messages on the wire: one at a time within a key, side by side across keys (rule 11). */
+/* batch.c: messages on the wire: one at a time within a key, side by side across keys (rule 11).
+ *
+ * Sending continues while the store works on a turn. A turn with attempts takes milliseconds, in
+ * which the connections of a fast receiver would be idle.
+ *
+ * I1  A turn is built from what is known of its lane's messages, written, and applied to the same
+ *     knowledge. So a lane in a turn sends nothing, and outcomes of its messages wait for the end
+ *     of the turn.
+ * I2  During such an overlap the store is not used: it is busy.
+ * I3  The overlap leaves clock.now as it was: leases count from before a statement was sent. */
 #include "relay/internal.h"
 
 #include "base/clock.h"
@@ -12,19 +21,14 @@
 void ol_batch_free(struct ol_batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++)
-        ol_claimed_message_clear(&batch->items[i]);
+        ol_claimed_message_clear(&batch->messages[i]);
     ol_arena_clear(&batch->arena);
     free(batch);
 }
 
-static bool is_over(const struct ol_batch *batch)
-{
-    return batch->done == batch->count;
-}
-
 /* --- queues --- */
 
-static void stand_in_line(struct ol_claimed_message *item)
+static void enqueue_item(struct ol_relay_item *item)
 {
     struct ol_destination_queue *queue = item->queue;
     if (queue->last)
@@ -34,23 +38,22 @@ static void stand_in_line(struct ol_claimed_message *item)
     queue->last = item;
 }
 
-/* Who goes next, past those that have ended since they stood in line; NULL: nobody. */
-static struct ol_claimed_message *next_in_line(struct ol_destination_queue *queue)
+/* The item to send next; NULL: none. Drops those that have ended since they were queued. */
+static struct ol_relay_item *peek_queue(struct ol_destination_queue *queue)
 {
-    while (queue->first && queue->first->state != OL_CLAIMED_WAITING)
+    while (queue->first && queue->first->state != OL_ITEM_WAITING)
         queue->first = queue->first->next;
     if (!queue->first)
         queue->last = NULL;
     return queue->first;
 }
 
-void ol_batch_unqueue(struct ol_worker *worker, struct ol_claimed_message *item)
+void ol_batch_unqueue(struct ol_worker *worker, struct ol_relay_item *item)
 {
-    struct ol_destination_queue *queue = item->queue;
-    if (!queue)
-        return; // memory was out when it should have been put in one
-    queue->waiting--;
-    worker->waiting--;
+    if (!item->queue)
+        return; // memory was out when it should have been queued
+    item->queue->waiting--;
+    worker->sending.waiting--;
 }
 
 /* The queue of a destination; NULL when memory is out. */
@@ -60,218 +63,234 @@ static struct ol_destination_queue *find_queue(struct ol_worker *worker, struct 
     size_t count = batch->queue_count;
     if (count && strcmp(batch->queues[count - 1].destination, destination) == 0)
         return &batch->queues[count - 1]; // most batches have one
-    int64_t number = ol_map_get(&worker->queues, destination);
+    int64_t number = ol_map_get(&worker->scratch.queues, destination);
     if (number)
         return &batch->queues[number - 1];
-    if (!ol_map_add(&worker->queues, destination, (int64_t)batch->queue_count + 1))
+    if (!ol_map_add(&worker->scratch.queues, destination, (int64_t)batch->queue_count + 1))
         return NULL;
     batch->queues[batch->queue_count] = (struct ol_destination_queue){.destination = destination};
     return &batch->queues[batch->queue_count++];
 }
 
-/* The next message of a key may go when the one before it got through. */
+/* The next message of a key may go when the one before it was published. */
 static bool link_key(struct ol_worker *worker, struct ol_batch *batch, size_t i)
 {
-    struct ol_claimed_message *item = &batch->items[i];
+    struct ol_relay_item *item = &batch->items[i];
+    const char *key = item->claimed->key;
     item->is_first = true;
-    if (!item->key)
+    if (!key)
         return true;
-    int64_t before = ol_map_get(&worker->chain, item->key);
+    int64_t before = ol_map_get(&worker->scratch.chain, key);
     if (before) {
         item->is_first = false;
         batch->items[before - 1].behind = item;
     }
-    return ol_map_add(&worker->chain, item->key, (int64_t)i + 1 - before);
+    return ol_map_add(&worker->scratch.chain, key, (int64_t)i + 1 - before);
+}
+
+bool ol_batch_wrap(struct ol_batch *batch)
+{
+    batch->items = ol_arena_array(&batch->arena, batch->count, sizeof *batch->items);
+    batch->queues = ol_arena_array(&batch->arena, batch->count, sizeof *batch->queues);
+    if (batch->count && (!batch->items || !batch->queues))
+        return false;
+    for (size_t i = 0; i < batch->count; i++)
+        batch->items[i] = (struct ol_relay_item){.claimed = &batch->messages[i], .batch = batch};
+    return true;
 }
 
 bool ol_batch_link(struct ol_worker *worker, struct ol_batch *batch)
 {
-    ol_map_clear(&worker->chain);
-    ol_map_clear(&worker->queues);
-    batch->queues = ol_arena_array(&batch->arena, batch->count, sizeof *batch->queues);
-    if (!batch->queues)
-        return false;
+    ol_map_clear(&worker->scratch.chain);
+    ol_map_clear(&worker->scratch.queues);
     for (size_t i = 0; i < batch->count; i++) {
-        struct ol_claimed_message *item = &batch->items[i];
-        item->batch = batch;
-        struct ol_destination_queue *queue = find_queue(worker, batch, item->message.destination);
+        struct ol_relay_item *item = &batch->items[i];
+        struct ol_destination_queue *queue =
+            find_queue(worker, batch, item->claimed->message.destination);
         if (!queue)
             return false;
         item->queue = queue;
         queue->waiting++;
-        worker->waiting++;
+        worker->sending.waiting++;
         if (!link_key(worker, batch, i))
             return false;
         if (item->is_first)
-            stand_in_line(item);
+            enqueue_item(item);
     }
     return true;
 }
 
 /* --- outcomes --- */
 
-/* R4: every failure, and successes where the publisher and the destination ask for it. */
+/* R4: every failure, and successes if the publisher and the destination ask for them. */
 static bool keeps_attempt(const struct ol_target *target, const struct outlog_outcome *outcome)
 {
     if (outcome->kind == OUTLOG_PUBLISH_RELEASED)
         return false;
     return outcome->kind != OUTLOG_PUBLISH_OK ||
-           (ol_sender_channel_publisher(target->outlet)->keeps_attempts &&
+           (ol_sender_channel_publisher(target->channel)->keeps_attempts &&
             target->settings->keep == OL_KEEP_ALL);
 }
 
-/* It is DONE for whoever looks at it. */
-static void land(struct ol_claimed_message *item)
+/* From here on the outcome may be recorded, and the next message of the key may go. */
+static void complete_item(struct ol_relay_item *item)
 {
     struct ol_batch *batch = item->batch;
-    item->state = OL_CLAIMED_DONE;
-    if (item->outcome.kind == OUTLOG_PUBLISH_OK && item->behind) {
+    const struct outlog_outcome *outcome = &item->claimed->outcome;
+    item->state = OL_ITEM_DONE;
+    if (outcome->kind == OUTLOG_PUBLISH_OK && item->behind) {
         item->behind->is_first = true;
-        stand_in_line(item->behind);
+        enqueue_item(item->behind);
     }
-    ((struct ol_destination_queue *)item->queue)->flying--;
-    batch->flying--;
+    item->queue->in_flight--;
+    batch->in_flight--;
     batch->done++;
     batch->lane->has_finished = true;
-    item->is_kept = keeps_attempt(item->target, &item->outcome);
+    item->is_kept = keeps_attempt(item->target, outcome);
     item->target = NULL; // it may be closed before this is recorded
 }
 
 void ol_batch_done(void *user, void *tag, const struct outlog_outcome *outcome)
 {
     struct ol_worker *worker = user;
-    struct ol_claimed_message *item = tag;
+    struct ol_relay_item *item = tag;
     struct ol_batch *batch = item->batch;
-    struct ol_target *target = item->target;
+    struct ol_claimed_message *claimed = item->claimed;
 
-    item->outcome = *outcome;
-    item->outcome.response = item->outcome.error = NULL;
+    claimed->outcome = *outcome;
+    claimed->outcome.response = claimed->outcome.error = NULL;
     if (outcome->error)
-        item->error = strdup(outcome->error);
+        claimed->error = strdup(outcome->error);
     if (outcome->response)
-        item->response = strndup(outcome->response, outcome->response_bytes);
-    ol_quota_give(&target->quota, item->message.payload_bytes);
-    ol_target_note(target, &item->outcome, worker->now);
-    ol_delivery_span_attempt(worker->options->tracer, &batch->claim, item);
+        claimed->response = strndup(outcome->response, outcome->response_bytes);
+    ol_quota_give(&item->target->quota, claimed->message.payload_bytes);
+    ol_target_note(item->target, &claimed->outcome, worker->clock.now);
+    ol_delivery_span_attempt(worker->options->tracer, &batch->claim, claimed);
     if (!batch->lane->is_in_turn) {
-        land(item);
+        complete_item(item);
         return;
     }
-    item->landed = worker->landed;
-    worker->landed = item;
+    item->next_completed = worker->sending.completed; // I1
+    worker->sending.completed = item;
 }
 
-void ol_batch_land(struct ol_worker *worker)
+static void complete_deferred(struct ol_worker *worker)
 {
-    while (worker->landed) {
-        struct ol_claimed_message *item = worker->landed;
-        worker->landed = item->landed;
-        land(item);
+    while (worker->sending.completed) {
+        struct ol_relay_item *item = worker->sending.completed;
+        worker->sending.completed = item->next_completed;
+        complete_item(item);
     }
 }
 
 /* --- sending --- */
 
-/* What cannot be rendered, now or ever, ends without an attempt on the wire. */
-static void refuse(struct ol_worker *worker, struct ol_batch *batch,
-                   struct ol_claimed_message *item, const outlog_err *why)
+/* A message that can never be sent ends without an attempt on the wire. */
+static void refuse_item(struct ol_worker *worker, struct ol_relay_item *item, const outlog_err *why)
 {
-    item->state = OL_CLAIMED_DONE;
-    item->started_at = ol_clock_wall_us();
-    item->outcome = (struct outlog_outcome){.kind = OUTLOG_PUBLISH_FAILED, .is_permanent = true};
-    item->error = strdup(why->message);
+    struct ol_claimed_message *claimed = item->claimed;
+    item->state = OL_ITEM_DONE;
     item->is_kept = true;
-    batch->done++;
-    batch->lane->has_finished = true;
+    claimed->started_at = ol_clock_wall_us();
+    claimed->outcome = (struct outlog_outcome){.kind = OUTLOG_PUBLISH_FAILED, .is_permanent = true};
+    claimed->error = strdup(why->message);
+    item->batch->done++;
+    item->batch->lane->has_finished = true;
     ol_batch_unqueue(worker, item);
 }
 
-/* A notification gets its words before it leaves. False: the store did not say, or it is over. */
-static bool has_words(struct ol_worker *worker, struct ol_batch *batch,
-                      struct ol_claimed_message *item, const struct ol_target *target)
+/* A notification is rendered before it is sent. False: the store failed, or the item has ended. */
+static bool render_item(struct ol_worker *worker, struct ol_relay_item *item,
+                        const struct ol_target *target)
 {
     outlog_err err;
-    if (item->notice || !ol_render_is_needed(&item->message))
+    struct outlog_delivery *message = &item->claimed->message;
+    if (item->notification || !ol_render_is_needed(message))
         return true;
-    if (worker->is_interlude)
-        return false; // its words stand in the store, which has something else to do
-    ol_sender_flush(worker->targets.sender); // the others need not wait for them
+    if (worker->sending.is_overlapped)
+        return false;                        // I2: the template is in the store
+    ol_sender_flush(worker->targets.sender); // the others need not wait for it
     bool is_feed = strcmp(target->settings->type, "in_app") == 0;
-    if (ol_render_prepare(&worker->notices, worker->conn, is_feed, &batch->arena, item, &err) ==
-        0) {
+    if (ol_render_prepare(&worker->templates, worker->conn, is_feed, &item->batch->arena, message,
+                          &item->notification, &err) == 0) {
         if (!worker->options->quiet)
-            ol_report_move(OL_LOGLINE_INFO, &item->message, "PENDING", "CLAIMED", NULL);
+            ol_report_move(OL_LOGLINE_INFO, message, "PENDING", "CLAIMED", NULL);
         return true;
     }
     if (ol_render_is_final(&err))
-        refuse(worker, batch, item, &err);
+        refuse_item(worker, item, &err);
     return false;
 }
 
-/* What goes to a session must name it. False: it is over. */
-static bool has_session(struct ol_worker *worker, struct ol_batch *batch,
-                        struct ol_claimed_message *item, const struct ol_target *target)
+/* A message to a session must name the session. False: the item has ended. */
+static bool check_session(struct ol_worker *worker, struct ol_relay_item *item,
+                          const struct ol_target *target)
 {
     outlog_err err;
     item->is_push = strcmp(target->settings->type, "websocket") == 0;
-    if (!item->is_push || ol_outbox_push_check(&item->message, &err) == 0)
+    if (!item->is_push || ol_outbox_push_check(&item->claimed->message, &err) == 0)
         return true;
-    refuse(worker, batch, item, &err);
+    refuse_item(worker, item, &err);
     return false;
 }
 
-/* Rule 4: a byte leaves only while the lease surely outlasts the attempt: the lane's, and that of
- * the message's own row, which nobody renews. The clock is read here and now: a process that was
- * stopped in between must not send on an old look at it. False: none of its destination can go now.
- */
-static bool send(struct ol_worker *worker, struct ol_batch *batch, struct ol_target *target,
-                 struct ol_claimed_message *item)
+/* Rule 4: a byte leaves only while the lease surely outlasts the attempt: the lane's lease, and
+ * that of the message's own row, which nobody renews. 0: there is not enough time left. */
+static int64_t find_deadline(const struct ol_worker *worker, const struct ol_batch *batch,
+                             const struct ol_target *target)
 {
-    struct ol_destination_queue *queue = item->queue;
-    worker->now = ol_clock_boot_us();
-    int64_t lease_end = batch->lane->lane.lease_end;
+    int64_t lease_end = batch->lane->outbox.lease_end;
     if (batch->lease_end && batch->lease_end < lease_end)
         lease_end = batch->lease_end;
-    int64_t left = lease_end - worker->margin_us - worker->now;
+    int64_t left = lease_end - worker->margin_us - worker->clock.now;
     int64_t half = worker->options->lease_us / 2, timeout = target->settings->timeout_us;
     if (left < (timeout < half ? timeout : half))
+        return 0;
+    return worker->clock.now + (timeout < left ? timeout : left);
+}
+
+/* The clock is read here: a process that was stopped in between must not send by an old reading.
+ * False: nothing can be sent to this destination now. */
+static bool send_item(struct ol_worker *worker, struct ol_target *target,
+                      struct ol_relay_item *item)
+{
+    struct ol_batch *batch = item->batch;
+    struct outlog_delivery *message = &item->claimed->message;
+    worker->clock.now = ol_clock_boot_us();
+    int64_t deadline = find_deadline(worker, batch, target);
+    if (!deadline || !ol_quota_take(&target->quota, message->payload_bytes, worker->clock.now))
         return false;
-    int64_t end = worker->now + (timeout < left ? timeout : left);
-    if (!ol_quota_take(&target->quota, item->message.payload_bytes, worker->now))
-        return false;
-    if (!ol_breaker_admit(&target->breaker, worker->now)) {
-        ol_quota_give(&target->quota, item->message.payload_bytes);
+    if (!ol_breaker_admit(&target->breaker, worker->clock.now)) {
+        ol_quota_give(&target->quota, message->payload_bytes);
         return false;
     }
     if (worker->options->tracer)
-        ol_delivery_span_join(item, &batch->arena);
-    if (!worker->options->quiet && !item->notice) // a notification told it when it got its words
-        ol_report_move(OL_LOGLINE_DEBUG, &item->message, "PENDING", "CLAIMED", NULL);
-    item->state = OL_CLAIMED_IN_FLIGHT;
+        ol_delivery_span_join(item->claimed, &batch->arena);
+    if (!worker->options->quiet && !item->notification) // a notification was logged when rendered
+        ol_report_move(OL_LOGLINE_DEBUG, message, "PENDING", "CLAIMED", NULL);
+    item->state = OL_ITEM_IN_FLIGHT;
     ol_batch_unqueue(worker, item);
-    queue->flying++;
-    if (ol_sender_channel_in_flight(target->outlet) == 0)
-        ol_target_begin(target, worker->now);
-    item->started_at = ol_clock_wall_us();
+    item->queue->in_flight++;
+    if (ol_sender_channel_in_flight(target->channel) == 0)
+        ol_target_begin(target, worker->clock.now);
+    item->claimed->started_at = ol_clock_wall_us();
     item->target = target;
-    batch->flying++;
+    batch->in_flight++;
     ol_fault("publish.sent");
-    ol_sender_channel_submit(target->outlet, &item->message, end, item);
+    ol_sender_channel_submit(target->channel, message, deadline, item);
     return true;
 }
 
-/* Send until the destination takes no more. Outcomes that come at once lengthen the line. */
-static void pump_queue(struct ol_worker *worker, struct ol_batch *batch,
-                       struct ol_destination_queue *queue)
+/* Send until the destination takes no more. Outcomes that come at once lengthen the queue. */
+static void pump_queue(struct ol_worker *worker, struct ol_destination_queue *queue)
 {
-    struct ol_claimed_message *item = next_in_line(queue);
+    struct ol_relay_item *item = peek_queue(queue);
     struct ol_target *target = item ? ol_target_find(&worker->targets, queue->destination) : NULL;
-    if (!target || !target->outlet || target->is_paused)
+    if (!target || !target->channel || target->is_paused)
         return;
-    for (; item; item = next_in_line(queue)) {
-        bool may_go = has_words(worker, batch, item, target) &&
-                      has_session(worker, batch, item, target);
-        if (item->state == OL_CLAIMED_WAITING && (!may_go || !send(worker, batch, target, item)))
+    for (; item; item = peek_queue(queue)) {
+        bool may_go = render_item(worker, item, target) && check_session(worker, item, target);
+        if (item->state == OL_ITEM_WAITING && (!may_go || !send_item(worker, target, item)))
             return;
     }
 }
@@ -281,96 +300,143 @@ void ol_batch_pump(struct ol_worker *worker, struct ol_batch *batch)
     if (atomic_load(worker->stop)) // what was not sent is handed back
         return;
     for (size_t i = 0; i < batch->queue_count; i++)
-        pump_queue(worker, batch, &batch->queues[i]);
+        pump_queue(worker, &batch->queues[i]);
 }
 
-/* What was not sent is not ours to send any more: its row says who may. */
+/* --- while the store works on a turn --- */
+
+static void pump_lanes(void *user)
+{
+    struct ol_worker *worker = user;
+    int64_t now = worker->clock.now;
+    worker->sending.is_overlapped = true;
+    ol_sender_drive(worker->targets.sender, 0);
+    for (size_t i = 0; i < worker->lanes.count; i++) {
+        const struct ol_relay_lane *lane = &worker->lanes.all[i];
+        if (lane->is_in_turn || !lane->is_owned)
+            continue;
+        if (lane->open)
+            ol_batch_pump(worker, lane->open);
+        for (struct ol_batch *batch = lane->loose; batch; batch = batch->next)
+            ol_batch_pump(worker, batch);
+    }
+    ol_sender_flush(worker->targets.sender);
+    worker->sending.is_overlapped = false;
+    worker->clock.now = now; // I3
+}
+
+/* First fill the places that have become free: the turns of the other lanes may come late. */
+void ol_batch_overlap_begin(struct ol_worker *worker)
+{
+    struct ol_sender *sender = worker->targets.sender;
+    if (worker->sending.waiting || ol_sender_in_flight(sender))
+        pump_lanes(worker);
+    if (ol_sender_in_flight(sender))
+        worker->conn->meanwhile = (struct ol_idle_callback){.fd = ol_sender_fd(sender),
+                                                            .call = pump_lanes,
+                                                            .user = worker};
+}
+
+void ol_batch_overlap_end(struct ol_worker *worker)
+{
+    worker->conn->meanwhile = (struct ol_idle_callback){0};
+    for (size_t i = 0; i < worker->lanes.count; i++)
+        worker->lanes.all[i].is_in_turn = false;
+    complete_deferred(worker);
+}
+
+/* --- ending a batch --- */
+
+/* The rows of these messages decide who may send them. */
 void ol_batch_drop_unsent(struct ol_batch *batch)
 {
-    for (size_t i = 0; i < batch->count; i++)
-        if (batch->items[i].state == OL_CLAIMED_WAITING) {
-            batch->items[i].state = OL_CLAIMED_DONE;
-            batch->items[i].is_parked = false;
-            batch->done++;
-            ol_batch_unqueue(batch->lane->worker, &batch->items[i]);
-        }
+    for (size_t i = 0; i < batch->count; i++) {
+        struct ol_relay_item *item = &batch->items[i];
+        if (item->state != OL_ITEM_WAITING)
+            continue;
+        item->state = OL_ITEM_DONE;
+        item->claimed->is_parked = false;
+        batch->done++;
+        ol_batch_unqueue(batch->lane->worker, item);
+    }
 }
 
 /* Parked messages that could not be sent in time go back, as if never tried. */
 void ol_batch_release_unsent(struct ol_batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++) {
-        struct ol_claimed_message *item = &batch->items[i];
-        if (item->state != OL_CLAIMED_WAITING || !item->is_parked)
+        struct ol_relay_item *item = &batch->items[i];
+        if (item->state != OL_ITEM_WAITING || !item->claimed->is_parked)
             continue;
-        item->state = OL_CLAIMED_DONE;
-        item->outcome = (struct outlog_outcome){.kind = OUTLOG_PUBLISH_RELEASED};
+        item->state = OL_ITEM_DONE;
+        item->claimed->outcome = (struct outlog_outcome){.kind = OUTLOG_PUBLISH_RELEASED};
         batch->done++;
         ol_batch_unqueue(batch->lane->worker, item);
         batch->lane->has_finished = true;
     }
 }
 
-/* Would a message of it leave by itself soon? Not one behind its key: how long that takes is not
- * ours. */
-static bool waits_for_place(struct ol_worker *worker, const struct ol_batch *batch)
+/* Will a queued message be sent soon? One behind its key does not count: we cannot tell how long
+ * that takes. */
+static bool waits_for_capacity(struct ol_worker *worker, const struct ol_batch *batch)
 {
     for (size_t i = 0; i < batch->queue_count; i++) {
         const struct ol_target *target =
-            next_in_line(&batch->queues[i])
+            peek_queue(&batch->queues[i])
                 ? ol_target_find(&worker->targets, batch->queues[i].destination)
                 : NULL;
-        if (target && ol_target_is_quick(target, worker->options->patience_us, worker->now))
+        if (target && ol_target_is_quick(target, worker->options->patience_us, worker->clock.now))
             return true;
     }
     return false;
 }
 
-/* Is a message of it on the wire to somebody who answers, if not quite within our patience? */
+/* Is a message on the wire to a destination that answers, if not quite within our patience? */
 static bool waits_for_answer(struct ol_worker *worker, const struct ol_batch *batch)
 {
     int64_t patience = worker->options->patience_us;
     for (size_t i = 0; i < batch->count; i++) {
         const struct ol_target *target = batch->items[i].target;
-        if (batch->items[i].state == OL_CLAIMED_IN_FLIGHT && target->has_answered &&
+        if (batch->items[i].state == OL_ITEM_IN_FLIGHT && target->has_answered &&
             target->latency_us < (double)(patience * 2) &&
-            ol_target_is_quick(target, patience, worker->now))
+            ol_target_is_quick(target, patience, worker->clock.now))
             return true;
     }
     return false;
 }
 
-/* Is all that is left of it for destinations that hang? */
-static bool waits_in_vain(struct ol_worker *worker, const struct ol_batch *batch)
+/* Is all that is left of the batch for destinations that hang? */
+static bool waits_for_hanging(struct ol_worker *worker, const struct ol_batch *batch)
 {
     for (size_t i = 0; i < batch->queue_count; i++) {
         struct ol_destination_queue *queue = &batch->queues[i];
-        if (!queue->flying && !queue->waiting)
+        if (!queue->in_flight && !queue->waiting)
             continue;
         const struct ol_target *target = ol_target_find(&worker->targets, queue->destination);
-        if (!target || !ol_target_is_passed_by(target, worker->options->patience_us, worker->now))
+        if (!target || !ol_target_hangs(target, worker->options->patience_us, worker->clock.now))
             return false;
     }
     return true;
 }
 
-/* The open batch is recorded when nothing more can happen to it now, or patience is over. It is
- * longer for what waits for a place where places come free, and twice as long for answers of who
- * answers: on a machine that is short of time to park such messages would take more of it. */
+/* The open batch is recorded when nothing more can happen to it now, or patience is over. Patience
+ * is eight times as long for messages that wait for capacity which becomes free, and twice as long
+ * for destinations that answer: on a busy machine, parking such messages would cost more. */
 bool ol_batch_is_ready(struct ol_worker *worker, const struct ol_batch *batch)
 {
-    enum { LONGER = 8 };
-    int64_t waited = worker->now - batch->claimed_at, patience = worker->options->patience_us;
-    if (is_over(batch) || waited >= patience * LONGER)
+    enum { CAPACITY_PATIENCE = 8, ANSWER_PATIENCE = 2 };
+    int64_t patience = worker->options->patience_us;
+    int64_t waited = worker->clock.now - batch->claimed_at;
+    if (batch->done == batch->count || waited >= patience * CAPACITY_PATIENCE)
         return true;
     if (waited >= patience)
         return atomic_load(worker->stop) != 0 ||
-               (!waits_for_place(worker, batch) &&
-                (waited >= patience * 2 || !waits_for_answer(worker, batch)));
-    if (batch->flying)
-        return waits_in_vain(worker, batch);
+               (!waits_for_capacity(worker, batch) &&
+                (waited >= patience * ANSWER_PATIENCE || !waits_for_answer(worker, batch)));
+    if (batch->in_flight)
+        return waits_for_hanging(worker, batch);
     for (size_t i = 0; i < batch->queue_count && atomic_load(worker->stop) == 0; i++)
-        if (next_in_line(&batch->queues[i]))
-            return false; // waits for a place
+        if (peek_queue(&batch->queues[i]))
+            return false; // waits for capacity
     return true;
 }

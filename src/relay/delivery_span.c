@@ -1,4 +1,4 @@
-/* delivery_span.c: see delivery_span.h. append ◀ claim ◀ publish ◀ the receiver's own span. */
+/* delivery_span.c: append ◀ claim ◀ publish ◀ the receiver's own span. */
 #include "relay/delivery_span.h"
 
 #include "base/clock.h"
@@ -29,8 +29,8 @@ void ol_delivery_span_join(struct ol_claimed_message *item, struct ol_arena *are
 }
 
 /* What both spans of an attempt have in common. */
-static struct ol_span describe(const struct ol_claimed_message *item, const char *name,
-                               const char *parent_id)
+static struct ol_span make_span(const struct ol_claimed_message *item, const char *name,
+                                const char *parent_id)
 {
     const struct outlog_delivery *message = &item->message;
     struct ol_span span = {.name = name, .attempt = message->attempt};
@@ -45,7 +45,7 @@ static struct ol_span describe(const struct ol_claimed_message *item, const char
     return span;
 }
 
-/* The span the message was appended in; "" when it came without one, and we made up its trace. */
+/* The span that appended the message; "" when it came without one, and we generated its trace. */
 static void find_origin(const struct outlog_delivery *message, char out[OL_TRACEPARENT_SPAN_TEXT])
 {
     char made_up[OL_TRACEPARENT_SPAN_TEXT];
@@ -67,14 +67,14 @@ void ol_delivery_span_attempt(struct ol_span_exporter *tracer,
         !ol_traceparent_is_sampled(message->traceparent))
         return;
     find_origin(message, origin);
-    struct ol_span span = describe(item, "claim", origin);
+    struct ol_span span = make_span(item, "claim", origin);
     span.kind = OL_SPAN_INTERNAL;
     span.start_us = claim->from;
     span.end_us = claim->to;
     ol_span_exporter_add(tracer, &span);
     char parent[OL_TRACEPARENT_SPAN_TEXT];
     memcpy(parent, span.span_id, sizeof parent);
-    span = describe(item, "publish", parent);
+    span = make_span(item, "publish", parent);
     span.kind = OL_SPAN_PRODUCER;
     span.start_us = item->started_at;
     span.end_us = item->started_at + outcome->duration_us;

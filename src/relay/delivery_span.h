@@ -1,4 +1,4 @@
-/* delivery_span.h: what the relay tells a collector: each claim, and each attempt below it (M4). */
+/* delivery_span.h: the spans that the relay exports: each claim, and each attempt below it (M4). */
 #ifndef OL_RELAY_DELIVERY_SPAN_H
 #define OL_RELAY_DELIVERY_SPAN_H
 
@@ -15,11 +15,11 @@ struct ol_delivery_span_claim ol_delivery_span_since(int64_t boot_us);
 
 /* Before an attempt: a message without trace context gets that of its correlation id, so that its
  * receiver can join. */
-void ol_delivery_span_join(struct ol_claimed_message *item, struct ol_arena *arena);
+void ol_delivery_span_join(struct ol_claimed_message *claimed, struct ol_arena *arena);
 
-/* After an attempt: its claim and itself. */
+/* After an attempt: export the span of its claim and its own. */
 void ol_delivery_span_attempt(struct ol_span_exporter *tracer,
                               const struct ol_delivery_span_claim *claim,
-                              const struct ol_claimed_message *item);
+                              const struct ol_claimed_message *claimed);
 
 #endif

@@ -1,22 +1,23 @@
 /* internal.h: what the files of a worker share. Data flows down this list:
  *
- *   share    which lanes are ours
- *   step     a lane's step: record, claim, in one transaction
- *   joint    the same for several lanes at once
- *   plan     which messages to claim
- *   settle   what became of those that were claimed
- *   batch    messages on the wire
- *   interlude   the same while the store works on a turn
- *   sleep    when there is nothing to do
+ *   ownership        which lanes are ours: heartbeat, leases, taking and releasing lanes
+ *   maintenance      removing what is too old
+ *   lane_loop        one lane: record the open batch and claim the next, in one transaction
+ *   multi_lane_turn  the same for several lanes in one transaction
+ *   plan             which messages to claim and which to park
+ *   outcomes         what became of the claimed messages
+ *   batch            messages on the wire, also while the store works on a turn
+ *   idle             when there is nothing to do
  *
- *   open   the batch that is claimed: all of its messages are recorded by the next turn
- *   loose  batches of messages that are recorded one by one: stragglers, and parked ones */
+ *   open   the claimed batch: the next turn records all of its messages
+ *   loose  batches whose messages are recorded one by one: stragglers, and parked ones */
 #ifndef OL_RELAY_INTERNAL_H
 #define OL_RELAY_INTERNAL_H
 
 #include "notify/render.h"
 #include "outbox/lane/multi_lane.h"
 #include "relay/delivery_span.h"
+#include "relay/item.h"
 #include "relay/policy.h"
 #include "relay/side_effects.h"
 #include "relay/target/target.h"
@@ -28,109 +29,147 @@ enum {
     OL_RELAY_LINGER_US = 20000, /* how long a batch that went well may wait to be recorded */
 };
 
-enum ol_idle_state { OL_IDLE_AWAKE, OL_IDLE_ARMING, OL_IDLE_LISTENING };
-
-/* Messages of a batch for one destination. In line are those that may go as soon as it has a place:
- * not those behind their key. Some in line may have ended meanwhile. */
+/* Messages of a batch for one destination. The list holds those that may go as soon as the
+ * destination has capacity, and not those behind their key. Some in the list may have ended. */
 struct ol_destination_queue {
     const char *destination;
-    struct ol_claimed_message *first, *last;
-    size_t waiting; /* in line or behind their key */
-    size_t flying;
+    struct ol_relay_item *first, *last;
+    size_t waiting; /* in the list or behind their key */
+    size_t in_flight;
 };
 
 struct ol_batch {
     struct ol_batch *next;
     struct ol_relay_lane *lane;
     struct ol_arena arena;
-    struct ol_claimed_message *items;
-    size_t count, flying, done;
+    struct ol_claimed_message *messages;
+    struct ol_relay_item *items; /* one per message: ol_batch_wrap */
+    size_t count, in_flight, done;
     struct ol_destination_queue *queues;
     size_t queue_count;
     int64_t claimed_at; /* boot clock */
     struct ol_delivery_span_claim claim;
-    int64_t lease_end; /* of parked messages, whose rows have leases of their own; 0: the lane's */
+    int64_t lease_end; /* of parked messages, whose rows have their own leases; 0: the lane's */
 };
 
 struct ol_relay_lane {
     struct ol_worker *worker;
-    struct ol_lane lane;
+    struct ol_lane outbox; /* the lane as the outbox protocol knows it */
     bool is_owned, gives_back;
     bool is_in_turn;                 /* what is known of its messages must not change now */
     int first_lane, generation_size; /* of the generation it belongs to */
     struct ol_batch *open, *loose;
     bool wants_read, wants_due, wants_reap, has_finished;
-    bool is_full;             /* the last read brought as many as it may */
-    int64_t read_after;       /* do not look for new messages before: all that is there must wait */
-    size_t read_below;        /* or, if not 0: before no more claimed messages than this wait */
+    bool is_full;             /* the last read returned as many messages as its limit */
+    int64_t read_after;       /* read no new messages before: all that were found must wait */
+    size_t read_below;        /* or, if not 0: until at most this many claimed messages wait */
     int64_t seen_to, seen_at; /* how far a read came, and when: holes below old_to are not young */
     int64_t old_to;
     int64_t retry_at; /* after a store error */
-    size_t limit;     /* messages a read */
-    size_t wanted;    /* messages that the next read had better bring, by what there is room for */
+    size_t limit;     /* messages per read */
+    size_t wanted;    /* messages that the next read should return, by the free capacity */
     int64_t pruned_to, prune_at; /* how far old messages were removed, and when to begin again */
     size_t bytes;                /* of the last read */
 };
 
-/* A lane in a joint turn. */
+/* A lane in a turn of several lanes. */
 struct ol_multi_lane_entry {
-    struct ol_relay_lane *wl;
+    struct ol_relay_lane *lane;
     struct ol_batch *fresh; /* read and planned, not claimed yet */
     struct ol_turn turn;
     bool is_read, is_written;
 };
 
-struct ol_worker {
-    const struct ol_worker_options *options;
-    struct ol_conn *conn;
-    struct ol_waiter waiter;
-    struct ol_targets targets;
-    struct ol_policy policy;
-    struct ol_notification_cache notices;
-    char run[OL_UUID_TEXT];
-    struct ol_relay_lane *lanes;
-    size_t lane_count, owned, first_lane;
-    bool has_begun;
-    int newest_first; /* where the newest generation of lanes begins: those below are to be emptied
-                       */
-    size_t waiting;   /* messages that are claimed and not sent yet */
-    bool is_interlude;
-    struct ol_claimed_message *landed; /* whose outcomes are here, of lanes that are in a turn */
-    struct ol_turn turn;
-    struct ol_multi_lane_entry *joint;
-    size_t joint_count;
-    struct ol_side_effects record;
-    struct ol_map chain;     /* keys of the batch being planned or linked */
-    struct ol_map queues;    /* destinations of the batch being linked */
+/* --- the worker --- */
+
+/* Times of the boot clock. */
+struct ol_worker_clock {
+    int64_t now;            /* of this round */
+    int64_t ahead_us;       /* database clock minus boot clock */
+    int64_t heartbeat_at;   /* when the next heartbeat is due */
+    int64_t maintenance_at; /* when the next chunk of maintenance is due */
+    int64_t sweep_at;
+    int64_t polled_at;    /* the last poll */
+    int64_t read_at;      /* when all lanes were last read without a poll */
+    int64_t reported_at;  /* the last store error that was logged */
+    int64_t linger_until; /* when a batch that waits to be recorded may wait no longer */
+};
+
+/* AWAKE: polls. ARMING: holds the lock that asks writers to notify, and still polls. LISTENING: all
+ * writers notify. See idle.c. */
+enum ol_idle_state { OL_IDLE_AWAKE, OL_IDLE_ARMING, OL_IDLE_LISTENING };
+
+struct ol_worker_idle {
+    enum ol_idle_state state;
+    uint64_t *holders; /* ARMING: the transactions that were inserting when we got the lock */
+    size_t holder_count;
+    bool has_no_holders;  /* ARMING: all of them have ended */
+    int64_t pause_us;     /* between polls while nothing happens */
+    int64_t next_us;      /* until something is due by its time, according to the last poll */
+    bool wants_read_all;  /* somebody committed, or may have: read all lanes */
+    bool has_unread_wake; /* somebody committed, and no read has found what: poll soon */
+    int empty_reads;      /* reads in a row that found nothing */
+};
+
+/* Maps that are only used while a turn is planned or a batch is linked. */
+struct ol_worker_scratch {
+    struct ol_map chain;     /* keys of the batch */
+    struct ol_map queues;    /* destinations of the batch */
     struct ol_map parked;    /* keys of what the plan parks */
     struct ol_map parked_to; /* destinations of the same */
     struct ol_map single;    /* keys of at_most_once messages that the plan sends */
+};
+
+struct ol_worker_sending {
+    size_t waiting;                  /* messages that are claimed and not sent yet */
+    bool is_overlapped;              /* the store works on a turn and must not be used */
+    struct ol_relay_item *completed; /* with an outcome, in lanes that are in a turn */
+};
+
+struct ol_worker_lanes {
+    struct ol_relay_lane *all;
+    size_t count, owned_count;
+    size_t next;      /* the lane that the next round starts with */
+    size_t pruned;    /* the lane that is pruned next */
+    int newest_first; /* first lane of the newest generation; those below are to be emptied */
+};
+
+struct ol_worker {
+    const struct ol_worker_options *options;
     struct ol_worker_stats *stats;
     atomic_int *stop;
-    int64_t now, beat_at, polled_at, told_at, sweep_at, tidy_at;
-    bool wants_settings; /* somebody touched a lane of ours: claim nothing before they are looked at
-                          */
-    size_t pruned_lane;  /* whose turn it is to be pruned */
-    int64_t looked_at;   /* when all lanes were last read, without a poll */
-    bool wants_look;     /* somebody committed, or may have: read all lanes */
-    int vain_looks;      /* in a row that have found nothing */
-    bool is_told;        /* somebody committed, and no look has found what: poll soon */
+    char run[OL_UUID_TEXT];
     int64_t margin_us;
-    int64_t ahead_us;     /* the database's clock, counted from the boot clock */
-    int64_t linger_until; /* when a batch that waits to be recorded may wait no longer */
-    int64_t pause_us;     /* between polls while nothing happens */
-    int64_t next_us;      /* until something is due by its time, as the last poll said */
-    enum ol_idle_state mood;
-    uint64_t *holders; /* DOZING: who inserted when we lay down */
-    size_t holder_count;
-    bool is_quiet; /* DOZING: all of them have ended */
+    bool has_begun; /* counted in options->begun */
+    struct ol_conn *conn;
+    struct ol_waiter waiter;
+
+    struct ol_targets targets;
+    struct ol_policy policy;
+    struct ol_template_cache templates;
+    bool wants_settings; /* a lane of ours was touched: refresh the settings before any claim */
+
+    struct ol_worker_lanes lanes;
+    struct ol_turn turn;
+    struct ol_multi_lane_entry *entries; /* of a turn of several lanes */
+    size_t planned_entries;              /* those that are planned already */
+    struct ol_side_effects effects;
+
+    struct ol_worker_clock clock;
+    struct ol_worker_idle idle;
+    struct ol_worker_sending sending;
+    struct ol_worker_scratch scratch;
 };
 
 /* --- batch.c --- */
 
 void ol_batch_free(struct ol_batch *batch);
 
-/* Put messages into the queues of their destinations, those of one key behind each other; false
+/* Make an item for each message; false when memory is out. Before a turn is written, so that what
+ * it claims can always be recorded. */
+bool ol_batch_wrap(struct ol_batch *batch);
+
+/* Put the items into the queues of their destinations, those of one key behind each other; false
  * when memory is out. */
 bool ol_batch_link(struct ol_worker *worker, struct ol_batch *batch);
 
@@ -140,8 +179,8 @@ void ol_batch_pump(struct ol_worker *worker, struct ol_batch *batch);
 /* Never send what was not sent yet. */
 void ol_batch_drop_unsent(struct ol_batch *batch);
 
-/* It waits no more: it is being sent, or never will be by this batch. */
-void ol_batch_unqueue(struct ol_worker *worker, struct ol_claimed_message *item);
+/* The item no longer waits: it is being sent, or this batch will never send it. */
+void ol_batch_unqueue(struct ol_worker *worker, struct ol_relay_item *item);
 
 /* Hand back parked messages that were claimed and not sent. */
 void ol_batch_release_unsent(struct ol_batch *batch);
@@ -152,64 +191,59 @@ bool ol_batch_is_ready(struct ol_worker *worker, const struct ol_batch *batch);
 /* Where outcomes arrive: an outlog_publish_done. */
 void ol_batch_done(void *worker, void *item, const struct outlog_outcome *outcome);
 
-/* Take note of the outcomes that had to wait for a turn's end. */
-void ol_batch_land(struct ol_worker *worker);
-
-/* --- overlap.c --- */
-
-/* From here on the store's waits are used to go on sending, in all lanes that are not in a turn;
- * until the end, which takes them all out of it. */
-void ol_overlap_begin(struct ol_worker *worker);
-void ol_overlap_end(struct ol_worker *worker);
+/* From begin to end, sending continues while the store is waited for, in all lanes that are not in
+ * a turn. The end takes all lanes out of their turns. */
+void ol_batch_overlap_begin(struct ol_worker *worker);
+void ol_batch_overlap_end(struct ol_worker *worker);
 
 /* --- outcomes.c --- */
 
 /* Add to the worker's turn what became of the open batch, of a loose one (parked messages and
- * stragglers whose outcome is here), or of one message of that. Changes nothing else. */
+ * stragglers that have an outcome), or of one message of a loose one. Changes nothing else. */
 void ol_outcomes_open(struct ol_worker *worker, const struct ol_batch *batch);
 void ol_outcomes_loose(struct ol_worker *worker, const struct ol_batch *batch);
-void ol_outcomes_one(struct ol_worker *worker, const struct ol_claimed_message *item);
+void ol_outcomes_one(struct ol_worker *worker, const struct ol_relay_item *item);
 
-/* After the turn is stored: carry it over into memory. */
-void ol_outcomes_apply_open(struct ol_relay_lane *wl);
-void ol_outcomes_apply_one(struct ol_relay_lane *wl, struct ol_claimed_message *item);
-void ol_outcomes_apply_loose(struct ol_relay_lane *wl);
+/* After the turn is stored: apply it to memory. */
+void ol_outcomes_apply_open(struct ol_relay_lane *lane);
+void ol_outcomes_apply_one(struct ol_relay_lane *lane, struct ol_relay_item *item);
+void ol_outcomes_apply_loose(struct ol_relay_lane *lane);
 
 /* Count the key of a message as waiting, or not any more. */
-void ol_outcomes_count_key(struct ol_relay_lane *wl, const struct ol_claimed_message *item,
+void ol_outcomes_count_key(struct ol_relay_lane *lane, const struct ol_claimed_message *message,
                            int64_t by);
 
 /* Count a message as parked and open, or not any more. */
-void ol_outcomes_count_parked(struct ol_relay_lane *wl, const struct ol_claimed_message *item,
+void ol_outcomes_count_parked(struct ol_relay_lane *lane, const struct ol_claimed_message *message,
                               int64_t by);
 
 /* End a parked message whose budget was used up by relays that went away (rule 14). */
-void ol_outcomes_if_spent(struct ol_relay_lane *wl, struct ol_claimed_message *item);
+void ol_outcomes_if_spent(struct ol_relay_lane *lane, struct ol_relay_item *item);
 
 /* --- plan.c --- */
 
 /* Read new messages and add to the turn which are claimed and which are parked. *fresh holds those
- * to send; NULL and -1 on failure. */
-int ol_plan_claim(struct ol_relay_lane *wl, struct ol_batch **fresh, outlog_err *err);
+ * to send. On failure -1, and *fresh is NULL or the caller's to free. */
+int ol_plan_claim(struct ol_relay_lane *lane, struct ol_batch **fresh, outlog_err *err);
 
-/* The same with what was read already, at most `limit` messages. */
-int ol_plan_batch(struct ol_relay_lane *wl, struct ol_turn *turn, struct ol_batch *batch,
+/* The same with messages that were read already, at most `limit`. */
+int ol_plan_batch(struct ol_relay_lane *lane, struct ol_turn *turn, struct ol_batch *batch,
                   size_t limit, outlog_err *err);
 
-/* Is it time to look for new messages? Not while so many claimed ones wait for a place that more of
- * them would only outlast their patience. */
-bool ol_plan_may_read(const struct ol_relay_lane *wl);
+/* Is it time to read new messages? Not while so many claimed ones wait for capacity that more of
+ * them would only exceed their patience. */
+bool ol_plan_may_read(const struct ol_relay_lane *lane);
 
-/* Destinations that can take parked messages of this lane now, as JSON; "[]" when there are none.
- */
-void ol_plan_capacity(struct ol_relay_lane *wl, struct ol_buf *out);
+/* Destinations that can take parked messages of this lane now, as JSON; "[]": none. */
+void ol_plan_capacity(struct ol_relay_lane *lane, struct ol_buf *out);
 
 /* --- idle.c --- */
 
-/* Get ready to be woken: for each new connection. */
+/* Get ready to be notified: for each new connection. */
 int ol_idle_listen(struct ol_worker *worker, outlog_err *err);
 
-/* Around each poll; has_work: something is to be done, or waits for what no writer will tell. */
+/* Around each poll. has_work: there is something to do, or something waits for an event that no
+ * writer notifies. */
 int ol_idle_before_poll(struct ol_worker *worker, outlog_err *err);
 int ol_idle_after_poll(struct ol_worker *worker, bool has_work, outlog_err *err);
 int ol_idle_wake(struct ol_worker *worker, outlog_err *err);
@@ -220,27 +254,27 @@ int64_t ol_idle_pause_us(const struct ol_worker *worker);
 /* --- lane_loop.c --- */
 
 /* Do what can be done for a lane now. *moved: there may be more to do at once. */
-int ol_lane_loop_step(struct ol_relay_lane *wl, bool *moved, outlog_err *err);
+int ol_lane_loop_step(struct ol_relay_lane *lane, bool *moved, outlog_err *err);
 
-/* Would recording what is open write nothing but the lane's row? */
-bool ol_lane_loop_is_plain(const struct ol_relay_lane *wl);
+/* Would recording the open batch write nothing but the lane's row? */
+bool ol_lane_loop_is_plain(const struct ol_relay_lane *lane);
 
 /* Begin to send what was claimed. Takes `fresh`, also on failure. */
-int ol_lane_loop_open(struct ol_relay_lane *wl, struct ol_batch *fresh, outlog_err *err);
+int ol_lane_loop_open(struct ol_relay_lane *lane, struct ol_batch *fresh, outlog_err *err);
 
 /* Is there a parked message that could be claimed now? Sets wants_due. */
-bool ol_lane_loop_finds_due(struct ol_relay_lane *wl, outlog_err *err);
+bool ol_lane_loop_finds_due(struct ol_relay_lane *lane, outlog_err *err);
 
-/* Somebody touched the lane: read what is parked in it again, and look at the settings before the
- * next claim. */
-int ol_lane_loop_reload(struct ol_relay_lane *wl, outlog_err *err);
+/* Somebody else touched the lane: read what is parked in it again, and refresh the settings before
+ * the next claim. */
+int ol_lane_loop_reload(struct ol_relay_lane *lane, outlog_err *err);
 
 /* Forget a lane that is not ours any more. */
-void ol_lane_loop_lose(struct ol_relay_lane *wl);
+void ol_lane_loop_lose(struct ol_relay_lane *lane);
 
 /* --- multi_lane_turn.c --- */
 
-/* Not behind a pooler: what makes the planner read several lanes well are settings of a session. */
+/* Not behind a pooler: the planner reads several lanes well only with settings of a session. */
 bool ol_multi_lane_turn_is_possible(const struct ol_worker *worker);
 
 /* Do for all lanes at once what can be done in one read and one commit. *moved: something was. */
@@ -249,19 +283,24 @@ void ol_multi_lane_turn_clear(struct ol_worker *worker);
 
 /* --- ownership.c --- */
 
-/* Once a second: tell that we live, renew leases, take and hand over lanes, look at settings. These
- * also when they are wanted: whoever changes a destination touches all lanes. */
+/* Once a second: write our heartbeat, renew leases, take and release lanes, refresh the settings
+ * and publish the state of the destinations. */
 int ol_ownership_heartbeat(struct ol_worker *worker, outlog_err *err);
+
+/* Refresh the settings if that is wanted before the next heartbeat: a change of a destination
+ * touches all lanes. */
 int ol_ownership_load_settings(struct ol_worker *worker, outlog_err *err);
+
+/* Give a lane back, once nothing of it is open. */
+int ol_ownership_release(struct ol_relay_lane *lane, outlog_err *err);
+
+/* Store when each destination last accepted a message, by the database's clock. Every heartbeat
+ * does this. */
+int ol_ownership_write_successes(struct ol_worker *worker, outlog_err *err);
+
+/* --- maintenance.c --- */
 
 /* Between turns: remove a chunk of what is too old, if it is time for one. */
 int ol_maintenance_step(struct ol_worker *worker, outlog_err *err);
-
-/* Give a lane back, once nothing of it is open. */
-int ol_ownership_release(struct ol_relay_lane *wl, outlog_err *err);
-
-/* Tell whoever asks when each destination last took a message, by the database's clock. Each beat
- * does. */
-int ol_ownership_write_successes(struct ol_worker *worker, outlog_err *err);
 
 #endif

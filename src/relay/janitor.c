@@ -1,25 +1,28 @@
-/* janitor.c: see janitor.h. */
+/* janitor.c: each call takes a few milliseconds, so that messages do not wait for it. */
 #include "relay/janitor.h"
 
 #include "base/clock.h"
 
-enum { CHUNK = 2000, STRETCH = 1000 }; // a few milliseconds each: messages wait for no more
+enum { JANITOR_CHUNK = 2000, JANITOR_RANGE = 1000 };
 
 int ol_janitor_sweep(struct ol_conn *conn, const struct ol_policy *policy, bool *has_more,
                      outlog_err *err)
 {
     int64_t before = ol_clock_wall_us() - policy->idempotency_us, records, keys, notices = 0,
-            told = ol_clock_wall_us() - policy->notices_us;
+            notices_before = ol_clock_wall_us() - policy->notices_us;
     if (ol_store_exec(conn, OL_Q_IDEMPOTENCY_PURGE,
-                      OL_PARAMS(ol_value_time(before), ol_value_int(CHUNK)), &records, err) < 0 ||
+                      OL_PARAMS(ol_value_time(before), ol_value_int(JANITOR_CHUNK)), &records,
+                      err) < 0 ||
         ol_store_exec(conn, OL_Q_OUTBOX_KEYS_PURGE,
-                      OL_PARAMS(ol_value_time(before), ol_value_int(CHUNK)), &keys, err) < 0)
+                      OL_PARAMS(ol_value_time(before), ol_value_int(JANITOR_CHUNK)), &keys,
+                      err) < 0)
         return -1;
     if (policy->notices_us &&
-        ol_store_exec(conn, OL_Q_NOTICES_PURGE, OL_PARAMS(ol_value_time(told), ol_value_int(CHUNK)),
+        ol_store_exec(conn, OL_Q_NOTICES_PURGE,
+                      OL_PARAMS(ol_value_time(notices_before), ol_value_int(JANITOR_CHUNK)),
                       &notices, err) < 0)
         return -1;
-    *has_more = records == CHUNK || keys == CHUNK || notices == CHUNK;
+    *has_more = records == JANITOR_CHUNK || keys == JANITOR_CHUNK || notices == JANITOR_CHUNK;
     return 0;
 }
 
@@ -31,7 +34,7 @@ int ol_janitor_prune(struct ol_conn *conn, const struct ol_policy *policy,
 
     if (ol_store_query(conn, OL_Q_OUTBOX_WINDOW,
                        OL_PARAMS(ol_value_int(lane->number), ol_value_int(*after),
-                                 ol_value_int(STRETCH)),
+                                 ol_value_int(JANITOR_RANGE)),
                        &rows, err) < 0)
         return -1;
     int got = ol_rows_next(&rows, err);
@@ -49,8 +52,8 @@ int ol_janitor_prune(struct ol_conn *conn, const struct ol_policy *policy,
                                 ol_value_int(*after), ol_value_int(last), ol_value_time(before)),
                       NULL, err) < 0)
         return -1;
-    // Numbers and times rise together, more or less: what comes after is younger still.
-    *after = count < STRETCH || newest >= before ? 0 : last;
+    // Numbers and times rise together, more or less: what comes after is younger.
+    *after = count < JANITOR_RANGE || newest >= before ? 0 : last;
     return 0;
 }
 

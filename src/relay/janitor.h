@@ -1,18 +1,19 @@
-/* janitor.h: what has to be swept out from time to time. A bounded amount of work a call. */
+/* janitor.h: deletes what is older than the policy keeps it. Each call does a bounded amount of
+ * work. */
 #ifndef OL_RELAY_JANITOR_H
 #define OL_RELAY_JANITOR_H
 
 #include "outbox/lane/lane.h"
 #include "relay/policy.h"
 
-/* Delete answers of commands (I1), keys of messages that are gone (I5), and notices, that are older
- * than the policy keeps them. *has_more: it was a full chunk, and others may be left. */
+/* Delete responses of commands (I1), keys of messages that are gone (I5), and notices that are
+ * older than the policy keeps them. *has_more: it was a full chunk, so there may be more. */
 int ol_janitor_sweep(struct ol_conn *conn, const struct ol_policy *policy, bool *has_more,
                      outlog_err *err);
 
-/* Delete published messages that are older than the policy keeps them (O10), from the next stretch
- * of a lane that is ours. *after is where the stretch begins, 0 first, and is moved on; 0 again:
- * all that was old enough has been seen. now_us is the database's time. */
+/* Delete published messages that are older than the policy keeps them (O10), from the next range of
+ * a lane that is ours. *after is where the range begins, 0 first, and is moved on; 0 again:
+ * everything old enough has been seen. now_us is the database's time. */
 int ol_janitor_prune(struct ol_conn *conn, const struct ol_policy *policy,
                      const struct ol_lane *lane, int64_t now_us, int64_t *after, outlog_err *err);
 

@@ -1,4 +1,4 @@
-/* lane_loop.c: a lane's step: record what was claimed, claim what comes next.
+/* lane_loop.c: one step of a lane: record what was claimed, claim what comes next.
  *
  * A turn is built without changing anything, written in one transaction, and applied to memory only
  * when it is known to be stored. So a turn can be built again after a lost connection, and a fenced
@@ -9,309 +9,331 @@
 
 #include <stdlib.h>
 
-/* Forget a lane that is not ours any more. Whatever is on the wire ends by its own token, if it has
- * one; the rest was parked by whoever took the lane. */
-void ol_lane_loop_lose(struct ol_relay_lane *wl)
+enum { LANE_RETRY_US = 100000 }; /* pause after a store error */
+
+/* Messages on the wire end by their own token, if they have one; the new owner has parked the
+ * others. */
+void ol_lane_loop_lose(struct ol_relay_lane *lane)
 {
-    struct ol_worker *worker = wl->worker;
-    wl->is_owned = false;
-    worker->owned--;
-    if (wl->open) {
-        for (size_t i = 0; i < wl->open->count; i++)
-            wl->open->items[i].is_parked = false; // outcomes of these are dropped
-        wl->open->next = wl->loose;
-        wl->loose = wl->open;
-        wl->open = NULL;
+    lane->is_owned = false;
+    lane->worker->lanes.owned_count--;
+    if (lane->open) {
+        for (size_t i = 0; i < lane->open->count; i++)
+            lane->open->messages[i].is_parked = false; // outcomes of these are dropped
+        lane->open->next = lane->loose;
+        lane->loose = lane->open;
+        lane->open = NULL;
     }
-    for (struct ol_batch *batch = wl->loose; batch; batch = batch->next)
+    for (struct ol_batch *batch = lane->loose; batch; batch = batch->next)
         ol_batch_drop_unsent(batch);
-    wl->has_finished = true; // what ended already is recorded by its own token, or dropped
+    lane->has_finished = true; // what ended already is recorded by its own token, or dropped
 }
 
-int ol_lane_loop_reload(struct ol_relay_lane *wl, outlog_err *err)
+int ol_lane_loop_reload(struct ol_relay_lane *lane, outlog_err *err)
 {
-    wl->worker->wants_settings = true;
-    return ol_lane_reload(wl->worker->conn, &wl->lane, err);
+    lane->worker->wants_settings = true;
+    return ol_lane_reload(lane->worker->conn, &lane->outbox, err);
 }
 
-static bool claims_parked(const struct ol_relay_lane *wl)
+/* --- building a turn --- */
+
+static bool may_claim(const struct ol_relay_lane *lane)
 {
-    return wl->wants_due && !wl->gives_back && !wl->worker->wants_settings &&
-           atomic_load(wl->worker->stop) == 0;
+    return !lane->gives_back && atomic_load(lane->worker->stop) == 0;
 }
 
-/* Leases of rows count from `before` their claim was sent, and not from when the round began: other
- * lanes' turns may have taken long, and then these would have no time left to be sent. */
-static int start_parked(struct ol_relay_lane *wl, struct ol_batch *holder,
-                        struct ol_claimed_message *items, size_t count, int64_t before,
+static int build_turn(struct ol_relay_lane *lane, struct ol_batch **fresh, struct ol_buf *capacity,
+                      outlog_err *err)
+{
+    struct ol_worker *worker = lane->worker;
+    struct ol_turn *turn = &worker->turn;
+
+    ol_turn_begin(turn, &lane->outbox);
+    ol_side_effects_reset(&worker->effects);
+    turn->row_lease_us = lane->outbox.lease_us;
+    turn->reap = lane->wants_reap;
+    if (lane->open)
+        ol_outcomes_open(worker, lane->open);
+    for (struct ol_batch *batch = lane->loose; batch; batch = batch->next)
+        ol_outcomes_loose(worker, batch);
+    ol_map_clear(&worker->scratch.parked);
+    ol_map_clear(&worker->scratch.parked_to);
+    if (may_claim(lane) && ol_plan_may_read(lane) && ol_plan_claim(lane, fresh, err) < 0)
+        return -1;
+    if (may_claim(lane) && lane->wants_due && !worker->wants_settings) {
+        ol_plan_capacity(lane, capacity);
+        turn->capacity = capacity->data;
+    }
+    ol_side_effects_attach(&worker->effects, turn);
+    return 0;
+}
+
+static bool is_empty_turn(const struct ol_relay_lane *lane)
+{
+    const struct ol_turn *turn = &lane->worker->turn;
+    return !lane->open && !turn->finished_count && !turn->planned_count && !turn->sent_count &&
+           turn->head == lane->outbox.head && !turn->capacity && !turn->reap;
+}
+
+/* Keys that failed in the batch being recorded must block the plan of the same turn. */
+static void block_failed_keys(struct ol_relay_lane *lane, int64_t by)
+{
+    for (size_t i = 0; lane->open && i < lane->open->count; i++) {
+        struct ol_claimed_message *message = &lane->open->messages[i];
+        if (lane->open->items[i].state != OL_ITEM_DONE ||
+            message->outcome.kind != OUTLOG_PUBLISH_OK)
+            ol_outcomes_count_key(lane, message, by);
+    }
+}
+
+/* --- applying a turn --- */
+
+static void add_counts(const struct ol_map *from, struct ol_map *to)
+{
+    for (size_t i = 0; i < from->room; i++)
+        if (from->entries[i].key)
+            ol_map_add(to, from->entries[i].key, from->entries[i].count);
+}
+
+int ol_lane_loop_open(struct ol_relay_lane *lane, struct ol_batch *fresh, outlog_err *err)
+{
+    fresh->claimed_at = lane->worker->clock.now;
+    fresh->claim = ol_delivery_span_since(lane->worker->clock.now);
+    lane->open = fresh;
+    return ol_batch_link(lane->worker, fresh) ? 0 : ol_no_memory(err);
+}
+
+/* Leases of rows count from `before` their claim was sent, and not from the start of the round: the
+ * turns of other lanes may have taken long, and then no time would be left to send these. */
+static int start_parked(struct ol_relay_lane *lane, struct ol_batch *parked, int64_t before,
                         outlog_err *err)
 {
-    holder->items = items;
-    holder->count = count;
-    holder->claimed_at = before;
-    holder->claim = ol_delivery_span_since(before);
-    holder->lease_end = before + wl->worker->turn.row_lease_us;
-    if (!ol_batch_link(wl->worker, holder))
+    parked->claimed_at = before;
+    parked->claim = ol_delivery_span_since(before);
+    parked->lease_end = before + lane->worker->turn.row_lease_us;
+    if (!ol_batch_wrap(parked) || !ol_batch_link(lane->worker, parked))
         return ol_no_memory(err);
-    for (size_t i = 0; i < count; i++)
-        ol_outcomes_if_spent(wl, &items[i]);
-    holder->next = wl->loose;
-    wl->loose = holder;
+    for (size_t i = 0; i < parked->count; i++)
+        ol_outcomes_if_spent(lane, &parked->items[i]);
+    parked->next = lane->loose;
+    lane->loose = parked;
     return 0;
 }
 
-static int build(struct ol_relay_lane *wl, struct ol_batch **fresh, struct ol_buf *rooms,
-                 outlog_err *err)
+/* The turn is stored: memory follows. Takes *fresh and *parked as far as they are used. */
+static int apply_turn(struct ol_relay_lane *lane, struct ol_batch **fresh, struct ol_batch **parked,
+                      int64_t before, outlog_err *err)
 {
-    struct ol_worker *worker = wl->worker;
-    struct ol_turn *turn = &worker->turn;
-    bool may_claim = !wl->gives_back && atomic_load(worker->stop) == 0;
-
-    ol_turn_begin(turn, &wl->lane);
-    ol_side_effects_reset(&worker->record);
-    turn->row_lease_us = wl->lane.lease_us;
-    turn->reap = wl->wants_reap;
-    if (wl->open)
-        ol_outcomes_open(worker, wl->open);
-    for (struct ol_batch *batch = wl->loose; batch; batch = batch->next)
-        ol_outcomes_loose(worker, batch);
-    ol_map_clear(&worker->parked);
-    ol_map_clear(&worker->parked_to);
-    if (may_claim && ol_plan_may_read(wl)) {
-        if (ol_plan_claim(wl, fresh, err) < 0)
+    struct ol_worker *worker = lane->worker;
+    lane->wants_reap = false;
+    lane->wants_due = (*parked)->count > 0;
+    if (lane->open)
+        ol_outcomes_apply_open(lane);
+    ol_outcomes_apply_loose(lane);
+    add_counts(&worker->scratch.parked, &lane->outbox.keys);
+    add_counts(&worker->scratch.parked_to, &lane->outbox.waiting);
+    // The claim is stored, even if the store cannot be read now. If it were forgotten here, the
+    // next turn would record its messages as published.
+    if (lane->outbox.is_reaped && ol_lane_reload(worker->conn, &lane->outbox, err) < 0)
+        ol_lane_invalidate(&lane->outbox);
+    if (*fresh && (*fresh)->count) {
+        struct ol_batch *claimed = *fresh;
+        *fresh = NULL;
+        if (ol_lane_loop_open(lane, claimed, err) < 0)
             return -1;
     }
-    if (claims_parked(wl)) {
-        ol_plan_capacity(wl, rooms);
-        turn->rooms = rooms->data;
+    if ((*parked)->count) {
+        if (start_parked(lane, *parked, before, err) < 0)
+            return -1;
+        *parked = NULL;
     }
-    ol_side_effects_attach(&worker->record, turn);
     return 0;
 }
 
-/* Keys that failed in the batch being recorded must block the plan made beside it. */
-static void block_failed_keys(struct ol_relay_lane *wl, int64_t by)
+static int apply_result(struct ol_relay_lane *lane, enum ol_turn_result result,
+                        struct ol_batch **fresh, struct ol_batch **parked, int64_t before,
+                        outlog_err *err)
 {
-    for (size_t i = 0; wl->open && i < wl->open->count; i++) {
-        struct ol_claimed_message *item = &wl->open->items[i];
-        if (item->state != OL_CLAIMED_DONE || item->outcome.kind != OUTLOG_PUBLISH_OK)
-            ol_outcomes_count_key(wl, item, by);
+    switch (result) {
+    case OL_TURN_STALE:
+        lane->wants_read = true; // what was read must be read again
+        return ol_lane_loop_reload(lane, err);
+    case OL_TURN_FENCED:
+        lane->worker->stats->fenced++;
+        ol_lane_loop_lose(lane);
+        return 0;
+    default:
+        return apply_turn(lane, fresh, parked, before, err);
     }
 }
 
-/* Keys of the messages that the plan parked with attempts 0. */
-static void apply_parked_keys(struct ol_relay_lane *wl)
+static int take_turn(struct ol_relay_lane *lane, outlog_err *err)
 {
-    struct ol_map *parked = &wl->worker->parked;
-    for (size_t i = 0; i < parked->capacity; i++)
-        if (parked->entries[i].key)
-            ol_map_add(&wl->lane.keys, parked->entries[i].key, parked->entries[i].count);
-    parked = &wl->worker->parked_to;
-    for (size_t i = 0; i < parked->capacity; i++)
-        if (parked->entries[i].key)
-            ol_map_add(&wl->lane.waiting, parked->entries[i].key, parked->entries[i].count);
-}
-
-/* What was claimed is on its way. */
-int ol_lane_loop_open(struct ol_relay_lane *wl, struct ol_batch *fresh, outlog_err *err)
-{
-    fresh->claimed_at = wl->worker->now;
-    fresh->claim = ol_delivery_span_since(wl->worker->now);
-    wl->open = fresh;
-    return ol_batch_link(wl->worker, fresh) ? 0 : ol_no_memory(err);
-}
-
-static int take_turn(struct ol_relay_lane *wl, outlog_err *err)
-{
-    struct ol_worker *worker = wl->worker;
-    struct ol_batch *fresh = NULL, *holder = calloc(1, sizeof *holder);
-    struct ol_buf rooms = {0};
-    struct ol_claimed_message *items;
-    size_t count;
+    struct ol_worker *worker = lane->worker;
+    struct ol_batch *fresh = NULL, *parked = calloc(1, sizeof *parked);
+    struct ol_buf capacity = {0};
     enum ol_turn_result result;
     int outcome = -1;
 
-    if (!holder)
+    if (!parked)
         return ol_no_memory(err);
-    holder->lane = wl;
-    block_failed_keys(wl, 1);
-    int built = build(wl, &fresh, &rooms, err);
-    block_failed_keys(wl, -1);
-    if (built < 0)
+    parked->lane = lane;
+    block_failed_keys(lane, 1);
+    outcome = build_turn(lane, &fresh, &capacity, err);
+    block_failed_keys(lane, -1);
+    if (outcome < 0 || is_empty_turn(lane))
         goto out;
-    struct ol_turn *t = &worker->turn;
-    bool is_empty = !wl->open && !t->finished_count && !t->planned_count && !t->sent_count &&
-                    t->head == wl->lane.head && !t->rooms && !t->reap;
-    if (is_empty) {
-        outcome = 0;
-        goto out;
-    }
     int64_t before = ol_clock_boot_us();
-    if (ol_turn_write(worker->conn, &wl->lane, t, &holder->arena, &items, &count, &result, err) < 0)
+    outcome = ol_turn_write(worker->conn, &lane->outbox, &worker->turn, &parked->arena,
+                            &parked->messages, &parked->count, &result, err);
+    if (outcome < 0)
         goto out;
-    outcome = 0;
     worker->stats->recorded_at = ol_clock_boot_us();
-    if (result == OL_TURN_STALE) {
-        outcome = ol_lane_loop_reload(wl, err);
-        wl->wants_read = true; // what was read must be read again
-        goto out;
-    }
-    if (result == OL_TURN_FENCED) {
-        worker->stats->fenced++;
-        ol_lane_loop_lose(wl);
-        goto out;
-    }
-    wl->wants_reap = false;
-    wl->wants_due = count > 0;
-    if (wl->open)
-        ol_outcomes_apply_open(wl);
-    ol_outcomes_apply_loose(wl);
-    apply_parked_keys(wl);
-    // What is claimed is claimed, also when the store cannot be read now: were it forgotten here,
-    // the next turn would record it as published.
-    if (wl->lane.is_reaped && ol_lane_reload(worker->conn, &wl->lane, err) < 0)
-        ol_lane_invalidate(&wl->lane);
-    if (fresh && fresh->count) {
-        outcome = ol_lane_loop_open(wl, fresh, err);
-        fresh = NULL;
-        if (outcome < 0)
-            goto out;
-    }
-    if (count) {
-        outcome = start_parked(wl, holder, items, count, before, err);
-        holder = outcome == 0 ? NULL : holder;
-    }
+    outcome = apply_result(lane, result, &fresh, &parked, before, err);
 out:
     if (fresh)
         ol_batch_free(fresh);
-    if (holder)
-        ol_batch_free(holder);
-    ol_buf_clear(&rooms);
+    if (parked)
+        ol_batch_free(parked);
+    ol_buf_clear(&capacity);
     return outcome;
 }
 
-static int turn(struct ol_relay_lane *wl, outlog_err *err)
+static int take_overlapped_turn(struct ol_relay_lane *lane, outlog_err *err)
 {
-    wl->is_in_turn = true;
-    ol_overlap_begin(wl->worker);
-    int result = take_turn(wl, err);
-    ol_overlap_end(wl->worker);
+    lane->is_in_turn = true;
+    ol_batch_overlap_begin(lane->worker);
+    int result = take_turn(lane, err);
+    ol_batch_overlap_end(lane->worker);
     return result;
 }
 
 /* --- a lane's step --- */
 
-/* Rows that are due may all stand behind their keys or a closed destination: look before writing.
- * Where all of them are for one that hangs there is no need to look. */
-bool ol_lane_loop_finds_due(struct ol_relay_lane *wl, outlog_err *err)
+/* Rows that are due may all be behind their keys or for a closed destination: check before writing.
+ * If all of them are for a destination that hangs, no query is needed. */
+bool ol_lane_loop_finds_due(struct ol_relay_lane *lane, outlog_err *err)
 {
-    struct ol_buf rooms = {0};
+    struct ol_buf capacity = {0};
     bool has = false;
-    for (struct ol_target *t = wl->worker->targets.first; t; t = t->next)
+    for (struct ol_target *t = lane->worker->targets.first; t; t = t->next)
         t->planned = 0;
-    ol_plan_capacity(wl, &rooms);
-    if (rooms.bytes > 2 && ol_lane_has_due(wl->worker->conn, &wl->lane, rooms.data, &has, err) < 0)
+    ol_plan_capacity(lane, &capacity);
+    if (capacity.bytes > 2 &&
+        ol_lane_has_due(lane->worker->conn, &lane->outbox, capacity.data, &has, err) < 0)
         has = false;
-    wl->wants_due = has;
-    ol_buf_clear(&rooms);
+    lane->wants_due = has;
+    ol_buf_clear(&capacity);
     return has;
 }
 
-static int end_orphan(struct ol_relay_lane *wl, struct ol_claimed_message *item, outlog_err *err)
+static int end_orphan(struct ol_relay_lane *lane, struct ol_relay_item *item, outlog_err *err)
 {
-    struct ol_worker *worker = wl->worker;
+    struct ol_worker *worker = lane->worker;
     bool is_ours;
-    ol_turn_begin(&worker->turn, &wl->lane);
-    ol_side_effects_reset(&worker->record);
+    ol_turn_begin(&worker->turn, &lane->outbox);
+    ol_side_effects_reset(&worker->effects);
     ol_outcomes_one(worker, item);
-    ol_side_effects_attach(&worker->record, &worker->turn);
-    if (ol_turn_finish_orphan(worker->conn, &wl->lane, &worker->turn, &is_ours, err) < 0)
+    ol_side_effects_attach(&worker->effects, &worker->turn);
+    if (ol_turn_finish_orphan(worker->conn, &lane->outbox, &worker->turn, &is_ours, err) < 0)
         return -1;
     if (is_ours)
-        ol_outcomes_apply_one(wl, item);
-    item->is_parked = false;
+        ol_outcomes_apply_one(lane, item);
+    item->claimed->is_parked = false;
     return 0;
 }
 
-/* Stragglers of a lane that somebody else has now still end by their own token (rule 13), each for
- * itself: one may have been given to somebody else, and the others not. */
-static int end_orphans(struct ol_relay_lane *wl, outlog_err *err)
+/* Stragglers of a lane that has another owner now still end by their own token (rule 13), one by
+ * one: some of them may have been claimed by others since. */
+static int end_orphans(struct ol_relay_lane *lane, outlog_err *err)
 {
-    for (struct ol_batch *batch = wl->loose; batch; batch = batch->next)
+    for (struct ol_batch *batch = lane->loose; batch; batch = batch->next)
         for (size_t i = 0; i < batch->count; i++) {
-            struct ol_claimed_message *item = &batch->items[i];
-            if (item->state != OL_CLAIMED_DONE || !item->is_parked ||
-                end_orphan(wl, item, err) == 0)
+            struct ol_relay_item *item = &batch->items[i];
+            if (item->state != OL_ITEM_DONE || !item->claimed->is_parked ||
+                end_orphan(lane, item, err) == 0)
                 continue;
-            wl->retry_at = wl->worker->now + 100000;
+            lane->retry_at = lane->worker->clock.now + LANE_RETRY_US;
             return -1;
         }
-    ol_outcomes_apply_loose(wl);
+    ol_outcomes_apply_loose(lane);
     return 0;
 }
 
-bool ol_lane_loop_is_plain(const struct ol_relay_lane *wl)
+bool ol_lane_loop_is_plain(const struct ol_relay_lane *lane)
 {
-    if (wl->loose || wl->wants_due || wl->wants_reap || wl->gives_back ||
-        atomic_load(wl->worker->stop))
+    if (lane->loose || lane->wants_due || lane->wants_reap || lane->gives_back ||
+        atomic_load(lane->worker->stop))
         return false;
-    for (size_t i = 0; wl->open && i < wl->open->count; i++) {
-        const struct ol_claimed_message *item = &wl->open->items[i];
-        if (item->state != OL_CLAIMED_DONE || item->outcome.kind != OUTLOG_PUBLISH_OK ||
-            item->is_kept || item->at_most_once || item->notice || item->is_push ||
-            ol_effect_is_message(item))
+    for (size_t i = 0; lane->open && i < lane->open->count; i++) {
+        const struct ol_relay_item *item = &lane->open->items[i];
+        if (item->state != OL_ITEM_DONE || item->claimed->outcome.kind != OUTLOG_PUBLISH_OK ||
+            item->is_kept || item->claimed->at_most_once || item->notification || item->is_push ||
+            ol_effect_is_message(item->claimed))
             return false;
     }
     return true;
 }
 
 /* A batch that went well can wait a moment to be recorded: at a steady pace the next claim of the
- * lane comes within milliseconds and records it in the same commit. Not what a crash meanwhile
- * would condemn, nor what others wait for. */
-static bool lingers(struct ol_relay_lane *wl)
+ * lane comes within milliseconds and records it in the same commit. This does not apply to messages
+ * that a crash meanwhile would make DEAD, nor to those that others wait for. */
+static bool may_linger(struct ol_relay_lane *lane)
 {
-    struct ol_worker *worker = wl->worker;
-    int64_t until = wl->open ? wl->open->claimed_at + OL_RELAY_LINGER_US : 0;
+    struct ol_worker_clock *clock = &lane->worker->clock;
+    int64_t until = lane->open ? lane->open->claimed_at + OL_RELAY_LINGER_US : 0;
 
-    if (until <= worker->now || !ol_lane_loop_is_plain(wl))
+    if (until <= clock->now || !ol_lane_loop_is_plain(lane))
         return false;
-    if (until < worker->linger_until)
-        worker->linger_until = until;
+    if (until < clock->linger_until)
+        clock->linger_until = until;
     return true;
 }
 
-int ol_lane_loop_step(struct ol_relay_lane *wl, bool *moved, outlog_err *err)
+static void pump_lane(struct ol_relay_lane *lane)
 {
-    struct ol_worker *worker = wl->worker;
-    if (worker->now < wl->retry_at)
-        return 0;
-    if (!wl->is_owned)
-        return wl->has_finished ? end_orphans(wl, err) : 0;
-    if (wl->open)
-        ol_batch_pump(worker, wl->open);
-    for (struct ol_batch *batch = wl->loose; batch; batch = batch->next) {
+    struct ol_worker *worker = lane->worker;
+    if (lane->open)
+        ol_batch_pump(worker, lane->open);
+    for (struct ol_batch *batch = lane->loose; batch; batch = batch->next) {
         ol_batch_pump(worker, batch);
-        if (worker->now - batch->claimed_at > worker->options->patience_us || wl->gives_back ||
-            atomic_load(worker->stop))
+        if (worker->clock.now - batch->claimed_at > worker->options->patience_us ||
+            !may_claim(lane))
             ol_batch_release_unsent(batch);
     }
-    if (wl->open && !ol_batch_is_ready(worker, wl->open))
+}
+
+/* Is there anything to record or to claim now? */
+static bool needs_turn(struct ol_relay_lane *lane, outlog_err *err)
+{
+    if (lane->open && !ol_batch_is_ready(lane->worker, lane->open))
+        return false;
+    bool may_read = ol_plan_may_read(lane);
+    if (!may_read && may_linger(lane))
+        return false;
+    return lane->open || lane->has_finished || may_read || lane->wants_reap ||
+           (lane->wants_due && ol_lane_loop_finds_due(lane, err));
+}
+
+int ol_lane_loop_step(struct ol_relay_lane *lane, bool *moved, outlog_err *err)
+{
+    struct ol_worker *worker = lane->worker;
+    if (worker->clock.now < lane->retry_at)
         return 0;
-    bool reads = ol_plan_may_read(wl);
-    if (!reads && lingers(wl))
+    if (!lane->is_owned)
+        return lane->has_finished ? end_orphans(lane, err) : 0;
+    pump_lane(lane);
+    if (!needs_turn(lane, err))
         return 0;
-    if (!wl->open && !wl->has_finished && !reads && !wl->wants_reap &&
-        (!wl->wants_due || !ol_lane_loop_finds_due(wl, err)))
-        return 0;
-    int64_t claim_no = wl->lane.claim_no;
-    if (turn(wl, err) < 0) {
-        wl->retry_at = worker->now + 100000;
-        if (worker->now > wl->lane.lease_end)
-            ol_lane_loop_lose(wl);
+    int64_t claim_no = lane->outbox.claim_no;
+    if (take_overlapped_turn(lane, err) < 0) {
+        lane->retry_at = worker->clock.now + LANE_RETRY_US;
+        if (worker->clock.now > lane->outbox.lease_end)
+            ol_lane_loop_lose(lane);
         return -1;
     }
-    *moved |= wl->lane.claim_no != claim_no || ol_plan_may_read(wl);
-    if (wl->open)
-        ol_batch_pump(worker, wl->open);
+    *moved |= lane->outbox.claim_no != claim_no || ol_plan_may_read(lane);
+    if (lane->open)
+        ol_batch_pump(worker, lane->open);
     return 0;
 }

@@ -1,43 +1,43 @@
-/* ownership.c: which lanes are ours, and that others know it. */
-#include "base/timestamp.h"
+/* ownership.c: which lanes are ours, and what other relays and operators see of us. */
 #include "relay/internal.h"
 
 #include "base/clock.h"
-#include "relay/janitor.h"
+#include "base/timestamp.h"
 #include "telemetry/report.h"
 
-enum { BEAT_US = 1000000 };
+enum { HEARTBEAT_US = 1000000 };
 
-/* Lanes come with a new generation, and stay. */
-static int know_lanes(struct ol_worker *worker, int64_t count, outlog_err *err)
+/* A new generation adds lanes; lanes are never removed. */
+static int add_lanes(struct ol_worker *worker, int64_t count, outlog_err *err)
 {
     if (count > OL_RELAY_LANES_MAX)
-        return ol_fail(err, OUTLOG_STORE_ERROR, "more lanes than this relay knows");
-    for (; worker->lane_count < (size_t)count; worker->lane_count++) {
-        struct ol_relay_lane *wl = &worker->lanes[worker->lane_count];
-        wl->worker = worker;
-        wl->limit = worker->options->batch;
-        wl->lane = (struct ol_lane){.number = (int)worker->lane_count,
-                                    .run = worker->run,
-                                    .lease_us = worker->options->lease_us,
-                                    .has_gaps = worker->conn->store->has_gaps,
-                                    .fallen = ol_side_effects_abandoned,
-                                    .context = &worker->record};
+        return ol_fail(err, OUTLOG_STORE_ERROR, "the store has %lld lanes, this relay supports %d",
+                       (long long)count, OL_RELAY_LANES_MAX);
+    for (; worker->lanes.count < (size_t)count; worker->lanes.count++) {
+        struct ol_relay_lane *lane = &worker->lanes.all[worker->lanes.count];
+        lane->worker = worker;
+        lane->limit = worker->options->batch;
+        lane->outbox = (struct ol_lane){.number = (int)worker->lanes.count,
+                                        .run = worker->run,
+                                        .lease_us = worker->options->lease_us,
+                                        .has_gaps = worker->conn->store->has_gaps,
+                                        .abandoned = ol_side_effects_abandoned,
+                                        .context = &worker->effects};
     }
     return 0;
 }
 
-/* Tell that we live, see who else does, and learn the database's clock: times in messages are its
- * times. It is read after the answer came, so a message can be late by that much and never early.
- */
+/* Write our heartbeat, count the live relays, and learn the database's clock: times in messages are
+ * its times. The clock is read after the answer came, so a message can be late by that much and
+ * never early. */
 static int count_relays(struct ol_worker *worker, int64_t *live, outlog_err *err)
 {
     int64_t dead_after = worker->options->lease_us;
     struct ol_rows rows;
-    if (ol_store_exec(worker->conn, OL_Q_RELAY_BEAT,
+    if (ol_store_exec(worker->conn, OL_Q_RELAY_HEARTBEAT,
                       OL_PARAMS(ol_value_text(worker->run), ol_value_text(worker->options->name)),
                       NULL, err) < 0 ||
-        ol_store_exec(worker->conn, OL_Q_RELAY_FORGET, OL_PARAMS(ol_value_int(dead_after * 10)),
+        ol_store_exec(worker->conn, OL_Q_RELAYS_PURGE, OL_PARAMS(ol_value_int(dead_after * 10)),
                       NULL, err) < 0)
         return -1;
     if (ol_store_query(worker->conn, OL_Q_RELAY_COUNT, OL_PARAMS(ol_value_int(dead_after)), &rows,
@@ -47,20 +47,20 @@ static int count_relays(struct ol_worker *worker, int64_t *live, outlog_err *err
     int64_t lanes = 0;
     if (got > 0) {
         *live = ol_rows_int(&rows, 0);
-        worker->ahead_us = ol_rows_time(&rows, 1) - ol_clock_boot_us();
+        worker->clock.ahead_us = ol_rows_time(&rows, 1) - ol_clock_boot_us();
         lanes = ol_rows_int(&rows, 2);
-        worker->newest_first = (int)ol_rows_int(&rows, 3);
+        worker->lanes.newest_first = (int)ol_rows_int(&rows, 3);
     }
     ol_rows_end(&rows);
-    return got < 0 ? -1 : know_lanes(worker, lanes, err);
+    return got < 0 ? -1 : add_lanes(worker, lanes, err);
 }
 
 struct free_lane {
     int number, first_lane, generation_size;
 };
 
-static int find_free(struct ol_worker *worker, struct free_lane *free_lanes, size_t *count,
-                     outlog_err *err)
+static int read_free_lanes(struct ol_worker *worker, struct free_lane *free_lanes, size_t *count,
+                           outlog_err *err)
 {
     struct ol_rows rows;
     int64_t is_safe;
@@ -80,127 +80,129 @@ static int find_free(struct ol_worker *worker, struct free_lane *free_lanes, siz
     return more < 0 ? -1 : 0;
 }
 
-static int take(struct ol_relay_lane *wl, const struct free_lane *free_lane, outlog_err *err)
+static int take_lane(struct ol_relay_lane *lane, const struct free_lane *free_lane, outlog_err *err)
 {
-    struct ol_worker *worker = wl->worker;
+    struct ol_worker *worker = lane->worker;
     bool taken;
     int64_t parked;
     outlog_err why;
 
-    if (ol_lane_check(worker->conn, &wl->lane, &why) < 0) {
+    if (ol_lane_check(worker->conn, &lane->outbox, &why) < 0) {
         if (why.code != OUTLOG_STORE_ERROR) {
             *err = why;
             return -1;
         }
-        ol_report_store_error(&why); // the other lanes are well
+        ol_report_store_error(&why); // the other lanes can still be taken
         return 0;
     }
-    if (ol_lane_take(worker->conn, &wl->lane, worker->options->name, &taken, &parked, err) < 0)
+    if (ol_lane_take(worker->conn, &lane->outbox, worker->options->name, &taken, &parked, err) < 0)
         return -1;
     if (!taken)
         return 0;
-    wl->first_lane = free_lane->first_lane;
-    wl->generation_size = free_lane->generation_size;
-    wl->is_owned = wl->wants_read = wl->wants_due = true;
-    wl->gives_back = false;
-    worker->owned++;
+    lane->first_lane = free_lane->first_lane;
+    lane->generation_size = free_lane->generation_size;
+    lane->is_owned = lane->wants_read = lane->wants_due = true;
+    lane->gives_back = false;
+    worker->lanes.owned_count++;
     if (worker->stats->taken++ == 0)
         worker->stats->started_at = ol_clock_boot_us();
     worker->stats->parked += parked;
     return 0;
 }
 
-static size_t owned_of(const struct ol_worker *worker, int first_lane)
+static size_t count_owned(const struct ol_worker *worker, int first_lane)
 {
     size_t count = 0;
-    for (size_t i = 0; i < worker->lane_count; i++)
-        count += worker->lanes[i].is_owned && worker->lanes[i].first_lane == first_lane;
+    for (size_t i = 0; i < worker->lanes.count; i++)
+        count += worker->lanes.all[i].is_owned && worker->lanes.all[i].first_lane == first_lane;
     return count;
 }
 
-/* Each generation is shared by itself: the lanes of an old one have nothing to do. */
-static size_t share_of(int generation_size, int64_t live)
+/* Each generation is divided separately: the lanes of an old one have nothing to do. */
+static size_t find_fair_share(int generation_size, int64_t live)
 {
     return ((size_t)generation_size + (size_t)live - 1) / (size_t)live;
 }
 
-static int take_free(struct ol_worker *worker, int64_t live, outlog_err *err)
+static int take_free_lanes(struct ol_worker *worker, int64_t live, outlog_err *err)
 {
     struct free_lane free_lanes[OL_RELAY_LANES_MAX];
     size_t count;
 
-    if (worker->owned >= worker->lane_count)
+    if (worker->lanes.owned_count >= worker->lanes.count)
         return 0;
-    if (find_free(worker, free_lanes, &count, err) < 0)
+    if (read_free_lanes(worker, free_lanes, &count, err) < 0)
         return -1;
     for (size_t i = 0; i < count; i++) {
         const struct free_lane *f = &free_lanes[i];
-        struct ol_relay_lane *wl = &worker->lanes[f->number];
-        if ((size_t)f->number >= worker->lane_count || wl->is_owned || wl->loose ||
-            owned_of(worker, f->first_lane) >= share_of(f->generation_size, live))
+        struct ol_relay_lane *lane = &worker->lanes.all[f->number];
+        if ((size_t)f->number >= worker->lanes.count || lane->is_owned || lane->loose ||
+            count_owned(worker, f->first_lane) >= find_fair_share(f->generation_size, live))
             continue;
-        if (take(wl, f, err) < 0)
+        if (take_lane(lane, f, err) < 0)
             return -1;
     }
     return 0;
 }
 
-/* Hand one lane over where we hold more than our share. */
-static void give_some(struct ol_worker *worker, int64_t live)
+/* Release one lane if we hold more than our share. */
+static void release_surplus(struct ol_worker *worker, int64_t live)
 {
-    for (size_t i = worker->lane_count; i-- > 0;) {
-        struct ol_relay_lane *wl = &worker->lanes[i];
-        if (wl->is_owned && !wl->gives_back &&
-            owned_of(worker, wl->first_lane) > share_of(wl->generation_size, live)) {
-            wl->gives_back = true;
+    for (size_t i = worker->lanes.count; i-- > 0;) {
+        struct ol_relay_lane *lane = &worker->lanes.all[i];
+        if (lane->is_owned && !lane->gives_back &&
+            count_owned(worker, lane->first_lane) > find_fair_share(lane->generation_size, live)) {
+            lane->gives_back = true;
             return;
         }
     }
 }
 
-static int renew_all(struct ol_worker *worker, outlog_err *err)
+static int renew_leases(struct ol_worker *worker, outlog_err *err)
 {
-    for (size_t i = 0; i < worker->lane_count; i++) {
-        struct ol_relay_lane *wl = &worker->lanes[i];
+    for (size_t i = 0; i < worker->lanes.count; i++) {
+        struct ol_relay_lane *lane = &worker->lanes.all[i];
         bool held;
-        if (!wl->is_owned || wl->lane.lease_end - worker->now > worker->options->lease_us * 2 / 3)
+        if (!lane->is_owned ||
+            lane->outbox.lease_end - worker->clock.now > worker->options->lease_us * 2 / 3)
             continue;
-        if (ol_lane_renew(worker->conn, &wl->lane, &held, err) < 0)
+        if (ol_lane_renew(worker->conn, &lane->outbox, &held, err) < 0)
             return -1;
         if (!held) {
             worker->stats->fenced++;
-            ol_lane_loop_lose(wl);
+            ol_lane_loop_lose(lane);
         }
     }
     return 0;
 }
 
-int ol_ownership_release(struct ol_relay_lane *wl, outlog_err *err)
+int ol_ownership_release(struct ol_relay_lane *lane, outlog_err *err)
 {
-    struct ol_worker *worker = wl->worker;
-    if (wl->open || wl->has_finished)
+    struct ol_worker *worker = lane->worker;
+    if (lane->open || lane->has_finished)
         return 0;
-    if (ol_lane_release(worker->conn, &wl->lane, err) < 0)
+    if (ol_lane_release(worker->conn, &lane->outbox, err) < 0)
         return -1;
-    wl->is_owned = wl->gives_back = false;
-    worker->owned--;
+    lane->is_owned = lane->gives_back = false;
+    worker->lanes.owned_count--;
     return 0;
 }
 
-/* Show breakers to whoever asks: rows only for those that are not closed. */
-static int show_breakers(struct ol_worker *worker, outlog_err *err)
+/* Others read the breakers from rows; a closed breaker has none. */
+static int write_breakers(struct ol_worker *worker, outlog_err *err)
 {
     for (struct ol_target *t = worker->targets.first; t; t = t->next) {
-        enum ol_breaker_state state = ol_breaker_state(&t->breaker, worker->now);
+        enum ol_breaker_state state = ol_breaker_state(&t->breaker, worker->clock.now);
         int64_t ready_at = state == OL_BREAKER_OPEN ? ol_breaker_ready_at(&t->breaker) : 0;
-        if (!t->outlet || t->is_retired || (state == t->shown && ready_at == t->shown_ready_at))
+        if (!t->channel || t->is_retired || (state == t->shown && ready_at == t->shown_ready_at))
             continue;
         const struct ol_value run = ol_value_text(worker->run), name = ol_value_text(t->name);
         if ((state == OL_BREAKER_CLOSED
                  ? ol_store_exec(worker->conn, OL_Q_BREAKER_CLOSE, OL_PARAMS(run, name), NULL, err)
                  : ol_store_exec(worker->conn, OL_Q_BREAKER_PUT,
                                  OL_PARAMS(run, name, ol_value_text(ol_breaker_name(state)),
-                                           ol_value_int(ready_at ? ready_at - worker->now : 0)),
+                                           ol_value_int(ready_at ? ready_at - worker->clock.now
+                                                                 : 0)),
                                  NULL, err)) < 0)
             return -1;
         t->shown = state;
@@ -211,82 +213,32 @@ static int show_breakers(struct ol_worker *worker, outlog_err *err)
 
 int ol_ownership_write_successes(struct ol_worker *worker, outlog_err *err)
 {
-    struct ol_buf told = {0};
+    struct ol_buf rows = {0};
     char time[OL_TIMESTAMP_TEXT];
     int result = 0;
     for (struct ol_target *t = worker->targets.first; t; t = t->next) {
         if (t->ok_at == t->shown_ok_at)
             continue;
-        ol_buf_text(&told, told.bytes ? ",[" : "[[");
-        ol_buf_json_text(&told, t->name);
-        ol_buf_print(&told, ",\"%s\"]", ol_timestamp_format(t->ok_at + worker->ahead_us, time));
+        ol_buf_text(&rows, rows.bytes ? ",[" : "[[");
+        ol_buf_json_text(&rows, t->name);
+        ol_buf_print(&rows, ",\"%s\"]",
+                     ol_timestamp_format(t->ok_at + worker->clock.ahead_us, time));
         t->shown_ok_at = t->ok_at;
     }
-    if (told.bytes) {
-        ol_buf_char(&told, ']');
-        result = told.failed
+    if (rows.bytes) {
+        ol_buf_char(&rows, ']');
+        result = rows.failed
                      ? ol_no_memory(err)
                      : ol_store_exec(worker->conn, OL_Q_SUCCESS_PUT,
-                                     OL_PARAMS(ol_value_bytes(told.data, told.bytes)), NULL, err);
+                                     OL_PARAMS(ol_value_bytes(rows.data, rows.bytes)), NULL, err);
     }
     for (struct ol_target *t = worker->targets.first; result < 0 && t; t = t->next)
-        t->shown_ok_at = 0; // nobody knows: all of it is told again
-    ol_buf_clear(&told);
+        t->shown_ok_at = 0; // it is not known what was stored: write all again
+    ol_buf_clear(&rows);
     return result;
 }
 
-/* Old messages go, a stretch of one lane at a time, by the lane's owner (O10). */
-static int prune(struct ol_worker *worker, bool *has_more, outlog_err *err)
-{
-    for (size_t i = 0; worker->policy.messages_us && i < worker->lane_count; i++) {
-        struct ol_relay_lane *wl = &worker->lanes[(worker->pruned_lane + i) % worker->lane_count];
-        if (!wl->is_owned || worker->now < wl->prune_at)
-            continue;
-        worker->pruned_lane = (size_t)(wl - worker->lanes); // goes on behind it when it is done
-        *has_more = true;
-        if (ol_janitor_prune(worker->conn, &worker->policy, &wl->lane,
-                             worker->now + worker->ahead_us, &wl->pruned_to, err) < 0)
-            return -1;
-        if (wl->pruned_to)
-            return 0;
-        worker->pruned_lane++;
-        wl->prune_at = worker->now + ol_janitor_pause_us(&worker->policy);
-        return 0;
-    }
-    return 0;
-}
-
-/* Every minute, by whoever owns the first lane, and until nothing old is left. */
-static int sweep(struct ol_worker *worker, bool *has_more, outlog_err *err)
-{
-    if (!worker->lanes[0].is_owned || worker->now < worker->sweep_at)
-        return 0;
-    if (ol_janitor_sweep(worker->conn, &worker->policy, has_more, err) < 0)
-        return -1;
-    if (*has_more)
-        return 0;
-    worker->sweep_at = worker->now + 60 * BEAT_US;
-    return ol_store_exec(worker->conn, OL_Q_SUCCESS_FORGET, OL_NO_PARAMS, NULL, err) < 0
-               ? -1
-               : ol_store_exec(worker->conn, OL_Q_BREAKER_FORGET,
-                               OL_PARAMS(ol_value_int(worker->options->lease_us * 10)), NULL, err);
-}
-
-int ol_maintenance_step(struct ol_worker *worker, outlog_err *err)
-{
-    enum { REST = 4 }; // times as long as it took: a fifth of our time, however much there is
-    bool has_more = false;
-    if (worker->now < worker->tidy_at)
-        return 0;
-    int64_t began = ol_clock_boot_us();
-    if (sweep(worker, &has_more, err) < 0 || (!has_more && prune(worker, &has_more, err) < 0))
-        return -1;
-    int64_t ended = ol_clock_boot_us();
-    worker->tidy_at = has_more ? ended + REST * (ended - began) : worker->now + BEAT_US;
-    return 0;
-}
-
-/* Will there be more of us than can be seen yet? Who was there and is missing has ended. */
+/* Are other workers of this process still starting? One that began and is missing now has ended. */
 static bool are_starting(struct ol_worker *worker)
 {
     atomic_int *begun = worker->options->begun;
@@ -298,7 +250,7 @@ static bool are_starting(struct ol_worker *worker)
     return atomic_load(begun) < worker->options->siblings;
 }
 
-static int look_at_settings(struct ol_worker *worker, outlog_err *err)
+static int refresh_settings(struct ol_worker *worker, outlog_err *err)
 {
     if (ol_targets_refresh(&worker->targets, worker->conn, err) < 0 ||
         ol_policy_refresh(&worker->policy, worker->conn, err) < 0)
@@ -309,26 +261,25 @@ static int look_at_settings(struct ol_worker *worker, outlog_err *err)
 
 int ol_ownership_load_settings(struct ol_worker *worker, outlog_err *err)
 {
-    return worker->wants_settings ? look_at_settings(worker, err) : 0;
+    return worker->wants_settings ? refresh_settings(worker, err) : 0;
 }
 
-/* Once a second: tell that we live, take what is free up to a fair share, hand one lane over when
- * we hold more. */
+/* Takes free lanes up to a fair share, and releases one lane at a time when we hold more. */
 int ol_ownership_heartbeat(struct ol_worker *worker, outlog_err *err)
 {
     int64_t live = 0;
-    if (worker->now < worker->beat_at)
+    if (worker->clock.now < worker->clock.heartbeat_at)
         return 0;
     int64_t third = worker->options->lease_us / 3;
-    worker->beat_at = worker->now + (third < BEAT_US ? third : BEAT_US);
-    if (count_relays(worker, &live, err) < 0 || renew_all(worker, err) < 0 ||
-        look_at_settings(worker, err) < 0 || show_breakers(worker, err) < 0 ||
+    worker->clock.heartbeat_at = worker->clock.now + (third < HEARTBEAT_US ? third : HEARTBEAT_US);
+    if (count_relays(worker, &live, err) < 0 || renew_leases(worker, err) < 0 ||
+        refresh_settings(worker, err) < 0 || write_breakers(worker, err) < 0 ||
         ol_ownership_write_successes(worker, err) < 0)
         return -1;
     if (atomic_load(worker->stop))
         return 0;
     if (are_starting(worker))
         live = worker->options->siblings;
-    give_some(worker, live ? live : 1);
-    return take_free(worker, live ? live : 1, err);
+    release_surplus(worker, live ? live : 1);
+    return take_free_lanes(worker, live ? live : 1, err);
 }

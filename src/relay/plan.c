@@ -1,48 +1,48 @@
-/* plan.c: which messages to claim. Nothing is claimed that is not meant to be sent now: what must
+/* plan.c: which messages to claim. A message is claimed only if it is to be sent now; one that must
  * wait is parked in the same turn, with attempts 0 (rule 8). */
 #include "relay/internal.h"
 
 #include <stdlib.h>
 
 enum {
-    SMALLEST_BATCH = 15,
-    BATCH_BYTES = 8 * 1024 * 1024,
-    MOST_PARKED = 100000,
-    MOST_WAITING = 1000,
-    BUSY_US = 20000
+    PLAN_BATCH_MIN = 15,
+    PLAN_BATCH_BYTES = 8 * 1024 * 1024,
+    PLAN_PARKED_MAX = 100000,
+    PLAN_WAITING_MAX = 1000,
+    PLAN_BUSY_US = 20000
 };
 
-/* BUSY: its destination has no room, but soon will. SURPLUS: nobody knows when. */
-enum fate { SEND, PARK, BUSY, SURPLUS, PASS, STOP };
+/* BUSY: its destination is full for a moment. SURPLUS: full, and it is not known for how long.
+ * SKIP: an operator has parked it already. STOP: out of memory. */
+enum plan_decision { PLAN_SEND, PLAN_PARK, PLAN_BUSY, PLAN_SURPLUS, PLAN_SKIP, PLAN_STOP };
 
-/* A hole in the numbers that is only milliseconds old most often closes by itself. All holes of one
- * read are of one age, so a backlog waits once a read and not once a hole. */
-static bool is_young_hole(const struct ol_relay_lane *wl, const struct ol_turn *turn, int64_t seq)
+/* A hole in the numbers that is only milliseconds old usually closes by itself. All holes of one
+ * read have the same age, so a backlog waits once per read and not once per hole. */
+static bool is_young_hole(const struct ol_relay_lane *lane, const struct ol_turn *turn, int64_t seq)
 {
-    return wl->lane.has_gaps && seq > turn->head + 1 && seq > wl->old_to;
+    return lane->outbox.has_gaps && seq > turn->head + 1 && seq > lane->old_to;
 }
 
-static void note_read(struct ol_relay_lane *wl, const struct ol_batch *batch)
+static void note_read(struct ol_relay_lane *lane, const struct ol_batch *batch)
 {
     enum { YOUNG_US = 5000 };
-    int64_t now = wl->worker->now;
-    if (batch->count == 0 || now - wl->seen_at < YOUNG_US)
+    int64_t now = lane->worker->clock.now;
+    if (batch->count == 0 || now - lane->seen_at < YOUNG_US)
         return;
-    wl->old_to = wl->seen_to;
-    wl->seen_to = batch->items[batch->count - 1].seq;
-    wl->seen_at = now;
+    lane->old_to = lane->seen_to;
+    lane->seen_to = batch->messages[batch->count - 1].seq;
+    lane->seen_at = now;
 }
 
-/* A read that ends in nothing but another look at the clock costs milliseconds in which nobody
- * looks at the wire: so a lane that stood before a busy destination waits for half of the queue to
- * leave. */
-bool ol_plan_may_read(const struct ol_relay_lane *wl)
+/* A read that claims nothing costs milliseconds in which nothing is sent. So after a busy
+ * destination stopped it, a lane waits until half of the queue is sent. */
+bool ol_plan_may_read(const struct ol_relay_lane *lane)
 {
-    size_t waiting = wl->worker->waiting;
-    int64_t now = wl->worker->now;
-    return wl->wants_read && !wl->worker->wants_settings && waiting < MOST_WAITING &&
-           (wl->read_below ? waiting <= wl->read_below || now >= wl->read_after
-                           : now >= wl->read_after);
+    size_t waiting = lane->worker->sending.waiting;
+    int64_t now = lane->worker->clock.now;
+    return lane->wants_read && !lane->worker->wants_settings && waiting < PLAN_WAITING_MAX &&
+           (lane->read_below ? waiting <= lane->read_below || now >= lane->read_after
+                             : now >= lane->read_after);
 }
 
 static void count_queues(struct ol_worker *worker, const struct ol_batch *batch)
@@ -54,199 +54,216 @@ static void count_queues(struct ol_worker *worker, const struct ol_batch *batch)
     }
 }
 
-/* The same of a batch that is planned and has no queues yet. */
+/* The same for a batch that is planned and has no queues yet. */
 static void count_batch(struct ol_worker *worker, const struct ol_batch *batch)
 {
     for (size_t i = 0; batch && i < batch->count; i++) {
         struct ol_target *target =
-            ol_target_find(&worker->targets, batch->items[i].message.destination);
+            ol_target_find(&worker->targets, batch->messages[i].message.destination);
         if (target)
             target->planned++;
     }
 }
 
-/* Messages that wait for a place take from their destination's room, and so do those that this very
- * claim takes from other lanes. */
+/* Messages that wait use up the capacity of their destination, and so do those that this turn
+ * claims from other lanes. */
 static void count_waiting(struct ol_worker *worker)
 {
     for (struct ol_target *t = worker->targets.first; t; t = t->next)
         t->planned = 0;
-    for (size_t i = 0; worker->waiting && i < worker->lane_count; i++)
-        count_queues(worker, worker->lanes[i].open);
-    for (size_t i = 0; i < worker->joint_count; i++)
-        count_batch(worker, worker->joint[i].fresh);
+    for (size_t i = 0; worker->sending.waiting && i < worker->lanes.count; i++)
+        count_queues(worker, worker->lanes.all[i].open);
+    for (size_t i = 0; i < worker->planned_entries; i++)
+        count_batch(worker, worker->entries[i].fresh);
 }
 
-static enum fate fate_of(struct ol_worker *worker, struct ol_relay_lane *wl,
-                         const struct ol_claimed_message *item, const char *key)
+static enum plan_decision decide_message(struct ol_worker *worker, struct ol_relay_lane *lane,
+                                         const struct ol_claimed_message *message, const char *key)
 {
-    struct ol_target *target = ol_target_find(&worker->targets, item->message.destination);
+    struct ol_target *target = ol_target_find(&worker->targets, message->message.destination);
     if (!target)
-        return STOP;
-    if (ol_lane_is_parked_ahead(&wl->lane, item->seq))
-        return PASS; // an operator ended it before we came to it
-    if (item->available_at > worker->now + worker->ahead_us ||
-        (key && (ol_lane_is_blocked(&wl->lane, key) || ol_map_get(&worker->chain, key))))
-        return PARK; // not due, or behind its key (rules 8, 9)
-    if (!ol_target_is_open(target, worker->now))
-        return SURPLUS;
-    // A crash condemns what is claimed at_most_once: so claim no more of it than leaves at once.
-    if (item->at_most_once && key && ol_map_get(&worker->single, key))
-        return SURPLUS;
-    int room =
-        ol_target_room(target, item->at_most_once, worker->options->patience_us, worker->now);
-    if (target->planned >= room)
-        return ol_target_is_quick(target, worker->options->patience_us, worker->now) ? BUSY
-                                                                                     : SURPLUS;
-    if (item->at_most_once && key && !ol_map_add(&worker->single, key, 1))
-        return STOP;
+        return PLAN_STOP;
+    if (ol_lane_is_parked_above(&lane->outbox, message->seq))
+        return PLAN_SKIP; // an operator ended it before the lane reached it
+    if (message->available_at > worker->clock.now + worker->clock.ahead_us ||
+        (key &&
+         (ol_lane_is_blocked(&lane->outbox, key) || ol_map_get(&worker->scratch.chain, key))))
+        return PLAN_PARK; // not due, or behind its key (rules 8, 9)
+    if (!ol_target_is_open(target, worker->clock.now))
+        return PLAN_SURPLUS;
+    // After a crash a claimed at_most_once message is DEAD: claim no more of them than can be sent
+    // at once.
+    if (message->at_most_once && key && ol_map_get(&worker->scratch.single, key))
+        return PLAN_SURPLUS;
+    int capacity = ol_target_capacity(target, message->at_most_once, worker->options->patience_us,
+                                      worker->clock.now);
+    if (target->planned >= capacity)
+        return ol_target_is_quick(target, worker->options->patience_us, worker->clock.now)
+                   ? PLAN_BUSY
+                   : PLAN_SURPLUS;
+    if (message->at_most_once && key && !ol_map_add(&worker->scratch.single, key, 1))
+        return PLAN_STOP;
     target->planned++;
-    return SEND;
+    return PLAN_SEND;
 }
 
-/* Decide about every message that was read. What cannot go now is parked only when something else
- * behind it can (so that others pass); otherwise the batch simply ends before it. */
-static int decide(struct ol_relay_lane *wl, struct ol_batch *batch, enum fate *fates, size_t *kept,
-                  outlog_err *err)
+/* Decide about every message that was read. A message that cannot go now is parked only if another
+ * one behind it can be sent; otherwise the batch ends before it. */
+static int decide_batch(struct ol_relay_lane *lane, struct ol_batch *batch,
+                        enum plan_decision *decisions, size_t *kept, outlog_err *err)
 {
-    struct ol_worker *worker = wl->worker;
+    struct ol_worker *worker = lane->worker;
     size_t last_send = 0;
     bool sends = false, is_busy = false;
 
     count_waiting(worker);
-    ol_map_clear(&worker->chain); // keys that are parked in this very turn
-    ol_map_clear(&worker->single);
+    ol_map_clear(&worker->scratch.chain); // keys that are parked in this very turn
+    ol_map_clear(&worker->scratch.single);
     for (size_t i = 0; i < batch->count; i++) {
-        const char *key = batch->items[i].key;
-        fates[i] = fate_of(worker, wl, &batch->items[i], key);
-        if (fates[i] == STOP) {
+        const char *key = batch->messages[i].key;
+        decisions[i] = decide_message(worker, lane, &batch->messages[i], key);
+        if (decisions[i] == PLAN_STOP) {
             batch->count = i;
             break;
         }
-        // A busy destination gives a place back in a moment: the batch ends there. To park would
-        // cost more, and most where it is the relay that is slow.
-        if (fates[i] == BUSY) {
+        // A busy destination has capacity again in a moment: the batch ends there. Parking costs
+        // more, most of all where the relay itself is slow.
+        if (decisions[i] == PLAN_BUSY) {
             is_busy = true;
             batch->count = i;
             break;
         }
-        if (fates[i] == SEND) {
+        if (decisions[i] == PLAN_SEND) {
             last_send = i;
             sends = true;
-        } else if (key && fates[i] != PASS && !ol_map_add(&worker->chain, key, 1)) {
+        } else if (key && decisions[i] != PLAN_SKIP &&
+                   !ol_map_add(&worker->scratch.chain, key, 1)) {
             return ol_no_memory(err);
         }
     }
     *kept = batch->count;
-    // A full read of what must wait would hide whatever comes after it, and an older generation of
-    // lanes holds up the newer ones until it is empty: park it all.
-    if ((!sends && !is_busy && batch->count >= wl->limit) || wl->lane.number < worker->newest_first)
+    // If everything in a full read must wait, it would hide what comes after it; and newer lanes
+    // wait until the older generations are empty. In both cases park it all.
+    if ((!sends && !is_busy && batch->count >= lane->limit) ||
+        lane->outbox.number < worker->lanes.newest_first)
         return 0;
     for (size_t i = sends ? last_send + 1 : 0; i < batch->count; i++)
-        if (fates[i] == SURPLUS) {
+        if (decisions[i] == PLAN_SURPLUS) {
             *kept = i;
             break;
         }
     return 0;
 }
 
-static const char *why_parked(struct ol_worker *worker, const struct ol_claimed_message *item)
+static const char *find_parking_reason(struct ol_worker *worker,
+                                       const struct ol_claimed_message *message)
 {
-    struct ol_target *target = ol_target_find(&worker->targets, item->message.destination);
-    return target && !target->outlet ? target->trouble : NULL;
+    struct ol_target *target = ol_target_find(&worker->targets, message->message.destination);
+    return target && !target->channel ? target->trouble : NULL;
 }
 
-/* A destination that is down for long must not fill the table: beyond so many the lane waits. */
-static bool is_full(struct ol_relay_lane *wl, const struct ol_claimed_message *item)
+/* A destination that is down for long must not fill the table: at this limit the lane waits. */
+static bool is_parking_full(struct ol_relay_lane *lane, const struct ol_claimed_message *message)
 {
-    struct ol_worker *worker = wl->worker;
-    int64_t most = worker->policy.relay.parked ? worker->policy.relay.parked : MOST_PARKED;
-    return ol_map_get(&wl->lane.waiting, item->message.destination) +
-               ol_map_get(&worker->parked_to, item->message.destination) >=
-           most;
+    struct ol_worker *worker = lane->worker;
+    int64_t max = worker->policy.relay.parked ? worker->policy.relay.parked : PLAN_PARKED_MAX;
+    return ol_map_get(&lane->outbox.waiting, message->message.destination) +
+               ol_map_get(&worker->scratch.parked_to, message->message.destination) >=
+           max;
 }
 
-/* Cover what was read: the ones to send stay in the batch, the others are parked with attempts 0.
- */
-static int plan(struct ol_relay_lane *wl, struct ol_turn *turn, struct ol_batch *batch,
-                outlog_err *err)
+/* Only a message that is not due waits for its time: the others are due when they can be sent. */
+static int park_message(struct ol_worker *worker, struct ol_turn *turn,
+                        const struct ol_claimed_message *message, enum plan_decision decision,
+                        outlog_err *err)
 {
-    struct ol_worker *worker = wl->worker;
-    enum fate *fates = ol_arena_array(&batch->arena, batch->count, sizeof *fates);
+    struct ol_park_entry entry = {.state = "PENDING",
+                                  .available_at = decision == PLAN_PARK ? message->available_at : 0,
+                                  .last_error = find_parking_reason(worker, message)};
+    if ((message->key && !ol_map_add(&worker->scratch.parked, message->key, 1)) ||
+        !ol_map_add(&worker->scratch.parked_to, message->message.destination, 1))
+        return ol_no_memory(err);
+    ol_turn_park(turn, message, &entry, true);
+    return 0;
+}
+
+/* Cover what was read: messages to send stay in the batch, others are parked with attempts 0. */
+static int plan_messages(struct ol_relay_lane *lane, struct ol_turn *turn, struct ol_batch *batch,
+                         outlog_err *err)
+{
+    struct ol_worker *worker = lane->worker;
+    enum plan_decision *decisions = ol_arena_array(&batch->arena, batch->count, sizeof *decisions);
     size_t kept = 0, sent = 0, read = batch->count;
     bool must_wait = false;
 
     if (batch->count == 0)
         return 0;
-    if (!fates)
+    if (!decisions)
         return ol_no_memory(err);
-    if (decide(wl, batch, fates, &kept, err) < 0)
+    if (decide_batch(lane, batch, decisions, &kept, err) < 0)
         return -1;
     for (size_t i = 0; i < kept; i++) {
-        struct ol_claimed_message *item = &batch->items[i];
-        if (!ol_turn_has_room(turn, &wl->lane, item->seq) || is_young_hole(wl, turn, item->seq))
+        struct ol_claimed_message *message = &batch->messages[i];
+        if (!ol_turn_can_cover(turn, message->seq) || is_young_hole(lane, turn, message->seq))
             break;
-        if ((fates[i] == PARK || fates[i] == SURPLUS) && is_full(wl, item)) {
+        if ((decisions[i] == PLAN_PARK || decisions[i] == PLAN_SURPLUS) &&
+            is_parking_full(lane, message)) {
             must_wait = true;
             break;
         }
-        ol_turn_cover(turn, &wl->lane, item->seq, fates[i] == SEND);
-        if (fates[i] == SEND) {
-            batch->items[sent] = *item;
-            ol_side_effects_claim(&worker->record, &batch->items[sent++]);
+        ol_turn_cover(turn, &lane->outbox, message->seq, decisions[i] == PLAN_SEND);
+        if (decisions[i] == PLAN_SEND) {
+            batch->messages[sent] = *message;
+            ol_side_effects_claim(&worker->effects, &batch->messages[sent++]);
             continue;
         }
-        if (fates[i] == PASS)
+        if (decisions[i] == PLAN_SKIP)
             continue;
-        struct ol_park_entry how = {.state = "PENDING",
-                                    .available_at = fates[i] == PARK ? item->available_at : 0,
-                                    .last_error = why_parked(worker, item)};
-        if ((item->key && !ol_map_add(&worker->parked, item->key, 1)) ||
-            !ol_map_add(&worker->parked_to, item->message.destination, 1))
-            return ol_no_memory(err);
-        ol_turn_park(turn, item, &how, true);
+        if (park_message(worker, turn, message, decisions[i], err) < 0)
+            return -1;
     }
     batch->count = sent;
-    bool is_busy = kept < read && fates[kept] == BUSY;
-    if (must_wait || (kept == 0 && read > 0)) // for its destination
-        wl->read_after = worker->now + (is_busy ? BUSY_US : worker->options->poll_us * 2);
-    wl->read_below = is_busy ? worker->waiting / 2 : 0;
-    wl->wanted = is_busy ? kept * 2 : wl->limit * 4;
+    bool is_busy = kept < read && decisions[kept] == PLAN_BUSY;
+    if (must_wait || (kept == 0 && read > 0)) // wait for its destination
+        lane->read_after = worker->clock.now +
+                           (is_busy ? PLAN_BUSY_US : worker->options->poll_us * 2);
+    lane->read_below = is_busy ? worker->sending.waiting / 2 : 0;
+    lane->wanted = is_busy ? kept * 2 : lane->limit * 4;
     return 0;
 }
 
-static size_t bytes_of(const struct ol_batch *batch)
+static size_t count_bytes(const struct ol_batch *batch)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < batch->count; i++)
-        bytes += batch->items[i].message.payload_bytes;
+        bytes += batch->messages[i].message.payload_bytes;
     return bytes;
 }
 
-/* Messages the next read may bring: fewer when they are large, or when most of what was read had to
- * be left for want of places. Few sizes, for each is a statement of its own. */
-static void adapt_limit(struct ol_relay_lane *wl, size_t read)
+/* The limit of the next read: lower when messages are large, or when most of the last read had to
+ * be left for lack of capacity. There are few sizes, because each one is a statement of its own. */
+static void adapt_limit(struct ol_relay_lane *lane, size_t read)
 {
-    static const size_t sizes[] = {1000, 250, 60, SMALLEST_BATCH};
-    size_t most = wl->worker->options->batch, i = 0;
-    size_t fitting = BATCH_BYTES / (wl->bytes / read + 1);
+    static const size_t sizes[] = {1000, 250, 60, PLAN_BATCH_MIN};
+    size_t max = lane->worker->options->batch, i = 0;
+    size_t fitting = PLAN_BATCH_BYTES / (lane->bytes / read + 1);
     while (i < 3 && sizes[i] > fitting)
         i++;
-    while (i < 2 && sizes[i + 1] >= wl->wanted)
+    while (i < 2 && sizes[i + 1] >= lane->wanted)
         i++;
-    wl->limit = sizes[i] < most ? sizes[i] : most;
+    lane->limit = sizes[i] < max ? sizes[i] : max;
 }
 
-static struct ol_batch *read_new(struct ol_relay_lane *wl, outlog_err *err)
+static struct ol_batch *read_batch(struct ol_relay_lane *lane, outlog_err *err)
 {
-    struct ol_worker *worker = wl->worker;
+    struct ol_worker *worker = lane->worker;
     struct ol_batch *batch = calloc(1, sizeof *batch);
     if (!batch) {
         ol_no_memory(err);
         return NULL;
     }
-    batch->lane = wl;
-    if (ol_lane_read(worker->conn, &wl->lane, wl->limit, &batch->arena, &batch->items,
+    batch->lane = lane;
+    if (ol_lane_read(worker->conn, &lane->outbox, lane->limit, &batch->arena, &batch->messages,
                      &batch->count, err) < 0) {
         ol_batch_free(batch);
         return NULL;
@@ -254,49 +271,53 @@ static struct ol_batch *read_new(struct ol_relay_lane *wl, outlog_err *err)
     return batch;
 }
 
-int ol_plan_batch(struct ol_relay_lane *wl, struct ol_turn *turn, struct ol_batch *batch,
+int ol_plan_batch(struct ol_relay_lane *lane, struct ol_turn *turn, struct ol_batch *batch,
                   size_t limit, outlog_err *err)
 {
     size_t read = batch->count;
-    wl->wants_read = wl->is_full = read >= limit; // there may be more
-    wl->bytes = bytes_of(batch);
-    note_read(wl, batch);
-    ol_turn_gaps(turn, &wl->lane);
-    if (plan(wl, turn, batch, err) < 0)
+    lane->wants_read = lane->is_full = read >= limit; // there may be more
+    lane->bytes = count_bytes(batch);
+    note_read(lane, batch);
+    ol_turn_gaps(turn, &lane->outbox);
+    if (plan_messages(lane, turn, batch, err) < 0)
         return -1;
+    if (!ol_batch_wrap(batch))
+        return ol_no_memory(err);
     if (read)
-        adapt_limit(wl, read);
+        adapt_limit(lane, read);
     return 0;
 }
 
-int ol_plan_claim(struct ol_relay_lane *wl, struct ol_batch **fresh, outlog_err *err)
+int ol_plan_claim(struct ol_relay_lane *lane, struct ol_batch **fresh, outlog_err *err)
 {
-    enum { AHEAD_BYTES = 1024 * 1024 }; // of each lane, beside what is being sent
-    struct ol_turn *turn = &wl->worker->turn;
-    *fresh = read_new(wl, err);
-    if (!*fresh || ol_plan_batch(wl, turn, *fresh, wl->limit, err) < 0)
+    enum { PREFETCH_BYTES = 1024 * 1024 }; // per lane, in addition to what is being sent
+    struct ol_turn *turn = &lane->worker->turn;
+    *fresh = read_batch(lane, err);
+    if (!*fresh || ol_plan_batch(lane, turn, *fresh, lane->limit, err) < 0)
         return -1;
-    if (wl->wants_read && wl->bytes < AHEAD_BYTES)
-        turn->ahead = wl->limit;
+    if (lane->wants_read && lane->bytes < PREFETCH_BYTES)
+        turn->prefetch = lane->limit;
     return 0;
 }
 
-void ol_plan_capacity(struct ol_relay_lane *wl, struct ol_buf *out)
+void ol_plan_capacity(struct ol_relay_lane *lane, struct ol_buf *out)
 {
-    struct ol_worker *worker = wl->worker;
+    struct ol_worker *worker = lane->worker;
     const char *comma = "[";
     for (struct ol_target *t = worker->targets.first; t; t = t->next) {
-        if (t->is_retired || !ol_target_is_open(t, worker->now) ||
-            ol_map_get(&wl->lane.waiting, t->name) <= 0)
+        if (t->is_retired || !ol_target_is_open(t, worker->clock.now) ||
+            ol_map_get(&lane->outbox.waiting, t->name) <= 0)
             continue;
-        int room = ol_target_room(t, true, worker->options->patience_us, worker->now) - t->planned;
-        if (room > 1000)
-            room = 1000;
-        if (room < 1)
+        int capacity =
+            ol_target_capacity(t, true, worker->options->patience_us, worker->clock.now) -
+            t->planned;
+        if (capacity > 1000)
+            capacity = 1000;
+        if (capacity < 1)
             continue;
         ol_buf_print(out, "%s{\"destination\":", comma);
         ol_buf_json_text(out, t->name);
-        ol_buf_print(out, ",\"room\":%d}", room);
+        ol_buf_print(out, ",\"capacity\":%d}", capacity);
         comma = ",";
     }
     ol_buf_text(out, *comma == ',' ? "]" : "[]");

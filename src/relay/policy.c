@@ -1,5 +1,5 @@
-/* policy.c: see policy.h. Settings were checked when they were applied; what cannot be read here is
- * left out. */
+/* policy.c: reads the settings that `outlog apply` stored. They were checked then; a value that
+ * cannot be read here is left out. */
 #include "relay/policy.h"
 
 #include "base/duration.h"
@@ -32,8 +32,8 @@ static void read_type(struct ol_policy *policy, const char *name, const struct o
         policy->types[policy->type_count++] = type;
 }
 
-/* "48h" in microseconds; 0 when it is not a span, as "forever" is not. */
-static int64_t span_of(const struct ol_json *value)
+/* "48h" in microseconds; 0 when it is not a duration, such as "forever". */
+static int64_t read_duration(const struct ol_json *value)
 {
     struct ol_arena arena = {0};
     const char *text = ol_json_string(value, &arena, NULL);
@@ -44,13 +44,13 @@ static int64_t span_of(const struct ol_json *value)
     return us;
 }
 
-static int64_t count_of(const struct ol_json *value)
+static int64_t read_count(const struct ol_json *value)
 {
     int64_t number;
     return ol_json_int(value, &number) ? number : 0;
 }
 
-static char *text_of(const struct ol_json *value)
+static char *read_text(const struct ol_json *value)
 {
     struct ol_arena arena = {0};
     const char *text = ol_json_string(value, &arena, NULL);
@@ -59,7 +59,7 @@ static char *text_of(const struct ol_json *value)
     return copy;
 }
 
-static void keep(char **field, char *text)
+static void replace_text(char **field, char *text)
 {
     free(*field);
     *field = text;
@@ -70,34 +70,34 @@ static void read_setting(struct ol_policy *policy, const char *key, const struct
     if (strncmp(key, "types.", 6) == 0) {
         read_type(policy, key + 6, value);
     } else if (strcmp(key, "retention.idempotency") == 0) {
-        int64_t us = span_of(value);
+        int64_t us = read_duration(value);
         policy->idempotency_us = us > DAY_US ? us : DAY_US;
     } else if (strcmp(key, "retention.messages") == 0) {
-        policy->messages_us = span_of(value);
+        policy->messages_us = read_duration(value);
     } else if (strcmp(key, "retention.notices") == 0) {
-        policy->notices_us = span_of(value);
+        policy->notices_us = read_duration(value);
     } else if (strcmp(key, "relay.lease") == 0) {
-        policy->relay.lease_us = span_of(value);
+        policy->relay.lease_us = read_duration(value);
     } else if (strcmp(key, "relay.poll") == 0) {
-        policy->relay.poll_us = span_of(value);
+        policy->relay.poll_us = read_duration(value);
     } else if (strcmp(key, "relay.patience") == 0) {
-        policy->relay.patience_us = span_of(value);
+        policy->relay.patience_us = read_duration(value);
     } else if (strcmp(key, "relay.batch") == 0) {
-        policy->relay.batch = count_of(value);
+        policy->relay.batch = read_count(value);
     } else if (strcmp(key, "relay.threads") == 0) {
-        policy->relay.threads = count_of(value);
+        policy->relay.threads = read_count(value);
     } else if (strcmp(key, "relay.parked") == 0) {
-        policy->relay.parked = count_of(value);
+        policy->relay.parked = read_count(value);
     } else if (strcmp(key, "tracing.endpoint") == 0) {
-        keep(&policy->tracing.endpoint, text_of(value));
+        replace_text(&policy->tracing.endpoint, read_text(value));
     } else if (strcmp(key, "tracing.headers") == 0) {
-        keep(&policy->tracing.headers, strndup(value->text, value->bytes));
+        replace_text(&policy->tracing.headers, strndup(value->text, value->bytes));
     } else if (strcmp(key, "relay.wakeup") == 0) {
         policy->relay.notify = value->bytes == 8 && memcmp(value->text, "\"notify\"", 8) == 0;
     }
 }
 
-static int load(struct ol_policy *policy, struct ol_conn *conn, outlog_err *err)
+static int load_settings(struct ol_policy *policy, struct ol_conn *conn, outlog_err *err)
 {
     struct ol_rows rows;
     struct ol_json value;
@@ -136,7 +136,7 @@ int ol_policy_refresh(struct ol_policy *policy, struct ol_conn *conn, outlog_err
                               .stamp_count = count,
                               .stamp_at = at,
                               .is_loaded = true};
-    if (load(&fresh, conn, err) < 0) {
+    if (load_settings(&fresh, conn, err) < 0) {
         ol_policy_clear(&fresh);
         return -1;
     }

@@ -8,81 +8,81 @@
 #include <string.h>
 
 struct ol_side_effects_move {
-    const struct ol_claimed_message *item;
-    enum ol_effect_step step;
+    const struct ol_claimed_message *claimed;
+    enum ol_effect_step step; /* if is_effect */
     int64_t wait_us;
-    bool is_effect, is_dead, is_notice, is_push;
+    bool is_effect, is_dead, is_push;
+    const struct ol_notification *notification; /* to write into a feed, or to suppress if dead */
 };
 
-void ol_side_effects_clear(struct ol_side_effects *record)
+void ol_side_effects_clear(struct ol_side_effects *effects)
 {
-    ol_registry_clear(&record->registry);
-    free(record->moves);
-    *record = (struct ol_side_effects){0};
+    ol_registry_clear(&effects->registry);
+    free(effects->moves);
+    *effects = (struct ol_side_effects){0};
 }
 
-void ol_side_effects_reset(struct ol_side_effects *record)
+void ol_side_effects_reset(struct ol_side_effects *effects)
 {
-    record->count = 0;
-    record->failed = false;
+    effects->count = 0;
+    effects->failed = false;
 }
 
-static void add(struct ol_side_effects *record, struct ol_side_effects_move move)
+static void add_move(struct ol_side_effects *effects, struct ol_side_effects_move move)
 {
-    if (record->count == record->room) {
-        size_t room = record->room ? record->room * 2 : 64;
-        struct ol_side_effects_move *moves = realloc(record->moves, room * sizeof *moves);
+    if (effects->count == effects->capacity) {
+        size_t capacity = effects->capacity ? effects->capacity * 2 : 64;
+        struct ol_side_effects_move *moves = realloc(effects->moves, capacity * sizeof *moves);
         if (!moves) {
-            record->failed = true;
+            effects->failed = true;
             return;
         }
-        record->moves = moves;
-        record->room = room;
+        effects->moves = moves;
+        effects->capacity = capacity;
     }
-    record->moves[record->count++] = move;
+    effects->moves[effects->count++] = move;
 }
 
-void ol_side_effects_claim(struct ol_side_effects *record, const struct ol_claimed_message *item)
+void ol_side_effects_claim(struct ol_side_effects *effects,
+                           const struct ol_claimed_message *claimed)
 {
-    if (ol_effect_is_message(item))
-        add(record, (struct ol_side_effects_move){.item = item,
-                                                  .step = OL_EFFECT_EXECUTING,
-                                                  .is_effect = true});
+    if (ol_effect_is_message(claimed))
+        add_move(effects, (struct ol_side_effects_move){.claimed = claimed,
+                                                        .step = OL_EFFECT_EXECUTING,
+                                                        .is_effect = true});
 }
 
-/* The server of a mail has refused its one recipient for good. */
-static bool is_bounce(const struct ol_claimed_message *item)
+/* The server has refused the mail's only recipient permanently. */
+static bool is_bounce(const struct ol_relay_item *item)
 {
-    return item->notice->address && item->outcome.kind == OUTLOG_PUBLISH_FAILED &&
-           item->outcome.is_permanent && item->outcome.status >= 550 && item->outcome.status <= 553;
+    const struct outlog_outcome *outcome = &item->claimed->outcome;
+    return item->notification->address && outcome->kind == OUTLOG_PUBLISH_FAILED &&
+           outcome->is_permanent && outcome->status >= 550 && outcome->status <= 553;
 }
 
-void ol_side_effects_end(struct ol_side_effects *record, const struct ol_claimed_message *item,
-                         const struct ol_park_entry *how, bool is_published)
+void ol_side_effects_end(struct ol_side_effects *effects, const struct ol_relay_item *item,
+                         const struct ol_park_entry *entry, bool is_published)
 {
-    bool is_dead = !is_published && strcmp(how->state, "DEAD") == 0;
-    bool is_effect = ol_effect_is_message(item);
-    bool is_notice = item->notice && (is_published ? item->notice->is_feed : is_bounce(item));
-    bool is_push = item->is_push && is_published;
-    if (!is_effect && !is_dead && !is_notice && !is_push)
+    struct ol_side_effects_move move = {.claimed = item->claimed, .wait_us = entry->wait_us};
+    move.is_dead = !is_published && strcmp(entry->state, "DEAD") == 0;
+    move.is_effect = ol_effect_is_message(item->claimed);
+    move.is_push = item->is_push && is_published;
+    if (item->notification && (is_published ? item->notification->is_feed : is_bounce(item)))
+        move.notification = item->notification;
+    if (!move.is_effect && !move.is_dead && !move.notification && !move.is_push)
         return;
-    add(record,
-        (struct ol_side_effects_move){.item = item,
-                                      .step = is_published  ? OL_EFFECT_COMPLETED
-                                              : is_dead     ? OL_EFFECT_DEAD
-                                              : how->unsent ? OL_EFFECT_REQUEUED // nothing failed
-                                                            : OL_EFFECT_RETRYING,
-                                      .wait_us = how->wait_us,
-                                      .is_effect = is_effect,
-                                      .is_dead = is_dead,
-                                      .is_notice = is_notice,
-                                      .is_push = is_push});
+    move.step = is_published    ? OL_EFFECT_COMPLETED
+                : move.is_dead  ? OL_EFFECT_DEAD
+                : entry->unsent ? OL_EFFECT_REQUEUED // nothing failed
+                                : OL_EFFECT_RETRYING;
+    add_move(effects, move);
 }
 
-/* A dead letter is told to the alert destinations; a dead alert is not. */
-static int write_alert(struct ol_conn *conn, const struct ol_claimed_message *item, outlog_err *err)
+/* A dead letter is sent to the alert destinations; a dead alert is not. */
+static int write_alert(struct ol_conn *conn, const struct ol_claimed_message *claimed,
+                       outlog_err *err)
 {
-    const struct outlog_delivery *message = &item->message;
+    const struct outlog_delivery *message = &claimed->message;
     struct ol_buf payload = {0}, key = {0};
     int result = -1;
 
@@ -95,7 +95,7 @@ static int write_alert(struct ol_conn *conn, const struct ol_claimed_message *it
     ol_buf_text(&payload, ",\"org_id\":");
     ol_buf_json_text(&payload, message->org_id);
     ol_buf_print(&payload, ",\"attempts\":%d,\"last_error\":", message->attempt);
-    ol_buf_json_text(&payload, item->error);
+    ol_buf_json_text(&payload, claimed->error);
     ol_buf_char(&payload, '}');
     ol_buf_print(&key, "dead:%s:%d", message->event_id, message->attempt);
     if (payload.failed || key.failed)
@@ -113,62 +113,71 @@ static int write_alert(struct ol_conn *conn, const struct ol_claimed_message *it
     return result;
 }
 
-static int write_moves(struct ol_conn *conn, void *context, struct ol_claimed_message *items,
+static int write_move(outlog_tx *tx, const struct ol_side_effects_move *move, outlog_err *err)
+{
+    const struct ol_claimed_message *claimed = move->claimed;
+    const struct ol_notification *notification = move->notification;
+    if (move->is_effect && ol_effect_write(tx, claimed, move->step, move->wait_us, err) < 0)
+        return -1;
+    if (move->is_dead && write_alert(tx->conn, claimed, err) < 0)
+        return -1;
+    if (notification && move->is_dead &&
+        ol_render_suppress(tx->conn, notification, claimed->error, err) < 0)
+        return -1;
+    if (notification && !move->is_dead &&
+        ol_render_write(tx->conn, &claimed->message, notification, err) < 0)
+        return -1;
+    return move->is_push ? ol_outbox_push_write(tx, &claimed->message, err) : 0;
+}
+
+static int write_moves(struct ol_conn *conn, void *context, struct ol_claimed_message *messages,
                        size_t count, outlog_err *err)
 {
-    struct ol_side_effects *record = context;
+    struct ol_side_effects *effects = context;
     struct outlog log = {.conn = conn};
-    struct outlog_tx tx = {.log = &log, .conn = conn, .registry = &record->registry};
+    struct outlog_tx tx = {.log = &log, .conn = conn, .registry = &effects->registry};
 
-    for (size_t i = 0; i < count; i++) // parked messages that this very transaction has claimed
-        ol_side_effects_claim(record, &items[i]);
-    if (record->failed)
+    for (size_t i = 0; i < count; i++) // parked messages that this transaction has claimed
+        ol_side_effects_claim(effects, &messages[i]);
+    if (effects->failed)
         return ol_no_memory(err);
-    if (record->count && ol_registry_refresh(&record->registry, conn, err) < 0)
+    if (effects->count && ol_registry_refresh(&effects->registry, conn, err) < 0)
         return -1;
-    for (size_t i = 0; i < record->count; i++) {
-        const struct ol_side_effects_move *move = &record->moves[i];
-        if (move->is_effect && ol_effect_write(&tx, move->item, move->step, move->wait_us, err) < 0)
+    for (size_t i = 0; i < effects->count; i++)
+        if (write_move(&tx, &effects->moves[i], err) < 0)
             return -1;
-        if (move->is_dead && write_alert(conn, move->item, err) < 0)
-            return -1;
-        if (move->is_notice && (move->is_dead ? ol_render_suppress(conn, move->item, err)
-                                              : ol_render_write(conn, move->item, err)) < 0)
-            return -1;
-        if (move->is_push && ol_outbox_push_write(&tx, &move->item->message, err) < 0)
-            return -1;
-    }
     return 0;
 }
 
-int ol_side_effects_abandoned(struct ol_conn *conn, void *context, struct ol_claimed_message *items,
-                              size_t count, bool is_dead, outlog_err *err)
+int ol_side_effects_abandoned(struct ol_conn *conn, void *context,
+                              struct ol_claimed_message *messages, size_t count, bool is_dead,
+                              outlog_err *err)
 {
-    struct ol_side_effects *record = context;
+    struct ol_side_effects *effects = context;
     struct outlog log = {.conn = conn};
-    struct outlog_tx tx = {.log = &log, .conn = conn, .registry = &record->registry};
-    static char unknown[] = "outcome unknown: the relay went away or fell silent";
+    struct outlog_tx tx = {.log = &log, .conn = conn, .registry = &effects->registry};
+    static char unknown[] = "outcome unknown: the relay went away or did not answer";
     int result = 0;
 
-    if (ol_registry_refresh(&record->registry, conn, err) < 0)
+    if (ol_registry_refresh(&effects->registry, conn, err) < 0)
         return -1;
     for (size_t i = 0; i < count && result == 0; i++) {
-        items[i].outcome.kind = OUTLOG_PUBLISH_UNKNOWN;
-        items[i].error = unknown;
-        if (ol_effect_is_message(&items[i]))
-            result = ol_effect_write(&tx, &items[i], is_dead ? OL_EFFECT_DEAD : OL_EFFECT_RETRYING,
-                                     0, err);
+        messages[i].outcome.kind = OUTLOG_PUBLISH_UNKNOWN;
+        messages[i].error = unknown;
+        if (ol_effect_is_message(&messages[i]))
+            result = ol_effect_write(&tx, &messages[i],
+                                     is_dead ? OL_EFFECT_DEAD : OL_EFFECT_RETRYING, 0, err);
         if (result == 0 && is_dead)
-            result = write_alert(conn, &items[i], err);
-        items[i].error = NULL;
+            result = write_alert(conn, &messages[i], err);
+        messages[i].error = NULL;
     }
     return result;
 }
 
-void ol_side_effects_attach(struct ol_side_effects *record, struct ol_turn *turn)
+void ol_side_effects_attach(struct ol_side_effects *effects, struct ol_turn *turn)
 {
-    if (record->count == 0 && !record->failed && !turn->rooms)
+    if (effects->count == 0 && !effects->failed && !turn->capacity)
         return;
-    turn->also = write_moves;
-    turn->context = record;
+    turn->write_also = write_moves;
+    turn->context = effects;
 }

@@ -245,7 +245,7 @@ def test_3_a_takeover_parks_the_open_claim(store, outbox, receiver, relays, one)
 
 
 def test_3_a_lane_that_another_has_locked_is_not_taken_when_he_lets_go(postgres_store, outbox, receiver, relays, one):
-    """Not without having parked its claim: whoever held the lock may have rolled back, as one that dies does."""
+    """Not without having parked its claim: the holder of the lock may have rolled back, as one that dies does."""
     m1 = outbox.put("one", {"m": 1}, key=one("one"))
     first = relays("a", fault="publish.sent:1:kill")
     assert first.wait() == -signal.SIGKILL
@@ -551,7 +551,7 @@ def test_13_a_straggler_ends_by_its_own_token_after_the_lane_moved(store, outbox
     is_alive(outbox, relays.all[0])
     receiver.release(answer)
     outbox.wait(m1, state, attempts=1)
-    assert outbox.lane(LANE)["parked_gen"] > gen       # the new owner is told
+    assert outbox.lane(LANE)["parked_gen"] > gen       # the new owner reloads
     assert outbox.lane(LANE)["owner"] == "somebody else"
     assert receiver.count(id=m1) == 1
 
@@ -905,7 +905,7 @@ def test_l5_while_a_webhook_hangs_wave_after_wave_of_the_others_is_published(sto
 
 
 def test_l5_a_long_queue_of_a_hanging_destination_does_not_hide_others(store, outbox, receiver, relays):
-    """More messages than one read brings stand before one of a healthy destination."""
+    """More messages than one read returns are before one of a healthy destination."""
     make = pair(outbox, receiver, concurrency=2, timeout="500ms",
                 retry={"base": "1h", "max": "1h", "max_attempts": 9})
     receiver.rule("hang", destination="down")
@@ -1021,7 +1021,7 @@ def test_l5_the_database_is_not_asked_for_what_a_hanging_destination_cannot_take
             down, up = keys_in_lane(lane, ["down"]), keys_in_lane(lane, ["up"])
             for n in range(10):
                 own.put("down", {"n": n}, key=next(down)[1])
-            own.put("up", {}, key=next(up)[1])           # what stands before it is parked
+            own.put("up", {}, key=next(up)[1])           # what is before it is parked
         own.commit()
     relays("a", lease="20s", poll="50ms", threads=1)
     arrive(receiver, 8, destination="up")
@@ -1047,7 +1047,7 @@ def wait_for_lock(outbox):
 
 
 def test_l5_other_lanes_go_on_while_the_store_is_at_work_for_one(postgres_store, outbox, receiver, relays):
-    """The record of lane 0 stands before a lock; what is claimed of lane 1 is sent meanwhile."""
+    """The record of lane 0 waits for a lock; what is claimed of lane 1 is sent meanwhile."""
     for name in ("a", "b"):
         outbox.destination(name, receiver, concurrency=1)
     receiver.rule("hang")
@@ -1075,7 +1075,7 @@ def test_l5_other_lanes_go_on_while_the_store_is_at_work_for_one(postgres_store,
 
 def test_12_an_outcome_that_comes_while_its_straggler_is_recorded_is_not_lost(postgres_store, outbox, receiver, relays,
                                                                               one):
-    """What the turn says of a message stands; its outcome follows by the message's own token."""
+    """What the turn recorded of a message stays; its outcome follows by the message's own token."""
     receiver.rule("hang")
     m1 = outbox.put("one", {"n": 1}, key=one("one"))
     relays("a", lease="300s", patience="1s", threads=1)

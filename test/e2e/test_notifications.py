@@ -427,7 +427,7 @@ def test_n1_what_cannot_be_told_is_a_dead_letter_that_says_why(store, outlog, re
     wait_for(lambda: len(outlog.run("dead", "--json").json()) == 4, "four dead letters")
     why = {recipient: row["last_error"] for (_, recipient), row in states(outlog).items()}
     assert "no recipient: rule task.assigned" in why[""]
-    assert "no e-mail address is known of user u-1" in why["u-1"]
+    assert "no e-mail address is known for user u-1" in why["u-1"]
     assert "template grow version 1: text: over" in why["u-2"]
     assert "550" in why["550@x.example"]
     assert mails.mails == [] and notices(store) == []

@@ -480,18 +480,18 @@ def test_oo_c7_more_than_a_chunk_is_killed_by_filter_and_none_is_delivered(store
 def test_rule_19_what_is_claimed_published_or_dead_is_not_killed(store, outlog, outbox, receiver, relays):
     outbox.destination("one", receiver, retry=FAST)
     receiver.rule("hang", type="flies")
-    flying, gone = outbox.put("one", {}, type="flies"), outbox.put("one", {}, type="goes")
+    in_flight, gone = outbox.put("one", {}, type="flies"), outbox.put("one", {}, type="goes")
     waiting = outbox.put("nowhere", {})
     relays()
-    outbox.wait(flying, "CLAIMED")
+    outbox.wait(in_flight, "CLAIMED")
     outbox.wait(gone, "PUBLISHED")
-    assert "on its way" in refused(outlog, "kill", waiting, flying)
+    assert "being sent" in refused(outlog, "kill", waiting, in_flight)
     refused(outlog, "kill", gone)
     assert outbox.state(waiting)["state"] == "PENDING", "all or none"
     outlog.run("kill", waiting)
     refused(outlog, "kill", waiting)
     receiver.release()
-    outbox.wait(flying, "PUBLISHED")
+    outbox.wait(in_flight, "PUBLISHED")
 
 
 # --- held keys ---
@@ -601,7 +601,7 @@ def effect_events(outlog, effect):
 
 
 @pytest.fixture
-def fallen(request, outbox, receiver, relays):
+def abandoned(request, outbox, receiver, relays):
     """Sends an effect, and ends the relay that has it: while it is in a batch (takeover), or as a straggler with
     a lease of its own (reap). Then another relay comes. (start(store, max_attempts) -> effect, message)"""
     how = request.param
@@ -623,12 +623,13 @@ def fallen(request, outbox, receiver, relays):
     return start
 
 
-@pytest.mark.parametrize("fallen", ["takeover", "reap"], indirect=True)
+@pytest.mark.parametrize("abandoned", ["takeover", "reap"], indirect=True)
 @pytest.mark.parametrize("max_attempts, guarantee", [(1, "at_least_once"), (5, "at_most_once")])
-def test_r3_u5_what_dies_with_its_relay_is_told(store, outlog, outbox, receiver, fallen, max_attempts, guarantee):
-    """DEAD, as nobody knows the outcome: its alert and its events are written by whoever finds it."""
+def test_r3_u5_what_dies_with_its_relay_is_reported(store, outlog, outbox, receiver, abandoned, max_attempts,
+                                                    guarantee):
+    """DEAD, as nobody knows the outcome: the relay that finds it writes its alert and its events."""
     outbox.destination("one", receiver, guarantee=guarantee)
-    effect, message = fallen(store, max_attempts)
+    effect, message = abandoned(store, max_attempts)
     outbox.wait(message, "DEAD", attempts=1)
     wait_for(lambda: receiver.count(destination="ops"), "the alert")
     alert, = receiver.of(destination="ops")
@@ -641,10 +642,10 @@ def test_r3_u5_what_dies_with_its_relay_is_told(store, outlog, outbox, receiver,
     assert receiver.count(id=message) == 1
 
 
-@pytest.mark.parametrize("fallen", ["takeover", "reap"], indirect=True)
-def test_u5_what_is_tried_again_after_its_relay_writes_its_events(store, outlog, outbox, receiver, fallen):
+@pytest.mark.parametrize("abandoned", ["takeover", "reap"], indirect=True)
+def test_u5_what_is_tried_again_after_its_relay_writes_its_events(store, outlog, outbox, receiver, abandoned):
     outbox.destination("one", receiver)
-    effect, message = fallen(store, 5)
+    effect, message = abandoned(store, 5)
     outbox.wait(message, "PUBLISHED", attempts=2)
     assert effect_events(outlog, effect) == ["EFFECT_REQUESTED", "EFFECT_EXECUTING", "EFFECT_FAILED", "EFFECT_RETRYING",
                                              "EFFECT_EXECUTING", "EFFECT_COMPLETED"]

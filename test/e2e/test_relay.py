@@ -221,48 +221,48 @@ def test_x2_a_relay_needs_no_more_than_its_role(postgres, postgres_store, outlog
 
 # Waking up
 
-def sleepers(outbox):
-    """How many relays show that they sleep."""
+def listening(outbox):
+    """How many relays ask writers to notify them."""
     return outbox.one("select count(*) as n from pg_locks where locktype = 'advisory' and classid = 28492 "
                       "and objid = 2 and objsubid = 2 and mode = 'ShareLock'")["n"]
 
 
-def notes(session):
+def count_notifies(session):
     session.db.poll()
     count = len(session.db.notifies)
     session.db.notifies.clear()
     return count
 
 
-def test_wakeup_notify_a_sleeping_relay_is_woken_and_nobody_else_is_told(postgres_store, outbox, receiver, relays):
-    """Between its looks it sleeps for ten minutes: only a writer can have woken it."""
+def test_wakeup_notify_an_idle_relay_is_woken_and_nobody_else_is_notified(postgres_store, outbox, receiver, relays):
+    """It polls every ten minutes: only a writer can have woken it."""
     outbox.destination("d", receiver)
     setting(outbox, "relay.wakeup", "notify")
-    with outbox.session() as ear:
-        ear.run("listen outlog")
+    with outbox.session() as listener:
+        listener.run("listen outlog")
         outbox.wait(outbox.put("d", {"n": 0}), "PENDING")
-        assert notes(ear) == 0, "nobody sleeps, nobody is told"
+        assert count_notifies(listener) == 0, "nobody listens, nobody is notified"
         relays("a", poll="10m", lease="60s", threads=2)
         outbox.wait_drained()
         for n in range(1, 4):
-            wait_for(lambda: sleepers(outbox) == 2, "the relay's threads to lie down")
+            wait_for(lambda: listening(outbox) == 2, "the relay's threads to listen")
             outbox.wait(outbox.put("d", {"n": n}, key="k"), "PUBLISHED")
-        assert 3 <= notes(ear) <= 6
+        assert 3 <= count_notifies(listener) <= 6
 
 
-def test_wakeup_notify_who_wrote_before_it_lay_down_is_waited_for(postgres_store, outbox, receiver, relays):
-    """It keeps looking until the last writer has ended that could not know that somebody sleeps."""
+def test_wakeup_notify_a_writer_from_before_it_listened_is_waited_for(postgres_store, outbox, receiver, relays):
+    """It polls until the last writer has ended that could not know that somebody listens."""
     outbox.destination("d", receiver)
     setting(outbox, "relay.wakeup", "notify")
-    with outbox.session() as writer, outbox.session() as ear:
-        ear.run("listen outlog")
+    with outbox.session() as writer, outbox.session() as listener:
+        listener.run("listen outlog")
         writer.begin()
         id = writer.put("d", {"n": 1})
         relays("a", poll="10m", lease="60s")
-        wait_for(lambda: sleepers(outbox) == 1, "the relay to lie down")
+        wait_for(lambda: listening(outbox) == 1, "the relay to listen")
         writer.commit()
         outbox.wait(id, "PUBLISHED")
-        assert notes(ear) == 0
+        assert count_notifies(listener) == 0
 
 
 def test_wakeup_notify_a_retry_comes_in_its_time(postgres_store, outbox, receiver, relays):
@@ -270,19 +270,19 @@ def test_wakeup_notify_a_retry_comes_in_its_time(postgres_store, outbox, receive
     setting(outbox, "relay.wakeup", "notify")
     receiver.rule(500, attempt=1)
     relays("a", poll="10m", lease="60s")
-    wait_for(lambda: sleepers(outbox) == 1, "the relay to lie down")
+    wait_for(lambda: listening(outbox) == 1, "the relay to listen")
     outbox.wait(outbox.put("d", {"n": 1}), "PUBLISHED", attempts=2)
 
 
 def test_wakeup_a_commit_in_another_process_is_seen_between_polls(sqlite_store, outbox, receiver, relays):
     outbox.destination("d", receiver)
-    setting(outbox, "relay.wakeup", "notify")          # SQLite watches its file, whatever it says
+    setting(outbox, "relay.wakeup", "notify")          # SQLite watches its file for any setting
     relays("a", poll="10m", lease="60s")
     for n in range(3):
         outbox.wait(outbox.put("d", {"n": n}), "PUBLISHED")
 
 
-def test_l1_a_lease_is_renewed_also_between_rare_looks(store, outbox, receiver, relays):
+def test_l1_a_lease_is_renewed_also_between_rare_polls(store, outbox, receiver, relays):
     outbox.destination("d", receiver)
     relays("a", poll="30s", lease="2s")
     wait_for(lambda: not outbox.run("select 1 from {}lanes where owner is null"), "the lanes")
@@ -524,7 +524,7 @@ def test_resize_waits_for_writers_that_know_the_old_lanes(postgres_store, outlog
 def test_resize_has_its_bounds(store, outlog, outbox, resize):
     count = "select count(*) as n from {}lanes"
     if outbox.is_sqlite:
-        resize(16)                          # one writer, one lane, whatever it says
+        resize(16)                          # one writer, one lane, for any setting
         assert outbox.one(count)["n"] == 1
         return
     resize(200)
@@ -591,7 +591,7 @@ def test_6_6_beyond_so_many_parked_messages_the_lane_waits(store, outlog, outbox
 
 
 def test_6_14_a_lane_whose_numbers_would_repeat_is_not_taken(store, outlog, outbox, receiver, relays):
-    """As after a careless restore: new messages would lie below the head and never be seen."""
+    """As after a careless restore: new messages would be below the head and never be seen."""
     outbox.destination("d", receiver)
     key = next(keys_in_lane(0, ["d"]))[1]
     relay = relays("a")

@@ -1,4 +1,4 @@
-"""Any plug pulled while relays work (L1, L3, L4): killed, frozen, cut off, told to stop.
+"""Any plug pulled while relays work (L1, L3, L4): killed, frozen, cut off, stopped.
 
 Writers, receivers and the store are asked what they saw, and test/checker judges: nothing lost,
 nothing from a rollback delivered, first deliveries in order, attempts counted, states legal, and a
@@ -43,7 +43,7 @@ def fill(writer, destination, count, keys=7, start=0):
 
 
 class Load:
-    """A writer in the background: begin, put, commit or roll back, until it is told to end."""
+    """A writer in the background: begin, put, commit or roll back, until it is stopped."""
 
     def __init__(self, outbox, history, destinations, pause=0.003, name="load", keys=12):
         self.outbox, self.history, self.destinations = outbox, history, destinations
@@ -62,7 +62,7 @@ class Load:
                 writer.send(chance.choice(self.destinations), {"n": self.sent, "by": self.name},
                             key=key, rollback=chance.random() < 0.05)
                 self.sent += 1
-            except psycopg2.Error:      # the server is away: the history says unknown
+            except psycopg2.Error:      # the server is away: the history records unknown
                 if writer:
                     writer.close()
                 writer = None
@@ -206,7 +206,7 @@ def test_l1_frozen_past_its_lease_under_load(request, store, outbox, receiver, r
     second.term()                        # so that nobody else can have done what happens now
     assert second.wait() == 0
     first.thaw()
-    wait_for(lambda: outbox.run("select 1 from {}lanes where owner_name = 'a'"), "it to take lanes anew")
+    wait_for(lambda: outbox.run("select 1 from {}lanes where owner_name = 'a'"), "it to take lanes again")
     assert receiver.count() == requests, receiver.requests[requests:]
     assert outbox.run("select * from {}batches order by lane, to_seq, from_seq") == batches
     assert outbox.run("select * from {}parked order by lane, seq") == parked
@@ -269,11 +269,11 @@ def test_l1_relays_come_and_go_every_second(postgres_store, outbox, receiver, re
     load.end()
     outbox.wait_drained()
     counts = history.check(outbox, [receiver])
-    told = {line["id"]: line["t"] for line in history.written if line.get("what") == "ok"}
+    stored = {line["id"]: line["t"] for line in history.written if line.get("what") == "ok"}
     arrived = {}
     for one in receiver.requests:
         arrived.setdefault(one.id, one.at)
-    slowest = max(arrived[id] - at for id, at in told.items())
+    slowest = max(arrived[id] - at for id, at in stored.items())
     assert slowest < 2 * 2 + 1 + 7, f"a message waited {slowest:.1f} s"  # two deaths in a row, on a busy machine
     assert counts["delivered"] == counts["appended"]["ok"]
 
@@ -382,7 +382,7 @@ def own_store(server, tmp_path):
 
 @pytest.fixture
 def away(own_store, tmp_path):
-    """(outbox, relays) on the file's own server; the outbox connects anew after a restart."""
+    """(outbox, relays) on the file's own server; the outbox connects again after a restart."""
     relays = Relays(own_store, tmp_path)
     yield Outbox(own_store), relays
     relays.close()
@@ -440,7 +440,7 @@ PLAIN = r"update outlog\.lanes\s+set head"  # the record of a batch that went we
 @pytest.mark.parametrize("statement", ["^commit$", PLAIN])
 def test_l4_the_answer_of_a_commit_is_lost(postgres, postgres_store, outbox, receiver, relays, history,
                                            statement, where):
-    """Rule 6: its own row tells the relay whether its turn was stored; if it cannot ask, as after a crash."""
+    """Rule 6: the lane's row decides whether its turn was stored; if it cannot be read, as after a crash."""
     outbox.destination("d", receiver, retry={"base": "20ms", "jitter": 0, "max_attempts": 90})
     receiver.rule(500, attempt=1, probability=0.5 if statement == "^commit$" else 0)
     load = Load(outbox, history, ["d"], pause=0.01, keys=4)

@@ -1,4 +1,4 @@
-"""The relay's core in a simulation: one seed is one history (test/sim/sim_relay.c says what must hold)."""
+"""The relay's core in a simulation: one seed is one history (test/sim/sim_relay.c lists what must hold)."""
 import json
 import os
 import subprocess

@@ -134,7 +134,7 @@ def test_m1_how_far_a_sink_is_behind_is_seen_over_http_and_in_metrics(outlog, st
     assert f'outlog_sink_lag{{sink="copy"}} {shown["lag"]}' in server.get("/metrics").body.decode().splitlines()
 
 
-@pytest.mark.parametrize("fault", ["sink.sent:700:kill", "sink.hold:2:kill"])
+@pytest.mark.parametrize("fault", ["sink.sent:700:kill", "sink.renew:2:kill"])
 def test_s1_a_killed_relay_loses_nothing(outlog, store, broker, name, relays, fault):
     """Killed in the middle of a page, and between acknowledgement and cursor; the next one takes over."""
     declare(outlog, broker, name)

@@ -1,4 +1,4 @@
-/* The plug-in through which the simulation's messages leave: everything is done by sim_relay.c. */
+/* The plug-in that sends the simulation's messages: sim_relay.c implements it. */
 #include <outlog_publisher.h>
 
 int sim_open(const struct outlog_publisher_host *host, void **instance, outlog_err *err);

@@ -1,20 +1,21 @@
-/* sim_relay.c: the relay's core in a world of its own, driven by one seed.
+/* sim_relay.c: the relay's core in a simulated world, driven by one seed.
  *
  *     sim_relay STORE PLUGIN SEED STEPS
  *
- * Two workers on one SQLite store, in one thread. The clock is turned by hand, the publisher is
- * scripted: whatever happens (messages, rounds, answers, lost answers, crashes, freezes, operators)
- * is drawn from the seed, so a seed is a history. After each step the history must keep these:
+ * Two workers share one SQLite store, in one thread. The clock is set by hand and the publisher is
+ * scripted: all that happens (messages, rounds, answers, lost answers, crashes, freezes, operators)
+ * is drawn from the seed, so a seed is a history. After each step the history must satisfy these:
  *
- * S1  One message of a key is on the wire at a time.                                        (rule
- * 11) S2  A message goes for the first time only after every older one of its key was taken, or is
- * dead. (9) S3  An attempt has a number of its own, which grows. (O4) S4  At most once: what may
- * have arrived is not sent again unless an operator says so. S5  PUBLISHED means that the target
- * took it; attempts never fall.                           (O7) S6  Nothing is on the wire beyond
- * the lease of the lane it was claimed under.               (rule 4) S7  In the end, when nothing
- * goes wrong any more, everything is PUBLISHED or DEAD.
+ * S1  One message of a key is on the wire at a time. (rule 11)
+ * S2  A message is sent for the first time only after every older one of its key was accepted or
+ *     is dead. (rule 9)
+ * S3  An attempt has a number of its own, which grows. (O4)
+ * S4  At most once: a message that may have arrived is sent again only if an operator asks for it.
+ * S5  PUBLISHED means that the target accepted it; attempts never fall. (O7)
+ * S6  Nothing is on the wire beyond the lease of the lane it was claimed under. (rule 4)
+ * S7  In the end, when nothing goes wrong any more, everything is PUBLISHED or DEAD.
  *
- * Prints a hash of the history: the same seed prints the same. */
+ * Prints a hash of the history: the same seed prints the same hash. */
 #include "base/clock.h"
 #include "log/log.h"
 #include "relay/internal.h"
@@ -32,15 +33,16 @@ void sim_submit(void *instance, const struct outlog_delivery *message, int64_t d
 void sim_drive(void *instance, int timeout_ms);
 void sim_close(void *instance);
 
-enum { WORKERS = 2, MOST = 4000, KEYS = 4, LEASE_US = 2000000, TIMEOUT_US = 400000 };
+enum { WORKERS = 2, MESSAGES_MAX = 4000, KEYS = 4, LEASE_US = 2000000, TIMEOUT_US = 400000 };
 
 struct message {
     char id[OL_UUID_TEXT];
     int key; /* -1: none */
     bool at_most_once;
-    int sends, attempt;   /* how often it left, and the highest attempt number */
-    bool taken, in_doubt; /* the target has it; it may have it, and nobody may send it again */
-    bool may_be_passed;   /* it was taken once, or an operator sent it back behind younger ones */
+    int sends, attempt; /* how often it was sent, and the highest attempt number */
+    bool taken,
+        in_doubt;       /* the target has it; the target may have it, so nobody may send it again */
+    bool may_be_passed; /* it was accepted once, or an operator requeued it behind younger ones */
     int attempts_shown;
 };
 
@@ -49,7 +51,7 @@ struct flight {
     void *instance, *tag;
     int worker, message;
     int64_t deadline, sent_at;
-    bool is_dead; /* its relay crashed: nobody waits for the answer */
+    bool is_dead; /* its relay crashed: nothing waits for the answer */
 };
 
 static struct {
@@ -57,14 +59,14 @@ static struct {
     int64_t now;
     const char *store, *plugin;
     outlog *log;
-    sqlite3 *eye; /* looks at the store past outlog */
-    sqlite3_stmt *look;
-    struct message messages[MOST];
+    sqlite3 *reader; /* reads the store without outlog */
+    sqlite3_stmt *state_query;
+    struct message messages[MESSAGES_MAX];
     int count;
     struct flight *flights;
     struct ol_worker *workers[WORKERS];
     struct ol_worker_stats stats;
-    int running; /* whose round it is */
+    int running; /* the worker whose round it is */
     bool is_healed;
     long step;
     long sends, crashes, operations;
@@ -84,7 +86,7 @@ static atomic_int never;
 
 /* --- chance and time --- */
 
-static uint64_t draw(void)
+static uint64_t draw_number(void)
 {
     uint64_t z = sim.random += 0x9e3779b97f4a7c15u;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
@@ -92,12 +94,12 @@ static uint64_t draw(void)
     return z ^ z >> 31;
 }
 
-static int below(int most)
+static int draw_below(int max)
 {
-    return (int)(draw() % (uint64_t)most);
+    return (int)(draw_number() % (uint64_t)max);
 }
 
-static void note(const char *what, int a, int b)
+static void note_step(const char *what, int a, int b)
 {
     char line[80];
     int bytes = snprintf(line, sizeof line, "%s %d %d %lld", what, a, b, (long long)sim.now);
@@ -107,27 +109,27 @@ static void note(const char *what, int a, int b)
         fprintf(stderr, "%ld %s\n", sim.step, line);
 }
 
-static void pass(int64_t us)
+static void pass_time(int64_t us)
 {
     sim.now += us;
     ol_clock_set(sim.now);
 }
 
-/* --- the store, as a person sees it --- */
+/* --- the store, as an operator sees it --- */
 
 static void must_not_fail(int result, const outlog_err *err)
 {
     MUST(result == 0, "%s", err->message);
 }
 
-static void look(int number, char state[16], int *attempts)
+static void read_state(int number, char state[16], int *attempts)
 {
     static const char sql[] = "select state, attempts from outlog_outbox_state where event_id = ?";
-    sqlite3_stmt *row = sim.look;
+    sqlite3_stmt *row = sim.state_query;
     if (!row)
-        MUST(sqlite3_prepare_v2(sim.eye, sql, -1, &sim.look, NULL) == SQLITE_OK, "%s",
-             sqlite3_errmsg(sim.eye));
-    row = sim.look;
+        MUST(sqlite3_prepare_v2(sim.reader, sql, -1, &sim.state_query, NULL) == SQLITE_OK, "%s",
+             sqlite3_errmsg(sim.reader));
+    row = sim.state_query;
     sqlite3_bind_text(row, 1, sim.messages[number].id, -1, SQLITE_STATIC);
     MUST(sqlite3_step(row) == SQLITE_ROW, "message %d is gone", number);
     snprintf(state, 16, "%s", (const char *)sqlite3_column_text(row, 0));
@@ -139,7 +141,7 @@ static bool is_dead(int number)
 {
     char state[16];
     int attempts;
-    look(number, state, &attempts);
+    read_state(number, state, &attempts);
     return strcmp(state, "DEAD") == 0;
 }
 
@@ -149,7 +151,7 @@ static void check_states(void)
         struct message *m = &sim.messages[i];
         char state[16];
         int attempts;
-        look(i, state, &attempts);
+        read_state(i, state, &attempts);
         MUST(strcmp(state, "PUBLISHED") != 0 || m->taken, "S5: %d is PUBLISHED and was never taken",
              i);
         MUST(attempts >= m->attempts_shown, "S5: attempts of %d fell to %d", i, attempts);
@@ -161,7 +163,7 @@ static void check_states(void)
 
 /* --- the publisher --- */
 
-static int find(const char *id)
+static int find_message(const char *id)
 {
     for (int i = 0; i < sim.count; i++)
         if (strcmp(sim.messages[i].id, id) == 0)
@@ -194,14 +196,15 @@ static void check_send(int number, const struct outlog_delivery *message)
 void sim_submit(void *instance, const struct outlog_delivery *message, int64_t deadline_us,
                 void *tag)
 {
-    int number = find(message->event_id);
+    int number = find_message(message->event_id);
     struct message *m = &sim.messages[number];
-    const struct ol_relay_lane *lane = &sim.workers[sim.running]->lanes[0];
+    const struct ol_relay_lane *lane = &sim.workers[sim.running]->lanes.all[0];
     struct flight *flight = calloc(1, sizeof *flight);
 
     MUST(flight, "out of memory");
     check_send(number, message);
-    MUST(deadline_us <= lane->lane.lease_end, "S6: %d may be on the wire beyond the lease", number);
+    MUST(deadline_us <= lane->outbox.lease_end, "S6: %d may be on the wire beyond the lease",
+         number);
     m->sends++;
     m->attempt = message->attempt;
     m->in_doubt = true;
@@ -214,10 +217,10 @@ void sim_submit(void *instance, const struct outlog_delivery *message, int64_t d
                               .sent_at = sim.now};
     sim.flights = flight;
     sim.sends++;
-    note("send", number, message->attempt);
+    note_step("send", number, message->attempt);
 }
 
-static void answer(struct flight *flight, struct outlog_outcome outcome)
+static void send_outcome(struct flight *flight, struct outlog_outcome outcome)
 {
     const struct outlog_publisher_host *host = flight->instance;
     struct message *m = &sim.messages[flight->message];
@@ -226,8 +229,8 @@ static void answer(struct flight *flight, struct outlog_outcome outcome)
         m->taken = m->may_be_passed = true;
     if (outcome.surely_not_sent)
         m->in_doubt = false;
-    note("answer", flight->message,
-         (int)outcome.kind * 4 + outcome.is_permanent * 2 + outcome.surely_not_sent);
+    note_step("answer", flight->message,
+              (int)outcome.kind * 4 + outcome.is_permanent * 2 + outcome.surely_not_sent);
     for (struct flight **at = &sim.flights; *at; at = &(*at)->next)
         if (*at == flight) {
             *at = flight->next;
@@ -241,7 +244,7 @@ static void answer(struct flight *flight, struct outlog_outcome outcome)
 static struct outlog_outcome random_outcome(void)
 {
     static char refused[] = "refused", lost[] = "lost";
-    int dice = sim.is_healed ? 0 : below(10);
+    int dice = sim.is_healed ? 0 : draw_below(10);
     if (dice < 5)
         return (struct outlog_outcome){.kind = OUTLOG_PUBLISH_OK};
     if (dice < 6)
@@ -257,8 +260,7 @@ static struct outlog_outcome random_outcome(void)
     return (struct outlog_outcome){.kind = OUTLOG_PUBLISH_UNKNOWN, .error = lost};
 }
 
-/* Answers come by chance, or not before the deadline; an answer that was lost may have been a yes.
- */
+/* Answers come at random times until the deadline; a lost answer may have been a success. */
 void sim_drive(void *instance, int timeout_ms)
 {
     static char late[] = "no answer in time";
@@ -268,14 +270,14 @@ void sim_drive(void *instance, int timeout_ms)
         if (f->is_dead || f->instance != instance)
             continue;
         if (sim.now >= f->deadline) {
-            if (below(2))
+            if (draw_below(2))
                 sim.messages[f->message].taken = true;
-            answer(f, (struct outlog_outcome){.kind = OUTLOG_PUBLISH_UNKNOWN, .error = late});
-        } else if (sim.is_healed || below(3) == 0) {
+            send_outcome(f, (struct outlog_outcome){.kind = OUTLOG_PUBLISH_UNKNOWN, .error = late});
+        } else if (sim.is_healed || draw_below(3) == 0) {
             struct outlog_outcome outcome = random_outcome();
-            if (outcome.kind == OUTLOG_PUBLISH_UNKNOWN && below(2))
+            if (outcome.kind == OUTLOG_PUBLISH_UNKNOWN && draw_below(2))
                 sim.messages[f->message].taken = true;
-            answer(f, outcome);
+            send_outcome(f, outcome);
         }
     }
 }
@@ -287,12 +289,12 @@ void sim_close(void *instance)
         next = f->next;
         if (f->is_dead || f->instance != instance)
             continue;
-        // What is on the wire of a relay that crashed may still arrive.
+        // A message on the wire of a crashed relay may still arrive.
         struct flight *ghost = malloc(sizeof *ghost);
         MUST(ghost, "out of memory");
         *ghost = *f;
         ghost->is_dead = true;
-        answer(f, (struct outlog_outcome){.kind = OUTLOG_PUBLISH_UNKNOWN, .error = gone});
+        send_outcome(f, (struct outlog_outcome){.kind = OUTLOG_PUBLISH_UNKNOWN, .error = gone});
         ghost->next = sim.flights;
         sim.flights = ghost;
     }
@@ -302,15 +304,16 @@ static void end_ghosts(void)
 {
     for (struct flight *f = sim.flights, *next; f; f = next) {
         next = f->next;
-        if (f->is_dead && (sim.now >= f->deadline || below(4) == 0))
-            answer(f, (struct outlog_outcome){.kind = below(2) ? OUTLOG_PUBLISH_OK
-                                                               : OUTLOG_PUBLISH_UNKNOWN});
+        if (f->is_dead && (sim.now >= f->deadline || draw_below(4) == 0))
+            send_outcome(f,
+                         (struct outlog_outcome){.kind = draw_below(2) ? OUTLOG_PUBLISH_OK
+                                                                       : OUTLOG_PUBLISH_UNKNOWN});
     }
 }
 
 /* --- what can happen --- */
 
-static void put(void)
+static void put_message(void)
 {
     static const char *const destinations[] = {"many", "once"};
     struct message *m = &sim.messages[sim.count];
@@ -318,29 +321,29 @@ static void put(void)
     char key[16];
     outlog_tx *tx;
     outlog_err err;
-    bool is_once = below(4) == 0, rolls_back = below(12) == 0;
+    bool is_once = draw_below(4) == 0, rolls_back = draw_below(12) == 0;
 
-    if (sim.count == MOST)
+    if (sim.count == MESSAGES_MAX)
         return;
-    *m =
-        (struct message){.key = below(5) ? below(KEYS) * 2 + is_once : -1, .at_most_once = is_once};
+    *m = (struct message){.key = draw_below(5) ? draw_below(KEYS) * 2 + is_once : -1,
+                          .at_most_once = is_once};
     snprintf(key, sizeof key, "k%d", m->key);
     struct outlog_new_message draft = {.destination = destinations[is_once],
                                        .event_type = "sim",
                                        .payload = "{}",
                                        .payload_bytes = 2,
                                        .ordering_key = m->key >= 0 ? key : NULL,
-                                       .delay_us = below(8) ? 0 : below(1000000)};
+                                       .delay_us = draw_below(8) ? 0 : draw_below(1000000)};
     must_not_fail(outlog_begin(sim.log, &tx, &err), &err);
     must_not_fail(outlog_enqueue(tx, &draft, &out, &err), &err);
     memcpy(m->id, out.event_id, sizeof m->id);
     if (rolls_back) {
         outlog_rollback(tx);
-        note("rollback", 0, 0);
+        note_step("rollback", 0, 0);
         return;
     }
     must_not_fail(outlog_commit(tx, &err), &err);
-    note("put", sim.count, m->key);
+    note_step("put", sim.count, m->key);
     sim.count++;
 }
 
@@ -359,13 +362,13 @@ static void start_worker(int i)
     options[i].quiet = true;
     sim.workers[i] = ol_worker_open(&options[i], &never, &sim.stats, &err);
     MUST(sim.workers[i], "%s", err.message);
-    note("start", i, 0);
+    note_step("start", i, 0);
 }
 
-static void crash(int i)
+static void crash_worker(int i)
 {
     sim.running = i;
-    note("crash", i, 0);
+    note_step("crash", i, 0);
     sim.crashes++;
     ol_worker_close(sim.workers[i]);
     sim.workers[i] = NULL;
@@ -378,75 +381,75 @@ static void run_round(int i)
         return;
     }
     sim.running = i;
-    sim.workers[i]->now = sim.now;
+    sim.workers[i]->clock.now = sim.now;
     ol_sender_drive(sim.workers[i]->targets.sender, 0);
     ol_worker_round(sim.workers[i]);
-    note("round", i, (int)sim.workers[i]->owned);
+    note_step("round", i, (int)sim.workers[i]->lanes.owned_count);
 }
 
 /* An operator requeues what is dead or published, or kills what waits. */
-static void operate(void)
+static void operate_message(void)
 {
     if (sim.count == 0)
         return;
-    int number = below(sim.count);
+    int number = draw_below(sim.count);
     struct message *m = &sim.messages[number];
     const char *id = m->id;
     outlog_err err;
     sim.operations++;
-    if (below(3) == 0) {
-        note("kill", number, outlog_kill(sim.log, &id, 1, &(struct outlog_operator){0}, &err));
+    if (draw_below(3) == 0) {
+        note_step("kill", number, outlog_kill(sim.log, &id, 1, &(struct outlog_operator){0}, &err));
     } else {
         struct outlog_requeue how = {.even_if_unknown = true};
         int result = outlog_requeue_ids(sim.log, &id, 1, &how, &err);
-        if (result == 0) { // whatever comes now is the operator's wish
+        if (result == 0) { // the operator takes responsibility for what follows
             m->in_doubt = m->taken = false;
             m->may_be_passed = true;
         }
-        note("requeue", number, result);
+        note_step("requeue", number, result);
     }
 }
 
-static void step(void)
+static void run_step(void)
 {
-    int dice = below(100);
+    int dice = draw_below(100);
     if (dice < 25)
-        put();
+        put_message();
     else if (dice < 70)
-        run_round(below(WORKERS));
+        run_round(draw_below(WORKERS));
     else if (dice < 90)
-        pass(below(100000));
+        pass_time(draw_below(100000));
     else if (dice < 93)
-        pass(below(LEASE_US + LEASE_US / 2)); // somebody was stopped for long
+        pass_time(draw_below(LEASE_US + LEASE_US / 2)); // as if a process was stopped for long
     else if (dice < 95 && sim.workers[dice % WORKERS])
-        crash(dice % WORKERS);
+        crash_worker(dice % WORKERS);
     else if (dice < 97)
-        operate();
+        operate_message();
     end_ghosts();
 }
 
-static int open_count(void)
+static int count_open(void)
 {
     int count = 0;
     for (int i = 0; i < sim.count; i++) {
         char state[16];
         int attempts;
-        look(i, state, &attempts);
+        read_state(i, state, &attempts);
         count += strcmp(state, "PENDING") == 0 || strcmp(state, "CLAIMED") == 0;
     }
     return count;
 }
 
-/* --- the whole --- */
+/* --- main --- */
 
-static void prepare(void)
+static void prepare_store(void)
 {
     static const char *const guarantees[] = {"at_least_once", "at_most_once"};
     outlog_err err;
     char settings[1200];
 
     must_not_fail(outlog_open(sim.store, &sim.log, &err), &err);
-    MUST(sqlite3_open(sim.store + strlen("sqlite:"), &sim.eye) == SQLITE_OK, "%s", sim.store);
+    MUST(sqlite3_open(sim.store + strlen("sqlite:"), &sim.reader) == SQLITE_OK, "%s", sim.store);
     for (int i = 0; i < 2; i++) {
         snprintf(
             settings, sizeof settings,
@@ -475,21 +478,21 @@ int main(int argc, char **argv)
     sim.hash = 14695981039346656037u;
     sim.now = INT64_C(1767225600000000);
     ol_clock_set(sim.now);
-    prepare();
+    prepare_store();
     long steps = strtol(argv[4], NULL, 10);
     for (sim.step = 0; sim.step < steps; sim.step++) {
-        step();
+        run_step();
         if (sim.step % 10 == 0)
             check_states();
     }
     sim.is_healed = true;
-    for (int i = 0; i < 4000 && open_count() > 0; i++, sim.step++) {
+    for (int i = 0; i < 4000 && count_open() > 0; i++, sim.step++) {
         run_round(i % WORKERS);
-        pass(20000);
+        pass_time(20000);
         end_ghosts();
     }
     check_states();
-    MUST(open_count() == 0, "S7: %d messages are neither published nor dead", open_count());
+    MUST(count_open() == 0, "S7: %d messages are neither published nor dead", count_open());
     printf("{\"hash\":\"%016llx\",\"messages\":%d,\"sends\":%ld,\"crashes\":%ld,\"operations\":%ld,"
            "\"taken\":%lld,\"fenced\":%lld}\n",
            (unsigned long long)sim.hash, sim.count, sim.sends, sim.crashes, sim.operations,
@@ -502,8 +505,8 @@ int main(int argc, char **argv)
         free(sim.flights);
         sim.flights = next;
     }
-    sqlite3_finalize(sim.look);
-    sqlite3_close(sim.eye);
+    sqlite3_finalize(sim.state_query);
+    sqlite3_close(sim.reader);
     outlog_close(sim.log);
     return 0;
 }

@@ -83,27 +83,27 @@ b as (
     select lane, lower(r), upper(r) - 1, owner, claimed_at, now() from old cross join lateral unnest(claim) r)
 select ctid::text from u
 
--- name: lane_advance_at(lane, epoch, parked_gen, claim_no, head, gaps, claim, lease_us, place) @postgres
--- The same by the place where the last turn left the row. While another session keeps a transaction open,
+-- name: lane_advance_at(lane, epoch, parked_gen, claim_no, head, gaps, claim, lease_us, location) @postgres
+-- The same by the location (ctid) where the last turn left the row. While another session keeps a transaction open,
 -- every old version of a row stays in its index, and finding it by its key takes the longer the more
--- turns there were; its place does not. No row: it was moved; ask by key.
+-- turns there were; its location does not. No row: it was moved; search by key.
 with old as (
     select * from outlog.lanes
-     where ctid = :place::tid and lane = :lane::smallint and epoch = :epoch and parked_gen = :parked_gen and claim_no = :claim_no
+     where ctid = :location::tid and lane = :lane::smallint and epoch = :epoch and parked_gen = :parked_gen and claim_no = :claim_no
        for no key update),
 u as (
     update outlog.lanes l
        set head = :head, gaps = :gaps::int8multirange, claim = :claim::int8multirange, claim_no = l.claim_no + 1,
            claimed_at = case when :claim = '{}' then null else now() end,
            lease_until = now() + :lease_us::bigint * interval '1 microsecond'
-      from old where l.ctid = :place::tid
+      from old where l.ctid = :location::tid
     returning l.ctid),
 b as (
     insert into outlog.batches (lane, from_seq, to_seq, claimed_by, claimed_at, published_at)
     select lane, lower(r), upper(r) - 1, owner, claimed_at, now() from old cross join lateral unnest(claim) r)
 select ctid::text from u
 
--- name: lanes_tell()
+-- name: lanes_invalidate()
 -- Tells the owners of all lanes that destinations changed: what they read before is claimed by none of them.
 -- Writes: lanes, in ascending order (rule 1).
 update outlog.lanes l set parked_gen = l.parked_gen + 1
@@ -194,13 +194,13 @@ update outlog.parked p
    and p.attempts = r.attempts
 returning p.seq
 
--- name: parked_due(lane, rooms)
--- What is due and first of its key (rule 15), as many per destination as it has room for. Walked are the
--- keys of those alone: one that is paused may have many.
-with recursive room as (
-    select * from json_to_recordset(:rooms) as r(destination text, room integer)),
+-- name: parked_due(lane, capacity)
+-- What is due and first of its key (rule 15), up to the capacity of each destination. Scans the keys of
+-- these destinations only: a paused one may have many.
+with recursive targets as (
+    select * from json_to_recordset(:capacity) as r(destination text, capacity integer)),
 keys as (                                             -- the lowest open message of each key, by a loose scan
-    (select p.* from room r cross join lateral (
+    (select p.* from targets r cross join lateral (
         select p.destination, p.ordering_key, p.seq, p.state, p.available_at from outlog.parked p
          where p.lane = :lane::smallint and p.ordering_key is not null and (p.state in ('PENDING', 'CLAIMED') or p.held)
            and p.destination = r.destination
@@ -222,13 +222,13 @@ heads as (
                         where l.lane = :lane::smallint and e.destination = k.destination
                           and e.ordering_key = k.ordering_key
                           and (e.state in ('PENDING', 'CLAIMED') or e.held)))
-select h.seq from heads h join room using (destination) where h.nth <= room.room
+select h.seq from heads h join targets t using (destination) where h.nth <= t.capacity
 union all
-select f.seq from room cross join lateral (
+select f.seq from targets t cross join lateral (
     select p.seq from outlog.parked p
-     where p.lane = :lane::smallint and p.destination = room.destination and p.ordering_key is null
+     where p.lane = :lane::smallint and p.destination = t.destination and p.ordering_key is null
        and p.state = 'PENDING' and p.available_at <= now()
-     order by p.available_at limit room.room) f
+     order by p.available_at limit t.capacity) f
 
 -- name: parked_mark(lane, seqs, run, lease_us)
 -- attempts grows here, before any byte leaves (O4).
@@ -298,7 +298,7 @@ on conflict do nothing
 select set_config('idle_in_transaction_session_timeout', :timeout_ms::text, false),
        set_config('statement_timeout', :timeout_ms::text, false), set_config('lock_timeout', :timeout_ms::text, false)
 
--- name: parked_ahead(lane, head)
+-- name: parked_above(lane, head)
 -- Messages that an operator parked before the lane came to them: above the head, or in a gap.
 select p.seq from outlog.parked p join outlog.lanes l on l.lane = p.lane
  where p.lane = :lane::smallint and (p.seq > :head or l.gaps @> p.seq) order by p.seq
@@ -314,10 +314,10 @@ select * from outlog.purge_keys(:before, :limit)
 -- name: relay_listen() @postgres
 listen outlog
 
--- name: relay_sleep() @postgres
--- 1: writers see from now on that somebody sleeps. 0: a writer was just looking.
+-- name: relay_arm() @postgres
+-- 1: writers see from now on that a relay listens. 0: a writer is trying the lock.
 select pg_try_advisory_lock_shared(28492, 2)::integer
 
--- name: relay_wake() @postgres
--- All of this session's, however often it lay down. It has no other advisory locks of its own.
+-- name: relay_disarm() @postgres
+-- All of this session's, however often it armed. It has no other advisory locks of its own.
 select pg_advisory_unlock_all()

@@ -2,7 +2,7 @@
 -- down; `bounds` is a JSON array of [lane, lowest, below]. OFFSET 0 keeps the planner from turning
 -- a few index probes into a scan of the outbox.
 
--- name: message_places(ids)
+-- name: message_locations(ids)
 select o.event_id, o.lane, o.seq
   from json_array_elements_text(:ids) i
  cross join lateral (select event_id, lane, seq from outlog.outbox where event_id = i::uuid offset 0) o
@@ -159,13 +159,13 @@ select o.event_id, o.seq
  where l.lane = :lane
  order by o.seq limit :limit
 
--- name: count_parked(most literal)
+-- name: count_parked(limit literal)
 -- What left the plain path and is not done, by destination and state; the oldest of each. Of a state at most so
 -- many are looked at, and whether these were all is said last.
 select g.destination, g.state, g.number, g.retrying,
        (select min(o.created_at) from unnest(g.lanes, g.oldest) w(lane, seq)
          join outlog.outbox o on o.lane = w.lane and o.seq = w.seq),
-       g.held, (sum(g.number) over (partition by g.state) >= :most)::integer
+       g.held, (sum(g.number) over (partition by g.state) >= :limit)::integer
   from (select destination, state, sum(number)::bigint as number, sum(retrying)::bigint as retrying,
                sum(held)::bigint as held, array_agg(lane) as lanes, array_agg(oldest) as oldest
           from (select p.lane, p.destination, p.state, count(*) as number,
@@ -173,7 +173,7 @@ select g.destination, g.state, g.number, g.retrying,
                        count(*) filter (where p.held) as held, min(p.seq) as oldest
                   from unnest(array['PENDING', 'CLAIMED', 'DEAD']) s(state)
                  cross join lateral (select * from outlog.parked where parked.state = s.state
-                                      order by parked.lane, parked.seq limit :most) p
+                                      order by parked.lane, parked.seq limit :limit) p
                  group by p.lane, p.destination, p.state) s
          group by destination, state) g
  order by 1, 2

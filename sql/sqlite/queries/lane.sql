@@ -59,7 +59,7 @@ update outlog_lanes
  where lane = :lane and epoch = :epoch and parked_gen = :parked_gen and claim_no = :claim_no and :gaps = '{}'
 returning ''
 
--- name: lanes_tell()
+-- name: lanes_invalidate()
 update outlog_lanes set parked_gen = parked_gen + 1
 
 -- name: lane_release(lane, epoch)
@@ -101,16 +101,16 @@ update outlog_parked as p
    and p.attempts = r.value ->> 'attempts'
 returning seq
 
--- name: parked_due(lane, rooms)
--- What is due and first of its key (rule 15), as many per destination as it has room for.
--- Walked are the keys of destinations with room alone: one that is paused may have many.
-with recursive room(destination, room) as materialized (
-    select value ->> 'destination', value ->> 'room' from json_each(:rooms)),
+-- name: parked_due(lane, capacity)
+-- What is due and first of its key (rule 15), up to the capacity of each destination.
+-- Scans the keys of these destinations only: a paused one may have many.
+with recursive targets(destination, capacity) as materialized (
+    select value ->> 'destination', value ->> 'capacity' from json_each(:capacity)),
 k(seq) as (
     select (select p.seq from outlog_parked p where p.destination = r.destination and p.ordering_key is not null
                and (p.state in ('PENDING', 'CLAIMED') or p.held)
              order by p.ordering_key, p.seq limit 1)
-      from room r
+      from targets r
     union all
     select (select p.seq from outlog_parked p, outlog_parked q
              where q.seq = k.seq and p.ordering_key is not null and (p.state in ('PENDING', 'CLAIMED') or p.held)
@@ -126,10 +126,10 @@ heads as (
                           and c.ordering_key = p.ordering_key)),
 free as (
     select p.seq, p.destination, row_number() over (partition by p.destination order by p.available_at, p.seq) as nth
-      from room r cross join outlog_parked p on p.destination = r.destination
+      from targets r cross join outlog_parked p on p.destination = r.destination
      where p.state = 'PENDING' and p.ordering_key is null and p.available_at <= outlog_after(0))
-select d.seq from (select * from heads union all select * from free) d join room r using (destination)
- where d.nth <= r.room and :lane = 0
+select d.seq from (select * from heads union all select * from free) d join targets r using (destination)
+ where d.nth <= r.capacity and :lane = 0
 
 -- name: parked_mark(lane, seqs, run, lease_us)
 update outlog_parked
@@ -183,7 +183,7 @@ on conflict do nothing
 -- SQLite ends no transaction by itself: ours do nothing but write.
 select 1 where :timeout_ms > 0
 
--- name: parked_ahead(lane, head)
+-- name: parked_above(lane, head)
 -- Messages that an operator parked before the lane came to them.
 select seq from outlog_parked where lane = :lane and seq > :head order by seq
 

@@ -1,6 +1,6 @@
 -- Looking at messages on SQLite: one lane, whose numbers are the outbox's own.
 
--- name: message_places(ids)
+-- name: message_locations(ids)
 select o.event_id, o.lane, o.seq from json_each(:ids) i cross join outlog_outbox o on o.event_id = i.value
 
 -- name: message_rows(places, payload?)
@@ -95,16 +95,16 @@ select w.event_id, w.seq from (
          order by o.seq limit :limit)) w
  order by w.seq limit :limit
 
--- name: count_parked(most literal)
+-- name: count_parked(limit literal)
 select g.destination, g.state, g.number, g.retrying,
        (select created_at from outlog_outbox where seq = g.oldest), g.held,
-       sum(g.number) over (partition by g.state) >= :most
+       sum(g.number) over (partition by g.state) >= :limit
   from (select destination, state, count(*) as number, sum(attempts > 0) as retrying, min(seq) as oldest, sum(held) as held
-          from (select * from (select * from outlog_parked where state = 'PENDING' order by seq limit :most)
+          from (select * from (select * from outlog_parked where state = 'PENDING' order by seq limit :limit)
                 union all
-                select * from (select * from outlog_parked where state = 'CLAIMED' order by seq limit :most)
+                select * from (select * from outlog_parked where state = 'CLAIMED' order by seq limit :limit)
                 union all
-                select * from (select * from outlog_parked where state = 'DEAD' order by seq limit :most))
+                select * from (select * from outlog_parked where state = 'DEAD' order by seq limit :limit))
          group by destination, state) g
  order by 1, 2
 

@@ -1,4 +1,4 @@
-/* claimed_message.c: reading messages from the store. */
+/* claimed_message.c: reads the rows of messages that a relay has claimed. */
 #include "outbox/lane/claimed_message.h"
 
 #include "base/json/json.h"
@@ -7,40 +7,40 @@
 #include <string.h>
 
 /* The columns of outbox_read and parked_marked. */
-enum {
-    SEQ,
-    EVENT_ID,
-    ORG_ID,
-    DESTINATION,
-    EVENT_TYPE,
-    PAYLOAD,
-    PAYLOAD_BYTES,
-    CONTENT_TYPE,
-    HEADERS,
-    METADATA,
-    IDEMPOTENCY_KEY,
-    ORDERING_KEY,
-    PARTITION_KEY,
-    CORRELATION_ID,
-    CAUSATION_ID,
-    AGGREGATE_TYPE,
-    AGGREGATE_ID,
-    CREATED_AT,
-    AVAILABLE_AT,
-    MAX_ATTEMPTS,
-    AT_MOST_ONCE,
-    ATTEMPTS,
-    UNSENT,
-    BUDGET_FROM,
-    IS_REPLAY
+enum claimed_column {
+    CLAIMED_SEQ,
+    CLAIMED_EVENT_ID,
+    CLAIMED_ORG_ID,
+    CLAIMED_DESTINATION,
+    CLAIMED_EVENT_TYPE,
+    CLAIMED_PAYLOAD,
+    CLAIMED_PAYLOAD_BYTES,
+    CLAIMED_CONTENT_TYPE,
+    CLAIMED_HEADERS,
+    CLAIMED_METADATA,
+    CLAIMED_IDEMPOTENCY_KEY,
+    CLAIMED_ORDERING_KEY,
+    CLAIMED_PARTITION_KEY,
+    CLAIMED_CORRELATION_ID,
+    CLAIMED_CAUSATION_ID,
+    CLAIMED_AGGREGATE_TYPE,
+    CLAIMED_AGGREGATE_ID,
+    CLAIMED_CREATED_AT,
+    CLAIMED_AVAILABLE_AT,
+    CLAIMED_MAX_ATTEMPTS,
+    CLAIMED_AT_MOST_ONCE,
+    CLAIMED_ATTEMPTS,
+    CLAIMED_UNSENT,
+    CLAIMED_BUDGET_FROM,
+    CLAIMED_IS_REPLAY
 };
 
-int ol_claimed_message_used(const struct ol_claimed_message *item)
+int ol_claimed_message_used(const struct ol_claimed_message *message)
 {
-    return item->is_parked ? item->attempts - item->unsent - item->budget_from : 1;
+    return message->is_parked ? message->attempts - message->unsent - message->budget_from : 1;
 }
 
-static const char *uuid_copy(const struct ol_rows *rows, int column, struct ol_arena *arena,
+static const char *copy_uuid(const struct ol_rows *rows, int column, struct ol_arena *arena,
                              bool *failed)
 {
     char text[OL_UUID_TEXT];
@@ -111,66 +111,71 @@ int ol_claimed_message_read(const struct ol_rows *rows, bool is_parked, struct o
 {
     bool failed = false;
     struct outlog_delivery *message = &out->message;
-    int payload = ol_rows_is_null(rows, PAYLOAD) ? PAYLOAD_BYTES : PAYLOAD;
+    int payload = ol_rows_is_null(rows, CLAIMED_PAYLOAD) ? CLAIMED_PAYLOAD_BYTES : CLAIMED_PAYLOAD;
 
-    *out = (struct ol_claimed_message){.seq = ol_rows_int(rows, SEQ), .is_parked = is_parked};
-    message->event_id = uuid_copy(rows, EVENT_ID, arena, &failed);
-    message->org_id = ol_rows_copy(rows, ORG_ID, arena, &failed);
-    message->destination = ol_rows_copy(rows, DESTINATION, arena, &failed);
-    message->event_type = ol_rows_copy(rows, EVENT_TYPE, arena, &failed);
+    *out =
+        (struct ol_claimed_message){.seq = ol_rows_int(rows, CLAIMED_SEQ), .is_parked = is_parked};
+    message->event_id = copy_uuid(rows, CLAIMED_EVENT_ID, arena, &failed);
+    message->org_id = ol_rows_copy(rows, CLAIMED_ORG_ID, arena, &failed);
+    message->destination = ol_rows_copy(rows, CLAIMED_DESTINATION, arena, &failed);
+    message->event_type = ol_rows_copy(rows, CLAIMED_EVENT_TYPE, arena, &failed);
     ol_rows_text(rows, payload, &message->payload_bytes);
     message->payload = ol_rows_copy(rows, payload, arena, &failed);
-    message->content_type = ol_rows_copy(rows, CONTENT_TYPE, arena, &failed);
-    message->idempotency_key = ol_rows_copy(rows, IDEMPOTENCY_KEY, arena, &failed);
-    message->ordering_key = ol_rows_copy(rows, ORDERING_KEY, arena, &failed);
+    message->content_type = ol_rows_copy(rows, CLAIMED_CONTENT_TYPE, arena, &failed);
+    message->idempotency_key = ol_rows_copy(rows, CLAIMED_IDEMPOTENCY_KEY, arena, &failed);
+    message->ordering_key = ol_rows_copy(rows, CLAIMED_ORDERING_KEY, arena, &failed);
     out->key = join_key(message, arena, &failed);
-    message->partition_key = ol_rows_copy(rows, PARTITION_KEY, arena, &failed);
-    message->correlation_id = ol_rows_copy(rows, CORRELATION_ID, arena, &failed);
-    message->causation_id = uuid_copy(rows, CAUSATION_ID, arena, &failed);
-    message->aggregate_type = ol_rows_copy(rows, AGGREGATE_TYPE, arena, &failed);
-    message->aggregate_id = ol_rows_copy(rows, AGGREGATE_ID, arena, &failed);
-    message->created_at = ol_rows_time(rows, CREATED_AT);
+    message->partition_key = ol_rows_copy(rows, CLAIMED_PARTITION_KEY, arena, &failed);
+    message->correlation_id = ol_rows_copy(rows, CLAIMED_CORRELATION_ID, arena, &failed);
+    message->causation_id = copy_uuid(rows, CLAIMED_CAUSATION_ID, arena, &failed);
+    message->aggregate_type = ol_rows_copy(rows, CLAIMED_AGGREGATE_TYPE, arena, &failed);
+    message->aggregate_id = ol_rows_copy(rows, CLAIMED_AGGREGATE_ID, arena, &failed);
+    message->created_at = ol_rows_time(rows, CLAIMED_CREATED_AT);
     message->attempt = 1;
-    out->available_at = ol_rows_is_null(rows, AVAILABLE_AT) ? 0 : ol_rows_time(rows, AVAILABLE_AT);
-    out->max_attempts = ol_rows_is_null(rows, MAX_ATTEMPTS) ? 0
-                                                            : (int)ol_rows_int(rows, MAX_ATTEMPTS);
-    out->at_most_once = ol_rows_int(rows, AT_MOST_ONCE) != 0;
-    if (!ol_rows_is_null(rows, HEADERS))
-        failed |= !read_headers(ol_rows_copy(rows, HEADERS, arena, &failed), arena, message);
-    if (!ol_rows_is_null(rows, METADATA)) {
-        out->metadata = ol_rows_copy(rows, METADATA, arena, &failed);
+    out->available_at =
+        ol_rows_is_null(rows, CLAIMED_AVAILABLE_AT) ? 0 : ol_rows_time(rows, CLAIMED_AVAILABLE_AT);
+    out->max_attempts = ol_rows_is_null(rows, CLAIMED_MAX_ATTEMPTS)
+                            ? 0
+                            : (int)ol_rows_int(rows, CLAIMED_MAX_ATTEMPTS);
+    out->at_most_once = ol_rows_int(rows, CLAIMED_AT_MOST_ONCE) != 0;
+    if (!ol_rows_is_null(rows, CLAIMED_HEADERS))
+        failed |=
+            !read_headers(ol_rows_copy(rows, CLAIMED_HEADERS, arena, &failed), arena, message);
+    if (!ol_rows_is_null(rows, CLAIMED_METADATA)) {
+        out->metadata = ol_rows_copy(rows, CLAIMED_METADATA, arena, &failed);
         message->traceparent = read_traceparent(out->metadata, arena);
     }
     if (is_parked) {
-        out->attempts = (int)ol_rows_int(rows, ATTEMPTS);
-        out->unsent = (int)ol_rows_int(rows, UNSENT);
-        out->budget_from = (int)ol_rows_int(rows, BUDGET_FROM);
-        message->is_replay = ol_rows_int(rows, IS_REPLAY) != 0;
+        out->attempts = (int)ol_rows_int(rows, CLAIMED_ATTEMPTS);
+        out->unsent = (int)ol_rows_int(rows, CLAIMED_UNSENT);
+        out->budget_from = (int)ol_rows_int(rows, CLAIMED_BUDGET_FROM);
+        message->is_replay = ol_rows_int(rows, CLAIMED_IS_REPLAY) != 0;
         message->attempt = out->attempts;
     }
     return failed ? ol_no_memory(err) : 0;
 }
 
-struct ol_claimed_message *ol_claimed_message_add(struct ol_claimed_message **items, size_t *count,
-                                                  size_t *room, struct ol_arena *arena)
+struct ol_claimed_message *ol_claimed_message_add(struct ol_claimed_message **messages,
+                                                  size_t *count, size_t *capacity,
+                                                  struct ol_arena *arena)
 {
-    enum { FIRST = 16 };
-    if (*count == *room) {
-        size_t wider = *room ? *room * 4 : FIRST;
+    enum { CAPACITY_MIN = 16 };
+    if (*count == *capacity) {
+        size_t wider = *capacity ? *capacity * 4 : CAPACITY_MIN;
         struct ol_claimed_message *more = ol_arena_array(arena, wider, sizeof *more);
         if (!more)
             return NULL;
         if (*count)
-            memcpy(more, *items, *count * sizeof *more);
-        *items = more;
-        *room = wider;
+            memcpy(more, *messages, *count * sizeof *more);
+        *messages = more;
+        *capacity = wider;
     }
-    return &(*items)[(*count)++];
+    return &(*messages)[(*count)++];
 }
 
-void ol_claimed_message_clear(struct ol_claimed_message *item)
+void ol_claimed_message_clear(struct ol_claimed_message *message)
 {
-    free(item->error);
-    free(item->response);
-    item->error = item->response = NULL;
+    free(message->error);
+    free(message->response);
+    message->error = message->response = NULL;
 }

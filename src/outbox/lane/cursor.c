@@ -1,4 +1,4 @@
-/* cursor.c: see cursor.h. */
+/* cursor.c: the update of a lane's row, by its location or by its key. */
 #include "outbox/lane/cursor.h"
 
 #include "base/fault.h"
@@ -15,52 +15,52 @@ void ol_lane_ranges_write(const struct ol_range *ranges, size_t count, struct ol
     ol_buf_char(out, '}');
 }
 
-int ol_cursor_update_begin(struct ol_cursor_update *advance, struct ol_lane *lane,
+int ol_cursor_update_begin(struct ol_cursor_update *update, struct ol_lane *lane,
                            const struct ol_turn *turn, outlog_err *err)
 {
-    enum { MOST_TURNS = 50 };
-    ol_lane_ranges_write(turn->gaps, turn->gap_count, &advance->gaps);
-    ol_lane_ranges_write(turn->claim, turn->sent_count ? turn->claim_count : 0, &advance->claim);
-    if (advance->gaps.failed || advance->claim.failed)
+    enum { TURNS_MAX = 50 };
+    ol_lane_ranges_write(turn->gaps, turn->gap_count, &update->gaps);
+    ol_lane_ranges_write(turn->claim, turn->sent_count ? turn->claim_count : 0, &update->claim);
+    if (update->gaps.failed || update->claim.failed)
         return ol_no_memory(err);
-    memcpy(advance->place, lane->place, sizeof advance->place);
-    bool has_place = *advance->place && lane->turns++ < MOST_TURNS;
-    advance->query = has_place ? OL_Q_LANE_ADVANCE_AT : OL_Q_LANE_ADVANCE;
-    if (!has_place)
+    memcpy(update->location, lane->location, sizeof update->location);
+    bool has_location = *update->location && lane->turns++ < TURNS_MAX;
+    update->query = has_location ? OL_Q_LANE_ADVANCE_AT : OL_Q_LANE_ADVANCE;
+    if (!has_location)
         lane->turns = 0;
-    memcpy(advance->params,
+    memcpy(update->params,
            OL_PARAMS(ol_value_int(lane->number), ol_value_int(lane->epoch),
                      ol_value_int(lane->parked_gen), ol_value_int(lane->claim_no),
-                     ol_value_int(turn->head), ol_value_text(advance->gaps.data),
-                     ol_value_text(advance->claim.data), ol_value_int(lane->lease_us),
-                     ol_value_text(advance->place)),
-           sizeof advance->params);
+                     ol_value_int(turn->head), ol_value_text(update->gaps.data),
+                     ol_value_text(update->claim.data), ol_value_int(lane->lease_us),
+                     ol_value_text(update->location)),
+           sizeof update->params);
     return 0;
 }
 
-void ol_cursor_update_clear(struct ol_cursor_update *advance)
+void ol_cursor_update_clear(struct ol_cursor_update *update)
 {
-    ol_buf_clear(&advance->gaps);
-    ol_buf_clear(&advance->claim);
+    ol_buf_clear(&update->gaps);
+    ol_buf_clear(&update->claim);
 }
 
-/* A row that fits tells its new place. */
+/* A row that matches returns its new location. */
 int ol_cursor_update_end(struct ol_lane *lane, struct ol_rows *rows, bool *is_ours, outlog_err *err)
 {
     int got = ol_rows_next(rows, err);
     *is_ours = got > 0;
-    lane->place[0] = '\0';
+    lane->location[0] = '\0';
     if (got > 0)
-        snprintf(lane->place, sizeof lane->place, "%s", ol_rows_text(rows, 0, NULL));
+        snprintf(lane->location, sizeof lane->location, "%s", ol_rows_text(rows, 0, NULL));
     ol_rows_end(rows);
     return got < 0 ? -1 : 0;
 }
 
-static int ask(struct ol_conn *conn, struct ol_lane *lane, const struct ol_cursor_update *advance,
-               bool *is_ours, outlog_err *err)
+static int run_update(struct ol_conn *conn, struct ol_lane *lane,
+                      const struct ol_cursor_update *update, bool *is_ours, outlog_err *err)
 {
     struct ol_rows rows;
-    return ol_store_query(conn, advance->query, advance->params, &rows, err) < 0
+    return ol_store_query(conn, update->query, update->params, &rows, err) < 0
                ? -1
                : ol_cursor_update_end(lane, &rows, is_ours, err);
 }
@@ -68,21 +68,21 @@ static int ask(struct ol_conn *conn, struct ol_lane *lane, const struct ol_curso
 int ol_lane_advance(struct ol_conn *conn, struct ol_lane *lane, const struct ol_turn *turn,
                     bool *is_ours, outlog_err *err)
 {
-    struct ol_cursor_update advance = {0};
+    struct ol_cursor_update update = {0};
     int result = -1;
 
     *is_ours = false;
-    if (ol_cursor_update_begin(&advance, lane, turn, err) < 0)
+    if (ol_cursor_update_begin(&update, lane, turn, err) < 0)
         goto out;
     ol_fault("claim.sent");
-    result = ask(conn, lane, &advance, is_ours, err);
-    if (result == 0 && !*is_ours && advance.query != OL_Q_LANE_ADVANCE) {
-        advance.query = OL_Q_LANE_ADVANCE;
+    result = run_update(conn, lane, &update, is_ours, err);
+    if (result == 0 && !*is_ours && update.query != OL_Q_LANE_ADVANCE) {
+        update.query = OL_Q_LANE_ADVANCE;
         lane->turns = 0;
-        result = ask(conn, lane, &advance, is_ours, err);
+        result = run_update(conn, lane, &update, is_ours, err);
     }
 out:
-    ol_cursor_update_clear(&advance);
+    ol_cursor_update_clear(&update);
     return result;
 }
 
@@ -101,7 +101,7 @@ int ol_lane_read_row(struct ol_conn *conn, const struct ol_lane *lane, int64_t *
                      int64_t *claim_no, int64_t *parked_gen, outlog_err *err)
 {
     struct ol_rows rows;
-    if (ol_store_query(conn, OL_Q_LANE_LOOK, OL_PARAMS(ol_value_int(lane->number)), &rows, err) < 0)
+    if (ol_store_query(conn, OL_Q_LANE_ROW, OL_PARAMS(ol_value_int(lane->number)), &rows, err) < 0)
         return -1;
     int got = ol_rows_next(&rows, err);
     if (got > 0) {
@@ -110,7 +110,9 @@ int ol_lane_read_row(struct ol_conn *conn, const struct ol_lane *lane, int64_t *
         *parked_gen = ol_rows_int(&rows, 2);
     }
     ol_rows_end(&rows);
-    return got > 0 ? 0 : got < 0 ? -1 : ol_fail(err, OUTLOG_STORE_ERROR, "a lane is gone");
+    return got > 0   ? 0
+           : got < 0 ? -1
+                     : ol_fail(err, OUTLOG_STORE_ERROR, "lane %d does not exist", lane->number);
 }
 
 int ol_lane_explain_refusal(struct ol_conn *conn, const struct ol_lane *lane,
@@ -119,14 +121,14 @@ int ol_lane_explain_refusal(struct ol_conn *conn, const struct ol_lane *lane,
     int64_t epoch, claim_no, parked_gen;
     if (ol_lane_read_row(conn, lane, &epoch, &claim_no, &parked_gen, err) < 0)
         return -1;
-    // Our epoch with another claim_no: a turn that we took for lost was stored later. What it
-    // claimed is not known here any more, so we go on as after a crash (rule 6).
+    // Our epoch with another claim_no: a turn that we took for lost was stored later. We do not
+    // know any more what it claimed, so we continue as after a crash (rule 6).
     bool is_ours = epoch == lane->epoch && claim_no == lane->claim_no;
     *result = is_ours ? OL_TURN_STALE : OL_TURN_FENCED;
     return 0;
 }
 
-/* Our epoch and our claim_no mean that it happened. */
+/* Our epoch and our claim_no prove that it was stored. */
 int ol_lane_resolve(struct ol_conn *conn, struct ol_lane *lane, const struct ol_turn *turn,
                     int64_t before, enum ol_turn_result *result, const outlog_err *err)
 {

@@ -1,14 +1,14 @@
-/* gap.c: numbers that were handed out and are not there: when is one dead? (rule 20)
+/* gap.c: numbers that were handed out and that no read has seen: when is such a gap dead?
  *
- * A gap is dead when a read missed it, after that everybody was listed who could still fill it, all
- * of those have ended, and one more read misses it still. */
+ * Rule 20: a gap is dead when a read missed it, after that all transactions were listed that could
+ * still fill it, all of those have ended, and one more read misses it again. */
 #include "base/clock.h"
 #include "outbox/lane/lane.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { LIST_EVERY_US = 5000 };
+enum { GAP_LIST_EVERY_US = 5000 };
 
 static uint64_t hash_text(const char *text)
 {
@@ -21,7 +21,7 @@ static uint64_t hash_text(const char *text)
 int ol_lane_holders(struct ol_conn *conn, uint64_t **out, size_t *count, outlog_err *err)
 {
     struct ol_rows rows;
-    size_t room = 0;
+    size_t capacity = 0;
     int more;
 
     *out = NULL;
@@ -29,9 +29,9 @@ int ol_lane_holders(struct ol_conn *conn, uint64_t **out, size_t *count, outlog_
     if (ol_store_query(conn, OL_Q_OUTBOX_HOLDERS, OL_NO_PARAMS, &rows, err) < 0)
         return -1;
     while ((more = ol_rows_next(&rows, err)) > 0) {
-        if (*count == room) {
-            room = room ? room * 2 : 16;
-            uint64_t *wider = realloc(*out, room * sizeof *wider);
+        if (*count == capacity) {
+            capacity = capacity ? capacity * 2 : 16;
+            uint64_t *wider = realloc(*out, capacity * sizeof *wider);
             if (!wider) {
                 more = ol_no_memory(err);
                 break;
@@ -53,8 +53,6 @@ bool ol_lane_holds(const uint64_t *before, size_t before_count, const uint64_t *
     return false;
 }
 
-/* Move the evidence on: list who could fill the gaps, then wait until all of those have ended. The
- * read that comes after that decides. */
 int ol_gap_prove(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
 {
     int64_t now = ol_clock_boot_us();
@@ -62,7 +60,7 @@ int ol_gap_prove(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
     size_t count;
 
     if (lane->gap_count == 0 || lane->proof.is_over ||
-        (lane->proof.is_listed && now - lane->proof.listed_at < LIST_EVERY_US))
+        (lane->proof.is_listed && now - lane->proof.listed_at < GAP_LIST_EVERY_US))
         return 0;
     if (ol_lane_holders(conn, &holders, &count, err) < 0) {
         free(holders);
@@ -85,7 +83,7 @@ int ol_gap_prove(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
     return 0;
 }
 
-static bool holds(const struct ol_range *ranges, size_t count, int64_t seq)
+static bool contains_seq(const struct ol_range *ranges, size_t count, int64_t seq)
 {
     for (size_t i = 0; i < count; i++)
         if (seq >= ranges[i].from && seq <= ranges[i].to)
@@ -93,8 +91,7 @@ static bool holds(const struct ol_range *ranges, size_t count, int64_t seq)
     return false;
 }
 
-/* After a read in a new snapshot: what it still missed of the proven gaps is dead. */
-void ol_gap_close(struct ol_lane *lane, const struct ol_claimed_message *items, size_t count)
+void ol_gap_close(struct ol_lane *lane, const struct ol_claimed_message *messages, size_t count)
 {
     struct ol_range left[OL_LANE_GAPS];
     size_t left_count = 0;
@@ -102,16 +99,17 @@ void ol_gap_close(struct ol_lane *lane, const struct ol_claimed_message *items, 
     for (size_t i = 0; i < lane->gap_count; i++)
         for (int64_t seq = lane->gaps[i].from; seq <= lane->gaps[i].to; seq++) {
             bool is_seen = false;
-            for (size_t j = 0; j < count && items[j].seq <= seq; j++)
-                is_seen |= items[j].seq == seq;
-            if (!is_seen && holds(lane->proof.gaps, lane->proof.gap_count, seq)) {
-                // a whole dead range at a time: bulk rollbacks leave millions of numbers
+            for (size_t j = 0; j < count && messages[j].seq <= seq; j++)
+                is_seen |= messages[j].seq == seq;
+            if (!is_seen && contains_seq(lane->proof.gaps, lane->proof.gap_count, seq)) {
+                // a whole dead range at a time: a rollback of a bulk insert leaves millions of
+                // numbers
                 for (size_t k = 0; k < lane->proof.gap_count; k++)
                     if (seq >= lane->proof.gaps[k].from && seq <= lane->proof.gaps[k].to) {
                         int64_t end = lane->proof.gaps[k].to;
                         for (size_t j = 0; j < count; j++)
-                            if (items[j].seq > seq && items[j].seq <= end)
-                                end = items[j].seq - 1;
+                            if (messages[j].seq > seq && messages[j].seq <= end)
+                                end = messages[j].seq - 1;
                         if (end > lane->gaps[i].to)
                             end = lane->gaps[i].to;
                         seq = end;

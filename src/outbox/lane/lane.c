@@ -1,5 +1,5 @@
-/* lane.c: the lane protocol. See lane.h for its invariants; gap.c tells when a gap is dead, turn.c
- * puts together what ol_turn_write() writes, cursor.c moves the lane's row. */
+/* lane.c: the lane protocol. lane.h has its invariants; gap.c decides when a gap is dead, turn.c
+ * builds what ol_turn_write() writes, cursor.c updates the lane's row. */
 #include "outbox/lane/cursor.h"
 
 #include "base/clock.h"
@@ -13,21 +13,21 @@
 void ol_lane_clear(struct ol_lane *lane)
 {
     ol_map_clear(&lane->keys);
-    ol_map_clear(&lane->elders);
+    ol_map_clear(&lane->older_keys);
     ol_map_clear(&lane->waiting);
     free(lane->proof.holders);
-    free(lane->ahead);
+    free(lane->parked_above);
     lane->proof.holders = NULL;
-    lane->ahead = NULL;
+    lane->parked_above = NULL;
 }
 
 /* --- ranges --- */
 
 /* '{[1,4),[7,8)}' into ranges. */
-static size_t ranges_read(const char *text, struct ol_range *out, size_t room)
+static size_t parse_ranges(const char *text, struct ol_range *out, size_t out_max)
 {
     size_t count = 0;
-    for (const char *at = text; (at = strchr(at, '[')) && count < room; count++) {
+    for (const char *at = text; (at = strchr(at, '[')) && count < out_max; count++) {
         char *end;
         out[count].from = strtoll(at + 1, &end, 10);
         out[count].to = strtoll(end + 1, NULL, 10) - 1;
@@ -43,7 +43,7 @@ int ol_lane_set_timeouts(struct ol_conn *conn, int64_t lease_us, outlog_err *err
     return ol_store_limit_hang(conn, OL_Q_RELAY_SESSION, lease_us / 3000, err);
 }
 
-/* Counts by name into a map: the columns before the last one make the name. */
+/* Load counts by name into a map: the columns before the last one make the name. */
 static int load_map(struct ol_conn *conn, const struct ol_lane *lane, enum ol_query_id query,
                     int name_columns, struct ol_map *map, outlog_err *err)
 {
@@ -74,7 +74,7 @@ static int load_map(struct ol_conn *conn, const struct ol_lane *lane, enum ol_qu
 static int load_keys(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
 {
     return load_map(conn, lane, OL_Q_PARKED_KEYS, 2, &lane->keys, err) < 0 ||
-                   load_map(conn, lane, OL_Q_ELDER_KEYS, 2, &lane->elders, err) < 0 ||
+                   load_map(conn, lane, OL_Q_OLDER_KEYS, 2, &lane->older_keys, err) < 0 ||
                    load_map(conn, lane, OL_Q_PARKED_COUNTS, 1, &lane->waiting, err) < 0
                ? -1
                : 0;
@@ -82,12 +82,13 @@ static int load_keys(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err
 
 bool ol_lane_is_blocked(const struct ol_lane *lane, const char *key)
 {
-    return ol_map_get(&lane->keys, key) || ol_map_get(&lane->elders, key);
+    return ol_map_get(&lane->keys, key) || ol_map_get(&lane->older_keys, key);
 }
 
 int ol_lane_reload_older_keys(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
 {
-    return lane->elders.used ? load_map(conn, lane, OL_Q_ELDER_KEYS, 2, &lane->elders, err) : 0;
+    return lane->older_keys.used ? load_map(conn, lane, OL_Q_OLDER_KEYS, 2, &lane->older_keys, err)
+                                 : 0;
 }
 
 int ol_lane_check(struct ol_conn *conn, const struct ol_lane *lane, outlog_err *err)
@@ -105,45 +106,46 @@ int ol_lane_check(struct ol_conn *conn, const struct ol_lane *lane, outlog_err *
                          lane->number);
 }
 
-/* What operators have parked before the lane came to it: few, if any. */
-static int load_ahead(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
+/* What operators have parked above the head: few messages, if any. */
+static int load_parked_above(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
 {
     struct ol_rows rows;
-    size_t room = 0;
+    size_t capacity = 0;
     int more;
 
-    free(lane->ahead);
-    lane->ahead = NULL;
-    lane->ahead_count = 0;
-    if (ol_store_query(conn, OL_Q_PARKED_AHEAD,
+    free(lane->parked_above);
+    lane->parked_above = NULL;
+    lane->parked_above_count = 0;
+    if (ol_store_query(conn, OL_Q_PARKED_ABOVE,
                        OL_PARAMS(ol_value_int(lane->number), ol_value_int(lane->head)), &rows,
                        err) < 0)
         return -1;
     while ((more = ol_rows_next(&rows, err)) > 0) {
-        if (lane->ahead_count == room) {
-            room = room ? room * 2 : 16;
-            int64_t *wider = realloc(lane->ahead, room * sizeof *wider);
+        if (lane->parked_above_count == capacity) {
+            capacity = capacity ? capacity * 2 : 16;
+            int64_t *wider = realloc(lane->parked_above, capacity * sizeof *wider);
             if (!wider) {
                 more = ol_no_memory(err);
                 break;
             }
-            lane->ahead = wider;
+            lane->parked_above = wider;
         }
-        lane->ahead[lane->ahead_count++] = ol_rows_int(&rows, 0);
+        lane->parked_above[lane->parked_above_count++] = ol_rows_int(&rows, 0);
     }
     ol_rows_end(&rows);
     return more;
 }
 
-bool ol_lane_is_parked_ahead(const struct ol_lane *lane, int64_t seq)
+bool ol_lane_is_parked_above(const struct ol_lane *lane, int64_t seq)
 {
-    for (size_t i = 0; i < lane->ahead_count && lane->ahead[i] <= seq; i++)
-        if (lane->ahead[i] == seq)
+    for (size_t i = 0; i < lane->parked_above_count && lane->parked_above[i] <= seq; i++)
+        if (lane->parked_above[i] == seq)
             return true;
     return false;
 }
 
-static int lock(struct ol_conn *conn, const struct ol_lane *lane, bool *is_ours, outlog_err *err)
+static int lock_row(struct ol_conn *conn, const struct ol_lane *lane, bool *is_ours,
+                    outlog_err *err)
 {
     struct ol_rows rows;
     if (ol_store_query(conn, OL_Q_LANE_LOCK, OL_PARAMS(ol_value_int(lane->number)), &rows, err) < 0)
@@ -155,8 +157,8 @@ static int lock(struct ol_conn *conn, const struct ol_lane *lane, bool *is_ours,
     return got < 0 ? -1 : 0;
 }
 
-/* The row of a lane that is locked: it is ours from here on. */
-static int read_taken(struct ol_conn *conn, struct ol_lane *lane, const char *name, outlog_err *err)
+/* Take a lane whose row is locked: it is ours from here on. */
+static int take_row(struct ol_conn *conn, struct ol_lane *lane, const char *name, outlog_err *err)
 {
     struct ol_rows rows;
     if (ol_store_query(conn, OL_Q_LANE_TAKE,
@@ -168,11 +170,11 @@ static int read_taken(struct ol_conn *conn, struct ol_lane *lane, const char *na
     if (got > 0) {
         lane->epoch = ol_rows_int(&rows, 0);
         lane->head = ol_rows_int(&rows, 1);
-        lane->gap_count = ranges_read(ol_rows_text(&rows, 2, NULL), lane->gaps, OL_LANE_GAPS);
+        lane->gap_count = parse_ranges(ol_rows_text(&rows, 2, NULL), lane->gaps, OL_LANE_GAPS);
         lane->parked_gen = ol_rows_int(&rows, 3);
         lane->claim_no = ol_rows_int(&rows, 4);
-        lane->place[0] = '\0';
-        lane->proof.is_listed = lane->proof.is_over = false; // evidence is gathered again
+        lane->location[0] = '\0';
+        lane->proof.is_listed = lane->proof.is_over = false; // start the evidence again
     }
     ol_rows_end(&rows);
     return got < 0 ? -1 : 0;
@@ -180,19 +182,19 @@ static int read_taken(struct ol_conn *conn, struct ol_lane *lane, const char *na
 
 /* The messages with these seqs (a JSON array) as the parked rows have them now. */
 static int load_parked(struct ol_conn *conn, const struct ol_lane *lane, const char *seqs,
-                       size_t room, struct ol_arena *arena, struct ol_claimed_message **items,
-                       size_t *count, outlog_err *err)
+                       size_t capacity, struct ol_arena *arena,
+                       struct ol_claimed_message **messages, size_t *count, outlog_err *err)
 {
     struct ol_rows rows;
     int more;
     *count = 0;
-    if (!(*items = ol_arena_array(arena, room, sizeof **items)))
+    if (!(*messages = ol_arena_array(arena, capacity, sizeof **messages)))
         return ol_no_memory(err);
     if (ol_store_query(conn, OL_Q_PARKED_MARKED,
                        OL_PARAMS(ol_value_int(lane->number), ol_value_text(seqs)), &rows, err) < 0)
         return -1;
-    while ((more = ol_rows_next(&rows, err)) > 0 && *count < room)
-        if (ol_claimed_message_read(&rows, true, arena, &(*items)[(*count)++], err) < 0) {
+    while ((more = ol_rows_next(&rows, err)) > 0 && *count < capacity)
+        if (ol_claimed_message_read(&rows, true, arena, &(*messages)[(*count)++], err) < 0) {
             more = -1;
             break;
         }
@@ -200,16 +202,16 @@ static int load_parked(struct ol_conn *conn, const struct ol_lane *lane, const c
     return more < 0 ? -1 : 0;
 }
 
-/* Run a statement that gives up claims (returning seq, state), and tell what fell by it: first what
- * is due again, then what is dead. */
-static int fall(struct ol_conn *conn, const struct ol_lane *lane, enum ol_query_id query,
-                int64_t *fallen, outlog_err *err)
+/* Run a statement that ends claims (returning seq, state), and report the messages: first those
+ * that are due again, then those that are dead. */
+static int abandon_claims(struct ol_conn *conn, const struct ol_lane *lane, enum ol_query_id query,
+                          int64_t *abandoned, outlog_err *err)
 {
     struct ol_arena arena = {0};
     struct ol_buf seqs[2] = {{0}};
     size_t counts[2] = {0}, count;
     struct ol_rows rows;
-    struct ol_claimed_message *items;
+    struct ol_claimed_message *messages;
     int result;
 
     if (ol_store_query(conn, query, OL_PARAMS(ol_value_int(lane->number)), &rows, err) < 0)
@@ -220,14 +222,14 @@ static int fall(struct ol_conn *conn, const struct ol_lane *lane, enum ol_query_
                      (long long)ol_rows_int(&rows, 0));
     }
     ol_rows_end(&rows);
-    *fallen = (int64_t)(counts[false] + counts[true]);
+    *abandoned = (int64_t)(counts[false] + counts[true]);
     for (int is_dead = 0; is_dead < 2; is_dead++) {
-        if (result == 0 && counts[is_dead] && lane->fallen) {
+        if (result == 0 && counts[is_dead] && lane->abandoned) {
             ol_buf_char(&seqs[is_dead], ']');
             result = load_parked(conn, lane, seqs[is_dead].data ? seqs[is_dead].data : "[]",
-                                 counts[is_dead], &arena, &items, &count, err);
+                                 counts[is_dead], &arena, &messages, &count, err);
             if (result == 0)
-                result = lane->fallen(conn, lane->context, items, count, is_dead, err);
+                result = lane->abandoned(conn, lane->context, messages, count, is_dead, err);
         }
         ol_buf_clear(&seqs[is_dead]);
     }
@@ -243,10 +245,10 @@ int ol_lane_take(struct ol_conn *conn, struct ol_lane *lane, const char *name, b
     *taken = false;
     if (conn->store->begin(conn, err) < 0)
         return -1;
-    if (lock(conn, lane, taken, err) < 0 ||
-        (*taken && (fall(conn, lane, OL_Q_LANE_PARK_CLAIM, &left, err) < 0 ||
-                    read_taken(conn, lane, name, err) < 0 || load_keys(conn, lane, err) < 0 ||
-                    load_ahead(conn, lane, err) < 0)) ||
+    if (lock_row(conn, lane, taken, err) < 0 ||
+        (*taken && (abandon_claims(conn, lane, OL_Q_LANE_PARK_CLAIM, &left, err) < 0 ||
+                    take_row(conn, lane, name, err) < 0 || load_keys(conn, lane, err) < 0 ||
+                    load_parked_above(conn, lane, err) < 0)) ||
         conn->store->commit(conn, err) < 0) {
         if (conn->in_transaction)
             conn->store->rollback(conn);
@@ -284,9 +286,10 @@ int ol_lane_renew(struct ol_conn *conn, struct ol_lane *lane, bool *held, outlog
 int ol_lane_reload(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
 {
     int64_t epoch, claim_no, parked_gen;
-    // The generation first: a change after it makes the next claim fail and come back here.
+    // Read the generation first: a change after it makes the next claim STALE, which comes back
+    // here.
     if (ol_lane_read_row(conn, lane, &epoch, &claim_no, &parked_gen, err) < 0 ||
-        load_keys(conn, lane, err) < 0 || load_ahead(conn, lane, err) < 0)
+        load_keys(conn, lane, err) < 0 || load_parked_above(conn, lane, err) < 0)
         return -1;
     lane->parked_gen = parked_gen;
     return 0;
@@ -300,15 +303,15 @@ void ol_lane_invalidate(struct ol_lane *lane)
 /* --- reading --- */
 
 int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struct ol_arena *arena,
-                 struct ol_claimed_message **items, size_t *count, outlog_err *err)
+                 struct ol_claimed_message **messages, size_t *count, outlog_err *err)
 {
     struct ol_rows rows;
     struct ol_buf gaps = {0};
-    bool decides = lane->proof.is_over;
-    size_t room = 0;
+    bool is_decisive = lane->proof.is_over;
+    size_t capacity = 0;
     int more;
 
-    *items = NULL;
+    *messages = NULL;
     *count = 0;
     if (lane->gap_count) {
         ol_lane_ranges_write(lane->gaps, lane->gap_count, &gaps);
@@ -327,12 +330,13 @@ int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struc
         return -1;
     }
     while ((more = ol_rows_next(&rows, err)) > 0) {
-        struct ol_claimed_message *item = ol_claimed_message_add(items, count, &room, arena);
-        if (!item) {
+        struct ol_claimed_message *message =
+            ol_claimed_message_add(messages, count, &capacity, arena);
+        if (!message) {
             more = ol_no_memory(err);
             break;
         }
-        if (ol_claimed_message_read(&rows, false, arena, item, err) < 0) {
+        if (ol_claimed_message_read(&rows, false, arena, message, err) < 0) {
             more = -1;
             break;
         }
@@ -341,8 +345,8 @@ int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struc
     ol_buf_clear(&gaps);
     if (more < 0)
         return -1;
-    if (decides)
-        ol_gap_close(lane, *items, *count);
+    if (is_decisive)
+        ol_gap_close(lane, *messages, *count);
     return ol_gap_prove(conn, lane, err);
 }
 
@@ -373,13 +377,14 @@ static int write_attempts(struct ol_conn *conn, const struct ol_lane *lane, stru
 }
 
 /* The seqs of parked messages that are due, as a JSON array; "" when there are none. */
-static int find_due(struct ol_conn *conn, const struct ol_lane *lane, const char *rooms,
+static int find_due(struct ol_conn *conn, const struct ol_lane *lane, const char *capacity,
                     struct ol_buf *seqs, outlog_err *err)
 {
     struct ol_rows rows;
     int more;
     if (ol_store_query(conn, OL_Q_PARKED_DUE,
-                       OL_PARAMS(ol_value_int(lane->number), ol_value_text(rooms)), &rows, err) < 0)
+                       OL_PARAMS(ol_value_int(lane->number), ol_value_text(capacity)), &rows,
+                       err) < 0)
         return -1;
     while ((more = ol_rows_next(&rows, err)) > 0)
         ol_buf_print(seqs, "%s%lld", seqs->bytes ? "," : "[", (long long)ol_rows_int(&rows, 0));
@@ -390,14 +395,14 @@ static int find_due(struct ol_conn *conn, const struct ol_lane *lane, const char
 }
 
 static int claim_due(struct ol_conn *conn, const struct ol_lane *lane, const struct ol_turn *turn,
-                     struct ol_arena *arena, struct ol_claimed_message **items, size_t *count,
+                     struct ol_arena *arena, struct ol_claimed_message **messages, size_t *count,
                      outlog_err *err)
 {
     struct ol_buf seqs = {0};
     int64_t marked;
     int more = -1;
 
-    if (find_due(conn, lane, turn->rooms, &seqs, err) < 0)
+    if (find_due(conn, lane, turn->capacity, &seqs, err) < 0)
         goto out;
     if (!seqs.bytes) {
         more = 0;
@@ -408,7 +413,7 @@ static int claim_due(struct ol_conn *conn, const struct ol_lane *lane, const str
                                 ol_value_text(lane->run), ol_value_int(turn->row_lease_us)),
                       &marked, err) < 0)
         goto out;
-    more = marked ? load_parked(conn, lane, seqs.data, (size_t)marked, arena, items, count, err)
+    more = marked ? load_parked(conn, lane, seqs.data, (size_t)marked, arena, messages, count, err)
                   : 0;
 out:
     ol_buf_clear(&seqs);
@@ -417,7 +422,7 @@ out:
 
 /* Everything after the lane row is locked. */
 static int write_rest(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *turn,
-                      struct ol_arena *arena, struct ol_claimed_message **items, size_t *count,
+                      struct ol_arena *arena, struct ol_claimed_message **messages, size_t *count,
                       int64_t *reaped, outlog_err *err)
 {
     if (write_rows(conn, lane, OL_Q_PARKED_ADD, &turn->parked, turn->parked_count, err) < 0 ||
@@ -425,34 +430,34 @@ static int write_rest(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn
             0 ||
         write_attempts(conn, lane, turn, err) < 0)
         return -1;
-    if (turn->reap && fall(conn, lane, OL_Q_PARKED_REAP, reaped, err) < 0)
+    if (turn->reap && abandon_claims(conn, lane, OL_Q_PARKED_REAP, reaped, err) < 0)
         return -1;
-    if (turn->rooms && claim_due(conn, lane, turn, arena, items, count, err) < 0)
+    if (turn->capacity && claim_due(conn, lane, turn, arena, messages, count, err) < 0)
         return -1;
     if (write_rows(conn, lane, OL_Q_PARKED_ADD, &turn->planned, turn->planned_count, err) < 0)
         return -1;
-    return turn->also ? turn->also(conn, turn->context, *items, *count, err) : 0;
+    return turn->write_also ? turn->write_also(conn, turn->context, *messages, *count, err) : 0;
 }
 
 int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *turn,
-                  struct ol_arena *arena, struct ol_claimed_message **items, size_t *count,
+                  struct ol_arena *arena, struct ol_claimed_message **messages, size_t *count,
                   enum ol_turn_result *result, outlog_err *err)
 {
     bool is_plain = !turn->parked_count && !turn->planned_count && !turn->finished_count &&
-                    !turn->attempt_count && !turn->plain_attempt_count && !turn->rooms &&
-                    !turn->reap && !turn->also;
+                    !turn->attempt_count && !turn->plain_attempt_count && !turn->capacity &&
+                    !turn->reap && !turn->write_also;
     int64_t before = ol_clock_boot_us(), reaped = 0;
     bool is_ours = false;
 
-    *items = NULL;
+    *messages = NULL;
     *count = 0;
     *result = OL_TURN_DONE;
     if (!is_plain && conn->store->begin(conn, err) < 0)
         return -1;
-    if (is_plain && turn->ahead && turn->gap_count == 0)
+    if (is_plain && turn->prefetch && turn->gap_count == 0)
         ol_store_prefetch(conn, OL_Q_OUTBOX_READ,
                           OL_PARAMS(ol_value_int(lane->number), ol_value_int(turn->head),
-                                    ol_value_int((int64_t)turn->ahead)));
+                                    ol_value_int((int64_t)turn->prefetch)));
     if (ol_lane_advance(conn, lane, turn, &is_ours, err) < 0)
         goto failed;
     if (!is_ours) {
@@ -461,7 +466,7 @@ int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *tu
         return ol_lane_explain_refusal(conn, lane, result, err);
     }
     if (!is_plain) {
-        if (write_rest(conn, lane, turn, arena, items, count, &reaped, err) < 0)
+        if (write_rest(conn, lane, turn, arena, messages, count, &reaped, err) < 0)
             goto failed;
         ol_fault("mark.sent");
         if (conn->store->commit(conn, err) < 0)
@@ -504,7 +509,7 @@ int ol_turn_finish_orphan(struct ol_conn *conn, const struct ol_lane *lane, stru
         return 0;
     }
     if (write_attempts(conn, lane, turn, err) < 0 ||
-        (turn->also && turn->also(conn, turn->context, NULL, 0, err) < 0))
+        (turn->write_also && turn->write_also(conn, turn->context, NULL, 0, err) < 0))
         goto failed;
     *is_ours = true;
     return conn->store->commit(conn, err);
@@ -513,20 +518,20 @@ failed:
     return -1;
 }
 
-/* --- looking --- */
+/* --- polling --- */
 
-int ol_lane_has_due(struct ol_conn *conn, const struct ol_lane *lane, const char *rooms, bool *has,
-                    outlog_err *err)
+int ol_lane_has_due(struct ol_conn *conn, const struct ol_lane *lane, const char *capacity,
+                    bool *has, outlog_err *err)
 {
     struct ol_buf seqs = {0};
-    int result = find_due(conn, lane, rooms, &seqs, err);
+    int result = find_due(conn, lane, capacity, &seqs, err);
     *has = seqs.bytes > 0;
     ol_buf_clear(&seqs);
     return result;
 }
 
-int ol_lane_poll(struct ol_conn *conn, const char *numbers, struct ol_lane_status *news,
-                 size_t room, size_t *count, outlog_err *err)
+int ol_lane_poll(struct ol_conn *conn, const char *numbers, struct ol_lane_status *out,
+                 size_t out_max, size_t *count, outlog_err *err)
 {
     struct ol_rows rows;
     int more;
@@ -534,8 +539,8 @@ int ol_lane_poll(struct ol_conn *conn, const char *numbers, struct ol_lane_statu
     *count = 0;
     if (ol_store_query(conn, OL_Q_LANE_POLL, OL_PARAMS(ol_value_text(numbers)), &rows, err) < 0)
         return -1;
-    while ((more = ol_rows_next(&rows, err)) > 0 && *count < room)
-        news[(*count)++] = (struct ol_lane_status){
+    while ((more = ol_rows_next(&rows, err)) > 0 && *count < out_max)
+        out[(*count)++] = (struct ol_lane_status){
             .number = (int)ol_rows_int(&rows, 0),
             .newest = ol_rows_int(&rows, 1),
             .epoch = ol_rows_int(&rows, 2),

@@ -1,12 +1,12 @@
-/* lane.h: the lane protocol (docs/lanes.md): who may send what, and what is written when.
+/* lane.h: the lane protocol (docs/lanes.md): which relay may send what, and what is written when.
  *
  * L1  A lane's row is its only lock; claims and records carry the epoch (rules 1, 2).
  * L2  A claim is durable before any byte leaves, and covers exactly what one snapshot showed (7).
- * L3  What is not meant to be sent now is parked in the claim's own transaction (8).
+ * L3  A message that is not to be sent now is parked in the claim's own transaction (8).
  * L4  A key waits while one of its messages is parked and open (9).
  * L5  A batch is always the first attempt of its messages (3).
  *
- * This file knows the store and nothing of publishers or clocks but the lease's. */
+ * This module knows the store. Of publishers it knows nothing, and of clocks only the lease's. */
 #ifndef OL_OUTBOX_LANE_LANE_H
 #define OL_OUTBOX_LANE_LANE_H
 
@@ -20,7 +20,7 @@ struct ol_range {
     int64_t from, to; /* both included */
 };
 
-/* Add numbers at the end: ranges grow in order. */
+/* Add numbers at the end: ranges grow in ascending order. */
 void ol_range_add(struct ol_range *ranges, size_t *count, int64_t from, int64_t to);
 
 /* A lane as its owner knows it. Start from {0} with `number` and `run` set. */
@@ -30,31 +30,32 @@ struct ol_lane {
     int64_t lease_us;
     bool has_gaps; /* the store hands out numbers before commit (PostgreSQL) */
 
-    /* Told, inside the transaction, of messages whose outcome nobody will ever know: they became
+    /* Called inside the transaction with messages whose outcome will never be known: they became
      * DEAD or PENDING. May be NULL. */
-    int (*fallen)(struct ol_conn *conn, void *context, struct ol_claimed_message *items,
-                  size_t count, bool is_dead, outlog_err *err);
+    int (*abandoned)(struct ol_conn *conn, void *context, struct ol_claimed_message *messages,
+                     size_t count, bool is_dead, outlog_err *err);
     void *context;
 
     int64_t epoch, head, parked_gen, claim_no;
-    char place[32];        /* where the last turn left the lane's row; \"\": not known */
-    int turns;             /* since it was last found by its key */
-    int64_t lease_end;     /* boot clock, counted from before the claim was sent (rule 4) */
-    struct ol_map keys;    /* open parked messages by key (rule 9) */
-    struct ol_map elders;  /* the same of older generations of lanes: they block too */
-    struct ol_map waiting; /* open parked messages by destination */
+    char location[32];        /* where the last turn left the lane's row; "": not known */
+    int turns;                /* turns since the row was last found by its key */
+    int64_t lease_end;        /* boot clock; counts from before the claim was sent (rule 4) */
+    struct ol_map keys;       /* open parked messages by key (rule 9) */
+    struct ol_map older_keys; /* the same in older generations of lanes: these block too */
+    struct ol_map waiting;    /* open parked messages by destination */
     bool is_reaped;        /* claims were reaped by the last turn: the keys must be loaded again */
-    int64_t *ahead;        /* messages above the head that an operator has parked, ascending */
-    size_t ahead_count;
+    int64_t *parked_above; /* messages above the head that an operator has parked, ascending */
+    size_t parked_above_count;
 
     struct ol_range gaps[OL_LANE_GAPS]; /* numbers at or below head that were not seen */
     size_t gap_count;
     struct { /* evidence that a gap is dead (rule 20) */
         struct ol_range gaps[OL_LANE_GAPS];
         size_t gap_count;
-        uint64_t *holders; /* who could fill them, listed after the read that missed them */
+        uint64_t *
+            holders; /* transactions that could fill them, listed after the read that missed them */
         size_t holder_count;
-        bool is_listed, is_over; /* over: all of them have ended; one more read decides */
+        bool is_listed, is_over; /* over: all of them have ended, and the next read decides */
         int64_t listed_at;
     } proof;
 };
@@ -62,151 +63,157 @@ struct ol_lane {
 void ol_lane_clear(struct ol_lane *lane);
 
 /* Rule 5: a session of ours that hangs must not hold a lane's row for longer than a third of the
- * lease. Every new connection has to be told, also a revived one. */
+ * lease. To be called for every new connection, also a revived one. */
 int ol_lane_set_timeouts(struct ol_conn *conn, int64_t lease_us, outlog_err *err);
 
-/* OUTLOG_STORE_ERROR: the store hands out numbers of this lane a second time, so it must not be
- * taken: messages would be lost. */
+/* OUTLOG_STORE_ERROR: the store hands out numbers of this lane a second time. Then it must not be
+ * taken, because messages would be lost. */
 int ol_lane_check(struct ol_conn *conn, const struct ol_lane *lane, outlog_err *err);
 
 /* Take the lane if it is free. *taken = false: it is not. What the former owner had claimed is
- * parked in the same transaction; *parked (may be NULL) tells how many. */
+ * parked in the same transaction; *parked (may be NULL) is their number. */
 int ol_lane_take(struct ol_conn *conn, struct ol_lane *lane, const char *name, bool *taken,
                  int64_t *parked, outlog_err *err);
 
 /* Give it back: only without an open claim. */
 int ol_lane_release(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err);
 
-/* Lengthen the lease. *held = false: somebody else has the lane. */
+/* Renew the lease. *held = false: another relay has the lane. */
 int ol_lane_renew(struct ol_conn *conn, struct ol_lane *lane, bool *held, outlog_err *err);
 
-/* At most `limit` messages after the head and all that have appeared in gaps, in seq order. Also
- * gathers the evidence that lets gaps die. */
+/* Read at most `limit` messages after the head, and all that have appeared in gaps, in the order of
+ * seq. Also gathers the evidence that gaps are dead. */
 int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struct ol_arena *arena,
-                 struct ol_claimed_message **items, size_t *count, outlog_err *err);
+                 struct ol_claimed_message **messages, size_t *count, outlog_err *err);
 
-/* Has this message above the head a parked row already? Then it is passed by. */
-bool ol_lane_is_parked_ahead(const struct ol_lane *lane, int64_t seq);
+/* Is this message above the head parked already? Then it is skipped. */
+bool ol_lane_is_parked_above(const struct ol_lane *lane, int64_t seq);
 
 /* Must messages of this key wait? */
 bool ol_lane_is_blocked(const struct ol_lane *lane, const char *key);
 
-/* Look again which keys wait for messages in older lanes. Does nothing when none did. */
+/* Reload the keys that wait for messages in older lanes. Does nothing when there were none. */
 int ol_lane_reload_older_keys(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err);
 
-/* Reload which keys wait, after somebody else changed parked rows. */
+/* Reload the keys that wait, after somebody else changed parked rows. */
 int ol_lane_reload(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err);
 
-/* That failed: whatever is known of parked rows may be wrong, and the next turn is told to reload.
- */
+/* The reload failed: what is known of parked rows may be wrong. The next turn becomes STALE, which
+ * reloads. */
 void ol_lane_invalidate(struct ol_lane *lane);
 
 /* --- a turn: record the open batch, park, finish, and claim the next: one transaction --- */
 
-/* What a turn writes. The buffers hold JSON arrays in the making; ol_turn_* add to them. */
+/* What a turn writes. The buffers hold JSON arrays that are not closed yet; ol_turn_* append to
+ * them. */
 struct ol_turn {
     int64_t head;
-    struct ol_range claim[OL_LANE_GAPS]; /* may hold parked messages too: their rows say so */
+    struct ol_range
+        claim[OL_LANE_GAPS]; /* may include parked messages: their rows take precedence */
     size_t claim_count, sent_count;
     struct ol_range gaps[OL_LANE_GAPS];
     size_t gap_count;
     struct ol_buf parked, planned, finished, attempts, plain_attempts;
     size_t parked_count, planned_count, finished_count, attempt_count, plain_attempt_count;
-    size_t ahead;      /* the lane will be read again at once, this many: the store may begin */
-    const char *rooms; /* JSON: claim due parked messages too; NULL: do not look */
-    bool reap;         /* end claims whose own lease is over */
+    size_t prefetch; /* the lane will be read again at once, with this limit: the store may begin */
+    const char
+        *capacity; /* JSON: also claim due parked messages for these destinations; NULL: none */
+    bool reap;     /* end claims whose own lease has expired */
     int64_t row_lease_us;
-    /* More to write in the same transaction: effects, alerts. Gets the parked messages claimed. */
-    int (*also)(struct ol_conn *conn, void *context, struct ol_claimed_message *items, size_t count,
-                outlog_err *err);
+    /* More to write in the same transaction: effects, alerts. Gets the parked messages that were
+     * claimed. */
+    int (*write_also)(struct ol_conn *conn, void *context, struct ol_claimed_message *messages,
+                      size_t count, outlog_err *err);
     void *context;
 };
 
-/* Begin with nothing to claim. */
+/* Start from nothing to claim. */
 void ol_turn_begin(struct ol_turn *turn, const struct ol_lane *lane);
 void ol_turn_clear(struct ol_turn *turn);
 
-/* Cover a message that was read, in seq order: it will be sent, or it is parked in this turn. */
+/* Cover a message that was read, in the order of seq: it will be sent, or it is parked in this
+ * turn. */
 void ol_turn_cover(struct ol_turn *turn, const struct ol_lane *lane, int64_t seq, bool is_sent);
 
-/* May the turn go on to `seq`, or would it need more ranges than it has room for? */
-bool ol_turn_has_room(const struct ol_turn *turn, const struct ol_lane *lane, int64_t seq);
+/* May the turn continue to `seq`, or would it need more ranges than it can hold? */
+bool ol_turn_can_cover(const struct ol_turn *turn, int64_t seq);
 
 struct ol_park_entry {
     const char *state; /* PENDING, CLAIMED, DEAD */
     bool held;
     int attempts, unsent;
-    int64_t wait_us;      /* PENDING: due after this */
-    int64_t available_at; /* or at this time */
+    int64_t wait_us;      /* PENDING: due after this time */
+    int64_t available_at; /* or due at this time */
     int64_t lease_us;     /* CLAIMED */
     const char *last_error;
 };
 
-/* The lane's gaps as they are now: a read may have buried some. */
+/* Take the lane's gaps as they are now: a read may have dropped some. */
 void ol_turn_gaps(struct ol_turn *turn, const struct ol_lane *lane);
 
 /* Park a message of the batch that is recorded, or (is_planned) one that was read and must wait.
- * The latter come last: this very turn must not claim them beside the batch of their key (rule 15).
- */
-void ol_turn_park(struct ol_turn *turn, const struct ol_claimed_message *item,
-                  const struct ol_park_entry *how, bool is_planned);
+ * Planned ones are written last: this turn must not claim them beside the batch of their key (rule
+ * 15). */
+void ol_turn_park(struct ol_turn *turn, const struct ol_claimed_message *message,
+                  const struct ol_park_entry *entry, bool is_planned);
 
 /* End the claim of a parked message: PUBLISHED, PENDING after wait_us, or DEAD. */
-void ol_turn_finish(struct ol_turn *turn, const struct ol_claimed_message *item,
-                    const struct ol_park_entry *how);
+void ol_turn_finish(struct ol_turn *turn, const struct ol_claimed_message *message,
+                    const struct ol_park_entry *entry);
 
-/* Keep an attempt (R4). */
-void ol_turn_attempt(struct ol_turn *turn, const struct ol_claimed_message *item);
+/* Store an attempt (R4). */
+void ol_turn_attempt(struct ol_turn *turn, const struct ol_claimed_message *message);
 
 enum ol_turn_result {
     OL_TURN_DONE,
-    OL_TURN_FENCED, /* the lane is not ours any more: nothing was written */
-    OL_TURN_STALE, /* parked rows were changed by somebody else: reload, plan again; nothing written
-                    */
+    OL_TURN_FENCED, /* the lane is not ours any more; nothing was written */
+    OL_TURN_STALE,  /* somebody else changed parked rows: reload and plan again; nothing was
+                     * written */
 };
 
-/* Write the turn. On DONE the lane's head, gaps and keys are moved on, and *items holds the parked
- * messages that were claimed (in `arena`). */
+/* Write the turn. On DONE the lane's head, gaps and keys are updated, and *messages holds the
+ * parked messages that were claimed (in `arena`). */
 int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *turn,
-                  struct ol_arena *arena, struct ol_claimed_message **items, size_t *count,
+                  struct ol_arena *arena, struct ol_claimed_message **messages, size_t *count,
                   enum ol_turn_result *result, outlog_err *err);
 
-/* One straggler of a lane that is no longer ours ends by its own token (rule 13). *is_ours false:
- * its row was given to somebody else, and nothing is written, for what follows is theirs to tell.
- */
+/* Finish one straggler of a lane that is no longer ours, by its own token (rule 13). *is_ours =
+ * false: its row was claimed by another relay, which will record the outcome; nothing is
+ * written. */
 int ol_turn_finish_orphan(struct ol_conn *conn, const struct ol_lane *lane, struct ol_turn *turn,
                           bool *is_ours, outlog_err *err);
 
-/* --- looking --- */
+/* --- polling --- */
 
-/* Would a turn with these rooms find a parked message to claim? Locks nothing. */
-int ol_lane_has_due(struct ol_conn *conn, const struct ol_lane *lane, const char *rooms, bool *has,
-                    outlog_err *err);
+/* Would a turn with this capacity find a parked message to claim? Locks nothing. */
+int ol_lane_has_due(struct ol_conn *conn, const struct ol_lane *lane, const char *capacity,
+                    bool *has, outlog_err *err);
 
 /* --- gap.c --- */
 
-/* Move the evidence on that lets gaps die: list who could fill them, then wait until all of those
- * have ended. The read that comes after that decides. */
+/* Advance the evidence that gaps are dead: list the transactions that could fill them, then wait
+ * until all of those have ended. The next read after that decides. */
 int ol_gap_prove(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err);
 
-/* After that read: what it still missed of the proven gaps is dead. */
-void ol_gap_close(struct ol_lane *lane, const struct ol_claimed_message *items, size_t count);
+/* After that read: drop the proven gaps that it still missed. */
+void ol_gap_close(struct ol_lane *lane, const struct ol_claimed_message *messages, size_t count);
 
-/* Who is inserting messages now: transactions, as numbers. *out is malloc'ed, also on failure. */
+/* The transactions that are inserting messages now, as numbers. *out is malloc'ed, also on
+ * failure. */
 int ol_lane_holders(struct ol_conn *conn, uint64_t **out, size_t *count, outlog_err *err);
 
-/* Is one of those before still there? */
+/* Is one of `before` still running? */
 bool ol_lane_holds(const uint64_t *before, size_t before_count, const uint64_t *now, size_t count);
 
 struct ol_lane_status {
     int number;
     int64_t newest, epoch, parked_gen;
     int64_t due_us;    /* until the next parked message; INT64_MAX: none */
-    int64_t expiry_us; /* until the next claim of a parked message is over; INT64_MAX: none */
+    int64_t expiry_us; /* until the next claim of a parked message expires; INT64_MAX: none */
 };
 
-/* One look at several lanes; `numbers` is a JSON array. */
-int ol_lane_poll(struct ol_conn *conn, const char *numbers, struct ol_lane_status *news,
-                 size_t room, size_t *count, outlog_err *err);
+/* Poll several lanes at once; `numbers` is a JSON array. */
+int ol_lane_poll(struct ol_conn *conn, const char *numbers, struct ol_lane_status *out,
+                 size_t out_max, size_t *count, outlog_err *err);
 
 #endif

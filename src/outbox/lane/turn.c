@@ -1,11 +1,10 @@
-/* turn.c: what a turn will write, put together: ranges and JSON in the making. Nothing here asks
- * the store; ol_turn_write() in lane.c does. */
+/* turn.c: builds what a turn will write: ranges and JSON. Nothing here uses the store;
+ * ol_turn_write() in lane.c does. */
 #include "outbox/lane/lane.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* Add a number at the end: ranges grow in order. */
 void ol_range_add(struct ol_range *ranges, size_t *count, int64_t from, int64_t to)
 {
     if (*count && ranges[*count - 1].to + 1 == from) {
@@ -22,10 +21,10 @@ void ol_turn_begin(struct ol_turn *turn, const struct ol_lane *lane)
     turn->claim_count = turn->gap_count = turn->sent_count = 0;
     turn->parked_count = turn->planned_count = turn->finished_count = 0;
     turn->attempt_count = turn->plain_attempt_count = 0;
-    turn->ahead = 0;
-    turn->rooms = NULL;
+    turn->prefetch = 0;
+    turn->capacity = NULL;
     turn->reap = false;
-    turn->also = NULL;
+    turn->write_also = NULL;
     ol_turn_gaps(turn, lane);
     ol_buf_reset(&turn->parked);
     ol_buf_reset(&turn->planned);
@@ -49,9 +48,8 @@ void ol_turn_clear(struct ol_turn *turn)
     ol_buf_clear(&turn->plain_attempts);
 }
 
-bool ol_turn_has_room(const struct ol_turn *turn, const struct ol_lane *lane, int64_t seq)
+bool ol_turn_can_cover(const struct ol_turn *turn, int64_t seq)
 {
-    (void)lane;
     bool opens_gap = seq > turn->head + 1;
     return turn->claim_count < OL_LANE_GAPS - 1 &&
            turn->gap_count < OL_LANE_GAPS - (opens_gap ? 2 : 1);
@@ -96,46 +94,47 @@ void ol_turn_cover(struct ol_turn *turn, const struct ol_lane *lane, int64_t seq
     turn->sent_count += is_sent;
 }
 
-static void array_open(struct ol_buf *out, size_t *count)
+static void open_object(struct ol_buf *out, size_t *count)
 {
     ol_buf_text(out, (*count)++ ? ",{" : "[{");
 }
 
-void ol_turn_park(struct ol_turn *turn, const struct ol_claimed_message *item,
-                  const struct ol_park_entry *how, bool is_planned)
+void ol_turn_park(struct ol_turn *turn, const struct ol_claimed_message *message,
+                  const struct ol_park_entry *entry, bool is_planned)
 {
     struct ol_buf *out = is_planned ? &turn->planned : &turn->parked;
-    array_open(out, is_planned ? &turn->planned_count : &turn->parked_count);
+    open_object(out, is_planned ? &turn->planned_count : &turn->parked_count);
     ol_buf_print(out,
                  "\"seq\":%lld,\"state\":\"%s\",\"held\":%s,\"attempts\":%d,\"unsent\":%d,"
                  "\"wait_us\":%lld,\"lease_us\":%lld,\"destination\":",
-                 (long long)item->seq, how->state, how->held ? "true" : "false", how->attempts,
-                 how->unsent, (long long)how->wait_us, (long long)how->lease_us);
-    ol_buf_json_text(out, item->message.destination);
+                 (long long)message->seq, entry->state, entry->held ? "true" : "false",
+                 entry->attempts, entry->unsent, (long long)entry->wait_us,
+                 (long long)entry->lease_us);
+    ol_buf_json_text(out, message->message.destination);
     ol_buf_text(out, ",\"ordering_key\":");
-    ol_buf_json_text(out, item->message.ordering_key);
+    ol_buf_json_text(out, message->message.ordering_key);
     ol_buf_text(out, ",\"available_at\":");
-    ol_buf_json_time(out, how->available_at);
+    ol_buf_json_time(out, entry->available_at);
     ol_buf_text(out, ",\"last_error\":");
-    ol_buf_json_text(out, how->last_error);
+    ol_buf_json_text(out, entry->last_error);
     ol_buf_char(out, '}');
 }
 
-void ol_turn_finish(struct ol_turn *turn, const struct ol_claimed_message *item,
-                    const struct ol_park_entry *how)
+void ol_turn_finish(struct ol_turn *turn, const struct ol_claimed_message *message,
+                    const struct ol_park_entry *entry)
 {
     struct ol_buf *out = &turn->finished;
-    array_open(out, &turn->finished_count);
+    open_object(out, &turn->finished_count);
     ol_buf_print(out,
                  "\"seq\":%lld,\"attempts\":%d,\"state\":\"%s\",\"held\":%s,\"unsent\":%d,"
                  "\"wait_us\":%lld,\"last_error\":",
-                 (long long)item->seq, item->attempts, how->state, how->held ? "true" : "false",
-                 how->unsent, (long long)how->wait_us);
-    ol_buf_json_text(out, how->last_error);
+                 (long long)message->seq, message->attempts, entry->state,
+                 entry->held ? "true" : "false", entry->unsent, (long long)entry->wait_us);
+    ol_buf_json_text(out, entry->last_error);
     ol_buf_char(out, '}');
 }
 
-static const char *outcome_name(enum outlog_outcome_kind kind)
+static const char *name_outcome(enum outlog_outcome_kind kind)
 {
     switch (kind) {
     case OUTLOG_PUBLISH_OK:
@@ -149,11 +148,11 @@ static const char *outcome_name(enum outlog_outcome_kind kind)
     }
 }
 
-/* A success that said nothing, as most do: numbers alone. */
-static void add_plain_attempt(struct ol_turn *turn, const struct ol_claimed_message *item)
+/* Most successes have no response and no error: these are stored as numbers alone. */
+static void add_plain_attempt(struct ol_turn *turn, const struct ol_claimed_message *message)
 {
-    const int64_t numbers[] = {item->seq, item->message.attempt, item->outcome.status,
-                               item->started_at, item->outcome.duration_us / 1000};
+    const int64_t numbers[] = {message->seq, message->message.attempt, message->outcome.status,
+                               message->started_at, message->outcome.duration_us / 1000};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         ol_buf_text(&turn->plain_attempts, i ? "," : turn->plain_attempt_count ? ",[" : "[[");
         ol_buf_int(&turn->plain_attempts, numbers[i]);
@@ -162,32 +161,32 @@ static void add_plain_attempt(struct ol_turn *turn, const struct ol_claimed_mess
     turn->plain_attempt_count++;
 }
 
-void ol_turn_attempt(struct ol_turn *turn, const struct ol_claimed_message *item)
+void ol_turn_attempt(struct ol_turn *turn, const struct ol_claimed_message *message)
 {
     struct ol_buf *out = &turn->attempts;
-    const struct outlog_outcome *outcome = &item->outcome;
+    const struct outlog_outcome *outcome = &message->outcome;
 
-    if (outcome->kind == OUTLOG_PUBLISH_OK && !item->response && !item->error) {
-        add_plain_attempt(turn, item);
+    if (outcome->kind == OUTLOG_PUBLISH_OK && !message->response && !message->error) {
+        add_plain_attempt(turn, message);
         return;
     }
-    array_open(out, &turn->attempt_count);
+    open_object(out, &turn->attempt_count);
     ol_buf_print(
         out, "\"seq\":%lld,\"attempt\":%d,\"duration_ms\":%lld,\"outcome\":\"%s\",\"started_at\":",
-        (long long)item->seq, item->message.attempt, (long long)(outcome->duration_us / 1000),
-        outcome_name(outcome->kind));
-    ol_buf_json_time(out, item->started_at);
+        (long long)message->seq, message->message.attempt, (long long)(outcome->duration_us / 1000),
+        name_outcome(outcome->kind));
+    ol_buf_json_time(out, message->started_at);
     if (outcome->status)
         ol_buf_print(out, ",\"status\":%d", outcome->status);
     if (outcome->is_permanent)
         ol_buf_text(out, ",\"permanent\":true");
-    if (item->response) {
+    if (message->response) {
         ol_buf_text(out, ",\"response\":");
-        ol_buf_json_text(out, item->response);
+        ol_buf_json_text(out, message->response);
     }
-    if (item->error) {
+    if (message->error) {
         ol_buf_text(out, ",\"error\":");
-        ol_buf_json_text(out, item->error);
+        ol_buf_json_text(out, message->error);
     }
     ol_buf_char(out, '}');
 }

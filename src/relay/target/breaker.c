@@ -28,7 +28,7 @@ bool ol_breaker_admit(struct ol_breaker *breaker, int64_t now_us)
     return true;
 }
 
-static void trip(struct ol_breaker *breaker, int64_t now_us)
+static void open_breaker(struct ol_breaker *breaker, int64_t now_us)
 {
     breaker->state = OL_BREAKER_OPEN;
     breaker->open_until = now_us + breaker->pause_us;
@@ -40,19 +40,19 @@ static void note_failure(struct ol_breaker *breaker, int64_t now_us)
     switch (breaker->state) {
     case OL_BREAKER_CLOSED:
         if (breaker->failures_max > 0 && ++breaker->failures >= breaker->failures_max)
-            trip(breaker, now_us);
+            open_breaker(breaker, now_us);
         break;
-    case OL_BREAKER_OPEN: // one that left before it opened: nothing new
+    case OL_BREAKER_OPEN: // sent before it opened: nothing new
         break;
     case OL_BREAKER_HALF_OPEN:
         breaker->pause_us = breaker->pause_us > breaker->open_max_us / 2 ? breaker->open_max_us
                                                                          : breaker->pause_us * 2;
-        trip(breaker, now_us);
+        open_breaker(breaker, now_us);
         break;
     }
 }
 
-/* Also while open: an answer to an older attempt is as good a sign of life as a probe's. */
+/* Also while open: the answer to an older attempt proves as much as a probe's. */
 static void note_success(struct ol_breaker *breaker)
 {
     breaker->state = OL_BREAKER_CLOSED;

@@ -1,11 +1,11 @@
-/* breaker.h: stop sending to a destination that is down (L5). Pure: the clock comes in.
+/* breaker.h: stop sending to a destination that is down (L5). Pure: the caller passes the clock.
  *
  *   CLOSED --- `failures` in a row ---> OPEN --- open time over ---> HALF_OPEN
  *      ^                                 ^                             |  |
  *      +----------- success -------------+--------- failure -----------+  |
  *      +------------------------------- success --------------------------+
  *
- * The open time doubles with each failed probe, up to open_max. A breaker never spends attempts:
+ * The open time doubles with each failed probe, up to open_max. A breaker never uses up attempts:
  * what it holds back was not tried. Not locked: the destination's owner does that. */
 #ifndef OL_RELAY_TARGET_BREAKER_H
 #define OL_RELAY_TARGET_BREAKER_H
@@ -30,9 +30,9 @@ void ol_breaker_init(struct ol_breaker *breaker, int failures_max, int64_t open_
 /* May one message go now? True takes the place of the probe when the breaker is half open. */
 bool ol_breaker_admit(struct ol_breaker *breaker, int64_t now_us);
 
-/* What became of an attempt that was admitted. A permanent failure counts as success: whoever
- * answers 404 is alive. A released one gives the probe's place back, unless it was released because
- * there was no way to the target: that is a failure, though it spends no attempt. */
+/* What became of an attempt that was admitted. A permanent failure counts as success: a server that
+ * answers 404 is alive. A released attempt frees the probe's place, unless it was released because
+ * the target could not be reached: that is a failure, though it uses up no attempt. */
 void ol_breaker_note(struct ol_breaker *breaker, const struct outlog_outcome *outcome,
                      int64_t now_us);
 

@@ -1,5 +1,5 @@
 /* limits.c: concurrency, bytes and rate. The rate is kept as the time of the next message (GCRA):
- * one number instead of a bucket that must be filled. */
+ * one number instead of a bucket that must be refilled. */
 #include "relay/target/limits.h"
 
 #include <assert.h>
@@ -18,7 +18,7 @@ void ol_limits_init(struct ol_limits *limits, int concurrency, int64_t rate_coun
         return;
     limits->interval_us = rate_period_us / rate_count;
     if (limits->interval_us == 0)
-        limits->interval_us = 1; // a million a second: nobody will notice
+        limits->interval_us = 1; // a million per second is no limit in practice
     if (limits->interval_us < BURST_US)
         limits->burst_us = BURST_US - limits->interval_us;
 }

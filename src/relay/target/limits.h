@@ -1,5 +1,5 @@
-/* limits.h: how much of a destination may be in flight, and how fast (L5). Pure: the clock comes
- * in. Not locked: the destination's owner does that. */
+/* limits.h: how much of a destination may be in flight, and how fast (L5). Pure: the caller passes
+ * the clock. Not locked: the destination's owner does that. */
 #ifndef OL_RELAY_TARGET_LIMITS_H
 #define OL_RELAY_TARGET_LIMITS_H
 
@@ -17,7 +17,7 @@ struct ol_limits {
     int64_t next_at; /* the time the next message is due by the rate */
 };
 
-/* rate_count messages each rate_period_us (0: no rate). Up to a quarter of a second's worth may go
+/* rate_count messages per rate_period_us (0: no rate). Up to a quarter of a second's worth may go
  * at once, and at least one. */
 void ol_limits_init(struct ol_limits *limits, int concurrency, int64_t rate_count,
                     int64_t rate_period_us, size_t budget_bytes);
@@ -26,7 +26,7 @@ void ol_limits_init(struct ol_limits *limits, int concurrency, int64_t rate_coun
  * whole budget goes alone. */
 bool ol_limits_take(struct ol_limits *limits, size_t bytes, int64_t now_us);
 
-/* Give the place back when the outcome is there. What the rate has counted stays counted. */
+/* Give the place back when the outcome is known. The rate still counts the message. */
 void ol_limits_give(struct ol_limits *limits, size_t bytes);
 
 /* When take() may succeed: now_us, a later time by the rate, or INT64_MAX while it waits for

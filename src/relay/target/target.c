@@ -1,4 +1,4 @@
-/* target.c: see target.h. */
+/* target.c: loads destinations, opens their channels, and estimates how much they can take. */
 #include "relay/target/target.h"
 
 #include <limits.h>
@@ -6,14 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Messages a place is taken to send within our patience while nobody knows how fast it is. */
-enum { UNKNOWN_ROUNDS = 4, LEAST_ROUNDS = 2 };
+/* How many messages one place is assumed to send within our patience while its speed is unknown. */
+enum { UNKNOWN_ROUNDS = 4, ROUNDS_MIN = 2 };
 
-static void target_free(struct ol_target *target)
+static void free_target(struct ol_target *target)
 {
-    if (target->outlet)
-        ol_sender_channel_close(
-            target->outlet); // ends what is in flight, so that nothing is counted any more
+    if (target->channel)
+        ol_sender_channel_close(target->channel); // ends what is in flight, which frees its places
     ol_quota_leave(&target->quota);
     ol_settings_close(target->settings);
     free(target->name);
@@ -25,13 +24,13 @@ void ol_targets_clear(struct ol_targets *targets)
 {
     while (targets->first) {
         struct ol_target *next = targets->first->next;
-        target_free(targets->first);
+        free_target(targets->first);
         targets->first = next;
     }
     targets->is_loaded = false;
 }
 
-static struct ol_target *find(struct ol_targets *targets, const char *name)
+static struct ol_target *find_target(struct ol_targets *targets, const char *name)
 {
     for (struct ol_target *t = targets->first; t; t = t->next)
         if (!t->is_retired && strcmp(t->name, name) == 0)
@@ -39,7 +38,8 @@ static struct ol_target *find(struct ol_targets *targets, const char *name)
     return NULL;
 }
 
-static struct ol_target *add(struct ol_targets *targets, const char *name, const char *source)
+static struct ol_target *add_target(struct ol_targets *targets, const char *name,
+                                    const char *source)
 {
     struct ol_target *target = calloc(1, sizeof *target);
     if (!target || !(target->name = strdup(name)) || !(target->source = strdup(source))) {
@@ -48,19 +48,19 @@ static struct ol_target *add(struct ol_targets *targets, const char *name, const
         free(target);
         return NULL;
     }
-    target->all = targets;
+    target->targets = targets;
     target->next = targets->first;
     targets->first = target;
     return target;
 }
 
-/* Settings that cannot work are not an error of ours: the messages wait, and say why. */
+/* Settings that do not work are no error of the relay: the messages wait, and show the reason. */
 static void open_target(struct ol_targets *targets, struct ol_target *target)
 {
     outlog_err why;
     if (ol_settings_open(target->name, target->source, strlen(target->source), OL_SETTINGS_USE,
                          &target->settings, &why) < 0 ||
-        ol_sender_channel_open(targets->sender, target->settings, &target->outlet, &why) < 0) {
+        ol_sender_channel_open(targets->sender, target->settings, &target->channel, &why) < 0) {
         snprintf(target->trouble, sizeof target->trouble, "%.390s", why.message);
         return;
     }
@@ -68,8 +68,8 @@ static void open_target(struct ol_targets *targets, struct ol_target *target)
     ol_breaker_init(&target->breaker, s->breaker_failures, s->breaker_open_us,
                     s->breaker_open_max_us);
     if (!ol_quota_join(&target->quota, targets->store, target->name, s)) {
-        ol_sender_channel_close(target->outlet);
-        target->outlet = NULL;
+        ol_sender_channel_close(target->channel);
+        target->channel = NULL;
         snprintf(target->trouble, sizeof target->trouble, "out of memory");
     }
 }
@@ -77,14 +77,14 @@ static void open_target(struct ol_targets *targets, struct ol_target *target)
 static int load_row(struct ol_targets *targets, const struct ol_rows *rows, outlog_err *err)
 {
     const char *name = ol_rows_text(rows, 0, NULL), *source = ol_rows_text(rows, 1, NULL);
-    struct ol_target *target = find(targets, name);
+    struct ol_target *target = find_target(targets, name);
 
     if (target && strcmp(target->source, source) != 0) {
         target->is_retired = true;
         target = NULL;
     }
     if (!target) {
-        if (!(target = add(targets, name, source)))
+        if (!(target = add_target(targets, name, source)))
             return ol_no_memory(err);
         open_target(targets, target);
     }
@@ -93,16 +93,16 @@ static int load_row(struct ol_targets *targets, const struct ol_rows *rows, outl
     return 0;
 }
 
-static void sweep(struct ol_targets *targets)
+static void close_retired(struct ol_targets *targets)
 {
     for (struct ol_target **at = &targets->first; *at;) {
         struct ol_target *target = *at;
-        bool is_idle = !target->outlet || ol_sender_channel_in_flight(target->outlet) == 0;
+        bool is_idle = !target->channel || ol_sender_channel_in_flight(target->channel) == 0;
         if (!target->is_seen)
             target->is_retired = true;
         if (target->is_retired && is_idle) {
             *at = target->next;
-            target_free(target);
+            free_target(target);
         } else {
             at = &target->next;
         }
@@ -125,7 +125,7 @@ int ol_targets_refresh(struct ol_targets *targets, struct ol_conn *conn, outlog_
     if (more < 0)
         return -1;
     if (targets->is_loaded && count == targets->stamp_count && at == targets->stamp_at) {
-        sweep(targets);
+        close_retired(targets);
         return 0;
     }
     for (struct ol_target *t = targets->first; t; t = t->next)
@@ -140,7 +140,7 @@ int ol_targets_refresh(struct ol_targets *targets, struct ol_conn *conn, outlog_
     ol_rows_end(&rows);
     if (more < 0)
         return -1;
-    sweep(targets);
+    close_retired(targets);
     targets->is_loaded = true;
     targets->stamp_count = count;
     targets->stamp_at = at;
@@ -149,8 +149,8 @@ int ol_targets_refresh(struct ol_targets *targets, struct ol_conn *conn, outlog_
 
 struct ol_target *ol_target_find(struct ol_targets *targets, const char *name)
 {
-    struct ol_target *target = find(targets, name);
-    if (!target && (target = add(targets, name, ""))) {
+    struct ol_target *target = find_target(targets, name);
+    if (!target && (target = add_target(targets, name, ""))) {
         target->is_seen = true;
         snprintf(target->trouble, sizeof target->trouble,
                  "there is no destination %.100s; add it to outlog.yaml and run `outlog apply`",
@@ -161,11 +161,11 @@ struct ol_target *ol_target_find(struct ol_targets *targets, const char *name)
 
 bool ol_target_is_open(const struct ol_target *target, int64_t now)
 {
-    return target->outlet && !target->is_paused &&
+    return target->channel && !target->is_paused &&
            ol_breaker_state(&target->breaker, now) != OL_BREAKER_OPEN;
 }
 
-int ol_target_room(struct ol_target *target, bool at_once, int64_t patience_us, int64_t now)
+int ol_target_capacity(struct ol_target *target, bool at_once, int64_t patience_us, int64_t now)
 {
     int64_t interval_us;
     if (!ol_target_is_open(target, now))
@@ -175,60 +175,62 @@ int ol_target_room(struct ol_target *target, bool at_once, int64_t patience_us, 
     int places = ol_quota_places(&target->quota, now, &interval_us);
     if (places == INT_MAX && !interval_us)
         return INT_MAX;
-    // All places taken and none given back for as long as we wait for anyone: it hangs.
-    int in_flight = (int)ol_sender_channel_in_flight(target->outlet);
+    // All places are taken and none was freed within our patience: it hangs.
+    int in_flight = (int)ol_sender_channel_in_flight(target->channel);
     bool hangs = places == 0 && (now - target->moved_at > patience_us ||
-                                 ol_target_is_passed_by(target, patience_us, now));
+                                 ol_target_hangs(target, patience_us, now));
     double rounds = at_once || hangs         ? 1
                     : target->latency_us > 1 ? (double)patience_us / 2 / target->latency_us
                                              : UNKNOWN_ROUNDS;
-    // Who answers at all has the next ones waiting beside those on the wire, or its places stand
-    // empty for as long as a claim takes.
-    double least = !at_once && ol_target_is_quick(target, patience_us, now) ? LEAST_ROUNDS : 1;
-    double room = ((double)places + in_flight) * (rounds < least ? least : rounds) - in_flight;
-    if (interval_us) { // what the rate lets through meanwhile
+    // A destination that answers has the next messages queued already; otherwise its places would
+    // be empty for as long as a claim takes.
+    double rounds_min = !at_once && ol_target_is_quick(target, patience_us, now) ? ROUNDS_MIN : 1;
+    double capacity = ((double)places + in_flight) * (rounds < rounds_min ? rounds_min : rounds) -
+                      in_flight;
+    if (interval_us) { // what the rate allows meanwhile
         double paced = (double)(at_once ? 0 : patience_us) / (double)interval_us + 1;
-        room = room < paced ? room : paced;
+        capacity = capacity < paced ? capacity : paced;
     }
-    return room > 1e6 ? 1000000 : (int)room;
+    return capacity > 1e6 ? 1000000 : (int)capacity;
 }
 
 bool ol_target_is_quick(const struct ol_target *target, int64_t patience_us, int64_t now)
 {
-    // A relay that has just come opens hundreds of connections at once. Who is slow then is known
-    // only when others have been answering for a while.
-    int64_t answered_at = target->all->answered_at;
+    // A relay that has just started opens hundreds of connections at once. Which destination is
+    // slow is known only after others have been answering for a while.
+    int64_t answered_at = target->targets->answered_at;
     bool is_early = !answered_at || now - answered_at < patience_us;
     int64_t window_us = target->has_answered || is_early ? patience_us * 4 : patience_us;
     return ol_target_is_open(target, now) && !target->settings->rate_count &&
-           !ol_target_is_passed_by(target, patience_us, now) &&
-           target->latency_us < (double)window_us && now - target->moved_at < window_us;
+           !ol_target_hangs(target, patience_us, now) && target->latency_us < (double)window_us &&
+           now - target->moved_at < window_us;
 }
 
-bool ol_target_is_passed_by(const struct ol_target *target, int64_t patience_us, int64_t now)
+bool ol_target_hangs(const struct ol_target *target, int64_t patience_us, int64_t now)
 {
-    enum { TIMES = 4, SOONEST = 8 };
-    int64_t in_flight = target->outlet ? (int64_t)ol_sender_channel_in_flight(target->outlet) : 0;
-    return !target->has_answered && in_flight && now - target->moved_at > patience_us / SOONEST &&
-           target->all->answers - target->moved_answers > TIMES * in_flight;
+    enum { ANSWERS_PER_MESSAGE = 4, PATIENCE_PART = 8 };
+    int64_t in_flight = target->channel ? (int64_t)ol_sender_channel_in_flight(target->channel) : 0;
+    return !target->has_answered && in_flight &&
+           now - target->moved_at > patience_us / PATIENCE_PART &&
+           target->targets->answers - target->moved_answers > ANSWERS_PER_MESSAGE * in_flight;
 }
 
 void ol_target_begin(struct ol_target *target, int64_t now)
 {
     target->moved_at = now;
-    target->moved_answers = target->all->answers;
+    target->moved_answers = target->targets->answers;
 }
 
 void ol_target_note(struct ol_target *target, const struct outlog_outcome *outcome, int64_t now)
 {
     ol_breaker_note(&target->breaker, outcome, now);
     if (outcome->kind == OUTLOG_PUBLISH_OK) {
-        target->all->answers++;
+        target->targets->answers++;
         target->ok_at = now;
         ol_target_begin(target, now);
         target->has_answered = true;
-        if (!target->all->answered_at)
-            target->all->answered_at = now;
+        if (!target->targets->answered_at)
+            target->targets->answered_at = now;
     }
     double took = (double)outcome->duration_us;
     target->latency_us = target->latency_us > 0 ? target->latency_us * 0.9 + took * 0.1 : took;

@@ -1,4 +1,4 @@
-/* target.h: a destination as one worker sees it: settings, the way out, and how it is doing. */
+/* target.h: a destination as one worker sees it: settings, channel, and how well it answers. */
 #ifndef OL_RELAY_TARGET_TARGET_H
 #define OL_RELAY_TARGET_TARGET_H
 
@@ -11,10 +11,10 @@ struct ol_targets;
 
 struct ol_target {
     struct ol_target *next;
-    struct ol_targets *all;
+    struct ol_targets *targets;
     char *name, *source; /* source: the settings as stored, to see a change */
     struct ol_settings *settings;
-    struct ol_sender_channel *outlet; /* NULL: it cannot be used, and `trouble` says why */
+    struct ol_sender_channel *channel; /* NULL: it cannot be used, and `trouble` holds the reason */
     char trouble[400];
     bool is_paused, is_retired, is_seen;
     bool has_answered; /* with success, since it was opened */
@@ -23,9 +23,9 @@ struct ol_target {
     int64_t shown_ready_at;
     int64_t ok_at, shown_ok_at; /* the last success, and the last that others know of; 0: none */
     struct ol_quota_member quota;
-    double latency_us;     /* of recent attempts, smoothed */
-    int planned;           /* messages of the turn being planned, and those that wait for a place */
-    int64_t moved_at;      /* the last success, or the first message in flight after none */
+    double latency_us; /* of recent attempts, smoothed */
+    int planned;       /* messages of the turn being planned, and those that wait for capacity */
+    int64_t moved_at;  /* the last success, or the first message in flight after none */
     int64_t moved_answers; /* answers of all of them until then */
 };
 
@@ -33,7 +33,7 @@ struct ol_targets {
     struct ol_sender *sender;
     uint64_t store; /* its wake_key: threads of this process on one store share the limits */
     struct ol_target *first;
-    int64_t stamp_count, stamp_at; /* of the last look: changes when a destination does */
+    int64_t stamp_count, stamp_at; /* of the last refresh: changes when a destination does */
     bool is_loaded;
     int64_t answered_at; /* the first success of any of them; 0: none yet */
     int64_t answers;     /* successes of all of them */
@@ -41,28 +41,29 @@ struct ol_targets {
 
 void ol_targets_clear(struct ol_targets *targets);
 
-/* Load or reload the destinations when they have changed. A changed one is opened anew; the old one
- * stays until what it has in flight is done. */
+/* Load or reload the destinations when they have changed. A changed one is opened as a new target;
+ * the old one stays until what it has in flight has ended. */
 int ol_targets_refresh(struct ol_targets *targets, struct ol_conn *conn, outlog_err *err);
 
-/* The destination of this name; one that is not known is made up, with its trouble. */
+/* The destination of this name; for an unknown one a target is made, with the reason in
+ * `trouble`. */
 struct ol_target *ol_target_find(struct ol_targets *targets, const char *name);
 
 /* May anything be sent there at all now? Otherwise its messages are parked. */
 bool ol_target_is_open(const struct ol_target *target, int64_t now);
 
 /* How many more messages a claim may hold for it: what can be sent within `patience_us`. */
-int ol_target_room(struct ol_target *target, bool at_once, int64_t patience_us, int64_t now);
+int ol_target_capacity(struct ol_target *target, bool at_once, int64_t patience_us, int64_t now);
 
-/* Full as it may be, does it still answer, and soon enough that waiting for a place beats parking?
- */
+/* Even if it is full, does it answer soon enough that waiting for a place is better than
+ * parking? */
 bool ol_target_is_quick(const struct ol_target *target, int64_t patience_us, int64_t now);
 
-/* It has never answered, and others have many times since it was sent something: it hangs, however
- * fast or slow this machine is now. */
-bool ol_target_is_passed_by(const struct ol_target *target, int64_t patience_us, int64_t now);
+/* It has never answered, while others have answered many times since it was sent something: it
+ * hangs, however slow this machine is. */
+bool ol_target_hangs(const struct ol_target *target, int64_t patience_us, int64_t now);
 
-/* Something is sent to it, with nothing else in flight there. */
+/* A message is sent to it while nothing else is in flight there. */
 void ol_target_begin(struct ol_target *target, int64_t now);
 
 void ol_target_note(struct ol_target *target, const struct outlog_outcome *outcome, int64_t now);

@@ -76,9 +76,17 @@ static int load_page(struct ol_request *request, struct ol_inbox_item **items, s
                      outlog_err *err)
 {
     struct delivery *job = request->owner;
-    return ol_inbox_page(request->log, job->visit.org_id, job->visit.name, job->pass.is_unread,
-                         job->back_us, &job->pass.place, &request->arena, items, count,
-                         &job->is_all, err);
+    struct ol_inbox_page page = {.org_id = job->visit.org_id,
+                                 .user_id = job->visit.name,
+                                 .is_unread = job->pass.is_unread,
+                                 .back_us = job->back_us,
+                                 .place = job->pass.place};
+    int result = ol_inbox_page_read(request->log, &page, &request->arena, err);
+    job->pass.place = page.place;
+    job->is_all = page.is_all;
+    *items = page.items;
+    *count = page.count;
+    return result;
 }
 
 static enum ol_handler_result load(struct ol_request *request)

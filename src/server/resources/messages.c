@@ -97,7 +97,7 @@ enum { BULK_IDS_MAX = 10000 };
 static int read_options(struct ol_request *request, const struct ol_json *body,
                         struct ol_bulk_result *bulk, struct outlog_requeue *options)
 {
-    bulk->most_ids = BULK_IDS_MAX;
+    bulk->ids_max = BULK_IDS_MAX;
     *options = (struct outlog_requeue){.by = ol_request_operator(request),
                                        .on_message = ol_bulk_result_note,
                                        .user = bulk};

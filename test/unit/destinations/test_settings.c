@@ -75,7 +75,7 @@ static void defaults_are_those_of_the_contract(void **state)
     assert_int_equal(s->breaker_failures, 20);
     assert_int_equal(s->breaker_open_us, 1000000);
     assert_int_equal(s->breaker_open_max_us, 30000000);
-    assert_int_equal(s->retry.kind, OL_RETRY_UNSAID);
+    assert_int_equal(s->retry.kind, OL_RETRY_UNSET);
     const struct ol_http_settings *http = s->own;
     assert_string_equal(http->method, "POST");
     assert_int_equal(http->secret_count, 0);

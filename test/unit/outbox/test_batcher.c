@@ -1,4 +1,4 @@
-/* test_group.c: commands of many callers in few transactions, on both stores. */
+/* test_batcher.c: commands of many callers in few transactions, on both stores. */
 #include "base/json/json.h"
 #include "base/uuid.h"
 #include "outbox/batcher.h"
@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* --- a call: a command, and what it was answered --- */
+/* --- a call: a command and its answer --- */
 
 struct call {
     struct ol_batcher_command command;
@@ -35,14 +35,14 @@ static void done(struct ol_batcher_command *command, int result)
     call->index = command->err.index;
     call->is_message = command->is_message;
     call->is_replayed = command->is_replayed;
-    struct ol_buf said = {0};
+    struct ol_buf json = {0};
     if (result == 0 && !command->is_replayed)
-        ol_batcher_json(command, &said);
+        ol_batcher_json(command, &json);
     snprintf(call->response, sizeof call->response, "%s",
              command->is_replayed ? command->response.data
-             : said.data          ? said.data
+             : json.data          ? json.data
                                   : "");
-    ol_buf_clear(&said);
+    ol_buf_clear(&json);
     atomic_fetch_add(&call->answers, 1);
     pthread_cond_broadcast(&answered);
     pthread_mutex_unlock(&lock);
@@ -81,22 +81,22 @@ static void prepare(struct call *call, const char *aggregate_id)
                                                 .user = call};
 }
 
-static struct ol_batcher *open_group(void **state, size_t most_waiting)
+static struct ol_batcher *open_batcher(void **state, size_t waiting_max)
 {
     const struct fixture *fixture = *state;
-    struct ol_batcher *group;
+    struct ol_batcher *batcher;
     outlog_err err;
-    OK(ol_batcher_open(fixture->scratch.url, most_waiting, &group, &err));
-    return group;
+    OK(ol_batcher_open(fixture->scratch.url, waiting_max, &batcher, &err));
+    return batcher;
 }
 
-static void submit(struct ol_batcher *group, struct call *call)
+static void submit(struct ol_batcher *batcher, struct call *call)
 {
     outlog_err err;
-    OK(ol_batcher_submit(group, &call->command, &err));
+    OK(ol_batcher_submit(batcher, &call->command, &err));
 }
 
-/* Events of an aggregate, which must count 1, 2, 3 …. */
+/* The events of an aggregate, which must be numbered 1, 2, 3 …. */
 static int64_t count_events(void **state, const char *aggregate_id)
 {
     const struct fixture *fixture = *state;
@@ -115,7 +115,7 @@ static int64_t count_events(void **state, const char *aggregate_id)
     return count;
 }
 
-/* --- a committer that is held, so that what is submitted meanwhile is one group --- */
+/* --- a batcher whose transaction is held, so that later commands are one batch --- */
 
 struct gate {
     struct call call;
@@ -132,7 +132,7 @@ static void done_at_gate(struct ol_batcher_command *command, int result)
     pthread_mutex_unlock(&gate->closed);
 }
 
-static void hold(struct ol_batcher *group, struct gate *gate)
+static void hold(struct ol_batcher *batcher, struct gate *gate)
 {
     prepare(&gate->call, "gate");
     gate->call.command.done = done_at_gate;
@@ -140,10 +140,10 @@ static void hold(struct ol_batcher *group, struct gate *gate)
     pthread_mutex_init(&gate->closed, NULL);
     atomic_store(&gate->reached, 0);
     pthread_mutex_lock(&gate->closed);
-    submit(group, &gate->call);
+    submit(batcher, &gate->call);
     for (int i = 0; !atomic_load(&gate->reached); i++) {
         if (i > 10000)
-            fail_msg("the group did not answer in 10 s");
+            fail_msg("the batcher did not answer in 10 s");
         usleep(1000);
     }
 }
@@ -159,16 +159,16 @@ static void g1_every_command_is_answered_once(void **state)
 {
     enum { MANY = 300 };
     struct call *calls = calloc(MANY, sizeof *calls);
-    struct ol_batcher *group = open_group(state, 0);
+    struct ol_batcher *batcher = open_batcher(state, 0);
     char name[32];
 
     for (int i = 0; i < MANY; i++) {
         snprintf(name, sizeof name, "once-%d", i % 7);
         prepare(&calls[i], name);
         calls[i].command.message_count = i % 3 == 0;
-        submit(group, &calls[i]);
+        submit(batcher, &calls[i]);
     }
-    ol_batcher_close(group); // answers all that waits
+    ol_batcher_close(batcher); // answers all waiting commands
     for (int i = 0; i < MANY; i++) {
         assert_int_equal(atomic_load(&calls[i].answers), 1);
         assert_int_equal(calls[i].result, 0);
@@ -186,9 +186,9 @@ static void g2_one_bad_command_does_not_touch_its_neighbours(void **state)
     enum { MANY = 20 };
     struct call calls[MANY];
     struct gate gate;
-    struct ol_batcher *group = open_group(state, 0);
+    struct ol_batcher *batcher = open_batcher(state, 0);
 
-    hold(group, &gate);
+    hold(batcher, &gate);
     for (int i = 0; i < MANY; i++) {
         prepare(&calls[i], "neighbours");
         if (i == 3)
@@ -201,10 +201,10 @@ static void g2_one_bad_command_does_not_touch_its_neighbours(void **state)
             calls[i].command.message_count = 1;
             calls[i].message.destination = "";
         }
-        submit(group, &calls[i]);
+        submit(batcher, &calls[i]);
     }
     let_go(&gate);
-    ol_batcher_close(group);
+    ol_batcher_close(batcher);
     for (int i = 0; i < MANY; i++) {
         enum outlog_code code = i == 3    ? OUTLOG_INVALID_JSON
                                 : i == 7  ? OUTLOG_SEQUENCE_CONFLICT
@@ -219,23 +219,23 @@ static void g2_one_bad_command_does_not_touch_its_neighbours(void **state)
     assert_int_equal(count_events(state, "neighbours"), MANY - 4);
 }
 
-/* Commands with ids of their own are sent together without a look, and looked up when the store
- * says that one is known: a repeat, in the same group or of an earlier one, gets the first answer,
- * other content is refused. */
+/* Commands with ids of their own are written together without a lookup, and looked up when the
+ * store refuses a known id: a repeat, in the same batch or in an earlier one, gets the first
+ * answer, other content is refused. */
 static void e9_ids_of_their_own_go_together_and_repeats_find_the_first(void **state)
 {
     enum { MANY = 40, AGAIN = 7, OTHER = 11, EARLIER = 23 };
     struct call *calls = calloc(MANY, sizeof *calls);
     struct call earlier;
-    struct ol_batcher *group = open_group(state, 0);
+    struct ol_batcher *batcher = open_batcher(state, 0);
     struct gate gate;
 
     prepare(&earlier, "own");
     ol_uuid_make(earlier.id);
     earlier.event.id = earlier.id;
-    submit(group, &earlier);
+    submit(batcher, &earlier);
     wait_for(&earlier);
-    hold(group, &gate);
+    hold(batcher, &gate);
     for (int i = 0; i < MANY; i++) {
         prepare(&calls[i], "own");
         ol_uuid_make(calls[i].id);
@@ -246,10 +246,10 @@ static void e9_ids_of_their_own_go_together_and_repeats_find_the_first(void **st
         if (i == OTHER)
             calls[i].event.payload = "{\"n\":2}";
         calls[i].event.id = calls[i].id;
-        submit(group, &calls[i]);
+        submit(batcher, &calls[i]);
     }
     let_go(&gate);
-    ol_batcher_close(group);
+    ol_batcher_close(batcher);
     for (int i = 0; i < MANY; i++) {
         bool is_repeat = i == AGAIN || i == EARLIER;
         assert_int_equal(atomic_load(&calls[i].answers), 1);
@@ -265,9 +265,9 @@ static void i1_a_repeat_in_the_same_group_gets_the_first_answer(void **state)
 {
     struct call calls[4];
     struct gate gate;
-    struct ol_batcher *group = open_group(state, 0);
+    struct ol_batcher *batcher = open_batcher(state, 0);
 
-    hold(group, &gate);
+    hold(batcher, &gate);
     for (int i = 0; i < 4; i++) {
         prepare(&calls[i], "repeat");
         calls[i].key.key = "k-repeat";
@@ -275,10 +275,10 @@ static void i1_a_repeat_in_the_same_group_gets_the_first_answer(void **state)
         calls[i].command.message_count = 1;
         if (i == 2)
             calls[i].key.request = "{\"n\":2}";
-        submit(group, &calls[i]);
+        submit(batcher, &calls[i]);
     }
     let_go(&gate);
-    ol_batcher_close(group);
+    ol_batcher_close(batcher);
     assert_int_equal(calls[0].result, 0);
     assert_false(calls[0].is_replayed);
     assert_true(calls[1].is_replayed && calls[3].is_replayed);
@@ -294,18 +294,18 @@ static void i1_a_refused_command_leaves_its_key_free(void **state)
     static const int64_t wrong = 5;
     struct call calls[2];
     struct gate gate;
-    struct ol_batcher *group = open_group(state, 0);
+    struct ol_batcher *batcher = open_batcher(state, 0);
 
-    hold(group, &gate);
+    hold(batcher, &gate);
     for (int i = 0; i < 2; i++) {
         prepare(&calls[i], "free-key");
         calls[i].key.key = "k-free";
         calls[i].command.idempotency = &calls[i].key;
         calls[i].event.expected_seq = i == 0 ? &wrong : NULL;
-        submit(group, &calls[i]);
+        submit(batcher, &calls[i]);
     }
     let_go(&gate);
-    ol_batcher_close(group);
+    ol_batcher_close(batcher);
     assert_int_equal(calls[0].code, OUTLOG_SEQUENCE_CONFLICT);
     assert_int_equal(calls[1].result, 0);
     assert_false(calls[1].is_replayed);
@@ -316,27 +316,27 @@ static void g5_one_more_than_fits_is_refused(void **state)
     struct call calls[3];
     struct gate gate;
     outlog_err err;
-    struct ol_batcher *group = open_group(state, 2);
+    struct ol_batcher *batcher = open_batcher(state, 2);
 
-    hold(group, &gate);
+    hold(batcher, &gate);
     for (int i = 0; i < 3; i++)
         prepare(&calls[i], "full");
-    submit(group, &calls[0]);
-    submit(group, &calls[1]);
-    assert_int_equal(ol_batcher_submit(group, &calls[2].command, &err), -1);
+    submit(batcher, &calls[0]);
+    submit(batcher, &calls[1]);
+    assert_int_equal(ol_batcher_submit(batcher, &calls[2].command, &err), -1);
     assert_int_equal(err.code, OUTLOG_UNAVAILABLE);
     assert_true(outlog_code_is_retryable(err.code));
     let_go(&gate);
     wait_for(&calls[1]);
-    submit(group, &calls[2]); // there is room again
-    ol_batcher_close(group);
+    submit(batcher, &calls[2]); // there is a free place again
+    ol_batcher_close(batcher);
     assert_int_equal(count_events(state, "full"), 3);
     prepare(&calls[0], "empty");
     calls[0].command.event_count = 0;
-    group = open_group(state, 0);
-    assert_int_equal(ol_batcher_submit(group, &calls[0].command, &err), -1);
+    batcher = open_batcher(state, 0);
+    assert_int_equal(ol_batcher_submit(batcher, &calls[0].command, &err), -1);
     assert_int_equal(err.code, OUTLOG_MISUSE);
-    ol_batcher_close(group);
+    ol_batcher_close(batcher);
 }
 
 static void g4_a_held_aggregate_lets_the_others_go_on(void **state)
@@ -350,27 +350,27 @@ static void g4_a_held_aggregate_lets_the_others_go_on(void **state)
 
     if (!fixture->is_postgres) // SQLite has one writer: a transaction holds everything
         skip();
-    struct ol_batcher *group = open_group(state, 0);
+    struct ol_batcher *batcher = open_batcher(state, 0);
     prepare(&held, "held");
     prepare(&other, "not-held");
     OK(outlog_open(fixture->scratch.url, &log, &err));
     OK(outlog_begin(log, &tx, &err));
     OK(outlog_append(tx, &held.event, &out, &err));
-    submit(group, &held);
-    submit(group, &other);
+    submit(batcher, &held);
+    submit(batcher, &other);
     wait_for(&other);
     assert_int_equal(other.result, 0);
     assert_int_equal(atomic_load(&held.answers), 0);
     OK(outlog_commit(tx, &err));
     wait_for(&held);
     assert_int_equal(held.result, 0);
-    ol_batcher_close(group);
+    ol_batcher_close(batcher);
     outlog_close(log);
     assert_int_equal(count_events(state, "held"), 2);
 }
 
-/* The server's processes are killed again and again. What was answered ok is there, what failed is
- * not, and what is unknown is there whole or not at all. */
+/* The server's processes are killed again and again. What was answered ok is stored, what failed is
+ * not, and what is unknown is stored completely or not at all. */
 static void g3_killed_servers_leave_nothing_half_done(void **state)
 {
     enum { MANY = 400 };
@@ -386,13 +386,13 @@ static void g3_killed_servers_leave_nothing_half_done(void **state)
         free(calls);
         skip();
     }
-    struct ol_batcher *group = open_group(state, 0);
+    struct ol_batcher *batcher = open_batcher(state, 0);
     OK(ol_store_open(fixture->scratch.url, &conn, &err));
     for (int i = 0; i < MANY; i++) {
         prepare(&calls[i], "killed");
         snprintf(calls[i].id, sizeof calls[i].id, "00000000-0000-4000-8000-%012d", i);
         calls[i].event.id = calls[i].id;
-        submit(group, &calls[i]);
+        submit(batcher, &calls[i]);
         if (i % 40 == 39) {
             usleep(5000);
             OK(conn->store->script(conn,
@@ -401,7 +401,7 @@ static void g3_killed_servers_leave_nothing_half_done(void **state)
                                    &err));
         }
     }
-    ol_batcher_close(group);
+    ol_batcher_close(batcher);
     ol_store_close(conn);
     OK(outlog_open(fixture->scratch.url, &log, &err));
     for (int i = 0; i < MANY; i++) {
@@ -416,7 +416,7 @@ static void g3_killed_servers_leave_nothing_half_done(void **state)
     free(calls);
 }
 
-/* --- the suite, once a store --- */
+/* --- the suite, once per store --- */
 
 static const struct CMUnitTest suite[] = {
     cmocka_unit_test(g1_every_command_is_answered_once),
@@ -431,5 +431,5 @@ static const struct CMUnitTest suite[] = {
 
 int main(void)
 {
-    return run_with_stores("group", NULL, 0, suite, COUNT(suite));
+    return run_with_stores("batcher", NULL, 0, suite, COUNT(suite));
 }

@@ -1,4 +1,4 @@
-/* Retry policies (R1, R2, N4). Chance and clock are turned by hand. */
+/* Retry policies (R1, R2, N4). Chance and clock are set by hand. */
 #include "outbox/retry.h"
 
 #include <setjmp.h>
@@ -84,9 +84,9 @@ static void r1_jitter_only_adds(void **state)
 static void r1_wait_is_capped_and_does_not_overflow(void **state)
 {
     struct ol_retry policy;
-    struct ol_retry said = parse("{\"base\":\"1s\",\"factor\":10,\"max\":\"1h\",\"jitter\":0}");
+    struct ol_retry settings = parse("{\"base\":\"1s\",\"factor\":10,\"max\":\"1h\",\"jitter\":0}");
     (void)state;
-    ol_retry_resolve("x", 0, NULL, &said, &policy);
+    ol_retry_resolve("x", 0, NULL, &settings, &policy);
     assert_int_equal(ol_retry_wait_us(&policy, 3, 0, 0), 1000 * SECOND);
     assert_int_equal(ol_retry_wait_us(&policy, 4, 0, 0), 3600 * SECOND);
     assert_int_equal(ol_retry_wait_us(&policy, 1000000, 0.5, 0), 3600 * SECOND);
@@ -121,7 +121,7 @@ static void r1_schedule_repeats_its_last_delay(void **state)
     assert_int_equal(ol_retry_wait_us(&policy, 4, 0.9, 0), MINUTE);
     ol_retry_resolve("x", 0, NULL, &bare, &policy);
     assert_int_equal(policy.max_attempts, 3); // one more than there are delays
-    /* a type that speaks of a base means exponential, whatever the destination says */
+    /* a type with a base means exponential, whatever the destination sets */
     struct ol_retry type = parse("{\"base\":\"2s\"}");
     ol_retry_resolve("x", 0, &type, &destination, &policy);
     assert_int_equal(policy.kind, OL_RETRY_EXPONENTIAL);

@@ -1,4 +1,4 @@
-/* The circuit breaker (L5), with the clock turned by hand. */
+/* The circuit breaker (L5), with the clock set by hand. */
 #include "relay/target/breaker.h"
 
 #include <setjmp.h>
@@ -89,9 +89,9 @@ static void l5_late_results_while_open(void **state)
     (void)state;
     ol_breaker_init(&b, 1, 100, 1000);
     ol_breaker_note(&b, &failed, 0);
-    ol_breaker_note(&b, &failed, 50); // left before it opened: no longer pause
+    ol_breaker_note(&b, &failed, 50); // sent before it opened: the pause does not grow
     assert_int_equal(ol_breaker_ready_at(&b), 100);
-    ol_breaker_note(&b, &ok, 60); // a sign of life
+    ol_breaker_note(&b, &ok, 60); // it answered
     assert_int_equal(ol_breaker_state(&b, 60), OL_BREAKER_CLOSED);
 }
 

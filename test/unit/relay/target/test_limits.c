@@ -1,4 +1,4 @@
-/* Limits of a destination (L5), with the clock turned by hand. */
+/* Limits of a destination (L5), with the clock set by hand. */
 #include "relay/target/limits.h"
 
 #include <setjmp.h>

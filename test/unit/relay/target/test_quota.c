@@ -1,4 +1,4 @@
-/* Limits that the threads of one relay share (L5), with the clock turned by hand. */
+/* Limits that the threads of one relay share (L5), with the clock set by hand. */
 #include "relay/target/quota.h"
 
 #include <setjmp.h>
@@ -47,7 +47,7 @@ static void l5_one_place_is_one_for_all_threads(void **state)
         give_all(&a, has_a);
         give_all(&b, has_b);
     }
-    assert_int_equal(a_count + b_count, 1000); // and none goes to waste
+    assert_int_equal(a_count + b_count, 1000); // and none is lost
     assert_in_range(a_count, 400, 600);
     ol_quota_leave(&a);
     ol_quota_leave(&b);
@@ -88,7 +88,7 @@ static void l5_changed_settings_keep_the_count(void **state)
     struct ol_quota_member old = join("d", 5);
     (void)state;
     assert_int_equal(take_all(&old, SECOND), 5);
-    struct ol_quota_member changed = join("d", 6); // the same thread, opened anew
+    struct ol_quota_member changed = join("d", 6); // the same thread, opened again
     assert_int_equal(take_all(&changed, SECOND + 1), 1);
     give_all(&old, 5);
     ol_quota_leave(&old);

@@ -1,5 +1,5 @@
-"""Several lanes in one read and one commit (docs/lanes.md, "Several lanes at once"): what one lane meets
-must not touch the others, and a crash or a lost answer is each lane's own.
+"""Several lanes in one read and one commit (docs/lanes.md, "Several lanes at once"): what happens to one lane
+must not affect the others, and a crash or a lost answer is handled per lane.
 
 SQLite has one lane, so all of this is about PostgreSQL.
 """
@@ -15,7 +15,7 @@ from test_lanes import lose_lane
 from test_relay_crash import Load
 
 pytestmark = pytest.mark.usefixtures("postgres_store")
-MOVE_AT = r"from old where l\.ctid"     # a lane's row moves, found by its place
+MOVE_AT = r"from old where l\.ctid"     # a lane's row moves, found by its location
 
 
 @pytest.fixture
@@ -55,10 +55,10 @@ def test_2_lanes_with_a_message_each_share_a_commit(outbox, quiet, relays):
 
 
 def stop_before_a_claim(outbox, relays):
-    """A relay that is stopped just before lanes move together; what it will claim, {lane: id}. It owns them all and
-    nothing has happened, so what moves first is the claim of what comes at once."""
+    """A relay that is stopped just before several lanes move in one commit; what it will claim, {lane: id}. It owns
+    them all and nothing has happened, so what moves first is the claim of what comes at once."""
     for attempt in range(8):
-        relay = relays(f"a{attempt}", fault="convoy.sent:1:stop", lease="20s")
+        relay = relays(f"a{attempt}", fault="multi_lane.sent:1:stop", lease="20s")
         wait_for(lambda: not outbox.run("select 1 from {}lanes where coalesce(owner_name, '') <> %s", relay.name),
                  "all lanes")
         ids = one_each(outbox, attempt * 10)
@@ -67,10 +67,10 @@ def stop_before_a_claim(outbox, relays):
         left = {lane: id for lane, id in ids.items() if outbox.state(id)["state"] == "PENDING"}
         if relay.status() == "T" and len(left) > 1:
             return relay, left
-        relay.kill()                    # each lane has gone alone, which it may: once more
+        relay.kill()                    # each lane took its own turn, which is allowed: try again
         outbox.bury(relay)
         relays(f"b{attempt}", until_idle=True).wait()
-    pytest.fail("no convoy has claimed anything")
+    pytest.fail("no turn of several lanes has claimed anything")
 
 
 @pytest.mark.parametrize("what", ["lost", "changed"])
@@ -90,7 +90,7 @@ def test_2_a_lane_that_is_not_as_it_was_keeps_no_other_back(outbox, quiet, recei
         assert receiver.count(id=id) == (0 if lane == odd and what == "lost" else 1)
 
 
-@pytest.mark.parametrize("point", ["convoy.sent", "convoy.done"])
+@pytest.mark.parametrize("point", ["multi_lane.sent", "multi_lane.done"])
 def test_l4_killed_while_lanes_move_together(outbox, quiet, receiver, relays, history, point):
     writers = [Writer(outbox, history) for _ in range(4)]
     first = relays("a", fault=f"{point}:3:kill")
@@ -111,7 +111,8 @@ def test_l4_killed_while_lanes_move_together(outbox, quiet, receiver, relays, hi
 
 
 @pytest.mark.parametrize("where", ["request", "reply", "down"])
-def test_6_the_answer_to_a_convoy_is_lost(postgres, postgres_store, outbox, quiet, receiver, relays, history, where):
+def test_6_the_answer_to_a_multi_lane_turn_is_lost(postgres, postgres_store, outbox, quiet, receiver, relays, history,
+                                                   where):
     loads = [Load(outbox, history, ["d"], pause=0.004, keys=4, name=f"load{n}") for n in range(2)]
     try:
         with Proxy(postgres.port) as proxy:
