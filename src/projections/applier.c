@@ -276,7 +276,8 @@ static int apply_event(struct ol_applier *applier, const struct apply_plan *plan
         return 1;
     if (store->mark(applier->conn, err) < 0)
         return -1;
-    bool ok = store->user_sql->apply(&applier->program, applier->calls + first, count, true, why) == 0;
+    bool ok = store->user_sql->apply(&applier->program, applier->calls + first, count, true, why) ==
+              0;
     if (!ok && is_transient(why)) {
         if (err)
             *err = *why;
