@@ -1,8 +1,8 @@
 -- Backends: the server processes of connections.
 
 -- name: backend_identity() @postgres
--- The start time and process id of this backend. When libpq knows another process id, the connection
--- goes through a pooler.
+-- The start time and process id of this backend. When libpq knows another process id, the
+-- connection goes through a pooler.
 select backend_start::text, pid from pg_stat_activity where pid = pg_backend_pid()
 
 -- name: backend_lock_timeout() @postgres
@@ -10,9 +10,9 @@ select backend_start::text, pid from pg_stat_activity where pid = pg_backend_pid
 select set_config('lock_timeout', '10s', false) where current_setting('lock_timeout') = '0'
 
 -- name: backend_terminate(pid, started_at) @postgres
--- Terminates a backend of ours whose connection was lost, and waits until it has ended: 1, or 0 when
--- it still runs after 10 s. No row: it has ended already. Process ids are reused, so the start time
--- must match.
+-- Terminates a backend of ours whose connection was lost, and waits until it has ended: 1, or 0
+-- when it still runs after 10 s. No row: it has ended already. Process ids are reused, so
+-- the start time must match.
 select pg_terminate_backend(pid, 10000)::integer
   from pg_stat_activity
  where pid = :pid and backend_start = :started_at::timestamptz
