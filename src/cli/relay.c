@@ -130,7 +130,7 @@ static void watch_signals(void)
 static int run_threads(struct ol_worker_options *options, struct ol_worker_stats *total)
 {
     struct relay_thread threads[RELAY_THREADS_MAX];
-    struct ol_sinks_thread sinks;
+    struct ol_sink_thread sinks;
     atomic_int begun = 0;
     int count = options->siblings, status = OL_EXIT_DONE;
 

@@ -268,7 +268,7 @@ static int apply_preset(struct ol_setting_reader *r)
         return ol_setting_types_wrong(r, "preset", "only `notification` is known");
     if (!r->has_guarantee)
         s->guarantee = OL_AT_MOST_ONCE;
-    if (s->retry.kind == OL_RETRY_UNSAID) {
+    if (s->retry.kind == OL_RETRY_UNSET) {
         preset.max_attempts = s->retry.max_attempts ? s->retry.max_attempts : 5;
         preset.jitter = s->retry.jitter;
         preset.has_jitter = s->retry.has_jitter;

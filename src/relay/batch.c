@@ -332,14 +332,14 @@ void ol_batch_overlap_begin(struct ol_worker *worker)
     if (worker->sending.waiting || ol_sender_in_flight(sender))
         pump_lanes(worker);
     if (ol_sender_in_flight(sender))
-        worker->conn->meanwhile = (struct ol_idle_callback){.fd = ol_sender_fd(sender),
+        worker->conn->idle = (struct ol_idle_callback){.fd = ol_sender_fd(sender),
                                                             .call = pump_lanes,
                                                             .user = worker};
 }
 
 void ol_batch_overlap_end(struct ol_worker *worker)
 {
-    worker->conn->meanwhile = (struct ol_idle_callback){0};
+    worker->conn->idle = (struct ol_idle_callback){0};
     for (size_t i = 0; i < worker->lanes.count; i++)
         worker->lanes.all[i].is_in_turn = false;
     complete_deferred(worker);

@@ -90,7 +90,7 @@ static void block_failed_keys(struct ol_relay_lane *lane, int64_t by)
 
 static void add_counts(const struct ol_map *from, struct ol_map *to)
 {
-    for (size_t i = 0; i < from->room; i++)
+    for (size_t i = 0; i < from->capacity; i++)
         if (from->entries[i].key)
             ol_map_add(to, from->entries[i].key, from->entries[i].count);
 }
