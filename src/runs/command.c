@@ -25,7 +25,7 @@ struct body_member {
 static const struct run_verb {
     const char *name, *target;
     struct body_member members[10];
-} verbs[] = {OL_RUN_VERBS};
+} verbs[OL_RUN_VERB_COUNT] = {OL_RUN_VERBS};
 
 int ol_run_verb(const char *name)
 {

@@ -24,7 +24,7 @@ static const struct verb_rule {
     bool is_any_run;         /* the run need not be RUNNING */
     const char *step_states; /* all steps of the run must have one of these */
     const char *signal_from, *signal_to, *signal_event_type; /* of the run's signal */
-} rules[] = {OL_RUN_TRANSITIONS};
+} rules[OL_RUN_VERB_COUNT] = {OL_RUN_TRANSITIONS};
 
 /* --- the command's body and rows --- */
 
