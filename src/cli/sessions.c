@@ -35,7 +35,7 @@ static int list(struct ol_cli *cli, outlog *log, const struct wish *wish, outlog
 {
     struct ol_buf page = {0};
     // Who may only read sees what others noted.
-    ol_session_note(log, &(struct ol_session_filter){0}, err);
+    ol_session_note(log, &(struct ol_session_scan){0}, err);
     int result = ol_session_list(log, wish->org_id, wish->after, (int)wish->limit, &page, err);
     if (result == 0 && !cli->json)
         printf("%s%-12s %-36s %6s %8s  %-19s  %s%s\n", ol_cli_bold(cli), "org", "session", "said",

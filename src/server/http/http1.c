@@ -146,10 +146,10 @@ static int on_headers(llhttp_t *parser)
  * beside it, as many as there may be connections. */
 static int hold(struct ol_http1 *http, struct ol_request *request)
 {
-    size_t more = request->body.room - request->held_bytes;
-    request->held_in = &http->user->held_bytes;
-    request->held_bytes += more;
-    size_t all = atomic_fetch_add(request->held_in, more) + more;
+    size_t more = request->body.room - request->body_memory.bytes;
+    request->body_memory.total = &http->user->held_bytes;
+    request->body_memory.bytes += more;
+    size_t all = atomic_fetch_add(request->body_memory.total, more) + more;
     return all > http->user->limits.bodies_bytes && request->body.bytes > SMALL_BODY
                ? refuse(http, 503, "too many large bodies at a time; nothing was stored")
                : 0;

@@ -90,7 +90,7 @@ static void put_spans(struct ol_span_exporter *tracer, struct ol_buf *out)
 static void put_process(struct ol_server *server, struct ol_buf *out)
 {
     static const char *const kinds[] = {"other", "1xx", "2xx", "3xx", "4xx", "5xx"};
-    struct ol_histogram appends = ol_rates_appends(server->pulse);
+    struct ol_histogram appends = ol_rates_appends(server->rates);
 
     head(out, "outlog_build_info", "gauge", "The version that answers; always 1.");
     line(out, "outlog_build_info", "version", OUTLOG_VERSION, NULL, 1);
@@ -310,7 +310,7 @@ static enum ol_handler_result metrics(struct ol_request *request)
         put_projections(request->log, out, &err) < 0 || put_sinks(request->log, out, &err) < 0 ||
         put_outbox(request, out, &err) < 0 || put_lanes(request->log, out, &err) < 0)
         return ol_problem(request, &err);
-    put_delivery(request->server->pulse, out);
+    put_delivery(request->server->rates, out);
     return OL_HANDLER_ANSWERED;
 }
 

@@ -72,7 +72,7 @@ static void put_totals(struct ol_rates *pulse, const struct ol_message_count *to
 
 static enum ol_handler_result stats(struct ol_request *request)
 {
-    struct ol_rates *pulse = request->server->pulse;
+    struct ol_rates *pulse = request->server->rates;
     struct ol_destination_healths all;
     int64_t settled;
     outlog_err err;
@@ -93,7 +93,7 @@ static enum ol_handler_result stats(struct ol_request *request)
 
 static enum ol_handler_result series(struct ol_request *request)
 {
-    ol_rates_series(request->server->pulse, ol_request_reply(request, 200));
+    ol_rates_series(request->server->rates, ol_request_reply(request, 200));
     return OL_HANDLER_ANSWERED;
 }
 
