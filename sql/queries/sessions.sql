@@ -9,30 +9,31 @@ select org_id, session_key, last_seq, done_seq, tries, last_error, created_at, u
  order by updated_at desc, session_key desc limit :limit
 
 -- name: session_waiting(limit literal)
--- Sessions with an unanswered message and without an owner.
+-- Sessions with unanswered messages and without an owner.
 select org_id, session_key from outlog.sessions
  where last_seq > done_seq and (lease_until is null or lease_until < outlog.after(0))
    and (retry_at is null or retry_at <= outlog.after(0))
  order by updated_at limit :limit
 
 -- name: sessions_noted()
--- Up to where the log was searched for messages of sessions, and where it ends.
+-- How far the log was scanned for messages, and where it ends.
 select n.event_id, (select coalesce(max(e.event_id), 0) from outlog.events e) from outlog.sessions_noted n
 
 -- name: sessions_move(from_id, to_id)
--- The caller stores the sessions of this range in the same transaction. 0 rows: another daemon did.
+-- The process that moves the cursor records the messages in between, in the same transaction.
+-- 0 rows: another process has moved it.
 update outlog.sessions_noted set event_id = :to_id::bigint where event_id = :from_id::bigint
 
--- name: sessions_said(after, upto)
--- Whether the range has messages of sessions.
+-- name: sessions_have_message(after, upto)
+-- Is there a message in this range?
 select 1 from outlog.events e
  where e.event_id > :after::bigint and e.event_id <= :upto::bigint
    and coalesce(e.aggregate_type, '') = 'session' and coalesce(e.org_id, '') <> '' limit 1
 
 -- name: sessions_note(after, upto)
--- Stores the newest message of each session of this range; a repeat changes nothing. coalesce keeps
--- the planner from other indexes: it must read the events of this range, not all messages there
--- ever were. Sorted by key, so that two daemons lock the rows in the same order.
+-- Records each session's last message; repeating it changes nothing. coalesce keeps the planner
+-- from the other indexes: it reads the events of this range, not all messages. In key order, so
+-- that two processes lock alike.
 insert into outlog.sessions as s (org_id, session_key, last_seq)
 select e.org_id, e.aggregate_id, max(e.aggregate_seq) from outlog.events e
  where e.event_id > :after::bigint and e.event_id <= :upto::bigint
@@ -47,7 +48,7 @@ update outlog.sessions set lease_until = outlog.after(:lease_us::bigint)
  where org_id = :org_id and session_key = :session_key and epoch = :epoch::bigint
 
 -- name: session_answered(org_id, session_key, epoch, seq, checkpoint, error)
--- 0 rows: another daemon owns the session by now.
+-- 0 rows: another owner has the lease.
 update outlog.sessions
    set done_seq = :seq::bigint, last_seq = case when last_seq < :seq::bigint then :seq::bigint else last_seq end,
        tries = 0, retry_at = null, last_error = :error, owner = null, lease_until = null,
@@ -68,25 +69,24 @@ update outlog.sessions set owner = null, lease_until = null
  where org_id = :org_id and session_key = :session_key and epoch = :epoch::bigint
 
 -- name: session_event(org_id, session_key, seq)
--- coalesce keeps the planner from the index of the org: it would read all events of the org.
+-- coalesce keeps the planner from the org's index: it would read all events of the org.
 select id, event_type, payload, correlation_id from outlog.events
  where coalesce(org_id, '') = :org_id and aggregate_type = 'session' and aggregate_id = :session_key
    and aggregate_seq = :seq::bigint
 
--- name: session_said(org_id, session_key, after, upto)
--- A page of the messages to a session. Events of other types are returned without their payload.
+-- name: session_requests(org_id, session_key, after, upto)
+-- A page of the messages of a session; events of other types without their payload.
 select aggregate_seq, case when event_type = 'user_message' then payload end from outlog.events
  where coalesce(org_id, '') = :org_id and aggregate_type = 'session' and aggregate_id = :session_key
    and aggregate_seq > :after::bigint and aggregate_seq <= :upto::bigint
  order by aggregate_seq limit 100
 
 -- name: session_effects(org_id, session_key, status?, after?, limit literal, most_bytes?)
--- In the order of the log, which does not depend on clocks. most_bytes as for events_read.
+-- In the order of the log, which no clock changes. most_bytes as for events_read.
 select * from (                                                                                         --? most_bytes
 select effect_id, run_id, step_id, session_key, checkpoint_id, effect_type, effect_spec, destination, status,
        idempotency_key, message_id, execution_result, executed_at, attempts, last_attempt_at, created_at, updated_at
-     , event_id, sum(octet_length(effect_spec::text)                                          --? most_bytes
-                     + coalesce(octet_length(execution_result::text), 0))                     --? most_bytes
+     , event_id, sum(octet_length(effect_spec::text) + coalesce(octet_length(execution_result::text), 0)) --? most_bytes
            over (order by event_id rows between unbounded preceding and 1 preceding) as bytes_before     --? most_bytes
   from outlog.effects
  where session_key = :session_key and org_id = :org_id
@@ -95,16 +95,16 @@ select effect_id, run_id, step_id, session_key, checkpoint_id, effect_type, effe
  order by event_id limit :limit
 ) page where bytes_before is null or bytes_before < :most_bytes::bigint order by event_id               --? most_bytes
 
--- name: session_owed(org_id, session_key, after)
--- Effects that no client has acknowledged, in order. Relays deliver those with another destination.
+-- name: session_pending_effects(org_id, session_key, after)
+-- Effects that no client has acknowledged, in order. Other destinations are the relay's.
 select effect_id, effect_type, effect_spec, event_id from outlog.effects
  where session_key = :session_key and org_id = :org_id and status = 'PENDING' and destination = 'session'
    and event_id > :after::bigint
  order by event_id limit 200
 
--- name: sessions_owed(after, since_us)
--- Sessions with effects after this position of the log, and those whose effects must be sent again,
--- with the time of that request (L6).
+-- name: sessions_changed(after, since_us)
+-- Sessions that got effects after that position; and those whose effects were requested again,
+-- and when (L6).
 select distinct org_id, session_key, null::timestamptz from outlog.effects
  where session_key is not null and status = 'PENDING' and destination = 'session'
    and event_id + 0 > :after::bigint
@@ -114,8 +114,8 @@ select org_id, session_key, max(hurried_at) from outlog.effects
    and hurried_at >= outlog.after(-:since_us::bigint)
  group by org_id, session_key
 
--- name: session_hurry(org_id, session_key)
--- All get the same time, by which one request is distinguished from the next.
+-- name: session_redeliver(org_id, session_key)
+-- All of them get the same time, which distinguishes one request from the next.
 update outlog.effects set hurried_at = (select outlog.after(0)), updated_at = (select outlog.after(0))
  where session_key = :session_key and org_id = :org_id and status = 'PENDING' and destination = 'session'
 
@@ -128,18 +128,19 @@ select s.org_id, s.session_key, s.failed_seq, s.last_error,
   from outlog.sessions s where s.failed_at >= outlog.after(-:since_us::bigint)
 
 -- name: session_effect(org_id, session_key, effect_id)
--- Locks the effect until the transaction ends, so of two acknowledgements one is the first.
+-- The row is locked until the transaction ends: of two acknowledgements one is the first.
 update outlog.effects set updated_at = outlog.after(0)
  where effect_id = :effect_id::uuid and session_key = :session_key and org_id = :org_id and status = 'PENDING'
    and destination = 'session'
 returning effect_type, last_event_id, correlation_id
 
--- name: session_attempted(effect_id)
-update outlog.effects set attempts = attempts + 1, last_attempt_at = outlog.after(0), updated_at = outlog.after(0)
+-- name: session_attempted(effect_id, count)
+update outlog.effects
+   set attempts = attempts + :count::bigint, last_attempt_at = outlog.after(0), updated_at = outlog.after(0)
  where effect_id = :effect_id::uuid
 
 -- name: session_completed(effect_id, last_event_id, at)
--- attempts does not change: the attempt may be stored after its acknowledgement.
+-- attempts stays: a delivery may be counted after its acknowledgement.
 update outlog.effects
    set status = 'COMPLETED', last_event_id = :last_event_id::uuid, executed_at = :at::timestamptz,
        updated_at = :at::timestamptz
@@ -151,7 +152,7 @@ values (:hash, :org_id, :session_key, outlog.after(:life_us::bigint))
 returning expires_at
 
 -- name: ticket_use(hash, session_key)
--- A ticket can be used once: the transaction that deletes it.
+-- Once: the delete that finds the row uses the ticket.
 delete from outlog.tickets where hash = :hash and session_key = :session_key and expires_at > outlog.after(0)
 returning org_id
 

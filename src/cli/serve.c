@@ -103,7 +103,7 @@ static void on_ready(void *user, const char *host, int port)
 static int parse_serve_args(struct ol_cli *cli, struct ol_server_options *options, bool *no_relay,
                             bool *has_listen, const char **config)
 {
-    int64_t threads = options->clerks, queue = (int64_t)options->most_queued;
+    int64_t threads = options->workers, queue = (int64_t)options->queue_max;
     const char *log_format = NULL, *log_level = NULL;
     const struct ol_option table[] = {{"listen", OL_OPTION_STRING, &options->listen, has_listen},
                                       {"config", OL_OPTION_STRING, config, NULL},
@@ -125,8 +125,8 @@ static int parse_serve_args(struct ol_cli *cli, struct ol_server_options *option
         return ol_cli_usage("--threads is 1 to 64");
     if (queue < 1 || queue > 1000000)
         return ol_cli_usage("--queue is 1 to 1000000");
-    options->clerks = (int)threads;
-    options->most_queued = (size_t)queue;
+    options->workers = (int)threads;
+    options->queue_max = (size_t)queue;
     return 0;
 }
 

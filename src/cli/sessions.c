@@ -36,7 +36,7 @@ static int list_sessions(struct ol_cli *cli, outlog *log, const struct sessions_
 {
     struct ol_buf page = {0};
     // A role that may only read cannot do this, and then lists what others noted.
-    ol_session_note(log, &(struct ol_session_filter){0}, err);
+    ol_session_note(log, &(struct ol_session_scan){0}, err);
     int result = ol_session_list(log, args->org_id, args->after, (int)args->limit, &page, err);
     if (result == 0 && !cli->json)
         printf("%s%-12s %-36s %6s %8s  %-19s  %s%s\n", ol_cli_bold(cli), "org", "session", "said",

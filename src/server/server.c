@@ -1,9 +1,8 @@
 /* server.c: the loop, and the way of a request through it.
  *
- *   peer ▶ http ▶ take() ▶ clerk: auth, handler ▶ finished() ▶ http ▶ peer
- *                             ▲                       │
- *                             └────── follow ◀────────┘  long polls and streams */
-#include "server/live/notification_sockets.h"
+ *   connection ▶ http1 ▶ on_request ▶ worker: auth, handler ▶ finish_request ▶ http1 ▶ connection
+ *                                        ▲                          │
+ *                                        └────── followers ◀────────┘  long polls and streams */
 #include "server/server.h"
 
 #include "base/clock.h"
@@ -14,72 +13,90 @@
 #include "server/http/idempotency_key.h"
 #include "server/http/request_span.h"
 #include "server/http/router.h"
+#include "server/live/notification_sockets.h"
+#include "server/live/session_inbound.h"
+#include "server/live/session_outbound.h"
 #include "server/live/session_sockets.h"
 #include "store/postgres/shutdown.h"
 
 #include <netdb.h>
 #include <openssl/err.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
-enum { SWEEP_MS = 250, POLL_MS = 10, REFRESH_MS = 2000, STOP_MS = 10000 };
+enum { SWEEP_MS = 250, POLL_MS = 10, TOKEN_REFRESH_MS = 2000, STOP_MS_MAX = 10000 };
+enum { INLINE_BODY_MAX = 32 * 1024 };
 
 struct ol_server_options ol_server_defaults(const char *store)
 {
     return (struct ol_server_options){
         .store = store,
         .listen = "127.0.0.1:7400",
-        .clerks = 4,
+        .workers = 4,
         .body_bytes = (size_t)16 * 1024 * 1024,
-        .most_peers = 4096,
-        .most_queued = 4096,
+        .clients_max = 4096,
+        .queue_max = 4096,
     };
 }
 
-/* --- a request's way --- */
+/* --- back to the loop --- */
 
-/* In a clerk's thread. */
-static void work(struct ol_request *request)
+void ol_server_finish_job(struct ol_server *server, struct ol_job *job)
 {
-    struct ol_server *server = request->server;
-    enum ol_handler_result answer = OL_HANDLER_ANSWERED;
-    outlog_err err;
-
-    if (request->route && !request->is_admitted)
-        request->is_admitted = request->route->is_open ||
-                               (ol_auth_admit(server->auth, request) && ol_auth_allows(request));
-    if (request->route && !request->is_admitted)
-        answer = OL_HANDLER_ANSWERED;
-    else if (request->route && request->route->is_confined &&
-             request->who.scope != OL_SCOPE_ADMIN &&
-             ol_worker_pool_confine(request, server->options.direct_store, &err) < 0)
-        answer = ol_problem(request, &err);
-    else if (request->job)
-        answer = request->job(request);
-    else
-        answer = ol_idempotency_key_run(request);
-    if (answer == OL_HANDLER_LATER)
-        return; // it may be gone already
-    request->answer = answer;
-    ol_request_finish(request);
-}
-
-void ol_request_finish(struct ol_request *request)
-{
-    struct ol_server *server = request->server;
+    job->next = NULL;
     pthread_mutex_lock(&server->lock);
-    bool was_empty = !server->done;
-    request->next = server->done;
-    server->done = request;
+    bool was_empty = !server->finished;
+    *server->finished_last = job;
+    server->finished_last = &job->next;
     pthread_mutex_unlock(&server->lock);
     if (was_empty)
         uv_async_send(&server->woken);
 }
 
-static void count(struct ol_server *server, const struct ol_request *request)
+void ol_request_finish(struct ol_request *request)
+{
+    ol_server_finish_job(request->server, &request->job);
+}
+
+/* --- requests --- */
+
+static bool admit_request(struct ol_request *request)
+{
+    if (!request->is_admitted)
+        request->is_admitted =
+            request->route->is_open ||
+            (ol_auth_admit(request->server->auth, request) && ol_auth_allows(request));
+    return request->is_admitted;
+}
+
+/* On a worker. */
+static bool run_request(struct ol_job *job)
+{
+    struct ol_request *request = (struct ol_request *)job;
+    const char *store = request->server->options.direct_store;
+    enum ol_handler_result answer = OL_HANDLER_ANSWERED;
+    bool is_stream = request->follower.is_streaming; // it has begun, and lags
+    outlog_err err;
+
+    request->log = job->log;
+    if (!admit_request(request))
+        answer = OL_HANDLER_ANSWERED;
+    else if (request->route->is_confined && request->who.scope != OL_SCOPE_ADMIN &&
+             ol_worker_pool_confine(job, store, request->who.org_id, &request->log, &err) < 0)
+        answer = is_stream ? OL_HANDLER_STREAMING : ol_problem(request, &err);
+    else
+        answer = is_stream ? ol_followers_read(request) : ol_idempotency_key_run(request);
+    if (answer == OL_HANDLER_LATER)
+        return false; // it may be gone already
+    request->answer = answer;
+    return true;
+}
+
+static void count_answer(struct ol_server *server, const struct ol_request *request)
 {
     int kind = request->status / 100;
     atomic_fetch_add(&server->answers[kind >= 1 && kind <= 5 ? kind : 0], 1);
@@ -89,102 +106,30 @@ static void count(struct ol_server *server, const struct ol_request *request)
         ol_rates_append(server->rates, ol_clock_boot_us() - request->began_at);
 }
 
-void ol_server_post(struct ol_server *server, struct ol_loop_task *post)
-{
-    post->next = NULL;
-    pthread_mutex_lock(&server->lock);
-    bool was_empty = !server->posts;
-    *server->last_post = post;
-    server->last_post = &post->next;
-    pthread_mutex_unlock(&server->lock);
-    if (was_empty)
-        uv_async_send(&server->woken);
-}
-
-static void run_posts(struct ol_server *server)
-{
-    pthread_mutex_lock(&server->lock);
-    struct ol_loop_task *post = server->posts;
-    server->posts = NULL;
-    server->last_post = &server->posts;
-    pthread_mutex_unlock(&server->lock);
-    for (struct ol_loop_task *next; post; post = next) {
-        next = post->next;
-        post->run(post);
-    }
-}
-
-static void answer(struct ol_server *server, struct ol_request *request)
+static void send_answer(struct ol_server *server, struct ol_request *request)
 {
     if (request->reply.failed || request->extra.failed)
         ol_problem_say(request, 503, "no_memory", "out of memory");
-    count(server, request);
+    count_answer(server, request);
     ol_access_log_write(request);
     ol_request_span_end(request);
     ol_http1_answer(request);
 }
 
-/* --- jobs without a client --- */
-
-static enum ol_handler_result refresh_tokens(struct ol_request *request)
-{
-    outlog_err err;
-    ol_auth_refresh(request->server->auth, request->log, &err); // the store is away: as before
-    return OL_HANDLER_ANSWERED;
-}
-
-static enum ol_handler_result beat(struct ol_request *request)
-{
-    ol_rates_sample(request->server->rates, request->log);
-    ol_cors_refresh(request->server->origins, request->log);
-    return OL_HANDLER_ANSWERED;
-}
-
-/* Give a clerk a job, unless the last one of its kind still runs. */
-static void start_job(struct ol_server *server,
-                      enum ol_handler_result (*job)(struct ol_request *request), bool *is_running)
-{
-    struct ol_request *request = ol_request_new(server);
-    if (!request)
-        return;
-    request->job = job;
-    *is_running = true;
-    if (!ol_worker_pool_submit(server->clerks, request)) {
-        *is_running = false;
-        ol_request_free(request);
-    }
-}
-
-/* Done, or the store could not be opened. */
-static void end_job(struct ol_server *server, struct ol_request *request)
-{
-    if (request->job == beat)
-        server->is_beating = false;
-    else
-        server->is_refreshing = false;
-    ol_request_free(request);
-}
-
-static void on_quick(uv_timer_t *timer)
+static void on_poll_timer(uv_timer_t *timer)
 {
     struct ol_server *server = timer->data;
     ol_followers_poll(&server->followers);
 }
 
-static void finished(struct ol_server *server, struct ol_request *request)
+static void finish_request(struct ol_server *server, struct ol_request *request)
 {
-    if (request->done) {
-        request->done(request);
-        return;
-    }
-    if (!request->route) {
-        end_job(server, request);
-        return;
-    }
+    if (request->job.result < 0 && !request->follower.is_streaming) // no store
+        request->answer = ol_problem(request, &request->job.err);
     if (request->answer == OL_HANDLER_WAITING || request->answer == OL_HANDLER_STREAMING) {
         ol_followers_put(&server->followers, request, uv_now(&server->loop));
-        if (server->followers.poll_count && !uv_is_active((uv_handle_t *)&server->quick))
-            uv_timer_start(&server->quick, on_quick, POLL_MS, 0);
+        if (server->followers.poll_count && !uv_is_active((uv_handle_t *)&server->poll_timer))
+            uv_timer_start(&server->poll_timer, on_poll_timer, POLL_MS, 0);
         if (server->is_stopping)
             ol_followers_end_all(&server->followers);
         return;
@@ -193,65 +138,137 @@ static void finished(struct ol_server *server, struct ol_request *request)
     if (request->answer == OL_HANDLER_UPGRADING && request->http)
         request->upgrade(request);
     else
-        answer(server, request);
+        send_answer(server, request);
 }
 
-/* In the loop: a small append goes to the group without a clerk between, which would cost more in
- * switching threads than in work. */
-static bool is_swift(struct ol_server *server, struct ol_request *request)
+/* A small append goes from the loop to the batcher: a worker in between would cost more for the
+ * thread change than for the work. */
+static bool is_inline(struct ol_server *server, struct ol_request *request)
 {
-    enum { MOST_BYTES = 32 * 1024 };
-    return request->route->runs_in_loop && request->body.bytes <= MOST_BYTES &&
+    return request->route->runs_in_loop && request->body.bytes <= INLINE_BODY_MAX &&
            ol_auth_knows(server->auth, request);
 }
 
-static void handle_swiftly(struct ol_server *server, struct ol_request *request)
+static void handle_inline(struct ol_server *server, struct ol_request *request)
 {
     request->is_working = true;
     if (ol_auth_allows(request) && request->route->handle(request) == OL_HANDLER_LATER)
         return;
     request->is_working = false;
-    answer(server, request);
+    send_answer(server, request);
 }
 
-/* In the loop: a whole request came. */
-static void take(struct ol_server *server, struct ol_request *request)
+/* A complete request has arrived. */
+static void on_request(struct ol_server *server, struct ol_request *request)
 {
     request->who.is_dev = server->options.is_dev;
     if (server->options.is_dev)
         request->who.scope = OL_SCOPE_ADMIN;
-    if (!ol_cors_check(request, server->origins, server->options.is_dev) ||
-        !ol_router_find(request) || !ol_router_check_query(request)) {
-        answer(server, request);
+    if (!ol_cors_check(request, server->cors, server->options.is_dev) || !ol_router_find(request) ||
+        !ol_router_check_query(request)) {
+        send_answer(server, request);
     } else if (request->route->is_instant) {
         request->route->handle(request);
-        answer(server, request);
-    } else if (is_swift(server, request)) {
-        handle_swiftly(server, request);
+        send_answer(server, request);
+    } else if (is_inline(server, request)) {
+        handle_inline(server, request);
     } else {
+        request->job.run = run_request;
         request->is_working = true;
-        if (!ol_worker_pool_submit(server->clerks, request)) {
+        if (!ol_worker_pool_submit(server->workers, &request->job)) {
             request->is_working = false;
             ol_problem_say(request, 503, "unavailable",
                            "too many requests wait; nothing was stored");
-            answer(server, request);
+            send_answer(server, request);
         }
     }
 }
 
-static void gone(struct ol_server *server, struct ol_request *request)
+static void on_request_gone(struct ol_server *server, struct ol_request *request)
 {
     ol_followers_gone(&server->followers, request);
 }
 
-static void drained(struct ol_server *server, struct ol_request *request)
+static void on_request_drained(struct ol_server *server, struct ol_request *request)
 {
     ol_followers_drained(&server->followers, request);
 }
 
+/* --- jobs of the server itself --- */
+
+/* If the store is away the tokens stay as they are. */
+static bool refresh_tokens(struct ol_job *job)
+{
+    struct ol_server *server =
+        (struct ol_server *)((char *)job - offsetof(struct ol_server, refresh_job));
+    job->result = ol_auth_refresh(server->auth, job->log, &job->err);
+    return true;
+}
+
+static bool sample_rates(struct ol_job *job)
+{
+    struct ol_server *server =
+        (struct ol_server *)((char *)job - offsetof(struct ol_server, sample_job));
+    ol_rates_sample(server->rates, job->log);
+    ol_cors_refresh(server->cors, job->log);
+    return true;
+}
+
+static void start_own_jobs(struct ol_server *server, uint64_t now)
+{
+    if (!server->options.is_dev && now >= server->refresh_at && !server->is_refreshing) {
+        server->refresh_at = now + TOKEN_REFRESH_MS;
+        server->is_refreshing = ol_worker_pool_submit(server->workers, &server->refresh_job);
+    }
+    if (now >= server->sample_at && !server->is_sampling) {
+        server->sample_at = now + OL_RATES_MS;
+        server->is_sampling = ol_worker_pool_submit(server->workers, &server->sample_job);
+    }
+}
+
 /* --- what wakes the loop --- */
 
-static void moved(void *user)
+static void finish_job(struct ol_server *server, struct ol_job *job)
+{
+    switch (job->type) {
+    case OL_JOB_REQUEST:
+        finish_request(server, (struct ol_request *)job);
+        break;
+    case OL_JOB_REFRESH:
+        server->is_refreshing = false;
+        break;
+    case OL_JOB_SAMPLE:
+        server->is_sampling = false;
+        break;
+    case OL_JOB_SESSION_BATCH:
+        ol_session_inbound_on_stored(job);
+        break;
+    case OL_JOB_SESSION_ACK:
+        ol_session_inbound_on_acked(job);
+        break;
+    case OL_JOB_SESSION_LOAD:
+        ol_session_outbound_on_loaded(job);
+        break;
+    case OL_JOB_SESSION_ATTEMPTS:
+        ol_session_outbound_on_counted(job);
+        break;
+    case OL_JOB_SESSION_POLL:
+        ol_session_sockets_on_polled(job);
+        break;
+    case OL_JOB_NOTIFICATION_LOAD:
+        ol_notification_sockets_on_loaded(job);
+        break;
+    case OL_JOB_NOTIFICATION_POLL:
+        ol_notification_sockets_on_polled(job);
+        break;
+    case OL_JOB_NOTIFICATION_READ:
+        ol_notification_sockets_on_read(job);
+        break;
+    }
+}
+
+/* On the event tail's thread. */
+static void on_tail_moved(void *user)
 {
     struct ol_server *server = user;
     if (!atomic_exchange(&server->has_moved, true))
@@ -261,62 +278,48 @@ static void moved(void *user)
 static void on_woken(uv_async_t *async)
 {
     struct ol_server *server = async->data;
-    struct ol_request *all = NULL;
 
     pthread_mutex_lock(&server->lock);
-    struct ol_request *done = server->done;
-    server->done = NULL;
+    struct ol_job *job = server->finished;
+    server->finished = NULL;
+    server->finished_last = &server->finished;
     pthread_mutex_unlock(&server->lock);
-    for (struct ol_request *next; done; done = next) { // the oldest first
-        next = done->next;
-        done->next = all;
-        all = done;
+    for (struct ol_job *next; job; job = next) {
+        next = job->next;
+        finish_job(server, job);
     }
-    for (struct ol_request *next; all; all = next) {
-        next = all->next;
-        all->next = NULL;
-        finished(server, all);
-    }
-    run_posts(server);
     if (atomic_exchange(&server->has_moved, false))
         ol_followers_moved(&server->followers);
 }
 
 static void begin_stop(struct ol_server *server)
 {
-    if (server->is_stopping) { // asked twice
+    if (server->is_stopping) { // the second signal
         uv_stop(&server->loop);
         return;
     }
     server->is_stopping = true;
-    server->stop_by = uv_now(&server->loop) + STOP_MS;
+    server->stop_by = uv_now(&server->loop) + STOP_MS_MAX;
     uv_close((uv_handle_t *)&server->listener, NULL);
     ol_followers_end_all(&server->followers);
-    ol_session_sockets_close_all(server->rooms);
-    ol_notification_sockets_close_all(server->feed);
-    ol_http1_finish_all(&server->peers);
+    ol_session_sockets_close_all(server->sessions);
+    ol_notification_sockets_close_all(server->notifications);
+    ol_http1_finish_all(&server->conns);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_sweep_timer(uv_timer_t *timer)
 {
     struct ol_server *server = timer->data;
     uint64_t now = uv_now(&server->loop);
 
-    ol_client_conns_sweep(&server->peers);
+    ol_client_conns_sweep(&server->conns);
     ol_followers_sweep(&server->followers, now);
-    ol_session_sockets_sweep(server->rooms);
-    ol_notification_sockets_sweep(server->feed);
-    if (!server->options.is_dev && now >= server->refresh_at && !server->is_refreshing) {
-        server->refresh_at = now + REFRESH_MS;
-        start_job(server, refresh_tokens, &server->is_refreshing);
-    }
-    if (now >= server->beat_at && !server->is_beating) {
-        server->beat_at = now + OL_RATES_MS;
-        start_job(server, beat, &server->is_beating);
-    }
+    ol_session_sockets_sweep(server->sessions);
+    ol_notification_sockets_sweep(server->notifications);
+    start_own_jobs(server, now);
     if (*server->stop && !server->is_stopping)
         begin_stop(server);
-    if (server->is_stopping && (!server->peers.first || now >= server->stop_by))
+    if (server->is_stopping && (!server->conns.first || now >= server->stop_by))
         uv_stop(&server->loop);
 }
 
@@ -333,7 +336,7 @@ static void on_connection(uv_stream_t *listener, int status)
 {
     struct ol_server *server = listener->data;
     if (status == 0)
-        ol_http1_accept(&server->peers, listener, &server->http);
+        ol_http1_accept(&server->conns, listener, &server->http);
 }
 
 /* --- starting --- */
@@ -346,7 +349,7 @@ static int split_address(const char *listen, char host[256], char port[16], outl
 
     if (!colon || !colon[1] || strlen(colon + 1) >= 16 || bytes >= 256)
         return ol_fail(err, OUTLOG_INVALID_FIELD, "listen is HOST:PORT, not '%.80s'", listen);
-    if (strtol(colon + 1, NULL, 10) > 65535) // the resolver would take what is left of it
+    if (strtol(colon + 1, NULL, 10) > 65535) // the resolver would take it modulo 65536
         return ol_fail(err, OUTLOG_INVALID_FIELD, "'%.80s': a port is at most 65535", listen);
     if (bytes >= 2 && start[0] == '[' && start[bytes - 1] == ']') {
         start++;
@@ -378,7 +381,7 @@ static int bind_listener(struct ol_server *server, outlog_err *err)
     if ((result = getaddrinfo(*host ? host : NULL, port, &hints, &found)) != 0)
         return ol_fail(err, OUTLOG_INVALID_FIELD, "cannot listen on '%.80s': %s",
                        server->options.listen, gai_strerror(result));
-    // X3: whoever reaches another address could claim any Host name.
+    // X3: a client on another address could send any Host name.
     if (server->options.is_dev && !is_loopback(found->ai_addr)) {
         freeaddrinfo(found);
         return ol_fail(err, OUTLOG_INVALID_FIELD,
@@ -418,7 +421,7 @@ static int load_tls(struct ol_server *server, outlog_err *err)
         return ol_no_memory(err);
     SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
     SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
-    server->peers.tls = context;
+    server->conns.tls = context;
     if (SSL_CTX_use_certificate_chain_file(context, options->tls_cert) != 1 ||
         SSL_CTX_use_PrivateKey_file(context, options->tls_key, SSL_FILETYPE_PEM) != 1 ||
         SSL_CTX_check_private_key(context) != 1)
@@ -435,64 +438,79 @@ static void close_handle(uv_handle_t *handle, void *unused)
         uv_close(handle, NULL);
 }
 
-static int start(struct ol_server *server, outlog_err *err)
+static void init_loop(struct ol_server *server)
 {
     uv_loop_init(&server->loop);
     uv_async_init(&server->loop, &server->woken, on_woken);
-    uv_timer_init(&server->loop, &server->timer);
-    uv_timer_init(&server->loop, &server->quick);
+    uv_timer_init(&server->loop, &server->sweep_timer);
+    uv_timer_init(&server->loop, &server->poll_timer);
     uv_signal_init(&server->loop, &server->term);
     uv_signal_init(&server->loop, &server->interrupt);
-    server->woken.data = server->timer.data = server->quick.data = server->term.data =
+    server->woken.data = server->sweep_timer.data = server->poll_timer.data = server->term.data =
         server->interrupt.data = server;
+}
+
+static int open_parts(struct ol_server *server, outlog_err *err)
+{
     const struct ol_server_options *options = &server->options;
+    const struct ol_worker_pool_options pool = {.server = server,
+                                                .store = options->store,
+                                                .threads = options->workers,
+                                                .queue_max = options->queue_max};
     if (load_tls(server, err) < 0 || ol_auth_open(&server->auth, err) < 0 ||
-        ol_cors_open(&server->origins, options->store, err) < 0 ||
+        ol_cors_open(&server->cors, options->store, err) < 0 ||
         ol_rates_open(&server->rates, err) < 0 ||
-        ol_event_tail_open(&server->hub, options->store, moved, server, err) < 0 ||
-        ol_batcher_open(options->store, options->most_queued, &server->group, err) < 0 ||
-        ol_worker_pool_open(&server->clerks, options->store, options->clerks, options->most_queued,
-                            work, err) < 0)
+        ol_event_tail_open(&server->event_tail, options->store, on_tail_moved, server, err) < 0 ||
+        ol_batcher_open(options->store, options->queue_max, &server->batcher, err) < 0 ||
+        ol_worker_pool_open(&pool, &server->workers, err) < 0)
         return -1;
-    server->followers =
-        (struct ol_followers){.clerks = server->clerks, .hub = server->hub, .auth = server->auth};
-    if (ol_session_sockets_open(server, &server->rooms, err) < 0 ||
-        ol_notification_sockets_open(server, &server->feed, err) < 0)
+    server->followers = (struct ol_followers){.workers = server->workers,
+                                              .event_tail = server->event_tail,
+                                              .auth = server->auth};
+    return ol_session_sockets_open(server, &server->sessions, err) < 0 ||
+                   ol_notification_sockets_open(server, &server->notifications, err) < 0
+               ? -1
+               : 0;
+}
+
+static int start_server(struct ol_server *server, outlog_err *err)
+{
+    init_loop(server);
+    if (open_parts(server, err) < 0)
         return -1;
-    uv_timer_start(&server->timer, on_timer, SWEEP_MS, SWEEP_MS);
+    uv_timer_start(&server->sweep_timer, on_sweep_timer, SWEEP_MS, SWEEP_MS);
     uv_signal_start(&server->term, on_signal, SIGTERM);
     uv_signal_start(&server->interrupt, on_signal, SIGINT);
     return bind_listener(server, err);
 }
 
-/* Clerks and the group end first: they may still finish requests, which the loop then answers to
- * nobody. */
-static void clear(struct ol_server *server)
+/* Workers and the batcher end first: they may still finish requests, whose clients have gone. */
+static void close_server(struct ol_server *server)
 {
-    ol_session_sockets_end_runner(server->rooms);
-    ol_worker_pool_close(server->clerks);
-    server->clerks = NULL; // what they finished last may want one more job done
-    ol_batcher_close(server->group);
-    server->group = NULL; // nor is anything stored any more
+    ol_session_sockets_end_runner(server->sessions);
+    ol_worker_pool_close(server->workers);
+    server->workers = NULL; // what finished last may submit one more job: it is refused
+    ol_batcher_close(server->batcher);
+    server->batcher = NULL;
     on_woken(&server->woken);
-    ol_client_conns_close_all(&server->peers);
+    ol_client_conns_close_all(&server->conns);
     uv_walk(&server->loop, close_handle, NULL);
     uv_run(&server->loop, UV_RUN_DEFAULT);
-    ol_session_sockets_close(server->rooms);
-    ol_notification_sockets_close(server->feed);
-    ol_event_tail_close(server->hub);
+    ol_session_sockets_close(server->sessions);
+    ol_notification_sockets_close(server->notifications);
+    ol_event_tail_close(server->event_tail);
     ol_auth_close(server->auth);
-    ol_cors_close(server->origins);
+    ol_cors_close(server->cors);
     ol_rates_close(server->rates);
-    SSL_CTX_free(server->peers.tls);
+    SSL_CTX_free(server->conns.tls);
     uv_loop_close(&server->loop);
     pthread_mutex_destroy(&server->lock);
     free(server);
 }
 
-/* How many clients there may be: at most half of the descriptors are theirs, for the store and what
- * is delivered need some too, and who takes them all must not take those. */
-static size_t allow_peers(size_t wanted)
+/* How many clients there may be. They get at most half of the file descriptors: the store and the
+ * deliveries need some too, even when every client's descriptor is taken. */
+static size_t limit_clients(size_t wanted)
 {
     struct rlimit files;
     rlim_t needed = (rlim_t)wanted * 2;
@@ -514,8 +532,8 @@ int ol_server_run(const struct ol_server_options *options, atomic_int *stop, out
     server->options = *options;
     server->stop = stop;
     server->started_at = ol_clock_boot_us();
-    server->peers.loop = &server->loop;
-    server->peers.max = allow_peers(options->most_peers);
+    server->conns.loop = &server->loop;
+    server->conns.max = limit_clients(options->clients_max);
     server->http = (struct ol_http1_handler){
         .server = server,
         .limits = {.head_bytes = 16 * 1024,
@@ -525,16 +543,18 @@ int ol_server_run(const struct ol_server_options *options, atomic_int *stop, out
                    .body_ms = 30000,
                    .idle_ms = 75000,
                    .write_ms = 30000},
-        .request = take,
-        .gone = gone,
-        .drained = drained,
+        .request = on_request,
+        .gone = on_request_gone,
+        .drained = on_request_drained,
     };
     pthread_mutex_init(&server->lock, NULL);
-    server->last_post = &server->posts;
+    server->finished_last = &server->finished;
+    server->refresh_job = (struct ol_job){.type = OL_JOB_REFRESH, .run = refresh_tokens};
+    server->sample_job = (struct ol_job){.type = OL_JOB_SAMPLE, .run = sample_rates};
     signal(SIGPIPE, SIG_IGN);
-    int result = start(server, err);
+    int result = start_server(server, err);
     if (result == 0)
         uv_run(&server->loop, UV_RUN_DEFAULT);
-    clear(server);
+    close_server(server);
     return result;
 }

@@ -1,4 +1,4 @@
-/* worker_pool.c: a queue and some threads. */
+/* worker_pool.c: a queue of jobs and the threads that run them. */
 #include "server/worker_pool.h"
 
 #include "base/err.h"
@@ -9,147 +9,146 @@
 #include <stdlib.h>
 
 struct ol_worker_pool {
-    const char *store;
-    void (*work)(struct ol_request *request);
+    struct ol_worker_pool_options options;
     pthread_mutex_t lock;
-    pthread_cond_t has_work;
-    struct ol_request *first, **last;
-    size_t queued, most;
-    bool is_over;
+    pthread_cond_t has_job;
+    struct ol_job *first, **last;
+    size_t queued;
+    bool is_closing;
     int count;
     pthread_t threads[];
 };
 
-enum { MOST_KEPT = 8 * 1024 * 1024 };
+enum { WORKER_PAGE_BYTES_MAX = 8 * 1024 * 1024 };
 
-struct desk {
+struct ol_pool_worker {
     outlog *log;
     outlog *tenant; /* sees one org at a time; opened when first needed */
     struct outlog_page page;
 };
 
-static struct ol_request *take(struct ol_worker_pool *clerks)
+/* The next job; waits for it. NULL: closed, and none is left. */
+static struct ol_job *take_job(struct ol_worker_pool *pool)
 {
-    pthread_mutex_lock(&clerks->lock);
-    while (!clerks->first && !clerks->is_over)
-        pthread_cond_wait(&clerks->has_work, &clerks->lock);
-    struct ol_request *request = clerks->first;
-    if (request) {
-        clerks->first = request->next;
-        if (!clerks->first)
-            clerks->last = &clerks->first;
-        request->next = NULL;
-        clerks->queued--;
+    pthread_mutex_lock(&pool->lock);
+    while (!pool->first && !pool->is_closing)
+        pthread_cond_wait(&pool->has_job, &pool->lock);
+    struct ol_job *job = pool->first;
+    if (job) {
+        pool->first = job->next;
+        if (!pool->first)
+            pool->last = &pool->first;
+        job->next = NULL;
+        pool->queued--;
     }
-    pthread_mutex_unlock(&clerks->lock);
-    return request;
+    pthread_mutex_unlock(&pool->lock);
+    return job;
 }
 
-/* A store that cannot be reached yet is asked again with the next request. */
-static void *run(void *argument)
+/* A store that cannot be opened is tried again with the next job. */
+static void *run_worker(void *argument)
 {
-    struct ol_worker_pool *clerks = argument;
-    struct ol_request *request;
-    struct desk desk = {0};
-    outlog_err err;
+    struct ol_worker_pool *pool = argument;
+    struct ol_pool_worker worker = {0};
+    struct ol_job *job;
 
-    while ((request = take(clerks))) {
-        if (!desk.log && outlog_open(clerks->store, &desk.log, &err) < 0) {
-            ol_problem(request, &err);
-            request->answer = OL_HANDLER_ANSWERED;
-            ol_request_finish(request);
-            continue;
-        }
-        request->log = desk.log;
-        request->desk = &desk;
-        clerks->work(request);
-        if (ol_read_page_bytes(&desk.page) > MOST_KEPT)
-            outlog_page_clear(&desk.page);
+    while ((job = take_job(pool))) {
+        job->result = 0;
+        if (!worker.log)
+            job->result = outlog_open(pool->options.store, &worker.log, &job->err);
+        job->log = worker.log;
+        job->worker = &worker;
+        if (job->result < 0 || job->run(job))
+            ol_server_finish_job(pool->options.server, job);
+        if (ol_read_page_bytes(&worker.page) > WORKER_PAGE_BYTES_MAX)
+            outlog_page_clear(&worker.page);
     }
-    outlog_page_clear(&desk.page);
-    outlog_close(desk.log);
-    outlog_close(desk.tenant);
+    outlog_page_clear(&worker.page);
+    outlog_close(worker.log);
+    outlog_close(worker.tenant);
     return NULL;
 }
 
-struct outlog_page *ol_worker_pool_page(struct ol_request *request)
+struct outlog_page *ol_worker_pool_page(struct ol_job *job)
 {
-    struct desk *desk = request->desk;
-    return &desk->page;
+    return &job->worker->page;
 }
 
-int ol_worker_pool_confine(struct ol_request *request, const char *store, outlog_err *err)
+int ol_worker_pool_confine(struct ol_job *job, const char *store, const char *org_id, outlog **out,
+                           outlog_err *err)
 {
-    struct desk *desk = request->desk;
+    struct ol_pool_worker *worker = job->worker;
     struct ol_rows rows;
 
-    if (!request->who.org_id || desk->log->conn->store != &ol_store_postgres)
+    *out = worker->log;
+    if (!org_id || worker->log->conn->store != &ol_store_postgres)
         return 0;
-    if (!desk->tenant && outlog_open(store, &desk->tenant, err) < 0)
+    if (!worker->tenant && outlog_open(store, &worker->tenant, err) < 0)
         return -1;
-    if (ol_log_ready(desk->tenant, err) < 0)
+    if (ol_log_ready(worker->tenant, err) < 0)
         return -1;
-    if (desk->tenant->conn->is_pooled) // whoever got that session next would be confined
+    if (worker->tenant->conn->is_pooled) // the pooler's next client would be confined too
         return 0;
-    if (ol_store_query(desk->tenant->conn, OL_Q_BACKEND_CONFINE,
-                       OL_PARAMS(ol_value_text(request->who.org_id)), &rows, err) < 0)
+    if (ol_store_query(worker->tenant->conn, OL_Q_BACKEND_CONFINE, OL_PARAMS(ol_value_text(org_id)),
+                       &rows, err) < 0)
         return -1;
     int got = ol_rows_next(&rows, err);
     ol_rows_end(&rows);
-    if (got >
-        0) // else, as with a pooler, the filters of the handlers stand alone; `outlog doctor` tells
-        request->log = desk->tenant;
+    if (got > 0) // else only the handlers' filters apply; `outlog doctor` reports it
+        *out = worker->tenant;
     return got < 0 ? -1 : 0;
 }
 
-int ol_worker_pool_open(struct ol_worker_pool **out, const char *store, int count, size_t most,
-                        void (*work)(struct ol_request *request), outlog_err *err)
+int ol_worker_pool_open(const struct ol_worker_pool_options *options, struct ol_worker_pool **out,
+                        outlog_err *err)
 {
-    struct ol_worker_pool *clerks = calloc(1, sizeof *clerks + (size_t)count * sizeof(pthread_t));
-    if (!clerks)
+    size_t threads = (size_t)options->threads;
+    struct ol_worker_pool *pool = calloc(1, sizeof *pool + threads * sizeof(pthread_t));
+    if (!pool)
         return ol_no_memory(err);
-    *clerks = (struct ol_worker_pool){.store = store, .work = work, .most = most};
-    clerks->last = &clerks->first;
-    pthread_mutex_init(&clerks->lock, NULL);
-    pthread_cond_init(&clerks->has_work, NULL);
-    while (clerks->count < count &&
-           pthread_create(&clerks->threads[clerks->count], NULL, run, clerks) == 0)
-        clerks->count++;
-    *out = clerks;
-    if (clerks->count == count)
+    pool->options = *options;
+    pool->last = &pool->first;
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->has_job, NULL);
+    while (pool->count < options->threads &&
+           pthread_create(&pool->threads[pool->count], NULL, run_worker, pool) == 0)
+        pool->count++;
+    if (pool->count == options->threads) {
+        *out = pool;
         return 0;
-    ol_worker_pool_close(clerks);
-    return ol_fail(err, OUTLOG_NO_MEMORY, "cannot start %d threads", count);
-}
-
-void ol_worker_pool_close(struct ol_worker_pool *clerks)
-{
-    if (!clerks)
-        return;
-    pthread_mutex_lock(&clerks->lock);
-    clerks->is_over = true;
-    pthread_cond_broadcast(&clerks->has_work);
-    pthread_mutex_unlock(&clerks->lock);
-    for (int i = 0; i < clerks->count; i++)
-        pthread_join(clerks->threads[i], NULL);
-    pthread_mutex_destroy(&clerks->lock);
-    pthread_cond_destroy(&clerks->has_work);
-    free(clerks);
-}
-
-bool ol_worker_pool_submit(struct ol_worker_pool *clerks, struct ol_request *request)
-{
-    if (!clerks)
-        return false; // the server ends
-    pthread_mutex_lock(&clerks->lock);
-    bool has_room = clerks->queued < clerks->most && !clerks->is_over;
-    if (has_room) {
-        request->next = NULL;
-        *clerks->last = request;
-        clerks->last = &request->next;
-        clerks->queued++;
-        pthread_cond_signal(&clerks->has_work);
     }
-    pthread_mutex_unlock(&clerks->lock);
-    return has_room;
+    ol_worker_pool_close(pool);
+    return ol_fail(err, OUTLOG_NO_MEMORY, "cannot start %d threads", options->threads);
+}
+
+void ol_worker_pool_close(struct ol_worker_pool *pool)
+{
+    if (!pool)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    pool->is_closing = true;
+    pthread_cond_broadcast(&pool->has_job);
+    pthread_mutex_unlock(&pool->lock);
+    for (int i = 0; i < pool->count; i++)
+        pthread_join(pool->threads[i], NULL);
+    pthread_mutex_destroy(&pool->lock);
+    pthread_cond_destroy(&pool->has_job);
+    free(pool);
+}
+
+bool ol_worker_pool_submit(struct ol_worker_pool *pool, struct ol_job *job)
+{
+    if (!pool)
+        return false; // the server is stopping
+    pthread_mutex_lock(&pool->lock);
+    bool is_accepted = pool->queued < pool->options.queue_max && !pool->is_closing;
+    if (is_accepted) {
+        job->next = NULL;
+        *pool->last = job;
+        pool->last = &job->next;
+        pool->queued++;
+        pthread_cond_signal(&pool->has_job);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return is_accepted;
 }

@@ -1,11 +1,10 @@
-/* agent.h: whoever answers a session's messages: an HTTP endpoint that streams, or a program.
+/* agent.h: an agent answers the messages of a session: an HTTP endpoint that streams, or a program.
  *
- * An agent gets one JSON line {session_key, seq, requestId, text, checkpoint} and says lines:
+ * An agent gets one JSON line {session_key, seq, requestId, text, checkpoint} and writes lines:
  * {"token":"…"} as often as it likes, and perhaps {"checkpoint":{…}} at the end. Over HTTP the
- * answer may also be text/event-stream with the deltas of OpenAI's chat completions. The end of the
- * output is the end of the answer; a connection that breaks before, a status other than 2xx, an
- * exit code other than 0 or a line that is none of these is a failure, and nothing of it becomes an
- * answer. */
+ * response may also be text/event-stream with the deltas of OpenAI's chat completions. The end of
+ * the output ends the answer. A connection that breaks earlier, a status other than 2xx, an exit
+ * code other than 0 or any other line is a failure, and nothing of the output becomes an answer. */
 #ifndef OL_SESSIONS_AGENT_H
 #define OL_SESSIONS_AGENT_H
 
@@ -13,6 +12,7 @@
 #include "base/buf.h"
 #include "base/json/json.h"
 #include "outlog.h"
+#include "sessions/agent_events.h"
 
 enum ol_agent_type { OL_AGENT_HTTP, OL_AGENT_EXEC };
 
@@ -21,7 +21,7 @@ struct ol_agent {
     const char *url;    /* http */
     const char **argv;  /* exec; ends with NULL */
     int64_t timeout_us; /* for the whole answer */
-    int tries;          /* then the session goes on without one */
+    int tries;          /* then the session continues without an answer */
 };
 
 /* Read `agents.<id>`: {type, url | command, timeout?, tries?}. Texts live in the arena.
@@ -29,37 +29,35 @@ struct ol_agent {
 int ol_agent_parse(const struct ol_json *settings, struct ol_arena *arena, struct ol_agent *out,
                    outlog_err *err);
 
-/* While an agent speaks. */
+/* The output of an agent while it is read. */
 struct ol_agent_stream {
-    void (*token)(void *user, const char *text, size_t bytes);
-    bool (*goes_on)(void *user); /* asked several times a second; false: give up */
+    struct ol_agent_events *events; /* gets each token as it arrives; NULL: nobody does */
+    const struct ol_session_work *work;
+    bool (*may_continue)(void *user); /* called several times a second; false: give up */
     void *user;
-    struct ol_arena arena;    /* the ear's own */
-    struct ol_buf line;       /* begun, not ended */
+    struct ol_arena arena;    /* for one line */
+    struct ol_buf line;       /* the incomplete last line */
     struct ol_buf content;    /* the tokens, joined */
     struct ol_buf checkpoint; /* empty: none */
-    bool is_stream;           /* text/event-stream */
-    bool has_begun;           /* its first line is heard */
-    bool is_over;             /* [DONE] */
-    outlog_err err;           /* why it cannot be understood, when code is not OUTLOG_OK */
+    bool is_event_stream;     /* text/event-stream */
+    bool has_begun;           /* the first line is read */
+    bool is_done;             /* [DONE] was read */
+    outlog_err err;           /* why it is invalid, when code is not OUTLOG_OK */
 };
-void ol_agent_stream_clear(struct ol_agent_stream *ear);
+void ol_agent_stream_clear(struct ol_agent_stream *stream);
 
-/* Ask, and listen until the answer is over. -1: it failed. */
-int ol_agent_ask(const struct ol_agent *agent, const char *line, size_t bytes,
-                 struct ol_agent_stream *ear, outlog_err *err);
-
-/* --- for the two kinds --- */
-
-/* Bytes of the answer; false when they cannot be understood. */
-bool ol_agent_stream_feed(struct ol_agent_stream *ear, const char *data, size_t bytes);
-
-/* The output ended: the last line may have no end. */
-bool ol_agent_stream_end(struct ol_agent_stream *ear);
-
+/* Ask an agent of this type, and read until the answer is complete. -1: it failed. */
 int ol_agent_http(const struct ol_agent *agent, const char *line, size_t bytes,
-                  struct ol_agent_stream *ear, outlog_err *err);
+                  struct ol_agent_stream *stream, outlog_err *err);
 int ol_agent_exec(const struct ol_agent *agent, const char *line, size_t bytes,
-                  struct ol_agent_stream *ear, outlog_err *err);
+                  struct ol_agent_stream *stream, outlog_err *err);
+
+/* --- for both types --- */
+
+/* The next bytes of the output; false: it is invalid. */
+bool ol_agent_stream_feed(struct ol_agent_stream *stream, const char *data, size_t bytes);
+
+/* The output ended; its last line may lack a newline. */
+bool ol_agent_stream_end(struct ol_agent_stream *stream);
 
 #endif

@@ -1,4 +1,4 @@
-/* agent_exec.c: an agent that is a program. */
+/* agent_exec.c: runs an agent that is a program. */
 #include "sessions/agent.h"
 
 #include "base/clock.h"
@@ -13,13 +13,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TICK_MS = 100 };
+enum { EXEC_POLL_MS = 100 };
 
 extern char **environ;
 
-struct child {
+struct agent_process {
     pid_t pid;
-    int in, out; /* its standard input and output, seen from here */
+    int in, out; /* our ends of its standard input and output */
 };
 
 static void close_pair(const int pair[2])
@@ -28,8 +28,8 @@ static void close_pair(const int pair[2])
     close(pair[1]);
 }
 
-/* In a process group of its own, so that what it starts can be ended with it. */
-static int start(const struct ol_agent *agent, struct child *child, outlog_err *err)
+/* In its own process group, so that its children can be killed with it. */
+static int start_process(const struct ol_agent *agent, struct agent_process *child, outlog_err *err)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t how;
@@ -66,22 +66,22 @@ static int start(const struct ol_agent *agent, struct child *child, outlog_err *
                    strerror(result));
 }
 
-/* Hand over the line and read what comes. */
-static int hear_out(struct child *child, const char *line, size_t bytes, int64_t until,
-                    struct ol_agent_stream *ear, outlog_err *err)
+/* Write the line and read the output. */
+static int read_output(struct agent_process *child, const char *line, size_t bytes, int64_t until,
+                       struct ol_agent_stream *stream, outlog_err *err)
 {
     char chunk[4096];
     fcntl(child->in, F_SETFL, O_NONBLOCK);
     for (;;) {
         struct pollfd ends[] = {{child->out, POLLIN, 0}, {child->in, POLLOUT, 0}};
-        poll(ends, child->in >= 0 ? 2 : 1, TICK_MS);
+        poll(ends, child->in >= 0 ? 2 : 1, EXEC_POLL_MS);
         if (child->in >= 0 && ends[1].revents) {
             ssize_t done = write(child->in, line, bytes);
             if (done > 0) {
                 line += done;
                 bytes -= (size_t)done;
             }
-            if (bytes == 0 || (done < 0 && errno != EAGAIN)) { // it need not read what it is told
+            if (bytes == 0 || (done < 0 && errno != EAGAIN)) { // it need not read its input
                 close(child->in);
                 child->in = -1;
             }
@@ -89,29 +89,29 @@ static int hear_out(struct child *child, const char *line, size_t bytes, int64_t
         if (ends[0].revents) {
             ssize_t got = read(child->out, chunk, sizeof chunk);
             if (got == 0)
-                return ol_agent_stream_end(ear) ? 0 : (*err = ear->err, -1);
-            if (got > 0 && !ol_agent_stream_feed(ear, chunk, (size_t)got))
-                return *err = ear->err, -1;
+                return ol_agent_stream_end(stream) ? 0 : (*err = stream->err, -1);
+            if (got > 0 && !ol_agent_stream_feed(stream, chunk, (size_t)got))
+                return *err = stream->err, -1;
         }
-        if (!ear->goes_on(ear->user))
+        if (!stream->may_continue(stream->user))
             return ol_fail(err, OUTLOG_UNAVAILABLE, "given up");
         if (ol_clock_boot_us() >= until)
             return ol_fail(err, OUTLOG_UNAVAILABLE, "the agent did not end in time");
     }
 }
 
-/* Its output is over: so is it, soon. */
-static int see_off(const struct child *child, int64_t until, struct ol_agent_stream *ear,
-                   bool *has_ended, outlog_err *err)
+/* The output has ended: the process should exit soon. */
+static int wait_for_exit(const struct agent_process *child, int64_t until,
+                         struct ol_agent_stream *stream, bool *has_ended, outlog_err *err)
 {
     int status = 0;
     for (int64_t pause = 1000; waitpid(child->pid, &status, WNOHANG) == 0; pause *= 2) {
-        if (!ear->goes_on(ear->user))
+        if (!stream->may_continue(stream->user))
             return ol_fail(err, OUTLOG_UNAVAILABLE, "given up");
         if (ol_clock_boot_us() >= until)
             return ol_fail(err, OUTLOG_UNAVAILABLE, "the agent did not end in time");
-        if (pause > TICK_MS * INT64_C(1000))
-            pause = TICK_MS * INT64_C(1000);
+        if (pause > EXEC_POLL_MS * INT64_C(1000))
+            pause = EXEC_POLL_MS * INT64_C(1000);
         ol_clock_sleep_us(pause);
     }
     *has_ended = true;
@@ -124,20 +124,20 @@ static int see_off(const struct child *child, int64_t until, struct ol_agent_str
 }
 
 int ol_agent_exec(const struct ol_agent *agent, const char *line, size_t bytes,
-                  struct ol_agent_stream *ear, outlog_err *err)
+                  struct ol_agent_stream *stream, outlog_err *err)
 {
-    struct child child;
+    struct agent_process child;
     int64_t until = ol_clock_boot_us() + agent->timeout_us;
 
-    if (start(agent, &child, err) < 0)
+    if (start_process(agent, &child, err) < 0)
         return -1;
-    int result = hear_out(&child, line, bytes, until, ear, err);
+    int result = read_output(&child, line, bytes, until, stream, err);
     if (child.in >= 0)
         close(child.in);
     close(child.out);
     bool has_ended = false;
     if (result == 0)
-        result = see_off(&child, until, ear, &has_ended, err);
+        result = wait_for_exit(&child, until, stream, &has_ended, err);
     if (has_ended)
         return result;
     kill(-child.pid, SIGKILL);

@@ -1,23 +1,14 @@
-/* agent_runner.h: threads that have agents answer the sessions of this store.
+/* agent_runner.h: threads that run agents and store their answers.
  *
- * Sessions side by side, one message at a time within each (S-3), also with several daemons: a
- * session belongs to whoever has its lease. */
+ * Sessions are answered in parallel, each one message at a time (S-3). This also holds with several
+ * daemons: the daemon that has a session's lease answers it. */
 #ifndef OL_SESSIONS_AGENT_RUNNER_H
 #define OL_SESSIONS_AGENT_RUNNER_H
 
+#include "sessions/agent_events.h"
 #include "sessions/session.h"
 
 struct ol_agent_runner;
-
-/* What happens, told on the runner's threads; all texts are only lent. */
-struct ol_agent_runner_handler {
-    void (*token)(void *user, const char *org_id, const char *key, const char *request_id,
-                  const char *text, size_t bytes);
-    void (*owed)(void *user, const char *org_id, const char *key); /* an answer is stored */
-    /* for good: the session goes on without an answer */
-    void (*failed)(void *user, const struct ol_session_failure *failure);
-    void *user;
-};
 
 struct ol_agent_runner_options {
     const char *store;
@@ -27,15 +18,15 @@ struct ol_agent_runner_options {
 
 struct ol_agent_runner_options ol_agent_runner_defaults(const char *store);
 
+/* `events` gets tokens, stored answers and failures until the runner is closed. */
 int ol_agent_runner_open(const struct ol_agent_runner_options *options,
-                         const struct ol_agent_runner_handler *user, struct ol_agent_runner **out,
+                         struct ol_agent_events *events, struct ol_agent_runner **out,
                          outlog_err *err);
 
-/* Agents that speak are given up: their messages are answered by whoever runs next. NULL: nothing.
- */
+/* Agents that still answer are stopped; another daemon answers their messages. NULL: nothing. */
 void ol_agent_runner_close(struct ol_agent_runner *runner);
 
-/* A message was stored for this session: do not wait for the next look. NULL: nothing. */
+/* A message was stored for this session: answer it before the next poll. NULL: nothing. */
 void ol_agent_runner_hint(struct ol_agent_runner *runner, const char *org_id, const char *key);
 
 #endif

@@ -1,11 +1,12 @@
-/* dedupe.h: which requests a session has heard, so that a repeat is no second event (S-2).
+/* dedupe.h: the request ids that a session already has, so that a repeat is no second event (S-2).
  *
- * Where a session speaks, its first OL_DEDUPE_MAX messages are known by heart, and the next one is
- * appended where that knowledge ends (expected_seq). When somebody else was quicker the store
- * refuses it, what was said meanwhile is read, and it is decided anew. So events get ids in the
- * order of time. One made of the request would lie on a page of its own in the index of ids, to be
- * written with every message; that is kept for what comes after those (ol_session_message_id),
- * where the store itself knows the second from the first. */
+ * A daemon caches the request ids of a session's first OL_DEDUPE_MAX events and appends the next
+ * message with expected_seq set to the last seq it knows. If another process appended first, the
+ * store rejects the write; the daemon reads what was appended and decides again.
+ *
+ * So the ids of events stay in the order of time. An id computed from the request would go to a
+ * random page of the index of ids, which then had to be written with every message. Such ids are
+ * used only beyond the cache (ol_session_message_id), where the store finds the repeat. */
 #ifndef OL_SESSIONS_DEDUPE_H
 #define OL_SESSIONS_DEDUPE_H
 
@@ -18,27 +19,20 @@ enum { OL_DEDUPE_MAX = 1024 };
 /* Start from {0}. */
 struct ol_dedupe {
     struct ol_map seqs; /* by requestId */
-    int64_t upto;       /* every message up to this seq is in it, but none beyond OL_DEDUPE_MAX */
+    int64_t upto;       /* every event up to this seq is included; at most OL_DEDUPE_MAX */
 };
 
-void ol_dedupe_clear(struct ol_dedupe *heard);
+void ol_dedupe_clear(struct ol_dedupe *dedupe);
 
-/* The seq of a request; 0: it was not said, up to there. */
-int64_t ol_dedupe_seq(const struct ol_dedupe *heard, const char *request_id);
+/* The seq of a request; 0: it is not among the events up to `upto`. */
+int64_t ol_dedupe_seq(const struct ol_dedupe *dedupe, const char *request_id);
 
-/* The message after `upto` had this requestId (NULL: none). false: no memory, nothing has changed.
- */
-bool ol_dedupe_add(struct ol_dedupe *heard, const char *request_id, int64_t seq);
+/* Event `seq`, which follows `upto`, has this requestId (NULL: none). false: no memory. */
+bool ol_dedupe_add(struct ol_dedupe *dedupe, const char *request_id, int64_t seq);
 
-/* What the store has after a seq, in order. */
-struct ol_dedupe_entry {
-    struct ol_dedupe_entry *next;
-    const char *request_id; /* NULL: none, or none that a socket could say */
-    int64_t seq;
-};
-
-/* Read it into the arena, up to OL_DEDUPE_MAX. */
-int ol_dedupe_read(outlog *log, const char *org_id, const char *key, int64_t after,
-                   struct ol_arena *arena, struct ol_dedupe_entry **out, outlog_err *err);
+/* Add the session's events after `upto` from the store, up to OL_DEDUPE_MAX. -1: what was read
+ * before the error is added. */
+int ol_dedupe_load(struct ol_dedupe *dedupe, outlog *log, const char *org_id, const char *key,
+                   outlog_err *err);
 
 #endif

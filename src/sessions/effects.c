@@ -1,4 +1,4 @@
-/* effects.c: what sessions are owed: effects, until a client acknowledges them. */
+/* effects.c: effects of sessions, pending until a client acknowledges them. */
 #include "base/err.h"
 #include "base/json/json.h"
 #include "base/uuid.h"
@@ -9,51 +9,51 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- owing --- */
+/* --- adding --- */
 
-static void put_request(const struct ol_session_effect *debt, const char *effect_id,
+static void put_request(const struct ol_session_effect *effect, const char *effect_id,
                         struct ol_buf *out)
 {
     ol_buf_print(out, "{\"effect_id\":\"%s\",\"run_id\":null,\"effect_type\":", effect_id);
-    ol_buf_json_text(out, debt->effect_type);
+    ol_buf_json_text(out, effect->effect_type);
     ol_buf_text(out, ",\"session_key\":");
-    ol_buf_json_text(out, debt->session_key);
+    ol_buf_json_text(out, effect->session_key);
     ol_buf_text(out, ",\"checkpoint_id\":");
-    ol_buf_json_text(out, debt->checkpoint_id);
+    ol_buf_json_text(out, effect->checkpoint_id);
     ol_buf_text(out, ",\"destination\":\"session\",\"idempotency_key\":");
-    ol_buf_json_text(out, debt->idempotency_key);
+    ol_buf_json_text(out, effect->idempotency_key);
     ol_buf_char(out, '}');
 }
 
-int ol_session_effect_add(outlog_tx *tx, const struct ol_session_effect *debt, outlog_err *err)
+int ol_session_effect_add(outlog_tx *tx, const struct ol_session_effect *effect, outlog_err *err)
 {
     struct outlog_appended appended;
     struct ol_buf payload = {0};
     char effect_id[37];
 
     ol_uuid_make(effect_id);
-    put_request(debt, effect_id, &payload);
-    const struct outlog_new_event event = {.org_id = debt->org_id,
+    put_request(effect, effect_id, &payload);
+    const struct outlog_new_event event = {.org_id = effect->org_id,
                                            .aggregate_type = "EFFECT",
                                            .aggregate_id = effect_id,
                                            .event_type = "EFFECT_REQUESTED",
                                            .payload = payload.data,
                                            .actor_id = "session",
-                                           .correlation_id = debt->correlation_id,
-                                           .causation_id = debt->causation_id};
+                                           .correlation_id = effect->correlation_id,
+                                           .causation_id = effect->causation_id};
     int result = payload.failed ? ol_no_memory(err) : outlog_append(tx, &event, &appended, err);
     ol_buf_clear(&payload);
     return result < 0
                ? -1
                : ol_store_exec(tx->conn, OL_Q_EFFECT_INSERT,
-                               OL_PARAMS(ol_value_text(effect_id), ol_value_text(debt->org_id),
+                               OL_PARAMS(ol_value_text(effect_id), ol_value_text(effect->org_id),
                                          ol_value_text(NULL), ol_value_text(NULL),
-                                         ol_value_text(debt->session_key),
-                                         ol_value_text(debt->checkpoint_id),
-                                         ol_value_text(debt->effect_type),
-                                         ol_value_bytes(debt->spec, debt->spec_bytes),
+                                         ol_value_text(effect->session_key),
+                                         ol_value_text(effect->checkpoint_id),
+                                         ol_value_text(effect->effect_type),
+                                         ol_value_bytes(effect->spec, effect->spec_bytes),
                                          ol_value_text("session"),
-                                         ol_value_text(debt->idempotency_key),
+                                         ol_value_text(effect->idempotency_key),
                                          ol_value_text(effect_id), ol_value_int(appended.event_id),
                                          ol_value_text(appended.id),
                                          ol_value_text(appended.correlation_id),
@@ -63,51 +63,54 @@ int ol_session_effect_add(outlog_tx *tx, const struct ol_session_effect *debt, o
 
 /* --- delivering --- */
 
-int ol_session_effect_pending(outlog *log, const char *org_id, const char *key, int64_t *after,
-                              struct ol_arena *arena, struct ol_pending_effect **out, size_t *count,
-                              bool *is_all, outlog_err *err)
+int ol_session_effect_pending(outlog *log, const char *org_id, const char *key,
+                              struct ol_arena *arena, struct ol_effect_page *page, outlog_err *err)
 {
-    enum { MOST = 200, MOST_BYTES = 4 * 1024 * 1024 };
+    enum { PENDING_EFFECTS_MAX = 200, PENDING_BYTES_MAX = 4 * 1024 * 1024 };
     struct ol_rows rows;
     bool failed = false;
     size_t bytes = 0;
     int more = 1;
 
-    *count = 0;
-    if (!(*out = ol_arena_array(arena, MOST, sizeof **out)))
+    page->count = 0;
+    if (!(page->effects = ol_arena_array(arena, PENDING_EFFECTS_MAX, sizeof *page->effects)))
         return ol_no_memory(err);
     if (ol_log_ready(log, err) < 0 ||
-        ol_store_query(log->conn, OL_Q_SESSION_OWED,
-                       OL_PARAMS(ol_value_text(org_id), ol_value_text(key), ol_value_int(*after)),
+        ol_store_query(log->conn, OL_Q_SESSION_PENDING_EFFECTS,
+                       OL_PARAMS(ol_value_text(org_id), ol_value_text(key),
+                                 ol_value_int(page->after)),
                        &rows, err) < 0)
         return -1;
-    while (*count < MOST && bytes < MOST_BYTES && (more = ol_rows_next(&rows, err)) > 0) {
-        struct ol_pending_effect *owed = &(*out)[(*count)++];
-        ol_rows_uuid(&rows, 0, owed->effect_id);
-        owed->effect_type = ol_rows_copy(&rows, 1, arena, &failed);
-        owed->spec = ol_rows_copy(&rows, 2, arena, &failed);
-        bytes += owed->spec ? strlen(owed->spec) : 0;
-        *after = ol_rows_int(&rows, 3);
+    while (page->count < PENDING_EFFECTS_MAX && bytes < PENDING_BYTES_MAX &&
+           (more = ol_rows_next(&rows, err)) > 0) {
+        struct ol_pending_effect *effect = &page->effects[page->count++];
+        ol_rows_uuid(&rows, 0, effect->effect_id);
+        effect->effect_type = ol_rows_copy(&rows, 1, arena, &failed);
+        effect->spec = ol_rows_copy(&rows, 2, arena, &failed);
+        bytes += effect->spec ? strlen(effect->spec) : 0;
+        page->after = ol_rows_int(&rows, 3);
     }
     ol_rows_end(&rows);
-    *is_all = more == 0;
+    page->is_last = more == 0;
     return failed ? ol_no_memory(err) : more < 0 ? -1 : 0;
 }
 
-int ol_session_effect_attempted(outlog_tx *tx, const char *effect_id, outlog_err *err)
+/* --- acknowledging --- */
+
+int ol_session_effect_attempted(outlog_tx *tx, const char *effect_id, int count, outlog_err *err)
 {
-    return ol_store_exec(tx->conn, OL_Q_SESSION_ATTEMPTED, OL_PARAMS(ol_value_text(effect_id)),
-                         NULL, err);
+    return ol_store_exec(tx->conn, OL_Q_SESSION_ATTEMPTED,
+                         OL_PARAMS(ol_value_text(effect_id), ol_value_int(count)), NULL, err);
 }
 
-struct pending {
+struct pending_effect_row {
     char last_event_id[37];
     const char *effect_type, *correlation_id;
 };
 
 static int find_pending(struct ol_conn *conn, const char *org_id, const char *key,
-                        const char *effect_id, struct ol_arena *arena, struct pending *out,
-                        outlog_err *err)
+                        const char *effect_id, struct ol_arena *arena,
+                        struct pending_effect_row *out, outlog_err *err)
 {
     struct ol_rows rows;
     bool failed = false;
@@ -126,8 +129,8 @@ static int find_pending(struct ol_conn *conn, const char *org_id, const char *ke
     return failed ? ol_no_memory(err) : got;
 }
 
-static int complete(outlog_tx *tx, const char *org_id, const char *effect_id,
-                    const struct pending *pending, outlog_err *err)
+static int complete_effect(outlog_tx *tx, const char *org_id, const char *effect_id,
+                           const struct pending_effect_row *pending, outlog_err *err)
 {
     struct outlog_appended appended;
     struct ol_buf payload = {0};
@@ -152,35 +155,44 @@ static int complete(outlog_tx *tx, const char *org_id, const char *effect_id,
                                NULL, err);
 }
 
-int ol_session_effect_ack(outlog *log, const char *org_id, const char *key, const char *effect_id,
-                          bool *first, outlog_err *err)
+/* In the transaction: 1 when there is something to commit, else 0. */
+static int apply_ack(outlog_tx *tx, struct ol_session_ack *ack, const char *effect_id,
+                     struct ol_arena *arena, outlog_err *err)
 {
-    char uuid[37];
-    struct pending pending = {0};
+    struct pending_effect_row pending = {0};
+    // It was sent, even if another client acknowledged it first.
+    if (ack->attempts && ol_session_effect_attempted(tx, effect_id, ack->attempts, err) < 0)
+        return -1;
+    int found =
+        find_pending(tx->conn, ack->org_id, ack->session_key, effect_id, arena, &pending, err);
+    if (found > 0 && complete_effect(tx, ack->org_id, effect_id, &pending, err) < 0)
+        return -1;
+    ack->is_first = found > 0;
+    return found < 0 ? -1 : found > 0 || ack->attempts;
+}
+
+int ol_session_effect_ack(outlog *log, struct ol_session_ack *ack, outlog_err *err)
+{
+    char effect_id[37];
     struct ol_arena arena = {0};
     outlog_tx *tx;
 
-    if (first)
-        *first = false;
-    if (!ol_uuid_parse(effect_id, uuid))
+    ack->is_first = false;
+    if (!ol_uuid_parse(ack->effect_id, effect_id))
         return ol_fail(err, OUTLOG_INVALID_FIELD, "effect_id is the id of an effect");
     if (outlog_begin(log, &tx, err) < 0)
         return -1;
-    int result = find_pending(log->conn, org_id, key, uuid, &arena, &pending, err);
-    bool was_pending = result > 0;
-    if (was_pending)
-        result = complete(tx, org_id, uuid, &pending, err);
-    if (!was_pending || result < 0)
+    int result = apply_ack(tx, ack, effect_id, &arena, err);
+    if (result <= 0)
         outlog_rollback(tx);
     else
         result = outlog_commit(tx, err);
     ol_arena_clear(&arena);
-    if (first)
-        *first = was_pending && result == 0;
+    ack->is_first = ack->is_first && result == 0;
     return result < 0 ? -1 : 0;
 }
 
-/* --- news --- */
+/* --- what changed --- */
 
 int ol_session_effect_changed(outlog *log, int64_t after, int64_t since_us,
                               void (*each)(void *user, const char *org_id, const char *key,
@@ -190,7 +202,7 @@ int ol_session_effect_changed(outlog *log, int64_t after, int64_t since_us,
     struct ol_rows rows;
     int more;
     if (ol_log_ready(log, err) < 0 ||
-        ol_store_query(log->conn, OL_Q_SESSIONS_OWED,
+        ol_store_query(log->conn, OL_Q_SESSIONS_CHANGED,
                        OL_PARAMS(ol_value_int(after), ol_value_int(since_us)), &rows, err) < 0)
         return -1;
     while ((more = ol_rows_next(&rows, err)) > 0)
@@ -200,8 +212,8 @@ int ol_session_effect_changed(outlog *log, int64_t after, int64_t since_us,
     return more;
 }
 
-/* What the message's requestId was, in the arena; NULL: it had none. */
-static const char *request_of(const char *payload, struct ol_arena *arena)
+/* The message's requestId, in the arena; NULL: it has none. */
+static const char *read_request_id(const char *payload, struct ol_arena *arena)
 {
     struct ol_json object;
     if (!payload || ol_json_parse_wrapped(payload, strlen(payload), &object, NULL) < 0)
@@ -222,22 +234,22 @@ int ol_session_effect_failed(outlog *log, int64_t since_us,
                        err) < 0)
         return -1;
     while ((more = ol_rows_next(&rows, err)) > 0) {
-        const char *why = ol_rows_text(&rows, 3, NULL); // the next message may have cleared it
+        const char *why = ol_rows_text(&rows, 3, NULL); // NULL: the next message has cleared it
         ol_arena_reset(&arena);
-        each(user,
-             &(struct ol_session_failure){.org_id = ol_rows_text(&rows, 0, NULL),
-                                          .session_key = ol_rows_text(&rows, 1, NULL),
-                                          .seq = ol_rows_int(&rows, 2),
-                                          .why = why ? why : "the agent failed",
-                                          .request_id =
-                                              request_of(ol_rows_text(&rows, 4, NULL), &arena)});
+        each(user, &(struct ol_session_failure){.org_id = ol_rows_text(&rows, 0, NULL),
+                                                .session_key = ol_rows_text(&rows, 1, NULL),
+                                                .seq = ol_rows_int(&rows, 2),
+                                                .why = why ? why : "the agent failed",
+                                                .request_id =
+                                                    read_request_id(ol_rows_text(&rows, 4, NULL),
+                                                                    &arena)});
     }
     ol_rows_end(&rows);
     ol_arena_clear(&arena);
     return more;
 }
 
-/* --- on demand --- */
+/* --- delivery on request --- */
 
 int outlog_deliver_session(outlog *log, const char *org_id, const char *session_key,
                            const struct outlog_operator *by, int64_t *hurried, outlog_err *err)
@@ -254,7 +266,7 @@ int outlog_deliver_session(outlog *log, const char *org_id, const char *session_
         return ol_fail(err, OUTLOG_INVALID_FIELD, OL_SESSION_KEY_RULE);
     if (outlog_begin(log, &tx, err) < 0)
         return -1;
-    int result = ol_store_exec(tx->conn, OL_Q_SESSION_HURRY,
+    int result = ol_store_exec(tx->conn, OL_Q_SESSION_REDELIVER,
                                OL_PARAMS(ol_value_text(org_id), ol_value_text(session_key)), &count,
                                err);
     if (result == 0 && count > 0) {

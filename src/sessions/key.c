@@ -1,4 +1,4 @@
-/* key.c: names: of a session, of a message in it. */
+/* key.c: session keys, and the event of a message. */
 #include "base/err.h"
 #include "base/sha256.h"
 #include "sessions/session.h"
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static size_t part(const char *text)
+static size_t key_part_bytes(const char *text)
 {
     return strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~@-");
 }
@@ -16,7 +16,7 @@ bool ol_session_key_is_valid(const char *key)
     if (strlen(key) >= OL_SESSION_KEY_BYTES)
         return false;
     for (int i = 0; i < 3; i++) {
-        size_t bytes = part(key);
+        size_t bytes = key_part_bytes(key);
         if (bytes < 1 || bytes > 128 || key[bytes] != (i < 2 ? ':' : '\0'))
             return false;
         key += bytes + 1;
@@ -26,8 +26,8 @@ bool ol_session_key_is_valid(const char *key)
 
 const char *ol_session_agent(const char *key, struct ol_arena *arena)
 {
-    const char *agent = key + part(key) + 1;
-    return ol_arena_copy(arena, agent, part(agent));
+    const char *agent = key + key_part_bytes(key) + 1;
+    return ol_arena_copy(arena, agent, key_part_bytes(agent));
 }
 
 void ol_session_message_id(const char *org_id, const char *key, const char *request_id,
@@ -45,18 +45,18 @@ void ol_session_message_id(const char *org_id, const char *key, const char *requ
     ol_buf_char(&text, ']');
     ol_sha256_hex(text.data ? text.data : "", text.bytes, hash);
     ol_buf_clear(&text);
-    // A UUIDv8: made by a rule of our own
+    // UUIDv8: the version for custom rules
     snprintf(out, 37, "%.8s-%.4s-8%.3s-%c%.3s-%.12s", hash, hash + 8, hash + 13,
              "89ab"[hash[16] & 3], hash + 17, hash + 20);
 }
 
-/* The user's id, or what stands for one that is longer than an actor_id may be. */
-static const char *actor(const char *key, struct ol_arena *arena)
+/* The user's id, or its hash if it is longer than an actor_id may be. */
+static const char *actor_id_of(const char *key, struct ol_arena *arena)
 {
-    enum { MOST = 100 };
+    enum { ACTOR_ID_MAX = 100 };
     char hash[OL_SHA256_TEXT];
-    size_t bytes = part(key);
-    if (bytes <= MOST)
+    size_t bytes = key_part_bytes(key);
+    if (bytes <= ACTOR_ID_MAX)
         return ol_arena_copy(arena, key, bytes);
     ol_sha256_hex(key, bytes, hash);
     return ol_arena_print(arena, "sha256:%s", hash);
@@ -82,7 +82,7 @@ int ol_session_message(const char *org_id, const char *key, const char *request_
         .event_type = "user_message",
         .payload = payload.failed ? NULL : ol_arena_copy(arena, payload.data, payload.bytes),
         .actor_type = "user",
-        .actor_id = actor(key, arena),
+        .actor_id = actor_id_of(key, arena),
         .request_id = request_id,
     };
     ol_buf_clear(&payload);

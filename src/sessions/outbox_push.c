@@ -1,11 +1,11 @@
-/* outbox_push.c: see outbox_push.h. */
+/* outbox_push.c: reads the payload and stores the effect. */
 #include "sessions/outbox_push.h"
 
 #include "base/err.h"
 #include "base/json/json.h"
 #include "sessions/session.h"
 
-static int wrong(outlog_err *err, const char *why)
+static int fail_field(outlog_err *err, const char *why)
 {
     return ol_fail(err, OUTLOG_INVALID_FIELD, "%s", why);
 }
@@ -16,11 +16,11 @@ static int read_payload(const struct outlog_delivery *message, struct ol_arena *
     if (ol_json_parse(message->payload, message->payload_bytes, out, err) < 0)
         return -1;
     if (out->type != OL_JSON_OBJECT)
-        return wrong(err, "a message to a session is a JSON object");
+        return fail_field(err, "a message to a session is a JSON object");
     struct ol_json name = ol_json_get(out, "session_key");
     *key = ol_json_string(&name, arena, NULL);
     if (!*key || !ol_session_key_is_valid(*key))
-        return wrong(err, "session_key: userId:agentId:threadId is wanted");
+        return fail_field(err, "session_key: userId:agentId:threadId is wanted");
     return 0;
 }
 
@@ -33,7 +33,7 @@ int ol_outbox_push_check(const struct outlog_delivery *message, outlog_err *err)
     if (result == 0) {
         struct ol_json type = ol_json_get(&object, "type"), id = ol_json_get(&object, "effect_id");
         if (type.type != OL_JSON_NONE || id.type != OL_JSON_NONE)
-            result = wrong(err, "type and effect_id are the frame's own; leave them out");
+            result = fail_field(err, "type and effect_id are the frame's own; leave them out");
     }
     ol_arena_clear(&arena);
     return result;

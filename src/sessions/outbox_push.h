@@ -1,4 +1,4 @@
-/* outbox_push.h: a message of the outbox that becomes an effect of a session (D5).
+/* outbox_push.h: outbox messages that become effects of a session (D5).
  *
  *     {"session_key": "mia:helper:t-1", …}
  *
@@ -9,10 +9,10 @@
 #include "log/log.h"
 #include "outbox/lane/claimed_message.h"
 
-/* OUTLOG_INVALID_FIELD, OUTLOG_INVALID_JSON: it can never be one. */
+/* OUTLOG_INVALID_FIELD, OUTLOG_INVALID_JSON: the message can never become an effect. */
 int ol_outbox_push_check(const struct outlog_delivery *message, outlog_err *err);
 
-/* Owe it to its session, in the transaction that records it as published. */
+/* Store the effect, in the transaction that records the message as published. */
 int ol_outbox_push_write(outlog_tx *tx, const struct outlog_delivery *message, outlog_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* session.c: the rows of sessions, and their answers. */
+/* session.c: the rows of sessions: finding messages, leases, answers, lists, tickets. */
 #include "sessions/session.h"
 
 #include "base/json/json.h"
@@ -14,16 +14,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- noting --- */
+/* --- finding messages --- */
 
-static int note(outlog *log, int64_t after, int64_t upto, outlog_err *err)
+static int note_range(outlog *log, int64_t after, int64_t upto, outlog_err *err)
 {
     return ol_store_exec(log->conn, OL_Q_SESSIONS_NOTE,
                          OL_PARAMS(ol_value_int(after), ol_value_int(upto)), NULL, err);
 }
 
-/* Returns 1 when this range is noted, 0 when somebody else was quicker. */
-static int move(outlog *log, int64_t after, int64_t upto, outlog_err *err)
+/* 1: this range is recorded; 0: another process has moved the cursor. */
+static int move_cursor(outlog *log, int64_t after, int64_t upto, outlog_err *err)
 {
     outlog_tx *tx;
     int64_t moved = 0;
@@ -32,7 +32,7 @@ static int move(outlog *log, int64_t after, int64_t upto, outlog_err *err)
     int result = ol_store_exec(log->conn, OL_Q_SESSIONS_MOVE,
                                OL_PARAMS(ol_value_int(after), ol_value_int(upto)), &moved, err);
     if (result == 0 && moved)
-        result = note(log, after, upto, err);
+        result = note_range(log, after, upto, err);
     if (result == 0 && moved)
         return outlog_commit(tx, err) < 0 ? -1 : 1;
     outlog_rollback(tx);
@@ -53,48 +53,48 @@ static int read_noted(outlog *log, int64_t *noted, int64_t *last, outlog_err *er
     return got < 0 ? -1 : 0;
 }
 
-/* A log to which nobody speaks costs few writes: the cursor follows from afar. */
-static bool is_silent(outlog *log, int64_t noted, int64_t upto, struct ol_session_filter *look)
+/* Without messages the cursor follows in large steps only, which saves writes. */
+static bool has_no_messages(outlog *log, int64_t noted, int64_t upto, struct ol_session_scan *scan)
 {
-    enum { FAR = 2000 };
-    int64_t after = look->checked > noted ? look->checked : noted, said;
+    enum { CURSOR_LAG_MAX = 2000 };
+    int64_t after = scan->checked > noted ? scan->checked : noted, found;
     outlog_err err;
-    if (upto - noted > FAR ||
-        ol_store_number(log->conn, OL_Q_SESSIONS_SAID,
-                        OL_PARAMS(ol_value_int(after), ol_value_int(upto)), &said, &err) == 0)
+    if (upto - noted > CURSOR_LAG_MAX ||
+        ol_store_number(log->conn, OL_Q_SESSIONS_HAVE_MESSAGE,
+                        OL_PARAMS(ol_value_int(after), ol_value_int(upto)), &found, &err) == 0)
         return false;
     if (err.code != OUTLOG_NOT_FOUND)
         return false;
-    look->checked = upto;
+    scan->checked = upto;
     return true;
 }
 
-int ol_session_note(outlog *log, struct ol_session_filter *look, outlog_err *err)
+int ol_session_note(outlog *log, struct ol_session_scan *scan, outlog_err *err)
 {
-    enum { AT_A_TIME = 20000 };
+    enum { NOTE_EVENTS_MAX = 20000 };
     int64_t settled, noted = 0, last = 0;
     int result = 1;
 
     while (result > 0) {
         if (outlog_settled(log, &settled, err) < 0 || read_noted(log, &noted, &last, err) < 0)
             return -1;
-        if (noted >= settled || is_silent(log, noted, settled, look))
+        if (noted >= settled || has_no_messages(log, noted, settled, scan))
             break;
-        int64_t upto = settled - noted > AT_A_TIME ? noted + AT_A_TIME : settled;
-        result = move(log, noted, upto, err);
+        int64_t upto = settled - noted > NOTE_EVENTS_MAX ? noted + NOTE_EVENTS_MAX : settled;
+        result = move_cursor(log, noted, upto, err);
     }
-    int64_t after = look->seen > settled ? look->seen : settled;
+    int64_t after = scan->seen > settled ? scan->seen : settled;
     if (result < 0 || last <= after)
         return result < 0 ? -1 : 0;
-    look->seen = last;
-    return note(log, after, last, err);
+    scan->seen = last;
+    return note_range(log, after, last, err);
 }
 
 /* --- answering --- */
 
-static int names(outlog *log, enum ol_query_id query, const struct ol_value *params,
-                 void (*each)(void *user, const char *org_id, const char *key), void *user,
-                 outlog_err *err)
+static int list_names(outlog *log, enum ol_query_id query, const struct ol_value *params,
+                      void (*each)(void *user, const char *org_id, const char *key), void *user,
+                      outlog_err *err)
 {
     struct ol_rows rows;
     int more;
@@ -110,10 +110,10 @@ int ol_session_waiting(outlog *log, int limit,
                        void (*each)(void *user, const char *org_id, const char *key), void *user,
                        outlog_err *err)
 {
-    return names(log, OL_Q_SESSION_WAITING, OL_PARAMS(ol_value_int(limit)), each, user, err);
+    return list_names(log, OL_Q_SESSION_WAITING, OL_PARAMS(ol_value_int(limit)), each, user, err);
 }
 
-/* The event after what is done. */
+/* The event after the last answered one. */
 static int read_message(outlog *log, struct ol_arena *arena, struct ol_session_work *out,
                         outlog_err *err)
 {
@@ -133,9 +133,9 @@ static int read_message(outlog *log, struct ol_arena *arena, struct ol_session_w
         const char *text = ol_rows_copy(&rows, 2, arena, &failed);
         out->correlation_id = ol_rows_copy(&rows, 3, arena, &failed);
         if (text && ol_json_parse_wrapped(text, strlen(text), &payload, NULL) == 0) {
-            struct ol_json said = ol_json_get(&payload, "text");
+            struct ol_json content = ol_json_get(&payload, "text");
             struct ol_json request = ol_json_get(&payload, "requestId");
-            out->text = ol_json_string(&said, arena, NULL);
+            out->text = ol_json_string(&content, arena, NULL);
             out->request_id = ol_json_string(&request, arena, NULL);
         }
         out->is_message = out->is_message && out->text;
@@ -179,8 +179,8 @@ int ol_session_take(outlog *log, const char *owner, int64_t lease_us, const char
     return got <= 0 ? got : read_message(log, arena, out, err) < 0 ? -1 : 1;
 }
 
-static int changed(struct ol_conn *conn, enum ol_query_id query, const struct ol_value *params,
-                   outlog_err *err)
+static int change_rows(struct ol_conn *conn, enum ol_query_id query, const struct ol_value *params,
+                       outlog_err *err)
 {
     int64_t count = 0;
     return ol_store_exec(conn, query, params, &count, err) < 0 ? -1 : count > 0;
@@ -191,26 +191,27 @@ int ol_session_renew(outlog *log, const struct ol_session_work *work, int64_t le
 {
     return ol_log_ready(log, err) < 0
                ? -1
-               : changed(log->conn, OL_Q_SESSION_RENEW,
-                         OL_PARAMS(ol_value_text(work->org_id), ol_value_text(work->session_key),
-                                   ol_value_int(work->epoch), ol_value_int(lease_us)),
-                         err);
+               : change_rows(log->conn, OL_Q_SESSION_RENEW,
+                             OL_PARAMS(ol_value_text(work->org_id),
+                                       ol_value_text(work->session_key), ol_value_int(work->epoch),
+                                       ol_value_int(lease_us)),
+                             err);
 }
 
-static int advance(struct ol_conn *conn, const struct ol_session_work *work, const char *checkpoint,
-                   const char *error, outlog_err *err)
+static int advance_session(struct ol_conn *conn, const struct ol_session_work *work,
+                           const char *checkpoint, const char *error, outlog_err *err)
 {
-    return changed(conn, OL_Q_SESSION_ANSWERED,
-                   OL_PARAMS(ol_value_text(work->org_id), ol_value_text(work->session_key),
-                             ol_value_int(work->epoch), ol_value_int(work->seq),
-                             ol_value_text(checkpoint), ol_value_text(error)),
-                   err);
+    return change_rows(conn, OL_Q_SESSION_ANSWERED,
+                       OL_PARAMS(ol_value_text(work->org_id), ol_value_text(work->session_key),
+                                 ol_value_int(work->epoch), ol_value_int(work->seq),
+                                 ol_value_text(checkpoint), ol_value_text(error)),
+                       err);
 }
 
 int ol_session_pass(outlog *log, const struct ol_session_work *work, const char *error,
                     outlog_err *err)
 {
-    return ol_log_ready(log, err) < 0 ? -1 : advance(log->conn, work, NULL, error, err);
+    return ol_log_ready(log, err) < 0 ? -1 : advance_session(log->conn, work, NULL, error, err);
 }
 
 int ol_session_fail(outlog *log, const struct ol_session_work *work, const char *error,
@@ -218,33 +219,33 @@ int ol_session_fail(outlog *log, const struct ol_session_work *work, const char 
 {
     return ol_log_ready(log, err) < 0
                ? -1
-               : changed(log->conn, OL_Q_SESSION_FAILED,
-                         OL_PARAMS(ol_value_text(work->org_id), ol_value_text(work->session_key),
-                                   ol_value_int(work->epoch), ol_value_text(error),
-                                   ol_value_int(wait_us)),
-                         err);
+               : change_rows(log->conn, OL_Q_SESSION_FAILED,
+                             OL_PARAMS(ol_value_text(work->org_id),
+                                       ol_value_text(work->session_key), ol_value_int(work->epoch),
+                                       ol_value_text(error), ol_value_int(wait_us)),
+                             err);
 }
 
 int ol_session_release(outlog *log, const struct ol_session_work *work, outlog_err *err)
 {
     return ol_log_ready(log, err) < 0
                ? -1
-               : changed(log->conn, OL_Q_SESSION_RELEASE,
-                         OL_PARAMS(ol_value_text(work->org_id), ol_value_text(work->session_key),
-                                   ol_value_int(work->epoch)),
-                         err);
+               : change_rows(log->conn, OL_Q_SESSION_RELEASE,
+                             OL_PARAMS(ol_value_text(work->org_id),
+                                       ol_value_text(work->session_key), ol_value_int(work->epoch)),
+                             err);
 }
 
 /* --- the answer --- */
 
-struct answer {
+struct session_answer {
     char checkpoint_id[OL_SESSION_KEY_BYTES + 24], key[65];
     struct ol_buf spec;
 };
 
 /* SHA-256(checkpoint_id + type + payload), the payload without white space. */
-static void compose(const struct ol_session_work *work, const char *content, size_t bytes,
-                    struct answer *out)
+static void compose_answer(const struct ol_session_work *work, const char *content, size_t bytes,
+                           struct session_answer *out)
 {
     struct ol_buf text = {0};
     snprintf(out->checkpoint_id, sizeof out->checkpoint_id, "%s#%lld", work->session_key,
@@ -263,7 +264,7 @@ static void compose(const struct ol_session_work *work, const char *content, siz
 }
 
 static int store_answer(outlog_tx *tx, const struct ol_session_work *work,
-                        const struct answer *answer, outlog_err *err)
+                        const struct session_answer *answer, outlog_err *err)
 {
     return ol_session_effect_add(tx,
                                  &(struct ol_session_effect){.org_id = work->org_id,
@@ -281,16 +282,16 @@ static int store_answer(outlog_tx *tx, const struct ol_session_work *work,
 int ol_session_answer(outlog *log, const struct ol_session_work *work, const char *content,
                       size_t bytes, const char *checkpoint, outlog_err *err)
 {
-    struct answer answer = {0};
+    struct session_answer answer = {0};
     outlog_tx *tx = NULL;
     int result = -1;
 
-    compose(work, content, bytes, &answer);
+    compose_answer(work, content, bytes, &answer);
     if (answer.spec.failed) {
         ol_no_memory(err);
     } else if (outlog_begin(log, &tx, err) == 0) {
-        // The session first: whoever has its row decides whose answer counts (I2, I3).
-        result = advance(log->conn, work, checkpoint, NULL, err);
+        // The session's row first: its lock decides whose answer counts (I2, I3).
+        result = advance_session(log->conn, work, checkpoint, NULL, err);
         if (result > 0 && store_answer(tx, work, &answer, err) < 0)
             result = -1;
         if (result <= 0)
@@ -302,7 +303,7 @@ int ol_session_answer(outlog *log, const struct ol_session_work *work, const cha
     return result;
 }
 
-/* --- looking --- */
+/* --- listing --- */
 
 static void put_session(const struct ol_rows *rows, struct ol_buf *out)
 {
@@ -321,7 +322,7 @@ static void put_session(const struct ol_rows *rows, struct ol_buf *out)
     ol_buf_char(out, '}');
 }
 
-/* `after` is "<time> <session_key>" of the last one shown. */
+/* `after` is "<time> <session_key>" of the last one listed. */
 static int split_after(const char *after, struct ol_arena *arena, const char **at, const char **key,
                        outlog_err *err)
 {

@@ -1,10 +1,10 @@
-/* session.h: conversations: what was said is on the log, what is owed are effects (S-1 … S-6).
+/* session.h: conversations. Messages are events of the log, answers are effects (S-1 … S-7).
  *
- * I1  A user_message is stored before it is processed; its seq is its aggregate_seq.          (S-2)
- * I2  One message of a session is answered at a time, in order, by the daemon that has its lease;
- * an owner whose lease ran out cannot record an answer any more.                              (S-3)
+ * I1  A user_message is stored before it is processed; its seq is its aggregate_seq.         (S-2)
+ * I2  One message of a session is answered at a time, in order, by the daemon that has the
+ *     session's lease. An owner whose lease expired cannot record an answer.                 (S-3)
  * I3  A message has at most one answer: the effect with checkpoint_id `<session_key>#<seq>`. (S-4)
- * I4  An effect is PENDING until a client acknowledges it, and COMPLETED ever after. (S-5) */
+ * I4  An effect is PENDING until a client acknowledges it, then COMPLETED for good.       (S-5) */
 #ifndef OL_SESSIONS_SESSION_H
 #define OL_SESSIONS_SESSION_H
 
@@ -12,7 +12,7 @@
 #include "base/buf.h"
 #include "outlog.h"
 
-enum { OL_SESSION_KEY_BYTES = 256 }; /* what an aggregate_id holds, and its end */
+enum { OL_SESSION_KEY_BYTES = 256 }; /* the longest aggregate_id and its final NUL */
 enum { OL_SESSION_REQUEST_BYTES = 255 };
 
 #define OL_SESSION_KEY_RULE \
@@ -22,30 +22,29 @@ bool ol_session_key_is_valid(const char *key);
 /* The agent's part of a valid key, in the arena. */
 const char *ol_session_agent(const char *key, struct ol_arena *arena);
 
-/* An id for the event that a message becomes: the same for the same request of the same session
- * (dedupe.h). */
+/* An event id computed from the request: equal for equal requests of a session (dedupe.h). */
 void ol_session_message_id(const char *org_id, const char *key, const char *request_id,
                            char out[37]);
 
-/* A user_message as an event, in the arena, without an id of its own; the names are only lent to
- * it. */
+/* Make the event of a user_message, without an id. Its payload and actor are in the arena; org_id,
+ * key and request_id are borrowed. */
 int ol_session_message(const char *org_id, const char *key, const char *request_id,
                        const char *text, struct ol_arena *arena, struct outlog_new_event *out,
                        outlog_err *err);
 
-/* --- noting --- */
+/* --- finding messages --- */
 
-/* How far somebody has looked; {0} at first. */
-struct ol_session_filter {
-    int64_t checked; /* nothing was said from the cursor up to here */
-    int64_t seen;    /* of what is not settled */
+/* How far one caller of ol_session_note() has scanned the log; {0} at first. */
+struct ol_session_scan {
+    int64_t checked; /* there is no message from the shared cursor up to here */
+    int64_t seen;    /* the end of what was scanned beyond the settled horizon */
 };
 
-/* Go through what was said since the last time, by whatever door, and note for each session how far
- * it goes. The cursor of all moves with it, up to what is settled. What lies beyond, where a
- * transaction may be open in between, is noted too, so that nobody waits for it, and once more when
- * it is settled. */
-int ol_session_note(outlog *log, struct ol_session_filter *look, outlog_err *err);
+/* Scan the log for messages since the last time, no matter which interface appended them, and
+ * record each session's last seq. The shared cursor moves up to the settled horizon. Events beyond
+ * it, where another transaction may still be open, are recorded too, so that they need not wait for
+ * it, and once more when they are settled. */
+int ol_session_note(outlog *log, struct ol_session_scan *scan, outlog_err *err);
 
 /* --- answering --- */
 
@@ -55,47 +54,45 @@ struct ol_session_work {
     int tries;
     const char *checkpoint; /* JSON, or NULL */
     /* the message */
-    bool is_message; /* else an event of another type: nothing to answer */
+    bool is_message; /* false: an event of another type, with nothing to answer */
     char event_id[37];
     const char *request_id, *text, *correlation_id;
 };
 
-/* Sessions that wait; `each` gets the names, which are only lent. */
+/* Sessions with unanswered messages; `each` borrows the names. */
 int ol_session_waiting(outlog *log, int limit,
                        void (*each)(void *user, const char *org_id, const char *key), void *user,
                        outlog_err *err);
 
-/* Take a session and read its next message. 1, or 0 when there is nothing to do or another has it.
- */
+/* Take a session's lease and read its next message. 1, or 0: nothing to do, or it has an owner. */
 int ol_session_take(outlog *log, const char *owner, int64_t lease_us, const char *org_id,
                     const char *key, struct ol_arena *arena, struct ol_session_work *out,
                     outlog_err *err);
 
-/* Still ours for `lease_us` from now: 1, or 0 when it is not ours any more. */
+/* Extend the lease to `lease_us` from now. 1, or 0: the lease was lost. */
 int ol_session_renew(outlog *log, const struct ol_session_work *work, int64_t lease_us,
                      outlog_err *err);
 
 /* Store the answer: the effect and EFFECT_REQUESTED, the checkpoint (JSON, or NULL), and the
- * session's progress, in one transaction. 1, or 0 when it is not ours any more: nothing was stored.
- */
+ * session's progress, in one transaction. 1, or 0: the lease was lost and nothing was stored. */
 int ol_session_answer(outlog *log, const struct ol_session_work *work, const char *content,
                       size_t bytes, const char *checkpoint, outlog_err *err);
 
-/* Something a session is owed (S-7). */
+/* A new effect for a session's clients (S-7). */
 struct ol_session_effect {
     const char *org_id, *session_key;
-    const char *checkpoint_id; /* of an answer; else NULL */
+    const char *checkpoint_id; /* NULL: it is no answer */
     const char *effect_type, *spec;
     size_t spec_bytes;
     const char *idempotency_key;
     const char *correlation_id, *causation_id; /* either may be NULL */
 };
 
-/* Owe it: the effect and EFFECT_REQUESTED, in the caller's transaction. */
-int ol_session_effect_add(outlog_tx *tx, const struct ol_session_effect *debt, outlog_err *err);
+/* Store the effect and EFFECT_REQUESTED in the caller's transaction. */
+int ol_session_effect_add(outlog_tx *tx, const struct ol_session_effect *effect, outlog_err *err);
 
-/* The message has no answer (another type of event; an agent that failed for good, then `error`
- * says how): the session goes on. 1 or 0 as above. */
+/* The session continues without an answer: to an event of another type (`error` NULL), or because
+ * the agent failed for good with `error`. 1 or 0 as above. */
 int ol_session_pass(outlog *log, const struct ol_session_work *work, const char *error,
                     outlog_err *err);
 
@@ -103,7 +100,7 @@ int ol_session_pass(outlog *log, const struct ol_session_work *work, const char 
 int ol_session_fail(outlog *log, const struct ol_session_work *work, const char *error,
                     int64_t wait_us, outlog_err *err);
 
-/* Hand it back as it was. */
+/* Give the lease back and change nothing else. */
 int ol_session_release(outlog *log, const struct ol_session_work *work, outlog_err *err);
 
 /* --- delivering --- */
@@ -113,16 +110,22 @@ struct ol_pending_effect {
     const char *effect_type, *spec; /* send_message: {"content":…,"requestId":…,"isFinal":…} */
 };
 
-/* What is owed to a session after *after, 0 at first, in the order in which it was owed, whatever a
- * clock said: at most 200, and some MiB. *after moves to the last of them; *is_all: there is no
- * more. */
-int ol_session_effect_pending(outlog *log, const char *org_id, const char *key, int64_t *after,
-                              struct ol_arena *arena, struct ol_pending_effect **out, size_t *count,
-                              bool *is_all, outlog_err *err);
+/* Some effects that no client has acknowledged. */
+struct ol_effect_page {
+    int64_t after; /* the log position to read from; 0 at first. Moves to the last effect read. */
+    struct ol_pending_effect *effects;
+    size_t count;
+    bool is_last; /* there are no more */
+};
 
-/* Sessions that effects were stored for after that in the log, whatever a clock says, and those
- * whose effects were asked for again within the last `since_us`: asked_at says when, and is 0 for
- * the others. */
+/* Read the next page into the arena: at most 200 effects and some MiB, in the order of the log,
+ * which no clock changes. */
+int ol_session_effect_pending(outlog *log, const char *org_id, const char *key,
+                              struct ol_arena *arena, struct ol_effect_page *page, outlog_err *err);
+
+/* Sessions that got effects after log position `after`, no matter what a clock says, and those
+ * whose effects were requested again within the last `since_us`. asked_at is the time of that
+ * request, and 0 for the others. */
 int ol_session_effect_changed(outlog *log, int64_t after, int64_t since_us,
                               void (*each)(void *user, const char *org_id, const char *key,
                                            int64_t asked_at),
@@ -134,19 +137,26 @@ struct ol_session_failure {
     int64_t seq;
 };
 
-/* The newest of each session that was given up within the last `since_us`. */
+/* For each session the newest message that was given up within the last `since_us`. */
 int ol_session_effect_failed(outlog *log, int64_t since_us,
                              void (*each)(void *user, const struct ol_session_failure *failure),
                              void *user, outlog_err *err);
 
-/* The effect was sent to its sockets. */
-int ol_session_effect_attempted(outlog_tx *tx, const char *effect_id, outlog_err *err);
+/* The effect was sent to its sockets `count` times. */
+int ol_session_effect_attempted(outlog_tx *tx, const char *effect_id, int count, outlog_err *err);
 
-/* A client has it (I4). *first (may be NULL): it was not known before. */
-int ol_session_effect_ack(outlog *log, const char *org_id, const char *key, const char *effect_id,
-                          bool *first, outlog_err *err);
+/* An acknowledgement by a client. */
+struct ol_session_ack {
+    const char *org_id, *session_key, *effect_id;
+    int attempts;  /* how often it was sent and not yet counted: counted in the same transaction */
+    bool is_first; /* out: the effect was pending until now */
+};
 
-/* --- looking --- */
+/* Complete the effect (I4). An effect of another session or org, or one that is completed already,
+ * stays as it is. */
+int ol_session_effect_ack(outlog *log, struct ol_session_ack *ack, outlog_err *err);
+
+/* --- listing --- */
 
 /* {sessions:[…], next_after}; org_id and after may be NULL. */
 int ol_session_list(outlog *log, const char *org_id, const char *after, int limit,
@@ -164,7 +174,7 @@ int ol_session_ticket_make(outlog *log, const char *org_id, const char *key, int
                            char secret[OL_SESSION_TICKET_TEXT], int64_t *expires_at,
                            outlog_err *err);
 
-/* Use it up: 1 and the org, or 0 when it is none, used, over or of another session. */
+/* Use a ticket up. 1 and its org, or 0: unknown, used, expired, or of another session. */
 int ol_session_ticket_use(outlog *log, const char *secret, const char *key, struct ol_arena *arena,
                           const char **org_id, outlog_err *err);
 

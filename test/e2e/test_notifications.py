@@ -699,7 +699,7 @@ def test_n3_a_socket_gets_what_is_unread_and_then_each_notice_once(store, outlog
     with WebSocket(daemon.base, f"/v1/users/u-2/socket?org_id={ORG}") as socket:
         socket.receive()
         daemon.process.terminate()
-        with pytest.raises(AssertionError, match="the server goes"):
+        with pytest.raises(AssertionError, match="the server is stopping"):
             socket.receive()
 
 

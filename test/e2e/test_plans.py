@@ -450,14 +450,14 @@ def talked_store(store, outlog):
 SINCE, RANGE = {"since_us": 5_000_000}, {"after": 10 * TALKS, "upto": 10 * TALKS + 9}
 
 
-@pytest.mark.parametrize("query, asked", [("sessions_owed", {"after": 10 * TALKS + 1, **SINCE}), ("sessions_failed", SINCE), ("sessions_said", RANGE),
+@pytest.mark.parametrize("query, asked", [("sessions_changed", {"after": 10 * TALKS + 1, **SINCE}), ("sessions_failed", SINCE), ("sessions_have_message", RANGE),
                                           ("sessions_note", RANGE)])
 def test_s5_a_look_for_news_of_sessions_costs_what_is_new(talked_store, query, asked):
     for rows, looked, plan in looks_of(talked_store, query, asked):
         assert rows == 0 and looked <= 5, (looked, plan)
 
 
-@pytest.mark.parametrize("query, asked", [("session_owed", {"after": 0}), ("session_owed", {"after": TALKS + 2}),
+@pytest.mark.parametrize("query, asked", [("session_pending_effects", {"after": 0}), ("session_pending_effects", {"after": TALKS + 2}),
                                           ("session_effects", {"limit": 100}),
                                           ("session_effects", {"limit": 100, "status": "PENDING", "after": uuid_of(TALKS + 1)})])
 def test_s5_what_a_session_is_owed_is_read_in_order_by_its_index(talked_store, query, asked):

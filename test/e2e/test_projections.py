@@ -768,7 +768,7 @@ def test_p2_a_projection_that_is_no_longer_declared_leaves_its_tables(store, out
 def test_the_command_reports_what_is_wrong(sqlite_store, outlog):
     for args, status, message in (
             (("projections", "dance"), 2, "takes run"), (("projections", "skip", "x"), 2, "usage"),
-            (("projections", "skip", "x", "abc"), 2, "no event_id"), (("projections", "rebuild", "x"), 1, "[not_found]"),
+            (("projections", "skip", "x", "abc"), 2, "not an event_id"), (("projections", "rebuild", "x"), 1, "[not_found]"),
             (("projections", "run", "--lease", "1"), 2, "--lease is a span")):
         done = outlog.run(*args, check=False)
         assert done.returncode == status and message in done.stderr, done

@@ -48,11 +48,11 @@ def test_s4_an_answer_that_is_not_whole_is_none(serve, chat, agent, configure):
         "undone": ({"type": "http", "url": agent(words(["half ", None]), style="openai").url}, "without [DONE]"),
         "overloaded": ({"type": "http", "url": agent(words(["half ", {"error": {"message": "overloaded"}}]),
                                                      style="openai").url}, "the agent says: overloaded"),
-        "cut": ({"type": "http", "url": agent(words(["half ", None]), style="chunked").url}, "cannot be heard"),
+        "cut": ({"type": "http", "url": agent(words(["half ", None]), style="chunked").url}, "no answer from the agent"),
         "stuck": ({"type": "http", "url": agent(words(["half ", 60])).url, "timeout": "1s"}, "did not end in time"),
         "refuses": ({"type": "http", "url": agent(words(503)).url}, "HTTP 503"),
         "absent": ({"type": "exec", "command": ["/nowhere/at/all"]}, "cannot start"),
-        "unplugged": ({"type": "http", "url": "http://127.0.0.1:9/"}, "cannot be heard")}
+        "unplugged": ({"type": "http", "url": "http://127.0.0.1:9/"}, "no answer from the agent")}
     configure(**{name: {**settings, "tries": 1} for name, (settings, _) in agents.items()})
     server = serve()
     sockets = {name: chat(server, f"u:{name}:t") for name in agents}

@@ -1,7 +1,8 @@
--- Live sessions: what asks for the last number of an aggregate, which its index tells.
+-- Live sessions: queries that need the last seq of an aggregate, from its index.
 
 -- name: session_ready(org_id, session_key)
--- A look before the write: most hints come too late. The head knows what was said a moment ago.
+-- A read before the write, because most hints come too late. The last seq includes the newest
+-- message.
 select 1 from (select max(aggregate_seq) as aggregate_seq from outlog_events
                 where aggregate_id = :session_key and aggregate_type = 'session' and coalesce(org_id, '') = :org_id) h
   left join outlog_sessions s on s.org_id = :org_id and s.session_key = :session_key
@@ -10,7 +11,7 @@ select 1 from (select max(aggregate_seq) as aggregate_seq from outlog_events
    and (s.retry_at is null or s.retry_at <= outlog_after(0))
 
 -- name: session_take(org_id, session_key, owner, lease_us)
--- Only after session_ready: there is something to answer, so one that has no row yet gets it here.
+-- Only after session_ready: there is a message to answer, so a session without a row gets one here.
 insert into outlog_sessions as s (org_id, session_key, last_seq, owner, epoch, lease_until)
 select :org_id, :session_key, coalesce((select max(aggregate_seq) from outlog_events
         where aggregate_id = :session_key and aggregate_type = 'session' and coalesce(org_id, '') = :org_id), 0),

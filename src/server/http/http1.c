@@ -157,10 +157,10 @@ static int on_headers(llhttp_t *parser)
  * always accepted: the number of connections limits them. */
 static int count_body(struct ol_http1 *http, struct ol_request *request)
 {
-    size_t more = request->body.capacity - request->held_bytes;
-    request->held_in = &http->handler->held_bytes;
-    request->held_bytes += more;
-    size_t all = atomic_fetch_add(request->held_in, more) + more;
+    size_t more = request->body.capacity - request->body_memory.bytes;
+    request->body_memory.total = &http->handler->held_bytes;
+    request->body_memory.bytes += more;
+    size_t all = atomic_fetch_add(request->body_memory.total, more) + more;
     return all > http->handler->limits.bodies_bytes && request->body.bytes > SMALL_BODY_BYTES
                ? reject_request(http, 503, "too many large bodies at a time; nothing was stored")
                : 0;

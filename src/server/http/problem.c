@@ -1,4 +1,4 @@
-/* problem.c: errors as RFC 9457 says them. */
+/* problem.c: errors as RFC 9457 problem objects. */
 #include "server/http/request.h"
 
 #include "base/err.h"
@@ -10,7 +10,7 @@
 struct problem {
     int status;
     const char *code, *detail, *pointer;
-    const outlog_err *err; /* NULL: none of the library's */
+    const outlog_err *err; /* NULL: it is not an error of the library */
 };
 
 /* sequence_conflict becomes "Sequence conflict". */
@@ -26,7 +26,8 @@ static void put_title(const char *code, struct ol_buf *out)
     ol_buf_json_text(out, title);
 }
 
-static void put(const struct ol_request *request, const struct problem *problem, struct ol_buf *out)
+static void put_problem(const struct ol_request *request, const struct problem *problem,
+                        struct ol_buf *out)
 {
     const outlog_err *err = problem->err;
 
@@ -52,9 +53,10 @@ static void put(const struct ol_request *request, const struct problem *problem,
     ol_buf_text(out, "]}");
 }
 
-static enum ol_handler_result answer(struct ol_request *request, const struct problem *problem)
+static enum ol_handler_result answer_problem(struct ol_request *request,
+                                             const struct problem *problem)
 {
-    put(request, problem, ol_request_reply(request, problem->status));
+    put_problem(request, problem, ol_request_reply(request, problem->status));
     ol_problem_head(request, problem->status);
     return OL_HANDLER_ANSWERED;
 }
@@ -69,7 +71,7 @@ void ol_problem_head(struct ol_request *request, int status)
         ol_request_add(request, "www-authenticate", "Bearer");
 }
 
-static struct problem of_error(const outlog_err *err)
+static struct problem make_problem(const outlog_err *err)
 {
     bool is_forbidden = err->code == OUTLOG_OK; // see OL_FORBIDDEN
     return (struct problem){.status = is_forbidden ? 403 : ol_err_http_status(err->code),
@@ -81,14 +83,14 @@ static struct problem of_error(const outlog_err *err)
 
 enum ol_handler_result ol_problem(struct ol_request *request, const outlog_err *err)
 {
-    struct problem problem = of_error(err);
-    return answer(request, &problem);
+    struct problem problem = make_problem(err);
+    return answer_problem(request, &problem);
 }
 
 int ol_problem_json(const struct ol_request *request, const outlog_err *err, struct ol_buf *out)
 {
-    struct problem problem = of_error(err);
-    put(request, &problem, out);
+    struct problem problem = make_problem(err);
+    put_problem(request, &problem, out);
     return problem.status;
 }
 
@@ -102,5 +104,5 @@ enum ol_handler_result ol_problem_say(struct ol_request *request, int status, co
     vsnprintf(detail, sizeof detail, format, args);
     va_end(args);
     struct problem problem = {.status = status, .code = code, .detail = detail};
-    return answer(request, &problem);
+    return answer_problem(request, &problem);
 }

@@ -1,4 +1,4 @@
-/* request.c: reading what was asked, writing what is answered. */
+/* request.c: readers of headers, parameters and JSON bodies; writers of the answer. */
 #include "server/http/request.h"
 
 #include "base/clock.h"
@@ -13,6 +13,7 @@ struct ol_request *ol_request_new(struct ol_server *server)
 {
     struct ol_request *request = calloc(1, sizeof *request);
     if (request) {
+        request->job.type = OL_JOB_REQUEST;
         request->server = server;
         request->began_at = ol_clock_boot_us();
     }
@@ -23,8 +24,8 @@ void ol_request_free(struct ol_request *request)
 {
     if (!request)
         return;
-    if (request->held_in)
-        atomic_fetch_sub(request->held_in, request->held_bytes);
+    if (request->body_memory.total)
+        atomic_fetch_sub(request->body_memory.total, request->body_memory.bytes);
     ol_buf_clear(&request->body);
     ol_buf_clear(&request->extra);
     ol_buf_clear(&request->reply);
@@ -35,7 +36,7 @@ void ol_request_free(struct ol_request *request)
 
 /* --- what was asked --- */
 
-static const char *find(const struct ol_pair *pairs, size_t count, const char *name)
+static const char *find_pair(const struct ol_pair *pairs, size_t count, const char *name)
 {
     for (size_t i = 0; i < count; i++)
         if (strcmp(pairs[i].name, name) == 0)
@@ -45,15 +46,15 @@ static const char *find(const struct ol_pair *pairs, size_t count, const char *n
 
 const char *ol_request_header(const struct ol_request *request, const char *name)
 {
-    return find(request->headers, request->header_count, name);
+    return find_pair(request->headers, request->header_count, name);
 }
 
 const char *ol_request_param(const struct ol_request *request, const char *name)
 {
-    return find(request->params, request->param_count, name);
+    return find_pair(request->params, request->param_count, name);
 }
 
-int ol_request_number(struct ol_request *request, const char *name, int64_t least, int64_t most,
+int ol_request_number(struct ol_request *request, const char *name, int64_t min, int64_t max,
                       int64_t fallback, int64_t *out)
 {
     const char *text = ol_request_param(request, name);
@@ -63,18 +64,18 @@ int ol_request_number(struct ol_request *request, const char *name, int64_t leas
     if (!text)
         return 0;
     long long number = strtoll(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || strlen(text) > 18 || number < least) {
+    if (*text < '0' || *text > '9' || *end || strlen(text) > 18 || number < min) {
         ol_problem_say(request, 400, "invalid_field",
-                       "%s is a whole number from %lld to %lld, not '%.40s'", name,
-                       (long long)least, (long long)most, text);
+                       "%s is a whole number from %lld to %lld, not '%.40s'", name, (long long)min,
+                       (long long)max, text);
         return -1;
     }
-    *out = number > most ? most : number;
+    *out = number > max ? max : number;
     return 0;
 }
 
-int ol_request_wait(struct ol_request *request, const char *name, int64_t most_s,
-                    int64_t fallback_s, int64_t *out_us)
+int ol_request_wait(struct ol_request *request, const char *name, int64_t max_s, int64_t fallback_s,
+                    int64_t *out_us)
 {
     const char *text = ol_request_param(request, name);
     char seconds[32];
@@ -87,11 +88,11 @@ int ol_request_wait(struct ol_request *request, const char *name, int64_t most_s
         ol_problem_say(
             request, 400, "invalid_field",
             "%s is a number of seconds, at most %lld, or a span such as 200ms, not '%.40s'", name,
-            (long long)most_s, text);
+            (long long)max_s, text);
         return -1;
     }
-    if (*out_us > most_s * 1000000)
-        *out_us = most_s * 1000000;
+    if (*out_us > max_s * 1000000)
+        *out_us = max_s * 1000000;
     return 0;
 }
 
@@ -127,7 +128,7 @@ int ol_request_member_time(struct ol_request *request, const struct ol_json *obj
                : 0;
 }
 
-static bool is_allowed(const struct ol_json *key, const char *const *allowed)
+static bool is_allowed_key(const struct ol_json *key, const char *const *allowed)
 {
     for (; *allowed; allowed++)
         if (ol_json_equals(key, *allowed))
@@ -151,7 +152,7 @@ int ol_request_object(struct ol_request *request, const char *const *allowed, st
         return -1;
     }
     while (allowed && ol_json_next(out, &it))
-        if (!is_allowed(&it.key, allowed)) {
+        if (!is_allowed_key(&it.key, allowed)) {
             const char *name = ol_json_string(&it.key, &request->arena, NULL);
             ol_fail_at(&err, OUTLOG_UNKNOWN_FIELD, "", "there is no field '%.60s' here",
                        name ? name : "?");

@@ -29,7 +29,7 @@ static void begin_span(struct ol_request *request, const char *parent)
              trace_id, (unsigned long long)id[2], parent ? parent + 53 : "01");
     snprintf(request->span.parent_id, sizeof request->span.parent_id, "%.16s",
              parent ? parent + 36 : "");
-    request->span.is_told = true;
+    request->span.is_exported = true;
 }
 
 const char *ol_request_span_traceparent(struct ol_request *request, const char *correlation_id)
@@ -53,7 +53,7 @@ void ol_request_span_end(const struct ol_request *request)
 {
     struct ol_span span = {.name = "append", .kind = OL_SPAN_SERVER, .status = request->status};
 
-    if (!request->span.is_told)
+    if (!request->span.is_exported)
         return;
     span.end_us = ol_clock_wall_us();
     span.start_us = span.end_us - (ol_clock_boot_us() - request->began_at);

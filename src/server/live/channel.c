@@ -1,4 +1,4 @@
-/* channel.c: rooms, seats, and the way of a load. */
+/* channel.c: the table of channels, their subscribers, loads and polls. */
 #include "server/live/channel.h"
 
 #include "base/clock.h"
@@ -10,100 +10,113 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- rooms --- */
+/* --- the table --- */
 
-static struct ol_channel **bucket_of(struct ol_channels *hall, const char *org_id, const char *name)
+static struct ol_channel **find_bucket(struct ol_channels *channels, const char *org_id,
+                                       const char *name)
 {
-    uint64_t hash = 14695981039346656037u;
+    uint64_t hash = 14695981039346656037u; // FNV-1a
     for (const char *text = org_id; text; text = text == org_id ? name : NULL)
         for (const char *c = text; *c; c++)
             hash = (hash ^ (unsigned char)*c) * 1099511628211u;
-    return &hall->buckets[hash % OL_CHANNELS_BUCKETS];
+    return &channels->buckets[hash % OL_CHANNELS_BUCKETS];
 }
 
-struct ol_channel *ol_channels_find(struct ol_channels *hall, const char *org_id, const char *name)
+struct ol_channel *ol_channels_find(struct ol_channels *channels, const char *org_id,
+                                    const char *name)
 {
-    struct ol_channel *room = *bucket_of(hall, org_id, name);
-    while (room && (strcmp(room->name, name) != 0 || strcmp(room->org_id, org_id) != 0))
-        room = room->next;
-    return room;
+    struct ol_channel *channel = *find_bucket(channels, org_id, name);
+    while (channel && (strcmp(channel->name, name) != 0 || strcmp(channel->org_id, org_id) != 0))
+        channel = channel->next;
+    return channel;
 }
 
-static void free_room(struct ol_channel *room)
+static void free_channel(struct ol_channel *channel)
 {
-    if (room->hall->user->forget)
-        room->hall->user->forget(room);
-    free(room->org_id);
-    free(room->name);
-    free(room->place);
-    free(room);
+    if (channel->channels->handler->clear)
+        channel->channels->handler->clear(channel);
+    free(channel->org_id);
+    free(channel->name);
+    free(channel);
 }
 
-static struct ol_channel *find_or_make(struct ol_channels *hall, const char *org_id,
+static struct ol_channel *find_or_make(struct ol_channels *channels, const char *org_id,
                                        const char *name)
 {
-    struct ol_channel *room = ol_channels_find(hall, org_id, name);
-    if (room || !(room = calloc(1, sizeof *room)))
-        return room;
-    *room = (struct ol_channel){.hall = hall, .org_id = strdup(org_id), .name = strdup(name)};
-    if (!room->org_id || !room->name) {
-        free_room(room);
+    struct ol_channel *channel = ol_channels_find(channels, org_id, name);
+    if (channel || !(channel = calloc(1, channels->handler->channel_bytes)))
+        return channel;
+    channel->channels = channels;
+    channel->org_id = strdup(org_id);
+    channel->name = strdup(name);
+    if (!channel->org_id || !channel->name) {
+        free_channel(channel);
         return NULL;
     }
-    struct ol_channel **bucket = bucket_of(hall, org_id, name);
-    room->next = *bucket;
-    *bucket = room;
-    return room;
+    struct ol_channel **bucket = find_bucket(channels, org_id, name);
+    channel->next = *bucket;
+    *bucket = channel;
+    return channel;
+}
+
+void ol_channels_each(struct ol_channels *channels, void (*each)(struct ol_channel *channel))
+{
+    for (size_t i = 0; i < OL_CHANNELS_BUCKETS; i++)
+        for (struct ol_channel *channel = channels->buckets[i], *next; channel; channel = next) {
+            next = channel->next;
+            each(channel);
+        }
 }
 
 /* H1 */
-static void close_if_empty(struct ol_channel *room)
+static void free_if_unused(struct ol_channel *channel)
 {
-    if (room->seats || room->is_loading || room->is_opening || room->on_the_way)
+    if (channel->subscribers || channel->references)
         return;
-    struct ol_channel **link = bucket_of(room->hall, room->org_id, room->name);
-    while (*link != room)
+    struct ol_channel **link = find_bucket(channel->channels, channel->org_id, channel->name);
+    while (*link != channel)
         link = &(*link)->next;
-    *link = room->next;
-    free_room(room);
+    *link = channel->next;
+    free_channel(channel);
 }
 
-void ol_channel_retain(struct ol_channel *room)
+void ol_channel_retain(struct ol_channel *channel)
 {
-    room->on_the_way++;
+    channel->references++;
 }
 
-void ol_channel_release(struct ol_channel *room)
+void ol_channel_release(struct ol_channel *channel)
 {
-    room->on_the_way--;
-    close_if_empty(room);
+    channel->references--;
+    free_if_unused(channel);
 }
 
-/* --- seats --- */
+/* --- subscribers --- */
 
-struct ol_sent_entry *ol_subscriber_find_sent(const struct ol_subscriber *seat, const char *id)
+struct ol_sent_entry *ol_subscriber_find_sent(const struct ol_subscriber *subscriber,
+                                              const char *id)
 {
-    struct ol_sent_entry *sent = seat->sent;
+    struct ol_sent_entry *sent = subscriber->sent;
     while (sent && strcmp(sent->id, id) != 0)
         sent = sent->next;
     return sent;
 }
 
-struct ol_sent_entry *ol_subscriber_add_sent(struct ol_subscriber *seat, const char *id)
+struct ol_sent_entry *ol_subscriber_add_sent(struct ol_subscriber *subscriber, const char *id)
 {
     struct ol_sent_entry *sent = calloc(1, sizeof *sent);
     if (!sent)
         return NULL;
     memcpy(sent->id, id, sizeof sent->id);
     sent->is_seen = true;
-    sent->next = seat->sent;
-    seat->sent = sent;
+    sent->next = subscriber->sent;
+    subscriber->sent = sent;
     return sent;
 }
 
-void ol_subscriber_prune_sent(struct ol_subscriber *seat)
+void ol_subscriber_prune_sent(struct ol_subscriber *subscriber)
 {
-    for (struct ol_sent_entry **link = &seat->sent; *link;) {
+    for (struct ol_sent_entry **link = &subscriber->sent; *link;) {
         struct ol_sent_entry *sent = *link;
         if (sent->is_seen) {
             sent->is_seen = false;
@@ -115,300 +128,277 @@ void ol_subscriber_prune_sent(struct ol_subscriber *seat)
     }
 }
 
-struct ol_subscriber *ol_channel_subscriber(const struct ol_channel *room, uint64_t number)
+struct ol_subscriber *ol_channel_subscriber(const struct ol_channel *channel, uint64_t id)
 {
-    struct ol_subscriber *seat = room->seats;
-    while (seat && seat->number != number)
-        seat = seat->next;
-    return seat;
+    struct ol_subscriber *subscriber = channel->subscribers;
+    while (subscriber && subscriber->id != id)
+        subscriber = subscriber->next;
+    return subscriber;
 }
 
-struct ol_subscriber *ol_channels_subscriber(struct ol_channels *hall, const char *org_id,
-                                             const char *name, uint64_t number)
+void ol_subscriber_begin(struct ol_subscriber *subscriber)
 {
-    const struct ol_channel *room = ol_channels_find(hall, org_id, name);
-    return room ? ol_channel_subscriber(room, number) : NULL;
+    if (++subscriber->pending == OL_SUBSCRIBER_PENDING_MAX)
+        ol_websocket_hold(subscriber->socket, true);
 }
 
-void ol_subscriber_begin(struct ol_subscriber *seat)
+void ol_subscriber_finish(struct ol_subscriber *subscriber)
 {
-    if (++seat->waiting == OL_SUBSCRIBER_PENDING_MAX)
-        ol_websocket_hold(seat->socket, true);
+    if (--subscriber->pending == OL_SUBSCRIBER_PENDING_MAX / 2)
+        ol_websocket_hold(subscriber->socket, false);
 }
 
-void ol_subscriber_finish(struct ol_subscriber *seat)
+void ol_subscriber_refuse(struct ol_subscriber *subscriber, const char *frame, size_t bytes)
 {
-    if (--seat->waiting == OL_SUBSCRIBER_PENDING_MAX / 2)
-        ol_websocket_hold(seat->socket, false);
+    if (ol_websocket_send(subscriber->socket, frame, bytes) &&
+        ++subscriber->errors > OL_SUBSCRIBER_ERRORS_MAX)
+        ol_websocket_close(subscriber->socket, 1008, "too many bad frames");
 }
 
-static void leave(struct ol_subscriber *seat)
+static void remove_subscriber(struct ol_subscriber *subscriber)
 {
-    struct ol_channel *room = seat->room;
-    struct ol_subscriber **link = &room->seats;
+    struct ol_channel *channel = subscriber->channel;
+    struct ol_subscriber **link = &channel->subscribers;
 
-    while (*link != seat)
+    while (*link != subscriber)
         link = &(*link)->next;
-    *link = seat->next;
-    room->hall->seat_count--;
-    ol_subscriber_prune_sent(seat);
-    ol_subscriber_prune_sent(seat); // the second time nothing was seen
-    free(seat);
-    close_if_empty(room);
+    *link = subscriber->next;
+    channel->channels->subscriber_count--;
+    ol_subscriber_prune_sent(subscriber);
+    ol_subscriber_prune_sent(subscriber); // the second call finds nothing seen
+    free(subscriber);
+    free_if_unused(channel);
 }
 
 void ol_channels_on_close(struct ol_websocket *socket)
 {
-    leave(ol_websocket_owner(socket));
+    remove_subscriber(ol_websocket_owner(socket));
 }
 
-void ol_channels_subscribe(struct ol_channels *hall, struct ol_request *request, const char *org_id,
-                           const char *name)
+static struct ol_subscriber *add_subscriber(struct ol_channel *channel,
+                                            const struct ol_identity *who)
 {
-    struct ol_channel *room = find_or_make(hall, org_id, name);
-    struct ol_subscriber *seat = room ? calloc(1, sizeof *seat) : NULL;
+    struct ol_channels *channels = channel->channels;
+    struct ol_subscriber *subscriber = calloc(1, sizeof *subscriber);
+    if (!subscriber)
+        return NULL;
+    *subscriber = (struct ol_subscriber){.next = channel->subscribers,
+                                         .channel = channel,
+                                         .id = ++channels->last_id,
+                                         .who = *who,
+                                         .is_new = true};
+    subscriber->who.org_id = NULL; // it is in the request's memory
+    channel->subscribers = subscriber;
+    if (!channels->subscriber_count++) { // the first after a time without polls
+        channels->polled_at = ol_clock_boot_us();
+        channels->position = -1;
+    }
+    return subscriber;
+}
 
-    if (!seat) {
-        if (room)
-            close_if_empty(room);
+void ol_channels_subscribe(struct ol_channels *channels, struct ol_request *request,
+                           const char *org_id, const char *name)
+{
+    struct ol_channel *channel = find_or_make(channels, org_id, name);
+    struct ol_subscriber *subscriber = NULL;
+
+    if (channel) {
+        ol_channel_retain(channel); // the socket may close before this returns
+        subscriber = add_subscriber(channel, &request->who);
+    }
+    if (!subscriber) {
         ol_problem_say(request, 503, "no_memory", "out of memory");
         ol_http1_answer(request);
+    } else {
+        int opened =
+            ol_websocket_open(request, &channels->handler->socket, subscriber, &subscriber->socket);
+        if (opened < 0)
+            remove_subscriber(subscriber); // else it is removed when the socket closes
+        if (opened > 0)
+            ol_channel_load(channel);
+    }
+    if (channel)
+        ol_channel_release(channel);
+}
+
+/* --- jobs --- */
+
+void *ol_channel_job_new(struct ol_channel *channel, size_t bytes, enum ol_job_type type,
+                         bool (*run)(struct ol_job *job))
+{
+    struct ol_channel_job *job = calloc(1, bytes);
+    if (!job)
+        return NULL;
+    job->job.type = type;
+    job->job.run = run;
+    job->channel = channel;
+    ol_channel_retain(channel);
+    return job;
+}
+
+void ol_channel_job_free(struct ol_channel_job *job)
+{
+    if (!job)
         return;
-    }
-    *seat = (struct ol_subscriber){.next = room->seats,
-                                   .room = room,
-                                   .number = ++hall->numbers,
-                                   .who = request->who,
-                                   .is_new = true};
-    seat->who.org_id = NULL; // lives in the request
-    room->seats = seat;
-    if (!hall->seat_count) { // nobody listened before
-        hall->looked_at = ol_clock_boot_us();
-        hall->place = -1;
-    }
-    hall->seat_count++;
-    room->is_opening = true; // keeps the room while the socket may already close
-    int opened = ol_websocket_open(request, &hall->user->socket, seat, &seat->socket);
-    if (opened < 0)
-        leave(seat); // else it is gone when the socket is
-    room->is_opening = false;
-    if (opened > 0)
-        ol_channel_deliver(room);
-    else
-        close_if_empty(room);
+    struct ol_channel *channel = job->channel;
+    struct ol_subscriber *subscriber =
+        job->subscriber_id ? ol_channel_subscriber(channel, job->subscriber_id) : NULL;
+    if (subscriber)
+        ol_subscriber_finish(subscriber);
+    ol_arena_clear(&job->arena);
+    free(job);
+    ol_channel_release(channel);
+}
+
+bool ol_channel_job_submit(struct ol_channel_job *job)
+{
+    if (job && ol_worker_pool_submit(job->channel->channels->server->workers, &job->job))
+        return true;
+    ol_channel_job_free(job);
+    return false;
+}
+
+bool ol_channel_job_submit_frame(struct ol_channel_job *job, struct ol_subscriber *subscriber)
+{
+    job->subscriber_id = subscriber->id;
+    ol_subscriber_begin(subscriber);
+    return ol_channel_job_submit(job);
 }
 
 /* --- loads (H2) --- */
 
-struct ol_request *ol_channel_job(struct ol_channel *room, size_t bytes,
-                                  enum ol_handler_result (*job)(struct ol_request *request),
-                                  void (*done)(struct ol_request *request))
+void ol_channel_load(struct ol_channel *channel)
 {
-    struct ol_request *request = ol_request_new(room->hall->server);
-    struct ol_channel_load *visit = request ? ol_arena_alloc(&request->arena, bytes) : NULL;
-    if (visit) {
-        visit->hall = room->hall;
-        visit->org_id = ol_arena_copy(&request->arena, room->org_id, strlen(room->org_id));
-        visit->name = ol_arena_copy(&request->arena, room->name, strlen(room->name));
+    if (channel->is_loading) {
+        channel->load_again = true;
+        return;
     }
-    if (!visit || !visit->org_id || !visit->name) {
-        ol_request_free(request);
-        return NULL;
-    }
-    request->owner = visit;
-    request->job = job;
-    request->done = done;
-    return request;
+    channel->is_loading = channel->channels->handler->start_load(channel);
+    if (!channel->is_loading)
+        channel->due_at = ol_clock_boot_us() + OL_CHANNELS_POLL_US; // the sweep tries again
 }
 
-bool ol_channels_submit(struct ol_channels *hall, struct ol_request *request)
+void ol_channel_end_load(struct ol_channel *channel)
 {
-    if (request && ol_worker_pool_submit(hall->server->clerks, request))
-        return true;
-    ol_request_free(request);
+    bool is_more = channel->load_again || channel->has_next_page;
+    channel->is_loading = false;
+    channel->load_again = channel->load_again && channel->has_next_page; // after the last page
+    if (is_more && channel->subscribers)
+        ol_channel_load(channel);
+}
+
+/* --- polls --- */
+
+void ol_channel_poll_add(struct ol_channel_poll *poll, const char *org_id, const char *name,
+                         int64_t version, const char *frame)
+{
+    ol_buf_add(&poll->changes, &version, sizeof version);
+    ol_buf_add(&poll->changes, org_id, strlen(org_id) + 1);
+    ol_buf_add(&poll->changes, name, strlen(name) + 1);
+    ol_buf_add(&poll->changes, frame ? frame : "", frame ? strlen(frame) + 1 : 1);
+}
+
+bool ol_channel_poll_next(struct ol_channel_poll *poll, struct ol_channel_change *out)
+{
+    const struct ol_buf *changes = &poll->changes;
+    while (poll->read < changes->bytes && !changes->failed) {
+        const char *at = changes->data + poll->read;
+        memcpy(&out->version, at, sizeof out->version);
+        const char *org_id = at + sizeof out->version, *name = org_id + strlen(org_id) + 1;
+        const char *frame = name + strlen(name) + 1;
+        poll->read = (size_t)(frame + strlen(frame) + 1 - changes->data);
+        out->frame = *frame ? frame : NULL;
+        out->channel = ol_channels_find(poll->channels, org_id, name);
+        if (out->channel && out->channel->subscribers)
+            return true;
+    }
     return false;
 }
 
-static void loaded(struct ol_request *request)
+void ol_channel_poll_end(struct ol_channel_poll *poll)
 {
-    const struct ol_channel_load *visit = request->owner;
-    struct ol_channels *hall = visit->hall;
-    struct ol_channel *room = ol_channels_find(hall, visit->org_id, visit->name);
-
-    bool is_kept = hall->user->serve(room, request); // it is there: is_loading holds it
-    room->is_loading = false;
-    bool again = room->wants_again || room->is_midway;
-    room->wants_again = room->wants_again && room->is_midway; // from the beginning, after the end
-    if (again && room->seats)
-        ol_channel_deliver(room);
-    else
-        close_if_empty(room);
-    if (!is_kept)
-        ol_request_free(request);
+    struct ol_channels *channels = poll->channels;
+    channels->is_polling = false;
+    if (poll->job.result == 0 && !poll->changes.failed) {
+        channels->polled_at = poll->started_at;
+        channels->position = poll->position;
+    }
+    ol_buf_clear(&poll->changes);
+    free(poll);
 }
 
-void ol_channel_deliver(struct ol_channel *room)
+static void start_poll(struct ol_channels *channels, int64_t now)
 {
-    struct ol_channels *hall = room->hall;
-    if (room->is_loading) {
-        room->wants_again = true;
+    struct ol_channel_poll *poll = calloc(1, sizeof *poll);
+    channels->poll_at = now + OL_CHANNELS_POLL_US;
+    if (!poll)
         return;
+    poll->job.type = channels->handler->poll_type;
+    poll->job.run = channels->handler->poll;
+    poll->channels = channels;
+    poll->since = channels->polled_at;
+    poll->position = channels->position;
+    poll->started_at = now;
+    channels->is_polling = ol_worker_pool_submit(channels->server->workers, &poll->job);
+    if (!channels->is_polling)
+        free(poll);
+}
+
+static void sweep_channel(struct ol_channel *channel)
+{
+    ol_channel_retain(channel);
+    if (channel->due_at && ol_clock_boot_us() >= channel->due_at && channel->subscribers)
+        ol_channel_load(channel);
+    for (struct ol_subscriber *subscriber = channel->subscribers, *next; subscriber;
+         subscriber = next) {
+        next = subscriber->next;
+        if (subscriber->who.token_id[0] &&
+            !ol_auth_is_valid(channel->channels->server->auth, &subscriber->who))
+            ol_websocket_close(subscriber->socket, 1008, "the token was revoked");
     }
-    struct ol_request *request =
-        ol_channel_job(room, hall->user->visit_bytes, hall->user->load, loaded);
-    if (request && hall->user->prepare)
-        hall->user->prepare(room, request->owner);
-    room->is_loading = ol_channels_submit(hall, request);
-    if (!room->is_loading)
-        room->due_at = ol_clock_boot_us() + OL_CHANNELS_POLL_US; // the sweep tries again
+    ol_channel_release(channel);
 }
 
-/* --- looking around --- */
-
-/* `each` may be the end of a room. */
-static void every_room(struct ol_channels *hall, void (*each)(struct ol_channel *room, int64_t now),
-                       int64_t now)
-{
-    for (size_t i = 0; i < OL_CHANNELS_BUCKETS; i++)
-        for (struct ol_channel *room = hall->buckets[i], *next; room; room = next) {
-            next = room->next;
-            each(room, now);
-        }
-}
-
-struct ol_channel_poll {
-    struct ol_channels *hall;
-    int64_t since, begun_at; /* boot clock */
-    int64_t place;
-    int result;
-    bool is_everywhere;
-    struct ol_buf news; /* stamp, org\0name\0frame\0 … */
-};
-
-void ol_channel_poll_add(struct ol_channel_poll *look, const char *org_id, const char *name,
-                         int64_t stamp, const char *frame)
-{
-    ol_buf_add(&look->news, &stamp, sizeof stamp);
-    ol_buf_add(&look->news, org_id, strlen(org_id) + 1);
-    ol_buf_add(&look->news, name, strlen(name) + 1);
-    ol_buf_add(&look->news, frame ? frame : "", frame ? strlen(frame) + 1 : 1);
-}
-
-void ol_channel_poll_add_all(struct ol_channel_poll *look)
-{
-    look->is_everywhere = true;
-}
-
-static enum ol_handler_result look_around(struct ol_request *request)
-{
-    struct ol_channel_poll *look = request->owner;
-    look->result =
-        look->hall->user->look(request->log, ol_clock_boot_us() - look->since, &look->place, look);
-    return OL_HANDLER_ANSWERED;
-}
-
-static void hear_of_all(struct ol_channel *room, int64_t now)
-{
-    (void)now;
-    if (room->seats)
-        room->hall->user->hear(room, 0, NULL);
-}
-
-static void looked(struct ol_request *request)
-{
-    struct ol_channel_poll *look = request->owner;
-    const char *at = look->news.data, *end = at ? at + look->news.bytes : NULL;
-    int64_t stamp;
-
-    look->hall->is_looking = false;
-    while (at && at < end && !look->news.failed) {
-        memcpy(&stamp, at, sizeof stamp);
-        const char *org_id = at + sizeof stamp, *name = org_id + strlen(org_id) + 1;
-        const char *frame = name + strlen(name) + 1;
-        struct ol_channel *room = ol_channels_find(look->hall, org_id, name);
-        if (room && room->seats)
-            look->hall->user->hear(room, stamp, *frame ? frame : NULL);
-        at = frame + strlen(frame) + 1;
-    }
-    if (look->is_everywhere)
-        every_room(look->hall, hear_of_all, 0);
-    if (look->result == 0 && !look->news.failed) {
-        look->hall->looked_at = look->begun_at;
-        look->hall->place = look->place;
-    }
-    ol_buf_clear(&look->news);
-    ol_request_free(request);
-}
-
-static void look_if_due(struct ol_channels *hall, int64_t now)
-{
-    if (hall->is_looking || now < hall->look_at)
-        return;
-    struct ol_request *request = ol_request_new(hall->server);
-    struct ol_channel_poll *look = request ? ol_arena_alloc(&request->arena, sizeof *look) : NULL;
-    hall->look_at = now + OL_CHANNELS_POLL_US;
-    if (!look) {
-        ol_request_free(request);
-        return;
-    }
-    look->hall = hall;
-    look->since = hall->looked_at;
-    look->place = hall->place;
-    look->begun_at = now;
-    request->owner = look;
-    request->job = look_around;
-    request->done = looked;
-    hall->is_looking = ol_channels_submit(hall, request);
-}
-
-static void check_room(struct ol_channel *room, int64_t now)
-{
-    if (room->due_at && now >= room->due_at && room->seats)
-        ol_channel_deliver(room);
-    for (struct ol_subscriber *seat = room->seats, *next; seat; seat = next) {
-        next = seat->next;
-        if (seat->who.token_id[0] && !ol_auth_is_valid(room->hall->server->auth, &seat->who))
-            ol_websocket_close(seat->socket, 1008, "the token was revoked");
-    }
-}
-
-void ol_channels_sweep(struct ol_channels *hall)
+void ol_channels_sweep(struct ol_channels *channels)
 {
     int64_t now = ol_clock_boot_us();
-    if (!hall->seat_count)
+    if (!channels->subscriber_count)
         return;
-    look_if_due(hall, now);
-    every_room(hall, check_room, now);
+    if (!channels->is_polling && now >= channels->poll_at)
+        start_poll(channels, now);
+    ol_channels_each(channels, sweep_channel);
 }
 
-/* --- life --- */
+/* --- life cycle --- */
 
-void ol_channels_init(struct ol_channels *hall, struct ol_server *server,
-                      const struct ol_channels_handler *user)
+void ol_channels_init(struct ol_channels *channels, struct ol_server *server,
+                      const struct ol_channels_handler *handler)
 {
-    *hall = (struct ol_channels){.server = server, .user = user};
+    *channels = (struct ol_channels){.server = server, .handler = handler};
 }
 
-static void say_goodbye(struct ol_channel *room, int64_t now)
+static void close_channel(struct ol_channel *channel)
 {
-    (void)now;
-    for (struct ol_subscriber *seat = room->seats, *next; seat; seat = next) {
-        next = seat->next;
-        ol_websocket_close(seat->socket, 1001, "the server goes; come back");
+    ol_channel_retain(channel);
+    for (struct ol_subscriber *subscriber = channel->subscribers, *next; subscriber;
+         subscriber = next) {
+        next = subscriber->next;
+        ol_websocket_close(subscriber->socket, 1001, "the server is stopping; reconnect");
     }
+    ol_channel_release(channel);
 }
 
-void ol_channels_close_all(struct ol_channels *hall)
+void ol_channels_close_all(struct ol_channels *channels)
 {
-    every_room(hall, say_goodbye, 0);
+    ol_channels_each(channels, close_channel);
 }
 
-void ol_channels_clear(struct ol_channels *hall)
+void ol_channels_clear(struct ol_channels *channels)
 {
     for (size_t i = 0; i < OL_CHANNELS_BUCKETS; i++)
-        while (hall->buckets[i]) {
-            struct ol_channel *room = hall->buckets[i];
-            hall->buckets[i] = room->next;
-            free_room(room);
+        while (channels->buckets[i]) {
+            struct ol_channel *channel = channels->buckets[i];
+            channels->buckets[i] = channel->next;
+            free_channel(channel);
         }
 }

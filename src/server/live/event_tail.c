@@ -1,4 +1,4 @@
-/* event_tail.c: a ring of the newest events. */
+/* event_tail.c: a ring of the newest events, and the thread that fills it. */
 #include "server/live/event_tail.h"
 
 #include "base/arena.h"
@@ -11,17 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    RING = 4096,
-    RING_BYTES = 8 * 1024 * 1024,
-    PAGE = 500,
-    PAGE_BYTES = 1024 * 1024,
-    PATIENCE_MS = 500
-};
+enum { TAIL_EVENTS = 4096, TAIL_BYTES = 8 * 1024 * 1024 };
+enum { TAIL_PAGE = 500, TAIL_PAGE_BYTES = 1024 * 1024, TAIL_WAIT_MS = 500 };
 
-struct note {
-    struct outlog_event event; /* what filters look at; its texts are in `memory` */
-    struct ol_buf text;        /* as it is sent */
+struct tail_entry {
+    struct outlog_event event; /* the fields that filters use; its texts are in `memory` */
+    struct ol_buf text;        /* in the form in which it is sent */
     struct ol_arena memory;
 };
 
@@ -31,12 +26,12 @@ struct ol_event_tail {
     void *user;
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t has_listener;
-    int listeners;
-    bool is_over, is_known;
-    struct note ring[RING]; /* positions first … first + count - 1 */
+    pthread_cond_t has_follower;
+    int followers;
+    bool is_closing, is_known;
+    struct tail_entry ring[TAIL_EVENTS]; /* positions first … first + count - 1 */
     size_t first, count, bytes;
-    int64_t base, tip; /* all settled events in (base, tip] are in the ring */
+    int64_t base, end; /* all settled events in (base, end] are in the ring */
 };
 
 void ol_event_tail_put_event(const struct outlog_event *event, struct ol_buf *out)
@@ -48,78 +43,80 @@ void ol_event_tail_put_event(const struct outlog_event *event, struct ol_buf *ou
 
 /* --- the ring --- */
 
-static void drop_oldest(struct ol_event_tail *hub)
+static void drop_oldest(struct ol_event_tail *tail)
 {
-    struct note *note = &hub->ring[hub->first];
-    hub->base = note->event.event_id;
-    hub->bytes -= note->text.capacity;
-    ol_buf_clear(&note->text);
-    ol_arena_clear(&note->memory);
-    hub->first = (hub->first + 1) % RING;
-    hub->count--;
+    struct tail_entry *entry = &tail->ring[tail->first];
+    tail->base = entry->event.event_id;
+    tail->bytes -= entry->text.capacity;
+    ol_buf_clear(&entry->text);
+    ol_arena_clear(&entry->memory);
+    tail->first = (tail->first + 1) % TAIL_EVENTS;
+    tail->count--;
 }
 
-static const char *keep(struct note *note, const char *text)
+static const char *copy_text(struct tail_entry *entry, const char *text)
 {
-    return text ? ol_arena_copy(&note->memory, text, strlen(text)) : NULL;
+    return text ? ol_arena_copy(&entry->memory, text, strlen(text)) : NULL;
 }
 
-static void add(struct ol_event_tail *hub, const struct outlog_event *event)
+static void add_event(struct ol_event_tail *tail, const struct outlog_event *event)
 {
-    if (hub->count == RING)
-        drop_oldest(hub);
-    struct note *note = &hub->ring[(hub->first + hub->count) % RING];
-    *note = (struct note){0};
-    note->event = (struct outlog_event){
+    if (tail->count == TAIL_EVENTS)
+        drop_oldest(tail);
+    struct tail_entry *entry = &tail->ring[(tail->first + tail->count) % TAIL_EVENTS];
+    *entry = (struct tail_entry){0};
+    entry->event = (struct outlog_event){
         .event_id = event->event_id,
         .occurred_at = event->occurred_at,
-        .org_id = keep(note, event->org_id),
-        .aggregate_type = keep(note, event->aggregate_type),
-        .aggregate_id = keep(note, event->aggregate_id),
-        .event_type = keep(note, event->event_type),
-        .correlation_id = keep(note, event->correlation_id),
-        .app_id = keep(note, event->app_id),
-        .env_id = keep(note, event->env_id),
-        .visibility = keep(note, event->visibility),
+        .org_id = copy_text(entry, event->org_id),
+        .aggregate_type = copy_text(entry, event->aggregate_type),
+        .aggregate_id = copy_text(entry, event->aggregate_id),
+        .event_type = copy_text(entry, event->event_type),
+        .correlation_id = copy_text(entry, event->correlation_id),
+        .app_id = copy_text(entry, event->app_id),
+        .env_id = copy_text(entry, event->env_id),
+        .visibility = copy_text(entry, event->visibility),
     };
-    ol_event_tail_put_event(event, &note->text);
-    hub->bytes += note->text.capacity;
-    hub->count++;
-    while (hub->bytes > RING_BYTES && hub->count > 1)
-        drop_oldest(hub);
+    ol_event_tail_put_event(event, &entry->text);
+    tail->bytes += entry->text.capacity;
+    tail->count++;
+    while (tail->bytes > TAIL_BYTES && tail->count > 1)
+        drop_oldest(tail);
 }
 
-static void forget(struct ol_event_tail *hub)
+static void drop_all(struct ol_event_tail *tail)
 {
-    while (hub->count)
-        drop_oldest(hub);
-    hub->is_known = false;
+    while (tail->count)
+        drop_oldest(tail);
+    tail->is_known = false;
 }
 
-/* --- taking --- */
+/* --- reading --- */
 
-static bool equals(const char *wanted, const char *is)
+static bool equals_filter(const char *wanted, const char *is)
 {
     return !wanted || (is && strcmp(wanted, is) == 0);
 }
 
-static bool matches(const struct outlog_filter *f, const struct outlog_event *e)
+static bool matches_filter(const struct outlog_filter *f, const struct outlog_event *e)
 {
-    return equals(f->org_id, e->org_id) && (!f->is_infrastructure || !e->org_id) &&
-           equals(f->event_type, e->event_type) && equals(f->aggregate_type, e->aggregate_type) &&
-           equals(f->aggregate_id, e->aggregate_id) &&
-           equals(f->correlation_id, e->correlation_id) && equals(f->app_id, e->app_id) &&
-           equals(f->env_id, e->env_id) && equals(f->visibility, e->visibility) &&
+    return equals_filter(f->org_id, e->org_id) && (!f->is_infrastructure || !e->org_id) &&
+           equals_filter(f->event_type, e->event_type) &&
+           equals_filter(f->aggregate_type, e->aggregate_type) &&
+           equals_filter(f->aggregate_id, e->aggregate_id) &&
+           equals_filter(f->correlation_id, e->correlation_id) &&
+           equals_filter(f->app_id, e->app_id) && equals_filter(f->env_id, e->env_id) &&
+           equals_filter(f->visibility, e->visibility) &&
            (!f->since || e->occurred_at >= f->since) && (!f->until || e->occurred_at < f->until);
 }
 
 /* The first position of the ring after `after`: ids ascend. */
-static size_t seek(const struct ol_event_tail *hub, int64_t after)
+static size_t seek_after(const struct ol_event_tail *tail, int64_t after)
 {
-    size_t low = 0, high = hub->count;
+    size_t low = 0, high = tail->count;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (hub->ring[(hub->first + middle) % RING].event.event_id <= after)
+        if (tail->ring[(tail->first + middle) % TAIL_EVENTS].event.event_id <= after)
             low = middle + 1;
         else
             high = middle;
@@ -127,79 +124,82 @@ static size_t seek(const struct ol_event_tail *hub, int64_t after)
     return low;
 }
 
-bool ol_event_tail_take(struct ol_event_tail *hub, const struct outlog_filter *filter,
-                        int64_t *after, size_t most, struct ol_buf *out, size_t *matched)
+bool ol_event_tail_take(struct ol_event_tail *tail, const struct outlog_filter *filter,
+                        int64_t *after, size_t max, struct ol_buf *out, size_t *matched)
 {
-    pthread_mutex_lock(&hub->lock);
-    bool reaches = hub->is_known && *after >= hub->base;
-    if (reaches && *after < hub->tip) {
-        size_t at = seek(hub, *after);
-        for (; at < hub->count && out->bytes < most; at++) {
-            const struct note *note = &hub->ring[(hub->first + at) % RING];
-            if (matches(filter, &note->event)) {
-                ol_buf_add(out, note->text.data, note->text.bytes);
+    pthread_mutex_lock(&tail->lock);
+    bool reaches = tail->is_known && *after >= tail->base;
+    if (reaches && *after < tail->end) {
+        size_t at = seek_after(tail, *after);
+        for (; at < tail->count && out->bytes < max; at++) {
+            const struct tail_entry *entry = &tail->ring[(tail->first + at) % TAIL_EVENTS];
+            if (matches_filter(filter, &entry->event)) {
+                ol_buf_add(out, entry->text.data, entry->text.bytes);
                 if (matched)
                     ++*matched;
             }
-            *after = note->event.event_id;
+            *after = entry->event.event_id;
         }
-        if (at == hub->count)
-            *after = hub->tip;
+        if (at == tail->count)
+            *after = tail->end;
     }
-    pthread_mutex_unlock(&hub->lock);
+    pthread_mutex_unlock(&tail->lock);
     return reaches;
 }
 
 /* --- the thread --- */
 
-static bool wait_for_listener(struct ol_event_tail *hub)
+static bool wait_for_follower(struct ol_event_tail *tail)
 {
-    pthread_mutex_lock(&hub->lock);
-    if (!hub->listeners)
-        forget(hub); // what happens meanwhile is not seen
-    while (!hub->listeners && !hub->is_over)
-        pthread_cond_wait(&hub->has_listener, &hub->lock);
-    bool goes_on = !hub->is_over;
-    pthread_mutex_unlock(&hub->lock);
-    return goes_on;
+    pthread_mutex_lock(&tail->lock);
+    if (!tail->followers)
+        drop_all(tail); // events until the next follower comes are not read
+    while (!tail->followers && !tail->is_closing)
+        pthread_cond_wait(&tail->has_follower, &tail->lock);
+    bool is_open = !tail->is_closing;
+    pthread_mutex_unlock(&tail->lock);
+    return is_open;
 }
 
-static int follow(struct ol_event_tail *hub, outlog *log, struct outlog_page *page, outlog_err *err)
+static int read_new_events(struct ol_event_tail *tail, outlog *log, struct outlog_page *page,
+                           outlog_err *err)
 {
-    if (!hub->is_known) {
+    if (!tail->is_known) {
         int64_t settled;
         if (outlog_settled(log, &settled, err) < 0)
             return -1;
-        pthread_mutex_lock(&hub->lock);
-        hub->base = hub->tip = settled;
-        hub->is_known = true;
-        pthread_mutex_unlock(&hub->lock);
-        hub->moved(hub->user);
+        pthread_mutex_lock(&tail->lock);
+        tail->base = tail->end = settled;
+        tail->is_known = true;
+        pthread_mutex_unlock(&tail->lock);
+        tail->moved(tail->user);
         return 0;
     }
-    if (ol_read_follow_short(log, NULL, hub->tip, PAGE, PAGE_BYTES, PATIENCE_MS, page, err) < 0)
+    if (ol_read_follow_short(log, NULL, tail->end, TAIL_PAGE, TAIL_PAGE_BYTES, TAIL_WAIT_MS, page,
+                             err) < 0)
         return -1;
-    if (page->next_after == hub->tip)
+    if (page->next_after == tail->end)
         return 0;
-    pthread_mutex_lock(&hub->lock);
+    pthread_mutex_lock(&tail->lock);
     for (size_t i = 0; i < page->count; i++)
-        add(hub, &page->events[i]);
-    hub->tip = page->next_after;
-    pthread_mutex_unlock(&hub->lock);
-    hub->moved(hub->user);
+        add_event(tail, &page->events[i]);
+    tail->end = page->next_after;
+    pthread_mutex_unlock(&tail->lock);
+    tail->moved(tail->user);
     return 0;
 }
 
-static void *run(void *argument)
+static void *run_tail(void *argument)
 {
-    struct ol_event_tail *hub = argument;
+    struct ol_event_tail *tail = argument;
     struct outlog_page page = {0};
     outlog *log = NULL;
     outlog_err err;
 
-    while (wait_for_listener(hub))
-        if ((!log && outlog_open(hub->store, &log, &err) < 0) || follow(hub, log, &page, &err) < 0)
-            ol_clock_sleep_us(200000); // the store is away: followers keep their place
+    while (wait_for_follower(tail))
+        if ((!log && outlog_open(tail->store, &log, &err) < 0) ||
+            read_new_events(tail, log, &page, &err) < 0)
+            ol_clock_sleep_us(200000); // the store is away: followers keep their positions
     outlog_page_clear(&page);
     outlog_close(log);
     return NULL;
@@ -208,42 +208,42 @@ static void *run(void *argument)
 int ol_event_tail_open(struct ol_event_tail **out, const char *store, void (*moved)(void *user),
                        void *user, outlog_err *err)
 {
-    struct ol_event_tail *hub = calloc(1, sizeof *hub);
-    if (!hub)
+    struct ol_event_tail *tail = calloc(1, sizeof *tail);
+    if (!tail)
         return ol_no_memory(err);
-    hub->store = store;
-    hub->moved = moved;
-    hub->user = user;
-    pthread_mutex_init(&hub->lock, NULL);
-    pthread_cond_init(&hub->has_listener, NULL);
-    if (pthread_create(&hub->thread, NULL, run, hub) != 0) {
-        free(hub);
+    tail->store = store;
+    tail->moved = moved;
+    tail->user = user;
+    pthread_mutex_init(&tail->lock, NULL);
+    pthread_cond_init(&tail->has_follower, NULL);
+    if (pthread_create(&tail->thread, NULL, run_tail, tail) != 0) {
+        free(tail);
         return ol_fail(err, OUTLOG_NO_MEMORY, "cannot start a thread");
     }
-    *out = hub;
+    *out = tail;
     return 0;
 }
 
-void ol_event_tail_close(struct ol_event_tail *hub)
+void ol_event_tail_close(struct ol_event_tail *tail)
 {
-    if (!hub)
+    if (!tail)
         return;
-    pthread_mutex_lock(&hub->lock);
-    hub->is_over = true;
-    hub->listeners++; // ends the wait
-    pthread_cond_signal(&hub->has_listener);
-    pthread_mutex_unlock(&hub->lock);
-    pthread_join(hub->thread, NULL);
-    forget(hub);
-    pthread_mutex_destroy(&hub->lock);
-    pthread_cond_destroy(&hub->has_listener);
-    free(hub);
+    pthread_mutex_lock(&tail->lock);
+    tail->is_closing = true;
+    tail->followers++; // ends the wait
+    pthread_cond_signal(&tail->has_follower);
+    pthread_mutex_unlock(&tail->lock);
+    pthread_join(tail->thread, NULL);
+    drop_all(tail);
+    pthread_mutex_destroy(&tail->lock);
+    pthread_cond_destroy(&tail->has_follower);
+    free(tail);
 }
 
-void ol_event_tail_watch(struct ol_event_tail *hub, int by)
+void ol_event_tail_watch(struct ol_event_tail *tail, int by)
 {
-    pthread_mutex_lock(&hub->lock);
-    hub->listeners += by;
-    pthread_cond_signal(&hub->has_listener);
-    pthread_mutex_unlock(&hub->lock);
+    pthread_mutex_lock(&tail->lock);
+    tail->followers += by;
+    pthread_cond_signal(&tail->has_follower);
+    pthread_mutex_unlock(&tail->lock);
 }

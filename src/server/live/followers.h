@@ -1,6 +1,6 @@
-/* followers.h: requests that wait for the log to move: long polls and event streams.
+/* followers.h: requests that wait for new events: long polls and event streams.
  *
- * The loop's thread only. */
+ * Only for the loop's thread. */
 #ifndef OL_SERVER_LIVE_FOLLOWERS_H
 #define OL_SERVER_LIVE_FOLLOWERS_H
 
@@ -11,30 +11,32 @@ struct ol_event_tail;
 struct ol_auth;
 
 struct ol_followers {
-    struct ol_worker_pool *clerks;
-    struct ol_event_tail *hub;
+    struct ol_worker_pool *workers;
+    struct ol_event_tail *event_tail;
     struct ol_auth *auth;
     struct ol_request *first;
     size_t stream_count, poll_count;
 };
 
-/* A clerk is done with it: it waits (OL_HANDLER_WAITING), or streams (OL_HANDLER_STREAMING; `reply`
- * is sent). */
+/* A worker has run it: it waits, or it streams and `reply` is sent. */
 void ol_followers_put(struct ol_followers *followers, struct ol_request *request, uint64_t now);
 
-/* The hub has something new. */
+/* On a worker: read a stream's events that are older than the tail into `reply`. */
+enum ol_handler_result ol_followers_read(struct ol_request *request);
+
+/* The event tail has new events. */
 void ol_followers_moved(struct ol_followers *followers);
 
-/* Ask again on behalf of those that wait for something else than the log. */
+/* Run the handlers of those that wait for something other than the log. */
 void ol_followers_poll(struct ol_followers *followers);
 
-/* A stream's client has taken what was sent. */
+/* A stream's client has received what was sent. */
 void ol_followers_drained(struct ol_followers *followers, struct ol_request *request);
 
-/* Now and then: waits that are over, signs of life, tokens that were revoked. */
+/* A few times a second: end waits that timed out, send heartbeats, check for revoked tokens. */
 void ol_followers_sweep(struct ol_followers *followers, uint64_t now);
 
-/* The client went away. Frees the request unless a clerk has it. */
+/* The client has gone. Frees the request unless a worker has it. */
 void ol_followers_gone(struct ol_followers *followers, struct ol_request *request);
 
 /* End all of them. */

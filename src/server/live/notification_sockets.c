@@ -1,9 +1,8 @@
-/* notification_sockets.c: sockets by user. Each seat remembers what it was sent of the last
- * seconds.
+/* notification_sockets.c: sockets by user.
  *
- * What may be new is gone through in pages: what is unread, for those who came, then what came of
- * late. Who comes meanwhile, or cannot take it all, waits for the next time: in order or not at
- * all. */
+ * What may be new is read in pages, in one pass: first what is unread, for new sockets, then what
+ * came lately. Each subscriber remembers what it was sent of the last seconds. One that comes
+ * during the pass, or whose socket is full, waits for the next pass, to keep the order. */
 #include "server/live/notification_sockets.h"
 
 #include "base/clock.h"
@@ -14,308 +13,324 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOOK_BACK_US = 10 * 1000000, MOST_ERRORS = 20 };
+enum { NOTIFICATION_POLL_BACK_US = 10 * 1000000 };
 
 struct ol_notification_sockets {
-    struct ol_channels hall;
+    struct ol_channels channels;
 };
 
-/* --- delivering --- */
+/* --- sending --- */
 
-/* How far it was gone through. */
-struct pass {
-    int64_t since; /* boot clock: nobody lacks anything of before; some seconds count as nothing */
-    bool is_unread;
+/* A pass over the pages, and how far it came. */
+struct inbox_pass {
+    int64_t since;  /* boot clock: no subscriber lacks anything of before */
+    bool is_unread; /* it is in the first part: what is unread */
     bool has_begin;
     struct ol_inbox_place begin; /* of what is unread */
     struct ol_inbox_place place;
 };
 
-struct delivery {
-    struct ol_channel_load visit; /* first */
-    struct pass pass;
+struct notification_channel {
+    struct ol_channel channel; /* first */
+    struct inbox_pass pass;    /* the current one, or the last */
+};
+
+struct notification_load {
+    struct ol_channel_job base; /* first */
+    struct inbox_pass pass;
     int64_t back_us;
-    bool has_begun, is_all;
-    int result;
+    bool is_continued, is_last;
     struct ol_inbox_item *recent, *unread;
     size_t recent_count, unread_count;
 };
 
-/* Who has not got all of what was unread when it came gets the rest of that, however much came
- * since. */
-static void begin_pass(struct ol_channel *room, int64_t now, struct pass *out)
+/* A subscriber that has not got everything that was unread when it came gets the rest of that, no
+ * matter how much came since. */
+static void begin_pass(const struct notification_channel *channel, int64_t now,
+                       struct inbox_pass *out)
 {
-    const struct pass *last = room->place;
-    *out = (struct pass){.since = now};
-    for (struct ol_subscriber *seat = room->seats; seat; seat = seat->next) {
-        seat->is_served = true;
-        out->is_unread |= seat->is_new;
-        if (seat->behind_at && seat->behind_at < out->since)
-            out->since = seat->behind_at;
-        if (seat->is_new && seat->behind_at && last && last->has_begin) {
+    *out = (struct inbox_pass){.since = now};
+    for (struct ol_subscriber *one = channel->channel.subscribers; one; one = one->next) {
+        one->is_served = true;
+        out->is_unread |= one->is_new;
+        if (one->behind_since && one->behind_since < out->since)
+            out->since = one->behind_since;
+        if (one->is_new && one->behind_since && channel->pass.has_begin) {
             out->has_begin = true;
-            out->begin = last->begin;
+            out->begin = channel->pass.begin;
         }
     }
 }
 
-static void prepare(struct ol_channel *room, struct ol_channel_load *visit)
+static int load_page(struct notification_load *load, struct ol_inbox_item **items, size_t *count)
 {
-    struct delivery *job = (struct delivery *)visit;
+    const struct ol_channel *channel = load->base.channel;
+    struct ol_job *job = &load->base.job;
+    return ol_inbox_page(job->log, channel->org_id, channel->name, load->pass.is_unread,
+                         load->back_us, &load->pass.place, &load->base.arena, items, count,
+                         &load->is_last, &job->err);
+}
+
+static int load_unread(struct notification_load *load)
+{
+    const struct ol_channel *channel = load->base.channel;
+    struct ol_job *job = &load->base.job;
+    if (!load->pass.has_begin &&
+        ol_inbox_begin(job->log, channel->org_id, channel->name, &load->pass.begin, &job->err) < 0)
+        return -1;
+    load->pass.has_begin = true;
+    if (!load->is_continued)
+        load->pass.place = load->pass.begin;
+    return load_page(load, &load->unread, &load->unread_count);
+}
+
+/* On a worker. */
+static bool load_notifications(struct ol_job *job)
+{
+    struct notification_load *load = (struct notification_load *)job;
+    if (load->pass.is_unread) {
+        job->result = load_unread(load);
+        if (job->result < 0 || !load->is_last)
+            return true;
+        load->pass.is_unread = false;
+        load->pass.place = (struct ol_inbox_place){0};
+    }
+    job->result = load_page(load, &load->recent, &load->recent_count);
+    return true;
+}
+
+static bool start_load(struct ol_channel *base)
+{
+    struct notification_channel *channel = (struct notification_channel *)base;
+    struct notification_load *load =
+        ol_channel_job_new(base, sizeof *load, OL_JOB_NOTIFICATION_LOAD, load_notifications);
     int64_t now = ol_clock_boot_us();
-    job->has_begun = room->is_midway && room->place;
-    if (job->has_begun) {
-        job->pass = *(struct pass *)room->place;
-    } else {
-        begin_pass(room, now, &job->pass);
-    }
-    job->back_us = now - job->pass.since + LOOK_BACK_US;
+
+    if (!load)
+        return false;
+    load->is_continued = base->has_next_page;
+    if (load->is_continued)
+        load->pass = channel->pass;
+    else
+        begin_pass(channel, now, &load->pass);
+    load->back_us = now - load->pass.since + NOTIFICATION_POLL_BACK_US;
+    return ol_channel_job_submit(&load->base);
 }
 
-static int load_page(struct ol_request *request, struct ol_inbox_item **items, size_t *count,
-                     outlog_err *err)
+/* The next pass finds what it lacks. */
+static void fall_behind(struct ol_subscriber *subscriber, const struct notification_load *load)
 {
-    struct delivery *job = request->owner;
-    struct ol_inbox_page page = {.org_id = job->visit.org_id,
-                                 .user_id = job->visit.name,
-                                 .is_unread = job->pass.is_unread,
-                                 .back_us = job->back_us,
-                                 .place = job->pass.place};
-    int result = ol_inbox_page_read(request->log, &page, &request->arena, err);
-    job->pass.place = page.place;
-    job->is_all = page.is_all;
-    *items = page.items;
-    *count = page.count;
-    return result;
+    subscriber->is_served = false;
+    if (!subscriber->behind_since || load->pass.since < subscriber->behind_since)
+        subscriber->behind_since = load->pass.since;
 }
 
-static enum ol_handler_result load(struct ol_request *request)
+/* Send one notification, unless this subscriber has it, or its socket is full. False: the
+ * subscriber is gone. */
+static bool send_once(struct ol_subscriber *subscriber, const struct ol_inbox_item *item,
+                      const struct notification_load *load, struct ol_buf *frame)
 {
-    struct delivery *job = request->owner;
-    outlog_err err;
-    if (job->pass.is_unread) {
-        if (!job->pass.has_begin)
-            job->result = ol_inbox_begin(request->log, job->visit.org_id, job->visit.name,
-                                         &job->pass.begin, &err);
-        job->pass.has_begin = job->result == 0;
-        if (!job->has_begun)
-            job->pass.place = job->pass.begin;
-        if (job->result == 0)
-            job->result = load_page(request, &job->unread, &job->unread_count, &err);
-        if (job->result < 0 || !job->is_all)
-            return OL_HANDLER_ANSWERED;
-        job->pass.is_unread = false;
-        job->pass.place = (struct ol_inbox_place){0};
-    }
-    job->result = load_page(request, &job->recent, &job->recent_count, &err);
-    return OL_HANDLER_ANSWERED;
-}
-
-/* A later load finds what it lacks. */
-static void fall_behind(struct ol_subscriber *seat, const struct delivery *job)
-{
-    seat->is_served = false;
-    if (!seat->behind_at || job->pass.since < seat->behind_at)
-        seat->behind_at = job->pass.since;
-}
-
-/* One notice, unless this seat has it, or takes no more just now. False: the seat is gone. */
-static bool send_once(struct ol_subscriber *seat, const struct ol_inbox_item *item,
-                      const struct delivery *job, struct ol_buf *frame)
-{
-    struct ol_sent_entry *sent = ol_subscriber_find_sent(seat, item->id);
+    struct ol_sent_entry *sent = ol_subscriber_find_sent(subscriber, item->id);
     if (sent) {
         sent->is_seen = true;
         return true;
     }
-    seat->is_behind |= ol_websocket_is_full(seat->socket);
-    if (seat->is_behind || !ol_subscriber_add_sent(seat, item->id)) {
-        fall_behind(seat, job);
+    subscriber->is_full |= ol_websocket_is_full(subscriber->socket);
+    if (subscriber->is_full || !ol_subscriber_add_sent(subscriber, item->id)) {
+        fall_behind(subscriber, load);
         return true;
     }
-    if (item->is_read && seat->is_new)
-        return true; // it came before this seat did
+    if (item->is_read && subscriber->is_new)
+        return true; // it is older than this subscriber
     ol_buf_reset(frame);
     ol_buf_text(frame, "{\"type\":\"notification\",");
     ol_buf_add(frame, item->json + 1, item->bytes - 1);
-    return ol_websocket_send(seat->socket, frame->data, frame->bytes);
+    return ol_websocket_send(subscriber->socket, frame->data, frame->bytes);
 }
 
-static void serve_seat(struct ol_subscriber *seat, const struct delivery *job, struct ol_buf *frame)
+static void send_page(struct ol_subscriber *subscriber, const struct notification_load *load,
+                      struct ol_buf *frame)
 {
-    for (size_t i = 0; seat->is_new && i < job->unread_count && seat->is_served; i++)
-        if (!send_once(seat, &job->unread[i], job, frame))
+    for (size_t i = 0; subscriber->is_new && i < load->unread_count && subscriber->is_served; i++)
+        if (!send_once(subscriber, &load->unread[i], load, frame))
             return;
-    for (size_t i = 0; i < job->recent_count && seat->is_served; i++)
-        if (!send_once(seat, &job->recent[i], job, frame))
+    for (size_t i = 0; i < load->recent_count && subscriber->is_served; i++)
+        if (!send_once(subscriber, &load->recent[i], load, frame))
             return;
-    if (!seat->is_served || !job->is_all)
+    if (!subscriber->is_served || !load->is_last)
         return;
-    seat->is_new = false;
-    seat->behind_at = 0;
-    ol_subscriber_prune_sent(seat);
+    subscriber->is_new = false;
+    subscriber->behind_since = 0;
+    ol_subscriber_prune_sent(subscriber);
 }
 
 static void on_drained(struct ol_websocket *socket)
 {
-    struct ol_subscriber *seat = ol_websocket_owner(socket);
-    if (!seat->is_behind)
+    struct ol_subscriber *subscriber = ol_websocket_owner(socket);
+    if (!subscriber->is_full)
         return;
-    seat->is_behind = false;
-    ol_channel_deliver(seat->room);
+    subscriber->is_full = false;
+    ol_channel_load(subscriber->channel);
 }
 
-static bool serve(struct ol_channel *room, struct ol_request *request)
+void ol_notification_sockets_on_loaded(struct ol_job *job)
 {
-    struct delivery *job = request->owner;
+    struct notification_load *load = (struct notification_load *)job;
+    struct notification_channel *channel = (struct notification_channel *)load->base.channel;
+    struct ol_channel *base = &channel->channel;
     struct ol_buf frame = {0};
-    if (!room->place && !(room->place = calloc(1, sizeof job->pass)))
-        job->result = -1;
-    room->due_at = job->result < 0 ? ol_clock_boot_us() + OL_CHANNELS_POLL_US : 0;
-    room->is_midway = job->result == 0 && !job->is_all;
-    if (room->place)
-        memcpy(room->place, &job->pass, sizeof job->pass);
-    for (struct ol_subscriber *seat = room->seats, *next; seat; seat = next) {
-        next = seat->next;
+
+    base->due_at = job->result < 0 ? ol_clock_boot_us() + OL_CHANNELS_POLL_US : 0;
+    base->has_next_page = job->result == 0 && !load->is_last;
+    channel->pass = load->pass;
+    for (struct ol_subscriber *one = base->subscribers, *next; one; one = next) {
+        next = one->next;
         if (job->result < 0)
-            fall_behind(seat, job);
-        else if (seat->is_served)
-            serve_seat(seat, job, &frame);
+            fall_behind(one, load);
+        else if (one->is_served)
+            send_page(one, load, &frame);
     }
     ol_buf_clear(&frame);
-    return false;
+    ol_channel_end_load(base);
+    ol_channel_job_free(&load->base);
 }
 
-static void add_name(void *user, const char *org_id, const char *user_id, int64_t stamp)
+/* --- what other processes stored --- */
+
+static void add_user(void *user, const char *org_id, const char *user_id, int64_t version)
 {
-    ol_channel_poll_add(user, org_id, user_id, stamp, NULL);
+    ol_channel_poll_add(user, org_id, user_id, version, NULL);
 }
 
-static int look(outlog *log, int64_t back_us, int64_t *place, struct ol_channel_poll *look)
+/* On a worker. */
+static bool poll_notifications(struct ol_job *job)
 {
-    outlog_err err;
-    (void)place;
-    return ol_inbox_moved(log, LOOK_BACK_US + back_us, add_name, look, &err);
+    struct ol_channel_poll *poll = (struct ol_channel_poll *)job;
+    int64_t back_us = ol_clock_boot_us() - poll->since + NOTIFICATION_POLL_BACK_US;
+    job->result = ol_inbox_moved(job->log, back_us, add_user, poll, &job->err);
+    return true;
 }
 
-static void hear(struct ol_channel *room, int64_t stamp, const char *frame)
+void ol_notification_sockets_on_polled(struct ol_job *job)
 {
-    (void)frame;
-    if (room->stamp == stamp)
-        return;
-    room->stamp = stamp;
-    for (struct ol_subscriber *seat = room->seats; seat; seat = seat->next)
-        if (!seat->is_new && (!seat->behind_at || room->hall->looked_at < seat->behind_at))
-            seat->behind_at = room->hall->looked_at;
-    ol_channel_deliver(room);
+    struct ol_channel_poll *poll = (struct ol_channel_poll *)job;
+    struct ol_channel_change change;
+    int64_t since = poll->channels->polled_at;
+
+    while (ol_channel_poll_next(poll, &change)) {
+        struct ol_channel *channel = change.channel;
+        if (channel->last_change == change.version)
+            continue;
+        channel->last_change = change.version;
+        for (struct ol_subscriber *one = channel->subscribers; one; one = one->next)
+            if (!one->is_new && (!one->behind_since || since < one->behind_since))
+                one->behind_since = since;
+        ol_channel_load(channel);
+    }
+    ol_channel_poll_end(poll);
 }
 
-/* --- what a client says --- */
+/* --- frames of a client --- */
 
-struct marking {
-    struct ol_channel_load visit; /* first */
+struct read_job {
+    struct ol_channel_job base; /* first */
     const char *id;
-    uint64_t seat_number;
 };
 
-static enum ol_handler_result mark(struct ol_request *request)
+/* On a worker. After a failure the notification stays unread, and is sent to the next socket. */
+static bool mark_as_read(struct ol_job *job)
 {
-    struct marking *marking = request->owner;
+    struct read_job *read = (struct read_job *)job;
+    const struct ol_channel *channel = read->base.channel;
     struct ol_buf ignored = {0};
     outlog_tx *tx;
-    outlog_err err;
-    if (outlog_begin(request->log, &tx, &err) == 0) {
-        // A failure is no loss: the notice stays unread, and is sent again.
-        if (ol_inbox_read(tx, marking->visit.org_id, marking->visit.name, marking->id, &ignored,
-                          &err) == 0)
-            outlog_commit(tx, &err);
-        else
-            outlog_rollback(tx);
-    }
+
+    if (outlog_begin(job->log, &tx, &job->err) < 0)
+        return true;
+    if (ol_inbox_read(tx, channel->org_id, channel->name, read->id, &ignored, &job->err) == 0)
+        outlog_commit(tx, &job->err);
+    else
+        outlog_rollback(tx);
     ol_buf_clear(&ignored);
-    return OL_HANDLER_ANSWERED;
+    return true;
 }
 
-static void marked(struct ol_request *request)
+void ol_notification_sockets_on_read(struct ol_job *job)
 {
-    const struct marking *job = request->owner;
-    struct ol_subscriber *seat = ol_channels_subscriber(job->visit.hall, job->visit.org_id,
-                                                        job->visit.name, job->seat_number);
-    if (seat)
-        ol_subscriber_finish(seat);
-    ol_request_free(request);
+    ol_channel_job_free((struct ol_channel_job *)job);
 }
 
-/* {type: "read", id}; anything else is nothing we know. */
+/* The id of {type: "read", id}, in the arena; NULL: it is another frame. */
+static const char *read_frame(const char *text, size_t bytes, struct ol_arena *arena)
+{
+    struct ol_json frame = {0};
+    outlog_err err;
+    if (ol_json_parse(text, bytes, &frame, &err) < 0)
+        return NULL;
+    struct ol_json type = ol_json_get(&frame, "type"), id = ol_json_get(&frame, "id");
+    return ol_json_equals(&type, "read") ? ol_json_string(&id, arena, NULL) : NULL;
+}
+
 static void on_text(struct ol_websocket *socket, const char *text, size_t bytes)
 {
     static const char refusal[] =
         "{\"type\":\"error\",\"code\":\"invalid_field\",\"detail\":\"the frame "
         "known here is {\\\"type\\\":\\\"read\\\",\\\"id\\\":…}\"}";
-    struct ol_subscriber *seat = ol_websocket_owner(socket);
-    struct ol_request *request = ol_channel_job(seat->room, sizeof(struct marking), mark, marked);
-    struct marking *job = request ? request->owner : NULL;
-    struct ol_json frame = {0};
-    outlog_err err;
-
-    if (job && ol_json_parse(text, bytes, &frame, &err) == 0) {
-        struct ol_json type = ol_json_get(&frame, "type"), id = ol_json_get(&frame, "id");
-        if (ol_json_equals(&type, "read"))
-            job->id = ol_json_string(&id, &request->arena, NULL);
-    }
-    if (job && job->id) {
-        job->seat_number = seat->number;
-        if (ol_channels_submit(seat->room->hall, request)) // else it stays unread
-            ol_subscriber_begin(seat);
+    struct ol_subscriber *subscriber = ol_websocket_owner(socket);
+    struct read_job *read = ol_channel_job_new(subscriber->channel, sizeof *read,
+                                               OL_JOB_NOTIFICATION_READ, mark_as_read);
+    if (!read)
+        return; // the notification stays unread
+    read->id = read_frame(text, bytes, &read->base.arena);
+    if (read->id) {
+        ol_channel_job_submit_frame(&read->base, subscriber); // if refused, it stays unread
         return;
     }
-    ol_request_free(request);
-    if (ol_websocket_send(socket, refusal, sizeof refusal - 1) && ++seat->errors > MOST_ERRORS)
-        ol_websocket_close(socket, 1008, "too many bad frames");
+    ol_channel_job_free(&read->base);
+    ol_subscriber_refuse(subscriber, refusal, sizeof refusal - 1);
 }
 
-/* --- life --- */
+/* --- life cycle --- */
 
 int ol_notification_sockets_open(struct ol_server *server, struct ol_notification_sockets **out,
                                  outlog_err *err)
 {
-    static const struct ol_channels_handler user = {{on_text, ol_channels_on_close, on_drained},
-                                                    sizeof(struct delivery),
-                                                    prepare,
-                                                    load,
-                                                    serve,
-                                                    look,
-                                                    hear,
-                                                    NULL};
-    struct ol_notification_sockets *feed = calloc(1, sizeof *feed);
-    if (!feed)
+    static const struct ol_channels_handler handler = {
+        .socket = {on_text, ol_channels_on_close, on_drained},
+        .channel_bytes = sizeof(struct notification_channel),
+        .start_load = start_load,
+        .poll = poll_notifications,
+        .poll_type = OL_JOB_NOTIFICATION_POLL,
+    };
+    struct ol_notification_sockets *sockets = calloc(1, sizeof *sockets);
+    if (!sockets)
         return ol_no_memory(err);
-    ol_channels_init(&feed->hall, server, &user);
-    *out = feed;
+    ol_channels_init(&sockets->channels, server, &handler);
+    *out = sockets;
     return 0;
 }
 
 void ol_notification_sockets_subscribe(struct ol_request *request)
 {
-    const struct ol_notification_upgrade *entrance = request->owner;
-    ol_channels_subscribe(&request->server->feed->hall, request, entrance->org_id,
-                          entrance->user_id);
+    const struct ol_notification_upgrade *upgrade = request->owner;
+    ol_channels_subscribe(&request->server->notifications->channels, request, upgrade->org_id,
+                          upgrade->user_id);
 }
 
-void ol_notification_sockets_sweep(struct ol_notification_sockets *feed)
+void ol_notification_sockets_sweep(struct ol_notification_sockets *sockets)
 {
-    ol_channels_sweep(&feed->hall);
+    ol_channels_sweep(&sockets->channels);
 }
 
-void ol_notification_sockets_close_all(struct ol_notification_sockets *feed)
+void ol_notification_sockets_close_all(struct ol_notification_sockets *sockets)
 {
-    ol_channels_close_all(&feed->hall);
+    ol_channels_close_all(&sockets->channels);
 }
 
-void ol_notification_sockets_close(struct ol_notification_sockets *feed)
+void ol_notification_sockets_close(struct ol_notification_sockets *sockets)
 {
-    if (!feed)
+    if (!sockets)
         return;
-    ol_channels_clear(&feed->hall);
-    free(feed);
+    ol_channels_clear(&sockets->channels);
+    free(sockets);
 }

@@ -1,8 +1,13 @@
-/* session_inbound.c: the queue of a room, and the way of a message. */
+/* session_inbound.c: the queue of a channel's messages and its batches; acknowledgements. */
 #include "server/live/session_inbound.h"
 
+#include "base/clock.h"
 #include "base/err.h"
+#include "base/json/json.h"
+#include "base/uuid.h"
+#include "log/log.h"
 #include "outbox/batcher.h"
+#include "server/live/session_outbound.h"
 #include "server/server.h"
 #include "sessions/dedupe.h"
 #include "sessions/session.h"
@@ -10,66 +15,67 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ERRORS = 20, MOST_TRIES = 20, AT_A_TIME = 64 };
+enum { BATCH_MESSAGES_MAX = 64, MESSAGE_TRIES_MAX = 20 };
+enum { FIRST_APPENDS_MAX = 4, FIRST_APPEND_LOCK_MS = 20 };
 
-/* One message on its way. */
-struct saying {
-    struct saying *next;
-    struct ol_channel *room;
+/* A user_message that is not answered yet. */
+struct inbound_message {
+    struct inbound_message *next;
+    struct ol_session_channel *channel;
+    uint64_t subscriber_id;
+    const char *request_id;
     struct outlog_new_event event;
     struct ol_arena arena;
-    const char *request_id;
-    uint64_t seat_number;
-    int64_t expected, seq;
+    int64_t expected; /* event.expected_seq points here */
+    int64_t seq;      /* 0: not stored */
     int tries;
 };
 
-struct queue {
-    struct saying *first, **last;
+struct message_queue {
+    struct inbound_message *first, **last;
 };
 
-/* Messages of a room that go to the store together, one round of a room at a time: all of them are
- * stored or none. Were they on their way one by one, the place of one that is refused could be
- * filled by somebody else, and the next would be stored behind something that was not read. */
-struct round {
-    struct ol_loop_task post; /* first */
-    struct ol_channel *room;
+/* Messages of a channel that are stored together, one batch of a channel at a time: all of them are
+ * stored or none. If they were on their way one by one, another process could take the seq of one
+ * that is refused, and the next would be stored behind an event that was not read. */
+struct inbound_batch {
+    struct ol_job job; /* first */
+    struct ol_session_channel *channel;
+    struct message_queue messages;
+    bool reads_history;    /* it is a job of a worker, else of the batcher */
+    bool may_append;       /* the worker appends it too */
+    bool has_expected_seq; /* false: the event's id prevents a second one */
     struct ol_batcher_command command;
-    struct queue sayings;
-    bool has_place; /* they follow what is known by heart */
-    int64_t seq;    /* of the first */
-    int result;
-    char id[37];
+    char event_id[37];
     struct outlog_new_event events[];
 };
 
-/* What is said to a room. */
+/* What a channel has received. While `is_storing`, `dedupe` and `is_known` belong to the batch. */
 struct ol_session_inbound {
-    struct ol_dedupe heard;
-    bool is_known; /* `heard` is all there is, as far as we can tell */
-    bool is_loading, is_storing, is_going;
-    struct queue waiting; /* it is not decided yet whether they are new */
-    struct round *spare;  /* for the next single message, as most are */
-    void (*told)(const struct ol_channel *room);
+    struct ol_dedupe dedupe;
+    bool is_known; /* `dedupe` has all events of the session, as far as is known */
+    bool is_storing, is_processing;
+    struct message_queue waiting;
+    struct inbound_batch *spare; /* for the next single message, as most are */
 };
 
-static void push(struct queue *queue, struct saying *saying)
+static void push_message(struct message_queue *queue, struct inbound_message *message)
 {
-    saying->next = NULL;
-    *queue->last = saying;
-    queue->last = &saying->next;
+    message->next = NULL;
+    *queue->last = message;
+    queue->last = &message->next;
 }
 
-static struct saying *pop(struct queue *queue)
+static struct inbound_message *pop_message(struct message_queue *queue)
 {
-    struct saying *saying = queue->first;
-    if (saying && !(queue->first = saying->next))
+    struct inbound_message *message = queue->first;
+    if (message && !(queue->first = message->next))
         queue->last = &queue->first;
-    return saying;
+    return message;
 }
 
-/* Before what came later. */
-static void put_back(struct queue *queue, struct queue *from)
+/* Before the messages that came later. */
+static void put_back(struct message_queue *queue, struct message_queue *from)
 {
     if (!from->first)
         return;
@@ -79,364 +85,463 @@ static void put_back(struct queue *queue, struct queue *from)
     queue->first = from->first;
 }
 
+static struct ol_session_sockets *find_sockets(const struct ol_session_channel *channel)
+{
+    return (struct ol_session_sockets *)channel->channel.channels;
+}
+
 /* --- answers --- */
 
-void ol_session_inbound_put_error(struct ol_buf *out, const char *code, const char *request_id,
-                                  const char *detail)
+static void free_message(struct inbound_message *message)
 {
-    ol_buf_print(out, "{\"type\":\"error\",\"code\":\"%s\",\"requestId\":", code);
-    ol_buf_json_text(out, request_id);
-    ol_buf_text(out, ",\"detail\":");
-    ol_buf_json_text(out, detail);
-    ol_buf_char(out, '}');
+    ol_arena_clear(&message->arena);
+    free(message);
 }
 
-void ol_session_inbound_refuse(struct ol_subscriber *seat, const char *code, const char *request_id,
-                               const char *detail)
+/* Answer its client, if it is still there, and free it. err NULL: it is accepted. */
+static void answer_message(struct inbound_message *message, const outlog_err *err)
 {
-    struct ol_buf frame = {0};
-    ol_session_inbound_put_error(&frame, code, request_id, detail);
-    bool is_open = ol_websocket_send(seat->socket, frame.data, frame.bytes);
-    ol_buf_clear(&frame);
-    if (is_open && ++seat->errors > MOST_ERRORS)
-        ol_websocket_close(seat->socket, 1008, "too many bad frames");
+    struct ol_channel *channel = &message->channel->channel;
+    struct ol_subscriber *subscriber = ol_channel_subscriber(channel, message->subscriber_id);
+
+    if (subscriber)
+        ol_subscriber_finish(subscriber);
+    if (subscriber && !err)
+        ol_session_outbound_send_accepted(subscriber, message->request_id, message->seq);
+    else if (subscriber)
+        ol_session_outbound_send_error(subscriber, outlog_code_name(err->code), message->request_id,
+                                       err->message);
+    free_message(message);
+    ol_channel_release(channel);
 }
 
-static void send_accepted(struct ol_subscriber *seat, const char *request_id, int64_t seq)
+static void refuse_all(struct message_queue *queue, const outlog_err *err)
 {
-    struct ol_buf frame = {0};
-    ol_buf_text(&frame, "{\"type\":\"accepted\",\"requestId\":");
-    ol_buf_json_text(&frame, request_id);
-    ol_buf_text(&frame, ",\"seq\":");
-    ol_buf_int(&frame, seq);
-    ol_buf_char(&frame, '}');
-    ol_websocket_send(seat->socket, frame.data, frame.bytes);
-    ol_buf_clear(&frame);
+    struct inbound_message *message;
+    while ((message = pop_message(queue)))
+        answer_message(message, err);
 }
 
-static void free_saying(struct saying *saying)
+/* --- a batch --- */
+
+static void free_batch(struct ol_session_inbound *inbound, struct inbound_batch *batch)
 {
-    ol_arena_clear(&saying->arena);
-    free(saying);
-}
-
-/* Tell who said it, if he is still there, and be done with it. err NULL: it is accepted. */
-static void answer(struct saying *saying, const outlog_err *err)
-{
-    struct ol_channel *room = saying->room;
-    struct ol_subscriber *seat = ol_channel_subscriber(room, saying->seat_number);
-
-    if (seat)
-        ol_subscriber_finish(seat);
-    if (seat && !err)
-        send_accepted(seat, saying->request_id, saying->seq);
-    else if (seat)
-        ol_session_inbound_refuse(seat, outlog_code_name(err->code), saying->request_id,
-                                  err->message);
-    free_saying(saying);
-    room->on_the_way--;
-}
-
-static void refuse_all(struct queue *queue, const outlog_err *err)
-{
-    struct saying *saying;
-    while ((saying = pop(queue)))
-        answer(saying, err);
-}
-
-/* --- what is known --- */
-
-struct recall {
-    struct ol_channel_load visit; /* first */
-    int64_t after;
-    struct ol_dedupe_entry *said;
-    int result;
-    outlog_err err;
-};
-
-static void go_on(struct ol_channel *room);
-
-static enum ol_handler_result recall(struct ol_request *request)
-{
-    struct recall *job = request->owner;
-    job->result = ol_dedupe_read(request->log, job->visit.org_id, job->visit.name, job->after,
-                                 &request->arena, &job->said, &job->err);
-    return OL_HANDLER_ANSWERED;
-}
-
-static void recalled(struct ol_request *request)
-{
-    const struct recall *job = request->owner;
-    struct ol_channel *room = ol_channels_find(job->visit.hall, job->visit.org_id, job->visit.name);
-    struct ol_session_inbound *talk = room->talk; // T3: what waits for this holds the room
-    bool is_known = job->result == 0;
-
-    ol_channel_retain(room);
-    talk->is_loading = false;
-    for (const struct ol_dedupe_entry *said = job->said; said && is_known; said = said->next)
-        is_known = ol_dedupe_add(&talk->heard, said->request_id, said->seq);
-    talk->is_known = is_known;
-    if (job->result < 0)
-        refuse_all(&talk->waiting, &job->err);
-    go_on(room);
-    ol_request_free(request);
-    ol_channel_release(room);
-}
-
-static void load(struct ol_channel *room)
-{
-    struct ol_session_inbound *talk = room->talk;
-    struct ol_request *request = ol_channel_job(room, sizeof(struct recall), recall, recalled);
-    struct recall *job = request ? request->owner : NULL;
-    outlog_err err;
-
-    if (job)
-        job->after = talk->heard.upto;
-    talk->is_loading = ol_channels_submit(room->hall, request);
-    if (talk->is_loading)
-        return;
-    ol_fail(&err, OUTLOG_UNAVAILABLE, "too many wait for the store already; try again later");
-    refuse_all(&talk->waiting, &err);
-}
-
-/* --- to the store and back --- */
-
-static void accept_round(struct ol_session_inbound *talk, struct round *round)
-{
-    struct saying *saying;
-    talk->told(round->room);
-    while ((saying = pop(&round->sayings))) {
-        saying->seq = round->seq++;
-        if (round->has_place && talk->is_known)
-            talk->is_known = ol_dedupe_add(&talk->heard, saying->request_id, saying->seq);
-        answer(saying, NULL);
-    }
-}
-
-/* Somebody else was quicker: what he said is read, and all of it decided anew. */
-static void try_again(struct ol_session_inbound *talk, struct round *round)
-{
-    struct queue again = {NULL, &again.first};
-    struct saying *saying;
-    talk->is_known = false;
-    while ((saying = pop(&round->sayings)))
-        if (++saying->tries < MOST_TRIES)
-            push(&again, saying);
-        else
-            answer(saying, &round->command.err);
-    put_back(&talk->waiting, &again);
-}
-
-/* One of several was bad: the others go without it. */
-static void leave_out(struct ol_session_inbound *talk, struct round *round, int index)
-{
-    struct queue again = {NULL, &again.first};
-    struct saying *saying;
-    for (int i = 0; (saying = pop(&round->sayings)); i++)
-        if (i != index)
-            push(&again, saying);
-        else
-            answer(saying, &round->command.err);
-    put_back(&talk->waiting, &again);
-}
-
-static void free_round(struct ol_session_inbound *talk, struct round *round)
-{
-    if (round && round->command.event_count == 1 && !talk->spare)
-        talk->spare = round;
+    if (batch && batch->command.event_count == 1 && !inbound->spare)
+        inbound->spare = batch;
     else
-        free(round);
+        free(batch);
 }
 
-/* Back in the loop: it is stored, or not. */
-static void said(struct ol_loop_task *post)
+static bool is_repeated(const struct inbound_message *message, const struct inbound_message *first)
 {
-    struct round *round = (struct round *)post;
-    struct ol_channel *room = round->room;
-    struct ol_session_inbound *talk = room->talk;
-    const outlog_err *err = &round->command.err;
-    bool is_one_of_many = round->command.event_count > 1 && err->index >= 0;
-
-    ol_channel_retain(room);
-    talk->is_storing = false;
-    if (round->result == 0) {
-        accept_round(talk, round);
-    } else if (round->has_place && err->code == OUTLOG_SEQUENCE_CONFLICT) {
-        try_again(talk, round);
-    } else if (is_one_of_many && !outlog_code_is_retryable(err->code)) {
-        leave_out(talk, round, err->index);
-    } else {
-        talk->is_known = false; // it may be stored all the same
-        refuse_all(&round->sayings, err);
-    }
-    free_round(talk, round);
-    go_on(room);
-    ol_channel_release(room);
-}
-
-/* On the group's thread. */
-static void done(struct ol_batcher_command *command, int result)
-{
-    struct round *round = command->user;
-    // An id made of the request: it stands for what was said first, whatever it was.
-    bool is_known = result < 0 && command->err.code == OUTLOG_ID_CONFLICT && command->err.actual;
-    round->result = is_known ? 0 : result;
-    if (round->result == 0)
-        round->seq = is_known ? command->err.actual : command->appended[0].aggregate_seq;
-    round->post.run = said;
-    ol_server_post(round->room->hall->server, &round->post);
-}
-
-static bool is_twin(const struct saying *saying, const struct saying *first)
-{
-    while (first != saying && strcmp(first->request_id, saying->request_id) != 0)
+    while (first != message && strcmp(first->request_id, message->request_id) != 0)
         first = first->next;
-    return first != saying;
+    return first != message;
 }
 
-/* How many of what waits go together: the first, which is new, and as many as are new behind it,
- * and known by heart afterwards. */
-static size_t count_new(const struct ol_session_inbound *talk)
+/* How many waiting messages go together: the first, and those behind it that have different request
+ * ids, are not known to be stored, and fit into `dedupe` afterwards. */
+static size_t count_batch(const struct ol_session_inbound *inbound)
 {
-    size_t count = 1, most = (size_t)(OL_DEDUPE_MAX - talk->heard.upto);
-    for (const struct saying *one = talk->waiting.first->next;
-         one && count < AT_A_TIME && count < most &&
-         !ol_dedupe_seq(&talk->heard, one->request_id) && !is_twin(one, talk->waiting.first);
+    size_t count = 1, max = (size_t)(OL_DEDUPE_MAX - inbound->dedupe.upto);
+    for (const struct inbound_message *one = inbound->waiting.first->next;
+         one && count < BATCH_MESSAGES_MAX && count < max &&
+         !ol_dedupe_seq(&inbound->dedupe, one->request_id) &&
+         !is_repeated(one, inbound->waiting.first);
          one = one->next)
         count++;
     return count;
 }
 
-static struct round *new_round(struct ol_channel *room, size_t count)
+static bool store_first_batch(struct ol_job *job);
+static void on_committed(struct ol_batcher_command *command, int result);
+
+/* Takes the next messages from the queue. NULL: no memory. */
+static struct inbound_batch *new_batch(struct ol_session_channel *channel)
 {
-    struct ol_session_inbound *talk = room->talk;
-    struct round *round = count == 1 ? talk->spare : NULL;
-    if (round)
-        talk->spare = NULL;
-    else if (!(round = malloc(sizeof *round + count * sizeof *round->events)))
+    struct ol_session_inbound *inbound = channel->inbound;
+    bool is_in_dedupe = inbound->dedupe.upto < OL_DEDUPE_MAX;
+    size_t count = is_in_dedupe ? count_batch(inbound) : 1;
+    struct inbound_batch *batch = count == 1 ? inbound->spare : NULL;
+
+    if (batch)
+        inbound->spare = NULL;
+    else if (!(batch = malloc(sizeof *batch + count * sizeof *batch->events)))
         return NULL;
-    *round = (struct round){.room = room,
-                            .command = {.events = round->events,
-                                        .event_count = count,
-                                        .done = done,
-                                        .user = round},
-                            .sayings = {NULL, &round->sayings.first},
-                            .has_place = talk->heard.upto < OL_DEDUPE_MAX};
-    for (size_t i = 0; i < count; i++) {
-        struct saying *saying = pop(&talk->waiting);
-        struct outlog_new_event *event = &round->events[i];
-        *event = saying->event;
-        saying->expected = talk->heard.upto + (int64_t)i;
-        if (round->has_place) {
-            event->expected_seq = &saying->expected;
-        } else {
-            ol_session_message_id(room->org_id, room->name, saying->request_id, round->id);
-            event->id = round->id;
+    *batch = (struct inbound_batch){.job = {.type = OL_JOB_SESSION_BATCH, .run = store_first_batch},
+                                    .channel = channel,
+                                    .messages = {NULL, &batch->messages.first},
+                                    .reads_history = !inbound->is_known,
+                                    .has_expected_seq = is_in_dedupe,
+                                    .command = {.events = batch->events,
+                                                .event_count = count,
+                                                .done = on_committed,
+                                                .user = batch}};
+    // When many sessions begin at once, one transaction of the batcher is faster than one for each.
+    batch->may_append = find_sockets(channel)->first_batches < FIRST_APPENDS_MAX;
+    while (count--)
+        push_message(&batch->messages, pop_message(&inbound->waiting));
+    return batch;
+}
+
+/* Fill batch->events with the messages that are not stored yet, as the events that follow what is
+ * in `dedupe`; returns how many. */
+static size_t number_events(struct inbound_batch *batch)
+{
+    const struct ol_dedupe *dedupe = &batch->channel->inbound->dedupe;
+    size_t count = 0;
+    for (struct inbound_message *one = batch->messages.first; one; one = one->next) {
+        if ((one->seq = ol_dedupe_seq(dedupe, one->request_id)))
+            continue;
+        struct outlog_new_event *event = &batch->events[count];
+        *event = one->event;
+        one->expected = dedupe->upto + (int64_t)count++;
+        event->expected_seq = &one->expected;
+    }
+    return count;
+}
+
+static void set_seqs(struct inbound_batch *batch, const struct outlog_appended *appended)
+{
+    for (struct inbound_message *one = batch->messages.first; one; one = one->next)
+        if (!one->seq)
+            one->seq = appended++->aggregate_seq;
+}
+
+/* --- the first batch: on a worker --- */
+
+/* Messages that are not appended here keep seq 0 and go to the batcher. After a failure it finds
+ * out why: an invalid message among others, a lock, or another process that was faster. */
+static bool store_first_batch(struct ol_job *job)
+{
+    struct inbound_batch *batch = (struct inbound_batch *)job;
+    const struct ol_channel *channel = &batch->channel->channel;
+    struct ol_session_inbound *inbound = batch->channel->inbound;
+    struct outlog_appended appended[BATCH_MESSAGES_MAX];
+    outlog_err err;
+
+    job->result =
+        ol_dedupe_load(&inbound->dedupe, job->log, channel->org_id, channel->name, &job->err);
+    inbound->is_known = job->result == 0;
+    if (job->result < 0)
+        return true;
+    size_t count = number_events(batch);
+    if (count == 0 || !batch->may_append || inbound->dedupe.upto + (int64_t)count > OL_DEDUPE_MAX)
+        return true;
+    if (ol_append_autocommit(job->log, batch->events, count, FIRST_APPEND_LOCK_MS, appended,
+                             &err) == 0) {
+        set_seqs(batch, appended);
+    } else if (err.code == OUTLOG_OUTCOME_UNKNOWN) {
+        job->err = err;
+        job->result = -1;
+    }
+    return true;
+}
+
+/* --- later batches: by the batcher --- */
+
+/* On the batcher's thread. */
+static void on_committed(struct ol_batcher_command *command, int result)
+{
+    struct inbound_batch *batch = command->user;
+    // An id computed from the request: the event with this id is the first one, whatever its text.
+    bool is_repeat = result < 0 && command->err.code == OUTLOG_ID_CONFLICT && command->err.actual;
+    batch->job.result = is_repeat ? 0 : result;
+    if (is_repeat)
+        batch->messages.first->seq = command->err.actual;
+    else if (result == 0)
+        set_seqs(batch, command->appended);
+    else
+        batch->job.err = command->err;
+    ol_server_finish_job(batch->channel->channel.channels->server, &batch->job);
+}
+
+static bool submit_batch(struct inbound_batch *batch, outlog_err *err)
+{
+    const struct ol_channel *channel = &batch->channel->channel;
+    struct ol_batcher *batcher = channel->channels->server->batcher;
+
+    if (batch->has_expected_seq) {
+        number_events(batch);
+    } else {
+        struct inbound_message *message = batch->messages.first;
+        ol_session_message_id(channel->org_id, channel->name, message->request_id, batch->event_id);
+        batch->events[0] = message->event;
+        batch->events[0].id = batch->event_id;
+    }
+    if (batcher)
+        return ol_batcher_submit(batcher, &batch->command, err) == 0;
+    ol_fail(err, OUTLOG_UNAVAILABLE, "the server is stopping; send it to another one");
+    return false;
+}
+
+/* --- back in the loop --- */
+
+static bool has_stored(const struct inbound_batch *batch)
+{
+    const struct inbound_message *message = batch->messages.first;
+    while (message && !message->seq)
+        message = message->next;
+    return message != NULL;
+}
+
+static void accept_messages(struct ol_session_channel *channel, struct inbound_batch *batch)
+{
+    struct ol_session_inbound *inbound = channel->inbound;
+    struct message_queue not_stored = {NULL, &not_stored.first};
+    struct inbound_message *message;
+
+    if (has_stored(batch)) // first, so that this daemon takes the session before another does
+        ol_agent_runner_hint(find_sockets(channel)->runner, channel->channel.org_id,
+                             channel->channel.name);
+    while ((message = pop_message(&batch->messages))) {
+        if (!message->seq) {
+            push_message(&not_stored, message);
+            continue;
         }
-        push(&round->sayings, saying);
+        if (batch->has_expected_seq && inbound->is_known && message->seq > inbound->dedupe.upto)
+            inbound->is_known = ol_dedupe_add(&inbound->dedupe, message->request_id, message->seq);
+        answer_message(message, NULL);
     }
-    return round;
+    put_back(&inbound->waiting, &not_stored);
 }
 
-/* The first of what waits is new: it goes to the store, with those behind it that can go along. */
-static void store(struct ol_channel *room)
+/* Another process appended first: its events are read, and every message is checked again. */
+static void retry_messages(struct ol_session_inbound *inbound, struct inbound_batch *batch)
 {
-    struct ol_session_inbound *talk = room->talk;
-    struct ol_batcher *group = room->hall->server->group;
-    bool is_by_heart = talk->heard.upto < OL_DEDUPE_MAX;
-    struct round *round = new_round(room, is_by_heart ? count_new(talk) : 1);
-    outlog_err err;
-
-    if (!round)
-        ol_no_memory(&err);
-    else if (!group)
-        ol_fail(&err, OUTLOG_UNAVAILABLE, "the server goes; say it again to another");
-    else
-        talk->is_storing = ol_batcher_submit(group, &round->command, &err) == 0;
-    if (talk->is_storing)
-        return;
-    refuse_all(round ? &round->sayings : &talk->waiting, &err);
-    free_round(talk, round);
-}
-
-/* Decide what waits, in order, as far as that is possible now. */
-static void go_on(struct ol_channel *room)
-{
-    struct ol_session_inbound *talk = room->talk;
-    struct saying *first;
-
-    if (talk->is_going) // an answer may let the next frame in
-        return;
-    talk->is_going = true;
-    while ((first = talk->waiting.first) && !talk->is_loading && !talk->is_storing) {
-        if (!talk->is_known)
-            load(room);
-        else if ((first->seq = ol_dedupe_seq(&talk->heard, first->request_id)))
-            answer(pop(&talk->waiting), NULL);
+    struct message_queue again = {NULL, &again.first};
+    struct inbound_message *message;
+    inbound->is_known = false;
+    while ((message = pop_message(&batch->messages)))
+        if (++message->tries < MESSAGE_TRIES_MAX)
+            push_message(&again, message);
         else
-            store(room);
-    }
-    talk->is_going = false;
+            answer_message(message, &batch->job.err);
+    put_back(&inbound->waiting, &again);
 }
 
-/* --- taking --- */
-
-static struct ol_session_inbound *talk_of(struct ol_channel *room,
-                                          void (*stored)(const struct ol_channel *room))
+/* One of several is invalid: store the others without it. */
+static void drop_message(struct ol_session_inbound *inbound, struct inbound_batch *batch)
 {
-    struct ol_session_inbound *talk = room->talk;
-    if (!talk && (room->talk = talk = calloc(1, sizeof *talk)))
-        *talk =
-            (struct ol_session_inbound){.told = stored, .waiting = {NULL, &talk->waiting.first}};
-    return talk;
+    struct message_queue again = {NULL, &again.first};
+    struct inbound_message *message;
+    for (int i = 0; (message = pop_message(&batch->messages)); i++)
+        if (i != batch->job.err.index)
+            push_message(&again, message);
+        else
+            answer_message(message, &batch->job.err);
+    put_back(&inbound->waiting, &again);
 }
 
-/* 0, or -1 and why it is refused. */
-static int read_saying(struct saying *saying, const struct ol_json *frame, outlog_err *err)
+static void refuse_batch(struct ol_session_inbound *inbound, struct inbound_batch *batch)
 {
-    const struct ol_channel *room = saying->room;
-    struct ol_json id = ol_json_get(frame, "requestId"), text = ol_json_get(frame, "text");
-    const char *words = ol_json_string(&text, &saying->arena, NULL);
-
-    saying->request_id = ol_json_string(&id, &saying->arena, NULL);
-    if (!words || !saying->request_id)
-        return ol_fail(err, OUTLOG_INVALID_FIELD, "a user_message has a requestId and a text");
-    return ol_session_message(room->org_id, room->name, saying->request_id, words, &saying->arena,
-                              &saying->event, err);
+    const outlog_err *err = &batch->job.err;
+    inbound->is_known = false; // it may be stored all the same
+    refuse_all(&batch->messages, err);
+    if (batch->reads_history && err->code != OUTLOG_OUTCOME_UNKNOWN)
+        refuse_all(&inbound->waiting, err); // the history cannot be read for them either
 }
 
-void ol_session_inbound_receive(struct ol_subscriber *seat, const struct ol_json *frame,
-                                void (*stored)(const struct ol_channel *room))
+static void process_queue(struct ol_session_channel *channel);
+
+void ol_session_inbound_on_stored(struct ol_job *job)
 {
-    struct ol_channel *room = seat->room;
-    struct ol_session_inbound *talk = talk_of(room, stored);
-    struct saying *saying = talk ? calloc(1, sizeof *saying) : NULL;
+    struct inbound_batch *batch = (struct inbound_batch *)job;
+    struct ol_session_channel *channel = batch->channel;
+    struct ol_session_inbound *inbound = channel->inbound;
+    bool is_one_of_many = !batch->reads_history && batch->command.event_count > 1 &&
+                          job->err.index >= 0;
+
+    ol_channel_retain(&channel->channel); // T3: the messages held it until now
+    inbound->is_storing = false;
+    if (batch->reads_history)
+        find_sockets(channel)->first_batches--;
+    if (job->result == 0)
+        accept_messages(channel, batch);
+    else if (batch->has_expected_seq && job->err.code == OUTLOG_SEQUENCE_CONFLICT)
+        retry_messages(inbound, batch);
+    else if (is_one_of_many && !outlog_code_is_retryable(job->err.code))
+        drop_message(inbound, batch);
+    else
+        refuse_batch(inbound, batch);
+    free_batch(inbound, batch);
+    process_queue(channel);
+    ol_channel_release(&channel->channel);
+}
+
+static void store_waiting(struct ol_session_channel *channel)
+{
+    struct ol_session_inbound *inbound = channel->inbound;
+    struct ol_session_sockets *sockets = find_sockets(channel);
+    struct inbound_batch *batch = new_batch(channel);
     outlog_err err;
 
-    if (!saying)
+    if (!batch)
+        ol_no_memory(&err);
+    else if (!batch->reads_history)
+        inbound->is_storing = submit_batch(batch, &err);
+    else if (!(inbound->is_storing =
+                   ol_worker_pool_submit(sockets->channels.server->workers, &batch->job)))
+        ol_fail(&err, OUTLOG_UNAVAILABLE, "too many wait for the store already; try again later");
+    if (inbound->is_storing) {
+        sockets->first_batches += batch->reads_history;
         return;
-    saying->room = room;
-    saying->seat_number = seat->number;
-    room->on_the_way += 2; // this one, and this call
-    ol_subscriber_begin(seat);
-    if (read_saying(saying, frame, &err) < 0)
-        answer(saying, &err);
-    else
-        push(&talk->waiting, saying);
-    go_on(room);
-    ol_channel_release(room);
+    }
+    if (batch)
+        refuse_all(&batch->messages, &err);
+    if (!batch || batch->reads_history)
+        refuse_all(&inbound->waiting, &err);
+    free_batch(inbound, batch);
 }
 
-void ol_session_inbound_forget(struct ol_channel *room)
+/* Answer or store the waiting messages in order, as far as possible now. */
+static void process_queue(struct ol_session_channel *channel)
 {
-    struct ol_session_inbound *talk = room->talk;
-    struct saying *saying;
-    if (!talk)
+    struct ol_session_inbound *inbound = channel->inbound;
+    struct inbound_message *first;
+
+    if (inbound->is_processing) // an answer may let the next frame in
         return;
-    while ((saying = pop(&talk->waiting))) // only when the server ends
-        free_saying(saying);
-    ol_dedupe_clear(&talk->heard);
-    free(talk->spare);
-    free(talk);
-    room->talk = NULL;
+    inbound->is_processing = true;
+    while ((first = inbound->waiting.first) && !inbound->is_storing) {
+        first->seq = inbound->is_known ? ol_dedupe_seq(&inbound->dedupe, first->request_id) : 0;
+        if (first->seq)
+            answer_message(pop_message(&inbound->waiting), NULL);
+        else
+            store_waiting(channel);
+    }
+    inbound->is_processing = false;
+}
+
+/* --- frames --- */
+
+static struct ol_session_inbound *find_inbound(struct ol_session_channel *channel)
+{
+    struct ol_session_inbound *inbound = channel->inbound;
+    if (!inbound && (channel->inbound = inbound = calloc(1, sizeof *inbound)))
+        inbound->waiting.last = &inbound->waiting.first;
+    return inbound;
+}
+
+static void receive_message(struct ol_subscriber *subscriber, const struct ol_json *frame)
+{
+    struct ol_channel *channel = subscriber->channel;
+    struct ol_session_inbound *inbound = find_inbound((struct ol_session_channel *)channel);
+    struct inbound_message *message = inbound ? calloc(1, sizeof *message) : NULL;
+    struct ol_json id = ol_json_get(frame, "requestId"), text = ol_json_get(frame, "text");
+    outlog_err err;
+
+    if (!message)
+        return; // without `accepted` the client sends it again
+    message->channel = (struct ol_session_channel *)channel;
+    message->subscriber_id = subscriber->id;
+    ol_channel_retain(channel); // until the message is answered (T3)
+    ol_channel_retain(channel); // until this returns
+    ol_subscriber_begin(subscriber);
+    const char *content = ol_json_string(&text, &message->arena, NULL);
+    message->request_id = ol_json_string(&id, &message->arena, NULL);
+    int result =
+        content && message->request_id
+            ? ol_session_message(channel->org_id, channel->name, message->request_id, content,
+                                 &message->arena, &message->event, &err)
+            : ol_fail(&err, OUTLOG_INVALID_FIELD, "a user_message has a requestId and a text");
+    if (result < 0)
+        answer_message(message, &err);
+    else
+        push_message(&inbound->waiting, message);
+    process_queue((struct ol_session_channel *)channel);
+    ol_channel_release(channel);
+}
+
+struct ack_job {
+    struct ol_channel_job base; /* first */
+    char effect_id[37];
+    int attempts;
+};
+
+/* On a worker. */
+static bool store_ack(struct ol_job *job)
+{
+    struct ack_job *ack = (struct ack_job *)job;
+    struct ol_session_ack stored = {.org_id = ack->base.channel->org_id,
+                                    .session_key = ack->base.channel->name,
+                                    .effect_id = ack->effect_id,
+                                    .attempts = ack->attempts};
+    job->result = ol_session_effect_ack(job->log, &stored, &job->err);
+    return true;
+}
+
+/* After a failure the effect stays pending and is sent again when the store is back. */
+void ol_session_inbound_on_acked(struct ol_job *job)
+{
+    struct ack_job *ack = (struct ack_job *)job;
+    struct ol_session_channel *channel = (struct ol_session_channel *)ack->base.channel;
+
+    channel->stale_before = ol_clock_boot_us();
+    if (job->result < 0) {
+        if (job->err.code != OUTLOG_OUTCOME_UNKNOWN)
+            ol_session_outbound_add_attempts(channel, ack->effect_id, ack->attempts);
+        ol_session_outbound_resend(channel, ack->effect_id);
+    } else if (channel->has_more) {
+        channel->channel.due_at = ol_clock_boot_us(); // the next sweep loads the rest
+    }
+    ol_channel_job_free(&ack->base);
+}
+
+static void receive_ack(struct ol_subscriber *subscriber, const struct ol_json *frame)
+{
+    struct ol_session_channel *channel = (struct ol_session_channel *)subscriber->channel;
+    struct ol_json id = ol_json_get(frame, "effect_id");
+    struct ack_job *ack =
+        ol_channel_job_new(subscriber->channel, sizeof *ack, OL_JOB_SESSION_ACK, store_ack);
+    char effect_id[37];
+
+    if (!ack)
+        return; // the effect stays pending
+    const char *text = ol_json_string(&id, &ack->base.arena, NULL);
+    if (!text || !ol_uuid_parse(text, effect_id)) {
+        ol_channel_job_free(&ack->base);
+        ol_session_outbound_send_error(subscriber, "invalid_field", NULL,
+                                       "ack names the effect_id of what was received");
+        return;
+    }
+    int attempts = ol_session_outbound_take_attempts(channel, effect_id);
+    memcpy(ack->effect_id, effect_id, sizeof effect_id);
+    ack->attempts = attempts;
+    if (!ol_channel_job_submit_frame(&ack->base, subscriber)) // the effect stays pending
+        ol_session_outbound_add_attempts(channel, effect_id, attempts);
+}
+
+void ol_session_inbound_on_text(struct ol_websocket *socket, const char *text, size_t bytes)
+{
+    struct ol_subscriber *subscriber = ol_websocket_owner(socket);
+    struct ol_json frame;
+    outlog_err err;
+
+    if (ol_json_parse(text, bytes, &frame, &err) < 0) {
+        ol_session_outbound_send_error(subscriber, "invalid_json", NULL, err.message);
+        return;
+    }
+    struct ol_json type = ol_json_get(&frame, "type");
+    if (ol_json_equals(&type, "user_message"))
+        receive_message(subscriber, &frame);
+    else if (ol_json_equals(&type, "ack"))
+        receive_ack(subscriber, &frame);
+    else
+        ol_session_outbound_send_error(subscriber, "invalid_field", NULL,
+                                       "the frames known here are user_message and ack");
+}
+
+void ol_session_inbound_clear(struct ol_session_channel *channel)
+{
+    struct ol_session_inbound *inbound = channel->inbound;
+    struct inbound_message *message;
+    if (!inbound)
+        return;
+    while ((message = pop_message(&inbound->waiting))) // only when the server stops
+        free_message(message);
+    ol_dedupe_clear(&inbound->dedupe);
+    free(inbound->spare);
+    free(inbound);
+    channel->inbound = NULL;
 }

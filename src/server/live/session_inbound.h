@@ -1,30 +1,29 @@
-/* session_inbound.h: what clients say: from a frame to a stored event, and `accepted` to who said
- * it.
+/* session_inbound.h: what clients send: frames become stored events, and acknowledgements.
  *
- * T1  Nothing is said to be accepted before it is stored, and a request that is known is not stored
- * again. (S-2) T2  What is said to a room is stored in the order in which it came. T3  A room stays
- * as long as something said to it is on the way.
+ * T1  A message is accepted only after it is stored, and a repeated requestId is not stored again,
+ * on any daemon.                                                                            (S-2)
+ * T2  The messages of a channel are stored in the order in which they arrived.
+ * T3  A channel stays as long as one of its messages is being stored.
  *
- * The loop's thread only. */
+ *   frame ▶ queue of the channel ▶ batch ▶ store ▶ accepted
+ *
+ * The first batch of a channel is a job: a worker reads the session's request ids and appends the
+ * messages that are new. After that the ids are known (dedupe.h), and batches go to the batcher.
+ *
+ * Only for the loop's thread. */
 #ifndef OL_SERVER_LIVE_SESSION_INBOUND_H
 #define OL_SERVER_LIVE_SESSION_INBOUND_H
 
-#include "base/json/json.h"
-#include "server/live/channel.h"
+#include "server/live/session_sockets.h"
 
-/* A user_message; `stored` is called for each that became an event. */
-void ol_session_inbound_receive(struct ol_subscriber *seat, const struct ol_json *frame,
-                                void (*stored)(const struct ol_channel *room));
+/* A frame of a client: user_message or ack. */
+void ol_session_inbound_on_text(struct ol_websocket *socket, const char *text, size_t bytes);
 
-/* Tell a client what was wrong with a frame; who goes on like that is shown out. */
-void ol_session_inbound_refuse(struct ol_subscriber *seat, const char *code, const char *request_id,
-                               const char *detail);
+/* A finished OL_JOB_SESSION_BATCH, and a finished OL_JOB_SESSION_ACK. */
+void ol_session_inbound_on_stored(struct ol_job *job);
+void ol_session_inbound_on_acked(struct ol_job *job);
 
-/* {"type":"error",…} */
-void ol_session_inbound_put_error(struct ol_buf *out, const char *code, const char *request_id,
-                                  const char *detail);
-
-/* The room goes. */
-void ol_session_inbound_forget(struct ol_channel *room);
+/* The channel is freed. */
+void ol_session_inbound_clear(struct ol_session_channel *channel);
 
 #endif

@@ -46,7 +46,7 @@ static enum ol_handler_result append_command(struct ol_request *request)
     if (result < 0)
         on_append_done(append);
     else
-        ol_append_request_submit(request->server->group, append);
+        ol_append_request_submit(request->server->batcher, append);
     return OL_HANDLER_LATER;
 }
 
@@ -119,7 +119,7 @@ static enum ol_handler_result append_lines(struct ol_request *request)
         if (result < 0)
             on_line_done(append);
         else
-            ol_append_request_submit(request->server->group, append);
+            ol_append_request_submit(request->server->batcher, append);
     }
     if (atomic_fetch_sub(&lines->open, 1) == 1)
         answer_lines(lines);
@@ -171,7 +171,7 @@ void ol_events_json(const struct outlog_page *page, struct ol_buf *out)
 /* `before`, an id or "end": read backwards, the newest first. */
 static enum ol_handler_result list_events_back(struct ol_request *request, const char *given)
 {
-    struct outlog_page *page = ol_worker_pool_page(request);
+    struct outlog_page *page = ol_worker_pool_page(&request->job);
     int64_t before = INT64_MAX, limit, next;
     outlog_err err;
 
@@ -201,7 +201,7 @@ static enum ol_handler_result list_events_back(struct ol_request *request, const
 static enum ol_handler_result list_events(struct ol_request *request)
 {
     const char *before = ol_request_param(request, "before");
-    struct outlog_page *page = ol_worker_pool_page(request);
+    struct outlog_page *page = ol_worker_pool_page(&request->job);
     int64_t after, limit, wait_us;
     outlog_err err;
 

@@ -48,7 +48,7 @@ static enum ol_handler_result list_sessions(struct ol_request *request)
         ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0)
         return OL_HANDLER_ANSWERED;
     if (!request->who.org_id) // an org's token may not; the runner does it soon
-        ol_session_note(request->log, &(struct ol_session_filter){0}, &err);
+        ol_session_note(request->log, &(struct ol_session_scan){0}, &err);
     struct ol_buf *out = ol_request_reply(request, 200);
     return ol_session_list(request->log, org_id, ol_request_param(request, "after"), (int)limit,
                            out, &err) < 0

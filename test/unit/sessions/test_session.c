@@ -1,5 +1,4 @@
-/* test_session.c: who may answer a session, what it is owed, and who may say that it has it; on
- * both stores. */
+/* test_session.c: leases and answers of sessions, and their effects; on both stores. */
 #include "sessions/session.h"
 #include "stores.h"
 
@@ -52,23 +51,28 @@ static int answer(struct session *session, const struct ol_session_work *work, c
     return got;
 }
 
-/* What is owed, of which there is at most one here: how many. */
-static size_t owed(struct session *session, struct ol_pending_effect *out)
+/* The number of pending effects, of which there is at most one here. */
+static size_t read_pending(struct session *session, struct ol_pending_effect *out)
 {
-    int64_t after = 0;
-    struct ol_pending_effect *list;
-    bool is_all;
-    size_t count;
+    struct ol_effect_page page = {0};
     outlog_err err;
-    OK(ol_session_effect_pending(session->log, "acme", session->key, &after, &session->arena, &list,
-                                 &count, &is_all, &err));
-    assert_true(is_all && count <= 1);
-    if (count)
-        *out = list[0];
-    return count;
+    OK(ol_session_effect_pending(session->log, "acme", session->key, &session->arena, &page, &err));
+    assert_true(page.is_last && page.count <= 1);
+    if (page.count)
+        *out = page.effects[0];
+    return page.count;
 }
 
-/* --- noting --- */
+static bool acknowledge(struct session *session, const char *org_id, const char *key,
+                        const char *effect_id)
+{
+    struct ol_session_ack ack = {.org_id = org_id, .session_key = key, .effect_id = effect_id};
+    outlog_err err;
+    OK(ol_session_effect_ack(session->log, &ack, &err));
+    return ack.is_first;
+}
+
+/* --- finding messages --- */
 
 struct waiting {
     const char *key;
@@ -82,28 +86,28 @@ static void see_waiting(void *user, const char *org_id, const char *key)
     waiting->is_there |= strcmp(key, waiting->key) == 0;
 }
 
-/* After a look, does this session wait for an answer? */
-static bool waits(outlog *log, const char *key, struct ol_session_filter *look)
+/* After a scan, does this session wait for an answer? */
+static bool waits(outlog *log, const char *key, struct ol_session_scan *scan)
 {
     struct waiting waiting = {.key = key};
     outlog_err err;
-    OK(ol_session_note(log, look, &err));
+    OK(ol_session_note(log, scan, &err));
     OK(ol_session_waiting(log, 1000, see_waiting, &waiting, &err));
     return waiting.is_there;
 }
 
-static void s2_what_was_said_is_noted_by_whoever_looks(void **state)
+static void s2_a_message_is_found_by_every_scan(void **state)
 {
     struct session session = begin(state);
-    struct ol_session_filter look = {0}, other = {0};
+    struct ol_session_scan scan = {0}, other = {0};
     struct ol_session_work work;
 
-    assert_true(waits(session.log, session.key, &look));
+    assert_true(waits(session.log, session.key, &scan));
     assert_true(waits(session.log, session.key, &other));
     assert_int_equal(take(&session, first, MINUTE, &work), 1);
     assert_int_equal(answer(&session, &work, "hi"), 1);
-    assert_false(waits(session.log, session.key, &look));
-    assert_false(waits(session.log, session.key, &other)); // noting again makes nothing new
+    assert_false(waits(session.log, session.key, &scan));
+    assert_false(waits(session.log, session.key, &other)); // a second scan changes nothing
     end(&session);
 }
 
@@ -123,7 +127,7 @@ static void append_in(outlog_tx *tx, const char *type, const char *id)
 static void s2_an_open_transaction_holds_up_nobody_and_is_not_passed(void **state)
 {
     struct fixture *fixture = *state;
-    struct ol_session_filter look = {0};
+    struct ol_session_scan scan = {0};
     outlog *other;
     outlog_tx *tx;
     outlog_err err;
@@ -136,10 +140,10 @@ static void s2_an_open_transaction_holds_up_nobody_and_is_not_passed(void **stat
     OK(outlog_begin(other, &tx, &err));
     append_in(tx, "session", late);
     struct session session = begin(state);
-    assert_true(waits(session.log, session.key, &look));
-    assert_false(waits(session.log, late, &look));
+    assert_true(waits(session.log, session.key, &scan));
+    assert_false(waits(session.log, late, &scan));
     OK(outlog_commit(tx, &err));
-    assert_true(waits(session.log, late, &look));
+    assert_true(waits(session.log, late, &scan));
     outlog_close(other);
     end(&session);
 }
@@ -161,10 +165,10 @@ static void s3_whose_lease_ran_out_records_nothing(void **state)
     assert_int_equal(ol_session_fail(session.log, &old, "too late", MINUTE, &err), 0);
     assert_int_equal(ol_session_pass(session.log, &old, "too late", &err), 0);
     assert_int_equal(ol_session_release(session.log, &old, &err), 0);
-    assert_int_equal(owed(&session, &got), 0);
+    assert_int_equal(read_pending(&session, &got), 0);
     assert_int_equal(ol_session_renew(session.log, &now, MINUTE, &err), 1);
     assert_int_equal(answer(&session, &now, "of the new one"), 1);
-    assert_int_equal(owed(&session, &got), 1);
+    assert_int_equal(read_pending(&session, &got), 1);
     assert_non_null(strstr(got.spec, "of the new one"));
     end(&session);
 }
@@ -189,7 +193,7 @@ static void s4_a_message_is_answered_once(void **state)
     assert_int_equal(take(&session, first, MINUTE, &work), 1);
     assert_int_equal(answer(&session, &work, "one"), 1);
     assert_int_equal(answer(&session, &work, "two"), 0);
-    assert_int_equal(owed(&session, &got), 1);
+    assert_int_equal(read_pending(&session, &got), 1);
     assert_non_null(strstr(got.spec, "\"one\""));
     assert_int_equal(take(&session, first, MINUTE, &work), 0);
     end(&session);
@@ -202,82 +206,112 @@ static void answer_at_once(struct session *session, struct ol_pending_effect *ou
     struct ol_session_work work;
     assert_int_equal(take(session, first, MINUTE, &work), 1);
     assert_int_equal(answer(session, &work, "hi"), 1);
-    assert_int_equal(owed(session, out), 1);
+    assert_int_equal(read_pending(session, out), 1);
 }
 
 static void s5_only_its_own_session_and_org_acknowledge(void **state)
 {
     struct session session = begin(state), other = begin(state);
     struct ol_pending_effect got;
-    outlog_err err;
-    bool is_first;
 
     answer_at_once(&session, &got);
-    OK(ol_session_effect_ack(session.log, "other", session.key, got.effect_id, &is_first, &err));
-    assert_false(is_first);
-    OK(ol_session_effect_ack(session.log, "acme", other.key, got.effect_id, &is_first, &err));
-    assert_false(is_first);
-    assert_int_equal(owed(&session, &got), 1);
-    OK(ol_session_effect_ack(session.log, "acme", session.key, got.effect_id, &is_first, &err));
-    assert_true(is_first);
-    OK(ol_session_effect_ack(session.log, "acme", session.key, got.effect_id, &is_first, &err));
-    assert_false(is_first);
-    assert_int_equal(owed(&session, &got), 0);
+    assert_false(acknowledge(&session, "other", session.key, got.effect_id));
+    assert_false(acknowledge(&session, "acme", other.key, got.effect_id));
+    assert_int_equal(read_pending(&session, &got), 1);
+    assert_true(acknowledge(&session, "acme", session.key, got.effect_id));
+    assert_false(acknowledge(&session, "acme", session.key, got.effect_id));
+    assert_int_equal(read_pending(&session, &got), 0);
     end(&session);
     end(&other);
 }
 
-struct news {
+static int64_t read_attempts(struct session *session)
+{
+    struct ol_buf list = {0};
+    outlog_err err;
+    OK(ol_session_effects(session->log, "acme", session->key, NULL, NULL, 10, &list, &err));
+    const char *at = strstr(list.data, "\"attempts\":");
+    assert_non_null(at);
+    int64_t attempts = strtoll(at + 11, NULL, 10);
+    ol_buf_clear(&list);
+    return attempts;
+}
+
+/* S-6: an ack counts the attempts that are not counted yet, also when it is not the first. */
+static void s6_attempts_are_counted_with_the_acknowledgement(void **state)
+{
+    struct session session = begin(state);
+    struct ol_pending_effect got;
+    outlog_err err;
+
+    answer_at_once(&session, &got);
+    assert_int_equal(read_attempts(&session), 0);
+    struct ol_session_ack ack = {.org_id = "acme",
+                                 .session_key = session.key,
+                                 .effect_id = got.effect_id,
+                                 .attempts = 2};
+    OK(ol_session_effect_ack(session.log, &ack, &err));
+    assert_true(ack.is_first);
+    assert_int_equal(read_attempts(&session), 2);
+    ack.attempts = 1;
+    OK(ol_session_effect_ack(session.log, &ack, &err));
+    assert_false(ack.is_first);
+    assert_int_equal(read_attempts(&session), 3);
+    end(&session);
+}
+
+struct changes {
     const char *key;
     int64_t asked_at;
     int64_t failed_seq;
     char request_id[32];
 };
 
-static void hear(void *user, const char *org_id, const char *key, int64_t asked_at)
+static void see_change(void *user, const char *org_id, const char *key, int64_t asked_at)
 {
-    struct news *news = user;
-    if (strcmp(org_id, "acme") == 0 && strcmp(key, news->key) == 0 && asked_at > news->asked_at)
-        news->asked_at = asked_at;
+    struct changes *changes = user;
+    if (strcmp(org_id, "acme") == 0 && strcmp(key, changes->key) == 0 &&
+        asked_at > changes->asked_at)
+        changes->asked_at = asked_at;
 }
 
-static void hear_failure(void *user, const struct ol_session_failure *failure)
+static void see_failure(void *user, const struct ol_session_failure *failure)
 {
-    struct news *news = user;
-    if (strcmp(failure->session_key, news->key) != 0)
+    struct changes *changes = user;
+    if (strcmp(failure->session_key, changes->key) != 0)
         return;
-    news->failed_seq = failure->seq;
-    snprintf(news->request_id, sizeof news->request_id, "%s", failure->request_id);
+    changes->failed_seq = failure->seq;
+    snprintf(changes->request_id, sizeof changes->request_id, "%s", failure->request_id);
 }
 
-static void l6_what_is_owed_is_asked_for(void **state)
+static void l6_pending_effects_are_sent_again_on_request(void **state)
 {
     const struct outlog_operator by = {.actor_type = "user", .actor_id = "ann"};
     struct session session = begin(state);
-    struct news news = {.key = session.key};
+    struct changes changes = {.key = session.key};
     struct ol_pending_effect got;
-    int64_t hurried = -1, before;
+    int64_t count = -1, before;
     outlog_err err;
 
-    OK(outlog_deliver_session(session.log, "acme", session.key, &by, &hurried, &err));
-    assert_int_equal(hurried, 0);
+    OK(outlog_deliver_session(session.log, "acme", session.key, &by, &count, &err));
+    assert_int_equal(count, 0);
     answer_at_once(&session, &got);
-    OK(ol_session_effect_changed(session.log, 0, MINUTE, hear, &news, &err));
-    assert_int_equal(news.asked_at, 0);
-    OK(outlog_deliver_session(session.log, "acme", session.key, &by, &hurried, &err));
-    assert_int_equal(hurried, 1);
-    OK(ol_session_effect_changed(session.log, 0, MINUTE, hear, &news, &err));
-    assert_true(news.asked_at > 0);
-    before = news.asked_at;
+    OK(ol_session_effect_changed(session.log, 0, MINUTE, see_change, &changes, &err));
+    assert_int_equal(changes.asked_at, 0);
+    OK(outlog_deliver_session(session.log, "acme", session.key, &by, &count, &err));
+    assert_int_equal(count, 1);
+    OK(ol_session_effect_changed(session.log, 0, MINUTE, see_change, &changes, &err));
+    assert_true(changes.asked_at > 0);
+    before = changes.asked_at;
     usleep(2000);
     OK(outlog_deliver_session(session.log, "acme", session.key, &by, NULL, &err));
-    OK(ol_session_effect_changed(session.log, 0, MINUTE, hear, &news, &err));
-    assert_true(news.asked_at > before); // each wish is told from the last
-    OK(outlog_deliver_session(session.log, "other", session.key, &by, &hurried, &err));
-    assert_int_equal(hurried, 0);
-    OK(ol_session_effect_ack(session.log, "acme", session.key, got.effect_id, NULL, &err));
-    OK(outlog_deliver_session(session.log, "acme", session.key, &by, &hurried, &err));
-    assert_int_equal(hurried, 0);
+    OK(ol_session_effect_changed(session.log, 0, MINUTE, see_change, &changes, &err));
+    assert_true(changes.asked_at > before); // one request is distinguished from the next
+    OK(outlog_deliver_session(session.log, "other", session.key, &by, &count, &err));
+    assert_int_equal(count, 0);
+    assert_true(acknowledge(&session, "acme", session.key, got.effect_id));
+    OK(outlog_deliver_session(session.log, "acme", session.key, &by, &count, &err));
+    assert_int_equal(count, 0);
     assert_int_equal(outlog_deliver_session(session.log, "acme", "no key", &by, NULL, &err), -1);
     assert_int_equal(err.code, OUTLOG_INVALID_FIELD);
     assert_int_equal(outlog_deliver_session(session.log, NULL, session.key, &by, NULL, &err), -1);
@@ -289,32 +323,33 @@ static void s4_a_message_that_is_given_up_is_found(void **state)
 {
     struct session session = begin(state);
     struct ol_session_work work;
-    struct news news = {.key = session.key};
+    struct changes changes = {.key = session.key};
     outlog_err err;
 
     assert_int_equal(take(&session, first, MINUTE, &work), 1);
     assert_int_equal(ol_session_fail(session.log, &work, "not yet", 0, &err), 1);
-    OK(ol_session_effect_failed(session.log, MINUTE, hear_failure, &news, &err));
-    assert_int_equal(news.failed_seq, 0); // it is tried again
+    OK(ol_session_effect_failed(session.log, MINUTE, see_failure, &changes, &err));
+    assert_int_equal(changes.failed_seq, 0); // it is tried again
     assert_int_equal(take(&session, first, MINUTE, &work), 1);
     assert_int_equal(ol_session_pass(session.log, &work, "for good", &err), 1);
-    OK(ol_session_effect_failed(session.log, MINUTE, hear_failure, &news, &err));
-    assert_int_equal(news.failed_seq, 1);
-    assert_string_equal(news.request_id, "r-1");
+    OK(ol_session_effect_failed(session.log, MINUTE, see_failure, &changes, &err));
+    assert_int_equal(changes.failed_seq, 1);
+    assert_string_equal(changes.request_id, "r-1");
     end(&session);
 }
 
-/* --- the suite, once a store --- */
+/* --- the suite, once per store --- */
 
 static const struct CMUnitTest suite[] = {
-    cmocka_unit_test(s2_what_was_said_is_noted_by_whoever_looks),
+    cmocka_unit_test(s2_a_message_is_found_by_every_scan),
     cmocka_unit_test(s2_an_open_transaction_holds_up_nobody_and_is_not_passed),
     cmocka_unit_test(s3_whose_lease_ran_out_records_nothing),
     cmocka_unit_test(s3_one_owner_at_a_time),
     cmocka_unit_test(s4_a_message_is_answered_once),
     cmocka_unit_test(s4_a_message_that_is_given_up_is_found),
     cmocka_unit_test(s5_only_its_own_session_and_org_acknowledge),
-    cmocka_unit_test(l6_what_is_owed_is_asked_for),
+    cmocka_unit_test(s6_attempts_are_counted_with_the_acknowledgement),
+    cmocka_unit_test(l6_pending_effects_are_sent_again_on_request),
 };
 
 int main(void)
