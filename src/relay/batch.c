@@ -333,8 +333,8 @@ void ol_batch_overlap_begin(struct ol_worker *worker)
         pump_lanes(worker);
     if (ol_sender_in_flight(sender))
         worker->conn->idle = (struct ol_idle_callback){.fd = ol_sender_fd(sender),
-                                                            .call = pump_lanes,
-                                                            .user = worker};
+                                                       .call = pump_lanes,
+                                                       .user = worker};
 }
 
 void ol_batch_overlap_end(struct ol_worker *worker)
