@@ -66,9 +66,17 @@ static int load_page(struct notification_load *load, struct ol_inbox_item **item
 {
     const struct ol_channel *channel = load->base.channel;
     struct ol_job *job = &load->base.job;
-    return ol_inbox_page(job->log, channel->org_id, channel->name, load->pass.is_unread,
-                         load->back_us, &load->pass.place, &load->base.arena, items, count,
-                         &load->is_last, &job->err);
+    struct ol_inbox_page page = {.org_id = channel->org_id,
+                                 .user_id = channel->name,
+                                 .is_unread = load->pass.is_unread,
+                                 .back_us = load->back_us,
+                                 .place = load->pass.place};
+    int result = ol_inbox_page_read(job->log, &page, &load->base.arena, &job->err);
+    load->pass.place = page.place;
+    load->is_last = page.is_all;
+    *items = page.items;
+    *count = page.count;
+    return result;
 }
 
 static int load_unread(struct notification_load *load)
