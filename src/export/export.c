@@ -4,6 +4,7 @@
 #include "export/tables.h"
 #include "log/event.h"
 #include "log/read.h"
+#include "store/event_fields.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -285,6 +286,18 @@ static struct ol_value document_of(struct ol_import *import, const struct ol_jso
     return copy ? ol_value_bytes(copy, value.bytes) : ol_value_text(NULL);
 }
 
+static struct ol_value field_of(struct ol_import *import, const struct ol_json *event,
+                                const struct ol_field *field)
+{
+    char text_key[64];
+    if (field->kind == OL_FIELD_NUMBER || field->kind == OL_FIELD_VERSION)
+        return int_of(event, field->name);
+    if (field->kind != OL_FIELD_JSON)
+        return text_of(import, event, field->name);
+    snprintf(text_key, sizeof text_key, "%s_text", field->name);
+    return document_of(import, event, field->name, text_key);
+}
+
 /* It is there already; is it the same one? Only the last is looked at: ids never repeat. */
 static int check_same(struct ol_import *import, const struct ol_json *event, outlog_err *err)
 {
@@ -316,7 +329,7 @@ static int commit_page(struct ol_import *import, outlog_err *err)
 
 static int take_event(struct ol_import *import, const struct ol_json *e, outlog_err *err)
 {
-    struct ol_import *i = import;
+    struct ol_value params[OL_EVENT_FIELD_COUNT];
     int64_t number = int_of(e, "event_id").number;
 
     import->seen++;
@@ -324,26 +337,8 @@ static int take_event(struct ol_import *import, const struct ol_json *e, outlog_
         return number == import->last && import->count == 0 ? check_same(import, e, err) : 0;
     if (begin(import, err) < 0)
         return -1;
-    const struct ol_value params[] = {int_of(e, "event_id"),
-                                      text_of(i, e, "id"),
-                                      text_of(i, e, "occurred_at"),
-                                      text_of(i, e, "org_id"),
-                                      text_of(i, e, "aggregate_type"),
-                                      text_of(i, e, "aggregate_id"),
-                                      int_of(e, "aggregate_seq"),
-                                      text_of(i, e, "event_type"),
-                                      int_of(e, "event_version"),
-                                      text_of(i, e, "actor_type"),
-                                      text_of(i, e, "actor_id"),
-                                      text_of(i, e, "request_id"),
-                                      text_of(i, e, "idempotency_key"),
-                                      text_of(i, e, "correlation_id"),
-                                      text_of(i, e, "causation_id"),
-                                      text_of(i, e, "app_id"),
-                                      text_of(i, e, "env_id"),
-                                      text_of(i, e, "visibility"),
-                                      document_of(i, e, "metadata", "metadata_text"),
-                                      document_of(i, e, "payload", "payload_text")};
+    for (int i = 0; i < OL_EVENT_FIELD_COUNT; i++)
+        params[i] = field_of(import, e, &ol_event_fields[i]);
     if (ol_store_exec(import->tx->conn, OL_Q_ARCHIVE_EVENT, params, NULL, err) < 0) {
         ol_err_prefix(err, "event %lld", (long long)number);
         return -1;

@@ -16,15 +16,15 @@ int ol_read_page_fill(outlog *log, struct outlog_page *page, struct ol_rows *row
 enum { OL_READ_PAGE_BYTES = 8 * 1024 * 1024 };
 
 /* outlog_read(), outlog_read_back() and outlog_follow() for those who read on behalf of many: a
- * page also ends with the event that makes it `most_bytes` long, payloads and metadata; 0: it does
+ * page also ends with the event that makes it `bytes_max` long, payloads and metadata; 0: it does
  * not. next_after may then be that event, also where it was the last one. */
 int ol_read_short(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
-                  size_t most_bytes, struct outlog_page *page, outlog_err *err);
+                  size_t bytes_max, struct outlog_page *page, outlog_err *err);
 int ol_read_back_short(outlog *log, const struct outlog_filter *filter, int64_t before,
-                       size_t limit, size_t most_bytes, struct outlog_page *page,
+                       size_t limit, size_t bytes_max, struct outlog_page *page,
                        int64_t *next_before, outlog_err *err);
 int ol_read_follow_short(outlog *log, const struct outlog_filter *filter, int64_t after,
-                         size_t limit, size_t most_bytes, int timeout_ms, struct outlog_page *page,
+                         size_t limit, size_t bytes_max, int timeout_ms, struct outlog_page *page,
                          outlog_err *err);
 
 /* Read all settled events after `after` as they are stored, with only the fields of `mask`
@@ -36,11 +36,6 @@ int ol_read_some(outlog *log, uint32_t mask, int64_t after, size_t limit, struct
 /* The first and the last event_id among the events of a time window; 0 when it is empty. A bound of
  * 0 is none. */
 int ol_read_window(outlog *log, int64_t since, int64_t until, int64_t *first, int64_t *last,
-                   outlog_err *err);
-
-/* A filter as JSON, and back; names are those of the contract, unknown ones are refused. */
-void ol_filter_write(const struct outlog_filter *filter, struct ol_buf *out);
-int ol_filter_read(const char *json, struct ol_arena *arena, struct outlog_filter *out,
                    outlog_err *err);
 
 /* How much memory the events of a page take. */

@@ -1,13 +1,13 @@
 -- Events that bring their own number: for an import into an empty store, and for nothing else.
 
--- name: archive_event(event_id, id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq, event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id, causation_id, app_id, env_id, visibility, metadata, payload)
-insert into outlog.events (event_id, id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq, event_type,
-       event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id, causation_id, app_id, env_id,
-       visibility, metadata, payload)
+-- name: archive_event(event.columns)
+insert into outlog.events (
+       --=, event columns: {name}
+       )
 overriding system value
-values (:event_id, :id::uuid, :occurred_at::timestamptz, :org_id, :aggregate_type, :aggregate_id, :aggregate_seq,
-       :event_type, :event_version, :actor_type, :actor_id, :request_id, :idempotency_key, :correlation_id,
-       :causation_id::uuid, :app_id, :env_id, :visibility, :metadata::json, :payload::json)
+values (
+       --=, event columns: :{name}{cast}
+       )
 
 -- name: archive_in_use()
 -- Heads are written by appends, and by an import only at its end.

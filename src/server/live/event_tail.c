@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "log/event.h"
+#include "log/filter.h"
 #include "log/read.h"
 
 #include <pthread.h>
@@ -70,18 +71,14 @@ static void add(struct ol_event_tail *hub, const struct outlog_event *event)
         drop_oldest(hub);
     struct note *note = &hub->ring[(hub->first + hub->count) % RING];
     *note = (struct note){0};
-    note->event = (struct outlog_event){
-        .event_id = event->event_id,
-        .occurred_at = event->occurred_at,
-        .org_id = keep(note, event->org_id),
-        .aggregate_type = keep(note, event->aggregate_type),
-        .aggregate_id = keep(note, event->aggregate_id),
-        .event_type = keep(note, event->event_type),
-        .correlation_id = keep(note, event->correlation_id),
-        .app_id = keep(note, event->app_id),
-        .env_id = keep(note, event->env_id),
-        .visibility = keep(note, event->visibility),
-    };
+    note->event.event_id = event->event_id;
+    note->event.occurred_at = event->occurred_at;
+    for (int i = 0; i < OL_EVENT_FIELD_COUNT; i++) {
+        const struct ol_field *field = &ol_event_fields[i];
+        if (field->filter != OL_FIELD_NONE)
+            ol_field_set_text(&note->event, field->stored,
+                              keep(note, ol_field_text(event, field->stored)));
+    }
     ol_event_tail_put_event(event, &note->text);
     hub->bytes += note->text.room;
     hub->count++;
@@ -97,21 +94,6 @@ static void forget(struct ol_event_tail *hub)
 }
 
 /* --- taking --- */
-
-static bool equals(const char *wanted, const char *is)
-{
-    return !wanted || (is && strcmp(wanted, is) == 0);
-}
-
-static bool matches(const struct outlog_filter *f, const struct outlog_event *e)
-{
-    return equals(f->org_id, e->org_id) && (!f->is_infrastructure || !e->org_id) &&
-           equals(f->event_type, e->event_type) && equals(f->aggregate_type, e->aggregate_type) &&
-           equals(f->aggregate_id, e->aggregate_id) &&
-           equals(f->correlation_id, e->correlation_id) && equals(f->app_id, e->app_id) &&
-           equals(f->env_id, e->env_id) && equals(f->visibility, e->visibility) &&
-           (!f->since || e->occurred_at >= f->since) && (!f->until || e->occurred_at < f->until);
-}
 
 /* The first position of the ring after `after`: ids ascend. */
 static size_t seek(const struct ol_event_tail *hub, int64_t after)
@@ -136,7 +118,7 @@ bool ol_event_tail_take(struct ol_event_tail *hub, const struct outlog_filter *f
         size_t at = seek(hub, *after);
         for (; at < hub->count && out->bytes < most; at++) {
             const struct note *note = &hub->ring[(hub->first + at) % RING];
-            if (matches(filter, &note->event)) {
+            if (ol_filter_matches(filter, &note->event)) {
                 ol_buf_add(out, note->text.data, note->text.bytes);
                 if (matched)
                     ++*matched;
