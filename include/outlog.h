@@ -204,7 +204,7 @@ struct outlog_new_message {
     const char *idempotency_key; /* unique per org and destination; NULL: the message's own id */
     const char *ordering_key;    /* messages of one key go in order, one after another */
     const char *partition_key;   /* for the transport only */
-    const char *headers;         /* a JSON object; sent as it is */
+    const char *headers;         /* a flat JSON object; sent as headers of the request */
     const char *metadata;        /* a JSON object; never sent */
     const char *correlation_id;  /* NULL: that of the cause, else the message's own id */
     const char *causation_id;    /* id or event_id of the event it came from, or NULL */
@@ -331,7 +331,7 @@ struct outlog_message {
     const char *org_id, *destination, *event_type;
     const char *state; /* PENDING, CLAIMED, PUBLISHED, DEAD */
     int attempts;
-    int max_attempts; /* 0: the destination's */
+    int max_attempts; /* its own, or what its type, its destination or the default says */
     int64_t available_at, created_at, updated_at, claimed_at, published_at;
     const char *claimed_by, *last_error;
     const char *error_details, *result; /* JSON objects, of the last attempt */

@@ -9,6 +9,7 @@ embed_sql.py and embed_json.py use this module. A field is written once, as an o
     set_by        caller, log or database
     required      the caller must give it
     not_null      the column is never null; default: its default in SQL
+    shown_not_null  JSON always shows a value, though the column may be null
     is_column     false: only an argument (expected_seq), or only shown (state)
     postgres, sqlite   the column's type in that dialect, where the kind does not say it
     argument      type and default of the argument of outlog.append() or outlog.enqueue()
@@ -25,10 +26,11 @@ In a migration or a query, a line
 
 stands for one line per field of the set `event filters`. `--=,` puts commas between the fields. A line
 `--=+ text` below it goes on with the text of each field; `--=| name: text` gives one field a text of
-its own. Variables: {name}, {max}, {type} (of a
+its own, and `--=| name:` leaves it out. Variables: {name}, {max}, {type} (of a
 value in PostgreSQL), {cast} (`::uuid`, empty for text), {column} (type and constraints in this
-dialect), {argument}, {note} (the comment). The sets are listed in SETS below; `text sizes` are all
-limits of texts, in {max}. A migration sees the fields that existed when it was written (`since`).
+dialect), {argument}, {note} (the comment). The sets are listed in SETS below; `event sizes` are the
+limits of the texts of events, in {max}, one domain each (`text_domain`); `message shown` is what
+JSON shows of a message. A migration sees the fields that existed when it was written (`since`).
 
 In the header of a query, `event.filters` stands for the names of the set, `event.filters?` for
 optional parameters. A line `--< 0001_log/7_append.sql` in a migration stands for that file: this is
@@ -43,7 +45,7 @@ import re
 
 REPEAT = re.compile(r"^(\s*)--=(,?) (\w+) (\w+): (.*)$")
 MORE = re.compile(r"^\s*--=\+ (.*)$")
-OWN = re.compile(r"^\s*--=\| (\w+): (.*)$")
+OWN = re.compile(r"^\s*--=\| (\w+): ?(.*)$")
 INCLUDE = re.compile(r"^--< (\S+)\s*$")
 NAMES = re.compile(r"^(event|message)\.(\w+)(\??)$")
 
@@ -67,12 +69,13 @@ SETS = {
 
 
 class Field:
-    def __init__(self, entry):
+    def __init__(self, entry, text_domain):
         get = entry.get
+        self.text_domain = text_domain
         self.name, self.kind, self.set_by = entry["name"], entry["kind"], entry["set_by"]
         self.max_bytes, self.min, self.values = get("max_bytes", 0), get("min"), get("values")
         self.is_required, self.not_null = get("required", False), get("not_null", False)
-        self.default = get("default")
+        self.default, self.is_always_shown = get("default"), get("shown_not_null", False)
         self.is_column, self.is_member = get("is_column", True), get("is_member", True)
         self.is_given = self.set_by == "caller"
         self.is_hashed = self.is_given and self.kind not in ("json", "bytes") and get("hashed", True)
@@ -86,11 +89,11 @@ class Field:
     def postgres_type(self):
         if self.types["postgres"]:
             return self.types["postgres"]
-        kind = POSTGRES_TYPES[self.kind]
+        kind = POSTGRES_TYPES.get(self.kind, "text")
         if self.values or self.min is not None:
             kind = "outlog." + self.name                 # a domain of its own
         elif self.kind == "text" and self.max_bytes:
-            kind = f"outlog.text_{self.max_bytes}"
+            kind = f"{self.text_domain}_{self.max_bytes}"
         elif self.kind == "json":
             kind = "outlog.object"
         return kind + self.constraints()
@@ -112,7 +115,7 @@ class Schema:
 
     def __init__(self, folder):
         files = {what: json.loads((pathlib.Path(folder) / f"{what}.json").read_text()) for what in ("event", "message")}
-        self.fields = {what: [Field(entry) for entry in file["fields"]] for what, file in files.items()}
+        self.fields = {what: [Field(entry, file["text_domain"]) for entry in file["fields"]] for what, file in files.items()}
         self.order = {"event": files["event"]["append_arguments"], "message": files["message"]["enqueue_arguments"]}
         self.shown = {"event": [f.name for f in self.fields["event"] if f.is_column], "message": files["message"]["shown"]}
 
@@ -120,6 +123,8 @@ class Schema:
         return next(field for field in self.fields[what] if field.name == name)
 
     def set(self, what, name, at=None):
+        if name == "shown":               # as JSON shows it, in that order
+            return [self.named(what, name) for name in self.shown[what]]
         fields = [f for f in self.fields[what] if SETS[name](f) and (at is None or f.since <= at)]
         if name == "arguments":           # by position, as callers know them; new ones follow
             known = self.order[what]
@@ -127,8 +132,8 @@ class Schema:
         return fields
 
     def rows(self, what, name, dialect, at):
-        if (what, name) == ("text", "sizes"):
-            sizes = {f.max_bytes for w in self.fields for f in self.set(w, "texts", at)}
+        if name == "sizes":
+            sizes = {f.max_bytes for f in self.set(what, "texts", at) if not f.types["postgres"]}
             return [{"name": "", "max": size} for size in sorted(sizes)]
         return [field.variables(dialect) for field in self.set(what, name, at)]
 
@@ -137,11 +142,13 @@ class Schema:
         indent, comma, what, name, first = REPEAT.match(lines[0]).groups()
         template = [first] + [MORE.match(line)[1] for line in lines if MORE.match(line)]
         own = dict(OWN.match(line).groups() for line in lines if OWN.match(line))
-        if not (what, name) == ("text", "sizes") and name not in SETS:
+        if name not in (*SETS, "sizes", "shown"):
             raise SystemExit(f"fields: {what} {name}: there is no such set")
         out = []
         for row in self.rows(what, name, dialect, at):
             text = [own[row["name"]]] if row["name"] in own else template
+            if text == [""]:
+                continue
             out.append("\n".join(indent + re.sub(r"\{(\w+)\}", lambda m: str(row[m[1]]), line) for line in text))
         return (",\n" if comma else "\n").join(out).split("\n")
 
@@ -172,6 +179,10 @@ class Schema:
 
 # --- C ---
 
+EXPORT_NAMES = {"payload_bytes": "payload_hex"}          # JSON has no bytes
+EXPORT_KINDS = {"time": "T", "count": "i", "flag": "i"}
+
+
 def c_text(text):
     return "NULL" if text is None else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -201,8 +212,9 @@ def c_header(schema):
         others = [f for f in fields if not f.is_column]
         out.append(f"enum ol_{what}_field_id {{")
         out += [f"    {prefix}_{f.name.upper()}," for f in columns]
-        out += [f"    {prefix}_FIELD_COUNT, /* those above are columns */",
-                f"    {prefix}_FIELD_ALL = {prefix}_FIELD_COUNT + {len(others)}", "};", ""]
+        out.append(f"    {prefix}_FIELD_COUNT, /* those above are columns */")
+        out += [f"    {prefix}_{f.name.upper()}" + (f" = {prefix}_FIELD_COUNT," if f is others[0] else ",") for f in others]
+        out += [f"    {prefix}_FIELD_ALL", "};", ""]
         out.append(f"#define {prefix}_FIELD_ROWS \\")
         for f in columns + others:
             shown = f.is_column if what == "event" else f.name in schema.shown[what]
@@ -217,7 +229,15 @@ def c_header(schema):
     out += ["/* The parameters of HTTP and the options of the command line that choose events. */",
             f"#define OL_EVENT_FILTER_NAMES {c_text(names)}", f"#define OL_EVENT_LABEL_OPTIONS {c_text(labels)}",
             f"enum {{ OL_EVENT_FILTER_COUNT = {len(names.split())}, "
-            f"OL_EVENT_GIVEN_COUNT = {len(schema.set('event', 'given'))} }};", "", "#endif", ""]
+            f"OL_EVENT_GIVEN_COUNT = {len(schema.set('event', 'given'))}, "
+            f"OL_MESSAGE_GIVEN_COUNT = {len(schema.set('message', 'given'))} }};", "",
+            "/* The fields of a message as it is shown, in order. */",
+            "#define OL_MESSAGE_SHOWN_IDS " + ", ".join(f"OL_MESSAGE_{name.upper()}" for name in schema.shown["message"]),
+            f"enum {{ OL_MESSAGE_SHOWN_COUNT = {len(schema.shown['message'])} }};", "",
+            "/* The columns of a message in an export: t: text, i: number, T: time. */",
+            "#define OL_MESSAGE_EXPORT_COLUMNS " + ", ".join(
+                f'{{"{EXPORT_NAMES.get(f.name, f.name)}", \'{EXPORT_KINDS.get(f.kind, "t")}\'}}'
+                for f in schema.set("message", "columns")), "", "#endif", ""]
     return "\n".join(out)
 
 
@@ -235,7 +255,7 @@ def json_type(field, is_shown):
             return {}
         if field.kind == "uuid" and not field.not_null:
             out = {"type": "string"}
-        if "type" in out and not field.not_null:
+        if "type" in out and not (field.not_null or field.is_always_shown):
             out["type"] = [out["type"], "null"]
         return out
     if field.kind == "text" and field.max_bytes:

@@ -2,38 +2,22 @@
 #include "outbox/lane/claimed_message.h"
 
 #include "base/json/json.h"
+#include "store/message_fields.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The columns of outbox_read and parked_marked. */
-enum {
-    SEQ,
-    EVENT_ID,
-    ORG_ID,
-    DESTINATION,
-    EVENT_TYPE,
-    PAYLOAD,
-    PAYLOAD_BYTES,
-    CONTENT_TYPE,
-    HEADERS,
-    METADATA,
-    IDEMPOTENCY_KEY,
-    ORDERING_KEY,
-    PARTITION_KEY,
-    CORRELATION_ID,
-    CAUSATION_ID,
-    AGGREGATE_TYPE,
-    AGGREGATE_ID,
-    CREATED_AT,
-    AVAILABLE_AT,
-    MAX_ATTEMPTS,
-    AT_MOST_ONCE,
-    ATTEMPTS,
-    UNSENT,
-    BUDGET_FROM,
-    IS_REPLAY
+/* The columns of outbox_read and parked_marked: the message's place, its columns, and of a parked
+ * one what is known of it. */
+enum claimed_column {
+    CLAIMED_SEQ,
+    CLAIMED_MESSAGE, /* + OL_MESSAGE_… */
+    CLAIMED_ATTEMPTS = CLAIMED_MESSAGE + OL_MESSAGE_FIELD_COUNT,
+    CLAIMED_UNSENT,
+    CLAIMED_BUDGET_FROM,
+    CLAIMED_IS_REPLAY
 };
+#define COLUMN(name) (CLAIMED_MESSAGE + OL_MESSAGE_##name)
 
 int ol_claimed_message_used(const struct ol_claimed_message *item)
 {
@@ -69,7 +53,7 @@ static const char *join_key(const struct outlog_delivery *message, struct ol_are
     return key;
 }
 
-/* Header values are strings; anything else is sent as its JSON text. */
+/* A header that is no string is sent as its JSON text. */
 static bool read_headers(const char *json, struct ol_arena *arena, struct outlog_delivery *out)
 {
     struct ol_json object;
@@ -111,41 +95,45 @@ int ol_claimed_message_read(const struct ol_rows *rows, bool is_parked, struct o
 {
     bool failed = false;
     struct outlog_delivery *message = &out->message;
-    int payload = ol_rows_is_null(rows, PAYLOAD) ? PAYLOAD_BYTES : PAYLOAD;
+    int payload = ol_rows_is_null(rows, COLUMN(PAYLOAD)) ? COLUMN(PAYLOAD_BYTES) : COLUMN(PAYLOAD);
 
-    *out = (struct ol_claimed_message){.seq = ol_rows_int(rows, SEQ), .is_parked = is_parked};
-    message->event_id = uuid_copy(rows, EVENT_ID, arena, &failed);
-    message->org_id = ol_rows_copy(rows, ORG_ID, arena, &failed);
-    message->destination = ol_rows_copy(rows, DESTINATION, arena, &failed);
-    message->event_type = ol_rows_copy(rows, EVENT_TYPE, arena, &failed);
+    *out =
+        (struct ol_claimed_message){.seq = ol_rows_int(rows, CLAIMED_SEQ), .is_parked = is_parked};
+    message->event_id = uuid_copy(rows, COLUMN(EVENT_ID), arena, &failed);
+    message->org_id = ol_rows_copy(rows, COLUMN(ORG_ID), arena, &failed);
+    message->destination = ol_rows_copy(rows, COLUMN(DESTINATION), arena, &failed);
+    message->event_type = ol_rows_copy(rows, COLUMN(EVENT_TYPE), arena, &failed);
     ol_rows_text(rows, payload, &message->payload_bytes);
     message->payload = ol_rows_copy(rows, payload, arena, &failed);
-    message->content_type = ol_rows_copy(rows, CONTENT_TYPE, arena, &failed);
-    message->idempotency_key = ol_rows_copy(rows, IDEMPOTENCY_KEY, arena, &failed);
-    message->ordering_key = ol_rows_copy(rows, ORDERING_KEY, arena, &failed);
+    message->content_type = ol_rows_copy(rows, COLUMN(CONTENT_TYPE), arena, &failed);
+    message->idempotency_key = ol_rows_copy(rows, COLUMN(IDEMPOTENCY_KEY), arena, &failed);
+    message->ordering_key = ol_rows_copy(rows, COLUMN(ORDERING_KEY), arena, &failed);
     out->key = join_key(message, arena, &failed);
-    message->partition_key = ol_rows_copy(rows, PARTITION_KEY, arena, &failed);
-    message->correlation_id = ol_rows_copy(rows, CORRELATION_ID, arena, &failed);
-    message->causation_id = uuid_copy(rows, CAUSATION_ID, arena, &failed);
-    message->aggregate_type = ol_rows_copy(rows, AGGREGATE_TYPE, arena, &failed);
-    message->aggregate_id = ol_rows_copy(rows, AGGREGATE_ID, arena, &failed);
-    message->created_at = ol_rows_time(rows, CREATED_AT);
+    message->partition_key = ol_rows_copy(rows, COLUMN(PARTITION_KEY), arena, &failed);
+    message->correlation_id = ol_rows_copy(rows, COLUMN(CORRELATION_ID), arena, &failed);
+    message->causation_id = uuid_copy(rows, COLUMN(CAUSATION_ID), arena, &failed);
+    message->aggregate_type = ol_rows_copy(rows, COLUMN(AGGREGATE_TYPE), arena, &failed);
+    message->aggregate_id = ol_rows_copy(rows, COLUMN(AGGREGATE_ID), arena, &failed);
+    message->created_at = ol_rows_time(rows, COLUMN(CREATED_AT));
     message->attempt = 1;
-    out->available_at = ol_rows_is_null(rows, AVAILABLE_AT) ? 0 : ol_rows_time(rows, AVAILABLE_AT);
-    out->max_attempts = ol_rows_is_null(rows, MAX_ATTEMPTS) ? 0
-                                                            : (int)ol_rows_int(rows, MAX_ATTEMPTS);
-    out->at_most_once = ol_rows_int(rows, AT_MOST_ONCE) != 0;
-    if (!ol_rows_is_null(rows, HEADERS))
-        failed |= !read_headers(ol_rows_copy(rows, HEADERS, arena, &failed), arena, message);
-    if (!ol_rows_is_null(rows, METADATA)) {
-        out->metadata = ol_rows_copy(rows, METADATA, arena, &failed);
+    out->available_at =
+        ol_rows_is_null(rows, COLUMN(AVAILABLE_AT)) ? 0 : ol_rows_time(rows, COLUMN(AVAILABLE_AT));
+    out->max_attempts = ol_rows_is_null(rows, COLUMN(MAX_ATTEMPTS))
+                            ? 0
+                            : (int)ol_rows_int(rows, COLUMN(MAX_ATTEMPTS));
+    out->at_most_once = ol_rows_int(rows, COLUMN(AT_MOST_ONCE)) != 0;
+    if (!ol_rows_is_null(rows, COLUMN(HEADERS)))
+        failed |=
+            !read_headers(ol_rows_copy(rows, COLUMN(HEADERS), arena, &failed), arena, message);
+    if (!ol_rows_is_null(rows, COLUMN(METADATA))) {
+        out->metadata = ol_rows_copy(rows, COLUMN(METADATA), arena, &failed);
         message->traceparent = read_traceparent(out->metadata, arena);
     }
     if (is_parked) {
-        out->attempts = (int)ol_rows_int(rows, ATTEMPTS);
-        out->unsent = (int)ol_rows_int(rows, UNSENT);
-        out->budget_from = (int)ol_rows_int(rows, BUDGET_FROM);
-        message->is_replay = ol_rows_int(rows, IS_REPLAY) != 0;
+        out->attempts = (int)ol_rows_int(rows, CLAIMED_ATTEMPTS);
+        out->unsent = (int)ol_rows_int(rows, CLAIMED_UNSENT);
+        out->budget_from = (int)ol_rows_int(rows, CLAIMED_BUDGET_FROM);
+        message->is_replay = ol_rows_int(rows, CLAIMED_IS_REPLAY) != 0;
         message->attempt = out->attempts;
     }
     return failed ? ol_no_memory(err) : 0;

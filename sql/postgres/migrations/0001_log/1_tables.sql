@@ -4,7 +4,7 @@
 -- of a table again in every INSERT, which for these limits cost more than the insert itself. "1 to n
 -- bytes" is one comparison without sign, in which 0 - 1 is large: oid is the type without a sign.
 -- Collation C compares names as bytes: it is fast, and an index survives a change of libc.
---= text sizes: create domain outlog.text_{max} as text collate "C"
+--= event sizes: create domain outlog.text_{max} as text collate "C"
 --=+     constraint has_1_to_{max}_bytes check ((octet_length(value) - 1)::oid < {max}::oid);
 create domain outlog.actor_type as text collate "C"
     constraint actor_type_is_known check (value in ('user', 'service_principal', 'system'));

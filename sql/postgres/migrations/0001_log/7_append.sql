@@ -119,10 +119,23 @@ create function outlog.lock_head(org_key text, aggregate_type text, aggregate_id
 $$;
 
 -- Raises invalid_field with this text, whose first word is the name of the field.
-create function outlog.refuse_field(refusal text) returns void language plpgsql
+create function outlog.refuse_with(refusal text) returns void language plpgsql
     set search_path = pg_catalog, pg_temp as $$
 begin
     perform outlog.fail('invalid_field', refusal, json_build_object('pointer', '/' || split_part(refusal, ' ', 1)));
+end $$;
+
+-- Refuses a text that breaks a limit (E16), for the commands of runs.
+create function outlog.refuse_field(field text, value text, max_bytes integer, required boolean)
+    returns void language plpgsql
+    set search_path = pg_catalog, pg_temp as $$
+begin
+    if value is null and required then
+        perform outlog.refuse_with(field || ' is required');
+    elsif octet_length(value) not between 1 and max_bytes then
+        perform outlog.refuse_with(format('%s must have 1 to %s bytes, it has %s', field, max_bytes,
+                                                octet_length(value)));
+    end if;
 end $$;
 
 create function outlog.refuse_unknown_type(org_id text, event_type text, payload json)
@@ -214,7 +227,7 @@ begin
         when own_id !~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then 'id must be a UUID'
     end;
     if refusal is not null then
-        perform outlog.refuse_field(refusal);
+        perform outlog.refuse_with(refusal);
     end if;
 
     body := outlog.checked_json(append.payload, 'payload');

@@ -51,46 +51,24 @@ end $$;
 insert into outlog.lane_plan
 select 1, 0, 8, array_agg(format('outlog.lane_%s_seq', i)::regclass order by i), true from generate_series(0, 7) i;
 
--- Limits stand in domains: a table's CHECK is parsed anew by every statement, a domain's is not, and most
--- statements insert one message.
-create domain outlog.message_name as text
-    constraint has_1_to_100_bytes check (octet_length(value) between 1 and 100);
-create domain outlog.message_key as text
-    constraint has_1_to_512_bytes check (octet_length(value) between 1 and 512);
+-- Limits are domains: PostgreSQL parses the CHECK of a table again in every statement, that of a
+-- domain once per session, and most statements insert one message. What other tables are looked up
+-- by has their collation: an index of another collation would not serve.
+--= message sizes: create domain outlog.message_{max} as text
+--=+     constraint has_1_to_{max}_bytes check (octet_length(value) between 1 and {max});
 create domain outlog.message_text as text
     constraint has_at_most_262144_bytes check (octet_length(value) <= 262144);
 create domain outlog.message_bytes as bytea
     constraint has_at_most_262144_bytes check (octet_length(value) <= 262144);
 create domain outlog.message_attempts as integer
     constraint is_positive check (value > 0);
-create domain outlog.message_media as text
-    constraint has_1_to_200_bytes check (octet_length(value) between 1 and 200);
-create domain outlog.message_time as timestamptz          -- one that every door can write: no infinity
+create domain outlog.message_time as timestamptz          -- one that every interface can write: no infinity
     constraint has_a_year_of_four_digits check (value >= '0001-01-01Z' and value < '10000-01-01Z');
 
 create table outlog.outbox (
-    lane            smallint    not null,
-    seq             bigint      not null,
-    event_id        uuid        not null default outlog.uuid7(),
-    created_at      timestamptz not null default clock_timestamp(),
-    available_at    outlog.message_time,
-    causation_id    uuid,
-    max_attempts    outlog.message_attempts,
-    at_most_once    boolean     not null default false,  -- copied in: a later change cannot change a crash
-    org_id          outlog.message_name,
-    destination     outlog.message_name not null,
-    event_type      outlog.message_name not null,
-    payload         outlog.message_text,
-    payload_bytes   outlog.message_bytes,
-    content_type    outlog.message_media not null default 'application/json',
-    headers         outlog.object,
-    metadata        outlog.object,
-    idempotency_key outlog.message_key,                  -- null: the event_id is the key, and needs no index
-    ordering_key    outlog.message_key,
-    partition_key   outlog.message_key,
-    correlation_id  outlog.text_255 not null,
-    aggregate_type  outlog.text_50,
-    aggregate_id    outlog.text_255,
+    lane smallint not null,
+    seq bigint not null,
+    --= message columns: {name} {column},{note}
     constraint outbox_pkey primary key (lane, seq),
     constraint outbox_has_one_payload check ((payload is null) <> (payload_bytes is null))
 ) with (fillfactor = 100);
