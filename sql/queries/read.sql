@@ -10,9 +10,10 @@
 
 -- name: events_read(after, upto, limit literal, infrastructure?, event.filters?, since?, until?, org_key?) @replan
 -- Settled events in order; every filter has an index that ends in event_id. Reads: events.
--- Two things are kept from the planner by coalesce. Times: they are a range of event_ids already
--- (events_window), and one org's events must not cost all orgs'. And org_key, the org of an aggregate
--- or a correlation: before the first ANALYZE every index looks the same, and the org's is the widest.
+-- coalesce keeps two conditions from the planner. Times: they are a range of event_ids already
+-- (events_window), and a read of one org must not cost all orgs'. And org_key, the org of an
+-- aggregate or a correlation: before the first ANALYZE all indexes look alike, and the org's is the
+-- widest.
 select
        --=, event columns: {name}
   from outlog.events
@@ -32,7 +33,7 @@ select
  limit :limit
 
 -- name: events_read_some(after, upto, limit literal, event.some?)
--- All settled events, but only the fields that are asked for: the others are not even fetched.
+-- All settled events, but only the fields that are asked for: the store does not read the others.
 select
        --=, event always: {name}
      --= event some: , {name}   --? {name}
@@ -60,7 +61,7 @@ select min(event_id + 0), max(event_id + 0)
 
 -- name: causality_up(id, limit literal)
 -- From an event to its root (T3). A cause is always older, so this ends.
--- It carries whole rows: to join the log again at the end looks like much work to the planner.
+-- It carries whole rows: the planner overrates the cost of joining the log again at the end.
 with recursive chain as (
     select e.*, 0 as depth from outlog.events e where e.id = :id::uuid
     union all

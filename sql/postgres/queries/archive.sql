@@ -1,4 +1,4 @@
--- Events that bring their own number: for an import into an empty store, and for nothing else.
+-- Events with their own numbers: only for an import into an empty store.
 
 -- name: archive_event(event.columns)
 insert into outlog.events (
@@ -60,7 +60,8 @@ select p.first_lane + h.lane_index, nextval(p.sequences[h.lane_index + 1])
 -- A message that the first attempt delivered has no row of its own.
 select s.lane::text, s.seq::text, s.event_id::text, coalesce(s.published_at, s.created_at)
   from outlog.outbox_state s left join outlog.parked p on p.lane = s.lane and p.seq = s.seq
- where (s.lane, s.seq) > (coalesce(nullif(:lane::text, ''), '0')::smallint, coalesce(nullif(:seq::text, ''), '0')::bigint)
+ where (s.lane, s.seq) > (coalesce(nullif(:lane::text, ''), '0')::smallint,
+                          coalesce(nullif(:seq::text, ''), '0')::bigint)
    and s.state = 'PUBLISHED' and p.seq is null
  order by s.lane, s.seq limit :limit
 
@@ -75,7 +76,8 @@ select s.lane::text, s.seq::text, s.event_id::text, s.state, s.attempts, coalesc
        case when s.held then 1 else 0 end, case when s.is_replay then 1 else 0 end,
        coalesce(s.available_at, s.created_at), s.published_at, s.updated_at, s.last_error
   from outlog.outbox_state s left join outlog.parked p on p.lane = s.lane and p.seq = s.seq
- where (s.lane, s.seq) > (coalesce(nullif(:lane::text, ''), '0')::smallint, coalesce(nullif(:seq::text, ''), '0')::bigint)
+ where (s.lane, s.seq) > (coalesce(nullif(:lane::text, ''), '0')::smallint,
+                          coalesce(nullif(:seq::text, ''), '0')::bigint)
    and not (s.state = 'PUBLISHED' and p.seq is null)
  order by s.lane, s.seq limit :limit
 
@@ -91,7 +93,8 @@ select o.lane, o.seq, o.destination, o.ordering_key,
             and not (o.at_most_once or coalesce(o.max_attempts = 1, false)) then 1 else 0 end,
        :budget_from::integer, :is_replay::bigint = 1, :available_at::timestamptz, :published_at::timestamptz,
        :updated_at::timestamptz,
-       case when :state::text = 'CLAIMED' then 'outcome unknown: the store was moved meanwhile' else :last_error::text end
+       case when :state::text = 'CLAIMED' then 'outcome unknown: the store was moved meanwhile'
+            else :last_error::text end
   from outlog.outbox o where o.event_id = :event_id::uuid
 
 -- name: archive_attempt_list(lane, seq, attempt, limit literal)
@@ -107,11 +110,12 @@ select a.lane::text, a.seq::text, a.attempt::text, o.event_id::text, a.started_a
 insert into outlog.attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, permanent, response,
        error, claimed_by, recorded_at)
 select o.lane, o.seq, cast(:attempt::text as integer), :started_at::timestamptz, :duration_ms::integer,
-       :outcome::text, :status::integer, :permanent::bigint = 1, :response::text, :error::text, :claimed_by::text, coalesce(:recorded_at::timestamptz, :started_at::timestamptz)
+       :outcome::text, :status::integer, :permanent::bigint = 1, :response::text, :error::text,
+       :claimed_by::text, coalesce(:recorded_at::timestamptz, :started_at::timestamptz)
   from outlog.outbox o where o.event_id = :event_id::uuid
 
 -- name: archive_begin()
--- The rows of messages may begin as what they have become elsewhere, for this transaction.
+-- In this transaction a message may begin in the state that it had in another store.
 select set_config('outlog.importing', 'on', true)
 
 -- name: archive_done()

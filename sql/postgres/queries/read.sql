@@ -1,12 +1,13 @@
--- Reading the log, where PostgreSQL needs its own words.
+-- Reading the log, where PostgreSQL needs its own SQL.
 
 -- name: events_settled()
--- The highest event_id a reader may pass (E6). To be asked before the read, never in it.
+-- The highest event_id a reader may pass (E6). Ask for it before the read, never in it.
 select outlog.settled()
 
 -- name: events_read_short(after, upto, limit literal, infrastructure?, event.filters?, since?, until?, org_key?, max_bytes) @postgres @replan
--- As events_read; the event that makes the page max_bytes long is its last, so there is always one. Most pages
--- are far from it, so all are summed first, and only where they are too much it is looked for.
+-- As events_read; the event that makes the page max_bytes long is its last, so there is always one.
+-- Most pages are far below it: all rows are summed first, and the last one is searched only where
+-- the sum is too large.
 select * from (
 select
        --=, event columns: {name}

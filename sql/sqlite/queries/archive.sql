@@ -1,4 +1,4 @@
--- Events that bring their own number: for an import into an empty store, and for nothing else.
+-- Events with their own numbers: only for an import into an empty store.
 
 -- name: archive_event(event.columns)
 insert into outlog_events (
@@ -9,7 +9,7 @@ values (
        )
 
 -- name: archive_in_use()
--- Are there events that no unfinished import brought?
+-- Are there events that do not come from an unfinished import?
 select coalesce((select max(event_id) from outlog_events), 0) > coalesce((select event_id from outlog_import), 0)
 
 -- name: archive_mark(event_id)
@@ -21,14 +21,14 @@ insert into outlog_import (only, event_id) values (1, :event_id) on conflict do 
 delete from outlog_import
 
 -- name: archive_number(event_id)
--- AUTOINCREMENT has followed by itself.
+-- AUTOINCREMENT follows the inserted numbers.
 select :event_id
 
 -- name: archive_message_list(lane, seq, limit literal)
 select cast(o.lane as text), cast(o.seq as text)
        --= message columns: , o.{name}
        --=| at_most_once: , case when o.at_most_once then 1 else 0 end
-       --=| payload_bytes: , case when o.payload_bytes is not null then lower(hex(o.payload_bytes)) end
+       --=| payload_bytes: , iif(o.payload_bytes is null, null, lower(hex(o.payload_bytes)))
   from outlog_outbox o where (o.lane, o.seq) > (cast(:lane as integer), cast(:seq as integer))
  order by o.lane, o.seq limit :limit
 
@@ -94,7 +94,7 @@ select o.lane, o.seq, cast(:attempt as integer), :started_at, :duration_ms, :out
   from outlog_outbox o where o.event_id = :event_id
 
 -- name: archive_begin()
--- The rows of messages may begin as what they have become elsewhere, for this transaction.
+-- In this transaction a message may begin in the state that it had in another store.
 insert into outlog_outbox_keys values ('', '', 'importing', '', '')
 
 -- name: archive_done()

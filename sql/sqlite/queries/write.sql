@@ -1,7 +1,7 @@
 -- Appending, and the numbers of each aggregate's events.
 
 -- name: write_begin() @sqlite
--- Changes nothing, but waits for another writer, where a transaction that has read could only fail.
+-- Changes nothing, but waits for another writer; a transaction that has read could only fail.
 update outlog_schema_migrations set name = name where false
 
 -- name: head_get(org_key, aggregate_type, aggregate_id) @sqlite
@@ -10,7 +10,8 @@ select coalesce(max(aggregate_seq), 0) from outlog_events
  where aggregate_type = :aggregate_type and aggregate_id = :aggregate_id and coalesce(org_id, '') = :org_key
 
 -- name: heads_get(nth, org_key, aggregate_type, aggregate_id) @sqlite
--- The same of many aggregates. Its values are repeated for many rows (store/sqlite/query.c), as are those of event_insert.
+-- The same of many aggregates. store/sqlite/query.c repeats its values for many rows, as it does
+-- for event_insert.
 select h.column1, coalesce((select max(e.aggregate_seq) from outlog_events e
         where e.aggregate_type = h.column3 and e.aggregate_id = h.column4 and coalesce(e.org_id, '') = h.column2), 0)
   from (values (:nth, :org_key, :aggregate_type, :aggregate_id)) h

@@ -1,8 +1,8 @@
 -- The event log and the tables beside it. Everything is in the schema `outlog`.
 
 -- Limits (E16) as types. PostgreSQL plans the check of a domain once per session. It parses a CHECK
--- of a table again in every INSERT, which for these limits cost more than the insert itself. "1 to n
--- bytes" is one comparison without sign, in which 0 - 1 is large: oid is the type without a sign.
+-- of a table again in every INSERT, which for these limits cost more than the insert itself. "1 to
+-- n bytes" is one comparison without sign, in which 0 - 1 is large: oid is the type without a sign.
 -- Collation C compares names as bytes: it is fast, and an index survives a change of libc.
 --= event sizes: create domain outlog.text_{max} as text collate "C"
 --=+     constraint has_1_to_{max}_bytes check ((octet_length(value) - 1)::oid < {max}::oid);
@@ -24,7 +24,7 @@ create table outlog.events (
 -- A time window is first turned into a range of event_ids, by events_time alone.
 create unique index events_id on outlog.events (id);
 create unique index events_aggregate on outlog.events (aggregate_id, aggregate_type, org_id, aggregate_seq)
-    nulls not distinct;         -- what differs first; it also serves whoever does not name the org
+    nulls not distinct;         -- what differs first; it also serves a reader without an org
 create index events_org on outlog.events (org_id, event_id);
 create index events_infra on outlog.events (event_id) where org_id is null; -- events_org gives no order for null
 create index events_time on outlog.events (occurred_at, event_id);
@@ -36,7 +36,7 @@ create index events_env on outlog.events (env_id, event_id) where env_id is not 
 create index events_visibility on outlog.events (visibility, event_id) where visibility is not null;
 
 -- The last sequence of every aggregate. Its row lock is what makes aggregate_seq gap-free: the
--- next appender of the same aggregate waits for this one to commit. '' stands for no org, so that
+-- next appender of the same aggregate waits for this one to commit. '' means no org, so that
 -- infrastructure aggregates are as unique as any org's.
 create table outlog.heads (
     org_key        text collate "C" not null,

@@ -45,8 +45,8 @@ end $$;
 -- append_batch: stores many checked events.
 -- Parameters: head_*: one entry per aggregate of the batch, in key order (so two batches cannot
 --             deadlock), with the number of events it gets. Event n belongs to head number head[n]
---             and is its nth[n]-th. An array that would hold only nulls is null itself. wait_ms: how
---             long it waits for a lock, null for as long as the session does.
+--             and is its nth[n]-th. An array that would hold only nulls is null itself.
+--             wait_ms: how long it waits for a lock, null for as long as the session does.
 -- Returns:    one row per event, in the order of the arrays.
 -- Errors:     sequence_conflict with the index of the event.
 -- Locks:      the rows of outlog.heads of all its aggregates until the transaction ends.
@@ -183,17 +183,18 @@ end $$;
 -- Parameters: the fields of an event by name. A null counts as no argument at all, except for
 --             org_id, where null is an event of the infrastructure. causation_id is an id or an
 --             event_id, as uuid, number or text.
--- Returns:    one row: event_id, id, aggregate_seq, occurred_at, correlation_id, and duplicate where
---             the idempotency_key or the id was stored before.
+-- Returns:    one row: event_id, id, aggregate_seq, occurred_at, correlation_id, and duplicate: the
+--             idempotency_key or the id was stored before.
 -- Errors:     org_required, invalid_field, too_large, invalid_json, secret_material,
 --             unknown_event_type, unknown_causation, sequence_conflict, id_conflict,
 --             idempotency_key_reuse, idempotency_in_progress; `pointer` names the field.
--- Locks:      the aggregate's row of outlog.heads, and the idempotency key, until the transaction ends.
+-- Locks:      the aggregate's row of outlog.heads and the idempotency key, until the transaction
+--             ends.
 create function outlog.append(
         --=, event arguments: {name} {argument}
         )
     returns setof outlog.append_result
-    -- jit: to the planner the checks of JSON look large enough to compile, which takes half a second
+    -- jit: the planner would compile the checks of JSON, which takes half a second
     language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 #variable_conflict use_column
 declare
@@ -219,7 +220,8 @@ begin
     refusal := case
         --= event required: when append.{name} is null then '{name} is required'
         --= event limited: when octet_length(append.{name}::text) not between 1 and {max} then
-        --=+     format('{name} must have 1 to {max} bytes, it has %s', octet_length(append.{name}::text))
+        --=+     format('{name} must have 1 to {max} bytes, it has %s',
+        --=+            octet_length(append.{name}::text))
         when append.event_version < 1 then 'event_version must be 1 or more'
         when append.expected_seq < 0 then 'expected_seq must be 0 or more'
         when append.actor_type not in ('user', 'service_principal', 'system') then
@@ -321,7 +323,8 @@ begin
         perform outlog.idempotency_end(append.org_id, append.actor_id, 'append', append.idempotency_key,
             json_build_object('events', json_build_array(json_build_object('event_id', result.event_id,
                 'id', result.id, 'aggregate_seq', result.aggregate_seq,
-                'occurred_at', outlog.rfc3339(result.occurred_at), 'correlation_id', result.correlation_id, 'duplicate', result.duplicate)),
+                'occurred_at', outlog.rfc3339(result.occurred_at), 'correlation_id', result.correlation_id,
+                'duplicate', result.duplicate)),
                 'messages', json_build_array())::text);
     end if;
     return next result;

@@ -1,7 +1,7 @@
 -- The outbox: immutable messages in lanes, and what the relay knows about them.
 --
--- A message on the plain path has no state of its own: it is above the lane's head (PENDING), in its
--- claim (CLAIMED), or below (PUBLISHED). Only what did not go well gets a row in `parked`.
+-- A message on the plain path has no state of its own: it is above the lane's head (PENDING), in
+-- its claim (CLAIMED), or below (PUBLISHED). Only a message that failed gets a row in `parked`.
 
 create table outlog.destinations (
     name       text        primary key,
@@ -9,7 +9,7 @@ create table outlog.destinations (
     guarantee  text        not null default 'at_least_once',
     paused     boolean     not null default false,
     on_dead    text        not null default 'skip',
-    is_alert   boolean     not null default false, -- dead letters are told here
+    is_alert   boolean     not null default false, -- dead letters are reported here
     updated_at timestamptz not null default now(),
     constraint destinations_name_length check (octet_length(name) between 1 and 100),
     constraint destinations_guarantee_is_known check (guarantee in ('at_least_once', 'at_most_once')),
@@ -28,7 +28,7 @@ create table outlog.routes (
     source         json    not null                -- as written in outlog.yaml
 );
 
--- What outlog.yaml says beside destinations and routes, one value a row: `types.SEND_EMAIL`,
+-- What outlog.yaml holds beside destinations and routes, one value per row: `types.SEND_EMAIL`,
 -- `relay.lease`, `alerts.to`, `retention.messages`.
 create table outlog.settings (
     key        text        primary key,
@@ -40,7 +40,7 @@ create table outlog.lane_plan (
     generation integer    primary key,
     first_lane smallint   not null,
     lane_count smallint   not null,
-    sequences  regclass[] not null,          -- one a lane; CACHE must stay 1
+    sequences  regclass[] not null,          -- one per lane; CACHE must stay 1
     is_current boolean    not null);
 create unique index lane_plan_has_one_current on outlog.lane_plan (is_current) where is_current;
 do $$ begin
@@ -85,7 +85,7 @@ create table outlog.outbox_keys (
     kept_at         timestamptz not null default now(),
     constraint outbox_keys_pkey primary key (org_key, destination, idempotency_key));
 
--- One row a lane, and the lane's only lock.
+-- One row per lane, and the lane's only lock.
 create table outlog.lanes (
     lane        smallint       primary key,
     first_lane  smallint       not null default 0,  -- of its generation: lanes below it are older
@@ -98,7 +98,7 @@ create table outlog.lanes (
     claim       int8multirange not null default '{}',  -- the open batch
     claim_no    bigint         not null default 0,
     claimed_at  timestamptz,
-    parked_gen  bigint         not null default 0   -- raised by everyone but the owner who changes parked rows
+    parked_gen  bigint         not null default 0   -- raised by every writer of parked rows but the owner
 ) with (fillfactor = 10, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0,
         autovacuum_vacuum_cost_delay = 0);
 insert into outlog.lanes (lane) select generate_series(0, 7);
@@ -129,7 +129,8 @@ create table outlog.parked (
         and (state = 'CLAIMED') = (lease_until is not null)),
     constraint parked_published_at_iff_published check ((state = 'PUBLISHED') = (published_at is not null)),
     constraint parked_held_only_dead check (not held or state = 'DEAD'),
-    constraint parked_counts check (attempts >= 0 and unsent between 0 and attempts and budget_from between 0 and attempts)
+    constraint parked_counts check (
+        attempts >= 0 and unsent between 0 and attempts and budget_from between 0 and attempts)
 ) with (fillfactor = 70, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0.02);
 create index parked_due on outlog.parked (lane, destination, available_at)
     where state = 'PENDING' and ordering_key is null;
@@ -181,7 +182,7 @@ create table outlog.breakers (
     constraint breakers_pkey primary key (run, destination),
     constraint breakers_state_is_known check (state in ('open', 'half_open'))) with (fillfactor = 50);
 
--- When a destination last took a message; relays tell it once a second.
+-- When a destination last took a message; relays write it once per second.
 create table outlog.successes (
     destination text        primary key,
     last_ok_at  timestamptz not null) with (fillfactor = 50);
@@ -203,8 +204,8 @@ create table outlog.effects (
     executed_at      timestamptz,
     attempts         integer     not null default 0,
     last_attempt_at  timestamptz,
-    hurried_at       timestamptz,                   -- a session's: somebody asked for it to be sent now
-    event_id         bigint      not null,          -- of its EFFECT_REQUESTED: effects are in this order, no clock's
+    hurried_at       timestamptz,                   -- a session's: an operator asked for it to be sent now
+    event_id         bigint      not null,          -- of its EFFECT_REQUESTED: the order of effects
     last_event_id    uuid        not null,          -- of its newest event: the cause of the next
     correlation_id   text        not null,
     created_at       timestamptz not null default now(),

@@ -24,7 +24,8 @@ begin
     refusal := case
         --= message required: when enqueue.{name} is null then '{name} is required'
         --= message texts: when octet_length(enqueue.{name}::text) not between 1 and {max} then
-        --=+     format('{name} must have 1 to {max} bytes, it has %s', octet_length(enqueue.{name}::text))
+        --=+     format('{name} must have 1 to {max} bytes, it has %s',
+        --=+            octet_length(enqueue.{name}::text))
         when enqueue.max_attempts < 1 then 'max_attempts must be 1 or more'
     end;
     if refusal is not null then

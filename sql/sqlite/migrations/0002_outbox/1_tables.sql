@@ -39,10 +39,11 @@ create table outlog_outbox (
     constraint outbox_place_is_given_out check (lane = 0 and seq > 0),
     constraint outbox_max_attempts_is_positive check (max_attempts is null or
         typeof(max_attempts) = 'integer' and max_attempts between 1 and 2147483647),
-    -- julianday() also takes the time of a day, a number of days, and 'now'; it rounds, past the last year
+    -- julianday() also takes a time of day, a number of days, and 'now'; it rounds up the last year
     constraint outbox_available_at_is_a_time check (available_at is null or case when typeof(available_at) = 'text'
         and available_at glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and available_at >= '0001'
-        then julianday(available_at) is not null or available_at glob '9999-12-31T23:59:59.999[0-9][0-9][0-9]Z' else 0 end),
+        then julianday(available_at) is not null or
+             available_at glob '9999-12-31T23:59:59.999[0-9][0-9][0-9]Z' else 0 end),
     constraint outbox_causation_id_is_a_uuid check (causation_id is null or length(cast(causation_id as blob)) = 36
         and causation_id not glob '*[^0-9a-f-]*' and causation_id glob '????????-????-????-????-????????????'),
     constraint outbox_headers_are_an_object check (headers is null or json_type(headers) = 'object'),
@@ -52,7 +53,7 @@ create table outlog_outbox (
         --= message texts: and length(cast({name} as blob)) between 1 and {max}
         --=| correlation_id:
     ),
-    -- A blob equals no text, and a reader of C strings stops at a NUL: two names would look like one.
+    -- A blob equals no text, and a C string ends at a NUL: two names would look like one.
     constraint outbox_names_are_text check (
         typeof(max(''
         --= message texts: , coalesce({name}, '')
@@ -62,7 +63,7 @@ create table outlog_outbox (
         --= message texts: || coalesce({name}, '')
         --=| correlation_id:
         , char(0)) = 0),
-    -- by itself: it may be filled in afterwards, and then only what names it is checked again
+    -- by itself: it may be filled in later, and then SQLite checks only what names it again
     constraint outbox_correlation_id_is_text check (correlation_id is null or typeof(correlation_id) = 'text' and
         length(cast(correlation_id as blob)) between 1 and 255 and instr(correlation_id, char(0)) = 0)
 );
@@ -126,7 +127,8 @@ create table outlog_parked (
         and (state = 'CLAIMED') = (lease_until is not null)),
     constraint parked_published_at_iff_published check ((state = 'PUBLISHED') = (published_at is not null)),
     constraint parked_held_only_dead check (not held or state = 'DEAD'),
-    constraint parked_counts check (attempts >= 0 and unsent between 0 and attempts and budget_from between 0 and attempts));
+    constraint parked_counts check (
+        attempts >= 0 and unsent between 0 and attempts and budget_from between 0 and attempts));
 create index outlog_parked_due on outlog_parked (destination, available_at)
     where state = 'PENDING' and ordering_key is null;
 create index outlog_parked_open_keys on outlog_parked (destination, ordering_key, seq)
