@@ -117,7 +117,7 @@ OUTLOG_API void outlog_leave(outlog_tx *tx);
 
 /* --- appending ---------------------------------------------------------------------------- */
 
-/* What the caller says of an event; start from a zeroed struct. */
+/* A new event; start from a zeroed struct. The limits are those of sql/schema/event.json. */
 struct outlog_new_event {
     const char *org_id;          /* required; NULL only together with is_infrastructure */
     bool is_infrastructure;      /* an event without org, which tenants never see */
@@ -138,14 +138,15 @@ struct outlog_new_event {
     const char *env_id;
     const char *visibility;
     const int64_t *expected_seq; /* the aggregate's last aggregate_seq, 0 for none; NULL: any */
-    const char
-        *traceparent; /* W3C, kept as metadata.traceparent unless that is there; one that is
-                       * not valid is left out; a repeat with the same key may bring another */
-    const char *correlation_default; /* where neither correlation_id nor a cause says one; a repeat
-                                      * with the same key may bring another */
+    /* W3C, kept as metadata.traceparent unless metadata has one; an invalid one is left out. A
+     * repeat with the same key may have another. */
+    const char *traceparent;
+    /* Used where neither correlation_id nor a cause gives one. A repeat with the same key may have
+     * another. */
+    const char *correlation_default;
 };
 
-/* What the log made of it. */
+/* The stored event: what the log added. */
 struct outlog_appended {
     int64_t event_id;      /* its position in the global order */
     char id[37];           /* its identity outside the database */

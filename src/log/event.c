@@ -10,23 +10,21 @@
 
 /* --- checks --- */
 
-/* `pointer` is the field's name after a slash. */
-static int check_object(const char *pointer, const char *text, struct ol_json *out, outlog_err *err)
+static int check_object(int number, const char *text, struct ol_json *out, outlog_err *err)
 {
-    const char *field = pointer + 1;
+    const struct ol_field *field = &ol_event_fields[number];
+    char pointer[sizeof err->pointer];
     size_t bytes = strlen(text);
     outlog_err why;
-    if (bytes > OL_PAYLOAD_BYTES)
-        return ol_fail_at(err, OUTLOG_TOO_LARGE, pointer, "%s has %zu bytes, the limit is %d",
-                          field, bytes, OL_PAYLOAD_BYTES);
+    snprintf(pointer, sizeof pointer, "/%s", field->name);
+    if (bytes > field->max_bytes)
+        return ol_fail_at(err, OUTLOG_TOO_LARGE, pointer, "%s has %zu bytes, the limit is %zu",
+                          field->name, bytes, field->max_bytes);
     if (ol_json_parse(text, bytes, out, &why) < 0) {
-        char within[sizeof err->pointer];
-        snprintf(within, sizeof within, "%s%.*s", pointer, 120, why.pointer);
-        return ol_fail_at(err, OUTLOG_INVALID_JSON, within, "%s: %s", field, why.message);
+        snprintf(pointer, sizeof pointer, "/%s%.*s", field->name, 120, why.pointer);
+        return ol_fail_at(err, OUTLOG_INVALID_JSON, pointer, "%s: %s", field->name, why.message);
     }
-    if (out->type != OL_JSON_OBJECT)
-        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s must be a JSON object", field);
-    return 0;
+    return out->type == OL_JSON_OBJECT ? 0 : ol_field_refuse(field, "a JSON object", err);
 }
 
 static int check_uuid(const struct ol_field *field, const char *text, outlog_err *err)
@@ -72,10 +70,10 @@ int ol_event_check(const struct outlog_new_event *event, struct ol_json *payload
             return -1;
     if (!event->payload)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/payload", "payload is required");
-    if (check_object("/payload", event->payload, payload, err) < 0)
+    if (check_object(OL_EVENT_PAYLOAD, event->payload, payload, err) < 0)
         return -1;
     *metadata = (struct ol_json){0};
-    return event->metadata ? check_object("/metadata", event->metadata, metadata, err) : 0;
+    return event->metadata ? check_object(OL_EVENT_METADATA, event->metadata, metadata, err) : 0;
 }
 
 /* --- idempotency --- */

@@ -24,16 +24,6 @@ static int find_field(const struct ol_json *key)
     return field;
 }
 
-bool ol_filter_set(struct outlog_filter *filter, const char *name, const char *text)
-{
-    for (int i = 0; i < OL_EVENT_FIELD_COUNT; i++)
-        if (is_filter(i) && strcmp(ol_event_fields[i].name, name) == 0) {
-            ol_field_set_text(filter, ol_event_fields[i].filter, text);
-            return true;
-        }
-    return false;
-}
-
 int ol_filter_check(const struct outlog_filter *filter, outlog_err *err)
 {
     char pointer[64];

@@ -18,9 +18,6 @@ int ol_filter_read(const char *json, struct ol_arena *arena, struct outlog_filte
 /* OUTLOG_INVALID_FIELD: a text is not UTF-8, or infrastructure events are wanted of an org. */
 int ol_filter_check(const struct outlog_filter *filter, outlog_err *err);
 
-/* Set the field of this name; false where events are not filtered by it. */
-bool ol_filter_set(struct outlog_filter *filter, const char *name, const char *text);
-
 /* The parameters of events_read from `infrastructure` to `org_key`. */
 enum { OL_FILTER_PARAMS = OL_EVENT_FILTER_COUNT + 4 };
 void ol_filter_params(const struct outlog_filter *filter, struct ol_value *params);

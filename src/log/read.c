@@ -1,8 +1,8 @@
-/* read.c: reading the log in order, without ever passing an event that can still appear (E6).
+/* read.c: reads the log in order, and never passes an event that can still appear (E6).
  *
- * The settled position is asked for before the rows are read, in a statement of its own: every
- * event at or below it is then visible to the read that follows. It only grows, so a reader that
- * is far behind need not ask each time. */
+ * A statement of its own asks for the settled position before the rows are read: every event at or
+ * below it is then visible to the read that follows. The position only grows, so a reader that is
+ * far behind need not ask each time. */
 #include "log/read.h"
 
 #include "base/clock.h"
@@ -90,7 +90,7 @@ struct page_limit {
     size_t bytes; /* in the page so far */
 };
 
-/* The page may have events already: these follow. */
+/* Append the rows to the events that the page has already. */
 static int fill_page(outlog *log, struct outlog_page *page, struct ol_rows *rows, bool raw,
                      bool has_depth, struct page_limit *limit, outlog_err *err)
 {
@@ -138,7 +138,7 @@ int outlog_settled(outlog *log, int64_t *settled, outlog_err *err)
     if (ol_log_ready(log, err) < 0 ||
         ol_store_number(log->conn, OL_Q_EVENTS_SETTLED, OL_NO_PARAMS, &now, err) < 0)
         return -1;
-    if (log->tx) { // a store with one writer counts what this very transaction may yet take back
+    if (log->tx) { // a store with one writer counts what this transaction may roll back
         *settled = now;
         return 0;
     }
@@ -174,15 +174,15 @@ int ol_read_window(outlog *log, int64_t since, int64_t until, int64_t *first, in
 /* occurred_at orders nothing, but it nearly rises: a window becomes a range of event_ids that holds
  * all of it, and the exact condition is checked inside.
  *
- * What was found stays true for what was settled then. So a reader pages through a window without
- * looking again, until a page is not full: a writer that was open for long may have committed an
- * event of the window since, and `is_stale` makes it look once more. */
+ * The range stays true for what was settled then. So a reader pages through a window without a new
+ * query for it, until a page is not full: a long transaction may have committed an event of the
+ * window since, and `is_stale` makes the caller query the range again. */
 static int narrow_window(outlog *log, const struct outlog_filter *filter, size_t limit,
                          int64_t *after, int64_t *upto, bool *is_stale, outlog_err *err)
 {
     struct ol_read_window_cache *cache = &log->window;
     *is_stale = false;
-    // To look costs the whole window: not for those who follow, and have but a page to read.
+    // The query costs the whole window: not for followers, which have only a page to read.
     if ((!filter->since && !filter->until) || *upto - *after <= (int64_t)limit)
         return 0;
     if (!cache->settled || cache->since != filter->since || cache->until != filter->until) {
@@ -203,7 +203,7 @@ static int narrow_window(outlog *log, const struct outlog_filter *filter, size_t
 
 /* --- reading --- */
 
-/* Nothing is known then of what is behind its last event. A server that keeps text in another
+/* Behind the last event of a full page there may be more. A server that keeps text in another
  * encoding counts other bytes than we do, but not twice as many. */
 static bool is_full(const struct outlog_page *page, const struct page_limit *limit)
 {
@@ -217,9 +217,9 @@ static int start_over(struct outlog_page *page, struct page_limit *limit, outlog
     return ol_read_page_reset(page) ? 0 : ol_no_memory(err);
 }
 
-/* How many rows to ask for. A store that answers whole is told how many bytes may come, and to
- * count them it looks at all the rows it is asked for: so at first for some, then for as many as
- * should fit. They are few different numbers, as each is another statement. */
+/* How many rows to ask for. A store that returns a whole result gets a limit in bytes, and to count
+ * them it reads all the rows it is asked for: so first a few, then as many as should fit. There are
+ * few different numbers, because each is a statement of its own. */
 static size_t choose_row_count(const struct outlog_page *page, const struct page_limit *limit)
 {
     size_t left = limit->events_max - page->count, fit = READ_ROWS_FIRST;
@@ -290,7 +290,7 @@ static int read_rows(outlog *log, const struct outlog_filter *filter, int64_t af
                              page, err);
     if (result < 0 || !is_stale || is_full(page, limit))
         return result;
-    log->window.settled = 0; // look again, and read it anew
+    log->window.settled = 0; // query the range again, and read from the start
     return start_over(page, limit, err) < 0 ? -1 : read_rows(log, filter, after, limit, page, err);
 }
 
@@ -332,7 +332,7 @@ int ol_read_short(outlog *log, const struct outlog_filter *filter, int64_t after
             return -1;
         if (is_fresh || is_full(page, &page_limit))
             break;
-        // Gaps made the page short of what we knew to be settled: look again, at all of it.
+        // Gaps made the page short of what we knew to be settled: ask for more, and read again.
         if (outlog_settled(log, &settled, err) < 0 || start_over(page, &page_limit, err) < 0)
             return -1;
     }
@@ -349,9 +349,9 @@ int outlog_read(outlog *log, const struct outlog_filter *filter, int64_t after, 
     return ol_read_short(log, filter, after, limit, 0, page, err);
 }
 
-/* The newest of a window that reaches to now fill a page: then nobody has to know where it begins,
- * and a million events of today cost what is shown of them (E15). 1 when they did, 0 with an empty
- * page. */
+/* Fill the page with the newest events of a window that reaches to now. If that succeeds, nobody
+ * has to know where the window begins, and a page of a million events of today costs one page
+ * (E15). Returns 1, or 0 with an empty page. */
 static int read_newest(outlog *log, const struct outlog_filter *filter, int64_t upto,
                        struct page_limit *limit, struct outlog_page *page, outlog_err *err)
 {
@@ -381,7 +381,7 @@ static int read_back_rows(outlog *log, const struct outlog_filter *filter, int64
         return is_done < 0 ? -1 : 0;
     if (narrow_window(log, filter, limit->events_max, from, &upto, &is_stale, err) < 0)
         return -1;
-    if (is_stale) { // what came since is what is asked for first
+    if (is_stale) { // events that came since are the newest
         log->window.settled = 0;
         *from = 0;
         upto = end;
@@ -499,7 +499,7 @@ int ol_read_follow_short(outlog *log, const struct outlog_filter *filter, int64_
         if (page->count > 0 || left_ms <= 0)
             return 0;
         if (page->next_after > after)
-            pause_ms = FOLLOW_POLL_FIRST_MS; // rows come, only not ours
+            pause_ms = FOLLOW_POLL_FIRST_MS; // events come, but the filter takes none
         after = page->next_after;
         ol_store_await(log->conn, &log->waiter, pause_ms < left_ms ? pause_ms : (int)left_ms);
         pause_ms = pause_ms * 2 < FOLLOW_POLL_LAST_MS ? pause_ms * 2 : FOLLOW_POLL_LAST_MS;

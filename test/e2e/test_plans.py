@@ -20,6 +20,7 @@ from lib.cli import ROOT, Outlog
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import embed_sql  # noqa: E402
+import fields  # noqa: E402
 
 EVENTS = 200_000
 LIMIT = 100
@@ -98,7 +99,8 @@ def sqlite_log(tmp_path_factory):
 # Statements as the library sends them
 
 def query_of(dialect, name):
-    return embed_sql.read_queries(ROOT / "sql" / "queries", ROOT / "sql" / dialect / "queries")[name]
+    return embed_sql.read_queries(fields.Schema(ROOT / "sql" / "schema"), dialect, ROOT / "sql" / "queries",
+                                  ROOT / "sql" / dialect / "queries")[name]
 
 
 def render(dialect, name, given):

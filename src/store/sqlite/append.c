@@ -23,9 +23,9 @@ typedef void fill_row(const struct batch_write *batch, size_t i, struct ol_value
 typedef void read_result(const struct batch_write *batch, const struct ol_rows *rows);
 
 /* Run a query for many rows of values with few statements; `read` gets each row of the result. One
- * statement for each row would open and close a dozen b-trees and, because of the triggers, keep a
- * copy of every page it touches so that this one row could be undone: together more than the insert
- * itself. Powers of two, so that few forms are prepared. */
+ * statement per row would open and close a dozen b-trees and, because of the triggers, keep a copy
+ * of every page it touches so that this one row could be undone: together more than the insert
+ * itself. The numbers of rows are powers of two, so that few statements are prepared. */
 static int run_rows(struct ol_sqlite_conn *conn, enum ol_query_id id,
                     const struct batch_write *batch, size_t count, fill_row *fill,
                     read_result *read, outlog_err *err)
@@ -70,7 +70,7 @@ static void read_head_base(const struct batch_write *batch, const struct ol_rows
     batch->write->heads[ol_rows_int(rows, 0)].base = ol_rows_int(rows, 1);
 }
 
-/* A host's own transaction may have done nothing yet: it begins to write before it reads. */
+/* A host's own transaction may have done nothing yet: make it a writer before it reads. */
 static int read_heads(struct ol_sqlite_conn *conn, const struct batch_write *batch, outlog_err *err)
 {
     if (conn->base.is_borrowed &&
@@ -80,7 +80,7 @@ static int read_heads(struct ol_sqlite_conn *conn, const struct batch_write *bat
                     read_head_base, err);
 }
 
-/* Number the events; refuse one that was to have another number. */
+/* Number the events; refuse one that expected another number. */
 static int number_events(const struct batch_write *batch, outlog_err *err)
 {
     for (size_t i = 0; i < batch->write->count; i++) {

@@ -2,7 +2,8 @@
 --   append        for SQL: named arguments, every check, then append_one
 --   append_one    one checked event in two statements
 --   append_batch  many checked events at once, for the C library
--- The fields come from sql/schema/event.json.
+-- The fields come from sql/schema/event.json. A migration that adds one drops these three and
+-- includes this file again (--<).
 
 -- append_one: stores one event whose fields are checked.
 -- Parameters: the event's columns; expected_seq: the aggregate's last number, null for any.
@@ -11,7 +12,7 @@
 -- Locks:      the aggregate's row of outlog.heads until the transaction ends. It is locked before
 --             the event takes its event_id, so within one aggregate event_id and aggregate_seq rise
 --             together, and the next appender waits until this one has committed.
-create function outlog.append_one(
+create or replace function outlog.append_one(
         --= event given: {name} {type},
         expected_seq bigint,
         out event_id bigint, out aggregate_seq bigint, out occurred_at timestamptz)
@@ -33,7 +34,7 @@ begin
     returning e.event_id, e.occurred_at into event_id, occurred_at;
 end $$;
 
-create function outlog.refuse_sequence(aggregate_type text, aggregate_id text, expected bigint,
+create or replace function outlog.refuse_sequence(aggregate_type text, aggregate_id text, expected bigint,
         actual bigint, index integer) returns void language plpgsql
     set search_path = pg_catalog, pg_temp as $$
 begin
@@ -50,7 +51,7 @@ end $$;
 -- Returns:    one row per event, in the order of the arrays.
 -- Errors:     sequence_conflict with the index of the event.
 -- Locks:      the rows of outlog.heads of all its aggregates until the transaction ends.
-create function outlog.append_batch(
+create or replace function outlog.append_batch(
         head_org_key text[], head_aggregate_type text[], head_aggregate_id text[], head_count bigint[],
         head integer[], nth bigint[],
         --= event given: {name} {type}[],
@@ -94,7 +95,7 @@ begin
 end $$;
 
 -- Refuses the first event of a batch that expected another sequence of its aggregate.
-create function outlog.refuse_sequences(head_aggregate_type text[], head_aggregate_id text[], head_count bigint[],
+create or replace function outlog.refuse_sequences(head_aggregate_type text[], head_aggregate_id text[], head_count bigint[],
         lasts bigint[], head integer[], nth bigint[], expected_seq bigint[])
     returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -112,21 +113,21 @@ begin
 end $$;
 
 -- Locks an aggregate's head without moving it, so that repeats of one id come one after another.
-create function outlog.lock_head(org_key text, aggregate_type text, aggregate_id text) returns void
+create or replace function outlog.lock_head(org_key text, aggregate_type text, aggregate_id text) returns void
     language sql security definer set search_path = pg_catalog, pg_temp as $$
     insert into outlog.heads as h values (org_key, aggregate_type, aggregate_id, 0)
     on conflict on constraint heads_pkey do update set aggregate_seq = h.aggregate_seq
 $$;
 
 -- Raises invalid_field with this text, whose first word is the name of the field.
-create function outlog.refuse_with(refusal text) returns void language plpgsql
+create or replace function outlog.refuse_with(refusal text) returns void language plpgsql
     set search_path = pg_catalog, pg_temp as $$
 begin
     perform outlog.fail('invalid_field', refusal, json_build_object('pointer', '/' || split_part(refusal, ' ', 1)));
 end $$;
 
 -- Refuses a text that breaks a limit (E16), for the commands of runs.
-create function outlog.refuse_field(field text, value text, max_bytes integer, required boolean)
+create or replace function outlog.refuse_field(field text, value text, max_bytes integer, required boolean)
     returns void language plpgsql
     set search_path = pg_catalog, pg_temp as $$
 begin
@@ -138,7 +139,7 @@ begin
     end if;
 end $$;
 
-create function outlog.refuse_unknown_type(org_id text, event_type text, payload json)
+create or replace function outlog.refuse_unknown_type(org_id text, event_type text, payload json)
     returns void language plpgsql stable
     set search_path = pg_catalog, pg_temp as $$
 declare
@@ -166,7 +167,7 @@ begin
 end $$;
 
 -- The event with this id or event_id.
-create function outlog.find_event(reference text) returns outlog.events language plpgsql stable
+create or replace function outlog.find_event(reference text) returns outlog.events language plpgsql stable
     security definer set search_path = pg_catalog, pg_temp as $$
 declare
     found outlog.events;
@@ -190,7 +191,7 @@ end $$;
 --             idempotency_key_reuse, idempotency_in_progress; `pointer` names the field.
 -- Locks:      the aggregate's row of outlog.heads and the idempotency key, until the transaction
 --             ends.
-create function outlog.append(
+create or replace function outlog.append(
         --=, event arguments: {name} {argument}
         )
     returns setof outlog.append_result
@@ -331,5 +332,20 @@ begin
 end $$;
 
 -- Times as every interface writes them: UTC, microseconds.
-create function outlog.rfc3339(at timestamptz) returns text language sql stable
+create or replace function outlog.rfc3339(at timestamptz) returns text language sql stable
     return to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
+
+-- The rights of functions that were made again; where they are new, the roles come next.
+do $$
+begin
+    revoke all on function outlog.append, outlog.append_one, outlog.append_batch from public;
+    if exists (select from pg_roles where rolname = 'outlog_append') then
+        grant execute on function outlog.append, outlog.append_one, outlog.append_batch to outlog_append;
+    end if;
+    if exists (select from pg_roles where rolname = 'outlog_relay') then
+        grant execute on function outlog.append_one, outlog.append_batch to outlog_relay;
+    end if;
+    if exists (select from pg_roles where rolname = 'outlog_admin') then
+        grant execute on function outlog.append, outlog.append_one, outlog.append_batch to outlog_admin;
+    end if;
+end $$;
