@@ -1,10 +1,10 @@
 /* rule.c: see rule.h. */
 #include "notify/rule.h"
 
-#include "store/event_fields.h"
 #include "log/match.h"
 #include "log/sql_template.h"
 #include "notify/mustache.h"
+#include "store/event_fields.h"
 #include "store/user_sql.h"
 
 #include <stdio.h>

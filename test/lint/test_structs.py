@@ -6,8 +6,8 @@ import pytest
 from lib import liboutlog
 from lib.cli import ROOT
 
-STRUCTS = {"err": liboutlog.Err, "event": liboutlog.Event, "appended": liboutlog.Appended, "record": liboutlog.Record,
-           "page": liboutlog.Page, "idempotency": liboutlog.Idempotency}
+STRUCTS = {"err": liboutlog.Err, "new_event": liboutlog.Event, "appended": liboutlog.Appended,
+           "event": liboutlog.Record, "page": liboutlog.Page, "idempotency": liboutlog.Idempotency}
 
 
 def members(name):
