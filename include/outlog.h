@@ -117,7 +117,7 @@ OUTLOG_API void outlog_leave(outlog_tx *tx);
 
 /* --- appending ---------------------------------------------------------------------------- */
 
-/* What the caller says of an event; start from a zeroed struct. */
+/* A new event; start from a zeroed struct. The limits are those of sql/schema/event.json. */
 struct outlog_new_event {
     const char *org_id;          /* required; NULL only together with is_infrastructure */
     bool is_infrastructure;      /* an event without org, which tenants never see */
@@ -138,14 +138,15 @@ struct outlog_new_event {
     const char *env_id;
     const char *visibility;
     const int64_t *expected_seq; /* the aggregate's last aggregate_seq, 0 for none; NULL: any */
-    const char
-        *traceparent; /* W3C, kept as metadata.traceparent unless that is there; one that is
-                       * not valid is left out; a repeat with the same key may bring another */
-    const char *correlation_default; /* where neither correlation_id nor a cause says one; a repeat
-                                      * with the same key may bring another */
+    /* W3C, kept as metadata.traceparent unless metadata has one; an invalid one is left out. A
+     * repeat with the same key may have another. */
+    const char *traceparent;
+    /* Used where neither correlation_id nor a cause gives one. A repeat with the same key may have
+     * another. */
+    const char *correlation_default;
 };
 
-/* What the log made of it. */
+/* The stored event: what the log added. */
 struct outlog_appended {
     int64_t event_id;      /* its position in the global order */
     char id[37];           /* its identity outside the database */
@@ -204,7 +205,7 @@ struct outlog_new_message {
     const char *idempotency_key; /* unique per org and destination; NULL: the message's own id */
     const char *ordering_key;    /* messages of one key go in order, one after another */
     const char *partition_key;   /* for the transport only */
-    const char *headers;         /* a JSON object; sent as it is */
+    const char *headers;         /* a flat JSON object; sent as headers of the request */
     const char *metadata;        /* a JSON object; never sent */
     const char *correlation_id;  /* NULL: that of the cause, else the message's own id */
     const char *causation_id;    /* id or event_id of the event it came from, or NULL */
@@ -331,7 +332,7 @@ struct outlog_message {
     const char *org_id, *destination, *event_type;
     const char *state; /* PENDING, CLAIMED, PUBLISHED, DEAD */
     int attempts;
-    int max_attempts; /* 0: the destination's */
+    int max_attempts; /* its own, or what its type, its destination or the default says */
     int64_t available_at, created_at, updated_at, claimed_at, published_at;
     const char *claimed_by, *last_error;
     const char *error_details, *result; /* JSON objects, of the last attempt */

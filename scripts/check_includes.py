@@ -22,7 +22,8 @@ ORDER = ["base", "store", "log", "outbox", "runs", "net", "telemetry", "destinat
 UPSTREAM = {folder: set(ORDER[:at + 1]) for at, folder in enumerate(ORDER)}
 UPSTREAM["ext"] = {"base", "store", "log", "outbox", "runs", "projections", "ext"}  # a door of its own; nobody includes it
 
-GENERATED = {"queries.h": "store", "secret_rules.h": "log", "run_transitions.h": "runs", "console_stamp.h": "server"}
+GENERATED = {"queries.h": "store", "fields.h": "store", "secret_rules.h": "log", "run_transitions.h": "runs",
+             "console_stamp.h": "server"}
 
 FOREIGN = [
     (r"libpq|postgres_ext\.h", {"store", "ext"}),

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Turn sql/ into C: the named queries of both dialects, the migrations, the event type registry.
 
-    embed_sql.py SQLDIR OUT.h OUT.c          also writes secret_rules.h and run_transitions.h, beside OUT.h
+    embed_sql.py SQLDIR OUT.h OUT.c FIELDS.h          also writes secret_rules.h and run_transitions.h, beside OUT.h
 
 A query file holds statements, each under a header:
 
@@ -15,17 +15,21 @@ A query file holds statements, each under a header:
 
 A query in sql/queries serves both stores. It is written for PostgreSQL; for SQLite `outlog.events`
 becomes `outlog_events` and casts (`::uuid`) are dropped. Where the stores need different words the
-query stands in sql/postgres/queries and sql/sqlite/queries, under the same name with the same
+query is in sql/postgres/queries and sql/sqlite/queries, under the same name with the same
 parameters: the build fails when they drift. One that only one store needs says so in its header:
-`-- name: head_get(…) @sqlite`. `@replan` asks PostgreSQL to plan anew for each set of values once an
-optional parameter is there: right for one value may be very wrong for the next.
+`-- name: head_get(…) @sqlite`. `@replan` asks PostgreSQL for a new plan with each set of values when an
+optional parameter is given: a plan that is right for one value may be very wrong for the next.
 
-What several queries say in the same words is a part, for them and for the files that follow:
+Lines that several queries share are a part, for them and for the files that follow:
 
     -- part: of_one(m)
        and m.org_id = :org_id   --? org_id
 
 `--+ of_one(o)`, alone on its line, stands for these lines, with o for m.
+
+The fields of events and messages are written once, in sql/schema. A line that begins with `--=` stands
+for one line per field, in queries and in migrations; `event.filters?` in the header of a query stands
+for parameters. fields.py explains both. It also makes fields.h, the tables of the C code.
 
 Migrations are numbered without a gap, and a number means the same in both dialects, also that of a part; a part that
 only one store needs is missing in the other. A rule that several languages need is written once, in sql/schema: a line
@@ -40,6 +44,7 @@ import re
 import sys
 
 sys.dont_write_bytecode = True
+import fields  # noqa: E402
 import rules  # noqa: E402
 
 DIALECTS = ("postgres", "sqlite")
@@ -134,14 +139,14 @@ class Part:
         return [re.sub(r"\b(\w+)(?=\.)", lambda m: names.get(m[1], m[1]), line) for line in self.lines]
 
 
-def read_queries(*folders):
+def read_queries(schema, dialect, *folders):
     queries, parts = {}, {}
     for path in (path for folder in folders for path in sorted(folder.glob("*.sql"))):
         lines = None
-        for line in path.read_text().splitlines():
+        for line in schema.expand(path.read_text(), dialect).splitlines():
             header, part, use = HEADER.match(line), PART.match(line), USE.match(line)
             if header:
-                query = Query(path.name, *header.groups())
+                query = Query(path.name, header[1], schema.signature(header[2]), header[3])
                 if query.name in queries:
                     fail(f"{path.name}: {query.name} is defined twice")
                 queries[query.name], lines = query, query.lines
@@ -157,7 +162,7 @@ def read_queries(*folders):
     return queries
 
 
-def read_migrations(folder):
+def read_migrations(schema, folder):
     """A migration is a file 0001_name.sql, or a folder 0001_name of files taken in name order."""
     out = []
     for path in sorted((folder / "migrations").iterdir()):
@@ -165,7 +170,9 @@ def read_migrations(folder):
         if out and int(number) <= out[-1][0]:
             fail(f"{path}: the number is taken")
         files = sorted(path.glob("*.sql")) if path.is_dir() else [path]
-        out.append((int(number), name, "\n".join(file.read_text() for file in files)))
+        text = "\n".join(schema.expand(file.read_text(), folder.name, int(number), folder / "migrations")
+                         for file in files)
+        out.append((int(number), name, text))
     return out
 
 
@@ -175,9 +182,11 @@ def bytes_array(data):
 
 
 def main():
-    sqldir, out_h, out_c = (pathlib.Path(arg) for arg in sys.argv[1:4])
-    queries = {d: read_queries(sqldir / "queries", sqldir / d / "queries") for d in DIALECTS}
-    migrations = {d: read_migrations(sqldir / d) for d in DIALECTS}
+    sqldir, out_h, out_c, out_fields = (pathlib.Path(arg) for arg in sys.argv[1:5])
+    schema = fields.Schema(sqldir / "schema")
+    out_fields.write_text(fields.c_header(schema))
+    queries = {d: read_queries(schema, d, sqldir / "queries", sqldir / d / "queries") for d in DIALECTS}
+    migrations = {d: read_migrations(schema, sqldir / d) for d in DIALECTS}
     migrations = {d: rules.expand_migrations(migrations[d], d, sqldir) for d in DIALECTS}
     rules.check_migrations(sqldir)
     rules.write_tables(sqldir, out_h.parent)

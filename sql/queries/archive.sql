@@ -1,4 +1,4 @@
--- Export and import: what stands beside the events and must move with them. Every list is read in
+-- Export and import: the rows beside the events that must move with them. Every list is read in
 -- pages after its key; writing is for a store that is still empty.
 
 -- name: archive_last()
@@ -8,11 +8,11 @@ select coalesce(max(event_id), 0) from outlog.events
 select id::text from outlog.events where event_id = :event_id
 
 -- name: archive_claimed_messages()
--- What a relay has in hand: where it stops, or dies, is not yet known.
+-- What a relay has claimed: nobody knows yet how its attempts end.
 select count(*) from outlog.outbox_state where state = 'CLAIMED'
 
 -- name: archive_lanes()
--- All messages are there, and what is not delivered has a row of its own: the lanes go on after them.
+-- All messages are stored, those not delivered with a row of their own: the lanes go on after them.
 update outlog.lanes set head = coalesce((select max(seq) from outlog.outbox o where o.lane = outlog.lanes.lane), head)
 
 -- name: archive_record_list(org_key, actor_id, endpoint, idempotency_key, limit literal)
@@ -23,7 +23,8 @@ select org_key, actor_id, endpoint, idempotency_key, request_hash, response, cre
  order by org_key, actor_id, endpoint, idempotency_key limit :limit
 
 -- name: archive_record_put(org_key, actor_id, endpoint, idempotency_key, request_hash, response, created_at)
-insert into outlog.idempotency_records (org_key, actor_id, endpoint, idempotency_key, request_hash, response, created_at)
+insert into outlog.idempotency_records (org_key, actor_id, endpoint, idempotency_key, request_hash, response,
+                                        created_at)
 values (:org_key, :actor_id, :endpoint, :idempotency_key, :request_hash, :response, :created_at)
 
 -- name: archive_key_list(org_key, destination, idempotency_key, limit literal)
@@ -49,7 +50,7 @@ select event_type, version, aggregate_type, shape::text, upcast::text, about fro
  where event_type > :event_type order by event_type limit :limit
 
 -- name: archive_type_put(event_type, version, aggregate_type, shape, upcast, about)
--- Those that ship with outlog are there already.
+-- The built-in ones are stored already.
 insert into outlog.event_types (event_type, version, aggregate_type, shape, upcast, about)
 values (:event_type, :version, :aggregate_type, :shape, :upcast, :about)
 on conflict (event_type) do update
@@ -63,7 +64,8 @@ select org_id from outlog.strict_orgs where org_id > :org_id order by org_id lim
 insert into outlog.strict_orgs (org_id) values (:org_id) on conflict do nothing
 
 -- name: archive_destination_list(name, limit literal)
-select name, settings::text, guarantee, on_dead, case when paused then 1 else 0 end, case when is_alert then 1 else 0 end
+select name, settings::text, guarantee, on_dead, case when paused then 1 else 0 end,
+       case when is_alert then 1 else 0 end
   from outlog.destinations where name > :name order by name limit :limit
 
 -- name: archive_destination_put(name, settings, guarantee, on_dead, paused, is_alert)
@@ -71,7 +73,7 @@ insert into outlog.destinations (name, settings, guarantee, on_dead, paused, is_
 values (:name, :settings, :guarantee, :on_dead, :paused::bigint = 1, :is_alert::bigint = 1, outlog.after(0))
 
 -- name: archive_route_list(name, limit literal)
--- As written: each store has its own words for patterns.
+-- As written: each store has its own syntax for patterns.
 select name, source::text from outlog.routes where name > :name order by name limit :limit
 
 -- name: archive_rule_list(name, limit literal)
@@ -166,7 +168,8 @@ insert into outlog.sessions (org_id, session_key, last_seq, done_seq, checkpoint
 values (:org_id, :session_key, :last_seq, :done_seq, :checkpoint, :tries, :retry_at, :last_error, :created_at,
         :updated_at)
 on conflict (org_id, session_key) do update
-   set last_seq = excluded.last_seq, done_seq = excluded.done_seq, checkpoint = excluded.checkpoint, tries = excluded.tries,
+   set last_seq = excluded.last_seq, done_seq = excluded.done_seq, checkpoint = excluded.checkpoint,
+       tries = excluded.tries,
        retry_at = excluded.retry_at, last_error = excluded.last_error, created_at = excluded.created_at,
        updated_at = excluded.updated_at
 
@@ -180,13 +183,14 @@ insert into outlog.projections (name, version, definition, updated_at)
 values (:name, :version, :definition, :updated_at)
 
 -- name: archive_views()
--- The views are not here: each is filled from the beginning.
+-- An export has no views: each is filled from the beginning.
 insert into outlog.projection_checkpoints (name, rebuild, rebuild_id, updated_at)
 select name, 'in_place', 'import', outlog.after(0) from outlog.projections where true on conflict (name) do nothing
 
 -- name: archive_skip_list(name, version, event_id, limit literal)
 select name, cast(version as text), cast(event_id as text), skipped_at
-  from outlog.projection_skips where (name, cast(version as text), cast(event_id as text)) > (:name, :version, :event_id)
+  from outlog.projection_skips
+ where (name, cast(version as text), cast(event_id as text)) > (:name, :version, :event_id)
  order by name, cast(version as text), cast(event_id as text) limit :limit
 
 -- name: archive_skip_put(name, version, event_id, skipped_at)
@@ -199,7 +203,7 @@ select id::text, scope, org_id, hash, rate_milli, created_at, last_used_at, revo
  order by id::text limit :limit
 
 -- name: archive_token_put(id, scope, org_id, hash, rate_milli, created_at, last_used_at, revoked_at)
--- Hashes of random secrets: whoever has a token can go on using it, nobody can make one from this.
+-- Hashes of random secrets: existing tokens stay valid, and nobody can make one from a hash.
 insert into outlog.tokens (id, scope, org_id, hash, rate_milli, created_at, last_used_at, revoked_at)
 values (:id::uuid, :scope, :org_id, :hash, :rate_milli, :created_at, :last_used_at, :revoked_at)
 

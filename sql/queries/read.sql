@@ -2,72 +2,49 @@
 
 -- part: wanted()
 -- What a filter may ask of an event.
-   and org_id = :org_id                   --? org_id
    and org_id is null                     --? infrastructure
-   and event_type = :event_type           --? event_type
-   and aggregate_type = :aggregate_type   --? aggregate_type
-   and aggregate_id = :aggregate_id       --? aggregate_id
-   and correlation_id = :correlation_id   --? correlation_id
-   and app_id = :app_id                   --? app_id
-   and env_id = :env_id                   --? env_id
-   and visibility = :visibility           --? visibility
+   --= event filters: and {name} = :{name}   --? {name}
    and coalesce(org_id, '') = :org_key    --? org_key
    and coalesce(occurred_at, occurred_at) >= :since   --? since
    and coalesce(occurred_at, occurred_at) < :until    --? until
 
--- name: events_read(after, upto, limit literal, org_id?, infrastructure?, event_type?, aggregate_type?, aggregate_id?, correlation_id?, app_id?, env_id?, visibility?, since?, until?, org_key?) @replan
+-- name: events_read(after, upto, limit literal, infrastructure?, event.filters?, since?, until?, org_key?) @replan
 -- Settled events in order; every filter has an index that ends in event_id. Reads: events.
--- Two things are kept from the planner by coalesce. Times: they are a range of event_ids already
--- (events_window), and one org's events must not cost all orgs'. And org_key, the org of an aggregate
--- or a correlation: before the first ANALYZE every index looks the same, and the org's is the widest.
-select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq,
-       event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id,
-       app_id, env_id, visibility, metadata, payload
+-- coalesce keeps two conditions from the planner. Times: they are a range of event_ids already
+-- (events_window), and a read of one org must not cost all orgs'. And org_key, the org of an
+-- aggregate or a correlation: before the first ANALYZE all indexes look alike, and the org's is the
+-- widest.
+select
+       --=, event columns: {name}
   from outlog.events
  where event_id > :after and event_id <= :upto
    --+ wanted()
  order by event_id
  limit :limit
 
--- name: events_read_back(before, from, limit literal, org_id?, infrastructure?, event_type?, aggregate_type?, aggregate_id?, correlation_id?, app_id?, env_id?, visibility?, since?, until?, org_key?) @replan
+-- name: events_read_back(before, from, limit literal, infrastructure?, event.filters?, since?, until?, org_key?) @replan
 -- The same from the other end, the newest first: the same indexes, walked backwards.
-select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq,
-       event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id,
-       app_id, env_id, visibility, metadata, payload
+select
+       --=, event columns: {name}
   from outlog.events
  where event_id < :before and event_id > :from
    --+ wanted()
  order by event_id desc
  limit :limit
 
--- name: events_read_some(after, upto, limit literal, id?, causation_id?, occurred_at?, org_id?, aggregate_type?, aggregate_id?, aggregate_seq?, actor_type?, actor_id?, request_id?, idempotency_key?, correlation_id?, app_id?, env_id?, visibility?, metadata?)
--- All settled events, but only the fields that are asked for: the others are not even fetched.
-select event_id, event_type, event_version, payload
-     , id                --? id
-     , causation_id      --? causation_id
-     , occurred_at       --? occurred_at
-     , org_id            --? org_id
-     , aggregate_type    --? aggregate_type
-     , aggregate_id      --? aggregate_id
-     , aggregate_seq     --? aggregate_seq
-     , actor_type        --? actor_type
-     , actor_id          --? actor_id
-     , request_id        --? request_id
-     , idempotency_key   --? idempotency_key
-     , correlation_id    --? correlation_id
-     , app_id            --? app_id
-     , env_id            --? env_id
-     , visibility        --? visibility
-     , metadata          --? metadata
+-- name: events_read_some(after, upto, limit literal, event.some?)
+-- All settled events, but only the fields that are asked for: the store does not read the others.
+select
+       --=, event always: {name}
+     --= event some: , {name}   --? {name}
   from outlog.events
  where event_id > :after and event_id <= :upto
  order by event_id
  limit :limit
 
 -- name: event_get(id?, event_id?)
-select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq,
-       event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id,
-       app_id, env_id, visibility, metadata, payload
+select
+       --=, event columns: {name}
   from outlog.events
  where true
    and id = :id::uuid         --? id
@@ -84,15 +61,15 @@ select min(event_id + 0), max(event_id + 0)
 
 -- name: causality_up(id, limit literal)
 -- From an event to its root (T3). A cause is always older, so this ends.
--- It carries whole rows: to join the log again at the end looks like much work to the planner.
+-- It carries whole rows: the planner overrates the cost of joining the log again at the end.
 with recursive chain as (
     select e.*, 0 as depth from outlog.events e where e.id = :id::uuid
     union all
     select cause.*, chain.depth + 1
       from chain join outlog.events cause on cause.id = chain.causation_id)
-select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq,
-       event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id,
-       app_id, env_id, visibility, metadata, payload, depth
+select
+       --= event columns: {name},
+       depth
   from chain order by depth limit :limit
 
 -- name: causality_down(id, limit literal)
@@ -101,9 +78,9 @@ with recursive tree as (
     select e.*, 0 as depth from outlog.events e where e.id = :id::uuid
     union all
     select e.*, tree.depth + 1 from tree join outlog.events e on e.causation_id = tree.id)
-select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq,
-       event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id,
-       app_id, env_id, visibility, metadata, payload, depth
+select
+       --= event columns: {name},
+       depth
   from tree order by event_id limit :limit
 
 -- name: event_cause(id?, event_id?)

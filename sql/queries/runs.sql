@@ -41,9 +41,8 @@ select run_id, checkpoint_index, checkpoint_data, event_id, created_at
 
 -- name: signal_events(signal_id, org_key)
 -- A signal's own events, in order.
-select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq,
-       event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id,
-       app_id, env_id, visibility, metadata, payload
+select
+       --=, event columns: {name}
   from outlog.events
  where aggregate_type = 'SIGNAL' and aggregate_id = :signal_id and coalesce(org_id, '') = :org_key
  order by aggregate_seq

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "log/event.h"
 #include "log/event_json.h"
+#include "store/event_fields.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -56,27 +57,20 @@ static int check_append_args(struct ol_cli *cli, struct append_args *args)
 static int parse_append_args(struct ol_cli *cli, struct append_args *args)
 {
     struct outlog_new_event *event = &args->event;
-    const struct ol_option options[] =
-        {{"org", OL_OPTION_STRING, &event->org_id, NULL},
-         {"infra", OL_OPTION_FLAG, &event->is_infrastructure, NULL},
+    struct ol_option options[OL_EVENT_FIELD_ALL + 9] =
+        {{"infra", OL_OPTION_FLAG, &event->is_infrastructure, NULL},
          {"aggregate", OL_OPTION_STRING, &args->aggregate, NULL},
-         {"type", OL_OPTION_STRING, &event->event_type, NULL},
          {"data", OL_OPTION_STRING, &args->data, NULL},
-         {"metadata", OL_OPTION_STRING, &event->metadata, NULL},
          {"actor", OL_OPTION_STRING, &args->actor, NULL},
          {"version", OL_OPTION_NUMBER, &args->version, &args->has_version},
          {"expect", OL_OPTION_NUMBER, &args->expected, &args->has_expected},
-         {"correlation", OL_OPTION_STRING, &event->correlation_id, NULL},
-         {"causation", OL_OPTION_STRING, &event->causation_id, NULL},
-         {"key", OL_OPTION_STRING, &event->idempotency_key, NULL},
-         {"request-id", OL_OPTION_STRING, &event->request_id, NULL},
-         {"id", OL_OPTION_STRING, &event->id, NULL},
-         {"app", OL_OPTION_STRING, &event->app_id, NULL},
-         {"env", OL_OPTION_STRING, &event->env_id, NULL},
-         {"visibility", OL_OPTION_STRING, &event->visibility, NULL},
          {"ndjson", OL_OPTION_STRING, &args->ndjson, NULL},
-         {"backfill", OL_OPTION_STRING, &args->backfill, NULL},
-         {0}};
+         {"backfill", OL_OPTION_STRING, &args->backfill, NULL}};
+    struct ol_option *next = options + 8;
+    for (int i = 0; i < OL_EVENT_FIELD_ALL; i++)
+        if (ol_event_fields[i].flag)
+            *next++ = (struct ol_option){ol_event_fields[i].flag, OL_OPTION_STRING,
+                                         (char *)event + ol_event_fields[i].given, NULL};
     int status = ol_cli_options(cli, options);
     return status ? status : check_append_args(cli, args);
 }
@@ -309,7 +303,7 @@ const struct ol_cli_command ol_command_append = {
         "usage: outlog append --org O | --infra  --aggregate TYPE/ID --type T --data JSON|@FILE\n"
         "                     [--expect SEQ] [--key K] [--id UUID] [--causation ID]\n"
         "                     [--correlation C] [--actor TYPE:ID] [--version N] [--metadata JSON]\n"
-        "                     [--app A] [--env E] [--visibility V] [--request-id R]\n"
+        "                     [--request-id R] " OL_EVENT_LABEL_OPTIONS "\n"
         "       outlog append --ndjson FILE|- [--org O] [--actor TYPE:ID] [--backfill NAME]\n\n"
         "Appends one event and prints its position, or one event per line of a file. The payload is\n"
         "a JSON object and is stored byte for byte.\n\n"

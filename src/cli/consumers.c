@@ -1,6 +1,7 @@
 /* consumers.c: outlog consumers: durable cursors and their lag. */
 #include "base/timestamp.h"
 #include "cli/cli.h"
+#include "cli/filter_options.h"
 
 #include "log/consumer.h"
 
@@ -151,20 +152,13 @@ static int parse_consumers_args(struct ol_cli *cli, struct consumers_args *args)
 {
     const char *aggregate = NULL, *from = NULL, *to = NULL;
     struct outlog_filter *filter = &args->filter;
-    const struct ol_option options[] = {{"from", OL_OPTION_STRING, &from, NULL},
-                                        {"to", OL_OPTION_STRING, &to, &args->has_to},
-                                        {"limit", OL_OPTION_NUMBER, &args->limit, NULL},
-                                        {"wait", OL_OPTION_NUMBER, &args->wait, NULL},
-                                        {"org", OL_OPTION_STRING, &filter->org_id, NULL},
-                                        {"infra", OL_OPTION_FLAG, &filter->is_infrastructure, NULL},
-                                        {"type", OL_OPTION_STRING, &filter->event_type, NULL},
-                                        {"aggregate", OL_OPTION_STRING, &aggregate, NULL},
-                                        {"correlation", OL_OPTION_STRING, &filter->correlation_id,
-                                         NULL},
-                                        {"app", OL_OPTION_STRING, &filter->app_id, NULL},
-                                        {"env", OL_OPTION_STRING, &filter->env_id, NULL},
-                                        {"visibility", OL_OPTION_STRING, &filter->visibility, NULL},
-                                        {0}};
+    struct ol_option options[OL_FILTER_OPTIONS_MAX + 5] =
+        {{"from", OL_OPTION_STRING, &from, NULL},
+         {"to", OL_OPTION_STRING, &to, &args->has_to},
+         {"limit", OL_OPTION_NUMBER, &args->limit, NULL},
+         {"wait", OL_OPTION_NUMBER, &args->wait, NULL},
+         {"aggregate", OL_OPTION_STRING, &aggregate, NULL}};
+    ol_filter_options_add(filter, options + 5);
     int status = ol_cli_options(cli, options);
     if (status || (status = ol_cli_org_or_infra(filter->org_id, filter->is_infrastructure)))
         return status;
@@ -199,8 +193,8 @@ const struct ol_cli_command ol_command_consumers = {
     .help =
         "usage: outlog consumers [--json]\n"
         "       outlog consumers create NAME [--from N|end|TIME] [--org O | --infra] [--type T]\n"
-        "                 [--aggregate TYPE/ID] [--correlation C] [--app A] [--env E]\n"
-        "                 [--visibility V]\n"
+        "                 [--aggregate TYPE/ID] [--correlation C]\n"
+        "                 " OL_EVENT_LABEL_OPTIONS "\n"
         "       outlog consumers read NAME [--limit N] [--wait SECONDS]\n"
         "       outlog consumers commit NAME EVENT_ID\n"
         "       outlog consumers reset NAME --to 0|N|end|TIME\n"

@@ -1,5 +1,6 @@
 /* events.c: outlog events: prints events forwards, backwards, or as they come. */
 #include "cli/cli.h"
+#include "cli/filter_options.h"
 
 #include "log/read.h"
 
@@ -60,23 +61,16 @@ static int parse_events_args(struct ol_cli *cli, struct events_args *args)
 {
     const char *aggregate = NULL, *since = NULL, *until = NULL, *before = NULL;
     struct outlog_filter *filter = &args->filter;
-    const struct ol_option options[] = {{"after", OL_OPTION_NUMBER, &args->after, &args->has_after},
-                                        {"before", OL_OPTION_STRING, &before, NULL},
-                                        {"limit", OL_OPTION_NUMBER, &args->limit, &args->has_limit},
-                                        {"org", OL_OPTION_STRING, &filter->org_id, NULL},
-                                        {"infra", OL_OPTION_FLAG, &filter->is_infrastructure, NULL},
-                                        {"type", OL_OPTION_STRING, &filter->event_type, NULL},
-                                        {"aggregate", OL_OPTION_STRING, &aggregate, NULL},
-                                        {"correlation", OL_OPTION_STRING, &filter->correlation_id,
-                                         NULL},
-                                        {"app", OL_OPTION_STRING, &filter->app_id, NULL},
-                                        {"env", OL_OPTION_STRING, &filter->env_id, NULL},
-                                        {"visibility", OL_OPTION_STRING, &filter->visibility, NULL},
-                                        {"since", OL_OPTION_STRING, &since, NULL},
-                                        {"until", OL_OPTION_STRING, &until, NULL},
-                                        {"raw", OL_OPTION_FLAG, &filter->raw, NULL},
-                                        {"follow", OL_OPTION_FLAG, &args->follow, NULL},
-                                        {0}};
+    struct ol_option options[OL_FILTER_OPTIONS_MAX + 8] =
+        {{"after", OL_OPTION_NUMBER, &args->after, &args->has_after},
+         {"before", OL_OPTION_STRING, &before, NULL},
+         {"limit", OL_OPTION_NUMBER, &args->limit, &args->has_limit},
+         {"aggregate", OL_OPTION_STRING, &aggregate, NULL},
+         {"since", OL_OPTION_STRING, &since, NULL},
+         {"until", OL_OPTION_STRING, &until, NULL},
+         {"raw", OL_OPTION_FLAG, &filter->raw, NULL},
+         {"follow", OL_OPTION_FLAG, &args->follow, NULL}};
+    ol_filter_options_add(filter, options + 8);
     int status = ol_cli_options(cli, options);
 
     if (status || (status = ol_cli_org_or_infra(filter->org_id, filter->is_infrastructure)))
@@ -180,8 +174,9 @@ const struct ol_cli_command ol_command_events = {
     .summary = "read the log, or follow it",
     .help =
         "usage: outlog events [--after N | --before N] [--limit N] [--org O | --infra] [--type T]\n"
-        "                     [--aggregate TYPE/ID] [--correlation C] [--app A] [--env E]\n"
-        "                     [--visibility V] [--since T] [--until T] [--raw] [--follow] [--json]\n\n"
+        "                     [--aggregate TYPE/ID] [--correlation C]\n"
+        "                     " OL_EVENT_LABEL_OPTIONS "\n"
+        "                     [--since T] [--until T] [--raw] [--follow] [--json]\n\n"
         "Prints events in event_id order, from the beginning or after N; --limit is 100 by default and\n"
         "10000 at most. An event must match all filters. Times are RFC 3339 or spans back from now\n"
         "(90s, 1h, 7d). Old event versions are upcast to the current one unless --raw is given.\n\n"

@@ -3,6 +3,7 @@
 
 #include "export/export.h"
 #include "export/tables.h"
+#include "store/event_fields.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -105,6 +106,18 @@ static struct ol_value get_document(struct ol_import *import, const struct ol_js
     return copy ? ol_value_bytes(copy, value.bytes) : ol_value_text(NULL);
 }
 
+static struct ol_value get_field(struct ol_import *import, const struct ol_json *event,
+                                 const struct ol_field *field)
+{
+    char text_key[64];
+    if (field->kind == OL_FIELD_NUMBER || field->kind == OL_FIELD_VERSION)
+        return get_int(event, field->name);
+    if (field->kind != OL_FIELD_JSON)
+        return get_text(import, event, field->name);
+    snprintf(text_key, sizeof text_key, "%s_text", field->name);
+    return get_document(import, event, field->name, text_key);
+}
+
 /* Check that the last event of the store is the one of this line. If it is, those before it are the
  * same too: ids never repeat. */
 static int check_same_event(struct ol_import *import, const struct ol_json *event, outlog_err *err)
@@ -137,7 +150,7 @@ static int commit_batch(struct ol_import *import, outlog_err *err)
 
 static int import_event(struct ol_import *import, const struct ol_json *e, outlog_err *err)
 {
-    struct ol_import *i = import;
+    struct ol_value params[OL_EVENT_FIELD_COUNT];
     int64_t number = get_int(e, "event_id").number;
 
     import->seen++;
@@ -145,26 +158,8 @@ static int import_event(struct ol_import *import, const struct ol_json *e, outlo
         return number == import->last && import->count == 0 ? check_same_event(import, e, err) : 0;
     if (begin_tx(import, err) < 0)
         return -1;
-    const struct ol_value params[] = {get_int(e, "event_id"),
-                                      get_text(i, e, "id"),
-                                      get_text(i, e, "occurred_at"),
-                                      get_text(i, e, "org_id"),
-                                      get_text(i, e, "aggregate_type"),
-                                      get_text(i, e, "aggregate_id"),
-                                      get_int(e, "aggregate_seq"),
-                                      get_text(i, e, "event_type"),
-                                      get_int(e, "event_version"),
-                                      get_text(i, e, "actor_type"),
-                                      get_text(i, e, "actor_id"),
-                                      get_text(i, e, "request_id"),
-                                      get_text(i, e, "idempotency_key"),
-                                      get_text(i, e, "correlation_id"),
-                                      get_text(i, e, "causation_id"),
-                                      get_text(i, e, "app_id"),
-                                      get_text(i, e, "env_id"),
-                                      get_text(i, e, "visibility"),
-                                      get_document(i, e, "metadata", "metadata_text"),
-                                      get_document(i, e, "payload", "payload_text")};
+    for (int i = 0; i < OL_EVENT_FIELD_COUNT; i++)
+        params[i] = get_field(import, e, &ol_event_fields[i]);
     if (ol_store_exec(import->tx->conn, OL_Q_ARCHIVE_EVENT, params, NULL, err) < 0) {
         ol_err_prefix(err, "event %lld", (long long)number);
         return -1;

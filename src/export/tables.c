@@ -6,6 +6,7 @@
 
 #include "config/change.h"
 #include "notify/rule.h"
+#include "store/message_fields.h"
 
 // clang-format off
 static const struct ol_export_table tables[] = {
@@ -53,13 +54,7 @@ static const struct ol_export_table tables[] = {
      .list = OL_Q_ARCHIVE_MESSAGE_LIST,
      .put = OL_Q_ARCHIVE_MESSAGE_PUT,
      .keys = 2,
-     .columns = {{"lane", 'k'}, {"seq", 'k'}, {"event_id", 't'}, {"created_at", 'T'},
-                 {"available_at", 'T'}, {"causation_id", 't'}, {"max_attempts", 'i'},
-                 {"at_most_once", 'i'}, {"org_id", 't'}, {"destination", 't'},
-                 {"event_type", 't'}, {"payload", 't'}, {"payload_hex", 't'},
-                 {"content_type", 't'}, {"headers", 't'}, {"metadata", 't'},
-                 {"idempotency_key", 't'}, {"ordering_key", 't'}, {"partition_key", 't'},
-                 {"correlation_id", 't'}, {"aggregate_type", 't'}, {"aggregate_id", 't'}}},
+     .columns = {{"lane", 'k'}, {"seq", 'k'}, OL_MESSAGE_EXPORT_COLUMNS}},
     {.name = "published",
      .list = OL_Q_ARCHIVE_PUBLISHED_LIST,
      .put = OL_Q_ARCHIVE_PUBLISHED_PUT,

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "log/audit.h"
+#include "log/filter.h"
 #include "log/read.h"
 
 #include <stdio.h>

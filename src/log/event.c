@@ -1,86 +1,62 @@
-/* event.c: checks, and the JSON forms of an event. Pure: no store, no clock. */
+/* event.c: the checks of an event, and its JSON forms. Pure: no store, no clock. */
 #include "log/event.h"
 
 #include "base/timestamp.h"
-#include "base/utf8.h"
 #include "base/uuid.h"
+#include "store/event_fields.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /* --- checks --- */
 
-struct limit {
-    const char *field;
-    size_t offset; /* of the const char * in struct outlog_new_event */
-    size_t most;   /* bytes */
-    bool is_required;
-};
-
-#define FIELD(name) #name, offsetof(struct outlog_new_event, name)
-
-static const struct limit limits[] = {
-    {FIELD(org_id), 100, false},          {FIELD(aggregate_type), 50, true},
-    {FIELD(aggregate_id), 255, true},     {FIELD(event_type), 100, true},
-    {FIELD(actor_id), 100, false},        {FIELD(request_id), 255, false},
-    {FIELD(correlation_id), 255, false},  {FIELD(causation_id), 64, false},
-    {FIELD(idempotency_key), 512, false}, {FIELD(app_id), 100, false},
-    {FIELD(env_id), 100, false},          {FIELD(visibility), 100, false},
-};
-
-/* Which of the limits a text breaks is found out here, once it is known that it breaks one. */
-static int refuse_text(const struct limit *limit, const char *text, outlog_err *err)
+static int check_object(int number, const char *text, struct ol_json *out, outlog_err *err)
 {
-    char pointer[64];
-    snprintf(pointer, sizeof pointer, "/%s", limit->field);
-    if (!text)
-        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s is required", limit->field);
-    size_t bytes = strlen(text);
-    if (bytes < 1 || bytes > limit->most)
-        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer,
-                          "%s must have 1 to %zu bytes, it has %zu", limit->field, limit->most,
-                          bytes);
-    return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s is not UTF-8", limit->field);
-}
-
-static bool is_within(const struct limit *limit, const char *text)
-{
-    if (!text)
-        return !limit->is_required;
-    size_t bytes = strlen(text);
-    return bytes >= 1 && bytes <= limit->most && ol_utf8_is_valid(text, bytes);
-}
-
-/* `pointer` is the field's name after a slash. */
-static int check_object(const char *pointer, const char *text, struct ol_json *out, outlog_err *err)
-{
-    const char *field = pointer + 1;
+    const struct ol_field *field = &ol_event_fields[number];
+    char pointer[sizeof err->pointer];
     size_t bytes = strlen(text);
     outlog_err why;
-    if (bytes > OL_PAYLOAD_BYTES)
-        return ol_fail_at(err, OUTLOG_TOO_LARGE, pointer, "%s has %zu bytes, the limit is %d",
-                          field, bytes, OL_PAYLOAD_BYTES);
+    snprintf(pointer, sizeof pointer, "/%s", field->name);
+    if (bytes > field->max_bytes)
+        return ol_fail_at(err, OUTLOG_TOO_LARGE, pointer, "%s has %zu bytes, the limit is %zu",
+                          field->name, bytes, field->max_bytes);
     if (ol_json_parse(text, bytes, out, &why) < 0) {
-        char within[sizeof err->pointer];
-        snprintf(within, sizeof within, "%s%.*s", pointer, 120, why.pointer);
-        return ol_fail_at(err, OUTLOG_INVALID_JSON, within, "%s: %s", field, why.message);
+        snprintf(pointer, sizeof pointer, "/%s%.*s", field->name, 120, why.pointer);
+        return ol_fail_at(err, OUTLOG_INVALID_JSON, pointer, "%s: %s", field->name, why.message);
     }
-    if (out->type != OL_JSON_OBJECT)
-        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s must be a JSON object", field);
-    return 0;
+    return out->type == OL_JSON_OBJECT ? 0 : ol_field_refuse(field, "a JSON object", err);
 }
 
-static bool is_actor_type(const char *text)
+static int check_uuid(const struct ol_field *field, const char *text, outlog_err *err)
 {
-    return !text || strcmp(text, "user") == 0 || strcmp(text, "service_principal") == 0 ||
-           strcmp(text, "system") == 0;
+    char uuid[OL_UUID_TEXT];
+    if (field->max_bytes) // an id or an event_id: the store is asked for it
+        return ol_field_check_text(field, text, err);
+    return !text || ol_uuid_parse(text, uuid) ? 0 : ol_field_refuse(field, "a UUID", err);
+}
+
+static int check_field(const struct ol_field *field, const struct outlog_new_event *event,
+                       outlog_err *err)
+{
+    switch (field->kind) {
+    case OL_FIELD_TEXT:
+        return ol_field_check_text(field, ol_field_text(event, field->given), err);
+    case OL_FIELD_UUID:
+        return check_uuid(field, ol_field_text(event, field->given), err);
+    case OL_FIELD_VERSION:
+        return event->event_version < 0 ? ol_field_refuse(field, "1 or more", err) : 0;
+    case OL_FIELD_SEQUENCE:
+        return event->expected_seq && *event->expected_seq < 0
+                   ? ol_field_refuse(field, "0 or more", err)
+                   : 0;
+    default:
+        return 0; // documents are parsed, which costs more: when the rest is right
+    }
 }
 
 int ol_event_check(const struct outlog_new_event *event, struct ol_json *payload,
                    struct ol_json *metadata, outlog_err *err)
 {
-    char uuid[OL_UUID_TEXT];
-
     bool has_org = event->org_id && *event->org_id; // SQL cannot tell an empty one from none
     if (!has_org && !event->is_infrastructure)
         return ol_fail_at(err, OUTLOG_ORG_REQUIRED, "/org_id",
@@ -88,40 +64,51 @@ int ol_event_check(const struct outlog_new_event *event, struct ol_json *payload
     if (event->org_id && event->is_infrastructure)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/org_id",
                           "an infrastructure event has no org_id");
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        const char *text;
-        memcpy(&text, (const char *)event + limits[i].offset, sizeof text);
-        if (!is_within(&limits[i], text))
-            return refuse_text(&limits[i], text, err);
-    }
-    if (event->event_version < 0)
-        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/event_version",
-                          "event_version must be 1 or more");
-    if (event->expected_seq && *event->expected_seq < 0)
-        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/expected_seq",
-                          "expected_seq must be 0 or more");
-    if (!is_actor_type(event->actor_type))
-        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/actor_type",
-                          "actor_type must be user, service_principal or system");
-    if (event->id && !ol_uuid_parse(event->id, uuid))
-        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/id", "id must be a UUID");
+    for (int i = 0; i < OL_EVENT_FIELD_ALL; i++)
+        if (ol_event_fields[i].given != OL_FIELD_NONE &&
+            check_field(&ol_event_fields[i], event, err) < 0)
+            return -1;
     if (!event->payload)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/payload", "payload is required");
-    if (check_object("/payload", event->payload, payload, err) < 0)
+    if (check_object(OL_EVENT_PAYLOAD, event->payload, payload, err) < 0)
         return -1;
     *metadata = (struct ol_json){0};
-    return event->metadata ? check_object("/metadata", event->metadata, metadata, err) : 0;
+    return event->metadata ? check_object(OL_EVENT_METADATA, event->metadata, metadata, err) : 0;
 }
 
 /* --- idempotency --- */
 
-static void member(struct ol_buf *out, const char *name, const char *text)
+static void write_text(struct ol_buf *out, const struct ol_field *field, const char *text)
 {
     if (!text)
         return;
-    ol_buf_print(out, "\"%s\":", name);
+    ol_buf_add(out, field->member, field->member_bytes);
     ol_buf_json_text(out, text);
-    ol_buf_char(out, ',');
+}
+
+/* One member of the request, a comma before it; absent values are left out. */
+static void write_request_field(struct ol_buf *out, const struct ol_field *field,
+                                const struct outlog_new_event *event)
+{
+    char uuid[OL_UUID_TEXT];
+    const char *text;
+    switch (field->kind) {
+    case OL_FIELD_VERSION:
+        ol_buf_add(out, field->member, field->member_bytes);
+        ol_buf_int(out, event->event_version ? event->event_version : 1);
+        break;
+    case OL_FIELD_SEQUENCE:
+        if (!event->expected_seq)
+            break;
+        ol_buf_add(out, field->member, field->member_bytes);
+        ol_buf_int(out, *event->expected_seq);
+        break;
+    default:
+        text = ol_field_text(event, field->given);
+        if (field->kind == OL_FIELD_UUID && !field->max_bytes) // as it is stored
+            text = text && ol_uuid_parse(text, uuid) ? uuid : NULL;
+        write_text(out, field, text);
+    }
 }
 
 void ol_event_request(const struct outlog_new_event *events, size_t count, struct ol_buf *out)
@@ -129,26 +116,15 @@ void ol_event_request(const struct outlog_new_event *events, size_t count, struc
     ol_buf_text(out, "{\"events\":[");
     for (size_t i = 0; i < count; i++) {
         const struct outlog_new_event *event = &events[i];
-        char uuid[OL_UUID_TEXT];
-        ol_buf_text(out, i ? ",{" : "{");
-        member(out, "aggregate_id", event->aggregate_id);
-        member(out, "aggregate_type", event->aggregate_type);
-        member(out, "app_id", event->app_id);
-        member(out, "causation_id", event->causation_id);
-        member(out, "correlation_id", event->correlation_id);
-        member(out, "env_id", event->env_id);
-        member(out, "event_type", event->event_type);
-        ol_buf_print(out, "\"event_version\":%d,", event->event_version ? event->event_version : 1);
-        if (event->expected_seq)
-            ol_buf_print(out, "\"expected_seq\":%lld,", (long long)*event->expected_seq);
-        member(out, "id", event->id && ol_uuid_parse(event->id, uuid) ? uuid : NULL);
-        member(out, "visibility", event->visibility);
-        ol_buf_print(out,
-                     "\"metadata\":%s,\"payload\":", event->metadata ? event->metadata : "null");
+        ol_buf_text(out, i ? "},{" : "{");
+        ol_buf_print(out, "\"metadata\":%s", event->metadata ? event->metadata : "null");
+        for (int f = 0; f < OL_EVENT_FIELD_ALL; f++)
+            if (ol_event_fields[f].is_hashed)
+                write_request_field(out, &ol_event_fields[f], event);
+        ol_buf_text(out, ",\"payload\":");
         ol_buf_text(out, event->payload ? event->payload : "null"); // refused later
-        ol_buf_char(out, '}');
     }
-    ol_buf_text(out, "]}");
+    ol_buf_text(out, "}]}");
 }
 
 void ol_event_write_appended(const struct outlog_appended *appended, struct ol_buf *out)
@@ -219,13 +195,6 @@ int ol_event_replay(const char *response, struct outlog_appended *appended, size
 
 /* --- a record as JSON --- */
 
-/* `name` is `,"name":` whole: a page has a dozen of them an event. */
-#define TEXT_MEMBER(out, name, text)                         \
-    do {                                                     \
-        ol_buf_add(out, ",\"" name "\":", sizeof(name) + 3); \
-        ol_buf_json_text(out, text);                         \
-    } while (0)
-
 /* Is there a byte below 0x20? Eight at a time. */
 static bool has_control(const char *text, size_t bytes)
 {
@@ -242,7 +211,7 @@ static bool has_control(const char *text, size_t bytes)
     return (found & tops) != 0;
 }
 
-/* A document as it is stored, on one line: an end of line in valid JSON stands between tokens. */
+/* A document as it is stored, on one line: a line break in valid JSON is between tokens. */
 static void add_document(struct ol_buf *out, const char *text, size_t bytes)
 {
     size_t from = out->bytes;
@@ -254,34 +223,45 @@ static void add_document(struct ol_buf *out, const char *text, size_t bytes)
             out->data[i] = ' ';
 }
 
+static void write_value(struct ol_buf *out, const struct ol_field *field,
+                        const struct outlog_event *record)
+{
+    const char *at = (const char *)record + field->stored, *text;
+    int64_t number;
+    switch (field->kind) {
+    case OL_FIELD_NUMBER:
+    case OL_FIELD_TIME:
+        memcpy(&number, at, sizeof number);
+        if (field->kind == OL_FIELD_TIME)
+            ol_buf_json_time(out, number);
+        else
+            ol_buf_int(out, number);
+        break;
+    case OL_FIELD_VERSION:
+        ol_buf_int(out, record->event_version);
+        break;
+    case OL_FIELD_UUID:
+        ol_buf_json_text(out, *at ? at : NULL);
+        break;
+    case OL_FIELD_JSON:
+        text = ol_field_text(record, field->stored);
+        if (!text)
+            text = "null";
+        add_document(out, text, text == record->payload ? record->payload_bytes : strlen(text));
+        break;
+    default:
+        ol_buf_json_text(out, ol_field_text(record, field->stored));
+    }
+}
+
 void ol_event_write_json(const struct outlog_event *record, struct ol_buf *out)
 {
-    ol_buf_text(out, "{\"event_id\":");
-    ol_buf_int(out, record->event_id);
-    TEXT_MEMBER(out, "id", record->id);
-    ol_buf_text(out, ",\"occurred_at\":");
-    ol_buf_json_time(out, record->occurred_at);
-    TEXT_MEMBER(out, "org_id", record->org_id);
-    TEXT_MEMBER(out, "aggregate_type", record->aggregate_type);
-    TEXT_MEMBER(out, "aggregate_id", record->aggregate_id);
-    ol_buf_text(out, ",\"aggregate_seq\":");
-    ol_buf_int(out, record->aggregate_seq);
-    TEXT_MEMBER(out, "event_type", record->event_type);
-    ol_buf_text(out, ",\"event_version\":");
-    ol_buf_int(out, record->event_version);
-    TEXT_MEMBER(out, "actor_type", record->actor_type);
-    TEXT_MEMBER(out, "actor_id", record->actor_id);
-    TEXT_MEMBER(out, "request_id", record->request_id);
-    TEXT_MEMBER(out, "idempotency_key", record->idempotency_key);
-    TEXT_MEMBER(out, "correlation_id", record->correlation_id);
-    TEXT_MEMBER(out, "causation_id", *record->causation_id ? record->causation_id : NULL);
-    TEXT_MEMBER(out, "app_id", record->app_id);
-    TEXT_MEMBER(out, "env_id", record->env_id);
-    TEXT_MEMBER(out, "visibility", record->visibility);
-    const char *metadata = record->metadata ? record->metadata : "null";
-    ol_buf_text(out, ",\"metadata\":");
-    add_document(out, metadata, strlen(metadata));
-    ol_buf_text(out, ",\"payload\":");
-    add_document(out, record->payload, record->payload_bytes);
+    ol_buf_char(out, '{');
+    for (int i = 0; i < OL_EVENT_FIELD_COUNT; i++) {
+        const struct ol_field *field = &ol_event_fields[i];
+        size_t comma = i ? 0 : 1; // none before the first
+        ol_buf_add(out, field->member + comma, field->member_bytes - comma);
+        write_value(out, field, record);
+    }
     ol_buf_char(out, '}');
 }

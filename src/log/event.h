@@ -1,18 +1,16 @@
-/* event.h: what an event must be before the log takes it. */
+/* event.h: the checks of a new event, and its JSON forms. */
 #ifndef OL_LOG_EVENT_H
 #define OL_LOG_EVENT_H
 
 #include "base/buf.h"
 #include "base/json/json.h"
 
-enum { OL_PAYLOAD_BYTES = 256 * 1024 };
-
 /* Check every field against its limit (E16) and the payload for being a JSON object. The error
  * names the field and its pointer; nothing is ever cut to fit. */
 int ol_event_check(const struct outlog_new_event *event, struct ol_json *payload,
                    struct ol_json *metadata, outlog_err *err);
 
-/* The request as the idempotency hash sees it: the same text through every door. */
+/* The request that an idempotency key stands for: the same text for every interface. */
 void ol_event_request(const struct outlog_new_event *events, size_t count, struct ol_buf *out);
 
 /* The answer as it is stored and as HTTP gives it: {"events":[…],"messages":[]}. */

@@ -4,112 +4,84 @@
 #include "base/sha256.h"
 #include "base/uuid.h"
 #include "log/event.h"
+#include "store/event_fields.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum kind { TEXT, JSON, VERSION, SEQUENCE, ACTOR };
-
-struct member {
-    const char *name;
-    enum kind kind;
-    size_t offset;
-};
-
-#define MEMBER(name, kind)                                   \
-    {                                                        \
-#name, kind, offsetof(struct outlog_new_event, name) \
-    }
-
-static const struct member members[] = {
-    MEMBER(org_id, TEXT),
-    MEMBER(aggregate_type, TEXT),
-    MEMBER(aggregate_id, TEXT),
-    MEMBER(event_type, TEXT),
-    MEMBER(event_version, VERSION),
-    MEMBER(payload, JSON),
-    MEMBER(metadata, JSON),
-    MEMBER(id, TEXT),
-    MEMBER(actor_type, TEXT),
-    MEMBER(actor_id, TEXT),
-    MEMBER(request_id, TEXT),
-    MEMBER(correlation_id, TEXT),
-    MEMBER(causation_id, TEXT),
-    MEMBER(idempotency_key, TEXT),
-    MEMBER(app_id, TEXT),
-    MEMBER(env_id, TEXT),
-    MEMBER(visibility, TEXT),
-    MEMBER(expected_seq, SEQUENCE),
-    {"actor", ACTOR, 0},
-};
-enum { MEMBER_COUNT = sizeof members / sizeof *members };
-
-static int wrong(const struct member *member, const char *wanted, outlog_err *err)
-{
-    char pointer[64];
-    snprintf(pointer, sizeof pointer, "/%s", member->name);
-    return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s must be %s", member->name, wanted);
-}
-
-static int unknown(const struct ol_json *key, const char *where, outlog_err *err)
+static int refuse_unknown(const struct ol_json *key, const char *where, outlog_err *err)
 {
     return ol_fail(err, OUTLOG_UNKNOWN_FIELD, "%s has no field %.*s", where,
                    (int)(key->bytes < 60 ? key->bytes : 60), key->text);
 }
 
+/* {"type", "id"}: the two fields of the actor in one member. */
 static int read_actor(const struct ol_json *value, struct ol_arena *arena,
-                      struct outlog_new_event *out, const struct member *member, outlog_err *err)
+                      struct outlog_new_event *out, outlog_err *err)
 {
     struct ol_json type = ol_json_get(value, "type"), id = ol_json_get(value, "id");
     struct ol_json_iter it = {0};
     while (value->type == OL_JSON_OBJECT && ol_json_next(value, &it))
         if (!ol_json_equals(&it.key, "type") && !ol_json_equals(&it.key, "id"))
-            return unknown(&it.key, "an actor", err);
+            return refuse_unknown(&it.key, "an actor", err);
     out->actor_type = ol_json_string(&type, arena, NULL);
     out->actor_id = ol_json_string(&id, arena, NULL);
-    return out->actor_type && out->actor_id ? 0 : wrong(member, "{\"type\", \"id\"}", err);
+    return out->actor_type && out->actor_id ? 0
+                                            : ol_fail_at(err, OUTLOG_INVALID_FIELD, "/actor",
+                                                         "actor must be {\"type\", \"id\"}");
 }
 
-static int read_member(const struct member *member, const struct ol_json *value,
+static int read_sequence(const struct ol_field *field, const struct ol_json *value,
+                         struct ol_arena *arena, struct outlog_new_event *out, outlog_err *err)
+{
+    int64_t number, *kept;
+    if (!ol_json_int(value, &number) || number < 0)
+        return ol_field_refuse(field, "a whole number from 0", err);
+    if (!(kept = ol_arena_alloc(arena, sizeof *kept)))
+        return ol_no_memory(err);
+    *kept = number;
+    out->expected_seq = kept;
+    return 0;
+}
+
+static int read_member(const struct ol_field *field, const struct ol_json *value,
                        struct ol_arena *arena, struct outlog_new_event *out, outlog_err *err)
 {
-    void *into = (char *)out + member->offset;
+    bool is_number = value->type == OL_JSON_NUMBER;
     const char *text;
     int64_t number;
 
-    switch (member->kind) {
-    case TEXT:
+    switch (field->kind) {
+    case OL_FIELD_JSON:
+        if (!(text = ol_arena_copy(arena, value->text, value->bytes)))
+            return ol_no_memory(err);
+        break;
+    case OL_FIELD_VERSION:
+        if (!ol_json_int(value, &number) || number < 1 || number > INT32_MAX)
+            return ol_field_refuse(field, "a whole number from 1", err);
+        out->event_version = (int)number;
+        return 0;
+    case OL_FIELD_SEQUENCE:
+        return read_sequence(field, value, arena, out, err);
+    default:
         // A cause may be named by its event_id, which is a number in JSON.
-        text = value->type == OL_JSON_NUMBER && strcmp(member->name, "causation_id") == 0
+        text = is_number && field == &ol_event_fields[OL_EVENT_CAUSATION_ID]
                    ? ol_arena_copy(arena, value->text, value->bytes)
                    : ol_json_string(value, arena, NULL);
         if (!text)
-            return wrong(member, "a string", err);
-        memcpy(into, &text, sizeof text);
-        return 0;
-    case JSON:
-        if (!(text = ol_arena_copy(arena, value->text, value->bytes)))
-            return ol_no_memory(err);
-        memcpy(into, &text, sizeof text);
-        return 0;
-    case VERSION:
-        if (!ol_json_int(value, &number) || number < 1 || number > INT32_MAX)
-            return wrong(member, "a whole number from 1", err);
-        out->event_version = (int)number;
-        return 0;
-    case SEQUENCE:
-        if (!ol_json_int(value, &number) || number < 0)
-            return wrong(member, "a whole number from 0", err);
-        int64_t *kept = ol_arena_alloc(arena, sizeof *kept);
-        if (!kept)
-            return ol_no_memory(err);
-        *kept = number;
-        out->expected_seq = kept;
-        return 0;
-    case ACTOR:
-        return read_actor(value, arena, out, member, err);
+            return ol_field_refuse(field, "a string", err);
     }
+    ol_field_set_text(out, field->given, text);
     return 0;
+}
+
+static const struct ol_field *find_member(const struct ol_json *key)
+{
+    for (int i = 0; i < OL_EVENT_FIELD_ALL; i++)
+        if (ol_event_fields[i].given != OL_FIELD_NONE &&
+            ol_json_equals(key, ol_event_fields[i].name))
+            return &ol_event_fields[i];
+    return NULL;
 }
 
 int ol_event_json_read(const char *text, size_t bytes, const struct outlog_new_event *defaults,
@@ -130,27 +102,25 @@ int ol_event_json_take(const struct ol_json *object, const struct outlog_new_eve
     if (object->type != OL_JSON_OBJECT)
         return ol_fail(err, OUTLOG_INVALID_JSON, "an event is a JSON object");
     while (ol_json_next(object, &it)) {
-        int i = 0;
-        while (i < MEMBER_COUNT && !ol_json_equals(&it.key, members[i].name))
-            i++;
-        if (i == MEMBER_COUNT)
-            return unknown(&it.key, "an event", err);
-        bool is_org = strcmp(members[i].name, "org_id") == 0;
-        if (is_org)
-            out->is_infrastructure = it.value.type == OL_JSON_NULL;
-        if (it.value.type == OL_JSON_NULL) {
-            if (is_org)
+        const struct ol_field *field = find_member(&it.key);
+        bool is_null = it.value.type == OL_JSON_NULL; // counts as absent
+        bool is_actor = !field && ol_json_equals(&it.key, "actor");
+        if (!field && !is_actor)
+            return refuse_unknown(&it.key, "an event", err);
+        if (field == &ol_event_fields[OL_EVENT_ORG_ID]) {
+            out->is_infrastructure = is_null;
+            if (is_null)
                 out->org_id = NULL;
-            continue; // null says the same as absent
         }
-        if (read_member(&members[i], &it.value, arena, out, err) < 0)
+        if (!is_null && (is_actor ? read_actor(&it.value, arena, out, err)
+                                  : read_member(field, &it.value, arena, out, err)) < 0)
             return -1;
     }
     return 0;
 }
 
 /* A UUIDv8 (RFC 9562: made by a rule of one's own) from SHA-256 of the normal form. */
-static const char *uuid_of(const struct ol_buf *content, struct ol_arena *arena)
+static const char *make_uuid(const struct ol_buf *content, struct ol_arena *arena)
 {
     char hash[OL_SHA256_TEXT], id[OL_UUID_TEXT];
     if (outlog_request_hash(content->data, hash, NULL) < 0)
@@ -160,8 +130,9 @@ static const char *uuid_of(const struct ol_buf *content, struct ol_arena *arena)
     return ol_arena_copy(arena, id, OL_UUID_TEXT - 1);
 }
 
-static const char *labelled(const struct outlog_new_event *event, const char *name,
-                            struct ol_arena *arena, outlog_err *err)
+/* The event's metadata with `backfill`. */
+static const char *add_label(const struct outlog_new_event *event, const char *name,
+                             struct ol_arena *arena, outlog_err *err)
 {
     struct ol_json metadata;
     struct ol_buf out = {0};
@@ -206,12 +177,12 @@ int ol_event_json_backfill(struct outlog_new_event *event, const char *name, str
         ol_buf_char(&content, ',');
         ol_event_request(event, 1, &content);
         ol_buf_char(&content, ']');
-        if (content.failed || !(event->id = uuid_of(&content, arena))) {
+        if (content.failed || !(event->id = make_uuid(&content, arena))) {
             ol_no_memory(err);
             goto out;
         }
     }
-    event->metadata = labelled(event, name, arena, err);
+    event->metadata = add_label(event, name, arena, err);
     result = event->metadata ? 0 : -1;
 out:
     ol_buf_clear(&content);

@@ -1,12 +1,12 @@
-/* event_json.h: an event as a JSON object on its way in: an NDJSON line, the SQLite function's
- * argument, an element of an HTTP command. */
+/* event_json.h: a new event as a JSON object: an NDJSON line, the argument of the SQLite function,
+ * an element of an HTTP command. */
 #ifndef OL_LOG_EVENT_JSON_H
 #define OL_LOG_EVENT_JSON_H
 
 #include "base/json/json.h"
 
 /* Read one event. What the object leaves out comes from `defaults`. Strings live in `arena`; the
- * payload and metadata are copied as they stand. org_id: null is an infrastructure event.
+ * payload and metadata are copied byte for byte. org_id: null is an infrastructure event.
  *
  * OUTLOG_UNKNOWN_FIELD: a member we do not know; err names it.
  * OUTLOG_INVALID_FIELD: a member of the wrong type. */

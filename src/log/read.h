@@ -1,4 +1,4 @@
-/* read.h: filling pages, for all who read events. */
+/* read.h: pages of events. */
 #ifndef OL_LOG_READ_H
 #define OL_LOG_READ_H
 
@@ -11,36 +11,30 @@ struct ol_arena *ol_read_page_reset(struct outlog_page *page);
 int ol_read_page_fill(outlog *log, struct outlog_page *page, struct ol_rows *rows, bool raw,
                       bool has_depth, outlog_err *err);
 
-/* What a page of a list may hold that is read on behalf of others: rows can be of 256 KiB and more.
- */
+/* The limit of a page that is read for a client: an event can have 256 KiB and more. */
 enum { OL_READ_PAGE_BYTES = 8 * 1024 * 1024 };
 
-/* outlog_read(), outlog_read_back() and outlog_follow() for those who read on behalf of many: a
- * page also ends with the event that makes it `most_bytes` long, payloads and metadata; 0: it does
- * not. next_after may then be that event, also where it was the last one. */
+/* outlog_read(), outlog_read_back() and outlog_follow() with a limit in bytes: a page also ends
+ * with the event that makes its payloads and metadata `bytes_max` long (0: no limit). next_after
+ * may then be that event, also where it was the last one. */
 int ol_read_short(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
-                  size_t most_bytes, struct outlog_page *page, outlog_err *err);
+                  size_t bytes_max, struct outlog_page *page, outlog_err *err);
 int ol_read_back_short(outlog *log, const struct outlog_filter *filter, int64_t before,
-                       size_t limit, size_t most_bytes, struct outlog_page *page,
+                       size_t limit, size_t bytes_max, struct outlog_page *page,
                        int64_t *next_before, outlog_err *err);
 int ol_read_follow_short(outlog *log, const struct outlog_filter *filter, int64_t after,
-                         size_t limit, size_t most_bytes, int timeout_ms, struct outlog_page *page,
+                         size_t limit, size_t bytes_max, int timeout_ms, struct outlog_page *page,
                          outlog_err *err);
 
 /* Read all settled events after `after` as they are stored, with only the fields of `mask`
- * (event_fields.h) filled in beside event_id, event_type, event_version and payload: for those who
- * read the whole log for little of each event. */
+ * (event_fields.h) set beside event_id, event_type, event_version and payload: for readers that
+ * need the whole log, but little of each event. */
 int ol_read_some(outlog *log, uint32_t mask, int64_t after, size_t limit, struct outlog_page *page,
                  outlog_err *err);
 
 /* The first and the last event_id among the events of a time window; 0 when it is empty. A bound of
  * 0 is none. */
 int ol_read_window(outlog *log, int64_t since, int64_t until, int64_t *first, int64_t *last,
-                   outlog_err *err);
-
-/* A filter as JSON, and back; names are those of the contract, unknown ones are refused. */
-void ol_filter_write(const struct outlog_filter *filter, struct ol_buf *out);
-int ol_filter_read(const char *json, struct ol_arena *arena, struct outlog_filter *out,
                    outlog_err *err);
 
 /* How much memory the events of a page take. */

@@ -2,7 +2,7 @@
 #include "log/sql_template.h"
 
 #include "base/timestamp.h"
-#include "log/event_fields.h"
+#include "store/event_fields.h"
 
 #include <ctype.h>
 #include <stddef.h>
@@ -71,11 +71,12 @@ static int read_name(struct template_reader *r, const char *name,
 {
     size_t bytes = strcspn(name, ".");
     int field = 0;
-    while (field < OL_EVENT_FIELD_COUNT && (strncmp(ol_fields[field].name, name, bytes) != 0 ||
-                                            ol_fields[field].name[bytes] != '\0'))
+    while (field < OL_EVENT_FIELD_COUNT &&
+           (strncmp(ol_event_fields[field].name, name, bytes) != 0 ||
+            ol_event_fields[field].name[bytes] != '\0'))
         field++;
     if (field == OL_EVENT_FIELD_COUNT ||
-        (name[bytes] && ol_fields[field].kind != OL_EVENT_FIELD_JSON))
+        (name[bytes] && ol_event_fields[field].kind != OL_FIELD_JSON))
         return ol_fail(
             r->err, OUTLOG_INVALID_FIELD,
             "unknown parameter :%.60s; write a field of the event like :aggregate_id, or a path "
@@ -221,26 +222,26 @@ static int read_json_value(const struct ol_json *value, bool wants_json, bool ha
 }
 
 /* The value of a whole field. */
-static int read_field(const struct ol_event_field *field, const struct outlog_event *event,
+static int read_field(const struct ol_field *field, const struct outlog_event *event,
                       struct ol_arena *arena, struct ol_value *out, outlog_err *err)
 {
-    const char *at = (const char *)event + field->offset, *text;
+    const char *at = (const char *)event + field->stored, *text;
     char time[OL_TIMESTAMP_TEXT];
     int64_t number;
     switch (field->kind) {
-    case OL_EVENT_FIELD_NUMBER:
-    case OL_EVENT_FIELD_TIME:
+    case OL_FIELD_NUMBER:
+    case OL_FIELD_TIME:
         memcpy(&number, at, sizeof number);
         *out = ol_value_int(number);
-        if (field->kind == OL_EVENT_FIELD_NUMBER)
+        if (field->kind == OL_FIELD_NUMBER)
             return 0;
         ol_timestamp_format(number, time);
         *out = ol_value_text(ol_arena_copy(arena, time, strlen(time)));
         return out->text ? 0 : ol_no_memory(err);
-    case OL_EVENT_FIELD_VERSION:
+    case OL_FIELD_VERSION:
         *out = ol_value_int(event->event_version);
         return 0;
-    case OL_EVENT_FIELD_UUID:
+    case OL_FIELD_UUID:
         *out = ol_value_text(*at ? at : NULL);
         return 0;
     default:
@@ -257,13 +258,13 @@ int ol_sql_template_values(const struct ol_sql_template *template, const struct 
     struct ol_json payload = {0}, metadata = {0};
     for (int i = 0; i < template->param_count; i++) {
         const struct ol_sql_template_param *param = &template->params[i];
-        const struct ol_event_field *field = &ol_fields[param->field];
+        const struct ol_field *field = &ol_event_fields[param->field];
         if (!param->pointer) {
             if (read_field(field, event, arena, &values[i], err) < 0)
                 return -1;
             continue;
         }
-        bool is_payload = field->offset == offsetof(struct outlog_event, payload);
+        bool is_payload = field->stored == offsetof(struct outlog_event, payload);
         struct ol_json *whole = is_payload ? &payload : &metadata;
         const char *text = is_payload ? event->payload : event->metadata;
         if (!text) {

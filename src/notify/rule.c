@@ -1,10 +1,10 @@
 /* rule.c: reads rules and templates, and writes their rows and queries. */
 #include "notify/rule.h"
 
-#include "log/event_fields.h"
 #include "log/match.h"
 #include "log/sql_template.h"
 #include "notify/mustache.h"
+#include "store/event_fields.h"
 #include "store/user_sql.h"
 
 #include <stdio.h>
@@ -164,7 +164,7 @@ static void write_lookup(const struct ol_sql_template *query, bool is_trigger, s
         if (i == query->param_count)
             break;
         const struct ol_sql_template_param *param = &query->params[i];
-        const char *field = ol_fields[param->field].name;
+        const char *field = ol_event_fields[param->field].name;
         if (is_trigger && !param->pointer) {
             ol_buf_print(out, "new.%s", field);
         } else if (is_trigger) {

@@ -6,68 +6,64 @@
 #include "base/utf8.h"
 #include "base/uuid.h"
 #include "log/causation.h"
+#include "store/message_fields.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAYLOAD_BYTES = 256 * 1024 };
 static const int64_t year_1 = INT64_C(-62135596800000000), year_10000 = INT64_C(253402300800000000);
 
 /* --- checks --- */
 
-struct limit {
-    const char *field;
-    size_t offset, most;
-    bool is_required;
-};
-
-#define FIELD(name) #name, offsetof(struct outlog_new_message, name)
-
-static const struct limit limits[] = {
-    {FIELD(destination), 100, true},      {FIELD(event_type), 100, true},
-    {FIELD(content_type), 200, false},    {FIELD(org_id), 100, false},
-    {FIELD(idempotency_key), 512, false}, {FIELD(ordering_key), 512, false},
-    {FIELD(partition_key), 512, false},   {FIELD(correlation_id), 255, false},
-    {FIELD(aggregate_type), 50, false},   {FIELD(aggregate_id), 255, false},
-};
-
-static int check_text(const struct limit *limit, const char *text, outlog_err *err)
+static int parse_object(const char *field, const char *text, struct ol_json *out, outlog_err *err)
 {
     char pointer[64];
-    snprintf(pointer, sizeof pointer, "/%s", limit->field);
-    size_t bytes = text ? strlen(text) : 0;
-    if (!text && !limit->is_required)
-        return 0;
-    if (!text)
-        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s is required", limit->field);
-    if (bytes < 1 || bytes > limit->most)
-        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer,
-                          "%s must have 1 to %zu bytes, it has %zu", limit->field, limit->most,
-                          bytes);
-    if (!ol_utf8_is_valid(text, bytes))
-        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s is not UTF-8", limit->field);
+    outlog_err why;
+    snprintf(pointer, sizeof pointer, "/%s", field);
+    if (ol_json_parse(text, strlen(text), out, &why) < 0)
+        return ol_fail_at(err, OUTLOG_INVALID_JSON, pointer, "%s: %s", field, why.message);
+    if (out->type != OL_JSON_OBJECT)
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s must be a JSON object", field);
     return 0;
 }
 
-static int check_object(const struct ol_registry *registry, const char *field, const char *text,
-                        outlog_err *err)
+/* Headers are flat: a receiver cannot tell a nested value from a text that looks like JSON. They go
+ * out as they are, so they may carry credentials. */
+static int check_headers(const char *text, outlog_err *err)
 {
-    struct ol_json value;
-    char pointer[64];
-    outlog_err why;
+    struct ol_json headers;
+    struct ol_json_iter it = {0};
+    char pointer[160];
     if (!text)
         return 0;
-    snprintf(pointer, sizeof pointer, "/%s", field);
-    if (ol_json_parse(text, strlen(text), &value, &why) < 0)
-        return ol_fail_at(err, OUTLOG_INVALID_JSON, pointer, "%s: %s", field, why.message);
-    if (value.type != OL_JSON_OBJECT)
-        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer, "%s must be a JSON object", field);
-    return registry ? ol_registry_refuse_secrets(registry, &value, field, err) : 0;
+    if (parse_object("headers", text, &headers, err) < 0)
+        return -1;
+    while (ol_json_next(&headers, &it)) {
+        if (it.value.type != OL_JSON_OBJECT && it.value.type != OL_JSON_ARRAY)
+            continue;
+        int bytes = (int)(it.key.bytes < 80 ? it.key.bytes : 80) - 2; // without its quotes
+        snprintf(pointer, sizeof pointer, "/headers/%.*s", bytes, it.key.text + 1);
+        return ol_fail_at(err, OUTLOG_INVALID_FIELD, pointer,
+                          "header %.*s must be a string, a number or a boolean", bytes,
+                          it.key.text + 1);
+    }
+    return 0;
 }
 
-/* When it may go, 0 for at once. Times that cannot be written with four digits of year sort
- * wrongly, and what was meant for never would go at once. */
+/* Metadata stays in the store for good: it must hold no secret (E13). */
+static int check_metadata(const struct ol_registry *registry, const char *text, outlog_err *err)
+{
+    struct ol_json metadata;
+    if (!text)
+        return 0;
+    return parse_object("metadata", text, &metadata, err) < 0
+               ? -1
+               : ol_registry_refuse_secrets(registry, &metadata, "metadata", err);
+}
+
+/* When it may be sent, 0 for at once. Times without a year of four digits sort wrongly: a message
+ * for the year 10000 would be sent at once. */
 static int find_due(const struct outlog_new_message *draft, int64_t *out, outlog_err *err)
 {
     *out = draft->available_at;
@@ -80,35 +76,39 @@ static int find_due(const struct outlog_new_message *draft, int64_t *out, outlog
     return 0;
 }
 
-static int check(const struct ol_registry *registry, const struct outlog_new_message *draft,
-                 outlog_err *err)
+static int check_fields(const struct outlog_new_message *draft, outlog_err *err)
 {
-    char uuid[OL_UUID_TEXT];
-    int64_t due;
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        const char *text;
-        memcpy(&text, (const char *)draft + limits[i].offset, sizeof text);
-        if (check_text(&limits[i], text, err) < 0)
+    for (int i = 0; i < OL_MESSAGE_FIELD_COUNT; i++) {
+        const struct ol_field *field = &ol_message_fields[i];
+        if (field->kind == OL_FIELD_TEXT && field->given != OL_FIELD_NONE &&
+            ol_field_check_text(field, ol_field_text(draft, field->given), err) < 0)
             return -1;
     }
+    return 0;
+}
+
+static int check_message(const struct ol_registry *registry, const struct outlog_new_message *draft,
+                         outlog_err *err)
+{
+    size_t payload_max = ol_message_fields[OL_MESSAGE_PAYLOAD].max_bytes;
+    char uuid[OL_UUID_TEXT];
+    int64_t due;
+    if (check_fields(draft, err) < 0)
+        return -1;
     if (!draft->payload)
         return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/payload", "payload is required");
-    if (draft->payload_bytes > PAYLOAD_BYTES)
+    if (draft->payload_bytes > payload_max)
         return ol_fail_at(err, OUTLOG_TOO_LARGE, "/payload",
-                          "payload has %zu bytes, the limit is %d", draft->payload_bytes,
-                          PAYLOAD_BYTES);
+                          "payload has %zu bytes, the limit is %zu", draft->payload_bytes,
+                          payload_max);
     if (draft->max_attempts < 0)
-        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/max_attempts",
-                          "max_attempts must be 1 or more");
+        return ol_field_refuse(&ol_message_fields[OL_MESSAGE_MAX_ATTEMPTS], "1 or more", err);
     if (find_due(draft, &due, err) < 0)
         return -1;
     if (draft->event_id && !ol_uuid_parse(draft->event_id, uuid))
-        return ol_fail_at(err, OUTLOG_INVALID_FIELD, "/event_id", "event_id must be a UUID");
-    // Headers go out as they are and may carry credentials; metadata stays with us for good (E13).
-    if (check_object(NULL, "headers", draft->headers, err) < 0 ||
-        check_object(registry, "metadata", draft->metadata, err) < 0)
-        return -1;
-    return 0;
+        return ol_field_refuse(&ol_message_fields[OL_MESSAGE_EVENT_ID], "a UUID", err);
+    return check_headers(draft->headers, err) < 0 ? -1
+                                                  : check_metadata(registry, draft->metadata, err);
 }
 
 /* --- storing --- */
@@ -134,7 +134,7 @@ static int find_key(outlog_tx *tx, const struct outlog_new_message *draft,
     return got < 0 ? -1 : 0;
 }
 
-static char *hex_of(const unsigned char *bytes, size_t count)
+static char *write_hex(const unsigned char *bytes, size_t count)
 {
     char *text = malloc(count * 2 + 1);
     for (size_t i = 0; text && i < count; i++) {
@@ -146,38 +146,68 @@ static char *hex_of(const unsigned char *bytes, size_t count)
     return text;
 }
 
-static int insert(outlog_tx *tx, const struct outlog_new_message *draft,
-                  struct outlog_enqueued *out, int64_t *stored, outlog_err *err)
+/* What an INSERT needs beside the draft. */
+struct message_row {
+    const struct outlog_new_message *draft;
+    const char *event_id;
+    char *payload; /* text, or hexadecimal */
+    bool is_text;
+    int64_t due;
+};
+
+static struct ol_value read_column(const struct message_row *row, int column)
 {
-    bool is_text = ol_utf8_is_valid(draft->payload, draft->payload_bytes);
-    int64_t at;
-    if (find_due(draft, &at, err) < 0)
+    const struct outlog_new_message *draft = row->draft;
+    const char *text;
+    switch (column) {
+    case OL_MESSAGE_EVENT_ID:
+        return ol_value_text(row->event_id);
+    case OL_MESSAGE_AVAILABLE_AT:
+        return row->due ? ol_value_time(row->due) : ol_value_text(NULL);
+    case OL_MESSAGE_MAX_ATTEMPTS:
+        return draft->max_attempts ? ol_value_int(draft->max_attempts) : ol_value_text(NULL);
+    case OL_MESSAGE_PAYLOAD:
+        return ol_value_text(row->is_text ? row->payload : NULL);
+    case OL_MESSAGE_PAYLOAD_BYTES:
+        return ol_value_text(row->is_text ? NULL : row->payload);
+    default:
+        text = ol_field_text(draft, ol_message_fields[column].given);
+        if (!text && column == OL_MESSAGE_CONTENT_TYPE)
+            text = "application/json";
+        if (!text && column == OL_MESSAGE_CORRELATION_ID)
+            text = row->event_id;
+        return ol_value_text(text);
+    }
+}
+
+static bool is_given(int column)
+{
+    return ol_message_fields[column].given != OL_FIELD_NONE || column == OL_MESSAGE_PAYLOAD_BYTES;
+}
+
+static int insert_message(outlog_tx *tx, const struct outlog_new_message *draft,
+                          struct outlog_enqueued *out, int64_t *stored, outlog_err *err)
+{
+    struct message_row row = {.draft = draft, .event_id = out->event_id};
+    struct ol_value params[OL_MESSAGE_GIVEN_COUNT];
+
+    if (find_due(draft, &row.due, err) < 0)
         return -1;
-    char *text = is_text ? strndup(draft->payload, draft->payload_bytes)
-                         : hex_of(draft->payload, draft->payload_bytes);
-    if (!text)
+    row.is_text = ol_utf8_is_valid(draft->payload, draft->payload_bytes);
+    row.payload = row.is_text ? strndup(draft->payload, draft->payload_bytes)
+                              : write_hex(draft->payload, draft->payload_bytes);
+    if (!row.payload)
         return ol_no_memory(err);
-    int result = ol_store_exec(
-        tx->conn, OL_Q_MESSAGE_INSERT,
-        OL_PARAMS(ol_value_text(out->event_id), ol_value_text(draft->destination),
-                  ol_value_text(draft->event_type), ol_value_text(is_text ? text : NULL),
-                  ol_value_text(is_text ? NULL : text),
-                  ol_value_text(draft->content_type ? draft->content_type : "application/json"),
-                  ol_value_text(draft->org_id), ol_value_text(draft->idempotency_key),
-                  ol_value_text(draft->ordering_key), ol_value_text(draft->partition_key),
-                  ol_value_text(draft->headers), ol_value_text(draft->metadata),
-                  at ? ol_value_time(at) : ol_value_text(NULL),
-                  draft->max_attempts ? ol_value_int(draft->max_attempts) : ol_value_text(NULL),
-                  ol_value_text(draft->correlation_id ? draft->correlation_id : out->event_id),
-                  ol_value_text(draft->causation_id), ol_value_text(draft->aggregate_type),
-                  ol_value_text(draft->aggregate_id)),
-        stored, err);
-    free(text);
+    for (int i = 0, at = 0; i < OL_MESSAGE_FIELD_COUNT; i++)
+        if (is_given(i))
+            params[at++] = read_column(&row, i);
+    int result = ol_store_exec(tx->conn, OL_Q_MESSAGE_INSERT, params, stored, err);
+    free(row.payload);
     return result;
 }
 
-/* A cause must be there (T2), and gives its correlation (T1). A message without org may have one of
- * any. */
+/* A cause must exist (T2), and gives its correlation (T1). A message without org may have a cause
+ * of any org. */
 static int resolve_cause(outlog_tx *tx, struct outlog_new_message *draft, struct ol_arena *arena,
                          outlog_err *err)
 {
@@ -198,13 +228,13 @@ static int store_once(outlog_tx *tx, const struct outlog_new_message *draft,
 {
     bool found;
     int64_t stored;
-    // Twice: another transaction may take the key between the look and the insert.
+    // Twice: another transaction may take the key between the query and the insert.
     for (int i = 0; i < 2; i++) {
         if (find_key(tx, draft, out, &found, err) < 0)
             return -1;
         if (found)
             return 0;
-        if (insert(tx, draft, out, &stored, err) < 0)
+        if (insert_message(tx, draft, out, &stored, err) < 0)
             return -1;
         if (stored)
             return 0;
@@ -213,8 +243,8 @@ static int store_once(outlog_tx *tx, const struct outlog_new_message *draft,
                       out->event_id);
 }
 
-static int enqueue(outlog_tx *tx, const struct outlog_new_message *draft,
-                   struct outlog_enqueued *out, outlog_err *err)
+static int enqueue_message(outlog_tx *tx, const struct outlog_new_message *draft,
+                           struct outlog_enqueued *out, outlog_err *err)
 {
     struct ol_arena arena = {0};
     struct outlog_new_message caused = *draft;
@@ -232,19 +262,19 @@ int outlog_enqueue(outlog_tx *tx, const struct outlog_new_message *draft,
                    struct outlog_enqueued *out, outlog_err *err)
 {
     *out = (struct outlog_enqueued){0};
-    if (check(tx->registry, draft, err) < 0)
+    if (check_message(tx->registry, draft, err) < 0)
         return -1;
     if (draft->event_id)
         ol_uuid_parse(draft->event_id, out->event_id);
     else
         ol_uuid_make(out->event_id);
     if (tx->log)
-        return enqueue(tx, draft, out, err);
-    // A caller's own transaction stays usable whatever happens to us.
+        return enqueue_message(tx, draft, out, err);
+    // A caller's own transaction stays usable after an error of ours.
     const struct ol_store *store = tx->conn->store;
     if (store->mark(tx->conn, err) < 0)
         return -1;
-    int result = enqueue(tx, draft, out, err);
+    int result = enqueue_message(tx, draft, out, err);
     if (store->release(tx->conn, result == 0, result == 0 ? err : NULL) < 0)
         result = -1;
     return result;

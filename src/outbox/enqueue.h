@@ -1,4 +1,4 @@
-/* enqueue.h: messages on their way into the outbox, as JSON. */
+/* enqueue.h: new messages and effects, as JSON. */
 #ifndef OL_OUTBOX_ENQUEUE_H
 #define OL_OUTBOX_ENQUEUE_H
 
@@ -6,7 +6,7 @@
 #include "log/log.h"
 
 /* Read a message from a JSON object: {destination, event_type, payload | payload_base64, …}. The
- * payload is any JSON value, kept as it stands. Strings live in `arena`.
+ * payload is any JSON value, kept byte for byte. Strings live in `arena`.
  * OUTLOG_UNKNOWN_FIELD, OUTLOG_INVALID_FIELD: err names the member. */
 int ol_message_json_read(const char *text, size_t bytes, struct ol_arena *arena,
                          struct outlog_new_message *out, outlog_err *err);

@@ -8,6 +8,8 @@
 #include "base/buf.h"
 #include "base/json/json.h"
 #include "log/read.h"
+#include "outbox/retry.h"
+#include "store/message_fields.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -96,14 +98,21 @@ out:
 
 /* --- a message --- */
 
-/* The columns of message_rows, in order. */
-// clang-format off
-enum { EVENT_ID, ORG_ID, DESTINATION, EVENT_TYPE, STATE, ATTEMPTS, MAX_ATTEMPTS, AVAILABLE_AT,
-       CREATED_AT, UPDATED_AT, CLAIMED_AT, CLAIMED_BY, PUBLISHED_AT, LAST_ERROR, ERROR_DETAILS,
-       RESULT, IDEMPOTENCY_KEY, ORDERING_KEY, PARTITION_KEY, CONTENT_TYPE, HEADERS, METADATA,
-       CORRELATION_ID, CAUSATION_ID, AGGREGATE_TYPE, AGGREGATE_ID, LANE, SEQ, HELD,
-       IS_REPLAY, AT_MOST_ONCE, IS_PARKED, PAYLOAD, PAYLOAD_BYTES };
-// clang-format on
+static const int shown[OL_MESSAGE_SHOWN_COUNT] = {OL_MESSAGE_SHOWN_IDS};
+
+/* The columns of message_rows after those that are shown. */
+enum message_row_column {
+    ROW_LANE = OL_MESSAGE_SHOWN_COUNT,
+    ROW_SEQ,
+    ROW_HELD,
+    ROW_IS_REPLAY,
+    ROW_AT_MOST_ONCE,
+    ROW_IS_PARKED,
+    ROW_DESTINATION_SETTINGS,
+    ROW_TYPE_SETTINGS,
+    ROW_PAYLOAD,
+    ROW_PAYLOAD_BYTES
+};
 
 static int64_t time_or_0(const struct ol_rows *rows, int column)
 {
@@ -125,54 +134,90 @@ static bool is_unknown(const struct outlog_message *view)
     return ol_json_equals(&outcome, "unknown");
 }
 
+static void read_field(const struct ol_rows *rows, int column, const struct ol_field *field,
+                       struct ol_arena *arena, struct outlog_message *out, bool *failed)
+{
+    char *at = (char *)out + field->stored;
+    int64_t time;
+    int number;
+    switch (field->kind) {
+    case OL_FIELD_UUID:
+        if (!ol_rows_is_null(rows, column))
+            ol_rows_uuid(rows, column, at);
+        break;
+    case OL_FIELD_COUNT:
+        number = ol_rows_is_null(rows, column) ? 0 : (int)ol_rows_int(rows, column);
+        memcpy(at, &number, sizeof number);
+        break;
+    case OL_FIELD_TIME:
+        time = time_or_0(rows, column);
+        memcpy(at, &time, sizeof time);
+        break;
+    default:
+        ol_field_set_text(out, field->stored, ol_rows_copy(rows, column, arena, failed));
+    }
+}
+
+/* {"retry": {…}} of a destination or a type; one that cannot be read counts as none. */
+static void read_retry(const struct ol_rows *rows, int column, struct ol_retry *out)
+{
+    struct ol_json settings, retry, preset;
+    struct ol_arena arena = {0};
+    size_t bytes;
+    const char *text = ol_rows_text(rows, column, &bytes);
+    *out = (struct ol_retry){0};
+    if (!text || ol_json_parse(text, bytes, &settings, NULL) < 0)
+        return;
+    retry = ol_json_get(&settings, "retry");
+    preset = ol_json_get(&settings, "preset");
+    if (retry.type == OL_JSON_OBJECT && ol_retry_parse(&retry, out, NULL) < 0)
+        *out = (struct ol_retry){0};
+    const char *name = ol_json_string(&preset, &arena, NULL);
+    struct ol_retry known;
+    if (name && out->kind == OL_RETRY_UNSAID && ol_retry_preset(name, &known)) {
+        if (out->max_attempts)
+            known.max_attempts = out->max_attempts;
+        *out = known;
+    }
+    ol_arena_clear(&arena);
+}
+
+/* How many attempts the message has: the relay decides by the same rule. */
+static int find_max_attempts(const struct ol_rows *rows, const struct outlog_message *message)
+{
+    struct ol_retry type, destination, policy;
+    if (message->max_attempts)
+        return message->max_attempts;
+    read_retry(rows, ROW_TYPE_SETTINGS, &type);
+    read_retry(rows, ROW_DESTINATION_SETTINGS, &destination);
+    ol_retry_resolve(message->event_type, 0, &type, &destination, &policy);
+    return policy.max_attempts;
+}
+
 static bool read_row(const struct ol_rows *rows, bool with_payload, struct ol_arena *arena,
                      struct ol_message_state *out)
 {
     bool failed = false;
     struct outlog_message *v = &out->view;
 
-    ol_rows_uuid(rows, EVENT_ID, v->event_id);
-    if (!ol_rows_is_null(rows, CAUSATION_ID))
-        ol_rows_uuid(rows, CAUSATION_ID, v->causation_id);
-    v->org_id = ol_rows_copy(rows, ORG_ID, arena, &failed);
-    v->destination = ol_rows_copy(rows, DESTINATION, arena, &failed);
-    v->event_type = ol_rows_copy(rows, EVENT_TYPE, arena, &failed);
-    v->state = ol_rows_copy(rows, STATE, arena, &failed);
-    v->attempts = (int)ol_rows_int(rows, ATTEMPTS);
-    v->max_attempts = ol_rows_is_null(rows, MAX_ATTEMPTS) ? 0
-                                                          : (int)ol_rows_int(rows, MAX_ATTEMPTS);
-    v->available_at = time_or_0(rows, AVAILABLE_AT);
-    v->created_at = time_or_0(rows, CREATED_AT);
-    v->updated_at = time_or_0(rows, UPDATED_AT);
-    v->claimed_at = time_or_0(rows, CLAIMED_AT);
-    v->claimed_by = ol_rows_copy(rows, CLAIMED_BY, arena, &failed);
-    v->published_at = time_or_0(rows, PUBLISHED_AT);
-    v->last_error = ol_rows_copy(rows, LAST_ERROR, arena, &failed);
-    v->error_details = ol_rows_copy(rows, ERROR_DETAILS, arena, &failed);
-    v->result = ol_rows_copy(rows, RESULT, arena, &failed);
-    v->idempotency_key = ol_rows_copy(rows, IDEMPOTENCY_KEY, arena, &failed);
-    v->ordering_key = ol_rows_copy(rows, ORDERING_KEY, arena, &failed);
-    v->partition_key = ol_rows_copy(rows, PARTITION_KEY, arena, &failed);
-    v->content_type = ol_rows_copy(rows, CONTENT_TYPE, arena, &failed);
-    v->headers = ol_rows_copy(rows, HEADERS, arena, &failed);
-    v->metadata = ol_rows_copy(rows, METADATA, arena, &failed);
-    v->correlation_id = ol_rows_copy(rows, CORRELATION_ID, arena, &failed);
-    v->aggregate_type = ol_rows_copy(rows, AGGREGATE_TYPE, arena, &failed);
-    v->aggregate_id = ol_rows_copy(rows, AGGREGATE_ID, arena, &failed);
+    for (int i = 0; i < OL_MESSAGE_SHOWN_COUNT; i++)
+        read_field(rows, i, &ol_message_fields[shown[i]], arena, v, &failed);
     if (with_payload) {
-        int column = ol_rows_is_null(rows, PAYLOAD) ? PAYLOAD_BYTES : PAYLOAD;
+        int column = ol_rows_is_null(rows, ROW_PAYLOAD) ? ROW_PAYLOAD_BYTES : ROW_PAYLOAD;
         ol_rows_text(rows, column, &v->payload_bytes);
         v->payload = ol_rows_copy(rows, column, arena, &failed);
     }
-    v->at_most_once = ol_rows_int(rows, AT_MOST_ONCE) != 0;
-    v->is_replay = ol_rows_int(rows, IS_REPLAY) != 0;
-    v->is_held = ol_rows_int(rows, HELD) != 0;
-    out->lane = (int)ol_rows_int(rows, LANE);
-    out->seq = ol_rows_int(rows, SEQ);
-    out->is_parked = ol_rows_int(rows, IS_PARKED) != 0;
-    if (!failed)
-        out->is_unknown = is_unknown(v);
-    return !failed;
+    v->at_most_once = ol_rows_int(rows, ROW_AT_MOST_ONCE) != 0;
+    v->is_replay = ol_rows_int(rows, ROW_IS_REPLAY) != 0;
+    v->is_held = ol_rows_int(rows, ROW_HELD) != 0;
+    out->lane = (int)ol_rows_int(rows, ROW_LANE);
+    out->seq = ol_rows_int(rows, ROW_SEQ);
+    out->is_parked = ol_rows_int(rows, ROW_IS_PARKED) != 0;
+    if (failed)
+        return false;
+    v->max_attempts = find_max_attempts(rows, v);
+    out->is_unknown = is_unknown(v);
+    return true;
 }
 
 int ol_message_list_states(struct ol_conn *conn, const struct ol_message_location *locations,

@@ -4,15 +4,15 @@
 #include "base/base64.h"
 #include "base/json/json.h"
 #include "log/secrets.h"
+#include "store/message_fields.h"
 
 #include <string.h>
 
 /* --- secrets (E13, X5) --- */
 
-static void put_object(struct ol_buf *out, const char *name, const char *text)
+static void put_masked(struct ol_buf *out, const char *text)
 {
     struct ol_json value;
-    ol_buf_print(out, ",\"%s\":", name);
     if (text && ol_json_parse(text, strlen(text), &value, NULL) == 0)
         ol_secrets_mask(&value, out);
     else
@@ -71,34 +71,43 @@ static void put_payload(const struct outlog_message *m, struct ol_buf *out)
     ol_buf_char(out, '"');
 }
 
+static void put_field(struct ol_buf *out, const struct ol_field *field,
+                      const struct outlog_message *m)
+{
+    const char *at = (const char *)m + field->stored, *text;
+    int64_t time;
+    int number;
+    switch (field->kind) {
+    case OL_FIELD_UUID:
+        ol_buf_json_text(out, *at ? at : NULL);
+        break;
+    case OL_FIELD_COUNT:
+        memcpy(&number, at, sizeof number);
+        ol_buf_int(out, number);
+        break;
+    case OL_FIELD_TIME:
+        memcpy(&time, at, sizeof time);
+        ol_buf_json_time(out, time);
+        break;
+    case OL_FIELD_JSON:
+        put_masked(out, ol_field_text(m, field->stored));
+        break;
+    default:
+        text = ol_field_text(m, field->stored);
+        ol_buf_json_text(out, text);
+    }
+}
+
 void ol_message_view_json(const struct outlog_message *m, bool alone, struct ol_buf *out)
 {
-    ol_buf_print(out, "{\"event_id\":\"%s\"", m->event_id);
-    put_text(out, "org_id", m->org_id);
-    put_text(out, "destination", m->destination);
-    put_text(out, "event_type", m->event_type);
-    put_text(out, "state", m->state);
-    ol_buf_print(out, ",\"attempts\":%d", m->attempts);
-    put_number_or_null(out, "max_attempts", m->max_attempts);
-    put_time(out, "available_at", m->available_at);
-    put_time(out, "created_at", m->created_at);
-    put_time(out, "updated_at", m->updated_at);
-    put_time(out, "claimed_at", m->claimed_at);
-    put_text(out, "claimed_by", m->claimed_by);
-    put_time(out, "published_at", m->published_at);
-    put_text(out, "last_error", m->last_error);
-    put_object(out, "error_details", m->error_details);
-    put_object(out, "result", m->result);
-    put_text(out, "idempotency_key", m->idempotency_key);
-    put_text(out, "ordering_key", m->ordering_key);
-    put_text(out, "partition_key", m->partition_key);
-    put_text(out, "content_type", m->content_type);
-    put_object(out, "headers", m->headers);
-    put_object(out, "metadata", m->metadata);
-    put_text(out, "correlation_id", m->correlation_id);
-    put_text(out, "causation_id", *m->causation_id ? m->causation_id : NULL);
-    put_text(out, "aggregate_type", m->aggregate_type);
-    put_text(out, "aggregate_id", m->aggregate_id);
+    static const int shown[] = {OL_MESSAGE_SHOWN_IDS};
+    ol_buf_char(out, '{');
+    for (int i = 0; i < OL_MESSAGE_SHOWN_COUNT; i++) {
+        const struct ol_field *field = &ol_message_fields[shown[i]];
+        size_t comma = i ? 0 : 1; // none before the first
+        ol_buf_add(out, field->member + comma, field->member_bytes - comma);
+        put_field(out, field, m);
+    }
     if (alone) {
         put_payload(m, out);
         ol_buf_print(out, ",\"is_replay\":%s,\"held\":%s,\"attempts_log\":[",

@@ -1,4 +1,4 @@
-/* append_batch.h: a batch of checked events on its way into a store. */
+/* append_batch.h: a batch of checked events that a store is about to write. */
 #ifndef OL_STORE_APPEND_BATCH_H
 #define OL_STORE_APPEND_BATCH_H
 
@@ -25,7 +25,8 @@ struct ol_append_batch_event {
     int event_version;
     size_t payload_bytes;
     const char *id, *correlation_id, *request_id, *actor_type, *actor_id;
-    const char *causation_id; /* a UUID, or NULL */
+    const char *causation_id;    /* a UUID, or NULL */
+    struct outlog_new_event row; /* `said` with all of the above: the values of the columns */
     struct outlog_appended *out;
 };
 
@@ -38,8 +39,8 @@ struct ol_append_batch {
     int wait_ms;   /* of one alone: how long it waits for a lock; 0: as long as the store does */
 };
 
-/* From `events` (count, said) make `heads`, and fill in each event's `head` and `nth`: events of
- * one aggregate are numbered in the order they stand. */
+/* From `events` (count, said and what was filled in) make `heads`, and set each event's `head`,
+ * `nth` and `row`. Events of one aggregate are numbered in the order of the batch. */
 int ol_append_batch_number(struct ol_append_batch *write, struct ol_arena *arena, outlog_err *err);
 
 #endif

@@ -22,6 +22,7 @@ from lib.server import Server, Stream
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import embed_sql  # noqa: E402
+import fields  # noqa: E402
 
 
 @pytest.fixture
@@ -719,7 +720,8 @@ def test_m2_each_admin_change_and_each_5xx_is_a_line(still):
 
 def test_e15_queries_of_the_api_use_an_index(sqlite_store):
     """Samples and traces read as much as happened, however large the tables are."""
-    queries = embed_sql.read_queries(ROOT / "sql" / "queries", ROOT / "sql" / "sqlite" / "queries")
+    queries = embed_sql.read_queries(fields.Schema(ROOT / "sql" / "schema"), "sqlite", ROOT / "sql" / "queries",
+                                     ROOT / "sql" / "sqlite" / "queries")
     indexes = {"batch_total": "outlog_batches_lately", "batch_newest": "outlog_batches_lately",
                "parked_published": "outlog_parked_lately", "attempts_failed": "outlog_attempts_lately",
                "messages_of_trace": "outlog_outbox_trace"}

@@ -1,7 +1,9 @@
 """Messages asked for through every door: SQL, the command line, HTTP alone and beside events."""
 import base64
+import datetime
 import json
 import re
+import sqlite3
 import uuid
 
 import psycopg2
@@ -118,6 +120,96 @@ def test_i2_a_repeat_is_answered_with_the_first(door, outlog):
               send(door, org_id="acme", idempotency_key="k", destination="e"), send(door), send(door)]
     assert not any(duplicate for _, duplicate in others)
     assert len({event_id for event_id, _ in [first, *others]}) == 6 == len(outlog.run("outbox", "--json").json())
+
+
+NESTED = [{"x-a": "b", "x-list": ["c"]}, {"x-list": []}, {"x-list": {"d": 1}}, {"x-flat": "[{", "x-list": {}}]
+
+
+@pytest.mark.parametrize("headers", NESTED)
+def test_o1_headers_are_flat(door, outlog, headers):
+    """A receiver could not tell a nested value from a text that looks like JSON. --header takes texts only."""
+    if isinstance(door, Cli):
+        pytest.skip("its headers are texts")
+    is_sql = isinstance(door, Sql) and door.is_postgres
+    refusal = refused(door, headers=json.dumps(headers) if is_sql else headers)
+    assert (refusal.code, refusal.message) == ("invalid_field", "header x-list must be a string, a number or a boolean")
+    assert outlog.run("outbox", "--json").json() == []
+
+
+@pytest.mark.parametrize("headers", NESTED)
+def test_o1_headers_of_a_plain_insert_are_flat(store, outlog, headers):
+    insert = "insert into outlog_outbox (destination, event_type, payload, headers) values ('d', 't', '1', ?)"
+    with pytest.raises((psycopg2.Error, sqlite3.Error), match="invalid_field: .*header.* must be a string"):
+        execute(connect(store), insert, json.dumps(headers))
+    flat = {"x-a": "[{", "x-b": 1, "x-c": True, "x-d": '{"e": []}'}
+    execute(connect(store), insert, json.dumps(flat))
+    assert [one["headers"] for one in outlog.run("outbox", "--json").json()] == [flat]
+
+
+def test_o1_a_plain_insert_cannot_choose_its_time(store, outlog):
+    """created_at is the database's: the value of an INSERT is ignored."""
+    began = datetime.datetime.now(datetime.timezone.utc)
+    execute(connect(store), "insert into outlog_outbox (destination, event_type, payload, created_at) "
+            "values ('d', 't', '1', '2001-01-01T00:00:00.000000Z')")
+    made = datetime.datetime.fromisoformat(outlog.run("outbox", "--json").json()[0]["created_at"])
+    assert abs((made - began).total_seconds()) < 60
+
+
+EVENT_LIMITS = {"org_id": 100, "aggregate_type": 50, "aggregate_id": 255, "event_type": 100, "actor_id": 100,
+                "request_id": 255, "correlation_id": 255, "idempotency_key": 512, "app_id": 100, "env_id": 100,
+                "visibility": 100}
+
+
+@pytest.mark.parametrize("column, limit", EVENT_LIMITS.items())
+def test_e16_a_plain_insert_of_an_event_has_the_same_limits(store, column, limit):
+    """A second line of defence: nobody should, and the stores refuse the same."""
+    def insert(value):
+        values = {"id": str(uuid.uuid4()), "occurred_at": "2026-01-31T12:00:00.000000Z", "aggregate_type": "a",
+                  "aggregate_id": str(uuid.uuid4()), "aggregate_seq": 1, "event_type": "t", "actor_type": "system",
+                  "actor_id": "s", "request_id": "r", "correlation_id": "c", "payload": "{}", column: value}
+        execute(connect(store), f"insert into outlog_events ({', '.join(values)}) values "
+                f"({', '.join('?' * len(values))})", *values.values())
+    insert("é" * (limit // 2) + "x" * (limit % 2))
+    for value in ("", "x" * (limit + 1), "x" * 5000):
+        with pytest.raises((psycopg2.IntegrityError, sqlite3.IntegrityError)):
+            insert(value)
+
+
+LIMITS = {"destination": 100, "event_type": 100, "content_type": 200, "org_id": 100, "idempotency_key": 512,
+          "ordering_key": 512, "partition_key": 512, "correlation_id": 255, "aggregate_type": 50, "aggregate_id": 255}
+
+
+@pytest.mark.parametrize("column, limit", LIMITS.items())
+def test_e16_a_plain_insert_of_a_message_has_the_same_limits(store, column, limit):
+    def insert(value):
+        values = {"destination": "d", "event_type": "t", "payload": "1", column: value}
+        execute(connect(store), f"insert into outlog_outbox ({', '.join(values)}) values "
+                f"({', '.join('?' * len(values))})", *values.values())
+    insert("é" * (limit // 2) + "x" * (limit % 2))
+    for value in ("", "x" * (limit + 1), "x" * 5000):
+        with pytest.raises((psycopg2.IntegrityError, sqlite3.IntegrityError)):
+            insert(value)
+
+
+def test_r1_a_message_shows_the_max_attempts_that_applies(door, outlog, tmp_path):
+    """Its own, else its type's, else its destination's, else the default: as the relay decides."""
+    (tmp_path / "outlog.yaml").write_text("""
+destinations:
+  d: {type: stdout}
+  set: {type: stdout, retry: {max_attempts: 7}}
+  scheduled: {type: stdout, retry: {delays: [1s, 2s]}}
+  preset: {type: stdout, preset: notification}
+types:
+  t.typed: {retry: {max_attempts: 3}}
+""")
+    outlog.run("apply", "-f", tmp_path / "outlog.yaml")
+    cases = [({}, 4), ({"event_type": "API_CALL"}, 6), ({"destination": "set"}, 7), ({"destination": "scheduled"}, 3), ({"destination": "preset"}, 5),
+             ({"event_type": "t.typed"}, 3), ({"destination": "set", "event_type": "t.typed"}, 3),
+             ({"destination": "nowhere"}, 4), ({"destination": "set", "max_attempts": 2}, 2)]
+    for fields, wanted in cases:
+        if isinstance(door, Cli):
+            fields = {name: str(value) for name, value in fields.items()}
+        assert shown(outlog, send(door, **fields)[0])["max_attempts"] == wanted, fields
 
 
 def test_o8_a_cause_may_be_named_by_id_or_event_id(door, log, outlog):

@@ -20,6 +20,7 @@ from lib.cli import ROOT, Outlog
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import embed_sql  # noqa: E402
+import fields  # noqa: E402
 
 EVENTS = 200_000
 LIMIT = 100
@@ -98,7 +99,8 @@ def sqlite_log(tmp_path_factory):
 # Statements as the library sends them
 
 def query_of(dialect, name):
-    return embed_sql.read_queries(ROOT / "sql" / "queries", ROOT / "sql" / dialect / "queries")[name]
+    return embed_sql.read_queries(fields.Schema(ROOT / "sql" / "schema"), dialect, ROOT / "sql" / "queries",
+                                  ROOT / "sql" / dialect / "queries")[name]
 
 
 def render(dialect, name, given):
@@ -192,7 +194,7 @@ READS |= {f"{what}, backwards": ("events_read_back", turned(given), count)
           for what, (query, given, count) in READS.items() if query == "events_read"}
 
 # The same where the store counts bytes: PostgreSQL alone does.
-SHORT = {f"{what}, a short page": (f"{query}_short", {**given, "most_bytes": 1 << 40}, count)
+SHORT = {f"{what}, a short page": (f"{query}_short", {**given, "max_bytes": 1 << 40}, count)
          for what, (query, given, count) in READS.items() if query.startswith("events_read")}
 
 # PostgreSQL
@@ -463,7 +465,7 @@ def test_s5_a_look_for_news_of_sessions_costs_what_is_new(talked_store, query, a
 def test_s5_what_a_session_is_owed_is_read_in_order_by_its_index(talked_store, query, asked):
     asked = {"org_id": "acme", "session_key": "u-1:helper:t", **asked}
     if query == "session_effects" and not talked_store.startswith("sqlite:"):
-        asked["most_bytes"] = 1_000_000         # which only a store that answers as a whole is asked
+        asked["max_bytes"] = 1_000_000         # which only a store that answers as a whole is asked
     for rows, looked, plan in looks_of(talked_store, query, asked):
         assert rows == (8 if asked.get("after") else 10) and looked <= 12, (rows, looked, plan)
         assert "Sort" not in plan and "TEMP B-TREE" not in plan, plan

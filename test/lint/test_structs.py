@@ -6,8 +6,8 @@ import pytest
 from lib import liboutlog
 from lib.cli import ROOT
 
-STRUCTS = {"err": liboutlog.Err, "new_event": liboutlog.NewEvent, "appended": liboutlog.Appended, "event": liboutlog.Event,
-           "page": liboutlog.Page, "idempotency": liboutlog.Idempotency}
+STRUCTS = {"err": liboutlog.Err, "new_event": liboutlog.NewEvent, "appended": liboutlog.Appended,
+           "event": liboutlog.Event, "page": liboutlog.Page, "idempotency": liboutlog.Idempotency}
 
 
 def members(name):

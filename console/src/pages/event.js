@@ -35,6 +35,11 @@ export function EventDetail({ id }) {
     }}<//>`;
 }
 
+// Fields that have a place of their own; all others follow as they are.
+const PLACED = new Set(['event_id', 'id', 'occurred_at', 'org_id', 'aggregate_type', 'aggregate_id',
+    'aggregate_seq', 'event_type', 'event_version', 'actor_type', 'actor_id', 'correlation_id',
+    'causation_id', 'request_id', 'metadata', 'payload']);
+
 function fieldsOf(event) {
     return [
         ['event_id', html`<span class="id">${event.event_id}</span>`],
@@ -49,8 +54,7 @@ function fieldsOf(event) {
         ['causation_id', event.causation_id
             && html`<${Id} of=${event.causation_id} href=${to('events', event.causation_id)} />`],
         ['request_id', event.request_id && html`<span class="id">${event.request_id}</span>`],
-        ['idempotency_key', event.idempotency_key],
-        ['app_id', event.app_id], ['env_id', event.env_id], ['visibility', event.visibility],
+        ...Object.entries(event).filter(([name]) => !PLACED.has(name)),
     ];
 }
 

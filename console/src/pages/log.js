@@ -34,18 +34,17 @@ export function Log({ query }) {
         </div><//>`;
 }
 
-// What the server is asked, from what stands in the address.
+// The filters for the server, from the address: every parameter but those of the page itself.
 function filtersOf(query) {
-    const { aggregate = '', ...rest } = query;
+    const { aggregate = '', event, since, until, ...rest } = query;
     const slash = aggregate.indexOf('/');
-    const names = ['event_type', 'correlation_id', 'org_id', 'app_id', 'env_id', 'actor'];
-    const filters = Object.fromEntries(names.filter((name) => rest[name]).map((name) =>
-        [name, rest[name]]));
+    const filters = Object.fromEntries(Object.entries(rest).filter(([, value]) => value));
     if (aggregate) {
         filters.aggregate_type = slash < 0 ? aggregate : aggregate.slice(0, slash);
         if (slash >= 0) filters.aggregate_id = aggregate.slice(slash + 1);
     }
-    for (const name of ['since', 'until']) if (rest[name]) filters[name] = timeOf(rest[name]);
+    if (since) filters.since = timeOf(since);
+    if (until) filters.until = timeOf(until);
     return filters;
 }
 

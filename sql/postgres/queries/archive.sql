@@ -1,20 +1,20 @@
--- Events that bring their own number: for an import into an empty store, and for nothing else.
+-- Events with their own numbers: only for an import into an empty store.
 
--- name: archive_event(event_id, id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq, event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id, causation_id, app_id, env_id, visibility, metadata, payload)
-insert into outlog.events (event_id, id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq, event_type,
-       event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id, causation_id, app_id, env_id,
-       visibility, metadata, payload)
+-- name: archive_event(event.columns)
+insert into outlog.events (
+       --=, event columns: {name}
+       )
 overriding system value
-values (:event_id, :id::uuid, :occurred_at::timestamptz, :org_id, :aggregate_type, :aggregate_id, :aggregate_seq,
-       :event_type, :event_version, :actor_type, :actor_id, :request_id, :idempotency_key, :correlation_id,
-       :causation_id::uuid, :app_id, :env_id, :visibility, :metadata::json, :payload::json)
+values (
+       --=, event columns: :{name}{cast}
+       )
 
 -- name: archive_in_use()
 -- Heads are written by appends, and by an import only at its end.
 select count(*) from (select 1 from outlog.heads limit 1) h
 
 -- name: archive_mark(event_id)
--- It is the lack of heads that tells an import which is not finished.
+-- An import that is not finished has no heads.
 select :event_id::bigint
 
 -- name: archive_heads()
@@ -27,74 +27,95 @@ select coalesce(org_id, ''), aggregate_type, aggregate_id, max(aggregate_seq)
 select setval('outlog.events_event_id_seq', greatest(:event_id::bigint, 1), :event_id::bigint > 0)
 
 -- name: archive_message_list(lane, seq, limit literal)
-select o.lane::text, o.seq::text, o.event_id::text, o.created_at, o.available_at, o.causation_id::text, o.max_attempts,
-       case when o.at_most_once then 1 else 0 end, o.org_id, o.destination, o.event_type, o.payload,
-       encode(o.payload_bytes, 'hex'), o.content_type, o.headers::text, o.metadata::text, o.idempotency_key, o.ordering_key,
-       o.partition_key, o.correlation_id, o.aggregate_type, o.aggregate_id
-  from outlog.outbox o where (o.lane, o.seq) > (coalesce(nullif(:lane::text, ''), '0')::smallint, coalesce(nullif(:seq::text, ''), '0')::bigint)
+select o.lane::text, o.seq::text
+       --= message columns: , o.{name}
+       --=| event_id: , o.event_id::text
+       --=| causation_id: , o.causation_id::text
+       --=| at_most_once: , case when o.at_most_once then 1 else 0 end
+       --=| payload_bytes: , encode(o.payload_bytes, 'hex')
+       --=| headers: , o.headers::text
+       --=| metadata: , o.metadata::text
+  from outlog.outbox o
+ where (o.lane, o.seq) > (coalesce(nullif(:lane::text, ''), '0')::smallint,
+                          coalesce(nullif(:seq::text, ''), '0')::bigint)
  order by o.lane, o.seq limit :limit
 
--- name: archive_message_put(event_id, created_at, available_at, causation_id, max_attempts, at_most_once, org_id, destination, event_type, payload, payload_hex, content_type, headers, metadata, idempotency_key, ordering_key, partition_key, correlation_id, aggregate_type, aggregate_id)
--- It gets a new place; the order of a key is the order in which its messages come.
-insert into outlog.outbox (lane, seq, event_id, created_at, available_at, causation_id, max_attempts, at_most_once, org_id, destination, event_type,
-       payload, payload_bytes, content_type, headers, metadata, idempotency_key, ordering_key, partition_key, correlation_id,
-       aggregate_type, aggregate_id)
-select p.first_lane + h.lane_index, nextval(p.sequences[h.lane_index + 1]), :event_id::uuid, :created_at::timestamptz,
-       :available_at::timestamptz, :causation_id::uuid, :max_attempts::integer, :at_most_once::bigint = 1, :org_id::text,
-       :destination::text, :event_type::text, :payload::text, decode(:payload_hex::text, 'hex'), :content_type::text,
-       :headers::json, :metadata::json, :idempotency_key::text, :ordering_key::text, :partition_key::text,
-       :correlation_id::text, :aggregate_type::text, :aggregate_id::text
+-- name: archive_message_put(message.columns)
+-- It gets a new place; the order of a key is the order in which its messages come. payload_bytes is
+-- hexadecimal.
+insert into outlog.outbox (lane, seq
+       --= message columns: , {name}
+       )
+select p.first_lane + h.lane_index, nextval(p.sequences[h.lane_index + 1])
+       --= message columns: , :{name}::{type}
+       --=| at_most_once: , :at_most_once::bigint = 1
+       --=| payload_bytes: , decode(:payload_bytes::text, 'hex')
   from outlog.lane_plan p
- cross join lateral (select ('x' || left(md5(:destination::text || chr(31) || coalesce(:ordering_key::text, left(:event_id::uuid::text, 13))), 7))::bit(28)::int
+ cross join lateral (select ('x' || left(md5(:destination::text || chr(31)
+                            || coalesce(:ordering_key::text, left(:event_id::uuid::text, 13))), 7))::bit(28)::int
                             % p.lane_count) h(lane_index)
  where p.is_current
 
 -- name: archive_published_list(lane, seq, limit literal)
--- What went well at once has no row of its own.
+-- A message that the first attempt delivered has no row of its own.
 select s.lane::text, s.seq::text, s.event_id::text, coalesce(s.published_at, s.created_at)
   from outlog.outbox_state s left join outlog.parked p on p.lane = s.lane and p.seq = s.seq
- where (s.lane, s.seq) > (coalesce(nullif(:lane::text, ''), '0')::smallint, coalesce(nullif(:seq::text, ''), '0')::bigint) and s.state = 'PUBLISHED' and p.seq is null
+ where (s.lane, s.seq) > (coalesce(nullif(:lane::text, ''), '0')::smallint,
+                          coalesce(nullif(:seq::text, ''), '0')::bigint)
+   and s.state = 'PUBLISHED' and p.seq is null
  order by s.lane, s.seq limit :limit
 
 -- name: archive_published_put(event_id, published_at)
 insert into outlog.batches (lane, from_seq, to_seq, claimed_by, claimed_at, published_at)
-select o.lane, o.seq, o.seq, 'import', :published_at::timestamptz, :published_at::timestamptz from outlog.outbox o where o.event_id = :event_id::uuid
+select o.lane, o.seq, o.seq, 'import', :published_at::timestamptz, :published_at::timestamptz
+  from outlog.outbox o where o.event_id = :event_id::uuid
 
 -- name: archive_parked_list(lane, seq, limit literal)
-select s.lane::text, s.seq::text, s.event_id::text, s.state, s.attempts, coalesce(p.unsent, 0), coalesce(p.budget_from, 0),
-       case when s.held then 1 else 0 end, case when s.is_replay then 1 else 0 end, coalesce(s.available_at, s.created_at),
-       s.published_at, s.updated_at, s.last_error
+select s.lane::text, s.seq::text, s.event_id::text, s.state, s.attempts, coalesce(p.unsent, 0),
+       coalesce(p.budget_from, 0),
+       case when s.held then 1 else 0 end, case when s.is_replay then 1 else 0 end,
+       coalesce(s.available_at, s.created_at), s.published_at, s.updated_at, s.last_error
   from outlog.outbox_state s left join outlog.parked p on p.lane = s.lane and p.seq = s.seq
- where (s.lane, s.seq) > (coalesce(nullif(:lane::text, ''), '0')::smallint, coalesce(nullif(:seq::text, ''), '0')::bigint) and not (s.state = 'PUBLISHED' and p.seq is null)
+ where (s.lane, s.seq) > (coalesce(nullif(:lane::text, ''), '0')::smallint,
+                          coalesce(nullif(:seq::text, ''), '0')::bigint)
+   and not (s.state = 'PUBLISHED' and p.seq is null)
  order by s.lane, s.seq limit :limit
 
 -- name: archive_parked_put(event_id, state, attempts, unsent, budget_from, held, is_replay, available_at, published_at, updated_at, last_error)
--- A relay had it in hand: as when a relay goes away (rule 3).
+-- A relay had claimed it: the same as when a relay goes away (rule 3).
 insert into outlog.parked (lane, seq, destination, ordering_key, state, held, attempts, unsent, budget_from, is_replay,
        available_at, published_at, updated_at, last_error)
 select o.lane, o.seq, o.destination, o.ordering_key,
-       case when :state::text <> 'CLAIMED' then :state::text when o.at_most_once or coalesce(o.max_attempts = 1, false) then 'DEAD' else 'PENDING' end,
+       case when :state::text <> 'CLAIMED' then :state::text
+            when o.at_most_once or coalesce(o.max_attempts = 1, false) then 'DEAD' else 'PENDING' end,
        :held::bigint = 1, :attempts::integer,
-       :unsent::integer + case when :state::text = 'CLAIMED' and not (o.at_most_once or coalesce(o.max_attempts = 1, false)) then 1 else 0 end,
-       :budget_from::integer, :is_replay::bigint = 1, :available_at::timestamptz, :published_at::timestamptz, :updated_at::timestamptz,
-       case when :state::text = 'CLAIMED' then 'outcome unknown: the store was moved meanwhile' else :last_error::text end
+       :unsent::integer + case when :state::text = 'CLAIMED'
+            and not (o.at_most_once or coalesce(o.max_attempts = 1, false)) then 1 else 0 end,
+       :budget_from::integer, :is_replay::bigint = 1, :available_at::timestamptz, :published_at::timestamptz,
+       :updated_at::timestamptz,
+       case when :state::text = 'CLAIMED' then 'outcome unknown: the store was moved meanwhile'
+            else :last_error::text end
   from outlog.outbox o where o.event_id = :event_id::uuid
 
 -- name: archive_attempt_list(lane, seq, attempt, limit literal)
-select a.lane::text, a.seq::text, a.attempt::text, o.event_id::text, a.started_at, a.duration_ms, a.outcome, a.status,
+select a.lane::text, a.seq::text, a.attempt::text, o.event_id::text, a.started_at, a.duration_ms,
+       a.outcome, a.status,
        case when a.permanent then 1 else 0 end, a.response, a.error, a.claimed_by, a.recorded_at
   from outlog.attempts a join outlog.outbox o on o.lane = a.lane and o.seq = a.seq
- where (a.lane, a.seq, a.attempt) > (coalesce(nullif(:lane::text, ''), '0')::smallint, coalesce(nullif(:seq::text, ''), '0')::bigint, coalesce(nullif(:attempt::text, ''), '0')::integer)
+ where (a.lane, a.seq, a.attempt) > (coalesce(nullif(:lane::text, ''), '0')::smallint,
+       coalesce(nullif(:seq::text, ''), '0')::bigint, coalesce(nullif(:attempt::text, ''), '0')::integer)
  order by a.lane, a.seq, a.attempt limit :limit
 
 -- name: archive_attempt_put(attempt, event_id, started_at, duration_ms, outcome, status, permanent, response, error, claimed_by, recorded_at)
-insert into outlog.attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, permanent, response, error, claimed_by, recorded_at)
-select o.lane, o.seq, cast(:attempt::text as integer), :started_at::timestamptz, :duration_ms::integer, :outcome::text, :status::integer, :permanent::bigint = 1,
-       :response::text, :error::text, :claimed_by::text, coalesce(:recorded_at::timestamptz, :started_at::timestamptz)
+insert into outlog.attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, permanent, response,
+       error, claimed_by, recorded_at)
+select o.lane, o.seq, cast(:attempt::text as integer), :started_at::timestamptz, :duration_ms::integer,
+       :outcome::text, :status::integer, :permanent::bigint = 1, :response::text, :error::text,
+       :claimed_by::text, coalesce(:recorded_at::timestamptz, :started_at::timestamptz)
   from outlog.outbox o where o.event_id = :event_id::uuid
 
 -- name: archive_begin()
--- The rows of messages may begin as what they have become elsewhere, for this transaction.
+-- In this transaction a message may begin in the state that it had in another store.
 select set_config('outlog.importing', 'on', true)
 
 -- name: archive_done()

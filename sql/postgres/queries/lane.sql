@@ -115,16 +115,14 @@ update outlog.lanes set owner = null, owner_name = null, lease_until = null
 
 -- name: outbox_read(lane, head, limit literal)
 -- New messages, in order.
-select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.payload_bytes, o.content_type, o.headers,
-       o.metadata, o.idempotency_key, o.ordering_key, o.partition_key, o.correlation_id, o.causation_id, o.aggregate_type,
-       o.aggregate_id, o.created_at, o.available_at, o.max_attempts, o.at_most_once
+select o.seq
+       --= message columns: , o.{name}
   from outlog.outbox o where o.lane = :lane::smallint and o.seq > :head order by o.seq limit :limit
 
 -- name: outbox_read_gaps(lane, head, limit literal, gaps) @postgres
 -- The same together with messages that have appeared in open gaps, from one snapshot (rules 7, 10).
-select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.payload_bytes, o.content_type, o.headers,
-       o.metadata, o.idempotency_key, o.ordering_key, o.partition_key, o.correlation_id, o.causation_id, o.aggregate_type,
-       o.aggregate_id, o.created_at, o.available_at, o.max_attempts, o.at_most_once
+select o.seq
+       --= message columns: , o.{name}
   from (select f.seq from unnest(:gaps::int8multirange) r
          cross join lateral (select seq from outlog.outbox where lane = :lane::smallint and seq >= lower(r)
                                 and seq < upper(r) offset 0) f
@@ -137,9 +135,9 @@ select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.pa
 -- name: outbox_read_lanes(lanes, limit literal) @postgres
 -- The same of several lanes (a JSON array of lane, head, gaps in ascending order) from one snapshot, each
 -- up to the limit. The lane comes last.
-select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.payload_bytes, o.content_type, o.headers,
-       o.metadata, o.idempotency_key, o.ordering_key, o.partition_key, o.correlation_id, o.causation_id, o.aggregate_type,
-       o.aggregate_id, o.created_at, o.available_at, o.max_attempts, o.at_most_once, o.lane
+select o.seq
+       --= message columns: , o.{name}
+       , o.lane
   from json_to_recordset(:lanes) as r(lane smallint, head bigint, gaps int8multirange)
  cross join lateral (
        (select * from outlog.outbox n where n.lane = r.lane and n.seq > r.head order by n.seq limit :limit)
@@ -239,10 +237,9 @@ update outlog.parked
    and state = 'PENDING'
 
 -- name: parked_marked(lane, seqs)
-select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.payload_bytes, o.content_type, o.headers,
-       o.metadata, o.idempotency_key, o.ordering_key, o.partition_key, o.correlation_id, o.causation_id, o.aggregate_type,
-       o.aggregate_id, o.created_at, o.available_at, o.max_attempts, o.at_most_once,
-       p.attempts, p.unsent, p.budget_from, p.is_replay
+select o.seq
+       --= message columns: , o.{name}
+       , p.attempts, p.unsent, p.budget_from, p.is_replay
   from outlog.parked p join outlog.outbox o on o.lane = p.lane and o.seq = p.seq
  where p.lane = :lane::smallint and p.seq in (select value::bigint from json_array_elements_text(:seqs))
  order by o.seq

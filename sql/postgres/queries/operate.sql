@@ -8,12 +8,14 @@ select o.event_id, o.lane, o.seq
  cross join lateral (select event_id, lane, seq from outlog.outbox where event_id = i::uuid offset 0) o
 
 -- name: message_rows(places, payload?)
+-- The settings of the destination and of the type come along where they decide on max_attempts.
 -- Messages by [lane, seq], in the order asked for.
-select v.event_id, v.org_id, v.destination, v.event_type, v.state, v.attempts, v.max_attempts, v.available_at,
-       v.created_at, v.updated_at, v.claimed_at, v.claimed_by, v.published_at, v.last_error, v.error_details, v.result,
-       v.idempotency_key, v.ordering_key, v.partition_key, v.content_type, v.headers, v.metadata, v.correlation_id,
-       v.causation_id, v.aggregate_type, v.aggregate_id, v.lane, v.seq, v.held, v.is_replay,
-       o.at_most_once, exists (select from outlog.parked p where p.lane = v.lane and p.seq = v.seq)
+select
+       --= message shown: v.{name},
+       v.lane, v.seq, v.held, v.is_replay,
+       o.at_most_once, exists (select from outlog.parked p where p.lane = v.lane and p.seq = v.seq),
+       (select d.settings::text from outlog.destinations d where d.name = v.destination and v.max_attempts is null),
+       (select s.value::text from outlog.settings s where s.key = 'types.' || v.event_type and v.max_attempts is null)
      , v.payload, v.payload_bytes   --? payload
   from json_array_elements(:places) with ordinality p(place, n)
  cross join lateral (select * from outlog.outbox_state

@@ -1,16 +1,16 @@
--- Reading the log, where PostgreSQL needs its own words.
+-- Reading the log, where PostgreSQL needs its own SQL.
 
 -- name: events_settled()
--- The highest event_id a reader may pass (E6). To be asked before the read, never in it.
+-- The highest event_id a reader may pass (E6). Ask for it before the read, never in it.
 select outlog.settled()
 
--- name: events_read_short(after, upto, limit literal, org_id?, infrastructure?, event_type?, aggregate_type?, aggregate_id?, correlation_id?, app_id?, env_id?, visibility?, since?, until?, org_key?, most_bytes) @postgres @replan
--- As events_read; the event that makes the page most_bytes long is its last, so there is always one. Most pages
--- are far from it, so all are summed first, and only where they are too much it is looked for.
+-- name: events_read_short(after, upto, limit literal, infrastructure?, event.filters?, since?, until?, org_key?, max_bytes) @postgres @replan
+-- As events_read; the event that makes the page max_bytes long is its last, so there is always one.
+-- Most pages are far below it: all rows are summed first, and the last one is searched only where
+-- the sum is too large.
 select * from (
-select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq,
-       event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id,
-       app_id, env_id, visibility, metadata, payload
+select
+       --=, event columns: {name}
   from outlog.events
  where event_id > :after and event_id <= :upto
    --+ wanted()
@@ -20,7 +20,7 @@ select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregat
          from (select payload, metadata from outlog.events
                 where event_id > :after and event_id <= :upto
                   --+ wanted()
-                order by event_id limit :limit) page) < :most_bytes::bigint
+                order by event_id limit :limit) page) < :max_bytes::bigint
    then :upto else (
        select event_id from (
            select event_id, sum(octet_length(payload::text) + coalesce(octet_length(metadata::text), 0))
@@ -29,14 +29,13 @@ select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregat
                     where event_id > :after and event_id <= :upto
                       --+ wanted()
                     order by event_id limit :limit) page) counted
-        where bytes >= :most_bytes::bigint order by event_id limit 1) end
+        where bytes >= :max_bytes::bigint order by event_id limit 1) end
  order by event_id
 
--- name: events_read_back_short(before, from, limit literal, org_id?, infrastructure?, event_type?, aggregate_type?, aggregate_id?, correlation_id?, app_id?, env_id?, visibility?, since?, until?, org_key?, most_bytes) @postgres @replan
+-- name: events_read_back_short(before, from, limit literal, infrastructure?, event.filters?, since?, until?, org_key?, max_bytes) @postgres @replan
 select * from (
-select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq,
-       event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id,
-       app_id, env_id, visibility, metadata, payload
+select
+       --=, event columns: {name}
   from outlog.events
  where event_id < :before and event_id > :from
    --+ wanted()
@@ -46,7 +45,7 @@ select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregat
          from (select payload, metadata from outlog.events
                 where event_id < :before and event_id > :from
                   --+ wanted()
-                order by event_id desc limit :limit) page) < :most_bytes::bigint
+                order by event_id desc limit :limit) page) < :max_bytes::bigint
    then :from else (
        select event_id from (
            select event_id, sum(octet_length(payload::text) + coalesce(octet_length(metadata::text), 0))
@@ -55,5 +54,5 @@ select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregat
                     where event_id < :before and event_id > :from
                       --+ wanted()
                     order by event_id desc limit :limit) page) counted
-        where bytes >= :most_bytes::bigint order by event_id desc limit 1) end
+        where bytes >= :max_bytes::bigint order by event_id desc limit 1) end
  order by event_id desc

@@ -15,9 +15,8 @@ select org_id, status, correlation_id, cause, has_step::integer::bigint
 
 -- name: run_events(run_id, org_key, after, limit literal)
 -- All that names the run, in order (U3); of its own org only.
-select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq,
-       event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id,
-       app_id, env_id, visibility, metadata, payload
+select
+       --=, event columns: {name}
   from outlog.events
  where payload ->> 'run_id' = :run_id and event_id > :after
    and aggregate_type in ('RUN', 'STEP', 'EFFECT')

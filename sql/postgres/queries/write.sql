@@ -1,18 +1,18 @@
 -- Appending, and the heads that number each aggregate's events.
 
--- name: event_append(org_id, aggregate_type, aggregate_id, event_type, event_version, payload, metadata, id, actor_type, actor_id, request_id, correlation_id, causation_id, idempotency_key, app_id, env_id, visibility, expected_seq) @postgres
+-- name: event_append(event.given, expected_seq) @postgres
 -- One checked event in one statement, so that it can be a transaction by itself. Its three results
--- come as one record: as a row source the function would cost an eighth more.
-select outlog.append_one(:org_id, :aggregate_type, :aggregate_id, :event_type, :event_version::integer,
-       :payload::json, :metadata::json, :id::uuid, :actor_type, :actor_id, :request_id, :correlation_id,
-       :causation_id::uuid, :idempotency_key, :app_id, :env_id, :visibility, :expected_seq::bigint)
+-- are one record: as a row source the function would cost an eighth more.
+select outlog.append_one(
+       --= event given: :{name}{cast},
+       :expected_seq::bigint)
 
--- name: events_append(head_org_key, head_aggregate_type, head_aggregate_id, head_count, head, nth, org_id, aggregate_type, aggregate_id, event_type, event_version, payload, metadata, id, actor_type, actor_id, request_id, correlation_id, causation_id, idempotency_key, app_id, env_id, visibility, expected_seq, wait_ms) @postgres
--- Many checked events in one statement; every parameter but the last is an array.
+-- name: events_append(head_org_key, head_aggregate_type, head_aggregate_id, head_count, head, nth, event.given, expected_seq, wait_ms) @postgres
+-- Many checked events in one statement; every parameter except the last is an array.
 select event_id, aggregate_seq, occurred_at
   from outlog.append_batch(:head_org_key, :head_aggregate_type, :head_aggregate_id, :head_count,
-       :head, :nth, :org_id, :aggregate_type, :aggregate_id, :event_type, :event_version, :payload, :metadata, :id, :actor_type, :actor_id,
-       :request_id, :correlation_id, :causation_id, :idempotency_key, :app_id, :env_id, :visibility,
+       :head, :nth,
+       --= event given: :{name},
        :expected_seq, :wait_ms)
 
 -- name: head_lock(org_key, aggregate_type, aggregate_id)

@@ -1,15 +1,15 @@
--- Events that bring their own number: for an import into an empty store, and for nothing else.
+-- Events with their own numbers: only for an import into an empty store.
 
--- name: archive_event(event_id, id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq, event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id, causation_id, app_id, env_id, visibility, metadata, payload)
-insert into outlog_events (event_id, id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq, event_type,
-       event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id, causation_id, app_id, env_id,
-       visibility, metadata, payload)
-values (:event_id, :id, :occurred_at, :org_id, :aggregate_type, :aggregate_id, :aggregate_seq, :event_type,
-       :event_version, :actor_type, :actor_id, :request_id, :idempotency_key, :correlation_id, :causation_id, :app_id,
-       :env_id, :visibility, :metadata, :payload)
+-- name: archive_event(event.columns)
+insert into outlog_events (
+       --=, event columns: {name}
+       )
+values (
+       --=, event columns: :{name}
+       )
 
 -- name: archive_in_use()
--- Are there events that no unfinished import brought?
+-- Are there events that do not come from an unfinished import?
 select coalesce((select max(event_id) from outlog_events), 0) > coalesce((select event_id from outlog_import), 0)
 
 -- name: archive_mark(event_id)
@@ -21,27 +21,29 @@ insert into outlog_import (only, event_id) values (1, :event_id) on conflict do 
 delete from outlog_import
 
 -- name: archive_number(event_id)
--- AUTOINCREMENT has followed by itself.
+-- AUTOINCREMENT follows the inserted numbers.
 select :event_id
 
 -- name: archive_message_list(lane, seq, limit literal)
-select cast(o.lane as text), cast(o.seq as text), o.event_id, o.created_at, o.available_at, o.causation_id, o.max_attempts,
-       case when o.at_most_once then 1 else 0 end, o.org_id, o.destination, o.event_type, o.payload,
-       case when o.payload_bytes is not null then lower(hex(o.payload_bytes)) end, o.content_type, o.headers, o.metadata, o.idempotency_key, o.ordering_key,
-       o.partition_key, o.correlation_id, o.aggregate_type, o.aggregate_id
+select cast(o.lane as text), cast(o.seq as text)
+       --= message columns: , o.{name}
+       --=| at_most_once: , case when o.at_most_once then 1 else 0 end
+       --=| payload_bytes: , iif(o.payload_bytes is null, null, lower(hex(o.payload_bytes)))
   from outlog_outbox o where (o.lane, o.seq) > (cast(:lane as integer), cast(:seq as integer))
  order by o.lane, o.seq limit :limit
 
--- name: archive_message_put(event_id, created_at, available_at, causation_id, max_attempts, at_most_once, org_id, destination, event_type, payload, payload_hex, content_type, headers, metadata, idempotency_key, ordering_key, partition_key, correlation_id, aggregate_type, aggregate_id)
-insert into outlog_outbox (event_id, created_at, available_at, causation_id, max_attempts, at_most_once, org_id, destination, event_type,
-       payload, payload_bytes, content_type, headers, metadata, idempotency_key, ordering_key, partition_key, correlation_id,
-       aggregate_type, aggregate_id)
-values (:event_id, :created_at, :available_at, :causation_id, :max_attempts, :at_most_once, :org_id, :destination, :event_type,
-       :payload, outlog_unhex(:payload_hex), :content_type, :headers, :metadata, :idempotency_key, :ordering_key,
-       :partition_key, :correlation_id, :aggregate_type, :aggregate_id)
+-- name: archive_message_put(message.columns)
+-- payload_bytes is hexadecimal.
+insert into outlog_outbox (
+       --=, message columns: {name}
+       )
+values (
+       --=, message columns: :{name}
+       --=| payload_bytes: outlog_unhex(:payload_bytes)
+       )
 
 -- name: archive_published_list(lane, seq, limit literal)
--- What went well at once has no row of its own.
+-- A message that the first attempt delivered has no row of its own.
 select cast(s.lane as text), cast(s.seq as text), s.event_id, coalesce(s.published_at, s.created_at)
   from outlog_outbox_state s left join outlog_parked p on p.lane = s.lane and p.seq = s.seq
  where (s.lane, s.seq) > (cast(:lane as integer), cast(:seq as integer)) and s.state = 'PUBLISHED' and p.seq is null
@@ -49,43 +51,50 @@ select cast(s.lane as text), cast(s.seq as text), s.event_id, coalesce(s.publish
 
 -- name: archive_published_put(event_id, published_at)
 insert into outlog_batches (lane, from_seq, to_seq, claimed_by, claimed_at, published_at)
-select o.lane, o.seq, o.seq, 'import', :published_at, :published_at from outlog_outbox o where o.event_id = :event_id
+select o.lane, o.seq, o.seq, 'import', :published_at, :published_at
+  from outlog_outbox o where o.event_id = :event_id
 
 -- name: archive_parked_list(lane, seq, limit literal)
-select cast(s.lane as text), cast(s.seq as text), s.event_id, s.state, s.attempts, coalesce(p.unsent, 0), coalesce(p.budget_from, 0),
-       case when s.held then 1 else 0 end, case when s.is_replay then 1 else 0 end, coalesce(s.available_at, s.created_at),
-       s.published_at, s.updated_at, s.last_error
+select cast(s.lane as text), cast(s.seq as text), s.event_id, s.state, s.attempts, coalesce(p.unsent, 0),
+       coalesce(p.budget_from, 0),
+       case when s.held then 1 else 0 end, case when s.is_replay then 1 else 0 end,
+       coalesce(s.available_at, s.created_at), s.published_at, s.updated_at, s.last_error
   from outlog_outbox_state s left join outlog_parked p on p.lane = s.lane and p.seq = s.seq
- where (s.lane, s.seq) > (cast(:lane as integer), cast(:seq as integer)) and not (s.state = 'PUBLISHED' and p.seq is null)
+ where (s.lane, s.seq) > (cast(:lane as integer), cast(:seq as integer))
+   and not (s.state = 'PUBLISHED' and p.seq is null)
  order by s.lane, s.seq limit :limit
 
 -- name: archive_parked_put(event_id, state, attempts, unsent, budget_from, held, is_replay, available_at, published_at, updated_at, last_error)
--- A relay had it in hand: as when a relay goes away (rule 3).
+-- A relay had claimed it: the same as when a relay goes away (rule 3).
 insert into outlog_parked (lane, seq, destination, ordering_key, state, held, attempts, unsent, budget_from, is_replay,
        available_at, published_at, updated_at, last_error)
 select o.lane, o.seq, o.destination, o.ordering_key,
-       case when :state <> 'CLAIMED' then :state when o.at_most_once or coalesce(o.max_attempts = 1, 0) then 'DEAD' else 'PENDING' end,
+       case when :state <> 'CLAIMED' then :state
+            when o.at_most_once or coalesce(o.max_attempts = 1, 0) then 'DEAD' else 'PENDING' end,
        :held = 1, :attempts,
-       :unsent + case when :state = 'CLAIMED' and not (o.at_most_once or coalesce(o.max_attempts = 1, 0)) then 1 else 0 end,
+       :unsent + case when :state = 'CLAIMED'
+            and not (o.at_most_once or coalesce(o.max_attempts = 1, 0)) then 1 else 0 end,
        :budget_from, :is_replay = 1, :available_at, :published_at, :updated_at,
        case when :state = 'CLAIMED' then 'outcome unknown: the store was moved meanwhile' else :last_error end
   from outlog_outbox o where o.event_id = :event_id
 
 -- name: archive_attempt_list(lane, seq, attempt, limit literal)
-select cast(a.lane as text), cast(a.seq as text), cast(a.attempt as text), o.event_id, a.started_at, a.duration_ms, a.outcome, a.status,
+select cast(a.lane as text), cast(a.seq as text), cast(a.attempt as text), o.event_id, a.started_at,
+       a.duration_ms, a.outcome, a.status,
        case when a.permanent then 1 else 0 end, a.response, a.error, a.claimed_by, a.recorded_at
   from outlog_attempts a join outlog_outbox o on o.lane = a.lane and o.seq = a.seq
  where (a.lane, a.seq, a.attempt) > (cast(:lane as integer), cast(:seq as integer), cast(:attempt as integer))
  order by a.lane, a.seq, a.attempt limit :limit
 
 -- name: archive_attempt_put(attempt, event_id, started_at, duration_ms, outcome, status, permanent, response, error, claimed_by, recorded_at)
-insert into outlog_attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, permanent, response, error, claimed_by, recorded_at)
+insert into outlog_attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, permanent, response,
+       error, claimed_by, recorded_at)
 select o.lane, o.seq, cast(:attempt as integer), :started_at, :duration_ms, :outcome, :status, :permanent = 1,
        :response, :error, :claimed_by, coalesce(:recorded_at, :started_at)
   from outlog_outbox o where o.event_id = :event_id
 
 -- name: archive_begin()
--- The rows of messages may begin as what they have become elsewhere, for this transaction.
+-- In this transaction a message may begin in the state that it had in another store.
 insert into outlog_modes values ('importing')
 
 -- name: archive_done()

@@ -67,9 +67,8 @@ update outlog_lanes set owner = null, owner_name = null, lease_until = null
  where lane = :lane and epoch = :epoch and claim_from is null
 
 -- name: outbox_read(lane, head, limit literal)
-select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.payload_bytes, o.content_type, o.headers,
-       o.metadata, o.idempotency_key, o.ordering_key, o.partition_key, o.correlation_id, o.causation_id, o.aggregate_type,
-       o.aggregate_id, o.created_at, o.available_at, o.max_attempts, o.at_most_once
+select o.seq
+       --= message columns: , o.{name}
   from outlog_outbox o where o.lane = :lane and o.seq > :head order by o.seq limit :limit
 
 -- name: lane_poll(lanes)
@@ -138,10 +137,9 @@ update outlog_parked
  where lane = :lane and seq in (select value from json_each(:seqs)) and state = 'PENDING'
 
 -- name: parked_marked(lane, seqs)
-select o.seq, o.event_id, o.org_id, o.destination, o.event_type, o.payload, o.payload_bytes, o.content_type, o.headers,
-       o.metadata, o.idempotency_key, o.ordering_key, o.partition_key, o.correlation_id, o.causation_id, o.aggregate_type,
-       o.aggregate_id, o.created_at, o.available_at, o.max_attempts, o.at_most_once,
-       p.attempts, p.unsent, p.budget_from, p.is_replay
+select o.seq
+       --= message columns: , o.{name}
+       , p.attempts, p.unsent, p.budget_from, p.is_replay
   from outlog_parked p join outlog_outbox o on o.seq = p.seq
  where p.lane = :lane and p.seq in (select value from json_each(:seqs)) order by o.seq
 

@@ -4,11 +4,14 @@
 select o.event_id, o.lane, o.seq from json_each(:ids) i cross join outlog_outbox o on o.event_id = i.value
 
 -- name: message_rows(places, payload?)
-select v.event_id, v.org_id, v.destination, v.event_type, v.state, v.attempts, v.max_attempts, v.available_at,
-       v.created_at, v.updated_at, v.claimed_at, v.claimed_by, v.published_at, v.last_error, v.error_details, v.result,
-       v.idempotency_key, v.ordering_key, v.partition_key, v.content_type, v.headers, v.metadata, v.correlation_id,
-       v.causation_id, v.aggregate_type, v.aggregate_id, v.lane, v.seq, v.held, v.is_replay,
-       (select at_most_once from outlog_outbox o where o.seq = v.seq), exists (select 1 from outlog_parked p where p.seq = v.seq)
+-- The settings of the destination and of the type come along where they decide on max_attempts.
+select
+       --= message shown: v.{name},
+       v.lane, v.seq, v.held, v.is_replay,
+       (select at_most_once from outlog_outbox o where o.seq = v.seq),
+       exists (select 1 from outlog_parked p where p.seq = v.seq),
+       (select d.settings from outlog_destinations d where d.name = v.destination and v.max_attempts is null),
+       (select s.value from outlog_settings s where s.key = 'types.' || v.event_type and v.max_attempts is null)
      , v.payload, v.payload_bytes   --? payload
   from json_each(:places) p cross join outlog_outbox_state v on v.seq = p.value ->> 1
  order by p.key

@@ -1,4 +1,4 @@
--- Reading the log, where SQLite needs its own words.
+-- Reading the log, where SQLite needs its own SQL.
 
 -- name: events_settled()
 -- SQLite has one writer: what is committed is in order, and nothing can appear below it (E6).

@@ -73,9 +73,8 @@ select r.org_id, r.status, r.correlation_id, coalesce(s.last_event_id, r.started
 
 -- name: run_events(run_id, org_key, after, limit literal)
 -- All events of its org that name the run, in order (U3). The OR must be exactly that of the index.
-select event_id, id, causation_id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq,
-       event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id,
-       app_id, env_id, visibility, metadata, payload
+select
+       --=, event columns: {name}
   from outlog_events
  where json_extract(payload, '$.run_id') = :run_id and event_id > :after
    and (aggregate_type = 'RUN' or aggregate_type = 'STEP' or aggregate_type = 'EFFECT')

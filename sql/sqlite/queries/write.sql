@@ -1,7 +1,7 @@
 -- Appending, and the numbers of each aggregate's events.
 
 -- name: write_begin() @sqlite
--- Changes nothing, but waits for another writer, where a transaction that has read could only fail.
+-- Changes nothing, but waits for another writer; a transaction that has read could only fail.
 update outlog_schema_migrations set name = name where false
 
 -- name: head_get(org_key, aggregate_type, aggregate_id) @sqlite
@@ -10,7 +10,8 @@ select coalesce(max(aggregate_seq), 0) from outlog_events
  where aggregate_type = :aggregate_type and aggregate_id = :aggregate_id and coalesce(org_id, '') = :org_key
 
 -- name: heads_get(nth, org_key, aggregate_type, aggregate_id) @sqlite
--- The same of many aggregates. Its values are repeated for many rows (sqlite_query.c), as are those of event_insert.
+-- The same of many aggregates. store/sqlite/query.c repeats its values for many rows, as it does
+-- for event_insert.
 select h.column1, coalesce((select max(e.aggregate_seq) from outlog_events e
         where e.aggregate_type = h.column3 and e.aggregate_id = h.column4 and coalesce(e.org_id, '') = h.column2), 0)
   from (values (:nth, :org_key, :aggregate_type, :aggregate_id)) h
@@ -20,13 +21,13 @@ select h.column1, coalesce((select max(e.aggregate_seq) from outlog_events e
 select max(coalesce((select max(event_id) from outlog_events), 0),
            coalesce((select max(seq) from sqlite_sequence where name = 'outlog_events'), 0))
 
--- name: event_insert(event_id, id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq, event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id, causation_id, app_id, env_id, visibility, metadata, payload) @sqlite
-insert into outlog_events (event_id, id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq,
-       event_type, event_version, actor_type, actor_id, request_id, idempotency_key, correlation_id,
-       causation_id, app_id, env_id, visibility, metadata, payload)
-values (:event_id, :id, :occurred_at, :org_id, :aggregate_type, :aggregate_id, :aggregate_seq,
-       :event_type, :event_version, :actor_type, :actor_id, :request_id, :idempotency_key, :correlation_id,
-       :causation_id, :app_id, :env_id, :visibility, :metadata, :payload)
+-- name: event_insert(event.columns) @sqlite
+insert into outlog_events (
+       --=, event columns: {name}
+       )
+values (
+       --=, event columns: :{name}
+       )
 
 -- name: head_lock(org_key, aggregate_type, aggregate_id)
 -- One writer at a time: being inside a write transaction is the lock.

@@ -2,38 +2,22 @@
 #include "outbox/lane/claimed_message.h"
 
 #include "base/json/json.h"
+#include "store/message_fields.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The columns of outbox_read and parked_marked. */
+/* The columns of outbox_read and parked_marked: the message's place, its columns, and of a parked
+ * one what is known of it. */
 enum claimed_column {
     CLAIMED_SEQ,
-    CLAIMED_EVENT_ID,
-    CLAIMED_ORG_ID,
-    CLAIMED_DESTINATION,
-    CLAIMED_EVENT_TYPE,
-    CLAIMED_PAYLOAD,
-    CLAIMED_PAYLOAD_BYTES,
-    CLAIMED_CONTENT_TYPE,
-    CLAIMED_HEADERS,
-    CLAIMED_METADATA,
-    CLAIMED_IDEMPOTENCY_KEY,
-    CLAIMED_ORDERING_KEY,
-    CLAIMED_PARTITION_KEY,
-    CLAIMED_CORRELATION_ID,
-    CLAIMED_CAUSATION_ID,
-    CLAIMED_AGGREGATE_TYPE,
-    CLAIMED_AGGREGATE_ID,
-    CLAIMED_CREATED_AT,
-    CLAIMED_AVAILABLE_AT,
-    CLAIMED_MAX_ATTEMPTS,
-    CLAIMED_AT_MOST_ONCE,
-    CLAIMED_ATTEMPTS,
+    CLAIMED_MESSAGE, /* + OL_MESSAGE_… */
+    CLAIMED_ATTEMPTS = CLAIMED_MESSAGE + OL_MESSAGE_FIELD_COUNT,
     CLAIMED_UNSENT,
     CLAIMED_BUDGET_FROM,
     CLAIMED_IS_REPLAY
 };
+#define COLUMN(name) (CLAIMED_MESSAGE + OL_MESSAGE_##name)
 
 int ol_claimed_message_used(const struct ol_claimed_message *message)
 {
@@ -69,7 +53,7 @@ static const char *join_key(const struct outlog_delivery *message, struct ol_are
     return key;
 }
 
-/* Header values are strings; anything else is sent as its JSON text. */
+/* A header that is no string is sent as its JSON text. */
 static bool read_headers(const char *json, struct ol_arena *arena, struct outlog_delivery *out)
 {
     struct ol_json object;
@@ -111,38 +95,38 @@ int ol_claimed_message_read(const struct ol_rows *rows, bool is_parked, struct o
 {
     bool failed = false;
     struct outlog_delivery *message = &out->message;
-    int payload = ol_rows_is_null(rows, CLAIMED_PAYLOAD) ? CLAIMED_PAYLOAD_BYTES : CLAIMED_PAYLOAD;
+    int payload = ol_rows_is_null(rows, COLUMN(PAYLOAD)) ? COLUMN(PAYLOAD_BYTES) : COLUMN(PAYLOAD);
 
     *out =
         (struct ol_claimed_message){.seq = ol_rows_int(rows, CLAIMED_SEQ), .is_parked = is_parked};
-    message->event_id = copy_uuid(rows, CLAIMED_EVENT_ID, arena, &failed);
-    message->org_id = ol_rows_copy(rows, CLAIMED_ORG_ID, arena, &failed);
-    message->destination = ol_rows_copy(rows, CLAIMED_DESTINATION, arena, &failed);
-    message->event_type = ol_rows_copy(rows, CLAIMED_EVENT_TYPE, arena, &failed);
+    message->event_id = copy_uuid(rows, COLUMN(EVENT_ID), arena, &failed);
+    message->org_id = ol_rows_copy(rows, COLUMN(ORG_ID), arena, &failed);
+    message->destination = ol_rows_copy(rows, COLUMN(DESTINATION), arena, &failed);
+    message->event_type = ol_rows_copy(rows, COLUMN(EVENT_TYPE), arena, &failed);
     ol_rows_text(rows, payload, &message->payload_bytes);
     message->payload = ol_rows_copy(rows, payload, arena, &failed);
-    message->content_type = ol_rows_copy(rows, CLAIMED_CONTENT_TYPE, arena, &failed);
-    message->idempotency_key = ol_rows_copy(rows, CLAIMED_IDEMPOTENCY_KEY, arena, &failed);
-    message->ordering_key = ol_rows_copy(rows, CLAIMED_ORDERING_KEY, arena, &failed);
+    message->content_type = ol_rows_copy(rows, COLUMN(CONTENT_TYPE), arena, &failed);
+    message->idempotency_key = ol_rows_copy(rows, COLUMN(IDEMPOTENCY_KEY), arena, &failed);
+    message->ordering_key = ol_rows_copy(rows, COLUMN(ORDERING_KEY), arena, &failed);
     out->key = join_key(message, arena, &failed);
-    message->partition_key = ol_rows_copy(rows, CLAIMED_PARTITION_KEY, arena, &failed);
-    message->correlation_id = ol_rows_copy(rows, CLAIMED_CORRELATION_ID, arena, &failed);
-    message->causation_id = copy_uuid(rows, CLAIMED_CAUSATION_ID, arena, &failed);
-    message->aggregate_type = ol_rows_copy(rows, CLAIMED_AGGREGATE_TYPE, arena, &failed);
-    message->aggregate_id = ol_rows_copy(rows, CLAIMED_AGGREGATE_ID, arena, &failed);
-    message->created_at = ol_rows_time(rows, CLAIMED_CREATED_AT);
+    message->partition_key = ol_rows_copy(rows, COLUMN(PARTITION_KEY), arena, &failed);
+    message->correlation_id = ol_rows_copy(rows, COLUMN(CORRELATION_ID), arena, &failed);
+    message->causation_id = copy_uuid(rows, COLUMN(CAUSATION_ID), arena, &failed);
+    message->aggregate_type = ol_rows_copy(rows, COLUMN(AGGREGATE_TYPE), arena, &failed);
+    message->aggregate_id = ol_rows_copy(rows, COLUMN(AGGREGATE_ID), arena, &failed);
+    message->created_at = ol_rows_time(rows, COLUMN(CREATED_AT));
     message->attempt = 1;
     out->available_at =
-        ol_rows_is_null(rows, CLAIMED_AVAILABLE_AT) ? 0 : ol_rows_time(rows, CLAIMED_AVAILABLE_AT);
-    out->max_attempts = ol_rows_is_null(rows, CLAIMED_MAX_ATTEMPTS)
+        ol_rows_is_null(rows, COLUMN(AVAILABLE_AT)) ? 0 : ol_rows_time(rows, COLUMN(AVAILABLE_AT));
+    out->max_attempts = ol_rows_is_null(rows, COLUMN(MAX_ATTEMPTS))
                             ? 0
-                            : (int)ol_rows_int(rows, CLAIMED_MAX_ATTEMPTS);
-    out->at_most_once = ol_rows_int(rows, CLAIMED_AT_MOST_ONCE) != 0;
-    if (!ol_rows_is_null(rows, CLAIMED_HEADERS))
+                            : (int)ol_rows_int(rows, COLUMN(MAX_ATTEMPTS));
+    out->at_most_once = ol_rows_int(rows, COLUMN(AT_MOST_ONCE)) != 0;
+    if (!ol_rows_is_null(rows, COLUMN(HEADERS)))
         failed |=
-            !read_headers(ol_rows_copy(rows, CLAIMED_HEADERS, arena, &failed), arena, message);
-    if (!ol_rows_is_null(rows, CLAIMED_METADATA)) {
-        out->metadata = ol_rows_copy(rows, CLAIMED_METADATA, arena, &failed);
+            !read_headers(ol_rows_copy(rows, COLUMN(HEADERS), arena, &failed), arena, message);
+    if (!ol_rows_is_null(rows, COLUMN(METADATA))) {
+        out->metadata = ol_rows_copy(rows, COLUMN(METADATA), arena, &failed);
         message->traceparent = read_traceparent(out->metadata, arena);
     }
     if (is_parked) {

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "log/event.h"
+#include "log/filter.h"
 #include "log/read.h"
 
 #include <pthread.h>
@@ -65,18 +66,14 @@ static void add_event(struct ol_event_tail *tail, const struct outlog_event *eve
         drop_oldest(tail);
     struct tail_entry *entry = &tail->ring[(tail->first + tail->count) % TAIL_EVENTS];
     *entry = (struct tail_entry){0};
-    entry->event = (struct outlog_event){
-        .event_id = event->event_id,
-        .occurred_at = event->occurred_at,
-        .org_id = copy_text(entry, event->org_id),
-        .aggregate_type = copy_text(entry, event->aggregate_type),
-        .aggregate_id = copy_text(entry, event->aggregate_id),
-        .event_type = copy_text(entry, event->event_type),
-        .correlation_id = copy_text(entry, event->correlation_id),
-        .app_id = copy_text(entry, event->app_id),
-        .env_id = copy_text(entry, event->env_id),
-        .visibility = copy_text(entry, event->visibility),
-    };
+    entry->event.event_id = event->event_id;
+    entry->event.occurred_at = event->occurred_at;
+    for (int i = 0; i < OL_EVENT_FIELD_COUNT; i++) {
+        const struct ol_field *field = &ol_event_fields[i];
+        if (field->filter != OL_FIELD_NONE)
+            ol_field_set_text(&entry->event, field->stored,
+                              copy_text(entry, ol_field_text(event, field->stored)));
+    }
     ol_event_tail_put_event(event, &entry->text);
     tail->bytes += entry->text.capacity;
     tail->count++;
@@ -92,23 +89,6 @@ static void drop_all(struct ol_event_tail *tail)
 }
 
 /* --- reading --- */
-
-static bool equals_filter(const char *wanted, const char *is)
-{
-    return !wanted || (is && strcmp(wanted, is) == 0);
-}
-
-static bool matches_filter(const struct outlog_filter *f, const struct outlog_event *e)
-{
-    return equals_filter(f->org_id, e->org_id) && (!f->is_infrastructure || !e->org_id) &&
-           equals_filter(f->event_type, e->event_type) &&
-           equals_filter(f->aggregate_type, e->aggregate_type) &&
-           equals_filter(f->aggregate_id, e->aggregate_id) &&
-           equals_filter(f->correlation_id, e->correlation_id) &&
-           equals_filter(f->app_id, e->app_id) && equals_filter(f->env_id, e->env_id) &&
-           equals_filter(f->visibility, e->visibility) &&
-           (!f->since || e->occurred_at >= f->since) && (!f->until || e->occurred_at < f->until);
-}
 
 /* The first position of the ring after `after`: ids ascend. */
 static size_t seek_after(const struct ol_event_tail *tail, int64_t after)
@@ -133,7 +113,7 @@ bool ol_event_tail_take(struct ol_event_tail *tail, const struct outlog_filter *
         size_t at = seek_after(tail, *after);
         for (; at < tail->count && out->bytes < max; at++) {
             const struct tail_entry *entry = &tail->ring[(tail->first + at) % TAIL_EVENTS];
-            if (matches_filter(filter, &entry->event)) {
+            if (ol_filter_matches(filter, &entry->event)) {
                 ol_buf_add(out, entry->text.data, entry->text.bytes);
                 if (matched)
                     ++*matched;

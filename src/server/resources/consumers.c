@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "log/consumer.h"
+#include "log/filter.h"
 #include "log/read.h"
 
 #include <stdlib.h>

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "log/event.h"
 #include "log/read.h"
+#include "store/event_fields.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -137,15 +138,12 @@ static enum ol_handler_result append_events(struct ol_request *request)
 
 static int read_filter(struct ol_request *request, struct outlog_filter *out)
 {
-    *out = (struct outlog_filter){
-        .event_type = ol_request_param(request, "event_type"),
-        .aggregate_type = ol_request_param(request, "aggregate_type"),
-        .aggregate_id = ol_request_param(request, "aggregate_id"),
-        .correlation_id = ol_request_param(request, "correlation_id"),
-        .app_id = ol_request_param(request, "app_id"),
-        .env_id = ol_request_param(request, "env_id"),
-        .visibility = ol_request_param(request, "visibility"),
-    };
+    *out = (struct outlog_filter){0};
+    for (int i = 0; i < OL_EVENT_FIELD_COUNT; i++) {
+        const struct ol_field *field = &ol_event_fields[i];
+        if (field->filter != OL_FIELD_NONE)
+            ol_field_set_text(out, field->filter, ol_request_param(request, field->name));
+    }
     return ol_request_org(request, ol_request_param(request, "org_id"), &out->org_id) < 0 ||
                    ol_request_time(request, "since", &out->since) < 0 ||
                    ol_request_time(request, "until", &out->until) < 0
@@ -268,10 +266,6 @@ static enum ol_handler_result get_event(struct ol_request *request)
     return OL_HANDLER_ANSWERED;
 }
 
-#define FILTERS                                                                              \
-    "org_id event_type aggregate_type aggregate_id correlation_id app_id env_id visibility " \
-    "since until"
-
 const struct ol_route ol_event_routes[] = {
     {"POST", "/v1/events", OL_SCOPE_APPEND, append_events, "appendEvents",
      "Append events and messages in one transaction", .body = "Command", .has_own_key = true,
@@ -279,10 +273,10 @@ const struct ol_route ol_event_routes[] = {
      .other_status = 200, .takes_org = true},
     {"GET", "/v1/events", OL_SCOPE_READ, list_events, "listEvents",
      "Read settled events in order, or backwards before one; wait is a long poll in seconds",
-     .query = "after before limit wait " FILTERS, .reply = "EventPage", .takes_org = true,
-     .is_confined = true},
+     .query = "after before limit wait since until " OL_EVENT_FILTER_NAMES, .reply = "EventPage",
+     .takes_org = true, .is_confined = true},
     {"GET", "/v1/events/stream", OL_SCOPE_READ, stream_events, "streamEvents",
-     "Follow the log as server-sent events", .query = "after " FILTERS,
+     "Follow the log as server-sent events", .query = "after since until " OL_EVENT_FILTER_NAMES,
      .reply = "text/event-stream", .takes_org = true, .is_confined = true},
     {"GET", "/v1/events/{id}", OL_SCOPE_READ, get_event, "getEvent", "One event, by id or event_id",
      .reply = "Event", .takes_org = true, .is_confined = true},

@@ -1,37 +1,39 @@
-/* append.c: appends, many events in few statements. */
-#include "base/timestamp.h"
+/* append.c: writes many events with few statements. */
 #include "store/sqlite/internal.h"
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/timestamp.h"
 #include "store/append_batch.h"
+#include "store/event_fields.h"
 
 #include <string.h>
 
-enum { MOST_ROWS = 64, MOST_PARAMS = 20 };
+enum { APPEND_ROWS_MAX = 64 };
 
-/* A write on its way: what all its events have in common. */
-struct batch {
+/* One call of append: what all its events have in common. */
+struct batch_write {
     struct ol_append_batch *write;
     int64_t last_id; /* the highest event_id before it */
     char now[OL_TIMESTAMP_TEXT];
 };
 
-/* Fills in the parameters of row `i`; takes a row of the answer. */
-typedef void fill_row(const struct batch *batch, size_t i, struct ol_value *params);
-typedef void take_row(const struct batch *batch, const struct ol_rows *rows);
+/* Set the parameters of row `i`; read a row of the result. */
+typedef void fill_row(const struct batch_write *batch, size_t i, struct ol_value *params);
+typedef void read_result(const struct batch_write *batch, const struct ol_rows *rows);
 
-/* Run a query for many rows of values with few statements; `take` gets what it answers. One
- * statement for each row would open and close a dozen b-trees and, because of the triggers, keep a
- * copy of every page it touches so that this one row could be undone: together more than the insert
- * itself. Powers of two, so that few forms are prepared. */
-static int run_rows(struct ol_sqlite_conn *conn, enum ol_query_id id, const struct batch *batch,
-                    size_t count, fill_row *fill, take_row *take, outlog_err *err)
+/* Run a query for many rows of values with few statements; `read` gets each row of the result. One
+ * statement per row would open and close a dozen b-trees and, because of the triggers, keep a copy
+ * of every page it touches so that this one row could be undone: together more than the insert
+ * itself. The numbers of rows are powers of two, so that few statements are prepared. */
+static int run_rows(struct ol_sqlite_conn *conn, enum ol_query_id id,
+                    const struct batch_write *batch, size_t count, fill_row *fill,
+                    read_result *read, outlog_err *err)
 {
-    struct ol_value params[MOST_PARAMS];
+    struct ol_value params[OL_EVENT_FIELD_COUNT]; // heads have fewer
     size_t rows;
     for (size_t at = 0; at < count; at += rows) {
-        for (rows = MOST_ROWS; rows > count - at; rows /= 2)
+        for (rows = APPEND_ROWS_MAX; rows > count - at; rows /= 2)
             ;
         fill(batch, at, params);
         struct ol_sqlite_prepared *prepared = ol_sqlite_prepare(conn, id, params, rows, err);
@@ -47,14 +49,14 @@ static int run_rows(struct ol_sqlite_conn *conn, enum ol_query_id id, const stru
         }
         int got;
         while ((got = ol_rows_next(&result, err)) > 0)
-            take(batch, &result);
+            read(batch, &result);
         if (got < 0)
             return -1;
     }
     return 0;
 }
 
-static void fill_head(const struct batch *batch, size_t i, struct ol_value *params)
+static void fill_head_row(const struct batch_write *batch, size_t i, struct ol_value *params)
 {
     const struct ol_append_batch_head *head = &batch->write->heads[i];
     params[0] = ol_value_int((int64_t)i);
@@ -63,23 +65,23 @@ static void fill_head(const struct batch *batch, size_t i, struct ol_value *para
     params[3] = ol_value_text(head->aggregate_id);
 }
 
-static void take_head(const struct batch *batch, const struct ol_rows *rows)
+static void read_head_base(const struct batch_write *batch, const struct ol_rows *rows)
 {
     batch->write->heads[ol_rows_int(rows, 0)].base = ol_rows_int(rows, 1);
 }
 
-/* A host's own transaction may have done nothing yet: it begins to write before it reads. */
-static int read_heads(struct ol_sqlite_conn *conn, const struct batch *batch, outlog_err *err)
+/* A host's own transaction may have done nothing yet: make it a writer before it reads. */
+static int read_heads(struct ol_sqlite_conn *conn, const struct batch_write *batch, outlog_err *err)
 {
     if (conn->base.is_borrowed &&
         ol_store_exec(&conn->base, OL_Q_WRITE_BEGIN, OL_NO_PARAMS, NULL, err) < 0)
         return -1;
-    return run_rows(conn, OL_Q_HEADS_GET, batch, batch->write->head_count, fill_head, take_head,
-                    err);
+    return run_rows(conn, OL_Q_HEADS_GET, batch, batch->write->head_count, fill_head_row,
+                    read_head_base, err);
 }
 
-/* Number the events; refuse one that was to have another number. */
-static int number_events(const struct batch *batch, outlog_err *err)
+/* Number the events; refuse one that expected another number. */
+static int number_events(const struct batch_write *batch, outlog_err *err)
 {
     for (size_t i = 0; i < batch->write->count; i++) {
         struct ol_append_batch_event *event = &batch->write->events[i];
@@ -104,40 +106,36 @@ static int number_events(const struct batch *batch, outlog_err *err)
     return 0;
 }
 
-static void fill_event(const struct batch *batch, size_t i, struct ol_value *params)
+static struct ol_value read_column(const struct batch_write *batch,
+                                   const struct ol_append_batch_event *event, int column)
 {
-    const struct ol_append_batch_event *event = &batch->write->events[i];
-    const struct ol_append_batch_head *head = &batch->write->heads[event->head];
-    const struct outlog_new_event *said = event->said;
-    const struct ol_value values[MOST_PARAMS] = {
-        ol_value_int(event->out->event_id),
-        ol_value_text(event->id),
-        ol_value_text(batch->now),
-        ol_value_text(*head->org_key ? head->org_key : NULL),
-        ol_value_text(head->aggregate_type),
-        ol_value_text(head->aggregate_id),
-        ol_value_int(event->out->aggregate_seq),
-        ol_value_text(said->event_type),
-        ol_value_int(event->event_version),
-        ol_value_text(event->actor_type),
-        ol_value_text(event->actor_id),
-        ol_value_text(event->request_id),
-        ol_value_text(said->idempotency_key),
-        ol_value_text(event->correlation_id),
-        ol_value_text(event->causation_id),
-        ol_value_text(said->app_id),
-        ol_value_text(said->env_id),
-        ol_value_text(said->visibility),
-        ol_value_text(said->metadata),
-        ol_value_bytes(said->payload, event->payload_bytes),
-    };
-    memcpy(params, values, sizeof values);
+    const struct ol_field *field = &ol_event_fields[column];
+    switch (column) {
+    case OL_EVENT_EVENT_ID:
+        return ol_value_int(event->out->event_id);
+    case OL_EVENT_OCCURRED_AT:
+        return ol_value_text(batch->now);
+    case OL_EVENT_AGGREGATE_SEQ:
+        return ol_value_int(event->out->aggregate_seq);
+    case OL_EVENT_EVENT_VERSION:
+        return ol_value_int(event->row.event_version);
+    case OL_EVENT_PAYLOAD:
+        return ol_value_bytes(event->row.payload, event->payload_bytes);
+    default:
+        return ol_value_text(ol_field_text(&event->row, field->given));
+    }
+}
+
+static void fill_event(const struct batch_write *batch, size_t i, struct ol_value *params)
+{
+    for (int column = 0; column < OL_EVENT_FIELD_COUNT; column++)
+        params[column] = read_column(batch, &batch->write->events[i], column);
 }
 
 int ol_sqlite_append(struct ol_conn *base, struct ol_append_batch *write, outlog_err *err)
 {
     struct ol_sqlite_conn *conn = ol_sqlite_conn_from(base);
-    struct batch batch = {.write = write};
+    struct batch_write batch = {.write = write};
     int64_t now_us = ol_clock_wall_us();
 
     if (write->is_alone && ol_sqlite_begin(base, err) < 0)

@@ -1,6 +1,7 @@
 /* test_store.c: one suite for every store: statements, rows, savepoints, commits.
  *
  * A store is finished when this is green for it. PostgreSQL's part needs OUTLOG_TEST_POSTGRES. */
+#include "store/event_fields.h"
 #include "store/migrate.h"
 #include "stores.h"
 
@@ -252,13 +253,13 @@ static void rows_have_uuids(void **state)
     OK(ol_store_query(conn, OL_Q_EVENT_GET, OL_PARAMS(ol_value_text(id), ol_value_absent()), &rows,
                       &err));
     assert_int_equal(ol_rows_next(&rows, &err), 1);
-    ol_rows_uuid(&rows, 1, out);
+    ol_rows_uuid(&rows, OL_EVENT_ID, out);
     assert_string_equal(out, id);
-    ol_rows_uuid(&rows, 2, out); // no cause
+    ol_rows_uuid(&rows, OL_EVENT_CAUSATION_ID, out); // no cause
     assert_string_equal(out, "");
-    assert_true(ol_rows_time(&rows, 3) == INT64_C(1767528300123456));
-    assert_true(ol_rows_is_null(&rows, 4)); // no org
-    ol_rows_end(&rows);                     // before the last row: the statement can be used again
+    assert_true(ol_rows_time(&rows, OL_EVENT_OCCURRED_AT) == INT64_C(1767528300123456));
+    assert_true(ol_rows_is_null(&rows, OL_EVENT_ORG_ID)); // no org
+    ol_rows_end(&rows); // before the last row: the statement can be used again
     int64_t event_id;
     OK(ol_store_number(conn, OL_Q_EVENT_GET, OL_PARAMS(ol_value_text(id), ol_value_absent()),
                        &event_id, &err));

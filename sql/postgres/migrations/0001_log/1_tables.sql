@@ -1,47 +1,22 @@
--- The event log and what stands beside it. Everything lives in the schema `outlog`.
+-- The event log and the tables beside it. Everything is in the schema `outlog`.
 
--- Limits (E16) as types. A domain's check is planned once a session; a CHECK of a table is parsed
--- from its stored text again by every INSERT, which for these limits cost more than the insert
--- itself. "1 to n bytes" as one comparison without sign, in which 0 - 1 is large: oid is the type that has
--- none. Collation C: names are compared as bytes, fast, and an index outlives a change of libc.
-create domain outlog.text_50 as text collate "C"
-    constraint has_1_to_50_bytes check ((octet_length(value) - 1)::oid < 50::oid);
-create domain outlog.text_100 as text collate "C"
-    constraint has_1_to_100_bytes check ((octet_length(value) - 1)::oid < 100::oid);
-create domain outlog.text_255 as text collate "C"
-    constraint has_1_to_255_bytes check ((octet_length(value) - 1)::oid < 255::oid);
-create domain outlog.text_512 as text collate "C"
-    constraint has_1_to_512_bytes check ((octet_length(value) - 1)::oid < 512::oid);
+-- Limits (E16) as types. PostgreSQL plans the check of a domain once per session. It parses a CHECK
+-- of a table again in every INSERT, which for these limits cost more than the insert itself. "1 to
+-- n bytes" is one comparison without sign, in which 0 - 1 is large: oid is the type without a sign.
+-- Collation C compares names as bytes: it is fast, and an index survives a change of libc.
+--= event sizes: create domain outlog.text_{max} as text collate "C"
+--=+     constraint has_1_to_{max}_bytes check ((octet_length(value) - 1)::oid < {max}::oid);
 create domain outlog.actor_type as text collate "C"
     constraint actor_type_is_known check (value in ('user', 'service_principal', 'system'));
 create domain outlog.event_version as integer
     constraint event_version_starts_at_1 check (value >= 1);
 create domain outlog.aggregate_seq as bigint
     constraint aggregate_seq_starts_at_1 check (value >= 1);
-create domain outlog.object as json                               -- json, not jsonb: bytes as they came
+create domain outlog.object as json                               -- json, not jsonb: its bytes stay
     constraint is_an_object check (json_typeof(value) = 'object');
 
 create table outlog.events (
-    event_id        bigint generated always as identity,          -- the global order (E3)
-    occurred_at     timestamptz          not null default clock_timestamp(),
-    aggregate_seq   outlog.aggregate_seq not null,                -- 1, 2, 3 … per aggregate (E4)
-    event_version   outlog.event_version not null default 1,
-    id              uuid                 not null,
-    causation_id    uuid,
-    org_id          outlog.text_100,                              -- null: infrastructure
-    aggregate_type  outlog.text_50       not null,
-    aggregate_id    outlog.text_255      not null,
-    event_type      outlog.text_100      not null,
-    actor_type      outlog.actor_type    not null,
-    actor_id        outlog.text_100      not null,
-    request_id      outlog.text_255      not null,
-    correlation_id  outlog.text_255      not null,
-    idempotency_key outlog.text_512,
-    app_id          outlog.text_100,
-    env_id          outlog.text_100,
-    visibility      outlog.text_100,
-    metadata        outlog.object,
-    payload         outlog.object        not null,
+    --= event columns: {name} {column},{note}
     constraint events_pkey primary key (event_id)
 );
 
@@ -49,7 +24,7 @@ create table outlog.events (
 -- A time window is first turned into a range of event_ids, by events_time alone.
 create unique index events_id on outlog.events (id);
 create unique index events_aggregate on outlog.events (aggregate_id, aggregate_type, org_id, aggregate_seq)
-    nulls not distinct;         -- what differs first; it also serves whoever does not name the org
+    nulls not distinct;         -- what differs first; it also serves a reader without an org
 create index events_org on outlog.events (org_id, event_id);
 create index events_infra on outlog.events (event_id) where org_id is null; -- events_org gives no order for null
 create index events_time on outlog.events (occurred_at, event_id);
@@ -61,7 +36,7 @@ create index events_env on outlog.events (env_id, event_id) where env_id is not 
 create index events_visibility on outlog.events (visibility, event_id) where visibility is not null;
 
 -- The last sequence of every aggregate. Its row lock is what makes aggregate_seq gap-free: the
--- next appender of the same aggregate waits for this one to commit. '' stands for no org, so that
+-- next appender of the same aggregate waits for this one to commit. '' means no org, so that
 -- infrastructure aggregates are as unique as any org's.
 create table outlog.heads (
     org_key        text collate "C" not null,

@@ -1,14 +1,20 @@
--- Appending (E4, E5). Three functions, one inside the other's contract:
---   append_one    one event whose fields were checked already; two statements, as lean as it gets
---   append_batch  many of them at once, for the C library
---   append        the SQL door: named arguments, every check, then append_one
+-- Appending (E4, E5). Each function relies on the checks of the one that calls it:
+--   append        for SQL: named arguments, every check, then append_one
+--   append_one    one checked event in two statements
+--   append_batch  many checked events at once, for the C library
+-- The fields come from sql/schema/event.json. A migration that adds one drops these three and
+-- includes this file again (--<).
 
--- The head row is locked before the event takes its event_id, so within one aggregate event_id and
--- aggregate_seq rise together, and the next appender waits until this one has committed.
-create function outlog.append_one(org_id text, aggregate_type text, aggregate_id text, event_type text,
-        event_version integer, payload json, metadata json, id uuid, actor_type text, actor_id text,
-        request_id text, correlation_id text, causation_id uuid, idempotency_key text, app_id text,
-        env_id text, visibility text, expected_seq bigint,
+-- append_one: stores one event whose fields are checked.
+-- Parameters: the event's columns; expected_seq: the aggregate's last number, null for any.
+-- Returns:    the numbers and the time that the event got.
+-- Errors:     sequence_conflict; unique_violation where the id is taken.
+-- Locks:      the aggregate's row of outlog.heads until the transaction ends. It is locked before
+--             the event takes its event_id, so within one aggregate event_id and aggregate_seq rise
+--             together, and the next appender waits until this one has committed.
+create or replace function outlog.append_one(
+        --= event given: {name} {type},
+        expected_seq bigint,
         out event_id bigint, out aggregate_seq bigint, out occurred_at timestamptz)
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
@@ -19,16 +25,16 @@ begin
     if expected_seq <> aggregate_seq - 1 then
         perform outlog.refuse_sequence(aggregate_type, aggregate_id, expected_seq, aggregate_seq - 1, 0);
     end if;
-    insert into outlog.events as e (id, causation_id, org_id, aggregate_type, aggregate_id, aggregate_seq,
-            event_type, event_version, actor_type, actor_id, request_id, correlation_id, idempotency_key,
-            app_id, env_id, visibility, metadata, payload)
-    values (id, causation_id, org_id, aggregate_type, aggregate_id, aggregate_seq,
-            event_type, event_version, actor_type, actor_id, request_id, correlation_id, idempotency_key,
-            app_id, env_id, visibility, metadata, payload)
+    insert into outlog.events as e (
+        --=, event inserted: {name}
+        )
+    values (
+        --=, event inserted: {name}
+        )
     returning e.event_id, e.occurred_at into event_id, occurred_at;
 end $$;
 
-create function outlog.refuse_sequence(aggregate_type text, aggregate_id text, expected bigint,
+create or replace function outlog.refuse_sequence(aggregate_type text, aggregate_id text, expected bigint,
         actual bigint, index integer) returns void language plpgsql
     set search_path = pg_catalog, pg_temp as $$
 begin
@@ -37,15 +43,20 @@ begin
         json_build_object('expected', expected, 'actual', actual, 'index', index));
 end $$;
 
--- head_* has one entry for each aggregate of the batch, in key order (so two batches cannot
--- deadlock), with the number of events it gets. Event n belongs to head number head[n] and is the
--- nth[n]-th of it. An array that would hold only nulls is null itself.
-create function outlog.append_batch(
+-- append_batch: stores many checked events.
+-- Parameters: head_*: one entry per aggregate of the batch, in key order (so two batches cannot
+--             deadlock), with the number of events it gets. Event n belongs to head number head[n]
+--             and is its nth[n]-th. An array that would hold only nulls is null itself.
+--             wait_ms: how long it waits for a lock, null for as long as the session does.
+-- Returns:    one row per event, in the order of the arrays.
+-- Errors:     sequence_conflict with the index of the event.
+-- Locks:      the rows of outlog.heads of all its aggregates until the transaction ends.
+create or replace function outlog.append_batch(
         head_org_key text[], head_aggregate_type text[], head_aggregate_id text[], head_count bigint[],
-        head integer[], nth bigint[], org_id text[], aggregate_type text[], aggregate_id text[],
-        event_type text[], event_version integer[], payload text[], metadata text[], id uuid[],
-        actor_type text[], actor_id text[], request_id text[], correlation_id text[],
-        causation_id uuid[], idempotency_key text[], app_id text[], env_id text[], visibility text[],
+        head integer[], nth bigint[],
+        --= event given: {name} {type}[],
+        --=| payload: payload text[],
+        --=| metadata: metadata text[],
         expected_seq bigint[], wait_ms integer)
     returns table (event_id bigint, aggregate_seq bigint, occurred_at timestamptz)
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -71,33 +82,20 @@ begin
     end if;
 
     return query
-    insert into outlog.events as e (id, causation_id, org_id, aggregate_type, aggregate_id, aggregate_seq,
-            event_type, event_version, actor_type, actor_id, request_id, correlation_id, idempotency_key,
-            app_id, env_id, visibility, metadata, payload)
-    select u.id, u.causation_id, u.org_id, u.aggregate_type, u.aggregate_id,
-           lasts[u.head] - head_count[u.head] + u.nth,
-           u.event_type, u.event_version, u.actor_type, u.actor_id, u.request_id, u.correlation_id,
-           u.idempotency_key, u.app_id, u.env_id, u.visibility, u.metadata::json,
-           u.payload::json
-      from (select unnest(append_batch.head) as head, unnest(append_batch.nth) as nth,
-                   unnest(append_batch.org_id) as org_id,
-                   unnest(append_batch.aggregate_type) as aggregate_type,
-                   unnest(append_batch.aggregate_id) as aggregate_id,
-                   unnest(append_batch.event_type) as event_type,
-                   unnest(append_batch.event_version) as event_version,
-                   unnest(append_batch.payload) as payload, unnest(append_batch.metadata) as metadata,
-                   unnest(append_batch.id) as id, unnest(append_batch.actor_type) as actor_type,
-                   unnest(append_batch.actor_id) as actor_id, unnest(append_batch.request_id) as request_id,
-                   unnest(append_batch.correlation_id) as correlation_id,
-                   unnest(append_batch.causation_id) as causation_id,
-                   unnest(append_batch.idempotency_key) as idempotency_key,
-                   unnest(append_batch.app_id) as app_id, unnest(append_batch.env_id) as env_id,
-                   unnest(append_batch.visibility) as visibility) u
+    insert into outlog.events as e (
+        --=, event inserted: {name}
+        )
+    select
+        --=, event inserted: u.{name}{cast}
+        --=| aggregate_seq: lasts[u.head] - head_count[u.head] + u.nth
+      from (select
+                --= event given: unnest(append_batch.{name}) as {name},
+                unnest(append_batch.head) as head, unnest(append_batch.nth) as nth) u
     returning e.event_id, e.aggregate_seq::bigint, e.occurred_at;
 end $$;
 
 -- Refuses the first event of a batch that expected another sequence of its aggregate.
-create function outlog.refuse_sequences(head_aggregate_type text[], head_aggregate_id text[], head_count bigint[],
+create or replace function outlog.refuse_sequences(head_aggregate_type text[], head_aggregate_id text[], head_count bigint[],
         lasts bigint[], head integer[], nth bigint[], expected_seq bigint[])
     returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -115,26 +113,33 @@ begin
 end $$;
 
 -- Locks an aggregate's head without moving it, so that repeats of one id come one after another.
-create function outlog.lock_head(org_key text, aggregate_type text, aggregate_id text) returns void
+create or replace function outlog.lock_head(org_key text, aggregate_type text, aggregate_id text) returns void
     language sql security definer set search_path = pg_catalog, pg_temp as $$
     insert into outlog.heads as h values (org_key, aggregate_type, aggregate_id, 0)
     on conflict on constraint heads_pkey do update set aggregate_seq = h.aggregate_seq
 $$;
 
--- Names the first field that breaks a limit (E16); called only when one does.
-create function outlog.refuse_field(field text, value text, most integer, required boolean)
+-- Raises invalid_field with this text, whose first word is the name of the field.
+create or replace function outlog.refuse_with(refusal text) returns void language plpgsql
+    set search_path = pg_catalog, pg_temp as $$
+begin
+    perform outlog.fail('invalid_field', refusal, json_build_object('pointer', '/' || split_part(refusal, ' ', 1)));
+end $$;
+
+-- Refuses a text that breaks a limit (E16), for the commands of runs.
+create or replace function outlog.refuse_field(field text, value text, max_bytes integer, required boolean)
     returns void language plpgsql
     set search_path = pg_catalog, pg_temp as $$
 begin
     if value is null and required then
-        perform outlog.fail('invalid_field', field || ' is required', json_build_object('pointer', '/' || field));
-    elsif octet_length(value) not between 1 and most then
-        perform outlog.fail('invalid_field', format('%s must have 1 to %s bytes, it has %s', field, most,
-                            octet_length(value)), json_build_object('pointer', '/' || field));
+        perform outlog.refuse_with(field || ' is required');
+    elsif octet_length(value) not between 1 and max_bytes then
+        perform outlog.refuse_with(format('%s must have 1 to %s bytes, it has %s', field, max_bytes,
+                                                octet_length(value)));
     end if;
 end $$;
 
-create function outlog.refuse_unknown_type(org_id text, event_type text, payload json)
+create or replace function outlog.refuse_unknown_type(org_id text, event_type text, payload json)
     returns void language plpgsql stable
     set search_path = pg_catalog, pg_temp as $$
 declare
@@ -144,7 +149,8 @@ begin
     select * into known from outlog.event_types t where t.event_type = refuse_unknown_type.event_type;
     if not found then
         perform outlog.fail('unknown_event_type', format('org %s only takes registered event types, and %s is '
-            'not one; register it or correct the name', org_id, event_type), json_build_object('pointer', '/event_type'));
+            'not one; register it or correct the name', org_id, event_type),
+            json_build_object('pointer', '/event_type'));
     end if;
     for member in select key, value as wanted from json_each_text(known.shape) loop
         if payload -> member.key is null then
@@ -161,7 +167,7 @@ begin
 end $$;
 
 -- The event with this id or event_id.
-create function outlog.find_event(reference text) returns outlog.events language plpgsql stable
+create or replace function outlog.find_event(reference text) returns outlog.events language plpgsql stable
     security definer set search_path = pg_catalog, pg_temp as $$
 declare
     found outlog.events;
@@ -174,29 +180,37 @@ begin
     return found;
 end $$;
 
-create function outlog.append(
-        org_id text default '', aggregate_type text default null, aggregate_id text default null,
-        event_type text default null, payload text default null, event_version integer default 1,
-        actor_type text default 'system', actor_id text default 'system', request_id text default null,
-        correlation_id text default null, causation_id anycompatible default null, idempotency_key text default null,
-        app_id text default null, env_id text default null, visibility text default null,
-        metadata text default null, expected_seq bigint default null, id anycompatible default null)
+-- append: appends one event; the function for SQL.
+-- Parameters: the fields of an event by name. A null counts as no argument at all, except for
+--             org_id, where null is an event of the infrastructure. causation_id is an id or an
+--             event_id, as uuid, number or text.
+-- Returns:    one row: event_id, id, aggregate_seq, occurred_at, correlation_id, and duplicate: the
+--             idempotency_key or the id was stored before.
+-- Errors:     org_required, invalid_field, too_large, invalid_json, secret_material,
+--             unknown_event_type, unknown_causation, sequence_conflict, id_conflict,
+--             idempotency_key_reuse, idempotency_in_progress; `pointer` names the field.
+-- Locks:      the aggregate's row of outlog.heads and the idempotency key, until the transaction
+--             ends.
+create or replace function outlog.append(
+        --=, event arguments: {name} {argument}
+        )
     returns setof outlog.append_result
-    -- jit: to the planner the checks of JSON look large enough to compile, which takes half a second
+    -- jit: the planner would compile the checks of JSON, which takes half a second
     language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 #variable_conflict use_column
 declare
-    cause_said text := append.causation_id::text;      -- an id or an event_id: uuid, number or text
-    own_id  text := lower(append.id::text);
-    result  outlog.append_result;
-    cause   outlog.events;
-    body    json;
-    extra   json;
-    first   outlog.events;
-    stored  text;
-    taken   record;
+    reference text := append.causation_id::text;      -- an id or an event_id: uuid, number or text
+    own_id    text := lower(append.id::text);
+    refusal   text;
+    result    outlog.append_result;
+    cause     outlog.events;
+    body      json;
+    extra     json;
+    first     outlog.events;
+    stored    text;
+    taken     record;
 begin
-    -- A null says the same as no argument at all, but for org_id.
+    -- A null counts as no argument at all, except for org_id.
     append.event_version := coalesce(append.event_version, 1);
     append.actor_type := coalesce(append.actor_type, 'system');
     append.actor_id := coalesce(append.actor_id, 'system');
@@ -204,40 +218,19 @@ begin
         perform outlog.fail('org_required', 'org_id is missing; give one, or null for an infrastructure event',
                             json_build_object('pointer', '/org_id'));
     end if;
-    if not coalesce(octet_length(append.aggregate_type) between 1 and 50
-            and octet_length(append.aggregate_id) between 1 and 255
-            and octet_length(append.event_type) between 1 and 100
-            and octet_length(append.actor_id) between 1 and 100
-            and append.event_version >= 1
-            and append.actor_type in ('user', 'service_principal', 'system'), false)
-       or octet_length(append.org_id) > 100 or octet_length(append.request_id) not between 1 and 255
-       or octet_length(append.correlation_id) not between 1 and 255
-       or octet_length(cause_said) not between 1 and 64
-       or octet_length(append.idempotency_key) not between 1 and 512
-       or octet_length(append.app_id) not between 1 and 100 or octet_length(append.env_id) not between 1 and 100
-       or octet_length(append.visibility) not between 1 and 100 or append.expected_seq < 0 then
-        perform outlog.refuse_field('org_id', append.org_id, 100, false);
-        perform outlog.refuse_field('aggregate_type', append.aggregate_type, 50, true);
-        perform outlog.refuse_field('aggregate_id', append.aggregate_id, 255, true);
-        perform outlog.refuse_field('event_type', append.event_type, 100, true);
-        perform outlog.refuse_field('actor_id', append.actor_id, 100, true);
-        perform outlog.refuse_field('request_id', append.request_id, 255, false);
-        perform outlog.refuse_field('correlation_id', append.correlation_id, 255, false);
-        perform outlog.refuse_field('causation_id', cause_said, 64, false);
-        perform outlog.refuse_field('idempotency_key', append.idempotency_key, 512, false);
-        perform outlog.refuse_field('app_id', append.app_id, 100, false);
-        perform outlog.refuse_field('env_id', append.env_id, 100, false);
-        perform outlog.refuse_field('visibility', append.visibility, 100, false);
-        if append.event_version < 1 then
-            perform outlog.fail('invalid_field', 'event_version must be 1 or more', json_build_object('pointer', '/event_version'));
-        elsif append.expected_seq < 0 then
-            perform outlog.fail('invalid_field', 'expected_seq must be 0 or more', json_build_object('pointer', '/expected_seq'));
-        end if;
-        perform outlog.fail('invalid_field', 'actor_type must be user, service_principal or system',
-                            json_build_object('pointer', '/actor_type'));
-    end if;
-    if own_id is not null and own_id !~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then
-        perform outlog.fail('invalid_field', 'id must be a UUID', json_build_object('pointer', '/id'));
+    refusal := case
+        --= event required: when append.{name} is null then '{name} is required'
+        --= event limited: when octet_length(append.{name}::text) not between 1 and {max} then
+        --=+     format('{name} must have 1 to {max} bytes, it has %s',
+        --=+            octet_length(append.{name}::text))
+        when append.event_version < 1 then 'event_version must be 1 or more'
+        when append.expected_seq < 0 then 'expected_seq must be 0 or more'
+        when append.actor_type not in ('user', 'service_principal', 'system') then
+            'actor_type must be user, service_principal or system'
+        when own_id !~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then 'id must be a UUID'
+    end;
+    if refusal is not null then
+        perform outlog.refuse_with(refusal);
     end if;
 
     body := outlog.checked_json(append.payload, 'payload');
@@ -255,12 +248,10 @@ begin
     if append.idempotency_key is not null then
         stored := outlog.idempotency_begin(append.org_id, append.actor_id, 'append', append.idempotency_key,
             ('{"events":[' || left(json_strip_nulls(json_build_object(
-                'aggregate_id', append.aggregate_id, 'aggregate_type', append.aggregate_type,
-                'app_id', append.app_id, 'causation_id', cause_said,
-                'correlation_id', append.correlation_id, 'env_id', append.env_id,
-                'event_type', append.event_type, 'event_version', append.event_version,
-                'expected_seq', append.expected_seq, 'id', own_id,
-                'visibility', append.visibility))::text, -1)
+                --=, event hashed: '{name}', append.{name}
+                --=| causation_id: 'causation_id', reference
+                --=| id: 'id', own_id
+                ))::text, -1)
              || ',"metadata":' || coalesce(append.metadata, 'null') || ',"payload":' || append.payload || '}]}')::json);
         if stored is not null then
             return query select (e ->> 'event_id')::bigint, (e ->> 'id')::uuid, (e ->> 'aggregate_seq')::bigint,
@@ -270,11 +261,12 @@ begin
         end if;
     end if;
 
-    if cause_said is not null then
-        cause := outlog.find_event(cause_said);
+    if reference is not null then
+        cause := outlog.find_event(reference);
         if cause.event_id is null or cause.org_id is distinct from append.org_id then
-            perform outlog.fail('unknown_causation', format('no event %s in this org; the cause must be stored first',
-                cause_said), json_build_object('pointer', '/causation_id'));
+            perform outlog.fail('unknown_causation',
+                format('no event %s in this org; the cause must be stored first', reference),
+                json_build_object('pointer', '/causation_id'));
         end if;
     end if;
     result.id := coalesce(own_id::uuid, outlog.uuid7());
@@ -290,8 +282,9 @@ begin
                 outlog.normal_json(first.payload)) is distinct from
                (append.org_id, append.aggregate_type, append.aggregate_id, append.event_type, append.event_version,
                 outlog.normal_json(body)) then
-                perform outlog.fail('id_conflict', format('id %s is taken by an event with other content; take a new id',
-                    own_id), json_build_object('pointer', '/id'));
+                perform outlog.fail('id_conflict',
+                    format('id %s is taken by an event with other content; take a new id', own_id),
+                    json_build_object('pointer', '/id'));
             end if;
             result := (first.event_id, first.id, first.aggregate_seq, first.occurred_at, first.correlation_id, true);
         end if;
@@ -300,16 +293,24 @@ begin
     if not result.duplicate then
         append.request_id := coalesce(append.request_id, outlog.uuid7()::text);
         if own_id is null then
-            taken := outlog.append_one(append.org_id, append.aggregate_type, append.aggregate_id, append.event_type,
-                append.event_version, body, extra, result.id, append.actor_type, append.actor_id,
-                append.request_id, result.correlation_id, cause.id, append.idempotency_key, append.app_id,
-                append.env_id, append.visibility, append.expected_seq);
+            taken := outlog.append_one(
+                    --= event given: {name} => append.{name},
+                    --=| payload: payload => body,
+                    --=| metadata: metadata => extra,
+                    --=| id: id => result.id,
+                    --=| correlation_id: correlation_id => result.correlation_id,
+                    --=| causation_id: causation_id => cause.id,
+                    expected_seq => append.expected_seq);
         else
             begin               -- a subtransaction, only for an id that another may have taken meanwhile
-                taken := outlog.append_one(append.org_id, append.aggregate_type, append.aggregate_id, append.event_type,
-                    append.event_version, body, extra, result.id, append.actor_type, append.actor_id,
-                    append.request_id, result.correlation_id, cause.id, append.idempotency_key, append.app_id,
-                    append.env_id, append.visibility, append.expected_seq);
+                taken := outlog.append_one(
+                    --= event given: {name} => append.{name},
+                    --=| payload: payload => body,
+                    --=| metadata: metadata => extra,
+                    --=| id: id => result.id,
+                    --=| correlation_id: correlation_id => result.correlation_id,
+                    --=| causation_id: causation_id => cause.id,
+                    expected_seq => append.expected_seq);
             exception when unique_violation then
                 perform outlog.fail('id_conflict', format('id %s is taken by another event; take a new id', result.id),
                                     json_build_object('pointer', '/id'));
@@ -322,13 +323,29 @@ begin
     if append.idempotency_key is not null then
         perform outlog.idempotency_end(append.org_id, append.actor_id, 'append', append.idempotency_key,
             json_build_object('events', json_build_array(json_build_object('event_id', result.event_id,
-                'id', result.id, 'aggregate_seq', result.aggregate_seq, 'occurred_at', outlog.rfc3339(result.occurred_at),
-                'correlation_id', result.correlation_id, 'duplicate', result.duplicate)),
+                'id', result.id, 'aggregate_seq', result.aggregate_seq,
+                'occurred_at', outlog.rfc3339(result.occurred_at), 'correlation_id', result.correlation_id,
+                'duplicate', result.duplicate)),
                 'messages', json_build_array())::text);
     end if;
     return next result;
 end $$;
 
--- Times as every door writes them: UTC, microseconds.
-create function outlog.rfc3339(at timestamptz) returns text language sql stable
+-- Times as every interface writes them: UTC, microseconds.
+create or replace function outlog.rfc3339(at timestamptz) returns text language sql stable
     return to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
+
+-- The rights of functions that were made again; where they are new, the roles come next.
+do $$
+begin
+    revoke all on function outlog.append, outlog.append_one, outlog.append_batch from public;
+    if exists (select from pg_roles where rolname = 'outlog_append') then
+        grant execute on function outlog.append, outlog.append_one, outlog.append_batch to outlog_append;
+    end if;
+    if exists (select from pg_roles where rolname = 'outlog_relay') then
+        grant execute on function outlog.append_one, outlog.append_batch to outlog_relay;
+    end if;
+    if exists (select from pg_roles where rolname = 'outlog_admin') then
+        grant execute on function outlog.append, outlog.append_one, outlog.append_batch to outlog_admin;
+    end if;
+end $$;

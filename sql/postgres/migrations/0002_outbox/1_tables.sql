@@ -1,7 +1,7 @@
 -- The outbox: immutable messages in lanes, and what the relay knows about them.
 --
--- A message on the plain path has no state of its own: it is above the lane's head (PENDING), in its
--- claim (CLAIMED), or below (PUBLISHED). Only what did not go well gets a row in `parked`.
+-- A message on the plain path has no state of its own: it is above the lane's head (PENDING), in
+-- its claim (CLAIMED), or below (PUBLISHED). Only a message that failed gets a row in `parked`.
 
 create table outlog.destinations (
     name       text        primary key,
@@ -9,7 +9,7 @@ create table outlog.destinations (
     guarantee  text        not null default 'at_least_once',
     paused     boolean     not null default false,
     on_dead    text        not null default 'skip',
-    is_alert   boolean     not null default false, -- dead letters are told here
+    is_alert   boolean     not null default false, -- dead letters are reported here
     updated_at timestamptz not null default now(),
     constraint destinations_name_length check (octet_length(name) between 1 and 100),
     constraint destinations_guarantee_is_known check (guarantee in ('at_least_once', 'at_most_once')),
@@ -28,7 +28,7 @@ create table outlog.routes (
     source         json    not null                -- as written in outlog.yaml
 );
 
--- What outlog.yaml says beside destinations and routes, one value a row: `types.SEND_EMAIL`,
+-- What outlog.yaml holds beside destinations and routes, one value per row: `types.SEND_EMAIL`,
 -- `relay.lease`, `alerts.to`, `retention.messages`.
 create table outlog.settings (
     key        text        primary key,
@@ -40,7 +40,7 @@ create table outlog.lane_plan (
     generation integer    primary key,
     first_lane smallint   not null,
     lane_count smallint   not null,
-    sequences  regclass[] not null,          -- one a lane; CACHE must stay 1
+    sequences  regclass[] not null,          -- one per lane; CACHE must stay 1
     is_current boolean    not null);
 create unique index lane_plan_has_one_current on outlog.lane_plan (is_current) where is_current;
 do $$ begin
@@ -51,46 +51,24 @@ end $$;
 insert into outlog.lane_plan
 select 1, 0, 8, array_agg(format('outlog.lane_%s_seq', i)::regclass order by i), true from generate_series(0, 7) i;
 
--- Limits stand in domains: a table's CHECK is parsed anew by every statement, a domain's is not, and most
--- statements insert one message.
-create domain outlog.message_name as text
-    constraint has_1_to_100_bytes check (octet_length(value) between 1 and 100);
-create domain outlog.message_key as text
-    constraint has_1_to_512_bytes check (octet_length(value) between 1 and 512);
+-- Limits are domains: PostgreSQL parses the CHECK of a table again in every statement, that of a
+-- domain once per session, and most statements insert one message. What other tables are looked up
+-- by has their collation: an index of another collation would not serve.
+--= message sizes: create domain outlog.message_{max} as text
+--=+     constraint has_1_to_{max}_bytes check (octet_length(value) between 1 and {max});
 create domain outlog.message_text as text
     constraint has_at_most_262144_bytes check (octet_length(value) <= 262144);
 create domain outlog.message_bytes as bytea
     constraint has_at_most_262144_bytes check (octet_length(value) <= 262144);
 create domain outlog.message_attempts as integer
     constraint is_positive check (value > 0);
-create domain outlog.message_media as text
-    constraint has_1_to_200_bytes check (octet_length(value) between 1 and 200);
-create domain outlog.message_time as timestamptz          -- one that every door can write: no infinity
+create domain outlog.message_time as timestamptz          -- one that every interface can write: no infinity
     constraint has_a_year_of_four_digits check (value >= '0001-01-01Z' and value < '10000-01-01Z');
 
 create table outlog.outbox (
-    lane            smallint    not null,
-    seq             bigint      not null,
-    event_id        uuid        not null default outlog.uuid7(),
-    created_at      timestamptz not null default clock_timestamp(),
-    available_at    outlog.message_time,
-    causation_id    uuid,
-    max_attempts    outlog.message_attempts,
-    at_most_once    boolean     not null default false,  -- copied in: a later change cannot change a crash
-    org_id          outlog.message_name,
-    destination     outlog.message_name not null,
-    event_type      outlog.message_name not null,
-    payload         outlog.message_text,
-    payload_bytes   outlog.message_bytes,
-    content_type    outlog.message_media not null default 'application/json',
-    headers         outlog.object,
-    metadata        outlog.object,
-    idempotency_key outlog.message_key,                  -- null: the event_id is the key, and needs no index
-    ordering_key    outlog.message_key,
-    partition_key   outlog.message_key,
-    correlation_id  outlog.text_255 not null,
-    aggregate_type  outlog.text_50,
-    aggregate_id    outlog.text_255,
+    lane smallint not null,
+    seq bigint not null,
+    --= message columns: {name} {column},{note}
     constraint outbox_pkey primary key (lane, seq),
     constraint outbox_has_one_payload check ((payload is null) <> (payload_bytes is null))
 ) with (fillfactor = 100);
@@ -108,7 +86,7 @@ create table outlog.outbox_keys (
     kept_at         timestamptz not null default now(),
     constraint outbox_keys_pkey primary key (org_key, destination, idempotency_key));
 
--- One row a lane, and the lane's only lock.
+-- One row per lane, and the lane's only lock.
 create table outlog.lanes (
     lane        smallint       primary key,
     first_lane  smallint       not null default 0,  -- of its generation: lanes below it are older
@@ -121,7 +99,7 @@ create table outlog.lanes (
     claim       int8multirange not null default '{}',  -- the open batch
     claim_no    bigint         not null default 0,
     claimed_at  timestamptz,
-    parked_gen  bigint         not null default 0   -- raised by everyone but the owner who changes parked rows
+    parked_gen  bigint         not null default 0   -- raised by every writer of parked rows but the owner
 ) with (fillfactor = 10, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0,
         autovacuum_vacuum_cost_delay = 0);
 insert into outlog.lanes (lane) select generate_series(0, 7);
@@ -152,7 +130,8 @@ create table outlog.parked (
         and (state = 'CLAIMED') = (lease_until is not null)),
     constraint parked_published_at_iff_published check ((state = 'PUBLISHED') = (published_at is not null)),
     constraint parked_held_only_dead check (not held or state = 'DEAD'),
-    constraint parked_counts check (attempts >= 0 and unsent between 0 and attempts and budget_from between 0 and attempts)
+    constraint parked_counts check (
+        attempts >= 0 and unsent between 0 and attempts and budget_from between 0 and attempts)
 ) with (fillfactor = 70, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0.02);
 create index parked_due on outlog.parked (lane, destination, available_at)
     where state = 'PENDING' and ordering_key is null;
@@ -210,7 +189,7 @@ create table outlog.breakers (
     constraint breakers_pkey primary key (run, destination),
     constraint breakers_state_is_known check (state in ('open', 'half_open'))) with (fillfactor = 50);
 
--- When a destination last took a message; relays tell it once a second.
+-- When a destination last took a message; relays write it once per second.
 create table outlog.successes (
     destination text        primary key,
     last_ok_at  timestamptz not null) with (fillfactor = 50);
@@ -232,8 +211,8 @@ create table outlog.effects (
     executed_at      timestamptz,
     attempts         integer     not null default 0,
     last_attempt_at  timestamptz,
-    hurried_at       timestamptz,                   -- a session's: somebody asked for it to be sent now
-    event_id         bigint      not null,          -- of its EFFECT_REQUESTED: effects are in this order, no clock's
+    hurried_at       timestamptz,                   -- a session's: an operator asked for it to be sent now
+    event_id         bigint      not null,          -- of its EFFECT_REQUESTED: the order of effects
     last_event_id    uuid        not null,          -- of its newest event: the cause of the next
     correlation_id   text        not null,
     created_at       timestamptz not null default now(),

@@ -73,6 +73,7 @@ begin
             raise unique_violation using message = format('idempotency key %s was used before', new.idempotency_key);
         end if;
     end if;
+    new.created_at := clock_timestamp();        -- also where the INSERT names another time
     new.correlation_id := coalesce(new.correlation_id, new.event_id::text);
     new.at_most_once := outlog.is_at_most_once(new.destination);
     new.lane := outlog.lane_first() + lane_index;

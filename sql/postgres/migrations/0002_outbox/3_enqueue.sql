@@ -1,15 +1,17 @@
--- Messages asked for by SQL, and messages that routes make of events.
+-- Messages that SQL enqueues, and messages that routes make of events.
 
 create type outlog.enqueue_result as (event_id uuid, duplicate boolean);
 
+-- enqueue: puts one message into the outbox; the function for SQL.
+-- Parameters: the fields of a message by name; payload or payload_bytes; available_at or delay.
+--             causation_id is an id or an event_id, as uuid, number or text.
+-- Returns:    one row: the message's event_id, and duplicate where its key was used before.
+-- Errors:     invalid_field, too_large, invalid_json, secret_material, unknown_causation,
+--             id_conflict; `pointer` names the field.
+-- Locks:      the idempotency key until the transaction ends. A repeat waits for the first.
 create function outlog.enqueue(
-        destination text, event_type text, payload text default null, payload_bytes bytea default null,
-        content_type text default 'application/json', org_id text default null,
-        idempotency_key text default null, ordering_key text default null, partition_key text default null,
-        headers text default null, metadata text default null, available_at timestamptz default null,
-        delay interval default null, max_attempts integer default null, correlation_id text default null,
-        causation_id anycompatible default null, aggregate_type text default null, aggregate_id text default null,
-        event_id uuid default null)
+        --=, message arguments: {name} {argument}
+        )
     returns setof outlog.enqueue_result
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -17,41 +19,30 @@ declare
     result outlog.enqueue_result;
     cause  outlog.events;
     due    timestamptz;
+    refusal text;
 begin
-    if (octet_length(enqueue.destination) between 1 and 100 and octet_length(enqueue.event_type) between 1 and 100
-            and coalesce(octet_length(enqueue.org_id) between 1 and 100, true)
-            and coalesce(octet_length(enqueue.idempotency_key) between 1 and 512, true)
-            and coalesce(octet_length(enqueue.ordering_key) between 1 and 512, true)
-            and coalesce(octet_length(enqueue.partition_key) between 1 and 512, true)
-            and coalesce(octet_length(enqueue.content_type) between 1 and 200, true)
-            and coalesce(octet_length(enqueue.correlation_id) between 1 and 255, true)
-            and coalesce(octet_length(enqueue.aggregate_type) between 1 and 50, true)
-            and coalesce(octet_length(enqueue.aggregate_id) between 1 and 255, true)) is not true then
-        perform outlog.refuse_field('destination', enqueue.destination, 100, true);
-        perform outlog.refuse_field('event_type', enqueue.event_type, 100, true);
-        perform outlog.refuse_field('org_id', enqueue.org_id, 100, false);
-        perform outlog.refuse_field('idempotency_key', enqueue.idempotency_key, 512, false);
-        perform outlog.refuse_field('ordering_key', enqueue.ordering_key, 512, false);
-        perform outlog.refuse_field('partition_key', enqueue.partition_key, 512, false);
-        perform outlog.refuse_field('content_type', enqueue.content_type, 200, false);
-        perform outlog.refuse_field('correlation_id', enqueue.correlation_id, 255, false);
-        perform outlog.refuse_field('aggregate_type', enqueue.aggregate_type, 50, false);
-        perform outlog.refuse_field('aggregate_id', enqueue.aggregate_id, 255, false);
+    refusal := case
+        --= message required: when enqueue.{name} is null then '{name} is required'
+        --= message texts: when octet_length(enqueue.{name}::text) not between 1 and {max} then
+        --=+     format('{name} must have 1 to {max} bytes, it has %s',
+        --=+            octet_length(enqueue.{name}::text))
+        when enqueue.max_attempts < 1 then 'max_attempts must be 1 or more'
+    end;
+    if refusal is not null then
+        perform outlog.refuse_with(refusal);
     end if;
     if (enqueue.payload is null) = (enqueue.payload_bytes is null) then
         perform outlog.fail('invalid_field', 'give payload or payload_bytes', json_build_object('pointer', '/payload'));
     end if;
     if coalesce(octet_length(enqueue.payload), octet_length(enqueue.payload_bytes)) > 262144 then
-        perform outlog.fail('too_large', 'payload is over the limit of 262144 bytes', json_build_object('pointer', '/payload'));
+        perform outlog.fail('too_large', 'payload is over the limit of 262144 bytes',
+                            json_build_object('pointer', '/payload'));
     end if;
     if enqueue.headers is not null then
-        perform outlog.checked_json(enqueue.headers, 'headers');
+        perform outlog.checked_json(enqueue.headers, 'headers');         -- that they are flat, the table checks
     end if;
     if enqueue.metadata is not null then
-        perform outlog.checked_json(enqueue.metadata, 'metadata');      -- for secrets the table looks itself
-    end if;
-    if enqueue.max_attempts < 1 then
-        perform outlog.fail('invalid_field', 'max_attempts must be 1 or more', json_build_object('pointer', '/max_attempts'));
+        perform outlog.checked_json(enqueue.metadata, 'metadata');      -- the table checks it for secrets
     end if;
     if enqueue.available_at is not null then
         due := enqueue.available_at;
@@ -62,7 +53,8 @@ begin
     end if;
     if due not between '0001-01-01Z' and '9999-12-31 23:59:59.999999Z' then
         perform outlog.fail('invalid_field', 'available_at, or the end of delay, must be a time of the years 1 to 9999',
-                            json_build_object('pointer', case when enqueue.available_at is null then '/delay' else '/available_at' end));
+                            json_build_object('pointer', case when enqueue.available_at is null then '/delay'
+                                                              else '/available_at' end));
     end if;
     if enqueue.causation_id is not null then
         cause := outlog.find_event(enqueue.causation_id::text);
@@ -81,27 +73,51 @@ begin
                 return;
             end if;
         end if;
-        insert into outlog.outbox as o (event_id, destination, event_type, payload, payload_bytes, content_type,
-                org_id, idempotency_key, ordering_key, partition_key, headers, metadata, available_at,
-                max_attempts, correlation_id, causation_id, aggregate_type, aggregate_id)
-        values (coalesce(enqueue.event_id, outlog.uuid7()), enqueue.destination, enqueue.event_type, enqueue.payload,
-                enqueue.payload_bytes, coalesce(enqueue.content_type, 'application/json'), enqueue.org_id, enqueue.idempotency_key,
-                enqueue.ordering_key, enqueue.partition_key, enqueue.headers::json, enqueue.metadata::json,
-                due, enqueue.max_attempts,
-                coalesce(enqueue.correlation_id, cause.correlation_id), cause.id, enqueue.aggregate_type, enqueue.aggregate_id)
+        insert into outlog.outbox as o (
+                --=, message given: {name}
+                )
+        values (
+                --=, message given: enqueue.{name}
+                --=| event_id: coalesce(enqueue.event_id, outlog.uuid7())
+                --=| available_at: due
+                --=| causation_id: cause.id
+                --=| content_type: coalesce(enqueue.content_type, 'application/json')
+                --=| headers: enqueue.headers::json
+                --=| metadata: enqueue.metadata::json
+                --=| correlation_id: coalesce(enqueue.correlation_id, cause.correlation_id)
+                )
         on conflict do nothing returning o.event_id into result.event_id;
         if found then
             result.duplicate := false;
             return next result;
             return;
         end if;
-        -- Somebody else inserted the key and committed meanwhile: look again.
+        -- Another transaction inserted the key and committed meanwhile: find it.
         if enqueue.idempotency_key is null then
             exit;
         end if;
     end loop;
-    perform outlog.fail('id_conflict', format('message id %s is taken', enqueue.event_id), json_build_object('pointer', '/event_id'));
+    perform outlog.fail('id_conflict', format('message id %s is taken', enqueue.event_id),
+                        json_build_object('pointer', '/event_id'));
 end $$;
+
+-- Headers are flat: a receiver cannot tell a nested value from a text that looks like JSON. Only a
+-- text with a second bracket can hold one. An import brings the rows of another store as they are.
+create function outlog.guard_headers() returns trigger language plpgsql
+    security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    header text;
+begin
+    select h.key into header from json_each(new.headers) h where json_typeof(h.value) in ('object', 'array') limit 1;
+    if found then
+        perform outlog.fail('invalid_field', format('header %s must be a string, a number or a boolean', header),
+                            json_build_object('pointer', '/headers/' || header));
+    end if;
+    return new;
+end $$;
+create trigger outbox_headers_are_flat before insert on outlog.outbox
+    for each row when (new.seq is null and new.headers::text ~ '[{[].*[{[]') execute function outlog.guard_headers();
+alter table outlog.outbox enable always trigger outbox_headers_are_flat;
 
 create function outlog.message_with_key(org_id text, destination text, idempotency_key text) returns uuid
     language sql stable security definer set search_path = pg_catalog, pg_temp as $$
@@ -131,12 +147,12 @@ begin atomic
       from json_each(condition) c;
 end;
 
--- Routes: evaluated once a statement, in the event's own transaction, whichever door it came through.
+-- Routes: evaluated once per statement, in the event's own transaction, for every interface.
 create function outlog.route_events() returns trigger language plpgsql
     security definer set search_path = pg_catalog, pg_temp as $$
 begin
     if pg_relation_size('outlog.routes') = 0 then
-        return null;                    -- not one page: without a query, as this follows every INSERT
+        return null;                    -- not one page: no query, as this runs after every INSERT
     end if;
     if not exists (select from outlog.routes) then
         return null;
@@ -152,13 +168,13 @@ begin
       from appended e
       join outlog.routes r on e.event_type like r.pattern
        and (r.is_audit or e.event_type not like 'outlog.%')
-       and (e.org_id is not null or r.is_audit or r.aggregate_type is not null    -- infrastructure: who names it
+       and (e.org_id is not null or r.is_audit or r.aggregate_type is not null    -- infrastructure: only where named
             or strpos(replace(r.pattern, E'\\%', ''), '%') = 0)
        and (r.org_id is null or r.org_id = e.org_id)
        and (r.aggregate_type is null or r.aggregate_type = e.aggregate_type)
        and (r.condition is null or outlog.condition_holds(r.condition, e.payload))
      order by e.event_id, r.destination, r.name
-    on conflict do nothing;             -- the key may have been used by a message that was asked for
+    on conflict do nothing;             -- a message of a caller may have used the key
     return null;
 end $$;
 create trigger events_are_routed after insert on outlog.events

@@ -1,46 +1,24 @@
--- The event log and what stands beside it, in the user's own database file.
+-- The event log and the tables beside it, in the user's own database file.
 -- Times are RFC 3339 text in UTC with microseconds, so they sort and read well.
 
 create table outlog_events (
-    event_id        integer primary key autoincrement,    -- the global order (E3), never used twice
-    id              text    not null,
-    occurred_at     text    not null,
-    org_id          text,                                  -- null: infrastructure
-    aggregate_type  text    not null,
-    aggregate_id    text    not null,
-    aggregate_seq   integer not null,                      -- 1, 2, 3 … per aggregate (E4)
-    event_type      text    not null,
-    event_version   integer not null default 1,
-    actor_type      text    not null,
-    actor_id        text    not null,
-    request_id      text    not null,
-    idempotency_key text,
-    correlation_id  text    not null,
-    causation_id    text,
-    app_id          text,
-    env_id          text,
-    visibility      text,
-    metadata        text,
-    payload         text    not null,
+    --= event columns: {name} {column},{note}
     constraint events_aggregate_seq_starts_at_1 check (aggregate_seq >= 1),
     constraint events_event_version_starts_at_1 check (event_version >= 1),
-    constraint events_actor_type_is_known              -- IN would build a b-tree of its own for every row
+    constraint events_actor_type_is_known      -- IN would build a b-tree for every row
         check (actor_type = 'user' or actor_type = 'service_principal' or actor_type = 'system'),
     constraint events_id_is_a_uuid check (length(cast(id as blob)) = 36),
-    constraint events_lengths check (
-        length(cast(event_type as blob))     between 1 and 100 and
-        length(cast(aggregate_type as blob)) between 1 and 50  and
-        length(cast(aggregate_id as blob))   between 1 and 255 and
-        length(cast(actor_id as blob))       between 1 and 100 and
-        length(cast(request_id as blob))     between 1 and 255 and
-        length(cast(correlation_id as blob)) between 1 and 255 and
-        (org_id is null or length(cast(org_id as blob)) between 1 and 100)),
+    constraint events_lengths check (                   -- a null passes
+        true
+        --= event texts: and length(cast({name} as blob)) between 1 and {max}
+    ),
     constraint events_payload_is_an_object check (
         (payload >= '{' and payload < '|') or substr(ltrim(payload, char(32, 9, 10, 13)), 1, 1) = '{')
 );
 
--- One index for every filter of E7, E8 and T3 (E15). coalesce: no org is as unique as any org. An aggregate's
--- begins with what differs: that is compared a dozen times an event. Each ends in event_id, being the rowid, by itself.
+-- One index for every filter of E7, E8 and T3 (E15). coalesce: no org is as unique as any org. The
+-- index of aggregates begins with the column that differs most: an append compares it a dozen
+-- times. event_id is the rowid, with which every index ends.
 create unique index outlog_events_id on outlog_events (id);
 create unique index outlog_events_aggregate
     on outlog_events (aggregate_id, aggregate_type, coalesce(org_id, ''), aggregate_seq);
@@ -60,12 +38,13 @@ end;
 create trigger outlog_events_no_delete before delete on outlog_events begin
     select raise(abort, 'read_only: DELETE of outlog_events: events are never changed or removed; append a correction that names the wrong one as its cause');
 end;
--- INSERT OR REPLACE would delete without firing the trigger above unless recursive_triggers is on. What a
--- trigger writes follows the conflict rule of the statement that fired it: this row goes in a second time
--- under OR REPLACE alone, whether there was anything to replace or not, and then the whole statement is undone.
--- OR ABORT, FAIL and ROLLBACK, where they are said aloud, fail here, each as it does: FAIL keeps the row, and no trigger
--- AFTER INSERT can tell it from the rest but by that. One BEFORE INSERT could, and makes every row twice: a tenth of
--- an append. Looking for a conflict would be three searches an event.
+-- INSERT OR REPLACE would delete without firing the trigger above unless recursive_triggers is on.
+-- A trigger's own INSERT follows the conflict rule of the statement that fired it. So the row below
+-- is inserted a second time under OR REPLACE alone, also where there was nothing to replace, and
+-- then the whole statement is undone. An explicit OR ABORT, FAIL or ROLLBACK fails here by its own
+-- rule: FAIL keeps the row, and a trigger AFTER INSERT cannot tell it from the others in another
+-- way. A trigger BEFORE INSERT could, but it makes every row twice, which costs a tenth of an
+-- append. To look for a conflict would be three searches per event.
 create table outlog_replaced (say_insert_without_or integer primary key);
 insert into outlog_replaced values (1);
 create trigger outlog_replaced_is_refused after insert on outlog_replaced
@@ -81,13 +60,13 @@ begin
     insert or ignore into outlog_replaced values (1);
 end;
 
--- The last number of each aggregate. There is one writer at a time, so the events themselves can tell it; where
--- there are more, in PostgreSQL, it is a table whose rows are the locks.
+-- The last number of each aggregate. SQLite has one writer at a time, so the events themselves show
+-- it; in PostgreSQL it is a table whose rows are the locks.
 create view outlog_heads as
 select coalesce(org_id, '') as org_key, aggregate_type, aggregate_id, max(aggregate_seq) as aggregate_seq
   from outlog_events group by aggregate_id, aggregate_type, coalesce(org_id, '');
 
--- How far an import came that is not finished: what is above it did not come from there.
+-- How far an unfinished import came: events above it did not come from the import.
 create table outlog_import (only integer primary key check (only = 1), event_id integer not null);
 
 create table outlog_consumers (

@@ -30,69 +30,53 @@ create table outlog_settings (
     updated_at text not null) without rowid;
 
 create table outlog_outbox (
-    seq             integer primary key autoincrement,   -- never used twice, also not after pruning
-    lane            integer not null default 0,
-    event_id        text    not null default (lower(
-                        substr(printf('%012x', cast((julianday('now') - 2440587.5) * 86400000 as integer)), 1, 8) || '-' ||
-                        substr(printf('%012x', cast((julianday('now') - 2440587.5) * 86400000 as integer)), 9, 4) || '-7' ||
-                        substr(hex(randomblob(2)), 2) || '-' || substr('89ab', 1 + abs(random() % 4), 1) ||
-                        substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))),
-    created_at      text    not null default (strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z'),
-    available_at    text,
-    causation_id    text,
-    max_attempts    integer,
-    at_most_once    integer,                             -- copied in by a trigger below
-    org_id          text,
-    destination     text    not null,
-    event_type      text    not null,
-    payload         text,
-    payload_bytes   blob,
-    content_type    text    not null default 'application/json',
-    headers         text,
-    metadata        text,
-    idempotency_key text,
-    ordering_key    text,
-    partition_key   text,
-    correlation_id  text,
-    aggregate_type  text,
-    aggregate_id    text,
+    lane integer not null default 0,
+    seq integer primary key autoincrement,       -- never used twice, also not after pruning
+    --= message columns: {name} {column},{note}
     constraint outbox_has_one_payload check ((payload is null) <> (payload_bytes is null)),
     constraint outbox_event_id_is_a_uuid check (length(cast(event_id as blob)) = 36 and event_id not glob '*[^0-9a-f-]*'
         and event_id glob '????????-????-????-????-????????????'),
     constraint outbox_place_is_given_out check (lane = 0 and seq > 0),
     constraint outbox_max_attempts_is_positive check (max_attempts is null or
         typeof(max_attempts) = 'integer' and max_attempts between 1 and 2147483647),
-    -- julianday() also takes the time of a day, a number of days, and 'now'; it rounds, past the last year
+    -- julianday() also takes a time of day, a number of days, and 'now'; it rounds up the last year
     constraint outbox_available_at_is_a_time check (available_at is null or case when typeof(available_at) = 'text'
         and available_at glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and available_at >= '0001'
-        then julianday(available_at) is not null or available_at glob '9999-12-31T23:59:59.999[0-9][0-9][0-9]Z' else 0 end),
+        then julianday(available_at) is not null or
+             available_at glob '9999-12-31T23:59:59.999[0-9][0-9][0-9]Z' else 0 end),
     constraint outbox_causation_id_is_a_uuid check (causation_id is null or length(cast(causation_id as blob)) = 36
         and causation_id not glob '*[^0-9a-f-]*' and causation_id glob '????????-????-????-????-????????????'),
     constraint outbox_headers_are_an_object check (headers is null or json_type(headers) = 'object'),
     constraint outbox_metadata_is_an_object check (metadata is null or json_type(metadata) = 'object'),
-    constraint outbox_lengths check (
-        length(cast(destination as blob)) between 1 and 100 and
-        length(cast(event_type as blob)) between 1 and 100 and
-        length(cast(content_type as blob)) between 1 and 200 and
-        (org_id is null or length(cast(org_id as blob)) between 1 and 100) and
-        (idempotency_key is null or length(cast(idempotency_key as blob)) between 1 and 512) and
-        (ordering_key is null or length(cast(ordering_key as blob)) between 1 and 512) and
-        (partition_key is null or length(cast(partition_key as blob)) between 1 and 512) and
-        (aggregate_type is null or length(cast(aggregate_type as blob)) between 1 and 50) and
-        (aggregate_id is null or length(cast(aggregate_id as blob)) between 1 and 255) and
-        length(cast(coalesce(payload, payload_bytes) as blob)) <= 262144),
-    -- A blob equals no text, and whoever reads C strings stops at a NUL: two names would look like one.
+    constraint outbox_lengths check (                   -- a null passes
+        length(cast(coalesce(payload, payload_bytes) as blob)) <= 262144
+        --= message texts: and length(cast({name} as blob)) between 1 and {max}
+        --=| correlation_id:
+    ),
+    -- A blob equals no text, and a C string ends at a NUL: two names would look like one.
     constraint outbox_names_are_text check (
-        typeof(max(destination, event_type, content_type, coalesce(org_id, ''), coalesce(idempotency_key, ''),
-                   coalesce(ordering_key, ''), coalesce(partition_key, ''), coalesce(aggregate_type, ''),
-                   coalesce(aggregate_id, ''))) = 'text' and
-        instr(destination || event_type || content_type || coalesce(org_id, '') || coalesce(idempotency_key, '') ||
-              coalesce(ordering_key, '') || coalesce(partition_key, '') || coalesce(aggregate_type, '') ||
-              coalesce(aggregate_id, ''), char(0)) = 0),
-    -- by itself: it may be filled in afterwards, and then only what names it is checked again
+        typeof(max(''
+        --= message texts: , coalesce({name}, '')
+        --=| correlation_id:
+        )) = 'text' and
+        instr(''
+        --= message texts: || coalesce({name}, '')
+        --=| correlation_id:
+        , char(0)) = 0),
+    -- by itself: it may be filled in later, and then SQLite checks only what names it again
     constraint outbox_correlation_id_is_text check (correlation_id is null or typeof(correlation_id) = 'text' and
         length(cast(correlation_id as blob)) between 1 and 255 and instr(correlation_id, char(0)) = 0)
 );
+-- Headers are flat: a receiver cannot tell a nested value from a text that looks like JSON. SQLite
+-- takes no names in such an error; outlog_enqueue() names the header. An import brings the rows of
+-- another store as they are, at_most_once among them.
+create trigger outlog_outbox_headers_are_flat before insert on outlog_outbox
+when new.at_most_once is null and new.headers glob '*[{[]*[{[]*' and json_valid(new.headers)
+begin
+    select raise(abort, 'invalid_field: a header must be a string, a number or a boolean')
+      from json_each(new.headers) where type in ('object', 'array');
+end;
+
 create unique index outlog_outbox_event_id on outlog_outbox (event_id);
 create unique index outlog_outbox_key on outlog_outbox (coalesce(org_id, ''), destination, idempotency_key)
     where idempotency_key is not null;
@@ -144,7 +128,8 @@ create table outlog_parked (
         and (state = 'CLAIMED') = (lease_until is not null)),
     constraint parked_published_at_iff_published check ((state = 'PUBLISHED') = (published_at is not null)),
     constraint parked_held_only_dead check (not held or state = 'DEAD'),
-    constraint parked_counts check (attempts >= 0 and unsent between 0 and attempts and budget_from between 0 and attempts));
+    constraint parked_counts check (
+        attempts >= 0 and unsent between 0 and attempts and budget_from between 0 and attempts));
 create index outlog_parked_due on outlog_parked (destination, available_at)
     where state = 'PENDING' and ordering_key is null;
 create index outlog_parked_open_keys on outlog_parked (destination, ordering_key, seq)

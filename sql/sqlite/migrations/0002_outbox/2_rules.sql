@@ -21,7 +21,7 @@ when old.at_most_once is not null
   or new.payload_bytes is not old.payload_bytes or new.headers is not old.headers
   or new.metadata is not old.metadata or new.idempotency_key is not old.idempotency_key
   or new.ordering_key is not old.ordering_key or new.partition_key is not old.partition_key
-  or new.created_at is not old.created_at or new.org_id is not old.org_id
+  or new.org_id is not old.org_id
 begin
     select raise(abort, 'read_only: UPDATE of outlog_outbox: messages are never changed; kill or requeue them');
 end;
@@ -56,7 +56,9 @@ create trigger outlog_outbox_fill after insert on outlog_outbox
 when new.at_most_once is null or new.correlation_id is null
 begin
     update outlog_outbox
-       set correlation_id = coalesce(correlation_id, event_id),
+       set created_at = case when new.at_most_once is null     -- an import brings its own
+                        then strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z' else created_at end,
+           correlation_id = coalesce(correlation_id, event_id),
            at_most_once = coalesce((select guarantee = 'at_most_once' from outlog_destinations
                                      where name = new.destination), 0)
      where seq = new.seq;
