@@ -174,7 +174,7 @@ static void read_retry(const struct ol_rows *rows, int column, struct ol_retry *
         *out = (struct ol_retry){0};
     const char *name = ol_json_string(&preset, &arena, NULL);
     struct ol_retry known;
-    if (name && out->kind == OL_RETRY_UNSAID && ol_retry_preset(name, &known)) {
+    if (name && out->kind == OL_RETRY_UNSET && ol_retry_preset(name, &known)) {
         if (out->max_attempts)
             known.max_attempts = out->max_attempts;
         *out = known;
