@@ -65,7 +65,7 @@ select o.lane, o.seq, o.destination, o.ordering_key, 'PENDING', 0, coalesce(o.av
   from outlog.outbox o where o.lane = :lane and o.seq = :seq
 
 -- name: parked_kill_begin(lane, seq, operator)
--- The first half of a kill: there is no way from PENDING to DEAD but through CLAIMED. No attempt is made.
+-- The first half of a kill: PENDING becomes DEAD through CLAIMED only. No attempt is made.
 update outlog.parked
    set state = 'CLAIMED', claimed_by = :operator, claimed_at = outlog.after(0), lease_until = outlog.after(0)
  where lane = :lane and seq = :seq and state = 'PENDING'

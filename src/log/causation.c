@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { TRACE_EVENTS_MAX = 10000 };
+enum { CAUSALITY_ROWS_MAX = 10000 };
 
 int ol_causation_find(struct ol_conn *conn, const char *text, struct ol_arena *arena,
                       struct ol_causation *out, bool *found, outlog_err *err)
@@ -53,7 +53,7 @@ int outlog_trace(outlog *log, const struct outlog_filter *filter, const char *co
 {
     struct outlog_filter wanted = filter ? *filter : (struct outlog_filter){0};
     wanted.correlation_id = correlation_id;
-    return outlog_read(log, &wanted, 0, TRACE_EVENTS_MAX, page, err);
+    return outlog_read(log, &wanted, 0, CAUSALITY_ROWS_MAX, page, err);
 }
 
 int outlog_causality(outlog *log, const char *id, enum outlog_direction direction,
@@ -68,7 +68,7 @@ int outlog_causality(outlog *log, const char *id, enum outlog_direction directio
     if (!ol_read_page_reset(page))
         return ol_no_memory(err);
     if (ol_store_query(log->conn, direction == OUTLOG_UP ? OL_Q_CAUSALITY_UP : OL_Q_CAUSALITY_DOWN,
-                       OL_PARAMS(ol_value_text(uuid), ol_value_int(TRACE_EVENTS_MAX)), &rows,
+                       OL_PARAMS(ol_value_text(uuid), ol_value_int(CAUSALITY_ROWS_MAX)), &rows,
                        err) < 0)
         return -1;
     int result = ol_read_page_fill(log, page, &rows, false, true, err);

@@ -84,12 +84,13 @@ b as (
 select ctid::text from u
 
 -- name: lane_advance_at(lane, epoch, parked_gen, claim_no, head, gaps, claim, lease_us, location) @postgres
--- The same by the location (ctid) where the last turn left the row. While another session keeps a transaction open,
--- every old version of a row stays in its index, and finding it by its key takes the longer the more
--- turns there were; its location does not. No row: it was moved; search by key.
+-- The same by the location (ctid) where the last turn left the row. While another session keeps a
+-- transaction open, every old version of a row stays in the index, so a search by key gets slower
+-- with each turn; a search by location does not. No row: the row was moved; search by key.
 with old as (
     select * from outlog.lanes
-     where ctid = :location::tid and lane = :lane::smallint and epoch = :epoch and parked_gen = :parked_gen and claim_no = :claim_no
+     where ctid = :location::tid and lane = :lane::smallint
+       and epoch = :epoch and parked_gen = :parked_gen and claim_no = :claim_no
        for no key update),
 u as (
     update outlog.lanes l
@@ -104,7 +105,7 @@ b as (
 select ctid::text from u
 
 -- name: lanes_invalidate()
--- Tells the owners of all lanes that destinations changed: what they read before is claimed by none of them.
+-- Tells the owners of all lanes that destinations changed: they claim nothing that they read before.
 -- Writes: lanes, in ascending order (rule 1).
 update outlog.lanes l set parked_gen = l.parked_gen + 1
   from (select o.lane from outlog.lanes o order by o.lane for update) all_lanes where l.lane = all_lanes.lane
@@ -133,8 +134,8 @@ select o.seq
  order by o.seq
 
 -- name: outbox_read_lanes(lanes, limit literal) @postgres
--- The same of several lanes (a JSON array of lane, head, gaps in ascending order) from one snapshot, each
--- up to the limit. The lane comes last.
+-- The same for several lanes (a JSON array of lane, head, gaps in ascending order) from one snapshot,
+-- each up to the limit. The lane is the last column.
 select o.seq
        --= message columns: , o.{name}
        , o.lane
@@ -193,8 +194,8 @@ update outlog.parked p
 returning p.seq
 
 -- name: parked_due(lane, capacity)
--- What is due and first of its key (rule 15), up to the capacity of each destination. Scans the keys of
--- these destinations only: a paused one may have many.
+-- What is due and first of its key (rule 15), up to the capacity of each destination. Scans the keys
+-- of these destinations only: a paused one may have many.
 with recursive targets as (
     select * from json_to_recordset(:capacity) as r(destination text, capacity integer)),
 keys as (                                             -- the lowest open message of each key, by a loose scan
@@ -270,9 +271,9 @@ on conflict do nothing
 
 -- name: attempts_add_plain(lane, run, rows)
 -- Successes without response or error: [[seq, attempt, status, started_us, duration_ms], …]. Most
--- attempts are such, and parsing objects costs as much as storing the rows, so they come as numbers.
--- The caller holds the lane's row, so where their range has no attempts yet none can appear. That saves
--- a lookup per row, a third of the work.
+-- attempts are such, and parsing objects costs as much as storing the rows, so they are numbers.
+-- The caller holds the lane's row, so where their range has no attempts yet none can appear. That
+-- saves a lookup per row, a third of the work.
 with r as materialized (select translate(:rows, '[]', '{}')::bigint[] as a),
 v as materialized (
     select :lane::smallint as lane, a[i][1] as seq, a[i][2]::integer as attempt,

@@ -162,8 +162,8 @@ select o.event_id, o.seq
  order by o.seq limit :limit
 
 -- name: count_parked(limit literal)
--- What left the plain path and is not done, by destination and state; the oldest of each. Of a state at most so
--- many are looked at, and whether these were all is said last.
+-- Parked messages by destination and state, with the oldest of each. At most `limit` of a state are
+-- counted; the last column says whether there are more.
 select g.destination, g.state, g.number, g.retrying,
        (select min(o.created_at) from unnest(g.lanes, g.oldest) w(lane, seq)
          join outlog.outbox o on o.lane = w.lane and o.seq = w.seq),

@@ -102,7 +102,8 @@ select w.event_id, w.seq from (
 select g.destination, g.state, g.number, g.retrying,
        (select created_at from outlog_outbox where seq = g.oldest), g.held,
        sum(g.number) over (partition by g.state) >= :limit
-  from (select destination, state, count(*) as number, sum(attempts > 0) as retrying, min(seq) as oldest, sum(held) as held
+  from (select destination, state, count(*) as number, sum(attempts > 0) as retrying,
+               min(seq) as oldest, sum(held) as held
           from (select * from (select * from outlog_parked where state = 'PENDING' order by seq limit :limit)
                 union all
                 select * from (select * from outlog_parked where state = 'CLAIMED' order by seq limit :limit)

@@ -39,10 +39,10 @@ static enum ol_handler_result run_command(struct ol_request *request, outlog_tx 
     return OL_HANDLER_ANSWERED;
 }
 
-typedef int run_reader(outlog *log, const char *run_id, const char *org_id, struct ol_buf *out,
-                       outlog_err *err);
+typedef int run_resource_reader(outlog *log, const char *run_id, const char *org_id,
+                                struct ol_buf *out, outlog_err *err);
 
-static enum ol_handler_result answer_json(struct ol_request *request, run_reader *reader)
+static enum ol_handler_result answer_json(struct ol_request *request, run_resource_reader *reader)
 {
     outlog_err err;
     struct ol_buf *out = ol_request_reply(request, 200);

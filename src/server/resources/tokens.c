@@ -5,21 +5,21 @@
 
 #include <stdlib.h>
 
-struct token_listing {
+struct token_reply {
     struct ol_buf *out;
     size_t count;
 };
 
 static void on_token(void *user, const struct ol_token *token)
 {
-    struct token_listing *listing = user;
+    struct token_reply *listing = user;
     ol_buf_text(listing->out, listing->count++ ? "," : "");
     ol_token_json(token, NULL, listing->out);
 }
 
 static enum ol_handler_result list_tokens(struct ol_request *request)
 {
-    struct token_listing listing = {.out = ol_request_reply(request, 200)};
+    struct token_reply listing = {.out = ol_request_reply(request, 200)};
     outlog_err err;
 
     ol_buf_text(listing.out, "{\"tokens\":[");

@@ -95,7 +95,8 @@ begin
 end $$;
 
 -- Refuses the first event of a batch that expected another sequence of its aggregate.
-create or replace function outlog.refuse_sequences(head_aggregate_type text[], head_aggregate_id text[], head_count bigint[],
+create or replace function outlog.refuse_sequences(
+    head_aggregate_type text[], head_aggregate_id text[], head_count bigint[],
         lasts bigint[], head integer[], nth bigint[], expected_seq bigint[])
     returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare

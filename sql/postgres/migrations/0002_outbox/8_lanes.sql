@@ -4,7 +4,8 @@
 -- stay: their messages are delivered from there and can always be requeued. Locking the outbox
 -- waits for every writer that knows only the old lanes. So per key the messages of the new
 -- generation follow those of the old one: relays take a new lane only when the older lanes have
--- nothing left to claim, and a key waits while an older lane has an open message of it (older_keys, parked_due).
+-- nothing left to claim, and a key waits while an older lane has an open message of it
+-- (older_keys, parked_due).
 create function outlog.resize_lanes(lane_count integer) returns boolean
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
