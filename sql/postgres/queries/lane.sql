@@ -105,7 +105,7 @@ b as (
 select ctid::text from u
 
 -- name: lanes_invalidate()
--- Tells the owners of all lanes that destinations changed: they claim nothing that they read before.
+-- Tells the owners of all lanes that destinations changed: they claim nothing they read before.
 -- Writes: lanes, in ascending order (rule 1).
 update outlog.lanes l set parked_gen = l.parked_gen + 1
   from (select o.lane from outlog.lanes o order by o.lane for update) all_lanes where l.lane = all_lanes.lane
@@ -134,7 +134,7 @@ select o.seq
  order by o.seq
 
 -- name: outbox_read_lanes(lanes, limit literal) @postgres
--- The same for several lanes (a JSON array of lane, head, gaps in ascending order) from one snapshot,
+-- The same for several lanes (a JSON array of lane, head, gaps, ascending) from one snapshot,
 -- each up to the limit. The lane is the last column.
 select o.seq
        --= message columns: , o.{name}
@@ -194,7 +194,7 @@ update outlog.parked p
 returning p.seq
 
 -- name: parked_due(lane, capacity)
--- What is due and first of its key (rule 15), up to the capacity of each destination. Scans the keys
+-- What is due and first of its key (rule 15), up to the capacity of each destination. Scans keys
 -- of these destinations only: a paused one may have many.
 with recursive targets as (
     select * from json_to_recordset(:capacity) as r(destination text, capacity integer)),
