@@ -80,7 +80,7 @@ static void make_payload(char out[512], int64_t number)
         "{\"sku\":\"SKU-10041\",\"name\":\"Desk lamp, brass\",\"quantity\":1,\"cents\":8900},"
         "{\"sku\":\"SKU-20977\",\"name\":\"Notebook A5, dotted\",\"quantity\":3,\"cents\":1290}],"
         "\"shipping\":{\"method\":\"standard\",\"promised\":\"2026-01-09\",\"warehouse\":\"BER-2\"},"
-        "\"note\":\"leave at the door\"}",
+        "\"note\":\"leave at the interface\"}",
         (long long)number, (long long)(number % 100000), (long long)(number * 7 % 90000 + 1000));
 }
 

@@ -24,8 +24,11 @@ class Http:
 
     @contextlib.contextmanager
     def serving(self, url, *args):
-        with subprocess.Popen([self.build / "outlog", "serve", "--dev", "--no-relay", "--listen", "127.0.0.1:0",
-                               "--store", url, *args], stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            [self.build / "outlog", "serve", "--dev", "--no-relay", "--listen", "127.0.0.1:0", "--store", url, *args],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
             try:
                 yield int(re.search(r":(\d+)/", process.stdout.readline()).group(1)), process
             finally:
@@ -59,7 +62,9 @@ class Http:
                 single.append(self.append_library(kind, "each", CLIENTS if kind == "postgres" else 1, 1, ms))
                 batch.append(self.append_library(kind, "outlog", 1, 100, ms))
             yield self.bench.compared(f"{kind}: {name}, beside one transaction each", ours, single, RATIO_SINGLE_MIN)
-            yield self.bench.compared(f"{kind}: {name}, beside batches of 100 by the library", ours, batch, RATIO_BATCH_MIN)
+            yield self.bench.compared(
+                f"{kind}: {name}, beside batches of 100 by the library", ours, batch, RATIO_BATCH_MIN
+            )
 
     # --- pages
 
@@ -85,8 +90,12 @@ class Http:
         name = f"http, {FOLLOWERS} idle followers"
         for kind in self.kinds(name):
             with self.bench.store(kind) as url, self.serving(url) as (port, process):
-                with subprocess.Popen([self.build / "bench" / "bench_http_requests", "follow", str(port), str(FOLLOWERS)],
-                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
+                with subprocess.Popen(
+                    [self.build / "bench" / "bench_http_requests", "follow", str(port), str(FOLLOWERS)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                ) as client:
                     assert client.stdout.readline()
                     time.sleep(1)
                     with open(f"/proc/{process.pid}/status", encoding="ascii") as status:
@@ -100,13 +109,21 @@ class Http:
             with self.bench.store(kind) as url:
                 self.bench.run(self.build / "bench" / "bench_feed", "fill", url, 1000)
                 took = [self.time_to_ready(url) for _ in range(max(5, self.bench.args.rounds))]
-            yield {"name": f"{kind}: {name}", "unit": "ms", "value": statistics.median(took), "p99": max(took),
-                   "max": MAX_MS}
+            yield {
+                "name": f"{kind}: {name}",
+                "unit": "ms",
+                "value": statistics.median(took),
+                "p99": max(took),
+                "max": MAX_MS,
+            }
 
     def time_to_ready(self, url):
         begun = time.monotonic()
-        with subprocess.Popen([self.build / "outlog", "serve", "--dev", "--listen", "127.0.0.1:0", "--store", url],
-                              stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            [self.build / "outlog", "serve", "--dev", "--listen", "127.0.0.1:0", "--store", url],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
             port = int(re.search(r":(\d+)/", process.stdout.readline()).group(1))
             while True:
                 with contextlib.suppress(OSError):

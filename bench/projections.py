@@ -34,14 +34,21 @@ def rates(kind, url, outlog, fill, rounds):
     ours, by_hand = [], []
     for number in range(rounds):
         by_hand.append(EVENTS / hand(kind, url, f"by_hand_{number}"))
-        subprocess.run([outlog, "apply", "-f", "-", "--store", url], input=YAML, text=True, check=True,
-                       stdout=subprocess.DEVNULL)
-        done = subprocess.run([outlog, "projections", "run", "--until-idle", "--store", url], check=True,
-                              capture_output=True, text=True)
+        subprocess.run(
+            [outlog, "apply", "-f", "-", "--store", url], input=YAML, text=True, check=True, stdout=subprocess.DEVNULL
+        )
+        done = subprocess.run(
+            [outlog, "projections", "run", "--until-idle", "--store", url], check=True, capture_output=True, text=True
+        )
         seconds = float(re.search(r"in ([\d.]+) s", done.stderr).group(1))
         ours.append(EVENTS / seconds)
-        subprocess.run([outlog, "apply", "-f", "-", "--prune", "--store", url], input="destinations: {}", text=True,
-                       check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [outlog, "apply", "-f", "-", "--prune", "--store", url],
+            input="destinations: {}",
+            text=True,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         statement(kind, url, "drop table latest")
     return ours, by_hand
 
@@ -58,6 +65,7 @@ def hand(kind, url, table):
 def statement(kind, url, sql):
     if kind == "postgres":
         import psycopg2
+
         with contextlib.closing(psycopg2.connect(url)) as connection, connection, connection.cursor() as cursor:
             cursor.execute(sql)
         return

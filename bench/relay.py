@@ -26,7 +26,7 @@ PEERS = {
     "pgboss": ("pg-boss 10, batches of 1,000", 30, (200_000, 200_000)),
     "pgboss_wide": ("pg-boss 10, batches of 10,000", None, (200_000, 200_000)),
 }
-JOB_QUEUES = {"graphile": (), "pgboss": (1_000,), "pgboss_wide": (10_000,)}   # and the arguments of their drain
+JOB_QUEUES = {"graphile": (), "pgboss": (1_000,), "pgboss_wide": (10_000,)}  # and the arguments of their drain
 WAL_MAX, PINNED_MIN, FLAT_MIN, RESIDENT_MAX_MB = 5, 0.9, 0.8, 64
 P50_MAX_MS, P99_MAX_MS = 2, 10
 WEBHOOK_MIN, HANGING_MIN, SQLITE_MIN = 0.5, 0.9, 5
@@ -42,8 +42,17 @@ class Relay:
         self.resident = {}
 
     def steps(self):
-        return (self.drains, self.backlogs, self.pinned, self.memory, self.publish_latency, self.idle, self.webhooks,
-                self.sqlite, self.inserts)
+        return (
+            self.drains,
+            self.backlogs,
+            self.pinned,
+            self.memory,
+            self.publish_latency,
+            self.idle,
+            self.webhooks,
+            self.sqlite,
+            self.inserts,
+        )
 
     def wants(self, name):
         return self.bench.wants(f"relay {name}")
@@ -77,8 +86,11 @@ class Relay:
         name = "relay_round"
         self.server.drop(name)
         self.server.sql(f"create database {name} template {template} strategy file_copy")
-        self.server.sql("select pg_prewarm(c.oid::regclass) from pg_class c join pg_namespace n on n.oid = relnamespace "
-                        "where relkind in ('r', 'i') and nspname !~ '^pg_' and relpages > 0", database=name)
+        self.server.sql(
+            "select pg_prewarm(c.oid::regclass) from pg_class c join pg_namespace n on n.oid = relnamespace "
+            "where relkind in ('r', 'i') and nspname !~ '^pg_' and relpages > 0",
+            database=name,
+        )
         self.server.sql("checkpoint")
         yield self.server.url(name)
         self.server.drop(name)
@@ -128,8 +140,8 @@ class Relay:
         rates = {p: ([], []) for p in peers}
         wal = {p: [] for p in ["outlog", *peers]}
         for number in range(self.rounds):
-            for peer in peers:      # ours next to each of them: neither has the quieter minute
-                if peer.startswith("pgboss") and number == 2:      # twice is enough: it takes a minute
+            for peer in peers:  # ours next to each of them: neither has the quieter minute
+                if peer.startswith("pgboss") and number == 2:  # twice is enough: it takes a minute
                     continue
                 mine, bytes_mine = self.drain("outlog", count)
                 other, bytes_other = self.drain(peer, PEERS[peer][2][size])
@@ -139,12 +151,19 @@ class Relay:
                 wal[peer].append(bytes_other)
         for peer in peers:
             yield self.bench.compared(names[peer], *rates[peer], PEERS[peer][1])
-        yield {"name": "relay postgres: WAL a delivered message", "unit": "bytes",
-               "value": statistics.median(wal["outlog"]), "max": WAL_MAX}
+        yield {
+            "name": "relay postgres: WAL a delivered message",
+            "unit": "bytes",
+            "value": statistics.median(wal["outlog"]),
+            "max": WAL_MAX,
+        }
         for peer in peers:
             if peer not in ("copy", "pgboss_wide"):
-                yield {"name": f"relay postgres: WAL a message, {PEERS[peer][0]}", "unit": "bytes",
-                       "value": statistics.median(wal[peer])}
+                yield {
+                    "name": f"relay postgres: WAL a message, {PEERS[peer][0]}",
+                    "unit": "bytes",
+                    "value": statistics.median(wal[peer]),
+                }
 
     def backlogs(self):
         if not self.wants("postgres: backlog"):
@@ -155,12 +174,13 @@ class Relay:
             self.template("outlog", size)
         for number in range(self.rounds):
             for size in sizes:
-                if size == 5_000_000 and number == 2:      # twice is enough: to copy it takes minutes
+                if size == 5_000_000 and number == 2:  # twice is enough: to copy it takes minutes
                     continue
                 rates[size].append(self.drain("outlog", size)[0])
         for size in sizes[1:]:
-            yield self.bench.compared(f"relay postgres: backlog of {size:,}, beside one of 10,000", rates[size],
-                                      rates[sizes[0]], FLAT_MIN)
+            yield self.bench.compared(
+                f"relay postgres: backlog of {size:,}, beside one of 10,000", rates[size], rates[sizes[0]], FLAT_MIN
+            )
         if self.args.full:
             self.server.drop(self.template("outlog", sizes[-1]))
             del self.filled[f"relay_outlog_{sizes[-1]}"]
@@ -180,8 +200,13 @@ class Relay:
 
     def memory(self):
         if self.resident:
-            yield {"name": f"relay postgres: its memory, backlogs up to {max(self.resident):,}", "unit": "MB",
-                   "value": max(self.resident.values()), "by_size": self.resident, "max": RESIDENT_MAX_MB}
+            yield {
+                "name": f"relay postgres: its memory, backlogs up to {max(self.resident):,}",
+                "unit": "MB",
+                "value": max(self.resident.values()),
+                "by_size": self.resident,
+                "max": RESIDENT_MAX_MB,
+            }
 
     def publish_latency(self):
         for kind in ("postgres", "sqlite"):
@@ -193,14 +218,27 @@ class Relay:
                 rounds = []
                 for _ in range(3):
                     with self.bench.store(kind) as url:
-                        rounds.append(self.bench.run(self.programs / "bench_publish_latency", where, url,
-                                                     self.programs / "bench_timing_publisher.so", 1000, 4))
+                        rounds.append(
+                            self.bench.run(
+                                self.programs / "bench_publish_latency",
+                                where,
+                                url,
+                                self.programs / "bench_timing_publisher.so",
+                                1000,
+                                4,
+                            )
+                        )
                     print_progress(f"{name}: p50 {rounds[-1]['p50_ms']} ms at {rounds[-1]['per_second']}/s")
                 has_target = kind == "postgres" and where == "thread"
-                yield {"name": name, "unit": "ms", "value": statistics.median(r["p50_ms"] for r in rounds),
-                       "p99": statistics.median(r["p99_ms"] for r in rounds),
-                       "kept_pace": statistics.median(r["per_second"] for r in rounds),
-                       "max": P50_MAX_MS if has_target else None, "max_p99": P99_MAX_MS if has_target else None}
+                yield {
+                    "name": name,
+                    "unit": "ms",
+                    "value": statistics.median(r["p50_ms"] for r in rounds),
+                    "p99": statistics.median(r["p99_ms"] for r in rounds),
+                    "kept_pace": statistics.median(r["per_second"] for r in rounds),
+                    "max": P50_MAX_MS if has_target else None,
+                    "max_p99": P99_MAX_MS if has_target else None,
+                }
 
     def idle(self):
         for kind in ("postgres", "sqlite"):
@@ -208,12 +246,21 @@ class Relay:
                 continue
             with self.bench.store(kind) as url:
                 cpu = self.bench.backends() if kind == "postgres" else None
-                mine = self.bench.run(self.programs / "bench_publish_latency", "idle", url,
-                                      self.programs / "bench_timing_publisher.so", 1, 6)["cpu_percent"]
+                mine = self.bench.run(
+                    self.programs / "bench_publish_latency",
+                    "idle",
+                    url,
+                    self.programs / "bench_timing_publisher.so",
+                    1,
+                    6,
+                )["cpu_percent"]
                 yield {"name": f"relay {kind}: idle relay, its process", "unit": "% of a core", "value": mine}
                 if cpu:
-                    yield {"name": f"relay {kind}: idle relay, its server process", "unit": "% of a core",
-                           "value": cpu.percent()}
+                    yield {
+                        "name": f"relay {kind}: idle relay, its server process",
+                        "unit": "% of a core",
+                        "value": cpu.percent(),
+                    }
 
     # Webhooks.
 
@@ -221,9 +268,13 @@ class Relay:
         if not self.wants("postgres: webhooks") or not shutil.which("wrk"):
             return
         count = 100_000 if self.args.full else 20_000
-        receivers = {"an application (Node's http server)": (["node", str(ROOT / "bench" / "webhook_receiver.mjs")],
-                                                            WEBHOOK_MIN),
-                     "a bare loop in C": ([str(self.programs / "bench_webhook_receiver")], None)}
+        receivers = {
+            "an application (Node's http server)": (
+                ["node", str(ROOT / "bench" / "webhook_receiver.mjs")],
+                WEBHOOK_MIN,
+            ),
+            "a bare loop in C": ([str(self.programs / "bench_webhook_receiver")], None),
+        }
         for what, (command, minimum) in receivers.items():
             rates = {"outlog": [], "wrk": [], "ten": [], "hanging": []}
             with receiver(command) as port:
@@ -233,18 +284,29 @@ class Relay:
                     if minimum:
                         rates["ten"].append(self.post(port, count, ENDPOINTS, False))
                         rates["hanging"].append(self.post(port, count, ENDPOINTS, True))
-            yield self.bench.compared(f"relay postgres: webhooks to {what}, beside wrk", rates["outlog"],
-                                      rates["wrk"], minimum)
+            yield self.bench.compared(
+                f"relay postgres: webhooks to {what}, beside wrk", rates["outlog"], rates["wrk"], minimum
+            )
             if minimum:
-                yield self.bench.compared("relay postgres: webhooks, one of ten endpoints hangs, beside ten that do not",
-                                          rates["hanging"], rates["ten"], HANGING_MIN)
+                yield self.bench.compared(
+                    "relay postgres: webhooks, one of ten endpoints hangs, beside ten that do not",
+                    rates["hanging"],
+                    rates["ten"],
+                    HANGING_MIN,
+                )
 
     def wrk(self, port):
         script = self.bench.folder / "post.lua"
-        script.write_text('wrk.method = "POST"\nwrk.headers["content-type"] = "application/json"\n'
-                          'wrk.body = \'{"order_id":"ord_0000000001","note":"\' .. string.rep("x", 364) .. \'"}\'\n')
-        done = subprocess.run(["wrk", "-t1", f"-c{CONNECTIONS}", "-d3", "-s", str(script),
-                               f"http://127.0.0.1:{port}/hook"], capture_output=True, text=True, check=True)
+        script.write_text(
+            'wrk.method = "POST"\nwrk.headers["content-type"] = "application/json"\n'
+            'wrk.body = \'{"order_id":"ord_0000000001","note":"\' .. string.rep("x", 364) .. \'"}\'\n'
+        )
+        done = subprocess.run(
+            ["wrk", "-t1", f"-c{CONNECTIONS}", "-d3", "-s", str(script), f"http://127.0.0.1:{port}/hook"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         rate = float(done.stdout.split("Requests/sec:")[1].split()[0])
         if "Non-2xx" in done.stdout:
             sys.exit(f"bench: wrk: {done.stdout}")
@@ -257,14 +319,26 @@ class Relay:
             name = url.rsplit("/", 1)[1]
             for i in range(endpoints):
                 path = "hang" if hangs and i == 0 else "hook"
-                settings = {"type": "webhook", "url": f"http://127.0.0.1:{port}/{path}/{i}", "allow_private": True,
-                            "concurrency": CONNECTIONS}
-                self.server.sql("insert into outlog.destinations (name, settings) values (%s, %s)", f"hook{i}",
-                                json.dumps(settings), database=name)
+                settings = {
+                    "type": "webhook",
+                    "url": f"http://127.0.0.1:{port}/{path}/{i}",
+                    "allow_private": True,
+                    "concurrency": CONNECTIONS,
+                }
+                self.server.sql(
+                    "insert into outlog.destinations (name, settings) values (%s, %s)",
+                    f"hook{i}",
+                    json.dumps(settings),
+                    database=name,
+                )
             self.server.sql(
                 "insert into outlog.outbox (destination, event_type, payload) select 'hook' || i %% %s, "
-                "'order.created', format('{\"order_id\":\"ord_%%s\",\"note\":\"%%s\"}', lpad(i::text, 10, '0'), "
-                "repeat('x', 364)) from generate_series(1, %s) i", endpoints, count, database=name)
+                '\'order.created\', format(\'{"order_id":"ord_%%s","note":"%%s"}\', lpad(i::text, 10, \'0\'), '
+                "repeat('x', 364)) from generate_series(1, %s) i",
+                endpoints,
+                count,
+                database=name,
+            )
             self.server.sql("checkpoint")
             wanted = count - count // endpoints if hangs else count
             rate = self.bench.run(self.programs / "bench_drain", "outlog", url, 1, wanted)["per_second"]
@@ -286,8 +360,11 @@ class Relay:
             print_progress(f"filling {count:,} messages for {subject} on SQLite")
             with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
                 db.execute("pragma journal_mode = wal")
-                db.executescript("begin;" + (FILL / f"{subject}_sqlite.sql").read_text().replace(":count", str(count))
-                                 + "commit; pragma wal_checkpoint(truncate);")
+                db.executescript(
+                    "begin;"
+                    + (FILL / f"{subject}_sqlite.sql").read_text().replace(":count", str(count))
+                    + "commit; pragma wal_checkpoint(truncate);"
+                )
         rates = {"outlog": [], "rows": []}
         for _ in range(self.rounds):
             for subject in ("rows", "outlog"):
@@ -310,15 +387,22 @@ class Relay:
         if not self.wants("postgres: insert") or not pgbench.exists():
             return
         payload = '{"order_id":"ord_0000000001","note":"' + "x" * 364 + '"}'
-        bare = ("insert into bench_outbox (destination, event_type, payload, correlation_id) "
-                f"select 'bench', 'order.created', '{payload}', '' from generate_series(1, {{n}})")
-        plain = ("insert into outlog.outbox (destination, event_type, payload) "
-                 f"select 'bench', 'order.created', '{payload}' from generate_series(1, {{n}})")
+        bare = (
+            "insert into bench_outbox (destination, event_type, payload, correlation_id) "
+            f"select 'bench', 'order.created', '{payload}', '' from generate_series(1, {{n}})"
+        )
+        plain = (
+            "insert into outlog.outbox (destination, event_type, payload) "
+            f"select 'bench', 'order.created', '{payload}' from generate_series(1, {{n}})"
+        )
         call = f"select outlog.enqueue('bench', 'order.created', '{payload}') from generate_series(1, {{n}})"
         for what, sql in (("plain INSERT", plain), ("outlog.enqueue()", call)):
             for writers, batch in ((16, 1), (1, 100)):
-                name = (f"relay postgres: insert by {what}, single, {writers} writers" if batch == 1 else
-                        f"relay postgres: insert by {what}, {batch} a statement, {writers} writer")
+                name = (
+                    f"relay postgres: insert by {what}, single, {writers} writers"
+                    if batch == 1
+                    else f"relay postgres: insert by {what}, {batch} a statement, {writers} writer"
+                )
                 if not self.wants(name):
                     continue
                 rates = {"bare": [], "outlog": []}
@@ -336,19 +420,39 @@ class Relay:
         columns = self.server.sql(
             "select string_agg(format('alter %I type %s', attname, format_type(typbasetype, null)), ', ') "
             "from pg_attribute join pg_type t on t.oid = atttypid "
-            "where attrelid = 'outlog.outbox'::regclass and attnum > 0 and typtype = 'd'", database=database)[0][0]
-        self.server.sql("create table bench_outbox (like outlog.outbox including indexes); "
-                        f"alter table bench_outbox {columns}; "
-                        "create sequence bench_outbox_seq; "
-                        "alter table bench_outbox alter lane set default 0, alter seq set default nextval('bench_outbox_seq'), "
-                        "alter event_id set default gen_random_uuid(), alter created_at set default clock_timestamp(), "
-                        "alter at_most_once set default false, alter content_type set default 'application/json'",
-                        database=database)
+            "where attrelid = 'outlog.outbox'::regclass and attnum > 0 and typtype = 'd'",
+            database=database,
+        )[0][0]
+        self.server.sql(
+            "create table bench_outbox (like outlog.outbox including indexes); "
+            f"alter table bench_outbox {columns}; "
+            "create sequence bench_outbox_seq; "
+            "alter table bench_outbox alter lane set default 0, alter seq set default nextval('bench_outbox_seq'), "
+            "alter event_id set default gen_random_uuid(), alter created_at set default clock_timestamp(), "
+            "alter at_most_once set default false, alter content_type set default 'application/json'",
+            database=database,
+        )
 
     def pgbench(self, program, url, script, writers):
-        done = subprocess.run([str(program), "-n", "-M", "prepared", "-c", str(writers), "-j", "1", "-T",
-                               str(max(2, round(self.args.seconds))), "-f", str(script), url],
-                              capture_output=True, text=True)
+        done = subprocess.run(
+            [
+                str(program),
+                "-n",
+                "-M",
+                "prepared",
+                "-c",
+                str(writers),
+                "-j",
+                "1",
+                "-T",
+                str(max(2, round(self.args.seconds))),
+                "-f",
+                str(script),
+                url,
+            ],
+            capture_output=True,
+            text=True,
+        )
         if done.returncode != 0:
             sys.exit(f"bench: pgbench: {done.stderr}")
         return float(done.stdout.split("tps = ")[1].split()[0])

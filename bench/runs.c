@@ -50,7 +50,7 @@ static void run_command(outlog_tx *tx, const char *verb, const char *id, const c
 
 static const char *const output =
     "{\"output_result\":{\"order_id\":\"ord_0000000017\",\"total_cents\":12900,\"currency\":"
-    "\"EUR\",\"lines\":[{\"sku\":\"SKU-10041\",\"quantity\":1}],\"note\":\"leave at the door\"}}";
+    "\"EUR\",\"lines\":[{\"sku\":\"SKU-10041\",\"quantity\":1}],\"note\":\"leave at the interface\"}}";
 
 /* --- one per transaction --- */
 

@@ -52,7 +52,7 @@ def server_cpu(pid):
         with contextlib.suppress(OSError, ValueError):
             fields = path.read_text().rpartition(")")[2].split()
             if int(path.parent.name) == pid:
-                total += sum(map(int, fields[11:15]))       # including children that have been waited for
+                total += sum(map(int, fields[11:15]))  # including children that have been waited for
             elif int(fields[1]) == pid:
                 total += sum(map(int, fields[11:13]))
     return total / TICKS
@@ -89,7 +89,9 @@ class Scale:
             self.bench.run(self.programs / "bench_append", "outlog", url, 2, 100, 4000)
             count = self.sql(url, "select count(*) from outlog.events")[0][0]
             yield from self.cost("append, batches of 100, 2 writers", meter, count)
-            size = self.sql(url, "select pg_total_relation_size('outlog.events') + pg_total_relation_size('outlog.heads')")
+            size = self.sql(
+                url, "select pg_total_relation_size('outlog.events') + pg_total_relation_size('outlog.heads')"
+            )
             yield number("cost: append, table and indexes", size[0][0] / count, "bytes an event")
         with self.bench.store("postgres") as url:
             meter = Meter(self.server)
@@ -123,22 +125,33 @@ class Scale:
         yield number(f"cost: {what}, WAL", wal / count, "bytes an event")
 
     def fill(self, url, count, destination="bench", settings='{"type": "null"}'):
-        self.sql(url, "insert into outlog.destinations (name, settings) values (%s, %s) on conflict do nothing",
-                 destination, settings)
-        self.sql(url, "insert into outlog.outbox (destination, event_type, payload) select %s, 'order.created', "
-                      "format('{\"order_id\":\"ord_%%s\",\"note\":\"%%s\"}', lpad(i::text, 10, '0'), repeat('x', 364)) "
-                      "from generate_series(1, %s) i", destination, count)
+        self.sql(
+            url,
+            "insert into outlog.destinations (name, settings) values (%s, %s) on conflict do nothing",
+            destination,
+            settings,
+        )
+        self.sql(
+            url,
+            "insert into outlog.outbox (destination, event_type, payload) select %s, 'order.created', "
+            'format(\'{"order_id":"ord_%%s","note":"%%s"}\', lpad(i::text, 10, \'0\'), repeat(\'x\', 364)) '
+            "from generate_series(1, %s) i",
+            destination,
+            count,
+        )
 
     # Two relays beside one.
 
     def relays(self):
         """The relays own their lanes before the messages are committed, all at once."""
         with slow_receiver(0.02) as port:
-            slow = json.dumps({"type": "webhook", "url": f"http://127.0.0.1:{port}/", "allow_private": True,
-                               "concurrency": 8})
+            slow = json.dumps(
+                {"type": "webhook", "url": f"http://127.0.0.1:{port}/", "allow_private": True, "concurrency": 8}
+            )
             for name, count, settings, minimum in (
-                    ("out: two relays beside one, webhooks of 20 ms, 8 at a time a process", 1500, slow, 1.0),
-                    ("out: two relays beside one, to null", self.size(MESSAGES), '{"type": "null"}', 1.0)):
+                ("out: two relays beside one, webhooks of 20 ms, 8 at a time a process", 1500, slow, 1.0),
+                ("out: two relays beside one, to null", self.size(MESSAGES), '{"type": "null"}', 1.0),
+            ):
                 if not self.wants(name):
                     continue
                 rates = {1: [], 2: []}
@@ -149,17 +162,41 @@ class Scale:
 
     def drained(self, processes, count, settings):
         with self.bench.store("postgres") as url:
-            running = [subprocess.Popen([self.outlog, "relay", "--threads", "1", "--id", f"r{n}", "--poll", "5ms",
-                                         "--quiet", "--store", url], stderr=subprocess.DEVNULL)
-                       for n in range(processes)]
+            running = [
+                subprocess.Popen(
+                    [
+                        self.outlog,
+                        "relay",
+                        "--threads",
+                        "1",
+                        "--id",
+                        f"r{n}",
+                        "--poll",
+                        "5ms",
+                        "--quiet",
+                        "--store",
+                        url,
+                    ],
+                    stderr=subprocess.DEVNULL,
+                )
+                for n in range(processes)
+            ]
             try:
-                self.wait(url, "select count(distinct owner) = %s and count(owner) = 8 and max(n) = %s from (select owner, "
-                               "count(*) over (partition by owner) as n from outlog.lanes) l", processes, 8 // processes)
+                self.wait(
+                    url,
+                    "select count(distinct owner) = %s and count(owner) = 8 and max(n) = %s from (select owner, "
+                    "count(*) over (partition by owner) as n from outlog.lanes) l",
+                    processes,
+                    8 // processes,
+                )
                 self.fill(url, count, settings=settings)
                 begun = time.monotonic()
-                self.wait(url, "select not exists (select from outlog.lanes l where not isempty(claim) or head < (select "
-                               "coalesce(max(seq), 0) from outlog.outbox o where o.lane = l.lane)) and not exists (select "
-                               "from outlog.parked where state in ('PENDING', 'CLAIMED'))")
+                self.wait(
+                    url,
+                    "select not exists (select from outlog.lanes l where not isempty(claim) or head < (select "
+                    "coalesce(max(seq), 0) from outlog.outbox o where o.lane = l.lane)) and not exists (select "
+                    "from outlog.parked where state in ('PENDING', 'CLAIMED'))",
+                )
                 rate = count / (time.monotonic() - begun)
             finally:
                 for one in running:
@@ -198,8 +235,9 @@ class Scale:
                 subprocess.run([self.outlog, "relay", "--until-idle", "--quiet", "--store", url], check=True)
                 if is_pruning:
                     self.sql(url, "insert into outlog.settings (key, value) values ('retention.messages', '\"1s\"')")
-                relay = subprocess.Popen([self.outlog, "relay", "--threads", "2", "--quiet", "--store", url],
-                                         stderr=subprocess.DEVNULL)
+                relay = subprocess.Popen(
+                    [self.outlog, "relay", "--threads", "2", "--quiet", "--store", url], stderr=subprocess.DEVNULL
+                )
                 try:
                     if is_pruning:
                         self.wait(url, "select count(*) < %s from outlog.outbox", count)
@@ -211,7 +249,9 @@ class Scale:
                 finally:
                     relay.send_signal(signal.SIGTERM)
                     relay.wait()
-        yield self.bench.compared("scale retention: appends while old messages go, beside none going", pruned, kept, None)
+        yield self.bench.compared(
+            "scale retention: appends while old messages go, beside none going", pruned, kept, None
+        )
         yield number("retention: messages removed beside those appends", statistics.median(rates), "a second")
 
     def left(self, url):
@@ -221,6 +261,7 @@ class Scale:
 @contextlib.contextmanager
 def slow_receiver(seconds):
     """The port of a receiver that answers each POST after `seconds`."""
+
     async def serve(reader, writer):
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:

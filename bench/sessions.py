@@ -36,25 +36,41 @@ class Sessions:
             if not self.wants(f"{kind} idle sockets"):
                 continue
             with self.bench.store(kind) as url, self.served(url) as (port, pid), subprocess.Popen(
-                    [self.programs / "bench_session_messages", "hold", str(port), str(IDLE_SOCKETS)], text=True,
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE) as clients:
+                [self.programs / "bench_session_messages", "hold", str(port), str(IDLE_SOCKETS)],
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            ) as clients:
                 assert json.loads(clients.stdout.readline())["open"] == IDLE_SOCKETS
                 resident = resident_mb(pid)
                 clients.stdin.close()
-            yield {"name": f"sessions, {kind}: serve with {IDLE_SOCKETS:,} idle sockets, resident", "unit": "MB",
-                   "value": resident, "max": IDLE_MAX_MB}
+            yield {
+                "name": f"sessions, {kind}: serve with {IDLE_SOCKETS:,} idle sockets, resident",
+                "unit": "MB",
+                "value": resident,
+                "max": IDLE_MAX_MB,
+            }
 
     def messages(self):
         for kind in ("sqlite", "postgres"):
             if self.wants(f"{kind} messages"):
                 echo = self.compare(kind, SOCKETS, ["echo", "stored", "outlog"])
-                yield self.bench.compared(f"sessions, {kind}: messages accepted, beside an echo", echo["outlog"], echo["echo"],
-                                          MESSAGES_MIN)
-                yield self.bench.compared(f"sessions, {kind}: messages accepted, beside an echo that stores the row",
-                                          echo["outlog"], echo["stored"], None)
+                yield self.bench.compared(
+                    f"sessions, {kind}: messages accepted, beside an echo", echo["outlog"], echo["echo"], MESSAGES_MIN
+                )
+                yield self.bench.compared(
+                    f"sessions, {kind}: messages accepted, beside an echo that stores the row",
+                    echo["outlog"],
+                    echo["stored"],
+                    None,
+                )
                 echo = self.compare(kind, MANY_SOCKETS, ["echo", "outlog"])
-                yield self.bench.compared(f"sessions, {kind}: messages accepted, {MANY_SOCKETS:,} sockets, beside an echo",
-                                          echo["outlog"], echo["echo"], MESSAGES_MIN)
+                yield self.bench.compared(
+                    f"sessions, {kind}: messages accepted, {MANY_SOCKETS:,} sockets, beside an echo",
+                    echo["outlog"],
+                    echo["echo"],
+                    MESSAGES_MIN,
+                )
 
     def compare(self, kind, sockets, subjects):
         """The rates of each subject, measured in turns."""
@@ -74,8 +90,9 @@ class Sessions:
             with self.echo() as port:
                 rates["echo"].append(self.receive(port, f"fan {TOKENS}"))
             with self.bench.store("sqlite") as url, self.served(url, AGENT) as (port, _):
-                rates["outlog"].append(self.receive(port, json.dumps(
-                    {"type": "user_message", "requestId": "r-1", "text": "talk"})))
+                rates["outlog"].append(
+                    self.receive(port, json.dumps({"type": "user_message", "requestId": "r-1", "text": "talk"}))
+                )
         yield self.bench.compared(f"sessions: tokens to {LISTENERS} sockets", rates["outlog"], rates["echo"], None)
 
     # Servers and clients.
@@ -86,18 +103,23 @@ class Sessions:
             yield there[0] if name == "outlog" else there
 
     def send(self, port, sockets):
-        done = self.bench.run(self.programs / "bench_session_messages", "send", port, sockets, WINDOW, int(self.args.seconds * 1000))
+        done = self.bench.run(
+            self.programs / "bench_session_messages", "send", port, sockets, WINDOW, int(self.args.seconds * 1000)
+        )
         if done["errors"]:
             sys.exit(f"bench: {done}")
         return done["per_second"]
 
     def receive(self, port, text):
-        return self.bench.run(self.programs / "bench_session_messages", "receive", port, LISTENERS, TOKENS, text)["per_second"]
+        return self.bench.run(self.programs / "bench_session_messages", "receive", port, LISTENERS, TOKENS, text)[
+            "per_second"
+        ]
 
     @contextlib.contextmanager
     def echo(self, *store):
-        with subprocess.Popen([self.programs / "bench_echo_server", *store], text=True, stdin=subprocess.PIPE,
-                              stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(
+            [self.programs / "bench_echo_server", *store], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
             yield json.loads(process.stdout.readline())["port"]
             process.stdin.close()
 
@@ -105,13 +127,29 @@ class Sessions:
     def served(self, url, program=None):
         """`outlog serve`: its port and process. Its agent is a program, or a server that never answers."""
         with silent_agent() as mute, tempfile.TemporaryDirectory() as folder:
-            agent = {"type": "exec", "command": [sys.executable, "-c", program]} if program else {
-                "type": "http", "url": mute, "timeout": "1h"}
+            agent = (
+                {"type": "exec", "command": [sys.executable, "-c", program]}
+                if program
+                else {"type": "http", "url": mute, "timeout": "1h"}
+            )
             config = pathlib.Path(folder) / "outlog.json"
             config.write_text(json.dumps({"agents": {"helper": agent}}))
             process = subprocess.Popen(
-                [self.bench.build / "outlog", "serve", "--dev", "--no-relay", "--store", url, "--config", config,
-                 "--listen", "127.0.0.1:0"], text=True, stdout=subprocess.PIPE)
+                [
+                    self.bench.build / "outlog",
+                    "serve",
+                    "--dev",
+                    "--no-relay",
+                    "--store",
+                    url,
+                    "--config",
+                    config,
+                    "--listen",
+                    "127.0.0.1:0",
+                ],
+                text=True,
+                stdout=subprocess.PIPE,
+            )
             try:
                 line = ""
                 while "http://" not in line:
@@ -132,6 +170,7 @@ def silent_agent():
         with contextlib.suppress(OSError):
             while True:
                 accepted.append(listener.accept())
+
     threading.Thread(target=accept_requests, daemon=True).start()
     yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
     for one, _ in accepted:

@@ -10,11 +10,13 @@ const out = process.argv[2];
 // Whose work is in the bundle, as their licences ask.
 function credits() {
     const { dependencies } = JSON.parse(readFileSync(join(here, 'package.json')));
-    return Object.keys(dependencies).map((name) => {
-        const of = JSON.parse(readFileSync(join(here, 'node_modules', name, 'package.json')));
-        const author = typeof of.author === 'object' ? of.author.name : of.author;
-        return ` * ${name} ${of.version}, ${of.license}${author ? `, by ${author.replace(/ <.*/, '')}` : ''}`;
-    }).join('\n');
+    return Object.keys(dependencies)
+        .map((name) => {
+            const of = JSON.parse(readFileSync(join(here, 'node_modules', name, 'package.json')));
+            const author = typeof of.author === 'object' ? of.author.name : of.author;
+            return ` * ${name} ${of.version}, ${of.license}${author ? `, by ${author.replace(/ <.*/, '')}` : ''}`;
+        })
+        .join('\n');
 }
 
 await build({

@@ -37,8 +37,9 @@ def call(method, path):
     headers = {"content-type": "application/json"}
     if os.environ.get("OUTLOG_TOKEN"):
         headers["authorization"] = f"Bearer {os.environ['OUTLOG_TOKEN']}"
-    request = urllib.request.Request(f"{OPTIONS.outlog}{path}", method=method, headers=headers,
-                                     data=b"{}" if method == "POST" else None)
+    request = urllib.request.Request(
+        f"{OPTIONS.outlog}{path}", method=method, headers=headers, data=b"{}" if method == "POST" else None
+    )
     with urllib.request.urlopen(request, timeout=10) as answer:
         return json.load(answer)
 
@@ -64,11 +65,21 @@ def read_all(session, what):
 def history(session):
     """Each message with its answer: the page shows them after a reload, on any device."""
     events, effects = read_all(session, "events"), read_all(session, "effects")
-    answers = {one["checkpoint_id"]: one["effect_spec"]["content"] for one in effects if one["effect_type"] == "send_message"}
-    return {"turns": [{"requestId": one["payload"].get("requestId") or f"no-{one['aggregate_seq']}",
-                       "text": one["payload"].get("text"), "seq": one["aggregate_seq"],
-                       "answer": answers.get(f"{one['aggregate_id']}#{one['aggregate_seq']}")}
-                      for one in events if one["event_type"] == "user_message"]}
+    answers = {
+        one["checkpoint_id"]: one["effect_spec"]["content"] for one in effects if one["effect_type"] == "send_message"
+    }
+    return {
+        "turns": [
+            {
+                "requestId": one["payload"].get("requestId") or f"no-{one['aggregate_seq']}",
+                "text": one["payload"].get("text"),
+                "seq": one["aggregate_seq"],
+                "answer": answers.get(f"{one['aggregate_id']}#{one['aggregate_seq']}"),
+            }
+            for one in events
+            if one["event_type"] == "user_message"
+        ]
+    }
 
 
 class ChatHandler(http.server.BaseHTTPRequestHandler):

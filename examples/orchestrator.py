@@ -43,10 +43,21 @@ def do_step(step, order):
 
 def process(log, order_id):
     """A new order: the signal, its run, and its steps."""
-    signal_row = log.do("receive_signal", org_id=ORG, signal_type="order.placed", payload={"order_id": order_id},
-                     key=f"signal:{order_id}")
-    run = log.do("start_run", org_id=ORG, run_type="ORDER", orchestrator_version=VERSION,
-                 signal_id=signal_row["signal_id"], key=f"run:{order_id}")
+    signal_row = log.do(
+        "receive_signal",
+        org_id=ORG,
+        signal_type="order.placed",
+        payload={"order_id": order_id},
+        key=f"signal:{order_id}",
+    )
+    run = log.do(
+        "start_run",
+        org_id=ORG,
+        run_type="ORDER",
+        orchestrator_version=VERSION,
+        signal_id=signal_row["signal_id"],
+        key=f"run:{order_id}",
+    )
     run_steps(log, run["run_id"], {"order_id": order_id, "done": {}}, None)
 
 
@@ -77,9 +88,19 @@ def run_steps(log, run_id, state, open_step):
         maybe_die(f"{name}:started")
         result = do_step(name, state)
         if name == "SEND_RECEIPT":  # an effect: the relay delivers it, once
-            log.do("request_effect", run_id, step_id=step, effect_type="SEND_EMAIL", destination="mail",
-                   effect_spec={"to": ["customer@example.org"], "subject": f"Order {state['order_id']}",
-                                "body_text": "Thank you."}, idempotency_key=f"{run_id}:receipt")
+            log.do(
+                "request_effect",
+                run_id,
+                step_id=step,
+                effect_type="SEND_EMAIL",
+                destination="mail",
+                effect_spec={
+                    "to": ["customer@example.org"],
+                    "subject": f"Order {state['order_id']}",
+                    "body_text": "Thank you.",
+                },
+                idempotency_key=f"{run_id}:receipt",
+            )
         log.do("complete_step", step, output_result=result, key=f"{run_id}:{name}:complete")
         maybe_die(f"{name}:completed")
         state["done"][name] = result
@@ -97,9 +118,15 @@ def maybe_die(point):
 
 
 class Http:
-    PATHS = {"receive_signal": "signals", "start_run": "runs", "start_step": "runs/{}/steps",
-             "checkpoint_run": "runs/{}/checkpoint", "complete_run": "runs/{}/complete",
-             "request_effect": "runs/{}/effects", "complete_step": "steps/{}/complete"}
+    PATHS = {
+        "receive_signal": "signals",
+        "start_run": "runs",
+        "start_step": "runs/{}/steps",
+        "checkpoint_run": "runs/{}/checkpoint",
+        "complete_run": "runs/{}/complete",
+        "request_effect": "runs/{}/effects",
+        "complete_step": "steps/{}/complete",
+    }
 
     def __init__(self, base):
         self.base = base.rstrip("/")
@@ -139,8 +166,13 @@ class Sql:
     JSON = ("payload", "output_result", "checkpoint_data", "effect_spec")
 
     def do(self, verb, id=None, key=None, **body):
-        target = {"start_step": "run_id", "request_effect": "run_id", "checkpoint_run": "run_id",
-                  "complete_run": "run_id", "complete_step": "step_id"}.get(verb)
+        target = {
+            "start_step": "run_id",
+            "request_effect": "run_id",
+            "checkpoint_run": "run_id",
+            "complete_run": "run_id",
+            "complete_step": "step_id",
+        }.get(verb)
         if target:
             body[target] = id
         if key:
@@ -148,15 +180,25 @@ class Sql:
         return self.command("end_run" if verb == "complete_run" else verb, body)
 
     def resume(self, run_id):
-        rows = self.ask("""select checkpoint_data, event_id from {}run_checkpoints where run_id = %s
-                            order by checkpoint_index desc limit 1""", run_id)
+        rows = self.ask(
+            """select checkpoint_data, event_id from {}run_checkpoints where run_id = %s
+                            order by checkpoint_index desc limit 1""",
+            run_id,
+        )
         checkpoint = {"checkpoint_data": load(rows[0][0])} if rows else None
-        events = self.ask(f"""select event_type, payload from {{}}events where event_id > %s
+        events = self.ask(
+            f"""select event_type, payload from {{}}events where event_id > %s
                                and aggregate_type in ('RUN', 'STEP') and {self.run_id} = %s
-                             order by event_id""", rows[0][1] if rows else 0, run_id)
-        signal_id, = self.ask("select signal_id from {}runs where run_id = %s", run_id)[0]
-        return {"run": {"signal_id": signal_id}, "checkpoint": checkpoint,
-                "events": [{"event_type": kind, "payload": load(payload)} for kind, payload in events]}
+                             order by event_id""",
+            rows[0][1] if rows else 0,
+            run_id,
+        )
+        (signal_id,) = self.ask("select signal_id from {}runs where run_id = %s", run_id)[0]
+        return {
+            "run": {"signal_id": signal_id},
+            "checkpoint": checkpoint,
+            "events": [{"event_type": kind, "payload": load(payload)} for kind, payload in events],
+        }
 
     def signal(self, signal_id):
         return {"payload": load(self.ask("select payload from {}signals where signal_id = %s", signal_id)[0][0])}
@@ -169,7 +211,7 @@ class Sqlite(Sql):
     run_id = "json_extract(payload, '$.run_id')"
 
     def __init__(self, url):
-        self.db = sqlite3.connect(url[len("sqlite:"):], isolation_level=None, timeout=10)
+        self.db = sqlite3.connect(url[len("sqlite:") :], isolation_level=None, timeout=10)
         self.db.enable_load_extension(True)
         self.db.load_extension(os.environ.get("OUTLOG_EXTENSION", "/usr/local/lib/outlog/outlog"))
 
@@ -185,6 +227,7 @@ class Postgres(Sql):
 
     def __init__(self, url):
         import psycopg2
+
         self.db = psycopg2.connect(url)
         self.db.autocommit = True
 
@@ -196,7 +239,9 @@ class Postgres(Sql):
     def command(self, verb, body):
         values = [json.dumps(value) if name in self.JSON else value for name, value in body.items()]
         with self.db.cursor() as cursor:
-            cursor.execute(f"select to_json(o) from outlog.{verb}({', '.join(f'{name} => %s' for name in body)}) o", values)
+            cursor.execute(
+                f"select to_json(o) from outlog.{verb}({', '.join(f'{name} => %s' for name in body)}) o", values
+            )
             return cursor.fetchone()[0]
 
 

@@ -28,8 +28,14 @@ def place_order(order_id, total, in_stock=True):
     with db:  # commits at the end, rolls back on an exception
         db.execute("begin immediate")  # Python begins a transaction for an INSERT, but not for a SELECT
         db.execute("insert into orders values (?, ?)", (order_id, total))
-        done = append(org_id="acme", aggregate_type="order", aggregate_id=order_id,
-                      event_type="order.created", payload={"total": total}, expected_seq=0)
+        done = append(
+            org_id="acme",
+            aggregate_type="order",
+            aggregate_id=order_id,
+            event_type="order.created",
+            payload={"total": total},
+            expected_seq=0,
+        )
         if not in_stock:
             raise ValueError("out of stock")
     return done
@@ -41,8 +47,14 @@ try:
 except ValueError as error:
     print("order o-2:", error)
 try:
-    append(org_id="acme", aggregate_type="order", aggregate_id="o-1",
-           event_type="order.created", payload={}, expected_seq=0)
+    append(
+        org_id="acme",
+        aggregate_type="order",
+        aggregate_id="o-1",
+        event_type="order.created",
+        payload={},
+        expected_seq=0,
+    )
 except sqlite3.OperationalError as error:
     print("refused:", error)
 

@@ -108,8 +108,13 @@ class Shop:
         quick = {"policy": "exponential", "base": "500ms", "factor": 2, "max": "5s", "max_attempts": 4}
         for name, settings in {
             "billing": {"type": "webhook", "url": f"{at}/billing", "allow_private": True},
-            "partner-api": {"type": "webhook", "url": f"{at}/partner", "allow_private": True, "retry": quick,
-                            "breaker": {"failures": 1000}},
+            "partner-api": {
+                "type": "webhook",
+                "url": f"{at}/partner",
+                "allow_private": True,
+                "retry": quick,
+                "breaker": {"failures": 1000},
+            },
             "mail": {"type": "webhook", "url": f"{at}/mail", "allow_private": True},
         }.items():
             status, answer = self.api.call("PUT", f"/v1/destinations/{name}", settings)
@@ -125,19 +130,33 @@ class Shop:
         total = sum(GOODS[name] for name in basket)
         api = self.api
         order = f"o-{int(time.time() * 1000) % 10_000_000}"
-        signal_row = api.post("/v1/signals", org_id=ORG, signal_type="checkout",
-                              payload={"order_id": order, "basket": basket, "total": total})
+        signal_row = api.post(
+            "/v1/signals",
+            org_id=ORG,
+            signal_type="checkout",
+            payload={"order_id": order, "basket": basket, "total": total},
+        )
         cause = {"org_id": ORG, "correlation_id": signal_row["correlation_id"]}
-        api.post("/v1/events", **cause, actor={"type": "user", "id": f"u-{random.randint(1, 9)}"},
-                 events=[self.event(order, "order.created", {"basket": basket, "total": total})])
-        run = api.post("/v1/runs", org_id=ORG, signal_id=signal_row["signal_id"], run_type="process-order",
-                       orchestrator_version="shop 1")["run_id"]
+        api.post(
+            "/v1/events",
+            **cause,
+            actor={"type": "user", "id": f"u-{random.randint(1, 9)}"},
+            events=[self.event(order, "order.created", {"basket": basket, "total": total})],
+        )
+        run = api.post(
+            "/v1/runs",
+            org_id=ORG,
+            signal_id=signal_row["signal_id"],
+            run_type="process-order",
+            orchestrator_version="shop 1",
+        )["run_id"]
 
         charge = api.post(f"/v1/runs/{run}/steps", step_type="charge")["step_id"]
         tool = api.post(f"/v1/steps/{charge}/tools", tool_name="bank", input={"amount": total})
         if random.random() < 0.1:
-            api.post(f"/v1/tools/{tool['tool_call_id']}/fail", error_code="card_declined",
-                     error_message="the bank said no")
+            api.post(
+                f"/v1/tools/{tool['tool_call_id']}/fail", error_code="card_declined", error_message="the bank said no"
+            )
             api.post(f"/v1/steps/{charge}/fail", error_code="card_declined", error_message="the bank said no")
             api.post(f"/v1/runs/{run}/fail", error_code="card_declined", error_message="the bank said no")
             api.post("/v1/events", **cause, events=[self.event(order, "order.cancelled", {"why": "card"})])
@@ -145,33 +164,74 @@ class Shop:
         api.post(f"/v1/tools/{tool['tool_call_id']}/complete", result={"approved": True})
         api.post(f"/v1/steps/{charge}/complete", output_result={"charged": total})
         paid = self.event(order, "order.paid", {"total": total})
-        api.post("/v1/events", **cause, events=[paid], messages=[
-            {"destination": "billing", "event_type": "invoice.wanted", "ordering_key": order,
-             "payload": {"order_id": order, "total": total}}])
+        api.post(
+            "/v1/events",
+            **cause,
+            events=[paid],
+            messages=[
+                {
+                    "destination": "billing",
+                    "event_type": "invoice.wanted",
+                    "ordering_key": order,
+                    "payload": {"order_id": order, "total": total},
+                }
+            ],
+        )
         api.post(f"/v1/runs/{run}/checkpoint", checkpoint_data={"charged": True})
 
         ship = api.post(f"/v1/runs/{run}/steps", step_type="ship")["step_id"]
-        api.post(f"/v1/runs/{run}/effects", effect_type="API_CALL", destination="mail", step_id=ship,
-                 effect_spec={"to": f"{order}@customers.example", "subject": "On its way"})
+        api.post(
+            f"/v1/runs/{run}/effects",
+            effect_type="API_CALL",
+            destination="mail",
+            step_id=ship,
+            effect_spec={"to": f"{order}@customers.example", "subject": "On its way"},
+        )
         if "kettle" in basket and random.random() < 0.5:  # kettles are ordered from a partner, whose API is down
-            api.post("/v1/messages", org_id=ORG, destination="partner-api", event_type="kettle.ordered",
-                     ordering_key=order, correlation_id=signal_row["correlation_id"],
-                     payload={"order_id": order, "pieces": 1})
+            api.post(
+                "/v1/messages",
+                org_id=ORG,
+                destination="partner-api",
+                event_type="kettle.ordered",
+                ordering_key=order,
+                correlation_id=signal_row["correlation_id"],
+                payload={"order_id": order, "pieces": 1},
+            )
         api.post(f"/v1/steps/{ship}/complete", output_result={"parcel": f"p-{order}"})
         api.post(f"/v1/runs/{run}/complete")
         api.post("/v1/events", **cause, events=[self.event(order, "order.shipped", {"parcel": f"p-{order}"})])
 
     def practise(self, number):
         kind, event_type, payload = PRACTICE[number % len(PRACTICE)]
-        self.api.post("/v1/events", org_id=ORG, actor={"type": "user", "id": "u-mia"}, events=[
-            {"aggregate_type": kind, "aggregate_id": f"{kind[0]}-{number}-{random.randint(1, 10 ** 6)}",
-             "event_type": event_type, "payload": payload}])
+        self.api.post(
+            "/v1/events",
+            org_id=ORG,
+            actor={"type": "user", "id": "u-mia"},
+            events=[
+                {
+                    "aggregate_type": kind,
+                    "aggregate_id": f"{kind[0]}-{number}-{random.randint(1, 10 ** 6)}",
+                    "event_type": event_type,
+                    "payload": payload,
+                }
+            ],
+        )
 
     def ask(self, number):
         """A customer asks the assistant. The answer waits until the customer opens a page."""
-        self.api.post("/v1/events", org_id=ORG, actor={"type": "user", "id": "ms-pot"}, events=[
-            {"aggregate_type": "session", "aggregate_id": f"ms-pot:helper:{time.strftime('%H%M%S')}", "event_type": "user_message",
-             "payload": {"requestId": f"shop-{number}", "text": random.choice(QUESTIONS)}}])
+        self.api.post(
+            "/v1/events",
+            org_id=ORG,
+            actor={"type": "user", "id": "ms-pot"},
+            events=[
+                {
+                    "aggregate_type": "session",
+                    "aggregate_id": f"ms-pot:helper:{time.strftime('%H%M%S')}",
+                    "event_type": "user_message",
+                    "payload": {"requestId": f"shop-{number}", "text": random.choice(QUESTIONS)},
+                }
+            ],
+        )
 
     @staticmethod
     def event(order, event_type, payload):

@@ -31,14 +31,37 @@ import subprocess
 import sys
 
 # Each folder may include those before it.
-ORDER = ["base", "store", "log", "outbox", "runs", "net", "telemetry", "destinations", "publish", "sessions",
-         "notify", "projections", "config", "relay", "export", "auth", "server", "cli"]
-UPSTREAM = {folder: set(ORDER[:at + 1]) for at, folder in enumerate(ORDER)}
+ORDER = [
+    "base",
+    "store",
+    "log",
+    "outbox",
+    "runs",
+    "net",
+    "telemetry",
+    "destinations",
+    "publish",
+    "sessions",
+    "notify",
+    "projections",
+    "config",
+    "relay",
+    "export",
+    "auth",
+    "server",
+    "cli",
+]
+UPSTREAM = {folder: set(ORDER[: at + 1]) for at, folder in enumerate(ORDER)}
 # The SQLite extension is a product of its own, and nobody includes it.
 UPSTREAM["ext"] = {"base", "store", "log", "outbox", "runs", "projections", "ext"}
 
-GENERATED = {"queries.h": "store", "fields.h": "store", "secret_rules.h": "log", "run_transitions.h": "runs",
-             "console_stamp.h": "server"}
+GENERATED = {
+    "queries.h": "store",
+    "fields.h": "store",
+    "secret_rules.h": "log",
+    "run_transitions.h": "runs",
+    "console_stamp.h": "server",
+}
 
 FOREIGN = [
     (r"libpq|postgres_ext\.h", {"store", "ext"}),
@@ -61,7 +84,9 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 SQL = re.compile(
     r'"\s*(select\s+\S|insert\s+(or\s+\w+\s+)?into\s|update\s+\S+\s+set\s|delete\s+from\s'
     r"|create\s+((or\s+replace|temp|temporary|unique|virtual)\s+)?"
-    r"(table|index|view|trigger|function|schema|role|database|extension)\s)", re.IGNORECASE)
+    r"(table|index|view|trigger|function|schema|role|database|extension)\s)",
+    re.IGNORECASE,
+)
 
 
 def main():
@@ -86,6 +111,7 @@ def check_tree(root):
 
 
 # Order
+
 
 def check_file(path, root, public):
     name = path.relative_to(root)
@@ -124,9 +150,11 @@ def check_folders(root):
     modules = collections.defaultdict(set)
     for path in (root / "src").rglob("*.[ch]"):
         modules[path.parent.relative_to(root)].add(path.stem)
-    return [f"{folder}:1: {len(names)} modules in one folder, {MODULES_MAX} at most"
-            for folder, names in sorted(modules.items())
-            if len(names) > MODULES_MAX and folder.name != "cli"]
+    return [
+        f"{folder}:1: {len(names)} modules in one folder, {MODULES_MAX} at most"
+        for folder, names in sorted(modules.items())
+        if len(names) > MODULES_MAX and folder.name != "cli"
+    ]
 
 
 def check_public(path, root, public):
@@ -140,9 +168,11 @@ def check_public(path, root, public):
         if not shutil.which(compiler):
             continue
         done = subprocess.run(
-            [compiler, *args, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only",
-             f"-I{path.parent}", "-"],
-            input=f'#include "{path.name}"\n', capture_output=True, text=True)
+            [compiler, *args, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", f"-I{path.parent}", "-"],
+            input=f'#include "{path.name}"\n',
+            capture_output=True,
+            text=True,
+        )
         if done.returncode != 0:
             errors = [text for text in done.stderr.splitlines() if "error" in text]
             found.append(f"{name}:1: does not compile alone with {compiler}: {errors[0].strip()}")
@@ -150,6 +180,7 @@ def check_public(path, root, public):
 
 
 # Names
+
 
 class Name:
     def __init__(self, tag, root):
@@ -165,9 +196,23 @@ def read_names(root):
     """What ctags knows of the source: functions, prototypes, tags, enumerators, typedefs."""
     files = [path for folder in ("src", "include") for path in sorted((root / folder).rglob("*.[ch]"))]
     done = subprocess.run(
-        ["ctags", "--languages=C", "--langmap=C:.c.h", "--kinds-C=fpsgute", "--fields=+nKzF",
-         "--output-format=json", "-I", "OUTLOG_API", "-f", "-", *map(str, files)],
-        capture_output=True, text=True, check=True)
+        [
+            "ctags",
+            "--languages=C",
+            "--langmap=C:.c.h",
+            "--kinds-C=fpsgute",
+            "--fields=+nKzF",
+            "--output-format=json",
+            "-I",
+            "OUTLOG_API",
+            "-f",
+            "-",
+            *map(str, files),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     names = [Name(json.loads(line), root) for line in done.stdout.splitlines()]
     return [name for name in names if not name.name.startswith("__anon")]
 
@@ -231,8 +276,11 @@ def check_prefixes(names):
         for stem in sorted(stems - {"internal"}):
             module = folder / stem
             for name in names:
-                if name.path.with_suffix("") == module and name.kind == "prototype" and (
-                        name.name.startswith(f"ol_{stem}_")):
+                if (
+                    name.path.with_suffix("") == module
+                    and name.kind == "prototype"
+                    and (name.name.startswith(f"ol_{stem}_"))
+                ):
                     other = owner.setdefault(stem, module)
                     if other != module:
                         found.append(name.says(f"ol_{stem}_ is already the prefix of {other}"))
@@ -245,8 +293,11 @@ def libc_names():
     for pattern in ("/lib/*/libc.so.6", "/lib/libc.so.6", "/usr/lib/libc.so.6", "/usr/lib64/libc.so.6"):
         for path in pathlib.Path("/").glob(pattern.lstrip("/")):
             done = subprocess.run(["nm", "-D", "--defined-only", path], capture_output=True, text=True)
-            return {line.split()[-1].partition("@")[0] for line in done.stdout.splitlines() if " T " in line or " W " in line
-                    or " i " in line}
+            return {
+                line.split()[-1].partition("@")[0]
+                for line in done.stdout.splitlines()
+                if " T " in line or " W " in line or " i " in line
+            }
     return set()
 
 
@@ -263,6 +314,7 @@ def check_statics(names):
 
 
 # Text
+
 
 def check_opening(number, line):
     if number == 1 and re.match(r"/\* \S+: see \S+\.h\.? \*/", line):

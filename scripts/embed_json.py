@@ -9,7 +9,8 @@ import fields
 source, schema, symbol, output = sys.argv[1:]
 whole = fields.expand_schemas(fields.Schema(schema), json.loads(pathlib.Path(source).read_text()))
 text = json.dumps(whole, separators=(",", ":"))
-rows = [", ".join(map(str, text[i:i + 20].encode())) for i in range(0, len(text), 20)]
+rows = [", ".join(map(str, text[i : i + 20].encode())) for i in range(0, len(text), 20)]
 pathlib.Path(output).write_text(
     f"/* Made of {pathlib.Path(source).name}; change that. */\n"
-    f"extern const char {symbol}[];\nconst char {symbol}[] = {{\n" + ",\n".join(rows) + ", 0};\n")
+    f"extern const char {symbol}[];\nconst char {symbol}[] = {{\n" + ",\n".join(rows) + ", 0};\n"
+)

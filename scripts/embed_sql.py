@@ -48,7 +48,7 @@ import fields  # noqa: E402
 import rules  # noqa: E402
 
 DIALECTS = ("postgres", "sqlite")
-WRITING = ("write.sql", "message.sql", "idempotency.sql", "effect.sql", "runs.sql")  # of the doors
+WRITING = ("write.sql", "message.sql", "idempotency.sql", "effect.sql", "runs.sql")  # of the interfaces
 HEADER = re.compile(r"^-- name: (\w+)\(([^)]*)\)((?: @\w+)*)\s*$")
 PART = re.compile(r"^-- part: (\w+)\(([^)]*)\)\s*$")
 USE = re.compile(r"^\s*--\+ (\w+)\(([^)]*)\)\s*$")
@@ -65,7 +65,7 @@ def c_string(text):
 
 
 def for_sqlite(line, is_writing):
-    """PostgreSQL's words in SQLite's, outside of quotes. What the doors write goes to the main file: a temporary table
+    """PostgreSQL's words in SQLite's, outside of quotes. What the interfaces write goes to the main file: a temporary table
     of the host with the name of one of ours would take it, and a file that is attached commits by itself."""
     parts = re.split(r"('[^']*')", line)
     for i in range(0, len(parts), 2):
@@ -113,7 +113,7 @@ class Query:
                     fail(f"{self.where}: {self.name}: unknown parameter :{param}")
                 if param in self.optional and when != param:
                     fail(f"{self.where}: {self.name}: :{param} needs '--? {param}' on its line")
-                out.append((line[at:match.start()], param, when))
+                out.append((line[at : match.start()], param, when))
                 at = match.end()
             out.append((line[at:] + "\n", None, when))
         used = {param for _, param, _ in out if param} | {when for _, _, when in out if when}
@@ -170,14 +170,15 @@ def read_migrations(schema, folder):
         if out and int(number) <= out[-1][0]:
             fail(f"{path}: the number is taken")
         files = sorted(path.glob("*.sql")) if path.is_dir() else [path]
-        text = "\n".join(schema.expand(file.read_text(), folder.name, int(number), folder / "migrations")
-                         for file in files)
+        text = "\n".join(
+            schema.expand(file.read_text(), folder.name, int(number), folder / "migrations") for file in files
+        )
         out.append((int(number), name, text))
     return out
 
 
 def bytes_array(data):
-    rows = (data[i:i + 20] for i in range(0, len(data), 20))
+    rows = (data[i : i + 20] for i in range(0, len(data), 20))
     return ",\n    ".join(",".join(str(b if b < 128 else b - 256) for b in row) for row in rows)
 
 
@@ -199,14 +200,23 @@ def main():
         if name not in first or name not in second:
             fail(f"{name} exists in one dialect only")
         if (first[name].params, first[name].optional, first[name].literal) != (
-                second[name].params, second[name].optional, second[name].literal):
+            second[name].params,
+            second[name].optional,
+            second[name].literal,
+        ):
             fail(f"{name}: the two dialects take different parameters")
     if [m[:2] for m in migrations["postgres"]] != [m[:2] for m in migrations["sqlite"]]:
         fail("the two dialects have different migrations")
 
-    header = ["/* Made from sql/ by scripts/embed_sql.py; edit the .sql files instead. */",
-              "#ifndef OL_QUERIES_H", "#define OL_QUERIES_H", "", '#include "store/query.h"', "",
-              "enum ol_query_id {"]
+    header = [
+        "/* Made from sql/ by scripts/embed_sql.py; edit the .sql files instead. */",
+        "#ifndef OL_QUERIES_H",
+        "#define OL_QUERIES_H",
+        "",
+        '#include "store/query.h"',
+        "",
+        "enum ol_query_id {",
+    ]
     for name in names:
         query = either[name]
         params = ", ".join(p + ("?" if p in query.optional else "") for p in query.params)
@@ -214,15 +224,16 @@ def main():
     header += ["    OL_QUERY_COUNT", "};", "", "#endif", ""]
     out_h.write_text("\n".join(header))
 
-    body = ['/* Made from sql/ by scripts/embed_sql.py; edit the .sql files instead. */',
-            '#include "queries.h"', ""]
+    body = ["/* Made from sql/ by scripts/embed_sql.py; edit the .sql files instead. */", '#include "queries.h"', ""]
     for dialect in DIALECTS:
         for name in sorted(queries[dialect]):
             query = queries[dialect][name]
             body.append(f"static const struct ol_query_piece {dialect}_{name}[] = {{")
             for text, param, when in query.pieces(dialect):
-                body.append(f"    {{{c_string(text)}, {query.params.index(param) if param else -1}, "
-                            f"{query.params.index(when) if when else -1}}},")
+                body.append(
+                    f"    {{{c_string(text)}, {query.params.index(param) if param else -1}, "
+                    f"{query.params.index(when) if when else -1}}},"
+                )
             body.append("    {0, -1, -1}};")
         body.append(f"const struct ol_query ol_queries_{dialect}[] = {{")
         for name in names:
@@ -232,12 +243,15 @@ def main():
                 continue
             literal = sum(1 << query.params.index(p) for p in query.literal)
             replan = query.is_replanned and sum(1 << query.params.index(p) for p in query.optional)
-            body.append(f"    {{{c_string(name)}, {dialect}_{name}, {len(query.params)}, {literal}u, "
-                        f"{int(replan)}u, {c_string(' '.join(query.params))}}},")
+            body.append(
+                f"    {{{c_string(name)}, {dialect}_{name}, {len(query.params)}, {literal}u, "
+                f"{int(replan)}u, {c_string(' '.join(query.params))}}},"
+            )
         body += ["};", ""]
         for number, name, text in migrations[dialect]:
-            body.append(f"static const char {dialect}_migration_{number}[] = {{\n    "
-                        f"{bytes_array(text.encode())},0}};")
+            body.append(
+                f"static const char {dialect}_migration_{number}[] = {{\n    " f"{bytes_array(text.encode())},0}};"
+            )
         body.append(f"const struct ol_migration ol_migrations_{dialect}[] = {{")
         for number, name, _ in migrations[dialect]:
             body.append(f"    {{{number}, {c_string(name)}, {dialect}_migration_{number}}},")

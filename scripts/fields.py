@@ -49,15 +49,25 @@ OWN = re.compile(r"^\s*--=\| (\w+): ?(.*)$")
 INCLUDE = re.compile(r"^--< (\S+)\s*$")
 NAMES = re.compile(r"^(event|message)\.(\w+)(\??)$")
 
-POSTGRES_TYPES = {"text": "text", "uuid": "uuid", "number": "bigint", "version": "integer", "count": "integer",
-                  "sequence": "bigint", "time": "timestamptz", "json": "json", "flag": "boolean", "bytes": "text"}
+POSTGRES_TYPES = {
+    "text": "text",
+    "uuid": "uuid",
+    "number": "bigint",
+    "version": "integer",
+    "count": "integer",
+    "sequence": "bigint",
+    "time": "timestamptz",
+    "json": "json",
+    "flag": "boolean",
+    "bytes": "text",
+}
 SQLITE_TYPES = {"number": "integer", "version": "integer", "count": "integer", "flag": "integer"}
 
 SETS = {
     "columns": lambda f: f.is_column,
-    "inserted": lambda f: f.is_column and f.set_by != "database",     # all that an INSERT names
+    "inserted": lambda f: f.is_column and f.set_by != "database",  # all that an INSERT names
     "given": lambda f: f.is_column and f.set_by == "caller",
-    "arguments": lambda f: f.argument is not None,                      # of outlog.append(), outlog.enqueue()
+    "arguments": lambda f: f.argument is not None,  # of outlog.append(), outlog.enqueue()
     "required": lambda f: f.is_required,
     "texts": lambda f: f.is_column and bool(f.max_bytes) and f.kind == "text",
     "limited": lambda f: f.is_column and bool(f.max_bytes) and f.kind in ("text", "uuid"),
@@ -91,7 +101,7 @@ class Field:
             return self.types["postgres"]
         kind = POSTGRES_TYPES.get(self.kind, "text")
         if self.values or self.min is not None:
-            kind = "outlog." + self.name                 # a domain of its own
+            kind = "outlog." + self.name  # a domain of its own
         elif self.kind == "text" and self.max_bytes:
             kind = f"{self.text_domain}_{self.max_bytes}"
         elif self.kind == "json":
@@ -104,10 +114,15 @@ class Field:
     def variables(self, dialect):
         value = POSTGRES_TYPES.get(self.kind, "text")
         sqlite = self.types["sqlite"] or SQLITE_TYPES.get(self.kind, "text") + self.constraints()
-        return {"name": self.name, "max": self.max_bytes, "type": value,
-                "cast": "" if value == "text" else "::" + value,
-                "column": sqlite if dialect == "sqlite" else self.postgres_type(),
-                "argument": self.argument, "note": f"  -- {self.comment}" if self.comment else ""}
+        return {
+            "name": self.name,
+            "max": self.max_bytes,
+            "type": value,
+            "cast": "" if value == "text" else "::" + value,
+            "column": sqlite if dialect == "sqlite" else self.postgres_type(),
+            "argument": self.argument,
+            "note": f"  -- {self.comment}" if self.comment else "",
+        }
 
 
 class Schema:
@@ -115,18 +130,23 @@ class Schema:
 
     def __init__(self, folder):
         files = {what: json.loads((pathlib.Path(folder) / f"{what}.json").read_text()) for what in ("event", "message")}
-        self.fields = {what: [Field(entry, file["text_domain"]) for entry in file["fields"]] for what, file in files.items()}
+        self.fields = {
+            what: [Field(entry, file["text_domain"]) for entry in file["fields"]] for what, file in files.items()
+        }
         self.order = {"event": files["event"]["append_arguments"], "message": files["message"]["enqueue_arguments"]}
-        self.shown = {"event": [f.name for f in self.fields["event"] if f.is_column], "message": files["message"]["shown"]}
+        self.shown = {
+            "event": [f.name for f in self.fields["event"] if f.is_column],
+            "message": files["message"]["shown"],
+        }
 
     def named(self, what, name):
         return next(field for field in self.fields[what] if field.name == name)
 
     def set(self, what, name, at=None):
-        if name == "shown":               # as JSON shows it, in that order
+        if name == "shown":  # as JSON shows it, in that order
             return [self.named(what, name) for name in self.shown[what]]
         fields = [f for f in self.fields[what] if SETS[name](f) and (at is None or f.since <= at)]
-        if name == "arguments":           # by position, as callers know them; new ones follow
+        if name == "arguments":  # by position, as callers know them; new ones follow
             known = self.order[what]
             fields.sort(key=lambda f: known.index(f.name) if f.name in known else len(known))
         return fields
@@ -179,7 +199,7 @@ class Schema:
 
 # --- C ---
 
-EXPORT_NAMES = {"payload_bytes": "payload_hex"}          # JSON has no bytes
+EXPORT_NAMES = {"payload_bytes": "payload_hex"}  # JSON has no bytes
 EXPORT_KINDS = {"time": "T", "count": "i", "flag": "i"}
 
 
@@ -195,17 +215,38 @@ def c_row(field, stored, given, chosen):
     """One initializer of struct ol_field."""
     member = f',"{field.name}":'
     least = -1 if field.min is None else field.min
-    return ("    {" + ", ".join([
-        c_text(field.name), c_text(member), str(len(member)), c_text(field.flag),
-        c_text(" ".join(field.values) if field.values else None), f"OL_FIELD_{field.kind.upper()}",
-        str(field.max_bytes), str(least), stored, given, chosen,
-        str(field.is_required).lower(), str(field.is_hashed).lower(), str(field.always_read).lower()]) + "}, \\")
+    return (
+        "    {"
+        + ", ".join(
+            [
+                c_text(field.name),
+                c_text(member),
+                str(len(member)),
+                c_text(field.flag),
+                c_text(" ".join(field.values) if field.values else None),
+                f"OL_FIELD_{field.kind.upper()}",
+                str(field.max_bytes),
+                str(least),
+                stored,
+                given,
+                chosen,
+                str(field.is_required).lower(),
+                str(field.is_hashed).lower(),
+                str(field.always_read).lower(),
+            ]
+        )
+        + "}, \\"
+    )
 
 
 def c_header(schema):
     """fields.h: the numbers of the fields, and their rows for the tables of log/ and outbox/."""
-    out = ["/* Made from sql/schema/ by scripts/embed_sql.py; edit the .json files instead. */",
-           "#ifndef OL_FIELDS_H", "#define OL_FIELDS_H", ""]
+    out = [
+        "/* Made from sql/schema/ by scripts/embed_sql.py; edit the .json files instead. */",
+        "#ifndef OL_FIELDS_H",
+        "#define OL_FIELDS_H",
+        "",
+    ]
     for what, fields in schema.fields.items():
         prefix = "OL_" + what.upper()
         columns = [f for f in fields if f.is_column]
@@ -213,42 +254,69 @@ def c_header(schema):
         out.append(f"enum ol_{what}_field_id {{")
         out += [f"    {prefix}_{f.name.upper()}," for f in columns]
         out.append(f"    {prefix}_FIELD_COUNT, /* those above are columns */")
-        out += [f"    {prefix}_{f.name.upper()}" + (f" = {prefix}_FIELD_COUNT," if f is others[0] else ",") for f in others]
+        out += [
+            f"    {prefix}_{f.name.upper()}" + (f" = {prefix}_FIELD_COUNT," if f is others[0] else ",") for f in others
+        ]
         out += [f"    {prefix}_FIELD_ALL", "};", ""]
         out.append(f"#define {prefix}_FIELD_ROWS \\")
         for f in columns + others:
             shown = f.is_column if what == "event" else f.name in schema.shown[what]
-            out.append(c_row(f, c_offset(f"outlog_{what}", f.name, shown),
-                             c_offset(f"outlog_new_{what}", f.member,
-                                      f.is_given and f.is_member and f.kind != "base64"),
-                             c_offset("outlog_filter", f.name, f.filter is not None)))
+            out.append(
+                c_row(
+                    f,
+                    c_offset(f"outlog_{what}", f.name, shown),
+                    c_offset(f"outlog_new_{what}", f.member, f.is_given and f.is_member and f.kind != "base64"),
+                    c_offset("outlog_filter", f.name, f.filter is not None),
+                )
+            )
         out.append("")
     events = schema.fields["event"]
     names = " ".join(f.name for f in events if f.filter is not None)
     labels = " ".join(f"[--{f.flag} {f.metavar}]" for f in events if f.metavar)
-    out += ["/* The parameters of HTTP and the options of the command line that choose events. */",
-            f"#define OL_EVENT_FILTER_NAMES {c_text(names)}", f"#define OL_EVENT_LABEL_OPTIONS {c_text(labels)}",
-            f"enum {{ OL_EVENT_FILTER_COUNT = {len(names.split())}, "
-            f"OL_EVENT_GIVEN_COUNT = {len(schema.set('event', 'given'))}, "
-            f"OL_MESSAGE_GIVEN_COUNT = {len(schema.set('message', 'given'))} }};", "",
-            "/* The fields of a message as it is shown, in order. */",
-            "#define OL_MESSAGE_SHOWN_IDS " + ", ".join(f"OL_MESSAGE_{name.upper()}" for name in schema.shown["message"]),
-            f"enum {{ OL_MESSAGE_SHOWN_COUNT = {len(schema.shown['message'])} }};", "",
-            "/* The columns of a message in an export: t: text, i: number, T: time. */",
-            "#define OL_MESSAGE_EXPORT_COLUMNS " + ", ".join(
-                f'{{"{EXPORT_NAMES.get(f.name, f.name)}", \'{EXPORT_KINDS.get(f.kind, "t")}\'}}'
-                for f in schema.set("message", "columns")), "", "#endif", ""]
+    out += [
+        "/* The parameters of HTTP and the options of the command line that choose events. */",
+        f"#define OL_EVENT_FILTER_NAMES {c_text(names)}",
+        f"#define OL_EVENT_LABEL_OPTIONS {c_text(labels)}",
+        f"enum {{ OL_EVENT_FILTER_COUNT = {len(names.split())}, "
+        f"OL_EVENT_GIVEN_COUNT = {len(schema.set('event', 'given'))}, "
+        f"OL_MESSAGE_GIVEN_COUNT = {len(schema.set('message', 'given'))} }};",
+        "",
+        "/* The fields of a message as it is shown, in order. */",
+        "#define OL_MESSAGE_SHOWN_IDS " + ", ".join(f"OL_MESSAGE_{name.upper()}" for name in schema.shown["message"]),
+        f"enum {{ OL_MESSAGE_SHOWN_COUNT = {len(schema.shown['message'])} }};",
+        "",
+        "/* The columns of a message in an export: t: text, i: number, T: time. */",
+        "#define OL_MESSAGE_EXPORT_COLUMNS "
+        + ", ".join(
+            f'{{"{EXPORT_NAMES.get(f.name, f.name)}", \'{EXPORT_KINDS.get(f.kind, "t")}\'}}'
+            for f in schema.set("message", "columns")
+        ),
+        "",
+        "#endif",
+        "",
+    ]
     return "\n".join(out)
 
 
 # --- JSON schema ---
 
+
 def json_type(field, is_shown):
     """The schema of one member: as outlog shows it, or as a caller may give it."""
-    kinds = {"number": {"type": "integer"}, "version": {"type": "integer"}, "count": {"type": "integer"},
-             "sequence": {"type": "integer"}, "uuid": {"type": "string", "format": "uuid"}, "text": {"type": "string"},
-             "time": {"type": "string", "format": "date-time"}, "json": {"type": "object"}, "bytes": {},
-             "base64": {"type": "string"}, "span": {"type": "string"}, "state": {"$ref": "#/components/schemas/State"}}
+    kinds = {
+        "number": {"type": "integer"},
+        "version": {"type": "integer"},
+        "count": {"type": "integer"},
+        "sequence": {"type": "integer"},
+        "uuid": {"type": "string", "format": "uuid"},
+        "text": {"type": "string"},
+        "time": {"type": "string", "format": "date-time"},
+        "json": {"type": "object"},
+        "bytes": {},
+        "base64": {"type": "string"},
+        "span": {"type": "string"},
+        "state": {"$ref": "#/components/schemas/State"},
+    }
     out = dict(kinds[field.kind])
     if is_shown:
         if field.name == "payload":
@@ -298,9 +366,18 @@ def expand_schemas(schema, node):
         properties, required = json_object(schema, *node["$fields"].split())
         properties |= expand_schemas(schema, node.get("properties", {}))
         required = required + node.get("required", [])
-        return {"type": "object", "properties": properties, **({"required": required} if required else {}),
-                "additionalProperties": False}
+        return {
+            "type": "object",
+            "properties": properties,
+            **({"required": required} if required else {}),
+            "additionalProperties": False,
+        }
     if "$filters" in node:
-        node = {**{f.name: {"name": f.name, "in": "query", "schema": {"type": "string"}, "description": f.filter}
-                   for f in schema.set("event", "filters")}, **{k: v for k, v in node.items() if k != "$filters"}}
+        node = {
+            **{
+                f.name: {"name": f.name, "in": "query", "schema": {"type": "string"}, "description": f.filter}
+                for f in schema.set("event", "filters")
+            },
+            **{k: v for k, v in node.items() if k != "$filters"},
+        }
     return {key: expand_schemas(schema, value) for key, value in node.items()}

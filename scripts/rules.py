@@ -71,7 +71,7 @@ class Step:
         inside = set()
         at = 0
         while at < len(self.of):
-            last = self.of[at + 2] if self.of[at + 1:at + 2] == "-" and at + 2 < len(self.of) else self.of[at]
+            last = self.of[at + 2] if self.of[at + 1 : at + 2] == "-" and at + 2 < len(self.of) else self.of[at]
             inside |= set(range(ord(self.of[at]), ord(last) + 1))
             at += 3 if last != self.of[at] else 1
         return set(range(1, 256)) - inside if self.is_not else inside
@@ -87,8 +87,14 @@ def steps_of(parts):
             out += [Step(of or byte, 1, 1) for of, byte in re.findall(r"\[(.*?)\]|(.)", part)]
         else:
             count = part.get("count")
-            out.append(Step(part.get("of") or part["not_of"], count if count else part.get("min", 0),
-                            count if count else part.get("max"), "not_of" in part))
+            out.append(
+                Step(
+                    part.get("of") or part["not_of"],
+                    count if count else part.get("min", 0),
+                    count if count else part.get("max"),
+                    "not_of" in part,
+                )
+            )
     return out
 
 
@@ -127,7 +133,7 @@ def secret_hints_regex(sqldir, _):
 
 
 def for_hint(step):
-    if step.is_not:                         # without its control characters it takes a little more
+    if step.is_not:  # without its control characters it takes a little more
         step = Step("".join(c for c in step.of.replace("\x01- ", "") if c > " "), step.min, step.max, True)
     return for_regex(step).replace("\\.", "[.]")
 
@@ -136,7 +142,9 @@ def is_for_glob(rule):
     """GLOB counts no runs and measures nothing: the guesses (jwt, url_password, named_secret) are beyond it."""
     return "match" in rule and all(
         step.is_text() or step.min == step.max or (step.max and at + 1 < len(steps))
-        for steps in map(steps_of, rule["match"]) for at, step in enumerate(steps))
+        for steps in map(steps_of, rule["match"])
+        for at, step in enumerate(steps)
+    )
 
 
 def sql_text(text):
@@ -160,8 +168,10 @@ def glob_tails(run, except_suffix):
     if not except_suffix:
         return [(run.min, "")]
     count = run.min - len(except_suffix)
-    return [(count, except_suffix[:at] + f"[{without(run.of, byte)}]" +
-             f"[{run.of}]" * (len(except_suffix) - at - 1)) for at, byte in enumerate(except_suffix)]
+    return [
+        (count, except_suffix[:at] + f"[{without(run.of, byte)}]" + f"[{run.of}]" * (len(except_suffix) - at - 1))
+        for at, byte in enumerate(except_suffix)
+    ]
 
 
 def secret_shapes(sqldir, _):
@@ -177,25 +187,42 @@ def secret_shapes(sqldir, _):
                 continue
             for count, after in glob_tails(run, rule.get("except_suffix")):
                 rows.append([rule["name"], before, match[0], count, f"[{run.of}]", after, None, None, None])
-    return listed(["(" + ", ".join("null" if cell is None else str(cell) if isinstance(cell, int) else sql_text(cell)
-                                   for cell in row) + ")" for row in rows])
+    return listed(
+        [
+            "("
+            + ", ".join(
+                "null" if cell is None else str(cell) if isinstance(cell, int) else sql_text(cell) for cell in row
+            )
+            + ")"
+            for row in rows
+        ]
+    )
 
 
 def secret_hints_glob(sqldir, column):
     """A condition that holds for every document with a secret that GLOB can find, and for few others."""
-    texts = [match[0] for rule in filter(is_for_glob, load(sqldir, "secret_rules.json")["rules"])
-             for match in rule["match"]]
-    shapes = ["[_\\]"] + [text for text in dict.fromkeys(texts) if "_" not in text]   # \: escapes may hide any
+    texts = [
+        match[0] for rule in filter(is_for_glob, load(sqldir, "secret_rules.json")["rules"]) for match in rule["match"]
+    ]
+    shapes = ["[_\\]"] + [text for text in dict.fromkeys(texts) if "_" not in text]  # \: escapes may hide any
     return listed([f"{column} glob '*{shape}*'" for shape in shapes], " or")
 
 
 def secret_refusals(sqldir, field):
     """RAISE takes a literal alone in SQLite before 3.47: one for each rule."""
-    return ["case r.rule"] + [
-        line for rule in filter(is_for_glob, load(sqldir, "secret_rules.json")["rules"]) for line in
-        (f"when '{rule['name']}' then",
-         f"    raise(abort, 'secret_material: {field} looks like a secret (rule {rule['name']}); "
-         "store a reference to it instead')")] + ["end"]
+    return (
+        ["case r.rule"]
+        + [
+            line
+            for rule in filter(is_for_glob, load(sqldir, "secret_rules.json")["rules"])
+            for line in (
+                f"when '{rule['name']}' then",
+                f"    raise(abort, 'secret_material: {field} looks like a secret (rule {rule['name']}); "
+                "store a reference to it instead')",
+            )
+        ]
+        + ["end"]
+    )
 
 
 # The same rules for log/secrets.c
@@ -203,8 +230,11 @@ def secret_refusals(sqldir, field):
 
 def c_text(text):
     """A literal; what is no printable ASCII becomes octal."""
-    return '"' + "".join(
-        {'"': '\\"', "\\": "\\\\"}.get(c, c if " " <= c < "\x7f" else f"\\{ord(c):03o}") for c in text) + '"'
+    return (
+        '"'
+        + "".join({'"': '\\"', "\\": "\\\\"}.get(c, c if " " <= c < "\x7f" else f"\\{ord(c):03o}") for c in text)
+        + '"'
+    )
 
 
 def c_byte(code):
@@ -233,13 +263,14 @@ class Matcher:
         self.skip = 0
         if anchor:
             wanted = [{ord(c), ord(c.upper())} if "key_ends" in rule else {ord(c)} for c in anchor]
-            self.skip = next((at for at in range(len(texts) - len(anchor) + 1)
-                              if texts[at:at + len(anchor)] == wanted), None)
+            self.skip = next(
+                (at for at in range(len(texts) - len(anchor) + 1) if texts[at : at + len(anchor)] == wanted), None
+            )
             if self.skip is None:
                 raise SystemExit(f"embed_sql: {rule['name']}: its match has no anchor {anchor}")
         self.anchor = [steps[self.skip + at].bytes() for at in range(3)]
         runs = [at for at in range(self.skip) if not steps[at].is_text()]
-        self.back = steps[runs[0]] if runs else None     # the run before the anchor: its start is looked for
+        self.back = steps[runs[0]] if runs else None  # the run before the anchor: its start is looked for
 
 
 def matchers_of(rule):
@@ -255,13 +286,17 @@ def secret_rules_c(sqldir):
     sets, matchers = Sets(), [matcher for rule in rules for matcher in matchers_of(rule)]
     if len(matchers) > 32:
         raise SystemExit("embed_sql: secret_rules.json: at most 32 matches and names fit the bit masks")
-    out = ["/* Made from sql/schema/secret_rules.json by scripts/rules.py; edit that instead. */",
-           "const struct ol_secret_rule ol_secret_rules[] = {"]
+    out = [
+        "/* Made from sql/schema/secret_rules.json by scripts/rules.py; edit that instead. */",
+        "const struct ol_secret_rule ol_secret_rules[] = {",
+    ]
     for rule in rules:
-        out.append(f"    {{{c_text(rule['name'])}, OL_SECRET_{rule['mode'].upper()}, "
-                   f"{str('key_ends' in rule).lower()}, {c_text(secret_pattern(rule))}, "
-                   f"{rule.get('entropy_min', 0.0)}, {rule.get('bytes_min', 0)}, "
-                   f"{c_text(rule['except_suffix']) if 'except_suffix' in rule else 'NULL'}}},")
+        out.append(
+            f"    {{{c_text(rule['name'])}, OL_SECRET_{rule['mode'].upper()}, "
+            f"{str('key_ends' in rule).lower()}, {c_text(secret_pattern(rule))}, "
+            f"{rule.get('entropy_min', 0.0)}, {rule.get('bytes_min', 0)}, "
+            f"{c_text(rule['except_suffix']) if 'except_suffix' in rule else 'NULL'}}},"
+        )
     out += ["};", f"const size_t ol_secret_rule_count = {len(rules)};", ""]
     for at, matcher in enumerate(matchers):
         out.append(f"static const struct secret_step secret_steps_{at}[] = {{")
@@ -276,15 +311,18 @@ def secret_rules_c(sqldir):
         before = rule.get("not_after") or rule.get("after")
         before = sets.index(Step(before, 1, 1).bytes()) if before else 0
         back = sets.index(matcher.back.bytes()) if matcher.back else 0
-        rows.append(f"    {{{rules.index(rule)}, {0 if back else matcher.skip}, {back}, {before}, "
-                    f"{str('after' in rule).lower()}, secret_steps_{at}}},")
+        rows.append(
+            f"    {{{rules.index(rule)}, {0 if back else matcher.skip}, {back}, {before}, "
+            f"{str('after' in rule).lower()}, secret_steps_{at}}},"
+        )
     out += ["static const struct secret_matcher secret_matchers[] = {"] + rows + ["};"]
     out.append(f"enum {{ SECRET_MATCHER_COUNT = {len(matchers)} }};")
     out.append("static const uint32_t secret_sets[][8] = {")
     out += ["    {" + ", ".join(f"{word:#x}u" for word in bitmap or (0,)) + "}," for bitmap in sets.bitmaps] + ["};"]
     for place, name in enumerate(("first", "second", "third")):
-        masks = [sum(1 << at for at, matcher in enumerate(matchers) if code in matcher.anchor[place])
-                 for code in range(256)]
+        masks = [
+            sum(1 << at for at, matcher in enumerate(matchers) if code in matcher.anchor[place]) for code in range(256)
+        ]
         out.append(f"static const uint32_t secret_{name}[256] = {{")
         out += [f"    [{c_byte(code)}] = {mask:#x}u," for code, mask in enumerate(masks) if mask] + ["};"]
     return "\n".join(out) + "\n"
@@ -325,6 +363,7 @@ def any_of(states):
 
 def run_transitions_sql(sqldir, _):
     """The branches of a CASE that turns a verb into outlog.run_transition."""
+
     def text(value):
         return "null" if value is None else sql_text(value)
 
@@ -332,11 +371,17 @@ def run_transitions_sql(sqldir, _):
     for verb in run_verbs(sqldir):
         signal = verb.get("signal", {})
         states = [verb.get("target"), any_of(verb["from"]) if "from" in verb else None, verb.get("to"), verb["event"]]
-        others = [any_of(verb["steps"]) if "steps" in verb else None,
-                  any_of(signal["from"]) if "from" in signal else None, signal.get("to"), signal.get("event")]
+        others = [
+            any_of(verb["steps"]) if "steps" in verb else None,
+            any_of(signal["from"]) if "from" in signal else None,
+            signal.get("to"),
+            signal.get("event"),
+        ]
         needs_running = "target" in verb and not verb.get("any_run")
-        out += [f"when '{verb['verb']}' then row({', '.join(map(text, states))},",
-                f"    {str(needs_running).lower()}, {', '.join(map(text, others))})::outlog.run_transition"]
+        out += [
+            f"when '{verb['verb']}' then row({', '.join(map(text, states))},",
+            f"    {str(needs_running).lower()}, {', '.join(map(text, others))})::outlog.run_transition",
+        ]
     return out
 
 
@@ -349,11 +394,19 @@ def run_members_sql(sqldir, _):
             value, max_bytes = f"body ->> '{name}'", maximum or 262144
             refuse = f"    perform outlog.refuse_field('{name}', {value}, {max_bytes}, {str(is_required).lower()});"
             if kind == "text":
-                checks += [f"if (octet_length({value}) between 1 and {max_bytes}) is "
-                           f"{'not true' if is_required else 'false'} then", refuse, "end if;"]
+                checks += [
+                    f"if (octet_length({value}) between 1 and {max_bytes}) is "
+                    f"{'not true' if is_required else 'false'} then",
+                    refuse,
+                    "end if;",
+                ]
             elif kind in ("count", "number"):
-                checks += [f"if {value} is not null then", f"    perform outlog.run_refuse_number('{name}', "
-                           f"({value})::numeric, {int(kind == 'number')}, {maximum or 'null'});", "end if;"]
+                checks += [
+                    f"if {value} is not null then",
+                    f"    perform outlog.run_refuse_number('{name}', "
+                    f"({value})::numeric, {int(kind == 'number')}, {maximum or 'null'});",
+                    "end if;",
+                ]
             elif is_required:
                 checks += [f"if body -> '{name}' is null then", refuse, "end if;"]
         out += [f"when '{verb['verb']}' then"] + [f"    {check}" for check in checks or ["null;"]]
@@ -362,8 +415,13 @@ def run_members_sql(sqldir, _):
 
 def run_transitions_c(sqldir):
     """Initializers by verb: OL_RUN_VERBS for runs/command.c, OL_RUN_TRANSITIONS for runs/transition.c."""
-    kinds = {"text": "BODY_TEXT", "count": "BODY_COUNT", "number": "BODY_FROM_1", "any": "BODY_ANY",
-             "object": "BODY_OBJECT"}
+    kinds = {
+        "text": "BODY_TEXT",
+        "count": "BODY_COUNT",
+        "number": "BODY_FROM_1",
+        "any": "BODY_ANY",
+        "object": "BODY_OBJECT",
+    }
 
     def text(value):
         return "NULL" if value is None else c_text(value)
@@ -371,15 +429,19 @@ def run_transitions_c(sqldir):
     verbs, moves = [], []
     for verb in run_verbs(sqldir):
         signal, at = verb.get("signal", {}), f"[OL_{verb['verb'].upper()}]"
-        members = [f"{{{c_text(name)}, {kinds[kind]}, {str(is_required).lower()}, {maximum or 0}}}"
-                   for name, kind, maximum, is_required in run_members(verb)]
+        members = [
+            f"{{{c_text(name)}, {kinds[kind]}, {str(is_required).lower()}, {maximum or 0}}}"
+            for name, kind, maximum, is_required in run_members(verb)
+        ]
         members.append('{"expected_seq", BODY_COUNT, false, 0}')
         verbs.append(f"{at} = {{{c_text(verb['verb'])}, {text(verb.get('target'))}, {{{', '.join(members)}}}}},")
-        moves.append(f"{at} = {{{text(any_of(verb['from']) if 'from' in verb else None)}, {text(verb.get('to'))}, "
-                     f"{c_text(verb['event'])}, {str(bool(verb.get('any_run'))).lower()}, "
-                     f"{text(any_of(verb['steps']) if 'steps' in verb else None)}, "
-                     f"{text(any_of(signal['from']) if 'from' in signal else None)}, {text(signal.get('to'))}, "
-                     f"{text(signal.get('event'))}}},")
+        moves.append(
+            f"{at} = {{{text(any_of(verb['from']) if 'from' in verb else None)}, {text(verb.get('to'))}, "
+            f"{c_text(verb['event'])}, {str(bool(verb.get('any_run'))).lower()}, "
+            f"{text(any_of(verb['steps']) if 'steps' in verb else None)}, "
+            f"{text(any_of(signal['from']) if 'from' in signal else None)}, {text(signal.get('to'))}, "
+            f"{text(signal.get('event'))}}},"
+        )
     out = ["/* Made from sql/schema/run_transitions.json by scripts/rules.py; edit that instead. */"]
     for name, rows in (("OL_RUN_VERBS", verbs), ("OL_RUN_TRANSITIONS", moves)):
         out += [f"#define {name} \\"] + [f"    {row} \\" for row in rows[:-1]] + [f"    {rows[-1]}"]
@@ -387,10 +449,18 @@ def run_transitions_c(sqldir):
 
 
 PARTS = {
-    "postgres": {"secret_hints": secret_hints_regex, "message_transitions": message_pairs_postgres,
-                 "run_transitions": run_transitions_sql, "run_members": run_members_sql},
-    "sqlite": {"secret_shapes": secret_shapes, "secret_hints": secret_hints_glob, "secret_refusals": secret_refusals,
-               "message_transitions": message_pairs_sqlite},
+    "postgres": {
+        "secret_hints": secret_hints_regex,
+        "message_transitions": message_pairs_postgres,
+        "run_transitions": run_transitions_sql,
+        "run_members": run_members_sql,
+    },
+    "sqlite": {
+        "secret_shapes": secret_shapes,
+        "secret_hints": secret_hints_glob,
+        "secret_refusals": secret_refusals,
+        "message_transitions": message_pairs_sqlite,
+    },
 }
 
 

@@ -122,9 +122,14 @@ def postgres_store(postgres, template):
 @pytest.fixture
 def outlog(request, tmp_path):
     """The binary, bound to the test's store if it has one."""
-    store = next((request.getfixturevalue(name)
-                  for name in ("store", "empty_store", "sqlite_store", "postgres_store")
-                  if name in request.fixturenames), None)
+    store = next(
+        (
+            request.getfixturevalue(name)
+            for name in ("store", "empty_store", "sqlite_store", "postgres_store")
+            if name in request.fixturenames
+        ),
+        None,
+    )
     binary = Outlog(store, cwd=tmp_path)
     yield binary
     binary.close()
@@ -139,8 +144,11 @@ def _database(server, template):
 @pytest.fixture
 def outbox(request):
     """The test's store, asked by plain SQL."""
-    store = next(request.getfixturevalue(name) for name in ("store", "sqlite_store", "postgres_store")
-                 if name in request.fixturenames)
+    store = next(
+        request.getfixturevalue(name)
+        for name in ("store", "sqlite_store", "postgres_store")
+        if name in request.fixturenames
+    )
     with Outbox(store) as outbox:
         yield outbox
 
@@ -168,6 +176,7 @@ def serve(outlog, tmp_path):
     def start(*args, **how):
         servers.append(Server(outlog, tmp_path / f"serve-{len(servers)}.log", args, **how))
         return servers[-1]
+
     yield start
     for server in servers:
         if server.process.poll() is None or server.process.returncode != -9:
@@ -182,6 +191,7 @@ def agent():
     def make(words=Agent.echo, **how):
         made.append(Agent(words, **how))
         return made[-1]
+
     yield make
     for one in made:
         one.shutdown()
@@ -191,10 +201,12 @@ def agent():
 @pytest.fixture
 def configure(outlog, tmp_path):
     """Names agents: configure(helper={"type": "http", "url": agent().url})."""
+
     def apply(serve=None, **agents):
         path = tmp_path / "agents.json"
         path.write_text(json.dumps({"agents": agents, "relay": {"lease": "3s"}, "serve": serve or {}}))  # JSON is YAML
         outlog.run("apply", "-f", path)
+
     return apply
 
 
@@ -206,6 +218,7 @@ def chat():
     def make(*args, **how):
         made.append(Chat(*args, **how))
         return made[-1]
+
     yield make
     for one in made:
         one.close()

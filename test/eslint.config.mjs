@@ -8,13 +8,22 @@ export default [
     {
         rules: {
             eqeqeq: ['error', 'always', { null: 'ignore' }],
-            'no-unused-vars': ['error', { argsIgnorePattern: '^_', caughtErrors: 'none' }],
+            'no-unused-vars': [
+                'error',
+                { argsIgnorePattern: '^_', varsIgnorePattern: '^_', caughtErrors: 'none' },
+            ],
             'no-var': 'error',
             'prefer-const': 'error',
         },
     },
-    { files: ['console/src/**', 'console/plain/**'], languageOptions: { globals: globals.browser } },
+    {
+        files: ['console/src/**', 'console/plain/**'],
+        languageOptions: { globals: globals.browser },
+    },
     // Code of a page stands inside page.evaluate() of the tests.
     { files: ['test/**'], languageOptions: { globals: { ...globals.node, ...globals.browser } } },
-    { files: ['console/*.mjs', 'bench/**', 'examples/**'], languageOptions: { globals: globals.node } },
+    {
+        files: ['console/*.mjs', 'bench/**', 'examples/**'],
+        languageOptions: { globals: globals.node },
+    },
 ];

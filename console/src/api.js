@@ -8,8 +8,12 @@ const RETRY_MS = [500, 1000, 2000, 5000, 10000];
 export class Problem extends Error {
     constructor(status, body) {
         super(body.detail || body.title || `the server answered ${status}`);
-        Object.assign(this, { status, code: body.code, request_id: body.request_id,
-            errors: body.errors || [] });
+        Object.assign(this, {
+            status,
+            code: body.code,
+            request_id: body.request_id,
+            errors: body.errors || [],
+        });
     }
 }
 
@@ -65,7 +69,12 @@ async function request(method, path, body, { signal, headers } = {}) {
     if (body !== undefined) sent['Content-Type'] = 'application/json';
     if (method === 'POST') sent['Idempotency-Key'] = randomKey();
     const response = await reach(path, {
-        method, signal, headers: sent, cache: 'no-store', credentials: 'omit', redirect: 'error',
+        method,
+        signal,
+        headers: sent,
+        cache: 'no-store',
+        credentials: 'omit',
+        redirect: 'error',
         body: body === undefined ? undefined : JSON.stringify(body),
     });
     if (!response.ok) throw await problemOf(response);
@@ -88,7 +97,9 @@ async function problemOf(response) {
     let body = {};
     try {
         body = await response.json();
-    } catch { /* a proxy's page, perhaps: the status has to do */ }
+    } catch {
+        /* a proxy's page, perhaps: the status has to do */
+    }
     if (response.status === 401) signOut();
     return new Problem(response.status, body);
 }
@@ -100,12 +111,14 @@ function credentials() {
 
 function randomKey() {
     return [...crypto.getRandomValues(new Uint8Array(16))]
-        .map((byte) => byte.toString(16).padStart(2, '0')).join('');
+        .map((byte) => byte.toString(16).padStart(2, '0'))
+        .join('');
 }
 
 export function search(params = {}) {
     const all = new URLSearchParams(
-        Object.entries(params).filter(([, value]) => value != null && value !== ''));
+        Object.entries(params).filter(([, value]) => value != null && value !== ''),
+    );
     return all.size ? `?${all}` : '';
 }
 
@@ -118,9 +131,14 @@ export async function follow(params, after, { signal, onEvents, onState }) {
     while (!signal.aborted) {
         try {
             const response = await reach(`/v1/events/stream${search(params)}`, {
-                signal, cache: 'no-store', credentials: 'omit',
-                headers: { Accept: 'text/event-stream', ...credentials(),
-                    'Last-Event-ID': String(last) },
+                signal,
+                cache: 'no-store',
+                credentials: 'omit',
+                headers: {
+                    Accept: 'text/event-stream',
+                    ...credentials(),
+                    'Last-Event-ID': String(last),
+                },
             });
             if (!response.ok) throw await problemOf(response);
             onState('open');
@@ -152,14 +170,24 @@ async function* frames(reader) {
 }
 
 function dataOf(block) {
-    const data = block.split('\n').filter((line) => line.startsWith('data:'))
-        .map((line) => line.slice(5).trimStart()).join('\n');
+    const data = block
+        .split('\n')
+        .filter((line) => line.startsWith('data:'))
+        .map((line) => line.slice(5).trimStart())
+        .join('\n');
     return data ? JSON.parse(data) : null;
 }
 
 function pause(ms, signal) {
     return new Promise((done) => {
         const timer = setTimeout(done, ms);
-        signal.addEventListener('abort', () => { clearTimeout(timer); done(); }, { once: true });
+        signal.addEventListener(
+            'abort',
+            () => {
+                clearTimeout(timer);
+                done();
+            },
+            { once: true },
+        );
     });
 }

@@ -60,9 +60,11 @@ function App() {
     }, []);
     useEffect(start, []);
 
-    if (failure) return html`<main class="alone">
+    if (failure)
+        return html`<main class="alone">
         <${Failure} error=${failure} retry=${start} what="the console" /></main>`;
-    if (who === null) return html`<header class="top"><span class="brand">
+    if (who === null)
+        return html`<header class="top"><span class="brand">
         <${Mark} />outlog</span></header>`;
     if (who === 'nobody') return html`<${SignIn} />`;
     return html`<${Frame} who=${who} />`;
@@ -83,17 +85,23 @@ function Frame({ who }) {
 
     return html`
         <a class="skip" href="#main"
-            onClick=${(event) => { event.preventDefault(); main.current.focus(); }}>
+            onClick=${(event) => {
+                event.preventDefault();
+                main.current.focus();
+            }}>
             Skip to the page</a>
         <${Top} who=${who} route=${route} onHelp=${() => setHelp(true)} />
         <div class="frame">
             <${Navigation} current=${PARENTS[name] || name} />
             <main id="main" tabindex="-1" ref=${main}>
                 <${Fence} route=${route}>
-                    ${View ? html`<${View} key=${`${name}/${id}`} id=${id}
+                    ${
+                        View
+                            ? html`<${View} key=${`${name}/${id}`} id=${id}
                         rest=${route.parts.slice(2)} query=${route.query} />`
-                        : html`<${Page} title="Nothing here"><${Empty} title="No such page">
-                            <a href=${to('')}>Go to the overview</a>, or press <kbd>?</kbd> for the keys.<//><//>`}
+                            : html`<${Page} title="Nothing here"><${Empty} title="No such page">
+                            <a href=${to('')}>Go to the overview</a>, or press <kbd>?</kbd> for the keys.<//><//>`
+                    }
                 <//>
             </main>
         </div>
@@ -111,8 +119,11 @@ function Top({ who, route, onHelp }) {
         if (search.trim()) go(to('find', { q: search.trim() }));
         document.activeElement.blur();
     };
-    const status = !canReach ? ['broken', 'bad', 'offline'] : isLive ? ['dot', 'good', 'live']
-        : ['pause', 'calm', 'paused'];
+    const status = !canReach
+        ? ['broken', 'bad', 'offline']
+        : isLive
+          ? ['dot', 'good', 'live']
+          : ['pause', 'calm', 'paused'];
 
     return html`<header class="top">
         <a class="brand" href=${to('')} aria-label="outlog, overview"><${Mark} />
@@ -127,8 +138,11 @@ function Top({ who, route, onHelp }) {
         </form>
         <button type="button" class="quiet status" aria-pressed=${isLive}
             onClick=${() => live.set(!isLive)}
-            title=${isLive ? 'Pages refresh by themselves; press to stop that'
-                : 'Press to refresh by itself again'}>
+            title=${
+                isLive
+                    ? 'Pages refresh by themselves; press to stop that'
+                    : 'Press to refresh by itself again'
+            }>
             <${Shape} name=${status[0]} tone=${status[1]} /><span>${status[2]}</span></button>
         <button type="button" class="quiet icon" onClick=${switchTheme}
             aria-label=${look === 'dark' ? 'Light colours' : 'Dark colours'}
@@ -136,8 +150,11 @@ function Top({ who, route, onHelp }) {
             <${Shape} name="half" /></button>
         <button type="button" class="quiet icon" onClick=${onHelp} aria-label="Keys"
             title="Keys (?)">?</button>
-        ${!who.dev && html`<button type="button" class="quiet"
-            onClick=${signOut}>Sign out</button>`}
+        ${
+            !who.dev &&
+            html`<button type="button" class="quiet"
+            onClick=${signOut}>Sign out</button>`
+        }
     </header>`;
 }
 
@@ -151,21 +168,29 @@ function Org({ who, current = '' }) {
 function Navigation({ current }) {
     const count = dead.use();
     const bar = useRef();
-    useEffect(() => bar.current.querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest',
-        inline: 'nearest' }), [current]);
+    useEffect(
+        () =>
+            bar.current
+                .querySelector('[aria-current]')
+                ?.scrollIntoView({ block: 'nearest', inline: 'nearest' }),
+        [current],
+    );
     return html`<nav class="side" aria-label="Pages" ref=${bar}>
-        ${Object.entries(PLACES).map(([key, [path, name]]) => html`
+        ${Object.entries(PLACES).map(
+            ([key, [path, name]]) => html`
         <a href=${to(path)} aria-current=${path === current ? 'page' : null} title="g ${key}">
             <span>${name}</span>
-            ${path === 'dead' && count > 0
-                && html`<span class="badge">${count}</span>`}</a>`)}</nav>`;
+            ${path === 'dead' && count > 0 && html`<span class="badge">${count}</span>`}</a>`,
+        )}</nav>`;
 }
 
 // The dead-letter count shows where a person looks who does not look here: title and icon.
 function useDeadCount(title, mayLook) {
     const stats = useGet(mayLook ? '/v1/stats' : null, {}, { every: STATS_MS });
     const total = dead.use();
-    useEffect(() => { if (stats.data) dead.set(stats.data.dead || 0); }, [stats.data]);
+    useEffect(() => {
+        if (stats.data) dead.set(stats.data.dead || 0);
+    }, [stats.data]);
     useEffect(() => {
         document.title = `${total ? `(${count(total)}) ` : ''}${title || 'Nothing here'} · outlog`;
         document.querySelector('link[rel=icon]').href = total ? badge(total) : '/favicon.svg';
@@ -175,7 +200,8 @@ function useDeadCount(title, mayLook) {
 function badge(total) {
     const text = total > 99 ? '99+' : String(total);
     const size = text.length > 2 ? 14 : 18;
-    const svg = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">' +
+    const svg =
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">' +
         '<rect width="32" height="32" rx="7" fill="#c62a2f"/>' +
         `<text x="16" y="22.5" font-family="system-ui,sans-serif" font-size="${size}" ` +
         `font-weight="700" fill="#fff" text-anchor="middle">${text}</text></svg>`;
@@ -189,13 +215,21 @@ function Mark() {
 }
 
 function Help({ onClose }) {
-    const keys = [['/', 'search'], ['j  k', 'next, previous row'], ['enter', 'open the row'],
-        ['esc', 'back'], ['T', 'light or dark'], ['?', 'this list'],
-        ...Object.entries(PLACES).map(([key, [, name]]) => [`g ${key}`, name])];
+    const keys = [
+        ['/', 'search'],
+        ['j  k', 'next, previous row'],
+        ['enter', 'open the row'],
+        ['esc', 'back'],
+        ['T', 'light or dark'],
+        ['?', 'this list'],
+        ...Object.entries(PLACES).map(([key, [, name]]) => [`g ${key}`, name]),
+    ];
     return html`<${Dialog} title="Keys" onClose=${onClose}>
-        <dl class="keys">${keys.map(([key, does]) => html`<div>
+        <dl class="keys">${keys.map(
+            ([key, does]) => html`<div>
             <dt>${key.split(/ +/).map((one) => html`<kbd>${one}</kbd>`)}</dt>
-            <dd>${does}</dd></div>`)}</dl>
+            <dd>${does}</dd></div>`,
+        )}</dl>
         <form method="dialog" class="buttons"><button>Close</button></form>
     <//>`;
 }

@@ -15,10 +15,12 @@ export function Charts({ series, lines }) {
         const length = Math.max(...lines.map(([key]) => series[key]?.length || 0));
         return Array.from({ length }, (_, i) => from + i * series.step_s);
     }, [series]);
-    return html`<div class="charts">${lines.map(([key, label, colour]) => html`
+    return html`<div class="charts">${lines.map(
+        ([key, label, colour]) => html`
         <${Chart} key=${key} label=${label} colour=${colour} times=${times}
             values=${series[key] || []}
-            at=${at} onAt=${setAt} />`)}</div>`;
+            at=${at} onAt=${setAt} />`,
+    )}</div>`;
 }
 
 function Chart({ label, colour, times, values, at, onAt }) {
@@ -29,10 +31,14 @@ function Chart({ label, colour, times, values, at, onAt }) {
     const index = at ?? values.length - 1;
 
     useLayoutEffect(() => {
-        plot.current = new uPlot(options(place.current, colour, onAt), [times, values],
-            place.current);
+        plot.current = new uPlot(
+            options(place.current, colour, onAt),
+            [times, values],
+            place.current,
+        );
         const watch = new ResizeObserver(() =>
-            plot.current.setSize({ width: place.current.clientWidth, height: HEIGHT }));
+            plot.current.setSize({ width: place.current.clientWidth, height: HEIGHT }),
+        );
         watch.observe(place.current);
         return () => {
             watch.disconnect();
@@ -44,8 +50,9 @@ function Chart({ label, colour, times, values, at, onAt }) {
     return html`<figure>
         <figcaption><span class="key ${colour}"></span>${label}
             <strong>${rate(values[index])}/s</strong>
-            <span class="dim">${at === null ? 'now'
-                : clock(times[index] * 1000, { seconds: true })}</span></figcaption>
+            <span class="dim">${
+                at === null ? 'now' : clock(times[index] * 1000, { seconds: true })
+            }</span></figcaption>
         <div class="plot" ref=${place} role="img"
             aria-label="${label}: now ${rate(values.at(-1))} a second, at most ${rate(highest)} in the last 15 minutes"></div>
     </figure>`;
@@ -63,13 +70,25 @@ function options(place, colour, onAt) {
         height: HEIGHT,
         padding: [8, 16, 0, 0],
         legend: { show: false },
-        cursor: { sync: { key: 'overview' }, y: false, drag: { x: false, y: false },
-            points: { size: 6 } },
-        scales: { x: { time: true },
-            y: { range: (_, low, high) => [0, Math.max(high * 1.15, 1)] } },
+        cursor: {
+            sync: { key: 'overview' },
+            y: false,
+            drag: { x: false, y: false },
+            points: { size: 6 },
+        },
+        scales: {
+            x: { time: true },
+            y: { range: (_, low, high) => [0, Math.max(high * 1.15, 1)] },
+        },
         axes: [
-            { ...axis, size: 20, gap: 4, space: 60, grid: { show: false },
-                values: (_, ticks) => ticks.map((tick) => clock(tick * 1000).slice(-5)) },
+            {
+                ...axis,
+                size: 20,
+                gap: 4,
+                space: 60,
+                grid: { show: false },
+                values: (_, ticks) => ticks.map((tick) => clock(tick * 1000).slice(-5)),
+            },
             { ...axis, size: 36, gap: 4, space: 32, values: (_, ticks) => ticks.map(rate) },
         ],
         series: [{}, { stroke: ink, width: 1.5, fill: `${ink}22`, points: { size: 4, space: 12 } }],

@@ -52,7 +52,8 @@ export function clock(time, { seconds = false, millis = false } = {}) {
     if (seconds || millis) text += `:${two(at.getSeconds())}`;
     if (millis) text += `.${String(at.getMilliseconds()).padStart(3, '0')}`;
     const isToday = at.toDateString() === new Date().toDateString();
-    return isToday ? text
+    return isToday
+        ? text
         : `${at.toLocaleDateString('en-GB', { day: 'numeric', month: 'short' })} ${text}`;
 }
 
@@ -64,7 +65,8 @@ export function exact(time) {
 export function brief(id) {
     const text = String(id);
     return text.length > 20 && /^[0-9a-f-]{36}$/.test(text)
-        ? `${text.slice(0, 8)}…${text.slice(-6)}` : text;
+        ? `${text.slice(0, 8)}…${text.slice(-6)}`
+        : text;
 }
 
 export function firstLine(text, most = 160) {

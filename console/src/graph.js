@@ -12,32 +12,55 @@ const LEFT = 20;
 const TOP = 28;
 const GAP = 26;
 
-const KINDS = { signal: 'triangle', run: 'dot', step: 'square', effect: 'diamond',
-    session: 'ring' };
+const KINDS = {
+    signal: 'triangle',
+    run: 'dot',
+    step: 'square',
+    effect: 'diamond',
+    session: 'ring',
+};
 
 export function layout(events, messages = [], attempts = {}) {
-    const nodes = [...events.map(ofEvent),
-        ...messages.flatMap((one) => ofMessage(one, attempts[one.event_id]))];
+    const nodes = [
+        ...events.map(ofEvent),
+        ...messages.flatMap((one) => ofMessage(one, attempts[one.event_id])),
+    ];
     const byKey = new Map(nodes.map((node) => [node.key, node]));
     for (const node of nodes) {
         node.parent = byKey.get(node.parentKey) || null;
         node.parent?.children.push(node);
     }
     const rows = [];
-    nodes.filter((node) => !node.parent).sort(inTime).forEach((root) => walk(root, 0, rows));
-    rows.forEach((node, i) => { node.row = i; node.y = TOP + i * ROW + ROW / 2; });
+    nodes
+        .filter((node) => !node.parent)
+        .sort(inTime)
+        .forEach((root) => walk(root, 0, rows));
+    rows.forEach((node, i) => {
+        node.row = i;
+        node.y = TOP + i * ROW + ROW / 2;
+    });
     const ticks = columns(rows);
-    return { nodes: rows, ticks, width: (ticks.at(-1)?.x || 0) + LEFT,
-        height: TOP + rows.length * ROW };
+    return {
+        nodes: rows,
+        ticks,
+        width: (ticks.at(-1)?.x || 0) + LEFT,
+        height: TOP + rows.length * ROW,
+    };
 }
 
 function ofEvent(event) {
-    return { key: event.id, parentKey: event.causation_id, at: Date.parse(event.occurred_at),
+    return {
+        key: event.id,
+        parentKey: event.causation_id,
+        at: Date.parse(event.occurred_at),
         order: event.event_id,
         shape: KINDS[String(event.aggregate_type).toLowerCase()] || 'dot',
-            tone: toneOfType(event.event_type),
-        label: event.event_type, about: `${event.aggregate_type}/${brief(event.aggregate_id)}`,
-        href: ['events', event.event_id], children: [] };
+        tone: toneOfType(event.event_type),
+        label: event.event_type,
+        about: `${event.aggregate_type}/${brief(event.aggregate_id)}`,
+        href: ['events', event.event_id],
+        children: [],
+    };
 }
 
 function toneOfType(type) {
@@ -48,21 +71,40 @@ function toneOfType(type) {
 
 function ofMessage(message, tries = []) {
     const at = Date.parse(message.created_at);
-    const node = { key: `m:${message.event_id}`, parentKey: message.causation_id, at,
+    const node = {
+        key: `m:${message.event_id}`,
+        parentKey: message.causation_id,
+        at,
         order: Infinity,
-        shape: 'message', tone: { DEAD: 'bad', PUBLISHED: 'good' }[message.state] || 'calm',
+        shape: 'message',
+        tone: { DEAD: 'bad', PUBLISHED: 'good' }[message.state] || 'calm',
         label: `→ ${message.destination}`,
         about: `${message.event_type}, ${message.state === 'PENDING' && message.attempts ? 'retrying' : message.state}`,
-        href: ['messages', message.event_id], children: [] };
-    return [node, ...tries.map((one) => ({
-        key: `a:${message.event_id}:${one.attempt}`, parentKey: node.key,
-            at: Date.parse(one.started_at), order: Infinity,
-        shape: { ok: 'check', failed: 'cross', unknown: 'question' }[one.outcome] || 'skip',
-        tone: { ok: 'good', failed: 'bad', unknown: 'warn' }[one.outcome] || 'calm',
-        label: `attempt ${one.attempt}`,
-        about: [one.outcome, one.status, one.duration_ms != null && span(one.duration_ms),
-            one.error].filter(Boolean).join(' · '),
-        href: ['messages', message.event_id, 'attempts', one.attempt], children: [] }))];
+        href: ['messages', message.event_id],
+        children: [],
+    };
+    return [
+        node,
+        ...tries.map((one) => ({
+            key: `a:${message.event_id}:${one.attempt}`,
+            parentKey: node.key,
+            at: Date.parse(one.started_at),
+            order: Infinity,
+            shape: { ok: 'check', failed: 'cross', unknown: 'question' }[one.outcome] || 'skip',
+            tone: { ok: 'good', failed: 'bad', unknown: 'warn' }[one.outcome] || 'calm',
+            label: `attempt ${one.attempt}`,
+            about: [
+                one.outcome,
+                one.status,
+                one.duration_ms != null && span(one.duration_ms),
+                one.error,
+            ]
+                .filter(Boolean)
+                .join(' · '),
+            href: ['messages', message.event_id, 'attempts', one.attempt],
+            children: [],
+        })),
+    ];
 }
 
 const inTime = (a, b) => a.at - b.at || (a.order === b.order ? 0 : a.order - b.order);
@@ -80,8 +122,11 @@ function columns(rows) {
         const last = ticks.at(-1);
         if (!last || node.at - last.at >= 1 || node.parent?.tick === last) {
             const wait = last ? node.at - last.at : 0;
-            ticks.push({ at: node.at, offset: node.at - start,
-                x: last ? last.x + GAP + 14 * Math.log10(1 + wait) : LEFT });
+            ticks.push({
+                at: node.at,
+                offset: node.at - start,
+                x: last ? last.x + GAP + 14 * Math.log10(1 + wait) : LEFT,
+            });
         }
         node.tick = ticks.at(-1);
         node.x = node.tick.x;
@@ -115,10 +160,11 @@ export function asText(title, { nodes }) {
         lines.push(`${indent}${branch}${node.label}  ${node.about}  ${offset(node.at - start)}`);
         const below = isRoot ? '' : isLast ? '   ' : '│  ';
         node.children.forEach((child, i) =>
-            put(child, indent + below, i === node.children.length - 1, false));
+            put(child, indent + below, i === node.children.length - 1, false),
+        );
     }
     nodes.filter((node) => !node.parent).forEach((root) => put(root, '', true, true));
-    if (nodes.length) lines.splice(1, 0,
-        `began ${new Date(start).toISOString()}, ${clock(start)} here`);
+    if (nodes.length)
+        lines.splice(1, 0, `began ${new Date(start).toISOString()}, ${clock(start)} here`);
     return `${lines.join('\n')}\n`;
 }

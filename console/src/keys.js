@@ -4,11 +4,18 @@ import { useEffect } from 'preact/hooks';
 import { go, here, refine, to } from './router.js';
 
 export const PLACES = {
-    o: ['', 'Overview'], l: ['log', 'Log'], t: ['traces', 'Traces'], b: ['outbox', 'Outbox'],
-    d: ['dead', 'Dead letters'], e: ['destinations', 'Destinations'], c: ['consumers', 'Consumers'],
-    v: ['views', 'Views'], r: ['runs', 'Runs'], s: ['sessions', 'Sessions'],
+    o: ['', 'Overview'],
+    l: ['log', 'Log'],
+    t: ['traces', 'Traces'],
+    b: ['outbox', 'Outbox'],
+    d: ['dead', 'Dead letters'],
+    e: ['destinations', 'Destinations'],
+    c: ['consumers', 'Consumers'],
+    v: ['views', 'Views'],
+    r: ['runs', 'Runs'],
+    s: ['sessions', 'Sessions'],
     n: ['notices', 'Notices'],
-        k: ['tokens', 'Tokens'],
+    k: ['tokens', 'Tokens'],
 };
 const CHORD_MS = 1200;
 
@@ -29,7 +36,15 @@ export function useKeys({ onHelp, onTheme }) {
                 return;
             }
             chordAt = -Infinity;
-            if (act(event, { onHelp, onTheme, startChord: () => { chordAt = event.timeStamp; } })) {
+            if (
+                act(event, {
+                    onHelp,
+                    onTheme,
+                    startChord: () => {
+                        chordAt = event.timeStamp;
+                    },
+                })
+            ) {
                 event.preventDefault();
             }
         }
@@ -40,21 +55,36 @@ export function useKeys({ onHelp, onTheme }) {
 
 function act(event, { onHelp, onTheme, startChord }) {
     switch (event.key) {
-    case '/': document.querySelector('#search').focus(); return true;
-    case 'g': startChord(); return true;
-    case 'j': return moveRow(1);
-    case 'k': return moveRow(-1);
-    case 'Enter': return openRow(event.target);
-    case 'Escape': return back();
-    case '?': onHelp(); return true;
-    case 'T': onTheme(); return true;
-    default: return false;
+        case '/':
+            document.querySelector('#search').focus();
+            return true;
+        case 'g':
+            startChord();
+            return true;
+        case 'j':
+            return moveRow(1);
+        case 'k':
+            return moveRow(-1);
+        case 'Enter':
+            return openRow(event.target);
+        case 'Escape':
+            return back();
+        case '?':
+            onHelp();
+            return true;
+        case 'T':
+            onTheme();
+            return true;
+        default:
+            return false;
     }
 }
 
 // Close what is open beside the list; else one page back, but never out of the console.
 let steps = 0;
-addEventListener('hashchange', (event) => { if (event.isTrusted) steps++; });
+addEventListener('hashchange', (event) => {
+    if (event.isTrusted) steps++;
+});
 
 function back() {
     if (here().query.event) {

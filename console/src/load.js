@@ -18,16 +18,20 @@ export function useNewest(path, params, name, idOf, { every } = {}) {
     const key = path + search(params);
     const shown = useRef({ key, pages: 1 });
     if (shown.current.key !== key) shown.current = { key, pages: 1 };
-    const list = useLoad(key, async (signal) => {
-        const rows = new Map();
-        let next;
-        for (let i = 0; i < shown.current.pages && next !== null; i++) {
-            const page = await get(path, { ...params, limit: PAGE, after: next }, { signal });
-            for (const one of page[name]) rows.set(idOf(one), one);
-            next = page.next_after || null;
-        }
-        return { rows: [...rows.values()], next };
-    }, { every });
+    const list = useLoad(
+        key,
+        async (signal) => {
+            const rows = new Map();
+            let next;
+            for (let i = 0; i < shown.current.pages && next !== null; i++) {
+                const page = await get(path, { ...params, limit: PAGE, after: next }, { signal });
+                for (const one of page[name]) rows.set(idOf(one), one);
+                next = page.next_after || null;
+            }
+            return { rows: [...rows.values()], next };
+        },
+        { every },
+    );
 
     function older() {
         shown.current.pages++;
@@ -43,20 +47,24 @@ const MOST = 5000;
 export function useWhole(path, params, name, { every, isSettled, placeOf }) {
     const key = path + search(params);
     const known = useRef({ key: null, rows: [] });
-    return useLoad(key, async (signal) => {
-        const before = known.current.key === key ? known.current.rows : [];
-        const open = before.findIndex((one) => !isSettled(one));
-        const rows = open < 0 ? [...before] : before.slice(0, open);
-        let after = rows.length ? placeOf(rows.at(-1)) : undefined;
-        while (rows.length < MOST) {
-            const page = await get(path, { ...params, limit: 1000, after }, { signal });
-            rows.push(...page[name]);
-            if (!page[name].length || page.next_after === null) break;
-            after = page.next_after;
-        }
-        known.current = { key, rows };
-        return { rows, isCut: rows.length >= MOST };
-    }, { every });
+    return useLoad(
+        key,
+        async (signal) => {
+            const before = known.current.key === key ? known.current.rows : [];
+            const open = before.findIndex((one) => !isSettled(one));
+            const rows = open < 0 ? [...before] : before.slice(0, open);
+            let after = rows.length ? placeOf(rows.at(-1)) : undefined;
+            while (rows.length < MOST) {
+                const page = await get(path, { ...params, limit: 1000, after }, { signal });
+                rows.push(...page[name]);
+                if (!page[name].length || page.next_after === null) break;
+                after = page.next_after;
+            }
+            known.current = { key, rows };
+            return { rows, isCut: rows.length >= MOST };
+        },
+        { every },
+    );
 }
 
 export function useLoad(key, load, { every } = {}) {
@@ -83,8 +91,11 @@ export function useLoad(key, load, { every } = {}) {
             } catch (error) {
                 isRefused = error.status === 403 || error.status === 404;
                 if (!stop.signal.aborted) {
-                    setState((old) => ({ key, error,
-                        data: old.key === key ? old.data : undefined }));
+                    setState((old) => ({
+                        key,
+                        error,
+                        data: old.key === key ? old.data : undefined,
+                    }));
                 }
             }
             if (every && isLive && !isRefused && !document.hidden && !stop.signal.aborted) {
@@ -92,7 +103,9 @@ export function useLoad(key, load, { every } = {}) {
             }
         }
         const turn = () => (last = last.then(look)); // one at a time
-        const shown = () => { if (!document.hidden && every && isLive) turn(); };
+        const shown = () => {
+            if (!document.hidden && every && isLive) turn();
+        };
 
         again.current = turn;
         turn();
@@ -106,6 +119,9 @@ export function useLoad(key, load, { every } = {}) {
 
     const refresh = useCallback(() => again.current(), []);
     const isCurrent = state.key === key;
-    return { data: isCurrent ? state.data : undefined, error: isCurrent ? state.error : undefined,
-        refresh };
+    return {
+        data: isCurrent ? state.data : undefined,
+        error: isCurrent ? state.error : undefined,
+        refresh,
+    };
 }

@@ -13,20 +13,28 @@ const SHOWN_ITEMS = 200;
 export function Payload({ text, base64, label = 'Payload' }) {
     const [isRaw, setRaw] = useState(Boolean(base64));
     const node = useMemo(() => tree(text, base64), [text, base64]);
-    const bytes = useMemo(() => (base64 ? fromBase64(base64) : new TextEncoder().encode(text)),
-        [text, base64]);
+    const bytes = useMemo(
+        () => (base64 ? fromBase64(base64) : new TextEncoder().encode(text)),
+        [text, base64],
+    );
     return html`<section class="payload" aria-label=${label}>
         <div class="bar"><h2>${label}</h2><span class="dim">${plural(bytes.length, 'byte')}</span>
-            ${node && html`<div class="switch" role="group"
+            ${
+                node &&
+                html`<div class="switch" role="group"
                 aria-label="Show ${label.toLowerCase()} as">
                 <button type="button" aria-pressed=${!isRaw}
                     onClick=${() => setRaw(false)}>Tree</button>
                 <button type="button" aria-pressed=${isRaw}
-                    onClick=${() => setRaw(true)}>Raw</button></div>`}
+                    onClick=${() => setRaw(true)}>Raw</button></div>`
+            }
             <${Copy} text=${text ?? base64} /></div>
-        ${node && !isRaw ? html`<div class="tree">
+        ${
+            node && !isRaw
+                ? html`<div class="tree">
             <${Node} text=${text} node=${node} depth=${0} /></div>`
-            : html`<pre class="raw" tabindex="0">${base64 ? hexDump(bytes) : text}</pre>`}
+                : html`<pre class="raw" tabindex="0">${base64 ? hexDump(bytes) : text}</pre>`
+        }
     </section>`;
 }
 
@@ -39,8 +47,10 @@ function tree(text, base64) {
 }
 
 function Node({ text, node, name, depth }) {
-    const label = name === undefined ? null
-        : html`<span class=${typeof name === 'number' ? 'index' : 'name'}>${name}</span>`;
+    const label =
+        name === undefined
+            ? null
+            : html`<span class=${typeof name === 'number' ? 'index' : 'name'}>${name}</span>`;
     if (!node.items) {
         return html`<div class="leaf">${label}
             <span class=${node.kind}>${text.slice(node.from, node.to)}</span></div>`;
@@ -51,11 +61,18 @@ function Node({ text, node, name, depth }) {
     }
     const isOpen = depth < OPEN_DEPTH && node.items.length <= OPEN_ITEMS;
     return html`<${Branch} label=${label} isOpen=${isOpen}
-        about=${node.kind === 'array' ? plural(node.items.length, 'item')
-            : plural(node.items.length, 'field')}>
-        ${() => node.items.slice(0, SHOWN_ITEMS).map((item, i) => html`
-            <${Node} text=${text} node=${item.node} name=${item.name ?? i} depth=${depth + 1} />`)}
-        ${() => node.items.length > SHOWN_ITEMS &&
+        about=${
+            node.kind === 'array'
+                ? plural(node.items.length, 'item')
+                : plural(node.items.length, 'field')
+        }>
+        ${() =>
+            node.items.slice(0, SHOWN_ITEMS).map(
+                (item, i) => html`
+            <${Node} text=${text} node=${item.node} name=${item.name ?? i} depth=${depth + 1} />`,
+            )}
+        ${() =>
+            node.items.length > SHOWN_ITEMS &&
             html`<div class="leaf dim">
                 ${plural(node.items.length - SHOWN_ITEMS, 'more item')}: see Raw</div>`}
     <//>`;
@@ -77,10 +94,16 @@ function hexDump(bytes) {
     const lines = [];
     for (let at = 0; at < Math.min(bytes.length, 4096); at += 16) {
         const row = [...bytes.slice(at, at + 16)];
-        lines.push(`${at.toString(16).padStart(6, '0')}  ` +
-            `${row.map((byte) => byte.toString(16).padStart(2, '0')).join(' ').padEnd(49)} ` +
-            row.map((byte) => (byte > 31 && byte < 127 ? String.fromCharCode(byte)
-                : '.')).join(''));
+        lines.push(
+            `${at.toString(16).padStart(6, '0')}  ` +
+                `${row
+                    .map((byte) => byte.toString(16).padStart(2, '0'))
+                    .join(' ')
+                    .padEnd(49)} ` +
+                row
+                    .map((byte) => (byte > 31 && byte < 127 ? String.fromCharCode(byte) : '.'))
+                    .join(''),
+        );
     }
     if (bytes.length > 4096) lines.push(`… ${bytes.length - 4096} more bytes`);
     return lines.join('\n');

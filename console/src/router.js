@@ -26,7 +26,8 @@ export function to(...parts) {
     const query = typeof parts.at(-1) === 'object' ? parts.pop() : {};
     const all = { org_id: here().query.org_id, ...query };
     const search = new URLSearchParams(
-        Object.entries(all).filter(([, value]) => value != null && value !== ''));
+        Object.entries(all).filter(([, value]) => value != null && value !== ''),
+    );
     const path = parts.map((part) => encodeURIComponent(part)).join('/');
     return `#/${path}${search.size ? `?${search}` : ''}`;
 }
@@ -50,8 +51,8 @@ export function refine(changes, { replace = true } = {}) {
 export function useRoute() {
     const [route, setRoute] = useState(here);
     useEffect(() => {
-        const change = () => setRoute((old) => (JSON.stringify(old) === JSON.stringify(here())
-            ? old : here()));
+        const change = () =>
+            setRoute((old) => (JSON.stringify(old) === JSON.stringify(here()) ? old : here()));
         addEventListener('hashchange', change);
         change(); // it may have changed before we listened
         return () => removeEventListener('hashchange', change);

@@ -91,9 +91,13 @@ export function byHurt(a, b) {
         const health = healthOf(one);
         return health === 'paused' && one.pending > 0 ? 0.5 : HURTS.indexOf(health);
     };
-    return rank(a) - rank(b) || (b.dead || 0) - (a.dead || 0) ||
+    return (
+        rank(a) - rank(b) ||
+        (b.dead || 0) - (a.dead || 0) ||
         (b.oldest_pending_ms || 0) - (a.oldest_pending_ms || 0) ||
-        (b.pending || 0) - (a.pending || 0) || a.name.localeCompare(b.name);
+        (b.pending || 0) - (a.pending || 0) ||
+        a.name.localeCompare(b.name)
+    );
 }
 
 export function messageState(message) {

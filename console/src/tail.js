@@ -4,8 +4,8 @@ import { follow, get } from './api.js';
 import { live } from './shared.js';
 
 const PAGE = 200;
-const KEPT = 5000;    // rows kept while the tail runs
-const AHEAD = 2000;   // rows taken while nobody looks; then the stream is closed until they do
+const KEPT = 5000; // rows kept while the tail runs
+const AHEAD = 2000; // rows taken while nobody looks; then the stream is closed until they do
 
 // The last events below `end` that fit, ascending, and whether the log begins with them.
 export async function before(end, params, want, signal) {
@@ -16,11 +16,24 @@ export async function before(end, params, want, signal) {
 // Holds what the list shows. `changed` is called after every change, at most once a frame.
 export class Tail {
     constructor(params, changed) {
-        Object.assign(this, { params, events: [], isStart: false, isLoaded: false, state: 'loading',
-            error: null, missed: 0, shift: 0, isWatched: true, isLive: true });
+        Object.assign(this, {
+            params,
+            events: [],
+            isStart: false,
+            isLoaded: false,
+            state: 'loading',
+            error: null,
+            missed: 0,
+            shift: 0,
+            isWatched: true,
+            isLive: true,
+        });
         this.stop = new AbortController();
         this.changed = () => {
-            this.frame ||= requestAnimationFrame(() => { this.frame = 0; changed(); });
+            this.frame ||= requestAnimationFrame(() => {
+                this.frame = 0;
+                changed();
+            });
         };
     }
 
@@ -61,13 +74,16 @@ export class Tail {
         this.stream?.abort();
         this.stream = new AbortController();
         const { signal } = this.stream;
-        follow(this.params, this.position, { signal,
+        follow(this.params, this.position, {
+            signal,
             onState: (state, error) => {
                 this.state = state;
                 if (error) this.error = error;
                 this.changed();
             },
-            onEvents: (events) => { if (!signal.aborted) this.take(events); },
+            onEvents: (events) => {
+                if (!signal.aborted) this.take(events);
+            },
         });
     }
 
@@ -113,12 +129,16 @@ export class Tail {
         if (this.isBusy) return;
         this.isBusy = true;
         try {
-            const page = await get('/v1/events',
+            const page = await get(
+                '/v1/events',
                 { ...this.params, after: this.position, limit: PAGE },
-                { signal: this.stop.signal });
+                { signal: this.stop.signal },
+            );
             this.events = [...this.events, ...page.events];
-            this.position = Math.max(this.position,
-                page.next_after ?? page.events.at(-1)?.event_id ?? 0);
+            this.position = Math.max(
+                this.position,
+                page.next_after ?? page.events.at(-1)?.event_id ?? 0,
+            );
             if (this.position >= page.settled) {
                 this.state = 'open';
                 if (this.isLive && !this.params.until) this.start();

@@ -30,12 +30,12 @@ export function Clock({ at, millis }) {
 // An id is a link wherever it leads somewhere.
 export function Id({ of, href }) {
     if (of == null || of === '') return '–';
-    return href ? html`<a class="id" href=${href} title=${of}>${brief(of)}</a>`
+    return href
+        ? html`<a class="id" href=${href} title=${of}>${brief(of)}</a>`
         : html`<span class="id" title=${of}>${brief(of)}</span>`;
 }
 
-export const Destination = ({ name }) =>
-    html`<a href=${to('destinations', name)}>${name}</a>`;
+export const Destination = ({ name }) => html`<a href=${to('destinations', name)}>${name}</a>`;
 
 export function Aggregate({ of }) {
     if (!of.aggregate_type) return '–';
@@ -61,7 +61,9 @@ async function copyText(text) {
     if (navigator.clipboard) {
         try {
             return await navigator.clipboard.writeText(text);
-        } catch { /* not allowed: the old way */ }
+        } catch {
+            /* not allowed: the old way */
+        }
     }
     const area = document.createElement('textarea');
     area.value = text;
@@ -90,7 +92,8 @@ export function Loaded({ from, what, children, rows = 6 }) {
         return html`${from.error && html`<${Stale} error=${from.error} retry=${from.refresh} />`}
             ${children(from.data)}`;
     }
-    if (from.error) return html`<${Failure} error=${from.error} what=${what} retry=${from.refresh}
+    if (from.error)
+        return html`<${Failure} error=${from.error} what=${what} retry=${from.refresh}
         />`;
     return html`<${Loading} what=${what} rows=${rows} />`;
 }
@@ -112,31 +115,56 @@ export function Failure({ error, what, retry }) {
         <${Shape} name=${face.shape} tone=${face.tone} />
         <h2>${face.title}</h2><p>${face.advice}</p>
         ${error.request_id && html`<p class="dim">Request <code>${error.request_id}</code></p>`}
-        ${face.canRetry && retry &&
-            html`<button type="button" onClick=${retry}>Try again</button>`}
+        ${face.canRetry && retry && html`<button type="button" onClick=${retry}>Try again</button>`}
     </div>`;
 }
 
 function faceOf(error, what = 'this') {
     switch (error.status) {
-    case 0:
-        return { shape: 'broken', tone: 'bad', title: 'The server does not answer', canRetry: true,
-            advice: html`Is <code>outlog serve</code> running, and can this machine reach it? Nothing is lost: the log is in its store.` };
-    case 401:
-        return { shape: 'pause', tone: 'calm', title: 'Signed out',
-            advice: 'Sign in again to go on.' };
-    case 403:
-        return { shape: 'pause', tone: 'warn', title: 'Your token does not reach this',
-            advice: html`To see ${what} one needs more than this token's scope. Sign in with an <code>admin</code> token; <code>outlog token create --scope admin</code> makes one.` };
-    case 404:
-        return error.code === 'not_found' && error.isOne
-            ? { shape: 'question', tone: 'calm', title: `No such ${error.isOne}`,
-                advice: 'It may be of another org, or the id may be incomplete.' }
-            : { shape: 'question', tone: 'calm', title: 'Not available in this version',
-                advice: `This server does not offer ${what} yet. A newer outlog does.` };
-    default:
-        return { shape: 'cross', tone: 'bad', title: `Could not load ${what}`, canRetry: true,
-            advice: `${error.message}${error.code ? ` [${error.code}]` : ''}` };
+        case 0:
+            return {
+                shape: 'broken',
+                tone: 'bad',
+                title: 'The server does not answer',
+                canRetry: true,
+                advice: html`Is <code>outlog serve</code> running, and can this machine reach it? Nothing is lost: the log is in its store.`,
+            };
+        case 401:
+            return {
+                shape: 'pause',
+                tone: 'calm',
+                title: 'Signed out',
+                advice: 'Sign in again to go on.',
+            };
+        case 403:
+            return {
+                shape: 'pause',
+                tone: 'warn',
+                title: 'Your token does not reach this',
+                advice: html`To see ${what} one needs more than this token's scope. Sign in with an <code>admin</code> token; <code>outlog token create --scope admin</code> makes one.`,
+            };
+        case 404:
+            return error.code === 'not_found' && error.isOne
+                ? {
+                      shape: 'question',
+                      tone: 'calm',
+                      title: `No such ${error.isOne}`,
+                      advice: 'It may be of another org, or the id may be incomplete.',
+                  }
+                : {
+                      shape: 'question',
+                      tone: 'calm',
+                      title: 'Not available in this version',
+                      advice: `This server does not offer ${what} yet. A newer outlog does.`,
+                  };
+        default:
+            return {
+                shape: 'cross',
+                tone: 'bad',
+                title: `Could not load ${what}`,
+                canRetry: true,
+                advice: `${error.message}${error.code ? ` [${error.code}]` : ''}`,
+            };
     }
 }
 
@@ -179,11 +207,15 @@ export function Table({ label, columns, rows, keyOf, hrefOf, empty }) {
     if (!rows.length && empty) return empty;
     return html`<div class="scroll" tabindex="-1"><table aria-label=${label} role="table">
         <thead role="rowgroup"><tr role="row">
-            ${columns.map((column) => html`<th scope="col" role="columnheader"
-            class=${classes(column)} title=${column.title}>${column.label}</th>`)}</tr></thead>
-        <tbody role="rowgroup">${rows.map((row) =>
-            html`<${Row} key=${keyOf(row)} row=${row} columns=${columns}
-            href=${hrefOf?.(row)} />`)}</tbody>
+            ${columns.map(
+                (column) => html`<th scope="col" role="columnheader"
+            class=${classes(column)} title=${column.title}>${column.label}</th>`,
+            )}</tr></thead>
+        <tbody role="rowgroup">${rows.map(
+            (row) =>
+                html`<${Row} key=${keyOf(row)} row=${row} columns=${columns}
+            href=${hrefOf?.(row)} />`,
+        )}</tbody>
     </table></div>`;
 }
 
@@ -195,25 +227,32 @@ function Row({ row, columns, href }) {
     };
     return html`<tr role="row" data-row tabindex="-1" class=${href ? 'leads' : ''}
         data-href=${href} onClick=${open}>
-        ${columns.map((column) => html`<td role="cell" class=${classes(column)}
+        ${columns.map(
+            (column) => html`<td role="cell" class=${classes(column)}
             data-label=${typeof column.label === 'string' ? column.label : null}>
-                ${column.cell(row)}</td>`)}</tr>`;
+                ${column.cell(row)}</td>`,
+        )}</tr>`;
 }
 
 const classes = (column) =>
-    [column.right && 'right', column.wide && 'wide',
-        column.grow && 'grow'].filter(Boolean).join(' ');
+    [column.right && 'right', column.wide && 'wide', column.grow && 'grow']
+        .filter(Boolean)
+        .join(' ');
 
 export function Fields({ of }) {
-    return html`<dl class="fields">${of.filter(([, value]) => value != null && value !== false)
+    return html`<dl class="fields">${of
+        .filter(([, value]) => value != null && value !== false)
         .map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
 export function Tabs({ label, items, current }) {
-    return html`<nav class="tabs" aria-label=${label}>${items.map((item) => html`
+    return html`<nav class="tabs" aria-label=${label}>${items.map(
+        (item) => html`
         <a href=${item.href} aria-current=${item.name === current ? 'true' : null}>
-            ${item.shape}${item.label}${item.count != null
-                && html` <span class="count">${item.count}</span>`}</a>`)}</nav>`;
+            ${item.shape}${item.label}${
+                item.count != null && html` <span class="count">${item.count}</span>`
+            }</a>`,
+    )}</nav>`;
 }
 
 // --- acting ---
@@ -230,7 +269,12 @@ export function Draft({ value = '', onCommit, ...rest }) {
 export function Button({ onPress, children, tone, quiet, label, disabled }) {
     const [isBusy, setBusy] = useState(false);
     const isThere = useRef(true);
-    useEffect(() => () => { isThere.current = false; }, []);
+    useEffect(
+        () => () => {
+            isThere.current = false;
+        },
+        [],
+    );
     async function press() {
         setBusy(true);
         try {
@@ -269,14 +313,18 @@ let noteNumber = 0;
 export function say(text, tone = 'good') {
     const note = { id: ++noteNumber, text, tone };
     notes.set([...notes.get().slice(-2), note]);
-    setTimeout(() => notes.set(notes.get().filter((one) => one !== note)),
-        tone === 'bad' ? 12000 : 6000);
+    setTimeout(
+        () => notes.set(notes.get().filter((one) => one !== note)),
+        tone === 'bad' ? 12000 : 6000,
+    );
 }
 
 export function Notes() {
     return html`<div class="notes" role="status" aria-live="polite">
-        ${notes.use().map((note) => html`
+        ${notes.use().map(
+            (note) => html`
         <p key=${note.id} class=${note.tone}>
             <${Shape} name=${note.tone === 'bad' ? 'cross' : 'check'} tone=${note.tone} />
-                ${note.text}</p>`)}</div>`;
+                ${note.text}</p>`,
+        )}</div>`;
 }

@@ -44,11 +44,11 @@ class Message:
         self.id = id
         self.invoked = self.told = self.outcome = None
         self.destination = self.key = self.body = None
-        self.row = None            # of outbox_state
+        self.row = None  # of outbox_state
         self.parked = None
-        self.rows = []             # of attempts
+        self.rows = []  # of attempts
         self.arrivals = []
-        self.orders = []           # of operators
+        self.orders = []  # of operators
 
     def is_accepted(self, arrival):
         return isinstance(arrival["answer"], int) and 200 <= arrival["answer"] < 300
@@ -64,7 +64,7 @@ class Checker:
     def __init__(self, lines, is_drained):
         self.is_drained = is_drained
         self.messages = collections.OrderedDict()
-        self.places = {}           # (lane, seq) -> Message
+        self.places = {}  # (lane, seq) -> Message
         self.broken, self.flags = [], []
         self.served, self.faults, self.batches, self.lanes = set(), [], [], {}
         self.destinations = {}
@@ -102,8 +102,7 @@ class Checker:
             message.row = line
             self.places[line["lane"], line["seq"]] = message
         else:
-            {"parked": parked, "attempts": attempts, "batches": self.batches}.get(
-                line["table"], []).append(line)
+            {"parked": parked, "attempts": attempts, "batches": self.batches}.get(line["table"], []).append(line)
             if line["table"] == "lanes":
                 self.lanes[line["lane"]] = line
             if line["table"] == "destinations":
@@ -123,12 +122,19 @@ class Checker:
         if message:
             take(message)
         else:
-            self.broken.append({"promise": "state", "why": f"a row of {table} has no message: "
-                                                           f"{row['lane']}/{row['seq']}"})
+            self.broken.append(
+                {"promise": "state", "why": f"a row of {table} has no message: " f"{row['lane']}/{row['seq']}"}
+            )
 
     def fail(self, promise, why, *messages):
-        self.broken.append({"promise": promise, "why": why, "ids": [one.id for one in messages],
-                            "key": messages[0].key if messages else None})
+        self.broken.append(
+            {
+                "promise": promise,
+                "why": why,
+                "ids": [one.id for one in messages],
+                "key": messages[0].key if messages else None,
+            }
+        )
 
     def flag(self, why, *messages):
         self.flags.append({"why": why, "ids": [one.id for one in messages]})
@@ -188,10 +194,14 @@ class Checker:
         """A failure that is told, or a predecessor that is held or waits itself."""
         if message.row["last_error"]:
             return True
-        return any(one.row and one.row["seq"] < message.row["seq"] and one.key is not None
-                   and (one.destination, one.key) == (message.destination, message.key)
-                   and (one.row.get("held") or one.row["state"] == "PENDING" and one.row["last_error"])
-                   for one in self.messages.values())
+        return any(
+            one.row
+            and one.row["seq"] < message.row["seq"]
+            and one.key is not None
+            and (one.destination, one.key) == (message.destination, message.key)
+            and (one.row.get("held") or one.row["state"] == "PENDING" and one.row["last_error"])
+            for one in self.messages.values()
+        )
 
     def check_state(self, message):
         row, parked = message.row, message.parked
@@ -200,8 +210,7 @@ class Checker:
         state = row["state"]
         if state not in STATES:
             self.fail("state", f"there is no state {state}", message)
-        for field, of in (("claimed_at", "CLAIMED"), ("claimed_by", "CLAIMED"),
-                          ("published_at", "PUBLISHED")):
+        for field, of in (("claimed_at", "CLAIMED"), ("claimed_by", "CLAIMED"), ("published_at", "PUBLISHED")):
             if (row[field] is not None) != (state == of):
                 self.fail("state", f"{field} is {row[field]} while it is {state}", message)
         if state in ("CLAIMED", "PUBLISHED") and row["attempts"] < 1:
@@ -224,8 +233,7 @@ class Checker:
             if times > 1:
                 self.fail("attempts", f"attempt {number} arrived {times} times", message)
         if seen and max(seen) > row["attempts"]:
-            self.fail("attempts", f"attempt {max(seen)} arrived, the store counts {row['attempts']}",
-                      message)
+            self.fail("attempts", f"attempt {max(seen)} arrived, the store counts {row['attempts']}", message)
         if seen != sorted(seen):
             self.flag("an older attempt arrived after a younger one", message)
         kept = sorted(one["attempt"] for one in message.rows)
@@ -253,17 +261,20 @@ class Checker:
         for before, after in zip(message.arrivals, message.arrivals[1:]):
             if not message.is_accepted(before):
                 if before["answer"] in (None, "reset"):
-                    continue       # nobody could know
+                    continue  # nobody could know
                 if message.row and message.row.get("at_most_once"):
                     self.fail("once", "at_most_once was sent again", message)
                 continue
             asked = any(before["t"] <= one["t"] <= after["t"] for one in message.orders)
             if not asked and not self.fault_between(before["t"], after["t"]):
-                self.fail("duplicate", f"attempt {before['attempt']} was accepted, and attempt "
-                                       f"{after['attempt']} followed without a fault", message)
+                self.fail(
+                    "duplicate",
+                    f"attempt {before['attempt']} was accepted, and attempt "
+                    f"{after['attempt']} followed without a fault",
+                    message,
+                )
         guarantee = self.destinations.get(message.destination, {}).get("guarantee")
-        maybe = [one for one in message.arrivals
-                 if one["answer"] not in (429, 503)]  # those surely did nothing
+        maybe = [one for one in message.arrivals if one["answer"] not in (429, 503)]  # those surely did nothing
         if guarantee == "at_most_once" and len(maybe) > 1 + len(message.orders):
             self.fail("once", f"at_most_once arrived {len(maybe)} times", message)
 
@@ -277,7 +288,7 @@ class Checker:
                     if one.outcome == "ok":
                         events.append((one.told, 0, one))
             events.sort(key=lambda event: event[:2])
-            last, last_at = None, None     # the committed one that was delivered latest
+            last, last_at = None, None  # the committed one that was delivered latest
             for _, is_begun, one in events:
                 at = when(one)
                 if not is_begun:
@@ -299,12 +310,18 @@ class Checker:
             if dead.row["state"] == "DEAD" or dead.orders:
                 self.flag("delivered although an older one of its key died", dead, one)
             elif dead.destination in self.served and not dead.arrivals:
-                self.fail("order", f"delivered although an older one of its key is "
-                                   f"{dead.row['state']} and was never sent", dead, one)
+                self.fail(
+                    "order",
+                    f"delivered although an older one of its key is " f"{dead.row['state']} and was never sent",
+                    dead,
+                    one,
+                )
 
     def check_wire(self, messages):
-        flights = sorted(((one, arrival) for one in messages for arrival in one.arrivals),
-                         key=lambda pair: (pair[1]["t"], pair[1]["n"]))
+        flights = sorted(
+            ((one, arrival) for one in messages for arrival in one.arrivals),
+            key=lambda pair: (pair[1]["t"], pair[1]["n"]),
+        )
         for (one, before), (other, after) in zip(flights, flights[1:]):
             if before["ended"] is not None and before["ended"] > after["t"] + 0.001:
                 if not self.fault_between(before["t"], after["t"]) and isinstance(before["answer"], int):
@@ -337,14 +354,21 @@ class Checker:
         accepted = [sum(map(one.is_accepted, one.arrivals)) for one in self.messages.values()]
         outcomes = collections.Counter(one.outcome for one in self.messages.values())
         states = collections.Counter(one.row["state"] for one in self.messages.values() if one.row)
-        return {"kept": not self.broken,
-                "counts": {"appended": dict((str(k), v) for k, v in outcomes.items()),
-                           "states": dict(states), "arrivals": sum(copies),
-                           "delivered": sum(one > 0 for one in accepted),
-                           "duplicates": sum(one - 1 for one in accepted if one > 1),
-                           "faults": len(self.faults), "flags": len(self.flags)},
-                "broken": self.broken[:50], "broken_count": len(self.broken),
-                "flags": self.flags[:20]}
+        return {
+            "kept": not self.broken,
+            "counts": {
+                "appended": dict((str(k), v) for k, v in outcomes.items()),
+                "states": dict(states),
+                "arrivals": sum(copies),
+                "delivered": sum(one > 0 for one in accepted),
+                "duplicates": sum(one - 1 for one in accepted if one > 1),
+                "faults": len(self.faults),
+                "flags": len(self.flags),
+            },
+            "broken": self.broken[:50],
+            "broken_count": len(self.broken),
+            "flags": self.flags[:20],
+        }
 
 
 def check(lines, is_drained=False):
@@ -354,8 +378,7 @@ def check(lines, is_drained=False):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--drained", action="store_true", help="the history has come to rest")
     args = parser.parse_args()
     report = check((json.loads(line) for line in sys.stdin if line.strip()), args.drained)

@@ -10,39 +10,84 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import check  # noqa: E402
 
-ROW = {"from": "store", "table": "outbox_state", "destination": "d", "state": "PUBLISHED", "attempts": 1,
-       "claimed_at": None, "claimed_by": None, "published_at": "2026-01-01", "last_error": None,
-       "available_at": None, "held": False, "lane": 0}
+ROW = {
+    "from": "store",
+    "table": "outbox_state",
+    "destination": "d",
+    "state": "PUBLISHED",
+    "attempts": 1,
+    "claimed_at": None,
+    "claimed_by": None,
+    "published_at": "2026-01-01",
+    "last_error": None,
+    "available_at": None,
+    "held": False,
+    "lane": 0,
+}
 
 
 def true_history():
     """Four messages of one key and one of none; the second was refused once; one was rolled back."""
-    lines = [{"from": "receiver", "serves": "d"},
-             {"from": "store", "table": "destinations", "name": "d", "guarantee": "at_least_once"},
-             {"from": "store", "table": "lanes", "lane": 0, "head": 5}]
+    lines = [
+        {"from": "receiver", "serves": "d"},
+        {"from": "store", "table": "destinations", "name": "d", "guarantee": "at_least_once"},
+        {"from": "store", "table": "lanes", "lane": 0, "head": 5},
+    ]
     for n, id in enumerate("abcde", 1):
         key = "k" if id != "e" else None
-        lines += [{"from": "appender", "what": "invoke", "t": n, "id": id, "destination": "d",
-                   "key": key, "body": f"body-{id}"},
-                  {"from": "appender", "what": "ok", "t": n + 0.5, "id": id},
-                  {**ROW, "event_id": id, "seq": n, "ordering_key": key, "body": f"body-{id}"}]
-    lines += [{"from": "appender", "what": "invoke", "t": 6, "id": "r", "destination": "d", "key": "k",
-               "body": "body-r"},
-              {"from": "appender", "what": "rolled_back", "t": 6.5, "id": "r"}]
+        lines += [
+            {
+                "from": "appender",
+                "what": "invoke",
+                "t": n,
+                "id": id,
+                "destination": "d",
+                "key": key,
+                "body": f"body-{id}",
+            },
+            {"from": "appender", "what": "ok", "t": n + 0.5, "id": id},
+            {**ROW, "event_id": id, "seq": n, "ordering_key": key, "body": f"body-{id}"},
+        ]
+    lines += [
+        {"from": "appender", "what": "invoke", "t": 6, "id": "r", "destination": "d", "key": "k", "body": "body-r"},
+        {"from": "appender", "what": "rolled_back", "t": 6.5, "id": "r"},
+    ]
     row(lines, "b").update(attempts=2)
-    lines.append({"from": "store", "table": "parked", "lane": 0, "seq": 2, "state": "PUBLISHED",
-                  "attempts": 2, "unsent": 0})
-    for seq, attempt, outcome in ((1, 1, "ok"), (2, 1, "failed"), (2, 2, "ok"), (3, 1, "ok"),
-                                  (4, 1, "ok"), (5, 1, "ok")):
-        lines.append({"from": "store", "table": "attempts", "lane": 0, "seq": seq,
-                      "attempt": attempt, "outcome": outcome})
-    for n, (id, attempt, answer) in enumerate((("a", 1, 200), ("b", 1, 500), ("b", 2, 200), ("c", 1, 200),
-                                               ("d", 1, 204), ("e", 1, 200)), 1):
-        lines.append({"from": "receiver", "t": 10.0 + n, "n": n, "id": id, "destination": "d",
-                      "attempt": attempt, "body": f"body-{id}", "answer": answer,
-                      "ended": 10.5 + n, "replay": False})
-    lines += [{"from": "store", "table": "batches", "lane": 0, "from_seq": 1, "to_seq": 3},
-              {"from": "store", "table": "batches", "lane": 0, "from_seq": 4, "to_seq": 5}]
+    lines.append(
+        {"from": "store", "table": "parked", "lane": 0, "seq": 2, "state": "PUBLISHED", "attempts": 2, "unsent": 0}
+    )
+    for seq, attempt, outcome in (
+        (1, 1, "ok"),
+        (2, 1, "failed"),
+        (2, 2, "ok"),
+        (3, 1, "ok"),
+        (4, 1, "ok"),
+        (5, 1, "ok"),
+    ):
+        lines.append(
+            {"from": "store", "table": "attempts", "lane": 0, "seq": seq, "attempt": attempt, "outcome": outcome}
+        )
+    for n, (id, attempt, answer) in enumerate(
+        (("a", 1, 200), ("b", 1, 500), ("b", 2, 200), ("c", 1, 200), ("d", 1, 204), ("e", 1, 200)), 1
+    ):
+        lines.append(
+            {
+                "from": "receiver",
+                "t": 10.0 + n,
+                "n": n,
+                "id": id,
+                "destination": "d",
+                "attempt": attempt,
+                "body": f"body-{id}",
+                "answer": answer,
+                "ended": 10.5 + n,
+                "replay": False,
+            }
+        )
+    lines += [
+        {"from": "store", "table": "batches", "lane": 0, "from_seq": 1, "to_seq": 3},
+        {"from": "store", "table": "batches", "lane": 0, "from_seq": 4, "to_seq": 5},
+    ]
     return lines
 
 
@@ -77,6 +122,7 @@ def lie(promise):
     def add(function):
         LIES.append(pytest.param(function, promise, id=function.__name__))
         return function
+
     return add
 
 
@@ -144,8 +190,18 @@ def a_rolled_back_one_is_delivered(lines):
 
 @lie("phantom")
 def a_rolled_back_one_is_stored(lines):
-    lines.append({**row(lines, "e"), "event_id": "r", "seq": 6, "body": "body-r", "state": "PENDING",
-                  "attempts": 0, "published_at": None, "last_error": "waits"})
+    lines.append(
+        {
+            **row(lines, "e"),
+            "event_id": "r",
+            "seq": 6,
+            "body": "body-r",
+            "state": "PENDING",
+            "attempts": 0,
+            "published_at": None,
+            "last_error": "waits",
+        }
+    )
 
 
 @lie("attempts")
@@ -260,9 +316,15 @@ def ok_and_dead(lines):
 def test_a_true_history_is_kept():
     report = check.check(true_history(), True)
     assert report["kept"], report["broken"]
-    assert report["counts"] == {"appended": {"ok": 5, "rolled_back": 1}, "states": {"PUBLISHED": 5},
-                                "arrivals": 6, "delivered": 5, "duplicates": 0, "faults": 0,
-                                "flags": 0}
+    assert report["counts"] == {
+        "appended": {"ok": 5, "rolled_back": 1},
+        "states": {"PUBLISHED": 5},
+        "arrivals": 6,
+        "delivered": 5,
+        "duplicates": 0,
+        "faults": 0,
+        "flags": 0,
+    }
 
 
 @pytest.mark.parametrize("tell, promise", LIES)
@@ -276,8 +338,9 @@ def test_a_duplicate_after_a_crash_is_counted_not_blamed():
     lines = true_history()
     row(lines, "e").update(attempts=2)
     lines += [fault(16.2), {**arrivals(lines, "e")[0], "attempt": 2, "n": 99, "t": 18, "ended": 19}]
-    lines.append({"from": "store", "table": "parked", "lane": 0, "seq": 5, "state": "PUBLISHED",
-                  "attempts": 2, "unsent": 0})
+    lines.append(
+        {"from": "store", "table": "parked", "lane": 0, "seq": 5, "state": "PUBLISHED", "attempts": 2, "unsent": 0}
+    )
     report = check.check(lines, True)
     assert report["kept"] and report["counts"]["duplicates"] == 1, report["broken"]
 
@@ -315,8 +378,8 @@ def test_an_unknown_append_may_be_there_or_not():
 def test_the_program_says_it_by_its_exit_code():
     def run(lines):
         text = "\n".join(map(json.dumps, lines))
-        return subprocess.run([sys.executable, check.__file__, "--drained"], input=text, text=True,
-                              capture_output=True)
+        return subprocess.run([sys.executable, check.__file__, "--drained"], input=text, text=True, capture_output=True)
+
     assert run(true_history()).returncode == 0
     broken = true_history()
     a_delivery_is_dropped(broken)

@@ -17,19 +17,32 @@ async function say(visit, text) {
 
 // The answers on the screen that are whole, in order.
 function answers({ page }) {
-    return page.locator('.answer:not(.streams)').evaluateAll((all) =>
-        all.map((one) => one.textContent.trim()).filter(Boolean));
+    return page
+        .locator('.answer:not(.streams)')
+        .evaluateAll((all) => all.map((one) => one.textContent.trim()).filter(Boolean));
 }
 
 async function seeAnswers(visit, ...wanted) {
-    await visit.until(async () => (await answers(visit)).length >= wanted.length
-        && (await visit.page.locator('.streams').count()) === 0, `${wanted.length} answers`);
+    await visit.until(
+        async () =>
+            (await answers(visit)).length >= wanted.length &&
+            (await visit.page.locator('.streams').count()) === 0,
+        `${wanted.length} answers`,
+    );
     assert.deepEqual(await answers(visit), wanted);
 }
 
 async function seeStream(visit) {
-    await visit.until(async () => /You said: tell/.test(
-        await visit.page.locator('.streams').textContent().catch(() => '')), 'tokens');
+    await visit.until(
+        async () =>
+            /You said: tell/.test(
+                await visit.page
+                    .locator('.streams')
+                    .textContent()
+                    .catch(() => ''),
+            ),
+        'tokens',
+    );
 }
 
 // The connection is cut in mid-answer; a message said meanwhile waits. Back again: each answer whole, once.
@@ -90,7 +103,7 @@ export async function chatKill(visit) {
     await seeAnswers(visit, WHOLE(TEXT, 1));
 }
 
-// Two windows, and somebody who speaks by other doors: everybody sees all of it, once.
+// Two windows, and somebody who speaks by other interfaces: everybody sees all of it, once.
 export async function chatTwo(visit) {
     const { page } = visit;
     await page.goto(`${visit.base}/#two`);
@@ -104,8 +117,11 @@ export async function chatTwo(visit) {
     await other.locator('.said', { hasText: TEXT }).waitFor();
     await seeAnswers(visit, WHOLE(TEXT, 1));
     await seeAnswers(second, WHOLE(TEXT, 1));
-    assert.deepEqual(await other.locator('.turn > *').allTextContents(),
-        [TEXT, 'stored · no. 1', `${WHOLE(TEXT, 1)} `]);
+    assert.deepEqual(await other.locator('.turn > *').allTextContents(), [
+        TEXT,
+        'stored · no. 1',
+        `${WHOLE(TEXT, 1)} `,
+    ]);
     await other.screenshot({ path: `${visit.shots}/chat-5-other-window.png` });
     await other.close();
 
@@ -125,7 +141,9 @@ export async function chatAway(visit) {
             const { type, requestId } = JSON.parse(text);
             if (type !== 'user_message' || refused === 2) return server.send(text);
             const code = ['unavailable', 'outcome_unknown'][refused++];
-            return socket.send(JSON.stringify({ type: 'error', code, requestId, detail: 'try again' }));
+            return socket.send(
+                JSON.stringify({ type: 'error', code, requestId, detail: 'try again' }),
+            );
         });
     });
     await page.goto(`${visit.base}/#away`);
@@ -166,8 +184,12 @@ export async function chatRefused(visit) {
     await seeAnswers(visit, WHOLE(TEXT, 1));
     await page.goto(`${visit.base}/#a:b`);
     await visit.see('not connected');
-    await page.route('**/ticket?*', (route) => route.fulfill({ status: 401, json: { code: 'unauthorized', detail: 'no token' } }),
-        { times: 1 });
+    await page.route(
+        '**/ticket?*',
+        (route) =>
+            route.fulfill({ status: 401, json: { code: 'unauthorized', detail: 'no token' } }),
+        { times: 1 },
+    );
     await page.goto(`${visit.base}/#mended`);
     await visit.see('The server says: no token.');
     await visit.role('link', 'Try again').click();

@@ -12,8 +12,10 @@ export async function dead(visit, { message }) {
     await visit.see('1 dead letter of partner-api waits for your decision');
     await visit.shot('flow-dead-1-overview');
 
-    await visit.role('table', 'Destinations, worst first').getByRole('link',
-        { name: 'partner-api' }).click();
+    await visit
+        .role('table', 'Destinations, worst first')
+        .getByRole('link', { name: 'partner-api' })
+        .click();
     await visit.see(visit.role('heading', 'partner-api'));
     await page.locator('dl').getByRole('link', { name: '1', exact: true }).last().click();
     await visit.see(visit.role('heading', 'Dead letters'));
@@ -74,8 +76,11 @@ export async function held(visit) {
     const { page } = visit;
     await visit.go();
     await visit.see(page.getByText(/holds 1 key behind a dead letter/));
-    await visit.role('region', 'Right now, in words').getByRole('link',
-        { name: 'Dead letters' }).first().click();
+    await visit
+        .role('region', 'Right now, in words')
+        .getByRole('link', { name: 'Dead letters' })
+        .first()
+        .click();
     await visit.see(page.getByText(/held: 2 wait/));
     await visit.shot('flow-held-1');
     await page.getByRole('table', { name: 'Messages' }).getByRole('link').first().click();
@@ -85,8 +90,10 @@ export async function held(visit) {
     await dialog.getByRole('button', { name: 'Release 1 message' }).click();
     await visit.see(dialog.getByText('1 message released.'));
     await dialog.getByRole('button', { name: 'Close' }).click();
-    await visit.until(async () => await visit.role('button', 'Release its key').count() === 0,
-        'the key to be free');
+    await visit.until(
+        async () => (await visit.role('button', 'Release its key').count()) === 0,
+        'the key to be free',
+    );
 }
 
 // From a filter to a trace to the cause.
@@ -96,17 +103,25 @@ export async function trace(visit) {
     await page.getByLabel('type').fill('order.shipped');
     await visit.ask('append', { type: 'order.seen', aggregate: 'order/o-9' });
     await visit.see(page.locator('.list .row').filter({ hasText: 'order.seen' }));
-    assert.equal(await page.getByLabel('type').inputValue(), 'order.shipped', 'what is typed stays');
+    assert.equal(
+        await page.getByLabel('type').inputValue(),
+        'order.shipped',
+        'what is typed stays',
+    );
     await page.getByLabel('type').press('Enter');
-    await visit.until(async () => await page.locator('.list .row').count() === 1,
-        'the filter to leave one row');
+    await visit.until(
+        async () => (await page.locator('.list .row').count()) === 1,
+        'the filter to leave one row',
+    );
     assert.match(page.url(), /event_type=order\.shipped/);
     await page.locator('.list .row').getByRole('cell', { name: 'order.shipped' }).click();
     const panel = page.getByRole('complementary');
     await visit.see(panel.getByText('"tracked"'));
     await panel.getByRole('button', { name: 'Raw' }).click();
-    assert.equal(await panel.locator('pre.raw').innerText(),
-        '{"parcel":"P-1", "weight":12345678901234567890.10,"how":"tracked"}');
+    assert.equal(
+        await panel.locator('pre.raw').innerText(),
+        '{"parcel":"P-1", "weight":12345678901234567890.10,"how":"tracked"}',
+    );
     await visit.shot('flow-trace-1-log');
 
     await panel.getByRole('link', { name: 'Trace' }).click();
@@ -114,8 +129,10 @@ export async function trace(visit) {
     await visit.see(nodes.filter({ hasText: 'attempt 1' }).first());
     await nodes.filter({ hasText: 'order.shipped' }).first().hover();
     const lit = await page.locator('.labels li.on').allInnerTexts();
-    assert.deepEqual(lit.map((text) => text.split(' ')[0]),
-        ['order.created', 'order.paid', 'order.shipped']);
+    assert.deepEqual(
+        lit.map((text) => text.split(' ')[0]),
+        ['order.created', 'order.paid', 'order.shipped'],
+    );
     await visit.shot('flow-trace-2-lit');
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
     await page.getByRole('button', { name: 'Copy as text' }).click();
@@ -141,7 +158,10 @@ export async function pause(visit) {
     const waits = page.locator('.lead').getByText(/messages? waits? until somebody resumes it/);
     await visit.until(async () => {
         await visit.ask('append', { type: 'order.created', aggregate: 'order/o-2' });
-        return waits.waitFor({ timeout: 2500 }).then(() => true, () => false);
+        return waits.waitFor({ timeout: 2500 }).then(
+            () => true,
+            () => false,
+        );
     }, 'a message to wait');
     await visit.shot('flow-pause-1-paused');
     await visit.role('button', 'Resume billing').click();
@@ -178,12 +198,17 @@ export async function tokens(visit, { admin }) {
     const secret = await page.locator('.secret code').innerText();
     await visit.shot('flow-tokens-2-made');
     await visit.role('button', 'Done').click();
-    await visit.until(async () => await page.getByText(secret).count() === 0,
-        'the token to go: it is shown once');
+    await visit.until(
+        async () => (await page.getByText(secret).count()) === 0,
+        'the token to go: it is shown once',
+    );
     const bearer = { Authorization: `Bearer ${secret}` };
     assert.equal((await visit.get('/v1/events', bearer)).status, 200);
-    assert.deepEqual(await page.evaluate(() => Object.keys(localStorage)), [],
-        'nothing outlives the tab');
+    assert.deepEqual(
+        await page.evaluate(() => Object.keys(localStorage)),
+        [],
+        'nothing outlives the tab',
+    );
 
     await visit.role('button', 'Sign out').click();
     await signIn(secret);
@@ -201,8 +226,10 @@ export async function tokens(visit, { admin }) {
     await row.getByRole('button', { name: /^Revoke/ }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Revoke' }).click();
     await visit.see(visit.role('row', /revoked .* read acme/));
-    await visit.until(async () => (await visit.get('/v1/events', bearer)).status === 401,
-        'the token to be refused');
+    await visit.until(
+        async () => (await visit.get('/v1/events', bearer)).status === 401,
+        'the token to be refused',
+    );
     const said = addresses.filter((url) => url.includes(secret) || url.includes(admin));
     assert.ok(addresses.length > 20);
     assert.deepEqual(said, [], 'no address holds a token');
@@ -265,27 +292,49 @@ export async function session(visit) {
     const { page } = visit;
     await visit.go('sessions');
     await visit.see('No sessions yet');
-    await page.evaluate(() => new Promise((done, fail) => {
-        window.socket = new WebSocket(`ws://${location.host}/v1/sessions/u-7:helper:t-1/socket?org_id=acme`);
-        window.socket.onopen = () => window.socket.send(
-            JSON.stringify({ type: 'user_message', requestId: 'r-1', text: 'Where is my tea?' }));
-        window.socket.onmessage = ({ data }) => {
-            window.owed = JSON.parse(data);
-            if (window.owed.type === 'send_message') done();
-        };
-        window.socket.onerror = () => fail(new Error('no socket'));
-    }));
+    await page.evaluate(
+        () =>
+            new Promise((done, fail) => {
+                window.socket = new WebSocket(
+                    `ws://${location.host}/v1/sessions/u-7:helper:t-1/socket?org_id=acme`,
+                );
+                window.socket.onopen = () =>
+                    window.socket.send(
+                        JSON.stringify({
+                            type: 'user_message',
+                            requestId: 'r-1',
+                            text: 'Where is my tea?',
+                        }),
+                    );
+                window.socket.onmessage = ({ data }) => {
+                    window.owed = JSON.parse(data);
+                    if (window.owed.type === 'send_message') done();
+                };
+                window.socket.onerror = () => fail(new Error('no socket'));
+            }),
+    );
     await page.getByRole('table', { name: 'Sessions' }).getByRole('link').first().click();
     await visit.see('Where is my tea?');
     const owed = page.getByRole('region', { name: 'Owed' }).getByRole('listitem');
     await visit.see(owed.filter({ hasText: 'You said: Where is my tea?' }));
     await visit.see(owed.getByText(/PENDING|EXECUTING/));
     await visit.shot('flow-session-owed');
-    await page.evaluate(() => { window.again = new Promise((done) => { window.socket.onmessage = done; }); });
+    await page.evaluate(() => {
+        window.again = new Promise((done) => {
+            window.socket.onmessage = done;
+        });
+    });
     await visit.role('button', 'Deliver now').click();
     await visit.see('1 owed, being sent again now.');
-    assert.equal(await page.evaluate(async () => JSON.parse((await window.again).data).effect_id === window.owed.effect_id), true);
-    await page.evaluate(() => window.socket.send(JSON.stringify({ type: 'ack', effect_id: window.owed.effect_id })));
+    assert.equal(
+        await page.evaluate(
+            async () => JSON.parse((await window.again).data).effect_id === window.owed.effect_id,
+        ),
+        true,
+    );
+    await page.evaluate(() =>
+        window.socket.send(JSON.stringify({ type: 'ack', effect_id: window.owed.effect_id })),
+    );
     await visit.see(owed.getByText('COMPLETED'));
     await visit.role('button', 'Deliver now').click();
     await visit.see('Nothing is owed.');
@@ -295,37 +344,54 @@ export async function session(visit) {
 export async function longRuns(visit, { count, completed }) {
     const rows = visit.page.locator('tbody tr');
     const older = visit.role('button', 'Older');
-    for (const [hash, all] of [['runs', count], ['runs?status=COMPLETED', completed]]) {
+    for (const [hash, all] of [
+        ['runs', count],
+        ['runs?status=COMPLETED', completed],
+    ]) {
         await visit.go(hash);
         for (let shown = 100; shown < all; shown += 100) {
-            await visit.until(async () => await rows.count() === shown, `${shown} of ${hash}`);
+            await visit.until(async () => (await rows.count()) === shown, `${shown} of ${hash}`);
             await older.click();
         }
-        await visit.until(async () => await rows.count() === all, `all of ${hash}`);
+        await visit.until(async () => (await rows.count()) === all, `all of ${hash}`);
         assert.equal(await older.count(), 0);
-        const links = await rows.locator('a.id[href^="#/runs/"]').evaluateAll((ids) => ids.map((id) => id.href));
+        const links = await rows
+            .locator('a.id[href^="#/runs/"]')
+            .evaluateAll((ids) => ids.map((id) => id.href));
         assert.equal(new Set(links).size, all, 'each once');
     }
     await rows.last().scrollIntoViewIfNeeded();
     await visit.shot('flow-long-runs');
 
     await visit.go('runs'); // what new ones push off the first page is on the second
-    await visit.until(async () => await rows.count() === 100, 'a page of runs');
+    await visit.until(async () => (await rows.count()) === 100, 'a page of runs');
     await older.click();
-    await visit.until(async () => await rows.count() === 200, 'two pages');
-    const idsOf = () => rows.locator('a.id[href^="#/runs/"]').evaluateAll((ids) => ids.map((id) => id.href));
+    await visit.until(async () => (await rows.count()) === 200, 'two pages');
+    const idsOf = () =>
+        rows.locator('a.id[href^="#/runs/"]').evaluateAll((ids) => ids.map((id) => id.href));
     const before = await idsOf();
     await visit.page.evaluate(async () => {
-        const body = JSON.stringify({ org_id: 'acme', run_type: 'late', orchestrator_version: '1' });
+        const body = JSON.stringify({
+            org_id: 'acme',
+            run_type: 'late',
+            orchestrator_version: '1',
+        });
         for (let i = 0; i < 30; i++) {
-            const answer = await fetch('/v1/runs', { method: 'POST', body, headers: { 'content-type': 'application/json' } });
+            const answer = await fetch('/v1/runs', {
+                method: 'POST',
+                body,
+                headers: { 'content-type': 'application/json' },
+            });
             if (!answer.ok) throw new Error(await answer.text());
         }
     });
-    await visit.until(async () => await rows.filter({ hasText: 'late' }).count() === 30, 'the new ones');
+    await visit.until(
+        async () => (await rows.filter({ hasText: 'late' }).count()) === 30,
+        'the new ones',
+    );
     assert.deepEqual((await idsOf()).slice(30), before.slice(0, 170));
     await visit.go('runs?status=RUNNING');
-    await visit.until(async () => await rows.count() === 100, 'a page of those that run');
+    await visit.until(async () => (await rows.count()) === 100, 'a page of those that run');
     await older.scrollIntoViewIfNeeded();
     await visit.shot('flow-long-runs-older');
     await visit.go('runs?status=FAILED');
@@ -337,24 +403,33 @@ export async function longRuns(visit, { count, completed }) {
 export async function longSession(visit, { key, count }) {
     const { page } = visit;
     const rows = page.locator('tbody tr');
-    for (const [name, all] of [['sessions', 111], ['notices', 110]]) {
+    for (const [name, all] of [
+        ['sessions', 111],
+        ['notices', 110],
+    ]) {
         await visit.go(name);
-        await visit.until(async () => await rows.count() === 100, `a page of ${name}`);
+        await visit.until(async () => (await rows.count()) === 100, `a page of ${name}`);
         await visit.role('button', 'Older').click();
-        await visit.until(async () => await rows.count() === all, `all ${name}`);
+        await visit.until(async () => (await rows.count()) === all, `all ${name}`);
         assert.equal(await visit.role('button', 'Older').count(), 0);
     }
     await rows.last().locator('summary').click();
     await visit.see(rows.last().getByText('It says what was said.'));
     await rows.last().getByRole('button', { name: 'Mark as read' }).click();
-    await visit.until(async () => /now|ago/.test(await rows.last().locator('td').last().textContent()), 'it to be read');
+    await visit.until(
+        async () => /now|ago/.test(await rows.last().locator('td').last().textContent()),
+        'it to be read',
+    );
     await visit.shot('flow-long-notices');
 
     await visit.go(`sessions/${key}?org_id=acme`);
     const said = page.getByRole('region', { name: 'Said' }).getByRole('listitem');
     const owed = page.getByRole('region', { name: 'Owed' }).getByRole('listitem');
     await visit.see(said.getByText(`word ${count - 1}`, { exact: true }));
-    await visit.until(async () => await said.count() === count && await owed.count() === count, 'all of it');
+    await visit.until(
+        async () => (await said.count()) === count && (await owed.count()) === count,
+        'all of it',
+    );
     await visit.ask('acknowledge', { number: count - 2 });
     await visit.see(owed.nth(count - 2).getByText('COMPLETED'));
     await visit.ask('say', { text: 'one more' });
@@ -402,8 +477,10 @@ export async function narrow(visit, { pages }) {
         await visit.shot(`narrow-${name}`);
     }
     await visit.go();
-    await visit.page.getByRole('navigation', { name: 'Pages' }).getByRole('link',
-        { name: /^Dead letters/ }).click();
+    await visit.page
+        .getByRole('navigation', { name: 'Pages' })
+        .getByRole('link', { name: /^Dead letters/ })
+        .click();
     await visit.page.getByRole('table', { name: 'Messages' }).getByRole('link').first().click();
     await visit.see(visit.role('heading', 'Attempts'));
 }
@@ -418,8 +495,10 @@ export async function keyboard(visit) {
     await visit.see(visit.role('dialog', 'Keys'));
     await visit.shot('flow-keyboard-help');
     await keys.press('Escape');
-    await visit.until(async () => await page.getByRole('dialog').count() === 0,
-        'the help to close');
+    await visit.until(
+        async () => (await page.getByRole('dialog').count()) === 0,
+        'the help to close',
+    );
     await keys.type('gl');
     await visit.see(visit.role('heading', 'Log'));
     await keys.type('gd');
@@ -437,7 +516,7 @@ export async function keyboard(visit) {
     const dialog = page.getByRole('dialog');
     await visit.see(dialog.getByText('1 message to partner-api will be requeued.'));
     await keys.press('Escape');
-    await visit.until(async () => await dialog.count() === 0, 'the dialog to close');
+    await visit.until(async () => (await dialog.count()) === 0, 'the dialog to close');
     assert.equal(await page.locator(':focus').innerText(), 'Requeue', 'the focus comes back');
     await keys.press('Escape');
     await visit.see(visit.role('heading', 'Dead letters'));
@@ -451,7 +530,7 @@ export async function keyboard(visit) {
 async function tabTo(visit, name) {
     for (let i = 0; i < 60; i++) {
         await visit.page.keyboard.press('Tab');
-        if (await visit.page.evaluate(() => document.activeElement.textContent) === name) return;
+        if ((await visit.page.evaluate(() => document.activeElement.textContent)) === name) return;
     }
     assert.fail(`${name} cannot be reached with the tab key`);
 }
@@ -463,14 +542,18 @@ export async function tail(visit, { count }) {
     const rows = page.locator('.list .row');
     await visit.go('log');
     await visit.see(rows.filter({ hasText: String(count) }).first());
-    assert.ok(await rows.count() < 80, 'rows that nobody sees are not drawn');
+    assert.ok((await rows.count()) < 80, 'rows that nobody sees are not drawn');
     await visit.ask('append', { type: 'live.first', aggregate: 'visit/v-1' });
     await visit.see(rows.filter({ hasText: 'live.first' }));
     await list.hover();
     await page.mouse.wheel(0, -900);
     await visit.see('holding still');
     const top = () => rows.first().innerText();
-    await visit.until(async () => { const one = await top(); await page.waitForTimeout(100); return one === await top(); }, 'the list to rest');
+    await visit.until(async () => {
+        const one = await top();
+        await page.waitForTimeout(100);
+        return one === (await top());
+    }, 'the list to rest');
     const before = await top();
     await visit.ask('append', { type: 'live.second', aggregate: 'visit/v-1' });
     await visit.role('button', '1 new event ↓').waitFor();
@@ -480,22 +563,31 @@ export async function tail(visit, { count }) {
     await visit.see('following');
 
     await list.hover();
-    await visit.until(async () => { await page.mouse.wheel(0,
-        -40000); return Number(await rows.first().locator('.number').innerText()) < count - 600; },
-        'older events');
+    await visit.until(async () => {
+        await page.mouse.wheel(0, -40000);
+        return Number(await rows.first().locator('.number').innerText()) < count - 600;
+    }, 'older events');
     await visit.shot('flow-tail-older');
 
     await page.goto('about:blank');
     let release;
-    const isDrawn = new Promise((done) => { release = done; });
+    const isDrawn = new Promise((done) => {
+        release = done;
+    });
     const newer = /\/v1\/events\?.*after=7\b/;
-    await page.route(newer, async (route) => { await isDrawn; await route.continue(); });
+    await page.route(newer, async (route) => {
+        await isDrawn;
+        await route.continue();
+    });
     const asked = page.waitForRequest(newer);
     await visit.go('log?event=7');
     await asked;
-    for (let i = 0; i < 2; i++) { // the page is drawn again while the rest is on its way
+    for (let i = 0; i < 2; i++) {
+        // the page is drawn again while the rest is on its way
         await page.locator('button.status').click();
-        await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+        await page.evaluate(
+            () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))),
+        );
     }
     release();
     await visit.see(page.locator('.foot').getByText('207 events here'));
@@ -510,14 +602,22 @@ export async function long(visit, { pages, count, dead: deadCount }) {
     page.on('requestfinished', (request) => {
         const { pathname, search } = new URL(request.url());
         if (!pathname.startsWith('/v1/') || request.method() !== 'GET') return;
-        answers.push(request.response().then((answer) => answer.body())
-            .then((body) => [pathname + search, body.length], () => [pathname + search, 0])); // the page was left
+        answers.push(
+            request
+                .response()
+                .then((answer) => answer.body())
+                .then(
+                    (body) => [pathname + search, body.length],
+                    () => [pathname + search, 0],
+                ),
+        ); // the page was left
     });
     const seen = async (name) => {
         const asked = await Promise.all(answers);
         answers = [];
-        const [rows, nodes] = await page.evaluate(() => ['tbody tr, .list .row, li', '*']
-            .map((what) => document.querySelectorAll(what).length));
+        const [rows, nodes] = await page.evaluate(() =>
+            ['tbody tr, .list .row, li', '*'].map((what) => document.querySelectorAll(what).length),
+        );
         await visit.ask('seen', { name, asked, rows, nodes });
     };
     for (const [name, hash] of Object.entries(pages)) {
@@ -533,32 +633,47 @@ export async function long(visit, { pages, count, dead: deadCount }) {
     await visit.see(rows.first());
     const end = await first();
     await page.locator('.list').hover();
-    await visit.until(async () => { await page.mouse.wheel(0, -40000); return await first() < end - 1000; },
-        'older events');
+    await visit.until(async () => {
+        await page.mouse.wheel(0, -40000);
+        return (await first()) < end - 1000;
+    }, 'older events');
     await seen('scrolled back');
     await page.getByLabel('type', { exact: true }).fill('order.refused');
     await page.keyboard.press('Enter');
-    await visit.until(async () => { const all = await rows.allInnerTexts();
-        return all.length > 5 && all.every((one) => one.includes('order.refused')); }, 'the refused alone');
+    await visit.until(async () => {
+        const all = await rows.allInnerTexts();
+        return all.length > 5 && all.every((one) => one.includes('order.refused'));
+    }, 'the refused alone');
     await page.locator('.list').hover();
     const newest = await first();
-    await visit.until(async () => { await page.mouse.wheel(0, -40000); return await first() < newest - count / 3; },
-        'older ones of them');
+    await visit.until(async () => {
+        await page.mouse.wheel(0, -40000);
+        return (await first()) < newest - count / 3;
+    }, 'older ones of them');
     await seen('filtered and scrolled');
     await visit.go(`log?event=${count / 2}`);
-    await visit.see(page.locator('.list .row.selected').getByText(String(count / 2), { exact: true }));
+    await visit.see(
+        page.locator('.list .row.selected').getByText(String(count / 2), { exact: true }),
+    );
     await seen('in the middle');
 
     await visit.go('outbox?state=PENDING');
     const table = visit.role('table', 'Messages').locator('tbody tr');
-    await visit.until(async () => await table.count() === 100, 'a page of messages');
+    await visit.until(async () => (await table.count()) === 100, 'a page of messages');
     await visit.role('button', 'Older').click();
-    await visit.until(async () => await table.count() === 200, 'the next page');
+    await visit.until(async () => (await table.count()) === 200, 'the next page');
     await seen('older messages');
     await visit.go('dead');
-    await visit.role('button', new RegExp(`Requeue ${deadCount.toLocaleString('en')} messages of partner`)).first().click();
+    await visit
+        .role('button', new RegExp(`Requeue ${deadCount.toLocaleString('en')} messages of partner`))
+        .first()
+        .click();
     const dialog = page.getByRole('dialog');
-    await visit.see(dialog.getByText(new RegExp(`${deadCount.toLocaleString('en')} messages to partner will be requeued`)));
+    await visit.see(
+        dialog.getByText(
+            new RegExp(`${deadCount.toLocaleString('en')} messages to partner will be requeued`),
+        ),
+    );
     await seen('preview');
     await dialog.getByRole('button', { name: 'Cancel' }).click();
 }
@@ -592,8 +707,10 @@ export async function away(visit) {
     await visit.ask('start');
     await visit.role('button', 'Try again').click();
     await visit.see(visit.page.locator('.status').getByText('live'));
-    await visit.until(async () => await visit.page.getByText('Not refreshed').count() === 0,
-        'fresh data');
+    await visit.until(
+        async () => (await visit.page.getByText('Not refreshed').count()) === 0,
+        'fresh data',
+    );
 }
 
 // Every page in both colours: pictures to look at, and what every page owes.
@@ -604,8 +721,10 @@ export async function every(visit, { pages }) {
         for (const [name, hash] of Object.entries(pages)) {
             await visit.go(hash);
             await settled(visit);
-            await visit.checkPage(`${name}, ${theme}`,
-                theme === 'light' ? undefined : ['contrast']);
+            await visit.checkPage(
+                `${name}, ${theme}`,
+                theme === 'light' ? undefined : ['contrast'],
+            );
             await visit.shot(`${name}-${theme}`);
         }
     }
@@ -613,8 +732,10 @@ export async function every(visit, { pages }) {
 
 async function settled(visit) {
     await visit.page.locator('main h1').first().waitFor({ state: 'attached' });
-    await visit.until(async () => await visit.page.locator('.loading').count() === 0,
-        'the page to load');
+    await visit.until(
+        async () => (await visit.page.locator('.loading').count()) === 0,
+        'the page to load',
+    );
     await visit.page.waitForTimeout(120); // fonts, charts, a second look at what just came
 }
 
@@ -626,9 +747,17 @@ export async function rebuilding(visit, { done, upto }) {
     await visit.see(view.getByText('rebuilding'));
     const progress = view.getByText(/version 1 beside it/);
     const said = await progress.innerText();
-    assert.match(said, new RegExp(`: ${count(done)} of ${count(upto)} events, [\\d,]+/s, [\\d.]+ \\w+ left$`));
-    assert.ok(await progress.evaluate((it) => it.getBoundingClientRect().right <=
-        it.closest('td').getBoundingClientRect().right), 'all of it can be read');
+    assert.match(
+        said,
+        new RegExp(`: ${count(done)} of ${count(upto)} events, [\\d,]+/s, [\\d.]+ \\w+ left$`),
+    );
+    assert.ok(
+        await progress.evaluate(
+            (it) =>
+                it.getBoundingClientRect().right <= it.closest('td').getBoundingClientRect().right,
+        ),
+        'all of it can be read',
+    );
     await visit.shot('flow-rebuilding');
 }
 
@@ -638,13 +767,25 @@ export async function broker(visit) {
     const row = visit.role('row', /stream nats/);
     await visit.see(row.getByText(/^(half )?open$/));
     await visit.see(row.getByText(/^nats localhost:\d+: /));
-    const sink = visit.page.getByRole('table', { name: 'Sinks' }).getByRole('row', { name: /^copy stream/ });
+    const sink = visit.page
+        .getByRole('table', { name: 'Sinks' })
+        .getByRole('row', { name: /^copy stream/ });
     await visit.see(sink.getByText(/^\d+ events$/));
     await visit.shot('flow-broker-1');
     await row.getByRole('link', { name: 'stream' }).click();
-    await visit.see(visit.page.getByText(/does not take messages: nats localhost.* since \d\d:\d\d/));
-    const facts = Object.fromEntries(await visit.page.locator('dl.fields > div').evaluateAll((all) =>
-        all.map((one) => [one.querySelector('dt').innerText, one.querySelector('dd').innerText])));
+    await visit.see(
+        visit.page.getByText(/does not take messages: nats localhost.* since \d\d:\d\d/),
+    );
+    const facts = Object.fromEntries(
+        await visit.page
+            .locator('dl.fields > div')
+            .evaluateAll((all) =>
+                all.map((one) => [
+                    one.querySelector('dt').innerText,
+                    one.querySelector('dd').innerText,
+                ]),
+            ),
+    );
     assert.match(facts.breaker, /^(half_)?open$/);
     assert.match(facts.since, /\d\d:\d\d/);
     assert.match(facts['last success'], /\d\d:\d\d/);

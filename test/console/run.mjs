@@ -32,7 +32,10 @@ for (let next = await lines.next(); !next.done; next = await lines.next()) {
         put({ ok: true });
     } catch (error) {
         await visit.shot(`failed-${order.flow}`).catch(() => {});
-        put({ ok: false, error: `${error.stack}\nat ${visit.page?.url()}\n${visit.errors.join('\n')}` });
+        put({
+            ok: false,
+            error: `${error.stack}\nat ${visit.page?.url()}\n${visit.errors.join('\n')}`,
+        });
     }
     await visit.close();
 }

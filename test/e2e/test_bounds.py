@@ -16,7 +16,7 @@ ORG = "acme"
 KEY = "u-1:helper:t-1"
 MOST = 10 << 20  # of an answer: what a page may hold, one row more, and what rows have beside
 LARGE = {"large": "x" * 200_000}
-COUNT = 200      # of them: 40 MB
+COUNT = 200  # of them: 40 MB
 
 
 def most_resident(server):
@@ -27,14 +27,30 @@ def most_resident(server):
 
 def fill(store, number=COUNT, small=0, between=0):
     """Events of one session, large ones after small ones; those of another org lie between. The event_ids."""
+
     def lines():
         for n in range(small + number):
             payload = LARGE if n >= small else {}
-            yield {"org_id": ORG, "aggregate_type": "session", "aggregate_id": KEY, "event_type": "note", "payload": payload}
+            yield {
+                "org_id": ORG,
+                "aggregate_type": "session",
+                "aggregate_id": KEY,
+                "event_type": "note",
+                "payload": payload,
+            }
             for _ in range(between):
-                yield {"org_id": "other", "aggregate_type": "session", "aggregate_id": "x", "event_type": "note", "payload": {}}
-    done = Outlog(store).run("append", "--ndjson", "-", "--json", input="".join(json.dumps(line) + "\n" for line in lines()))
-    return [one["event_id"] for one in done.json()][::between + 1]
+                yield {
+                    "org_id": "other",
+                    "aggregate_type": "session",
+                    "aggregate_id": "x",
+                    "event_type": "note",
+                    "payload": {},
+                }
+
+    done = Outlog(store).run(
+        "append", "--ndjson", "-", "--json", input="".join(json.dumps(line) + "\n" for line in lines())
+    )
+    return [one["event_id"] for one in done.json()][:: between + 1]
 
 
 def walk(server, path, plural, start=None, name="after", limit=10000):
@@ -112,6 +128,7 @@ def test_c2_eight_who_read_large_events_at_once_cost_little(store, serve):
     def read(number):
         path, name, start = (("/v1/events", "after", 0), ("/v1/events", "before", "end"))[number % 2]
         seen[number] = ids(walk(server, path, "events", start=start, name=name))
+
     readers = [threading.Thread(target=read, args=(number,)) for number in range(8)]
     for reader in readers:
         reader.start()
@@ -125,8 +142,10 @@ def test_c2_eight_who_read_large_events_at_once_cost_little(store, serve):
 def test_messages_are_listed_without_their_payloads_in_short_pages(store, serve):
     with Outbox(store) as outbox:
         outbox.begin()
-        made = [outbox.put("nowhere", LARGE, metadata=json.dumps(LARGE), headers=json.dumps({"x-n": str(n)}))
-                for n in range(120)]
+        made = [
+            outbox.put("nowhere", LARGE, metadata=json.dumps(LARGE), headers=json.dumps({"x-n": str(n)}))
+            for n in range(120)
+        ]
         outbox.commit()
     server = serve("--no-relay")
     before = most_resident(server)
@@ -144,10 +163,20 @@ def test_effects_are_listed_in_short_pages(store, serve):
     with Outbox(store) as db:
         db.begin()
         for n, id in enumerate(made):
-            db.run("insert into {}effects (effect_id, org_id, session_key, effect_type, effect_spec, destination, status, "
-                   "idempotency_key, message_id, event_id, last_event_id, correlation_id, created_at, updated_at) "
-                   f"values (%s, %s, %s, 'send_message', %s, 'session', %s, %s, %s, %s, %s, 'c', {db.now()}, {db.now()})",
-                   id, ORG, KEY, json.dumps({"content": "x" * 200_000}), "COMPLETED" if n % 2 else "FAILED", id, id, n + 1, id)
+            db.run(
+                "insert into {}effects (effect_id, org_id, session_key, effect_type, effect_spec, destination, status, "
+                "idempotency_key, message_id, event_id, last_event_id, correlation_id, created_at, updated_at) "
+                f"values (%s, %s, %s, 'send_message', %s, 'session', %s, %s, %s, %s, %s, 'c', {db.now()}, {db.now()})",
+                id,
+                ORG,
+                KEY,
+                json.dumps({"content": "x" * 200_000}),
+                "COMPLETED" if n % 2 else "FAILED",
+                id,
+                id,
+                n + 1,
+                id,
+            )
         db.commit()
     server = serve("--no-relay")
     path = f"/v1/sessions/{KEY}/effects?org_id={ORG}"
@@ -163,9 +192,16 @@ def put_notices(db, number, user="u-1", ago_s=0):
     made = [str(uuid.uuid4()) for _ in range(number)]
     db.begin()
     for n, id in enumerate(made):
-        db.run("insert into {}notices (id, org_id, user_id, category, template, template_version, event_type, subject, "
-               f"body_text, body_html, created_at) values (%s, %s, %s, 'c', 't', 1, 'e', %s, %s, %s, {db.now((n - number) * 2000 - ago_s * 1000000)})",
-               id, ORG, user, str(n), "t" * 100_000, "h" * 100_000)
+        db.run(
+            "insert into {}notices (id, org_id, user_id, category, template, template_version, event_type, subject, "
+            f"body_text, body_html, created_at) values (%s, %s, %s, 'c', 't', 1, 'e', %s, %s, %s, {db.now((n - number) * 2000 - ago_s * 1000000)})",
+            id,
+            ORG,
+            user,
+            str(n),
+            "t" * 100_000,
+            "h" * 100_000,
+        )
     db.commit()
     return made
 

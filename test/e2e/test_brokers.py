@@ -31,6 +31,7 @@ def running(tmp_path_factory, certificates):  # noqa: F811
     """Brokers that all tests share, by kind; each is started on first use."""
     started = {}
     with contextlib.ExitStack() as stack:
+
         def get(kind):
             if kind not in started:
                 folder = tmp_path_factory.mktemp(kind.name)
@@ -38,6 +39,7 @@ def running(tmp_path_factory, certificates):  # noqa: F811
                 broker = kind(folder, **options) if kind.IS_SLOW else kind(folder)
                 started[kind] = stack.enter_context(broker)
             return started[kind]
+
         yield get
 
 
@@ -55,10 +57,12 @@ def shared(kind, running):
 @pytest.fixture
 def own(kind, running, tmp_path):
     """A broker of the test's own, to freeze, restart and configure: own(password=…, tls=…, limit=…)."""
+
     def start(**options):
         if not kind.IS_SLOW:
             return kind(tmp_path, **options)
         return borrowed(running(kind), options)
+
     return start
 
 
@@ -80,8 +84,9 @@ def new_id():
 
 
 def send_many(driver, to, ids, **more):
-    return {driver.send(to, event_id=id, idempotency_key=None, payload={"n": n}, **more): id
-            for n, id in enumerate(ids)}
+    return {
+        driver.send(to, event_id=id, idempotency_key=None, payload={"n": n}, **more): id for n, id in enumerate(ids)
+    }
 
 
 def kinds(driver, tags):
@@ -92,9 +97,16 @@ def test_d4_success_is_what_the_broker_says(shared, driver, name):
     shared.prepare(name)
     driver.must_open("it", **shared.settings(name, headers={"x-fixed": "1"}))
     id = new_id()
-    outcome = driver.deliver("it", event_id=id, payload_text='{ "a":1.0,  "z":0 }', org_id="acme",
-                             idempotency_key="k-1", correlation_id="c-1", traceparent=TRACE,
-                             headers={"x-own": "yes", "outlog-event-id": "forged", "x-fixed": "2"})
+    outcome = driver.deliver(
+        "it",
+        event_id=id,
+        payload_text='{ "a":1.0,  "z":0 }',
+        org_id="acme",
+        idempotency_key="k-1",
+        correlation_id="c-1",
+        traceparent=TRACE,
+        headers={"x-own": "yes", "outlog-event-id": "forged", "x-fixed": "2"},
+    )
     assert (outcome["kind"], outcome["error"]) == ("ok", None), outcome
     [message] = shared.received(name)
     assert (message["id"], message["payload"]) == (id, '{ "a":1.0,  "z":0 }')  # byte for byte
@@ -232,8 +244,7 @@ def test_d4_wrong_credentials_are_the_operators_trouble(kind, own, driver, name)
         driver.must_open("right", **broker.settings(name))
         assert driver.deliver("right")["kind"] == "ok"
         url = broker.settings(name)["url"].replace("://", f"://{broker.user}:{broker.password}@")
-        plain = {key: value for key, value in broker.settings(name).items()
-                 if key not in ("user", "password")}
+        plain = {key: value for key, value in broker.settings(name).items() if key not in ("user", "password")}
         driver.must_open("in_url", **{**plain, "url": url})
         assert driver.deliver("in_url", event_id=new_id())["kind"] == "ok"
         assert len(broker.received(name)) == 2
@@ -271,6 +282,7 @@ def test_d4_tls_is_verified_by_what_the_system_trusts(kind, own, certificates, n
 
 # The server at the port is not a broker, or is hostile.
 
+
 def say_nothing(peer):
     peer.settimeout(30)
     peer.recv(1 << 20)
@@ -301,7 +313,11 @@ def drip(peer):
 def promise_much(peer):
     """The first bytes are those of each protocol; the length they announce is endless."""
     asked = peer.recv(65536)
-    first = {b"A": b"\x01\x00\x00\x7f\xff\xff\xff", b"*": b"*2147483647\r\n$536870912\r\n", b"\x10": b"\x20\xff\xff\xff\x7f"}
+    first = {
+        b"A": b"\x01\x00\x00\x7f\xff\xff\xff",
+        b"*": b"*2147483647\r\n$536870912\r\n",
+        b"\x10": b"\x20\xff\xff\xff\x7f",
+    }
     peer.sendall(first.get(asked[:1], b"\x7f\xff\xff\xff\x00\x00\x00\x01"))
     while True:
         peer.sendall(b"x" * 65536)
@@ -344,7 +360,9 @@ def test_l5_whoever_is_no_broker_costs_nothing_but_the_attempt(kind, driver, tmp
     settings[where] = re.sub(r":\d+", f":{impostor.port}", settings[where])
     driver.must_open("it", **settings)
     outcomes = [driver.deliver("it", event_id=new_id(), timeout_ms=3000) for _ in range(2)]
-    assert {outcome["kind"] for outcome in outcomes} == {"released"} and all(outcome["unreached"] for outcome in outcomes), outcomes
+    assert {outcome["kind"] for outcome in outcomes} == {"released"} and all(
+        outcome["unreached"] for outcome in outcomes
+    ), outcomes
     driver.close("it")
     driver.must_open("other", type="null")
     assert driver.deliver("other")["kind"] == "ok"
@@ -378,8 +396,9 @@ def test_d4_a_slow_broker_is_unknown_at_the_deadline(own, driver, name):
         driver.wait(10)
         assert set(kinds(driver, tags)) == {"unknown"}
         broker.thaw()
-        wait_for(lambda: driver.deliver("it", event_id=new_id(), timeout_ms=5000)["kind"] == "ok",
-                 "the broker to be back")
+        wait_for(
+            lambda: driver.deliver("it", event_id=new_id(), timeout_ms=5000)["kind"] == "ok", "the broker to be back"
+        )
 
 
 def test_l5_a_restart_in_mid_batch_loses_nothing(own, driver, name):
@@ -426,6 +445,7 @@ def test_d4_closing_ends_every_attempt(own, driver, name):
 
 # --- through the relay ---------------------------------------------------------------------------------------
 
+
 def first_of_each(messages):
     """The numbers of each key in the order of their first arrival."""
     out = {}
@@ -443,9 +463,13 @@ def test_l5_through_the_relay_a_broker_may_go_and_come_back(own, name, store, ou
     with own() as broker:
         broker.prepare(name)
         broker.down()
-        outbox.destination("it", **broker.settings(name), timeout="4s",
-                           retry={"base": "50ms", "max": "100ms", "max_attempts": 50},
-                           breaker={"failures": 5, "open": "100ms", "open_max": "300ms"})
+        outbox.destination(
+            "it",
+            **broker.settings(name),
+            timeout="4s",
+            retry={"base": "50ms", "max": "100ms", "max_attempts": 50},
+            breaker={"failures": 5, "open": "100ms", "open_max": "300ms"},
+        )
         put = lambda n: outbox.put("it", {"key": f"k{n % 7}", "n": n}, key=f"k{n % 7}")  # noqa: E731
         ids = [put(n) for n in range(40)]
         relays("a", lease="20s")  # as usual, longer than the timeout
@@ -454,8 +478,9 @@ def test_l5_through_the_relay_a_broker_may_go_and_come_back(own, name, store, ou
         states = [outbox.state(id) for id in ids]
         assert {state["state"] for state in states} <= {"PENDING", "CLAIMED"}
         assert any(state["last_error"] for state in states)
-        assert all(row["attempts"] == row["unsent"] for row in outbox.run(
-            "select * from {}parked where state = 'PENDING'"))  # none of the budget is used
+        assert all(
+            row["attempts"] == row["unsent"] for row in outbox.run("select * from {}parked where state = 'PENDING'")
+        )  # none of the budget is used
         assert outbox.run("select * from {}attempts") == []
         broker.up()
         outbox.wait_drained()
@@ -471,13 +496,15 @@ def test_l5_through_the_relay_a_broker_may_go_and_come_back(own, name, store, ou
 
 # --- features of a single broker ---------------------------------------------------------------------------
 
+
 @pytest.fixture
 def kafka(running):
     return running(brokers.KafkaMock)
 
 
-@pytest.mark.parametrize("keys,key", [
-    ({"partition_key": "p", "ordering_key": "o"}, "p"), ({"ordering_key": "o"}, "o"), ({}, None)])
+@pytest.mark.parametrize(
+    "keys,key", [({"partition_key": "p", "ordering_key": "o"}, "p"), ({"ordering_key": "o"}, "o"), ({}, None)]
+)
 def test_d4_kafka_keys_are_the_partition_key_or_the_ordering_key(kafka, driver, name, keys, key):
     kafka.prepare(name)
     driver.must_open("it", **kafka.settings(name))
@@ -538,7 +565,7 @@ class Silent(threading.Thread):
         while head := stream.read(1):
             size = shift = 0
             while True:
-                byte, = stream.read(1)
+                (byte,) = stream.read(1)
                 size, shift = size | (byte & 127) << shift, shift + 7
                 if byte < 128:
                     break
@@ -565,8 +592,8 @@ def test_d4_mqtt_protocols_and_qualities(running, driver, name, protocol, qos):
     tags = send_many(driver, "it", [new_id() for _ in range(50)])
     driver.wait(50)
     assert set(kinds(driver, tags)) == {"ok"}
-    came = []                                     # with QoS 0 success is that the bytes were written
-    wait_for(lambda: came.extend(broker.received(name)[len(came):]) or len(came) >= 50, "the subscriber")
+    came = []  # with QoS 0 success is that the bytes were written
+    wait_for(lambda: came.extend(broker.received(name)[len(came) :]) or len(came) >= 50, "the subscriber")
     assert [json.loads(message["payload"])["n"] for message in came] == list(range(50))
 
 

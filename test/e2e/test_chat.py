@@ -9,29 +9,31 @@ import sys
 import pytest
 
 from lib.browser import why_not
-from lib.cable import Cable
+from lib.cut_proxy import CutProxy
 from lib.outbox import wait_for
 from lib.postgres import die_with_parent
 
-pytestmark = [pytest.mark.usefixtures("store"),
-              pytest.mark.skipif(why_not() is not None, reason=why_not() or "")]
+pytestmark = [pytest.mark.usefixtures("store"), pytest.mark.skipif(why_not() is not None, reason=why_not() or "")]
 
 
 class Page:
-    """examples/chat.py, whose browser reaches the daemon by a cable."""
+    """examples/chat.py, whose browser reaches the daemon by a proxy."""
 
     def __init__(self, root, server):
-        self.cable = Cable(server.port)
+        self.proxy = CutProxy(server.port)
         self.process = subprocess.Popen(
-            [sys.executable, root / "examples" / "chat.py", "--listen", "127.0.0.1:0", "--outlog", self.cable.url],
-            stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent(signal.SIGTERM))
+            [sys.executable, root / "examples" / "chat.py", "--listen", "127.0.0.1:0", "--outlog", self.proxy.url],
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=die_with_parent(signal.SIGTERM),
+        )
         self.url = re.search(r"http://\S+(?=/)", self.process.stdout.readline()).group()
 
     def close(self):
         self.process.terminate()
         self.process.wait(10)
         self.process.stdout.close()
-        self.cable.close()
+        self.proxy.close()
 
 
 @pytest.fixture
@@ -40,10 +42,20 @@ def open_chat(serve, outlog, root, tmp_path):
     pages = []
 
     def name(page):
-        (tmp_path / "chat.json").write_text(json.dumps({
-            "agents": {"helper": {"type": "exec",
-                                  "command": [sys.executable, str(root / "examples" / "agent.py"), "0.12"]}},
-            "relay": {"lease": "2s"}, "serve": {"origins": [page.url]}}))
+        (tmp_path / "chat.json").write_text(
+            json.dumps(
+                {
+                    "agents": {
+                        "helper": {
+                            "type": "exec",
+                            "command": [sys.executable, str(root / "examples" / "agent.py"), "0.12"],
+                        }
+                    },
+                    "relay": {"lease": "2s"},
+                    "serve": {"origins": [page.url]},
+                }
+            )
+        )
         outlog.run("apply", "-f", tmp_path / "chat.json")
 
     def make(named=True):
@@ -54,6 +66,7 @@ def open_chat(serve, outlog, root, tmp_path):
             server.stop()
             server.start(server.port)  # leases are read when it starts
         return server, pages[-1], lambda: name(pages[-1])
+
     yield make
     for page in pages:
         page.close()
@@ -61,40 +74,72 @@ def open_chat(serve, outlog, root, tmp_path):
 
 def settled(server, thread):
     """Every answer is acknowledged, and there is one for each message."""
+
     def look(count):
         def is_so():
             effects = server.get(f"/v1/sessions/you:helper:{thread}/effects").json["effects"]
             return [one["status"] for one in effects] == ["COMPLETED"] * count
+
         wait_for(is_so, f"{count} answers to be acknowledged")
         events = server.get(f"/v1/sessions/you:helper:{thread}/events").json["events"]
         assert len(events) == count
         return True
+
     return look
 
 
 def test_s5_a_connection_cut_in_mid_answer_costs_nothing(open_chat, browser, shots):
     server, page, _ = open_chat()
-    browser.flow("chatCut", page, shots, answers={
-        "cut": page.cable.cut, "mend": page.cable.mend, "settled": settled(server, "cut")})
+    browser.flow(
+        "chatCut",
+        page,
+        shots,
+        answers={"cut": page.proxy.cut, "mend": page.proxy.mend, "settled": settled(server, "cut")},
+    )
 
 
 def test_s4_the_daemon_is_killed_in_mid_answer_and_the_page_shows_it_whole_once(open_chat, browser, shots):
     server, page, _ = open_chat()
-    browser.flow("chatKill", page, shots, answers={
-        "kill": server.kill, "start": lambda: server.start(server.port), "settled": settled(server, "kill")})
+    browser.flow(
+        "chatKill",
+        page,
+        shots,
+        answers={"kill": server.kill, "start": lambda: server.start(server.port), "settled": settled(server, "kill")},
+    )
 
 
-def test_s7_two_windows_and_other_doors_see_the_same_conversation(open_chat, browser, shots, outlog):
+def test_s7_two_windows_and_other_interfaces_see_the_same_conversation(open_chat, browser, shots, outlog):
     server, page, _ = open_chat()
     key = "you:helper:two"
 
     def elsewhere():
-        outlog.run("append", "--org", "default", "--aggregate", f"session/{key}", "--type", "user_message",
-                   "--data", '{"text":"from the shell"}')
+        outlog.run(
+            "append",
+            "--org",
+            "default",
+            "--aggregate",
+            f"session/{key}",
+            "--type",
+            "user_message",
+            "--data",
+            '{"text":"from the shell"}',
+        )
         outlog.run("apply", "-f", "-", input='{"destinations": {"chat": {"type": "websocket"}}}')
-        outlog.run("send", "--to", "chat", "--org", "default", "--type", "update_ui",
-                   "--data", json.dumps({"session_key": key, "badge": 1}))
-        wait_for(lambda: len(server.get(f"/v1/sessions/{key}/effects").json["effects"]) == 3, "the answer and the badge")
+        outlog.run(
+            "send",
+            "--to",
+            "chat",
+            "--org",
+            "default",
+            "--type",
+            "update_ui",
+            "--data",
+            json.dumps({"session_key": key, "badge": 1}),
+        )
+        wait_for(
+            lambda: len(server.get(f"/v1/sessions/{key}/effects").json["effects"]) == 3, "the answer and the badge"
+        )
+
     browser.flow("chatTwo", page, shots, answers={"elsewhere": elsewhere})
 
 

@@ -55,8 +55,10 @@ def line(n, count):
     elif n % (5 * every) == 7:
         kind, type = "session", "session.noted"
     id = f"u-{n}:helper:t-1" if kind == "session" else f"o-{order}"
-    return (f'{{"org_id":"org-{order % 50}","aggregate_type":"{kind}","aggregate_id":"{id}","event_type":"{type}",'
-            f'"correlation_id":"c-{order}","payload":{{"n":{n},"user":"u-{n % 100}","text":"{"x" * 60}"}}}}\n')
+    return (
+        f'{{"org_id":"org-{order % 50}","aggregate_type":"{kind}","aggregate_id":"{id}","event_type":"{type}",'
+        f'"correlation_id":"c-{order}","payload":{{"n":{n},"user":"u-{n % 100}","text":"{"x" * 60}"}}}}\n'
+    )
 
 
 def fill(outlog, folder, count):
@@ -72,11 +74,15 @@ def fill(outlog, folder, count):
         outlog.run("append", "--ndjson", folder / "events.ndjson", timeout=600)
         server = Server(outlog, folder / "fill.log", ["--no-relay"])
         for n in range(RUNS):
-            status, run = server.post("/v1/runs", {"org_id": f"org-{n % 50}", "run_type": "triage", "orchestrator_version": "1"})
+            status, run = server.post(
+                "/v1/runs", {"org_id": f"org-{n % 50}", "run_type": "triage", "orchestrator_version": "1"}
+            )
             assert status == 201, run
         outlog.run("sessions")  # all of them are noted
         with Outbox(outlog.store) as store:  # nothing is answered in them
-            wait_for(lambda: not store.run("select 1 from {}sessions where last_seq > done_seq limit 1"), "the sessions", 120)
+            wait_for(
+                lambda: not store.run("select 1 from {}sessions where last_seq > done_seq limit 1"), "the sessions", 120
+            )
         server.stop()
         outlog.run("relay", "--until-idle", timeout=600)
     return outlog
@@ -89,10 +95,15 @@ def bytes_read(server):
 
 def tables(postgres):
     """Table: its rows, and how often it was scanned, how many of its rows and index entries were read."""
-    return {name: list(map(int, numbers)) for name, *numbers in postgres.sql(
-        "select t.relname, t.n_live_tup, t.seq_scan, coalesce(t.idx_tup_fetch, 0) + t.seq_tup_read, "
-        "(select coalesce(sum(i.idx_tup_read), 0) from pg_stat_user_indexes i where i.relid = t.relid) "
-        "from pg_stat_user_tables t where t.schemaname = 'outlog'", database="long")}
+    return {
+        name: list(map(int, numbers))
+        for name, *numbers in postgres.sql(
+            "select t.relname, t.n_live_tup, t.seq_scan, coalesce(t.idx_tup_fetch, 0) + t.seq_tup_read, "
+            "(select coalesce(sum(i.idx_tup_read), 0) from pg_stat_user_indexes i where i.relid = t.relid) "
+            "from pg_stat_user_tables t where t.schemaname = 'outlog'",
+            database="long",
+        )
+    }
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -108,12 +119,22 @@ def long_store(request, tmp_path):
 def pages_of(server, count):
     dead = server.get("/v1/messages?state=DEAD&limit=1").json["messages"][0]["event_id"]
     run = server.get("/v1/runs?limit=1").json["runs"][0]["run_id"]
-    return {**PAGES, "destination": "destinations/partner", "message": f"messages/{dead}", "run": f"runs/{run}",
-            "event": f"events/{count // 2}", "trace": f"traces/c-{count // 20}",
-            "log since": "log?since=1h", "log until": "log?until=2099-01-01T00:00:00Z",
-            "log of a type": "log?event_type=order.refused", "log of an org": "log?org_id=org-7",
-            "log of an aggregate": f"log?aggregate=order/o-{count // 20}", "log of nobody": "log?org_id=nobody",
-            "found": f"find?q=order/o-{count // 20}", "pending": "outbox?state=PENDING&destination=closed"}
+    return {
+        **PAGES,
+        "destination": "destinations/partner",
+        "message": f"messages/{dead}",
+        "run": f"runs/{run}",
+        "event": f"events/{count // 2}",
+        "trace": f"traces/c-{count // 20}",
+        "log since": "log?since=1h",
+        "log until": "log?until=2099-01-01T00:00:00Z",
+        "log of a type": "log?event_type=order.refused",
+        "log of an org": "log?org_id=org-7",
+        "log of an aggregate": f"log?aggregate=order/o-{count // 20}",
+        "log of nobody": "log?org_id=nobody",
+        "found": f"find?q=order/o-{count // 20}",
+        "pending": "outbox?state=PENDING&destination=closed",
+    }
 
 
 def check_questions(server, questions, count):
@@ -161,11 +182,15 @@ def test_m5_a_long_log_is_looked_at_page_by_page(long_store, request, tmp_path, 
 
     def seen(name, **what):
         opened[name] = what
+
     try:
         browser.flow("long", server, shots, {"seen": seen}, pages=pages_of(server, EVENTS), count=EVENTS, dead=DEAD)
         for name, page in opened.items():
             largest = max((size for _, size in page["asked"]), default=0)
-            assert len(page["asked"]) <= 40 and largest < MIB and page["rows"] <= 450 and page["nodes"] < 12_000, (name, page)
+            assert len(page["asked"]) <= 40 and largest < MIB and page["rows"] <= 450 and page["nodes"] < 12_000, (
+                name,
+                page,
+            )
         questions = {path for page in opened.values() for path, _ in page["asked"]}
         assert len(questions) > 30
         if not postgres:

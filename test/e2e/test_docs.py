@@ -11,12 +11,28 @@ from lib.cli import ROOT
 from lib.docs import Page
 from lib.install import install, user_env
 
-PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md")] + sorted(
-    (ROOT / "docs").rglob("*.md"))
+PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md")] + sorted((ROOT / "docs").rglob("*.md"))
 TEXTS = {page: page.read_text() for page in PAGES}
 
-NUMBERED = {"E": 16, "A": 4, "I": 5, "T": 4, "O": 10, "L": 6, "R": 4, "D": 8, "C": 4, "P": 6,
-            "U": 5, "S-": 7, "N": 4, "X": 5, "M": 5, "OO-": 120, "OO-C": 10}
+NUMBERED = {
+    "E": 16,
+    "A": 4,
+    "I": 5,
+    "T": 4,
+    "O": 10,
+    "L": 6,
+    "R": 4,
+    "D": 8,
+    "C": 4,
+    "P": 6,
+    "U": 5,
+    "S-": 7,
+    "N": 4,
+    "X": 5,
+    "M": 5,
+    "OO-": 120,
+    "OO-C": 10,
+}
 REQUIRED = [f"{letter}{n}" for letter, count in NUMBERED.items() for n in range(1, count + 1)]
 NAMED_TEST = re.compile(r"`(test/[\w./]+)::(\w+)`")
 
@@ -47,13 +63,12 @@ def database(postgres):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
-def test_a_page_runs_from_top_to_bottom(path, prefix, database, extension_env, tmp_path,
-                                        tmp_path_factory):
+def test_a_page_runs_from_top_to_bottom(path, prefix, database, extension_env, tmp_path, tmp_path_factory):
     with contextlib.ExitStack() as stack:
-        where = brokers.start_all(stack, tmp_path_factory.mktemp("brokers")) \
-            if "KAFKA_BROKERS" in TEXTS[path] else {}
-        env, loader_env = ({**user_env(prefix, base), "DATABASE_URL": database, **where}
-                           for base in (os.environ, extension_env))
+        where = brokers.start_all(stack, tmp_path_factory.mktemp("brokers")) if "KAFKA_BROKERS" in TEXTS[path] else {}
+        env, loader_env = (
+            {**user_env(prefix, base), "DATABASE_URL": database, **where} for base in (os.environ, extension_env)
+        )
         Page(path, tmp_path, prefix, env, loader_env).run()
 
 
@@ -101,8 +116,11 @@ def test_conformance_proves_what_it_calls_done():
 def test_errors_are_those_of_the_table_in_err_c(root):
     source = (root / "src" / "base" / "err.c").read_text()
     codes = re.findall(r'\[OUTLOG_(?!OK)\w+\] = \{"(\w+)", (\d+), (true|false)\}', source)
-    listed = [(row[0].strip("`"), row[3], {"yes": "true", "no": "false"}[row[4]])
-              for row in rows(root / "docs" / "errors.md") if row[0].startswith("`")]
+    listed = [
+        (row[0].strip("`"), row[3], {"yes": "true", "no": "false"}[row[4]])
+        for row in rows(root / "docs" / "errors.md")
+        if row[0].startswith("`")
+    ]
     assert listed == codes
 
 
@@ -126,7 +144,7 @@ def contracts(text):
     """Every function of a public header, and whether a comment stands above it or its neighbours."""
     for paragraph in re.split(r"\n\s*\n", text):
         for name in re.findall(r"^(?:OUTLOG_API )?[a-z][\w *]*?\b(outlog_\w+)\(", paragraph, re.M):
-            yield name, "/*" in paragraph[:paragraph.index(name)]
+            yield name, "/*" in paragraph[: paragraph.index(name)]
 
 
 def test_every_public_function_has_its_contract():
@@ -136,18 +154,22 @@ def test_every_public_function_has_its_contract():
 
 def test_the_sql_page_names_every_argument_and_function(root, postgres_store, postgres):
     text = (root / "docs" / "sql.md").read_text()
-    functions = dict(postgres.sql(
-        """select proname, array_agg(pronargdefaults > 0) from pg_proc
+    functions = dict(
+        postgres.sql(
+            """select proname, array_agg(pronargdefaults > 0) from pg_proc
             where pronamespace = 'outlog'::regnamespace group by proname""",
-        database=postgres_store.rsplit("/", 1)[1]))
+            database=postgres_store.rsplit("/", 1)[1],
+        )
+    )
     for function, has_defaults in functions.items():
         if any(has_defaults):  # it is meant to be called by people
             assert f"`outlog.{function}" in text, function
     for function in set(re.findall(r"`outlog\.(\w+)\(", text)):
         assert function in functions, f"{function} does not exist"
-    arguments, = postgres.sql(
+    (arguments,) = postgres.sql(
         "select proargnames from pg_proc where oid = 'outlog.append'::regproc",
-        database=postgres_store.rsplit("/", 1)[1])
+        database=postgres_store.rsplit("/", 1)[1],
+    )
     for argument in arguments[0]:
         assert f"| `{argument}`" in text, argument
     ours = re.findall(r'\{"(outlog_\w+)", \d', (root / "src" / "ext" / "ext.c").read_text())
@@ -158,27 +180,34 @@ def test_the_sql_page_names_every_argument_and_function(root, postgres_store, po
 
 def test_the_config_page_names_every_key(root):
     text = (root / "docs" / "config.md").read_text()
-    source = "".join(path.read_text() for folder in ("destinations", "publish")
-                     for path in sorted((root / "src" / folder).rglob("*.c")))
-    tables = re.findall(r'struct ol_setting_key \w+_keys\[\] = \{\n(.*?)\n\};', source, re.S)
+    source = "".join(
+        path.read_text()
+        for folder in ("destinations", "publish")
+        for path in sorted((root / "src" / folder).rglob("*.c"))
+    )
+    tables = re.findall(r"struct ol_setting_key \w+_keys\[\] = \{\n(.*?)\n\};", source, re.S)
     keys = set(re.findall(r'\{\.name = "(\w+)",\s+\.read = ', "".join(tables)))
     types = re.findall(r'struct ol_publisher_type ol_publisher_type_\w+ = \{\s+\.name = "(\w+)"', source)
-    registered = re.findall(r'^    X\((\w+)\)', (root / "src" / "publish" / "registry.c").read_text(), re.M)
+    registered = re.findall(r"^    X\((\w+)\)", (root / "src" / "publish" / "registry.c").read_text(), re.M)
     assert {"timeout", "url", "subject", "dedupe", "command", "path"} <= keys and len(keys) >= 47
     assert "webhook" in types and sorted(types) == sorted(registered)
     for key in keys:
         assert f"`{key}`" in text, key
     for name in types:
         assert f"`{name}`" in text, name
-    for section, key in re.findall(r'^    \{"(\w+)", "(\w+)", [A-Z]', (
-            root / "src" / "config" / "section.c").read_text(), re.M):
+    for section, key in re.findall(
+        r'^    \{"(\w+)", "(\w+)", [A-Z]', (root / "src" / "config" / "section.c").read_text(), re.M
+    ):
         assert f"`{section}`" in text and f"`{key}`" in text, f"{section}.{key}"
 
 
 def test_the_errors_page_names_the_codes_of_the_api(root, build):
     source = "".join(path.read_text() for path in (root / "src" / "server").rglob("*.c"))
-    said = set(re.findall(r'ol_problem_say\(\s*\w+,\s*\d+,\s*"(\w+)"', source)) | set(
-        re.findall(r'\{\d{3}, "(\w+)"\}', source)) | {"invalid_request"}
+    said = (
+        set(re.findall(r'ol_problem_say\(\s*\w+,\s*\d+,\s*"(\w+)"', source))
+        | set(re.findall(r'\{\d{3}, "(\w+)"\}', source))
+        | {"invalid_request"}
+    )
     text = (root / "docs" / "errors.md").read_text()
     assert {"unauthorized", "forbidden", "rate_limited", "timeout"} <= said
     for code in said:
@@ -193,8 +222,11 @@ def test_the_metrics_page_names_every_metric_and_no_other(root, sqlite_store, se
 
 
 def test_the_http_page_shows_every_call(root, sqlite_store, serve):
-    text = (root / "docs" / "http.md").read_text().replace(
-        "/$RUN/$end ", "/$RUN/fail http://127.0.0.1:7400/v1/runs/$RUN/cancel ")
+    text = (
+        (root / "docs" / "http.md")
+        .read_text()
+        .replace("/$RUN/$end ", "/$RUN/fail http://127.0.0.1:7400/v1/runs/$RUN/cancel ")
+    )
     console = {"/", "/app.js", "/app.css", "/favicon.svg"}
     for path, methods in serve("--no-relay").get("/openapi.json").json["paths"].items():
         url = "127.0.0.1:7400" + re.sub(r"\{[^}]*\}", "{}", path)

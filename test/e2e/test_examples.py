@@ -27,19 +27,26 @@ def prefix(build, tmp_path_factory):
 @pytest.fixture
 def run(root, prefix, extension_env, tmp_path):
     """Run a program the way a user does; the lines of both its streams."""
+
     def call(*command, env=None, loads_extension=False, **options):
         base = extension_env if loads_extension else os.environ
         done = subprocess.run(
-            [str(word) for word in command], cwd=tmp_path, env={**user_env(prefix, base), **(env or {})},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", timeout=60, **options)
+            [str(word) for word in command],
+            cwd=tmp_path,
+            env={**user_env(prefix, base), **(env or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            timeout=60,
+            **options,
+        )
         assert done.returncode == 0, done.stdout
         return done.stdout.splitlines()
 
     return call
 
 
-def test_a2_the_c_example_joins_the_callers_transaction(root, prefix, run, store, outlog, tmp_path,
-                                                        extension_env):
+def test_a2_the_c_example_joins_the_callers_transaction(root, prefix, run, store, outlog, tmp_path, extension_env):
     program = tmp_path / "append"
     compile_c(root / "examples" / "append.c", program, user_env(prefix, extension_env))
     lines = run(program, store)
@@ -50,8 +57,7 @@ def test_a2_the_c_example_joins_the_callers_transaction(root, prefix, run, store
 
 
 def test_a1_python_appends_in_its_own_sqlite_transaction(root, run, prefix, tmp_path):
-    lines = run(root / "examples" / "python_sqlite.py", "app.db", prefix / "lib/outlog/outlog",
-                loads_extension=True)
+    lines = run(root / "examples" / "python_sqlite.py", "app.db", prefix / "lib/outlog/outlog", loads_extension=True)
     assert lines[:2] == STORY
     assert lines[2].startswith("refused: sequence_conflict: order/o-1: expected sequence 0, actual 1")
     assert lines[3] == "1 order, 1 event"
@@ -60,7 +66,10 @@ def test_a1_python_appends_in_its_own_sqlite_transaction(root, run, prefix, tmp_
 
 def test_a1_python_appends_in_its_own_postgres_transaction(root, run, postgres_store):
     assert run(root / "examples" / "python_postgres.py", postgres_store) == [
-        *STORY, "refused: OL000 sequence_conflict actual 1", "1 order, 1 event"]
+        *STORY,
+        "refused: OL000 sequence_conflict actual 1",
+        "1 order, 1 event",
+    ]
 
 
 def test_a1_node_appends_in_its_own_postgres_transaction(root, run, postgres_store, tmp_path):
@@ -70,7 +79,10 @@ def test_a1_node_appends_in_its_own_postgres_transaction(root, run, postgres_sto
     (tmp_path / "node_modules").symlink_to(modules)
     shutil.copy(root / "examples" / "node_postgres.mjs", tmp_path)
     assert run("node", "node_postgres.mjs", postgres_store) == [
-        *STORY, "refused: OL000 sequence_conflict actual 1", "1 order, 1 event"]
+        *STORY,
+        "refused: OL000 sequence_conflict actual 1",
+        "1 order, 1 event",
+    ]
 
 
 def test_a1_psql_appends_beside_an_ordinary_row(root, run, postgres_store):
@@ -83,13 +95,20 @@ def test_a1_psql_appends_beside_an_ordinary_row(root, run, postgres_store):
 
 def test_c1_the_shell_consumer_goes_on_where_it_stopped(root, run, outlog, store):
     for n in (1, 2, 3):
-        outlog.run("append", "--org", "acme", "--aggregate", f"order/o-{n}",
-                   "--type", "order.created", "--data", f'{{"total":{n}0}}')
-    outlog.run("append", "--org", "acme", "--aggregate", "order/o-1", "--type", "order.paid",
-               "--data", "{}")
+        outlog.run(
+            "append",
+            "--org",
+            "acme",
+            "--aggregate",
+            f"order/o-{n}",
+            "--type",
+            "order.created",
+            "--data",
+            f'{{"total":{n}0}}',
+        )
+    outlog.run("append", "--org", "acme", "--aggregate", "order/o-1", "--type", "order.paid", "--data", "{}")
     follow, env = root / "examples" / "follow.sh", {"OUTLOG_STORE": store}
-    assert run(follow, 2, env=env) == ["mail for o-1: thank you, 10 EUR",
-                                       "mail for o-2: thank you, 20 EUR"]
+    assert run(follow, 2, env=env) == ["mail for o-1: thank you, 10 EUR", "mail for o-2: thank you, 20 EUR"]
     assert run(follow, 1, env=env) == ["mail for o-3: thank you, 30 EUR"]
 
 
@@ -109,10 +128,19 @@ def shop(stores, root, build, tmp_path):
 
     def start(*args):
         process = subprocess.Popen(
-            [root / "scripts" / "run", *args], cwd=tmp_path, encoding="utf-8", start_new_session=True,
-            env={**os.environ, "OUTLOG_BUILD": str(build), "OUTLOG_DEMO": str(tmp_path / "demo"),
-                 "OUTLOG_DEMO_PORTS": f"{free_port()} {free_port()} {free_port()}"},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+            [root / "scripts" / "run", *args],
+            cwd=tmp_path,
+            encoding="utf-8",
+            start_new_session=True,
+            env={
+                **os.environ,
+                "OUTLOG_BUILD": str(build),
+                "OUTLOG_DEMO": str(tmp_path / "demo"),
+                "OUTLOG_DEMO_PORTS": f"{free_port()} {free_port()} {free_port()}",
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+        )
         started.append(process)
         told = ""
         while "  Ctrl-C ends it; what happened stays in the store.\n" not in told:
@@ -163,15 +191,21 @@ def test_make_run_shows_a_dead_letter_that_can_be_repaired(shop, stores, root):
     until("the delivery", lambda: http_call("GET", message)["state"] == "PUBLISHED")
     # N2: the twelve events of the example rules, as notices and as mails
     kinds = {event_type for _, event_type, _ in shop_module(root).PRACTICE}
-    seen = lambda: {one["event_type"] for path in ("notifications?limit=1000", "messages?destination=email&limit=1000")  # noqa: E731
-                    for one in next(iter(http_call("GET", f"{console}/v1/{path}").values()))}
+    seen = lambda: {
+        one["event_type"]
+        for path in ("notifications?limit=1000", "messages?destination=email&limit=1000")  # noqa: E731
+        for one in next(iter(http_call("GET", f"{console}/v1/{path}").values()))
+    }
     assert len(kinds) == 12
     until("all twelve to be told of", lambda: seen() >= kinds)
-    until("a view", lambda: http_call("GET", f"{console}/v1/projections")["projections"][0]
-          ["last_applied_event_id"] > 0)
+    until(
+        "a view", lambda: http_call("GET", f"{console}/v1/projections")["projections"][0]["last_applied_event_id"] > 0
+    )
     # S-4: a customer was answered, and a visitor's page gets the ticket that opens the socket
     until("an answer", lambda: any(one["done_seq"] for one in http_call("GET", f"{console}/v1/sessions")["sessions"]))
-    assert http_call("POST", f"{chat}/ticket?thread=t-1", {})["url"].startswith(f"ws{console[4:]}/v1/sessions/you:helper:t-1/")
+    assert http_call("POST", f"{chat}/ticket?thread=t-1", {})["url"].startswith(
+        f"ws{console[4:]}/v1/sessions/you:helper:t-1/"
+    )
 
 
 def test_u3_p3_the_shop_is_proven_and_its_view_rebuilt_while_it_sells(shop, stores, tmp_path):
@@ -179,14 +213,16 @@ def test_u3_p3_the_shop_is_proven_and_its_view_rebuilt_while_it_sells(shop, stor
     _, console, *_ = shop(*stores)
     outlog, sold = Outlog(store), []
     until("some runs", lambda: len(http_call("GET", f"{console}/v1/runs?status=COMPLETED")["runs"]) > 2)
-    assert re.search(r"^Every run matches its events: \d+ runs, \d+ signals\.$", outlog.run("verify", "--all").stdout, re.M)
+    assert re.search(
+        r"^Every run matches its events: \d+ runs, \d+ signals\.$", outlog.run("verify", "--all").stdout, re.M
+    )
 
     with Outbox(store) as eyes:
         until("a view", lambda: eyes.run("select 1 from sales"))
         end = time.monotonic() + 60
         count = eyes.one("select sum(orders) as sum from sales")["sum"]
         rebuild = outlog.start("projections", "rebuild", "sales", "--aside")
-        while rebuild.poll() is None or sold[-1] < count + 2:   # it is swapped, and sales go on
+        while rebuild.poll() is None or sold[-1] < count + 2:  # it is swapped, and sales go on
             sold.append(eyes.one("select coalesce(sum(orders), 0) as sum from sales")["sum"])
             assert time.monotonic() < end, (sold[-5:], count)
         assert rebuild.communicate()[0].split()[2] == "running" and rebuild.returncode == 0
@@ -195,7 +231,9 @@ def test_u3_p3_the_shop_is_proven_and_its_view_rebuilt_while_it_sells(shop, stor
         run = http_call("GET", f"{console}/v1/runs?status=COMPLETED")["runs"][0]["run_id"]
         eyes.run(f"update {{}}runs set total_steps = 99 where run_id = '{run}'")
         lies = outlog.run("verify", "--all", check=False)
-        assert lies.returncode == 1 and re.search(rf"^runs {run}  total_steps  stored 99  replayed \d$", lies.stdout, re.M)
+        assert lies.returncode == 1 and re.search(
+            rf"^runs {run}  total_steps  stored 99  replayed \d$", lies.stdout, re.M
+        )
 
 
 # make tour
@@ -203,9 +241,15 @@ def test_u3_p3_the_shop_is_proven_and_its_view_rebuilt_while_it_sells(shop, stor
 
 def demo(root, build, folder, *args):
     return subprocess.run(
-        [root / "scripts" / "tour", *args], cwd=folder, encoding="utf-8", timeout=120,
+        [root / "scripts" / "tour", *args],
+        cwd=folder,
+        encoding="utf-8",
+        timeout=120,
         env={**os.environ, "OUTLOG_BUILD": str(build), "OUTLOG_DEMO": str(folder / "demo")},
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
 
 
 def told(done, folder):

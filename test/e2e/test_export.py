@@ -39,20 +39,42 @@ def stores(request, tmp_path):
 
 
 def append(outlog, aggregate, type, data, *more):
-    return outlog.run("append", "--org", "acme", "--aggregate", aggregate, "--type", type,
-                      "--data", data, "--json", *more).json()[0]
+    return outlog.run(
+        "append", "--org", "acme", "--aggregate", aggregate, "--type", type, "--data", data, "--json", *more
+    ).json()[0]
 
 
 @pytest.fixture
 def filled(stores):
     old, _ = stores
     old.run("apply", "-f", "-", input=CONFIG)
-    first = append(old, "order/o-1", "order.created", '{"sum":1.50,  "big":123456789012345678901234567890}',
-                   "--version", "1", "--key", "once", "--metadata", '{"a":\n1}')
+    first = append(
+        old,
+        "order/o-1",
+        "order.created",
+        '{"sum":1.50,  "big":123456789012345678901234567890}',
+        "--version",
+        "1",
+        "--key",
+        "once",
+        "--metadata",
+        '{"a":\n1}',
+    )
     append(old, "order/o-1", "order.paid", '{\n  "text": "ä\\u0041\\n",\t"e": 1E2\n}', "--causation", first["id"])
     old.run("append", "--infra", "--aggregate", "host/h", "--type", "disk.full", "--data", "{}")
-    many = "".join(json.dumps({"org_id": "acme", "aggregate_type": "bulk", "aggregate_id": f"b-{n % 9}",
-                               "event_type": "bulk.made", "payload": {"n": n}}) + "\n" for n in range(2500))
+    many = "".join(
+        json.dumps(
+            {
+                "org_id": "acme",
+                "aggregate_type": "bulk",
+                "aggregate_id": f"b-{n % 9}",
+                "event_type": "bulk.made",
+                "payload": {"n": n},
+            }
+        )
+        + "\n"
+        for n in range(2500)
+    )
     old.run("append", "--ndjson", "-", input=many)
     old.run("send", "--to", "sink", "--type", "t", "--data", "{}", "--org", "acme", "--key", "k-1")
     old.run("consumers", "create", "billing", "--type", "order.paid")
@@ -68,9 +90,13 @@ def events(outlog):
 def raw(outlog):
     """Documents byte for byte, as they are stored."""
     with Outbox(outlog.store) as store:
-        return [(row["event_id"], row["payload"], row["metadata"]) for row in store.run(
-            "select event_id, cast(payload as text) as payload, cast(metadata as text) as metadata"
-            "  from {}events where event_id <= 20 order by event_id")]
+        return [
+            (row["event_id"], row["payload"], row["metadata"])
+            for row in store.run(
+                "select event_id, cast(payload as text) as payload, cast(metadata as text) as metadata"
+                "  from {}events where event_id <= 20 order by event_id"
+            )
+        ]
 
 
 def assert_moved(old, new, first):
@@ -78,25 +104,38 @@ def assert_moved(old, new, first):
     assert raw(new) == raw(old)
     assert new.run("consumers", "--json").lines() == old.run("consumers", "--json").lines()
     assert new.run("apply", "-f", "-", input=CONFIG).stdout.endswith("nothing to change\n")
-    where = lambda outlog: [(one["name"], one["to"], one["cursor_event_id"])  # noqa: E731
-                            for one in outlog.run("sinks", "--json").json()]
+    where = lambda outlog: [
+        (one["name"], one["to"], one["cursor_event_id"]) for one in outlog.run("sinks", "--json").json()  # noqa: E731
+    ]
     assert where(new) == where(old)
     messages = len(old.run("outbox", "--json").lines())
     assert len(new.run("outbox", "--json").lines()) == messages  # no route has seen the old events again
     # a repeat is a repeat
-    again = append(new, "order/o-1", "order.created", '{"sum":1.50,  "big":123456789012345678901234567890}',
-                   "--version", "1", "--key", "once", "--metadata", '{"a":\n1}')
+    again = append(
+        new,
+        "order/o-1",
+        "order.created",
+        '{"sum":1.50,  "big":123456789012345678901234567890}',
+        "--version",
+        "1",
+        "--key",
+        "once",
+        "--metadata",
+        '{"a":\n1}',
+    )
     assert (again["id"], again["event_id"], again["duplicate"]) == (first["id"], first["event_id"], True)
-    sent = new.run("send", "--to", "sink", "--type", "t", "--data", "{}", "--org", "acme", "--key", "k-1",
-                   "--json").json()[0]
+    sent = new.run(
+        "send", "--to", "sink", "--type", "t", "--data", "{}", "--org", "acme", "--key", "k-1", "--json"
+    ).json()[0]
     assert sent["duplicate"] is True
     # and what is new goes on where the old log ended
     last = json.loads(events(old)[-1])["event_id"]
     more = append(new, "order/o-1", "order.paid", "{}", "--expect", "2", "--causation", first["id"])
     assert (more["aggregate_seq"], more["event_id"] > last) == (3, True)
     assert len(new.run("outbox", "--json").lines()) == messages + 1  # the route is at work
-    lost = new.run("append", "--org", "tidy", "--aggregate", "a/b", "--type", "nobody.knows", "--data", "{}",
-                   check=False)
+    lost = new.run(
+        "append", "--org", "tidy", "--aggregate", "a/b", "--type", "nobody.knows", "--data", "{}", check=False
+    )
     assert "unknown_event_type" in lost.stderr
 
 
@@ -174,9 +213,16 @@ def test_e2_an_import_needs_a_new_store_and_the_same_log(stores, filled, tmp_pat
     new.run("import", "-", input=half, check=False)
     other = Outlog(f"sqlite:{tmp_path}/other.db", cwd=tmp_path)
     other.run("init")
-    other.run("append", "--ndjson", "-", input="".join(json.dumps({
-        "org_id": "x", "aggregate_type": "a", "aggregate_id": "b", "event_type": "c", "payload": {}}) + "\n"
-        for _ in range(1200)))
+    other.run(
+        "append",
+        "--ndjson",
+        "-",
+        input="".join(
+            json.dumps({"org_id": "x", "aggregate_type": "a", "aggregate_id": "b", "event_type": "c", "payload": {}})
+            + "\n"
+            for _ in range(1200)
+        ),
+    )
     wrong = new.run("import", "-", input=other.run("export").stdout, check=False)
     assert wrong.returncode == 1 and "another log" in wrong.stderr
     for bad in ("", "{}\n", '{"event":{}}\n', "no json\n", '{"outlog_export":{"format":9}}\n'):
@@ -208,14 +254,17 @@ def put_state(old, receiver):
     receiver.rule(400, destination="held", times=1)
     receiver.rule(500, key="retry")
     with Outbox(old.store) as store:
-        ids = {"done": [store.put("d", {"n": n}, key=f"k-{n % 3}") for n in range(6)],
-               "dead": [store.put("held", {"n": 1}, key="h")],
-               "behind": [store.put("held", {"n": 2}, key="h")],
-               "retry": [store.put("d", {"n": n}, key="retry") for n in range(2)]}
+        ids = {
+            "done": [store.put("d", {"n": n}, key=f"k-{n % 3}") for n in range(6)],
+            "dead": [store.put("held", {"n": 1}, key="h")],
+            "behind": [store.put("held", {"n": 2}, key="h")],
+            "retry": [store.put("d", {"n": n}, key="retry") for n in range(2)],
+        }
     old.run("append", "--org", "acme", "--aggregate", "user/u", "--type", "user.made", "--data", '{"user":"u-1"}')
     signal = old.run("signal", "--org", "acme", "--type", "order.placed", "--data", '{"o":1}', "--json").json()[0]
-    run = old.run("run", "start", "--org", "acme", "--type", "ORDER", "--version", "v1", "--signal",
-                  signal["signal_id"], "--json").json()[0]["run_id"]
+    run = old.run(
+        "run", "start", "--org", "acme", "--type", "ORDER", "--version", "v1", "--signal", signal["signal_id"], "--json"
+    ).json()[0]["run_id"]
     step = old.run("run", "step", run, "--type", "PAY", "--json").json()[0]["step_id"]
     old.run("run", "effect", run, "--type", "API_CALL", "--to", "api", "--data", '{"x":1}', "--step", step)
     old.run("run", "checkpoint", run, "--data", '{"at":1}')
@@ -235,20 +284,39 @@ def put_state(old, receiver):
         ids["new"] = [store.put("d", {"n": n}, key=f"k-{n % 3}") for n in range(6, 12)]
         ids["bytes"] = [store.put("d", b"\x00\xff\r\nraw", content_type="application/octet-stream")]
         ids["later"] = [store.put("d", {"n": "later"}, due_us=3_600_000_000)]
-    old.run("append", "--org", "acme", "--aggregate", "session/u:a:t", "--type", "user_message", "--data",
-            '{"text":"hi","requestId":"r"}')
-    assert "u:a:t" in old.run("sessions").stdout        # which notes it
+    old.run(
+        "append",
+        "--org",
+        "acme",
+        "--aggregate",
+        "session/u:a:t",
+        "--type",
+        "user_message",
+        "--data",
+        '{"text":"hi","requestId":"r"}',
+    )
+    assert "u:a:t" in old.run("sessions").stdout  # which notes it
     return ids, run
 
 
 SAME = {
     "outbox_state": "event_id, org_id, destination, event_type, state, attempts, max_attempts, created_at, "
-                    "coalesce(available_at, created_at) as due_at, published_at, last_error, idempotency_key, "
-                    "ordering_key, partition_key, content_type, headers, metadata, correlation_id, causation_id, aggregate_type, aggregate_id, payload, payload_bytes, held",
+    "coalesce(available_at, created_at) as due_at, published_at, last_error, idempotency_key, "
+    "ordering_key, partition_key, content_type, headers, metadata, correlation_id, causation_id, aggregate_type, aggregate_id, payload, payload_bytes, held",
     "attempts": "attempt, started_at, duration_ms, outcome, status, permanent, response, error, claimed_by",
-    "effects": "*", "signals": "*", "runs": "*", "steps": "*", "run_checkpoints": "*", "templates": "*", "notices": "*",
-    "sessions": "org_id, session_key, last_seq, done_seq, checkpoint, tries", "tokens": "*", "projections": "*",
-    "secret_rules": "rule, mode", "consumers": "*"}
+    "effects": "*",
+    "signals": "*",
+    "runs": "*",
+    "steps": "*",
+    "run_checkpoints": "*",
+    "templates": "*",
+    "notices": "*",
+    "sessions": "org_id, session_key, last_seq, done_seq, checkpoint, tries",
+    "tokens": "*",
+    "projections": "*",
+    "secret_rules": "rule, mode",
+    "consumers": "*",
+}
 
 
 def plain(value):
@@ -267,9 +335,13 @@ def plain(value):
 
 def held_by(outlog):
     with Outbox(outlog.store) as store:
-        return {table: sorted(repr(sorted((name, plain(value)) for name, value in row.items()))
-                              for row in store.run(f"select {columns} from {{}}{table}"))
-                for table, columns in SAME.items()}
+        return {
+            table: sorted(
+                repr(sorted((name, plain(value)) for name, value in row.items()))
+                for row in store.run(f"select {columns} from {{}}{table}")
+            )
+            for table, columns in SAME.items()
+        }
 
 
 def test_e2_messages_runs_and_all_else_move_with_the_log(stores, receiver, tmp_path):
@@ -286,25 +358,29 @@ def test_e2_messages_runs_and_all_else_move_with_the_log(stores, receiver, tmp_p
     new.run("verify", "--all")
     assert new.run("runs", "--json").lines() == old.run("runs", "--json").lines()
     assert new.run("run", "resume", run).stdout == old.run("run", "resume", run).stdout
-    assert new.run("apply", "-f", "-", input=STATE % tuple(receiver.url(n) for n in ("d", "held", "api"))).stdout.endswith(
-        "nothing to change\n")
+    assert new.run(
+        "apply", "-f", "-", input=STATE % tuple(receiver.url(n) for n in ("d", "held", "api"))
+    ).stdout.endswith("nothing to change\n")
 
     # what was delivered is not delivered again, what waits is, in order; what is dead stays
     arrived, relay = receiver.count(), new.start("relay", "--id", "new", "--lease", "2s")
     with Outbox(new.store) as store:
         for id in ids["new"] + ids["bytes"]:
             store.wait(id, "PUBLISHED")
-        wait_for(lambda: {row["status"] for row in store.run("select status from {}effects")} == {"COMPLETED"},
-                 "both effects")
+        wait_for(
+            lambda: {row["status"] for row in store.run("select status from {}effects")} == {"COMPLETED"},
+            "both effects",
+        )
         got = receiver.requests[arrived:]
         assert not {one.id for one in got} & set(ids["done"] + ids["dead"] + ids["later"] + ids["retry"])
         assert [one.body for one in got if one.id in ids["bytes"]] == [b"\x00\xff\r\nraw"]
         for key in ("k-0", "k-1", "k-2"):
-            assert [one.id for one in got if one.key == key] == [id for n, id in enumerate(ids["new"])
-                                                                 if f"k-{n % 3}" == key]
+            assert [one.id for one in got if one.key == key] == [
+                id for n, id in enumerate(ids["new"]) if f"k-{n % 3}" == key
+            ]
         assert store.state(ids["dead"][0])["state"] == "DEAD"
         assert store.state(ids["retry"][0])["attempts"] == 1
-        assert store.state(ids["behind"][0])["state"] == "PENDING"      # the dead one holds its key
+        assert store.state(ids["behind"][0])["state"] == "PENDING"  # the dead one holds its key
         new.run("requeue", ids["dead"][0])
         store.wait(ids["dead"][0], "PUBLISHED", attempts=2)
         store.wait(ids["behind"][0], "PUBLISHED")
@@ -352,27 +428,38 @@ def test_e13_what_an_older_rule_let_pass_moves_too(stores):
     metadata = json.dumps(SECRETS["github"][1])
     with Outbox(old.store) as store:
         store.run("update {}secret_rules set mode = 'off' where rule = 'github_token'")
-        store.run("insert into {}outbox (destination, event_type, payload, metadata) values ('d', 't', '{}', %s)", metadata)
+        store.run(
+            "insert into {}outbox (destination, event_type, payload, metadata) values ('d', 't', '{}', %s)", metadata
+        )
         store.run("update {}secret_rules set mode = 'reject' where rule = 'github_token'")
     new.run("import", "-", input=old.run("export").stdout)
     with Outbox(new.store) as store:
         (row,) = store.run("select cast(metadata as text) as metadata from {}outbox")
         assert row["metadata"] == metadata
         with pytest.raises((psycopg2.Error, sqlite3.Error), match="rule github_token"):
-            store.run("insert into {}outbox (destination, event_type, payload, metadata) values ('d', 't', '{}', %s)", metadata)
+            store.run(
+                "insert into {}outbox (destination, event_type, payload, metadata) values ('d', 't', '{}', %s)",
+                metadata,
+            )
 
 
-STAYS = {"schema_migrations": "the new store has its own",
-         "relays": "who runs there", "breakers": "what they saw", "successes": "what they saw", "tickets": "seconds old at most",
-         "sessions_noted": "the new log is gone through once",
-         **dict.fromkeys(("replaced", "prunings", "routing", "notified"), "work of a trigger")}
+STAYS = {
+    "schema_migrations": "the new store has its own",
+    "relays": "who runs there",
+    "breakers": "what they saw",
+    "successes": "what they saw",
+    "tickets": "seconds old at most",
+    "sessions_noted": "the new log is gone through once",
+    **dict.fromkeys(("replaced", "prunings", "routing", "notified"), "work of a trigger"),
+}
 
 
 def test_e2_every_table_moves_or_stays_for_a_reason(sqlite_store, root):
     with Outbox(sqlite_store) as store:
         rows = store.run("select name from sqlite_master where type = 'table' and name like 'outlog_%%'")
     tables = {row["name"].removeprefix("outlog_") for row in rows}
-    queries = "".join((root / "sql" / path / "archive.sql").read_text()
-                      for path in ("queries", "sqlite/queries", "postgres/queries"))
+    queries = "".join(
+        (root / "sql" / path / "archive.sql").read_text() for path in ("queries", "sqlite/queries", "postgres/queries")
+    )
     moved = {table for table in tables if f"outlog.{table}" in queries or f"outlog_{table}" in queries}
     assert tables - moved == set(STAYS)

@@ -12,8 +12,15 @@ import threading
 import pytest
 
 OK, BUSY, ROW = 0, 5, 100
-EVENT = json.dumps({"org_id": "acme", "aggregate_type": "order", "aggregate_id": "o-1",
-                    "event_type": "order.created", "payload": {"n": 1}})
+EVENT = json.dumps(
+    {
+        "org_id": "acme",
+        "aggregate_type": "order",
+        "aggregate_id": "o-1",
+        "event_type": "order.created",
+        "payload": {"n": 1},
+    }
+)
 
 
 class Host:
@@ -74,11 +81,11 @@ def events(outlog):
 def test_a1_host_closes_its_connection(host, path, outlog, close, end):
     assert host.run("begin") == OK
     assert host.append() == OK and host.append() == OK
-    assert host.statements() > 2        # they are kept: the point of it all
+    assert host.statements() > 2  # they are kept: the point of it all
     if end:
         assert host.run(end) == OK
     assert getattr(host.sqlite, close)(host.db) == OK
-    assert open_files(path) == []       # really closed, not a zombie that waits for our statements
+    assert open_files(path) == []  # really closed, not a zombie that waits for our statements
     assert events(outlog) == (2 if end == "commit" else 0)
 
 
@@ -99,7 +106,7 @@ def test_a1_extension_may_be_loaded_twice(host, path, outlog):
     assert host.append() == OK
     running = host.prepare(f"select outlog_append('{EVENT}') union all select 1")
     assert host.sqlite.sqlite3_step(running) == ROW
-    host.load()                         # SQLite refuses new functions while a statement runs
+    host.load()  # SQLite refuses new functions while a statement runs
     host.sqlite.sqlite3_finalize(running)
     assert host.append() == OK
     assert host.sqlite.sqlite3_close(host.db) == OK
@@ -122,6 +129,7 @@ def test_a1_kept_statements_outlive_a_change_of_the_schema(host, outlog):
 @pytest.mark.parametrize("command", ["start_run", "request_effect"])
 def test_a1_a_command_outside_a_transaction_waits_for_its_turn(path, extension, command):
     """It reads before it writes, and SQLite lets nobody wait who has read already."""
+
     def connect():
         return contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=20, check_same_thread=False))
 
@@ -139,7 +147,9 @@ def test_a1_a_command_outside_a_transaction_waits_for_its_turn(path, extension, 
         turn = threading.Timer(0.2, other.execute, ["commit"])
         turn.start()
         if run:
-            assert not call("request_effect", run_id=run, effect_type="API_CALL", destination="x", effect_spec={})["duplicate"]
+            assert not call("request_effect", run_id=run, effect_type="API_CALL", destination="x", effect_spec={})[
+                "duplicate"
+            ]
         else:
             assert call("start_run", **start)["status"] == "RUNNING"
         turn.join()

@@ -84,23 +84,41 @@ class Http:
         event_id, message_id = str(uuid.uuid4()), str(uuid.uuid4())
         key = f"{self.name}-{n % 5}"
         payload = json.dumps({"n": n, "by": self.name})
-        body = {"org_id": "acme",
-                "events": [{"id": event_id, "aggregate_type": "order", "aggregate_id": key,
-                            "event_type": "order.created", "payload": {"n": n}}],
-                "messages": [{"event_id": message_id, "destination": "d", "event_type": "t",
-                              "ordering_key": key, "headers": {"x-key": key},
-                              "payload": json.loads(payload)}]}
+        body = {
+            "org_id": "acme",
+            "events": [
+                {
+                    "id": event_id,
+                    "aggregate_type": "order",
+                    "aggregate_id": key,
+                    "event_type": "order.created",
+                    "payload": {"n": n},
+                }
+            ],
+            "messages": [
+                {
+                    "event_id": message_id,
+                    "destination": "d",
+                    "event_type": "t",
+                    "ordering_key": key,
+                    "headers": {"x-key": key},
+                    "payload": json.loads(payload),
+                }
+            ],
+        }
         text = json.dumps(body).encode()
         self.history.append("invoke", message_id, destination="d", key=key, body=sha256(payload))
 
         def attempt():
             try:
-                answer = self.server.call("POST", "/v1/events", text,
-                                          headers={"idempotency-key": message_id}, timeout=60)
+                answer = self.server.call(
+                    "POST", "/v1/events", text, headers={"idempotency-key": message_id}, timeout=60
+                )
             except (OSError, http.client.HTTPException):
                 return False
             assert answer.status in (200, 201, 503, 500), answer
             return answer.status < 300
+
         times = until_acknowledged(attempt)
         self.history.append("ok", message_id)
         self.events.append(event_id)
@@ -117,11 +135,28 @@ class Cli:
         id = str(uuid.uuid4())
 
         def attempt():
-            done = self.outlog.run("append", "--org", "acme", "--aggregate", f"cli/{n % 3}", "--type", "t",
-                                   "--id", id, "--data", f'{{"n":{n}}}', check=False)
-            assert done.returncode == 0 or "try again" in done.stderr or "cannot connect" in done.stderr \
-                or "outcome_unknown" in done.stderr, done
+            done = self.outlog.run(
+                "append",
+                "--org",
+                "acme",
+                "--aggregate",
+                f"cli/{n % 3}",
+                "--type",
+                "t",
+                "--id",
+                id,
+                "--data",
+                f'{{"n":{n}}}',
+                check=False,
+            )
+            assert (
+                done.returncode == 0
+                or "try again" in done.stderr
+                or "cannot connect" in done.stderr
+                or "outcome_unknown" in done.stderr
+            ), done
             return done.returncode == 0
+
         times = until_acknowledged(attempt)
         self.events.append(id)
         return times
@@ -134,8 +169,12 @@ class Library:
         preload = sys.modules["conftest"].PRELOAD
         env = {**os.environ, "LD_PRELOAD": preload, "ASAN_OPTIONS": "detect_leaks=0"} if preload else None
         self.process = subprocess.Popen(
-            [sys.executable, ROOT / "test" / "lib" / "appender.py", url, name], stdout=subprocess.PIPE,
-            encoding="utf-8", env=env, preexec_fn=die_with_parent(signal.SIGKILL))
+            [sys.executable, ROOT / "test" / "lib" / "appender.py", url, name],
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+            env=env,
+            preexec_fn=die_with_parent(signal.SIGKILL),
+        )
         self.acknowledged, self.tried = [], 0
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
@@ -164,11 +203,16 @@ def test_l4_primary_lost_under_load_and_its_standby_promoted(pair, receiver, his
     relays("b", threads=2)
     server = Server(Outlog(pair.url), tmp_path / "serve.log", ["--no-relay"])
     try:
-        doors = [Http(server, history, "h-0"), Http(server, history, "h-1"), Cli(pair.url)]
-        clients = [Client(door) for door in doors]
+        interfaces = [Http(server, history, "h-0"), Http(server, history, "h-1"), Cli(pair.url)]
+        clients = [Client(interface) for interface in interfaces]
         library = Library(pair.url, "lib")
-        wait_for(lambda: receiver.count() > 100 and all(client.done > 5 for client in clients)
-                 and len(library.acknowledged) > 50, "load", 60)
+        wait_for(
+            lambda: receiver.count() > 100
+            and all(client.done > 5 for client in clients)
+            and len(library.acknowledged) > 50,
+            "load",
+            60,
+        )
         epochs = {row["lane"]: row["epoch"] for row in before.run("select lane, epoch from {}lanes")}
         before.close()
 
@@ -178,8 +222,11 @@ def test_l4_primary_lost_under_load_and_its_standby_promoted(pair, receiver, his
         pair.standby.promote()
         history.fault("promoted")
         promised, arrived = len(library.acknowledged), receiver.count()
-        wait_for(lambda: all(client.done > had + 5 for client, had in zip(clients, done)),
-                 lambda: f"every door to go on: {[c.done for c in clients]} after {done} {clients[0].error}", 60)
+        wait_for(
+            lambda: all(client.done > had + 5 for client, had in zip(clients, done)),
+            lambda: f"every interface to go on: {[c.done for c in clients]} after {done} {clients[0].error}",
+            60,
+        )
         wait_for(lambda: len(library.acknowledged) > promised + 50, "the library to go on", 60)
         wait_for(lambda: receiver.count() > arrived + 50, "deliveries to go on", 60)
         for client in clients:
@@ -189,10 +236,12 @@ def test_l4_primary_lost_under_load_and_its_standby_promoted(pair, receiver, his
         after = Outbox(pair.second_url)
         after.wait_drained(60)
         stored = {str(row["id"]) for row in after.run("select id from {}events")}
-        promised = set(library.acknowledged).union(*(door.events for door in doors))
+        promised = set(library.acknowledged).union(*(interface.events for interface in interfaces))
         assert promised <= stored, f"{len(promised - stored)} acknowledged events are lost"
-        gaps = after.run("select aggregate_type, aggregate_id from {}events group by org_id, aggregate_type, "
-                         "aggregate_id having max(aggregate_seq) <> count(*) or min(aggregate_seq) <> 1")
+        gaps = after.run(
+            "select aggregate_type, aggregate_id from {}events group by org_id, aggregate_type, "
+            "aggregate_id having max(aggregate_seq) <> count(*) or min(aggregate_seq) <> 1"
+        )
         assert gaps == []
         for row in after.run("select lane, epoch from {}lanes"):
             assert row["epoch"] >= epochs[row["lane"]], "an epoch went back: a stale relay could write"
@@ -223,6 +272,7 @@ def test_l1_a_relay_frozen_before_the_failover_writes_nothing_stale_after(pair, 
             to.put("d", payload, key=key, id=id)
             history.append("ok", id)
             ids.append(id)
+
     try:
         frozen = relays("frozen", fault=f"{point}:2:stop", threads=1)
         put(30, outbox)
@@ -240,7 +290,7 @@ def test_l1_a_relay_frozen_before_the_failover_writes_nothing_stale_after(pair, 
         wait_for(lambda: not outbox.run("select 1 from {}lanes where owner_name = 'frozen'"), "the takeover")
         outbox.wait_drained()
         assert any(row["epoch"] > epochs[row["lane"]] for row in outbox.run("select lane, epoch from {}lanes"))
-        other.term()                 # so that nobody else can have done what happens now
+        other.term()  # so that nobody else can have done what happens now
         assert other.wait() == 0
         requests, batches = receiver.count(), outbox.run("select * from {}batches order by lane, to_seq, from_seq")
         frozen.thaw()

@@ -24,8 +24,11 @@ def stream(cluster):
     name = f"LOG{next(_numbers)}"
 
     def make():
-        return "config" in cluster.ask(f"$JS.API.STREAM.CREATE.{name}", {
-            "name": name, "subjects": [f"{name}.>"], "storage": "file", "num_replicas": 3})
+        return "config" in cluster.ask(
+            f"$JS.API.STREAM.CREATE.{name}",
+            {"name": name, "subjects": [f"{name}.>"], "storage": "file", "num_replicas": 3},
+        )
+
     for node in cluster.nodes:
         if not node.process:
             node.start()
@@ -60,10 +63,19 @@ class Appender(threading.Thread):
 
 @pytest.mark.parametrize("victim", ["leader", pytest.param("other", marks=pytest.mark.torture)])
 def test_d4_every_event_arrives_once_per_consumer_though_a_node_is_killed(outlog, store, cluster, stream, victim):
-    outlog.run("apply", "-f", "-", input=json.dumps({
-        "destinations": {"nats": {"type": "nats", "url": cluster.url(), "subject": stream + ".{event_type}",
-                                  "timeout": "3s"}},
-        "sinks": {"copy": {"to": "nats"}}}))
+    outlog.run(
+        "apply",
+        "-f",
+        "-",
+        input=json.dumps(
+            {
+                "destinations": {
+                    "nats": {"type": "nats", "url": cluster.url(), "subject": stream + ".{event_type}", "timeout": "3s"}
+                },
+                "sinks": {"copy": {"to": "nats"}},
+            }
+        ),
+    )
     relay = outlog.start("relay", "--id", "r", "--lease", "5s", stderr=None)
     load = Appender(outlog, 1000)
     wait_for(lambda: sink(outlog)["cursor_event_id"] > 200, lambda: f"the sink to run: {sink(outlog)}")
@@ -80,7 +92,7 @@ def test_d4_every_event_arrives_once_per_consumer_though_a_node_is_killed(outlog
         got = wait_for(lambda: cluster.consume(stream, consumer), "a consumer")
         assert len(got) == len(set(got)), "an event arrived twice"
         assert set(got) == set(load.ids), "an event is missing"
-        for k in range(5):          # and those of an aggregate in their order
+        for k in range(5):  # and those of an aggregate in their order
             mine = load.ids[k::5]
             assert [id for id in got if id in set(mine)] == mine
     relay.terminate()

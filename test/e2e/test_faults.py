@@ -30,12 +30,12 @@ from lib.proxy import Proxy
 from lib.standby import Standby
 
 APPENDER = pathlib.Path(__file__).parents[1] / "lib" / "appender.py"
-APPEND = ("append", "--org", "acme", "--aggregate", "order/o-1", "--type", "order.created",
-          "--data", "{}")
+APPEND = ("append", "--org", "acme", "--aggregate", "order/o-1", "--type", "order.created", "--data", "{}")
 DEADLINE = 60  # seconds until a condition that should hold at once is given up
 
 
 # Tools
+
 
 def wait_for(condition, what="the condition"):
     deadline = time.monotonic() + DEADLINE
@@ -50,7 +50,7 @@ def wait_for(condition, what="the condition"):
 def ask(store, sql, *args):
     """Rows from the store, past outlog. `{}` stands for the prefix of our tables."""
     if store.startswith("sqlite:"):
-        with contextlib.closing(sqlite3.connect(store[len("sqlite:"):], timeout=10)) as db:
+        with contextlib.closing(sqlite3.connect(store[len("sqlite:") :], timeout=10)) as db:
             return db.execute(sql.format("outlog_").replace("%s", "?"), args).fetchall()
     with contextlib.closing(psycopg2.connect(store)) as db, db.cursor() as cursor:
         cursor.execute(sql.format("outlog."), args or None)
@@ -63,16 +63,23 @@ def stored_ids(store):
 
 def check_whole(store):
     """Nothing is half written: sequences without gaps, heads that agree, commands as a whole."""
-    assert ask(store, "select count(*) from (select aggregate_seq, row_number() over (partition by "
-                      "org_id, aggregate_type, aggregate_id order by event_id) as n from {}events) x "
-                      "where aggregate_seq <> n") == [(0,)]
-    assert ask(store, "select count(*) from {}heads h where aggregate_seq <> coalesce((select max("
-                      "e.aggregate_seq) from {}events e where coalesce(e.org_id, '') = h.org_key and "
-                      "e.aggregate_type = h.aggregate_type and e.aggregate_id = h.aggregate_id), 0)"
-               .replace("{}", "{0}")) == [(0,)]
+    assert ask(
+        store,
+        "select count(*) from (select aggregate_seq, row_number() over (partition by "
+        "org_id, aggregate_type, aggregate_id order by event_id) as n from {}events) x "
+        "where aggregate_seq <> n",
+    ) == [(0,)]
+    assert ask(
+        store,
+        "select count(*) from {}heads h where aggregate_seq <> coalesce((select max("
+        "e.aggregate_seq) from {}events e where coalesce(e.org_id, '') = h.org_key and "
+        "e.aggregate_type = h.aggregate_type and e.aggregate_id = h.aggregate_id), 0)".replace("{}", "{0}"),
+    ) == [(0,)]
     for correlation, size, payload in ask(
-            store, "select correlation_id, count(*), min(cast(payload as text)) from {}events "
-                   "where aggregate_type in ('own', 'shared') group by correlation_id"):
+        store,
+        "select correlation_id, count(*), min(cast(payload as text)) from {}events "
+        "where aggregate_type in ('own', 'shared') group by correlation_id",
+    ):
         assert payload == '{"size":%d}' % size, f"command {correlation} is half there"
     if store.startswith("sqlite:"):
         assert ask(store, "pragma integrity_check") == [("ok",)]
@@ -98,8 +105,13 @@ class Appender:
         if fault:
             env["OUTLOG_FAULT"] = fault
         self.process = subprocess.Popen(
-            [sys.executable, APPENDER, store, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, env=env, preexec_fn=die_with_parent(signal.SIGKILL))
+            [sys.executable, APPENDER, store, name],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=env,
+            preexec_fn=die_with_parent(signal.SIGKILL),
+        )
         self.tried, self.acknowledged, self.refused, self.last = [], [], [], []
         self.thread = threading.Thread(target=self._listen, daemon=True)
         self.thread.start()
@@ -134,6 +146,7 @@ def appender():
     def start(*args, **more):
         started.append(Appender(*args, **more))
         return started[-1]
+
     yield start
     for one in started:
         if one.process.poll() is None:
@@ -164,6 +177,7 @@ def proxy(postgres):
 
 
 # kill -9
+
 
 @pytest.mark.parametrize("nth", [1, 6])
 @pytest.mark.parametrize("point", ["append.insert", "append.commit_sent", "append.commit_done"])
@@ -228,21 +242,38 @@ def test_e5_sqlite_killed_at_every_system_call(sqlite_store, outlog, tmp_path, c
 
 def strace(store, inject, *command):
     """`outlog COMMAND` with a system call that fails, or kills."""
-    env = {"OUTLOG_STORE": store, "PATH": os.environ["PATH"],
-           "ASAN_OPTIONS": "detect_leaks=0"}  # LeakSanitizer cannot run under strace
+    env = {
+        "OUTLOG_STORE": store,
+        "PATH": os.environ["PATH"],
+        "ASAN_OPTIONS": "detect_leaks=0",
+    }  # LeakSanitizer cannot run under strace
     done = subprocess.run(
-        ["strace", "-f", "-qq", "-o", os.devnull, "-e", f"trace={inject.split(':')[0]}", "-e",
-         f"inject={inject}", build_dir() / "outlog", *command],
-        env=env, capture_output=True, text=True, timeout=60,
-        preexec_fn=die_with_parent(signal.SIGKILL))
+        [
+            "strace",
+            "-f",
+            "-qq",
+            "-o",
+            os.devnull,
+            "-e",
+            f"trace={inject.split(':')[0]}",
+            "-e",
+            f"inject={inject}",
+            build_dir() / "outlog",
+            *command,
+        ],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=die_with_parent(signal.SIGKILL),
+    )
     assert done.returncode != SANITIZER_EXIT, done.stderr
     return done
 
 
 # The commit whose answer never came
 
-CUTS = pytest.mark.parametrize("where, is_stored", [("request", False), ("reply", True),
-                                                    ("held", False)])
+CUTS = pytest.mark.parametrize("where, is_stored", [("request", False), ("reply", True), ("held", False)])
 
 
 def settle_unknown(log, proxy, where, is_stored, store, unknown, *events):
@@ -307,7 +338,7 @@ def test_a4_cut_after_any_number_of_bytes_converges(postgres_store, proxy):
                 one.id = (made[0] if made else str(uuid.uuid4())).encode()
             codes.add(code)
             # The server may not have noticed the reset yet; a repeat waits for it at the aggregate.
-            again, = direct.append_now(one)
+            (again,) = direct.append_now(one)
             assert again.aggregate_seq == 1
             if code != "outcome_unknown":
                 assert again.duplicate == (code == "ok"), code
@@ -321,7 +352,7 @@ def test_a4_cli_tells_the_id_of_an_unknown_append(postgres_store, proxy):
     through = Outlog(proxy.url(postgres_store))
     proxy.cut_at(r"outlog\.append_one", "reply")
     line = refusal(through.run(*APPEND, check=False), "outcome_unknown")
-    id, = re.findall(r"event ([0-9a-f-]{36}): ", line)
+    (id,) = re.findall(r"event ([0-9a-f-]{36}): ", line)
     assert stored_ids(postgres_store) == {id}
     assert "(was there already)" in through.run(*APPEND, "--id", id).stdout
     assert stored_ids(postgres_store) == {id}
@@ -335,6 +366,7 @@ def test_a4_commit_with_a_warning_is_unknown(server, server_store, is_alone):
     def cancel():
         pids = server.sql("select pid from pg_stat_activity where wait_event = 'SyncRep'")
         return pids and server.sql("select pg_cancel_backend(%s)", pids[0][0])
+
     with Log(server_store) as log, synchronous_standby(server, "ghost"):
         with pytest.raises(Refused) as unknown, in_background(lambda: wait_for(cancel)):
             if is_alone:
@@ -357,6 +389,7 @@ def synchronous_standby(server, name):
             cursor.execute(f"alter system set synchronous_standby_names = '{value}'")
             cursor.execute("select pg_reload_conf()")
         wait_for(lambda: server.sql("show synchronous_standby_names") == [(value,)])
+
     set_to(name)
     try:
         yield
@@ -373,6 +406,7 @@ def in_background(work):
 
 
 # A server that goes away
+
 
 def test_x_server_restarted_between_calls_is_not_noticed(server, server_store):
     with Log(server_store) as log:
@@ -403,8 +437,9 @@ def test_x_backend_terminated_in_a_transaction(postgres, postgres_store, is_noti
     with Log(postgres_store + "?application_name=victim") as log:
         tx = log.begin()
         tx.append(event())
-        assert postgres.sql("select pg_terminate_backend(pid, 5000) from pg_stat_activity "
-                            "where application_name = 'victim'") == [(True,)]
+        assert postgres.sql(
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity " "where application_name = 'victim'"
+        ) == [(True,)]
         if is_noticed:
             with pytest.raises(Refused) as refused:
                 tx.append(event())
@@ -419,6 +454,7 @@ def test_x_backend_terminated_in_a_transaction(postgres, postgres_store, is_noti
 def test_x_unreachable_servers_are_told_apart(own_postgres):
     def line(url, *command):
         return refusal(Outlog(url).run(*(command or ("events",)), check=False), "unavailable")
+
     url = own_postgres.create("orders")
     Outlog(url).run("init")
     wrong = own_postgres.url("orders", password="wrong-pass")
@@ -451,8 +487,9 @@ def test_e6_a_standby_refuses_to_say_what_is_settled(server, server_store):
     with Standby(server) as standby:
         name = server_store.rsplit("/", 1)[1]
         url = standby.url(name)
-        wait_for(lambda: standby.sql("select count(*) from outlog.events", database=name) == [(1,)],
-                 "the standby to follow")
+        wait_for(
+            lambda: standby.sql("select count(*) from outlog.events", database=name) == [(1,)], "the standby to follow"
+        )
         for command in (("events",), ("consumers",), ("doctor",), APPEND):
             assert "primary" in refusal(Outlog(url).run(*command, check=False), "read_only")
         with contextlib.closing(psycopg2.connect(url)) as db, db.cursor() as cursor:
@@ -464,6 +501,7 @@ def test_e6_a_standby_refuses_to_say_what_is_settled(server, server_store):
 
 # Locks
 
+
 def impatient(url, ms):
     return url + "?options=" + urllib.parse.quote(f"-c lock_timeout={ms}")
 
@@ -471,15 +509,17 @@ def impatient(url, ms):
 def test_x_lock_timeout_is_unavailable(postgres_store, outlog):
     outlog.run(*APPEND)
     with contextlib.closing(psycopg2.connect(postgres_store)) as db, db.cursor() as cursor:
-        cursor.execute("select outlog.append(org_id => 'acme', aggregate_type => 'order', "
-                       "aggregate_id => 'o-1', event_type => 'order.paid', payload => '{}')")
+        cursor.execute(
+            "select outlog.append(org_id => 'acme', aggregate_type => 'order', "
+            "aggregate_id => 'o-1', event_type => 'order.paid', payload => '{}')"
+        )
         line = refusal(Outlog(impatient(postgres_store, 100)).run(*APPEND, check=False), "unavailable")
         assert "another transaction holds the row, try again" in line
     assert outlog.run(*APPEND, "--json").json()[0]["aggregate_seq"] == 2
 
 
 def test_x_sqlite_writer_busy_too_long_is_unavailable(sqlite_store, outlog):
-    with contextlib.closing(sqlite3.connect(sqlite_store[len("sqlite:"):])) as db:
+    with contextlib.closing(sqlite3.connect(sqlite_store[len("sqlite:") :])) as db:
         db.execute("begin immediate")
         waiting = outlog.start(*APPEND)
         assert len(outlog.run("events", "--json").json()) == 0  # readers do not wait
@@ -500,10 +540,14 @@ def test_i1_second_caller_waits_for_the_first_answer(store):
             tx = two.begin()
             answers.append(tx.idempotent_begin("k", '{"n":1}'))
             tx.rollback()
+
         with in_background(second):
             if store.startswith("postgres"):
-                wait_for(lambda: ask(store, "select count(*) from pg_stat_activity where "
-                                            "wait_event_type = 'Lock'") == [(1,)], "the second to wait")
+                wait_for(
+                    lambda: ask(store, "select count(*) from pg_stat_activity where " "wait_event_type = 'Lock'")
+                    == [(1,)],
+                    "the second to wait",
+                )
             assert not answers
             first.append(event())
             first.idempotent_end('{"paid":true}')
@@ -549,12 +593,12 @@ def test_i1_first_call_that_does_not_end_is_in_progress(postgres_store):
 
 # The settled position when somebody does not play by the rules
 
+
 def test_e6_an_id_that_a_reader_has_passed_is_never_given_out_again(server, server_store):
     """A sequence goes back when the server crashes before a rolled-back use of it was written. Every few seconds
     the server writes what there is; then once more."""
     for _ in range(8):
-        with Log(server_store) as log, contextlib.closing(psycopg2.connect(server_store)) as db, \
-                db.cursor() as cursor:
+        with Log(server_store) as log, contextlib.closing(psycopg2.connect(server_store)) as db, db.cursor() as cursor:
             # PostgreSQL writes a sequence's value to the WAL ahead, for 32 more; come to the end of those.
             last = log.append_now(event())[0].event_id
             while ask(server_store, "select log_cnt from outlog.events_event_id_seq") != [(0,)]:
@@ -563,7 +607,8 @@ def test_e6_an_id_that_a_reader_has_passed_is_never_given_out_again(server, serv
                 cursor.execute(
                     "insert into outlog.events (id, aggregate_type, aggregate_id, aggregate_seq, event_type,"
                     " actor_type, actor_id, request_id, correlation_id, payload) values (gen_random_uuid(),"
-                    " 'a', 'a', 0, 't', 'system', 's', 'r', 'c', '{}')")
+                    " 'a', 'a', 0, 't', 'system', 's', 'r', 'c', '{}')"
+                )
             db.rollback()
             taken = ask(server_store, "select last_value from outlog.events_event_id_seq")[0][0]
             ids, reader_at = log.read(last - 1)
@@ -577,13 +622,19 @@ def test_e6_an_id_that_a_reader_has_passed_is_never_given_out_again(server, serv
 
 
 def test_e6_an_appender_cannot_switch_its_hold_off(postgres_store):
-    with Log(postgres_store) as log, contextlib.closing(psycopg2.connect(postgres_store)) as db, \
-            db.cursor() as cursor:
-        for forged in ("pg_current_xact_id()::text", "pg_current_xact_id()::text || ' 999999999'",
-                       "pg_current_xact_id()::text || ' -1'", "'what'"):
+    with Log(postgres_store) as log, contextlib.closing(psycopg2.connect(postgres_store)) as db, db.cursor() as cursor:
+        for forged in (
+            "pg_current_xact_id()::text",
+            "pg_current_xact_id()::text || ' 999999999'",
+            "pg_current_xact_id()::text || ' -1'",
+            "'what'",
+        ):
             cursor.execute(f"select set_config('outlog.holds', {forged}, true)")
-            cursor.execute("select event_id from outlog.append(org_id => 'acme', aggregate_type => 'a', "
-                           "aggregate_id => %s, event_type => 't', payload => '{}')", [forged])
+            cursor.execute(
+                "select event_id from outlog.append(org_id => 'acme', aggregate_type => 'a', "
+                "aggregate_id => %s, event_type => 't', payload => '{}')",
+                [forged],
+            )
             open_id = cursor.fetchone()[0]
             later = log.append_now(event())[0].event_id
             assert later > open_id > log.settled(), forged
@@ -603,8 +654,17 @@ def test_e6_an_old_snapshot_is_refused(postgres_store, level):
 
 # The schema
 
-COMMANDS = [APPEND, ("append", "--ndjson", "-"), ("events",), ("trace", "c"), ("causality", "1"),
-            ("consumers",), ("consumers", "create", "c"), ("consumers", "read", "c"), ("doctor",)]
+COMMANDS = [
+    APPEND,
+    ("append", "--ndjson", "-"),
+    ("events",),
+    ("trace", "c"),
+    ("causality", "1"),
+    ("consumers",),
+    ("consumers", "create", "c"),
+    ("consumers", "read", "c"),
+    ("doctor",),
+]
 
 
 def test_x_newer_schema_is_refused_by_every_command(store, outlog):
@@ -647,7 +707,7 @@ def test_x_init_killed_in_a_migration_goes_on(empty_store, outlog):
 
 def execute(store, sql):
     if store.startswith("sqlite:"):
-        with contextlib.closing(sqlite3.connect(store[len("sqlite:"):])) as db:
+        with contextlib.closing(sqlite3.connect(store[len("sqlite:") :])) as db:
             db.execute(sql.format("outlog_"))
             db.commit()
     else:
@@ -657,6 +717,7 @@ def execute(store, sql):
 
 
 # SQLite's disk
+
 
 @contextlib.contextmanager
 def mounted(path, *options):
@@ -671,7 +732,7 @@ def mounted(path, *options):
 
 
 def test_x_sqlite_full_disk_stores_nothing(tmp_path):
-    big = "{\"text\":\"" + "x" * 60000 + "\"}"
+    big = '{"text":"' + "x" * 60000 + '"}'
     with mounted(tmp_path / "small", "-t", "tmpfs", "-o", "size=2m", "none") as disk:
         store = f"sqlite:{disk}/outlog.db"
         outlog = Outlog(store)
@@ -688,9 +749,10 @@ def test_x_sqlite_full_disk_stores_nothing(tmp_path):
         assert outlog.run(*APPEND, "--json").json()[0]["aggregate_seq"] == n
 
 
-@pytest.mark.parametrize("call, error, code", [
-    ("fdatasync", "EIO", "outcome_unknown"), ("pwrite64", "ENOSPC", "unavailable"),
-    ("pwrite64", "EIO", None)])
+@pytest.mark.parametrize(
+    "call, error, code",
+    [("fdatasync", "EIO", "outcome_unknown"), ("pwrite64", "ENOSPC", "unavailable"), ("pwrite64", "EIO", None)],
+)
 def test_x_sqlite_disk_error_at_every_call(sqlite_store, outlog, tmp_path, call, error, code):
     outlog.run(*APPEND)
     home = tmp_path / "home"
@@ -719,7 +781,8 @@ def test_a4_sqlite_resolve_is_final_after_a_failed_commit(sqlite_store, tmp_path
     """The failed commit's frames lie in the WAL; a crash must not bring them back after `resolve`."""
     id = str(uuid.uuid4())
     script = tmp_path / "resolve.py"
-    script.write_text(f"""
+    script.write_text(
+        f"""
 import os, signal, sys
 sys.path.insert(0, {str(APPENDER.parents[1])!r})
 from lib.liboutlog import Log, Refused, event
@@ -732,12 +795,19 @@ try:
 except Refused as refused:
     print(refused.code, log.resolve({id!r}), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
-""")
+"""
+    )
     env = {**os.environ, "OUTLOG_BUILD": str(build_dir())}
     if sys.modules["conftest"].PRELOAD:
         env.update(LD_PRELOAD=sys.modules["conftest"].PRELOAD, ASAN_OPTIONS="detect_leaks=0")
-    child = subprocess.Popen([sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                             text=True, env=env, preexec_fn=die_with_parent(signal.SIGKILL))
+    child = subprocess.Popen(
+        [sys.executable, script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=env,
+        preexec_fn=die_with_parent(signal.SIGKILL),
+    )
     try:
         assert child.stdout.readline() == "ready\n"
         with failing(child, "fdatasync", "EIO", ":when=1"):
@@ -772,9 +842,11 @@ def test_x_sqlite_read_only_file_is_read_not_written(tmp_path):
 
 def test_x_sqlite_path_that_is_no_database(tmp_path):
     (tmp_path / "text.db").write_text("this is no database at all, only text, and a lot of it" * 50)
-    for store, word in ((f"sqlite:{tmp_path}/text.db", "file is not a database"),
-                        (f"sqlite:{tmp_path}", "unable to open"),
-                        (f"sqlite:{tmp_path}/no/such/folder/x.db", "unable to open")):
+    for store, word in (
+        (f"sqlite:{tmp_path}/text.db", "file is not a database"),
+        (f"sqlite:{tmp_path}", "unable to open"),
+        (f"sqlite:{tmp_path}/no/such/folder/x.db", "unable to open"),
+    ):
         done = Outlog(store).run("events", check=False)
         said = refusal(done, "store_error" if "not a database" in word else "unavailable")
         assert word in said and ("not a database" in word or "an existing folder" in said)

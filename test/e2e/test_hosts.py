@@ -64,14 +64,21 @@ def far_receiver(network):
 
 
 torture = pytest.mark.torture
-CUTS = [("claim.sent", "out"), ("claim.sent", "both"), ("mark.sent", "in"), ("mark.sent", "both"),
-        pytest.param("claim.sent", "in", marks=torture), pytest.param("mark.sent", "out", marks=torture),
-        pytest.param("publish.sent", "both", marks=torture)]
+CUTS = [
+    ("claim.sent", "out"),
+    ("claim.sent", "both"),
+    ("mark.sent", "in"),
+    ("mark.sent", "both"),
+    pytest.param("claim.sent", "in", marks=torture),
+    pytest.param("mark.sent", "out", marks=torture),
+    pytest.param("publish.sent", "both", marks=torture),
+]
 
 
 @pytest.mark.parametrize("point, direction", CUTS)
-def test_l1_a_relay_that_is_cut_off_is_replaced_and_records_nothing_stale(network, server, world, far_receiver,
-                                                                          history, point, direction):
+def test_l1_a_relay_that_is_cut_off_is_replaced_and_records_nothing_stale(
+    network, server, world, far_receiver, history, point, direction
+):
     outbox, relays, receiver = world.outbox, world.relays, far_receiver
     outbox.destination("d", receiver)
     cut, whole = network.host("cut"), network.host("whole")
@@ -83,7 +90,9 @@ def test_l1_a_relay_that_is_cut_off_is_replaced_and_records_nothing_stale(networ
         history.fault("cut", direction=direction)
         first.thaw()
         owned = {row["owner"] for row in outbox.run("select owner from {}lanes where owner_name = 'cut'")}
-        epochs = {row["lane"]: row["epoch"] for row in outbox.run("select lane, epoch from {}lanes where owner_name = 'cut'")}
+        epochs = {
+            row["lane"]: row["epoch"] for row in outbox.run("select lane, epoch from {}lanes where owner_name = 'cut'")
+        }
         assert owned
         relays("whole", host=whole)
         wait_for(lambda: not outbox.run("select 1 from {}lanes where owner_name = 'cut'"), "the takeover")
@@ -93,8 +102,10 @@ def test_l1_a_relay_that_is_cut_off_is_replaced_and_records_nothing_stale(networ
         assert all(taken[lane] > epoch for lane, epoch in epochs.items()), "a lane changed hands with its epoch"
         history.fault("healed")
         cut.heal()
-        wait_for(lambda: {row["owner_name"] for row in outbox.run("select owner_name from {}lanes")} == {"cut", "whole"},
-                 "both to share the lanes again")
+        wait_for(
+            lambda: {row["owner_name"] for row in outbox.run("select owner_name from {}lanes")} == {"cut", "whole"},
+            "both to share the lanes again",
+        )
         assert first.is_running()
         load.end()
         outbox.wait_drained()
@@ -121,9 +132,13 @@ def test_l1_a_host_that_is_cut_off_again_and_again(network, server, world, far_r
             wait_for(lambda: receiver.count() > before + 50, "deliveries")
             place.cut(direction, server.port)
             history.fault("cut", direction=direction)
-            wait_for(lambda: not outbox.run("select 1 from {}lanes where owner_name = %s and lease_until < now()",
-                                            place.name) and
-                     not outbox.run("select 1 from {}lanes where owner_name = %s", place.name), "the takeover")
+            wait_for(
+                lambda: not outbox.run(
+                    "select 1 from {}lanes where owner_name = %s and lease_until < now()", place.name
+                )
+                and not outbox.run("select 1 from {}lanes where owner_name = %s", place.name),
+                "the takeover",
+            )
             history.fault("healed")
             place.heal()
         load.end()
@@ -139,8 +154,10 @@ def test_l1_a_host_that_is_cut_off_again_and_again(network, server, world, far_r
 
 # Several API and relay processes, on one host
 
-def test_l1_servers_and_relays_share_the_lanes_as_they_come_and_go(postgres_store, outbox, receiver, relays, history,
-                                                                   tmp_path):
+
+def test_l1_servers_and_relays_share_the_lanes_as_they_come_and_go(
+    postgres_store, outbox, receiver, relays, history, tmp_path
+):
     outbox.destination("d", receiver)
     outbox.run("insert into outlog.settings (key, value) values ('relay.lease', '\"2s\"')")
     servers = [Server(Outlog(postgres_store), tmp_path / f"serve-{n}.log", []) for n in range(2)]
@@ -149,12 +166,14 @@ def test_l1_servers_and_relays_share_the_lanes_as_they_come_and_go(postgres_stor
     def shares():
         rows = outbox.run("select owner, count(*) as n from {}lanes where owner is not null group by 1")
         return sorted(row["n"] for row in rows)
+
     try:
         wait_for(lambda: shares() == [4, 4], lambda: f"two servers to share: {shares()}")
         relay = relays("relay", threads=2)
         wait_for(lambda: shares() == [2, 2, 2, 2], lambda: f"two servers and two threads to share: {shares()}")
-        assert [server.append("acme", 1, aggregate_id=f"s-{n}")[0]["aggregate_seq"]
-                for n, server in enumerate(servers)] == [1, 1]
+        assert [
+            server.append("acme", 1, aggregate_id=f"s-{n}")[0]["aggregate_seq"] for n, server in enumerate(servers)
+        ] == [1, 1]
         servers[0].kill()
         history.fault("kill")
         wait_for(lambda: sum(shares()) == 8 and len(shares()) == 3, lambda: f"the three that are left: {shares()}")

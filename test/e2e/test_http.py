@@ -38,12 +38,24 @@ def still(store, serve):
 
 
 def command(org="acme", **event):
-    return {"org_id": org, "events": [{"aggregate_type": "order", "aggregate_id": "1", "event_type": "order.made",
-                                       "payload": {"total": 1}, **event}]}
+    return {
+        "org_id": org,
+        "events": [
+            {
+                "aggregate_type": "order",
+                "aggregate_id": "1",
+                "event_type": "order.made",
+                "payload": {"total": 1},
+                **event,
+            }
+        ],
+    }
 
 
 def send(server, destination="none", **more):
-    status, sent = server.post("/v1/messages", {"destination": destination, "event_type": "t", "payload": {"n": 1}, **more})
+    status, sent = server.post(
+        "/v1/messages", {"destination": destination, "event_type": "t", "payload": {"n": 1}, **more}
+    )
     assert status in (200, 201), sent
     return sent["event_id"]
 
@@ -53,9 +65,18 @@ def send(server, destination="none", **more):
 
 def test_o1_a_message_is_stored_and_delivered_and_shown_with_its_attempts(server, receiver):
     server.put("/v1/destinations/hook", {"type": "webhook", "url": receiver.url("d"), "allow_private": True})
-    status, sent = server.post("/v1/messages", {
-        "destination": "hook", "event_type": "invoice.made", "payload": {"b": 1, "a": [1.0, 2e3]}, "org_id": "acme",
-        "ordering_key": "k", "headers": {"x-a": "b", "authorization": "Bearer s3cret"}, "metadata": {"m": 1}})
+    status, sent = server.post(
+        "/v1/messages",
+        {
+            "destination": "hook",
+            "event_type": "invoice.made",
+            "payload": {"b": 1, "a": [1.0, 2e3]},
+            "org_id": "acme",
+            "ordering_key": "k",
+            "headers": {"x-a": "b", "authorization": "Bearer s3cret"},
+            "metadata": {"m": 1},
+        },
+    )
     assert status == 201 and sent["duplicate"] is False
     message = server.wait_message(sent["event_id"], "PUBLISHED")
     assert message["payload"] == {"b": 1, "a": [1.0, 2e3]} and message["org_id"] == "acme"
@@ -91,9 +112,15 @@ def test_any_payload_is_kept_as_sent(still):
         shown = still.get(f"/v1/messages/{sent.json['event_id']}")
         assert f'"payload":{payload},' in shown.body.decode()
     raw = bytes(range(256))
-    sent = still.post("/v1/messages", {"destination": "d", "event_type": "t",
-                                       "payload_base64": base64.b64encode(raw).decode(),
-                                       "content_type": "application/octet-stream"})
+    sent = still.post(
+        "/v1/messages",
+        {
+            "destination": "d",
+            "event_type": "t",
+            "payload_base64": base64.b64encode(raw).decode(),
+            "content_type": "application/octet-stream",
+        },
+    )
     shown = still.get(f"/v1/messages/{sent.json['event_id']}").json
     assert base64.b64decode(shown["payload_base64"]) == raw
 
@@ -134,10 +161,16 @@ def test_messages_come_newest_first_in_pages(still):
 
 def test_a_wrong_query_is_refused(still):
     for query, code in [
-        ("state=SENT", "invalid_field"), ("limit=0", "invalid_field"), ("limit=-1", "invalid_field"),
-        ("limit=x", "invalid_field"), ("after=zzz", "invalid_field"), ("since=yesterday", "invalid_field"),
-        ("retrying=maybe", "invalid_field"), ("retrying=true&state=DEAD", "invalid_field"),
-        ("nonsense=1", "unknown_field"), ("state=DEAD&state=DEAD", "invalid_field"),
+        ("state=SENT", "invalid_field"),
+        ("limit=0", "invalid_field"),
+        ("limit=-1", "invalid_field"),
+        ("limit=x", "invalid_field"),
+        ("after=zzz", "invalid_field"),
+        ("since=yesterday", "invalid_field"),
+        ("retrying=maybe", "invalid_field"),
+        ("retrying=true&state=DEAD", "invalid_field"),
+        ("nonsense=1", "unknown_field"),
+        ("state=DEAD&state=DEAD", "invalid_field"),
     ]:
         answer = still.get(f"/v1/messages?{query}")
         assert (answer.status, answer.code) == (400, code)
@@ -154,7 +187,9 @@ def test_o3_dead_is_requeued_and_pending_is_killed_and_each_leaves_an_audit_even
     requeued = still.post(f"/v1/messages/{one}/requeue")
     assert requeued.status == 200 and requeued.json["event_ids"] == [one]
     assert still.post(f"/v1/messages/{two}/requeue").code == "illegal_transition"
-    audit = [event for event in still.get("/v1/events").json["events"] if event["event_type"].startswith("outlog.message.")]
+    audit = [
+        event for event in still.get("/v1/events").json["events"] if event["event_type"].startswith("outlog.message.")
+    ]
     assert [event["event_type"] for event in audit] == ["outlog.message.killed", "outlog.message.requeued"]
     assert all(event["org_id"] is None for event in audit)
     assert audit[0]["request_id"] == killed.headers["x-request-id"]
@@ -164,9 +199,15 @@ def test_many_messages_are_requeued_by_filter(still):
     a, b, c = send(still, "a"), send(still, "a", event_type="u"), send(still, "b")
     for id in (a, b, c):
         still.post(f"/v1/messages/{id}/kill")
-    for body, code in [({}, "invalid_field"), ({"state": "PENDING"}, "invalid_field"), ({"state": "PUBLISHED"}, "invalid_field"),
-                       ({"ids": []}, "unknown_field"), ({"since": 5}, "invalid_field"), ({"dry_run": "yes"}, "invalid_field"),
-                       ([], "invalid_field")]:
+    for body, code in [
+        ({}, "invalid_field"),
+        ({"state": "PENDING"}, "invalid_field"),
+        ({"state": "PUBLISHED"}, "invalid_field"),
+        ({"ids": []}, "unknown_field"),
+        ({"since": 5}, "invalid_field"),
+        ({"dry_run": "yes"}, "invalid_field"),
+        ([], "invalid_field"),
+    ]:
         answer = still.post("/v1/messages/requeue", body)
         assert (answer.status, answer.code) == (400, code), body
     dry = still.post("/v1/messages/requeue", {"state": "DEAD", "dry_run": True}).json
@@ -179,10 +220,17 @@ def test_many_messages_are_requeued_by_filter(still):
 
 def test_many_messages_are_killed_by_filter(still, outlog):
     a, b, c = send(still, "a"), send(still, "a", event_type="u"), send(still, "b")
-    for body, code in [({}, "invalid_field"), ({"state": "DEAD"}, "invalid_field"), ({"state": "CLAIMED"}, "invalid_field"),
-                       ({"ids": []}, "unknown_field"), ({"since": 5}, "invalid_field"), ({"dry_run": "yes"}, "invalid_field"),
-                       ({"state": "PENDING", "retrying": "yes"}, "invalid_field"), ([], "invalid_field"),
-                       ({"state": "PENDING", "even_if_unknown": True}, "unknown_field")]:
+    for body, code in [
+        ({}, "invalid_field"),
+        ({"state": "DEAD"}, "invalid_field"),
+        ({"state": "CLAIMED"}, "invalid_field"),
+        ({"ids": []}, "unknown_field"),
+        ({"since": 5}, "invalid_field"),
+        ({"dry_run": "yes"}, "invalid_field"),
+        ({"state": "PENDING", "retrying": "yes"}, "invalid_field"),
+        ([], "invalid_field"),
+        ({"state": "PENDING", "even_if_unknown": True}, "unknown_field"),
+    ]:
         answer = still.post("/v1/messages/kill", body)
         assert (answer.status, answer.code) == (400, code), body
     dry = still.post("/v1/messages/kill", {"state": "PENDING", "dry_run": True}).json
@@ -194,14 +242,26 @@ def test_many_messages_are_killed_by_filter(still, outlog):
     assert done.json == {"killed": 1, "skipped": 0, "dry_run": False, "event_ids": [b]}
     assert set(still.post("/v1/messages/kill", {"state": "PENDING", "since": "1h"}).json["event_ids"]) == {a, c}
     assert still.post("/v1/messages/kill", {"state": "PENDING"}).json["killed"] == 0, "what is dead stays as it is"
-    audit = [event for event in still.get("/v1/events?before=end").json["events"] if event["event_type"] == "outlog.message.killed"]
+    audit = [
+        event
+        for event in still.get("/v1/events?before=end").json["events"]
+        if event["event_type"] == "outlog.message.killed"
+    ]
     assert {event["aggregate_id"] for event in audit} == {a, b, c} and {event["org_id"] for event in audit} == {None}
     assert [event["request_id"] for event in audit if event["aggregate_id"] == b] == [done.headers["x-request-id"]]
 
 
 def test_messages_retried_with_one_error_are_killed_and_others_continue(server, receiver):
-    server.put("/v1/destinations/d", {"type": "webhook", "url": receiver.url("d"), "allow_private": True, "breaker": {"failures": 0},
-                                      "retry": {"delays": ["1h"]}})
+    server.put(
+        "/v1/destinations/d",
+        {
+            "type": "webhook",
+            "url": receiver.url("d"),
+            "allow_private": True,
+            "breaker": {"failures": 0},
+            "retry": {"delays": ["1h"]},
+        },
+    )
     receiver.rule(503, type="a")
     receiver.rule(500, type="b")
     ids = {kind: [send(server, "d", event_type=kind) for _ in range(2)] for kind in "ab"}
@@ -221,8 +281,16 @@ def test_e7_the_log_is_read_backwards_page_by_page(still):
     for n in range(25):
         still.append("acme" if n % 3 else "other", aggregate_id=str(n % 4))
     forwards = still.get("/v1/events?limit=1000").json
-    for query in ("", "&org_id=acme", "&aggregate_type=thing&aggregate_id=2", "&org_id=none", "&since=1h", "&until=1h",
-                  "&since=1h&org_id=other", "&event_type=t"):
+    for query in (
+        "",
+        "&org_id=acme",
+        "&aggregate_type=thing&aggregate_id=2",
+        "&org_id=none",
+        "&since=1h",
+        "&until=1h",
+        "&since=1h&org_id=other",
+        "&event_type=t",
+    ):
         wanted = [one["event_id"] for one in still.get(f"/v1/events?limit=1000{query}").json["events"]]
         for limit in (1, 4, len(wanted) or 1, 1000):
             seen, before = [], "end"
@@ -241,8 +309,16 @@ def test_e7_the_log_is_read_backwards_page_by_page(still):
     assert [one["event_id"] for one in page["events"]] == [one["event_id"] for one in forwards["events"][7:10][::-1]]
     assert page["events"] == forwards["events"][7:10][::-1], "the same events"
     assert still.get("/v1/events?before=1").json["events"] == []
-    for query in ("before=0", "before=-1", "before=x", "before=", "before=5&after=1", "before=5&wait=1", "before=5&limit=0",
-                  "before=99999999999999999999"):
+    for query in (
+        "before=0",
+        "before=-1",
+        "before=x",
+        "before=",
+        "before=5&after=1",
+        "before=5&wait=1",
+        "before=5&limit=0",
+        "before=99999999999999999999",
+    ):
         answer = still.get(f"/v1/events?{query}")
         assert (answer.status, answer.code) == (400, "invalid_field"), query
 
@@ -257,17 +333,29 @@ def test_e7_backwards_by_time_sees_later_appends(still):
 
 
 def test_l5_an_open_breaker_shows_when_it_is_tried_again(server, receiver, outlog):
-    server.put("/v1/destinations/d", {"type": "webhook", "url": receiver.url("d"), "allow_private": True,
-                                      "breaker": {"failures": 1, "open": "300s", "open_max": "300s"}, "retry": {"delays": ["1h"]}})
+    server.put(
+        "/v1/destinations/d",
+        {
+            "type": "webhook",
+            "url": receiver.url("d"),
+            "allow_private": True,
+            "breaker": {"failures": 1, "open": "300s", "open_max": "300s"},
+            "retry": {"delays": ["1h"]},
+        },
+    )
     assert server.get("/v1/destinations/d").json["retry_at"] is None
     receiver.rule(503)
     send(server, "d")
-    one = wait_for(lambda: (now := server.get("/v1/destinations/d").json)["breaker"] == "open" and now, "the breaker to open")
-    seconds = (datetime.datetime.fromisoformat(one["retry_at"]) - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
+    one = wait_for(
+        lambda: (now := server.get("/v1/destinations/d").json)["breaker"] == "open" and now, "the breaker to open"
+    )
+    seconds = (
+        datetime.datetime.fromisoformat(one["retry_at"]) - datetime.datetime.now(datetime.timezone.utc)
+    ).total_seconds()
     assert 0 < seconds <= 301
-    stats, = server.get("/v1/stats").json["destinations"]
+    (stats,) = server.get("/v1/stats").json["destinations"]
     assert stats["retry_at"] == one["retry_at"] and stats["since"] < one["retry_at"]
-    listed, = outlog.run("destinations", "--json").json()
+    (listed,) = outlog.run("destinations", "--json").json()
     assert listed["retry_at"] == one["retry_at"]
     assert re.search(r"open .*next try in \d+ s: HTTP 503", outlog.run("destinations").stdout)
 
@@ -282,8 +370,16 @@ def test_missing_messages_are_not_found(still):
 
 def test_dead_letters_of_one_error_are_requeued_together(server, receiver):
     """A status is what went wrong; other numbers differ from message to message."""
-    server.put("/v1/destinations/d", {"type": "webhook", "url": receiver.url("d"), "allow_private": True,
-                                      "retry": {"max_attempts": 1}, "breaker": {"failures": 0}})
+    server.put(
+        "/v1/destinations/d",
+        {
+            "type": "webhook",
+            "url": receiver.url("d"),
+            "allow_private": True,
+            "retry": {"max_attempts": 1},
+            "breaker": {"failures": 0},
+        },
+    )
     receiver.rule(503, type="a")
     receiver.rule(404, type="b")
     ids = {kind: [send(server, "d", event_type=kind) for _ in range(2)] for kind in "ab"}
@@ -292,7 +388,7 @@ def test_dead_letters_of_one_error_are_requeued_together(server, receiver):
     groups = {one["error"]: one["count"] for one in server.get("/v1/dead/groups").json["groups"]}
     assert sorted(groups.values()) == [2, 2] and len({re.search(r"HTTP (\d+)", one).group(1) for one in groups}) == 2
     receiver.forget()
-    error, = [one for one in groups if "503" in one]
+    (error,) = [one for one in groups if "503" in one]
     body = {"state": "DEAD", "error": error}
     assert server.post("/v1/messages/requeue", {**body, "dry_run": True}).json["requeued"] == 2
     assert sorted(server.post("/v1/messages/requeue", body).json["event_ids"]) == sorted(ids["a"])
@@ -303,8 +399,10 @@ def test_dead_letters_of_one_error_are_requeued_together(server, receiver):
 
 
 def test_dead_letters_are_grouped_by_error(server):
-    server.put("/v1/destinations/off", {"type": "webhook", "url": "http://127.0.0.1:1/", "allow_private": True,
-                                        "retry": {"max_attempts": 1}})
+    server.put(
+        "/v1/destinations/off",
+        {"type": "webhook", "url": "http://127.0.0.1:1/", "allow_private": True, "retry": {"max_attempts": 1}},
+    )
     ids = [send(server, "off") for _ in range(3)]
     for id in ids:
         server.wait_message(id, "DEAD")
@@ -319,9 +417,17 @@ def test_dead_letters_are_grouped_by_error(server):
 
 def test_x4_a_destination_is_created_changed_and_deleted_and_each_is_an_event(still):
     made = still.put("/v1/destinations/d", {"type": "null"})
-    assert made.status == 201 and made.json == {"name": "d", "type": "null", "paused": False, "breaker": "closed",
-                                                "pending": 0, "oldest_pending_ms": None, "last_error": None,
-                                                "last_ok_at": None, "retry_at": None}
+    assert made.status == 201 and made.json == {
+        "name": "d",
+        "type": "null",
+        "paused": False,
+        "breaker": "closed",
+        "pending": 0,
+        "oldest_pending_ms": None,
+        "last_error": None,
+        "last_ok_at": None,
+        "retry_at": None,
+    }
     assert still.put("/v1/destinations/d", {"type": "null"}).status == 200, "a repeat changes nothing"
     changed = still.put("/v1/destinations/d", {"type": "null", "timeout": "3s"})
     assert changed.status == 200
@@ -331,14 +437,17 @@ def test_x4_a_destination_is_created_changed_and_deleted_and_each_is_an_event(st
     assert (gone.status, gone.body) == (204, b"")
     assert still.delete("/v1/destinations/d").code == "not_found"
     audit = [(e["event_type"], e["payload"]["change"], e["request_id"]) for e in still.get("/v1/events").json["events"]]
-    assert audit == [("outlog.destination.applied", "added", made.headers["x-request-id"]),
-                     ("outlog.destination.applied", "changed", changed.headers["x-request-id"]),
-                     ("outlog.destination.deleted", "deleted", gone.headers["x-request-id"])]
+    assert audit == [
+        ("outlog.destination.applied", "added", made.headers["x-request-id"]),
+        ("outlog.destination.applied", "changed", changed.headers["x-request-id"]),
+        ("outlog.destination.deleted", "deleted", gone.headers["x-request-id"]),
+    ]
 
 
 def test_a_destination_in_use_stays(still, outlog, tmp_path):
-    (tmp_path / "o.yaml").write_text("destinations: {d: {type: 'null'}, ops: {type: 'null'}}\n"
-                                     "routes: [{on: 'x.*', to: d}]\nalerts: {to: ops}\n")
+    (tmp_path / "o.yaml").write_text(
+        "destinations: {d: {type: 'null'}, ops: {type: 'null'}}\n" "routes: [{on: 'x.*', to: d}]\nalerts: {to: ops}\n"
+    )
     outlog.run("apply", "-f", tmp_path / "o.yaml")
     for name in ("d", "ops"):
         answer = still.delete(f"/v1/destinations/{name}")
@@ -364,10 +473,16 @@ def test_an_invalid_destination_points_to_the_field(still):
 
 
 def test_m1_a_breaker_shows_since_when_it_is_open(server):
-    made = server.put("/v1/destinations/d", {
-        "type": "webhook", "url": "http://127.0.0.1:1/", "allow_private": True,
-        "retry": {"base": "4s", "max": "4s", "jitter": 0, "max_attempts": 100},
-        "breaker": {"failures": 1, "open": "1500ms", "open_max": "1500ms"}})
+    made = server.put(
+        "/v1/destinations/d",
+        {
+            "type": "webhook",
+            "url": "http://127.0.0.1:1/",
+            "allow_private": True,
+            "retry": {"base": "4s", "max": "4s", "jitter": 0, "max_attempts": 100},
+            "breaker": {"failures": 1, "open": "1500ms", "open_max": "1500ms"},
+        },
+    )
     assert made.status == 201, made
     send(server, "d")
     seen = set()
@@ -376,13 +491,22 @@ def test_m1_a_breaker_shows_since_when_it_is_open(server):
         one = server.get("/v1/stats").json["destinations"][0]
         seen.add((one["breaker"], one["since"]))
         return {breaker for breaker, _ in seen} >= {"open", "half_open"}
+
     wait_for(look, lambda: f"both states: {seen}")
     began = {since for breaker, since in seen if breaker != "closed"}
     assert len(began) == 1 and None not in began, "a probe that failed is not a new beginning"
 
 
-FILTERS = {"org_id": "acme", "event_type": "order.made", "aggregate_type": "order", "aggregate_id": "1",
-           "correlation_id": "c-1", "app_id": "a-1", "env_id": "e-1", "visibility": "v-1"}
+FILTERS = {
+    "org_id": "acme",
+    "event_type": "order.made",
+    "aggregate_type": "order",
+    "aggregate_id": "1",
+    "correlation_id": "c-1",
+    "app_id": "a-1",
+    "env_id": "e-1",
+    "visibility": "v-1",
+}
 
 
 def post_one(server, **changes):
@@ -419,8 +543,13 @@ def test_e15_every_filter_holds_for_streams(still, name):
 
 
 def test_secrets_of_a_destination_are_never_shown(still):
-    still.put("/v1/destinations/d", {"type": "webhook", "url": "https://u:pass9@h.example/x", "secret": "whsec_" + "c2VjcmV0" * 4})
-    everything = b"".join(still.get(path).body for path in ("/v1/destinations", "/v1/destinations/d", "/v1/stats", "/v1/events"))
+    still.put(
+        "/v1/destinations/d",
+        {"type": "webhook", "url": "https://u:pass9@h.example/x", "secret": "whsec_" + "c2VjcmV0" * 4},
+    )
+    everything = b"".join(
+        still.get(path).body for path in ("/v1/destinations", "/v1/destinations/d", "/v1/stats", "/v1/events")
+    )
     assert b"c2VjcmV0" not in everything and b"pass9" not in everything
 
 
@@ -449,6 +578,7 @@ def test_l6_deliver_makes_due_what_waits(server, receiver):
         answer = server.post("/v1/destinations/d/deliver")
         assert answer.status == 202
         return answer.json["hurried"] == 1
+
     wait_for(hurry, "the relay to have seen it")
     server.wait_message(id, "PUBLISHED")
 
@@ -477,7 +607,10 @@ def test_c1_a_consumer_reads_commits_and_resumes(still):
     assert [event["event_id"] for event in page["events"]] == ids[:2] and page["cursor_event_id"] == 0
     assert still.get("/v1/consumers/c/events?limit=2").json == page, "reading moves nothing"
     assert still.post("/v1/consumers/c/commit", {"event_id": ids[1]}).json == {"cursor_event_id": ids[1], "moved": True}
-    assert still.post("/v1/consumers/c/commit", {"event_id": ids[0]}).json == {"cursor_event_id": ids[1], "moved": False}
+    assert still.post("/v1/consumers/c/commit", {"event_id": ids[0]}).json == {
+        "cursor_event_id": ids[1],
+        "moved": False,
+    }
     assert [e["event_id"] for e in still.get("/v1/consumers/c/events").json["events"]] == ids[2:]
     beyond = still.post("/v1/consumers/c/commit", {"event_id": 10**9})
     assert (beyond.status, beyond.code) == (409, "beyond_settled")
@@ -496,13 +629,23 @@ def test_c4_a_cursor_is_reset_to_0_an_event_a_time_or_the_end(still):
         answer = still.post("/v1/consumers/c/reset", {"to": to})
         assert answer.status == 200, answer
         return answer.json["cursor_event_id"]
+
     assert reset("end") == events[-1]["event_id"] + 1, "past the audit event of the reset"
     assert reset(0) == 0
     assert reset(events[1]["event_id"]) == events[1]["event_id"]
     assert reset(events[0]["occurred_at"]) < events[0]["event_id"]
     assert reset("2099-01-01T00:00:00Z") == events[-1]["event_id"] + 4
     assert reset("1h") < events[0]["event_id"]
-    for to, status in [(-1, 400), ("soon", 400), (None, 400), (True, 400), ([], 400), (1.5, 400), (10**9, 409), (10**30, 400)]:
+    for to, status in [
+        (-1, 400),
+        ("soon", 400),
+        (None, 400),
+        (True, 400),
+        ([], 400),
+        (1.5, 400),
+        (10**9, 409),
+        (10**30, 400),
+    ]:
         assert still.post("/v1/consumers/c/reset", {"to": to}).status == status, to
     assert still.put("/v1/consumers/late", {"from": "end"}).json["lag"] == 0
     assert still.put("/v1/consumers/early", {"from": events[0]["occurred_at"]}).json["lag"] >= 4
@@ -510,8 +653,12 @@ def test_c4_a_cursor_is_reset_to_0_an_event_a_time_or_the_end(still):
 
 def test_a_wrong_consumer_is_refused(still):
     for body, code in [
-        ({"filters": {"color": "red"}}, "unknown_field"), ({"filters": []}, "invalid_field"), ({"filter": {}}, "unknown_field"),
-        ({"filters": {"event_type": 5}}, "invalid_field"), ({"from": {}}, "invalid_field"), ("nonsense", "invalid_json"),
+        ({"filters": {"color": "red"}}, "unknown_field"),
+        ({"filters": []}, "invalid_field"),
+        ({"filter": {}}, "unknown_field"),
+        ({"filters": {"event_type": 5}}, "invalid_field"),
+        ({"from": {}}, "invalid_field"),
+        ("nonsense", "invalid_json"),
         ({"filters": {"event_type": "x" * 2000}}, "too_large"),
     ]:
         answer = still.put("/v1/consumers/c", body)
@@ -539,8 +686,10 @@ def test_e6_a_page_shows_the_settled_position(still, outlog):
 def test_c2_a_long_poll_answers_when_an_event_arrives(still):
     still.put("/v1/consumers/c")
     result = []
-    polls = [threading.Thread(target=lambda path=path: result.append(still.get(path)))
-             for path in ("/v1/events?after=0&wait=20", "/v1/consumers/c/events?wait=20")]
+    polls = [
+        threading.Thread(target=lambda path=path: result.append(still.get(path)))
+        for path in ("/v1/events?after=0&wait=20", "/v1/consumers/c/events?wait=20")
+    ]
     for poll in polls:
         poll.start()
     polls[0].join(0.3)
@@ -590,8 +739,15 @@ def test_t3_a_trace_has_its_events_and_messages(still):
 
 def test_stats_show_recent_rates(server, receiver):
     server.put("/v1/destinations/good", {"type": "webhook", "url": receiver.url("d"), "allow_private": True})
-    server.put("/v1/destinations/bad", {"type": "webhook", "url": "http://127.0.0.1:1/", "allow_private": True,
-                                        "retry": {"max_attempts": 2, "base": "100ms"}})
+    server.put(
+        "/v1/destinations/bad",
+        {
+            "type": "webhook",
+            "url": "http://127.0.0.1:1/",
+            "allow_private": True,
+            "retry": {"max_attempts": 2, "base": "100ms"},
+        },
+    )
     wait_for(lambda: server.get("/v1/stats").json["rates"]["published"] is not None, "a first sample")
     for _ in range(6):
         send(server, "good")
@@ -601,6 +757,7 @@ def test_stats_show_recent_rates(server, receiver):
     def counted():
         by_name = {one["name"]: one for one in server.get("/v1/stats").json["destinations"]}
         return (by_name["good"]["ok_per_min"], by_name["bad"]["fail_per_min"]) == (6, 12) and by_name
+
     by_name = wait_for(counted, lambda: server.get("/v1/stats").json)
     assert by_name["bad"]["dead"] == 6 and by_name["bad"]["p99_ms"] is None and by_name["bad"]["ok_per_min"] == 0
     assert by_name["good"]["dead"] == 0 and by_name["good"]["p99_ms"] >= 0 and by_name["good"]["fail_per_min"] == 0
@@ -608,7 +765,11 @@ def test_stats_show_recent_rates(server, receiver):
     assert by_name["bad"]["last_ok_at"] is None and by_name["good"]["last_ok_at"] >= created
     stats = server.get("/v1/stats").json
     assert stats["dead"] == 6 and stats["settled"] == stats["events_total"] == server.get("/v1/events").json["settled"]
-    assert stats["rates"]["published"] > 0 and stats["rates"]["failed"] > 0 and stats["publish_p50_ms"] <= stats["publish_p99_ms"]
+    assert (
+        stats["rates"]["published"] > 0
+        and stats["rates"]["failed"] > 0
+        and stats["publish_p50_ms"] <= stats["publish_p99_ms"]
+    )
     series = server.get("/v1/stats/series").json
     lengths = {len(series[name]) for name in ("appended", "published", "failed")}
     assert lengths == {900 // series["step_s"]}
@@ -617,6 +778,7 @@ def test_stats_show_recent_rates(server, receiver):
     def drawn():
         known = [x for x in server.get("/v1/stats/series").json["failed"] if x is not None]
         return sum(known) * series["step_s"] > 0
+
     wait_for(drawn, "the failures to be drawn")
 
 
@@ -629,26 +791,30 @@ def test_paused_messages_are_not_counted_as_published(server):
     wait_for(lambda: server.get("/v1/stats").json["pending"] == 5, "them to wait")
     server.put("/v1/destinations/later", {"type": "null"})
     send(server, "later")
-    wait_for(lambda: {one["name"]: one["ok_per_min"] for one in server.get("/v1/stats").json["destinations"]}["later"] == 1,
-             "a sample that reaches beyond them")
+    wait_for(
+        lambda: {one["name"]: one["ok_per_min"] for one in server.get("/v1/stats").json["destinations"]}["later"] == 1,
+        "a sample that reaches beyond them",
+    )
     assert server.get("/v1/stats").json["destinations"][0]["ok_per_min"] == 0
 
 
 def test_m1_prometheus_understands_the_metrics(server):
-    for name in ('d', 'with "quotes" and \\', "ü"):
+    for name in ("d", 'with "quotes" and \\', "ü"):
         server.put("/v1/destinations/" + urllib.parse.quote(name, safe=""), {"type": "null"})
     server.put("/v1/consumers/c")
     server.append("acme", 2)
     id = send(server, "d")
     server.wait_message(id, "PUBLISHED")
-    wait_for(lambda: b'outlog_attempts_total{destination="d",outcome="ok"} 1' in server.get("/metrics").body, "the sample")
+    wait_for(
+        lambda: b'outlog_attempts_total{destination="d",outcome="ok"} 1' in server.get("/metrics").body, "the sample"
+    )
     answer = server.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     checked = subprocess.run(["promtool", "check", "metrics"], input=answer.body, capture_output=True, timeout=30)
     assert checked.returncode == 0, checked.stderr.decode() + checked.stdout.decode()
     lines = answer.body.decode().splitlines()
     assert f"outlog_events_appended_total {server.get('/v1/events').json['settled']}" in lines
-    assert 'outlog_append_duration_seconds_count 1' in lines
+    assert "outlog_append_duration_seconds_count 1" in lines
     assert 'outlog_messages{destination="d",state="PENDING"} 0' in lines
     assert any(line.startswith('outlog_consumer_lag{consumer="c"} ') for line in lines)
 
@@ -657,15 +823,20 @@ def test_m1_metrics_read_no_big_table(postgres, postgres_store, outlog, tmp_path
     """Twenty answers with 30,000 events and as many messages behind them; the server ends, so its counts are complete."""
     (tmp_path / "o.yaml").write_text("destinations: {d: {type: 'null'}}\nroutes: [{on: '*', to: d}]\n")
     outlog.run("apply", "-f", tmp_path / "o.yaml")
-    line = json.dumps({"org_id": "acme", "aggregate_type": "t", "aggregate_id": "1", "event_type": "e", "payload": {}}) + "\n"
+    line = (
+        json.dumps({"org_id": "acme", "aggregate_type": "t", "aggregate_id": "1", "event_type": "e", "payload": {}})
+        + "\n"
+    )
     outlog.run("append", "--ndjson", "-", input=line * 30000, timeout=120)
     outlog.run("relay", "--until-idle", timeout=120)
     outlog.run("sessions")  # sessions are found by reading the log
 
     def rows_read():
         with contextlib.closing(psycopg2.connect(postgres_store)) as db, db.cursor() as cursor:
-            cursor.execute("select relname, coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) from pg_stat_user_tables "
-                           "where schemaname = 'outlog' and relname in ('events', 'outbox', 'attempts', 'batches', 'parked')")
+            cursor.execute(
+                "select relname, coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) from pg_stat_user_tables "
+                "where schemaname = 'outlog' and relname in ('events', 'outbox', 'attempts', 'batches', 'parked')"
+            )
             return dict(cursor.fetchall())
 
     def settled():
@@ -674,6 +845,7 @@ def test_m1_metrics_read_no_big_table(postgres, postgres_store, outlog, tmp_path
             was = now
             time.sleep(1.1)  # counters are written at most once per second
         return now
+
     before = settled()
     assert before["outbox"] >= 30000, "the relay read them, and it is counted"
     server = Server(outlog, tmp_path / "serve.log", ["--no-relay"])
@@ -715,20 +887,28 @@ def test_m2_each_admin_change_and_each_5xx_is_a_line(still):
     assert len(lines) == 1 and 'request_id="req-7"' in lines[0] and 'operation="putDestination"' in lines[0]
     assert " status=201 " in lines[0]
 
+
 # --- cost -------------------------------------------------------------------------------------
 
 
 def test_e15_queries_of_the_api_use_an_index(sqlite_store):
     """Samples and traces read as much as happened, however large the tables are."""
-    queries = embed_sql.read_queries(fields.Schema(ROOT / "sql" / "schema"), "sqlite", ROOT / "sql" / "queries",
-                                     ROOT / "sql" / "sqlite" / "queries")
-    indexes = {"batch_total": "outlog_batches_lately", "batch_newest": "outlog_batches_lately",
-               "parked_published": "outlog_parked_lately", "attempts_failed": "outlog_attempts_lately",
-               "messages_of_trace": "outlog_outbox_trace"}
-    with contextlib.closing(sqlite3.connect(sqlite_store[len("sqlite:"):])) as db:
+    queries = embed_sql.read_queries(
+        fields.Schema(ROOT / "sql" / "schema"), "sqlite", ROOT / "sql" / "queries", ROOT / "sql" / "sqlite" / "queries"
+    )
+    indexes = {
+        "batch_total": "outlog_batches_lately",
+        "batch_newest": "outlog_batches_lately",
+        "parked_published": "outlog_parked_lately",
+        "attempts_failed": "outlog_attempts_lately",
+        "messages_of_trace": "outlog_outbox_trace",
+    }
+    with contextlib.closing(sqlite3.connect(sqlite_store[len("sqlite:") :])) as db:
         for name, index in indexes.items():
             text = "".join(text + (f":{param}" if param else "") for text, param, _ in queries[name].pieces("sqlite"))
-            plan = [row[3] for row in db.execute("explain query plan " + text, {param: 1 for param in queries[name].params})]
+            plan = [
+                row[3] for row in db.execute("explain query plan " + text, {param: 1 for param in queries[name].params})
+            ]
             assert any(index in step for step in plan), (name, plan)
             assert not any(step.startswith("SCAN ") and "INDEX" not in step for step in plan), (name, plan)
 
@@ -750,23 +930,33 @@ def test_i1_a_repeat_after_a_crash_does_not_execute_twice(store, serve, outbox, 
     if call == "kill":
         sent = send(calm, "nowhere")
     if call == "release":
-        calm.put("/v1/destinations/held", {"type": "exec", "command": ["false"], "on_dead": "hold",
-                                           "retry": {"max_attempts": 1}})
+        calm.put(
+            "/v1/destinations/held",
+            {"type": "exec", "command": ["false"], "on_dead": "hold", "retry": {"max_attempts": 1}},
+        )
         sent = send(calm, "held", ordering_key="k")
         outlog.run("relay", "--until-idle", "--quiet")
     calm.put("/v1/destinations/d", {"type": "null"})
     calm.put("/v1/consumers/c")
     calm.stop()
     path, body = {
-        "requeue": (f"/v1/messages/{sent}/requeue", {}), "kill": (f"/v1/messages/{sent}/kill", {}),
-        "release": (f"/v1/messages/{sent}/release", {}), "pause": ("/v1/destinations/d/pause", {}),
-        "token": ("/v1/tokens", {"scope": "read"}), "reset": ("/v1/consumers/c/reset", {"to": "end"}),
-        "many": ("/v1/messages/requeue", {"state": "DEAD"})}[call]
+        "requeue": (f"/v1/messages/{sent}/requeue", {}),
+        "kill": (f"/v1/messages/{sent}/kill", {}),
+        "release": (f"/v1/messages/{sent}/release", {}),
+        "pause": ("/v1/destinations/d/pause", {}),
+        "token": ("/v1/tokens", {"scope": "read"}),
+        "reset": ("/v1/consumers/c/reset", {"to": "end"}),
+        "many": ("/v1/messages/requeue", {"state": "DEAD"}),
+    }[call]
     headers = {"idempotency-key": "k"}
 
     def audits(server):
-        return [one["event_type"] for one in server.get("/v1/events?limit=1000").json["events"]
-                if one["event_type"].startswith("outlog.")]
+        return [
+            one["event_type"]
+            for one in server.get("/v1/events?limit=1000").json["events"]
+            if one["event_type"].startswith("outlog.")
+        ]
+
     crashing = serve("--no-relay", env={"OUTLOG_FAULT": "idempotency.done:1:kill"})
     before = audits(crashing)
     with pytest.raises((OSError, http.client.HTTPException)):

@@ -17,8 +17,13 @@ def server(serve):
 
 
 def event(number=1, aggregate="o-1", **more):
-    return {"aggregate_type": "order", "aggregate_id": aggregate, "event_type": "order.created",
-            "payload": {"n": number}, **more}
+    return {
+        "aggregate_type": "order",
+        "aggregate_id": aggregate,
+        "event_type": "order.created",
+        "payload": {"n": number},
+        **more,
+    }
 
 
 def command(*events, **more):
@@ -31,9 +36,15 @@ def all_events(server, **query):
 
 
 def test_a3_a_command_is_one_transaction(server):
-    status, answer = server.post("/v1/events", command(
-        event(1), event(2), event(1, "o-2"),
-        messages=[{"destination": "billing", "event_type": "invoice.send", "payload": {"n": 1}}]))
+    status, answer = server.post(
+        "/v1/events",
+        command(
+            event(1),
+            event(2),
+            event(1, "o-2"),
+            messages=[{"destination": "billing", "event_type": "invoice.send", "payload": {"n": 1}}],
+        ),
+    )
     assert status == 201
     assert [e["aggregate_seq"] for e in answer["events"]] == [1, 2, 1]
     assert len({e["correlation_id"] for e in answer["events"]}) >= 1 and not answer["messages"][0]["duplicate"]
@@ -46,12 +57,18 @@ def test_a3_a_command_is_one_transaction(server):
 
 def test_a3_ndjson_gives_each_line_its_own_outcome(server):
     lines = [command(event(1)), {"bad": 1}, command(event(2)), command(event(3, expected_seq=7)), command()]
-    answer = server.post("/v1/events", "\n".join(map(json.dumps, lines)) + "\n\n",
-                         headers={"content-type": "application/x-ndjson"})
+    answer = server.post(
+        "/v1/events", "\n".join(map(json.dumps, lines)) + "\n\n", headers={"content-type": "application/x-ndjson"}
+    )
     assert answer.status == 200 and answer.headers["content-type"] == "application/x-ndjson"
     got = [json.loads(line) for line in answer.body.decode().splitlines()]
     assert [one.get("code", "stored") for one in got] == [
-        "stored", "unknown_field", "stored", "sequence_conflict", "invalid_field"]
+        "stored",
+        "unknown_field",
+        "stored",
+        "sequence_conflict",
+        "invalid_field",
+    ]
     assert len(all_events(server)) == 2
 
 
@@ -70,19 +87,42 @@ def test_i1_the_same_key_returns_the_same_bytes(server):
 
 def test_i1_a_key_is_the_same_through_http_and_the_command_line(server, outlog):
     first = server.post("/v1/events", command(event(1)), headers={"idempotency-key": "k"}).json["events"][0]
-    again = json.loads(outlog.run("append", "--org", "acme", "--aggregate", "order/o-1", "--type", "order.created",
-                                  "--data", '{"n": 1}', "--key", "k", "--json").stdout)
+    again = json.loads(
+        outlog.run(
+            "append",
+            "--org",
+            "acme",
+            "--aggregate",
+            "order/o-1",
+            "--type",
+            "order.created",
+            "--data",
+            '{"n": 1}',
+            "--key",
+            "k",
+            "--json",
+        ).stdout
+    )
     assert (again["event_id"], again["duplicate"]) == (first["event_id"], True)
 
 
-@pytest.mark.parametrize("body, code", [
-    ("{", "invalid_json"), ("[]", "invalid_json"), ({}, "invalid_field"), ({"org_id": "a"}, "invalid_field"),
-    ({"events": [event()]}, "org_required"), (command({**event(), "nope": 1}), "unknown_field"),
-    (command(event(), surplus=1), "unknown_field"), (command({**event(), "payload": []}), "invalid_field"),
-    (command({**event(), "payload": {"a": "olk_0123456789abcdef"}}), "secret_material"),
-    (command({**event(), "causation_id": "01a1e30a-91cd-73d0-a8bd-64105536cd5c"}), "unknown_causation"),
-    (command({**event(), "payload": {"a": "x" * 300_000}}), "too_large"),
-    (command(event(), actor={"type": "user"}), "invalid_field")])
+@pytest.mark.parametrize(
+    "body, code",
+    [
+        ("{", "invalid_json"),
+        ("[]", "invalid_json"),
+        ({}, "invalid_field"),
+        ({"org_id": "a"}, "invalid_field"),
+        ({"events": [event()]}, "org_required"),
+        (command({**event(), "nope": 1}), "unknown_field"),
+        (command(event(), surplus=1), "unknown_field"),
+        (command({**event(), "payload": []}), "invalid_field"),
+        (command({**event(), "payload": {"a": "olk_0123456789abcdef"}}), "secret_material"),
+        (command({**event(), "causation_id": "01a1e30a-91cd-73d0-a8bd-64105536cd5c"}), "unknown_causation"),
+        (command({**event(), "payload": {"a": "x" * 300_000}}), "too_large"),
+        (command(event(), actor={"type": "user"}), "invalid_field"),
+    ],
+)
 def test_bad_commands_store_nothing(server, body, code):
     assert server.post("/v1/events", body).code == code
     assert all_events(server) == []
@@ -99,6 +139,7 @@ def test_grouped_commands_do_not_fail_their_neighbours(server):
             answer = server.post("/v1/events", body)
             with lock:
                 outcomes.append((bad, answer.status))
+
     threads = [threading.Thread(target=client, args=(n,)) for n in range(16)]
     for thread in threads:
         thread.start()
@@ -123,8 +164,14 @@ def test_an_own_id_may_be_repeated(server):
 
 WAYS = {
     "an event": (command(event(event_type="unheard.of")), {}),
-    "events and a message": (command(event(event_type="unheard.of"), event(), messages=[
-        {"destination": "billing", "event_type": "invoice.send", "payload": {}}]), {}),
+    "events and a message": (
+        command(
+            event(event_type="unheard.of"),
+            event(),
+            messages=[{"destination": "billing", "event_type": "invoice.send", "payload": {}}],
+        ),
+        {},
+    ),
     "a key": (command(event(event_type="unheard.of")), {"idempotency-key": "k"}),
 }
 
@@ -136,7 +183,9 @@ def test_e10_a_running_server_learns_of_a_strict_org(server, outlog, tmp_path, w
 
     def outcome():
         body, headers = WAYS[way]
-        answer = server.post("/v1/events", body, headers={name: f"{key}-{next(number)}" for name, key in headers.items()})
+        answer = server.post(
+            "/v1/events", body, headers={name: f"{key}-{next(number)}" for name, key in headers.items()}
+        )
         return "taken" if answer.status == 201 else answer.code
 
     def apply(text):
@@ -154,6 +203,7 @@ def test_e13_a_running_server_learns_of_a_rule_against_secrets(server, outbox):
     def outcome():
         answer = server.post("/v1/events", command({**event(), "payload": {"note": GITHUB}}))
         return "taken" if answer.status == 201 else answer.code
+
     assert outcome() == "secret_material"
     outbox.run("update {}secret_rules set mode = 'off' where rule = 'github_token'")
     wait_for(lambda: outcome() == "taken", "it to be taken")
@@ -164,6 +214,8 @@ def test_e13_a_running_server_learns_of_a_rule_against_secrets(server, outbox):
 def test_i1_an_event_without_a_payload_under_a_key_is_refused(server):
     """The key's request is put together before the events are checked."""
     event = {"aggregate_type": "order", "aggregate_id": "o-1", "event_type": "order.made"}
-    answer = server.post("/v1/events", {"org_id": "acme", "events": [{**event, "payload": {}, "idempotency_key": "k"}, event]})
+    answer = server.post(
+        "/v1/events", {"org_id": "acme", "events": [{**event, "payload": {}, "idempotency_key": "k"}, event]}
+    )
     assert (answer.status, answer.code) == (400, "invalid_field")
     assert server.append("acme")

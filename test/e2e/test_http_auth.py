@@ -29,8 +29,12 @@ def server(store, serve):
 @pytest.fixture
 def tokens(outlog):
     """(scope, org) -> the token's text."""
+
     def make(scope, org, *more):
-        return outlog.run("token", "create", "--scope", scope, *(["--org", org] if org else []), *more, "--json").json()[0]
+        return outlog.run(
+            "token", "create", "--scope", scope, *(["--org", org] if org else []), *more, "--json"
+        ).json()[0]
+
     return {(scope, org): make(scope, org)["token"] for scope in SCOPES for org in ORGS} | {"make": make}
 
 
@@ -85,10 +89,33 @@ def test_x1_every_call_with_every_kind_of_token(server, tokens):
 def test_x5_scopes_are_those_of_the_contract(server):
     scopes = {op["operationId"]: op.get("x-scope") for _, _, op in operations(server)}
     reads = {name for name, scope in scopes.items() if scope == "read"}
-    assert {"listEvents", "streamEvents", "getEvent", "getCausality", "getTrace", "listConsumers", "getConsumer", "readConsumer",
-            "commitConsumer", "getMetrics"} <= reads
-    for name in ("listMessages", "getMessage", "listDestinations", "putDestination", "listTokens", "getStats", "getSeries",
-                 "listDeadGroups", "putConsumer", "resetConsumer", "deleteConsumer", "requeueMessages", "killMessage"):
+    assert {
+        "listEvents",
+        "streamEvents",
+        "getEvent",
+        "getCausality",
+        "getTrace",
+        "listConsumers",
+        "getConsumer",
+        "readConsumer",
+        "commitConsumer",
+        "getMetrics",
+    } <= reads
+    for name in (
+        "listMessages",
+        "getMessage",
+        "listDestinations",
+        "putDestination",
+        "listTokens",
+        "getStats",
+        "getSeries",
+        "listDeadGroups",
+        "putConsumer",
+        "resetConsumer",
+        "deleteConsumer",
+        "requeueMessages",
+        "killMessage",
+    ):
         assert scopes[name] == "admin", name
     assert scopes["appendEvents"] == scopes["enqueueMessage"] == "append"
 
@@ -114,7 +141,15 @@ def test_x1_a_tenant_sees_its_org_and_never_infrastructure(server, tokens):
     assert [e["event_id"] for e in trace["events"]] == own and trace["messages"] == []
     chain = server.get(f"/v1/events/{mine['id']}/causality?direction=down").json["events"]
     assert [e["event_id"] for e in chain] == own
-    for path in ("/metrics", "/v1/stats", "/v1/stats/series", "/v1/dead/groups", "/v1/messages", "/v1/destinations", "/v1/tokens"):
+    for path in (
+        "/metrics",
+        "/v1/stats",
+        "/v1/stats/series",
+        "/v1/dead/groups",
+        "/v1/messages",
+        "/v1/destinations",
+        "/v1/tokens",
+    ):
         assert server.get(path).code == "forbidden"
         assert server.get(path, token=tokens["admin", "acme"]).code == "forbidden"
 
@@ -123,9 +158,13 @@ def test_x1_a_tenant_writes_only_to_its_org(server, tokens):
     append = tokens["append", "acme"]
     event = {"aggregate_type": "t", "aggregate_id": "1", "event_type": "e", "payload": {}}
     assert server.post("/v1/events", {"events": [event]}, token=append).status == 201, "its own without asking"
-    for body in ({"org_id": "other", "events": [event]}, {"org_id": None, "events": [event]},
-                 {"events": [{**event, "org_id": "other"}]}, {"events": [{**event, "org_id": None}]},
-                 {"events": [event], "messages": [{"destination": "d", "event_type": "t", "payload": 1, "org_id": "other"}]}):
+    for body in (
+        {"org_id": "other", "events": [event]},
+        {"org_id": None, "events": [event]},
+        {"events": [{**event, "org_id": "other"}]},
+        {"events": [{**event, "org_id": None}]},
+        {"events": [event], "messages": [{"destination": "d", "event_type": "t", "payload": 1, "org_id": "other"}]},
+    ):
         assert server.post("/v1/events", body, token=append).code == "forbidden", body
     message = {"destination": "d", "event_type": "t", "payload": 1}
     assert server.post("/v1/messages", {**message, "org_id": "other"}, token=append).code == "forbidden"
@@ -137,8 +176,12 @@ def test_x1_a_tenant_writes_only_to_its_org(server, tokens):
 
 def test_the_actor_is_the_token_unless_given(server, tokens):
     made = tokens["make"]("append", "acme")
-    server.post("/v1/events", {"events": [{"aggregate_type": "t", "aggregate_id": "1", "event_type": "e", "payload": {}}]},
-                token=made["token"], headers={"x-request-id": "r-1"})
+    server.post(
+        "/v1/events",
+        {"events": [{"aggregate_type": "t", "aggregate_id": "1", "event_type": "e", "payload": {}}]},
+        token=made["token"],
+        headers={"x-request-id": "r-1"},
+    )
     event = server.get("/v1/events", token=tokens["read", "acme"]).json["events"][0]
     assert (event["actor_type"], event["actor_id"], event["request_id"]) == ("service_principal", made["id"], "r-1")
 
@@ -176,9 +219,15 @@ def test_x1_tokens_are_shown_once_and_hashed_at_rest(server, tokens, outbox):
     with outbox.session() as session:
         rows = session.run("select * from {}tokens")
     assert len(rows) > 9 and secret not in str(rows)
-    for body, code in (({}, "invalid_field"), ({"scope": "root"}, "invalid_field"), ({"scope": "read", "rate": -1}, "invalid_field"),
-                       ({"scope": "read", "rate": "fast"}, "invalid_field"), ({"scope": "read", "org": "x"}, "unknown_field"),
-                       ({"scope": "read", "org_id": ""}, "invalid_field"), ({"scope": "read", "org_id": 7}, "invalid_field")):
+    for body, code in (
+        ({}, "invalid_field"),
+        ({"scope": "root"}, "invalid_field"),
+        ({"scope": "read", "rate": -1}, "invalid_field"),
+        ({"scope": "read", "rate": "fast"}, "invalid_field"),
+        ({"scope": "read", "org": "x"}, "unknown_field"),
+        ({"scope": "read", "org_id": ""}, "invalid_field"),
+        ({"scope": "read", "org_id": 7}, "invalid_field"),
+    ):
         answer = server.post("/v1/tokens", body, token=admin)
         assert answer.code == code, (body, answer)
     assert server.delete("/v1/tokens/0190a7c3-0000-7000-8000-000000000001", token=admin).code == "not_found"

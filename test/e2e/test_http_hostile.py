@@ -16,7 +16,7 @@ from lib.outbox import wait_for
 HOST = b"Host: localhost\r\n"
 EVENT = {"aggregate_type": "thing", "aggregate_id": "1", "event_type": "t", "payload": {}}
 BODY = json.dumps({"org_id": "acme", "events": [EVENT]}).encode()
-IS_SANITIZED = "san" in build_dir().name    # a sanitizer keeps what was freed
+IS_SANITIZED = "san" in build_dir().name  # a sanitizer keeps what was freed
 
 
 @pytest.fixture
@@ -33,8 +33,16 @@ def get(path, *lines):
 
 
 def post(*lines, body=BODY, path=b"/v1/events"):
-    return (b"POST " + path + b" HTTP/1.1\r\n" + HOST + b"Content-Length: %d\r\n" % len(body) +
-            b"".join(line + b"\r\n" for line in lines) + b"\r\n" + body)
+    return (
+        b"POST "
+        + path
+        + b" HTTP/1.1\r\n"
+        + HOST
+        + b"Content-Length: %d\r\n" % len(body)
+        + b"".join(line + b"\r\n" for line in lines)
+        + b"\r\n"
+        + body
+    )
 
 
 def statuses(answer):
@@ -53,10 +61,12 @@ def resident(server):
 
 def flood(link, data, times):
     """Send in a thread, until all is sent or the server reads no more."""
+
     def run():
         with contextlib.suppress(OSError):
             for _ in range(times):
                 link.sendall(data)
+
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     return thread
@@ -74,7 +84,7 @@ def test_unread_answers_block_only_their_own_connection(server):
         thread.join(3)
         assert server.get("/v1/events").status == 200
         assert IS_SANITIZED or resident(server) - before < 50
-        answer = read_all(link)     # once they are read, it goes on
+        answer = read_all(link)  # once they are read, it goes on
         assert statuses(answer) == [200] * (count + 1) and len(answer) > count * length
         thread.join()
 
@@ -85,8 +95,11 @@ def test_unauthenticated_bodies_share_one_limit(store, serve):
     before, links, large = resident(server), [], 15 << 20
     for _ in range(40):
         links.append(connect(server))
-        flood(links[-1], b"POST /v1/events HTTP/1.1\r\n" + HOST + b"Content-Length: %d\r\n\r\n" % (large + 1) +
-              b" " * large, 1)
+        flood(
+            links[-1],
+            b"POST /v1/events HTTP/1.1\r\n" + HOST + b"Content-Length: %d\r\n\r\n" % (large + 1) + b" " * large,
+            1,
+        )
 
     def refused():
         found = 0
@@ -96,6 +109,7 @@ def test_unauthenticated_bodies_share_one_limit(store, serve):
                 found += link.recv(100, socket.MSG_PEEK).startswith(b"HTTP/1.1 503 ")
             link.setblocking(True)
         return found >= 20
+
     wait_for(refused, "most of them to be refused")
     assert IS_SANITIZED or resident(server) - before < 400
     assert server.post("/v1/events", BODY).status == 401
@@ -141,8 +155,8 @@ def test_the_soft_limit_of_files_is_raised(sqlite_store, serve):
 
 def test_x1_a_long_poll_ends_with_its_token(store, serve, outlog):
     server = serve("--no-relay", dev=False)
-    made, = outlog.run("token", "create", "--scope", "read", "--json").json()
-    writer, = outlog.run("token", "create", "--scope", "append", "--json").json()
+    (made,) = outlog.run("token", "create", "--scope", "read", "--json").json()
+    (writer,) = outlog.run("token", "create", "--scope", "append", "--json").json()
     with concurrent.futures.ThreadPoolExecutor() as pool:
         waiting = pool.submit(server.get, "/v1/events?event_type=t&wait=25", token=made["token"])
         wait_for(lambda: server.get("/v1/events", token=made["token"]).status == 200, "the token")

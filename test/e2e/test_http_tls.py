@@ -21,13 +21,57 @@ def certificates(tmp_path_factory):
     """ca.pem, another CA's other.pem, and cert.pem with key.pem for 127.0.0.1 and localhost."""
     folder = tmp_path_factory.mktemp("tls")
     for name in ("ca", "other"):
-        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-                "-subj", f"/CN=test {name}", "-keyout", f"{name}.key", "-out", f"{name}.pem", cwd=folder)
-    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=localhost",
-            "-keyout", "key.pem", "-out", "cert.csr", cwd=folder)
+        openssl(
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            f"/CN=test {name}",
+            "-keyout",
+            f"{name}.key",
+            "-out",
+            f"{name}.pem",
+            cwd=folder,
+        )
+    openssl(
+        "req",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-subj",
+        "/CN=localhost",
+        "-keyout",
+        "key.pem",
+        "-out",
+        "cert.csr",
+        cwd=folder,
+    )
     (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-    openssl("x509", "-req", "-in", "cert.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-days", "2",
-            "-extfile", "names", "-out", "cert.pem", cwd=folder)
+    openssl(
+        "x509",
+        "-req",
+        "-in",
+        "cert.csr",
+        "-CA",
+        "ca.pem",
+        "-CAkey",
+        "ca.key",
+        "-days",
+        "2",
+        "-extfile",
+        "names",
+        "-out",
+        "cert.pem",
+        cwd=folder,
+    )
     return folder
 
 
@@ -55,7 +99,9 @@ def ask(link, method="GET", path="/healthz", body=b""):
     while b"\r\n\r\n" not in data:
         data += link.recv(65536)
     head, _, rest = data.partition(b"\r\n\r\n")
-    length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
+    length = next(
+        int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")
+    )
     while len(rest) < length:
         rest += link.recv(65536)
     return int(head.split()[1]), rest
@@ -97,7 +143,11 @@ def test_plain_http_on_a_tls_port_is_closed_and_disturbs_nobody(server, certific
     """One thread serves all of them: what OpenSSL says of one connection is not another's."""
     with dial(server, trusting(certificates)) as steady:
         assert ask(steady)[0] == 200
-        for noise in (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", bytes(range(256)), b"\x16\x03\x01\x00\x02\x01\x00"):
+        for noise in (
+            b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            bytes(range(256)),
+            b"\x16\x03\x01\x00\x02\x01\x00",
+        ):
             answer = server.raw(noise, timeout=10)
             assert b"HTTP/1.1 200" not in answer
             assert ask(steady)[0] == 200
@@ -107,9 +157,11 @@ def test_plain_http_on_a_tls_port_is_closed_and_disturbs_nobody(server, certific
 
 def test_garbage_behind_unread_answers_is_discarded(server, certificates):
     """The connection ends when the answers are read, or after a timeout; input that arrives until then is discarded."""
+
     def resident():
         with open(f"/proc/{server.process.pid}/statm") as file:
             return int(file.read().split()[1]) * 4096
+
     with dial(server, trusting(certificates)) as link:
         link.sendall(b"GET /app.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100)
         wait_for(lambda: ask_once(server, certificates), "the others")
@@ -138,10 +190,16 @@ def test_streams_over_tls_get_what_is_appended(server, certificates):
             while data.count(b"\ndata: ") < 50:
                 data += link.recv(65536)
             seen.extend(int(line[4:]) for line in data.split(b"\n") if line.startswith(b"id: "))
+
     thread = threading.Thread(target=follow)
     thread.start()
-    body = json.dumps({"org_id": "a", "events": [{"aggregate_type": "t", "aggregate_id": "1", "event_type": "t",
-                                                  "payload": {"t": "y" * 2000}}] * 10}).encode()
+    body = json.dumps(
+        {
+            "org_id": "a",
+            "events": [{"aggregate_type": "t", "aggregate_id": "1", "event_type": "t", "payload": {"t": "y" * 2000}}]
+            * 10,
+        }
+    ).encode()
     with dial(server, trusting(certificates)) as link:
         for _ in range(5):
             assert ask(link, "POST", "/v1/events", body)[0] == 201
@@ -150,8 +208,17 @@ def test_streams_over_tls_get_what_is_appended(server, certificates):
 
 
 def test_a_certificate_that_does_not_match_its_key_is_reported(sqlite_store, outlog, certificates):
-    done = outlog.run("serve", "--listen", "127.0.0.1:0", "--dev", "--tls-cert", certificates / "cert.pem",
-                      "--tls-key", certificates / "ca.key", check=False)
+    done = outlog.run(
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--dev",
+        "--tls-cert",
+        certificates / "cert.pem",
+        "--tls-key",
+        certificates / "ca.key",
+        check=False,
+    )
     assert done.returncode == 1 and "cert.pem" in done.stderr
     done = outlog.run("serve", "--listen", "127.0.0.1:0", "--dev", "--tls-cert", certificates / "cert.pem", check=False)
     assert done.returncode == 1 and "--tls-key" in done.stderr

@@ -57,7 +57,7 @@ SMUGGLED = [
     ("a space before the name", post(b" Content-Length: %d" % len(BODY))),
     ("bare line feeds", post(SIZE).replace(b"\r\n", b"\n", 3)),
     ("a bare carriage return", post(SIZE, b"X-A: 1\rContent-Length: 0")),
-    ("a head that ends in half", post(SIZE)[:-len(BODY) - 1] + b"(" + BODY),
+    ("a head that ends in half", post(SIZE)[: -len(BODY) - 1] + b"(" + BODY),
     ("a negative length", post(b"Content-Length: -1")),
     ("a length with a sign", post(b"Content-Length: +%d" % len(BODY))),
     ("a length in hex", post(b"Content-Length: 0x10")),
@@ -90,9 +90,11 @@ def test_nothing_is_smuggled(server):
 
 def test_requests_in_one_packet_are_answered_in_order(server):
     one = b"GET /v1/events?limit=%d HTTP/1.1\r\n" + HOST + b"\r\n"
-    answer = server.raw(b"".join(one % n for n in range(1, 30)) + b"GET /healthz HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n",
-                        end=False)
-    assert statuses(answer) == [200] * 30 and answer.rstrip().endswith(b'}') and b'"version"' in answer[-200:]
+    answer = server.raw(
+        b"".join(one % n for n in range(1, 30)) + b"GET /healthz HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n",
+        end=False,
+    )
+    assert statuses(answer) == [200] * 30 and answer.rstrip().endswith(b"}") and b'"version"' in answer[-200:]
 
 
 def test_bodies_come_in_any_pieces(server):
@@ -100,7 +102,7 @@ def test_bodies_come_in_any_pieces(server):
     sent = post(b"Transfer-Encoding: chunked", b"Connection: close", body=chunked)
     with socket.create_connection(("127.0.0.1", server.port), 10) as link:
         for i in range(0, len(sent), 7):
-            link.sendall(sent[i:i + 7])
+            link.sendall(sent[i : i + 7])
         answer = b"".join(iter(lambda: link.recv(65536), b""))
     assert statuses(answer) == [201]
     answer = server.raw(post(SIZE, b"Expect: 100-continue", b"Connection: close"), end=False)
@@ -143,10 +145,12 @@ def test_slow_clients_do_not_delay_others(server):
 def test_c2_a_silent_client_is_closed_and_a_silent_stream_sends_heartbeats(server):
     """A head may take 10 s and a body 30 s; meanwhile others are served. A stream sends a heartbeat every 15 s, so
     that no proxy closes it. All cases run at once, since most of the time is waiting."""
+
     def dial(sent):
         link = socket.create_connection(("127.0.0.1", server.port), 90)
         link.sendall(sent)
         return link
+
     began = time.monotonic()
     head, stream = dial(b"GET / HTTP/1.1\r\n"), dial(b"GET /v1/events/stream HTTP/1.1\r\n" + HOST + b"\r\n")
     bodies = [dial(post(SIZE, body=BODY[:-5])) for _ in range(20)]
@@ -181,6 +185,7 @@ def test_connections_are_limited_and_open_ones_continue(server):
             return statuses(link.recv(65536)) == [200]
         except OSError:
             return False
+
     try:
         for _ in range(4096 + 40):
             links.append(socket.create_connection(("127.0.0.1", server.port), 20))
@@ -192,6 +197,7 @@ def test_connections_are_limited_and_open_ones_continue(server):
         def is_let_in():
             with socket.create_connection(("127.0.0.1", server.port), 20) as link:
                 return is_served(link)
+
         wait_for(is_let_in, "room for another")
     finally:
         for link in links:
@@ -204,8 +210,15 @@ def test_a_full_queue_answers_503_with_retry_after(store, serve):
     """One thread, held by a destination that does not answer; what cannot wait is refused at once."""
     server = serve("--no-relay", "--threads", "1", "--queue", "20")
     blocker = socket.create_server(("127.0.0.1", 0))
-    server.put("/v1/destinations/hang", {"type": "webhook", "url": f"http://127.0.0.1:{blocker.getsockname()[1]}/",
-                                         "allow_private": True, "timeout": "60s"})
+    server.put(
+        "/v1/destinations/hang",
+        {
+            "type": "webhook",
+            "url": f"http://127.0.0.1:{blocker.getsockname()[1]}/",
+            "allow_private": True,
+            "timeout": "60s",
+        },
+    )
     test = threading.Thread(target=lambda: server.post("/v1/destinations/hang/test", timeout=90))
     test.start()
     held = blocker.accept()[0]
@@ -264,19 +277,23 @@ def test_c2_followers_that_come_and_go_miss_nothing(server):
     seen = [[] for _ in range(number)]
     paths = ["/v1/events/stream?after=0", "/v1/events/stream?after=0&org_id=o1"]
     totals = [events, events // writers]
-    followers = [threading.Thread(target=follow, args=(server, paths[i % 2], totals[i % 2], seen[i], random.randint(0, 2)))
-                 for i in range(number)]
+    followers = [
+        threading.Thread(target=follow, args=(server, paths[i % 2], totals[i % 2], seen[i], random.randint(0, 2)))
+        for i in range(number)
+    ]
 
     def write(org):
         for _ in range(20):
             server.append(f"o{org}", 3)
+
     writing = [threading.Thread(target=write, args=(org,)) for org in range(writers)]
     for thread in followers[:100] + writing + followers[100:]:
         thread.start()
     for thread in writing + followers:
         thread.join(150)
     everything, of_one = (
-        [e["event_id"] for e in server.get(f"/v1/events?limit=10000{q}").json["events"]] for q in ("", "&org_id=o1"))
+        [e["event_id"] for e in server.get(f"/v1/events?limit=10000{q}").json["events"]] for q in ("", "&org_id=o1")
+    )
     assert len(everything) == events and len(of_one) == events // writers
     for i, got in enumerate(seen):
         assert got == (everything, of_one)[i % 2], f"follower {i} has {len(got)}"
@@ -299,6 +316,7 @@ def test_c2_a_follower_that_does_not_read_delays_nobody_and_misses_nothing(serve
             made = [one["event_id"] for one in server.append("acme", 50, metadata={"large": "x" * 20_000})]
             assert [next(got)[0] for _ in made] == made, "the other one gets it at once"
             ids.extend(made)
+
     is_sanitized = "san" in build_dir().name
     write(3 if is_sanitized else 24)  # what buffers and pages take, they have now
     before = resident(server)
@@ -340,7 +358,9 @@ def test_c2_followers_that_lag_behind_large_events_read_short_pages(server):
     for thread in threads:
         thread.join()
     assert seen == [ids] * 4
-    assert "san" in build_dir().name or peak_resident(server) - before < 96, "a page of 300 events would be 60 MB for each"
+    assert (
+        "san" in build_dir().name or peak_resident(server) - before < 96
+    ), "a page of 300 events would be 60 MB for each"
 
 
 def append_directly(store, number, **event):
@@ -427,6 +447,7 @@ def test_i1_killed_under_load_every_acknowledged_event_is_there_once(store, serv
                     break
                 assert answer.status in (409, 503), answer
                 time.sleep(0.03)
+
     clients = [threading.Thread(target=client, args=(number,)) for number in range(6)]
     for one in clients:
         one.start()
@@ -480,8 +501,10 @@ class PostgresFailure:
     @contextlib.contextmanager
     def before_commit(self):
         self.proxy.down()
-        self.postgres.sql("select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = %s",
-                          self.server.outlog.store.rpartition("/")[2])
+        self.postgres.sql(
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = %s",
+            self.server.outlog.store.rpartition("/")[2],
+        )
         yield
         self.proxy.down(False)
 
@@ -506,8 +529,19 @@ ID = "6b1c5f0e-2f9a-4c1d-9a35-0d6f3a7b9c11"
 UNKNOWN = {
     "events by key": ("/v1/events", {"org_id": "acme", "events": [EVENT]}, KEY, "^commit"),
     "events by id": ("/v1/events", {"org_id": "acme", "events": [{**EVENT, "id": ID}]}, {}, "append_batch"),
-    "message by key": ("/v1/messages", {"org_id": "acme", "destination": "d", "aggregate_type": "thing",
-                                        "aggregate_id": "1", "event_type": "t", "payload": {}}, KEY, "^commit"),
+    "message by key": (
+        "/v1/messages",
+        {
+            "org_id": "acme",
+            "destination": "d",
+            "aggregate_type": "thing",
+            "aggregate_id": "1",
+            "event_type": "t",
+            "payload": {},
+        },
+        KEY,
+        "^commit",
+    ),
     "run by key": ("/v1/runs", {"org_id": "acme", "run_type": "triage", "orchestrator_version": "1"}, KEY, "^commit"),
 }
 
@@ -523,6 +557,7 @@ def test_a4_a_commit_nobody_answered_is_unknown_and_its_repeat_converges(failure
     def count():
         of = "runs" if path == "/v1/runs" else path.split("/")[-1]
         return len([one for one in server.get(f"/v1/{of}?limit=100").json[of] if one["org_id"] == "acme"])
+
     with failure.before_commit():
         failed = server.post(path, body, headers=headers)
     assert (failed.status, failed.code, failed.json["outcome"]) == (503, "unavailable", "failed"), failed
@@ -577,7 +612,9 @@ def test_a_full_disk_is_reported_and_survived(small_disk, tmp_path):
         for _ in range(3):
             answer = server.call("POST", "/v1/events", BODY)
             assert (answer.status, answer.code) == (503, "unavailable"), answer
-        assert len(server.get("/v1/events?limit=1000").json["events"]) == stored, "reading goes on, and nothing is half there"
+        assert (
+            len(server.get("/v1/events?limit=1000").json["events"]) == stored
+        ), "reading goes on, and nothing is half there"
         wait_for(lambda: server.get("/readyz").status == 503, "readiness to go red")
         assert server.get("/healthz").status == 200
         ballast.unlink()

@@ -16,24 +16,37 @@ def test_install_honours_destdir_and_pkg_config_finds_the_library(build, root, t
     if build.name in ("build-san", "build-tsan"):
         pytest.skip("a library that wants a sanitizer's runtime is not installed")
     stage = tmp_path / "stage"
-    subprocess.run(["meson", "install", "-C", build, "--no-rebuild", "--quiet"], check=True,
-                   env={**os.environ, "DESTDIR": str(stage)}, capture_output=True)
+    subprocess.run(
+        ["meson", "install", "-C", build, "--no-rebuild", "--quiet"],
+        check=True,
+        env={**os.environ, "DESTDIR": str(stage)},
+        capture_output=True,
+    )
     assert not [path for path in stage.rglob("*") if path.is_symlink() and not path.exists()]
     prefix = next(stage.rglob("bin/outlog")).parents[1]
     pc = next(prefix.rglob("outlog.pc"))
     env = {**os.environ, "PKG_CONFIG_PATH": str(pc.parent), "PKG_CONFIG_SYSROOT_DIR": str(stage)}
-    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "outlog"], env=env, check=True, capture_output=True,
-                           text=True).stdout.split()
+    flags = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "outlog"], env=env, check=True, capture_output=True, text=True
+    ).stdout.split()
     library = next(prefix.rglob("liboutlog.so")).parent
     program = tmp_path / "program.c"
-    program.write_text('#include <outlog.h>\n#include <stdio.h>\nint main(int c, char **v)\n{\n    outlog *log;\n'
-                       '    outlog_err err;\n    (void)c;\n    if (outlog_open(v[1], &log, &err) < 0)\n'
-                       '        return puts(err.message), 1;\n    outlog_close(log);\n    return 0;\n}\n')
+    program.write_text(
+        "#include <outlog.h>\n#include <stdio.h>\nint main(int c, char **v)\n{\n    outlog *log;\n"
+        "    outlog_err err;\n    (void)c;\n    if (outlog_open(v[1], &log, &err) < 0)\n"
+        "        return puts(err.message), 1;\n    outlog_close(log);\n    return 0;\n}\n"
+    )
     subprocess.run(["cc", program, "-o", tmp_path / "program", *flags], check=True)
-    subprocess.run([tmp_path / "program", sqlite_store], check=True,
-                   env={**os.environ, "LD_LIBRARY_PATH": str(library)})
-    version = subprocess.run([prefix / "bin" / "outlog", "version"], check=True, capture_output=True, text=True,
-                             env={**os.environ, "LD_LIBRARY_PATH": str(library)}).stdout
+    subprocess.run(
+        [tmp_path / "program", sqlite_store], check=True, env={**os.environ, "LD_LIBRARY_PATH": str(library)}
+    )
+    version = subprocess.run(
+        [prefix / "bin" / "outlog", "version"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LD_LIBRARY_PATH": str(library)},
+    ).stdout
     assert version.startswith("outlog ")
 
 
@@ -61,9 +74,13 @@ def test_the_unit_file_starts_what_there_is(root, build):
         said = subprocess.run([build / "outlog", command, "--help"], capture_output=True, text=True)
         assert said.returncode == 0
         assert all(option in said.stdout for option in options if option.startswith("--")), (key, said.stdout)
-    assert int(service["TimeoutStopSec"]) > 30 and service["Restart"] == "always" and service["NoNewPrivileges"] == "yes"
+    assert (
+        int(service["TimeoutStopSec"]) > 30 and service["Restart"] == "always" and service["NoNewPrivileges"] == "yes"
+    )
     if shutil.which("systemd-analyze"):
-        checked = subprocess.run(["systemd-analyze", "verify", root / "packaging" / "outlog.service"], capture_output=True, text=True)
+        checked = subprocess.run(
+            ["systemd-analyze", "verify", root / "packaging" / "outlog.service"], capture_output=True, text=True
+        )
         assert "Unknown" not in checked.stderr, checked.stderr
 
 
@@ -72,7 +89,11 @@ def test_setup_elsewhere_says_what_is_missing_and_installs_nothing(root, tmp_pat
         for name in os.listdir(folder):
             if name not in PROGRAMS_OF_DEBIAN and not (tmp_path / name).is_symlink():
                 (tmp_path / name).symlink_to(f"{folder}/{name}")
-    done = subprocess.run(["/bin/bash", root / "scripts" / "setup", "build"], capture_output=True, text=True,
-                          env={"PATH": str(tmp_path), "HOME": str(tmp_path)})
+    done = subprocess.run(
+        ["/bin/bash", root / "scripts" / "setup", "build"],
+        capture_output=True,
+        text=True,
+        env={"PATH": str(tmp_path), "HOME": str(tmp_path)},
+    )
     assert done.returncode == 1 and not done.stdout
     assert "not Debian" in done.stderr and "command meson" in done.stderr

@@ -32,27 +32,35 @@ def one(outbox, receiver):
 
 
 def arrive(receiver, count, **match):
-    wait_for(lambda: receiver.count(**match) >= count,
-             lambda: f"{count} requests {match}, there are {receiver.of(**match)}")
+    wait_for(
+        lambda: receiver.count(**match) >= count, lambda: f"{count} requests {match}, there are {receiver.of(**match)}"
+    )
     return receiver.of(**match)
 
 
 def is_alive(outbox, relay):
     """Wait until the relay is seen to work after now: its heartbeat moves."""
+
     def beats():
-        return [row["heartbeat_at"] for row in
-                outbox.run("select heartbeat_at from {}relays where name = %s", relay.name)]
+        return [
+            row["heartbeat_at"] for row in outbox.run("select heartbeat_at from {}relays where name = %s", relay.name)
+        ]
+
     before = beats()
     wait_for(lambda: beats() and beats() != before, f"a heartbeat of {relay.name}")
 
 
 def lose_lane(outbox, lane=LANE):
     """Somebody else takes the lane, as after the end of its lease."""
-    outbox.run("update {}lanes set epoch = epoch + 1, owner = 'somebody else', owner_name = 'else', "
-               f"lease_until = {outbox.now(3600_000_000)}, parked_gen = parked_gen + 1 where lane = %s", lane)
+    outbox.run(
+        "update {}lanes set epoch = epoch + 1, owner = 'somebody else', owner_name = 'else', "
+        f"lease_until = {outbox.now(3600_000_000)}, parked_gen = parked_gen + 1 where lane = %s",
+        lane,
+    )
 
 
 # 7, 10, 20, 21: gaps (SQLite has one writer, and none)
+
 
 @pytest.fixture
 def gap(postgres_store, outbox, receiver, one):
@@ -72,7 +80,7 @@ def test_7_an_open_writer_is_passed_and_its_message_is_never_lost(gap, outbox, r
     m2, other = outbox.put("one", {"m": 2}, key=key), outbox.put("one", {"m": 3}, key=one("one"))
     relays("a")
     outbox.wait(other, "PUBLISHED")
-    outbox.wait(m2, "PUBLISHED")        # begun before m1 was committed: either order is right (21)
+    outbox.wait(m2, "PUBLISHED")  # begun before m1 was committed: either order is right (21)
     assert gaps(outbox) == "{[1,2)}" and receiver.count(id=m1) == 0
     writer.commit()
     row = outbox.wait(m1, "PUBLISHED", attempts=1)
@@ -134,6 +142,7 @@ def test_20_a_rolled_back_number_is_forgotten(gap, outbox, receiver, relays, one
     def is_dead():
         outbox.wait(outbox.put("one", {"m": 3}, key=key), "PUBLISHED")
         return gaps(outbox) == "{}"
+
     wait_for(is_dead, "the gap to die")
     assert m1 not in receiver.ids()
 
@@ -163,6 +172,7 @@ def test_20_gaps_die_also_while_messages_never_stop(postgres_store, outbox, rela
                 stream(writer)
                 lane = outbox.one("select head, gaps @> %s::bigint as is_open from {}lanes where lane = %s", seq, LANE)
                 return lane["head"] > seq and not lane["is_open"]
+
             wait_for(is_dead, f"gap {seq} to die in the stream", pause=0)
     outbox.wait_drained()
 
@@ -222,6 +232,7 @@ def test_15_a_filled_gap_waits_for_the_straggler_of_its_key(gap, outbox, receive
 
 # 2, 3, 4: ownership
 
+
 def test_3_a_takeover_parks_the_open_claim(store, outbox, receiver, relays, one):
     """Claimed, the relay dies: CLAIMED until somebody takes the lane, then PENDING with attempts 1."""
     m1 = outbox.put("one", {"m": 1}, key=one("one"))
@@ -238,8 +249,9 @@ def test_3_a_takeover_parks_the_open_claim(store, outbox, receiver, relays, one)
     assert row["last_error"].startswith("outcome unknown")
     assert outbox.lane(LANE)["epoch"] > epoch
     assert receiver.count() == 0
-    outbox.run(f"update {{}}destinations set paused = %s, updated_at = {outbox.now()}",
-               0 if outbox.is_sqlite else False)
+    outbox.run(
+        f"update {{}}destinations set paused = %s, updated_at = {outbox.now()}", 0 if outbox.is_sqlite else False
+    )
     outbox.wait(m1, "PUBLISHED", attempts=2)
     assert [one.attempt for one in receiver.of(id=m1)] == [2]
 
@@ -293,16 +305,26 @@ def test_2_a_stale_owner_is_fenced(store, outbox, receiver, relays, one, how):
     outbox.wait(m2, "PUBLISHED")
     if how == "claimed":
         outbox.wait(m1, "PUBLISHED", attempts=2)
-    receiver.release()                      # the answer for A
+    receiver.release()  # the answer for A
     before = outbox.run("select * from {}parked order by seq"), outbox.run(
-        "select * from {}batches order by lane, to_seq")
+        "select * from {}batches order by lane, to_seq"
+    )
     first.thaw()
     is_alive(outbox, first)
-    if how == "claimed":                    # nothing of A's: it had no token of its own
-        assert (outbox.run("select * from {}parked order by seq"),
-                outbox.run("select * from {}batches order by lane, to_seq")) == before
-        assert outbox.run("select * from {}batches where claimed_by = %s and to_seq >= %s and lane = %s",
-                          owner, outbox.state(m1)["seq"], LANE) == []
+    if how == "claimed":  # nothing of A's: it had no token of its own
+        assert (
+            outbox.run("select * from {}parked order by seq"),
+            outbox.run("select * from {}batches order by lane, to_seq"),
+        ) == before
+        assert (
+            outbox.run(
+                "select * from {}batches where claimed_by = %s and to_seq >= %s and lane = %s",
+                owner,
+                outbox.state(m1)["seq"],
+                LANE,
+            )
+            == []
+        )
     outbox.wait(m1, "PUBLISHED")
     assert [one.attempt for one in receiver.of(id=m1)] in ([1, 2], [1])
 
@@ -341,10 +363,9 @@ def test_4_a_relay_that_was_fenced_can_take_the_lane_again(request, store, outbo
     assert receiver.count(id=m2) == 1
 
 
-def test_5_a_relay_frozen_inside_its_transaction_does_not_keep_the_lane(postgres_store, outbox, receiver,
-                                                                        relays, one):
+def test_5_a_relay_frozen_inside_its_transaction_does_not_keep_the_lane(postgres_store, outbox, receiver, relays, one):
     m1 = outbox.put("one", {"m": 1}, key=one("one"), due_us=-1)
-    delayed = outbox.put("one", {"m": 2}, key=one("one"), due_us=100_000)   # parked: a real transaction
+    delayed = outbox.put("one", {"m": 2}, key=one("one"), due_us=100_000)  # parked: a real transaction
     first = relays("a", fault="mark.sent:1:stop")
     first.wait_frozen()
     relays("b")
@@ -356,6 +377,7 @@ def test_5_a_relay_frozen_inside_its_transaction_does_not_keep_the_lane(postgres
 
 
 # 8, 9: what must wait
+
 
 def test_9_a_delayed_message_blocks_its_key_and_no_other(store, outbox, receiver, relays, one):
     key = one("one")
@@ -442,8 +464,7 @@ def test_15_an_operators_requeue_waits_for_the_open_batch(store, outbox, receive
     assert not [one for one in receiver.of(key=key) if one.concurrent]
 
 
-def test_9_a_claim_that_ends_beside_a_reaped_one_keeps_its_key_in_order(postgres_store, outbox, receiver,
-                                                                        relays, one):
+def test_9_a_claim_that_ends_beside_a_reaped_one_keeps_its_key_in_order(postgres_store, outbox, receiver, relays, one):
     """One turn ends m1 and reaps another's claim: m3 still waits for m2, which is on the wire by then.
 
     The relay is held in its look at the parked rows until both have happened."""
@@ -455,6 +476,7 @@ def test_9_a_claim_that_ends_beside_a_reaped_one_keeps_its_key_in_order(postgres
         other = outbox.put("one", {"m": 0}, key=one("one"))
         outbox.wait(other, "PUBLISHED")
         return None if outbox.parked(other) else other
+
     other = wait_for(plain, "a message on the plain path")
     receiver.rule("hang", key=key)
     m1, m2 = outbox.put("one", {"m": 1}, key=key), outbox.put("one", {"m": 2}, key=key)
@@ -462,18 +484,26 @@ def test_9_a_claim_that_ends_beside_a_reaped_one_keeps_its_key_in_order(postgres
     with outbox.session() as own:
         own.begin()
         own.run("lock table {}parked in access exclusive mode")
-        wait_for(lambda: outbox.run("select 1 from pg_stat_activity where wait_event_type = 'Lock' "
-                                    "and datname = current_database()"), "the relay to wait")
+        wait_for(
+            lambda: outbox.run(
+                "select 1 from pg_stat_activity where wait_event_type = 'Lock' " "and datname = current_database()"
+            ),
+            "the relay to wait",
+        )
         place = own.one("select lane, seq from {}outbox where event_id = %s", other)
-        own.run("insert into {}parked (lane, seq, destination, ordering_key, state, attempts, available_at, "
-                "claimed_by, claimed_at, lease_until) values (%s, %s, 'one', 'elsewhere', 'CLAIMED', 1, "
-                "now(), 'dead', now(), now() - interval '1 second')", place["lane"], place["seq"])
+        own.run(
+            "insert into {}parked (lane, seq, destination, ordering_key, state, attempts, available_at, "
+            "claimed_by, claimed_at, lease_until) values (%s, %s, 'one', 'elsewhere', 'CLAIMED', 1, "
+            "now(), 'dead', now(), now() - interval '1 second')",
+            place["lane"],
+            place["seq"],
+        )
         receiver.release()
         receiver.rule("hang", key=key)
         wait_for(lambda: receiver.of(id=m1)[0].answer == 200, "the answer")
         own.commit()
     arrive(receiver, 1, id=m2)
-    outbox.wait(other, "PUBLISHED", attempts=2)                  # reaped, and sent again
+    outbox.wait(other, "PUBLISHED", attempts=2)  # reaped, and sent again
     m3 = outbox.put("one", {"m": 3}, key=key)
     wait_for(lambda: outbox.parked(m3) or receiver.count(id=m3), "m3 to be seen")
     assert receiver.ids(key=key) == [m1, m2]
@@ -482,8 +512,7 @@ def test_9_a_claim_that_ends_beside_a_reaped_one_keeps_its_key_in_order(postgres
     assert receiver.ids(key=key) == [m1, m2, m3]
 
 
-def test_15_a_message_that_falls_due_in_its_own_turn_waits_for_the_batch(sqlite_store, outbox, receiver,
-                                                                         relays, one):
+def test_15_a_message_that_falls_due_in_its_own_turn_waits_for_the_batch(sqlite_store, outbox, receiver, relays, one):
     """m2 is parked as not yet due in the turn that claims m1, and is due when the turn looks for due ones.
 
     A relay whose clock is behind the database's meets this all the time."""
@@ -501,6 +530,7 @@ def test_15_a_message_that_falls_due_in_its_own_turn_waits_for_the_batch(sqlite_
 
 
 # 11, 12, 13, 14: the wire, the record, stragglers
+
 
 def test_11_one_message_of_a_key_is_on_the_wire(store, outbox, receiver, relays, one):
     some = [one("one") for _ in range(4)]
@@ -538,8 +568,7 @@ def test_12_a_straggler_is_parked_and_only_its_key_waits(store, outbox, receiver
 
 
 @pytest.mark.parametrize("answer, state", [(200, "PUBLISHED"), (404, "DEAD"), (500, "PENDING")])
-def test_13_a_straggler_ends_by_its_own_token_after_the_lane_moved(store, outbox, receiver, relays, one,
-                                                                    answer, state):
+def test_13_a_straggler_ends_by_its_own_token_after_the_lane_moved(store, outbox, receiver, relays, one, answer, state):
     key = one("one")
     receiver.rule("hang", key=key)
     outbox.destination("one", receiver, retry={"base": "100s", "max": "100s", "max_attempts": 9})
@@ -551,7 +580,7 @@ def test_13_a_straggler_ends_by_its_own_token_after_the_lane_moved(store, outbox
     is_alive(outbox, relays.all[0])
     receiver.release(answer)
     outbox.wait(m1, state, attempts=1)
-    assert outbox.lane(LANE)["parked_gen"] > gen       # the new owner reloads
+    assert outbox.lane(LANE)["parked_gen"] > gen  # the new owner reloads
     assert outbox.lane(LANE)["owner"] == "somebody else"
     assert receiver.count(id=m1) == 1
 
@@ -565,8 +594,11 @@ def test_13_a_late_result_does_not_touch_a_row_that_was_reaped(store, outbox, re
     wait_for(lambda: outbox.parked(m1), "m1 to be a straggler")
     first.freeze()
     lose_lane(outbox)
-    outbox.operate(m1, f"state = 'PENDING', claimed_by = null, claimed_at = null, lease_until = null, "
-                       f"available_at = {outbox.now(3600_000_000)}")     # as a reaper does
+    outbox.operate(
+        m1,
+        f"state = 'PENDING', claimed_by = null, claimed_at = null, lease_until = null, "
+        f"available_at = {outbox.now(3600_000_000)}",
+    )  # as a reaper does
     before = outbox.parked(m1)
     receiver.release()
     wait_for(lambda: receiver.of(id=m1)[0].answer == 200, "the answer")
@@ -579,8 +611,9 @@ def test_13_a_late_result_does_not_touch_a_row_that_was_reaped(store, outbox, re
 
 
 @pytest.mark.parametrize("guarantee, state", [("at_least_once", "PUBLISHED"), ("at_most_once", "DEAD")])
-def test_14_a_dead_relays_straggler_is_reaped_when_its_own_lease_is_over(store, outbox, receiver, relays,
-                                                                         one, guarantee, state):
+def test_14_a_dead_relays_straggler_is_reaped_when_its_own_lease_is_over(
+    store, outbox, receiver, relays, one, guarantee, state
+):
     key = one("one")
     outbox.destination("one", receiver, guarantee=guarantee, timeout="2500ms")
     receiver.rule("hang", key=key, times=1)
@@ -591,7 +624,7 @@ def test_14_a_dead_relays_straggler_is_reaped_when_its_own_lease_is_over(store, 
     relays("b", lease="2s")
     wait_for(lambda: outbox.lane(LANE)["owner_name"] == "b", "the takeover")
     mine, now = outbox.parked(m1), outbox.one(f"select {outbox.now()} as now")["now"]
-    assert mine == row or now >= row["lease_until"]     # nobody touches it before its lease is over
+    assert mine == row or now >= row["lease_until"]  # nobody touches it before its lease is over
     outbox.wait(m1, state)
     assert outbox.one(f"select {outbox.now()} as now")["now"] >= row["lease_until"]
     after = outbox.state(m1)
@@ -653,6 +686,7 @@ def test_14_a_message_that_crashes_relays_ends_dead(store, outbox, receiver, rel
 
 # at_most_once (3, 12)
 
+
 def test_3_at_most_once_a_crash_condemns_only_what_may_have_left(store, outbox, receiver, relays, one):
     """Two places, six messages: the two on the wire are DEAD, the other four are delivered."""
     outbox.destination("one", receiver, guarantee="at_most_once", concurrency=2)
@@ -671,11 +705,10 @@ def test_3_at_most_once_a_crash_condemns_only_what_may_have_left(store, outbox, 
     states = [outbox.state(id)["state"] for id in ids]
     assert states == ["DEAD"] * 2 + ["PUBLISHED"] * 4
     assert all(outbox.state(id)["last_error"].startswith("outcome unknown") for id in ids[:2])
-    assert sorted(receiver.ids()) == sorted(ids)        # each once, whatever became of it
+    assert sorted(receiver.ids()) == sorted(ids)  # each once, whatever became of it
 
 
-def test_3_at_most_once_the_next_of_a_key_is_not_condemned_with_the_first(store, outbox, receiver, relays,
-                                                                          one):
+def test_3_at_most_once_the_next_of_a_key_is_not_condemned_with_the_first(store, outbox, receiver, relays, one):
     key = one("one")
     outbox.destination("one", receiver, guarantee="at_most_once")
     with outbox.session() as own:
@@ -721,11 +754,18 @@ def test_3_at_most_once_reaches_a_destination_without_a_limit(store, outbox, rel
         outbox.wait(id, "PUBLISHED", attempts=1)
 
 
-@pytest.mark.parametrize("action, more, state", [
-    ("reset", {}, "DEAD"), (500, {}, "DEAD"), (429, {}, "PUBLISHED"),
-    (503, {"headers": {"retry-after": "1"}}, "PUBLISHED")])
-def test_12_at_most_once_tries_again_only_what_surely_did_not_happen(store, outbox, receiver, relays, one,
-                                                                     action, more, state):
+@pytest.mark.parametrize(
+    "action, more, state",
+    [
+        ("reset", {}, "DEAD"),
+        (500, {}, "DEAD"),
+        (429, {}, "PUBLISHED"),
+        (503, {"headers": {"retry-after": "1"}}, "PUBLISHED"),
+    ],
+)
+def test_12_at_most_once_tries_again_only_what_surely_did_not_happen(
+    store, outbox, receiver, relays, one, action, more, state
+):
     outbox.destination("one", receiver, guarantee="at_most_once")
     receiver.rule(action, times=1, **more)
     m1 = outbox.put("one", {"m": 1}, key=one("one"))
@@ -735,6 +775,7 @@ def test_12_at_most_once_tries_again_only_what_surely_did_not_happen(store, outb
 
 
 # 17, 18: the dead
+
 
 def test_17_skip_lets_the_key_go_on(store, outbox, receiver, relays, one):
     key = one("one")
@@ -755,10 +796,10 @@ def test_17_hold_keeps_the_key_waiting_for_a_person(store, outbox, receiver, rel
     m1, m2 = outbox.put("one", {"m": 1}, key=key), outbox.put("one", {"m": 2}, key=key)
     first = relays("a")
     outbox.wait(m1, "DEAD")
-    outbox.wait(outbox.put("one", {"m": 0}, key=one("one")), "PUBLISHED")   # other keys flow
+    outbox.wait(outbox.put("one", {"m": 0}, key=one("one")), "PUBLISHED")  # other keys flow
     m3 = outbox.put("one", {"m": 3}, key=key)
     wait_for(lambda: outbox.parked(m3), "m3 to be parked")
-    first.kill()                                                              # also for the next owner
+    first.kill()  # also for the next owner
     outbox.bury(first)
     relays("b")
     wait_for(lambda: outbox.lane(LANE)["owner_name"] == "b", "the takeover")
@@ -789,6 +830,7 @@ def test_19_a_killed_message_lets_its_key_go_on(store, outbox, receiver, relays,
 
 # Breaker, limits, isolation (8, L5)
 
+
 def pair(outbox, receiver, **settings):
     """Destinations `down` and `up` in one lane."""
     outbox.destination("down", receiver, **settings)
@@ -797,8 +839,13 @@ def pair(outbox, receiver, **settings):
 
 
 def test_8_an_open_breaker_spends_no_attempt_and_lets_others_pass(store, outbox, receiver, relays):
-    make = pair(outbox, receiver, breaker={"failures": 3, "open": "300ms", "open_max": "300ms"},
-                concurrency=2, retry={"base": "10ms", "jitter": 0, "max": "20ms", "max_attempts": 1000})
+    make = pair(
+        outbox,
+        receiver,
+        breaker={"failures": 3, "open": "300ms", "open_max": "300ms"},
+        concurrency=2,
+        retry={"base": "10ms", "jitter": 0, "max": "20ms", "max_attempts": 1000},
+    )
     receiver.rule(500, destination="down")
     down, up = [], []
     for n in range(40):
@@ -807,7 +854,7 @@ def test_8_an_open_breaker_spends_no_attempt_and_lets_others_pass(store, outbox,
     relays("a")
     for id in up:
         outbox.wait(id, "PUBLISHED", attempts=1)
-    arrive(receiver, 6, destination="down")             # a few probes later
+    arrive(receiver, 6, destination="down")  # a few probes later
     assert receiver.count(destination="down") < 40
     late = outbox.put("up", {"n": "late"}, key=make("up"))
     outbox.wait(late, "PUBLISHED")
@@ -827,7 +874,7 @@ def test_8_a_breaker_that_opens_hands_back_what_was_claimed_unsent(store, outbox
     arrive(receiver, 2, destination="down")
     late = outbox.put("up", {"n": 0}, key=make("up"))
     outbox.wait(late, "PUBLISHED")
-    time_to_reap = time.monotonic() + 2.3              # longer than a lease
+    time_to_reap = time.monotonic() + 2.3  # longer than a lease
     wait_for(lambda: time.monotonic() > time_to_reap, "the lease to pass")
     for id in ids:
         row = outbox.parked(id)
@@ -874,7 +921,7 @@ def test_l5_one_of_ten_hangs_and_the_others_get_everything(store, outbox, receiv
         if name != "d-3":
             arrive(receiver, 40, destination=name)
             assert sorted(receiver.ids(destination=name)) == sorted(ids[name])
-    assert receiver.count(destination="d-3") <= 4       # its own places, and not one more
+    assert receiver.count(destination="d-3") <= 4  # its own places, and not one more
     receiver.release()
     outbox.wait_drained()
     for name in names:
@@ -906,11 +953,10 @@ def test_l5_while_a_webhook_hangs_wave_after_wave_of_the_others_is_published(sto
 
 def test_l5_a_long_queue_of_a_hanging_destination_does_not_hide_others(store, outbox, receiver, relays):
     """More messages than one read returns are before one of a healthy destination."""
-    make = pair(outbox, receiver, concurrency=2, timeout="500ms",
-                retry={"base": "1h", "max": "1h", "max_attempts": 9})
+    make = pair(outbox, receiver, concurrency=2, timeout="500ms", retry={"base": "1h", "max": "1h", "max_attempts": 9})
     receiver.rule("hang", destination="down")
     relays("a", lease="20s")
-    for _ in range(2):                                  # it is known to be slow
+    for _ in range(2):  # it is known to be slow
         outbox.wait(outbox.put("down", {"n": 0}, key=make("down")), "PENDING", attempts=1)
     with outbox.session() as own:
         own.begin()
@@ -918,7 +964,7 @@ def test_l5_a_long_queue_of_a_hanging_destination_does_not_hide_others(store, ou
             own.put("down", {"n": n}, key=make("down"))
         own.commit()
     last = outbox.put("up", {"n": 0}, key=make("up"))
-    outbox.wait(last, "PUBLISHED")                      # the queue itself would take minutes
+    outbox.wait(last, "PUBLISHED")  # the queue itself would take minutes
 
 
 def test_l5_who_never_answers_is_not_waited_for_while_others_answer(store, outbox, receiver, relays):
@@ -949,10 +995,12 @@ def test_l5_the_rate_is_kept(store, outbox, receiver, relays):
     relays("a")
     outbox.wait_drained()
     # By when they left: on a busy machine they may arrive in heaps.
-    times = sorted(datetime.datetime.fromisoformat(str(row["started_at"]).replace("Z", "+00:00")).timestamp()
-                   for row in outbox.run("select started_at from {}attempts"))
+    times = sorted(
+        datetime.datetime.fromisoformat(str(row["started_at"]).replace("Z", "+00:00")).timestamp()
+        for row in outbox.run("select started_at from {}attempts")
+    )
     assert sorted(receiver.ids()) == sorted(ids) and len(times) == 50
-    for first, last in itertools.combinations(range(50), 2):   # 20 a second, and a quarter second's worth
+    for first, last in itertools.combinations(range(50), 2):  # 20 a second, and a quarter second's worth
         assert last - first + 1 <= (times[last] - times[first]) * 20 + 5 + 2
 
 
@@ -963,7 +1011,9 @@ def test_l5_limits_hold_for_all_threads_of_a_relay(postgres_store, outbox, recei
     receiver.rule("slow", seconds=0.02)
     relays("a", threads=2)
     shares = "select owner, count(*) as n from {}lanes where owner is not null group by 1"
-    wait_for(lambda: sorted(row["n"] for row in outbox.run(shares)) == [4, 4], lambda: f"two owners: {outbox.run(shares)}")
+    wait_for(
+        lambda: sorted(row["n"] for row in outbox.run(shares)) == [4, 4], lambda: f"two owners: {outbox.run(shares)}"
+    )
     with outbox.session() as own:
         own.begin()
         ids = [own.put("one", {"n": n}) for n in range(60)]
@@ -1001,6 +1051,7 @@ def test_l5_nothing_that_must_wait_makes_the_relay_busy(postgres_store, postgres
 
     def commits():
         return postgres.sql("select xact_commit from pg_stat_database where datname = %s", name)[0][0]
+
     wait_for(lambda: commits() > 0, "statistics")
     started = time.monotonic()
     wait_for(lambda: time.monotonic() - started > 2, "what came before to be counted", pause=0.1)
@@ -1009,8 +1060,9 @@ def test_l5_nothing_that_must_wait_makes_the_relay_busy(postgres_store, postgres
     assert commits() - before < 2 * 20 * 4, "many more transactions than polls"
 
 
-def test_l5_the_database_is_not_asked_for_what_a_hanging_destination_cannot_take(postgres_store, postgres, outbox,
-                                                                                 receiver, relays):
+def test_l5_the_database_is_not_asked_for_what_a_hanging_destination_cannot_take(
+    postgres_store, postgres, outbox, receiver, relays
+):
     """All lanes hold messages that are due: by the number of transactions again."""
     outbox.destination("down", receiver, concurrency=2)
     outbox.destination("up", receiver)
@@ -1021,16 +1073,19 @@ def test_l5_the_database_is_not_asked_for_what_a_hanging_destination_cannot_take
             down, up = keys_in_lane(lane, ["down"]), keys_in_lane(lane, ["up"])
             for n in range(10):
                 own.put("down", {"n": n}, key=next(down)[1])
-            own.put("up", {}, key=next(up)[1])           # what is before it is parked
+            own.put("up", {}, key=next(up)[1])  # what is before it is parked
         own.commit()
     relays("a", lease="20s", poll="50ms", threads=1)
     arrive(receiver, 8, destination="up")
-    wait_for(lambda: outbox.one("select count(distinct lane) as n from {}parked where state = 'PENDING'")["n"] == 8,
-             "all lanes to have some that wait")
+    wait_for(
+        lambda: outbox.one("select count(distinct lane) as n from {}parked where state = 'PENDING'")["n"] == 8,
+        "all lanes to have some that wait",
+    )
     name = postgres_store.rsplit("/", 1)[1]
 
     def commits():
         return postgres.sql("select xact_commit from pg_stat_database where datname = %s", name)[0][0]
+
     started = time.monotonic()
     wait_for(lambda: time.monotonic() - started > 2, "what came before to be counted", pause=0.1)
     before, started = commits(), time.monotonic()
@@ -1042,8 +1097,13 @@ def test_l5_the_database_is_not_asked_for_what_a_hanging_destination_cannot_take
 
 
 def wait_for_lock(outbox):
-    wait_for(lambda: outbox.one("select count(*) as n from pg_stat_activity where datname = current_database() "
-                                "and wait_event_type = 'Lock'")["n"], "a turn that waits for the lane's row")
+    wait_for(
+        lambda: outbox.one(
+            "select count(*) as n from pg_stat_activity where datname = current_database() "
+            "and wait_event_type = 'Lock'"
+        )["n"],
+        "a turn that waits for the lane's row",
+    )
 
 
 def test_l5_other_lanes_go_on_while_the_store_is_at_work_for_one(postgres_store, outbox, receiver, relays):
@@ -1073,8 +1133,9 @@ def test_l5_other_lanes_go_on_while_the_store_is_at_work_for_one(postgres_store,
     assert all(outbox.state(id)["attempts"] == 1 for id in [first, *rest])
 
 
-def test_12_an_outcome_that_comes_while_its_straggler_is_recorded_is_not_lost(postgres_store, outbox, receiver, relays,
-                                                                              one):
+def test_12_an_outcome_that_comes_while_its_straggler_is_recorded_is_not_lost(
+    postgres_store, outbox, receiver, relays, one
+):
     """What the turn recorded of a message stays; its outcome follows by the message's own token."""
     receiver.rule("hang")
     m1 = outbox.put("one", {"n": 1}, key=one("one"))
@@ -1083,7 +1144,7 @@ def test_12_an_outcome_that_comes_while_its_straggler_is_recorded_is_not_lost(po
     with outbox.session() as holder:
         holder.begin()
         holder.run("select lane from {}lanes where lane = 0 for update")
-        wait_for_lock(outbox)                           # patience is over: it is being recorded as on the wire
+        wait_for_lock(outbox)  # patience is over: it is being recorded as on the wire
         receiver.release()
         wait_for(lambda: request.ended_at and time.monotonic() > request.ended_at + 0.3, "the outcome to arrive")
         holder.rollback()

@@ -31,8 +31,9 @@ SEED = int(os.environ.get("OUTLOG_TORTURE_SEED") or secrets.randbits(32))
 
 def completed(url):
     with Outbox(url) as store:
-        return [str(row["effect_id"]) for row in store.run(
-            "select effect_id from {}effects where status = 'COMPLETED'")]
+        return [
+            str(row["effect_id"]) for row in store.run("select effect_id from {}effects where status = 'COMPLETED'")
+        ]
 
 
 def kill_repeatedly(clients, server, database, url):
@@ -51,9 +52,13 @@ def kill_repeatedly(clients, server, database, url):
 
 def check_store(clients, url):
     with Outbox(url) as store:
-        messages = store.run("select aggregate_id, aggregate_seq, payload from {}events where aggregate_type = 'session'"
-                         " order by event_id")
-        effects = store.run("select effect_id, session_key, checkpoint_id, effect_spec, status, attempts from {}effects")
+        messages = store.run(
+            "select aggregate_id, aggregate_seq, payload from {}events where aggregate_type = 'session'"
+            " order by event_id"
+        )
+        effects = store.run(
+            "select effect_id, session_key, checkpoint_id, effect_spec, status, attempts from {}effects"
+        )
         requested = store.run("select aggregate_id from {}events where event_type = 'EFFECT_REQUESTED'")
         acks = store.run("select aggregate_id from {}events where event_type = 'EFFECT_COMPLETED'")
     assert len(messages) == len(clients.clients) * clients.messages, "a message is missing, or stored twice"
@@ -101,8 +106,11 @@ def run(url, database, folder):
     outlog = Outlog(url, cwd=folder)
     outlog.run("init")
     clients = ManySockets(lambda: server.port, CLIENTS, MESSAGES, SEED)
-    (folder / "outlog.json").write_text(json.dumps({
-        "agents": {"helper": {"type": "http", "url": clients.open_agent(), "tries": 1}}, "relay": {"lease": "1s"}}))
+    (folder / "outlog.json").write_text(
+        json.dumps(
+            {"agents": {"helper": {"type": "http", "url": clients.open_agent(), "tries": 1}}, "relay": {"lease": "1s"}}
+        )
+    )
     outlog.run("apply", "-f", folder / "outlog.json")
     server = Server(outlog, folder / "serve.log", [])
     try:
@@ -115,9 +123,11 @@ def run(url, database, folder):
         clients.add_message()
         server.start(server.port)
         await_all(clients, url)
-        print(f"{CLIENTS} sockets, {clients.frames} frames, {sum(c.cuts for c in clients.clients)} cuts, "
-              f"{sum(c.repeats for c in clients.clients)} repeats, {sum(c.errors for c in clients.clients)} errors, "
-              f"{clients.asked} runs of the agent, {time.monotonic() - began:.1f} s")
+        print(
+            f"{CLIENTS} sockets, {clients.frames} frames, {sum(c.cuts for c in clients.clients)} cuts, "
+            f"{sum(c.repeats for c in clients.clients)} repeats, {sum(c.errors for c in clients.clients)} errors, "
+            f"{clients.asked} runs of the agent, {time.monotonic() - began:.1f} s"
+        )
         assert sum(client.cuts for client in clients.clients) > 0
         assert clients.violations == [], f"OUTLOG_TORTURE_SEED={SEED}"
         assert server.stop() == 0

@@ -15,7 +15,7 @@ from test_lanes import lose_lane
 from test_relay_crash import Load
 
 pytestmark = pytest.mark.usefixtures("postgres_store")
-MOVE_AT = r"from old where l\.ctid"     # a lane's row moves, found by its location
+MOVE_AT = r"from old where l\.ctid"  # a lane's row moves, found by its location
 
 
 @pytest.fixture
@@ -28,8 +28,10 @@ def one_each(outbox, start=0):
     """A message in every lane, all in one transaction: {lane: id}."""
     with outbox.session() as writer:
         writer.begin()
-        ids = {lane: writer.put("d", {"n": start + lane}, key=next(keys_in_lane(lane, ["d"], f"c{start}"))[1])
-               for lane in range(LANES)}
+        ids = {
+            lane: writer.put("d", {"n": start + lane}, key=next(keys_in_lane(lane, ["d"], f"c{start}"))[1])
+            for lane in range(LANES)
+        }
         writer.commit()
     return ids
 
@@ -48,9 +50,11 @@ def test_2_lanes_with_a_message_each_share_a_commit(outbox, quiet, relays):
     for id in ids.values():
         outbox.wait(id, "PUBLISHED")
     wait_for(lambda: outbox.run("select 1 from {}lanes where claim <> '{}'") == [], "all records")
-    claims = outbox.run("select b.claimed_at from {}batches b join {}outbox o on o.lane = b.lane "
-                        "and o.seq between b.from_seq and b.to_seq where o.event_id = any(%s::uuid[])",
-                        list(ids.values()))
+    claims = outbox.run(
+        "select b.claimed_at from {}batches b join {}outbox o on o.lane = b.lane "
+        "and o.seq between b.from_seq and b.to_seq where o.event_id = any(%s::uuid[])",
+        list(ids.values()),
+    )
     assert len(claims) == LANES and len({row["claimed_at"] for row in claims}) == 1, claims
 
 
@@ -59,15 +63,19 @@ def stop_before_a_claim(outbox, relays):
     them all and nothing has happened, so what moves first is the claim of what comes at once."""
     for attempt in range(8):
         relay = relays(f"a{attempt}", fault="multi_lane.sent:1:stop", lease="20s")
-        wait_for(lambda: not outbox.run("select 1 from {}lanes where coalesce(owner_name, '') <> %s", relay.name),
-                 "all lanes")
+        wait_for(
+            lambda: not outbox.run("select 1 from {}lanes where coalesce(owner_name, '') <> %s", relay.name),
+            "all lanes",
+        )
         ids = one_each(outbox, attempt * 10)
-        wait_for(lambda: relay.status() == "T" or all(outbox.state(id)["state"] == "PUBLISHED" for id in ids.values()),
-                 "the stop, or all of them published")
+        wait_for(
+            lambda: relay.status() == "T" or all(outbox.state(id)["state"] == "PUBLISHED" for id in ids.values()),
+            "the stop, or all of them published",
+        )
         left = {lane: id for lane, id in ids.items() if outbox.state(id)["state"] == "PENDING"}
         if relay.status() == "T" and len(left) > 1:
             return relay, left
-        relay.kill()                    # each lane took its own turn, which is allowed: try again
+        relay.kill()  # each lane took its own turn, which is allowed: try again
         outbox.bury(relay)
         relays(f"b{attempt}", until_idle=True).wait()
     pytest.fail("no turn of several lanes has claimed anything")
@@ -99,7 +107,7 @@ def test_l4_killed_while_lanes_move_together(outbox, quiet, receiver, relays, hi
         if not first.is_running():
             break
         assert time.monotonic() < deadline, f"{point} was never reached"
-        for writer in writers:          # several within a poll
+        for writer in writers:  # several within a poll
             writer.send("d", {"n": n}, key=f"{writers.index(writer)}-{n % 11}", rollback=n % 10 == 3)
     assert first.wait() == -signal.SIGKILL
     history.fault("kill", point=point)
@@ -111,8 +119,9 @@ def test_l4_killed_while_lanes_move_together(outbox, quiet, receiver, relays, hi
 
 
 @pytest.mark.parametrize("where", ["request", "reply", "down"])
-def test_6_the_answer_to_a_multi_lane_turn_is_lost(postgres, postgres_store, outbox, quiet, receiver, relays, history,
-                                                   where):
+def test_6_the_answer_to_a_multi_lane_turn_is_lost(
+    postgres, postgres_store, outbox, quiet, receiver, relays, history, where
+):
     loads = [Load(outbox, history, ["d"], pause=0.004, keys=4, name=f"load{n}") for n in range(2)]
     try:
         with Proxy(postgres.port) as proxy:

@@ -14,13 +14,13 @@ from datetime import datetime, timedelta
 import psycopg2
 import pytest
 
-from doors import CALLERS, DOORS, Refused, connect, execute, open_door
+from interfaces import CALLERS, DOORS, Refused, connect, execute, open_interface
 from lib.cli import Outlog
 from lib.mail import MailServer
 from lib.outbox import Outbox, wait_for
 from lib.websocket import WebSocket
-from run_doors import DOORS as RUN_DOORS
-from run_doors import HttpRuns, open_runs
+from run_interfaces import DOORS as RUN_DOORS
+from run_interfaces import HttpRuns, open_runs
 
 ORG = "acme"
 CONTENT_TYPE = "application/vnd.outlog.notification+json"
@@ -31,8 +31,10 @@ TWELVE = {
     "matter.created": ({"title": "A"}, {("u-mia", "in_app"), ("u-max", "in_app")}),
     "matter.updated": ({"title": "A", "watchers": ["u-1", "u-2"]}, {("u-1", "in_app"), ("u-2", "in_app")}),
     "task.created": ({"title": "T", "assignee": "u-1"}, {("u-1", "in_app")}),
-    "task.assigned": ({"title": "T", "assignee": "u-1@x.example"},
-                      {("u-1@x.example", "in_app"), ("u-1@x.example", "email")}),
+    "task.assigned": (
+        {"title": "T", "assignee": "u-1@x.example"},
+        {("u-1@x.example", "in_app"), ("u-1@x.example", "email")},
+    ),
     "task.completed": ({"title": "T", "created_by": "u-2"}, {("u-2", "in_app")}),
     "document.uploaded": ({"name": "D", "watchers": "u-3"}, {("u-3", "in_app")}),
     "invoice.created": ({"total": 12}, {("u-ana", "in_app")}),
@@ -53,10 +55,22 @@ def mails():
 
 
 def config(rules, templates=None, port=9, **more):
-    return {"destinations": {"email": {"type": "smtp", "url": f"smtp://127.0.0.1:{port}", "tls": "none",
-                                       "from": "a@b.example", "preset": "notification"}},
-            "notifications": {"rules": rules, "templates": templates or {"t": {"subject": "{{title}}", "text": "{{x}}"}},
-                              **more}}
+    return {
+        "destinations": {
+            "email": {
+                "type": "smtp",
+                "url": f"smtp://127.0.0.1:{port}",
+                "tls": "none",
+                "from": "a@b.example",
+                "preset": "notification",
+            }
+        },
+        "notifications": {
+            "rules": rules,
+            "templates": templates or {"t": {"subject": "{{title}}", "text": "{{x}}"}},
+            **more,
+        },
+    }
 
 
 def apply(outlog, value, *args, **options):
@@ -65,14 +79,35 @@ def apply(outlog, value, *args, **options):
 
 def append(outlog, type, payload, entity="e-1", org=ORG):
     kind = type.split(".")[0]
-    return outlog.run("append", "--org", org, "--aggregate", f"{kind}/{entity}", "--type", type, "--data",
-                      json.dumps(payload), "--json").json()[0]
+    return outlog.run(
+        "append",
+        "--org",
+        org,
+        "--aggregate",
+        f"{kind}/{entity}",
+        "--type",
+        type,
+        "--data",
+        json.dumps(payload),
+        "--json",
+    ).json()[0]
 
 
 def messages(store):
-    names = ("event_id", "org_id", "destination", "event_type", "payload", "content_type", "idempotency_key",
-             "causation_id", "metadata")
-    rows = execute(connect(store), f"select {', '.join(names)} from outlog_outbox where content_type = '{CONTENT_TYPE}'")
+    names = (
+        "event_id",
+        "org_id",
+        "destination",
+        "event_type",
+        "payload",
+        "content_type",
+        "idempotency_key",
+        "causation_id",
+        "metadata",
+    )
+    rows = execute(
+        connect(store), f"select {', '.join(names)} from outlog_outbox where content_type = '{CONTENT_TYPE}'"
+    )
     rows = [dict(zip(names, row)) for row in rows]
     for row in rows:
         row["payload"] = json.loads(row["payload"])
@@ -92,19 +127,24 @@ RULE = {"on": "task.assigned", "recipients": {"path": "/assignee"}, "channels": 
 
 
 @pytest.mark.parametrize("name", (*DOORS, "http"))
-def test_n1_every_door_notifies_in_the_events_transaction(store, outlog, name):
+def test_n1_every_interface_notifies_in_the_events_transaction(store, outlog, name):
     apply(outlog, config([{**RULE, "channels": ["email", "in_app"], "once": "event"}]))
-    fields = {"org_id": ORG, "aggregate_type": "task", "aggregate_id": "t:1%", "event_type": "task.assigned",
-              "payload": '{"assignee":"u:1","title":"x"}'}
+    fields = {
+        "org_id": ORG,
+        "aggregate_type": "task",
+        "aggregate_id": "t:1%",
+        "event_type": "task.assigned",
+        "payload": '{"assignee":"u:1","title":"x"}',
+    }
     if name == "http":
-        door = HttpRuns(store)
+        interface = HttpRuns(store)
         body = {"org_id": ORG, "events": [{**fields, "payload": json.loads(fields["payload"])}]}
         del body["events"][0]["org_id"]
-        event = door.call("POST", "events", body)[0]["events"][0]
+        event = interface.call("POST", "events", body)[0]["events"][0]
     else:
-        door = open_door(name, store)
-        event = door.append(**fields)
-    door.close()
+        interface = open_interface(name, store)
+        event = interface.append(**fields)
+    interface.close()
     rows = messages(store)
     assert who(rows) == [("u:1", "email"), ("u:1", "in_app")]
     for row in rows:
@@ -119,45 +159,62 @@ def test_n1_every_door_notifies_in_the_events_transaction(store, outlog, name):
 
 def everything(**more):
     """A rule that tells u-1 of each event there is."""
-    return config([{"on": "*", "recipients": {"role": "all"}, "channels": ["email", "in_app"], "template": "t", "once": "event"}],
-                  roles={"all": {"*": ["u-1"]}}, **more)
+    return config(
+        [{"on": "*", "recipients": {"role": "all"}, "channels": ["email", "in_app"], "template": "t", "once": "event"}],
+        roles={"all": {"*": ["u-1"]}},
+        **more,
+    )
 
 
 @pytest.mark.parametrize("name", (*DOORS, "http"))
 def test_n1_a_repeated_command_tells_nobody_twice(store, outlog, name):
     """Known by its key, or by the event's own id."""
     apply(outlog, everything())
-    fields = {"org_id": ORG, "aggregate_type": "task", "aggregate_id": "t", "event_type": "task.assigned", "payload": "{}"}
-    door = HttpRuns(store) if name == "http" else open_door(name, store)
+    fields = {
+        "org_id": ORG,
+        "aggregate_type": "task",
+        "aggregate_id": "t",
+        "event_type": "task.assigned",
+        "payload": "{}",
+    }
+    interface = HttpRuns(store) if name == "http" else open_interface(name, store)
 
     def repeat(key=None, **more):
         if name != "http":
-            return door.append(**fields, **more, **({"idempotency_key": key} if key else {}))
+            return interface.append(**fields, **more, **({"idempotency_key": key} if key else {}))
         event = {field: value for field, value in fields.items() if field != "org_id"}
-        return door.call("POST", "events", {"org_id": ORG, "events": [{**event, "payload": {}, **more}]},
-                         {"idempotency-key": key} if key else {})[0]["events"][0]
-    for count, how in enumerate(({"key": "k-1"}, {"id": str(uuid.uuid4())}, {"key": "k-2", "id": str(uuid.uuid4())}), 1):
+        return interface.call(
+            "POST",
+            "events",
+            {"org_id": ORG, "events": [{**event, "payload": {}, **more}]},
+            {"idempotency-key": key} if key else {},
+        )[0]["events"][0]
+
+    for count, how in enumerate(
+        ({"key": "k-1"}, {"id": str(uuid.uuid4())}, {"key": "k-2", "id": str(uuid.uuid4())}), 1
+    ):
         first = repeat(**how)
         for _ in range(2):
             assert repeat(**how)["id"] == first["id"]
         assert who(messages(store)) == sorted([("u-1", "email"), ("u-1", "in_app")] * count), how
-    door.close()
+    interface.close()
 
 
 @pytest.mark.parametrize("name", RUN_DOORS)
 def test_n1_a_repeated_command_of_a_run_tells_nobody_twice(store, outlog, name):
     apply(outlog, {**everything(), "destinations": {"email": {"type": "null"}, "hook": {"type": "null"}}})
-    door = open_runs(name, store)
+    interface = open_runs(name, store)
     told = []
 
     def twice(verb, id=None, **body):
-        first = door.do(verb, id, key=f"k-{verb}", **body)
+        first = interface.do(verb, id, key=f"k-{verb}", **body)
         now = who(messages(store))
         assert len(now) > len(told), f"{verb} makes an event"
-        door.do(verb, id, key=f"k-{verb}", **body)
+        interface.do(verb, id, key=f"k-{verb}", **body)
         assert who(messages(store)) == now, verb
         told[:] = now
         return first
+
     signal = twice("receive_signal", org_id=ORG, signal_type="S", payload={})["signal_id"]
     run = twice("start_run", org_id=ORG, signal_id=signal, run_type="R", orchestrator_version="1")["run_id"]
     step = twice("start_step", run, step_type="T")["step_id"]
@@ -168,7 +225,7 @@ def test_n1_a_repeated_command_of_a_run_tells_nobody_twice(store, outlog, name):
     twice("complete_step", step, output_result={})
     twice("checkpoint_run", run, checkpoint_data={})
     twice("complete_run", run)
-    door.close()
+    interface.close()
 
 
 def test_n1_a_message_said_again_in_a_session_tells_nobody_twice(store, outlog, serve, chat):
@@ -177,17 +234,22 @@ def test_n1_a_message_said_again_in_a_session_tells_nobody_twice(store, outlog, 
     for _ in range(3):
         one.say("r-1", "hello")
         assert one.next("accepted")["seq"] == 1
-    assert who(row for row in messages(store) if row["event_type"] == "user_message") == [("u-1", "email"), ("u-1", "in_app")]
+    assert who(row for row in messages(store) if row["event_type"] == "user_message") == [
+        ("u-1", "email"),
+        ("u-1", "in_app"),
+    ]
 
 
 @pytest.mark.parametrize("name", CALLERS)
 def test_n1_a_rollback_leaves_no_notification(store, outlog, name):
     apply(outlog, config([RULE]))
-    door = open_door(name, store)
-    door.begin()
-    door.append(org_id=ORG, aggregate_type="task", aggregate_id="t", event_type="task.assigned", payload='{"assignee":"u"}')
-    door.rollback()
-    door.close()
+    interface = open_interface(name, store)
+    interface.begin()
+    interface.append(
+        org_id=ORG, aggregate_type="task", aggregate_id="t", event_type="task.assigned", payload='{"assignee":"u"}'
+    )
+    interface.rollback()
+    interface.close()
     assert messages(store) == []
 
 
@@ -199,17 +261,20 @@ def test_n1_once_for_the_entity_or_for_each_event(store, outlog):
     append(outlog, "task.assigned", {"assignee": "u-1"}, entity="e-2")
     append(outlog, "task.assigned", {"assignee": "u-1"}, org="other")
     keys = sorted(row["idempotency_key"] for row in messages(store))
-    assert keys == sorted([
-        "notification_dispatch:acme:task.assigned:task:e-1:u-1:in_app:t",
-        "notification_dispatch:acme:task.assigned:task:e-2:u-1:in_app:t",
-        "notification_dispatch:acme:task.updated:task:e-1:u-1:in_app:t:2",
-        "notification_dispatch:acme:task.updated:task:e-1:u-1:in_app:t:4",
-        "notification_dispatch:other:task.assigned:task:e-1:u-1:in_app:t"])
+    assert keys == sorted(
+        [
+            "notification_dispatch:acme:task.assigned:task:e-1:u-1:in_app:t",
+            "notification_dispatch:acme:task.assigned:task:e-2:u-1:in_app:t",
+            "notification_dispatch:acme:task.updated:task:e-1:u-1:in_app:t:2",
+            "notification_dispatch:acme:task.updated:task:e-1:u-1:in_app:t:4",
+            "notification_dispatch:other:task.assigned:task:e-1:u-1:in_app:t",
+        ]
+    )
 
 
 def test_n1_keys_with_a_colon_in_a_part_cannot_collide(store, outlog):
     apply(outlog, config([{**RULE, "on": "*"}]))
-    append(outlog, "a", {"assignee": "c"}, entity="x:b")       # …:a:a:x:b:c:… if nothing were escaped
+    append(outlog, "a", {"assignee": "c"}, entity="x:b")  # …:a:a:x:b:c:… if nothing were escaped
     append(outlog, "a", {"assignee": "b:c"}, entity="x")
     append(outlog, "a", {"assignee": "b%3Ac"}, entity="x")
     keys = [row["idempotency_key"] for row in messages(store)]
@@ -219,27 +284,45 @@ def test_n1_keys_with_a_colon_in_a_part_cannot_collide(store, outlog):
 
 def test_n1_short_keys_with_a_colon_in_a_part_cannot_collide(store, outlog):
     """Where the eight parts are too long for a key: by event, recipient, channel and template."""
-    rules = [{**RULE, "recipients": {"path": path}, "template": template}
-             for path, template in (("/a", "y"), ("/b", "x:in_app:y"), ("/c", ":" * 100), ("/d", "%" * 100))]
+    rules = [
+        {**RULE, "recipients": {"path": path}, "template": template}
+        for path, template in (("/a", "y"), ("/b", "x:in_app:y"), ("/c", ":" * 100), ("/d", "%" * 100))
+    ]
     apply(outlog, config(rules, {rule["template"]: {"subject": "s", "text": "t"} for rule in rules}))
     payload = {"a": "u:in_app:x", "b": "u", "c": ":" * 320, "d": "%" * 320}
-    for _ in range(2):      # each event is told of
+    for _ in range(2):  # each event is told of
         append(outlog, "task.assigned", payload, entity=":" * 200)
     rows = messages(store)
     assert sorted(row["payload"]["template"] for row in rows) == sorted([rule["template"] for rule in rules] * 2)
-    assert all(len(row["idempotency_key"]) <= 512 for row in rows) and len({row["idempotency_key"] for row in rows}) == 8
+    assert (
+        all(len(row["idempotency_key"]) <= 512 for row in rows) and len({row["idempotency_key"] for row in rows}) == 8
+    )
 
 
 def test_n1_a_path_leads_to_a_text_or_a_list(store, outlog):
     apply(outlog, config([RULE]))
-    cases = [({"assignee": "u"}, ["u"]), ({"assignee": 7}, ["7"]), ({"assignee": ["a", "b", "a"]}, ["a", "b"]),
-             ({"assignee": []}, []), ({}, [""]), ({"assignee": None}, [""]), ({"assignee": {"id": 1}}, [""]),
-             ({"assignee": True}, [""]), ({"assignee": "u" * 400}, [""]), ({"assignee": ["a", None]}, ["", "a"])]
-    door = open_door("sql", store)
+    cases = [
+        ({"assignee": "u"}, ["u"]),
+        ({"assignee": 7}, ["7"]),
+        ({"assignee": ["a", "b", "a"]}, ["a", "b"]),
+        ({"assignee": []}, []),
+        ({}, [""]),
+        ({"assignee": None}, [""]),
+        ({"assignee": {"id": 1}}, [""]),
+        ({"assignee": True}, [""]),
+        ({"assignee": "u" * 400}, [""]),
+        ({"assignee": ["a", None]}, ["", "a"]),
+    ]
+    interface = open_interface("sql", store)
     for number, (payload, _) in enumerate(cases):
-        door.append(org_id=ORG, aggregate_type="task", aggregate_id=str(number), event_type="task.assigned",
-                    payload=json.dumps(payload))
-    door.close()
+        interface.append(
+            org_id=ORG,
+            aggregate_type="task",
+            aggregate_id=str(number),
+            event_type="task.assigned",
+            payload=json.dumps(payload),
+        )
+    interface.close()
     found = {}
     for row in messages(store):
         found.setdefault(row["payload"]["event"]["aggregate_id"], []).append(row["payload"]["recipient"])
@@ -249,8 +332,13 @@ def test_n1_a_path_leads_to_a_text_or_a_list(store, outlog):
 
 def test_n1_a_role_is_a_list_by_org(store, outlog):
     rule = {**RULE, "recipients": {"role": "managers"}}
-    apply(outlog, config([rule, {**rule, "on": "x.y", "recipients": {"role": "nobody"}}],
-                         roles={"managers": {"acme": ["u-1", "u-2"], "*": ["u-9"], "void": []}}))
+    apply(
+        outlog,
+        config(
+            [rule, {**rule, "on": "x.y", "recipients": {"role": "nobody"}}],
+            roles={"managers": {"acme": ["u-1", "u-2"], "*": ["u-9"], "void": []}},
+        ),
+    )
     append(outlog, "task.assigned", {})
     append(outlog, "task.assigned", {}, org="void")
     assert [recipient for recipient, _ in who(messages(store))] == ["u-1", "u-2"]
@@ -263,8 +351,11 @@ def test_n1_recipients_come_from_a_query(store, outlog):
     connection = connect(store)
     execute(connection, "create table members (team text, member text)")
     execute(connection, "insert into members values ('red', 'u-1'), ('red', 'u-2'), ('blue', 'u-3')")
-    rule = {**RULE, "once": "event",
-            "recipients": {"sql": "select member from members where team = :payload.team or member = :aggregate_id"}}
+    rule = {
+        **RULE,
+        "once": "event",
+        "recipients": {"sql": "select member from members where team = :payload.team or member = :aggregate_id"},
+    }
     apply(outlog, config([rule]))
     append(outlog, "task.assigned", {"team": "red"}, entity="u-3")
     append(outlog, "task.other", {"team": "red"})
@@ -290,35 +381,46 @@ def test_n1_a_rule_whose_table_is_gone_refuses_events_and_can_be_taken_out(store
     assert who(messages(store)) == [("u-1", "in_app")]
 
 
-@pytest.mark.parametrize("change, words", [
-    ({"recipients": {"sql": "select x from nowhere_at_all"}}, "nowhere_at_all"),
-    ({"recipients": {"sql": "delete from x"}}, "select"),
-    ({"recipients": {}}, "one of path, role and sql"),
-    ({"recipients": {"path": "assignee"}}, "a path is like"),
-    ({"channels": ["fax"]}, "only email and in_app"),
-    ({"channels": []}, "empty"),
-    ({"template": "none"}, "there is no template none"),
-    ({"once": "never"}, "entity or event"),
-    ({"hm": 1}, "unknown key hm"),
-    ({"destinations": {"in_app": "x"}}, "there is no destination x"),
-])
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"recipients": {"sql": "select x from nowhere_at_all"}}, "nowhere_at_all"),
+        ({"recipients": {"sql": "delete from x"}}, "select"),
+        ({"recipients": {}}, "one of path, role and sql"),
+        ({"recipients": {"path": "assignee"}}, "a path is like"),
+        ({"channels": ["fax"]}, "only email and in_app"),
+        ({"channels": []}, "empty"),
+        ({"template": "none"}, "there is no template none"),
+        ({"once": "never"}, "entity or event"),
+        ({"hm": 1}, "unknown key hm"),
+        ({"destinations": {"in_app": "x"}}, "there is no destination x"),
+    ],
+)
 def test_n1_a_wrong_rule_is_refused_and_named(store, outlog, change, words):
     result = apply(outlog, config([{**RULE, **change}]), check=False)
     assert result.returncode == 1 and words in result.stderr, result
     assert execute(connect(store), "select count(*) from outlog_notification_rules")[0][0] == 0
 
 
-@pytest.mark.parametrize("template, words", [
-    ({"subject": "{{x", "text": "a"}, "a tag without its end"), ({"subject": "x"}, "text or html"),
-    ({"text": "x"}, "subject"), ({"subject": "x", "text": "{{#a}}"}, "without its end"),
-    ({"subject": "x", "text": "x", "body": "y"}, "unknown key body")])
+@pytest.mark.parametrize(
+    "template, words",
+    [
+        ({"subject": "{{x", "text": "a"}, "a tag without its end"),
+        ({"subject": "x"}, "text or html"),
+        ({"text": "x"}, "subject"),
+        ({"subject": "x", "text": "{{#a}}"}, "without its end"),
+        ({"subject": "x", "text": "x", "body": "y"}, "unknown key body"),
+    ],
+)
 def test_n1_a_wrong_template_is_refused(store, outlog, template, words):
     result = apply(outlog, config([RULE], {"t": template}), check=False)
     assert result.returncode == 1 and words in result.stderr, result
 
 
 def test_n1_conditions_are_those_of_routes(store, outlog):
-    apply(outlog, config([{**RULE, "on": "task.*", "when": {"/urgent": True}, "org_id": ORG, "aggregate_type": "task"}]))
+    apply(
+        outlog, config([{**RULE, "on": "task.*", "when": {"/urgent": True}, "org_id": ORG, "aggregate_type": "task"}])
+    )
     append(outlog, "task.assigned", {"assignee": "no", "urgent": False})
     append(outlog, "task.assigned", {"assignee": "no", "urgent": True}, org="other")
     append(outlog, "matter.assigned", {"assignee": "no", "urgent": True})
@@ -328,11 +430,16 @@ def test_n1_conditions_are_those_of_routes(store, outlog):
 
 def test_n1_a_large_or_long_event_is_still_appended(store, outlog):
     apply(outlog, config([{**RULE, "once": "event"}]))
-    door = open_door("sql", store)
+    interface = open_interface("sql", store)
     for entity, payload in (("e", {"assignee": "u", "x": "y" * 201000}), ("%" * 200, {"assignee": ":" * 300})):
-        door.append(org_id=ORG, aggregate_type="task", aggregate_id=entity, event_type="task.assigned",
-                    payload=json.dumps(payload))
-    door.close()
+        interface.append(
+            org_id=ORG,
+            aggregate_type="task",
+            aggregate_id=entity,
+            event_type="task.assigned",
+            payload=json.dumps(payload),
+        )
+    interface.close()
     assert [row["payload"]["event"]["payload"] is None for row in messages(store)].count(True) == 1
     assert all(len(row["idempotency_key"]) <= 512 for row in messages(store))
     assert len(messages(store)) == 2
@@ -346,16 +453,42 @@ def test_n2_the_twelve_events_make_what_the_shipped_rules_say(store, outlog):
     events = {}
     for type, (payload, _) in TWELVE.items():
         events[type] = str(uuid.uuid4())
-        outlog.run("append", "--org", ORG, "--aggregate", f"{type.split('.')[0]}/e-1", "--type", type, "--data",
-                   json.dumps(payload), "--id", events[type], "--key", f"k-{type}")
+        outlog.run(
+            "append",
+            "--org",
+            ORG,
+            "--aggregate",
+            f"{type.split('.')[0]}/e-1",
+            "--type",
+            type,
+            "--data",
+            json.dumps(payload),
+            "--id",
+            events[type],
+            "--key",
+            f"k-{type}",
+        )
     rows = messages(store)
     for type, (_, expected) in TWELVE.items():
         assert who(row for row in rows if row["event_type"] == type) == sorted(expected), type
-    for type, (payload, _) in TWELVE.items():           # the same commands again
-        outlog.run("append", "--org", ORG, "--aggregate", f"{type.split('.')[0]}/e-1", "--type", type, "--data",
-                   json.dumps(payload), "--id", events[type], "--key", f"k-{type}")
+    for type, (payload, _) in TWELVE.items():  # the same commands again
+        outlog.run(
+            "append",
+            "--org",
+            ORG,
+            "--aggregate",
+            f"{type.split('.')[0]}/e-1",
+            "--type",
+            type,
+            "--data",
+            json.dumps(payload),
+            "--id",
+            events[type],
+            "--key",
+            f"k-{type}",
+        )
     assert len(messages(store)) == len(rows)
-    for type, (payload, expected) in TWELVE.items():    # the same happens again to the same entity
+    for type, (payload, expected) in TWELVE.items():  # the same happens again to the same entity
         append(outlog, type, payload)
         rows = [row for row in messages(store) if row["event_type"] == type]
         assert len(rows) == len(expected) * (2 if type in RECURRING else 1), type
@@ -372,18 +505,20 @@ def notices(store):
 
 
 def states(outlog):
-    return {(row["destination"], row["metadata"]["recipient"]): row
-            for row in outlog.run("outbox", "--json").json()}
+    return {(row["destination"], row["metadata"]["recipient"]): row for row in outlog.run("outbox", "--json").json()}
 
 
 def test_n3_a_notice_is_rendered_into_the_feed_and_a_mail_is_sent(store, outlog, relays, mails):
-    template = {"subject": "Yours: {{title}}\n", "text": "{{title}} by {{actor_id}}{{#due}}, due {{due}}{{/due}}",
-                "html": "<b>{{title}}</b>"}
+    template = {
+        "subject": "Yours: {{title}}\n",
+        "text": "{{title}} by {{actor_id}}{{#due}}, due {{due}}{{/due}}",
+        "html": "<b>{{title}}</b>",
+    }
     apply(outlog, config([{**RULE, "channels": ["email", "in_app"]}], {"t": template}, mails.port))
     append(outlog, "task.assigned", {"assignee": "u@x.example", "title": "<Read> this", "due": "today"})
     relay = relays()
     wait_for(lambda: notices(store) and mails.mails, "the notice and the mail")
-    notice, = notices(store)
+    (notice,) = notices(store)
     row = next(row for row in messages(store) if row["destination"] == "in_app")
     assert str(notice["id"]) == str(row["event_id"])
     assert (notice["user_id"], notice["org_id"], notice["category"]) == ("u@x.example", ORG, "task")
@@ -397,8 +532,10 @@ def test_n3_a_notice_is_rendered_into_the_feed_and_a_mail_is_sent(store, outlog,
     wait_for(lambda: all(row["state"] == "PUBLISHED" for row in states(outlog).values()), "both published")
     # N4, M2: event, message and transition.
     for row in messages(store):
+
         def said():
             return [line for line in relay.said().splitlines() if f'message_id="{row["event_id"]}"' in line]
+
         wait_for(lambda: any("from=CLAIMED to=PUBLISHED" in line for line in said()), "the last line")
         assert all(f'event_id="{row["causation_id"]}"' in line for line in said())
         assert any("from=PENDING to=CLAIMED" in line for line in said())
@@ -415,10 +552,17 @@ def test_n1_a_message_keeps_the_version_of_its_event(store, outlog, relays):
 
 
 def test_n1_what_cannot_be_told_is_a_dead_letter_that_says_why(store, outlog, relays, mails):
-    apply(outlog, config([{**RULE, "channels": ["email"], "once": "event"},
-                          {**RULE, "on": "task.grown", "template": "grow"}],
-                         {"t": {"subject": "s", "text": "x"},
-                          "grow": {"subject": "s", "text": "{{#a}}{{#a}}{{#a}}{{b}}{{/a}}{{/a}}{{/a}}"}}, mails.port))
+    apply(
+        outlog,
+        config(
+            [{**RULE, "channels": ["email"], "once": "event"}, {**RULE, "on": "task.grown", "template": "grow"}],
+            {
+                "t": {"subject": "s", "text": "x"},
+                "grow": {"subject": "s", "text": "{{#a}}{{#a}}{{#a}}{{b}}{{/a}}{{/a}}{{/a}}"},
+            },
+            mails.port,
+        ),
+    )
     append(outlog, "task.assigned", {})
     append(outlog, "task.assigned", {"assignee": "u-1"})
     append(outlog, "task.grown", {"assignee": "u-2", "a": [0] * 60, "b": "12345"})
@@ -453,7 +597,7 @@ def test_n3_a_crash_neither_loses_nor_doubles_a_notice(store, outlog, relays):
 def test_n4_the_preset_is_at_most_once_with_five_attempts(store, outlog):
     apply(outlog, config([{**RULE, "channels": ["email"]}]))
     append(outlog, "task.assigned", {"assignee": "u@x.example"})
-    row, = execute(connect(store), "select at_most_once from outlog_outbox where destination = 'email'")
+    (row,) = execute(connect(store), "select at_most_once from outlog_outbox where destination = 'email'")
     assert row[0]
 
 
@@ -463,13 +607,13 @@ def test_n4_five_attempts_after_1_5_15_and_60_minutes_then_dead(store, outlog, m
     append(outlog, "task.assigned", {"assignee": "450@x.example", "title": "x"})
     for attempt, minutes in enumerate((1, 5, 15, 60), 1):
         outlog.run("relay", "--until-idle")
-        message, = outlog.run("outbox", "--json").json()
+        (message,) = outlog.run("outbox", "--json").json()
         assert (message["state"], message["attempts"]) == ("PENDING", attempt) and "450" in message["last_error"]
         waits = datetime.fromisoformat(message["available_at"]) - datetime.fromisoformat(message["updated_at"])
         assert abs(waits - timedelta(minutes=minutes)) < timedelta(seconds=5)
         outlog.run("destinations", "deliver", "email")
     outlog.run("relay", "--until-idle")
-    message, = outlog.run("outbox", "--json").json()
+    (message,) = outlog.run("outbox", "--json").json()
     assert (message["state"], message["attempts"], mails.connections) == ("DEAD", 5, 5)
 
 
@@ -478,15 +622,14 @@ def test_n4_what_may_have_been_sent_is_not_sent_again(store, outlog, mails):
     apply(outlog, config([{**RULE, "channels": ["email"]}], port=mails.port))
     append(outlog, "task.assigned", {"assignee": "cut@x.example", "title": "x"})
     outlog.run("relay", "--until-idle")
-    message, = outlog.run("outbox", "--json").json()
+    (message,) = outlog.run("outbox", "--json").json()
     assert (message["state"], message["attempts"], len(mails.mails)) == ("DEAD", 1, 1)
 
 
 def test_n1_somebody_elses_message_cannot_pass_as_a_notice(store, outlog, relays):
     apply(outlog, config([RULE]))
     outlog.run("send", "--to", "in_app", "--type", "x", "--data", "{}")
-    outlog.run("send", "--to", "in_app", "--type", "x", "--data", '{"recipient":"u"}',
-               "--content-type", CONTENT_TYPE)
+    outlog.run("send", "--to", "in_app", "--type", "x", "--data", '{"recipient":"u"}', "--content-type", CONTENT_TYPE)
     relays()
     wait_for(lambda: len(outlog.run("dead", "--json").json()) == 2, "two dead letters")
     assert notices(store) == []
@@ -516,8 +659,14 @@ class Daemon(HttpRuns):
         return all
 
     def append(self, type, payload, entity="e-1", org=ORG):
-        return self.call("POST", "events", {"org_id": org, "events": [
-            {"aggregate_type": "task", "aggregate_id": entity, "event_type": type, "payload": payload}]})[0]
+        return self.call(
+            "POST",
+            "events",
+            {
+                "org_id": org,
+                "events": [{"aggregate_type": "task", "aggregate_id": entity, "event_type": type, "payload": payload}],
+            },
+        )[0]
 
     def close(self):
         self.process.terminate()
@@ -570,13 +719,24 @@ def test_n3_the_feed_is_read_by_http(store, outlog, daemon):
 
 
 def test_n3_preferences_keep_channels_silent_by_category(store, outlog, daemon):
-    apply(outlog, config([{**RULE, "channels": ["email", "in_app"], "once": "event"},
-                          {**RULE, "on": "task.updated", "category": "noise", "once": "event"}]))
+    apply(
+        outlog,
+        config(
+            [
+                {**RULE, "channels": ["email", "in_app"], "once": "event"},
+                {**RULE, "on": "task.updated", "category": "noise", "once": "event"},
+            ]
+        ),
+    )
     path = f"users/u-1/preferences?org_id={ORG}"
     assert daemon.call("GET", path)[0] == {"org_id": ORG, "user_id": "u-1", "email": None, "channels": {}}
     wanted = {"*": {"email": False}, "noise": {"in_app": False}}
     assert daemon.call("PUT", path, {"email": "u-1@x.example", "channels": wanted})[0] == {
-        "org_id": ORG, "user_id": "u-1", "email": "u-1@x.example", "channels": wanted}
+        "org_id": ORG,
+        "user_id": "u-1",
+        "email": "u-1@x.example",
+        "channels": wanted,
+    }
     daemon.append("task.assigned", {"assignee": ["u-1", "u-2"]})
     daemon.append("task.updated", {"assignee": ["u-1", "u-2"]})
     assert who(messages(store)) == sorted([("u-1", "in_app"), ("u-2", "in_app"), ("u-2", "email"), ("u-2", "in_app")])
@@ -591,19 +751,28 @@ def test_n3_preferences_keep_channels_silent_by_category(store, outlog, daemon):
     assert who(row for row in messages(store) if row["org_id"] == "other") == [("u-1", "email"), ("u-1", "in_app")]
     daemon.call("PUT", path, {"email": None, "channels": {}})
     assert daemon.call("GET", path)[0] == {"org_id": ORG, "user_id": "u-1", "email": None, "channels": {}}
-    for body in ({"email": "nobody"}, {"channels": {"a": {"fax": True}}}, {"channels": {"a": True}}, {"x": 1},
-                 {"channels": {"a": {"email": 1}}}):
+    for body in (
+        {"email": "nobody"},
+        {"channels": {"a": {"fax": True}}},
+        {"channels": {"a": True}},
+        {"x": 1},
+        {"channels": {"a": {"email": 1}}},
+    ):
         with pytest.raises(Refused):
             daemon.call("PUT", path, body)
 
 
 @pytest.mark.parametrize("user", ["u" * 321, "é" * 161], ids=["ascii", "utf8"])
-def test_n3_no_door_takes_a_users_id_that_no_recipient_can_have(store, outlog, daemon, user):
+def test_n3_no_interface_takes_a_users_id_that_no_recipient_can_have(store, outlog, daemon, user):
     quoted = urllib.parse.quote(user)
-    for method, path, body in (("PUT", f"users/{quoted}/preferences", {"email": "u@x.example"}),
-                               ("PUT", f"users/{quoted}/preferences", {"channels": {"*": {"email": False}}}),
-                               ("GET", f"users/{quoted}/preferences", None), ("GET", f"users/{quoted}/notifications", None),
-                               ("GET", f"notifications?user_id={quoted}", None), ("POST", f"users/{quoted}/ticket", {})):
+    for method, path, body in (
+        ("PUT", f"users/{quoted}/preferences", {"email": "u@x.example"}),
+        ("PUT", f"users/{quoted}/preferences", {"channels": {"*": {"email": False}}}),
+        ("GET", f"users/{quoted}/preferences", None),
+        ("GET", f"users/{quoted}/notifications", None),
+        ("GET", f"notifications?user_id={quoted}", None),
+        ("POST", f"users/{quoted}/ticket", {}),
+    ):
         with pytest.raises(Refused) as refused:
             daemon.call(method, path, body)
         assert (refused.value.code, refused.value.message) == ("invalid_field", "user_id has 1 to 320 bytes"), path
@@ -611,12 +780,19 @@ def test_n3_no_door_takes_a_users_id_that_no_recipient_can_have(store, outlog, d
         WebSocket(daemon.base, f"/v1/users/{quoted}/socket?org_id={ORG}")
     listed = outlog.run("notices", "--user", user, check=False)
     assert listed.returncode == 1 and "user_id has 1 to 320 bytes [invalid_field]" in listed.stderr
-    for table, columns, values in (("preferences", "category, channel, enabled", "'*', 'email', '0'"),
-                                   ("contacts", "email", "'u@x.example'")):
+    for table, columns, values in (
+        ("preferences", "category, channel, enabled", "'*', 'email', '0'"),
+        ("contacts", "email", "'u@x.example'"),
+    ):
         for id in (user, ""):
-            with pytest.raises((sqlite3.IntegrityError, psycopg2.IntegrityError), match=f"{table}_user_id_has_1_to_320_bytes"):
-                execute(connect(store), f"insert into outlog_{table} (org_id, user_id, {columns}) values ('{ORG}', '{id}', {values})")
-    longest = urllib.parse.quote(user[:320 * len(user) // len(user.encode())])
+            with pytest.raises(
+                (sqlite3.IntegrityError, psycopg2.IntegrityError), match=f"{table}_user_id_has_1_to_320_bytes"
+            ):
+                execute(
+                    connect(store),
+                    f"insert into outlog_{table} (org_id, user_id, {columns}) values ('{ORG}', '{id}', {values})",
+                )
+    longest = urllib.parse.quote(user[: 320 * len(user) // len(user.encode())])
     assert daemon.call("PUT", f"users/{longest}/preferences", {"email": "u@x.example"})[0]["email"] == "u@x.example"
     assert daemon.call("GET", f"users/{longest}/notifications")[0]["notifications"] == []
 
@@ -629,31 +805,43 @@ def test_n3_a_user_gets_mail_where_preferences_say(store, outlog, daemon, mails)
     assert mails.mails[0].rcpt_tos == ["one@x.example"]
     # Bounced for good, then let in again by hand. Refused for now is no bounce.
     daemon.append("task.assigned", {"assignee": "450@x.example"})
-    wait_for(lambda: [row for row in outlog.run("outbox", "--json").json() if "450" in (row["last_error"] or "")], "the refusal")
+    wait_for(
+        lambda: [row for row in outlog.run("outbox", "--json").json() if "450" in (row["last_error"] or "")],
+        "the refusal",
+    )
     daemon.append("task.assigned", {"assignee": "550@x.example"})
     wait_for(lambda: daemon.call("GET", "notifications/suppressions")[0]["suppressions"], "the suppression")
-    one, = daemon.call("GET", "notifications/suppressions")[0]["suppressions"]
+    (one,) = daemon.call("GET", "notifications/suppressions")[0]["suppressions"]
     assert one["address"] == "550@x.example" and "550" in one["reason"]
     request = urllib.request.Request(f"{daemon.base}/v1/notifications/suppressions/550@x.example", method="DELETE")
     with urllib.request.urlopen(request, timeout=30) as done:
         assert done.status == 204
     assert daemon.call("GET", "notifications/suppressions")[0]["suppressions"] == []
-    event, = outlog.run("events", "--infra", "--type", "outlog.suppression.deleted", "--json").json()
+    (event,) = outlog.run("events", "--infra", "--type", "outlog.suppression.deleted", "--json").json()
     assert event["aggregate_id"] == "550@x.example"
     connections = mails.connections
     daemon.append("task.assigned", {"assignee": "550@x.example"}, entity="e-2")
-    wait_for(lambda: daemon.call("GET", "notifications/suppressions")[0]["suppressions"], "it to be tried again, and to bounce")
+    wait_for(
+        lambda: daemon.call("GET", "notifications/suppressions")[0]["suppressions"],
+        "it to be tried again, and to bounce",
+    )
     assert mails.connections > connections
 
 
 def test_n3_suppressions_are_read_page_by_page(store, outlog, daemon):
     addresses = sorted(f"{name}@x.example" for name in ("a-b", "ab", "a_b", "a.b", "zoë", "é", "a+b"))  # by their bytes
-    execute(connect(store), "insert into outlog_suppressions (address, reason) values "
-            + ", ".join(f"('{address}', '550 no such user')" for address in addresses))
+    execute(
+        connect(store),
+        "insert into outlog_suppressions (address, reason) values "
+        + ", ".join(f"('{address}', '550 no such user')" for address in addresses),
+    )
 
     def page(limit, after=None):
-        return daemon.call("GET", f"notifications/suppressions?limit={limit}"
-                           + (f"&after={urllib.parse.quote(after)}" if after else ""))[0]
+        return daemon.call(
+            "GET",
+            f"notifications/suppressions?limit={limit}" + (f"&after={urllib.parse.quote(after)}" if after else ""),
+        )[0]
+
     assert [one["address"] for one in page(10)["suppressions"]] == addresses and page(10)["next_after"] is None
     found, after = [], None
     while True:
@@ -663,8 +851,10 @@ def test_n3_suppressions_are_read_page_by_page(store, outlog, daemon):
         if after is None:
             break
         assert len(one["suppressions"]) == 3
-        request = urllib.request.Request(f"{daemon.base}/v1/notifications/suppressions/{urllib.parse.quote(after)}", method="DELETE")
-        urllib.request.urlopen(request, timeout=30).close()     # where a page ended need not be there any more
+        request = urllib.request.Request(
+            f"{daemon.base}/v1/notifications/suppressions/{urllib.parse.quote(after)}", method="DELETE"
+        )
+        urllib.request.urlopen(request, timeout=30).close()  # where a page ended need not be there any more
     assert [one["address"] for one in found] == addresses
 
 
@@ -684,7 +874,9 @@ def test_n3_a_socket_gets_what_is_unread_and_then_each_notice_once(store, outlog
         new = socket.receive()
         assert new["subject"] == "new" and new["read_at"] is None
         socket.send({"type": "read", "id": new["id"]})
-        wait_for(lambda: new["id"] in [one["id"] for one in daemon.feed("u-1", "&unread=false")["notifications"]], "read")
+        wait_for(
+            lambda: new["id"] in [one["id"] for one in daemon.feed("u-1", "&unread=false")["notifications"]], "read"
+        )
         socket.send({"type": "hm"})
         assert socket.receive()["type"] == "error", "and nothing came twice before it"
     # A ticket opens one socket of one user, once.
@@ -708,11 +900,11 @@ def test_x1_a_socket_marks_its_own_users_notices_alone(store, outlog, daemon):
     for user in ("u-1", "u-2"):
         daemon.append("task.assigned", {"assignee": user, "title": "x"})
     wait_for(lambda: daemon.feed("u-1")["notifications"] and daemon.feed("u-2")["notifications"], "the feeds")
-    other, = daemon.feed("u-1")["notifications"]
+    (other,) = daemon.feed("u-1")["notifications"]
     ticket = daemon.call("POST", f"users/u-2/ticket?org_id={ORG}", {})[0]["ticket"]
     with WebSocket(daemon.base, f"/v1/users/u-2/socket?ticket={ticket}") as socket:
         own = socket.receive()
-        for id in (other["id"], "nonsense", own["id"]):     # one after the other
+        for id in (other["id"], "nonsense", own["id"]):  # one after the other
             socket.send({"type": "read", "id": id})
         wait_for(lambda: daemon.feed("u-2", "&unread=false")["notifications"], "its own to be read")
         assert len(daemon.feed("u-1", "&unread=true")["notifications"]) == 1
@@ -731,6 +923,7 @@ def test_n3_a_slow_reader_gets_all_of_its_feed_in_order(store, outlog, daemon):
     def notify(numbers):
         for number in numbers:
             daemon.append("task.assigned", {"assignee": "u-1", "title": str(number), "x": "y" * 190_000})
+
     notify(range(40))
     wait_for(lambda: len(daemon.whole_feed("u-1")) == 40, "the feed")
     told = [one["subject"] for one in reversed(daemon.whole_feed("u-1"))]
@@ -747,13 +940,17 @@ def test_n3_a_slow_reader_gets_all_of_its_feed_in_order(store, outlog, daemon):
 def test_x2_a_token_of_an_org_sees_its_own_users_alone(store, outlog):
     apply(outlog, config([RULE]))
     append(outlog, "task.assigned", {"assignee": "u-1", "title": "x"})
-    own, other = (outlog.run("token", "create", "--scope", "admin", "--org", org, "--json").json()[0]["token"]
-                  for org in (ORG, "other"))
+    own, other = (
+        outlog.run("token", "create", "--scope", "admin", "--org", org, "--json").json()[0]["token"]
+        for org in (ORG, "other")
+    )
     process = outlog.start("serve", "--listen", "127.0.0.1:0")
     base = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())[0]
 
     def call(token, method, path, body=None):
-        request = urllib.request.Request(f"{base}/v1/{path}", method=method, headers={"authorization": f"Bearer {token}"})
+        request = urllib.request.Request(
+            f"{base}/v1/{path}", method=method, headers={"authorization": f"Bearer {token}"}
+        )
         if body is not None:
             request.data, request.headers["Content-type"] = json.dumps(body).encode(), "application/json"
         try:
@@ -763,7 +960,7 @@ def test_x2_a_token_of_an_org_sees_its_own_users_alone(store, outlog):
             return error.code, json.load(error)
 
     wait_for(lambda: call(own, "GET", "users/u-1/notifications")[1]["notifications"], "the notice")
-    one, = call(own, "GET", "users/u-1/notifications")[1]["notifications"]
+    (one,) = call(own, "GET", "users/u-1/notifications")[1]["notifications"]
     assert call(other, "GET", "users/u-1/notifications")[1]["notifications"] == []
     assert call(other, "GET", f"users/u-1/notifications?org_id={ORG}")[0] == 403
     assert call(other, "GET", "notifications")[1]["notifications"] == []
@@ -804,8 +1001,11 @@ def test_n3_notices_leave_the_feed_when_retention_says_so(store, outlog, relays)
     outlog.run("relay", "--until-idle")
     with Outbox(store) as session:
         hours = 2 * 3600 * 1000000
-        session.run("update {}notices set created_at = created_at - " +
-                    (str(hours) if store.startswith("sqlite") else "interval '2 hours'") + " where user_id = 'old'")
+        session.run(
+            "update {}notices set created_at = created_at - "
+            + (str(hours) if store.startswith("sqlite") else "interval '2 hours'")
+            + " where user_id = 'old'"
+        )
     users = lambda: sorted(one["user_id"] for one in outlog.run("notices", "--json").json())  # noqa: E731
     apply(outlog, {"retention": {"notices": "1h"}})
     relays("a")
@@ -815,9 +1015,12 @@ def test_n3_notices_leave_the_feed_when_retention_says_so(store, outlog, relays)
 
 def test_i5_the_key_of_a_notification_that_is_gone_is_still_taken(store, outlog):
     apply(outlog, config([RULE]))
-    execute(connect(store), "insert into outlog_outbox_keys (org_key, destination, idempotency_key, event_id, kept_at) "
-            f"values ('acme', 'in_app', 'notification_dispatch:acme:task.assigned:task:e-1:u-1:in_app:t', '{uuid.uuid4()}', "
-            "'2026-01-01T00:00:00.000000Z')")
+    execute(
+        connect(store),
+        "insert into outlog_outbox_keys (org_key, destination, idempotency_key, event_id, kept_at) "
+        f"values ('acme', 'in_app', 'notification_dispatch:acme:task.assigned:task:e-1:u-1:in_app:t', '{uuid.uuid4()}', "
+        "'2026-01-01T00:00:00.000000Z')",
+    )
     append(outlog, "task.assigned", {"assignee": ["u-1", "u-2"]})
     assert who(messages(store)) == [("u-2", "in_app")]
 
@@ -829,6 +1032,9 @@ def test_x2_rules_hold_for_a_role_that_may_only_append(postgres_store, outlog):
     connection = connect(postgres_store)
     with connection.cursor() as cursor:
         cursor.execute("set role outlog_append")
-    execute(connection, "select id from outlog_append(org_id => 'acme', aggregate_type => 'task', aggregate_id => 't', "
-            "event_type => 'task.assigned', payload => '{\"assignee\":\"u-1\"}')")
+    execute(
+        connection,
+        "select id from outlog_append(org_id => 'acme', aggregate_type => 'task', aggregate_id => 't', "
+        "event_type => 'task.assigned', payload => '{\"assignee\":\"u-1\"}')",
+    )
     assert who(messages(postgres_store)) == [("u-1", "in_app"), ("u-9", "in_app")]

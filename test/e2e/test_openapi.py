@@ -44,15 +44,22 @@ def check(document, operation, answer):
     assert media in content, (name, answer)
     if media == "application/x-ndjson":
         for line in answer.body.splitlines():
-            conform(document, {"oneOf": [content["application/json"]["schema"], {"$ref": "#/components/schemas/Problem"}]},
-                    json.loads(line), name)
+            conform(
+                document,
+                {"oneOf": [content["application/json"]["schema"], {"$ref": "#/components/schemas/Problem"}]},
+                json.loads(line),
+                name,
+            )
     elif media.endswith("json"):
         conform(document, content[media]["schema"], answer.json, name)
 
 
 def conform(document, schema, value, name):
     schema = {**schema, "components": document["components"]}
-    wrong = [f"{error.json_path}: {error.message[:300]}" for error in jsonschema.Draft202012Validator(schema).iter_errors(value)]
+    wrong = [
+        f"{error.json_path}: {error.message[:300]}"
+        for error in jsonschema.Draft202012Validator(schema).iter_errors(value)
+    ]
     assert not wrong, (name, wrong, value)
 
 
@@ -73,15 +80,21 @@ def test_the_description_is_valid_and_has_every_route(server):
     for used in set(re.findall(r'"#/components/(\w+)/([\w-]+)"', text)):
         assert used[1] in document["components"][used[0]], used
     for name in document["components"]["schemas"]:
-        assert f"#/components/schemas/{name}\"" in text, f"{name} is used nowhere"
+        assert f'#/components/schemas/{name}"' in text, f"{name} is used nowhere"
 
 
 BODIES = {
-    "appendEvents": {"org_id": "acme", "events": [{"aggregate_type": "t", "aggregate_id": "1", "event_type": "e", "payload": {}}],
-                     "messages": [{"destination": "d", "event_type": "t", "payload": 1}]},
+    "appendEvents": {
+        "org_id": "acme",
+        "events": [{"aggregate_type": "t", "aggregate_id": "1", "event_type": "e", "payload": {}}],
+        "messages": [{"destination": "d", "event_type": "t", "payload": 1}],
+    },
     "enqueueMessage": {"destination": "d", "event_type": "t", "payload": {"n": 1}},
-    "putDestination": {"type": "null"}, "commitConsumer": {"event_id": 0}, "resetConsumer": {"to": 0},
-    "createToken": {"scope": "read"}, "requeueMessages": {"state": "DEAD", "dry_run": True},
+    "putDestination": {"type": "null"},
+    "commitConsumer": {"event_id": 0},
+    "resetConsumer": {"to": 0},
+    "createToken": {"scope": "read"},
+    "requeueMessages": {"state": "DEAD", "dry_run": True},
     "killMessages": {"state": "PENDING", "dry_run": True},
 }
 
@@ -89,8 +102,10 @@ BODIES = {
 def test_every_call_answers_as_described_on_success(server):
     """The things the paths name exist; deleting comes last."""
     event = server.append("acme", correlation_id=ID)[0]["id"]
-    waiting, dead = ([server.post("/v1/messages", BODIES["enqueueMessage"] | {"correlation_id": ID}).json["event_id"]
-                      for _ in range(2)])
+    waiting, dead = [
+        server.post("/v1/messages", BODIES["enqueueMessage"] | {"correlation_id": ID}).json["event_id"]
+        for _ in range(2)
+    ]
     server.post(f"/v1/messages/{dead}/kill")
     server.put("/v1/destinations/d", {"type": "null"})
     server.put("/v1/consumers/d", {"filters": {"org_id": "acme", "event_type": "t"}})
@@ -137,11 +152,20 @@ def test_u1_rows_without_org_match_their_schema(server):
         assert answer.status < 300, answer
         check(server.document, at[name], answer)
         return answer.json
+
     signal = call("receiveSignal", "POST", "/v1/signals", {"org_id": None, "signal_type": "s", "payload": {}})
-    run = call("startRun", "POST", "/v1/runs", {"org_id": None, "signal_id": signal["signal_id"], "run_type": "r",
-                                                "orchestrator_version": "1"})["run_id"]
-    for name, path in (("getSignal", f"/v1/signals/{signal['signal_id']}"), ("listRuns", "/v1/runs"),
-                       ("getRun", f"/v1/runs/{run}"), ("replayRun", f"/v1/runs/{run}/replay")):
+    run = call(
+        "startRun",
+        "POST",
+        "/v1/runs",
+        {"org_id": None, "signal_id": signal["signal_id"], "run_type": "r", "orchestrator_version": "1"},
+    )["run_id"]
+    for name, path in (
+        ("getSignal", f"/v1/signals/{signal['signal_id']}"),
+        ("listRuns", "/v1/runs"),
+        ("getRun", f"/v1/runs/{run}"),
+        ("replayRun", f"/v1/runs/{run}/replay"),
+    ):
         call(name, "GET", path)
 
 
@@ -200,22 +224,36 @@ class Scenario:
         self.others()
 
     def log_and_outbox(self):
-        self.post("/v1/events", {"org_id": "acme", "events": [{"aggregate_type": "t", "aggregate_id": "1", "event_type": "e", "payload": {}}]})
+        self.post(
+            "/v1/events",
+            {
+                "org_id": "acme",
+                "events": [{"aggregate_type": "t", "aggregate_id": "1", "event_type": "e", "payload": {}}],
+            },
+        )
         message = {"destination": "later", "event_type": "t", "payload": 1}
         one = self.post("/v1/messages", message)["event_id"]
         two = self.server.post("/v1/messages", message).json["event_id"]
         self.post("/v1/messages/{event_id}/kill", None, one)
         self.post("/v1/messages/{event_id}/requeue", None, one)
         assert self.post("/v1/messages/kill", {"destination": "later"})["killed"] == 2
-        assert set(self.post("/v1/messages/requeue", {"state": "DEAD", "destination": "later"})["event_ids"]) == {one, two}
-        held = self.server.post("/v1/messages", {**message, "destination": "held", "ordering_key": "k"}).json["event_id"]
+        assert set(self.post("/v1/messages/requeue", {"state": "DEAD", "destination": "later"})["event_ids"]) == {
+            one,
+            two,
+        }
+        held = self.server.post("/v1/messages", {**message, "destination": "held", "ordering_key": "k"}).json[
+            "event_id"
+        ]
         self.server.wait_message(held, "DEAD")
         self.post("/v1/messages/{event_id}/release", None, held)
         self.do("PUT", "/v1/destinations/{name}", {"type": "null"}, "new")
         for verb in ("pause", "resume", "test"):
             self.post("/v1/destinations/{name}/" + verb, None, "new")
         self.server.post("/v1/messages", {**message, "destination": "new", "available_at": "2099-01-01T00:00:00Z"})
-        wait_for(lambda: self.post("/v1/destinations/{name}/deliver", None, "new")["hurried"], "the relay to have looked at it")
+        wait_for(
+            lambda: self.post("/v1/destinations/{name}/deliver", None, "new")["hurried"],
+            "the relay to have looked at it",
+        )
 
     def runs(self):
         signal = self.post("/v1/signals", {"org_id": "acme", "signal_type": "s", "payload": {}})["signal_id"]
@@ -227,6 +265,7 @@ class Scenario:
         def step(post=self.server.post):
             made = post(f"/v1/runs/{run}/steps", {"step_type": "s"})
             return made.json["step_id"]
+
         first = self.post("/v1/runs/{id}/steps", {"step_type": "s"}, run)["step_id"]
         tool = self.post("/v1/steps/{id}/tools", {"tool_name": "t", "input": {}}, first)["tool_call_id"]
         self.post("/v1/tools/{id}/complete", {"result": {}}, tool)
@@ -259,7 +298,9 @@ class Scenario:
 
     def people(self):
         self.server.append("acme", event_type="order.told", payload={"user": "u"})
-        notices = wait_for(lambda: self.server.get("/v1/users/u/notifications?org_id=acme").json["notifications"], "the notice")
+        notices = wait_for(
+            lambda: self.server.get("/v1/users/u/notifications?org_id=acme").json["notifications"], "the notice"
+        )
         self.post("/v1/notifications/{id}/read", None, notices[0]["id"])
         self.do("PUT", "/v1/users/{user_id}/preferences", {"channels": {"order": {"email": False}}}, "u")
         self.post("/v1/users/{user_id}/ticket", None, "u")
@@ -303,11 +344,16 @@ def test_i1_every_post_is_done_once_per_key(shop):
         assert again.status == first.status, (name, first, again)
         assert again.headers.get("idempotency-replayed") == "true", (name, again)
         secret = {"token", "ticket"} & set(first.json)
-        assert again.body == first.body or secret and not secret & {k for k, v in again.json.items() if v}, (name, first, again)
+        assert again.body == first.body or secret and not secret & {k for k, v in again.json.items() if v}, (
+            name,
+            first,
+            again,
+        )
         if body:
             other = shop.call(method, path, {**body, "surprise": 1}, headers=key)
             assert other.status in (400, 409), (name, other)
         return first
+
     scenario = Scenario(shop, send)
     scenario.run()
     posts = {op["operationId"] for method, _, op in operations(shop.document) if method == "POST"}
@@ -322,14 +368,25 @@ def test_x4_every_change_by_an_admin_leaves_an_event_without_org(shop):
     def send(method, path, body, operation):
         asked[operation["operationId"]] = f"x4-{next(count)}"
         return shop.call(method, path, body, headers={"x-request-id": asked[operation["operationId"]]})
+
     scenario = Scenario(shop, send)
     scenario.run()
-    changes = {op["operationId"] for method, _, op in operations(shop.document) if method != "GET" and op.get("x-scope") == "admin"}
+    changes = {
+        op["operationId"]
+        for method, _, op in operations(shop.document)
+        if method != "GET" and op.get("x-scope") == "admin"
+    }
     assert changes - NOT_HERE <= set(scenario.done)
-    audited = {event["request_id"]: event for event in shop.get("/v1/events?limit=10000").json["events"] if event["org_id"] is None}
+    audited = {
+        event["request_id"]: event
+        for event in shop.get("/v1/events?limit=10000").json["events"]
+        if event["org_id"] is None
+    }
     silent = {name for name in changes & set(scenario.done) if asked[name] not in audited}
     assert silent == {"testDestination", "deliverSession", "putConsumer"}, "these change nothing that is there"
-    assert all(audited[asked[name]]["event_type"].startswith("outlog.") for name in changes & set(scenario.done) - silent)
+    assert all(
+        audited[asked[name]]["event_type"].startswith("outlog.") for name in changes & set(scenario.done) - silent
+    )
 
 
 OFTEN = {"appendEvents", "enqueueMessage", "startStep", "callTool"}  # the rest lives on what they made
@@ -414,8 +471,11 @@ def test_random_requests_of_every_kind_of_token_at_once(store, serve, outlog, tm
     (tmp_path / "outlog.yaml").write_text(CONFIG)
     outlog.run("apply", "-f", "outlog.yaml")
     server = serve(dev=False)
-    made = [outlog.run("token", "create", "--scope", scope, *org, "--json").json()[0]["token"]
-            for scope in ("read", "append", "admin") for org in ((), ("--org", "acme"))]
+    made = [
+        outlog.run("token", "create", "--scope", scope, *org, "--json").json()[0]["token"]
+        for scope in ("read", "append", "admin")
+        for org in ((), ("--org", "acme"))
+    ]
     document = server.get("/openapi.json", token=None).json
     seen = run_random_clients(server, document, number, [*made, *[made[-2]] * 6, None, "nonsense"], clients=3)
     assert {401, 403, 404, 400, 200} <= {status for _, status in seen}

@@ -8,14 +8,38 @@ import time
 
 import pytest
 
-from doors import SqliteDoor, connect, execute, is_postgres
+from interfaces import SqliteInterface, connect, execute, is_postgres
 from lib.outbox import wait_for
 
 FAST = {"base": "10ms", "max": "20ms", "jitter": 0, "max_attempts": 2}
-MESSAGE = ["event_id", "org_id", "destination", "event_type", "state", "attempts", "max_attempts", "available_at",
-           "created_at", "updated_at", "claimed_at", "claimed_by", "published_at", "last_error", "error_details",
-           "result", "idempotency_key", "ordering_key", "partition_key", "content_type", "headers", "metadata",
-           "correlation_id", "causation_id", "aggregate_type", "aggregate_id"]
+MESSAGE = [
+    "event_id",
+    "org_id",
+    "destination",
+    "event_type",
+    "state",
+    "attempts",
+    "max_attempts",
+    "available_at",
+    "created_at",
+    "updated_at",
+    "claimed_at",
+    "claimed_by",
+    "published_at",
+    "last_error",
+    "error_details",
+    "result",
+    "idempotency_key",
+    "ordering_key",
+    "partition_key",
+    "content_type",
+    "headers",
+    "metadata",
+    "correlation_id",
+    "causation_id",
+    "aggregate_type",
+    "aggregate_id",
+]
 ATTEMPT = ["attempt", "started_at", "duration_ms", "outcome", "status", "response", "error", "permanent", "claimed_by"]
 
 
@@ -39,8 +63,10 @@ def refused(outlog, *args, code="illegal_transition"):
 
 
 def snapshot(outbox):
-    return {table: sorted(map(repr, outbox.run(f"select * from {{}}{table}")))
-            for table in ("parked", "lanes", "batches", "attempts", "events")}
+    return {
+        table: sorted(map(repr, outbox.run(f"select * from {{}}{table}")))
+        for table in ("parked", "lanes", "batches", "attempts", "events")
+    }
 
 
 def dead_one(outbox, receiver, relays, destination="one", key=None, **settings):
@@ -64,7 +90,7 @@ def stop(outbox, relay):
 def published_one(outbox, receiver, relays, destination="one"):
     outbox.destination(destination, receiver, retry=FAST)
     id = outbox.put(destination, {"n": 1})
-    relay = relays(patience="30s")                  # so that it is not parked on a busy machine
+    relay = relays(patience="30s")  # so that it is not parked on a busy machine
     outbox.wait(id, "PUBLISHED")
     stop(outbox, relay)
     return id
@@ -114,9 +140,13 @@ def test_oo_100_each_state_has_its_list(store, outlog, outbox, receiver, relays)
     receiver.rule(500, destination="one", type="dies")
     receiver.rule(503, destination="slow", type="waits")
     receiver.rule("hang", destination="one", type="flies")
-    kinds = {"DEAD": outbox.put("one", {}, type="dies"), "PUBLISHED": outbox.put("one", {}, type="goes"),
-             "CLAIMED": outbox.put("one", {}, type="flies"), "PENDING": outbox.put("slow", {}, type="waits")}
-    relay = relays(lease="60s")                     # what flies stays its own, on a busy machine too
+    kinds = {
+        "DEAD": outbox.put("one", {}, type="dies"),
+        "PUBLISHED": outbox.put("one", {}, type="goes"),
+        "CLAIMED": outbox.put("one", {}, type="flies"),
+        "PENDING": outbox.put("slow", {}, type="waits"),
+    }
+    relay = relays(lease="60s")  # what flies stays its own, on a busy machine too
     for state, id in kinds.items():
         outbox.wait(id, state, **({"attempts": 1} if state == "PENDING" else {}))
     for state, id in kinds.items():
@@ -134,9 +164,15 @@ def test_oo_100_each_state_has_its_list(store, outlog, outbox, receiver, relays)
 def test_s1_one_message_shows_every_field_and_every_attempt(store, outlog, outbox, receiver, relays):
     outbox.destination("one", receiver, retry=FAST)
     receiver.rule(500, times=1, body=b"not today")
-    id = outbox.put("one", b"\x00\xff bytes", key="k-1", headers=json.dumps({"x-a": "b", "Authorization": "hush"}),
-                    metadata=json.dumps({"note": 1, "api_token": "hush"}), partition_key="p",
-                    content_type="application/octet-stream")
+    id = outbox.put(
+        "one",
+        b"\x00\xff bytes",
+        key="k-1",
+        headers=json.dumps({"x-a": "b", "Authorization": "hush"}),
+        metadata=json.dumps({"note": 1, "api_token": "hush"}),
+        partition_key="p",
+        content_type="application/octet-stream",
+    )
     relays()
     outbox.wait(id, "PUBLISHED")
     one = show(outlog, id)
@@ -167,7 +203,7 @@ def test_r4_a_success_is_kept_with_its_answer_where_it_is_asked_for(store, outlo
     relays("a")
     for id in (kept, plain, retried):
         outbox.wait(id, "PUBLISHED")
-    row, = outbox.attempts(kept)
+    (row,) = outbox.attempts(kept)
     assert (row["attempt"], row["outcome"], row["status"], row["response"]) == (1, "ok", 201, "made")
     assert row["error"] is None and row["duration_ms"] >= 0
     assert outbox.attempts(plain) == []
@@ -184,7 +220,7 @@ def test_r4_where_no_row_was_kept_the_batch_is_the_attempt(store, outlog, outbox
     outbox.wait(id, "PUBLISHED")
     one = show(outlog, id)
     assert one["payload"] == {"n": 1}
-    attempt, = one["attempts_log"]
+    (attempt,) = one["attempts_log"]
     assert (attempt["attempt"], attempt["outcome"]) == (1, "ok") and attempt["claimed_by"]
 
 
@@ -217,19 +253,29 @@ def test_m1_stats_and_destinations_count_by_destination_and_state(store, outlog,
     assert by["one"]["dead"] == 1
     assert len(stats["lanes"]) == (8 if is_postgres(store) else 1)
     rows = {one["name"]: one for one in outlog.run("destinations", "--json").json()}
-    assert list(rows["one"]) == ["name", "type", "paused", "breaker", "pending", "oldest_pending_ms", "last_error",
-                                 "last_ok_at", "retry_at"]
+    assert list(rows["one"]) == [
+        "name",
+        "type",
+        "paused",
+        "breaker",
+        "pending",
+        "oldest_pending_ms",
+        "last_error",
+        "last_ok_at",
+        "retry_at",
+    ]
     assert rows["two"]["pending"] == 6 and "500" in rows["one"]["last_error"]
     assert "relays" in outlog.run("stats").stdout
 
 
 def test_m1_a_destinations_last_success_is_known_to_whoever_asks(store, outlog, outbox, receiver, serve):
-    """It outlives the relay that saw it, is the same by every door, and goes with the destination."""
+    """It outlives the relay that saw it, is the same by every interface, and goes with the destination."""
     outbox.destination("one", receiver, retry={**FAST, "max_attempts": 1})
     outbox.destination("two", type="null")
 
     def last_ok():
         return {one["name"]: one["last_ok_at"] for one in outlog.run("destinations", "--json").json()}
+
     assert last_ok() == {"one": None, "two": None}
     receiver.rule(500, destination="one")
     outbox.put("one", {"n": 1})
@@ -249,16 +295,23 @@ def test_m1_a_destinations_last_success_is_known_to_whoever_asks(store, outlog, 
         assert {one["name"]: one["last_ok_at"] for one in server.get(path).json["destinations"]} == then
     assert server.delete("/v1/destinations/two").status == 204
     serve()  # with a relay, which tidies up
-    wait_for(lambda: [row["destination"] for row in outbox.run("select destination from {}successes")] == ["one"], "it to go")
+    wait_for(
+        lambda: [row["destination"] for row in outbox.run("select destination from {}successes")] == ["one"], "it to go"
+    )
 
 
 def test_m1_a_long_backlog_is_projected_and_says_so(store, outlog, outbox):
     outbox.destination("two", type="null")
     total = 20000 if is_postgres(store) else 2500
-    series = (f"select n from generate_series(1, {total}) n" if is_postgres(store) else
-              f"with recursive s(n) as (select 1 union all select n + 1 from s where n < {total}) select n from s")
-    outbox.run("insert into {}outbox (destination, event_type, payload) "
-               f"select case when n % 4 = 0 then 'one' else 'two' end, 't', '{{}}' from ({series}) x")
+    series = (
+        f"select n from generate_series(1, {total}) n"
+        if is_postgres(store)
+        else f"with recursive s(n) as (select 1 union all select n + 1 from s where n < {total}) select n from s"
+    )
+    outbox.run(
+        "insert into {}outbox (destination, event_type, payload) "
+        f"select case when n % 4 = 0 then 'one' else 'two' end, 't', '{{}}' from ({series}) x"
+    )
     stats = outlog.run("stats", "--json").json()[0]
     assert stats["messages"]["is_estimate"] and stats["messages"]["pending"] == pytest.approx(total, rel=0.01)
     assert {one["name"]: one["pending"] for one in stats["destinations"]}["one"] == pytest.approx(total / 4, rel=0.1)
@@ -266,13 +319,19 @@ def test_m1_a_long_backlog_is_projected_and_says_so(store, outlog, outbox):
 
 def test_m1_dead_ones_without_end_are_counted_to_a_bound_and_it_is_said(store, outlog, outbox):
     outbox.destination("two", type="null")
-    series = ("select n from generate_series(1, 20001) n" if is_postgres(store) else
-              "with recursive s(n) as (select 1 union all select n + 1 from s where n < 20001) select n from s")
-    outbox.run("insert into {}outbox (destination, event_type, payload) "
-               f"select 'two', 't', '{{}}' from ({series}) x")
-    dead = ("insert into {}parked (lane, seq, destination, state, attempts, available_at, updated_at, last_error) "
-            f"select o.lane, o.seq, o.destination, 'DEAD', 1, {outbox.now()}, {outbox.now()}, 'gone' from {{}}outbox o "
-            "where not exists (select 1 from {}parked p where p.lane = o.lane and p.seq = o.seq) order by o.seq limit ")
+    series = (
+        "select n from generate_series(1, 20001) n"
+        if is_postgres(store)
+        else "with recursive s(n) as (select 1 union all select n + 1 from s where n < 20001) select n from s"
+    )
+    outbox.run(
+        "insert into {}outbox (destination, event_type, payload) " f"select 'two', 't', '{{}}' from ({series}) x"
+    )
+    dead = (
+        "insert into {}parked (lane, seq, destination, state, attempts, available_at, updated_at, last_error) "
+        f"select o.lane, o.seq, o.destination, 'DEAD', 1, {outbox.now()}, {outbox.now()}, 'gone' from {{}}outbox o "
+        "where not exists (select 1 from {}parked p where p.lane = o.lane and p.seq = o.seq) order by o.seq limit "
+    )
     outbox.run(dead + "19999")
     stats = outlog.run("stats", "--json").json()[0]
     assert (stats["messages"]["dead"], stats["messages"]["is_estimate"]) == (19999, False)
@@ -300,7 +359,7 @@ def test_r3_requeue_of_a_dead_one_starts_a_new_budget_and_keeps_the_history(stor
     assert (row["state"], row["attempts"], row["last_error"], row["published_at"]) == ("PENDING", 2, None, None)
     assert (parked["budget_from"], bool(parked["held"]), bool(parked["is_replay"])) == (2, False, False)
     assert outbox.lane(outbox.lane_for(id))["parked_gen"] == generation + 1, "the owner must hear of it"
-    event, = audit(outlog, id)
+    (event,) = audit(outlog, id)
     assert (event["event_type"], event["org_id"]) == ("outlog.message.requeued", None)
     assert (event["actor_type"], event["actor_id"]) == ("user", "ann")
     assert (event["payload"]["from"], event["payload"]["attempts"]) == ("DEAD", 2)
@@ -312,15 +371,16 @@ def test_r3_requeue_of_a_dead_one_starts_a_new_budget_and_keeps_the_history(stor
     assert attempts[:2] == [1, 2] and len(attempts) == 4 and attempts == sorted(set(attempts))
 
 
-def test_o3_replay_of_a_published_one_is_marked_and_its_time_is_kept_in_the_audit(store, outlog, outbox, receiver,
-                                                                                 relays):
+def test_o3_replay_of_a_published_one_is_marked_and_its_time_is_kept_in_the_audit(
+    store, outlog, outbox, receiver, relays
+):
     id = published_one(outbox, receiver, relays)
     assert outbox.parked(id) is None, "it went the plain path"
     before = show(outlog, id)["published_at"]
     outlog.run("requeue", id)
     row = outbox.state(id)
     assert (row["state"], row["attempts"], row["published_at"]) == ("PENDING", 1, None)
-    event, = audit(outlog, id)
+    (event,) = audit(outlog, id)
     assert event["event_type"] == "outlog.message.replayed" and event["payload"]["published_at"] == before
     relays("again")
     row = outbox.wait(id, "PUBLISHED")
@@ -362,9 +422,10 @@ def test_oo_107_requeue_by_filter_and_dry_run(store, outlog, outbox, receiver, r
     before = snapshot(outbox)
 
     def count(*args):
-        said, = outlog.run("requeue", "--dry-run", "--json", *args).json()
+        (said,) = outlog.run("requeue", "--dry-run", "--json", *args).json()
         assert said["event_ids"] == []
         return said["requeued"]
+
     assert count("--all") == 25 and count("--to", "two") == 5 and count("--type", "goes") == 0
     assert count("--since", "1h") == 25 and count("--until", "1h") == 0 and count("--to", "one", "--type", "dies") == 20
     assert count("--state", "PUBLISHED", "--to", "one") == 4 and count("--state", "PUBLISHED", "--to", "two") == 0
@@ -374,7 +435,7 @@ def test_oo_107_requeue_by_filter_and_dry_run(store, outlog, outbox, receiver, r
     assert outlog.run("requeue", "--state", "PUBLISHED", "--all", check=False).returncode == 2
     assert outlog.run("requeue", "--state", "PENDING", "--all", check=False).returncode == 2
     receiver.rule(200)
-    said, = outlog.run("requeue", "--to", "one", "--json").json()
+    (said,) = outlog.run("requeue", "--to", "one", "--json").json()
     assert said["requeued"] == 20 and sorted(said["event_ids"]) == sorted(one)
     assert outlog.run("requeue", "--state", "PUBLISHED", "--type", "goes", "--json").json()[0]["requeued"] == 4
     seen = len(receiver.requests)
@@ -394,8 +455,8 @@ def test_r3_more_than_a_chunk_is_requeued_once_each(store, outlog, outbox):
     ids = [outbox.put("one", "{}") for _ in range(1203)]
     outbox.commit()
     for start in range(0, len(ids), 400):
-        outlog.run("kill", *ids[start:start + 400])
-    said, = outlog.run("requeue", "--all", "--json").json()
+        outlog.run("kill", *ids[start : start + 400])
+    (said,) = outlog.run("requeue", "--all", "--json").json()
     assert said["requeued"] == 1203 and len(set(said["event_ids"])) == 1203
     assert set(outbox.states().values()) == {"PENDING"}
 
@@ -421,10 +482,10 @@ def test_o_unknown_outcomes_of_at_most_once_need_a_flag(store, outlog, outbox, r
 def test_oo_c7_kill_before_any_relay_came_and_the_relay_passes_it_by(store, outlog, outbox, receiver, relays):
     outbox.destination("one", receiver, retry=FAST)
     ids = [outbox.put("one", {"n": n}, key="k") for n in range(5)]
-    killed, = outlog.run("kill", ids[1], "--actor", "user:ann", "--json").json()
+    (killed,) = outlog.run("kill", ids[1], "--actor", "user:ann", "--json").json()
     assert (killed["state"], killed["attempts"], killed["last_error"]) == ("DEAD", 0, "killed by user:ann")
     assert list(killed) == MESSAGE
-    event, = audit(outlog, ids[1])
+    (event,) = audit(outlog, ids[1])
     assert (event["event_type"], event["payload"]["from"]) == ("outlog.message.killed", "PENDING")
     relays()
     for id in ids[:1] + ids[2:]:
@@ -461,12 +522,18 @@ def test_oo_c7_more_than_a_chunk_is_killed_by_filter_and_none_is_delivered(store
 
     def count(*args):
         return outlog.run("kill", "--dry-run", "--json", *args).json()[0]["killed"]
-    assert (count("--all"), count("--to", "one"), count("--to", "one", "--type", "t"), count("--retrying")) == (1206, 1203, 601, 0)
+
+    assert (count("--all"), count("--to", "one"), count("--to", "one", "--type", "t"), count("--retrying")) == (
+        1206,
+        1203,
+        601,
+        0,
+    )
     assert count("--until", "1h") == 0 and count("--since", "1h", "--to", "two") == 3
     assert outlog.run("kill", check=False).returncode == 2
     assert outlog.run("kill", "--all", kept[0], check=False).returncode == 2
     assert outlog.run("kill", "--dry-run", kept[0], check=False).returncode == 2
-    said, = outlog.run("kill", "--to", "one", "--actor", "user:ann", "--json").json()
+    (said,) = outlog.run("kill", "--to", "one", "--actor", "user:ann", "--json").json()
     assert said["killed"] == 1203 and len(set(said["event_ids"])) == 1203
     assert outlog.run("kill", "--to", "one").stdout == "0 are killed\n"
     audit = outlog.run("events", "--infra", "--type", "outlog.message.killed", "--limit", "10000", "--json").json()
@@ -559,16 +626,18 @@ def test_x4_pause_and_resume_are_told_once(store, outlog, outbox, receiver, rela
     assert outbox.state(id)["state"] == "PENDING" and receiver.count() == 0
     outlog.run("destinations", "resume", "one")
     outbox.wait(id, "PUBLISHED")
-    assert [event["event_type"] for event in audit(outlog)] == ["outlog.destination.paused",
-                                                               "outlog.destination.resumed"]
+    assert [event["event_type"] for event in audit(outlog)] == [
+        "outlog.destination.paused",
+        "outlog.destination.resumed",
+    ]
     refused(outlog, "destinations", "pause", "nowhere", code="not_found")
 
 
 def test_d_test_sends_one_message_past_the_outbox(store, outlog, outbox, receiver):
     outbox.destination("one", receiver)
-    said, = outlog.run("destinations", "test", "one", "--json").json()
+    (said,) = outlog.run("destinations", "test", "one", "--json").json()
     assert (said["outcome"], said["status"], said["error"]) == ("ok", 200, None)
-    request, = receiver.requests
+    (request,) = receiver.requests
     assert request.type == "outlog.test" and json.loads(request.body) == {"test": True}
     receiver.rule(404)
     failed = outlog.run("destinations", "test", "one", "--data", '{"a":1}', "--json", check=False)
@@ -584,21 +653,31 @@ def test_d_test_sends_one_message_past_the_outbox(store, outlog, outbox, receive
 def request_effect(store, max_attempts):
     """An effect to `one`; its id and that of its message."""
     if is_postgres(store):
-        return execute(connect(store),
-                       "select effect_id::text, event_id::text from outlog.request_effect(effect_type => 'API_CALL', "
-                       "destination => 'one', effect_spec => '{\"n\":1}', org_id => 'acme', "
-                       f"run_id => 'r-1', max_attempts => {max_attempts})")[0]
-    asked = {"effect_type": "API_CALL", "destination": "one", "effect_spec": {"n": 1}, "org_id": "acme", "run_id": "r-1",
-             "max_attempts": max_attempts}
-    door = SqliteDoor(store)
-    text, = door.connection.execute("select outlog_request_effect(?)", (json.dumps(asked),)).fetchone()
-    door.close()
+        return execute(
+            connect(store),
+            "select effect_id::text, event_id::text from outlog.request_effect(effect_type => 'API_CALL', "
+            "destination => 'one', effect_spec => '{\"n\":1}', org_id => 'acme', "
+            f"run_id => 'r-1', max_attempts => {max_attempts})",
+        )[0]
+    asked = {
+        "effect_type": "API_CALL",
+        "destination": "one",
+        "effect_spec": {"n": 1},
+        "org_id": "acme",
+        "run_id": "r-1",
+        "max_attempts": max_attempts,
+    }
+    interface = SqliteInterface(store)
+    (text,) = interface.connection.execute("select outlog_request_effect(?)", (json.dumps(asked),)).fetchone()
+    interface.close()
     return json.loads(text)["effect_id"], json.loads(text)["event_id"]
 
 
 def effect_events(outlog, effect):
-    return [event["event_type"] for event in
-            outlog.run("events", "--org", "acme", "--aggregate", f"EFFECT/{effect}", "--json").json()]
+    return [
+        event["event_type"]
+        for event in outlog.run("events", "--org", "acme", "--aggregate", f"EFFECT/{effect}", "--json").json()
+    ]
 
 
 @pytest.fixture
@@ -621,24 +700,30 @@ def abandoned(request, outbox, receiver, relays):
         outbox.bury(first)
         relays("b")
         return effect, message
+
     return start
 
 
 @pytest.mark.parametrize("abandoned", ["takeover", "reap"], indirect=True)
 @pytest.mark.parametrize("max_attempts, guarantee", [(1, "at_least_once"), (5, "at_most_once")])
-def test_r3_u5_what_dies_with_its_relay_is_reported(store, outlog, outbox, receiver, abandoned, max_attempts,
-                                                    guarantee):
+def test_r3_u5_what_dies_with_its_relay_is_reported(
+    store, outlog, outbox, receiver, abandoned, max_attempts, guarantee
+):
     """DEAD, as nobody knows the outcome: the relay that finds it writes its alert and its events."""
     outbox.destination("one", receiver, guarantee=guarantee)
     effect, message = abandoned(store, max_attempts)
     outbox.wait(message, "DEAD", attempts=1)
     wait_for(lambda: receiver.count(destination="ops"), "the alert")
-    alert, = receiver.of(destination="ops")
+    (alert,) = receiver.of(destination="ops")
     told = json.loads(alert.body)
     assert (told["event_id"], told["destination"], told["attempts"]) == (message, "one", 1)
     assert "outcome unknown" in told["last_error"] and alert.type == "outlog.dead_letter"
-    assert effect_events(outlog, effect) == ["EFFECT_REQUESTED", "EFFECT_EXECUTING", "EFFECT_FAILED",
-                                             "EFFECT_DEAD_LETTERED"]
+    assert effect_events(outlog, effect) == [
+        "EFFECT_REQUESTED",
+        "EFFECT_EXECUTING",
+        "EFFECT_FAILED",
+        "EFFECT_DEAD_LETTERED",
+    ]
     assert outbox.one("select status from {}effects")["status"] == "FAILED"
     assert receiver.count(id=message) == 1
 
@@ -648,8 +733,14 @@ def test_u5_what_is_tried_again_after_its_relay_writes_its_events(store, outlog,
     outbox.destination("one", receiver)
     effect, message = abandoned(store, 5)
     outbox.wait(message, "PUBLISHED", attempts=2)
-    assert effect_events(outlog, effect) == ["EFFECT_REQUESTED", "EFFECT_EXECUTING", "EFFECT_FAILED", "EFFECT_RETRYING",
-                                             "EFFECT_EXECUTING", "EFFECT_COMPLETED"]
+    assert effect_events(outlog, effect) == [
+        "EFFECT_REQUESTED",
+        "EFFECT_EXECUTING",
+        "EFFECT_FAILED",
+        "EFFECT_RETRYING",
+        "EFFECT_EXECUTING",
+        "EFFECT_COMPLETED",
+    ]
     assert outbox.one("select status from {}effects")["status"] == "COMPLETED"
     assert receiver.count(destination="ops") == 0
 
@@ -664,6 +755,7 @@ def test_u5_requeue_and_kill_of_an_effect_write_its_events(store, outlog, outbox
 
     def events():
         return effect_events(outlog, effect)
+
     assert events() == ["EFFECT_REQUESTED", "EFFECT_EXECUTING", "EFFECT_FAILED", "EFFECT_DEAD_LETTERED"]
     outlog.run("requeue", message)
     assert events()[4:] == ["EFFECT_RETRYING"]
@@ -702,6 +794,7 @@ def test_oo_106_operators_beside_relays_lose_nothing(store, outlog, outbox, rece
             said = outlog.run(verb, dice.choice(ids[-50:]), check=False)
             if said.returncode and "[illegal_transition]" not in said.stderr:
                 trouble.append(repr(said))
+
     threads = [threading.Thread(target=write)] + [threading.Thread(target=operate, args=(n,)) for n in range(2)]
     for thread in threads:
         thread.start()

@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-from doors import connect, execute
+from interfaces import connect, execute
 from lib.cli import ROOT
 
 STEPS = ("RESERVE_STOCK", "CHARGE_CARD", "PACK", "SEND_RECEIPT")
@@ -36,8 +36,13 @@ def where(request, store, outlog):
 def orchestrate(where, extension, extension_env, *orders, die_at=""):
     env = {**extension_env, "OUTLOG_EXTENSION": extension, "DIE_AT": die_at}
     env.pop("OUTLOG_TOKEN", None)
-    return subprocess.run([sys.executable, ROOT / "examples" / "orchestrator.py", where, *orders], env=env,
-                          capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, ROOT / "examples" / "orchestrator.py", where, *orders],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 @pytest.mark.parametrize("die_at", DEATHS)
@@ -50,8 +55,12 @@ def test_u4_a_killed_orchestrator_goes_on_from_its_checkpoint(where, store, outl
     done = orchestrate(where, extension, extension_env, "o-2")
     assert done.returncode == 0, done.stderr
     name, when = die_at.split(":")
-    before = STEPS[:STEPS.index(name) + (when == "completed")]
-    assert done.stdout.splitlines() == [f"resumed o-1 after {', '.join(before) or 'nothing'}", "completed o-1", "completed o-2"]
+    before = STEPS[: STEPS.index(name) + (when == "completed")]
+    assert done.stdout.splitlines() == [
+        f"resumed o-1 after {', '.join(before) or 'nothing'}",
+        "completed o-1",
+        "completed o-2",
+    ]
 
     runs = outlog.run("runs", "--json").json()
     assert [(run["status"], run["total_steps"], run["failed_steps"]) for run in runs] == [("COMPLETED", 4, 0)] * 2
@@ -60,6 +69,6 @@ def test_u4_a_killed_orchestrator_goes_on_from_its_checkpoint(where, store, outl
     db = connect(store)
     steps = execute(db, "select step_type from outlog_steps where run_id = ? order by step_index", left[0]["run_id"])
     assert [row[0] for row in steps] == list(STEPS)
-    assert execute(db, "select count(*) from outlog_outbox") == [(2,)]     # one receipt an order
+    assert execute(db, "select count(*) from outlog_outbox") == [(2,)]  # one receipt an order
     db.close()
     outlog.run("verify", "--all")

@@ -20,10 +20,30 @@ from lib.outbox import Writer, keys_in_lane, lane_of, wait_for
 from lib.secrets import SECRETS
 
 REFUSED = (psycopg2.Error, sqlite3.Error)
-IMMUTABLE = ("event_id", "event_type", "ordering_key", "partition_key", "payload", "headers", "created_at",
-             "destination", "org_id", "idempotency_key", "correlation_id", "lane", "seq", "max_attempts")
-LEGAL = {("PENDING", "CLAIMED"), ("CLAIMED", "PENDING"), ("CLAIMED", "PUBLISHED"), ("CLAIMED", "DEAD"),
-         ("PUBLISHED", "PENDING"), ("DEAD", "PENDING")}
+IMMUTABLE = (
+    "event_id",
+    "event_type",
+    "ordering_key",
+    "partition_key",
+    "payload",
+    "headers",
+    "created_at",
+    "destination",
+    "org_id",
+    "idempotency_key",
+    "correlation_id",
+    "lane",
+    "seq",
+    "max_attempts",
+)
+LEGAL = {
+    ("PENDING", "CLAIMED"),
+    ("CLAIMED", "PENDING"),
+    ("CLAIMED", "PUBLISHED"),
+    ("CLAIMED", "DEAD"),
+    ("PUBLISHED", "PENDING"),
+    ("DEAD", "PENDING"),
+}
 STATES = ("PENDING", "CLAIMED", "PUBLISHED", "DEAD")
 
 
@@ -41,6 +61,7 @@ def run_settled(outbox, relays, name):
     def is_still():
         before, seen[0] = seen[0], outbox.run("select * from {}outbox_state order by lane, seq")
         return seen[0] == before and not any(row["state"] == "CLAIMED" for row in seen[0])
+
     wait_for(lambda: outbox.run("select 1 from {}relays where name = %s", name), "the relay")
     wait_for(is_still, "nothing to move any more", pause=0.08)
     relay.term()
@@ -56,6 +77,7 @@ def run_idle(relays, name="idle", **more):
 
 
 # The machine
+
 
 def reachable():
     """From where to where a message can come by legal moves alone, operators apart."""
@@ -90,30 +112,30 @@ class Watch:
     def check_fields(self, row):
         state = row["state"]
         assert state in STATES
-        assert (row["claimed_at"] is not None) == (state == "CLAIMED"), row             # O3
+        assert (row["claimed_at"] is not None) == (state == "CLAIMED"), row  # O3
         assert (row["claimed_by"] is not None) == (state == "CLAIMED"), row
         assert (row["published_at"] is not None) == (state == "PUBLISHED"), row
-        assert row["event_id"] and row["event_type"] and row["created_at"], row          # O1
-        assert row["correlation_id"] and row["idempotency_key"], row                     # O8, I2
-        assert row["attempts"] >= (1 if state in ("CLAIMED", "PUBLISHED") else 0), row   # O4
+        assert row["event_id"] and row["event_type"] and row["created_at"], row  # O1
+        assert row["correlation_id"] and row["idempotency_key"], row  # O8, I2
+        assert row["attempts"] >= (1 if state in ("CLAIMED", "PUBLISHED") else 0), row  # O4
         if state == "DEAD":
             assert row["last_error"], row
         assert not row["held"] or state == "DEAD", row
 
     def check_move(self, id, before, now):
-        for name in IMMUTABLE:                                                           # O2
+        for name in IMMUTABLE:  # O2
             assert before[name] == now[name], (name, before, now)
-        assert now["attempts"] >= before["attempts"], (before, now)                      # O4
+        assert now["attempts"] >= before["attempts"], (before, now)  # O4
         way = before["state"], now["state"]
-        if id in self.asked:                                                             # by an operator
+        if id in self.asked:  # by an operator
             return
-        assert way in REACHABLE, (way, before, now)                                      # O7
+        assert way in REACHABLE, (way, before, now)  # O7
         if way == ("PUBLISHED", "PUBLISHED"):
             assert before["published_at"] == now["published_at"]
             assert before["attempts"] == now["attempts"]
         if way[0] == "PENDING" and way[1] != "PENDING":
             assert now["attempts"] > before["attempts"], (before, now)
-        if now["state"] == "CLAIMED" and before["available_at"]:                         # O5
+        if now["state"] == "CLAIMED" and before["available_at"]:  # O5
             assert moment(now["claimed_at"]) >= moment(before["available_at"]), (before, now)
 
 
@@ -126,16 +148,22 @@ class Machine:
         self.watch, self.writer = Watch(outbox), Writer(outbox, history)
         self.relay, self.runs, self.killed = None, 0, set()
         for name, on_dead in (("skip", "skip"), ("hold", "hold")):
-            outbox.destination(name, receiver, on_dead=on_dead,
-                               retry={"base": "5ms", "max": "5ms", "jitter": 0, "max_attempts": 3})
+            outbox.destination(
+                name, receiver, on_dead=on_dead, retry={"base": "5ms", "max": "5ms", "jitter": 0, "max_attempts": 3}
+            )
         receiver.rule(500, probability=0.25)
         receiver.rule(404, probability=0.08)
         receiver.rule("reset", probability=0.08)
         self.keys = [f"k-{n}" for n in range(4)] + [None]
 
     def step(self):
-        operations = (self.enqueue,) * 6 + (self.delay,) * 2 + (self.relay_turns,) * 5 + (
-            self.crash,) * 2 + (self.requeue, self.replay, self.kill, self.release)
+        operations = (
+            (self.enqueue,) * 6
+            + (self.delay,) * 2
+            + (self.relay_turns,) * 5
+            + (self.crash,) * 2
+            + (self.requeue, self.replay, self.kill, self.release)
+        )
         operation = self.chance.choice(operations)
         operation()
         self.rows = self.watch.look()
@@ -146,8 +174,13 @@ class Machine:
             more = {"due_us": due_us} if due_us else {}
             if self.chance.random() < 0.3:
                 more["max_attempts"] = self.chance.randrange(1, 4)
-            self.writer.send(self.chance.choice(("skip", "hold")), {"n": self.chance.random()},
-                             key=self.chance.choice(self.keys), rollback=self.chance.random() < 0.1, **more)
+            self.writer.send(
+                self.chance.choice(("skip", "hold")),
+                {"n": self.chance.random()},
+                key=self.chance.choice(self.keys),
+                rollback=self.chance.random() < 0.1,
+                **more,
+            )
 
     def delay(self):
         self.enqueue(due_us=self.chance.choice((1, 150_000, 600_000)))
@@ -186,12 +219,10 @@ class Machine:
         self.history.fault("kill")
         self.watch.look()
         self.outbox.bury(relay)
-        self.outbox.run(f"update {{}}parked set lease_until = {self.outbox.now(-1_000_000)} "
-                        "where state = 'CLAIMED'")
+        self.outbox.run(f"update {{}}parked set lease_until = {self.outbox.now(-1_000_000)} " "where state = 'CLAIMED'")
 
     def pick(self, state):
-        found = [id for id, row in self.watch.last.items()
-                 if row["state"] == state and self.outbox.parked(id)]
+        found = [id for id, row in self.watch.last.items() if row["state"] == state and self.outbox.parked(id)]
         return self.chance.choice(found) if found else None
 
     def operate(self, what, state, do):
@@ -211,6 +242,7 @@ class Machine:
         def do(id):
             self.killed.add(id)
             self.outbox.kill(id)
+
         self.operate("kill", "PENDING", do)
 
     def release(self):
@@ -261,8 +293,12 @@ def test_o7_every_way_through_the_machine_is_seen(store, outbox, receiver, relay
         assert seen_before["claimed_by"] == outbox.lane(0)["owner"]
         receiver.release(500 if len(seen) < 3 else 200, forget=False)
         if len(seen) == 1:
-            wait_for(lambda: outbox.state(id)["attempts"] == 1 and outbox.state(id)["state"] != "CLAIMED"
-                     or outbox.state(id)["attempts"] == 2, "the failure to be recorded")
+            wait_for(
+                lambda: outbox.state(id)["attempts"] == 1
+                and outbox.state(id)["state"] != "CLAIMED"
+                or outbox.state(id)["attempts"] == 2,
+                "the failure to be recorded",
+            )
         elif len(seen) == 2:
             outbox.wait(id, "DEAD")
             watch.look()
@@ -276,19 +312,24 @@ def test_o7_every_way_through_the_machine_is_seen(store, outbox, receiver, relay
 
 # What the database refuses
 
+
 def must_refuse(outbox, sql, *args):
-    before = (outbox.run("select * from {}outbox_state order by lane, seq"),
-              outbox.run("select * from {}parked order by lane, seq"),
-              outbox.run("select * from {}lanes order by lane"))
+    before = (
+        outbox.run("select * from {}outbox_state order by lane, seq"),
+        outbox.run("select * from {}parked order by lane, seq"),
+        outbox.run("select * from {}lanes order by lane"),
+    )
     with outbox.session() as own:
         try:
             own.run(sql, *args)
             refused = False
         except REFUSED as error:
             refused = str(error)
-    after = (outbox.run("select * from {}outbox_state order by lane, seq"),
-             outbox.run("select * from {}parked order by lane, seq"),
-             outbox.run("select * from {}lanes order by lane"))
+    after = (
+        outbox.run("select * from {}outbox_state order by lane, seq"),
+        outbox.run("select * from {}parked order by lane, seq"),
+        outbox.run("select * from {}lanes order by lane"),
+    )
     assert refused and before == after, f"not refused: {sql} {args}"
     return refused
 
@@ -313,52 +354,70 @@ def zoo(outbox, receiver, relays):
     outbox.wait(ids["PUBLISHED"], "PUBLISHED", attempts=2)
     relay.term()
     relay.wait()
-    outbox.operate(ids["CLAIMED"], f"state = 'CLAIMED', attempts = attempts + 1, claimed_by = 'r', "
-                                   f"claimed_at = {outbox.now()}, lease_until = {outbox.now(3600_000_000)}")
+    outbox.operate(
+        ids["CLAIMED"],
+        f"state = 'CLAIMED', attempts = attempts + 1, claimed_by = 'r', "
+        f"claimed_at = {outbox.now()}, lease_until = {outbox.now(3600_000_000)}",
+    )
     return ids
 
 
 def fields_of(outbox, state):
     """What belongs to a state, so that only the move itself is wrong."""
-    return {"PENDING": "claimed_by = null, claimed_at = null, lease_until = null, published_at = null",
-            "CLAIMED": f"claimed_by = 'x', claimed_at = {outbox.now()}, lease_until = {outbox.now()}, "
-                       "published_at = null, attempts = attempts + 1",
-            "PUBLISHED": f"claimed_by = null, claimed_at = null, lease_until = null, published_at = {outbox.now()}",
-            "DEAD": "claimed_by = null, claimed_at = null, lease_until = null, published_at = null"}[state]
+    return {
+        "PENDING": "claimed_by = null, claimed_at = null, lease_until = null, published_at = null",
+        "CLAIMED": f"claimed_by = 'x', claimed_at = {outbox.now()}, lease_until = {outbox.now()}, "
+        "published_at = null, attempts = attempts + 1",
+        "PUBLISHED": f"claimed_by = null, claimed_at = null, lease_until = null, published_at = {outbox.now()}",
+        "DEAD": "claimed_by = null, claimed_at = null, lease_until = null, published_at = null",
+    }[state]
 
 
 def test_o7_the_database_refuses_illegal_moves(store, outbox, zoo):
     for one, other in itertools.permutations(STATES, 2):
         seq = outbox.state(zoo[one])["seq"]
-        sql = (f"update {{}}parked set state = '{other}', {fields_of(outbox, other)} "
-               "where lane = 0 and seq = %s")
+        sql = f"update {{}}parked set state = '{other}', {fields_of(outbox, other)} " "where lane = 0 and seq = %s"
         if (one, other) not in LEGAL:
             assert "illegal_transition" in must_refuse(outbox, sql, seq), (one, other)
             continue
-        with outbox.session() as own:      # a legal one passes, and is taken back
+        with outbox.session() as own:  # a legal one passes, and is taken back
             own.begin()
             own.run(sql, seq)
             own.rollback()
 
 
 WRONG = [
-    ("PENDING", "attempts = attempts - 1"), ("PENDING", "attempts = attempts + 1"),
-    ("CLAIMED", "attempts = attempts + 1"), ("CLAIMED", "attempts = 0, unsent = 0"),
-    ("DEAD", "attempts = attempts + 1"), ("PUBLISHED", "attempts = attempts - 1"),
-    ("PUBLISHED", "published_at = '2001-01-01T00:00:00.000000Z'"), ("PUBLISHED", "published_at = null"),
-    ("PENDING", "claimed_at = '2001-01-01T00:00:00.000000Z'"), ("PENDING", "claimed_by = 'x'"),
+    ("PENDING", "attempts = attempts - 1"),
+    ("PENDING", "attempts = attempts + 1"),
+    ("CLAIMED", "attempts = attempts + 1"),
+    ("CLAIMED", "attempts = 0, unsent = 0"),
+    ("DEAD", "attempts = attempts + 1"),
+    ("PUBLISHED", "attempts = attempts - 1"),
+    ("PUBLISHED", "published_at = '2001-01-01T00:00:00.000000Z'"),
+    ("PUBLISHED", "published_at = null"),
+    ("PENDING", "claimed_at = '2001-01-01T00:00:00.000000Z'"),
+    ("PENDING", "claimed_by = 'x'"),
     ("PENDING", "lease_until = '2001-01-01T00:00:00.000000Z'"),
-    ("PENDING", "published_at = '2001-01-01T00:00:00.000000Z'"), ("CLAIMED", "claimed_by = null"),
-    ("CLAIMED", "claimed_at = null"), ("PENDING", "state = 'SENT'"), ("PENDING", "held = true"),
-    ("PENDING", "unsent = attempts + 1"), ("PENDING", "budget_from = attempts + 1"),
-    ("PENDING", "seq = seq + 1000"), ("PENDING", "destination = 'elsewhere'"),
-    ("PENDING", "ordering_key = 'other'"), ("PENDING", "ordering_key = null"), ("PENDING", "state = null")]
+    ("PENDING", "published_at = '2001-01-01T00:00:00.000000Z'"),
+    ("CLAIMED", "claimed_by = null"),
+    ("CLAIMED", "claimed_at = null"),
+    ("PENDING", "state = 'SENT'"),
+    ("PENDING", "held = true"),
+    ("PENDING", "unsent = attempts + 1"),
+    ("PENDING", "budget_from = attempts + 1"),
+    ("PENDING", "seq = seq + 1000"),
+    ("PENDING", "destination = 'elsewhere'"),
+    ("PENDING", "ordering_key = 'other'"),
+    ("PENDING", "ordering_key = null"),
+    ("PENDING", "state = null"),
+]
 
 
 def test_o3_o4_the_database_refuses_wrong_fields(store, outbox, zoo):
     for state, change in WRONG:
-        must_refuse(outbox, f"update {{}}parked set {change} where lane = 0 and seq = %s",
-                    outbox.state(zoo[state])["seq"])
+        must_refuse(
+            outbox, f"update {{}}parked set {change} where lane = 0 and seq = %s", outbox.state(zoo[state])["seq"]
+        )
 
 
 def test_o7_a_parked_row_is_neither_forged_nor_removed(store, outbox, zoo):
@@ -367,16 +426,23 @@ def test_o7_a_parked_row_is_neither_forged_nor_removed(store, outbox, zoo):
     row = outbox.state(waiting)
     for state, attempts in (("PUBLISHED", 1), ("PENDING", 7), ("DEAD", 7)):
         stamp = outbox.now() if state == "PUBLISHED" else "null"
-        must_refuse(outbox, "insert into {}parked (lane, seq, attempts, state, available_at, updated_at, "
-                            f"destination, ordering_key, published_at) values (%s, %s, {attempts}, '{state}', "
-                            f"{outbox.now()}, {outbox.now()}, 'd', 'z', {stamp})", row["lane"], row["seq"])
+        must_refuse(
+            outbox,
+            "insert into {}parked (lane, seq, attempts, state, available_at, updated_at, "
+            f"destination, ordering_key, published_at) values (%s, %s, {attempts}, '{state}', "
+            f"{outbox.now()}, {outbox.now()}, 'd', 'z', {stamp})",
+            row["lane"],
+            row["seq"],
+        )
     for state in STATES:
-        must_refuse(outbox, "delete from {}parked where lane = 0 and seq = %s",
-                    outbox.state(zoo[state])["seq"])
+        must_refuse(outbox, "delete from {}parked where lane = 0 and seq = %s", outbox.state(zoo[state])["seq"])
     if outbox.is_sqlite:
-        must_refuse(outbox, "insert or replace into {}parked (lane, seq, attempts, state, available_at, "
-                            "updated_at, destination, ordering_key) select lane, seq, 0, 'PENDING', available_at, "
-                            "updated_at, destination, ordering_key from {}parked where state = 'PUBLISHED'")
+        must_refuse(
+            outbox,
+            "insert or replace into {}parked (lane, seq, attempts, state, available_at, "
+            "updated_at, destination, ordering_key) select lane, seq, 0, 'PENDING', available_at, "
+            "updated_at, destination, ordering_key from {}parked where state = 'PUBLISHED'",
+        )
     else:
         must_refuse(outbox, "truncate {}parked")
 
@@ -384,12 +450,12 @@ def test_o7_a_parked_row_is_neither_forged_nor_removed(store, outbox, zoo):
 def test_a_lane_only_advances(store, outbox, zoo):
     for column in ("epoch", "head", "claim_no", "parked_gen"):
         assert "illegal_transition" in must_refuse(
-            outbox, f"update {{}}lanes set {column} = {column} - 1 where lane = 0")
+            outbox, f"update {{}}lanes set {column} = {column} - 1 where lane = 0"
+        )
 
 
 def test_a_gap_cannot_open_below_the_head(postgres_store, outbox, zoo):
-    assert "illegal_transition" in must_refuse(
-        outbox, "update {}lanes set gaps = '{[1,2)}' where lane = 0")
+    assert "illegal_transition" in must_refuse(outbox, "update {}lanes set gaps = '{[1,2)}' where lane = 0")
 
 
 def test_a_lane_is_not_removed(store, outbox, zoo):
@@ -399,21 +465,41 @@ def test_a_lane_is_not_removed(store, outbox, zoo):
 
 
 def test_r4_what_happened_stays(store, outbox, zoo):
-    for sql in ("update {}attempts set outcome = 'ok'", "delete from {}attempts",
-                "update {}batches set to_seq = to_seq + 1", "delete from {}batches"):
+    for sql in (
+        "update {}attempts set outcome = 'ok'",
+        "delete from {}attempts",
+        "update {}batches set to_seq = to_seq + 1",
+        "delete from {}batches",
+    ):
         assert "read_only" in must_refuse(outbox, sql)
-    if outbox.is_sqlite:                # REPLACE deletes, and fires no trigger of that
+    if outbox.is_sqlite:  # REPLACE deletes, and fires no trigger of that
         for table in ("attempts", "batches"):
             assert outbox.run(f"select * from {{}}{table}")
             assert "id_conflict" in must_refuse(outbox, f"replace into {{}}{table} select * from outlog_{table}")
 
 
-CHANGES = {"event_id": str(uuid.uuid4()), "event_type": "other", "ordering_key": "other",
-           "partition_key": "other", "payload": '{"forged":1}', "headers": '{"a":"b"}', "metadata": '{"a":1}',
-           "created_at": "2001-01-01T00:00:00.000000Z", "available_at": "2001-01-01T00:00:00.000000Z",
-           "destination": "other", "org_id": "other", "idempotency_key": "other", "correlation_id": "other",
-           "causation_id": str(uuid.uuid4()), "max_attempts": 99, "content_type": "text/plain",
-           "aggregate_type": "other", "aggregate_id": "other", "seq": 4711, "lane": 1}
+CHANGES = {
+    "event_id": str(uuid.uuid4()),
+    "event_type": "other",
+    "ordering_key": "other",
+    "partition_key": "other",
+    "payload": '{"forged":1}',
+    "headers": '{"a":"b"}',
+    "metadata": '{"a":1}',
+    "created_at": "2001-01-01T00:00:00.000000Z",
+    "available_at": "2001-01-01T00:00:00.000000Z",
+    "destination": "other",
+    "org_id": "other",
+    "idempotency_key": "other",
+    "correlation_id": "other",
+    "causation_id": str(uuid.uuid4()),
+    "max_attempts": 99,
+    "content_type": "text/plain",
+    "aggregate_type": "other",
+    "aggregate_id": "other",
+    "seq": 4711,
+    "lane": 1,
+}
 
 
 def test_o2_a_message_never_changes(store, outbox):
@@ -437,9 +523,11 @@ def test_o2_a_message_is_neither_removed_nor_replaced(store, outbox):
 def test_i2_a_repeated_key_never_replaces_the_older_message(store, outbox):
     """Refused by a plain INSERT, ignored where it says so; SQLite's OR REPLACE is refused too."""
     id = outbox.put("d", {"n": 1}, idempotency_key="key-1")
-    outbox.put("d", {"n": 2}, idempotency_key="key-1", org_id="acme")       # another org: another key
-    insert = ("insert %s into {}outbox (destination, event_type, payload, idempotency_key) "
-              "values ('d', 't', '{}', 'key-1') %s")
+    outbox.put("d", {"n": 2}, idempotency_key="key-1", org_id="acme")  # another org: another key
+    insert = (
+        "insert %s into {}outbox (destination, event_type, payload, idempotency_key) "
+        "values ('d', 't', '{}', 'key-1') %s"
+    )
     assert "unique" in must_refuse(outbox, insert % ("", "")).lower()
     outbox.run(insert % ("", "on conflict do nothing"))
     if outbox.is_sqlite:
@@ -452,6 +540,7 @@ def test_i2_a_repeated_key_never_replaces_the_older_message(store, outbox):
 
 # Message keys (I2-I5)
 
+
 def send(outlog, *more):
     return outlog.run("send", "--to", "d", "--type", "t", "--data", '{"n":1}', "--json", *more).json()[0]
 
@@ -461,24 +550,29 @@ def test_i2_a_repeat_is_ignored_and_answers_with_the_first(store, outbox, outlog
     first = send(outlog, "--key", "k-1", "--org", "acme")
     assert not first["duplicate"]
     run_idle(relays, "a")
-    again = send(outlog, "--key", "k-1", "--org", "acme")       # also when it is delivered (I5)
+    again = send(outlog, "--key", "k-1", "--org", "acme")  # also when it is delivered (I5)
     assert again == {"event_id": first["event_id"], "duplicate": True}
     with pytest.raises(REFUSED):
         outbox.put("d", {"n": 2}, idempotency_key="k-1", org_id="acme")
     run_idle(relays, "b")
     assert receiver.ids() == [first["event_id"]]
-    assert receiver.requests[0].idempotency_key == "k-1"         # I4
+    assert receiver.requests[0].idempotency_key == "k-1"  # I4
 
 
 def test_i3_nothing_that_is_not_a_repeat_is_swallowed(store, outbox, outlog, receiver, relays):
     """The same payload twice, the same key in two orgs, in none, and at two destinations."""
     for name in ("d", "e"):
         outbox.destination(name, receiver)
-    ids = [send(outlog)["event_id"], send(outlog)["event_id"],
-           send(outlog, "--key", "k")["event_id"], send(outlog, "--key", "k", "--org", "a")["event_id"],
-           send(outlog, "--key", "k", "--org", "b")["event_id"],
-           outlog.run("send", "--to", "e", "--type", "t", "--data", '{"n":1}', "--key", "k",
-                      "--json").json()[0]["event_id"]]
+    ids = [
+        send(outlog)["event_id"],
+        send(outlog)["event_id"],
+        send(outlog, "--key", "k")["event_id"],
+        send(outlog, "--key", "k", "--org", "a")["event_id"],
+        send(outlog, "--key", "k", "--org", "b")["event_id"],
+        outlog.run("send", "--to", "e", "--type", "t", "--data", '{"n":1}', "--key", "k", "--json").json()[0][
+            "event_id"
+        ],
+    ]
     ids += [outbox.put("d", {"n": 1}), outbox.put("d", {"n": 1})]
     assert len(set(ids)) == 8
     run_idle(relays)
@@ -491,15 +585,23 @@ def test_i3_nothing_that_is_not_a_repeat_is_swallowed(store, outbox, outlog, rec
 def test_i3_one_event_to_two_destinations(store, outbox, outlog, receiver, relays):
     for name in ("d", "e"):
         outbox.destination(name, receiver)
-        outbox.run("insert into {}routes (name, pattern, is_audit, destination, source) values "
-                   "(%s, %s, %s, %s, '{}')", f"to-{name}", "order.*" if outbox.is_sqlite else "order.%",
-                   0 if outbox.is_sqlite else False, name)
+        outbox.run(
+            "insert into {}routes (name, pattern, is_audit, destination, source) values " "(%s, %s, %s, %s, '{}')",
+            f"to-{name}",
+            "order.*" if outbox.is_sqlite else "order.%",
+            0 if outbox.is_sqlite else False,
+            name,
+        )
     # A second route to `d` makes no second message.
-    outbox.run("insert into {}routes (name, pattern, is_audit, destination, source) values "
-               "('again', %s, %s, 'd', '{}')", "order.created", 0 if outbox.is_sqlite else False)
+    outbox.run(
+        "insert into {}routes (name, pattern, is_audit, destination, source) values " "('again', %s, %s, 'd', '{}')",
+        "order.created",
+        0 if outbox.is_sqlite else False,
+    )
     for n in range(2):
-        outlog.run("append", "--org", "acme", "--aggregate", "order/o-1", "--type", "order.created",
-                   "--data", '{"same":1}')
+        outlog.run(
+            "append", "--org", "acme", "--aggregate", "order/o-1", "--type", "order.created", "--data", '{"same":1}'
+        )
     run_idle(relays)
     assert sorted(one.destination for one in receiver.requests) == ["d", "d", "e", "e"]
     assert len({one.idempotency_key for one in receiver.requests}) == 4
@@ -509,6 +611,7 @@ def test_i3_one_event_to_two_destinations(store, outbox, outlog, receiver, relay
 
 
 # Retries (R1), by a turned clock: each wait is read from available_at, then cut short
+
 
 def waits(outbox, receiver, relays, count, **settings):
     outbox.destination("d", receiver, **settings)
@@ -529,7 +632,12 @@ def waits(outbox, receiver, relays, count, **settings):
 
 def test_r1_the_waits_grow_by_powers_of_two(store, outbox, receiver, relays):
     assert waits(outbox, receiver, relays, 5, retry={"base": "5s", "jitter": 0, "max_attempts": 6}) == [
-        10, 20, 40, 80, 160]
+        10,
+        20,
+        40,
+        80,
+        160,
+    ]
 
 
 def test_r1_jitter_only_adds(store, outbox, receiver, relays):
@@ -539,15 +647,16 @@ def test_r1_jitter_only_adds(store, outbox, receiver, relays):
 
 
 def test_r1_a_schedule_is_kept_as_written(store, outbox, receiver, relays):
-    assert waits(outbox, receiver, relays, 4, retry={"delays": ["1m", "5m", "15m", "60m"]}) == [
-        60, 300, 900, 3600]
+    assert waits(outbox, receiver, relays, 4, retry={"delays": ["1m", "5m", "15m", "60m"]}) == [60, 300, 900, 3600]
 
 
 def test_r1_defaults_by_type(store, outbox, receiver, relays):
     outbox.destination("d", receiver, retry={"base": "5ms", "max": "5ms"})
     receiver.rule(500)
-    ids = {outbox.put("d", {"n": 1}, key=type, type=type): attempts for type, attempts in
-           (("SEND_EMAIL", 4), ("API_CALL", 6), ("SOR_UPDATE", 2), ("other.type", 4))}
+    ids = {
+        outbox.put("d", {"n": 1}, key=type, type=type): attempts
+        for type, attempts in (("SEND_EMAIL", 4), ("API_CALL", 6), ("SOR_UPDATE", 2), ("other.type", 4))
+    }
     relays("a")
     for id, attempts in ids.items():
         outbox.wait(id, "DEAD", attempts=attempts)
@@ -601,27 +710,43 @@ def test_l1_two_runs_of_a_relay_send_a_message_once(store, outbox, receiver, rel
 
 # What comes in by plain SQL, and goes out as it is
 
-@pytest.mark.parametrize("column, value", [
-    ("event_id", "abc"), ("event_id", "019A7C3E-0000-7000-8000-000000000001"), ("available_at", "soon"),
-    ("available_at", "1794845669"), ("org_id", ""), ("headers", "[]"), ("max_attempts", 0)])
+
+@pytest.mark.parametrize(
+    "column, value",
+    [
+        ("event_id", "abc"),
+        ("event_id", "019A7C3E-0000-7000-8000-000000000001"),
+        ("available_at", "soon"),
+        ("available_at", "1794845669"),
+        ("org_id", ""),
+        ("headers", "[]"),
+        ("max_attempts", 0),
+    ],
+)
 def test_a1_a_plain_insert_of_what_no_relay_could_use_is_refused(sqlite_store, column, value):
     with contextlib.closing(sqlite3.connect(sqlite_store.removeprefix("sqlite:"))) as db:
         with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
-            db.execute(f"insert into outlog_outbox (destination, event_type, payload, {column}) values ('d', 't', '{{}}', ?)",
-                       (value,))
+            db.execute(
+                f"insert into outlog_outbox (destination, event_type, payload, {column}) values ('d', 't', '{{}}', ?)",
+                (value,),
+            )
         for good in ("2030-01-01T00:00:00Z", "2030-01-01T00:00:00+02:00", "2030-01-01 00:00:00", None):
-            db.execute("insert into outlog_outbox (destination, event_type, payload, available_at) values ('d', 't', '{}', ?)",
-                       (good,))
+            db.execute(
+                "insert into outlog_outbox (destination, event_type, payload, available_at) values ('d', 't', '{}', ?)",
+                (good,),
+            )
 
 
 def test_a1_a_plain_insert_with_the_stock_module_is_delivered(sqlite_store, outbox, receiver, relays):
     """No extension, no functions of ours: Python's sqlite3 and three columns."""
     outbox.destination("d", receiver)
-    plain = sqlite3.connect(sqlite_store[len("sqlite:"):])
+    plain = sqlite3.connect(sqlite_store[len("sqlite:") :])
     with plain:
         for n in range(3):
-            plain.execute("insert into outlog_outbox (destination, event_type, payload) values "
-                          "('d', 'order.paid', ?)", (json.dumps({"n": n}),))
+            plain.execute(
+                "insert into outlog_outbox (destination, event_type, payload) values " "('d', 'order.paid', ?)",
+                (json.dumps({"n": n}),),
+            )
     plain.close()
     run_idle(relays)
     rows = outbox.run("select * from {}outbox_state order by seq")
@@ -635,8 +760,10 @@ def test_a1_a_plain_insert_with_the_stock_module_is_delivered(sqlite_store, outb
 
 def test_a1_a_plain_insert_on_postgres_is_delivered(postgres_store, outbox, receiver, relays):
     outbox.destination("d", receiver)
-    outbox.run("insert into {}outbox (destination, event_type, payload) select 'd', 'order.paid', n::text "
-               "from generate_series(1, 50) n")
+    outbox.run(
+        "insert into {}outbox (destination, event_type, payload) select 'd', 'order.paid', n::text "
+        "from generate_series(1, 50) n"
+    )
     run_idle(relays)
     wait_for(lambda: receiver.count() == 50, "all")
     assert {one.body for one in receiver.requests} == {str(n).encode() for n in range(1, 51)}
@@ -645,17 +772,22 @@ def test_a1_a_plain_insert_on_postgres_is_delivered(postgres_store, outbox, rece
 def test_l3_messages_without_a_key_go_by_the_millisecond(postgres_store, outbox):
     """What was written at once lies together, and all lanes get their share."""
     for ms in range(40):
-        outbox.run("insert into {}outbox (destination, event_type, payload, event_id) select 'd', 'order.paid', '1', "
-                   "('01a1e51b-27' || lpad(to_hex(%s), 2, '0') || '-7' || lpad(n::text, 3, '0') || '-8000-000000000000')::uuid "
-                   "from generate_series(1, 5) n", ms)
+        outbox.run(
+            "insert into {}outbox (destination, event_type, payload, event_id) select 'd', 'order.paid', '1', "
+            "('01a1e51b-27' || lpad(to_hex(%s), 2, '0') || '-7' || lpad(n::text, 3, '0') || '-8000-000000000000')::uuid "
+            "from generate_series(1, 5) n",
+            ms,
+        )
     rows = outbox.run("select lane, event_id from {}outbox")
     assert [row["lane"] for row in rows] == [lane_of("d", str(row["event_id"])[:13]) for row in rows]
     assert len({row["lane"] for row in rows}) == 8
 
 
 def insert_metadata(outbox, metadata):
-    outbox.run("insert into {}outbox (destination, event_type, payload, metadata) values ('d', 'order.paid', '{}', %s)",
-               metadata if isinstance(metadata, str) else json.dumps(metadata))
+    outbox.run(
+        "insert into {}outbox (destination, event_type, payload, metadata) values ('d', 'order.paid', '{}', %s)",
+        metadata if isinstance(metadata, str) else json.dumps(metadata),
+    )
 
 
 @pytest.mark.parametrize("name", SECRETS, ids=lambda name: name.replace(" ", "-"))
@@ -666,16 +798,29 @@ def test_e13_metadata_of_a_plain_insert_holds_no_secret(store, outbox, name):
         with pytest.raises((psycopg2.Error, sqlite3.Error)) as refusal:
             insert_metadata(outbox, metadata)
         said = str(refusal.value)
-        assert re.search(rf"^secret_material: metadata.* \(rule {rule}\)|metadata{pointer} .*\(rule {rule}\)", said), said
+        assert re.search(
+            rf"^secret_material: metadata.* \(rule {rule}\)|metadata{pointer} .*\(rule {rule}\)", said
+        ), said
         assert secret[:12] not in said and secret[-8:] not in said
     assert outbox.run("select 1 from {}outbox") == []
 
 
 def test_e13_what_only_looks_alike_passes_a_plain_insert(store, outbox):
-    insert_metadata(outbox, {
-        "secret_version_id": "projects/1/secrets/db/versions/7", "token_count": 12, "none": None, "list": [1, [True]],
-        "prefixes": ["ghp_", "sk_live_", "AKIA", "whsec_", "xoxb-"], "note": "task_live_1234567890", "folk_song1": 1,
-        "example": "AKIAIOSFODNN7EXAMPLE", "public": "-----BEGIN PUBLIC KEY-----", "id": str(uuid.uuid4())})
+    insert_metadata(
+        outbox,
+        {
+            "secret_version_id": "projects/1/secrets/db/versions/7",
+            "token_count": 12,
+            "none": None,
+            "list": [1, [True]],
+            "prefixes": ["ghp_", "sk_live_", "AKIA", "whsec_", "xoxb-"],
+            "note": "task_live_1234567890",
+            "folk_song1": 1,
+            "example": "AKIAIOSFODNN7EXAMPLE",
+            "public": "-----BEGIN PUBLIC KEY-----",
+            "id": str(uuid.uuid4()),
+        },
+    )
     insert_metadata(outbox, {})
     insert_metadata(outbox, {"traceparent": "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"})
     assert len(outbox.run("select 1 from {}outbox")) == 3
@@ -683,7 +828,12 @@ def test_e13_what_only_looks_alike_passes_a_plain_insert(store, outbox):
 
 def test_e13_a_plain_insert_finds_a_secret_where_the_library_does(store, outbox):
     pem, block, aws = "-----BEGIN RSA PRIVATE " "KEY-----", "PGP PRIVATE " "KEY BLOCK-----", "AK" "IA"
-    for text in (f"x{pem}", f"-----BEGIN CERTIFICATE----- \" {pem}", f"see -----BEGIN {block}", aws + "EXAMPLEQ7Z3XB5KJ"):
+    for text in (
+        f"x{pem}",
+        f'-----BEGIN CERTIFICATE----- " {pem}',
+        f"see -----BEGIN {block}",
+        aws + "EXAMPLEQ7Z3XB5KJ",
+    ):
         with pytest.raises((psycopg2.Error, sqlite3.Error), match="rule (private_key|aws_access_key)"):
             insert_metadata(outbox, {"text": text})
     for text in ("-----BEGIN of a long text about a PRIVATE " "KEY-----", f"-----BEGIN {'A' * 101}PRIVATE " "KEY-----"):
@@ -701,9 +851,17 @@ def test_e13_rules_are_a_setting_for_a_plain_insert_too(store, outbox):
 
 def test_d1_bytes_are_delivered_as_they_were_put(store, outbox, receiver, relays):
     outbox.destination("d", receiver)
-    receiver.rule(500, attempt=1)      # the second attempt, read from the parked row, is the same
-    payloads = [bytes(range(256)), bytes(range(256)) * 1024, b"\0", b"{}\n", b"", "not json at all",
-                '{ "spaces" :  1.0e0 }\n', "\u00e9\U0001f600"]
+    receiver.rule(500, attempt=1)  # the second attempt, read from the parked row, is the same
+    payloads = [
+        bytes(range(256)),
+        bytes(range(256)) * 1024,
+        b"\0",
+        b"{}\n",
+        b"",
+        "not json at all",
+        '{ "spaces" :  1.0e0 }\n',
+        "\u00e9\U0001f600",
+    ]
     ids = [outbox.put("d", payload, content_type="application/octet-stream") for payload in payloads]
     relays("a")
     for id, payload in zip(ids, payloads):

@@ -19,8 +19,17 @@ from lib.server import Server
 
 pytestmark = pytest.mark.skipif(not pgbouncer.program(), reason="pgbouncer is not installed: scripts/setup test")
 
-SETTINGS = ("role", "lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "jit",
-            "enable_seqscan", "search_path", "outlog.org_id", "default_transaction_isolation")
+SETTINGS = (
+    "role",
+    "lock_timeout",
+    "statement_timeout",
+    "idle_in_transaction_session_timeout",
+    "jit",
+    "enable_seqscan",
+    "search_path",
+    "outlog.org_id",
+    "default_transaction_isolation",
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +44,14 @@ def pooled(pooler, postgres_store):
     url = pooler.url(postgres_store)
     yield url
     seen = {}
-    for _ in range(200):           # round robin: each session comes by
+    for _ in range(200):  # round robin: each session comes by
         with psycopg2.connect(url) as db, db.cursor() as cursor:
-            cursor.execute("select pg_backend_pid(), " + ", ".join(
-                f"coalesce(current_setting('{name}', true), '')" for name in SETTINGS)
+            cursor.execute(
+                "select pg_backend_pid(), "
+                + ", ".join(f"coalesce(current_setting('{name}', true), '')" for name in SETTINGS)
                 + ", (select count(*) from pg_prepared_statements where name <> ''), (select count(*) from pg_locks "
-                  "where locktype = 'advisory' and pid = pg_backend_pid())")
+                "where locktype = 'advisory' and pid = pg_backend_pid())"
+            )
             pid, *values = cursor.fetchone()
         db.close()
         seen[pid] = dict(zip((*SETTINGS, "prepared", "advisory"), values))
@@ -56,14 +67,42 @@ def pooled(pooler, postgres_store):
 def test_a4_every_verb_works_through_a_pooler(pooled, postgres, tmp_path):
     outlog = Outlog(pooled, cwd=tmp_path)
     for n in range(1, 30):
-        done = outlog.run("append", "--org", "acme", "--aggregate", "order/o-1", "--type", "order.created",
-                          "--data", "{}", "--key", f"k-{n}", "--json")
+        done = outlog.run(
+            "append",
+            "--org",
+            "acme",
+            "--aggregate",
+            "order/o-1",
+            "--type",
+            "order.created",
+            "--data",
+            "{}",
+            "--key",
+            f"k-{n}",
+            "--json",
+        )
         assert done.json()[0]["aggregate_seq"] == n
-    again = outlog.run("append", "--org", "acme", "--aggregate", "order/o-1", "--type", "order.created",
-                       "--data", "{}", "--key", "k-1", "--json")
+    again = outlog.run(
+        "append",
+        "--org",
+        "acme",
+        "--aggregate",
+        "order/o-1",
+        "--type",
+        "order.created",
+        "--data",
+        "{}",
+        "--key",
+        "k-1",
+        "--json",
+    )
     assert again.json()[0]["aggregate_seq"] == 1
-    lines = "\n".join(json.dumps({"org_id": "acme", "aggregate_type": "a", "aggregate_id": str(n % 7),
-                                  "event_type": "t", "payload": {}}) for n in range(500))
+    lines = "\n".join(
+        json.dumps(
+            {"org_id": "acme", "aggregate_type": "a", "aggregate_id": str(n % 7), "event_type": "t", "payload": {}}
+        )
+        for n in range(500)
+    )
     outlog.run("append", "--ndjson", "-", input=lines)
     assert len(outlog.run("events", "--json", "--limit", "1000").json()) == 529
     outlog.run("consumers", "create", "c")
@@ -104,6 +143,7 @@ def test_e5_appenders_share_sessions_and_nothing_else(pooled):
                         tx.commit()
         except Exception as error:
             failed.append(error)
+
     threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
     for thread in threads:
         thread.start()
@@ -111,8 +151,10 @@ def test_e5_appenders_share_sessions_and_nothing_else(pooled):
         thread.join(60)
     assert not failed, failed
     with Outbox(pooled) as store:
-        rows = store.run("select aggregate_type, aggregate_id, count(*) as n, max(aggregate_seq) as last from {}events "
-                         "group by 1, 2")
+        rows = store.run(
+            "select aggregate_type, aggregate_id, count(*) as n, max(aggregate_seq) as last from {}events "
+            "group by 1, 2"
+        )
     assert sum(row["n"] for row in rows) == 480 and all(row["n"] == row["last"] for row in rows)
 
 
@@ -132,8 +174,10 @@ def test_e4_a_lone_append_waits_for_a_lock_ten_seconds_at_most(pooled, postgres_
 def test_l1_relays_and_serve_work_through_a_pooler(pooled, postgres_store, receiver, history, tmp_path):
     outbox = Outbox(postgres_store)
     outbox.destination("d", receiver)
-    outbox.run("insert into outlog.settings (key, value) values ('relay.wakeup', '\"notify\"') on conflict (key) "
-               "do update set value = excluded.value")      # which needs a session: they poll instead
+    outbox.run(
+        "insert into outlog.settings (key, value) values ('relay.wakeup', '\"notify\"') on conflict (key) "
+        "do update set value = excluded.value"
+    )  # which needs a session: they poll instead
     receiver.rule(500, attempt=1, probability=0.2)
     relays = Relays(pooled, tmp_path)
     server = Server(Outlog(pooled), tmp_path / "serve.log", ["--no-relay"])
@@ -154,8 +198,10 @@ def test_l1_relays_and_serve_work_through_a_pooler(pooled, postgres_store, recei
         seen = [json.loads(follower.stdout.readline()) for _ in range(20)]
         assert [one["aggregate_seq"] for one in seen] == list(range(1, 21))
         assert server.get("/v1/events?limit=5").status == 200
-        wait_for(lambda: "OUTLOG_STORE_DIRECT" in (tmp_path / "serve.log").read_text(),
-                 "to be told that projections need the server itself")
+        wait_for(
+            lambda: "OUTLOG_STORE_DIRECT" in (tmp_path / "serve.log").read_text(),
+            "to be told that projections need the server itself",
+        )
     finally:
         server.stop()
         relays.close()
@@ -169,10 +215,17 @@ def test_x1_a_token_of_an_org_sees_that_org_through_a_pooler(pooled, postgres_st
     outlog = Outlog(pooled, cwd=tmp_path)
     for org in ("acme", "other"):
         outlog.run("append", "--org", org, "--aggregate", "a/1", "--type", "t", "--data", "{}")
-    tokens = {org: outlog.run("token", "create", "--scope", "read", "--org", org, "--json").json()[0]["token"]
-              for org in ("acme", "other")}
-    server = Server(outlog, tmp_path / "serve.log", ["--no-relay"], dev=False,
-                    env={"OUTLOG_STORE_DIRECT": postgres_store} if direct else None)
+    tokens = {
+        org: outlog.run("token", "create", "--scope", "read", "--org", org, "--json").json()[0]["token"]
+        for org in ("acme", "other")
+    }
+    server = Server(
+        outlog,
+        tmp_path / "serve.log",
+        ["--no-relay"],
+        dev=False,
+        env={"OUTLOG_STORE_DIRECT": postgres_store} if direct else None,
+    )
     try:
         for _ in range(10):
             for org, token in tokens.items():
@@ -184,14 +237,16 @@ def test_x1_a_token_of_an_org_sees_that_org_through_a_pooler(pooled, postgres_st
 
 def test_p2_projections_of_serve_go_past_the_pooler(pooled, postgres_store, tmp_path):
     definition = tmp_path / "p.yaml"
-    definition.write_text("""
+    definition.write_text(
+        """
 projections:
   totals:
     tables: [totals]
     create: create table if not exists totals (id text primary key, n integer not null)
     on:
       thing.added: insert into totals values (:aggregate_id, 1) on conflict (id) do update set n = totals.n + 1
-""")
+"""
+    )
     outlog = Outlog(pooled, cwd=tmp_path)
     outlog.run("apply", "-f", definition)
     server = Server(outlog, tmp_path / "serve.log", ["--no-relay"], env={"OUTLOG_STORE_DIRECT": postgres_store})
@@ -199,8 +254,11 @@ projections:
         for _ in range(3):
             server.append("acme", event_type="thing.added")
         with Outbox(postgres_store) as store:
-            wait_for(lambda: store.run("select to_regclass('totals') as t")[0]["t"]
-                     and store.run("select n from totals") == [{"n": 3}], "the projection")
+            wait_for(
+                lambda: store.run("select to_regclass('totals') as t")[0]["t"]
+                and store.run("select n from totals") == [{"n": 3}],
+                "the projection",
+            )
     finally:
         server.stop()
     done = outlog.run("projections", "run", "--until-idle", check=False)
@@ -220,7 +278,7 @@ def test_a4_a_lost_commit_is_resolved_behind_a_pooler(postgres, postgres_store):
                     tx.commit()
                 assert refused.value.code == "outcome_unknown"
                 assert bool(log.resolve(appended.id)) == (where == "reply")
-                if where == "held":         # the commit reaches the pooler now: its session was ended
+                if where == "held":  # the commit reaches the pooler now: its session was ended
                     proxy.release()
                     assert log.append_now(event("order/o-1"))[0].aggregate_seq == 2
                     assert not log.resolve(appended.id)

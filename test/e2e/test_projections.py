@@ -12,7 +12,7 @@ from contextlib import closing
 import psycopg2
 import pytest
 
-from doors import connect, execute, is_postgres
+from interfaces import connect, execute, is_postgres
 from lib.cli import Outlog
 from lib.outbox import wait_for, wait_frozen
 
@@ -42,19 +42,32 @@ def apply(outlog, text, **options):
 
 def append(outlog, *events):
     """(aggregate, type, payload, more…) each; returns the event_ids."""
-    lines = "".join(json.dumps({
-        "org_id": "acme", "aggregate_type": "order", "aggregate_id": aggregate, "event_type": type_,
-        "payload": payload, **(more[0] if more else {})}) + "\n" for aggregate, type_, payload, *more in events)
+    lines = "".join(
+        json.dumps(
+            {
+                "org_id": "acme",
+                "aggregate_type": "order",
+                "aggregate_id": aggregate,
+                "event_type": type_,
+                "payload": payload,
+                **(more[0] if more else {}),
+            }
+        )
+        + "\n"
+        for aggregate, type_, payload, *more in events
+    )
     done = outlog.run("append", "--ndjson", "-", "--json", input=lines)
     return [line["event_id"] for line in done.json()]
 
 
 def orders(first, count, seed=0):
     chance = random.Random(seed + first)
-    return [(f"o-{first + i}", "order.created", {"total": chance.randrange(100)})
-            if chance.random() < 0.8 or i == 0
-            else (f"o-{first + chance.randrange(i)}", "order.changed", {"by": chance.randrange(-5, 9)})
-            for i in range(count)]
+    return [
+        (f"o-{first + i}", "order.created", {"total": chance.randrange(100)})
+        if chance.random() < 0.8 or i == 0
+        else (f"o-{first + chance.randrange(i)}", "order.changed", {"by": chance.randrange(-5, 9)})
+        for i in range(count)
+    ]
 
 
 def rows(store, sql, *args):
@@ -66,15 +79,18 @@ def rows(store, sql, *args):
 
 
 def view(store):
-    return (rows(store, "select org, orders, total from totals order by org"),
-            rows(store, "select id, total, seen from orders order by id"))
+    return (
+        rows(store, "select org, orders, total from totals order by org"),
+        rows(store, "select id, total, seen from orders order by id"),
+    )
 
 
 def recomputed(store):
     """The same view, made from the log by Python."""
     totals, all_orders = {}, {}
     for event_id, org, aggregate, type_, payload in rows(
-            store, "select event_id, org_id, aggregate_id, event_type, payload from outlog_events order by event_id"):
+        store, "select event_id, org_id, aggregate_id, event_type, payload from outlog_events order by event_id"
+    ):
         payload = payload if isinstance(payload, dict) else json.loads(payload)
         if type_ == "order.created":
             count, total = totals.get(org, (0, 0))
@@ -85,8 +101,10 @@ def recomputed(store):
                 totals[org] = (totals[org][0], totals[org][1] + payload["by"])
             if aggregate in all_orders:
                 all_orders[aggregate][0] += payload["by"]
-    return (sorted((org, *value) for org, value in totals.items()),
-            sorted((id_, *value) for id_, value in all_orders.items()))
+    return (
+        sorted((org, *value) for org, value in totals.items()),
+        sorted((id_, *value) for id_, value in all_orders.items()),
+    )
 
 
 def assert_exact(store):
@@ -120,6 +138,7 @@ def finish(process):
 
 # --- P1, P2 ---
 
+
 def test_p1_a_view_equals_its_recomputation(store, outlog):
     apply(outlog, TOTALS)
     append(outlog, *orders(0, 300))
@@ -131,12 +150,15 @@ def test_p1_a_view_equals_its_recomputation(store, outlog):
     state = shown(outlog)
     assert (state["status"], state["version"], state["lag"], state["error"]) == ("running", 1, 0, None)
     assert rows(store, "select last_applied_event_id, status from outlog_projection_checkpoints") == [
-        (state["last_applied_event_id"], "running")]
+        (state["last_applied_event_id"], "running")
+    ]
 
 
 def test_p2_values_of_every_kind_are_bound(store, outlog):
     kinds = "jsonb" if is_postgres(store) else "text"
-    apply(outlog, f"""\
+    apply(
+        outlog,
+        f"""\
         projections:
           kinds:
             tables: [kinds]
@@ -150,20 +172,52 @@ def test_p2_values_of_every_kind_are_bound(store, outlog):
                 :payload.nothing, :payload.a.b, :payload.list.1.x, :payload.object, :payload.list, :payload.word,
                 :metadata.source, :org_id, :event_type, :event_version, :occurred_at, :aggregate_seq, :actor_id,
                 :correlation_id, :causation_id, :payload) -- :not_a_name, nor ':this'
-        """)
+        """,
+    )
     evil = "o'); drop table kinds; -- \" \\ é"
-    event_id, = append(outlog, (evil, "thing.done", {
-        "whole": 9007199254740993, "part": 1.5, "yes": True, "nothing": None, "a": {"b": "deep ☃ 'x'"},
-        "list": [1, {"x": "y"}], "object": {"k": [True]}, "word": "w\"ord"},
-        {"metadata": {"source": "m"}, "actor_type": "user", "actor_id": "u-1"}))
+    (event_id,) = append(
+        outlog,
+        (
+            evil,
+            "thing.done",
+            {
+                "whole": 9007199254740993,
+                "part": 1.5,
+                "yes": True,
+                "nothing": None,
+                "a": {"b": "deep ☃ 'x'"},
+                "list": [1, {"x": "y"}],
+                "object": {"k": [True]},
+                "word": 'w"ord',
+            },
+            {"metadata": {"source": "m"}, "actor_type": "user", "actor_id": "u-1"},
+        ),
+    )
     catch_up(outlog)
-    (row,) = rows(store, "select id, whole, part, yes, empty, deep, item, meta, org, type, version, seq, actor, cause from kinds")
-    assert row == (evil, 9007199254740993, 1.5, 1, None, "deep ☃ 'x'", "y", "m", "acme", "thing.done", 1, 1, "u-1", None)
-    (object_, list_, word, payload), = rows(store, "select object, list, word, payload from kinds")
+    (row,) = rows(
+        store, "select id, whole, part, yes, empty, deep, item, meta, org, type, version, seq, actor, cause from kinds"
+    )
+    assert row == (
+        evil,
+        9007199254740993,
+        1.5,
+        1,
+        None,
+        "deep ☃ 'x'",
+        "y",
+        "m",
+        "acme",
+        "thing.done",
+        1,
+        1,
+        "u-1",
+        None,
+    )
+    ((object_, list_, word, payload),) = rows(store, "select object, list, word, payload from kinds")
     if is_postgres(store):
-        assert (object_, list_, word, payload["whole"]) == ({"k": [True]}, [1, {"x": "y"}], "w\"ord", 9007199254740993)
+        assert (object_, list_, word, payload["whole"]) == ({"k": [True]}, [1, {"x": "y"}], 'w"ord', 9007199254740993)
     else:
-        assert (json.loads(object_), json.loads(list_), word) == ({"k": [True]}, [1, {"x": "y"}], "w\"ord")
+        assert (json.loads(object_), json.loads(list_), word) == ({"k": [True]}, [1, {"x": "y"}], 'w"ord')
     assert rows(store, "select at from kinds")[0][0].endswith("Z")
     assert shown(outlog, "kinds")["last_applied_event_id"] == event_id
 
@@ -189,27 +243,39 @@ projections:
 
 def test_p2_current_and_previous_event_versions_both_apply(store, outlog):
     apply(outlog, VERSIONS)
-    ids = append(outlog, ("a", "order.created", {"sum": 2}, {"event_version": 2}),
-                 ("b", "order.created", {"total": 3}, {"event_version": 3}),
-                 ("c", "order.created", {"sum": 4}, {"event_version": 2}),
-                 ("d", "order.created", {"old": 1}, {"event_version": 1}))
+    ids = append(
+        outlog,
+        ("a", "order.created", {"sum": 2}, {"event_version": 2}),
+        ("b", "order.created", {"total": 3}, {"event_version": 3}),
+        ("c", "order.created", {"sum": 4}, {"event_version": 2}),
+        ("d", "order.created", {"old": 1}, {"event_version": 1}),
+    )
     catch_up(outlog)
     assert rows(store, "select how, n from versions order by event_id") == [
-        ("current", 2), ("current", 3), ("current", 4), ("one", 1)]
+        ("current", 2),
+        ("current", 3),
+        ("current", 4),
+        ("one", 1),
+    ]
     # An exact version sees the event as it is stored; version 1 is brought to 3, which is handled.
     assert rows(store, "select event_id, n from strict order by event_id") == list(zip(ids, (2, 3, 4, None)))
     assert shown(outlog, "strict")["status"] == "running"
 
 
 def test_p2_a_version_without_a_statement_stops_its_projection(store, outlog):
-    apply(outlog, """\
+    apply(
+        outlog,
+        """\
         projections:
           strict:
             tables: [strict]
             create: create table if not exists strict (event_id bigint primary key)
             on: {order.created@2: insert into strict values (:event_id)}
-        """)
-    ids = append(outlog, ("a", "order.created", {}, {"event_version": 2}), ("b", "order.created", {}, {"event_version": 4}))
+        """,
+    )
+    ids = append(
+        outlog, ("a", "order.created", {}, {"event_version": 2}), ("b", "order.created", {}, {"event_version": 4})
+    )
     catch_up(outlog)
     state = shown(outlog, "strict")
     assert (state["status"], state["error"]["event_id"]) == ("stopped", ids[1])
@@ -217,16 +283,19 @@ def test_p2_a_version_without_a_statement_stops_its_projection(store, outlog):
     assert state["last_applied_event_id"] == ids[0]
 
 
-@pytest.mark.parametrize("definition, line, message", [
-    ("{tables: [t], on: {a.b: 'insert into t values (:payload.x, :nonsense)'}}", 3, "unknown parameter :nonsense"),
-    ("{tables: [t], on: {a.b: 'drop table t'}}", 3, "begins with insert"),
-    ("{tables: [t], on: {a.b: 'delete from t; delete from t'}}", 3, "one statement"),
-    ("{tables: [t], on: {a.b@x: 'delete from t'}}", 3, "event_version"),
-    ("{tables: [public.t], on: {}}", 3, "without a schema"),
-    ("{tables: [], on: {}}", 3, "at least one"),
-    ("{tables: [t], on: {}, colour: red}", 3, "unknown key"),
-    ("{tables: [t], version: 0, on: {}}", 3, "whole number from 1"),
-])
+@pytest.mark.parametrize(
+    "definition, line, message",
+    [
+        ("{tables: [t], on: {a.b: 'insert into t values (:payload.x, :nonsense)'}}", 3, "unknown parameter :nonsense"),
+        ("{tables: [t], on: {a.b: 'drop table t'}}", 3, "begins with insert"),
+        ("{tables: [t], on: {a.b: 'delete from t; delete from t'}}", 3, "one statement"),
+        ("{tables: [t], on: {a.b@x: 'delete from t'}}", 3, "event_version"),
+        ("{tables: [public.t], on: {}}", 3, "without a schema"),
+        ("{tables: [], on: {}}", 3, "at least one"),
+        ("{tables: [t], on: {}, colour: red}", 3, "unknown key"),
+        ("{tables: [t], version: 0, on: {}}", 3, "whole number from 1"),
+    ],
+)
 def test_p2_a_wrong_definition_is_refused_with_its_line(outlog, sqlite_store, definition, line, message):
     done = apply(outlog, f"projections:\n  # a comment\n  it: {definition}\n", check=False)
     assert done.returncode == 1 and f"line {line}" in done.stderr and message in done.stderr, done
@@ -266,8 +335,12 @@ def test_p2_a_projection_in_c_applies_each_event_once(store, outlog, build):
     assert rows(store, "select n, total from counted") == [(120, sum(range(60)) + 60)]
 
     # What it cannot apply is shown, and can be left out.
-    _, bad, _ = append(outlog, ("q", "order.created", {"total": 3}), ("q", "order.created", {"fail": 1}),
-                       ("r", "order.created", {"total": 5}))
+    _, bad, _ = append(
+        outlog,
+        ("q", "order.created", {"total": 3}),
+        ("q", "order.created", {"fail": 1}),
+        ("r", "order.created", {"total": 5}),
+    )
     done = program.run(store, check=False)
     assert done.returncode == 1 and "cannot be applied" in done.stderr
     state = shown(outlog, "counted")
@@ -290,8 +363,15 @@ def test_p2_a_projection_in_c_applies_each_event_once(store, outlog, build):
 
 # --- P1: crashes ---
 
-FAULTS = ["projection.applied:{n}:kill", "projection.committed:{n}:kill", "append.commit_sent:{n}:kill",
-          "append.commit_done:{n}:kill", "projection.begun:1:kill", "projection.swap:1:kill", "projection.swapped:1:kill"]
+FAULTS = [
+    "projection.applied:{n}:kill",
+    "projection.committed:{n}:kill",
+    "append.commit_sent:{n}:kill",
+    "append.commit_done:{n}:kill",
+    "projection.begun:1:kill",
+    "projection.swap:1:kill",
+    "projection.swapped:1:kill",
+]
 
 
 def test_p1_kill_9_at_any_point_leaves_every_effect_exactly_once(store, outlog):
@@ -322,6 +402,7 @@ def test_p1_kill_9_at_any_point_leaves_every_effect_exactly_once(store, outlog):
 
 # --- P3 ---
 
+
 def test_p3_a_rebuild_in_place_repairs_what_was_changed_by_hand(store, outlog):
     apply(outlog, TOTALS)
     append(outlog, *orders(0, 100))
@@ -346,7 +427,7 @@ class Reader(threading.Thread):
         connection, best = connect(self.store), 0
         while not self.stop:
             try:
-                (count,), = execute(connection, "select count(*) from orders")
+                ((count,),) = execute(connection, "select count(*) from orders")
             except Exception as error:  # noqa: BLE001
                 self.wrong.append(repr(error))
                 break
@@ -415,7 +496,7 @@ def test_p3_a_new_version_is_built_aside_by_itself(store, outlog):
     finish(process)
     assert_exact(store)
     if is_postgres(store):
-        (granted,), = rows(store, "select has_table_privilege('reader_of_totals', 'orders', 'select')")
+        ((granted,),) = rows(store, "select has_table_privilege('reader_of_totals', 'orders', 'select')")
         rows(store, "drop owned by reader_of_totals")
         rows(store, "drop role reader_of_totals")
         assert granted, "rights on the old table hold for the new one"
@@ -491,7 +572,7 @@ def test_p3_an_old_snapshot_never_sees_the_new_tables_half_filled(postgres_store
     wait_for(lambda: (shown(outlog)["rebuild"] or {}).get("event_id", 0) >= ids[-1], "the build to catch up")
     assert shown(outlog)["rebuild"], "it waits for the old transaction"
     cursor.execute("select count(*) from orders")
-    before, = cursor.fetchone()
+    (before,) = cursor.fetchone()
     assert before == sum(type_ == "order.created" for _, type_, _ in orders(0, 300))
     old.close()
     wait_for(lambda: shown(outlog)["rebuild"] is None, "the swap")
@@ -518,7 +599,9 @@ def test_p3_what_depends_on_the_table_stops_the_swap_and_not_the_view(postgres_s
 
 
 def test_p3_what_the_swap_cannot_move_is_refused(store, outlog):
-    more = "create type size as enum ('s', 'm');" if is_postgres(store) else "create view small as select * from orders;"
+    more = (
+        "create type size as enum ('s', 'm');" if is_postgres(store) else "create view small as select * from orders;"
+    )
     apply(outlog, TOTALS)
     append(outlog, *orders(0, 20))
     catch_up(outlog)
@@ -531,9 +614,10 @@ def test_p3_what_the_swap_cannot_move_is_refused(store, outlog):
 
 # --- P4, P5 ---
 
+
 def test_p4_wait_returns_when_the_event_is_in_the_view(store, outlog, extension):
     apply(outlog, TOTALS)
-    event_id, = append(outlog, ("o-1", "order.created", {"total": 1}))
+    (event_id,) = append(outlog, ("o-1", "order.created", {"total": 1}))
     late = outlog.run("projections", "wait", "totals", event_id, "--timeout", "50ms", check=False)
     assert late.returncode == 1 and "[projection_behind]" in late.stderr
     assert shown(outlog)["lag"] >= 1
@@ -541,13 +625,15 @@ def test_p4_wait_returns_when_the_event_is_in_the_view(store, outlog, extension)
     waited = outlog.run("projections", "wait", "totals", event_id, "--timeout", "20s", "--json").json()[0]
     assert waited["name"] == "totals" and waited["last_applied_event_id"] >= event_id
     assert rows(store, "select total from orders where id = 'o-1'") == [(1,)]
-    event_id, = append(outlog, ("o-2", "order.created", {"total": 2}))
+    (event_id,) = append(outlog, ("o-2", "order.created", {"total": 2}))
     if is_postgres(store):
         for timeout in ("'20 s'", "20", "20.5", "'20'", "interval '20 s'"):
             assert rows(store, f"select outlog.wait_projection('totals', {event_id}, {timeout})") == [(True,)]
         assert rows(store, f"select outlog.wait_projection(name => 'totals', event_id => {event_id})") == [(True,)]
         assert rows(store, f"select outlog.wait_projection('totals', {event_id + 1000}, 0.02)") == [(False,)]
-        assert rows(store, f"select outlog.wait_projection(name => 'totals', event_id => {event_id + 1000}, timeout => '20 ms')") == [(False,)]
+        assert rows(
+            store, f"select outlog.wait_projection(name => 'totals', event_id => {event_id + 1000}, timeout => '20 ms')"
+        ) == [(False,)]
         with pytest.raises(psycopg2.Error, match="not_found"):
             rows(store, "select outlog.wait_projection('nobody', 1)")
     else:
@@ -556,7 +642,10 @@ def test_p4_wait_returns_when_the_event_is_in_the_view(store, outlog, extension)
         connection.load_extension(extension)
 
         def wait(**fields):
-            return json.loads(connection.execute("select outlog_wait_projection(?)", (json.dumps(fields),)).fetchone()[0])
+            return json.loads(
+                connection.execute("select outlog_wait_projection(?)", (json.dumps(fields),)).fetchone()[0]
+            )
+
         found = wait(name="totals", event_id=event_id, timeout=20)
         assert found["reached"] is True and found["last_applied_event_id"] >= event_id
         assert wait(name="totals", event_id=event_id + 1000, timeout=0.02)["reached"] is False
@@ -571,8 +660,12 @@ def test_p4_wait_returns_when_the_event_is_in_the_view(store, outlog, extension)
 
 def test_p4_p5_over_http_and_in_metrics(store, outlog, serve):
     apply(outlog, BOTH)
-    first, poison, last = append(outlog, ("o-1", "order.created", {"total": 1}), ("o-2", "order.created", {"total": 95}),
-                                 ("o-3", "order.created", {"total": 2}))
+    first, poison, last = append(
+        outlog,
+        ("o-1", "order.created", {"total": 1}),
+        ("o-2", "order.created", {"total": 95}),
+        ("o-3", "order.created", {"total": 2}),
+    )
     server = serve()
     answer = server.get(f"/v1/projections/totals/wait?event_id={last}&timeout=20")
     assert answer.status == 200 and answer.json["last_applied_event_id"] >= last
@@ -585,13 +678,18 @@ def test_p4_p5_over_http_and_in_metrics(store, outlog, serve):
         assert (answer.status, answer.code) == (400, "invalid_field") and "timeout" in answer.json["detail"]
     wait_for(lambda: shown(outlog, "checked")["status"] == "stopped", "the event that cannot be applied")
     lag = shown(outlog, "checked")["lag"]
-    assert lag >= 2 and {one["name"]: one["lag"] for one in server.get("/v1/projections").json["projections"]}["checked"] == lag
+    assert (
+        lag >= 2
+        and {one["name"]: one["lag"] for one in server.get("/v1/projections").json["projections"]}["checked"] == lag
+    )
     assert f'outlog_projection_lag{{projection="checked"}} {lag}' in server.get("/metrics").body.decode().splitlines()
 
 
 # --- P6 ---
 
-BOTH = TOTALS + """\
+BOTH = (
+    TOTALS
+    + """\
   checked:
     version: 1
     tables: [checked]
@@ -599,13 +697,19 @@ BOTH = TOTALS + """\
     on:
       order.created: insert into checked values (:aggregate_id, :payload.total)
 """
+)
 
 
 def test_p6_a_poison_event_stops_only_its_own_projection(store, outlog):
     apply(outlog, BOTH)
-    ids = append(outlog, ("a", "order.created", {"total": 1}), ("b", "order.created", {"total": 2}),
-                 ("c", "order.created", {"total": 95}), ("d", "order.created", {"total": 4}),
-                 ("e", "order.created", {"total": 99}))
+    ids = append(
+        outlog,
+        ("a", "order.created", {"total": 1}),
+        ("b", "order.created", {"total": 2}),
+        ("c", "order.created", {"total": 95}),
+        ("d", "order.created", {"total": 4}),
+        ("e", "order.created", {"total": 99}),
+    )
     catch_up(outlog)
     assert_exact(store)
     state = shown(outlog, "checked")
@@ -632,7 +736,10 @@ def test_p6_a_poison_event_stops_only_its_own_projection(store, outlog):
     assert shown(outlog, "checked")["status"] == "running"
     assert rows(store, "select id from checked order by id") == [("a",), ("b",), ("d",)]
     audited = outlog.run("events", "--infra", "--type", "outlog.projection.skipped", "--json").json()
-    assert [(event["payload"]["event_id"], event["actor_id"]) for event in audited] == [(ids[2], "u-7"), (ids[4], "system")]
+    assert [(event["payload"]["event_id"], event["actor_id"]) for event in audited] == [
+        (ids[2], "u-7"),
+        (ids[4], "system"),
+    ]
     assert outlog.run("projections", "retry", "checked", check=False).returncode == 1
 
     # A rebuild leaves out what a person left out.
@@ -643,14 +750,17 @@ def test_p6_a_poison_event_stops_only_its_own_projection(store, outlog):
 
 
 def test_p6_an_event_is_applied_with_all_its_statements_or_none(store, outlog):
-    apply(outlog, """\
+    apply(
+        outlog,
+        """\
         projections:
           pair:
             tables: [one, two]
             create: "create table if not exists one (id text); create table if not exists two (id text, n integer check (n < 5))"
             on:
               order.created: ["insert into one values (:aggregate_id)", "insert into two values (:aggregate_id, :payload.total)"]
-        """)
+        """,
+    )
     append(outlog, ("a", "order.created", {"total": 1}), ("b", "order.created", {"total": 7}))
     catch_up(outlog)
     assert rows(store, "select id from one") == [("a",)] == rows(store, "select id from two")
@@ -677,19 +787,22 @@ def test_p6_a_poison_event_stops_a_rebuild_and_not_the_live_view(store, outlog):
 
 # --- several workers ---
 
+
 def freeze(process, store):
     """Stop it, but on SQLite not while it holds the one lock that every writer needs."""
+
     def is_free():
         process.send_signal(signal.SIGSTOP)
         if is_postgres(store):
             return True
         try:
-            with closing(sqlite3.connect(store[len("sqlite:"):], isolation_level=None, timeout=0.1)) as db:
+            with closing(sqlite3.connect(store[len("sqlite:") :], isolation_level=None, timeout=0.1)) as db:
                 db.execute("begin immediate")
             return True
         except sqlite3.OperationalError:
             process.send_signal(signal.SIGCONT)
             return False
+
     wait_for(is_free, "a moment without a transaction")
 
 
@@ -754,6 +867,7 @@ def test_p1_a_store_that_goes_away_is_waited_for(own_postgres, tmp_path):
 
 # --- what is gone ---
 
+
 def test_p2_a_projection_that_is_no_longer_declared_leaves_its_tables(store, outlog):
     apply(outlog, TOTALS)
     append(outlog, *orders(0, 20))
@@ -767,8 +881,11 @@ def test_p2_a_projection_that_is_no_longer_declared_leaves_its_tables(store, out
 
 def test_the_command_reports_what_is_wrong(sqlite_store, outlog):
     for args, status, message in (
-            (("projections", "dance"), 2, "takes run"), (("projections", "skip", "x"), 2, "usage"),
-            (("projections", "skip", "x", "abc"), 2, "not an event_id"), (("projections", "rebuild", "x"), 1, "[not_found]"),
-            (("projections", "run", "--lease", "1"), 2, "--lease is a span")):
+        (("projections", "dance"), 2, "takes run"),
+        (("projections", "skip", "x"), 2, "usage"),
+        (("projections", "skip", "x", "abc"), 2, "not an event_id"),
+        (("projections", "rebuild", "x"), 1, "[not_found]"),
+        (("projections", "run", "--lease", "1"), 2, "--lease is a span"),
+    ):
         done = outlog.run(*args, check=False)
         assert done.returncode == status and message in done.stderr, done

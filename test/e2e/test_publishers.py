@@ -4,7 +4,6 @@ The publishers run in publish_driver (C), which speaks JSON lines. Receivers bin
 and end with the test. Nothing here asserts how long something took: a hanging receiver is proved
 harmless by what else was delivered meanwhile.
 """
-import asyncio
 import base64
 import contextlib
 import email
@@ -37,14 +36,20 @@ TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 # --- the driver -------------------------------------------------------------------------------------
 
+
 class Driver:
     """publish_driver as a child process; outcomes by tag."""
 
     def __init__(self, env=None, inside=()):
         self.process = subprocess.Popen(
-            [*inside, build_dir() / "test" / "publish_driver"], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, text=True, bufsize=1, env=env,
-            preexec_fn=die_with_parent(signal.SIGKILL))
+            [*inside, build_dir() / "test" / "publish_driver"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env=env,
+            preexec_fn=die_with_parent(signal.SIGKILL),
+        )
         self.outcomes, self.tags = {}, 0
 
     def ask(self, **command):
@@ -73,8 +78,13 @@ class Driver:
 
     def send(self, name, timeout_ms=60000, **message):
         self.tags += 1
-        message = {"event_id": EVENT_ID, "event_type": "order.created", "payload": {"n": 1},
-                   "idempotency_key": "k-1", **message}
+        message = {
+            "event_id": EVENT_ID,
+            "event_type": "order.created",
+            "payload": {"n": 1},
+            "idempotency_key": "k-1",
+            **message,
+        }
         self.ask(send=name, tag=self.tags, timeout_ms=timeout_ms, message=message)
         return self.tags
 
@@ -106,6 +116,7 @@ def driver():
 
 
 # --- an HTTP receiver that misbehaves on demand ----------------------------------------------------
+
 
 class Receiver:
     """One thread per connection; the path of the request names the behaviour."""
@@ -191,8 +202,8 @@ class Receiver:
         """Answer; True keeps the connection."""
         path = request["path"].split("?")[0].strip("/").split("/")
         answer = lambda status, body=b"", *lines: connection.sendall(  # noqa: E731
-            "\r\n".join([f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", *lines, "", ""])
-            .encode() + body)
+            "\r\n".join([f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", *lines, "", ""]).encode() + body
+        )
         kind = path[0]
         if kind == "ok":
             answer(200, b"fine")
@@ -247,8 +258,10 @@ class Receiver:
         elif kind == "close":
             return False
         elif kind == "pieces":  # byte by byte, chunked, with a trailer that is not a header
-            for byte in (b"HTTP/1.1 503 Busy\r\nX-Empty:\r\nRetry-After:  7 \r\nTransfer-Encoding: chunked\r\n\r\n"
-                         b"3;x=y\r\nfin\r\n1\r\ne\r\n0\r\nRetry-After: 99\r\n\r\n"):
+            for byte in (
+                b"HTTP/1.1 503 Busy\r\nX-Empty:\r\nRetry-After:  7 \r\nTransfer-Encoding: chunked\r\n\r\n"
+                b"3;x=y\r\nfin\r\n1\r\ne\r\n0\r\nRetry-After: 99\r\n\r\n"
+            ):
                 connection.sendall(bytes([byte]))
         elif kind == "old":  # HTTP/1.0: the end of the connection ends the response
             connection.sendall(b"HTTP/1.0 200 OK\r\n\r\nfine")
@@ -260,7 +273,9 @@ class Receiver:
             answer(200, b"fine")
             return False
         elif kind == "more":  # bytes after the response
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfineHTTP/1.1 500 Later\r\nContent-Length: 0\r\n\r\n")
+            connection.sendall(
+                b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfineHTTP/1.1 500 Later\r\nContent-Length: 0\r\n\r\n"
+            )
         elif kind == "upgrade":
             connection.sendall(b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
             return False
@@ -285,10 +300,29 @@ def certificates(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tls")
     for name in ("localhost", "wrong.example"):
         subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-             "-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}",
-             "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem"],
-            check=True, capture_output=True)
+            [
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+                "-nodes",
+                "-days",
+                "2",
+                "-subj",
+                f"/CN={name}",
+                "-addext",
+                f"subjectAltName=DNS:{name}",
+                "-keyout",
+                folder / f"{name}.key",
+                "-out",
+                folder / f"{name}.pem",
+            ],
+            check=True,
+            capture_output=True,
+        )
     return folder
 
 
@@ -307,6 +341,7 @@ def until(condition, seconds=60):
 
 # --- webhooks ----------------------------------------------------------------------------------------
 
+
 def verify(request, secret):
     """As a receiver would, from the specification."""
     headers = request["headers"]
@@ -317,12 +352,21 @@ def verify(request, secret):
 
 
 def test_d1_delivery_carries_what_the_contract_names(driver, receiver):
-    driver.must_open("hook", type="webhook", url=receiver.url("/ok?x=1"), allow_private=True,
-                     secret=SECRET, headers={"x-fixed": "1", "authorization": "Bearer abc"})
-    outcome = driver.deliver("hook", payload_text='{ "a":1.0,  "z":0 }', attempt=2,
-                             traceparent=TRACE, headers={"x-own": "yes", "webhook-id": "forged",
-                                                         "authorization": "Bearer forged",
-                                                         "x-empty": ""})
+    driver.must_open(
+        "hook",
+        type="webhook",
+        url=receiver.url("/ok?x=1"),
+        allow_private=True,
+        secret=SECRET,
+        headers={"x-fixed": "1", "authorization": "Bearer abc"},
+    )
+    outcome = driver.deliver(
+        "hook",
+        payload_text='{ "a":1.0,  "z":0 }',
+        attempt=2,
+        traceparent=TRACE,
+        headers={"x-own": "yes", "webhook-id": "forged", "authorization": "Bearer forged", "x-empty": ""},
+    )
     assert (outcome["kind"], outcome["status"]) == ("ok", 200)
     assert outcome["response"] == "fine" and outcome["error"] is None
     [request] = receiver.requests
@@ -343,8 +387,7 @@ def test_d1_delivery_carries_what_the_contract_names(driver, receiver):
 
 def test_d1_rotation_both_secrets_verify(driver, receiver):
     other = "whsec_" + base64.b64encode(b"x" * 32).decode()
-    driver.must_open("hook", type="webhook", url=receiver.url("/ok"), allow_private=True,
-                     secrets=[other, SECRET])
+    driver.must_open("hook", type="webhook", url=receiver.url("/ok"), allow_private=True, secrets=[other, SECRET])
     assert driver.deliver("hook", is_replay=True)["kind"] == "ok"
     [request] = receiver.requests
     assert verify(request, SECRET) and verify(request, other)
@@ -361,20 +404,34 @@ def test_d1_connections_are_kept_and_reused(driver, receiver):
 
 def test_d1_methods(driver, receiver):
     for method in ("PUT", "PATCH", "DELETE", "POST"):
-        driver.must_open(method, type="webhook", url=receiver.url("/ok"), allow_private=True,
-                         method=method)
+        driver.must_open(method, type="webhook", url=receiver.url("/ok"), allow_private=True, method=method)
         assert driver.deliver(method)["kind"] == "ok"
         assert receiver.requests[-1]["method"] == method
         assert receiver.requests[-1]["body"] == b'{"n": 1}'
 
 
-@pytest.mark.parametrize("status,permanent", [
-    (301, True), (302, True), (307, True), (400, True), (401, True), (404, True), (408, False),
-    (409, True), (410, True), (422, True), (425, False), (429, False), (500, False), (502, False),
-    (503, False)])
+@pytest.mark.parametrize(
+    "status,permanent",
+    [
+        (301, True),
+        (302, True),
+        (307, True),
+        (400, True),
+        (401, True),
+        (404, True),
+        (408, False),
+        (409, True),
+        (410, True),
+        (422, True),
+        (425, False),
+        (429, False),
+        (500, False),
+        (502, False),
+        (503, False),
+    ],
+)
 def test_r2_statuses(driver, receiver, status, permanent):
-    driver.must_open("hook", type="webhook", url=receiver.url(f"/status/{status}"),
-                     allow_private=True)
+    driver.must_open("hook", type="webhook", url=receiver.url(f"/status/{status}"), allow_private=True)
     outcome = driver.deliver("hook")
     assert (outcome["kind"], outcome["status"]) == ("failed", status)
     assert outcome["permanent"] == permanent
@@ -383,8 +440,11 @@ def test_r2_statuses(driver, receiver, status, permanent):
 
 
 def test_r2_retry_after_in_seconds_and_as_a_date(driver, receiver):
-    for name, path in (("a", "/later/429/7"), ("b", "/later/503/7"),
-                       ("c", "/later/503/Fri,%2031%20Dec%202100%2023:59:59%20GMT")):
+    for name, path in (
+        ("a", "/later/429/7"),
+        ("b", "/later/503/7"),
+        ("c", "/later/503/Fri,%2031%20Dec%202100%2023:59:59%20GMT"),
+    ):
         driver.must_open(name, type="webhook", url=receiver.url(path), allow_private=True)
     for name in "ab":
         outcome = driver.deliver(name)
@@ -460,8 +520,14 @@ def test_r4_binary_response_becomes_text(driver, receiver):
 
 
 def test_e13_echoed_secrets_are_masked(driver, receiver):
-    driver.must_open("hook", type="webhook", url=receiver.url("/echo"), allow_private=True,
-                     secret=SECRET, headers={"x-api-key": "swordfish-1", "cookie": "a=monster"})
+    driver.must_open(
+        "hook",
+        type="webhook",
+        url=receiver.url("/echo"),
+        allow_private=True,
+        secret=SECRET,
+        headers={"x-api-key": "swordfish-1", "cookie": "a=monster"},
+    )
     response = driver.deliver("hook", headers={"authorization": "Bearer opensesame"})["response"]
     signature = receiver.requests[0]["headers"]["webhook-signature"]
     for secret in ("swordfish-1", "monster", "opensesame", signature[3:]):
@@ -493,7 +559,7 @@ def test_o4_a_connection_that_ends_with_its_answer_costs_no_message(driver, rece
     for number in range(1, 6):
         outcome = driver.deliver("hook")
         assert (outcome["kind"], outcome["status"], outcome["response"]) == ("ok", 200, "fine"), outcome
-        with receiver.lock:      # its thread closes after the response
+        with receiver.lock:  # its thread closes after the response
             ours = receiver.sockets[-1]
         until(lambda: ours.fileno() < 0 or path == "more")
         assert len(receiver.requests) == number
@@ -566,14 +632,22 @@ def test_d1_private_address_behind_a_name_is_refused(driver):
 
 
 def test_d1_private_urls_are_refused_when_opened(driver):
-    for url in ("http://example.com/", "https://127.0.0.1/", "https://[::1]/", "https://10.1.2.3/",
-                "https://2130706433/", "https://example.com:8443/", "https://u:p@example.com/"):
+    for url in (
+        "http://example.com/",
+        "https://127.0.0.1/",
+        "https://[::1]/",
+        "https://10.1.2.3/",
+        "https://2130706433/",
+        "https://example.com:8443/",
+        "https://u:p@example.com/",
+    ):
         assert "url" in driver.open("hook", type="webhook", url=url)["error"]
 
 
 def test_d1_proxy_variables_are_not_obeyed(receiver):
-    driver = Driver(env={"http_proxy": "http://127.0.0.1:1", "HTTPS_PROXY": "http://127.0.0.1:1",
-                         "ALL_PROXY": "http://127.0.0.1:1"})
+    driver = Driver(
+        env={"http_proxy": "http://127.0.0.1:1", "HTTPS_PROXY": "http://127.0.0.1:1", "ALL_PROXY": "http://127.0.0.1:1"}
+    )
     driver.must_open("hook", type="webhook", url=receiver.url("/ok"), allow_private=True)
     assert driver.deliver("hook")["kind"] == "ok"
     driver.end()
@@ -583,12 +657,19 @@ def test_d1_tls_is_verified(driver, certificates):
     right, wrong = (Receiver(context(certificates, name)) for name in ("localhost", "wrong.example"))
     plain = Receiver()
     try:
-        driver.must_open("right", type="webhook", url=right.url("/ok"), allow_private=True,
-                         ca_file=str(certificates / "localhost.pem"))
+        driver.must_open(
+            "right",
+            type="webhook",
+            url=right.url("/ok"),
+            allow_private=True,
+            ca_file=str(certificates / "localhost.pem"),
+        )
         assert driver.deliver("right")["kind"] == "ok"
-        cases = {"name": {"url": wrong.url("/ok"), "ca_file": str(certificates / "wrong.example.pem")},
-                 "authority": {"url": right.url("/ok")},
-                 "plain": {"url": plain.url("/ok").replace("http:", "https:")}}
+        cases = {
+            "name": {"url": wrong.url("/ok"), "ca_file": str(certificates / "wrong.example.pem")},
+            "authority": {"url": right.url("/ok")},
+            "plain": {"url": plain.url("/ok").replace("http:", "https:")},
+        }
         for name, settings in cases.items():
             driver.must_open(name, type="webhook", allow_private=True, **settings)
             outcome = driver.deliver(name)
@@ -603,7 +684,7 @@ def test_d1_tls_is_verified(driver, certificates):
 def test_d1_guard_looks_again_at_a_connection_that_is_reused(driver, certificates):
     """One destination may use private addresses and has an idle connection; another may not, and must not use it."""
     try:
-        inside = Receiver(context(certificates, "localhost"), port=443)    # the guard allows no other port
+        inside = Receiver(context(certificates, "localhost"), port=443)  # the guard allows no other port
     except OSError as error:
         pytest.skip(f"port 443 is taken: {error}")
     try:
@@ -625,15 +706,32 @@ def test_d1_http_2_is_spoken_where_it_is_offered(driver, receiver, certificates,
     port = free_port()
     log = tmp_path / "access.log"
     proxy = subprocess.Popen(
-        ["nghttpx", f"--frontend=127.0.0.1,{port}", f"--backend=127.0.0.1,{receiver.port}", "--workers=1",
-         "--conf=/dev/null", f"--accesslog-file={log}", "--accesslog-format=$alpn $client_port $status", "--no-ocsp",
-         f"--errorlog-file={tmp_path}/error.log", str(certificates / "localhost.key"), str(certificates / "localhost.pem")],
-        preexec_fn=die_with_parent(signal.SIGKILL))
+        [
+            "nghttpx",
+            f"--frontend=127.0.0.1,{port}",
+            f"--backend=127.0.0.1,{receiver.port}",
+            "--workers=1",
+            "--conf=/dev/null",
+            f"--accesslog-file={log}",
+            "--accesslog-format=$alpn $client_port $status",
+            "--no-ocsp",
+            f"--errorlog-file={tmp_path}/error.log",
+            str(certificates / "localhost.key"),
+            str(certificates / "localhost.pem"),
+        ],
+        preexec_fn=die_with_parent(signal.SIGKILL),
+    )
     try:
-        driver.must_open("hook", type="webhook", url=f"https://localhost:{port}/ok", allow_private=True,
-                         ca_file=str(certificates / "localhost.pem"), secret=SECRET)
+        driver.must_open(
+            "hook",
+            type="webhook",
+            url=f"https://localhost:{port}/ok",
+            allow_private=True,
+            ca_file=str(certificates / "localhost.pem"),
+            secret=SECRET,
+        )
         deadline = time.monotonic() + 60
-        while driver.deliver("hook")["kind"] != "ok":      # until it accepts connections
+        while driver.deliver("hook")["kind"] != "ok":  # until it accepts connections
             assert time.monotonic() < deadline and proxy.poll() is None
         tags = [driver.send("hook", payload={"n": n}) for n in range(40)]
         driver.wait(len(tags))
@@ -656,8 +754,15 @@ def test_d1_a_name_server_that_hangs_holds_up_nobody(receiver, tmp_path):
         except OSError as error:
             pytest.skip(f"port 53 cannot be had: {error}")
         (tmp_path / "resolv.conf").write_text(f"nameserver {address}\n")
-        driver = Driver(inside=["unshare", "--mount", "sh", "-c",
-                                f'mount --bind {tmp_path}/resolv.conf "$(readlink -f /etc/resolv.conf)" && exec "$0"'])
+        driver = Driver(
+            inside=[
+                "unshare",
+                "--mount",
+                "sh",
+                "-c",
+                f'mount --bind {tmp_path}/resolv.conf "$(readlink -f /etc/resolv.conf)" && exec "$0"',
+            ]
+        )
         driver.must_open("dark", type="webhook", url="https://dark.example/hook")
         driver.must_open("well", type="webhook", url=f"http://127.0.0.1:{receiver.port}/ok", allow_private=True)
         dark = [driver.send("dark", timeout_ms=2000) for _ in range(5)]
@@ -675,8 +780,13 @@ def test_d1_a_name_server_that_hangs_holds_up_nobody(receiver, tmp_path):
 
 def test_d1_header_that_would_split_the_request_is_refused(driver, receiver):
     driver.must_open("hook", type="webhook", url=receiver.url("/ok"), allow_private=True)
-    for header in ({"x-a": "b\r\nx-c: d"}, {"x a": "b"}, {"Host": "evil"}, {"Content-Length": "0"},
-                   {"Transfer-Encoding": "chunked"}):
+    for header in (
+        {"x-a": "b\r\nx-c: d"},
+        {"x a": "b"},
+        {"Host": "evil"},
+        {"Content-Length": "0"},
+        {"Transfer-Encoding": "chunked"},
+    ):
         outcome = driver.deliver("hook", headers=header)
         assert outcome["kind"] == "failed" and outcome["permanent"] and outcome["surely_not_sent"]
     outcome = driver.deliver("hook", idempotency_key="a\nb")
@@ -685,11 +795,16 @@ def test_d1_header_that_would_split_the_request_is_refused(driver, receiver):
 
 
 def test_d8_cloudevents(driver, receiver):
-    message = {"org_id": "acme", "aggregate_type": "order", "aggregate_id": "o 1",
-               "payload_text": '{"b": 2, "a": 1.0}'}
+    message = {"org_id": "acme", "aggregate_type": "order", "aggregate_id": "o 1", "payload_text": '{"b": 2, "a": 1.0}'}
     for mode in ("binary", "structured"):
-        driver.must_open(mode, type="webhook", url=receiver.url("/ok"), allow_private=True,
-                         envelope=f"cloudevents-{mode}", secret=SECRET)
+        driver.must_open(
+            mode,
+            type="webhook",
+            url=receiver.url("/ok"),
+            allow_private=True,
+            envelope=f"cloudevents-{mode}",
+            secret=SECRET,
+        )
         assert driver.deliver(mode, **message)["kind"] == "ok"
     binary, structured = receiver.requests
     assert binary["body"] == b'{"b": 2, "a": 1.0}'
@@ -703,20 +818,29 @@ def test_d8_cloudevents(driver, receiver):
 
 
 def test_d1_request_payload_names_the_request(driver, receiver):
-    driver.must_open("call", type="webhook", request="payload", allow_private=True,
-                     allow_hosts=[receiver.host])
-    payload = {"url": receiver.url("/ok/orders"), "method": "PUT",
-               "headers": {"Authorization": "Bearer token", "X-Idempotency-Key": "loses"},
-               "body": {"order_id": "order-123"}, "idempotency_key": "run-456"}
+    driver.must_open("call", type="webhook", request="payload", allow_private=True, allow_hosts=[receiver.host])
+    payload = {
+        "url": receiver.url("/ok/orders"),
+        "method": "PUT",
+        "headers": {"Authorization": "Bearer token", "X-Idempotency-Key": "loses"},
+        "body": {"order_id": "order-123"},
+        "idempotency_key": "run-456",
+    }
     assert driver.deliver("call", payload=payload)["kind"] == "ok"
     [request] = receiver.requests
     assert (request["method"], request["path"]) == ("PUT", "/ok/orders")
     assert request["headers"]["authorization"] == "Bearer token"
     assert request["headers"]["x-idempotency-key"] == request["headers"]["idempotency-key"] == "run-456"
     assert json.loads(request["body"]) == {"order_id": "order-123"}
-    for bad in ({**payload, "url": f"http://127.0.0.2:{receiver.port}/ok"},  # not in allow_hosts
-                {**payload, "url": "ftp://localhost/"}, {**payload, "method": "TRACE"},
-                {"body": 1}, {**payload, "extra": 1}, [], {**payload, "headers": {"a": "b\nc"}}):
+    for bad in (
+        {**payload, "url": f"http://127.0.0.2:{receiver.port}/ok"},  # not in allow_hosts
+        {**payload, "url": "ftp://localhost/"},
+        {**payload, "method": "TRACE"},
+        {"body": 1},
+        {**payload, "extra": 1},
+        [],
+        {**payload, "headers": {"a": "b\nc"}},
+    ):
         outcome = driver.deliver("call", payload=bad)
         assert outcome["kind"] == "failed" and outcome["permanent"] and outcome["surely_not_sent"]
     assert len(receiver.requests) == 1
@@ -724,16 +848,24 @@ def test_d1_request_payload_names_the_request(driver, receiver):
 
 def test_d3_sor_posts_the_change_with_its_provenance(driver, receiver):
     driver.must_open("sor", type="sor", url=receiver.url("/ok"), allow_private=True)
-    payload = {"entity_type": "CASE", "entity_id": "case-1",
-               "change": {"status": "IN_PROGRESS", "a": [1, 2]}, "evidence_pack": {"e": 1}}
+    payload = {
+        "entity_type": "CASE",
+        "entity_id": "case-1",
+        "change": {"status": "IN_PROGRESS", "a": [1, 2]},
+        "evidence_pack": {"e": 1},
+    }
     for _ in range(2):
         assert driver.deliver("sor", org_id="acme", payload=payload)["kind"] == "ok"
     first, second = receiver.requests
     normal = json.dumps(payload["change"], sort_keys=True, separators=(",", ":"))
     assert json.loads(first["body"]) == {
-        "org_id": "acme", **payload, "source_id": "orchestrator:k-1",
+        "org_id": "acme",
+        **payload,
+        "source_id": "orchestrator:k-1",
         "source_hash": hashlib.sha256(normal.encode()).hexdigest(),
-        "timestamp": "2026-01-04T12:05:00.000001Z", "inference": False}
+        "timestamp": "2026-01-04T12:05:00.000001Z",
+        "inference": False,
+    }
     assert first["body"] == second["body"]  # the same on every attempt, byte for byte
     assert first["headers"]["idempotency-key"] == "k-1"
     for bad in ({}, [], {**payload, "change": 1}, {**payload, "x": 1}, {"entity_type": "CASE"}):
@@ -751,16 +883,25 @@ def mail_server():
 
 
 def mail(to="c@x.example", **fields):
-    return {"to": [to] if isinstance(to, str) else to, "subject": "Order", "body_html": "<p>hi</p>",
-            **fields}
+    return {"to": [to] if isinstance(to, str) else to, "subject": "Order", "body_html": "<p>hi</p>", **fields}
 
 
 def test_d2_mail_arrives_as_it_was_meant(driver, mail_server):
-    driver.must_open("mail", type="smtp", url=f"smtp://127.0.0.1:{mail_server.port}", tls="none",
-                     **{"from": "Shop & Söhne <shop@a.example>"})
-    payload = mail(["c@x.example", "Dé <d@x.example>"], subject="Grüße – 1/2 €" * 9,
-                   body_text=".\r\n.dots\nand ünïcode\n" + "long " * 500, cc="e@x.example",
-                   reply_to="r@x.example", body_html="<p>.hi</p>\r\n.\r\nQUIT\r\n")
+    driver.must_open(
+        "mail",
+        type="smtp",
+        url=f"smtp://127.0.0.1:{mail_server.port}",
+        tls="none",
+        **{"from": "Shop & Söhne <shop@a.example>"},
+    )
+    payload = mail(
+        ["c@x.example", "Dé <d@x.example>"],
+        subject="Grüße – 1/2 €" * 9,
+        body_text=".\r\n.dots\nand ünïcode\n" + "long " * 500,
+        cc="e@x.example",
+        reply_to="r@x.example",
+        body_html="<p>.hi</p>\r\n.\r\nQUIT\r\n",
+    )
     outcome = driver.deliver("mail", payload=payload, headers={"X-Tag": "ünique", "To": "z@x.example"})
     assert outcome["kind"] == "ok", outcome
     [envelope] = mail_server.mails
@@ -780,8 +921,9 @@ def test_d2_mail_arrives_as_it_was_meant(driver, mail_server):
 
 
 def test_d2_message_id_is_the_same_on_every_attempt(driver, mail_server):
-    driver.must_open("mail", type="smtp", url=f"smtp://127.0.0.1:{mail_server.port}", tls="none",
-                     **{"from": "a@a.example"})
+    driver.must_open(
+        "mail", type="smtp", url=f"smtp://127.0.0.1:{mail_server.port}", tls="none", **{"from": "a@a.example"}
+    )
     for key in ("k-1", "k-1", "k-2"):
         assert driver.deliver("mail", payload=mail(), idempotency_key=key)["kind"] == "ok"
     ids = [email.message_from_bytes(it.content)["message-id"] for it in mail_server.mails]
@@ -789,12 +931,19 @@ def test_d2_message_id_is_the_same_on_every_attempt(driver, mail_server):
     assert mail_server.connections == 1  # kept and reused
 
 
-@pytest.mark.parametrize("to,permanent,status", [
-    ("450@x.example", False, 450), ("550@x.example", True, 550),
-    ("data451@x.example", False, 451), ("data554@x.example", True, 554)])
+@pytest.mark.parametrize(
+    "to,permanent,status",
+    [
+        ("450@x.example", False, 450),
+        ("550@x.example", True, 550),
+        ("data451@x.example", False, 451),
+        ("data554@x.example", True, 554),
+    ],
+)
 def test_r2_smtp_refusals(driver, mail_server, to, permanent, status):
-    driver.must_open("mail", type="smtp", url=f"smtp://127.0.0.1:{mail_server.port}", tls="none",
-                     **{"from": "a@a.example"})
+    driver.must_open(
+        "mail", type="smtp", url=f"smtp://127.0.0.1:{mail_server.port}", tls="none", **{"from": "a@a.example"}
+    )
     outcome = driver.deliver("mail", payload=mail(to))
     assert (outcome["kind"], outcome["status"]) == ("failed", status)
     assert outcome["permanent"] == permanent and outcome["surely_not_sent"]
@@ -803,8 +952,9 @@ def test_r2_smtp_refusals(driver, mail_server, to, permanent, status):
 
 
 def test_d2_one_refused_recipient_means_nobody_gets_it(driver, mail_server):
-    driver.must_open("mail", type="smtp", url=f"smtp://127.0.0.1:{mail_server.port}", tls="none",
-                     **{"from": "a@a.example"})
+    driver.must_open(
+        "mail", type="smtp", url=f"smtp://127.0.0.1:{mail_server.port}", tls="none", **{"from": "a@a.example"}
+    )
     outcome = driver.deliver("mail", payload=mail(["c@x.example", "550@x.example"]))
     assert outcome["kind"] == "failed" and outcome["permanent"]
     assert mail_server.mails == []
@@ -812,8 +962,9 @@ def test_d2_one_refused_recipient_means_nobody_gets_it(driver, mail_server):
 
 @pytest.mark.parametrize("to", ["hang@x.example", "cut@x.example"])
 def test_d2_no_reply_after_the_body_is_unknown(driver, mail_server, to):
-    driver.must_open("mail", type="smtp", url=f"smtp://127.0.0.1:{mail_server.port}", tls="none",
-                     **{"from": "a@a.example"})
+    driver.must_open(
+        "mail", type="smtp", url=f"smtp://127.0.0.1:{mail_server.port}", tls="none", **{"from": "a@a.example"}
+    )
     outcome = driver.deliver("mail", payload=mail(to), timeout_ms=2000)
     assert outcome["kind"] == "unknown" and not outcome["surely_not_sent"], outcome
 
@@ -825,16 +976,18 @@ def test_d2_starttls_and_login(driver, certificates):
         logins.append((data.login, data.password))
         return AuthResult(success=data.password == b"p@ss word", handled=False)
 
-    server = MailServer(require_starttls=True, tls_context=context(certificates, "localhost"),
-                        authenticator=authenticator, auth_required=True)
+    server = MailServer(
+        require_starttls=True,
+        tls_context=context(certificates, "localhost"),
+        authenticator=authenticator,
+        auth_required=True,
+    )
     try:
-        common = {"type": "smtp", "from": "a@a.example",
-                  "ca_file": str(certificates / "localhost.pem")}
+        common = {"type": "smtp", "from": "a@a.example", "ca_file": str(certificates / "localhost.pem")}
         driver.must_open("mail", url=f"smtp://bob:p%40ss%20word@localhost:{server.port}", **common)
         assert driver.deliver("mail", payload=mail())["kind"] == "ok"
         assert logins == [(b"bob", b"p@ss word")] and len(server.mails) == 1
-        driver.must_open("wrong", url=f"smtp://localhost:{server.port}", user="bob",
-                         password="hunter22", **common)
+        driver.must_open("wrong", url=f"smtp://localhost:{server.port}", user="bob", password="hunter22", **common)
         outcome = driver.deliver("wrong", payload=mail())
         assert outcome["kind"] == "failed" and outcome["surely_not_sent"], outcome
         assert not outcome["permanent"]  # the operator's mistake, not the mail's
@@ -844,14 +997,20 @@ def test_d2_starttls_and_login(driver, certificates):
 
 
 def test_d2_tls_is_required_and_verified(driver, certificates, mail_server):
-    driver.must_open("plain", type="smtp", url=f"smtp://localhost:{mail_server.port}",
-                     **{"from": "a@a.example"})  # the server offers no STARTTLS
+    driver.must_open(
+        "plain", type="smtp", url=f"smtp://localhost:{mail_server.port}", **{"from": "a@a.example"}
+    )  # the server offers no STARTTLS
     outcome = driver.deliver("plain", payload=mail())
     assert outcome["kind"] == "failed" and outcome["surely_not_sent"]
     wrong = MailServer(require_starttls=True, tls_context=context(certificates, "wrong.example"))
     try:
-        driver.must_open("wrong", type="smtp", url=f"smtp://localhost:{wrong.port}",
-                         ca_file=str(certificates / "wrong.example.pem"), **{"from": "a@a.example"})
+        driver.must_open(
+            "wrong",
+            type="smtp",
+            url=f"smtp://localhost:{wrong.port}",
+            ca_file=str(certificates / "wrong.example.pem"),
+            **{"from": "a@a.example"},
+        )
         outcome = driver.deliver("wrong", payload=mail())
         assert outcome["kind"] == "failed" and outcome["surely_not_sent"]
         assert mail_server.mails == wrong.mails == []
@@ -862,8 +1021,13 @@ def test_d2_tls_is_required_and_verified(driver, certificates, mail_server):
 def test_d2_smtps(driver, certificates):
     server = MailServer(implicit_tls=context(certificates, "localhost"))
     try:
-        driver.must_open("mail", type="smtp", url=f"smtps://localhost:{server.port}",
-                         ca_file=str(certificates / "localhost.pem"), **{"from": "a@a.example"})
+        driver.must_open(
+            "mail",
+            type="smtp",
+            url=f"smtps://localhost:{server.port}",
+            ca_file=str(certificates / "localhost.pem"),
+            **{"from": "a@a.example"},
+        )
         assert driver.deliver("mail", payload=mail())["kind"] == "ok"
         assert len(server.mails) == 1
     finally:
@@ -871,10 +1035,17 @@ def test_d2_smtps(driver, certificates):
 
 
 def test_d2_injection_reaches_no_server(driver, mail_server):
-    driver.must_open("mail", type="smtp", url=f"smtp://127.0.0.1:{mail_server.port}", tls="none",
-                     **{"from": "a@a.example"})
-    for bad in (mail("c@x.example>\r\nRCPT TO:<e@x.example"), mail(subject="a\r\nBcc: e@x.example"),
-                mail("c@x.example\nd@x.example"), mail(reply_to="a\r\n@x.example"), {"to": []}, []):
+    driver.must_open(
+        "mail", type="smtp", url=f"smtp://127.0.0.1:{mail_server.port}", tls="none", **{"from": "a@a.example"}
+    )
+    for bad in (
+        mail("c@x.example>\r\nRCPT TO:<e@x.example"),
+        mail(subject="a\r\nBcc: e@x.example"),
+        mail("c@x.example\nd@x.example"),
+        mail(reply_to="a\r\n@x.example"),
+        {"to": []},
+        [],
+    ):
         outcome = driver.deliver("mail", payload=bad)
         assert outcome["kind"] == "failed" and outcome["permanent"] and outcome["surely_not_sent"]
     assert mail_server.connections == 0
@@ -885,14 +1056,17 @@ def test_d2_injection_reaches_no_server(driver, mail_server):
 # --- programs ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("script, kind", [
-    ("exec yes", "unknown"),
-    ("for i in 1 2 3 4 5 6; do cat /dev/zero & done; cat /dev/zero", "unknown"),
-    ("trap '' TERM INT HUP; while :; do echo still here; done", "unknown"),
-    ("setsid yes & exit 0", "ok"),
-    ("yes & exit 65", "failed"),
-    ("exec >&- 2>&-; sleep 600", "unknown"),
-])
+@pytest.mark.parametrize(
+    "script, kind",
+    [
+        ("exec yes", "unknown"),
+        ("for i in 1 2 3 4 5 6; do cat /dev/zero & done; cat /dev/zero", "unknown"),
+        ("trap '' TERM INT HUP; while :; do echo still here; done", "unknown"),
+        ("setsid yes & exit 0", "ok"),
+        ("yes & exit 65", "failed"),
+        ("exec >&- 2>&-; sleep 600", "unknown"),
+    ],
+)
 def test_d6_a_program_that_writes_without_end_holds_up_nobody(driver, script, kind):
     """It is killed at its deadline; a process that it left behind ends with its first write to the closed pipe."""
     driver.must_open("loud", type="exec", command=["/bin/sh", "-c", script])
@@ -911,8 +1085,13 @@ ENDLESS_MAIL = {
     "greeting": {},
     "EHLO": {"greeting": b"220 hi\r\n"},
     "MAIL": {"greeting": b"220 hi\r\n", "EHLO": b"250 hi\r\n"},
-    ".": {"greeting": b"220 hi\r\n", "EHLO": b"250 hi\r\n", "MAIL": b"250 ok\r\n", "RCPT": b"250 ok\r\n",
-          "DATA": b"354 go\r\n"},
+    ".": {
+        "greeting": b"220 hi\r\n",
+        "EHLO": b"250 hi\r\n",
+        "MAIL": b"250 ok\r\n",
+        "RCPT": b"250 ok\r\n",
+        "DATA": b"354 go\r\n",
+    },
 }
 
 
@@ -945,9 +1124,12 @@ def test_d2_a_mail_server_that_never_ends_its_reply_is_given_up(driver, receiver
                 link, _ = listener.accept()
                 with contextlib.suppress(OSError):
                     talk(link)
+
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    driver.must_open("mail", type="smtp", url=f"smtp://127.0.0.1:{listener.getsockname()[1]}", tls="none", **{"from": "a@x.example"})
+    driver.must_open(
+        "mail", type="smtp", url=f"smtp://127.0.0.1:{listener.getsockname()[1]}", tls="none", **{"from": "a@x.example"}
+    )
     driver.must_open("well", type="webhook", url=receiver.url("/ok"), allow_private=True)
     endless = driver.send("mail", payload=mail())
     well = driver.send("well")
@@ -962,7 +1144,6 @@ def test_d2_a_mail_server_that_never_ends_its_reply_is_given_up(driver, receiver
 
 def test_d2_dead_mail_server_was_surely_not_sent(driver):
     port = free_port()
-    driver.must_open("mail", type="smtp", url=f"smtp://127.0.0.1:{port}", tls="none",
-                     **{"from": "a@a.example"})
+    driver.must_open("mail", type="smtp", url=f"smtp://127.0.0.1:{port}", tls="none", **{"from": "a@a.example"})
     outcome = driver.deliver("mail", payload=mail())
     assert outcome["kind"] == "failed" and outcome["surely_not_sent"] and not outcome["permanent"]

@@ -24,20 +24,25 @@ def apply(outlog, text):
 
 def setting(outbox, key, value):
     outbox.run("delete from {}settings where key = %s", key)
-    outbox.run(f"insert into {{}}settings (key, value, updated_at) values (%s, %s, {outbox.now()})", key,
-               json.dumps(value))
+    outbox.run(
+        f"insert into {{}}settings (key, value, updated_at) values (%s, %s, {outbox.now()})", key, json.dumps(value)
+    )
 
 
 def is_alive(outbox, relay):
     """Wait until the relay is seen to work after now: its heartbeat moves."""
+
     def beats():
-        return [row["heartbeat_at"] for row in
-                outbox.run("select heartbeat_at from {}relays where name = %s", relay.name)]
+        return [
+            row["heartbeat_at"] for row in outbox.run("select heartbeat_at from {}relays where name = %s", relay.name)
+        ]
+
     before = beats()
     wait_for(lambda: beats() and beats() != before, f"a heartbeat of {relay.name}")
 
 
 # Clocks and doubts
+
 
 @pytest.mark.parametrize("skew", [-2 * HOUR, 2 * HOUR])
 def test_o5_a_delay_ends_by_the_database_clock(postgres_store, outbox, receiver, relays, skew):
@@ -70,11 +75,12 @@ def test_6_a_turn_given_up_for_lost_that_happened_after_all_ends_the_ownership(s
     assert relay.is_running()
 
 
-def test_5_a_connection_revived_within_a_lost_commit_keeps_its_time_limits(postgres, postgres_store, outbox,
-                                                                          receiver, relays):
+def test_5_a_connection_revived_within_a_lost_commit_keeps_its_time_limits(
+    postgres, postgres_store, outbox, receiver, relays
+):
     """A lock on the lane's row is not waited for beyond a third of the lease (the session's own is 10 s)."""
     outbox.destination("d", receiver)
-    receiver.rule(500, attempt=1)               # a turn that is a transaction: it ends in COMMIT
+    receiver.rule(500, attempt=1)  # a turn that is a transaction: it ends in COMMIT
     with Proxy(postgres.port) as proxy, outbox.session() as other:
         relay = relays("a", lease="3s", store=proxy.url(postgres_store))
         wait_for(lambda: not outbox.run("select 1 from {}lanes where owner is null"), "the lanes")
@@ -91,6 +97,7 @@ def test_5_a_connection_revived_within_a_lost_commit_keeps_its_time_limits(postg
 
 
 # Settings
+
 
 def seconds_between(later, earlier):
     times = [datetime.datetime.fromisoformat(str(one).replace("Z", "+00:00")) for one in (later, earlier)]
@@ -160,8 +167,10 @@ def test_the_relays_config_may_name_the_store(store, outlog, tmp_path):
 
 
 def test_settings_of_the_relay_are_read_from_the_store_and_flags_come_first(store, outlog, outbox, relays):
-    apply(outlog, "relay: {lease: 500s, poll: 10ms, patience: 20ms, batch: 7, threads: 3}\n"
-                  "destinations: {d: {type: null}}")
+    apply(
+        outlog,
+        "relay: {lease: 500s, poll: 10ms, patience: 20ms, batch: 7, threads: 3}\n" "destinations: {d: {type: null}}",
+    )
     shown = {line["key"]: (line["value"], line["from"]) for line in outlog.run("config", "--json").json()}
     assert shown["relay.lease"] == ("500s", "store") and shown["relay.threads"] == ("3", "store")
     for n in range(50):
@@ -170,7 +179,7 @@ def test_settings_of_the_relay_are_read_from_the_store_and_flags_come_first(stor
     outbox.wait_drained()
     wait_for(lambda: outbox.one("select count(*) as n from {}relays")["n"] == 3, "three threads")
     assert 300 < lease_of(outbox) <= 501
-    assert len(outbox.run("select 1 from {}batches")) >= 8     # at most 7 messages a claim
+    assert len(outbox.run("select 1 from {}batches")) >= 8  # at most 7 messages a claim
     relay.term()
     assert relay.wait() == 0
     relays("b", lease="60s", threads=1)
@@ -194,19 +203,22 @@ def test_r1_the_retry_of_a_type_comes_before_the_destinations(store, outlog, out
     sent = outbox.put("d", {"n": 2}, type="order.sent")
     outbox.wait(paid, "DEAD", attempts=2)
     row = outbox.wait(sent, "PENDING", attempts=1)
-    assert seconds_between(row["available_at"], row["updated_at"]) > 299     # an hour, up to the default max
+    assert seconds_between(row["available_at"], row["updated_at"]) > 299  # an hour, up to the default max
     setting(outbox, "types.order.held", {"retry": {"max_attempts": 1}})
 
-    def is_seen():      # what was tried before it is seen dies later, of attempts that are used up
+    def is_seen():  # what was tried before it is seen dies later, of attempts that are used up
         row = outbox.wait(outbox.put("d", {"n": 3}, type="order.held"), "DEAD")
         return row["attempts"] == 1
+
     wait_for(is_seen, "the new setting to be seen by the running relay")
 
 
 def test_x2_a_relay_needs_no_more_than_its_role(postgres, postgres_store, outlog, outbox, receiver, relays):
     """Also for waking, sweeping, resizing and takeover."""
-    outbox.run("do $$ begin create role relay_login login password 'relay' in role outlog_relay; "
-               "exception when duplicate_object then null; end $$")
+    outbox.run(
+        "do $$ begin create role relay_login login password 'relay' in role outlog_relay; "
+        "exception when duplicate_object then null; end $$"
+    )
     apply(outlog, "relay: {wakeup: notify, lanes: 3}\nretention: {messages: 1s}")
     outbox.destination("d", receiver)
     receiver.rule(500, attempt=1)
@@ -221,10 +233,13 @@ def test_x2_a_relay_needs_no_more_than_its_role(postgres, postgres_store, outlog
 
 # Waking up
 
+
 def listening(outbox):
     """How many relays ask writers to notify them."""
-    return outbox.one("select count(*) as n from pg_locks where locktype = 'advisory' and classid = 28492 "
-                      "and objid = 2 and objsubid = 2 and mode = 'ShareLock'")["n"]
+    return outbox.one(
+        "select count(*) as n from pg_locks where locktype = 'advisory' and classid = 28492 "
+        "and objid = 2 and objsubid = 2 and mode = 'ShareLock'"
+    )["n"]
 
 
 def count_notifies(session):
@@ -276,7 +291,7 @@ def test_wakeup_notify_a_retry_comes_in_its_time(postgres_store, outbox, receive
 
 def test_wakeup_a_commit_in_another_process_is_seen_between_polls(sqlite_store, outbox, receiver, relays):
     outbox.destination("d", receiver)
-    setting(outbox, "relay.wakeup", "notify")          # SQLite watches its file for any setting
+    setting(outbox, "relay.wakeup", "notify")  # SQLite watches its file for any setting
     relays("a", poll="10m", lease="60s")
     for n in range(3):
         outbox.wait(outbox.put("d", {"n": n}), "PUBLISHED")
@@ -288,13 +303,16 @@ def test_l1_a_lease_is_renewed_also_between_rare_polls(store, outbox, receiver, 
     wait_for(lambda: not outbox.run("select 1 from {}lanes where owner is null"), "the lanes")
     epochs = outbox.run("select lane, epoch from {}lanes order by lane")
     beat = outbox.one("select heartbeat_at from {}relays")["heartbeat_at"]
-    wait_for(lambda: seconds_between(outbox.one("select heartbeat_at from {}relays")["heartbeat_at"], beat) > 2.5,
-             "a lease and a half")
+    wait_for(
+        lambda: seconds_between(outbox.one("select heartbeat_at from {}relays")["heartbeat_at"], beat) > 2.5,
+        "a lease and a half",
+    )
     assert outbox.run("select lane, epoch from {}lanes order by lane") == epochs
     assert lease_of(outbox) > 0
 
 
 # Retention
+
 
 @pytest.fixture
 def kept(outbox, receiver, relays):
@@ -304,8 +322,10 @@ def kept(outbox, receiver, relays):
     outbox.run("update {}destinations set paused = true where name = 'closed'")
     receiver.rule(500, type="dies")
     receiver.rule(500, type="retried", attempt=1)
-    ids = {type: outbox.put("d", {"n": 1}, key="k", type=type, idempotency_key=f"key-{type}", org_id=org)
-           for type, org in (("plain", None), ("retried", "acme"), ("dies", None), ("second", None))}
+    ids = {
+        type: outbox.put("d", {"n": 1}, key="k", type=type, idempotency_key=f"key-{type}", org_id=org)
+        for type, org in (("plain", None), ("retried", "acme"), ("dies", None), ("second", None))
+    }
     ids["waits"] = outbox.put("closed", {"n": 1}, idempotency_key="key-waits")
     ids["later"] = outbox.put("d", {"n": 1}, due_us=HOUR_US)
     relays("a")
@@ -320,9 +340,13 @@ def test_o10_published_messages_go_after_a_time_and_nothing_else(store, outlog, 
     setting(outbox, "retention.messages", "1s")
     left = {kept["dies"]: "DEAD", kept["waits"]: "PENDING", kept["later"]: "PENDING"}
     wait_for(lambda: outbox.states() == left, lambda: f"the old ones to go: {outbox.states()}")
-    assert [str(row["event_id"]) for row in outbox.run(
-        "select o.event_id from {}parked p join {}outbox o on o.lane = p.lane and o.seq = p.seq "
-        "where p.state = 'DEAD'")] == [kept["dies"]]
+    assert [
+        str(row["event_id"])
+        for row in outbox.run(
+            "select o.event_id from {}parked p join {}outbox o on o.lane = p.lane and o.seq = p.seq "
+            "where p.state = 'DEAD'"
+        )
+    ] == [kept["dies"]]
     assert outbox.one("select count(*) as n from {}parked where state = 'PUBLISHED'")["n"] == 0
     assert len(outbox.attempts(kept["dies"])) == 2
     assert outbox.one("select count(*) as n from {}attempts")["n"] == 2
@@ -342,8 +366,9 @@ def test_i5_the_key_of_a_message_that_is_gone_is_still_taken(store, outlog, outb
     wait_for(lambda: kept["plain"] not in outbox.states() and kept["retried"] not in outbox.states(), "the old to go")
     again = outlog.run("send", "--to", "d", "--type", "plain", "--data", "{}", "--key", "key-plain", "--json").json()[0]
     assert again == {"event_id": kept["plain"], "duplicate": True}
-    again = outlog.run("send", "--to", "d", "--type", "plain", "--data", "{}", "--key", "key-retried", "--org", "acme",
-                       "--json").json()[0]
+    again = outlog.run(
+        "send", "--to", "d", "--type", "plain", "--data", "{}", "--key", "key-retried", "--org", "acme", "--json"
+    ).json()[0]
     assert again == {"event_id": kept["retried"], "duplicate": True}
     with pytest.raises(Exception, match="(?i)unique|used before"):
         outbox.put("d", {"n": 9}, idempotency_key="key-plain")
@@ -355,23 +380,37 @@ def test_i1_old_answers_and_keys_are_swept_and_young_ones_stay(store, outlog, ou
     setting(outbox, "retention.idempotency", "72h")
     for hours in (1, 71, 73, 500):
         at = outbox.now(-hours * HOUR_US)
-        outbox.run("insert into {}idempotency_records (org_key, actor_id, endpoint, idempotency_key, request_hash, "
-                   f"response, created_at) values ('acme', 'a', 'append', %s, 'hash', '[]', {at})", f"k-{hours}")
-        outbox.run("insert into {}outbox_keys (org_key, destination, idempotency_key, event_id, kept_at) "
-                   f"values ('acme', 'd', %s, '018f0000-0000-7000-8000-000000000000', {at})", f"k-{hours}")
+        outbox.run(
+            "insert into {}idempotency_records (org_key, actor_id, endpoint, idempotency_key, request_hash, "
+            f"response, created_at) values ('acme', 'a', 'append', %s, 'hash', '[]', {at})",
+            f"k-{hours}",
+        )
+        outbox.run(
+            "insert into {}outbox_keys (org_key, destination, idempotency_key, event_id, kept_at) "
+            f"values ('acme', 'd', %s, '018f0000-0000-7000-8000-000000000000', {at})",
+            f"k-{hours}",
+        )
     relays("a")
     for table in ("idempotency_records", "outbox_keys"):
-        wait_for(lambda: {row["idempotency_key"] for row in outbox.run(f"select idempotency_key from {{}}{table}")}
-                 == {"k-1", "k-71"}, lambda: outbox.run(f"select * from {{}}{table}"))
+        wait_for(
+            lambda: {row["idempotency_key"] for row in outbox.run(f"select idempotency_key from {{}}{table}")}
+            == {"k-1", "k-71"},
+            lambda: outbox.run(f"select * from {{}}{table}"),
+        )
 
 
 def test_o10_removal_keeps_up_with_traffic_and_spares_the_dead(store, outbox, receiver, relays):
     """More than a chunk of everything, under load: it all goes, but for what is DEAD, and nothing is lost."""
     old = outbox.now(-25 * HOUR_US)
-    series = ("with recursive s(n) as (select 1 union all select n + 1 from s where n < 9000) " if outbox.is_sqlite
-              else "with s(n) as (select generate_series(1, 9000)) ")
-    outbox.run(f"{series} insert into {{}}idempotency_records (org_key, actor_id, endpoint, idempotency_key, request_hash, "
-               f"response, created_at) select 'acme', 'a', 'append', 'k-' || n, 'hash', '[]', {old} from s")
+    series = (
+        "with recursive s(n) as (select 1 union all select n + 1 from s where n < 9000) "
+        if outbox.is_sqlite
+        else "with s(n) as (select generate_series(1, 9000)) "
+    )
+    outbox.run(
+        f"{series} insert into {{}}idempotency_records (org_key, actor_id, endpoint, idempotency_key, request_hash, "
+        f"response, created_at) select 'acme', 'a', 'append', 'k-' || n, 'hash', '[]', {old} from s"
+    )
     outbox.destination("d", receiver, concurrency=64)
     outbox.destination("n", type="null")
     receiver.rule(400, type="dies")
@@ -386,6 +425,7 @@ def test_o10_removal_keeps_up_with_traffic_and_spares_the_dead(store, outbox, re
     def left():
         records = outbox.one("select count(*) as n from {}idempotency_records")["n"]
         return records, outbox.one("select count(*) as n from {}outbox where destination = 'n'")["n"]
+
     deadline = time.monotonic() + 90
     while sum(left()):
         assert time.monotonic() < deadline, f"what is left: {left()}"
@@ -393,7 +433,7 @@ def test_o10_removal_keeps_up_with_traffic_and_spares_the_dead(store, outbox, re
         time.sleep(0.005)
     wait_for(lambda: set(outbox.states()) == set(dead), lambda: f"only the dead to be left: {len(outbox.states())}")
     assert set(outbox.states().values()) == {"DEAD"}
-    assert sorted(receiver.ids(type="test.sent")) == sorted(ids)      # each once
+    assert sorted(receiver.ids(type="test.sent")) == sorted(ids)  # each once
     ranges = "select count(*) as n from {}batches"
     wait_for(lambda: outbox.one(ranges)["n"] <= 8, lambda: f"ranges of what is gone to go: {outbox.one(ranges)}")
 
@@ -420,14 +460,16 @@ def test_o10_nothing_at_or_above_the_cursor_goes(store, outbox, receiver, relays
 
 # Another number of lanes
 
+
 @pytest.fixture
 def resize(outlog):
     return lambda count: apply(outlog, f"relay: {{lanes: {count}}}")
 
 
 def generation(outbox, id):
-    return outbox.one("select first_lane from {}lanes l join {}outbox o on o.lane = l.lane where o.event_id = %s",
-                      id)["first_lane"]
+    return outbox.one("select first_lane from {}lanes l join {}outbox o on o.lane = l.lane where o.event_id = %s", id)[
+        "first_lane"
+    ]
 
 
 def test_resize_keeps_the_order_of_every_key(postgres_store, outbox, receiver, relays, history, resize):
@@ -510,8 +552,10 @@ def test_resize_waits_for_writers_that_know_the_old_lanes(postgres_store, outlog
         apply.stdin.write("relay: {lanes: 2}")
         apply.stdin.close()
         apply.stdin = None
-        wait_for(lambda: outbox.run("select 1 from pg_locks where not granted and relation = 'outlog.outbox'::regclass"),
-                 "apply to wait")
+        wait_for(
+            lambda: outbox.run("select 1 from pg_locks where not granted and relation = 'outlog.outbox'::regclass"),
+            "apply to wait",
+        )
         writer.commit()
     assert apply.wait(60) == 0
     new = outbox.put("d", {"n": 2}, key="k")
@@ -524,7 +568,7 @@ def test_resize_waits_for_writers_that_know_the_old_lanes(postgres_store, outlog
 def test_resize_has_its_bounds(store, outlog, outbox, resize):
     count = "select count(*) as n from {}lanes"
     if outbox.is_sqlite:
-        resize(16)                          # one writer, one lane, for any setting
+        resize(16)  # one writer, one lane, for any setting
         assert outbox.one(count)["n"] == 1
         return
     resize(200)
@@ -554,6 +598,7 @@ def test_resize_is_learnt_by_a_session_that_has_inserted_before(postgres_store, 
 def test_l7_a_guarantee_is_learnt_by_a_session_that_has_inserted_before(store, outbox, receiver):
     def mode(id):
         return bool(outbox.one("select at_most_once from {}outbox where event_id = %s", id)["at_most_once"])
+
     outbox.destination("d", receiver)
     with outbox.session() as writer:
         assert [mode(writer.put("d", {"n": n})) for n in range(10)] == [False] * 10
@@ -566,6 +611,7 @@ def test_l7_a_guarantee_is_learnt_by_a_session_that_has_inserted_before(store, o
 
 # What a lane may hold, and when it may be taken
 
+
 def test_6_6_beyond_so_many_parked_messages_the_lane_waits(store, outlog, outbox, receiver, relays):
     setting(outbox, "relay.parked", 5)
     outbox.destination("d", receiver)
@@ -574,11 +620,11 @@ def test_6_6_beyond_so_many_parked_messages_the_lane_waits(store, outlog, outbox
     make = {name: (key for _, key in keys_in_lane(0, [name])) for name in ("d", "down")}
     key = next(make["down"])
     many = []
-    for n in range(12):                     # something that can go beside each: so the others are parked
+    for n in range(12):  # something that can go beside each: so the others are parked
         many.append(outbox.put("down", {"n": n}, key=key if n % 2 else next(make["down"])))
         outbox.put("d", {"n": n}, key=next(make["d"]))
     relay = relays("a")
-    parked = "select count(*) as n from {}parked where destination = 'down'"     # others may be stragglers
+    parked = "select count(*) as n from {}parked where destination = 'down'"  # others may be stragglers
     wait_for(lambda: outbox.one(parked)["n"] == 5, "five to be parked")
     is_alive(outbox, relay)
     is_alive(outbox, relay)
@@ -604,9 +650,11 @@ def test_6_14_a_lane_whose_numbers_would_repeat_is_not_taken(store, outlog, outb
     assert outbox.lane(0)["owner"] is None
     doctor = outlog.run("doctor", check=False)
     assert doctor.returncode == 1 and "lanes" in doctor.stdout and "behind" in doctor.stdout
-    if not outbox.is_sqlite:                # the other lanes are well
+    if not outbox.is_sqlite:  # the other lanes are well
         outbox.wait(outbox.put("d", {"n": 2}, key=next(keys_in_lane(1, ["d"]))[1]), "PUBLISHED")
-    outbox.run("update sqlite_sequence set seq = 100" if outbox.is_sqlite else "select setval('outlog.lane_0_seq', 100)")
+    outbox.run(
+        "update sqlite_sequence set seq = 100" if outbox.is_sqlite else "select setval('outlog.lane_0_seq', 100)"
+    )
     outbox.wait(outbox.put("d", {"n": 3}, key=key), "PUBLISHED")
     assert outlog.run("doctor").returncode == 0
 
@@ -620,8 +668,8 @@ def test_6_13_an_unknown_server_s_clock_ends_no_lease(postgres_store, outbox, re
     wait_for(lambda: receiver.count(id=id) == 1, "the request")
     old.kill()
     outbox.run("delete from {}relays")
-    outbox.run("delete from {}servers")                         # as if it had just been promoted
-    outbox.run(f"update {{}}lanes set lease_until = {outbox.now(-1_000_000)}")   # by its own clock
+    outbox.run("delete from {}servers")  # as if it had just been promoted
+    outbox.run(f"update {{}}lanes set lease_until = {outbox.now(-1_000_000)}")  # by its own clock
     outbox.run("update {}lanes set owner = null, owner_name = null where lane <> %s", outbox.lane_for(id))
     new = relays("b", lease="30s")
     wait_for(lambda: len(outbox.run("select 1 from {}lanes where owner_name = 'b'")) == 7, "the free lanes")

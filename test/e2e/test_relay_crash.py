@@ -59,10 +59,14 @@ class Load:
             try:
                 writer = writer or Writer(self.outbox, self.history)
                 key = f"{self.name}-{chance.randrange(self.keys)}" if chance.random() < 0.8 else None
-                writer.send(chance.choice(self.destinations), {"n": self.sent, "by": self.name},
-                            key=key, rollback=chance.random() < 0.05)
+                writer.send(
+                    chance.choice(self.destinations),
+                    {"n": self.sent, "by": self.name},
+                    key=key,
+                    rollback=chance.random() < 0.05,
+                )
                 self.sent += 1
-            except psycopg2.Error:      # the server is away: the history records unknown
+            except psycopg2.Error:  # the server is away: the history records unknown
                 if writer:
                     writer.close()
                 writer = None
@@ -81,6 +85,7 @@ class Load:
 
 # kill -9 at each point
 
+
 @pytest.mark.parametrize("publisher", ["webhook", "null"])
 @pytest.mark.parametrize("point", POINTS)
 def test_l4_killed_at_a_point(store, outbox, receiver, relays, history, point, publisher):
@@ -94,9 +99,9 @@ def test_l4_killed_at_a_point(store, outbox, receiver, relays, history, point, p
     first = relays("a", fault=f"{point}:{1 if point == 'lease.renew' else 2}:kill")
     deadline = time.monotonic() + 60
     n = 40
-    while first.is_running():          # each point is passed sooner or later
+    while first.is_running():  # each point is passed sooner or later
         assert time.monotonic() < deadline, f"{point} was never reached"
-        if point != "lease.renew":     # which a relay does only when nothing else does it
+        if point != "lease.renew":  # which a relay does only when nothing else does it
             fill(writer, "d", 2, start=n)
             n += 2
         time.sleep(0.02)
@@ -118,8 +123,12 @@ def said_lines(relay):
         if line.startswith('{"event_id"') and line.endswith("}"):
             with contextlib.suppress(json.JSONDecodeError):
                 one = json.loads(line)
-                yield {"id": one["event_id"], "attempt": one["attempt"], "destination": one["destination"],
-                       "body": sha256(line.split(',"payload":', 1)[1][:-1])}
+                yield {
+                    "id": one["event_id"],
+                    "attempt": one["attempt"],
+                    "destination": one["destination"],
+                    "body": sha256(line.split(',"payload":', 1)[1][:-1]),
+                }
 
 
 @pytest.mark.parametrize("publisher", ["stdout", "exec"])
@@ -136,8 +145,9 @@ def test_l4_killed_with_other_publishers(store, outbox, relays, history, publish
     first = relays("a", fault="claim.sent:2:kill")
     sent = itertools.count(20, 10)
 
-    def is_over():                      # lanes may move together: then there is something to claim again
+    def is_over():  # lanes may move together: then there is something to claim again
         return not first.is_running() or fill(writer, "d", 10, start=next(sent)) == []
+
     wait_for(is_over, "the kill", pause=0.2)
     assert first.wait() == -signal.SIGKILL
     history.fault("kill")
@@ -145,13 +155,22 @@ def test_l4_killed_with_other_publishers(store, outbox, relays, history, publish
     relays("b")
     outbox.wait_drained()
     if publisher == "exec":
-        arrivals = [dict(zip(("id", "attempt", "body"), line.split())) for line in
-                    seen.read_text().splitlines()]
+        arrivals = [dict(zip(("id", "attempt", "body"), line.split())) for line in seen.read_text().splitlines()]
     else:
         arrivals = [one for relay in relays.all for one in said_lines(relay)]
     for n, one in enumerate(arrivals):
-        history.note(**{"from": "receiver", "n": n, "answer": 200, "ended": None, "replay": False,
-                        "destination": "d", **one, "attempt": int(one["attempt"])})
+        history.note(
+            **{
+                "from": "receiver",
+                "n": n,
+                "answer": 200,
+                "ended": None,
+                "replay": False,
+                "destination": "d",
+                **one,
+                "attempt": int(one["attempt"]),
+            }
+        )
     counts = history.check(outbox, observed=["d"])
     assert counts["delivered"] == counts["appended"]["ok"]
 
@@ -181,11 +200,17 @@ def test_l4_killed_at_any_instant_under_load(store, outbox, receiver, relays, hi
     outbox.wait_drained(60)
     counts = history.check(outbox, [receiver], observed=["d-0", "d-1", "d-2"])
     assert counts["faults"] == KILLS and counts["appended"]["rolled_back"] > 0
-    print(counts, [(row["destination"], row["attempts"], row["last_error"]) for row in outbox.run(
-        "select destination, attempts, last_error from {}outbox_state where state = 'DEAD'")])
+    print(
+        counts,
+        [
+            (row["destination"], row["attempts"], row["last_error"])
+            for row in outbox.run("select destination, attempts, last_error from {}outbox_state where state = 'DEAD'")
+        ],
+    )
 
 
 # SIGSTOP
+
 
 @pytest.mark.parametrize("point", ["publish.sent", "mark.done"])
 def test_l1_frozen_past_its_lease_under_load(request, store, outbox, receiver, relays, history, point):
@@ -203,7 +228,7 @@ def test_l1_frozen_past_its_lease_under_load(request, store, outbox, receiver, r
     outbox.wait_drained()
     requests, batches = receiver.count(), outbox.run("select * from {}batches order by lane, to_seq, from_seq")
     parked = outbox.run("select * from {}parked order by lane, seq")
-    second.term()                        # so that nobody else can have done what happens now
+    second.term()  # so that nobody else can have done what happens now
     assert second.wait() == 0
     first.thaw()
     wait_for(lambda: outbox.run("select 1 from {}lanes where owner_name = 'a'"), "it to take lanes again")
@@ -218,14 +243,16 @@ def test_l1_frozen_past_its_lease_under_load(request, store, outbox, receiver, r
 
 # Relays come and go
 
+
 def test_l1_two_relays_with_one_name(store, outbox, receiver, relays, history):
     outbox.destination("d", receiver)
     load = Load(outbox, history, ["d"], pause=0.005)
     both = [relays("same", threads=1), relays("same", threads=1)]
     wait_for(lambda: receiver.count() > 150, "deliveries")
     if not outbox.is_sqlite:
-        wait_for(lambda: len({row["owner"] for row in outbox.run("select owner from {}lanes")}) >= 2,
-                 "both to own lanes")
+        wait_for(
+            lambda: len({row["owner"] for row in outbox.run("select owner from {}lanes")}) >= 2, "both to own lanes"
+        )
     load.end()
     outbox.wait_drained()
     counts = history.check(outbox, [receiver])
@@ -238,6 +265,7 @@ def test_l1_lanes_follow_within_one_lease(postgres_store, outbox, receiver, rela
 
     def owned(name):
         return outbox.one("select count(*) as n from {}lanes where owner_name = %s", name)["n"]
+
     wait_for(lambda: (owned("stays"), owned("goes")) == (4, 4), "fair shares")
     goes.kill()
     died = time.monotonic()
@@ -280,10 +308,11 @@ def test_l1_relays_come_and_go_every_second(postgres_store, outbox, receiver, re
 
 # SIGTERM
 
+
 def test_l3_sigterm_finishes_what_is_on_the_wire(store, outbox, receiver, relays, history):
     """Exit 0, nothing twice, and the next relay goes on at once: it waits for no lease."""
     outbox.destination("d", receiver, concurrency=8)
-    receiver.rule("slow", seconds=0.3)              # all of them would take seven seconds
+    receiver.rule("slow", seconds=0.3)  # all of them would take seven seconds
     writer = Writer(outbox, history)
     ids = fill(writer, "d", 200, keys=20)
     first = relays("a", lease="60s", patience="30s")
@@ -330,7 +359,7 @@ def test_l3_sigterm_waits_for_a_slow_answer(store, outbox, receiver, relays, his
 
 def test_l3_sigterm_hands_back_what_the_rate_held_back(store, outbox, receiver, relays):
     outbox.destination("d", receiver, rate="1/s")
-    for n in range(60):                                # it would not wait a minute for their turns
+    for n in range(60):  # it would not wait a minute for their turns
         outbox.put("d", {"n": n}, due_us=200_000)
     first = relays("a", lease="30s")
     wait_for(lambda: receiver.count() >= 1, "the first delivery")
@@ -351,8 +380,8 @@ def test_l3_a_second_sigterm_ends_at_once(store, outbox, receiver, relays, histo
     wait_for(lambda: outbox.parked(id) or outbox.state(id)["state"] != "CLAIMED", "the drain to begin")
     first.term()
     history.fault("term")
-    first.wait()                                     # long before its timeout
-    assert outbox.state(id)["state"] == "CLAIMED"    # nobody knows: as after a crash
+    first.wait()  # long before its timeout
+    assert outbox.state(id)["state"] == "CLAIMED"  # nobody knows: as after a crash
     outbox.bury(first)
     outbox.run(f"update {{}}parked set lease_until = {outbox.now(-1)} where state = 'CLAIMED'")
     relays("b")
@@ -363,6 +392,7 @@ def test_l3_a_second_sigterm_ends_at_once(store, outbox, receiver, relays, histo
 
 
 # PostgreSQL goes away
+
 
 @pytest.fixture(scope="module")
 def server():
@@ -422,8 +452,12 @@ def test_l4_backends_are_terminated_under_load(server, own_store, away, receiver
     with Outbox(own_store) as killer:
         while time.monotonic() < deadline or killed <= 10:
             assert time.monotonic() < deadline + 60, killed
-            killed += len(killer.run("select pg_terminate_backend(pid) from pg_stat_activity where "
-                                     "application_name like 'outlog%%' and datname = current_database()"))
+            killed += len(
+                killer.run(
+                    "select pg_terminate_backend(pid) from pg_stat_activity where "
+                    "application_name like 'outlog%%' and datname = current_database()"
+                )
+            )
             history.fault("terminate")
             time.sleep(0.2)
     load.end()
@@ -438,8 +472,9 @@ PLAIN = r"update outlog\.lanes\s+set head"  # the record of a batch that went we
 
 @pytest.mark.parametrize("where", ["request", "reply", "down"])
 @pytest.mark.parametrize("statement", ["^commit$", PLAIN])
-def test_l4_the_answer_of_a_commit_is_lost(postgres, postgres_store, outbox, receiver, relays, history,
-                                           statement, where):
+def test_l4_the_answer_of_a_commit_is_lost(
+    postgres, postgres_store, outbox, receiver, relays, history, statement, where
+):
     """Rule 6: the lane's row decides whether its turn was stored; if it cannot be read, as after a crash."""
     outbox.destination("d", receiver, retry={"base": "20ms", "jitter": 0, "max_attempts": 90})
     receiver.rule(500, attempt=1, probability=0.5 if statement == "^commit$" else 0)
@@ -457,8 +492,9 @@ def test_l4_the_answer_of_a_commit_is_lost(postgres, postgres_store, outbox, rec
         load.is_over.set()
 
 
-def test_l1_what_was_claimed_is_sent_though_the_connection_is_lost_after_the_commit(postgres, postgres_store, outbox,
-                                                                                  receiver, relays):
+def test_l1_what_was_claimed_is_sent_though_the_connection_is_lost_after_the_commit(
+    postgres, postgres_store, outbox, receiver, relays
+):
     """A turn that also took back a claim whose lease was over reads the lane again. If that read is lost, what the turn
     has claimed is claimed all the same: to forget it would mean to record it as published."""
     outbox.destination("d", receiver)
@@ -484,8 +520,9 @@ def test_l1_what_was_claimed_is_sent_though_the_connection_is_lost_after_the_com
         outbox.wait(hanging, "PUBLISHED")
 
 
-def test_l4_a_frozen_server_of_one_relay_does_not_stop_the_other(postgres, postgres_store, outbox, receiver,
-                                                                 relays, history):
+def test_l4_a_frozen_server_of_one_relay_does_not_stop_the_other(
+    postgres, postgres_store, outbox, receiver, relays, history
+):
     """The relay's connection is cut off without a word (held): the other takes its lanes."""
     outbox.destination("d", receiver)
     load = Load(outbox, history, ["d"], pause=0.01, keys=20)
@@ -497,7 +534,7 @@ def test_l4_a_frozen_server_of_one_relay_does_not_stop_the_other(postgres, postg
         assert proxy.happened.wait(30)
         relays("b")
         wait_for(lambda: not outbox.run("select 1 from {}lanes where owner_name = 'a'"), "the takeover")
-        proxy.release()                  # the statement of the old owner arrives now: fenced, or too late
+        proxy.release()  # the statement of the old owner arrives now: fenced, or too late
         history.fault("released")
         proxy.down(False)
         before = receiver.count()

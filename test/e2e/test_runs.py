@@ -11,26 +11,61 @@ import urllib.request
 import psycopg2
 import pytest
 
-from doors import Refused, connect, execute, is_postgres
+from interfaces import Refused, connect, execute, is_postgres
 from lib.cli import ROOT
 from lib.outbox import wait_for
-from run_doors import DOORS, open_runs
+from run_interfaces import DOORS, open_runs
 
 TAMPERED = {  # a changed value for each field of each table, as SQL
-    "signals": {"status": "'FAILED'", "signal_type": "'x'", "payload": "'{\"o\":2}'", "org_id": "'other'",
-                "correlation_id": "'x'", "received_at": "'2001-01-01T00:00:00.000000Z'"},
-    "runs": {"status": "'FAILED'", "total_steps": "7", "failed_steps": "7", "run_type": "'x'",
-             "orchestrator_version": "'x'", "signal_id": "null", "correlation_id": "'x'", "org_id": "'other'",
-             "started_at": "'2001-01-01T00:00:00.000000Z'", "completed_at": "null"},
-    "steps": {"status": "'SKIPPED'", "output_result": "'{\"x\":3}'", "error_code": "'E'", "error_message": "'m'",
-              "duration_ms": "99999", "retry_count": "9", "step_index": "9", "step_type": "'x'",
-              "started_at": "'2001-01-01T00:00:00.000000Z'", "completed_at": "null"},
-    "effects": {"status": "'COMPLETED'", "attempts": "9", "destination": "'x'", "idempotency_key": "'x'",
-                "effect_type": "'x'", "step_id": "null", "execution_result": "'{}'",
-                "executed_at": "'2001-01-01T00:00:00.000000Z'", "created_at": "'2001-01-01T00:00:00.000000Z'",
-                "updated_at": "'2001-01-01T00:00:00.000000Z'"},
-    "run_checkpoints": {"checkpoint_data": "'{\"n\":2}'", "event_id": "1",
-                        "created_at": "'2001-01-01T00:00:00.000000Z'"},
+    "signals": {
+        "status": "'FAILED'",
+        "signal_type": "'x'",
+        "payload": "'{\"o\":2}'",
+        "org_id": "'other'",
+        "correlation_id": "'x'",
+        "received_at": "'2001-01-01T00:00:00.000000Z'",
+    },
+    "runs": {
+        "status": "'FAILED'",
+        "total_steps": "7",
+        "failed_steps": "7",
+        "run_type": "'x'",
+        "orchestrator_version": "'x'",
+        "signal_id": "null",
+        "correlation_id": "'x'",
+        "org_id": "'other'",
+        "started_at": "'2001-01-01T00:00:00.000000Z'",
+        "completed_at": "null",
+    },
+    "steps": {
+        "status": "'SKIPPED'",
+        "output_result": "'{\"x\":3}'",
+        "error_code": "'E'",
+        "error_message": "'m'",
+        "duration_ms": "99999",
+        "retry_count": "9",
+        "step_index": "9",
+        "step_type": "'x'",
+        "started_at": "'2001-01-01T00:00:00.000000Z'",
+        "completed_at": "null",
+    },
+    "effects": {
+        "status": "'COMPLETED'",
+        "attempts": "9",
+        "destination": "'x'",
+        "idempotency_key": "'x'",
+        "effect_type": "'x'",
+        "step_id": "null",
+        "execution_result": "'{}'",
+        "executed_at": "'2001-01-01T00:00:00.000000Z'",
+        "created_at": "'2001-01-01T00:00:00.000000Z'",
+        "updated_at": "'2001-01-01T00:00:00.000000Z'",
+    },
+    "run_checkpoints": {
+        "checkpoint_data": "'{\"n\":2}'",
+        "event_id": "1",
+        "created_at": "'2001-01-01T00:00:00.000000Z'",
+    },
 }
 
 
@@ -81,8 +116,19 @@ def refused(code, call, *args, **named):
 
 def events(db, where="true", *args):
     """Events as dicts, in order, payloads parsed and ids as text."""
-    names = ("event_id", "id", "causation_id", "event_type", "aggregate_type", "aggregate_id", "aggregate_seq",
-             "correlation_id", "actor_id", "request_id", "payload")
+    names = (
+        "event_id",
+        "id",
+        "causation_id",
+        "event_type",
+        "aggregate_type",
+        "aggregate_id",
+        "aggregate_seq",
+        "correlation_id",
+        "actor_id",
+        "request_id",
+        "payload",
+    )
     rows = execute(db, f"select {', '.join(names)} from outlog_events where {where} order by event_id", *args)
     out = [dict(zip(names, row)) for row in rows]
     for event in out:
@@ -107,15 +153,27 @@ def whole_run(interface):
     interface.do("fail_tool", bad, error_code="TIMEOUT", error_message="30 s")
     interface.do("fail_step", two, error_code="CARD", error_message="no answer")
     interface.do("retry_step", two)
-    effect = interface.do("request_effect", run, effect_type="SEND_EMAIL", destination="mail", step_id=two,
-                     effect_spec={"to": ["a@b.example"]})
+    effect = interface.do(
+        "request_effect",
+        run,
+        effect_type="SEND_EMAIL",
+        destination="mail",
+        step_id=two,
+        effect_spec={"to": ["a@b.example"]},
+    )
     interface.do("complete_step", two, output_result="ok")
     three = step(interface, run, "THANK")
     interface.do("skip_step", three, reason="nothing to say")
     interface.do("correct_step", one, output_result={"x": 2})
     interface.do("complete_run", run)
-    return {"signal": signal["signal_id"], "run": run, "steps": [one, two, three], "tools": [tool, bad],
-            "effect": effect["effect_id"], "correlation": signal["correlation_id"]}
+    return {
+        "signal": signal["signal_id"],
+        "run": run,
+        "steps": [one, two, three],
+        "tools": [tool, bad],
+        "effect": effect["effect_id"],
+        "correlation": signal["correlation_id"],
+    }
 
 
 # U1: commands
@@ -131,21 +189,53 @@ def test_u1_a_run_from_its_signal_to_its_end(interface, db):
     ids = whole_run(interface)
     found = [e for e in events(db) if not e["event_type"].startswith("EFFECT")]
     assert [e["event_type"] for e in found] == [
-        "SIGNAL_RECEIVED", "SIGNAL_PROCESSING_STARTED", "RUN_STARTED", "STEP_STARTED", "TOOL_CALLED",
-        "TOOL_COMPLETED", "STEP_COMPLETED", "RUN_CHECKPOINT_CREATED", "STEP_STARTED", "TOOL_CALLED",
-        "TOOL_FAILED", "STEP_FAILED", "STEP_RETRIED", "STEP_COMPLETED", "STEP_STARTED", "STEP_SKIPPED",
-        "STEP_CORRECTED", "RUN_COMPLETED", "SIGNAL_PROCESSED"]
+        "SIGNAL_RECEIVED",
+        "SIGNAL_PROCESSING_STARTED",
+        "RUN_STARTED",
+        "STEP_STARTED",
+        "TOOL_CALLED",
+        "TOOL_COMPLETED",
+        "STEP_COMPLETED",
+        "RUN_CHECKPOINT_CREATED",
+        "STEP_STARTED",
+        "TOOL_CALLED",
+        "TOOL_FAILED",
+        "STEP_FAILED",
+        "STEP_RETRIED",
+        "STEP_COMPLETED",
+        "STEP_STARTED",
+        "STEP_SKIPPED",
+        "STEP_CORRECTED",
+        "RUN_COMPLETED",
+        "SIGNAL_PROCESSED",
+    ]
     assert {e["correlation_id"] for e in found} == {ids["correlation"]}
-    run, (one, two, three) = ids["run"], ids["steps"]
+    run, (one, two, _) = ids["run"], ids["steps"]
     payloads = [e["payload"] for e in found]
-    assert payloads[2] == {"run_id": run, "signal_id": ids["signal"], "run_type": "ORDER",
-                           "orchestrator_version": "v1.2.3"}
-    assert payloads[6] == {"step_id": one, "run_id": run, "step_index": 1, "step_type": "RESERVE",
-                           "output_result": {"x": 1.5}, "duration_ms": 1523}
+    assert payloads[2] == {
+        "run_id": run,
+        "signal_id": ids["signal"],
+        "run_type": "ORDER",
+        "orchestrator_version": "v1.2.3",
+    }
+    assert payloads[6] == {
+        "step_id": one,
+        "run_id": run,
+        "step_index": 1,
+        "step_type": "RESERVE",
+        "output_result": {"x": 1.5},
+        "duration_ms": 1523,
+    }
     failed = payloads[11]
     assert failed.pop("duration_ms") >= 0
-    assert failed == {"step_id": two, "run_id": run, "step_index": 2, "step_type": "CHARGE",
-                      "error_code": "CARD", "error_message": "no answer"}
+    assert failed == {
+        "step_id": two,
+        "run_id": run,
+        "step_index": 2,
+        "step_type": "CHARGE",
+        "error_code": "CARD",
+        "error_message": "no answer",
+    }
     assert payloads[12]["retry_count"] == 1
     assert payloads[4]["tool_name"] == "stock.lookup" and payloads[4]["input"] == {"sku": [1, 2]}
     assert payloads[5]["result"] == {"left": 4} and payloads[10]["error_code"] == "TIMEOUT"
@@ -154,34 +244,56 @@ def test_u1_a_run_from_its_signal_to_its_end(interface, db):
     found = interface.get(run)
     assert (found["status"], found["total_steps"], found["failed_steps"]) == ("COMPLETED", 2, 1)
     assert [(s["status"], s["retry_count"], s["output_result"], s["error_code"]) for s in found["steps"]] == [
-        ("COMPLETED", 0, {"x": 2}, None), ("COMPLETED", 1, "ok", None), ("SKIPPED", 0, None, None)]
+        ("COMPLETED", 0, {"x": 2}, None),
+        ("COMPLETED", 1, "ok", None),
+        ("SKIPPED", 0, None, None),
+    ]
     assert execute(db, "select status from outlog_signals") == [("PROCESSED",)]
 
 
 def test_t2_the_commands_set_the_causes(logic, db):
     whole_run(logic)
     by_id = {e["id"]: e for e in events(db)}
-    cause = [(e["event_type"], by_id[e["causation_id"]]["event_type"] if e["causation_id"] else None)
-             for e in by_id.values()]
+    cause = [
+        (e["event_type"], by_id[e["causation_id"]]["event_type"] if e["causation_id"] else None) for e in by_id.values()
+    ]
     assert [pair for pair in cause if not pair[0].startswith("EFFECT")] == [
-        ("SIGNAL_RECEIVED", None), ("SIGNAL_PROCESSING_STARTED", "SIGNAL_RECEIVED"),
-        ("RUN_STARTED", "SIGNAL_RECEIVED"), ("STEP_STARTED", "RUN_STARTED"), ("TOOL_CALLED", "STEP_STARTED"),
-        ("TOOL_COMPLETED", "TOOL_CALLED"), ("STEP_COMPLETED", "STEP_STARTED"),
-        ("RUN_CHECKPOINT_CREATED", "STEP_COMPLETED"), ("STEP_STARTED", "RUN_STARTED"),
-        ("TOOL_CALLED", "STEP_STARTED"), ("TOOL_FAILED", "TOOL_CALLED"), ("STEP_FAILED", "STEP_STARTED"),
-        ("STEP_RETRIED", "STEP_FAILED"), ("STEP_COMPLETED", "STEP_RETRIED"), ("STEP_STARTED", "RUN_STARTED"),
-        ("STEP_SKIPPED", "STEP_STARTED"), ("STEP_CORRECTED", "STEP_COMPLETED"),
-        ("RUN_COMPLETED", "STEP_CORRECTED"), ("SIGNAL_PROCESSED", "RUN_COMPLETED")]
+        ("SIGNAL_RECEIVED", None),
+        ("SIGNAL_PROCESSING_STARTED", "SIGNAL_RECEIVED"),
+        ("RUN_STARTED", "SIGNAL_RECEIVED"),
+        ("STEP_STARTED", "RUN_STARTED"),
+        ("TOOL_CALLED", "STEP_STARTED"),
+        ("TOOL_COMPLETED", "TOOL_CALLED"),
+        ("STEP_COMPLETED", "STEP_STARTED"),
+        ("RUN_CHECKPOINT_CREATED", "STEP_COMPLETED"),
+        ("STEP_STARTED", "RUN_STARTED"),
+        ("TOOL_CALLED", "STEP_STARTED"),
+        ("TOOL_FAILED", "TOOL_CALLED"),
+        ("STEP_FAILED", "STEP_STARTED"),
+        ("STEP_RETRIED", "STEP_FAILED"),
+        ("STEP_COMPLETED", "STEP_RETRIED"),
+        ("STEP_STARTED", "RUN_STARTED"),
+        ("STEP_SKIPPED", "STEP_STARTED"),
+        ("STEP_CORRECTED", "STEP_COMPLETED"),
+        ("RUN_COMPLETED", "STEP_CORRECTED"),
+        ("SIGNAL_PROCESSED", "RUN_COMPLETED"),
+    ]
     assert ("EFFECT_REQUESTED", "STEP_RETRIED") in cause
 
 
 def test_u1_the_rows_times_are_the_events(logic, db):
     ids = whole_run(logic)
-    times = dict(execute(db, """select event_type || aggregate_id, occurred_at from outlog_events
-                                 where event_type not in ('TOOL_CALLED', 'TOOL_COMPLETED', 'TOOL_FAILED')"""))
+    times = dict(
+        execute(
+            db,
+            """select event_type || aggregate_id, occurred_at from outlog_events
+                                 where event_type not in ('TOOL_CALLED', 'TOOL_COMPLETED', 'TOOL_FAILED')""",
+        )
+    )
     run, (one, two, _) = ids["run"], ids["steps"]
     assert execute(db, "select started_at, completed_at from outlog_runs") == [
-        (times["RUN_STARTED" + run], times["RUN_COMPLETED" + run])]
+        (times["RUN_STARTED" + run], times["RUN_COMPLETED" + run])
+    ]
     rows = {row[0]: row[1:] for row in execute(db, "select step_id, started_at, completed_at from outlog_steps")}
     assert rows[one] == (times["STEP_STARTED" + one], times["STEP_COMPLETED" + one])
     assert rows[two] == (times["STEP_RETRIED" + two], times["STEP_COMPLETED" + two])
@@ -199,19 +311,23 @@ def test_u1_a_run_with_an_open_or_failed_step_does_not_complete(logic):
     assert logic.do("complete_run", run)["status"] == "COMPLETED"
 
 
-@pytest.mark.parametrize("how, body, reason", [
-    ("fail_run", {"error_code": "E", "error_message": "m"}, {"error_code": "E", "error_message": "m"}),
-    ("cancel_run", {"reason": "too late"}, {"reason": "too late"})])
+@pytest.mark.parametrize(
+    "how, body, reason",
+    [
+        ("fail_run", {"error_code": "E", "error_message": "m"}, {"error_code": "E", "error_message": "m"}),
+        ("cancel_run", {"reason": "too late"}, {"reason": "too late"}),
+    ],
+)
 def test_u1_a_failed_or_cancelled_run_fails_its_signal(logic, db, how, body, reason):
     signal = logic.do("receive_signal", org_id="acme", signal_type="s")["signal_id"]
     run = start(logic, signal_id=signal)
-    refused("illegal_transition", start, logic, signal_id=signal)   # it is being worked on
+    refused("illegal_transition", start, logic, signal_id=signal)  # it is being worked on
     ended = logic.do(how, run, **body)
     assert ended["status"] == {"fail_run": "FAILED", "cancel_run": "CANCELLED"}[how] and ended["completed_at"]
     last = events(db)[-2:]
     assert [e["event_type"] for e in last] == [f"RUN_{ended['status']}", "SIGNAL_PROCESSING_FAILED"]
     assert last[1]["payload"] == {"signal_id": signal, "run_id": run, **reason}
-    again = start(logic, signal_id=signal)                          # a second try of the signal
+    again = start(logic, signal_id=signal)  # a second try of the signal
     logic.do("complete_run", again)
     assert execute(db, "select status from outlog_signals") == [("PROCESSED",)]
     refused("illegal_transition", start, logic, signal_id=signal)
@@ -240,7 +356,7 @@ def test_e9_a_correction_names_what_it_corrects(logic, db):
     logic.do("complete_step", one, output_result=1)
     completed = events(db)[-1]
     logic.do("complete_run", run)
-    logic.do("correct_step", one, output_result=2)                  # also after the end
+    logic.do("correct_step", one, output_result=2)  # also after the end
     logic.do("correct_step", one, output_result=3)
     first, second = (e for e in events(db) if e["event_type"] == "STEP_CORRECTED")
     assert first["causation_id"] == completed["id"] and second["causation_id"] == first["id"]
@@ -265,13 +381,18 @@ def test_u1_tools_end_once(interface):
 
 def test_u1_a_missing_target_is_not_found(interface):
     missing = "019a8c1e-0000-7000-8000-000000000000"
-    for verb, body in (("start_step", {"step_type": "A"}), ("complete_step", {"output_result": 1}),
-                       ("complete_tool", {"result": 1}), ("complete_run", {}), ("checkpoint_run", {"checkpoint_data": 1})):
+    for verb, body in (
+        ("start_step", {"step_type": "A"}),
+        ("complete_step", {"output_result": 1}),
+        ("complete_tool", {"result": 1}),
+        ("complete_run", {}),
+        ("checkpoint_run", {"checkpoint_data": 1}),
+    ):
         refused("not_found", interface.do, verb, missing, **body)
         refused("not_found", interface.do, verb, "no-uuid", **body)
     refused("not_found", start, interface, signal_id=missing)
     other = interface.do("receive_signal", org_id="other", signal_type="s")["signal_id"]
-    refused("not_found", start, interface, signal_id=other)             # of another org
+    refused("not_found", start, interface, signal_id=other)  # of another org
 
 
 def test_e4_expected_seq_is_that_of_what_the_command_names(interface):
@@ -299,16 +420,16 @@ def test_i1_a_command_with_a_key_is_done_once(interface, db):
     refused("idempotency_key_reuse", interface.do, "start_step", start(interface), step_type="A", key="k")
     if not hasattr(interface, "base"):
         interface.do("start_step", run, step_type="A", key="k", actor_id="somebody-else")
-    done = interface.do("complete_step", first["step_id"], output_result=1, key="k")   # another endpoint
+    done = interface.do("complete_step", first["step_id"], output_result=1, key="k")  # another endpoint
     assert done["status"] == "COMPLETED"
     assert interface.do("complete_step", first["step_id"], output_result=1, key="k") == done
     assert getattr(interface, "is_replay", True) is True
 
 
 def test_e2_events_carry_the_caller(interface, db):
-    who = {} if hasattr(interface, "base") else {"actor_id": "planner"}     # over HTTP the token is the actor
+    who = {} if hasattr(interface, "base") else {"actor_id": "planner"}  # over HTTP the token is the actor
     run = start(interface, request_id="r-1", **who)
-    found, = events(db)
+    (found,) = events(db)
     assert found["actor_id"] == who.get("actor_id", "system") and found["request_id"] == "r-1"
     assert found["aggregate_id"] == run
 
@@ -325,10 +446,18 @@ WRONG = [
     ("receive_signal", {"org_id": "acme"}, "invalid_field", "/signal_type"),
     ("receive_signal", {"org_id": "acme", "signal_type": "x" * 101}, "invalid_field", "/signal_type"),
     ("start_run", {"org_id": "acme", "run_type": "R"}, "invalid_field", "/orchestrator_version"),
-    ("start_run", {"org_id": "acme", "run_type": "R", "orchestrator_version": ""}, "invalid_field",
-     "/orchestrator_version"),
-    ("receive_signal", {"org_id": "acme", "signal_type": "s", "payload": {"key": "ghp_" + "a1B2c3D4e5F6" * 3}},
-     "secret_material", None),
+    (
+        "start_run",
+        {"org_id": "acme", "run_type": "R", "orchestrator_version": ""},
+        "invalid_field",
+        "/orchestrator_version",
+    ),
+    (
+        "receive_signal",
+        {"org_id": "acme", "signal_type": "s", "payload": {"key": "ghp_" + "a1B2c3D4e5F6" * 3}},
+        "secret_material",
+        None,
+    ),
     ("receive_signal", {"org_id": "acme", "signal_type": "s", "payload": {"x": "a" * 262144}}, "too_large", None),
 ]
 
@@ -351,15 +480,22 @@ def test_u1_an_unknown_field_is_refused(store):
     runs = open_runs("c", store)
     run = start(runs)
     one = step(runs, run)
-    for verb, target, body in (("start_step", run, {"step_type": "A", "colour": 1}),
-                               ("retry_step", one, {"x": None}), ("complete_run", run, {"reason": "x"})):
+    for verb, target, body in (
+        ("start_step", run, {"step_type": "A", "colour": 1}),
+        ("retry_step", one, {"x": None}),
+        ("complete_run", run, {"reason": "x"}),
+    ):
         refused("unknown_field", runs.do, verb, target, **body)
-    for verb, target, body in (("start_step", run, {"step_type": 7}), ("start_step", run, {"step_type": "A", "step_index": -1}),
-                               ("fail_step", one, {"error_code": "E"}), ("complete_step", one, {}),
-                               ("complete_step", one, {"output_result": 1, "duration_ms": 1.5}),
-                               ("start_step", run, {"step_type": "A", "step_index": 1 << 31}),
-                               ("request_effect", run, {**EFFECT, "max_attempts": 0}),
-                               ("request_effect", run, {**EFFECT, "max_attempts": 1 << 31})):
+    for verb, target, body in (
+        ("start_step", run, {"step_type": 7}),
+        ("start_step", run, {"step_type": "A", "step_index": -1}),
+        ("fail_step", one, {"error_code": "E"}),
+        ("complete_step", one, {}),
+        ("complete_step", one, {"output_result": 1, "duration_ms": 1.5}),
+        ("start_step", run, {"step_type": "A", "step_index": 1 << 31}),
+        ("request_effect", run, {**EFFECT, "max_attempts": 0}),
+        ("request_effect", run, {**EFFECT, "max_attempts": 1 << 31}),
+    ):
         refused("invalid_field", runs.do, verb, target, **body)
     runs.close()
 
@@ -370,7 +506,7 @@ def test_u1_a_refusal_leaves_nothing_and_a_rollback_too(store, db):
     before = len(events(db))
     runs.program.ask("join")
     refused("invalid_field", runs.program.ask, "run", verb="start_step", id=run, body='{"step_type":""}')
-    runs.program.ask("run", verb="start_step", id=run, body='{"step_type":"A"}')   # still usable
+    runs.program.ask("run", verb="start_step", id=run, body='{"step_type":"A"}')  # still usable
     runs.program.ask("end", how="rollback")
     assert len(events(db)) == before and execute(db, "select count(*) from outlog_steps") == [(0,)]
     assert runs.verify(run)["matches"]
@@ -414,8 +550,12 @@ def legal_moves():
         start, _, forbidden = before.partition(", and no ")
         states = re.findall(r"[A-Z]{2,}", after)
         for verb in re.findall(r"`(\w+)`", verbs):
-            yield verb, (start.split()[0], set(re.findall(r"[A-Z]{2,}", start)),
-                         set(re.findall(r"[A-Z]{2,}", forbidden)), states[0] if states else None)
+            yield verb, (
+                start.split()[0],
+                set(re.findall(r"[A-Z]{2,}", start)),
+                set(re.findall(r"[A-Z]{2,}", forbidden)),
+                states[0] if states else None,
+            )
 
 
 class Model:
@@ -430,7 +570,7 @@ class Model:
         self.total = self.failed = self.checkpoints = 0
 
     def allows(self, verb, target):
-        if verb == "correct_step":              # also after the run's end
+        if verb == "correct_step":  # also after the run's end
             return self.steps[target] in self.STEP[verb][0]
         if self.status != "RUNNING":
             return False
@@ -458,11 +598,21 @@ class Model:
             self.status = self.END[verb]
 
 
-BODIES = {"start_step": {"step_type": "A"}, "complete_step": {"output_result": {"n": 1}},
-          "fail_step": {"error_code": "E", "error_message": "m"}, "skip_step": {}, "retry_step": {},
-          "correct_step": {"output_result": 2}, "call_tool": {"tool_name": "t"}, "complete_tool": {"result": 1},
-          "fail_tool": {"error_code": "E", "error_message": "m"}, "checkpoint_run": {"checkpoint_data": {}},
-          "complete_run": {}, "fail_run": {"error_code": "E", "error_message": "m"}, "cancel_run": {}}
+BODIES = {
+    "start_step": {"step_type": "A"},
+    "complete_step": {"output_result": {"n": 1}},
+    "fail_step": {"error_code": "E", "error_message": "m"},
+    "skip_step": {},
+    "retry_step": {},
+    "correct_step": {"output_result": 2},
+    "call_tool": {"tool_name": "t"},
+    "complete_tool": {"result": 1},
+    "fail_tool": {"error_code": "E", "error_message": "m"},
+    "checkpoint_run": {"checkpoint_data": {}},
+    "complete_run": {},
+    "fail_run": {"error_code": "E", "error_message": "m"},
+    "cancel_run": {},
+}
 OFTEN = [verb for verb in BODIES if not verb.endswith("_run")] * 4 + list(BODIES)
 
 
@@ -474,8 +624,13 @@ def test_u1_every_transition_matches_the_table(store, name, seed):
         model, run = Model(), start(interface)
         for _ in range(25):
             verb = dice.choice(OFTEN)
-            places = (list(model.tools) if verb in ("complete_tool", "fail_tool") else
-                      list(model.steps) if verb in Model.STEP else [run])
+            places = (
+                list(model.tools)
+                if verb in ("complete_tool", "fail_tool")
+                else list(model.steps)
+                if verb in Model.STEP
+                else [run]
+            )
             if not places:
                 continue
             target = dice.choice(places)
@@ -485,7 +640,11 @@ def test_u1_every_transition_matches_the_table(store, name, seed):
                 refused("illegal_transition", interface.do, verb, target, **BODIES[verb])
         found = interface.get(run)
         assert (found["status"], found["total_steps"], found["failed_steps"], len(found["checkpoints"])) == (
-            model.status, model.total, model.failed, model.checkpoints)
+            model.status,
+            model.total,
+            model.failed,
+            model.checkpoints,
+        )
         assert {s["step_id"]: s["status"] for s in found["steps"]} == model.steps
         assert interface.verify(run) == {"matches": True, "differences": []}
     interface.close()
@@ -501,7 +660,7 @@ def test_u3_replay_rebuilds_the_run_from_events_alone(runs, db):
         execute(db, f"delete from outlog_{table}")
     replayed = runs.replay(ids["run"])
     for effect in stored["effects"]:
-        effect["effect_spec"] = None                               # never in an event (E13)
+        effect["effect_spec"] = None  # never in an event (E13)
     for part in ("steps", "effects", "checkpoints"):
         assert sorted(replayed[part], key=str) == sorted(stored.pop(part), key=str)
     assert replayed["run"] == stored
@@ -522,8 +681,17 @@ def test_u3_two_runs_under_one_correlation_are_kept_apart(runs):
 
 def test_x1_another_org_cannot_write_into_a_run(runs, outlog):
     run = start(runs)
-    outlog.run("append", "--org", "evil", "--aggregate", f"RUN/{run}", "--type", "RUN_FAILED",
-               "--data", json.dumps({"run_id": run}))
+    outlog.run(
+        "append",
+        "--org",
+        "evil",
+        "--aggregate",
+        f"RUN/{run}",
+        "--type",
+        "RUN_FAILED",
+        "--data",
+        json.dumps({"run_id": run}),
+    )
     assert runs.verify(run)["matches"] and runs.replay(run)["run"]["status"] == "RUNNING"
     assert [e["event_type"] for e in runs.resume(run)["events"]] == ["RUN_STARTED"]
 
@@ -552,8 +720,11 @@ def test_x1_a_token_of_an_org_makes_no_run_elsewhere(store, outlog):
     base = re.search(r"http://127\.0\.0\.1:\d+", server.stdout.readline())[0]
 
     def post(**body):
-        request = urllib.request.Request(f"{base}/v1/signals", json.dumps({"signal_type": "s", **body}).encode(),
-                                         {"authorization": f"Bearer {token}", "content-type": "application/json"})
+        request = urllib.request.Request(
+            f"{base}/v1/signals",
+            json.dumps({"signal_type": "s", **body}).encode(),
+            {"authorization": f"Bearer {token}", "content-type": "application/json"},
+        )
         try:
             with urllib.request.urlopen(request, timeout=30) as done:
                 return done.status, json.load(done)["org_id"]
@@ -573,16 +744,26 @@ def test_e10_a_strict_org_takes_the_events_of_runs(runs, db):
 @pytest.mark.parametrize("table", TAMPERED)
 def test_u3_verify_finds_every_tampered_field(runs, db, outlog, table):
     ids = whole_run(runs)
-    key = {"runs": "run_id", "signals": "signal_id", "steps": "step_id", "effects": "effect_id",
-           "run_checkpoints": "run_id"}[table]
-    id = {"runs": ids["run"], "signals": ids["signal"], "steps": ids["steps"][0], "effects": ids["effect"],
-          "run_checkpoints": ids["run"]}[table]
+    key = {
+        "runs": "run_id",
+        "signals": "signal_id",
+        "steps": "step_id",
+        "effects": "effect_id",
+        "run_checkpoints": "run_id",
+    }[table]
+    id = {
+        "runs": ids["run"],
+        "signals": ids["signal"],
+        "steps": ids["steps"][0],
+        "effects": ids["effect"],
+        "run_checkpoints": ids["run"],
+    }[table]
     for field, value in TAMPERED[table].items():
-        before, = execute(db, f"select {field} from outlog_{table} where {key} = ?", id)
+        (before,) = execute(db, f"select {field} from outlog_{table} where {key} = ?", id)
         execute(db, f"update outlog_{table} set {field} = {value} where {key} = ?", id)
         found = runs.verify(ids["run"])
         assert [(d["table"], d["id"], d["field"]) for d in found["differences"]] == [(table, id, field)], field
-        difference, = found["differences"]
+        (difference,) = found["differences"]
         assert difference["stored"] != difference["replayed"] and not found["matches"]
         old = before[0]
         if isinstance(old, (dict, list)):
@@ -598,8 +779,11 @@ def test_u3_verify_finds_every_tampered_field(runs, db, outlog, table):
 
 def test_u3_verify_finds_rows_without_events(runs, db, outlog):
     ids = whole_run(runs)
-    execute(db, """insert into outlog_steps (step_id, run_id, step_index, step_type, status, started_at, last_event_id)
-                   select 'made-up', run_id, 9, 'X', 'RUNNING', started_at, last_event_id from outlog_runs""")
+    execute(
+        db,
+        """insert into outlog_steps (step_id, run_id, step_index, step_type, status, started_at, last_event_id)
+                   select 'made-up', run_id, 9, 'X', 'RUNNING', started_at, last_event_id from outlog_runs""",
+    )
     found = runs.verify(ids["run"])["differences"]
     assert [(d["table"], d["id"], d["field"], d["replayed"]) for d in found] == [("steps", "made-up", "row", None)]
     execute(db, "update outlog_steps set run_id = 'no-run' where step_id = 'made-up'")
@@ -619,7 +803,9 @@ def test_u3_verify_all_resumes_where_it_stopped(runs, db, outlog):
     assert done.returncode == 1 and done.json()[-1]["differences"] == 3
     second = events(db, "aggregate_id = ?", whole[1]["run"])[0]["event_id"]
     rest = outlog.run("verify", "--all", "--after", second, "--json", check=False).json()
-    assert [(d["id"], d["field"], d["stored"], d["replayed"]) for d in rest[:-1]] == [(whole[2]["run"], "total_steps", 5, 2)]
+    assert [(d["id"], d["field"], d["stored"], d["replayed"]) for d in rest[:-1]] == [
+        (whole[2]["run"], "total_steps", 5, 2)
+    ]
     done = outlog.run("run", "verify", whole[0]["run"], check=False)
     assert done.returncode == 1
     assert done.stdout == f"runs {whole[0]['run']}  total_steps  stored 5  replayed 2\n"
@@ -692,6 +878,7 @@ def test_u4_resume_is_one_consistent_read(store):
             writer.do("checkpoint_run", run, checkpoint_data={"done": n})
             if is_over.is_set():
                 return
+
     thread = threading.Thread(target=work)
     thread.start()
     while looks < 40 and thread.is_alive():
@@ -736,24 +923,36 @@ def test_u5_the_relay_executes_effects_and_their_run_sees_each_event(store, runs
     effect = runs.do("request_effect", run, effect_type="API_CALL", destination="hook", effect_spec={"n": 1})
     relays("a")
     seen = []
-    while "EFFECT_COMPLETED" not in seen:                           # the orchestrator sees each event
+    while "EFFECT_COMPLETED" not in seen:  # the orchestrator sees each event
         seen.append(json.loads(follower.stdout.readline())["event_type"])
-    assert seen == ["RUN_STARTED", "EFFECT_REQUESTED", "EFFECT_EXECUTING", "EFFECT_FAILED", "EFFECT_RETRYING",
-                    "EFFECT_EXECUTING", "EFFECT_COMPLETED"]
-    failed, again = (outlog.run("events", "--correlation", correlation, "--type", name, "--json").json()[0]["payload"]
-                     for name in ("EFFECT_FAILED", "EFFECT_RETRYING"))
-    assert failed == {**again, "error_code": "STATUS_500", "error_message": failed["error_message"]}   # S0 3.3
+    assert seen == [
+        "RUN_STARTED",
+        "EFFECT_REQUESTED",
+        "EFFECT_EXECUTING",
+        "EFFECT_FAILED",
+        "EFFECT_RETRYING",
+        "EFFECT_EXECUTING",
+        "EFFECT_COMPLETED",
+    ]
+    failed, again = (
+        outlog.run("events", "--correlation", correlation, "--type", name, "--json").json()[0]["payload"]
+        for name in ("EFFECT_FAILED", "EFFECT_RETRYING")
+    )
+    assert failed == {**again, "error_code": "STATUS_500", "error_message": failed["error_message"]}  # S0 3.3
     assert failed["error_message"] and failed["retry_count"] == 1
     due = outlog.run("outbox", "--json").json()[0]["available_at"]
     assert failed["next_retry_at"] >= due if store.startswith("sqlite") else failed["next_retry_at"] == due
-    found, = wait_for(lambda: [e for e in runs.get(run)["effects"] if e["status"] == "COMPLETED"])
+    (found,) = wait_for(lambda: [e for e in runs.get(run)["effects"] if e["status"] == "COMPLETED"])
     assert found["effect_id"] == effect["effect_id"] and found["attempts"] == 2 and found["executed_at"]
     assert runs.verify(run) == {"matches": True, "differences": []}
     assert runs.replay(run)["effects"][0]["execution_result"] == found["execution_result"]
-    asked, = outlog.run("events", "--correlation", correlation, "--type", "EFFECT_REQUESTED", "--json").json()
-    message = outbox.one("select correlation_id, causation_id, aggregate_id from {}outbox")      # O8
-    assert (message["correlation_id"], str(message["causation_id"]), message["aggregate_id"]) == \
-        (correlation, asked["id"], effect["effect_id"])
+    (asked,) = outlog.run("events", "--correlation", correlation, "--type", "EFFECT_REQUESTED", "--json").json()
+    message = outbox.one("select correlation_id, causation_id, aggregate_id from {}outbox")  # O8
+    assert (message["correlation_id"], str(message["causation_id"]), message["aggregate_id"]) == (
+        correlation,
+        asked["id"],
+        effect["effect_id"],
+    )
 
 
 def test_u5_a_dead_effect_and_its_requeue_replay(store, runs, outbox, relays, receiver, outlog):
@@ -815,14 +1014,17 @@ def test_u2_runs_are_listed_newest_first(runs, outlog):
 
 
 def test_u2_a_signal_is_shown_with_its_status(store, outlog, serve):
-    made, = outlog.run("signal", "--org", "acme", "--type", "order.placed", "--data", '{"n":1}', "--json").json()
-    mine, other = (outlog.run("token", "create", "--scope", "read", "--org", org, "--json").json()[0]["token"]
-                   for org in ("acme", "other"))
+    (made,) = outlog.run("signal", "--org", "acme", "--type", "order.placed", "--data", '{"n":1}', "--json").json()
+    mine, other = (
+        outlog.run("token", "create", "--scope", "read", "--org", org, "--json").json()[0]["token"]
+        for org in ("acme", "other")
+    )
     server = serve("--no-relay", dev=False)
     path = f"/v1/signals/{made['signal_id']}"
     assert server.get(path, token=mine).json == made and made["status"] == "RECEIVED"
-    run, = outlog.run("run", "start", "--org", "acme", "--type", "T", "--version", "1", "--signal", made["signal_id"],
-                      "--json").json()
+    (run,) = outlog.run(
+        "run", "start", "--org", "acme", "--type", "T", "--version", "1", "--signal", made["signal_id"], "--json"
+    ).json()
     assert server.get(path, token=mine).json == {**made, "status": "PROCESSING"}
     outlog.run("run", "complete", run["run_id"])
     assert server.get(path, token=mine).json == {**made, "status": "PROCESSED"}
@@ -831,17 +1033,20 @@ def test_u2_a_signal_is_shown_with_its_status(store, outlog, serve):
         assert (answer.status, answer.code) == (404, "not_found")
 
 
-@pytest.mark.parametrize("args, status, words", [
-    (["run", "start", "--org", "acme", "--type", "T"], 2, "run start needs --type, --version;"),
-    (["run", "effect", "r", "--type", "T", "--to", "d"], 2, "run effect needs --type, --data, --to;"),
-    (["signal", "--org", "acme"], 2, "signal needs --type;"),
-    (["step", "complete", "s"], 2, "step complete needs --data;"),
-    (["step", "fail", "s", "--code", "E"], 2, "step fail needs --code, --message;"),
-    (["tool", "call", "s"], 2, "tool call needs --name;"),
-    (["step", "complete", "s", "--data", "{"], 1, "output_result: "),
-    (["step", "complete", "s", "--data", "1", "--reason", "x"], 2, "takes no --reason"),
-    (["run", "start", "--type", "T", "--version", "1"], 1, "[org_required]"),
-])
+@pytest.mark.parametrize(
+    "args, status, words",
+    [
+        (["run", "start", "--org", "acme", "--type", "T"], 2, "run start needs --type, --version;"),
+        (["run", "effect", "r", "--type", "T", "--to", "d"], 2, "run effect needs --type, --data, --to;"),
+        (["signal", "--org", "acme"], 2, "signal needs --type;"),
+        (["step", "complete", "s"], 2, "step complete needs --data;"),
+        (["step", "fail", "s", "--code", "E"], 2, "step fail needs --code, --message;"),
+        (["tool", "call", "s"], 2, "tool call needs --name;"),
+        (["step", "complete", "s", "--data", "{"], 1, "output_result: "),
+        (["step", "complete", "s", "--data", "1", "--reason", "x"], 2, "takes no --reason"),
+        (["run", "start", "--type", "T", "--version", "1"], 1, "[org_required]"),
+    ],
+)
 def test_a4_a_wrong_command_line_reports_what_is_missing(sqlite_store, outlog, args, status, words):
     done = outlog.run(*args, check=False)
     assert done.returncode == status and words in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
@@ -853,9 +1058,20 @@ def test_u2_show_draws_the_run(runs, outlog):
     lines = drawn.splitlines()
     assert lines[0].startswith(f"ORDER {ids['run']}  COMPLETED in ")
     assert lines[1] == "org acme · v1.2.3 · signal order.placed PROCESSED · 2 steps done, 1 failure"
-    for part in ("1  RESERVE", "⚙ stock.lookup  ok", "✎ corrected by system", "◆  checkpoint 1", "2  CHARGE",
-                 "⚙ card.charge  failed", "✗ CARD: no answer", "↻ tried again", "→ SEND_EMAIL to mail  PENDING",
-                 "3  THANK", "↷ nothing to say", "█"):
+    for part in (
+        "1  RESERVE",
+        "⚙ stock.lookup  ok",
+        "✎ corrected by system",
+        "◆  checkpoint 1",
+        "2  CHARGE",
+        "⚙ card.charge  failed",
+        "✗ CARD: no answer",
+        "↻ tried again",
+        "→ SEND_EMAIL to mail  PENDING",
+        "3  THANK",
+        "↷ nothing to say",
+        "█",
+    ):
         assert part in drawn, f"{part} is missing in\n{drawn}"
     assert outlog.run("run", "show", ids["run"], "--json").json()[0] == runs.get(ids["run"])
     assert outlog.run("run", "show", "no-such-run", check=False).returncode == 1
@@ -865,12 +1081,18 @@ def test_u3_a_runs_events_are_found_by_index(store, runs, db):
     whole_run(runs)
     if is_postgres(store):
         execute(db, "set enable_seqscan = off")
-        plan = execute(db, """explain select 1 from outlog_events where payload ->> 'run_id' = 'x' and event_id > 0
-                               and aggregate_type in ('RUN', 'STEP', 'EFFECT') order by event_id limit 500""")
+        plan = execute(
+            db,
+            """explain select 1 from outlog_events where payload ->> 'run_id' = 'x' and event_id > 0
+                               and aggregate_type in ('RUN', 'STEP', 'EFFECT') order by event_id limit 500""",
+        )
     else:
-        plan = execute(db, """explain query plan select 1 from outlog_events
+        plan = execute(
+            db,
+            """explain query plan select 1 from outlog_events
                                where json_extract(payload, '$.run_id') = 'x' and event_id > 0
                                  and (aggregate_type = 'RUN' or aggregate_type = 'STEP' or aggregate_type = 'EFFECT')
-                               order by event_id limit 500""")
+                               order by event_id limit 500""",
+        )
     text = "\n".join(str(row) for row in plan)
     assert "events_run" in text and "Sort" not in text and "B-TREE" not in text, text

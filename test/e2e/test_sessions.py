@@ -53,19 +53,21 @@ def test_s2_a_message_is_accepted_answered_and_acknowledged(live, chat):
     tokens = [frame["text"] for frame in one.frames if frame["type"] == "token"]
     assert "".join(tokens) == message["content"] == "you said hello"
     assert (message["requestId"], message["isFinal"]) == ("r-1", True)
-    effect, = effects(live)
-    assert (effect["status"], effect["effect_type"], effect["checkpoint_id"]) == (
-        "PENDING", "send_message", f"{KEY}#1")
+    (effect,) = effects(live)
+    assert (effect["status"], effect["effect_type"], effect["checkpoint_id"]) == ("PENDING", "send_message", f"{KEY}#1")
     body = '{"content":"you said hello","requestId":"r-1","isFinal":true}'
     assert effect["idempotency_key"] == hashlib.sha256(f"{KEY}#1send_message{body}".encode()).hexdigest()
     one.ack(message["effect_id"])
     wait_for(lambda: effects(live, status="COMPLETED"), "the ack")
     wait_for(lambda: effects(live)[0]["attempts"] == 1, "the attempt to be counted")
-    done, = effects(live)
+    (done,) = effects(live)
     assert done["last_attempt_at"] and done["executed_at"]
-    said, = live.get(f"/v1/sessions/{KEY}/events").json["events"]
+    (said,) = live.get(f"/v1/sessions/{KEY}/events").json["events"]
     assert (said["event_type"], said["aggregate_seq"], said["payload"]) == (
-        "user_message", 1, {"text": "hello", "requestId": "r-1"})
+        "user_message",
+        1,
+        {"text": "hello", "requestId": "r-1"},
+    )
     assert (said["actor_type"], said["actor_id"], said["org_id"]) == ("user", "u-1", "default")
 
 
@@ -75,7 +77,7 @@ def test_s2_a_repeated_request_is_the_same_event_and_runs_once(live, chat, agent
         one.say("r-1", "hello")
         assert one.next("accepted")["seq"] == 1
     one.next("send_message")
-    one.say("r-1", "something else")    # the requestId counts, not the words
+    one.say("r-1", "something else")  # the requestId counts, not the words
     assert one.next("accepted")["seq"] == 1
     one.say("r-2", "more")
     assert one.next("accepted")["seq"] == 2
@@ -112,9 +114,11 @@ def test_s5_a_clock_that_is_set_back_changes_no_order(serve, chat, agent, config
         wait_for(lambda: len(effects(server)) == 6 - 2 * hours, "the answers")
         server.stop()
     with Outbox(store) as db:
-        if not store.startswith("sqlite"):      # its clock is the database's, which cannot be set here
-            db.run("update {}effects set created_at = created_at - interval '1 hour' * substr(checkpoint_id, %s)::int",
-                   len(KEY) + 2)
+        if not store.startswith("sqlite"):  # its clock is the database's, which cannot be set here
+            db.run(
+                "update {}effects set created_at = created_at - interval '1 hour' * substr(checkpoint_id, %s)::int",
+                len(KEY) + 2,
+            )
         found = [row["created_at"] for row in db.run("select created_at from {}effects order by event_id")]
         assert min(found[:2]) > max(found[2:4]) > max(found[4:]), "the clock was not set back"
     server = serve()
@@ -134,12 +138,21 @@ def test_s5_a_clock_that_is_set_ahead_hides_nothing_from_an_open_socket(live, ch
         id = str(uuid.uuid4())
         with Outbox(store) as session:
             at = session.now(off * 1_000_000)
-            session.run("insert into {}effects (effect_id, org_id, session_key, effect_type, effect_spec, destination, "
-                        "idempotency_key, message_id, event_id, last_event_id, correlation_id, created_at, updated_at) select "
-                        f"%s, 'default', %s, 'update_ui', %s, 'session', %s, %s, max(event_id) + 1, %s, 'c', {at}, {at} "
-                        "from {}events", id, key, "{}", id, id, cause)
+            session.run(
+                "insert into {}effects (effect_id, org_id, session_key, effect_type, effect_spec, destination, "
+                "idempotency_key, message_id, event_id, last_event_id, correlation_id, created_at, updated_at) select "
+                f"%s, 'default', %s, 'update_ui', %s, 'session', %s, %s, max(event_id) + 1, %s, 'c', {at}, {at} "
+                "from {}events",
+                id,
+                key,
+                "{}",
+                id,
+                id,
+                cause,
+            )
         return {"type": "update_ui", "effect_id": id}
-    for _ in range(2):      # the first look reads for every socket, as all are new to it; the next one only what it finds
+
+    for _ in range(2):  # the first look reads for every socket, as all are new to it; the next one only what it finds
         assert owe("u-2:helper:t-1") == other.next()
     assert owe(KEY, -3600) == one.next()
 
@@ -152,8 +165,10 @@ def test_s5_what_is_not_acknowledged_comes_again_after_ten_seconds_in_order(live
     one.ack(first[1]["effect_id"])
     owed = [frame for frame in first if frame != first[1]]
     assert [one.next("send_message") for _ in owed] == owed
-    again = wait_for(lambda: [one for one in effects(live) if one["attempts"] == 2][2:] and effects(live),
-                     "the second attempts to be noted")
+    again = wait_for(
+        lambda: [one for one in effects(live) if one["attempts"] == 2][2:] and effects(live),
+        "the second attempts to be noted",
+    )
     assert [effect["attempts"] for effect in again] == [2, 1, 2, 2]
     for effect in again[0], again[2], again[3]:
         waited = datetime.fromisoformat(effect["last_attempt_at"]) - datetime.fromisoformat(effect["created_at"])
@@ -181,14 +196,21 @@ def test_s4_the_last_checkpoint_goes_to_the_agent(live, chat, serve, agent, conf
         one.say(f"r-{n}", "x")
         one.next("send_message")
     assert [q["checkpoint"] for q in listener.questions] == [None, {"seq": 1}]
-    assert listener.questions[1] == {"session_key": KEY, "seq": 2, "requestId": "r-2", "text": "x",
-                                     "checkpoint": {"seq": 1}}
+    assert listener.questions[1] == {
+        "session_key": KEY,
+        "seq": 2,
+        "requestId": "r-2",
+        "text": "x",
+        "checkpoint": {"seq": 1},
+    }
 
 
 def test_s4_openai_deltas_and_programs_answer_too(serve, chat, agent, configure, root):
     program = root / "examples" / "agent.py"
-    configure(gpt={"type": "http", "url": agent(style="openai").url},
-              program={"type": "exec", "command": [sys.executable, str(program), "0"]})
+    configure(
+        gpt={"type": "http", "url": agent(style="openai").url},
+        program={"type": "exec", "command": [sys.executable, str(program), "0"]},
+    )
     server = serve()
     for name, answer in (("gpt", "you said hi"), ("program", "You said: hi (this was your message number 1) ")):
         one = chat(server, f"u:{name}:t")
@@ -203,6 +225,7 @@ def test_s3_one_message_at_a_time_and_sessions_side_by_side(serve, chat, agent, 
         if question["text"] == "meet":
             gate.wait()  # all four sessions are answered at once, or none is
         return [question["text"]]
+
     busy = agent(words)
     configure(helper={"type": "http", "url": busy.url})
     server = serve()
@@ -211,7 +234,7 @@ def test_s3_one_message_at_a_time_and_sessions_side_by_side(serve, chat, agent, 
         for number, text in enumerate(("meet", "b", "c")):
             one.say(f"r-{number}", text)
     for one in sockets:
-        answers = {}                                # by effect: what is not acknowledged comes again
+        answers = {}  # by effect: what is not acknowledged comes again
         while len(answers) < 3:
             frame = one.next("send_message")
             answers[frame["effect_id"]] = frame["content"]
@@ -233,6 +256,7 @@ def test_s3_as_many_agents_speak_at_a_time_as_the_setting_says(serve, chat, agen
         with lock:
             now -= 1
         return ["done"]
+
     configure(serve={"answers": number}, helper={"type": "http", "url": agent(words).url})
     server = serve()
     sockets = [chat(server, f"u-{n}:helper:t", timeout=60) for n in range(12)]
@@ -244,10 +268,12 @@ def test_s3_as_many_agents_speak_at_a_time_as_the_setting_says(serve, chat, agen
 
 def test_s4_a_failing_agent_is_told_and_the_session_goes_on(serve, chat, agent, configure):
     def words(question):
-        return {"die": 500, "garbage": [{"neither": 1}]}.get(
-            question["text"], ["fine"])
-    configure(helper={"type": "http", "url": agent(words).url, "tries": 1},
-              slow={"type": "http", "url": agent(lambda _: ["a", 60]).url, "tries": 1, "timeout": "1s"})
+        return {"die": 500, "garbage": [{"neither": 1}]}.get(question["text"], ["fine"])
+
+    configure(
+        helper={"type": "http", "url": agent(words).url, "tries": 1},
+        slow={"type": "http", "url": agent(lambda _: ["a", 60]).url, "tries": 1, "timeout": "1s"},
+    )
     server = serve()
     one = chat(server, KEY)
     for n, text in enumerate(("die", "garbage", "good")):
@@ -263,8 +289,13 @@ def test_s4_a_failing_agent_is_told_and_the_session_goes_on(serve, chat, agent, 
 
 
 def test_s4_a_failing_agent_is_told_by_every_daemon_and_once(serve, chat, agent, configure):
-    configure(helper={"type": "http", "url": agent(lambda question: 500 if question["text"] == "die" else ["fine"]).url,
-                      "tries": 1})
+    configure(
+        helper={
+            "type": "http",
+            "url": agent(lambda question: 500 if question["text"] == "die" else ["fine"]).url,
+            "tries": 1,
+        }
+    )
     sockets = [chat(serve(), KEY), chat(serve(), KEY)]
     for n, text in enumerate(("die", "good", "die", "good")):
         sockets[n % 2].say(f"r-{n}", text)
@@ -329,9 +360,15 @@ def test_s3_two_daemons_share_sessions_and_either_holds_the_socket(serve, chat, 
 
 
 def test_s7_other_types_of_events_pass_through(live, chat):
-    live.post("/v1/events", {"org_id": "default", "events": [
-        {"aggregate_type": "session", "aggregate_id": KEY, "event_type": "user_edit",
-         "payload": {"of": 1}}]})
+    live.post(
+        "/v1/events",
+        {
+            "org_id": "default",
+            "events": [
+                {"aggregate_type": "session", "aggregate_id": KEY, "event_type": "user_edit", "payload": {"of": 1}}
+            ],
+        },
+    )
     one = chat(live, KEY)
     one.say("r-1", "hello")
     assert one.next("accepted")["seq"] == 2
@@ -345,21 +382,35 @@ def test_s7_effects_of_other_types_pass_through_as_data(live, chat, store):
     now = int(time.time() * 1e6) if store.startswith("sqlite") else "now"
     with Outbox(store) as session:
         for name, destination in (("update_ui", "session"), ("send_notification", "session"), ("send_mail", "mailer")):
-            session.run("insert into {}effects (effect_id, org_id, session_key, effect_type, effect_spec, destination, "
-                        "idempotency_key, message_id, event_id, last_event_id, correlation_id, created_at, updated_at) values "
-                        "(%s, 'default', %s, %s, %s, %s, %s, %s, %s, %s, 'c', %s, %s)", ids[name], KEY, name,
-                        "{}" if name == "update_ui" else '{"n":[1,{"a":"ü"}]}', destination, name, ids[name],
-                        cause["event_id"], cause["id"], now, now)
+            session.run(
+                "insert into {}effects (effect_id, org_id, session_key, effect_type, effect_spec, destination, "
+                "idempotency_key, message_id, event_id, last_event_id, correlation_id, created_at, updated_at) values "
+                "(%s, 'default', %s, %s, %s, %s, %s, %s, %s, %s, 'c', %s, %s)",
+                ids[name],
+                KEY,
+                name,
+                "{}" if name == "update_ui" else '{"n":[1,{"a":"ü"}]}',
+                destination,
+                name,
+                ids[name],
+                cause["event_id"],
+                cause["id"],
+                now,
+                now,
+            )
     one = chat(live, KEY)
     came = {frame["type"]: frame for frame in (one.next(), one.next())}
-    assert came == {"update_ui": {"type": "update_ui", "effect_id": ids["update_ui"]},
-                    "send_notification": {"type": "send_notification", "effect_id": ids["send_notification"],
-                                          "n": [1, {"a": "ü"}]}}
+    assert came == {
+        "update_ui": {"type": "update_ui", "effect_id": ids["update_ui"]},
+        "send_notification": {"type": "send_notification", "effect_id": ids["send_notification"], "n": [1, {"a": "ü"}]},
+    }
     for frame in came.values():
         one.ack(frame["effect_id"])
     one.ack(ids["send_mail"])
     wait_for(lambda: len(effects(live, status="COMPLETED")) == 2, "two acks")
-    ended = [event["payload"]["effect_type"] for event in live.get("/v1/events?event_type=EFFECT_COMPLETED").json["events"]]
+    ended = [
+        event["payload"]["effect_type"] for event in live.get("/v1/events?event_type=EFFECT_COMPLETED").json["events"]
+    ]
     assert sorted(ended) == ["send_notification", "update_ui"]
     assert one.silent()
 
@@ -371,8 +422,11 @@ def test_d5_a_message_to_a_websocket_destination_is_owed_to_its_session(serve, c
     one, other = chat(server, KEY), chat(server, "u-2:helper:t-1")
 
     def send(payload, **more):
-        return server.post("/v1/messages", {"destination": "chat", "event_type": "update_ui", "org_id": "default",
-                                            "payload": payload, **more}).json["event_id"]
+        return server.post(
+            "/v1/messages",
+            {"destination": "chat", "event_type": "update_ui", "org_id": "default", "payload": payload, **more},
+        ).json["event_id"]
+
     ids = [send({"session_key": KEY, "badge": n}, ordering_key=KEY) for n in range(3)]
     came = [one.next() for _ in ids]
     assert [(frame["type"], frame["badge"]) for frame in came] == [("update_ui", n) for n in range(3)]
@@ -389,12 +443,24 @@ def test_d5_a_message_to_a_websocket_destination_is_owed_to_its_session(serve, c
 
 
 def test_d5_a_crash_neither_loses_nor_doubles_what_a_session_is_owed(serve, chat, outlog, tmp_path):
-    (tmp_path / "chat.json").write_text(json.dumps({"destinations": {"chat": {"type": "websocket"}},
-                                                    "relay": {"lease": "1s"}}))
+    (tmp_path / "chat.json").write_text(
+        json.dumps({"destinations": {"chat": {"type": "websocket"}}, "relay": {"lease": "1s"}})
+    )
     outlog.run("apply", "-f", tmp_path / "chat.json")
     for n in range(20):
-        outlog.run("send", "--to", "chat", "--org", "default", "--type", "update_ui", "--ordering-key", "k", "--data",
-                   json.dumps({"session_key": KEY, "n": n}))
+        outlog.run(
+            "send",
+            "--to",
+            "chat",
+            "--org",
+            "default",
+            "--type",
+            "update_ui",
+            "--ordering-key",
+            "k",
+            "--data",
+            json.dumps({"session_key": KEY, "n": n}),
+        )
     killed = outlog.run("relay", "--until-idle", env={"OUTLOG_FAULT": "publish.sent:5:kill"}, check=False)
     assert killed.returncode == -9
     outlog.run("relay", "--until-idle")
@@ -403,23 +469,39 @@ def test_d5_a_crash_neither_loses_nor_doubles_what_a_session_is_owed(serve, chat
     assert one.silent()
 
 
-def test_a_message_appended_by_another_door_is_answered(live, chat, outlog):
-    outlog.run("append", "--org", "default", "--aggregate", f"session/{KEY}", "--type", "user_message",
-               "--data", '{"text":"from the shell","requestId":"cli-1"}')
+def test_a_message_appended_by_another_interface_is_answered(live, chat, outlog):
+    outlog.run(
+        "append",
+        "--org",
+        "default",
+        "--aggregate",
+        f"session/{KEY}",
+        "--type",
+        "user_message",
+        "--data",
+        '{"text":"from the shell","requestId":"cli-1"}',
+    )
     assert chat(live, KEY).next("send_message")["content"] == "you said from the shell"
 
 
 def test_messages_of_many_sessions_in_one_statement_are_all_heard(live, chat, store):
     """A plain INSERT, with other events between them: each session knows its newest, and answers in order."""
     now = "'2026-01-01T00:00:00.000000Z'" if store.startswith("sqlite") else "now()"
-    rows = [(kind, key, seq) for seq in (1, 2) for kind, key in
-            (("session", KEY), ("order", KEY), ("session", "u-2:helper:t-1"))] + [("session", KEY, 3)]
+    rows = [
+        (kind, key, seq)
+        for seq in (1, 2)
+        for kind, key in (("session", KEY), ("order", KEY), ("session", "u-2:helper:t-1"))
+    ] + [("session", KEY, 3)]
     with Outbox(store) as session:
-        session.run("insert into {}events (id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq, "
-                    "event_type, actor_type, actor_id, request_id, correlation_id, payload) values "
-                    + ", ".join(f"('{uuid.uuid4()}', {now}, 'default', '{kind}', '{key}', {seq}, 'user_message', "
-                                f"'system', 'sql', 'r-{seq}', 'c', '{{\"text\":\"{seq}\",\"requestId\":\"r-{seq}\"}}')"
-                                for kind, key, seq in rows))
+        session.run(
+            "insert into {}events (id, occurred_at, org_id, aggregate_type, aggregate_id, aggregate_seq, "
+            "event_type, actor_type, actor_id, request_id, correlation_id, payload) values "
+            + ", ".join(
+                f"('{uuid.uuid4()}', {now}, 'default', '{kind}', '{key}', {seq}, 'user_message', "
+                f"'system', 'sql', 'r-{seq}', 'c', '{{\"text\":\"{seq}\",\"requestId\":\"r-{seq}\"}}')"
+                for kind, key, seq in rows
+            )
+        )
     for key, last in ((KEY, 3), ("u-2:helper:t-1", 2)):
         one = chat(live, key)
         assert [one.next("send_message")["content"] for _ in range(last)] == [f"you said {n + 1}" for n in range(last)]
@@ -430,15 +512,17 @@ def test_messages_of_many_sessions_in_one_statement_are_all_heard(live, chat, st
 @pytest.mark.parametrize("store", ["postgres"], indirect=True)
 @pytest.mark.parametrize("where", ["request", "reply"])
 @pytest.mark.parametrize("sql", ["set done_seq =", "commit"])
-def test_s4_a_store_that_goes_away_does_not_count_as_the_agents_failure(store, postgres, tmp_path, chat, agent, sql,
-                                                                        where):
+def test_s4_a_store_that_goes_away_does_not_count_as_the_agents_failure(
+    store, postgres, tmp_path, chat, agent, sql, where
+):
     """The answer is heard, and the store cannot be told, or does not say that it was: nobody is asked twice,
     and the one answer arrives."""
     with Proxy(postgres.port) as proxy:
         outlog = Outlog(proxy.url(store), cwd=tmp_path)
         mouth = agent(lambda _: (proxy.cut_at(sql, where), [str(random.random())])[1])
-        (tmp_path / "agents.json").write_text(json.dumps({
-            "agents": {"helper": {"type": "http", "url": mouth.url, "tries": 1}}, "relay": {"lease": "2s"}}))
+        (tmp_path / "agents.json").write_text(
+            json.dumps({"agents": {"helper": {"type": "http", "url": mouth.url, "tries": 1}}, "relay": {"lease": "2s"}})
+        )
         outlog.run("apply", "-f", tmp_path / "agents.json")
         server = Server(outlog, tmp_path / "serve.log", ["--no-relay"])
         try:
@@ -455,22 +539,26 @@ def test_s4_a_store_that_goes_away_does_not_count_as_the_agents_failure(store, p
 # what is refused
 
 
-@pytest.mark.parametrize("key", ["u:a", "u:a:t:x", ":a:t", "u::t", "u:a:", "u;x:a:t", "u:a:t%20", "u:a:%C3%A4",
-                                 "u:a:" + "t" * 129])
+@pytest.mark.parametrize(
+    "key", ["u:a", "u:a:t:x", ":a:t", "u::t", "u:a:", "u;x:a:t", "u:a:t%20", "u:a:%C3%A4", "u:a:" + "t" * 129]
+)
 def test_s1_bad_keys_are_refused(live, key):
     for path in ("events", "effects", "socket"):
         assert live.get(f"/v1/sessions/{key}/{path}").code == "bad_session_key"
     assert live.post(f"/v1/sessions/{key}/ticket").code == "bad_session_key"
 
 
-def test_hostile_frames_get_an_error_and_then_the_door(live, chat):
+def test_hostile_frames_get_an_error_and_are_disconnected(live, chat):
     one = chat(live, KEY)
-    for frame, code in (("{", "invalid_json"), ("[]", "invalid_field"), ('{"type":"nope"}', "invalid_field"),
-                        ('{"type":"user_message","text":"x"}', "invalid_field"),
-                        ('{"type":"user_message","requestId":1,"text":"x"}', "invalid_field"),
-                        ('{"type":"user_message","requestId":"r","text":"key olk_0123456789abcdef"}',
-                         "secret_material"),
-                        ('{"type":"ack","effect_id":7}', "invalid_field")):
+    for frame, code in (
+        ("{", "invalid_json"),
+        ("[]", "invalid_field"),
+        ('{"type":"nope"}', "invalid_field"),
+        ('{"type":"user_message","text":"x"}', "invalid_field"),
+        ('{"type":"user_message","requestId":1,"text":"x"}', "invalid_field"),
+        ('{"type":"user_message","requestId":"r","text":"key olk_0123456789abcdef"}', "secret_material"),
+        ('{"type":"ack","effect_id":7}', "invalid_field"),
+    ):
         one.send(frame)
         assert one.next()["code"] == code
     one.say("r-1", "still here")
@@ -505,7 +593,7 @@ def test_d5_whoever_answers_no_ping_is_dropped_and_is_owed_what_he_missed(live, 
     assert code == websocket.ABNF.OPCODE_PING
     one.socket.pong(words)
     with pytest.raises((websocket.WebSocketException, OSError)):
-        while other.socket.recv_frame():            # sees the ping and says nothing
+        while other.socket.recv_frame():  # sees the ping and says nothing
             pass
     one.say("r-1", "still here")
     sent = one.next("send_message")
@@ -516,7 +604,12 @@ def test_s6_effects_are_listed_by_a_status_that_there_is(live, chat):
     one = chat(live, KEY)
     one.say("r-1", "hello")
     one.next("send_message")
-    assert [len(effects(live, status=status)) for status in ("PENDING", "EXECUTING", "COMPLETED", "FAILED")] == [1, 0, 0, 0]
+    assert [len(effects(live, status=status)) for status in ("PENDING", "EXECUTING", "COMPLETED", "FAILED")] == [
+        1,
+        0,
+        0,
+        0,
+    ]
     for status in ("pending", "OWED", ""):
         answer = live.get(f"/v1/sessions/{KEY}/effects?status={status}")
         assert (answer.status, answer.code) == (400, "invalid_field"), "not: nothing is owed"
@@ -537,6 +630,7 @@ def test_x1_sockets_want_a_token_or_a_ticket(serve, outlog, chat, agent, configu
         with pytest.raises(websocket.WebSocketBadStatusException) as refused:
             chat(server, KEY, query, **headers)
         return refused.value.status_code
+
     append = token("--scope", "append", "--org", "acme")
     assert status_of() == 401
     assert status_of(authorization=f"Bearer {token('--scope', 'read')}") == 403
@@ -567,7 +661,9 @@ def test_x1_sockets_want_a_token_or_a_ticket(serve, outlog, chat, agent, configu
 def test_x1_a_socket_ends_when_its_token_is_revoked(serve, outlog, chat, agent, configure):
     configure(helper={"type": "http", "url": agent().url})
     server = serve(dev=False)
-    made, kept = (outlog.run("token", "create", "--json", "--scope", "append", "--org", "acme").json()[0] for _ in range(2))
+    made, kept = (
+        outlog.run("token", "create", "--json", "--scope", "append", "--org", "acme").json()[0] for _ in range(2)
+    )
     ends, stays = (chat(server, KEY, authorization=f"Bearer {one['token']}") for one in (made, kept))
     ends.say("r-1", "hello")
     for one in (ends, stays):
@@ -585,6 +681,7 @@ def test_x1_pages_of_named_origins_open_sockets_and_nothing_else(serve, outlog, 
         path = tmp_path / "serve.json"
         path.write_text(json.dumps({"serve": {"origins": origins}}))
         return outlog.run("apply", "-f", path, check=False)
+
     for wrong in ("chat.example", "https://chat.example/page", "*", "https://*.example", "https://a@b", ""):
         refused = name(wrong)
         assert refused.returncode == 1 and "serve.origins" in refused.stderr
@@ -599,8 +696,13 @@ def test_x1_pages_of_named_origins_open_sockets_and_nothing_else(serve, outlog, 
         assert refused.value.status_code == 403
     assert server.get("/v1/sessions", headers={"origin": "https://chat.example"}).code == "forbidden"
     name()
-    wait_for(lambda: server.get(f"/v1/sessions/{KEY}/socket", headers={
-        "origin": "https://chat.example", "upgrade": "websocket"}).status == 403, "the origin to be forgotten")
+    wait_for(
+        lambda: server.get(
+            f"/v1/sessions/{KEY}/socket", headers={"origin": "https://chat.example", "upgrade": "websocket"}
+        ).status
+        == 403,
+        "the origin to be forgotten",
+    )
 
 
 def test_sigterm_while_messages_are_being_stored_ends_in_order(serve, chat, agent, configure):
@@ -646,10 +748,14 @@ def test_l6_delivery_on_demand(live, serve, chat, store, outlog, ask):
     wait_for(lambda: effects(live, status="COMPLETED"), "the ack")
     assert ask(live, store, outlog) == 0
     assert all(one.silent() for one in sockets)
-    told = [event for event in live.get("/v1/events?limit=1000").json["events"]
-            if event["event_type"] == "outlog.session.delivered"]
+    told = [
+        event
+        for event in live.get("/v1/events?limit=1000").json["events"]
+        if event["event_type"] == "outlog.session.delivered"
+    ]
     assert [(event["org_id"], event["aggregate_id"], event["payload"]) for event in told] == [
-        (None, KEY, {"org_id": "default", "effects": 1})] * 2
+        (None, KEY, {"org_id": "default", "effects": 1})
+    ] * 2
 
 
 def test_l6_a_key_that_is_none_is_refused(live, outlog):
@@ -708,10 +814,10 @@ def test_r3_a_reader_that_is_too_slow_is_dropped_and_gets_its_answers_later(serv
         lazy.say(f"r-{word}", word)
     wait_for(lambda: len(effects(server)) == len(words), "the answers", 60)
     with pytest.raises((websocket.WebSocketConnectionClosedException, OSError)):
-        while len(lazy.frames) < 12 * len(words):   # accepted, ten tokens and the answer, of each
+        while len(lazy.frames) < 12 * len(words):  # accepted, ten tokens and the answer, of each
             lazy.next()
     again = chat(server, KEY, timeout=60, room=4096)
     for word in words:
         assert again.next("send_message")["content"] == word * 1_000_000
         if word == "b":
-            time.sleep(11)      # what is not acknowledged comes again after ten seconds, but after all the rest
+            time.sleep(11)  # what is not acknowledged comes again after ten seconds, but after all the rest

@@ -25,34 +25,52 @@ def session(server, key=KEY):
 
 
 def program(text):
-    return [sys.executable, "-c", "import json, os, signal, sys, time\nq = json.loads(sys.stdin.readline())\n"
-            "def say(**what): print(json.dumps(what), flush=True)\n"
-            "if q['text'] == 'good': say(token='fine'); sys.exit()\nsay(token='half ')\n" + text]
+    return [
+        sys.executable,
+        "-c",
+        "import json, os, signal, sys, time\nq = json.loads(sys.stdin.readline())\n"
+        "def say(**what): print(json.dumps(what), flush=True)\n"
+        "if q['text'] == 'good': say(token='fine'); sys.exit()\nsay(token='half ')\n" + text,
+    ]
 
 
 def test_s4_an_answer_that_is_not_whole_is_none(serve, chat, agent, configure):
     """Of each the tokens are seen and no effect is made; the next message is answered."""
+
     def words(bad):
         return lambda question: ["fine"] if question["text"] == "good" else bad
-    programs = {"exit": ("sys.exit(3)", "exit code 3"), "killed": ("os.kill(os.getpid(), 9)", "signal 9"),
-                "error": ("say(error='no more')", "no more"), "garbage": ("print('}')", "neither a token nor"),
-                "hangs": ("time.sleep(60)", "did not end in time"),
-                # its output is over, it is not: nobody waits for it for ever
-                "lingers": ("os.close(1); time.sleep(60)", "did not end in time"),
-                "long": ("say(token='x' * 300_000)", "256 KiB"),
-                "endless": ("[say(token='x' * 200_000) for _ in range(6)]", "1 MiB"),
-                "number": ("say(token=7)", "no text")}
-    agents = {name: ({"type": "exec", "command": program(text), "timeout": "2s" if "in time" in why else "60s"}, why)
-              for name, (text, why) in programs.items()}
+
+    programs = {
+        "exit": ("sys.exit(3)", "exit code 3"),
+        "killed": ("os.kill(os.getpid(), 9)", "signal 9"),
+        "error": ("say(error='no more')", "no more"),
+        "garbage": ("print('}')", "neither a token nor"),
+        "hangs": ("time.sleep(60)", "did not end in time"),
+        # its output is over, it is not: nobody waits for it for ever
+        "lingers": ("os.close(1); time.sleep(60)", "did not end in time"),
+        "long": ("say(token='x' * 300_000)", "256 KiB"),
+        "endless": ("[say(token='x' * 200_000) for _ in range(6)]", "1 MiB"),
+        "number": ("say(token=7)", "no text"),
+    }
+    agents = {
+        name: ({"type": "exec", "command": program(text), "timeout": "2s" if "in time" in why else "60s"}, why)
+        for name, (text, why) in programs.items()
+    }
     agents |= {
         "undone": ({"type": "http", "url": agent(words(["half ", None]), style="openai").url}, "without [DONE]"),
-        "overloaded": ({"type": "http", "url": agent(words(["half ", {"error": {"message": "overloaded"}}]),
-                                                     style="openai").url}, "the agent says: overloaded"),
-        "cut": ({"type": "http", "url": agent(words(["half ", None]), style="chunked").url}, "no answer from the agent"),
+        "overloaded": (
+            {"type": "http", "url": agent(words(["half ", {"error": {"message": "overloaded"}}]), style="openai").url},
+            "the agent says: overloaded",
+        ),
+        "cut": (
+            {"type": "http", "url": agent(words(["half ", None]), style="chunked").url},
+            "no answer from the agent",
+        ),
         "stuck": ({"type": "http", "url": agent(words(["half ", 60])).url, "timeout": "1s"}, "did not end in time"),
         "refuses": ({"type": "http", "url": agent(words(503)).url}, "HTTP 503"),
         "absent": ({"type": "exec", "command": ["/nowhere/at/all"]}, "cannot start"),
-        "unplugged": ({"type": "http", "url": "http://127.0.0.1:9/"}, "no answer from the agent")}
+        "unplugged": ({"type": "http", "url": "http://127.0.0.1:9/"}, "no answer from the agent"),
+    }
     configure(**{name: {**settings, "tries": 1} for name, (settings, _) in agents.items()})
     server = serve()
     sockets = {name: chat(server, f"u:{name}:t") for name in agents}
@@ -61,7 +79,9 @@ def test_s4_an_answer_that_is_not_whole_is_none(serve, chat, agent, configure):
         one.say("r-2", "good")
     for name, one in sockets.items():
         failed = one.next("error")
-        assert (failed["code"], failed["requestId"]) == ("agent_failed", "r-1") and agents[name][1] in failed["detail"], name
+        assert (failed["code"], failed["requestId"]) == ("agent_failed", "r-1") and agents[name][1] in failed[
+            "detail"
+        ], name
         if name in ("refuses", "absent", "unplugged"):
             assert not [frame for frame in one.frames if frame["type"] == "token"]
             if name != "refuses":
@@ -122,6 +142,7 @@ def test_s4_everybody_goes_while_the_answer_comes(serve, chat, agent, configure)
         yield "the first half, "
         release.wait(60)
         yield "the second"
+
     configure(helper={"type": "http", "url": agent(words).url})
     server = serve()
     sockets = [chat(server, KEY) for _ in range(3)]
@@ -132,17 +153,17 @@ def test_s4_everybody_goes_while_the_answer_comes(serve, chat, agent, configure)
         one.close()
     assert effects(server) == []
     release.set()
-    effect, = wait_for(lambda: effects(server), "the answer")
+    (effect,) = wait_for(lambda: effects(server), "the answer")
     assert (effect["status"], effect["attempts"], effect["last_attempt_at"]) == ("PENDING", 0, None)
     back = chat(server, KEY)
-    assert back.next()["content"] == "the first half, the second"       # and nothing before it
+    assert back.next()["content"] == "the first half, the second"  # and nothing before it
     back.ack(effect["effect_id"])
     wait_for(lambda: effects(server)[0]["status"] == "COMPLETED", "the ack")
 
 
 def test_s3_an_answer_longer_than_the_lease_is_asked_for_once(serve, chat, agent, configure):
     """Two daemons; the one that has the session says so again and again, and the other hears of more to do."""
-    listener = agent(lambda _: ["a", 5, "b"])       # the lease is 3 s
+    listener = agent(lambda _: ["a", 5, "b"])  # the lease is 3 s
     configure(helper={"type": "http", "url": listener.url})
     servers = [serve(), serve()]
     one, other = chat(servers[0], KEY), chat(servers[1], KEY)
@@ -167,6 +188,7 @@ def test_s3_a_daemon_that_lost_its_session_cannot_answer_any_more(serve, chat, a
             yield "answer"
         else:
             yield "second answer"
+
     listener = agent(words)
     configure(helper={"type": "http", "url": listener.url})
     stands = serve()
@@ -186,7 +208,9 @@ def test_s3_a_daemon_that_lost_its_session_cannot_answer_any_more(serve, chat, a
     one.say("r-2", "again")
     wait_for(lambda: len(effects(runs)) == 2, "the next answer")
     assert [(effect["checkpoint_id"], effect["effect_spec"]["content"]) for effect in effects(runs)] == [
-        (f"{KEY}#1", "second answer"), (f"{KEY}#2", "second answer")]
+        (f"{KEY}#1", "second answer"),
+        (f"{KEY}#2", "second answer"),
+    ]
     requested = runs.get("/v1/events?event_type=EFFECT_REQUESTED").json["events"]
     assert len(requested) == 2
 
@@ -211,26 +235,56 @@ def test_s3_sessions_take_turns(serve, chat, agent, configure):
     assert [one["seq"] for one in listener.questions if one["session_key"] == "u-1:helper:t"] == list(range(1, 21))
 
 
-def test_s5_a_daemon_that_stood_still_for_long_tells_what_others_stored_meanwhile(serve, chat, agent, configure, outlog):
+def test_s5_a_daemon_that_stood_still_for_long_tells_what_others_stored_meanwhile(
+    serve, chat, agent, configure, outlog
+):
     """Longer than a look at what is new goes back: an answer, a failure and a notice, for sockets that stayed open."""
-    configure(helper={"type": "http", "url": agent(lambda question: 500 if question["text"] == "bad" else ["fine"]).url,
-                      "tries": 1})
-    outlog.run("apply", "-f", "-", input=json.dumps({"notifications": {
-        "rules": [{"on": "x.y", "recipients": {"path": "/who"}, "channels": ["in_app"], "template": "t"}],
-        "templates": {"t": {"subject": "{{n}}", "text": "x"}}}}))
+    configure(
+        helper={
+            "type": "http",
+            "url": agent(lambda question: 500 if question["text"] == "bad" else ["fine"]).url,
+            "tries": 1,
+        }
+    )
+    outlog.run(
+        "apply",
+        "-f",
+        "-",
+        input=json.dumps(
+            {
+                "notifications": {
+                    "rules": [{"on": "x.y", "recipients": {"path": "/who"}, "channels": ["in_app"], "template": "t"}],
+                    "templates": {"t": {"subject": "{{n}}", "text": "x"}},
+                }
+            }
+        ),
+    )
     runs, stands = serve(), serve("--no-relay")
     keys = [f"u-{n}:helper:t" for n in range(2)]
     here, there = [chat(runs, key) for key in keys], [chat(stands, key) for key in keys]
     feed = WebSocket(f"http://127.0.0.1:{stands.port}", "/v1/users/u/socket?org_id=default")
 
     def notify(number):
-        runs.post("/v1/events", {"org_id": "default", "events": [
-            {"aggregate_type": "x", "aggregate_id": str(number), "event_type": "x.y", "payload": {"who": "u", "n": number}}]})
+        runs.post(
+            "/v1/events",
+            {
+                "org_id": "default",
+                "events": [
+                    {
+                        "aggregate_type": "x",
+                        "aggregate_id": str(number),
+                        "event_type": "x.y",
+                        "payload": {"who": "u", "n": number},
+                    }
+                ],
+            },
+        )
+
     notify(0)
     assert feed.receive()["subject"] == "0"
     for one in here:
         one.say("r-0", "bad")
-    for one in (*here, *there):             # each has looked, and nothing is on its way any more
+    for one in (*here, *there):  # each has looked, and nothing is on its way any more
         one.next("error")
     os.kill(stands.process.pid, signal.SIGSTOP)
     wait_frozen(stands.process.pid)
@@ -240,7 +294,7 @@ def test_s5_a_daemon_that_stood_still_for_long_tells_what_others_stored_meanwhil
             one.next("send_message", "error")
         notify(1)
         wait_for(lambda: len(runs.get("/v1/users/u/notifications").json["notifications"]) == 2, "the notice")
-        time.sleep(12)      # nothing to wait for but time itself: longer than a look goes back
+        time.sleep(12)  # nothing to wait for but time itself: longer than a look goes back
     finally:
         os.kill(stands.process.pid, signal.SIGCONT)
     assert there[0].next("send_message")["requestId"] == "r-1"

@@ -38,7 +38,7 @@ class Wire:
         try:
             kind, size = self.frames._take(2)
             if size >= 126:
-                size, = struct.unpack("!H" if size == 126 else "!Q", self.frames._take(2 if size == 126 else 8))
+                (size,) = struct.unpack("!H" if size == 126 else "!Q", self.frames._take(2 if size == 126 else 8))
             return kind & 15, self.frames._take(size)
         except (AssertionError, ConnectionError):
             return None
@@ -89,8 +89,11 @@ def answers(server, chat, key=KEY, request_id="still"):
 
 def test_a_frame_that_comes_with_the_handshake_is_answered_like_any_other(live, chat):
     """Nothing is known of the socket but its request yet."""
-    for body, code in ((b"{", "invalid_json"), (b'{"type":"ack","effect_id":7}', "invalid_field"),
-                       (b'{"type":"user_message"}', "invalid_field")):
+    for body, code in (
+        (b"{", "invalid_json"),
+        (b'{"type":"ack","effect_id":7}', "invalid_field"),
+        (b'{"type":"user_message"}', "invalid_field"),
+    ):
         with Wire(live, early=frame(TEXT, body)) as wire:
             assert wire.json()["code"] == code
         with Wire(live, "/v1/users/u/socket", early=frame(TEXT, body)) as wire:
@@ -99,7 +102,7 @@ def test_a_frame_that_comes_with_the_handshake_is_answered_like_any_other(live, 
         assert wire.json() == {"type": "accepted", "requestId": "early", "seq": 1}
     with Wire(live, early=frame(TEXT, b"{") * 30) as wire:
         while wire.next():
-            pass                    # an error each, and the door
+            pass  # an error each, and the interface
     answers(live, chat)
 
 
@@ -107,8 +110,12 @@ def test_a_message_in_pieces_is_one_and_a_ping_between_them_is_answered(live):
     body = words("r-1", "ünd")
     cut = body.index(b"\\") if b"\\" in body else 40
     with Wire(live) as wire:
-        wire.send(frame(TEXT, body[:5], fin=False) + frame(0, body[5:cut], fin=False) + frame(PING, b"hi") +
-                  frame(0, body[cut:]))
+        wire.send(
+            frame(TEXT, body[:5], fin=False)
+            + frame(0, body[5:cut], fin=False)
+            + frame(PING, b"hi")
+            + frame(0, body[cut:])
+        )
         assert wire.next() == (PONG, b"hi")
         assert wire.json() == {"type": "accepted", "requestId": "r-1", "seq": 1}
 
@@ -153,12 +160,15 @@ def test_whoever_goes_in_the_middle_of_a_frame_or_a_handshake_is_forgotten(live,
     for _ in range(20):
         link = socket.create_connection(("127.0.0.1", live.port))
         link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # ends with a reset
-        link.sendall(f"GET /v1/sessions/{KEY}/socket HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: "
-                     "Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-                     .encode())
+        link.sendall(
+            f"GET /v1/sessions/{KEY}/socket HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: "
+            "Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+        )
         link.close()
     answers(live, chat)
-    assert [event["payload"]["requestId"] for event in live.get(f"/v1/sessions/{KEY}/events").json["events"]] == ["still"]
+    assert [event["payload"]["requestId"] for event in live.get(f"/v1/sessions/{KEY}/events").json["events"]] == [
+        "still"
+    ]
 
 
 # floods
@@ -173,16 +183,17 @@ def test_r3_pings_whose_answers_nobody_reads_cost_no_memory(live, chat):
             for _ in range(760):
                 wire.send(pings)
                 sent.append(len(pings))
+
     with Wire(live) as wire:
         thread = threading.Thread(target=flood, daemon=True)
         thread.start()
         before = -1
-        while before < len(sent):           # until it is stuck, or through
+        while before < len(sent):  # until it is stuck, or through
             before = len(sent)
             thread.join(1)
         assert thread.is_alive() and sum(sent) < 50e6, "all that is taken has an answer that waits"
         answers(live, chat, "u-2:helper:t")
-        for _ in range(1000):               # once they are read it goes on
+        for _ in range(1000):  # once they are read it goes on
             assert wire.next() == (PONG, b"x" * 125)
         assert thread.is_alive()
     thread.join(10)
@@ -195,8 +206,9 @@ def test_one_socket_cannot_take_the_whole_queue_of_the_store(live, store):
         session.run("begin immediate" if store.startswith("sqlite") else "begin")
         if not store.startswith("sqlite"):
             session.run("lock table outlog.events in access exclusive mode")
-        thread = threading.Thread(target=wire.send, daemon=True, args=(b"".join(
-            frame(TEXT, words(f"r-{n}", "x")) for n in range(count)),))
+        thread = threading.Thread(
+            target=wire.send, daemon=True, args=(b"".join(frame(TEXT, words(f"r-{n}", "x")) for n in range(count)),)
+        )
         thread.start()
         thread.join(1)
         session.run("rollback")
@@ -220,7 +232,10 @@ def effects(server, key=KEY):
 
 
 def completed(server):
-    return [event["aggregate_id"] for event in server.get("/v1/events?event_type=EFFECT_COMPLETED&limit=1000").json["events"]]
+    return [
+        event["aggregate_id"]
+        for event in server.get("/v1/events?event_type=EFFECT_COMPLETED&limit=1000").json["events"]
+    ]
 
 
 def at_once(*jobs):
@@ -231,8 +246,9 @@ def at_once(*jobs):
         gate.wait()
         try:
             job()
-        except BaseException as error:      # seen by the test, not by a thread's death
+        except BaseException as error:  # seen by the test, not by a thread's death
             wrong.append(error)
+
     threads = [threading.Thread(target=run, args=(job,)) for job in jobs]
     for thread in threads:
         thread.start()
@@ -255,7 +271,7 @@ def test_s5_an_effect_ends_once_however_many_acknowledge_it_at_once(serve, chat,
             effect_id = sent["effect_id"]
         at_once(*(lambda one=one: (one.ack(effect_id), one.ack(effect_id)) for one in sockets))
         wait_for(lambda: [one["status"] for one in effects(servers[0])] == ["COMPLETED"] * (round + 1), "the ack")
-    for one in sockets:     # what was sent before is done with when this is: one after the other
+    for one in sockets:  # what was sent before is done with when this is: one after the other
         one.say("last", "x")
         one.next("accepted")
     wait_for(lambda: len(effects(servers[0])) == 9, "the last answer")
@@ -270,9 +286,9 @@ def test_s5_only_the_sessions_own_effects_can_be_acknowledged(live, chat):
     effect_id = mine.next("send_message")["effect_id"]
     for stranger in (other, elsewhere):
         stranger.ack(effect_id)
-        stranger.ack("0190b5a0-0000-7000-8000-000000000000")    # before there is any such
+        stranger.ack("0190b5a0-0000-7000-8000-000000000000")  # before there is any such
         stranger.say("r-1", "x")
-        own = stranger.next("send_message")["effect_id"]        # the acks are done with before that one is
+        own = stranger.next("send_message")["effect_id"]  # the acks are done with before that one is
         stranger.ack(own)
         wait_for(lambda: own in completed(live), "its own")
     assert [one["status"] for one in effects(live)] == ["PENDING"]
@@ -305,9 +321,14 @@ def test_s2_one_request_said_on_many_sockets_at_once_is_one_event(serve, chat, a
 
 def test_s1_a_key_that_is_taken_can_be_spoken_under(live, chat):
     """The longest there are: a user's id longer than an actor's, and 255 bytes in all."""
-    for key in ("u" * 128 + ":helper:t", "u" * 119 + ":helper:" + "t" * 128, "..:helper:~@-_.", "U:helper:" + "t" * 128):
+    for key in (
+        "u" * 128 + ":helper:t",
+        "u" * 119 + ":helper:" + "t" * 128,
+        "..:helper:~@-_.",
+        "U:helper:" + "t" * 128,
+    ):
         answers(live, chat, key)
-        said, = live.get(f"/v1/sessions/{key}/events").json["events"]
+        (said,) = live.get(f"/v1/sessions/{key}/events").json["events"]
         user = key.split(":")[0]
         assert said["actor_id"] == (user if len(user) <= 100 else f"sha256:{hashlib.sha256(user.encode()).hexdigest()}")
     for key in ("u" * 120 + ":helper:" + "t" * 128, ":".join(["x" * 128] * 3)):
@@ -317,26 +338,61 @@ def test_s1_a_key_that_is_taken_can_be_spoken_under(live, chat):
 
 @pytest.mark.parametrize("org", ["", "o" * 101, "%C3%A4" * 51])
 def test_a_socket_of_an_org_that_cannot_be_is_not_opened(live, org):
-    for path in (f"/v1/sessions/{KEY}/socket", f"/v1/sessions/{KEY}/events", "/v1/users/u/socket",
-                 "/v1/users/u/notifications"):
-        answer = live.get(f"{path}?org_id={org}", headers={
-            "upgrade": "websocket", "connection": "upgrade", "sec-websocket-version": "13",
-            "sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA=="} if path.endswith("socket") else {})
+    for path in (
+        f"/v1/sessions/{KEY}/socket",
+        f"/v1/sessions/{KEY}/events",
+        "/v1/users/u/socket",
+        "/v1/users/u/notifications",
+    ):
+        answer = live.get(
+            f"{path}?org_id={org}",
+            headers={
+                "upgrade": "websocket",
+                "connection": "upgrade",
+                "sec-websocket-version": "13",
+                "sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA==",
+            }
+            if path.endswith("socket")
+            else {},
+        )
         assert (answer.status, answer.code) == (400, "invalid_field")
     assert live.post(f"/v1/sessions/{KEY}/ticket?org_id={org}").code == "invalid_field"
 
 
-def test_s1_what_another_door_says_under_a_bad_key_is_passed_over(live, outlog, chat):
+def test_s1_what_another_interface_says_under_a_bad_key_is_passed_over(live, outlog, chat):
     keys = ("nocolon", "a:b", "x:", "::", "a:b:c:d", "ä:helper:t", "u:helper:t t", "u:helper:" + "t" * 129)
     for key in keys:
-        outlog.run("append", "--org", "default", "--aggregate", f"session/{key}", "--type", "user_message", "--data",
-                   '{"text":"x","requestId":"r"}')
-    outlog.run("append", "--org", "default", "--aggregate", f"session/{KEY}", "--type", "user_message", "--data", '{"n":1}')
-    outlog.run("append", "--org", "default", "--aggregate", f"session/{KEY}", "--type", "user_message", "--data",
-               '{"text":"without a request"}')
+        outlog.run(
+            "append",
+            "--org",
+            "default",
+            "--aggregate",
+            f"session/{key}",
+            "--type",
+            "user_message",
+            "--data",
+            '{"text":"x","requestId":"r"}',
+        )
+    outlog.run(
+        "append", "--org", "default", "--aggregate", f"session/{KEY}", "--type", "user_message", "--data", '{"n":1}'
+    )
+    outlog.run(
+        "append",
+        "--org",
+        "default",
+        "--aggregate",
+        f"session/{KEY}",
+        "--type",
+        "user_message",
+        "--data",
+        '{"text":"without a request"}',
+    )
     frame = chat(live, KEY).next("send_message")
     assert (frame["content"], frame["requestId"]) == ("you said without a request", None)
-    wait_for(lambda: all(one["done_seq"] == one["last_seq"] for one in live.get("/v1/sessions").json["sessions"]), "all of it")
+    wait_for(
+        lambda: all(one["done_seq"] == one["last_seq"] for one in live.get("/v1/sessions").json["sessions"]),
+        "all of it",
+    )
     errors = {one["session_key"]: one["last_error"] for one in live.get("/v1/sessions").json["sessions"]}
     assert errors == {KEY: None, **{key: "the key is not userId:agentId:threadId" for key in keys}}
 
@@ -353,12 +409,21 @@ def owe(store, server, key, count, size=1):
     with Outbox(store) as session:
         session.run("begin")
         for number, (effect_id, cause) in enumerate(zip(ids, causes)):
-            at = f"{since - timedelta(microseconds=number // 7):%Y-%m-%dT%H:%M:%S.%fZ}"   # some have the same
-            session.run("insert into {}effects (effect_id, org_id, session_key, effect_type, effect_spec, destination, "
-                        "idempotency_key, message_id, event_id, last_event_id, correlation_id, created_at, updated_at) values "
-                        "(%s, 'default', %s, 'update_ui', %s, 'session', %s, %s, %s, %s, 'c', %s, %s)", effect_id, key,
-                        json.dumps({"n": number, "x": "y" * size}), effect_id, effect_id, cause["event_id"],
-                        cause["id"], at, at)
+            at = f"{since - timedelta(microseconds=number // 7):%Y-%m-%dT%H:%M:%S.%fZ}"  # some have the same
+            session.run(
+                "insert into {}effects (effect_id, org_id, session_key, effect_type, effect_spec, destination, "
+                "idempotency_key, message_id, event_id, last_event_id, correlation_id, created_at, updated_at) values "
+                "(%s, 'default', %s, 'update_ui', %s, 'session', %s, %s, %s, %s, 'c', %s, %s)",
+                effect_id,
+                key,
+                json.dumps({"n": number, "x": "y" * size}),
+                effect_id,
+                effect_id,
+                cause["event_id"],
+                cause["id"],
+                at,
+                at,
+            )
         session.run("commit")
     return ids
 
@@ -368,14 +433,14 @@ def test_s5_who_was_away_for_long_gets_all_of_it_at_once_in_order(live, store, c
     """More than one load of them, for one who does not acknowledge; more than are on the way at a time for one who
     does. A second comes in the middle."""
     owe(store, live, KEY, count)
-    one, other, seen = chat(live, KEY, timeout=8), None, {}     # what is only sent again comes after ten
+    one, other, seen = chat(live, KEY, timeout=8), None, {}  # what is only sent again comes after ten
     while len(seen) < count:
         sent = one.next()
         if acks:
             one.ack(sent["effect_id"])
         elif not other:
             other = chat(live, KEY, timeout=8)
-        seen.setdefault(sent["n"])                              # on a busy machine some may come again
+        seen.setdefault(sent["n"])  # on a busy machine some may come again
     assert list(seen) == list(range(count))
     assert acks or [other.next()["n"] for _ in range(count)] == list(seen)
 
@@ -390,7 +455,7 @@ def test_s5_a_hundred_sockets_of_one_session_each_get_everything_and_it_counts_a
             seen += [effect_id] if effect_id not in seen else []
         assert seen == ids
     sockets[0].say("r-1", "to all of you")
-    effect_id, = {one.next("send_message")["effect_id"] for one in sockets}
+    (effect_id,) = {one.next("send_message")["effect_id"] for one in sockets}
     wait_for(lambda: effects(live)[-1]["attempts"], "the attempt to be noted")
     assert (effects(live)[-1]["effect_id"], effects(live)[-1]["attempts"]) == (effect_id, 1)
 
@@ -405,15 +470,17 @@ def test_s5_every_ack_counts_though_it_is_said_once(live, store, chat):
         while len(seen) < len(ids):
             seen.add(one.next("update_ui")["effect_id"])
     for number, effect_id in enumerate(ids):
-        sockets[number < 40].ack(effect_id)         # most of them on one socket
+        sockets[number < 40].ack(effect_id)  # most of them on one socket
     with Outbox(store) as db:
-        wait_for(lambda: db.run("select count(*) as n from {}effects where status = 'COMPLETED'")[0]["n"] == len(ids),
-                 "every ack to be stored")
+        wait_for(
+            lambda: db.run("select count(*) as n from {}effects where status = 'COMPLETED'")[0]["n"] == len(ids),
+            "every ack to be stored",
+        )
         ended = db.run("select aggregate_id from {}events where event_type = 'EFFECT_COMPLETED'")
     assert sorted(str(row["aggregate_id"]) for row in ended) == sorted(ids)
     sockets.append(chat(live, KEY))
     sockets[0].say("r-1", "and now?")
-    sockets[0].next("accepted")                     # what comes from here on was sent after the acks
+    sockets[0].next("accepted")  # what comes from here on was sent after the acks
     for one in sockets[::2]:
         assert one.next("update_ui", "send_message")["type"] == "send_message", "sent again after the ack"
 
@@ -430,8 +497,19 @@ def test_x1_a_ticket_opens_one_socket_however_many_try_at_once(serve, chat, agen
         made = servers[0].post(f"/v1/sessions/{KEY}/ticket", token=token).json
         left = datetime.fromisoformat(made["expires_at"]) - datetime.now(timezone.utc)
         assert timedelta(seconds=1) < left <= timedelta(seconds=60)
-        assert servers[0].post("/v1/events", {"org_id": "acme", "events": [
-            {"aggregate_type": "a", "aggregate_id": "b", "event_type": "c", "payload": {}}]}, token=made["ticket"]).status == 401
+        assert (
+            servers[0]
+            .post(
+                "/v1/events",
+                {
+                    "org_id": "acme",
+                    "events": [{"aggregate_type": "a", "aggregate_id": "b", "event_type": "c", "payload": {}}],
+                },
+                token=made["ticket"],
+            )
+            .status
+            == 401
+        )
         opened, refused = [], []
 
         def use(server):
@@ -439,6 +517,7 @@ def test_x1_a_ticket_opens_one_socket_however_many_try_at_once(serve, chat, agen
                 opened.append(chat(server, KEY, f"?ticket={made['ticket']}&org_id=other"))
             except websocket.WebSocketBadStatusException as error:
                 refused.append(error.status_code)
+
         at_once(*(lambda n=n: use(servers[n % 2]) for n in range(16)))
         assert len(opened) == 1 and refused == [401] * 15
     opened[0].say("r-1", "hello")

@@ -8,7 +8,7 @@ from lib.outbox import wait_for
 
 pytestmark = pytest.mark.usefixtures("store")
 KEY = "u-1:helper:t-1"
-BY_HEART = 1024      # src/sessions/dedupe.h: later ones have ids made of the request
+BY_HEART = 1024  # src/sessions/dedupe.h: later ones have ids made of the request
 SECRET = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7\n-----END RSA PRIVATE KEY-----"
 
 
@@ -37,17 +37,32 @@ def accepted(one, request_id, text="x"):
 
 
 def append(outlog, *request_ids, key=KEY, event_type="user_message"):
-    outlog.run("append", "--ndjson", "-", input="".join(json.dumps(
-        {"org_id": "default", "aggregate_type": "session", "aggregate_id": key, "event_type": event_type,
-         "payload": {"text": "x", **({"requestId": id} if id else {})}}) + "\n" for id in request_ids))
+    outlog.run(
+        "append",
+        "--ndjson",
+        "-",
+        input="".join(
+            json.dumps(
+                {
+                    "org_id": "default",
+                    "aggregate_type": "session",
+                    "aggregate_id": key,
+                    "event_type": event_type,
+                    "payload": {"text": "x", **({"requestId": id} if id else {})},
+                }
+            )
+            + "\n"
+            for id in request_ids
+        ),
+    )
 
 
-def test_s2_what_another_door_said_is_known(serve, mute, chat, outlog):
+def test_s2_what_another_interface_said_is_known(serve, mute, chat, outlog):
     append(outlog, "a", None, "b", "a")
     append(outlog, "c", event_type="user_edit")
     one = chat(serve(), KEY)
-    assert [accepted(one, id) for id in ("b", "a", "new", "c")] == [3, 1, 6, 7]     # an edit is no message
-    append(outlog, "d", "e")                                                        # behind the daemon's back
+    assert [accepted(one, id) for id in ("b", "a", "new", "c")] == [3, 1, 6, 7]  # an edit is no message
+    append(outlog, "d", "e")  # behind the daemon's back
     assert [accepted(one, id) for id in ("e", "newer", "d", "new")] == [9, 10, 8, 6]
 
 
@@ -69,7 +84,7 @@ def test_s2_two_daemons_at_once_make_no_second_event_and_no_gap(serve, mute, cha
     count = 40
 
     def talk(n):
-        for m in range(count):      # half of it everybody says, half of it is its own
+        for m in range(count):  # half of it everybody says, half of it is its own
             id = f"all-{m}" if m % 2 else f"own-{n}-{m}"
             sockets[n].say(id, "x")
         while len(seqs[n]) < count:
@@ -91,20 +106,25 @@ def test_s2_two_daemons_at_once_make_no_second_event_and_no_gap(serve, mute, cha
 def test_s2_what_is_refused_takes_no_place(serve, mute, chat):
     server = serve()
     one = chat(server, KEY)
-    for id, text in (("a", "x"), ("b", SECRET), ("c", "x"), ("d", SECRET), ("e", "x")):     # all on the way at once
+    for id, text in (("a", "x"), ("b", SECRET), ("c", "x"), ("d", SECRET), ("e", "x")):  # all on the way at once
         one.say(id, text)
     frames = [one.next() for _ in range(5)]
     assert {frame["requestId"]: frame.get("seq") or frame["code"] for frame in frames} == {
-        "a": 1, "b": "secret_material", "c": 2, "d": "secret_material", "e": 3}
+        "a": 1,
+        "b": "secret_material",
+        "c": 2,
+        "d": "secret_material",
+        "e": 3,
+    }
     assert said(server) == [(1, "a"), (2, "c"), (3, "e")]
-    assert accepted(one, "b", "in other words") == 4      # it was never said
+    assert accepted(one, "b", "in other words") == 4  # it was never said
 
 
 def test_s2_a_session_longer_than_is_known_by_heart(serve, mute, chat, outlog):
     append(outlog, *(f"r-{n}" for n in range(1, BY_HEART - 1)))
     server = serve()
     one = chat(server, KEY, timeout=60)
-    for n in range(BY_HEART - 1, BY_HEART + 20):        # across the border, all on the way at once
+    for n in range(BY_HEART - 1, BY_HEART + 20):  # across the border, all on the way at once
         one.say(f"r-{n}", "x")
     seqs = {}
     while len(seqs) < 21:
@@ -122,7 +142,7 @@ def test_s2_a_session_longer_than_is_known_by_heart(serve, mute, chat, outlog):
 
 
 def test_s2_who_goes_before_it_is_stored_has_said_it(serve, mute, chat, outlog):
-    append(outlog, *(f"r-{n}" for n in range(300)))       # takes a moment to be read
+    append(outlog, *(f"r-{n}" for n in range(300)))  # takes a moment to be read
     server = serve()
     for n in range(10):
         one = chat(server, KEY)

@@ -16,7 +16,7 @@ import time
 import psycopg2
 import pytest
 
-from lib.cable import Cable
+from lib.cut_proxy import CutProxy
 from lib.cli import Outlog
 from lib.outbox import Outbox, wait_for
 from lib.proxy import Proxy
@@ -43,6 +43,7 @@ class Request:
         def is_read():
             with open("/proc/net/tcp", encoding="ascii") as table:
                 return ends in table.read()
+
         wait_for(is_read, "the request to be read")
 
     def is_answered(self):
@@ -75,8 +76,11 @@ def test_l3_serve_ends_soon_when_postgres_is_stopped(own_postgres, tmp_path):
     store = own_postgres.create("orders")
     with serving(store, tmp_path) as server:
         server.append("acme")
-        wait_for(lambda: own_postgres.sql("select count(*) from outlog.lanes where owner is null", database="orders") == [(0,)],
-                 "the relay to have its lanes")
+        wait_for(
+            lambda: own_postgres.sql("select count(*) from outlog.lanes where owner is null", database="orders")
+            == [(0,)],
+            "the relay to have its lanes",
+        )
         own_postgres.stop()
         assert server.get("/v1/events").code == "unavailable"
         stops_soon(server.process)
@@ -110,7 +114,7 @@ def test_l3_a_write_to_a_silent_postgres_has_an_unknown_outcome(postgres, postgr
 def held(store):
     """Locks the aggregate (thing, 1), or the whole store on SQLite."""
     if store.startswith("sqlite:"):
-        with contextlib.closing(sqlite3.connect(store[len("sqlite:"):], isolation_level=None)) as db:
+        with contextlib.closing(sqlite3.connect(store[len("sqlite:") :], isolation_level=None)) as db:
             db.execute("begin immediate")
             yield
             db.execute("rollback")
@@ -166,8 +170,9 @@ def test_l3_requests_on_other_connections_are_finished_beside_a_dead_one(postgre
         assert server.process.wait(SOON) == 0
 
 
-@pytest.mark.parametrize("sql", [r"^\s*begin", r"with recursive ", r"outlog\.lanes"],
-                         ids=["before", "inside", "anywhere"])
+@pytest.mark.parametrize(
+    "sql", [r"^\s*begin", r"with recursive ", r"outlog\.lanes"], ids=["before", "inside", "anywhere"]
+)
 def test_l3_a_relay_with_a_dead_connection_hands_its_lanes_back_soon(postgres, postgres_store, relays, sql):
     """Also when its server keeps the locks of the transaction that the connection died in."""
     with proxied(postgres, postgres_store) as (proxy, store), Outbox(postgres_store) as outbox:
@@ -184,11 +189,15 @@ def silent_first(postgres, store):
     """The store's URL with another host before it that accepts connections and sends nothing."""
     with contextlib.closing(socket.create_server(("127.0.0.1", 0), backlog=100)) as listener:
         port = listener.getsockname()[1]
-        yield store.replace(f"127.0.0.1:{postgres.port}/", f"127.0.0.1:{port},127.0.0.1:{postgres.port}/") + "?connect_timeout=2"
+        yield store.replace(
+            f"127.0.0.1:{postgres.port}/", f"127.0.0.1:{port},127.0.0.1:{postgres.port}/"
+        ) + "?connect_timeout=2"
 
 
 def test_l3_running_requests_are_finished_though_the_first_host_is_silent(postgres, postgres_store, tmp_path):
-    with silent_first(postgres, postgres_store) as store, serving(store, tmp_path, "--no-relay", "--threads", "1") as server:
+    with silent_first(postgres, postgres_store) as store, serving(
+        store, tmp_path, "--no-relay", "--threads", "1"
+    ) as server:
         server.append("acme")
         with held(postgres_store):
             write = Request(server, "POST", "/v1/events", {"org_id": "acme", "events": [EVENT]})
@@ -201,7 +210,8 @@ def test_l3_running_requests_are_finished_though_the_first_host_is_silent(postgr
 
 def test_l3_serve_ends_soon_when_its_host_falls_silent_and_another_answers(postgres, postgres_store, tmp_path):
     with proxied(postgres, postgres_store) as (proxy, first), serving(
-            first.replace(f":{proxy.port}/", f":{proxy.port},127.0.0.1:{postgres.port}/"), tmp_path) as server:
+        first.replace(f":{proxy.port}/", f":{proxy.port},127.0.0.1:{postgres.port}/"), tmp_path
+    ) as server:
         server.append("acme")
         proxy.mute()
         read = Request(server, "GET", "/v1/events")
@@ -210,11 +220,15 @@ def test_l3_serve_ends_soon_when_its_host_falls_silent_and_another_answers(postg
 
 
 OWNED = "select count(*) = 0 as runs from outlog.lanes where owner is null"
-POLLED = ("select count(*) > 0 as runs from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() "
-          "and query like '%from outlog.projection_checkpoints%'")
+POLLED = (
+    "select count(*) > 0 as runs from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() "
+    "and query like '%from outlog.projection_checkpoints%'"
+)
 
 
-@pytest.mark.parametrize("command, is_running", [("relay", OWNED), ("projections run", POLLED)], ids=["relay", "projections"])
+@pytest.mark.parametrize(
+    "command, is_running", [("relay", OWNED), ("projections run", POLLED)], ids=["relay", "projections"]
+)
 def test_l3_other_daemons_end_soon_too_when_postgres_is_silent(postgres, postgres_store, tmp_path, command, is_running):
     with proxied(postgres, postgres_store) as (proxy, store), Outbox(postgres_store) as outbox:
         outlog = Outlog(store, cwd=tmp_path)
@@ -229,15 +243,15 @@ def test_l3_other_daemons_end_soon_too_when_postgres_is_silent(postgres, postgre
 
 def test_l3_a_relay_that_lost_its_connection_hands_its_lanes_back(postgres, postgres_store, relays):
     """The store answers: the relay makes another connection for it."""
-    cable = Cable(postgres.port)
+    link = CutProxy(postgres.port)
     with Outbox(postgres_store) as outbox:
-        relay = relays("a", lease="60s", store=postgres_store.replace(f":{postgres.port}/", f":{cable.port}/"))
+        relay = relays("a", lease="60s", store=postgres_store.replace(f":{postgres.port}/", f":{link.port}/"))
         wait_for(lambda: outbox.run("select * from {}lanes where owner is null") == [], "it to have all lanes")
         relay.process.send_signal(signal.SIGSTOP)
-        cable.cut()
-        cable.mend()
+        link.cut()
+        link.mend()
         relay.process.send_signal(signal.SIGTERM)
         relay.process.send_signal(signal.SIGCONT)
         assert relay.process.wait(SOON) == 0
         assert outbox.run("select * from {}lanes where owner is not null") == []
-    cable.close()
+    link.close()

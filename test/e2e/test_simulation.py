@@ -16,8 +16,18 @@ def simulate(build, folder, seed, steps=STEPS):
     folder.mkdir()
     store = f"sqlite:{folder}/outlog.db"
     Outlog(store).run("init")
-    done = subprocess.run([build / "test" / "sim" / "sim_relay", store, build / "test" / "sim" / "sim_publisher.so",
-                           str(seed), str(steps)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [
+            build / "test" / "sim" / "sim_relay",
+            store,
+            build / "test" / "sim" / "sim_publisher.so",
+            str(seed),
+            str(steps),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, f"seed {seed}: {done.stderr[-2000:]}"
     return json.loads(done.stdout)
 

@@ -31,10 +31,19 @@ def declare(outlog, broker, name, **sink):
 
 
 def append(outlog, count, aggregate="order/o-{}", type="order.created", org="acme", first=0):
-    lines = "".join(json.dumps({
-        **({"org_id": org} if org else {"org_id": None}), "aggregate_type": aggregate.split("/")[0],
-        "aggregate_id": aggregate.split("/")[1].format(n % 5), "event_type": type,
-        "payload": {"n": n}}) + "\n" for n in range(first, first + count))
+    lines = "".join(
+        json.dumps(
+            {
+                **({"org_id": org} if org else {"org_id": None}),
+                "aggregate_type": aggregate.split("/")[0],
+                "aggregate_id": aggregate.split("/")[1].format(n % 5),
+                "event_type": type,
+                "payload": {"n": n},
+            }
+        )
+        + "\n"
+        for n in range(first, first + count)
+    )
     return [event["id"] for event in outlog.run("append", "--ndjson", "-", "--json", input=lines).json()]
 
 
@@ -69,8 +78,7 @@ def test_d4_the_log_is_streamed_in_order_and_goes_on(outlog, store, broker, name
     outlog.run("relay", "--until-idle", "--quiet")
     assert_copied(broker, name, first + second)  # from where it stood
     state = sink(outlog)
-    assert (state["to"], state["lag"], state["last_error"], state["claimed_by"]) == \
-        ("stream", 0, None, None)
+    assert (state["to"], state["lag"], state["last_error"], state["claimed_by"]) == ("stream", 0, None, None)
     assert outlog.run("outbox", "--json").lines() == []  # no message was made
 
 
@@ -83,14 +91,16 @@ def test_d4_sinks_skip_audit_and_infrastructure_unless_named(outlog, store, brok
     assert sink(outlog)["lag"] == 0  # what is not sent is passed by
 
 
-@pytest.mark.parametrize("sink_settings,wanted", [
-    ({"event_type": "order.*"}, ["order.created", "order.paid", "order.created@other"]),
-    ({"event_type": "order.paid"}, ["order.paid"]),
-    ({"org_id": "other"}, ["order.created@other"]),
-    ({"infrastructure": True}, ["order.created", "order.paid", "invoice.sent", "order.created@other",
-                                "disk.full"])])
-def test_d4_sinks_choose_by_type_and_org(outlog, sqlite_store, running, name,  # noqa: F811
-                                         sink_settings, wanted):
+@pytest.mark.parametrize(
+    "sink_settings,wanted",
+    [
+        ({"event_type": "order.*"}, ["order.created", "order.paid", "order.created@other"]),
+        ({"event_type": "order.paid"}, ["order.paid"]),
+        ({"org_id": "other"}, ["order.created@other"]),
+        ({"infrastructure": True}, ["order.created", "order.paid", "invoice.sent", "order.created@other", "disk.full"]),
+    ],
+)
+def test_d4_sinks_choose_by_type_and_org(outlog, sqlite_store, running, name, sink_settings, wanted):  # noqa: F811
     broker = running(brokers.Redis)
     declare(outlog, broker, name, **sink_settings)
     made = {type: append(outlog, 2, type=type) for type in ("order.created", "order.paid", "invoice.sent")}
@@ -120,16 +130,25 @@ def test_d4_from_end_and_reset(outlog, store, broker, name):
     assert ids(broker, name) == after + before  # the repeats were dropped by their ids
     assert outlog.run("sinks", "reset", "none", "--to", "end", check=False).returncode == 1
     assert outlog.run("sinks", "reset", "copy", "--to", "999999", check=False).returncode == 1
-    audit, = outlog.run("events", "--infra", "--type", "outlog.sink.reset", "--json").json()     # X4
-    assert (audit["actor_id"], audit["aggregate_id"], audit["payload"]) == ("ann", "copy", {"name": "copy", "to_event_id": 0})
+    (audit,) = outlog.run("events", "--infra", "--type", "outlog.sink.reset", "--json").json()  # X4
+    assert (audit["actor_id"], audit["aggregate_id"], audit["payload"]) == (
+        "ann",
+        "copy",
+        {"name": "copy", "to_event_id": 0},
+    )
 
 
 def test_m1_how_far_a_sink_is_behind_is_seen_over_http_and_in_metrics(outlog, store, serve):
-    outlog.run("apply", "-f", "-", input="destinations:\n  away: {type: redis, url: 'redis://127.0.0.1:1', stream: s}\n"
-                                         "sinks:\n  copy: {to: away}\n")
+    outlog.run(
+        "apply",
+        "-f",
+        "-",
+        input="destinations:\n  away: {type: redis, url: 'redis://127.0.0.1:1', stream: s}\n"
+        "sinks:\n  copy: {to: away}\n",
+    )
     append(outlog, 5)
     server = serve("--no-relay")
-    shown, = server.get("/v1/sinks").json["sinks"]
+    (shown,) = server.get("/v1/sinks").json["sinks"]
     assert shown == sink(outlog) and shown["name"] == "copy" and shown["lag"] >= 5
     assert f'outlog_sink_lag{{sink="copy"}} {shown["lag"]}' in server.get("/metrics").body.decode().splitlines()
 
@@ -175,11 +194,9 @@ def test_d4_sinks_are_declared_in_outlog_yaml(outlog, store):
     assert "there is no destination nowhere" in apply("sinks: {a: {to: nowhere}}").stderr
     assert "to is missing" in apply("sinks: {a: {event_type: x}}").stderr
     assert "unknown" in apply("destinations: {d: {type: 'null'}}\nsinks: {a: {to: d, what: 1}}").stderr
-    assert "beginning or end" in apply(
-        "destinations: {d: {type: 'null'}}\nsinks: {a: {to: d, from: 7}}").stderr
+    assert "beginning or end" in apply("destinations: {d: {type: 'null'}}\nsinks: {a: {to: d, from: 7}}").stderr
     assert apply("destinations: {d: {type: 'null'}}\nsinks: {a: {to: d}}").returncode == 0
     assert [one["name"] for one in outlog.run("sinks", "--json").json()] == ["a"]
-    assert apply("destinations: {d: {type: 'null'}}\nsinks: {a: {to: d}}").stdout.endswith(
-        "nothing to change\n")
+    assert apply("destinations: {d: {type: 'null'}}\nsinks: {a: {to: d}}").stdout.endswith("nothing to change\n")
     outlog.run("apply", "--prune", "-f", "-", input="destinations: {d: {type: 'null'}}")
     assert outlog.run("sinks", "--json").lines() == []

@@ -18,6 +18,7 @@ def rows(postgres_store, outlog):
                 cursor.execute("select set_config('outlog.org_id', %s, false)", [org])
             cursor.execute("select org_id from outlog.events order by event_id")
             return [org_id for org_id, in cursor.fetchall()]
+
     return select
 
 
@@ -30,8 +31,13 @@ def test_x2_a_tenant_sees_its_org_and_nothing_else(rows):
 def test_x2_a_tenants_reads_over_http_are_confined_by_the_database_too(postgres, postgres_store, outlog, serve):
     """Without that role's right to read, its token reads nothing, and everybody else all: so it is that role that reads."""
     server = serve("--no-relay", dev=False)
-    acme, admin = (outlog.run("token", "create", "--json", "--scope", "read", *org).json()[0]["token"] for org in (["--org", "acme"], []))
-    event, = outlog.run("append", "--org", "acme", "--aggregate", "thing/1", "--type", "t", "--data", "{}", "--json").json()
+    acme, admin = (
+        outlog.run("token", "create", "--json", "--scope", "read", *org).json()[0]["token"]
+        for org in (["--org", "acme"], [])
+    )
+    (event,) = outlog.run(
+        "append", "--org", "acme", "--aggregate", "thing/1", "--type", "t", "--data", "{}", "--json"
+    ).json()
     paths = ("/v1/events", "/v1/events?before=end", f"/v1/events/{event['id']}")
     assert [server.get(path, token=acme).status for path in paths] == [200] * 3
     with psycopg2.connect(postgres_store) as connection, connection.cursor() as cursor:
@@ -47,10 +53,14 @@ def test_x2_the_other_roles_see_all(rows):
 
 def test_x2_a_tenant_changes_nothing(postgres_store, rows):
     with psycopg2.connect(postgres_store) as connection:
-        for statement in ("insert into outlog.events default values", "delete from outlog.events",
-                          "select * from outlog.outbox", "select * from outlog.tokens",
-                          "select * from outlog.append(org_id => 'acme', aggregate_type => 'a', aggregate_id => '1', "
-                          "event_type => 't', payload => '{}')"):
+        for statement in (
+            "insert into outlog.events default values",
+            "delete from outlog.events",
+            "select * from outlog.outbox",
+            "select * from outlog.tokens",
+            "select * from outlog.append(org_id => 'acme', aggregate_type => 'a', aggregate_id => '1', "
+            "event_type => 't', payload => '{}')",
+        ):
             with connection.cursor() as cursor, pytest.raises(psycopg2.errors.InsufficientPrivilege):
                 cursor.execute("set role outlog_tenant")
                 cursor.execute(statement)

@@ -26,8 +26,11 @@ def torture(build, url):
     Outlog(url).run("init")
     done = subprocess.run(
         [build / "test" / "torture" / "torture_feed", url, str(ROWS), str(SLEEP_MS), str(SEED)],
-        capture_output=True, text=True, timeout=120 + ROWS / 50,
-        preexec_fn=die_with_parent(signal.SIGKILL))
+        capture_output=True,
+        text=True,
+        timeout=120 + ROWS / 50,
+        preexec_fn=die_with_parent(signal.SIGKILL),
+    )
     assert done.returncode not in (SANITIZER_EXIT, -signal.SIGABRT), done.stderr
     assert done.returncode == 0, f"OUTLOG_TORTURE_SEED={SEED}: {done.stderr}"
     report = json.loads(done.stdout)

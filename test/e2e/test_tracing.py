@@ -22,10 +22,12 @@ def collector():
 @pytest.fixture
 def traced(store, outlog, tmp_path, serve, collector):
     """Starts a server that tells the collector."""
+
     def start(*args, headers="", **how):
         (tmp_path / "tracing.yaml").write_text(f"tracing: {{endpoint: '{collector.url}'{headers}}}\n")
         outlog.run("apply", "-f", str(tmp_path / "tracing.yaml"))
         return serve(*args, **how)
+
     return start
 
 
@@ -34,8 +36,10 @@ def hook(server, receiver, **more):
 
 
 def command(**more):
-    return {"org_id": "acme", "events": [{"aggregate_type": "order", "aggregate_id": "1", "event_type": "order.made",
-                                          "payload": {}, **more}]}
+    return {
+        "org_id": "acme",
+        "events": [{"aggregate_type": "order", "aggregate_id": "1", "event_type": "order.made", "payload": {}, **more}],
+    }
 
 
 def message(**more):
@@ -56,9 +60,9 @@ def test_t4_traceparent_comes_in_over_http_and_goes_out_with_deliveries(store, s
     outlog.run("apply", "-f", str(tmp_path / "routes.yaml"))
     headers = {"traceparent": PARENT}
     body = {**command(), "messages": [message(metadata={"m": 1}, event_type="told")]}
-    event, = server.post("/v1/events", body, headers=headers).json["events"]
+    (event,) = server.post("/v1/events", body, headers=headers).json["events"]
     stored = server.get(f"/v1/events/{event['id']}").json
-    assert stored["metadata"] == {"traceparent": PARENT}, "as the SQL and C doors have it"
+    assert stored["metadata"] == {"traceparent": PARENT}, "as the SQL and C interfaces have it"
     sent = server.post("/v1/messages", message(event_type="sent"), headers=headers).json["event_id"]
     assert server.get(f"/v1/messages/{sent}").json["metadata"] == {"traceparent": PARENT}
     wait_for(lambda: receiver.count() == 3, "three deliveries")
@@ -66,7 +70,7 @@ def test_t4_traceparent_comes_in_over_http_and_goes_out_with_deliveries(store, s
     for one in receiver.of():
         trace, span, flags = trace_of(one.headers["traceparent"])
         assert (trace, flags) == (TRACE, "01") and span != CALLER
-    told, = [one for one in server.get("/v1/messages").json["messages"] if one["event_type"] == "told"]
+    (told,) = [one for one in server.get("/v1/messages").json["messages"] if one["event_type"] == "told"]
     assert told["metadata"] == {"traceparent": PARENT, "m": 1}
 
 
@@ -74,10 +78,15 @@ def test_t4_run_commands_pass_it_to_events_and_effects(store, serve, receiver):
     server = serve()
     hook(server, receiver)
     headers = {"traceparent": PARENT}
-    run = server.post("/v1/runs", {"org_id": "acme", "run_type": "r", "orchestrator_version": "1"}, headers=headers).json
+    run = server.post(
+        "/v1/runs", {"org_id": "acme", "run_type": "r", "orchestrator_version": "1"}, headers=headers
+    ).json
     step = server.post(f"/v1/runs/{run['run_id']}/steps", {"step_type": "s"}, headers=headers).json
-    effect = server.post(f"/v1/runs/{run['run_id']}/effects", headers=headers, body={
-        "effect_type": "API_CALL", "destination": "hook", "effect_spec": {"a": 1}}).json
+    effect = server.post(
+        f"/v1/runs/{run['run_id']}/effects",
+        headers=headers,
+        body={"effect_type": "API_CALL", "destination": "hook", "effect_spec": {"a": 1}},
+    ).json
     plain = server.post(f"/v1/steps/{step['step_id']}/complete", {"output_result": {}})
     assert plain.status == 200
     server.wait_message(effect["event_id"], "PUBLISHED")
@@ -92,18 +101,21 @@ def test_t4_what_an_event_says_itself_stays_and_nonsense_is_left_out(store, serv
     server = serve("--no-relay")
     own = "00-" + "1" * 32 + "-" + "2" * 16 + "-00"
     for header, metadata, stored in (
-            (PARENT, {"traceparent": own}, {"traceparent": own}),
-            (PARENT, {}, {"traceparent": PARENT}),
-            ("00-nonsense", {"a": 1}, {"a": 1}),
-            ("00-" + "0" * 32 + "-" + CALLER + "-01", None, None),
-            (f"cc-{TRACE}-{CALLER}-01-\"more", None, {"traceparent": PARENT})):
-        event, = server.post("/v1/events", command(metadata=metadata), headers={"traceparent": header}).json["events"]
+        (PARENT, {"traceparent": own}, {"traceparent": own}),
+        (PARENT, {}, {"traceparent": PARENT}),
+        ("00-nonsense", {"a": 1}, {"a": 1}),
+        ("00-" + "0" * 32 + "-" + CALLER + "-01", None, None),
+        (f'cc-{TRACE}-{CALLER}-01-"more', None, {"traceparent": PARENT}),
+    ):
+        (event,) = server.post("/v1/events", command(metadata=metadata), headers={"traceparent": header}).json["events"]
         assert server.get(f"/v1/events/{event['id']}").json["metadata"] == stored
 
 
 def test_t4_i1_a_repeat_may_come_with_another_span(store, serve):
     server = serve("--no-relay")
-    for number, body in enumerate((command(), {**command(), "messages": [message()]}, command(id="0190a0b0-c0d0-7e0f-8000-000000000001"))):
+    for number, body in enumerate(
+        (command(), {**command(), "messages": [message()]}, command(id="0190a0b0-c0d0-7e0f-8000-000000000001"))
+    ):
         key = {"idempotency-key": f"k-{number}"}
         first = server.post("/v1/events", body, headers={**key, "traceparent": PARENT})
         again = server.post("/v1/events", body, headers={**key, "traceparent": PARENT.replace(CALLER, "a" * 16)})
@@ -123,30 +135,30 @@ def test_m4_spans_of_append_claim_and_publish_hang_below_each_other(traced, rece
     done = server.post("/v1/events", command(), headers={"traceparent": PARENT, "x-request-id": "r-1"})
     wait_for(lambda: len(collector.spans) >= 5, "the append and two attempts to be told")
     assert not collector.refused, collector.refused
-    append, = collector.named("append")
+    (append,) = collector.named("append")
     assert (append["traceId"], append["parentSpanId"], append["kind"]) == (TRACE, CALLER, 2)
     assert append["attributes"]["outlog.operation"] == "appendEvents" and append["attributes"]["outlog.status"] == 201
     assert append["attributes"]["outlog.request_id"] == "r-1"
     event = server.get(f"/v1/events/{done.json['events'][0]['id']}").json
     assert event["metadata"]["traceparent"] == f"00-{TRACE}-{append['spanId']}-01", "the last hop is the append's"
     for attempt in (1, 2):
-        claim, = collector.named("claim", attempt=attempt)
-        publish, = collector.named("publish", attempt=attempt)
+        (claim,) = collector.named("claim", attempt=attempt)
+        (publish,) = collector.named("publish", attempt=attempt)
         assert {claim["traceId"], publish["traceId"]} == {TRACE}
         assert claim["parentSpanId"] == append["spanId"] and publish["parentSpanId"] == claim["spanId"]
-        arrived, = receiver.of(attempt=attempt)
+        (arrived,) = receiver.of(attempt=attempt)
         assert trace_of(arrived.headers["traceparent"]) == (TRACE, publish["spanId"], "01")
         assert int(claim["startTimeUnixNano"]) >= int(append["startTimeUnixNano"])
         assert publish["attributes"]["outlog.destination"] == "hook"
         assert publish["attributes"]["outlog.correlation_id"] == event["correlation_id"]
-    failed, = collector.named("publish", attempt=1)
+    (failed,) = collector.named("publish", attempt=1)
     assert failed["status"]["code"] == 2 and "503" in failed["status"]["message"]
     assert collector.named("publish", attempt=2)[0]["status"] == {}
     assert len({one["spanId"] for one in collector.spans}) == 5
 
 
 def test_m4_without_traceparent_the_correlation_id_joins(traced, receiver, collector, outlog):
-    """Also what came by another door: there is no append span then, and the claim begins the trace."""
+    """Also what came by another interface: there is no append span then, and the claim begins the trace."""
     server = traced()
     hook(server, receiver)
     correlation = "0190a0b0-c0d0-7e0f-8000-00000000000a"
@@ -154,17 +166,17 @@ def test_m4_without_traceparent_the_correlation_id_joins(traced, receiver, colle
     server.post("/v1/messages", message(event_type="nameless"))
     outlog.run("send", "--to", "hook", "--type", "cli", "--data", "{}")
     wait_for(lambda: len(collector.spans) >= 8, "two appends and three attempts to be told")
-    http, = collector.named("publish", event_type="http")
+    (http,) = collector.named("publish", event_type="http")
     assert http["traceId"] == correlation.replace("-", "")
-    claim, = collector.named("claim", event_type="http")
+    (claim,) = collector.named("claim", event_type="http")
     appends = {one["spanId"]: one for one in collector.named("append")}
     assert "parentSpanId" not in appends[claim["parentSpanId"]]
-    nameless, = collector.named("claim", event_type="nameless")
+    (nameless,) = collector.named("claim", event_type="nameless")
     assert appends[nameless["parentSpanId"]]["traceId"] == nameless["traceId"]
-    cli, = collector.named("claim", event_type="cli")
+    (cli,) = collector.named("claim", event_type="cli")
     assert "parentSpanId" not in cli
     assert cli["traceId"] == cli["attributes"]["outlog.correlation_id"].replace("-", "")
-    arrived, = receiver.of(type="cli")
+    (arrived,) = receiver.of(type="cli")
     assert trace_of(arrived.headers["traceparent"])[0] == cli["traceId"]
 
 
@@ -178,15 +190,15 @@ def test_m4_who_does_not_want_to_be_seen_is_not(traced, receiver, collector):
     wait_for(lambda: len(collector.spans) >= 3, "the one to be told")
     assert sorted(one["name"] for one in collector.spans) == ["append", "claim", "publish"]
     assert collector.named("publish", event_type="seen")
-    arrived, = receiver.of(type="unseen")
+    (arrived,) = receiver.of(type="unseen")
     assert trace_of(arrived.headers["traceparent"])[2] == "00"
 
 
-def test_m4_a_relay_alone_tells_too_with_headers_from_its_environment(
-        store, outlog, tmp_path, collector, receiver):
+def test_m4_a_relay_alone_tells_too_with_headers_from_its_environment(store, outlog, tmp_path, collector, receiver):
     (tmp_path / "all.yaml").write_text(
         f"tracing: {{endpoint: '{collector.url}/v1/traces', headers: {{x-key: 'Bearer ${{COLLECTOR_KEY}}'}}}}\n"
-        f"destinations: {{hook: {{type: webhook, url: '{receiver.url('hook')}', allow_private: true}}}}\n")
+        f"destinations: {{hook: {{type: webhook, url: '{receiver.url('hook')}', allow_private: true}}}}\n"
+    )
     outlog.run("apply", "-f", str(tmp_path / "all.yaml"))
     assert "s3cret" not in outlog.run("config", "--json").stdout
     outlog.run("send", "--to", "hook", "--type", "t", "--data", "{}")
@@ -198,10 +210,13 @@ def test_m4_a_relay_alone_tells_too_with_headers_from_its_environment(
 
 
 def test_m4_a_wrong_setting_names_its_place(store, outlog, tmp_path):
-    for text, place in (("{endpoint: nowhere}", "tracing.endpoint"), ("{endpoint: 7}", "tracing.endpoint"),
-                        ("{endpoint: 'http://h', headers: {a: plain}}", "tracing.headers"),
-                        ("{endpoint: 'http://h', headers: {'a b': '${X}'}}", "tracing.headers"),
-                        ("{endpoint: 'http://h', sampler: 1}", "sampler")):
+    for text, place in (
+        ("{endpoint: nowhere}", "tracing.endpoint"),
+        ("{endpoint: 7}", "tracing.endpoint"),
+        ("{endpoint: 'http://h', headers: {a: plain}}", "tracing.headers"),
+        ("{endpoint: 'http://h', headers: {'a b': '${X}'}}", "tracing.headers"),
+        ("{endpoint: 'http://h', sampler: 1}", "sampler"),
+    ):
         (tmp_path / "wrong.yaml").write_text(f"tracing: {text}\n")
         assert place in outlog.run("apply", "-f", str(tmp_path / "wrong.yaml"), check=False).stderr
 
@@ -255,18 +270,27 @@ def test_m2_lines_are_json_when_asked_and_tell_every_transition(store, serve, re
     server = serve("--log-format", "json", "--log-level", "debug")
     hook(server, receiver, retry={"policy": "schedule", "delays": ["1ms"], "max_attempts": 2})
     receiver.rule(503, attempt=1)
-    sent = server.post("/v1/messages", message(correlation_id="c \"1\"")).json["event_id"]
+    sent = server.post("/v1/messages", message(correlation_id='c "1"')).json["event_id"]
     server.wait_message(sent, "PUBLISHED")
     server.post(f"/v1/messages/{sent}/requeue", headers={"x-request-id": "r-1"})
     wait_for(lambda: receiver.count() == 3, "the second delivery")
     server.stop()
     lines = [json.loads(line) for line in server.lines() if line.startswith("{")]
-    moves = [(one["attempt"], one["from"], one["to"]) for one in lines
-             if one["msg"] == "message" and one["message_id"] == sent and "from" in one]
-    assert moves == [(1, "PENDING", "CLAIMED"), (1, "CLAIMED", "PENDING"), (2, "PENDING", "CLAIMED"),
-                     (2, "CLAIMED", "PUBLISHED"), (3, "PENDING", "CLAIMED"), (3, "CLAIMED", "PUBLISHED")]
-    failed, = [one for one in lines if one["msg"] == "message" and one.get("error")]
-    assert failed["level"] == "info" and "503" in failed["error"] and failed["correlation_id"] == "c \"1\""
+    moves = [
+        (one["attempt"], one["from"], one["to"])
+        for one in lines
+        if one["msg"] == "message" and one["message_id"] == sent and "from" in one
+    ]
+    assert moves == [
+        (1, "PENDING", "CLAIMED"),
+        (1, "CLAIMED", "PENDING"),
+        (2, "PENDING", "CLAIMED"),
+        (2, "CLAIMED", "PUBLISHED"),
+        (3, "PENDING", "CLAIMED"),
+        (3, "CLAIMED", "PUBLISHED"),
+    ]
+    (failed,) = [one for one in lines if one["msg"] == "message" and one.get("error")]
+    assert failed["level"] == "info" and "503" in failed["error"] and failed["correlation_id"] == 'c "1"'
     admin = [one for one in lines if one["msg"] == "admin"]
     assert [one["operation"] for one in admin] == ["putDestination", "requeueMessage"]
     assert admin[1]["request_id"] == "r-1" and admin[1]["status"] == 200

@@ -16,9 +16,15 @@ def main(url, name):
     with Log(url) as log:
         for n in range(1, 1000000):
             ids = [str(uuid.uuid4()) for _ in range(1 + n % 3)]
-            events = [event(f"own/{name}" if i == 0 else f"shared/s-{(n + i) % 5}", id=id,
-                            correlation_id=ids[0], payload='{"size":%d}' % len(ids))
-                      for i, id in enumerate(ids)]
+            events = [
+                event(
+                    f"own/{name}" if i == 0 else f"shared/s-{(n + i) % 5}",
+                    id=id,
+                    correlation_id=ids[0],
+                    payload='{"size":%d}' % len(ids),
+                )
+                for i, id in enumerate(ids)
+            ]
             _say("try", ids)
             tx = None
             try:

@@ -27,16 +27,17 @@ LIMIT = 64 * 1024  # what a broker with a limit takes at most
 
 class Broker:
     """What all of them can do. `tls` is a folder with localhost.pem and localhost.key."""
+
     START_SECONDS = 180
-    DOT = "."             # between the parts of a name
-    CE_PREFIX = None      # binary CloudEvents: before the attributes
-    UNROUTABLE = True     # a name may lead nowhere
-    DEDUPE = {}           # settings that make the broker drop repeats
+    DOT = "."  # between the parts of a name
+    CE_PREFIX = None  # binary CloudEvents: before the attributes
+    UNROUTABLE = True  # a name may lead nowhere
+    DEDUPE = {}  # settings that make the broker drop repeats
     DROPS_REPEATS = False
     TLS = True
-    KEEPS = True          # what it has survives kill -9
-    HANGS_UP = False      # after it refused one message, with others on their way
-    IS_SLOW = False       # to start: one for all tests, with a login, a limit and TLS
+    KEEPS = True  # what it has survives kill -9
+    HANGS_UP = False  # after it refused one message, with others on their way
+    IS_SLOW = False  # to start: one for all tests, with a login, a limit and TLS
 
     @staticmethod
     def holder(name, made):
@@ -64,9 +65,14 @@ class Broker:
     def start(self):
         log = open(self.folder / "log", "ab")
         self.process = subprocess.Popen(
-            [str(word) for word in self.command()], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            cwd=self.folder, env={**os.environ, **self.env()},
-            preexec_fn=die_with_parent(signal.SIGKILL))
+            [str(word) for word in self.command()],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=self.folder,
+            env={**os.environ, **self.env()},
+            preexec_fn=die_with_parent(signal.SIGKILL),
+        )
         log.close()
         wait_for(self._is_up, lambda: f"{self}: {self.said()}", seconds=self.START_SECONDS)
 
@@ -126,23 +132,45 @@ class Broker:
 
 # --- Redis --------------------------------------------------------------------------------------------
 
+
 class Redis(Broker):
     name, user = "redis", "writer"
     UNROUTABLE = False
     DEDUPE, DROPS_REPEATS = {"dedupe": "1h"}, True
 
     def command(self):
-        line = ["redis-server", "--bind", "127.0.0.1", "--dir", self.folder, "--save", "",
-                "--appendonly", "yes", "--appendfsync", "always", "--daemonize", "no"]
+        line = [
+            "redis-server",
+            "--bind",
+            "127.0.0.1",
+            "--dir",
+            self.folder,
+            "--save",
+            "",
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+            "--daemonize",
+            "no",
+        ]
         if self.password:
-            line += ["--user", "default", "off", "--user",
-                     self.user, "on", f">{self.password}", "~*", "&*", "+@all"]
+            line += ["--user", "default", "off", "--user", self.user, "on", f">{self.password}", "~*", "&*", "+@all"]
         if self.limit:
             line += ["--proto-max-bulk-len", "1mb"]  # it takes no less
         if self.tls:
-            line += ["--port", "0", "--tls-port", self.port, "--tls-auth-clients", "no",
-                     "--tls-cert-file", self.tls / "localhost.pem",
-                     "--tls-key-file", self.tls / "localhost.key"]
+            line += [
+                "--port",
+                "0",
+                "--tls-port",
+                self.port,
+                "--tls-auth-clients",
+                "no",
+                "--tls-cert-file",
+                self.tls / "localhost.pem",
+                "--tls-key-file",
+                self.tls / "localhost.key",
+            ]
         else:
             line += ["--port", self.port]
         return line
@@ -150,8 +178,14 @@ class Redis(Broker):
     TOO_LARGE = 1 << 20
 
     def settings(self, name="orders", **more):
-        return {"type": "redis", "url": self.url("redis", "rediss"), "stream": name,
-                **self.login(), **self.trust(), **more}
+        return {
+            "type": "redis",
+            "url": self.url("redis", "rediss"),
+            "stream": name,
+            **self.login(),
+            **self.trust(),
+            **more,
+        }
 
     def prepare(self, name):
         """Streams come by themselves."""
@@ -197,49 +231,59 @@ class Redis(Broker):
         out = []
         for number, pairs in self.ask("XRANGE", name, "-", "+"):
             fields = dict(zip(pairs[::2], pairs[1::2]))
-            out.append({"id": fields.pop("outlog-event-id"), "payload": fields.pop("payload"),
-                        "content_type": fields.pop("content-type"), "headers": fields,
-                        "number": number})
+            out.append(
+                {
+                    "id": fields.pop("outlog-event-id"),
+                    "payload": fields.pop("payload"),
+                    "content_type": fields.pop("content-type"),
+                    "headers": fields,
+                    "number": number,
+                }
+            )
         return out
 
 
 def client_context(folder):
     import ssl
+
     return ssl.create_default_context(cafile=folder / "localhost.pem")
 
 
 # --- NATS ---------------------------------------------------------------------------------------------
 
+
 class Nats(Broker):
     name, user = "nats", "writer"
     TOO_LARGE, CE_PREFIX, DROPS_REPEATS = LIMIT, "ce-", True
-    PATIENCE = 30         # seconds for an answer
+    PATIENCE = 30  # seconds for an answer
 
     @staticmethod
     def holder(name, made):
         return name  # the stream listens to everything below
 
     def command(self):
-        config = [f"listen: 127.0.0.1:{self.port}",
-                  f'jetstream: {{store_dir: "{self.folder}", max_mem: 100000000, max_file: 1000000000}}']
+        config = [
+            f"listen: 127.0.0.1:{self.port}",
+            f'jetstream: {{store_dir: "{self.folder}", max_mem: 100000000, max_file: 1000000000}}',
+        ]
         if self.password:
             config.append(f"authorization: {{user: {self.user}, password: {self.password}}}")
         if self.limit:
             config.append(f"max_payload: {self.limit}")
         if self.tls:
-            config.append(f'tls: {{cert_file: "{self.tls}/localhost.pem", '
-                          f'key_file: "{self.tls}/localhost.key"}}')
+            config.append(f'tls: {{cert_file: "{self.tls}/localhost.pem", ' f'key_file: "{self.tls}/localhost.key"}}')
         (self.folder / "nats.conf").write_text("\n".join(config))
         return ["/usr/sbin/nats-server", "-c", self.folder / "nats.conf"]
 
     def settings(self, name="orders", **more):
-        return {"type": "nats", "url": self.url("nats", "tls"), "subject": name,
-                **self.login(), **self.trust(), **more}
+        return {"type": "nats", "url": self.url("nats", "tls"), "subject": name, **self.login(), **self.trust(), **more}
 
     def prepare(self, name, **more):
         stream = name.replace(".", "_").upper()
-        answer = self.ask(f"$JS.API.STREAM.CREATE.{stream}",
-                          {"name": stream, "subjects": [name, f"{name}.>"], "storage": "file", **more})
+        answer = self.ask(
+            f"$JS.API.STREAM.CREATE.{stream}",
+            {"name": stream, "subjects": [name, f"{name}.>"], "storage": "file", **more},
+        )
         assert "error" not in answer, answer
 
     def spoil(self, name):
@@ -285,15 +329,20 @@ class Nats(Broker):
 
     def consume(self, stream_name, consumer):
         """Everything a durable consumer has not had yet, acknowledged one by one; ids in order of arrival."""
-        made = self.ask(f"$JS.API.CONSUMER.DURABLE.CREATE.{stream_name}.{consumer}",
-                        {"stream_name": stream_name, "config": {"durable_name": consumer, "ack_policy": "explicit"}})
+        made = self.ask(
+            f"$JS.API.CONSUMER.DURABLE.CREATE.{stream_name}.{consumer}",
+            {"stream_name": stream_name, "config": {"durable_name": consumer, "ack_policy": "explicit"}},
+        )
         assert "error" not in made, made
         ids = []
         with self._session() as (link, stream):
             while True:
                 ask = b'{"batch":200,"no_wait":true}'
-                link.sendall(f"PUB $JS.API.CONSUMER.MSG.NEXT.{stream_name}.{consumer} {self.inbox} {len(ask)}\r\n".encode()
-                             + ask + b"\r\n")
+                link.sendall(
+                    f"PUB $JS.API.CONSUMER.MSG.NEXT.{stream_name}.{consumer} {self.inbox} {len(ask)}\r\n".encode()
+                    + ask
+                    + b"\r\n"
+                )
                 got = 0
                 while True:
                     words = stream.readline().decode().split()
@@ -302,10 +351,12 @@ class Nats(Broker):
                         continue
                     assert words and words[0] == "HMSG", words
                     body = stream.read(int(words[-1]) + 2)
-                    head = body[:int(words[-2])].decode().split("\r\n")
-                    if len(words) < 6:          # no reply to acknowledge to: a status
+                    head = body[: int(words[-2])].decode().split("\r\n")
+                    if len(words) < 6:  # no reply to acknowledge to: a status
                         break
-                    ids.append(next(line.split(":", 1)[1].strip() for line in head if line.startswith("outlog-event-id:")))
+                    ids.append(
+                        next(line.split(":", 1)[1].strip() for line in head if line.startswith("outlog-event-id:"))
+                    )
                     link.sendall(f"PUB {words[3]} 4\r\n+ACK\r\n".encode())
                     got += 1
                     if got == 200:
@@ -323,16 +374,23 @@ class Nats(Broker):
                 lines = base64.b64decode(message.get("hdrs", "")).decode().split("\r\n")[1:]
                 headers = dict(line.split(":", 1) for line in lines if line)
                 headers = {key: value.strip() for key, value in headers.items()}
-                out.append({"id": headers.pop("outlog-event-id", None), "number": number,
-                            "payload": base64.b64decode(message.get("data", "")).decode(),
-                            "content_type": headers.pop("content-type", None),
-                            "subject": message["subject"], "headers": headers})
+                out.append(
+                    {
+                        "id": headers.pop("outlog-event-id", None),
+                        "number": number,
+                        "payload": base64.b64decode(message.get("data", "")).decode(),
+                        "content_type": headers.pop("content-type", None),
+                        "subject": message["subject"],
+                        "headers": headers,
+                    }
+                )
         return out
 
 
 class NatsNode(Nats):
     """One of a cluster: nodes know each other by the ports of their routes. While they choose a leader
     nobody answers, and one asks again."""
+
     PATIENCE = 2
 
     def __init__(self, folder, number, routes):
@@ -341,18 +399,29 @@ class NatsNode(Nats):
 
     def command(self):
         others = ", ".join(f'"nats://127.0.0.1:{port}"' for port in self.routes)
-        (self.folder / "nats.conf").write_text("\n".join([
-            f"listen: 127.0.0.1:{self.port}", f"server_name: n{self.number}",
-            f'jetstream: {{store_dir: "{self.folder}", max_mem: 100000000, max_file: 1000000000}}',
-            f"cluster: {{name: c, listen: 127.0.0.1:{self.routes[self.number]}, routes: [{others}]}}"]))
+        (self.folder / "nats.conf").write_text(
+            "\n".join(
+                [
+                    f"listen: 127.0.0.1:{self.port}",
+                    f"server_name: n{self.number}",
+                    f'jetstream: {{store_dir: "{self.folder}", max_mem: 100000000, max_file: 1000000000}}',
+                    f"cluster: {{name: c, listen: 127.0.0.1:{self.routes[self.number]}, routes: [{others}]}}",
+                ]
+            )
+        )
         return ["/usr/sbin/nats-server", "-c", self.folder / "nats.conf"]
 
     def start(self):
         """It runs; the cluster has a leader when more than half of them do."""
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(
-                [str(word) for word in self.command()], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                cwd=self.folder, preexec_fn=die_with_parent(signal.SIGKILL))
+                [str(word) for word in self.command()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                preexec_fn=die_with_parent(signal.SIGKILL),
+            )
 
 
 class NatsCluster:
@@ -366,8 +435,11 @@ class NatsCluster:
         try:
             for node in self.nodes:
                 node.start()
-            wait_for(lambda: all(node.is_up() for node in self.nodes),
-                     lambda: "\n".join(node.said() for node in self.nodes), seconds=90)
+            wait_for(
+                lambda: all(node.is_up() for node in self.nodes),
+                lambda: "\n".join(node.said() for node in self.nodes),
+                seconds=90,
+            )
         except BaseException:
             self.__exit__()
             raise
@@ -403,8 +475,10 @@ class NatsCluster:
 
 # --- RabbitMQ -----------------------------------------------------------------------------------------
 
+
 class Rabbit(Broker):
     """It takes seconds to start, so it listens with and without TLS: over_tls() is the same broker."""
+
     name, user = "rabbitmq", "writer"
     TOO_LARGE, IS_SLOW = LIMIT, True
 
@@ -419,14 +493,21 @@ class Rabbit(Broker):
         return other
 
     def command(self):
-        config = ["log.file = false", "log.console = true", "log.console.level = error",
-                  "vm_memory_high_watermark.absolute = 500MB", "disk_free_limit.absolute = 1MB"]
+        config = [
+            "log.file = false",
+            "log.console = true",
+            "log.console.level = error",
+            "vm_memory_high_watermark.absolute = 500MB",
+            "disk_free_limit.absolute = 1MB",
+        ]
         if self.certificates:
-            config += [f"listeners.ssl.1 = 127.0.0.1:{self.tls_port}",
-                       f"ssl_options.cacertfile = {self.certificates}/localhost.pem",
-                       f"ssl_options.certfile = {self.certificates}/localhost.pem",
-                       f"ssl_options.keyfile = {self.certificates}/localhost.key",
-                       "ssl_options.verify = verify_none"]
+            config += [
+                f"listeners.ssl.1 = 127.0.0.1:{self.tls_port}",
+                f"ssl_options.cacertfile = {self.certificates}/localhost.pem",
+                f"ssl_options.certfile = {self.certificates}/localhost.pem",
+                f"ssl_options.keyfile = {self.certificates}/localhost.key",
+                "ssl_options.verify = verify_none",
+            ]
         if self.limit:
             config.append(f"max_message_size = {self.limit}")
         if self.password:
@@ -437,15 +518,20 @@ class Rabbit(Broker):
 
     def env(self):
         folder = str(self.folder)
-        return {"HOME": folder, "RABBITMQ_NODENAME": f"t{self.port}@localhost",
-                "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
-                "RABBITMQ_NODE_PORT": str(self.port), "RABBITMQ_DIST_PORT": str(self.dist_port),
-                "ERL_EPMD_ADDRESS": "127.0.0.1", "ERL_EPMD_PORT": str(self.epmd_port),
-                "RABBITMQ_MNESIA_BASE": folder, "RABBITMQ_LOG_BASE": folder,
-                "RABBITMQ_CONFIG_FILE": f"{folder}/rabbitmq.conf",
-                "RABBITMQ_ENABLED_PLUGINS_FILE": f"{folder}/plugins",
-                "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS":
-                    "-kernel inet_dist_use_interface {127,0,0,1} +S 1:1 +sbwt none"}
+        return {
+            "HOME": folder,
+            "RABBITMQ_NODENAME": f"t{self.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(self.dist_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_PORT": str(self.epmd_port),
+            "RABBITMQ_MNESIA_BASE": folder,
+            "RABBITMQ_LOG_BASE": folder,
+            "RABBITMQ_CONFIG_FILE": f"{folder}/rabbitmq.conf",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{folder}/plugins",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1} +S 1:1 +sbwt none",
+        }
 
     def beam(self):
         """The process that is the broker: the last of the scripts' children."""
@@ -461,8 +547,7 @@ class Rabbit(Broker):
         wait_frozen(self.beam())
 
     def thaw(self):
-        with contextlib.suppress(AssertionError, ProcessLookupError, FileNotFoundError,
-                                 AttributeError):
+        with contextlib.suppress(AssertionError, ProcessLookupError, FileNotFoundError, AttributeError):
             os.kill(self.beam(), signal.SIGCONT)
 
     def kill(self):
@@ -476,17 +561,24 @@ class Rabbit(Broker):
                 os.kill(pid, signal.SIGKILL)
 
     def settings(self, name="orders", **more):
-        return {"type": "rabbitmq", "url": self.url("amqp", "amqps"), "routing_key": name,
-                **self.login(), **self.trust(), **more}
+        return {
+            "type": "rabbitmq",
+            "url": self.url("amqp", "amqps"),
+            "routing_key": name,
+            **self.login(),
+            **self.trust(),
+            **more,
+        }
 
     @contextlib.contextmanager
     def channel(self):
         import pika
-        login = pika.PlainCredentials(*((self.user, self.password) if self.password
-                                        else ("guest", "guest")))
+
+        login = pika.PlainCredentials(*((self.user, self.password) if self.password else ("guest", "guest")))
         tls = pika.SSLOptions(client_context(self.tls), "localhost") if self.tls else None
-        link = pika.BlockingConnection(pika.ConnectionParameters(
-            "127.0.0.1", self.port, credentials=login, ssl_options=tls))
+        link = pika.BlockingConnection(
+            pika.ConnectionParameters("127.0.0.1", self.port, credentials=login, ssl_options=tls)
+        )
         try:
             yield link.channel()
         finally:
@@ -495,6 +587,7 @@ class Rabbit(Broker):
 
     def is_up(self):
         import pika
+
         if not super().is_up():
             return False
         try:
@@ -522,14 +615,19 @@ class Rabbit(Broker):
                 assert properties.delivery_mode == 2
                 headers = dict(properties.headers)
                 assert headers.pop("outlog-event-id") == properties.message_id
-                out.append({"id": properties.message_id, "payload": body.decode(),
-                            "content_type": properties.content_type, "headers": headers})
+                out.append(
+                    {
+                        "id": properties.message_id,
+                        "payload": body.decode(),
+                        "content_type": properties.content_type,
+                        "headers": headers,
+                    }
+                )
 
 
 def children(pid):
     try:
-        return [int(word) for word in
-                pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except FileNotFoundError:
         return []
 
@@ -542,15 +640,18 @@ def epmd_on(port):
     """Erlang's name server stays behind; ours is known by the port in its environment."""
     for path in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if (path / "comm").read_text().strip() == "epmd" and \
-                    f"ERL_EPMD_PORT={port}".encode() in (path / "environ").read_bytes().split(b"\0"):
+            if (path / "comm").read_text().strip() == "epmd" and f"ERL_EPMD_PORT={port}".encode() in (
+                path / "environ"
+            ).read_bytes().split(b"\0"):
                 yield int(path.name)
 
 
 # --- MQTT ---------------------------------------------------------------------------------------------
 
+
 class Mosquitto(Broker):
     """Topics keep nothing: prepare() subscribes, received() waits for a mark of its own to come by."""
+
     name, user, DOT = "mqtt", "writer", "/"
     TOO_LARGE, CE_PREFIX, UNROUTABLE, KEEPS = LIMIT, "", False, False
     HANGS_UP = True
@@ -564,14 +665,20 @@ class Mosquitto(Broker):
         return name
 
     def command(self):
-        (self.folder / "acl").write_text("topic readwrite #\ntopic deny spoiled/#\n"
-                                         f"user {self.user}\ntopic readwrite #\n")
-        config = [f"listener {self.port} 127.0.0.1", "user root", "max_queued_messages 0",
-                  f"allow_anonymous {'false' if self.password else 'true'}",
-                  f"acl_file {self.folder}/acl"]
+        (self.folder / "acl").write_text(
+            "topic readwrite #\ntopic deny spoiled/#\n" f"user {self.user}\ntopic readwrite #\n"
+        )
+        config = [
+            f"listener {self.port} 127.0.0.1",
+            "user root",
+            "max_queued_messages 0",
+            f"allow_anonymous {'false' if self.password else 'true'}",
+            f"acl_file {self.folder}/acl",
+        ]
         if self.password:
-            subprocess.run(["mosquitto_passwd", "-c", "-b", self.folder / "passwords", self.user,
-                            self.password], check=True)
+            subprocess.run(
+                ["mosquitto_passwd", "-c", "-b", self.folder / "passwords", self.user, self.password], check=True
+            )
             config.append(f"password_file {self.folder}/passwords")
         if self.limit:
             config.append(f"message_size_limit {self.limit}")
@@ -586,11 +693,11 @@ class Mosquitto(Broker):
         super().__exit__(*args)
 
     def settings(self, name="orders", **more):
-        return {"type": "mqtt", "url": self.url("mqtt", "mqtts"), "topic": name,
-                **self.login(), **self.trust(), **more}
+        return {"type": "mqtt", "url": self.url("mqtt", "mqtts"), "topic": name, **self.login(), **self.trust(), **more}
 
     def prepare(self, name):
         import paho.mqtt.client as mqtt
+
         client = self.clients[name] = mqtt.Client(protocol=mqtt.MQTTv5)
         self.messages[name], subscribed = [], []
         if self.password:
@@ -609,17 +716,21 @@ class Mosquitto(Broker):
 
     def received(self, name):
         self.clients[name].publish(f"{name}/mark", "mark", qos=1)
-        wait_for(lambda: any(message.topic == f"{name}/mark" for message in self.messages[name]),
-                 "the mark")
+        wait_for(lambda: any(message.topic == f"{name}/mark" for message in self.messages[name]), "the mark")
         out = []
         for message in self.messages[name]:
             if message.topic == f"{name}/mark":
                 continue
             headers = dict(getattr(message.properties, "UserProperty", []))
-            out.append({"id": headers.pop("outlog-event-id", None),
-                        "payload": message.payload.decode(), "headers": headers,
-                        "content_type": getattr(message.properties, "ContentType", None)})
-        messages = self.messages[name]                  # the client's thread appends to it meanwhile
+            out.append(
+                {
+                    "id": headers.pop("outlog-event-id", None),
+                    "payload": message.payload.decode(),
+                    "headers": headers,
+                    "content_type": getattr(message.properties, "ContentType", None),
+                }
+            )
+        messages = self.messages[name]  # the client's thread appends to it meanwhile
         for i in reversed(range(len(messages))):
             if messages[i].topic == f"{name}/mark":
                 del messages[i]
@@ -628,16 +739,23 @@ class Mosquitto(Broker):
 
 # --- Kafka --------------------------------------------------------------------------------------------
 
+
 class KafkaMock(Broker):
     """Three mock brokers of librdkafka. They keep records in memory, ask for no login, speak no TLS and
     check no sizes: what is too large is refused by the client, by the setting of its own."""
+
     name, user = "kafka", None
     TOO_LARGE, CE_PREFIX, TLS = LIMIT, "ce_", False
 
     def start(self):
         self.process = subprocess.Popen(
-            [build_dir() / "test" / "kafka_mock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            text=True, bufsize=1, preexec_fn=die_with_parent(signal.SIGKILL))
+            [build_dir() / "test" / "kafka_mock"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            preexec_fn=die_with_parent(signal.SIGKILL),
+        )
         self.brokers = self.process.stdout.readline().strip()
         assert self.brokers, "kafka_mock ended"
 
@@ -669,21 +787,35 @@ class KafkaMock(Broker):
     def received(self, name):
         lines = subprocess.run(
             ["kcat", "-C", "-b", self.brokers, "-t", name, "-e", "-q", "-J", "-o", "beginning"],
-            capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout.splitlines()
         out = []
         for line in lines:
             record = json.loads(line)
             pairs = record.get("headers", [])
             headers = dict(zip(pairs[::2], pairs[1::2]))
-            out.append({"id": headers.pop("outlog-event-id"), "payload": record["payload"],
-                        "content_type": headers.pop("content-type"), "headers": headers,
-                        "key": record["key"]})
+            out.append(
+                {
+                    "id": headers.pop("outlog-event-id"),
+                    "payload": record["payload"],
+                    "content_type": headers.pop("content-type"),
+                    "headers": headers,
+                    "key": record["key"],
+                }
+            )
         return out
 
 
 def start_all(stack, folder):
     """One of each, for the pages of the documentation: where they are, as environment variables."""
     start = lambda kind: stack.enter_context(kind(folder / kind.name))  # noqa: E731
-    return {"NATS_URL": start(Nats).url("nats", "tls"), "REDIS_URL": start(Redis).url("redis", "rediss"),
-            "MQTT_URL": start(Mosquitto).url("mqtt", "mqtts"), "KAFKA_BROKERS": start(KafkaMock).brokers,
-            "AMQP_URL": start(Rabbit).url("amqp", "amqps")}
+    return {
+        "NATS_URL": start(Nats).url("nats", "tls"),
+        "REDIS_URL": start(Redis).url("redis", "rediss"),
+        "MQTT_URL": start(Mosquitto).url("mqtt", "mqtts"),
+        "KAFKA_BROKERS": start(KafkaMock).brokers,
+        "AMQP_URL": start(Rabbit).url("amqp", "amqps"),
+    }

@@ -28,9 +28,13 @@ class Browser:
     def __init__(self):
         env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
         self._node = subprocess.Popen(
-            ["node", ROOT / "test" / "console" / "run.mjs"], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, env={**env, "CHROMIUM": BROWSER}, text=True,
-            preexec_fn=die_with_parent(signal.SIGTERM))
+            ["node", ROOT / "test" / "console" / "run.mjs"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**env, "CHROMIUM": BROWSER},
+            text=True,
+            preexec_fn=die_with_parent(signal.SIGTERM),
+        )
 
     def flow(self, name, server, shots, answers=None, **args):
         """Run a flow to its end; what it asks for on the way is done by `answers`."""

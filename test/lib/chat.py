@@ -13,9 +13,12 @@ class Chat:
 
     def __init__(self, server, key, query="", timeout=60, origin=None, room=None, **headers):
         self.socket = websocket.create_connection(
-            f"ws://127.0.0.1:{server.port}/v1/sessions/{key}/socket{query}", timeout=timeout, origin=origin,
+            f"ws://127.0.0.1:{server.port}/v1/sessions/{key}/socket{query}",
+            timeout=timeout,
+            origin=origin,
             sockopt=((socket.SOL_SOCKET, socket.SO_RCVBUF, room),) if room else (),
-            header=[f"{name}: {value}" for name, value in headers.items()])
+            header=[f"{name}: {value}" for name, value in headers.items()],
+        )
         self.frames, self.timeout = [], timeout
 
     def send(self, frame):

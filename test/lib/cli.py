@@ -38,8 +38,7 @@ class Result:
         return [json.loads(line) for line in self.lines()]
 
     def __repr__(self):
-        return (f"outlog {' '.join(self.args)} -> {self.returncode}\n"
-                f"{self.stdout}{self.stderr}")
+        return f"outlog {' '.join(self.args)} -> {self.returncode}\n" f"{self.stdout}{self.stderr}"
 
 
 class Terminal:
@@ -80,11 +79,18 @@ class Outlog:
         """Run to the end. check=True fails the test, with both outputs, unless it exits with 0."""
         args = [str(arg) for arg in args]
         done = subprocess.run(
-            [*self.prefix, self.path, *args], input=input, capture_output=True, timeout=timeout, cwd=self.cwd,
-            encoding=None if isinstance(input, bytes) else "utf-8", env=self._env(env),
-            preexec_fn=die_with_parent(signal.SIGKILL))
-        out, err = (text.decode(errors="replace") if isinstance(text, bytes) else text
-                    for text in (done.stdout, done.stderr))
+            [*self.prefix, self.path, *args],
+            input=input,
+            capture_output=True,
+            timeout=timeout,
+            cwd=self.cwd,
+            encoding=None if isinstance(input, bytes) else "utf-8",
+            env=self._env(env),
+            preexec_fn=die_with_parent(signal.SIGKILL),
+        )
+        out, err = (
+            text.decode(errors="replace") if isinstance(text, bytes) else text for text in (done.stdout, done.stderr)
+        )
         result = Result(args, done.returncode, out, err)
         # A sanitizer's report is a failure also where the test expects the command to fail.
         if (check and done.returncode != 0) or done.returncode == SANITIZER_EXIT:
@@ -94,10 +100,13 @@ class Outlog:
     def start(self, *args, env=None, **popen):
         """Start in the background, with pipes; what still runs when the test ends is killed."""
         process = subprocess.Popen(
-            [*self.prefix, self.path, *map(str, args)], encoding="utf-8", cwd=self.cwd, env=self._env(env),
+            [*self.prefix, self.path, *map(str, args)],
+            encoding="utf-8",
+            cwd=self.cwd,
+            env=self._env(env),
             preexec_fn=die_with_parent(signal.SIGKILL),
-            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
-               **popen})
+            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen},
+        )
         self._started.append(process)
         return process
 
@@ -116,8 +125,7 @@ class Outlog:
 
     def _env(self, more):
         # A user's own settings, or those of a shell, must not change what a test sees.
-        env = {name: value for name, value in os.environ.items()
-               if not name.startswith(("OUTLOG_", "PG"))}
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("OUTLOG_", "PG"))}
         if "OUTLOG_ASAN_OPTIONS" in os.environ:
             env["ASAN_OPTIONS"] = os.environ["OUTLOG_ASAN_OPTIONS"]
         if self.store:

@@ -8,8 +8,17 @@ import json
 import re
 import threading
 
-SPAN = {"traceId", "spanId", "parentSpanId", "name", "kind", "startTimeUnixNano", "endTimeUnixNano", "attributes",
-        "status"}
+SPAN = {
+    "traceId",
+    "spanId",
+    "parentSpanId",
+    "name",
+    "kind",
+    "startTimeUnixNano",
+    "endTimeUnixNano",
+    "attributes",
+    "status",
+}
 
 
 class Collector:
@@ -33,8 +42,12 @@ class Collector:
         self._server.server_close()
 
     def named(self, name, **attributes):
-        return [one for one in list(self.spans) if one["name"] == name
-                and all(one["attributes"].get("outlog." + key) == value for key, value in attributes.items())]
+        return [
+            one
+            for one in list(self.spans)
+            if one["name"] == name
+            and all(one["attributes"].get("outlog." + key) == value for key, value in attributes.items())
+        ]
 
     def _take(self, path, headers, body):
         self.headers.append(headers)
@@ -57,7 +70,7 @@ def _checked(span):
     assert isinstance(span["startTimeUnixNano"], str)
     attributes = {}
     for one in span["attributes"]:
-        (kind, value), = one["value"].items()
+        ((kind, value),) = one["value"].items()
         assert (kind, type(value)) in (("stringValue", str), ("intValue", str)), one
         attributes[one["key"]] = int(value) if kind == "intValue" else value
     return {**span, "attributes": attributes}
@@ -86,4 +99,5 @@ def _handler(collector):
                 super().handle()
             except OSError:
                 pass
+
     return Handler

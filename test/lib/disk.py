@@ -17,14 +17,31 @@ from lib.postgres import die_with_parent
 def failing(process, call, error, when=""):
     """Until the end of the block, or of the process. `when` is strace's: ":when=1" for the first one only."""
     tracer = subprocess.Popen(
-        ["strace", "-f", "-q", "-p", str(process.pid), "-o", os.devnull, "-e", f"trace={call}", "-e",
-         f"inject={call}:error={error}{when}"], stderr=subprocess.PIPE, text=True,
-        preexec_fn=die_with_parent(signal.SIGKILL))
+        [
+            "strace",
+            "-f",
+            "-q",
+            "-p",
+            str(process.pid),
+            "-o",
+            os.devnull,
+            "-e",
+            f"trace={call}",
+            "-e",
+            f"inject={call}:error={error}{when}",
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=die_with_parent(signal.SIGKILL),
+    )
 
     def is_attached():
         assert tracer.poll() is None, tracer.stderr.read()
-        return all("TracerPid:\t0\n" not in (task / "status").read_text()
-                   for task in pathlib.Path(f"/proc/{process.pid}/task").iterdir())
+        return all(
+            "TracerPid:\t0\n" not in (task / "status").read_text()
+            for task in pathlib.Path(f"/proc/{process.pid}/task").iterdir()
+        )
+
     try:
         wait_for(is_attached, "strace to attach")
         yield

@@ -50,7 +50,7 @@ class Block:
 
 def blocks(path):
     """The fenced blocks of a page, in order."""
-    out, above, start = [], "", None
+    out, above, start, words, lines = [], "", None, [], []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         fence = FENCE.match(line)
         if not fence and start:
@@ -81,21 +81,26 @@ def matches(shown, output):
     return re.fullmatch(wanted, normal(output)) is not None
 
 
-
 class Shell:
     """One bash for all console blocks of a page, so that variables stay."""
 
     def __init__(self, folder, env):
         self.bash = subprocess.Popen(
-            ["bash", "--norc", "--noprofile"], cwd=folder, env=env, encoding="utf-8",
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True)
+            ["bash", "--norc", "--noprofile"],
+            cwd=folder,
+            env=env,
+            encoding="utf-8",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
 
     def run(self, command):
         """What the command printed, both streams, and its exit status."""
         watch = threading.Timer(SECONDS, self.kill)
         watch.start()
-        self.bash.stdin.write(f"{{ {command}\n}} </dev/null\necho \"{MARK} $?\"\n")
+        self.bash.stdin.write(f'{{ {command}\n}} </dev/null\necho "{MARK} $?"\n')
         self.bash.stdin.flush()
         lines = []
         for line in self.bash.stdout:
@@ -104,8 +109,7 @@ class Shell:
                 watch.cancel()
                 return "".join(lines) + (before + "\n" if before else ""), int(status)
             lines.append(line)
-        raise AssertionError(f"the shell ended, or took longer than {SECONDS} s:\n{command}\n"
-                             f"{''.join(lines)}")
+        raise AssertionError(f"the shell ended, or took longer than {SECONDS} s:\n{command}\n" f"{''.join(lines)}")
 
     def kill(self):
         with contextlib.suppress(ProcessLookupError):
@@ -137,10 +141,17 @@ class Page:
             self.shell.close()
 
     def run_block(self, block):
-        runners = {"console": self.console, "sh": self.sh, "sql postgres": self.sql_postgres,
-                   "sql sqlite": self.sql_sqlite, "python": self.python, "c": self.c}
-        assert block.kind in runners or block.kind == "text", \
-            f"{block.where}: a block is one of {', '.join(runners)} or text, not '{block.kind}'"
+        runners = {
+            "console": self.console,
+            "sh": self.sh,
+            "sql postgres": self.sql_postgres,
+            "sql sqlite": self.sql_sqlite,
+            "python": self.python,
+            "c": self.c,
+        }
+        assert (
+            block.kind in runners or block.kind == "text"
+        ), f"{block.where}: a block is one of {', '.join(runners)} or text, not '{block.kind}'"
         if not block.is_run:
             assert block.kind == "text" or block.has_reason, f"{block.where}: norun, but why?"
             return
@@ -169,19 +180,20 @@ class Page:
         self.call(block, ["bash", "-euc", block.text], self.env)
 
     def sql_postgres(self, block):
-        self.sql(block, ["psql", "-XqtA", "-v", "ON_ERROR_STOP=1", self.env["DATABASE_URL"]],
-                 self.env)
+        self.sql(block, ["psql", "-XqtA", "-v", "ON_ERROR_STOP=1", self.env["DATABASE_URL"]], self.env)
 
     def sql_sqlite(self, block):
-        self.sql(block, ["sqlite3", "-bail", "-cmd", f".load {self.prefix}/lib/outlog/outlog",
-                         "outlog.db"], self.loader_env)
+        self.sql(
+            block, ["sqlite3", "-bail", "-cmd", f".load {self.prefix}/lib/outlog/outlog", "outlog.db"], self.loader_env
+        )
 
     def sql(self, block, program, env):
         refused = re.search(r"^-- error: (\w+)", block.text, re.M)
         done = self.call(block, program, env, input=block.text, check=not refused)
         if refused:
-            assert done.returncode != 0 and refused.group(1) + ":" in done.stdout, \
-                f"{block.where}: expected {refused.group(1)}\n{done.stdout}"
+            assert (
+                done.returncode != 0 and refused.group(1) + ":" in done.stdout
+            ), f"{block.where}: expected {refused.group(1)}\n{done.stdout}"
 
     def python(self, block):
         (self.folder / "page.py").write_text(block.text)
@@ -193,8 +205,16 @@ class Page:
         self.call(block, ["./page"], self.env)
 
     def call(self, block, command, env, input=None, check=True):
-        done = subprocess.run(command, cwd=self.folder, env=env, input=input, encoding="utf-8",
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS)
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=env,
+            input=input,
+            encoding="utf-8",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=SECONDS,
+        )
         assert not check or done.returncode == 0, f"{block.where}:\n{block.text}\n{done.stdout}"
         return done
 
@@ -203,12 +223,17 @@ def compile_c(source, program, loader_env, where=""):
     """As a user would: the public header, the shared library, pkg-config."""
     env = dict(loader_env)
     preload = env.pop("LD_PRELOAD", "")
-    sanitize = ["-fsanitize=address,undefined"] if "asan" in preload else \
-        ["-fsanitize=thread"] if "tsan" in preload else []
-    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "outlog", "sqlite3", "libpq"],
-                           env=env, capture_output=True, text=True)
+    sanitize = (
+        ["-fsanitize=address,undefined"] if "asan" in preload else ["-fsanitize=thread"] if "tsan" in preload else []
+    )
+    flags = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "outlog", "sqlite3", "libpq"], env=env, capture_output=True, text=True
+    )
     assert flags.returncode == 0, flags.stderr
-    done = subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", *sanitize, "-o", program,
-                           source, *shlex.split(flags.stdout)], env=env, capture_output=True,
-                          text=True)
+    done = subprocess.run(
+        ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", *sanitize, "-o", program, source, *shlex.split(flags.stdout)],
+        env=env,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, f"{where or source}:\n{done.stderr}"

@@ -47,19 +47,22 @@ class Host:
         _run("ip", "netns", "add", self.name)
         _run("ip", "link", "add", self.wire, "type", "veth", "peer", "name", "eth0", "netns", self.name)
         _run("ip", "link", "set", self.wire, "master", network.bridge, "up")
-        for words in (("addr", "add", f"{self.address}/24", "dev", "eth0"), ("link", "set", "eth0", "up"),
-                      ("link", "set", "lo", "up")):
+        for words in (
+            ("addr", "add", f"{self.address}/24", "dev", "eth0"),
+            ("link", "set", "eth0", "up"),
+            ("link", "set", "lo", "up"),
+        ):
             _run("ip", "-n", self.name, *words)
 
     def cut(self, direction, port):
         """What goes to or comes from this port of others is lost without a word: no reset, no answer."""
         hooks = {"out": ["output"], "in": ["input"], "both": ["input", "output"]}[direction]
         for hook in hooks:
-            for words in (("add", "table", "inet", "cut"),
-                          ("add", "chain", "inet", "cut", hook,
-                           f"{{ type filter hook {hook} priority 0 ; }}"),
-                          ("add", "rule", "inet", "cut", hook, "tcp", "dport" if hook == "output" else "sport",
-                           port, "drop")):
+            for words in (
+                ("add", "table", "inet", "cut"),
+                ("add", "chain", "inet", "cut", hook, f"{{ type filter hook {hook} priority 0 ; }}"),
+                ("add", "rule", "inet", "cut", hook, "tcp", "dport" if hook == "output" else "sport", port, "drop"),
+            ):
                 _run(*self.prefix, "nft", *words)
 
     def heal(self):

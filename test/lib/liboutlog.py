@@ -13,26 +13,51 @@ from lib.cli import build_dir
 
 
 class Err(c.Structure):
-    _fields_ = [("code", c.c_int), ("message", c.c_char * 480), ("pointer", c.c_char * 160),
-                ("index", c.c_int), ("expected", c.c_int64), ("actual", c.c_int64)]
+    _fields_ = [
+        ("code", c.c_int),
+        ("message", c.c_char * 480),
+        ("pointer", c.c_char * 160),
+        ("index", c.c_int),
+        ("expected", c.c_int64),
+        ("actual", c.c_int64),
+    ]
 
 
 class NewEvent(c.Structure):
-    _fields_ = [("org_id", c.c_char_p), ("is_infrastructure", c.c_bool),
-                ("aggregate_type", c.c_char_p), ("aggregate_id", c.c_char_p),
-                ("event_type", c.c_char_p), ("event_version", c.c_int), ("payload", c.c_char_p),
-                ("metadata", c.c_char_p), ("id", c.c_char_p), ("actor_type", c.c_char_p),
-                ("actor_id", c.c_char_p), ("request_id", c.c_char_p),
-                ("correlation_id", c.c_char_p), ("causation_id", c.c_char_p),
-                ("idempotency_key", c.c_char_p), ("app_id", c.c_char_p), ("env_id", c.c_char_p),
-                ("visibility", c.c_char_p), ("expected_seq", c.POINTER(c.c_int64)),
-                ("traceparent", c.c_char_p), ("correlation_default", c.c_char_p)]
+    _fields_ = [
+        ("org_id", c.c_char_p),
+        ("is_infrastructure", c.c_bool),
+        ("aggregate_type", c.c_char_p),
+        ("aggregate_id", c.c_char_p),
+        ("event_type", c.c_char_p),
+        ("event_version", c.c_int),
+        ("payload", c.c_char_p),
+        ("metadata", c.c_char_p),
+        ("id", c.c_char_p),
+        ("actor_type", c.c_char_p),
+        ("actor_id", c.c_char_p),
+        ("request_id", c.c_char_p),
+        ("correlation_id", c.c_char_p),
+        ("causation_id", c.c_char_p),
+        ("idempotency_key", c.c_char_p),
+        ("app_id", c.c_char_p),
+        ("env_id", c.c_char_p),
+        ("visibility", c.c_char_p),
+        ("expected_seq", c.POINTER(c.c_int64)),
+        ("traceparent", c.c_char_p),
+        ("correlation_default", c.c_char_p),
+    ]
 
 
 class Appended(c.Structure):
-    _fields_ = [("event_id", c.c_int64), ("raw_id", c.c_char * 37), ("aggregate_seq", c.c_int64),
-                ("occurred_at", c.c_int64), ("correlation_id", c.c_char * 256),
-                ("duplicate", c.c_bool)]
+    _fields_ = [
+        ("event_id", c.c_int64),
+        ("raw_id", c.c_char * 37),
+        ("aggregate_seq", c.c_int64),
+        ("occurred_at", c.c_int64),
+        ("correlation_id", c.c_char * 256),
+        ("duplicate", c.c_bool),
+    ]
 
     @property
     def id(self):
@@ -40,26 +65,50 @@ class Appended(c.Structure):
 
 
 class Event(c.Structure):
-    _fields_ = [("event_id", c.c_int64), ("raw_id", c.c_char * 37),
-                ("causation_id", c.c_char * 37), ("occurred_at", c.c_int64),
-                ("org_id", c.c_char_p), ("aggregate_type", c.c_char_p),
-                ("aggregate_id", c.c_char_p), ("aggregate_seq", c.c_int64),
-                ("event_type", c.c_char_p), ("event_version", c.c_int),
-                ("actor_type", c.c_char_p), ("actor_id", c.c_char_p), ("request_id", c.c_char_p),
-                ("idempotency_key", c.c_char_p), ("correlation_id", c.c_char_p),
-                ("app_id", c.c_char_p), ("env_id", c.c_char_p), ("visibility", c.c_char_p),
-                ("metadata", c.c_char_p), ("payload", c.c_char_p), ("payload_bytes", c.c_size_t),
-                ("depth", c.c_int)]
+    _fields_ = [
+        ("event_id", c.c_int64),
+        ("raw_id", c.c_char * 37),
+        ("causation_id", c.c_char * 37),
+        ("occurred_at", c.c_int64),
+        ("org_id", c.c_char_p),
+        ("aggregate_type", c.c_char_p),
+        ("aggregate_id", c.c_char_p),
+        ("aggregate_seq", c.c_int64),
+        ("event_type", c.c_char_p),
+        ("event_version", c.c_int),
+        ("actor_type", c.c_char_p),
+        ("actor_id", c.c_char_p),
+        ("request_id", c.c_char_p),
+        ("idempotency_key", c.c_char_p),
+        ("correlation_id", c.c_char_p),
+        ("app_id", c.c_char_p),
+        ("env_id", c.c_char_p),
+        ("visibility", c.c_char_p),
+        ("metadata", c.c_char_p),
+        ("payload", c.c_char_p),
+        ("payload_bytes", c.c_size_t),
+        ("depth", c.c_int),
+    ]
 
 
 class Page(c.Structure):
-    _fields_ = [("events", c.POINTER(Event)), ("count", c.c_size_t), ("next_after", c.c_int64),
-                ("settled", c.c_int64), ("memory", c.c_void_p)]
+    _fields_ = [
+        ("events", c.POINTER(Event)),
+        ("count", c.c_size_t),
+        ("next_after", c.c_int64),
+        ("settled", c.c_int64),
+        ("memory", c.c_void_p),
+    ]
 
 
 class Idempotency(c.Structure):
-    _fields_ = [("org_id", c.c_char_p), ("actor_id", c.c_char_p), ("endpoint", c.c_char_p),
-                ("key", c.c_char_p), ("request", c.c_char_p)]
+    _fields_ = [
+        ("org_id", c.c_char_p),
+        ("actor_id", c.c_char_p),
+        ("endpoint", c.c_char_p),
+        ("key", c.c_char_p),
+        ("request", c.c_char_p),
+    ]
 
 
 class Refused(Exception):
@@ -90,12 +139,18 @@ def _lib():
 def event(aggregate="order/o-1", org="acme", type="order.created", payload="{}", **more):
     """An outlog_new_event; `aggregate` is TYPE/ID, and the other fields keep their names."""
     kind, _, name = aggregate.partition("/")
-    fields = {"org_id": org, "is_infrastructure": org is None, "aggregate_type": kind,
-              "aggregate_id": name, "event_type": type, "payload": payload, **more}
+    fields = {
+        "org_id": org,
+        "is_infrastructure": org is None,
+        "aggregate_type": kind,
+        "aggregate_id": name,
+        "event_type": type,
+        "payload": payload,
+        **more,
+    }
     if more.get("expected_seq") is not None:
         fields["expected_seq"] = c.pointer(c.c_int64(more["expected_seq"]))
-    return NewEvent(**{name: value.encode() if isinstance(value, str) else value
-                    for name, value in fields.items()})
+    return NewEvent(**{name: value.encode() if isinstance(value, str) else value for name, value in fields.items()})
 
 
 def _call(name, *args):
@@ -110,13 +165,11 @@ class Tx:
 
     def append(self, *events):
         out = (Appended * len(events))()
-        _call("append_many", self.pointer, (NewEvent * len(events))(*events),
-              c.c_size_t(len(events)), out)
+        _call("append_many", self.pointer, (NewEvent * len(events))(*events), c.c_size_t(len(events)), out)
         return list(out)
 
     def idempotent_begin(self, key, request="{}", org="acme", actor="a", endpoint="pay"):
-        self.call = Idempotency(org.encode(), actor.encode(), endpoint.encode(), key.encode(),
-                                request.encode())
+        self.call = Idempotency(org.encode(), actor.encode(), endpoint.encode(), key.encode(), request.encode())
         response = c.c_char_p()
         _call("idempotent_begin", self.pointer, c.byref(self.call), c.byref(response))
         return response.value.decode() if response.value is not None else None
@@ -158,8 +211,12 @@ class Log:
 
     def append_now(self, *events):
         out, err = (Appended * len(events))(), Err()
-        if _lib().outlog_append_now(self.pointer, (NewEvent * len(events))(*events),
-                                    c.c_size_t(len(events)), out, c.byref(err)) < 0:
+        if (
+            _lib().outlog_append_now(
+                self.pointer, (NewEvent * len(events))(*events), c.c_size_t(len(events)), out, c.byref(err)
+            )
+            < 0
+        ):
             raise Refused(err, out)
         return list(out)
 

@@ -17,7 +17,8 @@ class MailServer:
         def run():
             asyncio.set_event_loop(self.loop)
             self.server = self.loop.run_until_complete(
-                self.loop.create_server(self._connect, "127.0.0.1", 0, ssl=implicit_tls))
+                self.loop.create_server(self._connect, "127.0.0.1", 0, ssl=implicit_tls)
+            )
             self.port = self.server.sockets[0].getsockname()[1]
             started.set()
             self.loop.run_forever()
@@ -56,6 +57,7 @@ class MailServer:
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
             await asyncio.sleep(0)
+
         asyncio.run_coroutine_threadsafe(close(), self.loop).result(60)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(60)

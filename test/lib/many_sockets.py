@@ -34,9 +34,13 @@ class Socket:
     async def open(cls, port, path):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         key = base64.b64encode(os.urandom(16)).decode()
-        writer.write((f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\n"
-                      f"Connection: Upgrade\r\nSec-WebSocket-Key: {key}\r\n"
-                      "Sec-WebSocket-Version: 13\r\n\r\n").encode())
+        writer.write(
+            (
+                f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\n"
+                f"Connection: Upgrade\r\nSec-WebSocket-Key: {key}\r\n"
+                "Sec-WebSocket-Version: 13\r\n\r\n"
+            ).encode()
+        )
         head = await reader.readuntil(b"\r\n\r\n")
         if b" 101 " not in head.split(b"\r\n", 1)[0]:
             writer.close()
@@ -52,9 +56,9 @@ class Socket:
         while True:
             first, size = await self.reader.readexactly(2)
             if size == 126:
-                size, = struct.unpack("!H", await self.reader.readexactly(2))
+                (size,) = struct.unpack("!H", await self.reader.readexactly(2))
             elif size == 127:
-                size, = struct.unpack("!Q", await self.reader.readexactly(8))
+                (size,) = struct.unpack("!Q", await self.reader.readexactly(8))
             body = await self.reader.readexactly(size)
             if first & 15 == 1:
                 return json.loads(body)
@@ -71,9 +75,9 @@ class Client:
         self.group, self.number = group, number
         self.key = f"u-{number}:helper:t"
         self.chance = random.Random(f"{group.seed}/{number}")
-        self.accepted = {}   # requestId: seq
-        self.answers = []    # (effect_id, requestId), in the order in which they were first seen
-        self.contents = {}   # effect_id: content
+        self.accepted = {}  # requestId: seq
+        self.answers = []  # (effect_id, requestId), in the order in which they were first seen
+        self.contents = {}  # effect_id: content
         self.cuts = self.repeats = self.errors = 0
 
     async def run(self):
@@ -96,7 +100,7 @@ class Client:
     def send_next(self, socket):
         """The next message, or two at once; perhaps not for the first time."""
         left = [n for n in range(self.group.messages) if f"r-{n}" not in self.accepted]
-        for n in left[:self.chance.choice((1, 1, 2))]:
+        for n in left[: self.chance.choice((1, 1, 2))]:
             socket.send({"type": "user_message", "requestId": f"r-{n}", "text": f"{self.number}/{n}"})
 
     def handle(self, socket, epoch, frame):
@@ -213,8 +217,9 @@ class ManySockets:
         """One question over HTTP, answered token by token."""
         with contextlib.suppress(OSError, EOFError, ValueError):
             head = await reader.readuntil(b"\r\n\r\n")
-            size = next(int(line.split(b":")[1]) for line in head.split(b"\r\n")
-                        if line.lower().startswith(b"content-length:"))
+            size = next(
+                int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")
+            )
             question = json.loads(await reader.readexactly(size))
             self.asked += 1
             tokens = ["you said ", question["text"], f", answer {next(self._runs)}"]

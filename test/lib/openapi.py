@@ -6,8 +6,34 @@ import string
 import urllib.parse
 import uuid
 
-STRANGE = ["", " ", "x", "é", "😀", "\u0001", "'", '"', "%", "../..", "a" * 300, "-1", "0", "null", "true", "[]", "1e999",
-           "99999999999999999999", "2026-01-01T00:00:00Z", "1h", "end", "DEAD", "PENDING", "acme", "d", "none"]
+STRANGE = [
+    "",
+    " ",
+    "x",
+    "é",
+    "😀",
+    "\u0001",
+    "'",
+    '"',
+    "%",
+    "../..",
+    "a" * 300,
+    "-1",
+    "0",
+    "null",
+    "true",
+    "[]",
+    "1e999",
+    "99999999999999999999",
+    "2026-01-01T00:00:00Z",
+    "1h",
+    "end",
+    "DEAD",
+    "PENDING",
+    "acme",
+    "d",
+    "none",
+]
 VALUES = [None, True, False, 0, -1, 1.5, 10**30, "", "x", [], {}, [[]], {"a": {"b": [1]}}]
 
 
@@ -24,8 +50,16 @@ HEADERS = {
 
 
 # Where the description says "string" and few are right.
-GOOD = {"type": ["null", "null", "webhook"], "org_id": ["acme"], "destination": ["d", "none"], "payload": [{}, {"n": 1}, {"user": "u"}],
-        "event_type": ["t", "order.made"], "since": ["1h"], "delay": ["1h"], "available_at": ["2026-01-01T00:00:00Z"]}
+GOOD = {
+    "type": ["null", "null", "webhook"],
+    "org_id": ["acme"],
+    "destination": ["d", "none"],
+    "payload": [{}, {"n": 1}, {"user": "u"}],
+    "event_type": ["t", "order.made"],
+    "since": ["1h"],
+    "delay": ["1h"],
+    "available_at": ["2026-01-01T00:00:00Z"],
+}
 
 
 class Maker:
@@ -33,8 +67,11 @@ class Maker:
 
     def __init__(self, document, seed):
         self.document, self.random = document, random.Random(seed)
-        self.known = {"": ["0190a7c3-0000-7000-8000-000000000001", "d", "none", "acme"],
-                      "session_key": ["u:helper:t", "u-2:nobody:t"], "user_id": ["u"]}
+        self.known = {
+            "": ["0190a7c3-0000-7000-8000-000000000001", "d", "none", "acme"],
+            "session_key": ["u:helper:t", "u-2:nobody:t"],
+            "user_id": ["u"],
+        }
 
     def learn(self, path, value, key=""):
         """Take names and ids out of the answer to a call of `path`."""
@@ -44,7 +81,11 @@ class Maker:
         elif isinstance(value, list):
             for member in value[:5]:
                 self.learn(path, member, key)
-        elif isinstance(value, (str, int)) and (key == "name" or key.endswith(("id", "ids", "key"))) and 0 < len(str(value)) < 200:
+        elif (
+            isinstance(value, (str, int))
+            and (key == "name" or key.endswith(("id", "ids", "key")))
+            and 0 < len(str(value)) < 200
+        ):
             for place in ("", key, (path.split("/")[2:3], key)):
                 known = self.known.setdefault(str(place), [])
                 if len(known) > 100:
@@ -65,7 +106,9 @@ class Maker:
         for argument in re.findall(r"\{[^}]*\}", path):
             text = self.recall(path, argument[1:-1]) if self.random.random() < 0.85 else self.text({}) or "d"
             path = path.replace(argument, urllib.parse.quote(text, safe=""), 1)
-        query = [(name, "0" if name == "wait" else value) for name, value in self.question(operation) if name != "timeout"]
+        query = [
+            (name, "0" if name == "wait" else value) for name, value in self.question(operation) if name != "timeout"
+        ]
         if any(self.resolve(one)["name"] == "timeout" for one in operation.get("parameters", [])):
             query.append(("timeout", "0"))  # nobody waits here
         if query:
@@ -76,7 +119,7 @@ class Maker:
             schema = operation["requestBody"]["content"]["application/json"]["schema"]
             body = json.dumps(self.value(schema), ensure_ascii=self.random.random() < 0.5)
             if self.random.random() < 0.03:
-                body = body[:self.random.randrange(len(body) + 1)]
+                body = body[: self.random.randrange(len(body) + 1)]
         if method == "POST" and self.random.random() < 0.2:
             headers["idempotency-key"] = urllib.parse.quote(self.text({}) or "k")
         return method, path, body, {name: value.encode() for name, value in headers.items()}
@@ -99,8 +142,9 @@ class Maker:
             return str(uuid.UUID(int=self.random.getrandbits(128)))
         if schema.get("format") == "date-time":
             return "2026-01-01T00:00:00Z"
-        return "".join(self.random.choice(string.ascii_letters + string.digits + "._-")
-                       for _ in range(self.random.randint(1, 12)))
+        return "".join(
+            self.random.choice(string.ascii_letters + string.digits + "._-") for _ in range(self.random.randint(1, 12))
+        )
 
     def value(self, schema, depth=0):
         """Mostly what the schema says, sometimes anything."""
@@ -116,7 +160,10 @@ class Maker:
         if kind == "object":
             return self.object(schema, depth)
         if kind == "array":
-            return [self.value(schema.get("items", {}), depth + 1) for _ in range(self.random.randint(0, 2 if depth < 3 else 0))]
+            return [
+                self.value(schema.get("items", {}), depth + 1)
+                for _ in range(self.random.randint(0, 2 if depth < 3 else 0))
+            ]
         if kind in ("integer", "number"):
             return self.random.choice([schema.get("minimum", 0), 1, 2, 7, 1000, 2**53, -5])
         return {"boolean": self.random.random() < 0.5, "null": None}.get(kind, self.text(schema))

@@ -56,10 +56,14 @@ def wait_for(condition, what="the condition", seconds=DEADLINE, pause=0.01):
 
 def wait_frozen(pid):
     """Until a process stands still, with every thread."""
+
     def states():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread may just end
-            return {path.read_text().rpartition(")")[2].split()[0]
-                    for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")}
+            return {
+                path.read_text().rpartition(")")[2].split()[0]
+                for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")
+            }
+
     wait_for(lambda: states() == {"T"}, lambda: f"process {pid} to be stopped: {states()}")
 
 
@@ -89,8 +93,7 @@ class Session:
     def __init__(self, url):
         self.is_sqlite = url.startswith("sqlite:")
         if self.is_sqlite:
-            self.db = sqlite3.connect(url[len("sqlite:"):], timeout=20, isolation_level=None,
-                                      check_same_thread=False)
+            self.db = sqlite3.connect(url[len("sqlite:") :], timeout=20, isolation_level=None, check_same_thread=False)
         else:
             self.db = psycopg2.connect(url)
             self.db.autocommit = True
@@ -135,7 +138,7 @@ class Session:
     def now(self, us=0):
         """The SQL of a time from now."""
         if self.is_sqlite:
-            return (f"(strftime('%Y-%m-%dT%H:%M:%f', 'now', '{us / 1e6:+.3f} seconds') || '000Z')")
+            return f"(strftime('%Y-%m-%dT%H:%M:%f', 'now', '{us / 1e6:+.3f} seconds') || '000Z')"
         return f"(clock_timestamp() + interval '{us} microseconds')"
 
     def put(self, destination, payload, key=None, type="test.sent", id=None, due_us=None, **more):
@@ -143,9 +146,14 @@ class Session:
         id = id or str(uuid.uuid4())
         if not isinstance(payload, (bytes, str)):
             payload = json.dumps(payload)
-        values = {"event_id": id, "destination": destination, "event_type": type,
-                  "payload_bytes" if isinstance(payload, bytes) else "payload": payload,
-                  "ordering_key": key, **more}
+        values = {
+            "event_id": id,
+            "destination": destination,
+            "event_type": type,
+            "payload_bytes" if isinstance(payload, bytes) else "payload": payload,
+            "ordering_key": key,
+            **more,
+        }
         if key and "headers" not in more:
             values["headers"] = json.dumps({"x-key": key})
         columns = ", ".join(values)
@@ -166,40 +174,54 @@ class Outbox(Session):
     def session(self):
         return Session(self.url)
 
-    def destination(self, name, receiver=None, guarantee="at_least_once", on_dead="skip",
-                    **settings):
+    def destination(self, name, receiver=None, guarantee="at_least_once", on_dead="skip", **settings):
         """Put a destination there, or change it. With a receiver it is a webhook."""
         if receiver:
-            settings = {"type": "webhook", "url": receiver.url(name), "allow_private": True, "timeout": "60s",
-                        "retry": {"base": "10ms", "max": "50ms", "jitter": 0, "max_attempts": 50},
-                        "breaker": {"failures": 0}, **settings}
+            settings = {
+                "type": "webhook",
+                "url": receiver.url(name),
+                "allow_private": True,
+                "timeout": "60s",
+                "retry": {"base": "10ms", "max": "50ms", "jitter": 0, "max_attempts": 50},
+                "breaker": {"failures": 0},
+                **settings,
+            }
         settings = {"on_dead": on_dead, "guarantee": guarantee, **settings}
         self.run("delete from {}destinations where name = %s", name)
-        self.run("insert into {}destinations (name, settings, guarantee, on_dead) values (%s, %s, %s, %s)",
-                 name, json.dumps(settings), guarantee, on_dead)
+        self.run(
+            "insert into {}destinations (name, settings, guarantee, on_dead) values (%s, %s, %s, %s)",
+            name,
+            json.dumps(settings),
+            guarantee,
+            on_dead,
+        )
 
     def set_times(self, times):
         """Change created_at, {id: time}, which the store lets nobody do."""
-        guard = self.one("select sql from sqlite_master where name = 'outlog_outbox_no_update'")["sql"] \
-            if self.is_sqlite else "alter table outlog.outbox enable always trigger outbox_is_immutable"
-        self.run("drop trigger outlog_outbox_no_update" if self.is_sqlite
-                 else "alter table outlog.outbox disable trigger outbox_is_immutable")
-        for id, time in times.items():
-            self.run("update {}outbox set created_at = %s where event_id = %s", time, id)
+        guard = (
+            self.one("select sql from sqlite_master where name = 'outlog_outbox_no_update'")["sql"]
+            if self.is_sqlite
+            else "alter table outlog.outbox enable always trigger outbox_is_immutable"
+        )
+        self.run(
+            "drop trigger outlog_outbox_no_update"
+            if self.is_sqlite
+            else "alter table outlog.outbox disable trigger outbox_is_immutable"
+        )
+        for id, created_at in times.items():
+            self.run("update {}outbox set created_at = %s where event_id = %s", created_at, id)
         self.run(guard)
 
     def state(self, id):
         return self.one("select * from {}outbox_state where event_id = %s", str(id))
 
     def states(self):
-        return {str(row["event_id"]): row["state"]
-                for row in self.run("select event_id, state from {}outbox_state")}
+        return {str(row["event_id"]): row["state"] for row in self.run("select event_id, state from {}outbox_state")}
 
     def parked(self, id):
         """Its parked row, or None."""
         where = self.one("select lane, seq from {}outbox where event_id = %s", str(id))
-        rows = self.run("select * from {}parked where lane = %s and seq = %s", where["lane"],
-                        where["seq"])
+        rows = self.run("select * from {}parked where lane = %s and seq = %s", where["lane"], where["seq"])
         return rows[0] if rows else None
 
     def lane(self, number=0):
@@ -210,8 +232,9 @@ class Outbox(Session):
 
     def attempts(self, id):
         where = self.one("select lane, seq from {}outbox where event_id = %s", str(id))
-        return self.run("select * from {}attempts where lane = %s and seq = %s order by attempt",
-                        where["lane"], where["seq"])
+        return self.run(
+            "select * from {}attempts where lane = %s and seq = %s order by attempt", where["lane"], where["seq"]
+        )
 
     def wait(self, id, *states, seconds=DEADLINE, **fields):
         """Wait until the message is in one of these states, and has these fields; its row."""
@@ -219,21 +242,29 @@ class Outbox(Session):
 
         def is_there():
             row.update(self.state(id))
-            return row["state"] in states and all(row[name] == value
-                                                  for name, value in fields.items())
+            return row["state"] in states and all(row[name] == value for name, value in fields.items())
+
         wait_for(is_there, lambda: f"{id} to be {states} {fields}, it is {row}", seconds)
         return row
 
     def wait_drained(self, seconds=DEADLINE, but=()):
         """Until every message is PUBLISHED or DEAD."""
+
         def open_ones():
-            return self.run("select event_id, state, attempts, last_error, available_at, ordering_key, lane, seq "
-                            "from {}outbox_state where state in ('PENDING', 'CLAIMED')")
+            return self.run(
+                "select event_id, state, attempts, last_error, available_at, ordering_key, lane, seq "
+                "from {}outbox_state where state in ('PENDING', 'CLAIMED')"
+            )
 
         def is_drained():
             return not [row for row in open_ones() if str(row["event_id"]) not in but]
-        wait_for(is_drained, lambda: f"an empty outbox; left: {open_ones()[:8]}\n"
-                                     f"{self.run('select * from {}lanes')}", seconds, pause=0.03)
+
+        wait_for(
+            is_drained,
+            lambda: f"an empty outbox; left: {open_ones()[:8]}\n" f"{self.run('select * from {}lanes')}",
+            seconds,
+            pause=0.03,
+        )
 
     def bury(self, relay):
         """As if a lease had passed since a relay died. Not for one that lives: its own clock knows."""
@@ -241,8 +272,9 @@ class Outbox(Session):
         past = self.now(-1_000_000)
         runs = [row["run"] for row in self.run("select run from {}relays where name = %s", relay.name)]
         self.run("delete from {}relays where name = %s", relay.name)
-        self.run(f"update {{}}lanes set lease_until = {past} where owner_name = %s and lease_until > {past}",
-                 relay.name)
+        self.run(
+            f"update {{}}lanes set lease_until = {past} where owner_name = %s and lease_until > {past}", relay.name
+        )
         if not self.is_sqlite:
             self.run("update {}servers set met_at = met_at - interval '1 hour'")
         for run in runs:
@@ -256,13 +288,15 @@ class Outbox(Session):
             own.begin()
             where = own.one("select lane, seq from {}outbox where event_id = %s", str(id))
             own.run("update {}lanes set parked_gen = parked_gen + 1 where lane = %s", where["lane"])
-            own.run(f"update {{}}parked set {sql} where lane = %s and seq = %s", *args,
-                    where["lane"], where["seq"])
+            own.run(f"update {{}}parked set {sql} where lane = %s and seq = %s", *args, where["lane"], where["seq"])
             own.commit()
 
     def requeue(self, id):
-        self.operate(id, f"state = 'PENDING', held = false, published_at = null, budget_from = attempts - unsent, "
-                         f"available_at = {self.now()}, updated_at = {self.now()}")
+        self.operate(
+            id,
+            f"state = 'PENDING', held = false, published_at = null, budget_from = attempts - unsent, "
+            f"available_at = {self.now()}, updated_at = {self.now()}",
+        )
 
     def kill(self, id):
         """PENDING to DEAD, through CLAIMED, in one transaction (rule 19)."""
@@ -270,12 +304,13 @@ class Outbox(Session):
             own.begin()
             where = own.one("select lane, seq from {}outbox where event_id = %s", str(id))
             own.run("update {}lanes set parked_gen = parked_gen + 1 where lane = %s", where["lane"])
-            for change in (f"state = 'CLAIMED', claimed_by = 'operator', "
-                           f"claimed_at = {self.now()}, lease_until = {self.now()}",
-                           "state = 'DEAD', claimed_by = null, claimed_at = null, lease_until = null, "
-                           "last_error = 'killed by an operator'"):
-                own.run(f"update {{}}parked set {change} where lane = %s and seq = %s",
-                        where["lane"], where["seq"])
+            for change in (
+                f"state = 'CLAIMED', claimed_by = 'operator', "
+                f"claimed_at = {self.now()}, lease_until = {self.now()}",
+                "state = 'DEAD', claimed_by = null, claimed_at = null, lease_until = null, "
+                "last_error = 'killed by an operator'",
+            ):
+                own.run(f"update {{}}parked set {change} where lane = %s and seq = %s", where["lane"], where["seq"])
             own.commit()
 
     # For the checker
@@ -289,8 +324,7 @@ class Outbox(Session):
                 if table == "outbox_state":
                     body = row["payload"] if row["payload"] is not None else bytes(row["payload_bytes"])
                     line["body"] = sha256(body)
-                yield {**line, **{name: plain(value) for name, value in row.items()
-                                  if name not in drop}}
+                yield {**line, **{name: plain(value) for name, value in row.items() if name not in drop}}
 
 
 def plain(value):
@@ -328,8 +362,13 @@ class History:
         lines += [{"from": "receiver", "serves": name} for name in sorted(seen)]
         lines += outbox.lines()
         text = "\n".join(json.dumps(line) for line in lines)
-        done = subprocess.run([sys.executable, CHECKER, *(["--drained"] if drained else [])],
-                              input=text, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            [sys.executable, CHECKER, *(["--drained"] if drained else [])],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
         if done.returncode != 0 and os.environ.get("OUTLOG_KEEP_HISTORY"):
             pathlib.Path(os.environ["OUTLOG_KEEP_HISTORY"]).write_text(text)
         assert done.returncode == 0, done.stdout[:6000] + done.stderr[-3000:]
@@ -372,9 +411,7 @@ class Relay:
         self.name, self.log = name, log
         self.outlog = Outlog(store, host=host)
         self.file = open(log, "ab")
-        self.process = self.outlog.start(
-            "relay", "--id", name, *args, env=env,
-            stdout=self.file, stderr=self.file)
+        self.process = self.outlog.start("relay", "--id", name, *args, env=env, stdout=self.file, stderr=self.file)
         self.pid = self.process.pid
 
     def signal(self, number):
@@ -434,8 +471,19 @@ class Relays:
     def __init__(self, store, folder):
         self.store, self.folder, self.all = store, pathlib.Path(folder), []
 
-    def __call__(self, name="relay", fault=None, lease="2s", poll="20ms", patience="100ms",
-                 store=None, skew=None, host=None, *args, **options):
+    def __call__(
+        self,
+        name="relay",
+        fault=None,
+        lease="2s",
+        poll="20ms",
+        patience="100ms",
+        store=None,
+        skew=None,
+        host=None,
+        *args,
+        **options,
+    ):
         """With a fault that happens there, with a wall clock that is wrong by `skew` seconds, or on another host."""
         env = {"OUTLOG_FAULT": fault} if fault else {}
         if skew:
@@ -445,14 +493,18 @@ class Relays:
             flags += [f"--{option}", value] if value else []
         for option, value in options.items():
             flags += [f"--{option.replace('_', '-')}"] + ([] if value is True else [str(value)])
-        relay = Relay(store or self.store, name, env, flags + list(args),
-                      self.folder / f"relay-{len(self.all)}.log", host)
+        relay = Relay(
+            store or self.store, name, env, flags + list(args), self.folder / f"relay-{len(self.all)}.log", host
+        )
         self.all.append(relay)
         return relay
 
     def close(self):
         for relay in self.all:
             relay.close()
-        bad = [relay.said()[-3000:] for relay in self.all
-               if relay.process.returncode == SANITIZER_EXIT or "Assertion" in relay.said()]
+        bad = [
+            relay.said()[-3000:]
+            for relay in self.all
+            if relay.process.returncode == SANITIZER_EXIT or "Assertion" in relay.said()
+        ]
         assert not bad, bad[0]

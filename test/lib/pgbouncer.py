@@ -35,7 +35,8 @@ class PgBouncer:
         users = self.folder / "users"
         users.write_text(f'"{USER}" "{self.server.password}"\n')
         config = self.folder / "pgbouncer.ini"
-        config.write_text(f"""
+        config.write_text(
+            f"""
 [databases]
 * = host=127.0.0.1 port={self.server.port}
 [pgbouncer]
@@ -49,7 +50,8 @@ default_pool_size = {self.size}
 max_client_conn = 500
 server_round_robin = 1
 logfile = {self.folder}/log
-""")
+"""
+        )
         who = {}
         if os.getuid() == 0:  # it refuses to run as root
             owner = pwd.getpwnam("postgres")
@@ -57,8 +59,13 @@ logfile = {self.folder}/log
                 os.chown(path, owner.pw_uid, owner.pw_gid)
             who = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
         self.process = subprocess.Popen(
-            [program(), "-q", config], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, preexec_fn=die_with_parent(signal.SIGKILL), **who)
+            [program(), "-q", config],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=die_with_parent(signal.SIGKILL),
+            **who,
+        )
         deadline = time.monotonic() + 60
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):

@@ -38,6 +38,7 @@ _given = set()
 
 def bin_dir():
     """The folder of the newest PostgreSQL; Debian keeps it out of PATH."""
+
     def version(path):
         number = pathlib.Path(path).parents[1].name
         return float(number) if number.replace(".", "").isdigit() else 0
@@ -69,8 +70,11 @@ def memory_folder():
     with contextlib.suppress(OSError, ValueError):
         room = os.statvfs(MEMORY)
         free = [room.f_bavail * room.f_frsize]
-        free += [int(line.split()[1]) << 10 for line in pathlib.Path("/proc/meminfo").read_text().splitlines()
-                 if line.startswith("MemAvailable:")]
+        free += [
+            int(line.split()[1]) << 10
+            for line in pathlib.Path("/proc/meminfo").read_text().splitlines()
+            if line.startswith("MemAvailable:")
+        ]
         group = pathlib.Path("/sys/fs/cgroup")
         if (group / "memory.max").exists() and (most := (group / "memory.max").read_text().strip()) != "max":
             free.append(int(most) - int((group / "memory.current").read_text()))
@@ -117,7 +121,8 @@ class Postgres:
         deadline = time.monotonic() + START_SECONDS
         while True:
             self.process = self._spawn(
-                self._bin / "postgres", "-D", self.data, "-p", str(self.port), output=self.log_path)
+                self._bin / "postgres", "-D", self.data, "-p", str(self.port), output=self.log_path
+            )
             if self._wait_ready(deadline):
                 return
             # Backends of a killed server may still hold its shared memory for a moment; or
@@ -133,8 +138,7 @@ class Postgres:
 
     def stop(self, mode="fast"):
         """`fast` ends connections and writes a checkpoint, `immediate` is a crash with manners."""
-        self._signal({"smart": signal.SIGTERM, "fast": signal.SIGINT,
-                      "immediate": signal.SIGQUIT}[mode])
+        self._signal({"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}[mode])
 
     def kill(self):
         """SIGKILL: the crash that asks nobody."""
@@ -223,9 +227,19 @@ class Postgres:
             for path in (self._folder, self.socket_dir, password, self.log_path):
                 os.chown(path, self._owner.pw_uid, self._owner.pw_gid)
         initdb = self._spawn(
-            self._bin / "initdb", "-D", self.data, "-U", USER, "--no-sync", "--encoding=UTF8",
-            "--locale=C.UTF-8", "--auth-local=trust", "--auth-host=md5", f"--pwfile={password}",
-            output=self.log_path)
+            self._bin / "initdb",
+            "-D",
+            self.data,
+            "-U",
+            USER,
+            "--no-sync",
+            "--encoding=UTF8",
+            "--locale=C.UTF-8",
+            "--auth-local=trust",
+            "--auth-host=md5",
+            f"--pwfile={password}",
+            output=self.log_path,
+        )
         if initdb.wait() != 0:
             raise RuntimeError(f"initdb failed:\n{self.log()}")
         password.unlink()
@@ -252,17 +266,23 @@ class Postgres:
         env = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
         with open(output, "ab") as log:
             return subprocess.Popen(
-                [str(program), *map(str, args)], cwd=self._folder, env=env,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                preexec_fn=die_with_parent(signal.SIGQUIT), **who)
+                [str(program), *map(str, args)],
+                cwd=self._folder,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=die_with_parent(signal.SIGQUIT),
+                **who,
+            )
 
     def _wait_ready(self, deadline):
         pid_file = self.data / "postmaster.pid"
         while self.process.poll() is None and time.monotonic() < deadline:
             with contextlib.suppress(OSError):
                 lines = pid_file.read_text().splitlines()
-                if (len(lines) >= 8 and lines[0] == str(self.process.pid)
-                        and lines[7].strip() == "ready"):
+                if len(lines) >= 8 and lines[0] == str(self.process.pid) and lines[7].strip() == "ready":
                     return True
             time.sleep(0.01)
         return False
@@ -295,7 +315,7 @@ def sweep():
     """Delete folders of runs that were killed before they could."""
     for path in storage_folder().glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            pid = int(path.name[len(PREFIX):].split("-")[0])
+            pid = int(path.name[len(PREFIX) :].split("-")[0])
             is_old = time.time() - path.stat().st_mtime > 120
             if is_old and not pathlib.Path(f"/proc/{pid}").exists():
                 shutil.rmtree(path, ignore_errors=True)
@@ -303,6 +323,7 @@ def sweep():
 
 def exit_on_sigterm():
     """Let SIGTERM and SIGHUP unwind the stack like Ctrl-C, so that `with` blocks clean up."""
+
     def leave(number, _frame):
         sys.exit(128 + number)
 

@@ -36,8 +36,8 @@ class Proxy:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.happened = threading.Event()
-        self.refused = 0         # connections while it was down
-        self._armed = None       # (pattern, where)
+        self.refused = 0  # connections while it was down
+        self._armed = None  # (pattern, where)
         self._is_down = False
         self._is_mute = False
         self._byte_limit = None  # reset both sides after so many bytes of the client
@@ -139,7 +139,7 @@ class Proxy:
                         client.sendall(data)
                         continue
                     if limit is not None and passed + len(data) >= limit:
-                        server.sendall(data[:limit - passed])
+                        server.sendall(data[: limit - passed])
                         self.happened.set()
                         _reset(client)
                         _reset(server)
@@ -207,7 +207,7 @@ class _Frontend:
             size = head + struct.unpack_from("!I", self.buffer, head)[0]
             if len(self.buffer) < size:
                 return found
-            kind, body = self.buffer[:head], self.buffer[head + 4:size]
+            kind, body = self.buffer[:head], self.buffer[head + 4 : size]
             self.buffer = self.buffer[size:]
             if not self.is_started:
                 self.is_started = struct.unpack_from("!I", body)[0] not in (SSL_REQUEST, GSS_REQUEST)

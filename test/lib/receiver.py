@@ -38,21 +38,30 @@ class Request:
         self.attempt = int(headers.get("outlog-attempt", 0))
         self.is_replay = headers.get("outlog-replay") == "true"
         self.sha256 = hashlib.sha256(body).hexdigest()
-        self.key_number = 0      # 1, 2 … within its destination and key
+        self.key_number = 0  # 1, 2 … within its destination and key
         self.at = time.monotonic()
-        self.ended_at = None     # when the answer was given, or the connection ended
-        self.answer = None       # the status, "reset", or None while it hangs
-        self.concurrent = 0      # others of its destination and key that were not answered yet
+        self.ended_at = None  # when the answer was given, or the connection ended
+        self.answer = None  # the status, "reset", or None while it hangs
+        self.concurrent = 0  # others of its destination and key that were not answered yet
 
     def __repr__(self):
-        return (f"#{self.number} {self.destination}/{self.key} {self.id} attempt {self.attempt} "
-                f"-> {self.answer}")
+        return f"#{self.number} {self.destination}/{self.key} {self.id} attempt {self.attempt} " f"-> {self.answer}"
 
     def line(self):
         """For the history checker."""
-        return {"from": "receiver", "t": self.at, "n": self.number, "id": self.id, "key": self.key,
-                "destination": self.destination, "attempt": self.attempt, "body": self.sha256,
-                "answer": self.answer, "ended": self.ended_at, "replay": self.is_replay}
+        return {
+            "from": "receiver",
+            "t": self.at,
+            "n": self.number,
+            "id": self.id,
+            "key": self.key,
+            "destination": self.destination,
+            "attempt": self.attempt,
+            "body": self.sha256,
+            "answer": self.answer,
+            "ended": self.ended_at,
+            "replay": self.is_replay,
+        }
 
 
 class Rule:
@@ -61,8 +70,7 @@ class Rule:
         self.match, self.more = match, more
 
     def takes(self, request):
-        if self.times == 0 or any(getattr(request, name) != wanted
-                                  for name, wanted in self.match.items()):
+        if self.times == 0 or any(getattr(request, name) != wanted for name, wanted in self.match.items()):
             return False
         if self.probability < 1 and random.random() >= self.probability:
             return False
@@ -73,6 +81,7 @@ class Rule:
 
 class _Gate(threading.Event):
     """What hangs waits for the gate of its time; `answer` is what it is answered then."""
+
     answer = 200
 
 
@@ -83,7 +92,7 @@ class Receiver:
         self._lock = threading.Lock()
         self._rules = []
         self._released = _Gate()
-        self._open = {}    # (destination, key) -> requests without an answer
+        self._open = {}  # (destination, key) -> requests without an answer
         self._counts = {}  # (destination, key) -> requests
         self._sockets = set()
         self._server = _Server((address, 0), _handler(self))
@@ -110,8 +119,7 @@ class Receiver:
 
     # Orders
 
-    def rule(self, action, times=None, probability=1.0, seconds=0.0, headers=None, body=b"",
-             **match):
+    def rule(self, action, times=None, probability=1.0, seconds=0.0, headers=None, body=b"", **match):
         """Treat requests that fit (id, destination, key, type, attempt) in this way from now on."""
         assert isinstance(action, int) or action in ("hang", "slow", "reset", "refuse"), action
         more = {"seconds": seconds, "headers": headers or {}, "body": body}
@@ -139,8 +147,7 @@ class Receiver:
     def of(self, **match):
         """The requests that fit, in order of arrival."""
         with self._lock:
-            return [one for one in self.requests
-                    if all(getattr(one, name) == wanted for name, wanted in match.items())]
+            return [one for one in self.requests if all(getattr(one, name) == wanted for name, wanted in match.items())]
 
     def ids(self, **match):
         return [one.id for one in self.of(**match)]
@@ -192,8 +199,7 @@ class Receiver:
         if action in ("reset", "refuse"):
             if request:
                 self._end(request, "reset")
-            handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
-                                          struct.pack("ii", 1, 0))
+            handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             handler.connection.close()
             handler.close_connection = True
             return
@@ -205,8 +211,9 @@ class Receiver:
         status = action if isinstance(action, int) else 200
         self._end(request, status)
         head = "".join(f"{name}: {value}\r\n" for name, value in more["headers"].items())
-        handler.wfile.write(f"HTTP/1.1 {status} told\r\ncontent-length: {len(more['body'])}\r\n"
-                            f"{head}\r\n".encode() + more["body"])
+        handler.wfile.write(
+            f"HTTP/1.1 {status} told\r\ncontent-length: {len(more['body'])}\r\n" f"{head}\r\n".encode() + more["body"]
+        )
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -244,4 +251,5 @@ def _handler(receiver):
 
         def log_message(self, *_):
             pass
+
     return Handler

@@ -63,8 +63,14 @@ class Server:
         self._out = open(self.log, "ab")
         self.process = subprocess.Popen(
             [build_dir() / "outlog", "serve", "--listen", f"127.0.0.1:{port}", *map(str, self.args)],
-            stdout=subprocess.PIPE, stderr=self._out, stdin=subprocess.DEVNULL, encoding="utf-8",
-            env=self.outlog._env(self.env), cwd=self.outlog.cwd, preexec_fn=self._prepare(die_with_parent(signal.SIGKILL)))
+            stdout=subprocess.PIPE,
+            stderr=self._out,
+            stdin=subprocess.DEVNULL,
+            encoding="utf-8",
+            env=self.outlog._env(self.env),
+            cwd=self.outlog.cwd,
+            preexec_fn=self._prepare(die_with_parent(signal.SIGKILL)),
+        )
         line = self.process.stdout.readline()
         found = READY.search(line)
         assert found, f"{line!r}\n{self.log.read_text()[-3000:]}"
@@ -75,6 +81,7 @@ class Server:
             first()
             if self.files:
                 resource.setrlimit(resource.RLIMIT_NOFILE, self.files)
+
         return run
 
     def lines(self):
@@ -164,8 +171,13 @@ class Server:
 
     def append(self, org, number=1, **more):
         """Append events `t` of the aggregate (thing, 1); returns their ids."""
-        body = {"org_id": org, "events": [{"aggregate_type": "thing", "aggregate_id": "1", "event_type": "t",
-                                           "payload": {"n": n}, **more} for n in range(number)]}
+        body = {
+            "org_id": org,
+            "events": [
+                {"aggregate_type": "thing", "aggregate_id": "1", "event_type": "t", "payload": {"n": n}, **more}
+                for n in range(number)
+            ],
+        }
         status, result = self.post("/v1/events", body)
         assert status == 201, result
         return result["events"]
@@ -174,6 +186,7 @@ class Server:
         def look():
             status, message = self.get(f"/v1/messages/{event_id}")
             return message if status == 200 and message["state"] == state else None
+
         return wait_for(look, f"{event_id} to be {state}")
 
 

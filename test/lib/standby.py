@@ -25,8 +25,20 @@ class Standby(Postgres):
         if self._owner:
             for path in (self._folder, self.socket_dir, self.log_path):
                 os.chown(path, self._owner.pw_uid, self._owner.pw_gid)
-        copy = self._spawn(self._bin / "pg_basebackup", "-D", self.data, "-R", "-X", "stream",
-                           "-c", "fast", "--no-sync", "-d", self.primary.url(), output=self.log_path)
+        copy = self._spawn(
+            self._bin / "pg_basebackup",
+            "-D",
+            self.data,
+            "-R",
+            "-X",
+            "stream",
+            "-c",
+            "fast",
+            "--no-sync",
+            "-d",
+            self.primary.url(),
+            output=self.log_path,
+        )
         if copy.wait() != 0:
             raise RuntimeError(f"pg_basebackup failed:\n{self.log()}")
         with open(self.data / "postgresql.auto.conf", "a") as conf:
@@ -36,8 +48,10 @@ class Standby(Postgres):
         """From now on a commit of the primary is acknowledged when it is on our disk too."""
         self.primary.sql("alter system set synchronous_standby_names = '*'")
         self.primary.sql("select pg_reload_conf()")
-        wait_for(lambda: self.primary.sql("select sync_state from pg_stat_replication") == [("sync",)],
-                 "the standby to be synchronous")
+        wait_for(
+            lambda: self.primary.sql("select sync_state from pg_stat_replication") == [("sync",)],
+            "the standby to be synchronous",
+        )
 
     def promote(self):
         """Become the primary, of a new timeline."""

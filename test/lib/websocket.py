@@ -18,9 +18,15 @@ class WebSocket:
         if room:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
         self.socket.connect((at.hostname, at.port))
-        lines = [f"GET {path} HTTP/1.1", f"Host: {at.netloc}", "Upgrade: websocket", "Connection: Upgrade",
-                 f"Sec-WebSocket-Key: {base64.b64encode(os.urandom(16)).decode()}", "Sec-WebSocket-Version: 13",
-                 *(f"{name}: {value}" for name, value in (headers or {}).items())]
+        lines = [
+            f"GET {path} HTTP/1.1",
+            f"Host: {at.netloc}",
+            "Upgrade: websocket",
+            "Connection: Upgrade",
+            f"Sec-WebSocket-Key: {base64.b64encode(os.urandom(16)).decode()}",
+            "Sec-WebSocket-Version: 13",
+            *(f"{name}: {value}" for name, value in (headers or {}).items()),
+        ]
         self.socket.sendall(("\r\n".join(lines) + "\r\n\r\n").encode() + early)
         self.rest, head = b"", b""
         while b"\r\n\r\n" not in head:

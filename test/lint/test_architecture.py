@@ -19,13 +19,20 @@ def journeys():
     """The steps of each journey by its letter; the other block of its section is its picture."""
     text = (ROOT / "ARCHITECTURE.md").read_text().split("## Four journeys")[1].split("\n## ")[0]
     sections = dict(re.findall(r"^### \(([a-d])\)(.*?)(?=^### |\Z)", text, re.M | re.S))
-    return {name: [block for block in re.findall(r"^```text\n(.*?)^```$", section, re.M | re.S) if " -> " in block][0]
-            for name, section in sections.items()}
+    return {
+        name: [block for block in re.findall(r"^```text\n(.*?)^```$", section, re.M | re.S) if " -> " in block][0]
+        for name, section in sections.items()
+    }
 
 
 def functions():
-    done = subprocess.run(["ctags", "-R", "--languages=C", "--langmap=C:.c.h", "--kinds-C=f", "-x", "--_xformat=%F:%N", "src"],
-                          cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["ctags", "-R", "--languages=C", "--langmap=C:.c.h", "--kinds-C=f", "-x", "--_xformat=%F:%N", "src"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return {line.removeprefix("src/") for line in done.stdout.split()}
 
 
@@ -44,6 +51,9 @@ def test_the_way_is_no_longer_than_it_may_be(name):
     assert len(steps) == block.count("->") + 1, "every step is one that the expression reads"
     counted = (len(steps), sum("^" in marks for *_, marks in steps), sum("|T" in marks for *_, marks in steps))
     assert all(one <= most for one, most in zip(counted, MOST[name])), counted
-    said = re.search(rf"^### \({name}\).*?(\d+) steps, (\d+) through function pointers, (\d+) thread changes",
-                     (ROOT / "ARCHITECTURE.md").read_text(), re.M | re.S)
+    said = re.search(
+        rf"^### \({name}\).*?(\d+) steps, (\d+) through function pointers, (\d+) thread changes",
+        (ROOT / "ARCHITECTURE.md").read_text(),
+        re.M | re.S,
+    )
     assert tuple(map(int, said.groups())) == counted

@@ -35,8 +35,11 @@ def embed(tree):
     command = (ROOT / "src" / "meson.build").read_text().partition("custom_target('queries',")[2]
     outputs = re.findall(r"'([\w.]+)'", re.search(r"output: \[(.*?)\]", command, re.S)[1])
     given = [outputs[int(number)] for number in re.findall(r"@OUTPUT(\d)@", command.partition(")\n")[0])]
-    return subprocess.run([sys.executable, ROOT / "scripts" / "embed_sql.py", tree / "sql", *(tree / o for o in given)],
-                          capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, ROOT / "scripts" / "embed_sql.py", tree / "sql", *(tree / o for o in given)],
+        capture_output=True,
+        text=True,
+    )
 
 
 def generated(tree):
@@ -53,9 +56,21 @@ def generated(tree):
 
 
 def test_a_rule_against_secrets_reaches_every_store(tree):
-    change(tree, "secret_rules", lambda document: document["rules"].insert(3, {
-        "name": "acme_key", "mode": "reject", "about": "a key of ACME", "not_after": "0-9A-Za-z",
-        "match": [["acme[kt]-", {"of": "0-9a-f", "count": 12}]], "except_suffix": "fff"}))
+    change(
+        tree,
+        "secret_rules",
+        lambda document: document["rules"].insert(
+            3,
+            {
+                "name": "acme_key",
+                "mode": "reject",
+                "about": "a key of ACME",
+                "not_after": "0-9A-Za-z",
+                "match": [["acme[kt]-", {"of": "0-9a-f", "count": 12}]],
+                "except_suffix": "fff",
+            },
+        ),
+    )
     text = generated(tree)
     assert '{"acme_key", OL_SECRET_REJECT, false, "(?:^|[^0-9A-Za-z])(acme[kt]-[0-9a-f]{12})"' in text["secret_rules.h"]
     assert "'acme[kt]-|'" in text["postgres"]
@@ -65,8 +80,13 @@ def test_a_rule_against_secrets_reaches_every_store(tree):
 
 
 def test_a_transition_of_messages_reaches_every_store(tree):
-    change(tree, "message_transitions", lambda document: document["transitions"].append(
-        {"from": "DEAD", "to": "PUBLISHED", "about": "delivered by hand"}))
+    change(
+        tree,
+        "message_transitions",
+        lambda document: document["transitions"].append(
+            {"from": "DEAD", "to": "PUBLISHED", "about": "delivered by hand"}
+        ),
+    )
     text = generated(tree)
     assert "('DEAD', 'PUBLISHED')" in text["postgres"]
     assert "'DEAD>PUBLISHED'" in text["sqlite"]
@@ -113,12 +133,14 @@ def rows(page, *head):
 def test_the_page_of_secrets_lists_every_rule():
     rules = schema("secret_rules")["rules"]
     assert rows("concepts.md", "rule", "mode", "what it finds") == [
-        [f"`{rule['name']}`", rule["mode"], rule["about"]] for rule in rules]
+        [f"`{rule['name']}`", rule["mode"], rule["about"]] for rule in rules
+    ]
 
 
 def test_the_page_of_the_outbox_lists_every_transition():
     assert rows("outbox.md", "from", "to", "when") == [
-        [move["from"], move["to"], move["about"]] for move in schema("message_transitions")["transitions"]]
+        [move["from"], move["to"], move["about"]] for move in schema("message_transitions")["transitions"]
+    ]
 
 
 def verbs():
@@ -135,10 +157,16 @@ def test_the_page_of_runs_lists_every_verb():
     for verb, target, body, _, events in rows("runs.md", "verb", "about", "body", "answer", "event"):
         listed[code(verb)[0]] = (target, {name for name in code(body) if name != "org_id"}, code(events))
     assert listed == {
-        name: (about[verb.get("target")], set(verb["members"]) - {"org_id?"},
-               sorted(filter(None, [verb.get("signal", {}).get("event"), verb["event"]]),
-                      key=lambda event: event.startswith("SIGNAL_") is (name != "start_run")))
-        for name, verb in verbs().items()}
+        name: (
+            about[verb.get("target")],
+            set(verb["members"]) - {"org_id?"},
+            sorted(
+                filter(None, [verb.get("signal", {}).get("event"), verb["event"]]),
+                key=lambda event: event.startswith("SIGNAL_") is (name != "start_run"),
+            ),
+        )
+        for name, verb in verbs().items()
+    }
 
 
 def test_the_page_of_runs_lists_every_transition():
@@ -149,13 +177,17 @@ def test_the_page_of_runs_lists_every_transition():
     for name, verb in verbs().items():
         what = (verb.get("target") or "run_id").removesuffix("_id").replace("_", " ")
         signal = verb.get("signal", {})
-        before = (f"signal {', '.join(signal['from'])}" if "from" in signal else
-                  "tool call that has not ended" if what == "tool call" else
-                  f"{what} {', '.join(verb.get('from', ['RUNNING']))}")
+        before = (
+            f"signal {', '.join(signal['from'])}"
+            if "from" in signal
+            else "tool call that has not ended"
+            if what == "tool call"
+            else f"{what} {', '.join(verb.get('from', ['RUNNING']))}"
+        )
         if "steps" in verb:
             before += ", and no step RUNNING or FAILED"
         after = [f"{what} {verb['to']}"] if "to" in verb and what != "tool call" else []
         after += [f"signal {signal['to']}"] if signal else []
         wanted[name] = (before, ", ".join(reversed(after) if "from" in signal else after))
-    del wanted["receive_signal"]     # it makes a signal, whatever there is
+    del wanted["receive_signal"]  # it makes a signal, whatever there is
     assert listed == wanted

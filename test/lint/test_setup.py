@@ -35,6 +35,7 @@ def output(*command):
 
 # Packages
 
+
 def installed():
     """Package: (must every Debian have it, what it depends on as lists of alternatives, what it provides)."""
     form = "${Package}\t${Essential}\t${Priority}\t${Pre-Depends}, ${Depends}\t${Provides}\t${db:Status-Status}\n"
@@ -42,10 +43,15 @@ def installed():
     for row in output("dpkg-query", "-W", "-f", form).splitlines():
         name, essential, priority, depends, provides, status = row.split("\t")
         if status == "installed":
-            known[name] = (essential == "yes" or priority == "required", [
-                [re.split(r"[ :(]", one.strip())[0] for one in clause.split("|")]
-                for clause in depends.split(",") if clause.strip()],
-                [re.split(r"[ (]", one.strip())[0] for one in provides.split(",") if one.strip()])
+            known[name] = (
+                essential == "yes" or priority == "required",
+                [
+                    [re.split(r"[ :(]", one.strip())[0] for one in clause.split("|")]
+                    for clause in depends.split(",")
+                    if clause.strip()
+                ],
+                [re.split(r"[ (]", one.strip())[0] for one in provides.split(",") if one.strip()],
+            )
     return known
 
 
@@ -88,7 +94,7 @@ def owners():
     """Path: package, from the lists that dpkg keeps."""
     found = {}
     for listing in pathlib.Path("/var/lib/dpkg/info").glob("*.list"):
-        package = listing.name[:-len(".list")].split(":")[0]
+        package = listing.name[: -len(".list")].split(":")[0]
         for path in listing.read_text(errors="replace").splitlines():
             found[path] = package
     return found
@@ -112,13 +118,19 @@ def missing(files, *groups):
 
 # What is used
 
+
 def test_headers_and_libraries_come_with_setup(build):
     deps = output("ninja", "-C", build, "-t", "deps")
     headers = {path: "the build" for path in re.findall(r"^    (/\S+)$", deps, re.M) if not path.startswith(str(ROOT))}
     assert len(headers) > 300, "what the compiler read is known"
     products = [build / "outlog", build / "liboutlog.so", *(build / "test" / "unit").glob("*/test_*")]
-    libraries = {path: file.name for file in products if file.is_file() and os.access(file, os.X_OK)
-                 for path in re.findall(r"=> (/\S+)", output("ldd", file)) if not path.startswith(str(ROOT))}
+    libraries = {
+        path: file.name
+        for file in products
+        if file.is_file() and os.access(file, os.X_OK)
+        for path in re.findall(r"=> (/\S+)", output("ldd", file))
+        if not path.startswith(str(ROOT))
+    }
     assert len(libraries) > 20
     wrong = missing({**headers, **libraries}, "build", "test")
     assert not wrong, "\n".join(wrong[:20])
@@ -138,16 +150,21 @@ def test_what_setup_says_it_is_for_comes_with_it():
     pc = output("pkg-config", "--variable", "pc_path", "pkg-config").strip().split(":")
     files = {module_file(name): name for name in wanted["module"]}
     files |= {shutil.which(name, path=PATH): name for name in wanted["command"]}
-    files |= {next((f"{folder}/{name}.pc" for folder in pc if os.path.exists(f"{folder}/{name}.pc")), None): name
-              for name in wanted["library"]}
+    files |= {
+        next((f"{folder}/{name}.pc" for folder in pc if os.path.exists(f"{folder}/{name}.pc")), None): name
+        for name in wanted["library"]
+    }
     files.pop(None, None)
     wrong = missing(files, "build", "test", "lint", "fuzz")
     assert not wrong, "\n".join(wrong)
 
 
 def python_files():
-    scripts = [path for path in (ROOT / "scripts").iterdir()
-               if path.is_file() and path.read_text(errors="replace").startswith("#!/usr/bin/python3")]
+    scripts = [
+        path
+        for path in (ROOT / "scripts").iterdir()
+        if path.is_file() and path.read_text(errors="replace").startswith("#!/usr/bin/python3")
+    ]
     tests = [path for path in (ROOT / "test").glob("*/*.py") if path.parent.name != "lint"]
     return [*tests, ROOT / "test" / "conftest.py", *(ROOT / "examples").glob("**/*.py"), *scripts]
 
@@ -162,7 +179,9 @@ def modules_of(tree):
 
 def test_python_modules_come_with_setup():
     """Of Debian's own Python, which the scripts name."""
-    files = {module_file(module): path.name for path in python_files() for module in modules_of(ast.parse(path.read_text()))}
+    files = {
+        module_file(module): path.name for path in python_files() for module in modules_of(ast.parse(path.read_text()))
+    }
     files.pop(None, None)
     assert len(files) >= 6
     assert not missing(files, "build", "test")
@@ -188,17 +207,26 @@ def programs():
     found = {}
     words = [(path, programs_of_python(ast.parse(path.read_text()))) for path in python_files()]
     for path in [*(ROOT / "scripts").iterdir(), ROOT / "Makefile"]:
-        if path.is_file() and path.name != "setup" and (path.name == "Makefile" or path.read_text(errors="replace").startswith("#!/bin/")):
+        if (
+            path.is_file()
+            and path.name != "setup"
+            and (path.name == "Makefile" or path.read_text(errors="replace").startswith("#!/bin/"))
+        ):
             words.append((path, programs_of_shell(path.read_text())))
     for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
-        for kind, block in re.findall(r"^```(console|sh)\n(.*?)^```", path.read_text(), re.M | re.S):  # those that are run
+        for kind, block in re.findall(
+            r"^```(console|sh)\n(.*?)^```", path.read_text(), re.M | re.S
+        ):  # those that are run
             typed = block if kind == "sh" else "\n".join(re.findall(r"^[$>] (.*)$", block, re.M))
             words.append((path, programs_of_shell(typed)))
     for path, names in words:
         group = SCRIPT_GROUPS.get(path.name, "test")
         for name in names:
             if re.fullmatch(r"[\w.+-]+", name) and name not in OPTIONAL | WORDS:
-                for place in (shutil.which(name, path=PATH), *pathlib.Path("/usr/lib/postgresql").glob(f"*/bin/{name}")):
+                for place in (
+                    shutil.which(name, path=PATH),
+                    *pathlib.Path("/usr/lib/postgresql").glob(f"*/bin/{name}"),
+                ):
                     if place:
                         found.setdefault((str(place), group), f"{path.name}: {name}")
     return found
@@ -207,8 +235,25 @@ def programs():
 def test_programs_come_with_setup():
     found = programs()
     names = {os.path.basename(path) for path, _ in found}
-    expected = {"strace", "node", "npm", "meson", "ninja", "openssl", "nats-server", "redis-server", "mosquitto", "pgbouncer",
-                "promtool", "sqlite3", "postgres", "initdb", "unshare", "curl", "chromium"}
+    expected = {
+        "strace",
+        "node",
+        "npm",
+        "meson",
+        "ninja",
+        "openssl",
+        "nats-server",
+        "redis-server",
+        "mosquitto",
+        "pgbouncer",
+        "promtool",
+        "sqlite3",
+        "postgres",
+        "initdb",
+        "unshare",
+        "curl",
+        "chromium",
+    }
     assert not {one for one in expected - names if shutil.which(one, path=PATH)}, "they are found where they are named"
     wrong = []
     for group in {group for _, group in found}:

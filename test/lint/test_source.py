@@ -88,8 +88,14 @@ def test_a_name_exists_once_in_the_program(check, text, complaint):
 
 
 def test_a_prefix_belongs_to_one_module(check):
-    done = check(**{"src/log/match.h": "void ol_match_find(void);", "src/log/match.c": "void ol_match_find(void)\n{\n}",
-                    "src/net/match.h": "void ol_match_take(void);", "src/net/match.c": "void ol_match_take(void)\n{\n}"})
+    done = check(
+        **{
+            "src/log/match.h": "void ol_match_find(void);",
+            "src/log/match.c": "void ol_match_find(void)\n{\n}",
+            "src/net/match.h": "void ol_match_take(void);",
+            "src/net/match.c": "void ol_match_take(void)\n{\n}",
+        }
+    )
     assert done.returncode == 1
     assert "ol_match_ is already the prefix of src/log/match" in done.stdout
 
@@ -123,12 +129,15 @@ def load(root, name):
     return module
 
 
-@pytest.mark.parametrize("subject, complaint", [
-    ("relay: a lane is released before the process ends", None),
-    ("bench, docs: new figures", None),
-    ("relay: " + "word " * 20, "107 characters, 72 at most"),
-    ("Fixed the relay", "write it as `area: what changes`"),
-    ("relay: a lane is released.", "leave out the full stop"),
-])
+@pytest.mark.parametrize(
+    "subject, complaint",
+    [
+        ("relay: a lane is released before the process ends", None),
+        ("bench, docs: new figures", None),
+        ("relay: " + "word " * 20, "107 characters, 72 at most"),
+        ("Fixed the relay", "write it as `area: what changes`"),
+        ("relay: a lane is released.", "leave out the full stop"),
+    ],
+)
 def test_subjects_of_commits(root, subject, complaint):
     assert load(root, "check_commits").problem_of(subject) == complaint

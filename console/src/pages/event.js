@@ -6,8 +6,19 @@ import { useGet, useLoad } from '../load.js';
 import { Payload } from '../payload.js';
 import { to } from '../router.js';
 import { messageState, State } from '../status.js';
-import { Aggregate, Ago, Clock, Copy, Destination, Fields, Id, Loaded, ofOne, Page,
-    Table } from '../ui.js';
+import {
+    Aggregate,
+    Ago,
+    Clock,
+    Copy,
+    Destination,
+    Fields,
+    Id,
+    Loaded,
+    ofOne,
+    Page,
+    Table,
+} from '../ui.js';
 
 export function EventPage({ id }) {
     return html`<${Page} title="Event ${id}"><${EventDetail} id=${id} /><//>`;
@@ -15,7 +26,10 @@ export function EventPage({ id }) {
 
 export function EventDetail({ id }) {
     const path = `/v1/events/${encodeURIComponent(id)}`;
-    const text = ofOne(useLoad(path, (signal) => getText(path, { signal })), 'event');
+    const text = ofOne(
+        useLoad(path, (signal) => getText(path, { signal })),
+        'event',
+    );
     return html`<${Loaded} from=${text} what="the event" rows=${12}>${(raw) => {
         const event = JSON.parse(raw);
         return html`<div class="detail">
@@ -24,21 +38,42 @@ export function EventDetail({ id }) {
                 at=${event.occurred_at} /></p>
             <${Fields} of=${fieldsOf(event)} />
             <div class="acts"><a class="button" href=${to('traces', event.correlation_id)}>Trace</a>
-                ${event.causation_id && html`<a class="button"
-                    href=${to('events', event.causation_id)}>Cause</a>`}
+                ${
+                    event.causation_id &&
+                    html`<a class="button"
+                    href=${to('events', event.causation_id)}>Cause</a>`
+                }
                 <${Copy} text=${raw} what="Copy JSON" /></div>
             <${Payload} text=${field(raw, 'payload')} />
-            ${event.metadata && Object.keys(event.metadata).length > 0
-                && html`<${Payload} label="Metadata" text=${field(raw, 'metadata')} />`}
+            ${
+                event.metadata &&
+                Object.keys(event.metadata).length > 0 &&
+                html`<${Payload} label="Metadata" text=${field(raw, 'metadata')} />`
+            }
             <${Consequences} event=${event} />
         </div>`;
     }}<//>`;
 }
 
 // Fields that have a place of their own; all others follow as they are.
-const PLACED = new Set(['event_id', 'id', 'occurred_at', 'org_id', 'aggregate_type', 'aggregate_id',
-    'aggregate_seq', 'event_type', 'event_version', 'actor_type', 'actor_id', 'correlation_id',
-    'causation_id', 'request_id', 'metadata', 'payload']);
+const PLACED = new Set([
+    'event_id',
+    'id',
+    'occurred_at',
+    'org_id',
+    'aggregate_type',
+    'aggregate_id',
+    'aggregate_seq',
+    'event_type',
+    'event_version',
+    'actor_type',
+    'actor_id',
+    'correlation_id',
+    'causation_id',
+    'request_id',
+    'metadata',
+    'payload',
+]);
 
 function fieldsOf(event) {
     return [
@@ -49,10 +84,16 @@ function fieldsOf(event) {
         ['aggregate', html`<${Aggregate} of=${event} />, number ${event.aggregate_seq}`],
         ['event_version', event.event_version],
         ['actor', `${event.actor_type}:${event.actor_id}`],
-        ['correlation_id', html`<${Id} of=${event.correlation_id}
-            href=${to('traces', event.correlation_id)} />`],
-        ['causation_id', event.causation_id
-            && html`<${Id} of=${event.causation_id} href=${to('events', event.causation_id)} />`],
+        [
+            'correlation_id',
+            html`<${Id} of=${event.correlation_id}
+            href=${to('traces', event.correlation_id)} />`,
+        ],
+        [
+            'causation_id',
+            event.causation_id &&
+                html`<${Id} of=${event.causation_id} href=${to('events', event.causation_id)} />`,
+        ],
         ['request_id', event.request_id && html`<span class="id">${event.request_id}</span>`],
         ...Object.entries(event).filter(([name]) => !PLACED.has(name)),
     ];
@@ -65,20 +106,37 @@ function Consequences({ event }) {
     const messages = (trace.data?.messages || []).filter((one) => one.causation_id === event.id);
     if (!effects.length && !messages.length) return null;
     return html`<section aria-label="What came of it"><h2>What came of it</h2>
-        ${effects.length > 0 && html`<${Table} label="Events it caused" rows=${effects}
+        ${
+            effects.length > 0 &&
+            html`<${Table} label="Events it caused" rows=${effects}
             keyOf=${(one) => one.event_id}
             hrefOf=${(one) => to('events', one.event_id)} columns=${[
-                { label: 'event', cell: (one) => html`<a href=${to('events', one.event_id)}>
-                    ${one.event_type}</a>` },
+                {
+                    label: 'event',
+                    cell: (one) => html`<a href=${to('events', one.event_id)}>
+                    ${one.event_type}</a>`,
+                },
                 { label: 'about', cell: (one) => html`<${Aggregate} of=${one} />` },
-                { label: 'when', right: true,
-                    cell: (one) => html`<${Ago} at=${one.occurred_at} />` }]} />`}
-        ${messages.length > 0 && html`<${Table} label="Messages it caused" rows=${messages}
+                {
+                    label: 'when',
+                    right: true,
+                    cell: (one) => html`<${Ago} at=${one.occurred_at} />`,
+                },
+            ]} />`
+        }
+        ${
+            messages.length > 0 &&
+            html`<${Table} label="Messages it caused" rows=${messages}
             keyOf=${(one) => one.event_id}
             hrefOf=${(one) => to('messages', one.event_id)} columns=${[
-                { label: 'message', cell: (one) =>
-                    html`<${Id} of=${one.event_id} href=${to('messages', one.event_id)} />` },
+                {
+                    label: 'message',
+                    cell: (one) =>
+                        html`<${Id} of=${one.event_id} href=${to('messages', one.event_id)} />`,
+                },
                 { label: 'to', cell: (one) => html`<${Destination} name=${one.destination} />` },
-                { label: 'state', cell: (one) => html`<${State} of=${messageState(one)} />` }]} />`}
+                { label: 'state', cell: (one) => html`<${State} of=${messageState(one)} />` },
+            ]} />`
+        }
     </section>`;
 }

@@ -26,17 +26,20 @@ export function Log({ query }) {
     return html`<${Page} title="Log" wide tools=${html`<${Filters} query=${query} />`}>
         <div class=${`split${query.event ? ' opened' : ''}`}>
             <${List} key=${key} filters=${filters} selected=${query.event} />
-            ${query.event && html`<aside class="panel" aria-label="Event ${query.event}">
+            ${
+                query.event &&
+                html`<aside class="panel" aria-label="Event ${query.event}">
                 <div class="bar"><a href=${to('events', query.event)}>Event ${query.event}</a>
                     <button type="button" class="quiet" onClick=${() => refine({ event: '' })}
                         aria-label="Close event">Close</button></div>
-                <${EventDetail} key=${query.event} id=${query.event} /></aside>`}
+                <${EventDetail} key=${query.event} id=${query.event} /></aside>`
+            }
         </div><//>`;
 }
 
 // The filters for the server, from the address: every parameter but those of the page itself.
 function filtersOf(query) {
-    const { aggregate = '', event, since, until, ...rest } = query;
+    const { aggregate = '', event: _event, since, until, ...rest } = query;
     const slash = aggregate.indexOf('/');
     const filters = Object.fromEntries(Object.entries(rest).filter(([, value]) => value));
     if (aggregate) {
@@ -61,8 +64,10 @@ function Filters({ query }) {
     const set = (name) => (value) => refine({ [name]: value, event: '' });
     return html`<form class="filters" onSubmit=${(event) => event.preventDefault()}
         aria-label="Filters">
-        ${FILTERS.map(([name, label, hint]) => html`<label>${label}
-            <${Draft} value=${query[name]} placeholder=${hint} onCommit=${set(name)} /></label>`)}
+        ${FILTERS.map(
+            ([name, label, hint]) => html`<label>${label}
+            <${Draft} value=${query[name]} placeholder=${hint} onCommit=${set(name)} /></label>`,
+        )}
         <button type="button" class="quiet" disabled=${!isFiltered}
             onClick=${() => go(to('log'))}>Clear</button></form>`;
 }
@@ -75,14 +80,14 @@ function List({ filters, selected }) {
     const isLive = live.use();
     const isFollowing = useRef(true);
     const first = useRef();
-    const wanted = useRef(Number(selected)
-        || 0); // the event a link points at, until it was shown once
+    const wanted = useRef(Number(selected) || 0); // the event a link points at, until it was shown once
 
     const events = tail?.events || [];
     useLayoutEffect(() => {
         const element = box.current;
         if (!element) return;
-        const at = wanted.current ? events.findIndex((event) => event.event_id === wanted.current)
+        const at = wanted.current
+            ? events.findIndex((event) => event.event_id === wanted.current)
             : -1;
         if (at >= 0) {
             element.scrollTop = at * ROW - element.clientHeight / 3;
@@ -92,13 +97,13 @@ function List({ filters, selected }) {
             element.scrollTop = element.scrollHeight;
         } else if (events[0]?.event_id < first.current) {
             // Rows came in above and pushed the others down: the view moves with them.
-            element.scrollTop += events.findIndex((event) =>
-                event.event_id === first.current) * ROW;
+            element.scrollTop +=
+                events.findIndex((event) => event.event_id === first.current) * ROW;
         }
         wanted.current = 0;
         first.current = events[0]?.event_id;
-        if (element.clientHeight !== view.height) setView({ top: element.scrollTop,
-            height: element.clientHeight });
+        if (element.clientHeight !== view.height)
+            setView({ top: element.scrollTop, height: element.clientHeight });
     });
 
     function scrolled() {
@@ -116,7 +121,8 @@ function List({ filters, selected }) {
         redraw();
     }
 
-    if (tail?.error && !events.length) return html`<${Failure} error=${tail.error} what="the log"
+    if (tail?.error && !events.length)
+        return html`<${Failure} error=${tail.error} what="the log"
         retry=${() => location.reload()} />`;
     if (!tail?.isLoaded) return html`<${Loading} what="the log" rows=${10} />`;
     if (!events.length) return html`<${NoEvents} isFiltered=${Object.keys(filters).length > 0} />`;
@@ -128,9 +134,11 @@ function List({ filters, selected }) {
             tabindex="0" ref=${box} onScroll=${scrolled}
             onKeyDown=${(event) => moveSelection(event, events, selected)}>
             <div class="room" role="rowgroup" style=${{ height: `${events.length * ROW}px` }}>
-                ${events.slice(from, upto).map((event, i) =>
-                    html`<${EventRow} key=${event.event_id} event=${event}
-                    top=${(from + i) * ROW} isSelected=${String(event.event_id) === selected} />`)}
+                ${events.slice(from, upto).map(
+                    (event, i) =>
+                        html`<${EventRow} key=${event.event_id} event=${event}
+                    top=${(from + i) * ROW} isSelected=${String(event.event_id) === selected} />`,
+                )}
             </div></div>
         <${Status} tail=${tail} isFollowing=${isFollowing.current} isLive=${isLive} toEnd=${toEnd}
             /></div>`;
@@ -155,8 +163,10 @@ function EventRow({ event, top, isSelected }) {
     return html`<div class=${`row${isSelected ? ' selected' : ''}`} role="row" data-row
         data-href=${href} tabindex="-1"
         style=${{ transform: `translateY(${top}px)` }}
-        onClick=${(press) => { if (!press.target.closest('a')
-            && !String(getSelection())) refine({ event: event.event_id }, { replace: false }); }}>
+        onClick=${(press) => {
+            if (!press.target.closest('a') && !String(getSelection()))
+                refine({ event: event.event_id }, { replace: false });
+        }}>
         <span role="cell" class="number">${event.event_id}</span>
         <time role="cell" class="time" datetime=${event.occurred_at}
             title=${exact(event.occurred_at)}>${clock(event.occurred_at, { millis: true })}</time>
@@ -168,19 +178,32 @@ function EventRow({ event, top, isSelected }) {
 }
 
 function Status({ tail, isFollowing, isLive, toEnd }) {
-    const words = !isLive ? ['pause', 'calm', 'paused']
-        : tail.params.until ? ['ring', 'calm', 'a closed stretch']
-        : tail.state === 'lost' ? ['half', 'warn', 'reconnecting']
-        : isFollowing ? ['dot', 'good', 'following'] : ['pause', 'calm', 'holding still'];
+    const words = !isLive
+        ? ['pause', 'calm', 'paused']
+        : tail.params.until
+          ? ['ring', 'calm', 'a closed stretch']
+          : tail.state === 'lost'
+            ? ['half', 'warn', 'reconnecting']
+            : isFollowing
+              ? ['dot', 'good', 'following']
+              : ['pause', 'calm', 'holding still'];
     const shown = tail.events.length;
     return html`<div class="foot" role="status">
         <span class="state ${words[1]}"><${Shape} name=${words[0]} />${words[2]}</span>
-        <span class="dim">${plural(shown, 'event')} here${tail.isStart ? ', from the first'
-            : ''}</span>
-        ${!isFollowing && html`<button type="button" onClick=${toEnd}>
-            ${tail.state === 'behind' ? `more than ${plural(tail.missed - 1, 'new event')}`
-                : tail.missed ? plural(tail.missed, 'new event')
-                : 'To the end'} ↓</button>`}</div>`;
+        <span class="dim">${plural(shown, 'event')} here${
+            tail.isStart ? ', from the first' : ''
+        }</span>
+        ${
+            !isFollowing &&
+            html`<button type="button" onClick=${toEnd}>
+            ${
+                tail.state === 'behind'
+                    ? `more than ${plural(tail.missed - 1, 'new event')}`
+                    : tail.missed
+                      ? plural(tail.missed, 'new event')
+                      : 'To the end'
+            } ↓</button>`
+        }</div>`;
 }
 
 function NoEvents({ isFiltered }) {
@@ -188,8 +211,10 @@ function NoEvents({ isFiltered }) {
         return html`<${Empty} title="Nothing fits these filters">New events that fit appear here by themselves. <a href=${to('log')}>Show all</a><//>`;
     }
     const who = person.use();
-    return html`<${Empty} title="The log is empty">Append the first event${who.org_id
-        ? ` of ${who.org_id}` : ''}:
-        <code>outlog append --org ${who.org_id
-            || 'acme'} --aggregate order/o-1 --type order.created --data '{"total":12}'</code><//>`;
+    return html`<${Empty} title="The log is empty">Append the first event${
+        who.org_id ? ` of ${who.org_id}` : ''
+    }:
+        <code>outlog append --org ${
+            who.org_id || 'acme'
+        } --aggregate order/o-1 --type order.created --data '{"total":12}'</code><//>`;
 }

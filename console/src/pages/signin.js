@@ -1,4 +1,4 @@
-// The door: a token, kept for this tab only.
+// The interface: a token, kept for this tab only.
 import { useState } from 'preact/hooks';
 import { signIn, signOut } from '../api.js';
 import { html } from '../html.js';
@@ -12,7 +12,8 @@ export function SignIn() {
         setProblem(null);
         try {
             await signIn(form.token.value);
-            if (person.get() === 'nobody') setProblem('This server does not know that token, or it was revoked.');
+            if (person.get() === 'nobody')
+                setProblem('This server does not know that token, or it was revoked.');
         } catch (reason) {
             signOut();
             setProblem(reason.message);

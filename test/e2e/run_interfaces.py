@@ -1,4 +1,4 @@
-"""Runs through every door, as one class each: door.do("start_step", run_id, step_type="CHARGE").
+"""Runs through every interface, as one class each: interface.do("start_step", run_id, step_type="CHARGE").
 
     c        the C library with a transaction of its own
     c-join   the C library inside a transaction of the caller's own connection
@@ -18,7 +18,7 @@ import urllib.request
 
 import psycopg2
 
-from doors import ERROR_LINE, Program, Refused, connect, execute, is_postgres
+from interfaces import ERROR_LINE, Program, Refused, connect, execute, is_postgres
 from lib.cli import Outlog, build_dir
 
 DOORS = ("c", "c-join", "sql", "cli", "http")
@@ -36,7 +36,7 @@ def target_of(verb):
 
 
 class Runs:
-    """What every door can: look at a run with the C library, and close."""
+    """What every interface can: look at a run with the C library, and close."""
 
     def __init__(self, store):
         self.store = store
@@ -121,8 +121,9 @@ class SqlRuns(Runs):
 
     def _postgres(self, verb, body):
         names = ", ".join(f"{name} => %s" for name in body)
-        values = [json.dumps(value) if name in JSON_MEMBERS and value is not None else value
-                  for name, value in body.items()]
+        values = [
+            json.dumps(value) if name in JSON_MEMBERS and value is not None else value for name, value in body.items()
+        ]
         with self.connection.cursor() as cursor:
             try:
                 cursor.execute(f"select * from outlog.{verb}({names})", values)
@@ -131,8 +132,9 @@ class SqlRuns(Runs):
                     raise
                 code, _, message = error.diag.message_primary.partition(": ")
                 detail = json.loads(error.diag.message_detail)
-                raise Refused(code, message, detail.get("pointer"), detail.get("expected"),
-                              detail.get("actual")) from None
+                raise Refused(
+                    code, message, detail.get("pointer"), detail.get("expected"), detail.get("actual")
+                ) from None
             columns = [column.name for column in cursor.description]
             answer = dict(zip(columns, cursor.fetchone()))
         for name, value in answer.items():
@@ -148,16 +150,38 @@ class SqlRuns(Runs):
 
 
 class CliRuns(Runs):
-    WORDS = {"receive_signal": ["signal"], "start_run": ["run", "start"], "start_step": ["run", "step"],
-             "request_effect": ["run", "effect"], "call_tool": ["tool", "call"]}
-    FLAGS = {"signal_type": "type", "run_type": "type", "step_type": "type", "effect_type": "type",
-             "orchestrator_version": "version", "signal_id": "signal", "correlation_id": "correlation",
-             "step_index": "index", "duration_ms": "duration-ms", "error_code": "code",
-             "error_message": "message", "reason": "reason", "causation_id": "causation",
-             "tool_name": "name", "destination": "to", "step_id": "step", "expected_seq": "expect",
-             "idempotency_key": "effect-key", "max_attempts": "max-attempts", "key": "key",
-             "request_id": "request-id", "ordering_key": "ordering-key",
-             **{name: "data" for name in JSON_MEMBERS}}
+    WORDS = {
+        "receive_signal": ["signal"],
+        "start_run": ["run", "start"],
+        "start_step": ["run", "step"],
+        "request_effect": ["run", "effect"],
+        "call_tool": ["tool", "call"],
+    }
+    FLAGS = {
+        "signal_type": "type",
+        "run_type": "type",
+        "step_type": "type",
+        "effect_type": "type",
+        "orchestrator_version": "version",
+        "signal_id": "signal",
+        "correlation_id": "correlation",
+        "step_index": "index",
+        "duration_ms": "duration-ms",
+        "error_code": "code",
+        "error_message": "message",
+        "reason": "reason",
+        "causation_id": "causation",
+        "tool_name": "name",
+        "destination": "to",
+        "step_id": "step",
+        "expected_seq": "expect",
+        "idempotency_key": "effect-key",
+        "max_attempts": "max-attempts",
+        "key": "key",
+        "request_id": "request-id",
+        "ordering_key": "ordering-key",
+        **{name: "data" for name in JSON_MEMBERS},
+    }
 
     def do(self, verb, id=None, **body):
         args = list(self.WORDS.get(verb) or reversed(verb.split("_")))
@@ -180,8 +204,13 @@ class CliRuns(Runs):
 class HttpRuns(Runs):
     """Also looks by HTTP. Only tokens have other actors than system, so `actor_id` cannot be given."""
 
-    PATHS = {"receive_signal": "signals", "start_run": "runs", "start_step": "runs/{}/steps",
-             "request_effect": "runs/{}/effects", "call_tool": "steps/{}/tools"}
+    PATHS = {
+        "receive_signal": "signals",
+        "start_run": "runs",
+        "start_step": "runs/{}/steps",
+        "request_effect": "runs/{}/effects",
+        "call_tool": "steps/{}/tools",
+    }
     CREATED = ("receive_signal", "start_run", "start_step", "request_effect", "call_tool", "checkpoint_run")
     is_replay = None
 
@@ -194,8 +223,11 @@ class HttpRuns(Runs):
     def do(self, verb, id=None, **body):
         how, what = verb.split("_")
         path = self.PATHS.get(verb, f"{what}s/{{}}/{how}").format(id)
-        headers = {name: body.pop(member) for name, member in (("idempotency-key", "key"), ("x-request-id", "request_id"))
-                   if member in body}
+        headers = {
+            name: body.pop(member)
+            for name, member in (("idempotency-key", "key"), ("x-request-id", "request_id"))
+            if member in body
+        }
         answer, status, got = self.call("POST", path, body, headers)
         assert status == (201 if verb in self.CREATED else 200)
         self.is_replay = got.get("idempotency-replayed") == "true"
@@ -212,8 +244,9 @@ class HttpRuns(Runs):
         except urllib.error.HTTPError as error:
             problem = json.load(error)
             pointer = (problem.get("errors") or [{}])[0].get("pointer")
-            raise Refused(problem["code"], problem["detail"], pointer, problem.get("expected"),
-                          problem.get("actual")) from None
+            raise Refused(
+                problem["code"], problem["detail"], pointer, problem.get("expected"), problem.get("actual")
+            ) from None
 
     def get(self, run_id):
         return self.call("GET", f"runs/{run_id}")[0]

@@ -1,6 +1,6 @@
-/* door_c.c: the C library driven from a pipe, for test_doors.py.
+/* interface_c.c: the C library driven from a pipe, for test_interfaces.py.
  *
- *     door_c STORE_URL
+ *     interface_c STORE_URL
  *
  * Each line of standard input is one command, each line of standard output its answer: the result,
  * or {"error": {code, message, pointer, index, expected, actual}}. A text is a JSON string, or
@@ -37,7 +37,7 @@ static struct ol_buf answer;
 
 static _Noreturn void give_up(const char *why)
 {
-    fprintf(stderr, "door_c: %s\n", why);
+    fprintf(stderr, "interface_c: %s\n", why);
     exit(2);
 }
 
@@ -331,7 +331,7 @@ static void caller_sql(const char *sql)
 
 static void caller_insert(const char *id)
 {
-    char *sql = sqlite3_mprintf("insert into door_orders (id) values (%Q)", id);
+    char *sql = sqlite3_mprintf("insert into interface_orders (id) values (%Q)", id);
     caller_sql(sql);
     sqlite3_free(sql);
 }
@@ -543,7 +543,7 @@ int main(int argc, char **argv)
     outlog_err err;
 
     if (argc != 2)
-        give_up("usage: door_c STORE_URL");
+        give_up("usage: interface_c STORE_URL");
     if (outlog_open(argv[1], &handle, &err) < 0)
         give_up(err.message);
     caller_connect(argv[1]);

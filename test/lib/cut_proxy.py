@@ -1,10 +1,10 @@
-"""A TCP cable between a client and a server that can be cut and mended."""
+"""A TCP proxy between a client and a server that can be cut and mended."""
 import contextlib
 import socket
 import threading
 
 
-class Cable:
+class CutProxy:
     def __init__(self, port):
         self.server_port = port
         self.listener = socket.create_server(("127.0.0.1", 0))

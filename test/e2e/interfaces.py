@@ -6,7 +6,7 @@
     cli      outlog append --org … --data …
     ndjson   outlog append --ndjson -
 
-A door takes the fields of an event by the names of the contract; payload and metadata are JSON
+A interface takes the fields of an event by the names of the contract; payload and metadata are JSON
 text, or bytes where the text is to be no UTF-8. It answers with the append result as a dict whose
 occurred_at is RFC 3339 text, or raises Refused.
 """
@@ -23,14 +23,14 @@ from lib.cli import Outlog, build_dir
 
 DOORS = ("c", "c-join", "sql", "cli", "ndjson")
 TRANSACTING = ("c", "c-join", "sql")  # more than one append in a transaction
-CALLERS = ("c-join", "sql")           # the transaction is the caller's, with rows of its own
+CALLERS = ("c-join", "sql")  # the transaction is the caller's, with rows of its own
 
 RESULT = ("event_id", "id", "aggregate_seq", "occurred_at", "correlation_id", "duplicate")
 ERROR_LINE = re.compile(r"outlog: (.*) \[([a-z_]+)\]")
 
 
 class Refused(Exception):
-    """What a door says when it says no. A door that does not carry a value leaves it None."""
+    """What an interface says when it says no. A interface that does not carry a value leaves it None."""
 
     def __init__(self, code, message, pointer=None, expected=None, actual=None, index=None):
         super().__init__(f"{code}: {message}")
@@ -59,7 +59,7 @@ def connect(store):
         connection = psycopg2.connect(store)
         connection.autocommit = True
         return connection
-    connection = sqlite3.connect(store[len("sqlite:"):], isolation_level=None, timeout=10)
+    connection = sqlite3.connect(store[len("sqlite:") :], isolation_level=None, timeout=10)
     return connection
 
 
@@ -73,7 +73,7 @@ def execute(connection, sql, *args):
 
 
 def as_json(fields):
-    """The fields as the JSON object of the JSON doors, payload and metadata byte for byte."""
+    """The fields as the JSON object of the JSON interfaces, payload and metadata byte for byte."""
     members = []
     for name, value in fields.items():
         if name in ("payload", "metadata") and value is not None:
@@ -86,14 +86,14 @@ def as_json(fields):
     return b"{" + b",".join(members) + b"}"
 
 
-class Door:
-    """What all doors have. `is_json`: events come as JSON objects, so unknown fields can be sent.
+class Interface:
+    """What all interfaces have. `is_json`: events come as JSON objects, so unknown fields can be sent.
     `has_pointer`: a refusal says where as data, not only in its message."""
 
     name = None
     is_open = False  # inside a transaction
     is_json = has_pointer = False
-    carries_bytes = True     # text that is no UTF-8 can be sent at all
+    carries_bytes = True  # text that is no UTF-8 can be sent at all
     carries_newlines = True  # white space between tokens may be a new line
 
     def __init__(self, store):
@@ -107,26 +107,26 @@ class Door:
 
 
 class Program:
-    """door_c, the test's own C program, as a process that obeys one command after another."""
+    """interface_c, the test's own C program, as a process that obeys one command after another."""
 
     def __init__(self, store):
         self._outlog = Outlog()
-        self._outlog.path = build_dir() / "test" / "door_c"
+        self._outlog.path = build_dir() / "test" / "interface_c"
         self._process = self._outlog.start(store, stdin=subprocess.PIPE, stderr=None)
 
     def ask(self, verb, /, **arguments):
-        command = json.dumps({"do": verb, **{name: self._text(value)
-                                             for name, value in arguments.items()}})
+        command = json.dumps({"do": verb, **{name: self._text(value) for name, value in arguments.items()}})
         self._process.stdin.write(command + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise AssertionError(f"door_c ended with {self._process.wait()} at {command[:200]}")
+            raise AssertionError(f"interface_c ended with {self._process.wait()} at {command[:200]}")
         answer = json.loads(line)
         if "error" in answer:
             error = answer["error"]
-            raise Refused(error["code"], error["message"], error["pointer"], error["expected"],
-                          error["actual"], error["index"])
+            raise Refused(
+                error["code"], error["message"], error["pointer"], error["expected"], error["actual"], error["index"]
+            )
         return answer
 
     def append(self, *events):
@@ -141,10 +141,10 @@ class Program:
 
     def close(self):
         self._process.communicate(timeout=60)  # closes its input, which ends it
-        assert self._process.returncode == 0, f"door_c ended with {self._process.returncode}"
+        assert self._process.returncode == 0, f"interface_c ended with {self._process.returncode}"
 
 
-class CDoor(Door):
+class CInterface(Interface):
     name = "c"
     has_pointer = True
 
@@ -171,7 +171,7 @@ class CDoor(Door):
         self.program.close()
 
 
-class CJoinDoor(CDoor):
+class CJoinInterface(CInterface):
     name = "c-join"
 
     def append(self, **fields):
@@ -204,7 +204,7 @@ class CJoinDoor(CDoor):
         self.program.ask("end", how=how)
 
 
-class SqliteDoor(Door):
+class SqliteInterface(Interface):
     name = "sql"
     is_json = True
 
@@ -235,7 +235,7 @@ class SqliteDoor(Door):
         execute(self.connection, "begin immediate")
 
     def write_row(self, row_id):
-        execute(self.connection, "insert into door_orders (id) values (?)", row_id)
+        execute(self.connection, "insert into interface_orders (id) values (?)", row_id)
 
     def commit(self):
         execute(self.connection, "commit")
@@ -247,7 +247,7 @@ class SqliteDoor(Door):
         self.connection.close()
 
 
-class PostgresDoor(Door):
+class PostgresInterface(Interface):
     name = "sql"
     has_pointer = True
     carries_bytes = False  # the server refuses the statement before it reaches us
@@ -260,12 +260,12 @@ class PostgresDoor(Door):
         names = ", ".join(f"{name} => %s" for name in fields)
         with self.connection.cursor() as cursor:
             if self.is_open:  # an error ends a transaction unless there is a savepoint
-                cursor.execute("savepoint door")
+                cursor.execute("savepoint interface")
             try:
                 cursor.execute(f"select * from outlog.append({names})", list(fields.values()))
             except psycopg2.Error as error:
                 if self.is_open:
-                    cursor.execute("rollback to savepoint door")
+                    cursor.execute("rollback to savepoint interface")
                 if error.pgcode != "OL000":
                     raise
                 raise self._refused(error.diag) from None
@@ -280,8 +280,7 @@ class PostgresDoor(Door):
         code, _, message = diag.message_primary.partition(": ")
         detail = json.loads(diag.message_detail)
         assert detail["code"] == code
-        return Refused(code, message, detail.get("pointer", ""), detail.get("expected"),
-                       detail.get("actual"))
+        return Refused(code, message, detail.get("pointer", ""), detail.get("expected"), detail.get("actual"))
 
     @property
     def is_open(self):
@@ -291,7 +290,7 @@ class PostgresDoor(Door):
         self.connection.autocommit = False
 
     def write_row(self, row_id):
-        execute(self.connection, "insert into door_orders (id) values (?)", row_id)
+        execute(self.connection, "insert into interface_orders (id) values (?)", row_id)
 
     def commit(self):
         self.connection.commit()
@@ -305,12 +304,22 @@ class PostgresDoor(Door):
         self.connection.close()
 
 
-class CliDoor(Door):
+class CliInterface(Interface):
     name = "cli"
-    FLAGS = {"event_type": "type", "event_version": "version", "expected_seq": "expect",
-             "correlation_id": "correlation", "causation_id": "causation", "id": "id",
-             "idempotency_key": "key", "request_id": "request-id", "app_id": "app",
-             "env_id": "env", "visibility": "visibility", "metadata": "metadata"}
+    FLAGS = {
+        "event_type": "type",
+        "event_version": "version",
+        "expected_seq": "expect",
+        "correlation_id": "correlation",
+        "causation_id": "causation",
+        "id": "id",
+        "idempotency_key": "key",
+        "request_id": "request-id",
+        "app_id": "app",
+        "env_id": "env",
+        "visibility": "visibility",
+        "metadata": "metadata",
+    }
 
     def __init__(self, store):
         super().__init__(store)
@@ -331,8 +340,7 @@ class CliDoor(Door):
             args, given = args + ["--data", "@-"], raw
         else:
             args += [f"--data={payload}"]
-        args += [f"--{self.FLAGS[name]}={value}" for name, value in fields.items()
-                 if value is not None]
+        args += [f"--{self.FLAGS[name]}={value}" for name, value in fields.items() if value is not None]
         return self._result(self.outlog.run(*args, input=given, check=False))
 
     @staticmethod
@@ -344,7 +352,7 @@ class CliDoor(Door):
         raise Refused(error[2], error[1])
 
 
-class NdjsonDoor(CliDoor):
+class NdjsonInterface(CliInterface):
     name = "ndjson"
     is_json = True
     carries_newlines = False
@@ -353,11 +361,10 @@ class NdjsonDoor(CliDoor):
         return self.append_json(as_json(fields))
 
     def append_json(self, text):
-        return self._result(self.outlog.run("append", "--json", "--ndjson", "-",
-                                            input=text + b"\n", check=False))
+        return self._result(self.outlog.run("append", "--json", "--ndjson", "-", input=text + b"\n", check=False))
 
 
-def open_door(name, store):
-    sql = PostgresDoor if is_postgres(store) else SqliteDoor
-    kinds = {"c": CDoor, "c-join": CJoinDoor, "sql": sql, "cli": CliDoor, "ndjson": NdjsonDoor}
+def open_interface(name, store):
+    sql = PostgresInterface if is_postgres(store) else SqliteInterface
+    kinds = {"c": CInterface, "c-join": CJoinInterface, "sql": sql, "cli": CliInterface, "ndjson": NdjsonInterface}
     return kinds[name](store)
