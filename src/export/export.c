@@ -183,12 +183,12 @@ int ol_export_state(outlog *log, ol_export_writer *write, void *user, int64_t *u
     for (size_t i = 0; result == 0 && (table = ol_export_table_at(i)); i++)
         result = write_table(log, table, write, user, err);
     if (result == 0)
-        result = ol_store_number(log->conn, OL_Q_ARCHIVE_LAST, OL_NO_PARAMS, upto, err);
+        result = ol_store_number(log->conn, OL_Q_EXPORT_LAST, OL_NO_PARAMS, upto, err);
     log->conn->store->rollback(log->conn);
     return result;
 }
 
 int ol_export_claimed(outlog *log, int64_t *count, outlog_err *err)
 {
-    return ol_store_number(log->conn, OL_Q_ARCHIVE_CLAIMED_MESSAGES, OL_NO_PARAMS, count, err);
+    return ol_store_number(log->conn, OL_Q_EXPORT_CLAIMED_MESSAGES, OL_NO_PARAMS, count, err);
 }

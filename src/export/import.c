@@ -37,8 +37,8 @@ int ol_import_open(outlog *log, struct ol_import **out, outlog_err *err)
         return ol_fail(err, OUTLOG_STORE_ERROR, "a temporary file: %s", strerror(errno));
     }
     if (ol_log_ready(log, err) < 0 ||
-        ol_store_number(log->conn, OL_Q_ARCHIVE_IN_USE, OL_NO_PARAMS, &used, err) < 0 ||
-        ol_store_number(log->conn, OL_Q_ARCHIVE_LAST, OL_NO_PARAMS, &import->last, err) < 0) {
+        ol_store_number(log->conn, OL_Q_EXPORT_IN_USE, OL_NO_PARAMS, &used, err) < 0 ||
+        ol_store_number(log->conn, OL_Q_EXPORT_LAST, OL_NO_PARAMS, &import->last, err) < 0) {
         ol_import_close(import);
         return -1;
     }
@@ -124,7 +124,7 @@ static int check_same_event(struct ol_import *import, const struct ol_json *even
 {
     struct ol_json id = ol_json_get(event, "id");
     struct ol_rows rows;
-    if (ol_store_query(import->log->conn, OL_Q_ARCHIVE_EVENT_ID,
+    if (ol_store_query(import->log->conn, OL_Q_EXPORT_EVENT_ID,
                        OL_PARAMS(ol_value_int(import->last)), &rows, err) < 0)
         return -1;
     int got = ol_rows_next(&rows, err);
@@ -142,7 +142,7 @@ static int check_same_event(struct ol_import *import, const struct ol_json *even
 /* Commit the batch and mark its events as imported, so that an interrupted import can continue. */
 static int commit_batch(struct ol_import *import, outlog_err *err)
 {
-    return ol_store_exec(import->tx->conn, OL_Q_ARCHIVE_MARK, OL_PARAMS(ol_value_int(import->last)),
+    return ol_store_exec(import->tx->conn, OL_Q_EXPORT_MARK, OL_PARAMS(ol_value_int(import->last)),
                          NULL, err) < 0
                ? -1
                : commit_tx(import, err);
@@ -160,7 +160,7 @@ static int import_event(struct ol_import *import, const struct ol_json *e, outlo
         return -1;
     for (int i = 0; i < OL_EVENT_FIELD_COUNT; i++)
         params[i] = get_field(import, e, &ol_event_fields[i]);
-    if (ol_store_exec(import->tx->conn, OL_Q_ARCHIVE_EVENT, params, NULL, err) < 0) {
+    if (ol_store_exec(import->tx->conn, OL_Q_EXPORT_EVENT, params, NULL, err) < 0) {
         ol_err_prefix(err, "event %lld", (long long)number);
         return -1;
     }
@@ -255,7 +255,7 @@ static int import_state(struct ol_import *import, outlog_err *err)
     char *line = NULL;
     size_t capacity = 0;
     ssize_t bytes = 0;
-    int result = ol_store_exec(conn, OL_Q_ARCHIVE_BEGIN, OL_NO_PARAMS, NULL, err);
+    int result = ol_store_exec(conn, OL_Q_EXPORT_BEGIN, OL_NO_PARAMS, NULL, err);
 
     rewind(import->state);
     while (result == 0 && (bytes = getline(&line, &capacity, import->state)) > 0)
@@ -263,10 +263,10 @@ static int import_state(struct ol_import *import, outlog_err *err)
     if (result == 0 && ferror(import->state))
         result = ol_fail(err, OUTLOG_STORE_ERROR, "a temporary file: %s", strerror(errno));
     free(line);
-    return result < 0 || ol_store_exec(conn, OL_Q_ARCHIVE_LANES, OL_NO_PARAMS, NULL, err) < 0 ||
-                   ol_store_exec(conn, OL_Q_ARCHIVE_VIEWS, OL_NO_PARAMS, NULL, err) < 0
+    return result < 0 || ol_store_exec(conn, OL_Q_EXPORT_LANES, OL_NO_PARAMS, NULL, err) < 0 ||
+                   ol_store_exec(conn, OL_Q_EXPORT_VIEWS, OL_NO_PARAMS, NULL, err) < 0
                ? -1
-               : ol_store_exec(conn, OL_Q_ARCHIVE_DONE, OL_NO_PARAMS, NULL, err);
+               : ol_store_exec(conn, OL_Q_EXPORT_DONE, OL_NO_PARAMS, NULL, err);
 }
 
 int ol_import_finish(struct ol_import *import, int64_t *events, outlog_err *err)
@@ -278,9 +278,9 @@ int ol_import_finish(struct ol_import *import, int64_t *events, outlog_err *err)
             "the last line is missing: the export was cut off; import a complete one into the"
             " same store, which continues after the events stored so far");
     if (begin_tx(import, err) < 0 ||
-        ol_store_exec(import->tx->conn, OL_Q_ARCHIVE_HEADS, OL_NO_PARAMS, NULL, err) < 0 ||
-        ol_store_number(import->tx->conn, OL_Q_ARCHIVE_NUMBER,
-                        OL_PARAMS(ol_value_int(import->last)), &number, err) < 0 ||
+        ol_store_exec(import->tx->conn, OL_Q_EXPORT_HEADS, OL_NO_PARAMS, NULL, err) < 0 ||
+        ol_store_number(import->tx->conn, OL_Q_EXPORT_NUMBER, OL_PARAMS(ol_value_int(import->last)),
+                        &number, err) < 0 ||
         import_state(import, err) < 0)
         return -1;
     *events = import->count;

@@ -459,7 +459,7 @@ def test_e2_every_table_moves_or_stays_for_a_reason(sqlite_store, root):
         rows = store.run("select name from sqlite_master where type = 'table' and name like 'outlog_%%'")
     tables = {row["name"].removeprefix("outlog_") for row in rows}
     queries = "".join(
-        (root / "sql" / path / "archive.sql").read_text() for path in ("queries", "sqlite/queries", "postgres/queries")
+        (root / "sql" / path / "export.sql").read_text() for path in ("queries", "sqlite/queries", "postgres/queries")
     )
     moved = {table for table in tables if f"outlog.{table}" in queries or f"outlog_{table}" in queries}
     assert tables - moved == set(STAYS)

@@ -1,6 +1,6 @@
 -- Events with their own numbers: only for an import into an empty store.
 
--- name: archive_event(event.columns)
+-- name: export_event(event.columns)
 insert into outlog.events (
        --=, event columns: {name}
        )
@@ -9,24 +9,24 @@ values (
        --=, event columns: :{name}{cast}
        )
 
--- name: archive_in_use()
+-- name: export_in_use()
 -- Heads are written by appends, and by an import only at its end.
 select count(*) from (select 1 from outlog.heads limit 1) h
 
--- name: archive_mark(event_id)
+-- name: export_mark(event_id)
 -- An import that is not finished has no heads.
 select :event_id::bigint
 
--- name: archive_heads()
+-- name: export_heads()
 insert into outlog.heads (org_key, aggregate_type, aggregate_id, aggregate_seq)
 select coalesce(org_id, ''), aggregate_type, aggregate_id, max(aggregate_seq)
   from outlog.events group by coalesce(org_id, ''), aggregate_type, aggregate_id
 
--- name: archive_number(event_id)
+-- name: export_number(event_id)
 -- The next event follows the last one that came.
 select setval('outlog.events_event_id_seq', greatest(:event_id::bigint, 1), :event_id::bigint > 0)
 
--- name: archive_message_list(lane, seq, limit literal)
+-- name: export_message_list(lane, seq, limit literal)
 select o.lane::text, o.seq::text
        --= message columns: , o.{name}
        --=| event_id: , o.event_id::text
@@ -40,7 +40,7 @@ select o.lane::text, o.seq::text
                           coalesce(nullif(:seq::text, ''), '0')::bigint)
  order by o.lane, o.seq limit :limit
 
--- name: archive_message_put(message.columns)
+-- name: export_message_put(message.columns)
 -- It gets a new place; the order of a key is the order in which its messages come. payload_bytes is
 -- hexadecimal.
 insert into outlog.outbox (lane, seq
@@ -56,7 +56,7 @@ select p.first_lane + h.lane_index, nextval(p.sequences[h.lane_index + 1])
                             % p.lane_count) h(lane_index)
  where p.is_current
 
--- name: archive_published_list(lane, seq, limit literal)
+-- name: export_published_list(lane, seq, limit literal)
 -- A message that the first attempt delivered has no row of its own.
 select s.lane::text, s.seq::text, s.event_id::text, coalesce(s.published_at, s.created_at)
   from outlog.outbox_state s left join outlog.parked p on p.lane = s.lane and p.seq = s.seq
@@ -65,12 +65,12 @@ select s.lane::text, s.seq::text, s.event_id::text, coalesce(s.published_at, s.c
    and s.state = 'PUBLISHED' and p.seq is null
  order by s.lane, s.seq limit :limit
 
--- name: archive_published_put(event_id, published_at)
+-- name: export_published_put(event_id, published_at)
 insert into outlog.batches (lane, from_seq, to_seq, claimed_by, claimed_at, published_at)
 select o.lane, o.seq, o.seq, 'import', :published_at::timestamptz, :published_at::timestamptz
   from outlog.outbox o where o.event_id = :event_id::uuid
 
--- name: archive_parked_list(lane, seq, limit literal)
+-- name: export_parked_list(lane, seq, limit literal)
 select s.lane::text, s.seq::text, s.event_id::text, s.state, s.attempts, coalesce(p.unsent, 0),
        coalesce(p.budget_from, 0),
        case when s.held then 1 else 0 end, case when s.is_replay then 1 else 0 end,
@@ -81,7 +81,7 @@ select s.lane::text, s.seq::text, s.event_id::text, s.state, s.attempts, coalesc
    and not (s.state = 'PUBLISHED' and p.seq is null)
  order by s.lane, s.seq limit :limit
 
--- name: archive_parked_put(event_id, state, attempts, unsent, budget_from, held, is_replay, available_at, published_at, updated_at, last_error)
+-- name: export_parked_put(event_id, state, attempts, unsent, budget_from, held, is_replay, available_at, published_at, updated_at, last_error)
 -- A relay had claimed it: the same as when a relay goes away (rule 3).
 insert into outlog.parked (lane, seq, destination, ordering_key, state, held, attempts, unsent, budget_from, is_replay,
        available_at, published_at, updated_at, last_error)
@@ -97,7 +97,7 @@ select o.lane, o.seq, o.destination, o.ordering_key,
             else :last_error::text end
   from outlog.outbox o where o.event_id = :event_id::uuid
 
--- name: archive_attempt_list(lane, seq, attempt, limit literal)
+-- name: export_attempt_list(lane, seq, attempt, limit literal)
 select a.lane::text, a.seq::text, a.attempt::text, o.event_id::text, a.started_at, a.duration_ms,
        a.outcome, a.status,
        case when a.permanent then 1 else 0 end, a.response, a.error, a.claimed_by, a.recorded_at
@@ -106,7 +106,7 @@ select a.lane::text, a.seq::text, a.attempt::text, o.event_id::text, a.started_a
        coalesce(nullif(:seq::text, ''), '0')::bigint, coalesce(nullif(:attempt::text, ''), '0')::integer)
  order by a.lane, a.seq, a.attempt limit :limit
 
--- name: archive_attempt_put(attempt, event_id, started_at, duration_ms, outcome, status, permanent, response, error, claimed_by, recorded_at)
+-- name: export_attempt_put(attempt, event_id, started_at, duration_ms, outcome, status, permanent, response, error, claimed_by, recorded_at)
 insert into outlog.attempts (lane, seq, attempt, started_at, duration_ms, outcome, status, permanent, response,
        error, claimed_by, recorded_at)
 select o.lane, o.seq, cast(:attempt::text as integer), :started_at::timestamptz, :duration_ms::integer,
@@ -114,9 +114,9 @@ select o.lane, o.seq, cast(:attempt::text as integer), :started_at::timestamptz,
        :claimed_by::text, coalesce(:recorded_at::timestamptz, :started_at::timestamptz)
   from outlog.outbox o where o.event_id = :event_id::uuid
 
--- name: archive_begin()
+-- name: export_begin()
 -- In this transaction a message may begin in the state that it had in another store.
 select set_config('outlog.importing', 'on', true)
 
--- name: archive_done()
+-- name: export_done()
 select set_config('outlog.importing', 'off', true)
