@@ -180,22 +180,26 @@ static void write_lookup(const struct ol_sql_template *query, bool is_trigger, s
     }
 }
 
+/* The parts of a rule that the database evaluates, in its own words. */
+struct rule_sql {
+    struct ol_buf pattern, condition, path, lookup;
+};
+
 static int put_row(struct ol_conn *conn, const char *name, const char *source,
-                   const struct ol_rule *rule, const struct ol_buf *pattern,
-                   const struct ol_buf *condition, const struct ol_buf *path,
-                   const struct ol_buf *lookup, outlog_err *err)
+                   const struct ol_rule *rule, const struct rule_sql *sql, outlog_err *err)
 {
-    if (pattern->failed || condition->failed || path->failed || lookup->failed)
+    if (sql->pattern.failed || sql->condition.failed || sql->path.failed || sql->lookup.failed)
         return ol_no_memory(err);
     return ol_store_exec(conn, OL_Q_RULE_PUT,
-                         OL_PARAMS(ol_value_text(name), ol_value_text(pattern->data),
+                         OL_PARAMS(ol_value_text(name), ol_value_text(sql->pattern.data),
                                    ol_value_int(strncmp(rule->on, "outlog.", 7) == 0),
                                    ol_value_text(rule->org_id), ol_value_text(rule->aggregate_type),
-                                   ol_value_text(condition->data), ol_value_text(path->data),
-                                   ol_value_text(rule->role), ol_value_text(lookup->data),
-                                   ol_value_text(rule->email_to), ol_value_text(rule->in_app_to),
-                                   ol_value_text(rule->template), ol_value_text(rule->category),
-                                   ol_value_int(rule->once_event), ol_value_text(source)),
+                                   ol_value_text(sql->condition.data),
+                                   ol_value_text(sql->path.data), ol_value_text(rule->role),
+                                   ol_value_text(sql->lookup.data), ol_value_text(rule->email_to),
+                                   ol_value_text(rule->in_app_to), ol_value_text(rule->template),
+                                   ol_value_text(rule->category), ol_value_int(rule->once_event),
+                                   ol_value_text(source)),
                          NULL, err);
 }
 
@@ -205,35 +209,35 @@ int ol_rule_put(struct ol_conn *conn, const char *name, const char *source, stru
     struct ol_json value;
     struct ol_rule rule;
     struct ol_sql_template query;
-    struct ol_buf pattern = {0}, condition = {0}, path = {0}, lookup = {0};
+    struct rule_sql sql = {0};
     bool is_glob = conn->store->has_globs;
     int result = -1;
 
     if (ol_json_parse(source, strlen(source), &value, err) < 0 ||
         ol_rule_read(&value, arena, &rule, err) < 0)
         return -1;
-    ol_match_write(rule.on, is_glob, &pattern);
+    ol_match_write(rule.on, is_glob, &sql.pattern);
     if (rule.when.type == OL_JSON_OBJECT)
-        ol_match_write_when(&rule.when, is_glob, arena, &condition);
+        ol_match_write_when(&rule.when, is_glob, arena, &sql.condition);
     if (rule.path && is_glob)
-        ol_match_write_path(rule.path, &path);
+        ol_match_write_path(rule.path, &sql.path);
     else if (rule.path)
-        ol_buf_text(&path, rule.path);
+        ol_buf_text(&sql.path, rule.path);
     if (rule.sql) {
         if (ol_sql_template_read(rule.sql, arena, &query, err) < 0)
             goto out;
-        write_lookup(&query, is_glob, &lookup);
+        write_lookup(&query, is_glob, &sql.lookup);
     }
-    if (put_row(conn, name, source, &rule, &pattern, &condition, &path, &lookup, err) < 0)
+    if (put_row(conn, name, source, &rule, &sql, err) < 0)
         goto out;
-    result = rule.sql ? conn->store->user_sql->set_lookup(conn, name, lookup.data, err) : 0;
+    result = rule.sql ? conn->store->user_sql->set_lookup(conn, name, sql.lookup.data, err) : 0;
     if (result < 0)
         ol_err_prefix(err, "recipients: sql");
 out:
-    ol_buf_clear(&pattern);
-    ol_buf_clear(&condition);
-    ol_buf_clear(&path);
-    ol_buf_clear(&lookup);
+    ol_buf_clear(&sql.pattern);
+    ol_buf_clear(&sql.condition);
+    ol_buf_clear(&sql.path);
+    ol_buf_clear(&sql.lookup);
     return result;
 }
 
