@@ -54,7 +54,7 @@ static int mark_read(struct ol_cli *cli, outlog *log, const char *org_id, outlog
             ol_buf_print(&line, "read %s", cli->argv[i]);
         struct ol_buf ignored = {0};
         int result =
-            ol_inbox_read(tx, org_id, NULL, cli->argv[i], cli->json ? &line : &ignored, err);
+            ol_inbox_mark_read(tx, org_id, NULL, cli->argv[i], cli->json ? &line : &ignored, err);
         ol_buf_clear(&ignored);
         if (result < 0) {
             outlog_rollback(tx);

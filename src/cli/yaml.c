@@ -1,8 +1,8 @@
 /* yaml.c: builds a tree with line numbers from libyaml's events, and writes JSON from the tree. */
 #include "cli/yaml.h"
 
+#include "base/counter_map.h"
 #include "base/json/json.h"
-#include "base/map.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +86,7 @@ static int check_scalar(struct yaml_reader *r, const yaml_event_t *event)
     return 0;
 }
 
-static int read_key(struct yaml_reader *r, const yaml_event_t *event, struct ol_map *lines,
+static int read_key(struct yaml_reader *r, const yaml_event_t *event, struct ol_counter_map *lines,
                     const char **out)
 {
     char why[200];
@@ -102,12 +102,12 @@ static int read_key(struct yaml_reader *r, const yaml_event_t *event, struct ol_
     if (strcmp(key, "<<") == 0)
         return refuse_at(r, &event->start_mark,
                          "merge keys are not supported; write the values out");
-    if ((line = ol_map_get(lines, key))) {
+    if ((line = ol_counter_map_get(lines, key))) {
         snprintf(why, sizeof why, "%.100s: this key is on line %d already", key, (int)line);
         return refuse_at(r, &event->start_mark, why);
     }
     *out = ol_arena_copy(r->arena, key, event->data.scalar.length);
-    return *out && ol_map_add(lines, key, (int64_t)event->start_mark.line + 1)
+    return *out && ol_counter_map_add(lines, key, (int64_t)event->start_mark.line + 1)
                ? 0
                : ol_fail(r->err, OUTLOG_NO_MEMORY, "out of memory");
 }
@@ -115,8 +115,8 @@ static int read_key(struct yaml_reader *r, const yaml_event_t *event, struct ol_
 static int read_node(struct yaml_reader *r, struct ol_yaml_node *parent, const yaml_event_t *event,
                      const char *key, int depth, struct ol_yaml_node **out);
 
-static int read_members(struct yaml_reader *r, struct ol_yaml_node *node, struct ol_map *lines,
-                        int depth)
+static int read_members(struct yaml_reader *r, struct ol_yaml_node *node,
+                        struct ol_counter_map *lines, int depth)
 {
     yaml_event_t event;
     const char *key = NULL;
@@ -175,9 +175,9 @@ static int read_node(struct yaml_reader *r, struct ol_yaml_node *parent, const y
         return -1;
     node->key = key;
     if (kind != YAML_KIND_SCALAR) {
-        struct ol_map lines = {0}; // the line of each key
+        struct ol_counter_map lines = {0}; // the line of each key
         int result = read_members(r, node, &lines, depth + 1);
-        ol_map_clear(&lines);
+        ol_counter_map_clear(&lines);
         return result;
     }
     node->bytes = event->data.scalar.length;

@@ -46,7 +46,7 @@ void outlog_close(outlog *log)
 int outlog_init(outlog *log, int *from, int *to, outlog_err *err)
 {
     int before, after;
-    if (log->conn->store->revive(log->conn, err) < 0 ||
+    if (log->conn->store->reconnect(log->conn, err) < 0 ||
         ol_migrate(log->conn, &before, &after, err) < 0 || ol_registry_seed(log->conn, err) < 0)
         return -1;
     if (from)
@@ -58,7 +58,7 @@ int outlog_init(outlog *log, int *from, int *to, outlog_err *err)
 
 int ol_log_ready(outlog *log, outlog_err *err)
 {
-    if (log->conn->store->revive(log->conn, err) < 0)
+    if (log->conn->store->reconnect(log->conn, err) < 0)
         return -1;
     if (!log->is_checked && ol_migrate_check(log->conn, err) < 0)
         return -1;

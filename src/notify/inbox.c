@@ -204,9 +204,10 @@ int ol_inbox_page_read(outlog *log, struct ol_inbox_page *page, struct ol_arena 
     return more < 0 ? -1 : 0;
 }
 
-int ol_inbox_moved(outlog *log, int64_t back_us,
-                   void (*each)(void *user, const char *org_id, const char *user_id, int64_t stamp),
-                   void *user, outlog_err *err)
+int ol_inbox_list_changed(outlog *log, int64_t back_us,
+                          void (*each)(void *user, const char *org_id, const char *user_id,
+                                       int64_t stamp),
+                          void *user, outlog_err *err)
 {
     struct ol_rows rows;
     int more;
@@ -226,8 +227,8 @@ static bool matches_name(const struct ol_rows *rows, int column, const char *nam
     return !name || strcmp(ol_rows_text(rows, column, NULL), name) == 0;
 }
 
-int ol_inbox_read(outlog_tx *tx, const char *org_id, const char *user_id, const char *id,
-                  struct ol_buf *out, outlog_err *err)
+int ol_inbox_mark_read(outlog_tx *tx, const char *org_id, const char *user_id, const char *id,
+                       struct ol_buf *out, outlog_err *err)
 {
     struct ol_rows rows;
     char uuid[OL_UUID_TEXT];

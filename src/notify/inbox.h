@@ -51,14 +51,15 @@ int ol_inbox_page_read(outlog *log, struct ol_inbox_page *page, struct ol_arena 
 
 /* Call `each` for every feed that has changed within `back_us`; `stamp` differs when one has
  * changed again. */
-int ol_inbox_moved(outlog *log, int64_t back_us,
-                   void (*each)(void *user, const char *org_id, const char *user_id, int64_t stamp),
-                   void *user, outlog_err *err);
+int ol_inbox_list_changed(outlog *log, int64_t back_us,
+                          void (*each)(void *user, const char *org_id, const char *user_id,
+                                       int64_t stamp),
+                          void *user, outlog_err *err);
 
 /* Mark a notice as read and write it as JSON. org_id, user_id NULL: any. OUTLOG_NOT_FOUND: there is
  * no such notice. */
-int ol_inbox_read(outlog_tx *tx, const char *org_id, const char *user_id, const char *id,
-                  struct ol_buf *out, outlog_err *err);
+int ol_inbox_mark_read(outlog_tx *tx, const char *org_id, const char *user_id, const char *id,
+                       struct ol_buf *out, outlog_err *err);
 
 /* {org_id, user_id, email, channels: {category: {email, in_app}}} */
 int ol_inbox_preferences(outlog *log, const char *org_id, const char *user_id, struct ol_buf *out,

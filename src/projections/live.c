@@ -62,8 +62,7 @@ static int check_tables(struct ol_conn *conn, const struct ol_projection *defini
             return -1;
         if (!is_there)
             return ol_fail(err, OUTLOG_STORE_ERROR,
-                           "`create` did not make the table %s in the schema where the worker's "
-                           "tables are made",
+                           "`create` did not create the table %s in the worker's own schema",
                            definition->tables[i]);
     }
     return 0;

@@ -203,7 +203,7 @@ static void handle_error(struct ol_projector *projector, struct ol_projection_ta
     projector->needs_poll = true;
     if (projector->conn->in_transaction)
         projector->conn->store->rollback(projector->conn);
-    if (projector->conn->store->revive(projector->conn, &again) == 0)
+    if (projector->conn->store->reconnect(projector->conn, &again) == 0)
         ol_store_limit_hang(projector->conn, OL_Q_PROJECTOR_SESSION,
                             projector->options->lease_us / 3000, &again);
 }

@@ -63,10 +63,10 @@ static struct ol_destination_queue *find_queue(struct ol_worker *worker, struct 
     size_t count = batch->queue_count;
     if (count && strcmp(batch->queues[count - 1].destination, destination) == 0)
         return &batch->queues[count - 1]; // most batches have one
-    int64_t number = ol_map_get(&worker->scratch.queues, destination);
+    int64_t number = ol_counter_map_get(&worker->scratch.queues, destination);
     if (number)
         return &batch->queues[number - 1];
-    if (!ol_map_add(&worker->scratch.queues, destination, (int64_t)batch->queue_count + 1))
+    if (!ol_counter_map_add(&worker->scratch.queues, destination, (int64_t)batch->queue_count + 1))
         return NULL;
     batch->queues[batch->queue_count] = (struct ol_destination_queue){.destination = destination};
     return &batch->queues[batch->queue_count++];
@@ -80,12 +80,12 @@ static bool link_key(struct ol_worker *worker, struct ol_batch *batch, size_t i)
     item->is_first = true;
     if (!key)
         return true;
-    int64_t before = ol_map_get(&worker->scratch.chain, key);
+    int64_t before = ol_counter_map_get(&worker->scratch.chain, key);
     if (before) {
         item->is_first = false;
         batch->items[before - 1].behind = item;
     }
-    return ol_map_add(&worker->scratch.chain, key, (int64_t)i + 1 - before);
+    return ol_counter_map_add(&worker->scratch.chain, key, (int64_t)i + 1 - before);
 }
 
 bool ol_batch_wrap(struct ol_batch *batch)
@@ -101,8 +101,8 @@ bool ol_batch_wrap(struct ol_batch *batch)
 
 bool ol_batch_link(struct ol_worker *worker, struct ol_batch *batch)
 {
-    ol_map_clear(&worker->scratch.chain);
-    ol_map_clear(&worker->scratch.queues);
+    ol_counter_map_clear(&worker->scratch.chain);
+    ol_counter_map_clear(&worker->scratch.queues);
     for (size_t i = 0; i < batch->count; i++) {
         struct ol_relay_item *item = &batch->items[i];
         struct ol_destination_queue *queue =

@@ -55,11 +55,11 @@ struct ol_batch {
 struct ol_relay_lane {
     struct ol_worker *worker;
     struct ol_lane outbox; /* the lane as the outbox protocol knows it */
-    bool is_owned, gives_back;
+    bool is_owned, is_releasing;
     bool is_in_turn;                 /* what is known of its messages must not change now */
     int first_lane, generation_size; /* of the generation it belongs to */
     struct ol_batch *open, *loose;
-    bool wants_read, wants_due, wants_reap, has_finished;
+    bool wants_read, wants_due, has_expired_claims, has_finished;
     bool is_full;             /* the last read returned as many messages as its limit */
     int64_t read_after;       /* read no new messages before: all that were found must wait */
     size_t read_below;        /* or, if not 0: until at most this many claimed messages wait */
@@ -113,11 +113,11 @@ struct ol_worker_idle {
 
 /* Maps that are only used while a turn is planned or a batch is linked. */
 struct ol_worker_scratch {
-    struct ol_map chain;     /* keys of the batch */
-    struct ol_map queues;    /* destinations of the batch */
-    struct ol_map parked;    /* keys of what the plan parks */
-    struct ol_map parked_to; /* destinations of the same */
-    struct ol_map single;    /* keys of at_most_once messages that the plan sends */
+    struct ol_counter_map chain;     /* keys of the batch */
+    struct ol_counter_map queues;    /* destinations of the batch */
+    struct ol_counter_map parked;    /* keys of what the plan parks */
+    struct ol_counter_map parked_to; /* destinations of the same */
+    struct ol_counter_map single;    /* keys of at_most_once messages that the plan sends */
 };
 
 struct ol_worker_sending {

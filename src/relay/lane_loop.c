@@ -39,7 +39,7 @@ int ol_lane_loop_reload(struct ol_relay_lane *lane, outlog_err *err)
 
 static bool may_claim(const struct ol_relay_lane *lane)
 {
-    return !lane->gives_back && atomic_load(lane->worker->stop) == 0;
+    return !lane->is_releasing && atomic_load(lane->worker->stop) == 0;
 }
 
 static int build_turn(struct ol_relay_lane *lane, struct ol_batch **fresh, struct ol_buf *capacity,
@@ -51,13 +51,13 @@ static int build_turn(struct ol_relay_lane *lane, struct ol_batch **fresh, struc
     ol_turn_begin(turn, &lane->outbox);
     ol_side_effects_reset(&worker->effects);
     turn->row_lease_us = lane->outbox.lease_us;
-    turn->reap = lane->wants_reap;
+    turn->reap = lane->has_expired_claims;
     if (lane->open)
         ol_outcomes_open(worker, lane->open);
     for (struct ol_batch *batch = lane->loose; batch; batch = batch->next)
         ol_outcomes_loose(worker, batch);
-    ol_map_clear(&worker->scratch.parked);
-    ol_map_clear(&worker->scratch.parked_to);
+    ol_counter_map_clear(&worker->scratch.parked);
+    ol_counter_map_clear(&worker->scratch.parked_to);
     if (may_claim(lane) && ol_plan_may_read(lane) && ol_plan_claim(lane, fresh, err) < 0)
         return -1;
     if (may_claim(lane) && lane->wants_due && !worker->wants_settings) {
@@ -88,11 +88,11 @@ static void block_failed_keys(struct ol_relay_lane *lane, int64_t by)
 
 /* --- applying a turn --- */
 
-static void add_counts(const struct ol_map *from, struct ol_map *to)
+static void add_counts(const struct ol_counter_map *from, struct ol_counter_map *to)
 {
     for (size_t i = 0; i < from->capacity; i++)
         if (from->entries[i].key)
-            ol_map_add(to, from->entries[i].key, from->entries[i].count);
+            ol_counter_map_add(to, from->entries[i].key, from->entries[i].count);
 }
 
 int ol_lane_loop_open(struct ol_relay_lane *lane, struct ol_batch *fresh, outlog_err *err)
@@ -125,7 +125,7 @@ static int apply_turn(struct ol_relay_lane *lane, struct ol_batch **fresh, struc
                       int64_t before, outlog_err *err)
 {
     struct ol_worker *worker = lane->worker;
-    lane->wants_reap = false;
+    lane->has_expired_claims = false;
     lane->wants_due = (*parked)->count > 0;
     if (lane->open)
         ol_outcomes_apply_open(lane);
@@ -262,7 +262,7 @@ static int end_orphans(struct ol_relay_lane *lane, outlog_err *err)
 
 bool ol_lane_loop_is_plain(const struct ol_relay_lane *lane)
 {
-    if (lane->loose || lane->wants_due || lane->wants_reap || lane->gives_back ||
+    if (lane->loose || lane->wants_due || lane->has_expired_claims || lane->is_releasing ||
         atomic_load(lane->worker->stop))
         return false;
     for (size_t i = 0; lane->open && i < lane->open->count; i++) {
@@ -311,7 +311,7 @@ static bool needs_turn(struct ol_relay_lane *lane, outlog_err *err)
     bool may_read = ol_plan_may_read(lane);
     if (!may_read && may_linger(lane))
         return false;
-    return lane->open || lane->has_finished || may_read || lane->wants_reap ||
+    return lane->open || lane->has_finished || may_read || lane->has_expired_claims ||
            (lane->wants_due && ol_lane_loop_finds_due(lane, err));
 }
 

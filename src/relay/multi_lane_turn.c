@@ -78,8 +78,8 @@ static int plan_entry(struct ol_worker *worker, struct ol_multi_lane_entry *entr
     if (!entry->is_read)
         return 0;
     ol_side_effects_reset(&worker->effects);
-    ol_map_clear(&worker->scratch.parked);
-    ol_map_clear(&worker->scratch.parked_to);
+    ol_counter_map_clear(&worker->scratch.parked);
+    ol_counter_map_clear(&worker->scratch.parked_to);
     if (ol_plan_batch(lane, turn, entry->fresh, MULTI_LANE_LIMIT, err) < 0)
         return -1;
     bool is_plain = turn->planned_count == 0 && worker->effects.count == 0 &&

@@ -115,13 +115,14 @@ void ol_outcomes_count_key(struct ol_relay_lane *lane, const struct ol_claimed_m
                            int64_t by)
 {
     if (message->key)
-        ol_map_add(&lane->outbox.keys, message->key, by); // out of memory: the next claim reloads
+        ol_counter_map_add(&lane->outbox.keys, message->key,
+                           by); // out of memory: the next claim reloads
 }
 
 void ol_outcomes_count_parked(struct ol_relay_lane *lane, const struct ol_claimed_message *message,
                               int64_t by)
 {
-    ol_map_add(&lane->outbox.waiting, message->message.destination, by);
+    ol_counter_map_add(&lane->outbox.waiting, message->message.destination, by);
 }
 
 /* Successes are logged at level debug, those of notifications at level info. */

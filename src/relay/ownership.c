@@ -102,7 +102,7 @@ static int take_lane(struct ol_relay_lane *lane, const struct free_lane *free_la
     lane->first_lane = free_lane->first_lane;
     lane->generation_size = free_lane->generation_size;
     lane->is_owned = lane->wants_read = lane->wants_due = true;
-    lane->gives_back = false;
+    lane->is_releasing = false;
     worker->lanes.owned_count++;
     if (worker->stats->taken++ == 0)
         worker->stats->started_at = ol_clock_boot_us();
@@ -150,9 +150,9 @@ static void release_surplus(struct ol_worker *worker, int64_t live)
 {
     for (size_t i = worker->lanes.count; i-- > 0;) {
         struct ol_relay_lane *lane = &worker->lanes.all[i];
-        if (lane->is_owned && !lane->gives_back &&
+        if (lane->is_owned && !lane->is_releasing &&
             count_owned(worker, lane->first_lane) > find_fair_share(lane->generation_size, live)) {
-            lane->gives_back = true;
+            lane->is_releasing = true;
             return;
         }
     }
@@ -183,7 +183,7 @@ int ol_ownership_release(struct ol_relay_lane *lane, outlog_err *err)
         return 0;
     if (ol_lane_release(worker->conn, &lane->outbox, err) < 0)
         return -1;
-    lane->is_owned = lane->gives_back = false;
+    lane->is_owned = lane->is_releasing = false;
     worker->lanes.owned_count--;
     return 0;
 }

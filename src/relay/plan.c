@@ -86,14 +86,14 @@ static enum plan_decision decide_message(struct ol_worker *worker, struct ol_rel
     if (ol_lane_is_parked_above(&lane->outbox, message->seq))
         return PLAN_SKIP; // an operator ended it before the lane reached it
     if (message->available_at > worker->clock.now + worker->clock.ahead_us ||
-        (key &&
-         (ol_lane_is_blocked(&lane->outbox, key) || ol_map_get(&worker->scratch.chain, key))))
+        (key && (ol_lane_is_blocked(&lane->outbox, key) ||
+                 ol_counter_map_get(&worker->scratch.chain, key))))
         return PLAN_PARK; // not due, or behind its key (rules 8, 9)
     if (!ol_target_is_open(target, worker->clock.now))
         return PLAN_SURPLUS;
     // After a crash a claimed at_most_once message is DEAD: claim no more of them than can be sent
     // at once.
-    if (message->at_most_once && key && ol_map_get(&worker->scratch.single, key))
+    if (message->at_most_once && key && ol_counter_map_get(&worker->scratch.single, key))
         return PLAN_SURPLUS;
     int capacity = ol_target_capacity(target, message->at_most_once, worker->options->patience_us,
                                       worker->clock.now);
@@ -101,7 +101,7 @@ static enum plan_decision decide_message(struct ol_worker *worker, struct ol_rel
         return ol_target_is_quick(target, worker->options->patience_us, worker->clock.now)
                    ? PLAN_BUSY
                    : PLAN_SURPLUS;
-    if (message->at_most_once && key && !ol_map_add(&worker->scratch.single, key, 1))
+    if (message->at_most_once && key && !ol_counter_map_add(&worker->scratch.single, key, 1))
         return PLAN_STOP;
     target->planned++;
     return PLAN_SEND;
@@ -117,8 +117,8 @@ static int decide_batch(struct ol_relay_lane *lane, struct ol_batch *batch,
     bool sends = false, is_busy = false;
 
     count_waiting(worker);
-    ol_map_clear(&worker->scratch.chain); // keys that are parked in this very turn
-    ol_map_clear(&worker->scratch.single);
+    ol_counter_map_clear(&worker->scratch.chain); // keys that are parked in this very turn
+    ol_counter_map_clear(&worker->scratch.single);
     for (size_t i = 0; i < batch->count; i++) {
         const char *key = batch->messages[i].key;
         decisions[i] = decide_message(worker, lane, &batch->messages[i], key);
@@ -137,7 +137,7 @@ static int decide_batch(struct ol_relay_lane *lane, struct ol_batch *batch,
             last_send = i;
             sends = true;
         } else if (key && decisions[i] != PLAN_SKIP &&
-                   !ol_map_add(&worker->scratch.chain, key, 1)) {
+                   !ol_counter_map_add(&worker->scratch.chain, key, 1)) {
             return ol_no_memory(err);
         }
     }
@@ -167,8 +167,8 @@ static bool is_parking_full(struct ol_relay_lane *lane, const struct ol_claimed_
 {
     struct ol_worker *worker = lane->worker;
     int64_t max = worker->policy.relay.parked ? worker->policy.relay.parked : PLAN_PARKED_MAX;
-    return ol_map_get(&lane->outbox.waiting, message->message.destination) +
-               ol_map_get(&worker->scratch.parked_to, message->message.destination) >=
+    return ol_counter_map_get(&lane->outbox.waiting, message->message.destination) +
+               ol_counter_map_get(&worker->scratch.parked_to, message->message.destination) >=
            max;
 }
 
@@ -180,8 +180,8 @@ static int park_message(struct ol_worker *worker, struct ol_turn *turn,
     struct ol_park_entry entry = {.state = "PENDING",
                                   .available_at = decision == PLAN_PARK ? message->available_at : 0,
                                   .last_error = find_parking_reason(worker, message)};
-    if ((message->key && !ol_map_add(&worker->scratch.parked, message->key, 1)) ||
-        !ol_map_add(&worker->scratch.parked_to, message->message.destination, 1))
+    if ((message->key && !ol_counter_map_add(&worker->scratch.parked, message->key, 1)) ||
+        !ol_counter_map_add(&worker->scratch.parked_to, message->message.destination, 1))
         return ol_no_memory(err);
     ol_turn_park(turn, message, &entry, true);
     return 0;
@@ -306,7 +306,7 @@ void ol_plan_capacity(struct ol_relay_lane *lane, struct ol_buf *out)
     const char *comma = "[";
     for (struct ol_target *t = worker->targets.first; t; t = t->next) {
         if (t->is_retired || !ol_target_is_open(t, worker->clock.now) ||
-            ol_map_get(&lane->outbox.waiting, t->name) <= 0)
+            ol_counter_map_get(&lane->outbox.waiting, t->name) <= 0)
             continue;
         int capacity =
             ol_target_capacity(t, true, worker->options->patience_us, worker->clock.now) -

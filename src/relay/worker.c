@@ -56,8 +56,8 @@ out:
 
 /* --- the loop --- */
 
-/* Poll all lanes. *must_poll: something is there that cannot be done now, and no commit will
- * announce when it can. */
+/* Poll all lanes. *must_poll: a message is blocked now, and no commit will signal when it is not.
+ */
 static int poll_lanes(struct ol_worker *worker, bool *has_news, bool *must_poll, outlog_err *err)
 {
     struct ol_lane_status found[OL_RELAY_LANES_MAX];
@@ -81,12 +81,12 @@ static int poll_lanes(struct ol_worker *worker, bool *has_news, bool *must_poll,
         if (found[i].parked_gen != lane->outbox.parked_gen &&
             found[i].epoch == lane->outbox.epoch && ol_lane_loop_reload(lane, err) < 0)
             return -1;
-        // Many may be due by their time and yet be behind a key or for a closed destination.
+        // A due message may still wait behind its key, or for a destination with an open breaker.
         if (found[i].due_us <= 0)
             ol_lane_loop_finds_due(lane, err);
         if (found[i].expiry_us <= 0)
-            lane->wants_reap = true;
-        *has_news |= ol_plan_may_read(lane) || lane->wants_due || lane->wants_reap ||
+            lane->has_expired_claims = true;
+        *has_news |= ol_plan_may_read(lane) || lane->wants_due || lane->has_expired_claims ||
                      worker->wants_settings;
         if (ol_lane_reload_older_keys(worker->conn, &lane->outbox, err) < 0)
             return -1;
@@ -226,7 +226,7 @@ static int step_lanes(struct ol_worker *worker, bool *moved, outlog_err *err)
     ol_sender_flush(worker->targets.sender); // before a poll, which takes time
     for (size_t i = 0; i < lanes->count; i++) {
         struct ol_relay_lane *lane = &lanes->all[i];
-        if (lane->is_owned && lane->gives_back && ol_ownership_release(lane, err) < 0)
+        if (lane->is_owned && lane->is_releasing && ol_ownership_release(lane, err) < 0)
             return -1;
     }
     return 0;
@@ -271,10 +271,10 @@ static int run_round(struct ol_worker *worker, bool *moved, outlog_err *err)
 }
 
 /* The connection may be lost while the store is up: open another. */
-static void revive_conn(struct ol_worker *worker)
+static void reconnect_store(struct ol_worker *worker)
 {
     outlog_err err;
-    if (worker->conn->store->revive(worker->conn, &err) == 0 &&
+    if (worker->conn->store->reconnect(worker->conn, &err) == 0 &&
         ol_lane_set_timeouts(worker->conn, worker->options->lease_us, &err) == 0)
         ol_idle_listen(worker, &err);
 }
@@ -286,7 +286,7 @@ static int drain_lanes(struct ol_worker *worker, outlog_err *err)
     for (size_t i = 0; i < worker->lanes.count; i++) {
         struct ol_relay_lane *lane = &worker->lanes.all[i];
         bool moved = false;
-        lane->gives_back = lane->is_owned;
+        lane->is_releasing = lane->is_owned;
         lane->wants_read = lane->wants_due = false;
         if (ol_lane_loop_step(lane, &moved, err) < 0) {
             lane->retry_at = worker->clock.now + 100000;
@@ -298,8 +298,8 @@ static int drain_lanes(struct ol_worker *worker, outlog_err *err)
     return result;
 }
 
-/* Stop claiming. Messages on the wire end or are left to their lease; lanes are released. Once the
- * store is given up nothing can be recorded any more. */
+/* Stop claiming. Messages in flight finish, or their lease ends; lanes are released. Once the store
+ * is given up nothing can be recorded any more. */
 static void drain_worker(struct ol_worker *worker)
 {
     enum { RETRY_MS = 50 };
@@ -314,7 +314,7 @@ static void drain_worker(struct ol_worker *worker)
             atomic_load(worker->stop) > 1 || ol_shutdown_is_over())
             break;
         if (is_stuck)
-            revive_conn(worker);
+            reconnect_store(worker);
         wait_ms = is_stuck ? RETRY_MS : 5;
     }
     ol_ownership_write_successes(worker, &err);
@@ -355,11 +355,11 @@ static void clear_worker(struct ol_worker *worker)
         }
         ol_lane_clear(&lane->outbox);
     }
-    ol_map_clear(&worker->scratch.chain);
-    ol_map_clear(&worker->scratch.queues);
-    ol_map_clear(&worker->scratch.parked);
-    ol_map_clear(&worker->scratch.parked_to);
-    ol_map_clear(&worker->scratch.single);
+    ol_counter_map_clear(&worker->scratch.chain);
+    ol_counter_map_clear(&worker->scratch.queues);
+    ol_counter_map_clear(&worker->scratch.parked);
+    ol_counter_map_clear(&worker->scratch.parked_to);
+    ol_counter_map_clear(&worker->scratch.single);
     ol_side_effects_clear(&worker->effects);
     ol_policy_clear(&worker->policy);
     ol_template_cache_clear(&worker->templates);
@@ -407,7 +407,7 @@ bool ol_worker_round(struct ol_worker *worker)
     }
     worker->clock.polled_at = worker->clock.now;
     worker->idle.pause_us = worker->options->poll_us;
-    revive_conn(worker);
+    reconnect_store(worker);
     return false;
 }
 
@@ -424,7 +424,8 @@ int ol_worker_run(const struct ol_worker_options *options, atomic_int *stop,
     int idle_rounds = 0;
 
     if (!worker && options->begun)
-        atomic_fetch_add(options->begun, 1); // the others must not wait for it
+        atomic_fetch_add(options->begun,
+                         1); // it counts as started: the others must not wait for it
     if (!worker)
         return -1;
     while (atomic_load(stop) == 0) {

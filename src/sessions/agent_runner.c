@@ -2,11 +2,11 @@
 #include "sessions/agent_runner.h"
 
 #include "base/clock.h"
+#include "base/counter_map.h"
 #include "base/env.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/logline.h"
-#include "base/map.h"
 #include "log/log.h"
 #include "sessions/agent.h"
 #include "sessions/session.h"
@@ -35,7 +35,7 @@ struct ol_agent_runner {
     pthread_mutex_t lock;
     pthread_cond_t has_hint;
     struct session_hint *first, **last; /* each session once, so that they take turns */
-    struct ol_map names;                /* of the sessions in the list */
+    struct ol_counter_map names;        /* of the sessions in the list */
     size_t hint_count;
     int64_t poll_at; /* boot clock: when a thread polls the store next */
     struct ol_session_scan scan;
@@ -73,7 +73,7 @@ static struct session_hint *new_hint(const char *org_id, const char *key)
 static void add_hint(struct ol_agent_runner *runner, const char *org_id, const char *key)
 {
     struct session_hint *hint = runner->hint_count < HINTS_MAX ? new_hint(org_id, key) : NULL;
-    if (!hint || !ol_map_add(&runner->names, hint->name, 1)) {
+    if (!hint || !ol_counter_map_add(&runner->names, hint->name, 1)) {
         free(hint);
         return;
     }
@@ -90,7 +90,8 @@ void ol_agent_runner_hint(struct ol_agent_runner *runner, const char *org_id, co
         return; // the daemon is stopping: the next one finds the message
     snprintf(name, sizeof name, "%s\n%s", org_id, key);
     pthread_mutex_lock(&runner->lock);
-    if (!ol_map_get(&runner->names, name)) // usually listed already while messages keep coming
+    if (!ol_counter_map_get(&runner->names,
+                            name)) // usually listed already while messages keep coming
         add_hint(runner, org_id, key);
     pthread_mutex_unlock(&runner->lock);
 }
@@ -112,7 +113,7 @@ static struct session_hint *next_hint(struct ol_agent_runner *runner, bool *is_c
         if (!runner->first)
             runner->last = &runner->first;
         runner->hint_count--;
-        ol_map_add(&runner->names, hint->name, -1);
+        ol_counter_map_add(&runner->names, hint->name, -1);
     } else {
         runner->poll_at = ol_clock_boot_us() + runner->options.poll_us; // this thread polls
     }
@@ -395,7 +396,7 @@ void ol_agent_runner_close(struct ol_agent_runner *runner)
         runner->first = hint->next;
         free(hint);
     }
-    ol_map_clear(&runner->names);
+    ol_counter_map_clear(&runner->names);
     pthread_mutex_destroy(&runner->lock);
     pthread_cond_destroy(&runner->has_hint);
     free(runner);

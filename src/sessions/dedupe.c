@@ -10,20 +10,20 @@
 
 void ol_dedupe_clear(struct ol_dedupe *dedupe)
 {
-    ol_map_clear(&dedupe->seqs);
+    ol_counter_map_clear(&dedupe->seqs);
     dedupe->upto = 0;
 }
 
 int64_t ol_dedupe_seq(const struct ol_dedupe *dedupe, const char *request_id)
 {
-    return ol_map_get(&dedupe->seqs, request_id);
+    return ol_counter_map_get(&dedupe->seqs, request_id);
 }
 
 bool ol_dedupe_add(struct ol_dedupe *dedupe, const char *request_id, int64_t seq)
 {
     // Other interfaces may have appended it twice: the first one counts.
     if (request_id && !ol_dedupe_seq(dedupe, request_id) &&
-        !ol_map_add(&dedupe->seqs, request_id, seq))
+        !ol_counter_map_add(&dedupe->seqs, request_id, seq))
         return false;
     dedupe->upto = seq;
     return true;

@@ -11,15 +11,15 @@
 #define OL_SESSIONS_DEDUPE_H
 
 #include "base/arena.h"
-#include "base/map.h"
+#include "base/counter_map.h"
 #include "outlog.h"
 
 enum { OL_DEDUPE_MAX = 1024 };
 
 /* Start from {0}. */
 struct ol_dedupe {
-    struct ol_map seqs; /* by requestId */
-    int64_t upto;       /* every event up to this seq is included; at most OL_DEDUPE_MAX */
+    struct ol_counter_map seqs; /* by requestId */
+    int64_t upto;               /* every event up to this seq is included; at most OL_DEDUPE_MAX */
 };
 
 void ol_dedupe_clear(struct ol_dedupe *dedupe);

@@ -222,7 +222,7 @@ static const char *read_request_id(const char *payload, struct ol_arena *arena)
     return ol_json_string(&id, arena, NULL);
 }
 
-int ol_session_effect_failed(outlog *log, int64_t since_us,
+int ol_session_list_failures(outlog *log, int64_t since_us,
                              void (*each)(void *user, const struct ol_session_failure *failure),
                              void *user, outlog_err *err)
 {

@@ -138,7 +138,7 @@ struct ol_session_failure {
 };
 
 /* For each session the newest message that was given up within the last `since_us`. */
-int ol_session_effect_failed(outlog *log, int64_t since_us,
+int ol_session_list_failures(outlog *log, int64_t since_us,
                              void (*each)(void *user, const struct ol_session_failure *failure),
                              void *user, outlog_err *err);
 

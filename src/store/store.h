@@ -104,7 +104,7 @@ struct ol_store {
     bool (*drain_wake)(struct ol_conn *conn);
 
     /* Reconnect if the connection is lost. Does nothing on a healthy one. */
-    int (*revive)(struct ol_conn *conn, outlog_err *err);
+    int (*reconnect)(struct ol_conn *conn, outlog_err *err);
 
     bool has_gaps; /* ids are assigned before commit: a lower one may appear after a higher one */
     bool answers_whole; /* all rows of a result are in memory before the first can be read */

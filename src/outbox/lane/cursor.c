@@ -137,7 +137,7 @@ int ol_lane_resolve(struct ol_conn *conn, struct ol_lane *lane, const struct ol_
 
     if (err->code != OUTLOG_OUTCOME_UNKNOWN && err->code != OUTLOG_UNAVAILABLE)
         return -1;
-    if (conn->store->revive(conn, &ignored) < 0 ||
+    if (conn->store->reconnect(conn, &ignored) < 0 ||
         ol_lane_set_timeouts(conn, lane->lease_us, &ignored) < 0 ||
         ol_lane_read_row(conn, lane, &epoch, &claim_no, &parked_gen, &ignored) < 0) {
         *result = OL_TURN_FENCED;

@@ -12,9 +12,9 @@
 
 void ol_lane_clear(struct ol_lane *lane)
 {
-    ol_map_clear(&lane->keys);
-    ol_map_clear(&lane->older_keys);
-    ol_map_clear(&lane->waiting);
+    ol_counter_map_clear(&lane->keys);
+    ol_counter_map_clear(&lane->older_keys);
+    ol_counter_map_clear(&lane->waiting);
     free(lane->proof.holders);
     free(lane->parked_above);
     lane->proof.holders = NULL;
@@ -45,10 +45,10 @@ int ol_lane_set_timeouts(struct ol_conn *conn, int64_t lease_us, outlog_err *err
 
 /* Load counts by name into a map: the columns before the last one make the name. */
 static int load_map(struct ol_conn *conn, const struct ol_lane *lane, enum ol_query_id query,
-                    int name_columns, struct ol_map *map, outlog_err *err)
+                    int name_columns, struct ol_counter_map *map, outlog_err *err)
 {
     struct ol_rows rows;
-    struct ol_map fresh = {0};
+    struct ol_counter_map fresh = {0};
     struct ol_buf name = {0};
     int more = -1;
 
@@ -58,14 +58,15 @@ static int load_map(struct ol_conn *conn, const struct ol_lane *lane, enum ol_qu
         ol_buf_reset(&name);
         for (int i = 0; i < name_columns; i++)
             ol_buf_print(&name, "%s%s", i ? "\x1f" : "", ol_rows_text(&rows, i, NULL));
-        if (name.failed || !ol_map_add(&fresh, name.data, ol_rows_int(&rows, name_columns))) {
+        if (name.failed ||
+            !ol_counter_map_add(&fresh, name.data, ol_rows_int(&rows, name_columns))) {
             more = ol_no_memory(err);
             break;
         }
     }
     ol_rows_end(&rows);
     ol_buf_clear(&name);
-    ol_map_clear(more < 0 ? &fresh : map);
+    ol_counter_map_clear(more < 0 ? &fresh : map);
     if (more == 0)
         *map = fresh;
     return more;
@@ -82,7 +83,7 @@ static int load_keys(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err
 
 bool ol_lane_is_blocked(const struct ol_lane *lane, const char *key)
 {
-    return ol_map_get(&lane->keys, key) || ol_map_get(&lane->older_keys, key);
+    return ol_counter_map_get(&lane->keys, key) || ol_counter_map_get(&lane->older_keys, key);
 }
 
 int ol_lane_reload_older_keys(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)

@@ -11,7 +11,7 @@
 #define OL_OUTBOX_LANE_LANE_H
 
 #include "base/buf.h"
-#include "base/map.h"
+#include "base/counter_map.h"
 #include "outbox/lane/claimed_message.h"
 
 enum { OL_LANE_GAPS = 1000 };
@@ -37,12 +37,12 @@ struct ol_lane {
     void *context;
 
     int64_t epoch, head, parked_gen, claim_no;
-    char location[32];        /* where the last turn left the lane's row; "": not known */
-    int turns;                /* turns since the row was last found by its key */
-    int64_t lease_end;        /* boot clock; counts from before the claim was sent (rule 4) */
-    struct ol_map keys;       /* open parked messages by key (rule 9) */
-    struct ol_map older_keys; /* the same in older generations of lanes: these block too */
-    struct ol_map waiting;    /* open parked messages by destination */
+    char location[32];          /* where the last turn left the lane's row; "": not known */
+    int turns;                  /* turns since the row was last found by its key */
+    int64_t lease_end;          /* boot clock; counts from before the claim was sent (rule 4) */
+    struct ol_counter_map keys; /* open parked messages by key (rule 9) */
+    struct ol_counter_map older_keys; /* the same in older generations of lanes: these block too */
+    struct ol_counter_map waiting;    /* open parked messages by destination */
     bool is_reaped;        /* claims were reaped by the last turn: the keys must be loaded again */
     int64_t *parked_above; /* messages above the head that an operator has parked, ascending */
     size_t parked_above_count;

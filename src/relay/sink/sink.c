@@ -2,8 +2,8 @@
 #include "relay/sink/sink.h"
 
 #include "base/clock.h"
+#include "base/counter_map.h"
 #include "base/fault.h"
-#include "base/map.h"
 #include "base/uuid.h"
 #include "log/log.h"
 #include "log/read.h"
@@ -253,7 +253,7 @@ static bool wants_event(const struct relay_sink *sink, const struct outlog_event
 static int read_page(struct relay_sink *sink, outlog_err *err)
 {
     struct outlog_filter filter = {.org_id = sink->org_id};
-    struct ol_map last = {0};
+    struct ol_counter_map last = {0};
     struct ol_buf key = {0};
     int result = -1;
 
@@ -278,17 +278,17 @@ static int read_page(struct relay_sink *sink, outlog_err *err)
         ol_buf_reset(&key);
         ol_buf_print(&key, "%s\x1f%s\x1f%s", event->org_id ? event->org_id : "",
                      event->aggregate_type, event->aggregate_id);
-        int64_t before = key.failed ? 0 : ol_map_get(&last, key.data);
+        int64_t before = key.failed ? 0 : ol_counter_map_get(&last, key.data);
         if (before)
             item->before = &sink->items[before - 1];
-        if (key.failed || !ol_map_add(&last, key.data, (int64_t)sink->count - before)) {
+        if (key.failed || !ol_counter_map_add(&last, key.data, (int64_t)sink->count - before)) {
             ol_no_memory(err);
             goto out;
         }
     }
     result = 0;
 out:
-    ol_map_clear(&last);
+    ol_counter_map_clear(&last);
     ol_buf_clear(&key);
     if (result < 0)
         drop_page(sink);
@@ -547,7 +547,7 @@ int ol_sink_run(const struct ol_worker_options *options, atomic_int *stop, outlo
         runner.now = ol_clock_boot_us();
         if (step_sinks(&runner, &moved, &why) < 0) {
             ol_report_store_error(&why);
-            runner.log->conn->store->revive(runner.log->conn, &why);
+            runner.log->conn->store->reconnect(runner.log->conn, &why);
             ol_sender_drive(runner.targets.sender, SINK_REST_MS);
             continue;
         }

@@ -148,7 +148,7 @@ int ol_request_object(struct ol_request *request, const char *const *allowed, st
         return -1;
     }
     if (out->type != OL_JSON_OBJECT) {
-        ol_problem_say(request, 400, "invalid_field", "the body is a JSON object");
+        ol_problem_say(request, 400, "invalid_field", "the body must be a JSON object");
         return -1;
     }
     while (allowed && ol_json_next(out, &it))
@@ -174,7 +174,7 @@ int ol_request_text(struct ol_request *request, const struct ol_json *object, co
         return 0;
     if (value.type == OL_JSON_STRING && (*out = ol_json_string(&value, &request->arena, NULL)))
         return 0;
-    ol_fail(&err, OUTLOG_INVALID_FIELD, "%s is a text", name);
+    ol_fail(&err, OUTLOG_INVALID_FIELD, "%s must be a string", name);
     ol_json_pointer(object, value.text, err.pointer, sizeof err.pointer);
     ol_problem(request, &err);
     return -1;
@@ -187,7 +187,7 @@ int ol_request_flag(struct ol_request *request, const struct ol_json *object, co
     *out = value.type == OL_JSON_TRUE;
     if (value.type != OL_JSON_NONE && value.type != OL_JSON_NULL && value.type != OL_JSON_TRUE &&
         value.type != OL_JSON_FALSE) {
-        ol_problem_say(request, 400, "invalid_field", "%s is true or false", name);
+        ol_problem_say(request, 400, "invalid_field", "%s must be true or false", name);
         return -1;
     }
     return 0;

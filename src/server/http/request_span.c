@@ -10,7 +10,8 @@
 
 #include <stdio.h>
 
-/* As a child of the caller's span, in the trace of the correlation id, or in a new trace. */
+/* Start the span: as a child of the caller's, in the trace of the correlation id, or in a new one.
+ */
 static void begin_span(struct ol_request *request, const char *parent)
 {
     char trace_id[OL_TRACEPARENT_TRACE_TEXT];

@@ -1,8 +1,8 @@
 /* notification_sockets.c: sockets by user.
  *
- * What may be new is read in pages, in one pass: first what is unread, for new sockets, then what
- * came lately. Each subscriber remembers what it was sent of the last seconds. One that comes
- * during the pass, or whose socket is full, waits for the next pass, to keep the order. */
+ * A pass reads pages: first the unread notifications, for new sockets, then the recent ones. Each
+ * subscriber remembers what it was sent in the last seconds. A subscriber that opens during a pass,
+ * or whose socket is full, waits for the next pass, which keeps the order. */
 #include "server/live/notification_sockets.h"
 
 #include "base/clock.h"
@@ -23,8 +23,8 @@ struct ol_notification_sockets {
 
 /* A pass over the pages, and how far it came. */
 struct inbox_pass {
-    int64_t since;  /* boot clock: no subscriber lacks anything of before */
-    bool is_unread; /* it is in the first part: what is unread */
+    int64_t since;  /* boot clock: every subscriber has what is older than this */
+    bool is_unread; /* the pass still reads unread notifications */
     bool has_begin;
     struct ol_inbox_place begin; /* of what is unread */
     struct ol_inbox_place place;
@@ -44,8 +44,8 @@ struct notification_load {
     size_t recent_count, unread_count;
 };
 
-/* A subscriber that has not got everything that was unread when it came gets the rest of that, no
- * matter how much came since. */
+/* A subscriber that still lacks unread notifications continues from the position where its first
+ * pass began. */
 static void begin_pass(const struct notification_channel *channel, int64_t now,
                        struct inbox_pass *out)
 {
@@ -215,7 +215,7 @@ static bool poll_notifications(struct ol_job *job)
 {
     struct ol_channel_poll *poll = (struct ol_channel_poll *)job;
     int64_t back_us = ol_clock_boot_us() - poll->since + NOTIFICATION_POLL_BACK_US;
-    job->result = ol_inbox_moved(job->log, back_us, add_user, poll, &job->err);
+    job->result = ol_inbox_list_changed(job->log, back_us, add_user, poll, &job->err);
     return true;
 }
 
@@ -255,7 +255,7 @@ static bool mark_as_read(struct ol_job *job)
 
     if (outlog_begin(job->log, &tx, &job->err) < 0)
         return true;
-    if (ol_inbox_read(tx, channel->org_id, channel->name, read->id, &ignored, &job->err) == 0)
+    if (ol_inbox_mark_read(tx, channel->org_id, channel->name, read->id, &ignored, &job->err) == 0)
         outlog_commit(tx, &job->err);
     else
         outlog_rollback(tx);
@@ -282,8 +282,8 @@ static const char *read_frame(const char *text, size_t bytes, struct ol_arena *a
 static void on_text(struct ol_websocket *socket, const char *text, size_t bytes)
 {
     static const char refusal[] =
-        "{\"type\":\"error\",\"code\":\"invalid_field\",\"detail\":\"the frame "
-        "known here is {\\\"type\\\":\\\"read\\\",\\\"id\\\":…}\"}";
+        "{\"type\":\"error\",\"code\":\"invalid_field\",\"detail\":\"the only "
+        "frame accepted here is {\\\"type\\\":\\\"read\\\",\\\"id\\\":…}\"}";
     struct ol_subscriber *subscriber = ol_websocket_owner(socket);
     struct read_job *read = ol_channel_job_new(subscriber->channel, sizeof *read,
                                                OL_JOB_NOTIFICATION_READ, mark_as_read);

@@ -30,7 +30,7 @@ static void add_failure(void *user, const struct ol_session_failure *failure)
     ol_buf_clear(&frame);
 }
 
-/* On a worker. Effects beyond the settled horizon are found twice, which costs one load. */
+/* On a worker. Two polls return an effect above the settled position, which costs one more load. */
 static bool poll_sessions(struct ol_job *job)
 {
     struct ol_channel_poll *poll = (struct ol_channel_poll *)job;
@@ -46,7 +46,7 @@ static bool poll_sessions(struct ol_job *job)
     job->result =
         ol_session_effect_changed(job->log, poll->position, back_us, add_changed, poll, &job->err);
     if (job->result == 0)
-        job->result = ol_session_effect_failed(job->log, back_us, add_failure, poll, &job->err);
+        job->result = ol_session_list_failures(job->log, back_us, add_failure, poll, &job->err);
     if (job->result == 0)
         poll->position = settled;
     return true;

@@ -55,7 +55,7 @@ static enum ol_handler_result list_messages(struct ol_request *request)
         ol_request_time(request, "until", &filter.until) < 0)
         return OL_HANDLER_ANSWERED;
     if (retrying && strcmp(retrying, "true") != 0 && strcmp(retrying, "false") != 0)
-        return ol_problem_say(request, 400, "invalid_field", "retrying is true or false");
+        return ol_problem_say(request, 400, "invalid_field", "retrying must be true or false");
     filter.is_retrying = retrying && *retrying == 't';
     if (outlog_messages(request->log, &filter, ol_request_param(request, "after"), (size_t)limit,
                         &page, &err) < 0) {

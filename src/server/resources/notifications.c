@@ -23,7 +23,7 @@ static enum ol_handler_result answer_list(struct ol_request *request, const char
     if (ol_request_number(request, "limit", 1, 10000, 100, &limit) < 0)
         return OL_HANDLER_ANSWERED;
     if (given && *given && strcmp(given, "true") != 0 && strcmp(given, "false") != 0)
-        return ol_problem_say(request, 400, "invalid_field", "unread is true or false");
+        return ol_problem_say(request, 400, "invalid_field", "unread must be true or false");
     int unread = !given || !*given ? -1 : given[0] == 't';
     struct ol_buf *out = ol_request_reply(request, 200);
     return ol_inbox_list(request->log, org_id, user_id, unread, ol_request_param(request, "after"),
@@ -55,7 +55,7 @@ static enum ol_handler_result mark_read(struct ol_request *request, outlog_tx *t
     if (ol_request_object(request, none, &body) < 0)
         return OL_HANDLER_ANSWERED;
     struct ol_buf *out = ol_request_reply(request, 200);
-    return ol_inbox_read(tx, request->who.org_id, NULL, request->args[0], out, &err) < 0
+    return ol_inbox_mark_read(tx, request->who.org_id, NULL, request->args[0], out, &err) < 0
                ? ol_problem(request, &err)
                : OL_HANDLER_ANSWERED;
 }

@@ -353,7 +353,7 @@ static int terminate_backend_in_doubt(struct ol_postgres_conn *conn, outlog_err 
     return 0;
 }
 
-static int postgres_revive(struct ol_conn *base, outlog_err *err)
+static int postgres_reconnect(struct ol_conn *base, outlog_err *err)
 {
     struct ol_postgres_conn *conn = ol_postgres_conn_from(base);
     if (base->is_borrowed)
@@ -504,7 +504,7 @@ const struct ol_store ol_store_postgres = {
     .script = postgres_script,
     .wake_fd = postgres_wake_fd,
     .drain_wake = postgres_drain_wake,
-    .revive = postgres_revive,
+    .reconnect = postgres_reconnect,
     .has_gaps = true,
     .answers_whole = true,
     .can_notify = true,

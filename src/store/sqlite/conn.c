@@ -382,7 +382,7 @@ int ol_sqlite_commit(struct ol_conn *base, outlog_err *err)
 }
 
 /* A file does not go away, but the frames of a failed commit may still be in its WAL (3). */
-static int sqlite_revive(struct ol_conn *base, outlog_err *err)
+static int sqlite_reconnect(struct ol_conn *base, outlog_err *err)
 {
     struct ol_sqlite_conn *conn = ol_sqlite_conn_from(base);
     if (!conn->is_in_doubt)
@@ -489,7 +489,7 @@ const struct ol_store ol_store_sqlite = {
     .script = sqlite_script,
     .wake_fd = sqlite_wake_fd,
     .drain_wake = sqlite_drain_wake,
-    .revive = sqlite_revive,
+    .reconnect = sqlite_reconnect,
     .has_globs = true,
     .user_sql = &ol_user_sql_sqlite,
     .queries = ol_queries_sqlite,

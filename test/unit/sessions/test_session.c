@@ -328,11 +328,11 @@ static void s4_a_message_that_is_given_up_is_found(void **state)
 
     assert_int_equal(take(&session, first, MINUTE, &work), 1);
     assert_int_equal(ol_session_fail(session.log, &work, "not yet", 0, &err), 1);
-    OK(ol_session_effect_failed(session.log, MINUTE, see_failure, &changes, &err));
+    OK(ol_session_list_failures(session.log, MINUTE, see_failure, &changes, &err));
     assert_int_equal(changes.failed_seq, 0); // it is tried again
     assert_int_equal(take(&session, first, MINUTE, &work), 1);
     assert_int_equal(ol_session_pass(session.log, &work, "for good", &err), 1);
-    OK(ol_session_effect_failed(session.log, MINUTE, see_failure, &changes, &err));
+    OK(ol_session_list_failures(session.log, MINUTE, see_failure, &changes, &err));
     assert_int_equal(changes.failed_seq, 1);
     assert_string_equal(changes.request_id, "r-1");
     end(&session);

@@ -500,7 +500,7 @@ static void revive_does_nothing_to_a_healthy_connection(void **state)
     struct ol_conn *conn = conn_of(state);
     outlog_err err;
     for (int i = 0; i < 3; i++)
-        OK(conn->store->revive(conn, &err));
+        OK(conn->store->reconnect(conn, &err));
     OK(put_consumer(conn, "alive", 1, NULL, &err));
 }
 
@@ -519,7 +519,7 @@ static void limits_hold_for_the_session_after_a_lost_one(void **state)
                     "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
                     "where datname = current_database() and pid <> pg_backend_pid()",
                     &err));
-    OK(conn->store->revive(conn, &err));
+    OK(conn->store->reconnect(conn, &err));
     OK(conn->store->script(conn,
                            "do $$ begin if current_setting('lock_timeout') <> '4321ms' "
                            "then raise exception 'no limit'; end if; end $$",

@@ -1,4 +1,4 @@
-/* library.c: outlog_project(): a projection written in C, filled by its own process.
+/* embedded.c: outlog_project(): a projection written in C, filled by its own process.
  *
  * It needs no owner: the transaction moves the checkpoint from the position where the events were
  * read, so of two processes that apply the same batch one commits and the other changes nothing

@@ -1,4 +1,4 @@
-/* sor.c: a change for the system of record (D3, S0 9.3), posted as JSON.
+/* system_of_record.c: a change for the system of record (D3, S0 9.3), posted as JSON.
  *
  * Success is a 2xx response, as for webhooks. The body is the same on every attempt, byte for byte:
  * `timestamp` is the time the message was created, so a receiver that compares a repeat under the

@@ -1,4 +1,4 @@
-/* timeline.c: outlog run show: draws a run as a timeline.
+/* run_timeline.c: outlog run show: draws a run as a timeline.
  *
  *   ORDER 019a…  COMPLETED in 1.240 s
  *   org acme · v1.2 · signal order.placed PROCESSED · 2 steps done, 1 failure
