@@ -63,7 +63,7 @@ struct ol_lane {
 void ol_lane_clear(struct ol_lane *lane);
 
 /* Rule 5: a session of ours that hangs must not hold a lane's row for longer than a third of the
- * lease. To be called for every new connection, also a revived one. */
+ * lease. To be called for every new connection, also after a reconnect. */
 int ol_lane_set_timeouts(struct ol_conn *conn, int64_t lease_us, outlog_err *err);
 
 /* OUTLOG_STORE_ERROR: the store hands out numbers of this lane a second time. Then it must not be
