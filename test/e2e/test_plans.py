@@ -368,21 +368,21 @@ def test_l5_what_a_paused_destination_keeps_is_not_walked_for_the_others(store, 
         ),
     )
     outlog.run("relay", "--until-idle", "--quiet")
-    rooms = json.dumps([{"destination": "other", "room": 10}])
+    capacity = json.dumps([{"destination": "other", "room": 10}])
     if store.startswith("sqlite:"):
         with contextlib.closing(sqlite3.connect(store[len("sqlite:") :])) as db:
             db.create_function("outlog_after", 1, lambda _: at(EVENTS) + "9")  # later than all
             assert db.execute("select count(*) from outlog_parked where state = 'PENDING'").fetchone()[0] > 2500
-            rows, steps = steps_of(db, *render("sqlite", "parked_due", {"lane": 0, "rooms": rooms}))
+            rows, steps = steps_of(db, *render("sqlite", "parked_due", {"lane": 0, "capacity": capacity}))
             assert rows == [] and steps < 20, steps
         return
     with contextlib.closing(psycopg2.connect(store)) as db, db.cursor() as cursor:
         cursor.execute("select lane, count(*) from outlog.parked where state = 'PENDING' group by lane")
         lanes = cursor.fetchall()
         assert sum(count for _, count in lanes) > 2500  # the last of them stand where they were written
-        cursor.execute("prepare due as " + render("postgres", "parked_due", {"lane": 0, "rooms": rooms})[0])
+        cursor.execute("prepare due as " + render("postgres", "parked_due", {"lane": 0, "capacity": capacity})[0])
         for lane, _ in lanes:
-            plan = explain(cursor, "due", render("postgres", "parked_due", {"lane": lane, "rooms": rooms})[1])
+            plan = explain(cursor, "due", render("postgres", "parked_due", {"lane": lane, "capacity": capacity})[1])
             assert plan["Actual Rows"] == 0 and touched(plan, "parked") < 20, outline(plan)
 
 
@@ -472,7 +472,7 @@ def test_m1_the_newest_trouble_of_each_destination_is_found_by_its_index(parked_
 
 def test_m1_what_is_parked_is_counted_up_to_a_bound(parked_store, outlog):
     most = 500
-    rows, costs = cost_of(parked_store, "count_parked", {"most": most})
+    rows, costs = cost_of(parked_store, "count_parked", {"limit": most})
     counted = {state: sum(row[2] for row in rows if row[1] == state) for state in STATES}
     assert counted == {"PENDING": most, "CLAIMED": most, "DEAD": most, "PUBLISHED": 0}
     assert all(row[6] for row in rows), "that there are more is said"
