@@ -50,7 +50,7 @@ export function Overview({ query }) {
     </section>`;
 }
 
-// The newest events as they come: the pulse of the house.
+// The newest events as they come.
 function JustNow({ org_id }) {
     const tail = useTail(org_id ? { org_id } : {});
     const events = tail?.events.slice(-LATEST).reverse() || [];

@@ -254,13 +254,13 @@ function Outcome({ ids }) {
         look();
         return () => clearTimeout(timer);
     }, []);
-    const tally = {};
+    const counts = {};
     messages.forEach((message) => {
-        tally[messageState(message)] = (tally[messageState(message)] || 0) + 1;
+        counts[messageState(message)] = (counts[messageState(message)] || 0) + 1;
     });
     return html`<div class="outcome" role="status">
         ${ids.length > WATCHED && html`<p class="dim">The first ${WATCHED} of them:</p>`}
-        <ul>${Object.entries(tally).map(
+        <ul>${Object.entries(counts).map(
             ([state, n]) => html`<li>
             <${State} of=${state} /> ${count(n)}</li>`,
         )}</ul>
