@@ -329,29 +329,38 @@ static int find_signal(outlog_tx *tx, struct ol_transition *transition, const ch
                : 0;
 }
 
-static int start_signal(outlog_tx *tx, struct ol_transition *transition,
-                        const struct ol_row *signal, const char *signal_id, const char *run_id,
-                        const char *cause, struct ol_buf *payload, outlog_err *err)
+/* Append the event that the verb has for its signal, and move the signal's row with it. */
+static int move_signal(outlog_tx *tx, struct ol_transition *transition, const char *signal_id,
+                       const char *correlation_id, const char *cause, struct ol_buf *payload,
+                       outlog_err *err)
 {
-    struct outlog_appended at;
-    const char *status = row_text(transition, signal, OL_IN_SIGNAL_STATUS);
     const struct verb_rule *rule = &rules[transition->verb];
-    if (!is_one_of(rule->signal_from, status))
-        return refuse_state(transition, "signal", signal_id, status, rule->signal_from, err);
-    put_text(payload, "signal_id", signal_id);
-    put_text(payload, "run_id", run_id);
-    struct run_event event = {.aggregate_type = "SIGNAL",
-                              .aggregate_id = signal_id,
-                              .event_type = rule->signal_event_type,
-                              .correlation_id =
-                                  row_text(transition, signal, OL_IN_SIGNAL_CORRELATION),
-                              .causation_id = cause};
+    struct outlog_appended at;
+    const struct run_event event = {.aggregate_type = "SIGNAL",
+                                    .aggregate_id = signal_id,
+                                    .event_type = rule->signal_event_type,
+                                    .correlation_id = correlation_id,
+                                    .causation_id = cause};
     if (append_event(tx, transition, &event, payload, &at, err) < 0)
         return -1;
     return ol_store_exec(tx->conn, OL_Q_SIGNAL_MOVE,
                          OL_PARAMS(ol_value_text(signal_id), ol_value_text(rule->signal_to),
                                    ol_value_text(at.id)),
                          NULL, err);
+}
+
+static int start_signal(outlog_tx *tx, struct ol_transition *transition,
+                        const struct ol_row *signal, const char *signal_id, const char *run_id,
+                        const char *cause, struct ol_buf *payload, outlog_err *err)
+{
+    const char *status = row_text(transition, signal, OL_IN_SIGNAL_STATUS);
+    const struct verb_rule *rule = &rules[transition->verb];
+    if (!is_one_of(rule->signal_from, status))
+        return refuse_state(transition, "signal", signal_id, status, rule->signal_from, err);
+    put_text(payload, "signal_id", signal_id);
+    put_text(payload, "run_id", run_id);
+    return move_signal(tx, transition, signal_id,
+                       row_text(transition, signal, OL_IN_SIGNAL_CORRELATION), cause, payload, err);
 }
 
 static int start_run(outlog_tx *tx, struct ol_transition *transition, struct ol_buf *payload,
@@ -455,23 +464,12 @@ static void put_reason(const struct ol_transition *transition, struct ol_buf *pa
 static int end_signal(outlog_tx *tx, struct ol_transition *transition, const char *signal_id,
                       const char *cause, struct ol_buf *payload, outlog_err *err)
 {
-    const struct verb_rule *rule = &rules[transition->verb];
-    struct outlog_appended at;
     put_text(payload, "signal_id", signal_id);
     put_text(payload, "run_id", transition->id);
     put_reason(transition, payload);
-    struct run_event event = {.aggregate_type = "SIGNAL",
-                              .aggregate_id = signal_id,
-                              .event_type = rule->signal_event_type,
-                              .correlation_id =
-                                  row_text(transition, transition->run, OL_IN_RUN_CORRELATION),
-                              .causation_id = cause};
-    if (append_event(tx, transition, &event, payload, &at, err) < 0)
-        return -1;
-    return ol_store_exec(tx->conn, OL_Q_SIGNAL_MOVE,
-                         OL_PARAMS(ol_value_text(signal_id), ol_value_text(rule->signal_to),
-                                   ol_value_text(at.id)),
-                         NULL, err);
+    return move_signal(tx, transition, signal_id,
+                       row_text(transition, transition->run, OL_IN_RUN_CORRELATION), cause, payload,
+                       err);
 }
 
 static int end_run(outlog_tx *tx, struct ol_transition *transition, struct ol_buf *payload,
