@@ -45,7 +45,7 @@ struct outlog_delivery {
     const char *causation_id;
     const char *aggregate_type;
     const char *aggregate_id;
-    const char *traceparent; /* W3C, as it came in with the event */
+    const char *traceparent; /* W3C: the event's, else made of correlation_id; never NULL */
     int64_t created_at;      /* microseconds since 1970 */
     int attempt;             /* 1 for the first */
     bool is_replay;          /* an operator sends a published message again */

@@ -61,6 +61,20 @@ void ol_traceparent_make_trace_id(const char *correlation_id, char out[OL_TRACEP
     snprintf(out, OL_TRACEPARENT_TRACE_TEXT, "%.32s", hash);
 }
 
+/* Made ones are sampled: a receiver that follows its caller's decision must not lose its own spans
+ * because nobody traced the append. */
+const char *ol_traceparent_of(const char *given, const char *correlation_id, const char *message_id,
+                              char made[OL_TRACEPARENT_TEXT])
+{
+    char trace_id[OL_TRACEPARENT_TRACE_TEXT], span_id[OL_TRACEPARENT_SPAN_TEXT];
+    if (given && ol_traceparent_is_valid(given))
+        return given;
+    ol_traceparent_make_trace_id(correlation_id ? correlation_id : message_id, trace_id);
+    ol_traceparent_make_span_id("origin", message_id, 0, span_id);
+    snprintf(made, OL_TRACEPARENT_TEXT, "00-%s-%s-01", trace_id, span_id);
+    return made;
+}
+
 bool ol_traceparent_next(const char *from, const char *message_id, int attempt,
                          char out[OL_TRACEPARENT_TEXT])
 {
@@ -70,6 +84,15 @@ bool ol_traceparent_next(const char *from, const char *message_id, int attempt,
     ol_traceparent_make_span_id("publish", message_id, attempt, span);
     snprintf(out, OL_TRACEPARENT_TEXT, "00-%.32s-%s-%.2s", from + 3, span, from + 53);
     return true;
+}
+
+const char *ol_traceparent_find(const char *metadata, struct ol_arena *arena)
+{
+    struct ol_json object, member;
+    if (!metadata || ol_json_parse(metadata, strlen(metadata), &object, NULL) < 0)
+        return NULL;
+    member = ol_json_get(&object, "traceparent");
+    return ol_json_string(&member, arena, NULL);
 }
 
 const char *ol_traceparent_store(const char *traceparent, const char *metadata,

@@ -21,9 +21,18 @@ void ol_traceparent_make_span_id(const char *what, const char *id, int number,
 /* The trace of a correlation id that came without trace context. */
 void ol_traceparent_make_trace_id(const char *correlation_id, char out[OL_TRACEPARENT_TRACE_TEXT]);
 
+/* The trace context of a message (T1): what came with it, if that is valid; else one that is made
+ * of its correlation id and its own id, so it is the same on every attempt. The result points to
+ * `given` or `made`. */
+const char *ol_traceparent_of(const char *given, const char *correlation_id, const char *message_id,
+                              char made[OL_TRACEPARENT_TEXT]);
+
+/* metadata.traceparent of an event or message, in the arena; NULL: there is none. */
+const char *ol_traceparent_find(const char *metadata, struct ol_arena *arena);
+
 /* The header for one delivery: the trace id and flags of `from` with the span id of this attempt,
  * so that the receiver's span becomes its child. False when `from` is NULL or not a valid
- * traceparent: then no header is sent, for an invented trace would connect nothing. */
+ * traceparent. */
 bool ol_traceparent_next(const char *from, const char *message_id, int attempt,
                          char out[OL_TRACEPARENT_TEXT]);
 

@@ -1,6 +1,7 @@
 /* headers.c: checks and collects outgoing headers; H1 to H3 are in headers.h. */
 #include "net/headers.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -39,6 +40,22 @@ bool ol_headers_value_is_valid(const char *value)
             return false;
     }
     return bytes <= OL_HEADER_VALUE;
+}
+
+const char *ol_headers_escape(const char *value, char out[OL_HEADER_ESCAPED])
+{
+    size_t at = 0;
+    if (!value || ol_headers_value_is_valid(value))
+        return value;
+    for (; *value && at + 3 < OL_HEADER_ESCAPED; value++) {
+        unsigned char c = (unsigned char)*value;
+        if (c < 0x20 || c == 0x7f)
+            at += (size_t)snprintf(out + at, 4, "%%%02X", c);
+        else
+            out[at++] = *value;
+    }
+    out[at] = '\0';
+    return out;
 }
 
 /* These describe the connection, not the message. */

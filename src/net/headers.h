@@ -52,6 +52,11 @@ const char *ol_headers_get(const struct ol_headers *headers, const char *name);
 bool ol_headers_name_is_valid(const char *name);
 bool ol_headers_value_is_valid(const char *value);
 
+/* A value of ours that comes from a caller (T1): as it is where H1 allows that, else in `out` with
+ * each control byte as %XX and cut to OL_HEADER_ESCAPED. NULL stays NULL. */
+enum { OL_HEADER_ESCAPED = 3 * 255 + 1 };
+const char *ol_headers_escape(const char *value, char out[OL_HEADER_ESCAPED]);
+
 /* Read stored headers, a JSON object, into a list in `arena`. Values are strings;
  * numbers and booleans count as written. NULL or "" or "null" give no headers.
  * OUTLOG_INVALID_JSON, OUTLOG_INVALID_FIELD: not an object of such values. */

@@ -2,6 +2,7 @@
  * program, stdout, a broker, a plug-in) are in one epoll set, which the client waits for too. */
 #include "publish/sender.h"
 
+#include "base/traceparent.h"
 #include "net/http_client.h"
 
 #include <assert.h>
@@ -147,10 +148,14 @@ void ol_sender_channel_close(struct ol_sender_channel *channel)
 void ol_sender_channel_submit(struct ol_sender_channel *channel,
                               const struct outlog_delivery *message, int64_t deadline_us, void *tag)
 {
+    struct outlog_delivery joined = *message;
+    char made[OL_TRACEPARENT_TEXT];
     assert(!channel->sender->is_in_callback); // or a long key would recurse without end
+    joined.traceparent =
+        ol_traceparent_of(message->traceparent, message->correlation_id, message->event_id, made);
     channel->in_flight++;
     channel->sender->in_flight++;
-    channel->publisher->submit(channel->instance, message, deadline_us, tag);
+    channel->publisher->submit(channel->instance, &joined, deadline_us, tag);
 }
 
 void ol_sender_channel_abandon(struct ol_sender_channel *channel, void *tag)

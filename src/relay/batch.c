@@ -264,8 +264,6 @@ static bool send_item(struct ol_worker *worker, struct ol_target *target,
         ol_quota_give(&target->quota, message->payload_bytes);
         return false;
     }
-    if (worker->options->tracer)
-        ol_delivery_span_join(item->claimed, &batch->arena);
     if (!worker->options->quiet && !item->notification) // a notification was logged when rendered
         ol_report_move(OL_LOGLINE_DEBUG, message, "PENDING", "CLAIMED", NULL);
     item->state = OL_ITEM_IN_FLIGHT;

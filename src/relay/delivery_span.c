@@ -2,6 +2,7 @@
 #include "relay/delivery_span.h"
 
 #include "base/clock.h"
+#include "base/traceparent.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,27 +13,10 @@ struct ol_delivery_span_claim ol_delivery_span_since(int64_t boot_us)
     return (struct ol_delivery_span_claim){.from = now - (ol_clock_boot_us() - boot_us), .to = now};
 }
 
-static bool is_joined(const struct outlog_delivery *message)
-{
-    return message->traceparent && ol_traceparent_is_valid(message->traceparent);
-}
-
-void ol_delivery_span_join(struct ol_claimed_message *item, struct ol_arena *arena)
-{
-    char trace_id[OL_TRACEPARENT_TRACE_TEXT], span_id[OL_TRACEPARENT_SPAN_TEXT];
-    const struct outlog_delivery *message = &item->message;
-    if (is_joined(message) || !message->correlation_id)
-        return;
-    ol_traceparent_make_trace_id(message->correlation_id, trace_id);
-    ol_traceparent_make_span_id("origin", message->event_id, 0, span_id);
-    item->message.traceparent = ol_arena_print(arena, "00-%s-%s-01", trace_id, span_id);
-}
-
 /* What both spans of an attempt have in common. */
-static struct ol_span make_span(const struct ol_claimed_message *item, const char *name,
+static struct ol_span make_span(const struct outlog_delivery *message, const char *name,
                                 const char *parent_id)
 {
-    const struct outlog_delivery *message = &item->message;
     struct ol_span span = {.name = name, .attempt = message->attempt};
     ol_traceparent_make_span_id(name, message->event_id, message->attempt, span.span_id);
     snprintf(span.trace_id, sizeof span.trace_id, "%.32s", message->traceparent + 3);
@@ -59,22 +43,25 @@ void ol_delivery_span_attempt(struct ol_span_exporter *tracer,
                               const struct ol_delivery_span_claim *claim,
                               const struct ol_claimed_message *item)
 {
-    const struct outlog_delivery *message = &item->message;
+    struct outlog_delivery message = item->message;
     const struct outlog_outcome *outcome = &item->outcome;
-    char origin[OL_TRACEPARENT_SPAN_TEXT];
+    char made[OL_TRACEPARENT_TEXT], origin[OL_TRACEPARENT_SPAN_TEXT];
 
-    if (!tracer || outcome->kind == OUTLOG_PUBLISH_RELEASED || !is_joined(message) ||
-        !ol_traceparent_is_sampled(message->traceparent))
+    if (!tracer || outcome->kind == OUTLOG_PUBLISH_RELEASED)
         return;
-    find_origin(message, origin);
-    struct ol_span span = make_span(item, "claim", origin);
+    message.traceparent = ol_traceparent_of(message.traceparent, message.correlation_id,
+                                            message.event_id, made); // as it was sent
+    if (!ol_traceparent_is_sampled(message.traceparent))
+        return;
+    find_origin(&message, origin);
+    struct ol_span span = make_span(&message, "claim", origin);
     span.kind = OL_SPAN_INTERNAL;
     span.start_us = claim->from;
     span.end_us = claim->to;
     ol_span_exporter_add(tracer, &span);
     char parent[OL_TRACEPARENT_SPAN_TEXT];
     memcpy(parent, span.span_id, sizeof parent);
-    span = make_span(item, "publish", parent);
+    span = make_span(&message, "publish", parent);
     span.kind = OL_SPAN_PRODUCER;
     span.start_us = item->started_at;
     span.end_us = item->started_at + outcome->duration_us;

@@ -13,10 +13,6 @@ struct ol_delivery_span_claim {
 /* From a moment of the boot clock until now. */
 struct ol_delivery_span_claim ol_delivery_span_since(int64_t boot_us);
 
-/* Before an attempt: a message without trace context gets that of its correlation id, so that its
- * receiver can join. */
-void ol_delivery_span_join(struct ol_claimed_message *claimed, struct ol_arena *arena);
-
 /* After an attempt: export the span of its claim and its own. */
 void ol_delivery_span_attempt(struct ol_span_exporter *tracer,
                               const struct ol_delivery_span_claim *claim,

@@ -19,7 +19,7 @@ import pytest
 
 from lib import brokers
 from lib.outbox import wait_for
-from test_publishers import Driver, TRACE, certificates, driver  # noqa: F401  (fixtures)
+from test_publishers import CAUSE, Driver, TRACE, certificates, driver  # noqa: F401  (fixtures)
 
 ALL = [brokers.Redis, brokers.Nats, brokers.Rabbit, brokers.Mosquitto, brokers.KafkaMock]
 NAMES = [broker.name for broker in ALL]
@@ -104,8 +104,9 @@ def test_d4_success_is_what_the_broker_says(shared, driver, name):
         org_id="acme",
         idempotency_key="k-1",
         correlation_id="c-1",
+        causation_id=CAUSE,
         traceparent=TRACE,
-        headers={"x-own": "yes", "outlog-event-id": "forged", "x-fixed": "2"},
+        headers={"x-own": "yes", "outlog-event-id": "forged", "outlog-causation-id": "forged", "x-fixed": "2"},
     )
     assert (outcome["kind"], outcome["error"]) == ("ok", None), outcome
     [message] = shared.received(name)
@@ -116,6 +117,15 @@ def test_d4_success_is_what_the_broker_says(shared, driver, name):
     assert headers["idempotency-key"] == "k-1" and headers["outlog-attempt"] == "1"
     assert headers["x-own"] == "yes" and headers["x-fixed"] == "1"
     assert headers["traceparent"][:36] == TRACE[:36]
+    assert (headers["outlog-correlation-id"], headers["outlog-causation-id"]) == ("c-1", CAUSE)
+
+
+def test_t1_a_correlation_that_no_header_can_hold_is_escaped(shared, driver, name):
+    shared.prepare(name)
+    driver.must_open("it", **shared.settings(name))
+    assert driver.deliver("it", event_id=new_id(), correlation_id="a\nx: 1 é")["kind"] == "ok"
+    [message] = shared.received(name)
+    assert message["headers"]["outlog-correlation-id"] == "a%0Ax: 1 é"
 
 
 def test_d4_a_batch_arrives_whole_and_in_order(shared, driver, name):

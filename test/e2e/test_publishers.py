@@ -32,6 +32,7 @@ from lib.postgres import die_with_parent, free_port
 EVENT_ID = "0190e6a0-0000-7000-8000-000000000001"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+CAUSE = "0190a0b0-c0d0-7e0f-8000-0000000000aa"
 
 
 # --- the driver -------------------------------------------------------------------------------------
@@ -365,6 +366,8 @@ def test_d1_delivery_carries_what_the_contract_names(driver, receiver):
         payload_text='{ "a":1.0,  "z":0 }',
         attempt=2,
         traceparent=TRACE,
+        correlation_id="c-1",
+        causation_id=CAUSE,
         headers={"x-own": "yes", "webhook-id": "forged", "authorization": "Bearer forged", "x-empty": ""},
     )
     assert (outcome["kind"], outcome["status"]) == ("ok", 200)
@@ -377,12 +380,56 @@ def test_d1_delivery_carries_what_the_contract_names(driver, receiver):
     assert headers["idempotency-key"] == headers["x-idempotency-key"] == "k-1"
     assert headers["outlog-event-type"] == "order.created"
     assert headers["outlog-attempt"] == "2"
+    assert (headers["outlog-correlation-id"], headers["outlog-causation-id"]) == ("c-1", CAUSE)
     assert headers["content-type"] == "application/json"
     assert headers["x-fixed"] == "1" and headers["x-own"] == "yes" and headers["x-empty"] == ""
     assert headers["authorization"] == "Bearer abc"
     assert headers["traceparent"][:36] == TRACE[:36] and headers["traceparent"] != TRACE
     assert "expect" not in headers and "outlog-replay" not in headers
     assert verify(request, SECRET)
+
+
+def test_t1_a_trace_is_made_of_the_correlation_and_kept_across_attempts(driver, receiver):
+    driver.must_open("hook", type="webhook", url=receiver.url("/ok"), allow_private=True)
+    uuid_correlation = "0190a0b0-c0d0-7e0f-8000-000000000001"
+    for attempt, correlation in ((1, "c-1"), (2, "c-1"), (1, uuid_correlation), (1, "a\nx: 1")):
+        assert driver.deliver("hook", attempt=attempt, correlation_id=correlation)["kind"] == "ok"
+    first, second, uuid_made, escaped = (request["headers"] for request in receiver.requests)
+    assert re.fullmatch("00-[0-9a-f]{32}-[0-9a-f]{16}-01", first["traceparent"])
+    assert first["traceparent"][:36] == second["traceparent"][:36], "one trace"
+    assert first["traceparent"] != second["traceparent"], "each attempt is a span of its own"
+    assert uuid_made["traceparent"].split("-")[1] == uuid_correlation.replace("-", "")
+    assert escaped["outlog-correlation-id"] == "a%0Ax: 1" and "x" not in escaped
+    assert "outlog-causation-id" not in first, "nothing caused it"
+
+
+def test_t1_a_delivery_to_a_system_of_record_carries_it_too(driver, receiver):
+    driver.must_open("sor", type="sor", url=receiver.url("/ok"), allow_private=True)
+    payload = {"entity_type": "o", "entity_id": "1", "change": {}, "evidence_pack": {}}
+    assert driver.deliver("sor", payload=payload, correlation_id="c-1", causation_id=CAUSE)["kind"] == "ok"
+    headers = receiver.requests[0]["headers"]
+    assert (headers["outlog-correlation-id"], headers["outlog-causation-id"]) == ("c-1", CAUSE)
+    assert headers["traceparent"]
+
+
+def test_t1_a_mail_carries_it_in_its_headers(driver, mail_server):
+    url = f"smtp://127.0.0.1:{mail_server.port}"
+    driver.must_open("mail", type="smtp", url=url, tls="none", **{"from": "a@a.example"})
+    headers = {"Outlog-Correlation-Id": "forged"}
+    ids = {"correlation_id": "c-1", "causation_id": CAUSE}
+    assert driver.deliver("mail", payload=mail(), headers=headers, **ids)["kind"] == "ok"
+    it = email.message_from_bytes(mail_server.mails[0].content, policy=email.policy.default)
+    assert it.get_all("outlog-correlation-id") == ["c-1"] and it["outlog-causation-id"] == CAUSE
+    assert re.fullmatch("00-[0-9a-f]{32}-[0-9a-f]{16}-01", it["traceparent"])
+
+
+def test_t1_a_program_gets_it_in_its_environment(driver):
+    script = 'echo "$OUTLOG_CORRELATION_ID $OUTLOG_CAUSATION_ID $TRACEPARENT $OUTLOG_TRACEPARENT"'
+    driver.must_open("run", type="exec", command=["/bin/sh", "-c", script])
+    outcome = driver.deliver("run", correlation_id="c-1", causation_id=CAUSE)
+    correlation, causation, trace, old = outcome["response"].split()
+    assert (correlation, causation) == ("c-1", CAUSE)
+    assert re.fullmatch("00-[0-9a-f]{32}-[0-9a-f]{16}-01", trace) and old == trace
 
 
 def test_d1_rotation_both_secrets_verify(driver, receiver):

@@ -82,6 +82,21 @@ def test_d4_the_log_is_streamed_in_order_and_goes_on(outlog, store, broker, name
     assert outlog.run("outbox", "--json").lines() == []  # no message was made
 
 
+def test_t1_an_event_of_a_sink_carries_its_cause_and_trace(outlog, store, broker, name):
+    declare(outlog, broker, name)
+    (first,) = append(outlog, 1)
+    given = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    common = ("append", "--org", "acme", "--aggregate", "order/o-9", "--type", "order.made", "--data", "{}", "--json")
+    more = ("--correlation", "c-1", "--causation", first, "--metadata", f'{{"traceparent":"{given}"}}')
+    (second,) = outlog.run(*common, *more).json()
+    outlog.run("relay", "--until-idle", "--quiet")
+    by_id = {message["id"]: message["headers"] for message in broker.received(name)}
+    headers = by_id[second["id"]]
+    assert (headers["outlog-correlation-id"], headers["outlog-causation-id"]) == ("c-1", first)
+    assert headers["traceparent"][:36] == given[:36]
+    assert len(by_id[first]["traceparent"]) == 55, "made where none was given"
+
+
 def test_d4_sinks_skip_audit_and_infrastructure_unless_named(outlog, store, broker, name):
     declare(outlog, broker, name)  # leaves audit events without org
     ordinary = append(outlog, 3)

@@ -74,6 +74,22 @@ def test_t4_traceparent_comes_in_over_http_and_goes_out_with_deliveries(store, s
     assert told["metadata"] == {"traceparent": PARENT, "m": 1}
 
 
+def test_t1_every_delivery_names_its_correlation_and_its_cause(store, serve, receiver, outlog, tmp_path):
+    (tmp_path / "routes.yaml").write_text("routes: [{on: 'order.*', to: hook}]\n")
+    server = serve()
+    hook(server, receiver, retry={"base": "1ms", "max_attempts": 3})
+    outlog.run("apply", "-f", str(tmp_path / "routes.yaml"))
+    receiver.rule(500, times=1)
+    event = server.post("/v1/events", {**command(), "correlation_id": "c-7"}).json["events"][0]
+    wait_for(lambda: receiver.count() == 2, "two attempts")
+    first, second = receiver.of()
+    for one in (first, second):
+        assert one.headers["outlog-correlation-id"] == "c-7"
+        assert one.headers["outlog-causation-id"] == event["id"]
+    traces = [trace_of(one.headers["traceparent"]) for one in (first, second)]
+    assert traces[0][0] == traces[1][0] and traces[0][1] != traces[1][1]
+
+
 def test_t4_run_commands_pass_it_to_events_and_effects(store, serve, receiver):
     server = serve()
     hook(server, receiver)
@@ -259,7 +275,7 @@ def test_m4_off_unless_asked_for(store, serve, receiver):
     hook(server, receiver)
     server.post("/v1/messages", message())
     wait_for(lambda: receiver.count() == 1, "the delivery")
-    assert "traceparent" not in receiver.of()[0].headers
+    assert trace_of(receiver.of()[0].headers["traceparent"]), "T1: receivers can join all the same"
     assert spans(server) == {"exported": 0, "failed": 0, "dropped": 0}
 
 

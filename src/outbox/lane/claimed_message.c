@@ -2,6 +2,7 @@
 #include "outbox/lane/claimed_message.h"
 
 #include "base/json/json.h"
+#include "base/traceparent.h"
 #include "store/message_fields.h"
 
 #include <stdlib.h>
@@ -81,15 +82,6 @@ static bool read_headers(const char *json, struct ol_arena *arena, struct outlog
     return true;
 }
 
-static const char *read_traceparent(const char *metadata, struct ol_arena *arena)
-{
-    struct ol_json object, member;
-    if (!metadata || ol_json_parse(metadata, strlen(metadata), &object, NULL) < 0)
-        return NULL;
-    member = ol_json_get(&object, "traceparent");
-    return ol_json_string(&member, arena, NULL);
-}
-
 int ol_claimed_message_read(const struct ol_rows *rows, bool is_parked, struct ol_arena *arena,
                             struct ol_claimed_message *out, outlog_err *err)
 {
@@ -127,7 +119,7 @@ int ol_claimed_message_read(const struct ol_rows *rows, bool is_parked, struct o
             !read_headers(ol_rows_copy(rows, COLUMN(HEADERS), arena, &failed), arena, message);
     if (!ol_rows_is_null(rows, COLUMN(METADATA))) {
         out->metadata = ol_rows_copy(rows, COLUMN(METADATA), arena, &failed);
-        message->traceparent = read_traceparent(out->metadata, arena);
+        message->traceparent = ol_traceparent_find(out->metadata, arena);
     }
     if (is_parked) {
         out->attempts = (int)ol_rows_int(rows, CLAIMED_ATTEMPTS);

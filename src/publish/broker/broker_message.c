@@ -9,7 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { BROKER_HEADERS_OURS = 8 };
+enum { BROKER_HEADERS_OURS = 10 };
 
 /* --- headers ---------------------------------------------------------------------------------- */
 
@@ -85,6 +85,8 @@ static int add_ours(struct header_list *list, const struct outlog_delivery *mess
     add_header(list, "outlog-org-id", copy_text(arena, message->org_id, &failed));
     add_header(list, "outlog-attempt", copy_text(arena, number, &failed));
     add_header(list, "outlog-replay", message->is_replay ? "true" : NULL);
+    add_header(list, "outlog-correlation-id", out->correlation_id);
+    add_header(list, "outlog-causation-id", copy_text(arena, message->causation_id, &failed));
     if (ol_traceparent_next(message->traceparent, message->event_id, message->attempt, trace))
         add_header(list, "traceparent", copy_text(arena, trace, &failed));
     return failed ? ol_no_memory(err) : 0;
@@ -159,6 +161,7 @@ int ol_broker_message_make(const struct ol_settings *settings,
                            struct ol_broker_message *out, outlog_err *err)
 {
     const struct ol_broker_settings *broker = settings->own;
+    char escaped[OL_HEADER_ESCAPED];
     bool failed = false;
     const char *key = message->partition_key ? message->partition_key : message->ordering_key;
 
@@ -168,7 +171,8 @@ int ol_broker_message_make(const struct ol_settings *settings,
         .event_type = copy_text(arena, message->event_type, &failed),
         .content_type = message->content_type ? copy_text(arena, message->content_type, &failed)
                                               : "application/json",
-        .correlation_id = copy_text(arena, message->correlation_id, &failed),
+        .correlation_id =
+            copy_text(arena, ol_headers_escape(message->correlation_id, escaped), &failed),
         .created_at = message->created_at,
     };
     if (failed || make_body(broker, message, arena, out) < 0)

@@ -67,6 +67,23 @@ static int set_signature(struct ol_signed_request *sender, const struct outlog_d
     return ol_headers_set(&sender->headers, "webhook-signature", sender->signature.data, err);
 }
 
+/* T1: the execution that the message belongs to, what caused it, and its trace. */
+static int set_origin(struct ol_headers *h, const struct outlog_delivery *message, outlog_err *err)
+{
+    char escaped[OL_HEADER_ESCAPED], traceparent[OL_TRACEPARENT_TEXT];
+    if (message->correlation_id &&
+        ol_headers_set(h, "outlog-correlation-id",
+                       ol_headers_escape(message->correlation_id, escaped), err) < 0)
+        return -1;
+    if (message->causation_id &&
+        ol_headers_set(h, "outlog-causation-id", message->causation_id, err) < 0)
+        return -1;
+    if (!ol_traceparent_next(message->traceparent, message->event_id, message->attempt,
+                             traceparent))
+        return 0;
+    return ol_headers_set(h, "traceparent", traceparent, err);
+}
+
 /* Ours come first, so no other source can replace them (H3). */
 static int set_headers(struct ol_signed_request *sender, const struct outlog_delivery *message,
                        const struct ol_signed_request_input *request, outlog_err *err)
@@ -75,7 +92,7 @@ static int set_headers(struct ol_signed_request *sender, const struct outlog_del
     const struct ol_settings *settings = sender->settings;
     const struct ol_http_settings *http = settings->own;
     int64_t now_s = ol_clock_wall_us() / 1000000;
-    char number[24], traceparent[OL_TRACEPARENT_TEXT];
+    char number[24];
 
     ol_headers_reset(h);
     snprintf(number, sizeof number, "%lld", (long long)now_s);
@@ -90,9 +107,7 @@ static int set_headers(struct ol_signed_request *sender, const struct outlog_del
     snprintf(number, sizeof number, "%d", message->attempt);
     if (ol_headers_set(h, "outlog-attempt", number, err) < 0 ||
         (message->is_replay && ol_headers_set(h, "outlog-replay", "true", err) < 0) ||
-        (ol_traceparent_next(message->traceparent, message->event_id, message->attempt,
-                             traceparent) &&
-         ol_headers_set(h, "traceparent", traceparent, err) < 0))
+        set_origin(h, message, err) < 0)
         return -1;
     if (request->envelope == OL_ENVELOPE_CLOUDEVENTS_BINARY &&
         ol_cloudevents_binary(message, http->source, h, err) < 0)

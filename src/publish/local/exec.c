@@ -14,6 +14,7 @@
  * What it prints, on either stream, is the response. */
 #include "base/clock.h"
 #include "base/timestamp.h"
+#include "base/traceparent.h"
 #include "net/poller.h"
 #include "publish/mask.h"
 #include "publish/outcome.h"
@@ -238,7 +239,7 @@ static void make_env(struct exec *e, const struct outlog_delivery *message,
 {
     static const char *const inherited[] = {"PATH",   "HOME", "USER",  "LANG",
                                             "LC_ALL", "TZ",   "TMPDIR"};
-    char number[24], time[OL_TIMESTAMP_TEXT];
+    char number[24], time[OL_TIMESTAMP_TEXT], trace[OL_TRACEPARENT_TEXT];
 
     for (size_t i = 0; i < sizeof inherited / sizeof *inherited; i++)
         add_env(env, inherited[i], getenv(inherited[i]));
@@ -260,7 +261,10 @@ static void make_env(struct exec *e, const struct outlog_delivery *message,
     add_env(env, "OUTLOG_CREATED_AT", ol_timestamp_format(message->created_at, time));
     add_env(env, "OUTLOG_ATTEMPT", number);
     add_env(env, "OUTLOG_REPLAY", message->is_replay ? "true" : NULL);
-    add_env(env, "OUTLOG_TRACEPARENT", message->traceparent);
+    if (ol_traceparent_next(message->traceparent, message->event_id, message->attempt, trace)) {
+        add_env(env, "OUTLOG_TRACEPARENT", trace);
+        add_env(env, "TRACEPARENT", trace); // where tools look for it
+    }
     add_headers_env(env, message);
 }
 

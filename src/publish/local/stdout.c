@@ -203,6 +203,7 @@ static void write_line(struct ol_buf *b, const struct outlog_delivery *message)
     add_member(b, "partition_key", message->partition_key);
     add_member(b, "correlation_id", message->correlation_id);
     add_member(b, "causation_id", message->causation_id);
+    add_member(b, "traceparent", message->traceparent);
     add_member(b, "aggregate_type", message->aggregate_type);
     add_member(b, "aggregate_id", message->aggregate_id);
     add_member(b, "content_type", message->content_type);

@@ -3,6 +3,7 @@
 
 #include "base/base64.h"
 #include "base/sha256.h"
+#include "base/traceparent.h"
 #include "net/headers.h"
 #include "publish/publisher.h"
 
@@ -330,12 +331,13 @@ static bool is_mail_name(const char *name)
                                         "mime-version",
                                         "dkim-signature",
                                         "auto-submitted",
+                                        "traceparent",
                                         "x-outlog-event-id"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcasecmp(name, names[i]) == 0)
             return true;
     return strncasecmp(name, "content-", 8) == 0 || strncasecmp(name, "resent-", 7) == 0 ||
-           strncasecmp(name, "arc-", 4) == 0;
+           strncasecmp(name, "arc-", 4) == 0 || strncasecmp(name, "outlog-", 7) == 0;
 }
 
 static int add_extra_headers(struct ol_buf *out, const struct outlog_header *list, size_t count,
@@ -352,6 +354,20 @@ static int add_extra_headers(struct ol_buf *out, const struct outlog_header *lis
             add_unstructured(out, list[i].name, list[i].value);
     }
     return 0;
+}
+
+/* T1: the execution that the message belongs to, what caused it, and its trace. */
+static void add_origin(struct ol_buf *out, const struct outlog_delivery *message)
+{
+    char escaped[OL_HEADER_ESCAPED], trace[OL_TRACEPARENT_TEXT];
+    add_unstructured(out, "X-Outlog-Event-Id", message->event_id);
+    if (message->correlation_id)
+        add_unstructured(out, "Outlog-Correlation-Id",
+                         ol_headers_escape(message->correlation_id, escaped));
+    if (message->causation_id)
+        add_unstructured(out, "Outlog-Causation-Id", message->causation_id);
+    if (ol_traceparent_next(message->traceparent, message->event_id, message->attempt, trace))
+        add_unstructured(out, "Traceparent", trace);
 }
 
 int ol_mime_build(const struct ol_mime_input *input, struct ol_arena *arena,
@@ -376,7 +392,7 @@ int ol_mime_build(const struct ol_mime_input *input, struct ol_arena *arena,
     add_unstructured(out, "Subject", d->subject);
     add_date(out, input->now_us);
     ol_buf_print(out, "Message-ID: %s\r\n", mail->message_id);
-    add_unstructured(out, "X-Outlog-Event-Id", message->event_id);
+    add_origin(out, message);
     ol_buf_text(out, "Auto-Submitted: auto-generated\r\nMIME-Version: 1.0\r\n");
     if (add_extra_headers(out, input->headers, input->header_count, err) < 0 ||
         add_extra_headers(out, message->headers, message->header_count, err) < 0)

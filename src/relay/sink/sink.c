@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/counter_map.h"
 #include "base/fault.h"
+#include "base/traceparent.h"
 #include "base/uuid.h"
 #include "log/log.h"
 #include "log/read.h"
@@ -326,6 +327,7 @@ static void submit_event(struct sink_item *item, int64_t end_us)
 {
     const struct outlog_event *e = item->event;
     char position[24], seq[24], key[1100];
+    struct ol_arena arena = {0};
     struct outlog_header headers[SINK_HEADERS] = {{"log-position", position},
                                                   {"aggregate-type", e->aggregate_type},
                                                   {"aggregate-id", e->aggregate_id},
@@ -347,6 +349,7 @@ static void submit_event(struct sink_item *item, int64_t end_us)
         .causation_id = e->causation_id[0] ? e->causation_id : NULL,
         .aggregate_type = e->aggregate_type,
         .aggregate_id = e->aggregate_id,
+        .traceparent = ol_traceparent_find(e->metadata, &arena),
         .created_at = e->occurred_at,
         .attempt = item->attempts + 1,
     };
@@ -354,6 +357,7 @@ static void submit_event(struct sink_item *item, int64_t end_us)
     item->sink->in_flight++;
     ol_fault("sink.sent");
     ol_sender_channel_submit(item->target->channel, &message, end_us, item);
+    ol_arena_clear(&arena);
 }
 
 /* False: nothing of this sink can go now. */
