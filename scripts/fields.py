@@ -25,8 +25,8 @@ In a migration or a query, a line
     --= event filters: and {name} = :{name}   --? {name}
 
 stands for one line per field of the set `event filters`. `--=,` puts commas between the fields. A line
-`--=+ text` below it goes on with the text of each field; `--=| name: text` gives one field a text of
-its own, and `--=| name:` leaves it out. Variables: {name}, {max}, {type} (of a
+`--=| name: text` below it gives one field a text of its own, and `--=| name:` leaves it out. A line
+`--=+ text` goes on with the text above it. Variables: {name}, {max}, {type} (of a
 value in PostgreSQL), {cast} (`::uuid`, empty for text), {column} (type and constraints in this
 dialect), {argument}, {note} (the comment). The sets are listed in SETS below; `event sizes` are the
 limits of the texts of events, in {max}, one domain each (`text_domain`); `message shown` is what
@@ -37,11 +37,13 @@ optional parameters. A line `--< 0001_log/7_append.sql` in a migration stands fo
 how a later migration makes functions again, with the fields of its own time.
 
 A new optional text field of an event needs an entry in event.json, a member in the structs of
-include/outlog.h, a migration per store that adds the column, and the docs.
+include/outlog.h, a migration per store that adds the column, and the docs. One of a message also
+needs a member in struct outlog_delivery of include/outlog_publisher.h, for publishers.
 """
 import json
 import pathlib
 import re
+import textwrap
 
 REPEAT = re.compile(r"^(\s*)--=(,?) (\w+) (\w+): (.*)$")
 MORE = re.compile(r"^\s*--=\+ (.*)$")
@@ -74,6 +76,7 @@ SETS = {
     "filters": lambda f: f.filter is not None,
     "hashed": lambda f: f.is_hashed,
     "always": lambda f: f.is_column and f.always_read,
+    "delivered": lambda f: f.is_column and f.kind in ("text", "uuid"),  # to a publisher, as they are
     "some": lambda f: f.is_column and not f.always_read,
 }
 
@@ -144,7 +147,8 @@ class Schema:
 
     def set(self, what, name, at=None):
         if name == "shown":  # as JSON shows it, in that order
-            return [self.named(what, name) for name in self.shown[what]]
+            fields = [self.named(what, name) for name in self.shown[what]]
+            return [f for f in fields if at is None or f.since <= at]
         fields = [f for f in self.fields[what] if SETS[name](f) and (at is None or f.since <= at)]
         if name == "arguments":  # by position, as callers know them; new ones follow
             known = self.order[what]
@@ -160,13 +164,19 @@ class Schema:
     def repeat(self, lines, dialect, at=None):
         """The lines that a line with --=, and those that belong to it, stand for."""
         indent, comma, what, name, first = REPEAT.match(lines[0]).groups()
-        template = [first] + [MORE.match(line)[1] for line in lines if MORE.match(line)]
-        own = dict(OWN.match(line).groups() for line in lines if OWN.match(line))
+        template, own = [first], {}
+        text = template
+        for line in lines[1:]:
+            if OWN.match(line):
+                of, start = OWN.match(line).groups()
+                text = own[of] = [start]
+            else:
+                text.append(MORE.match(line)[1])
         if name not in (*SETS, "sizes", "shown"):
             raise SystemExit(f"fields: {what} {name}: there is no such set")
         out = []
         for row in self.rows(what, name, dialect, at):
-            text = [own[row["name"]]] if row["name"] in own else template
+            text = own.get(row["name"], template)
             if text == [""]:
                 continue
             out.append("\n".join(indent + re.sub(r"\{(\w+)\}", lambda m: str(row[m[1]]), line) for line in text))
@@ -204,7 +214,9 @@ EXPORT_KINDS = {"time": "T", "count": "i", "flag": "i"}
 
 
 def c_text(text):
-    return "NULL" if text is None else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if text is None:
+        return "NULL"
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 def c_offset(struct, member, is_there):
@@ -237,6 +249,11 @@ def c_row(field, stored, given, chosen):
         )
         + "}, \\"
     )
+
+
+def option_lines(fields):
+    options = [f"[--{f.flag}~{f.metavar}]" for f in fields if f.flag and f.metavar and not f.is_required]
+    return textwrap.fill(" ".join(options), 95, initial_indent=" " * 19, subsequent_indent=" " * 19).replace("~", " ")
 
 
 def c_header(schema):
@@ -284,6 +301,16 @@ def c_header(schema):
         "/* The fields of a message as it is shown, in order. */",
         "#define OL_MESSAGE_SHOWN_IDS " + ", ".join(f"OL_MESSAGE_{name.upper()}" for name in schema.shown["message"]),
         f"enum {{ OL_MESSAGE_SHOWN_COUNT = {len(schema.shown['message'])} }};",
+        "",
+        "/* The texts of a message that publishers get, and where. */",
+        "#define OL_MESSAGE_DELIVERED "
+        + ", ".join(
+            f"{{OL_MESSAGE_{f.name.upper()}, offsetof(struct outlog_delivery, {f.name})}}"
+            for f in schema.set("message", "delivered")
+        ),
+        "",
+        "/* The options of the command line that describe a message, as lines of --help. */",
+        f"#define OL_MESSAGE_OPTIONS {c_text(option_lines(schema.fields['message']))}",
         "",
         "/* The columns of a message in an export: t: text, i: number, T: time. */",
         "#define OL_MESSAGE_EXPORT_COLUMNS "

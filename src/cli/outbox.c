@@ -5,7 +5,9 @@
 #include "base/base64.h"
 #include "base/json/json.h"
 #include "base/utf8.h"
+#include "log/secrets.h"
 #include "outbox/message_view.h"
+#include "store/message_fields.h"
 
 #include <string.h>
 
@@ -111,23 +113,17 @@ static void print_attempt(const struct ol_cli *cli, const struct outlog_attempt 
     ol_buf_clear(&line);
 }
 
-/* Headers and metadata as the JSON of the message shows them, with secrets masked. */
-static void print_documents(const struct ol_cli *cli, const struct outlog_message *message)
+/* A JSON object, with its secrets masked. */
+static void print_document(const struct ol_cli *cli, const char *name, const char *document)
 {
-    static const char *const names[] = {"headers", "metadata"};
     struct ol_buf text = {0};
     struct ol_json object;
-    ol_message_view_json(message, true, &text);
-    if (text.failed || ol_json_parse_wrapped(text.data, text.bytes, &object, NULL) < 0) {
-        ol_buf_clear(&text);
+    if (!document || ol_json_parse(document, strlen(document), &object, NULL) < 0)
         return;
-    }
-    for (size_t i = 0; i < 2; i++) {
-        struct ol_json value = ol_json_get(&object, names[i]);
-        if (value.type == OL_JSON_OBJECT)
-            printf("%s%-16s%s %.*s\n", ol_cli_dim(cli), names[i], ol_cli_plain(cli),
-                   (int)value.bytes, value.text);
-    }
+    ol_secrets_mask(&object, &text);
+    if (!text.failed)
+        printf("%s%-16s%s %.*s\n", ol_cli_dim(cli), name, ol_cli_plain(cli), (int)text.bytes,
+               text.data);
     ol_buf_clear(&text);
 }
 
@@ -145,35 +141,49 @@ static void print_payload(const struct ol_cli *cli, const struct outlog_message 
     ol_buf_clear(&line);
 }
 
+/* The count of attempts includes max_attempts, and the list of attempts what the last one came to.
+ */
+static bool is_told_elsewhere(int field)
+{
+    return field == OL_MESSAGE_MAX_ATTEMPTS || field == OL_MESSAGE_ERROR_DETAILS ||
+           field == OL_MESSAGE_RESULT;
+}
+
+static void print_shown_field(const struct ol_cli *cli, const struct ol_field *field,
+                              const struct outlog_message *m)
+{
+    const char *at = (const char *)m + field->stored;
+    char attempts[40];
+    int64_t time;
+    switch (field->kind) {
+    case OL_FIELD_UUID:
+        print_field(cli, field->name, *at ? at : NULL);
+        break;
+    case OL_FIELD_COUNT:
+        snprintf(attempts, sizeof attempts, m->max_attempts ? "%d of %d" : "%d", m->attempts,
+                 m->max_attempts);
+        print_field(cli, field->name, attempts);
+        break;
+    case OL_FIELD_TIME:
+        memcpy(&time, at, sizeof time);
+        print_time(cli, field->name, time);
+        break;
+    case OL_FIELD_JSON:
+        print_document(cli, field->name, ol_field_text(m, field->stored));
+        break;
+    default:
+        print_field(cli, field->name, ol_field_text(m, field->stored));
+    }
+}
+
 static void print_message(const struct ol_cli *cli, const struct outlog_message *m)
 {
-    char attempts[40];
-    snprintf(attempts, sizeof attempts, m->max_attempts ? "%d of %d" : "%d", m->attempts,
-             m->max_attempts);
-    print_field(cli, "event_id", m->event_id);
-    print_field(cli, "state", m->state);
-    print_field(cli, "destination", m->destination);
-    print_field(cli, "event_type", m->event_type);
-    print_field(cli, "attempts", attempts);
-    print_field(cli, "last_error", m->last_error);
+    static const int shown[] = {OL_MESSAGE_SHOWN_IDS};
+    for (int i = 0; i < OL_MESSAGE_SHOWN_COUNT; i++)
+        if (!is_told_elsewhere(shown[i]))
+            print_shown_field(cli, &ol_message_fields[shown[i]], m);
     print_field(cli, "held", m->is_held ? "yes: later messages of its key wait" : NULL);
     print_field(cli, "replay", m->is_replay ? "yes" : NULL);
-    print_time(cli, "created_at", m->created_at);
-    print_time(cli, "available_at", m->available_at);
-    print_time(cli, "claimed_at", m->claimed_at);
-    print_field(cli, "claimed_by", m->claimed_by);
-    print_time(cli, "published_at", m->published_at);
-    print_time(cli, "updated_at", m->updated_at);
-    print_field(cli, "org_id", m->org_id);
-    print_field(cli, "ordering_key", m->ordering_key);
-    print_field(cli, "partition_key", m->partition_key);
-    print_field(cli, "idempotency_key", m->idempotency_key);
-    print_field(cli, "correlation_id", m->correlation_id);
-    print_field(cli, "causation_id", *m->causation_id ? m->causation_id : NULL);
-    print_field(cli, "aggregate_type", m->aggregate_type);
-    print_field(cli, "aggregate_id", m->aggregate_id);
-    print_field(cli, "content_type", m->content_type);
-    print_documents(cli, m);
     print_payload(cli, m);
     printf("attempts\n");
     for (size_t i = 0; i < m->attempt_count; i++)

@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include "outbox/enqueue.h"
+#include "store/message_fields.h"
 
 #include <string.h>
 
@@ -54,21 +55,15 @@ static int parse_send_args(struct ol_cli *cli, struct outlog_new_message *draft)
     int64_t attempts = 0;
     bool has_attempts = false;
     size_t count = pick_headers(cli, headers, 64);
-    const struct ol_option options[] =
-        {{"to", OL_OPTION_STRING, &draft->destination, NULL},
-         {"type", OL_OPTION_STRING, &draft->event_type, NULL},
-         {"data", OL_OPTION_STRING, &data, NULL},
-         {"key", OL_OPTION_STRING, &draft->idempotency_key, NULL},
-         {"ordering-key", OL_OPTION_STRING, &draft->ordering_key, NULL},
-         {"partition-key", OL_OPTION_STRING, &draft->partition_key, NULL},
-         {"content-type", OL_OPTION_STRING, &draft->content_type, NULL},
-         {"metadata", OL_OPTION_STRING, &draft->metadata, NULL},
-         {"correlation", OL_OPTION_STRING, &draft->correlation_id, NULL},
-         {"causation", OL_OPTION_STRING, &draft->causation_id, NULL},
-         {"org", OL_OPTION_STRING, &draft->org_id, NULL},
-         {"delay", OL_OPTION_STRING, &delay, NULL},
-         {"max-attempts", OL_OPTION_NUMBER, &attempts, &has_attempts},
-         {0}};
+    struct ol_option options[OL_MESSAGE_FIELD_ALL + 4] = {{"data", OL_OPTION_STRING, &data, NULL},
+                                                          {"delay", OL_OPTION_STRING, &delay, NULL},
+                                                          {"max-attempts", OL_OPTION_NUMBER,
+                                                           &attempts, &has_attempts}};
+    struct ol_option *next = options + 3;
+    for (int i = 0; i < OL_MESSAGE_FIELD_ALL; i++)
+        if (ol_message_fields[i].flag)
+            *next++ = (struct ol_option){ol_message_fields[i].flag, OL_OPTION_STRING,
+                                         (char *)draft + ol_message_fields[i].given, NULL};
     int status = ol_cli_options(cli, options);
 
     if (status || (status = read_headers(cli, headers, count, &draft->headers)))
@@ -124,10 +119,9 @@ const struct ol_cli_command ol_command_send = {
     .name = "send",
     .summary = "add a message to the outbox",
     .help =
-        "usage: outlog send --to DESTINATION --type T --data JSON|@FILE [--key K]\n"
-        "                   [--ordering-key K] [--partition-key K] [--delay SPAN] [--header N:V]…\n"
-        "                   [--content-type C] [--metadata JSON] [--max-attempts N] [--org O]\n"
-        "                   [--correlation C] [--causation EVENT] [--json]\n\n"
+        "usage: outlog send --to DESTINATION --type T --data JSON|@FILE [--header N:V]…\n" OL_MESSAGE_OPTIONS
+        "\n"
+        "                   [--delay SPAN] [--max-attempts N] [--json]\n\n"
         "Stores one message; a relay delivers it. Messages with the same --ordering-key are delivered\n"
         "one after another, in order. With --key a repeat adds nothing and prints the first message.\n\n"
         "  outlog send --to billing --type invoice.send --data '{\"n\":1}' --ordering-key o-1\n"

@@ -40,24 +40,69 @@ create index outlog_events_channel on outlog_events (channel) where channel is n
 }
 
 
+CAMPAIGN = {
+    "name": "campaign",
+    "kind": "text",
+    "max_bytes": 100,
+    "set_by": "caller",
+    "since": 10,
+    "flag": "campaign",
+    "metavar": "C",
+    "about": "what it is sent for",
+}
+MESSAGE_MIGRATIONS = {
+    "postgres": """alter table outlog.outbox add column campaign outlog.message_100;
+drop function outlog.enqueue;
+drop type outlog.enqueue_result;
+--< 0002_outbox/3_enqueue.sql
+drop view outlog.open_outbox, outlog.outbox_state;
+--< 0002_outbox/4_state.sql
+""",
+    "sqlite": """alter table outlog_outbox add column campaign text
+    constraint outbox_campaign_length check (length(cast(campaign as blob)) between 1 and 100);
+drop view outlog_open_outbox;
+drop view outlog_outbox_state;
+--< 0002_outbox/4_state.sql
+""",
+}
+
+
+def add_field(root, what, entry):
+    """Put an entry into sql/schema, where the others of its kind stand."""
+    path = root / f"sql/schema/{what}.json"
+    schema = json.loads(path.read_text())
+    at = [field["name"] for field in schema["fields"]].index("metadata")
+    schema["fields"].insert(at, entry)
+    if "shown" in schema:
+        schema["shown"].append(entry["name"])
+    path.write_text(json.dumps(schema))
+
+
+def add_member(root, name, count, after, line):
+    """Put a line after each of the `count` places of a header that declare this member."""
+    path = root / "include" / name
+    text = path.read_text()
+    assert len(re.findall(after, text, re.MULTILINE)) == count
+    path.write_text(re.sub(after, lambda match: f"{match[0]}\n{line}", text, flags=re.MULTILINE))
+
+
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    """A copy of sql/ and include/ to which somebody added an event's field `channel`, and nothing else."""
+    """A copy of sql/ and include/ with a new field `channel` of events and a new one `campaign` of messages."""
     root = tmp_path_factory.mktemp("tree")
     shutil.copytree(ROOT / "sql", root / "sql")
     shutil.copytree(ROOT / "include", root / "include")
-    path = root / "sql/schema/event.json"
-    schema = json.loads(path.read_text())
-    at = [field["name"] for field in schema["fields"]].index("metadata")
-    schema["fields"].insert(at, CHANNEL)
-    path.write_text(json.dumps(schema))
-    for dialect, text in MIGRATIONS.items():
-        (root / f"sql/{dialect}/migrations/0009_channel.sql").write_text(text)
-    header = (root / "include/outlog.h").read_text()
-    assert header.count("const char *visibility;") == 3  # of an event, of a new one, of a filter
-    (root / "include/outlog.h").write_text(
-        header.replace("const char *visibility;", "const char *visibility;\n    const char *channel;")
-    )
+    add_field(root, "event", CHANNEL)
+    add_field(root, "message", CAMPAIGN)
+    for dialect in MIGRATIONS:
+        folder = root / "sql" / dialect / "migrations"
+        (folder / "0009_channel.sql").write_text(MIGRATIONS[dialect])
+        (folder / "0010_campaign.sql").write_text(MESSAGE_MIGRATIONS[dialect])
+    # Of an event, of a new one, of a filter.
+    add_member(root, "outlog.h", 3, r"^    const char \*visibility;.*$", "    const char *channel;")
+    # Of a message, of a new one; and of a delivery.
+    add_member(root, "outlog.h", 2, r"^    const char .*\*partition_key[,;].*$", "    const char *campaign;")
+    add_member(root, "outlog_publisher.h", 1, r"^    const char \*partition_key;$", "    const char *campaign;")
     subprocess.run(
         [
             sys.executable,
@@ -120,25 +165,21 @@ def test_a_new_field_is_a_filter(tree):
         assert "channel = " in query(tree, "postgres", name)
 
 
+def check_c(tree, text):
+    """Compile a few lines against the headers of the copy."""
+    (tree / "check.c").write_text(
+        '#include "outlog.h"\n#include "outlog_publisher.h"\n#include "base/field.h"\n#include "fields.h"\n' + text
+    )
+    folders = [f"-I{tree}/include", f"-I{tree}", f"-I{ROOT}/src"]
+    subprocess.run(["cc", "-std=gnu11", "-Werror", "-fsyntax-only", *folders, tree / "check.c"], check=True)
+
+
 def test_a_new_field_is_in_the_tables_of_c(tree):
     """With the offsets of all three structs, and nothing is missing in them."""
-    (tree / "check.c").write_text(
-        '#include "outlog.h"\n#include "base/field.h"\n#include "fields.h"\n'
+    check_c(
+        tree,
         "const struct ol_field rows[OL_EVENT_FIELD_ALL] = {OL_EVENT_FIELD_ROWS};\n"
-        '_Static_assert(OL_EVENT_CHANNEL < OL_EVENT_FIELD_COUNT, "a column");\n'
-    )
-    subprocess.run(
-        [
-            "cc",
-            "-std=gnu11",
-            "-Werror",
-            "-fsyntax-only",
-            f"-I{tree}/include",
-            f"-I{tree}",
-            f"-I{ROOT}/src",
-            tree / "check.c",
-        ],
-        check=True,
+        '_Static_assert(OL_EVENT_CHANNEL < OL_EVENT_FIELD_COUNT, "a column");\n',
     )
     made = (tree / "fields.h").read_text()
     assert "offsetof(struct outlog_filter, channel)" in made and "[--channel C]" in made
@@ -179,15 +220,76 @@ def test_sqlite_has_the_new_column_and_its_limit(tree):
     db.execute(insert, ["x" * 30])
 
 
-def test_no_other_file_lists_the_fields():
-    """`env_id` once stood in 28 product files."""
-    found = {
+def product_files(word):
+    return {
         str(path.relative_to(ROOT))
         for folder in ("src", "sql", "include", "console/src")
         for path in (ROOT / folder).rglob("*")
-        if path.is_file() and re.search(r"\benv_id\b", path.read_text())
+        if path.is_file() and re.search(rf"\b{word}\b", path.read_text())
     }
-    assert found == {
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+@pytest.mark.parametrize("name", ["message_insert", "outbox_read", "message_rows", "export_message_list"])
+def test_a_new_field_is_in_every_query_of_messages(tree, dialect, name):
+    assert re.search(r"\bcampaign\b", query(tree, dialect, name))
+
+
+def test_a_new_field_of_a_message_is_in_the_tables_of_c(tree):
+    """Its limit, its option of `outlog send`, its line of `outlog outbox show`, and what publishers get."""
+    check_c(
+        tree,
+        "const struct ol_field rows[OL_MESSAGE_FIELD_ALL] = {OL_MESSAGE_FIELD_ROWS};\n"
+        "const int shown[OL_MESSAGE_SHOWN_COUNT] = {OL_MESSAGE_SHOWN_IDS};\n"
+        "const struct { int field; size_t offset; } texts[] = {OL_MESSAGE_DELIVERED};\n"
+        "const char options[] = OL_MESSAGE_OPTIONS;\n",
+    )
+    made = (tree / "fields.h").read_text()
+    assert "offsetof(struct outlog_delivery, campaign)" in made and "offsetof(struct outlog_message, campaign)" in made
+    assert "[--campaign C]" in made and re.search(r"OL_MESSAGE_SHOWN_IDS .*OL_MESSAGE_CAMPAIGN", made)
+    shapes = fields.expand_schemas(
+        fields.Schema(tree / "sql/schema"), json.loads((ROOT / "src/server/resources/schemas.json").read_text())
+    )["schemas"]
+    assert shapes["Message"]["properties"]["campaign"] == {"type": ["string", "null"]}
+
+
+def test_a_new_field_of_a_message_is_in_the_view_and_may_be_written(tree):
+    assert not re.search(r"\bcampaign\b", migration(tree, "postgres", 2) + migration(tree, "sqlite", 2))
+    made = migration(tree, "postgres", 10)
+    assert "campaign text default null" in made and "       o.campaign,\n" in made
+    grant = re.search(r"grant insert \((.*?)\) on outlog.outbox to outlog_append", made, re.DOTALL)
+    assert re.search(r"\bcampaign\b", grant[1])
+
+
+def test_sqlite_shows_a_new_field_of_a_message(tree):
+    db = sqlite3.connect(":memory:")
+    for number in (1, 2, 10):
+        db.executescript(migration(tree, "sqlite", number))
+    db.execute(
+        "insert into outlog_outbox (destination, event_type, payload, campaign) values ('d', 't', '{}', 'spring')"
+    )
+    assert db.execute("select state, campaign from outlog_outbox_state").fetchall() == [("PENDING", "spring")]
+    with pytest.raises(sqlite3.IntegrityError, match="outbox_campaign_length"):
+        db.execute("insert into outlog_outbox (destination, event_type, payload, campaign) values ('d', 't', '{}', '')")
+
+
+def test_no_other_file_lists_the_fields_of_messages():
+    """The rest of what names `partition_key` uses it: a transport's own format, the layout of a page."""
+    listing = {
+        "sql/schema/message.json",
+        "include/outlog.h",
+        "include/outlog_publisher.h",
+        "sql/postgres/migrations/0002_outbox/4_state.sql",  # the names of another specification
+        "sql/sqlite/migrations/0002_outbox/4_state.sql",
+        "console/src/pages/message.js",
+    }
+    using = {name for name in product_files("partition_key") if name.startswith(("src/publish/", "src/destinations/"))}
+    assert product_files("partition_key") - using == listing
+
+
+def test_no_other_file_lists_the_fields():
+    """`env_id` once stood in 28 product files."""
+    assert product_files("env_id") == {
         "sql/schema/event.json",
         "include/outlog.h",
         "sql/postgres/migrations/0001_log/1_tables.sql",  # its index

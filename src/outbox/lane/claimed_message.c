@@ -82,6 +82,23 @@ static bool read_headers(const char *json, struct ol_arena *arena, struct outlog
     return true;
 }
 
+/* The texts that publishers get. */
+static void read_texts(const struct ol_rows *rows, struct ol_arena *arena,
+                       struct outlog_delivery *out, bool *failed)
+{
+    static const struct {
+        int field;
+        size_t offset;
+    } texts[] = {OL_MESSAGE_DELIVERED};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        int column = CLAIMED_MESSAGE + texts[i].field;
+        bool is_uuid = ol_message_fields[texts[i].field].kind == OL_FIELD_UUID;
+        ol_field_set_text(out, texts[i].offset,
+                          is_uuid ? copy_uuid(rows, column, arena, failed)
+                                  : ol_rows_copy(rows, column, arena, failed));
+    }
+}
+
 int ol_claimed_message_read(const struct ol_rows *rows, bool is_parked, struct ol_arena *arena,
                             struct ol_claimed_message *out, outlog_err *err)
 {
@@ -91,21 +108,10 @@ int ol_claimed_message_read(const struct ol_rows *rows, bool is_parked, struct o
 
     *out =
         (struct ol_claimed_message){.seq = ol_rows_int(rows, CLAIMED_SEQ), .is_parked = is_parked};
-    message->event_id = copy_uuid(rows, COLUMN(EVENT_ID), arena, &failed);
-    message->org_id = ol_rows_copy(rows, COLUMN(ORG_ID), arena, &failed);
-    message->destination = ol_rows_copy(rows, COLUMN(DESTINATION), arena, &failed);
-    message->event_type = ol_rows_copy(rows, COLUMN(EVENT_TYPE), arena, &failed);
+    read_texts(rows, arena, message, &failed);
     ol_rows_text(rows, payload, &message->payload_bytes);
     message->payload = ol_rows_copy(rows, payload, arena, &failed);
-    message->content_type = ol_rows_copy(rows, COLUMN(CONTENT_TYPE), arena, &failed);
-    message->idempotency_key = ol_rows_copy(rows, COLUMN(IDEMPOTENCY_KEY), arena, &failed);
-    message->ordering_key = ol_rows_copy(rows, COLUMN(ORDERING_KEY), arena, &failed);
     out->key = join_key(message, arena, &failed);
-    message->partition_key = ol_rows_copy(rows, COLUMN(PARTITION_KEY), arena, &failed);
-    message->correlation_id = ol_rows_copy(rows, COLUMN(CORRELATION_ID), arena, &failed);
-    message->causation_id = copy_uuid(rows, COLUMN(CAUSATION_ID), arena, &failed);
-    message->aggregate_type = ol_rows_copy(rows, COLUMN(AGGREGATE_TYPE), arena, &failed);
-    message->aggregate_id = ol_rows_copy(rows, COLUMN(AGGREGATE_ID), arena, &failed);
     message->created_at = ol_rows_time(rows, COLUMN(CREATED_AT));
     message->attempt = 1;
     out->available_at =

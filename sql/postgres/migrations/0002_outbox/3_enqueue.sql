@@ -103,7 +103,7 @@ end $$;
 
 -- Headers are flat: a receiver cannot tell a nested value from a text that looks like JSON. Only a
 -- text with a second bracket can hold one. An import brings the rows of another store as they are.
-create function outlog.guard_headers() returns trigger language plpgsql
+create or replace function outlog.guard_headers() returns trigger language plpgsql
     security definer set search_path = pg_catalog, pg_temp as $$
 declare
     header text;
@@ -115,11 +115,11 @@ begin
     end if;
     return new;
 end $$;
-create trigger outbox_headers_are_flat before insert on outlog.outbox
+create or replace trigger outbox_headers_are_flat before insert on outlog.outbox
     for each row when (new.seq is null and new.headers::text ~ '[{[].*[{[]') execute function outlog.guard_headers();
 alter table outlog.outbox enable always trigger outbox_headers_are_flat;
 
-create function outlog.message_with_key(org_id text, destination text, idempotency_key text) returns uuid
+create or replace function outlog.message_with_key(org_id text, destination text, idempotency_key text) returns uuid
     language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select event_id from (
         select o.event_id from outlog.outbox o
@@ -133,14 +133,14 @@ create function outlog.message_with_key(org_id text, destination text, idempoten
 $$;
 
 -- "/a/b" as PostgreSQL's path.
-create function outlog.json_path(pointer text) returns text[] language sql immutable
+create or replace function outlog.json_path(pointer text) returns text[] language sql immutable
 begin atomic
     select coalesce(array_agg(replace(replace(part, '~1', '/'), '~0', '~') order by n), '{}')
       from regexp_split_to_table(substr(pointer, 2), '/') with ordinality p(part, n)
      where pointer <> '';
 end;
 
-create function outlog.condition_holds(condition json, payload json) returns boolean
+create or replace function outlog.condition_holds(condition json, payload json) returns boolean
 language sql immutable
 begin atomic
     select coalesce(bool_and((payload #> outlog.json_path(c.key))::jsonb is not distinct from c.value::jsonb), true)
@@ -148,7 +148,7 @@ begin atomic
 end;
 
 -- Routes: evaluated once per statement, in the event's own transaction, for every interface.
-create function outlog.route_events() returns trigger language plpgsql
+create or replace function outlog.route_events() returns trigger language plpgsql
     security definer set search_path = pg_catalog, pg_temp as $$
 begin
     if pg_relation_size('outlog.routes') = 0 then
@@ -177,6 +177,6 @@ begin
     on conflict do nothing;             -- a message of a caller may have used the key
     return null;
 end $$;
-create trigger events_are_routed after insert on outlog.events
+create or replace trigger events_are_routed after insert on outlog.events
     referencing new table as appended for each statement execute function outlog.route_events();
 alter table outlog.events enable always trigger events_are_routed;

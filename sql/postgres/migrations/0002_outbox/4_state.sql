@@ -1,20 +1,24 @@
 -- Every message with its current state, as if it were columns (S1). A lookup by id is a few index
 -- probes; counts come from lanes and parked, never from here.
 create view outlog.outbox_state as
-select o.event_id, o.org_id, o.destination, o.event_type, s.state,
-       case when p.seq is not null then p.attempts when s.state = 'PENDING' then 0 else 1 end as attempts,
-       o.max_attempts, coalesce(p.available_at, o.available_at) as available_at, o.created_at,
-       coalesce(p.updated_at, b.published_at, case when s.state = 'CLAIMED' then l.claimed_at end,
-                o.created_at) as updated_at,
-       case when s.state = 'CLAIMED' then coalesce(p.claimed_at, l.claimed_at) end as claimed_at,
-       case when s.state = 'CLAIMED' then coalesce(p.claimed_by, l.owner) end as claimed_by,
-       case when s.state = 'PUBLISHED' then coalesce(p.published_at, b.published_at) end as published_at,
-       p.last_error,
-       case when a.outcome <> 'ok' then json_build_object('outcome', a.outcome, 'status', a.status,
-            'error', a.error, 'response', a.response, 'permanent', a.permanent) end as error_details,
-       case when a.outcome = 'ok' then json_build_object('status', a.status, 'response', a.response) end as result,
-       coalesce(o.idempotency_key, o.event_id::text) as idempotency_key, o.ordering_key, o.partition_key,
-       o.content_type, o.headers, o.metadata, o.correlation_id, o.causation_id, o.aggregate_type, o.aggregate_id,
+select
+       --= message shown: o.{name},
+       --=| state: s.state,
+       --=| attempts: case when p.seq is not null then p.attempts when s.state = 'PENDING' then 0
+       --=+      else 1 end as attempts,
+       --=| available_at: coalesce(p.available_at, o.available_at) as available_at,
+       --=| updated_at: coalesce(p.updated_at, b.published_at, case when s.state = 'CLAIMED' then l.claimed_at end,
+       --=+          o.created_at) as updated_at,
+       --=| claimed_at: case when s.state = 'CLAIMED' then coalesce(p.claimed_at, l.claimed_at) end as claimed_at,
+       --=| claimed_by: case when s.state = 'CLAIMED' then coalesce(p.claimed_by, l.owner) end as claimed_by,
+       --=| published_at: case when s.state = 'PUBLISHED'
+       --=+      then coalesce(p.published_at, b.published_at) end as published_at,
+       --=| last_error: p.last_error,
+       --=| error_details: case when a.outcome <> 'ok' then json_build_object('outcome', a.outcome, 'status', a.status,
+       --=+      'error', a.error, 'response', a.response, 'permanent', a.permanent) end as error_details,
+       --=| result: case when a.outcome = 'ok'
+       --=+      then json_build_object('status', a.status, 'response', a.response) end as result,
+       --=| idempotency_key: coalesce(o.idempotency_key, o.event_id::text) as idempotency_key,
        o.payload, o.payload_bytes, o.lane, o.seq, coalesce(p.held, false) as held,
        coalesce(p.is_replay, false) as is_replay
   from outlog.outbox o
@@ -43,9 +47,9 @@ select event_id, event_type, coalesce(payload_bytes, convert_to(payload, 'UTF8')
 do $$
 begin
     if exists (select from pg_roles where rolname = 'outlog_append') then
-        grant insert (event_id, available_at, causation_id, max_attempts, org_id, destination, event_type, payload,
-            payload_bytes, content_type, headers, metadata, idempotency_key, ordering_key, partition_key,
-            correlation_id, aggregate_type, aggregate_id) on outlog.outbox to outlog_append;
+        grant insert (
+            --=, message given: {name}
+            ) on outlog.outbox to outlog_append;
         grant execute on function outlog.enqueue, outlog.message_with_key, outlog.uuid7 to outlog_append;
     end if;
     if exists (select from pg_roles where rolname = 'outlog_relay') then

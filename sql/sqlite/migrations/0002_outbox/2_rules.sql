@@ -16,12 +16,11 @@ end;
 -- Only the trigger outlog_outbox_fill may update a message: it sets what a plain INSERT left out.
 create trigger outlog_outbox_no_update before update on outlog_outbox
 when old.at_most_once is not null
-  or new.seq is not old.seq or new.event_id is not old.event_id or new.destination is not old.destination
-  or new.event_type is not old.event_type or new.payload is not old.payload
-  or new.payload_bytes is not old.payload_bytes or new.headers is not old.headers
-  or new.metadata is not old.metadata or new.idempotency_key is not old.idempotency_key
-  or new.ordering_key is not old.ordering_key or new.partition_key is not old.partition_key
-  or new.org_id is not old.org_id
+  or new.seq is not old.seq
+  --= message columns: or new.{name} is not old.{name}
+  --=| created_at:
+  --=| correlation_id:
+  --=| at_most_once:
 begin
     select raise(abort, 'read_only: UPDATE of outlog_outbox: messages are never changed; kill or requeue them');
 end;
