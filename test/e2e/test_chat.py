@@ -1,5 +1,5 @@
-"""The chat of examples/ in a real browser: an answer reaches the person, whole and once, whatever is cut or
-killed while it streams. Pictures stay in console-shots/ of the build folder."""
+"""The chat of examples/ in a real browser: the whole answer is shown once, whatever connection is cut or process
+is killed while it streams. Screenshots are kept in console-shots/ of the build folder."""
 import json
 import re
 import signal
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.usefixtures("store"), pytest.mark.skipif(why_not() is 
 
 
 class Page:
-    """examples/chat.py, whose browser reaches the daemon by a proxy."""
+    """examples/chat.py; its page reaches the daemon through a proxy."""
 
     def __init__(self, root, server):
         self.proxy = CutProxy(server.port)
@@ -38,7 +38,7 @@ class Page:
 
 @pytest.fixture
 def open_chat(serve, outlog, root, tmp_path):
-    """A daemon with the example's agent, and its page; `named`: the page's origin may open sockets."""
+    """A daemon with the example's agent, and its page; `named`: the daemon allows the page's origin."""
     pages = []
 
     def name(page):
@@ -73,7 +73,7 @@ def open_chat(serve, outlog, root, tmp_path):
 
 
 def settled(server, thread):
-    """Every answer is acknowledged, and there is one for each message."""
+    """Wait until there is one answer for each message, and all are acknowledged."""
 
     def look(count):
         def is_so():

@@ -1,4 +1,4 @@
-"""Live sessions (S-1 … S-6): nothing said to a person is lost."""
+"""Live sessions (S-1 … S-6): no message and no answer is lost."""
 import hashlib
 import json
 import os
@@ -31,7 +31,7 @@ def live(serve, agent, configure):
 
 
 def effects(server, key=KEY, **query):
-    """All of them, also where they are longer than a page may be."""
+    """Every item of the list, page by page."""
     more = "".join(f"&{name}={value}" for name, value in ({"limit": 1000} | query).items())
     found, after = [], ""
     while after is not None:
@@ -42,7 +42,7 @@ def effects(server, key=KEY, **query):
     return found
 
 
-# what is promised
+# promises
 
 
 def test_s2_a_message_is_accepted_answered_and_acknowledged(live, chat):
@@ -77,7 +77,7 @@ def test_s2_a_repeated_request_is_the_same_event_and_runs_once(live, chat, agent
         one.say("r-1", "hello")
         assert one.next("accepted")["seq"] == 1
     one.next("send_message")
-    one.say("r-1", "something else")  # the requestId counts, not the words
+    one.say("r-1", "something else")  # the requestId decides, not the text
     assert one.next("accepted")["seq"] == 1
     one.say("r-2", "more")
     assert one.next("accepted")["seq"] == 2
@@ -104,7 +104,7 @@ def test_s5_what_was_missed_comes_at_reconnect_in_order_until_acknowledged(live,
 
 
 def test_s5_a_clock_that_is_set_back_changes_no_order(serve, chat, agent, configure, store):
-    """Every two answers the clock is an hour earlier: what is owed comes as it was owed, and is listed so, also by pages."""
+    """The clock goes back an hour after every two answers: effects keep the order of the log, sent and listed."""
     configure(helper={"type": "http", "url": agent().url})
     for hours in (2, 1, 0):
         server = serve(env={"OUTLOG_SKEW": str(hours * 3600)})
@@ -130,7 +130,7 @@ def test_s5_a_clock_that_is_set_back_changes_no_order(serve, chat, agent, config
 
 
 def test_s5_a_clock_that_is_set_ahead_hides_nothing_from_an_open_socket(live, chat, store):
-    """What another process stored just before has the time of an hour ago."""
+    """Another process stores an effect with a time that is an hour old."""
     one, other = chat(live, KEY), chat(live, "u-2:helper:t-1")
     cause = live.append("default")[0]["id"]
 
@@ -152,7 +152,7 @@ def test_s5_a_clock_that_is_set_ahead_hides_nothing_from_an_open_socket(live, ch
             )
         return {"type": "update_ui", "effect_id": id}
 
-    for _ in range(2):  # the first look reads for every socket, as all are new to it; the next one only what it finds
+    for _ in range(2):  # the first poll reads every socket, as all are new; the next one only what changed
         assert owe("u-2:helper:t-1") == other.next()
     assert owe(KEY, -3600) == one.next()
 
@@ -234,7 +234,7 @@ def test_s3_one_message_at_a_time_and_sessions_side_by_side(serve, chat, agent, 
         for number, text in enumerate(("meet", "b", "c")):
             one.say(f"r-{number}", text)
     for one in sockets:
-        answers = {}  # by effect: what is not acknowledged comes again
+        answers = {}  # by effect: one that is not acknowledged is sent again
         while len(answers) < 3:
             frame = one.next("send_message")
             answers[frame["effect_id"]] = frame["content"]
@@ -244,7 +244,7 @@ def test_s3_one_message_at_a_time_and_sessions_side_by_side(serve, chat, agent, 
 
 @pytest.mark.parametrize("number", [1, 12])
 def test_s3_as_many_agents_speak_at_a_time_as_the_setting_says(serve, chat, agent, configure, number):
-    """Twelve meet, which eight could not; with one nobody ever speaks beside another."""
+    """With 12, twelve agents run at once, more than the default of eight; with 1, never two at once."""
     gate, lock, now, most = threading.Barrier(number, timeout=60), threading.Lock(), 0, 0
 
     def words(question):
@@ -281,7 +281,7 @@ def test_s4_a_failing_agent_is_told_and_the_session_goes_on(serve, chat, agent, 
     codes = [(one.next("error")["code"], one.frames[-1]["requestId"]) for _ in range(2)]
     assert codes == [("agent_failed", f"r-{n}") for n in range(2)]
     assert one.next("send_message")["content"] == "fine"
-    assert len(effects(server)) == 1  # a half answer is none
+    assert len(effects(server)) == 1  # half an answer is not stored
     for agent_id in ("slow", "nobody"):
         two = chat(server, f"u:{agent_id}:t", timeout=30)
         two.say("r", "x")
@@ -308,8 +308,8 @@ def test_s4_a_failing_agent_is_told_by_every_daemon_and_once(serve, chat, agent,
 
 
 def test_s4_a_second_run_of_the_agent_does_not_make_a_second_answer(serve, chat, agent, configure):
-    """Killed after the answer was heard and before it was stored: the agent is asked again and says
-    something else; one answer is stored, and the client sees that one."""
+    """Killed between the agent's answer and its commit: the agent is asked again and answers differently;
+    one answer is stored, and the client sees that one."""
     configure(helper={"type": "http", "url": agent(lambda _: [str(random.random())]).url})
     server = serve(env={"OUTLOG_FAULT": "session.answer:1:kill"})
     one = chat(server, KEY)
@@ -325,7 +325,7 @@ def test_s4_a_second_run_of_the_agent_does_not_make_a_second_answer(serve, chat,
 
 @pytest.mark.parametrize("point", ["session.answer", "session.answered"])
 def test_s2_the_daemon_dies_while_an_answer_streams(serve, chat, agent, configure, point):
-    """The chat example's promise: killed in mid-answer, started again, the answer is there, whole, once."""
+    """What the chat example promises: after a kill in mid-answer and a restart the whole answer is there, once."""
     configure(helper={"type": "http", "url": agent().url})
     server = serve(env={"OUTLOG_FAULT": f"{point}:1:kill"})
     one = chat(server, KEY)
@@ -376,7 +376,7 @@ def test_s7_other_types_of_events_pass_through(live, chat):
 
 
 def test_s7_effects_of_other_types_pass_through_as_data(live, chat, store):
-    """Whoever owes a session something puts it there; what has another destination is the relay's."""
+    """Any program may insert an effect for a session; effects with another destination belong to the relay."""
     ids = {name: str(uuid.uuid4()) for name in ("update_ui", "send_notification", "send_mail")}
     cause = live.append("default")[0]
     now = int(time.time() * 1e6) if store.startswith("sqlite") else "now"
@@ -485,7 +485,7 @@ def test_a_message_appended_by_another_interface_is_answered(live, chat, outlog)
 
 
 def test_messages_of_many_sessions_in_one_statement_are_all_heard(live, chat, store):
-    """A plain INSERT, with other events between them: each session knows its newest, and answers in order."""
+    """Messages by plain INSERT, other events between them: every session is answered up to its newest, in order."""
     now = "'2026-01-01T00:00:00.000000Z'" if store.startswith("sqlite") else "now()"
     rows = [
         (kind, key, seq)
@@ -515,8 +515,8 @@ def test_messages_of_many_sessions_in_one_statement_are_all_heard(live, chat, st
 def test_s4_a_store_that_goes_away_does_not_count_as_the_agents_failure(
     store, postgres, tmp_path, chat, agent, sql, where
 ):
-    """The answer is heard, and the store cannot be told, or does not say that it was: nobody is asked twice,
-    and the one answer arrives."""
+    """The connection to the store is cut while the answer is committed, before or after: the agent is asked
+    once, and its answer arrives."""
     with Proxy(postgres.port) as proxy:
         outlog = Outlog(proxy.url(store), cwd=tmp_path)
         mouth = agent(lambda _: (proxy.cut_at(sql, where), [str(random.random())])[1])
@@ -536,7 +536,7 @@ def test_s4_a_store_that_goes_away_does_not_count_as_the_agents_failure(
             server.stop()
 
 
-# what is refused
+# refusals
 
 
 @pytest.mark.parametrize(
@@ -587,13 +587,13 @@ def test_d5_a_ping_is_answered(live, chat):
 @pytest.mark.torture
 @pytest.mark.skipif("OUTLOG_TORTURE_ROWS" not in os.environ, reason="takes a minute: make torture")
 def test_d5_whoever_answers_no_ping_is_dropped_and_is_owed_what_he_missed(live, chat):
-    """Half a minute of silence and the server asks; another half and it gives up."""
+    """After 30 s of silence the server pings; after 30 s more without an answer it closes the socket."""
     one, other = chat(live, KEY, timeout=90), chat(live, KEY, timeout=90)
     code, words = one.socket.recv_data(control_frame=True)
     assert code == websocket.ABNF.OPCODE_PING
     one.socket.pong(words)
     with pytest.raises((websocket.WebSocketException, OSError)):
-        while other.socket.recv_frame():  # sees the ping and says nothing
+        while other.socket.recv_frame():  # receives the ping and does not answer
             pass
     one.say("r-1", "still here")
     sent = one.next("send_message")
@@ -648,7 +648,7 @@ def test_x1_sockets_want_a_token_or_a_ticket(serve, outlog, chat, agent, configu
     assert server.get(f"/v1/sessions/{KEY}/events", token=late).status == 401  # it is no token
     with Outbox(store) as session:
         session.run("update {}tickets set expires_at = %s", 0 if store.startswith("sqlite") else "1970-01-01Z")
-    assert status_of(f"?ticket={late}") == 401  # over
+    assert status_of(f"?ticket={late}") == 401  # expired
     assert status_of(origin="http://evil.example", authorization=f"Bearer {append}") == 403
     admin = token("--scope", "admin")
     assert [s["org_id"] for s in server.get("/v1/sessions", token=admin).json["sessions"]] == ["acme"]
@@ -706,7 +706,7 @@ def test_x1_pages_of_named_origins_open_sockets_and_nothing_else(serve, outlog, 
 
 
 def test_sigterm_while_messages_are_being_stored_ends_in_order(serve, chat, agent, configure):
-    """What was accepted is answered by whoever runs next; the daemon itself ends with 0."""
+    """The next daemon answers what this one accepted; this one exits with 0."""
     configure(helper={"type": "http", "url": agent().url})
     for round in range(5):
         server = serve()
@@ -736,8 +736,8 @@ def ask_c(server, store, outlog):
 
 @pytest.mark.parametrize("ask", [ask_http, ask_cli, ask_c])
 def test_l6_delivery_on_demand(live, serve, chat, store, outlog, ask):
-    """What is owed comes at once, though it was sent a moment ago, from every daemon; what is acknowledged does
-    not. Each wish that moved something is told."""
+    """Every daemon sends all effects again that are not acknowledged, at once, and no other. Each request that
+    sent something is an audit event."""
     sockets = [chat(live, KEY), chat(serve(), KEY)]
     sockets[0].say("r-1", "hello")
     first = [one.next("send_message") for one in sockets]
@@ -796,7 +796,7 @@ def test_s5_an_ack_from_another_org_is_none(live, chat):
     one.say("r-1", "hello")
     message = one.next("send_message")
     other.ack(message["effect_id"])
-    other.say("r-1", "hello")  # what it says later is heard later
+    other.say("r-1", "hello")  # it connected later and speaks later
     other.next("send_message")
     assert [effect["status"] for effect in effects(live)] == ["PENDING"]
     one.ack(message["effect_id"])
@@ -804,8 +804,8 @@ def test_s5_an_ack_from_another_org_is_none(live, chat):
 
 
 def test_r3_a_reader_that_is_too_slow_is_dropped_and_gets_its_answers_later(serve, chat, agent, configure):
-    """More than the kernel and the daemon hold for one socket: as tokens it costs the connection, and what is
-    owed comes piece by piece to whoever comes back."""
+    """An answer larger than the buffers of the kernel and the daemon: as tokens it closes the connection; after
+    a reconnect the stored effects arrive one after another."""
     configure(helper={"type": "http", "url": agent(lambda question: [question["text"] * 100_000] * 10).url})
     server = serve()
     lazy = chat(server, KEY, timeout=60, room=4096)
@@ -820,4 +820,4 @@ def test_r3_a_reader_that_is_too_slow_is_dropped_and_gets_its_answers_later(serv
     for word in words:
         assert again.next("send_message")["content"] == word * 1_000_000
         if word == "b":
-            time.sleep(11)  # what is not acknowledged comes again after ten seconds, but after all the rest
+            time.sleep(11)  # unacknowledged effects are sent again after ten seconds, after all the others

@@ -1,4 +1,4 @@
-"""Agents that fail, hang, stop half-way or lose their audience (S-3, S-4): each ends in a defined state."""
+"""Agents that fail, hang, stop half-way or whose client leaves (S-3, S-4): each ends in a defined state."""
 import json
 import os
 import signal
@@ -35,7 +35,7 @@ def program(text):
 
 
 def test_s4_an_answer_that_is_not_whole_is_none(serve, chat, agent, configure):
-    """Of each the tokens are seen and no effect is made; the next message is answered."""
+    """The client sees the tokens of each bad answer, no effect is stored, and the next message is answered."""
 
     def words(bad):
         return lambda question: ["fine"] if question["text"] == "good" else bad
@@ -46,7 +46,7 @@ def test_s4_an_answer_that_is_not_whole_is_none(serve, chat, agent, configure):
         "error": ("say(error='no more')", "no more"),
         "garbage": ("print('}')", "neither a token nor"),
         "hangs": ("time.sleep(60)", "did not end in time"),
-        # its output is over, it is not: nobody waits for it for ever
+        # its output has ended, the process has not: the daemon does not wait for ever
         "lingers": ("os.close(1); time.sleep(60)", "did not end in time"),
         "long": ("say(token='x' * 300_000)", "256 KiB"),
         "endless": ("[say(token='x' * 200_000) for _ in range(6)]", "1 MiB"),
@@ -102,7 +102,7 @@ def test_a_program_that_lingers_does_not_keep_the_daemon(serve, chat, configure)
 
 
 def test_s4_an_agent_is_asked_again_before_it_has_failed(serve, chat, agent, configure):
-    """Twice no, then an answer; the last checkpoint and the message are the same each time."""
+    """Two failures, then an answer; every try gets the same checkpoint and message."""
     answers = iter([500, ["half ", None], ["whole"]])
     listener = agent(lambda _: next(answers), style="chunked")
     configure(helper={"type": "http", "url": listener.url, "tries": 3})
@@ -116,7 +116,7 @@ def test_s4_an_agent_is_asked_again_before_it_has_failed(serve, chat, agent, con
 
 
 def test_s4_the_pause_between_many_tries_stays_a_pause(serve, chat, agent, configure, store):
-    """The fortieth of a hundred: about a minute later, not at once and not next year."""
+    """The delay before try 40 of 100 is about a minute: it neither vanishes nor overflows."""
     release = threading.Event()
     listener = agent(lambda _: release.wait(60) and 500)
     configure(helper={"type": "http", "url": listener.url, "tries": 100})
@@ -135,7 +135,7 @@ def test_s4_the_pause_between_many_tries_stays_a_pause(serve, chat, agent, confi
 
 
 def test_s4_everybody_goes_while_the_answer_comes(serve, chat, agent, configure):
-    """Nobody hears its end; it is stored all the same, once, and comes to whoever comes back."""
+    """The client leaves before the end: the answer is stored once, and delivered after a reconnect."""
     release = threading.Event()
 
     def words(_):
@@ -162,7 +162,7 @@ def test_s4_everybody_goes_while_the_answer_comes(serve, chat, agent, configure)
 
 
 def test_s3_an_answer_longer_than_the_lease_is_asked_for_once(serve, chat, agent, configure):
-    """Two daemons; the one that has the session says so again and again, and the other hears of more to do."""
+    """Two daemons: the owner renews its lease of the session while the other one receives more messages."""
     listener = agent(lambda _: ["a", 5, "b"])  # the lease is 3 s
     configure(helper={"type": "http", "url": listener.url})
     servers = [serve(), serve()]
@@ -177,7 +177,7 @@ def test_s3_an_answer_longer_than_the_lease_is_asked_for_once(serve, chat, agent
 
 
 def test_s3_a_daemon_that_lost_its_session_cannot_answer_any_more(serve, chat, agent, configure):
-    """One stands still with an agent's answer on the way; another takes the session over; the first wakes."""
+    """One daemon stops during an agent's answer, another takes the session over, then the first one continues."""
     release, asked = threading.Event(), []
 
     def words(question):
@@ -216,7 +216,7 @@ def test_s3_a_daemon_that_lost_its_session_cannot_answer_any_more(serve, chat, a
 
 
 def test_s3_sessions_take_turns(serve, chat, agent, configure):
-    """One agent at a time, and somebody who has said much: who says one thing does not wait for all of that."""
+    """With one agent at a time, a session with one message does not wait for a session with many."""
     release = threading.Event()
     listener = agent(lambda _: release.wait(60) and ["x"])
     configure(serve={"answers": 1}, helper={"type": "http", "url": listener.url})
@@ -238,7 +238,7 @@ def test_s3_sessions_take_turns(serve, chat, agent, configure):
 def test_s5_a_daemon_that_stood_still_for_long_tells_what_others_stored_meanwhile(
     serve, chat, agent, configure, outlog
 ):
-    """Longer than a look at what is new goes back: an answer, a failure and a notice, for sockets that stayed open."""
+    """Longer than a poll looks back: an answer, a failure and a notice still reach sockets that stayed open."""
     configure(
         helper={
             "type": "http",
@@ -284,7 +284,7 @@ def test_s5_a_daemon_that_stood_still_for_long_tells_what_others_stored_meanwhil
     assert feed.receive()["subject"] == "0"
     for one in here:
         one.say("r-0", "bad")
-    for one in (*here, *there):  # each has looked, and nothing is on its way any more
+    for one in (*here, *there):  # each has polled, and nothing is in flight any more
         one.next("error")
     os.kill(stands.process.pid, signal.SIGSTOP)
     wait_frozen(stands.process.pid)
@@ -294,7 +294,7 @@ def test_s5_a_daemon_that_stood_still_for_long_tells_what_others_stored_meanwhil
             one.next("send_message", "error")
         notify(1)
         wait_for(lambda: len(runs.get("/v1/users/u/notifications").json["notifications"]) == 2, "the notice")
-        time.sleep(12)  # nothing to wait for but time itself: longer than a look goes back
+        time.sleep(12)  # only time can pass here: longer than a poll looks back
     finally:
         os.kill(stands.process.pid, signal.SIGCONT)
     assert there[0].next("send_message")["requestId"] == "r-1"

@@ -1,4 +1,4 @@
-"""Sockets of sessions and people who mean no good, or know no better (S-1, S-5, X1): nobody else notices."""
+"""Hostile and broken clients of session sockets (S-1, S-5, X1): other clients are not affected."""
 import contextlib
 import hashlib
 import itertools
@@ -58,7 +58,7 @@ class Wire:
 
 
 def frame(kind, body, *, fin=True, masked=True, reserved=0, size=None):
-    """The bytes of a frame, right or wrong; the mask is of zeros."""
+    """The bytes of a frame, valid or not; its mask is zero."""
     size = len(body) if size is None else size
     head = bytes([(0x80 if fin else 0) | reserved << 4 | kind])
     mark = 0x80 if masked else 0
@@ -76,7 +76,7 @@ def words(request_id, text):
 
 
 def answers(server, chat, key=KEY, request_id="still"):
-    """The server is there and well: somebody is accepted and answered."""
+    """The server works: a client's message is accepted and answered."""
     one = chat(server, key)
     one.say(request_id, "there?")
     assert one.next("accepted")
@@ -88,7 +88,7 @@ def answers(server, chat, key=KEY, request_id="still"):
 
 
 def test_a_frame_that_comes_with_the_handshake_is_answered_like_any_other(live, chat):
-    """Nothing is known of the socket but its request yet."""
+    """The frame arrives together with the upgrade request."""
     for body, code in (
         (b"{", "invalid_json"),
         (b'{"type":"ack","effect_id":7}', "invalid_field"),
@@ -102,7 +102,7 @@ def test_a_frame_that_comes_with_the_handshake_is_answered_like_any_other(live, 
         assert wire.json() == {"type": "accepted", "requestId": "early", "seq": 1}
     with Wire(live, early=frame(TEXT, b"{") * 30) as wire:
         while wire.next():
-            pass  # an error each, and the interface
+            pass  # one error each
     answers(live, chat)
 
 
@@ -175,7 +175,7 @@ def test_whoever_goes_in_the_middle_of_a_frame_or_a_handshake_is_forgotten(live,
 
 
 def test_r3_pings_whose_answers_nobody_reads_cost_no_memory(live, chat):
-    """100 MB of pings: read as fast as their answers are, which is not at all."""
+    """100 MB of pings: the server reads no faster than the client reads the pongs, and this one never does."""
     pings, sent = frame(PING, b"x" * 125) * 1000, []
 
     def flood():
@@ -188,19 +188,19 @@ def test_r3_pings_whose_answers_nobody_reads_cost_no_memory(live, chat):
         thread = threading.Thread(target=flood, daemon=True)
         thread.start()
         before = -1
-        while before < len(sent):  # until it is stuck, or through
+        while before < len(sent):  # until the sender is stuck, or done
             before = len(sent)
             thread.join(1)
         assert thread.is_alive() and sum(sent) < 50e6, "all that is taken has an answer that waits"
         answers(live, chat, "u-2:helper:t")
-        for _ in range(1000):  # once they are read it goes on
+        for _ in range(1000):  # once the client reads, the server continues
             assert wire.next() == (PONG, b"x" * 125)
         assert thread.is_alive()
     thread.join(10)
 
 
 def test_one_socket_cannot_take_the_whole_queue_of_the_store(live, store):
-    """While the store is held up it is not read from: nothing is refused for it, and nothing for others."""
+    """While the store is blocked the socket is not read: none of its frames is refused, nor those of others."""
     count, key = 6_000, "u-1:nobody:t"
     with Outbox(store) as session, Wire(live, f"/v1/sessions/{key}/socket") as wire:
         session.run("begin immediate" if store.startswith("sqlite") else "begin")
@@ -239,14 +239,14 @@ def completed(server):
 
 
 def at_once(*jobs):
-    """Run them side by side, begun together."""
+    """Run the jobs in threads that start together."""
     gate, wrong = threading.Barrier(len(jobs)), []
 
     def run(job):
         gate.wait()
         try:
             job()
-        except BaseException as error:  # seen by the test, not by a thread's death
+        except BaseException as error:  # reported by the test instead of a dead thread
             wrong.append(error)
 
     threads = [threading.Thread(target=run, args=(job,)) for job in jobs]
@@ -258,7 +258,7 @@ def at_once(*jobs):
 
 
 def test_s5_an_effect_ends_once_however_many_acknowledge_it_at_once(serve, chat, agent, configure):
-    """Twelve sockets of two daemons, each of them twice."""
+    """Twelve sockets on two daemons, and each says it twice."""
     configure(helper={"type": "http", "url": agent().url})
     servers = [serve(), serve()]
     sockets = [chat(servers[n % 2], KEY) for n in range(12)]
@@ -271,7 +271,7 @@ def test_s5_an_effect_ends_once_however_many_acknowledge_it_at_once(serve, chat,
             effect_id = sent["effect_id"]
         at_once(*(lambda one=one: (one.ack(effect_id), one.ack(effect_id)) for one in sockets))
         wait_for(lambda: [one["status"] for one in effects(servers[0])] == ["COMPLETED"] * (round + 1), "the ack")
-    for one in sockets:  # what was sent before is done with when this is: one after the other
+    for one in sockets:  # frames are processed in order: after this answer the earlier ones are done
         one.say("last", "x")
         one.next("accepted")
     wait_for(lambda: len(effects(servers[0])) == 9, "the last answer")
@@ -286,9 +286,9 @@ def test_s5_only_the_sessions_own_effects_can_be_acknowledged(live, chat):
     effect_id = mine.next("send_message")["effect_id"]
     for stranger in (other, elsewhere):
         stranger.ack(effect_id)
-        stranger.ack("0190b5a0-0000-7000-8000-000000000000")  # before there is any such
+        stranger.ack("0190b5a0-0000-7000-8000-000000000000")  # before it exists
         stranger.say("r-1", "x")
-        own = stranger.next("send_message")["effect_id"]  # the acks are done with before that one is
+        own = stranger.next("send_message")["effect_id"]  # frames are processed in order: the acks are done
         stranger.ack(own)
         wait_for(lambda: own in completed(live), "its own")
     assert [one["status"] for one in effects(live)] == ["PENDING"]
@@ -320,7 +320,7 @@ def test_s2_one_request_said_on_many_sockets_at_once_is_one_event(serve, chat, a
 
 
 def test_s1_a_key_that_is_taken_can_be_spoken_under(live, chat):
-    """The longest there are: a user's id longer than an actor's, and 255 bytes in all."""
+    """The longest keys: a user id longer than an actor id may be, and 255 bytes in all."""
     for key in (
         "u" * 128 + ":helper:t",
         "u" * 119 + ":helper:" + "t" * 128,
@@ -397,19 +397,19 @@ def test_s1_what_another_interface_says_under_a_bad_key_is_passed_over(live, out
     assert errors == {KEY: None, **{key: "the key is not userId:agentId:threadId" for key in keys}}
 
 
-# much of it
+# large amounts
 
 
 def owe(store, server, key, count, size=1):
-    """Put so many effects into a session, in order: owed for an hour, so that no look at what is new finds them, by a
-    clock that goes backwards."""
+    """Insert `count` effects into a session, in order. They are an hour old, so that no poll for new ones finds them,
+    and their times go backwards."""
     since = datetime.now(timezone.utc) - timedelta(hours=1)
     ids = [str(uuid.uuid4()) for _ in range(count)]
     causes = [event for first in range(0, count, 100) for event in server.append("default", min(100, count - first))]
     with Outbox(store) as session:
         session.run("begin")
         for number, (effect_id, cause) in enumerate(zip(ids, causes)):
-            at = f"{since - timedelta(microseconds=number // 7):%Y-%m-%dT%H:%M:%S.%fZ}"  # some have the same
+            at = f"{since - timedelta(microseconds=number // 7):%Y-%m-%dT%H:%M:%S.%fZ}"  # some are equal
             session.run(
                 "insert into {}effects (effect_id, org_id, session_key, effect_type, effect_spec, destination, "
                 "idempotency_key, message_id, event_id, last_event_id, correlation_id, created_at, updated_at) values "
@@ -430,17 +430,17 @@ def owe(store, server, key, count, size=1):
 
 @pytest.mark.parametrize("count, acks", [(450, False), (2100, True)])
 def test_s5_who_was_away_for_long_gets_all_of_it_at_once_in_order(live, store, chat, count, acks):
-    """More than one load of them, for one who does not acknowledge; more than are on the way at a time for one who
-    does. A second comes in the middle."""
+    """More effects than one load, for a client that does not acknowledge; more than may be in flight, for one that
+    does. A second socket joins in the middle."""
     owe(store, live, KEY, count)
-    one, other, seen = chat(live, KEY, timeout=8), None, {}  # what is only sent again comes after ten
+    one, other, seen = chat(live, KEY, timeout=8), None, {}  # repeats come after ten seconds
     while len(seen) < count:
         sent = one.next()
         if acks:
             one.ack(sent["effect_id"])
         elif not other:
             other = chat(live, KEY, timeout=8)
-        seen.setdefault(sent["n"])  # on a busy machine some may come again
+        seen.setdefault(sent["n"])  # on a busy machine some may be repeated
     assert list(seen) == list(range(count))
     assert acks or [other.next()["n"] for _ in range(count)] == list(seen)
 
@@ -461,8 +461,8 @@ def test_s5_a_hundred_sockets_of_one_session_each_get_everything_and_it_counts_a
 
 
 def test_s5_every_ack_counts_though_it_is_said_once(live, store, chat):
-    """More at once than are dealt with at a time. Whoever answers also what comes again would not notice that one was
-    dropped: here nobody does, and it would be owed for ever."""
+    """More acks at once than are processed at a time. A client that also acknowledges repeats would hide a dropped ack;
+    this one does not, so a dropped one would stay pending for ever."""
     ids = owe(store, live, KEY, 600)
     sockets = [chat(live, KEY) for _ in range(2)]
     for one in sockets:
@@ -480,7 +480,7 @@ def test_s5_every_ack_counts_though_it_is_said_once(live, store, chat):
     assert sorted(str(row["aggregate_id"]) for row in ended) == sorted(ids)
     sockets.append(chat(live, KEY))
     sockets[0].say("r-1", "and now?")
-    sockets[0].next("accepted")  # what comes from here on was sent after the acks
+    sockets[0].next("accepted")  # everything after this was sent after the acks
     for one in sockets[::2]:
         assert one.next("update_ui", "send_message")["type"] == "send_message", "sent again after the ack"
 
@@ -489,7 +489,7 @@ def test_s5_every_ack_counts_though_it_is_said_once(live, store, chat):
 
 
 def test_x1_a_ticket_opens_one_socket_however_many_try_at_once(serve, chat, agent, configure, outlog):
-    """On two daemons; and it is over within a minute, is of one session and org, and is no token."""
+    """On two daemons. A ticket ends within a minute, is for one session and org, and is not a token."""
     configure(helper={"type": "http", "url": agent().url})
     servers = [serve(dev=False), serve(dev=False)]
     token = outlog.run("token", "create", "--scope", "append", "--org", "acme", "--json").json()[0]["token"]

@@ -1,4 +1,4 @@
-"""S-2: a requestId that is known is not a second event, whoever said it, wherever, and however long ago."""
+"""S-2: a known requestId is no second event, from any client, on any daemon, however old it is."""
 import json
 import threading
 
@@ -8,18 +8,18 @@ from lib.outbox import wait_for
 
 pytestmark = pytest.mark.usefixtures("store")
 KEY = "u-1:helper:t-1"
-BY_HEART = 1024  # src/sessions/dedupe.h: later ones have ids made of the request
+CACHED = 1024  # src/sessions/dedupe.h: later ones have ids made of the request
 SECRET = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7\n-----END RSA PRIVATE KEY-----"
 
 
 @pytest.fixture
 def mute(configure, agent):
-    """Nobody answers meanwhile: what is looked at is what was said."""
+    """An agent that takes a minute: the tests look at the messages only."""
     configure(helper={"type": "http", "url": agent(lambda question: [60]).url, "tries": 1})
 
 
 def said(server, key=KEY):
-    """(seq, requestId) of all there is."""
+    """(seq, requestId) of every message of the session."""
     found, after = [], 0
     while True:
         page = server.get(f"/v1/sessions/{key}/events?limit=1000&after={after}").json
@@ -61,8 +61,8 @@ def test_s2_what_another_interface_said_is_known(serve, mute, chat, outlog):
     append(outlog, "a", None, "b", "a")
     append(outlog, "c", event_type="user_edit")
     one = chat(serve(), KEY)
-    assert [accepted(one, id) for id in ("b", "a", "new", "c")] == [3, 1, 6, 7]  # an edit is no message
-    append(outlog, "d", "e")  # behind the daemon's back
+    assert [accepted(one, id) for id in ("b", "a", "new", "c")] == [3, 1, 6, 7]  # an edited event is no message
+    append(outlog, "d", "e")  # without the daemon
     assert [accepted(one, id) for id in ("e", "newer", "d", "new")] == [9, 10, 8, 6]
 
 
@@ -84,7 +84,7 @@ def test_s2_two_daemons_at_once_make_no_second_event_and_no_gap(serve, mute, cha
     count = 40
 
     def talk(n):
-        for m in range(count):  # half of it everybody says, half of it is its own
+        for m in range(count):  # half are the same for everybody, half are its own
             id = f"all-{m}" if m % 2 else f"own-{n}-{m}"
             sockets[n].say(id, "x")
         while len(seqs[n]) < count:
@@ -106,7 +106,13 @@ def test_s2_two_daemons_at_once_make_no_second_event_and_no_gap(serve, mute, cha
 def test_s2_what_is_refused_takes_no_place(serve, mute, chat):
     server = serve()
     one = chat(server, KEY)
-    for id, text in (("a", "x"), ("b", SECRET), ("c", "x"), ("d", SECRET), ("e", "x")):  # all on the way at once
+    for id, text in (
+        ("a", "x"),
+        ("b", SECRET),
+        ("c", "x"),
+        ("d", SECRET),
+        ("e", "x"),
+    ):  # all sent before the first answer
         one.say(id, text)
     frames = [one.next() for _ in range(5)]
     assert {frame["requestId"]: frame.get("seq") or frame["code"] for frame in frames} == {
@@ -117,28 +123,28 @@ def test_s2_what_is_refused_takes_no_place(serve, mute, chat):
         "e": 3,
     }
     assert said(server) == [(1, "a"), (2, "c"), (3, "e")]
-    assert accepted(one, "b", "in other words") == 4  # it was never said
+    assert accepted(one, "b", "in other words") == 4  # it was never stored
 
 
 def test_s2_a_session_longer_than_is_known_by_heart(serve, mute, chat, outlog):
-    append(outlog, *(f"r-{n}" for n in range(1, BY_HEART - 1)))
+    append(outlog, *(f"r-{n}" for n in range(1, CACHED - 1)))
     server = serve()
     one = chat(server, KEY, timeout=60)
-    for n in range(BY_HEART - 1, BY_HEART + 20):  # across the border, all on the way at once
+    for n in range(CACHED - 1, CACHED + 20):  # across the limit, all sent before the first answer
         one.say(f"r-{n}", "x")
     seqs = {}
     while len(seqs) < 21:
         frame = one.next("accepted")
         seqs[frame["requestId"]] = frame["seq"]
-    assert seqs == {f"r-{n}": n for n in range(BY_HEART - 1, BY_HEART + 20)}
-    again = (7, BY_HEART - 2, BY_HEART - 1, BY_HEART, BY_HEART + 1, BY_HEART + 19)
+    assert seqs == {f"r-{n}": n for n in range(CACHED - 1, CACHED + 20)}
+    again = (7, CACHED - 2, CACHED - 1, CACHED, CACHED + 1, CACHED + 19)
     assert [accepted(one, f"r-{n}") for n in again] == list(again)
     server.kill()
     server = serve()
     two = chat(server, KEY, timeout=60)
     assert [accepted(two, f"r-{n}") for n in again] == list(again)
-    assert accepted(two, "new") == BY_HEART + 20
-    assert said(server) == [(n, f"r-{n}") for n in range(1, BY_HEART + 20)] + [(BY_HEART + 20, "new")]
+    assert accepted(two, "new") == CACHED + 20
+    assert said(server) == [(n, f"r-{n}") for n in range(1, CACHED + 20)] + [(CACHED + 20, "new")]
 
 
 def test_s2_who_goes_before_it_is_stored_has_said_it(serve, mute, chat, outlog):
