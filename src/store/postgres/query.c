@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 static void add_argument(struct ol_postgres_arguments *to, const struct ol_value *value)
 {
@@ -250,25 +251,49 @@ static int prepare_pipelined(struct ol_postgres_conn *conn, const struct ol_pipe
     return 0;
 }
 
-static bool send_pipelined(struct ol_postgres_conn *conn, const struct ol_pipelined_query *item,
-                           outlog_err *err)
+static int send_pipelined(struct ol_postgres_conn *conn, const struct ol_pipelined_query *item,
+                          outlog_err *err)
 {
     const struct ol_query *query = &ol_queries_postgres[item->id];
     struct ol_postgres_arguments arguments = {0};
     char name[32];
     int slot = ol_postgres_find_prepared(conn, item->id, ol_statement_key(query, item->params));
     if (slot < 0 && ol_statement_build(query, item->params, '$', &conn->text, err) < 0)
-        return false;
+        return -1;
     const int *bound = slot < 0 ? conn->text.bound : conn->prepared[slot].bound;
     int bound_count = slot < 0 ? conn->text.bound_count : conn->prepared[slot].bound_count;
     for (int i = 0; i < bound_count; i++)
         add_argument(&arguments, &item->params[bound[i]]);
     snprintf(name, sizeof name, "ol_%d", slot);
-    return slot < 0 ? PQsendQueryParams(conn->pg, conn->text.text, arguments.count, arguments.types,
-                                        arguments.values, arguments.lengths, arguments.formats,
-                                        OL_POSTGRES_BINARY)
-                    : PQsendQueryPrepared(conn->pg, name, arguments.count, arguments.values,
-                                          arguments.lengths, arguments.formats, OL_POSTGRES_BINARY);
+    int is_sent = slot < 0 ? PQsendQueryParams(conn->pg, conn->text.text, arguments.count,
+                                               arguments.types, arguments.values, arguments.lengths,
+                                               arguments.formats, OL_POSTGRES_BINARY)
+                           : PQsendQueryPrepared(conn->pg, name, arguments.count, arguments.values,
+                                                 arguments.lengths, arguments.formats,
+                                                 OL_POSTGRES_BINARY);
+    return is_sent ? 0 : ol_postgres_fail(conn, NULL, err);
+}
+
+static int send_pipeline(struct ol_postgres_conn *conn, const struct ol_pipelined_query *queries,
+                         size_t count, outlog_err *err)
+{
+    PGconn *pg = ol_postgres_idle_conn(conn);
+    if (!PQenterPipelineMode(pg))
+        return ol_postgres_fail(conn, NULL, err);
+    for (size_t i = 0; i < count; i++)
+        if (send_pipelined(conn, &queries[i], err) < 0)
+            return -1;
+    return PQpipelineSync(pg) ? 0 : ol_postgres_fail(conn, NULL, err);
+}
+
+/* Nothing of a pipeline without its sync may be committed. Once a statement is on its way, only the
+ * end of the connection ensures that; whoever uses it next reconnects. */
+static void abandon_pipeline(PGconn *pg)
+{
+    if (PQexitPipelineMode(pg))
+        return;
+    shutdown(PQsocket(pg), SHUT_RDWR);
+    PQconsumeInput(pg); // notices it
 }
 
 /* One result per query, each followed by NULL; then the sync, which is the commit. The first
@@ -311,18 +336,14 @@ int ol_postgres_pipeline(struct ol_conn *base, const struct ol_pipelined_query *
     for (size_t i = 0; i < count; i++)
         if (prepare_pipelined(conn, &queries[i], err) < 0)
             return -1;
-    PGconn *pg = ol_postgres_idle_conn(conn);
-    bool is_sent = PQenterPipelineMode(pg);
-    for (size_t i = 0; is_sent && i < count; i++)
-        is_sent = send_pipelined(conn, &queries[i], err);
-    if (!is_sent || !PQpipelineSync(pg)) {
-        ol_postgres_fail(conn, NULL, err);
+    if (send_pipeline(conn, queries, count, err) < 0) {
+        abandon_pipeline(conn->pg);
         return -1;
     }
     ol_shutdown_begin_wait(&conn->tracked);
     int outcome = collect_results(conn, rows, count, err);
     ol_shutdown_end_wait(&conn->tracked);
-    PQexitPipelineMode(pg);
+    PQexitPipelineMode(conn->pg);
     return outcome;
 }
 
