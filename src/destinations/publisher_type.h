@@ -19,6 +19,10 @@ struct ol_publisher_type {
     int (*load)(const struct ol_settings *settings, const struct outlog_publisher **out,
                 outlog_err *err);
 
+    /* What a published message becomes in the store, in the transaction that records it. */
+    bool is_feed; /* a row in a user's feed */
+    bool is_push; /* an effect of a session */
+
     int timeout_s;   /* defaults of the common settings */
     int concurrency; /* 0: no limit */
 

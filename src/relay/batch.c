@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "destinations/publisher_type.h"
 #include "sessions/outbox_push.h"
 #include "telemetry/report.h"
 
@@ -210,8 +211,8 @@ static bool render_item(struct ol_worker *worker, struct ol_relay_item *item,
     if (worker->sending.is_overlapped)
         return false;                        // I2: the template is in the store
     ol_sender_flush(worker->targets.sender); // the others need not wait for it
-    bool is_feed = strcmp(target->settings->type, "in_app") == 0;
-    if (ol_render_prepare(&worker->templates, worker->conn, is_feed, &item->batch->arena, message,
+    if (ol_render_prepare(&worker->templates, worker->conn,
+                          target->settings->publisher_type->is_feed, &item->batch->arena, message,
                           &item->notification, &err) == 0) {
         if (!worker->options->quiet)
             ol_report_move(OL_LOGLINE_INFO, message, "PENDING", "CLAIMED", NULL);
@@ -227,7 +228,7 @@ static bool check_session(struct ol_worker *worker, struct ol_relay_item *item,
                           const struct ol_target *target)
 {
     outlog_err err;
-    item->is_push = strcmp(target->settings->type, "websocket") == 0;
+    item->is_push = target->settings->publisher_type->is_push;
     if (!item->is_push || ol_outbox_push_check(&item->claimed->message, &err) == 0)
         return true;
     refuse_item(worker, item, &err);
