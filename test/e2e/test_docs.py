@@ -167,7 +167,7 @@ def test_the_sql_page_names_every_argument_and_function(root, postgres_store, po
     for function in set(re.findall(r"`outlog\.(\w+)\(", text)):
         assert function in functions, f"{function} does not exist"
     (arguments,) = postgres.sql(
-        "select proargnames from pg_proc where oid = 'outlog.append'::regproc",
+        "select proargnames from pg_proc where pronamespace = 'outlog'::regnamespace and proname = 'append' and prosecdef",
         database=postgres_store.rsplit("/", 1)[1],
     )
     for argument in arguments[0]:

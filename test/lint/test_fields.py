@@ -30,7 +30,6 @@ MIGRATIONS = {
     constraint has_1_to_30_bytes check ((octet_length(value) - 1)::oid < 30::oid);
 alter table outlog.events add column channel outlog.text_30;
 create index events_channel on outlog.events (channel, event_id) where channel is not null;
-drop function outlog.append, outlog.append_one, outlog.append_batch;
 --< 0001_log/7_append.sql
 """,
     "sqlite": """alter table outlog_events add column channel text

@@ -2,8 +2,83 @@
 --   append        for SQL: named arguments, every check, then append_one
 --   append_one    one checked event in two statements
 --   append_batch  many checked events at once, for the C library
--- The fields come from sql/schema/event.json. A migration that adds one drops these three and
--- includes this file again (--<).
+-- The fields come from sql/schema/event.json. A migration that adds one includes this file again
+-- (--<), which replaces these functions.
+do $$
+declare
+    old regprocedure;
+begin
+    for old in select p.oid from pg_proc p where p.pronamespace = 'outlog'::regnamespace
+                  and p.proname in ('append', 'append_one', 'append_batch') loop
+        execute format('drop function %s', old);
+    end loop;
+end $$;
+
+-- Makes a function of text also take the types that drivers send: documents as json or jsonb, the
+-- caller's own id as uuid, causation_id as any type.
+--
+-- A privileged function takes concrete types only: with a polymorphic argument it would run a cast
+-- that its caller made, with the rights of the owner (R1). So these overloads turn the arguments
+-- into text with the rights of the caller, and call the function of text.
+--
+-- An argument of such a type is required in its overload: two functions that differ only in the
+-- type of an argument that is left out would both fit. A literal without a type fits text best.
+create or replace function outlog.overload(name text, documents text[], own_id text default null)
+    returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    main     pg_proc;
+    document text;
+    made     regprocedure;
+    grantee  text;
+begin
+    select * into strict main from pg_proc p
+     where p.pronamespace = 'outlog'::regnamespace and p.proname = overload.name;
+    foreach document in array array[null, 'json', 'jsonb'] loop
+        if document is not null or 'causation_id' = any (main.proargnames) then
+            perform outlog.overload_with(main, documents, document, null);
+        end if;
+        if own_id is not null then
+            perform outlog.overload_with(main, documents, document, own_id);
+        end if;
+    end loop;
+    for made in select p.oid from pg_proc p where p.pronamespace = main.pronamespace and p.proname = main.proname loop
+        execute format('revoke all on function %s from public', made);
+        for grantee in select r.rolname from pg_roles r where r.rolname in ('outlog_append', 'outlog_admin') loop
+            execute format('grant execute on function %s to %I', made, grantee);
+        end loop;
+    end loop;
+end $$;
+
+-- One overload: documents have the type `document`, null: text; own_id, where given, is a uuid.
+create or replace function outlog.overload_with(main pg_proc, documents text[], document text, own_id text)
+    returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    required integer := case when document is not null then array_position(main.proargnames, documents[1]) else 0 end;
+    front    text[];
+    rest     text[];
+    passed   text[];
+    arg      text;
+    other    text;      -- the type, where it is not that of the function of text
+begin
+    for n in 1 .. main.pronargs loop
+        arg := main.proargnames[n];
+        other := case when arg = any (documents) then document
+                      when arg = own_id then 'uuid'
+                      when arg = 'causation_id' then 'anycompatible' end;
+        passed := passed || format('%I => %I.%I%s', arg, main.proname, arg,
+                                   case when other is not null then '::text' end);
+        if other = 'uuid' or (other = 'anycompatible' and document is null and own_id is null) then
+            front := front || format('%I %s', arg, other);
+        else
+            rest := rest || format('%I %s%s', arg, coalesce(other, format_type(main.proargtypes[n - 1], null)),
+                case when n > required then ' default ' || case when other is not null then 'null'
+                                                           else pg_get_function_arg_default(main.oid, n) end end);
+        end if;
+    end loop;
+    execute format('create function outlog.%I(%s) returns %s language sql set search_path = pg_catalog, pg_temp as %L',
+                   main.proname, array_to_string(front || rest, ', '), pg_get_function_result(main.oid),
+                   format('select * from outlog.%I(%s)', main.proname, array_to_string(passed, ', ')));
+end $$;
 
 -- append_one: stores one event whose fields are checked.
 -- Parameters: the event's columns; expected_seq: the aggregate's last number, null for any.
@@ -184,7 +259,7 @@ end $$;
 -- append: appends one event; the function for SQL.
 -- Parameters: the fields of an event by name. A null counts as no argument at all, except for
 --             org_id, where null is an event of the infrastructure. causation_id is an id or an
---             event_id, as uuid, number or text.
+--             event_id: a uuid, a number or a text. payload and metadata may be json or jsonb too.
 -- Returns:    one row: event_id, id, aggregate_seq, occurred_at, correlation_id, and duplicate: the
 --             idempotency_key or the id was stored before.
 -- Errors:     org_required, invalid_field, too_large, invalid_json, secret_material,
@@ -200,8 +275,8 @@ create or replace function outlog.append(
     language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 #variable_conflict use_column
 declare
-    reference text := append.causation_id::text;      -- an id or an event_id: uuid, number or text
-    own_id    text := lower(append.id::text);
+    reference text := append.causation_id;      -- an id or an event_id
+    own_id    text := lower(append.id);
     refusal   text;
     result    outlog.append_result;
     cause     outlog.events;
@@ -336,17 +411,19 @@ end $$;
 create or replace function outlog.rfc3339(at timestamptz) returns text language sql stable
     return to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
 
+select outlog.overload('append', '{payload, metadata}', 'id');
+
 -- The rights of functions that were made again; where they are new, the roles come next.
 do $$
 begin
-    revoke all on function outlog.append, outlog.append_one, outlog.append_batch from public;
+    revoke all on function outlog.append_one, outlog.append_batch, outlog.overload, outlog.overload_with from public;
     if exists (select from pg_roles where rolname = 'outlog_append') then
-        grant execute on function outlog.append, outlog.append_one, outlog.append_batch to outlog_append;
+        grant execute on function outlog.append_one, outlog.append_batch to outlog_append;
     end if;
     if exists (select from pg_roles where rolname = 'outlog_relay') then
         grant execute on function outlog.append_one, outlog.append_batch to outlog_relay;
     end if;
     if exists (select from pg_roles where rolname = 'outlog_admin') then
-        grant execute on function outlog.append, outlog.append_one, outlog.append_batch to outlog_admin;
+        grant execute on function outlog.append_one, outlog.append_batch to outlog_admin;
     end if;
 end $$;

@@ -4,7 +4,8 @@ create type outlog.enqueue_result as (event_id uuid, duplicate boolean);
 
 -- enqueue: puts one message into the outbox; the function for SQL.
 -- Parameters: the fields of a message by name; payload or payload_bytes; available_at or delay.
---             causation_id is an id or an event_id, as uuid, number or text.
+--             causation_id is an id or an event_id: a uuid, a number or a text. payload, headers
+--             and metadata may be json or jsonb too.
 -- Returns:    one row: the message's event_id, and duplicate where its key was used before.
 -- Errors:     invalid_field, too_large, invalid_json, secret_material, unknown_causation,
 --             id_conflict; `pointer` names the field.
@@ -27,6 +28,7 @@ begin
         --=+     format('{name} must have 1 to {max} bytes, it has %s',
         --=+            octet_length(enqueue.{name}::text))
         when enqueue.max_attempts < 1 then 'max_attempts must be 1 or more'
+        when enqueue.event_id !~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then 'event_id must be a UUID'
     end;
     if refusal is not null then
         perform outlog.refuse_with(refusal);
@@ -57,7 +59,7 @@ begin
                                                               else '/available_at' end));
     end if;
     if enqueue.causation_id is not null then
-        cause := outlog.find_event(enqueue.causation_id::text);
+        cause := outlog.find_event(enqueue.causation_id);
         if cause.event_id is null or cause.org_id is distinct from coalesce(enqueue.org_id, cause.org_id) then
             perform outlog.fail('unknown_causation', format('no event %s in this org; the cause must be stored first',
                 enqueue.causation_id), json_build_object('pointer', '/causation_id'));
@@ -78,7 +80,7 @@ begin
                 )
         values (
                 --=, message given: enqueue.{name}
-                --=| event_id: coalesce(enqueue.event_id, outlog.uuid7())
+                --=| event_id: coalesce(enqueue.event_id::uuid, outlog.uuid7())
                 --=| available_at: due
                 --=| causation_id: cause.id
                 --=| content_type: coalesce(enqueue.content_type, 'application/json')
@@ -100,6 +102,8 @@ begin
     perform outlog.fail('id_conflict', format('message id %s is taken', enqueue.event_id),
                         json_build_object('pointer', '/event_id'));
 end $$;
+
+select outlog.overload('enqueue', '{payload, headers, metadata}', 'event_id');
 
 -- Headers are flat: a receiver cannot tell a nested value from a text that looks like JSON. Only a
 -- text with a second bracket can hold one. An import brings the rows of another store as they are.

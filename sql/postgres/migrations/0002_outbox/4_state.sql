@@ -50,7 +50,7 @@ begin
         grant insert (
             --=, message given: {name}
             ) on outlog.outbox to outlog_append;
-        grant execute on function outlog.enqueue, outlog.message_with_key, outlog.uuid7 to outlog_append;
+        grant execute on function outlog.message_with_key, outlog.uuid7 to outlog_append;
     end if;
     if exists (select from pg_roles where rolname = 'outlog_relay') then
         -- It appends the events of effects and nothing else.

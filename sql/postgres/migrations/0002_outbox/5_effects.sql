@@ -12,7 +12,8 @@ end $$;
 -- request_effect: stores an effect, its message and the event EFFECT_REQUESTED in the caller's
 -- transaction.
 -- Parameters: effect_type, destination  of the message; 1 to 100 bytes
---             effect_spec      the message's payload: a JSON object of at most 256 KiB
+--             effect_spec      the message's payload: a JSON object of at most 256 KiB, as text,
+--                              json or jsonb
 --             org_id           null: infrastructure; in a run the org of the run
 --             run_id, step_id, session_key, checkpoint_id  what the effect belongs to
 --             idempotency_key  default: that of effect_spec, else derived from effect_spec
@@ -33,13 +34,13 @@ create function outlog.request_effect(
         run_id text default null, step_id text default null, session_key text default null,
         checkpoint_id text default null, idempotency_key text default null, ordering_key text default null,
         max_attempts integer default null, correlation_id text default null,
-        causation_id anycompatible default null,
+        causation_id text default null,
         actor_type text default 'system', actor_id text default 'system')
     returns setof outlog.effect_result
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-    cause_said text := request_effect.causation_id::text;
+    cause_said text := request_effect.causation_id;
     result outlog.effect_result;
     spec   json := outlog.checked_json(request_effect.effect_spec, 'effect_spec');
     key    text;
@@ -91,8 +92,8 @@ begin
         event_type => request_effect.effect_type, payload => request_effect.effect_spec,
         org_id => request_effect.org_id, idempotency_key => key, ordering_key => request_effect.ordering_key,
         max_attempts => request_effect.max_attempts, correlation_id => asked.correlation_id,
-        causation_id => asked.id, aggregate_type => 'EFFECT',
-        aggregate_id => result.effect_id::text, event_id => result.event_id, metadata => outlog.trace_metadata());
+        causation_id => asked.id::text, aggregate_type => 'EFFECT',
+        aggregate_id => result.effect_id::text, event_id => result.event_id::text, metadata => outlog.trace_metadata());
     if sent.duplicate then
         perform outlog.fail('unavailable', 'an effect with this key was just requested; roll back and try again');
     end if;
@@ -107,11 +108,4 @@ begin
     return next result;
 end $$;
 revoke all on all functions in schema outlog from public;
-do $$ begin
-    if exists (select from pg_roles where rolname = 'outlog_append') then
-        grant execute on function outlog.request_effect to outlog_append;
-    end if;
-    if exists (select from pg_roles where rolname = 'outlog_admin') then
-        grant execute on function outlog.request_effect to outlog_admin;
-    end if;
-end $$;
+select outlog.overload('request_effect', '{effect_spec}');

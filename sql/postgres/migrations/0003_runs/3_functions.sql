@@ -1,6 +1,6 @@
 -- The commands of runs as functions with named arguments, called like the members of the HTTP
--- bodies. JSON is passed as text, as in outlog.append. A null argument means the same as none,
--- except org_id.
+-- bodies. JSON is passed as text, json or jsonb, as in outlog.append. A null argument means the
+-- same as none, except org_id.
 --
 -- For all of them, each runs outlog.run_command in the caller's transaction:
 -- Parameters: actor_type, actor_id, request_id  of the events; default: system, system, a new id
@@ -156,14 +156,14 @@ $$;
 -- Parameters: output_result  any JSON
 --             causation_id   id or event_id of the corrected event; default: the newest of the step
 -- Errors:     also unknown_causation.
-create function outlog.correct_step(step_id text, output_result text, causation_id anycompatible default null,
+create function outlog.correct_step(step_id text, output_result text, causation_id text default null,
         actor_type text default 'system', actor_id text default 'system', request_id text default null,
         idempotency_key text default null, expected_seq bigint default null)
     returns setof outlog.step_view language sql security definer set search_path = pg_catalog, pg_temp as $$
     select v.* from outlog.run_command('correct_step', step_id, null, actor_type, actor_id, request_id,
         idempotency_key,
         outlog.json_given('{output_result, causation_id, expected_seq}',
-            array[coalesce(outlog.any_json(output_result, 'output_result'), json 'null'), to_json(causation_id::text),
+            array[coalesce(outlog.any_json(output_result, 'output_result'), json 'null'), to_json(causation_id),
                   to_json(expected_seq)])) c
      cross join lateral json_populate_record(null::outlog.step_view, c.answer) v
 $$;
@@ -233,16 +233,17 @@ create function outlog.end_run(run_id text, status text default null, error_code
 $$;
 
 revoke all on all functions in schema outlog from public;
+select outlog.overload('receive_signal', '{payload}'), outlog.overload('complete_step', '{output_result}'),
+       outlog.overload('correct_step', '{output_result}'), outlog.overload('call_tool', '{input}'),
+       outlog.overload('end_tool', '{result}'), outlog.overload('checkpoint_run', '{checkpoint_data}');
 do $$
 declare
     name text;
 begin
     foreach name in array array['outlog_append', 'outlog_admin'] loop
         continue when not exists (select from pg_roles where rolname = name);
-        execute format('grant execute on function outlog.run_command, outlog.run_of_effect, %s to %I',
-            'outlog.receive_signal, outlog.start_run, outlog.start_step, outlog.complete_step, outlog.fail_step, '
-            'outlog.skip_step, outlog.retry_step, outlog.correct_step, outlog.call_tool, outlog.end_tool, '
-            'outlog.checkpoint_run, outlog.end_run', name);
+        execute format('grant execute on function outlog.run_command, outlog.run_of_effect, outlog.start_run, '
+            'outlog.start_step, outlog.fail_step, outlog.skip_step, outlog.retry_step, outlog.end_run to %I', name);
     end loop;
     foreach name in array array['outlog_append', 'outlog_read', 'outlog_admin'] loop
         continue when not exists (select from pg_roles where rolname = name);
