@@ -154,7 +154,7 @@ void ol_buf_json(struct ol_buf *buf, const char *text, size_t bytes)
     if (!reserve_bytes(buf, bytes + 2)) // enough in most cases
         return;
     ol_buf_char(buf, '"');
-    for (size_t i = 0; (i += count_plain(text + i, bytes - i)) < bytes; i++) {
+    for (size_t i = 0; bytes && (i += count_plain(text + i, bytes - i)) < bytes; i++) {
         unsigned char c = (unsigned char)text[i];
         ol_buf_add(buf, text + from, i - from);
         from = i + 1;

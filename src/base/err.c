@@ -1,6 +1,8 @@
 /* err.c: the one table of error codes, and the functions that fill an error. */
 #include "base/err.h"
 
+#include "base/utf8.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -98,7 +100,9 @@ __attribute__((format(printf, 4, 0))) static void fill_err(outlog_err *err, enum
     *err = (outlog_err){.code = code, .index = -1};
     if (vsnprintf(err->message, sizeof err->message, format, args) >= (int)sizeof err->message)
         trim_utf8(err->message);
+    ol_utf8_repair(err->message, strlen(err->message));
     copy_pointer(err->pointer, sizeof err->pointer, pointer);
+    ol_utf8_repair(err->pointer, strlen(err->pointer));
 }
 
 int ol_fail(outlog_err *err, enum outlog_code code, const char *format, ...)
@@ -146,4 +150,14 @@ void ol_err_prefix(outlog_err *err, const char *format, ...)
     err->message[more + bytes] = '\0';
     if (!fits)
         trim_utf8(err->message);
+    ol_utf8_repair(err->message, strlen(err->message));
+}
+
+void ol_err_point_below(outlog_err *err, const char *base)
+{
+    char pointer[2 * sizeof err->pointer];
+    if (!err)
+        return;
+    snprintf(pointer, sizeof pointer, "%s%s", base, err->pointer);
+    copy_pointer(err->pointer, sizeof err->pointer, pointer);
 }

@@ -5,7 +5,8 @@
 #include "outlog.h"
 
 /* Fill `err` and return -1, so that `return ol_fail(err, …)` does both. Never allocates. `err`
- * may be NULL. */
+ * may be NULL. Message and pointer are valid UTF-8, whatever is formatted: a name cut by %.*s, the
+ * bytes of another encoding. */
 int ol_fail(outlog_err *err, enum outlog_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -18,6 +19,9 @@ int ol_no_memory(outlog_err *err);
 
 /* Put `prefix: ` before the message: for a layer that knows something new. */
 void ol_err_prefix(outlog_err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Put `base` before the pointer of the field. What does not fit loses whole tokens at its end. */
+void ol_err_point_below(outlog_err *err, const char *base);
 
 /* The HTTP status of a code. */
 int ol_err_http_status(enum outlog_code code);

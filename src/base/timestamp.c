@@ -154,5 +154,9 @@ int ol_timestamp_parse(const char *text, size_t bytes, int64_t *out)
     int64_t seconds = days_from_civil(year, month, day) * 86400 + hour * 3600 + minute * 60 +
                       second - offset_s;
     *out = seconds * 1000000 + micros;
-    return 0;
+    // A leap second or a zone may lead beyond what can be written again.
+    return seconds >= days_from_civil(0, 1, 1) * 86400 &&
+                   seconds < days_from_civil(10000, 1, 1) * 86400
+               ? 0
+               : -1;
 }

@@ -1,4 +1,4 @@
-/* utf8.c: a strict UTF-8 check. */
+/* utf8.c: a strict UTF-8 check, and what makes a text pass it. */
 #include "base/utf8.h"
 
 #include <stdint.h>
@@ -38,20 +38,32 @@ static size_t count_plain(const char *text, size_t bytes)
     return i;
 }
 
+/* The length of the character at `text`, or 0 when it is invalid or cut short. */
+static size_t count_char(const char *text, size_t bytes)
+{
+    unsigned char lead = (unsigned char)text[0], low, high;
+    if (lead < 0x80)
+        return lead != 0;
+    int more = read_lead(lead, &low, &high);
+    if (more < 0 || bytes - 1 < (size_t)more)
+        return 0;
+    for (int i = 1; i <= more; i++, low = 0x80, high = 0xBF)
+        if ((unsigned char)text[i] < low || (unsigned char)text[i] > high)
+            return 0;
+    return (size_t)more + 1;
+}
+
 bool ol_utf8_is_valid(const char *text, size_t bytes)
 {
-    for (size_t i = count_plain(text, bytes); i < bytes;) {
-        unsigned char lead = (unsigned char)text[i++], low, high;
-        if (lead == 0)
+    for (size_t i = count_plain(text, bytes), length; i < bytes; i += length)
+        if ((length = count_char(text + i, bytes - i)) == 0)
             return false;
-        if (lead < 0x80)
-            continue;
-        int more = read_lead(lead, &low, &high);
-        if (more < 0 || bytes - i < (size_t)more)
-            return false;
-        for (; more > 0; more--, i++, low = 0x80, high = 0xBF)
-            if ((unsigned char)text[i] < low || (unsigned char)text[i] > high)
-                return false;
-    }
     return true;
+}
+
+void ol_utf8_repair(char *text, size_t bytes)
+{
+    for (size_t i = count_plain(text, bytes), length; i < bytes; i += length ? length : 1)
+        if ((length = count_char(text + i, bytes - i)) == 0)
+            text[i] = '?';
 }

@@ -50,12 +50,7 @@ struct ol_config_entry *ol_config_entry_find(const struct ol_config_entries *ent
 
 int ol_config_entry_deepen(outlog_err *err, const char *pointer, const char *what)
 {
-    char inner[sizeof err->pointer];
-    if (!err)
-        return -1;
-    memcpy(inner, err->pointer, sizeof inner);
-    snprintf(err->pointer, sizeof err->pointer, "%.*s%.*s", (int)sizeof inner / 2, pointer,
-             (int)sizeof inner / 2 - 1, inner);
+    ol_err_point_below(err, pointer);
     if (what)
         ol_err_prefix(err, "%s", what);
     return -1;

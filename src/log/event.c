@@ -15,14 +15,14 @@ static int check_object(int number, const char *text, struct ol_json *out, outlo
     const struct ol_field *field = &ol_event_fields[number];
     char pointer[sizeof err->pointer];
     size_t bytes = strlen(text);
-    outlog_err why;
     snprintf(pointer, sizeof pointer, "/%s", field->name);
     if (bytes > field->max_bytes)
         return ol_fail_at(err, OUTLOG_TOO_LARGE, pointer, "%s has %zu bytes, the limit is %zu",
                           field->name, bytes, field->max_bytes);
-    if (ol_json_parse(text, bytes, out, &why) < 0) {
-        snprintf(pointer, sizeof pointer, "/%s%.*s", field->name, 120, why.pointer);
-        return ol_fail_at(err, OUTLOG_INVALID_JSON, pointer, "%s: %s", field->name, why.message);
+    if (ol_json_parse(text, bytes, out, err) < 0) {
+        ol_err_point_below(err, pointer);
+        ol_err_prefix(err, "%s", field->name);
+        return -1;
     }
     return out->type == OL_JSON_OBJECT ? 0 : ol_field_refuse(field, "a JSON object", err);
 }

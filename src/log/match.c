@@ -21,6 +21,9 @@ const char *ol_match_below(struct ol_arena *arena, const char *pointer, const ch
 
 bool ol_match_is_path(const char *path)
 {
+    for (const char *at = path; (at = strchr(at, '~')); at++)
+        if (at[1] != '0' && at[1] != '1')
+            return false; // an escape that no pointer has
     return path[0] == '/' && path[1] && !strpbrk(path, "\"\\\n") && !strstr(path, "//");
 }
 

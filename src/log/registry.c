@@ -144,16 +144,12 @@ static bool is_strict(const struct ol_registry *registry, const char *org_id)
 int ol_registry_refuse_secrets(const struct ol_registry *registry, const struct ol_json *value,
                                const char *field, outlog_err *err)
 {
-    char pointer[sizeof err->pointer];
+    char pointer[64];
     if (ol_secrets_check(value, registry->modes, NULL, err) == 0)
         return 0;
-    if (err) {
-        int bytes = snprintf(pointer, sizeof pointer, "/%s", field);
-        snprintf(pointer + bytes, sizeof pointer - (size_t)bytes, "%.*s",
-                 (int)sizeof pointer - bytes - 1, err->pointer);
-        memcpy(err->pointer, pointer, sizeof pointer);
-        ol_err_prefix(err, "%s", field);
-    }
+    snprintf(pointer, sizeof pointer, "/%s", field);
+    ol_err_point_below(err, pointer);
+    ol_err_prefix(err, "%s", field);
     return -1;
 }
 
@@ -175,13 +171,8 @@ int ol_registry_admit(const struct ol_registry *registry, const struct outlog_ne
     if (type->shape.type != OL_JSON_OBJECT ||
         ol_payload_shape_check(&type->shape, payload, err) == 0)
         return 0;
-    if (err) {
-        char pointer[sizeof err->pointer];
-        memcpy(pointer, err->pointer, sizeof pointer);
-        snprintf(err->pointer, sizeof err->pointer, "/payload%.*s", (int)sizeof pointer - 9,
-                 pointer);
-        ol_err_prefix(err, "payload of %s", event->event_type);
-    }
+    ol_err_point_below(err, "/payload");
+    ol_err_prefix(err, "payload of %s", event->event_type);
     return -1;
 }
 

@@ -39,7 +39,7 @@ struct ol_connection {
     llhttp_t parser;
     char name[PLAIN_NAME_BYTES]; /* of the header that is being read */
     size_t name_bytes;
-    bool is_value; /* the header's value has begun */
+    size_t value_bytes; /* of its value, so far */
 };
 
 /* --- the owner's side ------------------------------------------------------------------------- */
@@ -304,15 +304,14 @@ static int on_value(llhttp_t *parser, const char *at, size_t bytes)
     static const char wanted[] = "retry-after";
     struct ol_connection *c = parser->data;
     struct ol_http_transfer *t = c->transfer;
-    bool is_first = !c->is_value;
+    size_t before = c->value_bytes;
 
-    c->is_value = true; // it may arrive in parts
+    c->value_bytes += bytes; // it may arrive in parts
     if (t->is_head_done || c->name_bytes != sizeof wanted - 1 ||
         strncasecmp(c->name, wanted, c->name_bytes) != 0)
         return 0;
-    size_t before = is_first ? 0 : strlen(t->retry_after);
-    if (before + bytes >= sizeof t->retry_after)
-        bytes = before = 0; // no valid value is that long
+    if (c->value_bytes >= sizeof t->retry_after)
+        bytes = before = 0; // no valid value is that long, whatever its last part is
     memcpy(t->retry_after + before, at, bytes);
     t->retry_after[before + bytes] = '\0';
     return 0;
@@ -322,7 +321,7 @@ static int on_value_end(llhttp_t *parser)
 {
     struct ol_connection *c = parser->data;
     c->name_bytes = 0;
-    c->is_value = false;
+    c->value_bytes = 0;
     return 0;
 }
 
@@ -440,8 +439,8 @@ static bool begin_request(struct ol_http_plain *plain, struct ol_connection *c)
     }
     llhttp_init(&c->parser, HTTP_RESPONSE, &callbacks);
     c->parser.data = c;
-    c->is_complete = c->is_kept = c->is_value = false;
-    c->name_bytes = 0;
+    c->is_complete = c->is_kept = false;
+    c->name_bytes = c->value_bytes = 0;
     t->is_sent = true;
     return true;
 }

@@ -162,9 +162,9 @@ static void write_char(struct ol_buf *out, char c, bool is_html)
 /* Strings without quotes, lists and objects as JSON, nothing for null. */
 static void write_value(struct mustache_writer *m, const struct ol_json *value, bool is_html)
 {
-    const char *at = value->text, *end = at + value->bytes;
     if (value->type == OL_JSON_NONE || value->type == OL_JSON_NULL)
         return;
+    const char *at = value->text, *end = at + value->bytes;
     bool is_string = value->type == OL_JSON_STRING;
     if (is_string) {
         at++;

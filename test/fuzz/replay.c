@@ -1,5 +1,5 @@
-/* replay.c: a fuzzer without libFuzzer, for the test run: each seed unchanged, and changed a
- * few thousand times, the same way in each run. `make fuzz` covers more.
+/* replay.c: a fuzzer without libFuzzer, for the test run: each seed unchanged and changed, a few
+ * thousand inputs in all, the same ones in each run. `make fuzz` covers more.
  *
  *     fuzz_NAME SEED… */
 #include <stdint.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { INPUT_MAX = 64 * 1024, ROUNDS = 2000, ROOM = 64 };
+enum { INPUT_MAX = 64 * 1024, ALL_ROUNDS = 6000, ROOM = 64 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
@@ -59,7 +59,7 @@ static void try(const uint8_t *data, size_t bytes)
     free(exact);
 }
 
-static void replay(const char *path)
+static void replay(const char *path, int rounds)
 {
     static uint8_t seed[INPUT_MAX], data[INPUT_MAX + ROOM];
     FILE *file = fopen(path, "rb");
@@ -70,7 +70,7 @@ static void replay(const char *path)
     size_t seed_bytes = fread(seed, 1, sizeof seed, file);
     fclose(file);
     try(seed, seed_bytes);
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < rounds; round++) {
         size_t bytes = seed_bytes;
         memcpy(data, seed, bytes);
         for (size_t n = 1 + any(4); n > 0 && bytes < INPUT_MAX; n--)
@@ -85,8 +85,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s SEED...\n", argv[0]);
         return 2;
     }
+    int rounds = 1 + ALL_ROUNDS / (argc - 1);
     for (int i = 1; i < argc; i++)
-        replay(argv[i]);
-    printf("1..1\nok 1 - %d seeds, %d inputs each\n", argc - 1, ROUNDS + 1);
+        replay(argv[i], rounds);
+    printf("1..1\nok 1 - %d seeds, %d inputs each\n", argc - 1, rounds + 1);
     return 0;
 }

@@ -2,6 +2,7 @@
 #include "server/http/request.h"
 
 #include "base/err.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -103,6 +104,7 @@ enum ol_handler_result ol_problem_say(struct ol_request *request, int status, co
     va_start(args, format);
     vsnprintf(detail, sizeof detail, format, args);
     va_end(args);
+    ol_utf8_repair(detail, strlen(detail));
     struct problem problem = {.status = status, .code = code, .detail = detail};
     return answer_problem(request, &problem);
 }

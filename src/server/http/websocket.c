@@ -21,6 +21,7 @@ struct ol_websocket {
     struct ol_buf out; /* frames collected for one write */
     bool is_busy;      /* it is used on the stack: on_closed() must not free it */
     bool is_over;      /* the connection is closed */
+    bool is_ending;    /* we close: what still arrives is ignored, in the same chunk too */
     bool has_pinged;
     bool is_held, is_backlogged; /* either: nothing is read */
     size_t unsent;               /* bytes unsent at the last deadline, while is_backlogged */
@@ -96,10 +97,14 @@ static void on_message(wslay_event_context_ptr frames,
                        const struct wslay_event_on_msg_recv_arg *message, void *user)
 {
     struct ol_websocket *socket = user;
-    if (message->opcode == WSLAY_TEXT_FRAME && !socket->is_over)
+    if (socket->is_over || socket->is_ending)
+        return;
+    if (message->opcode == WSLAY_TEXT_FRAME)
         socket->handler->text(socket, (const char *)message->msg, message->msg_length);
-    else if (message->opcode == WSLAY_BINARY_FRAME)
+    else if (message->opcode == WSLAY_BINARY_FRAME) {
+        socket->is_ending = true;
         wslay_event_queue_close(frames, WSLAY_CODE_UNSUPPORTED_DATA, NULL, 0);
+    }
 }
 
 static const struct wslay_event_callbacks callbacks = {
@@ -358,6 +363,7 @@ void ol_websocket_close(struct ol_websocket *socket, int code, const char *why)
 {
     if (socket->is_over)
         return;
+    socket->is_ending = true;
     wslay_event_queue_close(socket->frames, (uint16_t)code, (const uint8_t *)why, strlen(why));
     bool was_busy = socket->is_busy;
     socket->is_busy = true;

@@ -142,9 +142,9 @@ static size_t count_items(const struct ol_json *array)
 /* Make the error of one event or message point to its place in the command. */
 static int point_to_item(const char *list, size_t index, outlog_err *err)
 {
-    char pointer[sizeof err->pointer];
-    snprintf(pointer, sizeof pointer, "/%s/%zu%.100s", list, index, err->pointer);
-    memcpy(err->pointer, pointer, sizeof pointer);
+    char pointer[64];
+    snprintf(pointer, sizeof pointer, "/%s/%zu", list, index);
+    ol_err_point_below(err, pointer);
     err->index = (int)index;
     return -1;
 }

@@ -66,6 +66,35 @@ static void error_pointer_is_cut_at_a_token(void **state)
     assert_memory_equal(err.pointer, pointer, 22 * 7);
 }
 
+/* R7: a name cut by %.*s left half a character in the problem of an HTTP answer. */
+static void r7_error_is_utf8_whatever_is_formatted(void **state)
+{
+    outlog_err err;
+    (void)state;
+    ol_fail_at(&err, OUTLOG_UNKNOWN_FIELD, "/a\xc3", "no field %.*s here", 2, "a\xc3\xa9");
+    assert_string_equal(err.message, "no field a? here");
+    assert_string_equal(err.pointer, "/a?");
+    ol_err_prefix(&err, "%.*s", 1, "\xc3\xa9");
+    assert_string_equal(err.message, "?: no field a? here");
+}
+
+static void error_pointer_below_another_is_cut_at_a_token(void **state)
+{
+    char name[100];
+    outlog_err err;
+    (void)state;
+    memset(name, 'n', sizeof name - 1);
+    name[0] = '/';
+    name[sizeof name - 1] = '\0';
+    ol_fail_at(&err, OUTLOG_INVALID_FIELD, name, "wrong");
+    ol_err_point_below(&err, "/events/0");
+    assert_memory_equal(err.pointer, "/events/0/nnn", 13);
+    assert_int_equal(strlen(err.pointer), 9 + sizeof name - 1);
+    ol_err_point_below(&err, name);
+    assert_int_equal(strlen(err.pointer), sizeof name - 1 + 9);
+    ol_err_point_below(NULL, "/x");
+}
+
 static void every_code_is_found_by_its_name(void **state)
 {
     (void)state;
@@ -88,6 +117,8 @@ int main(void)
         cmocka_unit_test(error_message_is_cut_between_characters),
         cmocka_unit_test(error_pointer_is_cut_at_a_token),
         cmocka_unit_test(every_code_is_found_by_its_name),
+        cmocka_unit_test(r7_error_is_utf8_whatever_is_formatted),
+        cmocka_unit_test(error_pointer_below_another_is_cut_at_a_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,11 +64,27 @@ static void overlong_surrogate_and_broken_text_is_invalid(void **state)
             assert_false(is_valid_behind(offset, cases[i].text, cases[i].bytes));
 }
 
+static void repaired_text_is_valid_and_as_long(void **state)
+{
+    static const char *const texts[][2] = {{"plain \xc3\xa9", "plain \xc3\xa9"},
+                                           {"cut \xe2\x82", "cut ??"},
+                                           {"\xc3: \xe9\xff", "?: ??"},
+                                           {"12345678\xed\xa0\x80z", "12345678???z"}};
+    char text[32];
+    (void)state;
+    for (size_t i = 0; i < COUNT(texts); i++) {
+        strcpy(text, texts[i][0]);
+        ol_utf8_repair(text, strlen(text));
+        assert_string_equal(text, texts[i][1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(characters_of_each_length_are_valid),
         cmocka_unit_test(overlong_surrogate_and_broken_text_is_invalid),
+        cmocka_unit_test(repaired_text_is_valid_and_as_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
