@@ -63,7 +63,8 @@ struct outlog_outcome {
     enum outlog_outcome_kind kind;
     int status;             /* HTTP or SMTP status, exit code; 0 when there is none */
     bool is_permanent;      /* FAILED: the same message cannot succeed later (R2) */
-    bool surely_not_sent;   /* FAILED: at_most_once may try again (no connection, 429, …) */
+    bool surely_not_sent;   /* FAILED: at_most_once may try again (no connection, 429, a
+                               complete answer 500, …) */
     bool is_unreached;      /* RELEASED: there was no way to the target; the breaker counts it */
     int64_t retry_after_us; /* the target asks for this pause; 0: it does not */
     int64_t duration_us;    /* from submit() to the outcome */

@@ -190,7 +190,10 @@ static int find_max_attempts(const struct ol_rows *rows, const struct outlog_mes
         return message->max_attempts;
     read_retry(rows, ROW_TYPE_SETTINGS, &type);
     read_retry(rows, ROW_DESTINATION_SETTINGS, &destination);
-    ol_retry_resolve(message->event_type, 0, &type, &destination, &policy);
+    struct ol_retry_subject subject = {.class = ol_retry_classify(message->aggregate_type,
+                                                                  message->content_type),
+                                       .event_type = message->event_type};
+    ol_retry_resolve(&subject, &type, &destination, &policy);
     return policy.max_attempts;
 }
 

@@ -12,21 +12,51 @@
 
 #define SECOND INT64_C(1000000)
 #define MINUTE (60 * SECOND)
+#define HOUR (60 * MINUTE)
 
-/* R1, with S0's retries counted as attempts. */
+/* --- the defaults (R1); docs/relay.md shows them --- */
+
+/* Effects by type, with S0's retries counted as attempts. */
 static const struct {
     const char *event_type;
     int max_attempts;
     int64_t base_us;
-} defaults[] = {
+} effect_defaults[] = {
     {"SEND_EMAIL", 4, 2 * SECOND},
     {"API_CALL", 6, 1 * SECOND},
     {"SOR_UPDATE", 2, 5 * SECOND},
     {NULL, 4, 1 * SECOND}, // every other type
 };
 
-static const double default_factor = 2, default_jitter = 0.2;
-static const int64_t default_max_us = 5 * MINUTE;
+/* S2's schedule. */
+static const struct ol_retry notification_default = {
+    .kind = OL_RETRY_SCHEDULE,
+    .delays_us = {1 * MINUTE, 5 * MINUTE, 15 * MINUTE, 60 * MINUTE},
+    .delay_count = 4,
+    .has_jitter = true, // none: it is applied exactly as written
+    .max_attempts = 5,
+};
+
+/* Every other message: a receiver may be down for a day. */
+static const struct ol_retry message_default = {
+    .kind = OL_RETRY_SCHEDULE,
+    .delays_us = {5 * SECOND, 30 * SECOND, 2 * MINUTE, 10 * MINUTE, 30 * MINUTE, 1 * HOUR, 2 * HOUR,
+                  4 * HOUR, 8 * HOUR, 8 * HOUR},
+    .delay_count = 10,
+    .jitter = 0.2,
+    .has_jitter = true,
+    .max_attempts = 11,
+};
+
+/* What an exponential policy does not say. */
+static const struct ol_retry exponential_default = {
+    .kind = OL_RETRY_EXPONENTIAL,
+    .base_us = 1 * SECOND,
+    .max_us = 5 * MINUTE,
+    .factor = 2,
+    .jitter = 0.2,
+    .has_jitter = true,
+};
 
 /* --- from JSON --- */
 
@@ -157,12 +187,7 @@ bool ol_retry_preset(const char *name, struct ol_retry *out)
 {
     if (strcmp(name, "notification") != 0)
         return false;
-    *out = (struct ol_retry){
-        .kind = OL_RETRY_SCHEDULE,
-        .delays_us = {1 * MINUTE, 5 * MINUTE, 15 * MINUTE, 60 * MINUTE},
-        .delay_count = 4,
-        .max_attempts = 5,
-    };
+    *out = notification_default;
     return true;
 }
 
@@ -192,28 +217,46 @@ static void fill_missing(struct ol_retry *out, const struct ol_retry *layer)
         out->max_attempts = layer->max_attempts;
 }
 
-void ol_retry_resolve(const char *event_type, int message_max_attempts, const struct ol_retry *type,
+static bool is_text(const char *text, const char *wanted)
+{
+    return text && strcmp(text, wanted) == 0;
+}
+
+enum ol_retry_class ol_retry_classify(const char *aggregate_type, const char *content_type)
+{
+    return is_text(content_type, OL_NOTIFICATION_CONTENT_TYPE) ? OL_RETRY_NOTIFICATION
+           : is_text(aggregate_type, "EFFECT")                 ? OL_RETRY_EFFECT
+                                                               : OL_RETRY_MESSAGE;
+}
+
+static struct ol_retry find_default(const struct ol_retry_subject *message)
+{
+    struct ol_retry effect = exponential_default;
+    size_t i = 0;
+    if (message->class != OL_RETRY_EFFECT)
+        return message->class == OL_RETRY_NOTIFICATION ? notification_default : message_default;
+    while (effect_defaults[i].event_type &&
+           strcmp(effect_defaults[i].event_type, message->event_type) != 0)
+        i++;
+    effect.base_us = effect_defaults[i].base_us;
+    effect.max_attempts = effect_defaults[i].max_attempts;
+    return effect;
+}
+
+void ol_retry_resolve(const struct ol_retry_subject *message, const struct ol_retry *type,
                       const struct ol_retry *destination, struct ol_retry *out)
 {
-    size_t i = 0;
-    *out = (struct ol_retry){.max_attempts = message_max_attempts};
+    struct ol_retry last = find_default(message);
+    *out = (struct ol_retry){.max_attempts = message->max_attempts};
     if (type)
         fill_missing(out, type);
     if (destination)
         fill_missing(out, destination);
-    while (defaults[i].event_type && strcmp(defaults[i].event_type, event_type) != 0)
-        i++;
-    bool is_schedule = out->kind == OL_RETRY_SCHEDULE;
-    struct ol_retry last = {
-        .kind = OL_RETRY_EXPONENTIAL,
-        .base_us = defaults[i].base_us,
-        .max_us = default_max_us,
-        .factor = default_factor,
-        .jitter = is_schedule ? 0 : default_jitter, // a schedule is applied exactly as written
-        .has_jitter = true,
-        .max_attempts = is_schedule ? (int)out->delay_count + 1 : defaults[i].max_attempts,
-    };
+    if (out->kind == OL_RETRY_SCHEDULE) // a schedule is applied exactly as written
+        last = (struct ol_retry){.has_jitter = true, .max_attempts = (int)out->delay_count + 1};
     fill_missing(out, &last);
+    if (out->kind == OL_RETRY_EXPONENTIAL)
+        fill_missing(out, &exponential_default);
 }
 
 int64_t ol_retry_wait_us(const struct ol_retry *policy, int attempt, double chance,

@@ -31,10 +31,25 @@ int ol_retry_parse(const struct ol_json *object, struct ol_retry *out, outlog_er
  * attempts after 1, 5, 15 and 60 minutes (N4). */
 bool ol_retry_preset(const char *name, struct ol_retry *out);
 
+/* The content type of a message that a notification rule has made. */
+#define OL_NOTIFICATION_CONTENT_TYPE "application/vnd.outlog.notification+json"
+
+/* Which default applies to a message (R1): of an effect S0's for its type, of a notification S2's,
+ * of every other message ten retries over a day. */
+enum ol_retry_class { OL_RETRY_MESSAGE, OL_RETRY_EFFECT, OL_RETRY_NOTIFICATION };
+enum ol_retry_class ol_retry_classify(const char *aggregate_type, const char *content_type);
+
+/* What a message says of itself. */
+struct ol_retry_subject {
+    enum ol_retry_class class;
+    const char *event_type;
+    int max_attempts; /* its own; 0: none */
+};
+
 /* The policy for one message, field by field: from its type's settings, else from the
- * destination's, else from R1's default for the type. `message_max_attempts` (0: none) comes before
- * all. Either pointer may be NULL. */
-void ol_retry_resolve(const char *event_type, int message_max_attempts, const struct ol_retry *type,
+ * destination's, else its class's default. The message's own max_attempts come before all. Either
+ * pointer may be NULL. */
+void ol_retry_resolve(const struct ol_retry_subject *message, const struct ol_retry *type,
                       const struct ol_retry *destination, struct ol_retry *out);
 
 /* The wait after failed attempt number `attempt` (1 = the first): never shorter than the policy

@@ -113,7 +113,9 @@ static void set_failed(const struct ol_http_response *response,
     out->kind = OUTLOG_PUBLISH_FAILED;
     out->is_permanent = !is_transient_status(status) && !ol_status_set_has(retry_on, status);
     out->retry_after_us = ol_outcome_retry_after_us(response->retry_after, now_us);
-    out->surely_not_sent = status == 429 || (status == 503 && out->retry_after_us > 0);
+    // A gateway's 502 or 504 does not say what was done behind it; other 5xx are the receiver's
+    // own.
+    out->surely_not_sent = status == 429 || (status >= 500 && status != 502 && status != 504);
     const char *why = status == 410                   ? ": the receiver is gone for good"
                       : status >= 300 && status < 400 ? ": redirects are not followed"
                                                       : "";

@@ -15,9 +15,6 @@ struct ol_publisher_own {
 /* The key that goes to the receiver (I4). */
 const char *ol_publisher_message_key(const struct outlog_delivery *message);
 
-/* The content type of a message that a notification rule has made. */
-#define OL_NOTIFICATION_CONTENT_TYPE "application/vnd.outlog.notification+json"
-
 /* The bytes of an error text that are kept: R4. */
 enum { OL_ERROR_KEPT = 400 };
 

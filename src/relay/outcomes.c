@@ -23,9 +23,11 @@ static bool holds_key(const struct ol_target *target, const struct ol_claimed_me
 static void resolve_retry(struct ol_worker *worker, const struct ol_claimed_message *message,
                           const struct ol_target *target, struct ol_retry *out)
 {
-    const char *event_type = message->message.event_type;
-    ol_retry_resolve(event_type, message->max_attempts,
-                     ol_policy_retry(&worker->policy, event_type),
+    const struct outlog_delivery *delivery = &message->message;
+    struct ol_retry_subject subject = {.class = message->retry_class,
+                                       .event_type = delivery->event_type,
+                                       .max_attempts = message->max_attempts};
+    ol_retry_resolve(&subject, ol_policy_retry(&worker->policy, delivery->event_type),
                      target && target->settings ? &target->settings->retry : NULL, out);
 }
 

@@ -271,14 +271,14 @@ types:
     )
     outlog.run("apply", "-f", tmp_path / "outlog.yaml")
     cases = [
-        ({}, 4),
-        ({"event_type": "API_CALL"}, 6),
+        ({}, 11),
+        ({"event_type": "API_CALL"}, 11),
         ({"destination": "set"}, 7),
         ({"destination": "scheduled"}, 3),
         ({"destination": "preset"}, 5),
         ({"event_type": "t.typed"}, 3),
         ({"destination": "set", "event_type": "t.typed"}, 3),
-        ({"destination": "nowhere"}, 4),
+        ({"destination": "nowhere"}, 11),
         ({"destination": "set", "max_attempts": 2}, 2),
     ]
     for fields, wanted in cases:

@@ -617,6 +617,18 @@ def test_n4_five_attempts_after_1_5_15_and_60_minutes_then_dead(store, outlog, m
     assert (message["state"], message["attempts"], mails.connections) == ("DEAD", 5, 5)
 
 
+def test_n4_a_notification_without_the_preset_has_its_retries_too(store, outlog, mails):
+    settings = config([{**RULE, "channels": ["email"]}], port=mails.port)
+    del settings["destinations"]["email"]["preset"]
+    apply(outlog, settings)
+    append(outlog, "task.assigned", {"assignee": "450@x.example", "title": "x"})
+    outlog.run("relay", "--until-idle")
+    (message,) = outlog.run("outbox", "--json").json()
+    waits = datetime.fromisoformat(message["available_at"]) - datetime.fromisoformat(message["updated_at"])
+    assert (message["state"], message["attempts"], message["max_attempts"]) == ("PENDING", 1, 5)
+    assert abs(waits - timedelta(minutes=1)) < timedelta(seconds=5)
+
+
 def test_n4_what_may_have_been_sent_is_not_sent_again(store, outlog, mails):
     """The server goes after it has heard the mail and before it said yes."""
     apply(outlog, config([{**RULE, "channels": ["email"]}], port=mails.port))

@@ -650,13 +650,14 @@ def test_r1_a_schedule_is_kept_as_written(store, outbox, receiver, relays):
     assert waits(outbox, receiver, relays, 4, retry={"delays": ["1m", "5m", "15m", "60m"]}) == [60, 300, 900, 3600]
 
 
-def test_r1_defaults_by_type(store, outbox, receiver, relays):
+def test_r1_an_effect_has_the_attempts_of_its_type_and_any_other_message_eleven(store, outbox, receiver, relays):
     outbox.destination("d", receiver, retry={"base": "5ms", "max": "5ms"})
     receiver.rule(500)
-    ids = {
-        outbox.put("d", {"n": 1}, key=type, type=type): attempts
-        for type, attempts in (("SEND_EMAIL", 4), ("API_CALL", 6), ("SOR_UPDATE", 2), ("other.type", 4))
-    }
+    types = {"SEND_EMAIL": 4, "API_CALL": 6, "SOR_UPDATE": 2, "other.type": 4}
+    ids = {outbox.put("d", {"n": 1}, key=type, type=type): 11 for type in types}
+    for type, attempts in types.items():
+        effect = {"aggregate_type": "EFFECT", "aggregate_id": f"e-{type}"}
+        ids[outbox.put("d", {"n": 1}, key=f"e-{type}", type=type, **effect)] = attempts
     relays("a")
     for id, attempts in ids.items():
         outbox.wait(id, "DEAD", attempts=attempts)

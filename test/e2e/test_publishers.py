@@ -482,7 +482,7 @@ def test_r2_statuses(driver, receiver, status, permanent):
     outcome = driver.deliver("hook")
     assert (outcome["kind"], outcome["status"]) == ("failed", status)
     assert outcome["permanent"] == permanent
-    assert outcome["surely_not_sent"] == (status == 429)
+    assert outcome["surely_not_sent"] == (status in (429, 500, 503))
     assert f"HTTP {status}" in outcome["error"]
 
 

@@ -194,6 +194,82 @@ def test_wrong_flags_are_told_before_the_store_is_asked(outlog):
         assert done.returncode == 2, done
 
 
+# --- P10: how long a message is tried ---
+
+
+def waits_of(outlog, until):
+    """Attempt after attempt, each made due at once; the waits that the relay decided on, in seconds."""
+    waits = []
+    while True:
+        outlog.run("relay", "--until-idle", "--quiet")
+        (message,) = outlog.run("outbox", "--json").json()
+        if message["state"] != "PENDING" or until(sum(waits)):
+            return waits, message
+        due, now = (datetime.datetime.fromisoformat(message[name]) for name in ("available_at", "updated_at"))
+        waits.append((due - now).total_seconds())
+        outlog.run("destinations", "deliver", message["destination"])
+
+
+DOWN = ["webhook", "exec", "sor"]
+
+
+def declare_down(outlog, receiver, tmp_path, type):
+    """A destination whose receiver fails; returns what brings it back."""
+    flag = tmp_path / "up"
+    settings = {"type": type, "url": receiver.url("d"), "allow_private": True}
+    if type == "exec":
+        settings = {"type": "exec", "command": ["test", "-e", str(flag)]}
+    apply(outlog, json.dumps({"destinations": {"d": settings}}))
+    receiver.rule(503)
+    return lambda: (flag.touch(), receiver.rule(200))
+
+
+@pytest.mark.parametrize("type", DOWN)
+def test_p10_a_receiver_that_is_down_for_an_hour_makes_no_dead_letter(store, outlog, receiver, tmp_path, type):
+    bring_back = declare_down(outlog, receiver, tmp_path, type)
+    payload = {"entity_type": "o", "entity_id": "1", "change": {}, "evidence_pack": {}}
+    outlog.run("send", "--to", "d", "--type", "order.created", "--data", json.dumps(payload))
+    waits, message = waits_of(outlog, until=lambda waited: waited > HOUR)
+    assert message["state"] == "PENDING" and sum(waits) > HOUR, (waits, message)
+    bring_back()
+    outlog.run("destinations", "deliver", "d")
+    outlog.run("relay", "--until-idle", "--quiet")
+    (message,) = outlog.run("outbox", "--json").json()
+    assert message["state"] == "PUBLISHED"
+
+
+def test_p10_a_message_is_tried_for_a_day_then_dead(store, outlog, receiver, tmp_path):
+    declare_down(outlog, receiver, tmp_path, "webhook")
+    outlog.run("send", "--to", "d", "--type", "SEND_EMAIL", "--data", "{}")  # no effect, whatever its name
+    waits, message = waits_of(outlog, until=lambda waited: False)
+    table = [5, 30, 120, 600, 1800, 3600, 7200, 14400, 28800, 28800]
+    assert (message["state"], message["attempts"], len(waits)) == ("DEAD", 11, 10)
+    for waited, wanted in zip(waits, table):
+        assert wanted * 0.99 - 5 <= waited <= wanted * 1.21, (waits, table)
+
+
+def test_p10_an_effect_is_tried_by_the_table_of_its_type(store, outlog, receiver, tmp_path):
+    declare_down(outlog, receiver, tmp_path, "webhook")
+    run = outlog.run("run", "start", "--org", "acme", "--type", "t", "--version", "1", "--json").json()[0]
+    spec = ("--type", "API_CALL", "--to", "d", "--data", "{}")
+    outlog.run("run", "effect", run["run_id"], *spec)
+    waits, message = waits_of(outlog, until=lambda waited: False)
+    assert (message["state"], message["attempts"], len(waits)) == ("DEAD", 6, 5)
+
+
+@pytest.mark.parametrize("status, state", [(500, "PENDING"), (503, "PENDING"), (502, "DEAD"), (504, "DEAD")])
+def test_p10_at_most_once_a_complete_5xx_is_tried_again_and_a_gateways_is_not(
+    sqlite_store, outlog, receiver, status, state
+):
+    settings = {"type": "webhook", "url": receiver.url("d"), "allow_private": True, "preset": "notification"}
+    apply(outlog, json.dumps({"destinations": {"d": settings}}))
+    receiver.rule(status)
+    outlog.run("send", "--to", "d", "--type", "t", "--data", "{}")
+    outlog.run("relay", "--until-idle", "--quiet")
+    (message,) = outlog.run("outbox", "--json").json()
+    assert (message["state"], message["attempts"], message["max_attempts"]) == (state, 1, 5)
+
+
 def test_r1_the_retry_of_a_type_comes_before_the_destinations(store, outlog, outbox, receiver, relays):
     outbox.destination("d", receiver, retry={"base": "10ms", "jitter": 0, "max_attempts": 50})
     apply(outlog, "types: {order.paid: {retry: {max_attempts: 2}}, order.sent: {retry: {base: 1h}}}")

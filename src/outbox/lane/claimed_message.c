@@ -112,6 +112,7 @@ int ol_claimed_message_read(const struct ol_rows *rows, bool is_parked, struct o
     ol_rows_text(rows, payload, &message->payload_bytes);
     message->payload = ol_rows_copy(rows, payload, arena, &failed);
     out->key = join_key(message, arena, &failed);
+    out->retry_class = ol_retry_classify(message->aggregate_type, message->content_type);
     message->created_at = ol_rows_time(rows, COLUMN(CREATED_AT));
     message->attempt = 1;
     out->available_at =

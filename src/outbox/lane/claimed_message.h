@@ -2,6 +2,7 @@
 #ifndef OL_OUTBOX_LANE_CLAIMED_MESSAGE_H
 #define OL_OUTBOX_LANE_CLAIMED_MESSAGE_H
 
+#include "outbox/retry.h"
 #include "outlog_publisher.h"
 #include "store/store.h"
 
@@ -14,6 +15,7 @@ struct ol_claimed_message {
     int64_t available_at; /* 0: at once */
     int max_attempts;     /* 0: not set */
     bool at_most_once;
+    enum ol_retry_class retry_class; /* as stored: rendering changes the content type */
 
     /* Of a parked message. */
     bool is_parked; /* and its row is still to be finished by us */
