@@ -1,22 +1,11 @@
 -- Named consumers and their durable cursors (C1, C4).
 
--- name: consumer_create(name, filters, cursor_event_id, now)
--- A repeat changes nothing: 0 rows.
-insert into outlog.consumers (name, filters, cursor_event_id, created_at, updated_at)
-values (:name, :filters, :cursor_event_id, :now, :now)
-on conflict do nothing
-
 -- name: consumer_get(name)
 select name, cursor_event_id, filters, updated_at from outlog.consumers where name = :name
 
 -- name: consumer_list(after, limit literal)
 select name, cursor_event_id, filters, updated_at from outlog.consumers
  where name > :after order by name limit :limit
-
--- name: consumer_commit(name, event_id, now)
--- Forward only: a late commit of an older process changes 0 rows and is reported (C1).
-update outlog.consumers set cursor_event_id = :event_id, updated_at = :now
- where name = :name and cursor_event_id < :event_id
 
 -- name: consumer_reset(name, event_id, now)
 -- An explicit command, so the cursor may move back (C4).

@@ -175,7 +175,8 @@ def _append(**more):
 NEED = {
     "read": ["select * from outlog.events", "select outlog.settled()", "select * from outlog.read(0, 10)"],
     "append": [_append(), _append(idempotency_key="k", id=uuid.uuid4())],
-    "consume": ["insert into outlog.consumers (name) values ('c')", "update outlog.consumers set cursor_event_id = 1"],
+    "consume": ["select outlog.consumer_create('c')", "select outlog.consumer_commit('c', 1)"],
+    "move": ["insert into outlog.consumers (name) values ('c')", "update outlog.consumers set cursor_event_id = 1"],
     "configure": [
         "insert into outlog.strict_orgs values ('acme')",
         "update outlog.secret_rules set mode = 'warn'",
@@ -202,7 +203,7 @@ MAY = {
     "app_outlog_append": {"read", "append"},
     "app_outlog_read": {"read", "consume"},
     "app_outlog_relay": {"read", "look"},
-    "app_outlog_admin": {"read", "append", "consume", "configure", "look", "peek", "forge"},
+    "app_outlog_admin": {"read", "append", "consume", "move", "configure", "look", "peek", "forge"},
     "app_nobody": set(),
 }
 

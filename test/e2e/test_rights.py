@@ -365,3 +365,221 @@ def test_i6_a_statement_whose_parameters_have_no_types_is_prepared(login):
         "select outlog.enqueue(destination => 'd', event_type => 't', payload => '1', event_id => 'x')"
     )
     assert error.diag.message_primary == "invalid_field: event_id must be a UUID"
+
+
+# R5: least privilege
+
+
+APPEND = (
+    "select * from outlog.append(org_id => 'acme', aggregate_type => 'a', aggregate_id => %s, event_type => 't.made', "
+    "payload => '{}')"
+)
+# What an application's programs call: from SQL, and the C library for them.
+APPLICATION = {
+    "append", "append_checked", "lock_head", "find_event", "uuid7", "normal_json", "request_hash", "derived_key",
+    "idempotency_claim", "idempotency_get", "idempotency_begin", "idempotency_end", "settled", "read", "fail", "rfc3339",
+    "enqueue", "message_with_key", "request_effect", "run_command", "run_of_effect", "receive_signal", "start_run",
+    "start_step", "complete_step", "fail_step", "skip_step", "retry_step", "correct_step", "call_tool", "end_tool",
+    "checkpoint_run", "end_run", "wait_projection", "lanes_behind",
+}  # fmt: skip
+READER = {
+    "settled", "read", "fail", "rfc3339", "wait_projection", "lanes_behind", "consumer_create", "consumer_cursor",
+    "consumer_commit",
+}  # fmt: skip
+
+
+def test_r5_applications_call_what_is_meant_for_them_and_nothing_inside(login):
+    owner = login()
+    for group, meant in (("outlog_append", APPLICATION), ("outlog_read", READER)):
+        may = owner.run(
+            "select distinct proname from pg_proc where pronamespace = 'outlog'::regnamespace "
+            f"and has_function_privilege('{group}', oid, 'execute')"
+        )
+        assert {name for name, in may} == meant, group
+
+
+BATCH = {
+    "head_org_key": "array['acme']",
+    "head_aggregate_type": "array['a']",
+    "head_aggregate_id": "array['b']",
+    "head_count": "array[1]::bigint[]",
+    "head": "array[1]",
+    "nth": "array[1]::bigint[]",
+    "id": "array[gen_random_uuid()]",
+    "org_id": "array['acme']",
+    "aggregate_type": "array['a']",
+    "aggregate_id": "array['b']",
+    "event_type": "array['t.made']",
+    "event_version": "array[1]",
+    "actor_type": "array['system']",
+    "actor_id": "array['s']",
+    "request_id": "array['r']",
+    "correlation_id": "array['c']",
+    "payload": "array['{}']",
+}
+WRONG = {
+    "a gap": ("misuse", {"head_count": "array[5]::bigint[]"}),
+    "a number that is not the first": ("misuse", {"nth": "array[2]::bigint[]"}),
+    "another org": ("misuse", {"org_id": "array['other']"}),
+    "another aggregate": ("misuse", {"aggregate_id": "array['other']"}),
+    "no head": ("misuse", {"head": "array[2]"}),
+    "an unknown cause": ("unknown_causation", {"causation_id": "array[gen_random_uuid()]"}),
+    "a cause of another org": (
+        "unknown_causation",
+        {"causation_id": "array(select id from outlog.events where org_id = 'theirs' limit 1)"},
+    ),
+    "a secret": ("secret_material", {"payload": 'array[\'{"k": "ghp_' + "a1B2" * 9 + "\"}']"}),
+    "a repeated key": ("invalid_json", {"payload": 'array[\'{"a":1,"a":2}\']'}),
+    "no object": ("invalid_field", {"payload": "array['[]']"}),
+}
+
+
+def batch(**other):
+    names = list(BATCH)[:8] + [name for name in (*list(BATCH)[8:], "causation_id") if name in {**BATCH, **other}]
+    given = {**BATCH, **other}
+    rest = ("idempotency_key", "causation_id", "app_id", "env_id", "visibility", "metadata", "expected_seq")
+    said = [f"{name} => {given[name]}" for name in dict.fromkeys(names)]
+    said += [f"{name} => null" for name in (*rest, "wait_ms") if name not in given]
+    return f"select * from outlog.append_checked({', '.join(said)})"
+
+
+def test_r5_the_librarys_door_for_applications_checks_what_the_library_checks(login):
+    """append_batch let an application make gaps, mix orgs and take unknown causes."""
+    session, owner = login("outlog_append"), login()
+    owner.run(APPEND.replace("'acme'", "'theirs'"), "x")
+    assert session.run(batch())[0][1] == 1
+    for what, (code, other) in WRONG.items():
+        assert session.refused(batch(**other)).diag.message_primary.partition(":")[0] == code, what
+    assert session.run(batch())[0][1] == 2
+    for name in ("append_batch", "append_one"):
+        assert session.refused(batch().replace("append_checked", name)).pgcode in ("42501", "42883")
+
+
+def test_r5_the_command_line_appends_with_an_applications_rights(login):
+    cli = Outlog(login("outlog_append").url)
+    first = cli.run(
+        "append", "--org", "acme", "--aggregate", "a/b", "--type", "t.made", "--data", "{}", "--json"
+    ).json()[0]
+    more = ("--causation", first["id"], "--id", str(uuid.uuid4()), "--key", "k")
+    again = cli.run(
+        "append", "--org", "acme", "--aggregate", "a/b", "--type", "t.made", "--data", "{}", "--json", *more
+    )
+    assert again.json()[0]["aggregate_seq"] == 2
+    lines = "".join(
+        '{"aggregate_type":"a","aggregate_id":"%d","event_type":"t.made","payload":{}}\n' % n for n in range(50)
+    )
+    cli.run("append", "--org", "acme", "--ndjson", "-", input=lines)
+    assert login().run("select count(*) from outlog.events") == [(52,)]
+
+
+def test_r5_a_reader_moves_cursors_forward_and_not_past_what_is_settled(login):
+    reader, owner = login("outlog_read"), login()
+    for name in "abc":
+        owner.run(APPEND, name)
+    assert reader.run("select outlog.consumer_create('mail')") == [(True,)]
+    assert reader.run("select outlog.consumer_create('mail')") == [(False,)]
+    for statement in (
+        "update outlog.consumers set cursor_event_id = 1000000",
+        "insert into outlog.consumers (name) values ('x')",
+        "delete from outlog.consumers",
+    ):
+        assert reader.refused(statement).pgcode == "42501"
+    assert "beyond_settled" in str(reader.refused("select outlog.consumer_commit('mail', 4)"))
+    assert "beyond_settled" in str(reader.refused("select outlog.consumer_create('later', '{}', 4)"))
+    assert reader.run("select outlog.consumer_commit('mail', 2)") == [(True,)]
+    assert reader.run("select outlog.consumer_commit('mail', 1)") == [(False,)]
+    assert reader.run("select outlog.consumer_cursor('mail')") == [(2,)]
+    assert "not_found" in str(reader.refused("select outlog.consumer_cursor('nobody')"))
+    # An open transaction holds back the commit too.
+    writer = login()
+    writer.run("begin")
+    writer.run(APPEND, "d")
+    owner.run(APPEND, "e")
+    assert "beyond_settled" in str(reader.refused("select outlog.consumer_commit('mail', 5)"))
+    writer.run("commit")
+    assert reader.run("select outlog.consumer_commit('mail', 5)") == [(True,)]
+
+
+def test_r5_no_setting_lets_anybody_delete_a_message_that_is_open(postgres, postgres_store, outlog):
+    root = Login(postgres_store)
+    for n in range(3):
+        outlog.run("send", "--to", "d", "--type", "t", "--data", str(n))
+    root.run("set outlog.pruning = 'on'")
+    for table in ("outbox", "lanes"):
+        assert "read_only" in str(root.refused(f"delete from outlog.{table}"))
+    outlog.run("apply", "-f", "-", input="destinations: {d: {type: 'null'}}\n")
+    outlog.run("relay", "--until-idle", "--quiet")
+    assert root.run("select distinct state from outlog.outbox_state") == [("PUBLISHED",)]
+    outlog.run("send", "--to", "e", "--type", "t", "--data", "1")
+    outlog.run("relay", "--until-idle", "--quiet")
+    dead = root.run("select event_id from outlog.outbox where destination = 'e'")[0][0]
+    outlog.run("kill", dead, check=False)
+    for table in ("outbox", "batches", "parked"):
+        if root.run(f"select count(*) from outlog.{table}") != [(0,)]:
+            assert "read_only" in str(root.refused(f"delete from outlog.{table}")), table
+    assert root.run("select count(*) from outlog.outbox") == [(4,)]
+    root.connection.close()
+
+
+POSITION = "28492::bigint << 48 | "
+
+
+def test_r5_a_strangers_lock_holds_back_no_reader_and_is_named(login):
+    """Any login froze all readers with pg_advisory_lock(28492::bigint << 48)."""
+    stranger, owner, application = login("stranger"), login(), login("outlog_append")
+    owner.run(APPEND, "a")
+    stranger.run(f"select pg_advisory_lock_shared({POSITION}0)")
+    application.run(f"select pg_advisory_lock({POSITION}7)")
+    assert owner.run("select outlog.settled()") == [(1,)]
+    report = Outlog(owner.url).run("doctor", check=False).stdout
+    assert "rights_stranger" in report and "rights_outlog_append" in report and "ignored" in report
+    # Inside a transaction that reads the log, too.
+    stranger.run("begin")
+    stranger.try_run("select count(*) from outlog.events")
+    stranger.run("rollback")
+    assert owner.run("select outlog.settled()") == [(1,)]
+
+
+def test_r5_a_strangers_exclusive_lock_stops_no_writer(login):
+    stranger, owner = login("stranger"), login()
+    for name in "abc":
+        owner.run(APPEND, name)
+    stranger.run(f"select pg_advisory_lock({POSITION}n) from generate_series(3, 12) n")
+    owner.run("set lock_timeout = '5s'")
+    owner.run("begin")
+    owner.run(APPEND, "d")
+    reader = login("outlog_read")
+    assert reader.run("select outlog.settled()")[0][0] <= 3
+    owner.run("commit")
+    assert reader.run("select outlog.settled()") == [(4,)]
+
+
+def test_e6_a_writer_is_seen_in_a_savepoint_and_when_it_is_prepared(own_postgres):
+    """The two locks of a writer live and end together."""
+    own_postgres.stop()
+    with open(own_postgres.data / "postgresql.auto.conf", "a") as conf:
+        conf.write("max_prepared_transactions = 5\n")
+    own_postgres.start()
+    url = own_postgres.create("prepared")
+    Outlog(url).run("init")
+    writer, reader = Login(url), Login(url)
+    writer.run(APPEND, "a")
+    writer.run("begin")
+    writer.run("savepoint s")
+    writer.run(APPEND, "b")
+    reader.run(APPEND, "c")
+    assert reader.run("select outlog.settled()") == [(1,)]
+    writer.run("rollback to s")
+    assert reader.run("select outlog.settled()") == [(3,)]
+    writer.run(APPEND, "d")
+    writer.run("prepare transaction 'p'")
+    reader.run(APPEND, "e")
+    assert reader.run("select outlog.settled()") == [(3,)]
+    reader.connection.close()
+    writer.connection.close()
+    own_postgres.restart("kill")
+    reader = Login(url)
+    assert reader.run("select outlog.settled()") == [(3,)]
+    reader.run("commit prepared 'p'")
+    assert reader.run("select outlog.settled()") == [(5,)]
+    reader.connection.close()

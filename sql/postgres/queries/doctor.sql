@@ -2,6 +2,7 @@
 
 -- name: doctor_checks()
 -- (name; 1 well, 0 wrong, 2 a remark; what to know or do). Reads no large table.
+select name, ok::integer as ok, detail from (
 select 'encoding' as name, pg_encoding_to_char(encoding) = 'UTF8' as ok,
        pg_encoding_to_char(encoding) || case when pg_encoding_to_char(encoding) = 'UTF8' then ''
        else ': the database must be UTF8; make a new one and move' end as detail
@@ -49,3 +50,15 @@ union all
 select 'prepared', count(*) = 0, case when count(*) = 0 then 'no forgotten two-phase transactions'
        else count(*) || ' prepared transactions wait; readers may stand still until they end' end
   from pg_prepared_xacts where database = current_database()
+) checks
+union all
+-- Every login can take any advisory lock. Those of strangers are ignored, but a person should know.
+select 'advisory locks', case when count(*) = 0 then 1 else 2 end, case when count(*) = 0
+       then 'no stranger holds one of outlog''s'
+       else format('%s held by sessions that write no event: pid %s; they are ignored', count(*),
+                   string_agg(distinct coalesce(format('%s (%s)', l.pid, a.usename), 'prepared'), ', ')) end
+  from pg_locks l left join pg_stat_activity a on a.pid = l.pid
+ where l.locktype = 'advisory' and l.objsubid = 1 and l.classid::bigint >> 16 = 28492
+   and l.database = (select oid from pg_database where datname = current_database())
+   and not exists (select from pg_locks w where w.virtualtransaction = l.virtualtransaction
+                      and w.relation = 'outlog.events'::regclass and w.mode = 'RowExclusiveLock')

@@ -15,6 +15,19 @@ select event_id, aggregate_seq, occurred_at
        --= event given: :{name},
        :expected_seq, :wait_ms)
 
+-- name: events_append_checked(head_org_key, head_aggregate_type, head_aggregate_id, head_count, head, nth, event.given, expected_seq, wait_ms) @postgres
+-- The same for a role that is not trusted to have checked them.
+select event_id, aggregate_seq, occurred_at
+  from outlog.append_checked(:head_org_key, :head_aggregate_type, :head_aggregate_id, :head_count,
+       :head, :nth,
+       --= event given: :{name},
+       :expected_seq, :wait_ms)
+
+-- name: append_is_trusted() @postgres
+-- Whether our role may store events without having them checked again.
+select has_function_privilege(p.oid, 'execute')::integer from pg_proc p
+ where p.pronamespace = 'outlog'::regnamespace and p.proname = 'append_one'
+
 -- name: head_lock(org_key, aggregate_type, aggregate_id)
 -- Makes repeats of one event id come one after another.
 select outlog.lock_head(:org_key, :aggregate_type, :aggregate_id)

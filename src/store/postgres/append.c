@@ -191,7 +191,9 @@ static PGresult *send_batch(struct ol_postgres_conn *conn, const struct ol_appen
     const uint32_t wait_ms = htobe32((uint32_t)(is_shared        ? OL_GROUP_COMMIT_LOCK_MS
                                                 : write->wait_ms ? write->wait_ms
                                                                  : OL_POSTGRES_LOCK_MS));
-    const struct ol_query *query = &ol_queries_postgres[OL_Q_EVENTS_APPEND];
+    const enum ol_query_id id = conn->rights == OL_POSTGRES_TRUSTED ? OL_Q_EVENTS_APPEND
+                                                                    : OL_Q_EVENTS_APPEND_CHECKED;
+    const struct ol_query *query = &ol_queries_postgres[id];
     struct ol_value params[APPEND_PARAM_COUNT];
     struct ol_statement *text = &conn->text;
     struct ol_postgres_arguments arguments = {.count = APPEND_PARAM_COUNT};
@@ -201,7 +203,7 @@ static PGresult *send_batch(struct ol_postgres_conn *conn, const struct ol_appen
 
     for (int i = 0; i < APPEND_PARAM_COUNT; i++)
         params[i] = ol_value_int(0); // none is absent; the values follow below
-    int slot = ol_postgres_find_prepared(conn, OL_Q_EVENTS_APPEND, ol_statement_key(query, params));
+    int slot = ol_postgres_find_prepared(conn, id, ol_statement_key(query, params));
     if (slot < 0 && ol_statement_build(query, params, '$', text, err) < 0)
         return NULL;
     list_elements(elements);
@@ -219,8 +221,7 @@ static PGresult *send_batch(struct ol_postgres_conn *conn, const struct ol_appen
         arguments.formats[i] = OL_POSTGRES_BINARY;
     }
     if (slot < 0)
-        slot = ol_postgres_prepare(conn, OL_Q_EVENTS_APPEND, ol_statement_key(query, params), text,
-                                   &arguments);
+        slot = ol_postgres_prepare(conn, id, ol_statement_key(query, params), text, &arguments);
     result = ol_postgres_execute(conn, slot, text->text, &arguments);
 out:
     for (int i = 0; i < APPEND_PARAM_COUNT; i++)
@@ -283,10 +284,12 @@ static void read_batch(struct ol_rows *rows, struct ol_append_batch *write)
     }
 }
 
-/* A single event has a statement of its own. Only the one for many takes a lock timeout (5). */
+/* A single event has a statement of its own. Only the one for many takes a lock timeout (5), and
+ * only that exists with checks. */
 static bool is_single(const struct ol_postgres_conn *conn, const struct ol_append_batch *write)
 {
-    return write->count == 1 && !write->wait_ms && !(conn->base.is_pooled && write->is_alone);
+    return conn->rights == OL_POSTGRES_TRUSTED && write->count == 1 && !write->wait_ms &&
+           !(conn->base.is_pooled && write->is_alone);
 }
 
 static void read_results(struct ol_conn *conn, PGresult *result, struct ol_append_batch *write)
@@ -299,9 +302,26 @@ static void read_results(struct ol_conn *conn, PGresult *result, struct ol_appen
         read_batch(&rows, write);
 }
 
+/* An application's role has its events checked by the database as well (R5). */
+static int learn_rights(struct ol_postgres_conn *conn, outlog_err *err)
+{
+    struct ol_rows rows;
+    if (conn->rights != OL_POSTGRES_RIGHTS_UNKNOWN)
+        return 0;
+    if (ol_store_query(&conn->base, OL_Q_APPEND_IS_TRUSTED, OL_NO_PARAMS, &rows, err) < 0)
+        return -1;
+    int got = ol_rows_next(&rows, err);
+    if (got >= 0)
+        conn->rights = got > 0 && ol_rows_int(&rows, 0) ? OL_POSTGRES_TRUSTED : OL_POSTGRES_CHECKED;
+    ol_rows_end(&rows);
+    return got < 0 ? -1 : 0;
+}
+
 static PGresult *send_write(struct ol_postgres_conn *conn, const struct ol_append_batch *write,
                             bool is_shared, outlog_err *err)
 {
+    if (learn_rights(conn, err) < 0)
+        return NULL;
     conn->warned = false;
     ol_fault("append.insert");
     return is_single(conn, write) ? send_one(conn, write, err)

@@ -29,11 +29,19 @@ struct ol_postgres_prepared {
     bool is_prefetched; /* its result may be here already (store/postgres/prefetch.h) */
 };
 
+/* What the database lets our role append. */
+enum ol_postgres_rights {
+    OL_POSTGRES_RIGHTS_UNKNOWN, /* not asked yet */
+    OL_POSTGRES_CHECKED,        /* events that it checks itself */
+    OL_POSTGRES_TRUSTED         /* events that we have checked */
+};
+
 struct ol_postgres_conn {
     struct ol_conn base;
     PGconn *pg;
     struct ol_tracked_conn tracked;
     char *url;
+    enum ol_postgres_rights rights;
     bool warned;                /* the server sent a warning since this was last cleared */
     struct ol_backend backend;  /* that serves this connection */
     struct ol_backend in_doubt; /* it may still commit a transaction of unknown outcome (4) */

@@ -12,6 +12,16 @@
 --
 -- Key: 16 bits 0x6f4c, 48 bits position. A statement trigger fires before the identity default is
 -- evaluated, for INSERT … SELECT and COPY as well.
+--
+-- Every login can take any advisory lock, so a key alone proves nothing (R5). A writer also holds
+-- ROW EXCLUSIVE on outlog.events, which needs the right to write that table: it takes this lock
+-- before its trigger runs, and both end with the transaction, or with the savepoint. settled()
+-- counts a key only where the same transaction holds both. The proof needs no atomic view of the
+-- two: a writer that took an id at or below last_value held both locks when settled() began to read
+-- the locks, and holds both until it ends. The transactions of PREPARE TRANSACTION keep both.
+--
+-- A stranger's exclusive lock on the key would stop a writer. The writer then takes a key with a
+-- lower position, which holds readers back a little further and is as safe.
 
 -- This runs with every INSERT. It consists of plain calls, for which plpgsql needs no query.
 create function outlog.hold_settled() returns trigger language plpgsql
@@ -21,6 +31,7 @@ declare
     held text   := current_setting('outlog.holds', true);   -- 'xid position' of an earlier statement
     at   bigint := coalesce(pg_sequence_last_value('outlog.events_event_id_seq'), 0);
     done text;
+    tries integer := 0;
 begin
     -- A later statement takes the lock of the first again, so a transaction has one lock and not
     -- thousands. Rolling back to a savepoint undoes the setting, and the lock that was taken
@@ -30,7 +41,14 @@ begin
     else
         done := set_config('outlog.holds', mine || at, true);
     end if;
-    done := pg_advisory_xact_lock_shared(28492::bigint << 48 | at);
+    while not pg_try_advisory_xact_lock_shared(28492::bigint << 48 | at) loop
+        tries := tries + 1;
+        at := greatest(0, at - (random() * tries * 1000)::bigint);
+        if tries = 100 then
+            perform outlog.fail('unavailable', 'another session holds the advisory locks of outlog.events; '
+                                '`outlog doctor` names it');
+        end if;
+    end loop;
     return null;
 end $$;
 
@@ -62,10 +80,14 @@ begin
                             'reading the log needs READ COMMITTED: an older snapshot would miss events');
     end if;
     select case when is_called then last_value else 0 end into last from outlog.events_event_id_seq;
-    select min((classid::bigint & 65535) << 32 | objid::bigint) into held
-      from pg_locks
-     where locktype = 'advisory' and objsubid = 1 and classid::bigint >> 16 = 28492
-       and database = (select oid from pg_database where datname = current_database());
+    with locks as materialized (        -- read once
+        select locktype, virtualtransaction as holder, (classid::bigint & 65535) << 32 | objid::bigint as at
+          from pg_locks
+         where (locktype = 'advisory' and objsubid = 1 and classid::bigint >> 16 = 28492
+                or locktype = 'relation' and relation = 'outlog.events'::regclass and mode = 'RowExclusiveLock')
+           and granted and database = (select oid from pg_database where datname = current_database()))
+    select min(l.at) into held from locks l
+     where l.locktype = 'advisory' and l.holder in (select w.holder from locks w where w.locktype = 'relation');
     return coalesce((select max(e.event_id) from outlog.events e where e.event_id <= least(last, held)), 0);
 end $$;
 
@@ -93,4 +115,60 @@ begin
     return query select e.* from outlog.events e
                   where e.event_id > read.after and e.event_id <= upto
                   order by e.event_id limit read.max_rows;
+end $$;
+
+-- consumer_create: creates a named consumer, whose cursor is stored.
+-- Parameters: name             1 to 100 bytes
+--             filters          which events it wants, as in the HTTP API
+--             cursor_event_id  where it begins, at most outlog.settled(); 0: with the first event
+-- Returns:    false when it exists: nothing was changed.
+-- Errors:     beyond_settled (it would miss the events in between), and those of outlog.settled.
+-- Locks:      the row of the consumer, until the transaction ends.
+create function outlog.consumer_create(name text, filters json default '{}', cursor_event_id bigint default 0,
+        at timestamptz default now()) returns boolean language plpgsql
+    security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    settled bigint := outlog.settled();
+begin
+    if cursor_event_id not between 0 and settled then
+        perform outlog.fail('beyond_settled',
+                            format('a cursor must be between 0 and the settled position %s', settled));
+    end if;
+    insert into outlog.consumers values (name, cursor_event_id, filters, at, at) on conflict do nothing;
+    return found;
+end $$;
+
+-- consumer_cursor: the position of a consumer, for a transaction that will move it.
+-- Errors:     not_found.
+-- Locks:      the row of the consumer until the transaction ends: a second one waits.
+create function outlog.consumer_cursor(name text) returns bigint language plpgsql
+    security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    cursor_event_id bigint;
+begin
+    select c.cursor_event_id into cursor_event_id from outlog.consumers c
+     where c.name = consumer_cursor.name for update;
+    if not found then
+        perform outlog.fail('not_found', format('no consumer %s; outlog.consumer_create makes it', name));
+    end if;
+    return cursor_event_id;
+end $$;
+
+-- consumer_commit: moves the cursor of a consumer forward.
+-- Parameters: event_id  up to where events were processed, at most outlog.settled()
+-- Returns:    false when there is no such consumer, or its cursor is there or further already.
+-- Errors:     beyond_settled, and those of outlog.settled.
+-- Locks:      the row of the consumer, until the transaction ends.
+create function outlog.consumer_commit(name text, event_id bigint, at timestamptz default now()) returns boolean
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    settled bigint := outlog.settled();
+begin
+    if event_id > settled then
+        perform outlog.fail('beyond_settled', format('event %s is beyond the settled position %s; commit what was read',
+                                                     event_id, settled));
+    end if;
+    update outlog.consumers c set cursor_event_id = event_id, updated_at = at
+     where c.name = consumer_commit.name and c.cursor_event_id < event_id;
+    return found;
 end $$;

@@ -1,7 +1,8 @@
 -- Appending (E4, E5). Each function relies on the checks of the one that calls it:
 --   append        for SQL: named arguments, every check, then append_one
 --   append_one    one checked event in two statements
---   append_batch  many checked events at once, for the C library
+--   append_batch  many checked events at once, for the C library of a relay or an administrator
+--   append_checked  the same for the C library of an application: every check, then append_batch
 -- The fields come from sql/schema/event.json. A migration that adds one includes this file again
 -- (--<), which replaces these functions.
 do $$
@@ -9,7 +10,7 @@ declare
     old regprocedure;
 begin
     for old in select p.oid from pg_proc p where p.pronamespace = 'outlog'::regnamespace
-                  and p.proname in ('append', 'append_one', 'append_batch') loop
+                  and p.proname in ('append', 'append_one', 'append_batch', 'append_checked') loop
         execute format('drop function %s', old);
     end loop;
 end $$;
@@ -28,8 +29,6 @@ create or replace function outlog.overload(name text, documents text[], own_id t
 declare
     main     pg_proc;
     document text;
-    made     regprocedure;
-    grantee  text;
 begin
     select * into strict main from pg_proc p
      where p.pronamespace = 'outlog'::regnamespace and p.proname = overload.name;
@@ -41,7 +40,18 @@ begin
             perform outlog.overload_with(main, documents, document, own_id);
         end if;
     end loop;
-    for made in select p.oid from pg_proc p where p.pronamespace = main.pronamespace and p.proname = main.proname loop
+    perform outlog.overload_rights(name);
+end $$;
+
+-- Applications may call the function and all its overloads.
+create or replace function outlog.overload_rights(name text) returns void language plpgsql
+    set search_path = pg_catalog, pg_temp as $$
+declare
+    made    regprocedure;
+    grantee text;
+begin
+    for made in select p.oid from pg_proc p
+                 where p.pronamespace = 'outlog'::regnamespace and p.proname = overload_rights.name loop
         execute format('revoke all on function %s from public', made);
         for grantee in select r.rolname from pg_roles r where r.rolname in ('outlog_append', 'outlog_admin') loop
             execute format('grant execute on function %s to %I', made, grantee);
@@ -256,6 +266,88 @@ begin
     return found;
 end $$;
 
+-- append_checked: stores many events of a caller that is not trusted to have checked them (R5).
+-- Parameters: those of append_batch. The C library has checked them, so a refusal means that
+--             somebody else called.
+-- Errors:     misuse (the numbers of the events do not fit their aggregates); those of append.
+create or replace function outlog.append_checked(
+        head_org_key text[], head_aggregate_type text[], head_aggregate_id text[], head_count bigint[],
+        head integer[], nth bigint[],
+        --= event given: {name} {type}[],
+        --=| payload: payload text[],
+        --=| metadata: metadata text[],
+        expected_seq bigint[], wait_ms integer)
+    returns table (event_id bigint, aggregate_seq bigint, occurred_at timestamptz)
+    language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+#variable_conflict use_variable
+begin
+    perform outlog.check_numbers(head_org_key, head_aggregate_type, head_aggregate_id, head_count, head, nth,
+                                 org_id, aggregate_type, aggregate_id);
+    perform outlog.check_causes(id, causation_id, org_id);
+    perform outlog.check_event(e.org_id, e.event_type, e.payload, e.metadata)
+       from (select unnest(append_checked.org_id) as org_id, unnest(append_checked.event_type) as event_type,
+                    unnest(append_checked.payload) as payload, unnest(append_checked.metadata) as metadata) e;
+    return query select * from outlog.append_batch(head_org_key, head_aggregate_type, head_aggregate_id, head_count,
+        head, nth,
+        --= event given: {name},
+        expected_seq, wait_ms);
+end $$;
+
+-- Every event belongs to the aggregate of its head, and the events of a head are 1, 2, 3 …
+create or replace function outlog.check_numbers(head_org_key text[], head_aggregate_type text[],
+        head_aggregate_id text[], head_count bigint[], head integer[], nth bigint[], org_id text[],
+        aggregate_type text[], aggregate_id text[])
+    returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+    if exists (select from (select unnest(check_numbers.head) as head, unnest(check_numbers.org_id) as org_id,
+                                   unnest(check_numbers.aggregate_type) as aggregate_type,
+                                   unnest(check_numbers.aggregate_id) as aggregate_id) e
+                where (head_org_key[e.head], head_aggregate_type[e.head], head_aggregate_id[e.head])
+                      is distinct from (coalesce(e.org_id, ''), e.aggregate_type, e.aggregate_id))
+       or exists (select from generate_subscripts(head_count, 1) h
+                    left join (select unnest(check_numbers.head) as head, unnest(check_numbers.nth) as nth) e
+                      on e.head = h
+                   group by h having (count(e.nth), count(distinct e.nth), min(e.nth), max(e.nth))
+                                     is distinct from (head_count[h], head_count[h], 1, head_count[h])) then
+        perform outlog.fail('misuse', 'the numbers of the events do not fit their aggregates');
+    end if;
+end $$;
+
+-- T2: a cause is stored, or stands before its effect in the same call; both are of one org.
+create or replace function outlog.check_causes(id uuid[], causation_id uuid[], org_id text[])
+    returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    unknown uuid;
+begin
+    select e.cause into unknown
+      from (select generate_subscripts(check_causes.id, 1) as n, unnest(check_causes.causation_id) as cause,
+                   unnest(check_causes.org_id) as org) e
+     where e.cause is not null
+       and not exists (select from outlog.events c where c.id = e.cause and c.org_id is not distinct from e.org)
+       and not exists (select from generate_series(1, e.n - 1) b where check_causes.id[b] = e.cause
+                          and check_causes.org_id[b] is not distinct from e.org)
+     limit 1;
+    if found then
+        perform outlog.fail('unknown_causation', format('no event %s in this org; the cause must be stored first',
+                            unknown), json_build_object('pointer', '/causation_id'));
+    end if;
+end $$;
+
+create or replace function outlog.check_event(org_id text, event_type text, payload text, metadata text)
+    returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    body json := outlog.checked_json(payload, 'payload');
+begin
+    perform outlog.refuse_secrets(body, 'payload');
+    if metadata is not null then
+        perform outlog.refuse_secrets(outlog.checked_json(metadata, 'metadata'), 'metadata');
+    end if;
+    if exists (select from outlog.strict_orgs s where s.org_id = check_event.org_id) then
+        perform outlog.refuse_unknown_type(org_id, event_type, body);
+    end if;
+end $$;
+
 -- append: appends one event; the function for SQL.
 -- Parameters: the fields of an event by name. A null counts as no argument at all, except for
 --             org_id, where null is an event of the infrastructure. causation_id is an id or an
@@ -414,16 +506,16 @@ create or replace function outlog.rfc3339(at timestamptz) returns text language 
 select outlog.overload('append', '{payload, metadata}', 'id');
 
 -- The rights of functions that were made again; where they are new, the roles come next.
+revoke all on all functions in schema outlog from public;
 do $$
 begin
-    revoke all on function outlog.append_one, outlog.append_batch, outlog.overload, outlog.overload_with from public;
     if exists (select from pg_roles where rolname = 'outlog_append') then
-        grant execute on function outlog.append_one, outlog.append_batch to outlog_append;
+        grant execute on function outlog.append_checked to outlog_append;
     end if;
     if exists (select from pg_roles where rolname = 'outlog_relay') then
         grant execute on function outlog.append_one, outlog.append_batch to outlog_relay;
     end if;
     if exists (select from pg_roles where rolname = 'outlog_admin') then
-        grant execute on function outlog.append_one, outlog.append_batch to outlog_admin;
+        grant execute on function outlog.append_one, outlog.append_batch, outlog.append_checked to outlog_admin;
     end if;
 end $$;

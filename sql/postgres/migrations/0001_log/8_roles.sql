@@ -33,14 +33,18 @@ begin
         execute format('grant select on outlog.events, outlog.event_types, outlog.strict_orgs, '
             'outlog.secret_rules, outlog.schema_migrations to %I', reader);
     end loop;
-    -- An application appends through functions and can change nothing that is written.
+    -- An application appends through functions that check everything, and can change nothing that
+    -- is written.
     if exists (select from pg_roles where rolname = 'outlog_append') then
-        grant execute on all functions in schema outlog to outlog_append;
-        revoke execute on function outlog.purge_idempotency from outlog_append;  -- other programs' answers
+        perform outlog.overload_rights('append');
+        grant execute on function outlog.append_checked, outlog.lock_head, outlog.find_event, outlog.uuid7,
+            outlog.normal_json, outlog.request_hash, outlog.derived_key, outlog.idempotency_claim,
+            outlog.idempotency_get, outlog.idempotency_begin, outlog.idempotency_end to outlog_append;
     end if;
-    -- A reader keeps its own cursor.
+    -- A reader moves cursors through functions that check.
     if exists (select from pg_roles where rolname = 'outlog_read') then
-        grant select, insert, update on outlog.consumers to outlog_read;
+        grant select on outlog.consumers to outlog_read;
+        grant execute on function outlog.consumer_create, outlog.consumer_cursor, outlog.consumer_commit to outlog_read;
     end if;
     if exists (select from pg_roles where rolname = 'outlog_admin') then
         grant execute on all functions in schema outlog to outlog_admin;

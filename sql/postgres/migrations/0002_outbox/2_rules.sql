@@ -1,6 +1,7 @@
 -- What the database itself refuses, for every role.
 
--- O2: a message never changes. Retention deletes published ones, with outlog.pruning on.
+-- O2: a message never changes. Retention deletes published ones, with outlog.pruning on. Everybody
+-- can set that, so the rows that went are looked at again: see refuse_pruning.
 create function outlog.refuse_message_change() returns trigger language plpgsql
     set search_path = pg_catalog, pg_temp as $$
 begin
@@ -155,8 +156,14 @@ begin
 end $$;
 create trigger parked_stays before delete or truncate on outlog.parked
     for each statement execute function outlog.refuse_removal();
+create function outlog.refuse_lane_removal() returns trigger language plpgsql
+    set search_path = pg_catalog, pg_temp as $$
+begin
+    perform outlog.fail('read_only', format('%s of outlog.lanes: it says what became of messages', tg_op));
+    return null;
+end $$;
 create trigger lanes_stay before delete or truncate on outlog.lanes
-    for each statement execute function outlog.refuse_removal();
+    for each statement execute function outlog.refuse_lane_removal();
 create trigger batches_stay before update or delete or truncate on outlog.batches
     for each statement execute function outlog.refuse_removal();
 create trigger attempts_stay before update or delete or truncate on outlog.attempts
@@ -165,6 +172,46 @@ alter table outlog.parked enable always trigger parked_stays;
 alter table outlog.lanes enable always trigger lanes_stay;
 alter table outlog.batches enable always trigger batches_stay;
 alter table outlog.attempts enable always trigger attempts_stay;
+
+-- R5: whoever deletes, a message goes only when it was PUBLISHED, and what is known about it only
+-- with the message.
+create function outlog.refuse_pruning() returns trigger language plpgsql
+    security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    lost record;
+begin
+    if tg_table_name = 'outbox' then
+        select g.lane, g.seq into lost from gone g
+          join outlog.lanes l on l.lane = g.lane
+          left join outlog.parked p on p.lane = g.lane and p.seq = g.seq
+         where case when p.seq is not null then p.state <> 'PUBLISHED'
+                    else g.seq > l.head or l.gaps @> g.seq or l.claim @> g.seq end limit 1;
+    elsif tg_table_name = 'batches' then
+        select g.lane, g.to_seq as seq into lost from gone g
+         where exists (select from outlog.outbox o where o.lane = g.lane and o.seq between g.from_seq and g.to_seq)
+         limit 1;
+    else
+        select g.lane, g.seq into lost from gone g
+         where exists (select from outlog.outbox o where o.lane = g.lane and o.seq = g.seq) limit 1;
+    end if;
+    if lost.lane is not null then
+        perform outlog.fail('read_only', format('DELETE of outlog.%s: message %s/%s is not one that retention may '
+                            'remove; kill or requeue it', tg_table_name, lost.lane, lost.seq));
+    end if;
+    return null;
+end $$;
+create trigger outbox_keeps_what_is_open after delete on outlog.outbox
+    referencing old table as gone for each statement execute function outlog.refuse_pruning();
+create trigger parked_stays_with_its_message after delete on outlog.parked
+    referencing old table as gone for each statement execute function outlog.refuse_pruning();
+create trigger batches_stay_with_their_messages after delete on outlog.batches
+    referencing old table as gone for each statement execute function outlog.refuse_pruning();
+create trigger attempts_stay_with_their_message after delete on outlog.attempts
+    referencing old table as gone for each statement execute function outlog.refuse_pruning();
+alter table outlog.outbox enable always trigger outbox_keeps_what_is_open;
+alter table outlog.parked enable always trigger parked_stays_with_its_message;
+alter table outlog.batches enable always trigger batches_stay_with_their_messages;
+alter table outlog.attempts enable always trigger attempts_stay_with_their_message;
 
 create function outlog.guard_lane() returns trigger language plpgsql
     set search_path = pg_catalog, pg_temp as $$
