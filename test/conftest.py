@@ -1,9 +1,12 @@
 """Fixtures every test can ask for. CONTRIBUTING.md tells how to write a test with them."""
+import atexit
 import itertools
 import json
 import os
 import pathlib
+import shutil
 import sys
+import tempfile
 
 import pytest
 
@@ -27,6 +30,10 @@ _numbers = itertools.count(1)
 
 
 def pytest_configure(config):
+    # Where relays on PostgreSQL put their run files: the tests of one session are one machine.
+    runs = tempfile.mkdtemp(prefix="outlog-runs-")
+    os.environ["RUNTIME_DIRECTORY"] = runs
+    atexit.register(shutil.rmtree, runs, ignore_errors=True)
     if not config.getoption("numprocesses", None):  # else it is for the workers
         os.environ.pop("LD_PRELOAD", None)
 

@@ -39,7 +39,8 @@ update outlog.projection_checkpoints
 -- All but the definitions, which are long: checkpoint_definitions reads those.
 select c.name, c.version, c.last_applied_event_id, c.status, c.error, c.rebuild, c.rebuild_id,
        c.rebuild_event_id, c.rebuild_upto, c.rebuild_started_at, c.rebuild_error, c.epoch, c.owner,
-       c.owner_name, (c.owner is null or c.lease_until < outlog.after(0))::integer, c.updated_at,
+       c.owner_name, (c.owner is null or c.lease_until < outlog.after(0)
+           or c.owner in (select d.run from outlog.owners d where d.died_at is not null))::integer, c.updated_at,
        coalesce(p.version, 0), p.updated_at, (c.definition is null and p.name is null)::integer
   from outlog.projection_checkpoints c left join outlog.projections p on p.name = c.name
  order by c.name
@@ -53,11 +54,13 @@ select c.definition, p.definition
 select last_applied_event_id from outlog.projection_checkpoints where name = :name
 
 -- name: checkpoint_acquire(name, run, owner_name, lease_us)
--- Takes ownership when it is free, or already ours. The epoch rises, so the previous owner can move
--- nothing any more.
+-- Takes ownership when it is free, already ours, or its owner died. The epoch rises, so the
+-- previous owner can move nothing any more; and it did nothing but in transactions that name the
+-- epoch, so there is nothing to wait for.
 update outlog.projection_checkpoints
    set owner = :run, owner_name = :owner_name, epoch = epoch + 1, lease_until = outlog.after(:lease_us::bigint)
- where name = :name and (owner is null or owner = :run or lease_until < outlog.after(0))
+ where name = :name and (owner is null or owner = :run or lease_until < outlog.after(0)
+       or owner in (select d.run from outlog.owners d where d.died_at is not null))
 
 -- name: checkpoint_renew(name, epoch, lease_us)
 update outlog.projection_checkpoints set lease_until = outlog.after(:lease_us::bigint)

@@ -50,6 +50,10 @@ select destination, ordering_key, count(*) from outlog.parked
 select destination, count(*) from outlog.parked where lane = :lane and state in ('PENDING', 'CLAIMED')
  group by destination
 
+-- name: parked_ours(lane, run)
+-- The claims of a run in a lane that it has lost.
+select seq::text from outlog.parked where lane = :lane and state = 'CLAIMED' and claimed_by = :run
+
 -- name: destination_list()
 select name, settings, guarantee, paused, on_dead, is_alert, updated_at,
        (select s.last_ok_at from outlog.successes s where s.destination = d.name)

@@ -9,9 +9,11 @@ select org_id, session_key, last_seq, done_seq, tries, last_error, created_at, u
  order by updated_at desc, session_key desc limit :limit
 
 -- name: session_waiting(limit literal)
--- Sessions with unanswered messages and without an owner.
+-- Sessions with unanswered messages and without an owner that lives.
 select org_id, session_key from outlog.sessions
- where last_seq > done_seq and (lease_until is null or lease_until < outlog.after(0))
+ where last_seq > done_seq
+   and (lease_until is null or lease_until < outlog.after(0)
+        or owner::text in (select d.run from outlog.owners d where d.died_at is not null))
    and (retry_at is null or retry_at <= outlog.after(0))
  order by updated_at limit :limit
 

@@ -29,6 +29,7 @@ static const struct config_line defaults[] = {
     {"relay.threads", "1", OL_FROM_DEFAULT},
     {"relay.parked", "100000", OL_FROM_DEFAULT},
     {"relay.wakeup", "poll", OL_FROM_DEFAULT},
+    {"relay.takeover", "fast", OL_FROM_DEFAULT},
     {"alerts.to", "none", OL_FROM_DEFAULT},
     {"retention.messages", "forever", OL_FROM_DEFAULT},
     {"retention.notices", "forever", OL_FROM_DEFAULT},

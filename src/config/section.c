@@ -83,6 +83,7 @@ enum section_value_kind {
     VALUE_COUNT,
     VALUE_TEXT,
     VALUE_WAKEUP,
+    VALUE_TAKEOVER,
     VALUE_ORIGINS,
     VALUE_URL,
     VALUE_HEADERS
@@ -111,6 +112,7 @@ static const struct section_setting {
     {"relay", "threads", VALUE_COUNT, 1, 32, "a whole number from 1 to 32 is wanted"},
     {"relay", "parked", VALUE_COUNT, 1, 10000000, "a whole number from 1 to 10000000 is wanted"},
     {"relay", "wakeup", VALUE_WAKEUP, 0, 0, "poll or notify is wanted"},
+    {"relay", "takeover", VALUE_TAKEOVER, 0, 0, "fast or lease is wanted"},
     {"serve", "answers", VALUE_COUNT, 1, 256, "a whole number from 1 to 256 is wanted"},
     {"serve", "origins", VALUE_ORIGINS, 0, 0,
      "a list of origins like https://chat.example is wanted, without a path"},
@@ -177,6 +179,8 @@ static bool is_valid(struct ol_config_reader *r, const struct section_setting *s
         return (int64_t)strlen(text) >= setting->min && (int64_t)strlen(text) <= setting->max;
     if (setting->kind == VALUE_WAKEUP)
         return strcmp(text, "poll") == 0 || strcmp(text, "notify") == 0;
+    if (setting->kind == VALUE_TAKEOVER)
+        return strcmp(text, "fast") == 0 || strcmp(text, "lease") == 0;
     if (setting->kind == VALUE_DURATION_OR_FOREVER && strcmp(text, "forever") == 0)
         return true;
     return ol_duration_parse(text, &number) == 0 && number >= setting->min &&

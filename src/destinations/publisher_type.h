@@ -26,6 +26,9 @@ struct ol_publisher_type {
     int timeout_s;   /* defaults of the common settings */
     int concurrency; /* 0: no limit */
 
+    /* Nothing leaves the process before the transaction that records the message as published. */
+    bool sends_nothing;
+
     /* settings->own: its size, and its content before any key is read (NULL: zeros). */
     size_t own_bytes;
     const void *own_defaults;

@@ -6,13 +6,14 @@
 #include "projections/applier.h"
 #include "projections/checkpoint.h"
 #include "projections/projector.h"
+#include "store/owner.h"
 
 struct ol_projector {
     const struct ol_projector_options *options;
     outlog *reader;       /* reads the log */
     struct ol_conn *conn; /* writes the live tables and the checkpoints */
     struct ol_waiter waiter;
-    char run[OL_UUID_TEXT]; /* identifies this worker as an owner */
+    struct ol_owner owner;
     struct ol_projection_task *tasks;
     struct ol_projector_stats *stats;
     int64_t settled;     /* read once per round */

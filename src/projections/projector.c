@@ -82,7 +82,7 @@ static void follow_changes(struct ol_projection_task *task, const struct ol_chec
     if (task->live.is_open && task->live.position != is->last_applied_event_id)
         ol_live_close(task);
     if (task->is_owned &&
-        (row->epoch != task->epoch || strcmp(row->owner, task->projector->run) != 0))
+        (row->epoch != task->epoch || strcmp(row->owner, task->projector->owner.run) != 0))
         ol_projection_task_lose(task);
     task->row = *row;
 }
@@ -130,7 +130,8 @@ static int acquire_task(struct ol_projection_task *task, outlog_err *err)
     struct ol_projector *projector = task->projector;
     int64_t changed;
     if (ol_store_exec(projector->conn, OL_Q_CHECKPOINT_ACQUIRE,
-                      OL_PARAMS(ol_value_text(task->row.shown.name), ol_value_text(projector->run),
+                      OL_PARAMS(ol_value_text(task->row.shown.name),
+                                ol_value_text(projector->owner.run),
                                 ol_value_text(projector->options->name),
                                 ol_value_int(projector->options->lease_us)),
                       &changed, err) < 0)
@@ -140,7 +141,7 @@ static int acquire_task(struct ol_projection_task *task, outlog_err *err)
     struct ol_checkpoint row;
     if (ol_checkpoint_get(projector->conn, task->row.shown.name, &row, err) < 0)
         return -1;
-    if (strcmp(row.owner, projector->run) != 0)
+    if (strcmp(row.owner, projector->owner.run) != 0)
         return 0;
     task->row = row;
     task->epoch = row.epoch;
@@ -174,7 +175,8 @@ static int advance_task(struct ol_projection_task *task, bool *moved, outlog_err
 {
     if (!task->is_seen)
         return 0;
-    bool is_ours = strcmp(task->row.owner, task->projector->run) == 0; // we gave it up ourselves
+    bool is_ours = strcmp(task->row.owner, task->projector->owner.run) ==
+                   0; // we gave it up ourselves
     if (!task->is_owned && (task->row.is_free || is_ours) && acquire_task(task, err) < 0)
         return -1;
     if (!task->is_owned)
@@ -227,6 +229,8 @@ static bool is_done(const struct ol_projector *projector)
 static int advance_tasks(struct ol_projector *projector, bool *moved, outlog_err *err)
 {
     outlog_err why;
+    if (ol_owner_look(&projector->owner, projector->conn, &projector->needs_poll, err) < 0)
+        return -1;
     if ((projector->needs_poll || projector->now - projector->polled_at >= CHECKPOINT_POLL_US) &&
         poll_checkpoints(projector, err) < 0)
         return -1;
@@ -261,7 +265,8 @@ static int open_projector(struct ol_projector *projector, outlog_err *err)
         ol_store_open(projector->options->store, &projector->conn, err) < 0 ||
         ol_migrate_check(projector->conn, err) < 0 ||
         ol_store_limit_hang(projector->conn, OL_Q_PROJECTOR_SESSION,
-                            projector->options->lease_us / 3000, err) < 0)
+                            projector->options->lease_us / 3000, err) < 0 ||
+        ol_owner_open(&projector->owner, projector->conn, err) < 0)
         return -1;
     if (projector->conn->is_pooled) // prepared statements and the shadow schema need a session
         return ol_fail(
@@ -277,21 +282,26 @@ static int open_projector(struct ol_projector *projector, outlog_err *err)
 
 static void close_projector(struct ol_projector *projector)
 {
+    bool is_released = projector->conn != NULL;
     while (projector->tasks) {
         struct ol_projection_task *next = projector->tasks->next;
         struct ol_projection_task *task = projector->tasks;
-        outlog_err ignored; // a lease that is not released expires
-        if (task->is_owned)
+        outlog_err ignored; // others see that we have ended
+        if (task->is_owned &&
             ol_store_exec(projector->conn, OL_Q_CHECKPOINT_RELEASE,
                           OL_PARAMS(ol_value_text(task->row.shown.name), ol_value_int(task->epoch)),
-                          NULL, &ignored);
+                          NULL, &ignored) < 0)
+            is_released = false;
         ol_live_close(task);
         ol_rebuild_close(task);
         free(task);
         projector->tasks = next;
     }
+    if (is_released)
+        ol_owner_remove(&projector->owner, projector->conn);
     ol_waiter_close(&projector->waiter);
     ol_store_close(projector->conn);
+    ol_owner_close(&projector->owner);
     outlog_close(projector->reader);
 }
 
@@ -305,7 +315,7 @@ int ol_projector_run(const struct ol_projector_options *options, atomic_int *sto
     int result = -1, idle_rounds = 0;
     outlog_err why;
 
-    ol_uuid_make(projector.run);
+    ol_owner_init(&projector.owner, "projector", options->name, options->lease_us, 0);
     if (open_projector(&projector, err) < 0)
         goto out;
     result = 0;

@@ -22,6 +22,7 @@
 #include "relay/side_effects.h"
 #include "relay/target/target.h"
 #include "relay/worker.h"
+#include "store/owner.h"
 #include "store/wake.h"
 
 enum {
@@ -138,7 +139,7 @@ struct ol_worker {
     const struct ol_worker_options *options;
     struct ol_worker_stats *stats;
     atomic_int *stop;
-    char run[OL_UUID_TEXT];
+    struct ol_owner owner;
     int64_t margin_us;
     bool has_begun; /* counted in options->begun */
     struct ol_conn *conn;

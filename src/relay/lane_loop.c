@@ -7,19 +7,23 @@
 
 #include "base/clock.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { LANE_RETRY_US = 100000 }; /* pause after a store error */
 
-/* Messages on the wire end by their own token, if they have one; the new owner has parked the
- * others. */
+/* What was sent ends by its own token: the new owner has parked the open batch as ours, unless he
+ * waited for the lease (rule 30). What was not sent must not be sent any more. */
 void ol_lane_loop_lose(struct ol_relay_lane *lane)
 {
     lane->is_owned = false;
     lane->worker->lanes.owned_count--;
     if (lane->open) {
-        for (size_t i = 0; i < lane->open->count; i++)
-            lane->open->messages[i].is_parked = false; // outcomes of these are dropped
+        for (size_t i = 0; i < lane->open->count; i++) {
+            struct ol_claimed_message *message = &lane->open->messages[i];
+            message->is_parked = message->is_orphan = true;
+            message->attempts = 1;
+        }
         lane->open->next = lane->loose;
         lane->loose = lane->open;
         lane->open = NULL;
@@ -243,10 +247,38 @@ static int end_orphan(struct ol_relay_lane *lane, struct ol_relay_item *item, ou
     return 0;
 }
 
+/* Forget outcomes for which the new owner did not wait: they have no row of ours. */
+static int drop_unclaimed(struct ol_relay_lane *lane, outlog_err *err)
+{
+    struct ol_rows rows;
+    struct ol_counter_map ours = {0};
+    char seq[24];
+    int more;
+    if (ol_store_query(lane->worker->conn, OL_Q_PARKED_OURS,
+                       OL_PARAMS(ol_value_int(lane->outbox.number),
+                                 ol_value_text(lane->worker->owner.run)),
+                       &rows, err) < 0)
+        return -1;
+    while ((more = ol_rows_next(&rows, err)) > 0)
+        ol_counter_map_add(&ours, ol_rows_text(&rows, 0, NULL), 1);
+    ol_rows_end(&rows);
+    for (struct ol_batch *batch = lane->loose; more == 0 && batch; batch = batch->next)
+        for (size_t i = 0; i < batch->count; i++) {
+            struct ol_claimed_message *message = &batch->messages[i];
+            snprintf(seq, sizeof seq, "%lld", (long long)message->seq);
+            if (message->is_orphan && !ol_counter_map_get(&ours, seq))
+                message->is_parked = false;
+        }
+    ol_counter_map_clear(&ours);
+    return more;
+}
+
 /* Stragglers of a lane that has another owner now still end by their own token (rule 13), one by
  * one: some of them may have been claimed by others since. */
 static int end_orphans(struct ol_relay_lane *lane, outlog_err *err)
 {
+    if (drop_unclaimed(lane, err) < 0)
+        return -1;
     for (struct ol_batch *batch = lane->loose; batch; batch = batch->next)
         for (size_t i = 0; i < batch->count; i++) {
             struct ol_relay_item *item = &batch->items[i];

@@ -18,7 +18,7 @@ static int add_lanes(struct ol_worker *worker, int64_t count, outlog_err *err)
         lane->worker = worker;
         lane->limit = worker->options->batch;
         lane->outbox = (struct ol_lane){.number = (int)worker->lanes.count,
-                                        .run = worker->run,
+                                        .run = worker->owner.run,
                                         .lease_us = worker->options->lease_us,
                                         .has_gaps = worker->conn->store->has_gaps,
                                         .abandoned = ol_side_effects_abandoned,
@@ -35,7 +35,8 @@ static int count_relays(struct ol_worker *worker, int64_t *live, outlog_err *err
     int64_t dead_after = worker->options->lease_us;
     struct ol_rows rows;
     if (ol_store_exec(worker->conn, OL_Q_RELAY_HEARTBEAT,
-                      OL_PARAMS(ol_value_text(worker->run), ol_value_text(worker->options->name)),
+                      OL_PARAMS(ol_value_text(worker->owner.run),
+                                ol_value_text(worker->options->name)),
                       NULL, err) < 0 ||
         ol_store_exec(worker->conn, OL_Q_RELAYS_PURGE, OL_PARAMS(ol_value_int(dead_after * 10)),
                       NULL, err) < 0)
@@ -60,18 +61,19 @@ struct free_lane {
 };
 
 static int read_free_lanes(struct ol_worker *worker, struct free_lane *free_lanes, size_t *count,
-                           outlog_err *err)
+                           bool *knows_server, outlog_err *err)
 {
     struct ol_rows rows;
-    int64_t is_safe;
+    int64_t is_known;
     int more;
 
     *count = 0;
     if (ol_store_number(worker->conn, OL_Q_SERVER_IS_KNOWN,
-                        OL_PARAMS(ol_value_int(worker->options->lease_us)), &is_safe, err) < 0 ||
-        ol_store_query(worker->conn, OL_Q_LANE_FREE, OL_PARAMS(ol_value_int(is_safe)), &rows, err) <
-            0)
+                        OL_PARAMS(ol_value_int(worker->options->lease_us)), &is_known, err) < 0 ||
+        ol_store_query(worker->conn, OL_Q_LANE_FREE, OL_PARAMS(ol_value_int(is_known)), &rows,
+                       err) < 0)
         return -1;
+    *knows_server = is_known != 0;
     while ((more = ol_rows_next(&rows, err)) > 0 && *count < OL_RELAY_LANES_MAX)
         free_lanes[(*count)++] = (struct free_lane){(int)ol_rows_int(&rows, 0),
                                                     (int)ol_rows_int(&rows, 1),
@@ -80,7 +82,8 @@ static int read_free_lanes(struct ol_worker *worker, struct free_lane *free_lane
     return more < 0 ? -1 : 0;
 }
 
-static int take_lane(struct ol_relay_lane *lane, const struct free_lane *free_lane, outlog_err *err)
+static int take_lane(struct ol_relay_lane *lane, const struct free_lane *free_lane,
+                     const struct ol_lane_taker *taker, outlog_err *err)
 {
     struct ol_worker *worker = lane->worker;
     bool taken;
@@ -95,7 +98,7 @@ static int take_lane(struct ol_relay_lane *lane, const struct free_lane *free_la
         ol_report_store_error(&why); // the other lanes can still be taken
         return 0;
     }
-    if (ol_lane_take(worker->conn, &lane->outbox, worker->options->name, &taken, &parked, err) < 0)
+    if (ol_lane_take(worker->conn, &lane->outbox, taker, &taken, &parked, err) < 0)
         return -1;
     if (!taken)
         return 0;
@@ -127,22 +130,27 @@ static size_t find_fair_share(int generation_size, int64_t live)
 static int take_free_lanes(struct ol_worker *worker, int64_t live, outlog_err *err)
 {
     struct free_lane free_lanes[OL_RELAY_LANES_MAX];
+    struct ol_lane_taker taker = {.name = worker->options->name};
+    struct ol_buf timeouts = {0};
     size_t count;
+    int result = 0;
 
     if (worker->lanes.owned_count >= worker->lanes.count)
         return 0;
-    if (read_free_lanes(worker, free_lanes, &count, err) < 0)
+    if (read_free_lanes(worker, free_lanes, &count, &taker.knows_server, err) < 0)
         return -1;
-    for (size_t i = 0; i < count; i++) {
+    if (count)
+        ol_targets_timeouts(&worker->targets, &timeouts);
+    taker.timeouts = timeouts.failed ? "[]" : timeouts.data;
+    for (size_t i = 0; result == 0 && i < count; i++) {
         const struct free_lane *f = &free_lanes[i];
         struct ol_relay_lane *lane = &worker->lanes.all[f->number];
-        if ((size_t)f->number >= worker->lanes.count || lane->is_owned || lane->loose ||
-            count_owned(worker, f->first_lane) >= find_fair_share(f->generation_size, live))
-            continue;
-        if (take_lane(lane, f, err) < 0)
-            return -1;
+        if ((size_t)f->number < worker->lanes.count && !lane->is_owned && !lane->loose &&
+            count_owned(worker, f->first_lane) < find_fair_share(f->generation_size, live))
+            result = take_lane(lane, f, &taker, err);
     }
-    return 0;
+    ol_buf_clear(&timeouts);
+    return result;
 }
 
 /* Release one lane if we hold more than our share. */
@@ -196,7 +204,7 @@ static int write_breakers(struct ol_worker *worker, outlog_err *err)
         int64_t ready_at = state == OL_BREAKER_OPEN ? ol_breaker_ready_at(&t->breaker) : 0;
         if (!t->channel || t->is_retired || (state == t->shown && ready_at == t->shown_ready_at))
             continue;
-        const struct ol_value run = ol_value_text(worker->run), name = ol_value_text(t->name);
+        const struct ol_value run = ol_value_text(worker->owner.run), name = ol_value_text(t->name);
         if ((state == OL_BREAKER_CLOSED
                  ? ol_store_exec(worker->conn, OL_Q_BREAKER_CLOSE, OL_PARAMS(run, name), NULL, err)
                  : ol_store_exec(worker->conn, OL_Q_BREAKER_PUT,
@@ -268,7 +276,11 @@ int ol_ownership_load_settings(struct ol_worker *worker, outlog_err *err)
 int ol_ownership_heartbeat(struct ol_worker *worker, outlog_err *err)
 {
     int64_t live = 0;
-    if (worker->clock.now < worker->clock.heartbeat_at)
+    bool has_died = false;
+    if (!atomic_load(worker->stop) &&
+        ol_owner_look(&worker->owner, worker->conn, &has_died, err) < 0)
+        return -1;
+    if (worker->clock.now < worker->clock.heartbeat_at && !has_died)
         return 0;
     int64_t third = worker->options->lease_us / 3;
     worker->clock.heartbeat_at = worker->clock.now + (third < HEARTBEAT_US ? third : HEARTBEAT_US);

@@ -209,6 +209,8 @@ static void wait_for_work(struct ol_worker *worker, bool moved)
         until = worker->clock.linger_until;
     if (until > worker->clock.maintenance_at)
         until = worker->clock.maintenance_at;
+    if (until > ol_owner_next_look(&worker->owner))
+        until = ol_owner_next_look(&worker->owner);
     int64_t left_us = until - ol_clock_boot_us();
     if (!moved && left_us > 0)
         wait_for_commit(worker, left_us);
@@ -318,8 +320,10 @@ static void drain_worker(struct ol_worker *worker)
         wait_ms = is_stuck ? RETRY_MS : 5;
     }
     ol_ownership_write_successes(worker, &err);
-    ol_store_exec(worker->conn, OL_Q_RELAY_REMOVE, OL_PARAMS(ol_value_text(worker->run)), NULL,
-                  &err);
+    ol_store_exec(worker->conn, OL_Q_RELAY_REMOVE, OL_PARAMS(ol_value_text(worker->owner.run)),
+                  NULL, &err);
+    if (worker->lanes.owned_count == 0) // else others see that it has ended
+        ol_owner_remove(&worker->owner, worker->conn);
 }
 
 static int start_worker(struct ol_worker *worker, outlog_err *err)
@@ -327,7 +331,7 @@ static int start_worker(struct ol_worker *worker, outlog_err *err)
     if (ol_store_open(worker->options->store, &worker->conn, err) < 0 ||
         ol_migrate_check(worker->conn, err) < 0 ||
         ol_lane_set_timeouts(worker->conn, worker->options->lease_us, err) < 0 ||
-        ol_idle_listen(worker, err) < 0 ||
+        ol_idle_listen(worker, err) < 0 || ol_owner_open(&worker->owner, worker->conn, err) < 0 ||
         ol_sender_open(&worker->targets.sender, ol_batch_done, worker, err) < 0)
         return -1;
     worker->targets.store = worker->conn->wake_key;
@@ -369,6 +373,7 @@ static void clear_worker(struct ol_worker *worker)
     free(worker->lanes.all);
     free(worker->idle.holders);
     ol_store_close(worker->conn);
+    ol_owner_close(&worker->owner); // nothing of it is on the wire any more
 }
 
 struct ol_worker *ol_worker_open(const struct ol_worker_options *options, atomic_int *stop,
@@ -380,12 +385,12 @@ struct ol_worker *ol_worker_open(const struct ol_worker_options *options, atomic
         return NULL;
     }
     worker->options = options;
-    worker->margin_us = options->margin_us ? options->margin_us : options->lease_us / 15;
+    ol_owner_init(&worker->owner, "relay", options->name, options->lease_us, options->margin_us);
+    worker->margin_us = worker->owner.margin_us;
     worker->stop = stop;
     worker->stats = stats;
     worker->idle.pause_us = PAUSE_MIN_US;
     worker->waiter.fd = -1;
-    ol_uuid_make(worker->run);
     if (start_worker(worker, err) < 0) {
         ol_worker_close(worker);
         return NULL;

@@ -1,6 +1,7 @@
 /* agent_exec.c: runs an agent that is a program. */
 #include "sessions/agent.h"
 
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/err.h"
 
@@ -8,7 +9,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,11 +29,10 @@ static void close_pair(const int pair[2])
     close(pair[1]);
 }
 
-/* In its own process group, so that its children can be killed with it. */
+/* In its own process group, so that its children can be killed with it; and it ends with us, else
+ * two would work on one answer. */
 static int start_process(const struct ol_agent *agent, struct agent_process *child, outlog_err *err)
 {
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t how;
     int in[2], out[2];
 
     if (pipe2(in, O_CLOEXEC) < 0)
@@ -41,19 +41,8 @@ static int start_process(const struct ol_agent *agent, struct agent_process *chi
         close_pair(in);
         return ol_fail(err, OUTLOG_UNAVAILABLE, "no pipe: %s", strerror(errno));
     }
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_adddup2(&files, in[0], STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&files, out[1], STDOUT_FILENO);
-    posix_spawnattr_init(&how);
-    posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
-    sigset_t defaults;
-    sigemptyset(&defaults);
-    sigaddset(&defaults, SIGPIPE);
-    posix_spawnattr_setsigdefault(&how, &defaults);
-    int result = posix_spawnp(&child->pid, agent->argv[0], &files, &how, (char *const *)agent->argv,
-                              environ);
-    posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&how);
+    int result = ol_child_start((char *const *)(uintptr_t)agent->argv, environ, in[0], out[1],
+                                STDERR_FILENO, &child->pid);
     close(in[0]);
     close(out[1]);
     child->in = in[1];

@@ -10,6 +10,7 @@
 #include "log/log.h"
 #include "sessions/agent.h"
 #include "sessions/session.h"
+#include "store/owner.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -31,7 +32,10 @@ struct session_hint {
 struct ol_agent_runner {
     struct ol_agent_runner_options options;
     struct ol_agent_events *events;
-    char owner[37];
+    struct ol_owner owner;
+    pthread_mutex_t owner_lock;
+    bool is_known;      /* the owner has its row */
+    atomic_int running; /* threads */
     pthread_mutex_t lock;
     pthread_cond_t has_hint;
     struct session_hint *first, **last; /* each session once, so that they take turns */
@@ -299,7 +303,7 @@ static bool answer_next(struct agent_turn *turn, const struct session_hint *hint
     outlog_err err;
 
     ol_arena_reset(&turn->arena);
-    if (ol_session_take(turn->log, turn->runner->owner, turn->runner->options.lease_us,
+    if (ol_session_take(turn->log, turn->runner->owner.run, turn->runner->options.lease_us,
                         hint->org_id, hint->key, &turn->arena, &turn->work, &err) <= 0)
         return false;
     if (!ol_session_key_is_valid(hint->key)) // appended without a socket: no agent to ask
@@ -320,12 +324,32 @@ static bool answer_next(struct agent_turn *turn, const struct session_hint *hint
     return true;
 }
 
+/* Write our row, and note which other daemons have died: one answer is stored per message, so
+ * another one may be asked for at once (rule 23). */
+static void look_at_owners(struct agent_turn *turn)
+{
+    struct ol_agent_runner *runner = turn->runner;
+    bool has_died = false;
+    outlog_err err;
+
+    if (pthread_mutex_trylock(&runner->owner_lock) != 0)
+        return; // another thread does it
+    if (ol_log_ready(turn->log, &err) == 0) {
+        if (!runner->is_known)
+            runner->is_known = ol_owner_open(&runner->owner, turn->log->conn, &err) == 0;
+        if (runner->is_known)
+            ol_owner_look(&runner->owner, turn->log->conn, &has_died, &err);
+    }
+    pthread_mutex_unlock(&runner->owner_lock);
+}
+
 /* Find messages that came without a hint: from another interface, or before this daemon started. */
 static void poll_store(struct agent_turn *turn)
 {
     struct ol_agent_runner *runner = turn->runner;
     outlog_err err;
 
+    look_at_owners(turn);
     pthread_mutex_lock(&runner->lock);
     struct ol_session_scan scan = runner->scan; // of the last finished poll; another may be running
     pthread_mutex_unlock(&runner->lock);
@@ -356,6 +380,8 @@ static void *run_thread(void *argument)
         free(hint);
     }
     ol_arena_clear(&turn.arena);
+    if (atomic_fetch_sub(&turn.runner->running, 1) == 1 && turn.log && turn.runner->is_known)
+        ol_owner_remove(&turn.runner->owner, turn.log->conn); // the last one: nothing is asked
     outlog_close(turn.log);
     return NULL;
 }
@@ -371,7 +397,9 @@ int ol_agent_runner_open(const struct ol_agent_runner_options *options,
     runner->options = *options;
     runner->events = events;
     runner->last = &runner->first;
-    ol_uuid_make(runner->owner);
+    ol_owner_init(&runner->owner, "agents", "serve", options->lease_us, 0);
+    pthread_mutex_init(&runner->owner_lock, NULL);
+    atomic_init(&runner->running, options->threads);
     pthread_mutex_init(&runner->lock, NULL);
     pthread_cond_init(&runner->has_hint, NULL);
     while (runner->count < options->threads &&
@@ -397,6 +425,8 @@ void ol_agent_runner_close(struct ol_agent_runner *runner)
         free(hint);
     }
     ol_counter_map_clear(&runner->names);
+    ol_owner_close(&runner->owner);
+    pthread_mutex_destroy(&runner->owner_lock);
     pthread_mutex_destroy(&runner->lock);
     pthread_cond_destroy(&runner->has_hint);
     free(runner);

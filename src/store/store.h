@@ -106,6 +106,9 @@ struct ol_store {
     /* Reconnect if the connection is lost. Does nothing on a healthy one. */
     int (*reconnect)(struct ol_conn *conn, outlog_err *err);
 
+    /* Where runs on this machine put their run files (base/run_file.h). False: nowhere. */
+    bool (*run_folder)(const struct ol_conn *conn, char *out, size_t bytes);
+
     bool has_gaps; /* ids are assigned before commit: a lower one may appear after a higher one */
     bool answers_whole; /* all rows of a result are in memory before the first can be read */
     bool can_notify;    /* LISTEN and NOTIFY: writers can wake a sleeping relay */

@@ -481,11 +481,12 @@ class Relays:
         store=None,
         skew=None,
         host=None,
+        env=None,
         *args,
         **options,
     ):
         """With a fault that happens there, with a wall clock that is wrong by `skew` seconds, or on another host."""
-        env = {"OUTLOG_FAULT": fault} if fault else {}
+        env = {**(env or {}), **({"OUTLOG_FAULT": fault} if fault else {})}
         if skew:
             env["OUTLOG_SKEW"] = str(skew)
         flags = []

@@ -2,12 +2,13 @@
 -- runs in a transaction that did (rule 1).
 
 -- name: lane_free(is_safe)
--- Lanes that may be taken: without an owner, or with a lease that ended by the database's clock
--- where that clock can be trusted; and older generations have nothing left to claim. Each comes
--- with its generation and the size of that.
+-- Lanes that may be taken: without an owner, with a lease that ended by the database's clock
+-- where that clock can be trusted, or with an owner that died; and older generations have nothing
+-- left to claim. Each comes with its generation and the size of that.
 select l.lane, l.first_lane, (select count(*) from outlog.lanes g where g.first_lane = l.first_lane)
   from outlog.lanes l
- where (l.owner is null or (l.lease_until < now() and :is_safe::integer = 1))
+ where (l.owner is null or (l.lease_until < now() and :is_safe::integer = 1)
+        or l.owner in (select d.run from outlog.owners d where d.died_at is not null))
    and not exists (select from outlog.lanes e where e.lane < l.first_lane and (not isempty(e.claim)
            or exists (select from outlog.outbox o where o.lane = e.lane and o.seq > e.head)
            or exists (select from unnest(e.gaps) r cross join lateral (select 1 from outlog.outbox o
@@ -33,10 +34,16 @@ update outlog.lanes t set parked_gen = t.parked_gen + 1
          order by l.lane for update) l
  where t.lane = l.lane
 
--- name: lane_lock(lane)
+-- name: lane_lock(lane, is_safe)
 -- Locks a lane that may be taken. No row: it may not, or another relay is taking it. Without the
--- lock the caller could take a lane whose open claim is not parked yet.
-select 1 from outlog.lanes where lane = :lane::smallint and (owner is null or lease_until < now())
+-- lock the caller could take a lane whose open claim is not parked yet. 1: its lease has ended. 0:
+-- its owner died, and what it sent may still be on its way (rule 24). That a run died stays true,
+-- so it does not matter when this statement read it.
+select (owner is null or (lease_until < now() and :is_safe::integer = 1))::integer
+  from outlog.lanes
+ where lane = :lane::smallint
+   and (owner is null or (lease_until < now() and :is_safe::integer = 1)
+        or owner in (select d.run from outlog.owners d where d.died_at is not null))
    for update skip locked
 
 -- name: lane_park_claim(lane)
@@ -54,6 +61,36 @@ select o.lane, o.seq, o.destination, o.ordering_key, case when c.is_final then '
  where l.lane = :lane::smallint
 on conflict (lane, seq) do nothing
 returning seq, state
+
+-- name: lane_quarantine(lane, lease_us)
+-- Parks the open claim of an owner that ended before its lease (rule 24): CLAIMED, as its own, for
+-- as long as what it sent may be on its way; parked_hasten finds out how long that is.
+insert into outlog.parked (lane, seq, destination, ordering_key, state, attempts, unsent, available_at,
+       claimed_by, claimed_at, lease_until, last_error)
+select o.lane, o.seq, o.destination, o.ordering_key, 'CLAIMED', 1,
+       case when o.at_most_once or coalesce(o.max_attempts = 1, false) then 0 else 1 end, now(), l.owner, l.claimed_at,
+       now() + coalesce(f.lease_us + f.margin_us, :lease_us::bigint) * interval '1 microsecond',
+       'outcome unknown: the relay went away'
+  from outlog.lanes l cross join lateral unnest(l.claim) r
+ cross join lateral (select * from outlog.outbox where lane = l.lane and seq >= lower(r) and seq < upper(r) offset 0) o
+  left join outlog.owners f on f.run = l.owner
+ where l.lane = :lane::smallint
+on conflict (lane, seq) do nothing
+
+-- name: parked_hasten(lane, timeouts)
+-- Cuts the leases of what the former owner has on the wire to the time that an attempt may take,
+-- and lengthens none (rules 24, 25). `timeouts` is a JSON array of {destination, us}; 0: nothing
+-- leaves. A destination that was changed within a lease, or is gone, may have had another one.
+update outlog.parked p
+   set lease_until = least(p.lease_until, now() + w.us * interval '1 microsecond'), updated_at = now()
+  from (select c.seq, case when t.us = 0 then 0 else least(t.us, f.lease_us) + f.margin_us end
+          from outlog.lanes l join outlog.owners f on f.run = l.owner
+          join outlog.parked c on c.lane = l.lane and c.state = 'CLAIMED' and c.claimed_by = l.owner
+          join outlog.destinations d on d.name = c.destination
+               and d.updated_at < now() - f.lease_us * interval '1 microsecond'
+          join json_to_recordset(:timeouts) as t(destination text, us bigint) on t.destination = c.destination
+         where l.lane = :lane::smallint) w(seq, us)
+ where p.lane = :lane::smallint and p.seq = w.seq
 
 -- name: lane_take(lane, run, name, lease_us)
 -- Takes the lane and raises its epoch; after lane_lock and lane_park_claim in the same transaction.
@@ -181,7 +218,7 @@ select :lane::smallint, r.seq, r.destination, r.ordering_key, r.state, coalesce(
 -- Ends claims of parked messages, each by its own token (rule 13); a row that is not ours any more
 -- changes nothing.
 update outlog.parked p
-   set state = r.state, held = coalesce(r.held, false), unsent = p.unsent + r.unsent, claimed_by = null,
+   set state = r.state, held = coalesce(r.held, false), unsent = greatest(p.unsent + r.unsent, 0), claimed_by = null,
        claimed_at = null, lease_until = null, updated_at = now(),
        last_error = coalesce(r.last_error, case when r.state = 'PUBLISHED' then null else p.last_error end),
        available_at = case when r.state = 'PENDING' then now() + r.wait_us * interval '1 microsecond'
@@ -255,7 +292,8 @@ update outlog.parked p
               and p.ordering_key is not null
               and coalesce((select d.on_dead = 'hold' from outlog.destinations d where d.name = p.destination), false),
        claimed_by = null, claimed_at = null, lease_until = null, available_at = now(), updated_at = now(),
-       last_error = 'outcome unknown: no answer within the lease'
+       last_error = case when p.last_error = 'outcome unknown: the relay went away' then p.last_error
+                         else 'outcome unknown: no answer within the lease' end
   from outlog.outbox o
  where p.lane = :lane::smallint and p.state = 'CLAIMED' and p.lease_until < now() and o.lane = p.lane and o.seq = p.seq
 returning p.seq, p.state

@@ -2,8 +2,11 @@
 -- so what PostgreSQL does in one statement is several here.
 
 -- name: lane_free(is_safe)
--- The lane if it may be taken: it has no owner, or the lease ended. There is one generation of one.
-select lane, first_lane, 1 from outlog_lanes where owner is null or (lease_until < outlog_after(0) and :is_safe = 1)
+-- The lane if it may be taken: it has no owner, the lease ended, or the owner died. There is one
+-- generation of one.
+select lane, first_lane, 1 from outlog_lanes
+ where owner is null or (lease_until < outlog_after(0) and :is_safe = 1)
+    or owner in (select run from outlog_owners where died_at is not null)
 
 -- name: lane_is_sane(lane)
 -- Are its numbers ahead of everything that was ever read?
@@ -21,9 +24,11 @@ select 0 where :lanes > 0
 -- name: lanes_touch(lanes)
 update outlog_lanes set parked_gen = parked_gen + 1 where lane in (select value from json_each(:lanes))
 
--- name: lane_lock(lane)
--- Whether the lane may be taken.
-select 1 from outlog_lanes where lane = :lane and (owner is null or lease_until < outlog_after(0))
+-- name: lane_lock(lane, is_safe)
+-- Whether the lane may be taken. 1: its lease has ended. 0: its owner died (rule 24).
+select owner is null or (lease_until < outlog_after(0) and :is_safe = 1) from outlog_lanes
+ where lane = :lane and (owner is null or (lease_until < outlog_after(0) and :is_safe = 1)
+        or owner in (select run from outlog_owners where died_at is not null))
 
 -- name: lane_take(lane, run, name, lease_us)
 -- Takes the lane, after lane_lock and lane_park_claim in the same transaction.
@@ -32,6 +37,32 @@ update outlog_lanes
        claim_from = null, claim_to = null, claimed_at = null, claim_no = claim_no + 1, parked_gen = parked_gen + 1
  where lane = :lane
 returning epoch, head, '{}', parked_gen, claim_no, 0
+
+-- name: lane_quarantine(lane, lease_us)
+-- Parks the open claim of an owner that ended before its lease, CLAIMED as its own (rule 24).
+insert into outlog_parked (lane, seq, destination, ordering_key, state, attempts, unsent, available_at,
+       claimed_by, claimed_at, lease_until, updated_at, last_error)
+select o.lane, o.seq, o.destination, o.ordering_key, 'CLAIMED', 1,
+       case when o.at_most_once or o.max_attempts = 1 then 0 else 1 end, outlog_after(0), l.owner, l.claimed_at,
+       outlog_after(coalesce(f.lease_us + f.margin_us, :lease_us)), outlog_after(0),
+       'outcome unknown: the relay went away'
+  from outlog_lanes l join outlog_outbox o on o.seq between l.claim_from and l.claim_to
+  left join outlog_owners f on f.run = l.owner
+ where l.lane = :lane and not exists (select 1 from outlog_parked p where p.seq = o.seq)
+
+-- name: parked_hasten(lane, timeouts)
+-- Cuts the leases of what the former owner has on the wire to the time that an attempt may take,
+-- and lengthens none (rules 24, 25).
+update outlog_parked as p
+   set lease_until = min(p.lease_until, outlog_after(w.us)), updated_at = outlog_after(0)
+  from (select c.seq, case when t.value ->> 'us' = 0 then 0
+                           else min(t.value ->> 'us', f.lease_us) + f.margin_us end as us
+          from outlog_lanes l join outlog_owners f on f.run = l.owner
+          join outlog_parked c on c.state = 'CLAIMED' and c.claimed_by = l.owner
+          join outlog_destinations d on d.name = c.destination and d.updated_at < outlog_after(-f.lease_us)
+          join json_each(:timeouts) t on t.value ->> 'destination' = c.destination
+         where l.lane = :lane) w
+ where p.seq = w.seq
 
 -- name: lane_park_claim(lane)
 -- First attempts whose outcome nobody knows: due at once, or DEAD where they may not be repeated.
@@ -90,7 +121,8 @@ select :lane, r.value ->> 'seq', r.value ->> 'destination', r.value ->> 'orderin
 
 -- name: parked_finish(lane, run, rows)
 update outlog_parked as p
-   set state = r.value ->> 'state', held = coalesce(r.value ->> 'held', 0), unsent = p.unsent + (r.value ->> 'unsent'),
+   set state = r.value ->> 'state', held = coalesce(r.value ->> 'held', 0),
+       unsent = max(p.unsent + (r.value ->> 'unsent'), 0),
        claimed_by = null, claimed_at = null, lease_until = null, updated_at = outlog_after(0),
        last_error = coalesce(r.value ->> 'last_error', iif(r.value ->> 'state' = 'PUBLISHED', null, p.last_error)),
        available_at = iif(r.value ->> 'state' = 'PENDING', outlog_after(r.value ->> 'wait_us'), p.available_at),
@@ -153,7 +185,8 @@ update outlog_parked as p
               and coalesce((select d.on_dead = 'hold' from outlog_destinations d where d.name = p.destination), 0),
        claimed_by = null, claimed_at = null, lease_until = null, available_at = outlog_after(0),
        updated_at = outlog_after(0),
-       last_error = 'outcome unknown: no answer within the lease'
+       last_error = case when p.last_error = 'outcome unknown: the relay went away' then p.last_error
+                         else 'outcome unknown: no answer within the lease' end
   from outlog_outbox o
  where p.lane = :lane and p.state = 'CLAIMED' and p.lease_until < outlog_after(0) and o.seq = p.seq
 returning seq, state

@@ -7,7 +7,8 @@ select 1 from (select max(aggregate_seq) as aggregate_seq from outlog_events
                 where aggregate_id = :session_key and aggregate_type = 'session' and coalesce(org_id, '') = :org_id) h
   left join outlog_sessions s on s.org_id = :org_id and s.session_key = :session_key
  where (s.last_seq > s.done_seq or h.aggregate_seq > coalesce(s.done_seq, 0))
-   and (s.lease_until is null or s.lease_until < outlog_after(0))
+   and (s.lease_until is null or s.lease_until < outlog_after(0)
+        or s.owner in (select d.run from outlog_owners d where d.died_at is not null))
    and (s.retry_at is null or s.retry_at <= outlog_after(0))
 
 -- name: session_take(org_id, session_key, owner, lease_us)
@@ -21,6 +22,7 @@ on conflict (org_id, session_key) do update
    set last_seq = case when s.last_seq < excluded.last_seq then excluded.last_seq else s.last_seq end,
        owner = excluded.owner, epoch = s.epoch + 1, lease_until = excluded.lease_until
  where (s.last_seq > s.done_seq or excluded.last_seq > s.done_seq)
-   and (s.lease_until is null or s.lease_until < outlog_after(0))
+   and (s.lease_until is null or s.lease_until < outlog_after(0)
+        or s.owner in (select d.run from outlog_owners d where d.died_at is not null))
    and (s.retry_at is null or s.retry_at <= outlog_after(0))
 returning done_seq, last_seq, epoch, tries, checkpoint

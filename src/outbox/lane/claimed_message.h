@@ -20,6 +20,7 @@ struct ol_claimed_message {
     /* Of a parked message. */
     bool is_parked; /* and its row is still to be finished by us */
     int attempts, unsent, budget_from;
+    bool is_orphan; /* its row was made by the relay that took the lane from us (rule 30) */
 
     /* The last attempt, set by the relay. */
     int64_t started_at; /* wall clock */

@@ -145,15 +145,20 @@ bool ol_lane_is_parked_above(const struct ol_lane *lane, int64_t seq)
     return false;
 }
 
-static int lock_row(struct ol_conn *conn, const struct ol_lane *lane, bool *is_ours,
+/* *is_over: there is no former owner whose messages may still be on their way. */
+static int lock_row(struct ol_conn *conn, const struct ol_lane *lane,
+                    const struct ol_lane_taker *taker, bool *is_ours, bool *is_over,
                     outlog_err *err)
 {
     struct ol_rows rows;
-    if (ol_store_query(conn, OL_Q_LANE_LOCK, OL_PARAMS(ol_value_int(lane->number)), &rows, err) < 0)
+    if (ol_store_query(conn, OL_Q_LANE_LOCK,
+                       OL_PARAMS(ol_value_int(lane->number), ol_value_int(taker->knows_server)),
+                       &rows, err) < 0)
         return -1;
     int got = ol_rows_next(&rows, err);
-    ol_rows_end(&rows);
     *is_ours = got > 0;
+    *is_over = got > 0 && ol_rows_int(&rows, 0) != 0;
+    ol_rows_end(&rows);
     ol_fault("lane.locked");
     return got < 0 ? -1 : 0;
 }
@@ -238,18 +243,44 @@ static int abandon_claims(struct ol_conn *conn, const struct ol_lane *lane, enum
     return result;
 }
 
-int ol_lane_take(struct ol_conn *conn, struct ol_lane *lane, const char *name, bool *taken,
-                 int64_t *parked, outlog_err *err)
+/* Rules 24 and 25. What becomes of these messages is decided when their claims end: by the former
+ * owner, if he lives and learns it, or by parked_reap. */
+static int quarantine_claims(struct ol_conn *conn, const struct ol_lane *lane, const char *timeouts,
+                             int64_t *parked, outlog_err *err)
 {
-    int64_t left = 0, before = ol_clock_boot_us();
+    const struct ol_value number = ol_value_int(lane->number);
+    return ol_store_exec(conn, OL_Q_LANE_QUARANTINE,
+                         OL_PARAMS(number, ol_value_int(lane->lease_us)), parked, err) < 0
+               ? -1
+               : ol_store_exec(conn, OL_Q_PARKED_HASTEN, OL_PARAMS(number, ol_value_text(timeouts)),
+                               NULL, err);
+}
+
+/* The lane's row is locked. */
+static int take_locked(struct ol_conn *conn, struct ol_lane *lane,
+                       const struct ol_lane_taker *taker, bool is_over, int64_t *parked,
+                       outlog_err *err)
+{
+    int result = is_over ? abandon_claims(conn, lane, OL_Q_LANE_PARK_CLAIM, parked, err)
+                         : quarantine_claims(conn, lane, taker->timeouts, parked, err);
+    return result < 0 || take_row(conn, lane, taker->name, err) < 0 ||
+                   load_keys(conn, lane, err) < 0 || load_parked_above(conn, lane, err) < 0
+               ? -1
+               : 0;
+}
+
+int ol_lane_take(struct ol_conn *conn, struct ol_lane *lane, const struct ol_lane_taker *taker,
+                 bool *taken, int64_t *parked, outlog_err *err)
+{
+    int64_t before = ol_clock_boot_us();
+    bool is_over;
 
     *taken = false;
+    *parked = 0;
     if (conn->store->begin(conn, err) < 0)
         return -1;
-    if (lock_row(conn, lane, taken, err) < 0 ||
-        (*taken && (abandon_claims(conn, lane, OL_Q_LANE_PARK_CLAIM, &left, err) < 0 ||
-                    take_row(conn, lane, name, err) < 0 || load_keys(conn, lane, err) < 0 ||
-                    load_parked_above(conn, lane, err) < 0)) ||
+    if (lock_row(conn, lane, taker, taken, &is_over, err) < 0 ||
+        (*taken && take_locked(conn, lane, taker, is_over, parked, err) < 0) ||
         conn->store->commit(conn, err) < 0) {
         if (conn->in_transaction)
             conn->store->rollback(conn);
@@ -257,8 +288,6 @@ int ol_lane_take(struct ol_conn *conn, struct ol_lane *lane, const char *name, b
         return -1;
     }
     lane->lease_end = before + lane->lease_us;
-    if (parked)
-        *parked = left;
     return 0;
 }
 

@@ -70,10 +70,18 @@ int ol_lane_set_timeouts(struct ol_conn *conn, int64_t lease_us, outlog_err *err
  * taken, because messages would be lost. */
 int ol_lane_check(struct ol_conn *conn, const struct ol_lane *lane, outlog_err *err);
 
+/* What a relay that takes a lane knows. */
+struct ol_lane_taker {
+    const char *name;
+    bool knows_server;    /* the clock that ends leases can be trusted */
+    const char *timeouts; /* how long attempts may take: JSON for parked_hasten */
+};
+
 /* Take the lane if it is free. *taken = false: it is not. What the former owner had claimed is
- * parked in the same transaction; *parked (may be NULL) is their number. */
-int ol_lane_take(struct ol_conn *conn, struct ol_lane *lane, const char *name, bool *taken,
-                 int64_t *parked, outlog_err *err);
+ * parked in the same transaction; *parked is their number. If he died before his lease ended they
+ * stay his for as long as they may be on their way (rules 24, 25). */
+int ol_lane_take(struct ol_conn *conn, struct ol_lane *lane, const struct ol_lane_taker *taker,
+                 bool *taken, int64_t *parked, outlog_err *err);
 
 /* Give it back: only without an open claim. */
 int ol_lane_release(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err);

@@ -120,6 +120,8 @@ void ol_turn_park(struct ol_turn *turn, const struct ol_claimed_message *message
     ol_buf_char(out, '}');
 }
 
+/* The row of an orphan counts as unsent, because its relay may have died before it sent anything.
+ * Here we know better. */
 void ol_turn_finish(struct ol_turn *turn, const struct ol_claimed_message *message,
                     const struct ol_park_entry *entry)
 {
@@ -129,7 +131,8 @@ void ol_turn_finish(struct ol_turn *turn, const struct ol_claimed_message *messa
                  "\"seq\":%lld,\"attempts\":%d,\"state\":\"%s\",\"held\":%s,\"unsent\":%d,"
                  "\"wait_us\":%lld,\"last_error\":",
                  (long long)message->seq, message->attempts, entry->state,
-                 entry->held ? "true" : "false", entry->unsent, (long long)entry->wait_us);
+                 entry->held ? "true" : "false", entry->unsent - message->is_orphan,
+                 (long long)entry->wait_us);
     ol_buf_json_text(out, entry->last_error);
     ol_buf_char(out, '}');
 }

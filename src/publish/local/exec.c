@@ -1,7 +1,8 @@
 /* exec.c: one run of a program per message (D6).
  *
  * The payload is the program's standard input; OUTLOG_… variables hold the rest. It runs without a
- * shell, in a process group of its own, with a clean environment: ours may hold secrets.
+ * shell, in a process group of its own, with a clean environment: ours may hold secrets. When the
+ * relay is killed, so is the program: nobody else would end it at its deadline.
  *
  *   exit 0              OK: that is what success means here
  *   exit 75             FAILED, surely not sent: "nothing was done, try again later" (EX_TEMPFAIL)
@@ -12,6 +13,7 @@
  *   cannot be started   FAILED, surely not sent
  *
  * What it prints, on either stream, is the response. */
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/timestamp.h"
 #include "base/traceparent.h"
@@ -24,7 +26,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -287,32 +288,6 @@ static int make_payload_file(const struct outlog_delivery *message)
     return fd;
 }
 
-static int spawn_program(struct exec *e, char *const *env, int input, int output, pid_t *pid)
-{
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
-    sigset_t none, all;
-
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_adddup2(&files, input, 0);
-    posix_spawn_file_actions_adddup2(&files, output, 1);
-    posix_spawn_file_actions_adddup2(&files, output, 2);
-    posix_spawn_file_actions_addclosefrom_np(&files, 3);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
-                                              POSIX_SPAWN_SETSIGDEF);
-    int error = posix_spawnp(pid, e->own->command.items[0], &files, &attributes,
-                             (char *const *)(uintptr_t)e->own->command.items, env);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&files);
-    return error;
-}
-
 /* Returns an errno value, 0 when the child runs. */
 static int start_child(struct exec *e, const struct outlog_delivery *message,
                        struct exec_child *child)
@@ -327,7 +302,9 @@ static int start_child(struct exec *e, const struct outlog_delivery *message,
         goto out;
     }
     fcntl(pipes[0], F_SETFL, O_NONBLOCK);
-    if ((error = spawn_program(e, env.list, input, pipes[1], &child->pid)) != 0)
+    error = ol_child_start((char *const *)(uintptr_t)e->own->command.items, env.list, input,
+                           pipes[1], pipes[1], &child->pid);
+    if (error)
         goto out;
     child->pidfd = pidfd_open(child->pid, 0);
     if (child->pidfd < 0) { // without it we would not see it end

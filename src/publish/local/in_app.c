@@ -49,4 +49,5 @@ const struct ol_publisher_type ol_publisher_type_in_app = {
     .is_feed = true,
     .timeout_s = 10,
     .concurrency = 0,
+    .sends_nothing = true,
 };

@@ -38,4 +38,5 @@ const struct ol_publisher_type ol_publisher_type_null = {
     .publisher = &publisher,
     .timeout_s = 10,
     .concurrency = 0,
+    .sends_nothing = true,
 };

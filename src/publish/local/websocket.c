@@ -43,4 +43,5 @@ const struct ol_publisher_type ol_publisher_type_websocket = {
     .is_push = true,
     .timeout_s = 10,
     .concurrency = 64,
+    .sends_nothing = true,
 };

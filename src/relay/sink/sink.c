@@ -5,11 +5,11 @@
 #include "base/counter_map.h"
 #include "base/fault.h"
 #include "base/traceparent.h"
-#include "base/uuid.h"
 #include "log/log.h"
 #include "log/read.h"
 #include "log/sink_cursor.h"
 #include "relay/target/target.h"
+#include "store/owner.h"
 #include "telemetry/report.h"
 
 #include <stdio.h>
@@ -47,6 +47,7 @@ struct relay_sink {
     bool is_owned, is_retired, is_at_end;
     int64_t epoch, cursor, stored_cursor; /* stored: as it is in the store */
     int64_t lease_end, stored_at;
+    int64_t quiet_until; /* what the former owner has sent may be on its way until then */
     char trouble[400], stored_trouble[400];
     struct outlog_page page;
     struct sink_item *items;
@@ -60,7 +61,7 @@ struct sink_runner {
     outlog *log;
     struct ol_targets targets;
     struct relay_sink *first;
-    char run[OL_UUID_TEXT];
+    struct ol_owner owner;
     int64_t now, refreshed_at;
 };
 
@@ -158,25 +159,66 @@ static int load_sinks(struct sink_runner *runner, outlog *log, struct relay_sink
 
 /* --- one owner (S3) --- */
 
-static void release_sink(struct relay_sink *sink)
+/* False: the store is away, and the sink stays ours until others see that we have ended. */
+static bool release_sink(struct relay_sink *sink)
 {
     outlog_err err;
-    if (sink->is_owned)
-        ol_store_exec(sink->runner->log->conn, OL_Q_SINK_RELEASE,
-                      OL_PARAMS(ol_value_text(sink->name), ol_value_int(sink->epoch)), NULL, &err);
+    bool is_released = !sink->is_owned || ol_store_exec(sink->runner->log->conn, OL_Q_SINK_RELEASE,
+                                                        OL_PARAMS(ol_value_text(sink->name),
+                                                                  ol_value_int(sink->epoch)),
+                                                        NULL, &err) == 0;
     sink->is_owned = false;
+    return is_released;
 }
 
+/* For how long what a former owner has sent may be on its way (rule 24). */
+static int64_t find_wire_us(const struct relay_sink *sink, int64_t lease_us, int64_t margin_us,
+                            bool is_unchanged)
+{
+    const struct ol_target *target = ol_target_find(&sink->runner->targets, sink->to);
+    if (!is_unchanged || !target || !target->settings)
+        return lease_us + margin_us;
+    if (target->settings->publisher_type->sends_nothing)
+        return 0;
+    int64_t timeout_us = target->settings->timeout_us;
+    return (timeout_us < lease_us ? timeout_us : lease_us) + margin_us;
+}
+
+/* An owner that died before its lease ended; "": there is none. */
+static int find_dead_owner(const struct relay_sink *sink, char owner[OL_UUID_TEXT],
+                           int64_t *wire_us, outlog_err *err)
+{
+    struct ol_rows rows;
+    owner[0] = '\0';
+    *wire_us = 0;
+    if (ol_store_query(sink->runner->log->conn, OL_Q_SINK_DEAD,
+                       OL_PARAMS(ol_value_text(sink->name), ol_value_text(sink->to)), &rows,
+                       err) < 0)
+        return -1;
+    int got = ol_rows_next(&rows, err);
+    if (got > 0) {
+        snprintf(owner, OL_UUID_TEXT, "%s", ol_rows_text(&rows, 0, NULL));
+        *wire_us = find_wire_us(sink, ol_rows_int(&rows, 1), ol_rows_int(&rows, 2),
+                                ol_rows_int(&rows, 3) != 0);
+    }
+    ol_rows_end(&rows);
+    return got < 0 ? -1 : 0;
+}
+
+/* Nothing is parked here, so the sink itself waits for what its former owner has sent (rule 24). */
 static int take_sink(struct relay_sink *sink, outlog_err *err)
 {
     struct sink_runner *runner = sink->runner;
     struct ol_rows rows;
-    int64_t asked_at = ol_clock_boot_us();
+    int64_t wire_us, asked_at = ol_clock_boot_us();
+    char former[OL_UUID_TEXT];
 
-    if (ol_store_query(runner->log->conn, OL_Q_SINK_TAKE,
-                       OL_PARAMS(ol_value_text(sink->name), ol_value_text(runner->run),
+    if (find_dead_owner(sink, former, &wire_us, err) < 0 ||
+        ol_store_query(runner->log->conn, OL_Q_SINK_TAKE,
+                       OL_PARAMS(ol_value_text(sink->name), ol_value_text(runner->owner.run),
                                  ol_value_text(runner->options->name),
-                                 ol_value_int(runner->options->lease_us)),
+                                 ol_value_int(runner->options->lease_us),
+                                 ol_value_text(former[0] ? former : NULL)),
                        &rows, err) < 0)
         return -1;
     int got = ol_rows_next(&rows, err);
@@ -185,6 +227,7 @@ static int take_sink(struct relay_sink *sink, outlog_err *err)
         sink->epoch = ol_rows_int(&rows, 0);
         sink->cursor = sink->stored_cursor = ol_rows_int(&rows, 1);
         sink->lease_end = asked_at + runner->options->lease_us;
+        sink->quiet_until = wire_us ? ol_clock_boot_us() + wire_us : 0;
         sink->stored_at = 0;
         sink->trouble[0] = '\0';
         drop_page(sink);
@@ -371,7 +414,7 @@ static bool send_event(struct sink_runner *runner, struct relay_sink *sink, stru
     }
     runner->now = ol_clock_boot_us();
     int64_t end_us = runner->now + target->settings->timeout_us;
-    int64_t safe_us = sink->lease_end - runner->options->margin_us;
+    int64_t safe_us = sink->lease_end - runner->owner.margin_us;
     if (end_us > safe_us) // S3
         end_us = safe_us;
     if (end_us - runner->now < runner->options->lease_us / 4 &&
@@ -428,7 +471,7 @@ static int step_sink(struct relay_sink *sink, bool *moved, outlog_err *err)
         return 0;
     if (!sink->items && read_page(sink, err) < 0)
         return -1;
-    *moved |= pump_sink(runner, sink);
+    *moved |= runner->now >= sink->quiet_until && pump_sink(runner, sink);
     bool is_new_page = advance_cursor(sink) && !sink->items;
     *moved |= is_new_page && !sink->is_at_end;
     bool is_news = sink->cursor != sink->stored_cursor ||
@@ -503,6 +546,9 @@ static bool is_idle(const struct sink_runner *runner)
 
 static int step_sinks(struct sink_runner *runner, bool *moved, outlog_err *err)
 {
+    bool has_died = false;
+    if (ol_owner_look(&runner->owner, runner->log->conn, &has_died, err) < 0)
+        return -1;
     if (runner->now - runner->refreshed_at > SINK_REFRESH_US && refresh_sinks(runner, err) < 0)
         return -1;
     for (struct relay_sink *sink = runner->first; sink; sink = sink->next)
@@ -514,6 +560,7 @@ static int step_sinks(struct sink_runner *runner, bool *moved, outlog_err *err)
 static void close_runner(struct sink_runner *runner)
 {
     outlog_err err;
+    bool is_released = runner->log != NULL;
     ol_targets_clear(&runner->targets); // outcomes still arrive here
     if (runner->targets.sender)
         ol_sender_close(runner->targets.sender);
@@ -523,11 +570,14 @@ static void close_runner(struct sink_runner *runner)
         if (sink->is_owned) {
             advance_cursor(sink);
             write_cursor(sink, &err);
-            release_sink(sink);
+            is_released &= release_sink(sink);
         }
         free_sink(sink);
     }
+    if (is_released)
+        ol_owner_remove(&runner->owner, runner->log->conn);
     outlog_close(runner->log);
+    ol_owner_close(&runner->owner);
 }
 
 int ol_sink_run(const struct ol_worker_options *options, atomic_int *stop, outlog_err *err)
@@ -539,8 +589,9 @@ int ol_sink_run(const struct ol_worker_options *options, atomic_int *stop, outlo
     outlog_err why;
     int result = -1, idle_rounds = 0;
 
-    ol_uuid_make(runner.run);
+    ol_owner_init(&runner.owner, "sinks", options->name, options->lease_us, options->margin_us);
     if (outlog_open(options->store, &runner.log, err) < 0 || ol_log_ready(runner.log, err) < 0 ||
+        ol_owner_open(&runner.owner, runner.log->conn, err) < 0 ||
         ol_sender_open(&runner.targets.sender, on_done, &runner, err) < 0)
         goto out;
     runner.targets.store = runner.log->conn->wake_key; // limits are shared with the workers

@@ -147,6 +147,21 @@ int ol_targets_refresh(struct ol_targets *targets, struct ol_conn *conn, outlog_
     return 0;
 }
 
+void ol_targets_timeouts(const struct ol_targets *targets, struct ol_buf *out)
+{
+    ol_buf_char(out, '[');
+    for (const struct ol_target *t = targets->first; t; t = t->next) {
+        if (t->is_retired || !t->settings)
+            continue;
+        bool sends_nothing = t->settings->publisher_type->sends_nothing;
+        ol_buf_print(out, "%s{\"us\":%lld,\"destination\":", out->bytes > 1 ? "," : "",
+                     (long long)(sends_nothing ? 0 : t->settings->timeout_us));
+        ol_buf_json_text(out, t->name);
+        ol_buf_char(out, '}');
+    }
+    ol_buf_char(out, ']');
+}
+
 struct ol_target *ol_target_find(struct ol_targets *targets, const char *name)
 {
     struct ol_target *target = find_target(targets, name);

@@ -45,6 +45,10 @@ void ol_targets_clear(struct ol_targets *targets);
  * the old one stays until what it has in flight has ended. */
 int ol_targets_refresh(struct ol_targets *targets, struct ol_conn *conn, outlog_err *err);
 
+/* How long an attempt may take, of all destinations that can be used: a JSON array of {destination,
+ * us}. 0: nothing leaves this process. */
+void ol_targets_timeouts(const struct ol_targets *targets, struct ol_buf *out);
+
 /* The destination of this name; for an unknown one a target is made, with the reason in
  * `trouble`. */
 struct ol_target *ol_target_find(struct ol_targets *targets, const char *name);

@@ -480,6 +480,24 @@ static bool postgres_drain_wake(struct ol_conn *base)
     return is_woken;
 }
 
+/* --- run files --- */
+
+/* The server may be anywhere: the folder is one of this machine, for all stores. Never /tmp, where
+ * others may write and where old files are removed. */
+static bool postgres_run_folder(const struct ol_conn *base, char *out, size_t bytes)
+{
+    const char *runtime = getenv("RUNTIME_DIRECTORY"), *xdg = getenv("XDG_RUNTIME_DIR");
+    int needed;
+    (void)base;
+    if (runtime && *runtime) // of a systemd unit; the first of a list
+        needed = snprintf(out, bytes, "%.*s", (int)strcspn(runtime, ":"), runtime);
+    else if (xdg && *xdg)
+        needed = snprintf(out, bytes, "%s/outlog", xdg);
+    else
+        needed = snprintf(out, bytes, "/run/outlog");
+    return needed > 0 && (size_t)needed < bytes;
+}
+
 const struct ol_store ol_store_postgres = {
     .name = "postgres",
     .open = postgres_open,
@@ -505,6 +523,7 @@ const struct ol_store ol_store_postgres = {
     .wake_fd = postgres_wake_fd,
     .drain_wake = postgres_drain_wake,
     .reconnect = postgres_reconnect,
+    .run_folder = postgres_run_folder,
     .has_gaps = true,
     .answers_whole = true,
     .can_notify = true,

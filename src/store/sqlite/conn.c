@@ -467,6 +467,19 @@ static bool sqlite_drain_wake(struct ol_conn *base)
     return true;
 }
 
+/* --- run files --- */
+
+/* Beside the database: whoever works on it is on this machine. Never the database file itself:
+ * closing a descriptor of it would drop SQLite's own locks. */
+static bool sqlite_run_folder(const struct ol_conn *base, char *out, size_t bytes)
+{
+    const char *path = ((const struct ol_sqlite_conn *)base)->path;
+    char *real = path ? realpath(path, NULL) : NULL;
+    int needed = real ? snprintf(out, bytes, "%s-runs", real) : -1;
+    free(real);
+    return needed > 0 && (size_t)needed < bytes;
+}
+
 const struct ol_store ol_store_sqlite = {
     .name = "sqlite",
     .open = sqlite_open,
@@ -490,6 +503,7 @@ const struct ol_store ol_store_sqlite = {
     .wake_fd = sqlite_wake_fd,
     .drain_wake = sqlite_drain_wake,
     .reconnect = sqlite_reconnect,
+    .run_folder = sqlite_run_folder,
     .has_globs = true,
     .user_sql = &ol_user_sql_sqlite,
     .queries = ol_queries_sqlite,

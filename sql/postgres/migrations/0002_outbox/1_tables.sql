@@ -179,6 +179,23 @@ create table outlog.relays (
     started_at   timestamptz not null default now(),
     heartbeat_at timestamptz not null default now()) with (fillfactor = 50);
 
+-- Runs that own lanes, sinks, projections or sessions, with what lets others find out that one has
+-- ended. A run id is random and never comes back, so died_at stays true.
+create table outlog.owners (
+    run       text        primary key,
+    kind      text        not null,                -- relay, sinks, projector, agents
+    name      text        not null,                -- for people
+    lease_us  bigint      not null,
+    margin_us bigint      not null,
+    boot_id   text,                                -- where its run file is; null: it has none
+    device    bigint,
+    inode     bigint,
+    died_at   timestamptz,
+    seen_at   timestamptz not null default now(),
+    constraint owners_kind_is_known check (kind in ('relay', 'sinks', 'projector', 'agents')),
+    constraint owners_run_file_is_whole check (
+        (boot_id is null) = (device is null) and (boot_id is null) = (inode is null)));
+
 -- Breakers that are not closed, as each relay sees them.
 create table outlog.breakers (
     run         text        not null,

@@ -59,11 +59,11 @@ begin
         grant select on outlog.heads, outlog.outbox, outlog.outbox_state, outlog.open_outbox, outlog.outbox_keys,
             outlog.lanes, outlog.lane_plan, outlog.parked, outlog.batches, outlog.attempts, outlog.relays,
             outlog.effects, outlog.destinations, outlog.routes, outlog.settings, outlog.breakers,
-            outlog.successes, outlog.consumers to outlog_relay;
+            outlog.successes, outlog.consumers, outlog.owners to outlog_relay;
         grant insert, update on outlog.parked, outlog.lanes, outlog.relays, outlog.effects to outlog_relay;
         grant insert on outlog.batches, outlog.attempts, outlog.outbox to outlog_relay;
         grant delete on outlog.relays to outlog_relay;
-        grant insert, update, delete on outlog.breakers, outlog.successes to outlog_relay;
+        grant insert, update, delete on outlog.breakers, outlog.successes, outlog.owners to outlog_relay;
     end if;
     if exists (select from pg_roles where rolname = 'outlog_admin') then
         grant execute on all functions in schema outlog to outlog_admin;
@@ -71,8 +71,8 @@ begin
         grant select on all tables in schema outlog to outlog_admin;
         grant insert, update on outlog.parked, outlog.lanes, outlog.effects to outlog_admin;
         grant insert on outlog.outbox to outlog_admin;
-        grant insert, update, delete on outlog.destinations, outlog.routes, outlog.settings, outlog.relays
-            to outlog_admin;
+        grant insert, update, delete on outlog.destinations, outlog.routes, outlog.settings, outlog.relays,
+            outlog.owners to outlog_admin;
     end if;
 end $$;
 revoke all on all functions in schema outlog from public;

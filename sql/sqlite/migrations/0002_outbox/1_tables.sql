@@ -173,6 +173,20 @@ create table outlog_relays (
     started_at   text not null,
     heartbeat_at text not null) without rowid;
 
+create table outlog_owners (
+    run       text    primary key,
+    kind      text    not null check (kind in ('relay', 'sinks', 'projector', 'agents')),
+    name      text    not null,
+    lease_us  integer not null,
+    margin_us integer not null,
+    boot_id   text,
+    device    integer,
+    inode     integer,
+    died_at   text,
+    seen_at   text    not null,
+    constraint owners_run_file_is_whole check (
+        (boot_id is null) = (device is null) and (boot_id is null) = (inode is null))) without rowid;
+
 create table outlog_breakers (
     run         text not null,
     destination text not null,
