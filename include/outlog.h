@@ -50,6 +50,8 @@ enum outlog_code {
     OUTLOG_IDEMPOTENCY_IN_PROGRESS,
     OUTLOG_ILLEGAL_TRANSITION,
     OUTLOG_BEYOND_SETTLED,
+    OUTLOG_BEYOND_LOG, /* the cursor is of another log, or from before a restore: err->expected is
+                          the cursor, err->actual the event_id to go on after, or -1: begin at 0 */
     OUTLOG_PROJECTION_BEHIND, /* not there in time */
     /* the store */
     OUTLOG_NO_SCHEMA,       /* run `outlog init` */
@@ -485,6 +487,7 @@ struct outlog_page {
     size_t count;
     int64_t next_after; /* go on here; moves past what the filter skipped, never past settled */
     int64_t settled;    /* the highest event_id a reader may pass at this moment */
+    char log_id[37];    /* which log: keep it with next_after, and pass both on */
     void *memory;       /* the library's; outlog_page_clear() frees it */
 };
 
@@ -504,13 +507,19 @@ struct outlog_filter {
     const char *visibility;
     int64_t since, until; /* occurred_at in [since, until); 0: no bound */
     bool raw;             /* as stored, without upcasting to the current event_version */
+    /* No filter, but the log that `after` was read from, page.log_id; NULL: not known. A restored
+     * log is another one: see OUTLOG_BEYOND_LOG. */
+    const char *log_id;
 };
 
 /* Read at most `limit` (1-10000) settled events after event_id `after`, in order.
  *
  * Never returns an event while one with a lower event_id can still appear (E6): whoever goes on
  * from next_after misses nothing. `filter` may be NULL.
- * OUTLOG_MISUSE: the handle has an open transaction, which would see what it may yet take back. */
+ * OUTLOG_MISUSE: the handle has an open transaction, which would see what it may yet take back.
+ * OUTLOG_BEYOND_LOG: `after` is beyond the last event_id ever given out, or filter->log_id is a log
+ * that has other events before `after` (R3).
+ * OUTLOG_READ_ONLY: a pooler sent the read to a standby, which may lag (P5). */
 OUTLOG_API int outlog_read(outlog *log, const struct outlog_filter *filter, int64_t after,
                            size_t limit, struct outlog_page *page, outlog_err *err);
 

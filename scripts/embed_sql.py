@@ -18,7 +18,8 @@ becomes `outlog_events` and casts (`::uuid`) are dropped. Where the stores need 
 query is in sql/postgres/queries and sql/sqlite/queries, under the same name with the same
 parameters: the build fails when they drift. One that only one store needs says so in its header:
 `-- name: head_get(…) @sqlite`. `@replan` asks PostgreSQL for a new plan with each set of values when an
-optional parameter is given: a plan that is right for one value may be very wrong for the next.
+optional parameter is given: a plan that is right for one value may be very wrong for the next. `name? steady` is
+one that no plan depends on.
 
 Lines that several queries share are a part, for them and for the files that follow:
 
@@ -83,12 +84,14 @@ class Query:
         self.only = next((word for word in words if word in DIALECTS), None)
         if len(words) != self.is_replanned + bool(self.only):
             fail(f"{where}: {name}: unknown word in {words}")
-        self.params, self.optional, self.literal = [], set(), set()
+        self.params, self.optional, self.literal, self.steady = [], set(), set(), set()
         for word in filter(None, (part.strip() for part in signature.split(","))):
             name = word.split()[0].rstrip("?")
             self.params.append(name)
-            if word.endswith("?"):
+            if word.split()[0].endswith("?"):
                 self.optional.add(name)
+            if word.endswith(" steady"):
+                self.steady.add(name)
             if word.endswith(" literal"):
                 self.literal.add(name)
         self.signature = ", ".join(signature.split())
@@ -242,7 +245,7 @@ def main():
                 body.append(f"    {{{c_string(name)}, 0, 0, 0, 0, 0}},")
                 continue
             literal = sum(1 << query.params.index(p) for p in query.literal)
-            replan = query.is_replanned and sum(1 << query.params.index(p) for p in query.optional)
+            replan = query.is_replanned and sum(1 << query.params.index(p) for p in query.optional - query.steady)
             body.append(
                 f"    {{{c_string(name)}, {dialect}_{name}, {len(query.params)}, {literal}u, "
                 f"{int(replan)}u, {c_string(' '.join(query.params))}}},"

@@ -1,14 +1,15 @@
 -- Reading the log.
 
 -- part: wanted()
--- What a filter may ask of an event.
+-- What a filter may ask of an event, and that the server is the one that gave the settled position.
+   and (select outlog.is_server(:server::bigint))   --? server
    and org_id is null                     --? infrastructure
    --= event filters: and {name} = :{name}   --? {name}
    and coalesce(org_id, '') = :org_key    --? org_key
    and coalesce(occurred_at, occurred_at) >= :since   --? since
    and coalesce(occurred_at, occurred_at) < :until    --? until
 
--- name: events_read(after, upto, limit literal, infrastructure?, event.filters?, since?, until?, org_key?) @replan
+-- name: events_read(after, upto, limit literal, server? steady, infrastructure?, event.filters?, since?, until?, org_key?) @replan
 -- Settled events in order; every filter has an index that ends in event_id. Reads: events.
 -- coalesce keeps two conditions from the planner. Times: they are a range of event_ids already
 -- (events_window), and a read of one org must not cost all orgs'. And org_key, the org of an
@@ -22,7 +23,7 @@ select
  order by event_id
  limit :limit
 
--- name: events_read_back(before, from, limit literal, infrastructure?, event.filters?, since?, until?, org_key?) @replan
+-- name: events_read_back(before, from, limit literal, server? steady, infrastructure?, event.filters?, since?, until?, org_key?) @replan
 -- The same from the other end, the newest first: the same indexes, walked backwards.
 select
        --=, event columns: {name}
@@ -32,13 +33,14 @@ select
  order by event_id desc
  limit :limit
 
--- name: events_read_some(after, upto, limit literal, event.some?)
+-- name: events_read_some(after, upto, limit literal, server? steady, event.some?)
 -- All settled events, but only the fields that are asked for: the store does not read the others.
 select
        --=, event always: {name}
      --= event some: , {name}   --? {name}
   from outlog.events
  where event_id > :after and event_id <= :upto
+   and (select outlog.is_server(:server::bigint))   --? server
  order by event_id
  limit :limit
 
@@ -50,14 +52,19 @@ select
    and id = :id::uuid         --? id
    and event_id = :event_id   --? event_id
 
--- name: events_window(since?, until?)
+-- name: events_window(server?, since?, until?)
 -- The range of event_ids that holds every event of a time window (E8), from the time index alone.
 -- + 0: else the planner walks the primary key from the beginning of time to find the smallest.
 select min(event_id + 0), max(event_id + 0)
   from outlog.events
  where true
+   and (select outlog.is_server(:server::bigint))   --? server
    and occurred_at >= :since   --? since
    and occurred_at < :until    --? until
+
+-- name: log_newest()
+-- The epoch that the log is in.
+select log_id::text, began_after, epoch, reason, began_at from outlog.log_epochs order by epoch desc limit 1
 
 -- name: causality_up(id, limit literal)
 -- From an event to its root (T3). A cause is always older, so this ends.

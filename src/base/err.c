@@ -30,6 +30,7 @@ static const struct code_info codes[OUTLOG_CODE_COUNT] = {
     [OUTLOG_IDEMPOTENCY_IN_PROGRESS] = {"idempotency_in_progress", 409, true},
     [OUTLOG_ILLEGAL_TRANSITION] = {"illegal_transition", 409, false},
     [OUTLOG_BEYOND_SETTLED] = {"beyond_settled", 409, true},
+    [OUTLOG_BEYOND_LOG] = {"beyond_log", 409, false},
     [OUTLOG_PROJECTION_BEHIND] = {"projection_behind", 504, true},
     [OUTLOG_NO_SCHEMA] = {"no_schema", 503, false},
     [OUTLOG_NEWER_SCHEMA] = {"newer_schema", 503, false},

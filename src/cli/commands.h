@@ -35,6 +35,7 @@
     X(serve)        \
     X(token)        \
     X(doctor)       \
+    X(restored)     \
     X(bench)        \
     X(notices)      \
     X(sessions)     \

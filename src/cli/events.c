@@ -14,6 +14,7 @@ struct events_args {
     struct outlog_filter filter;
     int64_t after, before, limit; /* before: 0 to read forwards, else where to start backwards */
     bool has_after, has_limit, follow;
+    char log_id[37]; /* of the last page */
 };
 
 static volatile sig_atomic_t is_stopped;
@@ -61,7 +62,7 @@ static int parse_events_args(struct ol_cli *cli, struct events_args *args)
 {
     const char *aggregate = NULL, *since = NULL, *until = NULL, *before = NULL;
     struct outlog_filter *filter = &args->filter;
-    struct ol_option options[OL_FILTER_OPTIONS_MAX + 8] =
+    struct ol_option options[OL_FILTER_OPTIONS_MAX + 9] =
         {{"after", OL_OPTION_NUMBER, &args->after, &args->has_after},
          {"before", OL_OPTION_STRING, &before, NULL},
          {"limit", OL_OPTION_NUMBER, &args->limit, &args->has_limit},
@@ -69,8 +70,9 @@ static int parse_events_args(struct ol_cli *cli, struct events_args *args)
          {"since", OL_OPTION_STRING, &since, NULL},
          {"until", OL_OPTION_STRING, &until, NULL},
          {"raw", OL_OPTION_FLAG, &filter->raw, NULL},
+         {"log-id", OL_OPTION_STRING, &filter->log_id, NULL},
          {"follow", OL_OPTION_FLAG, &args->follow, NULL}};
-    ol_filter_options_add(filter, options + 8);
+    ol_filter_options_add(filter, options + 9);
     int status = ol_cli_options(cli, options);
 
     if (status || (status = ol_cli_org_or_infra(filter->org_id, filter->is_infrastructure)))
@@ -108,6 +110,8 @@ static int print_events(struct ol_cli *cli, outlog *log, struct events_args *arg
         if (fflush(stdout) != 0)
             break;
         args->after = page.next_after;
+        memcpy(args->log_id, page.log_id, sizeof args->log_id);
+        args->filter.log_id = args->log_id;
         args->limit -= (int64_t)page.count;
         if (!args->follow && page.next_after >= page.settled)
             break;
@@ -176,7 +180,7 @@ const struct ol_cli_command ol_command_events = {
         "usage: outlog events [--after N | --before N] [--limit N] [--org O | --infra] [--type T]\n"
         "                     [--aggregate TYPE/ID] [--correlation C]\n"
         "                     " OL_EVENT_LABEL_OPTIONS "\n"
-        "                     [--since T] [--until T] [--raw] [--follow] [--json]\n\n"
+        "                     [--since T] [--until T] [--log-id ID] [--raw] [--follow] [--json]\n\n"
         "Prints events in event_id order, from the beginning or after N; --limit is 100 by default and\n"
         "10000 at most. An event must match all filters. Times are RFC 3339 or spans back from now\n"
         "(90s, 1h, 7d). Old event versions are upcast to the current one unless --raw is given.\n\n"
@@ -184,6 +188,8 @@ const struct ol_cli_command ol_command_events = {
         "the end of the log.\n\n"
         "--follow continues with new events as they settle, until Ctrl-C; it starts at the end of the log\n"
         "unless --after or --since is given. No event is missed or shown twice.\n\n"
+        "--log-id is the log that N is of, as `outlog doctor` and the HTTP API show it: if the store was\n"
+        "restored from a backup since, the cursor is refused (beyond_log) instead of skipping events.\n\n"
         "  outlog events --org acme --since 1h\n"
         "  outlog events --aggregate order/o-1\n"
         "  outlog events --follow --type order.created --json\n",

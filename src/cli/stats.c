@@ -2,7 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
-#include "log/log.h"
+#include "log/read.h"
 #include "outbox/message_count.h"
 
 #include <string.h>
@@ -17,16 +17,12 @@ struct store_stats {
 
 static int load_rate(outlog *log, double *rate, outlog_err *err)
 {
-    struct ol_rows rows;
-    int64_t since = ol_clock_wall_us() - STATS_RATE_SECONDS * INT64_C(1000000);
-    if (ol_store_query(log->conn, OL_Q_EVENTS_WINDOW,
-                       OL_PARAMS(ol_value_time(since), ol_value_absent()), &rows, err) < 0)
+    int64_t since = ol_clock_wall_us() - STATS_RATE_SECONDS * INT64_C(1000000), first, last;
+    if (ol_read_window(log, since, 0, &first, &last, err) < 0)
         return -1;
-    int got = ol_rows_next(&rows, err);
-    if (got > 0 && !ol_rows_is_null(&rows, 0))
-        *rate = (double)(ol_rows_int(&rows, 1) - ol_rows_int(&rows, 0) + 1) / STATS_RATE_SECONDS;
-    ol_rows_end(&rows);
-    return got < 0 ? -1 : 0;
+    if (first)
+        *rate = (double)(last - first + 1) / STATS_RATE_SECONDS;
+    return 0;
 }
 
 static int load_stats(struct ol_cli *cli, outlog *log, struct store_stats *out, outlog_err *err)

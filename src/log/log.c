@@ -1,6 +1,8 @@
 /* log.c: opening a store, and transactions. */
 #include "log/log.h"
 
+#include "log/position.h"
+
 #ifndef OL_SQLITE_EXTENSION
 #include "store/postgres/conn.h"
 #endif
@@ -60,8 +62,12 @@ int ol_log_ready(outlog *log, outlog_err *err)
 {
     if (log->conn->store->reconnect(log->conn, err) < 0)
         return -1;
-    if (!log->is_checked && ol_migrate_check(log->conn, err) < 0)
+    if (log->is_checked && log->session == log->conn->session)
+        return 0;
+    if (ol_migrate_check(log->conn, err) < 0 || ol_position_note(log->conn, err) < 0)
         return -1;
+    log->settled = log->window.settled = 0; // another session may be on another server
+    log->session = log->conn->session;
     log->is_checked = true;
     return 0;
 }

@@ -17,8 +17,11 @@ struct outlog {
     struct ol_registry registry;
     struct ol_waiter waiter; /* opened by the first outlog_follow() */
     bool is_waiting;
-    bool is_checked; /* the schema exists and has our version */
-    int64_t settled; /* as last read; it only grows */
+    bool is_checked;           /* the schema exists and has our version */
+    int64_t settled;           /* the highest that was read; see position.c */
+    char log_id[OL_UUID_TEXT]; /* as last read, with its server */
+    int64_t server;
+    uint64_t session; /* that is_checked and the position are of */
     struct ol_read_window_cache window;
     outlog_tx *tx; /* the open transaction, if any */
 };

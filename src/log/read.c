@@ -1,12 +1,14 @@
 /* read.c: reads the log in order, and never passes an event that can still appear (E6).
  *
  * A statement of its own asks for the settled position before the rows are read: every event at or
- * below it is then visible to the read that follows. The position only grows, so a reader that is
- * far behind need not ask each time. */
+ * below it is then visible to the read that follows on the same server. A pooler may send the read
+ * elsewhere, so the read itself checks where it is (P5). The position only grows, so a reader that
+ * is far behind need not ask each time. */
 #include "log/read.h"
 
 #include "base/clock.h"
 #include "log/filter.h"
+#include "log/position.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,24 +132,6 @@ int ol_read_page_fill(outlog *log, struct outlog_page *page, struct ol_rows *row
     return fill_page(log, page, rows, raw, has_depth, &unlimited, err);
 }
 
-/* --- settled --- */
-
-int outlog_settled(outlog *log, int64_t *settled, outlog_err *err)
-{
-    int64_t now;
-    if (ol_log_ready(log, err) < 0 ||
-        ol_store_number(log->conn, OL_Q_EVENTS_SETTLED, OL_NO_PARAMS, &now, err) < 0)
-        return -1;
-    if (log->tx) { // a store with one writer counts what this transaction may roll back
-        *settled = now;
-        return 0;
-    }
-    if (now > log->settled)
-        log->settled = now;
-    *settled = log->settled;
-    return 0;
-}
-
 /* --- time windows --- */
 
 static struct ol_value time_or_absent(int64_t time_us)
@@ -155,12 +139,19 @@ static struct ol_value time_or_absent(int64_t time_us)
     return time_us ? ol_value_time(time_us) : ol_value_absent();
 }
 
+/* Which server gave the position; a store without servers does not ask. */
+static struct ol_value same_server(const outlog *log)
+{
+    return log->server ? ol_value_int(log->server) : ol_value_absent();
+}
+
 int ol_read_window(outlog *log, int64_t since, int64_t until, int64_t *first, int64_t *last,
                    outlog_err *err)
 {
     struct ol_rows rows;
     if (ol_store_query(log->conn, OL_Q_EVENTS_WINDOW,
-                       OL_PARAMS(time_or_absent(since), time_or_absent(until)), &rows, err) < 0)
+                       OL_PARAMS(same_server(log), time_or_absent(since), time_or_absent(until)),
+                       &rows, err) < 0)
         return -1;
     int got = ol_rows_next(&rows, err);
     if (got > 0) {
@@ -240,17 +231,18 @@ struct event_range {
 static int query_once(outlog *log, const struct event_range *range, size_t rows_max,
                       struct page_limit *limit, struct outlog_page *page, outlog_err *err)
 {
-    struct ol_value params[4 + OL_FILTER_PARAMS] = {ol_value_int(range->start),
+    struct ol_value params[5 + OL_FILTER_PARAMS] = {ol_value_int(range->start),
                                                     ol_value_int(range->end),
-                                                    ol_value_int((int64_t)rows_max)};
+                                                    ol_value_int((int64_t)rows_max),
+                                                    same_server(log)};
     bool is_cut = limit->bytes_max && log->conn->store->answers_whole;
     enum ol_query_id query = range->query;
     struct ol_rows rows;
 
-    ol_filter_params(range->filter, params + 3);
+    ol_filter_params(range->filter, params + 4);
     if (is_cut) {
         query = query == OL_Q_EVENTS_READ ? OL_Q_EVENTS_READ_SHORT : OL_Q_EVENTS_READ_BACK_SHORT;
-        params[3 + OL_FILTER_PARAMS] = ol_value_int((int64_t)(limit->bytes_max - limit->bytes));
+        params[4 + OL_FILTER_PARAMS] = ol_value_int((int64_t)(limit->bytes_max - limit->bytes));
     }
     if (ol_store_query(log->conn, query, params, &rows, err) < 0)
         return -1;
@@ -311,6 +303,11 @@ static int check_read(outlog *log, const struct outlog_filter *filter, size_t li
                : 0;
 }
 
+static void note_log(const outlog *log, struct outlog_page *page)
+{
+    memcpy(page->log_id, log->log_id, sizeof page->log_id);
+}
+
 int ol_read_short(outlog *log, const struct outlog_filter *filter, int64_t after, size_t limit,
                   size_t bytes_max, struct outlog_page *page, outlog_err *err)
 {
@@ -322,8 +319,9 @@ int ol_read_short(outlog *log, const struct outlog_filter *filter, int64_t after
         filter = &everything;
     if (check_read(log, filter, limit, page, err) < 0)
         return -1;
-    bool is_fresh = filter != &everything || log->settled - after < (int64_t)limit;
-    if (is_fresh && outlog_settled(log, &settled, err) < 0)
+    bool is_fresh = !ol_filter_is_empty(filter) || log->settled - after < (int64_t)limit;
+    if ((is_fresh && outlog_settled(log, &settled, err) < 0) ||
+        ol_position_check(log, filter->log_id, after, err) < 0)
         return -1;
     page->next_after = after;
     for (;; is_fresh = true) {
@@ -340,6 +338,7 @@ int ol_read_short(outlog *log, const struct outlog_filter *filter, int64_t after
         page->next_after = page->events[page->count - 1].event_id;
     else if (page->settled > after)
         page->next_after = page->settled; // past what the filter skipped
+    note_log(log, page);
     return 0;
 }
 
@@ -403,9 +402,12 @@ int ol_read_back_short(outlog *log, const struct outlog_filter *filter, int64_t 
     if (!filter)
         filter = &everything;
     if (check_read(log, filter, limit, page, err) < 0 || outlog_settled(log, &settled, err) < 0 ||
+        (filter->log_id && before < INT64_MAX &&
+         ol_position_check(log, filter->log_id, before - 1, err) < 0) ||
         read_back_rows(log, filter, before, &page_limit, page, &from, err) < 0)
         return -1;
     page->settled = page->next_after = settled;
+    note_log(log, page);
     int64_t last = is_full(page, &page_limit) ? page->events[page->count - 1].event_id : 0;
     *next_before = last > from + 1 ? last : 0;
     return 0;
@@ -456,7 +458,7 @@ static int fill_some(struct outlog_page *page, struct ol_rows *rows, uint32_t ma
 int ol_read_some(outlog *log, uint32_t mask, int64_t after, size_t limit, struct outlog_page *page,
                  outlog_err *err)
 {
-    struct ol_value params[3 + OL_EVENT_FIELD_COUNT] = {ol_value_int(after), ol_value_int(0),
+    struct ol_value params[4 + OL_EVENT_FIELD_COUNT] = {ol_value_int(after), ol_value_int(0),
                                                         ol_value_int((int64_t)limit)};
     struct ol_rows rows;
     int64_t settled;
@@ -464,14 +466,16 @@ int ol_read_some(outlog *log, uint32_t mask, int64_t after, size_t limit, struct
     if (!ol_read_page_reset(page))
         return ol_no_memory(err);
     if (ol_log_ready(log, err) < 0 || ol_registry_refresh(&log->registry, log->conn, err) < 0 ||
-        outlog_settled(log, &settled, err) < 0)
+        outlog_settled(log, &settled, err) < 0 || ol_position_check(log, NULL, after, err) < 0)
         return -1;
     page->settled = settled;
     page->next_after = after;
+    note_log(log, page);
     if (settled <= after)
         return 0;
     params[1] = ol_value_int(settled);
-    for (int i = 0, at = 3; i < OL_EVENT_FIELD_COUNT; i++)
+    params[3] = same_server(log);
+    for (int i = 0, at = 4; i < OL_EVENT_FIELD_COUNT; i++)
         if (!ol_event_fields[i].is_always_read)
             params[at++] = mask >> i & 1 ? ol_value_int(1) : ol_value_absent();
     if (ol_store_query(log->conn, OL_Q_EVENTS_READ_SOME, params, &rows, err) < 0)
@@ -488,13 +492,17 @@ int ol_read_follow_short(outlog *log, const struct outlog_filter *filter, int64_
                          outlog_err *err)
 {
     int64_t deadline = ol_clock_boot_us() + (int64_t)timeout_ms * 1000;
+    struct outlog_filter same_log = filter ? *filter : (struct outlog_filter){0};
     int pause_ms = FOLLOW_POLL_FIRST_MS;
+    char log_id[OL_UUID_TEXT];
 
     if (!log->is_waiting)
         log->is_waiting = ol_waiter_open(&log->waiter, log->conn->wake_key) == 0;
     for (;;) {
-        if (ol_read_short(log, filter, after, limit, bytes_max, page, err) < 0)
+        if (ol_read_short(log, &same_log, after, limit, bytes_max, page, err) < 0)
             return -1;
+        memcpy(log_id, page->log_id, sizeof log_id); // the log may change while we wait
+        same_log.log_id = log_id;
         int64_t left_ms = (deadline - ol_clock_boot_us()) / 1000;
         if (page->count > 0 || left_ms <= 0)
             return 0;

@@ -1,5 +1,6 @@
 /* live.c: applies events to the live tables, and starts a rebuild in place. */
 #include "base/fault.h"
+#include "log/position.h"
 #include "projections/internal.h"
 #include "telemetry/report.h"
 
@@ -174,6 +175,20 @@ out:
     return live ? result : 0;
 }
 
+/* R3: a position that this log never had would wait in silence until the log is as long. */
+static int check_position(struct ol_projection_task *task, outlog_err *err)
+{
+    struct ol_buf error = {0};
+    if (ol_position_check(task->projector->reader, NULL, task->live.position, err) == 0)
+        return 0;
+    if (err->code != OUTLOG_BEYOND_LOG)
+        return -1;
+    ol_checkpoint_error(NULL, NULL, err->message, &error);
+    int result = stop_live(task, &error, err);
+    ol_buf_clear(&error);
+    return result;
+}
+
 int ol_live_advance(struct ol_projection_task *task, bool *moved, outlog_err *err)
 {
     const struct outlog_projection *shown = &task->row.shown;
@@ -189,8 +204,10 @@ int ol_live_advance(struct ol_projection_task *task, bool *moved, outlog_err *er
         return 0;
     if ((!task->live.is_open || task->live_version != shown->version) && open_live(task, err) < 0)
         return -1;
-    if (!task->live.is_open || task->live.position >= task->projector->settled)
+    if (!task->live.is_open || task->live.position == task->projector->settled)
         return 0;
+    if (task->live.position > task->projector->settled)
+        return check_position(task, err);
     if (ol_applier_step(&task->live, task->projector->reader, &step, err) < 0)
         return -1;
     task->projector->stats->applied += (int64_t)step.applied;

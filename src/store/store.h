@@ -109,6 +109,9 @@ struct ol_store {
     /* Where runs on this machine put their run files (base/run_file.h). False: nowhere. */
     bool (*run_folder)(const struct ol_conn *conn, char *out, size_t bytes);
 
+    /* Would a write be refused, as far as can be seen without one? NULL: nothing can be seen. */
+    int (*check_writable)(struct ol_conn *conn, outlog_err *err);
+
     bool has_gaps; /* ids are assigned before commit: a lower one may appear after a higher one */
     bool answers_whole; /* all rows of a result are in memory before the first can be read */
     bool can_notify;    /* LISTEN and NOTIFY: writers can wake a sleeping relay */
@@ -130,14 +133,20 @@ struct ol_idle_callback {
     void *user;
 };
 
+/* Where a store is, as text; see ol_conn. */
+enum { OL_PLACE_TEXT = 64 };
+
 /* What every connection has; the implementation's own struct begins with it. */
 struct ol_conn {
     const struct ol_store *store;
-    char name[256];    /* which database, for messages: never a password */
-    uint64_t wake_key; /* connections of this process to the same database share it */
+    char name[256];            /* which database, for messages: never a password */
+    uint64_t wake_key;         /* connections of this process to the same database share it */
+    uint64_t session;          /* grows with each reconnect */
+    char place[OL_PLACE_TEXT]; /* which file, where the database does not know that itself */
     bool in_transaction;
     bool is_borrowed;             /* the caller's connection: never closed, never reconfigured */
     bool is_pooled;               /* behind a pooler: each transaction may run in another session */
+    bool is_proxied;              /* something is in between, which may know several servers */
     int64_t limit_ms;             /* how long a transaction may hang; 0: no limit was set */
     enum ol_query_id limit_query; /* sets the limit in a new session */
     struct ol_idle_callback idle;

@@ -97,7 +97,26 @@ class Page(c.Structure):
         ("count", c.c_size_t),
         ("next_after", c.c_int64),
         ("settled", c.c_int64),
+        ("log_id", c.c_char * 37),
         ("memory", c.c_void_p),
+    ]
+
+
+class Filter(c.Structure):
+    _fields_ = [
+        ("org_id", c.c_char_p),
+        ("is_infrastructure", c.c_bool),
+        ("event_type", c.c_char_p),
+        ("aggregate_type", c.c_char_p),
+        ("aggregate_id", c.c_char_p),
+        ("correlation_id", c.c_char_p),
+        ("app_id", c.c_char_p),
+        ("env_id", c.c_char_p),
+        ("visibility", c.c_char_p),
+        ("since", c.c_int64),
+        ("until", c.c_int64),
+        ("raw", c.c_bool),
+        ("log_id", c.c_char_p),
     ]
 
 
@@ -231,11 +250,19 @@ class Log:
         _call("settled", self.pointer, c.byref(settled))
         return settled.value
 
-    def read(self, after=0, limit=1000):
-        """([event_id …], next_after)."""
-        page = Page()
+    def read(self, after=0, limit=1000, log_id=None):
+        """([event_id …], next_after); the log's id is in self.log_id."""
+        page, filter = Page(), Filter(log_id=log_id.encode()) if log_id else None
         try:
-            _call("read", self.pointer, None, c.c_int64(after), c.c_size_t(limit), c.byref(page))
+            _call(
+                "read",
+                self.pointer,
+                c.byref(filter) if filter else None,
+                c.c_int64(after),
+                c.c_size_t(limit),
+                c.byref(page),
+            )
+            self.log_id = page.log_id.decode()
             return [page.events[i].event_id for i in range(page.count)], page.next_after
         finally:
             _lib().outlog_page_clear(c.byref(page))

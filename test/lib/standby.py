@@ -53,6 +53,22 @@ class Standby(Postgres):
             "the standby to be synchronous",
         )
 
+    def detach(self):
+        """From now on receive nothing: what the primary commits is lost when we take over."""
+        self.sql("alter system set primary_conninfo = ''")
+        self.sql("select pg_reload_conf()")
+        wait_for(lambda: self.sql("select count(*) from pg_stat_wal_receiver") == [(0,)], "the stream to end")
+
     def promote(self):
         """Become the primary, of a new timeline."""
         self.sql("select pg_promote(true, 30)")
+
+    def fall_behind(self):
+        """From now on show what was committed until now, and nothing later."""
+        position = self.primary.sql("select pg_current_wal_lsn()")[0][0]
+        wait_for(
+            lambda: self.sql("select pg_last_wal_replay_lsn() >= %s::pg_lsn", position) == [(True,)],
+            "the standby to have it all",
+        )
+        self.sql("select pg_wal_replay_pause()")
+        wait_for(lambda: self.sql("select pg_get_wal_replay_pause_state()") == [("paused",)], "the replay to stop")

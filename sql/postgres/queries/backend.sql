@@ -1,9 +1,14 @@
 -- Backends: the server processes of connections.
 
 -- name: backend_identity() @postgres
--- The start time and process id of this backend. When libpq knows another process id, the
--- connection goes through a pooler.
-select backend_start::text, pid from pg_stat_activity where pid = pg_backend_pid()
+-- The start time and process id of this backend, and where it was reached: nowhere means by its
+-- socket. When libpq knows another process id, the connection goes through a pooler.
+select backend_start::text, pid, coalesce(host(inet_server_addr()), ''), current_setting('port')
+  from pg_stat_activity where pid = pg_backend_pid()
+
+-- name: backend_place(which literal) @postgres
+-- The address of the server that answers. `which` makes two statements of it.
+select coalesce(host(inet_server_addr()), 'a socket') || ', port ' || current_setting('port') where :which = :which
 
 -- name: backend_lock_timeout() @postgres
 -- Lock waits end after 10 s, unless the URL, the role or the database sets another limit.

@@ -1,10 +1,25 @@
 -- Reading the log, where PostgreSQL needs its own SQL.
 
 -- name: events_settled()
--- The highest event_id a reader may pass (E6). Ask for it before the read, never in it.
-select outlog.settled()
+-- The highest event_id a reader may pass (E6), which log it is (R3), and which server said so (P5).
+-- Ask for it before the read, never in it.
+select outlog.settled(), (select log_id::text from outlog.log_epochs order by epoch desc limit 1),
+       (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint
 
--- name: events_read_short(after, upto, limit literal, infrastructure?, event.filters?, since?, until?, org_key?, max_bytes) @postgres @replan
+-- name: log_limits(log_id)
+-- How far this is the log that a reader knows: a position, -1 where it is another one, null where
+-- it does not say (log_id null). And the highest event_id that was ever given out (R3).
+select common, last from outlog.log_limits(:log_id::uuid)
+
+-- name: log_note() @postgres
+-- Begins a new epoch if the log may have lost its end.
+select outlog.note_log()
+
+-- name: log_begin(above) @postgres
+-- A new epoch, with ids above this one.
+select outlog.begin_log(:above::bigint)
+
+-- name: events_read_short(after, upto, limit literal, server? steady, infrastructure?, event.filters?, since?, until?, org_key?, max_bytes) @postgres @replan
 -- As events_read; the event that makes the page max_bytes long is its last, so there is always one.
 -- Most pages are far below it: all rows are summed first, and the last one is searched only where
 -- the sum is too large.
@@ -32,7 +47,7 @@ select
         where bytes >= :max_bytes::bigint order by event_id limit 1) end
  order by event_id
 
--- name: events_read_back_short(before, from, limit literal, infrastructure?, event.filters?, since?, until?, org_key?, max_bytes) @postgres @replan
+-- name: events_read_back_short(before, from, limit literal, server? steady, infrastructure?, event.filters?, since?, until?, org_key?, max_bytes) @postgres @replan
 select * from (
 select
        --=, event columns: {name}

@@ -27,3 +27,12 @@ select 'lanes', n >= head, case when n >= head then 'numbers are ahead of the ou
             || 'head of outlog_lanes' end
   from (select head, max(coalesce((select seq from sqlite_sequence where name = 'outlog_outbox'), 0),
                          coalesce((select max(seq) from outlog_outbox), 0)) as n from outlog_lanes)
+union all
+select 'cursors', count(*) = 0, case when count(*) = 0 then 'all are of this log'
+       else 'beyond the end of the log (a careless restore?), so they read nothing: ' || group_concat(name, ', ')
+            || '; reset them (`outlog consumers reset`, `outlog sinks reset`, `outlog projections rebuild`)' end
+  from (select 'consumer ' || name as name, cursor_event_id as at from outlog_consumers
+        union all select 'sink ' || name, cursor_event_id from outlog_sinks
+        union all select 'projection ' || name, last_applied_event_id from outlog_projection_checkpoints) c
+ where at > (select max(coalesce((select max(event_id) from outlog_events), 0),
+                          coalesce((select max(seq) from sqlite_sequence where name = 'outlog_events'), 0)))

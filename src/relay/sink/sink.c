@@ -462,6 +462,17 @@ static bool advance_cursor(struct relay_sink *sink)
 
 /* --- the loop --- */
 
+/* R3: a cursor of another log stops this sink until somebody resets it; the others go on. */
+static bool stop_sink(struct relay_sink *sink, const outlog_err *err)
+{
+    if (err->code != OUTLOG_BEYOND_LOG)
+        return false;
+    snprintf(sink->trouble, sizeof sink->trouble, "%.300s; `outlog sinks reset %.60s --to N`",
+             err->message, sink->name);
+    sink->is_at_end = true;
+    return true;
+}
+
 static int step_sink(struct relay_sink *sink, bool *moved, outlog_err *err)
 {
     struct sink_runner *runner = sink->runner;
@@ -469,7 +480,7 @@ static int step_sink(struct relay_sink *sink, bool *moved, outlog_err *err)
         return -1;
     if (!sink->is_owned)
         return 0;
-    if (!sink->items && read_page(sink, err) < 0)
+    if (!sink->items && read_page(sink, err) < 0 && !stop_sink(sink, err))
         return -1;
     *moved |= runner->now >= sink->quiet_until && pump_sink(runner, sink);
     bool is_new_page = advance_cursor(sink) && !sink->items;

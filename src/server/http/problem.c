@@ -40,7 +40,7 @@ static void put_problem(const struct ol_request *request, const struct problem *
     ol_buf_json_text(out, request->request_id);
     ol_buf_print(out, ",\"outcome\":\"%s\"",
                  err && err->code == OUTLOG_OUTCOME_UNKNOWN ? "unknown" : "failed");
-    if (err && err->code == OUTLOG_SEQUENCE_CONFLICT)
+    if (err && (err->code == OUTLOG_SEQUENCE_CONFLICT || err->code == OUTLOG_BEYOND_LOG))
         ol_buf_print(out, ",\"expected\":%lld,\"actual\":%lld", (long long)err->expected,
                      (long long)err->actual);
     ol_buf_text(out, ",\"errors\":[");

@@ -20,6 +20,12 @@ struct ol_request *ol_request_new(struct ol_server *server)
     return request;
 }
 
+void ol_request_keep_log(struct ol_request *request, const struct outlog_page *page)
+{
+    memcpy(request->log_id, page->log_id, sizeof request->log_id);
+    request->filter.log_id = request->log_id;
+}
+
 void ol_request_free(struct ol_request *request)
 {
     if (!request)

@@ -97,6 +97,7 @@ struct ol_request {
 
     /* Waiting and streaming: for what, from where, until when (boot clock). */
     struct outlog_filter filter;
+    char log_id[37]; /* of the last page; filter.log_id points to it then */
     int64_t after, wait_until;
     bool is_polling; /* OL_HANDLER_WAITING for something other than the log: run it again soon */
     bool is_working; /* a worker has it */
@@ -105,6 +106,9 @@ struct ol_request {
 
 struct ol_request *ol_request_new(struct ol_server *server);
 void ol_request_free(struct ol_request *request);
+
+/* From now on the request's cursor is of the log of this page (R3). */
+void ol_request_keep_log(struct ol_request *request, const struct outlog_page *page);
 
 /* From any thread: the answer is complete, the loop sends it. */
 void ol_request_finish(struct ol_request *request);

@@ -33,6 +33,7 @@ struct ol_event_tail {
     struct tail_entry ring[TAIL_EVENTS]; /* positions first … first + count - 1 */
     size_t first, count, bytes;
     int64_t base, end; /* all settled events in (base, end] are in the ring */
+    char log_id[37];   /* of this log */
 };
 
 void ol_event_tail_put_event(const struct outlog_event *event, struct ol_buf *out)
@@ -108,7 +109,8 @@ bool ol_event_tail_take(struct ol_event_tail *tail, const struct outlog_filter *
                         int64_t *after, size_t max, struct ol_buf *out, size_t *matched)
 {
     pthread_mutex_lock(&tail->lock);
-    bool reaches = tail->is_known && *after >= tail->base;
+    bool is_same = !filter->log_id || strcmp(filter->log_id, tail->log_id) == 0;
+    bool reaches = tail->is_known && is_same && *after >= tail->base;
     if (reaches && *after < tail->end) {
         size_t at = seek_after(tail, *after);
         for (; at < tail->count && out->bytes < max; at++) {
@@ -127,6 +129,14 @@ bool ol_event_tail_take(struct ol_event_tail *tail, const struct outlog_filter *
     return reaches;
 }
 
+bool ol_event_tail_is_before(struct ol_event_tail *tail, int64_t after)
+{
+    pthread_mutex_lock(&tail->lock);
+    bool is_before = tail->is_known && tail->end < after;
+    pthread_mutex_unlock(&tail->lock);
+    return is_before;
+}
+
 /* --- the thread --- */
 
 static bool wait_for_follower(struct ol_event_tail *tail)
@@ -141,22 +151,46 @@ static bool wait_for_follower(struct ol_event_tail *tail)
     return is_open;
 }
 
+/* Start at the end of the log. */
+static int find_end(struct ol_event_tail *tail, outlog *log, outlog_err *err)
+{
+    int64_t settled;
+    if (outlog_settled(log, &settled, err) < 0)
+        return -1;
+    pthread_mutex_lock(&tail->lock);
+    tail->base = tail->end = settled;
+    memcpy(tail->log_id, log->log_id, sizeof tail->log_id);
+    tail->is_known = true;
+    pthread_mutex_unlock(&tail->lock);
+    tail->moved(tail->user);
+    return 0;
+}
+
+/* Another log has other events behind the same positions: its followers read the store, which
+ * refuses their cursors (R3). */
+static bool is_other_log(struct ol_event_tail *tail, int result, const struct outlog_page *page,
+                         const outlog_err *err)
+{
+    bool is_other = result < 0 ? err->code == OUTLOG_BEYOND_LOG
+                               : strcmp(page->log_id, tail->log_id) != 0;
+    if (!is_other)
+        return false;
+    pthread_mutex_lock(&tail->lock);
+    drop_all(tail);
+    pthread_mutex_unlock(&tail->lock);
+    return true;
+}
+
 static int read_new_events(struct ol_event_tail *tail, outlog *log, struct outlog_page *page,
                            outlog_err *err)
 {
-    if (!tail->is_known) {
-        int64_t settled;
-        if (outlog_settled(log, &settled, err) < 0)
-            return -1;
-        pthread_mutex_lock(&tail->lock);
-        tail->base = tail->end = settled;
-        tail->is_known = true;
-        pthread_mutex_unlock(&tail->lock);
-        tail->moved(tail->user);
-        return 0;
-    }
-    if (ol_read_follow_short(log, NULL, tail->end, TAIL_PAGE, TAIL_PAGE_BYTES, TAIL_WAIT_MS, page,
-                             err) < 0)
+    if (!tail->is_known)
+        return find_end(tail, log, err);
+    int result = ol_read_follow_short(log, NULL, tail->end, TAIL_PAGE, TAIL_PAGE_BYTES,
+                                      TAIL_WAIT_MS, page, err);
+    if (is_other_log(tail, result, page, err))
+        return find_end(tail, log, err);
+    if (result < 0)
         return -1;
     if (page->next_after == tail->end)
         return 0;

@@ -21,9 +21,13 @@ void ol_event_tail_watch(struct ol_event_tail *tail, int by);
 
 /* Append the events after `*after` that match, as server-sent events, until `out` holds `max`
  * bytes. *after moves past all that were examined; *matched (may be NULL) counts. False: the tail
- * does not reach back that far, read the store. */
+ * does not reach back that far, or is of another log than filter->log_id; read the store. */
 bool ol_event_tail_take(struct ol_event_tail *tail, const struct outlog_filter *filter,
                         int64_t *after, size_t max, struct ol_buf *out, size_t *matched);
+
+/* Whether the log, as far as the tail knows, ends before `after`: for a moment that is so for a
+ * follower that read the store, and for good for one of another log. */
+bool ol_event_tail_is_before(struct ol_event_tail *tail, int64_t after);
 
 /* One event as text/event-stream. */
 void ol_event_tail_put_event(const struct outlog_event *event, struct ol_buf *out);

@@ -90,6 +90,7 @@ enum ol_handler_result ol_followers_read(struct ol_request *request)
             ol_event_tail_put_event(&page.events[i], &request->reply);
         if (!request->reply.failed)
             request->after = page.next_after;
+        ol_request_keep_log(request, &page);
         request->follower.page_limit = next_page_limit(limit, page.count, request->reply.bytes);
     }
     outlog_page_clear(&page);
@@ -119,6 +120,15 @@ static void pump_stream(struct ol_followers *followers, struct ol_request *reque
     ol_buf_clear(&out);
 }
 
+/* The client comes back with the same cursor, and is told by name why it is refused (R3). */
+static void end_refused(struct ol_request *request)
+{
+    static const char text[] = ": beyond_log: the log was restored, or is another one\n\n";
+    ol_http1_push(request, text, sizeof text - 1);
+    if (request->http)
+        ol_http1_end(request);
+}
+
 static void begin_stream(struct ol_followers *followers, struct ol_request *request, uint64_t now)
 {
     request->follower.is_streaming = true;
@@ -127,6 +137,7 @@ static void begin_stream(struct ol_followers *followers, struct ol_request *requ
     request->follower.due_at = now + STREAM_HEARTBEAT_MS;
     ol_request_add(request, "cache-control", "no-store");
     ol_request_add(request, "x-accel-buffering", "no");
+    ol_request_add(request, "outlog-log-id", request->log_id);
     link_follower(followers, request);
     ol_http1_stream(request);
     ol_buf_reset(&request->reply);
@@ -151,8 +162,10 @@ void ol_followers_put(struct ol_followers *followers, struct ol_request *request
         if (request->reply.bytes)
             ol_http1_push(request, request->reply.data, request->reply.bytes);
         ol_buf_clear(&request->reply);
-        if (request->http && request->job.result == 0) // after an error the next sweep tries again
+        if (request->http && request->job.result == 0)
             pump_stream(followers, request);
+        else if (request->http && request->job.err.code == OUTLOG_BEYOND_LOG)
+            end_refused(request); // after another error the next sweep tries again
     }
 }
 
@@ -192,7 +205,10 @@ static void sweep_stream(struct ol_followers *followers, struct ol_request *requ
         if (ol_http1_queued(request) == 0)
             ol_http1_push(request, ": still here\n\n", 14);
     }
-    if (request->http)
+    if (request->http && !request->is_working &&
+        ol_event_tail_is_before(followers->event_tail, request->after))
+        request->is_working = ol_worker_pool_submit(followers->workers, &request->job);
+    else if (request->http)
         pump_stream(followers, request);
 }
 

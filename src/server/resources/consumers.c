@@ -232,15 +232,18 @@ static enum ol_handler_result read_consumer(struct ol_request *request)
         request->wait_until = request->began_at + wait_us;
     if (!page.count && ol_clock_boot_us() < request->wait_until) {
         request->after = page.next_after;
+        ol_request_keep_log(request, &page);
         outlog_page_clear(&page);
         return OL_HANDLER_WAITING;
     }
     struct ol_buf *out = ol_request_reply(request, 200);
     ol_buf_char(out, '{');
     ol_events_json(&page, out);
-    ol_buf_print(out, ",\"cursor_event_id\":%lld,\"next_after\":%lld,\"settled\":%lld}",
+    ol_buf_print(out,
+                 ",\"cursor_event_id\":%lld,\"next_after\":%lld,\"settled\":%lld,"
+                 "\"log_id\":\"%s\"}",
                  (long long)consumer.cursor_event_id, (long long)page.next_after,
-                 (long long)page.settled);
+                 (long long)page.settled, page.log_id);
     outlog_page_clear(&page);
     return OL_HANDLER_ANSWERED;
 }

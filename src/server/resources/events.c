@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "log/event.h"
+#include "log/position.h"
 #include "log/read.h"
 #include "store/event_fields.h"
 
@@ -144,6 +145,7 @@ static int read_filter(struct ol_request *request, struct outlog_filter *out)
         if (field->filter != OL_FIELD_NONE)
             ol_field_set_text(out, field->filter, ol_request_param(request, field->name));
     }
+    out->log_id = ol_request_param(request, "log_id");
     return ol_request_org(request, ol_request_param(request, "org_id"), &out->org_id) < 0 ||
                    ol_request_time(request, "since", &out->since) < 0 ||
                    ol_request_time(request, "until", &out->until) < 0
@@ -192,7 +194,8 @@ static enum ol_handler_result list_events_back(struct ol_request *request, const
         ol_buf_int(out, next);
     else
         ol_buf_text(out, "null");
-    ol_buf_print(out, ",\"settled\":%lld}", (long long)page->settled);
+    ol_buf_print(out, ",\"settled\":%lld,\"log_id\":\"%s\"}", (long long)page->settled,
+                 page->log_id);
     return OL_HANDLER_ANSWERED;
 }
 
@@ -217,13 +220,14 @@ static enum ol_handler_result list_events(struct ol_request *request)
         request->wait_until = request->began_at + wait_us;
     if (!page->count && ol_clock_boot_us() < request->wait_until) {
         request->after = page->next_after;
+        ol_request_keep_log(request, page);
         return OL_HANDLER_WAITING;
     }
     struct ol_buf *out = ol_request_reply(request, 200);
     ol_buf_char(out, '{');
     ol_events_json(page, out);
-    ol_buf_print(out, ",\"next_after\":%lld,\"settled\":%lld}", (long long)page->next_after,
-                 (long long)page->settled);
+    ol_buf_print(out, ",\"next_after\":%lld,\"settled\":%lld,\"log_id\":\"%s\"}",
+                 (long long)page->next_after, (long long)page->settled, page->log_id);
     return OL_HANDLER_ANSWERED;
 }
 
@@ -242,8 +246,16 @@ static enum ol_handler_result stream_events(struct ol_request *request)
         if (*end || *last < '0' || *last > '9' || strlen(last) > 18)
             return ol_problem_say(request, 400, "invalid_field", "Last-Event-ID is an event_id");
     }
-    if (request->after < 0 && outlog_settled(request->log, &request->after, &err) < 0)
+    int64_t settled;
+    bool is_from_end = request->after < 0;
+    if (outlog_settled(request->log, &settled, &err) < 0 ||
+        ol_position_check(request->log, request->filter.log_id, is_from_end ? 0 : request->after,
+                          &err) < 0)
         return ol_problem(request, &err);
+    if (is_from_end)
+        request->after = settled;
+    memcpy(request->log_id, request->log->log_id, sizeof request->log_id);
+    request->filter.log_id = request->log_id;
     return OL_HANDLER_STREAMING;
 }
 
@@ -273,11 +285,12 @@ const struct ol_route ol_event_routes[] = {
      .other_status = 200, .takes_org = true},
     {"GET", "/v1/events", OL_SCOPE_READ, list_events, "listEvents",
      "Read settled events in order, or backwards before one; wait is a long poll in seconds",
-     .query = "after before limit wait since until " OL_EVENT_FILTER_NAMES, .reply = "EventPage",
-     .takes_org = true, .is_confined = true},
+     .query = "after before limit wait since until log_id " OL_EVENT_FILTER_NAMES,
+     .reply = "EventPage", .takes_org = true, .is_confined = true},
     {"GET", "/v1/events/stream", OL_SCOPE_READ, stream_events, "streamEvents",
-     "Follow the log as server-sent events", .query = "after since until " OL_EVENT_FILTER_NAMES,
-     .reply = "text/event-stream", .takes_org = true, .is_confined = true},
+     "Follow the log as server-sent events",
+     .query = "after since until log_id " OL_EVENT_FILTER_NAMES, .reply = "text/event-stream",
+     .takes_org = true, .is_confined = true},
     {"GET", "/v1/events/{id}", OL_SCOPE_READ, get_event, "getEvent", "One event, by id or event_id",
      .reply = "Event", .takes_org = true, .is_confined = true},
     {0},

@@ -204,7 +204,7 @@ static PGresult *send_batch(struct ol_postgres_conn *conn, const struct ol_appen
     for (int i = 0; i < APPEND_PARAM_COUNT; i++)
         params[i] = ol_value_int(0); // none is absent; the values follow below
     int slot = ol_postgres_find_prepared(conn, id, ol_statement_key(query, params));
-    if (slot < 0 && ol_statement_build(query, params, '$', text, err) < 0)
+    if (slot < 0 && ol_postgres_build(conn, query, params, err) < 0)
         return NULL;
     list_elements(elements);
     fill_columns(write, elements, columns);

@@ -196,21 +196,34 @@ static int begin_pooled(struct ol_postgres_conn *conn, outlog_err *err)
     return exec_setting(conn, sql, err);
 }
 
+/* Is the server at another address than the one libpq connected to? It is so behind a pooler that
+ * keeps a session per client, and behind a router, which does no harm. */
+static bool is_elsewhere(const struct ol_postgres_conn *conn, const char *address, const char *port)
+{
+    const char *host = PQhost(conn->pg), *reached = PQhostaddr(conn->pg);
+    bool is_socket = host && *host == '/';
+    return strcmp(port, PQport(conn->pg)) != 0 ||
+           strcmp(address, is_socket || !reached ? "" : reached) != 0;
+}
+
 /* A backend other than the one libpq connected to means that a pooler is in between. */
 static int begin_session(struct ol_postgres_conn *conn, outlog_err *err)
 {
     struct ol_rows rows;
     conn->backend = (struct ol_backend){0};
-    conn->base.is_pooled = true; // until we know better: nothing is prepared
+    conn->base.is_pooled = conn->base.is_proxied = true; // until we know better
     if (ol_store_query(&conn->base, OL_Q_BACKEND_IDENTITY, OL_NO_PARAMS, &rows, err) < 0)
         return -1;
     if (ol_rows_next(&rows, err) > 0) {
         conn->backend.pid = (int)ol_rows_int(&rows, 1);
         snprintf(conn->backend.started_at, sizeof conn->backend.started_at, "%s",
                  ol_rows_text(&rows, 0, NULL));
+        conn->base.is_proxied =
+            is_elsewhere(conn, ol_rows_text(&rows, 2, NULL), ol_rows_text(&rows, 3, NULL));
     }
     ol_rows_end(&rows);
     conn->base.is_pooled = conn->backend.pid != PQbackendPID(conn->pg);
+    conn->base.is_proxied |= conn->base.is_pooled;
     if (conn->base.is_pooled)
         return begin_pooled(conn, err);
     atomic_store(&conn->tracked.pid, conn->backend.pid);
@@ -239,6 +252,7 @@ static int connect_now(struct ol_postgres_conn *conn, outlog_err *err)
     PQfinish(conn->pg);
     conn->prepared_count = 0;
     conn->base.in_transaction = false;
+    conn->base.session++;
     conn->pg = ol_shutdown_connect(conn->url);
     if (!conn->pg && ol_shutdown_is_over())
         return ol_fail(err, OUTLOG_UNAVAILABLE,

@@ -87,6 +87,10 @@ bool ol_postgres_is_unknown(const struct ol_postgres_conn *conn, const PGresult 
 
 /* --- query.c --- */
 
+/* The text of a query, in conn->text. Through a pooler it asks to be sent to the primary. */
+int ol_postgres_build(struct ol_postgres_conn *conn, const struct ol_query *query,
+                      const struct ol_value *params, outlog_err *err);
+
 /* The number of a prepared statement, or -1. */
 int ol_postgres_find_prepared(const struct ol_postgres_conn *conn, enum ol_query_id id,
                               uint64_t key);

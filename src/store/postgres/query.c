@@ -81,6 +81,24 @@ PGresult *ol_postgres_run(struct ol_postgres_conn *conn, const char *sql)
 
 /* --- statements --- */
 
+/* Pgpool-II reads such a comment, and everybody else ignores it. A read that it sent to a standby
+ * would be refused by name where a cursor depends on it, and old elsewhere (P5). */
+static const char for_primary[] = "/*NO LOAD BALANCE*/ ";
+
+int ol_postgres_build(struct ol_postgres_conn *conn, const struct ol_query *query,
+                      const struct ol_value *params, outlog_err *err)
+{
+    char *text = conn->text.text;
+    if (ol_statement_build(query, params, '$', &conn->text, err) < 0)
+        return -1;
+    size_t bytes = strlen(text) + 1, more = sizeof for_primary - 1;
+    if (conn->base.is_proxied && bytes + more <= sizeof conn->text.text) {
+        memmove(text + more, text, bytes);
+        memcpy(text, for_primary, more);
+    }
+    return 0;
+}
+
 /* A borrowed connection may be behind a pooler, just like one of ours. If the statement is wrong,
  * executing it returns the error. */
 int ol_postgres_prepare(struct ol_postgres_conn *conn, enum ol_query_id id, uint64_t key,
@@ -210,7 +228,7 @@ int ol_postgres_query(struct ol_conn *base, enum ol_query_id id, const struct ol
     }
     if (ol_statement_check(query, params, err) < 0)
         return -1;
-    if (slot < 0 && ol_statement_build(query, params, '$', text, err) < 0)
+    if (slot < 0 && ol_postgres_build(conn, query, params, err) < 0)
         return -1;
     const int *bound = slot < 0 ? text->bound : conn->prepared[slot].bound;
     int bound_count = slot < 0 ? text->bound_count : conn->prepared[slot].bound_count;
@@ -243,7 +261,7 @@ static int prepare_pipelined(struct ol_postgres_conn *conn, const struct ol_pipe
     struct ol_postgres_arguments arguments = {0};
     if (ol_postgres_find_prepared(conn, item->id, key) >= 0)
         return 0;
-    if (ol_statement_build(query, item->params, '$', &conn->text, err) < 0)
+    if (ol_postgres_build(conn, query, item->params, err) < 0)
         return -1;
     for (int i = 0; i < conn->text.bound_count; i++)
         add_argument(&arguments, &item->params[conn->text.bound[i]]);
@@ -258,7 +276,7 @@ static int send_pipelined(struct ol_postgres_conn *conn, const struct ol_pipelin
     struct ol_postgres_arguments arguments = {0};
     char name[32];
     int slot = ol_postgres_find_prepared(conn, item->id, ol_statement_key(query, item->params));
-    if (slot < 0 && ol_statement_build(query, item->params, '$', &conn->text, err) < 0)
+    if (slot < 0 && ol_postgres_build(conn, query, item->params, err) < 0)
         return -1;
     const int *bound = slot < 0 ? conn->text.bound : conn->prepared[slot].bound;
     int bound_count = slot < 0 ? conn->text.bound_count : conn->prepared[slot].bound_count;

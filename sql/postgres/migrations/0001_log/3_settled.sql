@@ -40,6 +40,11 @@ begin
         at := least(at, greatest(0, substr(held, length(mine) + 1)::bigint));
     else
         done := set_config('outlog.holds', mine || at, true);
+        -- As outlog.log_mark(), without a call: before ids of a lost end are given out again (R3).
+        if pg_sequence_last_value('outlog.log_marker') is distinct from
+           ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint << 32 | tg_relid::bigint then
+            perform outlog.note_log();
+        end if;
     end if;
     while not pg_try_advisory_xact_lock_shared(28492::bigint << 48 | at) loop
         tries := tries + 1;
@@ -95,8 +100,8 @@ end $$;
 -- Parameters: after     the event_id to continue after; 0: from the beginning
 --             max_rows  how many rows at most
 -- Returns:    all columns of outlog.events.
--- Errors:     invalid_field (an argument is null, or max_rows negative), and those of
---             outlog.settled.
+-- Errors:     invalid_field (an argument is null, or max_rows negative), beyond_log (after was
+--             never given out), and those of outlog.settled.
 -- Locks:      none.
 create function outlog.read(after bigint default 0, max_rows integer default 100)
     returns setof outlog.events language plpgsql volatile
@@ -111,6 +116,9 @@ begin
         perform outlog.fail('invalid_field', 'after and max_rows are whole numbers: the event_id to go on after '
             '(0: from the beginning), and how many rows at most', json_build_object('pointer',
             case when read.after is null then '/after' else '/max_rows' end));
+    end if;
+    if read.after > upto then
+        perform outlog.check_cursor(read.after);
     end if;
     return query select e.* from outlog.events e
                   where e.event_id > read.after and e.event_id <= upto

@@ -41,8 +41,9 @@ do $$
 begin
     if exists (select from pg_roles where rolname = 'outlog_tenant') then
         grant usage on schema outlog to outlog_tenant;
-        grant execute on function outlog.settled(), outlog.fail(text, text, json), outlog.rfc3339(timestamptz)
-            to outlog_tenant;
+        grant execute on function outlog.settled(), outlog.fail(text, text, json), outlog.rfc3339(timestamptz),
+            outlog.note_log(), outlog.is_server(bigint), outlog.log_limits(uuid) to outlog_tenant;
+        grant select on outlog.log_epochs to outlog_tenant;
         grant select on outlog.event_types, outlog.strict_orgs, outlog.secret_rules, outlog.schema_migrations,
             outlog.consumers to outlog_tenant;
         begin

@@ -13,8 +13,26 @@ create table outlog.sinks (
     constraint sinks_cursor_is_a_position check (cursor_event_id >= 0),
     constraint sinks_owner_has_a_lease check ((owner is null) = (lease_until is null)));
 
+-- cursors_beyond: readers whose cursor is beyond the last event_id that was ever given out (R3).
+create function outlog.cursors_beyond() returns text[] language sql stable
+    security definer set search_path = pg_catalog, pg_temp as $$
+    select coalesce(array_agg(c.name order by c.name), '{}')
+      from (select 'consumer ' || name as name, cursor_event_id as at from outlog.consumers
+            union all select 'sink ' || name, cursor_event_id from outlog.sinks
+            union all select 'projection ' || name, last_applied_event_id from outlog.projection_checkpoints) c
+     where c.at > (select last from outlog.log_limits(null))
+$$;
+revoke all on function outlog.cursors_beyond from public;
+
 do $$
+declare
+    reader text;
 begin
+    foreach reader in array array['outlog_append', 'outlog_read', 'outlog_relay', 'outlog_admin'] loop
+        if exists (select from pg_roles where rolname = reader) then
+            execute format('grant execute on function outlog.cursors_beyond() to %I', reader);
+        end if;
+    end loop;
     if exists (select from pg_roles where rolname = 'outlog_relay') then
         grant select, insert, update on outlog.sinks to outlog_relay;
     end if;
