@@ -380,11 +380,12 @@ APPLICATION = {
     "idempotency_claim", "idempotency_get", "idempotency_begin", "idempotency_end", "settled", "read", "fail", "rfc3339",
     "enqueue", "message_with_key", "request_effect", "run_command", "run_of_effect", "receive_signal", "start_run",
     "start_step", "complete_step", "fail_step", "skip_step", "retry_step", "correct_step", "call_tool", "end_tool",
-    "checkpoint_run", "end_run", "wait_projection", "lanes_behind",
+    "checkpoint_run", "end_run", "wait_projection", "lanes_behind", "note_log", "is_server", "log_limits",
+    "check_cursor", "cursors_beyond",
 }  # fmt: skip
 READER = {
     "settled", "read", "fail", "rfc3339", "wait_projection", "lanes_behind", "consumer_create", "consumer_cursor",
-    "consumer_commit",
+    "consumer_commit", "note_log", "is_server", "log_limits", "check_cursor", "cursors_beyond",
 }  # fmt: skip
 
 

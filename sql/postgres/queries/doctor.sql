@@ -51,10 +51,7 @@ select 'prepared', count(*) = 0, case when count(*) = 0 then 'no forgotten two-p
        else count(*) || ' prepared transactions wait; readers may stand still until they end' end
   from pg_prepared_xacts where database = current_database()
 union all
-select 'cursors', cardinality(beyond) = 0, case when cardinality(beyond) = 0 then 'all are of this log'
-       else 'beyond the end of the log (a careless restore?), so they read nothing: ' || array_to_string(beyond, ', ')
-            || '; reset them (`outlog consumers reset`, `outlog sinks reset`, `outlog projections rebuild`)' end
-  from (select outlog.cursors_beyond() as beyond) c
+select 'cursors', beyond is null, coalesce(beyond, 'all are of this log') from outlog.cursors_beyond() beyond
 ) checks
 union all
 -- Every login can take any advisory lock. Those of strangers are ignored, but a person should know.

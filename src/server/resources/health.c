@@ -115,6 +115,9 @@ static int try_write(outlog *log, outlog_err *err)
 static int check_writes(struct ol_request *request, outlog_err *err)
 {
     struct ol_server *server = request->server;
+    struct ol_conn *conn = request->log->conn;
+    if (conn->store->check_writable && conn->store->check_writable(conn, err) < 0)
+        return -1;
     if (!atomic_load(&server->has_refused))
         return 0;
     if (try_write(request->log, err) < 0)

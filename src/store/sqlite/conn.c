@@ -6,13 +6,16 @@
  * 1  WAL and synchronous=FULL: an acknowledged commit survives power loss.
  * 2  A write transaction begins with BEGIN IMMEDIATE: it never fails half-way for a lock.
  * 3  An I/O error while committing is an unknown outcome: its frames may come back when the WAL is
- *    recovered. The handle first commits another transaction over them: then reads are final. */
+ *    recovered. The handle first commits another transaction over them: then reads are final.
+ * 4  What is acknowledged is in the file at the path (R4): a commit looks there before and after.
+ */
 #include "base/timestamp.h"
 #include "store/sqlite/internal.h"
 
 #include "base/clock.h"
 #include "base/fault.h"
 #include "store/sqlite/conn.h"
+#include "store/sqlite/file.h"
 #include "store/sqlite/writer_queue.h"
 #include "store/user_sql.h"
 #include "store/wake.h"
@@ -239,14 +242,16 @@ static int sqlite_open(const char *url, struct ol_conn **out, outlog_err *err)
     conn->base.store = &ol_store_sqlite;
     conn->watch_fd = -1;
     snprintf(conn->base.name, sizeof conn->base.name, "sqlite:%.200s", path);
-    int result = sqlite3_open_v2(path, &conn->db,
+    if (ol_sqlite_file_open(conn, err) < 0)
+        goto failed;
+    int result = sqlite3_open_v2(conn->path, &conn->db,
                                  SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
                                  NULL);
     if (result != SQLITE_OK) {
         ol_sqlite_fail(conn, result, err);
         goto failed;
     }
-    if (configure_conn(conn, err) < 0)
+    if (configure_conn(conn, err) < 0 || ol_sqlite_file_check(conn, false, err) < 0)
         goto failed;
     conn->base.wake_key = make_wake_key(path);
     *out = &conn->base;
@@ -307,6 +312,7 @@ static void sqlite_close(struct ol_conn *base)
     ol_sqlite_unlock_writer(conn);
     if (!base->is_borrowed)
         sqlite3_close(conn->db);
+    ol_sqlite_file_close(conn);
     free(conn->path);
     free(conn);
 }
@@ -355,10 +361,25 @@ void ol_sqlite_rollback(struct ol_conn *base)
     ol_sqlite_unlock_writer(ol_sqlite_conn_from(base));
 }
 
+int ol_sqlite_check_committed(struct ol_sqlite_conn *conn, outlog_err *err)
+{
+    outlog_err why;
+    if (ol_sqlite_file_check(conn, false, &why) == 0)
+        return 0;
+    return ol_fail(err, OUTLOG_OUTCOME_UNKNOWN,
+                   "%s: its file was moved or deleted while it was committed to; the events may be "
+                   "lost: look them up by id, or repeat them with the same id",
+                   conn->base.name);
+}
+
 int ol_sqlite_commit(struct ol_conn *base, outlog_err *err)
 {
     struct ol_sqlite_conn *conn = ol_sqlite_conn_from(base);
 
+    if (ol_sqlite_file_check(conn, true, err) < 0) {
+        ol_sqlite_rollback(base);
+        return -1;
+    }
     ol_fault("append.commit_sent");
     int result = sqlite3_exec(conn->db, "commit", NULL, NULL, NULL);
     base->in_transaction = false;
@@ -366,7 +387,7 @@ int ol_sqlite_commit(struct ol_conn *base, outlog_err *err)
         ol_sqlite_unlock_writer(conn);
         ol_fault("append.commit_done");
         ol_wake_signal(base->wake_key);
-        return 0;
+        return ol_sqlite_check_committed(conn, err);
     }
     ol_sqlite_fail(conn, result, err);
     sqlite3_exec(conn->db, "rollback", NULL, NULL, NULL);
@@ -381,10 +402,12 @@ int ol_sqlite_commit(struct ol_conn *base, outlog_err *err)
     return -1;
 }
 
-/* A file does not go away, but the frames of a failed commit may still be in its WAL (3). */
+/* A file that went away may come back. Frames of a failed commit may still be in its WAL (3). */
 static int sqlite_reconnect(struct ol_conn *base, outlog_err *err)
 {
     struct ol_sqlite_conn *conn = ol_sqlite_conn_from(base);
+    if (!base->in_transaction && ol_sqlite_file_check(conn, false, err) < 0)
+        return -1;
     if (!conn->is_in_doubt)
         return 0;
     if (exec_script(conn,
@@ -407,6 +430,15 @@ static int sqlite_mark(struct ol_conn *base, outlog_err *err)
         "update outlog_schema_migrations set name = name where false"; // lint: sql
     struct ol_sqlite_conn *conn = ol_sqlite_conn_from(base);
     bool is_first = sqlite3_get_autocommit(conn->db);
+    int has_moved = 0;
+
+    if (base->is_borrowed &&
+        sqlite3_file_control(conn->db, "main", SQLITE_FCNTL_HAS_MOVED, &has_moved) == SQLITE_OK &&
+        has_moved)
+        return ol_fail(err, OUTLOG_UNAVAILABLE,
+                       "%s: the file was deleted, renamed or replaced while it was open; nothing "
+                       "was stored: close it and open it again",
+                       base->name); // (4)
 
     if (exec_script(conn, "savepoint outlog_mark", err) < 0)
         return -1;
@@ -428,6 +460,11 @@ static int sqlite_release(struct ol_conn *base, bool ok, outlog_err *err)
 static int sqlite_script(struct ol_conn *base, const char *sql, outlog_err *err)
 {
     return exec_script(ol_sqlite_conn_from(base), sql, err);
+}
+
+static int sqlite_check_writable(struct ol_conn *base, outlog_err *err)
+{
+    return ol_sqlite_file_check(ol_sqlite_conn_from(base), true, err);
 }
 
 /* --- wake-ups --- */
@@ -504,6 +541,7 @@ const struct ol_store ol_store_sqlite = {
     .drain_wake = sqlite_drain_wake,
     .reconnect = sqlite_reconnect,
     .run_folder = sqlite_run_folder,
+    .check_writable = sqlite_check_writable,
     .has_globs = true,
     .user_sql = &ol_user_sql_sqlite,
     .queries = ol_queries_sqlite,

@@ -1,6 +1,7 @@
 /* internal.h: a connection to a SQLite file, for the files that make up that store:
  *
  *   conn          the connection: errors, transactions, wake-ups
+ *   file          whether the file is still where its path says
  *   query         statements and their rows
  *   append        appends, many events in few statements
  *   writer_queue  writers of one process take turns
@@ -31,13 +32,14 @@ struct ol_sqlite_prepared {
 struct ol_sqlite_conn {
     struct ol_conn base;
     sqlite3 *db;
-    int64_t busy_since;  /* boot clock: when the lock was first found taken */
-    bool has_turn;       /* it holds the lock of the writer queue */
-    bool is_late;        /* it has waited there for as long as it may wait */
-    bool has_wide_cache; /* set at its first write */
-    char *path;
-    int watch_fd;     /* inotify on the WAL; -1: not opened yet, -2: not available */
-    bool is_in_doubt; /* a commit failed half-way (3) */
+    int64_t busy_since;          /* boot clock: when the lock was first found taken */
+    bool has_turn;               /* it holds the lock of the writer queue */
+    bool is_late;                /* it has waited there for as long as it may wait */
+    bool has_wide_cache;         /* set at its first write */
+    char *path;                  /* absolute, as it was given: a link stays a link */
+    struct ol_sqlite_file *file; /* at that path; NULL: in memory, or the caller's connection */
+    int watch_fd;                /* inotify on the WAL; -1: not opened yet, -2: not available */
+    bool is_in_doubt;            /* a commit failed half-way (3) */
     struct ol_sqlite_prepared *prepared[OL_QUERY_COUNT];
 };
 
@@ -48,6 +50,9 @@ static inline struct ol_sqlite_conn *ol_sqlite_conn_from(struct ol_conn *conn)
 
 /* Fills in err from SQLite's error; always returns -1. */
 int ol_sqlite_fail(struct ol_sqlite_conn *conn, int result, outlog_err *err);
+
+/* A commit was done, but not in the file at its path (R4): returns -1, the outcome is unknown. */
+int ol_sqlite_check_committed(struct ol_sqlite_conn *conn, outlog_err *err);
 
 /* Before and after a write: take turns with the other writers of this process. Does nothing for a
  * borrowed connection, whose transactions belong to its owner. */

@@ -1,5 +1,6 @@
 /* query.c: statements of the SQLite store, and their rows. */
 #include "base/timestamp.h"
+#include "store/sqlite/file.h"
 #include "store/sqlite/internal.h"
 
 #include <assert.h>
@@ -121,7 +122,12 @@ int ol_sqlite_next(struct ol_rows *rows, outlog_err *err)
     struct ol_sqlite_conn *conn = ol_sqlite_conn_from(rows->conn);
     if (!rows->handle)
         return 0;
-    if (!conn->base.in_transaction && !sqlite3_stmt_readonly(rows->handle))
+    bool is_commit = !conn->base.in_transaction && !sqlite3_stmt_readonly(rows->handle);
+    if (is_commit && ol_sqlite_file_check(conn, true, err) < 0) {
+        ol_rows_end(rows);
+        return -1;
+    }
+    if (is_commit)
         ol_sqlite_lock_writer(conn);
     int result = sqlite3_step(rows->handle);
     if (result == SQLITE_ROW) {
@@ -131,7 +137,7 @@ int ol_sqlite_next(struct ol_rows *rows, outlog_err *err)
     if (result == SQLITE_DONE) {
         rows->changed = sqlite3_changes64(conn->db);
         ol_rows_end(rows);
-        return 0;
+        return is_commit ? ol_sqlite_check_committed(conn, err) : 0;
     }
     ol_sqlite_fail(conn, result, err);
     ol_rows_end(rows);

@@ -13,10 +13,13 @@ create table outlog.sinks (
     constraint sinks_cursor_is_a_position check (cursor_event_id >= 0),
     constraint sinks_owner_has_a_lease check ((owner is null) = (lease_until is null)));
 
--- cursors_beyond: readers whose cursor is beyond the last event_id that was ever given out (R3).
-create function outlog.cursors_beyond() returns text[] language sql stable
+-- cursors_beyond: what `outlog doctor` says of readers whose cursor is beyond the last event_id
+-- that was ever given out (R3); null when there is none.
+create function outlog.cursors_beyond() returns text language sql stable
     security definer set search_path = pg_catalog, pg_temp as $$
-    select coalesce(array_agg(c.name order by c.name), '{}')
+    select 'beyond the end of the log (a careless restore?), so they read nothing: '
+           || string_agg(c.name, ', ' order by c.name)
+           || '; reset them (`outlog consumers reset`, `outlog sinks reset`, `outlog projections rebuild`)'
       from (select 'consumer ' || name as name, cursor_event_id as at from outlog.consumers
             union all select 'sink ' || name, cursor_event_id from outlog.sinks
             union all select 'projection ' || name, last_applied_event_id from outlog.projection_checkpoints) c
