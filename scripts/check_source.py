@@ -60,6 +60,8 @@ GENERATED = {
     "fields.h": "store",
     "secret_rules.h": "log",
     "run_transitions.h": "runs",
+    "own_tokens.h": "base",
+    "reserved_types.h": "log",
     "console_stamp.h": "server",
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Turn sql/ into C: the named queries of both dialects, the migrations, the event type registry.
 
-    embed_sql.py SQLDIR OUT.h OUT.c FIELDS.h          also writes secret_rules.h and run_transitions.h, beside OUT.h
+    embed_sql.py SQLDIR OUT.h OUT.c FIELDS.h          also writes the tables of rules.py, beside OUT.h
 
 A query file holds statements, each under a header:
 

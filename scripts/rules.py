@@ -2,8 +2,8 @@
 and C that is made of them. embed_sql.py calls this.
 
 In a migration a line of its own, `--= name(argument)`, stands for generated lines, with the indentation of that line.
-PARTS below lists the names for each dialect. C gets two files: secret_rules.h for log/secrets.c, run_transitions.h for
-runs/command.c and runs/transition.c.
+PARTS below lists the names for each dialect. C gets three files: secret_rules.h for log/secrets.c, own_tokens.h for those
+who make tokens, run_transitions.h for runs/command.c and runs/transition.c.
 """
 import json
 import re
@@ -55,6 +55,23 @@ def listed(items, glue=","):
 
 
 # Secrets: a rule has matches, a match is a list of steps (set of bytes or None, text, min, max)
+
+
+def secret_rules(sqldir):
+    """The rules. The one about our own tokens has a match for each way they begin."""
+    schema = load(sqldir, "secret_rules.json")
+    for rule in schema["rules"]:
+        if "own_tokens" in rule:
+            rule["match"] = [[prefix, rule["own_tokens"]] for prefix in schema["own_tokens"].values()]
+    return schema["rules"]
+
+
+def own_tokens_c(sqldir):
+    """How the secrets that outlog makes begin: OL_API_TOKEN_PREFIX, OL_TICKET_PREFIX."""
+    tokens = load(sqldir, "secret_rules.json")["own_tokens"]
+    out = ["/* Made from sql/schema/secret_rules.json by scripts/rules.py; edit that instead. */"]
+    out += [f"#define OL_{name.upper()}_PREFIX {c_text(prefix)}" for name, prefix in tokens.items()]
+    return "\n".join(out) + "\n"
 
 
 class Step:
@@ -124,7 +141,7 @@ def secret_hints_regex(sqldir, _):
     """A regular expression, without regard to case, that every document with a secret matches. It has no backslash:
     a body is read by the settings of the session that calls it."""
     hints = []
-    for rule in load(sqldir, "secret_rules.json")["rules"]:
+    for rule in secret_rules(sqldir):
         for match in rule.get("match", []):
             steps = steps_of(match[:1] if re.search("[A-Za-z]", match[0]) and len(match[0]) > 2 else match)
             hints.append("".join(map(for_hint, steps)))
@@ -177,7 +194,7 @@ def glob_tails(run, except_suffix):
 def secret_shapes(sqldir, _):
     """Rows (rule, before, text, count, set, after, label, label_max, label_end) of outlog_secret_shapes."""
     rows = []
-    for rule in filter(is_for_glob, load(sqldir, "secret_rules.json")["rules"]):
+    for rule in filter(is_for_glob, secret_rules(sqldir)):
         before = f"[^{rule['not_after']}]" if "not_after" in rule else ""
         for match in rule["match"]:
             run = steps_of(match[1:2])[0]
@@ -201,9 +218,7 @@ def secret_shapes(sqldir, _):
 
 def secret_hints_glob(sqldir, column):
     """A condition that holds for every document with a secret that GLOB can find, and for few others."""
-    texts = [
-        match[0] for rule in filter(is_for_glob, load(sqldir, "secret_rules.json")["rules"]) for match in rule["match"]
-    ]
+    texts = [match[0] for rule in filter(is_for_glob, secret_rules(sqldir)) for match in rule["match"]]
     shapes = ["[_\\]"] + [text for text in dict.fromkeys(texts) if "_" not in text]  # \: escapes may hide any
     return listed([f"{column} glob '*{shape}*'" for shape in shapes], " or")
 
@@ -214,7 +229,7 @@ def secret_refusals(sqldir, field):
         ["case r.rule"]
         + [
             line
-            for rule in filter(is_for_glob, load(sqldir, "secret_rules.json")["rules"])
+            for rule in filter(is_for_glob, secret_rules(sqldir))
             for line in (
                 f"when '{rule['name']}' then",
                 f"    raise(abort, 'secret_material: {field} looks like a secret (rule {rule['name']}); "
@@ -282,7 +297,7 @@ def matchers_of(rule):
 
 
 def secret_rules_c(sqldir):
-    rules = load(sqldir, "secret_rules.json")["rules"]
+    rules = secret_rules(sqldir)
     sets, matchers = Sets(), [matcher for rule in rules for matcher in matchers_of(rule)]
     if len(matchers) > 32:
         raise SystemExit("embed_sql: secret_rules.json: at most 32 matches and names fit the bit masks")
@@ -413,6 +428,26 @@ def run_members_sql(sqldir, _):
     return out
 
 
+RESERVED = ("SIGNAL", "RUN", "STEP", "EFFECT")  # the aggregates whose states are events
+
+
+def reserved_types(sqldir):
+    """The types that only commands of outlog write, beside outlog.*: those of the states of runs and their parts."""
+    types = json.loads((sqldir / "event_types.json").read_text())
+    return [name for name, type_ in types.items() if type_.get("aggregate_type") in RESERVED]
+
+
+def reserved_types_sql(sqldir, _):
+    return listed([sql_text(name) for name in reserved_types(sqldir)])
+
+
+def reserved_types_c(sqldir):
+    return (
+        "/* Made from sql/event_types.json by scripts/rules.py; edit that instead. */\n"
+        f"#define OL_RESERVED_TYPES {', '.join(map(c_text, reserved_types(sqldir)))}\n"
+    )
+
+
 def run_transitions_c(sqldir):
     """Initializers by verb: OL_RUN_VERBS for runs/command.c, OL_RUN_TRANSITIONS for runs/transition.c."""
     kinds = {
@@ -454,6 +489,7 @@ PARTS = {
         "message_transitions": message_pairs_postgres,
         "run_transitions": run_transitions_sql,
         "run_members": run_members_sql,
+        "reserved_types": reserved_types_sql,
     },
     "sqlite": {
         "secret_shapes": secret_shapes,
@@ -466,4 +502,6 @@ PARTS = {
 
 def write_tables(sqldir, folder):
     (folder / "secret_rules.h").write_text(secret_rules_c(sqldir))
+    (folder / "own_tokens.h").write_text(own_tokens_c(sqldir))
+    (folder / "reserved_types.h").write_text(reserved_types_c(sqldir))
     (folder / "run_transitions.h").write_text(run_transitions_c(sqldir))

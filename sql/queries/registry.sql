@@ -47,11 +47,11 @@ select 'type', event_type, version, shape::text, upcast::text from outlog.event_
 
 -- name: secret_rule_add(rule, mode, is_key_name, pattern, entropy_min, bytes_min, except_suffix)
 -- The rule of this version of outlog; the mode that an operator chose stays.
-insert into outlog.secret_rules (rule, mode, is_key_name, pattern, entropy_min, bytes_min, except_suffix)
-values (:rule, :mode, :is_key_name::boolean, :pattern, :entropy_min, :bytes_min, :except_suffix)
+insert into outlog.secret_rules (rule, mode, mode_default, is_key_name, pattern, entropy_min, bytes_min, except_suffix)
+values (:rule, :mode, :mode, :is_key_name::boolean, :pattern, :entropy_min, :bytes_min, :except_suffix)
 on conflict (rule) do update set is_key_name = excluded.is_key_name, pattern = excluded.pattern,
        entropy_min = excluded.entropy_min, bytes_min = excluded.bytes_min,
-       except_suffix = excluded.except_suffix
+       except_suffix = excluded.except_suffix, mode_default = excluded.mode_default
 
 -- name: secret_rule_mode(rule, mode)
 update outlog.secret_rules set mode = :mode where rule = :rule

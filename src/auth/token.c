@@ -5,6 +5,7 @@
 #include "base/sha256.h"
 #include "log/audit.h"
 #include "log/log.h"
+#include "own_tokens.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@ void ol_token_hash(const char *secret, char hash[65])
     ol_sha256_hex(secret, strlen(secret), hash);
 }
 
-/* "olt_" and 256 random bits. The prefix lets secret scanners recognise a leaked token. */
+/* The prefix and 256 random bits. The prefix lets secret scanners recognise a leaked token. */
 static void make_secret(char out[OL_TOKEN_TEXT])
 {
     unsigned char random[32], text[48];
@@ -33,7 +34,7 @@ static void make_secret(char out[OL_TOKEN_TEXT])
     int bytes = EVP_EncodeBlock(text, random, sizeof random);
     for (int i = 0; i < bytes; i++)
         text[i] = text[i] == '+' ? '-' : text[i] == '/' ? '_' : text[i] == '=' ? '\0' : text[i];
-    snprintf(out, OL_TOKEN_TEXT, "olt_%s", (const char *)text);
+    snprintf(out, OL_TOKEN_TEXT, OL_API_TOKEN_PREFIX "%s", (const char *)text);
 }
 
 static void put_token_fields(const struct ol_token *token, struct ol_buf *out)

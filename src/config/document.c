@@ -75,7 +75,7 @@ static int read_members(struct ol_config_reader *r, const struct ol_json *object
         if (!name)
             return ol_no_memory(r->err);
         const char *at = ol_match_below(r->arena, pointer, name);
-        if (it.value.type != OL_JSON_OBJECT)
+        if (it.value.type != OL_JSON_OBJECT && read != ol_config_section_read_secret)
             return ol_config_entry_refuse(r->err, at, name, "a map is wanted");
         if (read(r, name, &it.value, at) < 0)
             return -1;
@@ -330,14 +330,14 @@ static int read_section(struct ol_config_reader *r, const char *section,
     bool is_section = is_known(section, (const char *const[]){"alerts", "retention", "relay",
                                                               "serve", "tracing", NULL});
     if (!is_section &&
-        !is_known(section,
-                  (const char *const[]){"destinations", "routes", "event_types", "types",
-                                        "projections", "agents", "sinks", "notifications", NULL}))
+        !is_known(section, (const char *const[]){"destinations", "routes", "event_types", "types",
+                                                 "projections", "agents", "sinks", "notifications",
+                                                 "secrets", NULL}))
         return ol_fail_at(
             r->err, OUTLOG_UNKNOWN_FIELD, pointer,
             "unknown key %.60s; store, listen, destinations, routes, event_types, "
-            "types, projections, agents, sinks, notifications, alerts, retention, relay, serve and "
-            "tracing are known",
+            "types, projections, agents, sinks, notifications, secrets, alerts, retention, relay, "
+            "serve and tracing are known",
             section);
     if (value->type == OL_JSON_NULL) // `routes:` with nothing below
         return 0;
@@ -351,6 +351,8 @@ static int read_section(struct ol_config_reader *r, const char *section,
         return read_members(r, value, pointer, read_projection);
     if (strcmp(section, "agents") == 0)
         return read_members(r, value, pointer, ol_config_section_read_agent);
+    if (strcmp(section, "secrets") == 0)
+        return read_members(r, value, pointer, ol_config_section_read_secret);
     if (strcmp(section, "sinks") == 0)
         return read_members(r, value, pointer, ol_config_section_read_sink);
     if (strcmp(section, "notifications") == 0)

@@ -4,6 +4,7 @@
 
 #include "base/duration.h"
 #include "log/match.h"
+#include "log/secrets.h"
 #include "net/headers.h"
 #include "outbox/retry.h"
 #include "sessions/agent.h"
@@ -46,6 +47,18 @@ int ol_config_section_read_agent(struct ol_config_reader *r, const char *name,
     if (ol_agent_parse(value, r->arena, &agent, r->err) < 0)
         return ol_config_entry_deepen(r->err, pointer, name);
     return ol_config_section_put(r, "agents", name, value, pointer);
+}
+
+int ol_config_section_read_secret(struct ol_config_reader *r, const char *name,
+                                  const struct ol_json *value, const char *pointer)
+{
+    if (ol_secret_rule_by_name(name) < 0)
+        return ol_config_entry_refuse(r->err, pointer, name,
+                                      "there is no such rule; docs/concepts.md lists them");
+    if (!ol_json_equals(value, "reject") && !ol_json_equals(value, "warn") &&
+        !ol_json_equals(value, "off"))
+        return ol_config_entry_refuse(r->err, pointer, name, "reject, warn or off is wanted");
+    return ol_config_section_put(r, "secrets", name, value, pointer);
 }
 
 int ol_config_section_read_sink(struct ol_config_reader *r, const char *name,

@@ -21,6 +21,10 @@ int ol_config_section_read_type(struct ol_config_reader *r, const char *name,
 int ol_config_section_read_agent(struct ol_config_reader *r, const char *name,
                                  const struct ol_json *value, const char *pointer);
 
+/* secrets.<rule>: what a rule against secrets does: reject, warn or off (E13). */
+int ol_config_section_read_secret(struct ol_config_reader *r, const char *name,
+                                  const struct ol_json *value, const char *pointer);
+
 /* `sinks.archive` is {"to": …, "event_type": …}; see relay/sink/sink.h. */
 int ol_config_section_read_sink(struct ol_config_reader *r, const char *name,
                                 const struct ol_json *value, const char *pointer);

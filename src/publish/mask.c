@@ -2,6 +2,8 @@
  * When in doubt it masks: the text only has to help a person find the reason of a failure. */
 #include "publish/mask.h"
 
+#include "own_tokens.h"
+
 #include <string.h>
 #include <strings.h>
 
@@ -50,11 +52,32 @@ struct mask_shape {
 };
 
 static const struct mask_shape shapes[] = {
-    {"bearer ", 1},      {"basic ", 8},   {"whsec_", 8},   {"whsk_", 8},   {"olk_", 8},
-    {"ghp_", 20},        {"gho_", 20},    {"ghu_", 20},    {"ghs_", 20},   {"ghr_", 20},
-    {"github_pat_", 20}, {"sk_live_", 8}, {"rk_live_", 8}, {"glpat-", 10}, {"xoxb-", 8},
-    {"xoxa-", 8},        {"xoxp-", 8},    {"xoxr-", 8},    {"xoxs-", 8},   {"akia", 12},
-    {"asia", 16},        {"aiza", 30},    {"v1,", 20},     {"v1a,", 20},   {"eyj", 20},
+    {"bearer ", 1},
+    {"basic ", 8},
+    {"whsec_", 8},
+    {"whsk_", 8},
+    {OL_API_TOKEN_PREFIX, 8},
+    {OL_TICKET_PREFIX, 8},
+    {"ghp_", 20},
+    {"gho_", 20},
+    {"ghu_", 20},
+    {"ghs_", 20},
+    {"ghr_", 20},
+    {"github_pat_", 20},
+    {"sk_live_", 8},
+    {"rk_live_", 8},
+    {"glpat-", 10},
+    {"xoxb-", 8},
+    {"xoxa-", 8},
+    {"xoxp-", 8},
+    {"xoxr-", 8},
+    {"xoxs-", 8},
+    {"akia", 12},
+    {"asia", 16},
+    {"aiza", 30},
+    {"v1,", 20},
+    {"v1a,", 20},
+    {"eyj", 20},
 };
 
 /* Returns how many bytes of the input the secret takes, prefix included, or 0. */

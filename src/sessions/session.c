@@ -7,6 +7,7 @@
 #include "base/timestamp.h"
 #include "log/log.h"
 #include "log/read.h"
+#include "own_tokens.h"
 #include "runs/row.h"
 
 #include <openssl/evp.h>
@@ -435,7 +436,7 @@ int ol_session_ticket_make(outlog *log, const char *org_id, const char *key, int
     EVP_EncodeBlock(text, random, sizeof random); // 24 bytes need no padding
     for (unsigned char *c = text; *c; c++)
         *c = *c == '+' ? '-' : *c == '/' ? '_' : *c;
-    snprintf(secret, OL_SESSION_TICKET_TEXT, "olk_%s", (const char *)text);
+    snprintf(secret, OL_SESSION_TICKET_TEXT, OL_TICKET_PREFIX "%s", (const char *)text);
     ol_sha256_hex(secret, strlen(secret), hash);
     if (ol_log_ready(log, err) < 0 ||
         ol_store_exec(log->conn, OL_Q_TICKETS_SWEEP, OL_NO_PARAMS, NULL, err) < 0 ||

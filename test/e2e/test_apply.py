@@ -383,3 +383,26 @@ def test_config_tells_where_each_setting_came_from(store, outlog, tmp_path):
     assert found["store"][1] == "environment" and "outlog_test:***" in found["store"][0] or store.startswith("sqlite")
     flagged = {line["key"]: line["from"] for line in outlog.run("config", "--store", store, "--json").json()}
     assert flagged["store"] == "flag"
+
+
+def test_e13_what_a_rule_against_secrets_does_is_a_setting_and_audited(store, outlog):
+    """Changing a rule left no audit event."""
+
+    def append():
+        data = '{"db_password": "hunter2"}'
+        return outlog.run(
+            "append", "--org", "acme", "--aggregate", "a/b", "--type", "t.made", "--data", data, check=False
+        ).returncode
+
+    assert append() == 1
+    for mode in ("warn", "off"):
+        outlog.run("apply", "-f", "-", input=f"secrets: {{password: {mode}}}\n")
+        assert append() == 0
+        audit = outlog.run("events", "--infra", "--json").json()[-1]
+        assert audit["event_type"].startswith("outlog.setting") and audit["aggregate_id"] == "secrets.password"
+        assert audit["payload"]["value"] == mode
+    outlog.run("apply", "--prune", "-f", "-", input="secrets: {}\n")
+    assert append() == 1
+    for wrong in ("secrets: {nope: warn}", "secrets: {jwt: maybe}"):
+        refused = outlog.run("apply", "-f", "-", input=wrong, check=False)
+        assert refused.returncode == 1 and "invalid_field" in refused.stderr, refused

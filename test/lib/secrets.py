@@ -6,6 +6,8 @@ SLACK = "xox" + "b-123456789012-abcdef"
 WHSEC = "whsec_" + "MfKQ9r8GKYqrTwjUPD8I"
 PEM = "-----BEGIN RSA " + "PRIVATE KEY-----"
 JWT = "eyJhbGciOiJIUzI1NiJ9" + "." + "eyJzdWIiOiIxMjM0NTY3ODkwIn0" + ".c2ln"
+TOKEN = "ol" + "t_Zm9vYmFyYmF6cXV4LXF1dXgtY29yZ2UtZ3JhdWw"
+TICKET = "ol" + "k_Zm9vYmFyYmF6cXV4LXF1dXg"
 
 # name: (rule, document, JSON pointer, the secret in it)
 SECRETS = {
@@ -20,4 +22,22 @@ SECRETS = {
     "key and value": ("github_token", {"deep": {GITHUB: GITHUB}}, "/deep", GITHUB),
     "under a secret key": ("github_token", {"deep": {GITHUB: {"x": GITHUB}}}, "/deep", GITHUB),
     "as a key at the top": ("webhook_secret", {WHSEC: 1}, "", WHSEC),
+    "our own token": ("outlog_token", {"t": f"Bearer {TOKEN}"}, "/t", TOKEN),
+    "our own ticket": ("outlog_token", {"t": [TICKET]}, "/t/0", TICKET),
+}
+
+# The same for rules that SQLite's triggers cannot apply.
+NAMED_SECRETS = {
+    "jwt": ("jwt", {"a": JWT}, "/a", JWT),
+    "url": ("url_password", {"u": "postgres://joe:hunter22@db/x"}, "/u", "hunter22"),
+    "authorization": (
+        "authorization",
+        {"headers": {"Authorization": "Basic am9lOmg"}},
+        "/headers/Authorization",
+        "am9lOmg",
+    ),
+    "a short password": ("password", {"db_password": "hunter2"}, "/db_password", "hunter2"),
+    "a dull password": ("password", {"userPasswd": "aaaaaaaa"}, "/userPasswd", "aaaaaaaa"),
+    "passphrase": ("password", {"passphrase": "correct horse"}, "/passphrase", "correct horse"),
+    "client secret": ("client_secret", {"a": [{"clientSecret": "aaaabbbb"}]}, "/a/0/clientSecret", "aaaabbbb"),
 }

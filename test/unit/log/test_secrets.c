@@ -200,8 +200,8 @@ static void e13_escapes_do_not_hide_a_secret(void **state)
     assert_rejected("{\"a\":\"\\u002d----BEGIN PRIVATE "
                     "KEY\\u002d----\"}",
                     "private_key", "/a");
-    assert_warned("{\"a\":\"postgres:\\/\\/app:hunter2@db\"}", "url_password", "/a");
-    assert_warned("{\"pass\\u0077ord\":\"kX9\\u0023mQ2v!Lp7Rz\"}", "named_secret", "/password");
+    assert_rejected("{\"a\":\"postgres:\\/\\/app:hunter2@db\"}", "url_password", "/a");
+    assert_rejected("{\"pass\\u0077ord\":\"kX9\\u0023mQ2v!Lp7Rz\"}", "password", "/password");
 }
 
 /* A quote inside a string must not look like its end. */
@@ -256,27 +256,40 @@ static void e13_pointer_never_shows_a_secret_key(void **state)
     assert_null(strstr(err.message, "abcd"));
 }
 
-static void e13_jwt_url_and_named_secrets_warn(void **state)
+static void e13_jwt_url_and_passwords_are_rejected(void **state)
 {
     (void)state;
-    assert_warned("{\"auth\":\"Bearer " JWT_TEXT "\"}", "jwt", "/auth");
-    assert_warned("{\"u\":[\"https://user:pa55@example.com/\"]}", "url_password", "/u/0");
-    assert_warned("{\"u\":\"redis://:pa55@cache:6379\"}", "url_password", "/u");
-    static const char *const keys[] = {"password",      "Password",     "db_password",
-                                       "userPassword",  "passwd",       "secret",
-                                       "client_secret", "clientSecret", "token",
-                                       "access_token",  "accessToken",  "TOKEN",
-                                       "api_key",       "apikey",       "apiKey",
-                                       "api-key",       "private_key",  "privateKey",
-                                       "private-key"};
+    assert_rejected("{\"auth\":\"Bearer " JWT_TEXT "\"}", "jwt", "/auth");
+    assert_rejected("{\"u\":[\"https://user:pa55@example.com/\"]}", "url_password", "/u/0");
+    assert_rejected("{\"u\":\"redis://:pa55@cache:6379\"}", "url_password", "/u");
+    assert_rejected("{\"a\":{\"Proxy-Authorization\":\"Basic am9l\"}}", "authorization",
+                    "/a/Proxy-Authorization");
+    static const char *const keys[] = {"password", "Password", "db_password", "userPassword",
+                                       "passwd"};
+    char text[128], pointer[64];
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        snprintf(text, sizeof text, "{\"%s\" :\n \"x\"}", keys[i]);
+        snprintf(pointer, sizeof pointer, "/%s", keys[i]);
+        assert_rejected(text, "password", pointer);
+    }
+    assert_rejected("{\"clientSecret\":\"aaaabbbb\"}", "client_secret", "/clientSecret");
+    assert_clean("{\"password\":\"***\",\"authorization\":\"Bearer ***\",\"passwd\":\"\"}");
+    assert_clean("{\"a\":\"eyJ.eyJ.\",\"b\":\"money.eyes.\",\"authorization\":\"granted\"}");
+}
+
+static void e13_named_secrets_warn(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"secret",  "token",       "access_token", "accessToken",
+                                       "TOKEN",   "api_key",     "apikey",       "apiKey",
+                                       "api-key", "private_key", "privateKey",   "private-key"};
     char text[128], pointer[64];
     for (size_t i = 0; i < COUNT(keys); i++) {
         snprintf(text, sizeof text, "{\"%s\" :\n \"kX9#mQ2v!Lp7Rz\"}", keys[i]);
         snprintf(pointer, sizeof pointer, "/%s", keys[i]);
         assert_warned(text, "named_secret", pointer);
     }
-    assert_clean("{\"password\":\"aaaaaaaaaaaaaaaaaaaaaaaa\"}");
-    assert_clean("{\"a\":\"eyJ.eyJ.\",\"b\":\"money.eyes.\"}");
+    assert_clean("{\"token\":\"aaaaaaaaaaaaaaaaaaaaaaaa\"}");
 }
 
 /* The label of a private key has at most 100 bytes; a run without a limit has none. */
@@ -303,7 +316,7 @@ static void e13_runs_end_where_their_rule_ends(void **state)
         if (bytes == 9)
             assert_clean(text.data);
         else
-            assert_warned(text.data, "jwt", "/k");
+            assert_rejected(text.data, "jwt", "/k");
     }
     ol_buf_clear(&text);
 }
@@ -334,10 +347,12 @@ static void e13_first_warning_is_kept_and_a_later_reject_wins(void **state)
     struct ol_secret_finding warning;
     outlog_err err;
     (void)state;
-    assert_int_equal(check("{\"a\":\"" JWT_TEXT "\",\"b\":\"x://u:p@h\"}", NULL, &warning, &err),
+    assert_int_equal(check("{\"token\":\"kX9#mQ2v!Lp7Rz\",\"secret\":\"kX9#mQ2v!Lp7Rz\"}", NULL,
+                           &warning, &err),
                      0);
-    assert_string_equal(warning.pointer, "/a");
-    assert_int_equal(check("{\"a\":\"" JWT_TEXT "\",\"b\":\"" AWS_KEY "\"}", NULL, &warning, &err),
+    assert_string_equal(warning.pointer, "/token");
+    assert_int_equal(check("{\"token\":\"kX9#mQ2v!Lp7Rz\",\"b\":\"" AWS_KEY "\"}", NULL, &warning,
+                           &err),
                      -1);
     assert_string_equal(err.pointer, "/b");
 }
@@ -376,7 +391,8 @@ int main(void)
         cmocka_unit_test(e13_secret_in_a_key_names_only_its_object),
         cmocka_unit_test(e13_value_is_never_repeated),
         cmocka_unit_test(e13_pointer_never_shows_a_secret_key),
-        cmocka_unit_test(e13_jwt_url_and_named_secrets_warn),
+        cmocka_unit_test(e13_jwt_url_and_passwords_are_rejected),
+        cmocka_unit_test(e13_named_secrets_warn),
         cmocka_unit_test(e13_runs_end_where_their_rule_ends),
         cmocka_unit_test(e13_modes_are_a_setting),
         cmocka_unit_test(e13_first_warning_is_kept_and_a_later_reject_wins),

@@ -89,6 +89,7 @@ create table outlog.secret_rules (
     entropy_min   double precision not null default 0,   -- bits a byte
     bytes_min     integer not null default 0,
     except_suffix text,                 -- how manuals end their examples
+    mode_default  text not null default 'reject',   -- while no setting secrets.<rule> says another
     constraint secret_rules_mode_is_known check (mode in ('off', 'warn', 'reject'))
 );
 

@@ -233,3 +233,20 @@ alter table outlog.lanes enable always trigger lanes_only_advance;
 -- Microseconds from now by the database's clock, which leases and retry times use.
 create function outlog.after(us bigint) returns timestamptz language sql stable
     return now() + us * interval '1 microsecond';
+
+-- The setting secrets.<rule> is the mode of a rule against secrets (E13). Without it the default
+-- holds.
+create function outlog.set_secret_mode() returns trigger language plpgsql
+    security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    if tg_op = 'DELETE' then
+        update outlog.secret_rules r set mode = r.mode_default where 'secrets.' || r.rule = old.key;
+    else
+        update outlog.secret_rules r set mode = new.value #>> '{}' where 'secrets.' || r.rule = new.key;
+    end if;
+    return null;
+end $$;
+create trigger settings_rule_secrets after insert or update on outlog.settings
+    for each row when (new.key like 'secrets.%') execute function outlog.set_secret_mode();
+create trigger settings_free_secrets after delete on outlog.settings
+    for each row when (old.key like 'secrets.%') execute function outlog.set_secret_mode();

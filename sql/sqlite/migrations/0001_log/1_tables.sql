@@ -110,5 +110,6 @@ create table outlog_secret_rules (
     pattern       text not null,
     entropy_min   real not null default 0,
     bytes_min     integer not null default 0,
-    except_suffix text
+    except_suffix text,
+    mode_default  text not null default 'reject'
 ) without rowid;

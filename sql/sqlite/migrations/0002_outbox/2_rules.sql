@@ -168,3 +168,18 @@ begin
     values (old.lane, old.claim_from, old.claim_to, old.owner, old.claimed_at,
             strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z');
 end;
+
+-- The setting secrets.<rule> is the mode of a rule against secrets (E13). Without it the default
+-- holds.
+create trigger outlog_settings_rule_secrets after insert on outlog_settings when new.key like 'secrets.%'
+begin
+    update outlog_secret_rules set mode = trim(new.value, '"') where 'secrets.' || rule = new.key;
+end;
+create trigger outlog_settings_change_secrets after update on outlog_settings when new.key like 'secrets.%'
+begin
+    update outlog_secret_rules set mode = trim(new.value, '"') where 'secrets.' || rule = new.key;
+end;
+create trigger outlog_settings_free_secrets after delete on outlog_settings when old.key like 'secrets.%'
+begin
+    update outlog_secret_rules set mode = mode_default where 'secrets.' || rule = old.key;
+end;
