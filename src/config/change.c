@@ -2,6 +2,7 @@
 #include "config/change.h"
 
 #include "destinations/settings.h"
+#include "log/log.h"
 #include "log/match.h"
 #include "log/sink_cursor.h"
 #include "notify/rule.h"
@@ -216,7 +217,7 @@ static int append_audit(struct ol_config_change *change, const struct ol_config_
                                      .request_id = change->options->request_id,
                                      .correlation_id = change->correlation_id};
     int result = payload.failed ? ol_no_memory(change->err)
-                                : outlog_append(change->tx, &event, &appended, change->err);
+                                : ol_append_own(change->tx, &event, 1, &appended, change->err);
     ol_buf_clear(&payload);
     return result;
 }

@@ -27,6 +27,7 @@ struct append_call {
     struct ol_append_batch_event *rows; /* one per event, stored already or not */
     struct ol_append_batch batch;       /* those to store */
     bool has_own_ids, has_causes;
+    bool is_own;     /* by a command of outlog itself: reserved types are allowed */
     bool trusts_ids; /* ids of the caller are taken as new; if not, the store refuses them */
 };
 
@@ -71,6 +72,7 @@ static int prepare_event(struct append_call *call, const struct ol_registry *reg
     struct ol_json metadata;
 
     if (ol_event_check(event, &call->payloads[i], &metadata, err) < 0 ||
+        (!call->is_own && ol_event_refuse_reserved(event->event_type, err) < 0) ||
         ol_registry_admit(registry, event, &call->payloads[i], event->metadata ? &metadata : NULL,
                           err) < 0)
         return set_index(err, i);
@@ -360,16 +362,13 @@ static struct append_call new_call(struct ol_conn *conn, const struct outlog_new
     return (struct append_call){.conn = conn, .events = events, .count = count, .out = out};
 }
 
-static int append_many(outlog_tx *tx, const struct outlog_new_event *events, size_t count,
-                       bool trusts_ids, struct outlog_appended *out, outlog_err *err)
+static int append_many(struct append_call call, outlog_tx *tx, outlog_err *err)
 {
-    struct append_call call = new_call(tx->conn, events, count, out);
     const struct ol_store *store = tx->conn->store;
     int result = -1;
 
-    if (count == 0)
+    if (call.count == 0)
         return 0;
-    call.trusts_ids = trusts_ids;
     if (tx->has_failed)
         return ol_fail(err, OUTLOG_MISUSE,
                        "an earlier append of this transaction failed; roll it back");
@@ -378,8 +377,8 @@ static int append_many(outlog_tx *tx, const struct outlog_new_event *events, siz
     // A caller's own transaction stays usable even if we fail.
     if (!tx->log && store->mark(tx->conn, err) < 0)
         goto out;
-    result = events[0].idempotency_key ? append_with_key(&call, tx, err)
-                                       : append_prepared(&call, err);
+    result = call.events[0].idempotency_key ? append_with_key(&call, tx, err)
+                                            : append_prepared(&call, err);
     if (!tx->log && store->release(tx->conn, result == 0, result == 0 ? err : NULL) < 0)
         result = -1;
     tx->has_failed = tx->log && result < 0;
@@ -391,13 +390,23 @@ out:
 int outlog_append_many(outlog_tx *tx, const struct outlog_new_event *events, size_t count,
                        struct outlog_appended *out, outlog_err *err)
 {
-    return append_many(tx, events, count, false, out, err);
+    return append_many(new_call(tx->conn, events, count, out), tx, err);
 }
 
 int ol_append_new_ids(outlog_tx *tx, const struct outlog_new_event *events, size_t count,
                       struct outlog_appended *out, outlog_err *err)
 {
-    return append_many(tx, events, count, true, out, err);
+    struct append_call call = new_call(tx->conn, events, count, out);
+    call.trusts_ids = true;
+    return append_many(call, tx, err);
+}
+
+int ol_append_own(outlog_tx *tx, const struct outlog_new_event *events, size_t count,
+                  struct outlog_appended *out, outlog_err *err)
+{
+    struct append_call call = new_call(tx->conn, events, count, out);
+    call.is_own = true;
+    return append_many(call, tx, err);
 }
 
 int outlog_append(outlog_tx *tx, const struct outlog_new_event *event, struct outlog_appended *out,

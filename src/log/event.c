@@ -3,6 +3,7 @@
 
 #include "base/timestamp.h"
 #include "base/uuid.h"
+#include "reserved_types.h"
 #include "store/event_fields.h"
 
 #include <stdio.h>
@@ -74,6 +75,21 @@ int ol_event_check(const struct outlog_new_event *event, struct ol_json *payload
         return -1;
     *metadata = (struct ol_json){0};
     return event->metadata ? check_object(OL_EVENT_METADATA, event->metadata, metadata, err) : 0;
+}
+
+/* --- what only outlog writes (X1) --- */
+
+int ol_event_refuse_reserved(const char *event_type, outlog_err *err)
+{
+    static const char *const reserved[] = {OL_RESERVED_TYPES};
+    bool is_reserved = strncmp(event_type, "outlog.", 7) == 0;
+    for (size_t i = 0; !is_reserved && i < sizeof reserved / sizeof *reserved; i++)
+        is_reserved = strcmp(event_type, reserved[i]) == 0;
+    return is_reserved ? ol_fail_at(err, OUTLOG_INVALID_FIELD, "/event_type",
+                                    "event_type %.100s is written by outlog's own commands alone; "
+                                    "call the command, or take another name",
+                                    event_type)
+                       : 0;
 }
 
 /* --- idempotency --- */

@@ -10,6 +10,9 @@
 int ol_event_check(const struct outlog_new_event *event, struct ol_json *payload,
                    struct ol_json *metadata, outlog_err *err);
 
+/* Refuse a type that only outlog's own commands may write (X1). */
+int ol_event_refuse_reserved(const char *event_type, outlog_err *err);
+
 /* The request that an idempotency key stands for: the same text for every interface. */
 void ol_event_request(const struct outlog_new_event *events, size_t count, struct ol_buf *out);
 

@@ -48,6 +48,11 @@ int ol_idempotency_request_hash(const char *request, size_t bytes, char out[65],
  * the remaining work can be requested again. */
 int ol_idempotency_forget(outlog_tx *tx, const struct outlog_idempotency *call, outlog_err *err);
 
+/* Like outlog_append_many(), for the events that only outlog's own commands write (X1): `outlog.*`
+ * and the states of signals, runs, steps and effects. */
+int ol_append_own(outlog_tx *tx, const struct outlog_new_event *events, size_t count,
+                  struct outlog_appended *out, outlog_err *err);
+
 /* Like outlog_append_many(), but assumes that the ids of the events are new and does not look them
  * up. If one is stored already, the store refuses the whole call; the caller rolls back and calls
  * outlog_append_many() instead. */

@@ -153,7 +153,7 @@ static int append_audit(struct admin_change *c, const struct ol_message_state *m
         if (!events[i].payload)
             return ol_no_memory(c->err);
     }
-    return outlog_append_many(c->tx, events, count, appended, c->err);
+    return ol_append_own(c->tx, events, count, appended, c->err);
 }
 
 /* Find messages by id, each once; one that does not exist fails the call. */

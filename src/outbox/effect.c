@@ -95,7 +95,7 @@ static int append_event(outlog_tx *tx, struct effect_row *effect, const char *ev
                                      .actor_id = "relay",
                                      .correlation_id = effect->correlation_id,
                                      .causation_id = effect->last_event_id};
-    int result = outlog_append(tx, &event, &appended, err);
+    int result = ol_append_own(tx, &event, 1, &appended, err);
     if (result == 0) {
         memcpy(effect->last_event_id, appended.id, sizeof effect->last_event_id);
         effect->moved_at = appended.occurred_at;
@@ -276,7 +276,7 @@ static int append_requested(outlog_tx *tx, const struct outlog_new_effect *draft
                                      .traceparent = draft->traceparent,
                                      .correlation_id = draft->correlation_id,
                                      .causation_id = draft->causation_id};
-    int result = payload.failed ? ol_no_memory(err) : outlog_append(tx, &event, appended, err);
+    int result = payload.failed ? ol_no_memory(err) : ol_append_own(tx, &event, 1, appended, err);
     ol_buf_clear(&payload);
     return result;
 }

@@ -2,6 +2,7 @@
  * appends an audit event in its own transaction (X4). */
 #include "base/clock.h"
 #include "base/json/json.h"
+#include "log/log.h"
 #include "projections/checkpoint.h"
 
 #include <string.h>
@@ -122,7 +123,7 @@ static int append_audit(struct projection_change *c, const char *event_type, con
                                      .actor_id = c->by->actor_id,
                                      .request_id = c->by->request_id};
     int result = payload.failed ? ol_fail(c->err, OUTLOG_NO_MEMORY, "out of memory")
-                                : outlog_append(c->tx, &event, &appended, c->err);
+                                : ol_append_own(c->tx, &event, 1, &appended, c->err);
     ol_buf_clear(&payload);
     return result;
 }

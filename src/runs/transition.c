@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/timestamp.h"
+#include "log/log.h"
 #include "outbox/enqueue.h"
 #include "run_transitions.h"
 
@@ -119,7 +120,7 @@ static int append_event(outlog_tx *tx, const struct ol_transition *transition,
                                      .causation_id = run_event->causation_id,
                                      .expected_seq = run_event->expected_seq,
                                      .traceparent = transition->traceparent};
-    int result = outlog_append(tx, &event, out, err);
+    int result = ol_append_own(tx, &event, 1, out, err);
     ol_buf_reset(payload);
     return result;
 }

@@ -41,7 +41,7 @@ int ol_session_effect_add(outlog_tx *tx, const struct ol_session_effect *effect,
                                            .actor_id = "session",
                                            .correlation_id = effect->correlation_id,
                                            .causation_id = effect->causation_id};
-    int result = payload.failed ? ol_no_memory(err) : outlog_append(tx, &event, &appended, err);
+    int result = payload.failed ? ol_no_memory(err) : ol_append_own(tx, &event, 1, &appended, err);
     ol_buf_clear(&payload);
     return result < 0
                ? -1
@@ -145,7 +145,7 @@ static int complete_effect(outlog_tx *tx, const char *org_id, const char *effect
                                            .actor_id = "session",
                                            .correlation_id = pending->correlation_id,
                                            .causation_id = pending->last_event_id};
-    int result = payload.failed ? ol_no_memory(err) : outlog_append(tx, &event, &appended, err);
+    int result = payload.failed ? ol_no_memory(err) : ol_append_own(tx, &event, 1, &appended, err);
     ol_buf_clear(&payload);
     return result < 0
                ? -1

@@ -677,6 +677,30 @@ def test_e2_json_interfaces_want_the_right_types(world, org):
             assert refusal.value.code == "invalid_json"
 
 
+# --- X1: what only outlog writes ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "event_type",
+    [
+        "RUN_COMPLETED",
+        "SIGNAL_PROCESSED",
+        "STEP_CORRECTED",
+        "TOOL_CALLED",
+        "EFFECT_COMPLETED",
+        "outlog.message.requeued",
+    ],
+)
+def test_x1_states_and_audit_events_come_from_outlogs_own_commands(world, interface, org, event_type):
+    """An application appended RUN_COMPLETED for a run that was RUNNING, and audit events of its own."""
+    refusal = refused(interface, org, event_type=event_type)
+    assert refusal.code == "invalid_field" and event_type in refusal.message
+    if interface.has_pointer:
+        assert refusal.pointer == "/event_type"
+    assert world.events(org_id=org) == []
+    append(interface, org, event_type=event_type.lower().replace("outlog.", "our."))
+
+
 # --- E13: no secrets ------------------------------------------------------------------------------
 
 

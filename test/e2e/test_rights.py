@@ -430,6 +430,7 @@ WRONG = {
         {"causation_id": "array(select id from outlog.events where org_id = 'theirs' limit 1)"},
     ),
     "a secret": ("secret_material", {"payload": 'array[\'{"k": "ghp_' + "a1B2" * 9 + "\"}']"}),
+    "a type of outlog's own": ("invalid_field", {"event_type": "array['RUN_COMPLETED']"}),
     "a repeated key": ("invalid_json", {"payload": 'array[\'{"a":1,"a":2}\']'}),
     "no object": ("invalid_field", {"payload": "array['[]']"}),
 }

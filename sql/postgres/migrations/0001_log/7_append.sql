@@ -1,5 +1,6 @@
 -- Appending (E4, E5). Each function relies on the checks of the one that calls it:
---   append        for SQL: named arguments, every check, then append_one
+--   append        for SQL: named arguments; refuses types that only outlog writes
+--   append_own  the same for outlog's own commands: every other check, then append_one
 --   append_one    one checked event in two statements
 --   append_batch  many checked events at once, for the C library of a relay or an administrator
 --   append_checked  the same for the C library of an application: every check, then append_batch
@@ -10,7 +11,8 @@ declare
     old regprocedure;
 begin
     for old in select p.oid from pg_proc p where p.pronamespace = 'outlog'::regnamespace
-                  and p.proname in ('append', 'append_one', 'append_batch', 'append_checked') loop
+                  and p.proname in ('append', 'append_own', 'append_one', 'append_batch',
+                                    'append_checked') loop
         execute format('drop function %s', old);
     end loop;
 end $$;
@@ -339,6 +341,9 @@ create or replace function outlog.check_event(org_id text, event_type text, payl
 declare
     body json := outlog.checked_json(payload, 'payload');
 begin
+    if outlog.is_reserved(event_type) then
+        perform outlog.refuse_reserved(event_type);
+    end if;
     perform outlog.refuse_secrets(body, 'payload');
     if metadata is not null then
         perform outlog.refuse_secrets(outlog.checked_json(metadata, 'metadata'), 'metadata');
@@ -346,6 +351,163 @@ begin
     if exists (select from outlog.strict_orgs s where s.org_id = check_event.org_id) then
         perform outlog.refuse_unknown_type(org_id, event_type, body);
     end if;
+end $$;
+
+-- X1: types that only outlog's own commands write: audit events, and the states of signals, runs,
+-- steps and effects.
+create or replace function outlog.is_reserved(event_type text) returns boolean language plpgsql immutable
+    set search_path = pg_catalog, pg_temp as $$
+begin
+    return starts_with(event_type, 'outlog.') or event_type in (
+        --= reserved_types()
+    );
+end $$;
+
+create or replace function outlog.refuse_reserved(event_type text) returns void language plpgsql
+    set search_path = pg_catalog, pg_temp as $$
+begin
+    perform outlog.fail('invalid_field', format('event_type %s is written by outlog''s own commands alone; call the '
+        'command, or take another name', event_type), json_build_object('pointer', '/event_type'));
+end $$;
+
+-- append_own: append without the check of X1, for the commands of runs and effects.
+create or replace function outlog.append_own(
+        --=, event arguments: {name} {argument}
+        )
+    returns outlog.append_result language plpgsql set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+    reference text := append_own.causation_id;      -- an id or an event_id
+    own_id    text := lower(append_own.id);
+    refusal   text;
+    result    outlog.append_result;
+    cause     outlog.events;
+    body      json;
+    extra     json;
+    first     outlog.events;
+    stored    text;
+    taken     record;
+begin
+    -- A null counts as no argument at all, except for org_id.
+    append_own.event_version := coalesce(append_own.event_version, 1);
+    append_own.actor_type := coalesce(append_own.actor_type, 'system');
+    append_own.actor_id := coalesce(append_own.actor_id, 'system');
+    if append_own.org_id = '' then
+        perform outlog.fail('org_required', 'org_id is missing; give one, or null for an infrastructure event',
+                            json_build_object('pointer', '/org_id'));
+    end if;
+    refusal := case
+        --= event required: when append_own.{name} is null then '{name} is required'
+        --= event limited: when octet_length(append_own.{name}::text) not between 1 and {max} then
+        --=+     format('{name} must have 1 to {max} bytes, it has %s',
+        --=+            octet_length(append_own.{name}::text))
+        when append_own.event_version < 1 then 'event_version must be 1 or more'
+        when append_own.expected_seq < 0 then 'expected_seq must be 0 or more'
+        when append_own.actor_type not in ('user', 'service_principal', 'system') then
+            'actor_type must be user, service_principal or system'
+        when own_id !~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then 'id must be a UUID'
+    end;
+    if refusal is not null then
+        perform outlog.refuse_with(refusal);
+    end if;
+
+    body := outlog.checked_json(append_own.payload, 'payload');
+    perform outlog.refuse_secrets(body, 'payload');
+    if append_own.metadata is not null then
+        extra := outlog.checked_json(append_own.metadata, 'metadata');
+        perform outlog.refuse_secrets(extra, 'metadata');
+    end if;
+    if pg_relation_size('outlog.strict_orgs') > 0 then      -- else known without a query
+        if exists (select from outlog.strict_orgs s where s.org_id = append_own.org_id) then
+            perform outlog.refuse_unknown_type(append_own.org_id, append_own.event_type, body);
+        end if;
+    end if;
+
+    if append_own.idempotency_key is not null then
+        stored := outlog.idempotency_begin(append_own.org_id, append_own.actor_id, 'append', append_own.idempotency_key,
+            ('{"events":[' || left(json_strip_nulls(json_build_object(
+                --=, event hashed: '{name}', append_own.{name}
+                --=| causation_id: 'causation_id', reference
+                --=| id: 'id', own_id
+                ))::text, -1)
+             || ',"metadata":' || coalesce(append_own.metadata, 'null') || ',"payload":' || append_own.payload
+             || '}]}')::json);
+        if stored is not null then
+            select (e ->> 'event_id')::bigint, (e ->> 'id')::uuid, (e ->> 'aggregate_seq')::bigint,
+                   (e ->> 'occurred_at')::timestamptz, e ->> 'correlation_id', true into result
+              from json_array_elements(stored::json -> 'events') e;
+            return result;
+        end if;
+    end if;
+
+    if reference is not null then
+        cause := outlog.find_event(reference);
+        if cause.event_id is null or cause.org_id is distinct from append_own.org_id then
+            perform outlog.fail('unknown_causation',
+                format('no event %s in this org; the cause must be stored first', reference),
+                json_build_object('pointer', '/causation_id'));
+        end if;
+    end if;
+    result.id := coalesce(own_id::uuid, outlog.uuid7());
+    result.correlation_id := coalesce(append_own.correlation_id, cause.correlation_id, outlog.uuid7()::text);
+    result.duplicate := false;
+
+    if own_id is not null then
+        -- Two calls with one id meet at the aggregate's head; the second then sees the first.
+        perform outlog.lock_head(coalesce(append_own.org_id, ''), append_own.aggregate_type, append_own.aggregate_id);
+        first := outlog.find_event(own_id);
+        if first.event_id is not null then
+            if (first.org_id, first.aggregate_type, first.aggregate_id, first.event_type, first.event_version,
+                outlog.normal_json(first.payload)) is distinct from
+               (append_own.org_id, append_own.aggregate_type, append_own.aggregate_id, append_own.event_type,
+                append_own.event_version, outlog.normal_json(body)) then
+                perform outlog.fail('id_conflict',
+                    format('id %s is taken by an event with other content; take a new id', own_id),
+                    json_build_object('pointer', '/id'));
+            end if;
+            result := (first.event_id, first.id, first.aggregate_seq, first.occurred_at, first.correlation_id, true);
+        end if;
+    end if;
+
+    if not result.duplicate then
+        append_own.request_id := coalesce(append_own.request_id, outlog.uuid7()::text);
+        if own_id is null then
+            taken := outlog.append_one(
+                    --= event given: {name} => append_own.{name},
+                    --=| payload: payload => body,
+                    --=| metadata: metadata => extra,
+                    --=| id: id => result.id,
+                    --=| correlation_id: correlation_id => result.correlation_id,
+                    --=| causation_id: causation_id => cause.id,
+                    expected_seq => append_own.expected_seq);
+        else
+            begin               -- a subtransaction, only for an id that another may have taken meanwhile
+                taken := outlog.append_one(
+                    --= event given: {name} => append_own.{name},
+                    --=| payload: payload => body,
+                    --=| metadata: metadata => extra,
+                    --=| id: id => result.id,
+                    --=| correlation_id: correlation_id => result.correlation_id,
+                    --=| causation_id: causation_id => cause.id,
+                    expected_seq => append_own.expected_seq);
+            exception when unique_violation then
+                perform outlog.fail('id_conflict', format('id %s is taken by another event; take a new id', result.id),
+                                    json_build_object('pointer', '/id'));
+            end;
+        end if;
+        result.event_id := taken.event_id;
+        result.aggregate_seq := taken.aggregate_seq;
+        result.occurred_at := taken.occurred_at;
+    end if;
+    if append_own.idempotency_key is not null then
+        perform outlog.idempotency_end(append_own.org_id, append_own.actor_id, 'append', append_own.idempotency_key,
+            json_build_object('events', json_build_array(json_build_object('event_id', result.event_id,
+                'id', result.id, 'aggregate_seq', result.aggregate_seq,
+                'occurred_at', outlog.rfc3339(result.occurred_at), 'correlation_id', result.correlation_id,
+                'duplicate', result.duplicate)),
+                'messages', json_build_array())::text);
+    end if;
+    return result;
 end $$;
 
 -- append: appends one event; the function for SQL.
@@ -365,138 +527,14 @@ create or replace function outlog.append(
     returns setof outlog.append_result
     -- jit: the planner would compile the checks of JSON, which takes half a second
     language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
-#variable_conflict use_column
-declare
-    reference text := append.causation_id;      -- an id or an event_id
-    own_id    text := lower(append.id);
-    refusal   text;
-    result    outlog.append_result;
-    cause     outlog.events;
-    body      json;
-    extra     json;
-    first     outlog.events;
-    stored    text;
-    taken     record;
+#variable_conflict use_variable
 begin
-    -- A null counts as no argument at all, except for org_id.
-    append.event_version := coalesce(append.event_version, 1);
-    append.actor_type := coalesce(append.actor_type, 'system');
-    append.actor_id := coalesce(append.actor_id, 'system');
-    if append.org_id = '' then
-        perform outlog.fail('org_required', 'org_id is missing; give one, or null for an infrastructure event',
-                            json_build_object('pointer', '/org_id'));
+    if outlog.is_reserved(append.event_type) then
+        perform outlog.refuse_reserved(append.event_type);
     end if;
-    refusal := case
-        --= event required: when append.{name} is null then '{name} is required'
-        --= event limited: when octet_length(append.{name}::text) not between 1 and {max} then
-        --=+     format('{name} must have 1 to {max} bytes, it has %s',
-        --=+            octet_length(append.{name}::text))
-        when append.event_version < 1 then 'event_version must be 1 or more'
-        when append.expected_seq < 0 then 'expected_seq must be 0 or more'
-        when append.actor_type not in ('user', 'service_principal', 'system') then
-            'actor_type must be user, service_principal or system'
-        when own_id !~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then 'id must be a UUID'
-    end;
-    if refusal is not null then
-        perform outlog.refuse_with(refusal);
-    end if;
-
-    body := outlog.checked_json(append.payload, 'payload');
-    perform outlog.refuse_secrets(body, 'payload');
-    if append.metadata is not null then
-        extra := outlog.checked_json(append.metadata, 'metadata');
-        perform outlog.refuse_secrets(extra, 'metadata');
-    end if;
-    if pg_relation_size('outlog.strict_orgs') > 0 then      -- else known without a query
-        if exists (select from outlog.strict_orgs s where s.org_id = append.org_id) then
-            perform outlog.refuse_unknown_type(append.org_id, append.event_type, body);
-        end if;
-    end if;
-
-    if append.idempotency_key is not null then
-        stored := outlog.idempotency_begin(append.org_id, append.actor_id, 'append', append.idempotency_key,
-            ('{"events":[' || left(json_strip_nulls(json_build_object(
-                --=, event hashed: '{name}', append.{name}
-                --=| causation_id: 'causation_id', reference
-                --=| id: 'id', own_id
-                ))::text, -1)
-             || ',"metadata":' || coalesce(append.metadata, 'null') || ',"payload":' || append.payload || '}]}')::json);
-        if stored is not null then
-            return query select (e ->> 'event_id')::bigint, (e ->> 'id')::uuid, (e ->> 'aggregate_seq')::bigint,
-                         (e ->> 'occurred_at')::timestamptz, e ->> 'correlation_id', true
-                    from json_array_elements(stored::json -> 'events') e;
-            return;
-        end if;
-    end if;
-
-    if reference is not null then
-        cause := outlog.find_event(reference);
-        if cause.event_id is null or cause.org_id is distinct from append.org_id then
-            perform outlog.fail('unknown_causation',
-                format('no event %s in this org; the cause must be stored first', reference),
-                json_build_object('pointer', '/causation_id'));
-        end if;
-    end if;
-    result.id := coalesce(own_id::uuid, outlog.uuid7());
-    result.correlation_id := coalesce(append.correlation_id, cause.correlation_id, outlog.uuid7()::text);
-    result.duplicate := false;
-
-    if own_id is not null then
-        -- Two calls with one id meet at the aggregate's head; the second then sees the first.
-        perform outlog.lock_head(coalesce(append.org_id, ''), append.aggregate_type, append.aggregate_id);
-        first := outlog.find_event(own_id);
-        if first.event_id is not null then
-            if (first.org_id, first.aggregate_type, first.aggregate_id, first.event_type, first.event_version,
-                outlog.normal_json(first.payload)) is distinct from
-               (append.org_id, append.aggregate_type, append.aggregate_id, append.event_type, append.event_version,
-                outlog.normal_json(body)) then
-                perform outlog.fail('id_conflict',
-                    format('id %s is taken by an event with other content; take a new id', own_id),
-                    json_build_object('pointer', '/id'));
-            end if;
-            result := (first.event_id, first.id, first.aggregate_seq, first.occurred_at, first.correlation_id, true);
-        end if;
-    end if;
-
-    if not result.duplicate then
-        append.request_id := coalesce(append.request_id, outlog.uuid7()::text);
-        if own_id is null then
-            taken := outlog.append_one(
-                    --= event given: {name} => append.{name},
-                    --=| payload: payload => body,
-                    --=| metadata: metadata => extra,
-                    --=| id: id => result.id,
-                    --=| correlation_id: correlation_id => result.correlation_id,
-                    --=| causation_id: causation_id => cause.id,
-                    expected_seq => append.expected_seq);
-        else
-            begin               -- a subtransaction, only for an id that another may have taken meanwhile
-                taken := outlog.append_one(
-                    --= event given: {name} => append.{name},
-                    --=| payload: payload => body,
-                    --=| metadata: metadata => extra,
-                    --=| id: id => result.id,
-                    --=| correlation_id: correlation_id => result.correlation_id,
-                    --=| causation_id: causation_id => cause.id,
-                    expected_seq => append.expected_seq);
-            exception when unique_violation then
-                perform outlog.fail('id_conflict', format('id %s is taken by another event; take a new id', result.id),
-                                    json_build_object('pointer', '/id'));
-            end;
-        end if;
-        result.event_id := taken.event_id;
-        result.aggregate_seq := taken.aggregate_seq;
-        result.occurred_at := taken.occurred_at;
-    end if;
-    if append.idempotency_key is not null then
-        perform outlog.idempotency_end(append.org_id, append.actor_id, 'append', append.idempotency_key,
-            json_build_object('events', json_build_array(json_build_object('event_id', result.event_id,
-                'id', result.id, 'aggregate_seq', result.aggregate_seq,
-                'occurred_at', outlog.rfc3339(result.occurred_at), 'correlation_id', result.correlation_id,
-                'duplicate', result.duplicate)),
-                'messages', json_build_array())::text);
-    end if;
-    return next result;
+    return next outlog.append_own(
+        --=, event arguments: {name} => append.{name}
+        );
 end $$;
 
 -- Times as every interface writes them: UTC, microseconds.

@@ -78,7 +78,7 @@ begin
         return;
     end if;
     -- ids, type, destination and key; never the spec or headers (E13)
-    select * into asked from outlog.append(org_id => request_effect.org_id, aggregate_type => 'EFFECT',
+    select * into asked from outlog.append_own(org_id => request_effect.org_id, aggregate_type => 'EFFECT',
         aggregate_id => result.effect_id::text, event_type => 'EFFECT_REQUESTED',
         payload => json_build_object('effect_id', result.effect_id, 'run_id', request_effect.run_id,
             'effect_type', request_effect.effect_type, 'step_id', request_effect.step_id,

@@ -98,7 +98,7 @@ create function outlog.run_append(call outlog.run_call, org_id text, aggregate_t
 declare
     result outlog.append_result;
 begin
-    select * into result from outlog.append(org_id => org_id, aggregate_type => aggregate_type,
+    select * into result from outlog.append_own(org_id => org_id, aggregate_type => aggregate_type,
         aggregate_id => aggregate_id, event_type => event_type, payload => payload::text,
         actor_type => call.actor_type, actor_id => call.actor_id, request_id => call.request_id,
         correlation_id => correlation_id, causation_id => causation_id::text, expected_seq => expected_seq,
@@ -333,7 +333,7 @@ begin
     if cause is null then
         cause := s.last_event_id::text;
     end if;
-    select * into at from outlog.append(org_id => r.org_id, aggregate_type => 'STEP', aggregate_id => s.step_id,
+    select * into at from outlog.append_own(org_id => r.org_id, aggregate_type => 'STEP', aggregate_id => s.step_id,
         event_type => move.event_type, payload => head::text, actor_type => call.actor_type,
         actor_id => call.actor_id, request_id => call.request_id, correlation_id => r.correlation_id,
         causation_id => cause, expected_seq => call.expected_seq);
