@@ -9,16 +9,20 @@ on conflict (run) do update set heartbeat_at = outlog.after(0)
 delete from outlog.relays where run = :run
 
 -- name: relays_purge(dead_after_us)
-delete from outlog.relays where heartbeat_at < outlog.after(-:dead_after_us::bigint)
+-- A heartbeat far ahead was written before the clock was set back. Who lives writes it again.
+delete from outlog.relays
+ where heartbeat_at < outlog.after(-:dead_after_us::bigint) or heartbeat_at > outlog.after(:dead_after_us::bigint)
 
 -- name: relay_count(dead_after_us)
 -- The count of relays, the database's time, the count of lanes, and the first lane of the newest
 -- generation.
 select count(*), outlog.after(0), (select count(*) from outlog.lanes), (select max(first_lane) from outlog.lanes)
-  from outlog.relays where heartbeat_at >= outlog.after(-:dead_after_us::bigint)
+  from outlog.relays
+ where heartbeat_at >= outlog.after(-:dead_after_us::bigint) and heartbeat_at <= outlog.after(:dead_after_us::bigint)
 
 -- name: lanes_ownerless()
-select count(*) from outlog.lanes where owner is null
+-- Those that somebody has to take: without an owner, or with a lease that ended.
+select count(*) from outlog.lanes where owner is null or lease_until < outlog.after(0)
 
 -- name: lane_renew(lane, epoch, lease_us)
 update outlog.lanes set lease_until = outlog.after(:lease_us::bigint)

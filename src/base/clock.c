@@ -1,6 +1,7 @@
 /* clock.c: the two clocks of the machine, which a test build can set by hand. */
 #include "base/clock.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -19,11 +20,21 @@ void ol_clock_set(int64_t now_us)
     set_us = now_us;
 }
 
-static int64_t read_wall(void)
+static int64_t read_skew_us(void)
 {
     const char *skew = getenv("OUTLOG_SKEW");
-    return set_us ? set_us
-                  : read_clock(CLOCK_REALTIME) + (skew ? strtoll(skew, NULL, 10) * 1000000 : 0);
+    char seconds[32] = "";
+    FILE *file = skew && *skew == '@' ? fopen(skew + 1, "re") : NULL;
+    if (file) {
+        skew = fgets(seconds, sizeof seconds, file);
+        fclose(file);
+    }
+    return skew && *skew != '@' ? strtoll(skew, NULL, 10) * 1000000 : 0;
+}
+
+static int64_t read_wall(void)
+{
+    return set_us ? set_us : read_clock(CLOCK_REALTIME) + read_skew_us();
 }
 
 static int64_t read_boot(void)

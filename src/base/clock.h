@@ -17,7 +17,8 @@ void ol_clock_sleep_us(int64_t us);
 
 #ifdef OL_FAULTS
 /* Test builds: from now on both clocks return this time (0: use the machine's clocks again). Not
- * thread-safe. OUTLOG_SKEW=seconds shifts the wall clock only. */
+ * thread-safe. OUTLOG_SKEW=seconds shifts the wall clock only; OUTLOG_SKEW=@FILE by the seconds
+ * that the file holds at that moment. */
 void ol_clock_set(int64_t now_us);
 #endif
 

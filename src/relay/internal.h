@@ -61,6 +61,7 @@ struct ol_relay_lane {
     int first_lane, generation_size; /* of the generation it belongs to */
     struct ol_batch *open, *loose;
     bool wants_read, wants_due, has_expired_claims, has_finished;
+    int64_t reap_after;       /* not before: claims that we ourselves hold may look expired */
     bool is_full;             /* the last read returned as many messages as its limit */
     int64_t read_after;       /* read no new messages before: all that were found must wait */
     size_t read_below;        /* or, if not 0: until at most this many claimed messages wait */
@@ -86,7 +87,11 @@ struct ol_multi_lane_entry {
 /* Times of the boot clock. */
 struct ol_worker_clock {
     int64_t now;            /* of this round */
-    int64_t ahead_us;       /* database clock minus boot clock */
+    int64_t ahead_us;       /* database clock minus boot clock: at least this much, */
+    int64_t ahead_max_us;   /* and at most this much, at the last heartbeat */
+    int64_t trusted_at;     /* until then the database's clock ends nobody's lease: it was set */
+    bool is_known;          /* it has been read once */
+    bool has_stepped;       /* it was set, and not everything has followed yet */
     int64_t heartbeat_at;   /* when the next heartbeat is due */
     int64_t maintenance_at; /* when the next chunk of maintenance is due */
     int64_t sweep_at;

@@ -46,6 +46,20 @@ static bool may_claim(const struct ol_relay_lane *lane)
     return !lane->is_releasing && atomic_load(lane->worker->stop) == 0;
 }
 
+/* What is still on the wire here ends by its own outcome, whatever the clock says of its lease. */
+static void plan_reaping(struct ol_relay_lane *lane, struct ol_turn *turn)
+{
+    const struct ol_worker_clock *clock = &lane->worker->clock;
+    turn->reap = lane->has_expired_claims;
+    turn->as_of = clock->now + clock->ahead_us;
+    for (const struct ol_batch *batch = turn->reap ? lane->loose : NULL; batch; batch = batch->next)
+        for (size_t i = 0; i < batch->count; i++)
+            if (batch->messages[i].is_parked)
+                ol_buf_print(&turn->held, "%s%lld", turn->held.bytes ? "," : "[",
+                             (long long)batch->messages[i].seq);
+    ol_buf_text(&turn->held, turn->held.bytes ? "]" : "[]");
+}
+
 static int build_turn(struct ol_relay_lane *lane, struct ol_batch **fresh, struct ol_buf *capacity,
                       outlog_err *err)
 {
@@ -55,7 +69,7 @@ static int build_turn(struct ol_relay_lane *lane, struct ol_batch **fresh, struc
     ol_turn_begin(turn, &lane->outbox);
     ol_side_effects_reset(&worker->effects);
     turn->row_lease_us = lane->outbox.lease_us;
-    turn->reap = lane->has_expired_claims;
+    plan_reaping(lane, turn);
     if (lane->open)
         ol_outcomes_open(worker, lane->open);
     for (struct ol_batch *batch = lane->loose; batch; batch = batch->next)

@@ -27,6 +27,47 @@ static int add_lanes(struct ol_worker *worker, int64_t count, outlog_err *err)
     return 0;
 }
 
+static int64_t find_beat_us(const struct ol_worker *worker)
+{
+    int64_t third = worker->options->lease_us / 3;
+    return third < HEARTBEAT_US ? third : HEARTBEAT_US;
+}
+
+/* Learn the clock of the database, which was read between `before` and `after`. If it was set, no
+ * lease ends by it before all owners that live have renewed theirs by the new time, and until what
+ * they have sent is over: a lease. When we start we cannot know; owners that live notice within a
+ * beat, so two are enough. */
+static void note_clock(struct ol_worker *worker, int64_t time, int64_t before, int64_t after)
+{
+    enum { DRIFT_MAX_US = 10000 };
+    struct ol_worker_clock *clock = &worker->clock;
+    bool is_set = clock->is_known && (time - after > clock->ahead_max_us + DRIFT_MAX_US ||
+                                      time - before < clock->ahead_us - DRIFT_MAX_US);
+    if (!clock->is_known || is_set) {
+        clock->trusted_at = after + (is_set ? worker->options->lease_us : 2 * find_beat_us(worker));
+        clock->has_stepped = true;
+    }
+    clock->is_known = true;
+    clock->ahead_us = time - after;
+    clock->ahead_max_us = time - before;
+}
+
+/* The clock was set: give what was stored by the old one its meaning by the new one. */
+static int follow_clock(struct ol_worker *worker, outlog_err *err)
+{
+    if (!worker->clock.has_stepped)
+        return 0;
+    if (ol_store_exec(worker->conn, OL_Q_LANES_CUT_LEASES, OL_NO_PARAMS, NULL, err) < 0)
+        return -1;
+    for (size_t i = 0; i < worker->lanes.count; i++)
+        if (worker->lanes.all[i].is_owned &&
+            ol_lane_rebase(worker->conn, &worker->lanes.all[i].outbox, err) < 0)
+            return -1;
+    worker->clock.has_stepped = false;
+    worker->clock.polled_at = 0; // something may be due now
+    return 0;
+}
+
 /* Write our heartbeat, count the live relays, and learn the database's clock: times in messages are
  * its times. The clock is read after the answer came, so a message can be late by that much and
  * never early. */
@@ -37,10 +78,9 @@ static int count_relays(struct ol_worker *worker, int64_t *live, outlog_err *err
     if (ol_store_exec(worker->conn, OL_Q_RELAY_HEARTBEAT,
                       OL_PARAMS(ol_value_text(worker->owner.run),
                                 ol_value_text(worker->options->name)),
-                      NULL, err) < 0 ||
-        ol_store_exec(worker->conn, OL_Q_RELAYS_PURGE, OL_PARAMS(ol_value_int(dead_after * 10)),
                       NULL, err) < 0)
         return -1;
+    int64_t before = ol_clock_boot_us();
     if (ol_store_query(worker->conn, OL_Q_RELAY_COUNT, OL_PARAMS(ol_value_int(dead_after)), &rows,
                        err) < 0)
         return -1;
@@ -48,7 +88,7 @@ static int count_relays(struct ol_worker *worker, int64_t *live, outlog_err *err
     int64_t lanes = 0;
     if (got > 0) {
         *live = ol_rows_int(&rows, 0);
-        worker->clock.ahead_us = ol_rows_time(&rows, 1) - ol_clock_boot_us();
+        note_clock(worker, ol_rows_time(&rows, 1), before, ol_clock_boot_us());
         lanes = ol_rows_int(&rows, 2);
         worker->lanes.newest_first = (int)ol_rows_int(&rows, 3);
     }
@@ -69,8 +109,10 @@ static int read_free_lanes(struct ol_worker *worker, struct free_lane *free_lane
 
     *count = 0;
     if (ol_store_number(worker->conn, OL_Q_SERVER_IS_KNOWN,
-                        OL_PARAMS(ol_value_int(worker->options->lease_us)), &is_known, err) < 0 ||
-        ol_store_query(worker->conn, OL_Q_LANE_FREE, OL_PARAMS(ol_value_int(is_known)), &rows,
+                        OL_PARAMS(ol_value_int(worker->options->lease_us)), &is_known, err) < 0)
+        return -1;
+    is_known = is_known && ol_clock_boot_us() >= worker->clock.trusted_at; // rule 32
+    if (ol_store_query(worker->conn, OL_Q_LANE_FREE, OL_PARAMS(ol_value_int(is_known)), &rows,
                        err) < 0)
         return -1;
     *knows_server = is_known != 0;
@@ -166,13 +208,20 @@ static void release_surplus(struct ol_worker *worker, int64_t live)
     }
 }
 
+static int purge_relays(struct ol_worker *worker, outlog_err *err)
+{
+    return ol_store_exec(worker->conn, OL_Q_RELAYS_PURGE,
+                         OL_PARAMS(ol_value_int(worker->options->lease_us * 10)), NULL, err);
+}
+
 static int renew_leases(struct ol_worker *worker, outlog_err *err)
 {
     for (size_t i = 0; i < worker->lanes.count; i++) {
         struct ol_relay_lane *lane = &worker->lanes.all[i];
         bool held;
         if (!lane->is_owned ||
-            lane->outbox.lease_end - worker->clock.now > worker->options->lease_us * 2 / 3)
+            (lane->outbox.lease_end - worker->clock.now > worker->options->lease_us * 2 / 3 &&
+             !worker->clock.has_stepped))
             continue;
         if (ol_lane_renew(worker->conn, &lane->outbox, &held, err) < 0)
             return -1;
@@ -282,9 +331,9 @@ int ol_ownership_heartbeat(struct ol_worker *worker, outlog_err *err)
         return -1;
     if (worker->clock.now < worker->clock.heartbeat_at && !has_died)
         return 0;
-    int64_t third = worker->options->lease_us / 3;
-    worker->clock.heartbeat_at = worker->clock.now + (third < HEARTBEAT_US ? third : HEARTBEAT_US);
+    worker->clock.heartbeat_at = worker->clock.now + find_beat_us(worker);
     if (count_relays(worker, &live, err) < 0 || renew_leases(worker, err) < 0 ||
+        follow_clock(worker, err) < 0 || purge_relays(worker, err) < 0 ||
         refresh_settings(worker, err) < 0 || write_breakers(worker, err) < 0 ||
         ol_ownership_write_successes(worker, err) < 0)
         return -1;

@@ -232,6 +232,20 @@ static int plan_messages(struct ol_relay_lane *lane, struct ol_turn *turn, struc
     return 0;
 }
 
+/* A message from before the clock was set back is due after the delay that it was given, and not
+ * when that clock would say so. */
+static void correct_due_times(const struct ol_worker *worker, struct ol_batch *batch)
+{
+    enum { SET_BACK_MIN_US = 1000000 };
+    int64_t now = worker->clock.now + worker->clock.ahead_us;
+    for (size_t i = 0; i < batch->count; i++) {
+        struct ol_claimed_message *message = &batch->messages[i];
+        int64_t created_at = message->message.created_at;
+        if (created_at > now + SET_BACK_MIN_US && message->available_at > created_at)
+            message->available_at += now - created_at;
+    }
+}
+
 static size_t count_bytes(const struct ol_batch *batch)
 {
     size_t bytes = 0;
@@ -278,6 +292,7 @@ int ol_plan_batch(struct ol_relay_lane *lane, struct ol_turn *turn, struct ol_ba
     lane->wants_read = lane->is_full = read >= limit; // there may be more
     lane->bytes = count_bytes(batch);
     note_read(lane, batch);
+    correct_due_times(lane->worker, batch);
     ol_turn_gaps(turn, &lane->outbox);
     if (plan_messages(lane, turn, batch, err) < 0)
         return -1;

@@ -56,6 +56,17 @@ out:
 
 /* --- the loop --- */
 
+/* At most once a second: what looks expired may be our own, which stays. */
+static void note_expiry(struct ol_relay_lane *lane)
+{
+    enum { REAP_EVERY_US = 1000000 };
+    int64_t now = lane->worker->clock.now;
+    if (now < lane->reap_after || now < lane->worker->clock.trusted_at)
+        return;
+    lane->has_expired_claims = true;
+    lane->reap_after = now + REAP_EVERY_US;
+}
+
 /* Poll all lanes. *must_poll: a message is blocked now, and no commit will signal when it is not.
  */
 static int poll_lanes(struct ol_worker *worker, bool *has_news, bool *must_poll, outlog_err *err)
@@ -85,7 +96,7 @@ static int poll_lanes(struct ol_worker *worker, bool *has_news, bool *must_poll,
         if (found[i].due_us <= 0)
             ol_lane_loop_finds_due(lane, err);
         if (found[i].expiry_us <= 0)
-            lane->has_expired_claims = true;
+            note_expiry(lane);
         *has_news |= ol_plan_may_read(lane) || lane->wants_due || lane->has_expired_claims ||
                      worker->wants_settings;
         if (ol_lane_reload_older_keys(worker->conn, &lane->outbox, err) < 0)

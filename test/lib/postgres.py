@@ -30,6 +30,7 @@ PREFIX = "outlog-pg-"
 START_SECONDS = 60
 WORKERS = 8
 MEMORY = pathlib.Path("/dev/shm")
+FAKETIME = pathlib.Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 ENOUGH = 6 << 30  # bytes that must be free before anything is kept in memory
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -88,10 +89,11 @@ def storage_folder():
 
 
 class Postgres:
-    """One server. `fsync=False` only where durability is not the point."""
+    """One server. `fsync=False` only where durability is not the point. With has_own_clock, set_clock() sets it."""
 
-    def __init__(self, fsync=True, settings=None):
+    def __init__(self, fsync=True, settings=None, has_own_clock=False):
         self.fsync = fsync
+        self.has_own_clock = has_own_clock
         self.settings = dict(settings or {})
         self.process = None
         self.port = free_port()
@@ -167,6 +169,13 @@ class Postgres:
 
     # Work
 
+    def set_clock(self, seconds):
+        """Its wall clock is wrong by so many seconds from now on."""
+        fresh = self.clock_path.with_suffix(".new")
+        fresh.write_text(f"{seconds:+d}\n")
+        fresh.chmod(0o644)
+        fresh.rename(self.clock_path)
+
     def url(self, database="postgres", user=USER, password=None):
         """A libpq URL over TCP."""
         password = urllib.parse.quote(password or self.password)
@@ -219,6 +228,8 @@ class Postgres:
         self.data = self._folder / "data"
         self.socket_dir = self._folder / "socket"
         self.log_path = self._folder / "log"
+        self.clock_path = self._folder / "clock"
+        self.set_clock(0)
         self.socket_dir.mkdir(mode=0o700)
         password = self._folder / "password"
         password.write_text(self.password)
@@ -264,6 +275,13 @@ class Postgres:
         if self._owner:
             who = {"user": self._owner.pw_uid, "group": self._owner.pw_gid, "extra_groups": []}
         env = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+        if self.has_own_clock:
+            env |= {
+                "LD_PRELOAD": str(FAKETIME),
+                "FAKETIME_TIMESTAMP_FILE": str(self.clock_path),
+                "FAKETIME_NO_CACHE": "1",
+                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            }
         with open(output, "ab") as log:
             return subprocess.Popen(
                 [str(program), *map(str, args)],

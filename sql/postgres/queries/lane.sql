@@ -46,6 +46,15 @@ select (owner is null or (lease_until < now() and :is_safe::integer = 1))::integ
         or owner in (select d.run from outlog.owners d where d.died_at is not null))
    for update skip locked
 
+-- name: lanes_cut_leases()
+-- A lease that ends later than the owner's lease is long was written before the clock was set back.
+-- It ends a whole lease from now: an owner that lives believes in no later end. Ascending (rule 1).
+update outlog.lanes t set lease_until = now() + l.lease_us * interval '1 microsecond'
+  from (select o.lane, r.lease_us from outlog.lanes o join outlog.owners r on r.run = o.owner
+         where o.lease_until > now() + (r.lease_us + 1000000) * interval '1 microsecond'
+         order by o.lane for update of o) l
+ where t.lane = l.lane
+
 -- name: lane_park_claim(lane)
 -- Parks the open claim of the former owner of a locked lane (rule 3). These are first attempts with
 -- an unknown outcome: due at once, or DEAD where they may not be repeated.
@@ -282,8 +291,19 @@ select o.seq
  where p.lane = :lane::smallint and p.seq in (select value::bigint from json_array_elements_text(:seqs))
  order by o.seq
 
--- name: parked_reap(lane)
--- Claims whose own lease is over (rule 14): whoever held them is gone or too late.
+-- name: parked_rebase(lane)
+-- Rows that were written before the clock was set back: what was left to wait then is left to wait
+-- now, else they would wait as long as the clock was ahead.
+update outlog.parked
+   set available_at = case when available_at >= updated_at then now() + (available_at - updated_at)
+                           else available_at end,
+       lease_until = now() + (lease_until - claimed_at), updated_at = now()
+ where lane = :lane::smallint and state in ('PENDING', 'CLAIMED') and updated_at > now() + interval '1 second'
+
+-- name: parked_reap(lane, as_of, held)
+-- Claims whose own lease is over (rule 14): whoever held them is gone or too late. Never those that
+-- the caller itself still has on the wire (held, a JSON array), whatever the clock says; and by the
+-- time that the caller reckons, which no step of the clock since its last heartbeat has moved.
 update outlog.parked p
    set state = case when o.at_most_once
                       or p.attempts - p.unsent - p.budget_from >= coalesce(o.max_attempts, 1000000)
@@ -295,7 +315,9 @@ update outlog.parked p
        last_error = case when p.last_error = 'outcome unknown: the relay went away' then p.last_error
                          else 'outcome unknown: no answer within the lease' end
   from outlog.outbox o
- where p.lane = :lane::smallint and p.state = 'CLAIMED' and p.lease_until < now() and o.lane = p.lane and o.seq = p.seq
+ where p.lane = :lane::smallint and p.state = 'CLAIMED' and p.lease_until < :as_of::timestamptz
+   and p.seq not in (select value::bigint from json_array_elements_text(:held))
+   and o.lane = p.lane and o.seq = p.seq
 returning p.seq, p.state
 
 -- name: attempts_add(lane, run, rows)

@@ -64,6 +64,12 @@ update outlog_parked as p
          where l.lane = :lane) w
  where p.seq = w.seq
 
+-- name: lanes_cut_leases()
+-- A lease that ends later than it is long was written before the clock was set back.
+update outlog_lanes as l set lease_until = outlog_after(r.lease_us)
+  from outlog_owners r
+ where r.run = l.owner and l.lease_until > outlog_after(r.lease_us + 1000000)
+
 -- name: lane_park_claim(lane)
 -- First attempts whose outcome nobody knows: due at once, or DEAD where they may not be repeated.
 insert into outlog_parked (lane, seq, destination, ordering_key, state, held, attempts, unsent, available_at,
@@ -175,7 +181,19 @@ select o.seq
   from outlog_parked p join outlog_outbox o on o.seq = p.seq
  where p.lane = :lane and p.seq in (select value from json_each(:seqs)) order by o.seq
 
--- name: parked_reap(lane)
+-- name: parked_rebase(lane)
+-- Rows that were written before the clock was set back: what was left to wait then is left to wait
+-- now. (What is due at once has an available_at just before its updated_at.)
+update outlog_parked
+   set available_at = iif(outlog_until(available_at) >= outlog_until(updated_at) - 1000000,
+                          outlog_after(outlog_until(available_at) - outlog_until(updated_at)), available_at),
+       lease_until = iif(lease_until is null, null,
+                         outlog_after(outlog_until(lease_until) - outlog_until(claimed_at))),
+       updated_at = outlog_after(0)
+ where lane = :lane and state in ('PENDING', 'CLAIMED') and updated_at > outlog_after(1000000)
+
+-- name: parked_reap(lane, as_of, held)
+-- Never what the caller itself still has on the wire (held); by the time that the caller reckons.
 update outlog_parked as p
    set state = iif(o.at_most_once
                    or p.attempts - p.unsent - p.budget_from >= coalesce(o.max_attempts, 1000000),
@@ -188,7 +206,8 @@ update outlog_parked as p
        last_error = case when p.last_error = 'outcome unknown: the relay went away' then p.last_error
                          else 'outcome unknown: no answer within the lease' end
   from outlog_outbox o
- where p.lane = :lane and p.state = 'CLAIMED' and p.lease_until < outlog_after(0) and o.seq = p.seq
+ where p.lane = :lane and p.state = 'CLAIMED' and p.lease_until < :as_of
+   and p.seq not in (select value from json_each(:held)) and o.seq = p.seq
 returning seq, state
 
 -- name: attempts_add(lane, run, rows)

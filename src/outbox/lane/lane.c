@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/timestamp.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -211,7 +212,7 @@ static int load_parked(struct ol_conn *conn, const struct ol_lane *lane, const c
 /* Run a statement that ends claims (returning seq, state), and report the messages: first those
  * that are due again, then those that are dead. */
 static int abandon_claims(struct ol_conn *conn, const struct ol_lane *lane, enum ol_query_id query,
-                          int64_t *abandoned, outlog_err *err)
+                          const struct ol_value *params, int64_t *abandoned, outlog_err *err)
 {
     struct ol_arena arena = {0};
     struct ol_buf seqs[2] = {{0}};
@@ -220,7 +221,7 @@ static int abandon_claims(struct ol_conn *conn, const struct ol_lane *lane, enum
     struct ol_claimed_message *messages;
     int result;
 
-    if (ol_store_query(conn, query, OL_PARAMS(ol_value_int(lane->number)), &rows, err) < 0)
+    if (ol_store_query(conn, query, params, &rows, err) < 0)
         return -1;
     while ((result = ol_rows_next(&rows, err)) > 0) {
         bool is_dead = strcmp(ol_rows_text(&rows, 1, NULL), "DEAD") == 0;
@@ -261,7 +262,10 @@ static int take_locked(struct ol_conn *conn, struct ol_lane *lane,
                        const struct ol_lane_taker *taker, bool is_over, int64_t *parked,
                        outlog_err *err)
 {
-    int result = is_over ? abandon_claims(conn, lane, OL_Q_LANE_PARK_CLAIM, parked, err)
+    const struct ol_value number[] = {ol_value_int(lane->number)};
+    if (ol_store_exec(conn, OL_Q_PARKED_REBASE, number, NULL, err) < 0)
+        return -1;
+    int result = is_over ? abandon_claims(conn, lane, OL_Q_LANE_PARK_CLAIM, number, parked, err)
                          : quarantine_claims(conn, lane, taker->timeouts, parked, err);
     return result < 0 || take_row(conn, lane, taker->name, err) < 0 ||
                    load_keys(conn, lane, err) < 0 || load_parked_above(conn, lane, err) < 0
@@ -289,6 +293,18 @@ int ol_lane_take(struct ol_conn *conn, struct ol_lane *lane, const struct ol_lan
     }
     lane->lease_end = before + lane->lease_us;
     return 0;
+}
+
+int ol_lane_rebase(struct ol_conn *conn, const struct ol_lane *lane, outlog_err *err)
+{
+    const struct ol_value number = ol_value_int(lane->number);
+    if (conn->store->begin(conn, err) < 0)
+        return -1;
+    if (ol_store_exec(conn, OL_Q_LANE_TOUCH, OL_PARAMS(number), NULL, err) == 0 &&
+        ol_store_exec(conn, OL_Q_PARKED_REBASE, OL_PARAMS(number), NULL, err) == 0)
+        return conn->store->commit(conn, err);
+    conn->store->rollback(conn);
+    return -1;
 }
 
 int ol_lane_release(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err)
@@ -383,8 +399,10 @@ int ol_lane_read(struct ol_conn *conn, struct ol_lane *lane, size_t limit, struc
 /* --- writing a turn --- */
 
 static int write_rows(struct ol_conn *conn, const struct ol_lane *lane, enum ol_query_id query,
-                      struct ol_buf *rows, size_t count, outlog_err *err)
+                      struct ol_buf *rows, size_t count, int64_t *changed, outlog_err *err)
 {
+    if (changed)
+        *changed = 0;
     if (count == 0)
         return 0;
     ol_buf_char(rows, ']');
@@ -393,17 +411,17 @@ static int write_rows(struct ol_conn *conn, const struct ol_lane *lane, enum ol_
     return ol_store_exec(conn, query,
                          OL_PARAMS(ol_value_int(lane->number), ol_value_text(lane->run),
                                    ol_value_text(rows->data)),
-                         NULL, err);
+                         changed, err);
 }
 
 static int write_attempts(struct ol_conn *conn, const struct ol_lane *lane, struct ol_turn *turn,
                           outlog_err *err)
 {
     return write_rows(conn, lane, OL_Q_ATTEMPTS_ADD_PLAIN, &turn->plain_attempts,
-                      turn->plain_attempt_count, err) < 0
+                      turn->plain_attempt_count, NULL, err) < 0
                ? -1
                : write_rows(conn, lane, OL_Q_ATTEMPTS_ADD, &turn->attempts, turn->attempt_count,
-                            err);
+                            NULL, err);
 }
 
 /* The seqs of parked messages that are due, as a JSON array; "" when there are none. */
@@ -450,21 +468,35 @@ out:
     return more < 0 ? -1 : 0;
 }
 
-/* Everything after the lane row is locked. */
+static int reap_claims(struct ol_conn *conn, const struct ol_lane *lane, const struct ol_turn *turn,
+                       int64_t *reaped, outlog_err *err)
+{
+    char as_of[OL_TIMESTAMP_TEXT];
+    const struct ol_value params[] = {ol_value_int(lane->number),
+                                      ol_value_text(ol_timestamp_format(turn->as_of, as_of)),
+                                      ol_value_text(turn->held.data)};
+    return turn->held.failed ? ol_no_memory(err)
+                             : abandon_claims(conn, lane, OL_Q_PARKED_REAP, params, reaped, err);
+}
+
+/* Everything after the lane row is locked. *is_reaped: the counts of parked messages in memory may
+ * be wrong now: claims were reaped, or a row that we finish was not ours any more. */
 static int write_rest(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *turn,
                       struct ol_arena *arena, struct ol_claimed_message **messages, size_t *count,
-                      int64_t *reaped, outlog_err *err)
+                      bool *is_reaped, outlog_err *err)
 {
-    if (write_rows(conn, lane, OL_Q_PARKED_ADD, &turn->parked, turn->parked_count, err) < 0 ||
-        write_rows(conn, lane, OL_Q_PARKED_FINISH, &turn->finished, turn->finished_count, err) <
-            0 ||
+    int64_t finished, reaped = 0;
+    if (write_rows(conn, lane, OL_Q_PARKED_ADD, &turn->parked, turn->parked_count, NULL, err) < 0 ||
+        write_rows(conn, lane, OL_Q_PARKED_FINISH, &turn->finished, turn->finished_count, &finished,
+                   err) < 0 ||
         write_attempts(conn, lane, turn, err) < 0)
         return -1;
-    if (turn->reap && abandon_claims(conn, lane, OL_Q_PARKED_REAP, reaped, err) < 0)
+    if (turn->reap && reap_claims(conn, lane, turn, &reaped, err) < 0)
         return -1;
+    *is_reaped = reaped > 0 || finished != (int64_t)turn->finished_count;
     if (turn->capacity && claim_due(conn, lane, turn, arena, messages, count, err) < 0)
         return -1;
-    if (write_rows(conn, lane, OL_Q_PARKED_ADD, &turn->planned, turn->planned_count, err) < 0)
+    if (write_rows(conn, lane, OL_Q_PARKED_ADD, &turn->planned, turn->planned_count, NULL, err) < 0)
         return -1;
     return turn->write_also ? turn->write_also(conn, turn->context, *messages, *count, err) : 0;
 }
@@ -476,8 +508,8 @@ int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *tu
     bool is_plain = !turn->parked_count && !turn->planned_count && !turn->finished_count &&
                     !turn->attempt_count && !turn->plain_attempt_count && !turn->capacity &&
                     !turn->reap && !turn->write_also;
-    int64_t before = ol_clock_boot_us(), reaped = 0;
-    bool is_ours = false;
+    int64_t before = ol_clock_boot_us();
+    bool is_ours = false, is_reaped = false;
 
     *messages = NULL;
     *count = 0;
@@ -496,14 +528,14 @@ int ol_turn_write(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn *tu
         return ol_lane_explain_refusal(conn, lane, result, err);
     }
     if (!is_plain) {
-        if (write_rest(conn, lane, turn, arena, messages, count, &reaped, err) < 0)
+        if (write_rest(conn, lane, turn, arena, messages, count, &is_reaped, err) < 0)
             goto failed;
         ol_fault("mark.sent");
         if (conn->store->commit(conn, err) < 0)
             goto failed;
     }
     ol_fault("mark.done");
-    lane->is_reaped = reaped > 0;
+    lane->is_reaped = is_reaped;
     ol_lane_move(lane, turn, before);
     return 0;
 failed:

@@ -86,6 +86,10 @@ int ol_lane_take(struct ol_conn *conn, struct ol_lane *lane, const struct ol_lan
 /* Give it back: only without an open claim. */
 int ol_lane_release(struct ol_conn *conn, struct ol_lane *lane, outlog_err *err);
 
+/* After the clock of the store was set back: give the parked messages of a lane their waiting times
+ * by the new clock. */
+int ol_lane_rebase(struct ol_conn *conn, const struct ol_lane *lane, outlog_err *err);
+
 /* Renew the lease. *held = false: another relay has the lane. */
 int ol_lane_renew(struct ol_conn *conn, struct ol_lane *lane, bool *held, outlog_err *err);
 
@@ -126,7 +130,9 @@ struct ol_turn {
     size_t prefetch; /* the lane will be read again at once, with this limit: the store may begin */
     const char
         *capacity; /* JSON: also claim due parked messages for these destinations; NULL: none */
-    bool reap;     /* end claims whose own lease has expired */
+    bool reap;     /* end claims whose own lease was over */
+    int64_t as_of; /* at this time by the database's clock, */
+    struct ol_buf held; /* except these, which are still on the wire here: a JSON array */
     int64_t row_lease_us;
     /* More to write in the same transaction: effects, alerts. Gets the parked messages that were
      * claimed. */

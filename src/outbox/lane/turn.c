@@ -24,6 +24,7 @@ void ol_turn_begin(struct ol_turn *turn, const struct ol_lane *lane)
     turn->prefetch = 0;
     turn->capacity = NULL;
     turn->reap = false;
+    ol_buf_reset(&turn->held);
     turn->write_also = NULL;
     ol_turn_gaps(turn, lane);
     ol_buf_reset(&turn->parked);
@@ -41,6 +42,7 @@ void ol_turn_gaps(struct ol_turn *turn, const struct ol_lane *lane)
 
 void ol_turn_clear(struct ol_turn *turn)
 {
+    ol_buf_clear(&turn->held);
     ol_buf_clear(&turn->planned);
     ol_buf_clear(&turn->parked);
     ol_buf_clear(&turn->finished);

@@ -57,6 +57,10 @@ begin
         delete from outlog.servers where met_at < now() - interval '30 days';
         return false;
     end if;
+    if met > now() then                 -- the clock was set back since: it is met anew
+        update outlog.servers set met_at = now() where incarnation = me;
+        return false;
+    end if;
     return met + lease_us * interval '1 microsecond' < now();
 end $$;
 
