@@ -254,6 +254,18 @@ def test_x3_dev_mode_answers_only_to_loopback_names(store, serve):
     assert answer.status == 403, "a page of another origin cannot write"
 
 
+def test_r9_a_page_of_another_site_cannot_write_without_an_origin(store, serve):
+    """Some browsers send no Origin with a form; then Sec-Fetch-Site says where the request comes from."""
+    server = serve("--no-relay")
+    path, body = "/v1/destinations/d", {"type": "null"}
+    for site in ("cross-site", "same-site", "Cross-Site"):
+        assert server.put(path, body, headers={"sec-fetch-site": site}).code == "forbidden", site
+        assert server.post("/v1/events", {}, headers={"sec-fetch-site": site}).status == 403, site
+        assert server.get("/v1/events", headers={"sec-fetch-site": site}).status == 200, "a link may be followed"
+    for site in ("same-origin", "none"):
+        assert server.put(path, body, headers={"sec-fetch-site": site}).status in (200, 201), site
+
+
 @pytest.mark.parametrize("address", ["0.0.0.0:0", ":0", "[::]:0"])
 def test_x3_dev_mode_listens_on_loopback_only(store, outlog, address):
     refused = outlog.run("serve", "--dev", "--no-relay", "--listen", address, check=False)

@@ -82,6 +82,15 @@ static bool is_loopback(const char *host)
     return false;
 }
 
+/* A page can be made to write without an Origin header, but not without telling its site. Reading
+ * is allowed: a link leads here, and no page sees the answer. */
+static bool comes_from_another_site(const struct ol_request *request)
+{
+    const char *site = ol_request_header(request, "sec-fetch-site");
+    return site && strcasecmp(site, "same-origin") != 0 && strcasecmp(site, "none") != 0 &&
+           strcmp(request->method, "GET") != 0 && strcmp(request->method, "HEAD") != 0;
+}
+
 bool ol_cors_check(struct ol_request *request, struct ol_cors *cors, bool is_dev)
 {
     const char *host = ol_request_header(request, "host");
@@ -93,12 +102,13 @@ bool ol_cors_check(struct ol_request *request, struct ol_cors *cors, bool is_dev
                        "serve --dev answers only to localhost, 127.0.0.1 and [::1]");
         return false;
     }
-    if (!origin)
+    if (!origin && !comes_from_another_site(request))
         return true;
-    const char *name = strstr(origin, "://");
+    const char *name = origin ? strstr(origin, "://") : NULL;
     if (name && strcasecmp(name + 3, host) == 0)
         return true;
-    if (upgrade && strcasecmp(upgrade, "websocket") == 0 && is_allowed_origin(cors, origin))
+    if (origin && upgrade && strcasecmp(upgrade, "websocket") == 0 &&
+        is_allowed_origin(cors, origin))
         return true;
     ol_problem_say(request, 403, "forbidden",
                    "a page of another origin may not call this API; serve.origins names those that "
