@@ -116,14 +116,16 @@ static void print_attempt(const struct ol_cli *cli, const struct outlog_attempt 
 /* A JSON object, with its secrets masked. */
 static void print_document(const struct ol_cli *cli, const char *name, const char *document)
 {
-    struct ol_buf text = {0};
+    struct ol_buf text = {0}, line = {0};
     struct ol_json object;
     if (!document || ol_json_parse(document, strlen(document), &object, NULL) < 0)
         return;
     ol_secrets_mask(&object, &text);
+    ol_buf_print(&line, "%s%-16s%s ", ol_cli_dim(cli), name, ol_cli_plain(cli));
     if (!text.failed)
-        printf("%s%-16s%s %.*s\n", ol_cli_dim(cli), name, ol_cli_plain(cli), (int)text.bytes,
-               text.data);
+        ol_cli_put_safe(&line, text.data, text.bytes);
+    ol_cli_put_line(&line);
+    ol_buf_clear(&line);
     ol_buf_clear(&text);
 }
 

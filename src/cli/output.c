@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "log/event.h"
 
 #include <string.h>
@@ -43,17 +44,42 @@ const char *ol_cli_plain(const struct ol_cli *cli)
     return pick_color(cli, "\033[0m");
 }
 
+/* They turn the direction of writing, end a line or show nothing, so that a text looks like another
+ * one. The joiners U+200C and U+200D are part of
+ * many scripts and stay. */
+static bool is_deceptive(uint32_t c)
+{
+    return c == 0x061C || c == 0x200B || c == 0x200E || c == 0x200F ||
+           (c >= 0x2028 && c <= 0x202E) || (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF ||
+           (c >= 0xE0000 && c <= 0xE007F);
+}
+
+/* The character at `text`; *length is 1 and the result the byte itself where it is not UTF-8. */
+static uint32_t read_char(const char *text, size_t bytes, size_t *length)
+{
+    unsigned char lead = (unsigned char)text[0];
+    size_t wanted = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+    uint32_t c = lead & (0x7Fu >> wanted);
+    *length = 1;
+    if (lead < 0xC0 || wanted > bytes || !ol_utf8_is_valid(text, wanted))
+        return lead;
+    for (size_t i = 1; i < wanted; i++)
+        c = c << 6 | ((unsigned char)text[i] & 0x3F);
+    *length = wanted;
+    return c;
+}
+
 void ol_cli_put_safe(struct ol_buf *out, const char *text, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i++) {
-        unsigned char c = (unsigned char)text[i];
-        bool is_c1 = c == 0xC2 && i + 1 < bytes && (unsigned char)text[i + 1] < 0xA0;
-        if (c < 0x20 || c == 0x7F)
+    for (size_t i = 0, length; i < bytes; i += length) {
+        uint32_t c = read_char(text + i, bytes - i, &length);
+        bool is_c1 = length > 1 && c < 0xA0; // some terminals obey them
+        if (c < 0x20 || c == 0x7F || is_c1)
             ol_buf_print(out, "\\x%02x", c);
-        else if (is_c1) // some terminals also obey U+0080 to U+009F
-            ol_buf_print(out, "\\x%02x", (unsigned char)text[++i]);
+        else if (length > 1 && is_deceptive(c))
+            ol_buf_print(out, c > 0xFFFF ? "\\U%08x" : "\\u%04x", c);
         else
-            ol_buf_char(out, (char)c);
+            ol_buf_add(out, text + i, length);
     }
 }
 

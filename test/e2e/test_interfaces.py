@@ -2207,12 +2207,15 @@ def test_cli_full_disk_is_no_success(world, chain):
 
 
 def is_clean(text):
-    """No control character but the ends of lines."""
-    return not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ufffd]", text)
+    """No control character but the ends of lines, and none that is invisible or turns the direction of writing."""
+    return not re.search(
+        r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufffd\U000e0000-\U000e007f]",
+        text,
+    )
 
 
-def test_cli_control_bytes_never_reach_the_terminal(world, org):
-    evil = "\x1b[2J\x07\r\n\t\x7f\x9b31m"
+@pytest.mark.parametrize("evil", ["\x1b[2J\x07\r\n\t\x7f\x9b31m", "\u202e\u2066\u200f\u061c\u2028\ufeff\U000e0041"])
+def test_r9_cli_control_characters_never_reach_the_terminal(world, org, evil):
     name = f"{org}{evil}"
     fields = event(
         name,
@@ -2222,7 +2225,7 @@ def test_cli_control_bytes_never_reach_the_terminal(world, org):
         correlation_id=f"c{name}",
         actor_type="user",
         actor_id=f"u{evil}",
-        payload=json.dumps({"k": "\x1b[2J", "raw": "\x7f\x9b31m"}, ensure_ascii=False),
+        payload=json.dumps({"k": "\x1b[2J", "raw": f"\x7f\x9b31m{evil}"}, ensure_ascii=False),
     )
     made = world.interface("c").append(**fields)
     outlog = Outlog(world.store)
@@ -2251,7 +2254,7 @@ def test_cli_control_bytes_never_reach_the_terminal(world, org):
         assert not re.search(r"[\x00-\x09\x0b-\x1f]", done.stdout), args
         assert done.json()
     shown = outlog.run("events", "--org", name, "--json").json()[0]
-    assert shown["org_id"] == name and shown["payload"] == {"k": "\x1b[2J", "raw": "\x7f\x9b31m"}
+    assert shown["org_id"] == name and shown["payload"] == {"k": "\x1b[2J", "raw": f"\x7f\x9b31m{evil}"}
 
 
 def test_cli_store_without_schema_names_init(empty_store):

@@ -31,7 +31,8 @@ class Result:
         self.args, self.returncode, self.stdout, self.stderr = args, returncode, stdout, stderr
 
     def lines(self):
-        return self.stdout.splitlines()
+        """Split at line feeds only: U+2028 and others are part of a text."""
+        return self.stdout.removesuffix("\n").split("\n") if self.stdout else []
 
     def json(self):
         """Every line of standard output as JSON."""
