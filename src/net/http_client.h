@@ -27,7 +27,6 @@ enum ol_http_reach {
 struct ol_http_response {
     enum ol_http_reach reach;
     int status;     /* HTTP status, or the last SMTP reply */
-    bool is_denied; /* the guard refused the address */
     bool is_timeout;
     bool is_abandoned;       /* the owner ended it before its deadline */
     bool is_before_message;  /* mail: refused at greeting, TLS or login */

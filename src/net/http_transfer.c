@@ -444,7 +444,6 @@ void ol_http_transfer_end(struct ol_http_transfer *t, CURLcode code, bool is_aba
     t->response = (struct ol_http_response){
         .reach = t->is_mail ? find_mail_reach(t, code) : find_http_reach(t),
         .status = t->status,
-        .is_denied = t->denied != NULL,
         .is_timeout = code == CURLE_OPERATION_TIMEDOUT,
         .is_abandoned = is_abandoned,
         .is_before_message = t->is_mail && !t->is_sent,

@@ -140,7 +140,6 @@ void ol_outcome_http(const struct ol_http_response *response, const struct ol_se
     case OL_REACH_NOTHING:
         out->status = 0;
         out->kind = response->is_abandoned ? OUTLOG_PUBLISH_RELEASED : OUTLOG_PUBLISH_FAILED;
-        out->is_permanent = response->is_denied;
         out->surely_not_sent = true;
         snprintf(error, sizeof error, "%s", response->error);
         break;

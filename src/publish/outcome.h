@@ -19,7 +19,9 @@ bool ol_status_set_has(const struct ol_status_set *set, int status);
  *   408, 425, 429, 5xx                   FAILED; 429, and 503 with Retry-After, surely not sent
  *   other 4xx, 3xx (never followed)      FAILED, permanent
  *   no connection, TLS refused           FAILED, surely not sent
- *   address refused by the guard         FAILED, permanent, surely not sent
+ *   address refused by the guard         FAILED, surely not sent: the name may resolve to another
+ *                                        address next time (a URL with a private address is
+ *                                        refused before)
  *   request sent, no readable response   UNKNOWN
  *   abandoned before a byte left         RELEASED */
 void ol_outcome_http(const struct ol_http_response *response, const struct ol_settings *settings,
