@@ -35,6 +35,7 @@ static const struct config_line defaults[] = {
     {"retention.notices", "forever", OL_FROM_DEFAULT},
     {"retention.idempotency", "24h", OL_FROM_DEFAULT},
     {"serve.answers", "8", OL_FROM_DEFAULT},
+    {"serve.strangers", "256", OL_FROM_DEFAULT},
     {"serve.origins", "[]", OL_FROM_DEFAULT},
     {"tracing.endpoint", "none", OL_FROM_DEFAULT},
 };

@@ -156,20 +156,29 @@ static void read_listen(struct ol_cli *cli, const struct ol_yaml *yaml, const ch
         *listen = text;
 }
 
-/* Read the setting serve.answers, if the store has it. Each answer uses a thread and, while it is
- * streamed, a connection. */
-static int read_answers(outlog *log, int *answers, outlog_err *err)
+/* Read a number of the settings, if the store has it. */
+static int read_setting(outlog *log, const char *name, int *out, outlog_err *err)
 {
     struct ol_rows rows;
-    if (ol_log_ready(log, err) < 0 ||
-        ol_store_query(log->conn, OL_Q_SETTING_GET, OL_PARAMS(ol_value_text("serve.answers")),
-                       &rows, err) < 0)
+    if (ol_store_query(log->conn, OL_Q_SETTING_GET, OL_PARAMS(ol_value_text(name)), &rows, err) < 0)
         return -1;
     int got = ol_rows_next(&rows, err);
     if (got > 0)
-        *answers = atoi(ol_rows_text(&rows, 0, NULL)); // checked when it was applied
+        *out = atoi(ol_rows_text(&rows, 0, NULL)); // checked when it was applied
     ol_rows_end(&rows);
     return got < 0 ? -1 : 0;
+}
+
+/* serve.answers: each answer uses a thread and, while it is streamed, a connection. */
+static int read_settings(outlog *log, struct ol_server_options *options, outlog_err *err)
+{
+    int strangers = (int)options->strangers_max;
+    if (ol_log_ready(log, err) < 0 ||
+        read_setting(log, "serve.answers", &options->answers, err) < 0 ||
+        read_setting(log, "serve.strangers", &strangers, err) < 0)
+        return -1;
+    options->strangers_max = (size_t)strangers;
+    return 0;
 }
 
 static int prepare_store(struct ol_cli *cli, const char *config, struct ol_server_options *options,
@@ -190,7 +199,7 @@ static int prepare_store(struct ol_cli *cli, const char *config, struct ol_serve
         return OL_EXIT_FAILED;
     if (config)
         status = ol_cli_config_apply(cli, log, config, &yaml, &plain, &changes);
-    if (status == OL_EXIT_DONE && read_answers(log, &options->answers, &err) < 0)
+    if (status == OL_EXIT_DONE && read_settings(log, options, &err) < 0)
         status = ol_cli_report(&err);
     outlog_close(log);
     return status;

@@ -127,6 +127,7 @@ static const struct section_setting {
     {"relay", "wakeup", VALUE_WAKEUP, 0, 0, "poll or notify is wanted"},
     {"relay", "takeover", VALUE_TAKEOVER, 0, 0, "fast or lease is wanted"},
     {"serve", "answers", VALUE_COUNT, 1, 256, "a whole number from 1 to 256 is wanted"},
+    {"serve", "strangers", VALUE_COUNT, 1, 1000000, "a whole number from 1 to 1000000 is wanted"},
     {"serve", "origins", VALUE_ORIGINS, 0, 0,
      "a list of origins like https://chat.example is wanted, without a path"},
     {"tracing", "endpoint", VALUE_URL, 0, 0, "a URL like http://127.0.0.1:4318 is wanted"},

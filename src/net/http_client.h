@@ -26,7 +26,7 @@ enum ol_http_reach {
 /* What came back. Pointers are valid during the callback only. */
 struct ol_http_response {
     enum ol_http_reach reach;
-    int status;     /* HTTP status, or the last SMTP reply */
+    int status; /* HTTP status, or the last SMTP reply */
     bool is_timeout;
     bool is_abandoned;       /* the owner ended it before its deadline */
     bool is_before_message;  /* mail: refused at greeting, TLS or login */

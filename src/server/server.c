@@ -29,7 +29,7 @@
 #include <sys/resource.h>
 
 enum { SWEEP_MS = 250, POLL_MS = 10, TOKEN_REFRESH_MS = 2000, STOP_MS_MAX = 10000 };
-enum { INLINE_BODY_MAX = 32 * 1024 };
+enum { INLINE_BODY_MAX = 32 * 1024, HOLD_MS = 1000 };
 
 struct ol_server_options ol_server_defaults(const char *store)
 {
@@ -39,6 +39,7 @@ struct ol_server_options ol_server_defaults(const char *store)
         .workers = 4,
         .body_bytes = (size_t)16 * 1024 * 1024,
         .clients_max = 4096,
+        .strangers_max = 256,
         .queue_max = 4096,
     };
 }
@@ -124,6 +125,8 @@ static void on_poll_timer(uv_timer_t *timer)
 
 static void finish_request(struct ol_server *server, struct ol_request *request)
 {
+    if (request->is_admitted && !request->route->is_open)
+        ol_http1_recognize(request);
     if (request->job.result < 0 && !request->follower.is_streaming) // no store
         request->answer = ol_problem(request, &request->job.err);
     if (request->answer == OL_HANDLER_WAITING || request->answer == OL_HANDLER_STREAMING) {
@@ -135,9 +138,10 @@ static void finish_request(struct ol_server *server, struct ol_request *request)
         return;
     }
     request->is_working = false;
-    if (request->answer == OL_HANDLER_UPGRADING && request->http)
+    if (request->answer == OL_HANDLER_UPGRADING && request->http) {
+        ol_http1_recognize(request);
         request->upgrade(request);
-    else
+    } else
         send_answer(server, request);
 }
 
@@ -151,11 +155,47 @@ static bool is_inline(struct ol_server *server, struct ol_request *request)
 
 static void handle_inline(struct ol_server *server, struct ol_request *request)
 {
+    ol_http1_recognize(request);
     request->is_working = true;
     if (ol_auth_allows(request) && request->route->handle(request) == OL_HANDLER_LATER)
         return;
     request->is_working = false;
     send_answer(server, request);
+}
+
+static bool is_known(struct ol_server *server, const struct ol_request *request)
+{
+    return server->options.is_dev || ol_auth_recognizes(server->auth, request);
+}
+
+/* An unknown token is looked up in the store, as it may be new. An address that sends many of them
+ * has to wait for each answer, and nothing is looked up. Right tokens are never held. */
+static bool is_guessing(struct ol_server *server, struct ol_request *request)
+{
+    return !request->route->is_open && ol_request_header(request, "authorization") &&
+           !is_known(server, request) && !ol_http1_try_token(request);
+}
+
+static void hold_refusal(struct ol_server *server, struct ol_request *request)
+{
+    ol_problem_say(request, 429, "rate_limited",
+                   "too many unknown tokens came from this address; this one was not looked up");
+    request->is_working = true; // a client that goes does not free it
+    request->held_until = uv_now(&server->loop) + HOLD_MS;
+    request->job.next = NULL;
+    *server->held_last = &request->job;
+    server->held_last = &request->job.next;
+}
+
+static void send_held(struct ol_server *server, uint64_t now)
+{
+    for (struct ol_request *request;
+         (request = (struct ol_request *)server->held) && now >= request->held_until;) {
+        if (!(server->held = request->job.next))
+            server->held_last = &server->held;
+        request->is_working = false;
+        send_answer(server, request);
+    }
 }
 
 /* A complete request has arrived. */
@@ -172,6 +212,8 @@ static void on_request(struct ol_server *server, struct ol_request *request)
         send_answer(server, request);
     } else if (is_inline(server, request)) {
         handle_inline(server, request);
+    } else if (is_guessing(server, request)) {
+        hold_refusal(server, request);
     } else {
         request->job.run = run_request;
         request->is_working = true;
@@ -313,6 +355,7 @@ static void on_sweep_timer(uv_timer_t *timer)
     uint64_t now = uv_now(&server->loop);
 
     ol_client_conns_sweep(&server->conns);
+    send_held(server, server->is_stopping ? UINT64_MAX : now);
     ol_followers_sweep(&server->followers, now);
     ol_session_sockets_sweep(server->sessions);
     ol_notification_sockets_sweep(server->notifications);
@@ -457,6 +500,8 @@ static int open_parts(struct ol_server *server, outlog_err *err)
                                                 .store = options->store,
                                                 .threads = options->workers,
                                                 .queue_max = options->queue_max};
+    if (!(server->conns.peers = ol_peer_table_open()))
+        return ol_no_memory(err);
     if (load_tls(server, err) < 0 || ol_auth_open(&server->auth, err) < 0 ||
         ol_cors_open(&server->cors, options->store, err) < 0 ||
         ol_rates_open(&server->rates, err) < 0 ||
@@ -493,6 +538,7 @@ static void close_server(struct ol_server *server)
     ol_batcher_close(server->batcher);
     server->batcher = NULL;
     on_woken(&server->woken);
+    send_held(server, UINT64_MAX);
     ol_client_conns_close_all(&server->conns);
     uv_walk(&server->loop, close_handle, NULL);
     uv_run(&server->loop, UV_RUN_DEFAULT);
@@ -502,6 +548,7 @@ static void close_server(struct ol_server *server)
     ol_auth_close(server->auth);
     ol_cors_close(server->cors);
     ol_rates_close(server->rates);
+    ol_peer_table_close(server->conns.peers);
     SSL_CTX_free(server->conns.tls);
     uv_loop_close(&server->loop);
     pthread_mutex_destroy(&server->lock);
@@ -534,21 +581,26 @@ int ol_server_run(const struct ol_server_options *options, atomic_int *stop, out
     server->started_at = ol_clock_boot_us();
     server->conns.loop = &server->loop;
     server->conns.max = limit_clients(options->clients_max);
+    server->conns.strangers_max = options->strangers_max;
+    TAILQ_INIT(&server->conns.strangers);
     server->http = (struct ol_http1_handler){
         .server = server,
         .limits = {.head_bytes = 16 * 1024,
                    .body_bytes = options->body_bytes,
                    .bodies_bytes = options->body_bytes * 16,
+                   .stranger_bodies_bytes = options->body_bytes * 4,
                    .head_ms = 10000,
                    .body_ms = 30000,
                    .idle_ms = 75000,
                    .write_ms = 30000},
+        .is_known = is_known,
         .request = on_request,
         .gone = on_request_gone,
         .drained = on_request_drained,
     };
     pthread_mutex_init(&server->lock, NULL);
     server->finished_last = &server->finished;
+    server->held_last = &server->held;
     server->refresh_job = (struct ol_job){.type = OL_JOB_REFRESH, .run = refresh_tokens};
     server->sample_job = (struct ol_job){.type = OL_JOB_SAMPLE, .run = sample_rates};
     signal(SIGPIPE, SIG_IGN);

@@ -25,6 +25,7 @@ struct ol_server_options {
     int workers;      /* threads for requests */
     int answers;      /* agents that run at a time; 0: the default */
     size_t body_bytes, clients_max, queue_max;
+    size_t strangers_max;            /* connections of one address that showed no token */
     struct ol_span_exporter *tracer; /* the caller's; NULL: no spans */
     /* Called once, when requests are answered; `port` is the one that was bound. */
     void (*ready)(void *user, const char *host, int port);
@@ -56,6 +57,7 @@ struct ol_server {
 
     pthread_mutex_t lock;
     struct ol_job *finished, **finished_last; /* by other threads, oldest first */
+    struct ol_job *held, **held_last;         /* refusals that wait for `held_until` */
     atomic_bool has_moved;                    /* the event tail has new events */
 
     struct ol_job refresh_job, sample_job;

@@ -89,34 +89,97 @@ def test_unread_answers_block_only_their_own_connection(server):
         thread.join()
 
 
-def test_unauthenticated_bodies_share_one_limit(store, serve):
-    """Forty of sixteen megabytes, none of them complete, without a token; a small one has room beside them."""
-    server = serve("--no-relay", dev=False)
+@pytest.fixture
+def guarded(store, serve, outlog):
+    """A daemon that asks for tokens; this one's calls show the right one."""
+
+    def start(**how):
+        server = serve("--no-relay", dev=False, **how)
+        server.token = outlog.run("token", "create", "--scope", "admin", "--json").json()[0]["token"]
+        assert server.get("/v1/events").status == 200
+        return server
+
+    return start
+
+
+def refusals(server):
+    """How often this process refused somebody, by the reason."""
+    text = server.get("/metrics").body.decode()
+    return {reason: int(float(n)) for reason, n in re.findall(r'outlog_http_refused_total{reason="(\w+)"} (\S+)', text)}
+
+
+def large_post(token, bytes):
+    """The head of a POST that announces one byte more than it sends."""
+    line = b"Authorization: Bearer " + token.encode() + b"\r\n" if token else b""
+    return b"POST /v1/events HTTP/1.1\r\n" + HOST + line + b"Content-Length: %d\r\n\r\n" % (bytes + 1) + b" " * bytes
+
+
+def answered(links):
+    """The status of each that was answered, without waiting."""
+    found = []
+    for link in links:
+        link.setblocking(False)
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            found += statuses(link.recv(100, socket.MSG_PEEK))
+        link.setblocking(True)
+    return found
+
+
+def test_r8_large_bodies_of_strangers_take_no_room_from_others(guarded):
+    """Sixteen of fifteen megabytes with wrong tokens, none of them complete, and as many without a token."""
+    server = guarded()
     before, links, large = resident(server), [], 15 << 20
-    for _ in range(40):
+    for token in ["olk_wrong"] * 16 + [None] * 16:
         links.append(connect(server))
-        flood(
-            links[-1],
-            b"POST /v1/events HTTP/1.1\r\n" + HOST + b"Content-Length: %d\r\n\r\n" % (large + 1) + b" " * large,
-            1,
-        )
-
-    def refused():
-        found = 0
-        for link in links:
-            link.setblocking(False)
-            with contextlib.suppress(BlockingIOError, ConnectionError):
-                found += link.recv(100, socket.MSG_PEEK).startswith(b"HTTP/1.1 503 ")
-            link.setblocking(True)
-        return found >= 20
-
-    wait_for(refused, "most of them to be refused")
-    assert IS_SANITIZED or resident(server) - before < 400
-    assert server.post("/v1/events", BODY).status == 401
-    assert server.post("/v1/events", BODY + b" " * 60_000).status == 401
+        flood(links[-1], large_post(token, large), 1)
+    wait_for(lambda: answered(links).count(401) == 16 and answered(links).count(503) >= 12, "their refusal")
+    assert IS_SANITIZED or resident(server) - before < 150
+    honest = BODY + b" " * (8 << 20)
+    assert [server.post("/v1/events", honest).status for _ in range(3)] == [201] * 3
+    assert refusals(server)["body"] >= 28
     for link in links:
         link.close()
-    wait_for(lambda: server.post("/v1/events", BODY + b" " * (1 << 20)).status == 401, "room again")
+
+
+def test_r8_a_flood_of_connections_does_not_shut_others_out(guarded):
+    """As many connections as the daemon takes at all, and more, from one address; each says half a head."""
+    server = guarded(files=(1200, 1200))
+    known = connect(server)
+    token = b"Authorization: Bearer " + server.token.encode()
+    known.sendall(post(token))
+    assert statuses(known.recv(65536)) == [201]
+    links = []
+    for _ in range(900):
+        links.append(connect(server))
+        links[-1].sendall(b"GET / HTTP/1.1\r\n")
+        if len(links) % 50 == 0:  # a new connection each
+            with connect(server) as link:
+                link.sendall(post(token, b"Connection: close"))
+                assert statuses(read_all(link)) == [201], len(links)
+    known.sendall(post(token))
+    assert statuses(known.recv(65536)) == [201], "a connection that showed its token stays"
+    known.close()
+    assert refusals(server)["connection"] >= 600
+    for link in links:
+        link.close()
+
+
+def test_r8_wrong_tokens_are_slowed_down_and_right_ones_are_not(guarded, outlog):
+    """Each address has fifty tries and one more per second; then answers are held, and nothing is looked up."""
+    server = guarded()
+    codes = [server.get("/v1/events", token=f"olk_{n}").status for n in range(50)]
+    assert codes == [401] * 50
+    links = [connect(server) for _ in range(20)]
+    for link in links:
+        link.sendall(get(b"/v1/events", b"Authorization: Bearer olk_no"))
+    assert [server.post("/v1/events", BODY).status for _ in range(20)] == [201] * 20, "the right token is not held"
+    held = [statuses(link.recv(65536))[0] for link in links]
+    assert held.count(429) >= 10 and set(held) <= {401, 429}
+    assert refusals(server)["token"] == held.count(429)
+    fresh = outlog.run("token", "create", "--scope", "append", "--json").json()[0]["token"]
+    wait_for(lambda: server.post("/v1/events", BODY, token=fresh).status == 201, "a new token among wrong ones")
+    for link in links:
+        link.close()
 
 
 def test_an_answer_without_a_body_has_no_length(server):
@@ -135,7 +198,12 @@ def test_an_answer_without_a_body_has_no_length(server):
 def test_clients_do_not_exhaust_the_stores_descriptors(store, serve):
     """Clients get half of the 240 descriptors; open connections are served however many more are refused."""
     server = serve("--no-relay", files=(240, 240))
-    links = [connect(server) for _ in range(300)]
+    links = []
+    for n in range(300):
+        links.append(connect(server))
+        if n < 100:  # who was answered once stays
+            links[-1].sendall(get(b"/v1/events?limit=1"))
+            assert statuses(links[-1].recv(65536)) == [200]
     for link in links[:30] + links[85:100]:
         for request, status in ((get(b"/v1/events?limit=1"), 200), (post(), 201)):
             link.sendall(request)

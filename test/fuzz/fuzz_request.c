@@ -20,6 +20,7 @@ static bool is_over;
 static struct ol_client_conn *accepted;
 static uv_loop_t loop;
 static struct ol_client_conns conns = {.loop = &loop};
+static struct ol_peer peer;
 
 static void check(bool is_ok)
 {
@@ -35,6 +36,7 @@ struct ol_client_conn *ol_client_conn_accept(struct ol_client_conns *all, uv_str
     struct ol_client_conn *conn = calloc(1, sizeof *conn);
     (void)listener;
     conn->conns = all;
+    conn->peer = &peer;
     conn->handler = handler;
     accepted = conn;
     return conn;
@@ -78,12 +80,23 @@ void ol_client_conn_drop(struct ol_client_conn *conn)
     free(conn);
 }
 
+void ol_client_conn_recognize(struct ol_client_conn *conn)
+{
+    conn->is_known = true;
+}
+
 /* --- the server --- */
 
 void ol_request_finish(struct ol_request *request)
 {
     (void)request;
     abort();
+}
+
+static bool is_known(struct ol_server *server, const struct ol_request *request)
+{
+    (void)server;
+    return ol_request_header(request, "x-known") != NULL;
 }
 
 static void on_request(struct ol_server *server, struct ol_request *request)
@@ -113,10 +126,12 @@ static void feed(const char *data, size_t bytes, size_t piece)
     static struct ol_http1_handler user = {.limits = {.head_bytes = MOST_HEAD,
                                                       .body_bytes = MOST_BODY,
                                                       .bodies_bytes = MOST_BODY,
+                                                      .stranger_bodies_bytes = MOST_BODY,
                                                       .head_ms = 1,
                                                       .body_ms = 1,
                                                       .idle_ms = 1,
                                                       .write_ms = 1},
+                                           .is_known = is_known,
                                            .request = on_request,
                                            .gone = on_gone};
     ol_buf_reset(&out);
@@ -133,6 +148,7 @@ static void feed(const char *data, size_t bytes, size_t piece)
     if (!conn->is_closing)
         ol_client_conn_close(conn);
     free(conn);
+    check(peer.body_count == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

@@ -112,12 +112,20 @@ class Server:
     def _connection(self, timeout):
         connection = getattr(self._local, "connection", None)
         if connection is None or self._local.port != self.port:
-            connection = self._local.connection = http.client.HTTPConnection("127.0.0.1", self.port)
+            source = getattr(self._local, "source", None)
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, source_address=source)
+            self._local.connection = connection
             self._local.port = self.port
         connection.timeout = timeout
         if connection.sock:
             connection.sock.settimeout(timeout)
         return connection
+
+    def come_from(self, address):
+        """This thread's next calls come from another address of the loopback network."""
+        if getattr(self._local, "connection", None):
+            self._local.connection.close()
+        self._local.connection, self._local.source = None, (address, 0)
 
     def call(self, method, path, body=None, token=..., headers=None, timeout=30):
         """One request on this thread's connection; a dead connection is made anew once for reads."""

@@ -184,16 +184,31 @@ static bool answer_unauthorized(struct ol_request *request, const char *why)
     return false;
 }
 
-bool ol_auth_knows(struct ol_auth *auth, struct ol_request *request)
+static bool read_hash(const struct ol_request *request, char hash[65])
 {
     const char *header = ol_request_header(request, "authorization");
-    char hash[65];
-    if (request->who.is_dev)
-        return true;
     if (!header || strncasecmp(header, "bearer ", 7) != 0)
         return false;
     ol_token_hash(header + 7 + strspn(header + 7, " "), hash);
-    return check_token(auth, hash, request) == AUTH_OK;
+    return true;
+}
+
+bool ol_auth_recognizes(struct ol_auth *auth, const struct ol_request *request)
+{
+    char hash[65];
+    if (!read_hash(request, hash))
+        return false;
+    pthread_mutex_lock(&auth->lock);
+    bool is_there = find_entry(auth, hash) != NULL;
+    pthread_mutex_unlock(&auth->lock);
+    return is_there;
+}
+
+bool ol_auth_knows(struct ol_auth *auth, struct ol_request *request)
+{
+    char hash[65];
+    return request->who.is_dev ||
+           (read_hash(request, hash) && check_token(auth, hash, request) == AUTH_OK);
 }
 
 bool ol_auth_admit(struct ol_auth *auth, struct ol_request *request)
@@ -208,9 +223,8 @@ bool ol_auth_admit(struct ol_auth *auth, struct ol_request *request)
         return answer_unauthorized(request,
                                    "a token is needed: Authorization: Bearer TOKEN (make one with "
                                    "`outlog token create`)");
-    if (strncasecmp(header, "bearer ", 7) != 0)
+    if (!read_hash(request, hash))
         return answer_unauthorized(request, "only Bearer tokens are accepted");
-    ol_token_hash(header + 7 + strspn(header + 7, " "), hash);
     enum auth_result result = check_token(auth, hash, request);
     if (result == AUTH_UNKNOWN) {
         bool is_there = false;

@@ -20,6 +20,9 @@ bool ol_auth_admit(struct ol_auth *auth, struct ol_request *request);
  * over its rate. */
 bool ol_auth_knows(struct ol_auth *auth, struct ol_request *request);
 
+/* Whether its token is in the cache. Counts nothing. */
+bool ol_auth_recognizes(struct ol_auth *auth, const struct ol_request *request);
+
 /* Whether request->who may call request->route; false after having answered 403. */
 bool ol_auth_allows(struct ol_request *request);
 

@@ -19,8 +19,20 @@ struct pending_write {
 static void on_closed(uv_handle_t *handle)
 {
     struct ol_client_conn *conn = handle->data;
+    if (conn->peer)
+        ol_peer_table_release(conn->conns->peers, conn->peer, uv_now(conn->conns->loop));
     SSL_free(conn->ssl); // frees both BIOs
     free(conn);
+}
+
+void ol_client_conn_recognize(struct ol_client_conn *conn)
+{
+    if (conn->is_known)
+        return;
+    conn->is_known = true;
+    TAILQ_REMOVE(&conn->conns->strangers, conn, among_strangers);
+    TAILQ_REMOVE(&conn->peer->strangers, conn, among_peers);
+    conn->peer->stranger_count--;
 }
 
 void ol_client_conn_drop(struct ol_client_conn *conn)
@@ -28,6 +40,7 @@ void ol_client_conn_drop(struct ol_client_conn *conn)
     if (conn->is_closing)
         return;
     conn->is_closing = true;
+    ol_client_conn_recognize(conn); // leaves the lists of strangers
     *conn->link = conn->next;
     if (conn->next)
         conn->next->link = conn->link;
@@ -284,12 +297,42 @@ static int begin_tls(struct ol_client_conn *conn)
     return conn->from_wire && conn->to_wire ? 0 : -1;
 }
 
-static void read_address(struct ol_client_conn *conn)
+/* Make room for one more stranger of this peer; false when only known clients are left. */
+static bool make_room(struct ol_client_conns *conns, struct ol_peer *peer)
 {
-    struct sockaddr_storage from;
+    struct ol_client_conn *oldest = NULL;
+    if (peer->stranger_count >= conns->strangers_max)
+        oldest = TAILQ_FIRST(&peer->strangers);
+    else if (conns->count >= conns->max)
+        oldest = TAILQ_FIRST(&conns->strangers);
+    if (oldest) {
+        atomic_fetch_add(&conns->refused[OL_REFUSAL_CONNECTION], 1);
+        ol_client_conn_close(oldest);
+    }
+    return conns->count < conns->max;
+}
+
+static bool read_peer(struct ol_client_conn *conn)
+{
+    struct sockaddr_storage from = {0};
     int bytes = sizeof from;
     if (uv_tcp_getpeername(&conn->tcp, (struct sockaddr *)&from, &bytes) == 0)
         uv_ip_name((struct sockaddr *)&from, conn->address, sizeof conn->address);
+    conn->peer = ol_peer_table_take(conn->conns->peers, (struct sockaddr *)&from);
+    return conn->peer != NULL;
+}
+
+static void add_conn(struct ol_client_conns *conns, struct ol_client_conn *conn)
+{
+    conn->next = conns->first;
+    conn->link = &conns->first;
+    if (conn->next)
+        conn->next->link = &conn->next;
+    conns->first = conn;
+    conns->count++;
+    TAILQ_INSERT_TAIL(&conns->strangers, conn, among_strangers);
+    TAILQ_INSERT_TAIL(&conn->peer->strangers, conn, among_peers);
+    conn->peer->stranger_count++;
 }
 
 struct ol_client_conn *ol_client_conn_accept(struct ol_client_conns *conns, uv_stream_t *listener,
@@ -302,26 +345,21 @@ struct ol_client_conn *ol_client_conn_accept(struct ol_client_conns *conns, uv_s
     conn->tcp.data = conn;
     conn->conns = conns;
     conn->handler = handler;
-    if (uv_accept(listener, (uv_stream_t *)&conn->tcp) < 0 || conns->count >= conns->max ||
-        (conns->tls && begin_tls(conn) < 0) ||
+    if (uv_accept(listener, (uv_stream_t *)&conn->tcp) < 0 || !read_peer(conn) ||
+        !make_room(conns, conn->peer) || (conns->tls && begin_tls(conn) < 0) ||
         uv_read_start((uv_stream_t *)&conn->tcp, on_alloc, on_read) < 0) {
         uv_close((uv_handle_t *)&conn->tcp, on_closed);
         return NULL;
     }
     uv_tcp_nodelay(&conn->tcp, 1);
-    read_address(conn);
-    conn->next = conns->first;
-    conn->link = &conns->first;
-    if (conn->next)
-        conn->next->link = &conn->next;
-    conns->first = conn;
-    conns->count++;
+    add_conn(conns, conn);
     return conn;
 }
 
 void ol_client_conns_sweep(struct ol_client_conns *conns)
 {
     uint64_t now = uv_now(conns->loop);
+    ol_peer_table_sweep(conns->peers, now);
     for (struct ol_client_conn *conn = conns->first, *next; conn; conn = next) {
         next = conn->next;
         if (conn->is_broken || (conn->deadline && now >= conn->deadline)) {

@@ -5,8 +5,10 @@
 #define OL_SERVER_HTTP_CLIENT_CONN_H
 
 #include "base/buf.h"
+#include "server/http/peer.h"
 
 #include <openssl/ssl.h>
+#include <stdatomic.h>
 #include <uv.h>
 
 struct ol_client_conn;
@@ -22,11 +24,24 @@ struct ol_client_conn_handler {
     void (*closed)(struct ol_client_conn *conn);
 };
 
+/* Why somebody was refused before a handler ran, for /metrics. */
+enum ol_refusal {
+    OL_REFUSAL_CONNECTION, /* too many: the stranger that waited longest was disconnected */
+    OL_REFUSAL_BODY,       /* a large body without a known token */
+    OL_REFUSAL_TOKEN,      /* too many unknown tokens */
+    OL_REFUSAL_SLOW,       /* the request did not arrive in time */
+    OL_REFUSAL_COUNT
+};
+
 struct ol_client_conns {
     uv_loop_t *loop;
     SSL_CTX *tls; /* NULL: plain */
     struct ol_client_conn *first;
     size_t count, max;
+    struct ol_peer_table *peers;
+    struct ol_stranger_list strangers; /* of all peers, oldest first */
+    size_t strangers_max;              /* of one peer */
+    atomic_llong refused[OL_REFUSAL_COUNT];
     char chunk[64 * 1024]; /* read buffer, shared by all connections */
 };
 
@@ -34,6 +49,9 @@ struct ol_client_conn {
     uv_tcp_t tcp;
     struct ol_client_conns *conns;
     struct ol_client_conn *next, **link;
+    struct ol_peer *peer;
+    TAILQ_ENTRY(ol_client_conn) among_strangers, among_peers; /* unless is_known */
+    bool is_known;                                            /* it showed a valid token */
     const struct ol_client_conn_handler *handler;
     void *owner; /* of the handler */
     SSL *ssl;
@@ -45,9 +63,14 @@ struct ol_client_conn {
     char address[64]; /* for logs */
 };
 
-/* Accept the next connection of a listening socket; NULL when there is none or too many. */
+/* Accept the next connection of a listening socket; NULL when there is none or too many. It is a
+ * stranger's. When its address has strangers_max of them, or there is no room at all, the stranger
+ * that waited longest is disconnected: a client that sends its request at once is not. */
 struct ol_client_conn *ol_client_conn_accept(struct ol_client_conns *conns, uv_stream_t *listener,
                                              const struct ol_client_conn_handler *handler);
+
+/* It showed a valid token: from now on it is nobody's to disconnect. */
+void ol_client_conn_recognize(struct ol_client_conn *conn);
 
 void ol_client_conn_write(struct ol_client_conn *conn, const char *data, size_t bytes);
 

@@ -14,7 +14,8 @@ enum {
     URL_BYTES_MAX = 8192,
     INPUT_BYTES_MAX = 128 * 1024,    /* buffered while a request is answered */
     UNREAD_ANSWERS_MAX = 256 * 1024, /* bytes the client has not read */
-    SMALL_BODY_BYTES = 64 * 1024
+    SMALL_BODY_BYTES = 64 * 1024,
+    STRANGER_BODIES_MAX = 2 /* large ones that an address sends at a time */
 };
 
 enum http1_state { HTTP1_READING, HTTP1_ANSWERING, HTTP1_STREAMING };
@@ -35,10 +36,11 @@ struct ol_http1 {
     size_t header_count, host_count;
     struct ol_buf input; /* received and not parsed yet */
     bool is_value, is_complete, keeps_alive;
-    bool is_last;    /* the connection closes after this answer */
-    bool is_running; /* run_input() is on the stack: on_closed() must not free */
-    bool is_gone;    /* the connection is closed */
-    int refused;     /* a status, once the request is rejected; 0: it is not */
+    bool is_large, is_strange; /* its body is large, and its sender not known */
+    bool is_last;              /* the connection closes after this answer */
+    bool is_running;           /* run_input() is on the stack: on_closed() must not free */
+    bool is_gone;              /* the connection is closed */
+    int refused;               /* a status, once the request is rejected; 0: it is not */
     const char *refusal;
 };
 
@@ -124,6 +126,41 @@ static int on_value(llhttp_t *parser, const char *at, size_t bytes)
     return 0;
 }
 
+static int refuse_body(struct ol_http1 *http, int status, const char *why)
+{
+    atomic_fetch_add(&http->conn->conns->refused[OL_REFUSAL_BODY], 1);
+    return reject_request(http, status, why);
+}
+
+/* Decide about a large body by the head, before it is buffered. Small ones are always accepted: the
+ * number of connections limits them. */
+static int admit_body(struct ol_http1 *http)
+{
+    struct ol_http1_handler *handler = http->handler;
+    struct ol_request *request = http->request;
+    http->is_large = true;
+    request->body_memory.total = &handler->held_bytes;
+    if (handler->is_known(handler->server, request))
+        return 0;
+    if (!ol_request_header(request, "authorization"))
+        return refuse_body(http, 401, "a body of more than 64 KiB needs a token in the head");
+    if (http->conn->peer->body_count >= STRANGER_BODIES_MAX)
+        return refuse_body(http, 503,
+                           "too many large bodies from this address; nothing was stored");
+    request->body_memory.total = &handler->stranger_held_bytes;
+    http->is_strange = true;
+    http->conn->peer->body_count++;
+    return 0;
+}
+
+/* The body has arrived, or never will. */
+static void leave_body(struct ol_http1 *http)
+{
+    if (http->is_strange)
+        http->conn->peer->body_count--;
+    http->is_large = http->is_strange = false;
+}
+
 static int on_headers(llhttp_t *parser)
 {
     struct ol_http1 *http = parser->data;
@@ -144,6 +181,8 @@ static int on_headers(llhttp_t *parser)
         return reject_request(http, 505, "only HTTP/1.1 is supported"), -1;
     if (parser->content_length > http->handler->limits.body_bytes)
         return reject_request(http, 413, "the body is too large"), -1;
+    if (parser->content_length > SMALL_BODY_BYTES && admit_body(http))
+        return -1;
     const char *expect = ol_request_header(request, "expect");
     if (expect && strcasecmp(expect, "100-continue") == 0)
         ol_client_conn_write(http->conn, "HTTP/1.1 100 Continue\r\n\r\n", 25);
@@ -153,17 +192,15 @@ static int on_headers(llhttp_t *parser)
     return 0;
 }
 
-/* The sender is not authenticated yet, so all large bodies together are limited. Small ones are
- * always accepted: the number of connections limits them. */
 static int count_body(struct ol_http1 *http, struct ol_request *request)
 {
+    const struct ol_http1_limits *limits = &http->handler->limits;
+    size_t max = http->is_strange ? limits->stranger_bodies_bytes : limits->bodies_bytes;
     size_t more = request->body.capacity - request->body_memory.bytes;
-    request->body_memory.total = &http->handler->held_bytes;
     request->body_memory.bytes += more;
-    size_t all = atomic_fetch_add(request->body_memory.total, more) + more;
-    return all > http->handler->limits.bodies_bytes && request->body.bytes > SMALL_BODY_BYTES
-               ? reject_request(http, 503, "too many large bodies at a time; nothing was stored")
-               : 0;
+    if (atomic_fetch_add(request->body_memory.total, more) + more <= max)
+        return 0;
+    return refuse_body(http, 503, "too many large bodies at a time; nothing was stored");
 }
 
 static int on_body(llhttp_t *parser, const char *at, size_t bytes)
@@ -175,7 +212,9 @@ static int on_body(llhttp_t *parser, const char *at, size_t bytes)
     ol_buf_add(&request->body, at, bytes);
     if (request->body.failed)
         return reject_request(http, 503, "out of memory");
-    return count_body(http, request);
+    if (!http->is_large && request->body.bytes > SMALL_BODY_BYTES && admit_body(http))
+        return HPE_USER;
+    return http->is_large ? count_body(http, request) : 0;
 }
 
 static int on_complete(llhttp_t *parser)
@@ -326,16 +365,14 @@ static void answer_rejection(struct ol_http1 *http)
     static const struct {
         int status;
         const char *code;
-    } codes[] = {{413, "too_large"},
-                 {414, "too_large"},
-                 {431, "too_large"},
-                 {408, "timeout"},
-                 {503, "unavailable"}};
+    } codes[] = {{401, "unauthorized"}, {413, "too_large"}, {414, "too_large"},
+                 {431, "too_large"},    {408, "timeout"},   {503, "unavailable"}};
     const char *code = "invalid_request";
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         if (codes[i].status == http->refused)
             code = codes[i].code;
     http->is_last = true;
+    leave_body(http);
     if (!http->request->request_id)
         http->request->request_id = "";
     ol_problem_say(http->request, http->refused, code, "%s", http->refusal);
@@ -347,6 +384,7 @@ static void dispatch_request(struct ol_http1 *http)
 {
     struct ol_request *request = http->request;
     http->conn->deadline = 0;
+    leave_body(http);
     set_request_id(request);
     if (!read_target(http)) {
         reject_request(http, 400, "the target is a path of UTF-8 text");
@@ -434,6 +472,7 @@ static void on_expired(struct ol_client_conn *conn)
 {
     struct ol_http1 *http = conn->owner;
     if (http->state == HTTP1_READING && http->request && http->head_bytes) {
+        atomic_fetch_add(&conn->conns->refused[OL_REFUSAL_SLOW], 1);
         reject_request(http, 408, "the request did not arrive in time");
         answer_rejection(http);
     } else {
@@ -446,6 +485,7 @@ static void on_closed(struct ol_client_conn *conn)
     struct ol_http1 *http = conn->owner;
     struct ol_request *request = http->request;
 
+    leave_body(http);
     if (request) {
         request->http = NULL;
         if (http->state == HTTP1_READING)
@@ -481,6 +521,26 @@ int ol_http1_accept(struct ol_client_conns *conns, uv_stream_t *listener,
     conn->owner = http;
     set_deadline(http, handler->limits.head_ms);
     return 0;
+}
+
+void ol_http1_recognize(struct ol_request *request)
+{
+    if (!request->http)
+        return;
+    ol_client_conn_recognize(request->http->conn);
+    if (request->is_tried)
+        request->http->conn->peer->tries += 1; // it was new, not wrong
+    request->is_tried = false;
+}
+
+bool ol_http1_try_token(struct ol_request *request)
+{
+    const struct ol_client_conn *conn = request->http->conn;
+    request->is_tried = ol_peer_try_token(conn->peer, uv_now(conn->conns->loop));
+    if (request->is_tried)
+        return true;
+    atomic_fetch_add(&conn->conns->refused[OL_REFUSAL_TOKEN], 1);
+    return false;
 }
 
 /* --- writing --- */

@@ -12,7 +12,8 @@ struct ol_http1;
 
 struct ol_http1_limits {
     size_t head_bytes, body_bytes;
-    size_t bodies_bytes; /* of all requests together */
+    size_t bodies_bytes;          /* of all requests together that have a known token */
+    size_t stranger_bodies_bytes; /* of all others */
     int head_ms, body_ms, idle_ms, write_ms;
 };
 
@@ -20,7 +21,9 @@ struct ol_http1_limits {
 struct ol_http1_handler {
     struct ol_server *server;
     struct ol_http1_limits limits;
-    atomic_size_t held_bytes; /* memory of all bodies */
+    atomic_size_t held_bytes, stranger_held_bytes; /* memory of large bodies */
+    /* Whether the request's token is known, by its head alone. */
+    bool (*is_known)(struct ol_server *server, const struct ol_request *request);
     void (*request)(struct ol_server *server, struct ol_request *request);
     /* The client closed the connection; request->http is NULL. */
     void (*gone)(struct ol_server *server, struct ol_request *request);
@@ -31,6 +34,12 @@ struct ol_http1_handler {
 /* Accept a new connection and serve it. */
 int ol_http1_accept(struct ol_client_conns *conns, uv_stream_t *listener,
                     struct ol_http1_handler *handler);
+
+/* The request showed a valid token: its connection is no stranger's any more. */
+void ol_http1_recognize(struct ol_request *request);
+
+/* Count an unknown token of the request's address; false: it had too many. */
+bool ol_http1_try_token(struct ol_request *request);
 
 /* Write the answer, and free the request. */
 void ol_http1_answer(struct ol_request *request);

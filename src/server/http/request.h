@@ -81,7 +81,8 @@ struct ol_request {
     /* Who asks, and the store as far as the asker may see it. */
     struct ol_identity who;
     bool is_admitted;
-    outlog *log; /* while the handler runs */
+    bool is_tried; /* its token was unknown and counts against its address */
+    outlog *log;   /* while the handler runs */
 
     /* The answer. */
     enum ol_handler_result answer;
@@ -100,7 +101,8 @@ struct ol_request {
     char log_id[37]; /* of the last page; filter.log_id points to it then */
     int64_t after, wait_until;
     bool is_polling; /* OL_HANDLER_WAITING for something other than the log: run it again soon */
-    bool is_working; /* a worker has it */
+    bool is_working; /* a worker has it, or it is held */
+    uint64_t held_until; /* loop time: a refusal that is sent later */
     struct ol_follower follower;
 };
 

@@ -93,6 +93,7 @@ static void put_spans(struct ol_span_exporter *tracer, struct ol_buf *out)
 static void put_process(struct ol_server *server, struct ol_buf *out)
 {
     static const char *const kinds[] = {"other", "1xx", "2xx", "3xx", "4xx", "5xx"};
+    static const char *const reasons[OL_REFUSAL_COUNT] = {"connection", "body", "token", "slow"};
     struct ol_histogram appends = ol_rates_appends(server->rates);
 
     put_help(out, "outlog_build_info", "gauge", "The version that answers; always 1.");
@@ -103,6 +104,11 @@ static void put_process(struct ol_server *server, struct ol_buf *out)
     for (int i = 1; i <= 5; i++)
         put_sample(out, "outlog_http_responses_total", "code", kinds[i], NULL,
                    (double)atomic_load(&server->answers[i]));
+    put_help(out, "outlog_http_refused_total", "counter",
+             "Clients that this process refused before a handler ran, by the reason.");
+    for (int i = 0; i < OL_REFUSAL_COUNT; i++)
+        put_sample(out, "outlog_http_refused_total", "reason", reasons[i], NULL,
+                   (double)atomic_load(&server->conns.refused[i]));
     put_histogram(out, "outlog_append_duration_seconds",
                   "How long POST /v1/events took, from its first byte to its answer, in this "
                   "process.",
