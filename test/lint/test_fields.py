@@ -202,7 +202,7 @@ def test_a_migration_sees_the_fields_of_its_time(tree):
     made = migration(tree, "postgres", 9)
     assert "channel text default null" in made  # outlog.append
     assert "channel text," in made and "channel text[]," in made  # append_one, append_batch
-    assert "channel must have 1 to 30 bytes" in made and "'channel', append.channel" in made
+    assert "channel must have 1 to 30 bytes" in made and "'channel', append_own.channel" in made
 
 
 def test_sqlite_has_the_new_column_and_its_limit(tree):
