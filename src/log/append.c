@@ -29,6 +29,7 @@ struct append_call {
     bool has_own_ids, has_causes;
     bool is_own;     /* by a command of outlog itself: reserved types are allowed */
     bool trusts_ids; /* ids of the caller are taken as new; if not, the store refuses them */
+    bool is_record;  /* as in struct outlog_tx */
 };
 
 static int set_index(outlog_err *err, size_t index)
@@ -74,7 +75,7 @@ static int prepare_event(struct append_call *call, const struct ol_registry *reg
     if (ol_event_check(event, &call->payloads[i], &metadata, err) < 0 ||
         (!call->is_own && ol_event_refuse_reserved(event->event_type, err) < 0) ||
         ol_registry_admit(registry, event, &call->payloads[i], event->metadata ? &metadata : NULL,
-                          err) < 0)
+                          call->is_record, err) < 0)
         return set_index(err, i);
     if (!(event = add_trace(event, &call->arena)))
         return ol_no_memory(err);
@@ -369,6 +370,7 @@ static int append_many(struct append_call call, outlog_tx *tx, outlog_err *err)
 
     if (call.count == 0)
         return 0;
+    call.is_record = tx->is_record;
     if (tx->has_failed)
         return ol_fail(err, OUTLOG_MISUSE,
                        "an earlier append of this transaction failed; roll it back");

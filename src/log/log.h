@@ -33,6 +33,7 @@ struct outlog_tx {
     struct ol_registry own_registry; /* for a caller's own connection */
     struct ol_arena arena;           /* what lives as long as the transaction */
     bool has_failed; /* it may contain half of a command: it can only be rolled back */
+    bool is_record;  /* of what happened: no org's shape refuses its events (L8) */
     bool is_shared;  /* outlog_begin() on its handle joins it, with a savepoint */
     int depth;       /* how many times it was joined */
 };

@@ -154,13 +154,13 @@ int ol_registry_refuse_secrets(const struct ol_registry *registry, const struct 
 }
 
 int ol_registry_admit(const struct ol_registry *registry, const struct outlog_new_event *event,
-                      const struct ol_json *payload, const struct ol_json *metadata,
+                      const struct ol_json *payload, const struct ol_json *metadata, bool is_record,
                       outlog_err *err)
 {
     if (ol_registry_refuse_secrets(registry, payload, "payload", err) < 0 ||
         (metadata && ol_registry_refuse_secrets(registry, metadata, "metadata", err) < 0))
         return -1;
-    if (!is_strict(registry, event->org_id))
+    if (is_record || !is_strict(registry, event->org_id))
         return 0;
     const struct ol_event_type *type = find_type(registry, event->event_type);
     if (!type)

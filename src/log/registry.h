@@ -32,9 +32,9 @@ int ol_registry_refresh(struct ol_registry *registry, struct ol_conn *conn, outl
 int ol_registry_seed(struct ol_conn *conn, outlog_err *err);
 
 /* Check an event before it is appended: secrets (E13), and for a strict org its type and shape
- * (E10). */
+ * (E10), unless it records what happened (L8). */
 int ol_registry_admit(const struct ol_registry *registry, const struct outlog_new_event *event,
-                      const struct ol_json *payload, const struct ol_json *metadata,
+                      const struct ol_json *payload, const struct ol_json *metadata, bool is_record,
                       outlog_err *err);
 
 /* Refuse secret material in a document (E13); `field` is its name in errors. */

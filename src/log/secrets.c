@@ -44,6 +44,7 @@ struct secret_scan {
     const enum ol_secret_mode *modes;
     struct ol_secret_finding *warning;
     outlog_err *err;
+    const char *from, *to; /* without `value`: the secret that was found */
 };
 
 static int run_matchers(struct secret_scan *s, const char *at, uint32_t bits);
@@ -88,6 +89,14 @@ int ol_secrets_check(const struct ol_json *value, const enum ol_secret_mode *mod
     int rc = scan_text(&s);
     free(plain);
     return rc;
+}
+
+const char *ol_secrets_find(const char *text, size_t bytes, const char **to)
+{
+    struct secret_scan s = {.text = text, .end = text + bytes};
+    scan_text(&s);
+    *to = s.to;
+    return s.from;
 }
 
 int ol_secret_rule_by_name(const char *name)
@@ -228,33 +237,34 @@ static const char *find_value(const struct secret_scan *s, const char *at, const
     return *to ? at : NULL;
 }
 
-/* The first byte of the match whose anchor is at `at`, or NULL. The text begins with the quote of a
- * string or a bracket, so every match has a byte before it. */
+/* The first byte of the match whose anchor is at `at`, or NULL. JSON begins with the quote of a
+ * string or a bracket; before plain text we assume one. */
 static const char *find_start(const struct secret_scan *s, const struct secret_matcher *matcher,
                               const char *at)
 {
     if (matcher->back)
         while (at > s->text && is_in_set(matcher->back, at[-1]))
             at--;
-    if (at - s->text < matcher->skip + (matcher->before != 0))
+    if (at - s->text < matcher->skip)
         return NULL;
     at -= matcher->skip;
-    if (matcher->before && is_in_set(matcher->before, at[-1]) != matcher->is_before_needed)
+    char before = at > s->text ? at[-1] : '"';
+    if (matcher->before && is_in_set(matcher->before, before) != matcher->is_before_needed)
         return NULL;
     return at;
 }
 
-/* The secret that this matcher finds around the anchor at `at`, or NULL. */
+/* The secret that this matcher finds around the anchor at `at`, up to *to; or NULL. */
 static const char *find_secret(const struct secret_scan *s, const struct secret_matcher *matcher,
-                               const char *at)
+                               const char *at, const char **to)
 {
     const struct ol_secret_rule *rule = &ol_secret_rules[matcher->rule];
     const char *from = find_start(s, matcher, at);
-    const char *to = from ? match_steps(matcher->steps, from, s->end) : NULL;
 
-    if (to && rule->is_key_name)
-        from = find_value(s, to, &to);
-    return to && from && is_secret(rule, from, to) ? from : NULL;
+    *to = from ? match_steps(matcher->steps, from, s->end) : NULL;
+    if (*to && rule->is_key_name)
+        from = find_value(s, *to, to);
+    return *to && from && is_secret(rule, from, *to) ? from : NULL;
 }
 
 /* --- findings ----------------------------------------------------------------------------- */
@@ -274,13 +284,16 @@ static bool has_secret(const char *pointer)
     return scan_text(&s) < 0;
 }
 
-static int report_secret(struct secret_scan *s, uint8_t rule, const char *at)
+static int report_secret(struct secret_scan *s, uint8_t rule, const char *at, const char *to)
 {
     const char *name = ol_secret_rules[rule].name;
     struct ol_secret_finding finding = {.rule = name};
 
-    if (!s->value)
+    if (!s->value) {
+        s->from = at;
+        s->to = to;
         return -1;
+    }
     enum ol_secret_mode mode = s->modes ? s->modes[rule] : ol_secret_rules[rule].mode_default;
     if (mode == OL_SECRET_OFF || (mode == OL_SECRET_WARN && (!s->warning || s->warning->rule)))
         return 0;
@@ -302,8 +315,8 @@ static int run_matchers(struct secret_scan *s, const char *at, uint32_t bits)
     for (int i = 0; i < SECRET_MATCHER_COUNT; i++) {
         if (!(bits >> i & 1))
             continue;
-        const char *secret = find_secret(s, &secret_matchers[i], at);
-        if (secret && report_secret(s, secret_matchers[i].rule, secret) < 0)
+        const char *to, *secret = find_secret(s, &secret_matchers[i], at, &to);
+        if (secret && report_secret(s, secret_matchers[i].rule, secret, to) < 0)
             return -1;
     }
     return 0;

@@ -40,6 +40,9 @@ struct ol_secret_finding {
 int ol_secrets_check(const struct ol_json *value, const enum ol_secret_mode *modes,
                      struct ol_secret_finding *warning, outlog_err *err);
 
+/* The first secret in plain text, by any rule and whatever its mode, up to *to; or NULL. */
+const char *ol_secrets_find(const char *text, size_t bytes, const char **to);
+
 /* Write the value with "***" for each member that is named like a secret (authorization, cookie,
  * token, …). Listings use it. */
 void ol_secrets_mask(const struct ol_json *value, struct ol_buf *out);

@@ -122,11 +122,12 @@ static int write_effect(struct admin_change *c, const struct ol_message_state *m
     struct ol_claimed_message claimed = {
         .message = {.event_id = message->view.event_id,
                     .aggregate_type = message->view.aggregate_type}};
+    bool is_written; // an operator's word counts even if the log refuses the effect's event (L8)
     if (!ol_effect_is_message(&claimed))
         return 0;
     claimed.outcome.kind = OUTLOG_PUBLISH_FAILED;
     claimed.error = why;
-    return ol_effect_write(c->tx, &claimed, step, 0, c->err);
+    return ol_effect_try(c->tx, &claimed, step, 0, &is_written, c->err);
 }
 
 /* P3: one event per message, all with the same correlation_id. */

@@ -61,7 +61,22 @@ static void begin_payload(struct ol_buf *out, const struct effect_row *effect)
     ol_buf_json_text(out, effect->effect_type);
 }
 
-static void write_error(struct ol_buf *out, const struct ol_claimed_message *claimed)
+/* What an event of an effect says beside its ids. */
+enum {
+    SAYS_ATTEMPT = 1,
+    SAYS_RESULT = 2,
+    SAYS_ERROR = 4,
+    SAYS_RETRY = 8,
+};
+
+/* What was left out of an event, or would be missing in it, so that it can be stored (L8). */
+struct effect_gaps {
+    char omitted[OL_OMITTED_TEXT]; /* why the receiver's text is left out; "": it is not */
+    char shape_error[OL_OMITTED_TEXT];
+};
+
+static void write_error(struct ol_buf *out, const struct ol_claimed_message *claimed,
+                        const char *omitted)
 {
     char code[32] = "UNKNOWN_OUTCOME";
     if (claimed->outcome.status)
@@ -69,7 +84,7 @@ static void write_error(struct ol_buf *out, const struct ol_claimed_message *cla
     else if (claimed->outcome.kind == OUTLOG_PUBLISH_FAILED)
         snprintf(code, sizeof code, "DELIVERY_FAILED");
     ol_buf_print(out, ",\"error_code\":\"%s\",\"error_message\":", code);
-    ol_buf_json_text(out, claimed->error ? claimed->error : "no answer");
+    ol_buf_json_text(out, *omitted ? "left out" : claimed->error ? claimed->error : "no answer");
 }
 
 static void write_retry(struct ol_buf *out, const struct effect_row *effect, int64_t wait_us)
@@ -78,79 +93,113 @@ static void write_retry(struct ol_buf *out, const struct effect_row *effect, int
     ol_buf_json_time(out, wait_us < 0 ? 0 : effect->now + wait_us);
 }
 
+static void write_result(struct ol_buf *out, const struct ol_claimed_message *claimed,
+                         const char *omitted)
+{
+    ol_buf_print(out, "{\"status\":%d,\"response\":", claimed->outcome.status);
+    ol_buf_json_text(out, *omitted ? NULL : claimed->response);
+    ol_buf_char(out, '}');
+}
+
+static void write_payload(struct ol_buf *out, const struct effect_row *effect,
+                          const struct ol_claimed_message *claimed, int says, int64_t wait_us,
+                          const struct effect_gaps *gaps)
+{
+    ol_buf_reset(out);
+    begin_payload(out, effect);
+    if (says & SAYS_ATTEMPT)
+        ol_buf_print(out, ",\"attempt\":%lld", (long long)effect->attempts);
+    if (says & SAYS_RESULT) {
+        ol_buf_text(out, ",\"execution_result\":");
+        write_result(out, claimed, gaps->omitted);
+    }
+    if (says & SAYS_ERROR)
+        write_error(out, claimed, gaps->omitted);
+    if (says & SAYS_RETRY)
+        write_retry(out, effect, wait_us);
+    if (*gaps->omitted) {
+        ol_buf_text(out, says & SAYS_RESULT ? ",\"result_omitted\":" : ",\"error_omitted\":");
+        ol_buf_json_text(out, gaps->omitted);
+    }
+    if (*gaps->shape_error) {
+        ol_buf_text(out, ",\"shape_error\":");
+        ol_buf_json_text(out, gaps->shape_error);
+    }
+    ol_buf_char(out, '}');
+}
+
+/* After the log refused an event before anything was written: what to change, or false. A shape is
+ * named and passed over; what else is refused can only be in the receiver's text. */
+static bool fill_gap(const outlog_tx *tx, const outlog_err *why, struct effect_gaps *gaps)
+{
+    bool is_shape = why->code == OUTLOG_INVALID_FIELD || why->code == OUTLOG_UNKNOWN_EVENT_TYPE;
+    char *gap = is_shape && !*gaps->shape_error ? gaps->shape_error : gaps->omitted;
+    if (tx->has_failed || *gap || outlog_code_is_retryable(why->code))
+        return false;
+    snprintf(gap, OL_OMITTED_TEXT, "%s: %.200s", outlog_code_name(why->code), why->message);
+    return true;
+}
+
 /* Append one event of the effect; it becomes the cause of the next. */
-static int append_event(outlog_tx *tx, struct effect_row *effect, const char *event_type,
-                        struct ol_buf *payload, outlog_err *err)
+static int append_event(outlog_tx *tx, struct effect_row *effect,
+                        const struct ol_claimed_message *claimed, const char *event_type, int says,
+                        int64_t wait_us, struct effect_gaps *gaps, outlog_err *err)
 {
     struct outlog_appended appended;
-    ol_buf_char(payload, '}');
-    if (payload->failed)
-        return ol_no_memory(err);
-    struct outlog_new_event event = {.org_id = effect->org_id,
-                                     .is_infrastructure = !effect->org_id,
-                                     .aggregate_type = "EFFECT",
-                                     .aggregate_id = effect->effect_id,
-                                     .event_type = event_type,
-                                     .payload = payload->data,
-                                     .actor_id = "relay",
-                                     .correlation_id = effect->correlation_id,
-                                     .causation_id = effect->last_event_id};
-    int result = ol_append_own(tx, &event, 1, &appended, err);
+    struct ol_buf payload = {0};
+    bool was_record = tx->is_record;
+    int result;
+
+    do {
+        write_payload(&payload, effect, claimed, says, wait_us, gaps);
+        tx->is_record = was_record || *gaps->shape_error;
+        struct outlog_new_event event = {.org_id = effect->org_id,
+                                         .is_infrastructure = !effect->org_id,
+                                         .aggregate_type = "EFFECT",
+                                         .aggregate_id = effect->effect_id,
+                                         .event_type = event_type,
+                                         .payload = payload.data,
+                                         .actor_id = "relay",
+                                         .correlation_id = effect->correlation_id,
+                                         .causation_id = effect->last_event_id};
+        result = payload.failed ? ol_no_memory(err) : ol_append_own(tx, &event, 1, &appended, err);
+    } while (result < 0 && fill_gap(tx, err, gaps));
+    tx->is_record = was_record;
     if (result == 0) {
         memcpy(effect->last_event_id, appended.id, sizeof effect->last_event_id);
         effect->moved_at = appended.occurred_at;
     }
-    ol_buf_reset(payload);
+    ol_buf_clear(&payload);
     return result;
 }
 
-static int append_failure(outlog_tx *tx, struct effect_row *effect,
-                          const struct ol_claimed_message *claimed, int64_t wait_us,
-                          struct ol_buf *payload, outlog_err *err)
-{
-    begin_payload(payload, effect);
-    write_error(payload, claimed);
-    write_retry(payload, effect, wait_us);
-    return append_event(tx, effect, "EFFECT_FAILED", payload, err);
-}
-
-static void write_result(struct ol_buf *out, const struct ol_claimed_message *claimed)
-{
-    ol_buf_print(out, "{\"status\":%d,\"response\":", claimed->outcome.status);
-    ol_buf_json_text(out, claimed->response);
-    ol_buf_char(out, '}');
-}
+/* The events of each step, in order, and whether the wait is known. */
+static const struct effect_event {
+    const char *event_type;
+    int says;
+} step_events[][2] = {
+    [OL_EFFECT_EXECUTING] = {{"EFFECT_EXECUTING", SAYS_ATTEMPT}},
+    [OL_EFFECT_COMPLETED] = {{"EFFECT_COMPLETED", SAYS_RESULT}},
+    [OL_EFFECT_RETRYING] = {{"EFFECT_FAILED", SAYS_ERROR | SAYS_RETRY},
+                            {"EFFECT_RETRYING", SAYS_RETRY}},
+    [OL_EFFECT_DEAD] = {{"EFFECT_FAILED", SAYS_ERROR | SAYS_RETRY},
+                        {"EFFECT_DEAD_LETTERED", SAYS_ERROR}},
+    [OL_EFFECT_REQUEUED] = {{"EFFECT_RETRYING", SAYS_RETRY}},
+    [OL_EFFECT_KILLED] = {{"EFFECT_DEAD_LETTERED", SAYS_ERROR}},
+};
 
 static int write_step(outlog_tx *tx, struct effect_row *effect,
                       const struct ol_claimed_message *claimed, enum ol_effect_step step,
-                      int64_t wait_us, struct ol_buf *payload, outlog_err *err)
+                      int64_t wait_us, struct ol_buf *result_json, outlog_err *err)
 {
-    switch (step) {
-    case OL_EFFECT_EXECUTING:
-        begin_payload(payload, effect);
-        ol_buf_print(payload, ",\"attempt\":%lld", (long long)effect->attempts);
-        return append_event(tx, effect, "EFFECT_EXECUTING", payload, err);
-    case OL_EFFECT_COMPLETED:
-        begin_payload(payload, effect);
-        ol_buf_text(payload, ",\"execution_result\":");
-        write_result(payload, claimed);
-        return append_event(tx, effect, "EFFECT_COMPLETED", payload, err);
-    case OL_EFFECT_RETRYING:
-        if (append_failure(tx, effect, claimed, wait_us, payload, err) < 0)
+    for (int i = 0; i < 2 && step_events[step][i].event_type; i++) {
+        const struct effect_event *event = &step_events[step][i];
+        struct effect_gaps gaps = {.omitted = ""};
+        if (append_event(tx, effect, claimed, event->event_type, event->says,
+                         step == OL_EFFECT_DEAD ? -1 : wait_us, &gaps, err) < 0)
             return -1;
-        // fall through
-    case OL_EFFECT_REQUEUED:
-        begin_payload(payload, effect);
-        write_retry(payload, effect, wait_us);
-        return append_event(tx, effect, "EFFECT_RETRYING", payload, err);
-    case OL_EFFECT_DEAD:
-        if (append_failure(tx, effect, claimed, -1, payload, err) < 0)
-            return -1;
-        // fall through
-    case OL_EFFECT_KILLED:
-        begin_payload(payload, effect);
-        write_error(payload, claimed);
-        return append_event(tx, effect, "EFFECT_DEAD_LETTERED", payload, err);
+        if (event->says & SAYS_RESULT)
+            write_result(result_json, claimed, gaps.omitted);
     }
     return 0;
 }
@@ -165,7 +214,7 @@ int ol_effect_write(outlog_tx *tx, const struct ol_claimed_message *claimed,
                     enum ol_effect_step step, int64_t wait_us, outlog_err *err)
 {
     struct ol_arena arena = {0};
-    struct ol_buf payload = {0}, result_json = {0};
+    struct ol_buf result_json = {0};
     struct effect_row effect = {0};
     bool found;
     int result = -1;
@@ -178,9 +227,7 @@ int ol_effect_write(outlog_tx *tx, const struct ol_claimed_message *claimed,
     }
     if (step == OL_EFFECT_EXECUTING)
         effect.attempts++;
-    if (step == OL_EFFECT_COMPLETED)
-        write_result(&result_json, claimed);
-    if (write_step(tx, &effect, claimed, step, wait_us, &payload, err) < 0)
+    if (write_step(tx, &effect, claimed, step, wait_us, &result_json, err) < 0)
         goto out;
     result =
         ol_store_exec(tx->conn, OL_Q_EFFECT_MOVE,
@@ -190,10 +237,22 @@ int ol_effect_write(outlog_tx *tx, const struct ol_claimed_message *claimed,
                                 ol_value_time(effect.moved_at)),
                       NULL, err);
 out:
-    ol_buf_clear(&payload);
     ol_buf_clear(&result_json);
     ol_arena_clear(&arena);
     return result;
+}
+
+int ol_effect_try(outlog_tx *tx, const struct ol_claimed_message *claimed, enum ol_effect_step step,
+                  int64_t wait_us, bool *is_written, outlog_err *err)
+{
+    const struct ol_store *store = tx->conn->store;
+    if (store->mark(tx->conn, err) < 0)
+        return -1;
+    *is_written = ol_effect_write(tx, claimed, step, wait_us, err) == 0;
+    if (!*is_written && outlog_code_is_retryable(err->code))
+        return -1; // the caller rolls back
+    tx->has_failed = false;
+    return store->release(tx->conn, *is_written, *is_written ? err : NULL);
 }
 
 /* --- requesting one --- */

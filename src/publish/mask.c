@@ -2,6 +2,7 @@
  * When in doubt it masks: the text only has to help a person find the reason of a failure. */
 #include "publish/mask.h"
 
+#include "log/secrets.h"
 #include "own_tokens.h"
 
 #include <string.h>
@@ -195,17 +196,30 @@ static size_t find_named(const struct mask_cursor *c, size_t *kept)
 
 /* --- keys, logins, own secrets ---------------------------------------------------------------- */
 
+/* The end of the line that begins a private key in PEM or PGP armour; NULL: there is none. */
+static const char *find_armour(const struct mask_cursor *c, size_t *kept)
+{
+    static const char *const ends[] = {"PRIVATE KEY-----", "PRIVATE KEY BLOCK-----"};
+    enum { ARMOUR_MAX = 140, DASHES = 5 };
+    size_t bytes = bytes_left(c) < ARMOUR_MAX ? bytes_left(c) : ARMOUR_MAX;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const char *end = memmem(c->at, bytes, ends[i], strlen(ends[i]));
+        if (!end)
+            continue;
+        *kept = (size_t)(end - c->at) + strlen(ends[i]) - DASHES; // with them it would be refused
+        return end + strlen(ends[i]);
+    }
+    return NULL;
+}
+
 static size_t find_pem(const struct mask_cursor *c, size_t *kept)
 {
-    static const char end[] = "PRIVATE KEY-----";
-    if (!starts_with(c, "-----BEGIN ") || bytes_left(c) < 40)
+    if (!starts_with(c, "-----BEGIN"))
         return 0;
-    const char *head = memmem(c->at, bytes_left(c) < 80 ? bytes_left(c) : 80, end, sizeof end - 1);
-    if (!head)
+    const char *body = find_armour(c, kept);
+    if (!body)
         return 0;
-    const char *body = head + sizeof end - 1;
     const char *tail = memmem(body, (size_t)(c->end - body), "-----END", 8);
-    *kept = (size_t)(body - c->at);
     return tail ? (size_t)(tail - c->at) : bytes_left(c);
 }
 
@@ -357,11 +371,29 @@ static void mask_text(struct mask_output *out, const char *text, size_t bytes,
     }
 }
 
+/* What an event may not hold is not in a masked text either: the rules of the log have the last
+ * word, whatever their mode. They look at the result, in which white space may have changed. */
+static void mask_by_rules(struct ol_buf *out, size_t from)
+{
+    static const char stars[] = "***";
+    const char *to, *secret;
+    while (!out->failed && out->bytes > from &&
+           (secret = ol_secrets_find(out->data + from, out->bytes - from, &to))) {
+        char *at = out->data + (secret - out->data);
+        size_t rest = (size_t)(out->data + out->bytes - to);
+        memmove(at + sizeof stars - 1, to, rest + 1); // every secret is longer
+        memcpy(at, stars, sizeof stars - 1);
+        out->bytes = (size_t)(at - out->data) + sizeof stars - 1 + rest;
+    }
+}
+
 void ol_mask_add(struct ol_buf *out, const char *text, size_t bytes, const char *const *secrets,
                  size_t limit)
 {
     struct mask_output masked = {.buf = out, .room = limit};
+    size_t from = out->bytes;
     mask_text(&masked, text, bytes, secrets);
+    mask_by_rules(out, from);
 }
 
 void ol_mask_line(struct ol_buf *out, const char *text, size_t bytes, const char *const *secrets,
@@ -373,6 +405,7 @@ void ol_mask_line(struct ol_buf *out, const char *text, size_t bytes, const char
                                  .is_after_space = true};
     size_t from = out->bytes;
     mask_text(&masked, text, bytes, secrets);
+    mask_by_rules(out, from);
     if (out->bytes > from && out->data[out->bytes - 1] == ' ')
         out->data[--out->bytes] = '\0';
 }

@@ -4,6 +4,7 @@
 
 #include "base/traceparent.h"
 #include "net/http_client.h"
+#include "publish/mask.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -21,6 +22,7 @@ struct ol_sender_channel {
     struct ol_publisher_own own;
     struct outlog_publisher_host host; /* what the publisher was opened with */
     void *instance;
+    struct ol_buf memory; /* a plug-in's texts, masked */
     size_t in_flight;
     bool has_fd;
 };
@@ -72,17 +74,39 @@ void ol_sender_close(struct ol_sender *sender)
     free(sender);
 }
 
+/* Our own publishers mask what receivers say. A plug-in may say anything. */
+static void mask_texts(struct ol_sender_channel *channel, struct outlog_outcome *outcome)
+{
+    struct ol_buf *memory = &channel->memory;
+    const char *const *secrets = channel->own.settings->masked;
+    ol_buf_reset(memory);
+    if (outcome->response)
+        ol_mask_add(memory, outcome->response, outcome->response_bytes, secrets, OL_RESPONSE_KEPT);
+    size_t response_bytes = memory->bytes;
+    ol_buf_char(memory, '\0');
+    if (outcome->error)
+        ol_mask_line(memory, outcome->error, strlen(outcome->error), secrets, OL_ERROR_KEPT);
+    outcome->error = memory->failed    ? "out of memory for the error's text"
+                     : !outcome->error ? NULL
+                                       : memory->data + response_bytes + 1;
+    outcome->response = memory->failed || !response_bytes ? NULL : memory->data;
+    outcome->response_bytes = outcome->response ? response_bytes : 0;
+}
+
 /* Every outcome of every channel arrives here. */
 static void on_done(void *user, void *tag, const struct outlog_outcome *outcome)
 {
     struct ol_sender_channel *channel = user;
     struct ol_sender *sender = channel->sender;
+    struct outlog_outcome masked = *outcome;
     assert(channel->in_flight > 0 && sender->in_flight > 0); // one outcome per submit
     channel->in_flight--;
     sender->in_flight--;
     sender->outcomes++;
+    if (!channel->host.own)
+        mask_texts(channel, &masked);
     sender->is_in_callback = true;
-    sender->done(sender->user, tag, outcome);
+    sender->done(sender->user, tag, &masked);
     sender->is_in_callback = false;
 }
 
@@ -142,6 +166,7 @@ void ol_sender_channel_close(struct ol_sender_channel *channel)
                   NULL);
     channel->publisher->close(channel->instance);
     assert(channel->in_flight == 0); // close() gave every attempt its outcome
+    ol_buf_clear(&channel->memory);
     free(channel);
 }
 

@@ -5,6 +5,7 @@
  *   lane_loop        one lane: record the open batch and claim the next, in one transaction
  *   multi_lane_turn  the same for several lanes in one transaction
  *   plan             which messages to claim and which to park
+ *   poison           a turn that the store refuses, message by message
  *   outcomes         what became of the claimed messages
  *   batch            messages on the wire, also while the store works on a turn
  *   idle             when there is nothing to do
@@ -68,8 +69,12 @@ struct ol_relay_lane {
     int64_t seen_to, seen_at; /* how far a read came, and when: holes below old_to are not young */
     int64_t old_to;
     int64_t retry_at; /* after a store error */
-    size_t limit;     /* messages per read */
-    size_t wanted;    /* messages that the next read should return, by the free capacity */
+    int64_t pause_us; /* the pause before retry_at, while the lane is stuck; 0: it is not */
+    bool is_suspect;  /* the store refused a turn: the next one is careful (poison.c) */
+    const struct ol_batch *claiming;                /* the new batch of a careful turn */
+    char trouble[sizeof((outlog_err *)0)->message]; /* why it is stuck; "": it is not */
+    size_t limit;                                   /* messages per read */
+    size_t wanted; /* messages that the next read should return, by the free capacity */
     int64_t pruned_to, prune_at; /* how far old messages were removed, and when to begin again */
     size_t bytes;                /* of the last read */
 };
@@ -156,7 +161,7 @@ struct ol_worker {
     bool wants_settings; /* a lane of ours was touched: refresh the settings before any claim */
 
     struct ol_worker_lanes lanes;
-    struct ol_turn turn;
+    struct ol_turn turn, part;           /* part: one message of a careful turn */
     struct ol_multi_lane_entry *entries; /* of a turn of several lanes */
     size_t planned_entries;              /* those that are planned already */
     struct ol_side_effects effects;
@@ -210,6 +215,17 @@ void ol_outcomes_open(struct ol_worker *worker, const struct ol_batch *batch);
 void ol_outcomes_loose(struct ol_worker *worker, const struct ol_batch *batch);
 void ol_outcomes_one(struct ol_worker *worker, const struct ol_relay_item *item);
 
+/* The same for one message of either batch, without its attempt, into `turn`. */
+void ol_outcomes_record(struct ol_worker *worker, struct ol_turn *turn,
+                        const struct ol_relay_item *item);
+
+/* Has this message of a loose batch an outcome that is still to be recorded? */
+bool ol_outcomes_is_due(const struct ol_relay_item *item);
+
+/* What a condemned message becomes. */
+struct ol_park_entry ol_outcomes_condemned(struct ol_worker *worker,
+                                           const struct ol_claimed_message *message);
+
 /* After the turn is stored: apply it to memory. */
 void ol_outcomes_apply_open(struct ol_relay_lane *lane);
 void ol_outcomes_apply_one(struct ol_relay_lane *lane, struct ol_relay_item *item);
@@ -225,6 +241,20 @@ void ol_outcomes_count_parked(struct ol_relay_lane *lane, const struct ol_claime
 
 /* End a parked message whose budget was used up by relays that went away (rule 14). */
 void ol_outcomes_if_spent(struct ol_relay_lane *lane, struct ol_relay_item *item);
+
+/* --- poison.c --- */
+
+/* Is this refusal about what the turn holds? Otherwise the store is away. */
+bool ol_poison_is_suspected(const outlog_err *err);
+
+/* Does a careful turn of this lane record outcomes? Then it claims nothing. */
+bool ol_poison_must_record(const struct ol_relay_lane *lane);
+
+/* Make this turn a careful one; `fresh` is what it claims, or NULL. */
+void ol_poison_attach(struct ol_relay_lane *lane, struct ol_batch *fresh, struct ol_turn *turn);
+
+/* After it is stored: what it condemned is not sent. */
+void ol_poison_drop_condemned(struct ol_batch *batch);
 
 /* --- plan.c --- */
 
@@ -274,6 +304,11 @@ bool ol_lane_loop_finds_due(struct ol_relay_lane *lane, outlog_err *err);
 /* Somebody else touched the lane: read what is parked in it again, and refresh the settings before
  * the next claim. */
 int ol_lane_loop_reload(struct ol_relay_lane *lane, outlog_err *err);
+
+/* The store refuses what the lane must write: it waits, and says so once per reason. And it moves
+ * again. */
+void ol_lane_loop_note_trouble(struct ol_relay_lane *lane, const outlog_err *why);
+void ol_lane_loop_end_trouble(struct ol_relay_lane *lane);
 
 /* Forget a lane that is not ours any more. */
 void ol_lane_loop_lose(struct ol_relay_lane *lane);

@@ -6,11 +6,13 @@
 #include "relay/internal.h"
 
 #include "base/clock.h"
+#include "telemetry/report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { LANE_RETRY_US = 100000 }; /* pause after a store error */
+enum { LANE_RETRY_US = 100000, LANE_RETRY_MAX_US = 5000000 }; /* pause after a store error */
 
 /* What was sent ends by its own token: the new owner has parked the open batch as ours, unless he
  * waited for the lease (rule 30). What was not sent must not be sent any more. */
@@ -60,6 +62,29 @@ static void plan_reaping(struct ol_relay_lane *lane, struct ol_turn *turn)
     ol_buf_text(&turn->held, turn->held.bytes ? "]" : "[]");
 }
 
+static int add_claims(struct ol_relay_lane *lane, struct ol_batch **fresh, struct ol_buf *capacity,
+                      outlog_err *err)
+{
+    struct ol_worker *worker = lane->worker;
+    if (may_claim(lane) && ol_plan_may_read(lane) && ol_plan_claim(lane, fresh, err) < 0)
+        return -1;
+    if (may_claim(lane) && lane->wants_due && !worker->wants_settings) {
+        ol_plan_capacity(lane, capacity);
+        worker->turn.capacity = capacity->data;
+    }
+    return 0;
+}
+
+/* A careful turn records, or it claims: what it parks must not be claimed beside its key. */
+static int build_careful_turn(struct ol_relay_lane *lane, struct ol_batch **fresh,
+                              struct ol_buf *capacity, outlog_err *err)
+{
+    if (!ol_poison_must_record(lane) && add_claims(lane, fresh, capacity, err) < 0)
+        return -1;
+    ol_poison_attach(lane, *fresh, &lane->worker->turn);
+    return 0;
+}
+
 static int build_turn(struct ol_relay_lane *lane, struct ol_batch **fresh, struct ol_buf *capacity,
                       outlog_err *err)
 {
@@ -70,18 +95,16 @@ static int build_turn(struct ol_relay_lane *lane, struct ol_batch **fresh, struc
     ol_side_effects_reset(&worker->effects);
     turn->row_lease_us = lane->outbox.lease_us;
     plan_reaping(lane, turn);
+    ol_counter_map_clear(&worker->scratch.parked);
+    ol_counter_map_clear(&worker->scratch.parked_to);
+    if (lane->is_suspect)
+        return build_careful_turn(lane, fresh, capacity, err);
     if (lane->open)
         ol_outcomes_open(worker, lane->open);
     for (struct ol_batch *batch = lane->loose; batch; batch = batch->next)
         ol_outcomes_loose(worker, batch);
-    ol_counter_map_clear(&worker->scratch.parked);
-    ol_counter_map_clear(&worker->scratch.parked_to);
-    if (may_claim(lane) && ol_plan_may_read(lane) && ol_plan_claim(lane, fresh, err) < 0)
+    if (add_claims(lane, fresh, capacity, err) < 0)
         return -1;
-    if (may_claim(lane) && lane->wants_due && !worker->wants_settings) {
-        ol_plan_capacity(lane, capacity);
-        turn->capacity = capacity->data;
-    }
     ol_side_effects_attach(&worker->effects, turn);
     return 0;
 }
@@ -90,7 +113,8 @@ static bool is_empty_turn(const struct ol_relay_lane *lane)
 {
     const struct ol_turn *turn = &lane->worker->turn;
     return !lane->open && !turn->finished_count && !turn->planned_count && !turn->sent_count &&
-           turn->head == lane->outbox.head && !turn->capacity && !turn->reap;
+           turn->head == lane->outbox.head && !turn->capacity && !turn->reap &&
+           !(lane->is_suspect && lane->has_finished);
 }
 
 /* Keys that failed in the batch being recorded must block the plan of the same turn. */
@@ -154,7 +178,11 @@ static int apply_turn(struct ol_relay_lane *lane, struct ol_batch **fresh, struc
     // next turn would record its messages as published.
     if (lane->outbox.is_reaped && ol_lane_reload(worker->conn, &lane->outbox, err) < 0)
         ol_lane_invalidate(&lane->outbox);
-    if (*fresh && (*fresh)->count) {
+    if (lane->is_suspect && *fresh)
+        ol_poison_drop_condemned(*fresh);
+    if (lane->is_suspect)
+        ol_poison_drop_condemned(*parked);
+    if (*fresh && worker->turn.sent_count) { // also without a message, to close the claim
         struct ol_batch *claimed = *fresh;
         *fresh = NULL;
         if (ol_lane_loop_open(lane, claimed, err) < 0)
@@ -199,15 +227,22 @@ static int take_turn(struct ol_relay_lane *lane, outlog_err *err)
     block_failed_keys(lane, 1);
     outcome = build_turn(lane, &fresh, &capacity, err);
     block_failed_keys(lane, -1);
-    if (outcome < 0 || is_empty_turn(lane))
+    if (outcome < 0)
         goto out;
+    if (is_empty_turn(lane)) {
+        lane->is_suspect = false;
+        goto out;
+    }
     int64_t before = ol_clock_boot_us();
     outcome = ol_turn_write(worker->conn, &lane->outbox, &worker->turn, &parked->arena,
                             &parked->messages, &parked->count, &result, err);
     if (outcome < 0)
         goto out;
     worker->stats->recorded_at = ol_clock_boot_us();
+    bool has_recorded = ol_poison_must_record(lane);
     outcome = apply_result(lane, result, &fresh, &parked, before, err);
+    if (result == OL_TURN_DONE)
+        lane->is_suspect &= has_recorded; // a careful claim follows
 out:
     if (fresh)
         ol_batch_free(fresh);
@@ -227,6 +262,41 @@ static int take_overlapped_turn(struct ol_relay_lane *lane, outlog_err *err)
 }
 
 /* --- a lane's step --- */
+
+void ol_lane_loop_note_trouble(struct ol_relay_lane *lane, const outlog_err *why)
+{
+    int64_t pause_us = lane->pause_us ? lane->pause_us * 2 : LANE_RETRY_US;
+    lane->pause_us = pause_us < LANE_RETRY_MAX_US ? pause_us : LANE_RETRY_MAX_US;
+    lane->retry_at = lane->worker->clock.now + lane->pause_us;
+    if (strcmp(lane->trouble, why->message) == 0)
+        return;
+    memcpy(lane->trouble, why->message, sizeof lane->trouble);
+    ol_report_lane(lane->outbox.number, why);
+}
+
+void ol_lane_loop_end_trouble(struct ol_relay_lane *lane)
+{
+    lane->pause_us = 0;
+    if (!*lane->trouble)
+        return;
+    lane->trouble[0] = '\0';
+    ol_report_lane(lane->outbox.number, NULL);
+}
+
+/* A turn failed. -1: the store is away, for all lanes. */
+static int handle_failure(struct ol_relay_lane *lane, const outlog_err *why)
+{
+    int64_t now = lane->worker->clock.now;
+    bool is_poison = ol_poison_is_suspected(why);
+    if (!is_poison)
+        lane->retry_at = now + LANE_RETRY_US;
+    else if (lane->is_suspect)
+        ol_lane_loop_note_trouble(lane, why);
+    lane->is_suspect |= is_poison;
+    if (now > lane->outbox.lease_end)
+        ol_lane_loop_lose(lane);
+    return is_poison ? 0 : -1;
+}
 
 /* Rows that are due may all be behind their keys or for a closed destination: check before writing.
  * If all of them are for a destination that hangs, no query is needed. */
@@ -253,8 +323,12 @@ static int end_orphan(struct ol_relay_lane *lane, struct ol_relay_item *item, ou
     ol_side_effects_reset(&worker->effects);
     ol_outcomes_one(worker, item);
     ol_side_effects_attach(&worker->effects, &worker->turn);
-    if (ol_turn_finish_orphan(worker->conn, &lane->outbox, &worker->turn, &is_ours, err) < 0)
-        return -1;
+    if (ol_turn_finish_orphan(worker->conn, &lane->outbox, &worker->turn, &is_ours, err) < 0) {
+        if (!ol_poison_is_suspected(err))
+            return -1;
+        ol_side_effects_omit(&worker->effects, item->claimed, "outcome", err);
+        is_ours = false; // the lane's new owner ends it when its lease is over
+    }
     if (is_ours)
         ol_outcomes_apply_one(lane, item);
     item->claimed->is_parked = false;
@@ -309,7 +383,7 @@ static int end_orphans(struct ol_relay_lane *lane, outlog_err *err)
 bool ol_lane_loop_is_plain(const struct ol_relay_lane *lane)
 {
     if (lane->loose || lane->wants_due || lane->has_expired_claims || lane->is_releasing ||
-        atomic_load(lane->worker->stop))
+        lane->is_suspect || atomic_load(lane->worker->stop))
         return false;
     for (size_t i = 0; lane->open && i < lane->open->count; i++) {
         const struct ol_relay_item *item = &lane->open->items[i];
@@ -357,8 +431,8 @@ static bool needs_turn(struct ol_relay_lane *lane, outlog_err *err)
     bool may_read = ol_plan_may_read(lane);
     if (!may_read && may_linger(lane))
         return false;
-    return lane->open || lane->has_finished || may_read || lane->has_expired_claims ||
-           (lane->wants_due && ol_lane_loop_finds_due(lane, err));
+    return lane->open || lane->has_finished || may_read || lane->is_suspect ||
+           lane->has_expired_claims || (lane->wants_due && ol_lane_loop_finds_due(lane, err));
 }
 
 int ol_lane_loop_step(struct ol_relay_lane *lane, bool *moved, outlog_err *err)
@@ -373,12 +447,11 @@ int ol_lane_loop_step(struct ol_relay_lane *lane, bool *moved, outlog_err *err)
         return 0;
     int64_t claim_no = lane->outbox.claim_no;
     if (take_overlapped_turn(lane, err) < 0) {
-        lane->retry_at = worker->clock.now + LANE_RETRY_US;
-        if (worker->clock.now > lane->outbox.lease_end)
-            ol_lane_loop_lose(lane);
-        return -1;
+        *moved |= !lane->is_suspect && ol_poison_is_suspected(err); // be careful at once
+        return handle_failure(lane, err);
     }
-    *moved |= lane->outbox.claim_no != claim_no || ol_plan_may_read(lane);
+    ol_lane_loop_end_trouble(lane);
+    *moved |= lane->is_suspect || lane->outbox.claim_no != claim_no || ol_plan_may_read(lane);
     if (lane->open)
         ol_batch_pump(worker, lane->open);
     return 0;

@@ -93,8 +93,9 @@ static int plan_entry(struct ol_worker *worker, struct ol_multi_lane_entry *entr
     return 0;
 }
 
+/* `failure`: why the turn was not stored, or NULL. */
 static int apply_entry(struct ol_multi_lane_entry *entry, enum ol_turn_result result,
-                       bool has_failed, outlog_err *err)
+                       const outlog_err *failure, outlog_err *err)
 {
     struct ol_relay_lane *lane = entry->lane;
     struct ol_worker *worker = lane->worker;
@@ -106,8 +107,9 @@ static int apply_entry(struct ol_multi_lane_entry *entry, enum ol_turn_result re
     }
     if (result == OL_TURN_STALE) {
         lane->wants_read = true; // what was read must be read again
-        if (!has_failed)
+        if (!failure)
             return ol_lane_loop_reload(lane, err);
+        lane->is_suspect |= ol_poison_is_suspected(failure);
         lane->retry_at = worker->clock.now + 100000;
         if (worker->clock.now > lane->outbox.lease_end)
             ol_lane_loop_lose(lane);
@@ -138,12 +140,16 @@ static int write_entries(struct ol_worker *worker, size_t count, bool *moved, ou
     if (used == 0)
         return 0;
     int result = ol_multi_lane_write(worker->conn, lanes, used, err);
+    const outlog_err failure = result < 0 ? *err : (outlog_err){0};
     bool has_failed = result < 0;
+    if (has_failed && ol_poison_is_suspected(err))
+        result = 0; // each lane tries alone, and with care
     worker->stats->recorded_at = ol_clock_boot_us();
     for (size_t i = 0; i < used; i++) {
         outlog_err why;
         *moved |= lanes[i].result == OL_TURN_DONE;
-        if (apply_entry(written[i], lanes[i].result, has_failed, &why) < 0 && result == 0) {
+        if (apply_entry(written[i], lanes[i].result, has_failed ? &failure : NULL, &why) < 0 &&
+            result == 0) {
             *err = why;
             result = -1;
         }

@@ -31,6 +31,16 @@ static void resolve_retry(struct ol_worker *worker, const struct ol_claimed_mess
                      target && target->settings ? &target->settings->retry : NULL, out);
 }
 
+struct ol_park_entry ol_outcomes_condemned(struct ol_worker *worker,
+                                           const struct ol_claimed_message *message)
+{
+    struct ol_target *target = ol_target_find(&worker->targets, message->message.destination);
+    return (struct ol_park_entry){.state = "DEAD",
+                                  .attempts = 1,
+                                  .held = target && holds_key(target, message),
+                                  .last_error = message->condemned};
+}
+
 /* What a message becomes after an attempt that did not publish it. */
 static struct ol_park_entry decide_retry(struct ol_worker *worker,
                                          const struct ol_claimed_message *message)
@@ -39,6 +49,8 @@ static struct ol_park_entry decide_retry(struct ol_worker *worker,
     struct ol_retry policy;
     struct ol_park_entry entry = {.state = "PENDING", .attempts = 1, .last_error = message->error};
 
+    if (message->condemned)
+        return ol_outcomes_condemned(worker, message);
     resolve_retry(worker, message, target, &policy);
     switch (ol_retry_decide(&policy, message->at_most_once, ol_claimed_message_used(message),
                             &message->outcome, draw_random(), &entry.wait_us)) {
@@ -58,7 +70,8 @@ static struct ol_park_entry decide_retry(struct ol_worker *worker,
 
 static bool is_published(const struct ol_relay_item *item)
 {
-    return item->state == OL_ITEM_DONE && item->claimed->outcome.kind == OUTLOG_PUBLISH_OK;
+    return item->state == OL_ITEM_DONE && item->claimed->outcome.kind == OUTLOG_PUBLISH_OK &&
+           !item->claimed->condemned;
 }
 
 static bool is_dead(const struct ol_park_entry *entry)
@@ -68,46 +81,69 @@ static bool is_dead(const struct ol_park_entry *entry)
 
 /* --- additions to a turn --- */
 
-/* The open batch: nothing for what was published, a parked row for everything else (rule 12). */
+/* Of the open batch: nothing for what was published, a parked row for everything else (rule 12). */
+static void record_open(struct ol_worker *worker, struct ol_turn *turn,
+                        const struct ol_relay_item *item)
+{
+    // never sent
+    struct ol_park_entry entry = {.state = "PENDING", .attempts = 1, .unsent = 1};
+    if (item->state == OL_ITEM_DONE && !is_published(item))
+        entry = decide_retry(worker, item->claimed);
+    if (item->state == OL_ITEM_IN_FLIGHT)
+        entry = (struct ol_park_entry){.state = "CLAIMED",
+                                       .attempts = 1,
+                                       .lease_us = item->target->settings->timeout_us +
+                                                   worker->margin_us};
+    else
+        ol_side_effects_end(&worker->effects, item, &entry, is_published(item));
+    if (!is_published(item))
+        ol_turn_park(turn, item->claimed, &entry, false);
+}
+
+static void record_parked(struct ol_worker *worker, struct ol_turn *turn,
+                          const struct ol_relay_item *item)
+{
+    struct ol_park_entry entry = {.state = "PUBLISHED"};
+    if (!is_published(item))
+        entry = decide_retry(worker, item->claimed);
+    ol_side_effects_end(&worker->effects, item, &entry, is_published(item));
+    ol_turn_finish(turn, item->claimed, &entry);
+}
+
+void ol_outcomes_record(struct ol_worker *worker, struct ol_turn *turn,
+                        const struct ol_relay_item *item)
+{
+    if (item->batch == item->batch->lane->open)
+        record_open(worker, turn, item);
+    else
+        record_parked(worker, turn, item);
+}
+
 void ol_outcomes_open(struct ol_worker *worker, const struct ol_batch *batch)
 {
-    struct ol_turn *turn = &worker->turn;
     for (size_t i = 0; i < batch->count; i++) {
-        const struct ol_relay_item *item = &batch->items[i];
-        if (item->is_kept)
-            ol_turn_attempt(turn, item->claimed);
-        // never sent
-        struct ol_park_entry entry = {.state = "PENDING", .attempts = 1, .unsent = 1};
-        if (item->state == OL_ITEM_DONE && !is_published(item))
-            entry = decide_retry(worker, item->claimed);
-        if (item->state == OL_ITEM_IN_FLIGHT)
-            entry = (struct ol_park_entry){.state = "CLAIMED",
-                                           .attempts = 1,
-                                           .lease_us = item->target->settings->timeout_us +
-                                                       worker->margin_us};
-        else
-            ol_side_effects_end(&worker->effects, item, &entry, is_published(item));
-        if (!is_published(item))
-            ol_turn_park(turn, item->claimed, &entry, false);
+        if (batch->items[i].is_kept)
+            ol_turn_attempt(&worker->turn, batch->items[i].claimed);
+        record_open(worker, &worker->turn, &batch->items[i]);
     }
 }
 
 void ol_outcomes_one(struct ol_worker *worker, const struct ol_relay_item *item)
 {
-    bool is_ok = item->claimed->outcome.kind == OUTLOG_PUBLISH_OK;
-    struct ol_park_entry entry = {.state = "PUBLISHED"};
     if (item->is_kept)
         ol_turn_attempt(&worker->turn, item->claimed);
-    if (!is_ok)
-        entry = decide_retry(worker, item->claimed);
-    ol_side_effects_end(&worker->effects, item, &entry, is_ok);
-    ol_turn_finish(&worker->turn, item->claimed, &entry);
+    record_parked(worker, &worker->turn, item);
+}
+
+bool ol_outcomes_is_due(const struct ol_relay_item *item)
+{
+    return item->state == OL_ITEM_DONE && item->claimed->is_parked;
 }
 
 void ol_outcomes_loose(struct ol_worker *worker, const struct ol_batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++)
-        if (batch->items[i].state == OL_ITEM_DONE && batch->messages[i].is_parked)
+        if (ol_outcomes_is_due(&batch->items[i]))
             ol_outcomes_one(worker, &batch->items[i]);
 }
 
@@ -134,7 +170,8 @@ static void log_move(struct ol_worker *worker, const struct ol_relay_item *item,
     if (!worker->options->quiet)
         ol_report_move(is_published(item) && !item->notification ? OL_LOGLINE_DEBUG
                                                                  : OL_LOGLINE_INFO,
-                       &item->claimed->message, from, to, item->claimed->error);
+                       &item->claimed->message, from, to,
+                       item->claimed->condemned ? item->claimed->condemned : item->claimed->error);
 }
 
 /* The turn has parked this message of the open batch. */
@@ -196,7 +233,7 @@ void ol_outcomes_apply_one(struct ol_relay_lane *lane, struct ol_relay_item *ite
 {
     struct ol_worker *worker = lane->worker;
     struct ol_claimed_message *message = item->claimed;
-    bool is_ok = message->outcome.kind == OUTLOG_PUBLISH_OK;
+    bool is_ok = is_published(item);
     struct ol_park_entry entry = {.state = "PUBLISHED"};
     if (!is_ok)
         entry = decide_retry(worker, message);
@@ -216,7 +253,7 @@ void ol_outcomes_apply_loose(struct ol_relay_lane *lane)
     for (struct ol_batch **at = &lane->loose; *at;) {
         struct ol_batch *batch = *at;
         for (size_t i = 0; i < batch->count; i++)
-            if (batch->items[i].state == OL_ITEM_DONE && batch->messages[i].is_parked)
+            if (ol_outcomes_is_due(&batch->items[i]))
                 ol_outcomes_apply_one(lane, &batch->items[i]);
         if (batch->in_flight == 0 && !has_parked(batch)) {
             *at = batch->next;

@@ -140,10 +140,15 @@ static int take_lane(struct ol_relay_lane *lane, const struct free_lane *free_la
         ol_report_store_error(&why); // the other lanes can still be taken
         return 0;
     }
-    if (ol_lane_take(worker->conn, &lane->outbox, taker, &taken, &parked, err) < 0)
-        return -1;
+    if (ol_lane_take(worker->conn, &lane->outbox, taker, &taken, &parked, &why) < 0) {
+        if (ol_poison_is_suspected(&why))
+            ol_lane_loop_note_trouble(lane, &why); // the other lanes can still be taken
+        *err = why;
+        return ol_poison_is_suspected(&why) ? 0 : -1;
+    }
     if (!taken)
         return 0;
+    ol_lane_loop_end_trouble(lane);
     lane->first_lane = free_lane->first_lane;
     lane->generation_size = free_lane->generation_size;
     lane->is_owned = lane->wants_read = lane->wants_due = true;

@@ -3,7 +3,9 @@
 
 #include "notify/render.h"
 #include "sessions/outbox_push.h"
+#include "telemetry/report.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,7 +97,7 @@ static int write_alert(struct ol_conn *conn, const struct ol_claimed_message *cl
     ol_buf_text(&payload, ",\"org_id\":");
     ol_buf_json_text(&payload, message->org_id);
     ol_buf_print(&payload, ",\"attempts\":%d,\"last_error\":", message->attempt);
-    ol_buf_json_text(&payload, claimed->error);
+    ol_buf_json_text(&payload, claimed->condemned ? claimed->condemned : claimed->error);
     ol_buf_char(&payload, '}');
     ol_buf_print(&key, "dead:%s:%d", message->event_id, message->attempt);
     if (payload.failed || key.failed)
@@ -130,12 +132,17 @@ static int write_move(outlog_tx *tx, const struct ol_side_effects_move *move, ou
     return move->is_push ? ol_outbox_push_write(tx, &claimed->message, err) : 0;
 }
 
+static struct outlog_tx begin_writing(struct ol_side_effects *effects, struct outlog *log)
+{
+    return (struct outlog_tx){.log = log, .conn = log->conn, .registry = &effects->registry};
+}
+
 static int write_moves(struct ol_conn *conn, void *context, struct ol_claimed_message *messages,
                        size_t count, outlog_err *err)
 {
     struct ol_side_effects *effects = context;
     struct outlog log = {.conn = conn};
-    struct outlog_tx tx = {.log = &log, .conn = conn, .registry = &effects->registry};
+    struct outlog_tx tx = begin_writing(effects, &log);
 
     for (size_t i = 0; i < count; i++) // parked messages that this transaction has claimed
         ol_side_effects_claim(effects, &messages[i]);
@@ -149,13 +156,68 @@ static int write_moves(struct ol_conn *conn, void *context, struct ol_claimed_me
     return 0;
 }
 
+int ol_side_effects_write(struct ol_side_effects *effects, struct ol_conn *conn, outlog_err *err)
+{
+    return write_moves(conn, effects, NULL, 0, err);
+}
+
+void ol_side_effects_omit(struct ol_side_effects *effects, const struct ol_claimed_message *claimed,
+                          const char *what, const outlog_err *why)
+{
+    if (strcmp(effects->omitted, why->message) == 0)
+        return;
+    snprintf(effects->omitted, sizeof effects->omitted, "%s", why->message);
+    ol_report_omitted(&claimed->message, what, why);
+}
+
+/* An alert that the store refuses is left out. */
+static int try_alert(struct ol_side_effects *effects, struct ol_conn *conn,
+                     const struct ol_claimed_message *claimed, outlog_err *err)
+{
+    if (conn->store->mark(conn, err) < 0)
+        return -1;
+    bool is_written = write_alert(conn, claimed, err) == 0;
+    if (!is_written && outlog_code_is_retryable(err->code))
+        return -1;
+    if (!is_written)
+        ol_side_effects_omit(effects, claimed, "alert", err);
+    return conn->store->release(conn, is_written, is_written ? err : NULL);
+}
+
+static int try_effect(struct ol_side_effects *effects, outlog_tx *tx,
+                      const struct ol_claimed_message *claimed, enum ol_effect_step step,
+                      outlog_err *err)
+{
+    bool is_written = true;
+    if (!ol_effect_is_message(claimed))
+        return 0;
+    if (ol_effect_try(tx, claimed, step, 0, &is_written, err) < 0)
+        return -1;
+    if (!is_written)
+        ol_side_effects_omit(effects, claimed, "effect", err);
+    return 0;
+}
+
+int ol_side_effects_condemn(struct ol_side_effects *effects, struct ol_conn *conn,
+                            const struct ol_claimed_message *claimed, outlog_err *err)
+{
+    struct outlog log = {.conn = conn};
+    struct outlog_tx tx = begin_writing(effects, &log);
+    struct ol_claimed_message ended = *claimed;
+    ended.outcome = (struct outlog_outcome){.kind = OUTLOG_PUBLISH_FAILED};
+    ended.error = claimed->condemned;
+    return try_effect(effects, &tx, &ended, OL_EFFECT_DEAD, err) < 0
+               ? -1
+               : try_alert(effects, conn, &ended, err);
+}
+
 int ol_side_effects_abandoned(struct ol_conn *conn, void *context,
                               struct ol_claimed_message *messages, size_t count, bool is_dead,
                               outlog_err *err)
 {
     struct ol_side_effects *effects = context;
     struct outlog log = {.conn = conn};
-    struct outlog_tx tx = {.log = &log, .conn = conn, .registry = &effects->registry};
+    struct outlog_tx tx = begin_writing(effects, &log);
     static char unknown[] = "outcome unknown: the relay went away or did not answer";
     int result = 0;
 
@@ -164,11 +226,10 @@ int ol_side_effects_abandoned(struct ol_conn *conn, void *context,
     for (size_t i = 0; i < count && result == 0; i++) {
         messages[i].outcome.kind = OUTLOG_PUBLISH_UNKNOWN;
         messages[i].error = unknown;
-        if (ol_effect_is_message(&messages[i]))
-            result = ol_effect_write(&tx, &messages[i],
-                                     is_dead ? OL_EFFECT_DEAD : OL_EFFECT_RETRYING, 0, err);
+        result = try_effect(effects, &tx, &messages[i],
+                            is_dead ? OL_EFFECT_DEAD : OL_EFFECT_RETRYING, err);
         if (result == 0 && is_dead)
-            result = write_alert(conn, &messages[i], err);
+            result = try_alert(effects, conn, &messages[i], err);
         messages[i].error = NULL;
     }
     return result;

@@ -13,6 +13,7 @@ struct ol_side_effects {
     struct ol_side_effects_move *moves;
     size_t count, capacity;
     bool failed; /* out of memory: the turn must not be written */
+    char omitted[sizeof((outlog_err *)0)->message]; /* the last reason that was logged */
 };
 
 void ol_side_effects_clear(struct ol_side_effects *effects);
@@ -25,6 +26,18 @@ void ol_side_effects_claim(struct ol_side_effects *effects,
 /* Note that an attempt ended: `entry` is what the message becomes unless it was published. */
 void ol_side_effects_end(struct ol_side_effects *effects, const struct ol_relay_item *item,
                          const struct ol_park_entry *entry, bool is_published);
+
+/* Write the moves now, in the open transaction, instead of with a turn. */
+int ol_side_effects_write(struct ol_side_effects *effects, struct ol_conn *conn, outlog_err *err);
+
+/* A message became DEAD because the store refuses its outcome or its claim: write its effect's
+ * events and its alert, as far as the store takes them. */
+int ol_side_effects_condemn(struct ol_side_effects *effects, struct ol_conn *conn,
+                            const struct ol_claimed_message *claimed, outlog_err *err);
+
+/* A part of what is known of a message is left out: log each reason once. */
+void ol_side_effects_omit(struct ol_side_effects *effects, const struct ol_claimed_message *claimed,
+                          const char *what, const outlog_err *why);
 
 /* Messages whose relay went away or does not answer: `abandoned` of struct ol_lane, with the
  * effects as its context. */

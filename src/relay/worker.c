@@ -379,6 +379,7 @@ static void clear_worker(struct ol_worker *worker)
     ol_policy_clear(&worker->policy);
     ol_template_cache_clear(&worker->templates);
     ol_turn_clear(&worker->turn);
+    ol_turn_clear(&worker->part);
     ol_multi_lane_turn_clear(worker);
     ol_waiter_close(&worker->waiter);
     free(worker->lanes.all);

@@ -22,6 +22,32 @@ void ol_report_move(enum ol_logline_level level, const struct outlog_delivery *m
     ol_logline_end(&line);
 }
 
+void ol_report_omitted(const struct outlog_delivery *message, const char *what,
+                       const outlog_err *why)
+{
+    struct ol_buf line = {0};
+    ol_logline_begin(&line, OL_LOGLINE_WARN, "omitted");
+    ol_logline_text(&line, "message_id", message->event_id);
+    ol_logline_text(&line, "destination", message->destination);
+    ol_logline_word(&line, "what", what);
+    ol_logline_text(&line, "code", outlog_code_name(why->code));
+    ol_logline_text(&line, "error", why->message);
+    ol_logline_end(&line);
+}
+
+void ol_report_lane(int lane, const outlog_err *why)
+{
+    struct ol_buf line = {0};
+    ol_logline_begin(&line, why ? OL_LOGLINE_ERROR : OL_LOGLINE_INFO, "lane");
+    ol_logline_int(&line, "lane", lane);
+    ol_logline_word(&line, "what", why ? "stuck" : "moves again");
+    if (why) {
+        ol_logline_text(&line, "code", outlog_code_name(why->code));
+        ol_logline_text(&line, "error", why->message);
+    }
+    ol_logline_end(&line);
+}
+
 void ol_report_projection(const char *name, const char *what, const char *error)
 {
     struct ol_buf line = {0};

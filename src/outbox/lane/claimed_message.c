@@ -160,5 +160,6 @@ void ol_claimed_message_clear(struct ol_claimed_message *message)
 {
     free(message->error);
     free(message->response);
-    message->error = message->response = NULL;
+    free(message->condemned);
+    message->error = message->response = message->condemned = NULL;
 }

@@ -26,6 +26,7 @@ struct ol_claimed_message {
     int64_t started_at; /* wall clock */
     struct outlog_outcome outcome;
     char *error, *response; /* malloc'ed, or NULL: ol_claimed_message_clear */
+    char *condemned;        /* the same: why its outcome, or its claim, cannot be stored (L8) */
 };
 
 /* How many attempts of its current budget the message has used, this one included. */

@@ -468,6 +468,18 @@ out:
     return more < 0 ? -1 : 0;
 }
 
+int ol_turn_write_rows(struct ol_conn *conn, const struct ol_lane *lane, struct ol_turn *turn,
+                       int64_t *finished, outlog_err *err)
+{
+    *finished = 0;
+    return write_rows(conn, lane, OL_Q_PARKED_ADD, &turn->parked, turn->parked_count, NULL, err) <
+                       0 ||
+                   write_rows(conn, lane, OL_Q_PARKED_FINISH, &turn->finished, turn->finished_count,
+                              finished, err) < 0
+               ? -1
+               : write_attempts(conn, lane, turn, err);
+}
+
 static int reap_claims(struct ol_conn *conn, const struct ol_lane *lane, const struct ol_turn *turn,
                        int64_t *reaped, outlog_err *err)
 {
@@ -486,10 +498,7 @@ static int write_rest(struct ol_conn *conn, struct ol_lane *lane, struct ol_turn
                       bool *is_reaped, outlog_err *err)
 {
     int64_t finished, reaped = 0;
-    if (write_rows(conn, lane, OL_Q_PARKED_ADD, &turn->parked, turn->parked_count, NULL, err) < 0 ||
-        write_rows(conn, lane, OL_Q_PARKED_FINISH, &turn->finished, turn->finished_count, &finished,
-                   err) < 0 ||
-        write_attempts(conn, lane, turn, err) < 0)
+    if (ol_turn_write_rows(conn, lane, turn, &finished, err) < 0)
         return -1;
     if (turn->reap && reap_claims(conn, lane, turn, &reaped, err) < 0)
         return -1;

@@ -178,6 +178,11 @@ void ol_turn_finish(struct ol_turn *turn, const struct ol_claimed_message *messa
 /* Store an attempt (R4). */
 void ol_turn_attempt(struct ol_turn *turn, const struct ol_claimed_message *message);
 
+/* Write what was parked, finished and attempted, in the transaction of a turn that is under way.
+ * *finished is the number of claims that ended. */
+int ol_turn_write_rows(struct ol_conn *conn, const struct ol_lane *lane, struct ol_turn *turn,
+                       int64_t *finished, outlog_err *err);
+
 enum ol_turn_result {
     OL_TURN_DONE,
     OL_TURN_FENCED, /* the lane is not ours any more; nothing was written */
