@@ -5,6 +5,7 @@
 
 #include "config/change.h"
 #include "config/document.h"
+#include "destinations/publisher_type.h"
 #include "log/match.h"
 #include "notify/rule.h"
 
@@ -109,6 +110,37 @@ static int check_target(struct ol_config_change *change, const struct ol_config_
                       key, name, change->options->prune ? " after --prune" : "");
 }
 
+/* The type of a destination of this file or of the store; NULL: not known. */
+static const struct ol_publisher_type *find_type(struct ol_config_change *change, const char *name)
+{
+    const struct ol_config_entry *entry =
+        ol_config_entry_find(&change->wanted, OL_CONFIG_DESTINATION, name);
+    struct ol_json value;
+    if (!entry)
+        entry = ol_config_entry_find(&change->stored, OL_CONFIG_DESTINATION, name);
+    if (!entry || ol_json_parse(entry->text, strlen(entry->text), &value, NULL) < 0)
+        return NULL;
+    const char *type = ol_config_change_text(change, &value, "type");
+    for (size_t i = 0; type && ol_publisher_types[i]; i++)
+        if (strcmp(ol_publisher_types[i]->name, type) == 0)
+            return ol_publisher_types[i];
+    return NULL;
+}
+
+/* An alert is a JSON object of outlog's own: not every type can send it (P7). */
+static int check_alert(struct ol_config_change *change, const struct ol_config_entry *entry,
+                       const char *name)
+{
+    const struct ol_publisher_type *type = name ? find_type(change, name) : NULL;
+    if (!type || !type->has_own_form)
+        return 0;
+    return ol_fail_at(
+        change->err, OUTLOG_INVALID_FIELD, entry->pointer,
+        "to: destination %.100s has type %s, whose messages have a form of their own; "
+        "send alerts to a webhook, a program or a broker",
+        name, type->name);
+}
+
 static bool is_sink(const struct ol_config_entry *entry)
 {
     return entry->kind == OL_CONFIG_SETTING && strncmp(entry->name, "sinks.", 6) == 0;
@@ -149,6 +181,8 @@ static int check_targets(struct ol_config_change *change)
         const char *name = is_alert ? ol_json_string(&value, change->arena, NULL)
                                     : ol_config_change_text(change, &value, "to");
         if (check_target(change, i, "to", name) < 0)
+            return -1;
+        if (is_alert && check_alert(change, i, name) < 0)
             return -1;
         if (is_alert)
             change->alert = name;

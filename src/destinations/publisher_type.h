@@ -23,6 +23,9 @@ struct ol_publisher_type {
     bool is_feed; /* a row in a user's feed */
     bool is_push; /* an effect of a session */
 
+    /* A payload must have a form of its own (a mail has recipients): an alert cannot go there. */
+    bool has_own_form;
+
     int timeout_s;   /* defaults of the common settings */
     int concurrency; /* 0: no limit */
 

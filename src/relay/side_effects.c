@@ -80,6 +80,31 @@ void ol_side_effects_end(struct ol_side_effects *effects, const struct ol_relay_
     add_move(effects, move);
 }
 
+/* The effect and the run of a message, for its alert; null where there is none. */
+static int write_alert_ids(struct ol_conn *conn, const struct ol_claimed_message *claimed,
+                           struct ol_buf *out, outlog_err *err)
+{
+    struct ol_rows rows = {0};
+    int got = 0;
+    if (ol_effect_is_message(claimed)) {
+        if (ol_store_query(conn, OL_Q_EFFECT_OF_MESSAGE,
+                           OL_PARAMS(ol_value_text(claimed->message.event_id)), &rows, err) < 0)
+            return -1;
+        got = ol_rows_next(&rows, err);
+    }
+    char effect_id[OL_UUID_TEXT] = "";
+    if (got > 0)
+        ol_rows_uuid(&rows, 0, effect_id);
+    ol_buf_text(out, ",\"effect_id\":");
+    ol_buf_json_text(out, got > 0 ? effect_id : NULL);
+    ol_buf_text(out, ",\"run_id\":");
+    ol_buf_json_text(out, got > 0 ? ol_rows_text(&rows, 2, NULL) : NULL);
+    ol_buf_text(out, ",\"correlation_id\":");
+    ol_buf_json_text(out, claimed->message.correlation_id);
+    ol_rows_end(&rows);
+    return got < 0 ? -1 : 0;
+}
+
 /* A dead letter is sent to the alert destinations; a dead alert is not. */
 static int write_alert(struct ol_conn *conn, const struct ol_claimed_message *claimed,
                        outlog_err *err)
@@ -98,11 +123,12 @@ static int write_alert(struct ol_conn *conn, const struct ol_claimed_message *cl
     ol_buf_json_text(&payload, message->org_id);
     ol_buf_print(&payload, ",\"attempts\":%d,\"last_error\":", message->attempt);
     ol_buf_json_text(&payload, claimed->condemned ? claimed->condemned : claimed->error);
+    bool has_ids = write_alert_ids(conn, claimed, &payload, err) == 0;
     ol_buf_char(&payload, '}');
     ol_buf_print(&key, "dead:%s:%d", message->event_id, message->attempt);
     if (payload.failed || key.failed)
         ol_no_memory(err);
-    else
+    else if (has_ids)
         result =
             ol_store_exec(conn, OL_Q_ALERT_ADD,
                           OL_PARAMS(ol_value_text(payload.data),

@@ -194,10 +194,23 @@ def test_l8_an_alert_about_a_poisonous_failure_is_sent(store, outlog, outbox, re
     outbox.destination("bad", type="exec", command=["sh", "-c", f"cat {tmp_path}/pem; exit 65"], retry=NO_RETRY)
     outbox.destination("ops", receiver)
     outbox.run("update {}destinations set is_alert = true where name = 'ops'")
-    _, message = request_effect(store, "bad")
+    effect, message = request_effect(store, "bad")
     drain(outlog, outbox, put_witnesses(outbox))
     (alert,) = receiver.of(destination="ops")
-    assert json.loads(alert.body)["event_id"] == message and b"MIIEvQ" not in alert.body
+    told = json.loads(alert.body)
+    assert told["event_id"] == message and b"MIIEvQ" not in alert.body
+    assert (told["effect_id"], told["run_id"]) == (effect, None)
+    assert told["correlation_id"] == outbox.state(message)["correlation_id"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    ["{type: smtp, url: 'smtp://127.0.0.1:9', tls: none, from: a@b.example}", "{type: in_app}", "{type: websocket}"],
+)
+def test_p7_alerts_go_only_where_they_can_be_sent(store, outlog, tmp_path, settings):
+    (tmp_path / "outlog.yaml").write_text(f"destinations: {{ops: {settings}}}\nalerts: {{to: ops}}\n")
+    said = outlog.run("apply", "-f", "outlog.yaml", check=False)
+    assert said.returncode == 1 and "form of their own" in said.stderr
 
 
 # --- what the store refuses ---

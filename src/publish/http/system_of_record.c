@@ -192,6 +192,7 @@ static const struct ol_setting_key sor_keys[] = {
 const struct ol_publisher_type ol_publisher_type_sor = {
     .name = "sor",
     .publisher = &publisher,
+    .has_own_form = true,
     .timeout_s = 10,
     .concurrency = 64,
     .own_bytes = sizeof(struct ol_http_settings),

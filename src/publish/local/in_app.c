@@ -46,6 +46,7 @@ static const struct outlog_publisher publisher = {
 const struct ol_publisher_type ol_publisher_type_in_app = {
     .name = "in_app",
     .publisher = &publisher,
+    .has_own_form = true,
     .is_feed = true,
     .timeout_s = 10,
     .concurrency = 0,

@@ -40,6 +40,7 @@ static const struct outlog_publisher publisher = {
 const struct ol_publisher_type ol_publisher_type_websocket = {
     .name = "websocket",
     .publisher = &publisher,
+    .has_own_form = true,
     .is_push = true,
     .timeout_s = 10,
     .concurrency = 64,

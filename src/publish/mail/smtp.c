@@ -253,6 +253,7 @@ static const struct ol_setting_key smtp_keys[] = {
 const struct ol_publisher_type ol_publisher_type_smtp = {
     .name = "smtp",
     .publisher = &publisher,
+    .has_own_form = true,
     .timeout_s = 20,
     .concurrency = 8,
     .own_bytes = sizeof(struct ol_smtp_settings),

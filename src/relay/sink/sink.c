@@ -618,8 +618,8 @@ int ol_sink_run(const struct ol_worker_options *options, atomic_int *stop, outlo
             continue;
         }
         idle_rounds = moved || !is_idle(&runner) ? 0 : idle_rounds + 1;
-        if (options->until_idle && idle_rounds > 3)
-            break;
+        if (options->until_idle && (idle_rounds > 3 || !runner.first))
+            break; // without a sink there is nothing to wait for
         if (ol_sender_in_flight(runner.targets.sender))
             ol_sender_drive(runner.targets.sender, moved ? 0 : 5);
         else if (!moved && runner.first)
