@@ -22,6 +22,12 @@ select count(*), max(updated_at) from outlog.settings
 update outlog.destinations set is_alert = (name = :name), updated_at = outlog.after(0)
  where is_alert <> (name = :name)
 
+-- name: breaker_put_unusable(run, destination, detail)
+-- A relay cannot send to a destination with its settings and its environment.
+insert into outlog.breakers (run, destination, state, updated_at, detail)
+values (:run, :destination, 'unusable', outlog.after(0), :detail)
+on conflict (run, destination) do update set state = excluded.state, detail = excluded.detail, retry_at = null
+
 -- name: breaker_put(run, destination, state, wait_us)
 -- The row exists until the breaker closes. updated_at is the time since which nothing got through,
 -- also when attempts were made meanwhile. An open breaker allows an attempt after wait_us.
@@ -29,7 +35,7 @@ insert into outlog.breakers (run, destination, state, updated_at, retry_at)
 values (:run, :destination, :state, outlog.after(0),
         case when :state = 'open' then outlog.after(:wait_us::bigint) end)
 on conflict (run, destination) do update
-   set state = excluded.state, retry_at = excluded.retry_at
+   set state = excluded.state, retry_at = excluded.retry_at, detail = null
 
 -- name: breaker_close(run, destination)
 delete from outlog.breakers where run = :run and destination = :destination

@@ -96,7 +96,8 @@ select run, name, started_at, heartbeat_at from outlog.relays order by name, run
 -- name: breaker_list()
 -- As the relays that are there see them; an open one before a half open one.
 select b.destination, max(b.state), min(b.updated_at), min(b.retry_at)
-  from outlog.breakers b join outlog.relays r on r.run = b.run group by b.destination
+  from outlog.breakers b join outlog.relays r on r.run = b.run
+ where b.state <> 'unusable' group by b.destination
 
 -- name: dead_groups(destination?)
 -- Dead letters by destination and error.

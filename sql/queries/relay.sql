@@ -32,6 +32,10 @@ update outlog.lanes set lease_until = outlog.after(:lease_us::bigint)
 -- After a commit whose answer was lost: did it happen?
 select epoch, claim_no, parked_gen from outlog.lanes where lane = :lane
 
+-- name: lane_trouble(lane, trouble)
+-- Why the turns of a lane cannot be stored; null: they can.
+update outlog.lanes set trouble = :trouble where lane = :lane
+
 -- name: lane_touch(lane)
 -- Locks the lane for somebody who is not its owner, and tells the owner that parked rows changed.
 update outlog.lanes set parked_gen = parked_gen + 1 where lane = :lane

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "log/position.h"
+#include "outbox/waiting.h"
 #include "store/migrate.h"
 
 #include <string.h>
@@ -111,6 +112,29 @@ static int print_checks(struct ol_cli *cli, outlog *log, int *wrong, outlog_err 
     return more;
 }
 
+/* What is due and waits for a person is said here too (L7). */
+static int print_waiting(struct ol_cli *cli, outlog *log, outlog_err *err)
+{
+    struct ol_waitings waiting;
+    struct ol_buf line = {0}, detail = {0};
+    if (ol_waiting_list(log->conn, &cli->arena, &waiting, err) < 0)
+        return -1;
+    for (size_t i = 0; i < waiting.count; i++) {
+        const struct ol_waiting *one = &waiting.all[i];
+        if (!one->needs_help)
+            continue;
+        ol_buf_reset(&detail);
+        ol_buf_print(&detail, "%lld due for %s in lane %d: %s: %s%s%s", (long long)one->count,
+                     one->destination, one->lane, one->reason, one->about, one->detail ? ": " : "",
+                     one->detail ? one->detail : "");
+        if (!detail.failed)
+            print_check(cli, "waiting", CHECK_NOTE, detail.data, &line);
+    }
+    ol_buf_clear(&detail);
+    ol_buf_clear(&line);
+    return 0;
+}
+
 static int run_doctor(struct ol_cli *cli)
 {
     outlog *log = NULL;
@@ -123,7 +147,8 @@ static int run_doctor(struct ol_cli *cli)
         return ol_cli_usage("doctor takes no argument, found '%s'", cli->argv[0]);
     if (ol_cli_is_missing(cli))
         return OL_EXIT_FAILED;
-    if (outlog_open(cli->store, &log, &err) < 0 || print_checks(cli, log, &wrong, &err) < 0)
+    if (outlog_open(cli->store, &log, &err) < 0 || print_checks(cli, log, &wrong, &err) < 0 ||
+        print_waiting(cli, log, &err) < 0)
         status = ol_cli_report(&err);
     else if (wrong)
         status = OL_EXIT_FAILED;

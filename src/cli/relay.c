@@ -4,6 +4,8 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
+#include "log/log.h"
+#include "outbox/waiting.h"
 #include "relay/sink/sink.h"
 #include "store/postgres/shutdown.h"
 #include "telemetry/span_exporter.h"
@@ -154,6 +156,27 @@ static int run_threads(struct ol_worker_options *options, struct ol_worker_stats
     return status;
 }
 
+/* Nothing waits in silence (L7): say what is left, and why. */
+static void print_waiting(struct ol_cli *cli)
+{
+    struct ol_waitings waiting;
+    outlog_err err;
+    char number[32];
+    outlog *log = ol_cli_open(cli);
+    if (!log)
+        return;
+    if (ol_waiting_list(log->conn, &cli->arena, &waiting, &err) == 0)
+        for (size_t i = 0; i < waiting.count; i++) {
+            const struct ol_waiting *one = &waiting.all[i];
+            bool is_ours = strcmp(one->reason, "no_relay") == 0; // we have just released the lane
+            fprintf(stderr, "outlog relay: %s wait for %s: %s%s%s\n",
+                    ol_cli_thousands(one->count, number), one->destination,
+                    is_ours ? "it takes no messages now; the log says why" : one->about,
+                    one->detail ? ": " : "", one->detail ? one->detail : "");
+        }
+    outlog_close(log);
+}
+
 static int run_relay(struct ol_cli *cli)
 {
     char host[100] = "relay", published[32];
@@ -184,6 +207,8 @@ static int run_relay(struct ol_cli *cli)
         fprintf(stderr, "outlog relay: %s published, %lld failed attempts, %lld dead, in %.2f s\n",
                 ol_cli_thousands(total.published, published), (long long)total.failed,
                 (long long)total.dead, (double)(ol_clock_boot_us() - started) / 1e6);
+    if (status == OL_EXIT_DONE && options.until_idle && atomic_load(&is_stopped) == 0)
+        print_waiting(cli);
     return ol_shutdown_end(status);
 }
 

@@ -2,9 +2,12 @@
 #include "base/duration.h"
 #include "cli/cli.h"
 
+#include "log/log.h"
 #include "outbox/enqueue.h"
+#include "outbox/waiting.h"
 #include "store/message_fields.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static int read_headers(struct ol_cli *cli, const char *const *given, size_t count,
@@ -85,6 +88,17 @@ static int parse_send_args(struct ol_cli *cli, struct outlog_new_message *draft)
     return draft->payload ? 0 : OL_EXIT_FAILED;
 }
 
+/* The message is stored all the same (P6). */
+static void warn_unknown(outlog *log, const char *destination)
+{
+    char text[200];
+    bool is_unknown;
+    outlog_err ignored;
+    if (ol_waiting_is_unknown(log->conn, destination, &is_unknown, text, &ignored) == 0 &&
+        is_unknown)
+        fprintf(stderr, "outlog: warning: %s [unknown_destination]\n", text);
+}
+
 static int run_send(struct ol_cli *cli)
 {
     struct outlog_new_message draft = {0};
@@ -111,6 +125,8 @@ static int run_send(struct ol_cli *cli)
     else
         printf("message %s%s\n", enqueued.event_id,
                enqueued.duplicate ? "  (was there already)" : "");
+    if (!status)
+        warn_unknown(log, draft.destination);
     outlog_close(log);
     return status;
 }

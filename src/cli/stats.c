@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "log/read.h"
 #include "outbox/message_count.h"
+#include "outbox/waiting.h"
 
 #include <string.h>
 
@@ -13,6 +14,7 @@ struct store_stats {
     int64_t events; /* the settled position: an upper bound of their number */
     double rate;    /* events per second, in the last minute */
     struct ol_message_counts counts;
+    struct ol_waitings waiting;
 };
 
 static int load_rate(outlog *log, double *rate, outlog_err *err)
@@ -28,7 +30,8 @@ static int load_rate(outlog *log, double *rate, outlog_err *err)
 static int load_stats(struct ol_cli *cli, outlog *log, struct store_stats *out, outlog_err *err)
 {
     return outlog_settled(log, &out->events, err) < 0 || load_rate(log, &out->rate, err) < 0 ||
-                   ol_message_counts_read(log->conn, &cli->arena, &out->counts, err) < 0
+                   ol_message_counts_read(log->conn, &cli->arena, &out->counts, err) < 0 ||
+                   ol_waiting_list(log->conn, &cli->arena, &out->waiting, err) < 0
                ? -1
                : 0;
 }
@@ -102,7 +105,9 @@ static int print_json(outlog *log, const struct store_stats *stats, outlog_err *
         put_json_count(&line, &stats->counts.all[i]);
         ol_buf_char(&line, '}');
     }
-    ol_buf_text(&line, "],\"lanes\":[");
+    ol_buf_text(&line, "],\"waiting\":");
+    ol_waiting_json(&stats->waiting, &line);
+    ol_buf_text(&line, ",\"lanes\":[");
     if (put_json_lanes(log, &line, err) < 0)
         goto out;
     ol_buf_text(&line, "],\"relays\":[");
@@ -131,6 +136,26 @@ static void print_count(const struct ol_cli *cli, const char *name,
                  ol_cli_thousands(count->dead, dead), count->dead ? ol_cli_plain(cli) : "",
                  ol_cli_age(count->oldest_pending_at, age));
     ol_cli_put_line(&line);
+    ol_buf_clear(&line);
+}
+
+/* Why messages that are due have not been sent. */
+static void print_waiting(const struct ol_waitings *waiting)
+{
+    struct ol_buf line = {0};
+    char number[32], age[32];
+    if (waiting->count)
+        printf("waiting\n");
+    for (size_t i = 0; i < waiting->count; i++) {
+        const struct ol_waiting *one = &waiting->all[i];
+        ol_buf_print(&line, "  %d:", one->lane);
+        ol_cli_put_wide(&line, one->destination, 16);
+        ol_buf_print(&line, " %9s %8s  %s%s", ol_cli_thousands(one->count, number),
+                     ol_cli_age(one->since, age), one->about, one->detail ? ": " : "");
+        ol_cli_put_safe(&line, one->detail ? one->detail : "",
+                        one->detail ? strlen(one->detail) : 0);
+        ol_cli_put_line(&line);
+    }
     ol_buf_clear(&line);
 }
 
@@ -194,6 +219,7 @@ static int print_stats(struct ol_cli *cli, outlog *log, const struct store_stats
         print_count(cli, stats->counts.all[i].destination, &stats->counts.all[i]);
     print_count(cli, "all", &stats->counts.total);
     putchar('\n');
+    print_waiting(&stats->waiting);
     return print_lanes(log, err) < 0 || print_relays(log, err) < 0 ? -1 : 0;
 }
 

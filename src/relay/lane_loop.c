@@ -263,6 +263,16 @@ static int take_overlapped_turn(struct ol_relay_lane *lane, outlog_err *err)
 
 /* --- a lane's step --- */
 
+/* Others see it in the lane's row, as far as the store takes it. */
+static void show_trouble(struct ol_relay_lane *lane)
+{
+    outlog_err ignored;
+    ol_store_exec(lane->worker->conn, OL_Q_LANE_TROUBLE,
+                  OL_PARAMS(ol_value_int(lane->outbox.number),
+                            ol_value_text(*lane->trouble ? lane->trouble : NULL)),
+                  NULL, &ignored);
+}
+
 void ol_lane_loop_note_trouble(struct ol_relay_lane *lane, const outlog_err *why)
 {
     int64_t pause_us = lane->pause_us ? lane->pause_us * 2 : LANE_RETRY_US;
@@ -272,6 +282,7 @@ void ol_lane_loop_note_trouble(struct ol_relay_lane *lane, const outlog_err *why
         return;
     memcpy(lane->trouble, why->message, sizeof lane->trouble);
     ol_report_lane(lane->outbox.number, why);
+    show_trouble(lane);
 }
 
 void ol_lane_loop_end_trouble(struct ol_relay_lane *lane)
@@ -281,6 +292,7 @@ void ol_lane_loop_end_trouble(struct ol_relay_lane *lane)
         return;
     lane->trouble[0] = '\0';
     ol_report_lane(lane->outbox.number, NULL);
+    show_trouble(lane);
 }
 
 /* A turn failed. -1: the store is away, for all lanes. */

@@ -250,12 +250,31 @@ int ol_ownership_release(struct ol_relay_lane *lane, outlog_err *err)
     return 0;
 }
 
+/* Others see in the same rows what this relay cannot use. A destination that is usable after a
+ * change is a new target. */
+static int write_unusable(struct ol_worker *worker, struct ol_target *t, outlog_err *err)
+{
+    const struct ol_value run = ol_value_text(worker->owner.run), name = ol_value_text(t->name);
+    bool is_unusable = !t->channel && *t->source;
+    if (t->is_retired || t->is_shown_unusable == is_unusable ||
+        (!is_unusable && !worker->targets.has_unusable))
+        return 0;
+    worker->targets.has_unusable |= is_unusable;
+    t->is_shown_unusable = is_unusable;
+    return is_unusable
+               ? ol_store_exec(worker->conn, OL_Q_BREAKER_PUT_UNUSABLE,
+                               OL_PARAMS(run, name, ol_value_text(t->trouble)), NULL, err)
+               : ol_store_exec(worker->conn, OL_Q_BREAKER_CLOSE, OL_PARAMS(run, name), NULL, err);
+}
+
 /* Others read the breakers from rows; a closed breaker has none. */
 static int write_breakers(struct ol_worker *worker, outlog_err *err)
 {
     for (struct ol_target *t = worker->targets.first; t; t = t->next) {
         enum ol_breaker_state state = ol_breaker_state(&t->breaker, worker->clock.now);
         int64_t ready_at = state == OL_BREAKER_OPEN ? ol_breaker_ready_at(&t->breaker) : 0;
+        if (write_unusable(worker, t, err) < 0)
+            return -1;
         if (!t->channel || t->is_retired || (state == t->shown && ready_at == t->shown_ready_at))
             continue;
         const struct ol_value run = ol_value_text(worker->owner.run), name = ol_value_text(t->name);

@@ -89,6 +89,7 @@ static enum plan_decision decide_message(struct ol_worker *worker, struct ol_rel
         (key && (ol_lane_is_blocked(&lane->outbox, key) ||
                  ol_counter_map_get(&worker->scratch.chain, key))))
         return PLAN_PARK; // not due, or behind its key (rules 8, 9)
+    ol_target_tell(target);
     if (!ol_target_is_open(target, worker->clock.now))
         return PLAN_SURPLUS;
     // After a crash a claimed at_most_once message is DEAD: claim no more of them than can be sent

@@ -103,6 +103,8 @@ static int write_outcome(struct ol_relay_lane *lane, const struct ol_relay_item 
         return -1;
     ol_outcomes_record(worker, part, item);
     int result = ol_turn_write_rows(worker->conn, &lane->outbox, part, &finished, err);
+    if (result == 0 && finished != (int64_t)part->finished_count)
+        ol_lane_invalidate(&lane->outbox); // the row was not ours any more
     if (result == 0 && !item->claimed->condemned)
         result = ol_side_effects_write(&worker->effects, worker->conn, err);
     return end_savepoint(worker->conn, result, err);

@@ -48,6 +48,16 @@ void ol_report_lane(int lane, const outlog_err *why)
     ol_logline_end(&line);
 }
 
+void ol_report_destination(const char *destination, const char *why)
+{
+    struct ol_buf line = {0};
+    ol_logline_begin(&line, why ? OL_LOGLINE_WARN : OL_LOGLINE_INFO, "destination");
+    ol_logline_text(&line, "destination", destination);
+    ol_logline_word(&line, "what", why ? "waiting" : "changed");
+    ol_logline_text(&line, "error", why);
+    ol_logline_end(&line);
+}
+
 void ol_report_projection(const char *name, const char *what, const char *error)
 {
     struct ol_buf line = {0};

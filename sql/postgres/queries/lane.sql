@@ -106,7 +106,7 @@ update outlog.parked p
 update outlog.lanes t
    set epoch = t.epoch + 1, owner = :run, owner_name = :name,
        lease_until = now() + :lease_us::bigint * interval '1 microsecond',
-       claim = '{}', claimed_at = null, claim_no = t.claim_no + 1, parked_gen = t.parked_gen + 1
+       claim = '{}', claimed_at = null, claim_no = t.claim_no + 1, parked_gen = t.parked_gen + 1, trouble = null
   from (select lane, owner from outlog.lanes where lane = :lane::smallint) l
  where t.lane = l.lane
 returning t.epoch, t.head, t.gaps::text, t.parked_gen, t.claim_no, l.owner is not null

@@ -196,6 +196,45 @@ select l.lane, coalesce((select max(seq) from outlog.outbox o where o.lane = l.l
         group by s.destination) d on true
  order by 1, 3
 
+-- name: waiting_list(sample literal, parked_max literal)
+-- What is due and not sent, by lane, destination and reason: how many, and since when. The reasons
+-- are those of outbox/waiting.c. Reads a bounded part of the backlog and of the parked messages.
+with due as (
+    select p.lane, p.destination, p.available_at as since,
+           case when p.ordering_key is null then null
+                when exists (select from outlog.parked e where e.lane = p.lane and e.destination = p.destination
+                                and e.ordering_key = p.ordering_key and e.seq < p.seq and e.held) then 'held_key'
+                when exists (select from outlog.parked e where e.lane = p.lane and e.destination = p.destination
+                                and e.ordering_key = p.ordering_key and e.seq < p.seq
+                                and e.state in ('PENDING', 'CLAIMED')) then 'behind_key' end as by_key
+      from (select * from outlog.parked where state = 'PENDING' and available_at <= now() limit :parked_max) p
+    union all
+    select l.lane, s.destination, s.since, null
+      from outlog.lanes l cross join lateral (
+           select o.destination, coalesce(o.available_at, o.created_at) as since from outlog.outbox o
+            where o.lane = l.lane and o.seq > l.head
+              and not exists (select from outlog.parked p where p.lane = o.lane and p.seq = o.seq)
+            order by o.seq limit :sample) s
+     where s.since <= now()),
+states as (
+    select b.destination, max(b.state) as state, max(b.detail) as detail
+      from outlog.breakers b join outlog.relays r on r.run = b.run group by b.destination),
+reasons as (
+    select d.lane, d.destination, d.since,
+           case when t.name is null then 'unknown_destination'
+                when t.paused then 'paused'
+                when l.owner is null or l.lease_until < now() then 'no_relay'
+                when l.trouble is not null then 'lane_stuck'
+                when s.state = 'unusable' then 'unusable_destination'
+                when s.state = 'open' then 'breaker_open'
+                else coalesce(d.by_key, 'queued') end as reason,
+           case when l.trouble is not null then l.trouble when s.state = 'unusable' then s.detail end as detail
+      from due d join outlog.lanes l on l.lane = d.lane
+      left join outlog.destinations t on t.name = d.destination
+      left join states s on s.destination = d.destination)
+select lane, destination, reason, count(*), min(since), max(detail) from reasons
+ group by lane, destination, reason order by lane, destination, reason
+
 -- name: last_errors()
 -- The newest trouble of each destination.
 select d.name, t.last_error from outlog.destinations d

@@ -34,7 +34,8 @@ select owner is null or (lease_until < outlog_after(0) and :is_safe = 1) from ou
 -- Takes the lane, after lane_lock and lane_park_claim in the same transaction.
 update outlog_lanes
    set epoch = epoch + 1, owner = :run, owner_name = :name, lease_until = outlog_after(:lease_us),
-       claim_from = null, claim_to = null, claimed_at = null, claim_no = claim_no + 1, parked_gen = parked_gen + 1
+       claim_from = null, claim_to = null, claimed_at = null, claim_no = claim_no + 1, parked_gen = parked_gen + 1,
+       trouble = null
  where lane = :lane
 returning epoch, head, '{}', parked_gen, claim_no, 0
 

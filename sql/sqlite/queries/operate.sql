@@ -124,6 +124,44 @@ select l.lane, coalesce((select max(seq) from outlog_outbox), 0) - l.head, d.des
               group by s.destination) d on true
  order by 1, 3
 
+-- name: waiting_list(sample literal, parked_max literal)
+-- What is due and not sent, by lane, destination and reason: how many, and since when. The reasons
+-- are those of outbox/waiting.c. Reads a bounded part of the backlog and of the parked messages.
+with due as (
+    select p.lane, p.destination, p.available_at as since,
+           case when p.ordering_key is null then null
+                when exists (select 1 from outlog_parked e where e.lane = p.lane and e.destination = p.destination
+                                and e.ordering_key = p.ordering_key and e.seq < p.seq and e.held) then 'held_key'
+                when exists (select 1 from outlog_parked e where e.lane = p.lane and e.destination = p.destination
+                                and e.ordering_key = p.ordering_key and e.seq < p.seq
+                                and e.state in ('PENDING', 'CLAIMED')) then 'behind_key' end as by_key
+      from (select * from outlog_parked where state = 'PENDING' and available_at <= outlog_after(0) limit :parked_max) p
+    union all
+    select 0, s.destination, s.since, null
+      from (select o.destination, coalesce(o.available_at, o.created_at) as since from outlog_outbox o
+             where o.seq > (select head from outlog_lanes where lane = 0)
+               and not exists (select 1 from outlog_parked p where p.seq = o.seq)
+             order by o.seq limit :sample) s
+     where s.since <= outlog_after(0)),
+states as (
+    select b.destination, max(b.state) as state, max(b.detail) as detail
+      from outlog_breakers b join outlog_relays r on r.run = b.run group by b.destination),
+reasons as (
+    select d.lane, d.destination, d.since,
+           case when t.name is null then 'unknown_destination'
+                when t.paused then 'paused'
+                when l.owner is null or l.lease_until < outlog_after(0) then 'no_relay'
+                when l.trouble is not null then 'lane_stuck'
+                when s.state = 'unusable' then 'unusable_destination'
+                when s.state = 'open' then 'breaker_open'
+                else coalesce(d.by_key, 'queued') end as reason,
+           case when l.trouble is not null then l.trouble when s.state = 'unusable' then s.detail end as detail
+      from due d join outlog_lanes l on l.lane = d.lane
+      left join outlog_destinations t on t.name = d.destination
+      left join states s on s.destination = d.destination)
+select lane, destination, reason, count(*), min(since), max(detail) from reasons
+ group by lane, destination, reason order by lane, destination, reason
+
 -- name: last_errors()
 select name, last_error
   from (select d.name, (select p.last_error from outlog_parked p

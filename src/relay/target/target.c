@@ -1,6 +1,8 @@
 /* target.c: loads destinations, opens their channels, and estimates how much they can take. */
 #include "relay/target/target.h"
 
+#include "telemetry/report.h"
+
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,6 +103,8 @@ static void close_retired(struct ol_targets *targets)
         if (!target->is_seen)
             target->is_retired = true;
         if (target->is_retired && is_idle) {
+            if (target->is_told)
+                ol_report_destination(target->name, NULL);
             *at = target->next;
             free_target(target);
         } else {
@@ -172,6 +176,14 @@ struct ol_target *ol_target_find(struct ol_targets *targets, const char *name)
                  name);
     }
     return target;
+}
+
+void ol_target_tell(struct ol_target *target)
+{
+    if (target->channel || target->is_told)
+        return;
+    ol_report_destination(target->name, target->trouble);
+    target->is_told = true;
 }
 
 bool ol_target_is_open(const struct ol_target *target, int64_t now)

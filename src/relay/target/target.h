@@ -17,7 +17,9 @@ struct ol_target {
     struct ol_sender_channel *channel; /* NULL: it cannot be used, and `trouble` holds the reason */
     char trouble[400];
     bool is_paused, is_retired, is_seen;
-    bool has_answered; /* with success, since it was opened */
+    bool is_told;           /* the log says that its messages wait for `trouble` */
+    bool is_shown_unusable; /* and others see it */
+    bool has_answered;      /* with success, since it was opened */
     struct ol_breaker breaker;
     enum ol_breaker_state shown; /* as others see it */
     int64_t shown_ready_at;
@@ -35,6 +37,7 @@ struct ol_targets {
     struct ol_target *first;
     int64_t stamp_count, stamp_at; /* of the last refresh: changes when a destination does */
     bool is_loaded;
+    bool has_unusable;   /* others were told of one that cannot be used */
     int64_t answered_at; /* the first success of any of them; 0: none yet */
     int64_t answers;     /* successes of all of them */
 };
@@ -52,6 +55,9 @@ void ol_targets_timeouts(const struct ol_targets *targets, struct ol_buf *out);
 /* The destination of this name; for an unknown one a target is made, with the reason in
  * `trouble`. */
 struct ol_target *ol_target_find(struct ol_targets *targets, const char *name);
+
+/* A message is due: if the destination cannot be used, say so once in the log (L7). */
+void ol_target_tell(struct ol_target *target);
 
 /* May anything be sent there at all now? Otherwise its messages are parked. */
 bool ol_target_is_open(const struct ol_target *target, int64_t now);

@@ -6,6 +6,7 @@
 #include "outbox/bulk_result.h"
 #include "outbox/enqueue.h"
 #include "outbox/message_view.h"
+#include "outbox/waiting.h"
 
 #include <string.h>
 
@@ -16,6 +17,8 @@ static enum ol_handler_result enqueue_message(struct ol_request *request, outlog
     struct outlog_new_message message = {0};
     struct outlog_enqueued stored;
     struct ol_json body;
+    char warning[200];
+    bool is_unknown;
     outlog_err err;
 
     if (ol_request_object(request, NULL, &body) < 0)
@@ -30,9 +33,17 @@ static enum ol_handler_result enqueue_message(struct ol_request *request, outlog
         return ol_problem_say(request, 503, "no_memory", "out of memory");
     if (outlog_enqueue(tx, &message, &stored, &err) < 0)
         return ol_problem(request, &err);
-    ol_buf_print(ol_request_reply(request, stored.duplicate ? 200 : 201),
-                 "{\"event_id\":\"%s\",\"duplicate\":%s}", stored.event_id,
+    if (ol_waiting_is_unknown(tx->conn, message.destination, &is_unknown, warning, &err) < 0)
+        return ol_problem(request, &err);
+    struct ol_buf *out = ol_request_reply(request, stored.duplicate ? 200 : 201);
+    ol_buf_print(out, "{\"event_id\":\"%s\",\"duplicate\":%s", stored.event_id,
                  stored.duplicate ? "true" : "false");
+    if (is_unknown) {
+        ol_buf_text(out, ",\"warnings\":[{\"code\":\"unknown_destination\",\"detail\":");
+        ol_buf_json_text(out, warning);
+        ol_buf_text(out, ",\"pointer\":\"/destination\"}]");
+    }
+    ol_buf_char(out, '}');
     return OL_HANDLER_ANSWERED;
 }
 

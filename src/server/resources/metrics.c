@@ -9,8 +9,10 @@
 #include "base/err.h"
 #include "log/sink_cursor.h"
 #include "outbox/destination_health.h"
+#include "outbox/waiting.h"
 #include "telemetry/span_exporter.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -243,6 +245,25 @@ static double breaker_level(const struct ol_destination_health *one)
     return strcmp(one->breaker, "open") == 0 ? 2 : strcmp(one->breaker, "half_open") == 0 ? 1 : 0;
 }
 
+/* By lane, destination and reason: the set of reasons is that of outbox/waiting.c. */
+static int put_waiting(struct ol_request *request, struct ol_buf *out, outlog_err *err)
+{
+    struct ol_waitings waiting;
+    char more[80];
+    if (ol_waiting_list(request->log->conn, &request->arena, &waiting, err) < 0)
+        return -1;
+    put_help(out, "outlog_oldest_due_seconds", "gauge",
+             "Age of the oldest message that is due and not sent.");
+    for (size_t i = 0; i < waiting.count; i++) {
+        const struct ol_waiting *one = &waiting.all[i];
+        double age = (double)(ol_clock_wall_us() - one->since) / 1e6;
+        snprintf(more, sizeof more, "lane=\"%d\",reason=\"%s\"", one->lane, one->reason);
+        put_sample(out, "outlog_oldest_due_seconds", "destination", one->destination, more,
+                   age > 0 ? age : 0);
+    }
+    return 0;
+}
+
 static int put_outbox(struct ol_request *request, struct ol_buf *out, outlog_err *err)
 {
     struct ol_destination_healths all;
@@ -260,7 +281,7 @@ static int put_outbox(struct ol_request *request, struct ol_buf *out, outlog_err
     put_by_destination(&all, "outlog_destination_breaker",
                        "0 closed, 1 half open, 2 open: the worst that any relay sees.",
                        breaker_level, out);
-    return 0;
+    return put_waiting(request, out, err);
 }
 
 static void on_destination(void *user, const char *destination, double ok, double failed)

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "outbox/dead_letters.h"
 #include "outbox/destination_health.h"
+#include "outbox/waiting.h"
 
 static void put_number(struct ol_buf *out, const char *name, int64_t number, bool is_known)
 {
@@ -74,11 +75,13 @@ static enum ol_handler_result get_stats(struct ol_request *request)
 {
     struct ol_rates *rates = request->server->rates;
     struct ol_destination_healths all;
+    struct ol_waitings waiting;
     int64_t settled;
     outlog_err err;
 
     if (outlog_settled(request->log, &settled, &err) < 0 ||
-        ol_destination_health_list(request->log, &request->arena, &all, &err) < 0)
+        ol_destination_health_list(request->log, &request->arena, &all, &err) < 0 ||
+        ol_waiting_list(request->log->conn, &request->arena, &waiting, &err) < 0)
         return ol_problem(request, &err);
     struct ol_buf *out = ol_request_reply(request, 200);
     put_totals(rates, &all.total, settled, out);
@@ -87,7 +90,9 @@ static enum ol_handler_result get_stats(struct ol_request *request)
         ol_buf_text(out, i ? "," : "");
         put_destination(rates, &all.all[i], out);
     }
-    ol_buf_text(out, "]}");
+    ol_buf_text(out, "],\"waiting\":");
+    ol_waiting_json(&waiting, out);
+    ol_buf_char(out, '}');
     return OL_HANDLER_ANSWERED;
 }
 

@@ -99,7 +99,8 @@ create table outlog.lanes (
     claim       int8multirange not null default '{}',  -- the open batch
     claim_no    bigint         not null default 0,
     claimed_at  timestamptz,
-    parked_gen  bigint         not null default 0   -- raised by every writer of parked rows but the owner
+    parked_gen  bigint         not null default 0,  -- raised by every writer of parked rows but the owner
+    trouble     text                                -- why the owner cannot write its turns; null: it can
 ) with (fillfactor = 10, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0,
         autovacuum_vacuum_cost_delay = 0);
 insert into outlog.lanes (lane) select generate_series(0, 7);
@@ -203,8 +204,9 @@ create table outlog.breakers (
     state       text        not null,
     updated_at  timestamptz not null default now(),
     retry_at    timestamptz,                      -- open: when it is tried again
+    detail      text,                             -- unusable: why
     constraint breakers_pkey primary key (run, destination),
-    constraint breakers_state_is_known check (state in ('open', 'half_open'))) with (fillfactor = 50);
+    constraint breakers_state_is_known check (state in ('open', 'half_open', 'unusable'))) with (fillfactor = 50);
 
 -- When a destination last took a message; relays write it once per second.
 create table outlog.successes (

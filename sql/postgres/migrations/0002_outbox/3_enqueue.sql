@@ -90,6 +90,10 @@ begin
                 )
         on conflict do nothing returning o.event_id into result.event_id;
         if found then
+            if not exists (select from outlog.destinations d where d.name = enqueue.destination) then
+                raise notice 'unknown_destination: there is no destination %: the message waits until '
+                    '`outlog apply` adds it', enqueue.destination;
+            end if;
             result.duplicate := false;
             return next result;
             return;

@@ -102,7 +102,8 @@ create table outlog_lanes (
     claim_to    integer,
     claim_no    integer not null default 0,
     claimed_at  text,
-    parked_gen  integer not null default 0);
+    parked_gen  integer not null default 0,
+    trouble     text);
 insert into outlog_lanes (lane) values (0);
 
 create table outlog_parked (
@@ -190,9 +191,10 @@ create table outlog_owners (
 create table outlog_breakers (
     run         text not null,
     destination text not null,
-    state       text not null check (state in ('open', 'half_open')),
+    state       text not null check (state in ('open', 'half_open', 'unusable')),
     updated_at  text not null,
     retry_at    text,
+    detail      text,
     primary key (run, destination)) without rowid;
 
 create table outlog_successes (
